@@ -1,0 +1,68 @@
+# How phub is compiled: language level, warnings, sanitizers, and the two helpers that every
+# CMakeLists.txt of the tree uses (phub_library, phub_test).
+
+option(PHUB_WERROR "Treat compiler warnings as errors" ON)
+option(PHUB_TESTS "Build the tests" ON)
+set(PHUB_SANITIZE "" CACHE STRING "Sanitizers, as -fsanitize= takes them (address,undefined | thread)")
+
+set(CMAKE_CXX_STANDARD 20)
+set(CMAKE_CXX_STANDARD_REQUIRED ON)
+set(CMAKE_CXX_EXTENSIONS OFF)
+set(CMAKE_POSITION_INDEPENDENT_CODE ON)
+set(CMAKE_CXX_VISIBILITY_PRESET hidden)
+set(CMAKE_VISIBILITY_INLINES_HIDDEN ON)
+set(CMAKE_EXPORT_COMPILE_COMMANDS ON)
+
+# -ffp-contract=off: a fused multiply-add rounds once where the design promises two roundings, so
+# sums and updates would differ between machines.
+add_compile_options(-ffp-contract=off)
+
+add_library(phub_warnings INTERFACE)
+target_compile_options(phub_warnings INTERFACE
+  -Wall -Wextra -Wpedantic -Wconversion -Wshadow -Wnon-virtual-dtor -Wold-style-cast
+  -Wimplicit-fallthrough $<$<BOOL:${PHUB_WERROR}>:-Werror>)
+
+if(PHUB_SANITIZE)
+  add_compile_options(-fsanitize=${PHUB_SANITIZE} -fno-omit-frame-pointer -g1)
+  if(PHUB_SANITIZE MATCHES "undefined")
+    add_compile_options(-fno-sanitize-recover=undefined)
+  endif()
+  add_link_options(-fsanitize=${PHUB_SANITIZE})
+endif()
+
+find_program(PHUB_CCACHE ccache)
+if(PHUB_CCACHE)
+  set(CMAKE_CXX_COMPILER_LAUNCHER ${PHUB_CCACHE})
+endif()
+
+# phub_library(NAME SOURCES a.cc ... [DEPENDS lib ...])
+# A static library of the tree; includes are written from the root ("common/base/ids.h").
+function(phub_library name)
+  cmake_parse_arguments(arg "" "" "SOURCES;DEPENDS" ${ARGN})
+  add_library(${name} STATIC ${arg_SOURCES})
+  target_include_directories(${name} PUBLIC ${PROJECT_SOURCE_DIR})
+  target_link_libraries(${name} PUBLIC ${arg_DEPENDS} PRIVATE phub_warnings)
+endfunction()
+
+# phub_test(NAME SOURCES a_test.cc ... [DEPENDS lib ...] [LABELS fast ...] [TIMEOUT seconds])
+# One GoogleTest program, one ctest entry. Label "fast" puts it into ./tests/run --fast.
+function(phub_test name)
+  cmake_parse_arguments(arg "" "TIMEOUT" "SOURCES;DEPENDS;LABELS" ${ARGN})
+  add_executable(${name} ${arg_SOURCES})
+  target_include_directories(${name} PRIVATE ${PROJECT_SOURCE_DIR})
+  target_link_libraries(${name} PRIVATE ${arg_DEPENDS} GTest::gtest GTest::gmock GTest::gtest_main phub_warnings)
+  add_test(NAME ${name} COMMAND ${name})
+  if(NOT arg_TIMEOUT)
+    set(arg_TIMEOUT 120)
+  endif()
+  set_tests_properties(${name} PROPERTIES LABELS "${arg_LABELS}" TIMEOUT ${arg_TIMEOUT})
+endfunction()
+
+# Adds the folders named that have a CMakeLists.txt of their own.
+function(phub_add_subdirectories)
+  foreach(folder IN LISTS ARGN)
+    if(EXISTS "${CMAKE_CURRENT_SOURCE_DIR}/${folder}/CMakeLists.txt")
+      add_subdirectory(${folder})
+    endif()
+  endforeach()
+endfunction()

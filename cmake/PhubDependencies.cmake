@@ -1,0 +1,17 @@
+# Every third-party package, found once. deploy/install-dependencies installs them on Debian 12.
+find_package(Threads REQUIRED)
+find_package(PkgConfig REQUIRED)
+find_package(Protobuf REQUIRED)  # the module: Debian ships no protobuf-config.cmake
+find_package(gRPC CONFIG REQUIRED)
+find_package(absl CONFIG REQUIRED)
+find_package(spdlog CONFIG REQUIRED)
+find_package(CLI11 CONFIG REQUIRED)
+find_package(tomlplusplus CONFIG REQUIRED)
+pkg_check_modules(hwloc REQUIRED IMPORTED_TARGET hwloc)
+pkg_check_modules(hwy REQUIRED IMPORTED_TARGET libhwy)
+find_package(OpenSSL REQUIRED)
+find_package(ZLIB REQUIRED)
+find_program(GRPC_CPP_PLUGIN grpc_cpp_plugin REQUIRED)
+if(PHUB_TESTS)
+  find_package(GTest REQUIRED)
+endif()

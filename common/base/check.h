@@ -1,0 +1,32 @@
+// CHECK: an invariant of ours, always on; a wrong sum is worse than a lost daemon. Never used on
+// anything that a peer sent: that gets an error, a counter and a closed connection.
+// DCHECK: the same, per element on hot paths, only in builds without NDEBUG.
+//   PHUB_CHECK(slot.value < slot_count, "slot={} slots={}", slot.value, slot_count);
+#pragma once
+
+#include <string>
+
+#include <fmt/core.h>
+
+namespace phub {
+
+// Prints "CHECK failed: <condition> <context> at file:line" to standard error and aborts.
+[[noreturn]] void CheckFailed(const char* condition, const char* file, int line,
+                              const std::string& context);
+
+}  // namespace phub
+
+#define PHUB_CHECK(condition, ...)                                                          \
+  do {                                                                                      \
+    if (!(condition)) [[unlikely]]                                                          \
+      ::phub::CheckFailed(#condition, __FILE__, __LINE__, ::fmt::format("" __VA_ARGS__));   \
+  } while (false)
+
+#ifdef NDEBUG
+#define PHUB_DCHECK(condition, ...) \
+  do {                              \
+    (void)sizeof(condition);        \
+  } while (false)
+#else
+#define PHUB_DCHECK(condition, ...) PHUB_CHECK(condition, __VA_ARGS__)
+#endif

@@ -1,0 +1,42 @@
+// Logs: one line per event, event=... key=value ..., never one per chunk. Behind this header so
+// that spdlog stays out of everybody's compile. Any thread.
+//   LogInfo("event=job_created job={} ranks={}", name, world_size);
+#pragma once
+
+#include <string>
+#include <string_view>
+
+#include <fmt/core.h>
+
+namespace phub {
+
+enum class LogLevel { kDebug, kInfo, kWarning, kError };
+
+// Once, before threads start. Until then lines go to standard error at kInfo.
+void SetLogLevel(LogLevel level);
+bool ParseLogLevel(std::string_view text, LogLevel& level);  // "debug" "info" "warning" "error"
+bool LogEnabled(LogLevel level);
+void LogLine(LogLevel level, const std::string& line);
+
+template <typename... Args>
+void LogDebug(fmt::format_string<Args...> format, Args&&... args) {
+  if (LogEnabled(LogLevel::kDebug))
+    LogLine(LogLevel::kDebug, fmt::format(format, std::forward<Args>(args)...));
+}
+template <typename... Args>
+void LogInfo(fmt::format_string<Args...> format, Args&&... args) {
+  if (LogEnabled(LogLevel::kInfo))
+    LogLine(LogLevel::kInfo, fmt::format(format, std::forward<Args>(args)...));
+}
+template <typename... Args>
+void LogWarning(fmt::format_string<Args...> format, Args&&... args) {
+  if (LogEnabled(LogLevel::kWarning))
+    LogLine(LogLevel::kWarning, fmt::format(format, std::forward<Args>(args)...));
+}
+template <typename... Args>
+void LogError(fmt::format_string<Args...> format, Args&&... args) {
+  if (LogEnabled(LogLevel::kError))
+    LogLine(LogLevel::kError, fmt::format(format, std::forward<Args>(args)...));
+}
+
+}  // namespace phub

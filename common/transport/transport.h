@@ -1,0 +1,123 @@
+// The one interface between core loops (or the client's engine) and the ways bytes travel.
+//
+// A Transport belongs to one thread. No call blocks, allocates or throws. It serves many
+// connections; one connection is one lane (a worker to a core loop). Making a connection is cold
+// work (dial, listen, handshake, memory) done elsewhere by other threads: it yields a Connection
+// object, which the transport's own thread then adopts.
+//
+// Lending. A payload given to Post stays readable and unchanged until every connection that the
+// request names has reported kSent for it (if notify_sent) or kClosed; without notify_sent the
+// caller must know by other means (a reply) that it was sent. A received message is lent to the
+// caller from Poll until Release. Payload of kGradient and kParameters is received straight into
+// landing[header.slot] and is in the owner's hands at once; payload of kRecord lies in the message.
+//
+// What a transport checks of what a peer sends is memory safety and form: header decodes, the
+// slot is inside the landing table, open, and large enough. Else the connection closes with
+// kProtocol. Meaning is the caller's to check.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+#include "common/base/clock.h"
+#include "common/wire/message.h"
+
+namespace phub::transport {
+
+// Names a connection within one transport. A generation is never reused, so an id kept after the
+// connection closed names nothing.
+struct ConnectionId {
+  std::uint32_t index = UINT32_MAX;
+  std::uint32_t generation = 0;
+  friend bool operator==(const ConnectionId&, const ConnectionId&) = default;
+};
+
+// Where payload addressed to one slot is received. data == nullptr: closed, whoever sends there
+// breaks the protocol. The table belongs to the lane's owner, who may change entries between calls.
+struct LandingSlot {
+  std::byte* data = nullptr;
+  std::uint32_t bytes_max = 0;
+};
+
+enum class TransportError : std::uint8_t {
+  kNone,
+  kPeerClosed,   // orderly end of stream
+  kReset,        // connection reset, or any other failure that the system reports
+  kProtocol,     // the peer broke the lane's form; completion.protocol_error says how
+  kLocalClosed,  // Close() was called
+};
+const char* ToString(TransportError error);
+
+enum class ProtocolError : std::uint8_t {
+  kNone, kMagic, kVersion, kKind, kOperation, kReserved, kPayloadBytes,
+  kSlotRange,    // slot outside the landing table
+  kSlotClosed,   // landing slot has no memory
+  kSlotBytes,    // payload larger than the landing slot
+  kTruncated,    // the stream ended inside a message
+};
+const char* ToString(ProtocolError error);
+
+struct SendRequest {
+  wire::MessageHeader header;
+  std::span<const std::byte> payload;  // kRecord: copied at Post; else lent (see above)
+  std::span<const ConnectionId> connections;  // read during Post only; a reply names many lanes
+  std::uint64_t cookie = 0;
+  bool notify_sent = false;  // one kSent completion per connection
+};
+
+struct ReceivedMessage {
+  wire::MessageHeader header;
+  std::array<std::byte, wire::kInlineBytesMax> inline_payload;
+};
+
+enum class CompletionKind : std::uint8_t { kReceived, kSent, kClosed };
+
+struct Completion {
+  TransportError error = TransportError::kNone;  // read first; not kNone only with kClosed
+  CompletionKind kind = CompletionKind::kReceived;
+  ProtocolError protocol_error = ProtocolError::kNone;
+  ConnectionId connection;
+  std::uint64_t cookie = 0;                  // kSent
+  const ReceivedMessage* message = nullptr;  // kReceived: lent until Release
+};
+static_assert(sizeof(Completion) <= 32, "two completions a cache line");
+
+// A connection made ready by a cold thread; each transport derives its own. Whoever adopts it
+// keeps it alive until kClosed was polled for it; destroying it releases descriptor and memory.
+class Connection {
+ public:
+  virtual ~Connection() = default;
+};
+
+class Transport {
+ public:
+  virtual ~Transport() = default;
+
+  // Starts serving a connection. The landing table is read whenever a header arrives, and must
+  // outlive the connection. ConnectionId{} if the transport's table is full.
+  [[nodiscard]] virtual ConnectionId Adopt(Connection& connection,
+                                           std::span<const LandingSlot> landing) = 0;
+  // Replaces the landing table (a longer one, when keys are added).
+  virtual void SetLanding(ConnectionId connection, std::span<const LandingSlot> landing) = 0;
+  // Ends a connection: a kClosed completion (kLocalClosed) follows, and nothing after it. What was
+  // posted and not yet sent is dropped. Unknown or closed ids are ignored.
+  virtual void Close(ConnectionId connection) = 0;
+
+  // How many leading requests were taken, each whole: for all its connections or not at all.
+  // Fewer than given: some send queue is full; poll, and post again. A closed connection swallows.
+  [[nodiscard]] virtual std::size_t Post(std::span<const SendRequest> requests) = 0;
+  // Fills completions, returns how many. Completions of one connection come in order.
+  [[nodiscard]] virtual std::size_t Poll(std::span<Completion> completions) = 0;
+  // Ends the loan of received messages; other kinds in the span are ignored.
+  virtual void Release(std::span<const Completion> completions) = 0;
+
+  // Before blocking: makes descriptor() readable when anything happens. False if something is
+  // pending already: do not block. Level: arming twice is harmless.
+  [[nodiscard]] virtual bool Arm() = 0;
+  virtual int descriptor() const = 0;  // -1: nothing to block on (simulation)
+  virtual void Tick(TimeNs now) = 0;   // whatever the transport does by time
+};
+
+}  // namespace phub::transport

@@ -1,0 +1,60 @@
+// The first bytes on a new lane, before it is one: the client says which nonce it was given, the
+// daemon answers. Fixed sizes; nothing is allocated from what a peer says. Little-endian.
+//
+//   LaneHello   (64 bytes): magic u32 "PHLN", version_min u8, version_max u8, zero u16,
+//                           core u32, rank u32, incarnation u64, membership_epoch u32, zero u32,
+//                           nonce 16 bytes, zero 16 bytes
+//   LaneWelcome (16 bytes): magic u32 "PHLW", version u8 (chosen; 0 if refused), refusal u8,
+//                           version_min u8, version_max u8 (what the daemon speaks), zero 8 bytes
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+#include "common/base/ids.h"
+
+namespace phub::wire {
+
+inline constexpr std::size_t kNonceBytes = 16;
+inline constexpr std::size_t kLaneHelloBytes = 64;
+inline constexpr std::size_t kLaneWelcomeBytes = 16;
+using Nonce = std::array<std::byte, kNonceBytes>;
+
+struct LaneHello {
+  std::uint8_t version_min = 0;
+  std::uint8_t version_max = 0;
+  CoreIndex core{};
+  Rank rank{};
+  Incarnation incarnation{};
+  MembershipEpoch membership_epoch{};
+  Nonce nonce{};
+  friend bool operator==(const LaneHello&, const LaneHello&) = default;
+};
+
+enum class LaneRefusal : std::uint8_t {
+  kNone = 0,
+  kVersion = 1,   // no version in common
+  kNonce = 2,     // unknown, used, expired, or given for another lane
+  kJob = 3,       // the job ended or the membership epoch is over
+  kBusy = 4,      // the lane's place is still held by a live lane
+  kCapacity = 5,  // too many connections
+};
+const char* ToString(LaneRefusal refusal);
+
+struct LaneWelcome {
+  std::uint8_t version = 0;
+  LaneRefusal refusal = LaneRefusal::kNone;
+  std::uint8_t version_min = 0;
+  std::uint8_t version_max = 0;
+  friend bool operator==(const LaneWelcome&, const LaneWelcome&) = default;
+};
+
+void EncodeLaneHello(const LaneHello& hello, std::span<std::byte, kLaneHelloBytes> bytes);
+// False unless the form is right (size, magic, zero fields, version_min <= version_max).
+[[nodiscard]] bool DecodeLaneHello(std::span<const std::byte> bytes, LaneHello& hello);
+void EncodeLaneWelcome(const LaneWelcome& welcome, std::span<std::byte, kLaneWelcomeBytes> bytes);
+[[nodiscard]] bool DecodeLaneWelcome(std::span<const std::byte> bytes, LaneWelcome& welcome);
+
+}  // namespace phub::wire

@@ -1,0 +1,96 @@
+// The data plane's message: a 64-byte header, then payload_bytes of payload. Little-endian.
+//
+//   0        2        4                 8                                 16
+//   +--------+---+----+-----------------+---------------------------------+
+//   | magic  |ver|kind|  payload_bytes  |           incarnation           |
+//   +--------+---+----+-----------------+-----------------+---------------+  32
+//   |            iteration              | membership_epoch|     chunk     |
+//   +-----------------+-----------------+-----------------+---------------+  48
+//   |      slot       |  record         |       key       |     root      |
+//   +--+--------------+-----------------+-----------------+---------------+  64
+//   |op|  zero (15 bytes; a sender that sets one speaks another version)  |
+//   +--+------------------------------------------------------------------+
+//
+// Decoding checks form (magic, version, kind, reserved bytes, operation), not meaning: whether a
+// slot, chunk or iteration makes sense is for whoever owns the lane. Pure functions, any thread.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+#include "common/base/ids.h"
+
+namespace phub::wire {
+
+inline constexpr std::uint16_t kMessageMagic = 0x4850;  // "PH" in memory
+inline constexpr std::uint8_t kLaneVersion = 1;         // spoken by this build
+inline constexpr std::uint8_t kLaneVersionMin = 1;      // oldest still understood (N-1 from N=2 on)
+inline constexpr std::size_t kHeaderBytes = 64;
+// Payloads of kRecord travel inline: delivered beside the header, not into a landing slot.
+inline constexpr std::size_t kInlineBytesMax = 64;
+
+enum class MessageKind : std::uint8_t {
+  kGradient = 1,    // worker -> server. Payload into staging slot `slot`. Names `record`.
+  kParameters = 2,  // server -> worker. The chunk's version `iteration`; `slot` is the chunk index.
+  kCredit = 3,      // server -> worker. Staging slot `slot` (it held `chunk`) may be used again.
+  kRecord = 4,      // worker -> server. Hyper-parameters `record` of `key`, inline payload.
+};
+
+// What a round does with what the ranks push. All ranks of a round must agree.
+enum class RoundOperation : std::uint8_t {
+  kReduce = 0,  // sum or mean, then the key's optimizer
+  kAssign = 1,  // the payload of rank `root` becomes the parameters; other ranks push 0 bytes
+};
+
+struct MessageHeader {
+  std::uint8_t version = kLaneVersion;
+  MessageKind kind{};
+  RoundOperation operation = RoundOperation::kReduce;
+  std::uint32_t payload_bytes = 0;
+  Incarnation incarnation{};
+  Iteration iteration{};
+  MembershipEpoch membership_epoch{};
+  ChunkIndex chunk{};
+  SlotIndex slot = kNoSlot;
+  RecordVersion record{};
+  KeyIndex key{};
+  Rank root{};
+
+  friend bool operator==(const MessageHeader&, const MessageHeader&) = default;
+};
+
+enum class DecodeError : std::uint8_t {
+  kNone,
+  kTruncated,     // fewer than kHeaderBytes
+  kMagic,         // not a phub lane, or out of step
+  kVersion,       // outside [kLaneVersionMin, kLaneVersion]
+  kKind,
+  kOperation,
+  kReserved,      // reserved bytes not zero
+  kPayloadBytes,  // over kChunkBytesMax, over kInlineBytesMax for kRecord, or not 0 for kCredit
+};
+const char* ToString(DecodeError error);
+
+void EncodeHeader(const MessageHeader& header, std::span<std::byte, kHeaderBytes> bytes);
+[[nodiscard]] DecodeError DecodeHeader(std::span<const std::byte> bytes, MessageHeader& header);
+
+// The payload of kRecord: every optimizer reads the fields it needs. 32 bytes on the wire.
+struct HyperParameters {
+  float learning_rate = 0.0f;
+  float momentum = 0.0f;
+  float dampening = 0.0f;
+  float weight_decay = 0.0f;
+  std::array<float, 4> reserved{};  // zero
+
+  friend bool operator==(const HyperParameters&, const HyperParameters&) = default;
+};
+inline constexpr std::size_t kHyperParametersBytes = 32;
+
+void EncodeHyperParameters(const HyperParameters& values,
+                           std::span<std::byte, kHyperParametersBytes> bytes);
+// False unless exactly 32 bytes, all finite, reserved fields zero.
+[[nodiscard]] bool DecodeHyperParameters(std::span<const std::byte> bytes, HyperParameters& values);
+
+}  // namespace phub::wire

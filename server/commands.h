@@ -1,0 +1,78 @@
+// What control and a core loop say to each other: commands down, events up, each through a bounded
+// SPSC queue. Control builds every object and frees it; a core loop only uses what it was handed.
+#pragma once
+
+#include <cstdint>
+
+#include "common/base/clock.h"
+#include "common/base/ids.h"
+#include "common/transport/transport.h"
+
+namespace phub::server {
+
+struct JobShard;     // server/job_shard.h: one job's part of one core loop
+struct KeyBatch;     // server/job_shard.h: keys and chunks to be added to a shard
+struct StallReport;  // server/job_shard.h: filled by the core loop, read by control
+
+// Control -> core loop. Executed in order; the loop counts them in CoreCounters::commands_done
+// (release), which is how control knows that a command is acknowledged.
+struct Command {
+  enum class Kind : std::uint8_t {
+    kNone,
+    kAddJob,       // shard
+    kAddKeys,      // shard, batch. The batch stays owned by control, for as long as the shard.
+    kAttachLane,   // shard, rank, connection (owned by control, alive until the kLaneClosed event),
+                   // transport_index
+    kRankLeft,     // shard, rank: it left in order; a round that still needs it is a fault
+    kReportStalls, // shard, report: answered by kStallsReported
+    kEndJob,       // shard: lanes are closed; answered by kJobEnded, then nothing refers to it
+  };
+  Kind kind = Kind::kNone;
+  std::uint8_t transport_index = 0;  // which of the core loop's transports
+  Rank rank{};
+  JobShard* shard = nullptr;
+  KeyBatch* batch = nullptr;
+  StallReport* report = nullptr;
+  transport::Connection* connection = nullptr;
+};
+
+// Why a job cannot go on. Named so that counters, events and messages use the same word.
+enum class FaultCode : std::uint8_t {
+  kNone,
+  kLaneLost,           // rank's lane closed or failed (policy fail: ends the job)
+  kProtocol,           // rank broke the lane's form
+  kWrongIncarnation, kWrongEpoch, kChunkRange, kSlotRange, kSlotOccupied, kPayloadSize,
+  kUnexpectedKind,
+  kStaleIteration,     // older than the chunk's applied version
+  kIterationGap,       // more than one ahead
+  kUnknownRecord,      // gradient names a record that was not announced on this lane
+  kRecordRange,        // record for an unknown key, or malformed, or too old
+  kRecordMismatch,     // two ranks announced different hyper-parameters for one version
+  kRoundMismatch,      // two ranks pushed one round with different operation, root or record
+  kDepartedRank,       // a round needs a rank that has left the job
+};
+const char* ToString(FaultCode code);
+
+// Core loop -> control.
+struct Event {
+  enum class Kind : std::uint8_t {
+    kNone,
+    kFault,           // shard, code, rank, other_rank, key, iteration; at most one per shard
+    kLaneClosed,      // shard, rank, connection: may be destroyed; error says why
+    kStallsReported,  // shard, report
+    kJobEnded,        // shard: control may free it
+  };
+  Kind kind = Kind::kNone;
+  FaultCode code = FaultCode::kNone;
+  transport::TransportError error = transport::TransportError::kNone;
+  transport::ProtocolError protocol_error = transport::ProtocolError::kNone;
+  Rank rank{};
+  Rank other_rank{};  // kRecordMismatch, kRoundMismatch, kDepartedRank: the rank it disagrees with
+  KeyIndex key{};
+  Iteration iteration{};
+  JobShard* shard = nullptr;
+  StallReport* report = nullptr;
+  transport::Connection* connection = nullptr;
+};
+
+}  // namespace phub::server

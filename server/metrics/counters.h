@@ -1,0 +1,52 @@
+// Counters of one core loop: written by that loop alone (relaxed), read by anybody. Names are what
+// phubctl stats and, later, the metrics endpoint print: phub_<name>_total.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+
+namespace phub::server {
+
+#define PHUB_CORE_COUNTERS(X)                                                              \
+  X(gradients) X(gradient_bytes) X(rounds) X(replies) X(reply_bytes) X(replies_deferred)   \
+  X(credits) X(folds) X(duplicates_staged) X(duplicates_applied) X(records)                \
+  X(lanes_attached) X(lanes_closed) X(faults) X(staged_discarded)                          \
+  X(refused_protocol) X(refused_incarnation) X(refused_epoch) X(refused_chunk_range)       \
+  X(refused_slot_range) X(refused_slot_occupied) X(refused_payload_size)                   \
+  X(refused_kind) X(refused_stale) X(refused_gap) X(refused_record) X(refused_round)       \
+  X(loop_runs) X(loop_blocks)
+
+enum class CoreCounter : std::size_t {
+#define PHUB_NAME(name) name,
+  PHUB_CORE_COUNTERS(PHUB_NAME)
+#undef PHUB_NAME
+  kCount
+};
+inline constexpr std::size_t kCoreCounterCount = static_cast<std::size_t>(CoreCounter::kCount);
+inline constexpr std::array<const char*, kCoreCounterCount> kCoreCounterNames = {
+#define PHUB_NAME(name) #name,
+    PHUB_CORE_COUNTERS(PHUB_NAME)
+#undef PHUB_NAME
+};
+
+class CoreCounters {
+ public:
+  // The owning loop only: no read-modify-write, so that it costs a plain add.
+  void Add(CoreCounter counter, std::uint64_t value = 1) {
+    auto& slot = values_[static_cast<std::size_t>(counter)];
+    slot.store(slot.load(std::memory_order_relaxed) + value, std::memory_order_relaxed);
+  }
+  std::uint64_t Get(CoreCounter counter) const {
+    return values_[static_cast<std::size_t>(counter)].load(std::memory_order_relaxed);
+  }
+
+  // How many commands the loop has executed: release by the loop, acquire by control.
+  std::atomic<std::uint64_t> commands_done{0};
+
+ private:
+  std::array<std::atomic<std::uint64_t>, kCoreCounterCount> values_{};
+};
+
+}  // namespace phub::server
