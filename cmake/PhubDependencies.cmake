@@ -7,6 +7,9 @@ find_package(absl CONFIG REQUIRED)
 find_package(spdlog CONFIG REQUIRED)
 find_package(CLI11 CONFIG REQUIRED)
 find_package(tomlplusplus CONFIG REQUIRED)
+find_package(nlohmann_json CONFIG REQUIRED)
+find_package(TBB CONFIG REQUIRED)   # oneTBB: parallel work off the data path
+find_package(EXPAT REQUIRED)        # reads MSCCL XML
 pkg_check_modules(hwloc REQUIRED IMPORTED_TARGET hwloc)
 pkg_check_modules(hwy REQUIRED IMPORTED_TARGET libhwy)
 find_package(OpenSSL REQUIRED)

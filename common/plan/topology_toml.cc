@@ -1,0 +1,233 @@
+#include "common/plan/topology_toml.h"
+
+#include <algorithm>
+#include <array>
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <utility>
+
+#include <toml++/toml.h>
+
+#include "absl/status/status.h"
+#include "common/base/units.h"
+#include "common/plan/generators.h"
+#include "common/plan/topology_builder.h"
+#include "fmt/format.h"
+
+namespace phub::plan {
+namespace {
+
+absl::Status At(std::uint32_t line, std::string_view what) {
+  return absl::InvalidArgumentError(fmt::format("line {}: {}", line, what));
+}
+
+std::uint32_t LineOf(const toml::node& node) { return node.source().begin.line; }
+
+template <std::size_t kCount>
+absl::Status CheckKeys(const toml::table& table, const std::array<std::string_view, kCount>& known,
+                       std::string_view where) {
+  for (const auto& [key, value] : table) {
+    const std::string_view name = key.str();
+    if (std::find(known.begin(), known.end(), name) == known.end())
+      return At(key.source().begin.line,
+                fmt::format("unknown key '{}' in {} (known: {})", name.substr(0, 64), where,
+                            fmt::join(known, ", ")));
+  }
+  return absl::OkStatus();
+}
+
+class Reader {
+ public:
+  absl::StatusOr<Topology> Read(const toml::table& root);
+
+ private:
+  absl::Status ReadHead(const toml::table& root);
+  absl::Status ReadNodes(const toml::table& root, std::string_view key, NodeKind kind,
+                         TopologyBuilder& builder);
+  absl::Status ReadLinks(const toml::table& root, TopologyBuilder& builder);
+  absl::Status ReadLink(const toml::table& table, TopologyBuilder& builder);
+  absl::StatusOr<NodeIndex> ReadEnd(const toml::table& table, std::string_view key) const;
+  absl::StatusOr<Rational> ReadCapacity(const toml::table& table, std::string_view link) const;
+  absl::StatusOr<std::int64_t> ReadLatency(const toml::table& table,
+                                           std::int64_t otherwise) const;
+  absl::Status AddOnce(NodeIndex from, NodeIndex to, Rational capacity, std::int64_t latency_ns,
+                       std::uint32_t line, TopologyBuilder& builder);
+
+  std::string name_ = "file";
+  std::int64_t unit_bytes_per_s_ = kDefaultUnitBytesPerSecond;
+  std::int64_t latency_ns_ = kDefaultLatencyNs;
+  bool members_forward_ = false;
+  std::map<std::string, NodeIndex, std::less<>> nodes_;
+  std::map<std::pair<NodeIndex, NodeIndex>, std::uint32_t> line_of_link_;
+};
+
+absl::Status Reader::ReadHead(const toml::table& root) {
+  if (const toml::node* node = root.get("name")) {
+    const auto name = node->value_exact<std::string>();
+    if (!name || name->size() > 200) return At(LineOf(*node), "name is not a short text");
+    name_ = *name;
+  }
+  if (const toml::node* node = root.get("unit")) {
+    const auto text = node->value_exact<std::string>();
+    const auto unit = text ? ParseBandwidth(*text) : std::nullopt;
+    if (!unit) return At(LineOf(*node), "unit is not a bandwidth such as \"100Gbit/s\"");
+    unit_bytes_per_s_ = *unit;
+  }
+  const absl::StatusOr<std::int64_t> latency = ReadLatency(root, kDefaultLatencyNs);
+  if (!latency.ok()) return latency.status();
+  latency_ns_ = *latency;
+  if (const toml::node* node = root.get("members_forward")) {
+    const auto forwards = node->value_exact<bool>();
+    if (!forwards) return At(LineOf(*node), "members_forward is not true or false");
+    members_forward_ = *forwards;
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::int64_t> Reader::ReadLatency(const toml::table& table,
+                                                 std::int64_t otherwise) const {
+  const toml::node* node = table.get("latency");
+  if (node == nullptr) return otherwise;
+  const auto text = node->value_exact<std::string>();
+  const auto latency = text ? ParseDuration(*text) : std::nullopt;
+  if (!latency || *latency > kLatencyNsMax)
+    return At(LineOf(*node), "latency is not a duration of at most a minute, such as \"500ns\"");
+  return *latency;
+}
+
+absl::Status Reader::ReadNodes(const toml::table& root, std::string_view key, NodeKind kind,
+                               TopologyBuilder& builder) {
+  const toml::node* list = root.get(key);
+  if (list == nullptr) return absl::OkStatus();
+  if (!list->is_array()) return At(LineOf(*list), fmt::format("{} is not a list of names", key));
+  for (const toml::node& element : *list->as_array()) {
+    const auto name = element.value_exact<std::string>();
+    if (!name || name->empty() || name->size() > 64)
+      return At(LineOf(element), fmt::format("{}: a name is a text of 1 to 64 bytes", key));
+    if (nodes_.size() >= kNodesMax)
+      return At(LineOf(element), fmt::format("more than {} nodes", kNodesMax));
+    const NodeIndex index = builder.AddNode({*name, kind, std::nullopt});
+    if (!nodes_.emplace(*name, index).second)
+      return At(LineOf(element), fmt::format("two nodes are called '{}'", *name));
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<NodeIndex> Reader::ReadEnd(const toml::table& table, std::string_view key) const {
+  const toml::node* node = table.get(key);
+  if (node == nullptr) return At(LineOf(table), fmt::format("link: '{}' is missing", key));
+  const auto name = node->value_exact<std::string>();
+  if (!name) return At(LineOf(*node), fmt::format("link: '{}' is not the name of a node", key));
+  const auto found = nodes_.find(*name);
+  if (found == nodes_.end())
+    return At(LineOf(*node),
+              fmt::format("link: no member, switch or aggregator is called '{}'",
+                          name->substr(0, 64)));
+  return found->second;
+}
+
+absl::StatusOr<Rational> Reader::ReadCapacity(const toml::table& table,
+                                              std::string_view link) const {
+  const toml::node* node = table.get("bandwidth");
+  if (node == nullptr) return Rational(1);
+  std::optional<Rational> capacity;
+  if (const auto whole = node->value_exact<std::int64_t>()) {
+    capacity = Rational(*whole);
+  } else if (const auto text = node->value_exact<std::string>()) {
+    capacity = Rational::Parse(*text);
+    if (const auto bandwidth = ParseBandwidth(*text); bandwidth)
+      capacity = Rational::Make(*bandwidth, unit_bytes_per_s_);
+  }
+  if (!capacity)
+    return At(LineOf(*node),
+              fmt::format("link {}: bandwidth is none of 1, \"8/3\", \"40Gbit/s\"", link));
+  if (capacity->numerator() <= 0)
+    return At(LineOf(*node), fmt::format("link {}: the bandwidth must be positive", link));
+  return *capacity;
+}
+
+absl::Status Reader::AddOnce(NodeIndex from, NodeIndex to, Rational capacity,
+                             std::int64_t latency_ns, std::uint32_t line,
+                             TopologyBuilder& builder) {
+  const auto [earlier, is_new] = line_of_link_.emplace(std::pair(from, to), line);
+  if (!is_new)
+    return At(line, fmt::format("link: the same link is on line {} already; give parallel cables "
+                                "as one link of their summed bandwidth",
+                                earlier->second));
+  builder.AddLink(from, to, capacity, latency_ns);
+  return absl::OkStatus();
+}
+
+absl::Status Reader::ReadLink(const toml::table& table, TopologyBuilder& builder) {
+  constexpr std::array<std::string_view, 5> kKeys = {"from", "to", "bandwidth", "latency",
+                                                     "one_way"};
+  if (absl::Status status = CheckKeys(table, kKeys, "[[link]]"); !status.ok()) return status;
+  const absl::StatusOr<NodeIndex> from = ReadEnd(table, "from");
+  if (!from.ok()) return from.status();
+  const absl::StatusOr<NodeIndex> to = ReadEnd(table, "to");
+  if (!to.ok()) return to.status();
+  const std::string link = fmt::format("{}->{}", *table["from"].value<std::string>(),
+                                       *table["to"].value<std::string>());
+  const std::uint32_t line = LineOf(table);
+  if (*from == *to) return At(line, fmt::format("link {} leads to itself", link));
+  const absl::StatusOr<Rational> capacity = ReadCapacity(table, link);
+  if (!capacity.ok()) return capacity.status();
+  const absl::StatusOr<std::int64_t> latency = ReadLatency(table, latency_ns_);
+  if (!latency.ok()) return latency.status();
+  bool one_way = false;
+  if (const toml::node* node = table.get("one_way")) {
+    const auto value = node->value_exact<bool>();
+    if (!value) return At(LineOf(*node), fmt::format("link {}: one_way is not true or false", link));
+    one_way = *value;
+  }
+  absl::Status status = AddOnce(*from, *to, *capacity, *latency, line, builder);
+  if (status.ok() && !one_way) status = AddOnce(*to, *from, *capacity, *latency, line, builder);
+  return status;
+}
+
+absl::Status Reader::ReadLinks(const toml::table& root, TopologyBuilder& builder) {
+  const toml::node* list = root.get("link");
+  if (list == nullptr) return absl::InvalidArgumentError("there is no [[link]]");
+  if (!list->is_array()) return At(LineOf(*list), "links are written [[link]]");
+  for (const toml::node& element : *list->as_array()) {
+    if (!element.is_table()) return At(LineOf(element), "links are written [[link]]");
+    if (line_of_link_.size() >= kLinksMax)
+      return At(LineOf(element), fmt::format("more than {} links", kLinksMax));
+    if (absl::Status status = ReadLink(*element.as_table(), builder); !status.ok()) return status;
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<Topology> Reader::Read(const toml::table& root) {
+  constexpr std::array<std::string_view, 8> kKeys = {
+      "name", "unit", "latency", "members_forward", "members", "switches", "aggregators", "link"};
+  if (absl::Status status = CheckKeys(root, kKeys, "a topology"); !status.ok()) return status;
+  if (absl::Status status = ReadHead(root); !status.ok()) return status;
+  TopologyBuilder builder(name_, unit_bytes_per_s_, latency_ns_, false);
+  if (members_forward_) builder.SetMembersForward();
+  for (const auto& [key, kind] :
+       {std::pair<std::string_view, NodeKind>{"members", NodeKind::kMember},
+        {"switches", NodeKind::kSwitch},
+        {"aggregators", NodeKind::kAggregator}})
+    if (absl::Status status = ReadNodes(root, key, kind, builder); !status.ok()) return status;
+  if (absl::Status status = ReadLinks(root, builder); !status.ok()) return status;
+  return builder.Build();
+}
+
+}  // namespace
+
+absl::StatusOr<Topology> ParseTopologyToml(std::string_view text) {
+  if (text.size() > kTopologyTextBytesMax)
+    return absl::InvalidArgumentError(fmt::format("a topology of {} bytes; at most {} are read",
+                                                  text.size(), kTopologyTextBytesMax));
+  try {
+    const toml::table root = toml::parse(text);
+    return Reader().Read(root);
+  } catch (const toml::parse_error& error) {
+    return At(error.source().begin.line, error.description());
+  }
+}
+
+}  // namespace phub::plan
