@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <cstring>
+#include <functional>
+#include <utility>
 
 #include "common/base/check.h"
 
@@ -10,14 +12,22 @@ namespace {
 
 ProtocolError FromDecodeError(wire::DecodeError error) {
   switch (error) {
-    case wire::DecodeError::kNone: return ProtocolError::kNone;
-    case wire::DecodeError::kTruncated: return ProtocolError::kTruncated;
-    case wire::DecodeError::kMagic: return ProtocolError::kMagic;
-    case wire::DecodeError::kVersion: return ProtocolError::kVersion;
-    case wire::DecodeError::kKind: return ProtocolError::kKind;
-    case wire::DecodeError::kOperation: return ProtocolError::kOperation;
-    case wire::DecodeError::kReserved: return ProtocolError::kReserved;
-    case wire::DecodeError::kPayloadBytes: return ProtocolError::kPayloadBytes;
+    case wire::DecodeError::kNone:
+      return ProtocolError::kNone;
+    case wire::DecodeError::kTruncated:
+      return ProtocolError::kTruncated;
+    case wire::DecodeError::kMagic:
+      return ProtocolError::kMagic;
+    case wire::DecodeError::kVersion:
+      return ProtocolError::kVersion;
+    case wire::DecodeError::kKind:
+      return ProtocolError::kKind;
+    case wire::DecodeError::kOperation:
+      return ProtocolError::kOperation;
+    case wire::DecodeError::kReserved:
+      return ProtocolError::kReserved;
+    case wire::DecodeError::kPayloadBytes:
+      return ProtocolError::kPayloadBytes;
   }
   return ProtocolError::kMagic;
 }
