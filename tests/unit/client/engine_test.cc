@@ -139,6 +139,7 @@ TEST_F(EngineTest, RecordGoesAheadOfTheFirstGradientThatNamesItOnEveryLaneOnce) 
   for (const auto& one : RunAndTake()) EXPECT_EQ(one.header.kind, wire::MessageKind::kGradient);
   for (std::uint32_t chunk : {0u, 1u}) Reply(0, chunk, 1, 1.0f);
   Reply(1, 0, 1, 1.0f);
+  Run();
   SetHyperParameters(key, {.learning_rate = 0.05f});
   Push(key);
   const auto posted = RunAndTake();
@@ -153,6 +154,7 @@ TEST_F(EngineTest, RecordGoesAheadOfTheFirstGradientThatNamesItOnEveryLaneOnce) 
   // The same values again are no new record.
   for (std::uint32_t chunk : {0u, 1u}) Reply(0, chunk, 2, 1.0f);
   Reply(1, 0, 2, 1.0f);
+  Run();
   SetHyperParameters(key, {.learning_rate = 0.05f});
   Push(key);
   const auto third = RunAndTake();
