@@ -1,0 +1,182 @@
+#include "common/wire/message.h"
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+
+#include "common/wire/little_endian.h"
+
+namespace phub::wire {
+namespace {
+
+// Offsets of the header's fields; message.h draws them.
+constexpr std::size_t kMagicAt = 0;
+constexpr std::size_t kVersionAt = 2;
+constexpr std::size_t kKindAt = 3;
+constexpr std::size_t kPayloadBytesAt = 4;
+constexpr std::size_t kIncarnationAt = 8;
+constexpr std::size_t kIterationAt = 16;
+constexpr std::size_t kMembershipEpochAt = 24;
+constexpr std::size_t kChunkAt = 28;
+constexpr std::size_t kSlotAt = 32;
+constexpr std::size_t kRecordAt = 36;
+constexpr std::size_t kKeyAt = 40;
+constexpr std::size_t kRootAt = 44;
+constexpr std::size_t kOperationAt = 48;
+constexpr std::size_t kReservedAt = 49;
+static_assert(kHeaderBytes - kReservedAt == 15);  // what message.h promises to be zero
+static_assert(kHyperParametersBytes == 8 * sizeof(float));
+static_assert(kHyperParametersBytes <= kInlineBytesMax);  // a record's payload travels inline
+
+bool KindIsKnown(MessageKind kind) {
+  switch (kind) {
+    case MessageKind::kGradient:
+    case MessageKind::kParameters:
+    case MessageKind::kCredit:
+    case MessageKind::kRecord:
+      return true;
+  }
+  return false;
+}
+
+bool OperationIsKnown(RoundOperation operation) {
+  switch (operation) {
+    case RoundOperation::kReduce:
+    case RoundOperation::kAssign:
+      return true;
+  }
+  return false;
+}
+
+std::uint32_t PayloadBytesMax(MessageKind kind) {
+  switch (kind) {
+    case MessageKind::kGradient:
+    case MessageKind::kParameters:
+      return kChunkBytesMax;
+    case MessageKind::kCredit:
+      return 0;
+    case MessageKind::kRecord:
+      return kInlineBytesMax;
+  }
+  return 0;
+}
+
+// Floats travel as the bits of IEEE 754 binary32.
+float LoadFloat(const std::byte* bytes) {
+  return std::bit_cast<float>(LoadLittleEndian<std::uint32_t>(bytes));
+}
+
+void StoreFloat(float value, std::byte* bytes) {
+  StoreLittleEndian(std::bit_cast<std::uint32_t>(value), bytes);
+}
+
+// The order of a record's fields on the wire; `reserved` follows.
+constexpr float HyperParameters::*kHyperParameterFields[] = {
+    &HyperParameters::learning_rate, &HyperParameters::momentum, &HyperParameters::dampening,
+    &HyperParameters::weight_decay};
+
+}  // namespace
+
+const char* ToString(DecodeError error) {
+  switch (error) {
+    case DecodeError::kNone:
+      return "none";
+    case DecodeError::kTruncated:
+      return "truncated";
+    case DecodeError::kMagic:
+      return "magic";
+    case DecodeError::kVersion:
+      return "version";
+    case DecodeError::kKind:
+      return "kind";
+    case DecodeError::kOperation:
+      return "operation";
+    case DecodeError::kReserved:
+      return "reserved";
+    case DecodeError::kPayloadBytes:
+      return "payload_bytes";
+  }
+  return "unknown";
+}
+
+void EncodeHeader(const MessageHeader& header, std::span<std::byte, kHeaderBytes> bytes) {
+  std::byte* const at = bytes.data();
+  StoreLittleEndian(kMessageMagic, at + kMagicAt);
+  StoreLittleEndian(header.version, at + kVersionAt);
+  StoreLittleEndian(static_cast<std::uint8_t>(header.kind), at + kKindAt);
+  StoreLittleEndian(header.payload_bytes, at + kPayloadBytesAt);
+  StoreLittleEndian(header.incarnation.value, at + kIncarnationAt);
+  StoreLittleEndian(header.iteration.value, at + kIterationAt);
+  StoreLittleEndian(header.membership_epoch.value, at + kMembershipEpochAt);
+  StoreLittleEndian(header.chunk.value, at + kChunkAt);
+  StoreLittleEndian(header.slot.value, at + kSlotAt);
+  StoreLittleEndian(header.record.value, at + kRecordAt);
+  StoreLittleEndian(header.key.value, at + kKeyAt);
+  StoreLittleEndian(header.root.value, at + kRootAt);
+  StoreLittleEndian(static_cast<std::uint8_t>(header.operation), at + kOperationAt);
+  std::fill(bytes.begin() + kReservedAt, bytes.end(), std::byte{0});
+}
+
+DecodeError DecodeHeader(std::span<const std::byte> bytes, MessageHeader& header) {
+  if (bytes.size() < kHeaderBytes) return DecodeError::kTruncated;
+  const std::byte* const at = bytes.data();
+  if (LoadLittleEndian<std::uint16_t>(at + kMagicAt) != kMessageMagic) return DecodeError::kMagic;
+
+  MessageHeader decoded;
+  decoded.version = LoadLittleEndian<std::uint8_t>(at + kVersionAt);
+  if (decoded.version < kLaneVersionMin || decoded.version > kLaneVersion) {
+    return DecodeError::kVersion;
+  }
+  decoded.kind = static_cast<MessageKind>(LoadLittleEndian<std::uint8_t>(at + kKindAt));
+  if (!KindIsKnown(decoded.kind)) return DecodeError::kKind;
+  decoded.operation =
+      static_cast<RoundOperation>(LoadLittleEndian<std::uint8_t>(at + kOperationAt));
+  if (!OperationIsKnown(decoded.operation)) return DecodeError::kOperation;
+  if (!AllZero(bytes.subspan(kReservedAt, kHeaderBytes - kReservedAt))) {
+    return DecodeError::kReserved;
+  }
+  decoded.payload_bytes = LoadLittleEndian<std::uint32_t>(at + kPayloadBytesAt);
+  if (decoded.payload_bytes > PayloadBytesMax(decoded.kind)) return DecodeError::kPayloadBytes;
+
+  decoded.incarnation.value = LoadLittleEndian<std::uint64_t>(at + kIncarnationAt);
+  decoded.iteration.value = LoadLittleEndian<std::uint64_t>(at + kIterationAt);
+  decoded.membership_epoch.value = LoadLittleEndian<std::uint32_t>(at + kMembershipEpochAt);
+  decoded.chunk.value = LoadLittleEndian<std::uint32_t>(at + kChunkAt);
+  decoded.slot.value = LoadLittleEndian<std::uint32_t>(at + kSlotAt);
+  decoded.record.value = LoadLittleEndian<std::uint32_t>(at + kRecordAt);
+  decoded.key.value = LoadLittleEndian<std::uint32_t>(at + kKeyAt);
+  decoded.root.value = LoadLittleEndian<std::uint32_t>(at + kRootAt);
+  header = decoded;
+  return DecodeError::kNone;
+}
+
+void EncodeHyperParameters(const HyperParameters& values,
+                           std::span<std::byte, kHyperParametersBytes> bytes) {
+  std::byte* at = bytes.data();
+  for (const auto field : kHyperParameterFields) {
+    StoreFloat(values.*field, at);
+    at += sizeof(float);
+  }
+  for (const float value : values.reserved) {
+    StoreFloat(value, at);
+    at += sizeof(float);
+  }
+}
+
+bool DecodeHyperParameters(std::span<const std::byte> bytes, HyperParameters& values) {
+  if (bytes.size() != kHyperParametersBytes) return false;
+  HyperParameters decoded;
+  const std::byte* at = bytes.data();
+  for (const auto field : kHyperParameterFields) {
+    decoded.*field = LoadFloat(at);
+    if (!std::isfinite(decoded.*field)) return false;
+    at += sizeof(float);
+  }
+  // All bits zero: -0 would be a value, which a later version may give a meaning.
+  constexpr std::size_t kReservedFieldsAt = std::size(kHyperParameterFields) * sizeof(float);
+  if (!AllZero(bytes.subspan(kReservedFieldsAt))) return false;
+  values = decoded;
+  return true;
+}
+
+}  // namespace phub::wire

@@ -1,0 +1,273 @@
+#include "common/wire/message.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <bit>
+#include <limits>
+#include <set>
+#include <string>
+#include <vector>
+
+namespace phub::wire {
+namespace {
+
+using HeaderBytes = std::array<std::byte, kHeaderBytes>;
+using HyperParametersBytes = std::array<std::byte, kHyperParametersBytes>;
+
+// Every byte of every field differs, so that a field in the wrong place or order shows.
+MessageHeader DistinctHeader() {
+  MessageHeader header;
+  header.kind = MessageKind::kGradient;
+  header.operation = RoundOperation::kAssign;
+  header.payload_bytes = 0x00123456;
+  header.incarnation = {0x1112131415161718};
+  header.iteration = {0x2122232425262728};
+  header.membership_epoch = {0x31323334};
+  header.chunk = {0x41424344};
+  header.slot = {0x51525354};
+  header.record = {0x61626364};
+  header.key = {0x71727374};
+  header.root = {0x81828384};
+  return header;
+}
+
+HeaderBytes Encoded(const MessageHeader& header) {
+  HeaderBytes bytes;
+  bytes.fill(std::byte{0xEE});
+  EncodeHeader(header, bytes);
+  return bytes;
+}
+
+DecodeError Decode(std::span<const std::byte> bytes) {
+  MessageHeader header;
+  return DecodeHeader(bytes, header);
+}
+
+TEST(MessageHeader, HasTheDocumentedBytes) {
+  constexpr std::array<unsigned, kHeaderBytes> kExpected = {
+      0x50, 0x48, 0x01, 0x01, 0x56, 0x34, 0x12, 0x00, 0x18, 0x17, 0x16, 0x15, 0x14,
+      0x13, 0x12, 0x11, 0x28, 0x27, 0x26, 0x25, 0x24, 0x23, 0x22, 0x21, 0x34, 0x33,
+      0x32, 0x31, 0x44, 0x43, 0x42, 0x41, 0x54, 0x53, 0x52, 0x51, 0x64, 0x63, 0x62,
+      0x61, 0x74, 0x73, 0x72, 0x71, 0x84, 0x83, 0x82, 0x81, 0x01};
+  const HeaderBytes bytes = Encoded(DistinctHeader());
+  for (std::size_t i = 0; i < kHeaderBytes; ++i) {
+    EXPECT_EQ(std::to_integer<unsigned>(bytes[i]), kExpected[i]) << "byte " << i;
+  }
+}
+
+TEST(MessageHeader, EveryKindAndOperationRoundTrips) {
+  for (const auto kind : {MessageKind::kGradient, MessageKind::kParameters, MessageKind::kCredit,
+                          MessageKind::kRecord}) {
+    for (const auto operation : {RoundOperation::kReduce, RoundOperation::kAssign}) {
+      MessageHeader header = DistinctHeader();
+      header.kind = kind;
+      header.operation = operation;
+      header.payload_bytes = kind == MessageKind::kCredit ? 0 : 32;
+      MessageHeader decoded;
+      ASSERT_EQ(DecodeHeader(Encoded(header), decoded), DecodeError::kNone);
+      EXPECT_EQ(decoded, header);
+    }
+  }
+}
+
+TEST(MessageHeader, ExtremeFieldsRoundTrip) {
+  MessageHeader header;
+  header.kind = MessageKind::kParameters;
+  header.payload_bytes = kChunkBytesMax;
+  header.incarnation = Incarnation::Max();
+  header.iteration = Iteration::Max();
+  header.membership_epoch = MembershipEpoch::Max();
+  header.chunk = ChunkIndex::Max();
+  header.slot = kNoSlot;
+  header.record = RecordVersion::Max();
+  header.key = KeyIndex::Max();
+  header.root = Rank::Max();
+  MessageHeader decoded;
+  ASSERT_EQ(DecodeHeader(Encoded(header), decoded), DecodeError::kNone);
+  EXPECT_EQ(decoded, header);
+}
+
+TEST(MessageHeader, EveryTruncatedLengthIsRefused) {
+  const HeaderBytes bytes = Encoded(DistinctHeader());
+  for (std::size_t length = 0; length < kHeaderBytes; ++length) {
+    // A copy of that size on the heap: AddressSanitizer sees a read past its end.
+    const std::vector<std::byte> cut(bytes.begin(), bytes.begin() + static_cast<int>(length));
+    EXPECT_EQ(Decode(cut), DecodeError::kTruncated) << "length " << length;
+  }
+}
+
+TEST(MessageHeader, BytesBehindTheHeaderAreNotItsBusiness) {
+  const HeaderBytes header = Encoded(DistinctHeader());
+  std::vector<std::byte> bytes(header.begin(), header.end());
+  bytes.resize(kHeaderBytes + 100, std::byte{0xFF});
+  EXPECT_EQ(Decode(bytes), DecodeError::kNone);
+}
+
+TEST(MessageHeader, EveryOtherMagicByteIsRefused) {
+  for (const std::size_t at : {0u, 1u}) {
+    HeaderBytes bytes = Encoded(DistinctHeader());
+    const std::byte right = bytes[at];
+    for (unsigned value = 0; value < 256; ++value) {
+      bytes[at] = static_cast<std::byte>(value);
+      EXPECT_EQ(Decode(bytes), bytes[at] == right ? DecodeError::kNone : DecodeError::kMagic);
+    }
+  }
+}
+
+TEST(MessageHeader, EveryVersionOutsideTheRangeIsRefused) {
+  for (unsigned version = 0; version < 256; ++version) {
+    MessageHeader header = DistinctHeader();
+    header.version = static_cast<std::uint8_t>(version);
+    const bool spoken = version >= kLaneVersionMin && version <= kLaneVersion;
+    EXPECT_EQ(Decode(Encoded(header)), spoken ? DecodeError::kNone : DecodeError::kVersion)
+        << "version " << version;
+  }
+}
+
+TEST(MessageHeader, EveryUnknownKindAndOperationIsRefused) {
+  for (unsigned value = 0; value < 256; ++value) {
+    MessageHeader header = DistinctHeader();
+    header.payload_bytes = 0;
+    header.kind = static_cast<MessageKind>(value);
+    EXPECT_EQ(Decode(Encoded(header)),
+              value >= 1 && value <= 4 ? DecodeError::kNone : DecodeError::kKind)
+        << "kind " << value;
+    header.kind = MessageKind::kGradient;
+    header.operation = static_cast<RoundOperation>(value);
+    EXPECT_EQ(Decode(Encoded(header)), value <= 1 ? DecodeError::kNone : DecodeError::kOperation)
+        << "operation " << value;
+  }
+}
+
+TEST(MessageHeader, EveryReservedBitIsRefused) {
+  for (std::size_t at = 49; at < kHeaderBytes; ++at) {
+    for (int bit = 0; bit < 8; ++bit) {
+      HeaderBytes bytes = Encoded(DistinctHeader());
+      bytes[at] = std::byte{1} << bit;
+      EXPECT_EQ(Decode(bytes), DecodeError::kReserved) << "byte " << at << " bit " << bit;
+    }
+  }
+}
+
+TEST(MessageHeader, PayloadBytesAreBoundedByKind) {
+  constexpr std::uint32_t kOver = std::numeric_limits<std::uint32_t>::max();
+  struct Case {
+    MessageKind kind;
+    std::uint32_t bytes_max;
+  };
+  for (const Case& each :
+       {Case{MessageKind::kGradient, kChunkBytesMax},
+        Case{MessageKind::kParameters, kChunkBytesMax}, Case{MessageKind::kCredit, 0},
+        Case{MessageKind::kRecord, kInlineBytesMax}}) {
+    for (const std::uint32_t bytes : {0u, 1u, each.bytes_max, each.bytes_max + 1, kOver}) {
+      MessageHeader header = DistinctHeader();
+      header.kind = each.kind;
+      header.payload_bytes = bytes;
+      EXPECT_EQ(Decode(Encoded(header)),
+                bytes <= each.bytes_max ? DecodeError::kNone : DecodeError::kPayloadBytes)
+          << "kind " << static_cast<int>(each.kind) << " bytes " << bytes;
+    }
+  }
+}
+
+TEST(MessageHeader, ARefusedHeaderLeavesTheOutputAlone) {
+  HeaderBytes bytes = Encoded(DistinctHeader());
+  bytes[63] = std::byte{1};
+  MessageHeader header;
+  header.chunk = {77};
+  const MessageHeader before = header;
+  ASSERT_EQ(DecodeHeader(bytes, header), DecodeError::kReserved);
+  EXPECT_EQ(header, before);
+}
+
+TEST(DecodeError, HasANameForEachValue) {
+  std::set<std::string> names;
+  for (int value = 0; value <= static_cast<int>(DecodeError::kPayloadBytes); ++value) {
+    names.insert(ToString(static_cast<DecodeError>(value)));
+  }
+  EXPECT_EQ(names.size(), 8u);
+  EXPECT_FALSE(names.contains("unknown"));
+}
+
+HyperParameters SomeHyperParameters() {
+  HyperParameters values;
+  values.learning_rate = 0.1f;
+  values.momentum = 0.9f;
+  values.dampening = -0.0f;
+  values.weight_decay = 1e-42f;  // a denormal
+  return values;
+}
+
+HyperParametersBytes Encoded(const HyperParameters& values) {
+  HyperParametersBytes bytes;
+  bytes.fill(std::byte{0xEE});
+  EncodeHyperParameters(values, bytes);
+  return bytes;
+}
+
+bool DecodesHyperParameters(std::span<const std::byte> bytes) {
+  HyperParameters values;
+  return DecodeHyperParameters(bytes, values);
+}
+
+TEST(HyperParameters, RoundTripBitForBit) {
+  const HyperParametersBytes bytes = Encoded(SomeHyperParameters());
+  HyperParameters decoded;
+  ASSERT_TRUE(DecodeHyperParameters(bytes, decoded));
+  EXPECT_EQ(decoded, SomeHyperParameters());
+  EXPECT_EQ(Encoded(decoded), bytes);  // -0 and 0 compare equal; their bytes do not
+}
+
+TEST(HyperParameters, FieldsLieInTheDocumentedOrder) {
+  HyperParameters values;
+  values.learning_rate = std::bit_cast<float>(0x01020304u);
+  values.momentum = std::bit_cast<float>(0x11121314u);
+  values.dampening = std::bit_cast<float>(0x21222324u);
+  values.weight_decay = std::bit_cast<float>(0x31323334u);
+  const HyperParametersBytes bytes = Encoded(values);
+  for (unsigned field = 0; field < 4; ++field) {
+    for (unsigned i = 0; i < 4; ++i) {
+      EXPECT_EQ(std::to_integer<unsigned>(bytes[field * 4 + i]), field * 16 + 4 - i);
+    }
+  }
+  EXPECT_TRUE(std::all_of(bytes.begin() + 16, bytes.end(),
+                          [](std::byte each) { return each == std::byte{0}; }));
+}
+
+TEST(HyperParameters, EveryOtherLengthIsRefused) {
+  const HyperParametersBytes bytes = Encoded(SomeHyperParameters());
+  for (std::size_t length = 0; length <= kInlineBytesMax; ++length) {
+    std::vector<std::byte> cut(bytes.begin(), bytes.end());
+    cut.resize(length);
+    cut.shrink_to_fit();
+    EXPECT_EQ(DecodesHyperParameters(cut), length == kHyperParametersBytes) << "length " << length;
+  }
+}
+
+TEST(HyperParameters, NotFiniteIsRefusedInEveryField) {
+  constexpr float kBad[] = {
+      std::numeric_limits<float>::infinity(), -std::numeric_limits<float>::infinity(),
+      std::numeric_limits<float>::quiet_NaN(), std::numeric_limits<float>::signaling_NaN()};
+  for (const float bad : kBad) {
+    for (const auto field : {&HyperParameters::learning_rate, &HyperParameters::momentum,
+                             &HyperParameters::dampening, &HyperParameters::weight_decay}) {
+      HyperParameters values = SomeHyperParameters();
+      values.*field = bad;
+      EXPECT_FALSE(DecodesHyperParameters(Encoded(values)));
+    }
+  }
+}
+
+TEST(HyperParameters, EveryReservedBitIsRefused) {
+  for (std::size_t at = 16; at < kHyperParametersBytes; ++at) {
+    for (int bit = 0; bit < 8; ++bit) {
+      HyperParametersBytes bytes = Encoded(SomeHyperParameters());
+      bytes[at] = std::byte{1} << bit;
+      EXPECT_FALSE(DecodesHyperParameters(bytes)) << "byte " << at << " bit " << bit;
+    }
+  }
+}
+
+}  // namespace
+}  // namespace phub::wire
