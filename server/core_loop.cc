@@ -117,25 +117,14 @@ void CoreLoop::State::OnGradient(JobShard& shard, Rank rank, Chunk& chunk,
 }
 
 void CoreLoop::State::RelieveFullLanes(JobShard& shard, Rank rank, Chunk& chunk) {
-  if (!aggregate::LaneFull(shard, rank)) {
-    if (aggregate::HeldByFullLane(shard, chunk)) FoldAndCredit(shard, chunk);
-    return;
-  }
-  const Lane& lane = shard.lanes[rank.value];
-  for (const ChunkIndex held : lane.slot_chunk) {
-    if (held != ChunkIndex::Max()) FoldAndCredit(shard, *shard.chunks()[held.value]);
-  }
-}
-
-void CoreLoop::State::FoldAndCredit(JobShard& shard, Chunk& chunk) {
-  aggregate::Fold(shard, chunk, freed);
-  if (freed.count == 0) return;
-  counters.Add(CoreCounter::folds);
-  for (const aggregate::FreedSlot& slot : freed.all()) {
+  std::size_t credited = 0;
+  aggregate::RelieveFullLanes(shard, rank, chunk, freed, [&](const aggregate::FreedSlot& slot) {
     // Never refused: a credit that waits holds its slot, and a slot holds one gradient.
     const bool taken = replies.Credit(shard, slot.rank, slot.chunk, slot.slot);
     PHUB_CHECK(taken, "rank={} slot={}", slot.rank.value, slot.slot.value);
-  }
+    ++credited;
+  });
+  counters.Add(CoreCounter::gradients_folded, credited);
 }
 
 void CoreLoop::State::FinishRound(JobShard& shard, Chunk& chunk) {

@@ -45,7 +45,6 @@ struct CoreLoop::State {
   void OnReceived(JobShard& shard, Rank rank, const transport::ReceivedMessage& message);
   void OnGradient(JobShard& shard, Rank rank, Chunk& chunk, const wire::MessageHeader& header);
   void RelieveFullLanes(JobShard& shard, Rank rank, Chunk& chunk);
-  void FoldAndCredit(JobShard& shard, Chunk& chunk);
   void FinishRound(JobShard& shard, Chunk& chunk);
   void OnDuplicate(JobShard& shard, Rank rank, Chunk& chunk, const wire::MessageHeader& header);
 

@@ -43,13 +43,31 @@ struct FreedSlots {
 // Puts the gradient that landed in header.slot of rank's lane into its round.
 void Stage(JobShard& shard, Rank rank, Chunk& chunk, const wire::MessageHeader& header, TimeNs now);
 
-// True if somebody must fold after that arrival: chunks to fold are `chunk`, or all that the
-// rank's lane holds if that lane is full.
+// No free slot is left in the rank's lane / in some lane that holds a slot of the chunk.
 bool LaneFull(const JobShard& shard, Rank rank);
 bool HeldByFullLane(const JobShard& shard, const Chunk& chunk);
 
-// Folds the ready prefix of one chunk, if any.
+// Folds the ready prefix of one chunk, if any; `freed` holds the slots that it freed.
 void Fold(JobShard& shard, Chunk& chunk, FreedSlots& freed);
+
+// Restores the invariant after `rank` staged `chunk` without completing its round: folds `chunk`,
+// or every chunk of the rank's lane if that lane is full now. Calls credit(FreedSlot) for each
+// slot.
+template <typename Credit>
+void RelieveFullLanes(JobShard& shard, Rank rank, Chunk& chunk, FreedSlots& scratch,
+                      Credit&& credit) {
+  const auto fold = [&](Chunk& folded) {
+    Fold(shard, folded, scratch);
+    for (const FreedSlot& slot : scratch.all()) credit(slot);
+  };
+  if (!LaneFull(shard, rank)) {
+    if (HeldByFullLane(shard, chunk)) fold(chunk);
+    return;
+  }
+  for (const ChunkIndex held : shard.lanes[rank.value].slot_chunk) {
+    if (held != ChunkIndex::Max()) fold(*shard.chunks()[held.value]);
+  }
+}
 
 // The terms of a whole round in rank order: the accumulator, if ranks were folded, then slots.
 // For kAssign the one term is the root's payload. Valid until Finish.
