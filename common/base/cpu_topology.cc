@@ -1,5 +1,7 @@
 #include "common/base/cpu_topology.h"
 
+#include <fmt/format.h>
+#include <hwloc.h>
 #include <pthread.h>
 #include <sched.h>
 
@@ -9,9 +11,6 @@
 #include <cstring>
 #include <memory>
 #include <set>
-
-#include <fmt/format.h>
-#include <hwloc.h>
 
 #include "common/base/check.h"
 
@@ -34,7 +33,8 @@ std::uint32_t NumaNodeOf(hwloc_obj_t processing_unit) {
 }
 
 std::uint32_t PhysicalCoreOf(hwloc_topology_t topology, hwloc_obj_t processing_unit) {
-  const hwloc_obj_t core = hwloc_get_ancestor_obj_by_type(topology, HWLOC_OBJ_CORE, processing_unit);
+  const hwloc_obj_t core =
+      hwloc_get_ancestor_obj_by_type(topology, HWLOC_OBJ_CORE, processing_unit);
   return core == nullptr ? processing_unit->os_index : core->logical_index;
 }
 
@@ -111,16 +111,16 @@ absl::StatusOr<std::vector<std::uint32_t>> ParseCoreList(std::string_view text) 
     const std::size_t dash = part.find('-');
     const auto first = ParseCoreNumber(part.substr(0, dash), text);
     if (!first.ok()) return first.status();
-    const auto last = dash == std::string_view::npos
-                          ? first
-                          : ParseCoreNumber(part.substr(dash + 1), text);
+    const auto last =
+        dash == std::string_view::npos ? first : ParseCoreNumber(part.substr(dash + 1), text);
     if (!last.ok()) return last.status();
     if (*last < *first)
       return absl::InvalidArgumentError(
           fmt::format("\"{}\" runs backwards; write {}-{}", part, *last, *first));
     for (std::uint32_t core = *first; core <= *last; ++core) {
       if (!seen.insert(core).second)
-        return absl::InvalidArgumentError(fmt::format("core {} is there twice in \"{}\"", core, text));
+        return absl::InvalidArgumentError(
+            fmt::format("core {} is there twice in \"{}\"", core, text));
     }
     begin = end + 1;
   }

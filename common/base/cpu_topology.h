@@ -14,7 +14,7 @@ namespace phub {
 
 // One logical processor that the affinity mask allows.
 struct Core {
-  std::uint32_t os_index = 0;       // as the kernel, taskset and top number it
+  std::uint32_t os_index = 0;  // as the kernel, taskset and top number it
   std::uint32_t numa_node = 0;
   std::uint32_t physical_core = 0;  // hyper-threads of one physical core share this number
 };

@@ -1,10 +1,10 @@
 #include "common/base/suggest.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cctype>
 #include <vector>
-
-#include <fmt/format.h>
 
 namespace phub {
 namespace {

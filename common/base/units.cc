@@ -1,10 +1,10 @@
 #include "common/base/units.h"
 
+#include <fmt/format.h>
+
 #include <array>
 #include <cmath>
 #include <limits>
-
-#include <fmt/format.h>
 
 namespace phub {
 namespace {
@@ -18,12 +18,14 @@ struct Unit {
 constexpr std::array kDurationUnits = {
     Unit{"h", 3'600'000'000'000}, Unit{"m", 60'000'000'000}, Unit{"s", 1'000'000'000},
     Unit{"ms", 1'000'000},        Unit{"us", 1'000},         Unit{"ns", 1}};
-constexpr std::array kByteUnits = {
-    Unit{"TiB", kTebibyte}, Unit{"GiB", kGibibyte}, Unit{"MiB", kMebibyte}, Unit{"KiB", kKibibyte},
-    Unit{"", 1}};
+constexpr std::array kByteUnits = {Unit{"TiB", kTebibyte}, Unit{"GiB", kGibibyte},
+                                   Unit{"MiB", kMebibyte}, Unit{"KiB", kKibibyte}, Unit{"", 1}};
 constexpr std::array kByteUnitsAlso = {  // read, never written
     Unit{"B", 1}, Unit{"KB", 1'000}, Unit{"MB", 1'000'000}, Unit{"GB", 1'000'000'000},
     Unit{"TB", 1'000'000'000'000}};
+
+// Standard C++ has no 128 bits; __extension__ tells -Wpedantic that this is known.
+__extension__ using Wide = unsigned __int128;
 
 constexpr std::uint64_t kValueMax = std::numeric_limits<std::int64_t>::max();
 
@@ -39,8 +41,8 @@ std::optional<std::uint64_t> Scale(std::string_view number, std::uint64_t scale)
     if (fraction.empty()) return std::nullopt;
   }
   if (whole.empty()) return std::nullopt;
-  unsigned __int128 digits = 0;
-  unsigned __int128 divisor = 1;
+  Wide digits = 0;
+  Wide divisor = 1;
   constexpr std::size_t kDigitsMax = 19;  // times a scale of 2^40 stays inside 128 bits
   if (whole.size() + fraction.size() > kDigitsMax) return std::nullopt;
   for (const std::string_view part : {whole, fraction}) {
@@ -50,7 +52,7 @@ std::optional<std::uint64_t> Scale(std::string_view number, std::uint64_t scale)
     }
   }
   for (std::size_t i = 0; i < fraction.size(); ++i) divisor *= 10;
-  const unsigned __int128 product = digits * scale;
+  const Wide product = digits * scale;
   if (product % divisor != 0 || product / divisor > kValueMax) return std::nullopt;
   return static_cast<std::uint64_t>(product / divisor);
 }
@@ -78,7 +80,8 @@ const Unit* Find(const Units& units, std::string_view name) {
 template <typename Units>
 std::string Exact(const Units& units, std::uint64_t value) {
   for (const Unit& unit : units)
-    if (value % unit.scale == 0 && value != 0) return fmt::format("{}{}", value / unit.scale, unit.name);
+    if (value % unit.scale == 0 && value != 0)
+      return fmt::format("{}{}", value / unit.scale, unit.name);
   return fmt::format("0{}", units.back().name);
 }
 
@@ -121,13 +124,13 @@ std::optional<std::uint64_t> ParseBytes(std::string_view text) {
 std::string ExactDuration(DurationNs duration) {
   if (duration == 0) return "0s";
   const auto magnitude = static_cast<std::uint64_t>(duration < 0 ? -duration : duration);
-  return (duration < 0 ? "-" : "") + Exact(kDurationUnits, magnitude);
+  return fmt::format("{}{}", duration < 0 ? "-" : "", Exact(kDurationUnits, magnitude));
 }
 
 std::string ExactBytes(std::uint64_t bytes) { return Exact(kByteUnits, bytes); }
 
 std::string HumanDuration(DurationNs duration) {
-  if (duration < 0) return "-" + HumanDuration(-duration);
+  if (duration < 0) return fmt::format("-{}", HumanDuration(-duration));
   const auto magnitude = static_cast<std::uint64_t>(duration);
   const std::uint64_t seconds = magnitude / 1'000'000'000;
   if (seconds >= 86'400) return TwoUnits(seconds / 86'400, "d", seconds / 3'600 % 24, "h");
@@ -145,7 +148,8 @@ std::string HumanDuration(DurationNs duration) {
 std::string HumanBytes(std::uint64_t bytes) {
   for (const Unit& unit : kByteUnits) {
     if (unit.scale == 1 || bytes < unit.scale) continue;
-    return fmt::format("{} {}", ThreeDigits(static_cast<double>(bytes) / static_cast<double>(unit.scale)),
+    return fmt::format("{} {}",
+                       ThreeDigits(static_cast<double>(bytes) / static_cast<double>(unit.scale)),
                        unit.name);
   }
   return fmt::format("{} B", bytes);
