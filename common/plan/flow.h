@@ -1,0 +1,49 @@
+// Maximum flow in whole numbers (Dinitz 1970: shortest augmenting paths found level by level), for
+// the bound and for packing trees. One thread. Capacities of all edges out of a node, and into one,
+// must sum to less than 2^63; kUnlimited may be used freely when the flow asked for is limited.
+#pragma once
+
+#include <cstdint>
+#include <limits>
+#include <vector>
+
+namespace phub::plan {
+
+class FlowNetwork {
+ public:
+  static constexpr std::int64_t kUnlimited = std::numeric_limits<std::int64_t>::max() / 4;
+
+  explicit FlowNetwork(std::size_t node_count = 0) : adjacent_(node_count) {}
+
+  std::uint32_t AddNode();
+  std::uint32_t AddEdge(std::uint32_t from, std::uint32_t to, std::int64_t capacity);
+  void SetCapacity(std::uint32_t edge, std::int64_t capacity) { capacity_[edge] = capacity; }
+  std::int64_t capacity(std::uint32_t edge) const { return capacity_[edge]; }
+  // Drops the edges and nodes added after a mark: what one question needs and the next does not.
+  struct Mark {
+    std::size_t nodes;
+    std::size_t edges;
+  };
+  Mark Here() const { return {adjacent_.size(), capacity_.size()}; }
+  void ReturnTo(Mark mark);
+
+  // The greatest flow, or `limit` as soon as it is reached. Capacities stay as they were set.
+  std::int64_t Solve(std::uint32_t source, std::uint32_t sink, std::int64_t limit);
+  // After a Solve below its limit: the nodes on the source's side of the least cut.
+  bool IsOnSourceSide(std::uint32_t node) const { return level_[node] != kUnreached; }
+
+ private:
+  static constexpr std::uint32_t kUnreached = std::numeric_limits<std::uint32_t>::max();
+
+  bool BuildLevels(std::uint32_t source, std::uint32_t sink);
+  std::int64_t Augment(std::uint32_t source, std::uint32_t sink, std::int64_t limit);
+
+  // Arc 2e is edge e, arc 2e+1 its way back; the other end of an arc is its target.
+  std::vector<std::vector<std::uint32_t>> adjacent_;  // arcs by node
+  std::vector<std::uint32_t> target_;                 // by arc
+  std::vector<std::int64_t> residual_;                // by arc
+  std::vector<std::int64_t> capacity_;                // by edge
+  std::vector<std::uint32_t> level_, next_, queue_, path_;
+};
+
+}  // namespace phub::plan

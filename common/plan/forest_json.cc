@@ -1,0 +1,208 @@
+#include "common/plan/forest_json.h"
+
+#include <iterator>
+#include <utility>
+
+#include "absl/status/status.h"
+#include "common/plan/json_reader.h"
+#include "common/plan/rational.h"
+#include "fmt/format.h"
+
+namespace phub::plan {
+namespace {
+
+constexpr std::string_view kFormat = "phub.plan.v1";
+
+std::string Quoted(const std::string& text) {
+  return Json(text).dump(-1, ' ', false, Json::error_handler_t::replace);
+}
+
+class Reader {
+ public:
+  explicit Reader(const Topology& topology) : topology_(topology) {}
+
+  absl::StatusOr<Forest> Read(const Json& root) {
+    if (absl::Status status =
+            CheckObject(root, "", {"format", "planner", "topology", "paths", "trees"});
+        !status.ok())
+      return status;
+    const absl::StatusOr<std::string> format = StringField(root, "", "format");
+    if (!format.ok()) return format.status();
+    if (*format != kFormat)
+      return JsonError("format", fmt::format("'{}' is not {}", format->substr(0, 64), kFormat));
+    absl::StatusOr<std::string> planner = StringField(root, "", "planner");
+    if (!planner.ok()) return planner.status();
+    absl::StatusOr<std::string> name = StringField(root, "", "topology");
+    if (!name.ok()) return name.status();
+    forest_.planner = planner->substr(0, 200);
+    forest_.topology = name->substr(0, 200);
+    const absl::StatusOr<const Json*> paths = ArrayField(root, "", "paths");
+    if (!paths.ok()) return paths.status();
+    const absl::StatusOr<const Json*> trees = ArrayField(root, "", "trees");
+    if (!trees.ok()) return trees.status();
+    if (absl::Status status = ReadPaths(**paths); !status.ok()) return status;
+    if (absl::Status status = ReadTrees(**trees); !status.ok()) return status;
+    return std::move(forest_);
+  }
+
+ private:
+  absl::StatusOr<NodeIndex> Node(const Json& name, std::string_view where) const {
+    if (!name.is_string()) return JsonError(where, "the name of a node is expected");
+    const auto& text = name.get_ref<const std::string&>();
+    const auto node = topology_.FindNode(text);
+    if (!node)
+      return JsonError(where,
+                       fmt::format("{} has no node '{}': is the plan for another topology?",
+                                   topology_.name(), text.substr(0, 64)));
+    return *node;
+  }
+
+  absl::Status ReadPaths(const Json& list) {
+    std::size_t link_count = 0;
+    for (std::size_t i = 0; i < list.size(); ++i) {
+      const std::string where = fmt::format("paths[{}]", i);
+      if (!list[i].is_array() || list[i].size() < 2)
+        return JsonError(where, "a list of at least two nodes is expected");
+      link_count += list[i].size() - 1;
+      if (link_count > kPathLinksMax)
+        return JsonError(where, fmt::format("over {} links in all paths", kPathLinksMax));
+      Path path;
+      for (std::size_t hop = 0; hop + 1 < list[i].size(); ++hop) {
+        const absl::StatusOr<NodeIndex> from = Node(list[i][hop], where);
+        if (!from.ok()) return from.status();
+        const absl::StatusOr<NodeIndex> to = Node(list[i][hop + 1], where);
+        if (!to.ok()) return to.status();
+        const auto link = topology_.FindLink(*from, *to);
+        if (!link)
+          return JsonError(where, fmt::format("{} has no link {}->{}", topology_.name(),
+                                              topology_.node(*from).name,
+                                              topology_.node(*to).name));
+        path.push_back(*link);
+      }
+      forest_.paths.push_back(std::move(path));
+    }
+    return absl::OkStatus();
+  }
+
+  absl::Status ReadEdges(const Json& list, const std::string& list_name, std::vector<Edge>& edges) {
+    edge_count_ += list.size();
+    if (edge_count_ > kEdgesMax)
+      return JsonError(list_name, fmt::format("over {} edges in all trees", kEdgesMax));
+    edges.reserve(list.size());
+    for (std::size_t i = 0; i < list.size(); ++i) {
+      const std::string where = fmt::format("{}[{}]", list_name, i);
+      if (absl::Status status = CheckObject(list[i], where, {"from", "to", "step", "path"});
+          !status.ok())
+        return status;
+      for (const char* field : {"from", "to"})
+        if (!list[i].contains(field))
+          return JsonError(where, fmt::format("field '{}' must be a text", field));
+      const absl::StatusOr<NodeIndex> from = Node(list[i]["from"], where);
+      if (!from.ok()) return from.status();
+      const absl::StatusOr<NodeIndex> to = Node(list[i]["to"], where);
+      if (!to.ok()) return to.status();
+      const absl::StatusOr<std::int64_t> step =
+          IntegerField(list[i], where, "step", 0, kStepsMax - 1);
+      if (!step.ok()) return step.status();
+      const absl::StatusOr<std::int64_t> path =
+          IntegerField(list[i], where, "path", 0,
+                       static_cast<std::int64_t>(forest_.paths.size()) - 1);
+      if (!path.ok()) return path.status();
+      edges.push_back({*from, *to, static_cast<std::uint32_t>(*step),
+                       PathIndex{static_cast<std::uint32_t>(*path)}});
+    }
+    return absl::OkStatus();
+  }
+
+  absl::Status ReadTrees(const Json& list) {
+    std::vector<Rational> shares;
+    for (std::size_t i = 0; i < list.size(); ++i) {
+      const std::string where = fmt::format("trees[{}]", i);
+      if (absl::Status status = CheckObject(list[i], where, {"home", "share", "reduce", "gather"});
+          !status.ok())
+        return status;
+      if (!list[i].contains("home")) return JsonError(where, "field 'home' must be a text");
+      const absl::StatusOr<NodeIndex> home = Node(list[i]["home"], where);
+      if (!home.ok()) return home.status();
+      const absl::StatusOr<std::string> share_text = StringField(list[i], where, "share");
+      if (!share_text.ok()) return share_text.status();
+      const auto share = Rational::Parse(*share_text);
+      if (!share || share->numerator() < 1 || *share > Rational(1))
+        return JsonError(where, "'share' must be a fraction in 0..1, such as \"1/16\"");
+      const auto unit = CommonMultiple(forest_.share_unit, share->denominator(), kShareUnitMax);
+      if (!unit) return JsonError(where, "the shares have no common denominator below 2^40");
+      forest_.share_unit = *unit;
+      shares.push_back(*share);
+      Tree& tree = forest_.trees.emplace_back();
+      tree.home = *home;
+      for (const bool reduces : {true, false}) {
+        const char* field = reduces ? "reduce" : "gather";
+        const absl::StatusOr<const Json*> edges = ArrayField(list[i], where, field);
+        if (!edges.ok()) return edges.status();
+        if (absl::Status status = ReadEdges(**edges, fmt::format("{}.{}", where, field),
+                                            reduces ? tree.reduce : tree.gather);
+            !status.ok())
+          return status;
+      }
+    }
+    for (std::size_t i = 0; i < shares.size(); ++i)
+      forest_.trees[i].share =
+          shares[i].numerator() * (forest_.share_unit / shares[i].denominator());
+    return absl::OkStatus();
+  }
+
+  const Topology& topology_;
+  Forest forest_;
+  std::size_t edge_count_ = 0;
+};
+
+void WriteEdges(const std::vector<std::string>& names, const char* field,
+                const std::vector<Edge>& edges, fmt::memory_buffer& out) {
+  fmt::format_to(std::back_inserter(out), ",\n   \"{}\": [", field);
+  for (std::size_t i = 0; i < edges.size(); ++i)
+    fmt::format_to(std::back_inserter(out),
+                   "{}\n    {{\"from\": {}, \"to\": {}, \"step\": {}, \"path\": {}}}",
+                   i == 0 ? "" : ",", names[edges[i].from.value], names[edges[i].to.value],
+                   edges[i].step, edges[i].path.value);
+  fmt::format_to(std::back_inserter(out), "]");
+}
+
+}  // namespace
+
+std::string ForestToJson(const Topology& topology, const Forest& forest) {
+  std::vector<std::string> names;  // quoted
+  for (const Node& node : topology.nodes()) names.push_back(Quoted(node.name));
+  fmt::memory_buffer out;
+  const auto end = [&] { return std::back_inserter(out); };
+  fmt::format_to(end(), "{{\"format\": \"{}\",\n \"planner\": {},\n \"topology\": {},\n \"paths\": [",
+                 kFormat, Quoted(forest.planner), Quoted(forest.topology));
+  for (std::size_t i = 0; i < forest.paths.size(); ++i) {
+    fmt::format_to(end(), "{}\n  [", i == 0 ? "" : ",");
+    for (std::size_t hop = 0; hop < forest.paths[i].size(); ++hop) {
+      const Link& link = topology.link(forest.paths[i][hop]);
+      if (hop == 0) fmt::format_to(end(), "{}", names[link.from.value]);
+      fmt::format_to(end(), ", {}", names[link.to.value]);
+    }
+    fmt::format_to(end(), "]");
+  }
+  fmt::format_to(end(), "],\n \"trees\": [");
+  for (std::size_t i = 0; i < forest.trees.size(); ++i) {
+    const Tree& tree = forest.trees[i];
+    const auto share = Rational::Make(tree.share, forest.share_unit);
+    fmt::format_to(end(), "{}\n  {{\"home\": {}, \"share\": \"{}\"", i == 0 ? "" : ",",
+                   names[tree.home.value], share ? share->ToString() : "0");
+    WriteEdges(names, "reduce", tree.reduce, out);
+    WriteEdges(names, "gather", tree.gather, out);
+    fmt::format_to(end(), "}}");
+  }
+  fmt::format_to(end(), "]}}\n");
+  return fmt::to_string(out);
+}
+
+absl::StatusOr<Forest> ParseForestJson(const Topology& topology, std::string_view text) {
+  const absl::StatusOr<Json> root = ParseJson(text, kPlanTextBytesMax);
+  if (!root.ok()) return root.status();
+  return Reader(topology).Read(*root);
+}
+
+}  // namespace phub::plan

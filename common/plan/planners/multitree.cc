@@ -1,0 +1,237 @@
+// MultiTree (Huang et al., "Communication Algorithm-Architecture Co-Design for Distributed Deep
+// Learning", ISCA 2021). Every member is the home of one chunk and the root of one spanning tree.
+// All trees grow together, one time step after the other: in a step every link can carry one chunk
+// (as many as it has times the bandwidth of the slowest link), and taking a link in a step and
+// adding an edge to a tree are the same act. Trees take turns, one child per turn, so that they grow
+// evenly; only vertices that were in the tree before the step may send, earliest first. Trees are
+// therefore dense near their roots and sparse near their leaves, as the number of holders grows, and
+// no link is used beyond its bandwidth in any step. Through switches, a tree first takes a member that
+// hangs on the switch of one of its vertices, then the nearest one over links still free in the step.
+//
+// How many steps this takes depends on the order in which neighbours are tried, so the search is run
+// from many orders in parallel and the shortest result is kept; the first of several, so that the
+// number of threads does not matter.
+#include <algorithm>
+#include <cstdint>
+#include <limits>
+#include <numeric>
+#include <optional>
+#include <utility>
+
+#include <oneapi/tbb/parallel_for.h>
+
+#include "common/base/random.h"
+#include "common/plan/bound.h"
+#include "common/plan/planners/out_forest.h"
+#include "common/plan/planners/planner.h"
+#include "fmt/core.h"
+
+namespace phub::plan {
+namespace {
+
+constexpr std::uint32_t kNear = 2;  // itself and its own switch
+constexpr std::uint32_t kNone = std::numeric_limits<std::uint32_t>::max();
+
+// One run of the greedy construction.
+class Growth {
+ public:
+  Growth(const Topology& topology, std::uint64_t seed, bool shuffle) : topology_(topology) {
+    std::int64_t slowest = kCapacityMax;
+    for (const Link& link : topology.links()) slowest = std::min(slowest, link.capacity);
+    for (const Link& link : topology.links())
+      slots_.push_back(static_cast<std::uint32_t>(link.capacity / slowest));
+    SeededRandom random(seed);
+    const auto mix = [&](auto& list) {
+      for (std::size_t i = list.size(); shuffle && i > 1; --i)
+        std::swap(list[i - 1], list[random.Below(i)]);
+    };
+    for (std::uint32_t node = 0; node < topology.nodes().size(); ++node) {
+      const auto links = topology.OutLinks(NodeIndex{node});
+      mix(out_links_.emplace_back(links.begin(), links.end()));
+    }
+    const std::size_t count = topology.members().size();
+    roots_.resize(count);
+    std::iota(roots_.begin(), roots_.end(), 0u);
+    mix(roots_);
+    trees_.resize(count);
+    joined_.assign(count, std::vector<bool>(topology.nodes().size(), false));
+    holders_.resize(count);
+    for (std::uint32_t rank = 0; rank < count; ++rank) {
+      trees_[rank] = {topology.members()[rank], 1, {}};
+      joined_[rank][trees_[rank].home.value] = true;
+      holders_[rank] = {trees_[rank].home};
+    }
+    seen_.assign(topology.nodes().size(), 0);
+    arrived_by_.resize(topology.nodes().size());
+  }
+
+  // The number of steps; kNone if it would not be below `limit`, or nothing can be added.
+  std::uint32_t Run(std::uint32_t limit) {
+    const std::size_t count = roots_.size();
+    std::size_t missing = count * (count - 1);
+    for (std::uint32_t step = 0; missing > 0; ++step) {
+      if (step + 1 >= limit) return kNone;
+      const std::size_t added = RunStep(step);
+      if (added == 0) return kNone;
+      missing -= added;
+      steps_ = step + 1;
+    }
+    return steps_;
+  }
+
+  OutForest Take() { return {static_cast<std::int64_t>(roots_.size()), std::move(trees_)}; }
+
+ private:
+  std::size_t RunStep(std::uint32_t step) {
+    free_ = slots_;
+    // Holders before the cursor have nothing to give: to members on their own switch, to others.
+    std::vector<std::size_t> near_cursor(roots_.size(), 0), far_cursor(roots_.size(), 0);
+    std::vector<std::size_t> holder_count;              // those from before this step
+    for (const auto& holders : holders_) holder_count.push_back(holders.size());
+    std::size_t added = 0;
+    for (bool progress = true; progress;) {
+      progress = false;
+      for (const std::uint32_t root : roots_) {
+        if (GiveFromOne(root, kNear, near_cursor[root], holder_count[root], step) ||
+            GiveFromOne(root, kNone, far_cursor[root], holder_count[root], step)) {
+          progress = true;
+          ++added;
+        }
+      }
+    }
+    return added;
+  }
+
+  // Within a step links only fill and trees only grow, so who found nothing finds nothing later.
+  bool GiveFromOne(std::uint32_t root, std::uint32_t reach, std::size_t& cursor, std::size_t end,
+                   std::uint32_t step) {
+    for (; cursor < end; ++cursor)
+      if (GiveToOne(root, holders_[root][cursor], reach, step)) return true;
+    return false;
+  }
+
+  // Adds the nearest member that the tree lacks and that `from` reaches over free links, going on
+  // from at most `reach` nodes.
+  bool GiveToOne(std::uint32_t root, NodeIndex from, std::uint32_t reach, std::uint32_t step) {
+    ++visit_;
+    queue_.assign(1, from);
+    seen_[from.value] = visit_;
+    for (std::size_t head = 0; head < queue_.size() && head < reach; ++head) {
+      for (const LinkIndex index : out_links_[queue_[head].value]) {
+        if (free_[index.value] == 0) continue;
+        const NodeIndex next = topology_.link(index).to;
+        if (seen_[next.value] == visit_) continue;
+        seen_[next.value] = visit_;
+        arrived_by_[next.value] = index;
+        if (!topology_.IsMember(next)) {
+          queue_.push_back(next);
+          continue;
+        }
+        if (joined_[root][next.value]) continue;
+        Join(root, from, next, step);
+        return true;
+      }
+    }
+    return false;
+  }
+
+  void Join(std::uint32_t root, NodeIndex from, NodeIndex to, std::uint32_t step) {
+    Path path;
+    for (NodeIndex at = to; at != from; at = topology_.link(path.back()).from) {
+      path.push_back(arrived_by_[at.value]);
+      --free_[path.back().value];
+    }
+    std::reverse(path.begin(), path.end());
+    trees_[root].edges.push_back({from, to, step, std::move(path)});
+    joined_[root][to.value] = true;
+    holders_[root].push_back(to);
+  }
+
+  const Topology& topology_;
+  std::vector<std::uint32_t> slots_;  // chunks per step, by link
+  std::vector<std::uint32_t> free_;
+  std::vector<std::vector<LinkIndex>> out_links_;
+  std::vector<std::uint32_t> roots_;  // in the order of turns
+  std::vector<OutTree> trees_;
+  std::vector<std::vector<bool>> joined_;         // root, node
+  std::vector<std::vector<NodeIndex>> holders_;  // root -> members in the order of joining
+  std::uint32_t steps_ = 0;
+  std::uint32_t visit_ = 0;
+  std::vector<std::uint32_t> seen_;  // by node: the last visit_ that came by
+  std::vector<LinkIndex> arrived_by_;
+  std::vector<NodeIndex> queue_;
+};
+
+std::uint32_t StartsFor(const Topology& topology, const PlannerOptions& options) {
+  constexpr std::uint32_t kStartsMax = 100'000;
+  if (options.starts > 0) return std::min(options.starts, kStartsMax);
+  const std::size_t count = topology.members().size();
+  if (count <= 32) return 128;
+  if (count <= 64) return 64;
+  if (count <= 128) return 32;
+  return count <= 256 ? 8 : 2;
+}
+
+// The fewest steps any order could reach: the cut bound, in steps of one chunk on the slowest link.
+std::uint32_t FewestSteps(const Topology& topology) {
+  std::int64_t slowest = kCapacityMax;
+  for (const Link& link : topology.links()) slowest = std::min(slowest, link.capacity);
+  const Rational bound = GatherBound(topology).chunk_times;
+  const auto steps = Rational::Make(Wide{bound.numerator()} * slowest,
+                                    Wide{bound.denominator()} * topology.unit_capacity());
+  return steps ? static_cast<std::uint32_t>(std::max<std::int64_t>(1, steps->Ceiling())) : 1;
+}
+
+absl::StatusOr<OutForest> GrowMultiTree(const Topology& topology, const PlannerOptions& options) {
+  constexpr std::uint32_t kBatch = 16;
+  const std::uint32_t starts = StartsFor(topology, options);
+  const std::uint32_t enough = starts > 1 ? FewestSteps(topology) : 1;
+  std::optional<OutForest> best;
+  std::uint32_t best_steps = kNone;
+  // Batches have a fixed size, and a run is cut short only by what earlier batches found, so the
+  // result depends on neither threads nor timing.
+  for (std::uint32_t first = 0; first < starts && best_steps > enough; first += kBatch) {
+    const std::uint32_t count = std::min(kBatch, starts - first);
+    std::vector<std::uint32_t> steps(count, kNone);
+    const auto run = [&](std::uint32_t i, std::uint32_t limit) {
+      Growth growth(topology, options.seed + first + i, first + i > 0);
+      const std::uint32_t needed = growth.Run(limit);
+      return std::pair(needed, growth.Take());
+    };
+    oneapi::tbb::parallel_for(std::uint32_t{0}, count,
+                              [&](std::uint32_t i) { steps[i] = run(i, best_steps).first; });
+    const auto least = std::min_element(steps.begin(), steps.end());
+    if (*least < best_steps) {
+      best_steps = *least;
+      best = run(static_cast<std::uint32_t>(least - steps.begin()), kNone).second;
+    }
+    if (options.progress) options.progress(std::min(first + kBatch, starts), starts);
+  }
+  if (!best)
+    return absl::FailedPreconditionError("some member is reached only through switches and links "
+                                         "that lead back to members already in the tree");
+  return *std::move(best);
+}
+
+absl::Status MultiTreeApplies(const Topology& topology) {
+  const std::size_t count = topology.members().size();
+  if (2 * count * (count - 1) > kEdgesMax)
+    return absl::FailedPreconditionError(
+        fmt::format("{} members need more than {} edges", count, kEdgesMax));
+  return absl::OkStatus();
+}
+
+absl::StatusOr<Forest> PlanMultiTree(const Topology& topology, const PlannerOptions& options) {
+  return GrowBothPhases(topology, "multitree", [&](const Topology& direction) {
+    return GrowMultiTree(direction, options);
+  });
+}
+
+}  // namespace
+
+Planner MultiTreePlanner() {
+  return {"multitree", "a tree per member, all grown together step by step over free links",
+          MultiTreeApplies, PlanMultiTree};
+}
+
+}  // namespace phub::plan

@@ -1,0 +1,63 @@
+#include "common/plan/routes.h"
+
+#include "common/base/check.h"
+
+namespace phub::plan {
+namespace {
+
+constexpr std::uint16_t kUnreachable = 0xffff;
+static_assert(kNodesMax < kUnreachable, "a distance must fit");
+
+}  // namespace
+
+Router::Router(const Topology& topology)
+    : topology_(topology), distance_to_(topology.nodes().size()) {}
+
+const std::vector<std::uint16_t>& Router::DistancesTo(NodeIndex to) {
+  std::vector<std::uint16_t>& distance = distance_to_[to.value];
+  if (!distance.empty()) return distance;
+  distance.assign(topology_.nodes().size(), kUnreachable);
+  distance[to.value] = 0;
+  std::vector<NodeIndex> queue{to};
+  for (std::size_t head = 0; head < queue.size(); ++head) {
+    const NodeIndex node = queue[head];
+    if (node != to && topology_.IsMember(node) && !topology_.members_forward()) continue;
+    for (const LinkIndex index : topology_.InLinks(node)) {
+      const NodeIndex previous = topology_.link(index).from;
+      if (distance[previous.value] != kUnreachable) continue;
+      distance[previous.value] = static_cast<std::uint16_t>(distance[node.value] + 1);
+      queue.push_back(previous);
+    }
+  }
+  return distance;
+}
+
+std::optional<std::uint32_t> Router::Distance(NodeIndex from, NodeIndex to) {
+  const std::uint16_t distance = DistancesTo(to)[from.value];
+  if (distance == kUnreachable) return std::nullopt;
+  return distance;
+}
+
+std::optional<Path> Router::Route(NodeIndex from, NodeIndex to) {
+  PHUB_CHECK(from != to, "node={}", from.value);
+  const std::vector<std::uint16_t>& distance = DistancesTo(to);
+  if (distance[from.value] == kUnreachable) return std::nullopt;
+  const std::uint32_t choice = topology_.RankOf(to);
+  Path path;
+  std::vector<LinkIndex> choices;
+  for (NodeIndex node = from; node != to;) {
+    choices.clear();
+    for (const LinkIndex index : topology_.OutLinks(node)) {
+      const NodeIndex next = topology_.link(index).to;
+      const bool may_pass =
+          next == to || !topology_.IsMember(next) || topology_.members_forward();
+      if (may_pass && distance[next.value] + 1 == distance[node.value]) choices.push_back(index);
+    }
+    PHUB_CHECK(!choices.empty(), "from={} to={} at={}", from.value, to.value, node.value);
+    path.push_back(choices[choice % choices.size()]);
+    node = topology_.link(path.back()).to;
+  }
+  return path;
+}
+
+}  // namespace phub::plan

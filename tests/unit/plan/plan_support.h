@@ -1,0 +1,45 @@
+// What the tests of common/plan share.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+#include <gtest/gtest.h>
+
+#include "common/plan/forest.h"
+#include "common/plan/generators.h"
+#include "common/plan/planners/planner.h"
+#include "common/plan/verifier.h"
+
+namespace phub::plan {
+
+// Fails the test, and ends the program, if the name is not a topology.
+inline Topology Named(std::string_view spec) {
+  absl::StatusOr<Topology> topology = Generate(spec);
+  EXPECT_TRUE(topology.ok()) << topology.status();
+  return *std::move(topology);
+}
+
+inline Forest Planned(std::string_view planner, const Topology& topology,
+                      const PlannerOptions& options = {}) {
+  absl::StatusOr<Forest> forest = MakePlan(*FindPlanner(planner), topology, options);
+  EXPECT_TRUE(forest.ok()) << planner << " on " << topology.name() << ": " << forest.status();
+  return *std::move(forest);
+}
+
+inline VerifyReport Verified(const Topology& topology, const Forest& forest) {
+  absl::StatusOr<VerifyReport> report = Verify(topology, forest);
+  EXPECT_TRUE(report.ok()) << forest.planner << " on " << topology.name() << ": "
+                           << report.status();
+  return *std::move(report);
+}
+
+inline Rational Fraction(std::int64_t numerator, std::int64_t denominator) {
+  return Rational::Make(numerator, denominator).value();
+}
+
+}  // namespace phub::plan
+
+namespace phub::plan {
+inline void PrintTo(const Rational& value, std::ostream* out) { *out << value.ToString(); }
+}  // namespace phub::plan
