@@ -12,12 +12,13 @@ Planner DoubleBinaryTreePlanner();
 Planner HierarchicalPlanner();
 Planner HdrmPlanner();
 Planner MultiTreePlanner();
+Planner PackingPlanner();
 Planner InSwitchPlanner();
 
 std::span<const Planner> Planners() {
   static const std::array planners = {
       ShardedStarPlanner(), RingPlanner(), HalvingDoublingPlanner(), DoubleBinaryTreePlanner(),
-      HierarchicalPlanner(), HdrmPlanner(), MultiTreePlanner(), InSwitchPlanner(),
+      HierarchicalPlanner(), HdrmPlanner(), MultiTreePlanner(), PackingPlanner(), InSwitchPlanner(),
   };
   return planners;
 }

@@ -1,0 +1,140 @@
+#include "common/plan/planners/switch_removal.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/status/status.h"
+#include "common/plan/flow.h"
+#include "fmt/core.h"
+
+namespace phub::plan {
+namespace {
+
+class Remover {
+ public:
+  Remover(const Topology& topology, const std::vector<std::int64_t>& capacities,
+          std::int64_t supply)
+      : topology_(topology),
+        source_(static_cast<std::uint32_t>(topology.nodes().size())),
+        supply_(supply),
+        wanted_(supply * static_cast<std::int64_t>(topology.members().size())) {
+    for (std::uint32_t i = 0; i < topology.links().size(); ++i) {
+      const Link& link = topology.link(LinkIndex{i});
+      edges_.push_back({link.from, link.to, capacities[i], {LinkIndex{i}}});
+    }
+  }
+
+  absl::StatusOr<std::vector<PathEdge>> Run() {
+    for (std::uint32_t node = 0; node < topology_.nodes().size(); ++node) {
+      if (topology_.IsMember(NodeIndex{node})) continue;
+      if (!Remove(NodeIndex{node}))
+        return absl::FailedPreconditionError(
+            fmt::format("switch {} cannot be replaced: its bandwidth in and out differ",
+                        topology_.node(NodeIndex{node}).name));
+      DropEmpty();
+    }
+    return std::move(edges_);
+  }
+
+ private:
+  bool Remove(NodeIndex hub) {
+    std::vector<std::size_t> in, out;
+    for (std::size_t i = 0; i < edges_.size(); ++i) {
+      if (edges_[i].to == hub) in.push_back(i);
+      if (edges_[i].from == hub) out.push_back(i);
+    }
+    // Ways on to others first: what goes back to where it came from is of no use.
+    for (const bool back : {false, true})
+      for (const std::size_t i : in)
+        for (const std::size_t o : out)
+          if ((edges_[i].from == edges_[o].to) == back) Split(hub, i, o);
+    return std::all_of(in.begin(), in.end(), [&](std::size_t i) { return !edges_[i].capacity; }) &&
+           std::all_of(out.begin(), out.end(), [&](std::size_t o) { return !edges_[o].capacity; });
+  }
+
+  void Split(NodeIndex hub, std::size_t in, std::size_t out) {
+    const std::int64_t most = std::min(edges_[in].capacity, edges_[out].capacity);
+    if (most == 0) return;
+    const std::int64_t amount = Removable(hub, edges_[in].from, edges_[out].to, most);
+    if (amount == 0) return;
+    edges_[in].capacity -= amount;
+    edges_[out].capacity -= amount;
+    if (edges_[in].from == edges_[out].to) return;
+    Path path = Joined(edges_[in].path, edges_[out].path);
+    for (PathEdge& edge : edges_) {  // equal paths stay one edge
+      if (edge.path != path) continue;
+      edge.capacity += amount;
+      return;
+    }
+    edges_.push_back({edges_[in].from, edges_[out].to, amount, std::move(path)});
+  }
+
+  // One path after the other; a way round that comes back to a node is left out, and what it would
+  // have used stays free.
+  Path Joined(const Path& first, const Path& second) const {
+    Path joined;
+    for (const Path* part : {&first, &second}) {
+      for (const LinkIndex index : *part) {
+        const NodeIndex next = topology_.link(index).to;
+        const auto been = std::find_if(joined.begin(), joined.end(), [&](LinkIndex earlier) {
+          return topology_.link(earlier).from == next;
+        });
+        if (been == joined.end()) {
+          joined.push_back(index);
+        } else {
+          joined.erase(been, joined.end());
+        }
+      }
+    }
+    return joined;
+  }
+
+  // How much of u->hub->t can become u->t. Two families of cuts could become too small: those with
+  // u and t on one side and hub on the other, for each of the two ways round (ForestColl, section 5).
+  std::int64_t Removable(NodeIndex hub, NodeIndex u, NodeIndex t, std::int64_t most) const {
+    FlowNetwork network(topology_.nodes().size() + 1);
+    for (const PathEdge& edge : edges_)
+      if (edge.capacity > 0) network.AddEdge(edge.from.value, edge.to.value, edge.capacity);
+    for (const NodeIndex member : topology_.members())
+      network.AddEdge(source_, member.value, supply_);
+    constexpr std::int64_t kUnlimited = FlowNetwork::kUnlimited;
+    for (const NodeIndex member : topology_.members()) {
+      if (most == 0) break;
+      const FlowNetwork::Mark mark = network.Here();
+      network.AddEdge(u.value, source_, kUnlimited);
+      network.AddEdge(u.value, t.value, kUnlimited);
+      network.AddEdge(member.value, hub.value, kUnlimited);
+      most = std::min(most, network.Solve(u.value, hub.value, wanted_ + most) - wanted_);
+      network.ReturnTo(mark);
+      if (most <= 0) return 0;
+      network.AddEdge(hub.value, source_, kUnlimited);
+      network.AddEdge(u.value, t.value, kUnlimited);
+      network.AddEdge(member.value, t.value, kUnlimited);
+      most = std::min(most, network.Solve(hub.value, t.value, wanted_ + most) - wanted_);
+      network.ReturnTo(mark);
+    }
+    return std::max<std::int64_t>(most, 0);
+  }
+
+  void DropEmpty() {
+    edges_.erase(std::remove_if(edges_.begin(), edges_.end(),
+                                [](const PathEdge& edge) { return edge.capacity == 0; }),
+                 edges_.end());
+  }
+
+  const Topology& topology_;
+  std::uint32_t source_;
+  std::int64_t supply_;
+  std::int64_t wanted_;
+  std::vector<PathEdge> edges_;
+};
+
+}  // namespace
+
+absl::StatusOr<std::vector<PathEdge>> RemoveSwitches(const Topology& topology,
+                                                     const std::vector<std::int64_t>& capacities,
+                                                     std::int64_t supply) {
+  return Remover(topology, capacities, supply).Run();
+}
+
+}  // namespace phub::plan

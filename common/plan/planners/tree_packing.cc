@@ -1,0 +1,149 @@
+#include "common/plan/planners/tree_packing.h"
+
+#include <algorithm>
+#include <deque>
+#include <utility>
+
+#include "absl/status/status.h"
+#include "common/plan/flow.h"
+
+namespace phub::plan {
+namespace {
+
+// Trees that are equal so far: `count` copies of one tree.
+struct Batch {
+  std::uint32_t root = 0;  // ranks
+  std::int64_t count = 0;
+  std::vector<std::size_t> edges;      // into PathEdges, in the order of growth
+  std::vector<std::uint32_t> reached;  // ranks, in the order of joining
+  std::vector<std::uint32_t> depth;    // by rank; kNone: not reached
+};
+
+constexpr std::uint32_t kNone = ~std::uint32_t{0};
+
+class Packer {
+ public:
+  Packer(const Topology& topology, std::vector<PathEdge> edges, std::int64_t supply)
+      : topology_(topology), edges_(std::move(edges)) {
+    const auto members = static_cast<std::uint32_t>(topology.members().size());
+    leaving_.resize(members);
+    for (std::size_t i = 0; i < edges_.size(); ++i)
+      leaving_[topology.RankOf(edges_[i].from)].push_back(i);
+    forest_.share_unit = supply * members;
+    for (std::uint32_t root = 0; root < members; ++root) {
+      Batch batch{root, supply, {}, {root}, std::vector<std::uint32_t>(members, kNone)};
+      batch.depth[root] = 0;
+      open_.push_back(std::move(batch));
+    }
+  }
+
+  absl::StatusOr<OutForest> Run(const std::function<void(std::size_t, std::size_t)>& progress) {
+    const std::size_t members = leaving_.size();
+    std::int64_t done = 0;
+    while (!open_.empty()) {
+      Batch batch = std::move(open_.front());
+      open_.pop_front();
+      while (batch.reached.size() < members)
+        if (!Extend(batch)) return absl::InternalError("no edge can be added to a tree");
+      done += batch.count;
+      Finish(batch);
+      if (forest_.trees.size() * members > kEdgesMax)
+        return absl::ResourceExhaustedError("the packing has too many trees");
+      if (progress)
+        progress(static_cast<std::size_t>(done), static_cast<std::size_t>(forest_.share_unit));
+    }
+    return std::move(forest_);
+  }
+
+ private:
+  // Adds the edge that leaves the tree nearest to the root. Any edge with room would do for
+  // bandwidth; the nearest keeps the trees shallow.
+  bool Extend(Batch& batch) {
+    BuildNetwork();
+    for (const std::uint32_t from : batch.reached) {  // by depth, as the tree grows by depth
+      for (const std::size_t index : leaving_[from]) {
+        const std::uint32_t to = topology_.RankOf(edges_[index].to);
+        if (edges_[index].capacity == 0 || batch.depth[to] != kNone) continue;
+        const std::int64_t room = Room(batch, index, from, to);
+        if (room == 0) continue;
+        if (room < batch.count) {  // the other copies stay as they are, for later
+          Batch rest = batch;
+          rest.count -= room;
+          open_.push_front(std::move(rest));
+          batch.count = room;
+        }
+        edges_[index].capacity -= room;
+        batch.edges.push_back(index);
+        batch.reached.push_back(to);
+        batch.depth[to] = batch.depth[from] + 1;
+        return true;
+      }
+    }
+    return false;
+  }
+
+  // What is left of the capacities, and a node for every other open batch with ways to the vertices
+  // which that batch has reached.
+  void BuildNetwork() {
+    network_ = FlowNetwork(leaving_.size());
+    for (const PathEdge& edge : edges_)
+      if (edge.capacity > 0)
+        network_.AddEdge(topology_.RankOf(edge.from), topology_.RankOf(edge.to), edge.capacity);
+    batch_nodes_.clear();
+    open_count_ = 0;
+    for (const Batch& other : open_) {
+      open_count_ += other.count;
+      if (other.reached.size() == 1) {
+        batch_nodes_.push_back(other.root);  // a way to its node leads to its root only
+        continue;
+      }
+      batch_nodes_.push_back(network_.AddNode());
+      for (const std::uint32_t rank : other.reached)
+        network_.AddEdge(batch_nodes_.back(), rank, FlowNetwork::kUnlimited);
+    }
+  }
+
+  // How many copies of the tree may take the edge so that all open batches can still be completed
+  // (Berczi and Frank 2010): the flow from its sender to its receiver, where the sender also gives
+  // to every other batch as much as that batch has copies, must stay above the sum of those.
+  std::int64_t Room(const Batch& batch, std::size_t index, std::uint32_t from, std::uint32_t to) {
+    const std::int64_t most = std::min(batch.count, edges_[index].capacity);
+    const FlowNetwork::Mark mark = network_.Here();
+    std::size_t i = 0;
+    for (const Batch& other : open_) {
+      const std::uint32_t node = batch_nodes_[i++];
+      if (node != from) network_.AddEdge(from, node, other.count);
+    }
+    const std::int64_t flow = network_.Solve(from, to, open_count_ + most);
+    network_.ReturnTo(mark);
+    return std::clamp<std::int64_t>(flow - open_count_, 0, most);
+  }
+
+  void Finish(const Batch& batch) {
+    OutTree& tree = forest_.trees.emplace_back();
+    tree.home = topology_.members()[batch.root];
+    tree.share = batch.count;
+    for (const std::size_t index : batch.edges)
+      tree.edges.push_back({edges_[index].from, edges_[index].to, 0, edges_[index].path});
+    StepsByDepth(tree);
+  }
+
+  const Topology& topology_;
+  std::vector<PathEdge> edges_;
+  std::vector<std::vector<std::size_t>> leaving_;  // edges by the rank of their sender
+  std::deque<Batch> open_;                         // all but the one that grows
+  std::vector<std::uint32_t> batch_nodes_;         // of open_, in the network
+  std::int64_t open_count_ = 0;
+  FlowNetwork network_;
+  OutForest forest_;
+};
+
+}  // namespace
+
+absl::StatusOr<OutForest> PackTrees(
+    const Topology& topology, std::vector<PathEdge> edges, std::int64_t supply,
+    const std::function<void(std::size_t, std::size_t)>& progress) {
+  return Packer(topology, std::move(edges), supply).Run(progress);
+}
+
+}  // namespace phub::plan
