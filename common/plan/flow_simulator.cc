@@ -1,0 +1,224 @@
+#include "common/plan/flow_simulator.h"
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <numeric>
+#include <utility>
+
+#include "absl/status/status.h"
+#include "fmt/core.h"
+
+namespace phub::plan {
+namespace {
+
+constexpr double kPicosecondsPerSecond = 1e12;
+
+std::vector<double> Bandwidths(const Topology& topology) {
+  std::vector<double> result;
+  for (std::uint32_t i = 0; i < topology.links().size(); ++i)
+    result.push_back(topology.BytesPerSecond(LinkIndex{i}));
+  return result;
+}
+
+std::size_t LongestPath(const Forest& forest) {
+  std::size_t longest = 1;
+  for (const Path& path : forest.paths) longest = std::max(longest, path.size());
+  return longest;
+}
+
+// An end is rounded to an instant that others share, by less than a millionth of what the transfer
+// has to go: equal transfers then end together whatever the rounding of their rates. With very many
+// transfers it is a thousandth, so that each change of shares serves many of them.
+std::int64_t RoundedEnd(std::int64_t now_ps, std::int64_t left_ps, std::size_t transfer_count) {
+  constexpr std::size_t kExactTransfersMax = 1u << 14;
+  const int bits = transfer_count <= kExactTransfersMax ? 20 : 10;
+  const auto grid = static_cast<std::int64_t>(
+      std::bit_floor(static_cast<std::uint64_t>(left_ps) | 1u) >> bits);
+  if (grid < 2) return now_ps + left_ps;
+  return std::max((now_ps + left_ps + grid / 2) / grid * grid, now_ps);
+}
+
+std::int64_t Picoseconds(double bytes, double bytes_per_s) {
+  return static_cast<std::int64_t>(std::ceil(bytes / bytes_per_s * kPicosecondsPerSecond));
+}
+
+}  // namespace
+
+FlowSimulator::FlowSimulator(const Topology& topology, const Forest& forest,
+                             const SimulationOptions& options)
+    : topology_(topology),
+      forest_(forest),
+      options_(options),
+      graph_(topology, forest),
+      busy_until_ps_(topology.nodes().size(), 0),
+      gate_count_(graph_.gates.size() * options.pieces, 0),
+      transfers_(graph_.edges.size() * options.pieces),
+      shares_(Bandwidths(topology), transfers_.size(), LongestPath(forest)) {
+  for (const Tree& tree : forest.trees)
+    tree_bytes_.push_back(static_cast<double>(options.size_bytes) *
+                          static_cast<double>(tree.share) /
+                          static_cast<double>(forest.share_unit) / options.pieces);
+  for (const Path& path : forest.paths) {
+    std::int64_t& latency = path_latency_ps_.emplace_back(0);
+    for (const LinkIndex link : path) latency += topology.link(link).latency_ns * 1000;
+  }
+  if (options.keep_timeline) timeline_.resize(transfers_.size());
+}
+
+absl::StatusOr<SimulationResult> FlowSimulator::Run() {
+  BuildSchedule();
+  for (SendQueue& queue : queues_) NextWave(queue);
+  for (std::uint32_t i = 0; i < transfers_.size(); ++i)
+    if (EdgeOf(i).gate_in == SimulationGraph::kNoGate) MakeReady(i);
+  UpdateRates();
+  while (!events_.empty()) {
+    now_ps_ = events_.top().time_ps;
+    while (!events_.empty() && events_.top().time_ps == now_ps_) {
+      const Event event = events_.top();
+      events_.pop();
+      Handle(event);
+    }
+    UpdateRates();
+  }
+  if (arrived_count_ != transfers_.size())
+    return absl::InvalidArgumentError(
+        fmt::format("{} of {} transfers never start: the plan waits for itself",
+                    transfers_.size() - arrived_count_, transfers_.size()));
+  return TakeResult();
+}
+
+void FlowSimulator::BuildSchedule() {
+  schedule_.resize(transfers_.size());
+  std::iota(schedule_.begin(), schedule_.end(), 0u);
+  std::sort(schedule_.begin(), schedule_.end(), [&](std::uint32_t a, std::uint32_t b) {
+    if (EdgeOf(a).queue != EdgeOf(b).queue) return EdgeOf(a).queue < EdgeOf(b).queue;
+    return WaveOf(a) != WaveOf(b) ? WaveOf(a) < WaveOf(b) : a < b;
+  });
+  queues_.resize(graph_.queue_count);
+  for (std::uint32_t place = 0; place < schedule_.size(); ++place) {
+    transfers_[schedule_[place]].place = place;
+    SendQueue& queue = queues_[EdgeOf(schedule_[place]).queue];
+    if (queue.end == 0) queue.first = queue.last = place;
+    queue.end = place + 1;
+  }
+}
+
+// Moves on to the next wave and starts what of it is ready.
+void FlowSimulator::NextWave(SendQueue& queue) {
+  queue.first = queue.last;
+  if (queue.first == queue.end) return;
+  const std::uint32_t wave = WaveOf(schedule_[queue.first]);
+  while (queue.last < queue.end && WaveOf(schedule_[queue.last]) == wave) ++queue.last;
+  queue.unsent = queue.last - queue.first;
+  for (std::uint32_t place = queue.first; place < queue.last; ++place)
+    if (transfers_[schedule_[place]].is_ready) Start(schedule_[place]);
+}
+
+void FlowSimulator::MakeReady(std::uint32_t transfer) {
+  transfers_[transfer].is_ready = true;
+  const SendQueue& queue = queues_[EdgeOf(transfer).queue];
+  const std::uint32_t place = transfers_[transfer].place;
+  if (place >= queue.first && place < queue.last) Start(transfer);
+}
+
+void FlowSimulator::Start(std::uint32_t transfer) {
+  const GraphEdge& edge = EdgeOf(transfer);
+  transfers_[transfer].bytes_left = BytesOf(edge);
+  transfers_[transfer].updated_ps = now_ps_;
+  shares_.Add(transfer, forest_.paths[edge.path.value]);
+  if (!timeline_.empty())
+    timeline_[transfer] = {edge.tree, edge.index, PieceOf(transfer), edge.reduces, now_ps_, 0, 0};
+}
+
+void FlowSimulator::Handle(const Event& event) {
+  switch (event.kind) {
+    case Kind::kSent:
+      if (event.shift == transfers_[event.id].shifts) OnSent(event.id);
+      break;
+    case Kind::kArrived:
+      OnArrived(event.id);
+      break;
+    case Kind::kSummed:
+      CountAtGate(EdgeOf(event.id).gate_out, PieceOf(event.id));
+      break;
+    case Kind::kOptimized:
+      OpenGate(event.id / options_.pieces, event.id % options_.pieces);
+      break;
+  }
+}
+
+void FlowSimulator::OnSent(std::uint32_t transfer) {
+  const GraphEdge& edge = EdgeOf(transfer);
+  shares_.Remove(transfer);
+  ++transfers_[transfer].shifts;
+  SendQueue& queue = queues_[edge.queue];
+  if (--queue.unsent == 0) NextWave(queue);
+  const std::int64_t arrives = now_ps_ + path_latency_ps_[edge.path.value];
+  events_.push({arrives, Kind::kArrived, transfer, 0});
+  if (!timeline_.empty()) {
+    timeline_[transfer].sent_ps = now_ps_;
+    timeline_[transfer].arrived_ps = arrives;
+  }
+}
+
+void FlowSimulator::OnArrived(std::uint32_t transfer) {
+  const GraphEdge& edge = EdgeOf(transfer);
+  ++arrived_count_;
+  finished_ps_ = std::max(finished_ps_, now_ps_);
+  if (edge.reduces && options_.sum_bytes_per_s > 0) {
+    const std::int64_t done = Work(edge.to, BytesOf(edge), options_.sum_bytes_per_s);
+    events_.push({done, Kind::kSummed, transfer, 0});
+    return;
+  }
+  CountAtGate(edge.gate_out, PieceOf(transfer));
+}
+
+void FlowSimulator::CountAtGate(std::uint32_t gate, std::uint32_t piece) {
+  const std::uint32_t index = gate * options_.pieces + piece;
+  if (++gate_count_[index] < graph_.gates[gate].waits_for) return;
+  finished_ps_ = std::max(finished_ps_, now_ps_);
+  if (!graph_.gates[gate].is_home || options_.optimizer_bytes_per_s <= 0) {
+    OpenGate(gate, piece);
+    return;
+  }
+  // Every home sends its result to somebody: any edge behind the gate names the home and the share.
+  const GraphEdge& edge = graph_.edges[graph_.opened[graph_.gates[gate].first_edge]];
+  const std::int64_t done = Work(edge.from, BytesOf(edge), options_.optimizer_bytes_per_s);
+  events_.push({done, Kind::kOptimized, index, 0});
+}
+
+void FlowSimulator::OpenGate(std::uint32_t gate, std::uint32_t piece) {
+  const Gate& opened = graph_.gates[gate];
+  for (std::uint32_t i = 0; i < opened.edge_count; ++i)
+    MakeReady(graph_.opened[opened.first_edge + i] * options_.pieces + piece);
+}
+
+std::int64_t FlowSimulator::Work(NodeIndex node, double bytes, double bytes_per_s) {
+  std::int64_t& busy = busy_until_ps_[node.value];
+  busy = std::max(busy, now_ps_) + Picoseconds(bytes, bytes_per_s);
+  return busy;
+}
+
+void FlowSimulator::UpdateRates() {
+  for (const FairShare::Change& change : shares_.Update()) {
+    Transfer& transfer = transfers_[change.flow];
+    const double passed =
+        static_cast<double>(now_ps_ - transfer.updated_ps) / kPicosecondsPerSecond;
+    transfer.bytes_left = std::max(transfer.bytes_left - change.rate_before * passed, 0.0);
+    transfer.updated_ps = now_ps_;
+    ++transfer.shifts;
+    const std::int64_t left_ps = Picoseconds(transfer.bytes_left, shares_.rate(change.flow));
+    events_.push({RoundedEnd(now_ps_, left_ps, transfers_.size()), Kind::kSent, change.flow,
+                  transfer.shifts});
+  }
+}
+
+SimulationResult FlowSimulator::TakeResult() {
+  SimulationResult result;
+  result.time_ps = finished_ps_;
+  result.timeline = std::move(timeline_);
+  return result;
+}
+
+}  // namespace phub::plan

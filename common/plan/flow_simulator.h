@@ -1,0 +1,91 @@
+// The event loop of the simulator's flow mode; see common/plan/simulator.h. One thread.
+#pragma once
+
+#include <cstdint>
+#include <queue>
+#include <vector>
+
+#include "common/plan/fair_share.h"
+#include "common/plan/simulation_graph.h"
+#include "common/plan/simulator.h"
+
+namespace phub::plan {
+
+class FlowSimulator {
+ public:
+  FlowSimulator(const Topology& topology, const Forest& forest, const SimulationOptions& options);
+  // Fails if some transfer never starts: the forest had not passed Verify.
+  absl::StatusOr<SimulationResult> Run();
+
+ private:
+  enum class Kind : std::uint8_t { kSent, kArrived, kSummed, kOptimized };
+  struct Event {
+    std::int64_t time_ps;
+    Kind kind;
+    std::uint32_t id;     // transfer; kOptimized: gate and piece
+    std::uint32_t shift;  // kSent: valid if the transfer's finish has been moved as often
+    bool operator>(const Event& other) const {
+      if (time_ps != other.time_ps) return time_ps > other.time_ps;
+      if (kind != other.kind) return kind > other.kind;
+      return id != other.id ? id > other.id : shift > other.shift;
+    }
+  };
+  struct Transfer {
+    double bytes_left = 0;
+    std::int64_t updated_ps = 0;
+    std::uint32_t shifts = 0;
+    std::uint32_t place = 0;  // in schedule_
+    bool is_ready = false;
+  };
+  // What a sender has to send on one link, by wave. Transfers [first, last) of the schedule are of
+  // the wave that is being sent, `unsent` of them are not through.
+  struct SendQueue {
+    std::uint32_t first = 0;
+    std::uint32_t last = 0;
+    std::uint32_t end = 0;
+    std::uint32_t unsent = 0;
+  };
+
+  const GraphEdge& EdgeOf(std::uint32_t transfer) const {
+    return graph_.edges[transfer / options_.pieces];
+  }
+  std::uint32_t PieceOf(std::uint32_t transfer) const { return transfer % options_.pieces; }
+  std::uint32_t WaveOf(std::uint32_t transfer) const {
+    return EdgeOf(transfer).step + PieceOf(transfer);
+  }
+  double BytesOf(const GraphEdge& edge) const { return tree_bytes_[edge.tree]; }
+
+  void BuildSchedule();
+  void NextWave(SendQueue& queue);
+  void MakeReady(std::uint32_t transfer);
+  void Start(std::uint32_t transfer);
+  void Handle(const Event& event);
+  void OnSent(std::uint32_t transfer);
+  void OnArrived(std::uint32_t transfer);
+  void CountAtGate(std::uint32_t gate, std::uint32_t piece);
+  void OpenGate(std::uint32_t gate, std::uint32_t piece);
+  void UpdateRates();
+  // When `node` is through with `bytes` more work that starts no earlier than now.
+  std::int64_t Work(NodeIndex node, double bytes, double bytes_per_s);
+  SimulationResult TakeResult();
+
+  const Topology& topology_;
+  const Forest& forest_;
+  SimulationOptions options_;
+  SimulationGraph graph_;
+  std::vector<double> tree_bytes_;             // of one piece, by tree
+  std::vector<std::int64_t> path_latency_ps_;
+  std::vector<std::int64_t> busy_until_ps_;    // by node
+  std::vector<std::uint32_t> gate_count_;      // gate, piece: transfers that came in
+  std::vector<Transfer> transfers_;            // edge, piece
+  std::vector<std::uint32_t> schedule_;        // transfers by queue and wave
+  std::vector<SendQueue> queues_;              // by first link
+  std::priority_queue<Event, std::vector<Event>, std::greater<>> events_;
+  FairShare shares_;
+  std::int64_t now_ps_ = 0;
+  std::int64_t finished_ps_ = 0;
+  std::size_t arrived_count_ = 0;
+  std::vector<TransferTimes> timeline_;
+};
+
+}  // namespace phub::plan
