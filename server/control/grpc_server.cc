@@ -82,8 +82,7 @@ grpc::ServerUnaryReactor* Serve(ControlThread& thread, OpenCalls& calls, const b
 std::string PeerAddress(const grpc::CallbackServerContext& context) {
   const std::string peer = context.peer();
   const bool has_scheme = peer.starts_with("ipv4:") || peer.starts_with("ipv6:");
-  return absl::StrReplaceAll(std::string_view(peer).substr(has_scheme ? 5 : 0),
-                             {{"%5B", "["}, {"%5D", "]"}});
+  return absl::StrReplaceAll(peer.substr(has_scheme ? 5 : 0), {{"%5B", "["}, {"%5D", "]"}});
 }
 
 // What both services share, under ControlThread's lock.
