@@ -1,0 +1,26 @@
+// Who decides, in the daemon, which new data connections become lanes.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <string_view>
+
+#include "common/transport/transport.h"
+#include "common/wire/lane_hello.h"
+
+namespace phub::transport {
+
+// Both calls come from the listener's thread.
+class LaneGate {
+ public:
+  virtual ~LaneGate() = default;
+
+  // Whether this hello becomes a lane. Consumes the nonce. kNone admits it, and then Attach
+  // follows, always: if the peer is gone by then, the connection reports it when it is served.
+  virtual wire::LaneRefusal Admit(const wire::LaneHello& hello, std::string_view peer_address) = 0;
+  // Hands over the connection. The peer has been told that it is welcome.
+  virtual void Attach(const wire::LaneHello& hello, std::unique_ptr<Connection> connection,
+                      std::string peer_address) = 0;
+};
+
+}  // namespace phub::transport

@@ -1,0 +1,36 @@
+// Lanes over TCP, with epoll. Edge-triggered: a connection costs one epoll_ctl when it is adopted
+// and none per message. descriptor() is the epoll descriptor itself, readable exactly while
+// readiness waits that Poll or Arm have not collected.
+//
+// Adopt makes one system call and allocates nothing. Belongs to one thread.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+
+#include "common/base/descriptor.h"
+#include "common/transport/stream/stream_transport.h"
+#include "common/transport/tcp/tcp_connection.h"
+
+struct epoll_event;
+
+namespace phub::transport {
+
+class TcpTransport final : public StreamTransport {
+ public:
+  explicit TcpTransport(std::uint32_t connections_max = kConnectionsMaxDefault);
+  ~TcpTransport() override;
+
+  int descriptor() const override { return epoll_.get(); }
+
+ protected:
+  void CollectReadiness() override;
+  bool Watch(StreamConnection& connection, ConnectionId id) override;
+  void Unwatch(StreamConnection& connection) override;
+
+ private:
+  Descriptor epoll_;
+  const std::unique_ptr<epoll_event[]> events_;
+};
+
+}  // namespace phub::transport
