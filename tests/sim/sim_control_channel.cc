@@ -14,7 +14,7 @@ struct SimControlChannel::Wire {
   std::string session_id;
   server::StreamId stream = 0;
   bool attached = false;
-  OnEvent on_event;
+  Observer* observer = nullptr;
 
   // Back at the worker, one delay from now.
   static void AtWorker(const std::shared_ptr<Wire>& wire, std::function<void()> what) {
@@ -29,9 +29,12 @@ class SimControlChannel::Sink final : public server::EventSink {
  public:
   explicit Sink(std::shared_ptr<Wire> wire) : wire_(std::move(wire)) {}
   void Send(const v1::SessionEvent& event) override {
-    Wire::AtWorker(wire_, [wire = wire_, event] { wire->on_event(event); });
+    Wire::AtWorker(wire_, [wire = wire_, event] { wire->observer->OnEvent(event); });
   }
-  void End(const absl::Status&) override { wire_->attached = false; }
+  void End(const absl::Status& status) override {
+    wire_->attached = false;
+    Wire::AtWorker(wire_, [wire = wire_, status] { wire->observer->OnAttendClosed(status); });
+  }
 
  private:
   std::shared_ptr<Wire> wire_;
@@ -40,7 +43,7 @@ class SimControlChannel::Sink final : public server::EventSink {
 SimControlChannel::SimControlChannel(SimNetwork& network, server::Control& control,
                                      std::string address, DurationNs delay)
     : wire_(std::make_shared<Wire>(
-          Wire{network, control, std::move(address), delay, false, {}, 0, false, {}})) {}
+          Wire{network, control, std::move(address), delay, false, {}, 0, false, nullptr})) {}
 
 SimControlChannel::~SimControlChannel() { wire_->cut = true; }
 
@@ -50,49 +53,55 @@ void SimControlChannel::AtDaemon(std::function<void(server::Control&)> what) {
 }
 
 template <typename Response>
-SimControlChannel::Answer<Response> SimControlChannel::Returning(Answer<Response> answer) {
-  return [wire = wire_, answer = std::move(answer)](const absl::Status& status,
-                                                    const Response& response) {
-    Wire::AtWorker(wire, [answer, status, response] { answer(status, response); });
+server::Answer<Response> SimControlChannel::Returning(Done<Response> done) {
+  return
+      [wire = wire_, done = std::move(done)](const absl::Status& status, const Response& response) {
+        Wire::AtWorker(wire, [done, status, response] {
+          done(status.ok() ? absl::StatusOr<Response>(response) : status);
+        });
+      };
+}
+
+void SimControlChannel::Join(const v1::JoinRequest& request, DurationNs,
+                             Done<v1::JoinResponse> done) {
+  auto remember = [wire = wire_, done = std::move(done)](absl::StatusOr<v1::JoinResponse> joined) {
+    if (joined.ok()) wire->session_id = joined->session_id();
+    done(std::move(joined));
   };
+  AtDaemon([wire = wire_, request, back = Returning<v1::JoinResponse>(std::move(remember))](
+               server::Control& control) { control.Join(request, wire->address, back); });
 }
 
-void SimControlChannel::Join(const v1::JoinRequest& request, Answer<v1::JoinResponse> answer) {
-  AtDaemon([wire = wire_, request, back = Returning(std::move(answer))](server::Control& control) {
-    control.Join(request, wire->address, back);
-  });
-}
-
-void SimControlChannel::AddKeys(const v1::AddKeysRequest& request,
-                                Answer<v1::AddKeysResponse> answer) {
-  AtDaemon([request, back = Returning(std::move(answer))](server::Control& control) {
+void SimControlChannel::AddKeys(const v1::AddKeysRequest& request, DurationNs,
+                                Done<v1::AddKeysResponse> done) {
+  AtDaemon([request, back = Returning(std::move(done))](server::Control& control) {
     control.AddKeys(request, back);
   });
 }
 
-void SimControlChannel::OpenLanes(const v1::OpenLanesRequest& request,
-                                  Answer<v1::OpenLanesResponse> answer) {
-  AtDaemon([request, back = Returning(std::move(answer))](server::Control& control) {
+void SimControlChannel::OpenLanes(const v1::OpenLanesRequest& request, DurationNs,
+                                  Done<v1::OpenLanesResponse> done) {
+  AtDaemon([request, back = Returning(std::move(done))](server::Control& control) {
     control.OpenLanes(request, back);
   });
 }
 
-void SimControlChannel::Barrier(const v1::BarrierRequest& request,
-                                Answer<v1::BarrierResponse> answer) {
-  AtDaemon([request, back = Returning(std::move(answer))](server::Control& control) {
+void SimControlChannel::Barrier(const v1::BarrierRequest& request, DurationNs,
+                                Done<v1::BarrierResponse> done) {
+  AtDaemon([request, back = Returning(std::move(done))](server::Control& control) {
     control.Barrier(request, back);
   });
 }
 
-void SimControlChannel::Leave(const v1::LeaveRequest& request, Answer<v1::LeaveResponse> answer) {
-  AtDaemon([request, back = Returning(std::move(answer))](server::Control& control) {
+void SimControlChannel::Leave(const v1::LeaveRequest& request, DurationNs,
+                              Done<v1::LeaveResponse> done) {
+  AtDaemon([request, back = Returning(std::move(done))](server::Control& control) {
     control.Leave(request, back);
   });
 }
 
-void SimControlChannel::Attend(const std::string& session_id, OnEvent on_event) {
-  wire_->session_id = session_id;
-  wire_->on_event = std::move(on_event);
+void SimControlChannel::Attend(Observer& observer) {
+  wire_->observer = &observer;
   AtDaemon([wire = wire_](server::Control& control) {
     auto stream = control.AttachStream(wire->session_id, std::make_shared<Sink>(wire));
     if (!stream.ok()) return;
@@ -101,10 +110,10 @@ void SimControlChannel::Attend(const std::string& session_id, OnEvent on_event) 
   });
 }
 
-void SimControlChannel::SendHeartbeat(std::uint64_t sequence) {
-  AtDaemon([wire = wire_, sequence](server::Control& control) {
+void SimControlChannel::SendHeartbeat(const v1::Heartbeat& heartbeat) {
+  AtDaemon([heartbeat](server::Control& control) {
     // Refused once the session is over, which the worker learns from the stream.
-    (void)control.Heartbeat(wire->session_id, sequence).ok();
+    (void)control.Heartbeat(heartbeat.session_id(), heartbeat.sequence()).ok();
   });
 }
 

@@ -7,28 +7,30 @@
 #include <memory>
 #include <string>
 
+#include "client/session/control_channel.h"
 #include "server/control/control.h"
 #include "tests/sim/sim_network.h"
 
 namespace phub::sim {
 
-class SimControlChannel {
+class SimControlChannel final : public client::ControlChannel {
  public:
-  template <typename Response>
-  using Answer = std::function<void(const absl::Status&, const Response&)>;
-  using OnEvent = std::function<void(const v1::SessionEvent&)>;
-
   SimControlChannel(SimNetwork& network, server::Control& control, std::string address,
                     DurationNs delay);
-  ~SimControlChannel();
+  ~SimControlChannel() override;
 
-  void Join(const v1::JoinRequest& request, Answer<v1::JoinResponse> answer);
-  void AddKeys(const v1::AddKeysRequest& request, Answer<v1::AddKeysResponse> answer);
-  void OpenLanes(const v1::OpenLanesRequest& request, Answer<v1::OpenLanesResponse> answer);
-  void Barrier(const v1::BarrierRequest& request, Answer<v1::BarrierResponse> answer);
-  void Leave(const v1::LeaveRequest& request, Answer<v1::LeaveResponse> answer);
-  void Attend(const std::string& session_id, OnEvent on_event);
-  void SendHeartbeat(std::uint64_t sequence);
+  // Timeouts are not simulated: Control answers or the session's verdict comes.
+  void Join(const v1::JoinRequest& request, DurationNs, Done<v1::JoinResponse> done) override;
+  void AddKeys(const v1::AddKeysRequest& request, DurationNs,
+               Done<v1::AddKeysResponse> done) override;
+  void OpenLanes(const v1::OpenLanesRequest& request, DurationNs,
+                 Done<v1::OpenLanesResponse> done) override;
+  void Barrier(const v1::BarrierRequest& request, DurationNs,
+               Done<v1::BarrierResponse> done) override;
+  void Leave(const v1::LeaveRequest& request, DurationNs, Done<v1::LeaveResponse> done) override;
+  void Attend(Observer& observer) override;
+  void SendHeartbeat(const v1::Heartbeat& heartbeat) override;
+  void Close() override { Cut(false); }
 
   // The worker died. silent: the daemon hears nothing, not even that the connection closed.
   void Cut(bool silent);
@@ -39,7 +41,7 @@ class SimControlChannel {
   // At the daemon's end, one delay from now.
   void AtDaemon(std::function<void(server::Control&)> what);
   template <typename Response>
-  Answer<Response> Returning(Answer<Response> answer);
+  server::Answer<Response> Returning(Done<Response> done);
 
   std::shared_ptr<Wire> wire_;
 };

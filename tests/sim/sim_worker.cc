@@ -79,13 +79,13 @@ void SimWorker::Start() {
                                                           : v1::LOSS_POLICY_FAIL);
   request.set_host(fmt::format("node{}", node_));
   request.set_pid(1000 + node_);
-  channel_->Join(request, [this](const absl::Status& status, const v1::JoinResponse& response) {
-    OnJoined(status, response);
-  });
+  channel_->Join(request, 0,
+                 [this](const absl::StatusOr<v1::JoinResponse>& answer) { OnJoined(answer); });
 }
 
-void SimWorker::OnJoined(const absl::Status& status, const v1::JoinResponse& response) {
-  if (!status.ok()) return Refused("join", status);
+void SimWorker::OnJoined(const absl::StatusOr<v1::JoinResponse>& answer) {
+  if (!answer.ok()) return Refused("join", answer.status());
+  const v1::JoinResponse& response = *answer;
   config_.incarnation = Incarnation{response.incarnation()};
   config_.membership_epoch = MembershipEpoch{response.membership_epoch()};
   config_.slots_per_lane = response.slots_per_lane();
@@ -97,8 +97,8 @@ void SimWorker::OnJoined(const absl::Status& status, const v1::JoinResponse& res
   engine_ = std::make_unique<client::Engine>(config_, network_.clock(), transports, *this);
   lanes_.resize(cores.size());
   heartbeat_interval_ = response.liveness_timeout_ns() / 4;
-  channel_->Attend(response.session_id(), [this](const v1::SessionEvent& e) { OnEvent(e); });
   session_id_ = response.session_id();
+  channel_->Attend(*this);
   Heartbeat();
   AddNextBatch();
 }
@@ -127,14 +127,14 @@ void SimWorker::AddNextBatch() {
     for (std::uint32_t lane = 0; lane < lanes_.size(); ++lane) all.push_back(lane);
     return OpenLanes(all);
   }
-  channel_->AddKeys(request,
-                    [this](const absl::Status& status, const v1::AddKeysResponse& response) {
-                      OnKeysAdded(status, response);
-                    });
+  channel_->AddKeys(request, 0, [this](const absl::StatusOr<v1::AddKeysResponse>& answer) {
+    OnKeysAdded(answer);
+  });
 }
 
-void SimWorker::OnKeysAdded(const absl::Status& status, const v1::AddKeysResponse& response) {
-  if (!status.ok()) return Refused("add keys", status);
+void SimWorker::OnKeysAdded(const absl::StatusOr<v1::AddKeysResponse>& answer) {
+  if (!answer.ok()) return Refused("add keys", answer.status());
+  const v1::AddKeysResponse& response = *answer;
   std::vector<std::vector<std::uint32_t>> cores;
   std::vector<client::KeyPlacementView> views;
   for (const v1::KeyPlacement& placement : response.placements()) {
@@ -147,7 +147,7 @@ void SimWorker::OnKeysAdded(const absl::Status& status, const v1::AddKeysRespons
   }
   auto layouts = layout_->AddKeys(views);
   if (!layouts.ok()) {
-    mistake_ = fmt::format("layout: {}", layouts.status().message());
+    mistake_ = fmt::format("layout: {}", layouts.status().ToString());
     return Fail(mistake_);
   }
   auto batch = std::make_unique<client::KeyBatch>();
@@ -172,14 +172,14 @@ void SimWorker::OpenLanes(std::vector<std::uint32_t> lanes) {
   v1::OpenLanesRequest request;
   request.set_session_id(session_id_);
   for (const std::uint32_t lane : lanes) request.add_cores(lane);
-  channel_->OpenLanes(request,
-                      [this](const absl::Status& status, const v1::OpenLanesResponse& response) {
-                        OnGranted(status, response);
-                      });
+  channel_->OpenLanes(request, 0, [this](const absl::StatusOr<v1::OpenLanesResponse>& answer) {
+    OnGranted(answer);
+  });
 }
 
-void SimWorker::OnGranted(const absl::Status& status, const v1::OpenLanesResponse& response) {
-  if (!status.ok()) return Refused("open lanes", status);
+void SimWorker::OnGranted(const absl::StatusOr<v1::OpenLanesResponse>& answer) {
+  if (!answer.ok()) return Refused("open lanes", answer.status());
+  const v1::OpenLanesResponse& response = *answer;
   for (const v1::LaneGrant& grant : response.grants()) {
     wire::LaneHello hello;
     hello.version_min = wire::kLaneVersionMin;
@@ -253,7 +253,10 @@ void SimWorker::BreakSomeLane() {
 
 void SimWorker::Heartbeat() {
   if (done()) return;
-  channel_->SendHeartbeat(++heartbeat_sequence_);
+  v1::Heartbeat heartbeat;
+  heartbeat.set_session_id(session_id_);
+  heartbeat.set_sequence(++heartbeat_sequence_);
+  channel_->SendHeartbeat(heartbeat);
   After(heartbeat_interval_, [this] { Heartbeat(); });
 }
 
@@ -406,8 +409,8 @@ void SimWorker::LeaveOrder() {
   state_ = State::kLeaving;
   v1::LeaveRequest request;
   request.set_session_id(session_id_);
-  channel_->Leave(request, [this](const absl::Status& status, const v1::LeaveResponse&) {
-    if (!status.ok()) return Refused("leave", status);
+  channel_->Leave(request, 0, [this](const absl::StatusOr<v1::LeaveResponse>& answer) {
+    if (!answer.ok()) return Refused("leave", answer.status());
     if (state_ != State::kLeaving) return;  // a verdict was faster
     Command stop;
     stop.kind = Command::Kind::kStop;

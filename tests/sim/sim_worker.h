@@ -18,7 +18,7 @@
 
 namespace phub::sim {
 
-class SimWorker final : public client::EngineListener {
+class SimWorker final : public client::EngineListener, public client::ControlChannel::Observer {
  public:
   enum class State : std::uint8_t {
     kJoining,  // join, keys, lanes
@@ -55,6 +55,8 @@ class SimWorker final : public client::EngineListener {
 
   void OnLaneClosed(const client::LaneClosed& closed) override;
   void OnStopped() override;
+  void OnEvent(const v1::SessionEvent& event) override;
+  void OnAttendClosed(const absl::Status&) override {}
 
  private:
   class Key;
@@ -63,13 +65,12 @@ class SimWorker final : public client::EngineListener {
     bool attached = false;
   };
 
-  void OnJoined(const absl::Status& status, const v1::JoinResponse& response);
+  void OnJoined(const absl::StatusOr<v1::JoinResponse>& response);
   void AddNextBatch();
-  void OnKeysAdded(const absl::Status& status, const v1::AddKeysResponse& response);
+  void OnKeysAdded(const absl::StatusOr<v1::AddKeysResponse>& response);
   void OpenLanes(std::vector<std::uint32_t> lanes);
-  void OnGranted(const absl::Status& status, const v1::OpenLanesResponse& response);
+  void OnGranted(const absl::StatusOr<v1::OpenLanesResponse>& response);
   void Dial(std::uint32_t lane, const wire::LaneHello& hello);
-  void OnEvent(const v1::SessionEvent& event);
   void Heartbeat();
   void Fail(const std::string& verdict);
   void Refused(const char* what, const absl::Status& status);
