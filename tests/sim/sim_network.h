@@ -45,8 +45,8 @@ struct SimNetworkOptions {
   std::uint32_t partial_write_chance = 0;      // a write takes a random part of what fits
   std::uint32_t clog_chance = 0;               // per write: the direction stalls for a while
   DurationNs clog_max = 10 * kMillisecond;
-  std::uint32_t reset_chance = 0;  // per write: the connection is reset
-  transport::StreamLimits limits;  // of the connections made
+  std::uint32_t reset_chance = 0;    // per write: the connection is reset
+  transport::StreamLimits limits{};  // of the connections made
 };
 
 class SimNetwork {
