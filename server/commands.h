@@ -19,13 +19,13 @@ struct StallReport;  // server/job_shard.h: filled by the core loop, read by con
 struct Command {
   enum class Kind : std::uint8_t {
     kNone,
-    kAddJob,       // shard
-    kAddKeys,      // shard, batch. The batch stays owned by control, for as long as the shard.
-    kAttachLane,   // shard, rank, connection (owned by control, alive until the kLaneClosed event),
-                   // transport_index
-    kRankLeft,     // shard, rank: it left in order; a round that still needs it is a fault
-    kReportStalls, // shard, report: answered by kStallsReported
-    kEndJob,       // shard: lanes are closed; answered by kJobEnded, then nothing refers to it
+    kAddJob,      // shard
+    kAddKeys,     // shard, batch. The batch stays owned by control, for as long as the shard.
+    kAttachLane,  // shard, rank, connection (owned by control, alive until the kLaneClosed event),
+                  // transport_index
+    kRankLeft,    // shard, rank: it left in order; a round that still needs it is a fault
+    kReportStalls,  // shard, report: answered by kStallsReported
+    kEndJob,        // shard: lanes are closed; answered by kJobEnded, then nothing refers to it
   };
   Kind kind = Kind::kNone;
   std::uint8_t transport_index = 0;  // which of the core loop's transports
@@ -39,17 +39,22 @@ struct Command {
 // Why a job cannot go on. Named so that counters, events and messages use the same word.
 enum class FaultCode : std::uint8_t {
   kNone,
-  kLaneLost,           // rank's lane closed or failed (policy fail: ends the job)
-  kProtocol,           // rank broke the lane's form
-  kWrongIncarnation, kWrongEpoch, kChunkRange, kSlotRange, kSlotOccupied, kPayloadSize,
+  kLaneLost,  // rank's lane closed or failed (policy fail: ends the job)
+  kProtocol,  // rank broke the lane's form
+  kWrongIncarnation,
+  kWrongEpoch,
+  kChunkRange,
+  kSlotRange,
+  kSlotOccupied,
+  kPayloadSize,
   kUnexpectedKind,
-  kStaleIteration,     // older than the chunk's applied version
-  kIterationGap,       // more than one ahead
-  kUnknownRecord,      // gradient names a record that was not announced on this lane
-  kRecordRange,        // record for an unknown key, or malformed, or too old
-  kRecordMismatch,     // two ranks announced different hyper-parameters for one version
-  kRoundMismatch,      // two ranks pushed one round with different operation, root or record
-  kDepartedRank,       // a round needs a rank that has left the job
+  kStaleIteration,  // older than the chunk's applied version
+  kIterationGap,    // more than one ahead
+  kUnknownRecord,   // gradient names a record that was not announced on this lane
+  kRecordRange,     // record for an unknown key, or malformed, or too old
+  kRecordMismatch,  // two ranks announced different hyper-parameters for one version
+  kRoundMismatch,   // two ranks pushed one round with different operation, root or record
+  kDepartedRank,    // a round needs a rank that has left the job
 };
 const char* ToString(FaultCode code);
 

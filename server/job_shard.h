@@ -46,7 +46,7 @@ struct KeyShardSpec {
   KeyIndex key{};  // keys of a job are added in order, each shard gets every key (perhaps 0 chunks)
   Reduction reduction = Reduction::kSum;
   Optimizer optimizer = Optimizer::kNone;
-  wire::HyperParameters hyper_parameters{};  // record version 1
+  wire::HyperParameters hyper_parameters{};   // record version 1
   std::vector<std::uint32_t> chunk_elements;  // f32 elements of each owned chunk, in offset order
 };
 
@@ -66,15 +66,16 @@ struct KeyState {
 
 // A chunk's round: what is known of iteration applied+1, and the memory of the chunk.
 struct Chunk {
+  ChunkIndex index{};
   float* parameters = nullptr;   // version `applied`; of sum-only keys, the last result
   float* accumulator = nullptr;  // sum of ranks [0, folded_count), if folded_count > 0
   float* momentum = nullptr;     // optimizer state, or null
   KeyState* key = nullptr;
   std::uint32_t element_count = 0;
   Iteration applied{};
-  std::uint32_t folded_count = 0;    // ranks [0, folded_count) are in the accumulator
-  std::uint32_t staged_count = 0;    // ranks whose gradient lies in a slot
-  SlotIndex* staged_slot = nullptr;  // [rank]: where, or kNoSlot
+  std::uint32_t folded_count = 0;        // ranks [0, folded_count) are in the accumulator
+  std::uint32_t staged_count = 0;        // ranks whose gradient lies in a slot
+  SlotIndex* staged_slot = nullptr;      // [rank]: where, or kNoSlot
   std::uint64_t* wants_reply = nullptr;  // bit per rank: pushed on the lane it now has
   std::uint64_t optimizer_steps = 0;
   // What the round's first rank said; the others must say the same.
@@ -85,10 +86,14 @@ struct Chunk {
   TimeNs round_since = 0;
 
   std::uint32_t arrived_count() const { return folded_count + staged_count; }
+  std::uint32_t bytes() const { return element_count * static_cast<std::uint32_t>(sizeof(float)); }
+  bool HasArrived(Rank rank) const {
+    return rank.value < folded_count || staged_slot[rank.value] != kNoSlot;
+  }
 };
 
 struct Lane {
-  enum class State : std::uint8_t { kAbsent, kOpen, kClosing };
+  enum class State : std::uint8_t { kAbsent, kOpen };
   State state = State::kAbsent;
   bool departed = false;  // the rank left in order
   std::uint8_t transport_index = 0;
@@ -103,9 +108,12 @@ struct Lane {
   std::uint32_t replies_pending = 0;
   std::uint64_t* pending_reply = nullptr;  // bit per chunk
   std::uint32_t pending_cursor = 0;        // word at which the next search starts
-  // Credits wait here when the transport's queue is full: at most one per slot.
-  std::vector<SlotIndex> credits_waiting;
-  std::vector<ChunkIndex> credits_waiting_chunk;
+  // Credits wait here when the transport's queue is full. Capacity: one per slot, never more.
+  struct WaitingCredit {
+    ChunkIndex chunk{};
+    SlotIndex slot{};
+  };
+  std::vector<WaitingCredit> credits_waiting;
 };
 
 // Keys and chunks ready to be linked into a shard; the memory behind them. Owned by control.
@@ -122,35 +130,41 @@ struct KeyBatch {
 
 struct JobShard {
   ShardConfig config;
-  MappedMemory staging;        // of all lanes, prefaulted
-  MappedMemory chunk_table;    // Chunk*[kChunksPerShardMax], address space only
-  MappedMemory pending_bits;   // of all lanes, address space only
-  std::vector<Lane> lanes;     // [rank]
-  std::vector<KeyState*> keys; // [key index], capacity kKeysPerJobMax reserved by address space
+  MappedMemory staging;       // of all lanes, prefaulted
+  MappedMemory chunk_table;   // Chunk*[kChunksPerShardMax], address space only
+  MappedMemory key_table;     // KeyState*[kKeysPerJobMax], address space only
+  MappedMemory pending_bits;  // of all lanes, address space only
+  std::vector<Lane> lanes;    // [rank]
   std::uint32_t chunk_count = 0;
+  std::uint32_t key_count = 0;
   std::uint32_t lanes_full = 0;      // lanes without a free slot
-  std::uint32_t lanes_open = 0;      // open or closing
+  std::uint32_t lanes_open = 0;      // adopted by a transport and not yet reported closed
+  std::uint32_t departed_count = 0;  // ranks that left in order
+  std::uint32_t reply_backlog = 0;   // pending replies and waiting credits of all lanes
   bool ending = false;               // kEndJob was executed
   bool faulted = false;              // a fault was reported; the shard only drains
   std::uint64_t memory_bytes = 0;    // what admission charges, without batches
 
   Chunk** chunks() const { return reinterpret_cast<Chunk**>(chunk_table.data()); }
+  KeyState** keys() const { return reinterpret_cast<KeyState**>(key_table.data()); }
+  bool live() const { return !ending && !faulted; }
 };
 
 // Control's side: builds a shard, or keys for it. Aborts on a config that control should have
 // refused; returns null when the memory cannot be had.
 std::unique_ptr<JobShard> MakeJobShard(const ShardConfig& config);
-std::unique_ptr<KeyBatch> MakeKeyBatch(const ShardConfig& config, std::span<const KeyShardSpec> keys);
+std::unique_ptr<KeyBatch> MakeKeyBatch(const ShardConfig& config,
+                                       std::span<const KeyShardSpec> keys);
 // What the above will take, for admission, without taking it.
 std::uint64_t JobShardBytes(const ShardConfig& config);
 std::uint64_t KeyBatchBytes(const ShardConfig& config, std::span<const KeyShardSpec> keys);
 
-// Rounds that wait for ranks, oldest first. Bounded: `dropped` counts what found no room.
+// Rounds that wait for ranks, in chunk order. Bounded: `dropped` counts what found no room.
 struct StallReport {
   struct Entry {
     KeyIndex key{};
     Iteration iteration{};
-    TimeNs since = 0;              // when the round's first gradient came
+    TimeNs since = 0;  // when the round's first gradient came
     std::uint32_t chunks_waiting = 0;
     std::vector<std::uint64_t> missing;  // bit per rank; sized by control before sending
   };

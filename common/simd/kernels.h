@@ -5,10 +5,12 @@
 // Numbers. Inputs are added as a left fold in the order given, starting from inputs[0]'s value
 // (not from zero): ((inputs[0] + inputs[1]) + inputs[2]) + ... Every operation rounds on its own
 // (no fused multiply-add, no approximation, no flush to zero). A mean divides the finished sum
-// once by `divisor`. Callers keep the floating-point mode of SetFloatingPointMode().
+// once by `divisor`. Callers keep the floating-point mode of SetFloatingPointMode(). Only which NaN
+// an element becomes (sign, payload) is the machine's affair; that it is one is not.
 //
 // Shapes. Every input and every other array has `count` elements; 1 <= inputs.size() <= kRanksMax.
-// Arrays need no alignment. `output` may be the same array as an input, else nothing overlaps.
+// Arrays need no alignment beyond a float's. `output` may be the same array as an input, else
+// nothing overlaps.
 #pragma once
 
 #include <cstddef>
@@ -38,8 +40,8 @@ struct SgdArguments {
   bool first_step = false;
 };
 void SumSgd(Inputs inputs, std::size_t count, const SgdArguments& arguments, float* parameters);
-void SumMomentum(Inputs inputs, std::size_t count, const SgdArguments& arguments,
-                 float* parameters, float* momentum);
+void SumMomentum(Inputs inputs, std::size_t count, const SgdArguments& arguments, float* parameters,
+                 float* momentum);
 
 // Round to nearest even, denormals kept: for the calling thread. Every thread that computes calls
 // it once, since a library may have changed the mode.

@@ -9,20 +9,23 @@
 
 namespace phub::server {
 
-#define PHUB_CORE_COUNTERS(X)                                                              \
-  X(gradients) X(gradient_bytes) X(rounds) X(replies) X(reply_bytes) X(replies_deferred)   \
-  X(credits) X(folds) X(duplicates_staged) X(duplicates_applied) X(records)                \
-  X(lanes_attached) X(lanes_closed) X(faults) X(staged_discarded)                          \
-  X(refused_protocol) X(refused_incarnation) X(refused_epoch) X(refused_chunk_range)       \
-  X(refused_slot_range) X(refused_slot_occupied) X(refused_payload_size)                   \
-  X(refused_kind) X(refused_stale) X(refused_gap) X(refused_record) X(refused_round)       \
-  X(loop_runs) X(loop_blocks)
+#define PHUB_CORE_COUNTERS(X)                                                                 \
+  X(gradients)                                                                                \
+  X(gradient_bytes)                                                                           \
+  X(rounds)                                                                                   \
+  X(replies) X(reply_bytes) X(replies_deferred) X(credits) X(gradients_folded)                \
+      X(duplicates_staged) X(duplicates_applied) X(records) X(lanes_attached) X(lanes_closed) \
+          X(faults) X(staged_discarded) X(refused_protocol) X(refused_incarnation)            \
+              X(refused_epoch) X(refused_chunk_range) X(refused_slot_range)                   \
+                  X(refused_slot_occupied) X(refused_payload_size) X(refused_kind)            \
+                      X(refused_stale) X(refused_gap) X(refused_record) X(refused_round)      \
+                          X(loop_runs) X(loop_blocks)
 
 enum class CoreCounter : std::size_t {
 #define PHUB_NAME(name) name,
   PHUB_CORE_COUNTERS(PHUB_NAME)
 #undef PHUB_NAME
-  kCount
+      kCount
 };
 inline constexpr std::size_t kCoreCounterCount = static_cast<std::size_t>(CoreCounter::kCount);
 inline constexpr std::array<const char*, kCoreCounterCount> kCoreCounterNames = {

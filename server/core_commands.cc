@@ -1,0 +1,169 @@
+// What control orders a core loop to do. Cold: jobs, keys and lanes come and go here.
+#include <algorithm>
+
+#include "server/core_loop_state.h"
+
+namespace phub::server {
+
+bool CoreLoop::State::ExecuteCommands() {
+  Command command;
+  std::size_t count = 0;
+  while (count < kCommandsPerRun && queues.commands.TryPop(command)) {
+    Execute(command);
+    ++count;
+    counters.commands_done.store(counters.commands_done.load(std::memory_order_relaxed) + 1,
+                                 std::memory_order_release);
+  }
+  return count > 0;
+}
+
+void CoreLoop::State::Execute(const Command& command) {
+  JobShard& shard = *command.shard;
+  switch (command.kind) {
+    case Command::Kind::kAddJob: return AddJob(shard);
+    case Command::Kind::kAddKeys: return AddKeys(shard, *command.batch);
+    case Command::Kind::kAttachLane: return AttachLane(command);
+    case Command::Kind::kRankLeft: return OnRankLeft(shard, command.rank);
+    case Command::Kind::kReportStalls: return ReportStalls(shard, *command.report);
+    case Command::Kind::kEndJob: return EndJob(shard);
+    case Command::Kind::kNone: break;
+  }
+  PHUB_CHECK(false, "command kind={}", static_cast<int>(command.kind));
+}
+
+void CoreLoop::State::AddJob(JobShard& shard) {
+  PHUB_CHECK(shards.size() < kShardsMax);
+  shards.push_back(&shard);
+}
+
+void CoreLoop::State::AddKeys(JobShard& shard, KeyBatch& batch) {
+  PHUB_CHECK(shard.key_count + batch.keys.size() <= kKeysPerJobMax);
+  PHUB_CHECK(shard.chunk_count + batch.chunks.size() <= kChunksPerShardMax);
+  for (KeyState& key : batch.keys) {
+    PHUB_CHECK(key.key.value == shard.key_count, "key={} expected={}", key.key.value,
+               shard.key_count);
+    shard.keys()[shard.key_count++] = &key;
+  }
+  for (Chunk& chunk : batch.chunks) {
+    chunk.index = ChunkIndex{shard.chunk_count};
+    shard.chunks()[shard.chunk_count++] = &chunk;
+  }
+}
+
+void CoreLoop::State::AttachLane(const Command& command) {
+  JobShard& shard = *command.shard;
+  Lane& lane = shard.lanes[command.rank.value];
+  LaneTable& table = lane_tables[command.transport_index];
+  if (lane.state == Lane::State::kOpen) {  // the rank came back before its old lane was seen lost
+    const transport::ConnectionId old = lane.connection;
+    lane_tables[lane.transport_index].Replace(old);
+    transports[lane.transport_index]->Close(old);
+    LoseLane(shard, command.rank);
+  }
+  transport::ConnectionId id;
+  if (shard.live()) {
+    id = transports[command.transport_index]->Adopt(*command.connection, lane.landing);
+  }
+  if (id == transport::ConnectionId{}) {  // job is over, or the transport's table is full
+    Event closed;
+    closed.kind = Event::Kind::kLaneClosed;
+    closed.error = transport::TransportError::kLocalClosed;
+    closed.rank = command.rank;
+    closed.shard = &shard;
+    closed.connection = command.connection;
+    Emit(closed);
+    return;
+  }
+  table.Insert(id, {&shard, command.rank, command.connection, true});
+  lane.state = Lane::State::kOpen;
+  lane.transport_index = command.transport_index;
+  lane.connection = id;
+  ++shard.lanes_open;
+  counters.Add(CoreCounter::lanes_attached);
+}
+
+void CoreLoop::State::OnRankLeft(JobShard& shard, Rank rank) {
+  Lane& lane = shard.lanes[rank.value];
+  if (lane.departed) return;
+  lane.departed = true;
+  ++shard.departed_count;
+  if (!shard.live()) return;
+  for (std::uint32_t i = 0; i < shard.chunk_count; ++i) {
+    const Chunk& chunk = *shard.chunks()[i];
+    if (chunk.arrived_count() == 0 || chunk.HasArrived(rank)) continue;
+    Event fault;
+    fault.code = FaultCode::kDepartedRank;
+    fault.rank = rank;
+    fault.other_rank = chunk.first_rank;
+    fault.key = chunk.key->key;
+    fault.iteration = Iteration{chunk.applied.value + 1};
+    fault.shard = &shard;
+    return Fault(fault);
+  }
+}
+
+void CoreLoop::State::ReportStalls(JobShard& shard, StallReport& report) {
+  report.count = 0;
+  report.dropped = 0;
+  for (std::uint32_t i = 0; i < shard.chunk_count; ++i) {
+    const Chunk& chunk = *shard.chunks()[i];
+    if (chunk.arrived_count() == 0) continue;
+    const Iteration iteration{chunk.applied.value + 1};
+    StallReport::Entry* entry = report.count > 0 ? &report.entries[report.count - 1] : nullptr;
+    if (entry == nullptr || entry->key != chunk.key->key || entry->iteration != iteration) {
+      if (report.count == report.entries.size()) {
+        ++report.dropped;
+        continue;
+      }
+      entry = &report.entries[report.count++];
+      entry->key = chunk.key->key;
+      entry->iteration = iteration;
+      entry->since = chunk.round_since;
+      entry->chunks_waiting = 0;
+      std::fill(entry->missing.begin(), entry->missing.end(), std::uint64_t{0});
+    }
+    ++entry->chunks_waiting;
+    entry->since = std::min(entry->since, chunk.round_since);
+    for (std::uint32_t rank = 0; rank < shard.config.world_size; ++rank) {
+      if (!chunk.HasArrived(Rank{rank})) {
+        entry->missing[rank / 64] |= std::uint64_t{1} << (rank % 64);
+      }
+    }
+  }
+  Event event;
+  event.kind = Event::Kind::kStallsReported;
+  event.shard = &shard;
+  event.report = &report;
+  Emit(event);
+}
+
+void CoreLoop::State::EndJob(JobShard& shard) {
+  PHUB_CHECK(!shard.ending);
+  shard.ending = true;
+  some_shard_ends = true;
+  for (const Lane& lane : shard.lanes) {
+    if (lane.state == Lane::State::kOpen) transports[lane.transport_index]->Close(lane.connection);
+  }
+}
+
+// An ended shard is given back once every lane is closed: nothing lends its memory any more.
+void CoreLoop::State::RetireEndedShards() {
+  if (!some_shard_ends) return;
+  some_shard_ends = false;
+  for (std::size_t i = 0; i < shards.size();) {
+    JobShard* shard = shards[i];
+    if (!shard->ending || shard->lanes_open > 0) {
+      some_shard_ends |= shard->ending;
+      ++i;
+      continue;
+    }
+    shards[i] = shards.back();
+    shards.pop_back();
+    Event ended;
+    ended.kind = Event::Kind::kJobEnded;
+    ended.shard = shard;
+    Emit(ended);
+  }
+}
+
+}  // namespace phub::server

@@ -1,0 +1,84 @@
+// What a core loop is made of. Its functions are spread by concern: core_loop.cc is the data path,
+// core_lanes.cc lanes, faults and events, core_commands.cc what control orders.
+// Everything belongs to the loop's thread, but the queues' other ends and the counters' readers.
+#pragma once
+
+#include <array>
+#include <vector>
+
+#include "server/aggregate/aggregate.h"
+#include "server/core_loop.h"
+#include "server/job_shard.h"
+#include "server/lane_table.h"
+#include "server/reply/reply.h"
+
+namespace phub::server {
+
+inline constexpr std::size_t kTransportsMax = 8;
+inline constexpr std::size_t kCompletionsPerPoll = 64;  // bounds the work of one RunOnce
+inline constexpr std::size_t kCommandsPerRun = 64;
+inline constexpr std::size_t kShardsMax = 1024;
+// One run reports at most two events per completion (a fault and a closed lane) and per command.
+inline constexpr std::size_t kOutboxMax =
+    2 * (kCompletionsPerPoll * kTransportsMax + kCommandsPerRun) + kShardsMax;
+
+struct CoreLoop::State {
+  State(CoreIndex core_index, const Clock& the_clock,
+        std::span<transport::Transport* const> the_transports)
+      : core(core_index),
+        clock(the_clock),
+        transports(the_transports.begin(), the_transports.end()),
+        replies(transports, counters) {
+    PHUB_CHECK(!transports.empty() && transports.size() <= kTransportsMax);
+    shards.reserve(kShardsMax);
+    outbox.reserve(kOutboxMax);
+    lane_tables.resize(transports.size());
+  }
+
+  // The run, in order.
+  bool FlushEvents();
+  bool ExecuteCommands();
+  bool PollTransport(std::uint8_t transport_index);
+  bool FlushBacklogs();
+
+  // Data path.
+  void OnReceived(JobShard& shard, Rank rank, const transport::ReceivedMessage& message);
+  void OnGradient(JobShard& shard, Rank rank, Chunk& chunk, const wire::MessageHeader& header);
+  void RelieveFullLanes(JobShard& shard, Rank rank, Chunk& chunk);
+  void FinishRound(JobShard& shard, Chunk& chunk);
+  void OnDuplicate(JobShard& shard, Rank rank, Chunk& chunk, const wire::MessageHeader& header);
+
+  // Lanes.
+  void OnClosed(std::uint8_t transport_index, const transport::Completion& completion);
+  void LoseLane(JobShard& shard, Rank rank);
+  void CountRefusal(FaultCode code);
+  void Fault(Event event);
+  void Emit(const Event& event);
+
+  // Commands.
+  void Execute(const Command& command);
+  void AddJob(JobShard& shard);
+  void AddKeys(JobShard& shard, KeyBatch& batch);
+  void AttachLane(const Command& command);
+  void OnRankLeft(JobShard& shard, Rank rank);
+  void ReportStalls(JobShard& shard, StallReport& report);
+  void EndJob(JobShard& shard);
+  void RetireEndedShards();
+
+  const CoreIndex core;
+  const Clock& clock;
+  const std::vector<transport::Transport*> transports;
+  CoreQueues queues;
+  CoreCounters counters;
+  reply::ReplyStage replies;
+  TimeNs now = 0;
+  std::vector<JobShard*> shards;       // never grows beyond kShardsMax
+  std::vector<LaneTable> lane_tables;  // per transport: connection -> (shard, rank)
+  std::vector<Event> outbox;           // events of this run that found the queue full
+  bool some_shard_ends = false;
+  std::array<transport::Completion, kCompletionsPerPoll> completions;
+  aggregate::Terms terms{};       // scratch: 8 KiB that need not be on the stack
+  aggregate::FreedSlots freed{};  // scratch
+};
+
+}  // namespace phub::server

@@ -1,0 +1,27 @@
+// First stage: what a message that arrived on a lane means. Decides, changes nothing but records.
+// Everything here judges what a peer sent: wrong is a fault of that rank, never a CHECK.
+// Core loop's thread.
+#pragma once
+
+#include "server/job_shard.h"
+
+namespace phub::server::ingest {
+
+// Per (chunk, rank), with T the chunk's applied iteration (design: "exactly once"):
+//   T+1, new                 -> kStage
+//   T+1, staged or folded    -> kDuplicate: credit its slot, it is answered with the round
+//   T                        -> kAnswer: already applied, reply with the current version
+//   older / more than T+1    -> fault kStaleIteration / kIterationGap
+enum class Action : std::uint8_t { kStage, kDuplicate, kAnswer, kRecord, kFault };
+
+struct Verdict {
+  Action action = Action::kFault;
+  FaultCode fault = FaultCode::kNone;
+  Rank other{};            // the rank that the sender disagrees with, for mismatches
+  Chunk* chunk = nullptr;  // kStage, kDuplicate, kAnswer; faults where a chunk is known
+  KeyIndex key{};          // for naming the fault
+};
+
+Verdict Judge(JobShard& shard, Rank rank, const transport::ReceivedMessage& message);
+
+}  // namespace phub::server::ingest

@@ -1,0 +1,200 @@
+#include "server/reply/reply.h"
+
+#include <algorithm>
+#include <bit>
+
+#include "common/base/check.h"
+
+namespace phub::server::reply {
+namespace {
+
+constexpr std::uint32_t kWordBits = 64;
+
+wire::MessageHeader HeaderFor(const JobShard& shard, wire::MessageKind kind) {
+  wire::MessageHeader header;
+  header.kind = kind;
+  header.incarnation = shard.config.incarnation;
+  header.membership_epoch = shard.config.membership_epoch;
+  return header;
+}
+
+bool TestAndClear(std::uint64_t* bits, std::uint32_t index) {
+  std::uint64_t& word = bits[index / kWordBits];
+  const std::uint64_t bit = std::uint64_t{1} << (index % kWordBits);
+  const bool was = (word & bit) != 0;
+  word &= ~bit;
+  return was;
+}
+
+}  // namespace
+
+ReplyStage::ReplyStage(std::span<transport::Transport* const> transports, CoreCounters& counters)
+    : transports_(transports), counters_(counters), connections_{} {}
+
+bool ReplyStage::HasWindow(const JobShard& shard, const Lane& lane) const {
+  return lane.replies_posted < shard.config.replies_per_lane_max;
+}
+
+void ReplyStage::Defer(JobShard& shard, Lane& lane, ChunkIndex chunk) {
+  std::uint64_t& word = lane.pending_reply[chunk.value / kWordBits];
+  const std::uint64_t bit = std::uint64_t{1} << (chunk.value % kWordBits);
+  if ((word & bit) != 0) return;
+  word |= bit;
+  ++lane.replies_pending;
+  ++shard.reply_backlog;
+  counters_.Add(CoreCounter::replies_deferred);
+}
+
+bool ReplyStage::PostReply(JobShard& shard, Chunk& chunk, std::uint8_t transport_index,
+                           std::span<const transport::ConnectionId> connections) {
+  transport::SendRequest request;
+  request.header = HeaderFor(shard, wire::MessageKind::kParameters);
+  request.header.iteration = chunk.applied;
+  request.header.chunk = chunk.index;
+  request.header.slot = SlotIndex{chunk.index.value};  // a worker's landing table is by chunk
+  request.header.key = chunk.key->key;
+  request.header.payload_bytes = chunk.bytes();
+  request.payload = {reinterpret_cast<const std::byte*>(chunk.parameters), chunk.bytes()};
+  request.connections = connections;
+  request.notify_sent = true;
+  if (transports_[transport_index]->Post({&request, 1}) == 0) return false;
+  counters_.Add(CoreCounter::replies, connections.size());
+  counters_.Add(CoreCounter::reply_bytes, connections.size() * chunk.bytes());
+  return true;
+}
+
+// One request for all lanes of one transport that want this chunk and have window; the others
+// keep a bit.
+void ReplyStage::SendToGroup(JobShard& shard, Chunk& chunk, std::uint8_t transport_index) {
+  std::array<std::uint32_t, kRanksMax> ranks;
+  std::size_t count = 0;
+  for (std::uint32_t rank = 0; rank < shard.config.world_size; ++rank) {
+    Lane& lane = shard.lanes[rank];
+    if (lane.state != Lane::State::kOpen || lane.transport_index != transport_index) continue;
+    if (!TestAndClear(chunk.wants_reply, rank)) continue;
+    if (!HasWindow(shard, lane)) {
+      Defer(shard, lane, chunk.index);
+      continue;
+    }
+    ranks[count] = rank;
+    connections_[count++] = lane.connection;
+  }
+  if (count == 0) return;
+  const bool posted = PostReply(shard, chunk, transport_index, {connections_.data(), count});
+  for (std::size_t i = 0; i < count; ++i) {
+    Lane& lane = shard.lanes[ranks[i]];
+    if (posted) {
+      ++lane.replies_posted;
+    } else {
+      Defer(shard, lane, chunk.index);
+    }
+  }
+}
+
+void ReplyStage::Answer(JobShard& shard, Chunk& chunk) {
+  for (std::size_t i = 0; i < transports_.size(); ++i) {
+    SendToGroup(shard, chunk, static_cast<std::uint8_t>(i));
+  }
+}
+
+void ReplyStage::AnswerOne(JobShard& shard, Chunk& chunk, Rank rank) {
+  Lane& lane = shard.lanes[rank.value];
+  PHUB_CHECK(lane.state == Lane::State::kOpen, "rank={}", rank.value);
+  if (HasWindow(shard, lane) &&
+      PostReply(shard, chunk, lane.transport_index, {&lane.connection, 1})) {
+    ++lane.replies_posted;
+  } else {
+    Defer(shard, lane, chunk.index);
+  }
+}
+
+bool ReplyStage::PostCredit(JobShard& shard, const Lane& lane, ChunkIndex chunk, SlotIndex slot) {
+  transport::SendRequest request;
+  request.header = HeaderFor(shard, wire::MessageKind::kCredit);
+  request.header.chunk = chunk;
+  request.header.slot = slot;
+  request.connections = {&lane.connection, 1};
+  if (transports_[lane.transport_index]->Post({&request, 1}) == 0) return false;
+  counters_.Add(CoreCounter::credits);
+  return true;
+}
+
+bool ReplyStage::Credit(JobShard& shard, Rank rank, ChunkIndex chunk, SlotIndex slot) {
+  Lane& lane = shard.lanes[rank.value];
+  if (lane.state != Lane::State::kOpen) return true;  // a new lane starts with all slots free
+  if (lane.credits_waiting.empty() && PostCredit(shard, lane, chunk, slot)) return true;
+  if (lane.credits_waiting.size() == lane.slot_chunk.size()) return false;
+  lane.credits_waiting.push_back({chunk, slot});
+  ++shard.reply_backlog;
+  return true;
+}
+
+void ReplyStage::OnSent(JobShard& shard, Rank rank) {
+  Lane& lane = shard.lanes[rank.value];
+  PHUB_CHECK(lane.replies_posted > 0, "rank={}", rank.value);
+  --lane.replies_posted;
+}
+
+bool ReplyStage::FlushCredits(JobShard& shard, Lane& lane) {
+  std::size_t posted = 0;
+  while (posted < lane.credits_waiting.size() &&
+         PostCredit(shard, lane, lane.credits_waiting[posted].chunk,
+                    lane.credits_waiting[posted].slot)) {
+    ++posted;
+  }
+  lane.credits_waiting.erase(lane.credits_waiting.begin(),
+                             lane.credits_waiting.begin() + static_cast<std::ptrdiff_t>(posted));
+  shard.reply_backlog -= static_cast<std::uint32_t>(posted);
+  return posted > 0;
+}
+
+bool ReplyStage::FlushReplies(JobShard& shard, Lane& lane) {
+  const std::uint32_t words = (shard.chunk_count + kWordBits - 1) / kWordBits;
+  bool posted_any = false;
+  for (std::uint32_t visited = 0; visited <= words && lane.replies_pending > 0; ++visited) {
+    if (lane.pending_cursor >= words) lane.pending_cursor = 0;
+    std::uint64_t& word = lane.pending_reply[lane.pending_cursor];
+    while (word != 0) {
+      if (!HasWindow(shard, lane)) return posted_any;
+      const auto bit = static_cast<std::uint32_t>(std::countr_zero(word));
+      Chunk& chunk = *shard.chunks()[lane.pending_cursor * kWordBits + bit];
+      if (!PostReply(shard, chunk, lane.transport_index, {&lane.connection, 1})) return posted_any;
+      word &= word - 1;
+      ++lane.replies_posted;
+      --lane.replies_pending;
+      --shard.reply_backlog;
+      posted_any = true;
+    }
+    ++lane.pending_cursor;
+  }
+  return posted_any;
+}
+
+bool ReplyStage::Flush(JobShard& shard) {
+  if (shard.reply_backlog == 0) return false;
+  bool posted = false;
+  for (Lane& lane : shard.lanes) {
+    if (lane.state != Lane::State::kOpen) continue;
+    if (!lane.credits_waiting.empty()) posted |= FlushCredits(shard, lane);
+    if (lane.replies_pending > 0) posted |= FlushReplies(shard, lane);
+  }
+  return posted;
+}
+
+void ReplyStage::Forget(JobShard& shard, Rank rank) {
+  Lane& lane = shard.lanes[rank.value];
+  shard.reply_backlog -= lane.replies_pending;
+  shard.reply_backlog -= static_cast<std::uint32_t>(lane.credits_waiting.size());
+  lane.credits_waiting.clear();
+  lane.replies_posted = 0;
+  if (lane.replies_pending > 0) {
+    const std::uint32_t words = (shard.chunk_count + kWordBits - 1) / kWordBits;
+    std::fill_n(lane.pending_reply, words, std::uint64_t{0});
+    lane.replies_pending = 0;
+  }
+  for (std::uint32_t i = 0; i < shard.chunk_count; ++i) {
+    TestAndClear(shard.chunks()[i]->wants_reply, rank.value);
+  }
+}
+
+}  // namespace phub::server::reply

@@ -1,0 +1,53 @@
+// Last stage: new versions and credits go back to the workers.
+//
+// A whole round is answered at once, unasked, with one request that names every lane that waits
+// for it. Replies have a window per lane (replies_per_lane_max posted and not yet sent); a lane
+// whose window is full gets a bit in its own bitmap instead, and the reply is posted later from
+// the chunk's parameters, which cannot change before that rank has had it: the next version needs
+// that rank's next push. A credit that finds the send queue full waits in a list with room for one
+// per slot. So nothing here grows, and nothing here blocks. Core loop's thread.
+#pragma once
+
+#include <array>
+#include <span>
+
+#include "common/transport/transport.h"
+#include "server/job_shard.h"
+#include "server/metrics/counters.h"
+
+namespace phub::server::reply {
+
+class ReplyStage {
+ public:
+  ReplyStage(std::span<transport::Transport* const> transports, CoreCounters& counters);
+
+  // Sends the chunk's current version to every rank whose wants_reply bit is set; clears the bits.
+  void Answer(JobShard& shard, Chunk& chunk);
+  // Sends the chunk's current version to one rank.
+  void AnswerOne(JobShard& shard, Chunk& chunk, Rank rank);
+  // Gives a staging slot back. False if the rank has more credits waiting than slots, which only
+  // a peer that ignores credits can bring about.
+  [[nodiscard]] bool Credit(JobShard& shard, Rank rank, ChunkIndex chunk, SlotIndex slot);
+  // A reply has left the lane's window.
+  void OnSent(JobShard& shard, Rank rank);
+  // Posts what waits and now finds room. True if it posted anything.
+  bool Flush(JobShard& shard);
+  // The lane is gone, and with it all that waited for it.
+  void Forget(JobShard& shard, Rank rank);
+
+ private:
+  bool HasWindow(const JobShard& shard, const Lane& lane) const;
+  void Defer(JobShard& shard, Lane& lane, ChunkIndex chunk);
+  bool PostReply(JobShard& shard, Chunk& chunk, std::uint8_t transport_index,
+                 std::span<const transport::ConnectionId> connections);
+  bool PostCredit(JobShard& shard, const Lane& lane, ChunkIndex chunk, SlotIndex slot);
+  void SendToGroup(JobShard& shard, Chunk& chunk, std::uint8_t transport_index);
+  bool FlushCredits(JobShard& shard, Lane& lane);
+  bool FlushReplies(JobShard& shard, Lane& lane);
+
+  const std::span<transport::Transport* const> transports_;
+  CoreCounters& counters_;
+  std::array<transport::ConnectionId, kRanksMax> connections_;  // scratch of SendToGroup
+};
+
+}  // namespace phub::server::reply

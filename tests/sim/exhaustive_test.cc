@@ -1,0 +1,258 @@
+// Exhaustive search over small cases: whatever the order in which ranks push their chunks and
+// whatever the order in which their messages arrive, every round completes, with the bits of the
+// serial sum. Drives the aggregate stage itself. A worker is modelled by its push order and its
+// W slots; credits and replies arrive at once, for a late one is the same as a rank that is
+// scheduled later.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <functional>
+#include <numeric>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "server/aggregate/aggregate.h"
+#include "server/optimize/optimize.h"
+
+namespace phub::server {
+namespace {
+
+using Order = std::vector<std::uint32_t>;
+
+// The rule under test, or a weaker one that must be caught.
+using Relieve = std::function<void(JobShard&, Rank, Chunk&, aggregate::FreedSlots&,
+                                   const std::function<void(const aggregate::FreedSlot&)>&)>;
+
+void RealRule(JobShard& shard, Rank rank, Chunk& chunk, aggregate::FreedSlots& scratch,
+              const std::function<void(const aggregate::FreedSlot&)>& credit) {
+  aggregate::RelieveFullLanes(shard, rank, chunk, scratch, credit);
+}
+
+// Looks only at the lane on which the gradient came: folds what this lane holds and can be added
+// now, but not the slots of the same prefix in other lanes.
+void OneLaneRule(JobShard& shard, Rank rank, Chunk&, aggregate::FreedSlots& scratch,
+                 const std::function<void(const aggregate::FreedSlot&)>& credit) {
+  if (!aggregate::LaneFull(shard, rank)) return;
+  for (const ChunkIndex held : shard.lanes[rank.value].slot_chunk) {
+    if (held == ChunkIndex::Max()) continue;
+    Chunk& chunk = *shard.chunks()[held.value];
+    if (chunk.folded_count != rank.value) continue;  // the next rank of the prefix is elsewhere
+    std::vector<SlotIndex> hidden;                   // keep the rest of the prefix out of the fold
+    for (std::uint32_t other = rank.value + 1; other < shard.config.world_size; ++other) {
+      hidden.push_back(std::exchange(chunk.staged_slot[other], kNoSlot));
+    }
+    aggregate::Fold(shard, chunk, scratch);
+    std::copy(hidden.begin(), hidden.end(), chunk.staged_slot + rank.value + 1);
+    for (const aggregate::FreedSlot& slot : scratch.all()) credit(slot);
+  }
+}
+
+float GradientOf(std::uint32_t rank, std::uint32_t chunk) {
+  // Sums of these depend on the order of addition.
+  return (rank % 2 == 0 ? 1.0e8f : -1.0e8f) + static_cast<float>(3 * rank + chunk) * 0.37f;
+}
+
+float SerialSum(std::uint32_t ranks, std::uint32_t chunk) {
+  float sum = GradientOf(0, chunk);
+  for (std::uint32_t rank = 1; rank < ranks; ++rank) sum += GradientOf(rank, chunk);
+  return sum;
+}
+
+class Search {
+ public:
+  Search(std::uint32_t ranks, std::uint32_t chunks, std::uint32_t slots, Relieve relieve)
+      : ranks_(ranks), chunks_(chunks), relieve_(std::move(relieve)) {
+    ShardConfig config;
+    config.world_size = ranks;
+    config.chunk_bytes = kChunkBytesMin;
+    config.slots_per_lane = slots;
+    shard_ = MakeJobShard(config);
+    KeyShardSpec key;
+    key.chunk_elements.assign(chunks, 1);
+    batch_ = MakeKeyBatch(config, {&key, 1});
+    for (std::uint32_t i = 0; i < chunks; ++i) {
+      batch_->chunks[i].index = ChunkIndex{i};
+      shard_->chunks()[shard_->chunk_count++] = &batch_->chunks[i];
+    }
+  }
+
+  // All interleavings of these push orders. False if some state is stuck or sums wrongly.
+  bool Holds(const std::vector<Order>& orders) {
+    orders_ = &orders;
+    seen_.clear();
+    failed_ = false;
+    pushed_.assign(ranks_, 0);
+    Explore();
+    return !failed_;
+  }
+
+  std::size_t states() const { return states_; }
+
+ private:
+  // Everything that a step changes.
+  struct Snapshot {
+    std::vector<Chunk> chunks;
+    std::vector<SlotIndex> staged_slots;
+    std::vector<float> accumulators, parameters;
+    std::vector<std::vector<ChunkIndex>> slot_chunks;
+    std::vector<std::uint32_t> slots_used;
+    std::uint32_t lanes_full = 0;
+    std::vector<std::uint32_t> pushed;
+  };
+
+  Snapshot Save() const {
+    Snapshot saved{batch_->chunks, batch_->staged_slots, {}, {}, {}, {}, shard_->lanes_full,
+                   pushed_};
+    for (const Chunk& chunk : batch_->chunks) {
+      saved.accumulators.push_back(*chunk.accumulator);
+      saved.parameters.push_back(*chunk.parameters);
+    }
+    for (const Lane& lane : shard_->lanes) {
+      saved.slot_chunks.push_back(lane.slot_chunk);
+      saved.slots_used.push_back(lane.slots_used);
+    }
+    return saved;
+  }
+
+  void Restore(const Snapshot& saved) {
+    std::copy(saved.chunks.begin(), saved.chunks.end(), batch_->chunks.begin());
+    std::copy(saved.staged_slots.begin(), saved.staged_slots.end(), batch_->staged_slots.begin());
+    for (std::size_t i = 0; i < saved.chunks.size(); ++i) {
+      *batch_->chunks[i].accumulator = saved.accumulators[i];
+      *batch_->chunks[i].parameters = saved.parameters[i];
+    }
+    for (std::size_t i = 0; i < ranks_; ++i) {
+      shard_->lanes[i].slot_chunk = saved.slot_chunks[i];
+      shard_->lanes[i].slots_used = saved.slots_used[i];
+    }
+    shard_->lanes_full = saved.lanes_full;
+    pushed_ = saved.pushed;
+  }
+
+  std::string Fingerprint() const {
+    std::string text;
+    for (const std::uint32_t count : pushed_) text += static_cast<char>('a' + count);
+    for (const Chunk& chunk : batch_->chunks) {
+      text += static_cast<char>('0' + chunk.folded_count);
+      text += static_cast<char>('0' + chunk.staged_count);
+    }
+    for (const Lane& lane : shard_->lanes) {
+      for (const ChunkIndex held : lane.slot_chunk) {
+        text += held == ChunkIndex::Max() ? '-' : static_cast<char>('0' + held.value);
+      }
+    }
+    return text;
+  }
+
+  // The worker's next push, if it has one and a free slot.
+  bool Push(std::uint32_t rank) {
+    if (pushed_[rank] == chunks_) return false;
+    Lane& lane = shard_->lanes[rank];
+    const auto free_slot =
+        std::find(lane.slot_chunk.begin(), lane.slot_chunk.end(), ChunkIndex::Max());
+    if (free_slot == lane.slot_chunk.end()) return false;
+    const std::uint32_t index = (*orders_)[rank][pushed_[rank]++];
+    wire::MessageHeader header;
+    header.slot = SlotIndex{static_cast<std::uint32_t>(free_slot - lane.slot_chunk.begin())};
+    header.record = RecordVersion{1};
+    *reinterpret_cast<float*>(lane.landing[header.slot.value].data) = GradientOf(rank, index);
+    Chunk& chunk = batch_->chunks[index];
+    aggregate::Stage(*shard_, Rank{rank}, chunk, header, 0);
+    if (chunk.arrived_count() == ranks_) {
+      optimize::ApplyRound(chunk, aggregate::GatherTerms(*shard_, chunk, terms_), ranks_);
+      aggregate::Finish(*shard_, chunk);
+      if (*chunk.parameters != SerialSum(ranks_, index)) failed_ = true;
+    } else {
+      relieve_(*shard_, Rank{rank}, chunk, freed_, [](const aggregate::FreedSlot&) {});
+    }
+    return true;
+  }
+
+  void Explore() {
+    if (failed_ || !seen_.insert(Fingerprint()).second) return;
+    ++states_;
+    const Snapshot here = Save();
+    bool moved = false;
+    for (std::uint32_t rank = 0; rank < ranks_; ++rank) {
+      if (!Push(rank)) continue;
+      moved = true;
+      Explore();
+      Restore(here);
+    }
+    const bool done = std::all_of(batch_->chunks.begin(), batch_->chunks.end(),
+                                  [](const Chunk& chunk) { return chunk.applied.value == 1; });
+    if (!moved && !done) failed_ = true;  // everybody waits for somebody
+  }
+
+  const std::uint32_t ranks_, chunks_;
+  const Relieve relieve_;
+  std::unique_ptr<JobShard> shard_;
+  std::unique_ptr<KeyBatch> batch_;
+  const std::vector<Order>* orders_ = nullptr;
+  std::vector<std::uint32_t> pushed_;  // per rank: how many of its order
+  std::set<std::string> seen_;
+  bool failed_ = false;
+  std::size_t states_ = 0;
+  aggregate::Terms terms_{};
+  aggregate::FreedSlots freed_{};
+};
+
+std::vector<Order> AllOrders(std::uint32_t chunks) {
+  Order order(chunks);
+  std::iota(order.begin(), order.end(), 0u);
+  std::vector<Order> all;
+  do all.push_back(order);
+  while (std::next_permutation(order.begin(), order.end()));
+  return all;
+}
+
+// Calls `visit` with every tuple of push orders; rank 0's is fixed, which loses nothing: chunks
+// have no names. False as soon as `visit` is.
+bool ForEveryOrder(std::uint32_t ranks, std::uint32_t chunks,
+                   const std::function<bool(const std::vector<Order>&)>& visit) {
+  const std::vector<Order> all = AllOrders(chunks);
+  std::vector<std::size_t> choice(ranks, 0);
+  for (;;) {
+    std::vector<Order> orders;
+    for (const std::size_t index : choice) orders.push_back(all[index]);
+    if (!visit(orders)) return false;
+    std::size_t rank = 1;
+    while (rank < ranks && ++choice[rank] == all.size()) choice[rank++] = 0;
+    if (rank >= ranks) return true;
+  }
+}
+
+bool AlwaysCompletes(std::uint32_t ranks, std::uint32_t chunks, std::uint32_t slots,
+                     const Relieve& rule) {
+  Search search(ranks, chunks, slots, rule);
+  const bool holds = ForEveryOrder(
+      ranks, chunks, [&](const std::vector<Order>& orders) { return search.Holds(orders); });
+  EXPECT_GT(search.states(), 1u);
+  return holds;
+}
+
+TEST(Folding, IsLiveForEveryPushOrderAndInterleaving) {
+  for (const std::uint32_t slots : {1u, 2u}) {
+    for (const std::uint32_t chunks : {3u, 4u}) {
+      EXPECT_TRUE(AlwaysCompletes(2, chunks, slots, RealRule))
+          << "2 ranks, " << chunks << " chunks";
+      EXPECT_TRUE(AlwaysCompletes(3, chunks, slots, RealRule))
+          << "3 ranks, " << chunks << " chunks";
+    }
+  }
+}
+
+TEST(Folding, SearchCatchesATriggerThatLooksAtOneLane) {
+  EXPECT_FALSE(AlwaysCompletes(3, 3, 1, OneLaneRule));
+  EXPECT_FALSE(AlwaysCompletes(3, 4, 2, OneLaneRule));
+}
+
+TEST(Folding, SearchCatchesNoFoldingAtAll) {
+  const Relieve never = [](auto&&...) {};
+  EXPECT_FALSE(AlwaysCompletes(2, 3, 1, never));
+}
+
+}  // namespace
+}  // namespace phub::server

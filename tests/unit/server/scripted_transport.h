@@ -1,0 +1,135 @@
+// A transport whose far end is the test: messages are injected, and what was posted is kept for
+// inspection. Follows the rules of transport.h: lending, kSent only when asked, kClosed once.
+#pragma once
+
+#include <cstring>
+#include <deque>
+#include <vector>
+
+#include "common/transport/transport.h"
+
+namespace phub {
+
+class ScriptedTransport final : public transport::Transport {
+ public:
+  struct Posted {
+    transport::ConnectionId connection;
+    wire::MessageHeader header;
+    std::vector<float> payload;
+  };
+  class Endpoint final : public transport::Connection {};
+
+  // ---- the test's side ----
+  void Deliver(transport::ConnectionId to, const wire::MessageHeader& header,
+               std::span<const float> payload = {}) {
+    transport::ReceivedMessage message;
+    message.header = header;
+    message.header.payload_bytes = static_cast<std::uint32_t>(payload.size_bytes());
+    if (!payload.empty()) {
+      std::memcpy(landing_[to.index][header.slot.value].data, payload.data(), payload.size_bytes());
+    }
+    inbox_.push_back({to, message});
+  }
+  void DeliverRecord(transport::ConnectionId to, wire::MessageHeader header,
+                     const wire::HyperParameters& values) {
+    transport::ReceivedMessage message;
+    header.kind = wire::MessageKind::kRecord;
+    header.payload_bytes = wire::kHyperParametersBytes;
+    message.header = header;
+    std::span<std::byte, wire::kHyperParametersBytes> bytes(message.inline_payload.data(),
+                                                            wire::kHyperParametersBytes);
+    wire::EncodeHyperParameters(values, bytes);
+    inbox_.push_back({to, message});
+  }
+  void Break(transport::ConnectionId connection, transport::TransportError error) {
+    closing_.push_back({connection, error});
+  }
+  void set_post_limit(std::size_t messages) { post_limit_ = messages; }
+  void set_report_sent(bool report) { report_sent_ = report; }
+  std::vector<Posted> TakePosted() { return std::exchange(posted_, {}); }
+  transport::ConnectionId last_adopted() const { return last_; }
+  void set_keep_posted(bool keep) { keep_posted_ = keep; }
+
+  // ---- Transport ----
+  transport::ConnectionId Adopt(transport::Connection&,
+                                std::span<const transport::LandingSlot> landing) override {
+    landing_.push_back(landing);
+    last_ = {static_cast<std::uint32_t>(landing_.size() - 1), 1};
+    return last_;
+  }
+  void SetLanding(transport::ConnectionId id,
+                  std::span<const transport::LandingSlot> landing) override {
+    landing_[id.index] = landing;
+  }
+  void Close(transport::ConnectionId id) override {
+    closing_.push_back({id, transport::TransportError::kLocalClosed});
+  }
+  std::size_t Post(std::span<const transport::SendRequest> requests) override {
+    std::size_t taken = 0;
+    for (const transport::SendRequest& request : requests) {
+      if (post_limit_ == 0) break;
+      --post_limit_;
+      ++taken;
+      for (const transport::ConnectionId& id : request.connections) {
+        if (keep_posted_) {
+          std::vector<float> payload(request.payload.size() / sizeof(float));
+          if (!payload.empty()) {
+            std::memcpy(payload.data(), request.payload.data(), request.payload.size());
+          }
+          posted_.push_back({id, request.header, std::move(payload)});
+        }
+        if (request.notify_sent) ++unsent_[id.index % kTracked];
+      }
+    }
+    return taken;
+  }
+  std::size_t Poll(std::span<transport::Completion> completions) override {
+    std::size_t count = 0;
+    lent_.clear();
+    for (std::uint32_t i = 0; report_sent_ && i < landing_.size(); ++i) {
+      while (unsent_[i % kTracked] > 0 && count < completions.size()) {
+        --unsent_[i % kTracked];
+        completions[count] = {};
+        completions[count].kind = transport::CompletionKind::kSent;
+        completions[count++].connection = {i, 1};
+      }
+    }
+    while (!inbox_.empty() && count < completions.size() && lent_.size() < kLentMax) {
+      lent_.push_back(inbox_.front().second);
+      completions[count] = {};
+      completions[count].connection = inbox_.front().first;
+      completions[count++].message = &lent_.back();
+      inbox_.pop_front();
+    }
+    while (inbox_.empty() && !closing_.empty() && count < completions.size()) {
+      completions[count] = {};
+      completions[count].kind = transport::CompletionKind::kClosed;
+      completions[count].connection = closing_.front().first;
+      completions[count++].error = closing_.front().second;
+      closing_.pop_front();
+    }
+    return count;
+  }
+  void Release(std::span<const transport::Completion>) override {}
+  bool Arm() override { return inbox_.empty() && closing_.empty(); }
+  int descriptor() const override { return -1; }
+  void Tick(TimeNs) override {}
+
+  ScriptedTransport() { lent_.reserve(kLentMax); }
+
+ private:
+  static constexpr std::size_t kLentMax = 64;
+  static constexpr std::size_t kTracked = 64;
+  std::vector<std::span<const transport::LandingSlot>> landing_;
+  std::deque<std::pair<transport::ConnectionId, transport::ReceivedMessage>> inbox_;
+  std::vector<transport::ReceivedMessage> lent_;
+  std::deque<std::pair<transport::ConnectionId, transport::TransportError>> closing_;
+  std::vector<Posted> posted_;
+  std::uint32_t unsent_[kTracked] = {};
+  transport::ConnectionId last_;
+  std::size_t post_limit_ = SIZE_MAX;
+  bool report_sent_ = true;
+  bool keep_posted_ = true;
+};
+
+}  // namespace phub
