@@ -1,0 +1,156 @@
+// The control plane's state machine: sessions, jobs, keys, lanes, liveness, faults, admission. It
+// speaks the messages of proto/phub/v1 and commands core loops (server/commands.h), and nothing
+// else: no threads, no gRPC, no locks, no wall clock, so the same object runs behind gRPC in phubd
+// (server/control/grpc_server.h) and inside the deterministic simulation.
+//
+// Threads: one at a time; whoever shares it brings the lock (server/control/control_thread.h).
+// Answers: every call is answered through its callback exactly once, either before the call
+// returns or from a later call to any member (mostly Poll). Callbacks and sinks must not call back
+// into Control. A call that concerns the core loops is answered only once every core loop has
+// acknowledged it: otherwise a gradient could overtake the key that it belongs to.
+//
+// Core loops and memory: Control builds the shards and key batches of server/job_shard.h, owns
+// them, and frees them when every core loop has said kJobEnded. Destroying Control frees them
+// outright, so the core loops must have stopped by then.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "common/base/clock.h"
+#include "common/base/ids.h"
+#include "common/base/random.h"
+#include "common/transport/transport.h"
+#include "common/wire/lane_hello.h"
+#include "phub/v1/admin.pb.h"
+#include "phub/v1/session.pb.h"
+#include "server/core_loop.h"
+
+namespace phub::server {
+
+// The control protocol's versions that this build speaks.
+inline constexpr std::uint32_t kProtocolVersionMin = 1;
+inline constexpr std::uint32_t kProtocolVersionMax = 1;
+
+// What Control needs of one core loop. Everything pointed to outlives Control.
+struct CoreHandle {
+  CoreQueues* queues = nullptr;
+  const CoreCounters* counters = nullptr;
+  std::function<void()> wake;  // called after commands were pushed; may be empty (simulation)
+};
+
+struct ControlOptions {
+  std::string version = "0.1.0";  // of the daemon
+  std::string commit;
+  std::string simd_target;
+
+  std::string lane_host;        // empty: where the client reached the control plane
+  std::uint16_t lane_port = 0;  // of every core; see SetLaneEndpoint
+
+  std::uint32_t chunk_bytes = 64 * 1024;              // when the job does not say
+  std::uint32_t staging_bytes_per_lane = 1024 * 1024;  // when the job does not say
+
+  std::uint32_t jobs_max = 1024;                          // running or being torn down
+  std::uint64_t memory_bytes_max = std::uint64_t{1} << 62;  // of all jobs together
+  std::uint32_t ended_jobs_max = 64;                      // remembered for `job list` and `job get`
+  std::size_t backlog_max = 65536;  // commands that wait for room in a core's queue
+
+  DurationNs liveness_timeout = 2 * kSecond;
+  DurationNs nonce_lifetime = 30 * kSecond;
+  // How long a failure may wait to learn which key waits for the rank that died.
+  DurationNs diagnosis_timeout = 200 * kMillisecond;
+  // Between telling a job's workers that it failed and closing their lanes, so that they hear the
+  // reason before they see the consequence.
+  DurationNs teardown_delay = 100 * kMillisecond;
+  // A job that nobody is in any more, though some ranks never came, ends after this.
+  DurationNs abandoned_timeout = 30 * kSecond;
+  // How long an administrator's question may wait for a core loop.
+  DurationNs report_timeout = kSecond;
+};
+
+template <typename Response>
+using Answer = std::function<void(const absl::Status&, const Response&)>;
+
+// Where a session's events go: one Attend stream.
+class EventSink {
+ public:
+  virtual ~EventSink() = default;
+  virtual void Send(const v1::SessionEvent& event) = 0;
+  // Nothing follows; Control has let go of the sink. OK after a job's orderly end.
+  virtual void End(const absl::Status& status) = 0;
+};
+using StreamId = std::uint64_t;
+
+class Control {
+ public:
+  Control(const Clock& clock, Random& random, std::vector<CoreHandle> cores,
+          ControlOptions options);
+  ~Control();
+  Control(const Control&) = delete;
+  Control& operator=(const Control&) = delete;
+
+  // Where clients find core `core`'s lanes. Before the first Join; default: the options'.
+  void SetLaneEndpoint(CoreIndex core, std::string host, std::uint16_t port);
+
+  // --- Session (proto/phub/v1/session.proto). peer_address: where the worker calls from. -------
+  void Join(const v1::JoinRequest& request, std::string_view peer_address,
+            Answer<v1::JoinResponse> answer);
+  void AddKeys(const v1::AddKeysRequest& request, Answer<v1::AddKeysResponse> answer);
+  void OpenLanes(const v1::OpenLanesRequest& request, Answer<v1::OpenLanesResponse> answer);
+  void Barrier(const v1::BarrierRequest& request, Answer<v1::BarrierResponse> answer);
+  void Leave(const v1::LeaveRequest& request, Answer<v1::LeaveResponse> answer);
+
+  // Attend: one stream per session; a newer one ends the older. A failed job's fault is sent again
+  // at once, so that a client that reconnects learns it.
+  absl::StatusOr<StreamId> AttachStream(std::string_view session_id,
+                                        std::shared_ptr<EventSink> sink);
+  // Answers through the stream, if the session has one.
+  absl::Status Heartbeat(std::string_view session_id, std::uint64_t sequence);
+  // The stream broke or was closed; ignored if it is no longer the session's.
+  void DetachStream(std::string_view session_id, StreamId stream);
+
+  // --- Lanes. A listener asks before it welcomes, then hands the connection over. --------------
+  // Uses up the nonce. Versions are the listener's to check.
+  wire::LaneRefusal AdmitLane(const wire::LaneHello& hello);
+  // After AdmitLane said kNone. Destroys the connection if the lane has no place any more (the job
+  // ended meanwhile). Otherwise keeps it until the core loop reports kLaneClosed.
+  void AttachLane(const wire::LaneHello& hello, std::unique_ptr<transport::Connection> connection,
+                  std::uint8_t transport_index, std::string_view transport_name,
+                  std::string_view peer_address);
+
+  // --- Admin (proto/phub/v1/admin.proto). ------------------------------------------------------
+  void GetServer(const v1::GetServerRequest& request, Answer<v1::ServerInfo> answer);
+  void ListJobs(const v1::ListJobsRequest& request, Answer<v1::ListJobsResponse> answer);
+  void GetJob(const v1::GetJobRequest& request, Answer<v1::JobInfo> answer);
+  void ListStalls(const v1::ListStallsRequest& request, Answer<v1::ListStallsResponse> answer);
+  void GetStats(const v1::GetStatsRequest& request, Answer<v1::GetStatsResponse> answer);
+
+  // --- Time and the core loops. ----------------------------------------------------------------
+  // Takes the core loops' events and acknowledgements, runs the timers. Call it when a core loop
+  // pushed an event or executed a command, and at NextDeadline().
+  void Poll();
+  // When Poll wants to be called next at the latest; INT64_MAX if nothing is pending.
+  TimeNs NextDeadline() const;
+
+  // --- Ending. ---------------------------------------------------------------------------------
+  // No new jobs from now on; sessions are told. What still runs after `grace` is failed by name.
+  void Drain(DurationNs grace);
+  // Draining, and no job is left, in any core loop.
+  bool Drained() const;
+
+  // Reserved by all jobs. 0 once every job has ended.
+  std::uint64_t memory_bytes() const;
+  std::size_t job_count() const;  // running or being torn down
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+}  // namespace phub::server

@@ -1,0 +1,51 @@
+// The control plane on gRPC: phub.v1.Session and phub.v1.Admin over Control, plus the standard
+// health service (names "" and "phub.v1.Session") and reflection. Callback API: no thread waits.
+//
+//   Control control(clock, random, cores, options);
+//   ControlThread thread(control, clock);            // its doorbell goes to the core loops
+//   ControlLaneGate gate(thread);                    // server/control/lane_gate.h, to the listener
+//   control.SetLaneEndpoint(core, "", listener_port);
+//   thread.Start();
+//   auto server = GrpcServer::Create(thread, {.host = "127.0.0.1", .port = 7700});
+//   ...
+//   thread.Run([](Control& c) { c.Drain(10 * kSecond); });  server.value()->SetServing(false);
+//   until thread.Run([](Control& c) { return c.Drained(); });
+//   server.value()->Shutdown(); thread.Stop(); then stop the core loops; then destroy Control.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "server/control/control_thread.h"
+
+namespace phub::server {
+
+struct GrpcServerOptions {
+  std::string host = "127.0.0.1";  // IPv4, "[v6]" or a name
+  std::uint16_t port = 0;          // 0: any free one, see port()
+};
+
+// Owner's thread for everything; Shutdown before thread.Stop(), and before destruction of either.
+class GrpcServer {
+ public:
+  static absl::StatusOr<std::unique_ptr<GrpcServer>> Create(ControlThread& thread,
+                                                            const GrpcServerOptions& options);
+  ~GrpcServer();  // Shutdown()
+  GrpcServer(const GrpcServer&) = delete;
+  GrpcServer& operator=(const GrpcServer&) = delete;
+
+  std::uint16_t port() const;
+  // What the health service says: SERVING, or NOT_SERVING once draining.
+  void SetServing(bool serving);
+  // Takes no new calls and cancels what still runs after `grace`. Idempotent.
+  void Shutdown(DurationNs grace = kSecond);
+
+ private:
+  struct Impl;
+  explicit GrpcServer(std::unique_ptr<Impl> impl);
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace phub::server
