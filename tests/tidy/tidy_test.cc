@@ -171,6 +171,8 @@ TEST(TidyForm, SizesAreLimited) {
   const std::string line(kColumnsMax - 3, '/');
   EXPECT_EQ(RulesBroken("server/a.cc", line + "\u00e9\u00e9\u00e9\n"), Rules{});
   EXPECT_EQ(RulesBroken("server/a.cc", line + "1234\n"), Rules{"columns"});
+  EXPECT_EQ(RulesBroken("tests/run", line + "1234\n"), Rules{"columns"});
+  EXPECT_EQ(RulesBroken("server/CMakeLists.txt", line + "1234\n"), Rules{});
 }
 
 TEST(TidyForm, FunctionsAreLimited) {
@@ -201,6 +203,7 @@ TEST(TidyForm, HeadersSayOnce) {
   EXPECT_EQ(RulesBroken("server/a.h", "int x;\n"), Rules{"once"});
   EXPECT_EQ(RulesBroken("server/a.h", "// #pragma once\nint x;\n"), Rules{"once"});
   EXPECT_EQ(RulesBroken("server/a.h", "// a\n#pragma once\nint x;\n"), Rules{});
+  EXPECT_EQ(RulesBroken("common/simd/a-inl.h", "int x;\n"), Rules{});
 }
 
 TEST(TidyDeterminism, DistributionsDifferByLibrary) {
