@@ -16,12 +16,14 @@ CoreLoop::CoreLoop(CoreIndex core, const Clock& clock,
                    std::span<transport::Transport* const> transports)
     : state_(std::make_unique<State>(core, clock, transports)) {}
 CoreLoop::~CoreLoop() = default;
+void CoreLoop::CountBlock() { state_->counters.Add(CoreCounter::loop_blocks); }
 CoreIndex CoreLoop::core() const { return state_->core; }
 CoreQueues& CoreLoop::queues() { return state_->queues; }
 const CoreCounters& CoreLoop::counters() const { return state_->counters; }
 
 bool CoreLoop::RunOnce() {
   State& state = *state_;
+  state.counters.Add(CoreCounter::loop_runs);
   if (!state.FlushEvents()) return false;  // control is behind: nothing new until it has room
   state.now = state.clock.Now();
   bool worked = state.ExecuteCommands();

@@ -37,6 +37,9 @@ class CoreLoop {
   // Does what is there to do, in bounded time. True if it did anything.
   bool RunOnce();
 
+  // Whoever runs the loop says so before it blocks: a counter.
+  void CountBlock();
+
   CoreIndex core() const;
   CoreQueues& queues();
   const CoreCounters& counters() const;

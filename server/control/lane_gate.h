@@ -15,7 +15,8 @@ class ControlLaneGate final : public transport::LaneGate {
  public:
   // transport_index: which of every core loop's transports serves the listener's connections;
   // transport_name: what administrators read ("tcp"). The thread outlives the gate.
-  ControlLaneGate(ControlThread& thread, std::uint8_t transport_index, std::string transport_name);
+  explicit ControlLaneGate(ControlThread& thread, std::uint8_t transport_index = 0,
+                           std::string transport_name = "tcp");
 
   wire::LaneRefusal Admit(const wire::LaneHello& hello, std::string_view peer_address) override;
   void Attach(const wire::LaneHello& hello, std::unique_ptr<transport::Connection> connection,

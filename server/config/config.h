@@ -1,0 +1,34 @@
+// phubd's configuration: flag > environment (PHUB_*) > file (TOML) > default, checked as a whole.
+// Made once at start; immutable; any thread.
+#pragma once
+
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "server/config/config_sources.h"
+#include "server/config/settings.h"
+
+namespace phub::server {
+
+struct Config {
+  Action action = Action::kRun;
+  Settings settings;
+  std::vector<Assignment> effective;  // one per setting, in the order of the table
+  // Not empty: nothing else is to be used. One line each, without the program's name.
+  std::vector<std::string> problems;
+};
+
+// `arguments` as main() gets them, `environment` as "NAME=value". With --help or --version nothing
+// else is read. Reads the file of --config or, without that, of PHUB_CONFIG; there is no file that
+// is read without being named.
+Config LoadConfig(std::span<const char* const> arguments, std::span<const std::string> environment);
+
+// The effective values as a TOML file, where each came from in a comment. Reading it back gives
+// the same values.
+std::string DumpConfig(const Config& config);
+std::string HelpText();
+std::string VersionText();  // "phubd 0.1.0 (0123456789ab)"
+
+}  // namespace phub::server

@@ -1,0 +1,53 @@
+// The three places that settings come from: flags, environment and file. Each reader gives the
+// assignments it found, in order, and every problem as one line that says where, what and the fix:
+//   phubd.toml:3:1: unknown setting "lisen"; did you mean "listen"?
+// Readers never stop at the first problem. Pure but for ReadConfigFile's reading; any thread.
+#pragma once
+
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "server/config/setting_kind.h"
+
+namespace phub::server {
+
+enum class SettingSource : std::uint8_t { kDefault, kFile, kEnvironment, kFlag };
+
+struct Assignment {
+  std::size_t setting_index = 0;  // into AllSettings()
+  SettingSource source = SettingSource::kDefault;
+  std::string place;  // "phubd.toml:3:1", "PHUB_LISTEN", "--listen", "default"
+  std::string shown;  // as the user wrote it: for messages
+  SettingValue value;
+};
+
+struct Assignments {
+  std::vector<Assignment> found;
+  std::vector<std::string> problems;
+};
+
+// What the command line asks for, and the settings in it. A --help or --version among the
+// arguments wins over everything else.
+enum class Action : std::uint8_t { kRun, kHelp, kVersion, kCheckConfig, kDumpConfig };
+struct CommandLine {
+  Action action = Action::kRun;
+  std::string config_path;  // empty: not given
+  Assignments assignments;
+};
+CommandLine ReadCommandLine(std::span<const char* const> arguments);  // with the program's name
+
+// `environment` is a list of "NAME=value". Only PHUB_* is looked at; an empty value counts as not
+// set; variables that belong to phub's other programs are known and passed over.
+struct Environment {
+  std::string config_path;  // PHUB_CONFIG
+  Assignments assignments;
+};
+Environment ReadEnvironment(std::span<const std::string> environment);
+
+Assignments ReadConfigFile(const std::string& path);
+// The same from text; `path` is only for messages.
+Assignments ReadConfigText(std::string_view text, const std::string& path);
+
+}  // namespace phub::server

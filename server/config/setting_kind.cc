@@ -1,0 +1,228 @@
+#include "server/config/setting_kind.h"
+
+#include <arpa/inet.h>
+#include <fmt/format.h>
+
+#include <charconv>
+#include <limits>
+#include <vector>
+
+#include "common/base/check.h"
+#include "common/base/cpu_topology.h"
+#include "common/base/status_text.h"
+#include "common/base/suggest.h"
+#include "common/base/units.h"
+
+namespace phub::server {
+namespace {
+
+using Form = SettingKind::Form;
+
+// "auto|on|off" -> {"auto", "on", "off"}.
+std::vector<std::string_view> ChoicesOf(const SettingKind& kind) {
+  std::vector<std::string_view> names;
+  for (std::size_t begin = 0; begin <= kind.choices.size();) {
+    const std::size_t end = std::min(kind.choices.find('|', begin), kind.choices.size());
+    names.push_back(kind.choices.substr(begin, end - begin));
+    begin = end + 1;
+  }
+  return names;
+}
+
+std::string Quoted(std::string_view text) {
+  std::string quoted = "\"";
+  for (const char character : text) {
+    if (character == '"' || character == '\\') quoted += '\\';
+    if (static_cast<unsigned char>(character) < 0x20) {
+      quoted += fmt::format("\\u{:04X}", static_cast<unsigned char>(character));
+    } else {
+      quoted += character;
+    }
+  }
+  return quoted + '"';
+}
+
+std::optional<std::uint64_t> ParseCount(std::string_view text) {
+  std::uint64_t value = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (text.empty() || error != std::errc() || end != text.data() + text.size()) return std::nullopt;
+  return value;
+}
+
+absl::StatusOr<SettingValue> ReadChoice(const SettingKind& kind, std::string_view text) {
+  const std::vector<std::string_view> names = ChoicesOf(kind);
+  for (std::size_t i = 0; i < names.size(); ++i)
+    if (names[i] == text) return SettingValue(std::uint64_t{i});
+  return absl::InvalidArgumentError(
+      fmt::format("is not one of {}{}", Allowed(kind), DidYouMean(text, names)));
+}
+
+absl::StatusOr<SettingValue> CheckRange(const SettingKind& kind, std::uint64_t value) {
+  if (value < kind.min || value > kind.max)
+    return absl::InvalidArgumentError("is out of range; allowed: " + Allowed(kind));
+  if (value % kind.multiple_of != 0)
+    return absl::InvalidArgumentError(
+        fmt::format("is not a multiple of {}; nearest below: {}", kind.multiple_of,
+                    ExactBytes(value / kind.multiple_of * kind.multiple_of)));
+  return SettingValue(value);
+}
+
+absl::StatusOr<SettingValue> ReadCores(std::string_view text) {
+  if (text == "auto") return SettingValue(std::string(text));
+  if (const auto count = ParseCount(text)) {
+    if (*count == 0 || *count > kCoreOsIndexMax)
+      return absl::InvalidArgumentError(
+          fmt::format("is not a number of core loops from 1 to {}; core {} alone is \"{}-{}\"",
+                      kCoreOsIndexMax, *count, *count, *count));
+    return SettingValue(std::string(text));
+  }
+  const auto list = ParseCoreList(text);
+  if (!list.ok())
+    return absl::InvalidArgumentError(
+        fmt::format("is not {}: {}", Allowed({.form = Form::kCoreList}), MessageOf(list.status())));
+  return SettingValue(std::string(text));
+}
+
+absl::Status WrongType(const SettingKind& kind, std::string_view got) {
+  const char* wanted = "text in quotes";
+  if (kind.form == Form::kSwitch) wanted = "true or false, without quotes";
+  if (kind.form == Form::kBytes) wanted = "a size";
+  return absl::InvalidArgumentError(
+      fmt::format("is {}, but must be {} ({})", got, wanted, Allowed(kind)));
+}
+
+}  // namespace
+
+std::string Allowed(const SettingKind& kind) {
+  switch (kind.form) {
+    case Form::kSwitch: return "true or false";
+    case Form::kAddress: return "address:port";
+    case Form::kCoreList: return "auto, a number, or a list like 0-3,8";
+    case Form::kPath: return "path";
+    case Form::kDuration:
+      return fmt::format("{} to {}", ExactDuration(static_cast<DurationNs>(kind.min)),
+                         ExactDuration(static_cast<DurationNs>(kind.max)));
+    case Form::kBytes: {
+      const std::string range = fmt::format("{} to {}", ExactBytes(kind.min), ExactBytes(kind.max));
+      return kind.multiple_of == 1 ? range
+                                   : fmt::format("{}, a multiple of {}", range, kind.multiple_of);
+    }
+    case Form::kChoice: {
+      const std::vector<std::string_view> names = ChoicesOf(kind);
+      std::string text(names.front());
+      for (std::size_t i = 1; i < names.size(); ++i)
+        text += fmt::format("{}{}", i + 1 == names.size() ? " or " : ", ", names[i]);
+      return text;
+    }
+  }
+  return "";
+}
+
+absl::StatusOr<SettingValue> ReadText(const SettingKind& kind, std::string_view text) {
+  switch (kind.form) {
+    case Form::kSwitch:
+      if (text == "true" || text == "1" || text == "on" || text == "yes") return SettingValue(true);
+      if (text == "false" || text == "0" || text == "off" || text == "no")
+        return SettingValue(false);
+      return absl::InvalidArgumentError("is neither true nor false");
+    case Form::kAddress: {
+      if (text.empty() && kind.may_be_empty) return SettingValue(std::string());
+      const auto address = ParseHostAndPort(text);
+      if (!address.ok()) return address.status();
+      return SettingValue(std::string(text));
+    }
+    case Form::kPath:
+      if (text.find('\0') != std::string_view::npos)
+        return absl::InvalidArgumentError("has a zero byte, which no path can have");
+      return SettingValue(std::string(text));
+    case Form::kCoreList: return ReadCores(text);
+    case Form::kChoice: return ReadChoice(kind, text);
+    case Form::kDuration: {
+      const auto duration = ParseDuration(text);
+      if (!duration)
+        return absl::InvalidArgumentError(
+            "is not a duration; write a number and h, m, s, ms, us or ns, like \"2s\"");
+      return CheckRange(kind, static_cast<std::uint64_t>(*duration));
+    }
+    case Form::kBytes: {
+      const auto bytes = ParseBytes(text);
+      if (!bytes)
+        return absl::InvalidArgumentError(
+            "is not a size; write bytes, or a number and KiB, MiB, GiB or TiB, like \"64KiB\"");
+      return CheckRange(kind, *bytes);
+    }
+  }
+  return absl::InternalError("unknown form");
+}
+
+absl::StatusOr<SettingValue> ReadValue(const SettingKind& kind, const RawValue& raw) {
+  if (const bool* value = std::get_if<bool>(&raw)) {
+    if (kind.form != Form::kSwitch) return WrongType(kind, "a truth value");
+    return SettingValue(*value);
+  }
+  if (const std::int64_t* value = std::get_if<std::int64_t>(&raw)) {
+    if (kind.form == Form::kDuration)
+      return absl::InvalidArgumentError(
+          fmt::format("has no unit; write it in quotes, like \"{}s\"", *value));
+    if (*value < 0 && (kind.form == Form::kBytes || kind.form == Form::kCoreList))
+      return absl::InvalidArgumentError("is negative; allowed: " + Allowed(kind));
+    if (kind.form == Form::kBytes) return CheckRange(kind, static_cast<std::uint64_t>(*value));
+    if (kind.form == Form::kCoreList) return ReadCores(fmt::format("{}", *value));
+    return WrongType(kind, "a number");
+  }
+  const std::string& text = std::get<std::string>(raw);
+  if (kind.form == Form::kSwitch) return WrongType(kind, "text");
+  return ReadText(kind, text);
+}
+
+std::string ToToml(const SettingKind& kind, const SettingValue& value) {
+  switch (kind.form) {
+    case Form::kSwitch: return std::get<bool>(value) ? "true" : "false";
+    case Form::kAddress:
+    case Form::kCoreList:
+    case Form::kPath: return Quoted(std::get<std::string>(value));
+    case Form::kChoice: return Quoted(ChoicesOf(kind).at(std::get<std::uint64_t>(value)));
+    case Form::kDuration:
+      return Quoted(ExactDuration(static_cast<DurationNs>(std::get<std::uint64_t>(value))));
+    case Form::kBytes: return Quoted(ExactBytes(std::get<std::uint64_t>(value)));
+  }
+  return "";
+}
+
+absl::StatusOr<HostAndPort> ParseHostAndPort(std::string_view text) {
+  const std::size_t colon = text.rfind(':');
+  if (colon == std::string_view::npos)
+    return absl::InvalidArgumentError("has no port; write address:port, like \"127.0.0.1:7700\"");
+  std::string_view host = text.substr(0, colon);
+  const std::string_view port_text = text.substr(colon + 1);
+  if (host.size() >= 2 && host.front() == '[' && host.back() == ']') {
+    host = host.substr(1, host.size() - 2);
+  } else if (host.find(':') != std::string_view::npos) {
+    return absl::InvalidArgumentError("needs brackets around an IPv6 address, like \"[::1]:7700\"");
+  }
+  if (host.empty())
+    return absl::InvalidArgumentError(
+        "has no address; write \"127.0.0.1:port\", or \"0.0.0.0:port\" for all");
+  const auto port = ParseCount(port_text);
+  if (!port || *port > std::numeric_limits<std::uint16_t>::max())
+    return absl::InvalidArgumentError(
+        fmt::format("has \"{}\" where a port from 0 to 65535 belongs", port_text));
+  return HostAndPort{std::string(host), static_cast<std::uint16_t>(*port)};
+}
+
+std::string FormatHostAndPort(const HostAndPort& address) {
+  const bool is_ipv6 = address.host.find(':') != std::string::npos;
+  return is_ipv6 ? fmt::format("[{}]:{}", address.host, address.port)
+                 : fmt::format("{}:{}", address.host, address.port);
+}
+
+bool IsLoopback(std::string_view host) {
+  if (host == "localhost") return true;
+  const std::string text(host);
+  in_addr ipv4{};
+  if (inet_pton(AF_INET, text.c_str(), &ipv4) == 1) return (ntohl(ipv4.s_addr) >> 24) == 127;
+  in6_addr ipv6{};
+  return inet_pton(AF_INET6, text.c_str(), &ipv6) == 1 && IN6_IS_ADDR_LOOPBACK(&ipv6);
+}
+
+}  // namespace phub::server

@@ -1,0 +1,65 @@
+// Every setting of phubd, in one table. A line here gives the setting its TOML key (data_listen),
+// flag (--data-listen), environment variable (PHUB_DATA_LISTEN), default, allowed range, help, its
+// line in --dump-config and its part of error messages, and a member of Settings.
+//
+// Adding a setting is adding a line: X(type of the member, name, kind and range, default, help).
+// The default is written as a user would write it and goes through the same checks.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "common/base/clock.h"
+#include "common/base/ids.h"
+#include "common/base/log.h"
+#include "common/base/units.h"
+#include "server/config/setting_kind.h"
+
+namespace phub::server {
+
+// Choice() lists names in the order of the enumerators.
+enum class PinMode : std::uint8_t { kAuto, kOn, kOff };
+enum class WaitMode : std::uint8_t { kAuto, kPoll, kBlock };
+
+#define PHUB_SETTINGS(X)                                                                           \
+  X(std::string, listen, Address(), "127.0.0.1:7700",                                              \
+    "Address and port of the control plane (gRPC). Port 0 takes any free one: see port_file.")     \
+  X(std::string, data_listen, AddressOrEmpty(), "",                                                \
+    "Address and port on which data lanes are accepted. Empty: the address of listen, any port.")  \
+  X(bool, insecure, Switch(), "false",                                                             \
+    "Allow listening beyond loopback although phub has no identities yet: whoever reaches the "    \
+    "port can use and read every job.")                                                            \
+  X(std::string, cores, CoreList(), "auto",                                                        \
+    "Core loops: a list of cores (\"0-3,8\"; \"3-3\" for one), or how many. auto: a quarter of "   \
+    "the usable cores, 1 to 8.")                                                                   \
+  X(PinMode, pin, Choice("auto|on|off"), "auto",                                                   \
+    "Bind each core loop to a core. auto: a list of cores always; a number of them if two more "   \
+    "are usable; never with cores = auto, since then nothing says that the host is phubd's own.")  \
+  X(WaitMode, wait, Choice("auto|poll|block"), "auto",                                             \
+    "How an idle core loop waits. auto: a pinned loop polls and blocks after 10 ms without work; " \
+    "one that is not pinned yields a few times and blocks. poll never blocks: it takes a whole "   \
+    "core, always.")                                                                               \
+  X(DurationNs, liveness_timeout, Duration(100 * kMillisecond, 3600 * kSecond), "2s",              \
+    "A worker that is silent for so long is dead. Workers send a heartbeat every quarter of it.")  \
+  X(DurationNs, drain_timeout, Duration(0, 24 * 3600 * kSecond), "10s",                            \
+    "On SIGTERM: how long running jobs may take to end before they are ended with an error.")      \
+  X(std::uint64_t, memory_max, Bytes(16 * kMebibyte, 1024 * kTebibyte), "8GiB",                    \
+    "Memory that all jobs together may reserve. A job that does not fit is refused.")              \
+  X(std::uint32_t, chunk_bytes, BytesMultipleOf(64, kChunkBytesMin, kChunkBytesMax), "64KiB",      \
+    "Size of a chunk for jobs that do not ask for one.")                                           \
+  X(std::uint32_t, staging_bytes_per_lane, Bytes(kChunkBytesMin, kGibibyte), "1MiB",               \
+    "Staging memory per worker and core loop for jobs that do not ask for more. Small enough to "  \
+    "stay in cache is fastest.")                                                                   \
+  X(std::string, port_file, Path(), "",                                                            \
+    "Write the port of the control plane into this file, once it is bound; for scripts.")          \
+  X(LogLevel, log_level, Choice("debug|info|warning|error"), "info",                               \
+    "Least severe event that is logged, to standard error.")
+
+// The values in effect. Plain data, made by LoadConfig(); immutable afterwards.
+struct Settings {
+#define PHUB_SETTING_MEMBER(type, name, kind, fallback, help) type name{};
+  PHUB_SETTINGS(PHUB_SETTING_MEMBER)
+#undef PHUB_SETTING_MEMBER
+};
+
+}  // namespace phub::server

@@ -1,0 +1,106 @@
+#include "server/core_plan.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <charconv>
+
+#include "common/base/check.h"
+
+namespace phub::server {
+namespace {
+
+constexpr std::uint32_t kLoopsOfAutoMax = 8;
+// Left to the control plane and the kernel before loops that only have a number are pinned.
+constexpr std::size_t kCoresLeftFree = 2;
+
+std::string UsableText(const CpuTopology& topology) {
+  std::vector<std::uint32_t> usable;
+  for (const Core& core : topology.cores()) usable.push_back(core.os_index);
+  return FormatCoreList(usable);
+}
+
+std::optional<std::uint32_t> AsCount(const std::string& text) {
+  std::uint32_t count = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), count);
+  if (error != std::errc() || end != text.data() + text.size()) return std::nullopt;
+  return count;
+}
+
+absl::Status TooMany(const std::string& cores, std::size_t count) {
+  return absl::InvalidArgumentError(fmt::format(
+      "cores = \"{}\" makes {} core loops; at most {} can be", cores, count, kCoreLoopsMax));
+}
+
+absl::StatusOr<CorePlan> PlanList(const Settings& settings, const CpuTopology& topology) {
+  const auto list = ParseCoreList(settings.cores);
+  PHUB_CHECK(list.ok(), "cores={}", settings.cores);  // the setting's kind has checked it
+  if (list->size() > kCoreLoopsMax) return TooMany(settings.cores, list->size());
+  CorePlan plan;
+  for (const std::uint32_t core : *list) {
+    if (topology.Find(core) == nullptr) {
+      return absl::InvalidArgumentError(
+          fmt::format("cores = \"{}\" names core {}, which this process may not use; usable: {}",
+                      settings.cores, core, UsableText(topology)));
+    }
+    plan.pins.push_back(settings.pin == PinMode::kOff ? std::nullopt : std::optional(core));
+  }
+  return plan;
+}
+
+absl::StatusOr<CorePlan> PlanCount(const Settings& settings, const CpuTopology& topology) {
+  const std::size_t usable = topology.cores().size();
+  const auto asked = AsCount(settings.cores);
+  const std::uint32_t count =
+      asked ? *asked
+            : std::clamp<std::uint32_t>(static_cast<std::uint32_t>(usable / 4), 1, kLoopsOfAutoMax);
+  if (count > kCoreLoopsMax) return TooMany(settings.cores, count);
+  bool pin = settings.pin == PinMode::kOn;
+  if (settings.pin == PinMode::kAuto) pin = asked && usable >= count + kCoresLeftFree;
+  CorePlan plan;
+  plan.pins.resize(count);
+  if (!pin) return plan;
+  if (count > usable) {
+    return absl::InvalidArgumentError(
+        fmt::format("pin = \"on\" and cores = \"{}\" need {} cores; usable are {} ({})",
+                    settings.cores, count, usable, UsableText(topology)));
+  }
+  const std::vector<std::uint32_t> chosen = topology.Choose(count);
+  std::copy(chosen.begin(), chosen.end(), plan.pins.begin());
+  return plan;
+}
+
+}  // namespace
+
+std::string CorePlan::PinsText() const {
+  if (!pinned()) return "none";
+  std::vector<std::uint32_t> cores;
+  for (const auto& pin : pins) cores.push_back(*pin);
+  return FormatCoreList(cores);
+}
+
+const char* ToString(CorePlan::Waiting waiting) {
+  switch (waiting) {
+    case CorePlan::Waiting::kPoll: return "poll";
+    case CorePlan::Waiting::kPollThenBlock: return "poll-then-block";
+    case CorePlan::Waiting::kBlock: return "block";
+  }
+  return "unknown";
+}
+
+absl::StatusOr<CorePlan> PlanCores(const Settings& settings, const CpuTopology& topology) {
+  const bool is_count = settings.cores == "auto" || AsCount(settings.cores).has_value();
+  auto plan = is_count ? PlanCount(settings, topology) : PlanList(settings, topology);
+  if (!plan.ok()) return plan;
+  switch (settings.wait) {
+    case WaitMode::kPoll: plan->waiting = CorePlan::Waiting::kPoll; break;
+    case WaitMode::kBlock: plan->waiting = CorePlan::Waiting::kBlock; break;
+    case WaitMode::kAuto:
+      plan->waiting =
+          plan->pinned() ? CorePlan::Waiting::kPollThenBlock : CorePlan::Waiting::kBlock;
+      break;
+  }
+  return plan;
+}
+
+}  // namespace phub::server

@@ -1,0 +1,123 @@
+#include "server/core_thread.h"
+
+#include <fmt/format.h>
+
+#include <exception>
+#include <future>
+
+#include "common/base/check.h"
+#include "common/base/cpu_topology.h"
+#include "common/simd/kernels.h"
+
+namespace phub::server {
+namespace {
+
+// Yields before a loop without a core of its own blocks: a yield costs 7-10 us when somebody else
+// wants the core and well under 1 us when nobody does, a blocking wake about 25 us.
+constexpr std::uint32_t kYieldsBeforeBlock = 8;
+// A blocked loop runs this often whatever happens, for what transports and rounds do by time. Ten
+// runs a second are too few to show in the CPU time of an idle daemon.
+constexpr DurationNs kTickInterval = 100 * kMillisecond;
+// While control has not yet taken all events, more may wait inside the loop for room in the queue,
+// and nothing rings when room appears.
+constexpr DurationNs kTickIntervalWithEvents = kMillisecond;
+
+}  // namespace
+
+CoreThread::CoreThread(CoreLoop& loop, std::span<transport::Transport* const> transports,
+                       const Clock& clock, const Doorbell& control_doorbell, Options options)
+    : loop_(loop),
+      transports_(transports),
+      clock_(clock),
+      control_doorbell_(control_doorbell),
+      options_(options) {
+  waiter_.Add(doorbell_.descriptor());
+  for (const transport::Transport* transport : transports_) {
+    PHUB_CHECK(transport->descriptor() >= 0, "core={}", loop_.core().value);
+    waiter_.Add(transport->descriptor());
+  }
+}
+
+CoreThread::~CoreThread() { Stop(); }
+
+absl::Status CoreThread::Start() {
+  PHUB_CHECK(!thread_.joinable(), "core={} is started twice", loop_.core().value);
+  std::promise<absl::Status> started;
+  std::future<absl::Status> result = started.get_future();
+  thread_ = std::thread([this, &started] {
+    NameThisThread(fmt::format("core-{}", loop_.core().value));
+    const absl::Status pinned = options_.pin ? PinThisThread(*options_.pin) : absl::OkStatus();
+    const bool may_run = pinned.ok();
+    started.set_value(pinned);  // `started` is gone after this
+    if (!may_run) return;
+    try {
+      Run();
+    } catch (const std::exception& error) {
+      PHUB_CHECK(false, "core={} exception={}", loop_.core().value, error.what());
+    }
+  });
+  absl::Status status = result.get();
+  if (!status.ok()) Stop();
+  return status;
+}
+
+void CoreThread::Stop() {
+  stopping_.store(true, std::memory_order_relaxed);
+  Wake();
+  if (thread_.joinable()) thread_.join();
+}
+
+void CoreThread::Run() {
+  simd::SetFloatingPointMode();
+  while (!stopping_.load(std::memory_order_relaxed)) {
+    const bool worked = loop_.RunOnce();
+    RingControl();
+    if (ShouldBlock(worked)) Block();
+  }
+}
+
+bool CoreThread::ShouldBlock(bool worked) {
+  if (worked) {
+    idle_runs_ = 0;
+    return false;
+  }
+  ++idle_runs_;
+  switch (options_.waiting) {
+    case CorePlan::Waiting::kPoll: return false;
+    case CorePlan::Waiting::kPollThenBlock: {
+      const TimeNs now = clock_.Now();
+      if (idle_runs_ == 1) idle_since_ = now;
+      return now - idle_since_ >= kPollBeforeBlock;
+    }
+    case CorePlan::Waiting::kBlock:
+      if (idle_runs_ > kYieldsBeforeBlock) return true;
+      std::this_thread::yield();
+      return false;
+  }
+  return false;
+}
+
+void CoreThread::Block() {
+  for (transport::Transport* transport : transports_)
+    if (!transport->Arm()) return;  // something came meanwhile
+  // The doorbell is rung after a push and cleared only here, so a push that this check misses has
+  // its ring still to come.
+  CoreQueues& queues = loop_.queues();
+  if (!queues.commands.Empty()) return;
+  const bool events_wait = !queues.events.Empty();
+  loop_.CountBlock();
+  waiter_.Wait(events_wait ? kTickIntervalWithEvents : kTickInterval);
+  doorbell_.Clear();
+}
+
+void CoreThread::RingControl() {
+  const std::uint64_t commands_done =
+      loop_.counters().commands_done.load(std::memory_order_relaxed);
+  const bool acknowledged = commands_done != commands_done_seen_;
+  commands_done_seen_ = commands_done;
+  // Rung again as long as events wait: whether control has seen the newest cannot be told, and
+  // events are rare.
+  if (acknowledged || !loop_.queues().events.Empty()) control_doorbell_.Ring();
+}
+
+}  // namespace phub::server

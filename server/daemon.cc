@@ -1,0 +1,234 @@
+#include "server/daemon.h"
+
+#include <fmt/format.h>
+
+#include <atomic>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "common/base/check.h"
+#include "common/base/log.h"
+#include "common/base/random.h"
+#include "common/base/status_text.h"
+#include "common/base/version.h"
+#include "common/simd/kernels.h"
+#include "common/transport/tcp/tcp_listener.h"
+#include "common/transport/tcp/tcp_transport.h"
+#include "server/control/control.h"
+#include "server/control/control_thread.h"
+#include "server/control/grpc_server.h"
+#include "server/control/lane_gate.h"
+#include "server/core_plan.h"
+#include "server/core_thread.h"
+
+namespace phub::server {
+namespace {
+
+// How long the listener's thread waits at most before it looks whether it should stop; bounds how
+// long that takes.
+constexpr DurationNs kListenerWait = 100 * kMillisecond;
+
+// One core loop and all that belongs to it. The transport comes first: it outlives the loop.
+struct CoreUnit {
+  transport::TcpTransport tcp;
+  transport::Transport* transports[1] = {&tcp};
+  CoreLoop loop;
+  std::unique_ptr<CoreThread> thread;  // made once control's doorbell is there
+
+  CoreUnit(CoreIndex core, const Clock& clock) : loop(core, clock, transports) {}
+};
+
+HostAndPort Address(const std::string& text) {
+  const auto address = ParseHostAndPort(text);
+  PHUB_CHECK(address.ok(), "address={}", text);  // the setting's kind has checked it
+  return *address;
+}
+
+HostAndPort DataAddress(const Settings& settings) {
+  if (!settings.data_listen.empty()) return Address(settings.data_listen);
+  return {Address(settings.listen).host, 0};
+}
+
+bool IsWildcard(std::string_view host) { return host == "0.0.0.0" || host == "::"; }
+
+// The host that clients are told to reach lanes at; empty: where they reached the control plane.
+std::string LaneHost(const Settings& settings) {
+  const std::string data_host = DataAddress(settings).host;
+  if (IsWildcard(data_host) || data_host == Address(settings.listen).host) return "";
+  return data_host;
+}
+
+ControlOptions MakeControlOptions(const Settings& settings) {
+  ControlOptions options;
+  options.version = Version();
+  options.commit = Commit();
+  options.simd_target = simd::TargetName();
+  options.lane_host = LaneHost(settings);
+  options.chunk_bytes = settings.chunk_bytes;
+  options.staging_bytes_per_lane = settings.staging_bytes_per_lane;
+  options.memory_bytes_max = settings.memory_max;
+  options.liveness_timeout = settings.liveness_timeout;
+  return options;
+}
+
+}  // namespace
+
+// Members are in the order in which they are made; destruction goes the other way round, after
+// Stop() has ended every thread.
+struct Daemon::Parts {
+  explicit Parts(const Settings& daemon_settings, CorePlan core_plan)
+      : settings(daemon_settings), plan(std::move(core_plan)) {
+    for (std::size_t i = 0; i < plan.loop_count(); ++i) {
+      cores.push_back(std::make_unique<CoreUnit>(CoreIndex{static_cast<std::uint32_t>(i)}, clock));
+    }
+    std::vector<CoreHandle> handles;
+    for (const auto& core : cores) {
+      handles.push_back({&core->loop.queues(), &core->loop.counters(),
+                         [unit = core.get()] { unit->thread->Wake(); }});
+    }
+    control =
+        std::make_unique<Control>(clock, random, std::move(handles), MakeControlOptions(settings));
+    control_thread = std::make_unique<ControlThread>(*control, clock);
+    lane_gate = std::make_unique<ControlLaneGate>(*control_thread);
+    for (std::size_t i = 0; i < cores.size(); ++i) {
+      CoreUnit& core = *cores[i];
+      core.thread = std::make_unique<CoreThread>(
+          core.loop, core.transports, clock, control_thread->doorbell(),
+          CoreThread::Options{.pin = plan.pins[i], .waiting = plan.waiting});
+    }
+  }
+  ~Parts() { Stop(); }
+
+  absl::Status Start();
+  absl::Status StartListener();
+  absl::Status StartControlServer();
+  void Stop();
+
+  const Settings settings;
+  const CorePlan plan;
+  SystemClock clock;
+  SystemRandom random;
+  std::vector<std::unique_ptr<CoreUnit>> cores;
+  std::unique_ptr<Control> control;
+  std::unique_ptr<ControlThread> control_thread;
+  std::unique_ptr<ControlLaneGate> lane_gate;
+  std::unique_ptr<transport::TcpListener> listener;
+  std::unique_ptr<GrpcServer> grpc_server;
+  std::atomic<bool> listener_stopping{false};
+  std::thread listener_thread;
+};
+
+absl::Status Daemon::Parts::StartListener() {
+  const HostAndPort address = DataAddress(settings);
+  transport::TcpListenerOptions options;
+  options.host = address.host;
+  options.port = address.port;
+  auto created = transport::TcpListener::Create(options, *lane_gate, clock);
+  if (!created.ok()) {
+    return absl::Status(
+        created.status().code(),
+        fmt::format("cannot accept data lanes on {} (data_listen): {}. Is another phubd running? "
+                    "Choose another port, or 0 for any",
+                    FormatHostAndPort(address), MessageOf(created.status())));
+  }
+  listener = std::move(*created);
+  for (std::size_t i = 0; i < cores.size(); ++i) {
+    control->SetLaneEndpoint(CoreIndex{static_cast<std::uint32_t>(i)}, LaneHost(settings),
+                             listener->port());
+  }
+  listener_thread = std::thread([this] {
+    NameThisThread("lane-listener");
+    while (!listener_stopping.load(std::memory_order_relaxed)) listener->PollOnce(kListenerWait);
+  });
+  return absl::OkStatus();
+}
+
+absl::Status Daemon::Parts::StartControlServer() {
+  const HostAndPort address = Address(settings.listen);
+  const bool is_ipv6 = address.host.find(':') != std::string::npos;
+  GrpcServerOptions options;
+  options.host = is_ipv6 ? fmt::format("[{}]", address.host) : address.host;
+  options.port = address.port;
+  auto created = GrpcServer::Create(*control_thread, options);
+  if (!created.ok()) {
+    return absl::Status(
+        created.status().code(),
+        fmt::format("cannot listen on {} (listen): {}. Is another phubd running? Choose another "
+                    "port with --listen, or 0 for any",
+                    settings.listen, MessageOf(created.status())));
+  }
+  grpc_server = std::move(*created);
+  return absl::OkStatus();
+}
+
+absl::Status Daemon::Parts::Start() {
+  for (const auto& core : cores) {
+    if (absl::Status status = core->thread->Start(); !status.ok()) return status;
+  }
+  control_thread->Start();
+  if (absl::Status status = StartListener(); !status.ok()) return status;
+  return StartControlServer();
+}
+
+void Daemon::Parts::Stop() {
+  if (grpc_server) grpc_server->Shutdown();
+  listener_stopping.store(true, std::memory_order_relaxed);
+  if (listener_thread.joinable()) listener_thread.join();
+  control_thread->Stop();
+  for (const auto& core : cores) core->thread->Stop();
+}
+
+Daemon::Daemon(std::unique_ptr<Parts> parts) : parts_(std::move(parts)) {}
+Daemon::~Daemon() = default;
+
+absl::StatusOr<std::unique_ptr<Daemon>> Daemon::Start(const Settings& settings,
+                                                      const CpuTopology& topology) {
+  auto plan = PlanCores(settings, topology);
+  if (!plan.ok()) return plan.status();
+  auto parts = std::make_unique<Parts>(settings, *std::move(plan));
+  if (absl::Status status = parts->Start(); !status.ok()) return status;
+  std::unique_ptr<Daemon> daemon(new Daemon(std::move(parts)));
+  const Parts& started = *daemon->parts_;
+  LogInfo(
+      "event=serving version={} commit={} listen={} data_listen={} core_loops={} pinned={} wait={} "
+      "simd={} usable_cores={} memory_max={}",
+      Version(), Commit(),
+      FormatHostAndPort({Address(settings.listen).host, daemon->control_port()}),
+      FormatHostAndPort({DataAddress(settings).host, daemon->data_port()}),
+      started.plan.loop_count(), started.plan.PinsText(), ToString(started.plan.waiting),
+      simd::TargetName(), topology.cores().size(), ExactBytes(settings.memory_max));
+  if (started.plan.loop_count() > topology.cores().size()) {
+    LogWarning("event=cores_oversubscribed core_loops={} usable_cores={}",
+               started.plan.loop_count(), topology.cores().size());
+  }
+  return daemon;
+}
+
+std::uint16_t Daemon::control_port() const { return parts_->grpc_server->port(); }
+std::uint16_t Daemon::data_port() const { return parts_->listener->port(); }
+
+std::string Daemon::Summary() const {
+  const Parts& parts = *parts_;
+  return fmt::format(
+      "phubd {} serves on {} (data lanes on {}); {} core loop{}, {}", Version(),
+      FormatHostAndPort({Address(parts.settings.listen).host, control_port()}),
+      FormatHostAndPort({DataAddress(parts.settings).host, data_port()}), parts.cores.size(),
+      parts.cores.size() == 1 ? "" : "s",
+      parts.plan.pinned() ? fmt::format("pinned to {}", parts.plan.PinsText()) : "not pinned");
+}
+
+void Daemon::Drain(DurationNs grace) {
+  parts_->grpc_server->SetServing(false);
+  parts_->control_thread->Run([grace](Control& control) { control.Drain(grace); });
+}
+
+bool Daemon::Drained() {
+  return parts_->control_thread->Run([](Control& control) { return control.Drained(); });
+}
+
+std::size_t Daemon::job_count() {
+  return parts_->control_thread->Run([](Control& control) { return control.job_count(); });
+}
+
+}  // namespace phub::server
