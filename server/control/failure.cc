@@ -165,7 +165,7 @@ void Control::State::AnswerAllPending(Job& job, const absl::Status& status) {
   calls.swap(job.pending);
   for (PendingCall& call : calls) call.fail(status);
   for (Member& member : job.members) {
-    if (member.barrier) std::exchange(member.barrier, nullptr)(status, {});
+    for (const auto& [sequence, answer] : std::exchange(member.barriers, {})) answer(status, {});
   }
 }
 

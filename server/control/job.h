@@ -11,6 +11,7 @@
 #include <cstdint>
 #include <functional>
 #include <list>
+#include <map>
 #include <memory>
 #include <optional>
 #include <set>
@@ -51,14 +52,14 @@ struct Member {
   std::uint32_t pid = 0;
   std::string address;
   std::string session_id;
-  TimeNs last_heard = 0;
+  TimeNs last_heard = 0;            // 0: never
+  std::uint32_t forgiven = 0;       // lapses of control's own since then; see ForgiveSilence
   std::shared_ptr<EventSink> sink;  // null: no stream
   StreamId stream = 0;
   bool stream_broke = false;  // it had a stream, and has none now
   std::uint32_t next_batch = 0;
-  std::uint64_t barriers_done = 0;
-  Answer<v1::BarrierResponse> barrier;  // waits for number barriers_done
-  std::vector<LanePlace> lanes;         // [core]
+  std::map<std::uint64_t, Answer<v1::BarrierResponse>> barriers;  // waits in these, by number
+  std::vector<LanePlace> lanes;                                   // [core]
 };
 const char* ToString(Member::State state);
 
@@ -121,7 +122,8 @@ struct Job {
   std::vector<PlacementBin> bins;           // in the order that settles ties; empty before keys
   std::vector<std::uint32_t> chunk_counts;  // [core]
   std::uint64_t parameter_bytes = 0;
-  std::uint64_t memory_bytes = 0;  // reserved; kept for the record after the release
+  std::uint64_t barriers_done = 0;  // numbers below are complete
+  std::uint64_t memory_bytes = 0;   // reserved; kept for the record after the release
 
   std::vector<std::unique_ptr<JobShard>> shards;  // [core]
   std::vector<Ticket> add_job_tickets;            // [core]

@@ -154,7 +154,7 @@ void Control::State::Seat(Job& job, const v1::JoinRequest& request, std::string_
   member.address = std::string(peer_address);
   member.host = request.host().empty() ? "host unknown" : request.host();
   member.pid = request.pid();
-  member.last_heard = clock.Now();
+  HearOf(member);
   do {
     member.session_id = DrawSessionId(random);
   } while (sessions.contains(member.session_id));

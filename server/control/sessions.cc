@@ -5,6 +5,15 @@
 #include "server/control/text.h"
 
 namespace phub::server {
+namespace {
+
+constexpr std::uint64_t kBarriersAtOnceMax = 64;
+
+// Shorter lapses are covered by the client's sending four heartbeats per timeout.
+constexpr int kForgivenFraction = 8;
+constexpr std::uint32_t kForgivenMax = 4;  // in a row, without a heartbeat
+
+}  // namespace
 
 absl::StatusOr<Control::State::Seating> Control::State::FindSession(std::string_view session_id) {
   const auto found = sessions.find(session_id);
@@ -27,7 +36,7 @@ absl::StatusOr<Control::State::Seating> Control::State::FindRunning(std::string_
     return absl::FailedPreconditionError(
         fmt::format("{} has left job {}", DescribeRankBriefly(job, seat->rank), job.name()));
   }
-  member.last_heard = clock.Now();
+  HearOf(member);
   return seat;
 }
 
@@ -37,42 +46,48 @@ void Control::State::Barrier(const v1::BarrierRequest& request,
   if (!seat.ok()) return answer(seat.status(), {});
   Job& job = *seat->job;
   Member& member = job.members[seat->rank.value];
-  if (request.sequence() < member.barriers_done) return answer(absl::OkStatus(), {});
-  if (request.sequence() > member.barriers_done || member.barrier) {
+  const std::uint64_t sequence = request.sequence();
+  if (sequence < job.barriers_done) return answer(absl::OkStatus(), {});  // asked again
+  // Threads of one worker may be in several barriers at once, and their calls may cross.
+  if (sequence - job.barriers_done >= kBarriersAtOnceMax || member.barriers.contains(sequence)) {
     counters.Add(ControlCounter::barriers_refused);
-    return answer(absl::InvalidArgumentError(fmt::format(
-                      "{} of job {} calls barrier {}; its next is {}{}",
-                      DescribeRankBriefly(job, seat->rank), job.name(), request.sequence(),
-                      member.barriers_done, member.barrier ? ", in which it waits already" : "")),
-                  {});
+    return answer(
+        absl::InvalidArgumentError(fmt::format(
+            "{} of job {} calls barrier {} {}; the next to complete is {}",
+            DescribeRankBriefly(job, seat->rank), job.name(), sequence,
+            member.barriers.contains(sequence) ? "twice at once" : "too early", job.barriers_done)),
+        {});
   }
-  member.barrier = std::move(answer);
+  member.barriers[sequence] = std::move(answer);
   for (std::uint32_t rank = 0; rank < job.members.size(); ++rank) {
     if (job.members[rank].state == Member::State::kLeft) RefuseBarriersWithout(job, Rank{rank});
   }
-  CompleteBarrier(job);
+  CompleteBarriers(job);
 }
 
-void Control::State::CompleteBarrier(Job& job) {
-  const auto waits = [](const Member& member) { return static_cast<bool>(member.barrier); };
-  if (!std::all_of(job.members.begin(), job.members.end(), waits)) return;
-  counters.Add(ControlCounter::barriers);
-  for (Member& member : job.members) {
-    ++member.barriers_done;
-    std::exchange(member.barrier, nullptr)(absl::OkStatus(), {});
+void Control::State::CompleteBarriers(Job& job) {
+  const auto waits = [&](const Member& member) {
+    return member.barriers.contains(job.barriers_done);
+  };
+  while (std::all_of(job.members.begin(), job.members.end(), waits)) {
+    counters.Add(ControlCounter::barriers);
+    const std::uint64_t sequence = job.barriers_done++;
+    for (Member& member : job.members) {
+      member.barriers.extract(sequence).mapped()(absl::OkStatus(), {});
+    }
   }
 }
 
 // A rank that left never comes to a barrier: whoever waits there would wait for ever.
 void Control::State::RefuseBarriersWithout(Job& job, Rank departed) {
   for (Member& member : job.members) {
-    if (!member.barrier) continue;
-    counters.Add(ControlCounter::barriers_refused);
-    std::exchange(member.barrier, nullptr)(
-        absl::FailedPreconditionError(
-            fmt::format("barrier {} of job {} cannot complete: {} has left", member.barriers_done,
-                        job.name(), DescribeRank(job, departed))),
-        {});
+    for (const auto& [sequence, answer] : std::exchange(member.barriers, {})) {
+      counters.Add(ControlCounter::barriers_refused);
+      answer(absl::FailedPreconditionError(
+                 fmt::format("barrier {} of job {} cannot complete: {} has left", sequence,
+                             job.name(), DescribeRank(job, departed))),
+             {});
+    }
   }
 }
 
@@ -145,7 +160,7 @@ absl::StatusOr<StreamId> Control::State::AttachStream(std::string_view session_i
   member.sink = std::move(sink);
   member.stream = id;
   member.stream_broke = false;
-  member.last_heard = clock.Now();
+  HearOf(member);
   return id;
 }
 
@@ -153,7 +168,7 @@ absl::Status Control::State::Heartbeat(std::string_view session_id, std::uint64_
   const absl::StatusOr<Seating> seat = FindSession(session_id);
   if (!seat.ok()) return seat.status();
   Member& member = seat->job->members[seat->rank.value];
-  member.last_heard = clock.Now();
+  HearOf(member);
   counters.Add(ControlCounter::heartbeats);
   if (member.sink) {
     v1::SessionEvent event;
@@ -202,21 +217,24 @@ void Control::State::CheckAbandoned(Job& job, TimeNs now) {
   EndInOrder(job);
 }
 
+void Control::State::HearOf(Member& member) {
+  member.last_heard = clock.Now();
+  member.forgiven = 0;
+}
+
 void Control::State::ForgiveSilence(DurationNs duration) {
   counters.Add(ControlCounter::silence_forgiven);
   LogWarning("event=silence_forgiven duration_ns={}", duration);
   const TimeNs now = clock.Now();
   for (const auto& job : jobs) {
     for (Member& member : job->members) {
-      member.last_heard = std::min(now, member.last_heard + duration);
+      if (member.state != Member::State::kLive || member.forgiven >= kForgivenMax) continue;
+      ++member.forgiven;
+      member.last_heard =
+          std::clamp(member.last_heard + duration, now - options.liveness_timeout / 2, now);
     }
   }
 }
-
-namespace {
-// Shorter lapses are covered by the client's sending four heartbeats per timeout.
-constexpr int kForgivenFraction = 8;
-}  // namespace
 
 SilenceGuard::SilenceGuard(Control::State& state) : state_(state), begun_at_(state.clock.Now()) {}
 

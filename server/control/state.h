@@ -62,7 +62,7 @@ struct Control::State {
   absl::StatusOr<Seating> FindSession(std::string_view session_id);
   absl::StatusOr<Seating> FindRunning(std::string_view session_id);
   void Barrier(const v1::BarrierRequest& request, Answer<v1::BarrierResponse> answer);
-  void CompleteBarrier(Job& job);
+  void CompleteBarriers(Job& job);
   void RefuseBarriersWithout(Job& job, Rank departed);
   void Leave(const v1::LeaveRequest& request, Answer<v1::LeaveResponse> answer);
   absl::StatusOr<StreamId> AttachStream(std::string_view session_id,
@@ -71,7 +71,10 @@ struct Control::State {
   void DetachStream(std::string_view session_id, StreamId stream);
   void CheckLiveness(TimeNs now);
   void CheckAbandoned(Job& job, TimeNs now);
-  // Time in which control itself did nothing is not held against the workers.
+  void HearOf(Member& member);
+  // Time in which control itself could not listen is not held against the workers: they get it
+  // back, and long enough from now on for heartbeats that lie unread. Only a few times in a row, so
+  // that a host that is always late still notices the dead.
   void ForgiveSilence(DurationNs duration);
 
   // --- failure.cc
