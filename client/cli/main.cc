@@ -117,7 +117,8 @@ int Main(int argument_count, char** arguments) {
   const std::vector<std::string> extras = app.remaining(/*recurse=*/true);
   if (!extras.empty()) return ReportExtra(extras.front(), named);
   if (!command) {
-    fmt::print(stderr, "{}", named->help());
+    const CLI::App* parent = named->get_parent();
+    fmt::print(stderr, "{}\n", named->help(parent == nullptr ? "" : CommandPath(parent)));
     return UsageError("a command is missing", named);
   }
   options.output = options.output_text == "json" ? Output::kJson : Output::kTable;
