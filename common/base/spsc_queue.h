@@ -7,6 +7,7 @@
 #include <bit>
 #include <cstddef>
 #include <memory>
+#include <utility>
 
 #include "common/base/check.h"
 
@@ -25,16 +26,8 @@ class SpscQueue {
   SpscQueue& operator=(const SpscQueue&) = delete;
 
   // Producer thread. False when full; the item is then untouched.
-  [[nodiscard]] bool TryPush(T item) {
-    const std::size_t tail = tail_.load(std::memory_order_relaxed);
-    if (tail - head_cache_ > mask_) {
-      head_cache_ = head_.load(std::memory_order_acquire);
-      if (tail - head_cache_ > mask_) return false;
-    }
-    items_[tail & mask_] = std::move(item);
-    tail_.store(tail + 1, std::memory_order_release);
-    return true;
-  }
+  [[nodiscard]] bool TryPush(const T& item) { return Push(item); }
+  [[nodiscard]] bool TryPush(T&& item) { return Push(std::move(item)); }
 
   // Consumer thread. False when empty.
   [[nodiscard]] bool TryPop(T& item) {
@@ -55,6 +48,18 @@ class SpscQueue {
   std::size_t capacity() const { return mask_ + 1; }
 
  private:
+  template <typename Item>
+  bool Push(Item&& item) {
+    const std::size_t tail = tail_.load(std::memory_order_relaxed);
+    if (tail - head_cache_ > mask_) {
+      head_cache_ = head_.load(std::memory_order_acquire);
+      if (tail - head_cache_ > mask_) return false;
+    }
+    items_[tail & mask_] = std::forward<Item>(item);
+    tail_.store(tail + 1, std::memory_order_release);
+    return true;
+  }
+
   const std::size_t mask_;
   const std::unique_ptr<T[]> items_;
   alignas(kCacheLineBytes) std::atomic<std::size_t> head_{0};

@@ -1,0 +1,72 @@
+#include "client/examples/digits/model.h"
+#include "client/examples/digits/training.h"
+
+namespace digits {
+namespace {
+
+using Tensors = std::vector<std::vector<float>>;
+
+Tensors ZeroTensors() {
+  Tensors tensors;
+  for (std::size_t t = 0; t < kTensorCount; ++t) tensors.emplace_back(TensorSize(t), 0.0f);
+  return tensors;
+}
+
+template <typename Views>
+Views ViewsOf(Tensors& tensors) {
+  Views views;
+  for (std::size_t t = 0; t < kTensorCount; ++t) views[t] = tensors[t];
+  return views;
+}
+
+// The mean of every rank's gradient, then one step of torch.optim.SGD, each operation rounded on
+// its own and in the order that phub documents.
+void Update(const Settings& settings, std::size_t iteration, const std::vector<Tensors>& gradients,
+            std::size_t tensor, std::vector<float>& momentum, std::vector<float>& parameters) {
+  const float learning_rate = LearningRateAt(settings, iteration);
+  const auto ranks = static_cast<float>(settings.world_size);
+  for (std::size_t i = 0; i < parameters.size(); ++i) {
+    float g = gradients[0][tensor][i];
+    for (std::size_t rank = 1; rank < settings.world_size; ++rank) g += gradients[rank][tensor][i];
+    g = g / ranks;
+    g = g + settings.weight_decay * parameters[i];
+    momentum[i] = iteration == 0 ? g : settings.momentum * momentum[i] + g;
+    parameters[i] = parameters[i] - learning_rate * momentum[i];
+  }
+}
+
+}  // namespace
+
+float LearningRateAt(const Settings& settings, std::size_t iteration) {
+  const bool late = iteration >= settings.iterations - settings.iterations / 4;
+  return late ? settings.learning_rate / 10.0f : settings.learning_rate;
+}
+
+Trained TrainSerially(const Settings& settings, const DataSet& data) {
+  Trained trained;
+  for (std::size_t t = 0; t < kTensorCount; ++t) trained.tensors.push_back(InitialValues(t));
+  const Parameters parameters = ViewsOf<Parameters>(trained.tensors);
+  Tensors momentum = ZeroTensors();
+  std::vector<Tensors> gradients(settings.world_size, ZeroTensors());
+  Network network(settings.batch_size);
+  Dealer dealer(data.train, settings.world_size, settings.batch_size);
+  Progress progress(settings);
+
+  for (std::size_t iteration = 0; iteration < settings.iterations; ++iteration) {
+    for (std::size_t rank = 0; rank < settings.world_size; ++rank) {
+      const BatchResult result =
+          network.ComputeGradients(parameters, dealer.Batch(iteration, rank),
+                                   ViewsOf<Gradients>(gradients[rank]), [](std::size_t) {});
+      const bool last_rank = rank + 1 == settings.world_size;
+      if (last_rank)
+        progress.Add(iteration, result.loss_sum, result.correct, settings.batch_size,
+                     settings.batch_size * settings.world_size);
+    }
+    for (std::size_t t = 0; t < kTensorCount; ++t)
+      Update(settings, iteration, gradients, t, momentum[t], trained.tensors[t]);
+  }
+  trained.correct = network.CountCorrect(parameters, data.test);
+  return trained;
+}
+
+}  // namespace digits

@@ -1,0 +1,106 @@
+// One rank: this file is all that a training program needs to know of phub.
+#include <phub/client.h>
+
+#include <array>
+
+#include "client/examples/digits/model.h"
+#include "client/examples/digits/training.h"
+
+namespace digits {
+namespace {
+
+phub::Momentum OptimizerAt(const Settings& settings, std::size_t iteration) {
+  return {.learning_rate = LearningRateAt(settings, iteration),
+          .momentum = settings.momentum,
+          .weight_decay = settings.weight_decay};
+}
+
+// One key for every tensor: what a rank sends is cut, summed and updated per key, and a key can
+// leave as soon as its own gradient is ready. Added in one round trip.
+phub::Result<std::vector<phub::Key>> AddKeys(phub::Job& job, const Settings& settings) {
+  std::vector<phub::KeySpec> specs;
+  for (std::size_t t = 0; t < kTensorCount; ++t)
+    specs.push_back({.name = TensorName(t),
+                     .element_count = TensorSize(t),
+                     .optimizer = OptimizerAt(settings, 0)});
+  return job.AddKeys(specs);
+}
+
+phub::Status TrainIterations(const Settings& settings, std::size_t rank, const DataSet& data,
+                             Network& network, std::vector<phub::Key>& keys) {
+  // The network works in phub's own memory: nothing is copied on this side.
+  Parameters parameters;
+  Gradients gradients;
+  for (std::size_t t = 0; t < kTensorCount; ++t) {
+    parameters[t] = keys[t].parameters();
+    gradients[t] = keys[t].gradients();
+  }
+  Dealer dealer(data.train, settings.world_size, settings.batch_size);
+  Settings shown = settings;
+  shown.quiet = settings.quiet || rank != 0;
+  Progress progress(shown);
+
+  std::array<phub::Handle, kTensorCount> updates;
+  for (std::size_t iteration = 0; iteration < settings.iterations; ++iteration) {
+    if (iteration > 0 &&
+        LearningRateAt(settings, iteration) != LearningRateAt(settings, iteration - 1)) {
+      for (phub::Key& key : keys) {
+        phub::Status status = key.SetHyperParameters(OptimizerAt(settings, iteration));
+        if (!status.ok()) return status;
+      }
+    }
+    // The last layer's gradients travel while the first layer's are still being computed.
+    const BatchResult result = network.ComputeGradients(
+        parameters, dealer.Batch(iteration, rank), gradients, [&](std::size_t layer) {
+          updates[WeightsOf(layer)] = keys[WeightsOf(layer)].PushPull();
+          updates[BiasesOf(layer)] = keys[BiasesOf(layer)].PushPull();
+        });
+    for (const phub::Handle& update : updates) {
+      phub::Status status = update.Wait();  // the new parameters are here, or why not
+      if (!status.ok()) return status;
+    }
+    progress.Add(iteration, result.loss_sum, result.correct, settings.batch_size,
+                 settings.batch_size * settings.world_size);
+  }
+  return {};
+}
+
+phub::Status Train(const Settings& settings, const Place& place, const DataSet& data,
+                   Trained& trained) {
+  phub::Result<phub::Session> session = phub::Connect(place.endpoint);
+  if (!session.ok()) return session.status();
+  phub::Result<phub::Job> job =
+      session->Join({.job = place.job,
+                     .rank = static_cast<std::uint32_t>(place.rank),
+                     .world_size = static_cast<std::uint32_t>(settings.world_size)});
+  if (!job.ok()) return job.status();
+  phub::Result<std::vector<phub::Key>> keys = AddKeys(*job, settings);
+  if (!keys.ok()) return keys.status();
+  for (std::size_t t = 0; t < kTensorCount; ++t) {
+    phub::Status status = job->Initialize((*keys)[t], InitialValues(t));  // rank 0's values win
+    if (!status.ok()) return status;
+  }
+
+  Network network(settings.batch_size);
+  phub::Status status = TrainIterations(settings, place.rank, data, network, *keys);
+  if (!status.ok()) return status;
+  Parameters parameters;
+  for (std::size_t t = 0; t < kTensorCount; ++t) {
+    const std::span<const float> values = (*keys)[t].parameters();
+    trained.tensors.emplace_back(values.begin(), values.end());
+    parameters[t] = values;
+  }
+  trained.correct = network.CountCorrect(parameters, data.test);
+  return job->Leave();
+}
+
+}  // namespace
+
+bool TrainAsWorker(const Settings& settings, const Place& place, const DataSet& data,
+                   Trained& trained, std::string& error) {
+  const phub::Status status = Train(settings, place, data, trained);
+  if (!status.ok()) error = phub::ToString(status);
+  return status.ok();
+}
+
+}  // namespace digits

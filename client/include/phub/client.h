@@ -1,0 +1,284 @@
+// libphub: synchronous data-parallel training through a phub daemon.
+//
+//   auto session = phub::Connect("phub://rack7:7700");
+//   auto job = session->Join({.job = "digits", .rank = rank, .world_size = 4});
+//   auto fc1 = job->AddKey("fc1.weight", phub::f32, 64 * 128,
+//                          phub::Momentum{.learning_rate = 0.1f, .momentum = 0.9f});
+//   phub::Status status = job->Initialize(*fc1, initial);     // rank 0's values win
+//   for (int step = 0; step < steps; ++step) {
+//     Backward(batch, fc1->parameters(), fc1->gradients());   // phub's memory: nothing is copied
+//     phub::Handle updated = fc1->PushPull();                 // returns at once
+//     ...                                                     // the next layer's backward runs
+//     status = updated.Wait();                                // fc1->parameters() are the new ones
+//   }
+//
+// Words. A job is one training run; world_size worker processes take part, each with a rank. A key
+// is a tensor (or several, laid end to end: a bundle) with the optimizer that updates it. A round
+// is one iteration of one key: every rank pushes a gradient, the daemon combines them in rank
+// order, runs the optimizer, and sends every rank the same new parameters.
+//
+// Rules of a round.
+// - Every rank pushes every key once per round, in any order among keys. All ranks must agree on
+//   what a round is (a reduction or a broadcast, its root, the hyper-parameters).
+// - From the push until its handle is complete the gradients must not be written, and the
+//   parameters neither read nor written: they are lent to phub. There is one round per key in
+//   flight; a second push is refused with kFailedPrecondition.
+// - Nothing waits for ever. When a worker or the daemon dies or falls silent, every handle and
+//   every call completes within the daemon's liveness_timeout with an error that names it.
+//
+// Threads. Every function may be called from any thread. A call never copies or computes a tensor;
+// one engine thread per job moves the bytes. Destroying a Session, Job, Key or Handle while another
+// thread uses that same object is an error, as for any C++ object.
+//
+// Units. Counts are in elements, sizes in bytes, times in std::chrono types.
+#pragma once
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <initializer_list>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <variant>
+#include <vector>
+
+#include "phub/export.h"
+#include "phub/status.h"
+
+namespace phub {
+
+namespace client {  // not part of the API
+class JobState;
+class SessionState;
+struct KeyState;
+}  // namespace client
+
+// Version of the library in use, "0.1.0". Static storage.
+PHUB_API const char* Version();
+
+// ---- What a key is -----------------------------------------------------------------------------
+
+// Element type of a key's gradients and parameters. More will come.
+enum class ElementType : std::uint8_t { kF32 = 1 };
+inline constexpr ElementType f32 = ElementType::kF32;
+
+// How the ranks' gradients become one.
+enum class Operation : std::uint8_t {
+  kDefault = 0,  // kMean with an optimizer, kSum without
+  kSum = 1,      // left fold in rank order
+  kMean = 2,     // the sum, divided once by world_size
+};
+
+// What the daemon does with the combined gradient g. torch.optim.SGD's definitions.
+struct None {};  // nothing: parameters() become g itself, so a round is an all-reduce
+struct Sgd {     // p -= learning_rate * (g + weight_decay * p)
+  float learning_rate = 0.0f;
+  float weight_decay = 0.0f;
+};
+struct Momentum {  // b = momentum * b + (1 - dampening) * (g + weight_decay * p), the first time
+  float learning_rate = 0.0f;  // without the factors;  p -= learning_rate * b
+  float momentum = 0.0f;
+  float dampening = 0.0f;
+  float weight_decay = 0.0f;
+};
+using Optimizer = std::variant<None, Sgd, Momentum>;
+
+// What is this rank's own business (operation excepted: ranks must agree on it).
+struct KeyOptions {
+  Operation operation = Operation::kDefault;
+  // Keys with a higher priority are sent first when several are waiting. Unset: the key added
+  // first has the highest, since the next forward pass needs it first.
+  std::optional<std::int32_t> priority;
+  // Memory of element_count elements that stays valid until the job was left, used for gradients()
+  // and parameters(). Empty: phub allocates (zero-filled, backed on first touch).
+  std::span<float> gradients = {};
+  std::span<float> parameters = {};
+};
+
+// A key to be added. All ranks add the same keys in the same order; name, type, element_count,
+// operation and optimizer must agree, or the ranks are refused with what differs.
+struct KeySpec {
+  std::string name = {};  // 1 to 255 bytes, unique in the job
+  ElementType type = f32;
+  std::uint64_t element_count = 0;  // at least 1; may be 0 if `tensors` is given
+  Optimizer optimizer = None{};
+  KeyOptions options = {};
+  // A bundle: element counts of the tensors that lie end to end in the key. Empty: one tensor.
+  std::vector<std::uint64_t> tensors = {};
+};
+
+// ---- A round under way -------------------------------------------------------------------------
+
+// A push that was started. Cheap: steady state allocates nothing. Dropping a handle changes
+// nothing about the round. May outlive its Job.
+class PHUB_API Handle {
+ public:
+  Handle();  // complete, with an error
+  ~Handle();
+  Handle(Handle&& other) noexcept;
+  Handle& operator=(Handle&& other) noexcept;
+  Handle(const Handle& other);
+  Handle& operator=(const Handle& other);
+
+  // Until the round is complete: OK when the new parameters have arrived whole; kCancelled;
+  // kFailedPrecondition and kInvalidArgument when the push was refused at once; kAborted or
+  // kUnavailable with the job's verdict ("rank 2 on node5 died 1.3 s ago (job digits, key ...)").
+  Status Wait() const;
+  // The same, or kDeadlineExceeded when the time is up: the round goes on and can be waited for.
+  Status Wait(std::chrono::nanoseconds timeout) const;
+  // True if Wait() would return at once.
+  bool Test() const;
+  // Withdraws the push if nothing of it was sent yet (it then never happened, and the key may be
+  // pushed again); kFailedPrecondition if it is under way or complete.
+  Status Cancel() const;
+
+ private:
+  friend class Key;
+  friend class Job;
+  explicit Handle(Status refused);
+  Handle(std::shared_ptr<client::KeyState> key, std::uint64_t ticket);
+
+  std::shared_ptr<client::KeyState> key_;
+  std::uint64_t ticket_ = 0;
+  Status refused_;
+};
+
+// One tensor of a key: views of the key's memory.
+struct Tensor {
+  std::span<float> gradients = {};
+  std::span<float> parameters = {};
+};
+
+// A key of a job. A cheap reference: copies name the same key. Keeps the key's memory alive; after
+// its job was left or failed, pushes are refused and the memory can still be read.
+class PHUB_API Key {
+ public:
+  ~Key();
+  Key(const Key& other);
+  Key& operator=(const Key& other);
+  Key(Key&& other) noexcept;
+  Key& operator=(Key&& other) noexcept;
+
+  const std::string& name() const;
+  std::uint64_t element_count() const;
+  // Rounds complete on this rank, broadcasts included.
+  std::uint64_t iteration() const;
+
+  // The key's own memory, element_count elements each (see KeyOptions).
+  std::span<float> gradients() const;
+  std::span<float> parameters() const;
+  // Tensors of a bundle, in order; a key that is not a bundle has one. REQUIRES: i < tensor_count()
+  std::size_t tensor_count() const;
+  Tensor tensor(std::size_t i) const;
+
+  // Starts a round: sends gradients(), receives the new parameters into parameters().
+  [[nodiscard]] Handle PushPull();
+  // The same with other memory, element_count elements each, which may not overlap: sent from and
+  // received into where it lies, with no copy. Lent until the handle is complete.
+  [[nodiscard]] Handle PushPull(std::span<const float> gradients, std::span<float> parameters);
+  // Starts a round like PushPull(), for callers that collect the parameters later with Pull().
+  Handle Push();
+  Handle Push(std::span<const float> gradients);  // received into parameters()
+  // The handle of the last push: complete when its parameters are there. kFailedPrecondition if
+  // nothing was pushed.
+  [[nodiscard]] Handle Pull() const;
+
+  // Hyper-parameters from the next push on. Every rank sets the same values before the same round.
+  // kInvalidArgument if the kind of optimizer is not the key's, or a value is not finite.
+  Status SetHyperParameters(const Optimizer& values);
+
+ private:
+  friend class Job;
+  explicit Key(std::shared_ptr<client::KeyState> state);
+  std::shared_ptr<client::KeyState> state_;
+};
+
+// ---- Sessions and jobs -------------------------------------------------------------------------
+
+struct JobOptions {
+  std::string job = {};  // name of the job: 1 to 255 bytes
+  std::uint32_t rank = 0;
+  std::uint32_t world_size = 1;
+  // Bytes of a chunk, the unit of sending and summing; a multiple of 64. 0: the daemon's default.
+  std::uint32_t chunk_bytes = 0;
+  // Bytes of the daemon's staging memory per worker and core loop. 0: the daemon's default.
+  std::uint32_t staging_bytes = 0;
+  // How long Leave() and the destructor let rounds under way complete before they leave.
+  std::chrono::milliseconds leave_timeout{5'000};
+};
+
+// A worker's place in a job. Destroying it leaves in order.
+class PHUB_API Job {
+ public:
+  ~Job();
+  Job(Job&& other) noexcept;
+  Job& operator=(Job&& other) noexcept;
+
+  const std::string& name() const;
+  std::uint32_t rank() const;
+  std::uint32_t world_size() const;
+  bool created() const;  // this rank was the first to come
+  // OK while the job runs; else its verdict.
+  Status status() const;
+
+  // Adds keys, all in one round trip. Collective in the sense that every rank makes the same calls
+  // in the same order; does not wait for the others. On an error none was added.
+  Result<Key> AddKey(std::string_view name, ElementType type, std::uint64_t element_count,
+                     const Optimizer& optimizer, const KeyOptions& options = {});
+  Result<Key> AddBundle(std::string_view name, ElementType type,
+                        std::span<const std::uint64_t> tensors, const Optimizer& optimizer,
+                        const KeyOptions& options = {});
+  Result<std::vector<Key>> AddKeys(std::span<const KeySpec> specs);
+
+  // A round that gives every rank rank 0's values in parameters(); blocks until they are there.
+  // values: element_count elements on rank 0; ignored, and may be empty, on others.
+  Status Initialize(Key& key, std::span<const float> values);
+  // A round that gives every rank the parameters() of rank `root`.
+  [[nodiscard]] Handle Broadcast(Key& key, std::uint32_t root);
+
+  // Until every rank has called it as often as this one.
+  Status Barrier();
+
+  // Lets rounds under way complete (at most leave_timeout, then kDeadlineExceeded says which did
+  // not), leaves, and ends the engine. Calls after it are refused. Leaving twice is harmless.
+  Status Leave();
+
+ private:
+  friend class Session;
+  explicit Job(std::shared_ptr<client::JobState> state);
+  std::shared_ptr<client::JobState> state_;
+};
+
+struct ConnectOptions {
+  std::string tenant = {};  // empty: "default"
+  // How long Connect() may take.
+  std::chrono::milliseconds connect_timeout{10'000};
+  // Deadline of every other call to the daemon, barriers excepted (those end with the job).
+  std::chrono::milliseconds call_timeout{30'000};
+};
+
+// A connection to a daemon's control plane. May be destroyed while its jobs go on.
+class PHUB_API Session {
+ public:
+  ~Session();
+  Session(Session&& other) noexcept;
+  Session& operator=(Session&& other) noexcept;
+
+  // Joins the job of that name, creating it if this rank is the first to come; any start order.
+  // kAlreadyExists: a live worker holds the rank. kInvalidArgument: the ranks disagree on an
+  // option; the message names both and what differs. Does not wait for the other ranks.
+  Result<Job> Join(const JobOptions& options);
+
+ private:
+  friend PHUB_API Result<Session> Connect(std::string_view endpoint, const ConnectOptions& options);
+  explicit Session(std::shared_ptr<client::SessionState> state);
+  std::shared_ptr<client::SessionState> state_;
+};
+
+// endpoint: "phub://host:port" or "host:port". kUnavailable if nothing answers there in time.
+PHUB_API Result<Session> Connect(std::string_view endpoint, const ConnectOptions& options = {});
+
+}  // namespace phub

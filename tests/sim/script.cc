@@ -1,0 +1,215 @@
+#include "tests/sim/script.h"
+
+#include <fmt/format.h>
+
+#include <bit>
+
+namespace phub::sim {
+namespace {
+
+std::uint64_t Mix(std::uint64_t a, std::uint64_t b) {
+  std::uint64_t z = a * 0x9e3779b97f4a7c15u ^ (b + 0x7f4a7c159e3779b9u);
+  z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
+  z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
+  return z ^ (z >> 31);
+}
+
+// In [-1, 1), every value exact.
+float UnitFloat(std::uint64_t bits) {
+  return static_cast<float>(static_cast<std::int32_t>(bits >> 40) - (1 << 23)) * 0x1p-23f;
+}
+
+std::uint64_t HashOf(const std::vector<float>& values) {
+  std::uint64_t hash = values.size();
+  for (const float value : values) hash = Mix(hash, std::bit_cast<std::uint32_t>(value));
+  return hash;
+}
+
+float LaneValue(std::uint32_t key, std::uint64_t iteration) {
+  return static_cast<float>(1 + (iteration + key) % 7);
+}
+
+// One round, serially: torch.optim.SGD's definitions, each operation rounded on its own.
+void ApplySerially(const JobScript& job, std::uint32_t key_index, std::uint64_t iteration,
+                   std::vector<float>& parameters, std::vector<float>& momentum, bool& first_step) {
+  const KeyScript& key = job.keys[key_index];
+  const RoundScript& round = key.rounds[iteration - 1];
+  if (round.operation == wire::RoundOperation::kAssign) {
+    parameters = BroadcastOf(job, key_index, iteration);
+    return;
+  }
+  std::vector<float> sum = GradientOf(job, key_index, iteration, 0, parameters);
+  for (std::uint32_t rank = 1; rank < job.world_size; ++rank) {
+    const std::vector<float> term = GradientOf(job, key_index, iteration, rank, parameters);
+    for (std::size_t i = 0; i < sum.size(); ++i) sum[i] = sum[i] + term[i];
+  }
+  for (std::size_t i = 0; i < sum.size(); ++i) {
+    float g = key.mean ? sum[i] / static_cast<float>(job.world_size) : sum[i];
+    if (key.optimizer == OptimizerKind::kNone) {
+      parameters[i] = g;
+      continue;
+    }
+    const wire::HyperParameters& hyper = round.hyper_parameters;
+    if (hyper.weight_decay != 0.0f) {
+      const float decay = hyper.weight_decay * parameters[i];
+      g = g + decay;
+    }
+    float step = g;
+    if (key.optimizer == OptimizerKind::kMomentum) {
+      if (!first_step) {
+        const float kept = hyper.momentum * momentum[i];
+        const float added = (1.0f - hyper.dampening) * g;
+        step = kept + added;
+      }
+      momentum[i] = step;
+    }
+    const float change = hyper.learning_rate * step;
+    parameters[i] = parameters[i] - change;
+  }
+  if (key.optimizer != OptimizerKind::kNone) first_step = false;
+}
+
+void ComputeExpected(JobScript& job) {
+  for (std::uint32_t index = 0; index < job.keys.size(); ++index) {
+    KeyScript& key = job.keys[index];
+    std::vector<float> parameters(key.element_count, 0.0f), momentum(key.element_count, 0.0f);
+    bool first_step = true;
+    key.expected = {parameters};
+    for (std::uint64_t iteration = 1; iteration <= job.iterations; ++iteration) {
+      ApplySerially(job, index, iteration, parameters, momentum, first_step);
+      key.expected.push_back(parameters);
+    }
+  }
+}
+
+wire::HyperParameters DrawHyperParameters(SeededRandom& random) {
+  wire::HyperParameters values;
+  values.learning_rate = static_cast<float>(1 + random.Below(64)) / 128.0f;
+  values.momentum = random.Chance(3, 4) ? 0.9f : 0.0f;
+  values.dampening = random.Chance(1, 4) ? 0.25f : 0.0f;
+  values.weight_decay = random.Chance(1, 3) ? 0.01f : 0.0f;
+  return values;
+}
+
+KeyScript DrawKey(SeededRandom& random, const JobScript& job, std::uint32_t index) {
+  KeyScript key;
+  key.name = fmt::format("key{}", index);
+  key.element_count = static_cast<std::uint32_t>(1 + random.Below(random.Chance(1, 4) ? 8 : 400));
+  key.gradients = random.Chance(1, 2) ? GradientKind::kLanes : GradientKind::kHash;
+  if (key.gradients == GradientKind::kHash) {
+    key.optimizer = static_cast<OptimizerKind>(random.Below(3));
+    key.mean = random.Chance(1, 2);
+  }
+  wire::HyperParameters hyper = DrawHyperParameters(random);
+  for (std::uint32_t iteration = 1; iteration <= job.iterations; ++iteration) {
+    RoundScript round;
+    if (iteration > 1 && random.Chance(1, 3)) hyper = DrawHyperParameters(random);
+    round.hyper_parameters = hyper;
+    if (random.Chance(1, 6)) {
+      round.operation = wire::RoundOperation::kAssign;
+      round.root = static_cast<std::uint32_t>(random.Below(job.world_size));
+    }
+    key.rounds.push_back(round);
+  }
+  return key;
+}
+
+// Makes sure that the fate can come true: the culprit's round is one in which it shows.
+void PrepareFate(SeededRandom& random, JobScript& job) {
+  job.culprit = static_cast<std::uint32_t>(random.Below(job.world_size));
+  job.culprit_iteration = static_cast<std::uint32_t>(1 + random.Below(job.iterations));
+  RoundScript& round = job.keys[0].rounds[job.culprit_iteration - 1];
+  if (job.fate == Fate::kRecordsDiffer) {
+    round.operation = wire::RoundOperation::kReduce;
+    // The first round's record is agreed when keys are added; and a record that differs must be
+    // sent at all, so nobody's may equal the one before.
+    if (job.culprit_iteration == 1) job.culprit_iteration = 2;
+    RoundScript& changed = job.keys[0].rounds[job.culprit_iteration - 1];
+    changed.operation = wire::RoundOperation::kReduce;
+    changed.hyper_parameters.learning_rate =
+        job.keys[0].rounds[job.culprit_iteration - 2].hyper_parameters.learning_rate + 0.25f;
+  }
+  if (job.fate == Fate::kRootsDiffer) {
+    round.operation = wire::RoundOperation::kAssign;
+    round.root = (job.culprit + 1) % job.world_size;
+  }
+}
+
+}  // namespace
+
+const char* ToString(Fate fate) {
+  switch (fate) {
+    case Fate::kCompletes: return "completes";
+    case Fate::kWorkerDies: return "worker_dies";
+    case Fate::kWorkerSilent: return "worker_silent";
+    case Fate::kLaneBreaks: return "lane_breaks";
+    case Fate::kKeysDiffer: return "keys_differ";
+    case Fate::kRecordsDiffer: return "records_differ";
+    case Fate::kRootsDiffer: return "roots_differ";
+  }
+  return "unknown";
+}
+
+JobScript DrawJob(SeededRandom& random, std::string name, Fate fate) {
+  JobScript job;
+  job.name = std::move(name);
+  job.fate = fate;
+  const bool fails = fate != Fate::kCompletes;
+  job.world_size = static_cast<std::uint32_t>((fails ? 2 : 1) + random.Below(fails ? 4 : 5));
+  job.chunk_bytes = static_cast<std::uint32_t>(256 + 64 * random.Below(8));
+  job.slots_per_lane = static_cast<std::uint32_t>(random.Chance(1, 2) ? 1 : 1 + random.Below(6));
+  job.wait_policy = !fails && random.Chance(1, 2);
+  job.lockstep = random.Chance(1, 3);
+  job.cancel_chance = random.Chance(1, 3) ? 100'000 : 0;
+  job.iterations = static_cast<std::uint32_t>(2 + random.Below(6));
+  const std::uint64_t key_count = 1 + random.Below(6);
+  std::uint32_t batch = 0;
+  for (std::uint32_t i = 0; i < key_count; ++i) {
+    if (i > 0 && random.Chance(1, 3)) ++batch;
+    job.keys.push_back(DrawKey(random, job, i));
+    job.keys.back().batch = batch;
+  }
+  if (fails) PrepareFate(random, job);
+  ComputeExpected(job);
+  return job;
+}
+
+std::string Describe(const JobScript& job) {
+  std::string text = fmt::format(
+      "job={} fate={} culprit={}@{} ranks={} chunk_bytes={} slots={} wait={} lockstep={} "
+      "iterations={} keys=[",
+      job.name, ToString(job.fate), job.culprit, job.culprit_iteration, job.world_size,
+      job.chunk_bytes, job.slots_per_lane, job.wait_policy, job.lockstep, job.iterations);
+  for (const KeyScript& key : job.keys) {
+    text += fmt::format("{}:{}{}{} ", key.name, key.element_count,
+                        key.gradients == GradientKind::kLanes ? " lanes" : " hash",
+                        key.optimizer == OptimizerKind::kNone       ? ""
+                        : key.optimizer == OptimizerKind::kMomentum ? " momentum"
+                                                                    : " sgd");
+  }
+  return text + "]";
+}
+
+std::vector<float> GradientOf(const JobScript& job, std::uint32_t key, std::uint64_t iteration,
+                              std::uint32_t rank, const std::vector<float>& parameters) {
+  std::vector<float> gradient(job.keys[key].element_count);
+  if (job.keys[key].gradients == GradientKind::kLanes) {
+    for (std::size_t i = 0; i < gradient.size(); ++i) {
+      gradient[i] = i % job.world_size == rank ? LaneValue(key, iteration) : 0.0f;
+    }
+    return gradient;
+  }
+  const std::uint64_t hash = Mix(HashOf(parameters), Mix(iteration, rank));
+  for (std::size_t i = 0; i < gradient.size(); ++i) gradient[i] = UnitFloat(Mix(hash, i));
+  return gradient;
+}
+
+std::vector<float> BroadcastOf(const JobScript& job, std::uint32_t key, std::uint64_t iteration) {
+  std::vector<float> values(job.keys[key].element_count);
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    values[i] = UnitFloat(Mix(Mix(key, iteration), i + 12345));
+  }
+  return values;
+}
+
+}  // namespace phub::sim

@@ -1,0 +1,79 @@
+// What a simulated job does, drawn from a seed, and what must come out of it: the oracle.
+//
+// Two kinds of gradients, so that two kinds of error show:
+//   lanes  rank w pushes v in every element i with i % world_size == w, else 0, and the key is a
+//          plain sum. A correct result is v everywhere, exact whatever the order: 0 names a lost
+//          worker, 2v one that was counted twice; v depends on key and iteration, so a stale or
+//          misrouted chunk shows too.
+//   hash   gradients are a hash of the parameter bytes that the rank read. Whoever reads a mixture
+//          of two versions pushes something else, and every later version differs.
+// Expected parameters are computed serially, with plain loops, before anything runs.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "common/base/random.h"
+#include "common/wire/message.h"
+
+namespace phub::sim {
+
+enum class GradientKind : std::uint8_t { kLanes, kHash };
+enum class OptimizerKind : std::uint8_t { kNone, kSgd, kMomentum };
+
+struct RoundScript {
+  wire::RoundOperation operation = wire::RoundOperation::kReduce;
+  std::uint32_t root = 0;                  // kAssign
+  wire::HyperParameters hyper_parameters;  // in force for this round
+};
+
+struct KeyScript {
+  std::string name;
+  std::uint32_t element_count = 0;
+  std::uint32_t batch = 0;  // keys are added batch by batch
+  GradientKind gradients = GradientKind::kHash;
+  OptimizerKind optimizer = OptimizerKind::kNone;
+  bool mean = false;
+  std::vector<RoundScript> rounds;           // [iteration - 1]
+  std::vector<std::vector<float>> expected;  // [iteration]: parameters after it; [0] zeros
+};
+
+// How this job is meant to end.
+enum class Fate : std::uint8_t {
+  kCompletes,      // whatever the network does
+  kWorkerDies,     // policy fail: one rank dies; every survivor is told which
+  kWorkerSilent,   // the same, but nothing closes: only heartbeats tell
+  kLaneBreaks,     // policy fail: one lane is reset; the job fails and names its rank
+  kKeysDiffer,     // one rank adds another key: both are named
+  kRecordsDiffer,  // one rank sets another learning rate: both are named
+  kRootsDiffer,    // one rank broadcasts from another root: both are named
+};
+const char* ToString(Fate fate);
+
+struct JobScript {
+  std::string name;
+  std::uint32_t world_size = 1;
+  std::uint32_t chunk_bytes = 256;
+  std::uint32_t slots_per_lane = 1;
+  bool wait_policy = false;         // lanes may break and come back
+  bool lockstep = false;            // all keys of t before any key of t+1
+  std::uint32_t cancel_chance = 0;  // per million pushes: try to withdraw it at once
+  std::uint32_t iterations = 1;
+  std::vector<KeyScript> keys;
+  Fate fate = Fate::kCompletes;
+  std::uint32_t culprit = 0;            // the rank that breaks it
+  std::uint32_t culprit_iteration = 1;  // when it does, in its own iterations of the first key
+};
+
+// Draws a job; `fate` decides whether and how it fails.
+JobScript DrawJob(SeededRandom& random, std::string name, Fate fate);
+std::string Describe(const JobScript& job);
+
+// What rank `rank` pushes in that round, given the parameters that it read.
+std::vector<float> GradientOf(const JobScript& job, std::uint32_t key, std::uint64_t iteration,
+                              std::uint32_t rank, const std::vector<float>& parameters);
+// What the root of a broadcast sends.
+std::vector<float> BroadcastOf(const JobScript& job, std::uint32_t key, std::uint64_t iteration);
+
+}  // namespace phub::sim

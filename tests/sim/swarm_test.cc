@@ -1,0 +1,71 @@
+// Runs many seeds. A failing one prints all that was drawn and how to run it alone:
+//   PHUB_SIM_SEED=4711 ./swarm_test
+// PHUB_TEST_LONG=1 runs 100,000 seeds instead of 1,000. PHUB_SIM_SHARD=i/n runs every n-th.
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include <cstdio>
+#include <cstdlib>
+#include <string>
+
+#include "common/base/log.h"
+#include "tests/sim/cluster.h"
+
+namespace phub::sim {
+namespace {
+
+constexpr std::uint64_t kSeeds = 1'000;
+constexpr std::uint64_t kSeedsLong = 100'000;
+constexpr std::uint64_t kTwiceEvery = 20;  // 5 % of the seeds run twice and must agree
+
+const char* Environment(const char* name) {
+  const char* value = std::getenv(name);
+  return value != nullptr && *value != '\0' ? value : nullptr;
+}
+
+class Swarm : public ::testing::Test {
+ protected:
+  static void SetUpTestSuite() { SetLogLevel(LogLevel::kError); }
+};
+
+TEST_F(Swarm, EverySeedEndsAsItMust) {
+  if (const char* one = Environment("PHUB_SIM_SEED")) {
+    SetLogLevel(LogLevel::kDebug);
+    const Outcome outcome = RunSeed(std::strtoull(one, nullptr, 10));
+    fmt::print("{}\nhash={:x} virtual_ms={}\n", outcome.description, outcome.hash,
+               outcome.virtual_time / kMillisecond);
+    EXPECT_EQ(outcome.problem, "");
+    return;
+  }
+  std::uint64_t shard = 0, shards = 1;
+  if (const char* text = Environment("PHUB_SIM_SHARD")) {
+    ASSERT_EQ(std::sscanf(text, "%lu/%lu", &shard, &shards), 2) << text;
+  }
+  const std::uint64_t count = Environment("PHUB_TEST_LONG") != nullptr ? kSeedsLong : kSeeds;
+  Coverage coverage;
+  for (std::uint64_t seed = shard; seed < count; seed += shards) {
+    const Outcome outcome = RunSeed(seed);
+    coverage.Add(outcome.coverage);
+    ASSERT_EQ(outcome.problem, "") << "reproduce with: PHUB_SIM_SEED=" << seed << " swarm_test\n"
+                                   << outcome.description;
+    if (seed / shards % kTwiceEvery == 0) {
+      ASSERT_EQ(RunSeed(seed).hash, outcome.hash) << "not deterministic: PHUB_SIM_SEED=" << seed;
+    }
+  }
+  fmt::print(
+      "rounds={} folded={} deferred={} duplicates_staged={} duplicates_applied={} discarded={} "
+      "lanes_replaced={} jobs_failed={}\n",
+      coverage.rounds, coverage.gradients_folded, coverage.replies_deferred,
+      coverage.duplicates_staged, coverage.duplicates_applied, coverage.staged_discarded,
+      coverage.lanes_replaced, coverage.jobs_failed);
+  EXPECT_GT(coverage.gradients_folded, 0u);
+  EXPECT_GT(coverage.replies_deferred, 0u);
+  EXPECT_GT(coverage.duplicates_staged, 0u);
+  EXPECT_GT(coverage.duplicates_applied, 0u);
+  EXPECT_GT(coverage.staged_discarded, 0u);
+  EXPECT_GT(coverage.lanes_replaced, 0u);
+  EXPECT_GT(coverage.jobs_failed, 0u);
+}
+
+}  // namespace
+}  // namespace phub::sim

@@ -1,0 +1,163 @@
+#include <algorithm>
+#include <array>
+#include <optional>
+
+#include "tests/tidy/rules.h"
+
+namespace phub::tidy {
+namespace {
+
+// Folder -> what else of the tree it may include. The first folder that holds a file decides.
+struct Layer {
+  std::string_view folder;
+  std::vector<std::string_view> may_include;
+};
+
+const std::vector<Layer>& Layers() {
+  static const std::vector<Layer> layers = {
+      {"common/base", {}},
+      {"common/wire", {"common/base"}},
+      {"common/simd", {"common/base"}},
+      {"common/plan", {"common/base"}},
+      {"common/transport", {"common/base", "common/wire", "common/simd", "common/plan"}},
+      {"server", {"common"}},
+      {"client/include", {}},
+      {"client/cli", {"common", "client"}},
+      {"client/examples", {}},
+      {"client", {"common"}},
+  };
+  return layers;
+}
+
+// Folders whose files may be named in an include at all; others are other people's.
+constexpr std::array<std::string_view, 8> kTreeFolders = {"common", "server", "client", "tests",
+                                                          "bench",  "proto",  "deploy", "cmake"};
+constexpr std::array<std::string_view, 5> kStages = {
+    "server/ingest", "server/aggregate", "server/exchange", "server/optimize", "server/reply"};
+constexpr std::array<std::string_view, 6> kControlFolders = {
+    "server/control", "client/session", "client/cli", "tests", "proto", "bench"};
+constexpr std::string_view kVerbsFolder = "common/transport/verbs";
+
+// C++20's headers, and the C library's under their C++ names.
+constexpr std::string_view kStandardHeaders =
+    " algorithm any array atomic barrier bit bitset cassert ccomplex cctype cerrno cfenv cfloat "
+    "charconv chrono cinttypes climits clocale cmath codecvt compare complex concepts "
+    "condition_variable coroutine csetjmp csignal cstdarg cstddef cstdint cstdio cstdlib cstring "
+    "ctime cuchar cwchar cwctype deque exception execution filesystem format forward_list fstream "
+    "functional future initializer_list iomanip ios iosfwd iostream istream iterator latch limits "
+    "list locale map memory memory_resource mutex new numbers numeric optional ostream queue "
+    "random ranges ratio regex scoped_allocator semaphore set shared_mutex source_location span "
+    "sstream stack stdexcept stop_token streambuf string string_view syncstream system_error "
+    "thread tuple type_traits typeindex typeinfo unordered_map unordered_set utility valarray "
+    "variant vector version ";
+
+struct Include {
+  std::size_t line = 0;
+  std::string_view target;
+  bool angled = false;
+};
+
+std::vector<Include> Includes(std::string_view text) {
+  std::vector<Include> includes;
+  const std::vector<std::string_view> lines = Lines(text);
+  for (std::size_t i = 0; i < lines.size(); ++i) {
+    std::string_view line = lines[i];
+    const auto skip = [&] {
+      line.remove_prefix(std::min(line.find_first_not_of(" \t"), line.size()));
+    };
+    skip();
+    if (!line.starts_with('#')) continue;
+    line.remove_prefix(1);
+    skip();
+    if (!line.starts_with("include")) continue;
+    line.remove_prefix(7);
+    skip();
+    if (line.empty() || (line[0] != '"' && line[0] != '<')) continue;
+    const std::size_t end = line.find(line[0] == '<' ? '>' : '"', 1);
+    if (end == std::string_view::npos) continue;
+    includes.push_back({i + 1, line.substr(1, end - 1), line[0] == '<'});
+  }
+  return includes;
+}
+
+template <std::size_t N>
+bool IsInAny(std::string_view path, const std::array<std::string_view, N>& folders) {
+  return std::any_of(folders.begin(), folders.end(),
+                     [&](std::string_view folder) { return IsInFolder(path, folder); });
+}
+
+std::optional<std::string> LayerBroken(std::string_view path, std::string_view target) {
+  if (!IsInAny(target, kTreeFolders)) return std::nullopt;
+  for (const Layer& layer : Layers()) {
+    if (!IsInFolder(path, layer.folder)) continue;
+    const bool allowed =
+        IsInFolder(target, layer.folder) ||
+        std::any_of(layer.may_include.begin(), layer.may_include.end(),
+                    [&](std::string_view folder) { return IsInFolder(target, folder); });
+    const bool example = IsInFolder(target, "client/examples") && layer.folder != "client/examples";
+    if (allowed && !example) return std::nullopt;
+    return std::string(layer.folder) + " must not include " + std::string(target);
+  }
+  return std::nullopt;
+}
+
+std::optional<std::string> StageBroken(std::string_view path, std::string_view target) {
+  for (const std::string_view stage : kStages) {
+    if (!IsInFolder(path, stage)) continue;
+    for (const std::string_view other : kStages) {
+      if (other != stage && IsInFolder(target, other))
+        return "stage " + std::string(stage) + " must not include " + std::string(target) +
+               ": only the core loop knows the stages' order";
+    }
+  }
+  return std::nullopt;
+}
+
+std::optional<std::string> ControlBroken(std::string_view path, std::string_view target) {
+  const bool control = target.starts_with("grpc") || target.starts_with("google/protobuf") ||
+                       target.ends_with(".pb.h");
+  if (!control || IsInAny(path, kControlFolders)) return std::nullopt;
+  return "protobuf and gRPC stop at server/control, client/session and client/cli: " +
+         std::string(target);
+}
+
+std::optional<std::string> MachineBroken(std::string_view path, std::string_view target) {
+  const bool verbs = target.starts_with("infiniband/") || target.starts_with("rdma/");
+  if (verbs && !IsInFolder(path, kVerbsFolder))
+    return std::string(target) + " belongs to " + std::string(kVerbsFolder) + " only";
+  const bool intrinsics = target.ends_with("intrin.h") || target == "arm_neon.h" ||
+                          target == "arm_sve.h" || target == "arm_acle.h" ||
+                          target == "altivec.h" || target == "riscv_vector.h";
+  if (intrinsics) return std::string(target) + ": intrinsics nowhere, use Highway";
+  return std::nullopt;
+}
+
+std::optional<std::string> PublicBroken(std::string_view path, const Include& include) {
+  if (!IsInFolder(path, "client/include")) return std::nullopt;
+  const bool own = include.target.starts_with("phub/");
+  const bool standard = include.angled && kStandardHeaders.find(" " + std::string(include.target) +
+                                                                " ") != std::string_view::npos;
+  if (own || standard) return std::nullopt;
+  return "public headers include themselves and the standard library, not " +
+         std::string(include.target);
+}
+
+}  // namespace
+
+Findings CheckIncludes(const SourceFile& file) {
+  Findings findings;
+  if (!IsCpp(file.path)) return findings;
+  for (const Include& include : Includes(file.text)) {
+    const auto add = [&](const char* rule, const std::optional<std::string>& broken) {
+      if (broken) findings.push_back({include.line, rule, *broken});
+    };
+    add("layers", LayerBroken(file.path, include.target));
+    add("stages", StageBroken(file.path, include.target));
+    add("control", ControlBroken(file.path, include.target));
+    add("machine", MachineBroken(file.path, include.target));
+    add("public", PublicBroken(file.path, include));
+  }
+  return findings;
+}
+
+}  // namespace phub::tidy

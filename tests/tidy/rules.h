@@ -1,0 +1,60 @@
+// The rules that a compiler does not check: who may include whom, and the house style. Pure
+// functions from a file's path and text to what is wrong with it, so that each rule can be tried
+// on text that breaks it (tidy_test.cc) as well as on the tree.
+//
+// Paths are relative to the root, with '/'.
+#pragma once
+
+#include <cstddef>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace phub::tidy {
+
+struct Finding {
+  std::size_t line = 0;  // from 1; 0: the file as a whole
+  std::string rule;      // one word: "layers", "columns", ...
+  std::string text;      // what is wrong
+};
+using Findings = std::vector<Finding>;
+
+struct SourceFile {
+  std::string path;
+  std::string text;
+};
+
+// --- source_text.cc ---
+
+// The lines of a text, without their ends.
+std::vector<std::string_view> Lines(std::string_view text);
+// C++ text with comments and the insides of literals replaced by blanks; lines stay where they are.
+std::string CodeOnly(std::string_view text);
+// The code holds `word`, not as a part of a longer identifier.
+bool HasWord(std::string_view code, std::string_view word);
+bool IsCpp(std::string_view path);                                // .h or .cc
+bool IsInFolder(std::string_view path, std::string_view folder);  // at any depth
+
+// --- layer_rules.cc: design rules on #include ---
+
+// base <- wire, simd, plan <- transport <- {server, client}; nobody includes tests or examples.
+// Stages of the core loop do not include each other. protobuf and gRPC stop at server/control,
+// client/session, client/cli and tests; InfiniBand at common/transport/verbs; intrinsics nowhere.
+// client/include includes itself and the standard library.
+Findings CheckIncludes(const SourceFile& file);
+
+// --- style_rules.cc ---
+
+// At most 400 lines, 100 columns, no tabs in C++, no marks of unfinished work, no code in #if 0,
+// #pragma once in headers; functions of at most 70 lines outside tests.
+Findings CheckForm(const SourceFile& file);
+// What makes runs differ between machines or seeds, or breaks the error rules, in server/ and
+// common/: library distributions (anywhere), unordered containers in the core loop and iteration
+// over them elsewhere, throw.
+Findings CheckDeterminism(const SourceFile& file);
+
+inline constexpr std::size_t kLinesMax = 400;
+inline constexpr std::size_t kColumnsMax = 100;
+inline constexpr std::size_t kFunctionLinesMax = 70;
+
+}  // namespace phub::tidy

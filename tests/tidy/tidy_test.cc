@@ -1,0 +1,245 @@
+// Holds the tree to the rules of rules.h, and each rule to text that breaks it.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+
+#include "tests/tidy/rules.h"
+
+namespace phub::tidy {
+namespace {
+
+Findings CheckAll(const SourceFile& file) {
+  Findings all = CheckIncludes(file);
+  for (Findings more : {CheckForm(file), CheckDeterminism(file)})
+    all.insert(all.end(), more.begin(), more.end());
+  return all;
+}
+
+std::vector<std::string> RulesBroken(const std::string& path, const std::string& text) {
+  std::vector<std::string> rules;
+  for (const Finding& finding : CheckAll({path, text})) rules.push_back(finding.rule);
+  std::sort(rules.begin(), rules.end());
+  rules.erase(std::unique(rules.begin(), rules.end()), rules.end());
+  return rules;
+}
+
+using Rules = std::vector<std::string>;
+
+// --- the tree ---
+
+constexpr const char* kFolders[] = {"bench", "client", "cmake", "common", "deploy",
+                                    "proto", "server", "tests", ".ci"};
+
+bool IsText(const std::filesystem::path& path) {
+  static const std::vector<std::string> kText = {".h",  ".cc", ".proto", ".cmake", ".txt",
+                                                 ".sh", ".py", ".toml",  ".md",    ".service"};
+  const std::string name = path.filename().string();
+  // Scripts have no extension: deploy/quickstart.
+  return path.extension().empty() ||
+         std::find(kText.begin(), kText.end(), path.extension().string()) != kText.end() ||
+         name == "CMakeLists.txt";
+}
+
+std::vector<SourceFile> Tree() {
+  const std::filesystem::path root(PHUB_SOURCE_DIR);
+  std::vector<std::filesystem::path> paths;
+  for (const char* folder : kFolders) {
+    if (!std::filesystem::exists(root / folder)) continue;
+    for (const auto& entry : std::filesystem::recursive_directory_iterator(root / folder)) {
+      const bool corpus = entry.path().string().find("/corpus/") != std::string::npos;
+      if (entry.is_regular_file() && !corpus && IsText(entry.path())) paths.push_back(entry.path());
+    }
+  }
+  std::sort(paths.begin(), paths.end());
+  std::vector<SourceFile> files;
+  for (const std::filesystem::path& path : paths) {
+    std::ifstream stream(path, std::ios::binary);
+    files.push_back({path.lexically_relative(root).generic_string(),
+                     std::string(std::istreambuf_iterator<char>(stream), {})});
+  }
+  return files;
+}
+
+TEST(Tidy, TheTreeKeepsItsRules) {
+  const std::vector<SourceFile> files = Tree();
+  const auto has = [&](const char* path) {
+    return std::any_of(files.begin(), files.end(),
+                       [&](const SourceFile& file) { return file.path == path; });
+  };
+  ASSERT_TRUE(has("common/base/ids.h") && has("tests/tidy/tidy_test.cc")) << PHUB_SOURCE_DIR;
+  for (const SourceFile& file : files) {
+    for (const Finding& finding : CheckAll(file))
+      ADD_FAILURE() << file.path << ":" << finding.line << ": " << finding.rule << ": "
+                    << finding.text;
+  }
+}
+
+// --- the rules ---
+
+TEST(TidyIncludes, LayersPointDownwards) {
+  const auto broken = [](const std::string& path, const std::string& target) {
+    return RulesBroken(path, "#include \"" + target + "\"\n") == Rules{"layers"};
+  };
+  EXPECT_TRUE(broken("common/base/a.cc", "common/wire/b.h"));
+  EXPECT_TRUE(broken("common/wire/a.cc", "common/simd/b.h"));
+  EXPECT_TRUE(broken("common/simd/a.cc", "common/transport/b.h"));
+  EXPECT_TRUE(broken("common/plan/a.cc", "common/wire/b.h"));
+  EXPECT_TRUE(broken("common/transport/tcp/a.cc", "server/b.h"));
+  EXPECT_TRUE(broken("server/a.cc", "client/b.h"));
+  EXPECT_TRUE(broken("server/control/a.cc", "tests/b.h"));
+  EXPECT_TRUE(broken("client/session/a.cc", "server/commands.h"));
+  EXPECT_TRUE(broken("client/cli/a.cc", "server/commands.h"));
+  EXPECT_TRUE(broken("client/push/a.cc", "client/examples/digits/model.h"));
+  EXPECT_TRUE(broken("client/examples/a.cc", "common/base/clock.h"));
+
+  EXPECT_FALSE(broken("common/wire/a.cc", "common/base/ids.h"));
+  EXPECT_FALSE(broken("common/transport/tcp/a.cc", "common/wire/message.h"));
+  EXPECT_FALSE(broken("server/a.cc", "server/control/b.h"));
+  EXPECT_FALSE(broken("server/a.cc", "common/transport/transport.h"));
+  EXPECT_FALSE(broken("client/push/a.cc", "client/session/b.h"));
+  EXPECT_FALSE(broken("client/push/a.cc", "common/wire/b.h"));
+  EXPECT_FALSE(broken("client/examples/digits/a.cc", "client/examples/digits/b.h"));
+  EXPECT_FALSE(broken("tests/sim/a.cc", "server/core_loop.h"));
+}
+
+TEST(TidyIncludes, SpacingDoesNotHideAnInclude) {
+  EXPECT_EQ(RulesBroken("server/a.cc", "int x;\n  #  include   \"client/b.h\"\n"), Rules{"layers"});
+  EXPECT_EQ(CheckIncludes({"server/a.cc", "int x;\n#include \"client/b.h\"\n"}).at(0).line, 2u);
+}
+
+TEST(TidyIncludes, StagesDoNotKnowEachOther) {
+  EXPECT_EQ(RulesBroken("server/ingest/a.cc", "#include \"server/reply/b.h\"\n"), Rules{"stages"});
+  EXPECT_EQ(RulesBroken("server/optimize/a.cc", "#include \"server/aggregate/b.h\"\n"),
+            Rules{"stages"});
+  EXPECT_EQ(RulesBroken("server/ingest/a.cc", "#include \"server/ingest/b.h\"\n"), Rules{});
+  EXPECT_EQ(RulesBroken("server/core_loop.cc", "#include \"server/reply/b.h\"\n"), Rules{});
+}
+
+TEST(TidyIncludes, ControlPlaneLibrariesStayInTheControlPlane) {
+  for (const std::string target :
+       {"<grpcpp/grpcpp.h>", "<grpc/grpc.h>", "<google/protobuf/message.h>",
+        "\"proto/phub/v1/admin.pb.h\"", "\"phub/v1/session.grpc.pb.h\""}) {
+    const std::string text = "#include " + target + "\n";
+    for (const char* path : {"server/daemon.cc", "server/ingest/a.cc", "common/wire/a.cc",
+                             "client/push/a.cc", "client/include_me.cc"}) {
+      const Rules rules = RulesBroken(path, text);
+      EXPECT_NE(std::find(rules.begin(), rules.end(), "control"), rules.end()) << path << text;
+    }
+    for (const char* path :
+         {"server/control/a.cc", "client/session/a.cc", "client/cli/a.cc", "tests/process/a.cc"}) {
+      const Rules rules = RulesBroken(path, text);
+      EXPECT_EQ(std::find(rules.begin(), rules.end(), "control"), rules.end()) << path << text;
+    }
+  }
+}
+
+TEST(TidyIncludes, MachineHeadersStayOut) {
+  EXPECT_EQ(RulesBroken("common/transport/tcp/a.cc", "#include <infiniband/verbs.h>\n"),
+            Rules{"machine"});
+  EXPECT_EQ(RulesBroken("server/a.cc", "#include <rdma/rdma_cma.h>\n"), Rules{"machine"});
+  EXPECT_EQ(RulesBroken("common/transport/verbs/a.cc", "#include <infiniband/verbs.h>\n"), Rules{});
+  for (const char* header : {"immintrin.h", "xmmintrin.h", "arm_neon.h", "arm_sve.h"}) {
+    const std::string text = std::string("#include <") + header + ">\n";
+    EXPECT_EQ(RulesBroken("common/simd/a.cc", text), Rules{"machine"}) << header;
+    EXPECT_EQ(RulesBroken("tests/unit/a.cc", text), Rules{"machine"}) << header;
+  }
+}
+
+TEST(TidyIncludes, PublicHeadersStandAlone) {
+  const auto broken = [](const std::string& include) {
+    return RulesBroken("client/include/phub/a.h", "#pragma once\n#include " + include + "\n") ==
+           Rules{"public"};
+  };
+  EXPECT_TRUE(broken("<absl/status/status.h>"));
+  EXPECT_TRUE(broken("<fmt/core.h>"));
+  EXPECT_TRUE(broken("<sys/socket.h>"));
+  EXPECT_FALSE(broken("<vector>"));
+  EXPECT_FALSE(broken("<string_view>"));
+  EXPECT_FALSE(broken("\"phub/status.h\""));
+}
+
+TEST(TidyForm, SizesAreLimited) {
+  std::string text;
+  for (std::size_t i = 0; i < kLinesMax; ++i) text += "int x;\n";
+  EXPECT_EQ(RulesBroken("server/a.cc", text), Rules{});
+  EXPECT_EQ(RulesBroken("server/a.cc", text + "\n"), Rules{"lines"});
+  EXPECT_EQ(RulesBroken("deploy/quickstart", text + "\n"), Rules{"lines"});
+  EXPECT_EQ(RulesBroken("server/a.md", text + "\n"), Rules{});
+  const std::string line(kColumnsMax - 3, '/');
+  EXPECT_EQ(RulesBroken("server/a.cc", line + "\u00e9\u00e9\u00e9\n"), Rules{});
+  EXPECT_EQ(RulesBroken("server/a.cc", line + "1234\n"), Rules{"columns"});
+  EXPECT_EQ(RulesBroken("tests/run", line + "1234\n"), Rules{"columns"});
+  EXPECT_EQ(RulesBroken("server/CMakeLists.txt", line + "1234\n"), Rules{});
+}
+
+TEST(TidyForm, FunctionsAreLimited) {
+  const auto function = [](std::size_t lines) {
+    std::string text = "namespace a {\nclass B;\nint c();\n\nint Long(\n    int argument) {\n";
+    for (std::size_t i = 0; i < lines - 3; ++i) text += "  Call();\n";
+    return text + "}\n}  // namespace a\n";
+  };
+  EXPECT_EQ(RulesBroken("server/a.cc", function(kFunctionLinesMax)), Rules{});
+  EXPECT_EQ(RulesBroken("server/a.cc", function(kFunctionLinesMax + 1)), Rules{"function"});
+  EXPECT_EQ(CheckForm({"server/a.cc", function(kFunctionLinesMax + 1)}).at(0).line, 5u);
+  EXPECT_EQ(RulesBroken("tests/a_test.cc", function(kFunctionLinesMax + 1)), Rules{});
+  std::string type = "class B {\n";
+  for (std::size_t i = 0; i < kFunctionLinesMax; ++i) type += "  int member;\n";
+  EXPECT_EQ(RulesBroken("server/a.cc", type + "};\n"), Rules{});
+}
+
+TEST(TidyForm, UnfinishedAndDeadCodeIsFound) {
+  EXPECT_EQ(RulesBroken("server/a.cc", std::string("// TO") + "DO: more\n"), Rules{"unfinished"});
+  EXPECT_EQ(RulesBroken("README.md", std::string("FIX") + "ME\n"), Rules{"unfinished"});
+  EXPECT_EQ(RulesBroken("deploy/a", std::string("# XX") + "X\n"), Rules{"unfinished"});
+  EXPECT_EQ(RulesBroken("deploy/a", "mktemp /tmp/a.XXXXXX\n"), Rules{});
+  EXPECT_EQ(RulesBroken("server/a.cc", "#if 0\n#endif\n"), Rules{"dead"});
+  EXPECT_EQ(RulesBroken("server/a.cc", "\tint x;\n"), Rules{"tabs"});
+}
+
+TEST(TidyForm, HeadersSayOnce) {
+  EXPECT_EQ(RulesBroken("server/a.h", "int x;\n"), Rules{"once"});
+  EXPECT_EQ(RulesBroken("server/a.h", "// #pragma once\nint x;\n"), Rules{"once"});
+  EXPECT_EQ(RulesBroken("server/a.h", "// a\n#pragma once\nint x;\n"), Rules{});
+  EXPECT_EQ(RulesBroken("common/simd/a-inl.h", "int x;\n"), Rules{});
+}
+
+TEST(TidyDeterminism, DistributionsDifferByLibrary) {
+  EXPECT_EQ(RulesBroken("tests/sim/a.cc", "std::uniform_int_distribution<int> d;\n"),
+            Rules{"distribution"});
+  EXPECT_EQ(RulesBroken("common/a.cc", "std::normal_distribution d(0, 1);\n"),
+            Rules{"distribution"});
+  EXPECT_EQ(RulesBroken("common/a.cc", "// no std::normal_distribution here\n"), Rules{});
+}
+
+TEST(TidyDeterminism, UnorderedContainersHaveNoOrder) {
+  const std::string declared = "std::unordered_map<std::string, std::vector<int>> jobs_;\n";
+  EXPECT_EQ(RulesBroken("server/ingest/a.h", "#pragma once\n" + declared), Rules{"unordered"});
+  EXPECT_EQ(RulesBroken("server/core_loop.h", "#pragma once\n" + declared), Rules{"unordered"});
+  EXPECT_EQ(RulesBroken("server/control/a.cc", declared + "jobs_.find(name);\n"), Rules{});
+  EXPECT_EQ(RulesBroken("server/control/a.cc", declared + "for (auto& [k, v] : jobs_) f(v);\n"),
+            Rules{"unordered"});
+  EXPECT_EQ(RulesBroken("common/a.cc", "absl::flat_hash_set<int> s;\nauto i = s.begin();\n"),
+            Rules{"unordered"});
+  EXPECT_EQ(RulesBroken("server/control/a.cc", "std::map<int, int> m;\nfor (auto& x : m) f(x);\n"),
+            Rules{});
+}
+
+TEST(TidyDeterminism, NothingThrows) {
+  EXPECT_EQ(RulesBroken("server/a.cc", "void f() { throw 1; }\n"), Rules{"throw"});
+  EXPECT_EQ(RulesBroken("server/a.cc", "// never throw\nconst char* a = \"throw \\\" throw\";\n"),
+            Rules{});
+  EXPECT_EQ(RulesBroken("server/a.cc", "int a = 1'000; void f() { throw 1; } int b = 2'000;\n"),
+            Rules{"throw"});
+}
+
+TEST(TidyText, CommentsAndLiteralsAreBlanked) {
+  EXPECT_EQ(CodeOnly("a /* b\nc */ d // e\nf"), "a     \n     d     \nf");
+  EXPECT_EQ(CodeOnly("x = R\"(a \" b)\" + y;"), "x =            + y;");
+  EXPECT_EQ(CodeOnly("c = '\"'; d"), "c =    ; d");
+}
+
+}  // namespace
+}  // namespace phub::tidy

@@ -1,0 +1,84 @@
+#include "common/base/mapped_memory.h"
+
+#include <gtest/gtest.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdint>
+#include <utility>
+#include <vector>
+
+namespace phub {
+namespace {
+
+using Backing = MappedMemory::Backing;
+constexpr std::size_t kBytes = std::size_t{8} << 20;
+
+std::size_t PageBytes() { return static_cast<std::size_t>(sysconf(_SC_PAGESIZE)); }
+
+// How many pages of the range have memory behind them; -1 if the range is not mapped.
+int BackedPages(std::byte* address, std::size_t bytes) {
+  std::vector<unsigned char> pages((bytes + PageBytes() - 1) / PageBytes());
+  if (mincore(address, bytes, pages.data()) != 0) return -1;
+  return static_cast<int>(
+      std::count_if(pages.begin(), pages.end(), [](unsigned char page) { return page & 1; }));
+}
+
+TEST(MappedMemory, IsZeroFilledAndPageAligned) {
+  for (const Backing backing : {Backing::kOnTouch, Backing::kPrefault}) {
+    const MappedMemory memory = MappedMemory::Allocate(kBytes + 1, backing);
+    ASSERT_TRUE(memory);
+    EXPECT_EQ(memory.bytes(), kBytes + 1);
+    EXPECT_EQ(reinterpret_cast<std::uintptr_t>(memory.data()) % PageBytes(), 0u);
+    EXPECT_TRUE(std::all_of(memory.data(), memory.data() + memory.bytes(),
+                            [](std::byte each) { return each == std::byte{0}; }));
+    memory.data()[kBytes] = std::byte{1};
+  }
+}
+
+TEST(MappedMemory, IsBackedWhenTouchedOrAtOnce) {
+  const MappedMemory on_touch = MappedMemory::Allocate(kBytes, Backing::kOnTouch);
+  EXPECT_EQ(BackedPages(on_touch.data(), kBytes), 0);
+  on_touch.data()[kBytes / 2] = std::byte{1};
+  EXPECT_GE(BackedPages(on_touch.data(), kBytes), 1);
+
+  const MappedMemory prefaulted = MappedMemory::Allocate(kBytes, Backing::kPrefault);
+  EXPECT_EQ(BackedPages(prefaulted.data(), kBytes), static_cast<int>(kBytes / PageBytes()));
+}
+
+TEST(MappedMemory, NothingAndTooMuchGiveAnEmptyObject) {
+  EXPECT_FALSE(MappedMemory());
+  EXPECT_FALSE(MappedMemory::Allocate(0, Backing::kPrefault));
+  const MappedMemory too_much = MappedMemory::Allocate(std::size_t{1} << 62, Backing::kOnTouch);
+  EXPECT_FALSE(too_much);
+  EXPECT_EQ(too_much.bytes(), 0u);
+}
+
+TEST(MappedMemory, MovesHandOverTheMemory) {
+  MappedMemory first = MappedMemory::Allocate(kBytes, Backing::kOnTouch);
+  std::byte* const address = first.data();
+  address[5] = std::byte{55};
+  MappedMemory second = std::move(first);
+  EXPECT_EQ(second.data(), address);
+  EXPECT_EQ(second.bytes(), kBytes);
+  MappedMemory third;
+  third = std::move(second);
+  EXPECT_EQ(third.data(), address);
+  EXPECT_EQ(third.data()[5], std::byte{55});
+}
+
+TEST(MappedMemory, IsGivenBackWhenDestroyed) {
+  std::byte* address = nullptr;
+  {
+    const MappedMemory memory = MappedMemory::Allocate(kBytes, Backing::kPrefault);
+    address = memory.data();
+    ASSERT_GT(BackedPages(address, kBytes), 0);
+  }
+  EXPECT_EQ(mincore(address, PageBytes(), std::vector<unsigned char>(1).data()), -1);
+  EXPECT_EQ(errno, ENOMEM);
+}
+
+}  // namespace
+}  // namespace phub

@@ -1,0 +1,72 @@
+#include "common/base/waiter.h"
+
+#include <gtest/gtest.h>
+
+#include <thread>
+
+namespace phub {
+namespace {
+
+TEST(Waiter, TimesOutWhenNothingHappens) {
+  const Doorbell bell;
+  Waiter waiter;
+  waiter.Add(bell.descriptor());
+  const SystemClock clock;
+  const TimeNs start = clock.Now();
+  EXPECT_FALSE(waiter.Wait(0));
+  EXPECT_FALSE(waiter.Wait(20 * kMillisecond));
+  EXPECT_GE(clock.Now() - start, 19 * kMillisecond);
+}
+
+TEST(Waiter, ARungBellIsReadableUntilCleared) {
+  const Doorbell bell;
+  Waiter waiter;
+  waiter.Add(bell.descriptor());
+  bell.Ring();
+  bell.Ring();
+  EXPECT_TRUE(waiter.Wait(0));
+  EXPECT_TRUE(waiter.Wait(-1));  // waiting takes nothing away
+  bell.Clear();                  // once is enough for both rings
+  EXPECT_FALSE(waiter.Wait(0));
+  bell.Clear();  // and a bell that does not ring may be cleared: this does not block
+  EXPECT_FALSE(waiter.Wait(0));
+}
+
+TEST(Waiter, AnyOfItsDescriptorsWakesIt) {
+  const Doorbell bells[3];
+  Waiter waiter;
+  for (const Doorbell& bell : bells) waiter.Add(bell.descriptor());
+  for (const Doorbell& bell : bells) {
+    EXPECT_FALSE(waiter.Wait(0));
+    bell.Ring();
+    EXPECT_TRUE(waiter.Wait(0));
+    bell.Clear();
+  }
+}
+
+// Neither side may miss the other: a lost wake-up hangs this test.
+TEST(Waiter, TwoThreadsWakeEachOtherInTurn) {
+  constexpr int kTurns = 1000;
+  const Doorbell ping;
+  const Doorbell pong;
+  std::thread other([&] {
+    Waiter waiter;
+    waiter.Add(ping.descriptor());
+    for (int i = 0; i < kTurns; ++i) {
+      EXPECT_TRUE(waiter.Wait(-1));
+      ping.Clear();
+      pong.Ring();
+    }
+  });
+  Waiter waiter;
+  waiter.Add(pong.descriptor());
+  for (int i = 0; i < kTurns; ++i) {
+    ping.Ring();
+    EXPECT_TRUE(waiter.Wait(-1));
+    pong.Clear();
+  }
+  other.join();
+}
+
+}  // namespace
+}  // namespace phub
