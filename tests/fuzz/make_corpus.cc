@@ -138,6 +138,57 @@ void AddLaneWelcomes(Files& files) {
   AddNearMisses(files, "lane_welcome", accepted, {0, 3, 4, 5, 6, 7, 8, 15});
 }
 
+// One message of a stream: its header says how many payload bytes follow.
+void Append(std::vector<std::byte>& stream, MessageKind kind, std::uint32_t slot,
+            std::uint32_t payload_bytes) {
+  MessageHeader header;
+  header.kind = kind;
+  header.slot = {slot};
+  header.payload_bytes = payload_bytes;
+  const std::vector<std::byte> encoded = Encoded(header);
+  stream.insert(stream.end(), encoded.begin(), encoded.end());
+  for (std::uint32_t i = 0; i < payload_bytes; ++i) {
+    stream.push_back(static_cast<std::byte>(slot * 16 + i % 251));
+  }
+}
+
+// stream_receiver_fuzz.cc says what the first two bytes are, and that slots 0, 2 and 3 take 64,
+// 1000 and 257 bytes while slot 1 is closed.
+void AddStreams(Files& files) {
+  const auto start = [](unsigned options, unsigned seed) {
+    return std::vector{static_cast<std::byte>(options), static_cast<std::byte>(seed)};
+  };
+  std::vector<std::byte> mixed = start(3, 1);
+  for (std::uint32_t round = 0; round < 3; ++round) {
+    Append(mixed, MessageKind::kRecord, 0, phub::wire::kHyperParametersBytes);
+    Append(mixed, MessageKind::kGradient, 2, 1000 - round);
+    Append(mixed, MessageKind::kGradient, 0, 64);
+    Append(mixed, MessageKind::kParameters, 3, 257);
+    Append(mixed, MessageKind::kGradient, 0, 0);
+  }
+  files.push_back({"stream_receiver/mixed", mixed});
+  mixed[0] = std::byte{4};  // one message, held
+  files.push_back({"stream_receiver/held", mixed});
+  AddNearMisses(files, "stream_receiver", mixed, {2, 4, 5, 6, 34, 50, 98});
+
+  std::vector<std::byte> credits = start(7, 2);
+  for (std::uint32_t slot = 0; slot < 40; ++slot) Append(credits, MessageKind::kCredit, slot, 0);
+  files.push_back({"stream_receiver/credits", credits});
+
+  struct Refused {
+    const char* name;
+    std::uint32_t slot;
+    std::uint32_t payload_bytes;
+  };
+  for (const Refused& each : {Refused{"slot_out_of_range", 4, 8}, Refused{"slot_closed", 1, 8},
+                              Refused{"slot_too_small", 0, 65}}) {
+    std::vector<std::byte> stream = start(1, 3);
+    Append(stream, MessageKind::kGradient, 0, 64);
+    Append(stream, MessageKind::kGradient, each.slot, each.payload_bytes);
+    files.push_back({std::string("stream_receiver/") + each.name, stream});
+  }
+}
+
 bool Write(const std::filesystem::path& path, const std::vector<std::byte>& bytes) {
   std::error_code error;
   std::filesystem::create_directories(path.parent_path(), error);
@@ -168,6 +219,7 @@ int main(int argc, char** argv) {
   AddHyperParameters(files);
   AddLaneHellos(files);
   AddLaneWelcomes(files);
+  AddStreams(files);
   int failures = 0;
   for (const File& file : files) {
     const std::filesystem::path path = std::filesystem::path(argv[2]) / file.path;
