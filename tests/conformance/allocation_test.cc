@@ -1,43 +1,11 @@
-// Nothing allocates once lanes are open: this program counts every operator new.
-#include <atomic>
-#include <cstdlib>
-#include <new>
-
+// Nothing allocates once lanes are open.
 #include "tests/conformance/lane_test.h"
-
-namespace {
-std::atomic<std::uint64_t> allocation_count{0};
-
-void* CountedAllocate(std::size_t bytes, std::size_t alignment) {
-  allocation_count.fetch_add(1, std::memory_order_relaxed);
-  const std::size_t rounded = (bytes + alignment - 1) / alignment * alignment;
-  void* memory = std::aligned_alloc(alignment, rounded == 0 ? alignment : rounded);
-  if (memory == nullptr) std::abort();
-  return memory;
-}
-}  // namespace
-
-void* operator new(std::size_t bytes) { return CountedAllocate(bytes, alignof(std::max_align_t)); }
-void* operator new[](std::size_t bytes) {
-  return CountedAllocate(bytes, alignof(std::max_align_t));
-}
-void* operator new(std::size_t bytes, std::align_val_t alignment) {
-  return CountedAllocate(bytes, static_cast<std::size_t>(alignment));
-}
-void* operator new[](std::size_t bytes, std::align_val_t alignment) {
-  return CountedAllocate(bytes, static_cast<std::size_t>(alignment));
-}
-void operator delete(void* memory) noexcept { std::free(memory); }
-void operator delete[](void* memory) noexcept { std::free(memory); }
-void operator delete(void* memory, std::size_t) noexcept { std::free(memory); }
-void operator delete[](void* memory, std::size_t) noexcept { std::free(memory); }
-void operator delete(void* memory, std::align_val_t) noexcept { std::free(memory); }
-void operator delete[](void* memory, std::align_val_t) noexcept { std::free(memory); }
-void operator delete(void* memory, std::size_t, std::align_val_t) noexcept { std::free(memory); }
-void operator delete[](void* memory, std::size_t, std::align_val_t) noexcept { std::free(memory); }
+#include "tests/support/allocation_counter.h"
 
 namespace phub::conformance {
 namespace {
+
+using phub::testing::AllocationCount;
 
 class Allocation : public LaneTest {
  protected:
@@ -78,9 +46,9 @@ TEST_P(Allocation, NoneWhileMessagesFlow) {
   for (int i = 0; i < 3; ++i) Open();
   const Bytes payload = PatternBytes(kSlotBytes, 30);
   Exchange(20, payload);
-  const std::uint64_t before = allocation_count.load();
+  const std::size_t before = AllocationCount();
   Exchange(500, payload);
-  EXPECT_EQ(allocation_count.load() - before, 0u);
+  EXPECT_EQ(AllocationCount(), before);
 }
 
 TEST_P(Allocation, NoneWhileLanesAreAdoptedAndClosed) {
@@ -89,7 +57,7 @@ TEST_P(Allocation, NoneWhileLanesAreAdoptedAndClosed) {
   for (int i = 0; i < 8; ++i) pairs.push_back(harness->Connect());
   Landing landing(kSlots, kSlotBytes);
   Completion completions[4];
-  const std::uint64_t before = allocation_count.load();
+  const std::size_t before = AllocationCount();
   for (const Harness::ConnectionPair& pair : pairs) {
     const ConnectionId id = left.transport->Adopt(*pair.first, landing.table);
     left.transport->SetLanding(id, landing.table);
@@ -98,7 +66,7 @@ TEST_P(Allocation, NoneWhileLanesAreAdoptedAndClosed) {
     while (polled == 0) polled = left.transport->Poll(completions);
     EXPECT_EQ(completions[0].kind, CompletionKind::kClosed);
   }
-  EXPECT_EQ(allocation_count.load() - before, 0u);
+  EXPECT_EQ(AllocationCount(), before);
 }
 
 }  // namespace

@@ -98,6 +98,9 @@ Findings CheckForm(const SourceFile& file) {
   const std::vector<std::string_view> code_lines = Lines(code);
   for (std::size_t i = 0; i < code_lines.size(); ++i) {
     if (lines[i].find('\t') != std::string_view::npos) findings.push_back({i + 1, "tabs", "a tab"});
+    if (code_lines[i].find("TEST") != std::string_view::npos &&
+        code_lines[i].find(", DISABLED_") != std::string_view::npos)
+      findings.push_back({i + 1, "unfinished", "a disabled test"});
     if (lines[i].starts_with("#if 0"))
       findings.push_back({i + 1, "dead", "code in #if 0: delete it, git remembers"});
   }

@@ -175,9 +175,10 @@ TEST(Config, UnknownVariableSuggestsTheNearest) {
 }
 
 TEST(Config, VariablesOfClientsAndOrchestratorsAreNotErrors) {
-  const Config config = Load({}, {"PHUB_ENDPOINT=x", "PHUB_RANK=0", "PHUB_SERVICE_HOST=10.0.0.1",
-                                  "PHUB_SERVICE_PORT_GRPC=7700", "PHUB_PORT=tcp://10.0.0.1:7700",
-                                  "PHUB_PORT_7700_TCP_ADDR=10.0.0.1", "PATH=/bin", "PHUBX=1"});
+  const Config config =
+      Load({}, {"PHUB_ENDPOINT=x", "PHUB_RANK=0", "PHUB_SIM_SEED=1", "PHUB_SERVICE_HOST=10.0.0.1",
+                "PHUB_SERVICE_PORT_GRPC=7700", "PHUB_PORT=tcp://10.0.0.1:7700",
+                "PHUB_PORT_7700_TCP_ADDR=10.0.0.1", "PATH=/bin", "PHUBX=1"});
   EXPECT_THAT(config.problems, IsEmpty());
 }
 
