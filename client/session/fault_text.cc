@@ -19,12 +19,9 @@ std::string TextOf(const absl::Status& status) {
 
 const char* HowItEnded(transport::TransportError error) {
   switch (error) {
-    case transport::TransportError::kPeerClosed:
-      return "connection closed by the daemon";
-    case transport::TransportError::kReset:
-      return "connection reset";
-    default:
-      return transport::ToString(error);
+    case transport::TransportError::kPeerClosed: return "connection closed by the daemon";
+    case transport::TransportError::kReset: return "connection reset";
+    default: return transport::ToString(error);
   }
 }
 
@@ -45,8 +42,7 @@ Status CallStatus(std::string_view call, const Endpoint& daemon, const absl::Sta
     case absl::StatusCode::kUnknown:
       return Status(CodeOf(status),
                     fmt::format("{}: daemon {}: {}", call, daemon.ToString(), TextOf(status)));
-    default:
-      return Status(CodeOf(status), TextOf(status));
+    default: return Status(CodeOf(status), TextOf(status));
   }
 }
 

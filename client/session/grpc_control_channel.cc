@@ -68,7 +68,8 @@ class GrpcControlChannel::Attendance final
 
   void OnDone(const grpc::Status& status) override {
     observer_.OnAttendClosed(FromGrpc(status));
-    channel_.End(context_);
+    channel_.Forget(context_);
+    channel_.End();
   }
 
   void Write(const v1::Heartbeat& heartbeat) {
@@ -97,21 +98,26 @@ bool GrpcControlChannel::Begin(grpc::ClientContext& context) {
   const std::lock_guard lock(mutex_);
   if (closed_) return false;
   calls_.insert(&context);
+  ++busy_;
   return true;
 }
 
-void GrpcControlChannel::End(grpc::ClientContext& context) {
+void GrpcControlChannel::Forget(grpc::ClientContext& context) {
   const std::lock_guard lock(mutex_);
   calls_.erase(&context);
+}
+
+void GrpcControlChannel::End() {
+  const std::lock_guard lock(mutex_);
   // Under the lock: whoever waits may destroy this object once it sees that nothing is left.
-  if (calls_.empty()) idle_.notify_all();
+  if (--busy_ == 0) idle_.notify_all();
 }
 
 void GrpcControlChannel::Close() {
   std::unique_lock lock(mutex_);
   closed_ = true;
   for (grpc::ClientContext* context : calls_) context->TryCancel();
-  idle_.wait(lock, [this] { return calls_.empty(); });
+  idle_.wait(lock, [this] { return busy_ == 0; });
 }
 
 template <typename Request, typename Response, typename Method>
@@ -123,7 +129,8 @@ void GrpcControlChannel::Call(Method method, const Request& request, DurationNs 
     Response response;
     Done<Response> done;
   };
-  auto state = std::make_shared<State>();
+  auto owned = std::make_unique<State>();
+  State* const state = owned.get();
   state->request = request;
   state->done = std::move(done);
   if (timeout > 0)
@@ -133,13 +140,19 @@ void GrpcControlChannel::Call(Method method, const Request& request, DurationNs 
     state->done(absl::CancelledError("the control channel is closed"));
     return;
   }
+  (void)owned.release();  // to the callback, which always comes
   method(stub_->async(), &state->context, &state->request, &state->response,
          [this, state](const grpc::Status& status) {
            if (status.ok())
              state->done(std::move(state->response));
            else
              state->done(FromGrpc(status));
-           End(state->context);
+           // A context holds the gRPC channel. If a callback's thread drops the last hold, gRPC
+           // 1.51 joins that thread with itself and aborts (grpc/grpc#32584), so it goes before
+           // End(), while stub_ still has one.
+           Forget(state->context);
+           delete state;
+           End();
          });
 }
 

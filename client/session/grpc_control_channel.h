@@ -4,7 +4,7 @@
 #include <grpcpp/grpcpp.h>
 
 #include <condition_variable>
-#include <cstdint>
+#include <cstddef>
 #include <memory>
 #include <mutex>
 #include <set>
@@ -38,13 +38,15 @@ class GrpcControlChannel final : public ControlChannel {
   template <typename Request, typename Response, typename Method>
   void Call(Method method, const Request& request, DurationNs timeout, Done<Response> done);
   bool Begin(grpc::ClientContext& context);
-  void End(grpc::ClientContext& context);
+  void Forget(grpc::ClientContext& context);
+  void End();
 
   const std::unique_ptr<v1::Session::Stub> stub_;
   std::mutex mutex_;
   std::condition_variable idle_;
   bool closed_ = false;
-  std::set<grpc::ClientContext*> calls_;  // under way, the stream included
+  std::set<grpc::ClientContext*> calls_;  // what Close() cancels; the stream included
+  std::size_t busy_ = 0;                  // calls whose callback has not ended
   std::unique_ptr<Attendance> attendance_;
 };
 

@@ -86,12 +86,9 @@ Result<KeyDefinition> CheckSpec(const KeySpec& spec, std::uint64_t count_max) {
 
 v1::Operation OperationOf(const KeySpec& spec) {
   switch (spec.options.operation) {
-    case Operation::kSum:
-      return v1::OPERATION_SUM;
-    case Operation::kMean:
-      return v1::OPERATION_MEAN;
-    case Operation::kDefault:
-      break;
+    case Operation::kSum: return v1::OPERATION_SUM;
+    case Operation::kMean: return v1::OPERATION_MEAN;
+    case Operation::kDefault: break;
   }
   return std::holds_alternative<None>(spec.optimizer) ? v1::OPERATION_SUM : v1::OPERATION_MEAN;
 }

@@ -153,6 +153,11 @@ Status JobState::status() const {
   return verdict_;
 }
 
+std::string JobState::verdict_key() const {
+  const std::lock_guard lock(mutex_);
+  return verdict_key_;
+}
+
 Status JobState::FromCall(const char* call, const absl::Status& status) const {
   // The job's end explains more than the call that it cut short.
   if (Status verdict = this->status(); !verdict.ok()) return verdict;
@@ -227,7 +232,7 @@ void JobState::OnEvent(const v1::SessionEvent& event) {
   last_heard_.store(clock_.Now(), std::memory_order_relaxed);
   switch (event.event_case()) {
     case v1::SessionEvent::kJobFailed:
-      Fail(FaultStatus(event.job_failed().fault()));
+      Fail(FaultStatus(event.job_failed().fault()), event.job_failed().fault().key());
       break;
     case v1::SessionEvent::kDraining:
       LogWarning("event=daemon_draining daemon={} job={} rank={}", settings_.daemon.ToString(),
@@ -256,11 +261,12 @@ void JobState::OnLaneClosed(const LaneClosed& closed) {
 
 // ---- Ending ------------------------------------------------------------------------------------
 
-void JobState::Fail(Status verdict) {
+void JobState::Fail(Status verdict, std::string key) {
   {
     const std::lock_guard lock(mutex_);
     if (!verdict_.ok()) return;
     verdict_ = std::move(verdict);
+    verdict_key_ = std::move(key);
     failed_.store(true, std::memory_order_release);
   }
   Submit({.kind = Command::Kind::kStop});

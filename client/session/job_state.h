@@ -57,7 +57,8 @@ class JobState final : public EngineListener,
   std::uint32_t world_size() const { return settings_.options.world_size; }
   bool created() const { return joined_.created(); }
 
-  Status status() const;  // OK, or the verdict
+  Status status() const;            // OK, or the verdict
+  std::string verdict_key() const;  // the key that the verdict names, if it names one
   bool ended() const { return ended_.load(std::memory_order_seq_cst); }
   void Submit(const Command& command) { engine_->Submit(command); }
 
@@ -90,7 +91,7 @@ class JobState final : public EngineListener,
   absl::Status LeaveDaemon();
   void Shutdown(Status verdict);
   // The first verdict stands. Stops the engine. Not on the engine's thread.
-  void Fail(Status verdict);
+  void Fail(Status verdict, std::string key = {});
   void Watch();
   DurationNs CheckLiveness(TimeNs now);  // how long nothing needs to be looked at
   Status FromCall(const char* call, const absl::Status& status) const;
@@ -115,6 +116,7 @@ class JobState final : public EngineListener,
   std::condition_variable changed_;
   std::vector<std::shared_ptr<KeyState>> keys_;
   Status verdict_;
+  std::string verdict_key_;
   std::atomic<bool> failed_{false};  // verdict_ is set
   std::atomic<bool> ended_{false};
   std::atomic<bool> leaving_{false};  // the daemon may end things now

@@ -99,7 +99,7 @@ Status KeyState::Outcome(std::uint64_t ticket) {
   }
   const Status verdict = job->status();
   PHUB_CHECK(!verdict.ok(), "key={} ticket={}", definition.name, ticket);
-  if (verdict.message().find(definition.name) != std::string::npos) return verdict;
+  if (job->verdict_key() == definition.name) return verdict;
   return Status(verdict.code(),
                 fmt::format("{}; key {} was waiting for iteration {}", verdict.message(),
                             definition.name, iteration.load(std::memory_order_relaxed) + 1));

@@ -62,6 +62,15 @@ TEST_F(JobFailureTest, VerdictCompletesHandlesAndNamesTheKey) {
   EXPECT_EQ(daemon_->left_count(), 0);
 }
 
+TEST_F(JobFailureTest, VerdictThatNamesTheKeyIsPassedOnWordByWord) {
+  Join();
+  v1::Fault fault = Verdict();
+  fault.set_key("fc1.weight");
+  fault.set_message("ranks 0 and 1 disagree on key fc1.weight");
+  daemon_->GiveVerdict(fault);
+  EXPECT_EQ(handle_.Wait().message(), fault.message());
+}
+
 TEST_F(JobFailureTest, VerdictEndsABarrier) {
   Join();
   daemon_->HoldBarrier(true);
