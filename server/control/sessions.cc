@@ -106,7 +106,9 @@ void Control::State::Leave(const v1::LeaveRequest& request, Answer<v1::LeaveResp
                            const auto has_left = [](const Member& each) {
                              return each.state == Member::State::kLeft;
                            };
-                           if (job.running() && !job.diagnosis &&
+                           // The job ends once every leave is answered: ending it sooner would
+                           // refuse those that core loops have not acknowledged yet.
+                           if (job.running() && !job.diagnosis && job.pending.empty() &&
                                std::all_of(job.members.begin(), job.members.end(), has_left)) {
                              EndInOrder(job);
                            }
