@@ -88,7 +88,7 @@ int Main(int argument_count, char** arguments) {
   Options options;
   Command command;
   CLI::App app("phubctl asks a phub daemon how it and its jobs are.", "phubctl");
-  app.set_version_flag("--version", fmt::format("phubctl {} ({})", Version(), Commit()));
+  app.set_version_flag("--version", fmt::format("phubctl {} ({})", BuildVersion(), BuildCommit()));
   AddGlobalOptions(app, options);
   AddHealth(app, options, command);
   AddVersion(app, options, command);

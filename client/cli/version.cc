@@ -23,9 +23,10 @@ int PrintVersion(const Options& options) {
       Call(options, &v1::Admin::Stub::GetServer, v1::GetServerRequest(), server);
   if (options.output == Output::kJson) {
     fmt::print("{{\"client\": {{\"version\": \"{}\", \"commit\": \"{}\"}},\n\"server\": {}}}\n",
-               Version(), Commit(), status.ok() ? ToJson(server, /*compact=*/false) : "null");
+               BuildVersion(), BuildCommit(),
+               status.ok() ? ToJson(server, /*compact=*/false) : "null");
   } else {
-    fmt::print("phubctl  {} ({})\n", Version(), Commit());
+    fmt::print("phubctl  {} ({})\n", BuildVersion(), BuildCommit());
     if (status.ok()) {
       fmt::print("phubd    {} ({}) at {}: {} for {}, {} job(s), {} core loop(s), {}\n",
                  Printable(server.version()), Printable(server.commit()), Target(options.endpoint),

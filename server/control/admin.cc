@@ -47,7 +47,7 @@ v1::JobInfo Control::State::DescribeJob(const Job& job) const {
   info.set_memory_bytes(job.released() ? 0 : job.memory_bytes);
   info.set_chunk_bytes(job.config.chunk_bytes);
   info.set_slots_per_lane(job.config.slots_per_lane);
-  info.set_on_loss("fail");
+  info.set_on_loss(ToString(job.settings.on_loss));
   info.set_age_ns(now - job.created_at);
   info.set_fault(job.fault.message());
   for (std::uint32_t rank = 0; rank < job.members.size(); ++rank) {

@@ -33,14 +33,24 @@ void Control::State::AnswerAcknowledged(Job& job) {
     call = next;
   }
   for (PendingCall& call : ready) call.succeed();
+  // Only once nobody waits any more: ending a job refuses what is still pending.
+  const auto has_left = [](const Member& each) { return each.state == Member::State::kLeft; };
+  if (!ready.empty() && job.pending.empty() && job.running() && !job.diagnosis &&
+      std::all_of(job.members.begin(), job.members.end(), has_left)) {
+    EndInOrder(job);
+  }
 }
 
 void Control::State::HandleLaneClosed(Job& job, CoreIndex core, const Event& event) {
   PHUB_CHECK(event.rank.value < job.members.size(), "rank={}", event.rank.value);
   LanePlace& place = job.members[event.rank.value].lanes[core.value];
-  PHUB_CHECK(place.connection.get() == event.connection, "job={} rank={} core={}", job.name(),
-             event.rank.value, core.value);
-  place.connection.reset();
+  if (place.connection.get() == event.connection) {
+    place.connection.reset();
+  } else {
+    const std::size_t erased = std::erase_if(
+        place.replaced, [&](const auto& old) { return old.get() == event.connection; });
+    PHUB_CHECK(erased == 1, "job={} rank={} core={}", job.name(), event.rank.value, core.value);
+  }
   place.loss = DescribeLoss(event.error, event.protocol_error);
   LogInfo("event=lane_closed tenant={} job=\"{}\" rank={} core={} lane=\"{}\" reason=\"{}\"",
           job.account.tenant, job.name(), event.rank.value, core.value, place.description,

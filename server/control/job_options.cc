@@ -8,7 +8,7 @@ namespace phub::server {
 namespace {
 
 constexpr std::uint32_t kChunkGranularityBytes = 64;  // whole cache lines and vectors
-constexpr std::uint32_t kSlotsPerLaneMin = 2;         // one is received while one is summed
+constexpr std::uint32_t kSlotsPerLaneMin = 1;
 
 absl::Status CheckName(const char* what, const std::string& name) {
   if (IsName(name)) return absl::OkStatus();
@@ -62,12 +62,15 @@ absl::StatusOr<JobSettings> CheckJoin(const v1::JoinRequest& request,
         "job {}: chunk_bytes is {}, must be a multiple of {} from {} to {}", request.job(),
         settings.chunk_bytes, kChunkGranularityBytes, kChunkBytesMin, kChunkBytesMax));
   }
-  if (options.on_loss() != v1::LOSS_POLICY_UNSPECIFIED &&
-      options.on_loss() != v1::LOSS_POLICY_FAIL) {
-    return absl::InvalidArgumentError(
-        fmt::format("job {}: on_loss is policy number {}, which this daemon does not know; it "
-                    "knows fail",
-                    request.job(), static_cast<int>(options.on_loss())));
+  switch (options.on_loss()) {
+    case v1::LOSS_POLICY_UNSPECIFIED:
+    case v1::LOSS_POLICY_FAIL: settings.on_loss = LossPolicy::kFail; break;
+    case v1::LOSS_POLICY_WAIT: settings.on_loss = LossPolicy::kWait; break;
+    default:
+      return absl::InvalidArgumentError(
+          fmt::format("job {}: on_loss is policy number {}, which this daemon does not know; it "
+                      "knows fail and wait",
+                      request.job(), static_cast<int>(options.on_loss())));
   }
   return settings;
 }
@@ -86,6 +89,10 @@ std::string DifferenceInSettings(const JobSettings& theirs, const JobSettings& o
   if (theirs.staging_bytes_per_lane != ours.staging_bytes_per_lane) {
     return differ("staging_bytes_per_lane", theirs.staging_bytes_per_lane,
                   ours.staging_bytes_per_lane);
+  }
+  if (theirs.on_loss != ours.on_loss) {
+    return fmt::format("on_loss {}, {} created it with {}", ToString(theirs.on_loss), creator,
+                       ToString(ours.on_loss));
   }
   return {};
 }

@@ -71,7 +71,9 @@ wire::LaneRefusal Control::State::CheckLane(const wire::LaneHello& hello) {
     return wire::LaneRefusal::kNonce;
   }
   place.nonce_valid = false;
-  return place.connection != nullptr ? wire::LaneRefusal::kBusy : wire::LaneRefusal::kNone;
+  const bool held = place.connection != nullptr;
+  return held && job->settings.on_loss == LossPolicy::kFail ? wire::LaneRefusal::kBusy
+                                                            : wire::LaneRefusal::kNone;
 }
 
 wire::LaneRefusal Control::State::AdmitLane(const wire::LaneHello& hello) {
@@ -90,16 +92,18 @@ void Control::State::AttachLane(const wire::LaneHello& hello,
                                 std::uint8_t transport_index, std::string description) {
   PHUB_CHECK(connection != nullptr);
   Job* job = FindIncarnation(hello.incarnation);
-  const bool has_place =
-      job != nullptr && job->running() && hello.rank.value < job->members.size() &&
-      hello.core.value < links.size() &&
-      job->members[hello.rank.value].state == Member::State::kLive &&
-      job->members[hello.rank.value].lanes[hello.core.value].connection == nullptr;
+  const bool has_place = job != nullptr && job->running() &&
+                         hello.rank.value < job->members.size() &&
+                         hello.core.value < links.size() &&
+                         job->members[hello.rank.value].state == Member::State::kLive;
   if (!has_place) {
     counters.Add(ControlCounter::lanes_dropped);
     return;
   }
   LanePlace& place = job->members[hello.rank.value].lanes[hello.core.value];
+  if (place.connection != nullptr) {  // the worker came back before its old lane was seen lost
+    place.replaced.push_back(std::move(place.connection));
+  }
   place.connection = std::move(connection);
   place.description = std::move(description);
   LogInfo("event=lane_attached tenant={} job=\"{}\" rank={} core={} lane=\"{}\"",

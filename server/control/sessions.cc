@@ -101,18 +101,7 @@ void Control::State::Leave(const v1::LeaveRequest& request, Answer<v1::LeaveResp
     job.nobody_since = clock.Now();
   }
   job.pending.push_back({std::move(tickets),
-                         [this, &job, answer] {
-                           answer(absl::OkStatus(), {});
-                           const auto has_left = [](const Member& each) {
-                             return each.state == Member::State::kLeft;
-                           };
-                           // The job ends once every leave is answered: ending it sooner would
-                           // refuse those that core loops have not acknowledged yet.
-                           if (job.running() && !job.diagnosis && job.pending.empty() &&
-                               std::all_of(job.members.begin(), job.members.end(), has_left)) {
-                             EndInOrder(job);
-                           }
-                         },
+                         [answer] { answer(absl::OkStatus(), {}); },
                          [answer](const absl::Status& status) { answer(status, {}); }});
   AnswerAcknowledged(job);
 }

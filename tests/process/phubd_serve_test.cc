@@ -53,8 +53,9 @@ TEST(Phubd, APortInUseIsAFailureThatSaysSo) {
   const Finished second = RunToEnd(kPhubd, {"--listen", first.endpoint()});
   EXPECT_EQ(second.exit, Exit::WithCode(1));
   EXPECT_THAT(second.error,
-              HasSubstr(fmt::format("phubd: cannot listen on {} (listen)", first.endpoint())));
-  EXPECT_THAT(second.error, HasSubstr("Is another phubd running?"));
+              HasSubstr(fmt::format("phubd: control plane (listen): cannot listen on {}",
+                                    first.endpoint())));
+  EXPECT_THAT(second.error, HasSubstr("perhaps another phubd"));
   EXPECT_TRUE(first.process().IsRunning());
   EXPECT_EQ(first.Ask({"health"}).exit, Exit::WithCode(0));
 }
@@ -65,8 +66,9 @@ TEST(Phubd, ADataPortInUseIsAFailureThatSaysSo) {
   const Finished second =
       RunToEnd(kPhubd, {"--listen", "127.0.0.1:0", "--data-listen", first.endpoint()});
   EXPECT_EQ(second.exit, Exit::WithCode(1));
-  EXPECT_THAT(second.error, HasSubstr(fmt::format("cannot accept data lanes on {} (data_listen)",
-                                                  first.endpoint())));
+  EXPECT_THAT(second.error,
+              HasSubstr(fmt::format("phubd: data lanes (data_listen): cannot listen on {}",
+                                    first.endpoint())));
 }
 
 TEST(Phubd, APortFileThatCannotBeWrittenIsAFailure) {

@@ -282,8 +282,7 @@ void SimNetwork::Execute(const Event& event) {
   Link& link = *links_[event.link];
   Direction& direction = link.directions[event.end];
   switch (event.kind) {
-    case EventKind::kDeliver:
-      return Deliver(event);
+    case EventKind::kDeliver: return Deliver(event);
     case EventKind::kWindow: {
       // A receiver that vanished gives no room back; a reset pipe has no use for it.
       if (link.ends[1 - event.end].vanished || link.ends[event.end].reset) return;
@@ -300,10 +299,8 @@ void SimNetwork::Execute(const Event& event) {
       if (link.ends[1 - event.end].reset) return;
       direction.end_arrived = true;
       return Notify(link.ends[1 - event.end], true, false);
-    case EventKind::kReset:
-      return ResetLink(event.link);
-    case EventKind::kCall:
-      return;
+    case EventKind::kReset: return ResetLink(event.link);
+    case EventKind::kCall: return;
   }
 }
 

@@ -37,13 +37,15 @@ class SimWorker::Key final : public client::RoundListener {
 };
 
 SimWorker::SimWorker(SimNetwork& network, SimDaemon& daemon, SeededRandom& random,
-                     const JobScript& job, std::uint32_t rank, NodeId node)
+                     const JobScript& job, std::uint32_t rank, NodeId node,
+                     std::uint32_t& joined_count)
     : network_(network),
       daemon_(daemon),
       random_(random),
       job_(job),
       rank_(rank),
       node_(node),
+      joined_count_(joined_count),
       transport_(std::make_unique<SimTransport>(network)),
       channel_(std::make_unique<SimControlChannel>(
           network, daemon.control(), fmt::format("10.0.0.{}", node),
@@ -99,11 +101,16 @@ void SimWorker::OnJoined(const absl::StatusOr<v1::JoinResponse>& answer) {
   heartbeat_interval_ = response.liveness_timeout_ns() / 4;
   session_id_ = response.session_id();
   channel_->Attend(*this);
+  ++joined_count_;
   Heartbeat();
   AddNextBatch();
 }
 
 void SimWorker::AddNextBatch() {
+  // A rank that joins after the failure makes a new incarnation and waits for peers that are gone.
+  if (job_.fate != Fate::kCompletes && joined_count_ < job_.world_size) {
+    return After(kMillisecond, [this] { AddNextBatch(); });
+  }
   v1::AddKeysRequest request;
   request.set_session_id(session_id_);
   request.set_batch(next_batch_);
@@ -169,6 +176,7 @@ void SimWorker::OnKeysAdded(const absl::StatusOr<v1::AddKeysResponse>& answer) {
 // ---- Lanes -------------------------------------------------------------------------------------
 
 void SimWorker::OpenLanes(std::vector<std::uint32_t> lanes) {
+  if (state_ != State::kJoining && state_ != State::kTraining) return;  // needs none any more
   v1::OpenLanesRequest request;
   request.set_session_id(session_id_);
   for (const std::uint32_t lane : lanes) request.add_cores(lane);
@@ -178,6 +186,7 @@ void SimWorker::OpenLanes(std::vector<std::uint32_t> lanes) {
 }
 
 void SimWorker::OnGranted(const absl::StatusOr<v1::OpenLanesResponse>& answer) {
+  if (state_ != State::kJoining && state_ != State::kTraining) return;
   if (!answer.ok()) return Refused("open lanes", answer.status());
   const v1::OpenLanesResponse& response = *answer;
   for (const v1::LaneGrant& grant : response.grants()) {
