@@ -61,8 +61,8 @@ std::string LaneHost(const Settings& settings) {
 
 ControlOptions MakeControlOptions(const Settings& settings) {
   ControlOptions options;
-  options.version = Version();
-  options.commit = Commit();
+  options.version = BuildVersion();
+  options.commit = BuildCommit();
   options.simd_target = simd::TargetName();
   options.lane_host = LaneHost(settings);
   options.chunk_bytes = settings.chunk_bytes;
@@ -126,11 +126,8 @@ absl::Status Daemon::Parts::StartListener() {
   options.port = address.port;
   auto created = transport::TcpListener::Create(options, *lane_gate, clock);
   if (!created.ok()) {
-    return absl::Status(
-        created.status().code(),
-        fmt::format("cannot accept data lanes on {} (data_listen): {}. Is another phubd running? "
-                    "Choose another port, or 0 for any",
-                    FormatHostAndPort(address), MessageOf(created.status())));
+    return absl::Status(created.status().code(),
+                        fmt::format("data lanes (data_listen): {}", MessageOf(created.status())));
   }
   listener = std::move(*created);
   for (std::size_t i = 0; i < cores.size(); ++i) {
@@ -152,11 +149,8 @@ absl::Status Daemon::Parts::StartControlServer() {
   options.port = address.port;
   auto created = GrpcServer::Create(*control_thread, options);
   if (!created.ok()) {
-    return absl::Status(
-        created.status().code(),
-        fmt::format("cannot listen on {} (listen): {}. Is another phubd running? Choose another "
-                    "port with --listen, or 0 for any",
-                    settings.listen, MessageOf(created.status())));
+    return absl::Status(created.status().code(),
+                        fmt::format("control plane (listen): {}", MessageOf(created.status())));
   }
   grpc_server = std::move(*created);
   return absl::OkStatus();
@@ -193,7 +187,7 @@ absl::StatusOr<std::unique_ptr<Daemon>> Daemon::Start(const Settings& settings,
   LogInfo(
       "event=serving version={} commit={} listen={} data_listen={} core_loops={} pinned={} wait={} "
       "simd={} usable_cores={} memory_max={}",
-      Version(), Commit(),
+      BuildVersion(), BuildCommit(),
       FormatHostAndPort({Address(settings.listen).host, daemon->control_port()}),
       FormatHostAndPort({DataAddress(settings).host, daemon->data_port()}),
       started.plan.loop_count(), started.plan.PinsText(), ToString(started.plan.waiting),
@@ -211,7 +205,7 @@ std::uint16_t Daemon::data_port() const { return parts_->listener->port(); }
 std::string Daemon::Summary() const {
   const Parts& parts = *parts_;
   return fmt::format(
-      "phubd {} serves on {} (data lanes on {}); {} core loop{}, {}", Version(),
+      "phubd {} serves on {} (data lanes on {}); {} core loop{}, {}", BuildVersion(),
       FormatHostAndPort({Address(parts.settings.listen).host, control_port()}),
       FormatHostAndPort({DataAddress(parts.settings).host, data_port()}), parts.cores.size(),
       parts.cores.size() == 1 ? "" : "s",

@@ -81,6 +81,8 @@ void InitializeLane(Lane& lane, const ShardConfig& config, std::byte* staging,
 
 }  // namespace
 
+const char* ToString(LossPolicy policy) { return policy == LossPolicy::kFail ? "fail" : "wait"; }
+
 std::uint64_t JobShardBytes(const ShardConfig& config) {
   return sizeof(JobShard) + StagingBytes(config) +
          std::uint64_t{config.world_size} *

@@ -31,6 +31,8 @@ enum class LossPolicy : std::uint8_t {
   kWait,  // what it had staged is discarded; the rank may attach a new lane and push again
 };
 
+const char* ToString(LossPolicy policy);  // "fail", "wait"
+
 struct ShardConfig {
   Incarnation incarnation{};
   MembershipEpoch membership_epoch{};

@@ -81,7 +81,6 @@ int Fail(std::string_view message) {
 int DrainAndLeave(Daemon& daemon, DurationNs grace) {
   const SystemClock clock;
   const TimeNs started = clock.Now();
-  LogInfo("event=draining jobs={} drain_timeout={}", daemon.job_count(), ExactDuration(grace));
   daemon.Drain(grace);
   while (!daemon.Drained()) {
     if (clock.Now() - started > grace + kDrainOvertime) {

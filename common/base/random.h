@@ -26,7 +26,7 @@ class SeededRandom final : public Random {
  public:
   explicit SeededRandom(std::uint64_t seed);
   std::uint64_t Next() override;
-  // Uniform in [0, bound), by rejection; bound > 0. Own code: std:: distributions differ by library.
+  // Uniform in [0, bound), by rejection; bound > 0. Own code: those of std:: differ by library.
   std::uint64_t Below(std::uint64_t bound);
   // True with probability numerator/denominator.
   bool Chance(std::uint64_t numerator, std::uint64_t denominator);

@@ -2,7 +2,7 @@
 
 namespace phub {
 
-const char* Version() { return PHUB_VERSION; }
-const char* Commit() { return PHUB_COMMIT; }
+const char* BuildVersion() { return PHUB_VERSION; }
+const char* BuildCommit() { return PHUB_COMMIT; }
 
 }  // namespace phub

@@ -158,6 +158,6 @@ std::string HelpText() {
   return text;
 }
 
-std::string VersionText() { return fmt::format("phubd {} ({})", Version(), Commit()); }
+std::string VersionText() { return fmt::format("phubd {} ({})", BuildVersion(), BuildCommit()); }
 
 }  // namespace phub::server

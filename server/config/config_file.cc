@@ -2,10 +2,9 @@
 #include <toml++/toml.h>
 
 #include <cerrno>
+#include <cstdio>
 #include <cstring>
-#include <fstream>
 #include <optional>
-#include <sstream>
 
 #include "common/base/status_text.h"
 #include "common/base/suggest.h"
@@ -92,15 +91,21 @@ Assignments ReadConfigText(std::string_view text, const std::string& path) {
 }
 
 Assignments ReadConfigFile(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  std::ostringstream text;
-  if (file) text << file.rdbuf();
-  if (!file) {
-    Assignments result;
-    result.problems.push_back(fmt::format("{}: cannot be read: {}", path, std::strerror(errno)));
-    return result;
+  std::string text;
+  std::FILE* file = std::fopen(path.c_str(), "rb");
+  bool read = file != nullptr;
+  if (read) {
+    char block[4096];
+    for (std::size_t count; (count = std::fread(block, 1, sizeof block, file)) > 0;)
+      text.append(block, count);
+    read = std::ferror(file) == 0;
   }
-  return ReadConfigText(text.str(), path);
+  const int error = errno;
+  if (file != nullptr) std::fclose(file);
+  if (read) return ReadConfigText(text, path);
+  Assignments result;
+  result.problems.push_back(fmt::format("{}: cannot be read: {}", path, std::strerror(error)));
+  return result;
 }
 
 }  // namespace phub::server

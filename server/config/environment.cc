@@ -1,6 +1,5 @@
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <array>
 
 #include "common/base/status_text.h"
@@ -14,11 +13,12 @@ namespace {
 constexpr std::string_view kPrefix = "PHUB_";
 constexpr std::string_view kConfigVariable = "PHUB_CONFIG";
 
-// Variables of libphub, phubctl and the launch scripts: not ours, and no mistake of anybody's.
-constexpr std::array<std::string_view, 12> kVariablesOfOthers = {
-    "PHUB_ENDPOINT", "PHUB_TENANT",     "PHUB_TIMEOUT",    "PHUB_OUTPUT",
-    "PHUB_JOB",      "PHUB_RANK",       "PHUB_WORLD_SIZE", "PHUB_TRANSPORT",
-    "PHUB_SEED",     "PHUB_TOKEN_FILE", "PHUB_DATA",       "PHUB_LOG"};
+// Variables of phub's other programs, scripts and tests: not ours, and no mistake of anybody's. A
+// name that ends in '_' stands for all that begin with it.
+constexpr auto kVariablesOfOthers = std::to_array<std::string_view>(
+    {"PHUB_ENDPOINT", "PHUB_TENANT", "PHUB_TIMEOUT", "PHUB_OUTPUT", "PHUB_JOB", "PHUB_RANK",
+     "PHUB_WORLD_SIZE", "PHUB_TRANSPORT", "PHUB_TOKEN_FILE", "PHUB_JOBS", "PHUB_TEST_", "PHUB_SIM_",
+     "PHUB_FUZZ_"});
 
 // Kubernetes describes every service whose name begins with "phub" to every container:
 // PHUB_SERVICE_HOST, PHUB_PORT, PHUB_RACK7_PORT_7700_TCP_ADDR.
@@ -32,9 +32,11 @@ bool IsServiceLink(std::string_view name) {
 }
 
 bool IsKnownElsewhere(std::string_view name) {
-  return std::find(kVariablesOfOthers.begin(), kVariablesOfOthers.end(), name) !=
-             kVariablesOfOthers.end() ||
-         IsServiceLink(name);
+  for (const std::string_view other : kVariablesOfOthers) {
+    const bool is_prefix = other.back() == '_';
+    if (is_prefix ? name.substr(0, other.size()) == other : name == other) return true;
+  }
+  return IsServiceLink(name);
 }
 
 std::string DescribeUnknown(std::string_view name) {

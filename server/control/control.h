@@ -53,13 +53,13 @@ struct ControlOptions {
   std::string lane_host;        // empty: where the client reached the control plane
   std::uint16_t lane_port = 0;  // of every core; see SetLaneEndpoint
 
-  std::uint32_t chunk_bytes = 64 * 1024;              // when the job does not say
+  std::uint32_t chunk_bytes = 64 * 1024;               // when the job does not say
   std::uint32_t staging_bytes_per_lane = 1024 * 1024;  // when the job does not say
 
-  std::uint32_t jobs_max = 1024;                          // running or being torn down
+  std::uint32_t jobs_max = 1024;                            // running or being torn down
   std::uint64_t memory_bytes_max = std::uint64_t{1} << 62;  // of all jobs together
-  std::uint32_t ended_jobs_max = 64;                      // remembered for `job list` and `job get`
-  std::size_t backlog_max = 65536;  // commands that wait for room in a core's queue
+  std::uint32_t ended_jobs_max = 64;  // remembered for `job list` and `job get`
+  std::size_t backlog_max = 65536;    // commands that wait for room in a core's queue
 
   DurationNs liveness_timeout = 2 * kSecond;
   DurationNs nonce_lifetime = 30 * kSecond;
@@ -148,8 +148,9 @@ class Control {
   std::uint64_t memory_bytes() const;
   std::size_t job_count() const;  // running or being torn down
 
+  struct State;  // server/control/state.h, for Control's own parts only
+
  private:
-  struct State;
   std::unique_ptr<State> state_;
 };
 

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <functional>
+#include <limits>
 #include <mutex>
 #include <thread>
 #include <type_traits>
@@ -33,21 +34,17 @@ class ControlThread {
   template <typename Function>
   auto Run(Function&& function) {
     Deferred deferred;
+    const auto locked = [&] {
+      const std::lock_guard lock(mutex_);
+      const Settle settle(*this, deferred);
+      return std::forward<Function>(function)(control_);
+    };
     if constexpr (std::is_void_v<std::invoke_result_t<Function, Control&>>) {
-      {
-        const std::lock_guard lock(mutex_);
-        std::forward<Function>(function)(control_);
-        deferred.swap(deferred_);
-      }
-      Finish(deferred);
+      locked();
+      RunDeferred(deferred);
     } else {
-      auto result = [&] {
-        const std::lock_guard lock(mutex_);
-        auto value = std::forward<Function>(function)(control_);
-        deferred.swap(deferred_);
-        return value;
-      }();
-      Finish(deferred);
+      auto result = locked();
+      RunDeferred(deferred);
       return result;
     }
   }
@@ -58,16 +55,26 @@ class ControlThread {
 
  private:
   using Deferred = std::vector<std::function<void()>>;
+  // Ends a stay under the lock: takes what was deferred, wakes the thread if it sleeps too long.
+  class Settle {
+   public:
+    Settle(ControlThread& thread, Deferred& deferred) : thread_(thread), deferred_(deferred) {}
+    ~Settle();
+
+   private:
+    ControlThread& thread_;
+    Deferred& deferred_;
+  };
+  static void RunDeferred(Deferred& deferred);
   void Loop();
-  void Finish(Deferred& deferred);
 
   Control& control_;
   const Clock& clock_;
   Doorbell doorbell_;
   std::mutex mutex_;
-  Deferred deferred_;      // under mutex_
-  TimeNs sleeping_until_ = 0;  // under mutex_: a new, earlier deadline rings the bell
-  bool stopping_ = false;  // under mutex_
+  Deferred deferred_;                                           // under mutex_
+  TimeNs sleeping_until_ = std::numeric_limits<TimeNs>::min();  // under mutex_; min: it is awake
+  bool stopping_ = false;                                       // under mutex_
   std::thread thread_;
 };
 

@@ -60,8 +60,8 @@ class Cluster {
     NodeId node = kFirstWorkerNode;
     for (auto& job : jobs_) {
       for (std::uint32_t rank = 0; rank < job->script.world_size; ++rank) {
-        job->workers.push_back(
-            std::make_unique<SimWorker>(network_, *daemon_, random_, job->script, rank, node++));
+        job->workers.push_back(std::make_unique<SimWorker>(network_, *daemon_, random_, job->script,
+                                                           rank, node++, job->joined_count));
       }
     }
   }
@@ -90,6 +90,7 @@ class Cluster {
     JobScript script;
     std::vector<std::unique_ptr<SimWorker>> workers;
     TimeNs crashed_at = 0;
+    std::uint32_t joined_count = 0;
   };
 
   void StartWorkers() {

@@ -1,49 +1,27 @@
+// How a worker joins, adds keys, opens lanes, hears of its job, and dies.
 #include "tests/sim/sim_worker.h"
 
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <bit>
 #include <cstring>
 
-#include "common/base/check.h"
+#include "tests/sim/sim_worker_key.h"
 
 namespace phub::sim {
 
 using client::Command;
 
-// One key of the worker, with the memory that libphub would own.
-class SimWorker::Key final : public client::RoundListener {
- public:
-  Key(SimWorker& worker, std::uint32_t key_index)
-      : index(key_index),
-        gradients(worker.job_.keys[key_index].element_count),
-        parameters(worker.job_.keys[key_index].element_count) {}
-
-  void OnRoundComplete(std::uint64_t, Iteration iteration) override {
-    completed = iteration.value;
-    arrived = true;
-  }
-  void OnCancelAnswered(std::uint64_t, bool withdrawn) override {
-    if (withdrawn) active = false;
-  }
-
-  const std::uint32_t index;
-  std::vector<float> gradients, parameters;
-  std::uint64_t completed = 0;
-  std::uint64_t ticket = 0;
-  bool active = false;   // a round is under way
-  bool arrived = false;  // and its parameters are here, not looked at yet
-};
-
 SimWorker::SimWorker(SimNetwork& network, SimDaemon& daemon, SeededRandom& random,
-                     const JobScript& job, std::uint32_t rank, NodeId node)
+                     const JobScript& job, std::uint32_t rank, NodeId node,
+                     std::uint32_t& joined_count)
     : network_(network),
       daemon_(daemon),
       random_(random),
       job_(job),
       rank_(rank),
       node_(node),
+      joined_count_(joined_count),
       transport_(std::make_unique<SimTransport>(network)),
       channel_(std::make_unique<SimControlChannel>(
           network, daemon.control(), fmt::format("10.0.0.{}", node),
@@ -99,11 +77,16 @@ void SimWorker::OnJoined(const absl::StatusOr<v1::JoinResponse>& answer) {
   heartbeat_interval_ = response.liveness_timeout_ns() / 4;
   session_id_ = response.session_id();
   channel_->Attend(*this);
+  ++joined_count_;
   Heartbeat();
   AddNextBatch();
 }
 
 void SimWorker::AddNextBatch() {
+  // A rank that joins after the failure makes a new incarnation and waits for peers that are gone.
+  if (job_.fate != Fate::kCompletes && joined_count_ < job_.world_size) {
+    return After(kMillisecond, [this] { AddNextBatch(); });
+  }
   v1::AddKeysRequest request;
   request.set_session_id(session_id_);
   request.set_batch(next_batch_);
@@ -169,6 +152,7 @@ void SimWorker::OnKeysAdded(const absl::StatusOr<v1::AddKeysResponse>& answer) {
 // ---- Lanes -------------------------------------------------------------------------------------
 
 void SimWorker::OpenLanes(std::vector<std::uint32_t> lanes) {
+  if (state_ != State::kJoining && state_ != State::kTraining) return;  // needs none any more
   v1::OpenLanesRequest request;
   request.set_session_id(session_id_);
   for (const std::uint32_t lane : lanes) request.add_cores(lane);
@@ -178,6 +162,7 @@ void SimWorker::OpenLanes(std::vector<std::uint32_t> lanes) {
 }
 
 void SimWorker::OnGranted(const absl::StatusOr<v1::OpenLanesResponse>& answer) {
+  if (state_ != State::kJoining && state_ != State::kTraining) return;
   if (!answer.ok()) return Refused("open lanes", answer.status());
   const v1::OpenLanesResponse& response = *answer;
   for (const v1::LaneGrant& grant : response.grants()) {
@@ -296,145 +281,6 @@ void SimWorker::Crash(bool silent) {
   engine_ = nullptr;
   transport_ = nullptr;
   lanes_.clear();
-}
-
-// ---- Training ----------------------------------------------------------------------------------
-
-void SimWorker::Submit(const Command& command) {
-  if (!waiting_.empty() || !engine_->Submit(command)) waiting_.push_back(command);
-}
-
-bool SimWorker::Run() {
-  if (engine_ == nullptr || done()) return false;
-  std::size_t submitted = 0;
-  while (submitted < waiting_.size() && engine_->Submit(waiting_[submitted])) ++submitted;
-  waiting_.erase(waiting_.begin(), waiting_.begin() + static_cast<std::ptrdiff_t>(submitted));
-  bool worked = engine_->RunOnce() || submitted > 0;
-  if (state_ == State::kTraining) worked |= Train();
-  return worked;
-}
-
-bool SimWorker::Train() {
-  bool worked = false;
-  bool all_done = true;
-  // Visit keys from a random one on, so that ranks push in different orders.
-  const std::size_t start = random_.Below(keys_.size());
-  for (std::size_t i = 0; i < keys_.size(); ++i) {
-    Key& key = *keys_[(start + i) % keys_.size()];
-    if (key.arrived) {
-      CheckRound(key);
-      worked = true;
-    }
-    if (!key.active && key.completed < job_.iterations && MayStart(key)) {
-      StartRound(key);
-      worked = true;
-    }
-    all_done &= !key.active && key.completed == job_.iterations;
-  }
-  if (all_done) LeaveOrder();
-  return worked;
-}
-
-bool SimWorker::MayStart(const Key& key) const {
-  if (!job_.lockstep) return true;
-  return std::all_of(keys_.begin(), keys_.end(),
-                     [&](const auto& other) { return other->completed >= key.completed; });
-}
-
-void SimWorker::StartRound(Key& key) {
-  const KeyScript& script = job_.keys[key.index];
-  const std::uint64_t iteration = key.completed + 1;
-  RoundScript round = script.rounds[iteration - 1];
-  if (key.index == 0 && iteration == job_.culprit_iteration) {
-    if (IsCulprit(Fate::kRecordsDiffer)) round.hyper_parameters.learning_rate += 1.0f;
-    if (IsCulprit(Fate::kRootsDiffer)) round.root = rank_;
-    if (IsCulprit(Fate::kLaneBreaks)) {
-      for (std::uint32_t lane = 0; lane < lanes_.size(); ++lane) {
-        if (lanes_[lane].attached) {
-          BreakLane(lane);
-          break;
-        }
-      }
-    }
-  }
-  Command hyper;
-  hyper.kind = Command::Kind::kSetHyperParameters;
-  hyper.key = KeyIndex{key.index};
-  hyper.hyper_parameters = round.hyper_parameters;
-  Submit(hyper);
-
-  Command push;
-  push.kind = Command::Kind::kPush;
-  push.key = KeyIndex{key.index};
-  push.ticket = ++key.ticket;
-  push.operation = round.operation;
-  push.parameters = reinterpret_cast<std::byte*>(key.parameters.data());
-  const bool assigns = round.operation == wire::RoundOperation::kAssign;
-  if (assigns) push.root = Rank{round.root};
-  if (!assigns || round.root == rank_) {
-    key.gradients = assigns ? BroadcastOf(job_, key.index, iteration)
-                            : GradientOf(job_, key.index, iteration, rank_, key.parameters);
-    push.gradients = reinterpret_cast<const std::byte*>(key.gradients.data());
-  }
-  Submit(push);
-  key.active = true;
-  if (random_.Chance(job_.cancel_chance, 1'000'000)) {
-    Command cancel;
-    cancel.kind = Command::Kind::kCancel;
-    cancel.key = KeyIndex{key.index};
-    cancel.ticket = key.ticket;
-    Submit(cancel);
-  }
-}
-
-void SimWorker::CheckRound(Key& key) {
-  key.arrived = false;
-  key.active = false;
-  ++rounds_;
-  const std::vector<float>& expected = job_.keys[key.index].expected[key.completed];
-  if (std::memcmp(expected.data(), key.parameters.data(), expected.size() * sizeof(float)) == 0) {
-    return;
-  }
-  std::size_t at = 0;
-  while (std::bit_cast<std::uint32_t>(expected[at]) ==
-         std::bit_cast<std::uint32_t>(key.parameters[at])) {
-    ++at;
-  }
-  mistake_ =
-      fmt::format("{} rank {} {} iteration {} element {}: {} instead of {}", job_.name, rank_,
-                  job_.keys[key.index].name, key.completed, at, key.parameters[at], expected[at]);
-}
-
-void SimWorker::LeaveOrder() {
-  state_ = State::kLeaving;
-  v1::LeaveRequest request;
-  request.set_session_id(session_id_);
-  channel_->Leave(request, 0, [this](const absl::StatusOr<v1::LeaveResponse>& answer) {
-    if (!answer.ok()) return Refused("leave", answer.status());
-    if (state_ != State::kLeaving) return;  // a verdict was faster
-    Command stop;
-    stop.kind = Command::Kind::kStop;
-    Submit(stop);
-  });
-}
-
-std::string SimWorker::Describe() const {
-  std::string text = fmt::format("{} rank {} state {}", job_.name, rank_, static_cast<int>(state_));
-  for (const auto& key : keys_) {
-    text +=
-        fmt::format(" {}@{}{}", job_.keys[key->index].name, key->completed, key->active ? "+" : "");
-  }
-  return text + (verdict_.empty() ? "" : " verdict: " + verdict_);
-}
-
-std::uint64_t SimWorker::ParameterHash() const {
-  std::uint64_t hash = 1469598103934665603u;
-  for (const auto& key : keys_) {
-    for (const float value : key->parameters) {
-      hash = (hash ^ std::bit_cast<std::uint32_t>(value)) * 1099511628211u;
-    }
-  }
-  return hash;
 }
 
 }  // namespace phub::sim

@@ -31,7 +31,7 @@ class SimWorker final : public client::EngineListener, public client::ControlCha
   };
 
   SimWorker(SimNetwork& network, SimDaemon& daemon, SeededRandom& random, const JobScript& job,
-            std::uint32_t rank, NodeId node);
+            std::uint32_t rank, NodeId node, std::uint32_t& joined_count);
   ~SimWorker() override;
 
   void Start();  // joins
@@ -90,6 +90,7 @@ class SimWorker final : public client::EngineListener, public client::ControlCha
   const JobScript& job_;
   const std::uint32_t rank_;
   const NodeId node_;
+  std::uint32_t& joined_count_;  // ranks of the job that have joined
   // Events outlive a crash; they hold this and look whether it is still true.
   std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);
   std::unique_ptr<SimTransport> transport_;

@@ -171,6 +171,8 @@ TEST(TidyForm, SizesAreLimited) {
   const std::string line(kColumnsMax - 3, '/');
   EXPECT_EQ(RulesBroken("server/a.cc", line + "\u00e9\u00e9\u00e9\n"), Rules{});
   EXPECT_EQ(RulesBroken("server/a.cc", line + "1234\n"), Rules{"columns"});
+  EXPECT_EQ(RulesBroken("tests/run", line + "1234\n"), Rules{"columns"});
+  EXPECT_EQ(RulesBroken("server/CMakeLists.txt", line + "1234\n"), Rules{});
 }
 
 TEST(TidyForm, FunctionsAreLimited) {
@@ -193,6 +195,7 @@ TEST(TidyForm, UnfinishedAndDeadCodeIsFound) {
   EXPECT_EQ(RulesBroken("README.md", std::string("FIX") + "ME\n"), Rules{"unfinished"});
   EXPECT_EQ(RulesBroken("deploy/a", std::string("# XX") + "X\n"), Rules{"unfinished"});
   EXPECT_EQ(RulesBroken("deploy/a", "mktemp /tmp/a.XXXXXX\n"), Rules{});
+  EXPECT_EQ(RulesBroken("tests/a.cc", "TEST_F(A, DISABLED_B) {}\n"), Rules{"unfinished"});
   EXPECT_EQ(RulesBroken("server/a.cc", "#if 0\n#endif\n"), Rules{"dead"});
   EXPECT_EQ(RulesBroken("server/a.cc", "\tint x;\n"), Rules{"tabs"});
 }
@@ -201,6 +204,7 @@ TEST(TidyForm, HeadersSayOnce) {
   EXPECT_EQ(RulesBroken("server/a.h", "int x;\n"), Rules{"once"});
   EXPECT_EQ(RulesBroken("server/a.h", "// #pragma once\nint x;\n"), Rules{"once"});
   EXPECT_EQ(RulesBroken("server/a.h", "// a\n#pragma once\nint x;\n"), Rules{});
+  EXPECT_EQ(RulesBroken("common/simd/a-inl.h", "int x;\n"), Rules{});
 }
 
 TEST(TidyDeterminism, DistributionsDifferByLibrary) {

@@ -21,7 +21,7 @@ std::int64_t NowNs() {
 Progress::Progress(const Settings& settings)
     : iterations_(settings.iterations),
       quiet_(settings.quiet),
-      terminal_(isatty(STDOUT_FILENO) == 1),
+      terminal_(isatty(STDERR_FILENO) == 1),
       printed_ns_(NowNs()) {}
 
 void Progress::Add(std::size_t iteration, double loss_sum, std::size_t correct,
@@ -41,11 +41,10 @@ void Progress::Add(std::size_t iteration, double loss_sum, std::size_t correct,
   const double seen = static_cast<double>(digits_of_rank_);
   const double per_second =
       static_cast<double>(digits_) * 1e9 / static_cast<double>(elapsed_ns > 0 ? elapsed_ns : 1);
-  std::printf("%siteration %zu/%zu  loss %.4f  accuracy %.3f  %.0f digits/s%s",
-              terminal_ ? "\r" : "", done, iterations_, loss_sum_ / seen,
-              static_cast<double>(correct_) / seen, per_second,
-              terminal_ && !last ? "\033[K" : "\n");
-  std::fflush(stdout);
+  std::fprintf(stderr, "%siteration %zu/%zu  loss %.4f  accuracy %.3f  %.0f digits/s%s",
+               terminal_ ? "\r" : "", done, iterations_, loss_sum_ / seen,
+               static_cast<double>(correct_) / seen, per_second,
+               terminal_ && !last ? "\033[K" : "\n");
   printed_ns_ = now_ns;
   loss_sum_ = 0;
   correct_ = digits_of_rank_ = digits_ = 0;

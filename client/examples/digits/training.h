@@ -43,8 +43,8 @@ struct Place {
 bool TrainAsWorker(const Settings& settings, const Place& place, const DataSet& data,
                    Trained& trained, std::string& error);
 
-// Prints "iteration 120/600 loss 0.21 accuracy 0.94 3.4e+04 digits/s": one line that is rewritten
-// on a terminal, else a line for each tenth of the way.
+// Prints to standard error "iteration 120/600 loss 0.21 accuracy 0.94 3.4e+04 digits/s": one line
+// that is rewritten on a terminal, else a line for each tenth of the way.
 class Progress {
  public:
   explicit Progress(const Settings& settings);

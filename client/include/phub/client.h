@@ -91,7 +91,7 @@ struct KeyOptions {
   Operation operation = Operation::kDefault;
   // Keys with a higher priority are sent first when several are waiting. Unset: the key added
   // first has the highest, since the next forward pass needs it first.
-  std::optional<std::int32_t> priority;
+  std::optional<std::int32_t> priority = {};
   // Memory of element_count elements that stays valid until the job was left, used for gradients()
   // and parameters(). Empty: phub allocates (zero-filled, backed on first touch).
   std::span<float> gradients = {};

@@ -23,7 +23,7 @@ struct TcpListenerOptions {
   DurationNs hello_timeout = 3 * kSecond;
   std::uint32_t pending_max = 1024;  // connections without a whole hello
   std::uint32_t pending_per_address_max = 64;
-  StreamLimits limits;  // of the connections it makes
+  StreamLimits limits{};  // of the connections it makes
 };
 
 // One writer, the listener's thread; relaxed.

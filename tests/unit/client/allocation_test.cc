@@ -1,24 +1,12 @@
-// Rounds allocate nothing: counts every operator new of the process while rounds run.
+// Rounds allocate nothing.
 #include <gtest/gtest.h>
 
-#include <atomic>
-#include <cstdlib>
-#include <new>
+#include <array>
+#include <cstring>
 
 #include "client/engine.h"
+#include "tests/support/allocation_counter.h"
 #include "tests/unit/client/engine_fixture.h"
-
-namespace {
-std::atomic<std::uint64_t> allocation_count{0};
-}  // namespace
-
-void* operator new(std::size_t bytes) {
-  allocation_count.fetch_add(1, std::memory_order_relaxed);
-  if (void* memory = std::malloc(bytes)) return memory;
-  std::abort();
-}
-void operator delete(void* memory) noexcept { std::free(memory); }
-void operator delete(void* memory, std::size_t) noexcept { std::free(memory); }
 
 namespace phub::client {
 namespace {
@@ -93,9 +81,9 @@ TEST_F(AllocationTest, RoundsOfTheEngineAllocateNothing) {
     Run();
   };
   round();
-  const std::uint64_t before = allocation_count.load();
+  const std::size_t before = testing::AllocationCount();
   for (int i = 0; i < 100; ++i) round();
-  const std::uint64_t after = allocation_count.load();
+  const std::size_t after = testing::AllocationCount();
   EXPECT_GT(before, 0u);  // the count counts
   EXPECT_EQ(after - before, 0u);
   for (TestKey* key : keys) {

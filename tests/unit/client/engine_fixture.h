@@ -59,7 +59,7 @@ struct TestKey {
   std::uint64_t ticket = 0;
 };
 
-class EngineTest : public testing::Test {
+class EngineTest : public ::testing::Test {
  protected:
   static constexpr std::uint32_t kChunkBytes = 256;  // 64 elements
   static constexpr std::uint32_t kChunkElements = kChunkBytes / sizeof(float);

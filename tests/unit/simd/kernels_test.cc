@@ -73,10 +73,22 @@ enum class Content { kOrdinary, kAnyBits };
 float RandomFloat(SeededRandom& random, Content content) {
   if (content == Content::kAnyBits) {
     constexpr float kInfinity = std::numeric_limits<float>::infinity();
-    constexpr float kSpecial[] = {
-        0.0f,      -0.0f,      1.0f,       -1.0f,     1e38f,      -1e38f,           std::nanf(""),
-        kInfinity, 3.4e38f,    -kInfinity, 0x1p-149f, -0x1p-149f, 0x1.fffffcp-127f, 0x1p-126f,
-        -3.4e38f,  0x1.8p-130f};
+    constexpr float kSpecial[] = {0.0f,
+                                  -0.0f,
+                                  1.0f,
+                                  -1.0f,
+                                  1e38f,
+                                  -1e38f,
+                                  std::numeric_limits<float>::quiet_NaN(),
+                                  kInfinity,
+                                  3.4e38f,
+                                  -kInfinity,
+                                  0x1p-149f,
+                                  -0x1p-149f,
+                                  0x1.fffffcp-127f,
+                                  0x1p-126f,
+                                  -3.4e38f,
+                                  0x1.8p-130f};
     if (random.Chance(1, 2)) return kSpecial[random.Below(std::size(kSpecial))];
     return std::bit_cast<float>(static_cast<std::uint32_t>(random.Next()));
   }

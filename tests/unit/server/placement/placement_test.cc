@@ -109,7 +109,8 @@ TEST_P(PlacementOfModels, IsWithinOnePercentOverOneToSixteenCores) {
       }
     }
     EXPECT_EQ(std::accumulate(loads.begin(), loads.end(), std::uint64_t{0}), total);
-    for (std::uint32_t core = 0; core < cores; ++core) EXPECT_EQ(loads[core], bins[core].load_bytes);
+    for (std::uint32_t core = 0; core < cores; ++core)
+      EXPECT_EQ(loads[core], bins[core].load_bytes);
   }
 }
 
@@ -124,8 +125,7 @@ TEST_P(PlacementOfModels, IsTheSameEveryTimeAndBalancedKeyByKey) {
   EXPECT_LE(MaxOverMean(one_by_one), 1.01);
 }
 
-INSTANTIATE_TEST_SUITE_P(Models, PlacementOfModels,
-                         testing::Values("resnet50.csv", "alexnet.csv"),
+INSTANTIATE_TEST_SUITE_P(Models, PlacementOfModels, testing::Values("resnet50.csv", "alexnet.csv"),
                          [](const auto& parameter) {
                            return parameter.param.substr(0, parameter.param.find('.'));
                          });

@@ -1,0 +1,50 @@
+// What phubctl's commands share: the options that every command has, exit codes, how a command is
+// registered. One file per noun: health.cc, version.cc, job.cc, stalls.cc, stats.cc.
+//
+// Standard output carries data only; everything else goes to standard error, so that
+// `phubctl ... -o json | jq` always works. One thread.
+#pragma once
+
+#include <functional>
+#include <string>
+
+#include "common/base/clock.h"
+
+namespace CLI {
+class App;
+}
+
+namespace phub::client::cli {
+
+enum ExitCode : int {
+  kOk = 0,
+  kFailure = 1,
+  kUsage = 2,
+  kNotFound = 3,
+  kRefused = 4,      // who asks is not known, or may not
+  kUnavailable = 5,  // nobody answers, or not in time
+};
+
+enum class Output : std::uint8_t { kTable, kJson };
+
+struct Options {
+  std::string endpoint = "127.0.0.1:7700";
+  std::string tenant;  // empty: as the daemon decides (all, or "default")
+  std::string output_text = "table";
+  std::string timeout_text = "5s";
+
+  // From the texts, once they were checked.
+  Output output = Output::kTable;
+  DurationNs timeout = 5 * kSecond;
+};
+
+// A command sets this when it is the one that was named; main() calls it then.
+using Command = std::function<int()>;
+
+void AddHealth(CLI::App& parent, const Options& options, Command& command);
+void AddVersion(CLI::App& parent, const Options& options, Command& command);
+void AddJob(CLI::App& parent, const Options& options, Command& command);
+void AddStalls(CLI::App& job, const Options& options, Command& command);  // under `job`
+void AddStats(CLI::App& parent, const Options& options, Command& command);
+
+}  // namespace phub::client::cli

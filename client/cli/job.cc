@@ -1,0 +1,124 @@
+// phubctl job list, phubctl job get.
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <memory>
+
+#include "client/cli/cli.h"
+#include "client/cli/output.h"
+#include "client/cli/rpc.h"
+#include "common/base/units.h"
+
+namespace phub::client::cli {
+namespace {
+
+using Align = Table::Align;
+
+std::string WorkersText(const v1::JobInfo& job) {
+  std::uint32_t live = 0;
+  for (const v1::WorkerInfo& worker : job.workers())
+    if (worker.state() == "live") ++live;
+  return fmt::format("{}/{}", live, job.world_size());
+}
+
+std::string JobsTable(const v1::ListJobsResponse& response) {
+  Table table({{"TENANT"},
+               {"JOB"},
+               {"STATE"},
+               {"WORKERS", Align::kRight},
+               {"KEYS", Align::kRight},
+               {"PARAMETERS", Align::kRight},
+               {"MEMORY", Align::kRight},
+               {"AGE", Align::kRight}});
+  for (const v1::JobInfo& job : response.jobs()) {
+    table.Add({job.tenant(), job.name(), job.state(), WorkersText(job),
+               fmt::format("{}", job.key_count()), HumanBytes(job.parameter_bytes()),
+               HumanBytes(job.memory_bytes()), HumanDuration(job.age_ns())});
+  }
+  return table.Text();
+}
+
+int ListJobs(const Options& options, const std::string& watch_text) {
+  return Show(WatchInterval(watch_text), [&]() -> Shown {
+    v1::ListJobsRequest request;
+    request.set_tenant(options.tenant);
+    v1::ListJobsResponse response;
+    const grpc::Status status = Call(options, &v1::Admin::Stub::ListJobs, request, response);
+    if (!status.ok()) return {Report(status, options), ""};
+    if (options.output == Output::kJson)
+      return {kOk, ToJson(response, /*compact=*/!watch_text.empty())};
+    return {kOk, JobsTable(response)};
+  });
+}
+
+std::string WorkersTable(const v1::JobInfo& job) {
+  Table table({{"RANK", Align::kRight},
+               {"STATE"},
+               {"HOST"},
+               {"PID", Align::kRight},
+               {"LANES", Align::kRight},
+               {"HEARTBEAT"},
+               {"ADDRESS"}});
+  for (const v1::WorkerInfo& worker : job.workers()) {
+    const bool has_come = worker.state() != "awaited";
+    table.Add({fmt::format("{}", worker.rank()), worker.state(), has_come ? worker.host() : "-",
+               has_come ? fmt::format("{}", worker.pid()) : "-",
+               fmt::format("{}", worker.lanes_open()),
+               has_come ? HumanDuration(worker.last_heartbeat_age_ns()) + " ago" : "-",
+               has_come ? worker.address() : "-"});
+  }
+  return table.Text();
+}
+
+std::string JobText(const v1::JobInfo& job) {
+  Table facts({{"JOB"}, {fmt::format("{}/{}", Printable(job.tenant()), Printable(job.name()))}});
+  facts.Add({"state", job.state()});
+  if (!job.fault().empty()) facts.Add({"fault", job.fault()});
+  facts.Add({"incarnation", job.incarnation()});
+  facts.Add({"age", HumanDuration(job.age_ns())});
+  facts.Add({"workers", fmt::format("{} live", WorkersText(job))});
+  facts.Add({"keys", fmt::format("{}, {}", job.key_count(), HumanBytes(job.parameter_bytes()))});
+  facts.Add({"memory reserved", HumanBytes(job.memory_bytes())});
+  facts.Add({"chunk", HumanBytes(job.chunk_bytes())});
+  facts.Add({"slots per lane", fmt::format("{}", job.slots_per_lane())});
+  facts.Add({"on loss", job.on_loss()});
+  return fmt::format("{}\n{}", facts.Text(), WorkersTable(job));
+}
+
+int GetJob(const Options& options, const std::string& name) {
+  v1::GetJobRequest request;
+  request.set_tenant(options.tenant);
+  request.set_job(name);
+  v1::JobInfo job;
+  const grpc::Status status = Call(options, &v1::Admin::Stub::GetJob, request, job);
+  if (!status.ok()) return Report(status, options);
+  fmt::print("{}", options.output == Output::kJson ? ToJson(job, /*compact=*/false) : JobText(job));
+  return kOk;
+}
+
+}  // namespace
+
+void AddJob(CLI::App& parent, const Options& options, Command& command) {
+  CLI::App* job =
+      parent.add_subcommand("job", "Jobs: list them, look at one, see what it waits for");
+  job->footer(
+      "Examples:\n"
+      "  phubctl job list\n"
+      "  phubctl job get digits\n"
+      "  phubctl job stalls digits --watch");
+
+  CLI::App* list = job->add_subcommand("list", "Every job, running or lately ended");
+  const auto watch_text = std::make_shared<std::string>();
+  AddWatch(*list, *watch_text);
+  list->callback(
+      [&, watch_text] { command = [&, watch_text] { return ListJobs(options, *watch_text); }; });
+
+  CLI::App* get = job->add_subcommand("get", "One job and its workers");
+  const auto name = std::make_shared<std::string>();
+  get->add_option("NAME", *name, "Name of the job")->required()->type_name("");
+  get->callback([&, name] { command = [&, name] { return GetJob(options, *name); }; });
+
+  AddStalls(*job, options, command);
+}
+
+}  // namespace phub::client::cli

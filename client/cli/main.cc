@@ -1,0 +1,136 @@
+// phubctl: what operators ask a phub daemon.
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <cstdio>
+#include <cstdlib>
+#include <string>
+#include <vector>
+
+#include "client/cli/cli.h"
+#include "common/base/suggest.h"
+#include "common/base/units.h"
+#include "common/base/version.h"
+
+namespace phub::client::cli {
+namespace {
+
+void AddGlobalOptions(CLI::App& app, Options& options) {
+  app.add_option("-e,--endpoint", options.endpoint, "The daemon: host:port")
+      ->envname("PHUB_ENDPOINT")
+      ->type_name("ENDPOINT")
+      ->capture_default_str();
+  app.add_option("-o,--output", options.output_text, "table or json")
+      ->envname("PHUB_OUTPUT")
+      ->type_name("FORMAT")
+      ->check(CLI::IsMember({"table", "json"}))
+      ->capture_default_str();
+  app.add_option("--timeout", options.timeout_text, "How long one answer may take")
+      ->envname("PHUB_TIMEOUT")
+      ->type_name("DURATION")
+      ->check([](const std::string& text) {
+        const auto timeout = ParseDuration(text);
+        if (timeout && *timeout > 0) return std::string();
+        return fmt::format("\"{}\" is not a duration, like \"5s\" or \"500ms\"", text);
+      })
+      ->capture_default_str();
+  app.add_option("--tenant", options.tenant, "Only jobs of this tenant")
+      ->envname("PHUB_TENANT")
+      ->type_name("TENANT");
+}
+
+void AllowExtras(CLI::App& app) {
+  app.allow_extras();  // reported by us, with a suggestion
+  app.fallthrough();   // global options may come after the command
+  for (CLI::App* subcommand : app.get_subcommands(nullptr)) AllowExtras(*subcommand);
+}
+
+// The command that was named, as deep as it was understood.
+const CLI::App* Deepest(const CLI::App* app) {
+  while (!app->get_subcommands().empty()) app = app->get_subcommands().back();
+  return app;
+}
+
+std::string CommandPath(const CLI::App* app) {
+  std::string path = app->get_name();
+  for (app = app->get_parent(); app != nullptr; app = app->get_parent())
+    path = fmt::format("{} {}", app->get_name(), path);
+  return path;
+}
+
+int UsageError(const std::string& message, const CLI::App* app) {
+  fmt::print(stderr, "phubctl: {}\nSee: {} --help\n", message, CommandPath(app));
+  return kUsage;
+}
+
+int ReportExtra(const std::string& extra, const CLI::App* app) {
+  const bool is_option = extra.rfind('-', 0) == 0;
+  std::vector<std::string> names;
+  if (is_option) {
+    for (const CLI::App* level = app; level != nullptr; level = level->get_parent())
+      for (const CLI::Option* option : level->get_options())
+        for (const std::string& name : option->get_lnames())
+          names.push_back(fmt::format("--{}", name));
+  } else {
+    for (const CLI::App* subcommand : app->get_subcommands(nullptr))
+      names.push_back(subcommand->get_name());
+  }
+  const std::vector<std::string_view> known(names.begin(), names.end());
+  const bool has_commands = !is_option && !names.empty();
+  const char* what = is_option      ? "unknown option"
+                     : has_commands ? "unknown command"
+                                    : "unexpected argument";
+  const std::string word = extra.substr(0, is_option ? extra.find('=') : std::string::npos);
+  return UsageError(fmt::format("{} \"{}\"{}", what, word, DidYouMean(word, known)), app);
+}
+
+int Main(int argument_count, char** arguments) {
+  Options options;
+  Command command;
+  CLI::App app("phubctl asks a phub daemon how it and its jobs are.", "phubctl");
+  app.set_version_flag("--version", fmt::format("phubctl {} ({})", BuildVersion(), BuildCommit()));
+  AddGlobalOptions(app, options);
+  AddHealth(app, options, command);
+  AddVersion(app, options, command);
+  AddJob(app, options, command);
+  AddStats(app, options, command);
+  app.footer(
+      "Examples:\n"
+      "  phubctl health                                  is it there?\n"
+      "  phubctl job list                                what runs\n"
+      "  phubctl job stalls digits --watch               what a job waits for, live\n"
+      "  phubctl -e rack7:7700 job get digits -o json    for programs; data on standard output "
+      "only\n"
+      "\nExit codes: 0 ok; 1 failure; 2 wrong usage; 3 not found; 4 not allowed; 5 the daemon "
+      "does\n"
+      "not answer, or not within --timeout.");
+  AllowExtras(app);
+
+  try {
+    app.parse(argument_count, arguments);
+  } catch (const CLI::Success& success) {  // --help, --version
+    return app.exit(success);
+  } catch (const CLI::ParseError& error) {
+    return UsageError(error.what(), Deepest(&app));
+  }
+  const CLI::App* named = Deepest(&app);
+  const std::vector<std::string> extras = app.remaining(/*recurse=*/true);
+  if (!extras.empty()) return ReportExtra(extras.front(), named);
+  if (!command) {
+    const CLI::App* parent = named->get_parent();
+    fmt::print(stderr, "{}\n", named->help(parent == nullptr ? "" : CommandPath(parent)));
+    return UsageError("a command is missing", named);
+  }
+  options.output = options.output_text == "json" ? Output::kJson : Output::kTable;
+  options.timeout = ParseDuration(options.timeout_text).value_or(options.timeout);
+  // gRPC's own lines are not for operators: what went wrong comes back as a status.
+  setenv("GRPC_VERBOSITY", "NONE", /*overwrite=*/0);
+  return command();
+}
+
+}  // namespace
+}  // namespace phub::client::cli
+
+int main(int argument_count, char** arguments) {
+  return phub::client::cli::Main(argument_count, arguments);
+}

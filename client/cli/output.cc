@@ -1,0 +1,110 @@
+#include "client/cli/output.h"
+
+#include <fmt/format.h>
+#include <google/protobuf/util/json_util.h>
+#include <unistd.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <thread>
+
+#include "common/base/check.h"
+#include "common/base/units.h"
+
+namespace phub::client::cli {
+namespace {
+
+// Characters, not bytes: continuation bytes of UTF-8 take no column.
+std::size_t ColumnCount(const std::string& text) {
+  std::size_t count = 0;
+  for (const char byte : text)
+    if ((static_cast<unsigned char>(byte) & 0xC0) != 0x80) ++count;
+  return count;
+}
+
+}  // namespace
+
+void Table::Add(std::vector<std::string> cells) {
+  PHUB_CHECK(cells.size() == columns_.size(), "cells={} columns={}", cells.size(), columns_.size());
+  for (std::string& cell : cells) cell = Printable(cell);
+  rows_.push_back(std::move(cells));
+}
+
+std::string Table::Text() const {
+  std::vector<std::size_t> widths;
+  for (const Column& column : columns_) widths.push_back(column.title.size());
+  for (const auto& row : rows_)
+    for (std::size_t i = 0; i < row.size(); ++i)
+      widths[i] = std::max(widths[i], ColumnCount(row[i]));
+
+  std::string text;
+  const auto append = [&](std::size_t i, const std::string& cell) {
+    const std::string padding(widths[i] - ColumnCount(cell), ' ');
+    const bool is_last = i + 1 == columns_.size();
+    if (columns_[i].align == Align::kRight) text += padding;
+    text += cell;
+    if (columns_[i].align == Align::kLeft && !is_last) text += padding;
+    text += is_last ? "\n" : "  ";
+  };
+  for (std::size_t i = 0; i < columns_.size(); ++i) append(i, columns_[i].title);
+  for (const auto& row : rows_)
+    for (std::size_t i = 0; i < row.size(); ++i) append(i, row[i]);
+  return text;
+}
+
+std::string Printable(const std::string& text) {
+  std::string printable = text;
+  for (char& byte : printable) {
+    const auto code = static_cast<unsigned char>(byte);
+    if (code < 0x20 || code == 0x7F) byte = '?';
+  }
+  return printable;
+}
+
+std::string ToJson(const google::protobuf::Message& message, bool compact) {
+  google::protobuf::util::JsonPrintOptions options;
+  options.always_print_primitive_fields = true;
+  options.preserve_proto_field_names = true;
+  options.add_whitespace = !compact;
+  std::string json;
+  const auto status = google::protobuf::util::MessageToJsonString(message, &json, options);
+  PHUB_CHECK(status.ok(), "type={}", message.GetTypeName());
+  if (compact) json += '\n';  // with whitespace, protobuf ends it itself
+  return json;
+}
+
+int Show(DurationNs interval, const std::function<Shown()>& show) {
+  const bool replaces = interval > 0 && isatty(STDOUT_FILENO) != 0;
+  for (;;) {
+    const Shown shown = show();
+    if (shown.exit_code != kOk) return shown.exit_code;
+    constexpr const char* kClearScreen = "\x1b[H\x1b[J";
+    fmt::print("{}{}", replaces ? kClearScreen : "", shown.text);
+    if (std::fflush(stdout) != 0) return kFailure;
+    if (interval == 0) return kOk;
+    std::this_thread::sleep_for(std::chrono::nanoseconds(interval));
+  }
+}
+
+DurationNs WatchInterval(const std::string& watch_text) {
+  return watch_text.empty() ? 0 : ParseDuration(watch_text).value_or(kSecond);
+}
+
+void AddWatch(CLI::App& command, std::string& watch_text) {
+  command
+      .add_option("-w,--watch", watch_text,
+                  "Ask again and again, every INTERVAL (1s if not given), until interrupted")
+      ->type_name("INTERVAL")
+      ->expected(0, 1)
+      ->default_str("1s")
+      ->check([](const std::string& text) {
+        constexpr DurationNs kIntervalMin = 100 * kMillisecond;
+        const auto interval = ParseDuration(text);
+        if (interval && *interval >= kIntervalMin) return std::string();
+        return fmt::format("\"{}\" is not an interval of at least 100ms, like \"2s\"", text);
+      });
+}
+
+}  // namespace phub::client::cli

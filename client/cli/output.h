@@ -1,0 +1,55 @@
+// How results are printed: aligned tables for people, JSON for programs. One thread.
+#pragma once
+
+#include <google/protobuf/message.h>
+
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "client/cli/cli.h"
+
+namespace phub::client::cli {
+
+// Columns as wide as their widest cell, two spaces apart; columns of numbers are written to the
+// right. Cells are UTF-8 as they come, but control characters, which could play tricks with a
+// terminal, are replaced.
+class Table {
+ public:
+  enum class Align : std::uint8_t { kLeft, kRight };
+  struct Column {
+    std::string title;
+    Align align = Align::kLeft;
+  };
+
+  explicit Table(std::vector<Column> columns) : columns_(std::move(columns)) {}
+  void Add(std::vector<std::string> cells);  // one for each column
+  std::string Text() const;                  // title line and rows, each ending in a newline
+  bool empty() const { return rows_.empty(); }
+
+ private:
+  std::vector<Column> columns_;
+  std::vector<std::vector<std::string>> rows_;
+};
+
+// The message as JSON: every field, names as in the .proto file, 64-bit numbers as strings (so that
+// no reader rounds them). On one line if `compact`.
+std::string ToJson(const google::protobuf::Message& message, bool compact);
+
+// What comes from a daemon or a worker is not to command a terminal.
+std::string Printable(const std::string& text);
+
+// Calls `show` once or, with an interval, again and again until it fails or the user interrupts.
+// `show` gives its text and an exit code; on a terminal each text replaces the one before.
+struct Shown {
+  int exit_code = kOk;
+  std::string text;
+};
+int Show(DurationNs interval, const std::function<Shown()>& show);  // interval 0: once
+
+// The interval of --watch; 0 if it was not given.
+DurationNs WatchInterval(const std::string& watch_text);
+// Adds --watch to a command.
+void AddWatch(CLI::App& command, std::string& watch_text);
+
+}  // namespace phub::client::cli

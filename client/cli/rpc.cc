@@ -1,0 +1,76 @@
+#include "client/cli/rpc.h"
+
+#include <fmt/format.h>
+
+#include <chrono>
+#include <string_view>
+
+#include "common/base/units.h"
+
+namespace phub::client::cli {
+namespace {
+
+constexpr std::string_view kScheme = "phub://";
+constexpr int kDefaultPort = 7700;
+
+}  // namespace
+
+std::string Target(const std::string& endpoint) {
+  std::string_view rest = endpoint;
+  if (rest.substr(0, kScheme.size()) == kScheme) rest.remove_prefix(kScheme.size());
+  const std::size_t bracket = rest.rfind(']');  // "[::1]" has colons that are not the port's
+  const std::size_t colon = rest.rfind(':');
+  const bool has_port =
+      colon != std::string_view::npos && (bracket == std::string_view::npos || colon > bracket);
+  return has_port ? std::string(rest) : fmt::format("{}:{}", rest, kDefaultPort);
+}
+
+std::shared_ptr<grpc::Channel> Connect(const Options& options) {
+  grpc::ChannelArguments arguments;
+  // A daemon is reached directly; a proxy in the environment is meant for the web.
+  arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
+  return grpc::CreateCustomChannel(Target(options.endpoint), grpc::InsecureChannelCredentials(),
+                                   arguments);
+}
+
+void Prepare(grpc::ClientContext& context, const Options& options) {
+  context.set_deadline(std::chrono::system_clock::now() +
+                       std::chrono::nanoseconds(options.timeout));
+}
+
+ExitCode ExitCodeOf(const grpc::Status& status) {
+  switch (status.error_code()) {
+    case grpc::StatusCode::OK: return kOk;
+    case grpc::StatusCode::INVALID_ARGUMENT: return kUsage;
+    case grpc::StatusCode::NOT_FOUND: return kNotFound;
+    case grpc::StatusCode::UNAUTHENTICATED:
+    case grpc::StatusCode::PERMISSION_DENIED: return kRefused;
+    case grpc::StatusCode::UNAVAILABLE:
+    case grpc::StatusCode::DEADLINE_EXCEEDED: return kUnavailable;
+    default: return kFailure;
+  }
+}
+
+int Report(const grpc::Status& status, const Options& options) {
+  const std::string target = Target(options.endpoint);
+  switch (status.error_code()) {
+    case grpc::StatusCode::UNAVAILABLE:
+      fmt::print(stderr,
+                 "phubctl: nobody answers at {}: {}. Is phubd running there? --endpoint or "
+                 "PHUB_ENDPOINT names another\n",
+                 target, status.error_message());
+      break;
+    case grpc::StatusCode::DEADLINE_EXCEEDED:
+      fmt::print(stderr, "phubctl: {} did not answer within {}; --timeout allows longer\n", target,
+                 ExactDuration(options.timeout));
+      break;
+    case grpc::StatusCode::UNIMPLEMENTED:
+      fmt::print(stderr, "phubctl: what listens at {} does not know this call: {}. Is it phubd?\n",
+                 target, status.error_message());
+      break;
+    default: fmt::print(stderr, "phubctl: {}\n", status.error_message());
+  }
+  return ExitCodeOf(status);
+}
+
+}  // namespace phub::client::cli

@@ -1,0 +1,88 @@
+// phubctl job stalls: which key waits for which ranks, since when, and when they were last seen.
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <memory>
+
+#include "client/cli/cli.h"
+#include "client/cli/output.h"
+#include "client/cli/rpc.h"
+#include "common/base/units.h"
+
+namespace phub::client::cli {
+namespace {
+
+struct StallsQuery {
+  std::string job;
+  std::string longer_than_text = "0s";
+  std::string watch_text;
+};
+
+std::string LastSeen(const v1::StalledRank& rank) {
+  if (rank.state() == "awaited") return "has not joined yet";
+  if (rank.state() == "left") return "has left the job";
+  return fmt::format("heartbeat {} ago, lane {}", HumanDuration(rank.last_heartbeat_age_ns()),
+                     rank.lane());
+}
+
+std::string StallsTable(const v1::ListStallsResponse& response) {
+  Table table({{"KEY"},
+               {"ITERATION", Table::Align::kRight},
+               {"WAITING FOR"},
+               {"SINCE", Table::Align::kRight},
+               {"LAST SEEN"}});
+  for (const v1::Stall& stall : response.stalls()) {
+    for (const v1::StalledRank& rank : stall.waiting_for()) {
+      const std::string who = rank.host().empty()
+                                  ? fmt::format("rank {}", rank.rank())
+                                  : fmt::format("rank {} ({})", rank.rank(), rank.host());
+      table.Add({stall.key(), fmt::format("{}", stall.iteration()), who,
+                 HumanDuration(stall.since_ns()), LastSeen(rank)});
+    }
+  }
+  return table.Text();
+}
+
+int Stalls(const Options& options, const StallsQuery& query) {
+  return Show(WatchInterval(query.watch_text), [&]() -> Shown {
+    v1::ListStallsRequest request;
+    request.set_tenant(options.tenant);
+    request.set_job(query.job);
+    request.set_waiting_for_ns_min(ParseDuration(query.longer_than_text).value_or(0));
+    v1::ListStallsResponse response;
+    const grpc::Status status = Call(options, &v1::Admin::Stub::ListStalls, request, response);
+    if (!status.ok()) return {Report(status, options), ""};
+    if (options.output == Output::kJson)
+      return {kOk, ToJson(response, /*compact=*/!query.watch_text.empty())};
+    if (response.stalls().empty())
+      fmt::print(stderr, "phubctl: no round of job {} waits for anybody\n", query.job);
+    return {kOk, StallsTable(response)};
+  });
+}
+
+}  // namespace
+
+void AddStalls(CLI::App& job, const Options& options, Command& command) {
+  CLI::App* stalls =
+      job.add_subcommand("stalls", "What a job waits for: key, missing ranks, since when");
+  const auto query = std::make_shared<StallsQuery>();
+  stalls->add_option("NAME", query->job, "Name of the job")->required()->type_name("");
+  stalls
+      ->add_option("--longer-than", query->longer_than_text,
+                   "Leave out rounds that have waited for less")
+      ->type_name("DURATION")
+      ->check([](const std::string& text) {
+        if (ParseDuration(text)) return std::string();
+        return fmt::format("\"{}\" is not a duration, like \"500ms\"", text);
+      });
+  AddWatch(*stalls, query->watch_text);
+  stalls->footer(
+      "A running job has rounds in flight at any moment; those that stay are stalls.\n"
+      "\nExample:\n"
+      "  phubctl job stalls digits --longer-than 500ms\n"
+      "  KEY         ITERATION  WAITING FOR     SINCE  LAST SEEN\n"
+      "  fc1.weight        412  rank 2 (node5)  1.3 s  heartbeat 1.3 s ago, lane tcp 10.0.0.5");
+  stalls->callback([&, query] { command = [&, query] { return Stalls(options, *query); }; });
+}
+
+}  // namespace phub::client::cli

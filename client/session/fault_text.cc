@@ -1,0 +1,92 @@
+#include "client/session/fault_text.h"
+
+#include <fmt/core.h>
+
+#include <string>
+
+namespace phub::client {
+namespace {
+
+StatusCode CodeOf(const absl::Status& status) {
+  // The codes of phub and Abseil are the same numbers.
+  return static_cast<StatusCode>(status.code());
+}
+
+std::string TextOf(const absl::Status& status) {
+  if (status.ok()) return "it closed the stream";
+  return std::string(status.message());
+}
+
+const char* HowItEnded(transport::TransportError error) {
+  switch (error) {
+    case transport::TransportError::kPeerClosed: return "connection closed by the daemon";
+    case transport::TransportError::kReset: return "connection reset";
+    default: return transport::ToString(error);
+  }
+}
+
+// A whole tenth of a second is as exact as anybody needs.
+std::string Seconds(DurationNs duration) {
+  const DurationNs tenths = (duration + kSecond / 20) / (kSecond / 10);
+  return fmt::format("{}.{} s", tenths / 10, tenths % 10);
+}
+
+}  // namespace
+
+Status CallStatus(std::string_view call, const Endpoint& daemon, const absl::Status& status) {
+  switch (status.code()) {
+    case absl::StatusCode::kUnavailable:
+    case absl::StatusCode::kDeadlineExceeded:
+    case absl::StatusCode::kCancelled:
+    case absl::StatusCode::kUnimplemented:
+    case absl::StatusCode::kUnknown:
+      return Status(CodeOf(status),
+                    fmt::format("{}: daemon {}: {}", call, daemon.ToString(), TextOf(status)));
+    default: return Status(CodeOf(status), TextOf(status));
+  }
+}
+
+Status FaultStatus(const v1::Fault& fault) {
+  return Status(StatusCode::kAborted,
+                fault.message().empty() ? fmt::format("job {} ended: {}", fault.job(), fault.code())
+                                        : fault.message());
+}
+
+Status DaemonSilent(const Endpoint& daemon, DurationNs age, std::string_view job,
+                    std::uint32_t rank) {
+  return Status(StatusCode::kUnavailable,
+                fmt::format("daemon {} is silent: last heard of {} ago (job {}, rank {})",
+                            daemon.ToString(), Seconds(age), job, rank));
+}
+
+Status StreamLost(const Endpoint& daemon, const absl::Status& status, std::string_view job,
+                  std::uint32_t rank) {
+  const bool answered = !status.ok() && status.code() != absl::StatusCode::kUnavailable &&
+                        status.code() != absl::StatusCode::kUnknown;
+  return Status(answered ? StatusCode::kAborted : StatusCode::kUnavailable,
+                fmt::format("daemon {} {} (control stream: {}; job {}, rank {})", daemon.ToString(),
+                            answered ? "ended the session" : "died or is unreachable",
+                            TextOf(status), job, rank));
+}
+
+Status LaneLost(const Endpoint& daemon, std::uint32_t core, const LaneClosed& closed,
+                std::string_view job, std::uint32_t rank) {
+  if (closed.fault != LaneFault::kNone)
+    return Status(StatusCode::kInternal,
+                  fmt::format("daemon {} broke the lane's protocol on core {}: {} (chunk {}, "
+                              "iteration {}; job {}, rank {})",
+                              daemon.ToString(), core, ToString(closed.fault), closed.chunk.value,
+                              closed.iteration.value, job, rank));
+  if (closed.error == transport::TransportError::kProtocol)
+    return Status(
+        StatusCode::kInternal,
+        fmt::format("daemon {} broke the lane's protocol on core {}: {} (job {}, rank {})",
+                    daemon.ToString(), core, transport::ToString(closed.protocol_error), job,
+                    rank));
+  return Status(StatusCode::kUnavailable,
+                fmt::format("daemon {} died or is unreachable (lane to core {}: {}; job {}, rank "
+                            "{})",
+                            daemon.ToString(), core, HowItEnded(closed.error), job, rank));
+}
+
+}  // namespace phub::client

@@ -1,0 +1,99 @@
+// phub::Job: the public face of client/session/job_state.h.
+#include <fmt/core.h>
+
+#include <utility>
+
+#include "client/session/job_state.h"
+#include "phub/client.h"
+
+namespace phub {
+
+Job::Job(std::shared_ptr<client::JobState> state) : state_(std::move(state)) {}
+Job::Job(Job&& other) noexcept = default;
+
+Job& Job::operator=(Job&& other) noexcept {
+  std::swap(state_, other.state_);  // the other one leaves what this one had joined
+  return *this;
+}
+
+Job::~Job() {
+  if (state_ != nullptr) (void)Leave();
+}
+
+const std::string& Job::name() const { return state_->name(); }
+std::uint32_t Job::rank() const { return state_->rank(); }
+std::uint32_t Job::world_size() const { return state_->world_size(); }
+bool Job::created() const { return state_->created(); }
+Status Job::status() const { return state_->status(); }
+Status Job::Barrier() { return state_->Barrier(); }
+Status Job::Leave() { return state_->Leave(); }
+
+Result<std::vector<Key>> Job::AddKeys(std::span<const KeySpec> specs) {
+  auto states = state_->AddKeys(specs);
+  if (!states.ok()) return states.status();
+  std::vector<Key> keys;
+  keys.reserve(states->size());
+  for (std::shared_ptr<client::KeyState>& state : *states) keys.push_back(Key(std::move(state)));
+  return keys;
+}
+
+Result<Key> Job::AddKey(std::string_view name, ElementType type, std::uint64_t element_count,
+                        const Optimizer& optimizer, const KeyOptions& options) {
+  const KeySpec spec{.name = std::string(name),
+                     .type = type,
+                     .element_count = element_count,
+                     .optimizer = optimizer,
+                     .options = options};
+  auto keys = AddKeys({&spec, 1});
+  if (!keys.ok()) return keys.status();
+  return std::move(keys->front());
+}
+
+Result<Key> Job::AddBundle(std::string_view name, ElementType type,
+                           std::span<const std::uint64_t> tensors, const Optimizer& optimizer,
+                           const KeyOptions& options) {
+  if (tensors.empty())
+    return Status(StatusCode::kInvalidArgument, fmt::format("bundle {} has no tensors", name));
+  const KeySpec spec{.name = std::string(name),
+                     .type = type,
+                     .optimizer = optimizer,
+                     .options = options,
+                     .tensors = {tensors.begin(), tensors.end()}};
+  auto keys = AddKeys({&spec, 1});
+  if (!keys.ok()) return keys.status();
+  return std::move(keys->front());
+}
+
+Status Job::Initialize(Key& key, std::span<const float> values) {
+  client::KeyState& state = *key.state_;
+  const bool is_root = rank() == 0;
+  if (is_root && values.size() != state.definition.element_count)
+    return Status(
+        StatusCode::kInvalidArgument,
+        fmt::format("key {} of job {} has {} elements, {} initial values were given",
+                    state.definition.name, name(), state.definition.element_count, values.size()));
+  auto ticket = state.Start({.operation = wire::RoundOperation::kAssign,
+                             .root = Rank{0},
+                             .gradients = is_root ? values.data() : nullptr,
+                             .parameters = state.definition.parameters.data()});
+  if (!ticket.ok()) return ticket.status();
+  return state.Wait(*ticket, std::nullopt);
+}
+
+Handle Job::Broadcast(Key& key, std::uint32_t root) {
+  client::KeyState& state = *key.state_;
+  if (root >= world_size())
+    return Handle(Status(StatusCode::kInvalidArgument,
+                         fmt::format("root {} is not below world_size {} (job {}, key {})", root,
+                                     world_size(), name(), state.definition.name)));
+  // The root sends from where the same bytes will arrive.
+  float* parameters = state.definition.parameters.data();
+  auto ticket = state.Start({.operation = wire::RoundOperation::kAssign,
+                             .root = Rank{root},
+                             .gradients = rank() == root ? parameters : nullptr,
+                             .parameters = parameters});
+  if (!ticket.ok()) return Handle(ticket.status());
+  return Handle(key.state_, *ticket);
+}
+
+}  // namespace phub

@@ -1,0 +1,89 @@
+// phub::Connect and phub::Session: the way in.
+#include <fmt/core.h>
+
+#include <chrono>
+#include <utility>
+
+#include "client/session/grpc_control_channel.h"
+#include "client/session/job_state.h"
+#include "client/session/session_state.h"
+#include "phub/client.h"
+
+namespace phub {
+namespace {
+
+constexpr std::size_t kNameBytesMax = 255;
+// How soon a daemon that was just started is found.
+constexpr int kReconnectMillisecondsMin = 50;
+constexpr int kReconnectMillisecondsMax = 1000;
+
+Status Invalid(std::string message) {
+  return Status(StatusCode::kInvalidArgument, std::move(message));
+}
+
+Status CheckJobOptions(const JobOptions& options) {
+  if (options.job.empty() || options.job.size() > kNameBytesMax)
+    return Invalid(
+        fmt::format("job name '{}': 1 to {} bytes are allowed", options.job, kNameBytesMax));
+  if (options.world_size == 0 || options.world_size > kRanksMax)
+    return Invalid(fmt::format("world_size is {}, 1 to {} is allowed (job {})", options.world_size,
+                               kRanksMax, options.job));
+  if (options.rank >= options.world_size)
+    return Invalid(fmt::format("rank {} is not below world_size {} (job {})", options.rank,
+                               options.world_size, options.job));
+  if (options.chunk_bytes != 0 &&
+      (options.chunk_bytes % 64 != 0 || options.chunk_bytes < kChunkBytesMin ||
+       options.chunk_bytes > kChunkBytesMax))
+    return Invalid(
+        fmt::format("chunk_bytes is {}, a multiple of 64 from {} to {} is allowed (job {})",
+                    options.chunk_bytes, kChunkBytesMin, kChunkBytesMax, options.job));
+  if (options.leave_timeout.count() < 0)
+    return Invalid(fmt::format("leave_timeout is negative (job {})", options.job));
+  return Status();
+}
+
+}  // namespace
+
+const char* Version() { return PHUB_VERSION; }
+
+Result<Session> Connect(std::string_view endpoint, const ConnectOptions& options) {
+  Result<client::Endpoint> daemon = client::ParseEndpoint(endpoint);
+  if (!daemon.ok()) return daemon.status();
+  if (options.connect_timeout.count() <= 0 || options.call_timeout.count() <= 0)
+    return Invalid("connect_timeout and call_timeout have to be positive");
+  grpc::ChannelArguments arguments;
+  arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);  // a daemon of the rack is never behind one
+  arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
+  arguments.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, kReconnectMillisecondsMin);
+  arguments.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, kReconnectMillisecondsMin);
+  arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, kReconnectMillisecondsMax);
+  // A batch of many keys has one number per chunk in its answer.
+  arguments.SetMaxReceiveMessageSize(64 * 1024 * 1024);
+  auto channel =
+      grpc::CreateCustomChannel(daemon->ToString(), grpc::InsecureChannelCredentials(), arguments);
+  if (!channel->WaitForConnected(std::chrono::system_clock::now() + options.connect_timeout))
+    return Status(StatusCode::kUnavailable,
+                  fmt::format("no phub daemon answered at {} within {} ms; is phubd running there?",
+                              daemon->ToString(), options.connect_timeout.count()));
+  return Session(
+      std::make_shared<client::SessionState>(*std::move(daemon), options, std::move(channel)));
+}
+
+Session::Session(std::shared_ptr<client::SessionState> state) : state_(std::move(state)) {}
+Session::~Session() = default;
+Session::Session(Session&& other) noexcept = default;
+Session& Session::operator=(Session&& other) noexcept = default;
+
+Result<Job> Session::Join(const JobOptions& options) {
+  if (Status status = CheckJobOptions(options); !status.ok()) return status;
+  auto job =
+      client::JobState::Join({.daemon = state_->daemon(),
+                              .tenant = state_->options().tenant,
+                              .call_timeout = state_->options().call_timeout,
+                              .options = options},
+                             std::make_unique<client::GrpcControlChannel>(state_->channel()));
+  if (!job.ok()) return job.status();
+  return Job(*std::move(job));
+}
+
+}  // namespace phub

@@ -1,0 +1,139 @@
+#include <algorithm>
+
+#include "common/wire/message.h"
+#include "server/control/state.h"
+#include "server/control/text.h"
+
+namespace phub::server {
+namespace {
+
+void AddCounter(v1::GetStatsResponse& response, const std::string& name, std::uint64_t value,
+                std::int32_t core = -1) {
+  v1::Counter& counter = *response.add_counters();
+  counter.set_name(name);
+  counter.set_core(core);
+  counter.set_value(value);
+}
+
+}  // namespace
+
+void Control::State::GetServer(Answer<v1::ServerInfo> answer) {
+  v1::ServerInfo info;
+  info.set_version(options.version);
+  info.set_commit(options.commit);
+  info.set_protocol_version_min(kProtocolVersionMin);
+  info.set_protocol_version_max(kProtocolVersionMax);
+  info.set_lane_version_min(wire::kLaneVersionMin);
+  info.set_lane_version_max(wire::kLaneVersion);
+  info.set_state(draining ? "draining" : "serving");
+  info.set_uptime_ns(clock.Now() - started_at);
+  info.set_core_count(static_cast<std::uint32_t>(links.size()));
+  info.set_simd_target(options.simd_target);
+  info.set_job_count(static_cast<std::uint32_t>(
+      std::count_if(jobs.begin(), jobs.end(), [](const auto& job) { return job->running(); })));
+  answer(absl::OkStatus(), info);
+}
+
+v1::JobInfo Control::State::DescribeJob(const Job& job) const {
+  const TimeNs now = clock.Now();
+  v1::JobInfo info;
+  info.set_tenant(job.account.tenant);
+  info.set_name(job.name());
+  info.set_incarnation(FormatIncarnation(job.account.incarnation));
+  info.set_state(ToString(job.state));
+  info.set_world_size(job.settings.world_size);
+  info.set_key_count(static_cast<std::uint32_t>(job.key_count));
+  info.set_parameter_bytes(job.parameter_bytes);
+  info.set_memory_bytes(job.released() ? 0 : job.memory_bytes);
+  info.set_chunk_bytes(job.config.chunk_bytes);
+  info.set_slots_per_lane(job.config.slots_per_lane);
+  info.set_on_loss(ToString(job.settings.on_loss));
+  info.set_age_ns(now - job.created_at);
+  info.set_fault(job.fault.message());
+  for (std::uint32_t rank = 0; rank < job.members.size(); ++rank) {
+    const Member& member = job.members[rank];
+    v1::WorkerInfo& worker = *info.add_workers();
+    worker.set_rank(rank);
+    worker.set_host(member.host);
+    worker.set_pid(member.pid);
+    worker.set_state(ToString(member.state));
+    worker.set_address(member.address);
+    if (member.last_heard != 0) worker.set_last_heartbeat_age_ns(now - member.last_heard);
+    worker.set_lanes_open(static_cast<std::uint32_t>(
+        std::count_if(member.lanes.begin(), member.lanes.end(),
+                      [](const LanePlace& place) { return place.connection != nullptr; })));
+  }
+  return info;
+}
+
+void Control::State::ListJobs(const v1::ListJobsRequest& request,
+                              Answer<v1::ListJobsResponse> answer) {
+  v1::ListJobsResponse response;
+  const auto list = [&](const auto& all) {
+    for (const auto& job : all) {
+      if (!request.tenant().empty() && job->account.tenant != request.tenant()) continue;
+      *response.add_jobs() = DescribeJob(*job);
+    }
+  };
+  list(ended);
+  list(jobs);
+  answer(absl::OkStatus(), response);
+}
+
+// The newest run of that name.
+absl::StatusOr<const Job*> Control::State::FindJob(const std::string& tenant,
+                                                   const std::string& name) const {
+  const std::string owner = tenant.empty() ? kDefaultTenant : tenant;
+  const Job* found = nullptr;
+  std::string others;
+  const auto look = [&](const auto& all) {
+    for (const auto& job : all) {
+      if (job->account.tenant != owner) continue;
+      if (job->name() == name) found = job.get();
+      if (job->running()) others += (others.empty() ? "" : ", ") + job->name();
+    }
+  };
+  look(ended);
+  look(jobs);
+  if (found != nullptr) return found;
+  return absl::NotFoundError(
+      fmt::format("tenant {} has no job {}; {}", owner, name,
+                  others.empty() ? "none is running" : "running: " + others));
+}
+
+void Control::State::GetJob(const v1::GetJobRequest& request, Answer<v1::JobInfo> answer) {
+  const absl::StatusOr<const Job*> job = FindJob(request.tenant(), request.job());
+  if (!job.ok()) return answer(job.status(), {});
+  answer(absl::OkStatus(), DescribeJob(**job));
+}
+
+void Control::State::GetStats(Answer<v1::GetStatsResponse> answer) {
+  v1::GetStatsResponse response;
+  for (std::size_t core = 0; core < links.size(); ++core) {
+    for (std::size_t i = 0; i < kCoreCounterCount; ++i) {
+      AddCounter(response, fmt::format("phub_{}_total", kCoreCounterNames[i]),
+                 links[core].counters().Get(static_cast<CoreCounter>(i)),
+                 static_cast<std::int32_t>(core));
+    }
+    AddCounter(response, "phub_commands_waiting", links[core].backlog(),
+               static_cast<std::int32_t>(core));
+  }
+  for (std::size_t i = 0; i < kControlCounterCount; ++i) {
+    AddCounter(response, fmt::format("phub_{}_total", kControlCounterNames[i]),
+               counters.Get(static_cast<ControlCounter>(i)));
+  }
+  AddCounter(response, "phub_memory_bytes", ledger.used_bytes());
+  AddCounter(response, "phub_memory_bytes_max", ledger.limit_bytes());
+  AddCounter(response, "phub_jobs", jobs.size());
+  for (const auto& job : jobs) {
+    v1::Counter& counter = *response.add_counters();
+    counter.set_name("phub_job_memory_bytes");
+    counter.set_tenant(job->account.tenant);
+    counter.set_job(job->name());
+    counter.set_core(-1);
+    counter.set_value(ledger.used_bytes(job->account));
+  }
+  answer(absl::OkStatus(), response);
+}
+
+}  // namespace phub::server

@@ -1,0 +1,98 @@
+#include "server/control/control.h"
+
+#include <utility>
+
+#include "common/base/check.h"
+#include "server/control/state.h"
+
+namespace phub::server {
+
+Control::State::State(const Clock& clock_given, Random& random_given,
+                      std::vector<CoreHandle> handles, ControlOptions options_given)
+    : clock(clock_given),
+      random(random_given),
+      options(std::move(options_given)),
+      started_at(clock_given.Now()),
+      ledger(options.memory_bytes_max),
+      polled_at(started_at) {
+  PHUB_CHECK(!handles.empty());
+  for (CoreHandle& handle : handles) links.emplace_back(std::move(handle));
+  endpoints.assign(links.size(), {options.lane_host, options.lane_port});
+  core_loads.assign(links.size(), 0);
+}
+
+Control::Control(const Clock& clock, Random& random, std::vector<CoreHandle> cores,
+                 ControlOptions options)
+    : state_(std::make_unique<State>(clock, random, std::move(cores), std::move(options))) {}
+
+Control::~Control() = default;
+
+void Control::SetLaneEndpoint(CoreIndex core, std::string host, std::uint16_t port) {
+  PHUB_CHECK(core.value < state_->endpoints.size(), "core={}", core.value);
+  state_->endpoints[core.value] = {std::move(host), port};
+}
+
+void Control::Join(const v1::JoinRequest& request, std::string_view peer_address,
+                   Answer<v1::JoinResponse> answer) {
+  state_->Join(request, peer_address, std::move(answer));
+}
+void Control::AddKeys(const v1::AddKeysRequest& request, Answer<v1::AddKeysResponse> answer) {
+  state_->AddKeys(request, std::move(answer));
+}
+void Control::OpenLanes(const v1::OpenLanesRequest& request, Answer<v1::OpenLanesResponse> answer) {
+  state_->OpenLanes(request, std::move(answer));
+}
+void Control::Barrier(const v1::BarrierRequest& request, Answer<v1::BarrierResponse> answer) {
+  state_->Barrier(request, std::move(answer));
+}
+void Control::Leave(const v1::LeaveRequest& request, Answer<v1::LeaveResponse> answer) {
+  state_->Leave(request, std::move(answer));
+}
+
+absl::StatusOr<StreamId> Control::AttachStream(std::string_view session_id,
+                                               std::shared_ptr<EventSink> sink) {
+  return state_->AttachStream(session_id, std::move(sink));
+}
+absl::Status Control::Heartbeat(std::string_view session_id, std::uint64_t sequence) {
+  return state_->Heartbeat(session_id, sequence);
+}
+void Control::DetachStream(std::string_view session_id, StreamId stream) {
+  state_->DetachStream(session_id, stream);
+}
+
+wire::LaneRefusal Control::AdmitLane(const wire::LaneHello& hello) {
+  return state_->AdmitLane(hello);
+}
+void Control::AttachLane(const wire::LaneHello& hello,
+                         std::unique_ptr<transport::Connection> connection,
+                         std::uint8_t transport_index, std::string_view transport_name,
+                         std::string_view peer_address) {
+  state_->AttachLane(hello, std::move(connection), transport_index,
+                     fmt::format("{} {}", transport_name, peer_address));
+}
+
+void Control::GetServer(const v1::GetServerRequest&, Answer<v1::ServerInfo> answer) {
+  state_->GetServer(std::move(answer));
+}
+void Control::ListJobs(const v1::ListJobsRequest& request, Answer<v1::ListJobsResponse> answer) {
+  state_->ListJobs(request, std::move(answer));
+}
+void Control::GetJob(const v1::GetJobRequest& request, Answer<v1::JobInfo> answer) {
+  state_->GetJob(request, std::move(answer));
+}
+void Control::ListStalls(const v1::ListStallsRequest& request,
+                         Answer<v1::ListStallsResponse> answer) {
+  state_->ListStalls(request, std::move(answer));
+}
+void Control::GetStats(const v1::GetStatsRequest&, Answer<v1::GetStatsResponse> answer) {
+  state_->GetStats(std::move(answer));
+}
+
+void Control::Poll() { state_->Poll(); }
+TimeNs Control::NextDeadline() const { return state_->NextDeadline(); }
+void Control::Drain(DurationNs grace) { state_->Drain(grace); }
+bool Control::Drained() const { return state_->draining && state_->jobs.empty(); }
+std::uint64_t Control::memory_bytes() const { return state_->ledger.used_bytes(); }
+std::size_t Control::job_count() const { return state_->jobs.size(); }
+
+}  // namespace phub::server

@@ -1,0 +1,190 @@
+#include <algorithm>
+#include <limits>
+
+#include "common/base/check.h"
+#include "common/base/log.h"
+#include "server/control/state.h"
+#include "server/control/text.h"
+
+namespace phub::server {
+namespace {
+
+// Acknowledgements are counters, not events: whoever rings control's bell after executing commands
+// is faster, and this is the bound if nobody does.
+constexpr DurationNs kAcknowledgementPollInterval = kMillisecond;
+// How late a timer may run before the lapse is taken for control's own (a stopped or starved
+// daemon), as a part of the liveness timeout.
+constexpr int kLatenessFraction = 8;
+
+}  // namespace
+
+bool Control::State::Acknowledged(const std::vector<Ticket>& tickets) const {
+  for (std::size_t core = 0; core < tickets.size(); ++core) {
+    if (!links[core].Acknowledged(tickets[core])) return false;
+  }
+  return true;
+}
+
+void Control::State::AnswerAcknowledged(Job& job) {
+  std::list<PendingCall> ready;
+  for (auto call = job.pending.begin(); call != job.pending.end();) {
+    const auto next = std::next(call);
+    if (Acknowledged(call->tickets)) ready.splice(ready.end(), job.pending, call);
+    call = next;
+  }
+  for (PendingCall& call : ready) call.succeed();
+  // Only once nobody waits any more: ending a job refuses what is still pending.
+  const auto has_left = [](const Member& each) { return each.state == Member::State::kLeft; };
+  if (!ready.empty() && job.pending.empty() && job.running() && !job.diagnosis &&
+      std::all_of(job.members.begin(), job.members.end(), has_left)) {
+    EndInOrder(job);
+  }
+}
+
+void Control::State::HandleLaneClosed(Job& job, CoreIndex core, const Event& event) {
+  PHUB_CHECK(event.rank.value < job.members.size(), "rank={}", event.rank.value);
+  LanePlace& place = job.members[event.rank.value].lanes[core.value];
+  if (place.connection.get() == event.connection) {
+    place.connection.reset();
+  } else {
+    const std::size_t erased = std::erase_if(
+        place.replaced, [&](const auto& old) { return old.get() == event.connection; });
+    PHUB_CHECK(erased == 1, "job={} rank={} core={}", job.name(), event.rank.value, core.value);
+  }
+  place.loss = DescribeLoss(event.error, event.protocol_error);
+  LogInfo("event=lane_closed tenant={} job=\"{}\" rank={} core={} lane=\"{}\" reason=\"{}\"",
+          job.account.tenant, job.name(), event.rank.value, core.value, place.description,
+          place.loss);
+}
+
+void Control::State::HandleEvent(CoreIndex core, const Event& event) {
+  const auto owner = shard_owners.find(event.shard);
+  PHUB_CHECK(owner != shard_owners.end() && owner->second.core == core, "core={} event={}",
+             core.value, static_cast<int>(event.kind));
+  Job& job = *owner->second.job;
+  switch (event.kind) {
+    case Event::Kind::kFault:
+      if (!job.running() || job.diagnosis) return;  // the first cause stands
+      if (event.code != FaultCode::kLaneLost) {
+        counters.Add(ControlCounter::core_faults);
+        return FailOverCoreFault(job, core, event);
+      }
+      counters.Add(ControlCounter::lanes_lost);
+      {
+        Diagnosis diagnosis;
+        diagnosis.cause = Diagnosis::Cause::kLaneLost;
+        diagnosis.rank = event.rank;
+        diagnosis.core = core;
+        diagnosis.loss = DescribeLoss(event.error, event.protocol_error);
+        return BeginDiagnosis(job, std::move(diagnosis));
+      }
+    case Event::Kind::kLaneClosed: return HandleLaneClosed(job, core, event);
+    case Event::Kind::kStallsReported: return HandleStallsReported(job, core, event);
+    case Event::Kind::kJobEnded:
+      if (++job.cores_ended == links.size()) Release(job);
+      return;
+    case Event::Kind::kNone: break;
+  }
+  PHUB_CHECK(false, "event kind={}", static_cast<int>(event.kind));
+}
+
+// Released jobs are remembered, the oldest forgotten.
+void Control::State::ReapReleased() {
+  for (auto job = jobs.begin(); job != jobs.end();) {
+    if (!(*job)->released()) {
+      ++job;
+      continue;
+    }
+    ended.push_back(std::move(*job));
+    job = jobs.erase(job);
+  }
+  while (ended.size() > options.ended_jobs_max) {
+    for (const Member& member : ended.front()->members) sessions.erase(member.session_id);
+    ended.pop_front();
+  }
+}
+
+void Control::State::Poll() {
+  const TimeNs now = clock.Now();
+  const TimeNs timer = NextTimer();
+  if (timer < now && now - timer > options.liveness_timeout / kLatenessFraction) {
+    ForgiveSilence(now - timer);
+  }
+  for (std::size_t core = 0; core < links.size(); ++core) {
+    links[core].Flush();
+    Event event;
+    while (links[core].TakeEvent(event)) HandleEvent(CoreAt(core), event);
+  }
+  CheckLiveness(now);
+  for (const auto& job : jobs) {
+    if (job->released()) continue;
+    AnswerAcknowledged(*job);
+    CheckQueries(*job, now);
+    AdvanceDiagnosis(*job, now);
+    CheckAbandoned(*job, now);
+    if (draining && now >= drain_deadline && job->running()) {
+      Fail(*job, MakeFault(*job, "daemon_stopped",
+                           "phubd was told to stop and the job was not done in time"));
+    }
+    if (!job->running() && !job->end_commands_sent && now >= job->end_commands_at) {
+      SendEndCommands(*job);
+    }
+  }
+  ReapReleased();
+  polled_at = now;
+}
+
+TimeNs Control::State::NextTimer(const Job& job) const {
+  TimeNs next = std::numeric_limits<TimeNs>::max();
+  for (const StallQuery& query : job.queries) {
+    if (query.done) next = std::min(next, query.deadline);
+  }
+  if (!job.running()) {
+    return job.end_commands_sent ? next : std::min(next, job.end_commands_at);
+  }
+  if (job.diagnosis) {
+    const TimeNs grace = job.diagnosis->stream_grace;
+    next = std::min(next, job.diagnosis->deadline);
+    // Once the grace is over and only reports are awaited, it is no timer any more.
+    return job.diagnosis->reported ? std::min(next, grace) : next;
+  }
+  for (const Member& member : job.members) {
+    if (member.state != Member::State::kLive) continue;
+    next = std::min(next, member.last_heard + options.liveness_timeout);
+  }
+  if (job.nobody_since != 0) next = std::min(next, job.nobody_since + options.abandoned_timeout);
+  if (draining) next = std::min(next, drain_deadline);
+  return next;
+}
+
+TimeNs Control::State::NextTimer() const {
+  TimeNs next = std::numeric_limits<TimeNs>::max();
+  for (const auto& job : jobs) next = std::min(next, NextTimer(*job));
+  return next;
+}
+
+TimeNs Control::State::NextDeadline() const {
+  const auto waits = [](const auto& job) { return !job->pending.empty(); };
+  const auto is_behind = [](const CoreLink& link) { return link.backlog() > 0; };
+  const TimeNs timer = NextTimer();
+  if (std::none_of(jobs.begin(), jobs.end(), waits) &&
+      std::none_of(links.begin(), links.end(), is_behind)) {
+    return timer;
+  }
+  return std::min(timer, polled_at + kAcknowledgementPollInterval);
+}
+
+void Control::State::Drain(DurationNs grace) {
+  if (!draining) LogInfo("event=draining jobs={} grace_ns={}", jobs.size(), grace);
+  draining = true;
+  drain_deadline = clock.Now() + grace;
+  v1::SessionEvent event;
+  event.mutable_draining()->set_deadline_ns(grace);
+  for (const auto& job : jobs) {
+    for (Member& member : job->members) {
+      if (member.sink) member.sink->Send(event);
+    }
+  }
+}
+
+}  // namespace phub::server

@@ -1,0 +1,44 @@
+#include "server/control/job.h"
+
+namespace phub::server {
+
+const char* ToString(Member::State state) {
+  switch (state) {
+    case Member::State::kAwaited: return "awaited";
+    case Member::State::kLive: return "live";
+    case Member::State::kLeft: return "left";
+    case Member::State::kDead: return "dead";
+  }
+  return "unknown";
+}
+
+const char* ToString(Job::State state) {
+  switch (state) {
+    case Job::State::kRunning: return "running";
+    case Job::State::kFailed: return "failed";
+    case Job::State::kEnded: return "ended";
+  }
+  return "unknown";
+}
+
+std::string DescribeRank(const Job& job, Rank rank) {
+  if (rank.value >= job.members.size() || job.members[rank.value].host.empty()) {
+    return fmt::format("rank {}", rank.value);
+  }
+  const Member& member = job.members[rank.value];
+  return fmt::format("rank {} ({}, pid {})", rank.value, member.host, member.pid);
+}
+
+std::string DescribeRankBriefly(const Job& job, Rank rank) {
+  if (rank.value >= job.members.size() || job.members[rank.value].host.empty()) {
+    return fmt::format("rank {}", rank.value);
+  }
+  return fmt::format("rank {} ({})", rank.value, job.members[rank.value].host);
+}
+
+std::string DescribeKey(const Job& job, KeyIndex key) {
+  if (key.value >= job.keys.size()) return fmt::format("number {}", key.value);
+  return job.keys[key.value].name();
+}
+
+}  // namespace phub::server

@@ -1,0 +1,156 @@
+// What control knows of one run of a job: its options, members, keys, the shards it lent to the
+// core loops, and whoever waits for an answer. Data with invariants; the rules are in state.h's
+// parts. Owned by Control's State; one thread at a time.
+//
+// Life: kRunning -> kFailed or kEnded (no call is pending from here on) -> kEndJob sent to every
+// core loop -> released (every core loop said kJobEnded: shards, batches and memory are gone) ->
+// remembered for a while, so that late calls and administrators learn what became of it.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <functional>
+#include <list>
+#include <map>
+#include <memory>
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "server/control/control.h"
+#include "server/control/core_link.h"
+#include "server/job_shard.h"
+#include "server/placement/placement.h"
+#include "server/tenant/ledger.h"
+
+namespace phub::server {
+
+// The options a job runs under, defaults filled in.
+struct JobSettings {
+  std::uint32_t world_size = 1;
+  std::uint32_t chunk_bytes = 0;
+  std::uint32_t staging_bytes_per_lane = 0;
+  LossPolicy on_loss = LossPolicy::kFail;
+};
+
+// The place of one rank's lane to one core loop.
+struct LanePlace {
+  wire::Nonce nonce{};
+  bool nonce_valid = false;  // granted and not used
+  TimeNs nonce_expires = 0;
+  std::unique_ptr<transport::Connection> connection;  // from AttachLane until kLaneClosed
+  // Lanes that a newer one replaced (policy wait), until the core loop has closed them.
+  std::vector<std::unique_ptr<transport::Connection>> replaced;
+  std::string description;                            // "tcp 10.0.0.5:40112", of the last lane
+  std::string loss;  // why the last lane closed; empty if none ever did
+};
+
+struct Member {
+  enum class State : std::uint8_t { kAwaited, kLive, kLeft, kDead };
+  State state = State::kAwaited;
+  std::string host;
+  std::uint32_t pid = 0;
+  std::string address;
+  std::string session_id;
+  TimeNs last_heard = 0;            // 0: never
+  std::uint32_t forgiven = 0;       // lapses of control's own since then; see ForgiveSilence
+  std::shared_ptr<EventSink> sink;  // null: no stream
+  StreamId stream = 0;
+  bool stream_broke = false;  // it had a stream, and has none now
+  std::uint32_t next_batch = 0;
+  std::map<std::uint64_t, Answer<v1::BarrierResponse>> barriers;  // waits in these, by number
+  std::vector<LanePlace> lanes;                                   // [core]
+};
+const char* ToString(Member::State state);
+
+// A batch of keys: the first rank to send it decided.
+struct BatchRecord {
+  Rank first{};
+  std::uint32_t first_key = 0;
+  std::vector<v1::KeySpec> keys;
+  std::vector<Ticket> tickets;  // [core]
+  v1::AddKeysResponse placements;
+  std::vector<std::unique_ptr<KeyBatch>> parts;  // [core]; freed when the job is released
+};
+
+// A call that is answered once the core loops have acknowledged.
+struct PendingCall {
+  std::vector<Ticket> tickets;  // [core]
+  std::function<void()> succeed;
+  std::function<void(const absl::Status&)> fail;
+};
+
+// A question to every core loop about a job's stalls. The reports stay until all are answered, as
+// core loops write into them.
+struct StallQuery {
+  std::vector<std::unique_ptr<StallReport>> reports;  // [core]
+  std::vector<bool> answered;                         // [core]
+  std::size_t answered_count = 0;
+  TimeNs deadline = 0;
+  std::function<void(StallQuery&)> done;  // once: complete or out of time; then empty
+  bool complete() const { return answered_count == reports.size(); }
+};
+
+// A rank that is lost, while control still asks which key waits for it.
+struct Diagnosis {
+  enum class Cause : std::uint8_t { kSilent, kLaneLost };
+  Cause cause{};
+  Rank rank{};
+  CoreIndex core{};  // kLaneLost: whose lane
+  std::string loss;  // kLaneLost: how
+  TimeNs deadline = 0;
+  TimeNs stream_grace = 0;  // kLaneLost: until then its heartbeat stream may turn out broken too
+  bool reported = false;    // the stall query is over
+  std::string key;
+  std::uint64_t iteration = 0;
+};
+
+struct Job {
+  enum class State : std::uint8_t { kRunning, kFailed, kEnded };
+  State state = State::kRunning;
+  Account account;  // tenant, name, incarnation
+  JobSettings settings;
+  ShardConfig config;
+  Rank created_by{};
+  TimeNs created_at = 0;
+  std::vector<Member> members;  // [rank]
+
+  std::vector<v1::KeySpec> keys;  // [key index]; gone after the release
+  std::size_t key_count = 0;      // stays
+  std::set<std::string> key_names;
+  std::vector<BatchRecord> batches;
+  std::vector<PlacementBin> bins;           // in the order that settles ties; empty before keys
+  std::vector<std::uint32_t> chunk_counts;  // [core]
+  std::uint64_t parameter_bytes = 0;
+  std::uint64_t barriers_done = 0;  // numbers below are complete
+  std::uint64_t memory_bytes = 0;   // reserved; kept for the record after the release
+
+  std::vector<std::unique_ptr<JobShard>> shards;  // [core]
+  std::vector<Ticket> add_job_tickets;            // [core]
+  std::list<PendingCall> pending;
+  std::list<StallQuery> queries;
+  std::optional<Diagnosis> diagnosis;
+  TimeNs nobody_since = 0;  // no live member since; 0: there is one
+
+  v1::Fault fault;             // kFailed
+  TimeNs ended_at = 0;         // left kRunning
+  TimeNs end_commands_at = 0;  // left kRunning: when kEndJob goes out
+  bool end_commands_sent = false;
+  std::size_t cores_ended = 0;
+
+  const std::string& name() const { return account.job; }
+  bool running() const { return state == State::kRunning; }
+  bool released() const { return end_commands_sent && shards.empty(); }
+};
+const char* ToString(Job::State state);
+
+// "rank 2 (node5, pid 4711)"; "rank 2" before it joined.
+std::string DescribeRank(const Job& job, Rank rank);
+// "rank 2 (node5)"
+std::string DescribeRankBriefly(const Job& job, Rank rank);
+// A key's name, "key number 7" for one that is not there.
+std::string DescribeKey(const Job& job, KeyIndex key);
+
+}  // namespace phub::server

@@ -1,0 +1,111 @@
+#include "server/control/job_options.h"
+
+#include <algorithm>
+
+#include "server/control/text.h"
+
+namespace phub::server {
+namespace {
+
+constexpr std::uint32_t kChunkGranularityBytes = 64;  // whole cache lines and vectors
+constexpr std::uint32_t kSlotsPerLaneMin = 1;
+
+absl::Status CheckName(const char* what, const std::string& name) {
+  if (IsName(name)) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      fmt::format("the {} name must have 1 to {} bytes and no control characters; it has {} bytes",
+                  what, kNameBytesMax, name.size()));
+}
+
+}  // namespace
+
+absl::StatusOr<std::uint32_t> ChooseProtocolVersion(const v1::JoinRequest& request,
+                                                    const std::string& daemon_version) {
+  const std::uint32_t low = std::max(request.protocol_version_min(), kProtocolVersionMin);
+  const std::uint32_t high = std::min(request.protocol_version_max(), kProtocolVersionMax);
+  if (low <= high) return high;
+  const std::string client = IsName(request.client_version()) ? " " + request.client_version() : "";
+  return absl::FailedPreconditionError(fmt::format(
+      "phubd {} speaks control protocol {}..{}, this client{} {}..{}; upgrade the older of the two",
+      daemon_version, kProtocolVersionMin, kProtocolVersionMax, client,
+      request.protocol_version_min(), request.protocol_version_max()));
+}
+
+absl::StatusOr<JobSettings> CheckJoin(const v1::JoinRequest& request,
+                                      const ControlOptions& defaults) {
+  if (absl::Status status = CheckName("job", request.job()); !status.ok()) return status;
+  if (!request.tenant().empty()) {
+    if (absl::Status status = CheckName("tenant", request.tenant()); !status.ok()) return status;
+  }
+  if (!request.host().empty()) {
+    if (absl::Status status = CheckName("host", request.host()); !status.ok()) return status;
+  }
+  const v1::JobOptions& options = request.options();
+  JobSettings settings;
+  settings.world_size = options.world_size();
+  settings.chunk_bytes = options.chunk_bytes() == 0 ? defaults.chunk_bytes : options.chunk_bytes();
+  settings.staging_bytes_per_lane = options.staging_bytes_per_lane() == 0
+                                        ? defaults.staging_bytes_per_lane
+                                        : options.staging_bytes_per_lane();
+  if (settings.world_size < 1 || settings.world_size > kRanksMax) {
+    return absl::InvalidArgumentError(fmt::format("job {}: world_size is {}, must be 1 to {}",
+                                                  request.job(), settings.world_size, kRanksMax));
+  }
+  if (request.rank() >= settings.world_size) {
+    return absl::InvalidArgumentError(
+        fmt::format("job {}: rank {} is outside world_size {}; ranks count from 0", request.job(),
+                    request.rank(), settings.world_size));
+  }
+  if (settings.chunk_bytes < kChunkBytesMin || settings.chunk_bytes > kChunkBytesMax ||
+      settings.chunk_bytes % kChunkGranularityBytes != 0) {
+    return absl::InvalidArgumentError(fmt::format(
+        "job {}: chunk_bytes is {}, must be a multiple of {} from {} to {}", request.job(),
+        settings.chunk_bytes, kChunkGranularityBytes, kChunkBytesMin, kChunkBytesMax));
+  }
+  switch (options.on_loss()) {
+    case v1::LOSS_POLICY_UNSPECIFIED:
+    case v1::LOSS_POLICY_FAIL: settings.on_loss = LossPolicy::kFail; break;
+    case v1::LOSS_POLICY_WAIT: settings.on_loss = LossPolicy::kWait; break;
+    default:
+      return absl::InvalidArgumentError(
+          fmt::format("job {}: on_loss is policy number {}, which this daemon does not know; it "
+                      "knows fail and wait",
+                      request.job(), static_cast<int>(options.on_loss())));
+  }
+  return settings;
+}
+
+std::string DifferenceInSettings(const JobSettings& theirs, const JobSettings& ours,
+                                 const std::string& creator) {
+  const auto differ = [&](const char* what, std::uint32_t their_value, std::uint32_t our_value) {
+    return fmt::format("{} {}, {} created it with {}", what, their_value, creator, our_value);
+  };
+  if (theirs.world_size != ours.world_size) {
+    return differ("world_size", theirs.world_size, ours.world_size);
+  }
+  if (theirs.chunk_bytes != ours.chunk_bytes) {
+    return differ("chunk_bytes", theirs.chunk_bytes, ours.chunk_bytes);
+  }
+  if (theirs.staging_bytes_per_lane != ours.staging_bytes_per_lane) {
+    return differ("staging_bytes_per_lane", theirs.staging_bytes_per_lane,
+                  ours.staging_bytes_per_lane);
+  }
+  if (theirs.on_loss != ours.on_loss) {
+    return fmt::format("on_loss {}, {} created it with {}", ToString(theirs.on_loss), creator,
+                       ToString(ours.on_loss));
+  }
+  return {};
+}
+
+ShardConfig MakeShardConfig(const JobSettings& settings, Incarnation incarnation) {
+  ShardConfig config;
+  config.incarnation = incarnation;
+  config.world_size = settings.world_size;
+  config.chunk_bytes = settings.chunk_bytes;
+  config.slots_per_lane = std::clamp(settings.staging_bytes_per_lane / settings.chunk_bytes,
+                                     kSlotsPerLaneMin, kSlotsPerLaneMax);
+  config.on_loss = settings.on_loss;
+  return config;
+}
+
+}  // namespace phub::server

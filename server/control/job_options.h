@@ -1,0 +1,26 @@
+// Checks what a worker says of the job that it joins. Pure functions.
+#pragma once
+
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "server/control/job.h"
+
+namespace phub::server {
+
+// Whether the client's versions and ours overlap; FAILED_PRECONDITION names both if not.
+absl::StatusOr<std::uint32_t> ChooseProtocolVersion(const v1::JoinRequest& request,
+                                                    const std::string& daemon_version);
+
+// Names, rank and options by themselves, without regard to what is there.
+absl::StatusOr<JobSettings> CheckJoin(const v1::JoinRequest& request,
+                                      const ControlOptions& defaults);
+
+// "chunk_bytes 32768 (rank 0 (node1) said 65536)", or empty if they are the same.
+std::string DifferenceInSettings(const JobSettings& theirs, const JobSettings& ours,
+                                 const std::string& creator);
+
+ShardConfig MakeShardConfig(const JobSettings& settings, Incarnation incarnation);
+
+}  // namespace phub::server

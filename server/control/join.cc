@@ -1,0 +1,233 @@
+#include <algorithm>
+#include <array>
+
+#include "common/base/log.h"
+#include "server/control/job_options.h"
+#include "server/control/state.h"
+#include "server/control/text.h"
+
+namespace phub::server {
+namespace {
+
+constexpr std::size_t kSessionIdBytes = 16;
+
+std::string DrawSessionId(Random& random) {
+  std::array<std::byte, kSessionIdBytes> bytes;
+  random.Fill(bytes);
+  return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
+}
+
+const std::string& TenantOf(const v1::JoinRequest& request) {
+  static const std::string fallback = kDefaultTenant;
+  return request.tenant().empty() ? fallback : request.tenant();
+}
+
+}  // namespace
+
+absl::Status Control::State::Refuse(ControlCounter counter, absl::Status status) {
+  counters.Add(counter);
+  LogWarning("event=refused reason={} message=\"{}\"",
+             kControlCounterNames[static_cast<std::size_t>(counter)],
+             std::string(status.message()));
+  return status;
+}
+
+Incarnation Control::State::DrawIncarnation() {
+  for (;;) {
+    const Incarnation drawn{random.Next()};
+    const auto is_drawn = [&](const auto& job) { return job->account.incarnation == drawn; };
+    if (drawn.value != 0 && std::none_of(jobs.begin(), jobs.end(), is_drawn) &&
+        std::none_of(ended.begin(), ended.end(), is_drawn)) {
+      return drawn;
+    }
+  }
+}
+
+Job* Control::State::FindRunningJob(const std::string& tenant, const std::string& name) {
+  for (const auto& job : jobs) {
+    if (job->running() && job->account.tenant == tenant && job->name() == name) return job.get();
+  }
+  return nullptr;
+}
+
+// Reserves and builds everything a job holds from the start, and hands it to every core loop.
+absl::StatusOr<Job*> Control::State::CreateJob(const v1::JoinRequest& request,
+                                               const JobSettings& settings) {
+  if (draining) {
+    return Refuse(
+        ControlCounter::joins_refused_draining,
+        absl::UnavailableError(fmt::format(
+            "phubd is draining and takes no new jobs; job {} was not created", request.job())));
+  }
+  if (jobs.size() >= options.jobs_max) {
+    return Refuse(ControlCounter::joins_refused_capacity,
+                  absl::ResourceExhaustedError(fmt::format(
+                      "job {} was not created: {} jobs are running or ending, the daemon's limit",
+                      request.job(), jobs.size())));
+  }
+  for (std::size_t core = 0; core < links.size(); ++core) {
+    if (links[core].backlog() < options.backlog_max) continue;
+    return Refuse(ControlCounter::joins_refused_capacity,
+                  absl::UnavailableError(fmt::format(
+                      "job {} was not created: core loop {} is {} commands behind; try again later",
+                      request.job(), core, links[core].backlog())));
+  }
+  auto job = std::make_unique<Job>();
+  job->account = {TenantOf(request), request.job(), DrawIncarnation()};
+  job->settings = settings;
+  job->config = MakeShardConfig(settings, job->account.incarnation);
+  const std::uint64_t bytes = JobShardBytes(job->config) * links.size();
+  if (absl::Status status = ledger.Reserve(job->account, bytes); !status.ok()) {
+    return Refuse(ControlCounter::joins_refused_capacity, status);
+  }
+  {
+    const SilenceGuard guard(*this);
+    for (std::size_t core = 0; core < links.size(); ++core) {
+      job->shards.push_back(MakeJobShard(job->config));
+      if (job->shards.back() != nullptr) continue;
+      ledger.Close(job->account);
+      return Refuse(ControlCounter::joins_refused_capacity,
+                    absl::ResourceExhaustedError(fmt::format(
+                        "job {} was not created: the system does not give phubd the {} it needs",
+                        request.job(), FormatBytes(bytes))));
+    }
+  }
+  job->memory_bytes = bytes;
+  job->created_by = Rank{request.rank()};
+  job->created_at = clock.Now();
+  job->members.resize(settings.world_size);
+  for (Member& member : job->members) member.lanes.resize(links.size());
+  job->chunk_counts.assign(links.size(), 0);
+  for (std::size_t core = 0; core < links.size(); ++core) {
+    JobShard* shard = job->shards[core].get();
+    shard_owners[shard] = {job.get(), CoreAt(core)};
+    job->add_job_tickets.push_back(
+        links[core].Send({.kind = Command::Kind::kAddJob, .shard = shard}));
+  }
+  counters.Add(ControlCounter::jobs_created);
+  LogInfo(
+      "event=job_created tenant={} job=\"{}\" incarnation={} ranks={} chunk_bytes={} slots={} "
+      "memory_bytes={}",
+      job->account.tenant, job->name(), FormatIncarnation(job->account.incarnation),
+      settings.world_size, job->config.chunk_bytes, job->config.slots_per_lane, bytes);
+  jobs.push_back(std::move(job));
+  return jobs.back().get();
+}
+
+// Whether a rank may take its place in a job that runs.
+absl::Status Control::State::CheckPlace(const Job& job, const v1::JoinRequest& request,
+                                        const JobSettings& settings) {
+  const std::string difference =
+      DifferenceInSettings(settings, job.settings, DescribeRankBriefly(job, job.created_by));
+  if (!difference.empty()) {
+    return Refuse(ControlCounter::joins_refused_options,
+                  absl::InvalidArgumentError(fmt::format(
+                      "rank {} ({}) joins job {} with {}; every rank must state the same options",
+                      request.rank(), request.host(), job.name(), difference)));
+  }
+  const Rank rank{request.rank()};
+  const Member& member = job.members[rank.value];
+  switch (member.state) {
+    case Member::State::kAwaited: return absl::OkStatus();
+    case Member::State::kLive:
+    case Member::State::kDead:
+      return Refuse(
+          ControlCounter::joins_refused_rank_held,
+          absl::AlreadyExistsError(fmt::format(
+              "rank {} of job {} is held by a live worker on host {}, pid {}, last heard of {} "
+              "ago; give this worker another rank or the job another name",
+              rank.value, job.name(), member.host, member.pid,
+              FormatAge(clock.Now() - member.last_heard))));
+    case Member::State::kLeft: break;
+  }
+  return Refuse(ControlCounter::joins_refused_rank_left,
+                absl::FailedPreconditionError(fmt::format(
+                    "{} has left job {}, which still runs; a new run of that name can start once "
+                    "every rank has left",
+                    DescribeRank(job, rank), job.name())));
+}
+
+void Control::State::Seat(Job& job, const v1::JoinRequest& request, std::string_view peer_address) {
+  const Rank rank{request.rank()};
+  Member& member = job.members[rank.value];
+  member.state = Member::State::kLive;
+  member.address = std::string(peer_address);
+  member.host = request.host().empty() ? "host unknown" : request.host();
+  member.pid = request.pid();
+  HearOf(member);
+  do {
+    member.session_id = DrawSessionId(random);
+  } while (sessions.contains(member.session_id));
+  sessions[member.session_id] = {&job, rank};
+  job.nobody_since = 0;
+  counters.Add(ControlCounter::joins);
+  LogInfo("event=rank_joined tenant={} job=\"{}\" rank={} host=\"{}\" pid={} address={}",
+          job.account.tenant, job.name(), rank.value, member.host, member.pid, member.address);
+}
+
+v1::JoinResponse Control::State::DescribeSeat(const Job& job, Rank rank, std::uint32_t version,
+                                              bool created) {
+  v1::JoinResponse response;
+  response.set_protocol_version(version);
+  response.set_daemon_version(options.version);
+  response.set_session_id(job.members[rank.value].session_id);
+  response.set_incarnation(job.account.incarnation.value);
+  response.set_membership_epoch(job.config.membership_epoch.value);
+  response.set_chunk_bytes(job.config.chunk_bytes);
+  response.set_slots_per_lane(job.config.slots_per_lane);
+  response.set_liveness_timeout_ns(options.liveness_timeout);
+  response.set_created(created);
+  for (std::size_t core = 0; core < endpoints.size(); ++core) {
+    v1::CoreEndpoint& endpoint = *response.add_cores();
+    endpoint.set_core(static_cast<std::uint32_t>(core));
+    endpoint.set_host(endpoints[core].host);
+    endpoint.set_port(endpoints[core].port);
+  }
+  return response;
+}
+
+void Control::State::Join(const v1::JoinRequest& request, std::string_view peer_address,
+                          Answer<v1::JoinResponse> answer) {
+  const auto refuse = [&](const absl::Status& status) { answer(status, {}); };
+  const absl::StatusOr<std::uint32_t> version = ChooseProtocolVersion(request, options.version);
+  if (!version.ok()) {
+    return refuse(Refuse(ControlCounter::joins_refused_version, version.status()));
+  }
+  const absl::StatusOr<JobSettings> settings = CheckJoin(request, options);
+  if (!settings.ok()) {
+    return refuse(Refuse(ControlCounter::joins_refused_invalid, settings.status()));
+  }
+  const std::string& tenant = TenantOf(request);
+  if (!ledger.HasTenant(tenant)) {
+    return refuse(Refuse(ControlCounter::joins_refused_tenant,
+                         absl::NotFoundError(fmt::format(
+                             "there is no tenant {} on this daemon; leave the tenant empty for {}",
+                             tenant, kDefaultTenant))));
+  }
+  Job* job = FindRunningJob(tenant, request.job());
+  // A rank of it is lost, and only the wording is open: this worker belongs to the next run.
+  if (job != nullptr && job->diagnosis.has_value()) {
+    ConcludeDiagnosis(*job);
+    job = nullptr;
+  }
+  const bool created = job == nullptr;
+  if (created) {
+    const absl::StatusOr<Job*> made = CreateJob(request, *settings);
+    if (!made.ok()) return refuse(made.status());
+    job = *made;
+  } else if (absl::Status status = CheckPlace(*job, request, *settings); !status.ok()) {
+    return refuse(status);
+  }
+  Seat(*job, request, peer_address);
+  const Rank rank{request.rank()};
+  job->pending.push_back({job->add_job_tickets,
+                          [this, job, rank, created, chosen = *version, answer] {
+                            job->members[rank.value].last_heard =
+                                clock.Now();  // it could not attend until now
+                            answer(absl::OkStatus(), DescribeSeat(*job, rank, chosen, created));
+                          },
+                          [answer](const absl::Status& status) { answer(status, {}); }});
+  AnswerAcknowledged(*job);
+}
+
+}  // namespace phub::server

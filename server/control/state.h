@@ -1,0 +1,167 @@
+// What is inside Control. One object, its rules in several files by concern:
+//   join.cc      creating and joining jobs         keys.cc     adding keys, placement
+//   lanes.cc     nonces, connections               sessions.cc barriers, leaving, streams, liveness
+//   failure.cc   diagnosis, faults, ending jobs    events.cc   what core loops report, Poll
+//   stalls.cc    who waits for whom                admin.cc    the administrator's other questions
+#pragma once
+
+#include <deque>
+#include <list>
+#include <map>
+#include <memory>
+#include <string>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include "server/control/control.h"
+#include "server/control/counters.h"
+#include "server/control/job.h"
+#include "server/tenant/ledger.h"
+
+namespace phub::server {
+
+struct Control::State {
+  State(const Clock& clock, Random& random, std::vector<CoreHandle> handles,
+        ControlOptions options);
+
+  // --- join.cc
+  void Join(const v1::JoinRequest& request, std::string_view peer_address,
+            Answer<v1::JoinResponse> answer);
+  absl::Status Refuse(ControlCounter counter, absl::Status status);
+  absl::StatusOr<Job*> CreateJob(const v1::JoinRequest& request, const JobSettings& settings);
+  absl::Status CheckPlace(const Job& job, const v1::JoinRequest& request,
+                          const JobSettings& settings);
+  void Seat(Job& job, const v1::JoinRequest& request, std::string_view peer_address);
+  v1::JoinResponse DescribeSeat(const Job& job, Rank rank, std::uint32_t version, bool created);
+  Incarnation DrawIncarnation();
+
+  // --- keys.cc
+  void AddKeys(const v1::AddKeysRequest& request, Answer<v1::AddKeysResponse> answer);
+  absl::Status AcceptBatch(Job& job, const v1::AddKeysRequest& request, Rank rank);
+  void ChooseBins(Job& job);
+  absl::Status BuildParts(Job& job, const v1::AddKeysRequest& request,
+                          const std::vector<std::vector<CoreIndex>>& placement,
+                          BatchRecord& record);
+  void FailOverKeys(Job& job, Rank first, Rank rank, const std::string& difference);
+
+  // --- lanes.cc
+  void OpenLanes(const v1::OpenLanesRequest& request, Answer<v1::OpenLanesResponse> answer);
+  wire::LaneRefusal AdmitLane(const wire::LaneHello& hello);
+  wire::LaneRefusal CheckLane(const wire::LaneHello& hello);
+  void AttachLane(const wire::LaneHello& hello, std::unique_ptr<transport::Connection> connection,
+                  std::uint8_t transport_index, std::string description);
+  Job* FindIncarnation(Incarnation incarnation);
+
+  // --- sessions.cc
+  struct Seating {
+    Job* job = nullptr;
+    Rank rank{};
+  };
+  // Whose session it is, and whether the job still runs: NOT_FOUND, or ABORTED with the fault.
+  absl::StatusOr<Seating> FindSession(std::string_view session_id);
+  absl::StatusOr<Seating> FindRunning(std::string_view session_id);
+  void Barrier(const v1::BarrierRequest& request, Answer<v1::BarrierResponse> answer);
+  void CompleteBarriers(Job& job);
+  void RefuseBarriersWithout(Job& job, Rank departed);
+  void Leave(const v1::LeaveRequest& request, Answer<v1::LeaveResponse> answer);
+  absl::StatusOr<StreamId> AttachStream(std::string_view session_id,
+                                        std::shared_ptr<EventSink> sink);
+  absl::Status Heartbeat(std::string_view session_id, std::uint64_t sequence);
+  void DetachStream(std::string_view session_id, StreamId stream);
+  void CheckLiveness(TimeNs now);
+  void CheckAbandoned(Job& job, TimeNs now);
+  void HearOf(Member& member);
+  // Time in which control itself could not listen is not held against the workers: they get it
+  // back, and long enough from now on for heartbeats that lie unread. Only a few times in a row, so
+  // that a host that is always late still notices the dead.
+  void ForgiveSilence(DurationNs duration);
+
+  // --- failure.cc
+  void BeginDiagnosis(Job& job, Diagnosis diagnosis);
+  void AdvanceDiagnosis(Job& job, TimeNs now);
+  void ConcludeDiagnosis(Job& job);
+  void FailOverCoreFault(Job& job, CoreIndex core, const Event& event);
+  // Fills in the names; `what` says what happened, and goes into the message.
+  v1::Fault MakeFault(const Job& job, const char* code, const std::string& what) const;
+  void BlameRank(const Job& job, Rank rank, v1::Fault& fault) const;
+  void Fail(Job& job, v1::Fault fault);
+  void EndInOrder(Job& job);
+  void AnswerAllPending(Job& job, const absl::Status& status);
+  void SendEndCommands(Job& job);
+  void Release(Job& job);
+
+  // --- events.cc
+  void Poll();
+  TimeNs NextDeadline() const;
+  TimeNs NextTimer() const;  // without what only waits for core loops
+  TimeNs NextTimer(const Job& job) const;
+  void HandleEvent(CoreIndex core, const Event& event);
+  void HandleLaneClosed(Job& job, CoreIndex core, const Event& event);
+  void AnswerAcknowledged(Job& job);
+  bool Acknowledged(const std::vector<Ticket>& tickets) const;
+  void ReapReleased();
+  void Drain(DurationNs grace);
+
+  // --- stalls.cc
+  StallQuery& AskForStalls(Job& job, DurationNs timeout, std::function<void(StallQuery&)> done);
+  void HandleStallsReported(Job& job, CoreIndex core, const Event& event);
+  void CheckQueries(Job& job, TimeNs now);
+  void ListStalls(const v1::ListStallsRequest& request, Answer<v1::ListStallsResponse> answer);
+  void DescribeStalls(const Job& job, const StallQuery& query, DurationNs waiting_for_min,
+                      v1::ListStallsResponse& response) const;
+  std::string DescribeLane(const Member& member, CoreIndex core) const;
+
+  // --- admin.cc
+  void GetServer(Answer<v1::ServerInfo> answer);
+  void ListJobs(const v1::ListJobsRequest& request, Answer<v1::ListJobsResponse> answer);
+  void GetJob(const v1::GetJobRequest& request, Answer<v1::JobInfo> answer);
+  void GetStats(Answer<v1::GetStatsResponse> answer);
+  v1::JobInfo DescribeJob(const Job& job) const;
+  absl::StatusOr<const Job*> FindJob(const std::string& tenant, const std::string& name) const;
+
+  CoreIndex CoreAt(std::size_t index) const { return {static_cast<std::uint32_t>(index)}; }
+  // The job that now holds the name and runs, or null.
+  Job* FindRunningJob(const std::string& tenant, const std::string& name);
+
+  const Clock& clock;
+  Random& random;
+  const ControlOptions options;
+  const TimeNs started_at;
+  std::vector<CoreLink> links;  // [core]
+  struct Endpoint {
+    std::string host;
+    std::uint16_t port = 0;
+  };
+  std::vector<Endpoint> endpoints;        // [core]
+  std::vector<std::uint64_t> core_loads;  // [core] bytes of parameters of all jobs
+  Ledger ledger;
+  ControlCounters counters;
+
+  std::list<std::unique_ptr<Job>> jobs;    // running or being torn down, in order of creation
+  std::deque<std::unique_ptr<Job>> ended;  // released, oldest first
+  std::map<std::string, Seating, std::less<>> sessions;  // of both, by session id
+  struct ShardOwner {
+    Job* job = nullptr;
+    CoreIndex core{};
+  };
+  std::unordered_map<const JobShard*, ShardOwner> shard_owners;  // looked up, never iterated
+
+  StreamId streams_made = 0;
+  TimeNs polled_at = 0;
+  bool draining = false;
+  TimeNs drain_deadline = 0;
+};
+
+// Runs heavy work (building a shard) and forgives the workers the silence that it causes.
+class SilenceGuard {
+ public:
+  explicit SilenceGuard(Control::State& state);
+  ~SilenceGuard();
+
+ private:
+  Control::State& state_;
+  const TimeNs begun_at_;
+};
+
+}  // namespace phub::server

@@ -1,0 +1,37 @@
+#include "server/control/text.h"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+
+namespace phub::server {
+
+std::string FormatAge(DurationNs age) {
+  if (age < 0) age = 0;
+  if (age < kSecond / 10) return fmt::format("{} ms", age / kMillisecond);
+  return fmt::format("{:.1f} s", static_cast<double>(age) / static_cast<double>(kSecond));
+}
+
+std::string FormatIncarnation(Incarnation value) { return fmt::format("{:016x}", value.value); }
+
+std::string DescribeLoss(transport::TransportError error, transport::ProtocolError protocol_error) {
+  switch (error) {
+    case transport::TransportError::kPeerClosed: return "closed by the worker";
+    case transport::TransportError::kReset: return "connection reset";
+    case transport::TransportError::kProtocol:
+      return fmt::format("protocol error: {}", transport::ToString(protocol_error));
+    case transport::TransportError::kLocalClosed: return "closed by the daemon";
+    case transport::TransportError::kNone: break;
+  }
+  return "closed";
+}
+
+bool IsName(std::string_view text) {
+  return !text.empty() && text.size() <= kNameBytesMax &&
+         std::all_of(text.begin(), text.end(), [](char c) {
+           const auto byte = static_cast<unsigned char>(c);
+           return byte >= 0x20 && byte != 0x7f;
+         });
+}
+
+}  // namespace phub::server

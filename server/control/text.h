@@ -1,0 +1,23 @@
+// How control writes things in messages. Pure functions.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+#include "common/base/clock.h"
+#include "common/base/ids.h"
+#include "common/transport/transport.h"
+
+namespace phub::server {
+
+std::string FormatAge(DurationNs age);             // "2.0 s", "35 ms"
+std::string FormatIncarnation(Incarnation value);  // 16 hexadecimal digits
+// "connection reset", "protocol error: slot_range", ...
+std::string DescribeLoss(transport::TransportError error, transport::ProtocolError protocol_error);
+
+// Names come from peers and go into messages, logs and terminals: 1..255 bytes, no control
+// characters.
+inline constexpr std::size_t kNameBytesMax = 255;
+bool IsName(std::string_view text);
+
+}  // namespace phub::server

@@ -1,0 +1,234 @@
+// Writes the part of the corpus that is made, not found: well-formed inputs and near misses.
+//   fuzz_make_corpus --write FOLDER    (FOLDER/<target>/<name>; after a change of the wire)
+//   fuzz_make_corpus --check FOLDER    (in ctest: what is checked in is what would be written)
+// Inputs that a fuzzer found lie beside these and are left alone.
+#include <algorithm>
+#include <cstdio>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <limits>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "common/base/check.h"
+#include "common/wire/lane_hello.h"
+#include "common/wire/message.h"
+
+namespace {
+
+using phub::wire::HyperParameters;
+using phub::wire::LaneHello;
+using phub::wire::LaneRefusal;
+using phub::wire::LaneWelcome;
+using phub::wire::MessageHeader;
+using phub::wire::MessageKind;
+using phub::wire::RoundOperation;
+
+struct File {
+  std::string path;  // <target>/<name>
+  std::vector<std::byte> bytes;
+};
+using Files = std::vector<File>;
+
+std::vector<std::byte> Encoded(const MessageHeader& header) {
+  std::vector<std::byte> bytes(phub::wire::kHeaderBytes);
+  EncodeHeader(header, std::span<std::byte, phub::wire::kHeaderBytes>(bytes));
+  MessageHeader decoded;
+  PHUB_CHECK(DecodeHeader(bytes, decoded) == phub::wire::DecodeError::kNone);
+  return bytes;
+}
+
+// The same with one byte changed, cut short, and followed by more: each is named for what it is.
+void AddNearMisses(Files& files, const std::string& target, const std::vector<std::byte>& valid,
+                   std::initializer_list<std::size_t> places) {
+  for (const std::size_t at : places) {
+    File file{target + "/byte-" + std::to_string(at), valid};
+    file.bytes[at] ^= std::byte{0xFF};
+    files.push_back(std::move(file));
+  }
+  File cut{target + "/cut", valid};
+  cut.bytes.pop_back();
+  files.push_back(std::move(cut));
+  File longer{target + "/longer", valid};
+  longer.bytes.push_back(std::byte{0});
+  files.push_back(std::move(longer));
+  files.push_back({target + "/empty", {}});
+}
+
+void AddMessageHeaders(Files& files) {
+  MessageHeader header;
+  header.kind = MessageKind::kGradient;
+  header.payload_bytes = 64 * 1024;
+  header.incarnation = {0x0123456789abcdef};
+  header.iteration = {1};
+  header.membership_epoch = {1};
+  header.chunk = {2};
+  header.slot = {3};
+  header.record = {1};
+  header.key = {4};
+  files.push_back({"message_header/gradient", Encoded(header)});
+  AddNearMisses(files, "message_header", Encoded(header), {0, 1, 2, 3, 4, 7, 48, 49, 63});
+  header.operation = RoundOperation::kAssign;
+  header.root = {5};
+  header.payload_bytes = 0;
+  files.push_back({"message_header/assign", Encoded(header)});
+  header = {};
+  header.kind = MessageKind::kParameters;
+  header.payload_bytes = phub::kChunkBytesMax;
+  header.iteration = phub::Iteration::Max();
+  files.push_back({"message_header/parameters", Encoded(header)});
+  header = {};
+  header.kind = MessageKind::kCredit;
+  files.push_back({"message_header/credit", Encoded(header)});
+  header.kind = MessageKind::kRecord;
+  header.payload_bytes = phub::wire::kHyperParametersBytes;
+  files.push_back({"message_header/record", Encoded(header)});
+}
+
+void AddHyperParameters(Files& files) {
+  const auto encoded = [](const HyperParameters& values) {
+    std::vector<std::byte> bytes(phub::wire::kHyperParametersBytes);
+    EncodeHyperParameters(values, std::span<std::byte, phub::wire::kHyperParametersBytes>(bytes));
+    return bytes;
+  };
+  HyperParameters values;
+  files.push_back({"hyper_parameters/zero", encoded(values)});
+  values.learning_rate = 0.1f;
+  values.momentum = 0.9f;
+  values.dampening = -0.0f;
+  values.weight_decay = std::numeric_limits<float>::denorm_min();
+  files.push_back({"hyper_parameters/ordinary", encoded(values)});
+  AddNearMisses(files, "hyper_parameters", encoded(values), {0, 3, 7, 11, 15, 16, 31});
+  values.momentum = std::numeric_limits<float>::infinity();
+  files.push_back({"hyper_parameters/infinite", encoded(values)});
+  values.momentum = std::numeric_limits<float>::quiet_NaN();
+  files.push_back({"hyper_parameters/nan", encoded(values)});
+}
+
+void AddLaneHellos(Files& files) {
+  LaneHello hello;
+  hello.version_min = 1;
+  hello.version_max = 2;
+  hello.core = {1};
+  hello.rank = {3};
+  hello.incarnation = {0x0123456789abcdef};
+  hello.membership_epoch = {1};
+  hello.nonce.fill(std::byte{0x5A});
+  std::vector<std::byte> bytes(phub::wire::kLaneHelloBytes);
+  EncodeLaneHello(hello, std::span<std::byte, phub::wire::kLaneHelloBytes>(bytes));
+  PHUB_CHECK(DecodeLaneHello(bytes, hello));
+  files.push_back({"lane_hello/ordinary", bytes});
+  AddNearMisses(files, "lane_hello", bytes, {0, 3, 4, 5, 6, 28, 32, 47, 48, 63});
+}
+
+void AddLaneWelcomes(Files& files) {
+  const auto encoded = [](const LaneWelcome& welcome) {
+    std::vector<std::byte> bytes(phub::wire::kLaneWelcomeBytes);
+    EncodeLaneWelcome(welcome, std::span<std::byte, phub::wire::kLaneWelcomeBytes>(bytes));
+    LaneWelcome decoded;
+    PHUB_CHECK(DecodeLaneWelcome(bytes, decoded));
+    return bytes;
+  };
+  const std::vector<std::byte> accepted = encoded({1, LaneRefusal::kNone, 1, 2});
+  files.push_back({"lane_welcome/accepted", accepted});
+  files.push_back({"lane_welcome/refused", encoded({0, LaneRefusal::kNonce, 1, 2})});
+  files.push_back({"lane_welcome/no_version", encoded({0, LaneRefusal::kVersion, 3, 4})});
+  AddNearMisses(files, "lane_welcome", accepted, {0, 3, 4, 5, 6, 7, 8, 15});
+}
+
+// One message of a stream: its header says how many payload bytes follow.
+void Append(std::vector<std::byte>& stream, MessageKind kind, std::uint32_t slot,
+            std::uint32_t payload_bytes) {
+  MessageHeader header;
+  header.kind = kind;
+  header.slot = {slot};
+  header.payload_bytes = payload_bytes;
+  const std::vector<std::byte> encoded = Encoded(header);
+  stream.insert(stream.end(), encoded.begin(), encoded.end());
+  for (std::uint32_t i = 0; i < payload_bytes; ++i) {
+    stream.push_back(static_cast<std::byte>(slot * 16 + i % 251));
+  }
+}
+
+// stream_receiver_fuzz.cc says what the first two bytes are, and that slots 0, 2 and 3 take 64,
+// 1000 and 257 bytes while slot 1 is closed.
+void AddStreams(Files& files) {
+  const auto start = [](unsigned options, unsigned seed) {
+    return std::vector{static_cast<std::byte>(options), static_cast<std::byte>(seed)};
+  };
+  std::vector<std::byte> mixed = start(3, 1);
+  for (std::uint32_t round = 0; round < 3; ++round) {
+    Append(mixed, MessageKind::kRecord, 0, phub::wire::kHyperParametersBytes);
+    Append(mixed, MessageKind::kGradient, 2, 1000 - round);
+    Append(mixed, MessageKind::kGradient, 0, 64);
+    Append(mixed, MessageKind::kParameters, 3, 257);
+    Append(mixed, MessageKind::kGradient, 0, 0);
+  }
+  files.push_back({"stream_receiver/mixed", mixed});
+  mixed[0] = std::byte{4};  // one message, held
+  files.push_back({"stream_receiver/held", mixed});
+  AddNearMisses(files, "stream_receiver", mixed, {2, 4, 5, 6, 34, 50, 98});
+
+  std::vector<std::byte> credits = start(7, 2);
+  for (std::uint32_t slot = 0; slot < 40; ++slot) Append(credits, MessageKind::kCredit, slot, 0);
+  files.push_back({"stream_receiver/credits", credits});
+
+  struct Refused {
+    const char* name;
+    std::uint32_t slot;
+    std::uint32_t payload_bytes;
+  };
+  for (const Refused& each : {Refused{"slot_out_of_range", 4, 8}, Refused{"slot_closed", 1, 8},
+                              Refused{"slot_too_small", 0, 65}}) {
+    std::vector<std::byte> stream = start(1, 3);
+    Append(stream, MessageKind::kGradient, 0, 64);
+    Append(stream, MessageKind::kGradient, each.slot, each.payload_bytes);
+    files.push_back({std::string("stream_receiver/") + each.name, stream});
+  }
+}
+
+bool Write(const std::filesystem::path& path, const std::vector<std::byte>& bytes) {
+  std::error_code error;
+  std::filesystem::create_directories(path.parent_path(), error);
+  std::ofstream stream(path, std::ios::binary | std::ios::trunc);
+  stream.write(reinterpret_cast<const char*>(bytes.data()),
+               static_cast<std::streamsize>(bytes.size()));
+  return stream.good();
+}
+
+bool Holds(const std::filesystem::path& path, const std::vector<std::byte>& bytes) {
+  std::ifstream stream(path, std::ios::binary);
+  if (!stream) return false;
+  const std::string content{std::istreambuf_iterator<char>(stream),
+                            std::istreambuf_iterator<char>()};
+  return std::ranges::equal(std::as_bytes(std::span(content)), bytes);
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  const std::string_view mode = argc == 3 ? argv[1] : "";
+  if (mode != "--write" && mode != "--check") {
+    std::fprintf(stderr, "usage: %s --write|--check FOLDER\n", argv[0]);
+    return 2;
+  }
+  Files files;
+  AddMessageHeaders(files);
+  AddHyperParameters(files);
+  AddLaneHellos(files);
+  AddLaneWelcomes(files);
+  AddStreams(files);
+  int failures = 0;
+  for (const File& file : files) {
+    const std::filesystem::path path = std::filesystem::path(argv[2]) / file.path;
+    if (mode == "--write" ? Write(path, file.bytes) : Holds(path, file.bytes)) continue;
+    std::fprintf(
+        stderr, "%s: %s\n", path.c_str(),
+        mode == "--write" ? "cannot be written" : "is missing or out of date; use --write");
+    ++failures;
+  }
+  std::printf("files=%zu failures=%d\n", files.size(), failures);
+  return failures == 0 ? 0 : 1;
+}

@@ -1,0 +1,38 @@
+#include "tests/process/daemon_process.h"
+
+#include <fmt/format.h>
+
+#include <fstream>
+
+namespace phub::process {
+namespace {
+
+constexpr DurationNs kStartPatience = 30 * kSecond;  // sanitizers and busy machines are slow
+
+std::vector<std::string> WithPort(std::vector<std::string> arguments, const std::string& folder) {
+  arguments.insert(arguments.begin(),
+                   {"--listen", "127.0.0.1:0", "--port-file", fmt::format("{}/port", folder)});
+  return arguments;
+}
+
+}  // namespace
+
+const char* const kPhubd = PHUB_TEST_PHUBD;
+const char* const kPhubctl = PHUB_TEST_PHUBCTL;
+
+DaemonProcess::DaemonProcess(std::vector<std::string> arguments,
+                             const std::vector<std::string>& environment)
+    : process_(
+          Process::Start(kPhubd, WithPort(std::move(arguments), folder_.path()), environment)) {
+  if (!process_.WaitForOutput("serves on", kStartPatience)) return;
+  std::ifstream port_file(fmt::format("{}/port", folder_.path()));
+  std::string port;
+  port_file >> port;
+  endpoint_ = fmt::format("127.0.0.1:{}", port);
+}
+
+Finished DaemonProcess::Ask(std::vector<std::string> arguments) const {
+  return RunToEnd(kPhubctl, arguments, {fmt::format("PHUB_ENDPOINT={}", endpoint_)});
+}
+
+}  // namespace phub::process

@@ -1,0 +1,33 @@
+// A phubd on ports of its own, for process tests.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "tests/process/process.h"
+
+namespace phub::process {
+
+// Paths of the programs under test.
+extern const char* const kPhubd;
+extern const char* const kPhubctl;
+
+class DaemonProcess {
+ public:
+  // Waits until it serves. If it does not, endpoint() is empty and process() can tell why.
+  explicit DaemonProcess(std::vector<std::string> arguments = {},
+                         const std::vector<std::string>& environment = {});
+
+  Process& process() { return process_; }
+  const std::string& endpoint() const { return endpoint_; }  // "127.0.0.1:40123"
+  // phubctl on this daemon.
+  Finished Ask(std::vector<std::string> arguments) const;
+
+ private:
+  TemporaryFolder folder_;
+  Process process_;
+  std::string endpoint_;
+};
+
+}  // namespace phub::process

@@ -1,0 +1,154 @@
+// phubctl against a real daemon without jobs, and against none.
+#include <fmt/format.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <signal.h>
+
+#include "tests/process/daemon_process.h"
+
+namespace phub::process {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::StartsWith;
+
+class PhubctlOnIdleDaemon : public testing::Test {
+ protected:
+  static void SetUpTestSuite() { daemon_ = new DaemonProcess(); }
+  static void TearDownTestSuite() {
+    delete daemon_;
+    daemon_ = nullptr;
+  }
+  void SetUp() override { ASSERT_NE(daemon_->endpoint(), "") << daemon_->process().Outputs(); }
+  static DaemonProcess* daemon_;
+};
+DaemonProcess* PhubctlOnIdleDaemon::daemon_ = nullptr;
+
+TEST_F(PhubctlOnIdleDaemon, HealthIsServing) {
+  const Finished health = daemon_->Ask({"health"});
+  EXPECT_EQ(health.exit, Exit::WithCode(0));
+  EXPECT_EQ(health.output, "serving\n");
+  EXPECT_EQ(health.error, "");
+  EXPECT_THAT(daemon_->Ask({"-o", "json", "health"}).output, HasSubstr("\"status\": \"SERVING\""));
+}
+
+TEST_F(PhubctlOnIdleDaemon, VersionNamesBothSides) {
+  const Finished version = daemon_->Ask({"version"});
+  EXPECT_EQ(version.exit, Exit::WithCode(0)) << version.error;
+  EXPECT_THAT(version.output, StartsWith("phubctl  0.1.0 ("));
+  EXPECT_THAT(version.output, HasSubstr("\nphubd    0.1.0 ("));
+  EXPECT_THAT(version.output, HasSubstr("serving for "));
+  const Finished json = daemon_->Ask({"version", "-o", "json"});
+  EXPECT_THAT(json.output, HasSubstr("\"protocol_version_max\": 1"));
+  EXPECT_THAT(json.output, HasSubstr("\"state\": \"serving\""));
+}
+
+TEST_F(PhubctlOnIdleDaemon, JobListIsATitleLineOrAnEmptyList) {
+  const Finished table = daemon_->Ask({"job", "list"});
+  EXPECT_EQ(table.exit, Exit::WithCode(0)) << table.error;
+  EXPECT_EQ(table.output, "TENANT  JOB  STATE  WORKERS  KEYS  PARAMETERS  MEMORY  AGE\n");
+  EXPECT_EQ(daemon_->Ask({"job", "list", "--output=json"}).output, "{\n \"jobs\": []\n}\n");
+}
+
+TEST_F(PhubctlOnIdleDaemon, AJobThatIsNotThereIsExitCode3) {
+  for (const char* what : {"get", "stalls"}) {
+    const Finished missing = daemon_->Ask({"job", what, "digits"});
+    EXPECT_EQ(missing.exit, Exit::WithCode(3)) << what << missing.error;
+    EXPECT_THAT(missing.error, HasSubstr("digits"));
+    EXPECT_EQ(missing.output, "");
+  }
+}
+
+TEST_F(PhubctlOnIdleDaemon, StatsListCountersOfEveryCore) {
+  const Finished all = daemon_->Ask({"stats", "--all"});
+  EXPECT_EQ(all.exit, Exit::WithCode(0)) << all.error;
+  EXPECT_THAT(all.output, StartsWith("COUNTER "));
+  EXPECT_THAT(all.output, HasSubstr("phub_gradients_total"));
+  EXPECT_THAT(daemon_->Ask({"stats", "-o", "json"}).output,
+              HasSubstr("\"name\": \"phub_gradients_total\""));
+}
+
+TEST_F(PhubctlOnIdleDaemon, WatchAsksAgain) {
+  Process watching = Process::Start(
+      kPhubctl, {"-e", daemon_->endpoint(), "job", "list", "-o", "json", "--watch=100ms"});
+  EXPECT_TRUE(watching.WaitForOutput("{\"jobs\":[]}\n{\"jobs\":[]}\n{\"jobs\":[]}\n", 20 * kSecond))
+      << watching.Outputs();
+  EXPECT_TRUE(watching.IsRunning());
+}
+
+TEST_F(PhubctlOnIdleDaemon, EndpointsMayBeWrittenAsUrls) {
+  const Finished health =
+      RunToEnd(kPhubctl, {"--endpoint", fmt::format("phub://{}", daemon_->endpoint()), "health"});
+  EXPECT_EQ(health.exit, Exit::WithCode(0)) << health.error;
+}
+
+TEST(Phubctl, ADaemonThatIsNotThereIsExitCode5) {
+  // A port that was free a moment ago: of a daemon that has ended.
+  std::string endpoint;
+  {
+    DaemonProcess daemon;
+    endpoint = daemon.endpoint();
+    ASSERT_NE(endpoint, "") << daemon.process().Outputs();
+  }
+  for (const std::vector<std::string>& command :
+       {std::vector<std::string>{"health"}, {"version"}, {"job", "list"}, {"stats"}}) {
+    std::vector<std::string> arguments = {"-e", endpoint};
+    arguments.insert(arguments.end(), command.begin(), command.end());
+    const Finished failed = RunToEnd(kPhubctl, arguments);
+    EXPECT_EQ(failed.exit, Exit::WithCode(5)) << command.front();
+    EXPECT_THAT(failed.error, HasSubstr(fmt::format("nobody answers at {}", endpoint)));
+    EXPECT_THAT(failed.error, HasSubstr("--endpoint or PHUB_ENDPOINT"));
+  }
+}
+
+TEST(Phubctl, ADaemonThatHangsIsExitCode5WithinTheTimeout) {
+  DaemonProcess daemon;
+  ASSERT_NE(daemon.endpoint(), "") << daemon.process().Outputs();
+  daemon.process().Signal(SIGSTOP);
+  const Finished failed = daemon.Ask({"health", "--timeout", "300ms"});
+  EXPECT_EQ(failed.exit, Exit::WithCode(5));
+  EXPECT_THAT(failed.error, HasSubstr("did not answer within 300ms"));
+  daemon.process().Signal(SIGCONT);
+}
+
+struct Misuse {
+  const char* name;
+  std::vector<std::string> arguments;
+  const char* message;
+};
+
+class PhubctlMisuse : public testing::TestWithParam<Misuse> {};
+
+TEST_P(PhubctlMisuse, IsExitCode2AndSaysWhatWasMeant) {
+  const Finished refused = RunToEnd(kPhubctl, GetParam().arguments);
+  EXPECT_EQ(refused.exit, Exit::WithCode(2));
+  EXPECT_THAT(refused.error, HasSubstr(GetParam().message));
+  EXPECT_EQ(refused.output, "");
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Cases, PhubctlMisuse,
+    testing::Values(
+        Misuse{"Nothing", {}, "a command is missing"},
+        Misuse{"UnknownCommand", {"helth"}, "unknown command \"helth\"; did you mean \"health\"?"},
+        Misuse{"UnknownSubcommand",
+               {"job", "stall", "x"},
+               "unknown command \"stall\"; did you mean \"stalls\"?"},
+        Misuse{"UnknownOption",
+               {"health", "--endpiont=x"},
+               "unknown option \"--endpiont\"; did you mean \"--endpoint\"?"},
+        Misuse{"MissingName", {"job", "get"}, "NAME is required"},
+        Misuse{"BadFormat", {"job", "list", "-o", "yaml"}, "yaml not in {table,json}"},
+        Misuse{"BadTimeout", {"health", "--timeout", "5"}, "\"5\" is not a duration"}),
+    [](const auto& misuse) { return misuse.param.name; });
+
+TEST(Phubctl, HelpAndVersionNeedNoDaemon) {
+  const Finished help = RunToEnd(kPhubctl, {"--help"});
+  EXPECT_EQ(help.exit, Exit::WithCode(0));
+  EXPECT_THAT(help.output, HasSubstr("Exit codes: 0 ok; 1 failure; 2 wrong usage; 3 not found"));
+  EXPECT_THAT(RunToEnd(kPhubctl, {"job", "stalls", "--help"}).output, HasSubstr("WAITING FOR"));
+  EXPECT_THAT(RunToEnd(kPhubctl, {"--version"}).output, StartsWith("phubctl 0.1.0 ("));
+}
+
+}  // namespace
+}  // namespace phub::process

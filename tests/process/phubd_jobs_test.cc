@@ -1,0 +1,160 @@
+// A daemon with a job on it, whose workers are threads of this process: idling, answering
+// operators, draining.
+#include <fmt/format.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <time.h>
+
+#include "phub/client.h"
+#include "tests/process/daemon_process.h"
+
+namespace phub::process {
+namespace {
+
+using ::testing::HasSubstr;
+
+constexpr DurationNs kPatience = 20 * kSecond;  // far beyond what any step takes
+
+void Sleep(DurationNs duration) {
+  const timespec time{duration / kSecond, duration % kSecond};
+  nanosleep(&time, nullptr);
+}
+
+// Rank `rank` of 2 of the job "digits", with the key "fc1.weight" of 1000 elements.
+struct Worker {
+  Worker(const std::string& endpoint, std::uint32_t rank) {
+    auto session = Connect(endpoint);
+    EXPECT_TRUE(session.ok()) << ToString(session.status());
+    if (!session.ok()) return;
+    auto joined = session->Join({.job = "digits", .rank = rank, .world_size = 2});
+    EXPECT_TRUE(joined.ok()) << ToString(joined.status());
+    if (!joined.ok()) return;
+    job = std::move(*joined);
+    auto added = job->AddKey("fc1.weight", f32, 1000, Sgd{.learning_rate = 1.0f});
+    EXPECT_TRUE(added.ok()) << ToString(added.status());
+    if (added.ok()) key = *added;
+  }
+  std::optional<Job> job;
+  std::optional<Key> key;
+};
+
+struct TwoWorkers {
+  explicit TwoWorkers(const DaemonProcess& daemon)
+      : first(daemon.endpoint(), 0), second(daemon.endpoint(), 1) {}
+  bool ready() const { return first.key && second.key; }
+  // One round by both.
+  Status Round() {
+    Handle of_first = first.key->PushPull();
+    Handle of_second = second.key->PushPull();
+    if (Status status = of_first.Wait(std::chrono::nanoseconds(kPatience)); !status.ok())
+      return status;
+    return of_second.Wait(std::chrono::nanoseconds(kPatience));
+  }
+  Worker first;
+  Worker second;
+};
+
+TEST(PhubdWithAJob, UsesUnderTwoPercentOfACoreWhileTheJobIdles) {
+  DaemonProcess daemon;
+  ASSERT_NE(daemon.endpoint(), "") << daemon.process().Outputs();
+  TwoWorkers workers(daemon);
+  ASSERT_TRUE(workers.ready());
+  const Status round = workers.Round();
+  ASSERT_TRUE(round.ok()) << ToString(round);
+  Sleep(300 * kMillisecond);
+  const DurationNs before = daemon.process().CpuTime();
+  constexpr DurationNs kWindow = 2 * kSecond;
+  Sleep(kWindow);
+  EXPECT_LT(daemon.process().CpuTime() - before, kWindow / 50);
+}
+
+TEST(PhubdWithAJob, PhubctlShowsTheJobAndWhomItWaitsFor) {
+  DaemonProcess daemon;
+  ASSERT_NE(daemon.endpoint(), "") << daemon.process().Outputs();
+  TwoWorkers workers(daemon);
+  ASSERT_TRUE(workers.ready());
+  const Status round = workers.Round();
+  ASSERT_TRUE(round.ok()) << ToString(round);
+
+  EXPECT_THAT(daemon.Ask({"job", "list"}).output,
+              testing::ContainsRegex("default +digits +running +2/2 +1 +3.91 KiB"));
+  const Finished job = daemon.Ask({"job", "get", "digits"});
+  EXPECT_EQ(job.exit, Exit::WithCode(0)) << job.error;
+  EXPECT_THAT(job.output, testing::ContainsRegex("workers +2/2 live"));
+  EXPECT_THAT(daemon.Ask({"stats"}).output, testing::ContainsRegex("phub_rounds_total .* 1\n"));
+  const Finished none = daemon.Ask({"job", "stalls", "digits"});
+  EXPECT_EQ(none.exit, Exit::WithCode(0));
+  EXPECT_THAT(none.error, HasSubstr("no round of job digits waits"));
+
+  // Rank 0 pushes, rank 1 does not.
+  const Handle waiting = workers.first.key->PushPull();
+  Sleep(300 * kMillisecond);
+  const Finished stalls = daemon.Ask({"job", "stalls", "digits", "--longer-than", "100ms"});
+  EXPECT_EQ(stalls.exit, Exit::WithCode(0)) << stalls.error;
+  EXPECT_THAT(stalls.output,
+              testing::ContainsRegex("KEY +ITERATION +WAITING FOR +SINCE +LAST SEEN\n"
+                                     "fc1.weight +2 +rank 1 \\(.*\\) +[0-9.]+ m?s  "
+                                     "heartbeat .* ago, lane tcp 127.0.0.1"));
+  EXPECT_THAT(daemon.Ask({"job", "stalls", "digits", "-o", "json"}).output,
+              HasSubstr("\"key\": \"fc1.weight\""));
+  Handle completing = workers.second.key->PushPull();
+  EXPECT_TRUE(completing.Wait(std::chrono::nanoseconds(kPatience)).ok());
+  EXPECT_TRUE(waiting.Wait(std::chrono::nanoseconds(kPatience)).ok());
+}
+
+TEST(PhubdDrain, WaitsForJobsToEndAndThenLeaves) {
+  DaemonProcess daemon({"--drain-timeout", "1h"});
+  ASSERT_NE(daemon.endpoint(), "") << daemon.process().Outputs();
+  TwoWorkers workers(daemon);
+  ASSERT_TRUE(workers.ready());
+  daemon.process().Signal(SIGTERM);
+  ASSERT_TRUE(daemon.process().WaitForOutput("event=draining", kPatience));
+
+  // It goes on serving the job that runs, takes no other, and says so.
+  const Status round = workers.Round();
+  EXPECT_TRUE(round.ok()) << ToString(round);
+  const Finished health = daemon.Ask({"health"});
+  EXPECT_EQ(health.exit, Exit::WithCode(1));
+  EXPECT_EQ(health.output, "not serving\n");
+  auto session = Connect(daemon.endpoint());
+  ASSERT_TRUE(session.ok()) << ToString(session.status());
+  const auto refused = session->Join({.job = "another", .rank = 0, .world_size = 1});
+  ASSERT_FALSE(refused.ok());
+  EXPECT_THAT(refused.status().message(), HasSubstr("drain"));
+  EXPECT_TRUE(daemon.process().IsRunning());
+
+  EXPECT_TRUE(workers.first.job->Leave().ok());
+  EXPECT_TRUE(workers.second.job->Leave().ok());
+  EXPECT_EQ(daemon.process().Wait(5 * kSecond), Exit::WithCode(0)) << daemon.process().Outputs();
+}
+
+TEST(PhubdDrain, JobsThatDoNotEndAreEndedWithAReason) {
+  DaemonProcess daemon({"--drain-timeout", "300ms"});
+  ASSERT_NE(daemon.endpoint(), "") << daemon.process().Outputs();
+  TwoWorkers workers(daemon);
+  ASSERT_TRUE(workers.ready());
+  const Handle waiting = workers.first.key->PushPull();  // rank 1 will not
+  daemon.process().Signal(SIGTERM);
+  const Status ended = waiting.Wait(std::chrono::nanoseconds(kPatience));
+  EXPECT_EQ(ended.code(), StatusCode::kAborted) << ToString(ended);
+  EXPECT_THAT(ended.message(), HasSubstr("digits"));
+  EXPECT_THAT(ended.message(), HasSubstr("phubd was told to stop"));
+  EXPECT_EQ(daemon.process().Wait(kPatience), Exit::WithCode(0)) << daemon.process().Outputs();
+}
+
+TEST(PhubdDrain, ASecondSignalEndsItAtOnceWithOne) {
+  DaemonProcess daemon({"--drain-timeout", "1h"});
+  ASSERT_NE(daemon.endpoint(), "") << daemon.process().Outputs();
+  TwoWorkers workers(daemon);
+  ASSERT_TRUE(workers.ready());
+  daemon.process().Signal(SIGTERM);
+  ASSERT_TRUE(daemon.process().WaitForOutput("event=draining", kPatience));
+  EXPECT_FALSE(daemon.process().Wait(200 * kMillisecond).has_value());
+  daemon.process().Signal(SIGINT);
+  EXPECT_EQ(daemon.process().Wait(kSecond), Exit::WithCode(1)) << daemon.process().Outputs();
+  EXPECT_THAT(daemon.process().StandardError(), HasSubstr("event=stopped_at_once"));
+}
+
+}  // namespace
+}  // namespace phub::process

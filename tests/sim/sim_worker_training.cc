@@ -1,0 +1,152 @@
+// What a worker does instead of training: rounds of its script, each checked against the oracle.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <bit>
+#include <cstring>
+
+#include "tests/sim/sim_worker.h"
+#include "tests/sim/sim_worker_key.h"
+
+namespace phub::sim {
+
+using client::Command;
+
+void SimWorker::Submit(const Command& command) {
+  if (!waiting_.empty() || !engine_->Submit(command)) waiting_.push_back(command);
+}
+
+bool SimWorker::Run() {
+  if (engine_ == nullptr || done()) return false;
+  std::size_t submitted = 0;
+  while (submitted < waiting_.size() && engine_->Submit(waiting_[submitted])) ++submitted;
+  waiting_.erase(waiting_.begin(), waiting_.begin() + static_cast<std::ptrdiff_t>(submitted));
+  bool worked = engine_->RunOnce() || submitted > 0;
+  if (state_ == State::kTraining) worked |= Train();
+  return worked;
+}
+
+bool SimWorker::Train() {
+  bool worked = false;
+  bool all_done = true;
+  // Visit keys from a random one on, so that ranks push in different orders.
+  const std::size_t start = random_.Below(keys_.size());
+  for (std::size_t i = 0; i < keys_.size(); ++i) {
+    Key& key = *keys_[(start + i) % keys_.size()];
+    if (key.arrived) {
+      CheckRound(key);
+      worked = true;
+    }
+    if (!key.active && key.completed < job_.iterations && MayStart(key)) {
+      StartRound(key);
+      worked = true;
+    }
+    all_done &= !key.active && key.completed == job_.iterations;
+  }
+  if (all_done) LeaveOrder();
+  return worked;
+}
+
+bool SimWorker::MayStart(const Key& key) const {
+  if (!job_.lockstep) return true;
+  return std::all_of(keys_.begin(), keys_.end(),
+                     [&](const auto& other) { return other->completed >= key.completed; });
+}
+
+void SimWorker::StartRound(Key& key) {
+  const KeyScript& script = job_.keys[key.index];
+  const std::uint64_t iteration = key.completed + 1;
+  RoundScript round = script.rounds[iteration - 1];
+  if (key.index == 0 && iteration == job_.culprit_iteration) {
+    if (IsCulprit(Fate::kRecordsDiffer)) round.hyper_parameters.learning_rate += 1.0f;
+    if (IsCulprit(Fate::kRootsDiffer)) round.root = rank_;
+    if (IsCulprit(Fate::kLaneBreaks)) {
+      for (std::uint32_t lane = 0; lane < lanes_.size(); ++lane) {
+        if (lanes_[lane].attached) {
+          BreakLane(lane);
+          break;
+        }
+      }
+    }
+  }
+  Command hyper;
+  hyper.kind = Command::Kind::kSetHyperParameters;
+  hyper.key = KeyIndex{key.index};
+  hyper.hyper_parameters = round.hyper_parameters;
+  Submit(hyper);
+
+  Command push;
+  push.kind = Command::Kind::kPush;
+  push.key = KeyIndex{key.index};
+  push.ticket = ++key.ticket;
+  push.operation = round.operation;
+  push.parameters = reinterpret_cast<std::byte*>(key.parameters.data());
+  const bool assigns = round.operation == wire::RoundOperation::kAssign;
+  if (assigns) push.root = Rank{round.root};
+  if (!assigns || round.root == rank_) {
+    key.gradients = assigns ? BroadcastOf(job_, key.index, iteration)
+                            : GradientOf(job_, key.index, iteration, rank_, key.parameters);
+    push.gradients = reinterpret_cast<const std::byte*>(key.gradients.data());
+  }
+  Submit(push);
+  key.active = true;
+  if (random_.Chance(job_.cancel_chance, 1'000'000)) {
+    Command cancel;
+    cancel.kind = Command::Kind::kCancel;
+    cancel.key = KeyIndex{key.index};
+    cancel.ticket = key.ticket;
+    Submit(cancel);
+  }
+}
+
+void SimWorker::CheckRound(Key& key) {
+  key.arrived = false;
+  key.active = false;
+  ++rounds_;
+  const std::vector<float>& expected = job_.keys[key.index].expected[key.completed];
+  if (std::memcmp(expected.data(), key.parameters.data(), expected.size() * sizeof(float)) == 0) {
+    return;
+  }
+  std::size_t at = 0;
+  while (std::bit_cast<std::uint32_t>(expected[at]) ==
+         std::bit_cast<std::uint32_t>(key.parameters[at])) {
+    ++at;
+  }
+  mistake_ =
+      fmt::format("{} rank {} {} iteration {} element {}: {} instead of {}", job_.name, rank_,
+                  job_.keys[key.index].name, key.completed, at, key.parameters[at], expected[at]);
+}
+
+void SimWorker::LeaveOrder() {
+  state_ = State::kLeaving;
+  v1::LeaveRequest request;
+  request.set_session_id(session_id_);
+  channel_->Leave(request, 0, [this](const absl::StatusOr<v1::LeaveResponse>& answer) {
+    if (!answer.ok()) return Refused("leave", answer.status());
+    if (state_ != State::kLeaving) return;  // a verdict was faster
+    Command stop;
+    stop.kind = Command::Kind::kStop;
+    Submit(stop);
+  });
+}
+
+std::string SimWorker::Describe() const {
+  std::string text = fmt::format("{} rank {} state {}", job_.name, rank_, static_cast<int>(state_));
+  for (const auto& key : keys_) {
+    text +=
+        fmt::format(" {}@{}{}", job_.keys[key->index].name, key->completed, key->active ? "+" : "");
+  }
+  return text + (verdict_.empty() ? "" : " verdict: " + verdict_);
+}
+
+std::uint64_t SimWorker::ParameterHash() const {
+  std::uint64_t hash = 1469598103934665603u;
+  for (const auto& key : keys_) {
+    for (const float value : key->parameters) {
+      hash = (hash ^ std::bit_cast<std::uint32_t>(value)) * 1099511628211u;
+    }
+  }
+  return hash;
+}
+
+}  // namespace phub::sim

@@ -1,0 +1,206 @@
+// Nothing hangs: whoever dies, every handle and call completes in time with an error that names it.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <optional>
+#include <thread>
+
+#include "phub/client.h"
+#include "tests/unit/client/session/fake_daemon.h"
+
+namespace phub::client {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::steady_clock;
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+
+constexpr milliseconds kLiveness{400};
+
+class JobFailureTest : public ::testing::Test {
+ protected:
+  void Join() {
+    daemon_ = std::make_unique<FakeDaemon>(
+        FakeDaemonOptions{.liveness_timeout = kLiveness.count() * kMillisecond});
+    auto session = Connect(daemon_->endpoint());
+    ASSERT_TRUE(session.ok()) << ToString(session.status());
+    auto job = session->Join({.job = "digits", .rank = 1, .world_size = 2});
+    ASSERT_TRUE(job.ok()) << ToString(job.status());
+    job_.emplace(*std::move(job));
+    auto key = job_->AddKey("fc1.weight", f32, 300, None{});
+    ASSERT_TRUE(key.ok()) << ToString(key.status());
+    key_.emplace(*key);
+    daemon_->HoldReplies(true);
+    handle_ = key_->PushPull();
+    while (daemon_->gradient_count() == 0) std::this_thread::yield();
+  }
+  static v1::Fault Verdict() {
+    v1::Fault fault;
+    fault.set_code("worker_died");
+    fault.set_message("rank 2 on node5 died 1.3 s ago (job digits)");
+    return fault;
+  }
+  std::unique_ptr<FakeDaemon> daemon_;
+  std::optional<Job> job_;
+  std::optional<Key> key_;
+  Handle handle_;
+};
+
+TEST_F(JobFailureTest, VerdictCompletesHandlesAndNamesTheKey) {
+  Join();
+  daemon_->GiveVerdict(Verdict());
+  const Status status = handle_.Wait();
+  EXPECT_EQ(status.code(), StatusCode::kAborted);
+  EXPECT_THAT(status.message(), AllOf(HasSubstr("rank 2 on node5 died 1.3 s ago"),
+                                      HasSubstr("fc1.weight"), HasSubstr("iteration 1")));
+  EXPECT_TRUE(handle_.Test());
+  EXPECT_EQ(key_->PushPull().Wait().code(), StatusCode::kAborted);
+  EXPECT_EQ(job_->status().code(), StatusCode::kAborted);
+  EXPECT_EQ(job_->Leave().code(), StatusCode::kAborted);
+  EXPECT_EQ(daemon_->left_count(), 0);
+}
+
+TEST_F(JobFailureTest, VerdictThatNamesTheKeyIsPassedOnWordByWord) {
+  Join();
+  v1::Fault fault = Verdict();
+  fault.set_key("fc1.weight");
+  fault.set_message("ranks 0 and 1 disagree on key fc1.weight");
+  daemon_->GiveVerdict(fault);
+  EXPECT_EQ(handle_.Wait().message(), fault.message());
+}
+
+TEST_F(JobFailureTest, VerdictEndsABarrier) {
+  Join();
+  daemon_->HoldBarrier(true);
+  std::thread judge([this] {
+    std::this_thread::sleep_for(milliseconds(30));
+    daemon_->GiveVerdict(Verdict());
+  });
+  const Status status = job_->Barrier();
+  judge.join();
+  EXPECT_EQ(status.code(), StatusCode::kAborted);
+  EXPECT_THAT(status.message(), HasSubstr("rank 2 on node5"));
+}
+
+TEST_F(JobFailureTest, LostLaneWaitsForTheVerdictThatSaysWhy) {
+  Join();
+  daemon_->CloseLanes();
+  std::this_thread::sleep_for(kLiveness / 4);
+  EXPECT_FALSE(handle_.Test());
+  daemon_->GiveVerdict(Verdict());
+  EXPECT_THAT(handle_.Wait().message(), HasSubstr("rank 2 on node5"));
+}
+
+TEST_F(JobFailureTest, LostLaneWithoutAVerdictNamesTheDaemonInTime) {
+  Join();
+  const auto start = steady_clock::now();
+  daemon_->CloseLanes();
+  const Status status = handle_.Wait();
+  EXPECT_LT(steady_clock::now() - start, 3 * kLiveness);
+  EXPECT_EQ(status.code(), StatusCode::kUnavailable);
+  EXPECT_THAT(status.message(), AllOf(HasSubstr(daemon_->endpoint()), HasSubstr("connection"),
+                                      HasSubstr("job digits, rank 1")));
+}
+
+TEST_F(JobFailureTest, SilentDaemonIsNamedInTime) {
+  Join();
+  const auto start = steady_clock::now();
+  daemon_->AnswerHeartbeats(false);
+  const Status status = handle_.Wait();
+  EXPECT_LT(steady_clock::now() - start, 3 * kLiveness);
+  EXPECT_EQ(status.code(), StatusCode::kUnavailable);
+  EXPECT_THAT(status.message(), AllOf(HasSubstr(daemon_->endpoint()), HasSubstr("silent")));
+}
+
+TEST_F(JobFailureTest, DeadDaemonIsNamedInTime) {
+  Join();
+  const auto start = steady_clock::now();
+  daemon_->Die();
+  const Status status = handle_.Wait();
+  EXPECT_LT(steady_clock::now() - start, 3 * kLiveness);
+  EXPECT_EQ(status.code(), StatusCode::kUnavailable);
+  EXPECT_THAT(status.message(),
+              AllOf(HasSubstr(daemon_->endpoint()), HasSubstr("died or is unreachable")));
+  EXPECT_EQ(job_->Barrier().code(), StatusCode::kUnavailable);
+}
+
+TEST_F(JobFailureTest, BreachOfTheLanesProtocolEndsTheJobAndSaysWhat) {
+  Join();
+  handle_ = Handle();
+  daemon_->HoldReplies(false);
+  while (key_->iteration() == 0) std::this_thread::yield();
+  daemon_->BreakNextReply();
+  const Status status = key_->PushPull().Wait();
+  EXPECT_EQ(status.code(), StatusCode::kInternal);
+  EXPECT_THAT(status.message(), HasSubstr("another iteration"));
+}
+
+TEST_F(JobFailureTest, HandleOfAFailedJobOutlivesIt) {
+  Join();
+  daemon_->GiveVerdict(Verdict());
+  while (job_->status().ok()) std::this_thread::yield();
+  job_.reset();
+  EXPECT_EQ(handle_.Wait().code(), StatusCode::kAborted);
+}
+
+TEST(Connect, NobodyThereIsUnavailableInTime) {
+  const auto start = steady_clock::now();
+  // Port 1 is reserved, nobody listens there.
+  const auto session = Connect("127.0.0.1:1", {.connect_timeout = milliseconds(150)});
+  EXPECT_LT(steady_clock::now() - start, milliseconds(2000));
+  EXPECT_EQ(session.status().code(), StatusCode::kUnavailable);
+  EXPECT_THAT(session.status().message(), HasSubstr("127.0.0.1:1"));
+}
+
+TEST(Connect, WrongEndpointIsRefused) {
+  EXPECT_EQ(Connect("rack7").status().code(), StatusCode::kInvalidArgument);
+}
+
+TEST(Join, RefusalOfTheDaemonIsPassedOnWordByWord) {
+  FakeDaemon daemon;
+  daemon.RefuseJoin({grpc::StatusCode::ALREADY_EXISTS, "rank 1 of job digits is held by node5"});
+  auto session = Connect(daemon.endpoint());
+  ASSERT_TRUE(session.ok());
+  const auto job = session->Join({.job = "digits", .rank = 1, .world_size = 2});
+  EXPECT_EQ(job.status().code(), StatusCode::kAlreadyExists);
+  EXPECT_EQ(job.status().message(), "rank 1 of job digits is held by node5");
+}
+
+TEST(Join, WrongOptionsAreRefusedWithoutAskingTheDaemon) {
+  FakeDaemon daemon;
+  daemon.RefuseJoin({grpc::StatusCode::INTERNAL, "asked"});
+  auto session = Connect(daemon.endpoint());
+  ASSERT_TRUE(session.ok());
+  const JobOptions wrong[] = {{.job = ""},
+                              {.job = "j", .rank = 2, .world_size = 2},
+                              {.job = "j", .world_size = 0},
+                              {.job = "j", .world_size = 5000},
+                              {.job = "j", .chunk_bytes = 1000},
+                              {.job = "j", .leave_timeout = milliseconds(-1)}};
+  for (const JobOptions& options : wrong)
+    EXPECT_EQ(session->Join(options).status().code(), StatusCode::kInvalidArgument);
+}
+
+TEST(Join, NonsenseFromTheDaemonIsRefusedBeforeItSizesAnything) {
+  FakeDaemon daemon({.chunk_bytes = 7});
+  auto session = Connect(daemon.endpoint());
+  ASSERT_TRUE(session.ok());
+  const auto job = session->Join({.job = "digits"});
+  EXPECT_EQ(job.status().code(), StatusCode::kInternal);
+  EXPECT_THAT(job.status().message(), HasSubstr("chunks of 7 bytes"));
+}
+
+TEST(Join, LaneThatIsRefusedGivesTheRankBack) {
+  FakeDaemon daemon;
+  daemon.RefuseLanes();
+  auto session = Connect(daemon.endpoint());
+  ASSERT_TRUE(session.ok());
+  const auto job = session->Join({.job = "digits"});
+  EXPECT_EQ(job.status().code(), StatusCode::kPermissionDenied);
+  EXPECT_EQ(daemon.left_count(), 1);
+}
+
+}  // namespace
+}  // namespace phub::client

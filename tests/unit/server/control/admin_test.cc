@@ -1,0 +1,199 @@
+#include "tests/unit/server/control/control_fixture.h"
+
+namespace phub::server {
+namespace {
+
+using testing::AllOf;
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+class AdminTest : public ControlTest {
+ protected:
+  CallPtr<v1::JobInfo> JobNamed(const std::string& name) {
+    v1::GetJobRequest request;
+    request.set_job(name);
+    return GetJob(request);
+  }
+  CallPtr<v1::ListStallsResponse> StallsOf(const std::string& name, DurationNs min = 0) {
+    v1::ListStallsRequest request;
+    request.set_job(name);
+    request.set_waiting_for_ns_min(min);
+    return ListStalls(request);
+  }
+};
+
+TEST_F(AdminTest, TheServerSaysWhatItIs) {
+  options.commit = "abc";
+  options.simd_target = "AVX2";
+  Enter(0, 1);
+  Advance(kSecond);
+  const v1::ServerInfo info = GetServer({})->response;
+  EXPECT_EQ(info.version(), "0.1.0");
+  EXPECT_EQ(info.commit(), "abc");
+  EXPECT_EQ(info.simd_target(), "AVX2");
+  EXPECT_EQ(info.state(), "serving");
+  EXPECT_EQ(info.core_count(), 2u);
+  EXPECT_EQ(info.job_count(), 1u);
+  EXPECT_EQ(info.uptime_ns(), kSecond);
+  EXPECT_EQ(info.lane_version_max(), wire::kLaneVersion);
+  control().Drain(kSecond);
+  EXPECT_EQ(GetServer({})->response.state(), "draining");
+}
+
+TEST_F(AdminTest, JobsAreDescribedWithTheirWorkers) {
+  const std::string session = Enter(0, 2);
+  AddKeys(Batch(session, 0, {Key("w", 1000)}));
+  OpenAllLanes(session, 0);
+  Advance(kSecond / 2);
+  const auto call = JobNamed("digits");
+  ASSERT_TRUE(call->ok());
+  const v1::JobInfo& info = call->response;
+  EXPECT_EQ(info.tenant(), "default");
+  EXPECT_EQ(info.state(), "running");
+  EXPECT_EQ(info.incarnation().size(), 16u);
+  EXPECT_EQ(info.key_count(), 1u);
+  EXPECT_EQ(info.parameter_bytes(), 4000u);
+  EXPECT_EQ(info.memory_bytes(), control().memory_bytes());
+  EXPECT_EQ(info.on_loss(), "fail");
+  ASSERT_EQ(info.workers_size(), 2);
+  EXPECT_EQ(info.workers(0).state(), "live");
+  EXPECT_EQ(info.workers(0).host(), "node0");
+  EXPECT_EQ(info.workers(0).lanes_open(), 2u);
+  EXPECT_EQ(info.workers(0).address(), "127.0.0.1:5000");
+  EXPECT_EQ(info.workers(0).last_heartbeat_age_ns(), kSecond / 2);
+  EXPECT_EQ(info.workers(1).state(), "awaited");
+}
+
+TEST_F(AdminTest, AJobThatIsNotThereIsAnsweredWithThoseThatAre) {
+  Enter(0, 1, "one");
+  Enter(0, 1, "two");
+  const auto call = JobNamed("three");
+  EXPECT_EQ(call->code(), absl::StatusCode::kNotFound);
+  EXPECT_THAT(call->message(), AllOf(HasSubstr("three"), HasSubstr("one, two")));
+}
+
+TEST_F(AdminTest, EndedAndFailedJobsAreRememberedUpToALimit) {
+  options.ended_jobs_max = 2;
+  std::string first_session;
+  for (int i = 0; i < 3; ++i) {
+    const std::string session = Enter(0, 1, "job" + std::to_string(i));
+    if (i == 0) first_session = session;
+    Advance(options.liveness_timeout);
+    Advance(options.teardown_delay);
+  }
+  const v1::ListJobsResponse jobs = ListJobs({})->response;
+  ASSERT_EQ(jobs.jobs_size(), 2);
+  EXPECT_EQ(jobs.jobs(0).name(), "job1");
+  EXPECT_EQ(jobs.jobs(1).state(), "failed");
+  EXPECT_THAT(jobs.jobs(1).fault(), HasSubstr("rank 0"));
+  EXPECT_EQ(jobs.jobs(1).memory_bytes(), 0u);
+  EXPECT_EQ(jobs.jobs(1).workers(0).state(), "dead");
+  // Expect: the forgotten job's sessions are forgotten too.
+  EXPECT_EQ(Barrier(first_session, 0)->code(), absl::StatusCode::kNotFound);
+}
+
+TEST_F(AdminTest, TheNewestRunOfANameIsDescribed) {
+  const std::string session = Enter(0, 1);
+  Leave(session);
+  Settle();
+  EXPECT_EQ(JobNamed("digits")->response.state(), "ended");
+  Enter(0, 1);
+  EXPECT_EQ(JobNamed("digits")->response.state(), "running");
+}
+
+TEST_F(AdminTest, StallsAreMergedOverCoresAndNameWhoIsMissing) {
+  const std::vector<std::string> sessions = {Enter(0, 3), Enter(1, 3)};  // rank 2 never comes
+  AddKeysOfAll(sessions, {Key("conv", 1000), Key("fc", 10)});
+  OpenAllLanes(sessions[1], 1);
+  const TimeNs begun = clock.now;
+  const auto entry = [](StallReport& report, std::uint32_t key, std::uint64_t missing,
+                        std::uint32_t chunks, TimeNs since) {
+    StallReport::Entry& added = report.entries[report.count++];
+    added.key = KeyIndex{key};
+    added.iteration = Iteration{3};
+    added.missing[0] = missing;
+    added.chunks_waiting = chunks;
+    added.since = since;
+  };
+  cores[0]->fill_stalls = [&](StallReport& report) { entry(report, 0, 0b100, 2, begun + 10); };
+  cores[1]->fill_stalls = [&](StallReport& report) {
+    entry(report, 0, 0b110, 1, begun);
+    entry(report, 1, 0b010, 1, begun + kSecond / 2);
+  };
+  Advance(kSecond);
+  const auto call = StallsOf("digits");
+  EXPECT_FALSE(call->answered());
+  Settle();
+  ASSERT_TRUE(call->ok()) << call->message();
+  ASSERT_EQ(call->response.stalls_size(), 2);
+  const v1::Stall& stall = call->response.stalls(0);
+  EXPECT_EQ(stall.key(), "conv");
+  EXPECT_EQ(stall.iteration(), 3u);
+  EXPECT_EQ(stall.chunks_waiting(), 3u);
+  EXPECT_EQ(stall.since_ns(), kSecond);
+  ASSERT_EQ(stall.waiting_for_size(), 2);
+  EXPECT_EQ(stall.waiting_for(0).rank(), 1u);
+  EXPECT_EQ(stall.waiting_for(0).host(), "node1");
+  EXPECT_EQ(stall.waiting_for(0).state(), "live");
+  EXPECT_EQ(stall.waiting_for(0).lane(), "tcp 10.0.0.5:40112");
+  EXPECT_EQ(stall.waiting_for(0).last_heartbeat_age_ns(), kSecond);
+  EXPECT_EQ(stall.waiting_for(1).rank(), 2u);
+  EXPECT_EQ(stall.waiting_for(1).state(), "awaited");
+  EXPECT_THAT(stall.waiting_for(1).lane(), HasSubstr("has not joined"));
+  EXPECT_EQ(call->response.stalls(1).key(), "fc");
+  // Young rounds can be left out.
+  const auto old = StallsOf("digits", kSecond * 3 / 4);
+  Settle();
+  EXPECT_EQ(old->response.stalls_size(), 1);
+}
+
+TEST_F(AdminTest, ACoreThatDoesNotAnswerIsNamed) {
+  const std::string session = Enter(0, 1);
+  cores[1]->silent_on_stalls = true;
+  const auto call = StallsOf("digits");
+  Heartbeat(session);
+  Advance(options.report_timeout);
+  EXPECT_EQ(call->code(), absl::StatusCode::kDeadlineExceeded);
+  EXPECT_THAT(call->message(), HasSubstr("core loop 1"));
+}
+
+TEST_F(AdminTest, AskingWithoutEndIsBounded) {
+  Enter(0, 1);
+  cores[0]->stopped = true;
+  CallPtr<v1::ListStallsResponse> call;
+  for (int i = 0; i < 17; ++i) call = StallsOf("digits");
+  EXPECT_EQ(call->code(), absl::StatusCode::kResourceExhausted);
+}
+
+TEST_F(AdminTest, StallsOfAJobThatFailedSayWhy) {
+  Enter(0, 1);
+  const auto pending = StallsOf("digits");
+  Advance(options.liveness_timeout);
+  const auto call = StallsOf("digits");
+  EXPECT_EQ(call->code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_THAT(call->message(), HasSubstr("last heard of"));
+  EXPECT_TRUE(pending->answered());
+}
+
+TEST_F(AdminTest, StatsHaveEveryCoreAndControl) {
+  Enter(0, 1);
+  cores[1]->counters.Add(CoreCounter::gradients, 7);
+  const v1::GetStatsResponse stats = GetStats({})->response;
+  int gradients = 0;
+  bool job_memory = false;
+  for (const v1::Counter& counter : stats.counters()) {
+    if (counter.name() == "phub_gradients_total") {
+      ++gradients;
+      EXPECT_EQ(counter.value(), counter.core() == 1 ? 7u : 0u);
+    }
+    job_memory |= counter.name() == "phub_job_memory_bytes" && counter.job() == "digits" &&
+                  counter.tenant() == "default" && counter.value() == control().memory_bytes();
+  }
+  EXPECT_EQ(gradients, 2);
+  EXPECT_TRUE(job_memory);
+  EXPECT_EQ(Counter("phub_jobs_created_total"), 1u);
+  EXPECT_EQ(Counter("phub_joins_total"), 1u);
+}
+
+}  // namespace
+}  // namespace phub::server
