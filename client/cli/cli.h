@@ -1,5 +1,6 @@
 // What phubctl's commands share: the options that every command has, exit codes, how a command is
-// registered. One file per noun: health.cc, version.cc, job.cc, stalls.cc, stats.cc.
+// registered. One file per noun: health.cc, version.cc, job.cc, plan.cc, stalls.cc,
+// stats.cc.
 //
 // Standard output carries data only; everything else goes to standard error, so that
 // `phubctl ... -o json | jq` always works. One thread.
@@ -45,6 +46,7 @@ void AddHealth(CLI::App& parent, const Options& options, Command& command);
 void AddVersion(CLI::App& parent, const Options& options, Command& command);
 void AddJob(CLI::App& parent, const Options& options, Command& command);
 void AddStalls(CLI::App& job, const Options& options, Command& command);  // under `job`
+void AddPlan(CLI::App& parent, const Options& options, Command& command);
 void AddStats(CLI::App& parent, const Options& options, Command& command);
 
 }  // namespace phub::client::cli

@@ -94,6 +94,7 @@ int Main(int argument_count, char** arguments) {
   AddVersion(app, options, command);
   AddJob(app, options, command);
   AddStats(app, options, command);
+  AddPlan(app, options, command);
   app.footer(
       "Examples:\n"
       "  phubctl health                                  is it there?\n"

@@ -1,0 +1,122 @@
+// phubctl plan: the commands and their options.
+#include "client/cli/plan.h"
+
+#include <CLI/CLI.hpp>
+#include <functional>
+#include <memory>
+
+namespace phub::client::cli {
+namespace {
+
+using Run = int (*)(const PlanArguments&, const Options&);
+
+class Registrar {
+ public:
+  Registrar(const Options& options, Command& command) : options_(options), command_(command) {}
+
+  CLI::App& Add(CLI::App& parent, const char* name, const char* description, Run run) {
+    CLI::App* app = parent.add_subcommand(name, description);
+    app->callback([this_options = &options_, command = &command_, arguments = arguments_, run] {
+      *command = [this_options, arguments, run] { return run(*arguments, *this_options); };
+    });
+    return *app;
+  }
+
+  void TopologyOption(CLI::App& app) {
+    app.add_option("-t,--topology", arguments_->topology,
+                   "torus:4x4 mesh: ring: switch: fattree:4x8@2 racks:4x8@4 bigraph:4x8 random:, "
+                   "with ,bandwidth= ,latency= ,aggregate; or a .toml or .json file")
+        ->type_name("TOPOLOGY")
+        ->required();
+  }
+  void PlanArgument(CLI::App& app) {
+    app.add_option("plan", arguments_->plan, "The plan's file (.json, or MSCCL .xml)")->required();
+  }
+  void SizeOptions(CLI::App& app) {
+    app.add_option("-s,--size", arguments_->size, "Bytes of all data")->capture_default_str();
+    app.add_option("--pieces", arguments_->pieces,
+                   "Into how many pieces data are cut (default: as many as are best)");
+    app.add_option("--sum-rate", arguments_->sum_rate, "How fast a member sums: 20GB/s");
+    app.add_option("--optimizer-rate", arguments_->optimizer_rate, "How fast a home updates");
+    app.add_flag("--lockstep", arguments_->lockstep, "One step after the other");
+  }
+  void SearchOptions(CLI::App& app) {
+    app.add_option("--starts", arguments_->starts, "Random starts of planners that search");
+    app.add_option("--seed", arguments_->seed, "Of the search")->capture_default_str();
+  }
+  void OutOption(CLI::App& app) {
+    app.add_option("-O,--out", arguments_->out, "File to write (default: standard output)");
+  }
+  PlanArguments& arguments() { return *arguments_; }
+
+ private:
+  const Options& options_;
+  Command& command_;
+  std::shared_ptr<PlanArguments> arguments_ = std::make_shared<PlanArguments>();
+};
+
+}  // namespace
+
+void AddPlan(CLI::App& parent, const Options& options, Command& command) {
+  CLI::App* plan = parent.add_subcommand("plan", "Exchange plans across racks; needs no daemon");
+  Registrar registrar(options, command);
+
+  CLI::App* topology = plan->add_subcommand("topology", "Networks");
+  CLI::App& show = registrar.Add(*topology, "show", "A network's nodes and links", TopologyShow);
+  show.add_option("topology", registrar.arguments().topology, "A name or a file")->required();
+
+  CLI::App& make = registrar.Add(*plan, "make", "Make a plan, as JSON", PlanMake);
+  registrar.TopologyOption(make);
+  make.add_option("-p,--planner", registrar.arguments().planner,
+                  "A planner's name, or best: the fastest at --size")
+      ->capture_default_str();
+  make.add_flag("--reorder", registrar.arguments().reorder, "Look for a better order of ranks");
+  registrar.SizeOptions(make);
+  registrar.SearchOptions(make);
+  registrar.OutOption(make);
+
+  CLI::App& verify = registrar.Add(*plan, "verify", "Is a plan right, and what it loads", PlanVerify);
+  registrar.PlanArgument(verify);
+  registrar.TopologyOption(verify);
+
+  CLI::App& bound = registrar.Add(*plan, "bound", "The least time any plan can take", PlanBound);
+  registrar.TopologyOption(bound);
+  bound.add_option("-s,--size", registrar.arguments().size, "Bytes of all data")
+      ->capture_default_str();
+
+  CLI::App& simulate = registrar.Add(*plan, "simulate", "How long a plan takes", PlanSimulate);
+  registrar.PlanArgument(simulate);
+  registrar.TopologyOption(simulate);
+  registrar.SizeOptions(simulate);
+  simulate.add_option("--trace", registrar.arguments().trace, "Write a Chrome trace to this file");
+
+  CLI::App& compare = registrar.Add(*plan, "compare", "All planners in one table", PlanCompare);
+  registrar.TopologyOption(compare);
+  registrar.SizeOptions(compare);
+  registrar.SearchOptions(compare);
+
+  CLI::App& draw = registrar.Add(*plan, "draw", "A plan's trees as an SVG picture", PlanDraw);
+  registrar.PlanArgument(draw);
+  registrar.TopologyOption(draw);
+  draw.add_option("--home", registrar.arguments().home, "Only the trees of this member");
+  registrar.OutOption(draw);
+
+  CLI::App& to_xml = registrar.Add(*plan, "export", "A plan as MSCCL XML", PlanExport);
+  registrar.PlanArgument(to_xml);
+  registrar.TopologyOption(to_xml);
+  registrar.OutOption(to_xml);
+
+  CLI::App& from_xml = registrar.Add(*plan, "import", "MSCCL XML as a plan", PlanImport);
+  registrar.PlanArgument(from_xml);
+  registrar.TopologyOption(from_xml);
+  registrar.OutOption(from_xml);
+
+  plan->footer(
+      "Examples:\n"
+      "  phubctl plan compare --topology racks:4x8@4 --size 97.5MiB\n"
+      "  phubctl plan make --topology torus:4x4 --planner multitree --out plan.json\n"
+      "  phubctl plan verify plan.json --topology torus:4x4\n"
+      "  phubctl plan draw plan.json --topology torus:4x4 --home m5 --out plan.svg");
+}
+
+}  // namespace phub::client::cli

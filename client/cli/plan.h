@@ -1,0 +1,57 @@
+// phubctl plan: what its commands share. Works without a daemon: topologies and plans come from
+// short names and files, everything is computed here. One thread.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+#include "absl/status/statusor.h"
+#include "client/cli/cli.h"
+#include "common/plan/forest.h"
+#include "common/plan/simulator.h"
+#include "common/plan/topology.h"
+
+namespace phub::client::cli {
+
+// The options of all plan commands; each command adds those that it takes.
+struct PlanArguments {
+  std::string topology;      // "torus:4x4", or a file (.toml, .json)
+  std::string plan;          // a plan's file
+  std::string planner = "best";
+  std::string size = "64MiB";
+  std::string out;           // a file; empty: standard output
+  std::string trace;
+  std::string home;
+  std::string format = "msccl";
+  std::string sum_rate;
+  std::string optimizer_rate;
+  std::uint32_t pieces = 0;  // 0: as many as are best
+  std::uint32_t starts = 0;
+  std::uint64_t seed = 1;
+  bool lockstep = false;
+  bool reorder = false;
+};
+
+// Says on standard error what is wrong; returns the exit code.
+int ReportPlanError(const absl::Status& status);
+
+absl::StatusOr<plan::Topology> LoadTopology(const std::string& name_or_file);
+// JSON or MSCCL XML; not verified.
+absl::StatusOr<plan::Forest> LoadPlan(const plan::Topology& topology, const std::string& file);
+absl::StatusOr<plan::SimulationOptions> SimulationOf(const PlanArguments& arguments);
+// To the file, or to standard output if `file` is empty.
+absl::Status WriteOut(const std::string& file, std::string_view text);
+absl::StatusOr<std::string> ReadFile(const std::string& file, std::size_t bytes_max);
+
+int TopologyShow(const PlanArguments& arguments, const Options& options);
+int PlanMake(const PlanArguments& arguments, const Options& options);
+int PlanVerify(const PlanArguments& arguments, const Options& options);
+int PlanBound(const PlanArguments& arguments, const Options& options);
+int PlanSimulate(const PlanArguments& arguments, const Options& options);
+int PlanCompare(const PlanArguments& arguments, const Options& options);
+int PlanDraw(const PlanArguments& arguments, const Options& options);
+int PlanExport(const PlanArguments& arguments, const Options& options);
+int PlanImport(const PlanArguments& arguments, const Options& options);
+
+}  // namespace phub::client::cli

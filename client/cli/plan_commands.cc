@@ -1,0 +1,313 @@
+// phubctl plan: what its commands print.
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+#include "absl/status/status.h"
+#include "client/cli/output.h"
+#include "client/cli/plan.h"
+#include "common/base/suggest.h"
+#include "common/base/units.h"
+#include "common/plan/bound.h"
+#include "common/plan/chooser.h"
+#include "common/plan/draw.h"
+#include "common/plan/forest_json.h"
+#include "common/plan/msccl.h"
+#include "common/plan/reorder.h"
+#include "common/plan/topology_json.h"
+#include "common/plan/verifier.h"
+
+namespace phub::client::cli {
+namespace {
+
+using OrderedJson = nlohmann::ordered_json;
+
+int Print(const OrderedJson& json) {
+  const absl::Status status =
+      WriteOut("", json.dump(2, ' ', false, OrderedJson::error_handler_t::replace) + "\n");
+  return status.ok() ? static_cast<int>(kOk) : ReportPlanError(status);
+}
+
+int PrintText(const std::string& file, std::string_view text) {
+  const absl::Status status = WriteOut(file, text);
+  return status.ok() ? static_cast<int>(kOk) : ReportPlanError(status);
+}
+
+std::string HumanSeconds(double seconds) {
+  return HumanDuration(static_cast<DurationNs>(seconds * 1e9 + 0.5));
+}
+
+// Long searches say what they do, on a terminal only.
+void ShowProgress(std::string_view what) {
+  if (isatty(STDERR_FILENO) != 0) fmt::print(stderr, "\r\033[K{}", what);
+}
+
+plan::PlannerOptions SearchOf(const PlanArguments& arguments) {
+  plan::PlannerOptions options{.seed = arguments.seed, .starts = arguments.starts};
+  options.progress = [](std::size_t done, std::size_t total) {
+    ShowProgress(fmt::format("searching: {} %", total == 0 ? 100 : 100 * done / total));
+  };
+  return options;
+}
+
+absl::StatusOr<plan::Choice> ChooseFor(const PlanArguments& arguments,
+                                       const plan::Topology& topology) {
+  const absl::StatusOr<plan::SimulationOptions> simulation = SimulationOf(arguments);
+  if (!simulation.ok()) return simulation.status();
+  plan::ChooserOptions options{.simulation = *simulation, .planner = SearchOf(arguments)};
+  options.progress = [](std::string_view planner) { ShowProgress(planner); };
+  absl::StatusOr<plan::Choice> choice = plan::Choose(topology, options);
+  ShowProgress("");
+  return choice;
+}
+
+absl::StatusOr<plan::Forest> MakeNamed(const PlanArguments& arguments,
+                                       const plan::Topology& topology) {
+  if (arguments.planner == "best") {
+    absl::StatusOr<plan::Choice> choice = ChooseFor(arguments, topology);
+    if (!choice.ok()) return choice.status();
+    return std::move(choice->candidates[*choice->best].forest);
+  }
+  const plan::Planner* planner = plan::FindPlanner(arguments.planner);
+  if (planner == nullptr) {
+    std::vector<std::string_view> names{"best"};
+    for (const plan::Planner& known : plan::Planners()) names.push_back(known.name);
+    return absl::NotFoundError(fmt::format("there is no planner \"{}\"{} (known: {})",
+                                           arguments.planner,
+                                           DidYouMean(arguments.planner, names),
+                                           fmt::join(names, ", ")));
+  }
+  absl::StatusOr<plan::Forest> forest =
+      plan::MakePlan(*planner, topology, SearchOf(arguments));
+  ShowProgress("");
+  if (!forest.ok())
+    return absl::Status(forest.status().code(),
+                        fmt::format("{} does not fit {}: {}", arguments.planner, topology.name(),
+                                    std::string(forest.status().message())));
+  return forest;
+}
+
+// Loads what most commands need, and runs `body` with it.
+template <typename Body>
+int WithPlan(const PlanArguments& arguments, Body body) {
+  const absl::StatusOr<plan::Topology> topology = LoadTopology(arguments.topology);
+  if (!topology.ok()) return ReportPlanError(topology.status());
+  const absl::StatusOr<plan::Forest> forest = LoadPlan(*topology, arguments.plan);
+  if (!forest.ok()) return ReportPlanError(forest.status());
+  const absl::StatusOr<plan::VerifyReport> report = plan::Verify(*topology, *forest);
+  if (!report.ok())
+    return ReportPlanError(absl::InvalidArgumentError(fmt::format(
+        "{}: the plan is wrong: {}", arguments.plan, std::string(report.status().message()))));
+  return body(*topology, *forest, *report);
+}
+
+std::string InChunks(const plan::Topology& topology, const plan::Rational& time) {
+  const auto members = static_cast<std::int64_t>(topology.members().size());
+  const auto chunks = plan::Multiply(time, plan::Rational(members));
+  return chunks ? chunks->ToString() : fmt::format("{:.6g}", time.ToDouble() * double(members));
+}
+
+}  // namespace
+
+int TopologyShow(const PlanArguments& arguments, const Options& options) {
+  const absl::StatusOr<plan::Topology> topology = LoadTopology(arguments.topology);
+  if (!topology.ok()) return ReportPlanError(topology.status());
+  if (options.output == Output::kJson) return PrintText("", plan::TopologyToJson(*topology));
+  fmt::print("{}: {} members, {} switches, {} directed links; a unit link carries {}/s\n",
+             Printable(topology->name()), topology->members().size(),
+             topology->nodes().size() - topology->members().size(), topology->links().size(),
+             HumanBytes(static_cast<std::uint64_t>(topology->unit_bytes_per_s())));
+  Table table({{"FROM"}, {"TO"}, {"UNITS", Table::Align::kRight},
+               {"LATENCY", Table::Align::kRight}});
+  for (std::uint32_t i = 0; i < topology->links().size(); ++i) {
+    const plan::Link& link = topology->link(plan::LinkIndex{i});
+    table.Add({topology->node(link.from).name, topology->node(link.to).name,
+               topology->CapacityOf(plan::LinkIndex{i}).ToString(),
+               HumanDuration(link.latency_ns)});
+  }
+  return PrintText("", table.Text());
+}
+
+int PlanMake(const PlanArguments& arguments, const Options&) {
+  const absl::StatusOr<plan::Topology> topology = LoadTopology(arguments.topology);
+  if (!topology.ok()) return ReportPlanError(topology.status());
+  absl::StatusOr<plan::Forest> forest = MakeNamed(arguments, *topology);
+  if (!forest.ok()) return ReportPlanError(forest.status());
+  if (arguments.reorder) {
+    const absl::StatusOr<plan::SimulationOptions> simulation = SimulationOf(arguments);
+    if (!simulation.ok()) return ReportPlanError(simulation.status());
+    const absl::StatusOr<plan::CostMatrix> costs =
+        plan::CostsOf(*topology, simulation->size_bytes);
+    if (!costs.ok()) return ReportPlanError(costs.status());
+    absl::StatusOr<plan::ReorderResult> better =
+        plan::Reorder(*topology, *forest, *costs, *simulation);
+    if (!better.ok()) return ReportPlanError(better.status());
+    fmt::print(stderr, "reordered: {} -> {} in lockstep\n", HumanSeconds(better->seconds_before),
+               HumanSeconds(better->seconds_after));
+    forest = std::move(better->forest);
+  }
+  if (const auto report = plan::Verify(*topology, *forest); !report.ok())
+    return ReportPlanError(report.status());
+  return PrintText(arguments.out, plan::ForestToJson(*topology, *forest));
+}
+
+int PlanVerify(const PlanArguments& arguments, const Options& options) {
+  return WithPlan(arguments, [&](const plan::Topology& topology, const plan::Forest& forest,
+                                 const plan::VerifyReport& report) {
+    if (options.output == Output::kJson) {
+      OrderedJson json{{"plan", arguments.plan}, {"ok", true}, {"planner", forest.planner},
+                       {"trees", forest.trees.size()}, {"reduce_steps", report.reduce_steps},
+                       {"gather_steps", report.gather_steps}, {"steps", report.steps},
+                       {"reduce_time", report.reduce_time.ToString()},
+                       {"gather_time", report.gather_time.ToString()},
+                       {"total_time", report.total_time.ToString()}};
+      OrderedJson& steps = json["step_loads"] = OrderedJson::array();
+      for (const auto& loads : report.step_loads) {
+        OrderedJson& step = steps.emplace_back(OrderedJson::object());
+        for (const plan::LinkLoad& load : loads) {
+          const auto share = plan::Rational::Make(load.share, forest.share_unit);
+          step[topology.LinkName(load.link)] = share ? share->ToString() : "";
+        }
+      }
+      return Print(json);
+    }
+    fmt::print("{}: right. {} trees by {}, {} + {} steps.\n", arguments.plan, forest.trees.size(),
+               Printable(forest.planner), report.reduce_steps, report.gather_steps);
+    fmt::print("Busiest link, in chunks of 1/{} on a unit link: reduce {}, gather {}, both {}; "
+               "step by step {:.6g}\n",
+               topology.members().size(), InChunks(topology, report.reduce_time),
+               InChunks(topology, report.gather_time), InChunks(topology, report.total_time),
+               report.lockstep_time * static_cast<double>(topology.members().size()));
+    return static_cast<int>(kOk);
+  });
+}
+
+int PlanBound(const PlanArguments& arguments, const Options& options) {
+  const absl::StatusOr<plan::Topology> topology = LoadTopology(arguments.topology);
+  if (!topology.ok()) return ReportPlanError(topology.status());
+  const absl::StatusOr<plan::SimulationOptions> simulation = SimulationOf(arguments);
+  if (!simulation.ok()) return ReportPlanError(simulation.status());
+  const auto bound = plan::BoundOf(*topology);
+  if (!bound) return ReportPlanError(absl::InvalidArgumentError("the bound is out of range"));
+  std::vector<std::string> cut;
+  for (const plan::NodeIndex node : bound->gather.cut) cut.push_back(topology->node(node).name);
+  const auto seconds = [&](const plan::Rational& chunks) {
+    return plan::SecondsFor(*topology, chunks, static_cast<double>(simulation->size_bytes));
+  };
+  if (options.output == Output::kJson) {
+    const auto entry = [&](const plan::Rational& chunks) {
+      return OrderedJson{{"chunk_times", chunks.ToString()}, {"seconds", seconds(chunks)}};
+    };
+    OrderedJson json{{"topology", topology->name()}, {"members", topology->members().size()},
+                     {"reduce_scatter", entry(bound->reduce.chunk_times)},
+                     {"all_gather", entry(bound->gather.chunk_times)},
+                     {"both", entry(bound->both)}, {"aggregated", entry(bound->aggregated)},
+                     {"cut", cut}};
+    return Print(json);
+  }
+  Table table({{"EXCHANGE"}, {"CHUNK TIMES", Table::Align::kRight},
+               {"STEPS", Table::Align::kRight}, {"TIME", Table::Align::kRight}});
+  for (const auto& [name, chunks] :
+       {std::pair{"reduce-scatter", bound->reduce.chunk_times},
+        std::pair{"all-gather", bound->gather.chunk_times},
+        std::pair{"both, one after the other", bound->both},
+        std::pair{"any all-reduce, if switches aggregate", bound->aggregated}})
+    table.Add({name, chunks.ToString(), fmt::format("{}", chunks.Ceiling()),
+               HumanSeconds(seconds(chunks))});
+  fmt::print("{}\nNarrowest for all-gather: out of {{{}}}\n", table.Text(), fmt::join(cut, " "));
+  return kOk;
+}
+
+int PlanSimulate(const PlanArguments& arguments, const Options& options) {
+  return WithPlan(arguments, [&](const plan::Topology& topology, const plan::Forest& forest,
+                                 const plan::VerifyReport&) {
+    absl::StatusOr<plan::SimulationOptions> simulation = SimulationOf(arguments);
+    if (!simulation.ok()) return ReportPlanError(simulation.status());
+    simulation->keep_timeline = !arguments.trace.empty();
+    const absl::StatusOr<plan::SimulationResult> result =
+        plan::Simulate(topology, forest, *simulation);
+    if (!result.ok()) return ReportPlanError(result.status());
+    if (simulation->keep_timeline) {
+      const absl::Status status =
+          WriteOut(arguments.trace, plan::ChromeTrace(topology, forest, *result));
+      if (!status.ok()) return ReportPlanError(status);
+    }
+    const double busiest = *std::max_element(result->link_use.begin(), result->link_use.end());
+    if (options.output == Output::kJson) {
+      OrderedJson use = OrderedJson::object();
+      for (std::uint32_t i = 0; i < result->link_use.size(); ++i)
+        use[topology.LinkName(plan::LinkIndex{i})] = result->link_use[i];
+      return Print({{"time_ps", result->time_ps}, {"seconds", result->seconds()},
+                    {"size_bytes", simulation->size_bytes}, {"pieces", simulation->pieces},
+                    {"link_use", use}});
+    }
+    fmt::print("{} in {} piece(s) take {}; the busiest link is used {:.1f} %\n",
+               HumanBytes(static_cast<std::uint64_t>(simulation->size_bytes)), simulation->pieces,
+               HumanSeconds(result->seconds()), 100 * busiest);
+    return static_cast<int>(kOk);
+  });
+}
+
+int PlanCompare(const PlanArguments& arguments, const Options& options) {
+  const absl::StatusOr<plan::Topology> topology = LoadTopology(arguments.topology);
+  if (!topology.ok()) return ReportPlanError(topology.status());
+  const absl::StatusOr<plan::Choice> choice = ChooseFor(arguments, *topology);
+  if (!choice.ok()) return ReportPlanError(choice.status());
+  OrderedJson rows = OrderedJson::array();
+  Table table({{"PLANNER"}, {"STEPS", Table::Align::kRight}, {"PIECES", Table::Align::kRight},
+               {"BUSIEST LINK", Table::Align::kRight}, {"TIME", Table::Align::kRight},
+               {"OF BOUND", Table::Align::kRight}, {"LINK USE", Table::Align::kRight}, {""}});
+  for (std::size_t i = 0; i < choice->candidates.size(); ++i) {
+    const plan::Candidate& row = choice->candidates[i];
+    const std::string reason(row.status.message());
+    if (!row.status.ok()) {
+      rows.push_back({{"planner", row.planner}, {"refused", reason}});
+      table.Add({row.planner, "-", "-", "-", "-", "-", "-", reason});
+      continue;
+    }
+    const bool is_best = i == *choice->best;
+    rows.push_back({{"planner", row.planner}, {"steps", row.steps}, {"pieces", row.pieces},
+                    {"busiest_link_bytes", row.busiest_link_bytes}, {"seconds", row.seconds},
+                    {"lockstep", !row.is_simulated_as_flows}, {"of_bound", row.of_bound},
+                    {"link_use", row.mean_link_use}, {"best", is_best}});
+    table.Add({row.planner, fmt::format("{}", row.steps), fmt::format("{}", row.pieces),
+               HumanBytes(static_cast<std::uint64_t>(row.busiest_link_bytes)),
+               HumanSeconds(row.seconds), fmt::format("{:.3f}", row.of_bound),
+               fmt::format("{:.0f} %", 100 * row.mean_link_use),
+               is_best ? "<- best" : row.is_simulated_as_flows ? "" : "in lockstep"});
+  }
+  if (options.output == Output::kJson)
+    return Print({{"topology", topology->name()}, {"size", arguments.size},
+                  {"bound_seconds", choice->bound_seconds}, {"planners", rows}});
+  return PrintText("", table.Text());
+}
+
+int PlanDraw(const PlanArguments& arguments, const Options&) {
+  return WithPlan(arguments, [&](const plan::Topology& topology, const plan::Forest& forest,
+                                 const plan::VerifyReport&) {
+    const absl::StatusOr<std::string> picture =
+        plan::DrawForest(topology, forest, arguments.home);
+    if (!picture.ok()) return ReportPlanError(picture.status());
+    return PrintText(arguments.out, *picture);
+  });
+}
+
+int PlanExport(const PlanArguments& arguments, const Options&) {
+  return WithPlan(arguments, [&](const plan::Topology& topology, const plan::Forest& forest,
+                                 const plan::VerifyReport&) {
+    const absl::StatusOr<std::string> xml = plan::ForestToMsccl(topology, forest);
+    if (!xml.ok()) return ReportPlanError(xml.status());
+    return PrintText(arguments.out, *xml);
+  });
+}
+
+int PlanImport(const PlanArguments& arguments, const Options&) {
+  return WithPlan(arguments, [&](const plan::Topology& topology, const plan::Forest& forest,
+                                 const plan::VerifyReport&) {
+    return PrintText(arguments.out, plan::ForestToJson(topology, forest));
+  });
+}
+
+}  // namespace phub::client::cli

@@ -1,0 +1,112 @@
+// phubctl plan: reading and writing topologies and plans.
+#include <fmt/format.h>
+
+#include <cstdio>
+#include <filesystem>
+#include <fstream>
+#include <system_error>
+
+#include "absl/status/status.h"
+#include "client/cli/output.h"
+#include "client/cli/plan.h"
+#include "common/base/units.h"
+#include "common/plan/forest_json.h"
+#include "common/plan/generators.h"
+#include "common/plan/msccl.h"
+#include "common/plan/topology_json.h"
+#include "common/plan/topology_toml.h"
+
+namespace phub::client::cli {
+namespace {
+
+absl::Status InFile(const std::string& file, const absl::Status& status) {
+  if (status.ok()) return status;
+  return absl::Status(status.code(), fmt::format("{}: {}", file, std::string(status.message())));
+}
+
+template <typename Value>
+absl::StatusOr<Value> InFile(const std::string& file, absl::StatusOr<Value> value) {
+  if (!value.ok()) return InFile(file, value.status());
+  return value;
+}
+
+}  // namespace
+
+int ReportPlanError(const absl::Status& status) {
+  fmt::print(stderr, "phubctl: {}\n", Printable(std::string(status.message())));
+  return status.code() == absl::StatusCode::kNotFound ? kNotFound : kFailure;
+}
+
+absl::StatusOr<std::string> ReadFile(const std::string& file, std::size_t bytes_max) {
+  std::error_code error;
+  if (!std::filesystem::is_regular_file(file, error))
+    return absl::NotFoundError(fmt::format("there is no file '{}'", file));
+  const std::uintmax_t size = std::filesystem::file_size(file, error);
+  if (error || size > bytes_max)
+    return absl::InvalidArgumentError(
+        fmt::format("{}: at most {} bytes are read", file, bytes_max));
+  std::string text(static_cast<std::size_t>(size), '\0');
+  std::ifstream stream(file, std::ios::binary);
+  stream.read(text.data(), static_cast<std::streamsize>(text.size()));
+  if (stream.gcount() != static_cast<std::streamsize>(text.size()))
+    return absl::UnavailableError(fmt::format("{}: cannot be read", file));
+  return text;
+}
+
+absl::StatusOr<plan::Topology> LoadTopology(const std::string& name_or_file) {
+  if (name_or_file.empty())
+    return absl::InvalidArgumentError("--topology is missing: torus:4x4, racks:4x8@4, or a file");
+  const bool is_toml = name_or_file.ends_with(".toml");
+  if (!is_toml && !name_or_file.ends_with(".json")) return plan::Generate(name_or_file);
+  absl::StatusOr<std::string> text = ReadFile(name_or_file, plan::kTopologyTextBytesMax);
+  if (!text.ok()) return text.status();
+  return InFile(name_or_file,
+                is_toml ? plan::ParseTopologyToml(*text) : plan::ParseTopologyJson(*text));
+}
+
+absl::StatusOr<plan::Forest> LoadPlan(const plan::Topology& topology, const std::string& file) {
+  absl::StatusOr<std::string> text = ReadFile(file, plan::kPlanTextBytesMax);
+  if (!text.ok()) return text.status();
+  return InFile(file, file.ends_with(".xml") ? plan::ParseMsccl(topology, *text)
+                                             : plan::ParseForestJson(topology, *text));
+}
+
+absl::StatusOr<plan::SimulationOptions> SimulationOf(const PlanArguments& arguments) {
+  plan::SimulationOptions simulation;
+  const auto size = ParseBytes(arguments.size);
+  if (!size || *size < 1 || *size > static_cast<std::uint64_t>(plan::kSizeBytesMax))
+    return absl::InvalidArgumentError(
+        fmt::format("--size: '{}' is not a size such as 64MiB", arguments.size));
+  simulation.size_bytes = static_cast<std::int64_t>(*size);
+  simulation.pieces = std::max(arguments.pieces, 1u);
+  simulation.mode =
+      arguments.lockstep ? plan::SimulationMode::kLockstep : plan::SimulationMode::kFlow;
+  for (const auto& [text, rate, option] :
+       {std::tuple{&arguments.sum_rate, &simulation.sum_bytes_per_s, "--sum-rate"},
+        std::tuple{&arguments.optimizer_rate, &simulation.optimizer_bytes_per_s,
+                   "--optimizer-rate"}}) {
+    if (text->empty()) continue;
+    const auto parsed = plan::ParseBandwidth(*text);
+    if (!parsed)
+      return absl::InvalidArgumentError(
+          fmt::format("{}: '{}' is not a rate such as 20GB/s", option, *text));
+    *rate = static_cast<double>(*parsed);
+  }
+  return simulation;
+}
+
+absl::Status WriteOut(const std::string& file, std::string_view text) {
+  if (file.empty()) {
+    const std::size_t written = std::fwrite(text.data(), 1, text.size(), stdout);
+    if (written != text.size() || std::fflush(stdout) != 0)
+      return absl::UnavailableError("standard output cannot be written");
+    return absl::OkStatus();
+  }
+  std::ofstream stream(file, std::ios::binary | std::ios::trunc);
+  stream.write(text.data(), static_cast<std::streamsize>(text.size()));
+  stream.close();
+  if (!stream) return absl::UnavailableError(fmt::format("{}: cannot be written", file));
+  return absl::OkStatus();
+}
+
+}  // namespace phub::client::cli

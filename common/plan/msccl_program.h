@@ -1,0 +1,63 @@
+// An MSCCL XML file as it stands, before anybody asks what it does. Part of common/plan/msccl.h.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/status/statusor.h"
+
+namespace phub::plan {
+
+enum class MscclOperation : std::uint8_t {
+  kSend,                   // s
+  kReceive,                // r
+  kReceiveCopySend,        // rcs
+  kReceiveReduceSend,      // rrs
+  kReceiveReduceCopy,      // rrc
+  kReceiveReduceCopySend,  // rrcs
+  kCopy,                   // cpy
+  kReduce,                 // re
+  kNothing,                // nop
+};
+
+struct MscclPlace {
+  char buffer = 'i';  // i, o or s
+  std::int64_t offset = 0;
+};
+
+struct MscclStep {
+  MscclOperation operation = MscclOperation::kNothing;
+  MscclPlace source, target;
+  std::int64_t count = 1;
+  std::int64_t wait_block = -1;  // of the same GPU; -1: none
+  std::int64_t wait_step = -1;
+  std::size_t line = 0;
+};
+
+struct MscclBlock {
+  std::int64_t send = -1;  // peer GPUs; -1: none
+  std::int64_t receive = -1;
+  std::int64_t channel = 0;
+  std::vector<MscclStep> steps;
+};
+
+struct MscclGpu {
+  std::array<std::int64_t, 3> chunks = {0, 0, 0};  // of the buffers i, o, s
+  std::vector<MscclBlock> blocks;                  // by id
+};
+
+struct MscclProgram {
+  std::string name;
+  std::string collective;
+  bool in_place = false;
+  std::int64_t chunk_count = 0;
+  std::vector<MscclGpu> gpus;  // by id
+};
+
+// Numbers are within the limits of common/plan/msccl.h; peers, waits and offsets may still be wrong.
+absl::StatusOr<MscclProgram> ReadMsccl(std::string_view xml);
+
+}  // namespace phub::plan
