@@ -14,7 +14,7 @@
 namespace phub::plan {
 namespace {
 
-using Ranks = std::vector<std::uint32_t>;  // place -> rank of the member that takes it
+using Ranks = std::vector<std::uint32_t>;  // position in the sequence of places -> rank of the member
 
 struct Talk {  // two places that exchange data
   std::uint32_t a;
@@ -35,6 +35,32 @@ std::vector<Talk> TalksOf(const Topology& topology, const Forest& forest) {
   std::vector<Talk> talks;
   for (const auto& [ends, share] : shares)
     talks.push_back({ends.first, ends.second, share / static_cast<double>(forest.share_unit)});
+  return talks;
+}
+
+// The places in an order in which neighbours talk much: along the ring of a ring, subcube by subcube
+// of halving-doubling. Members near each other are to take places near each other in it.
+Ranks SequenceOf(const std::vector<Talk>& talks, std::size_t count) {
+  std::vector<std::vector<double>> share(count, std::vector<double>(count, 0));
+  for (const Talk& talk : talks) share[talk.a][talk.b] = share[talk.b][talk.a] = talk.share;
+  Ranks left(count), sequence;
+  std::iota(left.begin(), left.end(), 0u);
+  for (auto next = left.begin(); !left.empty();) {
+    const std::uint32_t at = *next;
+    sequence.push_back(at);
+    left.erase(next);
+    next = std::max_element(left.begin(), left.end(), [&](std::uint32_t a, std::uint32_t b) {
+      return share[at][a] < share[at][b];
+    });
+  }
+  return sequence;
+}
+
+// The talks between positions of the sequence instead of places.
+std::vector<Talk> Along(const Ranks& sequence, std::vector<Talk> talks) {
+  Ranks position(sequence.size());
+  for (std::uint32_t i = 0; i < sequence.size(); ++i) position[sequence[i]] = i;
+  for (Talk& talk : talks) talk = {position[talk.a], position[talk.b], talk.share};
   return talks;
 }
 
@@ -140,8 +166,9 @@ void TwoOpt(const std::vector<Talk>& talks, const CostMatrix& costs, Ranks& orde
 
 class Polisher {
  public:
-  Polisher(const Topology& topology, const Forest& forest, const SimulationOptions& simulation)
-      : topology_(topology), forest_(forest), simulation_(simulation) {
+  Polisher(const Topology& topology, const Forest& forest, const Ranks& sequence,
+           const SimulationOptions& simulation)
+      : topology_(topology), forest_(forest), sequence_(sequence), simulation_(simulation) {
     simulation_.mode = SimulationMode::kLockstep;
     simulation_.keep_timeline = false;
   }
@@ -175,14 +202,16 @@ class Polisher {
   }
 
   std::vector<NodeIndex> Members(const Ranks& order) const {
-    std::vector<NodeIndex> members;
-    for (const std::uint32_t rank : order) members.push_back(topology_.members()[rank]);
+    std::vector<NodeIndex> members(order.size());
+    for (std::size_t i = 0; i < order.size(); ++i)
+      members[sequence_[i]] = topology_.members()[order[i]];
     return members;
   }
 
  private:
   const Topology& topology_;
   const Forest& forest_;
+  const Ranks& sequence_;
   SimulationOptions simulation_;
 };
 
@@ -257,20 +286,21 @@ absl::StatusOr<ReorderResult> Reorder(const Topology& topology, const Forest& fo
       std::any_of(costs.begin(), costs.end(), [&](const auto& row) { return row.size() != count; }))
     return absl::InvalidArgumentError(fmt::format("the cost matrix is not {0} x {0}", count));
   const CostMatrix symmetric = Symmetric(costs);
-  const std::vector<Talk> talks = TalksOf(topology, forest);
-  Ranks identity(count);
-  std::iota(identity.begin(), identity.end(), 0u);
-  const Polisher polisher(topology, forest, simulation);
+  const Ranks sequence = SequenceOf(TalksOf(topology, forest), count);
+  const std::vector<Talk> talks = Along(sequence, TalksOf(topology, forest));
+  const Ranks& as_it_is = sequence;  // every member in its own place
+  const Polisher polisher(topology, forest, sequence, simulation);
   SimulationOptions lockstep = simulation;
   lockstep.mode = SimulationMode::kLockstep;
   const absl::StatusOr<SimulationResult> before = Simulate(topology, forest, lockstep);
   if (!before.ok()) return before.status();
   ReorderResult result;
   result.forest = forest;
-  result.order = polisher.Members(identity);
+  result.order = polisher.Members(as_it_is);
   result.seconds_before = result.seconds_after = before->seconds();
-  const Ranks by_gaps = OrderByGaps(symmetric, identity, 0);
-  for (Ranks order : {by_gaps, NearestNeighbours(symmetric), identity}) {
+  Ranks ranks(count);
+  std::iota(ranks.begin(), ranks.end(), 0u);
+  for (Ranks order : {OrderByGaps(symmetric, ranks, 0), NearestNeighbours(symmetric), as_it_is}) {
     TwoOpt(talks, symmetric, order);
     absl::StatusOr<double> seconds = polisher.Price(order);
     if (!seconds.ok()) return seconds.status();

@@ -1,8 +1,12 @@
 // The counted figures of the papers that the planners come from.
 #include <algorithm>
+#include <string>
 #include <vector>
 
+#include <oneapi/tbb/global_control.h>
+
 #include "common/plan/bound.h"
+#include "common/plan/forest_json.h"
 #include "tests/unit/plan/plan_support.h"
 
 namespace phub::plan {
@@ -43,6 +47,36 @@ TEST(Figures, RingOnToriTakesOneStepPerOtherMember) {
 TEST(Figures, MultiTreeThroughSwitches) {
   EXPECT_EQ(GatherStepsOfOneChunkEach("multitree", Named("bigraph:4x8")), 31u);
   EXPECT_EQ(GatherStepsOfOneChunkEach("multitree", Named("fattree:4x4")), 15u);
+}
+
+TEST(Figures, PackingAttainsTheBoundExactly) {
+  for (const char* spec : {"torus:4x4", "torus:8x8", "mesh:4x4", "switch:8", "racks:4x4@8",
+                           "fattree:4x4@2", "bigraph:4x8", "random:12,seed=4"}) {
+    const Topology topology = Named(spec);
+    const ExchangeBound bound = BoundOf(topology).value();
+    const VerifyReport report = Verified(topology, Planned("packing", topology));
+    const Rational members(static_cast<std::int64_t>(topology.members().size()));
+    EXPECT_EQ(Multiply(report.gather_time, members), bound.gather.chunk_times) << spec;
+    EXPECT_EQ(Multiply(report.reduce_time, members), bound.reduce.chunk_times) << spec;
+  }
+}
+
+TEST(Figures, SwitchesThatAggregateCarryAllOfTheDataOnce) {
+  const Topology topology = Named("switch:16,aggregate");
+  const VerifyReport report = Verified(topology, Planned("in-switch", topology));
+  EXPECT_EQ(report.total_time, Rational(1));  // endpoints alone: 30/16
+}
+
+TEST(Figures, MultiTreeDoesNotDependOnTheNumberOfThreads) {
+  const Topology topology = Named("mesh:4x4");
+  std::string first;
+  for (const int threads : {1, 2, 5}) {
+    const oneapi::tbb::global_control limit(
+        oneapi::tbb::global_control::max_allowed_parallelism, static_cast<std::size_t>(threads));
+    const std::string plan = ForestToJson(topology, Planned("multitree", topology));
+    if (first.empty()) first = plan;
+    EXPECT_EQ(plan, first);
+  }
 }
 
 // Exchanges on the busiest link between switches, for each step of the first half: in step s of
