@@ -75,7 +75,8 @@ void AddPlan(CLI::App& parent, const Options& options, Command& command) {
   registrar.SearchOptions(make);
   registrar.OutOption(make);
 
-  CLI::App& verify = registrar.Add(*plan, "verify", "Is a plan right, and what it loads", PlanVerify);
+  CLI::App& verify =
+      registrar.Add(*plan, "verify", "Is a plan right, and what it loads", PlanVerify);
   registrar.PlanArgument(verify);
   registrar.TopologyOption(verify);
 

@@ -16,11 +16,11 @@ namespace phub::client::cli {
 
 // The options of all plan commands; each command adds those that it takes.
 struct PlanArguments {
-  std::string topology;      // "torus:4x4", or a file (.toml, .json)
-  std::string plan;          // a plan's file
+  std::string topology;  // "torus:4x4", or a file (.toml, .json)
+  std::string plan;      // a plan's file
   std::string planner = "best";
   std::string size = "64MiB";
-  std::string out;           // a file; empty: standard output
+  std::string out;  // a file; empty: standard output
   std::string trace;
   std::string home;
   std::string format = "msccl";

@@ -75,12 +75,10 @@ absl::StatusOr<plan::Forest> MakeNamed(const PlanArguments& arguments,
     std::vector<std::string_view> names{"best"};
     for (const plan::Planner& known : plan::Planners()) names.push_back(known.name);
     return absl::NotFoundError(fmt::format("there is no planner \"{}\"{} (known: {})",
-                                           arguments.planner,
-                                           DidYouMean(arguments.planner, names),
+                                           arguments.planner, DidYouMean(arguments.planner, names),
                                            fmt::join(names, ", ")));
   }
-  absl::StatusOr<plan::Forest> forest =
-      plan::MakePlan(*planner, topology, SearchOf(arguments));
+  absl::StatusOr<plan::Forest> forest = plan::MakePlan(*planner, topology, SearchOf(arguments));
   ShowProgress("");
   if (!forest.ok())
     return absl::Status(forest.status().code(),
@@ -119,8 +117,8 @@ int TopologyShow(const PlanArguments& arguments, const Options& options) {
              Printable(topology->name()), topology->members().size(),
              topology->nodes().size() - topology->members().size(), topology->links().size(),
              HumanBytes(static_cast<std::uint64_t>(topology->unit_bytes_per_s())));
-  Table table({{"FROM"}, {"TO"}, {"UNITS", Table::Align::kRight},
-               {"LATENCY", Table::Align::kRight}});
+  Table table(
+      {{"FROM"}, {"TO"}, {"UNITS", Table::Align::kRight}, {"LATENCY", Table::Align::kRight}});
   for (std::uint32_t i = 0; i < topology->links().size(); ++i) {
     const plan::Link& link = topology->link(plan::LinkIndex{i});
     table.Add({topology->node(link.from).name, topology->node(link.to).name,
@@ -138,8 +136,7 @@ int PlanMake(const PlanArguments& arguments, const Options&) {
   if (arguments.reorder) {
     const absl::StatusOr<plan::SimulationOptions> simulation = SimulationOf(arguments);
     if (!simulation.ok()) return ReportPlanError(simulation.status());
-    const absl::StatusOr<plan::CostMatrix> costs =
-        plan::CostsOf(*topology, simulation->size_bytes);
+    const absl::StatusOr<plan::CostMatrix> costs = plan::CostsOf(*topology, simulation->size_bytes);
     if (!costs.ok()) return ReportPlanError(costs.status());
     absl::StatusOr<plan::ReorderResult> better =
         plan::Reorder(*topology, *forest, *costs, *simulation);
@@ -157,9 +154,13 @@ int PlanVerify(const PlanArguments& arguments, const Options& options) {
   return WithPlan(arguments, [&](const plan::Topology& topology, const plan::Forest& forest,
                                  const plan::VerifyReport& report) {
     if (options.output == Output::kJson) {
-      OrderedJson json{{"plan", arguments.plan}, {"ok", true}, {"planner", forest.planner},
-                       {"trees", forest.trees.size()}, {"reduce_steps", report.reduce_steps},
-                       {"gather_steps", report.gather_steps}, {"steps", report.steps},
+      OrderedJson json{{"plan", arguments.plan},
+                       {"ok", true},
+                       {"planner", forest.planner},
+                       {"trees", forest.trees.size()},
+                       {"reduce_steps", report.reduce_steps},
+                       {"gather_steps", report.gather_steps},
+                       {"steps", report.steps},
                        {"reduce_time", report.reduce_time.ToString()},
                        {"gather_time", report.gather_time.ToString()},
                        {"total_time", report.total_time.ToString()}};
@@ -175,11 +176,12 @@ int PlanVerify(const PlanArguments& arguments, const Options& options) {
     }
     fmt::print("{}: right. {} trees by {}, {} + {} steps.\n", arguments.plan, forest.trees.size(),
                Printable(forest.planner), report.reduce_steps, report.gather_steps);
-    fmt::print("Busiest link, in chunks of 1/{} on a unit link: reduce {}, gather {}, both {}; "
-               "step by step {:.6g}\n",
-               topology.members().size(), InChunks(topology, report.reduce_time),
-               InChunks(topology, report.gather_time), InChunks(topology, report.total_time),
-               report.lockstep_time * static_cast<double>(topology.members().size()));
+    fmt::print(
+        "Busiest link, in chunks of 1/{} on a unit link: reduce {}, gather {}, both {}; "
+        "step by step {:.6g}\n",
+        topology.members().size(), InChunks(topology, report.reduce_time),
+        InChunks(topology, report.gather_time), InChunks(topology, report.total_time),
+        report.lockstep_time * static_cast<double>(topology.members().size()));
     return static_cast<int>(kOk);
   });
 }
@@ -200,15 +202,19 @@ int PlanBound(const PlanArguments& arguments, const Options& options) {
     const auto entry = [&](const plan::Rational& chunks) {
       return OrderedJson{{"chunk_times", chunks.ToString()}, {"seconds", seconds(chunks)}};
     };
-    OrderedJson json{{"topology", topology->name()}, {"members", topology->members().size()},
+    OrderedJson json{{"topology", topology->name()},
+                     {"members", topology->members().size()},
                      {"reduce_scatter", entry(bound->reduce.chunk_times)},
                      {"all_gather", entry(bound->gather.chunk_times)},
-                     {"both", entry(bound->both)}, {"aggregated", entry(bound->aggregated)},
+                     {"both", entry(bound->both)},
+                     {"aggregated", entry(bound->aggregated)},
                      {"cut", cut}};
     return Print(json);
   }
-  Table table({{"EXCHANGE"}, {"CHUNK TIMES", Table::Align::kRight},
-               {"STEPS", Table::Align::kRight}, {"TIME", Table::Align::kRight}});
+  Table table({{"EXCHANGE"},
+               {"CHUNK TIMES", Table::Align::kRight},
+               {"STEPS", Table::Align::kRight},
+               {"TIME", Table::Align::kRight}});
   for (const auto& [name, chunks] :
        {std::pair{"reduce-scatter", bound->reduce.chunk_times},
         std::pair{"all-gather", bound->gather.chunk_times},
@@ -239,8 +245,10 @@ int PlanSimulate(const PlanArguments& arguments, const Options& options) {
       OrderedJson use = OrderedJson::object();
       for (std::uint32_t i = 0; i < result->link_use.size(); ++i)
         use[topology.LinkName(plan::LinkIndex{i})] = result->link_use[i];
-      return Print({{"time_ps", result->time_ps}, {"seconds", result->seconds()},
-                    {"size_bytes", simulation->size_bytes}, {"pieces", simulation->pieces},
+      return Print({{"time_ps", result->time_ps},
+                    {"seconds", result->seconds()},
+                    {"size_bytes", simulation->size_bytes},
+                    {"pieces", simulation->pieces},
                     {"link_use", use}});
     }
     fmt::print("{} in {} piece(s) take {}; the busiest link is used {:.1f} %\n",
@@ -256,9 +264,14 @@ int PlanCompare(const PlanArguments& arguments, const Options& options) {
   const absl::StatusOr<plan::Choice> choice = ChooseFor(arguments, *topology);
   if (!choice.ok()) return ReportPlanError(choice.status());
   OrderedJson rows = OrderedJson::array();
-  Table table({{"PLANNER"}, {"STEPS", Table::Align::kRight}, {"PIECES", Table::Align::kRight},
-               {"BUSIEST LINK", Table::Align::kRight}, {"TIME", Table::Align::kRight},
-               {"OF BOUND", Table::Align::kRight}, {"LINK USE", Table::Align::kRight}, {""}});
+  Table table({{"PLANNER"},
+               {"STEPS", Table::Align::kRight},
+               {"PIECES", Table::Align::kRight},
+               {"BUSIEST LINK", Table::Align::kRight},
+               {"TIME", Table::Align::kRight},
+               {"OF BOUND", Table::Align::kRight},
+               {"LINK USE", Table::Align::kRight},
+               {""}});
   for (std::size_t i = 0; i < choice->candidates.size(); ++i) {
     const plan::Candidate& row = choice->candidates[i];
     const std::string reason(row.status.message());
@@ -268,27 +281,35 @@ int PlanCompare(const PlanArguments& arguments, const Options& options) {
       continue;
     }
     const bool is_best = i == *choice->best;
-    rows.push_back({{"planner", row.planner}, {"steps", row.steps}, {"pieces", row.pieces},
-                    {"busiest_link_bytes", row.busiest_link_bytes}, {"seconds", row.seconds},
-                    {"lockstep", !row.is_simulated_as_flows}, {"of_bound", row.of_bound},
-                    {"link_use", row.mean_link_use}, {"best", is_best}});
+    rows.push_back({{"planner", row.planner},
+                    {"steps", row.steps},
+                    {"pieces", row.pieces},
+                    {"busiest_link_bytes", row.busiest_link_bytes},
+                    {"seconds", row.seconds},
+                    {"lockstep", !row.is_simulated_as_flows},
+                    {"of_bound", row.of_bound},
+                    {"link_use", row.mean_link_use},
+                    {"best", is_best}});
     table.Add({row.planner, fmt::format("{}", row.steps), fmt::format("{}", row.pieces),
                HumanBytes(static_cast<std::uint64_t>(row.busiest_link_bytes)),
                HumanSeconds(row.seconds), fmt::format("{:.3f}", row.of_bound),
                fmt::format("{:.0f} %", 100 * row.mean_link_use),
-               is_best ? "<- best" : row.is_simulated_as_flows ? "" : "in lockstep"});
+               is_best                     ? "<- best"
+               : row.is_simulated_as_flows ? ""
+                                           : "in lockstep"});
   }
   if (options.output == Output::kJson)
-    return Print({{"topology", topology->name()}, {"size", arguments.size},
-                  {"bound_seconds", choice->bound_seconds}, {"planners", rows}});
+    return Print({{"topology", topology->name()},
+                  {"size", arguments.size},
+                  {"bound_seconds", choice->bound_seconds},
+                  {"planners", rows}});
   return PrintText("", table.Text());
 }
 
 int PlanDraw(const PlanArguments& arguments, const Options&) {
   return WithPlan(arguments, [&](const plan::Topology& topology, const plan::Forest& forest,
                                  const plan::VerifyReport&) {
-    const absl::StatusOr<std::string> picture =
-        plan::DrawForest(topology, forest, arguments.home);
+    const absl::StatusOr<std::string> picture = plan::DrawForest(topology, forest, arguments.home);
     if (!picture.ok()) return ReportPlanError(picture.status());
     return PrintText(arguments.out, *picture);
   });

@@ -70,8 +70,7 @@ Candidate Enter(const Topology& topology, const Planner& planner, const ChooserO
 
 // Also with more pieces than lockstep asked for, as long as that is quick: waiting for each other
 // costs less with smaller pieces, which lockstep does not see.
-void SimulateFlows(const Topology& topology, const ChooserOptions& options,
-                   Candidate& candidate) {
+void SimulateFlows(const Topology& topology, const ChooserOptions& options, Candidate& candidate) {
   SimulationOptions simulation = options.simulation;
   simulation.mode = SimulationMode::kFlow;
   simulation.keep_timeline = false;

@@ -1,9 +1,9 @@
 // Which planner, and how many pieces, for a topology and a size: the least simulated time over all
 // planners that apply. Pure; any thread.
 //
-// Every plan is verified, and priced in lockstep for 1, 4, 16, 64... pieces. The plans that could be
-// best by that are then simulated as flows; the others keep their lockstep price, which the table
-// says. Endpoint costs count in both.
+// Every plan is verified, and priced in lockstep for 1, 4, 16, 64... pieces. The plans that could
+// be best by that are then simulated as flows; the others keep their lockstep price, which the
+// table says. Endpoint costs count in both.
 #pragma once
 
 #include <functional>
@@ -22,7 +22,7 @@
 namespace phub::plan {
 
 struct ChooserOptions {
-  SimulationOptions simulation;    // pieces: used as given if above 1, else chosen
+  SimulationOptions simulation;  // pieces: used as given if above 1, else chosen
   PlannerOptions planner;
   std::uint32_t pieces_max = 256;
   // Told which planner is at work; may be empty.
@@ -45,8 +45,8 @@ struct Candidate {
 struct Choice {
   ExchangeBound bound;
   double bound_seconds = 0;
-  std::vector<Candidate> candidates;   // in the order of the registry
-  std::optional<std::size_t> best;     // into candidates
+  std::vector<Candidate> candidates;  // in the order of the registry
+  std::optional<std::size_t> best;    // into candidates
 };
 
 absl::StatusOr<Choice> Choose(const Topology& topology, const ChooserOptions& options);

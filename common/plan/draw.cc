@@ -70,9 +70,9 @@ std::vector<Place> PlacesOf(const Topology& topology) {
       sum.y += places[topology.link(link).to.value].y;
       ++count;
     }
-    places[i] = count == 0 ? even
-                           : Place{0.3 * sum.x / count + 0.7 * even.x,
-                                   0.3 * sum.y / count + 0.7 * even.y};
+    places[i] = count == 0
+                    ? even
+                    : Place{0.3 * sum.x / count + 0.7 * even.x, 0.3 * sum.y / count + 0.7 * even.y};
   }
   return places;
 }
@@ -110,8 +110,7 @@ class Picture {
         Escaped(forest_.planner), Escaped(topology_.name()), tree_count, StepCount(forest_),
         panels.size() < tree_count ? fmt::format(", the first {} shown", panels.size()) : "");
     for (std::size_t i = 0; i < panels.size(); ++i) {
-      Put("<g transform=\"translate({:.0f},{:.0f})\">\n",
-          width_ * static_cast<double>(i % columns),
+      Put("<g transform=\"translate({:.0f},{:.0f})\">\n", width_ * static_cast<double>(i % columns),
           34 + height_ * static_cast<double>(i / columns));
       DrawPanel(panels[i]);
       Put("</g>\n");
@@ -128,8 +127,7 @@ class Picture {
 
   Place At(NodeIndex node) const {
     const Place& place = places_[node.value];
-    return {(place.x - left_) * kSpacing + kMargin,
-            (place.y - top_) * scale_y_ + kMargin + kTitle};
+    return {(place.x - left_) * kSpacing + kMargin, (place.y - top_) * scale_y_ + kMargin + kTitle};
   }
 
   bool PassesANode(const Link& link) const {
@@ -179,7 +177,7 @@ class Picture {
     const Path& path = forest_.paths[edge.path.value];
     for (std::size_t hop = 0; hop < path.size(); ++hop) {
       const Link& link = topology_.link(path[hop]);
-      const Place c = Bend(path[hop], 9);
+      const Place c = Bend(path[hop], 9 + 5 * uses_[path[hop].value]++);
       const Place a = At(link.from);
       Place b = At(link.to);
       const double back = std::max(std::hypot(b.x - c.x, b.y - c.y), 1.0);
@@ -239,6 +237,7 @@ class Picture {
         "<tspan fill=\"{}\">step {}</tspan></text>\n",
         ColourOf(first, first, last), first, ColourOf(last, first, last), last);
     DrawLinks();
+    uses_.assign(topology_.links().size(), 0);
     for (const Edge& edge : edges)
       DrawEdge(edge, ColourOf(edge.step, first, last), edges.size() <= 256);
     DrawNodes(tree.home);
@@ -248,6 +247,7 @@ class Picture {
   const Forest& forest_;
   std::vector<Place> places_;
   std::vector<bool> is_curved_;
+  std::vector<double> uses_;  // by link: edges drawn along it in this panel, to keep them apart
   double left_ = 0, top_ = 0, width_ = 0, height_ = 0, scale_y_ = kSpacing;
   fmt::memory_buffer out_;
 };

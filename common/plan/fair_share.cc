@@ -54,7 +54,8 @@ void FairShare::Remove(Flow flow) {
     place_[uses[place].slot * path_links_max_ + uses[place].hop] = place;
     uses.pop_back();
     double& load = load_[path[hop].value];
-    if (IsFull(path[hop])) dirty_.push_back(path[hop]);  // else its other flows had all they can use
+    if (IsFull(path[hop]))
+      dirty_.push_back(path[hop]);  // else its other flows had all they can use
     load = uses.empty() ? 0 : load - rate_[flow];
   }
   free_slots_.push_back(slot);

@@ -69,9 +69,8 @@ std::int64_t FlowNetwork::Augment(std::uint32_t source, std::uint32_t sink, std:
       continue;
     }
     std::uint32_t& i = next_[node];
-    while (i < adjacent_[node].size() &&
-           (residual_[adjacent_[node][i]] == 0 ||
-            level_[target_[adjacent_[node][i]]] != level_[node] + 1))
+    while (i < adjacent_[node].size() && (residual_[adjacent_[node][i]] == 0 ||
+                                          level_[target_[adjacent_[node][i]]] != level_[node] + 1))
       ++i;
     if (i < adjacent_[node].size()) {
       path_.push_back(adjacent_[node][i]);

@@ -33,8 +33,8 @@ std::size_t LongestPath(const Forest& forest) {
 std::int64_t RoundedEnd(std::int64_t now_ps, std::int64_t left_ps, std::size_t transfer_count) {
   constexpr std::size_t kExactTransfersMax = 1u << 14;
   const int bits = transfer_count <= kExactTransfersMax ? 20 : 10;
-  const auto grid = static_cast<std::int64_t>(
-      std::bit_floor(static_cast<std::uint64_t>(left_ps) | 1u) >> bits);
+  const auto grid =
+      static_cast<std::int64_t>(std::bit_floor(static_cast<std::uint64_t>(left_ps) | 1u) >> bits);
   if (grid < 2) return now_ps + left_ps;
   return std::max((now_ps + left_ps + grid / 2) / grid * grid, now_ps);
 }
@@ -57,8 +57,8 @@ FlowSimulator::FlowSimulator(const Topology& topology, const Forest& forest,
       shares_(Bandwidths(topology), transfers_.size(), LongestPath(forest)) {
   for (const Tree& tree : forest.trees)
     tree_bytes_.push_back(static_cast<double>(options.size_bytes) *
-                          static_cast<double>(tree.share) /
-                          static_cast<double>(forest.share_unit) / options.pieces);
+                          static_cast<double>(tree.share) / static_cast<double>(forest.share_unit) /
+                          options.pieces);
   for (const Path& path : forest.paths) {
     std::int64_t& latency = path_latency_ps_.emplace_back(0);
     for (const LinkIndex link : path) latency += topology.link(link).latency_ns * 1000;
@@ -136,15 +136,9 @@ void FlowSimulator::Handle(const Event& event) {
     case Kind::kSent:
       if (event.shift == transfers_[event.id].shifts) OnSent(event.id);
       break;
-    case Kind::kArrived:
-      OnArrived(event.id);
-      break;
-    case Kind::kSummed:
-      CountAtGate(EdgeOf(event.id).gate_out, PieceOf(event.id));
-      break;
-    case Kind::kOptimized:
-      OpenGate(event.id / options_.pieces, event.id % options_.pieces);
-      break;
+    case Kind::kArrived: OnArrived(event.id); break;
+    case Kind::kSummed: CountAtGate(EdgeOf(event.id).gate_out, PieceOf(event.id)); break;
+    case Kind::kOptimized: OpenGate(event.id / options_.pieces, event.id % options_.pieces); break;
   }
 }
 

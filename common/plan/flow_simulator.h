@@ -73,13 +73,13 @@ class FlowSimulator {
   const Forest& forest_;
   SimulationOptions options_;
   SimulationGraph graph_;
-  std::vector<double> tree_bytes_;             // of one piece, by tree
+  std::vector<double> tree_bytes_;  // of one piece, by tree
   std::vector<std::int64_t> path_latency_ps_;
-  std::vector<std::int64_t> busy_until_ps_;    // by node
-  std::vector<std::uint32_t> gate_count_;      // gate, piece: transfers that came in
-  std::vector<Transfer> transfers_;            // edge, piece
-  std::vector<std::uint32_t> schedule_;        // transfers by queue and wave
-  std::vector<SendQueue> queues_;              // by first link
+  std::vector<std::int64_t> busy_until_ps_;  // by node
+  std::vector<std::uint32_t> gate_count_;    // gate, piece: transfers that came in
+  std::vector<Transfer> transfers_;          // edge, piece
+  std::vector<std::uint32_t> schedule_;      // transfers by queue and wave
+  std::vector<SendQueue> queues_;            // by first link
   std::priority_queue<Event, std::vector<Event>, std::greater<>> events_;
   FairShare shares_;
   std::int64_t now_ps_ = 0;

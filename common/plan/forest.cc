@@ -27,8 +27,8 @@ std::string DescribeEdge(const Topology& topology, const Forest& forest, std::si
                                                 : fmt::format("node {}", node.value);
   };
   return fmt::format("tree {} (home {}), {} edge {}->{} at step {}", tree,
-                     name(forest.trees[tree].home), reduces ? "reduce" : "gather",
-                     name(edge.from), name(edge.to), edge.step);
+                     name(forest.trees[tree].home), reduces ? "reduce" : "gather", name(edge.from),
+                     name(edge.to), edge.step);
 }
 
 PathIndex PathTable::Intern(Path path) {

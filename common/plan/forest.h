@@ -22,7 +22,7 @@
 namespace phub::plan {
 
 using PathIndex = Id<struct PathIndexTag, std::uint32_t>;  // into Forest::paths
-using Path = std::vector<LinkIndex>;                        // from sender to receiver, not empty
+using Path = std::vector<LinkIndex>;                       // from sender to receiver, not empty
 
 // No forest beyond these is built or read: with them no sum over a forest overflows 63 bits.
 inline constexpr std::size_t kEdgesMax = std::size_t{1} << 22;  // of all trees, both phases

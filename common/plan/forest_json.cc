@@ -51,9 +51,8 @@ class Reader {
     const auto& text = name.get_ref<const std::string&>();
     const auto node = topology_.FindNode(text);
     if (!node)
-      return JsonError(where,
-                       fmt::format("{} has no node '{}': is the plan for another topology?",
-                                   topology_.name(), text.substr(0, 64)));
+      return JsonError(where, fmt::format("{} has no node '{}': is the plan for another topology?",
+                                          topology_.name(), text.substr(0, 64)));
     return *node;
   }
 
@@ -74,9 +73,9 @@ class Reader {
         if (!to.ok()) return to.status();
         const auto link = topology_.FindLink(*from, *to);
         if (!link)
-          return JsonError(where, fmt::format("{} has no link {}->{}", topology_.name(),
-                                              topology_.node(*from).name,
-                                              topology_.node(*to).name));
+          return JsonError(where,
+                           fmt::format("{} has no link {}->{}", topology_.name(),
+                                       topology_.node(*from).name, topology_.node(*to).name));
         path.push_back(*link);
       }
       forest_.paths.push_back(std::move(path));
@@ -104,9 +103,8 @@ class Reader {
       const absl::StatusOr<std::int64_t> step =
           IntegerField(list[i], where, "step", 0, kStepsMax - 1);
       if (!step.ok()) return step.status();
-      const absl::StatusOr<std::int64_t> path =
-          IntegerField(list[i], where, "path", 0,
-                       static_cast<std::int64_t>(forest_.paths.size()) - 1);
+      const absl::StatusOr<std::int64_t> path = IntegerField(
+          list[i], where, "path", 0, static_cast<std::int64_t>(forest_.paths.size()) - 1);
       if (!path.ok()) return path.status();
       edges.push_back({*from, *to, static_cast<std::uint32_t>(*step),
                        PathIndex{static_cast<std::uint32_t>(*path)}});
@@ -174,7 +172,8 @@ std::string ForestToJson(const Topology& topology, const Forest& forest) {
   for (const Node& node : topology.nodes()) names.push_back(Quoted(node.name));
   fmt::memory_buffer out;
   const auto end = [&] { return std::back_inserter(out); };
-  fmt::format_to(end(), "{{\"format\": \"{}\",\n \"planner\": {},\n \"topology\": {},\n \"paths\": [",
+  fmt::format_to(end(),
+                 "{{\"format\": \"{}\",\n \"planner\": {},\n \"topology\": {},\n \"paths\": [",
                  kFormat, Quoted(forest.planner), Quoted(forest.topology));
   for (std::size_t i = 0; i < forest.paths.size(); ++i) {
     fmt::format_to(end(), "{}\n  [", i == 0 ? "" : ",");

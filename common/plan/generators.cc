@@ -75,9 +75,9 @@ absl::Status ParseOption(std::string_view option, Spec& spec) {
     spec.switches = count;
     return absl::OkStatus();
   }
-  return Bad(spec, fmt::format("'{}' is not an option of {}: (bandwidth=, latency=, aggregate{})",
-                               option, spec.family,
-                               spec.family == "random" ? ", seed=, switches=" : ""));
+  return Bad(spec,
+             fmt::format("'{}' is not an option of {}: (bandwidth=, latency=, aggregate{})", option,
+                         spec.family, spec.family == "random" ? ", seed=, switches=" : ""));
 }
 
 absl::StatusOr<Spec> ParseSpec(std::string_view text) {
@@ -99,10 +99,10 @@ absl::StatusOr<Spec> ParseSpec(std::string_view text) {
   }
   for (const std::string_view dimension : Split(shape, 'x')) {
     std::int64_t size = 0;
-    if (!ParseNumber(dimension, size) || size < 1 ||
-        size > static_cast<std::int64_t>(kNodesMax) || spec.shape.size() >= 8)
-      return Bad(spec, fmt::format("'{}' is not a shape (4x4, every number in 1..{})", shape,
-                                   kNodesMax));
+    if (!ParseNumber(dimension, size) || size < 1 || size > static_cast<std::int64_t>(kNodesMax) ||
+        spec.shape.size() >= 8)
+      return Bad(spec,
+                 fmt::format("'{}' is not a shape (4x4, every number in 1..{})", shape, kNodesMax));
     spec.shape.push_back(size);
   }
   for (std::size_t i = 1; i < fields.size(); ++i)
@@ -141,8 +141,7 @@ absl::Status BuildGrid(const Spec& spec, bool wraps, TopologyBuilder& builder) {
 absl::Status BuildSwitch(const Spec& spec, TopologyBuilder& builder) {
   const std::int64_t count = spec.shape[0];
   for (std::int64_t i = 0; i < count; ++i) builder.AddMember(Place{static_cast<double>(i), 1});
-  const NodeIndex hub =
-      builder.AddSwitch("s0", Place{static_cast<double>(count - 1) / 2, 0});
+  const NodeIndex hub = builder.AddSwitch("s0", Place{static_cast<double>(count - 1) / 2, 0});
   for (std::int64_t i = 0; i < count; ++i) builder.Connect(NodeAt(i), hub, Rational(1));
   return absl::OkStatus();
 }
@@ -200,8 +199,8 @@ absl::Status BuildBiGraph(const Spec& spec, TopologyBuilder& builder) {
   }
   for (std::int64_t i = 0; i < switch_count; ++i) {
     const bool is_upper = i < half;
-    const double x = static_cast<double>((i % half) * (hosts + 1)) +
-                     static_cast<double>(hosts - 1) / 2;
+    const double x =
+        static_cast<double>((i % half) * (hosts + 1)) + static_cast<double>(hosts - 1) / 2;
     switches.push_back(
         builder.AddSwitch(fmt::format("{}{}", is_upper ? "upper" : "lower", i % half),
                           Place{x, is_upper ? 1.0 : 2.0}));
@@ -248,8 +247,8 @@ constexpr std::array kFamilies = {
 
 absl::Status CheckShape(const Spec& spec, const Family& family) {
   if (family.dimensions != 0 && spec.shape.size() != family.dimensions)
-    return Bad(spec, fmt::format("{}: takes {} number(s), joined by x", family.name,
-                                 family.dimensions));
+    return Bad(spec,
+               fmt::format("{}: takes {} number(s), joined by x", family.name, family.dimensions));
   if (spec.oversubscription && !family.takes_oversubscription)
     return Bad(spec, fmt::format("{}: takes no oversubscription (@)", family.name));
   if (spec.aggregate && !family.has_switches)
@@ -295,8 +294,8 @@ absl::StatusOr<Topology> Generate(std::string_view text) {
     if (!topology.ok()) return Bad(*spec, std::string(topology.status().message()));
     return topology;
   }
-  return Bad(*spec, fmt::format("no family '{}' (one of {})", spec->family,
-                                fmt::join(names, ", ")));
+  return Bad(*spec,
+             fmt::format("no family '{}' (one of {})", spec->family, fmt::join(names, ", ")));
 }
 
 }  // namespace phub::plan

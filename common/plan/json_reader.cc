@@ -82,8 +82,8 @@ absl::StatusOr<std::int64_t> IntegerField(const Json& object, std::string_view w
   const bool fits = is_integer && !(found->is_number_unsigned() &&
                                     found->get<std::uint64_t>() > static_cast<std::uint64_t>(most));
   if (!fits || found->get<std::int64_t>() < least || found->get<std::int64_t>() > most)
-    return JsonError(where,
-                     fmt::format("field '{}' must be a whole number in {}..{}", field, least, most));
+    return JsonError(
+        where, fmt::format("field '{}' must be a whole number in {}..{}", field, least, most));
   return found->get<std::int64_t>();
 }
 

@@ -5,10 +5,9 @@
 
 #include <cstdint>
 #include <initializer_list>
+#include <nlohmann/json.hpp>
 #include <string>
 #include <string_view>
-
-#include <nlohmann/json.hpp>
 
 #include "absl/status/statusor.h"
 
@@ -29,8 +28,7 @@ absl::StatusOr<const Json*> ArrayField(const Json& object, std::string_view wher
 absl::StatusOr<std::string> StringField(const Json& object, std::string_view where,
                                         const char* field);
 absl::StatusOr<std::int64_t> IntegerField(const Json& object, std::string_view where,
-                                          const char* field, std::int64_t least,
-                                          std::int64_t most);
+                                          const char* field, std::int64_t least, std::int64_t most);
 // Absent is false.
 absl::StatusOr<bool> FlagField(const Json& object, std::string_view where, const char* field);
 

@@ -38,23 +38,21 @@ class Exporter {
     for (const Tree& tree : forest_.trees) divisor = std::gcd(divisor, tree.share);
     const std::int64_t chunks = forest_.share_unit / divisor;
     if (chunks > kMscclChunksMax)
-      return absl::InvalidArgumentError(
-          fmt::format("the shares need {} chunks; at most {} are written", chunks,
-                      kMscclChunksMax));
+      return absl::InvalidArgumentError(fmt::format(
+          "the shares need {} chunks; at most {} are written", chunks, kMscclChunksMax));
     std::int64_t offset = 0;
     for (const Tree& tree : forest_.trees) {
       for (const auto* edges : {&tree.reduce, &tree.gather})
         for (const Edge& edge : *edges)
           if (!topology_.IsMember(edge.from) || !topology_.IsMember(edge.to))
-            return absl::InvalidArgumentError(fmt::format(
-                "edge {}->{}: MSCCL knows no switches that aggregate",
-                topology_.node(edge.from).name, topology_.node(edge.to).name));
+            return absl::InvalidArgumentError(
+                fmt::format("edge {}->{}: MSCCL knows no switches that aggregate",
+                            topology_.node(edge.from).name, topology_.node(edge.to).name));
       Collect(tree, offset, tree.share / divisor);
       offset += tree.share / divisor;
     }
-    std::stable_sort(sends_.begin(), sends_.end(), [](const Send& a, const Send& b) {
-      return a.edge.step < b.edge.step;
-    });
+    std::stable_sort(sends_.begin(), sends_.end(),
+                     [](const Send& a, const Send& b) { return a.edge.step < b.edge.step; });
     for (const Send& send : sends_) Emit(send);
     return Write(chunks);
   }
@@ -112,22 +110,21 @@ class Exporter {
                    "ngpus=\"{}\" coll=\"allreduce\" inplace=\"1\">\n",
                    name, chunks, gpus_.size());
     for (std::size_t gpu = 0; gpu < gpus_.size(); ++gpu) {
-      fmt::format_to(end(), " <gpu id=\"{}\" i_chunks=\"{}\" o_chunks=\"0\" s_chunks=\"0\">\n",
-                     gpu, chunks);
+      fmt::format_to(end(), " <gpu id=\"{}\" i_chunks=\"{}\" o_chunks=\"0\" s_chunks=\"0\">\n", gpu,
+                     chunks);
       for (std::size_t block = 0; block < gpus_[gpu].size(); ++block) {
         fmt::format_to(end(), "  <tb id=\"{}\" send=\"{}\" recv=\"{}\" chan=\"0\">\n", block,
                        gpus_[gpu][block].send, gpus_[gpu][block].receive);
         const std::vector<Step>& steps = gpus_[gpu][block].steps;
         for (std::size_t i = 0; i < steps.size(); ++i) {
           const bool waits = steps[i].wait_block != ~std::size_t{0};
-          fmt::format_to(
-              end(),
-              "   <step s=\"{0}\" type=\"{1}\" srcbuf=\"i\" srcoff=\"{2}\" dstbuf=\"i\" "
-              "dstoff=\"{2}\" cnt=\"{3}\" depid=\"{4}\" deps=\"{5}\" hasdep=\"{6}\"/>\n",
-              i, steps[i].type, steps[i].offset, steps[i].count,
-              waits ? static_cast<std::int64_t>(steps[i].wait_block) : -1,
-              waits ? static_cast<std::int64_t>(steps[i].wait_step) : -1,
-              steps[i].is_waited_for ? 1 : 0);
+          fmt::format_to(end(),
+                         "   <step s=\"{0}\" type=\"{1}\" srcbuf=\"i\" srcoff=\"{2}\" dstbuf=\"i\" "
+                         "dstoff=\"{2}\" cnt=\"{3}\" depid=\"{4}\" deps=\"{5}\" hasdep=\"{6}\"/>\n",
+                         i, steps[i].type, steps[i].offset, steps[i].count,
+                         waits ? static_cast<std::int64_t>(steps[i].wait_block) : -1,
+                         waits ? static_cast<std::int64_t>(steps[i].wait_step) : -1,
+                         steps[i].is_waited_for ? 1 : 0);
         }
         fmt::format_to(end(), "  </tb>\n");
       }

@@ -48,7 +48,8 @@ class Importer {
   NodeIndex Member(std::uint32_t gpu) const { return topology_.members()[gpu]; }
 
   static bool IsSame(const MscclChunk& a, const MscclChunk& b) {
-    const auto equal = [](const std::vector<MscclTransfer>& x, const std::vector<MscclTransfer>& y) {
+    const auto equal = [](const std::vector<MscclTransfer>& x,
+                          const std::vector<MscclTransfer>& y) {
       return std::equal(x.begin(), x.end(), y.begin(), y.end(),
                         [](const MscclTransfer& m, const MscclTransfer& n) {
                           return m.from == n.from && m.to == n.to && m.step == n.step;

@@ -57,10 +57,10 @@ class Machine {
   struct Block {
     const MscclBlock* program;
     std::size_t gpu;
-    std::size_t next = 0;     // step
-    std::uint32_t clock = 0;  // first step in which it could send now
-    std::vector<std::uint32_t> ends;    // clock after each step that was done
-    std::vector<std::size_t> waiters;   // blocks to wake when it gets on
+    std::size_t next = 0;              // step
+    std::uint32_t clock = 0;           // first step in which it could send now
+    std::vector<std::uint32_t> ends;   // clock after each step that was done
+    std::vector<std::size_t> waiters;  // blocks to wake when it gets on
     bool is_awake = true;
   };
   using Pair = std::tuple<std::int64_t, std::int64_t, std::int64_t>;  // from, to, channel
@@ -89,8 +89,8 @@ class Machine {
       for (std::size_t buffer = 0; buffer < 3; ++buffer)
         memory_[gpu][buffer].resize(static_cast<std::size_t>(
             std::max(program_.gpus[gpu].chunks[buffer], program_.chunk_count)));
-      const std::int64_t own = gathers_ ? program_.chunk_count / static_cast<std::int64_t>(gpus)
-                                        : program_.chunk_count;
+      const std::int64_t own =
+          gathers_ ? program_.chunk_count / static_cast<std::int64_t>(gpus) : program_.chunk_count;
       for (std::int64_t i = 0; i < own; ++i) {
         auto value = std::make_shared<Value>();
         value->chunk = gathers_ ? static_cast<std::int64_t>(gpu) * own + i : i;
@@ -181,14 +181,15 @@ class Machine {
 
   bool Move(Block& block, const MscclStep& step, std::uint32_t start, std::vector<Held>& values) {
     const MscclOperation operation = step.operation;
-    const bool is_local = operation == MscclOperation::kCopy || operation == MscclOperation::kReduce;
+    const bool is_local =
+        operation == MscclOperation::kCopy || operation == MscclOperation::kReduce;
     for (std::size_t i = 0; i < values.size() && operation != MscclOperation::kNothing; ++i) {
       const auto shift = static_cast<std::int64_t>(i);
       Held* source = Find(block.gpu, {step.source.buffer, step.source.offset + shift});
       Held* target = Find(block.gpu, {step.target.buffer, step.target.offset + shift});
       const bool reads = is_local || operation == MscclOperation::kSend || Reduces(operation);
-      const bool writes = operation != MscclOperation::kSend &&
-                          operation != MscclOperation::kReceiveReduceSend;
+      const bool writes =
+          operation != MscclOperation::kSend && operation != MscclOperation::kReceiveReduceSend;
       if ((reads && source == nullptr) || (writes && target == nullptr))
         return Fail(step, "its chunks are outside of the buffer");
       if (reads && source->value == nullptr)
@@ -217,8 +218,8 @@ class Machine {
     for (std::size_t gpu = 0; gpu < value->contributions.size(); ++gpu) {
       const unsigned count = unsigned{a.contributions[gpu]} + b.contributions[gpu];
       if (count > 1)
-        return Fail(step, fmt::format("it counts the contribution of gpu {} to chunk {} twice",
-                                      gpu, a.chunk));
+        return Fail(step, fmt::format("it counts the contribution of gpu {} to chunk {} twice", gpu,
+                                      a.chunk));
       value->contributions[gpu] = static_cast<std::uint8_t>(count);
       is_complete &= count == 1;
     }
@@ -226,9 +227,10 @@ class Machine {
     if (is_complete) {
       std::int64_t& home = chunks_[static_cast<std::size_t>(a.chunk)].home;
       if (home >= 0)
-        return Fail(step, fmt::format("not a forest: the sum of chunk {} is completed at gpu {} and "
-                                      "at gpu {}",
-                                      a.chunk, home, block.gpu));
+        return Fail(step,
+                    fmt::format("not a forest: the sum of chunk {} is completed at gpu {} and "
+                                "at gpu {}",
+                                a.chunk, home, block.gpu));
       home = static_cast<std::int64_t>(block.gpu);
     }
     sum = {std::move(value), std::max(added.ready, sum.ready)};
@@ -264,8 +266,8 @@ class Machine {
                       held->value->chunk == chunk;
         }
         // Its own part of an all-gather that is not in place is in its input.
-        is_there |= gathers_ && chunks_[static_cast<std::size_t>(chunk)].home ==
-                                    static_cast<std::int64_t>(gpu);
+        is_there |= gathers_ &&
+                    chunks_[static_cast<std::size_t>(chunk)].home == static_cast<std::int64_t>(gpu);
         if (!is_there)
           return absl::InvalidArgumentError(
               fmt::format("gpu {} ends without the result of chunk {}", gpu, chunk));

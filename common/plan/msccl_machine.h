@@ -19,8 +19,8 @@ struct MscclTransfer {
 };
 
 struct MscclChunk {
-  std::int64_t home = -1;                // where the sum was completed, or where it was from the start
-  std::vector<MscclTransfer> partials;   // of sums that were not complete
+  std::int64_t home = -1;  // where the sum was completed, or where it was from the start
+  std::vector<MscclTransfer> partials;  // of sums that were not complete
   std::vector<MscclTransfer> results;
 };
 

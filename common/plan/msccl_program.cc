@@ -195,8 +195,9 @@ absl::StatusOr<MscclProgram> ReadMsccl(std::string_view xml) {
         if (step.wait_block < 0) continue;
         const auto blocks = static_cast<std::int64_t>(gpu.blocks.size());
         if (step.wait_block >= blocks || step.wait_step < 0 ||
-            step.wait_step >= static_cast<std::int64_t>(
-                                  gpu.blocks[static_cast<std::size_t>(step.wait_block)].steps.size()))
+            step.wait_step >=
+                static_cast<std::int64_t>(
+                    gpu.blocks[static_cast<std::size_t>(step.wait_block)].steps.size()))
           return absl::InvalidArgumentError(
               fmt::format("line {}: it waits for a step that is not there", step.line));
       }

@@ -57,7 +57,8 @@ struct MscclProgram {
   std::vector<MscclGpu> gpus;  // by id
 };
 
-// Numbers are within the limits of common/plan/msccl.h; peers, waits and offsets may still be wrong.
+// Numbers are within the limits of common/plan/msccl.h; peers, waits and offsets may still be
+// wrong.
 absl::StatusOr<MscclProgram> ReadMsccl(std::string_view xml);
 
 }  // namespace phub::plan

@@ -1,10 +1,10 @@
 #include "common/plan/rational.h"
 
+#include <fmt/core.h>
+
 #include <charconv>
 #include <limits>
 #include <numeric>
-
-#include <fmt/core.h>
 
 namespace phub::plan {
 namespace {
@@ -77,8 +77,9 @@ std::strong_ordering operator<=>(const Rational& a, const Rational& b) {
 
 std::optional<Rational> Add(const Rational& a, const Rational& b) {
   // Each product is below 2^126, so their sum fits.
-  return Rational::Make(Wide{a.numerator()} * b.denominator() + Wide{b.numerator()} * a.denominator(),
-                        Wide{a.denominator()} * b.denominator());
+  return Rational::Make(
+      Wide{a.numerator()} * b.denominator() + Wide{b.numerator()} * a.denominator(),
+      Wide{a.denominator()} * b.denominator());
 }
 
 std::optional<Rational> Multiply(const Rational& a, const Rational& b) {

@@ -14,7 +14,8 @@
 namespace phub::plan {
 namespace {
 
-using Ranks = std::vector<std::uint32_t>;  // position in the sequence of places -> rank of the member
+using Ranks =
+    std::vector<std::uint32_t>;  // position in the sequence of places -> rank of the member
 
 struct Talk {  // two places that exchange data
   std::uint32_t a;
@@ -38,8 +39,8 @@ std::vector<Talk> TalksOf(const Topology& topology, const Forest& forest) {
   return talks;
 }
 
-// The places in an order in which neighbours talk much: along the ring of a ring, subcube by subcube
-// of halving-doubling. Members near each other are to take places near each other in it.
+// The places in an order in which neighbours talk much: along the ring of a ring, subcube by
+// subcube of halving-doubling. Members near each other are to take places near each other in it.
 Ranks SequenceOf(const std::vector<Talk>& talks, std::size_t count) {
   std::vector<std::vector<double>> share(count, std::vector<double>(count, 0));
   for (const Talk& talk : talks) share[talk.a][talk.b] = share[talk.b][talk.a] = talk.share;

@@ -1,13 +1,16 @@
-// Rank reordering: the same plan, with members in other places. Where ranks were given out at random,
-// neighbours of a ring lie in different racks and every step crosses narrow links; a better order is
-// found from a matrix of what it costs any two members to talk, without knowing the network (after
-// Luo et al., "PLink/Cloud Collectives", 2020-2021). Pure; any thread; deterministic.
+// Rank reordering: the same plan, with members in other places. Where ranks were given out at
+// random, neighbours of a ring lie in different racks and every step crosses narrow links; a better
+// order is found from a matrix of what it costs any two members to talk, without knowing the
+// network (after Luo et al., "PLink/Cloud Collectives", 2020-2021). Pure; any thread;
+// deterministic.
 //
-//  1. Members are clustered: costs are sorted, and at every wide gap in them members that are closer
+//  1. Members are clustered: costs are sorted, and at every wide gap in them members that are
+//  closer
 //     than the gap become one cluster; ordering members cluster by cluster is a first start.
-//  2. From it, from the given order and from a nearest-neighbour order, parts of the order are turned
-//     round while the sum over the plan's edges of share times cost falls (2-opt). The matrix is made
-//     symmetric first: with costs that differ by direction turning round might go on for ever.
+//  2. From it, from the given order and from a nearest-neighbour order, parts of the order are
+//  turned
+//     round while the sum over the plan's edges of share times cost falls (2-opt). The matrix is
+//     made symmetric first: with costs that differ by direction turning round might go on for ever.
 //     Directly lowering the busiest link gets stuck on plateaus; the sum does not.
 //  3. The best few are polished by the simulator: exchanging two members, keeping what is faster.
 #pragma once
@@ -42,7 +45,6 @@ struct ReorderResult {
 };
 
 absl::StatusOr<ReorderResult> Reorder(const Topology& topology, const Forest& forest,
-                                      const CostMatrix& costs,
-                                      const SimulationOptions& simulation);
+                                      const CostMatrix& costs, const SimulationOptions& simulation);
 
 }  // namespace phub::plan

@@ -49,8 +49,7 @@ std::optional<Path> Router::Route(NodeIndex from, NodeIndex to) {
     choices.clear();
     for (const LinkIndex index : topology_.OutLinks(node)) {
       const NodeIndex next = topology_.link(index).to;
-      const bool may_pass =
-          next == to || !topology_.IsMember(next) || topology_.members_forward();
+      const bool may_pass = next == to || !topology_.IsMember(next) || topology_.members_forward();
       if (may_pass && distance[next.value] + 1 == distance[node.value]) choices.push_back(index);
     }
     PHUB_CHECK(!choices.empty(), "from={} to={} at={}", from.value, to.value, node.value);

@@ -1,7 +1,7 @@
 // Which links a transfer takes when a planner does not choose them itself: a shortest path, counted
-// in links. Where several next links are on a shortest path, the receiver's rank modulo their number
-// picks one: forwarding tables by destination, the static routing of fat trees ("D-mod-K"). Members
-// are passed through only where the topology says that they forward.
+// in links. Where several next links are on a shortest path, the receiver's rank modulo their
+// number picks one: forwarding tables by destination, the static routing of fat trees ("D-mod-K").
+// Members are passed through only where the topology says that they forward.
 //
 // One thread: distances are computed on first use and kept.
 #pragma once

@@ -83,8 +83,8 @@ class Lockstep {
         latency_ps = std::max(latency_ps, steps_[step].latency_ps);
       const double busiest = *std::max_element(seconds.begin(), seconds.end());
       // Sliding leaves rounding errors behind, far below a picosecond's worth.
-      time_ps += latency_ps +
-                 static_cast<std::int64_t>(std::ceil(busiest * kPicosecondsPerSecond - 1e-3));
+      time_ps +=
+          latency_ps + static_cast<std::int64_t>(std::ceil(busiest * kPicosecondsPerSecond - 1e-3));
     }
     return time_ps;
   }
@@ -161,7 +161,8 @@ std::string ChromeTrace(const Topology& topology, const Forest& forest,
   };
   // Names of nodes are texts from files: what JSON would have to escape is left out.
   const auto plain = [](std::string name) {
-    std::erase_if(name, [](char c) { return c == '"' || c == '\\' || (c >= 0 && c < 32) || c < 0; });
+    std::erase_if(name,
+                  [](char c) { return c == '"' || c == '\\' || (c >= 0 && c < 32) || c < 0; });
     return name;
   };
   for (std::uint32_t i = 0; i < topology.nodes().size(); ++i)

@@ -5,7 +5,8 @@
 // tree's share as one transfer. A transfer may start when
 //  - its data are there: a reduce edge waits for all edges into its sender, a gather edge for the
 //    result (at the home: for all reduce edges into it, and the optimizer);
-//  - its sender has sent, on the same first link, everything of a lower wave. The wave of a transfer
+//  - its sender has sent, on the same first link, everything of a lower wave. The wave of a
+//  transfer
 //    is its edge's step plus its piece: step by step, with the pieces one step behind each other.
 //
 // Flow mode: all transfers under way share the links max-min fairly (progressive filling; Bertsekas

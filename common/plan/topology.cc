@@ -13,9 +13,7 @@ std::uint64_t EndsKey(NodeIndex from, NodeIndex to) {
   return (std::uint64_t{from.value} << 32) | to.value;
 }
 
-absl::Status Invalid(std::string message) {
-  return absl::InvalidArgumentError(std::move(message));
-}
+absl::Status Invalid(std::string message) { return absl::InvalidArgumentError(std::move(message)); }
 
 // Groups links by one of their ends (counting sort, so the order of links is kept).
 template <typename End>
@@ -76,8 +74,8 @@ absl::Status Topology::Check() const {
   for (const Node& node : nodes) {
     if (node.name.empty()) return Invalid("a node has an empty name");
     if (node.name.size() > 64)
-      return Invalid(fmt::format("the name of node '{}...' is longer than 64 bytes",
-                                 node.name.substr(0, 32)));
+      return Invalid(
+          fmt::format("the name of node '{}...' is longer than 64 bytes", node.name.substr(0, 32)));
     member_count += node.kind == NodeKind::kMember ? 1 : 0;
   }
   if (member_count < 2)
@@ -106,9 +104,10 @@ void Topology::Index() {
   for (std::uint32_t i = 0; i < node_count; ++i)
     if (parts_.nodes[i].kind != NodeKind::kMember)
       rank_of_[i] = static_cast<std::uint32_t>(members_.size()) + i;
-  GroupByEnd(parts_.links, node_count, [](const Link& l) { return l.from; }, out_links_,
-             out_start_);
-  GroupByEnd(parts_.links, node_count, [](const Link& l) { return l.to; }, in_links_, in_start_);
+  GroupByEnd(
+      parts_.links, node_count, [](const Link& l) { return l.from; }, out_links_, out_start_);
+  GroupByEnd(
+      parts_.links, node_count, [](const Link& l) { return l.to; }, in_links_, in_start_);
   for (std::uint32_t i = 0; i < parts_.links.size(); ++i)
     link_by_ends_.emplace(EndsKey(parts_.links[i].from, parts_.links[i].to), LinkIndex{i});
 }
@@ -125,8 +124,8 @@ absl::Status Topology::CheckLinks() const {
     if (link.capacity < 1)
       return Invalid(fmt::format("link {}: the bandwidth must be positive", name));
     if (link.capacity > kCapacityMax)
-      return Invalid(fmt::format("link {}: its bandwidth is over {} common units", name,
-                                 kCapacityMax));
+      return Invalid(
+          fmt::format("link {}: its bandwidth is over {} common units", name, kCapacityMax));
     if (link.latency_ns < 0 || link.latency_ns > kLatencyNsMax)
       return Invalid(fmt::format("link {}: a latency of {} ns is not in 0..{}", name,
                                  link.latency_ns, kLatencyNsMax));
@@ -167,8 +166,8 @@ absl::Status Topology::CheckReachability() const {
 }
 
 std::span<const LinkIndex> Topology::OutLinks(NodeIndex index) const {
-  return std::span(out_links_).subspan(out_start_[index.value],
-                                       out_start_[index.value + 1] - out_start_[index.value]);
+  return std::span(out_links_)
+      .subspan(out_start_[index.value], out_start_[index.value + 1] - out_start_[index.value]);
 }
 
 std::span<const LinkIndex> Topology::InLinks(NodeIndex index) const {

@@ -33,7 +33,7 @@ inline constexpr std::size_t kMembersMax = 4096;
 inline constexpr std::size_t kNodesMax = 16384;
 inline constexpr std::size_t kLinksMax = 1u << 18;
 inline constexpr std::int64_t kCapacityMax = std::int64_t{1} << 31;  // of one link, in units
-inline constexpr std::int64_t kLatencyNsMax = 60'000'000'000;              // a minute
+inline constexpr std::int64_t kLatencyNsMax = 60'000'000'000;        // a minute
 inline constexpr std::int64_t kUnitBytesPerSecondMax = std::int64_t{1} << 50;
 inline constexpr std::int64_t kDefaultUnitBytesPerSecond = 12'500'000'000;  // 100 Gbit/s
 inline constexpr std::int64_t kDefaultLatencyNs = 500;
@@ -124,8 +124,8 @@ class Topology {
   std::vector<std::uint32_t> rank_of_;
   bool has_aggregators_ = false;
   bool is_symmetric_ = false;
-  std::vector<LinkIndex> out_links_, in_links_;       // grouped by node
-  std::vector<std::uint32_t> out_start_, in_start_;   // node -> first place in the above
+  std::vector<LinkIndex> out_links_, in_links_;      // grouped by node
+  std::vector<std::uint32_t> out_start_, in_start_;  // node -> first place in the above
   std::unordered_map<std::string, NodeIndex> node_by_name_;
   std::unordered_map<std::uint64_t, LinkIndex> link_by_ends_;
 };

@@ -20,8 +20,7 @@ NodeIndex TopologyBuilder::AddMember(std::optional<Place> place) {
 }
 
 NodeIndex TopologyBuilder::AddSwitch(std::string name, std::optional<Place> place) {
-  return AddNode(
-      {std::move(name), aggregate_ ? NodeKind::kAggregator : NodeKind::kSwitch, place});
+  return AddNode({std::move(name), aggregate_ ? NodeKind::kAggregator : NodeKind::kSwitch, place});
 }
 
 NodeIndex TopologyBuilder::AddNode(Node node) {
@@ -41,9 +40,8 @@ void TopologyBuilder::Connect(NodeIndex a, NodeIndex b, Rational capacity) {
 }
 
 bool TopologyBuilder::HasLink(NodeIndex from, NodeIndex to) const {
-  return std::any_of(parts_.links.begin(), parts_.links.end(), [&](const Link& link) {
-    return link.from == from && link.to == to;
-  });
+  return std::any_of(parts_.links.begin(), parts_.links.end(),
+                     [&](const Link& link) { return link.from == from && link.to == to; });
 }
 
 absl::StatusOr<Topology> TopologyBuilder::Build() {
@@ -56,8 +54,7 @@ absl::StatusOr<Topology> TopologyBuilder::Build() {
     unit = *common;
   }
   for (std::size_t i = 0; i < capacities_.size(); ++i) {
-    const Wide scaled =
-        Wide{capacities_[i].numerator()} * (unit / capacities_[i].denominator());
+    const Wide scaled = Wide{capacities_[i].numerator()} * (unit / capacities_[i].denominator());
     if (scaled > kCapacityMax)
       return absl::InvalidArgumentError(
           fmt::format("link {}->{}: its bandwidth is over {} times the common unit of all links",

@@ -12,9 +12,7 @@
 
 namespace phub::plan {
 
-inline NodeIndex NodeAt(std::int64_t index) {
-  return NodeIndex{static_cast<std::uint32_t>(index)};
-}
+inline NodeIndex NodeAt(std::int64_t index) { return NodeIndex{static_cast<std::uint32_t>(index)}; }
 
 class TopologyBuilder {
  public:

@@ -113,9 +113,8 @@ std::string TopologyToJson(const Topology& topology) {
 absl::StatusOr<Topology> ParseTopologyJson(std::string_view text) {
   const absl::StatusOr<Json> root = ParseJson(text, kTopologyTextBytesMax);
   if (!root.ok()) return root.status();
-  if (absl::Status status =
-          CheckObject(*root, "",
-                      {"format", "name", "unit_bytes_per_s", "members_forward", "nodes", "links"});
+  if (absl::Status status = CheckObject(
+          *root, "", {"format", "name", "unit_bytes_per_s", "members_forward", "nodes", "links"});
       !status.ok())
     return status;
   const absl::StatusOr<std::string> format = StringField(*root, "", "format");

@@ -1,5 +1,7 @@
 #include "common/plan/topology_toml.h"
 
+#include <toml++/toml.h>
+
 #include <algorithm>
 #include <array>
 #include <cstdint>
@@ -7,8 +9,6 @@
 #include <optional>
 #include <string>
 #include <utility>
-
-#include <toml++/toml.h>
 
 #include "absl/status/status.h"
 #include "common/base/units.h"
@@ -50,8 +50,7 @@ class Reader {
   absl::Status ReadLink(const toml::table& table, TopologyBuilder& builder);
   absl::StatusOr<NodeIndex> ReadEnd(const toml::table& table, std::string_view key) const;
   absl::StatusOr<Rational> ReadCapacity(const toml::table& table, std::string_view link) const;
-  absl::StatusOr<std::int64_t> ReadLatency(const toml::table& table,
-                                           std::int64_t otherwise) const;
+  absl::StatusOr<std::int64_t> ReadLatency(const toml::table& table, std::int64_t otherwise) const;
   absl::Status AddOnce(NodeIndex from, NodeIndex to, Rational capacity, std::int64_t latency_ns,
                        std::uint32_t line, TopologyBuilder& builder);
 
@@ -122,9 +121,8 @@ absl::StatusOr<NodeIndex> Reader::ReadEnd(const toml::table& table, std::string_
   if (!name) return At(LineOf(*node), fmt::format("link: '{}' is not the name of a node", key));
   const auto found = nodes_.find(*name);
   if (found == nodes_.end())
-    return At(LineOf(*node),
-              fmt::format("link: no member, switch or aggregator is called '{}'",
-                          name->substr(0, 64)));
+    return At(LineOf(*node), fmt::format("link: no member, switch or aggregator is called '{}'",
+                                         name->substr(0, 64)));
   return found->second;
 }
 
@@ -168,8 +166,8 @@ absl::Status Reader::ReadLink(const toml::table& table, TopologyBuilder& builder
   if (!from.ok()) return from.status();
   const absl::StatusOr<NodeIndex> to = ReadEnd(table, "to");
   if (!to.ok()) return to.status();
-  const std::string link = fmt::format("{}->{}", *table["from"].value<std::string>(),
-                                       *table["to"].value<std::string>());
+  const std::string link =
+      fmt::format("{}->{}", *table["from"].value<std::string>(), *table["to"].value<std::string>());
   const std::uint32_t line = LineOf(table);
   if (*from == *to) return At(line, fmt::format("link {} leads to itself", link));
   const absl::StatusOr<Rational> capacity = ReadCapacity(table, link);
@@ -179,7 +177,8 @@ absl::Status Reader::ReadLink(const toml::table& table, TopologyBuilder& builder
   bool one_way = false;
   if (const toml::node* node = table.get("one_way")) {
     const auto value = node->value_exact<bool>();
-    if (!value) return At(LineOf(*node), fmt::format("link {}: one_way is not true or false", link));
+    if (!value)
+      return At(LineOf(*node), fmt::format("link {}: one_way is not true or false", link));
     one_way = *value;
   }
   absl::Status status = AddOnce(*from, *to, *capacity, *latency, line, builder);

@@ -113,9 +113,9 @@ class LoadCounter {
       gather.push_back({LinkIndex{i}, report.gather_load[i]});
       total.push_back({LinkIndex{i}, report.reduce_load[i] + report.gather_load[i]});
     }
-    for (const auto& [loads, time] : {std::pair{&reduce, &report.reduce_time},
-                                      std::pair{&gather, &report.gather_time},
-                                      std::pair{&total, &report.total_time}}) {
+    for (const auto& [loads, time] :
+         {std::pair{&reduce, &report.reduce_time}, std::pair{&gather, &report.gather_time},
+          std::pair{&total, &report.total_time}}) {
       const auto busiest = BusiestTime(*loads);
       if (!busiest) return TooFine();
       *time = *busiest;

@@ -14,15 +14,14 @@ const std::vector<Edge>& TreeVerifier::Edges(bool reduces) const {
   return reduces ? forest_.trees[tree_].reduce : forest_.trees[tree_].gather;
 }
 
-absl::Status TreeVerifier::Refuse(bool reduces, const Edge& edge,
-                                  const std::string& reason) const {
+absl::Status TreeVerifier::Refuse(bool reduces, const Edge& edge, const std::string& reason) const {
   return absl::InvalidArgumentError(
       fmt::format("{}: {}", DescribeEdge(topology_, forest_, tree_, reduces, edge), reason));
 }
 
 absl::Status TreeVerifier::RefuseTree(const std::string& reason) const {
-  return absl::InvalidArgumentError(fmt::format(
-      "tree {} (home {}): {}", tree_, NameOf(forest_.trees[tree_].home), reason));
+  return absl::InvalidArgumentError(
+      fmt::format("tree {} (home {}): {}", tree_, NameOf(forest_.trees[tree_].home), reason));
 }
 
 absl::Status TreeVerifier::Verify(std::size_t tree) {
@@ -89,7 +88,8 @@ absl::Status TreeVerifier::CheckCircle(bool reduces) {
   }
   for (std::size_t i = 0; i < edges.size(); ++i)
     if (!taken[i])
-      return Refuse(reduces, edges[i], "is in or behind a circle of edges that wait for each other");
+      return Refuse(reduces, edges[i],
+                    "is in or behind a circle of edges that wait for each other");
   return absl::OkStatus();
 }
 
@@ -109,8 +109,9 @@ absl::Status TreeVerifier::CheckOrder() {
   last_arrival_[tree.home.value] = summed;
   for (const Edge& edge : tree.gather)
     if (last_arrival_[edge.from.value] >= edge.step)
-      return Refuse(false, edge, fmt::format("{} has the result only after step {}",
-                                             NameOf(edge.from), last_arrival_[edge.from.value]));
+      return Refuse(false, edge,
+                    fmt::format("{} has the result only after step {}", NameOf(edge.from),
+                                last_arrival_[edge.from.value]));
   return absl::OkStatus();
 }
 
@@ -141,10 +142,10 @@ absl::Status TreeVerifier::Reduce() {
   for (std::size_t rank = 0; rank < member_count; ++rank) {
     if (result[rank] == 1) continue;
     const std::string& name = NameOf(topology_.members()[rank]);
-    return RefuseTree(result[rank] == 0
-                          ? fmt::format("the contribution of {} never reaches the home", name)
-                          : fmt::format("the contribution of {} is counted {} times", name,
-                                        result[rank]));
+    return RefuseTree(
+        result[rank] == 0
+            ? fmt::format("the contribution of {} never reaches the home", name)
+            : fmt::format("the contribution of {} is counted {} times", name, result[rank]));
   }
   return absl::OkStatus();
 }

@@ -19,7 +19,6 @@ class TreeVerifier {
   absl::Status Verify(std::size_t tree);
 
  private:
-
   absl::Status CheckShape(bool reduces);
   absl::Status CheckCircle(bool reduces);
   absl::Status CheckOrder();
@@ -33,9 +32,9 @@ class TreeVerifier {
   const Topology& topology_;
   const Forest& forest_;
   std::size_t tree_ = 0;
-  std::vector<std::uint32_t> in_count_, out_count_;        // of one phase, by node
-  std::vector<std::int64_t> last_arrival_;                 // step by node; -1: none
-  std::vector<std::vector<std::uint8_t>> contributions_;   // node -> member rank -> times
+  std::vector<std::uint32_t> in_count_, out_count_;       // of one phase, by node
+  std::vector<std::int64_t> last_arrival_;                // step by node; -1: none
+  std::vector<std::vector<std::uint8_t>> contributions_;  // node -> member rank -> times
   std::vector<std::uint32_t> order_;
 };
 

@@ -1,11 +1,11 @@
-// Double binary trees (Sanders, Speck and Traeff, "Two-tree algorithms for full bandwidth broadcast,
-// reduction and scan", Parallel Computing 2009). One binary tree uses the network badly: its leaves
-// only send in the first phase, and inner nodes receive twice what they send. Two trees with half of
-// the data each, such that the leaves of one are inner nodes of the other, balance this: every
-// member is inner in at most one. The first tree has its nodes in in-order (rank r is at the height
-// of the lowest set bit of r+1); the second is its mirror image for an even number of members, else
-// the first shifted by one rank. Depth is logarithmic; the bandwidth is full only with many pieces
-// under way at once.
+// Double binary trees (Sanders, Speck and Traeff, "Two-tree algorithms for full bandwidth
+// broadcast, reduction and scan", Parallel Computing 2009). One binary tree uses the network badly:
+// its leaves only send in the first phase, and inner nodes receive twice what they send. Two trees
+// with half of the data each, such that the leaves of one are inner nodes of the other, balance
+// this: every member is inner in at most one. The first tree has its nodes in in-order (rank r is
+// at the height of the lowest set bit of r+1); the second is its mirror image for an even number of
+// members, else the first shifted by one rank. Depth is logarithmic; the bandwidth is full only
+// with many pieces under way at once.
 #include <algorithm>
 
 #include "common/plan/planners/planner.h"
@@ -63,7 +63,8 @@ absl::StatusOr<Forest> PlanDoubleBinaryTree(const Topology& topology, const Plan
 }  // namespace
 
 Planner DoubleBinaryTreePlanner() {
-  return {"double-binary-tree", "two balanced trees with half of the data each, leaves of one inside the other",
+  return {"double-binary-tree",
+          "two balanced trees with half of the data each, leaves of one inside the other",
           CheckAllPairs, PlanDoubleBinaryTree};
 }
 

@@ -1,10 +1,10 @@
 // Recursive halving and doubling (Thakur, Rabenseifner and Gropp, "Optimization of Collective
 // Communication Operations in MPICH", IJHPCA 2005). In step s of the first half, rank r exchanges
 // with rank r xor 2^s: each gives the other the half of its remaining data whose homes lie on the
-// other's side. Seen from one home h this is a binomial tree: rank r keeps its partial sum until the
-// step of the lowest bit in which it differs from h, and sends it to the rank with that bit flipped.
-// The second half is the first, backwards. Distances grow 1, 2, 4..., data shrinks D/2, D/4..., so
-// the most data goes to the nearest ranks. Needs a power of two members.
+// other's side. Seen from one home h this is a binomial tree: rank r keeps its partial sum until
+// the step of the lowest bit in which it differs from h, and sends it to the rank with that bit
+// flipped. The second half is the first, backwards. Distances grow 1, 2, 4..., data shrinks D/2,
+// D/4..., so the most data goes to the nearest ranks. Needs a power of two members.
 #include <bit>
 
 #include "common/plan/planners/planner.h"

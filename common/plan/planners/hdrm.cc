@@ -1,13 +1,13 @@
-// HDRM, halving-doubling with rank mapping (Dong et al., "EFLOPS: Algorithm and System Co-Design for
-// a High Performance Distributed Training Platform", HPCA 2020), for BiGraph(M,N): N switches in two
-// halves, one link between any two of different halves, M members on each. Between members on
-// different halves there is exactly one path of two switches.
+// HDRM, halving-doubling with rank mapping (Dong et al., "EFLOPS: Algorithm and System Co-Design
+// for a High Performance Distributed Training Platform", HPCA 2020), for BiGraph(M,N): N switches
+// in two halves, one link between any two of different halves, M members on each. Between members
+// on different halves there is exactly one path of two switches.
 //
 // The exchanges of halving-doubling are the edges of a hypercube, and a hypercube has two colours:
 // ranks with an even and with an odd number of set bits. Put one colour on each half, and every
 // exchange crosses between the halves. Members in slot j of their switches take ranks j*N..j*N+N-1,
-// and a rotation of the upper half by slot spreads the slots over different links: with M <= N/2 no link between
-// switches carries more than one exchange per step, with more members M/(N/2) of them.
+// and a rotation of the upper half by slot spreads the slots over different links: with M <= N/2 no
+// link between switches carries more than one exchange per step, with more members M/(N/2) of them.
 #include <algorithm>
 #include <bit>
 #include <map>
@@ -21,7 +21,7 @@ namespace phub::plan {
 namespace {
 
 struct BiGraph {
-  std::vector<NodeIndex> upper, lower;                   // switches
+  std::vector<NodeIndex> upper, lower;                  // switches
   std::map<NodeIndex, std::vector<NodeIndex>> members;  // by switch
 };
 

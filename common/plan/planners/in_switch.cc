@@ -1,14 +1,14 @@
 // Reduction and multicast in the network (SwitchML: Sapio et al., "Scaling Distributed Machine
 // Learning with In-Network Aggregation", NSDI 2021; for trees of switches Graham et al., "Scalable
 // Hierarchical Aggregation Protocol", COMHPC 2016). Aggregating switches are vertices of the trees:
-// a switch sums what its children send and passes one partial sum on, and multiplies a result on the
-// way down. A member then sends and receives each shard once, however many members there are: all of
-// the data each way, where exchanges between hosts take 2(N-1)/N of it.
+// a switch sums what its children send and passes one partial sum on, and multiplies a result on
+// the way down. A member then sends and receives each shard once, however many members there are:
+// all of the data each way, where exchanges between hosts take 2(N-1)/N of it.
 //
 // Every member is a home, so that the optimizer's work is spread; a home's tree is a shortest-path
 // tree. Where several parents are equally near, the one whose link carries least so far is taken,
-// which spreads the trees over equal spines. Switches with nobody below are cut off, and those with a
-// single child are passed through without stopping.
+// which spreads the trees over equal spines. Switches with nobody below are cut off, and those with
+// a single child are passed through without stopping.
 #include <algorithm>
 #include <limits>
 #include <utility>

@@ -2,23 +2,24 @@
 // Learning", ISCA 2021). Every member is the home of one chunk and the root of one spanning tree.
 // All trees grow together, one time step after the other: in a step every link can carry one chunk
 // (as many as it has times the bandwidth of the slowest link), and taking a link in a step and
-// adding an edge to a tree are the same act. Trees take turns, one child per turn, so that they grow
-// evenly; only vertices that were in the tree before the step may send, earliest first. Trees are
-// therefore dense near their roots and sparse near their leaves, as the number of holders grows, and
-// no link is used beyond its bandwidth in any step. Through switches, a tree first takes a member that
-// hangs on the switch of one of its vertices, then the nearest one over links still free in the step.
+// adding an edge to a tree are the same act. Trees take turns, one child per turn, so that they
+// grow evenly; only vertices that were in the tree before the step may send, earliest first. Trees
+// are therefore dense near their roots and sparse near their leaves, as the number of holders
+// grows, and no link is used beyond its bandwidth in any step. Through switches, a tree first takes
+// a member that hangs on the switch of one of its vertices, then the nearest one over links still
+// free in the step.
 //
-// How many steps this takes depends on the order in which neighbours are tried, so the search is run
-// from many orders in parallel and the shortest result is kept; the first of several, so that the
-// number of threads does not matter.
+// How many steps this takes depends on the order in which neighbours are tried, so the search is
+// run from many orders in parallel and the shortest result is kept; the first of several, so that
+// the number of threads does not matter.
+#include <oneapi/tbb/parallel_for.h>
+
 #include <algorithm>
 #include <cstdint>
 #include <limits>
 #include <numeric>
 #include <optional>
 #include <utility>
-
-#include <oneapi/tbb/parallel_for.h>
 
 #include "common/base/random.h"
 #include "common/plan/bound.h"
@@ -86,7 +87,7 @@ class Growth {
     free_ = slots_;
     // Holders before the cursor have nothing to give: to members on their own switch, to others.
     std::vector<std::size_t> near_cursor(roots_.size(), 0), far_cursor(roots_.size(), 0);
-    std::vector<std::size_t> holder_count;              // those from before this step
+    std::vector<std::size_t> holder_count;  // those from before this step
     for (const auto& holders : holders_) holder_count.push_back(holders.size());
     std::size_t added = 0;
     for (bool progress = true; progress;) {
@@ -153,7 +154,7 @@ class Growth {
   std::vector<std::vector<LinkIndex>> out_links_;
   std::vector<std::uint32_t> roots_;  // in the order of turns
   std::vector<OutTree> trees_;
-  std::vector<std::vector<bool>> joined_;         // root, node
+  std::vector<std::vector<bool>> joined_;        // root, node
   std::vector<std::vector<NodeIndex>> holders_;  // root -> members in the order of joining
   std::uint32_t steps_ = 0;
   std::uint32_t visit_ = 0;
@@ -208,8 +209,9 @@ absl::StatusOr<OutForest> GrowMultiTree(const Topology& topology, const PlannerO
     if (options.progress) options.progress(std::min(first + kBatch, starts), starts);
   }
   if (!best)
-    return absl::FailedPreconditionError("some member is reached only through switches and links "
-                                         "that lead back to members already in the tree");
+    return absl::FailedPreconditionError(
+        "some member is reached only through switches and links "
+        "that lead back to members already in the tree");
   return *std::move(best);
 }
 

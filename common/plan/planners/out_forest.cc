@@ -38,7 +38,8 @@ std::map<NodeIndex, std::vector<Piece>> PiecesByHome(const OutForest& forest, st
 
 class Builder {
  public:
-  Builder(const Topology& topology, std::string_view planner) : topology_(topology), paths_(forest_) {
+  Builder(const Topology& topology, std::string_view planner)
+      : topology_(topology), paths_(forest_) {
     forest_.planner = planner;
     forest_.topology = topology.name();
   }

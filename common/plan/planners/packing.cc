@@ -9,8 +9,8 @@
 //     neighbours, as long as the flow to every member stays (planners/switch_removal.h).
 //  3. k trees from every member are packed into what is left, edge by edge; before each edge a flow
 //     says for how many copies of the tree it can be taken without making the rest impossible
-//     (Edmonds 1973; with copies, Berczi and Frank 2010; planners/tree_packing.h). Our own choice is
-//     to take the edge nearest to the root that is possible, which keeps the trees shallow.
+//     (Edmonds 1973; with copies, Berczi and Frank 2010; planners/tree_packing.h). Our own choice
+//     is to take the edge nearest to the root that is possible, which keeps the trees shallow.
 //  4. Every edge knows the physical path it stands for, so nothing has to be mapped back.
 //
 // A tree of one member carries 1/(N*k) of the data per copy. The trees are deep where members have
@@ -34,9 +34,8 @@ constexpr std::size_t kPackedNodesMax = 256;
 
 absl::Status PackingApplies(const Topology& topology) {
   if (topology.members().size() > kPackedMembersMax || topology.nodes().size() > kPackedNodesMax)
-    return absl::FailedPreconditionError(
-        fmt::format("the search is for at most {} members and {} nodes", kPackedMembersMax,
-                    kPackedNodesMax));
+    return absl::FailedPreconditionError(fmt::format(
+        "the search is for at most {} members and {} nodes", kPackedMembersMax, kPackedNodesMax));
   for (std::uint32_t i = 0; i < topology.nodes().size(); ++i) {
     if (topology.IsMember(NodeIndex{i})) continue;
     std::int64_t balance = 0;
@@ -45,9 +44,8 @@ absl::Status PackingApplies(const Topology& topology) {
     for (const LinkIndex link : topology.OutLinks(NodeIndex{i}))
       balance -= topology.link(link).capacity;
     if (balance != 0)
-      return absl::FailedPreconditionError(
-          fmt::format("switch {}: the bandwidths in and out differ",
-                      topology.node(NodeIndex{i}).name));
+      return absl::FailedPreconditionError(fmt::format(
+          "switch {}: the bandwidths in and out differ", topology.node(NodeIndex{i}).name));
   }
   return absl::OkStatus();
 }
@@ -55,8 +53,8 @@ absl::Status PackingApplies(const Topology& topology) {
 absl::StatusOr<OutForest> GrowPacking(const Topology& topology, const PlannerOptions& options) {
   const Rational bound = GatherBound(topology).chunk_times;
   // In units of capacity instead of unit links.
-  const auto y = Rational::Make(bound.numerator(),
-                                Wide{bound.denominator()} * topology.unit_capacity());
+  const auto y =
+      Rational::Make(bound.numerator(), Wide{bound.denominator()} * topology.unit_capacity());
   if (!y) return absl::ResourceExhaustedError("the bound does not fit 63 bits");
   std::int64_t divisor = y->denominator();
   for (const Link& link : topology.links()) divisor = std::gcd(divisor, link.capacity);
@@ -73,9 +71,8 @@ absl::StatusOr<OutForest> GrowPacking(const Topology& topology, const PlannerOpt
 }
 
 absl::StatusOr<Forest> PlanPacking(const Topology& topology, const PlannerOptions& options) {
-  return GrowBothPhases(topology, "packing", [&](const Topology& direction) {
-    return GrowPacking(direction, options);
-  });
+  return GrowBothPhases(topology, "packing",
+                        [&](const Topology& direction) { return GrowPacking(direction, options); });
 }
 
 }  // namespace

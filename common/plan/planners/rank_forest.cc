@@ -50,8 +50,7 @@ void RankForest::Gather(std::size_t from, std::size_t to, std::uint32_t step) {
   forest_.trees.back().gather.push_back(Route(from, to, step));
 }
 
-void RankForest::Mirror(std::size_t from, std::size_t to, std::uint32_t step,
-                        std::uint32_t steps) {
+void RankForest::Mirror(std::size_t from, std::size_t to, std::uint32_t step, std::uint32_t steps) {
   Reduce(from, to, step);
   Gather(to, from, 2 * steps - 1 - step);
 }

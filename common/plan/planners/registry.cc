@@ -17,8 +17,9 @@ Planner InSwitchPlanner();
 
 std::span<const Planner> Planners() {
   static const std::array planners = {
-      ShardedStarPlanner(), RingPlanner(), HalvingDoublingPlanner(), DoubleBinaryTreePlanner(),
-      HierarchicalPlanner(), HdrmPlanner(), MultiTreePlanner(), PackingPlanner(), InSwitchPlanner(),
+      ShardedStarPlanner(),      RingPlanner(),         HalvingDoublingPlanner(),
+      DoubleBinaryTreePlanner(), HierarchicalPlanner(), HdrmPlanner(),
+      MultiTreePlanner(),        PackingPlanner(),      InSwitchPlanner(),
   };
   return planners;
 }

@@ -27,7 +27,9 @@ class Distances {
         }
   }
   std::size_t count() const { return count_; }
-  std::uint32_t operator()(std::uint32_t i, std::uint32_t j) const { return table_[i * count_ + j]; }
+  std::uint32_t operator()(std::uint32_t i, std::uint32_t j) const {
+    return table_[i * count_ + j];
+  }
   std::uint64_t Length(const Ranks& circle) const {
     std::uint64_t length = 0;
     for (std::size_t i = 0; i < circle.size(); ++i)

@@ -90,7 +90,8 @@ class Remover {
   }
 
   // How much of u->hub->t can become u->t. Two families of cuts could become too small: those with
-  // u and t on one side and hub on the other, for each of the two ways round (ForestColl, section 5).
+  // u and t on one side and hub on the other, for each of the two ways round (ForestColl, section
+  // 5).
   std::int64_t Removable(NodeIndex hub, NodeIndex u, NodeIndex t, std::int64_t most) const {
     FlowNetwork network(topology_.nodes().size() + 1);
     for (const PathEdge& edge : edges_)

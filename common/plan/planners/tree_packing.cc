@@ -140,9 +140,9 @@ class Packer {
 
 }  // namespace
 
-absl::StatusOr<OutForest> PackTrees(
-    const Topology& topology, std::vector<PathEdge> edges, std::int64_t supply,
-    const std::function<void(std::size_t, std::size_t)>& progress) {
+absl::StatusOr<OutForest> PackTrees(const Topology& topology, std::vector<PathEdge> edges,
+                                    std::int64_t supply,
+                                    const std::function<void(std::size_t, std::size_t)>& progress) {
   return Packer(topology, std::move(edges), supply).Run(progress);
 }
 

@@ -1,5 +1,5 @@
-// Packs spanning trees into capacities: `supply` trees out of every member, as many at a time as can
-// share their edges (see planners/packing.cc). One thread.
+// Packs spanning trees into capacities: `supply` trees out of every member, as many at a time as
+// can share their edges (see planners/packing.cc). One thread.
 #pragma once
 
 #include <cstdint>

@@ -80,8 +80,8 @@ Rational Exhaustive(const Topology& topology) {
 TEST(Bound, EqualsTheExhaustiveSearchOnRandomTopologies) {
   for (int seed = 0; seed < 40; ++seed) {
     for (const int switches : {0, 2, 4}) {
-      const Topology topology = Named("random:6,switches=" + std::to_string(switches) +
-                                      ",seed=" + std::to_string(seed));
+      const Topology topology =
+          Named("random:6,switches=" + std::to_string(switches) + ",seed=" + std::to_string(seed));
       EXPECT_EQ(GatherBound(topology).chunk_times, Exhaustive(topology)) << topology.name();
     }
   }

@@ -1,10 +1,9 @@
-// Simulator, chooser, rank reordering.
+// Simulator and rank reordering.
 #include <chrono>
 #include <numeric>
 
 #include "common/base/random.h"
 #include "common/plan/bound.h"
-#include "common/plan/chooser.h"
 #include "common/plan/reorder.h"
 #include "common/plan/simulator.h"
 #include "tests/unit/plan/plan_support.h"
@@ -29,10 +28,8 @@ TEST(Simulator, AddsBandwidthAndLatency) {
 TEST(Simulator, AddsWhatMembersDoThemselves) {
   const Topology topology = Named("ring:2,bandwidth=1GB/s,latency=0s");
   const Forest forest = Planned("sharded-star", topology);
-  const auto result = Simulate(topology, forest,
-                               {.size_bytes = 2000,
-                                .sum_bytes_per_s = 2e9,
-                                .optimizer_bytes_per_s = 5e8});
+  const auto result = Simulate(
+      topology, forest, {.size_bytes = 2000, .sum_bytes_per_s = 2e9, .optimizer_bytes_per_s = 5e8});
   ASSERT_TRUE(result.ok());
   EXPECT_EQ(result->time_ps, (1000 + 500 + 2000 + 1000) * kNanosecond);
 }
@@ -81,8 +78,8 @@ TEST(Simulator, LockstepEqualsTheCountedLoads) {
     for (const char* planner : {"ring", "halving-doubling", "multitree"}) {
       const Forest forest = Planned(planner, topology);
       const VerifyReport report = Verified(topology, forest);
-      const auto result = Simulate(topology, forest,
-                                   {.size_bytes = 12'500'000'000, .mode = SimulationMode::kLockstep});
+      const auto result = Simulate(
+          topology, forest, {.size_bytes = 12'500'000'000, .mode = SimulationMode::kLockstep});
       ASSERT_TRUE(result.ok());
       EXPECT_NEAR(result->seconds(), report.lockstep_time, 1e-9) << spec << planner;
     }
@@ -90,14 +87,16 @@ TEST(Simulator, LockstepEqualsTheCountedLoads) {
 }
 
 TEST(Simulator, NoPlanBeatsTheBound) {
-  for (const char* spec : {"torus:4x4,latency=0s", "racks:4x4@4,latency=0s", "mesh:4x4,latency=0s"}) {
+  for (const char* spec :
+       {"torus:4x4,latency=0s", "racks:4x4@4,latency=0s", "mesh:4x4,latency=0s"}) {
     const Topology topology = Named(spec);
     const double bound = SecondsFor(topology, BoundOf(topology)->gather.chunk_times, 1e8);
     for (const Planner& planner : Planners()) {
       if (!planner.applies(topology).ok()) continue;
       const Forest forest = Planned(planner.name, topology);
       for (const std::uint32_t pieces : {1u, 8u}) {
-        const auto result = Simulate(topology, forest, {.size_bytes = 100'000'000, .pieces = pieces});
+        const auto result =
+            Simulate(topology, forest, {.size_bytes = 100'000'000, .pieces = pieces});
         ASSERT_TRUE(result.ok());
         // Reduce and gather may overlap, so one phase's bound is what is safe to claim.
         EXPECT_GE(result->seconds(), bound * 0.999) << planner.name << spec;
@@ -149,55 +148,6 @@ TEST(Simulator, TakesAtMostASecondFor256Members) {
   }
 }
 
-const Candidate& Find(const Choice& choice, std::string_view planner) {
-  for (const Candidate& candidate : choice.candidates)
-    if (candidate.planner == planner) return candidate;
-  ADD_FAILURE() << planner;
-  return choice.candidates[0];
-}
-
-Choice Chosen(const Topology& topology, std::int64_t size) {
-  absl::StatusOr<Choice> choice =
-      Choose(topology, {.simulation = {.size_bytes = size}, .planner = {.starts = 16}});
-  EXPECT_TRUE(choice.ok()) << choice.status();
-  return *std::move(choice);
-}
-
-TEST(Chooser, SeesThatHdrmLosesWhenItsLinksAreShared) {
-  const Choice shared = Chosen(Named("bigraph:8x8"), 64 << 20);
-  EXPECT_LT(Find(shared, "halving-doubling").seconds, Find(shared, "hdrm").seconds);
-  const Choice even = Chosen(Named("bigraph:4x8"), 64 << 10);
-  EXPECT_LT(Find(even, "hdrm").seconds, Find(even, "halving-doubling").seconds);
-}
-
-TEST(Chooser, TakesAStarForTinyChunksAndTreesForLargeOnes) {
-  const Topology racks = Named("racks:4x4@8");
-  const Choice tiny = Chosen(racks, 256);
-  EXPECT_EQ(tiny.candidates[*tiny.best].planner, "sharded-star");
-  const Choice large = Chosen(racks, 64 << 20);
-  EXPECT_GT(Find(large, "sharded-star").seconds, 3 * large.candidates[*large.best].seconds);
-}
-
-TEST(Chooser, SeesWhetherHierarchyPays) {
-  const Choice narrow = Chosen(Named("racks:4x8@4"), 64 << 20);
-  EXPECT_LT(2 * Find(narrow, "hierarchical").seconds, Find(narrow, "sharded-star").seconds);
-  const Choice wide = Chosen(Named("racks:4x8@1"), 64 << 10);
-  EXPECT_LT(Find(wide, "sharded-star").seconds, Find(wide, "hierarchical").seconds);
-}
-
-TEST(Chooser, UsesSwitchesThatAggregate) {
-  const Choice choice = Chosen(Named("switch:16,aggregate"), 64 << 20);
-  EXPECT_EQ(choice.candidates[*choice.best].planner, "in-switch");
-  EXPECT_LT(choice.candidates[*choice.best].of_bound, 0.6);  // 16 of 30 chunks
-}
-
-TEST(Chooser, PricesWhoDoesNotApplyWithTheReason) {
-  const Choice choice = Chosen(Named("ring:6"), 1 << 20);
-  EXPECT_EQ(choice.candidates.size(), Planners().size());
-  EXPECT_EQ(std::string(Find(choice, "halving-doubling").status.message()),
-            "6 members are not a power of two");
-}
-
 // The time of an all-reduce step by step, in the time of all data on a host's link.
 double Lockstep(const Topology& topology, const Forest& forest) {
   return Verified(topology, forest).lockstep_time;
@@ -217,7 +167,8 @@ TEST(Reorder, BringsARandomRingOnOversubscribedRacksToItsBest) {
   double sum = 0;
   constexpr int kOrders = 400;
   for (int seed = 0; seed < kOrders; ++seed) {
-    const Forest random = *Relabel(topology, ring, Shuffled(topology, static_cast<std::uint64_t>(seed)));
+    const Forest random =
+        *Relabel(topology, ring, Shuffled(topology, static_cast<std::uint64_t>(seed)));
     sum += Lockstep(topology, random);
     if (seed >= 3) continue;
     const auto better = Reorder(topology, random, costs, {.size_bytes = 1 << 26});
@@ -233,7 +184,8 @@ TEST(Reorder, GainsNothingOnAFlatNetwork) {
   const Forest ring = Planned("ring", topology);
   const Forest random = *Relabel(topology, ring, Shuffled(topology, 1));
   EXPECT_DOUBLE_EQ(Lockstep(topology, random), 1.9375);
-  const auto better = Reorder(topology, random, *CostsOf(topology, 1 << 20), {.size_bytes = 1 << 26});
+  const auto better =
+      Reorder(topology, random, *CostsOf(topology, 1 << 20), {.size_bytes = 1 << 26});
   ASSERT_TRUE(better.ok());
   EXPECT_DOUBLE_EQ(better->seconds_before, better->seconds_after);
 }
@@ -242,7 +194,8 @@ TEST(Reorder, ServesHalvingDoublingToo) {
   const Topology topology = Named("racks:4x8@4,latency=0s");
   const Forest plan = Planned("halving-doubling", topology);
   const Forest random = *Relabel(topology, plan, Shuffled(topology, 3));
-  const auto better = Reorder(topology, random, *CostsOf(topology, 1 << 20), {.size_bytes = 1 << 26});
+  const auto better =
+      Reorder(topology, random, *CostsOf(topology, 1 << 20), {.size_bytes = 1 << 26});
   ASSERT_TRUE(better.ok());
   EXPECT_LE(Lockstep(topology, better->forest), 2.5);
 }

@@ -1,9 +1,9 @@
 // The counted figures of the papers that the planners come from.
+#include <oneapi/tbb/global_control.h>
+
 #include <algorithm>
 #include <string>
 #include <vector>
-
-#include <oneapi/tbb/global_control.h>
 
 #include "common/plan/bound.h"
 #include "common/plan/forest_json.h"
@@ -71,8 +71,8 @@ TEST(Figures, MultiTreeDoesNotDependOnTheNumberOfThreads) {
   const Topology topology = Named("mesh:4x4");
   std::string first;
   for (const int threads : {1, 2, 5}) {
-    const oneapi::tbb::global_control limit(
-        oneapi::tbb::global_control::max_allowed_parallelism, static_cast<std::size_t>(threads));
+    const oneapi::tbb::global_control limit(oneapi::tbb::global_control::max_allowed_parallelism,
+                                            static_cast<std::size_t>(threads));
     const std::string plan = ForestToJson(topology, Planned("multitree", topology));
     if (first.empty()) first = plan;
     EXPECT_EQ(plan, first);
@@ -105,8 +105,7 @@ std::vector<Rational> Whole(const std::vector<std::int64_t>& numbers) {
 TEST(Figures, HdrmLoadsEveryLinkBetweenSwitchesOnceInEveryStep) {
   const Topology topology = Named("bigraph:4x8");
   EXPECT_EQ(SwitchLoads(topology, Planned("hdrm", topology)), Whole({1, 1, 1, 1, 1}));
-  EXPECT_EQ(SwitchLoads(topology, Planned("halving-doubling", topology)),
-            Whole({0, 0, 2, 2, 4}));
+  EXPECT_EQ(SwitchLoads(topology, Planned("halving-doubling", topology)), Whole({0, 0, 2, 2, 4}));
 }
 
 TEST(Figures, HdrmWithTwiceAsManyMembersLoadsTwiceAndLosesToTheIdentity) {

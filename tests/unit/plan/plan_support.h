@@ -1,10 +1,10 @@
 // What the tests of common/plan share.
 #pragma once
 
+#include <gtest/gtest.h>
+
 #include <string>
 #include <string_view>
-
-#include <gtest/gtest.h>
 
 #include "common/plan/forest.h"
 #include "common/plan/generators.h"

@@ -16,11 +16,11 @@ TEST(Generators, BuildTheShapesTheyName) {
     const char* spec;
     std::size_t members, nodes, links;
   };
-  for (const Case& c : {Case{"torus:4x4", 16, 16, 64}, Case{"torus:8x8", 64, 64, 256},
-                        Case{"torus:2x2", 4, 4, 8}, Case{"torus:4x4x4", 64, 64, 384},
-                        Case{"mesh:4x4", 16, 16, 48}, Case{"ring:2", 2, 2, 2},
-                        Case{"switch:16", 16, 17, 32}, Case{"racks:4x8@4", 32, 37, 72},
-                        Case{"fattree:4x4", 16, 24, 64}, Case{"bigraph:4x8", 32, 40, 96}}) {
+  for (const Case& c :
+       {Case{"torus:4x4", 16, 16, 64}, Case{"torus:8x8", 64, 64, 256}, Case{"torus:2x2", 4, 4, 8},
+        Case{"torus:4x4x4", 64, 64, 384}, Case{"mesh:4x4", 16, 16, 48}, Case{"ring:2", 2, 2, 2},
+        Case{"switch:16", 16, 17, 32}, Case{"racks:4x8@4", 32, 37, 72},
+        Case{"fattree:4x4", 16, 24, 64}, Case{"bigraph:4x8", 32, 40, 96}}) {
     const Topology topology = Named(c.spec);
     EXPECT_EQ(topology.members().size(), c.members) << c.spec;
     EXPECT_EQ(topology.nodes().size(), c.nodes) << c.spec;
@@ -51,12 +51,31 @@ TEST(Generators, AreTheSameForTheSameSeed) {
 }
 
 TEST(Generators, RefuseWhatMakesNoSense) {
-  for (const char* spec :
-       {"", "torus", "torus:", "torus:4x", "torus:0x4", "torus:-1", "torus:99999999999999999999",
-        "torus:1", "torus:4096x4096", "blob:4", "torus:4@2", "racks:4@2", "racks:4x8@0",
-        "racks:4x8@-1", "racks:4x8@1/0", "bigraph:4x7", "switch:4,speed=3", "torus:4x4,aggregate",
-        "switch:4,bandwidth=0Gbit/s", "switch:4,bandwidth=fast", "switch:4,latency=-1s",
-        "switch:4,latency=5m", "ring:8,seed=1", "random:8,switches=99999999", "switch:5000"}) {
+  for (const char* spec : {"",
+                           "torus",
+                           "torus:",
+                           "torus:4x",
+                           "torus:0x4",
+                           "torus:-1",
+                           "torus:99999999999999999999",
+                           "torus:1",
+                           "torus:4096x4096",
+                           "blob:4",
+                           "torus:4@2",
+                           "racks:4@2",
+                           "racks:4x8@0",
+                           "racks:4x8@-1",
+                           "racks:4x8@1/0",
+                           "bigraph:4x7",
+                           "switch:4,speed=3",
+                           "torus:4x4,aggregate",
+                           "switch:4,bandwidth=0Gbit/s",
+                           "switch:4,bandwidth=fast",
+                           "switch:4,latency=-1s",
+                           "switch:4,latency=5m",
+                           "ring:8,seed=1",
+                           "random:8,switches=99999999",
+                           "switch:5000"}) {
     const absl::StatusOr<Topology> topology = Generate(spec);
     EXPECT_FALSE(topology.ok()) << spec;
     EXPECT_NE(Message(topology.status()).find(spec), std::string::npos) << topology.status();
@@ -121,13 +140,15 @@ std::string WithLine(int line, std::string_view replacement) {
 TEST(TopologyToml, NamesTheLine) {
   EXPECT_EQ(WhyNot(WithLine(9, "to = \"t\"")),
             "line 9: link: no member, switch or aggregator is called 't'");
-  EXPECT_EQ(WhyNot(WithLine(13, "bandwidth = 0")), "line 13: link b->s: the bandwidth must be positive");
+  EXPECT_EQ(WhyNot(WithLine(13, "bandwidth = 0")),
+            "line 13: link b->s: the bandwidth must be positive");
   EXPECT_EQ(WhyNot(WithLine(13, "bandwidth = \"-8/3\"")),
             "line 13: link b->s: the bandwidth must be positive");
   EXPECT_EQ(WhyNot(WithLine(13, "bandwidth = 1.5")),
             "line 13: link b->s: bandwidth is none of 1, \"8/3\", \"40Gbit/s\"");
-  EXPECT_EQ(WhyNot(WithLine(13, "speed = 3")),
-            "line 13: unknown key 'speed' in [[link]] (known: from, to, bandwidth, latency, one_way)");
+  EXPECT_EQ(
+      WhyNot(WithLine(13, "speed = 3")),
+      "line 13: unknown key 'speed' in [[link]] (known: from, to, bandwidth, latency, one_way)");
   EXPECT_EQ(WhyNot(WithLine(4, "latency = 3")).substr(0, 8), "line 4: ");
   EXPECT_EQ(WhyNot(WithLine(5, "members = [\"a\", \"a\"]")), "line 5: two nodes are called 'a'");
   EXPECT_EQ(WhyNot(WithLine(2, "name = ")).substr(0, 8), "line 2: ");
@@ -137,10 +158,10 @@ TEST(TopologyToml, NamesTheLine) {
 TEST(TopologyToml, RefusesMembersThatCannotBeReached) {
   EXPECT_EQ(WhyNot("members = [\"a\", \"b\", \"c\"]\n[[link]]\nfrom = \"a\"\nto = \"b\"\n"),
             "no way leads from member 'a' to member 'c'");
-  EXPECT_EQ(WhyNot("members = [\"a\", \"b\"]\n[[link]]\nfrom = \"a\"\nto = \"b\"\none_way = true\n"),
-            "no way leads from member 'b' to member 'a'");
-  EXPECT_EQ(WhyNot("members = [\"a\"]\nlink = []\n"),
-            "1 member(s); an exchange needs at least 2");
+  EXPECT_EQ(
+      WhyNot("members = [\"a\", \"b\"]\n[[link]]\nfrom = \"a\"\nto = \"b\"\none_way = true\n"),
+      "no way leads from member 'b' to member 'a'");
+  EXPECT_EQ(WhyNot("members = [\"a\"]\nlink = []\n"), "1 member(s); an exchange needs at least 2");
 }
 
 TEST(TopologyToml, RefusesBandwidthsWithoutACommonUnit) {

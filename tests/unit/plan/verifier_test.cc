@@ -81,7 +81,8 @@ const std::vector<Mutation>& Mutations() {
       {"a path is exchanged",
        [](const Topology&, Forest& forest, SeededRandom& random) {
          Edge& edge = SomeEdge(forest, random);
-         const auto other = PathIndex{static_cast<std::uint32_t>(random.Below(forest.paths.size()))};
+         const auto other =
+             PathIndex{static_cast<std::uint32_t>(random.Below(forest.paths.size()))};
          if (forest.paths[other.value] == forest.paths[edge.path.value]) return false;
          const Edge before = edge;
          edge.path = other;
@@ -123,8 +124,7 @@ const std::vector<Mutation>& Mutations() {
        }},
       {"a path is not there",
        [](const Topology&, Forest& forest, SeededRandom& random) {
-         SomeEdge(forest, random).path =
-             PathIndex{static_cast<std::uint32_t>(forest.paths.size())};
+         SomeEdge(forest, random).path = PathIndex{static_cast<std::uint32_t>(forest.paths.size())};
          return true;
        }},
   };

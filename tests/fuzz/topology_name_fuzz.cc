@@ -1,0 +1,6 @@
+#include "tests/fuzz/plan_properties.h"
+
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+  phub::fuzz::CheckTopology(phub::plan::Generate(phub::fuzz::Text(data, size)));
+  return 0;
+}

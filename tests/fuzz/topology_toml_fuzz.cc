@@ -1,0 +1,7 @@
+#include "common/plan/topology_toml.h"
+#include "tests/fuzz/plan_properties.h"
+
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+  phub::fuzz::CheckTopology(phub::plan::ParseTopologyToml(phub::fuzz::Text(data, size)));
+  return 0;
+}
