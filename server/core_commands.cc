@@ -65,13 +65,11 @@ void CoreLoop::State::AttachLane(const Command& command) {
     id = transports[command.transport_index]->Adopt(*command.connection, lane.landing);
   }
   if (id == transport::ConnectionId{}) {  // job is over, or the transport's table is full
-    Event closed;
-    closed.kind = Event::Kind::kLaneClosed;
-    closed.error = transport::TransportError::kLocalClosed;
-    closed.rank = command.rank;
-    closed.shard = &shard;
-    closed.connection = command.connection;
-    Emit(closed);
+    Emit({.kind = Event::Kind::kLaneClosed,
+          .error = transport::TransportError::kLocalClosed,
+          .rank = command.rank,
+          .shard = &shard,
+          .connection = command.connection});
     return;
   }
   table.Insert(id, {&shard, command.rank, command.connection, true});
@@ -91,14 +89,12 @@ void CoreLoop::State::OnRankLeft(JobShard& shard, Rank rank) {
   for (std::uint32_t i = 0; i < shard.chunk_count; ++i) {
     const Chunk& chunk = *shard.chunks()[i];
     if (chunk.arrived_count() == 0 || chunk.HasArrived(rank)) continue;
-    Event fault;
-    fault.code = FaultCode::kDepartedRank;
-    fault.rank = rank;
-    fault.other_rank = chunk.first_rank;
-    fault.key = chunk.key->key;
-    fault.iteration = Iteration{chunk.applied.value + 1};
-    fault.shard = &shard;
-    return Fault(fault);
+    return Fault({.code = FaultCode::kDepartedRank,
+                  .rank = rank,
+                  .other_rank = chunk.first_rank,
+                  .key = chunk.key->key,
+                  .iteration = Iteration{chunk.applied.value + 1},
+                  .shard = &shard});
   }
 }
 
@@ -130,11 +126,7 @@ void CoreLoop::State::ReportStalls(JobShard& shard, StallReport& report) {
       }
     }
   }
-  Event event;
-  event.kind = Event::Kind::kStallsReported;
-  event.shard = &shard;
-  event.report = &report;
-  Emit(event);
+  Emit({.kind = Event::Kind::kStallsReported, .shard = &shard, .report = &report});
 }
 
 void CoreLoop::State::EndJob(JobShard& shard) {
@@ -159,10 +151,7 @@ void CoreLoop::State::RetireEndedShards() {
     }
     shards[i] = shards.back();
     shards.pop_back();
-    Event ended;
-    ended.kind = Event::Kind::kJobEnded;
-    ended.shard = shard;
-    Emit(ended);
+    Emit({.kind = Event::Kind::kJobEnded, .shard = shard});
   }
 }
 

@@ -20,24 +20,20 @@ void CoreLoop::State::OnClosed(std::uint8_t transport_index,
     LoseLane(shard, place.rank);
     const bool broke_form = completion.error == transport::TransportError::kProtocol;
     if (shard.live() && !departed && (broke_form || shard.config.on_loss == LossPolicy::kFail)) {
-      Event fault;
-      fault.code = broke_form ? FaultCode::kProtocol : FaultCode::kLaneLost;
-      fault.error = completion.error;
-      fault.protocol_error = completion.protocol_error;
-      fault.rank = place.rank;
-      fault.key = KeyIndex::Max();
-      fault.shard = &shard;
-      Fault(fault);
+      Fault({.code = broke_form ? FaultCode::kProtocol : FaultCode::kLaneLost,
+             .error = completion.error,
+             .protocol_error = completion.protocol_error,
+             .rank = place.rank,
+             .key = KeyIndex::Max(),
+             .shard = &shard});
     }
   }
-  Event closed;
-  closed.kind = Event::Kind::kLaneClosed;
-  closed.error = completion.error;
-  closed.protocol_error = completion.protocol_error;
-  closed.rank = place.rank;
-  closed.shard = &shard;
-  closed.connection = place.connection;
-  Emit(closed);
+  Emit({.kind = Event::Kind::kLaneClosed,
+        .error = completion.error,
+        .protocol_error = completion.protocol_error,
+        .rank = place.rank,
+        .shard = &shard,
+        .connection = place.connection});
   --shard.lanes_open;
 }
 

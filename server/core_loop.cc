@@ -75,14 +75,12 @@ void CoreLoop::State::OnReceived(JobShard& shard, Rank rank,
     case ingest::Action::kRecord: counters.Add(CoreCounter::records); return;
     case ingest::Action::kFault:
       CountRefusal(verdict.fault);
-      Event fault;
-      fault.code = verdict.fault;
-      fault.rank = rank;
-      fault.other_rank = verdict.other;
-      fault.key = verdict.key;
-      fault.iteration = message.header.iteration;
-      fault.shard = &shard;
-      Fault(fault);
+      Fault({.code = verdict.fault,
+             .rank = rank,
+             .other_rank = verdict.other,
+             .key = verdict.key,
+             .iteration = message.header.iteration,
+             .shard = &shard});
       const Lane& lane = shard.lanes[rank.value];
       transports[lane.transport_index]->Close(lane.connection);
       return;
@@ -102,14 +100,12 @@ void CoreLoop::State::OnGradient(JobShard& shard, Rank rank, Chunk& chunk,
   if (shard.departed_count > 0) {
     for (std::uint32_t other = 0; other < shard.config.world_size; ++other) {
       if (!shard.lanes[other].departed || chunk.HasArrived(Rank{other})) continue;
-      Event fault;
-      fault.code = FaultCode::kDepartedRank;
-      fault.rank = Rank{other};
-      fault.other_rank = rank;
-      fault.key = chunk.key->key;
-      fault.iteration = header.iteration;
-      fault.shard = &shard;
-      Fault(fault);
+      Fault({.code = FaultCode::kDepartedRank,
+             .rank = Rank{other},
+             .other_rank = rank,
+             .key = chunk.key->key,
+             .iteration = header.iteration,
+             .shard = &shard});
       return;
     }
   }
@@ -138,13 +134,11 @@ void CoreLoop::State::OnDuplicate(JobShard& shard, Rank rank, Chunk& chunk,
                                   const wire::MessageHeader& header) {
   chunk.wants_reply[rank.value / 64] |= std::uint64_t{1} << (rank.value % 64);
   if (replies.Credit(shard, rank, chunk.index, header.slot)) return;
-  Event fault;
-  fault.code = FaultCode::kSlotOccupied;
-  fault.rank = rank;
-  fault.key = chunk.key->key;
-  fault.iteration = header.iteration;
-  fault.shard = &shard;
-  Fault(fault);
+  Fault({.code = FaultCode::kSlotOccupied,
+         .rank = rank,
+         .key = chunk.key->key,
+         .iteration = header.iteration,
+         .shard = &shard});
 }
 
 bool CoreLoop::State::FlushBacklogs() {

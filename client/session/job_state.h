@@ -38,7 +38,7 @@ inline constexpr std::uint32_t kProtocolVersionMax = 1;
 
 struct JobSettings {
   Endpoint daemon;  // where the control plane was reached
-  std::string tenant;
+  std::string tenant = {};
   std::chrono::milliseconds call_timeout{};
   JobOptions options;
 };

@@ -7,20 +7,18 @@
 
 namespace phub::server {
 
-#define PHUB_CONTROL_COUNTERS(X)                                                                   \
-  X(joins)                                                                                         \
-  X(joins_refused_version)                                                                         \
-  X(joins_refused_invalid)                                                                         \
-  X(joins_refused_tenant) X(joins_refused_options) X(joins_refused_rank_held)                      \
-      X(joins_refused_rank_left) X(joins_refused_capacity) X(joins_refused_draining)               \
-          X(jobs_created) X(jobs_ended) X(jobs_failed) X(jobs_abandoned) X(key_batches)            \
-              X(keys_added) X(keys_refused_invalid) X(keys_refused_mismatch)                       \
-                  X(keys_refused_capacity) X(lanes_granted) X(lanes_admitted)                      \
-                      X(lanes_refused_nonce) X(lanes_refused_job) X(lanes_refused_busy)            \
-                          X(lanes_dropped) X(barriers) X(barriers_refused) X(leaves) X(heartbeats) \
-                              X(streams_attached) X(streams_detached) X(workers_silent)            \
-                                  X(lanes_lost) X(core_faults) X(stall_reports)                    \
-                                      X(sessions_unknown) X(silence_forgiven)
+// clang-format off
+#define PHUB_CONTROL_COUNTERS(X)                                                                 \
+  X(joins) X(joins_refused_version) X(joins_refused_invalid) X(joins_refused_tenant)             \
+  X(joins_refused_options) X(joins_refused_rank_held) X(joins_refused_rank_left)                 \
+  X(joins_refused_capacity) X(joins_refused_draining) X(jobs_created) X(jobs_ended)              \
+  X(jobs_failed) X(jobs_abandoned) X(key_batches) X(keys_added) X(keys_refused_invalid)          \
+  X(keys_refused_mismatch) X(keys_refused_capacity) X(lanes_granted) X(lanes_admitted)           \
+  X(lanes_refused_nonce) X(lanes_refused_job) X(lanes_refused_busy) X(lanes_dropped)             \
+  X(barriers) X(barriers_refused) X(leaves) X(heartbeats) X(streams_attached)                    \
+  X(streams_detached) X(workers_silent) X(lanes_lost) X(core_faults) X(stall_reports)            \
+  X(sessions_unknown) X(silence_forgiven)
+// clang-format on
 
 enum class ControlCounter : std::size_t {
 #define PHUB_NAME(name) name,

@@ -43,8 +43,8 @@ struct LanePlace {
   std::unique_ptr<transport::Connection> connection;  // from AttachLane until kLaneClosed
   // Lanes that a newer one replaced (policy wait), until the core loop has closed them.
   std::vector<std::unique_ptr<transport::Connection>> replaced;
-  std::string description;                            // "tcp 10.0.0.5:40112", of the last lane
-  std::string loss;  // why the last lane closed; empty if none ever did
+  std::string description;  // "tcp 10.0.0.5:40112", of the last lane
+  std::string loss;         // why the last lane closed; empty if none ever did
 };
 
 struct Member {

@@ -115,8 +115,7 @@ void Control::State::Leave(const v1::LeaveRequest& request, Answer<v1::LeaveResp
   if (std::none_of(job.members.begin(), job.members.end(), is_live)) {
     job.nobody_since = clock.Now();
   }
-  job.pending.push_back({std::move(tickets),
-                         [answer] { answer(absl::OkStatus(), {}); },
+  job.pending.push_back({std::move(tickets), [answer] { answer(absl::OkStatus(), {}); },
                          [answer](const absl::Status& status) { answer(status, {}); }});
   AnswerAcknowledged(job);
 }

@@ -82,6 +82,12 @@ void SimWorker::OnJoined(const absl::StatusOr<v1::JoinResponse>& answer) {
   AddNextBatch();
 }
 
+// What this rank says of the key.
+std::uint64_t SimWorker::ElementCount(const KeyScript& key) const {
+  const bool differs = IsCulprit(Fate::kKeysDiffer) && &key == &job_.keys[0];
+  return key.element_count + (differs ? 1u : 0u);
+}
+
 void SimWorker::AddNextBatch() {
   // A rank that joins after the failure makes a new incarnation and waits for peers that are gone.
   if (job_.fate != Fate::kCompletes && joined_count_ < job_.world_size) {
@@ -93,9 +99,8 @@ void SimWorker::AddNextBatch() {
   for (const KeyScript& key : job_.keys) {
     if (key.batch != next_batch_) continue;
     v1::KeySpec& spec = *request.add_keys();
-    const bool differs = IsCulprit(Fate::kKeysDiffer) && request.keys_size() == 1;
     spec.set_name(key.name);
-    spec.set_element_count(key.element_count + (differs ? 1 : 0));
+    spec.set_element_count(ElementCount(key));
     spec.set_type(v1::ELEMENT_TYPE_F32);
     spec.set_operation(key.mean ? v1::OPERATION_MEAN : v1::OPERATION_SUM);
     spec.set_optimizer(static_cast<v1::OptimizerKind>(key.optimizer));
@@ -126,7 +131,7 @@ void SimWorker::OnKeysAdded(const absl::StatusOr<v1::AddKeysResponse>& answer) {
   for (int i = 0; i < response.placements_size(); ++i) {
     const KeyScript& key = job_.keys[response.placements(i).key_index()];
     views.push_back({key.name, KeyIndex{response.placements(i).key_index()},
-                     key.element_count * sizeof(float), cores[static_cast<std::size_t>(i)]});
+                     ElementCount(key) * sizeof(float), cores[static_cast<std::size_t>(i)]});
   }
   auto layouts = layout_->AddKeys(views);
   if (!layouts.ok()) {
@@ -211,7 +216,7 @@ void SimWorker::OnLaneClosed(const client::LaneClosed& closed) {
   if (closed.fault != client::LaneFault::kNone) {
     mistake_ = fmt::format("lane {}: {}", closed.lane, client::ToString(closed.fault));
   }
-  if (closed.protocol_error != transport::ProtocolError::kNone) {
+  if (closed.error == transport::TransportError::kProtocol) {
     mistake_ = fmt::format("lane {}: {}", closed.lane, transport::ToString(closed.protocol_error));
   }
   lanes_[closed.lane].connection = nullptr;

@@ -67,6 +67,7 @@ class SimWorker final : public client::EngineListener, public client::ControlCha
 
   void OnJoined(const absl::StatusOr<v1::JoinResponse>& response);
   void AddNextBatch();
+  std::uint64_t ElementCount(const KeyScript& key) const;
   void OnKeysAdded(const absl::StatusOr<v1::AddKeysResponse>& response);
   void OpenLanes(std::vector<std::uint32_t> lanes);
   void OnGranted(const absl::StatusOr<v1::OpenLanesResponse>& response);

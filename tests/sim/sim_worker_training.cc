@@ -48,6 +48,7 @@ bool SimWorker::Train() {
 }
 
 bool SimWorker::MayStart(const Key& key) const {
+  if (IsCulprit(Fate::kKeysDiffer)) return false;  // it would train something else than its script
   if (!job_.lockstep) return true;
   return std::all_of(keys_.begin(), keys_.end(),
                      [&](const auto& other) { return other->completed >= key.completed; });

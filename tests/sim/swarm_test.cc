@@ -1,6 +1,7 @@
 // Runs many seeds. A failing one prints all that was drawn and how to run it alone:
 //   PHUB_SIM_SEED=4711 ./swarm_test
-// PHUB_TEST_LONG=1 runs 100,000 seeds instead of 1,000. PHUB_SIM_SHARD=i/n runs every n-th.
+// 10,000 seeds, PHUB_SIM_SEEDS=n of them, or 100,000 with PHUB_TEST_LONG=1. PHUB_SIM_SHARD=i/n runs
+// every n-th.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -14,7 +15,7 @@
 namespace phub::sim {
 namespace {
 
-constexpr std::uint64_t kSeeds = 1'000;
+constexpr std::uint64_t kSeeds = 10'000;
 constexpr std::uint64_t kSeedsLong = 100'000;
 constexpr std::uint64_t kTwiceEvery = 20;  // 5 % of the seeds run twice and must agree
 
@@ -41,7 +42,8 @@ TEST_F(Swarm, EverySeedEndsAsItMust) {
   if (const char* text = Environment("PHUB_SIM_SHARD")) {
     ASSERT_EQ(std::sscanf(text, "%lu/%lu", &shard, &shards), 2) << text;
   }
-  const std::uint64_t count = Environment("PHUB_TEST_LONG") != nullptr ? kSeedsLong : kSeeds;
+  std::uint64_t count = Environment("PHUB_TEST_LONG") != nullptr ? kSeedsLong : kSeeds;
+  if (const char* text = Environment("PHUB_SIM_SEEDS")) count = std::strtoull(text, nullptr, 10);
   Coverage coverage;
   for (std::uint64_t seed = shard; seed < count; seed += shards) {
     const Outcome outcome = RunSeed(seed);

@@ -53,6 +53,7 @@ namespace phub {
 namespace client {  // not part of the API
 class JobState;
 class SessionState;
+struct JobAccess;
 struct KeyState;
 }  // namespace client
 
@@ -248,6 +249,7 @@ class PHUB_API Job {
 
  private:
   friend class Session;
+  friend struct client::JobAccess;
   explicit Job(std::shared_ptr<client::JobState> state);
   std::shared_ptr<client::JobState> state_;
 };

@@ -16,32 +16,121 @@ struct FakeDaemon::Lane {
   std::vector<transport::LandingSlot> landing;
 };
 
+namespace {
+
+// Calls run on threads of their own, as over gRPC.
+class DirectChannel final : public ControlChannel {
+ public:
+  explicit DirectChannel(FakeDaemon& daemon) : daemon_(daemon) {}
+  ~DirectChannel() override { Close(); }
+
+  void Join(const v1::JoinRequest& request, DurationNs, Done<v1::JoinResponse> done) override {
+    Call<v1::JoinResponse>(std::move(done), [this, request](v1::JoinResponse& response) {
+      return daemon_.HandleJoin(request, response);
+    });
+  }
+  void AddKeys(const v1::AddKeysRequest& request, DurationNs,
+               Done<v1::AddKeysResponse> done) override {
+    Call<v1::AddKeysResponse>(std::move(done), [this, request](v1::AddKeysResponse& response) {
+      return daemon_.HandleAddKeys(request, response);
+    });
+  }
+  void OpenLanes(const v1::OpenLanesRequest&, DurationNs,
+                 Done<v1::OpenLanesResponse> done) override {
+    Call<v1::OpenLanesResponse>(std::move(done), [this](v1::OpenLanesResponse& response) {
+      return daemon_.HandleOpenLanes(response);
+    });
+  }
+  void Barrier(const v1::BarrierRequest&, DurationNs, Done<v1::BarrierResponse> done) override {
+    Call<v1::BarrierResponse>(std::move(done), [this](v1::BarrierResponse&) {
+      return daemon_.HandleBarrier([this] { return closed_.load(); });
+    });
+  }
+  void Leave(const v1::LeaveRequest&, DurationNs, Done<v1::LeaveResponse> done) override {
+    Call<v1::LeaveResponse>(std::move(done),
+                            [this](v1::LeaveResponse&) { return daemon_.HandleLeave(); });
+  }
+  void Attend(Observer& observer) override {
+    daemon_.StreamOpened(
+        [&observer](const v1::SessionEvent& event) { observer.OnEvent(event); },
+        [&observer] { observer.OnAttendClosed(absl::UnavailableError("Socket closed")); });
+  }
+  void SendHeartbeat(const v1::Heartbeat& heartbeat) override {
+    daemon_.HandleHeartbeat(heartbeat);
+  }
+  void Close() override {
+    closed_ = true;
+    daemon_.StreamClosed();
+    std::vector<std::thread> calls;
+    {
+      const std::lock_guard lock(mutex_);
+      calls.swap(calls_);
+    }
+    for (std::thread& call : calls) call.join();
+  }
+
+ private:
+  template <typename Response, typename Handler>
+  void Call(Done<Response> done, Handler handler) {
+    const std::lock_guard lock(mutex_);
+    if (closed_) return done(absl::CancelledError("closed"));
+    calls_.emplace_back([done = std::move(done), handler = std::move(handler)] {
+      Response response;
+      const absl::Status status = handler(response);
+      if (status.ok())
+        done(std::move(response));
+      else
+        done(status);
+    });
+  }
+
+  FakeDaemon& daemon_;
+  std::atomic<bool> closed_{false};
+  std::mutex mutex_;
+  std::vector<std::thread> calls_;
+};
+
+}  // namespace
+
+// A Job without a Session.
+struct JobAccess {
+  static Job Make(std::shared_ptr<JobState> state) { return Job(std::move(state)); }
+};
+
 FakeDaemon::FakeDaemon(const FakeDaemonOptions& options) : options_(options) {
   auto listener = transport::TcpListener::Create({}, *this, clock_);
   PHUB_CHECK(listener.ok());
   listener_ = *std::move(listener);
-  grpc::ServerBuilder builder;
-  builder.AddListeningPort("127.0.0.1:0", grpc::InsecureServerCredentials(), &control_port_);
-  builder.RegisterService(static_cast<v1::Session::Service*>(this));
-  server_ = builder.BuildAndStart();
-  PHUB_CHECK(server_ != nullptr && control_port_ != 0);
   lanes_thread_ = std::thread([this] { ServeLanes(); });
 }
 
 FakeDaemon::~FakeDaemon() { Die(); }
 
+Result<Job> FakeDaemon::Join(JobOptions options, std::chrono::milliseconds call_timeout) {
+  auto state = JobState::Join({.daemon = *ParseEndpoint(kName),
+                               .call_timeout = call_timeout,
+                               .options = std::move(options)},
+                              std::make_unique<DirectChannel>(*this));
+  if (!state.ok()) return state.status();
+  return JobAccess::Make(*std::move(state));
+}
+
 void FakeDaemon::Die() {
   quit_ = true;
   if (lanes_thread_.joinable()) lanes_thread_.join();
-  if (server_ != nullptr) server_->Shutdown(std::chrono::system_clock::now());
+  const std::lock_guard lock(mutex_);
+  if (die_) die_();
+  write_event_ = nullptr;
+  die_ = nullptr;
 }
 
 void FakeDaemon::GiveVerdict(const v1::Fault& fault) {
   v1::SessionEvent event;
   *event.mutable_job_failed()->mutable_fault() = fault;
-  const std::lock_guard lock(mutex_);
-  PHUB_CHECK(stream_ != nullptr);
-  stream_->Write(event);
+  std::unique_lock lock(mutex_);
+  PHUB_CHECK(attended_.wait_for(lock, std::chrono::seconds(10),
+                                [this] { return write_event_ != nullptr; }));
+  write_event_(event);
 }
 
 v1::JoinRequest FakeDaemon::join_request() const {
@@ -59,81 +148,83 @@ std::vector<wire::HyperParameters> FakeDaemon::records() const {
 
 // ---- Control -----------------------------------------------------------------------------------
 
-grpc::Status FakeDaemon::Join(grpc::ServerContext*, const v1::JoinRequest* request,
-                              v1::JoinResponse* response) {
+absl::Status FakeDaemon::HandleJoin(const v1::JoinRequest& request, v1::JoinResponse& response) {
+  std::this_thread::sleep_for(join_stall_.load());
   if (!join_refusal_.ok()) return join_refusal_;
   const std::lock_guard lock(mutex_);
-  join_request_ = *request;
-  response->set_protocol_version(1);
-  response->set_daemon_version("0.0.0-test");
-  response->set_session_id(std::string(16, 's'));
-  response->set_incarnation(0x1122334455667788);
-  response->set_membership_epoch(1);
-  response->set_chunk_bytes(options_.chunk_bytes);
-  response->set_slots_per_lane(options_.slots_per_lane);
-  response->set_liveness_timeout_ns(options_.liveness_timeout);
+  join_request_ = request;
+  response.set_protocol_version(1);
+  response.set_daemon_version("0.0.0-test");
+  response.set_session_id(std::string(16, 's'));
+  response.set_incarnation(0x1122334455667788);
+  response.set_membership_epoch(1);
+  response.set_chunk_bytes(options_.chunk_bytes);
+  response.set_slots_per_lane(options_.slots_per_lane);
+  response.set_liveness_timeout_ns(options_.liveness_timeout);
   for (std::uint32_t core = 0; core < options_.core_count; ++core) {
-    v1::CoreEndpoint& endpoint = *response->add_cores();
+    v1::CoreEndpoint& endpoint = *response.add_cores();
     endpoint.set_core(core);
     endpoint.set_port(listener_->port());
   }
-  response->set_created(true);
-  return grpc::Status::OK;
+  response.set_created(true);
+  return absl::OkStatus();
 }
 
-grpc::Status FakeDaemon::AddKeys(grpc::ServerContext*, const v1::AddKeysRequest* request,
-                                 v1::AddKeysResponse* response) {
+absl::Status FakeDaemon::HandleAddKeys(const v1::AddKeysRequest& request,
+                                       v1::AddKeysResponse& response) {
   const std::lock_guard lock(mutex_);
-  add_keys_requests_.push_back(*request);
-  for (const v1::KeySpec& key : request->keys()) {
-    v1::KeyPlacement& placement = *response->add_placements();
+  add_keys_requests_.push_back(request);
+  for (const v1::KeySpec& key : request.keys()) {
+    v1::KeyPlacement& placement = *response.add_placements();
     placement.set_key_index(key_count_++);
     const std::uint64_t chunks = ChunkCount(key.element_count() * 4, options_.chunk_bytes);
     for (std::uint64_t c = 0; c < chunks; ++c)
       placement.add_chunk_cores(static_cast<std::uint32_t>(c % options_.core_count));
   }
-  return grpc::Status::OK;
+  return absl::OkStatus();
 }
 
-grpc::Status FakeDaemon::OpenLanes(grpc::ServerContext*, const v1::OpenLanesRequest*,
-                                   v1::OpenLanesResponse* response) {
+absl::Status FakeDaemon::HandleOpenLanes(v1::OpenLanesResponse& response) {
   for (std::uint32_t core = 0; core < options_.core_count; ++core) {
-    v1::LaneGrant& grant = *response->add_grants();
+    v1::LaneGrant& grant = *response.add_grants();
     grant.set_core(core);
     grant.set_nonce(std::string(wire::kNonceBytes, 'n'));
   }
-  return grpc::Status::OK;
+  return absl::OkStatus();
 }
 
-grpc::Status FakeDaemon::Barrier(grpc::ServerContext* context, const v1::BarrierRequest*,
-                                 v1::BarrierResponse*) {
-  while (hold_barrier_ && !context->IsCancelled() && !quit_)
+absl::Status FakeDaemon::HandleBarrier(const std::function<bool()>& cancelled) {
+  while (hold_barrier_ && !cancelled() && !quit_)
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
-  return grpc::Status::OK;
+  if (quit_) return absl::UnavailableError("Socket closed");
+  return absl::OkStatus();
 }
 
-grpc::Status FakeDaemon::Attend(grpc::ServerContext*,
-                                grpc::ServerReaderWriter<v1::SessionEvent, v1::Heartbeat>* stream) {
-  {
-    const std::lock_guard lock(mutex_);
-    stream_ = stream;
-  }
-  v1::Heartbeat heartbeat;
-  while (stream->Read(&heartbeat)) {
-    if (!answer_heartbeats_) continue;
-    v1::SessionEvent event;
-    event.mutable_heartbeat()->set_sequence(heartbeat.sequence());
-    const std::lock_guard lock(mutex_);
-    stream->Write(event);
-  }
-  const std::lock_guard lock(mutex_);
-  stream_ = nullptr;
-  return grpc::Status::OK;
-}
-
-grpc::Status FakeDaemon::Leave(grpc::ServerContext*, const v1::LeaveRequest*, v1::LeaveResponse*) {
+absl::Status FakeDaemon::HandleLeave() {
   ++left_count_;
-  return grpc::Status::OK;
+  return absl::OkStatus();
+}
+
+void FakeDaemon::HandleHeartbeat(const v1::Heartbeat& heartbeat) {
+  if (!answer_heartbeats_) return;
+  v1::SessionEvent event;
+  event.mutable_heartbeat()->set_sequence(heartbeat.sequence());
+  const std::lock_guard lock(mutex_);
+  if (write_event_) write_event_(event);
+}
+
+void FakeDaemon::StreamOpened(std::function<void(const v1::SessionEvent&)> write,
+                              std::function<void()> die) {
+  const std::lock_guard lock(mutex_);
+  write_event_ = std::move(write);
+  die_ = std::move(die);
+  attended_.notify_all();
+}
+
+void FakeDaemon::StreamClosed() {
+  const std::lock_guard lock(mutex_);
+  write_event_ = nullptr;
+  die_ = nullptr;
 }
 
 // ---- Lanes -------------------------------------------------------------------------------------

@@ -1,25 +1,30 @@
-// A daemon for one worker, in the test's process: the Session service over real gRPC, and lanes
-// over real TCP on loopback that answer every gradient with itself (what one rank's sum is). Tests
-// make it hold its replies, fall silent, give verdicts, break the protocol or die.
+// A daemon for one worker, in the test's process: a control plane that is called directly (or over
+// gRPC, see grpc_fake_daemon.h), and lanes over real TCP on loopback that answer every gradient
+// with itself (what one rank's sum is). Tests make it hold its replies, fall silent, give verdicts,
+// break the protocol or die.
 #pragma once
 
-#include <grpcpp/grpcpp.h>
-
 #include <atomic>
+#include <chrono>
 #include <condition_variable>
 #include <cstdint>
 #include <deque>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <string>
 #include <thread>
 #include <vector>
 
+#include "absl/status/status.h"
+#include "client/session/control_channel.h"
+#include "client/session/job_state.h"
 #include "common/base/clock.h"
 #include "common/transport/tcp/lane_gate.h"
 #include "common/transport/tcp/tcp_listener.h"
 #include "common/transport/tcp/tcp_transport.h"
-#include "phub/v1/session.grpc.pb.h"
+#include "phub/client.h"
+#include "phub/v1/session.pb.h"
 
 namespace phub::client {
 
@@ -30,18 +35,22 @@ struct FakeDaemonOptions {
   DurationNs liveness_timeout = 2 * kSecond;
 };
 
-class FakeDaemon final : public v1::Session::Service, public transport::LaneGate {
+class FakeDaemon final : public transport::LaneGate {
  public:
   explicit FakeDaemon(const FakeDaemonOptions& options = {});
   ~FakeDaemon() override;
 
-  std::string endpoint() const { return "127.0.0.1:" + std::to_string(control_port_); }
+  // What a worker's messages call this daemon; lanes are dialled at its host.
+  static constexpr const char* kName = "127.0.0.1:7700";
+  // Joins through a channel that calls this daemon directly.
+  Result<Job> Join(JobOptions options, std::chrono::milliseconds call_timeout);
 
   // Replies wait until they are let go.
   void HoldReplies(bool hold) { hold_replies_ = hold; }
   void HoldBarrier(bool hold) { hold_barrier_ = hold; }
   void AnswerHeartbeats(bool answer) { answer_heartbeats_ = answer; }
-  void RefuseJoin(grpc::Status status) { join_refusal_ = std::move(status); }
+  void RefuseJoin(absl::Status status) { join_refusal_ = std::move(status); }
+  void StallJoin(std::chrono::milliseconds time) { join_stall_ = time; }
   void RefuseLanes() { refuse_lanes_ = true; }
   // The next reply says another iteration than was asked for.
   void BreakNextReply() { break_next_reply_ = true; }
@@ -56,20 +65,19 @@ class FakeDaemon final : public v1::Session::Service, public transport::LaneGate
   std::vector<v1::AddKeysRequest> add_keys_requests() const;
   std::vector<wire::HyperParameters> records() const;
 
+  // The control plane, for whoever carries the calls. Any thread.
+  absl::Status HandleJoin(const v1::JoinRequest& request, v1::JoinResponse& response);
+  absl::Status HandleAddKeys(const v1::AddKeysRequest& request, v1::AddKeysResponse& response);
+  absl::Status HandleOpenLanes(v1::OpenLanesResponse& response);
+  absl::Status HandleBarrier(const std::function<bool()>& cancelled);
+  absl::Status HandleLeave();
+  void HandleHeartbeat(const v1::Heartbeat& heartbeat);
+  // The one stream: `write` is called under a lock, never after StreamClosed().
+  void StreamOpened(std::function<void(const v1::SessionEvent&)> write, std::function<void()> die);
+  void StreamClosed();
+
  private:
   struct Lane;
-
-  grpc::Status Join(grpc::ServerContext*, const v1::JoinRequest* request,
-                    v1::JoinResponse* response) override;
-  grpc::Status AddKeys(grpc::ServerContext*, const v1::AddKeysRequest* request,
-                       v1::AddKeysResponse* response) override;
-  grpc::Status OpenLanes(grpc::ServerContext*, const v1::OpenLanesRequest*,
-                         v1::OpenLanesResponse* response) override;
-  grpc::Status Barrier(grpc::ServerContext* context, const v1::BarrierRequest*,
-                       v1::BarrierResponse*) override;
-  grpc::Status Attend(grpc::ServerContext*,
-                      grpc::ServerReaderWriter<v1::SessionEvent, v1::Heartbeat>* stream) override;
-  grpc::Status Leave(grpc::ServerContext*, const v1::LeaveRequest*, v1::LeaveResponse*) override;
 
   wire::LaneRefusal Admit(const wire::LaneHello& hello, std::string_view) override;
   void Attach(const wire::LaneHello& hello, std::unique_ptr<transport::Connection> connection,
@@ -90,14 +98,17 @@ class FakeDaemon final : public v1::Session::Service, public transport::LaneGate
   std::atomic<bool> quit_{false};
   std::atomic<int> left_count_{0};
   std::atomic<int> gradient_count_{0};
-  grpc::Status join_refusal_;
+  absl::Status join_refusal_;
+  std::atomic<std::chrono::milliseconds> join_stall_{std::chrono::milliseconds(0)};
 
   mutable std::mutex mutex_;
   v1::JoinRequest join_request_;
   std::vector<v1::AddKeysRequest> add_keys_requests_;
   std::vector<wire::HyperParameters> records_;
   std::uint32_t key_count_ = 0;
-  grpc::ServerReaderWriter<v1::SessionEvent, v1::Heartbeat>* stream_ = nullptr;
+  std::function<void(const v1::SessionEvent&)> write_event_;
+  std::function<void()> die_;
+  std::condition_variable attended_;  // write_event_ was set
 
   // The lanes' thread.
   transport::TcpTransport transport_;
@@ -111,9 +122,6 @@ class FakeDaemon final : public v1::Session::Service, public transport::LaneGate
   std::deque<Reply> waiting_;
   std::deque<Reply> sent_;  // payloads are lent; kept to the end
   std::thread lanes_thread_;
-
-  int control_port_ = 0;
-  std::unique_ptr<grpc::Server> server_;
 };
 
 }  // namespace phub::client

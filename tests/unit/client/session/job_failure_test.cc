@@ -21,12 +21,10 @@ constexpr milliseconds kLiveness{400};
 
 class JobFailureTest : public ::testing::Test {
  protected:
-  void Join() {
+  void SetUp() override {
     daemon_ = std::make_unique<FakeDaemon>(
         FakeDaemonOptions{.liveness_timeout = kLiveness.count() * kMillisecond});
-    auto session = Connect(daemon_->endpoint());
-    ASSERT_TRUE(session.ok()) << ToString(session.status());
-    auto job = session->Join({.job = "digits", .rank = 1, .world_size = 2});
+    auto job = daemon_->Join({.job = "digits", .rank = 1, .world_size = 2}, milliseconds(5'000));
     ASSERT_TRUE(job.ok()) << ToString(job.status());
     job_.emplace(*std::move(job));
     auto key = job_->AddKey("fc1.weight", f32, 300, None{});
@@ -49,7 +47,6 @@ class JobFailureTest : public ::testing::Test {
 };
 
 TEST_F(JobFailureTest, VerdictCompletesHandlesAndNamesTheKey) {
-  Join();
   daemon_->GiveVerdict(Verdict());
   const Status status = handle_.Wait();
   EXPECT_EQ(status.code(), StatusCode::kAborted);
@@ -63,7 +60,6 @@ TEST_F(JobFailureTest, VerdictCompletesHandlesAndNamesTheKey) {
 }
 
 TEST_F(JobFailureTest, VerdictThatNamesTheKeyIsPassedOnWordByWord) {
-  Join();
   v1::Fault fault = Verdict();
   fault.set_key("fc1.weight");
   fault.set_message("ranks 0 and 1 disagree on key fc1.weight");
@@ -72,7 +68,6 @@ TEST_F(JobFailureTest, VerdictThatNamesTheKeyIsPassedOnWordByWord) {
 }
 
 TEST_F(JobFailureTest, VerdictEndsABarrier) {
-  Join();
   daemon_->HoldBarrier(true);
   std::thread judge([this] {
     std::this_thread::sleep_for(milliseconds(30));
@@ -85,7 +80,6 @@ TEST_F(JobFailureTest, VerdictEndsABarrier) {
 }
 
 TEST_F(JobFailureTest, LostLaneWaitsForTheVerdictThatSaysWhy) {
-  Join();
   daemon_->CloseLanes();
   std::this_thread::sleep_for(kLiveness / 4);
   EXPECT_FALSE(handle_.Test());
@@ -94,40 +88,36 @@ TEST_F(JobFailureTest, LostLaneWaitsForTheVerdictThatSaysWhy) {
 }
 
 TEST_F(JobFailureTest, LostLaneWithoutAVerdictNamesTheDaemonInTime) {
-  Join();
   const auto start = steady_clock::now();
   daemon_->CloseLanes();
   const Status status = handle_.Wait();
   EXPECT_LT(steady_clock::now() - start, 3 * kLiveness);
   EXPECT_EQ(status.code(), StatusCode::kUnavailable);
-  EXPECT_THAT(status.message(), AllOf(HasSubstr(daemon_->endpoint()), HasSubstr("connection"),
+  EXPECT_THAT(status.message(), AllOf(HasSubstr(FakeDaemon::kName), HasSubstr("connection"),
                                       HasSubstr("job digits, rank 1")));
 }
 
 TEST_F(JobFailureTest, SilentDaemonIsNamedInTime) {
-  Join();
   const auto start = steady_clock::now();
   daemon_->AnswerHeartbeats(false);
   const Status status = handle_.Wait();
   EXPECT_LT(steady_clock::now() - start, 3 * kLiveness);
   EXPECT_EQ(status.code(), StatusCode::kUnavailable);
-  EXPECT_THAT(status.message(), AllOf(HasSubstr(daemon_->endpoint()), HasSubstr("silent")));
+  EXPECT_THAT(status.message(), AllOf(HasSubstr(FakeDaemon::kName), HasSubstr("silent")));
 }
 
 TEST_F(JobFailureTest, DeadDaemonIsNamedInTime) {
-  Join();
   const auto start = steady_clock::now();
   daemon_->Die();
   const Status status = handle_.Wait();
   EXPECT_LT(steady_clock::now() - start, 3 * kLiveness);
   EXPECT_EQ(status.code(), StatusCode::kUnavailable);
   EXPECT_THAT(status.message(),
-              AllOf(HasSubstr(daemon_->endpoint()), HasSubstr("died or is unreachable")));
+              AllOf(HasSubstr(FakeDaemon::kName), HasSubstr("died or is unreachable")));
   EXPECT_EQ(job_->Barrier().code(), StatusCode::kUnavailable);
 }
 
 TEST_F(JobFailureTest, BreachOfTheLanesProtocolEndsTheJobAndSaysWhat) {
-  Join();
   handle_ = Handle();
   daemon_->HoldReplies(false);
   while (key_->iteration() == 0) std::this_thread::yield();
@@ -138,56 +128,15 @@ TEST_F(JobFailureTest, BreachOfTheLanesProtocolEndsTheJobAndSaysWhat) {
 }
 
 TEST_F(JobFailureTest, HandleOfAFailedJobOutlivesIt) {
-  Join();
   daemon_->GiveVerdict(Verdict());
   while (job_->status().ok()) std::this_thread::yield();
   job_.reset();
   EXPECT_EQ(handle_.Wait().code(), StatusCode::kAborted);
 }
 
-TEST(Connect, NobodyThereIsUnavailableInTime) {
-  const auto start = steady_clock::now();
-  // Port 1 is reserved, nobody listens there.
-  const auto session = Connect("127.0.0.1:1", {.connect_timeout = milliseconds(150)});
-  EXPECT_LT(steady_clock::now() - start, milliseconds(2000));
-  EXPECT_EQ(session.status().code(), StatusCode::kUnavailable);
-  EXPECT_THAT(session.status().message(), HasSubstr("127.0.0.1:1"));
-}
-
-TEST(Connect, WrongEndpointIsRefused) {
-  EXPECT_EQ(Connect("rack7").status().code(), StatusCode::kInvalidArgument);
-}
-
-TEST(Join, RefusalOfTheDaemonIsPassedOnWordByWord) {
-  FakeDaemon daemon;
-  daemon.RefuseJoin({grpc::StatusCode::ALREADY_EXISTS, "rank 1 of job digits is held by node5"});
-  auto session = Connect(daemon.endpoint());
-  ASSERT_TRUE(session.ok());
-  const auto job = session->Join({.job = "digits", .rank = 1, .world_size = 2});
-  EXPECT_EQ(job.status().code(), StatusCode::kAlreadyExists);
-  EXPECT_EQ(job.status().message(), "rank 1 of job digits is held by node5");
-}
-
-TEST(Join, WrongOptionsAreRefusedWithoutAskingTheDaemon) {
-  FakeDaemon daemon;
-  daemon.RefuseJoin({grpc::StatusCode::INTERNAL, "asked"});
-  auto session = Connect(daemon.endpoint());
-  ASSERT_TRUE(session.ok());
-  const JobOptions wrong[] = {{.job = ""},
-                              {.job = "j", .rank = 2, .world_size = 2},
-                              {.job = "j", .world_size = 0},
-                              {.job = "j", .world_size = 5000},
-                              {.job = "j", .chunk_bytes = 1000},
-                              {.job = "j", .leave_timeout = milliseconds(-1)}};
-  for (const JobOptions& options : wrong)
-    EXPECT_EQ(session->Join(options).status().code(), StatusCode::kInvalidArgument);
-}
-
 TEST(Join, NonsenseFromTheDaemonIsRefusedBeforeItSizesAnything) {
   FakeDaemon daemon({.chunk_bytes = 7});
-  auto session = Connect(daemon.endpoint());
-  ASSERT_TRUE(session.ok());
-  const auto job = session->Join({.job = "digits"});
+  const auto job = daemon.Join({.job = "digits"}, milliseconds(5'000));
   EXPECT_EQ(job.status().code(), StatusCode::kInternal);
   EXPECT_THAT(job.status().message(), HasSubstr("chunks of 7 bytes"));
 }
@@ -195,9 +144,7 @@ TEST(Join, NonsenseFromTheDaemonIsRefusedBeforeItSizesAnything) {
 TEST(Join, LaneThatIsRefusedGivesTheRankBack) {
   FakeDaemon daemon;
   daemon.RefuseLanes();
-  auto session = Connect(daemon.endpoint());
-  ASSERT_TRUE(session.ok());
-  const auto job = session->Join({.job = "digits"});
+  const auto job = daemon.Join({.job = "digits"}, milliseconds(5'000));
   EXPECT_EQ(job.status().code(), StatusCode::kPermissionDenied);
   EXPECT_EQ(daemon.left_count(), 1);
 }

@@ -65,7 +65,7 @@ TEST_F(JoinTest, SlotsAreWithinTheirLimits) {
   const auto many = Join(request);
   Settle();
   ASSERT_TRUE(few->ok() && many->ok()) << many->message();
-  EXPECT_EQ(few->response.slots_per_lane(), 2u);
+  EXPECT_EQ(few->response.slots_per_lane(), 1u);
   EXPECT_EQ(many->response.slots_per_lane(), kSlotsPerLaneMax);
 }
 
@@ -82,7 +82,10 @@ TEST_F(JoinTest, DifferentOptionsAreRefusedNamingBothRanksAndWhatDiffers) {
   request = JoinOf(2, 3);
   request.mutable_options()->set_staging_bytes_per_lane(8192);
   EXPECT_THAT(Join(request)->message(), HasSubstr("staging_bytes_per_lane 8192"));
-  EXPECT_EQ(Counter("phub_joins_refused_options_total"), 3u);
+  request = JoinOf(2, 3);
+  request.mutable_options()->set_on_loss(v1::LOSS_POLICY_WAIT);
+  EXPECT_THAT(Join(request)->message(), AllOf(HasSubstr("on_loss wait"), HasSubstr("with fail")));
+  EXPECT_EQ(Counter("phub_joins_refused_options_total"), 4u);
   // Expect: the job goes on, the right options are taken.
   Enter(2, 3);
 }

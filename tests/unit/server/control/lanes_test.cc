@@ -86,6 +86,28 @@ TEST_F(LanesTest, ALanesPlaceIsBusyUntilTheCoreReportsItClosed) {
   EXPECT_EQ(control().AdmitLane(HelloOf(again->response, 0, 0)), LaneRefusal::kNone);
 }
 
+TEST_F(LanesTest, UnderPolicyWaitANewLaneReplacesTheOldOne) {
+  v1::JoinRequest request = JoinOf(0, 1);
+  request.mutable_options()->set_on_loss(v1::LOSS_POLICY_WAIT);
+  const auto call = Join(request);
+  Settle();
+  ASSERT_TRUE(call->ok()) << call->message();
+  last_join = call->response;
+  const std::string session = call->response.session_id();
+  OpenAllLanes(session, 0);
+  const Command old = cores[0]->attached[0];
+  OpenAllLanes(session, 0);
+  // Expect: both stay until the core loop has closed the old one.
+  EXPECT_EQ(connections_live, 4);
+  cores[0]->CloseLane(old, transport::TransportError::kReset);
+  Settle();
+  EXPECT_EQ(connections_live, 3);
+  Leave(session);
+  Settle();
+  EXPECT_EQ(connections_live, 0);
+  EXPECT_EQ(control().memory_bytes(), 0u);
+}
+
 TEST_F(LanesTest, AConnectionThatComesAfterItsJobFailedIsDropped) {
   const std::string session = Enter(0, 2);
   const auto grants = OpenLanesOf(session);

@@ -84,6 +84,20 @@ TEST_F(SessionsTest, LeavingIsAnsweredOnceTheCoresKnowAndTheLastOneEndsTheJob) {
             "ended");
 }
 
+TEST_F(SessionsTest, RanksThatLeaveAtOnceAreAllAnsweredBeforeTheJobEnds) {
+  const std::vector<std::string> sessions = EnterAll(2);
+  const auto first = Leave(sessions[0]);
+  const auto second = Leave(sessions[1]);
+  // The cores acknowledge the first, and the second a little later.
+  cores[0]->Run();
+  control().Poll();
+  EXPECT_FALSE(first->answered() || second->answered());
+  Settle();
+  EXPECT_TRUE(first->ok()) << first->message();
+  EXPECT_TRUE(second->ok()) << second->message();
+  EXPECT_EQ(control().job_count(), 0u);
+}
+
 TEST_F(SessionsTest, AJobThatNobodyIsInAnyMoreEnds) {
   const std::string session = Enter(0, 2);  // rank 1 never comes
   Leave(session);

@@ -1,0 +1,29 @@
+// Rounds allocate nothing in the calling thread.
+#include <gtest/gtest.h>
+
+#include "phub/client.h"
+#include "tests/support/allocation_counter.h"
+#include "tests/unit/client/session/fake_daemon.h"
+
+namespace phub::client {
+namespace {
+
+TEST(SessionAllocation, RoundsAllocateNothingInTheCaller) {
+  FakeDaemon daemon;
+  auto job = daemon.Join({.job = "digits"}, std::chrono::milliseconds(5'000));
+  ASSERT_TRUE(job.ok()) << ToString(job.status());
+  auto key = job->AddKey("w", f32, 1000, None{});
+  ASSERT_TRUE(key.ok()) << ToString(key.status());
+  ASSERT_TRUE(key->PushPull().Wait().ok());
+  const std::size_t before = phub::testing::AllocationCount();
+  for (int i = 0; i < 50; ++i) {
+    const Handle handle = key->PushPull();
+    if (!handle.Wait().ok()) break;
+  }
+  EXPECT_GT(before, 0u);  // the count counts
+  EXPECT_EQ(phub::testing::AllocationCount() - before, 0u);
+  EXPECT_EQ(key->iteration(), 51u);
+}
+
+}  // namespace
+}  // namespace phub::client
