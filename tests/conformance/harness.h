@@ -47,6 +47,7 @@ class Harness {
 struct HarnessFactory {
   std::string name;
   std::unique_ptr<Harness> (*make)(const HarnessLimits& limits);
+  bool blocks = true;  // transports have a descriptor to block on: the simulated ones have not
 };
 
 std::unique_ptr<Harness> MakeTcpHarness(const HarnessLimits& limits);
@@ -55,5 +56,6 @@ std::unique_ptr<Harness> MakeCalmSimHarness(const HarnessLimits& limits);
 std::unique_ptr<Harness> MakeHostileSimHarness(const HarnessLimits& limits);
 
 std::vector<HarnessFactory> AllHarnesses();
+std::vector<HarnessFactory> BlockingHarnesses();
 
 }  // namespace phub::conformance

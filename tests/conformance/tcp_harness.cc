@@ -100,8 +100,14 @@ std::unique_ptr<Harness> MakeTcpHarness(const HarnessLimits& limits) {
 
 std::vector<HarnessFactory> AllHarnesses() {
   return {{"Tcp", MakeTcpHarness},
-          {"SimCalm", MakeCalmSimHarness},
-          {"SimHostile", MakeHostileSimHarness}};
+          {"SimCalm", MakeCalmSimHarness, false},
+          {"SimHostile", MakeHostileSimHarness, false}};
+}
+
+std::vector<HarnessFactory> BlockingHarnesses() {
+  std::vector<HarnessFactory> harnesses = AllHarnesses();
+  std::erase_if(harnesses, [](const HarnessFactory& factory) { return !factory.blocks; });
+  return harnesses;
 }
 
 }  // namespace phub::conformance
