@@ -38,6 +38,9 @@ using CoreIndex = Id<struct CoreIndexTag, std::uint32_t>;
 
 inline constexpr SlotIndex kNoSlot = SlotIndex::Max();
 
+// A place in memory that both ends of a connection map (common/transport/shm). 0: none.
+using SharedAddress = Id<struct SharedAddressTag, std::uint64_t>;
+
 // Limits. Everything a peer can name is bounded; the bounds are checked where bytes come in.
 inline constexpr std::uint32_t kRanksMax = 1024;          // workers of one job
 inline constexpr std::uint32_t kSlotsPerLaneMax = 4096;   // staging slots of one lane

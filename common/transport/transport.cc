@@ -30,6 +30,8 @@ const char* ToString(ProtocolError error) {
       return "kind";
     case ProtocolError::kOperation:
       return "operation";
+    case ProtocolError::kType:
+      return "type";
     case ProtocolError::kReserved:
       return "reserved";
     case ProtocolError::kPayloadBytes:
@@ -42,6 +44,14 @@ const char* ToString(ProtocolError error) {
       return "slot_bytes";
     case ProtocolError::kTruncated:
       return "truncated";
+    case ProtocolError::kSlotReadOnly:
+      return "slot_read_only";
+    case ProtocolError::kSharedRange:
+      return "shared_range";
+    case ProtocolError::kRing:
+      return "ring";
+    case ProtocolError::kDoorbell:
+      return "doorbell";
   }
   return "unknown";
 }

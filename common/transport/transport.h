@@ -11,6 +11,11 @@
 // caller from Poll until Release. Payload of kGradient and kParameters is received straight into
 // landing[header.slot] and is in the owner's hands at once; payload of kRecord lies in the message.
 //
+// Shared memory (shm only). Both ends of a connection may map the same regions. Payload that is
+// posted from one of them is not moved: a kGradient with kNoSlot is handed over where it lies
+// (message.payload), and one that lies in its landing slot already is only announced. What lies
+// there belongs to the peer, who may change it at any time: each byte is to be loaded once.
+//
 // What a transport checks of what a peer sends is memory safety and form: header decodes, the
 // slot is inside the landing table, open, and large enough. Else the connection closes with
 // kProtocol. Meaning is the caller's to check.
@@ -39,6 +44,7 @@ struct ConnectionId {
 struct LandingSlot {
   std::byte* data = nullptr;
   std::uint32_t bytes_max = 0;
+  bool read_only = false;  // payload has to lie here already (shared memory); nothing is written
 };
 
 enum class TransportError : std::uint8_t {
@@ -51,11 +57,15 @@ enum class TransportError : std::uint8_t {
 const char* ToString(TransportError error);
 
 enum class ProtocolError : std::uint8_t {
-  kNone, kMagic, kVersion, kKind, kOperation, kReserved, kPayloadBytes,
+  kNone, kMagic, kVersion, kKind, kOperation, kType, kReserved, kPayloadBytes,
   kSlotRange,    // slot outside the landing table
   kSlotClosed,   // landing slot has no memory
   kSlotBytes,    // payload larger than the landing slot
   kTruncated,    // the stream ended inside a message
+  kSlotReadOnly,  // payload for a landing slot that is not to be written lies elsewhere
+  kSharedRange,   // names shared memory that is not there, or not the peer's
+  kRing,          // the indices of a shared ring make no sense
+  kDoorbell,      // rings without sending anything
 };
 const char* ToString(ProtocolError error);
 
@@ -70,6 +80,7 @@ struct SendRequest {
 struct ReceivedMessage {
   wire::MessageHeader header;
   std::array<std::byte, wire::kInlineBytesMax> inline_payload;
+  const std::byte* payload = nullptr;  // where payload_bytes lie; null if there are none
 };
 
 enum class CompletionKind : std::uint8_t { kReceived, kSent, kClosed };
@@ -118,6 +129,23 @@ class Transport {
   [[nodiscard]] virtual bool Arm() = 0;
   virtual int descriptor() const = 0;  // -1: nothing to block on (simulation)
   virtual void Tick(TimeNs now) = 0;   // whatever the transport does by time
+
+  // Shared memory of a connection; without any, nothing is ever found.
+  // Names [data, data + bytes), if it lies in one region; else the address is 0.
+  virtual SharedAddress AddressOf(ConnectionId /*connection*/, const std::byte* /*data*/,
+                                  std::size_t /*bytes*/) const {
+    return {};
+  }
+  // The memory of that name, if this end may write there; else null.
+  virtual std::byte* Resolve(ConnectionId /*connection*/, SharedAddress /*address*/,
+                             std::size_t /*bytes*/) const {
+    return nullptr;
+  }
+  // The peer's landing slot, if this end maps it: payload that is written and posted there, with
+  // that slot, needs no further copy. Null else, and for slots that do not exist.
+  virtual std::byte* PeerSlot(ConnectionId /*connection*/, SlotIndex /*slot*/) const {
+    return nullptr;
+  }
 };
 
 }  // namespace phub::transport

@@ -23,9 +23,12 @@ constexpr std::size_t kRecordAt = 36;
 constexpr std::size_t kKeyAt = 40;
 constexpr std::size_t kRootAt = 44;
 constexpr std::size_t kOperationAt = 48;
-constexpr std::size_t kReservedAt = 49;
-static_assert(kHeaderBytes - kReservedAt == 15);  // what message.h promises to be zero
-static_assert(kHyperParametersBytes == 8 * sizeof(float));
+constexpr std::size_t kTypeAt = 49;
+constexpr std::size_t kReservedAt = 50;
+constexpr std::size_t kReservedBytes = 6;
+constexpr std::size_t kReplyAddressAt = 56;
+static_assert(kReservedAt + kReservedBytes == kReplyAddressAt);
+static_assert(kHyperParametersBytes == 12 * sizeof(double));
 static_assert(kHyperParametersBytes <= kInlineBytesMax);  // a record's payload travels inline
 
 bool KindIsKnown(MessageKind kind) {
@@ -34,6 +37,7 @@ bool KindIsKnown(MessageKind kind) {
     case MessageKind::kParameters:
     case MessageKind::kCredit:
     case MessageKind::kRecord:
+    case MessageKind::kPull:
       return true;
   }
   return false;
@@ -43,6 +47,7 @@ bool OperationIsKnown(RoundOperation operation) {
   switch (operation) {
     case RoundOperation::kReduce:
     case RoundOperation::kAssign:
+    case RoundOperation::kLoad:
       return true;
   }
   return false;
@@ -54,6 +59,7 @@ std::uint32_t PayloadBytesMax(MessageKind kind) {
     case MessageKind::kParameters:
       return kChunkBytesMax;
     case MessageKind::kCredit:
+    case MessageKind::kPull:
       return 0;
     case MessageKind::kRecord:
       return kInlineBytesMax;
@@ -61,19 +67,22 @@ std::uint32_t PayloadBytesMax(MessageKind kind) {
   return 0;
 }
 
-// Floats travel as the bits of IEEE 754 binary32.
-float LoadFloat(const std::byte* bytes) {
-  return std::bit_cast<float>(LoadLittleEndian<std::uint32_t>(bytes));
+// Doubles travel as the bits of IEEE 754 binary64.
+double LoadDouble(const std::byte* bytes) {
+  return std::bit_cast<double>(LoadLittleEndian<std::uint64_t>(bytes));
 }
 
-void StoreFloat(float value, std::byte* bytes) {
-  StoreLittleEndian(std::bit_cast<std::uint32_t>(value), bytes);
+void StoreDouble(double value, std::byte* bytes) {
+  StoreLittleEndian(std::bit_cast<std::uint64_t>(value), bytes);
 }
 
 // The order of a record's fields on the wire; `reserved` follows.
-constexpr float HyperParameters::*kHyperParameterFields[] = {
-    &HyperParameters::learning_rate, &HyperParameters::momentum, &HyperParameters::dampening,
-    &HyperParameters::weight_decay};
+constexpr double HyperParameters::*kHyperParameterFields[] = {
+    &HyperParameters::learning_rate,       &HyperParameters::weight_decay,
+    &HyperParameters::clip_value,          &HyperParameters::momentum,
+    &HyperParameters::dampening,           &HyperParameters::beta1,
+    &HyperParameters::beta2,               &HyperParameters::epsilon,
+    &HyperParameters::learning_rate_decay, &HyperParameters::initial_accumulator};
 
 }  // namespace
 
@@ -91,6 +100,8 @@ const char* ToString(DecodeError error) {
       return "kind";
     case DecodeError::kOperation:
       return "operation";
+    case DecodeError::kType:
+      return "type";
     case DecodeError::kReserved:
       return "reserved";
     case DecodeError::kPayloadBytes:
@@ -114,7 +125,9 @@ void EncodeHeader(const MessageHeader& header, std::span<std::byte, kHeaderBytes
   StoreLittleEndian(header.key.value, at + kKeyAt);
   StoreLittleEndian(header.root.value, at + kRootAt);
   StoreLittleEndian(static_cast<std::uint8_t>(header.operation), at + kOperationAt);
-  std::fill(bytes.begin() + kReservedAt, bytes.end(), std::byte{0});
+  StoreLittleEndian(static_cast<std::uint8_t>(header.type), at + kTypeAt);
+  std::fill_n(at + kReservedAt, kReservedBytes, std::byte{0});
+  StoreLittleEndian(header.reply_address.value, at + kReplyAddressAt);
 }
 
 DecodeError DecodeHeader(std::span<const std::byte> bytes, MessageHeader& header) {
@@ -132,9 +145,10 @@ DecodeError DecodeHeader(std::span<const std::byte> bytes, MessageHeader& header
   decoded.operation =
       static_cast<RoundOperation>(LoadLittleEndian<std::uint8_t>(at + kOperationAt));
   if (!OperationIsKnown(decoded.operation)) return DecodeError::kOperation;
-  if (!AllZero(bytes.subspan(kReservedAt, kHeaderBytes - kReservedAt))) {
-    return DecodeError::kReserved;
-  }
+  const auto type = LoadLittleEndian<std::uint8_t>(at + kTypeAt);
+  if (!numeric::IsElementType(type)) return DecodeError::kType;
+  decoded.type = static_cast<numeric::ElementType>(type);
+  if (!AllZero(bytes.subspan(kReservedAt, kReservedBytes))) return DecodeError::kReserved;
   decoded.payload_bytes = LoadLittleEndian<std::uint32_t>(at + kPayloadBytesAt);
   if (decoded.payload_bytes > PayloadBytesMax(decoded.kind)) return DecodeError::kPayloadBytes;
 
@@ -146,6 +160,7 @@ DecodeError DecodeHeader(std::span<const std::byte> bytes, MessageHeader& header
   decoded.record.value = LoadLittleEndian<std::uint32_t>(at + kRecordAt);
   decoded.key.value = LoadLittleEndian<std::uint32_t>(at + kKeyAt);
   decoded.root.value = LoadLittleEndian<std::uint32_t>(at + kRootAt);
+  decoded.reply_address.value = LoadLittleEndian<std::uint64_t>(at + kReplyAddressAt);
   header = decoded;
   return DecodeError::kNone;
 }
@@ -154,12 +169,12 @@ void EncodeHyperParameters(const HyperParameters& values,
                            std::span<std::byte, kHyperParametersBytes> bytes) {
   std::byte* at = bytes.data();
   for (const auto field : kHyperParameterFields) {
-    StoreFloat(values.*field, at);
-    at += sizeof(float);
+    StoreDouble(values.*field, at);
+    at += sizeof(double);
   }
-  for (const float value : values.reserved) {
-    StoreFloat(value, at);
-    at += sizeof(float);
+  for (const double value : values.reserved) {
+    StoreDouble(value, at);
+    at += sizeof(double);
   }
 }
 
@@ -168,12 +183,12 @@ bool DecodeHyperParameters(std::span<const std::byte> bytes, HyperParameters& va
   HyperParameters decoded;
   const std::byte* at = bytes.data();
   for (const auto field : kHyperParameterFields) {
-    decoded.*field = LoadFloat(at);
+    decoded.*field = LoadDouble(at);
     if (!std::isfinite(decoded.*field)) return false;
-    at += sizeof(float);
+    at += sizeof(double);
   }
   // All bits zero: -0 would be a value, which a later version may give a meaning.
-  constexpr std::size_t kReservedFieldsAt = std::size(kHyperParameterFields) * sizeof(float);
+  constexpr std::size_t kReservedFieldsAt = std::size(kHyperParameterFields) * sizeof(double);
   if (!AllZero(bytes.subspan(kReservedFieldsAt))) return false;
   values = decoded;
   return true;

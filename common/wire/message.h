@@ -8,8 +8,10 @@
 //   +-----------------+-----------------+-----------------+---------------+  48
 //   |      slot       |  record         |       key       |     root      |
 //   +--+--------------+-----------------+-----------------+---------------+  64
-//   |op|  zero (15 bytes; a sender that sets one speaks another version)  |
-//   +--+------------------------------------------------------------------+
+//   |op|ty|        zero (6 bytes)       |         reply_address           |
+//   +--+--+---------------------------------------------------------------+
+//
+// A sender that sets a reserved byte speaks another version.
 //
 // Decoding checks form (magic, version, kind, reserved bytes, operation), not meaning: whether a
 // slot, chunk or iteration makes sense is for whoever owns the lane. Pure functions, any thread.
@@ -20,6 +22,7 @@
 #include <cstdint>
 #include <span>
 
+#include "common/base/element_type.h"
 #include "common/base/ids.h"
 
 namespace phub::wire {
@@ -29,25 +32,31 @@ inline constexpr std::uint8_t kLaneVersion = 1;         // spoken by this build
 inline constexpr std::uint8_t kLaneVersionMin = 1;      // oldest still understood (N-1 from N=2 on)
 inline constexpr std::size_t kHeaderBytes = 64;
 // Payloads of kRecord travel inline: delivered beside the header, not into a landing slot.
-inline constexpr std::size_t kInlineBytesMax = 64;
+inline constexpr std::size_t kInlineBytesMax = 96;
 
 enum class MessageKind : std::uint8_t {
-  kGradient = 1,    // worker -> server. Payload into staging slot `slot`. Names `record`.
+  kGradient = 1,    // worker -> server. Payload into staging slot `slot`, or kNoSlot if it is read
+                    // where it lies, in shared memory. Names `record`.
   kParameters = 2,  // server -> worker. The chunk's version `iteration`; `slot` is the chunk index.
   kCredit = 3,      // server -> worker. Staging slot `slot` (it held `chunk`) may be used again.
   kRecord = 4,      // worker -> server. Hyper-parameters `record` of `key`, inline payload.
+  kPull = 5,        // worker -> server. Asks for the chunk's version `iteration`, without a push;
+                    // Iteration::Max(): whichever is current. Answered by kParameters.
 };
 
 // What a round does with what the ranks push. All ranks of a round must agree.
 enum class RoundOperation : std::uint8_t {
   kReduce = 0,  // sum or mean, then the key's optimizer
   kAssign = 1,  // the payload of rank `root` becomes the parameters; other ranks push 0 bytes
+  kLoad = 2,    // saved state that control has brought becomes the chunk's; every rank pushes 0 bytes
 };
 
 struct MessageHeader {
   std::uint8_t version = kLaneVersion;
   MessageKind kind{};
   RoundOperation operation = RoundOperation::kReduce;
+  // Of the elements that are sent, or (kGradient without payload) that the root sends.
+  numeric::ElementType type = numeric::ElementType::kF32;
   std::uint32_t payload_bytes = 0;
   Incarnation incarnation{};
   Iteration iteration{};
@@ -57,6 +66,9 @@ struct MessageHeader {
   RecordVersion record{};
   KeyIndex key{};
   Rank root{};
+  // kGradient, kPull: where in shared memory the worker wants the reply's payload. 0: the reply
+  // is put (tcp) or may be read (shm) wherever it lies.
+  SharedAddress reply_address{};
 
   friend bool operator==(const MessageHeader&, const MessageHeader&) = default;
 };
@@ -68,29 +80,38 @@ enum class DecodeError : std::uint8_t {
   kVersion,       // outside [kLaneVersionMin, kLaneVersion]
   kKind,
   kOperation,
+  kType,          // not an element type
   kReserved,      // reserved bytes not zero
-  kPayloadBytes,  // over kChunkBytesMax, over kInlineBytesMax for kRecord, or not 0 for kCredit
+  kPayloadBytes,  // over kChunkBytesMax, over kInlineBytesMax for kRecord, or not 0 for kCredit, kPull
 };
 const char* ToString(DecodeError error);
 
 void EncodeHeader(const MessageHeader& header, std::span<std::byte, kHeaderBytes> bytes);
 [[nodiscard]] DecodeError DecodeHeader(std::span<const std::byte> bytes, MessageHeader& header);
 
-// The payload of kRecord: every optimizer reads the fields it needs. 32 bytes on the wire.
+// The payload of kRecord: every optimizer reads the fields it needs (common/simd/optimizers.h). As
+// doubles, so that a value such as 0.9 means what it means to whoever wrote it; rounded to the
+// accumulation type where it is used. 96 bytes on the wire.
 struct HyperParameters {
-  float learning_rate = 0.0f;
-  float momentum = 0.0f;
-  float dampening = 0.0f;
-  float weight_decay = 0.0f;
-  std::array<float, 4> reserved{};  // zero
+  double learning_rate = 0.0;
+  double weight_decay = 0.0;
+  double clip_value = 0.0;  // the combined gradient is clamped to [-clip_value, clip_value]; 0: not
+  double momentum = 0.0;
+  double dampening = 0.0;
+  double beta1 = 0.0;
+  double beta2 = 0.0;
+  double epsilon = 0.0;
+  double learning_rate_decay = 0.0;
+  double initial_accumulator = 0.0;  // of record version 1 only: later records cannot change it
+  std::array<double, 2> reserved{};  // zero
 
   friend bool operator==(const HyperParameters&, const HyperParameters&) = default;
 };
-inline constexpr std::size_t kHyperParametersBytes = 32;
+inline constexpr std::size_t kHyperParametersBytes = 96;
 
 void EncodeHyperParameters(const HyperParameters& values,
                            std::span<std::byte, kHyperParametersBytes> bytes);
-// False unless exactly 32 bytes, all finite, reserved fields zero.
+// False unless exactly 96 bytes, all finite, reserved fields zero.
 [[nodiscard]] bool DecodeHyperParameters(std::span<const std::byte> bytes, HyperParameters& values);
 
 }  // namespace phub::wire

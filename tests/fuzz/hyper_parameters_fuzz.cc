@@ -6,12 +6,15 @@
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   using phub::wire::HyperParameters;
   HyperParameters untouched;
-  untouched.momentum = 77.0f;
+  untouched.momentum = 77.0;
   const auto decode = [](std::span<const std::byte> bytes, HyperParameters& values) {
     if (!phub::wire::DecodeHyperParameters(bytes, values)) return false;
     PHUB_CHECK(bytes.size() == phub::wire::kHyperParametersBytes, "bytes={}", bytes.size());
-    PHUB_CHECK(std::isfinite(values.learning_rate) && std::isfinite(values.momentum) &&
-               std::isfinite(values.dampening) && std::isfinite(values.weight_decay));
+    for (const double value :
+         {values.learning_rate, values.weight_decay, values.clip_value, values.momentum,
+          values.dampening, values.beta1, values.beta2, values.epsilon, values.learning_rate_decay,
+          values.initial_accumulator})
+      PHUB_CHECK(std::isfinite(value));
     return true;
   };
   phub::fuzz::CheckDecoder<phub::wire::kHyperParametersBytes>(

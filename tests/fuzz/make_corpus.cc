@@ -95,15 +95,15 @@ void AddHyperParameters(Files& files) {
   };
   HyperParameters values;
   files.push_back({"hyper_parameters/zero", encoded(values)});
-  values.learning_rate = 0.1f;
-  values.momentum = 0.9f;
-  values.dampening = -0.0f;
-  values.weight_decay = std::numeric_limits<float>::denorm_min();
+  values.learning_rate = 0.1;
+  values.momentum = 0.9;
+  values.dampening = -0.0;
+  values.weight_decay = std::numeric_limits<double>::denorm_min();
   files.push_back({"hyper_parameters/ordinary", encoded(values)});
-  AddNearMisses(files, "hyper_parameters", encoded(values), {0, 3, 7, 11, 15, 16, 31});
-  values.momentum = std::numeric_limits<float>::infinity();
+  AddNearMisses(files, "hyper_parameters", encoded(values), {0, 7, 15, 23, 31, 63, 80, 95});
+  values.momentum = std::numeric_limits<double>::infinity();
   files.push_back({"hyper_parameters/infinite", encoded(values)});
-  values.momentum = std::numeric_limits<float>::quiet_NaN();
+  values.momentum = std::numeric_limits<double>::quiet_NaN();
   files.push_back({"hyper_parameters/nan", encoded(values)});
 }
 

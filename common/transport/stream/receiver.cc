@@ -24,6 +24,8 @@ ProtocolError FromDecodeError(wire::DecodeError error) {
       return ProtocolError::kKind;
     case wire::DecodeError::kOperation:
       return ProtocolError::kOperation;
+    case wire::DecodeError::kType:
+      return ProtocolError::kType;
     case wire::DecodeError::kReserved:
       return ProtocolError::kReserved;
     case wire::DecodeError::kPayloadBytes:
@@ -144,12 +146,16 @@ ProtocolError StreamReceiver::StartMessage(std::span<const LandingSlot> landing)
     if (slot >= landing.size()) return ProtocolError::kSlotRange;
     if (landing[slot].data == nullptr) return ProtocolError::kSlotClosed;
     if (message.header.payload_bytes > landing[slot].bytes_max) return ProtocolError::kSlotBytes;
+    if (landing[slot].read_only && message.header.payload_bytes > 0) {
+      return ProtocolError::kSlotReadOnly;
+    }
     payload_ = landing[slot].data;
   } else {
     // Decoding bounds what is not for a slot: kRecord by the inline bytes, kCredit by 0.
     PHUB_CHECK(message.header.payload_bytes <= message.inline_payload.size());
     payload_ = message.inline_payload.data();
   }
+  message.payload = message.header.payload_bytes > 0 ? payload_ : nullptr;
   const std::uint32_t index = free_[--free_count_];
   lent_[index] = true;
   message_ = &message;

@@ -29,6 +29,8 @@ MessageHeader DistinctHeader() {
   header.record = {0x61626364};
   header.key = {0x71727374};
   header.root = {0x81828384};
+  header.type = numeric::ElementType::kI64;
+  header.reply_address = {0x9192939495969798};
   return header;
 }
 
@@ -49,7 +51,8 @@ TEST(MessageHeader, HasTheDocumentedBytes) {
       0x50, 0x48, 0x01, 0x01, 0x56, 0x34, 0x12, 0x00, 0x18, 0x17, 0x16, 0x15, 0x14,
       0x13, 0x12, 0x11, 0x28, 0x27, 0x26, 0x25, 0x24, 0x23, 0x22, 0x21, 0x34, 0x33,
       0x32, 0x31, 0x44, 0x43, 0x42, 0x41, 0x54, 0x53, 0x52, 0x51, 0x64, 0x63, 0x62,
-      0x61, 0x74, 0x73, 0x72, 0x71, 0x84, 0x83, 0x82, 0x81, 0x01};
+      0x61, 0x74, 0x73, 0x72, 0x71, 0x84, 0x83, 0x82, 0x81, 0x01, 0x06, 0x00, 0x00,
+      0x00, 0x00, 0x00, 0x00, 0x98, 0x97, 0x96, 0x95, 0x94, 0x93, 0x92, 0x91};
   const HeaderBytes bytes = Encoded(DistinctHeader());
   for (std::size_t i = 0; i < kHeaderBytes; ++i) {
     EXPECT_EQ(std::to_integer<unsigned>(bytes[i]), kExpected[i]) << "byte " << i;
@@ -58,12 +61,14 @@ TEST(MessageHeader, HasTheDocumentedBytes) {
 
 TEST(MessageHeader, EveryKindAndOperationRoundTrips) {
   for (const auto kind : {MessageKind::kGradient, MessageKind::kParameters, MessageKind::kCredit,
-                          MessageKind::kRecord}) {
-    for (const auto operation : {RoundOperation::kReduce, RoundOperation::kAssign}) {
+                          MessageKind::kRecord, MessageKind::kPull}) {
+    for (const auto operation :
+         {RoundOperation::kReduce, RoundOperation::kAssign, RoundOperation::kLoad}) {
       MessageHeader header = DistinctHeader();
       header.kind = kind;
       header.operation = operation;
-      header.payload_bytes = kind == MessageKind::kCredit ? 0 : 32;
+      const bool has_payload = kind != MessageKind::kCredit && kind != MessageKind::kPull;
+      header.payload_bytes = has_payload ? 32 : 0;
       MessageHeader decoded;
       ASSERT_EQ(DecodeHeader(Encoded(header), decoded), DecodeError::kNone);
       EXPECT_EQ(decoded, header);
@@ -83,6 +88,8 @@ TEST(MessageHeader, ExtremeFieldsRoundTrip) {
   header.record = RecordVersion::Max();
   header.key = KeyIndex::Max();
   header.root = Rank::Max();
+  header.type = numeric::ElementType::kU8;
+  header.reply_address = SharedAddress::Max();
   MessageHeader decoded;
   ASSERT_EQ(DecodeHeader(Encoded(header), decoded), DecodeError::kNone);
   EXPECT_EQ(decoded, header);
@@ -131,17 +138,25 @@ TEST(MessageHeader, EveryUnknownKindAndOperationIsRefused) {
     header.payload_bytes = 0;
     header.kind = static_cast<MessageKind>(value);
     EXPECT_EQ(Decode(Encoded(header)),
-              value >= 1 && value <= 4 ? DecodeError::kNone : DecodeError::kKind)
+              value >= 1 && value <= 5 ? DecodeError::kNone : DecodeError::kKind)
         << "kind " << value;
     header.kind = MessageKind::kGradient;
     header.operation = static_cast<RoundOperation>(value);
-    EXPECT_EQ(Decode(Encoded(header)), value <= 1 ? DecodeError::kNone : DecodeError::kOperation)
+    EXPECT_EQ(Decode(Encoded(header)), value <= 2 ? DecodeError::kNone : DecodeError::kOperation)
         << "operation " << value;
   }
 }
 
+TEST(MessageHeader, EveryUnknownTypeIsRefused) {
+  for (unsigned value = 0; value < 256; ++value) {
+    HeaderBytes bytes = Encoded(DistinctHeader());
+    bytes[49] = static_cast<std::byte>(value);
+    EXPECT_EQ(Decode(bytes), value >= 1 && value <= 7 ? DecodeError::kNone : DecodeError::kType);
+  }
+}
+
 TEST(MessageHeader, EveryReservedBitIsRefused) {
-  for (std::size_t at = 49; at < kHeaderBytes; ++at) {
+  for (std::size_t at = 50; at < 56; ++at) {
     for (int bit = 0; bit < 8; ++bit) {
       HeaderBytes bytes = Encoded(DistinctHeader());
       bytes[at] = std::byte{1} << bit;
@@ -159,6 +174,7 @@ TEST(MessageHeader, PayloadBytesAreBoundedByKind) {
   for (const Case& each :
        {Case{MessageKind::kGradient, kChunkBytesMax},
         Case{MessageKind::kParameters, kChunkBytesMax}, Case{MessageKind::kCredit, 0},
+        Case{MessageKind::kPull, 0},
         Case{MessageKind::kRecord, kInlineBytesMax}}) {
     for (const std::uint32_t bytes : {0u, 1u, each.bytes_max, each.bytes_max + 1, kOver}) {
       MessageHeader header = DistinctHeader();
@@ -173,7 +189,7 @@ TEST(MessageHeader, PayloadBytesAreBoundedByKind) {
 
 TEST(MessageHeader, ARefusedHeaderLeavesTheOutputAlone) {
   HeaderBytes bytes = Encoded(DistinctHeader());
-  bytes[63] = std::byte{1};
+  bytes[55] = std::byte{1};
   MessageHeader header;
   header.chunk = {77};
   const MessageHeader before = header;
@@ -186,16 +202,16 @@ TEST(DecodeError, HasANameForEachValue) {
   for (int value = 0; value <= static_cast<int>(DecodeError::kPayloadBytes); ++value) {
     names.insert(ToString(static_cast<DecodeError>(value)));
   }
-  EXPECT_EQ(names.size(), 8u);
+  EXPECT_EQ(names.size(), 9u);
   EXPECT_FALSE(names.contains("unknown"));
 }
 
 HyperParameters SomeHyperParameters() {
   HyperParameters values;
-  values.learning_rate = 0.1f;
-  values.momentum = 0.9f;
-  values.dampening = -0.0f;
-  values.weight_decay = 1e-42f;  // a denormal
+  values.learning_rate = 0.1;
+  values.momentum = 0.9;
+  values.dampening = -0.0;
+  values.weight_decay = 1e-310;  // a denormal
   return values;
 }
 
@@ -219,19 +235,28 @@ TEST(HyperParameters, RoundTripBitForBit) {
   EXPECT_EQ(Encoded(decoded), bytes);  // -0 and 0 compare equal; their bytes do not
 }
 
+// In the order of the wire.
+constexpr double HyperParameters::*kFields[] = {
+    &HyperParameters::learning_rate,       &HyperParameters::weight_decay,
+    &HyperParameters::clip_value,          &HyperParameters::momentum,
+    &HyperParameters::dampening,           &HyperParameters::beta1,
+    &HyperParameters::beta2,               &HyperParameters::epsilon,
+    &HyperParameters::learning_rate_decay, &HyperParameters::initial_accumulator};
+constexpr std::size_t kReservedAt = std::size(kFields) * sizeof(double);
+
 TEST(HyperParameters, FieldsLieInTheDocumentedOrder) {
   HyperParameters values;
-  values.learning_rate = std::bit_cast<float>(0x01020304u);
-  values.momentum = std::bit_cast<float>(0x11121314u);
-  values.dampening = std::bit_cast<float>(0x21222324u);
-  values.weight_decay = std::bit_cast<float>(0x31323334u);
+  for (std::uint64_t field = 0; field < std::size(kFields); ++field) {
+    values.*kFields[field] = std::bit_cast<double>(0x0102030405060700u + field);
+  }
   const HyperParametersBytes bytes = Encoded(values);
-  for (unsigned field = 0; field < 4; ++field) {
-    for (unsigned i = 0; i < 4; ++i) {
-      EXPECT_EQ(std::to_integer<unsigned>(bytes[field * 4 + i]), field * 16 + 4 - i);
+  for (unsigned field = 0; field < std::size(kFields); ++field) {
+    EXPECT_EQ(std::to_integer<unsigned>(bytes[field * 8]), field);
+    for (unsigned i = 1; i < 8; ++i) {
+      EXPECT_EQ(std::to_integer<unsigned>(bytes[field * 8 + i]), 8 - i);
     }
   }
-  EXPECT_TRUE(std::all_of(bytes.begin() + 16, bytes.end(),
+  EXPECT_TRUE(std::all_of(bytes.begin() + kReservedAt, bytes.end(),
                           [](std::byte each) { return each == std::byte{0}; }));
 }
 
@@ -246,12 +271,10 @@ TEST(HyperParameters, EveryOtherLengthIsRefused) {
 }
 
 TEST(HyperParameters, NotFiniteIsRefusedInEveryField) {
-  constexpr float kBad[] = {
-      std::numeric_limits<float>::infinity(), -std::numeric_limits<float>::infinity(),
-      std::numeric_limits<float>::quiet_NaN(), std::numeric_limits<float>::signaling_NaN()};
-  for (const float bad : kBad) {
-    for (const auto field : {&HyperParameters::learning_rate, &HyperParameters::momentum,
-                             &HyperParameters::dampening, &HyperParameters::weight_decay}) {
+  using Limits = std::numeric_limits<double>;
+  for (const double bad :
+       {Limits::infinity(), -Limits::infinity(), Limits::quiet_NaN(), Limits::signaling_NaN()}) {
+    for (const auto field : kFields) {
       HyperParameters values = SomeHyperParameters();
       values.*field = bad;
       EXPECT_FALSE(DecodesHyperParameters(Encoded(values)));
@@ -260,7 +283,7 @@ TEST(HyperParameters, NotFiniteIsRefusedInEveryField) {
 }
 
 TEST(HyperParameters, EveryReservedBitIsRefused) {
-  for (std::size_t at = 16; at < kHyperParametersBytes; ++at) {
+  for (std::size_t at = kReservedAt; at < kHyperParametersBytes; ++at) {
     for (int bit = 0; bit < 8; ++bit) {
       HyperParametersBytes bytes = Encoded(SomeHyperParameters());
       bytes[at] = std::byte{1} << bit;
