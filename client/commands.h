@@ -27,6 +27,10 @@ class RoundListener {
 // kAddKeys.
 struct KeyPlan {
   KeyLayout layout;
+  numeric::ElementType type = numeric::ElementType::kF32;
+  numeric::ElementType gradient_type = numeric::ElementType::kF32;
+  numeric::ElementType parameter_type = numeric::ElementType::kF32;
+  std::uint64_t first_iteration = 0;         // the job's iteration when the key was added
   std::int32_t priority = 0;                 // higher first; ties go to the key added first
   wire::HyperParameters hyper_parameters{};  // record version 1, which both sides know
   RoundListener* listener = nullptr;         // outlives the engine
@@ -43,8 +47,14 @@ struct Command {
                           // replace one that was closed; then every chunk without a reply is sent
                           // again.
     kAddKeys,             // batch
-    kPush,                // key, ticket, operation, root, gradients, parameters. At most one round
-                          // per key: REQUIRES that the last one was completed or withdrawn.
+    kPush,                // key, ticket, operation, root, payload_type, gradients, parameters. At
+                          // most one round per key: REQUIRES that the last one was completed or
+                          // withdrawn. With EngineConfig::restart, held back until every key has
+                          // completed the iteration before.
+    kResume,              // key, ticket, version, reductions, record, hyper_parameters, parameters:
+                          // a new process in the place of one that died. Pulls that version of every
+                          // chunk, then reports as for a push; the next push is version + 1.
+                          // REQUIRES that the key was never pushed.
     kSetHyperParameters,  // key, hyper_parameters: from the next push on
     kCancel,              // key, ticket
     kStop,                // closes every lane; OnStopped follows, and no memory is touched after it
@@ -55,10 +65,15 @@ struct Command {
   std::uint32_t lane = 0;
   KeyIndex key{};
   Rank root{};
+  numeric::ElementType payload_type = numeric::ElementType::kF32;  // of what the root sends
   std::uint64_t ticket = 0;  // the caller's name for the round
+  Iteration version{};           // kResume
+  std::uint64_t reductions = 0;  // kResume: how many of the rounds up to `version` were reductions
+  RecordVersion record{};        // kResume
   const std::byte* gradients =
       nullptr;  // null: this rank pushes no payload (kAssign, not the root)
   std::byte* parameters = nullptr;
+  bool parameters_shared = false;  // they are the shared parameters: nothing is to be written there
   const KeyBatch* batch = nullptr;
   transport::Connection* connection = nullptr;
   wire::HyperParameters hyper_parameters{};

@@ -18,6 +18,7 @@ struct EngineConfig {
   MembershipEpoch membership_epoch{};
   std::uint32_t slots_per_lane = 1;
   std::uint32_t lane_count = 1;
+  bool restart = false;  // pushes of an iteration wait for all replies of the one before
 };
 
 // A key and its round. Invariant: active exactly if chunks_left > 0.

@@ -1,6 +1,6 @@
 // Which chunk of which key travels on which lane, under which number: the client's half of the
 // numbering that common/base/ids.h defines at ChunkIndex. Pure; shared by libphub and the
-// simulation. A lane is named by its position in the list of cores that Join answered with.
+// simulation. A lane is named by its bin: core loops numbered through all daemons of the rack.
 #pragma once
 
 #include <cstdint>
@@ -16,22 +16,23 @@ namespace phub::client {
 struct ChunkPlace {
   std::uint32_t lane = 0;
   ChunkIndex chunk{};              // on that lane
-  std::uint64_t offset_bytes = 0;  // in the key
-  std::uint32_t bytes = 0;         // chunk_bytes, less for the last one
+  std::uint64_t element_offset = 0;  // in the key
+  std::uint32_t element_count = 0;   // chunk_bytes in the key's type, less for the last one
 };
 
 struct KeyLayout {
   KeyIndex key{};
-  std::uint64_t bytes = 0;
-  std::vector<ChunkPlace> chunks;  // in order of offset; they tile [0, bytes)
+  std::uint64_t element_count = 0;
+  std::vector<ChunkPlace> chunks;  // in order of offset; they tile [0, element_count)
 };
 
 // What is known of one key before it is laid out.
 struct KeyPlacementView {
   std::string name;  // for messages
   KeyIndex key{};
-  std::uint64_t bytes = 0;
-  std::span<const std::uint32_t> chunk_cores;  // as the daemon sent it
+  std::uint64_t element_count = 0;
+  std::uint32_t element_bytes = 4;            // of the key's type: chunks are cut by it
+  std::span<const std::uint32_t> chunk_bins;  // as the daemon sent it
 };
 
 // How many chunks a key of that many bytes has.
@@ -40,19 +41,18 @@ std::uint64_t ChunkCount(std::uint64_t bytes, std::uint32_t chunk_bytes);
 // Lays out batch after batch. One thread at a time.
 class LaneLayout {
  public:
-  LaneLayout(std::uint32_t chunk_bytes, std::vector<CoreIndex> cores);
+  LaneLayout(std::uint32_t chunk_bytes, std::uint32_t lane_count);
 
   // Lays out a batch; on an error none of it counts. What it checks comes from the daemon: key
-  // indices in sequence, a known core for every chunk, and as many chunks as the key has.
+  // indices in sequence, a known bin for every chunk, and as many chunks as the key has.
   absl::StatusOr<std::vector<KeyLayout>> AddKeys(std::span<const KeyPlacementView> keys);
 
-  std::uint32_t lane_count() const { return static_cast<std::uint32_t>(cores_.size()); }
+  std::uint32_t lane_count() const { return static_cast<std::uint32_t>(next_chunk_.size()); }
   std::uint32_t chunk_count(std::uint32_t lane) const { return next_chunk_[lane]; }
   std::uint32_t key_count() const { return key_count_; }
 
  private:
   const std::uint32_t chunk_bytes_;
-  const std::vector<CoreIndex> cores_;
   std::vector<std::uint32_t> next_chunk_;  // [lane]
   std::uint32_t key_count_ = 0;
 };

@@ -2,6 +2,7 @@
 // SPSC queue. Control builds every object and frees it; a core loop only uses what it was handed.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 
 #include "common/base/clock.h"
@@ -12,7 +13,9 @@ namespace phub::server {
 
 struct JobShard;     // server/job_shard.h: one job's part of one core loop
 struct KeyBatch;     // server/job_shard.h: keys and chunks to be added to a shard
-struct StallReport;  // server/job_shard.h: filled by the core loop, read by control
+struct StallReport;    // server/job_shard.h: filled by the core loop, read by control
+struct VersionReport;  // the same
+struct StateImage;     // server/job_shard.h: saved state of a shard, on its way out or in
 
 // Control -> core loop. Executed in order; the loop counts them in CoreCounters::commands_done
 // (release), which is how control knows that a command is acknowledged.
@@ -22,9 +25,16 @@ struct Command {
     kAddJob,      // shard
     kAddKeys,     // shard, batch. The batch stays owned by control, for as long as the shard.
     kAttachLane,  // shard, rank, connection (owned by control, alive until the kLaneClosed event),
-                  // transport_index
+                  // transport_index, staging (slots_per_lane * chunk_bytes; control's, and alive
+                  // until the lane is closed)
     kRankLeft,    // shard, rank: it left in order; a round that still needs it is a fault
-    kReportStalls,  // shard, report: answered by kStallsReported
+    kReportStalls,    // shard, report: answered by kStallsReported
+    kReportVersions,  // shard, versions: answered by kVersionsReported
+    kTakeSnapshot,    // shard, image with a target per key: every chunk is copied at its target,
+                      // beside the rounds that go on; answered by kSnapshotTaken
+    kDropSnapshot,    // shard: forgets the image of kTakeSnapshot; once it is acknowledged nothing
+                      // refers to it
+    kBringState,      // shard, image (or null: forget it): what rounds of kLoad put in place
     kEndJob,        // shard: lanes are closed; answered by kJobEnded, then nothing refers to it
   };
   Kind kind = Kind::kNone;
@@ -33,7 +43,10 @@ struct Command {
   JobShard* shard = nullptr;
   KeyBatch* batch = nullptr;
   StallReport* report = nullptr;
+  VersionReport* versions = nullptr;
+  StateImage* image = nullptr;
   transport::Connection* connection = nullptr;
+  std::byte* staging = nullptr;
 };
 
 // Why a job cannot go on. Named so that counters, events and messages use the same word.
@@ -55,6 +68,10 @@ enum class FaultCode : std::uint8_t {
   kRecordMismatch,  // two ranks announced different hyper-parameters for one version
   kRoundMismatch,   // two ranks pushed one round with different operation, root or record
   kDepartedRank,    // a round needs a rank that has left the job
+  kType,            // elements of another type than the key's
+  kReplyAddress,    // wants its reply in shared memory that is not there
+  kVersionGone,     // asks for a version that is not kept
+  kNoState,         // a round of kLoad, and no saved state was brought for its chunk
 };
 const char* ToString(FaultCode code);
 
@@ -64,7 +81,9 @@ struct Event {
     kNone,
     kFault,           // shard, code, rank, other_rank, key, iteration; at most one per shard
     kLaneClosed,      // shard, rank, connection: may be destroyed; error says why
-    kStallsReported,  // shard, report
+    kStallsReported,    // shard, report
+    kVersionsReported,  // shard, versions
+    kSnapshotTaken,     // shard, image: whole, or image->missed
     kJobEnded,        // shard: control may free it
   };
   Kind kind = Kind::kNone;
@@ -77,6 +96,8 @@ struct Event {
   Iteration iteration{};
   JobShard* shard = nullptr;
   StallReport* report = nullptr;
+  VersionReport* versions = nullptr;
+  StateImage* image = nullptr;
   transport::Connection* connection = nullptr;
 };
 

@@ -7,23 +7,28 @@
 // memory only once they are touched.
 #pragma once
 
+#include <array>
+#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <span>
 #include <vector>
 
 #include "common/base/clock.h"
+#include "common/base/element_type.h"
 #include "common/base/ids.h"
 #include "common/base/mapped_memory.h"
+#include "common/simd/kernels.h"
+#include "common/simd/optimizers.h"
 #include "common/transport/transport.h"
 #include "common/wire/message.h"
 #include "server/commands.h"
 
 namespace phub::server {
 
-// How gradients of a key are combined, and what is done with the result.
-enum class Reduction : std::uint8_t { kSum, kMean };
-enum class Optimizer : std::uint8_t { kNone, kSgd, kMomentum };
+using numeric::ElementType;
+using simd::Optimizer;
+using simd::Reduction;
 
 // Policy for a lane that is lost while its job runs.
 enum class LossPolicy : std::uint8_t {
@@ -37,19 +42,32 @@ struct ShardConfig {
   Incarnation incarnation{};
   MembershipEpoch membership_epoch{};
   std::uint32_t world_size = 1;
-  std::uint32_t chunk_bytes = 64 * 1024;
+  std::uint32_t chunk_bytes = 64 * 1024;  // of a chunk's elements in the key's parameter type
   std::uint32_t slots_per_lane = 16;
   std::uint32_t replies_per_lane_max = 64;  // replies posted and not yet sent
   LossPolicy on_loss = LossPolicy::kFail;
+  bool restart = false;  // the version before the current one is kept, for ranks that start anew
+
+  std::uint32_t versions() const { return restart ? 2 : 1; }
 };
 
 // A key as one shard sees it: the chunks of it that this core loop owns.
 struct KeyShardSpec {
+  struct ChunkSpec {
+    std::uint32_t element_count = 0;
+    std::uint64_t element_offset = 0;  // in the key
+  };
   KeyIndex key{};  // keys of a job are added in order, each shard gets every key (perhaps 0 chunks)
   Reduction reduction = Reduction::kSum;
   Optimizer optimizer = Optimizer::kNone;
-  wire::HyperParameters hyper_parameters{};   // record version 1
-  std::vector<std::uint32_t> chunk_elements;  // f32 elements of each owned chunk, in offset order
+  ElementType type = ElementType::kF32;            // of the parameters that are kept
+  ElementType gradient_type = ElementType::kF32;   // as gradients come
+  ElementType parameter_type = ElementType::kF32;  // as parameters go
+  wire::HyperParameters hyper_parameters{};        // record version 1
+  std::vector<ChunkSpec> chunks;                   // in offset order
+  // The whole key's parameters in parameter_type, zero-filled: version v at [v % versions()]. Local
+  // workers may map this memory. Owned by control, for as long as the shard.
+  std::array<std::byte*, 2> parameters{};
 };
 
 inline constexpr std::uint32_t kRecordsPerKey = 4;  // two can be live at once; see ingest/records.h
@@ -63,35 +81,55 @@ struct KeyState {
   KeyIndex key{};
   Reduction reduction = Reduction::kSum;
   Optimizer optimizer = Optimizer::kNone;
-  Record records[kRecordsPerKey];  // version v lies at v % kRecordsPerKey
+  ElementType type = ElementType::kF32;
+  ElementType gradient_type = ElementType::kF32;
+  ElementType parameter_type = ElementType::kF32;
+  double initial_accumulator = 0.0;  // of record version 1
+  Record records[kRecordsPerKey];    // version v lies at v % kRecordsPerKey
+
+  bool has_masters() const { return type != parameter_type; }
+  const Record& newest_record() const;
 };
 
 // A chunk's round: what is known of iteration applied+1, and the memory of the chunk.
 struct Chunk {
   ChunkIndex index{};
-  float* parameters = nullptr;   // version `applied`; of sum-only keys, the last result
-  float* accumulator = nullptr;  // sum of ranks [0, folded_count), if folded_count > 0
-  float* momentum = nullptr;     // optimizer state, or null
-  KeyState* key = nullptr;
   std::uint32_t element_count = 0;
+  std::uint64_t element_offset = 0;  // in the key
+  KeyState* key = nullptr;
+  // In key->parameter_type, as workers get them; of sum-only keys, the last result. Version v lies
+  // at [v % 2]; both are the same memory when one version is kept.
+  std::array<std::byte*, 2> parameters{};
+  std::byte* masters = nullptr;      // in key->type, if that is another type; one version
+  std::byte* accumulator = nullptr;  // ranks [0, folded_count), if any; accumulation type
+  std::array<std::byte*, simd::kStatesMax> state{};  // optimizer state, or null
   Iteration applied{};
-  std::uint32_t folded_count = 0;        // ranks [0, folded_count) are in the accumulator
-  std::uint32_t staged_count = 0;        // ranks whose gradient lies in a slot
-  SlotIndex* staged_slot = nullptr;      // [rank]: where, or kNoSlot
-  std::uint64_t* wants_reply = nullptr;  // bit per rank: pushed on the lane it now has
-  std::uint64_t optimizer_steps = 0;
+  std::uint64_t reductions = 0;      // of the rounds applied: those that were no assignment
+  std::uint32_t folded_count = 0;    // ranks [0, folded_count) are in the accumulator
+  std::uint32_t staged_count = 0;    // ranks whose gradient waits
+  // [rank]: where its gradient lies, null if it does not wait; and the slot that it holds, or
+  // kNoSlot if it lies in memory that worker and daemon share.
+  const std::byte** staged_data = nullptr;
+  SlotIndex* staged_slot = nullptr;
+  SharedAddress* reply_address = nullptr;  // [rank]: where it wants the reply; 0: anywhere
+  std::uint64_t* wants_reply = nullptr;    // bit per rank: pushed on the lane it now has
   // What the round's first rank said; the others must say the same.
   Rank first_rank{};
   RecordVersion record{};
   wire::RoundOperation operation{};
+  ElementType payload_type{};
   Rank root{};
   TimeNs round_since = 0;
 
   std::uint32_t arrived_count() const { return folded_count + staged_count; }
-  std::uint32_t bytes() const { return element_count * static_cast<std::uint32_t>(sizeof(float)); }
   bool HasArrived(Rank rank) const {
-    return rank.value < folded_count || staged_slot[rank.value] != kNoSlot;
+    return rank.value < folded_count || staged_data[rank.value] != nullptr;
   }
+  std::byte* Parameters(Iteration version) const { return parameters[version.value % 2]; }
+  std::uint32_t Bytes(ElementType type) const {
+    return element_count * numeric::ElementBytes(type);
+  }
+  std::uint32_t reply_bytes() const { return Bytes(key->parameter_type); }
 };
 
 struct Lane {
@@ -100,16 +138,16 @@ struct Lane {
   bool departed = false;  // the rank left in order
   std::uint8_t transport_index = 0;
   transport::ConnectionId connection{};
-  transport::Connection* owned = nullptr;
-  std::byte* staging = nullptr;                 // slots_per_lane * chunk_bytes
-  std::vector<transport::LandingSlot> landing;  // [slot], fixed
+  std::vector<transport::LandingSlot> landing;  // [slot], over the memory that came with the lane
   std::vector<ChunkIndex> slot_chunk;           // [slot]: the chunk staged there, or Max()
   std::uint32_t slots_used = 0;
-  // Replies: a window, and a bit per chunk for those that found it full.
+  std::uint32_t staged_in_place = 0;  // gradients that wait in shared memory, without a slot
+  // Replies: a window, and bits per chunk for those that found it full.
   std::uint32_t replies_posted = 0;
   std::uint32_t replies_pending = 0;
-  std::uint64_t* pending_reply = nullptr;  // bit per chunk
-  std::uint32_t pending_cursor = 0;        // word at which the next search starts
+  std::uint64_t* pending_reply = nullptr;     // bit per chunk: the current version
+  std::uint64_t* pending_previous = nullptr;  // bit per chunk: the version before it
+  std::uint32_t pending_cursor = 0;           // word at which the next search starts
   // Credits wait here when the transport's queue is full. Capacity: one per slot, never more.
   struct WaitingCredit {
     ChunkIndex chunk{};
@@ -118,21 +156,50 @@ struct Lane {
   std::vector<WaitingCredit> credits_waiting;
 };
 
-// Keys and chunks ready to be linked into a shard; the memory behind them. Owned by control.
+// Keys and chunks ready to be linked into a shard; the memory behind them, but for the parameters.
+// Owned by control.
 struct KeyBatch {
-  MappedMemory parameters;    // zero-filled
+  MappedMemory masters;
   MappedMemory accumulators;  // not backed until touched
-  MappedMemory momentum;
+  MappedMemory state;
+  std::vector<const std::byte*> staged_data;
   std::vector<SlotIndex> staged_slots;
+  std::vector<SharedAddress> reply_addresses;
   std::vector<std::uint64_t> wants_reply;
   std::vector<KeyState> keys;
   std::vector<Chunk> chunks;
   std::uint64_t memory_bytes = 0;  // what admission charges for it
 };
 
+// State of a shard's chunks: a snapshot on its way out, or saved state on its way in. Built by
+// control; the core loop reads and writes it between kTakeSnapshot or kBringState and the end of
+// that (see commands.h).
+struct StateImage {
+  struct ChunkImage {
+    std::byte* parameters = nullptr;  // in parameter_type
+    std::byte* masters = nullptr;     // in type; null where parameters are masters
+    std::array<std::byte*, simd::kStatesMax> state{};
+    std::uint64_t reductions = 0;
+    Iteration applied{};  // of snapshots
+    // Snapshot: it was copied. Saved state: it was brought. Read by control while a snapshot is
+    // taken, so that it can send what is there already.
+    std::atomic<bool> ready{false};
+  };
+  struct KeyImage {
+    std::uint64_t target = 0;  // of snapshots: copy the chunks at this number of reductions
+    wire::HyperParameters hyper_parameters{};  // of snapshots: the newest record
+  };
+  std::vector<KeyImage> keys;                  // [key]; snapshots only
+  std::unique_ptr<ChunkImage[]> chunks;        // [chunk] of the shard
+  std::uint32_t chunk_count = 0;
+  std::uint32_t chunks_left = 0;  // snapshots: not yet copied
+  std::uint32_t cursor = 0;       // snapshots: chunks before it are copied, or wait for a round
+  bool missed = false;            // snapshots: some chunk was past its target
+  MappedMemory memory;
+};
+
 struct JobShard {
   ShardConfig config;
-  MappedMemory staging;       // of all lanes, prefaulted
   MappedMemory chunk_table;   // Chunk*[kChunksPerShardMax], address space only
   MappedMemory key_table;     // KeyState*[kKeysPerJobMax], address space only
   MappedMemory pending_bits;  // of all lanes, address space only
@@ -145,6 +212,8 @@ struct JobShard {
   std::uint32_t reply_backlog = 0;   // pending replies and waiting credits of all lanes
   bool ending = false;               // kEndJob was executed
   bool faulted = false;              // a fault was reported; the shard only drains
+  StateImage* snapshot = nullptr;    // being taken
+  StateImage* brought = nullptr;     // what rounds of kLoad put in place
   std::uint64_t memory_bytes = 0;    // what admission charges, without batches
 
   Chunk** chunks() const { return reinterpret_cast<Chunk**>(chunk_table.data()); }
@@ -157,9 +226,14 @@ struct JobShard {
 std::unique_ptr<JobShard> MakeJobShard(const ShardConfig& config);
 std::unique_ptr<KeyBatch> MakeKeyBatch(const ShardConfig& config,
                                        std::span<const KeyShardSpec> keys);
-// What the above will take, for admission, without taking it.
+// Memory for an image of the shard's chunks; `shard` is only read.
+std::unique_ptr<StateImage> MakeStateImage(const JobShard& shard);
+// What the above will take, for admission, without taking it. Of a shard: with the staging of its
+// lanes, which control allocates. Of a batch: without the parameters.
 std::uint64_t JobShardBytes(const ShardConfig& config);
+std::uint64_t StagingBytesPerLane(const ShardConfig& config);
 std::uint64_t KeyBatchBytes(const ShardConfig& config, std::span<const KeyShardSpec> keys);
+std::uint64_t StateImageBytes(const JobShard& shard);
 
 // Rounds that wait for ranks, in chunk order. Bounded: `dropped` counts what found no room.
 struct StallReport {
@@ -173,6 +247,19 @@ struct StallReport {
   std::vector<Entry> entries;  // sized by control: the bound
   std::uint32_t count = 0;
   std::uint32_t dropped = 0;
+};
+
+// Where the chunks of each key are. Filled by the core loop.
+struct VersionReport {
+  struct Entry {
+    std::uint32_t chunk_count = 0;  // 0: the rest means nothing
+    Iteration applied_min{}, applied_max{};
+    std::uint64_t reductions_min = 0, reductions_max = 0;
+    RecordVersion record{};  // the newest
+    wire::HyperParameters hyper_parameters{};
+  };
+  std::vector<Entry> keys;      // sized by control
+  std::uint32_t key_count = 0;  // of the shard, by now; entries beyond `keys` are left out
 };
 
 }  // namespace phub::server

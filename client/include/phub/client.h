@@ -3,7 +3,7 @@
 //   auto session = phub::Connect("phub://rack7:7700");
 //   auto job = session->Join({.job = "digits", .rank = rank, .world_size = 4});
 //   auto fc1 = job->AddKey("fc1.weight", phub::f32, 64 * 128,
-//                          phub::Momentum{.learning_rate = 0.1f, .momentum = 0.9f});
+//                          phub::Momentum{.learning_rate = 0.1, .momentum = 0.9});
 //   phub::Status status = job->Initialize(*fc1, initial);     // rank 0's values win
 //   for (int step = 0; step < steps; ++step) {
 //     Backward(batch, fc1->parameters(), fc1->gradients());   // phub's memory: nothing is copied
@@ -42,11 +42,11 @@
 #include <span>
 #include <string>
 #include <string_view>
-#include <variant>
 #include <vector>
 
 #include "phub/export.h"
 #include "phub/status.h"
+#include "phub/types.h"
 
 namespace phub {
 
@@ -62,41 +62,24 @@ PHUB_API const char* Version();
 
 // ---- What a key is -----------------------------------------------------------------------------
 
-// Element type of a key's gradients and parameters. More will come.
-enum class ElementType : std::uint8_t { kF32 = 1 };
-inline constexpr ElementType f32 = ElementType::kF32;
-
-// How the ranks' gradients become one.
-enum class Operation : std::uint8_t {
-  kDefault = 0,  // kMean with an optimizer, kSum without
-  kSum = 1,      // left fold in rank order
-  kMean = 2,     // the sum, divided once by world_size
-};
-
-// What the daemon does with the combined gradient g. torch.optim.SGD's definitions.
-struct None {};  // nothing: parameters() become g itself, so a round is an all-reduce
-struct Sgd {     // p -= learning_rate * (g + weight_decay * p)
-  float learning_rate = 0.0f;
-  float weight_decay = 0.0f;
-};
-struct Momentum {  // b = momentum * b + (1 - dampening) * (g + weight_decay * p), the first time
-  float learning_rate = 0.0f;  // without the factors;  p -= learning_rate * b
-  float momentum = 0.0f;
-  float dampening = 0.0f;
-  float weight_decay = 0.0f;
-};
-using Optimizer = std::variant<None, Sgd, Momentum>;
-
-// What is this rank's own business (operation excepted: ranks must agree on it).
+// Operation and the types must be equal at all ranks; the rest is this rank's own business.
 struct KeyOptions {
   Operation operation = Operation::kDefault;
+  // Types on the wire, of gradients() and of parameters(). Unset: the key's. Over an f32 key, which
+  // the daemon then keeps as f32 masters, they may be f16 or bf16.
+  std::optional<ElementType> gradient_type = {};
+  std::optional<ElementType> parameter_type = {};
   // Keys with a higher priority are sent first when several are waiting. Unset: the key added
   // first has the highest, since the next forward pass needs it first.
   std::optional<std::int32_t> priority = {};
-  // Memory of element_count elements that stays valid until the job was left, used for gradients()
-  // and parameters(). Empty: phub allocates (zero-filled, backed on first touch).
-  std::span<float> gradients = {};
-  std::span<float> parameters = {};
+  // parameters() is memory of this worker alone, which it may write to between rounds. Else it may
+  // be one region that all workers of the host map read-only. Keys without an optimizer always
+  // have memory of their own.
+  bool copy = false;
+  // Memory of element_count elements of the wire types that stays valid until the job was left,
+  // used for gradients() and parameters(). Empty: phub allocates (zero-filled).
+  Elements gradients = {};
+  Elements parameters = {};
 };
 
 // A key to be added. All ranks add the same keys in the same order; name, type, element_count,
@@ -149,8 +132,8 @@ class PHUB_API Handle {
 
 // One tensor of a key: views of the key's memory.
 struct Tensor {
-  std::span<float> gradients = {};
-  std::span<float> parameters = {};
+  Elements gradients = {};
+  ConstElements parameters = {};
 };
 
 // A key of a job. A cheap reference: copies name the same key. Keeps the key's memory alive; after
@@ -165,24 +148,38 @@ class PHUB_API Key {
 
   const std::string& name() const;
   std::uint64_t element_count() const;
+  ElementType type() const;
   // Rounds complete on this rank, broadcasts included.
   std::uint64_t iteration() const;
 
-  // The key's own memory, element_count elements each (see KeyOptions).
-  std::span<float> gradients() const;
-  std::span<float> parameters() const;
+  // The key's own memory, element_count elements each (see KeyOptions), as elements of the wire
+  // types. The typed forms are empty if T is another type.
+  Elements gradients() const;
+  ConstElements parameters() const;
+  template <Element T>
+  std::span<T> gradients() const {
+    return gradients().template As<T>();
+  }
+  template <Element T>
+  std::span<const T> parameters() const {
+    return parameters().template As<T>();
+  }
+  // The same parameters to write to, between rounds; empty if they are shared with other workers
+  // (see KeyOptions::copy).
+  Elements mutable_parameters() const;
   // Tensors of a bundle, in order; a key that is not a bundle has one. REQUIRES: i < tensor_count()
   std::size_t tensor_count() const;
   Tensor tensor(std::size_t i) const;
 
   // Starts a round: sends gradients(), receives the new parameters into parameters().
   [[nodiscard]] Handle PushPull();
-  // The same with other memory, element_count elements each, which may not overlap: sent from and
-  // received into where it lies, with no copy. Lent until the handle is complete.
-  [[nodiscard]] Handle PushPull(std::span<const float> gradients, std::span<float> parameters);
+  // The same with other memory, element_count elements of the wire types each, which may not
+  // overlap: sent from and received into where it lies, with no copy but into and out of shared
+  // memory. Lent until the handle is complete.
+  [[nodiscard]] Handle PushPull(ConstElements gradients, Elements parameters);
   // Starts a round like PushPull(), for callers that collect the parameters later with Pull().
   Handle Push();
-  Handle Push(std::span<const float> gradients);  // received into parameters()
+  Handle Push(ConstElements gradients);  // received into parameters()
   // The handle of the last push: complete when its parameters are there. kFailedPrecondition if
   // nothing was pushed.
   [[nodiscard]] Handle Pull() const;
@@ -199,6 +196,19 @@ class PHUB_API Key {
 
 // ---- Sessions and jobs -------------------------------------------------------------------------
 
+// What becomes of a job that loses a worker.
+enum class LossPolicy : std::uint8_t {
+  kFail = 0,  // it ends; everybody is told who was lost
+  kWait = 1,  // it waits for up to wait_timeout. A worker whose process lives comes back by itself
+};
+
+// Which way gradients and parameters travel. The choice is logged with its reason.
+enum class TransportChoice : std::uint8_t {
+  kAuto = 0,  // shared memory with a daemon on the same host, else tcp
+  kTcp = 1,
+  kSharedMemory = 2,  // or fail
+};
+
 struct JobOptions {
   std::string job = {};  // name of the job: 1 to 255 bytes
   std::uint32_t rank = 0;
@@ -207,6 +217,14 @@ struct JobOptions {
   std::uint32_t chunk_bytes = 0;
   // Bytes of the daemon's staging memory per worker and core loop. 0: the daemon's default.
   std::uint32_t staging_bytes = 0;
+  LossPolicy on_loss = LossPolicy::kFail;
+  std::chrono::milliseconds wait_timeout{60'000};  // kWait
+  // With kWait: a worker that died may be started anew. The daemon keeps two versions of all
+  // parameters, so that the new process computes the iteration under way again and the job ends
+  // with the same bits as without the crash. Every key is pushed once per iteration, keys are added
+  // between iterations, and no push of an iteration is sent before all replies of the last one.
+  bool restart = false;
+  TransportChoice transport = TransportChoice::kAuto;
   // How long Leave() and the destructor let rounds under way complete before they leave.
   std::chrono::milliseconds leave_timeout{5'000};
 };
@@ -222,6 +240,11 @@ class PHUB_API Job {
   std::uint32_t rank() const;
   std::uint32_t world_size() const;
   bool created() const;  // this rank was the first to come
+  // This process took the place of one that died (JobOptions::restart). The same calls of AddKey and
+  // Initialize as in a first run give it the keys as they are; then it goes on at iteration().
+  bool resumed() const;
+  // Reductions that are complete on this rank for every key: the iteration to compute next, from 0.
+  std::uint64_t iteration() const;
   // OK while the job runs; else its verdict.
   Status status() const;
 
@@ -235,13 +258,26 @@ class PHUB_API Job {
   Result<std::vector<Key>> AddKeys(std::span<const KeySpec> specs);
 
   // A round that gives every rank rank 0's values in parameters(); blocks until they are there.
-  // values: element_count elements on rank 0; ignored, and may be empty, on others.
-  Status Initialize(Key& key, std::span<const float> values);
-  // A round that gives every rank the parameters() of rank `root`.
-  [[nodiscard]] Handle Broadcast(Key& key, std::uint32_t root);
+  // values: element_count elements of the key's type on rank 0; ignored, and may be empty, on
+  // others. At a resumed rank, and after LoadState(): nothing happens, the key has its values.
+  Status Initialize(Key& key, ConstElements values);
+  // A round that gives every rank the values of rank `root`: elements of the key's type, or empty
+  // for the root's parameters(). Ignored at the others, which say the same `type`.
+  [[nodiscard]] Handle Broadcast(Key& key, std::uint32_t root, ConstElements values = {});
 
   // Until every rank has called it as often as this one.
   Status Barrier();
+
+  // Saves parameters, masters, optimizer state and hyper-parameters of all keys at an iteration
+  // boundary, while training goes on, into a directory of this host (see docs/state.md): an older
+  // state there is replaced once the new one is safe on disk. Any one rank calls it. Returns the
+  // iteration that was saved; the one that this rank has completed if it has no round under way.
+  Result<std::uint64_t> SaveState(std::string_view directory);
+  // Gives the job the state that was saved in a directory of rank 0's host (ignored at the others).
+  // Collective, blocks: every rank calls it, after the same keys were added and with no round under
+  // way. Parameters and hyper-parameters are then the saved ones at every rank. Returns the saved
+  // iteration. A state that is damaged or of other keys is refused with the reason, at every rank.
+  Result<std::uint64_t> LoadState(std::string_view directory);
 
   // Lets rounds under way complete (at most leave_timeout, then kDeadlineExceeded says which did
   // not), leaves, and ends the engine. Calls after it are refused. Leaving twice is harmless.
