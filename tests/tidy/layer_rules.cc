@@ -33,7 +33,8 @@ const std::vector<Layer>& Layers() {
 constexpr std::array<std::string_view, 8> kTreeFolders = {"common", "server", "client", "tests",
                                                           "bench",  "proto",  "deploy", "cmake"};
 constexpr std::array<std::string_view, 5> kStages = {
-    "server/ingest", "server/aggregate", "server/exchange", "server/optimize", "server/reply"};
+    "server/ingest", "server/aggregate", "server/exchange", "server/optimize", "server/reply",
+    "server/state"};
 constexpr std::array<std::string_view, 6> kControlFolders = {
     "server/control", "client/session", "client/cli", "tests", "proto", "bench"};
 constexpr std::string_view kVerbsFolder = "common/transport/verbs";
