@@ -17,7 +17,10 @@ namespace phub::server {
   X(lanes_refused_nonce) X(lanes_refused_job) X(lanes_refused_busy) X(lanes_dropped)             \
   X(barriers) X(barriers_refused) X(leaves) X(heartbeats) X(streams_attached)                    \
   X(streams_detached) X(workers_silent) X(lanes_lost) X(core_faults) X(stall_reports)            \
-  X(sessions_unknown) X(silence_forgiven)
+  X(sessions_unknown) X(silence_forgiven) X(joins_refused_rack) X(jobs_superseded) X(commits)    \
+  X(calls_uncommitted) X(reservations_lapsed) X(reservations_returned)                           \
+  X(keys_refused_region) X(batches_granted) X(batches_fetched) X(batches_refused_job)            \
+  X(batches_refused_nonce) X(shared_refused_process)
 // clang-format on
 
 enum class ControlCounter : std::size_t {

@@ -51,6 +51,8 @@ void Control::State::HandleLaneClosed(Job& job, CoreIndex core, const Event& eve
         place.replaced, [&](const auto& old) { return old.get() == event.connection; });
     PHUB_CHECK(erased == 1, "job={} rank={} core={}", job.name(), event.rank.value, core.value);
   }
+  std::erase_if(place.staging_in_use,
+                [&](const auto& in_use) { return in_use.first == event.connection; });
   place.loss = DescribeLoss(event.error, event.protocol_error);
   LogInfo("event=lane_closed tenant={} job=\"{}\" rank={} core={} lane=\"{}\" reason=\"{}\"",
           job.account.tenant, job.name(), event.rank.value, core.value, place.description,
@@ -116,6 +118,7 @@ void Control::State::Poll() {
     while (links[core].TakeEvent(event)) HandleEvent(CoreAt(core), event);
   }
   CheckLiveness(now);
+  CheckLeases(now);
   for (const auto& job : jobs) {
     if (job->released()) continue;
     AnswerAcknowledged(*job);
@@ -152,6 +155,7 @@ TimeNs Control::State::NextTimer(const Job& job) const {
     if (member.state != Member::State::kLive) continue;
     next = std::min(next, member.last_heard + options.liveness_timeout);
   }
+  next = std::min(next, NextLease(job));
   if (job.nobody_since != 0) next = std::min(next, job.nobody_since + options.abandoned_timeout);
   if (draining) next = std::min(next, drain_deadline);
   return next;

@@ -109,6 +109,15 @@ class SessionService final : public v1::Session::CallbackService {
                  });
   }
 
+  grpc::ServerUnaryReactor* GetRack(grpc::CallbackServerContext* context,
+                                    const v1::GetRackRequest* request,
+                                    v1::Rack* response) override {
+    return Serve(shared_.thread, *shared_.calls, shared_.closed, context, response,
+                 [&](Control& control, Answer<v1::Rack> answer) {
+                   control.GetRack(*request, std::move(answer));
+                 });
+  }
+
 #define PHUB_UNARY(Method)                                                                    \
   grpc::ServerUnaryReactor* Method(grpc::CallbackServerContext* context,                      \
                                    const v1::Method##Request* request,                        \
@@ -117,6 +126,7 @@ class SessionService final : public v1::Session::CallbackService {
         shared_.thread, *shared_.calls, shared_.closed, context, response,                    \
         [&](Control& control, auto answer) { control.Method(*request, std::move(answer)); }); \
   }
+  PHUB_UNARY(Commit)
   PHUB_UNARY(AddKeys)
   PHUB_UNARY(OpenLanes)
   PHUB_UNARY(Barrier)

@@ -16,11 +16,15 @@
 #include <optional>
 #include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
+#include "server/control/batch_parameters.h"
 #include "server/control/control.h"
 #include "server/control/core_link.h"
+#include "server/control/lent_memory.h"
+#include "server/control/rank_memory.h"
 #include "server/job_shard.h"
 #include "server/placement/placement.h"
 #include "server/tenant/ledger.h"
@@ -33,6 +37,7 @@ struct JobSettings {
   std::uint32_t chunk_bytes = 0;
   std::uint32_t staging_bytes_per_lane = 0;
   LossPolicy on_loss = LossPolicy::kFail;
+  std::vector<std::uint32_t> daemon_cores;  // core loops of each daemon of the rack
 };
 
 // The place of one rank's lane to one core loop.
@@ -43,12 +48,17 @@ struct LanePlace {
   std::unique_ptr<transport::Connection> connection;  // from AttachLane until kLaneClosed
   // Lanes that a newer one replaced (policy wait), until the core loop has closed them.
   std::vector<std::unique_ptr<transport::Connection>> replaced;
+  std::shared_ptr<const LentMemory> staging;  // slots_per_lane * chunk_bytes, for the next lane
+  // What lanes that are not closed yet receive into: a rank that started anew has other memory.
+  std::vector<std::pair<const transport::Connection*, std::shared_ptr<const LentMemory>>>
+      staging_in_use;
   std::string description;  // "tcp 10.0.0.5:40112", of the last lane
   std::string loss;         // why the last lane closed; empty if none ever did
 };
 
 struct Member {
-  enum class State : std::uint8_t { kAwaited, kLive, kLeft, kDead };
+  // kReserved: joined here, and not yet sure of its place in the whole rack (Commit).
+  enum class State : std::uint8_t { kAwaited, kReserved, kLive, kLeft, kDead };
   State state = State::kAwaited;
   std::string host;
   std::uint32_t pid = 0;
@@ -59,9 +69,11 @@ struct Member {
   std::shared_ptr<EventSink> sink;  // null: no stream
   StreamId stream = 0;
   bool stream_broke = false;  // it had a stream, and has none now
+  bool committed = false;     // its place stood once: losing it is the job's business
   std::uint32_t next_batch = 0;
   std::map<std::uint64_t, Answer<v1::BarrierResponse>> barriers;  // waits in these, by number
   std::vector<LanePlace> lanes;                                   // [core]
+  RankMemory memory;  // what it shares with this daemon
 };
 const char* ToString(Member::State state);
 
@@ -73,6 +85,8 @@ struct BatchRecord {
   std::vector<Ticket> tickets;  // [core]
   v1::AddKeysResponse placements;
   std::vector<std::unique_ptr<KeyBatch>> parts;  // [core]; freed when the job is released
+  ParameterLayout layout;
+  BatchParameters parameters;  // what the parts point into
 };
 
 // A call that is answered once the core loops have acknowledged.
@@ -121,8 +135,9 @@ struct Job {
   std::size_t key_count = 0;      // stays
   std::set<std::string> key_names;
   std::vector<BatchRecord> batches;
-  std::vector<PlacementBin> bins;           // in the order that settles ties; empty before keys
-  std::vector<std::uint32_t> chunk_counts;  // [core]
+  OwnBins own_bins;                         // this daemon's core loops among the rack's
+  std::vector<PlacementBin> bins;           // of the rack, in the order that settles ties
+  std::vector<std::uint32_t> chunk_counts;  // [bin]
   std::uint64_t parameter_bytes = 0;
   std::uint64_t barriers_done = 0;  // numbers below are complete
   std::uint64_t memory_bytes = 0;   // reserved; kept for the record after the release

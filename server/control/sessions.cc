@@ -20,8 +20,8 @@ absl::StatusOr<Control::State::Seating> Control::State::FindSession(std::string_
   if (found == sessions.end()) {
     counters.Add(ControlCounter::sessions_unknown);
     return absl::NotFoundError(
-        "this daemon does not know the session: it restarted since, or the job ended long ago; "
-        "join again");
+        "this daemon does not know the session: it restarted since, the job ended long ago, or the "
+        "reservation lapsed before it was committed; join again");
   }
   return found->second;
 }
@@ -42,9 +42,10 @@ absl::StatusOr<Control::State::Seating> Control::State::FindRunning(std::string_
 
 void Control::State::Barrier(const v1::BarrierRequest& request,
                              Answer<v1::BarrierResponse> answer) {
-  const absl::StatusOr<Seating> seat = FindRunning(request.session_id());
+  const absl::StatusOr<Seating> seat = FindCommitted(request.session_id());
   if (!seat.ok()) return answer(seat.status(), {});
   Job& job = *seat->job;
+  if (absl::Status status = CheckAnchor(job); !status.ok()) return answer(status, {});
   Member& member = job.members[seat->rank.value];
   const std::uint64_t sequence = request.sequence();
   if (sequence < job.barriers_done) return answer(absl::OkStatus(), {});  // asked again
@@ -101,6 +102,11 @@ void Control::State::Leave(const v1::LeaveRequest& request, Answer<v1::LeaveResp
   if (!seat.ok()) return answer(seat.status(), {});
   Job& job = *seat->job;
   Member& member = job.members[seat->rank.value];
+  if (member.state == Member::State::kReserved) {
+    counters.Add(ControlCounter::reservations_returned);
+    FreeSeat(job, seat->rank, absl::CancelledError("the reservation was given back"));
+    return answer(absl::OkStatus(), {});
+  }
   RefuseBarriersWithout(job, seat->rank);
   member.state = Member::State::kLeft;
   counters.Add(ControlCounter::leaves);
@@ -218,7 +224,8 @@ void Control::State::ForgiveSilence(DurationNs duration) {
   const TimeNs now = clock.Now();
   for (const auto& job : jobs) {
     for (Member& member : job->members) {
-      if (member.state != Member::State::kLive || member.forgiven >= kForgivenMax) continue;
+      if (member.state != Member::State::kLive && member.state != Member::State::kReserved) continue;
+      if (member.forgiven >= kForgivenMax) continue;
       ++member.forgiven;
       member.last_heard =
           std::clamp(member.last_heard + duration, now - options.liveness_timeout / 2, now);
