@@ -21,6 +21,11 @@ const char* ToString(FaultCode code) {
     case FaultCode::kRecordMismatch: return "record_mismatch";
     case FaultCode::kRoundMismatch: return "round_mismatch";
     case FaultCode::kDepartedRank: return "departed_rank";
+    case FaultCode::kType: return "type";
+    case FaultCode::kReplyAddress: return "reply_address";
+    case FaultCode::kAlignment: return "alignment";
+    case FaultCode::kVersionGone: return "version_gone";
+    case FaultCode::kNoState: return "no_state";
   }
   return "unknown";
 }

@@ -70,6 +70,7 @@ enum class FaultCode : std::uint8_t {
   kDepartedRank,    // a round needs a rank that has left the job
   kType,            // elements of another type than the key's
   kReplyAddress,    // wants its reply in shared memory that is not there
+  kAlignment,       // names memory that is not aligned to its elements
   kVersionGone,     // asks for a version that is not kept
   kNoState,         // a round of kLoad, and no saved state was brought for its chunk
 };

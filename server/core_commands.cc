@@ -25,6 +25,10 @@ void CoreLoop::State::Execute(const Command& command) {
     case Command::Kind::kAttachLane: return AttachLane(command);
     case Command::Kind::kRankLeft: return OnRankLeft(shard, command.rank);
     case Command::Kind::kReportStalls: return ReportStalls(shard, *command.report);
+    case Command::Kind::kReportVersions: return ReportVersions(shard, *command.versions);
+    case Command::Kind::kTakeSnapshot: return TakeSnapshot(shard, *command.image);
+    case Command::Kind::kDropSnapshot: return DropSnapshot(shard);
+    case Command::Kind::kBringState: shard.brought = command.image; return;
     case Command::Kind::kEndJob: return EndJob(shard);
     case Command::Kind::kNone: break;
   }
@@ -62,6 +66,11 @@ void CoreLoop::State::AttachLane(const Command& command) {
   }
   transport::ConnectionId id;
   if (shard.live()) {
+    PHUB_CHECK(command.staging != nullptr);
+    const std::uint32_t slot_bytes = shard.config.chunk_bytes;
+    for (std::size_t slot = 0; slot < lane.landing.size(); ++slot) {
+      lane.landing[slot] = {command.staging + slot * slot_bytes, slot_bytes};
+    }
     id = transports[command.transport_index]->Adopt(*command.connection, lane.landing);
   }
   if (id == transport::ConnectionId{}) {  // job is over, or the transport's table is full
@@ -98,40 +107,10 @@ void CoreLoop::State::OnRankLeft(JobShard& shard, Rank rank) {
   }
 }
 
-void CoreLoop::State::ReportStalls(JobShard& shard, StallReport& report) {
-  report.count = 0;
-  report.dropped = 0;
-  for (std::uint32_t i = 0; i < shard.chunk_count; ++i) {
-    const Chunk& chunk = *shard.chunks()[i];
-    if (chunk.arrived_count() == 0) continue;
-    const Iteration iteration{chunk.applied.value + 1};
-    StallReport::Entry* entry = report.count > 0 ? &report.entries[report.count - 1] : nullptr;
-    if (entry == nullptr || entry->key != chunk.key->key || entry->iteration != iteration) {
-      if (report.count == report.entries.size()) {
-        ++report.dropped;
-        continue;
-      }
-      entry = &report.entries[report.count++];
-      entry->key = chunk.key->key;
-      entry->iteration = iteration;
-      entry->since = chunk.round_since;
-      entry->chunks_waiting = 0;
-      std::fill(entry->missing.begin(), entry->missing.end(), std::uint64_t{0});
-    }
-    ++entry->chunks_waiting;
-    entry->since = std::min(entry->since, chunk.round_since);
-    for (std::uint32_t rank = 0; rank < shard.config.world_size; ++rank) {
-      if (!chunk.HasArrived(Rank{rank})) {
-        entry->missing[rank / 64] |= std::uint64_t{1} << (rank % 64);
-      }
-    }
-  }
-  Emit({.kind = Event::Kind::kStallsReported, .shard = &shard, .report = &report});
-}
-
 void CoreLoop::State::EndJob(JobShard& shard) {
   PHUB_CHECK(!shard.ending);
   shard.ending = true;
+  DropSnapshot(shard);
   some_shard_ends = true;
   for (const Lane& lane : shard.lanes) {
     if (lane.state == Lane::State::kOpen) transports[lane.transport_index]->Close(lane.connection);

@@ -61,7 +61,12 @@ void CoreLoop::State::CountRefusal(FaultCode code) {
     case FaultCode::kUnknownRecord:
     case FaultCode::kRecordRange:
     case FaultCode::kRecordMismatch: return counters.Add(CoreCounter::refused_record);
+    case FaultCode::kNoState:
     case FaultCode::kRoundMismatch: return counters.Add(CoreCounter::refused_round);
+    case FaultCode::kType: return counters.Add(CoreCounter::refused_type);
+    case FaultCode::kReplyAddress:
+    case FaultCode::kAlignment: return counters.Add(CoreCounter::refused_address);
+    case FaultCode::kVersionGone: return counters.Add(CoreCounter::refused_version);
     case FaultCode::kNone:
     case FaultCode::kLaneLost:
     case FaultCode::kProtocol:

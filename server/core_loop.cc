@@ -6,6 +6,7 @@
 #include "server/core_loop_state.h"
 #include "server/ingest/ingest.h"
 #include "server/optimize/optimize.h"
+#include "server/state/shard_state.h"
 
 namespace phub::server {
 
@@ -32,6 +33,7 @@ bool CoreLoop::RunOnce() {
     worked |= state.PollTransport(static_cast<std::uint8_t>(i));
   }
   worked |= state.FlushBacklogs();
+  worked |= state.AdvanceSnapshots();
   state.RetireEndedShards();
   state.FlushEvents();
   return worked;
@@ -63,35 +65,53 @@ void CoreLoop::State::OnReceived(JobShard& shard, Rank rank,
                                  const transport::ReceivedMessage& message) {
   const ingest::Verdict verdict = ingest::Judge(shard, rank, message);
   switch (verdict.action) {
-    case ingest::Action::kStage: OnGradient(shard, rank, *verdict.chunk, message.header); return;
+    case ingest::Action::kFault: return Refuse(shard, rank, verdict, message.header);
+    case ingest::Action::kRecord: return counters.Add(CoreCounter::records);
+    default: break;
+  }
+  Chunk& chunk = *verdict.chunk;
+  if (!replies.NoteReplyAddress(shard, chunk, rank, message.header.reply_address)) {
+    const ingest::Verdict refused = {ingest::Action::kFault, FaultCode::kReplyAddress, {}, &chunk,
+                                     chunk.key->key};
+    return Refuse(shard, rank, refused, message.header);
+  }
+  switch (verdict.action) {
+    case ingest::Action::kStage: return OnGradient(shard, rank, chunk, message);
     case ingest::Action::kDuplicate:
       counters.Add(CoreCounter::duplicates_staged);
-      OnDuplicate(shard, rank, *verdict.chunk, message.header);
-      return;
+      return OnDuplicate(shard, rank, chunk, message.header);
     case ingest::Action::kAnswer:
-      counters.Add(CoreCounter::duplicates_applied);
-      replies.AnswerOne(shard, *verdict.chunk, rank);
-      return;
-    case ingest::Action::kRecord: counters.Add(CoreCounter::records); return;
-    case ingest::Action::kFault:
-      CountRefusal(verdict.fault);
-      Fault({.code = verdict.fault,
-             .rank = rank,
-             .other_rank = verdict.other,
-             .key = verdict.key,
-             .iteration = message.header.iteration,
-             .shard = &shard});
-      const Lane& lane = shard.lanes[rank.value];
-      transports[lane.transport_index]->Close(lane.connection);
-      return;
+      counters.Add(message.header.kind == wire::MessageKind::kPull
+                       ? CoreCounter::pulls
+                       : CoreCounter::duplicates_applied);
+      return replies.AnswerOne(shard, chunk, rank, chunk.applied);
+    case ingest::Action::kAnswerPrevious:
+      counters.Add(CoreCounter::pulls);
+      return replies.AnswerOne(shard, chunk, rank, Iteration{chunk.applied.value - 1});
+    case ingest::Action::kRecord:
+    case ingest::Action::kFault: return;
   }
 }
 
+void CoreLoop::State::Refuse(JobShard& shard, Rank rank, const ingest::Verdict& verdict,
+                             const wire::MessageHeader& header) {
+  CountRefusal(verdict.fault);
+  Fault({.code = verdict.fault,
+         .rank = rank,
+         .other_rank = verdict.other,
+         .key = verdict.key,
+         .iteration = header.iteration,
+         .shard = &shard});
+  const Lane& lane = shard.lanes[rank.value];
+  transports[lane.transport_index]->Close(lane.connection);
+}
+
 void CoreLoop::State::OnGradient(JobShard& shard, Rank rank, Chunk& chunk,
-                                 const wire::MessageHeader& header) {
+                                 const transport::ReceivedMessage& message) {
   counters.Add(CoreCounter::gradients);
-  counters.Add(CoreCounter::gradient_bytes, header.payload_bytes);
-  aggregate::Stage(shard, rank, chunk, header, now);
+  counters.Add(CoreCounter::gradient_bytes, message.header.payload_bytes);
+  if (message.header.slot == kNoSlot) counters.Add(CoreCounter::gradients_in_place);
+  aggregate::Stage(shard, rank, chunk, message, now);
   chunk.wants_reply[rank.value / 64] |= std::uint64_t{1} << (rank.value % 64);
   if (chunk.arrived_count() == shard.config.world_size) {
     FinishRound(shard, chunk);
@@ -104,7 +124,7 @@ void CoreLoop::State::OnGradient(JobShard& shard, Rank rank, Chunk& chunk,
              .rank = Rank{other},
              .other_rank = rank,
              .key = chunk.key->key,
-             .iteration = header.iteration,
+             .iteration = message.header.iteration,
              .shard = &shard});
       return;
     }
@@ -124,8 +144,19 @@ void CoreLoop::State::RelieveFullLanes(JobShard& shard, Rank rank, Chunk& chunk)
 }
 
 void CoreLoop::State::FinishRound(JobShard& shard, Chunk& chunk) {
-  optimize::ApplyRound(chunk, aggregate::GatherTerms(shard, chunk, terms), shard.config.world_size);
+  state::BeforeRound(shard, chunk);
+  const std::span<std::byte* const> own = replies.OwnReplies(shard, chunk);
+  if (chunk.operation == wire::RoundOperation::kLoad) {
+    state::PutInPlace(shard, chunk, own);
+  } else {
+    const simd::Terms terms = aggregate::GatherTerms(shard, chunk, term_list);
+    optimize::ApplyRound(chunk, terms, shard.config.world_size, own);
+    if (chunk.operation == wire::RoundOperation::kReduce) ++chunk.reductions;
+  }
+  ++chunk.applied.value;
+  chunk.applied_record[chunk.applied.value % 2] = chunk.record;
   aggregate::Finish(shard, chunk);
+  state::AfterRound(shard, chunk);
   counters.Add(CoreCounter::rounds);
   replies.Answer(shard, chunk);
 }
@@ -133,7 +164,7 @@ void CoreLoop::State::FinishRound(JobShard& shard, Chunk& chunk) {
 void CoreLoop::State::OnDuplicate(JobShard& shard, Rank rank, Chunk& chunk,
                                   const wire::MessageHeader& header) {
   chunk.wants_reply[rank.value / 64] |= std::uint64_t{1} << (rank.value % 64);
-  if (replies.Credit(shard, rank, chunk.index, header.slot)) return;
+  if (header.slot == kNoSlot || replies.Credit(shard, rank, chunk.index, header.slot)) return;
   Fault({.code = FaultCode::kSlotOccupied,
          .rank = rank,
          .key = chunk.key->key,
@@ -145,6 +176,18 @@ bool CoreLoop::State::FlushBacklogs() {
   bool posted = false;
   for (JobShard* shard : shards) posted |= replies.Flush(*shard);
   return posted;
+}
+
+// Copies on behalf of snapshots, a little at a time.
+bool CoreLoop::State::AdvanceSnapshots() {
+  if (snapshot_count == 0) return false;
+  bool copied = false;
+  for (JobShard* shard : shards) {
+    if (shard->snapshot == nullptr) continue;
+    copied |= state::Advance(*shard);
+    ReportSnapshot(*shard);
+  }
+  return copied;
 }
 
 }  // namespace phub::server

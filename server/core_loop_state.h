@@ -8,6 +8,7 @@
 
 #include "server/aggregate/aggregate.h"
 #include "server/core_loop.h"
+#include "server/ingest/ingest.h"
 #include "server/job_shard.h"
 #include "server/lane_table.h"
 #include "server/reply/reply.h"
@@ -18,9 +19,10 @@ inline constexpr std::size_t kTransportsMax = 8;
 inline constexpr std::size_t kCompletionsPerPoll = 64;  // bounds the work of one RunOnce
 inline constexpr std::size_t kCommandsPerRun = 64;
 inline constexpr std::size_t kShardsMax = 1024;
-// One run reports at most two events per completion (a fault and a closed lane) and per command.
+// One run reports at most two events per completion (a fault and a closed lane) and per command,
+// and of each shard that a snapshot is whole and that it has ended.
 inline constexpr std::size_t kOutboxMax =
-    2 * (kCompletionsPerPoll * kTransportsMax + kCommandsPerRun) + kShardsMax;
+    2 * (kCompletionsPerPoll * kTransportsMax + kCommandsPerRun) + 2 * kShardsMax;
 
 struct CoreLoop::State {
   State(CoreIndex core_index, const Clock& the_clock,
@@ -40,10 +42,14 @@ struct CoreLoop::State {
   bool ExecuteCommands();
   bool PollTransport(std::uint8_t transport_index);
   bool FlushBacklogs();
+  bool AdvanceSnapshots();
 
   // Data path.
   void OnReceived(JobShard& shard, Rank rank, const transport::ReceivedMessage& message);
-  void OnGradient(JobShard& shard, Rank rank, Chunk& chunk, const wire::MessageHeader& header);
+  void Refuse(JobShard& shard, Rank rank, const ingest::Verdict& verdict,
+              const wire::MessageHeader& header);
+  void OnGradient(JobShard& shard, Rank rank, Chunk& chunk,
+                  const transport::ReceivedMessage& message);
   void RelieveFullLanes(JobShard& shard, Rank rank, Chunk& chunk);
   void FinishRound(JobShard& shard, Chunk& chunk);
   void OnDuplicate(JobShard& shard, Rank rank, Chunk& chunk, const wire::MessageHeader& header);
@@ -62,6 +68,10 @@ struct CoreLoop::State {
   void AttachLane(const Command& command);
   void OnRankLeft(JobShard& shard, Rank rank);
   void ReportStalls(JobShard& shard, StallReport& report);
+  void ReportVersions(JobShard& shard, VersionReport& report);
+  void TakeSnapshot(JobShard& shard, StateImage& image);
+  void DropSnapshot(JobShard& shard);
+  void ReportSnapshot(JobShard& shard);
   void EndJob(JobShard& shard);
   void RetireEndedShards();
 
@@ -77,7 +87,8 @@ struct CoreLoop::State {
   std::vector<Event> outbox;           // events of this run that found the queue full
   bool some_shard_ends = false;
   std::array<transport::Completion, kCompletionsPerPoll> completions;
-  aggregate::Terms terms{};       // scratch: 8 KiB that need not be on the stack
+  std::size_t snapshot_count = 0;     // shards of which one is being taken
+  aggregate::TermList term_list{};  // scratch: 8 KiB that need not be on the stack
   aggregate::FreedSlots freed{};  // scratch
 };
 

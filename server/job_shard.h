@@ -84,11 +84,12 @@ struct KeyState {
   ElementType type = ElementType::kF32;
   ElementType gradient_type = ElementType::kF32;
   ElementType parameter_type = ElementType::kF32;
-  double initial_accumulator = 0.0;  // of record version 1
+  wire::HyperParameters first_values{};  // of record version 1
   Record records[kRecordsPerKey];    // version v lies at v % kRecordsPerKey
 
   bool has_masters() const { return type != parameter_type; }
-  const Record& newest_record() const;
+  // The values of a record that a round named: of its version 1, if it is not held any more.
+  const wire::HyperParameters& ValuesOf(RecordVersion version) const;
 };
 
 // A chunk's round: what is known of iteration applied+1, and the memory of the chunk.
@@ -104,7 +105,8 @@ struct Chunk {
   std::byte* accumulator = nullptr;  // ranks [0, folded_count), if any; accumulation type
   std::array<std::byte*, simd::kStatesMax> state{};  // optimizer state, or null
   Iteration applied{};
-  std::uint64_t reductions = 0;      // of the rounds applied: those that were no assignment
+  std::uint64_t reductions = 0;      // of the rounds applied: those that were reductions
+  std::array<RecordVersion, 2> applied_record{};  // [v % 2]: named by the round that made version v
   std::uint32_t folded_count = 0;    // ranks [0, folded_count) are in the accumulator
   std::uint32_t staged_count = 0;    // ranks whose gradient waits
   // [rank]: where its gradient lies, null if it does not wait; and the slot that it holds, or
@@ -126,6 +128,7 @@ struct Chunk {
     return rank.value < folded_count || staged_data[rank.value] != nullptr;
   }
   std::byte* Parameters(Iteration version) const { return parameters[version.value % 2]; }
+  std::byte* NextParameters() const { return parameters[(applied.value + 1) % 2]; }
   std::uint32_t Bytes(ElementType type) const {
     return element_count * numeric::ElementBytes(type);
   }
@@ -226,7 +229,8 @@ struct JobShard {
 std::unique_ptr<JobShard> MakeJobShard(const ShardConfig& config);
 std::unique_ptr<KeyBatch> MakeKeyBatch(const ShardConfig& config,
                                        std::span<const KeyShardSpec> keys);
-// Memory for an image of the shard's chunks; `shard` is only read.
+// Memory for an image of the shard's chunks. Reads what the core loop writes when keys are added:
+// to be called while no kAddKeys of this shard is unacknowledged.
 std::unique_ptr<StateImage> MakeStateImage(const JobShard& shard);
 // What the above will take, for admission, without taking it. Of a shard: with the staging of its
 // lanes, which control allocates. Of a batch: without the parameters.
@@ -255,8 +259,9 @@ struct VersionReport {
     std::uint32_t chunk_count = 0;  // 0: the rest means nothing
     Iteration applied_min{}, applied_max{};
     std::uint64_t reductions_min = 0, reductions_max = 0;
-    RecordVersion record{};  // the newest
-    wire::HyperParameters hyper_parameters{};
+    // Named by the rounds that made version applied_min, and the one before it; 0: none did.
+    RecordVersion record{}, previous_record{};
+    wire::HyperParameters hyper_parameters{}, previous_hyper_parameters{};
   };
   std::vector<Entry> keys;      // sized by control
   std::uint32_t key_count = 0;  // of the shard, by now; entries beyond `keys` are left out

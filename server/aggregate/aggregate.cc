@@ -10,12 +10,18 @@ namespace {
 
 using wire::RoundOperation;
 
-const float* SlotData(const JobShard& shard, Rank rank, SlotIndex slot) {
-  return reinterpret_cast<const float*>(shard.lanes[rank.value].landing[slot.value].data);
-}
+// A gradient that is staged, has no payload, and is not read.
+const std::byte* NoPayload(const Chunk& chunk) { return chunk.accumulator; }
 
-void OccupySlot(JobShard& shard, Rank rank, const Chunk& chunk, SlotIndex slot) {
+void Occupy(JobShard& shard, Rank rank, Chunk& chunk, SlotIndex slot, const std::byte* data) {
   Lane& lane = shard.lanes[rank.value];
+  chunk.staged_data[rank.value] = data;
+  chunk.staged_slot[rank.value] = slot;
+  ++chunk.staged_count;
+  if (slot == kNoSlot) {
+    ++lane.staged_in_place;
+    return;
+  }
   PHUB_CHECK(lane.slot_chunk[slot.value] == ChunkIndex::Max(), "rank={} slot={}", rank.value,
              slot.value);
   lane.slot_chunk[slot.value] = chunk.index;
@@ -23,52 +29,63 @@ void OccupySlot(JobShard& shard, Rank rank, const Chunk& chunk, SlotIndex slot) 
   if (LaneFull(shard, rank)) ++shard.lanes_full;
 }
 
-void FreeSlot(JobShard& shard, Rank rank, Chunk& chunk) {
+void Vacate(JobShard& shard, Rank rank, Chunk& chunk) {
   Lane& lane = shard.lanes[rank.value];
   const SlotIndex slot = chunk.staged_slot[rank.value];
+  chunk.staged_data[rank.value] = nullptr;
+  chunk.staged_slot[rank.value] = kNoSlot;
+  --chunk.staged_count;
+  if (slot == kNoSlot) {
+    --lane.staged_in_place;
+    return;
+  }
   PHUB_CHECK(lane.slot_chunk[slot.value] == chunk.index, "rank={} slot={} chunk={}", rank.value,
              slot.value, chunk.index.value);
   if (LaneFull(shard, rank)) --shard.lanes_full;
   lane.slot_chunk[slot.value] = ChunkIndex::Max();
   --lane.slots_used;
-  chunk.staged_slot[rank.value] = kNoSlot;
-  --chunk.staged_count;
 }
 
-// Sums ranks [chunk.folded_count, prefix_end) into the accumulator.
-void AddToAccumulator(JobShard& shard, Chunk& chunk, std::uint32_t prefix_end) {
+// The staged ranks [chunk.folded_count, end), behind the accumulator if there are folded ones.
+simd::Terms TermsUpTo(const Chunk& chunk, std::uint32_t end, TermList& scratch) {
+  std::size_t count = 0;
+  for (std::uint32_t rank = chunk.folded_count; rank < end; ++rank) {
+    scratch[count++] = chunk.staged_data[rank];
+  }
+  return {chunk.folded_count > 0 ? chunk.accumulator : nullptr, {scratch.data(), count}};
+}
+
+// Takes ranks [chunk.folded_count, end) into the accumulator.
+void AddToAccumulator(Chunk& chunk, std::uint32_t end) {
+  if (chunk.operation == RoundOperation::kLoad) return;
   if (chunk.operation == RoundOperation::kAssign) {
     const std::uint32_t root = chunk.root.value;
-    if (root >= chunk.folded_count && root < prefix_end) {
-      std::memcpy(chunk.accumulator, SlotData(shard, chunk.root, chunk.staged_slot[root]),
-                  chunk.bytes());
+    if (root >= chunk.folded_count && root < end) {
+      std::memcpy(chunk.accumulator, chunk.staged_data[root], chunk.Bytes(chunk.payload_type));
     }
     return;
   }
-  Terms terms;
-  std::size_t count = 0;
-  if (chunk.folded_count > 0) terms[count++] = chunk.accumulator;
-  for (std::uint32_t rank = chunk.folded_count; rank < prefix_end; ++rank) {
-    terms[count++] = SlotData(shard, Rank{rank}, chunk.staged_slot[rank]);
-  }
-  simd::Sum({terms.data(), count}, chunk.element_count, chunk.accumulator);
+  TermList scratch;
+  simd::Fold(chunk.key->gradient_type, chunk.key->reduction, TermsUpTo(chunk, end, scratch),
+             chunk.element_count, chunk.accumulator);
 }
 
 }  // namespace
 
-void Stage(JobShard& shard, Rank rank, Chunk& chunk, const wire::MessageHeader& header,
+void Stage(JobShard& shard, Rank rank, Chunk& chunk, const transport::ReceivedMessage& message,
            TimeNs now) {
+  const wire::MessageHeader& header = message.header;
   PHUB_CHECK(!chunk.HasArrived(rank), "rank={} chunk={}", rank.value, chunk.index.value);
   if (chunk.arrived_count() == 0) {
     chunk.first_rank = rank;
     chunk.record = header.record;
     chunk.operation = header.operation;
+    chunk.payload_type = header.type;
     chunk.root = header.root;
     chunk.round_since = now;
   }
-  chunk.staged_slot[rank.value] = header.slot;
-  ++chunk.staged_count;
-  OccupySlot(shard, rank, chunk, header.slot);
+  const std::byte* const data = message.payload != nullptr ? message.payload : NoPayload(chunk);
+  Occupy(shard, rank, chunk, header.slot, data);
 }
 
 bool LaneFull(const JobShard& shard, Rank rank) {
@@ -86,39 +103,36 @@ bool HeldByFullLane(const JobShard& shard, const Chunk& chunk) {
 void Fold(JobShard& shard, Chunk& chunk, FreedSlots& freed) {
   freed.count = 0;
   std::uint32_t prefix_end = chunk.folded_count;
-  while (prefix_end < shard.config.world_size && chunk.staged_slot[prefix_end] != kNoSlot) {
+  while (prefix_end < shard.config.world_size && chunk.staged_data[prefix_end] != nullptr) {
     ++prefix_end;
   }
   PHUB_CHECK(prefix_end < shard.config.world_size, "a whole round is finished, not folded");
   if (prefix_end == chunk.folded_count) return;
-  AddToAccumulator(shard, chunk, prefix_end);
+  AddToAccumulator(chunk, prefix_end);
   for (std::uint32_t rank = chunk.folded_count; rank < prefix_end; ++rank) {
-    freed.items[freed.count++] = {Rank{rank}, chunk.index, chunk.staged_slot[rank]};
-    FreeSlot(shard, Rank{rank}, chunk);
+    const SlotIndex slot = chunk.staged_slot[rank];
+    if (slot != kNoSlot) freed.items[freed.count++] = {Rank{rank}, chunk.index, slot};
+    Vacate(shard, Rank{rank}, chunk);
   }
   chunk.folded_count = prefix_end;
 }
 
-std::span<const float* const> GatherTerms(const JobShard& shard, const Chunk& chunk, Terms& terms) {
+simd::Terms GatherTerms(const JobShard& shard, const Chunk& chunk, TermList& scratch) {
   PHUB_CHECK(chunk.arrived_count() == shard.config.world_size, "chunk={} arrived={}",
              chunk.index.value, chunk.arrived_count());
-  if (chunk.operation == RoundOperation::kAssign) {
-    const std::uint32_t root = chunk.root.value;
-    terms[0] = root < chunk.folded_count ? chunk.accumulator
-                                         : SlotData(shard, chunk.root, chunk.staged_slot[root]);
-    return {terms.data(), 1};
+  switch (chunk.operation) {
+    case RoundOperation::kReduce: return TermsUpTo(chunk, shard.config.world_size, scratch);
+    case RoundOperation::kLoad: return {};
+    case RoundOperation::kAssign: break;
   }
-  std::size_t count = 0;
-  if (chunk.folded_count > 0) terms[count++] = chunk.accumulator;
-  for (std::uint32_t rank = chunk.folded_count; rank < shard.config.world_size; ++rank) {
-    terms[count++] = SlotData(shard, Rank{rank}, chunk.staged_slot[rank]);
-  }
-  return {terms.data(), count};
+  const std::uint32_t root = chunk.root.value;
+  scratch[0] = root < chunk.folded_count ? chunk.accumulator : chunk.staged_data[root];
+  return {nullptr, {scratch.data(), 1}};
 }
 
 void Finish(JobShard& shard, Chunk& chunk) {
   for (std::uint32_t rank = chunk.folded_count; rank < shard.config.world_size; ++rank) {
-    FreeSlot(shard, Rank{rank}, chunk);
+    Vacate(shard, Rank{rank}, chunk);
   }
   PHUB_CHECK(chunk.staged_count == 0, "chunk={}", chunk.index.value);
   chunk.folded_count = 0;
@@ -129,10 +143,17 @@ std::size_t DiscardStaged(JobShard& shard, Rank rank) {
   std::size_t discarded = 0;
   for (const ChunkIndex held : lane.slot_chunk) {
     if (held == ChunkIndex::Max()) continue;
-    FreeSlot(shard, rank, *shard.chunks()[held.value]);
+    Vacate(shard, rank, *shard.chunks()[held.value]);
     ++discarded;
   }
-  PHUB_CHECK(lane.slots_used == 0, "rank={} slots_used={}", rank.value, lane.slots_used);
+  for (std::uint32_t i = 0; i < shard.chunk_count && lane.staged_in_place > 0; ++i) {
+    Chunk& chunk = *shard.chunks()[i];
+    if (chunk.staged_data[rank.value] == nullptr) continue;
+    Vacate(shard, rank, chunk);
+    ++discarded;
+  }
+  PHUB_CHECK(lane.slots_used == 0 && lane.staged_in_place == 0, "rank={} slots_used={} in_place={}",
+             rank.value, lane.slots_used, lane.staged_in_place);
   return discarded;
 }
 

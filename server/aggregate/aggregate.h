@@ -10,6 +10,9 @@
 // those slots are credited. The sum is the same left fold over ranks, cut at another place, so
 // the bits do not depend on whether or when it happened.
 //
+// Gradients that lie in memory which worker and daemon share are staged where they lie: they hold
+// no slot, need no credit, and are folded along when a prefix is.
+//
 //   Invariant, after every arrival: if a lane is full, no chunk that it holds has a ready prefix.
 //   Why that is live: whatever rank 0 stages is a ready prefix, so rank 0 is never stuck; once all
 //   of rank 0 is in, the same holds for rank 1; and so on. tests/sim/exhaustive_test.cc searches
@@ -40,8 +43,10 @@ struct FreedSlots {
   std::span<const FreedSlot> all() const { return {items.data(), count}; }
 };
 
-// Puts the gradient that landed in header.slot of rank's lane into its round.
-void Stage(JobShard& shard, Rank rank, Chunk& chunk, const wire::MessageHeader& header, TimeNs now);
+// Puts a gradient into its round: what landed in header.slot of rank's lane, or lies at
+// message.payload.
+void Stage(JobShard& shard, Rank rank, Chunk& chunk, const transport::ReceivedMessage& message,
+           TimeNs now);
 
 // No free slot is left in the rank's lane / in some lane that holds a slot of the chunk.
 bool LaneFull(const JobShard& shard, Rank rank);
@@ -69,10 +74,11 @@ void RelieveFullLanes(JobShard& shard, Rank rank, Chunk& chunk, FreedSlots& scra
   }
 }
 
-// The terms of a whole round in rank order: the accumulator, if ranks were folded, then slots.
-// For kAssign the one term is the root's payload. Valid until Finish.
-using Terms = std::array<const float*, kRanksMax>;
-std::span<const float* const> GatherTerms(const JobShard& shard, const Chunk& chunk, Terms& terms);
+// The terms of a whole round in rank order: the accumulator, if ranks were folded, then what is
+// staged. For kAssign the one input is the root's payload; for kLoad there is none. Valid until
+// Finish; the list lies in `scratch`.
+using TermList = std::array<const std::byte*, kRanksMax>;
+simd::Terms GatherTerms(const JobShard& shard, const Chunk& chunk, TermList& scratch);
 
 // Empties the round: slots are free (the reply tells the workers so), nothing is folded.
 void Finish(JobShard& shard, Chunk& chunk);

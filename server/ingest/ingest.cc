@@ -30,21 +30,45 @@ Verdict JudgeRecord(JobShard& shard, Rank rank, const transport::ReceivedMessage
   return {Action::kRecord, FaultCode::kNone, {}, nullptr, header.key};
 }
 
+// Whether the round's payload may be of that type.
+bool TypeFits(const MessageHeader& header, const KeyState& key) {
+  switch (header.operation) {
+    case RoundOperation::kReduce: return header.type == key.gradient_type;
+    case RoundOperation::kAssign:
+      return header.type == key.type || header.type == key.parameter_type;
+    case RoundOperation::kLoad: return true;  // nobody sends any
+  }
+  return false;
+}
+
 // How many bytes this rank must send for the round that its header describes.
 std::uint32_t PayloadBytesExpected(const MessageHeader& header, Rank rank, const Chunk& chunk) {
-  const bool sends = header.operation == RoundOperation::kReduce || header.root == rank;
-  return sends ? chunk.bytes() : 0;
+  switch (header.operation) {
+    case RoundOperation::kReduce: return chunk.Bytes(header.type);
+    case RoundOperation::kAssign: return header.root == rank ? chunk.Bytes(header.type) : 0;
+    case RoundOperation::kLoad: return 0;
+  }
+  return 0;
 }
 
 bool SameRound(const MessageHeader& header, const Chunk& chunk) {
-  return header.operation == chunk.operation && header.record == chunk.record &&
-         (header.operation == RoundOperation::kReduce || header.root == chunk.root);
+  if (header.operation != chunk.operation || header.record != chunk.record) return false;
+  return header.operation != RoundOperation::kAssign ||
+         (header.root == chunk.root && header.type == chunk.payload_type);
+}
+
+bool StateIsBrought(const JobShard& shard, const Chunk& chunk) {
+  return shard.brought != nullptr && chunk.index.value < shard.brought->chunk_count &&
+         shard.brought->chunks[chunk.index.value].ready.load(std::memory_order_relaxed);
 }
 
 Verdict JudgeNew(const JobShard& shard, Rank rank, const MessageHeader& header, Chunk& chunk) {
   if (chunk.HasArrived(rank)) return {Action::kDuplicate, {}, {}, &chunk, chunk.key->key};
   if (header.operation == RoundOperation::kAssign && header.root.value >= shard.config.world_size) {
     return Fault(FaultCode::kRoundMismatch, &chunk, chunk.first_rank);
+  }
+  if (header.operation == RoundOperation::kLoad && !StateIsBrought(shard, chunk)) {
+    return Fault(FaultCode::kNoState, &chunk);
   }
   if (FindRecord(*chunk.key, header.record) == nullptr) {
     return Fault(FaultCode::kUnknownRecord, &chunk);
@@ -55,17 +79,29 @@ Verdict JudgeNew(const JobShard& shard, Rank rank, const MessageHeader& header, 
   return {Action::kStage, {}, {}, &chunk, chunk.key->key};
 }
 
-Verdict JudgeGradient(JobShard& shard, Rank rank, const MessageHeader& header) {
+// kNoSlot holds no slot: the transport lets it through only for payload in shared memory, or none.
+FaultCode JudgeSlot(const Lane& lane, SlotIndex slot) {
+  if (slot == kNoSlot) return FaultCode::kNone;
+  if (slot.value >= lane.slot_chunk.size()) return FaultCode::kSlotRange;
+  return lane.slot_chunk[slot.value] == ChunkIndex::Max() ? FaultCode::kNone
+                                                          : FaultCode::kSlotOccupied;
+}
+
+bool Aligned(const std::byte* payload, ElementType type) {
+  return reinterpret_cast<std::uintptr_t>(payload) % numeric::ElementBytes(type) == 0;
+}
+
+Verdict JudgeGradient(JobShard& shard, Rank rank, const transport::ReceivedMessage& message) {
+  const MessageHeader& header = message.header;
   if (header.chunk.value >= shard.chunk_count) return Fault(FaultCode::kChunkRange);
   Chunk& chunk = *shard.chunks()[header.chunk.value];
-  const Lane& lane = shard.lanes[rank.value];
-  if (header.slot.value >= lane.slot_chunk.size()) return Fault(FaultCode::kSlotRange, &chunk);
-  if (lane.slot_chunk[header.slot.value] != ChunkIndex::Max()) {
-    return Fault(FaultCode::kSlotOccupied, &chunk);
-  }
+  const FaultCode slot_fault = JudgeSlot(shard.lanes[rank.value], header.slot);
+  if (slot_fault != FaultCode::kNone) return Fault(slot_fault, &chunk);
+  if (!TypeFits(header, *chunk.key)) return Fault(FaultCode::kType, &chunk);
   if (header.payload_bytes != PayloadBytesExpected(header, rank, chunk)) {
     return Fault(FaultCode::kPayloadSize, &chunk);
   }
+  if (!Aligned(message.payload, header.type)) return Fault(FaultCode::kAlignment, &chunk);
   const std::uint64_t applied = chunk.applied.value;
   if (header.iteration.value == applied + 1) return JudgeNew(shard, rank, header, chunk);
   // Iteration 0 is the state before any round: nobody pushes it.
@@ -77,6 +113,20 @@ Verdict JudgeGradient(JobShard& shard, Rank rank, const MessageHeader& header) {
       &chunk);
 }
 
+// Only where two versions are kept: elsewhere the current one may be overwritten while it is sent,
+// by a round that this rank takes no part in holding back.
+Verdict JudgePull(JobShard& shard, const MessageHeader& header) {
+  if (!shard.config.restart) return Fault(FaultCode::kUnexpectedKind);
+  if (header.chunk.value >= shard.chunk_count) return Fault(FaultCode::kChunkRange);
+  Chunk& chunk = *shard.chunks()[header.chunk.value];
+  const bool current = header.iteration == Iteration::Max() || header.iteration == chunk.applied;
+  if (current) return {Action::kAnswer, {}, {}, &chunk, chunk.key->key};
+  if (header.iteration.value + 1 == chunk.applied.value) {
+    return {Action::kAnswerPrevious, {}, {}, &chunk, chunk.key->key};
+  }
+  return Fault(FaultCode::kVersionGone, &chunk);
+}
+
 }  // namespace
 
 Verdict Judge(JobShard& shard, Rank rank, const transport::ReceivedMessage& message) {
@@ -85,8 +135,9 @@ Verdict Judge(JobShard& shard, Rank rank, const transport::ReceivedMessage& mess
   if (header.membership_epoch != shard.config.membership_epoch) {
     return Fault(FaultCode::kWrongEpoch);
   }
-  if (header.kind == wire::MessageKind::kGradient) return JudgeGradient(shard, rank, header);
+  if (header.kind == wire::MessageKind::kGradient) return JudgeGradient(shard, rank, message);
   if (header.kind == wire::MessageKind::kRecord) return JudgeRecord(shard, rank, message);
+  if (header.kind == wire::MessageKind::kPull) return JudgePull(shard, header);
   return Fault(FaultCode::kUnexpectedKind);
 }
 

@@ -12,13 +12,21 @@ namespace phub::server::ingest {
 //   T+1, staged or folded    -> kDuplicate: credit its slot, it is answered with the round
 //   T                        -> kAnswer: already applied, reply with the current version
 //   older / more than T+1    -> fault kStaleIteration / kIterationGap
-enum class Action : std::uint8_t { kStage, kDuplicate, kAnswer, kRecord, kFault };
+// kPull asks for a version without a push: T -> kAnswer, T-1 where it is kept -> kAnswerPrevious.
+enum class Action : std::uint8_t {
+  kStage,
+  kDuplicate,
+  kAnswer,
+  kAnswerPrevious,
+  kRecord,
+  kFault
+};
 
 struct Verdict {
   Action action = Action::kFault;
   FaultCode fault = FaultCode::kNone;
   Rank other{};            // the rank that the sender disagrees with, for mismatches
-  Chunk* chunk = nullptr;  // kStage, kDuplicate, kAnswer; faults where a chunk is known
+  Chunk* chunk = nullptr;  // of all but kRecord; of faults, where a chunk is known
   KeyIndex key{};          // for naming the fault
 };
 

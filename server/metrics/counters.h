@@ -9,17 +9,17 @@
 
 namespace phub::server {
 
-#define PHUB_CORE_COUNTERS(X)                                                                 \
-  X(gradients)                                                                                \
-  X(gradient_bytes)                                                                           \
-  X(rounds)                                                                                   \
-  X(replies) X(reply_bytes) X(replies_deferred) X(credits) X(gradients_folded)                \
-      X(duplicates_staged) X(duplicates_applied) X(records) X(lanes_attached) X(lanes_closed) \
-          X(faults) X(staged_discarded) X(refused_protocol) X(refused_incarnation)            \
-              X(refused_epoch) X(refused_chunk_range) X(refused_slot_range)                   \
-                  X(refused_slot_occupied) X(refused_payload_size) X(refused_kind)            \
-                      X(refused_stale) X(refused_gap) X(refused_record) X(refused_round)      \
-                          X(loop_runs) X(loop_blocks)
+// clang-format off
+#define PHUB_CORE_COUNTERS(X)                                                                   \
+  X(gradients) X(gradient_bytes) X(gradients_in_place) X(gradients_folded) X(rounds)            \
+  X(replies) X(reply_bytes) X(replies_in_pass) X(replies_deferred) X(credits) X(pulls)          \
+  X(duplicates_staged) X(duplicates_applied) X(records) X(snapshots)                            \
+  X(lanes_attached) X(lanes_closed) X(faults) X(staged_discarded)                               \
+  X(refused_protocol) X(refused_incarnation) X(refused_epoch) X(refused_chunk_range)            \
+  X(refused_slot_range) X(refused_slot_occupied) X(refused_payload_size) X(refused_type)        \
+  X(refused_address) X(refused_version) X(refused_kind) X(refused_stale) X(refused_gap)         \
+  X(refused_record) X(refused_round) X(loop_runs) X(loop_blocks)
+// clang-format on
 
 enum class CoreCounter : std::size_t {
 #define PHUB_NAME(name) name,

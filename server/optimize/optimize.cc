@@ -1,52 +1,82 @@
 #include "server/optimize/optimize.h"
 
+#include <array>
 #include <cstring>
 
 #include "common/base/check.h"
-#include "common/simd/kernels.h"
 
 namespace phub::server::optimize {
 namespace {
 
-void Reduce(Chunk& chunk, std::span<const float* const> terms, float divisor) {
+using wire::RoundOperation;
+
+simd::OptimizerArguments ArgumentsOf(const Chunk& chunk) {
   const KeyState& key = *chunk.key;
   const KeyState::Record& record = key.records[chunk.record.value % kRecordsPerKey];
   PHUB_CHECK(record.version == chunk.record, "key={} record={}", key.key.value, chunk.record.value);
-  if (key.optimizer == Optimizer::kNone) {
-    if (divisor == 0.0f) {
-      simd::Sum(terms, chunk.element_count, chunk.parameters);
-    } else {
-      simd::SumMean(terms, chunk.element_count, divisor, chunk.parameters);
-    }
+  const wire::HyperParameters& values = record.values;
+  return {.learning_rate = values.learning_rate,
+          .weight_decay = values.weight_decay,
+          .clip_value = values.clip_value,
+          .momentum = values.momentum,
+          .dampening = values.dampening,
+          .beta1 = values.beta1,
+          .beta2 = values.beta2,
+          .epsilon = values.epsilon,
+          .learning_rate_decay = values.learning_rate_decay,
+          .initial_accumulator = key.first_values.initial_accumulator,
+          .step = chunk.reductions + 1};
+}
+
+void Reduce(Chunk& chunk, const simd::Terms& terms, std::uint32_t world_size,
+            std::span<std::byte* const> own_replies) {
+  const KeyState& key = *chunk.key;
+  const simd::Round round = {.wire = key.gradient_type,
+                             .type = key.type,
+                             .reply = key.parameter_type,
+                             .reduction = key.reduction,
+                             .optimizer = key.optimizer,
+                             .ranks = world_size,
+                             .arguments = ArgumentsOf(chunk)};
+  // Masters are read and written in place, and the parameters are one more copy of the result.
+  std::array<std::byte*, kRanksMax + 1> replies;
+  std::size_t reply_count = 0;
+  if (chunk.masters != nullptr) replies[reply_count++] = chunk.NextParameters();
+  for (std::byte* const reply : own_replies) replies[reply_count++] = reply;
+  std::byte* const from = chunk.masters != nullptr ? chunk.masters : chunk.Parameters(chunk.applied);
+  std::byte* const to = chunk.masters != nullptr ? chunk.masters : chunk.NextParameters();
+  simd::ApplyRound(round, terms, chunk.element_count,
+                   {.parameters = from,
+                    .next_parameters = to,
+                    .state = chunk.state,
+                    .replies = {replies.data(), reply_count}});
+}
+
+// The payload is read once, whatever it is turned into: a worker may be writing to it.
+void Assign(Chunk& chunk, const std::byte* payload) {
+  const KeyState& key = *chunk.key;
+  std::byte* const next = chunk.NextParameters();
+  if (chunk.masters == nullptr) {
+    std::memcpy(next, payload, chunk.reply_bytes());
     return;
   }
-  const simd::SgdArguments arguments = {
-      .divisor = divisor,
-      .learning_rate = record.values.learning_rate,
-      .momentum = record.values.momentum,
-      .dampening = record.values.dampening,
-      .weight_decay = record.values.weight_decay,
-      .first_step = chunk.optimizer_steps == 0,
-  };
-  if (key.optimizer == Optimizer::kMomentum) {
-    simd::SumMomentum(terms, chunk.element_count, arguments, chunk.parameters, chunk.momentum);
-  } else {
-    simd::SumSgd(terms, chunk.element_count, arguments, chunk.parameters);
-  }
-  ++chunk.optimizer_steps;
+  simd::Convert(chunk.payload_type, payload, key.type, chunk.masters, chunk.element_count);
+  simd::Convert(key.type, chunk.masters, key.parameter_type, next, chunk.element_count);
 }
 
 }  // namespace
 
-void ApplyRound(Chunk& chunk, std::span<const float* const> terms, std::uint32_t world_size) {
-  if (chunk.operation == wire::RoundOperation::kAssign) {
-    PHUB_CHECK(terms.size() == 1);
-    std::memcpy(chunk.parameters, terms[0], chunk.bytes());
-  } else {
-    const bool mean = chunk.key->reduction == Reduction::kMean;
-    Reduce(chunk, terms, mean ? static_cast<float>(world_size) : 0.0f);
+void ApplyRound(Chunk& chunk, const simd::Terms& terms, std::uint32_t world_size,
+                std::span<std::byte* const> own_replies) {
+  if (chunk.operation == RoundOperation::kReduce) {
+    return Reduce(chunk, terms, world_size, own_replies);
   }
-  ++chunk.applied.value;
+  PHUB_CHECK(chunk.operation == RoundOperation::kAssign && terms.inputs.size() == 1 &&
+             terms.folded == nullptr);
+  Assign(chunk, terms.inputs[0]);
+  for (std::byte* const reply : own_replies) {
+    std::memcpy(reply, chunk.NextParameters(), chunk.reply_bytes());
+  }
 }
 
 }  // namespace phub::server::optimize

@@ -1,5 +1,5 @@
 // Third stage: turns the terms of a whole round into the chunk's next version, in one pass that
-// sums and updates. Core loop's thread; nothing allocates.
+// sums, updates, and writes every copy of it. Core loop's thread; nothing allocates.
 #pragma once
 
 #include <span>
@@ -8,8 +8,10 @@
 
 namespace phub::server::optimize {
 
-// Applies the round to chunk.parameters (and optimizer state) and moves chunk.applied on by one.
-// `terms` in rank order, chunk.element_count elements each; for kAssign the one payload that wins.
-void ApplyRound(Chunk& chunk, std::span<const float* const> terms, std::uint32_t world_size);
+// Makes version chunk.applied + 1; whoever calls moves chunk.applied on. terms: of kReduce in rank
+// order; of kAssign the one payload that wins, in chunk.payload_type. own_replies: memory of workers
+// who want their reply there, chunk.reply_bytes() each, written in the same pass.
+void ApplyRound(Chunk& chunk, const simd::Terms& terms, std::uint32_t world_size,
+                std::span<std::byte* const> own_replies);
 
 }  // namespace phub::server::optimize

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <cstring>
 
 #include "common/base/check.h"
 
@@ -18,6 +19,10 @@ wire::MessageHeader HeaderFor(const JobShard& shard, wire::MessageKind kind) {
   return header;
 }
 
+bool Test(const std::uint64_t* bits, std::uint32_t index) {
+  return (bits[index / kWordBits] >> (index % kWordBits) & 1) != 0;
+}
+
 bool TestAndClear(std::uint64_t* bits, std::uint32_t index) {
   std::uint64_t& word = bits[index / kWordBits];
   const std::uint64_t bit = std::uint64_t{1} << (index % kWordBits);
@@ -29,15 +34,45 @@ bool TestAndClear(std::uint64_t* bits, std::uint32_t index) {
 }  // namespace
 
 ReplyStage::ReplyStage(std::span<transport::Transport* const> transports, CoreCounters& counters)
-    : transports_(transports), counters_(counters), connections_{} {}
+    : transports_(transports), counters_(counters), connections_{}, own_replies_{} {}
 
 bool ReplyStage::HasWindow(const JobShard& shard, const Lane& lane) const {
   return lane.replies_posted < shard.config.replies_per_lane_max;
 }
 
-void ReplyStage::Defer(JobShard& shard, Lane& lane, ChunkIndex chunk) {
-  std::uint64_t& word = lane.pending_reply[chunk.value / kWordBits];
-  const std::uint64_t bit = std::uint64_t{1} << (chunk.value % kWordBits);
+std::byte* ReplyStage::OwnReply(const Lane& lane, const Chunk& chunk,
+                                SharedAddress address) const {
+  if (address == SharedAddress{}) return nullptr;
+  return transports_[lane.transport_index]->Resolve(lane.connection, address, chunk.reply_bytes());
+}
+
+bool ReplyStage::NoteReplyAddress(const JobShard& shard, Chunk& chunk, Rank rank,
+                                  SharedAddress address) {
+  chunk.reply_address[rank.value] = address;
+  if (address == SharedAddress{}) return true;
+  const std::byte* const memory = OwnReply(shard.lanes[rank.value], chunk, address);
+  const std::uint32_t alignment = numeric::ElementBytes(chunk.key->parameter_type);
+  return memory != nullptr && reinterpret_cast<std::uintptr_t>(memory) % alignment == 0;
+}
+
+std::span<std::byte* const> ReplyStage::OwnReplies(const JobShard& shard, const Chunk& chunk) {
+  std::size_t count = 0;
+  for (std::uint32_t rank = 0; rank < shard.config.world_size; ++rank) {
+    if (chunk.reply_address[rank] == SharedAddress{} || !Test(chunk.wants_reply, rank)) continue;
+    std::byte* const memory =
+        OwnReply(shard.lanes[rank], chunk, chunk.reply_address[rank]);
+    PHUB_CHECK(memory != nullptr, "rank={} chunk={}", rank, chunk.index.value);
+    own_replies_[count++] = memory;
+  }
+  counters_.Add(CoreCounter::replies_in_pass, count);
+  return {own_replies_.data(), count};
+}
+
+void ReplyStage::Defer(JobShard& shard, Lane& lane, const Chunk& chunk, Iteration version) {
+  std::uint64_t* const bits =
+      version == chunk.applied ? lane.pending_reply : lane.pending_previous;
+  std::uint64_t& word = bits[chunk.index.value / kWordBits];
+  const std::uint64_t bit = std::uint64_t{1} << (chunk.index.value % kWordBits);
   if ((word & bit) != 0) return;
   word |= bit;
   ++lane.replies_pending;
@@ -45,26 +80,46 @@ void ReplyStage::Defer(JobShard& shard, Lane& lane, ChunkIndex chunk) {
   counters_.Add(CoreCounter::replies_deferred);
 }
 
-bool ReplyStage::PostReply(JobShard& shard, Chunk& chunk, std::uint8_t transport_index,
+bool ReplyStage::PostReply(JobShard& shard, const Chunk& chunk, Iteration version,
+                           const std::byte* payload, std::uint8_t transport_index,
                            std::span<const transport::ConnectionId> connections) {
   transport::SendRequest request;
   request.header = HeaderFor(shard, wire::MessageKind::kParameters);
-  request.header.iteration = chunk.applied;
+  request.header.iteration = version;
   request.header.chunk = chunk.index;
   request.header.slot = SlotIndex{chunk.index.value};  // a worker's landing table is by chunk
   request.header.key = chunk.key->key;
-  request.header.payload_bytes = chunk.bytes();
-  request.payload = {reinterpret_cast<const std::byte*>(chunk.parameters), chunk.bytes()};
+  request.header.type = chunk.key->parameter_type;
+  request.header.payload_bytes = chunk.reply_bytes();
+  request.payload = {payload, chunk.reply_bytes()};
   request.connections = connections;
   request.notify_sent = true;
   if (transports_[transport_index]->Post({&request, 1}) == 0) return false;
   counters_.Add(CoreCounter::replies, connections.size());
-  counters_.Add(CoreCounter::reply_bytes, connections.size() * chunk.bytes());
+  counters_.Add(CoreCounter::reply_bytes, connections.size() * chunk.reply_bytes());
   return true;
 }
 
-// One request for all lanes of one transport that want this chunk and have window; the others
-// keep a bit.
+// To one lane that has window: from the rank's own memory, if it has named some.
+bool ReplyStage::PostTo(JobShard& shard, const Chunk& chunk, Rank rank, Iteration version) {
+  Lane& lane = shard.lanes[rank.value];
+  const std::byte* payload = OwnReply(lane, chunk, chunk.reply_address[rank.value]);
+  if (payload == nullptr) payload = chunk.Parameters(version);
+  if (!PostReply(shard, chunk, version, payload, lane.transport_index, {&lane.connection, 1})) {
+    return false;
+  }
+  ++lane.replies_posted;
+  return true;
+}
+
+void ReplyStage::SendToRank(JobShard& shard, Chunk& chunk, Rank rank, Iteration version) {
+  Lane& lane = shard.lanes[rank.value];
+  if (HasWindow(shard, lane) && PostTo(shard, chunk, rank, version)) return;
+  Defer(shard, lane, chunk, version);
+}
+
+// One request for all lanes of one transport that want this chunk from where it lies and have
+// window; the others keep a bit. Ranks with memory of their own get a request each.
 void ReplyStage::SendToGroup(JobShard& shard, Chunk& chunk, std::uint8_t transport_index) {
   std::array<std::uint32_t, kRanksMax> ranks;
   std::size_t count = 0;
@@ -72,21 +127,24 @@ void ReplyStage::SendToGroup(JobShard& shard, Chunk& chunk, std::uint8_t transpo
     Lane& lane = shard.lanes[rank];
     if (lane.state != Lane::State::kOpen || lane.transport_index != transport_index) continue;
     if (!TestAndClear(chunk.wants_reply, rank)) continue;
-    if (!HasWindow(shard, lane)) {
-      Defer(shard, lane, chunk.index);
-      continue;
+    if (chunk.reply_address[rank] != SharedAddress{}) {
+      SendToRank(shard, chunk, Rank{rank}, chunk.applied);
+    } else if (!HasWindow(shard, lane)) {
+      Defer(shard, lane, chunk, chunk.applied);
+    } else {
+      ranks[count] = rank;
+      connections_[count++] = lane.connection;
     }
-    ranks[count] = rank;
-    connections_[count++] = lane.connection;
   }
   if (count == 0) return;
-  const bool posted = PostReply(shard, chunk, transport_index, {connections_.data(), count});
+  const bool posted = PostReply(shard, chunk, chunk.applied, chunk.Parameters(chunk.applied),
+                                transport_index, {connections_.data(), count});
   for (std::size_t i = 0; i < count; ++i) {
     Lane& lane = shard.lanes[ranks[i]];
     if (posted) {
       ++lane.replies_posted;
     } else {
-      Defer(shard, lane, chunk.index);
+      Defer(shard, lane, chunk, chunk.applied);
     }
   }
 }
@@ -97,15 +155,13 @@ void ReplyStage::Answer(JobShard& shard, Chunk& chunk) {
   }
 }
 
-void ReplyStage::AnswerOne(JobShard& shard, Chunk& chunk, Rank rank) {
-  Lane& lane = shard.lanes[rank.value];
+void ReplyStage::AnswerOne(JobShard& shard, Chunk& chunk, Rank rank, Iteration version) {
+  const Lane& lane = shard.lanes[rank.value];
   PHUB_CHECK(lane.state == Lane::State::kOpen, "rank={}", rank.value);
-  if (HasWindow(shard, lane) &&
-      PostReply(shard, chunk, lane.transport_index, {&lane.connection, 1})) {
-    ++lane.replies_posted;
-  } else {
-    Defer(shard, lane, chunk.index);
+  if (std::byte* own = OwnReply(lane, chunk, chunk.reply_address[rank.value])) {
+    std::memcpy(own, chunk.Parameters(version), chunk.reply_bytes());
   }
+  SendToRank(shard, chunk, rank, version);
 }
 
 bool ReplyStage::PostCredit(JobShard& shard, const Lane& lane, ChunkIndex chunk, SlotIndex slot) {
@@ -148,22 +204,25 @@ bool ReplyStage::FlushCredits(JobShard& shard, Lane& lane) {
   return posted > 0;
 }
 
-bool ReplyStage::FlushReplies(JobShard& shard, Lane& lane) {
+bool ReplyStage::FlushReplies(JobShard& shard, Rank rank) {
+  Lane& lane = shard.lanes[rank.value];
   const std::uint32_t words = (shard.chunk_count + kWordBits - 1) / kWordBits;
   bool posted_any = false;
   for (std::uint32_t visited = 0; visited <= words && lane.replies_pending > 0; ++visited) {
     if (lane.pending_cursor >= words) lane.pending_cursor = 0;
-    std::uint64_t& word = lane.pending_reply[lane.pending_cursor];
-    while (word != 0) {
-      if (!HasWindow(shard, lane)) return posted_any;
-      const auto bit = static_cast<std::uint32_t>(std::countr_zero(word));
-      Chunk& chunk = *shard.chunks()[lane.pending_cursor * kWordBits + bit];
-      if (!PostReply(shard, chunk, lane.transport_index, {&lane.connection, 1})) return posted_any;
-      word &= word - 1;
-      ++lane.replies_posted;
-      --lane.replies_pending;
-      --shard.reply_backlog;
-      posted_any = true;
+    for (std::uint64_t* const bits : {lane.pending_reply, lane.pending_previous}) {
+      std::uint64_t& word = bits[lane.pending_cursor];
+      while (word != 0) {
+        if (!HasWindow(shard, lane)) return posted_any;
+        const auto bit = static_cast<std::uint32_t>(std::countr_zero(word));
+        const Chunk& chunk = *shard.chunks()[lane.pending_cursor * kWordBits + bit];
+        const std::uint64_t behind = bits == lane.pending_previous ? 1 : 0;
+        if (!PostTo(shard, chunk, rank, Iteration{chunk.applied.value - behind})) return posted_any;
+        word &= word - 1;
+        --lane.replies_pending;
+        --shard.reply_backlog;
+        posted_any = true;
+      }
     }
     ++lane.pending_cursor;
   }
@@ -173,10 +232,11 @@ bool ReplyStage::FlushReplies(JobShard& shard, Lane& lane) {
 bool ReplyStage::Flush(JobShard& shard) {
   if (shard.reply_backlog == 0) return false;
   bool posted = false;
-  for (Lane& lane : shard.lanes) {
+  for (std::uint32_t rank = 0; rank < shard.config.world_size; ++rank) {
+    Lane& lane = shard.lanes[rank];
     if (lane.state != Lane::State::kOpen) continue;
     if (!lane.credits_waiting.empty()) posted |= FlushCredits(shard, lane);
-    if (lane.replies_pending > 0) posted |= FlushReplies(shard, lane);
+    if (lane.replies_pending > 0) posted |= FlushReplies(shard, Rank{rank});
   }
   return posted;
 }
@@ -190,10 +250,13 @@ void ReplyStage::Forget(JobShard& shard, Rank rank) {
   if (lane.replies_pending > 0) {
     const std::uint32_t words = (shard.chunk_count + kWordBits - 1) / kWordBits;
     std::fill_n(lane.pending_reply, words, std::uint64_t{0});
+    std::fill_n(lane.pending_previous, words, std::uint64_t{0});
     lane.replies_pending = 0;
   }
   for (std::uint32_t i = 0; i < shard.chunk_count; ++i) {
-    TestAndClear(shard.chunks()[i]->wants_reply, rank.value);
+    Chunk& chunk = *shard.chunks()[i];
+    TestAndClear(chunk.wants_reply, rank.value);
+    chunk.reply_address[rank.value] = {};
   }
 }
 

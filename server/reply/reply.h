@@ -1,5 +1,8 @@
 // Last stage: new versions and credits go back to the workers.
 //
+// A worker that shares memory with the daemon may name a place there for its reply. Such memory is
+// filled in the pass that makes the new version (OwnReplies), and the reply only says so.
+//
 // A whole round is answered at once, unasked, with one request that names every lane that waits
 // for it. Replies have a window per lane (replies_per_lane_max posted and not yet sent); a lane
 // whose window is full gets a bit in its own bitmap instead, and the reply is posted later from
@@ -21,10 +24,17 @@ class ReplyStage {
  public:
   ReplyStage(std::span<transport::Transport* const> transports, CoreCounters& counters);
 
-  // Sends the chunk's current version to every rank whose wants_reply bit is set; clears the bits.
+  // Keeps where the rank wants the chunk's next reply: from its last message about the chunk. False
+  // if that is no memory of its own, or misaligned.
+  [[nodiscard]] bool NoteReplyAddress(const JobShard& shard, Chunk& chunk, Rank rank,
+                                      SharedAddress address);
+  // The memory that ranks who wait for this round have named. Valid until the next call.
+  std::span<std::byte* const> OwnReplies(const JobShard& shard, const Chunk& chunk);
+  // Sends the chunk's current version to every rank whose wants_reply bit is set, and clears the
+  // bits. REQUIRES: what OwnReplies named has been filled.
   void Answer(JobShard& shard, Chunk& chunk);
-  // Sends the chunk's current version to one rank.
-  void AnswerOne(JobShard& shard, Chunk& chunk, Rank rank);
+  // Sends one version that is kept to one rank.
+  void AnswerOne(JobShard& shard, Chunk& chunk, Rank rank, Iteration version);
   // Gives a staging slot back. False if the rank has more credits waiting than slots, which only
   // a peer that ignores credits can bring about.
   [[nodiscard]] bool Credit(JobShard& shard, Rank rank, ChunkIndex chunk, SlotIndex slot);
@@ -37,17 +47,22 @@ class ReplyStage {
 
  private:
   bool HasWindow(const JobShard& shard, const Lane& lane) const;
-  void Defer(JobShard& shard, Lane& lane, ChunkIndex chunk);
-  bool PostReply(JobShard& shard, Chunk& chunk, std::uint8_t transport_index,
+  void Defer(JobShard& shard, Lane& lane, const Chunk& chunk, Iteration version);
+  std::byte* OwnReply(const Lane& lane, const Chunk& chunk, SharedAddress address) const;
+  bool PostReply(JobShard& shard, const Chunk& chunk, Iteration version, const std::byte* payload,
+                 std::uint8_t transport_index,
                  std::span<const transport::ConnectionId> connections);
+  bool PostTo(JobShard& shard, const Chunk& chunk, Rank rank, Iteration version);
   bool PostCredit(JobShard& shard, const Lane& lane, ChunkIndex chunk, SlotIndex slot);
   void SendToGroup(JobShard& shard, Chunk& chunk, std::uint8_t transport_index);
+  void SendToRank(JobShard& shard, Chunk& chunk, Rank rank, Iteration version);
   bool FlushCredits(JobShard& shard, Lane& lane);
-  bool FlushReplies(JobShard& shard, Lane& lane);
+  bool FlushReplies(JobShard& shard, Rank rank);
 
   const std::span<transport::Transport* const> transports_;
   CoreCounters& counters_;
   std::array<transport::ConnectionId, kRanksMax> connections_;  // scratch of SendToGroup
+  std::array<std::byte*, kRanksMax> own_replies_;               // scratch of OwnReplies
 };
 
 }  // namespace phub::server::reply
