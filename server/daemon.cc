@@ -1,6 +1,7 @@
 #include "server/daemon.h"
 
 #include <fmt/format.h>
+#include <sys/resource.h>
 
 #include <atomic>
 #include <thread>
@@ -8,31 +9,42 @@
 #include <vector>
 
 #include "common/base/check.h"
+#include "common/base/host_boot_id.h"
 #include "common/base/log.h"
 #include "common/base/random.h"
 #include "common/base/status_text.h"
 #include "common/base/version.h"
 #include "common/simd/kernels.h"
+#include "common/transport/shm/ring.h"
+#include "common/transport/shm/shm_listener.h"
+#include "common/transport/shm/shm_transport.h"
 #include "common/transport/tcp/tcp_listener.h"
 #include "common/transport/tcp/tcp_transport.h"
+#include "server/config/rack_settings.h"
 #include "server/control/control.h"
 #include "server/control/control_thread.h"
 #include "server/control/grpc_server.h"
 #include "server/control/lane_gate.h"
+#include "server/control/shared_memory_gate.h"
 #include "server/core_plan.h"
 #include "server/core_thread.h"
 
 namespace phub::server {
 namespace {
 
-// How long the listener's thread waits at most before it looks whether it should stop; bounds how
+// How long a listener's thread waits at most before it looks whether it should stop; bounds how
 // long that takes.
 constexpr DurationNs kListenerWait = 100 * kMillisecond;
 
-// One core loop and all that belongs to it. The transport comes first: it outlives the loop.
+// Positions in every core loop's list of transports.
+constexpr std::uint8_t kTcpIndex = 0;
+constexpr std::uint8_t kShmIndex = 1;
+
+// One core loop and all that belongs to it. The transports come first: they outlive the loop.
 struct CoreUnit {
   transport::TcpTransport tcp;
-  transport::Transport* transports[1] = {&tcp};
+  transport::ShmTransport shm;
+  transport::Transport* transports[2] = {&tcp, &shm};
   CoreLoop loop;
   std::unique_ptr<CoreThread> thread;  // made once control's doorbell is there
 
@@ -59,8 +71,22 @@ std::string LaneHost(const Settings& settings) {
   return data_host;
 }
 
+// Shared memory takes descriptors: one for every lane and batch of keys, and workers' own.
+void RaiseDescriptorLimit() {
+  rlimit limit{};
+  if (getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur >= limit.rlim_max) return;
+  limit.rlim_cur = limit.rlim_max;
+  if (setrlimit(RLIMIT_NOFILE, &limit) != 0) LogWarning("event=descriptor_limit_not_raised");
+}
+
 ControlOptions MakeControlOptions(const Settings& settings) {
   ControlOptions options;
+  const auto place = FindRackPlace(settings);
+  PHUB_CHECK(place.ok(), "daemons={} self={}", settings.daemons, settings.self);  // checked by then
+  options.rack_endpoints = place->endpoints;
+  options.rack_self = place->self;
+  const transport::ShmLimits limits;  // of the listener's lanes
+  options.shared_lane_bytes = transport::LaneMemoryBytes(limits.ring_records, limits.arena_bytes);
   options.version = BuildVersion();
   options.commit = BuildCommit();
   options.simd_target = simd::TargetName();
@@ -90,7 +116,8 @@ struct Daemon::Parts {
     control =
         std::make_unique<Control>(clock, random, std::move(handles), MakeControlOptions(settings));
     control_thread = std::make_unique<ControlThread>(*control, clock);
-    lane_gate = std::make_unique<ControlLaneGate>(*control_thread);
+    lane_gate = std::make_unique<ControlLaneGate>(*control_thread, kTcpIndex, "tcp");
+    shared_memory_gate = std::make_unique<ControlSharedMemoryGate>(*control_thread, kShmIndex);
     for (std::size_t i = 0; i < cores.size(); ++i) {
       CoreUnit& core = *cores[i];
       core.thread = std::make_unique<CoreThread>(
@@ -102,6 +129,7 @@ struct Daemon::Parts {
 
   absl::Status Start();
   absl::Status StartListener();
+  absl::Status StartSharedMemoryListener();
   absl::Status StartControlServer();
   void Stop();
 
@@ -113,10 +141,13 @@ struct Daemon::Parts {
   std::unique_ptr<Control> control;
   std::unique_ptr<ControlThread> control_thread;
   std::unique_ptr<ControlLaneGate> lane_gate;
+  std::unique_ptr<ControlSharedMemoryGate> shared_memory_gate;
   std::unique_ptr<transport::TcpListener> listener;
+  std::unique_ptr<transport::ShmListener> shared_memory_listener;  // null: shm is off
   std::unique_ptr<GrpcServer> grpc_server;
-  std::atomic<bool> listener_stopping{false};
+  std::atomic<bool> listeners_stopping{false};
   std::thread listener_thread;
+  std::thread shared_memory_thread;
 };
 
 absl::Status Daemon::Parts::StartListener() {
@@ -136,7 +167,26 @@ absl::Status Daemon::Parts::StartListener() {
   }
   listener_thread = std::thread([this] {
     NameThisThread("lane-listener");
-    while (!listener_stopping.load(std::memory_order_relaxed)) listener->PollOnce(kListenerWait);
+    while (!listeners_stopping.load(std::memory_order_relaxed)) listener->PollOnce(kListenerWait);
+  });
+  return absl::OkStatus();
+}
+
+absl::Status Daemon::Parts::StartSharedMemoryListener() {
+  if (settings.shm == ShmMode::kOff) return absl::OkStatus();
+  auto created = transport::ShmListener::Create({}, *shared_memory_gate, clock, random);
+  if (!created.ok()) {
+    return absl::Status(created.status().code(),
+                        fmt::format("shared memory (shm; --shm off does without): {}",
+                                    MessageOf(created.status())));
+  }
+  shared_memory_listener = std::move(*created);
+  control->SetSharedMemoryEndpoint(shared_memory_listener->name(), HostBootId());
+  shared_memory_thread = std::thread([this] {
+    NameThisThread("shm-listener");
+    while (!listeners_stopping.load(std::memory_order_relaxed)) {
+      shared_memory_listener->PollOnce(kListenerWait);
+    }
   });
   return absl::OkStatus();
 }
@@ -162,13 +212,15 @@ absl::Status Daemon::Parts::Start() {
   }
   control_thread->Start();
   if (absl::Status status = StartListener(); !status.ok()) return status;
+  if (absl::Status status = StartSharedMemoryListener(); !status.ok()) return status;
   return StartControlServer();
 }
 
 void Daemon::Parts::Stop() {
   if (grpc_server) grpc_server->Shutdown();
-  listener_stopping.store(true, std::memory_order_relaxed);
+  listeners_stopping.store(true, std::memory_order_relaxed);
   if (listener_thread.joinable()) listener_thread.join();
+  if (shared_memory_thread.joinable()) shared_memory_thread.join();
   control_thread->Stop();
   for (const auto& core : cores) core->thread->Stop();
 }
@@ -178,6 +230,7 @@ Daemon::~Daemon() = default;
 
 absl::StatusOr<std::unique_ptr<Daemon>> Daemon::Start(const Settings& settings,
                                                       const CpuTopology& topology) {
+  RaiseDescriptorLimit();
   auto plan = PlanCores(settings, topology);
   if (!plan.ok()) return plan.status();
   auto parts = std::make_unique<Parts>(settings, *std::move(plan));
@@ -186,12 +239,13 @@ absl::StatusOr<std::unique_ptr<Daemon>> Daemon::Start(const Settings& settings,
   const Parts& started = *daemon->parts_;
   LogInfo(
       "event=serving version={} commit={} listen={} data_listen={} core_loops={} pinned={} wait={} "
-      "simd={} usable_cores={} memory_max={}",
+      "simd={} usable_cores={} memory_max={} shm={} daemons=\"{}\"",
       BuildVersion(), BuildCommit(),
       FormatHostAndPort({Address(settings.listen).host, daemon->control_port()}),
       FormatHostAndPort({DataAddress(settings).host, daemon->data_port()}),
       started.plan.loop_count(), started.plan.PinsText(), ToString(started.plan.waiting),
-      simd::TargetName(), topology.cores().size(), ExactBytes(settings.memory_max));
+      simd::TargetName(), topology.cores().size(), ExactBytes(settings.memory_max),
+      started.shared_memory_listener != nullptr, settings.daemons);
   if (started.plan.loop_count() > topology.cores().size()) {
     LogWarning("event=cores_oversubscribed core_loops={} usable_cores={}",
                started.plan.loop_count(), topology.cores().size());

@@ -5,6 +5,7 @@
 #include "common/base/check.h"
 #include "common/base/status_text.h"
 #include "common/base/version.h"
+#include "server/config/rack_settings.h"
 #include "server/config/setting_table.h"
 
 namespace phub::server {
@@ -53,6 +54,12 @@ void CheckTogether(Config& config) {
   const Settings& settings = config.settings;
   CheckExposure("listen", settings.listen, config);
   CheckExposure("data_listen", settings.data_listen, config);
+  if (const auto place = FindRackPlace(settings); !place.ok()) {
+    const Assignment& self = EffectiveOf(config, "self");
+    const Assignment& daemons = EffectiveOf(config, "daemons");
+    const Assignment& culprit = settings.self.empty() ? daemons : self;
+    config.problems.push_back(fmt::format("{}: {}", culprit.place, MessageOf(place.status())));
+  }
   if (settings.staging_bytes_per_lane < settings.chunk_bytes) {
     const Assignment& staging = EffectiveOf(config, "staging_bytes_per_lane");
     const Assignment& chunk = EffectiveOf(config, "chunk_bytes");

@@ -12,6 +12,7 @@
 #include "common/base/status_text.h"
 #include "common/base/suggest.h"
 #include "common/base/units.h"
+#include "server/config/rack_settings.h"
 
 namespace phub::server {
 namespace {
@@ -97,6 +98,7 @@ std::string Allowed(const SettingKind& kind) {
   switch (kind.form) {
     case Form::kSwitch: return "true or false";
     case Form::kAddress: return "address:port";
+    case Form::kDaemonList: return "address:port,address:port,...";
     case Form::kCoreList: return "auto, a number, or a list like 0-3,8";
     case Form::kPath: return "path";
     case Form::kDuration:
@@ -129,6 +131,11 @@ absl::StatusOr<SettingValue> ReadText(const SettingKind& kind, std::string_view 
       if (text.empty() && kind.may_be_empty) return SettingValue(std::string());
       const auto address = ParseHostAndPort(text);
       if (!address.ok()) return address.status();
+      return SettingValue(std::string(text));
+    }
+    case Form::kDaemonList: {
+      const auto entries = ParseDaemonList(text);
+      if (!entries.ok()) return entries.status();
       return SettingValue(std::string(text));
     }
     case Form::kPath:
@@ -179,6 +186,7 @@ std::string ToToml(const SettingKind& kind, const SettingValue& value) {
   switch (kind.form) {
     case Form::kSwitch: return std::get<bool>(value) ? "true" : "false";
     case Form::kAddress:
+    case Form::kDaemonList:
     case Form::kCoreList:
     case Form::kPath: return Quoted(std::get<std::string>(value));
     case Form::kChoice: return Quoted(ChoicesOf(kind).at(std::get<std::uint64_t>(value)));

@@ -23,6 +23,7 @@ struct SettingKind {
   enum class Form : std::uint8_t {
     kSwitch,
     kAddress,
+    kDaemonList,
     kCoreList,
     kPath,
     kChoice,
@@ -42,6 +43,7 @@ constexpr SettingKind Address() { return {.form = SettingKind::Form::kAddress}; 
 constexpr SettingKind AddressOrEmpty() {
   return {.form = SettingKind::Form::kAddress, .may_be_empty = true};
 }
+constexpr SettingKind DaemonList() { return {.form = SettingKind::Form::kDaemonList}; }
 constexpr SettingKind CoreList() { return {.form = SettingKind::Form::kCoreList}; }
 constexpr SettingKind Path() { return {.form = SettingKind::Form::kPath, .may_be_empty = true}; }
 constexpr SettingKind Choice(std::string_view choices) {

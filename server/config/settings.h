@@ -20,6 +20,7 @@ namespace phub::server {
 // Choice() lists names in the order of the enumerators.
 enum class PinMode : std::uint8_t { kAuto, kOn, kOff };
 enum class WaitMode : std::uint8_t { kAuto, kPoll, kBlock };
+enum class ShmMode : std::uint8_t { kOn, kOff };
 
 #define PHUB_SETTINGS(X)                                                                           \
   X(std::string, listen, Address(), "127.0.0.1:7700",                                              \
@@ -29,6 +30,13 @@ enum class WaitMode : std::uint8_t { kAuto, kPoll, kBlock };
   X(bool, insecure, Switch(), "false",                                                             \
     "Allow listening beyond loopback although phub has no identities yet: whoever reaches the "    \
     "port can use and read every job.")                                                            \
+  X(std::string, daemons, DaemonList(), "",                                                        \
+    "The rack: control endpoints of all its daemons, separated by commas, in the same order and "  \
+    "spelling at each of them. The first seats the ranks of every job. Empty: this one alone.")    \
+  X(std::string, self, AddressOrEmpty(), "",                                                       \
+    "Which entry of daemons this one is. Empty: the entry that equals listen.")                    \
+  X(ShmMode, shm, Choice("on|off"), "on",                                                          \
+    "Shared memory with workers of the same host: gradients are summed where they lie.")           \
   X(std::string, cores, CoreList(), "auto",                                                        \
     "Core loops: a list of cores (\"0-3,8\"; \"3-3\" for one), or how many. auto: a quarter of "   \
     "the usable cores, 1 to 8.")                                                                   \

@@ -31,6 +31,10 @@ v1::ServerInfo Control::State::DescribeServer() const {
   info.set_simd_target(options.simd_target);
   info.set_job_count(static_cast<std::uint32_t>(
       std::count_if(jobs.begin(), jobs.end(), [](const auto& job) { return job->running(); })));
+  if (!options.rack_endpoints.empty()) {
+    info.set_endpoint(options.rack_endpoints[options.rack_self]);
+  }
+  *info.mutable_rack() = DescribeRack();
   info.set_memory_bytes(ledger.used_bytes());
   info.set_memory_bytes_max(ledger.limit_bytes());
   if (draining) {

@@ -1,8 +1,10 @@
 #include "server/control/control.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "common/base/check.h"
+#include "server/control/rack.h"
 #include "server/control/state.h"
 
 namespace phub::server {
@@ -13,12 +15,13 @@ Control::State::State(const Clock& clock_given, Random& random_given,
       random(random_given),
       options(std::move(options_given)),
       started_at(clock_given.Now()),
+      rack_configuration(HashOfConfiguration(options)),
       ledger(options.memory_bytes_max),
       polled_at(started_at) {
   PHUB_CHECK(!handles.empty());
   for (CoreHandle& handle : handles) links.emplace_back(std::move(handle));
   endpoints.assign(links.size(), {options.lane_host, options.lane_port});
-  core_loads.assign(links.size(), 0);
+  PHUB_CHECK(options.rack_self < std::max<std::size_t>(1, options.rack_endpoints.size()));
 }
 
 Control::Control(const Clock& clock, Random& random, std::vector<CoreHandle> cores,
@@ -32,9 +35,21 @@ void Control::SetLaneEndpoint(CoreIndex core, std::string host, std::uint16_t po
   state_->endpoints[core.value] = {std::move(host), port};
 }
 
+void Control::SetSharedMemoryEndpoint(std::string name, std::string boot_id) {
+  PHUB_CHECK(state_->jobs.empty());
+  state_->shared_memory.set_name(std::move(name));
+  state_->shared_memory.set_boot_id(std::move(boot_id));
+}
+
+void Control::GetRack(const v1::GetRackRequest&, Answer<v1::Rack> answer) {
+  answer(absl::OkStatus(), state_->DescribeRack());
+}
 void Control::Join(const v1::JoinRequest& request, std::string_view peer_address,
                    Answer<v1::JoinResponse> answer) {
   state_->Join(request, peer_address, std::move(answer));
+}
+void Control::Commit(const v1::CommitRequest& request, Answer<v1::CommitResponse> answer) {
+  state_->Commit(request, std::move(answer));
 }
 void Control::AddKeys(const v1::AddKeysRequest& request, Answer<v1::AddKeysResponse> answer) {
   state_->AddKeys(request, std::move(answer));
@@ -60,8 +75,16 @@ void Control::DetachStream(std::string_view session_id, StreamId stream) {
   state_->DetachStream(session_id, stream);
 }
 
-wire::LaneRefusal Control::AdmitLane(const wire::LaneHello& hello) {
-  return state_->AdmitLane(hello);
+wire::LaneRefusal Control::AdmitLane(const wire::LaneHello& hello,
+                                     std::optional<PeerProcess> process) {
+  return state_->AdmitLane(hello, process);
+}
+absl::StatusOr<transport::LaneMemory> Control::SharedLaneMemory(const wire::LaneHello& hello) {
+  return state_->SharedLaneMemory(hello);
+}
+wire::LaneRefusal Control::AdmitBatch(const wire::SharedBatchRequest& request,
+                                      PeerProcess process, transport::BatchMemory& memory) {
+  return state_->AdmitBatch(request, process, memory);
 }
 void Control::AttachLane(const wire::LaneHello& hello,
                          std::unique_ptr<transport::Connection> connection,

@@ -17,6 +17,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -26,8 +27,10 @@
 #include "common/base/clock.h"
 #include "common/base/ids.h"
 #include "common/base/random.h"
+#include "common/transport/shm/shm_gate.h"
 #include "common/transport/transport.h"
 #include "common/wire/lane_hello.h"
+#include "common/wire/shared_memory.h"
 #include "phub/v1/admin.pb.h"
 #include "phub/v1/session.pb.h"
 #include "server/core_loop.h"
@@ -45,6 +48,13 @@ struct CoreHandle {
   std::function<void()> wake;  // called after commands were pushed; may be empty (simulation)
 };
 
+// A process of this host, as the kernel names it.
+struct PeerProcess {
+  std::int64_t pid = 0;
+  std::uint32_t uid = 0;
+  friend bool operator==(const PeerProcess&, const PeerProcess&) = default;
+};
+
 struct ControlOptions {
   std::string version = "0.1.0";  // of the daemon
   std::string commit;
@@ -52,6 +62,14 @@ struct ControlOptions {
 
   std::string lane_host;        // empty: where the client reached the control plane
   std::uint16_t lane_port = 0;  // of every core; see SetLaneEndpoint
+
+  // The rack: control endpoints of its daemons, in the order of the configuration, and which of
+  // them this is. Empty: a rack of its own.
+  std::vector<std::string> rack_endpoints;
+  std::uint32_t rack_self = 0;
+
+  // Of rings, for each lane of a job, as shared memory charges them; see SetSharedMemoryEndpoint.
+  std::uint64_t shared_lane_bytes = 0;
 
   std::uint32_t chunk_bytes = 64 * 1024;               // when the job does not say
   std::uint32_t staging_bytes_per_lane = 1024 * 1024;  // when the job does not say
@@ -115,9 +133,15 @@ class Control {
   // Where clients find core `core`'s lanes. Before the first Join; default: the options'.
   void SetLaneEndpoint(CoreIndex core, std::string host, std::uint16_t port);
 
+  // How workers of this host reach the shared-memory listener. Before the first Join; without it
+  // nothing is shared, and all memory is ordinary memory.
+  void SetSharedMemoryEndpoint(std::string name, std::string boot_id);
+
   // --- Session (proto/phub/v1/session.proto). peer_address: where the worker calls from. -------
+  void GetRack(const v1::GetRackRequest& request, Answer<v1::Rack> answer);
   void Join(const v1::JoinRequest& request, std::string_view peer_address,
             Answer<v1::JoinResponse> answer);
+  void Commit(const v1::CommitRequest& request, Answer<v1::CommitResponse> answer);
   void AddKeys(const v1::AddKeysRequest& request, Answer<v1::AddKeysResponse> answer);
   void OpenLanes(const v1::OpenLanesRequest& request, Answer<v1::OpenLanesResponse> answer);
   void Barrier(const v1::BarrierRequest& request, Answer<v1::BarrierResponse> answer);
@@ -143,13 +167,21 @@ class Control {
   void GetLoadedState(const v1::GetLoadedStateRequest& request, Answer<v1::LoadedState> answer);
 
   // --- Lanes. A listener asks before it welcomes, then hands the connection over. --------------
-  // Uses up the nonce. Versions are the listener's to check.
-  wire::LaneRefusal AdmitLane(const wire::LaneHello& hello);
+  // Uses up the nonce. Versions are the listener's to check. `process`: who asks, on a lane in
+  // shared memory.
+  wire::LaneRefusal AdmitLane(const wire::LaneHello& hello,
+                              std::optional<PeerProcess> process = std::nullopt);
   // After AdmitLane said kNone. Destroys the connection if the lane has no place any more (the job
   // ended meanwhile). Otherwise keeps it until the core loop reports kLaneClosed.
   void AttachLane(const wire::LaneHello& hello, std::unique_ptr<transport::Connection> connection,
                   std::uint8_t transport_index, std::string_view transport_name,
                   std::string_view peer_address);
+
+  // Of a lane in shared memory that AdmitLane has let in: what it receives into and shares.
+  absl::StatusOr<transport::LaneMemory> SharedLaneMemory(const wire::LaneHello& hello);
+  // A batch's memory for the rank that asks. Uses up the nonce.
+  wire::LaneRefusal AdmitBatch(const wire::SharedBatchRequest& request, PeerProcess process,
+                               transport::BatchMemory& memory);
 
   // --- Admin (proto/phub/v1/admin.proto). ------------------------------------------------------
   void GetServer(const v1::GetServerRequest& request, Answer<v1::ServerInfo> answer);

@@ -51,6 +51,8 @@ void Control::State::HandleLaneClosed(Job& job, CoreIndex core, const Event& eve
         place.replaced, [&](const auto& old) { return old.get() == event.connection; });
     PHUB_CHECK(erased == 1, "job={} rank={} core={}", job.name(), event.rank.value, core.value);
   }
+  std::erase_if(place.staging_in_use,
+                [&](const auto& in_use) { return in_use.first == event.connection; });
   place.loss = DescribeLoss(event.error, event.protocol_error);
   place.lost = place.connection == nullptr;
   LogInfo("event=lane_closed tenant={} job=\"{}\" rank={} core={} lane=\"{}\" reason=\"{}\"",
@@ -103,10 +105,7 @@ void Control::State::ReapReleased() {
     job = jobs.erase(job);
   }
   while (ended.size() > options.ended_jobs_max) {
-    for (const Member& member : ended.front()->members) {
-      sessions.erase(member.session_id);
-      for (const std::string& session_id : member.former_sessions) sessions.erase(session_id);
-    }
+    for (const Member& member : ended.front()->members) ForgetSessions(member);
     ended.pop_front();
   }
 }
@@ -124,6 +123,7 @@ void Control::State::Poll() {
     while (links[core].TakeEvent(event)) HandleEvent(CoreAt(core), event);
   }
   CheckLiveness(now);
+  CheckLeases(now);
   for (const auto& job : jobs) {
     if (job->released()) continue;
     AnswerAcknowledged(*job);
@@ -167,6 +167,7 @@ TimeNs Control::State::NextTimer(const Job& job) const {
     if (!member.silent) next = std::min(next, member.last_heard + options.liveness_timeout);
     if (member.state == Member::State::kLost) next = std::min(next, member.awaited_until);
   }
+  next = std::min(next, NextLease(job));
   if (job.nobody_since != 0) next = std::min(next, job.nobody_since + options.abandoned_timeout);
   if (draining) next = std::min(next, drain_deadline);
   if (job.snapshot) next = std::min(next, job.snapshot->deadline);

@@ -234,7 +234,6 @@ void Control::State::Release(Job& job) {
   }
   job.queries.clear();
   FreeSavedState(job);
-  for (const PlacementBin& bin : job.bins) core_loads[bin.core.value] -= bin.load_bytes;
   for (const auto& shard : job.shards) shard_owners.erase(shard.get());
   job.shards.clear();
   job.batches.clear();
@@ -245,6 +244,7 @@ void Control::State::Release(Job& job) {
       job.state == Job::State::kFailed ? absl::AbortedError(job.fault.message()) : absl::OkStatus();
   for (Member& member : job.members) {
     member.lanes.clear();
+    member.memory = {};
     if (member.sink) std::exchange(member.sink, nullptr)->End(status);
   }
   LogInfo("event=job_released tenant={} job=\"{}\" incarnation={} memory_bytes={}",

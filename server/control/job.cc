@@ -5,6 +5,7 @@ namespace phub::server {
 const char* ToString(Member::State state) {
   switch (state) {
     case Member::State::kAwaited: return "awaited";
+    case Member::State::kReserved: return "reserved";
     case Member::State::kLive: return "live";
     case Member::State::kLost: return "lost";
     case Member::State::kLeft: return "left";

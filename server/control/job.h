@@ -16,11 +16,15 @@
 #include <optional>
 #include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
+#include "server/control/batch_parameters.h"
 #include "server/control/control.h"
 #include "server/control/core_link.h"
+#include "server/control/lent_memory.h"
+#include "server/control/rank_memory.h"
 #include "server/control/saved_state.h"
 #include "server/job_shard.h"
 #include "server/placement/placement.h"
@@ -36,6 +40,7 @@ struct JobSettings {
   LossPolicy on_loss = LossPolicy::kFail;
   DurationNs wait_timeout = 0;  // kWait: how long a rank may be gone
   bool restart = false;         // kWait: a new process may take a rank over
+  std::vector<std::uint32_t> daemon_cores;  // core loops of each daemon of the rack
 };
 
 // The place of one rank's lane to one core loop.
@@ -46,14 +51,19 @@ struct LanePlace {
   std::unique_ptr<transport::Connection> connection;  // from AttachLane until kLaneClosed
   // Lanes that a newer one replaced (policy wait), until the core loop has closed them.
   std::vector<std::unique_ptr<transport::Connection>> replaced;
+  std::shared_ptr<const LentMemory> staging;  // slots_per_lane * chunk_bytes, for the next lane
+  // What lanes that are not closed yet receive into: a rank that started anew has other memory.
+  std::vector<std::pair<const transport::Connection*, std::shared_ptr<const LentMemory>>>
+      staging_in_use;
   std::string description;  // "tcp 10.0.0.5:40112", of the last lane
   std::string loss;         // why the last lane closed; empty if none ever did
   bool lost = false;        // policy wait: it closed under a rank that has not left, none came since
 };
 
 struct Member {
+  // kReserved: joined here, and not yet sure of its place in the whole rack (Commit).
   // kLost: policy wait; it may come back until awaited_until.
-  enum class State : std::uint8_t { kAwaited, kLive, kLost, kLeft, kDead };
+  enum class State : std::uint8_t { kAwaited, kReserved, kLive, kLost, kLeft, kDead };
   State state = State::kAwaited;
   std::string host;
   std::uint32_t pid = 0;
@@ -64,6 +74,7 @@ struct Member {
   std::shared_ptr<EventSink> sink;  // null: no stream
   StreamId stream = 0;
   bool stream_broke = false;  // it had a stream, and has none now
+  bool committed = false;     // its place stood once: losing it is the job's business
   bool silent = false;        // policy wait: not heard of for liveness_timeout
   TimeNs lost_since = 0;      // kLost
   TimeNs awaited_until = 0;   // kLost
@@ -74,6 +85,7 @@ struct Member {
   std::uint32_t next_batch = 0;
   std::map<std::uint64_t, Answer<v1::BarrierResponse>> barriers;  // waits in these, by number
   std::vector<LanePlace> lanes;                                   // [core]
+  RankMemory memory;  // what it shares with this daemon
 
   // Has a place in the job now, whether or not it is heard of.
   bool present() const { return state == State::kLive || state == State::kLost; }
@@ -88,6 +100,8 @@ struct BatchRecord {
   std::vector<Ticket> tickets;  // [core]
   v1::AddKeysResponse placements;
   std::vector<std::unique_ptr<KeyBatch>> parts;  // [core]; freed when the job is released
+  ParameterLayout layout;
+  BatchParameters parameters;  // what the parts point into
 };
 
 // A call that is answered once the core loops have acknowledged.
@@ -136,8 +150,9 @@ struct Job {
   std::size_t key_count = 0;      // stays
   std::set<std::string> key_names;
   std::vector<BatchRecord> batches;
-  std::vector<PlacementBin> bins;           // in the order that settles ties; empty before keys
-  std::vector<std::uint32_t> chunk_counts;  // [core]
+  OwnBins own_bins;                         // this daemon's core loops among the rack's
+  std::vector<PlacementBin> bins;           // of the rack, in the order that settles ties
+  std::vector<std::uint32_t> chunk_counts;  // [bin]
   std::uint64_t parameter_bytes = 0;
   std::uint64_t barriers_done = 0;  // numbers below are complete
   std::uint64_t memory_bytes = 0;   // reserved; kept for the record after the release

@@ -1,6 +1,7 @@
 #include "server/control/job_options.h"
 
 #include <algorithm>
+#include <numeric>
 
 #include "server/control/text.h"
 
@@ -53,7 +54,8 @@ absl::StatusOr<std::uint32_t> ChooseProtocolVersion(const v1::JoinRequest& reque
 }
 
 absl::StatusOr<JobSettings> CheckJoin(const v1::JoinRequest& request,
-                                      const ControlOptions& defaults) {
+                                      const ControlOptions& defaults,
+                                      const std::vector<std::uint32_t>& daemon_cores) {
   if (absl::Status status = CheckName("job", request.job()); !status.ok()) return status;
   if (!request.tenant().empty()) {
     if (absl::Status status = CheckName("tenant", request.tenant()); !status.ok()) return status;
@@ -64,7 +66,10 @@ absl::StatusOr<JobSettings> CheckJoin(const v1::JoinRequest& request,
   const v1::JobOptions& options = request.options();
   JobSettings settings;
   settings.world_size = options.world_size();
-  settings.chunk_bytes = options.chunk_bytes() == 0 ? defaults.chunk_bytes : options.chunk_bytes();
+  settings.daemon_cores = daemon_cores;
+  const std::uint32_t bins = std::accumulate(daemon_cores.begin(), daemon_cores.end(), 0u);
+  settings.chunk_bytes = options.chunk_bytes() == 0 ? ChunkBytesForBins(defaults.chunk_bytes, bins)
+                                                    : options.chunk_bytes();
   settings.staging_bytes_per_lane = options.staging_bytes_per_lane() == 0
                                         ? defaults.staging_bytes_per_lane
                                         : options.staging_bytes_per_lane();
@@ -114,6 +119,17 @@ std::string DifferenceInSettings(const JobSettings& theirs, const JobSettings& o
   if (theirs.staging_bytes_per_lane != ours.staging_bytes_per_lane) {
     return differ("staging_bytes_per_lane", theirs.staging_bytes_per_lane,
                   ours.staging_bytes_per_lane);
+  }
+  if (theirs.daemon_cores != ours.daemon_cores) {
+    const auto listed = [](const std::vector<std::uint32_t>& counts) {
+      std::string text;
+      for (const std::uint32_t count : counts) {
+        text += fmt::format("{}{}", text.empty() ? "" : ", ", count);
+      }
+      return text;
+    };
+    return fmt::format("a rack of daemons with {} core loops, {} created it with {}",
+                       listed(theirs.daemon_cores), creator, listed(ours.daemon_cores));
   }
   if (theirs.on_loss != ours.on_loss) {
     return fmt::format("on_loss {}, {} created it with {}", ToString(theirs.on_loss), creator,

@@ -13,9 +13,11 @@ namespace phub::server {
 absl::StatusOr<std::uint32_t> ChooseProtocolVersion(const v1::JoinRequest& request,
                                                     const std::string& daemon_version);
 
-// Names, rank and options by themselves, without regard to what is there.
+// Names, rank and options by themselves, without regard to what is there. `daemon_cores`: of the
+// rack, checked already.
 absl::StatusOr<JobSettings> CheckJoin(const v1::JoinRequest& request,
-                                      const ControlOptions& defaults);
+                                      const ControlOptions& defaults,
+                                      const std::vector<std::uint32_t>& daemon_cores);
 
 // "chunk_bytes 32768 (rank 0 (node1) said 65536)", or empty if they are the same.
 std::string DifferenceInSettings(const JobSettings& theirs, const JobSettings& ours,

@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <array>
+#include <numeric>
 
 #include "common/base/log.h"
 #include "server/control/job_options.h"
@@ -50,6 +51,32 @@ Job* Control::State::FindRunningJob(const std::string& tenant, const std::string
   return nullptr;
 }
 
+// With staging, and what its ranks may share with this daemon but for regions of their own.
+std::uint64_t Control::State::MemoryOfJob(const Job& job) const {
+  const std::uint64_t shards = JobShardBytes(job.config) * links.size();
+  if (!shares_memory()) return shards;
+  const std::uint64_t tables =
+      std::uint64_t{wire::kSharedRegionsMax} * sizeof(transport::SharedRegion);
+  return shards +
+         job.config.world_size * (tables + options.shared_lane_bytes * links.size());
+}
+
+absl::Status Control::State::BuildShards(Job& job) {
+  const SilenceGuard guard(*this);
+  absl::Status status;
+  for (std::size_t core = 0; core < links.size() && status.ok(); ++core) {
+    job.shards.push_back(MakeJobShard(job.config));
+    if (job.shards.back() == nullptr) status = absl::ResourceExhaustedError("no address space");
+  }
+  for (Member& member : job.members) {
+    if (status.ok()) status = TakeStaging(job, member);
+  }
+  if (status.ok()) return status;
+  return absl::ResourceExhaustedError(
+      fmt::format("job {} was not created: the system does not give phubd the {} it needs: {}",
+                  job.name(), FormatBytes(MemoryOfJob(job)), std::string(status.message())));
+}
+
 // Reserves and builds everything a job holds from the start, and hands it to every core loop.
 absl::StatusOr<Job*> Control::State::CreateJob(const v1::JoinRequest& request,
                                                const JobSettings& settings) {
@@ -75,31 +102,28 @@ absl::StatusOr<Job*> Control::State::CreateJob(const v1::JoinRequest& request,
                       request.job(), core, links[core].backlog())));
   }
   auto job = std::make_unique<Job>();
-  job->account = {TenantOf(request), request.job(), DrawIncarnation()};
+  job->account = {TenantOf(request), request.job(),
+                  is_anchor() ? DrawIncarnation() : Incarnation{request.incarnation()}};
   job->settings = settings;
   job->config = MakeShardConfig(settings, job->account.incarnation);
-  const std::uint64_t bytes = JobShardBytes(job->config) * links.size();
+  const std::uint64_t bytes = MemoryOfJob(*job);
   if (absl::Status status = ledger.Reserve(job->account, bytes); !status.ok()) {
     return Refuse(ControlCounter::joins_refused_capacity, status);
   }
-  {
-    const SilenceGuard guard(*this);
-    for (std::size_t core = 0; core < links.size(); ++core) {
-      job->shards.push_back(MakeJobShard(job->config));
-      if (job->shards.back() != nullptr) continue;
-      ledger.Close(job->account);
-      return Refuse(ControlCounter::joins_refused_capacity,
-                    absl::ResourceExhaustedError(fmt::format(
-                        "job {} was not created: the system does not give phubd the {} it needs",
-                        request.job(), FormatBytes(bytes))));
-    }
+  job->members.resize(settings.world_size);
+  for (Member& member : job->members) member.lanes.resize(links.size());
+  if (absl::Status status = BuildShards(*job); !status.ok()) {
+    ledger.Close(job->account);
+    return Refuse(ControlCounter::joins_refused_capacity, status);
   }
   job->memory_bytes = bytes;
   job->created_by = Rank{request.rank()};
   job->created_at = clock.Now();
-  job->members.resize(settings.world_size);
-  for (Member& member : job->members) member.lanes.resize(links.size());
-  job->chunk_counts.assign(links.size(), 0);
+  const std::vector<std::uint32_t>& cores = settings.daemon_cores;
+  const auto own = cores.begin() + options.rack_self;
+  job->own_bins = {std::accumulate(cores.begin(), own, 0u), *own};
+  job->bins = BinsForJob(std::accumulate(cores.begin(), cores.end(), 0u), job->name());
+  job->chunk_counts.assign(job->bins.size(), 0);
   for (std::size_t core = 0; core < links.size(); ++core) {
     JobShard* shard = job->shards[core].get();
     shard_owners[shard] = {job.get(), CoreAt(core)};
@@ -132,6 +156,7 @@ absl::Status Control::State::CheckPlace(const Job& job, const v1::JoinRequest& r
   switch (member.state) {
     case Member::State::kAwaited: return absl::OkStatus();
     case Member::State::kLost: return CheckTakeOver(job, request);
+    case Member::State::kReserved:
     case Member::State::kLive:
       if (job.settings.on_loss == LossPolicy::kWait) return CheckTakeOver(job, request);
       [[fallthrough]];
@@ -155,7 +180,7 @@ absl::Status Control::State::CheckPlace(const Job& job, const v1::JoinRequest& r
 void Control::State::Seat(Job& job, const v1::JoinRequest& request, std::string_view peer_address) {
   const Rank rank{request.rank()};
   Member& member = job.members[rank.value];
-  member.state = Member::State::kLive;
+  member.state = Member::State::kReserved;
   member.address = std::string(peer_address);
   member.host = request.host().empty() ? "host unknown" : request.host();
   member.pid = request.pid();
@@ -189,6 +214,7 @@ v1::JoinResponse Control::State::DescribeSeat(const Job& job, Rank rank, std::ui
     endpoint.set_host(endpoints[core].host);
     endpoint.set_port(endpoints[core].port);
   }
+  if (shares_memory()) *response.mutable_shared_memory() = shared_memory;
   return response;
 }
 
@@ -199,7 +225,11 @@ void Control::State::Join(const v1::JoinRequest& request, std::string_view peer_
   if (!version.ok()) {
     return refuse(Refuse(ControlCounter::joins_refused_version, version.status()));
   }
-  const absl::StatusOr<JobSettings> settings = CheckJoin(request, options);
+  const absl::StatusOr<std::vector<std::uint32_t>> daemon_cores = CheckRack(request);
+  if (!daemon_cores.ok()) {
+    return refuse(Refuse(ControlCounter::joins_refused_rack, daemon_cores.status()));
+  }
+  const absl::StatusOr<JobSettings> settings = CheckJoin(request, options, *daemon_cores);
   if (!settings.ok()) {
     return refuse(Refuse(ControlCounter::joins_refused_invalid, settings.status()));
   }
@@ -210,12 +240,9 @@ void Control::State::Join(const v1::JoinRequest& request, std::string_view peer_
                              "there is no tenant {} on this daemon; leave the tenant empty for {}",
                              tenant, kDefaultTenant))));
   }
-  Job* job = FindRunningJob(tenant, request.job());
-  // A rank of it is lost, and only the wording is open: this worker belongs to the next run.
-  if (job != nullptr && job->diagnosis.has_value()) {
-    ConcludeDiagnosis(*job);
-    job = nullptr;
-  }
+  const absl::StatusOr<Job*> run = FindRunToJoin(request, tenant);
+  if (!run.ok()) return refuse(Refuse(ControlCounter::joins_refused_rack, run.status()));
+  Job* job = *run;
   const bool created = job == nullptr;
   if (created) {
     const absl::StatusOr<Job*> made = CreateJob(request, *settings);
@@ -225,16 +252,20 @@ void Control::State::Join(const v1::JoinRequest& request, std::string_view peer_
     return refuse(status);
   }
   const Rank rank{request.rank()};
-  const bool resumed = job->members[rank.value].present();
-  if (resumed) TakeOver(*job, rank);
+  Member& member = job->members[rank.value];
+  if (member.state != Member::State::kAwaited) {
+    if (absl::Status status = TakeOver(*job, rank); !status.ok()) return refuse(status);
+  }
   Seat(*job, request, peer_address);
-  if (resumed) EndAbsence(*job, rank, /*restarted=*/true);
   job->pending.push_back({job->add_job_tickets,
-                          [this, job, rank, created, resumed, chosen = *version, answer] {
-                            job->members[rank.value].last_heard =
-                                clock.Now();  // it could not attend until now
+                          [this, job, &member, rank, created, chosen = *version, answer,
+                           session_id = member.session_id] {
+                            if (member.session_id != session_id) {
+                              return answer(TakenOver(*job, rank), {});
+                            }
+                            HearOf(member);  // it could not attend until now
                             v1::JoinResponse response = DescribeSeat(*job, rank, chosen, created);
-                            response.set_resumed(resumed);
+                            response.set_resumed(member.committed);
                             answer(absl::OkStatus(), response);
                           },
                           [answer](const absl::Status& status) { answer(status, {}); }});

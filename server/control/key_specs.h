@@ -1,31 +1,29 @@
-// Checks the keys that a worker adds, and cuts them for the core loops. Pure functions.
+// Checks the keys that a worker adds, and says what they mean to the core loops. Pure functions.
 #pragma once
 
+#include <cstdint>
 #include <string>
-#include <vector>
 
 #include "absl/status/status.h"
-#include "google/protobuf/repeated_ptr_field.h"
 #include "server/control/job.h"
 
 namespace phub::server {
 
-using KeySpecs = google::protobuf::RepeatedPtrField<v1::KeySpec>;
+// Whether the batch is good by itself and fits the job: names, counts, types, operations,
+// optimizers and their hyper-parameters, limits.
+absl::Status CheckKeys(const Job& job, const KeySpecs& keys);
 
-// Whether the batch is good by itself and fits the job: names, counts, types, limits. `core_count`
-// bounds the number of chunks.
-absl::Status CheckKeys(const Job& job, const KeySpecs& keys, std::size_t core_count);
+// The same keys with what they leave open filled in: wire types, for one.
+KeySpecs FillInDefaults(const KeySpecs& keys);
 
 // Says exactly what differs between a batch as its first rank sent it and as `rank` did, naming
-// both; empty if nothing does.
+// both; empty if nothing does. `keys`: with defaults filled in.
 std::string DifferenceInKeys(const Job& job, std::uint32_t batch, const KeySpecs& keys, Rank rank);
 
-std::uint64_t KeyBytes(const v1::KeySpec& key);
-
-// Every core's part of a batch: every key goes to every core, perhaps without chunks, so that key
-// numbers are the same everywhere. placement[key][chunk] as of PlaceKeys.
-std::vector<std::vector<KeyShardSpec>> CutForCores(
-    const Job& job, const KeySpecs& keys, const std::vector<std::vector<CoreIndex>>& placement,
-    std::size_t core_count);
+// Of a key that was checked, with its defaults filled in.
+std::uint64_t KeyBytes(const v1::KeySpec& key);           // in the key's own type
+std::uint64_t KeyParameterBytes(const v1::KeySpec& key);  // in the type that workers get
+// What every core loop's part of it has in common: all but chunks and memory.
+KeyShardSpec ShardSpecOf(const v1::KeySpec& key, KeyIndex index);
 
 }  // namespace phub::server

@@ -8,78 +8,87 @@
 
 namespace phub::server {
 
-// A job's chunks are spread evenly over all cores by themselves, whatever other jobs do: each job
-// is as fast as it can be, and its placement depends on its keys alone. What other jobs hold only
-// settles ties, so that many small jobs do not all lie on the first core.
-void Control::State::ChooseBins(Job& job) {
-  if (!job.bins.empty()) return;
-  for (std::size_t core = 0; core < links.size(); ++core) job.bins.push_back({CoreAt(core), 0});
-  std::stable_sort(job.bins.begin(), job.bins.end(),
-                   [&](const PlacementBin& a, const PlacementBin& b) {
-                     return core_loads[a.core.value] < core_loads[b.core.value];
-                   });
+absl::Status Control::State::CheckChunkCounts(
+    const Job& job, const std::vector<std::vector<BinIndex>>& placement) const {
+  std::vector<std::uint32_t> counts = job.chunk_counts;
+  for (const std::vector<BinIndex>& key : placement) {
+    for (const BinIndex bin : key) ++counts[bin.value];
+  }
+  const std::uint32_t most = *std::max_element(counts.begin(), counts.end());
+  if (most <= kChunksPerShardMax) return absl::OkStatus();
+  return absl::InvalidArgumentError(fmt::format(
+      "job {}: a core loop would own {} chunks of {} bytes, over the limit of {}; use a larger "
+      "chunk_bytes",
+      job.name(), most, job.settings.chunk_bytes, kChunksPerShardMax));
 }
 
-// Reserves and builds every core's part of a batch.
-absl::Status Control::State::BuildParts(Job& job, const v1::AddKeysRequest& request,
-                                        const std::vector<std::vector<CoreIndex>>& placement,
+// Reserves and builds every core's part of a batch, and the parameters that the parts point into.
+absl::Status Control::State::BuildParts(Job& job, const KeySpecs& keys,
+                                        const std::vector<std::vector<BinIndex>>& placement,
                                         BatchRecord& record) {
-  const auto parts = CutForCores(job, request.keys(), placement, links.size());
-  std::uint64_t bytes = 0;
-  for (std::size_t core = 0; core < links.size(); ++core) {
-    std::uint64_t chunks = job.chunk_counts[core];
-    for (const KeyShardSpec& key : parts[core]) chunks += key.chunk_elements.size();
-    if (chunks > kChunksPerShardMax) {
-      return absl::InvalidArgumentError(fmt::format(
-          "job {}: core {} would own {} chunks of {} bytes, over the limit of {}; use a larger "
-          "chunk_bytes",
-          job.name(), core, chunks, job.settings.chunk_bytes, kChunksPerShardMax));
-    }
-    bytes += KeyBatchBytes(job.config, parts[core]);
-  }
+  if (absl::Status status = CheckChunkCounts(job, placement); !status.ok()) return status;
+  const std::uint32_t versions = job.config.versions();
+  auto parts = CutForCores(keys, placement, job.own_bins, job.settings.chunk_bytes,
+                           static_cast<std::uint32_t>(job.keys.size()));
+  // A rank that starts anew reads the version before, which workers' maps do not name.
+  record.layout = LayOutParameters(keys, parts, versions, shares_memory() && versions == 1);
+  std::uint64_t bytes = record.layout.memory_bytes;
+  for (const auto& part : parts) bytes += KeyBatchBytes(job.config, part);
   if (absl::Status status = ledger.Reserve(job.account, bytes); !status.ok()) return status;
   const SilenceGuard guard(*this);
-  for (std::size_t core = 0; core < links.size(); ++core) {
-    record.parts.push_back(MakeKeyBatch(job.config, parts[core]));
-    if (record.parts.back() != nullptr) continue;
+  absl::StatusOr<BatchParameters> parameters = MakeParameters(record.layout, versions, parts);
+  absl::Status status = parameters.status();
+  for (const auto& part : parts) {
+    if (!status.ok()) break;
+    record.parts.push_back(MakeKeyBatch(job.config, part));
+    if (record.parts.back() == nullptr) status = absl::ResourceExhaustedError("out of memory");
+  }
+  if (!status.ok()) {
     ledger.Return(job.account, bytes);
     return absl::ResourceExhaustedError(
-        fmt::format("job {}: the system does not give phubd the {} that these keys need",
-                    job.name(), FormatBytes(bytes)));
+        fmt::format("job {}: the system does not give phubd the {} that these keys need: {}",
+                    job.name(), FormatBytes(bytes), std::string(status.message())));
   }
+  record.parameters = *std::move(parameters);
   job.memory_bytes += bytes;
-  for (std::size_t core = 0; core < links.size(); ++core) {
-    job.chunk_counts[core] += static_cast<std::uint32_t>(record.parts[core]->chunks.size());
+  for (const std::vector<BinIndex>& key : placement) {
+    for (const BinIndex bin : key) ++job.chunk_counts[bin.value];
   }
   return absl::OkStatus();
 }
 
+void Control::State::DescribePlacement(const Job& job,
+                                       const std::vector<std::vector<BinIndex>>& placement,
+                                       BatchRecord& record) {
+  record.first_key = static_cast<std::uint32_t>(job.keys.size());
+  for (std::size_t i = 0; i < placement.size(); ++i) {
+    v1::KeyPlacement& placed = *record.placements.add_placements();
+    placed.set_key_index(record.first_key + static_cast<std::uint32_t>(i));
+    for (const BinIndex bin : placement[i]) placed.add_chunk_bins(bin.value);
+    const ParameterLayout::KeyPlace& place = record.layout.keys[i];
+    if (place.shared) placed.set_shared_offset(place.offset);
+  }
+}
+
 // The first rank to send a batch: checks, places and builds it, and tells the core loops.
-absl::Status Control::State::AcceptBatch(Job& job, const v1::AddKeysRequest& request, Rank rank) {
-  if (absl::Status status = CheckKeys(job, request.keys(), links.size()); !status.ok()) {
+absl::Status Control::State::AcceptBatch(Job& job, const KeySpecs& given, Rank rank) {
+  if (absl::Status status = CheckKeys(job, given); !status.ok()) {
     return Refuse(ControlCounter::keys_refused_invalid, status);
   }
-  ChooseBins(job);
+  const KeySpecs keys = FillInDefaults(given);
   std::vector<std::uint64_t> key_bytes;
-  for (const v1::KeySpec& key : request.keys()) key_bytes.push_back(KeyBytes(key));
+  for (const v1::KeySpec& key : keys) key_bytes.push_back(KeyBytes(key));
   std::vector<PlacementBin> bins = job.bins;
   const auto placement = PlaceKeys(bins, key_bytes, job.settings.chunk_bytes);
   BatchRecord record;
-  if (absl::Status status = BuildParts(job, request, placement, record); !status.ok()) {
+  if (absl::Status status = BuildParts(job, keys, placement, record); !status.ok()) {
     return Refuse(ControlCounter::keys_refused_capacity, status);
-  }
-  for (std::size_t i = 0; i < bins.size(); ++i) {
-    core_loads[bins[i].core.value] += bins[i].load_bytes - job.bins[i].load_bytes;
   }
   job.bins = std::move(bins);
   record.first = rank;
-  record.first_key = static_cast<std::uint32_t>(job.keys.size());
-  for (std::size_t i = 0; i < placement.size(); ++i) {
-    const v1::KeySpec& key = request.keys(static_cast<int>(i));
-    v1::KeyPlacement& placed = *record.placements.add_placements();
-    placed.set_key_index(record.first_key + static_cast<std::uint32_t>(i));
-    for (const CoreIndex core : placement[i]) placed.add_chunk_cores(core.value);
-    job.parameter_bytes += key_bytes[i];
+  DescribePlacement(job, placement, record);
+  for (const v1::KeySpec& key : keys) {
+    job.parameter_bytes += KeyBytes(key);
     job.key_names.insert(key.name());
     job.keys.push_back(key);
     record.keys.push_back(key);
@@ -92,9 +101,9 @@ absl::Status Control::State::AcceptBatch(Job& job, const v1::AddKeysRequest& req
   }
   counters.Add(ControlCounter::key_batches);
   counters.Add(ControlCounter::keys_added, placement.size());
-  LogInfo("event=keys_added tenant={} job=\"{}\" batch={} keys={} parameter_bytes={}",
+  LogInfo("event=keys_added tenant={} job=\"{}\" batch={} keys={} parameter_bytes={} shared_bytes={}",
           job.account.tenant, job.name(), job.batches.size(), placement.size(),
-          job.parameter_bytes);
+          job.parameter_bytes, record.layout.shared_bytes);
   job.batches.push_back(std::move(record));
   return absl::OkStatus();
 }
@@ -113,7 +122,7 @@ void Control::State::FailOverKeys(Job& job, Rank first, Rank rank, const std::st
 void Control::State::AddKeys(const v1::AddKeysRequest& request,
                              Answer<v1::AddKeysResponse> answer) {
   const auto refuse = [&](const absl::Status& status) { answer(status, {}); };
-  const absl::StatusOr<Seating> seat = FindRunning(request.session_id());
+  const absl::StatusOr<Seating> seat = FindCommitted(request.session_id());
   if (!seat.ok()) return refuse(seat.status());
   Job& job = *seat->job;
   Member& member = job.members[seat->rank.value];
@@ -125,24 +134,34 @@ void Control::State::AddKeys(const v1::AddKeysRequest& request,
                                          job.name(), member.next_batch))));
   }
   if (request.batch() == job.batches.size()) {
-    const absl::Status status = AcceptBatch(job, request, seat->rank);
+    const absl::Status status = AcceptBatch(job, request.keys(), seat->rank);
     if (!status.ok()) return refuse(status);
   }
   PHUB_CHECK(request.batch() < job.batches.size(), "batch={} batches={}", request.batch(),
              job.batches.size());
   const BatchRecord& record = job.batches[request.batch()];
-  const std::string difference = DifferenceInKeys(job, request.batch(), request.keys(), seat->rank);
+  const std::string difference =
+      DifferenceInKeys(job, request.batch(), FillInDefaults(request.keys()), seat->rank);
   if (!difference.empty()) {
     FailOverKeys(job, record.first, seat->rank, difference);
     return refuse(absl::InvalidArgumentError(job.fault.message()));
   }
+  const absl::Status shared = ShareBatch(job, seat->rank, request.batch(), request.shared_bytes());
+  if (!shared.ok()) return refuse(shared);
   if (request.batch() == member.next_batch) ++member.next_batch;
   job.pending.push_back({record.tickets,
-                         [&job, batch = request.batch(), answer] {
-                           answer(absl::OkStatus(), job.batches[batch].placements);
+                         [this, &job, rank = seat->rank, batch = request.batch(), answer] {
+                           AnswerBatch(job, rank, batch, answer);
                          },
                          [answer](const absl::Status& status) { answer(status, {}); }});
   AnswerAcknowledged(job);
+}
+
+void Control::State::AnswerBatch(Job& job, Rank rank, std::uint32_t batch,
+                                 const Answer<v1::AddKeysResponse>& answer) {
+  v1::AddKeysResponse response = job.batches[batch].placements;
+  GrantBatch(job, job.members[rank.value], batch, response);
+  answer(absl::OkStatus(), response);
 }
 
 }  // namespace phub::server

@@ -12,7 +12,7 @@ namespace phub::server {
 // bounded.
 void Control::State::OpenLanes(const v1::OpenLanesRequest& request,
                                Answer<v1::OpenLanesResponse> answer) {
-  const absl::StatusOr<Seating> seat = FindRunning(request.session_id());
+  const absl::StatusOr<Seating> seat = FindCommitted(request.session_id());
   if (!seat.ok()) return answer(seat.status(), {});
   Member& member = seat->job->members[seat->rank.value];
   std::vector<std::uint32_t> cores(request.cores().begin(), request.cores().end());
@@ -54,7 +54,8 @@ Job* Control::State::FindIncarnation(Incarnation incarnation) {
   return nullptr;
 }
 
-wire::LaneRefusal Control::State::CheckLane(const wire::LaneHello& hello) {
+wire::LaneRefusal Control::State::CheckLane(const wire::LaneHello& hello,
+                                            std::optional<PeerProcess> process) {
   Job* job = FindIncarnation(hello.incarnation);
   if (job == nullptr || !job->running() || hello.membership_epoch != job->config.membership_epoch) {
     return wire::LaneRefusal::kJob;
@@ -71,13 +72,15 @@ wire::LaneRefusal Control::State::CheckLane(const wire::LaneHello& hello) {
     return wire::LaneRefusal::kNonce;
   }
   place.nonce_valid = false;
+  if (process && !IsProcessOf(*job, hello.rank, *process)) return wire::LaneRefusal::kNonce;
   const bool held = place.connection != nullptr;
   return held && job->settings.on_loss == LossPolicy::kFail ? wire::LaneRefusal::kBusy
                                                             : wire::LaneRefusal::kNone;
 }
 
-wire::LaneRefusal Control::State::AdmitLane(const wire::LaneHello& hello) {
-  const wire::LaneRefusal refusal = CheckLane(hello);
+wire::LaneRefusal Control::State::AdmitLane(const wire::LaneHello& hello,
+                                            std::optional<PeerProcess> process) {
+  const wire::LaneRefusal refusal = CheckLane(hello, process);
   switch (refusal) {
     case wire::LaneRefusal::kNone: counters.Add(ControlCounter::lanes_admitted); break;
     case wire::LaneRefusal::kJob: counters.Add(ControlCounter::lanes_refused_job); break;
@@ -105,6 +108,7 @@ void Control::State::AttachLane(const wire::LaneHello& hello,
     place.replaced.push_back(std::move(place.connection));
   }
   place.connection = std::move(connection);
+  place.staging_in_use.emplace_back(place.connection.get(), place.staging);
   place.description = std::move(description);
   LogInfo("event=lane_attached tenant={} job=\"{}\" rank={} core={} lane=\"{}\"",
           job->account.tenant, job->name(), hello.rank.value, hello.core.value, place.description);
@@ -112,7 +116,8 @@ void Control::State::AttachLane(const wire::LaneHello& hello,
                                 .transport_index = transport_index,
                                 .rank = hello.rank,
                                 .shard = job->shards[hello.core.value].get(),
-                                .connection = place.connection.get()});
+                                .connection = place.connection.get(),
+                                .staging = place.staging->data()});
 }
 
 }  // namespace phub::server

@@ -20,8 +20,8 @@ absl::StatusOr<Control::State::Seating> Control::State::FindSession(std::string_
   if (found == sessions.end()) {
     counters.Add(ControlCounter::sessions_unknown);
     return absl::NotFoundError(
-        "this daemon does not know the session: it restarted since, or the job ended long ago; "
-        "join again");
+        "this daemon does not know the session: it restarted since, the job ended long ago, or the "
+        "reservation lapsed before it was committed; join again");
   }
   const Seating& seat = found->second;
   if (seat.job->members[seat.rank.value].session_id != session_id) {
@@ -46,9 +46,10 @@ absl::StatusOr<Control::State::Seating> Control::State::FindRunning(std::string_
 
 void Control::State::Barrier(const v1::BarrierRequest& request,
                              Answer<v1::BarrierResponse> answer) {
-  const absl::StatusOr<Seating> seat = FindRunning(request.session_id());
+  const absl::StatusOr<Seating> seat = FindCommitted(request.session_id());
   if (!seat.ok()) return answer(seat.status(), {});
   Job& job = *seat->job;
+  if (absl::Status status = CheckAnchor(job); !status.ok()) return answer(status, {});
   Member& member = job.members[seat->rank.value];
   const std::uint64_t sequence = request.sequence();
   if (sequence < job.barriers_done) return answer(absl::OkStatus(), {});  // asked again
@@ -111,6 +112,11 @@ void Control::State::Leave(const v1::LeaveRequest& request, Answer<v1::LeaveResp
   if (!seat.ok()) return answer(seat.status(), {});
   Job& job = *seat->job;
   Member& member = job.members[seat->rank.value];
+  if (member.state == Member::State::kReserved) {
+    counters.Add(ControlCounter::reservations_returned);
+    FreeSeat(job, seat->rank, absl::CancelledError("the reservation was given back"));
+    return answer(absl::OkStatus(), {});
+  }
   RefuseBarriersWithout(job, seat->rank);
   if (member.state == Member::State::kLost) EndAbsence(job, seat->rank, /*restarted=*/false);
   member.state = Member::State::kLeft;
@@ -239,7 +245,8 @@ void Control::State::ForgiveSilence(DurationNs duration) {
   const TimeNs now = clock.Now();
   for (const auto& job : jobs) {
     for (Member& member : job->members) {
-      if (!member.present() || member.forgiven >= kForgivenMax) continue;
+      const bool heard_of = member.present() || member.state == Member::State::kReserved;
+      if (!heard_of || member.forgiven >= kForgivenMax) continue;
       ++member.forgiven;
       ForgiveAbsence(member, duration);
       member.last_heard =

@@ -1,6 +1,8 @@
 // What is inside Control. One object, its rules in several files by concern:
 //   join.cc      creating and joining jobs         keys.cc     adding keys, placement
+//   rack.cc      the other daemons                 seats.cc    reservations, Commit
 //   lanes.cc     nonces, connections               sessions.cc barriers, leaving, streams, liveness
+//   shared_memory.cc  what ranks share with this daemon
 //   failure.cc   diagnosis, faults, ending jobs    events.cc   what core loops report, Poll
 //   stalls.cc    who waits for whom                admin.cc    the administrator's other questions
 //   wait.cc      ranks that may come back          versions.cc where the keys' chunks are
@@ -12,6 +14,7 @@
 #include <list>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <unordered_map>
 #include <utility>
@@ -28,39 +31,87 @@ struct Control::State {
   State(const Clock& clock, Random& random, std::vector<CoreHandle> handles,
         ControlOptions options);
 
+  // Whose session it is.
+  struct Seating {
+    Job* job = nullptr;
+    Rank rank{};
+  };
+
   // --- join.cc
   void Join(const v1::JoinRequest& request, std::string_view peer_address,
             Answer<v1::JoinResponse> answer);
   absl::Status Refuse(ControlCounter counter, absl::Status status);
   absl::StatusOr<Job*> CreateJob(const v1::JoinRequest& request, const JobSettings& settings);
+  std::uint64_t MemoryOfJob(const Job& job) const;
+  absl::Status BuildShards(Job& job);
   absl::Status CheckPlace(const Job& job, const v1::JoinRequest& request,
                           const JobSettings& settings);
   void Seat(Job& job, const v1::JoinRequest& request, std::string_view peer_address);
   v1::JoinResponse DescribeSeat(const Job& job, Rank rank, std::uint32_t version, bool created);
   Incarnation DrawIncarnation();
 
+  // --- rack.cc
+  // Core loops of every daemon of the rack, if the request fits the rack and this daemon's place.
+  absl::StatusOr<std::vector<std::uint32_t>> CheckRack(const v1::JoinRequest& request) const;
+  // The run that a worker is to join: null if it is to be created. An older one may end here.
+  absl::StatusOr<Job*> FindRunToJoin(const v1::JoinRequest& request, const std::string& tenant);
+  Job* FindRun(Incarnation incarnation);  // remembered ones too
+  v1::Rack DescribeRack() const;
+  bool is_anchor() const { return options.rack_self == 0; }
+  // Barriers are held by one daemon.
+  absl::Status CheckAnchor(const Job& job) const;
+
+  // --- seats.cc
+  void Commit(const v1::CommitRequest& request, Answer<v1::CommitResponse> answer);
+  absl::StatusOr<Seating> FindCommitted(std::string_view session_id);
+  // Takes a reservation back: the seat is free, and a job that nobody is in ends.
+  void FreeSeat(Job& job, Rank rank, const absl::Status& why);
+  void CheckLeases(TimeNs now);
+  TimeNs NextLease(const Job& job) const;
+
+  // --- shared_memory.cc
+  bool shares_memory() const { return !shared_memory.name().empty(); }
+  LentMemory::Kind lent_kind() const {
+    return shares_memory() ? LentMemory::Kind::kShared : LentMemory::Kind::kOrdinary;
+  }
+  absl::Status TakeStaging(const Job& job, Member& member) const;
+  // A new process has taken the rank over: nothing that the old one maps is used for it any more.
+  absl::Status RenewRankMemory(Job& job, Rank rank);
+  void DropRankMemory(Job& job, Member& member);
+  bool IsProcessOf(Job& job, Rank rank, const PeerProcess& process);
+  absl::StatusOr<transport::LaneMemory> SharedLaneMemory(const wire::LaneHello& hello);
+  absl::Status ShareBatch(Job& job, Rank rank, std::uint32_t batch, std::uint64_t worker_bytes);
+  absl::Status MakeWorkerRegion(Job& job, Member& member, RankBatch& entry, std::uint64_t bytes);
+  void GrantBatch(const Job& job, Member& member, std::uint32_t batch,
+                  v1::AddKeysResponse& response);
+  wire::LaneRefusal CheckBatch(const wire::SharedBatchRequest& request, const PeerProcess& process,
+                               transport::BatchMemory& memory);
+  wire::LaneRefusal AdmitBatch(const wire::SharedBatchRequest& request, const PeerProcess& process,
+                               transport::BatchMemory& memory);
+
   // --- keys.cc
   void AddKeys(const v1::AddKeysRequest& request, Answer<v1::AddKeysResponse> answer);
-  absl::Status AcceptBatch(Job& job, const v1::AddKeysRequest& request, Rank rank);
-  void ChooseBins(Job& job);
-  absl::Status BuildParts(Job& job, const v1::AddKeysRequest& request,
-                          const std::vector<std::vector<CoreIndex>>& placement,
+  absl::Status AcceptBatch(Job& job, const KeySpecs& given, Rank rank);
+  absl::Status CheckChunkCounts(const Job& job,
+                                const std::vector<std::vector<BinIndex>>& placement) const;
+  absl::Status BuildParts(Job& job, const KeySpecs& keys,
+                          const std::vector<std::vector<BinIndex>>& placement,
                           BatchRecord& record);
+  static void DescribePlacement(const Job& job, const std::vector<std::vector<BinIndex>>& placement,
+                                BatchRecord& record);
+  void AnswerBatch(Job& job, Rank rank, std::uint32_t batch,
+                   const Answer<v1::AddKeysResponse>& answer);
   void FailOverKeys(Job& job, Rank first, Rank rank, const std::string& difference);
 
   // --- lanes.cc
   void OpenLanes(const v1::OpenLanesRequest& request, Answer<v1::OpenLanesResponse> answer);
-  wire::LaneRefusal AdmitLane(const wire::LaneHello& hello);
-  wire::LaneRefusal CheckLane(const wire::LaneHello& hello);
+  wire::LaneRefusal AdmitLane(const wire::LaneHello& hello, std::optional<PeerProcess> process);
+  wire::LaneRefusal CheckLane(const wire::LaneHello& hello, std::optional<PeerProcess> process);
   void AttachLane(const wire::LaneHello& hello, std::unique_ptr<transport::Connection> connection,
                   std::uint8_t transport_index, std::string description);
   Job* FindIncarnation(Incarnation incarnation);
 
   // --- sessions.cc
-  struct Seating {
-    Job* job = nullptr;
-    Rank rank{};
-  };
   // Whose session it is, and whether the job still runs: NOT_FOUND, or ABORTED with the fault.
   absl::StatusOr<Seating> FindSession(std::string_view session_id);
   absl::StatusOr<Seating> FindRunning(std::string_view session_id);
@@ -126,11 +177,14 @@ struct Control::State {
   // --- wait.cc
   // Live or lost, as what is known of the rank says. Of a rank that has a place; policy wait.
   void CheckPresence(Job& job, Rank rank);
+  void BeginAbsence(Job& job, Rank rank);
   void EndAbsence(Job& job, Rank rank, bool restarted);
   void SendAwaited(const Job& job, Rank to, EventSink& sink);
   void CheckWaiting(Job& job, TimeNs now);
   absl::Status CheckTakeOver(const Job& job, const v1::JoinRequest& request);
-  void TakeOver(Job& job, Rank rank);
+  absl::Status TakeOver(Job& job, Rank rank);
+  void LoseSeat(Job& job, Rank rank, const absl::Status& why);
+  void ForgetSessions(const Member& member);
   absl::Status TakenOver(const Job& job, Rank rank) const;
   void ForgiveAbsence(Member& member, DurationNs duration);
   std::string DescribeAbsence(const Job& job, Rank rank) const;
@@ -204,13 +258,14 @@ struct Control::State {
   Random& random;
   const ControlOptions options;
   const TimeNs started_at;
+  const std::string rack_configuration;
   std::vector<CoreLink> links;  // [core]
   struct Endpoint {
     std::string host;
     std::uint16_t port = 0;
   };
   std::vector<Endpoint> endpoints;        // [core]
-  std::vector<std::uint64_t> core_loads;  // [core] bytes of parameters of all jobs
+  v1::SharedMemoryEndpoint shared_memory;  // without a name: nothing is shared
   Ledger ledger;
   ControlCounters counters;
 

@@ -11,7 +11,7 @@
 namespace phub::server {
 namespace {
 
-constexpr std::size_t kFormerSessionsMax = 16;
+constexpr std::size_t kFormerSessionsMax = 16;  // of one seat
 // A worker that lives sends four heartbeats per liveness timeout, so it is never silent for half of
 // one: then it may be taken for gone, if somebody else comes to take its place.
 constexpr int kTakeOverFraction = 2;
@@ -54,7 +54,11 @@ void Control::State::CheckPresence(Job& job, Rank rank) {
     return;
   }
   member.absence = std::move(absence);
-  if (member.state == Member::State::kLost) return;
+  if (member.state == Member::State::kLive) BeginAbsence(job, rank);
+}
+
+void Control::State::BeginAbsence(Job& job, Rank rank) {
+  Member& member = job.members[rank.value];
   member.state = Member::State::kLost;
   member.lost_since = clock.Now();
   member.awaited_until = member.lost_since + job.settings.wait_timeout;
@@ -65,15 +69,13 @@ void Control::State::CheckPresence(Job& job, Rank rank) {
   TellOthers(job, rank, AwaitedEvent(job, rank, member.lost_since));
 }
 
-// Whatever the rank is from now on, it is not awaited any more.
+// It is back, or has left: it is not awaited any more.
 void Control::State::EndAbsence(Job& job, Rank rank, bool restarted) {
   Member& member = job.members[rank.value];
-  if (member.state == Member::State::kLost) {
-    member.state = Member::State::kLive;
-    LogInfo("event=rank_returned tenant={} job=\"{}\" rank={} host=\"{}\" gone_ns={} restarted={}",
-            job.account.tenant, job.name(), rank.value, member.host,
-            clock.Now() - member.lost_since, restarted);
-  }
+  member.state = Member::State::kLive;
+  LogInfo("event=rank_returned tenant={} job=\"{}\" rank={} host=\"{}\" gone_ns={} restarted={}",
+          job.account.tenant, job.name(), rank.value, member.host, clock.Now() - member.lost_since,
+          restarted);
   counters.Add(restarted ? ControlCounter::ranks_restarted : ControlCounter::ranks_returned);
   v1::SessionEvent event;
   event.mutable_returned()->set_rank(rank.value);
@@ -117,6 +119,7 @@ absl::Status Control::State::CheckTakeOver(const Job& job, const v1::JoinRequest
                       who, member.host, member.pid, FormatAge(age))));
   }
   if (job.settings.restart) return absl::OkStatus();
+  if (!member.committed) return absl::OkStatus();  // nobody was in the job on this seat
   if (member.state == Member::State::kLost) {
     return Refuse(
         ControlCounter::joins_refused_rank_held,
@@ -133,9 +136,17 @@ absl::Status Control::State::CheckTakeOver(const Job& job, const v1::JoinRequest
                     who, member.host, member.pid, FormatAge(age))));
 }
 
-// The seat's old process is done with; a new one sits down next.
-void Control::State::TakeOver(Job& job, Rank rank) {
+// The seat's old process is done with; a new one sits down next. If one was sure of the seat, the
+// rank is awaited until the new one is (Commit).
+absl::Status Control::State::TakeOver(Job& job, Rank rank) {
   Member& member = job.members[rank.value];
+  if (absl::Status status = RenewRankMemory(job, rank); !status.ok()) {
+    return Refuse(ControlCounter::joins_refused_capacity, status);
+  }
+  if (member.state == Member::State::kLive) {
+    member.absence = "another process comes to take its place";
+    BeginAbsence(job, rank);
+  }
   const absl::Status over = absl::AbortedError(fmt::format(
       "another process takes the place of {} in job {}: this one is done with",
       DescribeRank(job, rank), job.name()));
@@ -155,12 +166,33 @@ void Control::State::TakeOver(Job& job, Rank rank) {
   for (LanePlace& place : member.lanes) {
     place.nonce_valid = false;
     place.lost = false;
+    if (place.connection) place.replaced.push_back(std::move(place.connection));
   }
   member.stream = 0;
   member.stream_broke = false;
   member.silent = false;
   member.next_batch = 0;
-  ++member.restarts;
+  if (member.committed) ++member.restarts;
+  return absl::OkStatus();
+}
+
+// A process that came to take a seat over does not make sure of it: the rank is awaited on.
+void Control::State::LoseSeat(Job& job, Rank rank, const absl::Status& why) {
+  Member& member = job.members[rank.value];
+  LogWarning("event=seat_lost tenant={} job=\"{}\" rank={} host=\"{}\" reason=\"{}\"",
+             job.account.tenant, job.name(), rank.value, member.host, std::string(why.message()));
+  sessions.erase(member.session_id);
+  member.session_id.clear();
+  if (member.sink) std::exchange(member.sink, nullptr)->End(why);
+  member.stream = 0;
+  member.stream_broke = true;
+  member.absence = "a process that came to take its place gave up";
+  member.state = Member::State::kLost;
+}
+
+void Control::State::ForgetSessions(const Member& member) {
+  sessions.erase(member.session_id);
+  for (const std::string& session_id : member.former_sessions) sessions.erase(session_id);
 }
 
 absl::Status Control::State::TakenOver(const Job& job, Rank rank) const {

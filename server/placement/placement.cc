@@ -30,15 +30,47 @@ std::vector<Piece> CutIntoChunks(std::span<const std::uint64_t> key_bytes,
   return pieces;
 }
 
+// FNV-1a: the same at every daemon, whatever its standard library.
+std::uint64_t HashOf(std::string_view text) {
+  std::uint64_t hash = 0xcbf29ce484222325;
+  for (const char character : text) {
+    hash ^= static_cast<unsigned char>(character);
+    hash *= 0x100000001b3;
+  }
+  return hash ^ hash >> 32;  // its low bits alone are weak
+}
+
+constexpr std::uint32_t kBinsForWholeChunks = 32;
+constexpr std::uint32_t kChunkGranularityBytes = 64;  // whole cache lines and vectors
+
 }  // namespace
 
-std::vector<std::vector<CoreIndex>> PlaceKeys(std::span<PlacementBin> bins,
-                                              std::span<const std::uint64_t> key_bytes,
-                                              std::uint64_t chunk_bytes) {
+std::uint32_t ChunkBytesForBins(std::uint32_t chunk_bytes, std::uint32_t bin_count) {
+  for (std::uint64_t bins = kBinsForWholeChunks; bins < bin_count; bins *= 2) {
+    const std::uint32_t half = chunk_bytes / 2;
+    if (half < kChunkBytesMin || half % kChunkGranularityBytes != 0) break;
+    chunk_bytes = half;
+  }
+  return chunk_bytes;
+}
+
+std::vector<PlacementBin> BinsForJob(std::uint32_t bin_count, std::string_view job_name) {
+  PHUB_CHECK(bin_count > 0);
+  const std::uint64_t first = HashOf(job_name) % bin_count;
+  std::vector<PlacementBin> bins;
+  for (std::uint32_t i = 0; i < bin_count; ++i) {
+    bins.push_back({BinIndex{static_cast<std::uint32_t>((first + i) % bin_count)}, 0});
+  }
+  return bins;
+}
+
+std::vector<std::vector<BinIndex>> PlaceKeys(std::span<PlacementBin> bins,
+                                             std::span<const std::uint64_t> key_bytes,
+                                             std::uint64_t chunk_bytes) {
   PHUB_CHECK(!bins.empty() && chunk_bytes > 0, "bins={} chunk_bytes={}", bins.size(), chunk_bytes);
-  std::vector<std::vector<CoreIndex>> cores(key_bytes.size());
+  std::vector<std::vector<BinIndex>> placement(key_bytes.size());
   for (std::size_t key = 0; key < key_bytes.size(); ++key) {
-    cores[key].resize(ChunkCount(key_bytes[key], chunk_bytes));
+    placement[key].resize(ChunkCount(key_bytes[key], chunk_bytes));
   }
   std::vector<Piece> pieces = CutIntoChunks(key_bytes, chunk_bytes);
   std::stable_sort(pieces.begin(), pieces.end(),
@@ -50,11 +82,11 @@ std::vector<std::vector<CoreIndex>> PlaceKeys(std::span<PlacementBin> bins,
   for (const Piece& piece : pieces) {
     const std::size_t bin = lightest.top().second;
     lightest.pop();
-    cores[piece.key][piece.chunk] = bins[bin].core;
+    placement[piece.key][piece.chunk] = bins[bin].bin;
     bins[bin].load_bytes += piece.bytes;
     lightest.emplace(bins[bin].load_bytes, bin);
   }
-  return cores;
+  return placement;
 }
 
 }  // namespace phub::server

@@ -11,11 +11,11 @@
 namespace phub::server {
 namespace {
 
-constexpr std::uint64_t kChunkBytes = 64 * 1024;
+constexpr std::uint32_t kChunkBytes = 64 * 1024;
 
 std::vector<PlacementBin> Bins(std::uint32_t count) {
   std::vector<PlacementBin> bins;
-  for (std::uint32_t core = 0; core < count; ++core) bins.push_back({CoreIndex{core}, 0});
+  for (std::uint32_t bin = 0; bin < count; ++bin) bins.push_back({BinIndex{bin}, 0});
   return bins;
 }
 
@@ -40,10 +40,10 @@ double MaxOverMean(const std::vector<PlacementBin>& bins) {
   return static_cast<double>(max) * static_cast<double>(bins.size()) / static_cast<double>(sum);
 }
 
-std::vector<std::vector<std::uint32_t>> Numbers(const std::vector<std::vector<CoreIndex>>& cores) {
-  std::vector<std::vector<std::uint32_t>> numbers(cores.size());
-  for (std::size_t key = 0; key < cores.size(); ++key) {
-    for (const CoreIndex core : cores[key]) numbers[key].push_back(core.value);
+std::vector<std::vector<std::uint32_t>> Numbers(const std::vector<std::vector<BinIndex>>& bins) {
+  std::vector<std::vector<std::uint32_t>> numbers(bins.size());
+  for (std::size_t key = 0; key < bins.size(); ++key) {
+    for (const BinIndex bin : bins[key]) numbers[key].push_back(bin.value);
   }
   return numbers;
 }
@@ -63,7 +63,7 @@ TEST(Placement, CutsKeysIntoChunksThatCoverThem) {
 TEST(Placement, LargestChunksGoFirstAndTiesGoByOrder) {
   std::vector<PlacementBin> bins = Bins(2);
   // Chunks of 100: key 0 is 30, key 1 is 100 + 100 + 50, key 2 is 100.
-  // Order: 1.0 -> core 0, 1.1 -> core 1, 2.0 -> core 0 (tie), 1.2 -> core 1, 0.0 -> core 1 (150).
+  // Order: 1.0 -> bin 0, 1.1 -> bin 1, 2.0 -> bin 0 (tie), 1.2 -> bin 1, 0.0 -> bin 1 (150).
   const std::uint64_t keys[] = {30, 250, 100};
   EXPECT_THAT(Numbers(PlaceKeys(bins, keys, 100)),
               testing::ElementsAre(testing::ElementsAre(1), testing::ElementsAre(0, 1, 1),
@@ -77,15 +77,15 @@ TEST(Placement, LaterBatchesArePlacedOnTopOfLoads) {
   bins[0].load_bytes = 1000;
   bins[2].load_bytes = 150;
   const std::uint64_t keys[] = {100, 100, 100};
-  // Expect: core 1 until it is heavier than core 2; core 0 never.
+  // Expect: bin 1 until it is heavier than bin 2; bin 0 never.
   EXPECT_THAT(Numbers(PlaceKeys(bins, keys, 100)),
               testing::ElementsAre(testing::ElementsAre(1), testing::ElementsAre(1),
                                    testing::ElementsAre(2)));
   EXPECT_EQ(bins[0].load_bytes, 1000u);
 }
 
-TEST(Placement, BinsNameTheirCores) {
-  std::vector<PlacementBin> bins = {{CoreIndex{7}, 0}, {CoreIndex{3}, 0}};
+TEST(Placement, BinsNameThemselves) {
+  std::vector<PlacementBin> bins = {{BinIndex{7}, 0}, {BinIndex{3}, 0}};
   const std::uint64_t keys[] = {10, 10};
   EXPECT_THAT(Numbers(PlaceKeys(bins, keys, 100)),
               testing::ElementsAre(testing::ElementsAre(7), testing::ElementsAre(3)));
@@ -93,24 +93,67 @@ TEST(Placement, BinsNameTheirCores) {
 
 class PlacementOfModels : public testing::TestWithParam<std::string> {};
 
-TEST_P(PlacementOfModels, IsWithinOnePercentOverOneToSixteenCores) {
+TEST_P(PlacementOfModels, IsWithinOnePercentOverOneToThreeDaemonsOfOneToSixteenCores) {
   const std::vector<std::uint64_t> keys = ModelKeyBytes(GetParam());
   ASSERT_GE(keys.size(), 16u);
   const std::uint64_t total = std::accumulate(keys.begin(), keys.end(), std::uint64_t{0});
-  for (std::uint32_t cores = 1; cores <= 16; ++cores) {
-    std::vector<PlacementBin> bins = Bins(cores);
-    const auto placed = PlaceKeys(bins, keys, kChunkBytes);
-    EXPECT_LE(MaxOverMean(bins), 1.01) << cores << " cores";
-    // Expect: the loads are what the placement says, and nothing is lost.
-    std::vector<std::uint64_t> loads(cores);
-    for (std::size_t key = 0; key < keys.size(); ++key) {
-      for (std::size_t chunk = 0; chunk < placed[key].size(); ++chunk) {
-        loads[placed[key][chunk].value] += ChunkBytes(keys[key], kChunkBytes, chunk);
+  for (std::uint32_t daemons = 1; daemons <= 3; ++daemons) {
+    for (std::uint32_t cores = 1; cores <= 16; ++cores) {
+      std::vector<PlacementBin> bins = BinsForJob(daemons * cores, GetParam());
+      const std::uint32_t chunk_bytes = ChunkBytesForBins(kChunkBytes, daemons * cores);
+      const auto placed = PlaceKeys(bins, keys, chunk_bytes);
+      EXPECT_LE(MaxOverMean(bins), 1.01) << daemons << " daemons, " << cores << " cores";
+      // Expect: the loads are what the placement says, and nothing is lost.
+      std::vector<std::uint64_t> loads(bins.size());
+      for (std::size_t key = 0; key < keys.size(); ++key) {
+        for (std::size_t chunk = 0; chunk < placed[key].size(); ++chunk) {
+          loads[placed[key][chunk].value] += ChunkBytes(keys[key], chunk_bytes, chunk);
+        }
       }
+      EXPECT_EQ(std::accumulate(loads.begin(), loads.end(), std::uint64_t{0}), total);
+      for (const PlacementBin& bin : bins) EXPECT_EQ(loads[bin.bin.value], bin.load_bytes);
     }
-    EXPECT_EQ(std::accumulate(loads.begin(), loads.end(), std::uint64_t{0}), total);
-    for (std::uint32_t core = 0; core < cores; ++core)
-      EXPECT_EQ(loads[core], bins[core].load_bytes);
+  }
+}
+
+TEST_P(PlacementOfModels, IsWithinOnePercentWhateverTheTypesOfTheKeys) {
+  // Every third key in doubles, every third in halves.
+  std::vector<std::uint64_t> keys = ModelKeyBytes(GetParam());
+  for (std::size_t i = 0; i < keys.size(); ++i) {
+    if (i % 3 == 1) keys[i] *= 2;
+    if (i % 3 == 2) keys[i] /= 2;
+  }
+  for (const std::uint32_t bin_count : {2u, 6u, 16u}) {
+    std::vector<PlacementBin> bins = BinsForJob(bin_count, GetParam());
+    PlaceKeys(bins, keys, kChunkBytes);
+    EXPECT_LE(MaxOverMean(bins), 1.01) << bin_count;
+  }
+}
+
+TEST(Placement, ChunksAreHalvedInLargeRacksOnly) {
+  EXPECT_EQ(ChunkBytesForBins(kChunkBytes, 1), kChunkBytes);
+  EXPECT_EQ(ChunkBytesForBins(kChunkBytes, 32), kChunkBytes);
+  EXPECT_EQ(ChunkBytesForBins(kChunkBytes, 33), kChunkBytes / 2);
+  EXPECT_EQ(ChunkBytesForBins(kChunkBytes, 64), kChunkBytes / 2);
+  EXPECT_EQ(ChunkBytesForBins(kChunkBytes, 65), kChunkBytes / 4);
+  // Never to a size that a job may not have.
+  EXPECT_EQ(ChunkBytesForBins(kChunkBytesMin, 1000), kChunkBytesMin);
+  EXPECT_EQ(ChunkBytesForBins(3 * 192, 1000), 3u * 192);
+}
+
+TEST(Placement, JobsBeginAtBinsOfTheirOwn) {
+  std::vector<int> first_chunks(6);
+  for (int job = 0; job < 600; ++job) {
+    std::vector<PlacementBin> bins = BinsForJob(6, "job-" + std::to_string(job));
+    const std::uint64_t keys[] = {100};
+    ++first_chunks[PlaceKeys(bins, keys, 1024)[0][0].value];
+    // Expect: every bin once, whatever the first.
+    std::vector<std::uint32_t> numbers;
+    for (const PlacementBin& bin : bins) numbers.push_back(bin.bin.value);
+    EXPECT_THAT(numbers, testing::UnorderedElementsAre(0, 1, 2, 3, 4, 5));
+  }
+  for (const int count : first_chunks) {
+    EXPECT_THAT(count, testing::AllOf(testing::Gt(60), testing::Lt(140)));
   }
 }
 
@@ -132,10 +175,10 @@ INSTANTIATE_TEST_SUITE_P(Models, PlacementOfModels, testing::Values("resnet50.cs
 
 TEST(Placement, PlacesAHundredThousandChunks) {
   std::vector<PlacementBin> bins = Bins(16);
-  const std::vector<std::uint64_t> keys(100, 1000 * kChunkBytes);
+  const std::vector<std::uint64_t> keys(100, 1000u * kChunkBytes);
   const auto placed = PlaceKeys(bins, keys, kChunkBytes);
   EXPECT_EQ(placed.back().size(), 1000u);
-  for (const PlacementBin& bin : bins) EXPECT_EQ(bin.load_bytes, 6250 * kChunkBytes);
+  for (const PlacementBin& bin : bins) EXPECT_EQ(bin.load_bytes, 6250u * kChunkBytes);
 }
 
 }  // namespace

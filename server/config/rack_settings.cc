@@ -1,0 +1,85 @@
+#include "server/config/rack_settings.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "common/base/status_text.h"
+
+namespace phub::server {
+namespace {
+
+constexpr std::size_t kDaemonsMax = 64;
+
+std::string_view Trimmed(std::string_view text) {
+  const std::size_t begin = text.find_first_not_of(' ');
+  if (begin == std::string_view::npos) return {};
+  return text.substr(begin, text.find_last_not_of(' ') - begin + 1);
+}
+
+absl::Status CheckEntry(std::string_view entry) {
+  if (entry.empty()) return absl::InvalidArgumentError("has an empty entry between its commas");
+  const auto address = ParseHostAndPort(entry);
+  if (!address.ok()) {
+    return absl::InvalidArgumentError(
+        fmt::format("has the entry \"{}\", which {}", entry, MessageOf(address.status())));
+  }
+  if (address->port == 0) {
+    return absl::InvalidArgumentError(
+        fmt::format("has the entry \"{}\", whose port is open; workers need to know it", entry));
+  }
+  if (address->host == "0.0.0.0" || address->host == "::") {
+    return absl::InvalidArgumentError(fmt::format(
+        "has the entry \"{}\", which names no host; write the one that workers reach", entry));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::StatusOr<std::vector<std::string>> ParseDaemonList(std::string_view text) {
+  std::vector<std::string> entries;
+  if (Trimmed(text).empty()) return entries;
+  for (std::size_t begin = 0; begin <= text.size();) {
+    const std::size_t end = std::min(text.find(',', begin), text.size());
+    const std::string entry(Trimmed(text.substr(begin, end - begin)));
+    if (absl::Status status = CheckEntry(entry); !status.ok()) return status;
+    if (std::find(entries.begin(), entries.end(), entry) != entries.end()) {
+      return absl::InvalidArgumentError(fmt::format("has the entry \"{}\" twice", entry));
+    }
+    entries.push_back(entry);
+    begin = end + 1;
+  }
+  if (entries.size() > kDaemonsMax) {
+    return absl::InvalidArgumentError(
+        fmt::format("has {} entries; a rack has at most {} daemons", entries.size(), kDaemonsMax));
+  }
+  return entries;
+}
+
+absl::StatusOr<RackPlace> FindRackPlace(const Settings& settings) {
+  RackPlace place;
+  absl::StatusOr<std::vector<std::string>> entries = ParseDaemonList(settings.daemons);
+  if (!entries.ok()) return entries.status();
+  place.endpoints = *std::move(entries);
+  if (place.endpoints.empty()) {
+    if (settings.self.empty()) return place;
+    return absl::InvalidArgumentError(fmt::format(
+        "self = \"{}\" says which of `daemons` this one is, and `daemons` is empty", settings.self));
+  }
+  const std::string& self = settings.self.empty() ? settings.listen : settings.self;
+  const auto found = std::find(place.endpoints.begin(), place.endpoints.end(), self);
+  if (found != place.endpoints.end()) {
+    place.self = static_cast<std::uint32_t>(found - place.endpoints.begin());
+    return place;
+  }
+  return absl::InvalidArgumentError(
+      settings.self.empty()
+          ? fmt::format("listen = \"{}\" is not in daemons = \"{}\"; say with `self` which entry "
+                        "this daemon is",
+                        settings.listen, settings.daemons)
+          : fmt::format("self = \"{}\" is not in daemons = \"{}\"; write it as it is written there",
+                        settings.self, settings.daemons));
+}
+
+}  // namespace phub::server

@@ -1,0 +1,25 @@
+// Which daemons make up the rack, and which of them this one is. Pure functions; any thread.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "server/config/settings.h"
+
+namespace phub::server {
+
+// The entries of `daemons`: "node1:7700,node2:7700". InvalidArgument completes the sentence
+// "daemons = <value> ...".
+absl::StatusOr<std::vector<std::string>> ParseDaemonList(std::string_view text);
+
+struct RackPlace {
+  std::vector<std::string> endpoints;  // empty: a rack of its own
+  std::uint32_t self = 0;
+};
+// InvalidArgument says what does not fit together. The settings are right each by itself.
+absl::StatusOr<RackPlace> FindRackPlace(const Settings& settings);
+
+}  // namespace phub::server

@@ -1,0 +1,24 @@
+#include "server/control/lent_memory.h"
+
+#include <fmt/format.h>
+
+#include <utility>
+
+namespace phub::server {
+
+absl::StatusOr<LentMemory> LentMemory::Create(Kind kind, const char* name, std::size_t bytes,
+                                              SharedMemory::Others others) {
+  LentMemory memory;
+  if (kind == Kind::kShared) {
+    absl::StatusOr<SharedMemory> shared = SharedMemory::Create(name, bytes, others);
+    if (!shared.ok()) return shared.status();
+    memory.shared_ = std::make_shared<const SharedMemory>(*std::move(shared));
+    return memory;
+  }
+  memory.ordinary_ = MappedMemory::Allocate(bytes, MappedMemory::Backing::kPrefault);
+  if (memory.ordinary_) return memory;
+  return absl::ResourceExhaustedError(
+      fmt::format("the system does not give phubd {} bytes of memory", bytes));
+}
+
+}  // namespace phub::server

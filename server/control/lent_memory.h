@@ -1,0 +1,35 @@
+// Memory that control lends to core loops, and that workers of this host may map as well.
+//
+// Zero-filled and taken from the system at once: after admission nothing may fail. Immutable but
+// for its bytes; whoever holds the object keeps the memory.
+#pragma once
+
+#include <cstddef>
+#include <memory>
+
+#include "absl/status/statusor.h"
+#include "common/base/mapped_memory.h"
+#include "common/base/shared_memory.h"
+
+namespace phub::server {
+
+class LentMemory {
+ public:
+  enum class Kind { kShared, kOrdinary };
+
+  LentMemory() = default;
+  // `name` and `others`: of shared memory. RESOURCE_EXHAUSTED says what the system does not give.
+  static absl::StatusOr<LentMemory> Create(Kind kind, const char* name, std::size_t bytes,
+                                           SharedMemory::Others others);
+
+  std::byte* data() const { return shared_ ? shared_->data() : ordinary_.data(); }
+  std::size_t bytes() const { return shared_ ? shared_->bytes() : ordinary_.bytes(); }
+  // Null: it is ordinary memory.
+  const std::shared_ptr<const SharedMemory>& shared() const { return shared_; }
+
+ private:
+  std::shared_ptr<const SharedMemory> shared_;
+  MappedMemory ordinary_;
+};
+
+}  // namespace phub::server

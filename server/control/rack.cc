@@ -1,0 +1,166 @@
+#include "server/control/rack.h"
+
+#include <openssl/sha.h>
+
+#include <algorithm>
+#include <array>
+
+#include "common/base/check.h"
+#include "common/base/log.h"
+#include "common/wire/message.h"
+#include "server/control/state.h"
+#include "server/control/text.h"
+
+namespace phub::server {
+namespace {
+
+// Enough of a hash to tell two apart in a message.
+std::string Shortened(const std::string& hash) {
+  if (hash.empty()) return "none";
+  return IsName(hash) ? hash.substr(0, 12) : "?";
+}
+
+std::string Listed(const std::vector<std::uint32_t>& counts) {
+  std::string text;
+  for (const std::uint32_t count : counts) {
+    text += fmt::format("{}{}", text.empty() ? "" : ", ", count);
+  }
+  return text;
+}
+
+}  // namespace
+
+std::string HashOfConfiguration(const ControlOptions& options) {
+  std::string text = fmt::format("control {}..{}\nlanes {}..{}\nchunk_bytes {}\nstaging {}\n",
+                                 kProtocolVersionMin, kProtocolVersionMax, wire::kLaneVersionMin,
+                                 wire::kLaneVersion, options.chunk_bytes,
+                                 options.staging_bytes_per_lane);
+  for (const std::string& endpoint : options.rack_endpoints) text += endpoint + "\n";
+  std::array<unsigned char, SHA256_DIGEST_LENGTH> digest{};
+  SHA256(reinterpret_cast<const unsigned char*>(text.data()), text.size(), digest.data());
+  std::string hash;
+  for (const unsigned char byte : digest) hash += fmt::format("{:02x}", byte);
+  return hash;
+}
+
+v1::Rack Control::State::DescribeRack() const {
+  v1::Rack rack;
+  const std::size_t count = std::max<std::size_t>(1, options.rack_endpoints.size());
+  for (std::size_t i = 0; i < count; ++i) {
+    v1::RackDaemon& daemon = *rack.add_daemons();
+    if (!options.rack_endpoints.empty()) daemon.set_endpoint(options.rack_endpoints[i]);
+    // Each knows its own only: daemons do not talk to each other.
+    if (i == options.rack_self) daemon.set_core_count(static_cast<std::uint32_t>(links.size()));
+  }
+  rack.set_self(options.rack_self);
+  rack.set_configuration(rack_configuration);
+  rack.set_state(draining ? "draining" : "serving");
+  return rack;
+}
+
+absl::StatusOr<std::vector<std::uint32_t>> Control::State::CheckRack(
+    const v1::JoinRequest& request) const {
+  const std::size_t daemon_count = std::max<std::size_t>(1, options.rack_endpoints.size());
+  const std::string self =
+      options.rack_endpoints.empty()
+          ? "this daemon"
+          : fmt::format("daemon {} ({})", options.rack_self,
+                        options.rack_endpoints[options.rack_self]);
+  const auto refuse = [&](const std::string& what) {
+    return absl::FailedPreconditionError(
+        fmt::format("job {}, rank {}: {}", request.job(), request.rank(), what));
+  };
+  if (request.daemon_cores().empty() && daemon_count > 1) {
+    return refuse(fmt::format("{} is one of a rack of {}, and this client joins it alone; ask "
+                              "GetRack, and join all of them",
+                              self, daemon_count));
+  }
+  const bool says_configuration = !request.configuration().empty() || daemon_count > 1;
+  if (says_configuration && request.configuration() != rack_configuration) {
+    return refuse(fmt::format(
+        "{} has configuration {}, the first daemon of the worker's rack has {}; the daemons of a "
+        "rack must have the same `daemons`, chunk_bytes, staging_bytes_per_lane and protocol "
+        "versions: compare phubd --dump-config of both",
+        self, Shortened(rack_configuration), Shortened(request.configuration())));
+  }
+  if (request.daemon() != options.rack_self) {
+    return refuse(fmt::format("the worker takes it for daemon {} of the rack, but it is daemon {}; "
+                              "is its endpoint right in `daemons` and `self`?",
+                              request.daemon(), options.rack_self));
+  }
+  if (is_anchor() != (request.incarnation() == 0)) {
+    return refuse(is_anchor()
+                      ? fmt::format("{} is the rack's first and draws the incarnation itself", self)
+                      : fmt::format("{} needs the incarnation that the rack's first daemon drew",
+                                    self));
+  }
+  if (request.daemon_cores().empty()) {
+    return std::vector<std::uint32_t>{static_cast<std::uint32_t>(links.size())};
+  }
+  const std::vector<std::uint32_t> cores(request.daemon_cores().begin(),
+                                         request.daemon_cores().end());
+  if (cores.size() != daemon_count) {
+    return refuse(fmt::format("the worker counts {} daemons in the rack, {} counts {}",
+                              cores.size(), self, daemon_count));
+  }
+  if (cores[options.rack_self] != links.size()) {
+    return refuse(fmt::format("the worker says that {} has {} core loops, it has {}; was it "
+                              "started again? ask GetRack again",
+                              self, cores[options.rack_self], links.size()));
+  }
+  for (const std::uint32_t count : cores) {
+    if (count >= 1 && count <= kCoresPerDaemonMax) continue;
+    return refuse(fmt::format("the daemons' core loops are {}, each must be 1 to {}", Listed(cores),
+                              kCoresPerDaemonMax));
+  }
+  return cores;
+}
+
+Job* Control::State::FindRun(Incarnation incarnation) {
+  if (Job* job = FindIncarnation(incarnation)) return job;
+  for (const auto& job : ended) {
+    if (job->account.incarnation == incarnation) return job.get();
+  }
+  return nullptr;
+}
+
+absl::StatusOr<Job*> Control::State::FindRunToJoin(const v1::JoinRequest& request,
+                                                   const std::string& tenant) {
+  Job* job = FindRunningJob(tenant, request.job());
+  if (is_anchor()) {
+    // A rank of it is lost, and only the wording is open: this worker belongs to the next run.
+    if (job == nullptr || !job->diagnosis.has_value()) return job;
+    ConcludeDiagnosis(*job);
+    return job->running() ? job : nullptr;
+  }
+  if (Job* run = FindRun(Incarnation{request.incarnation()})) {
+    if (run->account.tenant != tenant || run->name() != request.job()) {
+      return absl::InvalidArgumentError(
+          fmt::format("job {}: incarnation {} is another job's", request.job(),
+                      FormatIncarnation(run->account.incarnation)));
+    }
+    if (run->diagnosis.has_value()) ConcludeDiagnosis(*run);
+    if (run->running()) return run;
+    return absl::AbortedError(run->state == Job::State::kFailed
+                                  ? run->fault.message()
+                                  : fmt::format("this run of job {} has ended", request.job()));
+  }
+  if (job == nullptr) return nullptr;
+  // The anchor seats one run of a name at a time: if it seats a new one, the old one is over there.
+  counters.Add(ControlCounter::jobs_superseded);
+  Fail(*job, MakeFault(*job, "superseded",
+                       fmt::format("a new run of it (incarnation {}) was begun by rank {} ({}), so "
+                                   "this one is over at the rack's first daemon",
+                                   FormatIncarnation(Incarnation{request.incarnation()}),
+                                   request.rank(), request.host())));
+  return nullptr;
+}
+
+absl::Status Control::State::CheckAnchor(const Job& job) const {
+  if (is_anchor()) return absl::OkStatus();
+  return absl::FailedPreconditionError(
+      fmt::format("barriers of job {} are held by the rack's first daemon, {}", job.name(),
+                  options.rack_endpoints.front()));
+}
+
+}  // namespace phub::server

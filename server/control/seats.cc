@@ -1,0 +1,94 @@
+#include <algorithm>
+#include <limits>
+#include <utility>
+
+#include "common/base/log.h"
+#include "server/control/state.h"
+#include "server/control/text.h"
+
+namespace phub::server {
+
+// A worker joins every daemon of the rack, then commits at each: so that a rank that one daemon
+// refuses holds nothing at the others. In between its place is a lease, kept up by being heard of.
+
+absl::StatusOr<Control::State::Seating> Control::State::FindCommitted(std::string_view session_id) {
+  absl::StatusOr<Seating> seat = FindRunning(session_id);
+  if (!seat.ok() || seat->job->members[seat->rank.value].state != Member::State::kReserved) {
+    return seat;
+  }
+  counters.Add(ControlCounter::calls_uncommitted);
+  return absl::FailedPreconditionError(
+      fmt::format("{} has not committed its place in job {} yet; call Commit first",
+                  DescribeRankBriefly(*seat->job, seat->rank), seat->job->name()));
+}
+
+void Control::State::Commit(const v1::CommitRequest& request, Answer<v1::CommitResponse> answer) {
+  const absl::StatusOr<Seating> seat = FindRunning(request.session_id());
+  if (!seat.ok()) return answer(seat.status(), {});
+  Job& job = *seat->job;
+  Member& member = job.members[seat->rank.value];
+  if (member.state == Member::State::kReserved) {
+    member.state = Member::State::kLive;
+    if (std::exchange(member.committed, true)) EndAbsence(job, seat->rank, /*restarted=*/true);
+    job.nobody_since = 0;
+    counters.Add(ControlCounter::commits);
+    LogInfo("event=rank_committed tenant={} job=\"{}\" rank={}", job.account.tenant, job.name(),
+            seat->rank.value);
+  }
+  answer(absl::OkStatus(), {});
+}
+
+void Control::State::FreeSeat(Job& job, Rank rank, const absl::Status& why) {
+  Member& member = job.members[rank.value];
+  if (member.committed) return LoseSeat(job, rank, why);
+  LogInfo("event=seat_freed tenant={} job=\"{}\" rank={} host=\"{}\" reason=\"{}\"",
+          job.account.tenant, job.name(), rank.value, member.host, std::string(why.message()));
+  ForgetSessions(member);
+  if (member.sink) member.sink->End(why);
+  DropRankMemory(job, member);
+  Member empty;
+  empty.lanes = std::move(member.lanes);
+  member = std::move(empty);
+  const auto is = [&](Member::State state) {
+    return [state](const Member& each) { return each.state == state; };
+  };
+  if (std::all_of(job.members.begin(), job.members.end(), is(Member::State::kAwaited))) {
+    return EndInOrder(job);
+  }
+  if (std::none_of(job.members.begin(), job.members.end(), is(Member::State::kLive)) &&
+      std::none_of(job.members.begin(), job.members.end(), is(Member::State::kLost)) &&
+      std::none_of(job.members.begin(), job.members.end(), is(Member::State::kReserved))) {
+    job.nobody_since = clock.Now();
+  }
+}
+
+void Control::State::CheckLeases(TimeNs now) {
+  for (const auto& job : jobs) {
+    // Until the core loops have the job, its first ranks have no answer that they could act on.
+    if (!job->running() || job->diagnosis || !Acknowledged(job->add_job_tickets)) continue;
+    for (std::uint32_t rank = 0; rank < job->members.size() && job->running(); ++rank) {
+      const Member& member = job->members[rank];
+      if (member.state != Member::State::kReserved ||
+          now - member.last_heard < options.liveness_timeout) {
+        continue;
+      }
+      counters.Add(ControlCounter::reservations_lapsed);
+      FreeSeat(*job, Rank{rank},
+               absl::DeadlineExceededError(fmt::format(
+                   "rank {}'s reservation in job {} lapsed: it was not committed within {}", rank,
+                   job->name(), FormatAge(options.liveness_timeout))));
+    }
+  }
+}
+
+TimeNs Control::State::NextLease(const Job& job) const {
+  TimeNs next = std::numeric_limits<TimeNs>::max();
+  if (!Acknowledged(job.add_job_tickets)) return next;
+  for (const Member& member : job.members) {
+    if (member.state != Member::State::kReserved) continue;
+    next = std::min(next, member.last_heard + options.liveness_timeout);
+  }
+  return next;
+}
+
+}  // namespace phub::server
