@@ -17,7 +17,7 @@ void AddCounter(v1::GetStatsResponse& response, const std::string& name, std::ui
 
 }  // namespace
 
-void Control::State::GetServer(Answer<v1::ServerInfo> answer) {
+v1::ServerInfo Control::State::DescribeServer() const {
   v1::ServerInfo info;
   info.set_version(options.version);
   info.set_commit(options.commit);
@@ -34,10 +34,17 @@ void Control::State::GetServer(Answer<v1::ServerInfo> answer) {
   if (!options.rack_endpoints.empty()) {
     info.set_endpoint(options.rack_endpoints[options.rack_self]);
   }
+  *info.mutable_rack() = DescribeRack();
   info.set_memory_bytes(ledger.used_bytes());
   info.set_memory_bytes_max(ledger.limit_bytes());
-  *info.mutable_rack() = DescribeRack();
-  answer(absl::OkStatus(), info);
+  if (draining) {
+    info.set_drain_deadline_ns(std::max<DurationNs>(0, drain_deadline - clock.Now()));
+  }
+  return info;
+}
+
+void Control::State::GetServer(Answer<v1::ServerInfo> answer) {
+  answer(absl::OkStatus(), DescribeServer());
 }
 
 v1::JobInfo Control::State::DescribeJob(const Job& job) const {
@@ -56,6 +63,8 @@ v1::JobInfo Control::State::DescribeJob(const Job& job) const {
   info.set_on_loss(ToString(job.settings.on_loss));
   info.set_age_ns(now - job.created_at);
   info.set_fault(job.fault.message());
+  info.set_restart(job.settings.restart);
+  info.set_wait_timeout_ns(job.settings.wait_timeout);
   for (std::uint32_t rank = 0; rank < job.members.size(); ++rank) {
     const Member& member = job.members[rank];
     v1::WorkerInfo& worker = *info.add_workers();
@@ -65,6 +74,11 @@ v1::JobInfo Control::State::DescribeJob(const Job& job) const {
     worker.set_state(ToString(member.state));
     worker.set_address(member.address);
     if (member.last_heard != 0) worker.set_last_heartbeat_age_ns(now - member.last_heard);
+    worker.set_restarts(member.restarts);
+    if (member.state == Member::State::kLost) {
+      worker.set_awaited_for_ns(std::max<DurationNs>(0, member.awaited_until - now));
+      worker.set_loss(member.absence);
+    }
     worker.set_lanes_open(static_cast<std::uint32_t>(
         std::count_if(member.lanes.begin(), member.lanes.end(),
                       [](const LanePlace& place) { return place.connection != nullptr; })));

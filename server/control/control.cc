@@ -111,6 +111,52 @@ void Control::GetStats(const v1::GetStatsRequest&, Answer<v1::GetStatsResponse> 
   state_->GetStats(std::move(answer));
 }
 
+void Control::DrainServer(const v1::DrainServerRequest& request, Answer<v1::ServerInfo> answer) {
+  state_->DrainServer(request, std::move(answer));
+}
+void Control::UndrainServer(const v1::UndrainServerRequest&, Answer<v1::ServerInfo> answer) {
+  state_->UndrainServer(std::move(answer));
+}
+void Control::EvictJob(const v1::EvictJobRequest& request, Answer<v1::JobInfo> answer) {
+  state_->EvictJob(request, std::move(answer));
+}
+void Control::GetJobVersions(const v1::GetJobVersionsRequest& request,
+                             Answer<v1::GetVersionsResponse> answer) {
+  state_->GetJobVersions(request, std::move(answer));
+}
+void Control::BeginSnapshot(const v1::BeginSnapshotRequest& request, Answer<v1::Snapshot> answer) {
+  state_->BeginSnapshot(request, std::move(answer));
+}
+absl::Status Control::ReadSnapshot(const v1::ReadSnapshotRequest& request,
+                                   std::shared_ptr<SnapshotSink> sink) {
+  return state_->ReadSnapshot(request, std::move(sink));
+}
+void Control::SnapshotPartSent(std::string_view snapshot_id, const SnapshotSink* sink) {
+  state_->SnapshotPartSent(snapshot_id, sink);
+}
+void Control::CancelSnapshot(std::string_view snapshot_id, const SnapshotSink* sink) {
+  state_->CancelSnapshot(snapshot_id, sink);
+}
+
+void Control::GetVersions(const v1::GetVersionsRequest& request,
+                          Answer<v1::GetVersionsResponse> answer) {
+  state_->GetVersions(request, std::move(answer));
+}
+absl::StatusOr<LoadId> Control::BeginLoad(const v1::LoadStateRequest& first) {
+  return state_->BeginLoad(first);
+}
+absl::Status Control::LoadPart(LoadId load, const v1::LoadStateRequest& part) {
+  return state_->LoadPart(load, part);
+}
+void Control::FinishLoad(LoadId load, Answer<v1::LoadStateResponse> answer) {
+  state_->FinishLoad(load, std::move(answer));
+}
+void Control::CancelLoad(LoadId load) { state_->CancelLoad(load); }
+void Control::GetLoadedState(const v1::GetLoadedStateRequest& request,
+                             Answer<v1::LoadedState> answer) {
+  state_->GetLoadedState(request, std::move(answer));
+}
+
 void Control::Poll() { state_->Poll(); }
 TimeNs Control::NextDeadline() const { return state_->NextDeadline(); }
 void Control::Drain(DurationNs grace) { state_->Drain(grace); }

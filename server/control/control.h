@@ -90,6 +90,12 @@ struct ControlOptions {
   DurationNs abandoned_timeout = 30 * kSecond;
   // How long an administrator's question may wait for a core loop.
   DurationNs report_timeout = kSecond;
+  // Policy wait, when the job does not say: how long a rank may be gone.
+  DurationNs wait_timeout = 60 * kSecond;
+  // How long a snapshot waits for its reader, and saved state for its next piece.
+  DurationNs transfer_timeout = 30 * kSecond;
+  // How long an administrator's drain lets jobs run on, when he does not say.
+  DurationNs drain_timeout = 10 * kSecond;
 };
 
 template <typename Response>
@@ -104,6 +110,17 @@ class EventSink {
   virtual void End(const absl::Status& status) = 0;
 };
 using StreamId = std::uint64_t;
+using LoadId = std::uint64_t;
+
+// Where a snapshot's parts go: one ReadSnapshot stream.
+class SnapshotSink {
+ public:
+  virtual ~SnapshotSink() = default;
+  // One part; the next comes after SnapshotPartSent.
+  virtual void Send(const v1::SnapshotPart& part) = 0;
+  // Nothing follows; Control has let go of the sink. OK: that was all of it.
+  virtual void End(const absl::Status& status) = 0;
+};
 
 class Control {
  public:
@@ -139,6 +156,16 @@ class Control {
   // The stream broke or was closed; ignored if it is no longer the session's.
   void DetachStream(std::string_view session_id, StreamId stream);
 
+  void GetVersions(const v1::GetVersionsRequest& request, Answer<v1::GetVersionsResponse> answer);
+
+  // LoadState: what the first message of the call says, then every message (the first one, too), then
+  // the end of the client's side, which is answered. A load that failed says why at its next part.
+  absl::StatusOr<LoadId> BeginLoad(const v1::LoadStateRequest& first);
+  absl::Status LoadPart(LoadId load, const v1::LoadStateRequest& part);
+  void FinishLoad(LoadId load, Answer<v1::LoadStateResponse> answer);
+  void CancelLoad(LoadId load);  // ignored if it is over
+  void GetLoadedState(const v1::GetLoadedStateRequest& request, Answer<v1::LoadedState> answer);
+
   // --- Lanes. A listener asks before it welcomes, then hands the connection over. --------------
   // Uses up the nonce. Versions are the listener's to check. `process`: who asks, on a lane in
   // shared memory.
@@ -162,6 +189,19 @@ class Control {
   void GetJob(const v1::GetJobRequest& request, Answer<v1::JobInfo> answer);
   void ListStalls(const v1::ListStallsRequest& request, Answer<v1::ListStallsResponse> answer);
   void GetStats(const v1::GetStatsRequest& request, Answer<v1::GetStatsResponse> answer);
+  void DrainServer(const v1::DrainServerRequest& request, Answer<v1::ServerInfo> answer);
+  void UndrainServer(const v1::UndrainServerRequest& request, Answer<v1::ServerInfo> answer);
+  void EvictJob(const v1::EvictJobRequest& request, Answer<v1::JobInfo> answer);
+  void GetJobVersions(const v1::GetJobVersionsRequest& request,
+                      Answer<v1::GetVersionsResponse> answer);
+  void BeginSnapshot(const v1::BeginSnapshotRequest& request, Answer<v1::Snapshot> answer);
+  // Parts go to the sink, one at a time, until its End. On an error the sink is not used.
+  absl::Status ReadSnapshot(const v1::ReadSnapshotRequest& request,
+                            std::shared_ptr<SnapshotSink> sink);
+  // The reader took its part, and may get the next one; or it is gone. Ignored if the sink is not
+  // the snapshot's reader any more.
+  void SnapshotPartSent(std::string_view snapshot_id, const SnapshotSink* sink);
+  void CancelSnapshot(std::string_view snapshot_id, const SnapshotSink* sink);
 
   // --- Time and the core loops. ----------------------------------------------------------------
   // Takes the core loops' events and acknowledgements, runs the timers. Call it when a core loop
@@ -171,7 +211,8 @@ class Control {
   TimeNs NextDeadline() const;
 
   // --- Ending. ---------------------------------------------------------------------------------
-  // No new jobs from now on; sessions are told. What still runs after `grace` is failed by name.
+  // The daemon stops: no new jobs from now on; sessions are told. What still runs after `grace` is
+  // failed by name. There is no way back.
   void Drain(DurationNs grace);
   // Draining, and no job is left, in any core loop.
   bool Drained() const;

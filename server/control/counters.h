@@ -20,7 +20,11 @@ namespace phub::server {
   X(sessions_unknown) X(silence_forgiven) X(joins_refused_rack) X(jobs_superseded) X(commits)    \
   X(calls_uncommitted) X(reservations_lapsed) X(reservations_returned)                           \
   X(keys_refused_region) X(batches_granted) X(batches_fetched) X(batches_refused_job)            \
-  X(batches_refused_nonce) X(shared_refused_process)
+  X(batches_refused_nonce) X(shared_refused_process) X(ranks_lost) X(ranks_returned)             \
+  X(ranks_restarted) X(ranks_awaited_in_vain) X(version_reports) X(snapshots_begun)              \
+  X(snapshots_missed) X(snapshots_refused) X(snapshots_read) X(snapshots_abandoned)              \
+  X(snapshot_bytes) X(loads_begun) X(loads_refused) X(loads_brought) X(load_bytes)               \
+  X(jobs_evicted)
 // clang-format on
 
 enum class ControlCounter : std::size_t {

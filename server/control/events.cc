@@ -54,9 +54,11 @@ void Control::State::HandleLaneClosed(Job& job, CoreIndex core, const Event& eve
   std::erase_if(place.staging_in_use,
                 [&](const auto& in_use) { return in_use.first == event.connection; });
   place.loss = DescribeLoss(event.error, event.protocol_error);
+  place.lost = place.connection == nullptr;
   LogInfo("event=lane_closed tenant={} job=\"{}\" rank={} core={} lane=\"{}\" reason=\"{}\"",
           job.account.tenant, job.name(), event.rank.value, core.value, place.description,
           place.loss);
+  CheckPresence(job, event.rank);
 }
 
 void Control::State::HandleEvent(CoreIndex core, const Event& event) {
@@ -82,6 +84,8 @@ void Control::State::HandleEvent(CoreIndex core, const Event& event) {
       }
     case Event::Kind::kLaneClosed: return HandleLaneClosed(job, core, event);
     case Event::Kind::kStallsReported: return HandleStallsReported(job, core, event);
+    case Event::Kind::kVersionsReported: return HandleVersionsReported(job, core, event);
+    case Event::Kind::kSnapshotTaken: return HandleSnapshotTaken(job, core, event);
     case Event::Kind::kJobEnded:
       if (++job.cores_ended == links.size()) Release(job);
       return;
@@ -101,7 +105,7 @@ void Control::State::ReapReleased() {
     job = jobs.erase(job);
   }
   while (ended.size() > options.ended_jobs_max) {
-    for (const Member& member : ended.front()->members) sessions.erase(member.session_id);
+    for (const Member& member : ended.front()->members) ForgetSessions(member);
     ended.pop_front();
   }
 }
@@ -112,6 +116,7 @@ void Control::State::Poll() {
   if (timer < now && now - timer > options.liveness_timeout / kLatenessFraction) {
     ForgiveSilence(now - timer);
   }
+  for (const auto& job : jobs) NoteSnapshotAcknowledged(*job);
   for (std::size_t core = 0; core < links.size(); ++core) {
     links[core].Flush();
     Event event;
@@ -123,11 +128,14 @@ void Control::State::Poll() {
     if (job->released()) continue;
     AnswerAcknowledged(*job);
     CheckQueries(*job, now);
+    CheckVersionQueries(*job, now);
+    AdvanceSnapshot(*job, now);
+    AdvanceLoad(*job, now);
+    CheckWaiting(*job, now);
     AdvanceDiagnosis(*job, now);
     CheckAbandoned(*job, now);
     if (draining && now >= drain_deadline && job->running()) {
-      Fail(*job, MakeFault(*job, "daemon_stopped",
-                           "phubd was told to stop and the job was not done in time"));
+      Fail(*job, MakeDrainFault(*job));
     }
     if (!job->running() && !job->end_commands_sent && now >= job->end_commands_at) {
       SendEndCommands(*job);
@@ -142,6 +150,9 @@ TimeNs Control::State::NextTimer(const Job& job) const {
   for (const StallQuery& query : job.queries) {
     if (query.done) next = std::min(next, query.deadline);
   }
+  for (const VersionQuery& query : job.version_queries) {
+    if (query.done) next = std::min(next, query.deadline);
+  }
   if (!job.running()) {
     return job.end_commands_sent ? next : std::min(next, job.end_commands_at);
   }
@@ -152,12 +163,15 @@ TimeNs Control::State::NextTimer(const Job& job) const {
     return job.diagnosis->reported ? std::min(next, grace) : next;
   }
   for (const Member& member : job.members) {
-    if (member.state != Member::State::kLive) continue;
-    next = std::min(next, member.last_heard + options.liveness_timeout);
+    if (!member.present()) continue;
+    if (!member.silent) next = std::min(next, member.last_heard + options.liveness_timeout);
+    if (member.state == Member::State::kLost) next = std::min(next, member.awaited_until);
   }
   next = std::min(next, NextLease(job));
   if (job.nobody_since != 0) next = std::min(next, job.nobody_since + options.abandoned_timeout);
   if (draining) next = std::min(next, drain_deadline);
+  if (job.snapshot) next = std::min(next, job.snapshot->deadline);
+  if (job.arrival) next = std::min(next, job.arrival->deadline);
   return next;
 }
 
@@ -168,7 +182,11 @@ TimeNs Control::State::NextTimer() const {
 }
 
 TimeNs Control::State::NextDeadline() const {
-  const auto waits = [](const auto& job) { return !job->pending.empty(); };
+  const auto waits = [](const auto& job) {
+    const bool snapshot =
+        job->snapshot != nullptr && job->snapshot->state != SnapshotRun::State::kTaking;
+    return !job->pending.empty() || snapshot || !job->replaced_states.empty();
+  };
   const auto is_behind = [](const CoreLink& link) { return link.backlog() > 0; };
   const TimeNs timer = NextTimer();
   if (std::none_of(jobs.begin(), jobs.end(), waits) &&
@@ -176,19 +194,6 @@ TimeNs Control::State::NextDeadline() const {
     return timer;
   }
   return std::min(timer, polled_at + kAcknowledgementPollInterval);
-}
-
-void Control::State::Drain(DurationNs grace) {
-  if (!draining) LogInfo("event=draining jobs={} grace_ns={}", jobs.size(), grace);
-  draining = true;
-  drain_deadline = clock.Now() + grace;
-  v1::SessionEvent event;
-  event.mutable_draining()->set_deadline_ns(grace);
-  for (const auto& job : jobs) {
-    for (Member& member : job->members) {
-      if (member.sink) member.sink->Send(event);
-    }
-  }
 }
 
 }  // namespace phub::server

@@ -9,6 +9,7 @@ namespace {
 
 constexpr const char* kWorkerSilent = "worker_silent";
 constexpr const char* kWorkerDied = "worker_died";
+constexpr const char* kWorkerLost = "worker_lost";  // policy wait: it did not come back
 
 // What a rank did, for faults that concern one rank.
 const char* Misdeed(FaultCode code) {
@@ -24,6 +25,11 @@ const char* Misdeed(FaultCode code) {
     case FaultCode::kIterationGap: return "pushed an iteration more than one ahead of the server's";
     case FaultCode::kUnknownRecord: return "named hyper-parameters that it has not announced";
     case FaultCode::kRecordRange: return "announced hyper-parameters that are malformed or too old";
+    case FaultCode::kType: return "sent elements of another type than the key's";
+    case FaultCode::kReplyAddress: return "named shared memory that it does not have";
+    case FaultCode::kAlignment: return "named memory that is not aligned to its elements";
+    case FaultCode::kVersionGone: return "asked for a version that is not kept";
+    case FaultCode::kNoState: return "loads saved state that was not brought";
     default: return "broke the protocol";
   }
 }
@@ -54,8 +60,11 @@ void Control::State::BeginDiagnosis(Job& job, Diagnosis diagnosis) {
   diagnosis.reported = job.keys.empty();
   job.diagnosis = std::move(diagnosis);
   if (!job.keys.empty()) {
-    AskForStalls(job, options.diagnosis_timeout, [this, &job](StallQuery& query) {
-      if (!job.diagnosis) return;
+    const auto is_same = [&job, rank = job.diagnosis->rank, deadline = job.diagnosis->deadline] {
+      return job.diagnosis && job.diagnosis->rank == rank && job.diagnosis->deadline == deadline;
+    };
+    AskForStalls(job, options.diagnosis_timeout, [&job, is_same](StallQuery& query) {
+      if (!is_same()) return;
       job.diagnosis->reported = true;
       const StallReport::Entry* entry = FindWaitingFor(query, job.diagnosis->rank);
       if (entry == nullptr) return;
@@ -69,7 +78,12 @@ void Control::State::BeginDiagnosis(Job& job, Diagnosis diagnosis) {
 void Control::State::AdvanceDiagnosis(Job& job, TimeNs now) {
   if (!job.diagnosis) return;
   const Diagnosis& diagnosis = *job.diagnosis;
-  const bool stream_settled = diagnosis.cause == Diagnosis::Cause::kSilent ||
+  const bool awaited = diagnosis.cause == Diagnosis::Cause::kAwaitedInVain;
+  if (awaited && job.members[diagnosis.rank.value].state != Member::State::kLost) {
+    job.diagnosis.reset();  // it came back at the last moment
+    return;
+  }
+  const bool stream_settled = diagnosis.cause != Diagnosis::Cause::kLaneLost ||
                               job.members[diagnosis.rank.value].sink == nullptr ||
                               now >= diagnosis.stream_grace;
   if ((diagnosis.reported && stream_settled) || now >= diagnosis.deadline) ConcludeDiagnosis(job);
@@ -94,6 +108,10 @@ void Control::State::ConcludeDiagnosis(Job& job) {
       what = fmt::format("{} lost its {} ({}), though its last heartbeat was {} ago", who, lane,
                          diagnosis.loss, age);
     }
+  }
+  if (diagnosis.cause == Diagnosis::Cause::kAwaitedInVain) {
+    code = kWorkerLost;
+    what = DescribeAbsence(job, diagnosis.rank);
   }
   if (!diagnosis.key.empty()) {
     what += fmt::format("; key {} iteration {} waits for it", diagnosis.key, diagnosis.iteration);
@@ -167,6 +185,7 @@ void Control::State::AnswerAllPending(Job& job, const absl::Status& status) {
   for (Member& member : job.members) {
     for (const auto& [sequence, answer] : std::exchange(member.barriers, {})) answer(status, {});
   }
+  AbandonSavedState(job, status);
 }
 
 // Tells everybody first; the lanes close a little later, when the core loops are told.
@@ -214,6 +233,7 @@ void Control::State::Release(Job& job) {
     if (query.done) std::exchange(query.done, nullptr)(query);
   }
   job.queries.clear();
+  FreeSavedState(job);
   for (const auto& shard : job.shards) shard_owners.erase(shard.get());
   job.shards.clear();
   job.batches.clear();
@@ -229,6 +249,9 @@ void Control::State::Release(Job& job) {
   }
   LogInfo("event=job_released tenant={} job=\"{}\" incarnation={} memory_bytes={}",
           job.account.tenant, job.name(), FormatIncarnation(job.account.incarnation), bytes);
+  for (const auto& answer : std::exchange(job.evictions, {})) {
+    answer(absl::OkStatus(), DescribeJob(job));
+  }
 }
 
 }  // namespace phub::server

@@ -8,7 +8,6 @@
 #include <functional>
 #include <map>
 #include <mutex>
-#include <set>
 #include <utility>
 
 #include "absl/strings/str_replace.h"
@@ -16,6 +15,8 @@
 #include "phub/v1/admin.grpc.pb.h"
 #include "phub/v1/session.grpc.pb.h"
 #include "server/control/attend_stream.h"
+#include "server/control/load_stream.h"
+#include "server/control/snapshot_stream.h"
 
 namespace phub::server {
 namespace {
@@ -91,8 +92,19 @@ struct Shared {
       : thread(given), calls(std::make_shared<OpenCalls>(given)) {}
   ControlThread& thread;
   const std::shared_ptr<OpenCalls> calls;
-  std::set<AttendStream*> streams;
+  // How to end each stream that is open.
+  std::map<const void*, std::function<void(const absl::Status&)>> streams;
+  // Once draining began or ended for the administrator; without the lock.
+  std::function<void(bool serving)> set_serving;
   bool closed = false;
+
+  // Under the lock: a stream that has just begun.
+  template <typename Stream>
+  void Keep(Stream* stream) {
+    stream->on_done = [this, stream] { streams.erase(stream); };
+    streams[stream] = [stream](const absl::Status& status) { stream->End(status); };
+    if (closed) stream->End(absl::UnavailableError("phubd is stopping"));
+  }
 };
 
 class SessionService final : public v1::Session::CallbackService {
@@ -109,38 +121,35 @@ class SessionService final : public v1::Session::CallbackService {
                  });
   }
 
-  grpc::ServerUnaryReactor* GetRack(grpc::CallbackServerContext* context,
-                                    const v1::GetRackRequest* request,
-                                    v1::Rack* response) override {
-    return Serve(shared_.thread, *shared_.calls, shared_.closed, context, response,
-                 [&](Control& control, Answer<v1::Rack> answer) {
-                   control.GetRack(*request, std::move(answer));
-                 });
+#define PHUB_UNARY(Method, Response)                                                           \
+  grpc::ServerUnaryReactor* Method(grpc::CallbackServerContext* context,                       \
+                                   const v1::Method##Request* request, v1::Response* response) \
+      override {                                                                               \
+    return Serve(                                                                              \
+        shared_.thread, *shared_.calls, shared_.closed, context, response,                     \
+        [&](Control& control, auto answer) { control.Method(*request, std::move(answer)); });  \
   }
-
-#define PHUB_UNARY(Method)                                                                    \
-  grpc::ServerUnaryReactor* Method(grpc::CallbackServerContext* context,                      \
-                                   const v1::Method##Request* request,                        \
-                                   v1::Method##Response* response) override {                 \
-    return Serve(                                                                             \
-        shared_.thread, *shared_.calls, shared_.closed, context, response,                    \
-        [&](Control& control, auto answer) { control.Method(*request, std::move(answer)); }); \
-  }
-  PHUB_UNARY(Commit)
-  PHUB_UNARY(AddKeys)
-  PHUB_UNARY(OpenLanes)
-  PHUB_UNARY(Barrier)
-  PHUB_UNARY(Leave)
+  PHUB_UNARY(GetRack, Rack)
+  PHUB_UNARY(Commit, CommitResponse)
+  PHUB_UNARY(AddKeys, AddKeysResponse)
+  PHUB_UNARY(OpenLanes, OpenLanesResponse)
+  PHUB_UNARY(Barrier, BarrierResponse)
+  PHUB_UNARY(Leave, LeaveResponse)
+  PHUB_UNARY(GetVersions, GetVersionsResponse)
+  PHUB_UNARY(GetLoadedState, LoadedState)
 #undef PHUB_UNARY
 
   grpc::ServerBidiReactor<v1::Heartbeat, v1::SessionEvent>* Attend(
       grpc::CallbackServerContext*) override {
     auto* const stream = new AttendStream(shared_.thread);  // deletes itself in OnDone
-    shared_.thread.Run([&](Control&) {
-      stream->on_done = [this, stream] { shared_.streams.erase(stream); };
-      shared_.streams.insert(stream);
-      if (shared_.closed) stream->End(absl::UnavailableError("phubd is stopping"));
-    });
+    shared_.thread.Run([&](Control&) { shared_.Keep(stream); });
+    return stream;
+  }
+
+  grpc::ServerReadReactor<v1::LoadStateRequest>* LoadState(
+      grpc::CallbackServerContext*, v1::LoadStateResponse* response) override {
+    auto* const stream = new LoadStream(shared_.thread, response);  // deletes itself in OnDone
+    shared_.thread.Run([&](Control&) { shared_.Keep(stream); });
     return stream;
   }
 
@@ -165,9 +174,48 @@ class AdminService final : public v1::Admin::CallbackService {
   PHUB_UNARY(GetJob, JobInfo)
   PHUB_UNARY(ListStalls, ListStallsResponse)
   PHUB_UNARY(GetStats, GetStatsResponse)
+  PHUB_UNARY(EvictJob, JobInfo)
+  PHUB_UNARY(GetJobVersions, GetVersionsResponse)
+  PHUB_UNARY(BeginSnapshot, Snapshot)
 #undef PHUB_UNARY
 
+  grpc::ServerUnaryReactor* DrainServer(grpc::CallbackServerContext* context,
+                                        const v1::DrainServerRequest* request,
+                                        v1::ServerInfo* response) override {
+    return Serve(shared_.thread, *shared_.calls, shared_.closed, context, response,
+                 [&](Control& control, Answer<v1::ServerInfo> answer) {
+                   control.DrainServer(*request, Tell(std::move(answer), /*serving=*/false));
+                 });
+  }
+  grpc::ServerUnaryReactor* UndrainServer(grpc::CallbackServerContext* context,
+                                          const v1::UndrainServerRequest* request,
+                                          v1::ServerInfo* response) override {
+    return Serve(shared_.thread, *shared_.calls, shared_.closed, context, response,
+                 [&](Control& control, Answer<v1::ServerInfo> answer) {
+                   control.UndrainServer(*request, Tell(std::move(answer), /*serving=*/true));
+                 });
+  }
+
+  grpc::ServerWriteReactor<v1::SnapshotPart>* ReadSnapshot(
+      grpc::CallbackServerContext*, const v1::ReadSnapshotRequest* request) override {
+    auto* const stream = new SnapshotStream(shared_.thread, *request);  // deletes itself in OnDone
+    shared_.thread.Run([&](Control& control) {
+      shared_.Keep(stream);
+      if (!shared_.closed) stream->Begin(control);
+    });
+    return stream;
+  }
+
  private:
+  // The health service says what the answer says, before whoever asked can look.
+  Answer<v1::ServerInfo> Tell(Answer<v1::ServerInfo> answer, bool serving) {
+    return [this, serving, answer = std::move(answer)](const absl::Status& status,
+                                                       const v1::ServerInfo& info) {
+      if (status.ok()) shared_.thread.Defer([this, serving] { shared_.set_serving(serving); });
+      answer(status, info);
+    };
+  }
+
   Shared& shared_;
 };
 
@@ -219,6 +267,9 @@ absl::StatusOr<std::unique_ptr<GrpcServer>> GrpcServer::Create(ControlThread& th
         address));
   }
   std::unique_ptr<GrpcServer> server(new GrpcServer(std::move(impl)));
+  server->impl_->shared.set_serving = [raw = server.get()](bool serving) {
+    raw->SetServing(serving);
+  };
   server->SetServing(true);
   LogInfo("event=control_listening host={} port={}", options.host, server->port());
   return server;
@@ -239,7 +290,7 @@ void GrpcServer::Shutdown(DurationNs grace) {
     impl_->shared.closed = true;
     const absl::Status status = absl::UnavailableError("phubd is stopping");
     impl_->shared.calls->FinishAll(status);
-    for (AttendStream* stream : impl_->shared.streams) stream->End(status);
+    for (const auto& [stream, end] : impl_->shared.streams) end(status);
   });
   impl_->server->Shutdown(std::chrono::system_clock::now() + std::chrono::nanoseconds(grace));
   impl_->server->Wait();

@@ -7,6 +7,7 @@ const char* ToString(Member::State state) {
     case Member::State::kAwaited: return "awaited";
     case Member::State::kReserved: return "reserved";
     case Member::State::kLive: return "live";
+    case Member::State::kLost: return "lost";
     case Member::State::kLeft: return "left";
     case Member::State::kDead: return "dead";
   }

@@ -25,6 +25,7 @@
 #include "server/control/core_link.h"
 #include "server/control/lent_memory.h"
 #include "server/control/rank_memory.h"
+#include "server/control/saved_state.h"
 #include "server/job_shard.h"
 #include "server/placement/placement.h"
 #include "server/tenant/ledger.h"
@@ -37,6 +38,8 @@ struct JobSettings {
   std::uint32_t chunk_bytes = 0;
   std::uint32_t staging_bytes_per_lane = 0;
   LossPolicy on_loss = LossPolicy::kFail;
+  DurationNs wait_timeout = 0;  // kWait: how long a rank may be gone
+  bool restart = false;         // kWait: a new process may take a rank over
   std::vector<std::uint32_t> daemon_cores;  // core loops of each daemon of the rack
 };
 
@@ -54,11 +57,13 @@ struct LanePlace {
       staging_in_use;
   std::string description;  // "tcp 10.0.0.5:40112", of the last lane
   std::string loss;         // why the last lane closed; empty if none ever did
+  bool lost = false;        // policy wait: it closed under a rank that has not left, none came since
 };
 
 struct Member {
   // kReserved: joined here, and not yet sure of its place in the whole rack (Commit).
-  enum class State : std::uint8_t { kAwaited, kReserved, kLive, kLeft, kDead };
+  // kLost: policy wait; it may come back until awaited_until.
+  enum class State : std::uint8_t { kAwaited, kReserved, kLive, kLost, kLeft, kDead };
   State state = State::kAwaited;
   std::string host;
   std::uint32_t pid = 0;
@@ -70,10 +75,20 @@ struct Member {
   StreamId stream = 0;
   bool stream_broke = false;  // it had a stream, and has none now
   bool committed = false;     // its place stood once: losing it is the job's business
+  bool silent = false;        // policy wait: not heard of for liveness_timeout
+  TimeNs lost_since = 0;      // kLost
+  TimeNs awaited_until = 0;   // kLost
+  std::string absence;        // kLost: what is known of it
+  std::uint32_t restarts = 0;
+  // Sessions of processes that this seat was taken from, oldest first; the newest are remembered.
+  std::vector<std::string> former_sessions;
   std::uint32_t next_batch = 0;
   std::map<std::uint64_t, Answer<v1::BarrierResponse>> barriers;  // waits in these, by number
   std::vector<LanePlace> lanes;                                   // [core]
   RankMemory memory;  // what it shares with this daemon
+
+  // Has a place in the job now, whether or not it is heard of.
+  bool present() const { return state == State::kLive || state == State::kLost; }
 };
 const char* ToString(Member::State state);
 
@@ -109,7 +124,7 @@ struct StallQuery {
 
 // A rank that is lost, while control still asks which key waits for it.
 struct Diagnosis {
-  enum class Cause : std::uint8_t { kSilent, kLaneLost };
+  enum class Cause : std::uint8_t { kSilent, kLaneLost, kAwaitedInVain };
   Cause cause{};
   Rank rank{};
   CoreIndex core{};  // kLaneLost: whose lane
@@ -146,6 +161,12 @@ struct Job {
   std::vector<Ticket> add_job_tickets;            // [core]
   std::list<PendingCall> pending;
   std::list<StallQuery> queries;
+  std::list<VersionQuery> version_queries;
+  std::unique_ptr<SnapshotRun> snapshot;  // null: none is being taken
+  std::unique_ptr<StateArrival> arrival;  // saved state that is coming in
+  std::unique_ptr<BroughtState> brought;  // saved state that the core loops have, or are given
+  std::vector<std::unique_ptr<BroughtState>> replaced_states;  // until the core loops let go
+  std::vector<Answer<v1::JobInfo>> evictions;                  // answered when it is released
   std::optional<Diagnosis> diagnosis;
   TimeNs nobody_since = 0;  // no live member since; 0: there is one
 

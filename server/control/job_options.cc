@@ -18,6 +18,27 @@ absl::Status CheckName(const char* what, const std::string& name) {
                   what, kNameBytesMax, name.size()));
 }
 
+constexpr DurationNs kWaitTimeoutMax = 7 * 24 * 3600 * kSecond;
+
+// REQUIRES: settings.on_loss is read.
+absl::Status ReadWaitOptions(const std::string& job, const v1::JobOptions& options,
+                             const ControlOptions& defaults, JobSettings& settings) {
+  if (settings.on_loss != LossPolicy::kWait) {
+    if (!options.restart()) return absl::OkStatus();
+    return absl::InvalidArgumentError(fmt::format(
+        "job {}: restart=true needs on_loss=wait; with on_loss=fail a lost rank ends the job", job));
+  }
+  settings.wait_timeout =
+      options.wait_timeout_ns() == 0 ? defaults.wait_timeout : options.wait_timeout_ns();
+  settings.restart = options.restart();
+  if (settings.wait_timeout > 0 && settings.wait_timeout <= kWaitTimeoutMax) {
+    return absl::OkStatus();
+  }
+  return absl::InvalidArgumentError(fmt::format("job {}: wait_timeout is {}, must be up to {}", job,
+                                                FormatAge(settings.wait_timeout),
+                                                FormatAge(kWaitTimeoutMax)));
+}
+
 }  // namespace
 
 absl::StatusOr<std::uint32_t> ChooseProtocolVersion(const v1::JoinRequest& request,
@@ -77,6 +98,10 @@ absl::StatusOr<JobSettings> CheckJoin(const v1::JoinRequest& request,
                       "knows fail and wait",
                       request.job(), static_cast<int>(options.on_loss())));
   }
+  if (absl::Status status = ReadWaitOptions(request.job(), options, defaults, settings);
+      !status.ok()) {
+    return status;
+  }
   return settings;
 }
 
@@ -110,6 +135,14 @@ std::string DifferenceInSettings(const JobSettings& theirs, const JobSettings& o
     return fmt::format("on_loss {}, {} created it with {}", ToString(theirs.on_loss), creator,
                        ToString(ours.on_loss));
   }
+  if (theirs.wait_timeout != ours.wait_timeout) {
+    return fmt::format("wait_timeout {}, {} created it with {}", FormatAge(theirs.wait_timeout),
+                       creator, FormatAge(ours.wait_timeout));
+  }
+  if (theirs.restart != ours.restart) {
+    return fmt::format("restart={}, {} created it with restart={}", theirs.restart, creator,
+                       ours.restart);
+  }
   return {};
 }
 
@@ -121,6 +154,7 @@ ShardConfig MakeShardConfig(const JobSettings& settings, Incarnation incarnation
   config.slots_per_lane = std::clamp(settings.staging_bytes_per_lane / settings.chunk_bytes,
                                      kSlotsPerLaneMin, kSlotsPerLaneMax);
   config.on_loss = settings.on_loss;
+  config.restart = settings.restart;
   return config;
 }
 

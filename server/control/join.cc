@@ -84,7 +84,9 @@ absl::StatusOr<Job*> Control::State::CreateJob(const v1::JoinRequest& request,
     return Refuse(
         ControlCounter::joins_refused_draining,
         absl::UnavailableError(fmt::format(
-            "phubd is draining and takes no new jobs; job {} was not created", request.job())));
+            "phubd is draining and takes no new jobs; job {} was not created. What runs may do so "
+            "for another {}",
+            request.job(), FormatAge(std::max<DurationNs>(0, drain_deadline - clock.Now())))));
   }
   if (jobs.size() >= options.jobs_max) {
     return Refuse(ControlCounter::joins_refused_capacity,
@@ -153,8 +155,11 @@ absl::Status Control::State::CheckPlace(const Job& job, const v1::JoinRequest& r
   const Member& member = job.members[rank.value];
   switch (member.state) {
     case Member::State::kAwaited: return absl::OkStatus();
+    case Member::State::kLost: return CheckTakeOver(job, request);
     case Member::State::kReserved:
     case Member::State::kLive:
+      if (job.settings.on_loss == LossPolicy::kWait) return CheckTakeOver(job, request);
+      [[fallthrough]];
     case Member::State::kDead:
       return Refuse(
           ControlCounter::joins_refused_rank_held,
@@ -201,6 +206,7 @@ v1::JoinResponse Control::State::DescribeSeat(const Job& job, Rank rank, std::ui
   response.set_chunk_bytes(job.config.chunk_bytes);
   response.set_slots_per_lane(job.config.slots_per_lane);
   response.set_liveness_timeout_ns(options.liveness_timeout);
+  response.set_wait_timeout_ns(job.settings.wait_timeout);
   response.set_created(created);
   for (std::size_t core = 0; core < endpoints.size(); ++core) {
     v1::CoreEndpoint& endpoint = *response.add_cores();
@@ -245,13 +251,22 @@ void Control::State::Join(const v1::JoinRequest& request, std::string_view peer_
   } else if (absl::Status status = CheckPlace(*job, request, *settings); !status.ok()) {
     return refuse(status);
   }
-  Seat(*job, request, peer_address);
   const Rank rank{request.rank()};
+  Member& member = job->members[rank.value];
+  if (member.state != Member::State::kAwaited) {
+    if (absl::Status status = TakeOver(*job, rank); !status.ok()) return refuse(status);
+  }
+  Seat(*job, request, peer_address);
   job->pending.push_back({job->add_job_tickets,
-                          [this, job, rank, created, chosen = *version, answer] {
-                            job->members[rank.value].last_heard =
-                                clock.Now();  // it could not attend until now
-                            answer(absl::OkStatus(), DescribeSeat(*job, rank, chosen, created));
+                          [this, job, &member, rank, created, chosen = *version, answer,
+                           session_id = member.session_id] {
+                            if (member.session_id != session_id) {
+                              return answer(TakenOver(*job, rank), {});
+                            }
+                            HearOf(member);  // it could not attend until now
+                            v1::JoinResponse response = DescribeSeat(*job, rank, chosen, created);
+                            response.set_resumed(member.committed);
+                            answer(absl::OkStatus(), response);
                           },
                           [answer](const absl::Status& status) { answer(status, {}); }});
   AnswerAcknowledged(*job);

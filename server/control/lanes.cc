@@ -68,7 +68,7 @@ wire::LaneRefusal Control::State::CheckLane(const wire::LaneHello& hello,
   // Compared in constant time, so that a nonce cannot be guessed byte by byte.
   const bool same = CRYPTO_memcmp(place.nonce.data(), hello.nonce.data(), hello.nonce.size()) == 0;
   if (!place.nonce_valid || !same || clock.Now() >= place.nonce_expires ||
-      member.state != Member::State::kLive) {
+      !member.present()) {
     return wire::LaneRefusal::kNonce;
   }
   place.nonce_valid = false;
@@ -98,7 +98,7 @@ void Control::State::AttachLane(const wire::LaneHello& hello,
   const bool has_place = job != nullptr && job->running() &&
                          hello.rank.value < job->members.size() &&
                          hello.core.value < links.size() &&
-                         job->members[hello.rank.value].state == Member::State::kLive;
+                         job->members[hello.rank.value].present();
   if (!has_place) {
     counters.Add(ControlCounter::lanes_dropped);
     return;

@@ -29,7 +29,7 @@ void Control::State::Commit(const v1::CommitRequest& request, Answer<v1::CommitR
   Member& member = job.members[seat->rank.value];
   if (member.state == Member::State::kReserved) {
     member.state = Member::State::kLive;
-    member.committed = true;
+    if (std::exchange(member.committed, true)) EndAbsence(job, seat->rank, /*restarted=*/true);
     job.nobody_since = 0;
     counters.Add(ControlCounter::commits);
     LogInfo("event=rank_committed tenant={} job=\"{}\" rank={}", job.account.tenant, job.name(),
@@ -40,9 +40,10 @@ void Control::State::Commit(const v1::CommitRequest& request, Answer<v1::CommitR
 
 void Control::State::FreeSeat(Job& job, Rank rank, const absl::Status& why) {
   Member& member = job.members[rank.value];
+  if (member.committed) return LoseSeat(job, rank, why);
   LogInfo("event=seat_freed tenant={} job=\"{}\" rank={} host=\"{}\" reason=\"{}\"",
           job.account.tenant, job.name(), rank.value, member.host, std::string(why.message()));
-  sessions.erase(member.session_id);
+  ForgetSessions(member);
   if (member.sink) member.sink->End(why);
   DropRankMemory(job, member);
   Member empty;
@@ -55,6 +56,7 @@ void Control::State::FreeSeat(Job& job, Rank rank, const absl::Status& why) {
     return EndInOrder(job);
   }
   if (std::none_of(job.members.begin(), job.members.end(), is(Member::State::kLive)) &&
+      std::none_of(job.members.begin(), job.members.end(), is(Member::State::kLost)) &&
       std::none_of(job.members.begin(), job.members.end(), is(Member::State::kReserved))) {
     job.nobody_since = clock.Now();
   }
@@ -71,19 +73,10 @@ void Control::State::CheckLeases(TimeNs now) {
         continue;
       }
       counters.Add(ControlCounter::reservations_lapsed);
-      if (!member.committed) {
-        FreeSeat(*job, Rank{rank}, absl::DeadlineExceededError(fmt::format(
-                                       "rank {}'s reservation in job {} lapsed: it was not "
-                                       "committed within {}",
-                                       rank, job->name(), FormatAge(options.liveness_timeout))));
-        continue;
-      }
-      // It took over the place of a process that was in the job: the others wait for it.
-      Diagnosis diagnosis;
-      diagnosis.cause = Diagnosis::Cause::kSilent;
-      diagnosis.rank = Rank{rank};
-      BeginDiagnosis(*job, std::move(diagnosis));
-      break;
+      FreeSeat(*job, Rank{rank},
+               absl::DeadlineExceededError(fmt::format(
+                   "rank {}'s reservation in job {} lapsed: it was not committed within {}", rank,
+                   job->name(), FormatAge(options.liveness_timeout))));
     }
   }
 }

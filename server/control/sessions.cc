@@ -23,7 +23,11 @@ absl::StatusOr<Control::State::Seating> Control::State::FindSession(std::string_
         "this daemon does not know the session: it restarted since, the job ended long ago, or the "
         "reservation lapsed before it was committed; join again");
   }
-  return found->second;
+  const Seating& seat = found->second;
+  if (seat.job->members[seat.rank.value].session_id != session_id) {
+    return TakenOver(*seat.job, seat.rank);
+  }
+  return seat;
 }
 
 absl::StatusOr<Control::State::Seating> Control::State::FindRunning(std::string_view session_id) {
@@ -50,16 +54,22 @@ void Control::State::Barrier(const v1::BarrierRequest& request,
   const std::uint64_t sequence = request.sequence();
   if (sequence < job.barriers_done) return answer(absl::OkStatus(), {});  // asked again
   // Threads of one worker may be in several barriers at once, and their calls may cross.
-  if (sequence - job.barriers_done >= kBarriersAtOnceMax || member.barriers.contains(sequence)) {
+  if (sequence - job.barriers_done >= kBarriersAtOnceMax) {
     counters.Add(ControlCounter::barriers_refused);
-    return answer(
-        absl::InvalidArgumentError(fmt::format(
-            "{} of job {} calls barrier {} {}; the next to complete is {}",
-            DescribeRankBriefly(job, seat->rank), job.name(), sequence,
-            member.barriers.contains(sequence) ? "twice at once" : "too early", job.barriers_done)),
-        {});
+    return answer(absl::InvalidArgumentError(fmt::format(
+                      "{} of job {} calls barrier {} too early; the next to complete is {}",
+                      DescribeRankBriefly(job, seat->rank), job.name(), sequence,
+                      job.barriers_done)),
+                  {});
   }
-  member.barriers[sequence] = std::move(answer);
+  Answer<v1::BarrierResponse>& place = member.barriers[sequence];
+  if (place) {  // it asks again, as its connection broke, or is a new process
+    place(absl::CancelledError(fmt::format("{} of job {} called barrier {} again",
+                                           DescribeRankBriefly(job, seat->rank), job.name(),
+                                           sequence)),
+          {});
+  }
+  place = std::move(answer);
   for (std::uint32_t rank = 0; rank < job.members.size(); ++rank) {
     if (job.members[rank].state == Member::State::kLeft) RefuseBarriersWithout(job, Rank{rank});
   }
@@ -108,6 +118,7 @@ void Control::State::Leave(const v1::LeaveRequest& request, Answer<v1::LeaveResp
     return answer(absl::OkStatus(), {});
   }
   RefuseBarriersWithout(job, seat->rank);
+  if (member.state == Member::State::kLost) EndAbsence(job, seat->rank, /*restarted=*/false);
   member.state = Member::State::kLeft;
   counters.Add(ControlCounter::leaves);
   LogInfo("event=rank_left tenant={} job=\"{}\" rank={} host=\"{}\"", job.account.tenant,
@@ -117,8 +128,8 @@ void Control::State::Leave(const v1::LeaveRequest& request, Answer<v1::LeaveResp
     tickets.push_back(links[core].Send(
         {.kind = Command::Kind::kRankLeft, .rank = seat->rank, .shard = job.shards[core].get()}));
   }
-  const auto is_live = [](const Member& each) { return each.state == Member::State::kLive; };
-  if (std::none_of(job.members.begin(), job.members.end(), is_live)) {
+  const auto is_present = [](const Member& each) { return each.present(); };
+  if (std::none_of(job.members.begin(), job.members.end(), is_present)) {
     job.nobody_since = clock.Now();
   }
   job.pending.push_back({std::move(tickets), [answer] { answer(absl::OkStatus(), {}); },
@@ -144,7 +155,7 @@ absl::StatusOr<StreamId> Control::State::AttachStream(std::string_view session_i
                                                : absl::OkStatus());
     return id;
   }
-  if (draining) {
+  if (draining) {  // as TellAll said to those who were here
     v1::SessionEvent event;
     event.mutable_draining()->set_deadline_ns(
         std::max<DurationNs>(0, drain_deadline - clock.Now()));
@@ -157,6 +168,8 @@ absl::StatusOr<StreamId> Control::State::AttachStream(std::string_view session_i
   member.stream = id;
   member.stream_broke = false;
   HearOf(member);
+  SendAwaited(job, seat->rank, *member.sink);
+  CheckPresence(job, seat->rank);
   return id;
 }
 
@@ -165,6 +178,7 @@ absl::Status Control::State::Heartbeat(std::string_view session_id, std::uint64_
   if (!seat.ok()) return seat.status();
   Member& member = seat->job->members[seat->rank.value];
   HearOf(member);
+  CheckPresence(*seat->job, seat->rank);
   counters.Add(ControlCounter::heartbeats);
   if (member.sink) {
     v1::SessionEvent event;
@@ -183,6 +197,7 @@ void Control::State::DetachStream(std::string_view session_id, StreamId stream) 
   member.sink.reset();
   member.stream_broke = true;
   counters.Add(ControlCounter::streams_detached);
+  CheckPresence(job, found->second.rank);
   AdvanceDiagnosis(job, clock.Now());
 }
 
@@ -190,12 +205,17 @@ void Control::State::CheckLiveness(TimeNs now) {
   for (const auto& job : jobs) {
     for (std::uint32_t rank = 0; rank < job->members.size(); ++rank) {
       if (!job->running() || job->diagnosis) break;
-      const Member& member = job->members[rank];
-      if (member.state != Member::State::kLive ||
+      Member& member = job->members[rank];
+      if (!member.present() || member.silent ||
           now - member.last_heard < options.liveness_timeout) {
         continue;
       }
       counters.Add(ControlCounter::workers_silent);
+      if (job->settings.on_loss == LossPolicy::kWait) {
+        member.silent = true;
+        CheckPresence(*job, Rank{rank});
+        continue;
+      }
       Diagnosis diagnosis;
       diagnosis.cause = Diagnosis::Cause::kSilent;
       diagnosis.rank = Rank{rank};
@@ -216,6 +236,7 @@ void Control::State::CheckAbandoned(Job& job, TimeNs now) {
 void Control::State::HearOf(Member& member) {
   member.last_heard = clock.Now();
   member.forgiven = 0;
+  member.silent = false;
 }
 
 void Control::State::ForgiveSilence(DurationNs duration) {
@@ -224,9 +245,10 @@ void Control::State::ForgiveSilence(DurationNs duration) {
   const TimeNs now = clock.Now();
   for (const auto& job : jobs) {
     for (Member& member : job->members) {
-      if (member.state != Member::State::kLive && member.state != Member::State::kReserved) continue;
-      if (member.forgiven >= kForgivenMax) continue;
+      const bool heard_of = member.present() || member.state == Member::State::kReserved;
+      if (!heard_of || member.forgiven >= kForgivenMax) continue;
       ++member.forgiven;
+      ForgiveAbsence(member, duration);
       member.last_heard =
           std::clamp(member.last_heard + duration, now - options.liveness_timeout / 2, now);
     }

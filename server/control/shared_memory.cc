@@ -164,7 +164,7 @@ wire::LaneRefusal Control::State::CheckBatch(const wire::SharedBatchRequest& req
   const bool same =
       CRYPTO_memcmp(entry.nonce.data(), request.nonce.data(), request.nonce.size()) == 0;
   if (!entry.nonce_valid || !same || clock.Now() >= entry.nonce_expires ||
-      member.state != Member::State::kLive) {
+      !member.present()) {
     return wire::LaneRefusal::kNonce;
   }
   entry.nonce_valid = false;

@@ -104,6 +104,9 @@ void Control::State::DescribeStalls(const Job& job, const StallQuery& query,
       waited_for.set_state(ToString(member.state));
       if (member.last_heard != 0) waited_for.set_last_heartbeat_age_ns(now - member.last_heard);
       waited_for.set_lane(DescribeLane(member, core));
+      if (member.state == Member::State::kLost) {
+        waited_for.set_awaited_for_ns(std::max<DurationNs>(0, member.awaited_until - now));
+      }
     }
   }
   std::stable_sort(

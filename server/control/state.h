@@ -5,6 +5,9 @@
 //   shared_memory.cc  what ranks share with this daemon
 //   failure.cc   diagnosis, faults, ending jobs    events.cc   what core loops report, Poll
 //   stalls.cc    who waits for whom                admin.cc    the administrator's other questions
+//   wait.cc      ranks that may come back          versions.cc where the keys' chunks are
+//   snapshot.cc, snapshot_read.cc  state on its way out; load_state.cc  on its way in
+//   drain.cc     draining, evicting
 #pragma once
 
 #include <deque>
@@ -152,7 +155,6 @@ struct Control::State {
   void AnswerAcknowledged(Job& job);
   bool Acknowledged(const std::vector<Ticket>& tickets) const;
   void ReapReleased();
-  void Drain(DurationNs grace);
 
   // --- stalls.cc
   StallQuery& AskForStalls(Job& job, DurationNs timeout, std::function<void(StallQuery&)> done);
@@ -169,7 +171,84 @@ struct Control::State {
   void GetJob(const v1::GetJobRequest& request, Answer<v1::JobInfo> answer);
   void GetStats(Answer<v1::GetStatsResponse> answer);
   v1::JobInfo DescribeJob(const Job& job) const;
+  v1::ServerInfo DescribeServer() const;
   absl::StatusOr<const Job*> FindJob(const std::string& tenant, const std::string& name) const;
+
+  // --- wait.cc
+  // Live or lost, as what is known of the rank says. Of a rank that has a place; policy wait.
+  void CheckPresence(Job& job, Rank rank);
+  void BeginAbsence(Job& job, Rank rank);
+  void EndAbsence(Job& job, Rank rank, bool restarted);
+  void SendAwaited(const Job& job, Rank to, EventSink& sink);
+  void CheckWaiting(Job& job, TimeNs now);
+  absl::Status CheckTakeOver(const Job& job, const v1::JoinRequest& request);
+  absl::Status TakeOver(Job& job, Rank rank);
+  void LoseSeat(Job& job, Rank rank, const absl::Status& why);
+  void ForgetSessions(const Member& member);
+  absl::Status TakenOver(const Job& job, Rank rank) const;
+  void ForgiveAbsence(Member& member, DurationNs duration);
+  std::string DescribeAbsence(const Job& job, Rank rank) const;
+
+  // --- versions.cc
+  void AskForVersions(Job& job, DurationNs timeout,
+                      std::function<void(const absl::Status&, VersionQuery&)> done);
+  void HandleVersionsReported(Job& job, CoreIndex core, const Event& event);
+  void CheckVersionQueries(Job& job, TimeNs now);
+  void AnswerVersions(Job& job, Answer<v1::GetVersionsResponse> answer);
+  v1::GetVersionsResponse DescribeVersions(const Job& job, const VersionQuery& query) const;
+  void GetVersions(const v1::GetVersionsRequest& request, Answer<v1::GetVersionsResponse> answer);
+  void GetJobVersions(const v1::GetJobVersionsRequest& request,
+                      Answer<v1::GetVersionsResponse> answer);
+  absl::Status CheckQueryRoom(const Job& job) const;
+
+  // --- snapshot.cc
+  void BeginSnapshot(const v1::BeginSnapshotRequest& request, Answer<v1::Snapshot> answer);
+  absl::Status CheckTargets(const Job& job, const v1::BeginSnapshotRequest& request) const;
+  absl::Status TakeSnapshot(Job& job, const v1::BeginSnapshotRequest& request);
+  void HandleSnapshotTaken(Job& job, CoreIndex core, const Event& event);
+  void NoteSnapshotAcknowledged(Job& job);
+  void AdvanceSnapshot(Job& job, TimeNs now);
+  void DropSnapshot(Job& job, absl::Status why);
+  void FreeSnapshot(Job& job);
+  // Memory for images of all of the job's shards: reserved, or the shortfall.
+  absl::StatusOr<std::vector<std::unique_ptr<StateImage>>> MakeImages(Job& job,
+                                                                      std::uint64_t& bytes);
+  std::vector<ChunkRef> ChunksOf(const Job& job) const;
+  bool KeysAcknowledged(const Job& job) const;
+  void AbandonSavedState(Job& job, const absl::Status& status);  // the job ended
+  void FreeSavedState(Job& job);                                 // and the core loops let go
+
+  // --- snapshot_read.cc
+  absl::Status ReadSnapshot(const v1::ReadSnapshotRequest& request,
+                            std::shared_ptr<SnapshotSink> sink);
+  void SnapshotPartSent(std::string_view snapshot_id, const SnapshotSink* sink);
+  void CancelSnapshot(std::string_view snapshot_id, const SnapshotSink* sink);
+  void SendSnapshotPart(Job& job);
+  Job* FindSnapshot(std::string_view snapshot_id);
+
+  // --- load_state.cc
+  absl::StatusOr<LoadId> BeginLoad(const v1::LoadStateRequest& first);
+  absl::Status LoadPart(LoadId load, const v1::LoadStateRequest& part);
+  void FinishLoad(LoadId load, Answer<v1::LoadStateResponse> answer);
+  void CancelLoad(LoadId load);
+  void GetLoadedState(const v1::GetLoadedStateRequest& request, Answer<v1::LoadedState> answer);
+  absl::Status NameKeys(const Job& job, const v1::LoadStateRequest& first, StateArrival& arrival);
+  absl::Status TakePiece(const Job& job, StateArrival& arrival, const v1::StatePiece& piece);
+  void FailArrival(Job& job, const absl::Status& status);
+  void BringState(Job& job);
+  void AdvanceLoad(Job& job, TimeNs now);
+  Job* FindLoad(LoadId load);
+
+  // --- drain.cc
+  void Drain(DurationNs grace);
+  void SetDraining(DurationNs grace);
+  void TellAll(const v1::SessionEvent& event);
+  v1::Fault MakeDrainFault(const Job& job) const;
+  void DrainServer(const v1::DrainServerRequest& request, Answer<v1::ServerInfo> answer);
+  void UndrainServer(Answer<v1::ServerInfo> answer);
+  void EvictJob(const v1::EvictJobRequest& request, Answer<v1::JobInfo> answer);
+  // The job that runs, or why there is none to work on.
+  absl::StatusOr<Job*> FindJobToWorkOn(const std::string& tenant, const std::string& name);
 
   CoreIndex CoreAt(std::size_t index) const { return {static_cast<std::uint32_t>(index)}; }
   // The job that now holds the name and runs, or null.
@@ -201,7 +280,9 @@ struct Control::State {
 
   StreamId streams_made = 0;
   TimeNs polled_at = 0;
+  LoadId loads_begun = 0;
   bool draining = false;
+  bool stopping = false;  // draining, and there is no way back
   TimeNs drain_deadline = 0;
 };
 

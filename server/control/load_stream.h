@@ -1,0 +1,46 @@
+// One LoadState stream: saved state in, message by message, each taken before the next is read. A
+// reactor of gRPC's callback interface; lock and lifetime as in attend_stream.h.
+#pragma once
+
+#include <grpcpp/grpcpp.h>
+
+#include <functional>
+#include <memory>
+#include <optional>
+
+#include "server/control/control_thread.h"
+
+namespace phub::server {
+
+class LoadStream final : public grpc::ServerReadReactor<v1::LoadStateRequest> {
+ public:
+  LoadStream(ControlThread& thread, v1::LoadStateResponse* response);
+
+  // Under the lock: ends the stream from our side.
+  void End(const absl::Status& status);
+
+  void OnReadDone(bool ok) override;
+  void OnCancel() override;
+  void OnDone() override;
+
+  // Called under the lock when gRPC is done with the stream.
+  std::function<void()> on_done;
+
+ private:
+  absl::Status Take(Control& control);
+  void Finish(Control& control);
+  void Cancel(Control& control);
+  void Advance();
+
+  ControlThread& thread_;
+  v1::LoadStateResponse* const response_;
+  v1::LoadStateRequest part_;    // being read
+  std::optional<LoadId> load_;   // from the first message on
+  bool starting_ = false;        // StartRead is being called
+  bool finished_ = false;
+  // Whether the stream is still there, for the answer that Control holds.
+  std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);
+  std::optional<grpc::Status> end_;
+};
+
+}  // namespace phub::server

@@ -1,0 +1,107 @@
+// A snapshot's tensors on their way to the one who reads it, part by part, as fast as he takes them.
+#include <algorithm>
+#include <bit>
+#include <cstring>
+
+#include "common/base/check.h"
+#include "server/control/state.h"
+#include "server/control/text.h"
+
+namespace phub::server {
+namespace {
+
+static_assert(std::endian::native == std::endian::little, "elements are sent as they lie");
+
+constexpr std::uint64_t kPartBytesMax = 1 << 20;  // and so of a piece
+
+}  // namespace
+
+Job* Control::State::FindSnapshot(std::string_view snapshot_id) {
+  for (const auto& job : jobs) {
+    if (job->snapshot != nullptr && job->snapshot->id == snapshot_id) return job.get();
+  }
+  return nullptr;
+}
+
+absl::Status Control::State::ReadSnapshot(const v1::ReadSnapshotRequest& request,
+                                          std::shared_ptr<SnapshotSink> sink) {
+  Job* const job = FindSnapshot(request.snapshot_id());
+  if (job == nullptr || !job->running() || job->snapshot->state != SnapshotRun::State::kTaking) {
+    return absl::NotFoundError(
+        "there is no such snapshot: it was read or given back, or its job has ended");
+  }
+  SnapshotRun& run = *job->snapshot;
+  if (run.reader != nullptr) {
+    return absl::FailedPreconditionError(
+        fmt::format("the snapshot of job {} is being read by somebody else", job->name()));
+  }
+  run.reader = std::move(sink);
+  run.reader_waits = true;
+  AdvanceSnapshot(*job, clock.Now());
+  return absl::OkStatus();
+}
+
+// Fills and sends one part, or ends.
+void Control::State::SendSnapshotPart(Job& job) {
+  SnapshotRun& run = *job.snapshot;
+  v1::SnapshotPart part;
+  if (!run.keys_sent) {
+    run.keys_sent = true;
+    *part.mutable_keys() = run.description.keys();
+  }
+  std::uint64_t room = part.keys().empty() ? kPartBytesMax : 0;
+  while (room > 0 && run.chunk_next < run.chunks.size()) {
+    const ChunkRef& place = run.chunks[run.chunk_next];
+    const Chunk& chunk = *place.chunk;
+    const auto& copy = run.images[place.core.value]->chunks[place.index];
+    PHUB_CHECK(copy.ready.load(std::memory_order_acquire), "job={} core={} chunk={}", job.name(),
+               place.core.value, place.index);
+    const std::vector<TensorView> tensors = TensorsOf(*chunk.key, copy);
+    const TensorView& tensor = tensors[run.tensor_next];
+    const std::uint64_t left = chunk.element_count - run.element_next;
+    const std::uint64_t count = std::min(left, room / tensor.element_bytes);
+    if (count == 0) break;
+    v1::StatePiece& piece = *part.add_pieces();
+    piece.set_key_index(chunk.key->key.value);
+    piece.set_tensor(tensor.tensor);
+    piece.set_element_offset(chunk.element_offset + run.element_next);
+    piece.set_elements(tensor.data + std::size_t{run.element_next} * tensor.element_bytes,
+                       count * tensor.element_bytes);
+    room -= count * tensor.element_bytes;
+    run.element_next += static_cast<std::uint32_t>(count);
+    if (run.element_next < chunk.element_count) continue;
+    run.element_next = 0;
+    if (++run.tensor_next < tensors.size()) continue;
+    run.tensor_next = 0;
+    ++run.chunk_next;
+  }
+  if (part.keys().empty() && part.pieces().empty()) {
+    counters.Add(ControlCounter::snapshots_read);
+    return DropSnapshot(job, absl::OkStatus());
+  }
+  if (part.keys().empty()) counters.Add(ControlCounter::snapshot_bytes, kPartBytesMax - room);
+  run.reader_waits = false;
+  run.deadline = clock.Now() + options.transfer_timeout;
+  run.reader->Send(part);
+}
+
+void Control::State::SnapshotPartSent(std::string_view snapshot_id, const SnapshotSink* sink) {
+  Job* const job = FindSnapshot(snapshot_id);
+  if (job == nullptr || !job->running() || job->snapshot->reader.get() != sink ||
+      job->snapshot->state != SnapshotRun::State::kTaking) {
+    return;
+  }
+  job->snapshot->reader_waits = true;
+  SendSnapshotPart(*job);
+}
+
+void Control::State::CancelSnapshot(std::string_view snapshot_id, const SnapshotSink* sink) {
+  Job* const job = FindSnapshot(snapshot_id);
+  if (job == nullptr || job->snapshot->reader.get() != sink) return;
+  job->snapshot->reader.reset();
+  if (!job->running() || job->snapshot->state == SnapshotRun::State::kDropping) return;
+  counters.Add(ControlCounter::snapshots_abandoned);
+  DropSnapshot(*job, absl::CancelledError("the reader is gone"));
+}
+
+}  // namespace phub::server
