@@ -33,10 +33,10 @@ const std::vector<Layer>& Layers() {
 constexpr std::array<std::string_view, 8> kTreeFolders = {"common", "server", "client", "tests",
                                                           "bench",  "proto",  "deploy", "cmake"};
 constexpr std::array<std::string_view, 5> kStages = {
-    "server/ingest", "server/aggregate", "server/exchange", "server/optimize", "server/reply",
-    "server/state"};
-constexpr std::array<std::string_view, 6> kControlFolders = {
-    "server/control", "client/session", "client/cli", "tests", "proto", "bench"};
+    "server/ingest", "server/aggregate", "server/exchange", "server/optimize", "server/reply"};
+constexpr std::array<std::string_view, 7> kControlFolders = {
+    "server/control", "client/session", "client/state_transfer", "client/cli",
+    "tests",          "proto",          "bench"};
 constexpr std::string_view kVerbsFolder = "common/transport/verbs";
 
 // C++20's headers, and the C library's under their C++ names.
@@ -118,7 +118,8 @@ std::optional<std::string> ControlBroken(std::string_view path, std::string_view
   const bool control = target.starts_with("grpc") || target.starts_with("google/protobuf") ||
                        target.ends_with(".pb.h");
   if (!control || IsInAny(path, kControlFolders)) return std::nullopt;
-  return "protobuf and gRPC stop at server/control, client/session and client/cli: " +
+  return "protobuf and gRPC stop at server/control, client/session, client/state_transfer and "
+         "client/cli: " +
          std::string(target);
 }
 

@@ -1,0 +1,97 @@
+// Saved state on its way between daemons and a directory: what Job::SaveState, Job::LoadState and
+// `phubctl job save` have in common. Knows the control plane's calls and common/state, nothing of
+// engines, sessions' threads or terminals.
+//
+// Calls block; one thread each, never the engine's or the heartbeat's. They keep nothing when they
+// return: a snapshot that was begun is given back, a half-written directory is removed.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "common/base/clock.h"
+#include "phub/v1/admin.grpc.pb.h"
+#include "phub/v1/session.grpc.pb.h"
+
+namespace phub::client {
+
+// One daemon of the job's rack. The stubs outlive the call.
+struct StateDaemon {
+  std::string endpoint;  // to name it in errors and in the saved state
+  v1::Admin::StubInterface* admin = nullptr;      // saving
+  v1::Session::StubInterface* session = nullptr;  // loading
+  std::string session_id;                         // loading: of this rank at this daemon
+};
+
+struct TransferProgress {
+  enum class Phase : std::uint8_t {
+    kChoosing,  // asking for versions, choosing the boundary; `attempt` counts from 1
+    kMoving,    // bytes of bytes_max
+    kSyncing,   // saving: to disk
+  };
+  Phase phase = Phase::kChoosing;
+  std::uint32_t attempt = 0;
+  std::uint64_t bytes = 0;
+  std::uint64_t bytes_max = 0;
+};
+
+struct TransferOptions {
+  DurationNs call_timeout = 30 * kSecond;  // of one unary call
+  // How long nothing may move: a boundary that no round reaches, a daemon that is stuck.
+  DurationNs idle_timeout = 60 * kSecond;
+  // From the calling thread, often. False: give up (kCancelled).
+  std::function<bool(const TransferProgress&)> progress;
+};
+
+// ---- Saving ------------------------------------------------------------------------------------
+
+struct SaveRequest {
+  std::string tenant;  // empty: "default"
+  std::string job;
+  std::uint64_t incarnation = 0;  // 0: whichever runs
+  std::string directory;
+};
+struct SavedJobState {
+  std::uint64_t iteration = 0;  // the boundary; with lockstep false, the highest over the keys
+  bool lockstep = true;         // false: keys are at iterations of their own, each at its highest
+  std::uint32_t world_size = 0;
+  std::uint32_t key_count = 0;
+  std::uint64_t bytes = 0;
+  std::uint32_t attempts = 0;  // boundaries that were tried
+};
+// All daemons of the rack, in its order; one that holds no chunk of the job takes part too.
+absl::StatusOr<SavedJobState> SaveJobState(std::span<const StateDaemon> daemons,
+                                           const SaveRequest& request,
+                                           const TransferOptions& options);
+
+// ---- Loading -----------------------------------------------------------------------------------
+
+// A key of the running job, and who has which part of it.
+struct LoadKey {
+  struct Chunk {
+    std::uint32_t daemon = 0;  // position in `daemons`
+    std::uint64_t element_offset = 0;
+    std::uint32_t element_count = 0;
+  };
+  v1::KeySpec spec;           // as it was added
+  std::vector<Chunk> chunks;  // in order of offset; they tile the key
+};
+struct LoadedJobState {
+  std::uint64_t iteration = 0;
+  std::uint32_t world_size = 0;  // of the job that was saved
+  v1::LoadedState state;         // as GetLoadedState answers the other ranks
+};
+// keys: all keys of the job, [key index]. Reads and checks the whole state before the first daemon
+// is told of any of it. When this returns OK every daemon holds its part, and rounds of kLoad put
+// it in place; on an error no round of kLoad may be pushed.
+absl::StatusOr<LoadedJobState> LoadJobState(std::span<const StateDaemon> daemons,
+                                            std::span<const LoadKey> keys,
+                                            const std::string& directory,
+                                            const TransferOptions& options);
+
+}  // namespace phub::client
