@@ -1,8 +1,8 @@
 // Exhaustive search over small cases: whatever the order in which ranks push their chunks and
 // whatever the order in which their messages arrive, every round completes, with the bits of the
 // serial sum. Drives the aggregate stage itself. A worker is modelled by its push order and its
-// W slots; credits and replies arrive at once, for a late one is the same as a rank that is
-// scheduled later.
+// W slots, or by memory that it shares with the daemon, where gradients hold no slot; credits and
+// replies arrive at once, for a late one is the same as a rank that is scheduled later.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -39,12 +39,12 @@ void OneLaneRule(JobShard& shard, Rank rank, Chunk&, aggregate::FreedSlots& scra
     if (held == ChunkIndex::Max()) continue;
     Chunk& chunk = *shard.chunks()[held.value];
     if (chunk.folded_count != rank.value) continue;  // the next rank of the prefix is elsewhere
-    std::vector<SlotIndex> hidden;                   // keep the rest of the prefix out of the fold
+    std::vector<const std::byte*> hidden;            // keep the rest of the prefix out of the fold
     for (std::uint32_t other = rank.value + 1; other < shard.config.world_size; ++other) {
-      hidden.push_back(std::exchange(chunk.staged_slot[other], kNoSlot));
+      hidden.push_back(std::exchange(chunk.staged_data[other], nullptr));
     }
     aggregate::Fold(shard, chunk, scratch);
-    std::copy(hidden.begin(), hidden.end(), chunk.staged_slot + rank.value + 1);
+    std::copy(hidden.begin(), hidden.end(), chunk.staged_data + rank.value + 1);
     for (const aggregate::FreedSlot& slot : scratch.all()) credit(slot);
   }
 }
@@ -62,16 +62,32 @@ float SerialSum(std::uint32_t ranks, std::uint32_t chunk) {
 
 class Search {
  public:
-  Search(std::uint32_t ranks, std::uint32_t chunks, std::uint32_t slots, Relieve relieve)
-      : ranks_(ranks), chunks_(chunks), relieve_(std::move(relieve)) {
+  // sharing: a bit per rank whose gradients lie in shared memory.
+  Search(std::uint32_t ranks, std::uint32_t chunks, std::uint32_t slots, Relieve relieve,
+         std::uint32_t sharing)
+      : ranks_(ranks),
+        chunks_(chunks),
+        sharing_(sharing),
+        relieve_(std::move(relieve)),
+        staging_(ranks * slots * kChunkBytesMin / sizeof(float)),
+        shared_(ranks * chunks),
+        parameters_(chunks) {
     ShardConfig config;
     config.world_size = ranks;
     config.chunk_bytes = kChunkBytesMin;
     config.slots_per_lane = slots;
     shard_ = MakeJobShard(config);
     KeyShardSpec key;
-    key.chunk_elements.assign(chunks, 1);
+    for (std::uint32_t i = 0; i < chunks; ++i) key.chunks.push_back({1, i});
+    key.parameters[0] = reinterpret_cast<std::byte*>(parameters_.data());
     batch_ = MakeKeyBatch(config, {&key, 1});
+    auto* slot_memory = reinterpret_cast<std::byte*>(staging_.data());
+    for (Lane& lane : shard_->lanes) {
+      for (transport::LandingSlot& slot : lane.landing) {
+        slot = {slot_memory, kChunkBytesMin};
+        slot_memory += kChunkBytesMin;
+      }
+    }
     for (std::uint32_t i = 0; i < chunks; ++i) {
       batch_->chunks[i].index = ChunkIndex{i};
       shard_->chunks()[shard_->chunk_count++] = &batch_->chunks[i];
@@ -95,23 +111,27 @@ class Search {
   struct Snapshot {
     std::vector<Chunk> chunks;
     std::vector<SlotIndex> staged_slots;
+    std::vector<const std::byte*> staged_data;
     std::vector<float> accumulators, parameters;
     std::vector<std::vector<ChunkIndex>> slot_chunks;
-    std::vector<std::uint32_t> slots_used;
+    std::vector<std::uint32_t> slots_used, staged_in_place;
     std::uint32_t lanes_full = 0;
     std::vector<std::uint32_t> pushed;
   };
 
   Snapshot Save() const {
-    Snapshot saved{batch_->chunks, batch_->staged_slots, {}, {}, {}, {}, shard_->lanes_full,
-                   pushed_};
-    for (const Chunk& chunk : batch_->chunks) {
-      saved.accumulators.push_back(*chunk.accumulator);
-      saved.parameters.push_back(*chunk.parameters);
-    }
+    Snapshot saved;
+    saved.chunks = batch_->chunks;
+    saved.staged_slots = batch_->staged_slots;
+    saved.staged_data = batch_->staged_data;
+    saved.lanes_full = shard_->lanes_full;
+    saved.pushed = pushed_;
+    saved.parameters = parameters_;
+    for (const Chunk& chunk : batch_->chunks) saved.accumulators.push_back(*Accumulator(chunk));
     for (const Lane& lane : shard_->lanes) {
       saved.slot_chunks.push_back(lane.slot_chunk);
       saved.slots_used.push_back(lane.slots_used);
+      saved.staged_in_place.push_back(lane.staged_in_place);
     }
     return saved;
   }
@@ -119,13 +139,15 @@ class Search {
   void Restore(const Snapshot& saved) {
     std::copy(saved.chunks.begin(), saved.chunks.end(), batch_->chunks.begin());
     std::copy(saved.staged_slots.begin(), saved.staged_slots.end(), batch_->staged_slots.begin());
+    std::copy(saved.staged_data.begin(), saved.staged_data.end(), batch_->staged_data.begin());
+    std::copy(saved.parameters.begin(), saved.parameters.end(), parameters_.begin());
     for (std::size_t i = 0; i < saved.chunks.size(); ++i) {
-      *batch_->chunks[i].accumulator = saved.accumulators[i];
-      *batch_->chunks[i].parameters = saved.parameters[i];
+      *Accumulator(batch_->chunks[i]) = saved.accumulators[i];
     }
     for (std::size_t i = 0; i < ranks_; ++i) {
       shard_->lanes[i].slot_chunk = saved.slot_chunks[i];
       shard_->lanes[i].slots_used = saved.slots_used[i];
+      shard_->lanes[i].staged_in_place = saved.staged_in_place[i];
     }
     shard_->lanes_full = saved.lanes_full;
     pushed_ = saved.pushed;
@@ -146,24 +168,42 @@ class Search {
     return text;
   }
 
-  // The worker's next push, if it has one and a free slot.
-  bool Push(std::uint32_t rank) {
+  static float* Accumulator(const Chunk& chunk) {
+    return reinterpret_cast<float*>(chunk.accumulator);
+  }
+
+  // Puts the worker's next gradient where it goes. False if it has none, or no free slot.
+  bool Place(std::uint32_t rank, transport::ReceivedMessage& message) {
     if (pushed_[rank] == chunks_) return false;
-    Lane& lane = shard_->lanes[rank];
-    const auto free_slot =
-        std::find(lane.slot_chunk.begin(), lane.slot_chunk.end(), ChunkIndex::Max());
-    if (free_slot == lane.slot_chunk.end()) return false;
+    const std::uint32_t index = (*orders_)[rank][pushed_[rank]];
+    float* memory = &shared_[rank * chunks_ + index];
+    message.header.slot = kNoSlot;
+    if ((sharing_ >> rank & 1) == 0) {
+      const Lane& lane = shard_->lanes[rank];
+      const auto free_slot =
+          std::find(lane.slot_chunk.begin(), lane.slot_chunk.end(), ChunkIndex::Max());
+      if (free_slot == lane.slot_chunk.end()) return false;
+      message.header.slot =
+          SlotIndex{static_cast<std::uint32_t>(free_slot - lane.slot_chunk.begin())};
+      memory = reinterpret_cast<float*>(lane.landing[message.header.slot.value].data);
+    }
+    *memory = GradientOf(rank, index);
+    message.payload = reinterpret_cast<const std::byte*>(memory);
+    message.header.record = RecordVersion{1};
+    return true;
+  }
+
+  bool Push(std::uint32_t rank) {
+    transport::ReceivedMessage message;
+    if (!Place(rank, message)) return false;
     const std::uint32_t index = (*orders_)[rank][pushed_[rank]++];
-    wire::MessageHeader header;
-    header.slot = SlotIndex{static_cast<std::uint32_t>(free_slot - lane.slot_chunk.begin())};
-    header.record = RecordVersion{1};
-    *reinterpret_cast<float*>(lane.landing[header.slot.value].data) = GradientOf(rank, index);
     Chunk& chunk = batch_->chunks[index];
-    aggregate::Stage(*shard_, Rank{rank}, chunk, header, 0);
+    aggregate::Stage(*shard_, Rank{rank}, chunk, message, 0);
     if (chunk.arrived_count() == ranks_) {
-      optimize::ApplyRound(chunk, aggregate::GatherTerms(*shard_, chunk, terms_), ranks_);
+      optimize::ApplyRound(chunk, aggregate::GatherTerms(*shard_, chunk, terms_), ranks_, {});
+      ++chunk.applied.value;
       aggregate::Finish(*shard_, chunk);
-      if (*chunk.parameters != SerialSum(ranks_, index)) failed_ = true;
+      if (parameters_[index] != SerialSum(ranks_, index)) failed_ = true;
     } else {
       relieve_(*shard_, Rank{rank}, chunk, freed_, [](const aggregate::FreedSlot&) {});
     }
@@ -186,8 +226,9 @@ class Search {
     if (!moved && !done) failed_ = true;  // everybody waits for somebody
   }
 
-  const std::uint32_t ranks_, chunks_;
+  const std::uint32_t ranks_, chunks_, sharing_;
   const Relieve relieve_;
+  std::vector<float> staging_, shared_, parameters_;
   std::unique_ptr<JobShard> shard_;
   std::unique_ptr<KeyBatch> batch_;
   const std::vector<Order>* orders_ = nullptr;
@@ -195,7 +236,7 @@ class Search {
   std::set<std::string> seen_;
   bool failed_ = false;
   std::size_t states_ = 0;
-  aggregate::Terms terms_{};
+  aggregate::TermList terms_{};
   aggregate::FreedSlots freed_{};
 };
 
@@ -225,8 +266,8 @@ bool ForEveryOrder(std::uint32_t ranks, std::uint32_t chunks,
 }
 
 bool AlwaysCompletes(std::uint32_t ranks, std::uint32_t chunks, std::uint32_t slots,
-                     const Relieve& rule) {
-  Search search(ranks, chunks, slots, rule);
+                     const Relieve& rule, std::uint32_t sharing = 0) {
+  Search search(ranks, chunks, slots, rule, sharing);
   const bool holds = ForEveryOrder(
       ranks, chunks, [&](const std::vector<Order>& orders) { return search.Holds(orders); });
   EXPECT_GT(search.states(), 1u);
@@ -241,6 +282,13 @@ TEST(Folding, IsLiveForEveryPushOrderAndInterleaving) {
       EXPECT_TRUE(AlwaysCompletes(3, chunks, slots, RealRule))
           << "3 ranks, " << chunks << " chunks";
     }
+  }
+}
+
+TEST(Folding, IsLiveWhereSomeRanksShareMemoryAndOthersHaveSlots) {
+  for (std::uint32_t sharing = 1; sharing < 8; ++sharing) {
+    EXPECT_TRUE(AlwaysCompletes(3, 3, 1, RealRule, sharing)) << "ranks " << sharing;
+    EXPECT_TRUE(AlwaysCompletes(3, 4, 1, RealRule, sharing)) << "ranks " << sharing;
   }
 }
 

@@ -37,12 +37,17 @@ class CoreLoopTest : public ::testing::Test {
     config_.chunk_bytes = kElements * sizeof(float);
     config_.slots_per_lane = slots;
     shard_ = MakeJobShard(config_);
-    KeyShardSpec key;
-    key.reduction = reduction;
-    key.optimizer = optimizer;
-    key.hyper_parameters = {.learning_rate = 0.5f, .momentum = 0.9f};
-    key.chunk_elements.assign(chunks, kElements);
-    batch_ = MakeKeyBatch(config_, {&key, 1});
+    key_.reduction = reduction;
+    key_.optimizer = optimizer;
+    key_.hyper_parameters = {.learning_rate = 0.5, .momentum = 0.9};
+    for (std::uint32_t i = 0; i < chunks; ++i) key_.chunks.push_back({kElements, i * kElements});
+    const std::size_t bytes =
+        chunks * kElements * std::size_t{numeric::ElementBytes(key_.parameter_type)};
+    for (std::size_t version = 0; version < config_.versions(); ++version) {
+      parameters_[version].resize(bytes);
+      key_.parameters[version] = parameters_[version].data();
+    }
+    batch_ = MakeKeyBatch(config_, {&key_, 1});
     Order({.kind = Command::Kind::kAddJob, .shard = shard_.get()});
     Order({.kind = Command::Kind::kAddKeys, .shard = shard_.get(), .batch = batch_.get()});
     for (std::uint32_t rank = 0; rank < ranks; ++rank) Attach(rank);
@@ -54,10 +59,12 @@ class CoreLoopTest : public ::testing::Test {
     ASSERT_EQ(loop_.counters().commands_done.load(), ordered_);
   }
   void Attach(std::uint32_t rank) {
+    staging_[rank].resize(StagingBytesPerLane(config_));
     Order({.kind = Command::Kind::kAttachLane,
            .rank = Rank{rank},
            .shard = shard_.get(),
-           .connection = &endpoint_});
+           .connection = &endpoint_,
+           .staging = staging_[rank].data()});
     lanes_[rank] = transport_.last_adopted();
   }
   wire::MessageHeader Gradient(std::uint32_t chunk, std::uint64_t iteration, std::uint32_t slot) {
@@ -104,6 +111,9 @@ class CoreLoopTest : public ::testing::Test {
   std::array<transport::Transport*, 1> transports_{&transport_};
   CoreLoop loop_{CoreIndex{0}, clock_, transports_};
   ShardConfig config_;
+  KeyShardSpec key_;  // tests may set types before Start
+  std::array<std::vector<std::byte>, 2> parameters_;
+  std::map<std::uint32_t, std::vector<std::byte>> staging_;
   std::unique_ptr<JobShard> shard_;
   std::unique_ptr<KeyBatch> batch_;
   ScriptedTransport::Endpoint endpoint_;

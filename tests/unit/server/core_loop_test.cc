@@ -56,7 +56,7 @@ TEST_F(CoreLoopTest, RecordsChangeHyperParametersFromTheGradientThatNamesThem) {
   EXPECT_EQ(Replies().at(0).payload, Filled(-0.5f));
   wire::MessageHeader record = Gradient(0, 0, 0);
   record.record = RecordVersion{2};
-  transport_.DeliverRecord(lanes_[0], record, {.learning_rate = 2.0f});
+  transport_.DeliverRecord(lanes_[0], record, {.learning_rate = 2.0});
   wire::MessageHeader gradient = Gradient(0, 2, 0);
   gradient.record = RecordVersion{2};
   transport_.Deliver(lanes_[0], gradient, Filled(1.0f));

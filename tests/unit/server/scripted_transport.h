@@ -4,6 +4,7 @@
 
 #include <cstring>
 #include <deque>
+#include <map>
 #include <vector>
 
 #include "common/transport/transport.h"
@@ -16,6 +17,7 @@ class ScriptedTransport final : public transport::Transport {
     transport::ConnectionId connection;
     wire::MessageHeader header;
     std::vector<float> payload;
+    const std::byte* from = nullptr;  // where the payload lay
   };
   class Endpoint final : public transport::Connection {};
 
@@ -26,10 +28,24 @@ class ScriptedTransport final : public transport::Transport {
     message.header = header;
     message.header.payload_bytes = static_cast<std::uint32_t>(payload.size_bytes());
     if (!payload.empty()) {
-      std::memcpy(landing_[to.index][header.slot.value].data, payload.data(), payload.size_bytes());
+      std::byte* const slot = landing_[to.index][header.slot.value].data;
+      std::memcpy(slot, payload.data(), payload.size_bytes());
+      message.payload = slot;
     }
     inbox_.push_back({to, message});
   }
+  // Of memory that both ends share: handed over where it lies.
+  void DeliverInPlace(transport::ConnectionId to, const wire::MessageHeader& header,
+                      std::span<const std::byte> payload) {
+    transport::ReceivedMessage message;
+    message.header = header;
+    message.header.slot = kNoSlot;
+    message.header.payload_bytes = static_cast<std::uint32_t>(payload.size());
+    message.payload = payload.data();
+    inbox_.push_back({to, message});
+  }
+  // Memory that this connection's ends share; its address is the offset plus 1.
+  void Share(transport::ConnectionId id, std::span<std::byte> memory) { shared_[id.index] = memory; }
   void DeliverRecord(transport::ConnectionId to, wire::MessageHeader header,
                      const wire::HyperParameters& values) {
     transport::ReceivedMessage message;
@@ -76,7 +92,7 @@ class ScriptedTransport final : public transport::Transport {
           if (!payload.empty()) {
             std::memcpy(payload.data(), request.payload.data(), request.payload.size());
           }
-          posted_.push_back({id, request.header, std::move(payload)});
+          posted_.push_back({id, request.header, std::move(payload), request.payload.data()});
         }
         if (request.notify_sent) ++unsent_[id.index % kTracked];
       }
@@ -114,6 +130,14 @@ class ScriptedTransport final : public transport::Transport {
   bool Arm() override { return inbox_.empty() && closing_.empty(); }
   int descriptor() const override { return -1; }
   void Tick(TimeNs) override {}
+  std::byte* Resolve(transport::ConnectionId id, SharedAddress address,
+                     std::size_t bytes) const override {
+    const auto found = shared_.find(id.index);
+    if (found == shared_.end() || address.value == 0) return nullptr;
+    const std::uint64_t offset = address.value - 1;
+    if (offset > found->second.size() || bytes > found->second.size() - offset) return nullptr;
+    return found->second.data() + offset;
+  }
 
   ScriptedTransport() { lent_.reserve(kLentMax); }
 
@@ -121,6 +145,7 @@ class ScriptedTransport final : public transport::Transport {
   static constexpr std::size_t kLentMax = 64;
   static constexpr std::size_t kTracked = 64;
   std::vector<std::span<const transport::LandingSlot>> landing_;
+  std::map<std::uint32_t, std::span<std::byte>> shared_;
   std::deque<std::pair<transport::ConnectionId, transport::ReceivedMessage>> inbox_;
   std::vector<transport::ReceivedMessage> lent_;
   std::deque<std::pair<transport::ConnectionId, transport::TransportError>> closing_;
