@@ -15,6 +15,8 @@
 // posted from one of them is not moved: a kGradient with kNoSlot is handed over where it lies
 // (message.payload), and one that lies in its landing slot already is only announced. What lies
 // there belongs to the peer, who may change it at any time: each byte is to be loaded once.
+// Of such payload kSent says that the peer was told, not that it has looked: it stays unchanged
+// until the peer's answer says so (a gradient's reply; the next gradient, for parameters).
 //
 // What a transport checks of what a peer sends is memory safety and form: header decodes, the
 // slot is inside the landing table, open, and large enough. Else the connection closes with

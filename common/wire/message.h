@@ -48,7 +48,7 @@ enum class MessageKind : std::uint8_t {
 enum class RoundOperation : std::uint8_t {
   kReduce = 0,  // sum or mean, then the key's optimizer
   kAssign = 1,  // the payload of rank `root` becomes the parameters; other ranks push 0 bytes
-  kLoad = 2,    // saved state that control has brought becomes the chunk's; every rank pushes 0 bytes
+  kLoad = 2,    // saved state, brought by control, becomes the chunk's; all ranks push 0 bytes
 };
 
 struct MessageHeader {
@@ -82,7 +82,7 @@ enum class DecodeError : std::uint8_t {
   kOperation,
   kType,          // not an element type
   kReserved,      // reserved bytes not zero
-  kPayloadBytes,  // over kChunkBytesMax, over kInlineBytesMax for kRecord, or not 0 for kCredit, kPull
+  kPayloadBytes,  // over kChunkBytesMax; kRecord: over kInlineBytesMax; kCredit, kPull: not 0
 };
 const char* ToString(DecodeError error);
 

@@ -37,7 +37,7 @@ class Harness {
   virtual transport::Transport& left() = 0;
   virtual transport::Transport& right() = 0;
   virtual ConnectionPair Connect() = 0;  // for left and right to adopt
-  // A connection for left; null where the transport's peers cannot send arbitrary bytes.
+  // A connection for left; null where lanes are no streams of bytes.
   virtual std::unique_ptr<RawPeer> ConnectRaw(
       std::unique_ptr<transport::Connection>& connection) = 0;
   // Lets something happen between the two: a moment of real time, or the next event.
@@ -47,15 +47,21 @@ class Harness {
 struct HarnessFactory {
   std::string name;
   std::unique_ptr<Harness> (*make)(const HarnessLimits& limits);
-  bool blocks = true;  // transports have a descriptor to block on: the simulated ones have not
+  bool blocks = true;   // transports have a descriptor to block on: the simulated ones have not
+  bool streams = true;  // lanes are streams of bytes, so a peer can send any: shared memory is not
 };
 
 std::unique_ptr<Harness> MakeTcpHarness(const HarnessLimits& limits);
+// The left side is the daemon's end, or the client's; or the rings are as small as they may be.
+std::unique_ptr<Harness> MakeShmDaemonHarness(const HarnessLimits& limits);
+std::unique_ptr<Harness> MakeShmClientHarness(const HarnessLimits& limits);
+std::unique_ptr<Harness> MakeShmSmallHarness(const HarnessLimits& limits);
 std::unique_ptr<Harness> MakeCalmSimHarness(const HarnessLimits& limits);
 // Split reads, partial writes, jitter and clogs; no resets, which tests cause themselves.
 std::unique_ptr<Harness> MakeHostileSimHarness(const HarnessLimits& limits);
 
 std::vector<HarnessFactory> AllHarnesses();
 std::vector<HarnessFactory> BlockingHarnesses();
+std::vector<HarnessFactory> StreamHarnesses();
 
 }  // namespace phub::conformance

@@ -100,6 +100,9 @@ std::unique_ptr<Harness> MakeTcpHarness(const HarnessLimits& limits) {
 
 std::vector<HarnessFactory> AllHarnesses() {
   return {{"Tcp", MakeTcpHarness},
+          {"ShmDaemon", MakeShmDaemonHarness, true, false},
+          {"ShmClient", MakeShmClientHarness, true, false},
+          {"ShmSmall", MakeShmSmallHarness, true, false},
           {"SimCalm", MakeCalmSimHarness, false},
           {"SimHostile", MakeHostileSimHarness, false}};
 }
@@ -107,6 +110,12 @@ std::vector<HarnessFactory> AllHarnesses() {
 std::vector<HarnessFactory> BlockingHarnesses() {
   std::vector<HarnessFactory> harnesses = AllHarnesses();
   std::erase_if(harnesses, [](const HarnessFactory& factory) { return !factory.blocks; });
+  return harnesses;
+}
+
+std::vector<HarnessFactory> StreamHarnesses() {
+  std::vector<HarnessFactory> harnesses = AllHarnesses();
+  std::erase_if(harnesses, [](const HarnessFactory& factory) { return !factory.streams; });
   return harnesses;
 }
 

@@ -82,7 +82,8 @@ bool SameRefusal(wire::DecodeError decode_error, ProtocolError error) {
 ProtocolError ToProtocolError(wire::DecodeError decode_error) {
   for (const ProtocolError error :
        {ProtocolError::kMagic, ProtocolError::kVersion, ProtocolError::kKind,
-        ProtocolError::kOperation, ProtocolError::kReserved, ProtocolError::kPayloadBytes}) {
+        ProtocolError::kOperation, ProtocolError::kType, ProtocolError::kReserved,
+        ProtocolError::kPayloadBytes}) {
     if (SameRefusal(decode_error, error)) return error;
   }
   PHUB_CHECK(false, "no protocol error for {}", wire::ToString(decode_error));

@@ -6,37 +6,10 @@
 #include <utility>
 
 #include "common/base/check.h"
+#include "common/transport/form.h"
 
 namespace phub::transport {
 namespace {
-
-ProtocolError FromDecodeError(wire::DecodeError error) {
-  switch (error) {
-    case wire::DecodeError::kNone:
-      return ProtocolError::kNone;
-    case wire::DecodeError::kTruncated:
-      return ProtocolError::kTruncated;
-    case wire::DecodeError::kMagic:
-      return ProtocolError::kMagic;
-    case wire::DecodeError::kVersion:
-      return ProtocolError::kVersion;
-    case wire::DecodeError::kKind:
-      return ProtocolError::kKind;
-    case wire::DecodeError::kOperation:
-      return ProtocolError::kOperation;
-    case wire::DecodeError::kType:
-      return ProtocolError::kType;
-    case wire::DecodeError::kReserved:
-      return ProtocolError::kReserved;
-    case wire::DecodeError::kPayloadBytes:
-      return ProtocolError::kPayloadBytes;
-  }
-  return ProtocolError::kMagic;
-}
-
-bool LandsInSlot(wire::MessageKind kind) {
-  return kind == wire::MessageKind::kGradient || kind == wire::MessageKind::kParameters;
-}
 
 StreamReceiver::Result Ended(TransportError error, ProtocolError protocol_error) {
   return {StreamReceiver::Outcome::kEnded, error, protocol_error, nullptr};

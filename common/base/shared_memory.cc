@@ -1,0 +1,124 @@
+#include "common/base/shared_memory.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+
+#include <cerrno>
+#include <system_error>
+#include <utility>
+
+#include "common/base/check.h"
+
+namespace phub {
+namespace {
+
+#ifndef MFD_NOEXEC_SEAL
+constexpr unsigned kNoExecSeal = 8u;  // Linux 6.3; glibc's headers are older
+#else
+constexpr unsigned kNoExecSeal = MFD_NOEXEC_SEAL;
+#endif
+
+std::string ErrorText(int error) { return std::generic_category().message(error); }
+
+absl::Status NoMemory(const char* name, std::size_t bytes, const char* what, int error) {
+  return absl::ResourceExhaustedError(
+      fmt::format("cannot {} {} bytes of shared memory ({}): {}; free memory or descriptors, or "
+                  "raise the process's limits",
+                  what, bytes, name, ErrorText(error)));
+}
+
+// Never executable where the kernel can say so: hosts may demand it (vm.memfd_noexec).
+Descriptor MakeMemfd(const char* name) {
+  Descriptor memfd(memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING | kNoExecSeal));
+  if (memfd || errno != EINVAL) return memfd;
+  return Descriptor(memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING));
+}
+
+// Takes the pages now, with an error and not a signal if there are none. 0 or errno.
+int Prefault(int descriptor, void* address, std::size_t bytes) {
+  if (madvise(address, bytes, MADV_POPULATE_WRITE) == 0) return 0;
+  if (errno != EINVAL) return errno;
+  return posix_fallocate(descriptor, 0, static_cast<off_t>(bytes));  // before Linux 5.14
+}
+
+}  // namespace
+
+absl::StatusOr<SharedMemory> SharedMemory::Create(const char* name, std::size_t bytes,
+                                                  Others others) {
+  if (bytes == 0) return absl::InvalidArgumentError("0 bytes of shared memory were asked for");
+  SharedMemory memory;
+  memory.descriptor_ = MakeMemfd(name);
+  if (!memory.descriptor_) return NoMemory(name, bytes, "make", errno);
+  const int descriptor = memory.descriptor_.get();
+  if (ftruncate(descriptor, static_cast<off_t>(bytes)) != 0) {
+    return NoMemory(name, bytes, "size", errno);
+  }
+  void* address = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, descriptor, 0);
+  if (address == MAP_FAILED) return NoMemory(name, bytes, "map", errno);
+  memory.data_ = static_cast<std::byte*>(address);
+  memory.bytes_ = bytes;
+  memory.writable_ = true;
+  // Before the pages are taken, or they are small ones. Best effort.
+  [[maybe_unused]] const int advised = madvise(address, bytes, MADV_HUGEPAGE);
+  if (const int error = Prefault(descriptor, address, bytes); error != 0) {
+    return NoMemory(name, bytes, "take", error);
+  }
+  int seals = F_SEAL_SHRINK | F_SEAL_GROW;
+  if (others == Others::kRead) seals |= F_SEAL_FUTURE_WRITE;
+  if (fcntl(descriptor, F_ADD_SEALS, seals) != 0 ||
+      fcntl(descriptor, F_ADD_SEALS, F_SEAL_SEAL) != 0) {
+    return NoMemory(name, bytes, "seal", errno);
+  }
+  return memory;
+}
+
+absl::StatusOr<SharedMemory> SharedMemory::Map(const Descriptor& descriptor, std::size_t bytes,
+                                               Access access) {
+  const int seals = fcntl(descriptor.get(), F_GET_SEALS);
+  if (seals < 0 || (seals & F_SEAL_SHRINK) == 0) {
+    return absl::FailedPreconditionError("shared memory is not sealed against shrinking");
+  }
+  struct stat status {};
+  if (fstat(descriptor.get(), &status) != 0 || bytes == 0 ||
+      status.st_size != static_cast<off_t>(bytes)) {
+    return absl::FailedPreconditionError(
+        fmt::format("shared memory has {} bytes, {} were announced", status.st_size, bytes));
+  }
+  const bool write = access == Access::kWrite;
+  const int protection = write ? PROT_READ | PROT_WRITE : PROT_READ;
+  void* address = mmap(nullptr, bytes, protection, MAP_SHARED | MAP_POPULATE, descriptor.get(), 0);
+  if (address == MAP_FAILED) {
+    return absl::FailedPreconditionError(
+        fmt::format("cannot map {} bytes of shared memory for {}: {}", bytes,
+                    write ? "writing" : "reading", ErrorText(errno)));
+  }
+  SharedMemory memory;
+  memory.data_ = static_cast<std::byte*>(address);
+  memory.bytes_ = bytes;
+  memory.writable_ = write;
+  return memory;
+}
+
+SharedMemory::~SharedMemory() {
+  if (data_ == nullptr) return;
+  const int result = munmap(data_, bytes_);
+  PHUB_CHECK(result == 0, "munmap of {} bytes failed", bytes_);
+}
+
+SharedMemory::SharedMemory(SharedMemory&& other) noexcept
+    : descriptor_(std::move(other.descriptor_)),
+      data_(std::exchange(other.data_, nullptr)),
+      bytes_(std::exchange(other.bytes_, 0)),
+      writable_(std::exchange(other.writable_, false)) {}
+
+SharedMemory& SharedMemory::operator=(SharedMemory&& other) noexcept {
+  std::swap(descriptor_, other.descriptor_);
+  std::swap(data_, other.data_);
+  std::swap(bytes_, other.bytes_);
+  std::swap(writable_, other.writable_);
+  return *this;
+}
+
+}  // namespace phub

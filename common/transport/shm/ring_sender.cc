@@ -1,0 +1,147 @@
+#include "common/transport/shm/ring_sender.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "common/base/check.h"
+
+namespace phub::transport {
+namespace {
+
+// A long payload is published in pieces: the peer copies one out while the next is copied in.
+constexpr std::size_t kPieceBytes = 64 * 1024;
+
+}  // namespace
+
+RingSender::RingSender(const Ring& ring, std::uint32_t capacity)
+    : ring_(ring), capacity_(capacity), requests_(std::make_unique<Request[]>(capacity)) {
+  PHUB_CHECK(capacity > 0);
+}
+
+void RingSender::Push(std::span<const std::byte, wire::kHeaderBytes> header, Placement placement,
+                      std::span<const std::byte> payload, std::uint64_t cookie, bool notify_sent) {
+  PHUB_DCHECK(!full());
+  Request& request = at(tail_++);
+  std::copy(header.begin(), header.end(), request.record.header.begin());
+  request.record.place = static_cast<std::uint64_t>(placement.place);
+  request.record.address = placement.address.value;
+  request.arena_payload = {};
+  if (placement.place == PayloadPlace::kRecord) {
+    PHUB_CHECK(payload.size() <= request.record.payload.size(), "bytes={}", payload.size());
+    std::copy(payload.begin(), payload.end(), request.record.payload.begin());
+  } else if (placement.place == PayloadPlace::kArena) {
+    request.arena_payload = payload;
+  }
+  request.cookie = cookie;
+  request.notify_sent = notify_sent;
+}
+
+void RingSender::PopBack() {
+  PHUB_CHECK(tail_ > written_ && (tail_ - 1 > written_ || !front_recorded_));
+  --tail_;
+}
+
+// False if what the peer says it has read was never written, or was read before.
+bool RingSender::LookForRoom() {
+  const RingPosition read = PeersPosition();
+  if (read.records - taken_.records > published_.records - taken_.records ||
+      read.bytes - taken_.bytes > published_.bytes - taken_.bytes) {
+    return false;
+  }
+  taken_ = read;
+  return true;
+}
+
+RingPosition RingSender::PeersPosition() const { return LoadPosition(ring_.indices->read); }
+
+std::size_t RingSender::PutBytes(std::span<const std::byte> bytes) {
+  const std::size_t room = ring_.arena_bytes - (put_.bytes - taken_.bytes);
+  const std::size_t count = std::min({bytes.size(), room, kPieceBytes});
+  ForArenaParts(put_.bytes, count, ring_.arena_bytes,
+                [&](std::size_t offset, std::size_t from, std::size_t part) {
+                  std::memcpy(ring_.arena + offset, bytes.data() + from, part);
+                });
+  put_.bytes += count;
+  return count;
+}
+
+bool RingSender::Flush(std::size_t& budget_bytes) {
+  bool looked = false;
+  blocked_ = false;
+  while (written_ != tail_ && budget_bytes > 0) {
+    Request& request = at(written_);
+    const std::span<const std::byte> rest = request.arena_payload.subspan(front_put_);
+    const bool no_record = !front_recorded_ && put_.records - taken_.records == ring_.record_count;
+    const bool no_bytes = !rest.empty() && put_.bytes - taken_.bytes == ring_.arena_bytes;
+    if (no_record || (front_recorded_ && no_bytes)) {
+      blocked_ = looked;
+      if (looked) break;
+      Publish();
+      if (!LookForRoom()) return false;
+      looked = true;
+      continue;
+    }
+    looked = false;
+    if (!front_recorded_) {
+      std::memcpy(&ring_.record(put_.records), &request.record,
+                  request.record.place == static_cast<std::uint64_t>(PayloadPlace::kRecord)
+                      ? sizeof(RingRecord)
+                      : offsetof(RingRecord, payload));
+      ++put_.records;
+      front_recorded_ = true;
+    }
+    if (!rest.empty()) {
+      const std::size_t count = PutBytes(rest);
+      front_put_ += count;
+      budget_bytes -= std::min(budget_bytes, count);
+      if (count == kPieceBytes) Publish();
+      if (count < rest.size()) continue;
+    }
+    ++written_;
+    front_recorded_ = false;
+    front_put_ = 0;
+  }
+  Publish();
+  return true;
+}
+
+// Bytes first: then a receiver that sees a record mostly sees its bytes too.
+void RingSender::Publish() {
+  if (put_.bytes != published_.bytes) {
+    StoreShared(ring_.indices->written.bytes, put_.bytes, std::memory_order_seq_cst);
+    unannounced_ = true;
+  }
+  if (put_.records != published_.records) {
+    StoreShared(ring_.indices->written.records, put_.records, std::memory_order_seq_cst);
+    unannounced_ = true;
+  }
+  published_ = put_;
+}
+
+bool RingSender::TakePeerSleeps() {
+  if (!unannounced_) return false;
+  unannounced_ = false;
+  return TakeSleeps(ring_.indices->receiver_sleeps);
+}
+
+void RingSender::SetSleeps(bool sleeps) {
+  transport::SetSleeps(ring_.indices->sender_sleeps, sleeps);
+}
+
+bool RingSender::NextSent(std::uint64_t& cookie) {
+  while (reported_ != written_) {
+    const Request& request = at(reported_++);
+    if (!request.notify_sent) continue;
+    cookie = request.cookie;
+    return true;
+  }
+  return false;
+}
+
+void RingSender::DropUnsent() {
+  tail_ = written_;
+  front_recorded_ = false;
+  front_put_ = 0;
+}
+
+}  // namespace phub::transport

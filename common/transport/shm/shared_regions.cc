@@ -1,0 +1,74 @@
+#include "common/transport/shm/shared_regions.h"
+
+#include <functional>
+#include <utility>
+
+#include "common/base/check.h"
+
+namespace phub::transport {
+
+SharedRegions::SharedRegions(std::uint32_t regions_max)
+    : regions_max_(regions_max), regions_(std::make_unique<SharedRegion[]>(regions_max)) {
+  PHUB_CHECK(regions_max > 0 && regions_max <= wire::kSharedRegionsMax, "{}", regions_max);
+}
+
+std::uint32_t SharedRegions::Add(std::shared_ptr<const SharedMemory> memory,
+                                 bool writable_by_peer) {
+  PHUB_CHECK(memory != nullptr && *memory && memory->bytes() <= wire::kSharedRegionBytesMax);
+  const std::uint32_t index = count_.load(std::memory_order_relaxed);
+  if (index == regions_max_) return UINT32_MAX;
+  regions_[index] = {memory->data(), memory->bytes(), memory->writable(), writable_by_peer};
+  memory_.push_back(std::move(memory));
+  count_.store(index + 1, std::memory_order_release);
+  return index;
+}
+
+std::uint32_t SharedRegions::Find(const std::byte* data, std::size_t bytes,
+                                  std::uint32_t& hint) const {
+  const std::uint32_t regions = count();
+  const std::less<const std::byte*> before;
+  std::uint32_t index = hint < regions ? hint : 0;
+  for (std::uint32_t i = 0; i < regions; ++i) {
+    const SharedRegion& each = regions_[index];
+    if (!before(data, each.data) && before(data, each.data + each.bytes)) {
+      // Regions do not overlap: whoever holds the first byte holds all of them, or nobody does.
+      if (bytes > each.bytes - static_cast<std::size_t>(data - each.data)) return UINT32_MAX;
+      hint = index;
+      return index;
+    }
+    if (++index == regions) index = 0;
+  }
+  return UINT32_MAX;
+}
+
+SharedAddress SharedRegions::AddressOf(const std::byte* data, std::size_t bytes,
+                                       std::uint32_t& hint) const {
+  const std::uint32_t index = Find(data, bytes, hint);
+  if (index == UINT32_MAX) return {};
+  return Pack(index, static_cast<std::size_t>(data - regions_[index].data));
+}
+
+const SharedRegion* SharedRegions::RegionOf(SharedAddress address, std::size_t bytes,
+                                            std::size_t& offset) const {
+  const std::uint64_t number = address.value >> kOffsetBits;
+  if (number == 0 || number > count()) return nullptr;
+  const SharedRegion& found = regions_[number - 1];
+  offset = address.value & ((std::uint64_t{1} << kOffsetBits) - 1);
+  if (offset > found.bytes || bytes > found.bytes - offset) return nullptr;
+  return &found;
+}
+
+const std::byte* SharedRegions::ResolveForReading(SharedAddress address, std::size_t bytes) const {
+  std::size_t offset = 0;
+  const SharedRegion* found = RegionOf(address, bytes, offset);
+  return found != nullptr && found->writable_by_peer ? found->data + offset : nullptr;
+}
+
+std::byte* SharedRegions::ResolveForWriting(SharedAddress address, std::size_t bytes) const {
+  std::size_t offset = 0;
+  const SharedRegion* found = RegionOf(address, bytes, offset);
+  if (found == nullptr || !found->writable || !found->writable_by_peer) return nullptr;
+  return found->data + offset;
+}
+
+}  // namespace phub::transport

@@ -1,0 +1,243 @@
+#include "common/transport/shm/shm_dial.h"
+
+#include <fmt/format.h>
+#include <poll.h>
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <chrono>
+#include <limits>
+#include <system_error>
+#include <thread>
+#include <utility>
+
+#include "common/transport/shm/shm_address.h"
+#include "common/transport/shm/shm_lane.h"
+
+namespace phub::transport {
+namespace {
+
+static_assert(wire::kLaneHelloBytes == wire::kSharedBatchRequestBytes);
+constexpr std::size_t kAnswerBytesMax =
+    wire::kLaneWelcomeBytes + std::max(wire::kSharedLaneBytes, wire::kSharedBatchBytes);
+
+struct Offer {
+  std::uint8_t version_min = 0;
+  std::uint8_t version_max = 0;
+};
+
+// Fills in what this build speaks, unless the caller said.
+template <typename Request>
+Offer OfferVersions(Request& request) {
+  if (request.version_min == 0 && request.version_max == 0) {
+    request.version_min = wire::kLaneVersionMin;
+    request.version_max = wire::kLaneVersion;
+  }
+  return {request.version_min, request.version_max};
+}
+
+std::string ErrorText(int error) { return std::generic_category().message(error); }
+
+absl::Status TimedOut(const std::string& peer, DurationNs timeout) {
+  return absl::DeadlineExceededError(fmt::format(
+      "{} did not answer within {} ms; is the daemon overloaded?", peer, timeout / kMillisecond));
+}
+
+absl::StatusOr<Descriptor> ConnectTo(const std::string& name, const std::string& peer,
+                                     TimeNs deadline, DurationNs timeout, const Clock& clock) {
+  if (name.empty() || name.size() > ShmAddress::kNameMax) {
+    return absl::InvalidArgumentError(fmt::format("'{}' is no name of a Unix socket", name));
+  }
+  const ShmAddress address(name);
+  Descriptor socket(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
+  if (!socket) {
+    return absl::UnavailableError(
+        fmt::format("cannot make a socket for {}: {}", peer, ErrorText(errno)));
+  }
+  while (connect(socket.get(), address.get(), address.bytes) != 0) {
+    if (errno == EAGAIN) {  // the daemon's backlog is full, which cannot be waited for
+      if (clock.Now() >= deadline) return TimedOut(peer, timeout);
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    } else if (errno != EINTR) {
+      return absl::UnavailableError(fmt::format(
+          "cannot connect to {}: {}; the daemon is gone, or this process is in another network "
+          "namespace (a container of its own): share it, or set transport=tcp",
+          peer, ErrorText(errno)));
+    }
+  }
+  return socket;
+}
+
+absl::Status Refused(const std::string& peer, const wire::LaneWelcome& welcome, Offer offer) {
+  const std::string who = fmt::format("{} refused: ", peer);
+  switch (welcome.refusal) {
+    case wire::LaneRefusal::kVersion:
+      return absl::FailedPreconditionError(
+          who + fmt::format("daemon speaks lane versions {}..{}, this client {}..{}; update the "
+                            "older of the two",
+                            welcome.version_min, welcome.version_max, offer.version_min,
+                            offer.version_max));
+    case wire::LaneRefusal::kNonce:
+      return absl::PermissionDeniedError(
+          who + "the nonce is unknown, used, expired or another's; join the job again");
+    case wire::LaneRefusal::kJob:
+      return absl::FailedPreconditionError(who + "the job ended, or its membership changed");
+    case wire::LaneRefusal::kBusy:
+      return absl::AlreadyExistsError(who + "the lane's place is held by a live lane");
+    case wire::LaneRefusal::kCapacity:
+      return absl::ResourceExhaustedError(
+          who + "too many connections, or no shared memory left; try again later");
+    case wire::LaneRefusal::kNone: break;
+  }
+  return absl::InternalError(who + "no reason given");
+}
+
+struct Answer {
+  Descriptor socket;
+  ReceivedPacket packet;
+  std::array<std::byte, kAnswerBytesMax> bytes;
+  std::span<const std::byte> rest;  // behind the welcome
+};
+
+absl::Status ReceiveAnswer(Answer& answer, const std::string& peer, TimeNs deadline,
+                           DurationNs timeout, const Clock& clock) {
+  for (;;) {
+    const DurationNs left_ms = (deadline - clock.Now()) / kMillisecond;
+    if (left_ms < 0) return TimedOut(peer, timeout);
+    pollfd item{answer.socket.get(), POLLIN, 0};
+    const int ready =
+        poll(&item, 1,
+             static_cast<int>(std::min<DurationNs>(left_ms + 1, std::numeric_limits<int>::max())));
+    if (ready == 0 || (ready < 0 && errno == EINTR)) continue;
+    answer.packet = ReceivePacket(answer.socket.get(), answer.bytes);
+    if (answer.packet.bytes == -EAGAIN) continue;
+    if (answer.packet.bytes > 0) return absl::OkStatus();
+    return absl::UnavailableError(fmt::format(
+        "{} closed the connection before it answered{}", peer,
+        answer.packet.bytes < 0 ? ": " + ErrorText(static_cast<int>(-answer.packet.bytes)) : ""));
+  }
+}
+
+// Sends one request and takes one answer, which is not a refusal.
+absl::Status Ask(const std::string& name, std::span<const std::byte> request, Offer offer,
+                 DurationNs timeout, Answer& answer) {
+  const SystemClock clock;
+  const TimeNs deadline = clock.Now() + timeout;
+  const std::string peer = fmt::format("phubd at Unix socket @{}", name);
+  absl::StatusOr<Descriptor> socket = ConnectTo(name, peer, deadline, timeout, clock);
+  if (!socket.ok()) return socket.status();
+  answer.socket = *std::move(socket);
+  // Fits an empty socket. A daemon that refuses unasked may have closed: its answer says why.
+  [[maybe_unused]] const bool sent = SendPacket(answer.socket.get(), request, {});
+  const absl::Status status = ReceiveAnswer(answer, peer, deadline, timeout, clock);
+  if (!status.ok()) return status;
+  const auto bytes = static_cast<std::size_t>(answer.packet.bytes);
+  wire::LaneWelcome welcome;
+  if (bytes < wire::kLaneWelcomeBytes || bytes > answer.bytes.size() ||
+      !wire::DecodeLaneWelcome(std::span(answer.bytes).first(wire::kLaneWelcomeBytes), welcome)) {
+    return absl::InternalError(fmt::format("{} does not answer as a phub daemon does", peer));
+  }
+  if (welcome.refusal != wire::LaneRefusal::kNone) return Refused(peer, welcome, offer);
+  if (welcome.version < offer.version_min || welcome.version > offer.version_max) {
+    return absl::InternalError(fmt::format("{} chose lane version {}, this client speaks {}..{}",
+                                           peer, welcome.version, offer.version_min,
+                                           offer.version_max));
+  }
+  answer.rest =
+      std::span(answer.bytes).subspan(wire::kLaneWelcomeBytes, bytes - wire::kLaneWelcomeBytes);
+  return absl::OkStatus();
+}
+
+absl::Status NoSense(const std::string& name, const char* what) {
+  return absl::InternalError(fmt::format("phubd at Unix socket @{} passed {}", name, what));
+}
+
+absl::StatusOr<std::shared_ptr<const SharedMemory>> MapPassed(const Descriptor& descriptor,
+                                                              std::uint64_t bytes,
+                                                              SharedMemory::Access access) {
+  auto mapped = SharedMemory::Map(descriptor, bytes, access);
+  if (!mapped.ok()) return absl::InternalError(mapped.status().message());
+  return std::make_shared<const SharedMemory>(*std::move(mapped));
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<Connection>> DialShm(const std::string& name,
+                                                    const wire::LaneHello& hello,
+                                                    DurationNs timeout,
+                                                    std::shared_ptr<const SharedRegions> regions,
+                                                    const ShmLimits& limits) {
+  wire::LaneHello offered = hello;
+  const Offer offer = OfferVersions(offered);
+  std::array<std::byte, wire::kLaneHelloBytes> request;
+  wire::EncodeLaneHello(offered, request);
+  Answer answer;
+  const absl::Status status = Ask(name, request, offer, timeout, answer);
+  if (!status.ok()) return status;
+  wire::SharedLane shape;
+  if (!wire::DecodeSharedLane(answer.rest, shape)) return NoSense(name, "no lane");
+  auto connection =
+      AcceptShmLane(std::move(answer.socket), shape, answer.packet, std::move(regions), limits);
+  if (!connection.ok()) return connection.status();
+  return std::unique_ptr<Connection>(*std::move(connection));
+}
+
+absl::StatusOr<FetchedBatch> FetchSharedBatch(const std::string& name,
+                                              const wire::SharedBatchRequest& request,
+                                              DurationNs timeout) {
+  wire::SharedBatchRequest offered = request;
+  const Offer offer = OfferVersions(offered);
+  std::array<std::byte, wire::kSharedBatchRequestBytes> bytes;
+  wire::EncodeSharedBatchRequest(offered, bytes);
+  Answer answer;
+  const absl::Status status = Ask(name, bytes, offer, timeout, answer);
+  if (!status.ok()) return status;
+  wire::SharedBatch batch;
+  if (!wire::DecodeSharedBatch(answer.rest, batch)) return NoSense(name, "no memory of keys");
+  const std::size_t expected = (batch.worker_bytes > 0) + (batch.parameters_bytes > 0);
+  if (answer.packet.descriptor_count != expected) {
+    return NoSense(name, "fewer or more descriptors than it announced");
+  }
+  FetchedBatch fetched;
+  std::size_t next = 0;
+  if (batch.worker_bytes > 0) {
+    auto mapped = MapPassed(answer.packet.descriptors[next++], batch.worker_bytes,
+                            SharedMemory::Access::kWrite);
+    if (!mapped.ok()) return mapped.status();
+    fetched.worker = *std::move(mapped);
+    fetched.worker_region = batch.worker_region;
+  }
+  if (batch.parameters_bytes > 0) {
+    auto mapped = MapPassed(answer.packet.descriptors[next++], batch.parameters_bytes,
+                            SharedMemory::Access::kRead);
+    if (!mapped.ok()) return mapped.status();
+    fetched.parameters = *std::move(mapped);
+    fetched.parameters_region = batch.parameters_region;
+  }
+  return fetched;
+}
+
+absl::Status AddRegions(const FetchedBatch& batch, SharedRegions& regions) {
+  struct Each {
+    const std::shared_ptr<const SharedMemory>& memory;
+    std::uint32_t index;
+  };
+  std::array<Each, 2> each = {Each{batch.worker, batch.worker_region},
+                              Each{batch.parameters, batch.parameters_region}};
+  const bool swap = batch.parameters_region < batch.worker_region && batch.parameters != nullptr;
+  for (const std::size_t i :
+       swap ? std::array<std::size_t, 2>{1, 0} : std::array<std::size_t, 2>{0, 1}) {
+    if (each[i].memory == nullptr) continue;
+    // Whatever the daemon maps, it may write.
+    const std::uint32_t index = regions.Add(each[i].memory, /*writable_by_peer=*/true);
+    if (index == each[i].index) continue;
+    return absl::InternalError(
+        fmt::format("the daemon knows a region of shared memory as number {}, here it would be {}",
+                    each[i].index, index));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace phub::transport
