@@ -2,6 +2,10 @@
 
 #include <pthread.h>
 
+#include <algorithm>
+
+#include "client/session/rack_lanes.h"
+
 namespace phub::client {
 namespace {
 
@@ -9,15 +13,19 @@ namespace {
 constexpr int kYieldsBeforeSleep = 4;
 // Nothing depends on it: every event wakes the thread.
 constexpr DurationNs kSleepMax = 500 * kMillisecond;
-// A lane per core loop of one daemon.
-constexpr std::uint32_t kConnectionsMax = 1024;
+// One that is open, and one that was replaced and is still being forgotten.
+constexpr std::uint32_t kConnectionsPerLane = 2;
+static_assert(kTcpTransportIndex == 0 && kShmTransportIndex == 1, "as EngineThread has them");
 
 }  // namespace
 
 EngineThread::EngineThread(const EngineConfig& config, const Clock& clock, EngineListener& listener)
-    : clock_(clock), tcp_(kConnectionsMax), engine_(config, clock_, transports_, listener) {
+    : clock_(clock),
+      tcp_(kConnectionsPerLane * config.lane_count),
+      shm_(kConnectionsPerLane * config.lane_count),
+      engine_(config, clock_, transports_, listener) {
   waiter_.Add(doorbell_.descriptor());
-  waiter_.Add(tcp_.descriptor());
+  for (const transport::Transport* transport : transports_) waiter_.Add(transport->descriptor());
   thread_ = std::thread([this] { Run(); });
 }
 
@@ -61,7 +69,9 @@ void EngineThread::Run() {
 void EngineThread::Sleep() {
   sleeping_.exchange(true, std::memory_order_acq_rel);
   const bool nothing_to_do =
-      engine_.CommandsEmpty() && !quit_.load(std::memory_order_acquire) && tcp_.Arm();
+      engine_.CommandsEmpty() && !quit_.load(std::memory_order_acquire) &&
+      std::all_of(transports_.begin(), transports_.end(),
+                  [](transport::Transport* transport) { return transport->Arm(); });
   if (nothing_to_do) waiter_.Wait(kSleepMax);
   sleeping_.exchange(false, std::memory_order_acq_rel);
   // Always: a submitter that saw the sleeper may ring late, and would else ring for ever. A bell

@@ -1,7 +1,9 @@
 // The thread that runs a job's engine: polls while there is work, yields a few times when there is
-// none, then sleeps on its transports and a doorbell.
+// none, then sleeps on its transports and a doorbell. It serves tcp and shared memory at once; one
+// that has no lane costs a look at an empty list.
 #pragma once
 
+#include <array>
 #include <atomic>
 #include <mutex>
 #include <thread>
@@ -9,6 +11,7 @@
 #include "client/engine.h"
 #include "common/base/clock.h"
 #include "common/base/waiter.h"
+#include "common/transport/shm/shm_transport.h"
 #include "common/transport/tcp/tcp_transport.h"
 
 namespace phub::client {
@@ -33,7 +36,9 @@ class EngineThread {
 
   const Clock& clock_;
   transport::TcpTransport tcp_;
-  transport::Transport* transports_[1] = {&tcp_};
+  transport::ShmTransport shm_;
+  // Commands name a transport by its place here.
+  const std::array<transport::Transport*, 2> transports_{&tcp_, &shm_};
   Engine engine_;
   Doorbell doorbell_;
   Waiter waiter_;

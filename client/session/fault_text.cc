@@ -46,6 +46,11 @@ Status CallStatus(std::string_view call, const Endpoint& daemon, const absl::Sta
   }
 }
 
+Status NamedCallStatus(std::string_view call, const Endpoint& daemon, const absl::Status& status) {
+  return Status(CodeOf(status),
+                fmt::format("{}: daemon {}: {}", call, daemon.ToString(), TextOf(status)));
+}
+
 Status FaultStatus(const v1::Fault& fault) {
   return Status(StatusCode::kAborted,
                 fault.message().empty() ? fmt::format("job {} ended: {}", fault.job(), fault.code())
@@ -55,8 +60,15 @@ Status FaultStatus(const v1::Fault& fault) {
 Status DaemonSilent(const Endpoint& daemon, DurationNs age, std::string_view job,
                     std::uint32_t rank) {
   return Status(StatusCode::kUnavailable,
-                fmt::format("daemon {} is silent: last heard of {} ago (job {}, rank {})",
+                fmt::format("daemon {} has not answered for {} (job {}, rank {})",
                             daemon.ToString(), Seconds(age), job, rank));
+}
+
+Status SessionUnknown(const Endpoint& daemon, std::string_view job, std::uint32_t rank) {
+  return Status(StatusCode::kAborted,
+                fmt::format("daemon {} does not know this worker any more: the daemon was started "
+                            "anew, and what it held of the job is lost (job {}, rank {})",
+                            daemon.ToString(), job, rank));
 }
 
 Status StreamLost(const Endpoint& daemon, const absl::Status& status, std::string_view job,
@@ -87,6 +99,24 @@ Status LaneLost(const Endpoint& daemon, std::uint32_t core, const LaneClosed& cl
                 fmt::format("daemon {} died or is unreachable (lane to core {}: {}; job {}, rank "
                             "{})",
                             daemon.ToString(), core, HowItEnded(closed.error), job, rank));
+}
+
+Status WaitedInVain(const Status& lost, DurationNs waited) {
+  return Status(lost.code(),
+                fmt::format("{}; waited {} for it to come back", lost.message(), Seconds(waited)));
+}
+
+bool IsPassing(const absl::Status& status) {
+  switch (status.code()) {
+    case absl::StatusCode::kOk:  // a stream that was closed without a reason
+    case absl::StatusCode::kUnavailable:
+    case absl::StatusCode::kUnknown:
+    case absl::StatusCode::kCancelled:
+    case absl::StatusCode::kDeadlineExceeded:
+    case absl::StatusCode::kInternal:  // gRPC says so of a stream that was reset
+    case absl::StatusCode::kResourceExhausted: return true;
+    default: return false;
+  }
 }
 
 }  // namespace phub::client

@@ -1,10 +1,13 @@
 #include "client/session/grpc_control_channel.h"
 
 #include <chrono>
+#include <cstddef>
 #include <optional>
+#include <set>
 #include <utility>
 
 #include "common/base/check.h"
+#include "phub/v1/session.grpc.pb.h"
 
 namespace phub::client {
 namespace {
@@ -15,20 +18,36 @@ absl::Status FromGrpc(const grpc::Status& status) {
   return absl::Status(static_cast<absl::StatusCode>(status.error_code()), status.error_message());
 }
 
+std::chrono::system_clock::time_point DeadlineIn(DurationNs timeout) {
+  return std::chrono::system_clock::now() + std::chrono::nanoseconds(timeout);
+}
+
 }  // namespace
 
+struct GrpcControlChannel::Connection {
+  explicit Connection(const std::shared_ptr<grpc::Channel>& channel)
+      : stub(v1::Session::NewStub(channel)) {}
+
+  const std::unique_ptr<v1::Session::Stub> stub;
+  std::set<grpc::ClientContext*> calls;  // what Drop() cancels; streams included
+  std::size_t busy = 0;                  // calls whose callback has not ended
+};
+
 // The Attend stream. Writes are started from outside its reactions, so it holds the stream open
-// until reading ended.
+// until reading ended. Deletes itself when it is done.
 class GrpcControlChannel::Attendance final
     : public grpc::ClientBidiReactor<v1::Heartbeat, v1::SessionEvent> {
  public:
   Attendance(GrpcControlChannel& channel, Observer& observer)
       : channel_(channel), observer_(observer) {}
 
-  grpc::ClientContext& context() { return context_; }
+  grpc::ClientContext& context() { return *context_; }
 
-  void Start() {
-    channel_.stub_->async()->Attend(&context_, this);
+  void Start(Connection& connection) {
+    // Against Send(), and against the end, which reading has to see first.
+    const std::lock_guard lock(mutex_);
+    connection_ = &connection;
+    connection.stub->async()->Attend(context_.get(), this);
     AddHold();
     StartRead(&event_);
     StartCall();
@@ -67,9 +86,18 @@ class GrpcControlChannel::Attendance final
   }
 
   void OnDone(const grpc::Status& status) override {
+    {
+      const std::lock_guard lock(channel_.mutex_);
+      if (channel_.attendance_ == this) channel_.attendance_ = nullptr;
+    }
     observer_.OnAttendClosed(FromGrpc(status));
-    channel_.Forget(context_);
-    channel_.End();
+    // The context holds the gRPC channel, as in Call(): it goes before End().
+    channel_.Forget(*connection_, *context_);
+    context_.reset();
+    GrpcControlChannel& channel = channel_;
+    Connection& connection = *connection_;
+    delete this;
+    channel.End(connection);
   }
 
   void Write(const v1::Heartbeat& heartbeat) {
@@ -80,7 +108,8 @@ class GrpcControlChannel::Attendance final
 
   GrpcControlChannel& channel_;
   Observer& observer_;
-  grpc::ClientContext context_;
+  Connection* connection_ = nullptr;
+  std::unique_ptr<grpc::ClientContext> context_ = std::make_unique<grpc::ClientContext>();
   v1::SessionEvent event_;
   std::mutex mutex_;
   bool ended_ = false;
@@ -89,35 +118,95 @@ class GrpcControlChannel::Attendance final
   std::optional<v1::Heartbeat> waiting_;
 };
 
-GrpcControlChannel::GrpcControlChannel(const std::shared_ptr<grpc::Channel>& channel)
-    : stub_(v1::Session::NewStub(channel)) {}
+// The LoadState stream with its one message. Deletes itself when it is done.
+class GrpcControlChannel::Loading final : public grpc::ClientWriteReactor<v1::LoadStateRequest> {
+ public:
+  Loading(GrpcControlChannel& channel, const v1::LoadStateRequest& request, DurationNs timeout,
+          Done<v1::LoadStateResponse> done)
+      : channel_(channel), request_(request), done_(std::move(done)) {
+    if (timeout > 0) context_->set_deadline(DeadlineIn(timeout));
+  }
+
+  grpc::ClientContext& context() { return *context_; }
+
+  void Start(Connection& connection) {
+    connection_ = &connection;
+    connection.stub->async()->LoadState(context_.get(), &response_, this);
+    StartWriteLast(&request_, grpc::WriteOptions());
+    StartCall();
+  }
+  void Refuse() { done_(absl::CancelledError("the control channel is closed")); }
+
+ private:
+  void OnDone(const grpc::Status& status) override {
+    if (status.ok())
+      done_(std::move(response_));
+    else
+      done_(FromGrpc(status));
+    channel_.Forget(*connection_, *context_);
+    context_.reset();
+    GrpcControlChannel& channel = channel_;
+    Connection& connection = *connection_;
+    delete this;
+    channel.End(connection);
+  }
+
+  GrpcControlChannel& channel_;
+  const v1::LoadStateRequest request_;
+  const Done<v1::LoadStateResponse> done_;
+  Connection* connection_ = nullptr;
+  std::unique_ptr<grpc::ClientContext> context_ = std::make_unique<grpc::ClientContext>();
+  v1::LoadStateResponse response_;
+};
+
+GrpcControlChannel::GrpcControlChannel(Connect connect)
+    : connect_(std::move(connect)), connection_(std::make_unique<Connection>(connect_())) {}
 
 GrpcControlChannel::~GrpcControlChannel() { Close(); }
 
-bool GrpcControlChannel::Begin(grpc::ClientContext& context) {
+GrpcControlChannel::Connection* GrpcControlChannel::Begin(grpc::ClientContext& context) {
   const std::lock_guard lock(mutex_);
-  if (closed_) return false;
-  calls_.insert(&context);
-  ++busy_;
-  return true;
+  if (closed_) return nullptr;
+  connection_->calls.insert(&context);
+  ++connection_->busy;
+  return connection_.get();
 }
 
-void GrpcControlChannel::Forget(grpc::ClientContext& context) {
+void GrpcControlChannel::Forget(Connection& connection, grpc::ClientContext& context) {
   const std::lock_guard lock(mutex_);
-  calls_.erase(&context);
+  connection.calls.erase(&context);
 }
 
-void GrpcControlChannel::End() {
+void GrpcControlChannel::End(Connection& connection) {
   const std::lock_guard lock(mutex_);
   // Under the lock: whoever waits may destroy this object once it sees that nothing is left.
-  if (--busy_ == 0) idle_.notify_all();
+  if (--connection.busy == 0) idle_.notify_all();
+}
+
+void GrpcControlChannel::Drop(std::unique_ptr<Connection> connection) {
+  std::unique_lock lock(mutex_);
+  for (grpc::ClientContext* context : connection->calls) context->TryCancel();
+  idle_.wait(lock, [&] { return connection->busy == 0; });
+}
+
+void GrpcControlChannel::Reconnect() {
+  std::unique_ptr<Connection> replaced = std::make_unique<Connection>(connect_());
+  {
+    const std::lock_guard lock(mutex_);
+    if (closed_) return;
+    std::swap(connection_, replaced);
+  }
+  Drop(std::move(replaced));
 }
 
 void GrpcControlChannel::Close() {
-  std::unique_lock lock(mutex_);
-  closed_ = true;
-  for (grpc::ClientContext* context : calls_) context->TryCancel();
-  idle_.wait(lock, [this] { return busy_ == 0; });
+  std::unique_ptr<Connection> last;
+  {
+    const std::lock_guard lock(mutex_);
+    closed_ = true;
+    last = std::move(connection_);
+  }
+  if (last != nullptr) Drop(std::move(last));
 }
 
 template <typename Request, typename Response, typename Method>
@@ -133,32 +222,43 @@ void GrpcControlChannel::Call(Method method, const Request& request, DurationNs 
   State* const state = owned.get();
   state->request = request;
   state->done = std::move(done);
-  if (timeout > 0)
-    state->context.set_deadline(std::chrono::system_clock::now() +
-                                std::chrono::nanoseconds(timeout));
-  if (!Begin(state->context)) {
+  if (timeout > 0) state->context.set_deadline(DeadlineIn(timeout));
+  Connection* const connection = Begin(state->context);
+  if (connection == nullptr) {
     state->done(absl::CancelledError("the control channel is closed"));
     return;
   }
   (void)owned.release();  // to the callback, which always comes
-  method(stub_->async(), &state->context, &state->request, &state->response,
-         [this, state](const grpc::Status& status) {
+  method(connection->stub->async(), &state->context, &state->request, &state->response,
+         [this, connection, state](const grpc::Status& status) {
            if (status.ok())
              state->done(std::move(state->response));
            else
              state->done(FromGrpc(status));
            // A context holds the gRPC channel. If a callback's thread drops the last hold, gRPC
            // 1.51 joins that thread with itself and aborts (grpc/grpc#32584), so it goes before
-           // End(), while stub_ still has one.
-           Forget(state->context);
+           // End(), while the stub still has one.
+           Forget(*connection, state->context);
            delete state;
-           End();
+           End(*connection);
          });
+}
+
+void GrpcControlChannel::GetRack(const v1::GetRackRequest& request, DurationNs timeout,
+                                 Done<v1::Rack> done) {
+  Call([](auto* stub, auto... arguments) { stub->GetRack(arguments...); }, request, timeout,
+       std::move(done));
 }
 
 void GrpcControlChannel::Join(const v1::JoinRequest& request, DurationNs timeout,
                               Done<v1::JoinResponse> done) {
   Call([](auto* stub, auto... arguments) { stub->Join(arguments...); }, request, timeout,
+       std::move(done));
+}
+
+void GrpcControlChannel::Commit(const v1::CommitRequest& request, DurationNs timeout,
+                                Done<v1::CommitResponse> done) {
+  Call([](auto* stub, auto... arguments) { stub->Commit(arguments...); }, request, timeout,
        std::move(done));
 }
 
@@ -186,16 +286,43 @@ void GrpcControlChannel::Leave(const v1::LeaveRequest& request, DurationNs timeo
        std::move(done));
 }
 
+void GrpcControlChannel::GetVersions(const v1::GetVersionsRequest& request, DurationNs timeout,
+                                     Done<v1::GetVersionsResponse> done) {
+  Call([](auto* stub, auto... arguments) { stub->GetVersions(arguments...); }, request, timeout,
+       std::move(done));
+}
+
+void GrpcControlChannel::GetLoadedState(const v1::GetLoadedStateRequest& request, DurationNs timeout,
+                                        Done<v1::LoadedState> done) {
+  Call([](auto* stub, auto... arguments) { stub->GetLoadedState(arguments...); }, request, timeout,
+       std::move(done));
+}
+
+void GrpcControlChannel::LoadState(const v1::LoadStateRequest& request, DurationNs timeout,
+                                   Done<v1::LoadStateResponse> done) {
+  auto loading = std::make_unique<Loading>(*this, request, timeout, std::move(done));
+  Connection* const connection = Begin(loading->context());
+  if (connection == nullptr) return loading->Refuse();
+  loading.release()->Start(*connection);  // deletes itself
+}
+
 void GrpcControlChannel::Attend(Observer& observer) {
-  PHUB_CHECK(attendance_ == nullptr);
-  attendance_ = std::make_unique<Attendance>(*this, observer);
-  if (Begin(attendance_->context()))
-    attendance_->Start();
-  else
-    observer.OnAttendClosed(absl::CancelledError("the control channel is closed"));
+  auto attendance = std::make_unique<Attendance>(*this, observer);
+  Connection* const connection = Begin(attendance->context());
+  if (connection == nullptr)
+    return observer.OnAttendClosed(absl::CancelledError("the control channel is closed"));
+  Attendance* const started = attendance.release();  // deletes itself
+  {
+    // Before the start, which its own end may follow at once.
+    const std::lock_guard lock(mutex_);
+    PHUB_CHECK(attendance_ == nullptr);
+    attendance_ = started;
+  }
+  started->Start(*connection);
 }
 
 void GrpcControlChannel::SendHeartbeat(const v1::Heartbeat& heartbeat) {
+  const std::lock_guard lock(mutex_);
   if (attendance_ != nullptr) attendance_->Send(heartbeat);
 }
 

@@ -1,13 +1,21 @@
-// A worker's place in one job: its control channel, its engine, its keys, and the verdict when the
-// job ends. Behind phub::Job, and shared by every Key and Handle, so that those can outlive it.
+// A worker's place in one job: the daemons of its rack, its engine, its keys, and the verdict when
+// the job ends. Behind phub::Job, and shared by every Key and Handle, so that those can outlive it.
 //
-// Threads. Callers; the engine's thread (EngineListener); the channel's threads
-// (ControlChannel::Observer); and one of its own, which sends heartbeats and watches for silence,
-// and is busy with nothing else.
+// Parts. rack_join.h joins at every daemon; rack_lanes.h opens lanes; rack_watch.h notices what dies
+// and brings back what it can; engine_thread.h moves the bytes. This object holds them together and
+// decides how it ends. Its functions are in job_state.cc (living, ending), job_start.cc (joining),
+// job_keys.cc and job_batches.cc (adding keys), job_saved_state.cc (SaveState, LoadState).
 //
-// How a job ends. Fail() (a verdict from the daemon, a silent or lost daemon) or Leave() sets the
-// verdict, from when on pushes are refused, and stops the engine. When the engine says that no lane
-// is left, no memory of the caller is touched any more: ended() turns true and everybody wakes.
+// Threads. Callers; the engine's thread (EngineListener); the watch's and the channels' threads
+// (RackWatch::Owner).
+//
+// Locks. calls_mutex_: one call that changes the set of keys, or leaves, at a time; held while
+// daemons are asked. mutex_: keys and verdict; never held while anybody is called.
+//
+// How a job ends. Fail() (a verdict from a daemon, a silent or lost daemon) or Leave() sets the
+// verdict, from when on pushes are refused, and stops the engine; the other daemons of the rack are
+// told. When the engine says that no lane is left, no memory of the caller is touched any more:
+// ended() turns true and everybody wakes.
 #pragma once
 
 #include <atomic>
@@ -16,46 +24,57 @@
 #include <cstdint>
 #include <memory>
 #include <mutex>
-#include <optional>
 #include <span>
 #include <string>
-#include <thread>
-#include <utility>
 #include <vector>
 
 #include "client/layout.h"
-#include "client/session/control_channel.h"
+#include "client/session/call_waiter.h"
+#include "client/session/connector.h"
+#include "client/session/daemon_link.h"
 #include "client/session/endpoint.h"
 #include "client/session/engine_thread.h"
+#include "client/session/fault_text.h"
 #include "client/session/key_state.h"
+#include "client/session/rack_lanes.h"
+#include "client/session/rack_watch.h"
+#include "client/session/resume_plan.h"
 #include "phub/client.h"
 
 namespace phub::client {
 
-// Versions of the session protocol that this build speaks.
-inline constexpr std::uint32_t kProtocolVersionMin = 1;
-inline constexpr std::uint32_t kProtocolVersionMax = 1;
-
 struct JobSettings {
-  Endpoint daemon;  // where the control plane was reached
+  Endpoint daemon;  // any of the rack: where the control plane was reached
   std::string tenant = {};
   std::chrono::milliseconds call_timeout{};
   JobOptions options;
+  std::shared_ptr<Connector> connector;
+  std::string boot_id = {};  // of this host
+};
+
+// What the rack answered to a batch of keys.
+struct AddedBatch {
+  v1::AddKeysResponse response;  // placements as all daemons have them
+  // This rank's part of the memory that it asked to share, and the shared parameters; null: none.
+  // Keys hold on to them, since they outlive the job.
+  std::shared_ptr<const SharedMemory> worker;
+  std::shared_ptr<const SharedMemory> parameters;
 };
 
 class JobState final : public EngineListener,
-                       public ControlChannel::Observer,
+                       public RackWatch::Owner,
                        public std::enable_shared_from_this<JobState> {
  public:
   // Joins, opens the lanes, and starts the threads. On an error whatever was begun is undone.
-  static Result<std::shared_ptr<JobState>> Join(JobSettings settings,
-                                                std::unique_ptr<ControlChannel> channel);
+  static Result<std::shared_ptr<JobState>> Join(JobSettings settings);
   ~JobState() override;  // after Leave(), or after Join() failed
 
   const std::string& name() const { return settings_.options.job; }
   std::uint32_t rank() const { return settings_.options.rank; }
   std::uint32_t world_size() const { return settings_.options.world_size; }
-  bool created() const { return joined_.created(); }
+  bool created() const { return links_.front()->joined.created(); }
+  bool resumed() const { return resume_.resumed; }
+  std::uint64_t iteration() const;
 
   Status status() const;            // OK, or the verdict
   std::string verdict_key() const;  // the key that the verdict names, if it names one
@@ -64,51 +83,88 @@ class JobState final : public EngineListener,
 
   Result<std::vector<std::shared_ptr<KeyState>>> AddKeys(std::span<const KeySpec> specs);
   Status Barrier();
+  Result<std::uint64_t> SaveState(const std::string& directory);
+  Result<std::uint64_t> LoadState(const std::string& directory);
   Status Leave();
 
   // EngineListener, on the engine's thread.
-  void OnLaneClosed(const LaneClosed& closed) override;
+  void OnLaneClosed(const LaneClosed& closed) override { watch_->OnLaneClosed(closed); }
   void OnStopped() override;
-  // ControlChannel::Observer, on the channel's threads.
-  void OnEvent(const v1::SessionEvent& event) override;
-  void OnAttendClosed(const absl::Status& status) override;
+  // RackWatch::Owner, on threads of the watch and of the channels.
+  void OnVerdict(Status verdict, const std::string& key, const DaemonLink& from) override {
+    Fail(std::move(verdict), key, &from);
+  }
+  void OnLaneOpened(std::uint32_t lane, std::uint8_t transport_index,
+                    transport::Connection& connection) override;
 
  private:
-  JobState(JobSettings settings, std::unique_ptr<ControlChannel> channel);
+  explicit JobState(JobSettings settings);
 
-  template <typename Response, typename Start>
-  absl::StatusOr<Response> Await(Start start);
-  Status JoinDaemon();
-  Status CheckJoined() const;
+  // job_start.cc
+  Status JoinRackAndStart();
   void StartThreads();
-  Status OpenLanes();
+  Status AskWhereToResume();
+
+  // job_keys.cc
   Result<std::vector<KeyDefinition>> CheckSpecs(std::span<const KeySpec> specs) const;
   v1::AddKeysRequest MakeRequest(const std::vector<KeyDefinition>& keys,
                                  std::span<const KeySpec> specs) const;
   Result<std::vector<std::shared_ptr<KeyState>>> Enter(std::vector<KeyDefinition> definitions,
-                                                       const v1::AddKeysResponse& response);
+                                                       const AddedBatch& added);
+
+  // job_batches.cc
+  Result<AddedBatch> AddEverywhere(v1::AddKeysRequest request, std::uint64_t shared_bytes);
+  bool CanShareMemory() const;  // some daemon is reached over shared memory
+  DaemonLink* FirstShared() const;
+  Result<AddedBatch> Agree(const v1::AddKeysRequest& request,
+                           std::vector<absl::StatusOr<v1::AddKeysResponse>> answers);
+  Status FetchShared(const DaemonLink& link, std::uint32_t batch,
+                     const v1::AddKeysResponse& response, AddedBatch& added);
+  const KeyResume* ResumeOf(KeyIndex key) const;  // null: as in a first run
+
+  // job_saved_state.cc
+  std::vector<StateStubs> MakeStateStubs() const;
+  Status RefuseLoad(const Status& why);
+  Result<v1::LoadedState> FetchLoaded();
+  Status LoadEverywhere(const std::string& directory);
+  Status PutInPlace(const v1::LoadedState& loaded);
+
+  // job_state.cc
+  Status BarrierAtAnchor();
   Status Drain();
-  absl::Status LeaveDaemon();
+  Status LeaveEverywhere();
+  void LeaveElsewhere(const std::string& verdict, const DaemonLink* from);
   void Shutdown(Status verdict);
-  // The first verdict stands. Stops the engine. Not on the engine's thread.
-  void Fail(Status verdict, std::string key = {});
-  void Watch();
-  DurationNs CheckLiveness(TimeNs now);  // how long nothing needs to be looked at
-  Status FromCall(const char* call, const absl::Status& status) const;
+  // The first verdict stands. Stops the engine, and leaves all daemons but `from`, which knows. Not
+  // on the engine's thread.
+  void Fail(Status verdict, std::string key = {}, const DaemonLink* from = nullptr);
+  Status FromCall(const char* call, const DaemonLink& link, const absl::Status& status) const;
   DurationNs call_timeout_ns() const;
+  DurationNs leave_timeout_ns() const;  // of the call
+  std::vector<DaemonLink*> AllLinks() const;
+  std::vector<std::shared_ptr<KeyState>> Keys() const;
+
+  // One call to each of these daemons, start(link, done), all at once. Policy wait: again where the
+  // daemon could not be reached, until it can or the job's verdict comes.
+  template <typename Response, typename Start>
+  std::vector<absl::StatusOr<Response>> CallEach(std::span<DaemonLink* const> links, Start start);
 
   const JobSettings settings_;
   const SystemClock clock_;
-  const std::unique_ptr<ControlChannel> channel_;
-  v1::JoinResponse joined_;  // fixed once joined
+  CallWaiter waiter_;
+  DaemonLinks links_;  // fixed once joined; the anchor first
   std::unique_ptr<LaneLayout> layout_;
+  std::unique_ptr<RackLanes> lanes_;
+  std::unique_ptr<RackWatch> watch_;
   std::unique_ptr<EngineThread> engine_;
-  std::vector<std::unique_ptr<transport::Connection>> connections_;  // [lane]
+  ResumePlan resume_;  // fixed once joined
 
-  std::mutex calls_mutex_;  // one AddKeys or Leave at a time
+  std::mutex calls_mutex_;
   std::uint32_t next_batch_ = 0;
   std::vector<std::unique_ptr<KeyBatch>> batches_;
-  std::atomic<std::uint64_t> next_barrier_{0};
+  std::vector<v1::KeySpec> specs_;  // [key index], as they were added
+  std::uint64_t next_barrier_ = 0;  // with barrier_mutex_
+  std::mutex barrier_mutex_;        // barriers are numbered in the order in which they are asked for
   bool left_ = false;
   Status leave_status_;
 
@@ -117,29 +173,37 @@ class JobState final : public EngineListener,
   std::vector<std::shared_ptr<KeyState>> keys_;
   Status verdict_;
   std::string verdict_key_;
-  std::atomic<bool> failed_{false};  // verdict_ is set
+  int leaves_pending_ = 0;            // calls of LeaveElsewhere()
+  std::atomic<bool> failed_{false};   // verdict_ is set
   std::atomic<bool> ended_{false};
-  std::atomic<bool> leaving_{false};  // the daemon may end things now
-  bool quit_ = false;                 // for the watching thread
-  TimeNs lane_lost_at_ = 0;           // 0: no lane is lost
-  Status lane_lost_;
-  std::atomic<TimeNs> last_heard_{0};  // of the daemon
-  std::thread watcher_;
+  std::atomic<bool> leaving_{false};  // Leave was, or is being, said
+  std::atomic<std::uint64_t> base_iteration_{0};  // the job's before it has keys
 };
 
-// Starts a call and waits for its answer; the job's end answers too.
 template <typename Response, typename Start>
-absl::StatusOr<Response> JobState::Await(Start start) {
-  auto answer = std::make_shared<std::optional<absl::StatusOr<Response>>>();
-  start([this, answer](absl::StatusOr<Response> response) {
-    const std::lock_guard lock(mutex_);
-    *answer = std::move(response);
-    changed_.notify_all();
-  });
-  std::unique_lock lock(mutex_);
-  changed_.wait(lock, [&] { return answer->has_value() || ended(); });
-  if (!answer->has_value()) return absl::AbortedError("the job ended");
-  return *std::move(*answer);
+std::vector<absl::StatusOr<Response>> JobState::CallEach(std::span<DaemonLink* const> links,
+                                                         Start start) {
+  constexpr DurationNs kPause = 50 * kMillisecond;
+  const bool wait = settings_.options.on_loss == LossPolicy::kWait;
+  const TimeNs deadline =
+      clock_.Now() +
+      std::chrono::duration_cast<std::chrono::nanoseconds>(settings_.options.wait_timeout).count();
+  std::vector<absl::StatusOr<Response>> answers(links.size(), absl::UnavailableError("not asked"));
+  for (;;) {
+    std::vector<std::size_t> asked;
+    for (std::size_t i = 0; i < links.size(); ++i)
+      if (!answers[i].ok() && IsPassing(answers[i].status())) asked.push_back(i);
+    if (asked.empty()) return answers;
+    auto got = waiter_.AwaitAll<Response>(asked.size(), [&](std::size_t i, auto done) {
+      start(*links[asked[i]], std::move(done));
+    });
+    for (std::size_t i = 0; i < asked.size(); ++i) answers[asked[i]] = std::move(got[i]);
+    if (!wait || clock_.Now() >= deadline) return answers;
+    const bool all_answered = std::none_of(answers.begin(), answers.end(), [](const auto& answer) {
+      return !answer.ok() && IsPassing(answer.status());
+    });
+    if (all_answered || waiter_.Pause(kPause)) return answers;
+  }
 }
 
 }  // namespace phub::client

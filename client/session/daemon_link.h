@@ -1,0 +1,56 @@
+// One daemon of the rack as a worker sees it: its control channel, the session with it, the lanes
+// that lead to it, and the memory that both share. What is going on with it (heard of, lost,
+// draining) is kept by RackWatch.
+//
+// Owned by the job. Made and joined by one thread (rack_join.h); after that only the channel and the
+// regions change hands between threads, which see to themselves.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "client/session/control_channel.h"
+#include "client/session/endpoint.h"
+#include "common/transport/shm/shared_regions.h"
+#include "phub/v1/session.pb.h"
+
+namespace phub::client {
+
+struct DaemonLink {
+  DaemonLink(std::uint32_t position_in, Endpoint endpoint_in,
+             std::unique_ptr<ControlChannel> channel_in)
+      : position(position_in),
+        endpoint(std::move(endpoint_in)),
+        channel(std::move(channel_in)),
+        regions(std::make_shared<transport::SharedRegions>()) {}
+
+  const std::uint32_t position;  // in the rack's list; 0: the anchor
+  const Endpoint endpoint;       // where its control plane was reached
+  const std::unique_ptr<ControlChannel> channel;
+  v1::JoinResponse joined;       // fixed once the rank was committed
+  std::uint32_t first_lane = 0;  // its core loops are lanes [first_lane, first_lane + lane_count)
+
+  // Memory that this rank and the daemon both map, whatever lane.
+  const std::shared_ptr<transport::SharedRegions> regions;
+
+  std::uint32_t lane_count() const { return static_cast<std::uint32_t>(joined.cores_size()); }
+  bool HasLane(std::uint32_t lane) const {
+    return lane >= first_lane && lane - first_lane < lane_count();
+  }
+};
+
+using DaemonLinks = std::vector<std::unique_ptr<DaemonLink>>;
+
+inline std::uint32_t LaneCount(const DaemonLinks& links) {
+  return links.back()->first_lane + links.back()->lane_count();
+}
+inline DaemonLink& LinkOfLane(const DaemonLinks& links, std::uint32_t lane) {
+  std::size_t i = 0;
+  while (!links[i]->HasLane(lane)) ++i;
+  return *links[i];
+}
+
+}  // namespace phub::client

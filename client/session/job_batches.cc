@@ -1,0 +1,121 @@
+// A batch of keys at all daemons of the rack, and the memory that is shared for it.
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "client/session/job_state.h"
+#include "common/transport/shm/shm_dial.h"
+
+namespace phub::client {
+namespace {
+
+bool SamePlacements(const v1::AddKeysResponse& a, const v1::AddKeysResponse& b) {
+  return std::equal(a.placements().begin(), a.placements().end(), b.placements().begin(),
+                    b.placements().end(),
+                    [](const v1::KeyPlacement& x, const v1::KeyPlacement& y) {
+                      return x.key_index() == y.key_index() &&
+                             std::equal(x.chunk_bins().begin(), x.chunk_bins().end(),
+                                        y.chunk_bins().begin(), y.chunk_bins().end());
+                    });
+}
+
+}  // namespace
+
+DaemonLink* JobState::FirstShared() const {
+  const auto found = std::find_if(
+      links_.begin(), links_.end(),
+      [this](const std::unique_ptr<DaemonLink>& link) { return lanes_->IsShared(*link); });
+  return found == links_.end() ? nullptr : found->get();
+}
+
+bool JobState::CanShareMemory() const { return FirstShared() != nullptr; }
+
+const KeyResume* JobState::ResumeOf(KeyIndex key) const {
+  return key.value < resume_.keys.size() ? &resume_.keys[key.value] : nullptr;
+}
+
+Result<AddedBatch> JobState::AddEverywhere(v1::AddKeysRequest request,
+                                           std::uint64_t shared_bytes) {
+  // A process that takes a rank over says of keys that are there already when that was.
+  for (int i = 0; i < request.keys_size(); ++i)
+    if (const KeyResume* resume =
+            ResumeOf(KeyIndex{layout_->key_count() + static_cast<std::uint32_t>(i)}))
+      request.mutable_keys(i)->set_first_iteration(resume->first_iteration);
+  request.set_batch(next_batch_);
+  const DaemonLink* const sharing = FirstShared();
+  auto answers =
+      CallEach<v1::AddKeysResponse>(AllLinks(), [&](DaemonLink& link, auto done) {
+        v1::AddKeysRequest mine = request;
+        mine.set_session_id(link.joined.session_id());
+        mine.set_shared_bytes(&link == sharing ? shared_bytes : 0);
+        link.channel->AddKeys(mine, call_timeout_ns(), std::move(done));
+      });
+  const std::size_t added = static_cast<std::size_t>(
+      std::count_if(answers.begin(), answers.end(), [](const auto& one) { return one.ok(); }));
+  Result<AddedBatch> batch = Agree(request, std::move(answers));
+  if (batch.ok()) {
+    ++next_batch_;
+    specs_.insert(specs_.end(), request.keys().begin(), request.keys().end());
+  } else if (added > 0) {
+    // A daemon has the keys, this rank or another daemon has not: the job cannot go on.
+    Fail(batch.status());
+  }
+  return batch;
+}
+
+Result<AddedBatch> JobState::Agree(const v1::AddKeysRequest& request,
+                                   std::vector<absl::StatusOr<v1::AddKeysResponse>> answers) {
+  for (std::size_t i = 0; i < answers.size(); ++i)
+    if (!answers[i].ok()) return FromCall("AddKeys", *links_[i], answers[i].status());
+  AddedBatch added;
+  for (std::size_t i = 0; i < answers.size(); ++i) {
+    const v1::AddKeysResponse& answer = *answers[i];
+    if (answer.placements_size() != request.keys_size())
+      return Status(StatusCode::kInternal,
+                    fmt::format("daemon {} placed {} of {} keys", links_[i]->endpoint.ToString(),
+                                answer.placements_size(), request.keys_size()));
+    if (!SamePlacements(*answers.front(), answer))
+      return Status(
+          StatusCode::kInternal,
+          fmt::format("daemons {} and {} placed the keys of job {} differently; they are not of "
+                      "one version, or have different lists of daemons",
+                      links_.front()->endpoint.ToString(), links_[i]->endpoint.ToString(), name()));
+  }
+  added.response = *answers.front();
+  for (std::size_t i = 0; i < answers.size(); ++i) {
+    if (answers[i]->shared_nonce().empty() || !lanes_->IsShared(*links_[i])) continue;
+    Status status = FetchShared(*links_[i], request.batch(), *answers[i], added);
+    if (!status.ok()) return status;
+  }
+  return added;
+}
+
+Status JobState::FetchShared(const DaemonLink& link, std::uint32_t batch,
+                             const v1::AddKeysResponse& response, AddedBatch& added) {
+  wire::SharedBatchRequest request{
+      .batch = batch,
+      .rank = Rank{rank()},
+      .incarnation = Incarnation{link.joined.incarnation()},
+      .membership_epoch = MembershipEpoch{link.joined.membership_epoch()}};
+  if (response.shared_nonce().size() != request.nonce.size())
+    return Status(StatusCode::kInternal,
+                  fmt::format("daemon {} answered AddKeys with a nonce of {} bytes",
+                              link.endpoint.ToString(), response.shared_nonce().size()));
+  std::transform(response.shared_nonce().begin(), response.shared_nonce().end(),
+                 request.nonce.begin(), [](char c) { return static_cast<std::byte>(c); });
+  absl::StatusOr<transport::FetchedBatch> fetched = transport::FetchSharedBatch(
+      link.joined.shared_memory().name(), request, call_timeout_ns());
+  absl::Status status = fetched.status();
+  // Before the engine learns of the keys: what lies there is to be found from the first push on.
+  if (status.ok()) status = transport::AddRegions(*fetched, *link.regions);
+  if (!status.ok())
+    return NamedCallStatus("fetching shared memory", link.endpoint, status);
+  if (fetched->worker != nullptr) added.worker = fetched->worker;
+  // Offsets into them are in the answer of the daemon whose they are.
+  if (fetched->parameters != nullptr && links_.size() == 1)
+    added.parameters = fetched->parameters;
+  return Status();
+}
+
+}  // namespace phub::client

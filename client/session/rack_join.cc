@@ -1,0 +1,275 @@
+#include "client/session/rack_join.h"
+
+#include <fmt/core.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <utility>
+#include <vector>
+
+#include "client/session/fault_text.h"
+#include "common/base/ids.h"
+#include "common/base/log.h"
+
+namespace phub::client {
+namespace {
+
+constexpr std::size_t kSessionIdBytes = 16;
+
+std::string HostName() {
+  std::array<char, 256> name{};
+  if (gethostname(name.data(), name.size() - 1) != 0) return "unknown";
+  return name.data();
+}
+
+Status Bad(const DaemonLink& link, const char* call, const std::string& what) {
+  return Status(StatusCode::kInternal,
+                fmt::format("daemon {} answered {} with {}", link.endpoint.ToString(), call, what));
+}
+
+// One joining under way.
+class Joining {
+ public:
+  Joining(const JoinSettings& settings, Connector& connector, CallWaiter& waiter)
+      : settings_(settings), connector_(connector), waiter_(waiter) {}
+
+  Result<DaemonLinks> Run();
+
+ private:
+  Status Find();
+  Status CheckRack(const DaemonLink& asked) const;
+  Status ConnectAll(std::unique_ptr<DaemonLink> asked);
+  Status Reserve(DaemonLink& link);
+  Status CheckJoined(const DaemonLink& link) const;
+  Status CheckLikeAnchor(const DaemonLink& link) const;
+  Status Commit(DaemonLink& link);
+  v1::JoinRequest RequestFor(const DaemonLink& link) const;
+  Status FromCall(const char* call, const DaemonLink& link, const absl::Status& status) const;
+
+  const JoinSettings& settings_;
+  Connector& connector_;
+  CallWaiter& waiter_;
+  v1::Rack rack_;
+  DaemonLinks links_;
+};
+
+Status Joining::FromCall(const char* call, const DaemonLink& link,
+                         const absl::Status& status) const {
+  // With one daemon there is no doubt who answered.
+  if (links_.size() < 2) return CallStatus(call, link.endpoint, status);
+  return NamedCallStatus(call, link.endpoint, status);
+}
+
+// ---- Who the rack is ---------------------------------------------------------------------------
+
+Status Joining::Find() {
+  Result<std::unique_ptr<ControlChannel>> channel = connector_.Connect(settings_.daemon);
+  if (!channel.ok()) return channel.status();
+  auto asked = std::make_unique<DaemonLink>(0, settings_.daemon, *std::move(channel));
+  v1::GetRackRequest request;
+  request.set_tenant(settings_.tenant);
+  auto rack = waiter_.Await<v1::Rack>([&](auto done) {
+    asked->channel->GetRack(request, settings_.call_timeout, std::move(done));
+  });
+  if (!rack.ok()) return FromCall("GetRack", *asked, rack.status());
+  rack_ = *std::move(rack);
+  if (rack_.daemons().empty()) {
+    links_.push_back(std::move(asked));
+    return Status();
+  }
+  Status status = CheckRack(*asked);
+  if (status.ok()) status = ConnectAll(std::move(asked));
+  return status;
+}
+
+// What the daemon says sizes our tables, so it is bounded before it is used.
+Status Joining::CheckRack(const DaemonLink& asked) const {
+  const auto count = static_cast<std::uint32_t>(rack_.daemons_size());
+  if (count > kDaemonsMax)
+    return Bad(asked, "GetRack",
+               fmt::format("a rack of {} daemons, at most {} can be", count, kDaemonsMax));
+  if (rack_.self() >= count)
+    return Bad(asked, "GetRack",
+               fmt::format("position {} in a rack of {} daemons", rack_.self(), count));
+  std::uint64_t lanes = 0;
+  for (const v1::RackDaemon& daemon : rack_.daemons()) {
+    if (daemon.core_count() == 0)
+      return Bad(asked, "GetRack", fmt::format("daemon {} without core loops", daemon.endpoint()));
+    lanes += daemon.core_count();
+  }
+  if (lanes > kLanesMax)
+    return Bad(asked, "GetRack",
+               fmt::format("a rack of {} core loops, at most {} can be", lanes, kLanesMax));
+  return Status();
+}
+
+Status Joining::ConnectAll(std::unique_ptr<DaemonLink> asked) {
+  for (std::uint32_t i = 0; i < static_cast<std::uint32_t>(rack_.daemons_size()); ++i) {
+    if (i == rack_.self()) {
+      links_.push_back(
+          std::make_unique<DaemonLink>(i, asked->endpoint, std::move(asked->channel)));
+      continue;
+    }
+    Result<Endpoint> endpoint = ParseEndpoint(rack_.daemons(static_cast<int>(i)).endpoint());
+    if (!endpoint.ok())
+      return Status(StatusCode::kInternal,
+                    fmt::format("the list of daemons that daemon {} gave: {}",
+                                settings_.daemon.ToString(), endpoint.status().message()));
+    Result<std::unique_ptr<ControlChannel>> channel = connector_.Connect(*endpoint);
+    if (!channel.ok())
+      return Status(channel.status().code(),
+                    fmt::format("{} (daemon {} of the rack of {}; a job needs all of them)",
+                                channel.status().message(), i, settings_.daemon.ToString()));
+    links_.push_back(std::make_unique<DaemonLink>(i, *std::move(endpoint), *std::move(channel)));
+  }
+  return Status();
+}
+
+// ---- Reserving and committing ------------------------------------------------------------------
+
+v1::JoinRequest Joining::RequestFor(const DaemonLink& link) const {
+  const JobOptions& options = settings_.options;
+  v1::JoinRequest request;
+  request.set_protocol_version_min(kProtocolVersionMin);
+  request.set_protocol_version_max(kProtocolVersionMax);
+  request.set_client_version(Version());
+  request.set_tenant(settings_.tenant);
+  request.set_job(options.job);
+  request.set_rank(options.rank);
+  v1::JobOptions& wanted = *request.mutable_options();
+  wanted.set_world_size(options.world_size);
+  wanted.set_chunk_bytes(options.chunk_bytes);
+  wanted.set_staging_bytes_per_lane(options.staging_bytes);
+  const bool wait = options.on_loss == LossPolicy::kWait;
+  wanted.set_on_loss(wait ? v1::LOSS_POLICY_WAIT : v1::LOSS_POLICY_FAIL);
+  if (wait)
+    wanted.set_wait_timeout_ns(
+        std::chrono::duration_cast<std::chrono::nanoseconds>(options.wait_timeout).count());
+  wanted.set_restart(options.restart);
+  request.set_host(HostName());
+  request.set_pid(static_cast<std::uint32_t>(getpid()));
+  request.set_configuration(rack_.configuration());
+  request.set_daemon(link.position);
+  if (link.position > 0) request.set_incarnation(links_.front()->joined.incarnation());
+  for (const v1::RackDaemon& daemon : rack_.daemons())
+    request.add_daemon_cores(daemon.core_count());
+  return request;
+}
+
+Status Joining::Reserve(DaemonLink& link) {
+  const v1::JoinRequest request = RequestFor(link);
+  auto response = waiter_.Await<v1::JoinResponse>([&](auto done) {
+    link.channel->Join(request, settings_.call_timeout, std::move(done));
+  });
+  if (!response.ok()) return FromCall("Join", link, response.status());
+  link.joined = *std::move(response);
+  if (link.position > 0) {
+    const DaemonLink& before = *links_[link.position - 1];
+    link.first_lane = before.first_lane + before.lane_count();
+  }
+  Status status = CheckJoined(link);
+  if (status.ok() && link.position > 0) status = CheckLikeAnchor(link);
+  return status;
+}
+
+Status Joining::CheckJoined(const DaemonLink& link) const {
+  const v1::JoinResponse& joined = link.joined;
+  const auto bad = [&](const std::string& what) {
+    return Bad(link, "Join", fmt::format("{} (its version is {})", what, joined.daemon_version()));
+  };
+  const std::uint32_t version = joined.protocol_version();
+  if (version < kProtocolVersionMin || version > kProtocolVersionMax)
+    return bad(fmt::format("protocol version {}, this library speaks {} to {}", version,
+                           kProtocolVersionMin, kProtocolVersionMax));
+  if (joined.session_id().size() != kSessionIdBytes) return bad("a session id of a wrong size");
+  const std::uint32_t chunk_bytes = joined.chunk_bytes();
+  if (chunk_bytes < kChunkBytesMin || chunk_bytes > kChunkBytesMax || chunk_bytes % 64 != 0)
+    return bad(fmt::format("chunks of {} bytes", chunk_bytes));
+  if (joined.slots_per_lane() < 1 || joined.slots_per_lane() > kSlotsPerLaneMax)
+    return bad(fmt::format("{} slots per lane", joined.slots_per_lane()));
+  if (joined.liveness_timeout_ns() <= 0) return bad("no liveness timeout");
+  if (joined.cores().empty()) return bad("no core loops");
+  if (joined.cores_size() > static_cast<int>(kLanesMax))
+    return bad(fmt::format("{} core loops", joined.cores_size()));
+  for (const v1::CoreEndpoint& core : joined.cores())
+    if (core.port() == 0 || core.port() > UINT16_MAX)
+      return bad(fmt::format("port {} for core {}", core.port(), core.core()));
+  if (rack_.daemons().empty()) return Status();
+  const std::uint32_t expected = rack_.daemons(static_cast<int>(link.position)).core_count();
+  if (link.lane_count() != expected)
+    return bad(fmt::format("{} core loops, the rack's list says {}", link.lane_count(), expected));
+  return Status();
+}
+
+// One engine serves the lanes of all daemons.
+Status Joining::CheckLikeAnchor(const DaemonLink& link) const {
+  const v1::JoinResponse& joined = link.joined;
+  const v1::JoinResponse& anchor = links_.front()->joined;
+  const auto differs = [&](const char* what, std::uint64_t here, std::uint64_t there) {
+    return Status(StatusCode::kInternal,
+                  fmt::format("daemon {} has {} {} for job {}, daemon {} has {}",
+                              link.endpoint.ToString(), what, here, settings_.options.job,
+                              links_.front()->endpoint.ToString(), there));
+  };
+  if (joined.incarnation() != anchor.incarnation())
+    return differs("incarnation", joined.incarnation(), anchor.incarnation());
+  if (joined.membership_epoch() != anchor.membership_epoch())
+    return differs("membership epoch", joined.membership_epoch(), anchor.membership_epoch());
+  if (joined.chunk_bytes() != anchor.chunk_bytes())
+    return differs("chunk_bytes", joined.chunk_bytes(), anchor.chunk_bytes());
+  if (joined.slots_per_lane() != anchor.slots_per_lane())
+    return differs("slots_per_lane", joined.slots_per_lane(), anchor.slots_per_lane());
+  return Status();
+}
+
+Status Joining::Commit(DaemonLink& link) {
+  v1::CommitRequest request;
+  request.set_session_id(link.joined.session_id());
+  auto response = waiter_.Await<v1::CommitResponse>([&](auto done) {
+    link.channel->Commit(request, settings_.call_timeout, std::move(done));
+  });
+  if (!response.ok()) return FromCall("Commit", link, response.status());
+  return Status();
+}
+
+Result<DaemonLinks> Joining::Run() {
+  Status status = Find();
+  for (std::size_t i = 0; i < links_.size() && status.ok(); ++i) status = Reserve(*links_[i]);
+  for (std::size_t i = 0; i < links_.size() && status.ok(); ++i) status = Commit(*links_[i]);
+  if (status.ok()) return std::move(links_);
+  // Where Join was not answered (or was refused) there is nothing to give back by name.
+  std::erase_if(links_, [](const std::unique_ptr<DaemonLink>& link) {
+    return link->joined.session_id().empty();
+  });
+  if (const Status left = LeaveRack(links_, settings_.call_timeout, waiter_); !left.ok())
+    LogWarning("event=reservation_not_returned job={} rank={} error=\"{}\"", settings_.options.job,
+               settings_.options.rank, left.message());
+  return status;
+}
+
+}  // namespace
+
+Result<DaemonLinks> JoinRack(const JoinSettings& settings, Connector& connector,
+                             CallWaiter& waiter) {
+  return Joining(settings, connector, waiter).Run();
+}
+
+v1::LeaveRequest LeaveRequestOf(const DaemonLink& link, const std::string& verdict) {
+  v1::LeaveRequest request;
+  request.set_session_id(link.joined.session_id());
+  request.set_verdict(verdict);
+  return request;
+}
+
+Status LeaveRack(const DaemonLinks& links, DurationNs timeout, CallWaiter& waiter) {
+  const auto left =
+      waiter.AwaitAll<v1::LeaveResponse>(links.size(), [&](std::size_t i, auto done) {
+        links[i]->channel->Leave(LeaveRequestOf(*links[i]), timeout, std::move(done));
+      });
+  for (std::size_t i = 0; i < links.size(); ++i)
+    if (!left[i].ok()) return NamedCallStatus("Leave", links[i]->endpoint, left[i].status());
+  return Status();
+}
+
+}  // namespace phub::client

@@ -1,0 +1,82 @@
+// The lanes of a worker to all core loops of its rack: opens them, chooses how each travels, and
+// keeps the connections. A lane is named by its bin: core loops numbered through all daemons.
+//
+// A lane that is opened again travels as it did before: keys may live in memory that only shared
+// lanes can serve.
+//
+// Threads. One at a time opens lanes: whoever joins, later the reconnecting thread (rack_watch.h).
+// Opening blocks. IsShared() from any thread, once OpenAll() is done.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "client/session/call_waiter.h"
+#include "client/session/daemon_link.h"
+#include "common/base/clock.h"
+#include "common/transport/transport.h"
+#include "common/wire/lane_hello.h"
+#include "phub/client.h"
+
+namespace phub::client {
+
+// Which of the engine's transports serves a lane (EngineThread has them in this order).
+inline constexpr std::uint8_t kTcpTransportIndex = 0;
+inline constexpr std::uint8_t kShmTransportIndex = 1;
+
+struct RackLanesSettings {
+  std::string job;
+  std::uint32_t rank = 0;
+  TransportChoice transport = TransportChoice::kAuto;
+  std::string boot_id;  // of this host; empty: not known, which is no host in common
+};
+
+class RackLanes {
+ public:
+  // Both outlive this object.
+  RackLanes(RackLanesSettings settings, const DaemonLinks& links, CallWaiter& waiter);
+
+  // A lane is there: to be attached. The connection is kept until the lane is opened again, which is
+  // not before it was closed.
+  using Opened = std::function<void(std::uint32_t lane, std::uint8_t transport_index,
+                                    transport::Connection& connection)>;
+  // Opens these lanes of the daemon's, one after the other; stops at the first that fails. Errors
+  // are of the call or of the dialling, and say which core.
+  absl::Status Open(const DaemonLink& link, std::span<const std::uint32_t> lanes,
+                    DurationNs timeout, const Opened& opened);
+  // All lanes of the rack.
+  Status OpenAll(DurationNs timeout, const Opened& opened);
+
+  // Every lane of the daemon's is in shared memory.
+  bool IsShared(const DaemonLink& link) const { return shared_[link.position]; }
+
+  // After the engine has stopped.
+  void Clear() { connections_.clear(); }
+
+ private:
+  struct Dialled {
+    std::unique_ptr<transport::Connection> connection;
+    std::uint8_t transport_index = kTcpTransportIndex;
+    std::string reason;
+  };
+  // Why lanes to this daemon cannot be in shared memory; empty if they can.
+  std::string WhyNotShared(const DaemonLink& link) const;
+  absl::StatusOr<Dialled> Dial(const DaemonLink& link, std::uint32_t lane,
+                               const wire::LaneHello& hello, DurationNs timeout) const;
+
+  const RackLanesSettings settings_;
+  const DaemonLinks& links_;
+  CallWaiter& waiter_;
+  std::vector<std::unique_ptr<transport::Connection>> connections_;  // [lane]
+  std::vector<std::optional<std::uint8_t>> transport_indices_;       // [lane], once it was opened
+  std::vector<bool> shared_;                                         // [daemon], fixed by OpenAll()
+};
+
+}  // namespace phub::client

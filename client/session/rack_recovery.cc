@@ -1,0 +1,108 @@
+// The reconnecting thread of RackWatch: policy wait.
+#include <pthread.h>
+
+#include <algorithm>
+#include <utility>
+#include <vector>
+
+#include "client/session/fault_text.h"
+#include "client/session/rack_watch.h"
+#include "common/base/log.h"
+
+namespace phub::client {
+namespace {
+
+// A lane that broke by accident is back at once; a daemon that is gone for long is not to be
+// flooded, and a second more hardly matters then.
+constexpr DurationNs kPauseMin = 50 * kMillisecond;
+constexpr DurationNs kPauseMax = kSecond;
+
+}  // namespace
+
+bool RackWatch::NeedsRecovery(const Watched& watched) const {
+  if (watched.must_reconnect || !watched.attended) return true;
+  if (watched.lost_at != 0) return false;  // attended again, and not yet heard of
+  const auto first = lane_watches_.begin() + watched.link.first_lane;
+  return std::any_of(first, first + watched.link.lane_count(),
+                     [](const LaneWatch& lane) { return lane.lost_at != 0; });
+}
+
+RackWatch::Watched* RackWatch::NextToRecover(TimeNs now, DurationNs& wait) {
+  wait = liveness_timeout_;
+  if (over()) return nullptr;
+  for (const std::unique_ptr<Watched>& watched : watched_) {
+    if (!NeedsRecovery(*watched)) continue;
+    if (watched->next_attempt <= now) return watched.get();
+    wait = std::min(wait, watched->next_attempt - now);
+  }
+  return nullptr;
+}
+
+void RackWatch::Recover() {
+  pthread_setname_np(pthread_self(), "phub-reconnect");
+  std::unique_lock lock(mutex_);
+  while (!quit_) {
+    const TimeNs now = clock_.Now();
+    DurationNs wait = 0;
+    Watched* const watched = NextToRecover(now, wait);
+    if (watched == nullptr) {
+      changed_.wait_for(lock, std::chrono::nanoseconds(wait));
+      continue;
+    }
+    watched->pause = std::clamp(watched->pause * 2, kPauseMin, kPauseMax);
+    watched->next_attempt = now + watched->pause;
+    const bool control_lost = watched->must_reconnect || !watched->attended;
+    lock.unlock();
+    if (control_lost)
+      RecoverControl(*watched);  // what becomes of it is heard on the stream
+    else if (RecoverLanes(*watched)) {
+      lock.lock();
+      watched->pause = 0;
+      continue;
+    }
+    lock.lock();
+  }
+}
+
+void RackWatch::RecoverControl(Watched& watched) {
+  bool dead_end = false;
+  {
+    const std::lock_guard lock(mutex_);
+    dead_end = watched.must_reconnect && watched.attended;
+  }
+  if (dead_end) watched.link.channel->Reconnect();  // closes the stream, and says so
+  Attend(watched);
+}
+
+bool RackWatch::RecoverLanes(Watched& watched) {
+  const DaemonLink& link = watched.link;
+  std::vector<std::uint32_t> lost;
+  {
+    const std::lock_guard lock(mutex_);
+    for (std::uint32_t lane = link.first_lane; lane < link.first_lane + link.lane_count(); ++lane)
+      if (lane_watches_[lane].lost_at != 0) lost.push_back(lane);
+  }
+  // As patient as with a daemon's silence: that is what it would be.
+  const DurationNs timeout =
+      std::min<DurationNs>(settings_.call_timeout, link.joined.liveness_timeout_ns());
+  const absl::Status status = lanes_.Open(
+      link, lost, timeout,
+      [this](std::uint32_t lane, std::uint8_t index, transport::Connection& connection) {
+        {
+          // First: it may be closed again before the next line.
+          const std::lock_guard lock(mutex_);
+          lane_watches_[lane].lost_at = 0;
+          lane_watches_[lane].opened_at = clock_.Now();
+        }
+        owner_.OnLaneOpened(lane, index, connection);
+      });
+  if (status.ok()) return true;
+  if (over()) return false;
+  LogWarning("event=lane_not_reopened job={} rank={} daemon={} error=\"{}\"", settings_.job,
+             settings_.rank, link.endpoint.ToString(), std::string(status.message()));
+  if (absl::IsNotFound(status))
+    owner_.OnVerdict(SessionUnknown(link.endpoint, settings_.job, settings_.rank), {}, link);
+  return false;
+}
+
+}  // namespace phub::client

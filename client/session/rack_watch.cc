@@ -1,0 +1,252 @@
+#include "client/session/rack_watch.h"
+
+#include <fmt/core.h>
+#include <pthread.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "client/session/fault_text.h"
+#include "client/session/rack_join.h"
+#include "common/base/check.h"
+#include "common/base/log.h"
+
+namespace phub::client {
+
+RackWatch::RackWatch(RackWatchSettings settings, const DaemonLinks& links, RackLanes& lanes,
+                     const Clock& clock, CallWaiter& waiter, Owner& owner)
+    : settings_(std::move(settings)),
+      links_(links),
+      lanes_(lanes),
+      clock_(clock),
+      waiter_(waiter),
+      owner_(owner),
+      liveness_timeout_(links.front()->joined.liveness_timeout_ns()),
+      lane_watches_(LaneCount(links)) {
+  for (const std::unique_ptr<DaemonLink>& link : links_) {
+    watched_.push_back(std::make_unique<Watched>(*this, *link));
+    liveness_timeout_ =
+        std::min<DurationNs>(liveness_timeout_, link->joined.liveness_timeout_ns());
+  }
+}
+
+RackWatch::~RackWatch() { PHUB_CHECK(!pulse_thread_.joinable(), "job={}", settings_.job); }
+
+void RackWatch::Start() {
+  for (const std::unique_ptr<Watched>& watched : watched_) Attend(*watched);
+  pulse_thread_ = std::thread([this] { Pulse(); });
+  if (settings_.wait) recover_thread_ = std::thread([this] { Recover(); });
+}
+
+void RackWatch::Quit() {
+  {
+    const std::lock_guard lock(mutex_);
+    quit_ = true;
+    changed_.notify_all();
+  }
+  if (recover_thread_.joinable()) recover_thread_.join();
+  if (pulse_thread_.joinable()) pulse_thread_.join();
+}
+
+void RackWatch::Attend(Watched& watched) {
+  watched.last_heard.store(clock_.Now(), std::memory_order_relaxed);
+  {
+    const std::lock_guard lock(mutex_);
+    watched.attended = true;
+    watched.must_reconnect = false;
+  }
+  watched.link.channel->Attend(watched);
+  SendHeartbeat(watched);  // it says whose stream this is
+}
+
+void RackWatch::SendHeartbeat(const Watched& watched) {
+  v1::Heartbeat heartbeat;
+  heartbeat.set_session_id(watched.link.joined.session_id());
+  heartbeat.set_sequence(heartbeats_.fetch_add(1, std::memory_order_relaxed) + 1);
+  watched.link.channel->SendHeartbeat(heartbeat);
+}
+
+// ---- What daemons say --------------------------------------------------------------------------
+
+void RackWatch::OnEvent(Watched& watched, const v1::SessionEvent& event) {
+  watched.last_heard.store(clock_.Now(), std::memory_order_relaxed);
+  bool returned = false;
+  {
+    const std::lock_guard lock(mutex_);
+    returned = std::exchange(watched.lost_at, 0) != 0;
+    if (returned) {
+      watched.pause = 0;
+      watched.next_attempt = 0;  // its lanes may be next
+      changed_.notify_all();
+    }
+  }
+  if (returned)
+    LogInfo("event=daemon_returned job={} rank={} daemon={}", settings_.job, settings_.rank,
+            watched.link.endpoint.ToString());
+  if (event.event_case() == v1::SessionEvent::kJobFailed) {
+    const v1::Fault& fault = event.job_failed().fault();
+    owner_.OnVerdict(FaultStatus(fault), fault.key(), watched.link);
+    return;
+  }
+  Log(watched, event);
+}
+
+void RackWatch::Log(Watched& watched, const v1::SessionEvent& event) {
+  const std::string daemon = watched.link.endpoint.ToString();
+  switch (event.event_case()) {
+    case v1::SessionEvent::kDraining:
+      watched.draining.store(!event.draining().over(), std::memory_order_relaxed);
+      if (event.draining().over())
+        LogInfo("event=daemon_undrained daemon={} job={} rank={}", daemon, settings_.job,
+                settings_.rank);
+      else
+        LogWarning("event=daemon_draining daemon={} job={} rank={} deadline_s={:.1f}", daemon,
+                   settings_.job, settings_.rank,
+                   static_cast<double>(event.draining().deadline_ns()) / kSecond);
+      break;
+    case v1::SessionEvent::kAwaited:
+      LogWarning("event=rank_awaited job={} rank={} awaited={} host={} daemon={} deadline_s={:.1f}",
+                 settings_.job, settings_.rank, event.awaited().rank(), event.awaited().host(),
+                 daemon, static_cast<double>(event.awaited().deadline_ns()) / kSecond);
+      break;
+    case v1::SessionEvent::kReturned:
+      LogInfo("event=rank_returned job={} rank={} returned={} restarted={} daemon={}",
+              settings_.job, settings_.rank, event.returned().rank(), event.returned().restarted(),
+              daemon);
+      break;
+    case v1::SessionEvent::kJobFailed:
+    case v1::SessionEvent::kHeartbeat:
+    case v1::SessionEvent::EVENT_NOT_SET:  // a newer daemon says what this build does not know
+      break;
+  }
+}
+
+void RackWatch::OnAttendClosed(Watched& watched, const absl::Status& status) {
+  const DaemonLink& link = watched.link;
+  Status lost = absl::IsNotFound(status)
+                    ? SessionUnknown(link.endpoint, settings_.job, settings_.rank)
+                    : StreamLost(link.endpoint, status, settings_.job, settings_.rank);
+  {
+    const std::lock_guard lock(mutex_);
+    watched.attended = false;
+    if (over()) return;
+    if (settings_.wait && IsPassing(status)) {
+      if (watched.lost_at == 0) {
+        watched.lost_at = clock_.Now();
+        watched.why = std::move(lost);
+        LogWarning("event=daemon_lost job={} rank={} daemon={} error=\"{}\"", settings_.job,
+                   settings_.rank, link.endpoint.ToString(), watched.why.message());
+      }
+      changed_.notify_all();
+      return;
+    }
+  }
+  owner_.OnVerdict(Decorate(watched, std::move(lost)), {}, link);
+}
+
+void RackWatch::OnLaneClosed(const LaneClosed& closed) {
+  if (over()) return;
+  const DaemonLink& link = LinkOfLane(links_, closed.lane);
+  const std::uint32_t core =
+      link.joined.cores(static_cast<int>(closed.lane - link.first_lane)).core();
+  const TimeNs now = clock_.Now();
+  const std::lock_guard lock(mutex_);
+  LaneWatch& lane = lane_watches_[closed.lane];
+  lane.lost_at = now;
+  // A lane that breaks again soon after it was opened has not come back.
+  if (lane.began_at == 0 || now - lane.opened_at > liveness_timeout_) lane.began_at = now;
+  lane.why = LaneLost(link.endpoint, core, closed, settings_.job, settings_.rank);
+  changed_.notify_all();  // the threads count from now
+}
+
+// A daemon that goes away while it is being drained was stopped, and did not crash.
+Status RackWatch::Decorate(const Watched& watched, Status status) const {
+  if (!watched.draining.load(std::memory_order_relaxed)) return status;
+  return Status(status.code(), fmt::format("{}; the daemon was being drained", status.message()));
+}
+
+// ---- What the clock says -----------------------------------------------------------------------
+
+void RackWatch::Pulse() {
+  pthread_setname_np(pthread_self(), "phub-heartbeat");
+  const DurationNs interval = std::max<DurationNs>(liveness_timeout_ / 4, 1);
+  TimeNs next_heartbeat = clock_.Now() + interval;
+  TimeNs last_looked = clock_.Now();
+  std::unique_lock lock(mutex_);
+  while (!quit_) {
+    lock.unlock();
+    const TimeNs now = clock_.Now();
+    // When this process itself stood still, the daemons' silence in that time means nothing.
+    if (now - last_looked > 2 * interval)
+      for (const std::unique_ptr<Watched>& watched : watched_)
+        watched->last_heard.store(now, std::memory_order_relaxed);
+    last_looked = now;
+    if (now >= next_heartbeat) {
+      for (const std::unique_ptr<Watched>& watched : watched_) SendHeartbeat(*watched);
+      next_heartbeat = now + interval;
+    }
+    DurationNs quiet = next_heartbeat - now;
+    for (const std::unique_ptr<Watched>& watched : watched_)
+      quiet = std::min(quiet, LookAt(*watched, now));
+    lock.lock();
+    if (!quit_) changed_.wait_for(lock, std::chrono::nanoseconds(quiet));
+  }
+}
+
+DurationNs RackWatch::LookAt(Watched& watched, TimeNs now) {
+  if (over()) return liveness_timeout_;
+  const Finding control = LookAtControl(watched, now);
+  const Finding lanes = LookAtLanes(watched, now);
+  const Status& verdict = control.verdict.ok() ? lanes.verdict : control.verdict;
+  if (verdict.ok()) return std::max<DurationNs>(std::min(control.look_again, lanes.look_again), 1);
+  owner_.OnVerdict(Decorate(watched, verdict), {}, watched.link);
+  return liveness_timeout_;
+}
+
+RackWatch::Finding RackWatch::LookAtControl(Watched& watched, TimeNs now) {
+  const DaemonLink& link = watched.link;
+  const DurationNs timeout = link.joined.liveness_timeout_ns();
+  const std::lock_guard lock(mutex_);
+  const DurationNs age = now - watched.last_heard.load(std::memory_order_relaxed);
+  const bool silent = watched.attended && age >= timeout;
+  if (silent) {
+    Status silence = DaemonSilent(link.endpoint, age, settings_.job, settings_.rank);
+    if (!settings_.wait) return {.verdict = std::move(silence)};
+    if (watched.lost_at == 0) {
+      watched.lost_at = now;
+      watched.why = std::move(silence);
+      LogWarning("event=daemon_lost job={} rank={} daemon={} error=\"{}\"", settings_.job,
+                 settings_.rank, link.endpoint.ToString(), watched.why.message());
+    }
+    watched.must_reconnect = true;
+    changed_.notify_all();
+  }
+  DurationNs left = silent || !watched.attended ? timeout : timeout - age;
+  if (watched.lost_at != 0) {
+    const DurationNs waited = now - watched.lost_at;
+    if (waited >= settings_.wait_timeout) return {.verdict = WaitedInVain(watched.why, waited)};
+    left = std::min(left, settings_.wait_timeout - waited);
+  }
+  return {.look_again = left};
+}
+
+RackWatch::Finding RackWatch::LookAtLanes(const Watched& watched, TimeNs now) {
+  const DaemonLink& link = watched.link;
+  Finding finding{.look_again = liveness_timeout_};
+  const std::lock_guard lock(mutex_);
+  for (std::uint32_t lane = link.first_lane; lane < link.first_lane + link.lane_count(); ++lane) {
+    const LaneWatch& one = lane_watches_[lane];
+    if (one.lost_at == 0) continue;
+    // A breach of the lane's rules is certain, and would happen again.
+    if (one.why.code() == StatusCode::kInternal) return {.verdict = one.why};
+    const DurationNs waited = now - (settings_.wait ? one.began_at : one.lost_at);
+    const DurationNs patience =
+        settings_.wait ? settings_.wait_timeout : link.joined.liveness_timeout_ns();
+    if (waited >= patience)
+      return {.verdict = settings_.wait ? WaitedInVain(one.why, waited) : one.why};
+    finding.look_again = std::min(finding.look_again, patience - waited);
+  }
+  return finding;
+}
+
+}  // namespace phub::client

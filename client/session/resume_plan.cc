@@ -1,0 +1,153 @@
+#include "client/session/resume_plan.h"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <limits>
+#include <optional>
+#include <utility>
+
+namespace phub::client {
+namespace {
+
+// One key, over all daemons that have chunks of it.
+struct Progress {
+  bool known = false;             // some daemon knows it
+  std::uint32_t known_count = 0;  // how many do
+  std::uint64_t first_iteration = 0;
+  std::uint64_t reductions_min = std::numeric_limits<std::uint64_t>::max();
+};
+
+Status Nonsense(const DaemonVersions& daemon, const std::string& what) {
+  return Status(StatusCode::kInternal,
+                fmt::format("daemon {} answered GetVersions with {}", daemon.daemon, what));
+}
+
+Status CheckKey(const DaemonVersions& daemon, const v1::KeyVersions& key) {
+  if (key.key_index() >= kKeysPerJobMax)
+    return Nonsense(daemon, fmt::format("key {}", key.key_index()));
+  if (key.chunk_count() == 0) return Status();
+  if (key.applied_min() > key.applied_max() || key.reductions_min() > key.reductions_max() ||
+      key.reductions_min() > key.applied_min() || key.reductions_max() > key.applied_max())
+    return Nonsense(daemon, fmt::format("versions of key {} that contradict each other",
+                                        key.key_index()));
+  return Status();
+}
+
+Status Collect(const DaemonVersions& daemon, std::vector<Progress>& keys) {
+  std::vector<bool> seen;
+  for (const v1::KeyVersions& versions : daemon.versions.keys()) {
+    if (Status status = CheckKey(daemon, versions); !status.ok()) return status;
+    const std::uint32_t index = versions.key_index();
+    if (index >= keys.size()) keys.resize(index + 1);
+    if (index >= seen.size()) seen.resize(index + 1);
+    if (seen[index]) return Nonsense(daemon, fmt::format("key {} twice", index));
+    seen[index] = true;
+    Progress& key = keys[index];
+    if (key.known && key.first_iteration != versions.first_iteration())
+      return Nonsense(daemon,
+                      fmt::format("first iteration {} of key {}, another daemon says {}",
+                                  versions.first_iteration(), index, key.first_iteration));
+    key.known = true;
+    ++key.known_count;
+    key.first_iteration = versions.first_iteration();
+    if (versions.chunk_count() > 0)
+      key.reductions_min = std::min(key.reductions_min, versions.reductions_min());
+  }
+  return Status();
+}
+
+const v1::KeyVersions* Find(const DaemonVersions& daemon, std::uint32_t index) {
+  for (const v1::KeyVersions& key : daemon.versions.keys())
+    if (key.key_index() == index && key.chunk_count() > 0) return &key;
+  return nullptr;
+}
+
+bool AnyRound(const DaemonVersions& daemon) {
+  return std::any_of(
+      daemon.versions.keys().begin(), daemon.versions.keys().end(),
+      [](const v1::KeyVersions& key) { return key.chunk_count() > 0 && key.applied_max() > 0; });
+}
+
+Result<KeyResume> ResumeKey(std::span<const DaemonVersions> daemons, std::uint32_t index,
+                            const Progress& progress, std::uint64_t iteration) {
+  KeyResume resume{.first_iteration = progress.first_iteration};
+  resume.reductions = iteration - std::min(iteration, progress.first_iteration);
+  if (progress.known_count < daemons.size()) return resume;  // some have still to be given it
+  std::optional<std::uint64_t> version;
+  for (const DaemonVersions& daemon : daemons) {
+    const v1::KeyVersions* const key = Find(daemon, index);
+    if (key == nullptr) continue;
+    // Which is at most one round ahead in any chunk: two versions are all that is kept.
+    if (key->reductions_min() < resume.reductions ||
+        key->reductions_max() > resume.reductions + 1)
+      return Nonsense(
+          daemon, fmt::format("key {} after {} to {} reductions; it should be {} or {} (iteration "
+                              "{} of the job)",
+                              index, key->reductions_min(), key->reductions_max(),
+                              resume.reductions, resume.reductions + 1, iteration));
+    const std::uint64_t ahead = key->reductions_min() - resume.reductions;
+    version = std::min(version.value_or(std::numeric_limits<std::uint64_t>::max()),
+                       key->applied_min() - ahead);
+  }
+  resume.version = Iteration{version.value_or(0)};
+  if (resume.version.value == 0) {
+    resume.reductions = 0;
+    return resume;
+  }
+  for (const DaemonVersions& daemon : daemons) {
+    const v1::KeyVersions* const key = Find(daemon, index);
+    if (key == nullptr) continue;
+    const bool current = key->applied_min() == resume.version.value;
+    if (!current && key->applied_min() != resume.version.value + 1) continue;
+    const std::uint32_t record = current ? key->record() : key->previous_record();
+    if (record == 0) continue;
+    resume.record = RecordVersion{record};
+    resume.has_values = true;
+    resume.hyper_parameters =
+        current ? key->hyper_parameters() : key->previous_hyper_parameters();
+    break;
+  }
+  return resume;
+}
+
+}  // namespace
+
+Result<ResumePlan> MakeResumePlan(std::span<const DaemonVersions> daemons) {
+  const auto is_resumed = [](const DaemonVersions& daemon) { return daemon.resumed; };
+  ResumePlan plan;
+  if (std::none_of(daemons.begin(), daemons.end(), is_resumed)) return plan;
+  const auto is_new = std::find_if_not(daemons.begin(), daemons.end(), is_resumed);
+  if (is_new != daemons.end()) {
+    for (const DaemonVersions& daemon : daemons)
+      if (AnyRound(daemon))
+        return Status(StatusCode::kAborted,
+                      fmt::format("daemon {} holds nothing of this rank's, while the job has had "
+                                  "rounds at daemon {}: daemon {} was started anew, and what it "
+                                  "held of the job is lost",
+                                  is_new->daemon, daemon.daemon, is_new->daemon));
+  } else {
+    plan.resumed = true;
+  }
+  std::vector<Progress> keys;
+  for (const DaemonVersions& daemon : daemons)
+    if (Status status = Collect(daemon, keys); !status.ok()) return status;
+  std::uint64_t iteration = std::numeric_limits<std::uint64_t>::max();
+  for (Progress& key : keys) {
+    if (!key.known) continue;
+    // A daemon that was not yet told of the key has had no round of it.
+    if (key.known_count < daemons.size() ||
+        key.reductions_min == std::numeric_limits<std::uint64_t>::max())
+      key.reductions_min = 0;
+    iteration = std::min(iteration, key.first_iteration + key.reductions_min);
+  }
+  plan.iteration = iteration == std::numeric_limits<std::uint64_t>::max() ? 0 : iteration;
+  for (std::uint32_t index = 0; index < keys.size(); ++index) {
+    Result<KeyResume> key = ResumeKey(daemons, index, keys[index], plan.iteration);
+    if (!key.ok()) return key.status();
+    plan.keys.push_back(*std::move(key));
+  }
+  return plan;
+}
+
+}  // namespace phub::client
