@@ -47,14 +47,15 @@ struct Command {
                           // replace one that was closed; then every chunk without a reply is sent
                           // again.
     kAddKeys,             // batch
-    kPush,                // key, ticket, operation, root, payload_type, gradients, parameters. At
-                          // most one round per key: REQUIRES that the last one was completed or
-                          // withdrawn. With EngineConfig::restart, held back until every key has
+    kPush,                // key, ticket, operation, root, payload_type, gradients, parameters; of
+                          // kLoad also reductions and first_iteration. At most one round per key:
+                          // REQUIRES that the last one was completed or withdrawn. With
+                          // EngineConfig::restart a reduction is held back until every key has
                           // completed the iteration before.
-    kResume,              // key, ticket, version, reductions, record, hyper_parameters, parameters:
-                          // a new process in the place of one that died. Pulls that version of every
-                          // chunk, then reports as for a push; the next push is version + 1.
-                          // REQUIRES that the key was never pushed.
+    kResume,              // key, ticket, version, reductions, first_iteration, record,
+                          // hyper_parameters, parameters: a new process in the place of one that
+                          // died. Pulls that version of every chunk, then reports as for a push;
+                          // the next push is version + 1. REQUIRES that the key was never pushed.
     kSetHyperParameters,  // key, hyper_parameters: from the next push on
     kCancel,              // key, ticket
     kStop,                // closes every lane; OnStopped follows, and no memory is touched after it
@@ -67,9 +68,11 @@ struct Command {
   Rank root{};
   numeric::ElementType payload_type = numeric::ElementType::kF32;  // of what the root sends
   std::uint64_t ticket = 0;  // the caller's name for the round
-  Iteration version{};           // kResume
-  std::uint64_t reductions = 0;  // kResume: how many of the rounds up to `version` were reductions
-  RecordVersion record{};        // kResume
+  Iteration version{};  // kResume
+  // kResume: how many of the rounds up to `version` were reductions. kLoad: of the saved state.
+  std::uint64_t reductions = 0;
+  std::uint64_t first_iteration = 0;  // kResume, kLoad: the job's iteration, less `reductions`
+  RecordVersion record{};             // kResume; 0: no round has named one yet
   const std::byte* gradients =
       nullptr;  // null: this rank pushes no payload (kAssign, not the root)
   std::byte* parameters = nullptr;
@@ -88,6 +91,7 @@ enum class LaneFault : std::uint8_t {
   kSlotRange,       // a staging slot that this lane does not have
   kNotAsked,        // a reply to a chunk that is not under way
   kIteration,       // a reply of another iteration than the one under way
+  kType,            // a reply in elements of another type than the key's parameters
   kPayloadBytes,    // a reply of another size than the chunk's
 };
 const char* ToString(LaneFault fault);

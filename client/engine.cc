@@ -1,27 +1,13 @@
 #include "client/engine.h"
 
-#include <array>
 #include <cstddef>
 #include <utility>
 #include <vector>
 
+#include "client/engine_state.h"
 #include "client/pull/receiver.h"
-#include "client/push/ready_queue.h"
-#include "client/push/sender.h"
-#include "common/base/check.h"
-#include "common/base/spsc_queue.h"
 
 namespace phub::client {
-namespace {
-
-// Room for a push of every layer of a deep model at once; when full, submitters wait their turn.
-constexpr std::size_t kCommandsMax = 1024;
-// Bounds one RunOnce, so that lanes are polled between bursts of commands.
-constexpr std::size_t kCommandsPerRun = 256;
-constexpr std::size_t kCompletionsPerPoll = 64;
-
-}  // namespace
-
 const char* ToString(LaneFault fault) {
   switch (fault) {
     case LaneFault::kNone:
@@ -38,64 +24,28 @@ const char* ToString(LaneFault fault) {
       return "a reply to a chunk that is not under way";
     case LaneFault::kIteration:
       return "a reply of another iteration than the one under way";
+    case LaneFault::kType:
+      return "a reply of elements of another type than the key's";
     case LaneFault::kPayloadBytes:
       return "a reply of another size than the chunk's";
   }
   return "unknown";
 }
 
-struct Engine::State {
-  State(const EngineConfig& config_in, const Clock& clock_in,
-        std::span<transport::Transport* const> transports_in, EngineListener& listener_in)
-      : config(config_in),
-        clock(clock_in),
-        transports(transports_in.begin(), transports_in.end()),
-        listener(listener_in),
-        commands(kCommandsMax),
-        lanes(config.lane_count),
-        lane_of_connection(transports.size()),
-        sender(config, counters) {
-    for (Lane& lane : lanes) lane.free_slots.reserve(config.slots_per_lane);
-  }
-
-  bool RunCommands();
-  void Execute(const Command& command);
-  void AttachLane(const Command& command);
-  void AddKeys(const KeyBatch& batch);
-  void AddKey(const KeyPlan& plan);
-  void GrowLane(Lane& lane, std::size_t chunks_added, std::size_t keys_added);
-  void Push(const Command& command);
-  void Cancel(const Command& command);
-  void Stop();
-
-  bool PollTransport(std::size_t transport_index);
-  void Take(std::size_t transport_index, const transport::Completion& completion);
-  void TakeMessage(Lane& lane, const wire::MessageHeader& header);
-  void TakeClosed(Lane& lane, const transport::Completion& completion);
-  void CloseLane(Lane& lane);
-  bool SendAll();
-
-  EngineKey& key(KeyIndex index) {
-    PHUB_CHECK(index.value < keys.size(), "key={} keys={}", index.value, keys.size());
-    return *keys[index.value];
-  }
-
-  const EngineConfig config;
-  const Clock& clock;
-  const std::vector<transport::Transport*> transports;
-  EngineListener& listener;
-  SpscQueue<Command> commands;
-  std::vector<Lane> lanes;
-  std::vector<std::unique_ptr<EngineKey>> owned_keys;
-  std::vector<EngineKey*> keys;
-  // [transport][connection index]: the lane, which checks the generation itself.
-  std::vector<std::vector<std::uint32_t>> lane_of_connection;
-  EngineCounters counters;
-  Sender sender;
-  bool stopping = false;
-  bool stopped = false;
-  std::array<transport::Completion, kCompletionsPerPoll> completions;
-};
+Engine::State::State(const EngineConfig& config_in, const Clock& clock_in,
+                     std::span<transport::Transport* const> transports_in,
+                     EngineListener& listener_in)
+    : config(config_in),
+      clock(clock_in),
+      transports(transports_in.begin(), transports_in.end()),
+      listener(listener_in),
+      commands(kCommandsMax),
+      lanes(config.lane_count),
+      lane_of_connection(transports.size()),
+      sender(config, counters),
+      gate(config.restart) {
+  for (Lane& lane : lanes) lane.free_slots.reserve(config.slots_per_lane);
+}
 
 Engine::Engine(const EngineConfig& config, const Clock& clock,
                std::span<transport::Transport* const> transports, EngineListener& listener)
@@ -105,6 +55,7 @@ Engine::~Engine() = default;
 bool Engine::Submit(const Command& command) { return state_->commands.TryPush(command); }
 bool Engine::CommandsEmpty() const { return state_->commands.Empty(); }
 const EngineCounters& Engine::counters() const { return state_->counters; }
+std::uint64_t Engine::job_iteration() const { return state_->gate.iteration(); }
 std::size_t Engine::free_slots(std::uint32_t lane) const {
   return state_->lanes[lane].free_slots.size();
 }
@@ -145,6 +96,9 @@ void Engine::State::Execute(const Command& command) {
     case Command::Kind::kPush:
       Push(command);
       break;
+    case Command::Kind::kResume:
+      Resume(command);
+      break;
     case Command::Kind::kSetHyperParameters:
       key(command.key).wanted_values = command.hyper_parameters;
       break;
@@ -165,7 +119,7 @@ void Engine::State::AttachLane(const Command& command) {
   lane.owned = command.connection;
   lane.transport_index = command.transport_index;
   lane.why = {.lane = command.lane, .connection = command.connection};
-  ResetLane(lane, keys, config.slots_per_lane);
+  ResetLane(lane, config.slots_per_lane);
   if (!stopping)
     lane.connection = transports[command.transport_index]->Adopt(*command.connection, lane.landing);
   if (stopping || lane.connection == transport::ConnectionId{}) {
@@ -177,103 +131,8 @@ void Engine::State::AttachLane(const Command& command) {
   auto& table = lane_of_connection[command.transport_index];
   if (table.size() <= lane.connection.index) table.resize(lane.connection.index + 1, 0);
   table[lane.connection.index] = command.lane;
-}
-
-void Engine::State::AddKeys(const KeyBatch& batch) {
-  std::vector<std::size_t> chunks_added(lanes.size(), 0);
-  std::vector<std::size_t> keys_added(lanes.size(), 0);
-  for (const KeyPlan& plan : batch.keys) {
-    std::vector<bool> has_chunks(lanes.size(), false);
-    for (const ChunkPlace& place : plan.layout.chunks) {
-      PHUB_CHECK(place.lane < lanes.size(), "lane={}", place.lane);
-      ++chunks_added[place.lane];
-      has_chunks[place.lane] = true;
-    }
-    for (std::size_t l = 0; l < lanes.size(); ++l) keys_added[l] += has_chunks[l] ? 1 : 0;
-  }
-  for (std::size_t l = 0; l < lanes.size(); ++l) GrowLane(lanes[l], chunks_added[l], keys_added[l]);
-  for (const KeyPlan& plan : batch.keys) AddKey(plan);
-}
-
-// Growing replaces the landing table under a connection that may be receiving.
-void Engine::State::GrowLane(Lane& lane, std::size_t chunks_added, std::size_t keys_added) {
-  if (chunks_added == 0) return;
-  lane.chunks.reserve(lane.chunks.size() + chunks_added);
-  lane.keys.reserve(lane.keys.size() + keys_added);
-  lane.ready.reserve(lane.keys.capacity());
-  std::vector<transport::LandingSlot> landing(lane.landing);
-  landing.resize(lane.landing.size() + chunks_added);
-  lane.landing.swap(landing);
-  if (lane.state == Lane::State::kOpen)
-    transports[lane.transport_index]->SetLanding(lane.connection, lane.landing);
-}
-
-void Engine::State::AddKey(const KeyPlan& plan) {
-  PHUB_CHECK(plan.layout.key.value == keys.size(), "key={}", plan.layout.key.value);
-  auto added = std::make_unique<EngineKey>();
-  added->index = plan.layout.key;
-  added->priority = plan.priority;
-  added->listener = plan.listener;
-  added->chunk_count = static_cast<std::uint32_t>(plan.layout.chunks.size());
-  added->record_values = added->previous_values = added->wanted_values = plan.hyper_parameters;
-  std::vector<std::uint32_t> lane_key_of(lanes.size(), UINT32_MAX);
-  for (const ChunkPlace& place : plan.layout.chunks) {
-    Lane& lane = lanes[place.lane];
-    PHUB_CHECK(place.chunk.value == lane.chunks.size(), "chunk={}", place.chunk.value);
-    std::uint32_t& lane_key = lane_key_of[place.lane];
-    if (lane_key == UINT32_MAX) {
-      lane_key = static_cast<std::uint32_t>(lane.keys.size());
-      added->parts.push_back({.lane = place.lane, .lane_key = lane_key});
-      lane.keys.push_back({.key = plan.layout.key.value, .first = place.chunk.value});
-    }
-    ++lane.keys[lane_key].count;
-    lane.chunks.push_back(
-        {.lane_key = lane_key, .bytes = place.bytes, .offset_bytes = place.offset_bytes});
-  }
-  keys.push_back(added.get());
-  owned_keys.push_back(std::move(added));
-}
-
-void Engine::State::Push(const Command& command) {
-  if (stopping) return;  // whoever stopped the engine tells the callers why
-  EngineKey& pushed = key(command.key);
-  PHUB_CHECK(!pushed.active, "key={} ticket={}", command.key.value, command.ticket);
-  pushed.active = true;
-  pushed.sent_any = false;
-  pushed.chunks_left = pushed.chunk_count;
-  pushed.ticket = command.ticket;
-  pushed.operation = command.operation;
-  pushed.root = command.root;
-  pushed.gradients = command.gradients;
-  pushed.parameters = command.parameters;
-  pushed.previous_record = pushed.record;
-  pushed.previous_values = pushed.record_values;
-  if (!(pushed.wanted_values == pushed.record_values)) {
-    ++pushed.record.value;
-    pushed.record_values = pushed.wanted_values;
-  }
-  for (const EngineKey::Part& part : pushed.parts)
-    StartLaneKey(lanes[part.lane], keys, part.lane_key);
-}
-
-void Engine::State::Cancel(const Command& command) {
-  EngineKey& pushed = key(command.key);
-  const bool withdrawn =
-      !stopping && pushed.active && pushed.ticket == command.ticket && !pushed.sent_any;
-  if (withdrawn) {
-    for (const EngineKey::Part& part : pushed.parts) {
-      Lane& lane = lanes[part.lane];
-      const LaneKey& lane_key = lane.keys[part.lane_key];
-      RemoveLaneKey(lane, keys, part.lane_key);
-      for (std::uint32_t c = lane_key.first; c < lane_key.first + lane_key.count; ++c)
-        lane.chunks[c].phase = LaneChunk::Phase::kIdle;
-    }
-    pushed.active = false;
-    pushed.chunks_left = 0;
-    pushed.record = pushed.previous_record;
-    pushed.record_values = pushed.previous_values;
-  }
-  pushed.listener->OnCancelAnswered(command.ticket, withdrawn);
+  for (std::uint32_t k = 0; k < lane.keys.size(); ++k)
+    QueueUnsent(lane, keys, k, *transports[lane.transport_index]);
 }
 
 void Engine::State::Stop() {
@@ -320,9 +179,7 @@ void Engine::State::TakeMessage(Lane& lane, const wire::MessageHeader& header) {
     CloseLane(lane);
     return;
   }
-  if (received.completed != nullptr)
-    received.completed->listener->OnRoundComplete(received.completed->ticket,
-                                                  received.completed->completed);
+  if (received.completed != nullptr) CompleteRound(*received.completed);
 }
 
 void Engine::State::CloseLane(Lane& lane) {

@@ -11,10 +11,15 @@
 // a key has one round in flight. A gradient is the caller's again at the reply, never at the
 // credit: until then a lost lane may need those bytes again.
 //
+// Where the lane's transport shares memory with the daemon, less is moved: a gradient that lies
+// there is sent from where it lies, and takes no slot; another is copied once, into its slot; new
+// parameters are written by the daemon where the caller wants them, or are shared and only read.
+//
 // Threads: RunOnce() and everything it calls belong to one thread; Submit() to one thread at a
 // time, which may be another (libphub puts a mutex around it). Rounds allocate nothing.
 #pragma once
 
+#include <cstdint>
 #include <memory>
 #include <span>
 
@@ -43,6 +48,9 @@ class Engine {
   bool RunOnce();
 
   const EngineCounters& counters() const;
+  // The least over all keys of first_iteration + the reductions that are complete. Any thread;
+  // never behind what a RoundListener has heard.
+  std::uint64_t job_iteration() const;
   // Staging slots of a lane that hold nothing: slots_per_lane when nothing is under way.
   std::size_t free_slots(std::uint32_t lane) const;
 

@@ -12,45 +12,46 @@ namespace phub::client {
 namespace {
 
 absl::StatusOr<KeyLayout> LayOut(const KeyPlacementView& view, std::uint32_t chunk_bytes,
-                                 std::span<const CoreIndex> cores,
                                  std::vector<std::uint32_t>& next_chunk) {
-  const std::uint64_t chunk_count = ChunkCount(view.bytes, chunk_bytes);
-  if (view.chunk_cores.size() != chunk_count)
+  PHUB_CHECK(view.element_bytes > 0 && chunk_bytes % view.element_bytes == 0,
+             "key={} element_bytes={} chunk_bytes={}", view.name, view.element_bytes, chunk_bytes);
+  const std::uint32_t chunk_elements = chunk_bytes / view.element_bytes;
+  const std::uint64_t chunk_count = ChunkCount(view.element_count, chunk_elements);
+  if (view.chunk_bins.size() != chunk_count)
     return absl::InternalError(fmt::format(
-        "the daemon placed {} chunks of key {}, which has {} ({} bytes in chunks of {})",
-        view.chunk_cores.size(), view.name, chunk_count, view.bytes, chunk_bytes));
-  KeyLayout layout{.key = view.key, .bytes = view.bytes, .chunks = {}};
+        "the daemon placed {} chunks of key {}, which has {} ({} elements in chunks of {})",
+        view.chunk_bins.size(), view.name, chunk_count, view.element_count, chunk_elements));
+  KeyLayout layout{.key = view.key, .element_count = view.element_count, .chunks = {}};
   layout.chunks.reserve(chunk_count);
-  std::uint64_t offset_bytes = 0;
-  for (const std::uint32_t core : view.chunk_cores) {
-    const auto found = std::find(cores.begin(), cores.end(), CoreIndex{core});
-    if (found == cores.end())
+  std::uint64_t offset = 0;
+  for (const std::uint32_t lane : view.chunk_bins) {
+    if (lane >= next_chunk.size())
       return absl::InternalError(
-          fmt::format("the daemon placed a chunk of key {} on core {}, which it did not list",
-                      view.name, core));
-    const auto lane = static_cast<std::uint32_t>(found - cores.begin());
+          fmt::format("the daemon placed a chunk of key {} on core loop {}, the rack has {}",
+                      view.name, lane, next_chunk.size()));
     if (next_chunk[lane] == kChunksPerShardMax)
       return absl::ResourceExhaustedError(
-          fmt::format("key {} brings core {} over {} chunks; use larger chunks", view.name, core,
-                      kChunksPerShardMax));
-    const std::uint64_t bytes = std::min<std::uint64_t>(chunk_bytes, view.bytes - offset_bytes);
+          fmt::format("key {} brings core loop {} over {} chunks; use larger chunks", view.name,
+                      lane, kChunksPerShardMax));
+    const std::uint64_t count =
+        std::min<std::uint64_t>(chunk_elements, view.element_count - offset);
     layout.chunks.push_back({.lane = lane,
                              .chunk = ChunkIndex{next_chunk[lane]++},
-                             .offset_bytes = offset_bytes,
-                             .bytes = static_cast<std::uint32_t>(bytes)});
-    offset_bytes += bytes;
+                             .element_offset = offset,
+                             .element_count = static_cast<std::uint32_t>(count)});
+    offset += count;
   }
   return layout;
 }
 
 }  // namespace
 
-std::uint64_t ChunkCount(std::uint64_t bytes, std::uint32_t chunk_bytes) {
-  return bytes / chunk_bytes + (bytes % chunk_bytes != 0 ? 1 : 0);
+std::uint64_t ChunkCount(std::uint64_t elements, std::uint32_t chunk_elements) {
+  return elements / chunk_elements + (elements % chunk_elements != 0 ? 1 : 0);
 }
 
-LaneLayout::LaneLayout(std::uint32_t chunk_bytes, std::vector<CoreIndex> cores)
-    : chunk_bytes_(chunk_bytes), cores_(std::move(cores)), next_chunk_(cores_.size(), 0) {
+LaneLayout::LaneLayout(std::uint32_t chunk_bytes, std::uint32_t lane_count)
+    : chunk_bytes_(chunk_bytes), next_chunk_(lane_count, 0) {
   PHUB_CHECK(chunk_bytes_ > 0 && chunk_bytes_ <= kChunkBytesMax, "chunk_bytes={}", chunk_bytes_);
 }
 
@@ -63,7 +64,7 @@ absl::StatusOr<std::vector<KeyLayout>> LaneLayout::AddKeys(std::span<const KeyPl
     if (view.key.value != expected)
       return absl::InternalError(fmt::format("the daemon gave key {} the index {} instead of {}",
                                              view.name, view.key.value, expected));
-    absl::StatusOr<KeyLayout> layout = LayOut(view, chunk_bytes_, cores_, next_chunk);
+    absl::StatusOr<KeyLayout> layout = LayOut(view, chunk_bytes_, next_chunk);
     if (!layout.ok()) return layout.status();
     layouts.push_back(*std::move(layout));
   }

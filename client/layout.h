@@ -15,7 +15,7 @@ namespace phub::client {
 
 struct ChunkPlace {
   std::uint32_t lane = 0;
-  ChunkIndex chunk{};              // on that lane
+  ChunkIndex chunk{};                // on that lane
   std::uint64_t element_offset = 0;  // in the key
   std::uint32_t element_count = 0;   // chunk_bytes in the key's type, less for the last one
 };
@@ -35,12 +35,13 @@ struct KeyPlacementView {
   std::span<const std::uint32_t> chunk_bins;  // as the daemon sent it
 };
 
-// How many chunks a key of that many bytes has.
-std::uint64_t ChunkCount(std::uint64_t bytes, std::uint32_t chunk_bytes);
+// How many chunks a key of that many elements has.
+std::uint64_t ChunkCount(std::uint64_t elements, std::uint32_t chunk_elements);
 
 // Lays out batch after batch. One thread at a time.
 class LaneLayout {
  public:
+  // chunk_bytes: a multiple of every element's size.
   LaneLayout(std::uint32_t chunk_bytes, std::uint32_t lane_count);
 
   // Lays out a batch; on an error none of it counts. What it checks comes from the daemon: key

@@ -16,19 +16,19 @@ Received ReceiveParameters(Lane& lane, std::span<EngineKey* const> keys,
   LaneChunk& chunk = lane.chunks[index];
   EngineKey& key = *keys[lane.keys[chunk.lane_key].key];
   if (chunk.phase != LaneChunk::Phase::kSent) return {.fault = LaneFault::kNotAsked};
-  if (header.iteration.value != key.completed.value + 1) return {.fault = LaneFault::kIteration};
-  if (header.payload_bytes != chunk.bytes) return {.fault = LaneFault::kPayloadBytes};
+  if (header.iteration != key.iteration) return {.fault = LaneFault::kIteration};
+  if (header.type != key.parameter_type) return {.fault = LaneFault::kType};
+  if (header.payload_bytes != chunk.Bytes(key.parameter_type))
+    return {.fault = LaneFault::kPayloadBytes};
 
   chunk.phase = LaneChunk::Phase::kIdle;
   lane.landing[index] = {};
-  // A reply frees only the slot that the chunk still holds: a credit may have come before it.
+  if (key.pulling) --lane.pulls_under_way;
+  // A reply frees only the slot that the chunk still holds: a credit may have come before it, and
+  // what was sent from shared memory never had one.
   if (chunk.inflight != kNoSlot) FreeSlot(lane, chunk);
   ++counters.replies;
-  if (--key.chunks_left > 0) return {};
-  key.active = false;
-  key.completed = header.iteration;
-  ++counters.rounds;
-  return {.completed = &key};
+  return {.completed = --key.chunks_left == 0 ? &key : nullptr};
 }
 
 Received ReceiveCredit(const EngineConfig& config, Lane& lane, const wire::MessageHeader& header,
@@ -59,6 +59,7 @@ Received Receive(const EngineConfig& config, Lane& lane, std::span<EngineKey* co
       return ReceiveCredit(config, lane, header, counters);
     case wire::MessageKind::kGradient:
     case wire::MessageKind::kRecord:
+    case wire::MessageKind::kPull:
       break;
   }
   return {.fault = LaneFault::kUnexpectedKind};

@@ -11,7 +11,7 @@ namespace phub::client {
 
 struct Received {
   LaneFault fault = LaneFault::kNone;  // then nothing was changed
-  EngineKey* completed = nullptr;      // the key whose last reply this was
+  EngineKey* completed = nullptr;      // the key whose round's last reply this was
 };
 
 // Takes one message of an open lane. The payload of kParameters lies in its place already.

@@ -1,5 +1,7 @@
 #include "client/push/sender.h"
 
+#include <cstring>
+
 #include "client/push/ready_queue.h"
 #include "common/base/check.h"
 
@@ -8,37 +10,85 @@ namespace {
 
 // The first chunk at or after `from` that is kReady, or the end of the lane key's range.
 std::uint32_t NextReady(const Lane& lane, const LaneKey& lane_key, std::uint32_t from) {
-  const std::uint32_t end = lane_key.first + lane_key.count;
-  while (from < end && lane.chunks[from].phase != LaneChunk::Phase::kReady) ++from;
+  while (from < lane_key.end() && lane.chunks[from].phase != LaneChunk::Phase::kReady) ++from;
   return from;
+}
+
+// What the daemon would refuse to compute with, or to write to, is not worth naming to it.
+bool IsAligned(const std::byte* data, numeric::ElementType type) {
+  return reinterpret_cast<std::uintptr_t>(data) % numeric::ElementBytes(type) == 0;
+}
+
+// Chunks of a key lie in order of offset, so what is between the first and the last of a lane is
+// the caller's array as well: one look says where all of them lie.
+SendWay WayOf(const Lane& lane, const EngineKey& key, const LaneKey& lane_key,
+              const transport::Transport& transport) {
+  if (key.pulling) return SendWay::kPull;
+  if (key.gradients == nullptr || !IsAligned(key.gradients, key.payload_type))
+    return SendWay::kSlot;
+  const LaneChunk& last = lane.chunks[lane_key.end() - 1];
+  const std::uint64_t begin = lane.chunks[lane_key.first].Offset(key.payload_type);
+  const std::uint64_t end = last.Offset(key.payload_type) + last.Bytes(key.payload_type);
+  const SharedAddress address =
+      transport.AddressOf(lane.connection, key.gradients + begin, end - begin);
+  return address == SharedAddress{} ? SendWay::kSlot : SendWay::kInPlace;
+}
+
+// Opens the place where the reply is received. Returns what to tell the daemon of it: where in
+// shared memory this rank's own parameters are, so that it can write them there itself.
+SharedAddress OpenLanding(Lane& lane, const EngineKey& key, std::uint32_t index,
+                          const transport::Transport& transport) {
+  const LaneChunk& chunk = lane.chunks[index];
+  const std::uint32_t bytes = chunk.Bytes(key.parameter_type);
+  std::byte* const data = key.parameters + chunk.Offset(key.parameter_type);
+  transport::LandingSlot& landing = lane.landing[index];
+  landing = {.data = data, .bytes_max = bytes, .read_only = key.parameters_shared};
+  const SharedAddress address = transport.AddressOf(lane.connection, data, bytes);
+  if (!key.parameters_shared) return IsAligned(data, key.parameter_type) ? address : SharedAddress{};
+  if (address == SharedAddress{}) {
+    // The daemon has put them where this rank reads them, and sends them besides.
+    if (!lane.unwanted)
+      lane.unwanted = MappedMemory::Allocate(kChunkBytesMax, MappedMemory::Backing::kOnTouch);
+    PHUB_CHECK(lane.unwanted, "bytes={}", kChunkBytesMax);
+    landing = {.data = lane.unwanted.data(), .bytes_max = bytes};
+  }
+  return {};
 }
 
 }  // namespace
 
-void StartLaneKey(Lane& lane, std::span<EngineKey* const> keys, std::uint32_t index) {
+void StartLaneKey(Lane& lane, std::uint32_t index) {
   LaneKey& lane_key = lane.keys[index];
-  for (std::uint32_t c = lane_key.first; c < lane_key.first + lane_key.count; ++c) {
+  for (std::uint32_t c = lane_key.first; c < lane_key.end(); ++c) {
     PHUB_CHECK(lane.chunks[c].phase == LaneChunk::Phase::kIdle, "chunk={}", c);
     lane.chunks[c].phase = LaneChunk::Phase::kReady;
   }
-  lane_key.cursor = lane_key.first;
-  QueueLaneKey(lane, keys, index);
 }
 
-void ResetLane(Lane& lane, std::span<EngineKey* const> keys, std::uint32_t slot_count) {
+void ResetLane(Lane& lane, std::uint32_t slot_count) {
   lane.free_slots.clear();
   for (std::uint32_t s = slot_count; s > 0; --s) lane.free_slots.push_back(SlotIndex{s - 1});
+  lane.copies.assign(slot_count, {});
+  lane.pulls_under_way = 0;
   for (LaneChunk& chunk : lane.chunks) {
     chunk.inflight = kNoSlot;
     if (chunk.phase == LaneChunk::Phase::kSent) chunk.phase = LaneChunk::Phase::kReady;
   }
   for (transport::LandingSlot& slot : lane.landing) slot = {};
-  for (std::uint32_t k = 0; k < lane.keys.size(); ++k) {
-    LaneKey& lane_key = lane.keys[k];
+  for (std::vector<std::uint32_t>& heap : lane.ready) heap.clear();
+  for (LaneKey& lane_key : lane.keys) {
     lane_key.announced = RecordVersion{1};
-    lane_key.cursor = NextReady(lane, lane_key, lane_key.first);
-    if (lane_key.cursor < lane_key.first + lane_key.count) QueueLaneKey(lane, keys, k);
+    lane_key.queued = false;
   }
+}
+
+void QueueUnsent(Lane& lane, std::span<EngineKey* const> keys, std::uint32_t index,
+                 const transport::Transport& transport) {
+  LaneKey& lane_key = lane.keys[index];
+  lane_key.cursor = NextReady(lane, lane_key, lane_key.first);
+  if (lane_key.cursor == lane_key.end()) return;
+  lane_key.way = WayOf(lane, *keys[lane_key.key], lane_key, transport);
+  QueueLaneKey(lane, keys, index);
 }
 
 Sender::Sender(const EngineConfig& config, EngineCounters& counters)
@@ -46,8 +96,7 @@ Sender::Sender(const EngineConfig& config, EngineCounters& counters)
 
 bool Sender::Send(Lane& lane, std::span<EngineKey* const> keys, transport::Transport& transport) {
   bool sent = false;
-  while (!lane.ready.empty() && !lane.free_slots.empty()) {
-    const std::size_t count = Gather(lane, keys);
+  while (const std::size_t count = Gather(lane, keys, transport)) {
     const std::size_t taken = transport.Post({requests_.data(), count});
     Account(lane, keys, taken);
     Undo(lane, keys, taken, count);
@@ -57,75 +106,102 @@ bool Sender::Send(Lane& lane, std::span<EngineKey* const> keys, transport::Trans
   return sent;
 }
 
-std::size_t Sender::Gather(Lane& lane, std::span<EngineKey* const> keys) {
+std::size_t Sender::Gather(Lane& lane, std::span<EngineKey* const> keys,
+                           const transport::Transport& transport) {
   std::size_t count = 0;
-  while (count < kBurst && !lane.ready.empty() && !lane.free_slots.empty()) {
-    const std::uint32_t index = FirstLaneKey(lane);
-    EngineKey& key = *keys[lane.keys[index].key];
-    if (lane.keys[index].announced < key.record) {
+  std::uint32_t index = 0;
+  while (count < kBurst && FirstLaneKey(lane, keys, index)) {
+    LaneKey& lane_key = lane.keys[index];
+    const EngineKey& key = *keys[lane_key.key];
+    if (!key.pulling && lane_key.announced < key.record) {
       GatherRecord(lane, key, index, count++);
       continue;
     }
-    GatherGradient(lane, key, index, count++);
-    if (lane.keys[index].cursor == lane.keys[index].first + lane.keys[index].count)
-      PopLaneKey(lane, keys);
+    GatherChunk(lane, key, index, count++, transport);
+    if (lane_key.cursor == lane_key.end()) PopLaneKey(lane, keys, index);
   }
   return count;
+}
+
+transport::SendRequest& Sender::Begin(const Lane& lane, std::size_t at, wire::MessageKind kind) {
+  transport::SendRequest& request = requests_[at];
+  request = {};
+  request.header.kind = kind;
+  request.header.incarnation = config_.incarnation;
+  request.header.membership_epoch = config_.membership_epoch;
+  request.connections = {&lane.connection, 1};
+  return request;
 }
 
 void Sender::GatherRecord(Lane& lane, const EngineKey& key, std::uint32_t index, std::size_t at) {
   LaneKey& lane_key = lane.keys[index];
   Entry& entry = entries_[at];
+  entry.sent = Sent::kRecord;
   entry.lane_key = index;
-  entry.is_record = true;
   entry.announced_before = lane_key.announced;
   wire::EncodeHyperParameters(key.record_values, entry.record_bytes);
   lane_key.announced = key.record;
 
-  transport::SendRequest& request = requests_[at];
-  request = {};
-  request.header.kind = wire::MessageKind::kRecord;
-  request.header.incarnation = config_.incarnation;
-  request.header.membership_epoch = config_.membership_epoch;
+  transport::SendRequest& request = Begin(lane, at, wire::MessageKind::kRecord);
   request.header.key = key.index;
   request.header.record = key.record;
   request.header.payload_bytes = static_cast<std::uint32_t>(entry.record_bytes.size());
   request.payload = entry.record_bytes;
-  request.connections = {&lane.connection, 1};
 }
 
-void Sender::GatherGradient(Lane& lane, EngineKey& key, std::uint32_t index, std::size_t at) {
+void Sender::GatherChunk(Lane& lane, const EngineKey& key, std::uint32_t index, std::size_t at,
+                         const transport::Transport& transport) {
   LaneKey& lane_key = lane.keys[index];
   LaneChunk& chunk = lane.chunks[lane_key.cursor];
   Entry& entry = entries_[at];
+  entry.sent = key.pulling ? Sent::kPull : Sent::kGradient;
+  entry.copied = false;
   entry.lane_key = index;
-  entry.is_record = false;
   entry.chunk = lane_key.cursor;
-
   chunk.phase = LaneChunk::Phase::kSent;
-  chunk.inflight = lane.free_slots.back();
-  lane.free_slots.pop_back();
-  lane.landing[entry.chunk] = {.data = key.parameters + chunk.offset_bytes,
-                               .bytes_max = chunk.bytes};
 
-  transport::SendRequest& request = requests_[at];
-  request = {};
-  request.header.kind = wire::MessageKind::kGradient;
-  request.header.incarnation = config_.incarnation;
-  request.header.membership_epoch = config_.membership_epoch;
-  request.header.iteration = Iteration{key.completed.value + 1};
+  transport::SendRequest& request = Begin(
+      lane, at, key.pulling ? wire::MessageKind::kPull : wire::MessageKind::kGradient);
+  request.header.iteration = key.iteration;
   request.header.chunk = ChunkIndex{entry.chunk};
-  request.header.slot = chunk.inflight;
-  request.header.record = key.record;
   request.header.key = key.index;
-  request.header.operation = key.operation;
-  request.header.root = key.root;
-  if (key.gradients != nullptr) {
-    request.header.payload_bytes = chunk.bytes;
-    request.payload = {key.gradients + chunk.offset_bytes, chunk.bytes};
+  request.header.reply_address = OpenLanding(lane, key, entry.chunk, transport);
+  if (key.pulling) {
+    request.header.type = key.parameter_type;
+    ++lane.pulls_under_way;
+  } else {
+    FillGradient(lane, key, chunk, at, transport);
   }
-  request.connections = {&lane.connection, 1};
   lane_key.cursor = NextReady(lane, lane_key, entry.chunk + 1);
+}
+
+void Sender::FillGradient(Lane& lane, const EngineKey& key, LaneChunk& chunk, std::size_t at,
+                          const transport::Transport& transport) {
+  Entry& entry = entries_[at];
+  transport::SendRequest& request = requests_[at];
+  request.header.operation = key.operation;
+  request.header.type = key.payload_type;
+  request.header.record = key.record;
+  request.header.root = key.root;
+  if (lane.keys[entry.lane_key].way == SendWay::kSlot) {
+    chunk.inflight = lane.free_slots.back();
+    lane.free_slots.pop_back();
+    request.header.slot = chunk.inflight;
+  }
+  if (key.gradients == nullptr) return;
+  request.payload = {key.gradients + chunk.Offset(key.payload_type),
+                     chunk.Bytes(key.payload_type)};
+  request.header.payload_bytes = static_cast<std::uint32_t>(request.payload.size());
+  if (chunk.inflight == kNoSlot) return;
+  std::byte* const slot = transport.PeerSlot(lane.connection, chunk.inflight);
+  if (slot == nullptr) return;
+  // Copied once: when the transport was full, the same chunk comes again to what it left there.
+  const Lane::SlotCopy copy{.chunk = ChunkIndex{entry.chunk}, .ticket = key.ticket};
+  Lane::SlotCopy& there = lane.copies[chunk.inflight.value];
+  if (there != copy) std::memcpy(slot, request.payload.data(), request.payload.size());
+  there = copy;
+  entry.copied = true;
+  request.payload = {slot, request.payload.size()};
 }
 
 void Sender::Undo(Lane& lane, std::span<EngineKey* const> keys, std::size_t taken,
@@ -133,13 +209,14 @@ void Sender::Undo(Lane& lane, std::span<EngineKey* const> keys, std::size_t take
   for (std::size_t at = count; at > taken; --at) {
     const Entry& entry = entries_[at - 1];
     LaneKey& lane_key = lane.keys[entry.lane_key];
-    if (entry.is_record) {
+    if (entry.sent == Sent::kRecord) {
       lane_key.announced = entry.announced_before;
       continue;
     }
     LaneChunk& chunk = lane.chunks[entry.chunk];
     lane.landing[entry.chunk] = {};
-    lane.free_slots.push_back(chunk.inflight);
+    if (entry.sent == Sent::kPull) --lane.pulls_under_way;
+    if (chunk.inflight != kNoSlot) lane.free_slots.push_back(chunk.inflight);
     chunk.inflight = kNoSlot;
     chunk.phase = LaneChunk::Phase::kReady;
     lane_key.cursor = entry.chunk;
@@ -149,11 +226,21 @@ void Sender::Undo(Lane& lane, std::span<EngineKey* const> keys, std::size_t take
 
 void Sender::Account(const Lane& lane, std::span<EngineKey* const> keys, std::size_t taken) {
   for (std::size_t at = 0; at < taken; ++at) {
-    keys[lane.keys[entries_[at].lane_key].key]->sent_any = true;
-    if (entries_[at].is_record)
-      ++counters_.records_sent;
-    else
-      ++counters_.gradients_sent;
+    const Entry& entry = entries_[at];
+    keys[lane.keys[entry.lane_key].key]->sent_any = true;
+    switch (entry.sent) {
+      case Sent::kRecord:
+        ++counters_.records_sent;
+        break;
+      case Sent::kPull:
+        ++counters_.pulls_sent;
+        break;
+      case Sent::kGradient:
+        ++counters_.gradients_sent;
+        counters_.gradients_copied += entry.copied ? 1 : 0;
+        if (lane.keys[entry.lane_key].way == SendWay::kInPlace) ++counters_.gradients_in_place;
+        break;
+    }
   }
 }
 

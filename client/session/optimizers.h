@@ -11,7 +11,12 @@ namespace phub::client {
 
 wire::HyperParameters HyperParametersOf(const Optimizer& optimizer);
 v1::OptimizerKind OptimizerKindOf(const Optimizer& optimizer);
-// kInvalidArgument names the key and the value that is not finite.
-Status CheckHyperParameters(std::string_view key, const wire::HyperParameters& values);
+v1::Operation OperationOf(Operation operation);  // kDefault: unspecified
+
+void ToProto(const wire::HyperParameters& values, v1::HyperParameters& message);
+wire::HyperParameters FromProto(const v1::HyperParameters& message);
+
+// The ranges of torch.optim. kInvalidArgument names the key, the value, and what is allowed.
+Status CheckHyperParameters(std::string_view key, const Optimizer& optimizer);
 
 }  // namespace phub::client

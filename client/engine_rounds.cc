@@ -1,0 +1,178 @@
+// Keys and their rounds, from the command that starts one to the listener that hears of its end.
+#include <cstddef>
+#include <utility>
+#include <vector>
+
+#include "client/engine_state.h"
+#include "client/push/ready_queue.h"
+
+namespace phub::client {
+
+void Engine::State::AddKeys(const KeyBatch& batch) {
+  std::vector<std::size_t> chunks_added(lanes.size(), 0);
+  std::vector<std::size_t> keys_added(lanes.size(), 0);
+  for (const KeyPlan& plan : batch.keys) {
+    std::vector<bool> has_chunks(lanes.size(), false);
+    for (const ChunkPlace& place : plan.layout.chunks) {
+      PHUB_CHECK(place.lane < lanes.size(), "lane={}", place.lane);
+      ++chunks_added[place.lane];
+      has_chunks[place.lane] = true;
+    }
+    for (std::size_t l = 0; l < lanes.size(); ++l) keys_added[l] += has_chunks[l] ? 1 : 0;
+  }
+  for (std::size_t l = 0; l < lanes.size(); ++l) GrowLane(lanes[l], chunks_added[l], keys_added[l]);
+  for (const KeyPlan& plan : batch.keys) AddKey(plan);
+  gate.AddKeys(keys);
+}
+
+// Growing replaces the landing table under a connection that may be receiving.
+void Engine::State::GrowLane(Lane& lane, std::size_t chunks_added, std::size_t keys_added) {
+  if (chunks_added == 0) return;
+  lane.chunks.reserve(lane.chunks.size() + chunks_added);
+  lane.keys.reserve(lane.keys.size() + keys_added);
+  for (std::vector<std::uint32_t>& heap : lane.ready) heap.reserve(lane.keys.capacity());
+  std::vector<transport::LandingSlot> landing(lane.landing);
+  landing.resize(lane.landing.size() + chunks_added);
+  lane.landing.swap(landing);
+  if (lane.state == Lane::State::kOpen)
+    transports[lane.transport_index]->SetLanding(lane.connection, lane.landing);
+}
+
+void Engine::State::AddKey(const KeyPlan& plan) {
+  PHUB_CHECK(plan.layout.key.value == keys.size(), "key={}", plan.layout.key.value);
+  auto added = std::make_unique<EngineKey>();
+  added->index = plan.layout.key;
+  added->priority = plan.priority;
+  added->gradient_type = plan.gradient_type;
+  added->parameter_type = plan.parameter_type;
+  added->first_iteration = plan.first_iteration;
+  added->listener = plan.listener;
+  added->chunk_count = static_cast<std::uint32_t>(plan.layout.chunks.size());
+  added->record_values = added->previous_values = added->wanted_values = plan.hyper_parameters;
+  std::vector<std::uint32_t> lane_key_of(lanes.size(), UINT32_MAX);
+  for (const ChunkPlace& place : plan.layout.chunks) {
+    Lane& lane = lanes[place.lane];
+    PHUB_CHECK(place.chunk.value == lane.chunks.size(), "chunk={}", place.chunk.value);
+    std::uint32_t& lane_key = lane_key_of[place.lane];
+    if (lane_key == UINT32_MAX) {
+      lane_key = static_cast<std::uint32_t>(lane.keys.size());
+      added->parts.push_back({.lane = place.lane, .lane_key = lane_key});
+      lane.keys.push_back({.key = plan.layout.key.value, .first = place.chunk.value});
+    }
+    ++lane.keys[lane_key].count;
+    lane.chunks.push_back({.lane_key = lane_key,
+                           .element_count = place.element_count,
+                           .element_offset = place.element_offset});
+  }
+  keys.push_back(added.get());
+  owned_keys.push_back(std::move(added));
+}
+
+EngineKey& Engine::State::BeginRound(const Command& command) {
+  EngineKey& begun = key(command.key);
+  PHUB_CHECK(!begun.active, "key={} ticket={}", command.key.value, command.ticket);
+  begun.active = true;
+  begun.sent_any = false;
+  begun.chunks_left = begun.chunk_count;
+  begun.ticket = command.ticket;
+  begun.operation = command.operation;
+  begun.root = command.root;
+  begun.parameters = command.parameters;
+  begun.parameters_shared = command.parameters_shared;
+  begun.first_iteration_after = begun.first_iteration;
+  begun.reductions_after = begun.reductions;
+  return begun;
+}
+
+void Engine::State::Push(const Command& command) {
+  if (stopping) return;  // whoever stopped the engine tells the callers why
+  EngineKey& pushed = BeginRound(command);
+  pushed.pulling = false;
+  pushed.iteration = Iteration{pushed.completed.value + 1};
+  pushed.payload_type = command.payload_type;
+  pushed.gradients = command.gradients;
+  switch (command.operation) {
+    case wire::RoundOperation::kReduce:
+      PHUB_CHECK(command.payload_type == pushed.gradient_type, "key={}", command.key.value);
+      ++pushed.reductions_after;
+      break;
+    case wire::RoundOperation::kAssign:
+      break;
+    case wire::RoundOperation::kLoad:
+      pushed.gradients = nullptr;
+      pushed.first_iteration_after = command.first_iteration;
+      pushed.reductions_after = command.reductions;
+      break;
+  }
+  pushed.previous_record = pushed.record;
+  pushed.previous_values = pushed.record_values;
+  if (!(pushed.wanted_values == pushed.record_values)) {
+    ++pushed.record.value;
+    pushed.record_values = pushed.wanted_values;
+  }
+  if (gate.Hold(pushed))
+    ++counters.pushes_held;
+  else
+    StartRound(pushed);
+}
+
+void Engine::State::Resume(const Command& command) {
+  if (stopping) return;
+  EngineKey& resumed = BeginRound(command);
+  PHUB_CHECK(resumed.completed == Iteration{}, "key={}", command.key.value);
+  resumed.pulling = true;
+  resumed.iteration = command.version;
+  resumed.gradients = nullptr;
+  resumed.first_iteration_after = command.first_iteration;
+  resumed.reductions_after = command.reductions;
+  if (command.record.value > 0) {
+    resumed.record = command.record;
+    resumed.record_values = resumed.wanted_values = command.hyper_parameters;
+  }
+  StartRound(resumed);
+}
+
+void Engine::State::StartRound(EngineKey& started) {
+  for (const EngineKey::Part& part : started.parts) {
+    Lane& lane = lanes[part.lane];
+    StartLaneKey(lane, part.lane_key);
+    // A lane that is away asks for what is ready when it is back.
+    if (lane.state == Lane::State::kOpen)
+      QueueUnsent(lane, keys, part.lane_key, *transports[lane.transport_index]);
+  }
+}
+
+void Engine::State::CompleteRound(EngineKey& completed) {
+  const std::uint64_t before = completed.job_iteration();
+  completed.active = false;
+  completed.completed = completed.iteration;
+  completed.first_iteration = completed.first_iteration_after;
+  completed.reductions = completed.reductions_after;
+  ++counters.rounds;
+  gate.Advance(keys, completed, before);
+  while (EngineKey* released = gate.Release()) StartRound(*released);
+  completed.listener->OnRoundComplete(completed.ticket, completed.completed);
+}
+
+void Engine::State::Cancel(const Command& command) {
+  EngineKey& pushed = key(command.key);
+  const bool withdrawn =
+      !stopping && pushed.active && pushed.ticket == command.ticket && !pushed.sent_any;
+  if (withdrawn) {
+    gate.Withdraw(pushed);
+    for (const EngineKey::Part& part : pushed.parts) {
+      Lane& lane = lanes[part.lane];
+      const LaneKey& lane_key = lane.keys[part.lane_key];
+      RemoveLaneKey(lane, keys, part.lane_key);
+      for (std::uint32_t c = lane_key.first; c < lane_key.end(); ++c)
+        lane.chunks[c].phase = LaneChunk::Phase::kIdle;
+    }
+    pushed.active = false;
+    pushed.chunks_left = 0;
+    pushed.record = pushed.previous_record;
+    pushed.record_values = pushed.previous_values;
+  }
+  pushed.listener->OnCancelAnswered(command.ticket, withdrawn);
+}
+
+}  // namespace phub::client

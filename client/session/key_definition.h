@@ -1,0 +1,53 @@
+// What makes a key on this rank, once it was checked: fixed when the key was added.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "common/base/element_type.h"
+#include "common/base/mapped_memory.h"
+#include "common/wire/message.h"
+#include "phub/client.h"
+
+namespace phub::client {
+
+inline constexpr std::uint64_t kNowhere = UINT64_MAX;  // an offset that is none
+
+struct KeyDefinition {
+  std::string name;
+  std::uint64_t element_count = 0;
+  numeric::ElementType type{};
+  numeric::ElementType gradient_type{};
+  numeric::ElementType parameter_type{};
+  Operation operation{};  // not kDefault
+  Optimizer optimizer;
+  wire::HyperParameters hyper_parameters{};
+  std::int32_t priority = 0;
+  bool copy = false;
+  std::uint64_t first_iteration = 0;   // the job's iteration when the key was added
+  std::vector<std::uint64_t> tensors;  // at least one
+
+  // element_count elements each, of the wire types. Filled when the key is entered.
+  Elements gradients;
+  Elements parameters;             // if parameters_shared: not to be written
+  bool parameters_shared = false;  // one region for all workers of the host
+
+  // Where phub's memory for them is in the batch's region, if the batch has one.
+  std::uint64_t own_gradients_offset = kNowhere;
+  std::uint64_t own_parameters_offset = kNowhere;
+  std::shared_ptr<const void> shared_memory;
+  MappedMemory owned_gradients;
+  MappedMemory owned_parameters;
+
+  std::uint64_t gradients_bytes() const {
+    return element_count * numeric::ElementBytes(gradient_type);
+  }
+  std::uint64_t parameters_bytes() const {
+    return element_count * numeric::ElementBytes(parameter_type);
+  }
+};
+
+}  // namespace phub::client
