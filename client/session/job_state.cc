@@ -29,12 +29,11 @@ std::vector<std::shared_ptr<KeyState>> JobState::Keys() const {
 }
 
 std::uint64_t JobState::iteration() const {
-  const std::lock_guard lock(mutex_);
-  if (keys_.empty()) return base_iteration_;
-  std::uint64_t least = keys_.front()->job_iteration();
-  for (const std::shared_ptr<KeyState>& key : keys_)
-    least = std::min(least, key->job_iteration());
-  return least;
+  {
+    const std::lock_guard lock(mutex_);
+    if (!has_keys_) return resume_.iteration;
+  }
+  return engine_->job_iteration();
 }
 
 std::vector<DaemonLink*> JobState::AllLinks() const {
