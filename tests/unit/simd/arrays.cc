@@ -6,7 +6,7 @@
 #include <cstring>
 #include <limits>
 
-#include "tests/unit/simd/reference.h"
+#include "tests/support/simd_reference.h"
 
 namespace phub::simd {
 namespace {

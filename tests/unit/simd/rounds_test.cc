@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "tests/unit/simd/arrays.h"
-#include "tests/unit/simd/reference.h"
+#include "tests/support/simd_reference.h"
 
 namespace phub::simd {
 namespace {

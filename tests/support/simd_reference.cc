@@ -1,4 +1,4 @@
-#include "tests/unit/simd/reference.h"
+#include "tests/support/simd_reference.h"
 
 #include <algorithm>
 
