@@ -33,7 +33,9 @@ class KeyTypesTest : public ControlTest {
     const std::string message = call->ok() ? "" : call->message();
     Leave(session);
     Settle();
-    if (!message.empty()) EXPECT_THAT(message, HasSubstr("key fc1"));
+    if (!message.empty()) {
+      EXPECT_THAT(message, HasSubstr("key fc1"));
+    }
     return message;
   }
   const KeyBatch& LastBatch() {
@@ -89,7 +91,9 @@ TEST_F(KeyTypesTest, HalvesMayTravelForF32AndNothingElseForAnotherType) {
            (wire == v1::ELEMENT_TYPE_F16 || wire == v1::ELEMENT_TYPE_BF16));
       const std::string gradient = Refusal(key);
       EXPECT_EQ(gradient.empty(), allowed) << type << " as " << wire;
-      if (!allowed) EXPECT_THAT(gradient, HasSubstr("gradient_type"));
+      if (!allowed) {
+        EXPECT_THAT(gradient, HasSubstr("gradient_type"));
+      }
       key.clear_gradient_type();
       key.set_parameter_type(static_cast<v1::ElementType>(wire));
       EXPECT_EQ(Refusal(key).empty(), allowed) << type << " as " << wire;
