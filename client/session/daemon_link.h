@@ -29,7 +29,7 @@ struct DaemonLink {
 
   const std::uint32_t position;  // in the rack's list; 0: the anchor
   const Endpoint endpoint;       // where its control plane was reached
-  const std::unique_ptr<ControlChannel> channel;
+  std::unique_ptr<ControlChannel> channel;
   v1::JoinResponse joined;       // fixed once the rank was committed
   std::uint32_t first_lane = 0;  // its core loops are lanes [first_lane, first_lane + lane_count)
 

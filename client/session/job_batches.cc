@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "client/session/job_state.h"
+#include "client/session/optimizers.h"
 #include "common/transport/shm/shm_dial.h"
 
 namespace phub::client {
@@ -22,17 +23,38 @@ bool SamePlacements(const v1::AddKeysResponse& a, const v1::AddKeysResponse& b) 
 
 }  // namespace
 
-DaemonLink* JobState::FirstShared() const {
+const DaemonLink* JobState::SharingDaemon() const {
   const auto found = std::find_if(
       links_.begin(), links_.end(),
       [this](const std::unique_ptr<DaemonLink>& link) { return lanes_->IsShared(*link); });
   return found == links_.end() ? nullptr : found->get();
 }
 
-bool JobState::CanShareMemory() const { return FirstShared() != nullptr; }
-
 const KeyResume* JobState::ResumeOf(KeyIndex key) const {
   return key.value < resume_.keys.size() ? &resume_.keys[key.value] : nullptr;
+}
+
+Status JobState::ResumeKeys(std::span<const std::shared_ptr<KeyState>> keys) {
+  if (!resumed()) return Status();
+  std::vector<std::pair<KeyState*, std::uint64_t>> tickets;
+  Status status;
+  for (const std::shared_ptr<KeyState>& key : keys) {
+    const KeyResume* const resume = ResumeOf(key->index);
+    if (resume == nullptr || resume->version == Iteration{}) continue;
+    const Result<std::uint64_t> ticket =
+        key->Resume({.version = resume->version,
+                     .reductions = resume->reductions,
+                     .record = resume->record,
+                     .hyper_parameters = resume->record == RecordVersion{}
+                                             ? key->definition.hyper_parameters
+                                             : FromProto(resume->hyper_parameters)});
+    if (ticket.ok()) tickets.emplace_back(key.get(), *ticket);
+    if (!ticket.ok() && status.ok()) status = ticket.status();
+  }
+  for (const auto& [key, ticket] : tickets)
+    if (Status complete = key->Wait(ticket, std::nullopt); !complete.ok() && status.ok())
+      status = complete;
+  return status;
 }
 
 Result<AddedBatch> JobState::AddEverywhere(v1::AddKeysRequest request,
@@ -43,7 +65,7 @@ Result<AddedBatch> JobState::AddEverywhere(v1::AddKeysRequest request,
             ResumeOf(KeyIndex{layout_->key_count() + static_cast<std::uint32_t>(i)}))
       request.mutable_keys(i)->set_first_iteration(resume->first_iteration);
   request.set_batch(next_batch_);
-  const DaemonLink* const sharing = FirstShared();
+  const DaemonLink* const sharing = SharingDaemon();
   auto answers =
       CallEach<v1::AddKeysResponse>(AllLinks(), [&](DaemonLink& link, auto done) {
         v1::AddKeysRequest mine = request;
@@ -53,7 +75,7 @@ Result<AddedBatch> JobState::AddEverywhere(v1::AddKeysRequest request,
       });
   const std::size_t added = static_cast<std::size_t>(
       std::count_if(answers.begin(), answers.end(), [](const auto& one) { return one.ok(); }));
-  Result<AddedBatch> batch = Agree(request, std::move(answers));
+  Result<AddedBatch> batch = Agree(request, shared_bytes, std::move(answers));
   if (batch.ok()) {
     ++next_batch_;
     specs_.insert(specs_.end(), request.keys().begin(), request.keys().end());
@@ -64,7 +86,7 @@ Result<AddedBatch> JobState::AddEverywhere(v1::AddKeysRequest request,
   return batch;
 }
 
-Result<AddedBatch> JobState::Agree(const v1::AddKeysRequest& request,
+Result<AddedBatch> JobState::Agree(const v1::AddKeysRequest& request, std::uint64_t shared_bytes,
                                    std::vector<absl::StatusOr<v1::AddKeysResponse>> answers) {
   for (std::size_t i = 0; i < answers.size(); ++i)
     if (!answers[i].ok()) return FromCall("AddKeys", *links_[i], answers[i].status());
@@ -83,21 +105,31 @@ Result<AddedBatch> JobState::Agree(const v1::AddKeysRequest& request,
                       links_.front()->endpoint.ToString(), links_[i]->endpoint.ToString(), name()));
   }
   added.response = *answers.front();
+  // Only the daemon that was asked shares memory of this rank's; every one shares its parameters.
+  const DaemonLink* const sharing = SharingDaemon();
   for (std::size_t i = 0; i < answers.size(); ++i) {
-    if (answers[i]->shared_nonce().empty() || !lanes_->IsShared(*links_[i])) continue;
-    Status status = FetchShared(*links_[i], request.batch(), *answers[i], added);
+    const DaemonLink& link = *links_[i];
+    if (answers[i]->shared_nonce().empty() || !lanes_->IsShared(link)) continue;
+    BatchMemory memory{.daemon = i, .first_bin = link.first_lane, .bin_count = link.lane_count()};
+    Status status = FetchShared(link, request.batch(), &link == sharing ? shared_bytes : 0,
+                                *answers[i], memory);
     if (!status.ok()) return status;
+    if (&link != sharing) continue;
+    added.response = *answers[i];
+    added.memory = std::move(memory);
   }
   return added;
 }
 
 Status JobState::FetchShared(const DaemonLink& link, std::uint32_t batch,
-                             const v1::AddKeysResponse& response, AddedBatch& added) {
+                             std::uint64_t shared_bytes, const v1::AddKeysResponse& response,
+                             BatchMemory& memory) {
   wire::SharedBatchRequest request{
       .batch = batch,
       .rank = Rank{rank()},
       .incarnation = Incarnation{link.joined.incarnation()},
-      .membership_epoch = MembershipEpoch{link.joined.membership_epoch()}};
+      .membership_epoch = MembershipEpoch{link.joined.membership_epoch()},
+      .nonce = {}};
   if (response.shared_nonce().size() != request.nonce.size())
     return Status(StatusCode::kInternal,
                   fmt::format("daemon {} answered AddKeys with a nonce of {} bytes",
@@ -109,12 +141,19 @@ Status JobState::FetchShared(const DaemonLink& link, std::uint32_t batch,
   absl::Status status = fetched.status();
   // Before the engine learns of the keys: what lies there is to be found from the first push on.
   if (status.ok()) status = transport::AddRegions(*fetched, *link.regions);
-  if (!status.ok())
-    return NamedCallStatus("fetching shared memory", link.endpoint, status);
-  if (fetched->worker != nullptr) added.worker = fetched->worker;
-  // Offsets into them are in the answer of the daemon whose they are.
-  if (fetched->parameters != nullptr && links_.size() == 1)
-    added.parameters = fetched->parameters;
+  if (!status.ok()) return NamedCallStatus("sharing memory", link.endpoint, status);
+  const auto held = std::make_shared<const transport::FetchedBatch>(*std::move(fetched));
+  const std::size_t own_bytes = held->worker == nullptr ? 0 : held->worker->bytes();
+  if (own_bytes < shared_bytes)
+    return Status(StatusCode::kInternal,
+                  fmt::format("daemon {} shares {} bytes with this rank, {} were asked for",
+                              link.endpoint.ToString(), own_bytes, shared_bytes));
+  if (shared_bytes > 0) memory.own = {held->worker->data(), shared_bytes};
+  // With restart there are two versions, and with several daemons a key's parts lie in several
+  // places: neither is one stretch of memory that a reply could just announce.
+  if (held->parameters != nullptr && links_.size() == 1 && !settings_.options.restart)
+    memory.parameters = {held->parameters->data(), held->parameters->bytes()};
+  memory.owner = held;
   return Status();
 }
 

@@ -18,12 +18,14 @@
 // ended() turns true and everybody wakes.
 #pragma once
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <condition_variable>
 #include <cstdint>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -35,6 +37,9 @@
 #include "client/session/endpoint.h"
 #include "client/session/engine_thread.h"
 #include "client/session/fault_text.h"
+#include "client/session/key_definition.h"
+#include "client/session/key_memory.h"
+#include "client/session/key_owner.h"
 #include "client/session/key_state.h"
 #include "client/session/rack_lanes.h"
 #include "client/session/rack_watch.h"
@@ -55,13 +60,11 @@ struct JobSettings {
 // What the rack answered to a batch of keys.
 struct AddedBatch {
   v1::AddKeysResponse response;  // placements as all daemons have them
-  // This rank's part of the memory that it asked to share, and the shared parameters; null: none.
-  // Keys hold on to them, since they outlive the job.
-  std::shared_ptr<const SharedMemory> worker;
-  std::shared_ptr<const SharedMemory> parameters;
+  BatchMemory memory;
 };
 
 class JobState final : public EngineListener,
+                       public KeyOwner,
                        public RackWatch::Owner,
                        public std::enable_shared_from_this<JobState> {
  public:
@@ -69,17 +72,18 @@ class JobState final : public EngineListener,
   static Result<std::shared_ptr<JobState>> Join(JobSettings settings);
   ~JobState() override;  // after Leave(), or after Join() failed
 
-  const std::string& name() const { return settings_.options.job; }
-  std::uint32_t rank() const { return settings_.options.rank; }
+  // KeyOwner.
+  const std::string& name() const override { return settings_.options.job; }
+  std::uint32_t rank() const override { return settings_.options.rank; }
+  Status status() const override;
+  std::string verdict_key() const override;
+  bool ended() const override { return ended_.load(std::memory_order_seq_cst); }
+  void Submit(const Command& command) override { engine_->Submit(command); }
+
   std::uint32_t world_size() const { return settings_.options.world_size; }
   bool created() const { return links_.front()->joined.created(); }
   bool resumed() const { return resume_.resumed; }
   std::uint64_t iteration() const;
-
-  Status status() const;            // OK, or the verdict
-  std::string verdict_key() const;  // the key that the verdict names, if it names one
-  bool ended() const { return ended_.load(std::memory_order_seq_cst); }
-  void Submit(const Command& command) { engine_->Submit(command); }
 
   Result<std::vector<std::shared_ptr<KeyState>>> AddKeys(std::span<const KeySpec> specs);
   Status Barrier();
@@ -114,22 +118,26 @@ class JobState final : public EngineListener,
 
   // job_batches.cc
   Result<AddedBatch> AddEverywhere(v1::AddKeysRequest request, std::uint64_t shared_bytes);
-  bool CanShareMemory() const;  // some daemon is reached over shared memory
-  DaemonLink* FirstShared() const;
-  Result<AddedBatch> Agree(const v1::AddKeysRequest& request,
+  // The daemon that this rank shares memory with: the first that it reaches that way, or null.
+  const DaemonLink* SharingDaemon() const;
+  Result<AddedBatch> Agree(const v1::AddKeysRequest& request, std::uint64_t shared_bytes,
                            std::vector<absl::StatusOr<v1::AddKeysResponse>> answers);
-  Status FetchShared(const DaemonLink& link, std::uint32_t batch,
-                     const v1::AddKeysResponse& response, AddedBatch& added);
+  Status FetchShared(const DaemonLink& link, std::uint32_t batch, std::uint64_t shared_bytes,
+                     const v1::AddKeysResponse& response, BatchMemory& memory);
   const KeyResume* ResumeOf(KeyIndex key) const;  // null: as in a first run
+  // Gives keys that were there already what they were at the boundary; until they have it.
+  Status ResumeKeys(std::span<const std::shared_ptr<KeyState>> keys);
 
   // job_saved_state.cc
-  std::vector<StateStubs> MakeStateStubs() const;
+  struct StateAccess;
+  StateAccess AccessState() const;
+  Status BringState(const std::string& directory);
   Status RefuseLoad(const Status& why);
-  Result<v1::LoadedState> FetchLoaded();
-  Status LoadEverywhere(const std::string& directory);
+  Status FetchLoaded(std::optional<v1::LoadedState>& loaded);
   Status PutInPlace(const v1::LoadedState& loaded);
 
   // job_state.cc
+  std::uint64_t LeastIteration() const;
   Status BarrierAtAnchor();
   Status Drain();
   Status LeaveEverywhere();
@@ -171,13 +179,13 @@ class JobState final : public EngineListener,
   mutable std::mutex mutex_;
   std::condition_variable changed_;
   std::vector<std::shared_ptr<KeyState>> keys_;
+  std::uint64_t keyless_iteration_ = 0;  // the job's, while keys_ is empty
   Status verdict_;
   std::string verdict_key_;
   int leaves_pending_ = 0;            // calls of LeaveElsewhere()
   std::atomic<bool> failed_{false};   // verdict_ is set
   std::atomic<bool> ended_{false};
   std::atomic<bool> leaving_{false};  // Leave was, or is being, said
-  std::atomic<std::uint64_t> base_iteration_{0};  // the job's before it has keys
 };
 
 template <typename Response, typename Start>

@@ -38,7 +38,8 @@ absl::StatusOr<RackLanes::Dialled> RackLanes::Dial(const DaemonLink& link, std::
   const bool only_shared = before.value_or(kTcpTransportIndex) == kShmTransportIndex ||
                            settings_.transport == TransportChoice::kSharedMemory;
   const char* const wish = before ? "as before" : "asked for";
-  Dialled dialled{.reason = only_tcp ? wish : WhyNotShared(link)};
+  Dialled dialled;
+  dialled.reason = only_tcp ? wish : WhyNotShared(link);
   if (dialled.reason.empty()) {
     auto connection =
         transport::DialShm(link.joined.shared_memory().name(), hello, timeout, link.regions);

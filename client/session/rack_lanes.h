@@ -62,7 +62,7 @@ class RackLanes {
 
  private:
   struct Dialled {
-    std::unique_ptr<transport::Connection> connection;
+    std::unique_ptr<transport::Connection> connection = nullptr;
     std::uint8_t transport_index = kTcpTransportIndex;
     std::string reason;
   };

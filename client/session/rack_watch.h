@@ -95,7 +95,7 @@ class RackWatch {
     Status why;
   };
   struct Finding {
-    Status verdict;             // OK: none
+    Status verdict = {};        // OK: none
     DurationNs look_again = 0;  // how long nothing needs to be looked at
   };
 

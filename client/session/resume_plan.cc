@@ -103,7 +103,6 @@ Result<KeyResume> ResumeKey(std::span<const DaemonVersions> daemons, std::uint32
     const std::uint32_t record = current ? key->record() : key->previous_record();
     if (record == 0) continue;
     resume.record = RecordVersion{record};
-    resume.has_values = true;
     resume.hyper_parameters =
         current ? key->hyper_parameters() : key->previous_hyper_parameters();
     break;

@@ -32,9 +32,8 @@ struct KeyResume {
   // The round after which the key was at the boundary; 0: none yet, so it is as in a first run.
   Iteration version{};
   std::uint64_t reductions = 0;  // of the rounds up to `version`
-  RecordVersion record{1};       // named by that round
-  bool has_values = false;       // of the record; false: those that the key was added with
-  v1::HyperParameters hyper_parameters;
+  RecordVersion record{};        // named by that round, with its values; 0: none was
+  v1::HyperParameters hyper_parameters = {};
 };
 
 struct ResumePlan {

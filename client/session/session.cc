@@ -4,19 +4,16 @@
 #include <chrono>
 #include <utility>
 
-#include "client/session/grpc_control_channel.h"
+#include "client/session/grpc_connector.h"
 #include "client/session/job_state.h"
 #include "client/session/session_state.h"
+#include "common/base/host_boot_id.h"
 #include "phub/client.h"
 
 namespace phub {
 namespace {
 
 constexpr std::size_t kNameBytesMax = 255;
-// How soon a daemon that was just started is found.
-constexpr int kReconnectMillisecondsMin = 50;
-constexpr int kReconnectMillisecondsMax = 1000;
-
 Status Invalid(std::string message) {
   return Status(StatusCode::kInvalidArgument, std::move(message));
 }
@@ -39,6 +36,12 @@ Status CheckJobOptions(const JobOptions& options) {
                     options.chunk_bytes, kChunkBytesMin, kChunkBytesMax, options.job));
   if (options.leave_timeout.count() < 0)
     return Invalid(fmt::format("leave_timeout is negative (job {})", options.job));
+  if (options.on_loss == LossPolicy::kWait && options.wait_timeout.count() <= 0)
+    return Invalid(fmt::format("wait_timeout has to be positive (job {})", options.job));
+  if (options.restart && options.on_loss != LossPolicy::kWait)
+    return Invalid(fmt::format("restart needs on_loss=kWait (job {}): a worker that is started anew "
+                               "can only take the place of one that is waited for",
+                               options.job));
   return Status();
 }
 
@@ -51,22 +54,11 @@ Result<Session> Connect(std::string_view endpoint, const ConnectOptions& options
   if (!daemon.ok()) return daemon.status();
   if (options.connect_timeout.count() <= 0 || options.call_timeout.count() <= 0)
     return Invalid("connect_timeout and call_timeout have to be positive");
-  grpc::ChannelArguments arguments;
-  arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);  // a daemon of the rack is never behind one
-  arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
-  arguments.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, kReconnectMillisecondsMin);
-  arguments.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, kReconnectMillisecondsMin);
-  arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, kReconnectMillisecondsMax);
-  // A batch of many keys has one number per chunk in its answer.
-  arguments.SetMaxReceiveMessageSize(64 * 1024 * 1024);
-  auto channel =
-      grpc::CreateCustomChannel(daemon->ToString(), grpc::InsecureChannelCredentials(), arguments);
-  if (!channel->WaitForConnected(std::chrono::system_clock::now() + options.connect_timeout))
-    return Status(StatusCode::kUnavailable,
-                  fmt::format("no phub daemon answered at {} within {} ms; is phubd running there?",
-                              daemon->ToString(), options.connect_timeout.count()));
+  auto connector = std::make_shared<client::GrpcConnector>(options.connect_timeout);
+  // So that a wrong address is noticed here; every job has a connection of its own.
+  if (auto channel = connector->Connect(*daemon); !channel.ok()) return channel.status();
   return Session(
-      std::make_shared<client::SessionState>(*std::move(daemon), options, std::move(channel)));
+      std::make_shared<client::SessionState>(*std::move(daemon), options, std::move(connector)));
 }
 
 Session::Session(std::shared_ptr<client::SessionState> state) : state_(std::move(state)) {}
@@ -76,12 +68,12 @@ Session& Session::operator=(Session&& other) noexcept = default;
 
 Result<Job> Session::Join(const JobOptions& options) {
   if (Status status = CheckJobOptions(options); !status.ok()) return status;
-  auto job =
-      client::JobState::Join({.daemon = state_->daemon(),
-                              .tenant = state_->options().tenant,
-                              .call_timeout = state_->options().call_timeout,
-                              .options = options},
-                             std::make_unique<client::GrpcControlChannel>(state_->channel()));
+  auto job = client::JobState::Join({.daemon = state_->daemon(),
+                                     .tenant = state_->options().tenant,
+                                     .call_timeout = state_->options().call_timeout,
+                                     .options = options,
+                                     .connector = state_->connector(),
+                                     .boot_id = HostBootId()});
   if (!job.ok()) return job.status();
   return Job(*std::move(job));
 }

@@ -1,11 +1,11 @@
-// What a phub::Session holds: the gRPC channel that its jobs share, and where it leads.
+// Behind phub::Session: where the daemon is, and how it is reached. Immutable; any thread. Every job
+// that is joined makes channels of its own, which outlive the session if need be.
 #pragma once
-
-#include <grpcpp/grpcpp.h>
 
 #include <memory>
 #include <utility>
 
+#include "client/session/connector.h"
 #include "client/session/endpoint.h"
 #include "phub/client.h"
 
@@ -13,17 +13,19 @@ namespace phub::client {
 
 class SessionState {
  public:
-  SessionState(Endpoint daemon, ConnectOptions options, std::shared_ptr<grpc::Channel> channel)
-      : daemon_(std::move(daemon)), options_(std::move(options)), channel_(std::move(channel)) {}
+  SessionState(Endpoint daemon, ConnectOptions options, std::shared_ptr<Connector> connector)
+      : daemon_(std::move(daemon)),
+        options_(std::move(options)),
+        connector_(std::move(connector)) {}
 
   const Endpoint& daemon() const { return daemon_; }
   const ConnectOptions& options() const { return options_; }
-  const std::shared_ptr<grpc::Channel>& channel() const { return channel_; }
+  const std::shared_ptr<Connector>& connector() const { return connector_; }
 
  private:
   const Endpoint daemon_;
   const ConnectOptions options_;
-  const std::shared_ptr<grpc::Channel> channel_;
+  const std::shared_ptr<Connector> connector_;
 };
 
 }  // namespace phub::client
