@@ -20,18 +20,23 @@ bool IsAligned(const std::byte* data, numeric::ElementType type) {
 }
 
 // Chunks of a key lie in order of offset, so what is between the first and the last of a lane is
-// the caller's array as well: one look says where all of them lie.
+// the caller's array as well: one look says where all of them lie. The daemon reads nothing of what
+// this end cannot write (its own shared parameters), and a root that sends from where the reply
+// will be written is read from a copy.
 SendWay WayOf(const Lane& lane, const EngineKey& key, const LaneKey& lane_key,
               const transport::Transport& transport) {
   if (key.pulling) return SendWay::kPull;
-  if (key.gradients == nullptr || !IsAligned(key.gradients, key.payload_type))
+  if (key.gradients == nullptr || key.gradients == key.parameters ||
+      !IsAligned(key.gradients, key.payload_type))
     return SendWay::kSlot;
   const LaneChunk& last = lane.chunks[lane_key.end() - 1];
   const std::uint64_t begin = lane.chunks[lane_key.first].Offset(key.payload_type);
   const std::uint64_t end = last.Offset(key.payload_type) + last.Bytes(key.payload_type);
   const SharedAddress address =
       transport.AddressOf(lane.connection, key.gradients + begin, end - begin);
-  return address == SharedAddress{} ? SendWay::kSlot : SendWay::kInPlace;
+  if (address == SharedAddress{}) return SendWay::kSlot;
+  const bool writable = transport.Resolve(lane.connection, address, end - begin) != nullptr;
+  return writable ? SendWay::kInPlace : SendWay::kSlot;
 }
 
 // Opens the place where the reply is received. Returns what to tell the daemon of it: where in

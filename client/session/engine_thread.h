@@ -26,7 +26,6 @@ class EngineThread {
   // Any thread but the engine's own. Waits its turn if the queue is full, which the engine empties
   // without ever waiting for anybody. After Quit() nothing happens.
   void Submit(const Command& command);
-  std::uint64_t job_iteration() const { return engine_.job_iteration(); }  // any thread
   // Ends the thread; the engine stays as it is. Any thread but the engine's own; once is enough.
   void Quit();
 

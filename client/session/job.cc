@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "client/session/job_state.h"
+#include "client/session/key_checks.h"
 #include "phub/client.h"
 
 namespace phub {
@@ -64,34 +65,41 @@ Result<Key> Job::AddBundle(std::string_view name, ElementType type,
   return std::move(keys->front());
 }
 
-Status Job::Initialize(Key& key, std::span<const float> values) {
+Status Job::Initialize(Key& key, ConstElements values) {
   client::KeyState& state = *key.state_;
+  const client::KeyDefinition& definition = state.definition;
+  if (state.has_values()) return this->status();
   const bool is_root = rank() == 0;
-  if (is_root && values.size() != state.definition.element_count)
-    return Status(
-        StatusCode::kInvalidArgument,
-        fmt::format("key {} of job {} has {} elements, {} initial values were given",
-                    state.definition.name, name(), state.definition.element_count, values.size()));
-  auto ticket = state.Start({.operation = wire::RoundOperation::kAssign,
-                             .root = Rank{0},
-                             .gradients = is_root ? values.data() : nullptr,
-                             .parameters = state.definition.parameters.data()});
+  if (is_root) {
+    Status status =
+        client::CheckElements(fmt::format("key {} of job {}", definition.name, name()),
+                              "initial values", values, definition.type, definition.element_count);
+    if (!status.ok()) return status;
+  }
+  auto ticket = state.StartAssign(Rank{0}, definition.type, is_root ? values.data : nullptr);
   if (!ticket.ok()) return ticket.status();
   return state.Wait(*ticket, std::nullopt);
 }
 
-Handle Job::Broadcast(Key& key, std::uint32_t root) {
+Handle Job::Broadcast(Key& key, std::uint32_t root, ConstElements values) {
   client::KeyState& state = *key.state_;
+  const client::KeyDefinition& definition = state.definition;
+  const std::string place = fmt::format("key {} of job {}", definition.name, name());
   if (root >= world_size())
-    return Handle(Status(StatusCode::kInvalidArgument,
-                         fmt::format("root {} is not below world_size {} (job {}, key {})", root,
-                                     world_size(), name(), state.definition.name)));
-  // The root sends from where the same bytes will arrive.
-  float* parameters = state.definition.parameters.data();
-  auto ticket = state.Start({.operation = wire::RoundOperation::kAssign,
-                             .root = Rank{root},
-                             .gradients = rank() == root ? parameters : nullptr,
-                             .parameters = parameters});
+    return Handle(
+        Status(StatusCode::kInvalidArgument, fmt::format("{}: root {} is not below world_size {}",
+                                                         place, root, world_size())));
+  // Without values the root sends from where the same bytes will arrive.
+  const bool from_parameters = values.count == 0;
+  if (from_parameters) values = definition.parameters;
+  const numeric::ElementType type = from_parameters ? definition.parameter_type : definition.type;
+  const bool is_root = rank() == root;
+  if (is_root && !from_parameters) {
+    Status status =
+        client::CheckElements(place, "values", values, type, definition.element_count);
+    if (!status.ok()) return Handle(std::move(status));
+  }
+  auto ticket = state.StartAssign(Rank{root}, type, is_root ? values.data : nullptr);
   if (!ticket.ok()) return Handle(ticket.status());
   return Handle(key.state_, *ticket);
 }

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "client/session/job_state.h"
+#include "client/session/optimizers.h"
 #include "common/transport/shm/shm_dial.h"
 
 namespace phub::client {
@@ -31,6 +32,29 @@ const DaemonLink* JobState::SharingDaemon() const {
 
 const KeyResume* JobState::ResumeOf(KeyIndex key) const {
   return key.value < resume_.keys.size() ? &resume_.keys[key.value] : nullptr;
+}
+
+Status JobState::ResumeKeys(std::span<const std::shared_ptr<KeyState>> keys) {
+  if (!resumed()) return Status();
+  std::vector<std::pair<KeyState*, std::uint64_t>> tickets;
+  Status status;
+  for (const std::shared_ptr<KeyState>& key : keys) {
+    const KeyResume* const resume = ResumeOf(key->index);
+    if (resume == nullptr || resume->version == Iteration{}) continue;
+    const Result<std::uint64_t> ticket =
+        key->Resume({.version = resume->version,
+                     .reductions = resume->reductions,
+                     .record = resume->record,
+                     .hyper_parameters = resume->record == RecordVersion{}
+                                             ? key->definition.hyper_parameters
+                                             : FromProto(resume->hyper_parameters)});
+    if (ticket.ok()) tickets.emplace_back(key.get(), *ticket);
+    if (!ticket.ok() && status.ok()) status = ticket.status();
+  }
+  for (const auto& [key, ticket] : tickets)
+    if (Status complete = key->Wait(ticket, std::nullopt); !complete.ok() && status.ok())
+      status = complete;
+  return status;
 }
 
 Result<AddedBatch> JobState::AddEverywhere(v1::AddKeysRequest request,
@@ -86,7 +110,7 @@ Result<AddedBatch> JobState::Agree(const v1::AddKeysRequest& request, std::uint6
   for (std::size_t i = 0; i < answers.size(); ++i) {
     const DaemonLink& link = *links_[i];
     if (answers[i]->shared_nonce().empty() || !lanes_->IsShared(link)) continue;
-    BatchMemory memory{.daemon = i, .first_bin = link.first_lane, .bin_count = link.lane_count()};
+    BatchMemory memory;
     Status status = FetchShared(link, request.batch(), &link == sharing ? shared_bytes : 0,
                                 *answers[i], memory);
     if (!status.ok()) return status;

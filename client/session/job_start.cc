@@ -106,6 +106,7 @@ Status JobState::AskWhereToResume() {
     return Status(plan.status().code(), fmt::format("{} (job {}, rank {})", plan.status().message(),
                                                     name(), rank()));
   resume_ = *std::move(plan);
+  keyless_iteration_ = resume_.iteration;
   if (resume_.resumed)
     LogInfo("event=rank_resumed job={} rank={} iteration={} keys={}", name(), rank(),
             resume_.iteration, resume_.keys.size());

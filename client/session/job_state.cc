@@ -28,12 +28,18 @@ std::vector<std::shared_ptr<KeyState>> JobState::Keys() const {
   return keys_;
 }
 
+// With mutex_.
+std::uint64_t JobState::LeastIteration() const {
+  if (keys_.empty()) return keyless_iteration_;
+  std::uint64_t least = keys_.front()->job_iteration();
+  for (const std::shared_ptr<KeyState>& key : keys_)
+    least = std::min(least, key->job_iteration());
+  return least;
+}
+
 std::uint64_t JobState::iteration() const {
-  {
-    const std::lock_guard lock(mutex_);
-    if (!has_keys_) return resume_.iteration;
-  }
-  return engine_->job_iteration();
+  const std::lock_guard lock(mutex_);
+  return LeastIteration();
 }
 
 std::vector<DaemonLink*> JobState::AllLinks() const {
@@ -185,6 +191,7 @@ void JobState::Shutdown(Status verdict) {
     lanes_->Clear();
   }
   const std::lock_guard lock(mutex_);
+  keyless_iteration_ = LeastIteration();
   keys_.clear();  // they own this object
 }
 

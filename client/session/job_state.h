@@ -18,12 +18,14 @@
 // ended() turns true and everybody wakes.
 #pragma once
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <condition_variable>
 #include <cstdint>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -109,8 +111,8 @@ class JobState final : public EngineListener,
 
   // job_keys.cc
   Result<std::vector<KeyDefinition>> CheckSpecs(std::span<const KeySpec> specs) const;
-  v1::AddKeysRequest MakeRequest(const std::vector<KeyDefinition>& keys,
-                                 std::span<const KeySpec> specs) const;
+  Status CheckBoundary() const;  // restart: keys are added between iterations
+  static v1::AddKeysRequest MakeRequest(const std::vector<KeyDefinition>& keys);
   Result<std::vector<std::shared_ptr<KeyState>>> Enter(std::vector<KeyDefinition> definitions,
                                                        const AddedBatch& added);
 
@@ -123,15 +125,19 @@ class JobState final : public EngineListener,
   Status FetchShared(const DaemonLink& link, std::uint32_t batch, std::uint64_t shared_bytes,
                      const v1::AddKeysResponse& response, BatchMemory& memory);
   const KeyResume* ResumeOf(KeyIndex key) const;  // null: as in a first run
+  // Gives keys that were there already what they were at the boundary; until they have it.
+  Status ResumeKeys(std::span<const std::shared_ptr<KeyState>> keys);
 
   // job_saved_state.cc
-  std::vector<StateStubs> MakeStateStubs() const;
+  struct StateAccess;
+  StateAccess AccessState() const;
+  Status BringState(const std::string& directory);
   Status RefuseLoad(const Status& why);
-  Result<v1::LoadedState> FetchLoaded();
-  Status LoadEverywhere(const std::string& directory);
+  Status FetchLoaded(std::optional<v1::LoadedState>& loaded);
   Status PutInPlace(const v1::LoadedState& loaded);
 
   // job_state.cc
+  std::uint64_t LeastIteration() const;
   Status BarrierAtAnchor();
   Status Drain();
   Status LeaveEverywhere();
@@ -173,7 +179,7 @@ class JobState final : public EngineListener,
   mutable std::mutex mutex_;
   std::condition_variable changed_;
   std::vector<std::shared_ptr<KeyState>> keys_;
-  bool has_keys_ = false;  // the engine knows of keys; keys_ is emptied in the end
+  std::uint64_t keyless_iteration_ = 0;  // the job's, while keys_ is empty
   Status verdict_;
   std::string verdict_key_;
   int leaves_pending_ = 0;            // calls of LeaveElsewhere()

@@ -1,10 +1,9 @@
 // phub::Key and phub::Handle: the public faces of client/session/key_state.h.
 #include <fmt/core.h>
 
-#include <functional>
 #include <utility>
 
-#include "client/session/job_state.h"
+#include "client/session/key_checks.h"
 #include "client/session/key_state.h"
 #include "client/session/optimizers.h"
 #include "common/base/check.h"
@@ -13,26 +12,23 @@
 namespace phub {
 namespace {
 
-bool Overlap(std::span<const float> a, std::span<const float> b) {
-  const std::less<> before;
-  return !a.empty() && !b.empty() && before(a.data(), b.data() + b.size()) &&
-         before(b.data(), a.data() + a.size());
+std::string PlaceOf(const client::KeyState& key) {
+  return fmt::format("key {} of job {}", key.definition.name, key.job->name());
 }
 
-Status CheckMemory(const client::KeyState& key, std::span<const float> gradients,
-                   std::span<const float> parameters) {
-  const std::uint64_t count = key.definition.element_count;
-  if (gradients.size() != count || parameters.size() != count)
-    return Status(StatusCode::kInvalidArgument,
-                  fmt::format("key {} of job {} has {} elements; gradients of {} and parameters of "
-                              "{} were given",
-                              key.definition.name, key.job->name(), count, gradients.size(),
-                              parameters.size()));
-  if (Overlap(gradients, parameters))
-    return Status(StatusCode::kInvalidArgument,
-                  fmt::format("key {} of job {}: gradients and parameters overlap",
-                              key.definition.name, key.job->name()));
-  return Status();
+// The part of a key's memory that belongs to one tensor.
+Elements Part(const Elements& memory, std::uint64_t offset, std::uint64_t count) {
+  const std::uint64_t offset_bytes =
+      offset * numeric::ElementBytes(client::Numeric(memory.type));
+  return Elements(static_cast<std::byte*>(memory.data) + offset_bytes, count, memory.type);
+}
+
+Result<std::uint64_t> StartReduce(client::KeyState& key, const void* gradients, void* parameters,
+                                  bool parameters_shared) {
+  return key.Start({.payload_type = key.definition.gradient_type,
+                    .gradients = gradients,
+                    .parameters = parameters,
+                    .parameters_shared = parameters_shared});
 }
 
 }  // namespace
@@ -49,8 +45,16 @@ Key& Key::operator=(Key&& other) noexcept = default;
 const std::string& Key::name() const { return state_->definition.name; }
 std::uint64_t Key::element_count() const { return state_->definition.element_count; }
 std::uint64_t Key::iteration() const { return state_->iteration.load(std::memory_order_relaxed); }
-std::span<float> Key::gradients() const { return state_->definition.gradients; }
-std::span<float> Key::parameters() const { return state_->definition.parameters; }
+ElementType Key::type() const { return client::Public(state_->definition.type); }
+Elements Key::gradients() const { return state_->definition.gradients; }
+ConstElements Key::parameters() const { return state_->definition.parameters; }
+
+Elements Key::mutable_parameters() const {
+  const client::KeyDefinition& definition = state_->definition;
+  if (definition.parameters_shared) return Elements(nullptr, 0, definition.parameters.type);
+  return definition.parameters;
+}
+
 std::size_t Key::tensor_count() const { return state_->definition.tensors.size(); }
 
 Tensor Key::tensor(std::size_t i) const {
@@ -58,22 +62,48 @@ Tensor Key::tensor(std::size_t i) const {
   PHUB_CHECK(i < tensors.size(), "key={} tensor={} tensors={}", name(), i, tensors.size());
   std::uint64_t offset = 0;
   for (std::size_t before = 0; before < i; ++before) offset += tensors[before];
-  return {.gradients = gradients().subspan(offset, tensors[i]),
-          .parameters = parameters().subspan(offset, tensors[i])};
+  const client::KeyDefinition& definition = state_->definition;
+  return {.gradients = Part(definition.gradients, offset, tensors[i]),
+          .parameters = Part(definition.parameters, offset, tensors[i])};
 }
 
-Handle Key::PushPull() { return PushPull(gradients(), parameters()); }
+Handle Key::PushPull() {
+  const client::KeyDefinition& definition = state_->definition;
+  auto ticket = StartReduce(*state_, definition.gradients.data, definition.parameters.data,
+                            definition.parameters_shared);
+  if (!ticket.ok()) return Handle(ticket.status());
+  return Handle(state_, *ticket);
+}
 
-Handle Key::PushPull(std::span<const float> gradients, std::span<float> parameters) {
-  if (Status status = CheckMemory(*state_, gradients, parameters); !status.ok())
-    return Handle(std::move(status));
-  auto ticket = state_->Start({.gradients = gradients.data(), .parameters = parameters.data()});
+Handle Key::PushPull(ConstElements gradients, Elements parameters) {
+  const client::KeyDefinition& definition = state_->definition;
+  const std::string place = PlaceOf(*state_);
+  Status status = client::CheckElements(place, "gradients", gradients, definition.gradient_type,
+                                        definition.element_count);
+  if (status.ok())
+    status = client::CheckElements(place, "parameters", parameters, definition.parameter_type,
+                                   definition.element_count);
+  if (status.ok()) status = client::CheckNoOverlap(place, gradients, parameters);
+  if (!status.ok()) return Handle(std::move(status));
+  auto ticket = StartReduce(*state_, gradients.data, parameters.data, /*parameters_shared=*/false);
   if (!ticket.ok()) return Handle(ticket.status());
   return Handle(state_, *ticket);
 }
 
 Handle Key::Push() { return PushPull(); }
-Handle Key::Push(std::span<const float> gradients) { return PushPull(gradients, parameters()); }
+
+Handle Key::Push(ConstElements gradients) {
+  const client::KeyDefinition& definition = state_->definition;
+  const std::string place = PlaceOf(*state_);
+  Status status = client::CheckElements(place, "gradients", gradients, definition.gradient_type,
+                                        definition.element_count);
+  if (status.ok()) status = client::CheckNoOverlap(place, gradients, definition.parameters);
+  if (!status.ok()) return Handle(std::move(status));
+  auto ticket = StartReduce(*state_, gradients.data, definition.parameters.data,
+                            definition.parameters_shared);
+  if (!ticket.ok()) return Handle(ticket.status());
+  return Handle(state_, *ticket);
+}
 
 Handle Key::Pull() const {
   auto ticket = state_->LastPushed();
@@ -86,10 +116,16 @@ Status Key::SetHyperParameters(const Optimizer& values) {
     return Status(StatusCode::kInvalidArgument,
                   fmt::format("key {} of job {} has another kind of optimizer",
                               state_->definition.name, state_->job->name()));
-  const wire::HyperParameters record = client::HyperParametersOf(values);
-  Status status = client::CheckHyperParameters(state_->definition.name, record);
+  Status status = client::CheckHyperParameters(PlaceOf(*state_), values);
   if (status.ok()) status = state_->job->status();
   if (!status.ok()) return status;
+  const wire::HyperParameters record = client::HyperParametersOf(values);
+  const double initial = state_->definition.hyper_parameters.initial_accumulator;
+  if (record.initial_accumulator != initial)
+    return Status(StatusCode::kInvalidArgument,
+                  fmt::format("{}: initial_accumulator is {}, it was fixed as {} when the key was "
+                              "added",
+                              PlaceOf(*state_), record.initial_accumulator, initial));
   state_->job->Submit({.kind = client::Command::Kind::kSetHyperParameters,
                        .key = state_->index,
                        .hyper_parameters = record});

@@ -14,6 +14,19 @@
 
 namespace phub::client {
 
+// The public element types are the common ones.
+constexpr numeric::ElementType Numeric(ElementType type) {
+  return static_cast<numeric::ElementType>(type);
+}
+constexpr ElementType Public(numeric::ElementType type) { return static_cast<ElementType>(type); }
+static_assert(Numeric(f32) == numeric::ElementType::kF32);
+static_assert(Numeric(f16) == numeric::ElementType::kF16);
+static_assert(Numeric(bf16) == numeric::ElementType::kBf16);
+static_assert(Numeric(f64) == numeric::ElementType::kF64);
+static_assert(Numeric(i32) == numeric::ElementType::kI32);
+static_assert(Numeric(i64) == numeric::ElementType::kI64);
+static_assert(Numeric(u8) == numeric::ElementType::kU8);
+
 inline constexpr std::uint64_t kNowhere = UINT64_MAX;  // an offset that is none
 
 struct KeyDefinition {

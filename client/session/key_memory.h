@@ -17,21 +17,19 @@
 
 namespace phub::client {
 
-// Memory that this rank has in common with the daemon of these bins, for one batch of keys.
+// Memory that this rank has in common with one daemon, for one batch of keys.
 struct BatchMemory {
-  std::span<std::byte> own;               // what was asked for with shared_bytes; empty: none
-  std::span<const std::byte> parameters;  // shared_parameters_bytes, read-only; empty: none
-  std::size_t daemon = 0;                 // whose answer says where in `parameters` the keys are
-  std::uint32_t first_bin = 0;
-  std::uint32_t bin_count = 0;
-  std::shared_ptr<const void> owner;  // keeps both mapped
+  std::span<std::byte> own;               // of at least PlanOwnMemory's size; empty: none
+  std::span<const std::byte> parameters;  // read-only; empty: none
+  std::shared_ptr<const void> owner;      // keeps both mapped
 };
 
 // Lays out the region of this rank's own: sets KeyDefinition::own_*_offset. Returns its bytes.
+// restart: two versions are kept of what the daemon has, so no parameters are shared.
 std::uint64_t PlanOwnMemory(std::span<KeyDefinition> keys, bool restart);
 
-// Gives a key the memory it lacks. shared_offset: of its parameters in `memory.parameters`, or
-// kNowhere. kResourceExhausted names the key.
+// Gives a key the memory it lacks. shared_offset: of its parameters in memory.parameters. Refuses
+// what does not fit there (kInternal), and names the key when no memory is left.
 Status TakeMemory(KeyDefinition& key, const BatchMemory& memory, std::uint64_t shared_offset);
 
 }  // namespace phub::client

@@ -6,7 +6,6 @@
 #include <thread>
 #include <utility>
 
-#include "client/session/job_state.h"
 #include "common/base/check.h"
 
 namespace phub::client {
@@ -15,13 +14,15 @@ namespace {
 // Before blocking: a small round is often complete within a few yields, and a wake costs more.
 constexpr int kYieldsBeforeBlocking = 4;
 
-const std::byte* BytesOf(const float* values) { return reinterpret_cast<const std::byte*>(values); }
-std::byte* BytesOf(float* values) { return reinterpret_cast<std::byte*>(values); }
-
 }  // namespace
 
-KeyState::KeyState(std::shared_ptr<JobState> job_in, KeyIndex index_in, KeyDefinition definition_in)
-    : job(std::move(job_in)), index(index_in), definition(std::move(definition_in)) {}
+KeyState::KeyState(std::shared_ptr<KeyOwner> job_in, KeyIndex index_in,
+                   KeyDefinition definition_in)
+    : job(std::move(job_in)),
+      index(index_in),
+      definition(std::move(definition_in)),
+      job_iteration_(definition.first_iteration),
+      job_iteration_after_(definition.first_iteration) {}
 
 std::string KeyState::Place() const {
   return fmt::format("key {} of job {}, rank {}", definition.name, job->name(), job->rank());
@@ -35,7 +36,17 @@ bool KeyState::Withdrawn(std::uint64_t ticket) const {
   return std::find(withdrawn_.begin(), withdrawn_.end(), ticket) != withdrawn_.end();
 }
 
-Result<std::uint64_t> KeyState::Start(const Round& round) {
+bool KeyState::Idle() const {
+  const std::lock_guard lock(mutex_);
+  return Done(last_ticket_);
+}
+
+std::uint64_t KeyState::pushed_iteration() const {
+  const std::lock_guard lock(mutex_);
+  return job_iteration_after_;
+}
+
+Result<std::uint64_t> KeyState::Begin(Command command, std::uint64_t job_iteration_after) {
   std::unique_lock lock(mutex_);
   if (Status verdict = job->status(); !verdict.ok()) return verdict;
   if (!Done(last_ticket_))
@@ -45,16 +56,71 @@ Result<std::uint64_t> KeyState::Start(const Round& round) {
                               Place(), iteration.load(std::memory_order_relaxed) + 1));
   pushed_ticket_before_ = pushed_ticket_;
   pushed_ticket_ = ++last_ticket_;
-  const std::uint64_t ticket = last_ticket_;
+  job_iteration_after_ = job_iteration_after;
+  command.key = index;
+  command.ticket = last_ticket_;
   // Without the lock: submitting may wait for the engine's thread, which may want the lock.
   lock.unlock();
-  job->Submit({.kind = Command::Kind::kPush,
-               .operation = round.operation,
+  job->Submit(command);
+  return command.ticket;
+}
+
+Result<std::uint64_t> KeyState::Start(const Round& round) {
+  const bool reduces = round.operation == wire::RoundOperation::kReduce;
+  return Begin({.kind = Command::Kind::kPush,
+                .operation = round.operation,
+                .root = round.root,
+                .payload_type = round.payload_type,
+                .gradients = static_cast<const std::byte*>(round.gradients),
+                .parameters = static_cast<std::byte*>(round.parameters),
+                .parameters_shared = round.parameters_shared},
+               job_iteration() + (reduces ? 1 : 0));
+}
+
+Result<std::uint64_t> KeyState::StartAssign(Rank root, numeric::ElementType payload_type,
+                                            const void* values) {
+  return Start({.operation = wire::RoundOperation::kAssign,
+                .root = root,
+                .payload_type = payload_type,
+                .gradients = values,
+                .parameters = definition.parameters.data,
+                .parameters_shared = definition.parameters_shared});
+}
+
+Result<std::uint64_t> KeyState::StartLoad(std::uint64_t iteration_in, std::uint64_t reductions,
+                                          const wire::HyperParameters& hyper_parameters) {
+  if (reductions > iteration_in)
+    return Status(StatusCode::kInvalidArgument,
+                  fmt::format("{}: saved state of iteration {} after {} reductions", Place(),
+                              iteration_in, reductions));
+  auto ticket = Begin({.kind = Command::Kind::kPush,
+                       .operation = wire::RoundOperation::kLoad,
+                       .payload_type = definition.parameter_type,
+                       .reductions = reductions,
+                       .first_iteration = iteration_in - reductions,
+                       .parameters = static_cast<std::byte*>(definition.parameters.data),
+                       .parameters_shared = definition.parameters_shared},
+                      iteration_in);
+  if (!ticket.ok()) return ticket;
+  job->Submit({.kind = Command::Kind::kSetHyperParameters,
                .key = index,
-               .root = round.root,
-               .ticket = ticket,
-               .gradients = BytesOf(round.gradients),
-               .parameters = BytesOf(round.parameters)});
+               .hyper_parameters = hyper_parameters});
+  has_values_.store(true, std::memory_order_release);
+  return ticket;
+}
+
+Result<std::uint64_t> KeyState::Resume(const ResumePoint& point) {
+  if (point.version == Iteration{}) return std::uint64_t{0};  // nothing was pushed: as a new one
+  auto ticket = Begin({.kind = Command::Kind::kResume,
+                       .version = point.version,
+                       .reductions = point.reductions,
+                       .first_iteration = definition.first_iteration,
+                       .record = point.record,
+                       .parameters = static_cast<std::byte*>(definition.parameters.data),
+                       .parameters_shared = definition.parameters_shared,
+                       .hyper_parameters = point.hyper_parameters},
+                      definition.first_iteration + point.reductions);
+  if (ticket.ok()) has_values_.store(true, std::memory_order_release);
   return ticket;
 }
 
@@ -141,6 +207,7 @@ void KeyState::WakeAll() {
 
 void KeyState::OnRoundComplete(std::uint64_t ticket, Iteration completed) {
   iteration.store(completed.value, std::memory_order_relaxed);
+  job_iteration_.store(job_iteration_after_, std::memory_order_release);
   done_ticket_.store(ticket, std::memory_order_seq_cst);
   if (waiting_.load(std::memory_order_seq_cst) > 0) WakeAll();
 }
@@ -152,6 +219,7 @@ void KeyState::OnCancelAnswered(std::uint64_t ticket, bool withdrawn) {
     if (withdrawn) {
       withdrawn_[withdrawn_count_++ % kWithdrawnRemembered] = ticket;
       pushed_ticket_ = pushed_ticket_before_;
+      job_iteration_after_ = job_iteration_.load(std::memory_order_relaxed);
       done_ticket_.store(ticket, std::memory_order_seq_cst);
     }
   }

@@ -15,47 +15,57 @@
 #include <memory>
 #include <mutex>
 #include <optional>
-#include <span>
 #include <string>
-#include <vector>
 
 #include "client/commands.h"
-#include "common/base/mapped_memory.h"
+#include "client/session/key_definition.h"
+#include "client/session/key_owner.h"
 #include "phub/client.h"
 
 namespace phub::client {
 
-class JobState;
-
-// What makes a key, checked.
-struct KeyDefinition {
-  std::string name;
-  std::uint64_t element_count = 0;
-  Optimizer optimizer;
-  wire::HyperParameters hyper_parameters{};
-  std::int32_t priority = 0;
-  std::vector<std::uint64_t> tensors;  // at least one
-  MappedMemory owned_gradients;
-  MappedMemory owned_parameters;
-  std::span<float> gradients;
-  std::span<float> parameters;
-};
-
 struct KeyState final : RoundListener {
   using Deadline = std::optional<std::chrono::steady_clock::time_point>;
 
-  KeyState(std::shared_ptr<JobState> job_in, KeyIndex index_in, KeyDefinition definition_in);
+  KeyState(std::shared_ptr<KeyOwner> job_in, KeyIndex index_in, KeyDefinition definition_in);
 
   struct Round {
     wire::RoundOperation operation = wire::RoundOperation::kReduce;
     Rank root{};
-    const float* gradients = nullptr;  // null: no payload
-    float* parameters = nullptr;
+    numeric::ElementType payload_type{};  // of what the root sends; of kReduce, the gradients' type
+    const void* gradients = nullptr;      // null: no payload
+    void* parameters = nullptr;
+    bool parameters_shared = false;
   };
   // The ticket, or why the push is refused.
   Result<std::uint64_t> Start(const Round& round);
+  // The same round with the key's own parameters.
+  Result<std::uint64_t> StartAssign(Rank root, numeric::ElementType payload_type,
+                                    const void* values);
+  // Saved state that the daemons have been brought takes the place of the key's own: a round that
+  // every rank runs. The key is then at the job's `iteration`, after so many reductions of its own,
+  // and its next push has these hyper-parameters.
+  Result<std::uint64_t> StartLoad(std::uint64_t iteration, std::uint64_t reductions,
+                                  const wire::HyperParameters& hyper_parameters);
+  // A process that took the place of one that died starts with what this one had at `version`,
+  // after so many reductions. record: named by that version's round. REQUIRES: nothing was pushed.
+  struct ResumePoint {
+    Iteration version{};
+    std::uint64_t reductions = 0;
+    RecordVersion record{};
+    wire::HyperParameters hyper_parameters{};
+  };
+  Result<std::uint64_t> Resume(const ResumePoint& point);
+
   // Ticket of the last push that was not withdrawn.
   Result<std::uint64_t> LastPushed();
+  // It has values that every rank has, by Resume() or StartLoad(): they need not be initialized.
+  bool has_values() const { return has_values_.load(std::memory_order_acquire); }
+  // The job's iterations that this key has completed, and (with what is under way) will have.
+  std::uint64_t job_iteration() const { return job_iteration_.load(std::memory_order_acquire); }
+  std::uint64_t pushed_iteration() const;
+  // No round is under way.
+  bool Idle() const;
 
   Status Wait(std::uint64_t ticket, const Deadline& deadline);
   bool Test(std::uint64_t ticket) const;
@@ -70,7 +80,7 @@ struct KeyState final : RoundListener {
   void OnRoundComplete(std::uint64_t ticket, Iteration iteration) override;
   void OnCancelAnswered(std::uint64_t ticket, bool withdrawn) override;
 
-  const std::shared_ptr<JobState> job;  // until the job is left, it owns this key as well
+  const std::shared_ptr<KeyOwner> job;  // until the job is left, it owns this key as well
   const KeyIndex index;
   const KeyDefinition definition;
   std::atomic<std::uint64_t> iteration{0};
@@ -78,6 +88,8 @@ struct KeyState final : RoundListener {
  private:
   static constexpr std::size_t kWithdrawnRemembered = 64;
 
+  // Makes `command` a round under way; says what it makes of the iterations.
+  Result<std::uint64_t> Begin(Command command, std::uint64_t job_iteration_after);
   bool Done(std::uint64_t ticket) const;
   bool Withdrawn(std::uint64_t ticket) const;  // with mutex_
   Status Outcome(std::uint64_t ticket);        // of a round that is done, or of an ended job
@@ -89,6 +101,11 @@ struct KeyState final : RoundListener {
   std::condition_variable changed_;
   std::atomic<int> waiting_{0};
   std::atomic<std::uint64_t> done_ticket_{0};  // rounds up to it are complete or withdrawn
+  std::atomic<bool> has_values_{false};
+  std::atomic<std::uint64_t> job_iteration_;
+  // When the round under way is complete. Written before it starts, and else only when it is
+  // withdrawn: the engine's thread reads it without the lock.
+  std::uint64_t job_iteration_after_;
   std::uint64_t last_ticket_ = 0;
   std::uint64_t pushed_ticket_ = 0;  // for Pull
   std::uint64_t pushed_ticket_before_ = 0;

@@ -132,18 +132,18 @@ wire::HyperParameters FromProto(const v1::HyperParameters& message) {
           .initial_accumulator = message.initial_accumulator()};
 }
 
-Status CheckHyperParameters(std::string_view key, const Optimizer& optimizer) {
+Status CheckHyperParameters(std::string_view place, const Optimizer& optimizer) {
   const wire::HyperParameters values = HyperParametersOf(optimizer);
   for (const Range& range : kRanges) {
     const double value = values.*range.field;
     if (std::isfinite(value) && value >= range.min && value < range.end) continue;
     return Status(StatusCode::kInvalidArgument,
-                  fmt::format("key {}: {} is {}, {} is allowed", key, range.name, value,
+                  fmt::format("{}: {} is {}, {} is allowed", place, range.name, value,
                               std::isfinite(value) ? range.allowed : "a finite number"));
   }
   if (std::holds_alternative<Nesterov>(optimizer) && !(values.momentum > 0.0))
     return Status(StatusCode::kInvalidArgument,
-                  fmt::format("key {}: Nesterov needs a momentum above 0", key));
+                  fmt::format("{}: Nesterov needs a momentum above 0", place));
   return Status();
 }
 

@@ -16,7 +16,7 @@ v1::Operation OperationOf(Operation operation);  // kDefault: unspecified
 void ToProto(const wire::HyperParameters& values, v1::HyperParameters& message);
 wire::HyperParameters FromProto(const v1::HyperParameters& message);
 
-// The ranges of torch.optim. kInvalidArgument names the key, the value, and what is allowed.
-Status CheckHyperParameters(std::string_view key, const Optimizer& optimizer);
+// The ranges of torch.optim. kInvalidArgument says what is allowed; `place` names the key.
+Status CheckHyperParameters(std::string_view place, const Optimizer& optimizer);
 
 }  // namespace phub::client

@@ -185,7 +185,7 @@ class PHUB_API Key {
   [[nodiscard]] Handle Pull() const;
 
   // Hyper-parameters from the next push on. Every rank sets the same values before the same round.
-  // kInvalidArgument if the kind of optimizer is not the key's, or a value is not finite.
+  // kInvalidArgument if the kind of optimizer is not the key's, or a value is out of range.
   Status SetHyperParameters(const Optimizer& values);
 
  private:
@@ -262,7 +262,7 @@ class PHUB_API Job {
   // others. At a resumed rank, and after LoadState(): nothing happens, the key has its values.
   Status Initialize(Key& key, ConstElements values);
   // A round that gives every rank the values of rank `root`: elements of the key's type, or empty
-  // for the root's parameters(). Ignored at the others, which say the same `type`.
+  // for the root's parameters(). Not read at the others, which say by `count` whether there are any.
   [[nodiscard]] Handle Broadcast(Key& key, std::uint32_t root, ConstElements values = {});
 
   // Until every rank has called it as often as this one.

@@ -1,0 +1,183 @@
+// SaveState and LoadState: the job's side of client/state_transfer.
+//
+// LoadState is collective. Rank 0 brings the state to the daemons; a barrier; then every rank asks
+// the anchor what was brought, sets the hyper-parameters and runs a round of kLoad on every key,
+// which puts the state in place. If rank 0 could not load it tells the daemons why instead, and the
+// anchor answers every rank with that, so that all ranks return the same error. A second barrier
+// keeps rank 0 from bringing something else before everybody has heard.
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <optional>
+#include <utility>
+
+#include "client/session/job_state.h"
+#include "client/session/optimizers.h"
+#include "client/state_transfer/state_transfer.h"
+
+namespace phub::client {
+namespace {
+
+Status ToStatus(const absl::Status& status) {
+  // The codes of phub and Abseil are the same numbers.
+  return Status(static_cast<StatusCode>(status.code()), std::string(status.message()));
+}
+
+}  // namespace
+
+struct JobState::StateAccess {
+  std::vector<StateStubs> stubs;
+  std::vector<StateDaemon> daemons;
+  TransferOptions options;
+};
+
+JobState::StateAccess JobState::AccessState() const {
+  StateAccess access;
+  for (const std::unique_ptr<DaemonLink>& link : links_) {
+    access.stubs.push_back(settings_.connector->MakeStateStubs(link->endpoint));
+    access.daemons.push_back({.endpoint = link->endpoint.ToString(),
+                              .admin = access.stubs.back().admin.get(),
+                              .session = access.stubs.back().session.get(),
+                              .session_id = link->joined.session_id()});
+  }
+  access.options.call_timeout = call_timeout_ns();
+  access.options.progress = [this](const TransferProgress&) { return status().ok(); };
+  return access;
+}
+
+Result<std::uint64_t> JobState::SaveState(const std::string& directory) {
+  if (Status verdict = status(); !verdict.ok()) return verdict;
+  const StateAccess access = AccessState();
+  const absl::StatusOr<SavedJobState> saved =
+      SaveJobState(access.daemons,
+                   {.tenant = settings_.tenant,
+                    .job = name(),
+                    .incarnation = links_.front()->joined.incarnation(),
+                    .directory = directory},
+                   access.options);
+  if (saved.ok()) return saved->iteration;
+  if (Status verdict = status(); !verdict.ok()) return verdict;
+  return ToStatus(saved.status());
+}
+
+// ---- Loading -----------------------------------------------------------------------------------
+
+Result<std::uint64_t> JobState::LoadState(const std::string& directory) {
+  const std::lock_guard calls(calls_mutex_);
+  if (Status verdict = status(); !verdict.ok()) return verdict;
+  // Who took a rank over has its keys as they are, like the ranks that never stopped.
+  if (resumed()) return iteration();
+  for (const std::shared_ptr<KeyState>& key : Keys())
+    if (!key->Idle())
+      return Status(StatusCode::kFailedPrecondition,
+                    fmt::format("LoadState: key {} of job {} has a round under way at rank {}",
+                                key->definition.name, name(), rank()));
+  if (rank() == 0) {
+    const Status brought = BringState(directory);
+    if (!brought.ok())
+      if (Status told = RefuseLoad(brought); !told.ok()) return told;
+  }
+  if (Status met = BarrierAtAnchor(); !met.ok()) return met;
+  std::optional<v1::LoadedState> loaded;
+  const Status fetched = FetchLoaded(loaded);
+  if (!fetched.ok()) {
+    if (Status verdict = status(); !verdict.ok()) return verdict;
+    if (Status met = BarrierAtAnchor(); !met.ok()) return met;
+    return fetched;
+  }
+  if (Status placed = PutInPlace(*loaded); !placed.ok()) return placed;
+  return loaded->iteration();
+}
+
+Status JobState::BringState(const std::string& directory) {
+  std::vector<LoadKey> keys;
+  for (const std::unique_ptr<KeyBatch>& batch : batches_)
+    for (const KeyPlan& plan : batch->keys) {
+      LoadKey& key = keys.emplace_back();
+      key.spec = specs_[plan.layout.key.value];
+      for (const ChunkPlace& chunk : plan.layout.chunks)
+        key.chunks.push_back({.daemon = LinkOfLane(links_, chunk.lane).position,
+                              .element_offset = chunk.element_offset,
+                              .element_count = chunk.element_count});
+    }
+  const StateAccess access = AccessState();
+  return ToStatus(LoadJobState(access.daemons, keys, directory, access.options).status());
+}
+
+// Every daemon drops what it was brought; the anchor keeps the reason for the other ranks.
+Status JobState::RefuseLoad(const Status& why) {
+  const auto answers =
+      CallEach<v1::LoadStateResponse>(AllLinks(), [&](DaemonLink& link, auto done) {
+        v1::LoadStateRequest request;
+        request.set_session_id(link.joined.session_id());
+        request.set_refusal_code(static_cast<int>(why.code()));
+        request.set_refusal(why.message());
+        link.channel->LoadState(request, call_timeout_ns(), std::move(done));
+      });
+  for (std::size_t i = 0; i < answers.size(); ++i) {
+    if (answers[i].ok()) continue;
+    // The others would wait for a reason that nobody tells them.
+    const Status status = FromCall("LoadState", *links_[i], answers[i].status());
+    Fail(status);
+    return status;
+  }
+  return Status();
+}
+
+// Not OK, and no verdict: rank 0 could not load, as it says.
+Status JobState::FetchLoaded(std::optional<v1::LoadedState>& loaded) {
+  DaemonLink* const anchor = links_.front().get();
+  v1::GetLoadedStateRequest request;
+  request.set_session_id(anchor->joined.session_id());
+  auto answers = CallEach<v1::LoadedState>({&anchor, 1}, [&](DaemonLink& link, auto done) {
+    link.channel->GetLoadedState(request, call_timeout_ns(), std::move(done));
+  });
+  const absl::StatusOr<v1::LoadedState>& answer = answers.front();
+  if (answer.ok()) {
+    loaded = *answer;
+    return Status();
+  }
+  if (!IsPassing(answer.status())) return ToStatus(answer.status());
+  // Whether the state was loaded is not known here, while the others go on.
+  const Status status = FromCall("GetLoadedState", *anchor, answer.status());
+  Fail(status);
+  return status;
+}
+
+Status JobState::PutInPlace(const v1::LoadedState& loaded) {
+  const std::vector<std::shared_ptr<KeyState>> keys = Keys();
+  std::vector<const v1::KeyStateInfo*> infos(keys.size(), nullptr);
+  for (const v1::KeyStateInfo& info : loaded.keys())
+    if (info.key_index() < infos.size()) infos[info.key_index()] = &info;
+  Status status;
+  if (std::find(infos.begin(), infos.end(), nullptr) != infos.end())
+    status = Status(StatusCode::kInternal,
+                    fmt::format("daemon {} loaded state for some of the keys of job {} only",
+                                links_.front()->endpoint.ToString(), name()));
+  std::vector<std::uint64_t> tickets;
+  for (std::size_t i = 0; i < keys.size() && status.ok(); ++i) {
+    Result<std::uint64_t> ticket = keys[i]->StartLoad(
+        loaded.iteration(), infos[i]->reductions(), FromProto(infos[i]->hyper_parameters()));
+    status = ticket.status();
+    if (ticket.ok()) tickets.push_back(*ticket);
+  }
+  // The other ranks put it in place, this one does not: the job cannot go on.
+  if (!status.ok()) Fail(status);
+  for (std::size_t i = 0; i < tickets.size(); ++i)
+    if (Status complete = keys[i]->Wait(tickets[i], std::nullopt); !complete.ok() && status.ok())
+      status = complete;
+  return status;
+}
+
+}  // namespace phub::client
+
+namespace phub {
+
+Result<std::uint64_t> Job::SaveState(std::string_view directory) {
+  return state_->SaveState(std::string(directory));
+}
+Result<std::uint64_t> Job::LoadState(std::string_view directory) {
+  return state_->LoadState(std::string(directory));
+}
+
+}  // namespace phub

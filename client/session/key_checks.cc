@@ -1,0 +1,173 @@
+#include "client/session/key_checks.h"
+
+#include <fmt/core.h>
+
+#include <functional>
+#include <utility>
+
+#include "client/session/optimizers.h"
+
+namespace phub::client {
+namespace {
+
+using numeric::ToString;
+
+constexpr std::size_t kNameBytesMax = 255;
+
+Status Invalid(std::string message) {
+  return Status(StatusCode::kInvalidArgument, std::move(message));
+}
+
+// The element count of a key: of its tensors, if it is a bundle.
+Result<std::uint64_t> CountElements(const KeySpec& spec, std::uint64_t count_max) {
+  std::uint64_t sum = 0;
+  for (const std::uint64_t count : spec.tensors) {
+    if (count == 0) return Invalid(fmt::format("key {} has a tensor of 0 elements", spec.name));
+    if (count > count_max - sum)
+      return Invalid(fmt::format("key {} is larger than {} elements", spec.name, count_max));
+    sum += count;
+  }
+  if (spec.tensors.empty()) sum = spec.element_count;
+  if (sum == 0) return Invalid(fmt::format("key {} has 0 elements", spec.name));
+  if (sum > count_max)
+    return Invalid(fmt::format("key {} is larger than {} elements", spec.name, count_max));
+  if (spec.element_count != 0 && spec.element_count != sum)
+    return Invalid(fmt::format("key {} has {} elements, its tensors have {}", spec.name,
+                               spec.element_count, sum));
+  return sum;
+}
+
+bool IsKnown(ElementType type) { return numeric::IsElementType(static_cast<std::uint8_t>(type)); }
+
+Status CheckWireType(const KeySpec& spec, const char* what, ElementType type) {
+  if (IsKnown(type) && numeric::IsWireTypeOf(Numeric(type), Numeric(spec.type))) return Status();
+  return Invalid(fmt::format(
+      "key {}: {} is {}; a key of {} may have {}", spec.name, what,
+      IsKnown(type) ? ToString(Numeric(type)) : "no element type", ToString(Numeric(spec.type)),
+      spec.type == f32 ? "f32, f16 or bf16" : "no other type than its own"));
+}
+
+Status CheckTypes(const KeySpec& spec, KeyDefinition& key) {
+  if (!IsKnown(spec.type))
+    return Invalid(fmt::format("key {}: {} is no element type", spec.name,
+                               static_cast<unsigned>(spec.type)));
+  const ElementType gradient_type = spec.options.gradient_type.value_or(spec.type);
+  const ElementType parameter_type = spec.options.parameter_type.value_or(spec.type);
+  Status status = CheckWireType(spec, "gradient_type", gradient_type);
+  if (status.ok()) status = CheckWireType(spec, "parameter_type", parameter_type);
+  key.type = Numeric(spec.type);
+  key.gradient_type = Numeric(gradient_type);
+  key.parameter_type = Numeric(parameter_type);
+  return status;
+}
+
+Status CheckArithmetic(const KeySpec& spec, KeyDefinition& key) {
+  const bool has_optimizer = !std::holds_alternative<None>(spec.optimizer);
+  key.operation = spec.options.operation;
+  if (key.operation == Operation::kDefault)
+    key.operation = has_optimizer ? Operation::kMean : Operation::kSum;
+  if (OperationOf(key.operation) == v1::OPERATION_UNSPECIFIED)
+    return Invalid(fmt::format("key {}: {} is no operation", spec.name,
+                               static_cast<unsigned>(key.operation)));
+  if (!numeric::IsFloating(key.type)) {
+    if (has_optimizer)
+      return Invalid(fmt::format("key {} is of {}: optimizers need a floating-point key",
+                                 spec.name, ToString(key.type)));
+    if (key.operation == Operation::kMean)
+      return Invalid(fmt::format("key {} is of {}: there is no mean of integers; use kSum",
+                                 spec.name, ToString(key.type)));
+  }
+  key.optimizer = spec.optimizer;
+  key.hyper_parameters = HyperParametersOf(spec.optimizer);
+  return CheckHyperParameters(fmt::format("key {}", spec.name), spec.optimizer);
+}
+
+// Empty: phub allocates, which is a null pointer until then.
+Status CheckGiven(const KeySpec& spec, const char* what, const Elements& given,
+                  numeric::ElementType type, std::uint64_t element_count, Elements& memory) {
+  memory = Elements(nullptr, element_count, Public(type));
+  if (given.count == 0) return Status();
+  memory = given;
+  return CheckElements(fmt::format("key {}", spec.name), what, given, type, element_count);
+}
+
+bool Aligned(ConstElements memory) {
+  return reinterpret_cast<std::uintptr_t>(memory.data) %
+             numeric::ElementBytes(Numeric(memory.type)) ==
+         0;
+}
+
+}  // namespace
+
+Result<KeyDefinition> CheckKey(const KeySpec& spec, std::uint64_t bytes_max) {
+  if (spec.name.empty() || spec.name.size() > kNameBytesMax)
+    return Invalid(
+        fmt::format("key name '{}': 1 to {} bytes are allowed", spec.name, kNameBytesMax));
+  KeyDefinition key;
+  key.name = spec.name;
+  if (Status status = CheckTypes(spec, key); !status.ok()) return status;
+  Result<std::uint64_t> count =
+      CountElements(spec, bytes_max / numeric::ElementBytes(key.type));
+  if (!count.ok()) return count.status();
+  key.element_count = *count;
+  if (Status status = CheckArithmetic(spec, key); !status.ok()) return status;
+  key.priority = spec.options.priority.value_or(0);
+  key.copy = spec.options.copy;
+  key.tensors = spec.tensors;
+  if (key.tensors.empty()) key.tensors.push_back(*count);
+  Status status = CheckGiven(spec, "gradients", spec.options.gradients, key.gradient_type, *count,
+                             key.gradients);
+  if (status.ok())
+    status = CheckGiven(spec, "parameters", spec.options.parameters, key.parameter_type, *count,
+                        key.parameters);
+  if (status.ok() && key.gradients.data != nullptr && key.parameters.data != nullptr)
+    status = CheckNoOverlap(fmt::format("key {}", spec.name), key.gradients, key.parameters);
+  if (!status.ok()) return status;
+  return key;
+}
+
+v1::KeySpec ToProto(const KeyDefinition& key) {
+  v1::KeySpec message;
+  message.set_name(key.name);
+  message.set_element_count(key.element_count);
+  message.set_type(static_cast<v1::ElementType>(key.type));
+  message.set_gradient_type(static_cast<v1::ElementType>(key.gradient_type));
+  message.set_parameter_type(static_cast<v1::ElementType>(key.parameter_type));
+  message.set_operation(OperationOf(key.operation));
+  message.set_optimizer(OptimizerKindOf(key.optimizer));
+  ToProto(key.hyper_parameters, *message.mutable_hyper_parameters());
+  message.set_first_iteration(key.first_iteration);
+  return message;
+}
+
+Status CheckElements(const std::string& place, const char* what, ConstElements memory,
+                     numeric::ElementType type, std::uint64_t element_count) {
+  if (Numeric(memory.type) != type)
+    return Invalid(fmt::format("{}: its {} are of {}, {} were given", place, what, ToString(type),
+                               IsKnown(memory.type) ? ToString(Numeric(memory.type))
+                                                    : "elements of an unknown type"));
+  if (memory.count != element_count)
+    return Invalid(fmt::format("{} has {} elements; {} {} were given", place, element_count,
+                               memory.count, what));
+  if (memory.data == nullptr) return Invalid(fmt::format("{}: its {} are at null", place, what));
+  if (!Aligned(memory))
+    return Invalid(fmt::format("{}: its {} are not aligned to their {} bytes", place, what,
+                               numeric::ElementBytes(type)));
+  return Status();
+}
+
+Status CheckNoOverlap(const std::string& place, ConstElements gradients,
+                      ConstElements parameters) {
+  const auto begin = [](ConstElements memory) {
+    return static_cast<const std::byte*>(memory.data);
+  };
+  const auto end = [&](ConstElements memory) {
+    return begin(memory) + memory.count * numeric::ElementBytes(Numeric(memory.type));
+  };
+  const std::less<> before;
+  if (before(begin(gradients), end(parameters)) && before(begin(parameters), end(gradients)))
+    return Invalid(fmt::format("{}: gradients and parameters overlap", place));
+  return Status();
+}
+
+}  // namespace phub::client

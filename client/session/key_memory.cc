@@ -1,0 +1,83 @@
+#include "client/session/key_memory.h"
+
+#include <fmt/core.h>
+
+namespace phub::client {
+namespace {
+
+constexpr std::uint64_t kPieceAlignment = 64;  // a cache line; two keys never share one
+
+std::uint64_t AddPiece(std::uint64_t bytes, std::uint64_t& total) {
+  const std::uint64_t offset = total;
+  total += (bytes + kPieceAlignment - 1) / kPieceAlignment * kPieceAlignment;
+  return offset;
+}
+
+// A part of the batch's own region, or pages of the process.
+Status TakeOwn(const KeyDefinition& key, const char* what, std::uint64_t bytes,
+               std::span<std::byte> region, std::uint64_t offset, MappedMemory& pages,
+               Elements& memory) {
+  if (!region.empty() && offset != kNowhere) {
+    if (offset > region.size() || bytes > region.size() - offset)
+      return Status(StatusCode::kInternal,
+                    fmt::format("the shared memory for the {} of key {} is too small: {} bytes, {} "
+                                "are needed",
+                                what, key.name, region.size(), offset + bytes));
+    memory.data = region.data() + offset;
+    return Status();
+  }
+  pages = MappedMemory::Allocate(bytes, MappedMemory::Backing::kOnTouch);
+  if (!pages)
+    return Status(
+        StatusCode::kResourceExhausted,
+        fmt::format("{} bytes for the {} of key {} cannot be had", bytes, what, key.name));
+  memory.data = pages.data();
+  return Status();
+}
+
+// True if the key is to use the shared parameters where there are some.
+bool MayShareParameters(const KeyDefinition& key) {
+  return !key.copy && !std::holds_alternative<None>(key.optimizer) &&
+         key.own_parameters_offset == kNowhere;
+}
+
+}  // namespace
+
+std::uint64_t PlanOwnMemory(std::span<KeyDefinition> keys, bool restart) {
+  std::uint64_t total = 0;
+  for (KeyDefinition& key : keys) {
+    if (key.gradients.data == nullptr)
+      key.own_gradients_offset = AddPiece(key.gradients_bytes(), total);
+    if (key.parameters.data == nullptr && (restart || !MayShareParameters(key)))
+      key.own_parameters_offset = AddPiece(key.parameters_bytes(), total);
+  }
+  return total;
+}
+
+Status TakeMemory(KeyDefinition& key, const BatchMemory& memory, std::uint64_t shared_offset) {
+  key.shared_memory = memory.owner;
+  if (key.gradients.data == nullptr) {
+    Status status = TakeOwn(key, "gradients", key.gradients_bytes(), memory.own,
+                            key.own_gradients_offset, key.owned_gradients, key.gradients);
+    if (!status.ok()) return status;
+  }
+  if (key.parameters.data != nullptr) return Status();
+  if (memory.parameters.empty() || !MayShareParameters(key))
+    return TakeOwn(key, "parameters", key.parameters_bytes(), memory.own,
+                   key.own_parameters_offset, key.owned_parameters, key.parameters);
+  // What the daemon says: it is checked before the caller is given a view of it.
+  if (shared_offset > memory.parameters.size() ||
+      key.parameters_bytes() > memory.parameters.size() - shared_offset ||
+      shared_offset % numeric::ElementBytes(key.parameter_type) != 0)
+    return Status(StatusCode::kInternal,
+                  fmt::format("the daemon shares {} bytes of parameters, and says that the {} of key "
+                              "{} are at {}",
+                              memory.parameters.size(), key.parameters_bytes(), key.name,
+                              shared_offset));
+  // Never written to: callers are given views of constants, and the mapping is read-only.
+  key.parameters.data = const_cast<std::byte*>(memory.parameters.data()) + shared_offset;
+  key.parameters_shared = true;
+  return Status();
+}
+
+}  // namespace phub::client

@@ -1,0 +1,55 @@
+#include "tests/unit/client/session/fake_rack.h"
+
+#include <utility>
+
+#include "client/session/job_state.h"
+#include "tests/unit/client/session/direct_channel.h"
+
+namespace phub::client {
+
+// A Job without a Session.
+struct JobAccess {
+  static Job Make(std::shared_ptr<JobState> state) { return Job(std::move(state)); }
+};
+
+class FakeRack::DirectConnector final : public Connector {
+ public:
+  explicit DirectConnector(FakeRack& rack) : rack_(rack) {}
+
+  Result<std::unique_ptr<ControlChannel>> Connect(const Endpoint& daemon) override {
+    for (std::size_t i = 0; i < rack_.daemons_.size(); ++i)
+      if (rack_[i].name() == daemon.ToString() && !rack_.hidden_[i])
+        return std::unique_ptr<ControlChannel>(std::make_unique<DirectChannel>(rack_[i]));
+    return Status(StatusCode::kUnavailable, "no phub daemon answered at " + daemon.ToString());
+  }
+  // Whoever uses them finds nobody there.
+  StateStubs MakeStateStubs(const Endpoint&) override {
+    const auto channel = grpc::CreateChannel("127.0.0.1:1", grpc::InsecureChannelCredentials());
+    return {.admin = v1::Admin::NewStub(channel), .session = v1::Session::NewStub(channel)};
+  }
+
+ private:
+  FakeRack& rack_;
+};
+
+FakeRack::FakeRack(const std::vector<std::uint32_t>& core_counts, FakeDaemonOptions options)
+    : hidden_(core_counts.size(), false) {
+  for (std::uint32_t i = 0; i < core_counts.size(); ++i) {
+    options.core_count = core_counts[i];
+    options.position = i;
+    options.rack_cores = core_counts;
+    daemons_.push_back(std::make_unique<FakeDaemon>(options));
+  }
+}
+
+Result<Job> FakeRack::Join(JobOptions options, std::size_t through,
+                           std::chrono::milliseconds call_timeout) {
+  auto state = JobState::Join({.daemon = *ParseEndpoint(daemons_[through]->name()),
+                               .call_timeout = call_timeout,
+                               .options = std::move(options),
+                               .connector = std::make_shared<DirectConnector>(*this)});
+  if (!state.ok()) return state.status();
+  return JobAccess::Make(*std::move(state));
+}
+
+}  // namespace phub::client
