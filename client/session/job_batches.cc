@@ -110,7 +110,7 @@ Result<AddedBatch> JobState::Agree(const v1::AddKeysRequest& request, std::uint6
   for (std::size_t i = 0; i < answers.size(); ++i) {
     const DaemonLink& link = *links_[i];
     if (answers[i]->shared_nonce().empty() || !lanes_->IsShared(link)) continue;
-    BatchMemory memory{.daemon = i, .first_bin = link.first_lane, .bin_count = link.lane_count()};
+    BatchMemory memory;
     Status status = FetchShared(link, request.batch(), &link == sharing ? shared_bytes : 0,
                                 *answers[i], memory);
     if (!status.ok()) return status;

@@ -1,5 +1,4 @@
-// Adding keys: what callers ask for is checked, the daemons place it, the engine gets the layout;
-// at a rank that resumes, the keys get the values that they had.
+// Adding keys: what callers ask for is checked, the daemons place it, the engine gets the layout.
 #include <fmt/core.h>
 
 #include <algorithm>
@@ -11,29 +10,8 @@
 #include "client/session/job_state.h"
 #include "client/session/key_checks.h"
 #include "client/session/key_memory.h"
-#include "client/session/optimizers.h"
 
 namespace phub::client {
-namespace {
-
-std::shared_ptr<const void> OwnerOf(const AddedBatch& added) {
-  struct Both {
-    std::shared_ptr<const SharedMemory> worker;
-    std::shared_ptr<const SharedMemory> parameters;
-  };
-  if (added.worker == nullptr && added.parameters == nullptr) return nullptr;
-  return std::make_shared<Both>(Both{added.worker, added.parameters});
-}
-
-BatchMemory MemoryOf(const AddedBatch& added) {
-  BatchMemory memory{.owner = OwnerOf(added)};
-  if (added.worker != nullptr) memory.own = {added.worker->data(), added.worker->bytes()};
-  if (added.parameters != nullptr)
-    memory.parameters = {added.parameters->data(), added.parameters->bytes()};
-  return memory;
-}
-
-}  // namespace
 
 Result<std::vector<KeyDefinition>> JobState::CheckSpecs(std::span<const KeySpec> specs) const {
   // What the lanes together can number; what the daemons have memory for is their own affair.
@@ -44,7 +22,7 @@ Result<std::vector<KeyDefinition>> JobState::CheckSpecs(std::span<const KeySpec>
                   fmt::format("job {} would have more than {} keys", name(), kKeysPerJobMax));
   // When they were added is counted by what this rank has pushed: equal at every rank, however far
   // the replies are.
-  std::uint64_t pushed = base_iteration_;
+  std::uint64_t pushed = resume_.iteration;
   const std::vector<std::shared_ptr<KeyState>> present = Keys();
   std::set<std::string_view> names;
   for (const std::shared_ptr<KeyState>& key : present) {
@@ -103,7 +81,7 @@ Result<std::vector<std::shared_ptr<KeyState>>> JobState::AddKeys(std::span<const
   }
   Result<std::vector<KeyDefinition>> definitions = CheckSpecs(specs);
   if (!definitions.ok()) return definitions.status();
-  const std::uint64_t shared_bytes = CanShareMemory() ? PlanOwnMemory(*definitions, restart) : 0;
+  const std::uint64_t shared_bytes = SharingDaemon() == nullptr ? 0 : PlanOwnMemory(*definitions, restart);
   Result<AddedBatch> added = AddEverywhere(MakeRequest(*definitions), shared_bytes);
   if (!added.ok()) return added.status();
   auto keys = Enter(*std::move(definitions), *added);
@@ -133,14 +111,13 @@ Result<std::vector<std::shared_ptr<KeyState>>> JobState::Enter(
     return Status(StatusCode::kInternal, fmt::format("daemon {}: {}",
                                                      links_.front()->endpoint.ToString(),
                                                      std::string(layouts.status().message())));
-  const BatchMemory memory = MemoryOf(added);
   auto batch = std::make_unique<KeyBatch>();
   std::vector<std::shared_ptr<KeyState>> keys;
   for (std::size_t i = 0; i < definitions.size(); ++i) {
     KeyDefinition& definition = definitions[i];
     const KeyResume* const resume = ResumeOf(views[i].key);
     if (resume != nullptr) definition.first_iteration = resume->first_iteration;
-    Status status = TakeMemory(definition, memory,
+    Status status = TakeMemory(definition, added.memory,
                                added.response.placements(static_cast<int>(i)).shared_offset());
     if (!status.ok()) return status;
     batch->keys.push_back({.layout = std::move((*layouts)[i]),
@@ -161,26 +138,6 @@ Result<std::vector<std::shared_ptr<KeyState>>> JobState::Enter(
   batches_.push_back(std::move(batch));
   Submit({.kind = Command::Kind::kAddKeys, .batch = batches_.back().get()});
   return keys;
-}
-
-// All at once, and then all of them are waited for.
-Status JobState::ResumeKeys(const std::vector<std::shared_ptr<KeyState>>& keys) {
-  std::vector<std::uint64_t> tickets;
-  for (const std::shared_ptr<KeyState>& key : keys) {
-    const KeyResume* const resume = ResumeOf(key->index);
-    if (resume == nullptr) break;
-    auto ticket = key->Resume({.version = resume->version,
-                               .reductions = resume->reductions,
-                               .record = resume->record,
-                               .hyper_parameters = resume->has_values
-                                                       ? FromProto(resume->hyper_parameters)
-                                                       : key->definition.hyper_parameters});
-    if (!ticket.ok()) return ticket.status();
-    tickets.push_back(*ticket);
-  }
-  for (std::size_t i = 0; i < tickets.size(); ++i)
-    if (Status status = keys[i]->Wait(tickets[i], std::nullopt); !status.ok()) return status;
-  return Status();
 }
 
 }  // namespace phub::client

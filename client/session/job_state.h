@@ -111,8 +111,8 @@ class JobState final : public EngineListener,
 
   // job_keys.cc
   Result<std::vector<KeyDefinition>> CheckSpecs(std::span<const KeySpec> specs) const;
-  v1::AddKeysRequest MakeRequest(const std::vector<KeyDefinition>& keys,
-                                 std::span<const KeySpec> specs) const;
+  Status CheckBoundary() const;  // restart: keys are added between iterations
+  static v1::AddKeysRequest MakeRequest(const std::vector<KeyDefinition>& keys);
   Result<std::vector<std::shared_ptr<KeyState>>> Enter(std::vector<KeyDefinition> definitions,
                                                        const AddedBatch& added);
 
