@@ -18,6 +18,7 @@
 #include "common/state/metadata.h"
 #include "common/wire/lane_hello.h"
 #include "common/wire/message.h"
+#include "common/wire/shared_memory.h"
 
 namespace {
 
@@ -265,6 +266,70 @@ void AddStateManifests(Files& files) {
   manifest.replaces = phub::state::DataFileName(411, 0xabd);
   files.push_back({"state_manifest/later", BytesOf(ManifestToJson(manifest))});
   files.push_back({"state_manifest/foreign", BytesOf(R"({"name":"My App","icons":[]})")});
+void AddSharedMemory(Files& files) {
+  std::vector<std::byte> request(phub::wire::kSharedBatchRequestBytes);
+  phub::wire::EncodeSharedBatchRequest(
+      {.version_min = 1, .version_max = 2, .batch = 7, .rank = {3}, .incarnation = {0x0123456789}},
+      std::span<std::byte, phub::wire::kSharedBatchRequestBytes>(request));
+  files.push_back({"shared_memory/request", request});
+  AddNearMisses(files, "shared_memory", request, {0, 3, 4, 5, 6, 28, 48, 63});
+  std::vector<std::byte> lane(phub::wire::kSharedLaneBytes);
+  phub::wire::EncodeSharedLane({256, 262144, 16, 65536},
+                               std::span<std::byte, phub::wire::kSharedLaneBytes>(lane));
+  files.push_back({"shared_memory/lane", lane});
+  std::vector<std::byte> batch(phub::wire::kSharedBatchBytes);
+  phub::wire::EncodeSharedBatch({4096, 8192, 2, 3},
+                                std::span<std::byte, phub::wire::kSharedBatchBytes>(batch));
+  files.push_back({"shared_memory/batch", batch});
+}
+
+// shm_rings_fuzz.cc says what the commands are. Slot 0 takes 512 bytes and is shared, 1 takes 100,
+// 2 is closed; the worker's region is number 1 of an address, the parameters number 2.
+void AddRings(Files& files) {
+  constexpr std::byte kPoll{3};
+  constexpr std::byte kRelease{6};
+  const auto put = [](std::vector<std::byte>& bytes, MessageKind kind, std::uint32_t slot,
+                      std::uint32_t payload_bytes, unsigned place, unsigned region) {
+    MessageHeader header;
+    header.kind = kind;
+    header.slot = {slot};
+    header.payload_bytes = payload_bytes;
+    bytes.push_back(std::byte{0});
+    const std::vector<std::byte> encoded = Encoded(header);
+    bytes.insert(bytes.end(), encoded.begin(), encoded.end());
+    for (const unsigned value : {place, region, 64u, 0u, 0u, 0u}) {
+      bytes.push_back(static_cast<std::byte>(value));
+    }
+  };
+  const auto announce = [](std::vector<std::byte>& bytes, unsigned count) {
+    for (const unsigned value : {1u, count % 256, count / 256}) {
+      bytes.push_back(static_cast<std::byte>(value));
+    }
+  };
+  std::vector<std::byte> mixed;
+  for (int round = 0; round < 3; ++round) {
+    put(mixed, MessageKind::kGradient, phub::kNoSlot.value, 1000, 3, 1);
+    put(mixed, MessageKind::kGradient, 0, 512, 4, 0);
+    mixed.insert(mixed.end(), {kPoll, kRelease});
+    put(mixed, MessageKind::kGradient, 1, 100, 2, 0);
+    put(mixed, MessageKind::kRecord, 0, 96, 1, 0);
+    announce(mixed, 60);
+    mixed.push_back(kPoll);
+    announce(mixed, 40);
+    mixed.insert(mixed.end(), {kPoll, kRelease, kPoll, kRelease});
+  }
+  files.push_back({"shm_rings/mixed", mixed});
+  AddNearMisses(files, "shm_rings", mixed, {0, 1, 4, 5, 36, 65, 66, 67, 70, 72});
+  std::vector<std::byte> sent;
+  for (int round = 0; round < 4; ++round) {  // post, poll, and the worker reads a record
+    for (const unsigned value : {4u, 3u, 0u, 4u, 3u, 2u, 2u, 1u, 0u, 0u, 0u, 0u, 0u, 0u, 0u}) {
+      sent.push_back(static_cast<std::byte>(value));
+    }
+  }
+  files.push_back({"shm_rings/sent", sent});
+  std::vector<std::byte> parameters;
+  put(parameters, MessageKind::kGradient, phub::kNoSlot.value, 100, 3, 2);
+  files.push_back({"shm_rings/region_of_parameters", parameters});
 }
 
 bool Write(const std::filesystem::path& path, const std::vector<std::byte>& bytes) {
@@ -300,6 +365,8 @@ int main(int argc, char** argv) {
   AddStreams(files);
   AddSafetensors(files);
   AddStateManifests(files);
+  AddSharedMemory(files);
+  AddRings(files);
   int failures = 0;
   for (const File& file : files) {
     const std::filesystem::path path = std::filesystem::path(argv[2]) / file.path;

@@ -112,7 +112,9 @@ absl::Status ReceiveAnswer(Answer& answer, const std::string& peer, TimeNs deadl
              static_cast<int>(std::min<DurationNs>(left_ms + 1, std::numeric_limits<int>::max())));
     if (ready == 0 || (ready < 0 && errno == EINTR)) continue;
     answer.packet = ReceivePacket(answer.socket.get(), answer.bytes);
-    if (answer.packet.bytes == -EAGAIN) continue;
+    // A daemon that refuses unasked closes with our request unread: that error comes once, and
+    // before the answer.
+    if (answer.packet.bytes == -EAGAIN || answer.packet.bytes == -ECONNRESET) continue;
     if (answer.packet.bytes > 0) return absl::OkStatus();
     return absl::UnavailableError(fmt::format(
         "{} closed the connection before it answered{}", peer,

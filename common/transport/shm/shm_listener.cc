@@ -312,8 +312,8 @@ void ShmListener::State::DecideBatch(Pending& peer, const wire::SharedBatchReque
   BatchMemory memory;
   const wire::LaneRefusal refusal = gate.AdmitBatch(request, peer.credentials, memory);
   if (refusal != wire::LaneRefusal::kNone) return Refuse(peer, refusal);
-  SendBatch(peer.socket.get(), *version, memory);
   Count(counters.batches);
+  SendBatch(peer.socket.get(), *version, memory);
   Free(peer);
 }
 

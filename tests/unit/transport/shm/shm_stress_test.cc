@@ -62,6 +62,7 @@ class StressEnd {
         ++done;
       }
       if (polled > 0 || (posted_ < kMessages && lent_.size() < 8)) continue;
+      if (!sleeps_) std::this_thread::yield();  // there may be one core for both
       if (sleeps_ && transport_.Arm()) {
         pollfd item{transport_.descriptor(), POLLIN, 0};
         const int ready = poll(&item, 1, counted ? 10 : 20000);
