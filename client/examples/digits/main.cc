@@ -77,6 +77,11 @@ void AddTrainingOptions(CLI::App& app, Arguments& arguments) {
   app.add_option("--endpoint", arguments.place.endpoint, "the daemon, as host:port");
   app.add_option("--job", arguments.place.job, "name of the job")->default_val("digits");
   app.add_option("--rank", arguments.place.rank, "this worker's rank, from 0")->default_val(0);
+  app.add_option("--transport", arguments.place.transport, "how gradients and parameters travel")
+      ->check(CLI::IsMember({"auto", "shm", "tcp"}))
+      ->capture_default_str();
+  app.add_flag("--restart", arguments.place.restart,
+               "wait for a worker that dies; start it again with the same options");
   app.add_option("--world-size", settings.world_size, "number of workers")
       ->check(CLI::Range(std::size_t{1}, std::size_t{64}))
       ->capture_default_str();

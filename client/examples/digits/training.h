@@ -37,6 +37,8 @@ struct Place {
   std::string endpoint;  // of the daemon: "127.0.0.1:7700"
   std::string job;
   std::size_t rank = 0;
+  std::string transport = "auto";  // or "shm", "tcp"
+  bool restart = false;  // a worker that dies is waited for, and may be started anew
 };
 
 // One rank of a job. False, with `error` set, if the job or the connection fails.

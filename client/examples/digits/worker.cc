@@ -2,6 +2,7 @@
 #include <phub/client.h>
 
 #include <array>
+#include <cstdio>
 
 #include "client/examples/digits/model.h"
 #include "client/examples/digits/training.h"
@@ -26,14 +27,16 @@ phub::Result<std::vector<phub::Key>> AddKeys(phub::Job& job, const Settings& set
   return job.AddKeys(specs);
 }
 
-phub::Status TrainIterations(const Settings& settings, std::size_t rank, const DataSet& data,
-                             Network& network, std::vector<phub::Key>& keys) {
+// From `first` on: 0, but for a process that takes the place of one that died.
+phub::Status TrainIterations(const Settings& settings, std::size_t rank, std::size_t first,
+                             const DataSet& data, Network& network,
+                             std::vector<phub::Key>& keys) {
   // The network works in phub's own memory: nothing is copied on this side.
   Parameters parameters;
   Gradients gradients;
   for (std::size_t t = 0; t < kTensorCount; ++t) {
-    parameters[t] = keys[t].parameters();
-    gradients[t] = keys[t].gradients();
+    parameters[t] = keys[t].parameters<float>();
+    gradients[t] = keys[t].gradients<float>();
   }
   Dealer dealer(data.train, settings.world_size, settings.batch_size);
   Settings shown = settings;
@@ -41,7 +44,7 @@ phub::Status TrainIterations(const Settings& settings, std::size_t rank, const D
   Progress progress(shown);
 
   std::array<phub::Handle, kTensorCount> updates;
-  for (std::size_t iteration = 0; iteration < settings.iterations; ++iteration) {
+  for (std::size_t iteration = first; iteration < settings.iterations; ++iteration) {
     if (iteration > 0 &&
         LearningRateAt(settings, iteration) != LearningRateAt(settings, iteration - 1)) {
       for (phub::Key& key : keys) {
@@ -69,24 +72,33 @@ phub::Status Train(const Settings& settings, const Place& place, const DataSet& 
                    Trained& trained) {
   phub::Result<phub::Session> session = phub::Connect(place.endpoint);
   if (!session.ok()) return session.status();
-  phub::Result<phub::Job> job =
-      session->Join({.job = place.job,
-                     .rank = static_cast<std::uint32_t>(place.rank),
-                     .world_size = static_cast<std::uint32_t>(settings.world_size)});
+  phub::JobOptions options = {.job = place.job,
+                              .rank = static_cast<std::uint32_t>(place.rank),
+                              .world_size = static_cast<std::uint32_t>(settings.world_size)};
+  if (place.restart) {  // should a worker die, the others wait for the one that is started anew
+    options.on_loss = phub::LossPolicy::kWait;
+    options.restart = true;
+  }
+  if (place.transport == "shm") options.transport = phub::TransportChoice::kSharedMemory;
+  if (place.transport == "tcp") options.transport = phub::TransportChoice::kTcp;
+  phub::Result<phub::Job> job = session->Join(options);
   if (!job.ok()) return job.status();
   phub::Result<std::vector<phub::Key>> keys = AddKeys(*job, settings);
   if (!keys.ok()) return keys.status();
   for (std::size_t t = 0; t < kTensorCount; ++t) {
-    phub::Status status = job->Initialize((*keys)[t], InitialValues(t));  // rank 0's values win
+    // Rank 0's values win. Where a process goes on, the keys have theirs already.
+    phub::Status status = job->Initialize((*keys)[t], InitialValues(t));
     if (!status.ok()) return status;
   }
+  const std::size_t first = job->iteration();
+  if (job->resumed()) std::fprintf(stderr, "resumed at iteration %zu\n", first);
 
   Network network(settings.batch_size);
-  phub::Status status = TrainIterations(settings, place.rank, data, network, *keys);
+  phub::Status status = TrainIterations(settings, place.rank, first, data, network, *keys);
   if (!status.ok()) return status;
   Parameters parameters;
   for (std::size_t t = 0; t < kTensorCount; ++t) {
-    const std::span<const float> values = (*keys)[t].parameters();
+    const std::span<const float> values = (*keys)[t].parameters<float>();
     trained.tensors.emplace_back(values.begin(), values.end());
     parameters[t] = values;
   }
