@@ -72,10 +72,11 @@ void Control::State::CheckLeases(TimeNs now) {
       }
       counters.Add(ControlCounter::reservations_lapsed);
       if (!member.committed) {
-        FreeSeat(*job, Rank{rank}, absl::DeadlineExceededError(fmt::format(
-                                       "rank {}'s reservation in job {} lapsed: it was not "
-                                       "committed within {}",
-                                       rank, job->name(), FormatAge(options.liveness_timeout))));
+        FreeSeat(*job, Rank{rank},
+                 absl::DeadlineExceededError(
+                     fmt::format("rank {}'s reservation in job {} lapsed: it was not "
+                                 "committed within {}",
+                                 rank, job->name(), FormatAge(options.liveness_timeout))));
         continue;
       }
       // It took over the place of a process that was in the job: the others wait for it.

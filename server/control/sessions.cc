@@ -224,8 +224,9 @@ void Control::State::ForgiveSilence(DurationNs duration) {
   const TimeNs now = clock.Now();
   for (const auto& job : jobs) {
     for (Member& member : job->members) {
-      if (member.state != Member::State::kLive && member.state != Member::State::kReserved) continue;
-      if (member.forgiven >= kForgivenMax) continue;
+      const bool has_seat =
+          member.state == Member::State::kLive || member.state == Member::State::kReserved;
+      if (!has_seat || member.forgiven >= kForgivenMax) continue;
       ++member.forgiven;
       member.last_heard =
           std::clamp(member.last_heard + duration, now - options.liveness_timeout / 2, now);

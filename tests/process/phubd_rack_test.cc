@@ -34,8 +34,8 @@ std::uint16_t FreePort() {
 class Daemon {
  public:
   Daemon(const std::string& endpoint, const std::string& daemons, const std::string& cores)
-      : process_(Process::Start(
-            kPhubd, {"--listen", endpoint, "--daemons", daemons, "--cores", cores})),
+      : process_(
+            Process::Start(kPhubd, {"--listen", endpoint, "--daemons", daemons, "--cores", cores})),
         stub_(v1::Session::NewStub(
             grpc::CreateChannel(endpoint, grpc::InsecureChannelCredentials()))) {
     EXPECT_TRUE(process_.WaitForOutput("serves on", 30 * kSecond)) << process_.Outputs();
