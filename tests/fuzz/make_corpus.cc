@@ -13,6 +13,9 @@
 #include <vector>
 
 #include "common/base/check.h"
+#include "common/state/checksum.h"
+#include "common/state/manifest.h"
+#include "common/state/metadata.h"
 #include "common/wire/lane_hello.h"
 #include "common/wire/message.h"
 
@@ -189,6 +192,81 @@ void AddStreams(Files& files) {
   }
 }
 
+std::vector<std::byte> BytesOf(std::string_view text) {
+  const auto bytes = std::as_bytes(std::span(text));
+  return {bytes.begin(), bytes.end()};
+}
+
+phub::state::StateDescription SavedDescription() {
+  phub::state::KeyState key;
+  key.name = "fc1.weight";
+  key.element_count = 3;
+  key.parameter_type = phub::numeric::ElementType::kBf16;
+  key.operation = "mean";
+  key.optimizer = "adam";
+  key.hyper_parameters = {{"learning_rate", 0.1}, {"beta1", -0.0}};
+  key.optimizer_tensors = {{"first_moment", phub::numeric::ElementType::kF32},
+                           {"second_moment", phub::numeric::ElementType::kF64}};
+  key.initialized = true;
+  phub::state::StateDescription description;
+  description.job = "digits";
+  description.world_size = 4;
+  description.iteration = 412;
+  description.phub_version = "0.1.0";
+  description.daemons = {"rack7:7700"};
+  description.keys.push_back(key);
+  return description;
+}
+
+// safetensors_fuzz.cc reads an input as a whole file, and as a header behind the number of bytes of
+// data that it is for.
+void AddSafetensors(Files& files) {
+  const phub::state::SafetensorsHeader header = phub::state::HeaderOf(SavedDescription());
+  std::string file = phub::state::EncodeHeader(header);
+  std::string described(8, '\0');
+  described[0] = static_cast<char>(header.tensors.back().end);
+  files.push_back({"safetensors/described", BytesOf(described + file.substr(8))});
+  file.append(header.tensors.back().end, 'x');
+  files.push_back({"safetensors/file", BytesOf(file)});
+  AddNearMisses(files, "safetensors", BytesOf(file), {0, 7, 8, 10, 200});
+  const auto plain = [&](const char* name, char data_bytes, std::string_view json) {
+    std::string input(8, '\0');
+    input[0] = data_bytes;
+    files.push_back({std::string("safetensors/") + name, BytesOf(input.append(json))});
+  };
+  plain("foreign", 24,
+        R"({"__metadata__":{"format":"pt"},"a":{"dtype":"F32","shape":[2,3],)"
+        R"("data_offsets":[0,24]}})");
+  plain("hole", 8,
+        R"({"a":{"dtype":"U8","shape":[2],"data_offsets":[0,2]},)"
+        R"("b":{"dtype":"U8","shape":[2],"data_offsets":[6,8]}})");
+  plain("twice", 2,
+        R"({"a":{"dtype":"U8","shape":[2],"data_offsets":[0,2]},)"
+        R"("a":{"dtype":"U8","shape":[2],"data_offsets":[0,2]}})");
+  plain("overflow", 4,
+        R"({"a":{"dtype":"F32","shape":[4611686018427387905],)"
+        R"("data_offsets":[0,4]}})");
+  plain("nested", 0, "{\"a\":[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[");
+}
+
+void AddStateManifests(Files& files) {
+  phub::state::Manifest manifest;
+  manifest.description = SavedDescription();
+  for (const auto& tensor : TensorsOf(manifest.description))
+    manifest.tensors.push_back({tensor.name, phub::state::Sha256Of(tensor.name)});
+  manifest.description.keys.clear();
+  manifest.data_file = phub::state::DataFileName(412, 0xabc);
+  manifest.data_bytes = 1000;
+  manifest.data_sha256 = phub::state::Sha256Of("data");
+  const std::vector<std::byte> first = BytesOf(ManifestToJson(manifest));
+  PHUB_CHECK(phub::state::ParseManifest(ManifestToJson(manifest)).ok());
+  files.push_back({"state_manifest/first", first});
+  AddNearMisses(files, "state_manifest", first, {0, 20, 100, 400});
+  manifest.replaces = phub::state::DataFileName(411, 0xabd);
+  files.push_back({"state_manifest/later", BytesOf(ManifestToJson(manifest))});
+  files.push_back({"state_manifest/foreign", BytesOf(R"({"name":"My App","icons":[]})")});
+}
+
 bool Write(const std::filesystem::path& path, const std::vector<std::byte>& bytes) {
   std::error_code error;
   std::filesystem::create_directories(path.parent_path(), error);
@@ -220,6 +298,8 @@ int main(int argc, char** argv) {
   AddLaneHellos(files);
   AddLaneWelcomes(files);
   AddStreams(files);
+  AddSafetensors(files);
+  AddStateManifests(files);
   int failures = 0;
   for (const File& file : files) {
     const std::filesystem::path path = std::filesystem::path(argv[2]) / file.path;
