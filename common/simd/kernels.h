@@ -1,47 +1,86 @@
-// The arithmetic of phub: k-way sums, alone or fused with an optimizer's update, in one pass.
+// The arithmetic of phub: what a round combines, and what becomes of it, in one pass over memory.
 // Pure functions, any thread. Dispatched at run time to the widest instruction set of the machine;
 // the same bits on every one.
 //
-// Numbers. Inputs are added as a left fold in the order given, starting from inputs[0]'s value
-// (not from zero): ((inputs[0] + inputs[1]) + inputs[2]) + ... Every operation rounds on its own
-// (no fused multiply-add, no approximation, no flush to zero). A mean divides the finished sum
-// once by `divisor`. Callers keep the floating-point mode of SetFloatingPointMode(). Only which NaN
-// an element becomes (sign, payload) is the machine's affair; that it is one is not.
+// Numbers. Everything is computed in the accumulation type: f32 for f16, bf16 and f32, else the
+// type itself. Terms are combined as a left fold in the order given, starting from the first term's
+// value (not from zero): ((t0 + t1) + t2) + ... Every operation rounds on its own (no fused
+// multiply-add, no approximation, no flush to zero). Halves are widened exactly, and what is stored
+// as a half is rounded once, to nearest even, from the accumulation type. A mean divides the
+// finished sum once by `ranks`. Clipping comes after that and before everything else. Integers
+// wrap. Callers keep the floating-point mode of SetFloatingPointMode().
 //
-// Shapes. Every input and every other array has `count` elements; 1 <= inputs.size() <= kRanksMax.
-// Arrays need no alignment beyond a float's. `output` may be the same array as an input, else
-// nothing overlaps.
+// NaN. Minima and maxima of anything with a NaN are the canonical NaN of the accumulation type
+// (positive, quiet, no payload), and -0 < +0. Whatever NaN is stored as a half becomes that half's
+// canonical NaN (0x7e00, 0x7fc0). Elsewhere, only which NaN an element becomes (sign, payload) is
+// the machine's affair; that it is one is not. Clipping leaves a NaN a NaN.
+//
+// Memory. Every array has `count` elements of its type and needs no alignment beyond an element's.
+// Terms may lie in memory that somebody else is changing: every element of them is loaded once.
+// The other arrays must be out of such people's reach, except replies, which are only written.
+// Nothing overlaps but where said.
 #pragma once
 
+#include <array>
 #include <cstddef>
+#include <cstdint>
 #include <span>
 #include <vector>
 
+#include "common/base/element_type.h"
+#include "common/simd/optimizers.h"
+
 namespace phub::simd {
 
-using Inputs = std::span<const float* const>;
+using numeric::ElementType;
 
-// output = sum(inputs)
-void Sum(Inputs inputs, std::size_t count, float* output);
-// output = sum(inputs) / divisor
-void SumMean(Inputs inputs, std::size_t count, float divisor, float* output);
+enum class Reduction : std::uint8_t { kSum, kMean, kMin, kMax, kProduct };
+const char* ToString(Reduction reduction);  // "sum", "mean", "min", "max", "product"
 
-// torch.optim.SGD's definition, one step:
-//   g = sum(inputs)            or sum(inputs) / divisor, if divisor != 0
-//   g = g + weight_decay * p   if weight_decay != 0
-//   b = g                      on the first step, else  b = momentum * b + (1 - dampening) * g
-//   p = p - learning_rate * b  (SumSgd: g for b)
-struct SgdArguments {
-  float divisor = 0.0f;  // 0: sum, no division
-  float learning_rate = 0.0f;
-  float momentum = 0.0f;
-  float dampening = 0.0f;
-  float weight_decay = 0.0f;
-  bool first_step = false;
+// What is combined, in rank order: what Fold() made of a prefix of the ranks, in the accumulation
+// type, if not null; then inputs, in the wire type. At least one of all, at most kRanksMax inputs.
+struct Terms {
+  const std::byte* folded = nullptr;
+  std::span<const std::byte* const> inputs;
 };
-void SumSgd(Inputs inputs, std::size_t count, const SgdArguments& arguments, float* parameters);
-void SumMomentum(Inputs inputs, std::size_t count, const SgdArguments& arguments, float* parameters,
-                 float* momentum);
+
+// accumulator = the left fold of the terms, before a mean's division. It may be terms.folded
+// itself. Folding a prefix first, wherever it ends, gives the same bits.
+void Fold(ElementType wire, Reduction reduction, const Terms& terms, std::size_t count,
+          std::byte* accumulator);
+
+struct Round {
+  ElementType wire = ElementType::kF32;   // of the terms' inputs
+  ElementType type = ElementType::kF32;   // of the parameters
+  ElementType reply = ElementType::kF32;  // of the replies
+  Reduction reduction = Reduction::kSum;
+  Optimizer optimizer = Optimizer::kNone;
+  std::uint32_t ranks = 1;  // what a mean divides by
+  OptimizerArguments arguments;
+};
+// Integers have no mean and no optimizer (and are not clipped); wire and reply are the parameters'
+// type or a half over f32 (numeric::IsWireTypeOf); there is at least one rank.
+bool IsSupported(const Round& round);
+
+struct RoundMemory {
+  const std::byte* parameters = nullptr;  // the version read, in `type`; unused without optimizer
+  // The version written, in `type`. May be `parameters`; without optimizer, may be null.
+  std::byte* next_parameters = nullptr;
+  // In the accumulation type, read and written in place; the first StateCount(optimizer) are used.
+  std::array<std::byte*, kStatesMax> state{};
+  // Further copies of the new version, each in `reply`, written in the same pass.
+  std::span<std::byte* const> replies;
+};
+
+// The terms are combined, divided if it is a mean, clipped, given to the optimizer, and the new
+// version is stored everywhere.
+void ApplyRound(const Round& round, const Terms& terms, std::size_t count,
+                const RoundMemory& memory);
+
+// To the same type (the same bits), or among f32, f16 and bf16: widened exactly, NaN payloads
+// included, or rounded to nearest even.
+void Convert(ElementType from, const std::byte* input, ElementType to, std::byte* output,
+             std::size_t count);
 
 // Round to nearest even, denormals kept: for the calling thread. Every thread that computes calls
 // it once, since a library may have changed the mode.

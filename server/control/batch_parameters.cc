@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <utility>
 
 #include "server/control/key_specs.h"
@@ -77,7 +78,9 @@ ParameterLayout LayOutParameters(const KeySpecs& keys,
       std::uint64_t& end = place.shared ? layout.shared_bytes : layout.ordinary_bytes;
       place.offset = end;
       end += versions * place.version_bytes;
-      layout.memory_bytes += versions * (whole ? place.version_bytes : own_pages_bytes);
+      // Pages that chunks have in common are counted twice, but no key counts for more than it is.
+      layout.memory_bytes +=
+          versions * (whole ? place.version_bytes : std::min(own_pages_bytes, place.version_bytes));
     }
     layout.keys.push_back(place);
   }

@@ -29,8 +29,10 @@ bool FlushDenormals() {
 
 float SumOfTwo(float a, float b) {
   float result = 0.0f;
-  const float* const inputs[] = {&a, &b};
-  Sum(inputs, 1, &result);
+  const std::byte* const inputs[] = {reinterpret_cast<const std::byte*>(&a),
+                                     reinterpret_cast<const std::byte*>(&b)};
+  Fold(ElementType::kF32, Reduction::kSum, {nullptr, inputs}, 1,
+       reinterpret_cast<std::byte*>(&result));
   return result;
 }
 

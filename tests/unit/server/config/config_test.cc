@@ -7,6 +7,7 @@
 #include <fstream>
 #include <set>
 
+#include "server/config/rack_settings.h"
 #include "server/config/setting_table.h"
 
 namespace phub::server {
@@ -249,6 +250,49 @@ TEST(Config, HelpAndVersionWinOverProblems) {
   EXPECT_EQ(Load({"--help"}, {"PHUB_LISTN=1"}).action, Action::kHelp);
   EXPECT_THAT(Load({"--help"}, {"PHUB_LISTN=1"}).problems, IsEmpty());
   EXPECT_EQ(Load({"--version", "--check-config"}).action, Action::kVersion);
+}
+
+TEST(Config, ARackIsAListAndAnEntryOfIt) {
+  const char* const list = "node1:7700,node2:7700, [::1]:7701";
+  const Config named = Load({"--daemons", list, "--self", "[::1]:7701"});
+  EXPECT_THAT(named.problems, IsEmpty());
+  const auto place = FindRackPlace(named.settings);
+  ASSERT_TRUE(place.ok());
+  EXPECT_THAT(place->endpoints, ElementsAre("node1:7700", "node2:7700", "[::1]:7701"));
+  EXPECT_EQ(place->self, 2u);
+  // Without self: the entry that listens where this one does.
+  const Config found = Load({"--daemons", "127.0.0.1:7700,127.0.0.1:7800", "--listen",
+                             "127.0.0.1:7800"});
+  EXPECT_THAT(found.problems, IsEmpty());
+  EXPECT_EQ(FindRackPlace(found.settings)->self, 1u);
+  EXPECT_THAT(FindRackPlace(Load({}).settings)->endpoints, IsEmpty());
+}
+
+TEST(Config, MistakesInARackAreNamedWithTheirPlace) {
+  const auto problem = [](std::vector<const char*> flags) {
+    const Config config = Load(std::move(flags));
+    EXPECT_THAT(config.problems, SizeIs(1));
+    return config.problems.empty() ? std::string() : config.problems[0];
+  };
+  EXPECT_EQ(problem({"--daemons", "node1:7700,node2:7700", "--self", "node3:7700"}),
+            "--self: self = \"node3:7700\" is not in daemons = \"node1:7700,node2:7700\"; write it "
+            "as it is written there");
+  EXPECT_THAT(problem({"--daemons", "node1:7700"}),
+              HasSubstr("--daemons: listen = \"127.0.0.1:7700\" is not in daemons"));
+  EXPECT_THAT(problem({"--self", "node1:7700"}), HasSubstr("`daemons` is empty"));
+  EXPECT_THAT(problem({"--daemons", "node1:1,node2:1,node1:1"}),
+              HasSubstr("has the entry \"node1:1\" twice"));
+  EXPECT_THAT(problem({"--daemons", "node1"}),
+              HasSubstr("has the entry \"node1\", which has no port"));
+  EXPECT_THAT(problem({"--daemons", "node1:0"}), HasSubstr("whose port is open"));
+  EXPECT_THAT(problem({"--daemons", "0.0.0.0:7700"}), HasSubstr("names no host"));
+  EXPECT_THAT(problem({"--daemons", "node1:1,,node2:1"}), HasSubstr("an empty entry"));
+}
+
+TEST(Config, SharedMemoryIsOnUnlessItIsSwitchedOff) {
+  EXPECT_EQ(Load({}).settings.shm, ShmMode::kOn);
+  EXPECT_EQ(Load({"--shm", "off"}).settings.shm, ShmMode::kOff);
+  EXPECT_THAT(Load({"--shm", "maybe"}).problems, SizeIs(1));
 }
 
 }  // namespace

@@ -187,6 +187,7 @@ class ControlTest : public testing::Test {
     control().Method(request, answer);                       \
     return call;                                             \
   }
+  PHUB_CALL(GetRack, GetRackRequest, Rack)
   PHUB_CALL(AddKeys, AddKeysRequest, AddKeysResponse)
   PHUB_CALL(OpenLanes, OpenLanesRequest, OpenLanesResponse)
   PHUB_CALL(ListStalls, ListStallsRequest, ListStallsResponse)
@@ -216,14 +217,30 @@ class ControlTest : public testing::Test {
     control().Join(request, "127.0.0.1:5000", answer);
     return call;
   }
+  CallPtr<v1::CommitResponse> Commit(const std::string& session) {
+    auto [call, answer] = Expect<v1::CommitResponse>();
+    v1::CommitRequest request;
+    request.set_session_id(session);
+    control().Commit(request, answer);
+    return call;
+  }
+  // A rank whose place is reserved. Returns the session id.
+  std::string ReserveAs(const v1::JoinRequest& request) {
+    const auto call = Join(request);
+    Settle();
+    EXPECT_TRUE(call->ok()) << call->message();
+    last_join = call->response;
+    return call->response.session_id();
+  }
   // A rank that is in, with its Attend stream. Returns the session id.
   std::string Enter(std::uint32_t rank, std::uint32_t world_size,
                     const std::string& job = "digits") {
-    const auto call = Join(JoinOf(rank, world_size, job));
-    Settle();
-    EXPECT_TRUE(call->ok()) << call->message();
-    const std::string session = call->response.session_id();
-    last_join = call->response;
+    return EnterAs(JoinOf(rank, world_size, job));
+  }
+  std::string EnterAs(const v1::JoinRequest& request) {
+    const std::string session = ReserveAs(request);
+    const auto commit = Commit(session);
+    EXPECT_TRUE(commit->ok()) << commit->message();
     sinks[session] = std::make_shared<RecordingSink>();
     const auto stream = control().AttachStream(session, sinks[session]);
     EXPECT_TRUE(stream.ok());

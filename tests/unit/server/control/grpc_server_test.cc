@@ -101,7 +101,18 @@ class GrpcServerTest : public testing::Test {
     const grpc::Status status = session_->Join(&context, request, &response);
     EXPECT_TRUE(status.ok()) << status.error_message();
     EXPECT_EQ(response.cores(0).port(), 7701u);
+    v1::CommitRequest commit;
+    commit.set_session_id(response.session_id());
+    v1::CommitResponse committed;
+    Context commit_context;
+    EXPECT_TRUE(session_->Commit(&commit_context, commit, &committed).ok());
     return response.session_id();
+  }
+  v1::Rack GetRack() {
+    v1::Rack rack;
+    Context context;
+    EXPECT_TRUE(session_->GetRack(&context, {}, &rack).ok());
+    return rack;
   }
   grpc::Status Leave(const std::string& session) {
     v1::LeaveRequest request;
@@ -309,6 +320,14 @@ TEST_F(GrpcServerTest, TheLaneGateAsksControl) {
   hello.version_min = hello.version_max = 1;
   ControlLaneGate gate(thread_);
   EXPECT_EQ(gate.Admit(hello, "127.0.0.1:1"), wire::LaneRefusal::kJob);
+}
+
+TEST_F(GrpcServerTest, ALoneDaemonIsARackOfItsOwn) {
+  const v1::Rack rack = GetRack();
+  ASSERT_EQ(rack.daemons_size(), 1);
+  EXPECT_EQ(rack.daemons(0).endpoint(), "");
+  EXPECT_EQ(rack.daemons(0).core_count(), 1u);
+  EXPECT_EQ(rack.state(), "serving");
 }
 
 }  // namespace

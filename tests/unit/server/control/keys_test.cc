@@ -1,5 +1,7 @@
 #include <limits>
+#include <set>
 
+#include "server/placement/placement.h"
 #include "tests/unit/server/control/control_fixture.h"
 
 namespace phub::server {
@@ -8,7 +10,14 @@ namespace {
 using testing::AllOf;
 using testing::HasSubstr;
 
-class KeysTest : public ControlTest {};
+class KeysTest : public ControlTest {
+ protected:
+  // The bin at which a job's first chunk lies, with two core loops; and the other one.
+  static std::uint32_t First(const std::string& job = "digits") {
+    return BinsForJob(2, job)[0].bin.value;
+  }
+  static std::uint32_t Second() { return 1 - First(); }
+};
 
 TEST_F(KeysTest, AreAnsweredOnceEveryCoreAcknowledgedWithTheSamePlacementForAll) {
   const std::vector<std::string> sessions = EnterAll(2);
@@ -24,11 +33,12 @@ TEST_F(KeysTest, AreAnsweredOnceEveryCoreAcknowledgedWithTheSamePlacementForAll)
   const v1::AddKeysResponse& response = first->response;
   ASSERT_EQ(response.placements_size(), 2);
   EXPECT_EQ(response.placements(0).key_index(), 0u);
-  EXPECT_THAT(response.placements(0).chunk_cores(), testing::ElementsAre(0, 1, 0, 1));
-  EXPECT_THAT(response.placements(1).chunk_cores(), testing::ElementsAre(1));
+  EXPECT_THAT(response.placements(0).chunk_bins(),
+              testing::ElementsAre(First(), Second(), First(), Second()));
+  EXPECT_THAT(response.placements(1).chunk_bins(), testing::ElementsAre(Second()));
   EXPECT_EQ(response.SerializeAsString(), second->response.SerializeAsString());
   // Expect: every core got every key, and its own chunks only.
-  const auto commands = cores[0]->Executed(Command::Kind::kAddKeys);
+  const auto commands = cores[First()]->Executed(Command::Kind::kAddKeys);
   ASSERT_EQ(commands.size(), 1u);
   const KeyBatch& batch = *commands[0].batch;
   ASSERT_EQ(batch.keys.size(), 2u);
@@ -37,9 +47,13 @@ TEST_F(KeysTest, AreAnsweredOnceEveryCoreAcknowledgedWithTheSamePlacementForAll)
   EXPECT_EQ(batch.chunks[0].element_count, 256u);
   EXPECT_EQ(batch.keys[0].optimizer, Optimizer::kMomentum);
   EXPECT_EQ(batch.keys[0].records[1].values.learning_rate, 0.1f);
-  const KeyBatch& other = *cores[1]->Executed(Command::Kind::kAddKeys)[0].batch;
+  const KeyBatch& other = *cores[Second()]->Executed(Command::Kind::kAddKeys)[0].batch;
   ASSERT_EQ(other.chunks.size(), 3u);
   EXPECT_EQ(other.chunks[1].element_count, 232u);
+  EXPECT_EQ(other.chunks[1].element_offset, 768u);
+  // Expect: a key's chunks lie behind each other in one memory, whichever core owns them.
+  EXPECT_EQ(other.chunks[0].parameters[0], batch.chunks[0].parameters[0] + 1024);
+  EXPECT_EQ(other.chunks[1].parameters[0], batch.chunks[0].parameters[0] + 3 * 1024);
   EXPECT_EQ(other.chunks[2].element_count, 3u);
 }
 
@@ -51,7 +65,7 @@ TEST_F(KeysTest, LaterBatchesContinueTheNumbersAndBalanceOnTop) {
   Settle();
   ASSERT_TRUE(call->ok());
   EXPECT_EQ(call->response.placements(0).key_index(), 1u);
-  EXPECT_THAT(call->response.placements(0).chunk_cores(), testing::ElementsAre(1));
+  EXPECT_THAT(call->response.placements(0).chunk_bins(), testing::ElementsAre(Second()));
   // Expect: asked again, the same answer; nothing is added.
   const auto again = AddKeys(Batch(session, 0, {Key("a", 256)}));
   Settle();
@@ -60,13 +74,17 @@ TEST_F(KeysTest, LaterBatchesContinueTheNumbersAndBalanceOnTop) {
 }
 
 TEST_F(KeysTest, SmallJobsDoNotAllLieOnTheFirstCore) {
-  const std::string one = Enter(0, 1, "one");
-  const auto first = AddKeys(Batch(one, 0, {Key("a", 10)}));
-  const std::string two = Enter(0, 1, "two");
-  const auto second = AddKeys(Batch(two, 0, {Key("a", 10)}));
-  Settle();
-  EXPECT_THAT(first->response.placements(0).chunk_cores(), testing::ElementsAre(0));
-  EXPECT_THAT(second->response.placements(0).chunk_cores(), testing::ElementsAre(1));
+  std::set<std::uint32_t> bins;
+  for (int i = 0; i < 16; ++i) {
+    const std::string job = "small-" + std::to_string(i);
+    const auto call = AddKeys(Batch(Enter(0, 1, job), 0, {Key("a", 10)}));
+    Settle();
+    ASSERT_TRUE(call->ok()) << call->message();
+    // Expect: by the name alone, so that every daemon of a rack places it alike.
+    EXPECT_THAT(call->response.placements(0).chunk_bins(), testing::ElementsAre(First(job)));
+    bins.insert(First(job));
+  }
+  EXPECT_EQ(bins.size(), 2u);
 }
 
 TEST_F(KeysTest, ADifferentBatchIsRefusedNamingBothRanksAndTheJobFails) {

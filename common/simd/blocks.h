@@ -1,0 +1,54 @@
+// What kernels.h is made of: each function below does one thing to a range of elements, commonly
+// one that stays in the L1 cache between one function and the next, and is dispatched to the
+// machine's instruction set. Internal to simd; pure.
+#pragma once
+
+#include <array>
+#include <cstddef>
+
+#include "common/simd/coefficients.h"
+#include "common/simd/kernels.h"
+
+namespace phub::simd {
+
+struct Range {
+  std::size_t begin;
+  std::size_t end;
+  std::size_t size() const { return end - begin; }
+};
+
+// output = the terms' elements [range.begin, range.end) combined, and divided if it is a mean.
+// `output` is the place of element range.begin. FoldRange picks among the others by wire type.
+struct Combination {
+  ElementType wire;
+  Reduction reduction;
+  double divisor;
+};
+void FoldRange(const Combination& combination, const Terms& terms, Range range, std::byte* output);
+void FoldFloatRange(const Combination& combination, const Terms& terms, Range range,
+                    std::byte* output);
+void FoldHalfRange(const Combination& combination, const Terms& terms, Range range,
+                   std::byte* output);
+void FoldIntegerRange(const Combination& combination, const Terms& terms, Range range,
+                      std::byte* output);
+
+// Arrays of one range, all in the accumulation type (f32 or f64). `next` may be `parameters`.
+struct UpdateArrays {
+  std::byte* gradient;
+  const std::byte* parameters;
+  std::byte* next;
+  std::array<std::byte*, kStatesMax> state;
+};
+void ClipGradient(ElementType accumulation, double clip_value, std::byte* gradient,
+                  std::size_t count);
+// Weight decay, then the optimizer. The gradient is used up.
+void Update(ElementType accumulation, Optimizer optimizer, const Coefficients& coefficients,
+            const UpdateArrays& arrays, std::size_t count);
+
+// All of a round but clipping and replies, in one loop, over any range; if there is one for it.
+bool CanFoldAndUpdate(const Round& round);
+void FoldAndUpdate(const Combination& combination, Optimizer optimizer,
+                   const Coefficients& coefficients, const Terms& terms, Range range,
+                   const RoundMemory& memory);
+
+}  // namespace phub::simd

@@ -1,0 +1,137 @@
+// Element types as arrays hold them and as lanes of the accumulation type have them. Compiled once
+// per instruction set, hence the toggled include guard.
+//
+//   using Element, using Accumulation
+//   Load(d, const Element* at) -> Vec<D>, with D a tag of Accumulation: exact
+//   Store(d, value, Element* at): rounded to nearest even where Element is narrower
+//
+// Conversions of halves are written here in integers, with two float operations that are exact by
+// IEEE 754's own rules or round as it says. Highway's are not used: its DemoteTo truncates (to
+// bf16 always, to f16 on machines without F16C), and hardware differs in what it makes of NaN.
+#if defined(PHUB_SIMD_FORMATS_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef PHUB_SIMD_FORMATS_INL_H_
+#undef PHUB_SIMD_FORMATS_INL_H_
+#else
+#define PHUB_SIMD_FORMATS_INL_H_
+#endif
+
+#include <cstddef>
+#include <cstdint>
+
+#include "hwy/highway.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace phub::simd {
+namespace HWY_NAMESPACE {
+
+namespace hn = hwy::HWY_NAMESPACE;
+
+// f32, f64 and integers: kept as they are.
+template <class T>
+struct Plain {
+  using Element = T;
+  using Accumulation = T;
+  template <class D>
+  static HWY_INLINE hn::Vec<D> Load(D d, const T* at) {
+    return hn::LoadU(d, at);
+  }
+  template <class D, class V>
+  static HWY_INLINE void Store(D d, V value, T* at) {
+    hn::StoreU(value, d, at);
+  }
+};
+
+// The 16 bits of each lane's half, zero-extended. Signed, since all comparisons below are of
+// values under 2^31, and only signed ones exist everywhere.
+template <class D>
+HWY_INLINE hn::Vec<hn::Rebind<std::int32_t, D>> LoadHalfBits(D d, const std::uint16_t* at) {
+  const hn::Rebind<std::uint16_t, decltype(d)> d16;
+  const hn::Rebind<std::int32_t, decltype(d)> d32;
+  return hn::PromoteTo(d32, hn::LoadU(d16, at));
+}
+
+template <class D, class V>
+HWY_INLINE void StoreHalfBits(D d, V bits, std::uint16_t* at) {
+  const hn::Rebind<std::uint16_t, decltype(d)> d16;
+  hn::StoreU(hn::DemoteTo(d16, bits), d16, at);
+}
+
+// bits >> kDropped, rounded to nearest even. (Whatever is carried out of the fraction goes into the
+// exponent, as it should.)
+template <int kDropped, class D, class V>
+HWY_INLINE V RoundShiftRight(D d, V bits) {
+  const V odd = hn::And(hn::ShiftRight<kDropped>(bits), hn::Set(d, 1));
+  const V almost_half = hn::Set(d, (1 << (kDropped - 1)) - 1);
+  return hn::ShiftRight<kDropped>(hn::Add(bits, hn::Add(almost_half, odd)));
+}
+
+inline constexpr std::int32_t kMagnitudeMask = 0x7fffffff;
+inline constexpr std::int32_t kInfinityBits = 0x7f800000;
+
+struct Bf16 {
+  using Element = std::uint16_t;
+  using Accumulation = float;
+  template <class D>
+  static HWY_INLINE hn::Vec<D> Load(D d, const std::uint16_t* at) {
+    return hn::BitCast(d, hn::ShiftLeft<16>(LoadHalfBits(d, at)));
+  }
+  template <class D, class V>
+  static HWY_INLINE void Store(D d, V value, std::uint16_t* at) {
+    const hn::Rebind<std::int32_t, decltype(d)> d32;
+    const auto bits = hn::BitCast(d32, value);
+    const auto magnitude = hn::And(bits, hn::Set(d32, kMagnitudeMask));
+    const auto sign = hn::And(hn::ShiftRight<16>(bits), hn::Set(d32, 0x8000));
+    const auto rounded = hn::Or(RoundShiftRight<16>(d32, magnitude), sign);
+    const auto is_nan = hn::Gt(magnitude, hn::Set(d32, kInfinityBits));
+    StoreHalfBits(d, hn::IfThenElse(is_nan, hn::Set(d32, 0x7fc0), rounded), at);
+  }
+};
+
+// binary16: 5 bits of exponent with bias 15, where binary32 has 8 and 127; 10 bits of fraction for
+// 23. Denormals are multiples of 2^-24, below 2^-14.
+struct F16 {
+  using Element = std::uint16_t;
+  using Accumulation = float;
+  template <class D>
+  static HWY_INLINE hn::Vec<D> Load(D d, const std::uint16_t* at) {
+    const hn::Rebind<std::int32_t, decltype(d)> d32;
+    const auto half = LoadHalfBits(d, at);
+    const auto magnitude = hn::And(half, hn::Set(d32, 0x7fff));
+    const auto sign = hn::ShiftLeft<16>(hn::And(half, hn::Set(d32, 0x8000)));
+    const auto shifted = hn::ShiftLeft<13>(magnitude);
+    const auto normal = hn::Add(shifted, hn::Set(d32, (127 - 15) << 23));
+    const auto special = hn::Or(shifted, hn::Set(d32, kInfinityBits));  // infinities and NaNs
+    const auto multiples = hn::ConvertTo(d, magnitude);
+    const auto denormal = hn::BitCast(d32, hn::Mul(multiples, hn::Set(d, 0x1p-24f)));
+    const auto is_special = hn::Gt(magnitude, hn::Set(d32, 0x7bff));
+    const auto is_denormal = hn::Lt(magnitude, hn::Set(d32, 0x0400));
+    const auto finite = hn::IfThenElse(is_denormal, denormal, normal);
+    return hn::BitCast(d, hn::Or(hn::IfThenElse(is_special, special, finite), sign));
+  }
+  template <class D, class V>
+  static HWY_INLINE void Store(D d, V value, std::uint16_t* at) {
+    const hn::Rebind<std::int32_t, decltype(d)> d32;
+    const auto bits = hn::BitCast(d32, value);
+    const auto magnitude = hn::And(bits, hn::Set(d32, kMagnitudeMask));
+    const auto sign = hn::And(hn::ShiftRight<16>(bits), hn::Set(d32, 0x8000));
+    // All from 2^16 on, infinity included, becomes 2^16, which is binary16's infinity.
+    const auto capped = hn::Min(magnitude, hn::Set(d32, (127 + 16) << 23));
+    const auto rebiased = hn::Sub(capped, hn::Set(d32, (127 - 15) << 23));
+    const auto normal = RoundShiftRight<13>(d32, rebiased);
+    // Floats in [0.5, 1) lie 2^-24 apart: the addition rounds to the denormals' grid, and leaves
+    // the multiple of 2^-24 in the fraction.
+    const auto half = hn::Set(d, 0.5f);
+    const auto sum = hn::Add(hn::BitCast(d, magnitude), half);
+    const auto denormal = hn::Sub(hn::BitCast(d32, sum), hn::BitCast(d32, half));
+    const auto is_denormal = hn::Lt(magnitude, hn::Set(d32, (127 - 14) << 23));
+    const auto is_nan = hn::Gt(magnitude, hn::Set(d32, kInfinityBits));
+    const auto number = hn::Or(hn::IfThenElse(is_denormal, denormal, normal), sign);
+    StoreHalfBits(d, hn::IfThenElse(is_nan, hn::Set(d32, 0x7e00), number), at);
+  }
+};
+
+}  // namespace HWY_NAMESPACE
+}  // namespace phub::simd
+HWY_AFTER_NAMESPACE();
+
+#endif  // toggled per target

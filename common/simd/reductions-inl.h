@@ -1,0 +1,116 @@
+// How a term joins the running value, in lanes of the accumulation type. Compiled once per
+// instruction set, hence the toggled include guard.
+//
+//   First(d, term) -> Vec<D>: the running value that a fold starts from
+//   Combine(d, running, next) -> Vec<D>
+// First of a running value is that value, so that a fold may go on from what another left.
+#if defined(PHUB_SIMD_REDUCTIONS_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef PHUB_SIMD_REDUCTIONS_INL_H_
+#undef PHUB_SIMD_REDUCTIONS_INL_H_
+#else
+#define PHUB_SIMD_REDUCTIONS_INL_H_
+#endif
+
+#include <cstddef>
+#include <cstdint>
+#include <type_traits>
+
+#include "hwy/highway.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace phub::simd {
+namespace HWY_NAMESPACE {
+
+namespace hn = hwy::HWY_NAMESPACE;
+
+template <class D>
+inline constexpr bool kIsFloating = std::is_floating_point_v<hn::TFromD<D>>;
+
+struct Sum {
+  template <class D, class V>
+  static HWY_INLINE V First(D /*d*/, V term) {
+    return term;
+  }
+  template <class D, class V>
+  static HWY_INLINE V Combine(D /*d*/, V running, V next) {
+    return hn::Add(running, next);
+  }
+};
+
+struct Product {
+  template <class D, class V>
+  static HWY_INLINE V First(D /*d*/, V term) {
+    return term;
+  }
+  template <class D, class V>
+  static HWY_INLINE V Combine(D d, V running, V next) {
+    using T = hn::TFromD<D>;
+    if constexpr (sizeof(T) != 1) {
+      return hn::Mul(running, next);
+    } else if constexpr (hn::MaxLanes(D()) == 1) {
+      const unsigned product = unsigned{hn::GetLane(running)} * unsigned{hn::GetLane(next)};
+      return hn::Set(d, static_cast<T>(product));
+    } else {
+      // Bytes are multiplied as pairs: the lower of each pair where it is, the upper shifted down.
+      const hn::Repartition<std::uint16_t, D> d16;
+      const auto running16 = hn::BitCast(d16, running);
+      const auto next16 = hn::BitCast(d16, next);
+      const auto lower = hn::Mul(running16, next16);
+      const auto upper = hn::Mul(hn::ShiftRight<8>(running16), hn::ShiftRight<8>(next16));
+      const auto low_bytes = hn::And(lower, hn::Set(d16, std::uint16_t{0xff}));
+      return hn::BitCast(d, hn::Or(low_bytes, hn::ShiftLeft<8>(upper)));
+    }
+  }
+};
+
+template <class D>
+HWY_INLINE hn::Vec<D> CanonicalNan(D d) {
+  const hn::RebindToUnsigned<D> bits;
+  if constexpr (sizeof(hn::TFromD<D>) == 4) {
+    return hn::BitCast(d, hn::Set(bits, 0x7fc00000u));
+  } else {
+    return hn::BitCast(d, hn::Set(bits, std::uint64_t{0x7ff8} << 48));
+  }
+}
+
+template <class D, class V>
+HWY_INLINE V NanMadeCanonical(D d, V value) {
+  return hn::IfThenElse(hn::Eq(value, value), value, CanonicalNan(d));
+}
+
+// IEEE 754-2019's minimum and maximum. The instructions of that name are not: on x86, which operand
+// comes back for two zeros or for a NaN depends on the order.
+template <bool kMaximum>
+struct Extremum {
+  template <class D, class V>
+  static HWY_INLINE V First(D d, V term) {
+    if constexpr (kIsFloating<D>) {
+      return NanMadeCanonical(d, term);
+    } else {
+      return term;
+    }
+  }
+  template <class D, class V>
+  static HWY_INLINE V Combine(D d, V running, V next) {
+    if constexpr (!kIsFloating<D>) {
+      return kMaximum ? hn::Max(running, next) : hn::Min(running, next);
+    } else {
+      const auto keep = kMaximum ? hn::Gt(running, next) : hn::Lt(running, next);
+      const V unequal = hn::IfThenElse(keep, running, next);
+      // Equal numbers have equal bits, but for the sign of a zero.
+      const V equal = kMaximum ? hn::And(running, next) : hn::Or(running, next);
+      const V number = hn::IfThenElse(hn::Eq(running, next), equal, unequal);
+      // A NaN in `next` came through as it is; one in `running`, canonical already, did not.
+      const V whole = hn::IfThenElse(hn::Eq(running, running), number, running);
+      return NanMadeCanonical(d, whole);
+    }
+  }
+};
+using Minimum = Extremum<false>;
+using Maximum = Extremum<true>;
+
+}  // namespace HWY_NAMESPACE
+}  // namespace phub::simd
+HWY_AFTER_NAMESPACE();
+
+#endif  // toggled per target

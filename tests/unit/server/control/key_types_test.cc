@@ -1,0 +1,210 @@
+#include <cmath>
+#include <limits>
+
+#include "tests/unit/server/control/control_fixture.h"
+
+namespace phub::server {
+namespace {
+
+using testing::AllOf;
+using testing::HasSubstr;
+
+class KeyTypesTest : public ControlTest {
+ protected:
+  KeyTypesTest() : ControlTest(1) {}
+
+  static v1::KeySpec KeyOf(v1::ElementType type, v1::Operation operation,
+                           v1::OptimizerKind optimizer = v1::OPTIMIZER_NONE) {
+    v1::KeySpec key;
+    key.set_name("fc1");
+    key.set_element_count(100);
+    key.set_type(type);
+    key.set_operation(operation);
+    key.set_optimizer(optimizer);
+    if (optimizer == v1::OPTIMIZER_NESTEROV) key.mutable_hyper_parameters()->set_momentum(0.9);
+    return key;
+  }
+  // A job of its own for every key. Empty: it was taken.
+  std::string Refusal(const v1::KeySpec& key) {
+    const std::string session = Enter(0, 1, "job-" + std::to_string(++jobs_));
+    const auto call = AddKeys(Batch(session, 0, {key}));
+    Settle();
+    EXPECT_TRUE(call->ok() || call->code() == absl::StatusCode::kInvalidArgument);
+    const std::string message = call->ok() ? "" : call->message();
+    Leave(session);
+    Settle();
+    if (!message.empty()) {
+      EXPECT_THAT(message, HasSubstr("key fc1"));
+    }
+    return message;
+  }
+  const KeyBatch& LastBatch() {
+    return *cores[0]->Executed(Command::Kind::kAddKeys).back().batch;
+  }
+
+ private:
+  int jobs_ = 0;
+};
+
+constexpr v1::ElementType kFloats[] = {v1::ELEMENT_TYPE_F32, v1::ELEMENT_TYPE_F16,
+                                       v1::ELEMENT_TYPE_BF16, v1::ELEMENT_TYPE_F64};
+constexpr v1::ElementType kIntegers[] = {v1::ELEMENT_TYPE_I32, v1::ELEMENT_TYPE_I64,
+                                         v1::ELEMENT_TYPE_U8};
+
+TEST_F(KeyTypesTest, EveryTypeAndOperationIsTakenButMeansOfIntegers) {
+  for (int operation = v1::OPERATION_SUM; operation <= v1::OPERATION_PRODUCT; ++operation) {
+    for (const v1::ElementType type : kFloats) {
+      EXPECT_EQ(Refusal(KeyOf(type, static_cast<v1::Operation>(operation))), "");
+    }
+    for (const v1::ElementType type : kIntegers) {
+      const std::string refusal = Refusal(KeyOf(type, static_cast<v1::Operation>(operation)));
+      if (operation == v1::OPERATION_MEAN) {
+        EXPECT_THAT(refusal, AllOf(HasSubstr("mean"), HasSubstr("sum, min, max and product")));
+      } else {
+        EXPECT_EQ(refusal, "");
+      }
+    }
+  }
+}
+
+TEST_F(KeyTypesTest, EveryOptimizerNeedsAFloatingPointKey) {
+  for (int kind = v1::OPTIMIZER_SGD; kind <= v1::OPTIMIZER_ADAGRAD; ++kind) {
+    const auto optimizer = static_cast<v1::OptimizerKind>(kind);
+    for (const v1::ElementType type : kFloats) {
+      EXPECT_EQ(Refusal(KeyOf(type, v1::OPERATION_MEAN, optimizer)), "");
+    }
+    for (const v1::ElementType type : kIntegers) {
+      EXPECT_THAT(Refusal(KeyOf(type, v1::OPERATION_SUM, optimizer)),
+                  AllOf(HasSubstr("floating-point"), HasSubstr("allowed for integers: none")));
+    }
+  }
+}
+
+TEST_F(KeyTypesTest, HalvesMayTravelForF32AndNothingElseForAnotherType) {
+  for (int type = 1; type <= 7; ++type) {
+    for (int wire = 0; wire <= 8; ++wire) {
+      v1::KeySpec key = KeyOf(static_cast<v1::ElementType>(type), v1::OPERATION_SUM);
+      key.set_gradient_type(static_cast<v1::ElementType>(wire));
+      const bool allowed =
+          wire == 0 || wire == type ||
+          (type == v1::ELEMENT_TYPE_F32 &&
+           (wire == v1::ELEMENT_TYPE_F16 || wire == v1::ELEMENT_TYPE_BF16));
+      const std::string gradient = Refusal(key);
+      EXPECT_EQ(gradient.empty(), allowed) << type << " as " << wire;
+      if (!allowed) {
+        EXPECT_THAT(gradient, HasSubstr("gradient_type"));
+      }
+      key.clear_gradient_type();
+      key.set_parameter_type(static_cast<v1::ElementType>(wire));
+      EXPECT_EQ(Refusal(key).empty(), allowed) << type << " as " << wire;
+    }
+  }
+}
+
+TEST_F(KeyTypesTest, HyperParametersHaveTheRangesOfTorchOptim) {
+  struct Case {
+    v1::OptimizerKind optimizer;
+    void (v1::HyperParameters::*set)(double);
+    double value;
+    const char* message;  // empty: taken
+  };
+  using H = v1::HyperParameters;
+  const Case cases[] = {
+      {v1::OPTIMIZER_SGD, &H::set_learning_rate, -1e-9, "learning_rate of sgd"},
+      {v1::OPTIMIZER_SGD, &H::set_learning_rate, 0, ""},
+      {v1::OPTIMIZER_SGD, &H::set_weight_decay, -1, "weight_decay of sgd"},
+      {v1::OPTIMIZER_SGD, &H::set_clip_value, -0.5, "clip_value of sgd is -0.5"},
+      {v1::OPTIMIZER_SGD, &H::set_momentum, -1, ""},  // sgd does not read it
+      {v1::OPTIMIZER_MOMENTUM, &H::set_momentum, -1, "momentum of momentum"},
+      {v1::OPTIMIZER_MOMENTUM, &H::set_momentum, 1.5, ""},
+      {v1::OPTIMIZER_MOMENTUM, &H::set_dampening, -1, ""},
+      {v1::OPTIMIZER_NESTEROV, &H::set_dampening, 0.1, "dampening of nesterov"},
+      {v1::OPTIMIZER_NESTEROV, &H::set_momentum, 0, "momentum of nesterov"},
+      {v1::OPTIMIZER_ADAM, &H::set_beta1, 1, "beta1 of adam is 1, must be at least 0 and less"},
+      {v1::OPTIMIZER_ADAM, &H::set_beta1, 0.999, ""},
+      {v1::OPTIMIZER_ADAMW, &H::set_beta2, -0.1, "beta2 of adamw"},
+      {v1::OPTIMIZER_ADAMW, &H::set_beta2, 1, "beta2 of adamw"},
+      {v1::OPTIMIZER_ADAM, &H::set_epsilon, -1e-8, "epsilon of adam"},
+      {v1::OPTIMIZER_ADAGRAD, &H::set_epsilon, -1e-8, "epsilon of adagrad"},
+      {v1::OPTIMIZER_ADAGRAD, &H::set_learning_rate_decay, -1, "learning_rate_decay of adagrad"},
+      {v1::OPTIMIZER_ADAGRAD, &H::set_initial_accumulator, -1, "initial_accumulator of adagrad"},
+      {v1::OPTIMIZER_ADAM, &H::set_initial_accumulator, -1, ""},
+  };
+  for (const Case& each : cases) {
+    v1::KeySpec key = KeyOf(v1::ELEMENT_TYPE_F32, v1::OPERATION_MEAN, each.optimizer);
+    (key.mutable_hyper_parameters()->*each.set)(each.value);
+    const std::string refusal = Refusal(key);
+    if (*each.message == '\0') {
+      EXPECT_EQ(refusal, "");
+    } else {
+      EXPECT_THAT(refusal, HasSubstr(each.message));
+    }
+  }
+  // Nothing is infinite or no number, whoever reads it.
+  using Set = void (H::*)(double);
+  for (const Set set :
+       {&H::set_learning_rate, &H::set_weight_decay, &H::set_clip_value, &H::set_momentum,
+        &H::set_dampening, &H::set_beta1, &H::set_beta2, &H::set_epsilon,
+        &H::set_learning_rate_decay, &H::set_initial_accumulator}) {
+    for (const double value : {std::numeric_limits<double>::infinity(), std::nan("")}) {
+      v1::KeySpec key = KeyOf(v1::ELEMENT_TYPE_F32, v1::OPERATION_SUM);
+      (key.mutable_hyper_parameters()->*set)(value);
+      EXPECT_THAT(Refusal(key), HasSubstr("not finite"));
+    }
+  }
+}
+
+TEST_F(KeyTypesTest, CoreLoopsGetTypesAndDoublesAsTheyWereSaid) {
+  const std::string session = Enter(0, 1);
+  v1::KeySpec key = KeyOf(v1::ELEMENT_TYPE_F32, v1::OPERATION_MEAN, v1::OPTIMIZER_ADAMW);
+  key.set_gradient_type(v1::ELEMENT_TYPE_BF16);
+  key.set_parameter_type(v1::ELEMENT_TYPE_F16);
+  key.mutable_hyper_parameters()->set_beta1(0.9);
+  key.mutable_hyper_parameters()->set_epsilon(1e-8);
+  v1::KeySpec bytes = KeyOf(v1::ELEMENT_TYPE_U8, v1::OPERATION_MAX);
+  bytes.set_name("mask");
+  bytes.set_element_count(3000);
+  v1::KeySpec doubles = KeyOf(v1::ELEMENT_TYPE_F64, v1::OPERATION_PRODUCT);
+  doubles.set_name("wide");
+  doubles.set_element_count(300);
+  AddKeys(Batch(session, 0, {key, bytes, doubles}));
+  Settle();
+  const KeyBatch& batch = LastBatch();
+  ASSERT_EQ(batch.keys.size(), 3u);
+  EXPECT_EQ(batch.keys[0].gradient_type, ElementType::kBf16);
+  EXPECT_EQ(batch.keys[0].parameter_type, ElementType::kF16);
+  EXPECT_EQ(batch.keys[0].optimizer, Optimizer::kAdamW);
+  EXPECT_EQ(batch.keys[0].reduction, Reduction::kMean);
+  EXPECT_EQ(batch.keys[0].records[1].values.beta1, 0.9);
+  EXPECT_EQ(batch.keys[0].records[1].values.epsilon, 1e-8);
+  EXPECT_EQ(batch.keys[1].reduction, Reduction::kMax);
+  EXPECT_EQ(batch.keys[2].reduction, Reduction::kProduct);
+  // Expect: chunks of 1024 bytes of the key's own type.
+  ASSERT_EQ(batch.chunks.size(), 1u + 3 + 3);
+  EXPECT_EQ(batch.chunks[1].element_count, 1024u);
+  EXPECT_EQ(batch.chunks[3].element_count, 952u);
+  EXPECT_EQ(batch.chunks[3].element_offset, 2048u);
+  EXPECT_EQ(batch.chunks[4].element_count, 128u);
+  EXPECT_EQ(batch.chunks[6].element_count, 44u);
+  // Expect: wire types that are left open are the key's own, and saying so is no difference.
+  EXPECT_EQ(batch.keys[2].gradient_type, ElementType::kF64);
+}
+
+TEST_F(KeyTypesTest, AWireTypeThatIsSaidAndOneThatIsLeftOpenAgree) {
+  const std::vector<std::string> sessions = EnterAll(2);
+  v1::KeySpec key = KeyOf(v1::ELEMENT_TYPE_F32, v1::OPERATION_SUM);
+  AddKeys(Batch(sessions[0], 0, {key}));
+  key.set_gradient_type(v1::ELEMENT_TYPE_F32);
+  const auto same = AddKeys(Batch(sessions[1], 0, {key}));
+  Settle();
+  EXPECT_TRUE(same->ok()) << same->message();
+  key.set_name("fc2");
+  AddKeys(Batch(sessions[0], 1, {key}));
+  key.set_parameter_type(v1::ELEMENT_TYPE_BF16);
+  const auto other = AddKeys(Batch(sessions[1], 1, {key}));
+  EXPECT_THAT(other->message(),
+              AllOf(HasSubstr("parameter_type f32"), HasSubstr("parameter_type bf16")));
+}
+
+}  // namespace
+}  // namespace phub::server

@@ -1,0 +1,238 @@
+// What ranks share with the daemon: staging, parameters, regions of their own, and who gets them.
+#include <sys/mman.h>
+
+#include <fcntl.h>
+
+#include "tests/unit/server/control/control_fixture.h"
+
+namespace phub::server {
+namespace {
+
+using testing::HasSubstr;
+
+constexpr PeerProcess kWorker{.pid = 4711, .uid = 1000};
+
+class SharedMemoryTest : public ControlTest {
+ protected:
+  SharedMemoryTest() { options.memory_bytes_max = 256 << 20; }
+
+  void SetUp() override { control().SetSharedMemoryEndpoint("phub-0123", "boot-1"); }
+
+  wire::SharedBatchRequest RequestOf(const v1::AddKeysResponse& response, std::uint32_t rank,
+                                     std::uint32_t batch) const {
+    wire::SharedBatchRequest request;
+    request.version_min = request.version_max = 1;
+    request.batch = batch;
+    request.rank = Rank{rank};
+    request.incarnation = Incarnation{last_join.incarnation()};
+    request.membership_epoch = MembershipEpoch{last_join.membership_epoch()};
+    EXPECT_EQ(response.shared_nonce().size(), wire::kNonceBytes);
+    std::copy_n(reinterpret_cast<const std::byte*>(response.shared_nonce().data()),
+                std::min(response.shared_nonce().size(), wire::kNonceBytes),
+                request.nonce.begin());
+    return request;
+  }
+  v1::AddKeysResponse AddShared(const std::string& session, std::uint32_t batch,
+                                const std::vector<v1::KeySpec>& keys, std::uint64_t bytes) {
+    v1::AddKeysRequest request = Batch(session, batch, keys);
+    request.set_shared_bytes(bytes);
+    const auto call = AddKeys(request);
+    Settle();
+    EXPECT_TRUE(call->ok()) << call->message();
+    return call->response;
+  }
+  transport::BatchMemory Fetch(const v1::AddKeysResponse& response, std::uint32_t rank,
+                               std::uint32_t batch, PeerProcess process = kWorker) {
+    transport::BatchMemory memory;
+    EXPECT_EQ(control().AdmitBatch(RequestOf(response, rank, batch), process, memory),
+              wire::LaneRefusal::kNone);
+    return memory;
+  }
+};
+
+TEST_F(SharedMemoryTest, JoinSaysWhereTheListenerIs) {
+  Enter(0, 1);
+  EXPECT_EQ(last_join.shared_memory().name(), "phub-0123");
+  EXPECT_EQ(last_join.shared_memory().boot_id(), "boot-1");
+}
+
+TEST_F(SharedMemoryTest, ParametersAreOneMemoryThatWorkersMayOnlyRead) {
+  const std::vector<std::string> sessions = EnterAll(2);
+  v1::KeySpec halves = Key("b", 1000);
+  halves.set_parameter_type(v1::ELEMENT_TYPE_BF16);
+  const std::vector<v1::KeySpec> keys = {Key("a", 1000), halves, Key("c", 5)};
+  const v1::AddKeysResponse first = AddShared(sessions[0], 0, keys, 0);
+  const v1::AddKeysResponse second = AddShared(sessions[1], 0, keys, 0);
+  // 4000 bytes to the next multiple of 64, then 2000, then 20.
+  EXPECT_EQ(first.placements(0).shared_offset(), 0u);
+  EXPECT_EQ(first.placements(1).shared_offset(), 4032u);
+  EXPECT_EQ(first.placements(2).shared_offset(), 4032u + 2048);
+  EXPECT_EQ(first.shared_parameters_bytes(), 4032u + 2048 + 64);
+  EXPECT_NE(first.shared_nonce(), second.shared_nonce());
+  const transport::BatchMemory mine = Fetch(first, 0, 0);
+  const transport::BatchMemory theirs = Fetch(second, 1, 0, {.pid = 4712, .uid = 1001});
+  EXPECT_EQ(mine.worker, nullptr);
+  ASSERT_NE(mine.parameters, nullptr);
+  EXPECT_EQ(mine.parameters, theirs.parameters);
+  // Expect: the core loops' chunks lie in it.
+  const KeyBatch& batch = *cores[0]->Executed(Command::Kind::kAddKeys)[0].batch;
+  ASSERT_FALSE(batch.chunks.empty());
+  EXPECT_GE(batch.chunks[0].parameters[0], mine.parameters->data());
+  EXPECT_LT(batch.chunks[0].parameters[0],
+            mine.parameters->data() + mine.parameters->bytes());
+  // Expect: whoever is given the descriptor cannot write through it.
+  const int descriptor = mine.parameters->descriptor();
+  EXPECT_EQ(mmap(nullptr, 4096, PROT_WRITE, MAP_SHARED, descriptor, 0), MAP_FAILED);
+  EXPECT_NE(fcntl(descriptor, F_GET_SEALS) & F_SEAL_FUTURE_WRITE, 0);
+}
+
+TEST_F(SharedMemoryTest, ARanksOwnRegionIsChargedAndItsAlone) {
+  const std::string session = Enter(0, 1);
+  const std::uint64_t before = control().memory_bytes();
+  const v1::AddKeysResponse response = AddShared(session, 0, {Key("a", 1000)}, 1 << 20);
+  EXPECT_GT(control().memory_bytes(), before + (1 << 20));
+  const transport::BatchMemory memory = Fetch(response, 0, 0);
+  ASSERT_NE(memory.worker, nullptr);
+  EXPECT_EQ(memory.worker->bytes(), std::size_t{1} << 20);
+  EXPECT_EQ(memory.worker_region, 0u);
+  EXPECT_EQ(memory.parameters_region, 1u);
+  // The next batch has parameters only.
+  const transport::BatchMemory next = Fetch(AddShared(session, 1, {Key("b", 8)}, 0), 0, 1);
+  EXPECT_EQ(next.worker, nullptr);
+  EXPECT_EQ(next.parameters_region, 2u);
+  // Expect: its lanes share the same regions, by the same numbers.
+  const auto grants = OpenLanesOf(session);
+  const wire::LaneHello hello = HelloOf(grants->response, 0, 1);
+  ASSERT_EQ(control().AdmitLane(hello, kWorker), wire::LaneRefusal::kNone);
+  const auto lane = control().SharedLaneMemory(hello);
+  ASSERT_TRUE(lane.ok());
+  ASSERT_EQ(lane->regions->count(), 3u);
+  EXPECT_EQ(lane->regions->region(0).data, memory.worker->data());
+  EXPECT_TRUE(lane->regions->region(0).writable_by_peer);
+  EXPECT_EQ(lane->regions->region(1).data, memory.parameters->data());
+  EXPECT_FALSE(lane->regions->region(1).writable_by_peer);
+  Leave(session);
+  Settle();
+  EXPECT_EQ(control().memory_bytes(), 0u);
+}
+
+TEST_F(SharedMemoryTest, ALanesStagingIsWhatItsCoreLoopReceivesInto) {
+  const std::string session = Enter(0, 1);
+  const auto grants = OpenLanesOf(session);
+  const wire::LaneHello hello = HelloOf(grants->response, 0, 1);
+  ASSERT_EQ(control().AdmitLane(hello, kWorker), wire::LaneRefusal::kNone);
+  const auto lane = control().SharedLaneMemory(hello);
+  ASSERT_TRUE(lane.ok());
+  EXPECT_EQ(lane->slot_count, 4u);
+  EXPECT_EQ(lane->slot_bytes, 1024u);
+  EXPECT_EQ(lane->staging->bytes(), 4096u);
+  Attach(hello);
+  Settle();
+  EXPECT_EQ(cores[1]->attached.at(0).staging, lane->staging->data());
+  // The lane to the other core has memory of its own.
+  const wire::LaneHello other = HelloOf(grants->response, 0, 0);
+  EXPECT_EQ(control().AdmitLane(other, kWorker), wire::LaneRefusal::kNone);
+  EXPECT_NE(control().SharedLaneMemory(other)->staging->data(), lane->staging->data());
+}
+
+TEST_F(SharedMemoryTest, NoncesOfBatchesAreGoodOnceAndForAWhile) {
+  const std::string session = Enter(0, 1);
+  const v1::AddKeysResponse response = AddShared(session, 0, {Key("a", 8)}, 64);
+  const wire::SharedBatchRequest request = RequestOf(response, 0, 0);
+  transport::BatchMemory memory;
+  wire::SharedBatchRequest wrong = request;
+  wrong.nonce[3] ^= std::byte{1};
+  EXPECT_EQ(control().AdmitBatch(wrong, kWorker, memory), wire::LaneRefusal::kNonce);
+  wrong = request;
+  wrong.batch = 1;
+  EXPECT_EQ(control().AdmitBatch(wrong, kWorker, memory), wire::LaneRefusal::kNonce);
+  wrong = request;
+  wrong.rank = Rank{9};
+  EXPECT_EQ(control().AdmitBatch(wrong, kWorker, memory), wire::LaneRefusal::kNonce);
+  wrong = request;
+  wrong.incarnation.value ^= 1;
+  EXPECT_EQ(control().AdmitBatch(wrong, kWorker, memory), wire::LaneRefusal::kJob);
+  EXPECT_EQ(memory.worker, nullptr);
+  EXPECT_EQ(control().AdmitBatch(request, kWorker, memory), wire::LaneRefusal::kNone);
+  EXPECT_EQ(control().AdmitBatch(request, kWorker, memory), wire::LaneRefusal::kNonce);
+  // Asked again: a new nonce for the same memory.
+  const v1::AddKeysResponse again = AddShared(session, 0, {Key("a", 8)}, 64);
+  EXPECT_EQ(Fetch(again, 0, 0).worker, memory.worker);
+  const v1::AddKeysResponse late = AddShared(session, 0, {Key("a", 8)}, 64);
+  clock.now += options.nonce_lifetime;
+  EXPECT_EQ(control().AdmitBatch(RequestOf(late, 0, 0), kWorker, memory),
+            wire::LaneRefusal::kNonce);
+  EXPECT_EQ(Counter("phub_batches_refused_nonce_total"), 5u);
+  EXPECT_EQ(Counter("phub_batches_refused_job_total"), 1u);
+  EXPECT_EQ(Counter("phub_batches_fetched_total"), 2u);
+}
+
+TEST_F(SharedMemoryTest, EverythingOfARankGoesToOneProcess) {
+  const std::string session = Enter(0, 1);
+  Fetch(AddShared(session, 0, {Key("a", 8)}, 64), 0, 0);
+  transport::BatchMemory memory;
+  const v1::AddKeysResponse again = AddShared(session, 0, {Key("a", 8)}, 64);
+  EXPECT_EQ(control().AdmitBatch(RequestOf(again, 0, 0), {.pid = 4712, .uid = 1000}, memory),
+            wire::LaneRefusal::kNonce);
+  EXPECT_EQ(memory.parameters, nullptr);
+  const auto grants = OpenLanesOf(session);
+  const wire::LaneHello hello = HelloOf(grants->response, 0, 0);
+  EXPECT_EQ(control().AdmitLane(hello, PeerProcess{.pid = 4711, .uid = 0}),
+            wire::LaneRefusal::kNonce);
+  EXPECT_EQ(Counter("phub_shared_refused_process_total"), 2u);
+  // A lane over tcp has no process to tell.
+  EXPECT_EQ(control().AdmitLane(HelloOf(OpenLanesOf(session)->response, 0, 0)),
+            wire::LaneRefusal::kNone);
+}
+
+TEST_F(SharedMemoryTest, ARegionThatDoesNotFitIsRefusedWithTheShortfallAndTheJobGoesOn) {
+  const std::string session = Enter(0, 1);
+  v1::AddKeysRequest request = Batch(session, 0, {Key("a", 8)});
+  request.set_shared_bytes(std::uint64_t{1} << 30);
+  const auto call = AddKeys(request);
+  EXPECT_EQ(call->code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_THAT(call->message(), HasSubstr("too much"));
+  EXPECT_EQ(Counter("phub_keys_refused_region_total"), 1u);
+  request.set_shared_bytes(UINT64_MAX);
+  EXPECT_EQ(AddKeys(request)->code(), absl::StatusCode::kInvalidArgument);
+  // Expect: asked for less, the same batch is taken.
+  Fetch(AddShared(session, 0, {Key("a", 8)}, 4096), 0, 0);
+}
+
+TEST_F(SharedMemoryTest, MemoryComesBackWholeAfterManyJobs) {
+  const auto descriptors = [] {
+    const int next = dup(0);
+    close(next);
+    return next;
+  };
+  const int before = descriptors();
+  for (int i = 0; i < 100; ++i) {
+    const std::vector<std::string> sessions = EnterAll(2);
+    for (std::uint32_t rank = 0; rank < 2; ++rank) {
+      Fetch(AddShared(sessions[rank], 0, {Key("a", 5000)}, 8192), rank, 0,
+            {.pid = 100 + rank, .uid = 0});
+    }
+    for (const std::string& session : sessions) Leave(session);
+    Settle();
+    ASSERT_EQ(control().memory_bytes(), 0u);
+  }
+  EXPECT_EQ(descriptors(), before);
+}
+
+class NoSharedMemoryTest : public ControlTest {};
+
+TEST_F(NoSharedMemoryTest, NothingIsSharedAndRegionsAreRefused) {
+  const std::string session = Enter(0, 1);
+  EXPECT_EQ(last_join.shared_memory().name(), "");
+  v1::AddKeysRequest request = Batch(session, 0, {Key("a", 8)});
+  request.set_shared_bytes(64);
+  EXPECT_EQ(AddKeys(request)->code(), absl::StatusCode::kFailedPrecondition);
+  const auto call = AddKeys(Batch(session, 0, {Key("a", 8)}));
+  Settle();
+  ASSERT_TRUE(call->ok()) << call->message();
+  EXPECT_EQ(call->response.shared_nonce(), "");
+  EXPECT_EQ(call->response.shared_parameters_bytes(), 0u);
+}
+
+}  // namespace
+}  // namespace phub::server

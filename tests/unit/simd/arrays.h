@@ -1,0 +1,78 @@
+// Arrays of elements as the kernels get them, random contents, and tests run once per instruction
+// set of this machine.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "common/base/random.h"
+#include "common/simd/kernels.h"
+#include "hwy/targets.h"
+
+namespace phub::simd {
+
+inline constexpr ElementType kElementTypes[] = {
+    ElementType::kF32, ElementType::kF16, ElementType::kBf16, ElementType::kF64,
+    ElementType::kI32, ElementType::kI64, ElementType::kU8};
+inline constexpr Reduction kReductions[] = {Reduction::kSum, Reduction::kMean, Reduction::kMin,
+                                            Reduction::kMax, Reduction::kProduct};
+inline constexpr Optimizer kOptimizers[] = {
+    Optimizer::kNone, Optimizer::kSgd,   Optimizer::kMomentum, Optimizer::kNesterov,
+    Optimizer::kAdam, Optimizer::kAdamW, Optimizer::kAdagrad};
+
+// `count` elements, aligned to an element and, mostly, to no vector. Ends where its allocation
+// ends, so that AddressSanitizer sees a read past it; or has a margin on both sides that must stay
+// as it is, if it is written.
+class Array {
+ public:
+  enum class Use { kRead, kWritten };
+  Array(ElementType type, std::size_t count, Use use, std::size_t offset_elements = 1)
+      : bytes_(count * numeric::ElementBytes(type)),
+        margin_(use == Use::kWritten ? kMargin : 0),
+        offset_(margin_ + offset_elements * numeric::ElementBytes(type)),
+        storage_(offset_ + bytes_ + margin_, kUntouched) {}
+  std::byte* data() { return storage_.data() + offset_; }
+  const std::byte* data() const { return storage_.data() + offset_; }
+  std::size_t bytes() const { return bytes_; }
+  bool MarginsAreUntouched() const;
+
+ private:
+  static constexpr std::size_t kMargin = 128;  // two of the widest vectors
+  static constexpr std::byte kUntouched{0xa5};
+  std::size_t bytes_;
+  std::size_t margin_;
+  std::size_t offset_;
+  std::vector<std::byte> storage_;
+};
+
+// kOrdinary: signed, over some binades, so that nearly every operation rounds and no order of
+// additions gives the bits of another. kAnyBits: any bits at all, and much that is special.
+enum class Content { kOrdinary, kAnyBits };
+void FillRandom(ElementType type, Content content, SeededRandom& random, Array& array);
+// Zeros, ones, extremes, denormals, infinities, NaNs of a type, as bits.
+std::vector<std::uint64_t> SpecialBits(ElementType type);
+
+// The index of the first element that differs in its bits, or `count`. With `any_nan`, a NaN equals
+// any NaN.
+std::size_t FirstDifference(ElementType type, const std::byte* actual, const std::byte* expected,
+                            std::size_t count, bool any_nan);
+
+// Runs each test with one instruction set after another.
+class OnTarget : public testing::TestWithParam<std::int64_t> {
+ protected:
+  void SetUp() override {
+    SetFloatingPointMode();
+    hwy::SetSupportedTargetsForTest(GetParam());
+    ASSERT_STREQ(TargetName(), hwy::TargetName(GetParam()));
+  }
+  void TearDown() override { hwy::SetSupportedTargetsForTest(0); }
+};
+inline std::string NameOfTarget(const testing::TestParamInfo<std::int64_t>& each) {
+  return hwy::TargetName(each.param);
+}
+
+}  // namespace phub::simd
