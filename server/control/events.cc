@@ -89,8 +89,6 @@ void Control::State::HandleEvent(CoreIndex core, const Event& event) {
     case Event::Kind::kJobEnded:
       if (++job.cores_ended == links.size()) Release(job);
       return;
-    case Event::Kind::kVersionsReported:  // nobody asks for these two
-    case Event::Kind::kSnapshotTaken:
     case Event::Kind::kNone: break;
   }
   PHUB_CHECK(false, "event kind={}", static_cast<int>(event.kind));
