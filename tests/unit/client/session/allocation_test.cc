@@ -3,14 +3,14 @@
 
 #include "phub/client.h"
 #include "tests/support/allocation_counter.h"
-#include "tests/unit/client/session/fake_daemon.h"
+#include "tests/unit/client/session/fake_rack.h"
 
 namespace phub::client {
 namespace {
 
 TEST(SessionAllocation, RoundsAllocateNothingInTheCaller) {
-  FakeDaemon daemon;
-  auto job = daemon.Join({.job = "digits"}, std::chrono::milliseconds(5'000));
+  FakeRack rack({2});
+  auto job = rack.Join({.job = "digits"});
   ASSERT_TRUE(job.ok()) << ToString(job.status());
   auto key = job->AddKey("w", f32, 1000, None{});
   ASSERT_TRUE(key.ok()) << ToString(key.status());

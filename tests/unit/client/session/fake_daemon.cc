@@ -2,102 +2,35 @@
 
 #include <array>
 #include <chrono>
+#include <cstring>
+#include <numeric>
 #include <utility>
 
-#include "client/layout.h"
 #include "common/base/check.h"
 
 namespace phub::client {
 
+namespace {
+
+std::uint32_t BinCount(const FakeDaemonOptions& options) {
+  if (options.rack_cores.empty()) return options.core_count;
+  return std::accumulate(options.rack_cores.begin(), options.rack_cores.end(), 0u);
+}
+
+}  // namespace
+
 struct FakeDaemon::Lane {
+  std::uint32_t core = 0;
   std::unique_ptr<transport::Connection> connection;
   transport::ConnectionId id;
   std::vector<std::byte> staging;
   std::vector<transport::LandingSlot> landing;
 };
 
-namespace {
-
-// Calls run on threads of their own, as over gRPC.
-class DirectChannel final : public ControlChannel {
- public:
-  explicit DirectChannel(FakeDaemon& daemon) : daemon_(daemon) {}
-  ~DirectChannel() override { Close(); }
-
-  void Join(const v1::JoinRequest& request, DurationNs, Done<v1::JoinResponse> done) override {
-    Call<v1::JoinResponse>(std::move(done), [this, request](v1::JoinResponse& response) {
-      return daemon_.HandleJoin(request, response);
-    });
-  }
-  void AddKeys(const v1::AddKeysRequest& request, DurationNs,
-               Done<v1::AddKeysResponse> done) override {
-    Call<v1::AddKeysResponse>(std::move(done), [this, request](v1::AddKeysResponse& response) {
-      return daemon_.HandleAddKeys(request, response);
-    });
-  }
-  void OpenLanes(const v1::OpenLanesRequest&, DurationNs,
-                 Done<v1::OpenLanesResponse> done) override {
-    Call<v1::OpenLanesResponse>(std::move(done), [this](v1::OpenLanesResponse& response) {
-      return daemon_.HandleOpenLanes(response);
-    });
-  }
-  void Barrier(const v1::BarrierRequest&, DurationNs, Done<v1::BarrierResponse> done) override {
-    Call<v1::BarrierResponse>(std::move(done), [this](v1::BarrierResponse&) {
-      return daemon_.HandleBarrier([this] { return closed_.load(); });
-    });
-  }
-  void Leave(const v1::LeaveRequest&, DurationNs, Done<v1::LeaveResponse> done) override {
-    Call<v1::LeaveResponse>(std::move(done),
-                            [this](v1::LeaveResponse&) { return daemon_.HandleLeave(); });
-  }
-  void Attend(Observer& observer) override {
-    daemon_.StreamOpened(
-        [&observer](const v1::SessionEvent& event) { observer.OnEvent(event); },
-        [&observer] { observer.OnAttendClosed(absl::UnavailableError("Socket closed")); });
-  }
-  void SendHeartbeat(const v1::Heartbeat& heartbeat) override {
-    daemon_.HandleHeartbeat(heartbeat);
-  }
-  void Close() override {
-    closed_ = true;
-    daemon_.StreamClosed();
-    std::vector<std::thread> calls;
-    {
-      const std::lock_guard lock(mutex_);
-      calls.swap(calls_);
-    }
-    for (std::thread& call : calls) call.join();
-  }
-
- private:
-  template <typename Response, typename Handler>
-  void Call(Done<Response> done, Handler handler) {
-    const std::lock_guard lock(mutex_);
-    if (closed_) return done(absl::CancelledError("closed"));
-    calls_.emplace_back([done = std::move(done), handler = std::move(handler)] {
-      Response response;
-      const absl::Status status = handler(response);
-      if (status.ok())
-        done(std::move(response));
-      else
-        done(status);
-    });
-  }
-
-  FakeDaemon& daemon_;
-  std::atomic<bool> closed_{false};
-  std::mutex mutex_;
-  std::vector<std::thread> calls_;
-};
-
-}  // namespace
-
-// A Job without a Session.
-struct JobAccess {
-  static Job Make(std::shared_ptr<JobState> state) { return Job(std::move(state)); }
-};
-
-FakeDaemon::FakeDaemon(const FakeDaemonOptions& options) : options_(options) {
+FakeDaemon::FakeDaemon(const FakeDaemonOptions& options)
+    : options_(options),
+      layout_(options.chunk_bytes, BinCount(options)),
+      chunk_bytes_(options.core_count) {
   auto listener = transport::TcpListener::Create({}, *this, clock_);
   PHUB_CHECK(listener.ok());
   listener_ = *std::move(listener);
@@ -106,31 +39,50 @@ FakeDaemon::FakeDaemon(const FakeDaemonOptions& options) : options_(options) {
 
 FakeDaemon::~FakeDaemon() { Die(); }
 
-Result<Job> FakeDaemon::Join(JobOptions options, std::chrono::milliseconds call_timeout) {
-  auto state = JobState::Join({.daemon = *ParseEndpoint(kName),
-                               .call_timeout = call_timeout,
-                               .options = std::move(options)},
-                              std::make_unique<DirectChannel>(*this));
-  if (!state.ok()) return state.status();
-  return JobAccess::Make(*std::move(state));
+std::uint32_t FakeDaemon::first_bin() const {
+  std::uint32_t bin = 0;
+  for (std::uint32_t i = 0; i < options_.position; ++i) bin += options_.rack_cores[i];
+  return bin;
 }
 
 void FakeDaemon::Die() {
   quit_ = true;
   if (lanes_thread_.joinable()) lanes_thread_.join();
+  BreakStream(absl::UnavailableError("Socket closed"));
+}
+
+void FakeDaemon::BreakStream(const absl::Status& status) {
   const std::lock_guard lock(mutex_);
-  if (die_) die_();
+  if (end_stream_) end_stream_(status);
   write_event_ = nullptr;
-  die_ = nullptr;
+  end_stream_ = nullptr;
 }
 
 void FakeDaemon::GiveVerdict(const v1::Fault& fault) {
   v1::SessionEvent event;
   *event.mutable_job_failed()->mutable_fault() = fault;
+  Say(event);
+}
+
+void FakeDaemon::Say(const v1::SessionEvent& event) {
   std::unique_lock lock(mutex_);
   PHUB_CHECK(attended_.wait_for(lock, std::chrono::seconds(10),
                                 [this] { return write_event_ != nullptr; }));
   write_event_(event);
+}
+
+void FakeDaemon::RefuseOpenLanes(absl::Status status) {
+  const std::lock_guard lock(mutex_);
+  lanes_refusal_ = std::move(status);
+}
+void FakeDaemon::Resume(bool resumed, v1::GetVersionsResponse versions) {
+  const std::lock_guard lock(mutex_);
+  resumed_ = resumed;
+  versions_ = std::move(versions);
+}
+void FakeDaemon::HaveLoaded(absl::StatusOr<v1::LoadedState> loaded) {
+  const std::lock_guard lock(mutex_);
+  loaded_ = std::move(loaded);
 }
 
 v1::JoinRequest FakeDaemon::join_request() const {
@@ -145,8 +97,42 @@ std::vector<wire::HyperParameters> FakeDaemon::records() const {
   const std::lock_guard lock(mutex_);
   return records_;
 }
+std::vector<wire::MessageHeader> FakeDaemon::messages() const {
+  const std::lock_guard lock(mutex_);
+  return messages_;
+}
+std::vector<std::uint64_t> FakeDaemon::barriers() const {
+  const std::lock_guard lock(mutex_);
+  return barriers_;
+}
+std::string FakeDaemon::last_verdict() const {
+  const std::lock_guard lock(mutex_);
+  return last_verdict_;
+}
+std::vector<v1::LoadStateRequest> FakeDaemon::load_requests() const {
+  const std::lock_guard lock(mutex_);
+  return load_requests_;
+}
 
 // ---- Control -----------------------------------------------------------------------------------
+
+absl::Status FakeDaemon::HandleGetRack(v1::Rack& response) {
+  response.set_configuration("configuration");
+  response.set_state("serving");
+  response.set_self(options_.position);
+  for (std::uint32_t i = 0; i < options_.rack_cores.size(); ++i) {
+    v1::RackDaemon& daemon = *response.add_daemons();
+    daemon.set_endpoint("127.0.0.1:" + std::to_string(7700 + i));
+    daemon.set_core_count(options_.rack_cores[i]);
+  }
+  return absl::OkStatus();
+}
+
+absl::Status FakeDaemon::HandleCommit() {
+  if (!commit_refusal_.ok()) return commit_refusal_;
+  ++committed_count_;
+  return absl::OkStatus();
+}
 
 absl::Status FakeDaemon::HandleJoin(const v1::JoinRequest& request, v1::JoinResponse& response) {
   std::this_thread::sleep_for(join_stall_.load());
@@ -156,7 +142,7 @@ absl::Status FakeDaemon::HandleJoin(const v1::JoinRequest& request, v1::JoinResp
   response.set_protocol_version(1);
   response.set_daemon_version("0.0.0-test");
   response.set_session_id(std::string(16, 's'));
-  response.set_incarnation(0x1122334455667788);
+  response.set_incarnation(kIncarnation);
   response.set_membership_epoch(1);
   response.set_chunk_bytes(options_.chunk_bytes);
   response.set_slots_per_lane(options_.slots_per_lane);
@@ -167,25 +153,53 @@ absl::Status FakeDaemon::HandleJoin(const v1::JoinRequest& request, v1::JoinResp
     endpoint.set_port(listener_->port());
   }
   response.set_created(true);
+  response.set_resumed(resumed_);
   return absl::OkStatus();
 }
 
 absl::Status FakeDaemon::HandleAddKeys(const v1::AddKeysRequest& request,
                                        v1::AddKeysResponse& response) {
+  if (!keys_refusal_.ok()) return keys_refusal_;
   const std::lock_guard lock(mutex_);
   add_keys_requests_.push_back(request);
+  std::vector<KeyPlacementView> views;
   for (const v1::KeySpec& key : request.keys()) {
     v1::KeyPlacement& placement = *response.add_placements();
-    placement.set_key_index(key_count_++);
-    const std::uint64_t chunks = ChunkCount(key.element_count() * 4, options_.chunk_bytes);
+    placement.set_key_index(layout_.key_count() +
+                            static_cast<std::uint32_t>(response.placements_size()) - 1);
+    const std::uint32_t element_bytes =
+        numeric::ElementBytes(static_cast<numeric::ElementType>(key.type()));
+    const std::uint64_t chunks =
+        ChunkCount(key.element_count() * element_bytes, options_.chunk_bytes);
     for (std::uint64_t c = 0; c < chunks; ++c)
-      placement.add_chunk_cores(static_cast<std::uint32_t>(c % options_.core_count));
+      placement.add_chunk_bins(static_cast<std::uint32_t>((c + (place_differently_ ? 1 : 0)) %
+                                                          layout_.lane_count()));
   }
+  for (int i = 0; i < request.keys_size(); ++i)
+    views.push_back({.name = request.keys(i).name(),
+                     .key = KeyIndex{response.placements(i).key_index()},
+                     .element_count = request.keys(i).element_count(),
+                     .element_bytes = numeric::ElementBytes(
+                         static_cast<numeric::ElementType>(request.keys(i).type())),
+                     .chunk_bins = {response.placements(i).chunk_bins().data(),
+                                    static_cast<std::size_t>(
+                                        response.placements(i).chunk_bins_size())}});
+  const auto layouts = layout_.AddKeys(views);
+  PHUB_CHECK(layouts.ok());
+  for (std::size_t i = 0; i < layouts->size(); ++i)
+    for (const ChunkPlace& chunk : (*layouts)[i].chunks)
+      if (chunk.lane - first_bin() < options_.core_count)
+        chunk_bytes_[chunk.lane - first_bin()].push_back(chunk.element_count *
+                                                         views[i].element_bytes);
   return absl::OkStatus();
 }
 
-absl::Status FakeDaemon::HandleOpenLanes(v1::OpenLanesResponse& response) {
-  for (std::uint32_t core = 0; core < options_.core_count; ++core) {
+absl::Status FakeDaemon::HandleOpenLanes(const v1::OpenLanesRequest& request,
+                                         v1::OpenLanesResponse& response) {
+  if (forgotten_) return absl::NotFoundError("no such session");
+  const std::lock_guard lock(mutex_);
+  if (!lanes_refusal_.ok()) return lanes_refusal_;
+  for (const std::uint32_t core : request.cores()) {
     v1::LaneGrant& grant = *response.add_grants();
     grant.set_core(core);
     grant.set_nonce(std::string(wire::kNonceBytes, 'n'));
@@ -193,15 +207,44 @@ absl::Status FakeDaemon::HandleOpenLanes(v1::OpenLanesResponse& response) {
   return absl::OkStatus();
 }
 
-absl::Status FakeDaemon::HandleBarrier(const std::function<bool()>& cancelled) {
+absl::Status FakeDaemon::HandleBarrier(const v1::BarrierRequest& request,
+                                       const std::function<bool()>& cancelled) {
   while (hold_barrier_ && !cancelled() && !quit_)
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
   if (quit_) return absl::UnavailableError("Socket closed");
+  if (cancelled()) return absl::CancelledError("cancelled");
+  const std::lock_guard lock(mutex_);
+  barriers_.push_back(request.sequence());
   return absl::OkStatus();
 }
 
-absl::Status FakeDaemon::HandleLeave() {
+absl::Status FakeDaemon::HandleLeave(const v1::LeaveRequest& request) {
+  if (quit_) return absl::UnavailableError("Socket closed");
+  const std::lock_guard lock(mutex_);
+  last_verdict_ = request.verdict();
   ++left_count_;
+  return absl::OkStatus();
+}
+
+absl::Status FakeDaemon::HandleGetVersions(v1::GetVersionsResponse& response) {
+  const std::lock_guard lock(mutex_);
+  response = versions_;
+  return absl::OkStatus();
+}
+
+absl::Status FakeDaemon::HandleLoadState(const v1::LoadStateRequest& request) {
+  const std::lock_guard lock(mutex_);
+  load_requests_.push_back(request);
+  if (request.refusal_code() != 0)
+    loaded_ = absl::Status(static_cast<absl::StatusCode>(request.refusal_code()),
+                           request.refusal());
+  return absl::OkStatus();
+}
+
+absl::Status FakeDaemon::HandleGetLoadedState(v1::LoadedState& response) {
+  const std::lock_guard lock(mutex_);
+  if (!loaded_.ok()) return loaded_.status();
+  response = *loaded_;
   return absl::OkStatus();
 }
 
@@ -213,18 +256,22 @@ void FakeDaemon::HandleHeartbeat(const v1::Heartbeat& heartbeat) {
   if (write_event_) write_event_(event);
 }
 
-void FakeDaemon::StreamOpened(std::function<void(const v1::SessionEvent&)> write,
-                              std::function<void()> die) {
+absl::Status FakeDaemon::StreamOpened(std::function<void(const v1::SessionEvent&)> write,
+                                      std::function<void(const absl::Status&)> end) {
+  if (forgotten_) return absl::NotFoundError("no such session");
+  if (quit_) return absl::UnavailableError("Connection refused");
   const std::lock_guard lock(mutex_);
+  ++attended_count_;
   write_event_ = std::move(write);
-  die_ = std::move(die);
+  end_stream_ = std::move(end);
   attended_.notify_all();
+  return absl::OkStatus();
 }
 
 void FakeDaemon::StreamClosed() {
   const std::lock_guard lock(mutex_);
   write_event_ = nullptr;
-  die_ = nullptr;
+  end_stream_ = nullptr;
 }
 
 // ---- Lanes -------------------------------------------------------------------------------------
@@ -233,9 +280,11 @@ wire::LaneRefusal FakeDaemon::Admit(const wire::LaneHello&, std::string_view) {
   return refuse_lanes_ ? wire::LaneRefusal::kNonce : wire::LaneRefusal::kNone;
 }
 
-void FakeDaemon::Attach(const wire::LaneHello&, std::unique_ptr<transport::Connection> connection,
+void FakeDaemon::Attach(const wire::LaneHello& hello, std::unique_ptr<transport::Connection> connection,
                         std::string) {
   auto lane = std::make_unique<Lane>();
+  ++lane_count_;
+  lane->core = hello.core.value;
   lane->connection = std::move(connection);
   lane->staging.resize(std::size_t{options_.slots_per_lane} * options_.chunk_bytes);
   for (std::uint32_t slot = 0; slot < options_.slots_per_lane; ++slot)
@@ -275,13 +324,22 @@ void FakeDaemon::Take(const transport::Completion& completion) {
     records_.push_back(values);
     return;
   }
-  ++gradient_count_;
+  if (message.header.kind == wire::MessageKind::kGradient) ++gradient_count_;
   Reply reply{.connection = completion.connection, .header = message.header, .payload = {}};
-  for (const std::unique_ptr<Lane>& lane : lanes_)
-    if (lane->id == completion.connection) {
+  const std::lock_guard lock(mutex_);
+  messages_.push_back(message.header);
+  for (const std::unique_ptr<Lane>& lane : lanes_) {
+    if (lane->id != completion.connection) continue;
+    if (message.header.payload_bytes > 0) {
       const std::byte* data = lane->landing[message.header.slot.value].data;
       reply.payload.assign(data, data + message.header.payload_bytes);
+    } else {
+      reply.payload.resize(chunk_bytes_[lane->core][message.header.chunk.value]);
+      for (std::size_t at = 0; at < reply.payload.size(); at += sizeof(kStored))
+        std::memcpy(reply.payload.data() + at, &kStored, sizeof(kStored));
     }
+  }
+  reply.header.payload_bytes = static_cast<std::uint32_t>(reply.payload.size());
   reply.header.kind = wire::MessageKind::kParameters;
   reply.header.slot = SlotIndex{message.header.chunk.value};
   if (break_next_reply_.exchange(false)) reply.header.iteration.value += 7;

@@ -1,7 +1,8 @@
-// A daemon for one worker, in the test's process: a control plane that is called directly (or over
-// gRPC, see grpc_fake_daemon.h), and lanes over real TCP on loopback that answer every gradient
-// with itself (what one rank's sum is). Tests make it hold its replies, fall silent, give verdicts,
-// break the protocol or die.
+// A daemon for one worker, in the test's process: a control plane that is called directly (see
+// direct_channel.h) or over gRPC (grpc_fake_daemon.h), and lanes over real TCP on loopback that
+// answer every gradient with itself (what one rank's sum is), and whatever has no payload with
+// elements of kStored. Tests make it hold its replies, fall silent, give verdicts, break the
+// protocol, forget its session or die. Several make a rack (fake_rack.h).
 #pragma once
 
 #include <atomic>
@@ -17,8 +18,8 @@
 #include <vector>
 
 #include "absl/status/status.h"
-#include "client/session/control_channel.h"
-#include "client/session/job_state.h"
+#include "absl/status/statusor.h"
+#include "client/layout.h"
 #include "common/base/clock.h"
 #include "common/transport/tcp/lane_gate.h"
 #include "common/transport/tcp/tcp_listener.h"
@@ -33,6 +34,8 @@ struct FakeDaemonOptions {
   std::uint32_t chunk_bytes = 256;
   std::uint32_t slots_per_lane = 4;
   DurationNs liveness_timeout = 2 * kSecond;
+  std::uint32_t position = 0;
+  std::vector<std::uint32_t> rack_cores = {};  // of every daemon of the rack; empty: it is alone
 };
 
 class FakeDaemon final : public transport::LaneGate {
@@ -41,39 +44,68 @@ class FakeDaemon final : public transport::LaneGate {
   ~FakeDaemon() override;
 
   // What a worker's messages call this daemon; lanes are dialled at its host.
-  static constexpr const char* kName = "127.0.0.1:7700";
-  // Joins through a channel that calls this daemon directly.
-  Result<Job> Join(JobOptions options, std::chrono::milliseconds call_timeout);
+  std::string name() const { return "127.0.0.1:" + std::to_string(7700 + options_.position); }
+  static constexpr const char* kName = "127.0.0.1:7700";  // of a daemon that is alone
+  static constexpr float kStored = 42.0f;
+  static constexpr std::uint64_t kIncarnation = 0x1122334455667788;
 
   // Replies wait until they are let go.
   void HoldReplies(bool hold) { hold_replies_ = hold; }
   void HoldBarrier(bool hold) { hold_barrier_ = hold; }
   void AnswerHeartbeats(bool answer) { answer_heartbeats_ = answer; }
   void RefuseJoin(absl::Status status) { join_refusal_ = std::move(status); }
+  void RefuseCommit(absl::Status status) { commit_refusal_ = std::move(status); }
+  void RefuseKeys(absl::Status status) { keys_refusal_ = std::move(status); }
+  void RefuseOpenLanes(absl::Status status);  // OK: no more
   void StallJoin(std::chrono::milliseconds time) { join_stall_ = time; }
   void RefuseLanes() { refuse_lanes_ = true; }
+  void PlaceDifferently() { place_differently_ = true; }
+  // This rank takes the place of one that died, and these are the versions of its keys.
+  void Resume(bool resumed, v1::GetVersionsResponse versions);
+  void HaveLoaded(absl::StatusOr<v1::LoadedState> loaded);
   // The next reply says another iteration than was asked for.
   void BreakNextReply() { break_next_reply_ = true; }
   void CloseLanes() { close_lanes_ = true; }
   void GiveVerdict(const v1::Fault& fault);
+  void Say(const v1::SessionEvent& event);
+  // The stream ends with this; the session is still there, unless it is forgotten.
+  void BreakStream(const absl::Status& status);
+  void ForgetSession() { forgotten_ = true; }
+  void CountReconnect() { ++reconnect_count_; }
   // As a process that is killed: control and lanes go away without a word.
   void Die();
 
   int left_count() const { return left_count_; }
+  int committed_count() const { return committed_count_; }
+  int attended_count() const { return attended_count_; }
+  int reconnect_count() const { return reconnect_count_; }
+  int lane_count() const { return lane_count_; }  // that were ever opened
   int gradient_count() const { return gradient_count_; }
+  std::vector<wire::MessageHeader> messages() const;  // gradients and pulls
+  std::vector<std::uint64_t> barriers() const;        // their numbers
+  std::string last_verdict() const;                   // that Leave said
+  std::vector<v1::LoadStateRequest> load_requests() const;
   v1::JoinRequest join_request() const;
   std::vector<v1::AddKeysRequest> add_keys_requests() const;
   std::vector<wire::HyperParameters> records() const;
 
   // The control plane, for whoever carries the calls. Any thread.
+  absl::Status HandleGetRack(v1::Rack& response);
   absl::Status HandleJoin(const v1::JoinRequest& request, v1::JoinResponse& response);
+  absl::Status HandleCommit();
   absl::Status HandleAddKeys(const v1::AddKeysRequest& request, v1::AddKeysResponse& response);
-  absl::Status HandleOpenLanes(v1::OpenLanesResponse& response);
-  absl::Status HandleBarrier(const std::function<bool()>& cancelled);
-  absl::Status HandleLeave();
+  absl::Status HandleOpenLanes(const v1::OpenLanesRequest& request,
+                               v1::OpenLanesResponse& response);
+  absl::Status HandleBarrier(const v1::BarrierRequest& request,
+                             const std::function<bool()>& cancelled);
+  absl::Status HandleLeave(const v1::LeaveRequest& request);
+  absl::Status HandleGetVersions(v1::GetVersionsResponse& response);
+  absl::Status HandleLoadState(const v1::LoadStateRequest& request);
+  absl::Status HandleGetLoadedState(v1::LoadedState& response);
   void HandleHeartbeat(const v1::Heartbeat& heartbeat);
-  // The one stream: `write` is called under a lock, never after StreamClosed().
-  void StreamOpened(std::function<void(const v1::SessionEvent&)> write, std::function<void()> die);
+  // The one stream: both are called under a lock, never after StreamClosed().
+  absl::Status StreamOpened(std::function<void(const v1::SessionEvent&)> write,
+                            std::function<void(const absl::Status&)> end);
   void StreamClosed();
 
  private:
@@ -83,6 +115,7 @@ class FakeDaemon final : public transport::LaneGate {
   void Attach(const wire::LaneHello& hello, std::unique_ptr<transport::Connection> connection,
               std::string) override;
 
+  std::uint32_t first_bin() const;
   void ServeLanes();
   void Take(const transport::Completion& completion);
   void Answer();
@@ -95,19 +128,36 @@ class FakeDaemon final : public transport::LaneGate {
   std::atomic<bool> refuse_lanes_{false};
   std::atomic<bool> break_next_reply_{false};
   std::atomic<bool> close_lanes_{false};
+  std::atomic<bool> place_differently_{false};
+  std::atomic<bool> forgotten_{false};
   std::atomic<bool> quit_{false};
   std::atomic<int> left_count_{0};
+  std::atomic<int> committed_count_{0};
+  std::atomic<int> attended_count_{0};
+  std::atomic<int> reconnect_count_{0};
+  std::atomic<int> lane_count_{0};
   std::atomic<int> gradient_count_{0};
   absl::Status join_refusal_;
+  absl::Status commit_refusal_;
+  absl::Status keys_refusal_;
   std::atomic<std::chrono::milliseconds> join_stall_{std::chrono::milliseconds(0)};
 
   mutable std::mutex mutex_;
   v1::JoinRequest join_request_;
   std::vector<v1::AddKeysRequest> add_keys_requests_;
   std::vector<wire::HyperParameters> records_;
-  std::uint32_t key_count_ = 0;
+  std::vector<wire::MessageHeader> messages_;
+  std::vector<std::uint64_t> barriers_;
+  std::vector<v1::LoadStateRequest> load_requests_;
+  std::string last_verdict_;
+  absl::Status lanes_refusal_;
+  bool resumed_ = false;
+  v1::GetVersionsResponse versions_;
+  absl::StatusOr<v1::LoadedState> loaded_ = absl::NotFoundError("nothing was loaded");
+  LaneLayout layout_;
+  std::vector<std::vector<std::uint32_t>> chunk_bytes_;  // [core][chunk]
   std::function<void(const v1::SessionEvent&)> write_event_;
-  std::function<void()> die_;
+  std::function<void(const absl::Status&)> end_stream_;
   std::condition_variable attended_;  // write_event_ was set
 
   // The lanes' thread.

@@ -1,5 +1,7 @@
 #include "tests/unit/client/session/fake_rack.h"
 
+#include <grpcpp/grpcpp.h>
+
 #include <utility>
 
 #include "client/session/job_state.h"
@@ -37,7 +39,7 @@ FakeRack::FakeRack(const std::vector<std::uint32_t>& core_counts, FakeDaemonOpti
   for (std::uint32_t i = 0; i < core_counts.size(); ++i) {
     options.core_count = core_counts[i];
     options.position = i;
-    options.rack_cores = core_counts;
+    if (core_counts.size() > 1) options.rack_cores = core_counts;
     daemons_.push_back(std::make_unique<FakeDaemon>(options));
   }
 }

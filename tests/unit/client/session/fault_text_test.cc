@@ -21,7 +21,7 @@ TEST(CallStatus, AnswersOfTheDaemonAreWholeAndItsAbsenceGetsItsName) {
 
 TEST(DaemonSilent, SaysSinceWhenInTenthsOfASecond) {
   EXPECT_EQ(DaemonSilent(kDaemon, 2'049 * kMillisecond, "digits", 3).message(),
-            "daemon rack7:7700 is silent: last heard of 2.0 s ago (job digits, rank 3)");
+            "daemon rack7:7700 has not answered for 2.0 s (job digits, rank 3)");
   EXPECT_THAT(DaemonSilent(kDaemon, 2'050 * kMillisecond, "digits", 3).message(),
               HasSubstr("2.1 s"));
 }

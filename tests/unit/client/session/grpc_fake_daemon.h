@@ -37,6 +37,14 @@ class GrpcFakeDaemon final : public v1::Session::Service {
                         std::string(status.message()));
   }
 
+  grpc::Status GetRack(grpc::ServerContext*, const v1::GetRackRequest*,
+                       v1::Rack* response) override {
+    return ToGrpc(daemon_.HandleGetRack(*response));
+  }
+  grpc::Status Commit(grpc::ServerContext*, const v1::CommitRequest*,
+                      v1::CommitResponse*) override {
+    return ToGrpc(daemon_.HandleCommit());
+  }
   grpc::Status Join(grpc::ServerContext*, const v1::JoinRequest* request,
                     v1::JoinResponse* response) override {
     return ToGrpc(daemon_.HandleJoin(*request, *response));
@@ -45,20 +53,36 @@ class GrpcFakeDaemon final : public v1::Session::Service {
                        v1::AddKeysResponse* response) override {
     return ToGrpc(daemon_.HandleAddKeys(*request, *response));
   }
-  grpc::Status OpenLanes(grpc::ServerContext*, const v1::OpenLanesRequest*,
+  grpc::Status OpenLanes(grpc::ServerContext*, const v1::OpenLanesRequest* request,
                          v1::OpenLanesResponse* response) override {
-    return ToGrpc(daemon_.HandleOpenLanes(*response));
+    return ToGrpc(daemon_.HandleOpenLanes(*request, *response));
   }
-  grpc::Status Barrier(grpc::ServerContext* context, const v1::BarrierRequest*,
+  grpc::Status Barrier(grpc::ServerContext* context, const v1::BarrierRequest* request,
                        v1::BarrierResponse*) override {
-    return ToGrpc(daemon_.HandleBarrier([context] { return context->IsCancelled(); }));
+    return ToGrpc(daemon_.HandleBarrier(*request, [context] { return context->IsCancelled(); }));
   }
-  grpc::Status Leave(grpc::ServerContext*, const v1::LeaveRequest*, v1::LeaveResponse*) override {
-    return ToGrpc(daemon_.HandleLeave());
+  grpc::Status Leave(grpc::ServerContext*, const v1::LeaveRequest* request,
+                     v1::LeaveResponse*) override {
+    return ToGrpc(daemon_.HandleLeave(*request));
+  }
+  grpc::Status LoadState(grpc::ServerContext*, grpc::ServerReader<v1::LoadStateRequest>* reader,
+                         v1::LoadStateResponse*) override {
+    v1::LoadStateRequest request;
+    while (reader->Read(&request))
+      if (const absl::Status status = daemon_.HandleLoadState(request); !status.ok())
+        return ToGrpc(status);
+    return grpc::Status::OK;
+  }
+  grpc::Status GetLoadedState(grpc::ServerContext*, const v1::GetLoadedStateRequest*,
+                              v1::LoadedState* response) override {
+    return ToGrpc(daemon_.HandleGetLoadedState(*response));
   }
   grpc::Status Attend(grpc::ServerContext*,
                       grpc::ServerReaderWriter<v1::SessionEvent, v1::Heartbeat>* stream) override {
-    daemon_.StreamOpened([stream](const v1::SessionEvent& event) { stream->Write(event); }, [] {});
+    const absl::Status opened =
+        daemon_.StreamOpened([stream](const v1::SessionEvent& event) { stream->Write(event); },
+                             [](const absl::Status&) {});
+    if (!opened.ok()) return ToGrpc(opened);
     v1::Heartbeat heartbeat;
     while (stream->Read(&heartbeat)) daemon_.HandleHeartbeat(heartbeat);
     daemon_.StreamClosed();

@@ -39,7 +39,7 @@ class GrpcSessionTest : public ::testing::Test {
 TEST_F(GrpcSessionTest, RoundsBarriersAndLeaving) {
   const std::vector<float> initial(300, 1.5f);
   ASSERT_TRUE(job_->Initialize(*key_, initial).ok());
-  EXPECT_THAT(key_->parameters(), Each(1.5f));
+  EXPECT_THAT(key_->parameters<float>(), Each(1.5f));
   EXPECT_TRUE(job_->Barrier().ok());
   // Longer than the liveness timeout: heartbeats keep the session alive.
   std::this_thread::sleep_for(milliseconds(600));

@@ -7,7 +7,7 @@
 #include <thread>
 
 #include "phub/client.h"
-#include "tests/unit/client/session/fake_daemon.h"
+#include "tests/unit/client/session/fake_rack.h"
 
 namespace phub::client {
 namespace {
@@ -22,9 +22,11 @@ constexpr milliseconds kLiveness{400};
 class JobFailureTest : public ::testing::Test {
  protected:
   void SetUp() override {
-    daemon_ = std::make_unique<FakeDaemon>(
+    rack_ = std::make_unique<FakeRack>(
+        std::vector<std::uint32_t>{2},
         FakeDaemonOptions{.liveness_timeout = kLiveness.count() * kMillisecond});
-    auto job = daemon_->Join({.job = "digits", .rank = 1, .world_size = 2}, milliseconds(5'000));
+    daemon_ = &(*rack_)[0];
+    auto job = rack_->Join({.job = "digits", .rank = 1, .world_size = 2});
     ASSERT_TRUE(job.ok()) << ToString(job.status());
     job_.emplace(*std::move(job));
     auto key = job_->AddKey("fc1.weight", f32, 300, None{});
@@ -40,7 +42,8 @@ class JobFailureTest : public ::testing::Test {
     fault.set_message("rank 2 on node5 died 1.3 s ago (job digits)");
     return fault;
   }
-  std::unique_ptr<FakeDaemon> daemon_;
+  std::unique_ptr<FakeRack> rack_;
+  FakeDaemon* daemon_ = nullptr;
   std::optional<Job> job_;
   std::optional<Key> key_;
   Handle handle_;
@@ -103,7 +106,7 @@ TEST_F(JobFailureTest, SilentDaemonIsNamedInTime) {
   const Status status = handle_.Wait();
   EXPECT_LT(steady_clock::now() - start, 3 * kLiveness);
   EXPECT_EQ(status.code(), StatusCode::kUnavailable);
-  EXPECT_THAT(status.message(), AllOf(HasSubstr(FakeDaemon::kName), HasSubstr("silent")));
+  EXPECT_THAT(status.message(), AllOf(HasSubstr(FakeDaemon::kName), HasSubstr("has not answered for")));
 }
 
 TEST_F(JobFailureTest, DeadDaemonIsNamedInTime) {
@@ -135,18 +138,18 @@ TEST_F(JobFailureTest, HandleOfAFailedJobOutlivesIt) {
 }
 
 TEST(Join, NonsenseFromTheDaemonIsRefusedBeforeItSizesAnything) {
-  FakeDaemon daemon({.chunk_bytes = 7});
-  const auto job = daemon.Join({.job = "digits"}, milliseconds(5'000));
+  FakeRack rack({2}, {.chunk_bytes = 7});
+  const auto job = rack.Join({.job = "digits"});
   EXPECT_EQ(job.status().code(), StatusCode::kInternal);
   EXPECT_THAT(job.status().message(), HasSubstr("chunks of 7 bytes"));
 }
 
 TEST(Join, LaneThatIsRefusedGivesTheRankBack) {
-  FakeDaemon daemon;
-  daemon.RefuseLanes();
-  const auto job = daemon.Join({.job = "digits"}, milliseconds(5'000));
+  FakeRack rack({2});
+  rack[0].RefuseLanes();
+  const auto job = rack.Join({.job = "digits"});
   EXPECT_EQ(job.status().code(), StatusCode::kPermissionDenied);
-  EXPECT_EQ(daemon.left_count(), 1);
+  EXPECT_EQ(rack[0].left_count(), 1);
 }
 
 }  // namespace

@@ -10,7 +10,7 @@
 
 #include "common/wire/message.h"
 #include "phub/client.h"
-#include "tests/unit/client/session/fake_daemon.h"
+#include "tests/unit/client/session/fake_rack.h"
 
 namespace phub::client {
 namespace {
@@ -24,9 +24,10 @@ using ::testing::SizeIs;
 class JobTest : public ::testing::Test {
  protected:
   void Join(const FakeDaemonOptions& options = {}, JobOptions job_options = {}) {
-    daemon_ = std::make_unique<FakeDaemon>(options);
+    rack_ = std::make_unique<FakeRack>(std::vector<std::uint32_t>{options.core_count}, options);
+    daemon_ = &(*rack_)[0];
     job_options.job = "digits";
-    auto job = daemon_->Join(job_options, milliseconds(5'000));
+    auto job = rack_->Join(job_options);
     job_.emplace(*std::move(job));  // aborts, and says why, if there is none
   }
   Key Add(const std::string& name, std::uint64_t count, const KeyOptions& options = {}) {
@@ -34,7 +35,8 @@ class JobTest : public ::testing::Test {
     EXPECT_TRUE(key.ok()) << ToString(key.status());
     return *key;
   }
-  std::unique_ptr<FakeDaemon> daemon_;
+  std::unique_ptr<FakeRack> rack_;
+  FakeDaemon* daemon_ = nullptr;
   std::optional<Job> job_;
 };
 
@@ -42,11 +44,11 @@ TEST_F(JobTest, PushPullBringsWhatTheDaemonMadeOfTheGradients) {
   Join();
   Key key = Add("fc1.weight", 1000);  // 16 chunks on two cores, the last one short
   for (int round = 1; round <= 20; ++round) {
-    std::iota(key.gradients().begin(), key.gradients().end(), static_cast<float>(round));
+    std::iota(key.gradients<float>().begin(), key.gradients<float>().end(), static_cast<float>(round));
     const Status status = key.PushPull().Wait();
     ASSERT_TRUE(status.ok()) << ToString(status);
     ASSERT_TRUE(
-        std::equal(key.gradients().begin(), key.gradients().end(), key.parameters().begin()));
+        std::equal(key.gradients<float>().begin(), key.gradients<float>().end(), key.parameters<float>().begin()));
     EXPECT_EQ(key.iteration(), static_cast<std::uint64_t>(round));
   }
 }
@@ -72,7 +74,7 @@ TEST_F(JobTest, PushPullOfOtherMemoryLeavesTheKeysOwnAlone) {
   std::vector<float> parameters(100, 0.0f);
   ASSERT_TRUE(key.PushPull(gradients, parameters).Wait().ok());
   EXPECT_THAT(parameters, Each(3.0f));
-  EXPECT_THAT(key.parameters(), Each(0.0f));
+  EXPECT_THAT(key.parameters<float>(), Each(0.0f));
 }
 
 TEST_F(JobTest, KeyUsesTheMemoryItWasGiven) {
@@ -80,7 +82,7 @@ TEST_F(JobTest, KeyUsesTheMemoryItWasGiven) {
   std::vector<float> gradients(100, 5.0f);
   std::vector<float> parameters(100, 0.0f);
   Key key = Add("w", 100, {.gradients = gradients, .parameters = parameters});
-  EXPECT_EQ(key.gradients().data(), gradients.data());
+  EXPECT_EQ(key.gradients<float>().data(), gradients.data());
   ASSERT_TRUE(key.PushPull().Wait().ok());
   EXPECT_THAT(parameters, Each(5.0f));
 }
@@ -90,7 +92,7 @@ TEST_F(JobTest, MemoryOfAWrongSizeOrThatOverlapsIsRefused) {
   Key key = Add("w", 100);
   std::vector<float> memory(150);
   const std::span<float> all(memory);
-  EXPECT_EQ(key.PushPull(all, key.parameters()).Wait().code(), StatusCode::kInvalidArgument);
+  EXPECT_EQ(key.PushPull(all, key.mutable_parameters()).Wait().code(), StatusCode::kInvalidArgument);
   const Status overlap = key.PushPull(all.first(100), all.last(100)).Wait();
   EXPECT_EQ(overlap.code(), StatusCode::kInvalidArgument);
   EXPECT_THAT(overlap.message(), HasSubstr("overlap"));
@@ -130,14 +132,14 @@ TEST_F(JobTest, PullWaitsForTheLastPush) {
   Join();
   Key key = Add("w", 10);
   EXPECT_EQ(key.Pull().Wait().code(), StatusCode::kFailedPrecondition);
-  std::fill(key.gradients().begin(), key.gradients().end(), 4.0f);
+  std::fill(key.gradients<float>().begin(), key.gradients<float>().end(), 4.0f);
   daemon_->HoldReplies(true);
   key.Push();
   const Handle pulled = key.Pull();
   EXPECT_FALSE(pulled.Test());
   daemon_->HoldReplies(false);
   EXPECT_TRUE(pulled.Wait().ok());
-  EXPECT_THAT(key.parameters(), Each(4.0f));
+  EXPECT_THAT(key.parameters<float>(), Each(4.0f));
   EXPECT_TRUE(key.Pull().Test());
 }
 
@@ -167,10 +169,10 @@ TEST_F(JobTest, InitializeAndBroadcastAreRounds) {
   Key key = Add("w", 100);
   const std::vector<float> initial(100, 0.5f);
   ASSERT_TRUE(job_->Initialize(key, initial).ok());
-  EXPECT_THAT(key.parameters(), Each(0.5f));
-  key.parameters()[7] = 9.0f;
+  EXPECT_THAT(key.parameters<float>(), Each(0.5f));
+  key.mutable_parameters().As<float>()[7] = 9.0f;
   ASSERT_TRUE(job_->Broadcast(key, 0).Wait().ok());
-  EXPECT_FLOAT_EQ(key.parameters()[7], 9.0f);
+  EXPECT_FLOAT_EQ(key.parameters<float>()[7], 9.0f);
   EXPECT_EQ(key.iteration(), 2u);
   EXPECT_EQ(job_->Initialize(key, std::span(initial).first(3)).code(),
             StatusCode::kInvalidArgument);
@@ -184,12 +186,12 @@ TEST_F(JobTest, TensorsOfABundleLieEndToEndInTheKey) {
   ASSERT_TRUE(bundle.ok()) << ToString(bundle.status());
   EXPECT_EQ(bundle->element_count(), 267u);
   ASSERT_EQ(bundle->tensor_count(), 3u);
-  EXPECT_EQ(bundle->tensor(1).gradients.data(), bundle->gradients().data() + 64);
-  EXPECT_EQ(bundle->tensor(2).parameters.data(), bundle->parameters().data() + 67);
-  std::fill_n(bundle->tensor(1).gradients.begin(), 3, 8.0f);
+  EXPECT_EQ(bundle->tensor(1).gradients.As<float>().data(), bundle->gradients<float>().data() + 64);
+  EXPECT_EQ(bundle->tensor(2).parameters.data, bundle->parameters<float>().data() + 67);
+  std::fill_n(bundle->tensor(1).gradients.As<float>().begin(), 3, 8.0f);
   ASSERT_TRUE(bundle->PushPull().Wait().ok());
-  EXPECT_THAT(bundle->tensor(1).parameters, ElementsAre(8.0f, 8.0f, 8.0f));
-  EXPECT_THAT(bundle->tensor(2).parameters, Each(0.0f));
+  EXPECT_THAT(bundle->tensor(1).parameters.As<float>(), ElementsAre(8.0f, 8.0f, 8.0f));
+  EXPECT_THAT(bundle->tensor(2).parameters.As<float>(), Each(0.0f));
 }
 
 TEST_F(JobTest, KeysOfOneCallAreOneRoundTrip) {
@@ -297,12 +299,12 @@ TEST_F(JobTest, LeavingGivesUpOnARoundThatDoesNotComplete) {
 TEST_F(JobTest, DestructorLeavesAndKeysAndHandlesOutliveIt) {
   Join();
   Key key = Add("w", 10);
-  std::fill(key.gradients().begin(), key.gradients().end(), 2.0f);
+  std::fill(key.gradients<float>().begin(), key.gradients<float>().end(), 2.0f);
   const Handle handle = key.PushPull();
   job_.reset();
   EXPECT_EQ(daemon_->left_count(), 1);
   EXPECT_TRUE(handle.Wait().ok());
-  EXPECT_THAT(key.parameters(), Each(2.0f));
+  EXPECT_THAT(key.parameters<float>(), Each(2.0f));
 }
 
 TEST_F(JobTest, ManyThreadsPushTheirOwnKeys) {
@@ -313,10 +315,10 @@ TEST_F(JobTest, ManyThreadsPushTheirOwnKeys) {
   for (int k = 0; k < 4; ++k)
     threads.emplace_back([key = keys[static_cast<std::size_t>(k)], k]() mutable {
       for (int i = 1; i <= 50; ++i) {
-        std::fill(key.gradients().begin(), key.gradients().end(), static_cast<float>(100 * k + i));
+        std::fill(key.gradients<float>().begin(), key.gradients<float>().end(), static_cast<float>(100 * k + i));
         const Status status = key.PushPull().Wait();
         ASSERT_TRUE(status.ok()) << ToString(status);
-        ASSERT_THAT(key.parameters(), Each(static_cast<float>(100 * k + i)));
+        ASSERT_THAT(key.parameters<float>(), Each(static_cast<float>(100 * k + i)));
       }
     });
   for (std::thread& thread : threads) thread.join();
