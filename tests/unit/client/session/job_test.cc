@@ -197,16 +197,16 @@ TEST_F(JobTest, TensorsOfABundleLieEndToEndInTheKey) {
 TEST_F(JobTest, KeysOfOneCallAreOneRoundTrip) {
   Join();
   const KeySpec specs[] = {
-      {.name = "a", .element_count = 4, .optimizer = Sgd{.learning_rate = 0.5f}},
+      {.name = "a", .element_count = 4, .optimizer = Sgd{.learning_rate = 0.5}},
       {.name = "b", .element_count = 8},
-      {.name = "c", .optimizer = Momentum{.momentum = 0.9f}, .tensors = {2, 3}}};
+      {.name = "c", .optimizer = Momentum{.momentum = 0.9}, .tensors = {2, 3}}};
   auto keys = job_->AddKeys(specs);
   ASSERT_TRUE(keys.ok()) << ToString(keys.status());
   ASSERT_THAT(*keys, SizeIs(3));
   const auto requests = daemon_->add_keys_requests();
   ASSERT_THAT(requests, SizeIs(1));
   EXPECT_EQ(requests[0].keys(0).operation(), v1::OPERATION_MEAN);
-  EXPECT_FLOAT_EQ(requests[0].keys(0).hyper_parameters().learning_rate(), 0.5f);
+  EXPECT_EQ(requests[0].keys(0).hyper_parameters().learning_rate(), 0.5);
   EXPECT_EQ(requests[0].keys(1).operation(), v1::OPERATION_SUM);
   EXPECT_EQ(requests[0].keys(2).optimizer(), v1::OPTIMIZER_MOMENTUM);
   EXPECT_EQ(requests[0].keys(2).element_count(), 5u);
@@ -240,15 +240,15 @@ TEST_F(JobTest, WrongKeysAreRefusedWithoutAskingTheDaemon) {
 
 TEST_F(JobTest, HyperParametersAreAnnouncedOnceBeforeTheNextPush) {
   Join({.core_count = 1});
-  auto key = job_->AddKey("w", f32, 10, Sgd{.learning_rate = 0.1f});
+  auto key = job_->AddKey("w", f32, 10, Sgd{.learning_rate = 0.1});
   ASSERT_TRUE(key.ok());
-  ASSERT_TRUE(key->SetHyperParameters(Sgd{.learning_rate = 0.2f}).ok());
+  ASSERT_TRUE(key->SetHyperParameters(Sgd{.learning_rate = 0.2}).ok());
   ASSERT_TRUE(key->PushPull().Wait().ok());
-  ASSERT_TRUE(key->SetHyperParameters(Sgd{.learning_rate = 0.2f}).ok());
+  ASSERT_TRUE(key->SetHyperParameters(Sgd{.learning_rate = 0.2}).ok());
   ASSERT_TRUE(key->PushPull().Wait().ok());
   const auto records = daemon_->records();
   ASSERT_THAT(records, SizeIs(1));
-  EXPECT_FLOAT_EQ(records[0].learning_rate, 0.2f);
+  EXPECT_EQ(records[0].learning_rate, 0.2);
   EXPECT_EQ(key->SetHyperParameters(Momentum{}).code(), StatusCode::kInvalidArgument);
   EXPECT_EQ(key->SetHyperParameters(Sgd{.learning_rate = INFINITY}).code(),
             StatusCode::kInvalidArgument);
