@@ -44,11 +44,12 @@ TEST_F(JobTest, PushPullBringsWhatTheDaemonMadeOfTheGradients) {
   Join();
   Key key = Add("fc1.weight", 1000);  // 16 chunks on two cores, the last one short
   for (int round = 1; round <= 20; ++round) {
-    std::iota(key.gradients<float>().begin(), key.gradients<float>().end(), static_cast<float>(round));
+    const std::span<float> gradients = key.gradients<float>();
+    std::iota(gradients.begin(), gradients.end(), static_cast<float>(round));
     const Status status = key.PushPull().Wait();
     ASSERT_TRUE(status.ok()) << ToString(status);
     ASSERT_TRUE(
-        std::equal(key.gradients<float>().begin(), key.gradients<float>().end(), key.parameters<float>().begin()));
+        std::equal(gradients.begin(), gradients.end(), key.parameters<float>().begin()));
     EXPECT_EQ(key.iteration(), static_cast<std::uint64_t>(round));
   }
 }
@@ -92,7 +93,8 @@ TEST_F(JobTest, MemoryOfAWrongSizeOrThatOverlapsIsRefused) {
   Key key = Add("w", 100);
   std::vector<float> memory(150);
   const std::span<float> all(memory);
-  EXPECT_EQ(key.PushPull(all, key.mutable_parameters()).Wait().code(), StatusCode::kInvalidArgument);
+  EXPECT_EQ(key.PushPull(all, key.mutable_parameters()).Wait().code(),
+            StatusCode::kInvalidArgument);
   const Status overlap = key.PushPull(all.first(100), all.last(100)).Wait();
   EXPECT_EQ(overlap.code(), StatusCode::kInvalidArgument);
   EXPECT_THAT(overlap.message(), HasSubstr("overlap"));
@@ -315,7 +317,8 @@ TEST_F(JobTest, ManyThreadsPushTheirOwnKeys) {
   for (int k = 0; k < 4; ++k)
     threads.emplace_back([key = keys[static_cast<std::size_t>(k)], k]() mutable {
       for (int i = 1; i <= 50; ++i) {
-        std::fill(key.gradients<float>().begin(), key.gradients<float>().end(), static_cast<float>(100 * k + i));
+        const std::span<float> gradients = key.gradients<float>();
+        std::fill(gradients.begin(), gradients.end(), static_cast<float>(100 * k + i));
         const Status status = key.PushPull().Wait();
         ASSERT_TRUE(status.ok()) << ToString(status);
         ASSERT_THAT(key.parameters<float>(), Each(static_cast<float>(100 * k + i)));
