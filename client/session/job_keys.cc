@@ -58,7 +58,7 @@ Status JobState::CheckBoundary() const {
     if (key->job_iteration() != first)
       return Status(StatusCode::kFailedPrecondition,
                     fmt::format("job {} may be restarted, so keys are added between iterations; "
-                                "{} is at {}, key {} at {}",
+                                "key {} is at {}, key {} at {}",
                                 name(), keys.front()->definition.name, first, key->definition.name,
                                 key->job_iteration()));
   }

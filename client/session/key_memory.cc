@@ -71,7 +71,7 @@ Status TakeMemory(KeyDefinition& key, const BatchMemory& memory, std::uint64_t s
       shared_offset % numeric::ElementBytes(key.parameter_type) != 0)
     return Status(StatusCode::kInternal,
                   fmt::format("the daemon shares {} bytes of parameters, and says that the {} of "
-                              "{} are at {}",
+                              "key {} are at {}",
                               memory.parameters.size(), key.parameters_bytes(), key.name,
                               shared_offset));
   // Never written to: callers are given views of constants, and the mapping is read-only.
