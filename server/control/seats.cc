@@ -40,6 +40,13 @@ void Control::State::Commit(const v1::CommitRequest& request, Answer<v1::CommitR
 
 void Control::State::FreeSeat(Job& job, Rank rank, const absl::Status& why) {
   Member& member = job.members[rank.value];
+  if (member
+          .committed) {  // it took over from a process that was in the job: the others wait for it
+    Diagnosis diagnosis;
+    diagnosis.cause = Diagnosis::Cause::kSilent;
+    diagnosis.rank = rank;
+    return BeginDiagnosis(job, std::move(diagnosis));
+  }
   LogInfo("event=seat_freed tenant={} job=\"{}\" rank={} host=\"{}\" reason=\"{}\"",
           job.account.tenant, job.name(), rank.value, member.host, std::string(why.message()));
   sessions.erase(member.session_id);
@@ -71,20 +78,11 @@ void Control::State::CheckLeases(TimeNs now) {
         continue;
       }
       counters.Add(ControlCounter::reservations_lapsed);
-      if (!member.committed) {
-        FreeSeat(*job, Rank{rank},
-                 absl::DeadlineExceededError(
-                     fmt::format("rank {}'s reservation in job {} lapsed: it was not "
-                                 "committed within {}",
-                                 rank, job->name(), FormatAge(options.liveness_timeout))));
-        continue;
-      }
-      // It took over the place of a process that was in the job: the others wait for it.
-      Diagnosis diagnosis;
-      diagnosis.cause = Diagnosis::Cause::kSilent;
-      diagnosis.rank = Rank{rank};
-      BeginDiagnosis(*job, std::move(diagnosis));
-      break;
+      FreeSeat(*job, Rank{rank},
+               absl::DeadlineExceededError(fmt::format(
+                   "rank {}'s reservation in job {} lapsed: it was not committed within {}", rank,
+                   job->name(), FormatAge(options.liveness_timeout))));
+      if (job->diagnosis) break;
     }
   }
 }
