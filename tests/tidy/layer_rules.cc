@@ -33,7 +33,7 @@ const std::vector<Layer>& Layers() {
 // Folders whose files may be named in an include at all; others are other people's.
 constexpr std::array<std::string_view, 8> kTreeFolders = {"common", "server", "client", "tests",
                                                           "bench",  "proto",  "deploy", "cmake"};
-constexpr std::array<std::string_view, 5> kStages = {
+constexpr std::array<std::string_view, 6> kStages = {
     "server/ingest", "server/aggregate", "server/exchange", "server/optimize", "server/reply",
     "server/state"};
 constexpr std::array<std::string_view, 6> kControlFolders = {
