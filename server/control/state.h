@@ -64,7 +64,8 @@ struct Control::State {
   // --- seats.cc
   void Commit(const v1::CommitRequest& request, Answer<v1::CommitResponse> answer);
   absl::StatusOr<Seating> FindCommitted(std::string_view session_id);
-  // Takes a reservation back: the seat is free, and a job that nobody is in ends.
+  // Takes a reservation back: the seat is free, and a job that nobody is in ends. If the rank was
+  // in the job before, under another process, it is lost instead.
   void FreeSeat(Job& job, Rank rank, const absl::Status& why);
   void CheckLeases(TimeNs now);
   TimeNs NextLease(const Job& job) const;
