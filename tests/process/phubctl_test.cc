@@ -177,7 +177,8 @@ TEST(Phubctl, HelpAndVersionNeedNoDaemon) {
 std::string Completions(const std::string& words) {
   const std::string script = "set -e; script=\"$(" + std::string(kPhubctl) +
                              " completion bash)\"; bash -n <<<\"$script\"; source /dev/stdin "
-                             "<<<\"$script\"; COMP_WORDS=(" + words +
+                             "<<<\"$script\"; COMP_WORDS=(" +
+                             words +
                              "); COMP_CWORD=$((${#COMP_WORDS[@]} - 1)); _phubctl; "
                              "echo \" ${COMPREPLY[*]} \"";
   const Finished finished = RunToEnd("/bin/bash", {"-c", script});

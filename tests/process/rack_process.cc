@@ -1,0 +1,64 @@
+#include "tests/process/rack_process.h"
+
+#include <arpa/inet.h>
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+
+#include "common/base/check.h"
+#include "common/base/descriptor.h"
+
+namespace phub::process {
+namespace {
+
+constexpr DurationNs kStartPatience = 30 * kSecond;  // sanitizers and busy machines are slow
+
+// Ports that are free now, all different. The list must be known before any daemon starts.
+std::vector<std::uint16_t> FreePorts(std::size_t count) {
+  std::vector<Descriptor> held;
+  std::vector<std::uint16_t> ports;
+  for (std::size_t i = 0; i < count; ++i) {
+    held.emplace_back(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+    sockaddr_in address{};
+    address.sin_family = AF_INET;
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    socklen_t bytes = sizeof address;
+    auto* generic = reinterpret_cast<sockaddr*>(&address);
+    PHUB_CHECK(bind(held.back().get(), generic, bytes) == 0);
+    PHUB_CHECK(getsockname(held.back().get(), generic, &bytes) == 0);
+    ports.push_back(ntohs(address.sin_port));
+  }
+  return ports;
+}
+
+}  // namespace
+
+RackProcess::RackProcess(std::size_t daemon_count, const std::vector<std::string>& arguments) {
+  for (const std::uint16_t port : FreePorts(daemon_count)) {
+    endpoints_.push_back(fmt::format("127.0.0.1:{}", port));
+  }
+  for (const std::string& endpoint : endpoints_) {
+    std::vector<std::string> all = {"--listen", endpoint};
+    if (daemon_count > 1) {
+      all.insert(all.end(), {"--daemons", fmt::format("{}", fmt::join(endpoints_, ","))});
+    }
+    all.insert(all.end(), arguments.begin(), arguments.end());
+    daemons_.push_back(Process::Start(kPhubd, all));
+  }
+  for (Process& daemon : daemons_) serving_ &= daemon.WaitForOutput("serves on", kStartPatience);
+}
+
+bool RackProcess::serving() const { return serving_; }
+
+std::string RackProcess::Outputs() const {
+  std::string text;
+  for (const Process& daemon : daemons_) text += daemon.Outputs();
+  return text;
+}
+
+Finished RackProcess::Ask(std::size_t daemon, const std::vector<std::string>& arguments) const {
+  return RunToEnd(kPhubctl, arguments, {fmt::format("PHUB_ENDPOINT={}", endpoints_[daemon])});
+}
+
+}  // namespace phub::process

@@ -1,0 +1,31 @@
+// A rack: several phubd on this host that know each other by one list, for process tests.
+#pragma once
+
+#include <cstddef>
+#include <string>
+#include <vector>
+
+#include "tests/process/daemon_process.h"
+
+namespace phub::process {
+
+class RackProcess {
+ public:
+  // Starts the daemons and waits until all of them serve. One daemon is a rack of its own.
+  explicit RackProcess(std::size_t daemon_count, const std::vector<std::string>& arguments = {});
+
+  bool serving() const;
+  std::size_t size() const { return daemons_.size(); }
+  const std::string& endpoint(std::size_t daemon) const { return endpoints_[daemon]; }
+  Process& daemon(std::size_t daemon) { return daemons_[daemon]; }
+  std::string Outputs() const;
+  // phubctl on one of them.
+  Finished Ask(std::size_t daemon, const std::vector<std::string>& arguments) const;
+
+ private:
+  std::vector<std::string> endpoints_;
+  std::vector<Process> daemons_;
+  bool serving_ = true;
+};
+
+}  // namespace phub::process
