@@ -96,8 +96,7 @@ struct Control::State {
   absl::Status CheckChunkCounts(const Job& job,
                                 const std::vector<std::vector<BinIndex>>& placement) const;
   absl::Status BuildParts(Job& job, const KeySpecs& keys,
-                          const std::vector<std::vector<BinIndex>>& placement,
-                          BatchRecord& record);
+                          const std::vector<std::vector<BinIndex>>& placement, BatchRecord& record);
   static void DescribePlacement(const Job& job, const std::vector<std::vector<BinIndex>>& placement,
                                 BatchRecord& record);
   void AnswerBatch(Job& job, Rank rank, std::uint32_t batch,
@@ -265,7 +264,7 @@ struct Control::State {
     std::string host;
     std::uint16_t port = 0;
   };
-  std::vector<Endpoint> endpoints;        // [core]
+  std::vector<Endpoint> endpoints;         // [core]
   v1::SharedMemoryEndpoint shared_memory;  // without a name: nothing is shared
   Ledger ledger;
   ControlCounters counters;
