@@ -67,6 +67,7 @@ int Train(const Arguments& arguments) {
     std::printf("test accuracy %.3f (%zu of %zu)\n",
                 static_cast<double>(trained.correct) / static_cast<double>(total), trained.correct,
                 total);
+    if (!arguments.serial) std::printf("transports %s\n", trained.transports.c_str());
   }
   return 0;
 }
@@ -77,6 +78,9 @@ void AddTrainingOptions(CLI::App& app, Arguments& arguments) {
   app.add_option("--endpoint", arguments.place.endpoint, "the daemon, as host:port");
   app.add_option("--job", arguments.place.job, "name of the job")->default_val("digits");
   app.add_option("--rank", arguments.place.rank, "this worker's rank, from 0")->default_val(0);
+  app.add_option("--transport", arguments.place.transport, "how gradients travel")
+      ->check(CLI::IsMember({"auto", "tcp", "shm"}))
+      ->capture_default_str();
   app.add_option("--world-size", settings.world_size, "number of workers")
       ->check(CLI::Range(std::size_t{1}, std::size_t{64}))
       ->capture_default_str();

@@ -2,6 +2,7 @@
 #include <phub/client.h>
 
 #include <array>
+#include <string>
 
 #include "client/examples/digits/model.h"
 #include "client/examples/digits/training.h"
@@ -32,8 +33,8 @@ phub::Status TrainIterations(const Settings& settings, std::size_t rank, const D
   Parameters parameters;
   Gradients gradients;
   for (std::size_t t = 0; t < kTensorCount; ++t) {
-    parameters[t] = keys[t].parameters();
-    gradients[t] = keys[t].gradients();
+    parameters[t] = keys[t].parameters<float>();
+    gradients[t] = keys[t].gradients<float>();
   }
   Dealer dealer(data.train, settings.world_size, settings.batch_size);
   Settings shown = settings;
@@ -65,6 +66,12 @@ phub::Status TrainIterations(const Settings& settings, std::size_t rank, const D
   return {};
 }
 
+phub::TransportChoice ChoiceOf(const std::string& transport) {
+  if (transport == "tcp") return phub::TransportChoice::kTcp;
+  if (transport == "shm") return phub::TransportChoice::kSharedMemory;
+  return phub::TransportChoice::kAuto;
+}
+
 phub::Status Train(const Settings& settings, const Place& place, const DataSet& data,
                    Trained& trained) {
   phub::Result<phub::Session> session = phub::Connect(place.endpoint);
@@ -72,8 +79,10 @@ phub::Status Train(const Settings& settings, const Place& place, const DataSet& 
   phub::Result<phub::Job> job =
       session->Join({.job = place.job,
                      .rank = static_cast<std::uint32_t>(place.rank),
-                     .world_size = static_cast<std::uint32_t>(settings.world_size)});
+                     .world_size = static_cast<std::uint32_t>(settings.world_size),
+                     .transport = ChoiceOf(place.transport)});
   if (!job.ok()) return job.status();
+  trained.transports = job->transports();
   phub::Result<std::vector<phub::Key>> keys = AddKeys(*job, settings);
   if (!keys.ok()) return keys.status();
   for (std::size_t t = 0; t < kTensorCount; ++t) {
@@ -86,7 +95,7 @@ phub::Status Train(const Settings& settings, const Place& place, const DataSet& 
   if (!status.ok()) return status;
   Parameters parameters;
   for (std::size_t t = 0; t < kTensorCount; ++t) {
-    const std::span<const float> values = (*keys)[t].parameters();
+    const std::span<const float> values = (*keys)[t].parameters<float>();
     trained.tensors.emplace_back(values.begin(), values.end());
     parameters[t] = values;
   }
