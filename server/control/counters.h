@@ -18,7 +18,7 @@ namespace phub::server {
   X(barriers) X(barriers_refused) X(leaves) X(heartbeats) X(streams_attached)                    \
   X(streams_detached) X(workers_silent) X(lanes_lost) X(core_faults) X(stall_reports)            \
   X(sessions_unknown) X(silence_forgiven) X(joins_refused_rack) X(jobs_superseded) X(commits)    \
-  X(calls_uncommitted) X(reservations_lapsed) X(reservations_returned)                           \
+  X(calls_uncommitted) X(reservations_lapsed) X(reservations_returned) X(jobs_ended_elsewhere)   \
   X(keys_refused_region) X(batches_granted) X(batches_fetched) X(batches_refused_job)            \
   X(batches_refused_nonce) X(shared_refused_process) X(ranks_lost) X(ranks_returned)             \
   X(ranks_restarted) X(ranks_awaited_in_vain) X(version_reports) X(snapshots_begun)              \

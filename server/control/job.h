@@ -166,6 +166,7 @@ struct Job {
   std::unique_ptr<StateArrival> arrival;  // saved state that is coming in
   std::unique_ptr<BroughtState> brought;  // saved state that the core loops have, or are given
   std::vector<std::unique_ptr<BroughtState>> replaced_states;  // until the core loops let go
+  absl::Status load_refusal;  // why rank 0 could not load, since the last state that was brought
   std::vector<Answer<v1::JobInfo>> evictions;                  // answered when it is released
   std::optional<Diagnosis> diagnosis;
   TimeNs nobody_since = 0;  // no live member since; 0: there is one

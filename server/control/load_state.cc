@@ -90,6 +90,7 @@ absl::StatusOr<LoadId> Control::State::BeginLoad(const v1::LoadStateRequest& fir
                   absl::AbortedError(fmt::format(
                       "keys are being added to job {}; load its state again", job.name())));
   }
+  if (first.refusal_code() != 0) return RefuseLoad(job, seat->rank, first);
   if (job.arrival) FailArrival(job, Over());
   auto arrival = std::make_unique<StateArrival>();
   arrival->id = ++loads_begun;
@@ -177,6 +178,7 @@ absl::Status Control::State::LoadPart(LoadId load, const v1::LoadStateRequest& p
   if (job == nullptr) return Over();
   StateArrival& arrival = *job->arrival;
   if (!arrival.failure.ok()) return arrival.failure;
+  if (arrival.is_refusal) return absl::OkStatus();
   absl::Status status = FindRunning(arrival.session_id).status();
   for (const v1::StatePiece& piece : part.pieces()) {
     if (!status.ok()) break;
@@ -208,6 +210,10 @@ void Control::State::FinishLoad(LoadId load, Answer<v1::LoadStateResponse> answe
     job->arrival.reset();
     return answer(status, {});
   }
+  if (arrival.is_refusal) {
+    job->arrival.reset();
+    return answer(absl::OkStatus(), {});
+  }
   BringState(*job);
   job->pending.push_back({job->brought->tickets, [answer] { answer(absl::OkStatus(), {}); },
                           [answer](const absl::Status& failed) { answer(failed, {}); }});
@@ -235,6 +241,8 @@ void Control::State::BringState(Job& job) {
     job.replaced_states.push_back(std::move(job.brought));
   }
   job.brought = std::move(state);
+  job.load_refusal = absl::OkStatus();
+  TakeOverIterations(job, job.brought->description);
   counters.Add(ControlCounter::loads_brought);
   LogInfo("event=state_brought tenant={} job=\"{}\" rank={} iteration={} keys={}",
           job.account.tenant, job.name(), arrival->rank.value, job.brought->description.iteration(),
@@ -266,6 +274,7 @@ void Control::State::GetLoadedState(const v1::GetLoadedStateRequest& request,
   const absl::StatusOr<Seating> seat = FindRunning(request.session_id());
   if (!seat.ok()) return answer(seat.status(), {});
   Job& job = *seat->job;
+  if (!job.load_refusal.ok()) return answer(job.load_refusal, {});
   if (job.brought == nullptr) {
     return answer(
         absl::NotFoundError(fmt::format("no saved state was brought to job {}", job.name())), {});

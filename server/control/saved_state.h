@@ -96,6 +96,7 @@ struct StateArrival {
   std::string session_id;
   TimeNs deadline = 0;   // for the next part
   absl::Status failure;  // why it will not succeed; its memory is gone then
+  bool is_refusal = false;  // instead: rank 0 says that it could not load
   std::unique_ptr<BroughtState> state;
   struct Part {
     ChunkRef place;

@@ -117,6 +117,10 @@ void Control::State::Leave(const v1::LeaveRequest& request, Answer<v1::LeaveResp
     FreeSeat(job, seat->rank, absl::CancelledError("the reservation was given back"));
     return answer(absl::OkStatus(), {});
   }
+  if (!request.verdict().empty()) {
+    EndByVerdict(job, seat->rank, request.verdict());
+    return answer(absl::OkStatus(), {});
+  }
   RefuseBarriersWithout(job, seat->rank);
   if (member.state == Member::State::kLost) EndAbsence(job, seat->rank, /*restarted=*/false);
   member.state = Member::State::kLeft;

@@ -1,0 +1,71 @@
+// What a worker says of the other daemons of its rack: that the job has ended there, or that its
+// saved state cannot be loaded. This daemon's part of the job goes the same way.
+#include <algorithm>
+
+#include "common/base/log.h"
+#include "server/control/state.h"
+#include "server/control/text.h"
+
+namespace phub::server {
+namespace {
+
+constexpr std::size_t kSentenceBytesMax = 4096;
+
+// A worker's words, which others will read: bounded, and without control characters.
+std::string Sentence(const std::string& text) {
+  std::string sentence = text.substr(0, kSentenceBytesMax);
+  std::replace_if(
+      sentence.begin(), sentence.end(),
+      [](char c) { return static_cast<unsigned char>(c) < 0x20 || c == 0x7f; }, ' ');
+  return sentence;
+}
+
+}  // namespace
+
+void Control::State::EndByVerdict(Job& job, Rank rank, const std::string& verdict) {
+  counters.Add(ControlCounter::jobs_ended_elsewhere);
+  LogInfo("event=job_ended_elsewhere tenant={} job=\"{}\" rank={}", job.account.tenant, job.name(),
+          rank.value);
+  v1::Fault fault;
+  fault.set_code("ended_elsewhere");
+  fault.set_message(Sentence(verdict));
+  fault.set_tenant(job.account.tenant);
+  fault.set_job(job.name());
+  Fail(job, std::move(fault));
+}
+
+LoadId Control::State::RefuseLoad(Job& job, Rank rank, const v1::LoadStateRequest& refusal) {
+  const int code = refusal.refusal_code();
+  const bool known = code > 0 && code <= static_cast<int>(absl::StatusCode::kUnauthenticated);
+  job.load_refusal = absl::Status(
+      known ? static_cast<absl::StatusCode>(code) : absl::StatusCode::kUnknown,
+      Sentence(refusal.refusal()));
+  counters.Add(ControlCounter::loads_refused);
+  if (job.arrival) FailArrival(job, job.load_refusal);
+  if (job.brought) {  // the core loops let go of it
+    job.brought->tickets.clear();
+    for (std::size_t core = 0; core < links.size(); ++core) {
+      job.brought->tickets.push_back(links[core].Send(
+          {.kind = Command::Kind::kBringState, .shard = job.shards[core].get()}));
+    }
+    job.replaced_states.push_back(std::move(job.brought));
+  }
+  auto arrival = std::make_unique<StateArrival>();
+  arrival->id = ++loads_begun;
+  arrival->rank = rank;
+  arrival->session_id = refusal.session_id();
+  arrival->deadline = clock.Now() + options.transfer_timeout;
+  arrival->is_refusal = true;
+  job.arrival = std::move(arrival);
+  return job.arrival->id;
+}
+
+// From here on the keys count as they did when they were saved.
+void Control::State::TakeOverIterations(Job& job, const v1::LoadedState& loaded) {
+  for (const v1::KeyStateInfo& info : loaded.keys()) {
+    const std::uint64_t reductions = std::min(info.reductions(), loaded.iteration());
+    job.keys[info.key_index()].set_first_iteration(loaded.iteration() - reductions);
+  }
+}
+
+}  // namespace phub::server
