@@ -26,7 +26,7 @@ absl::Status ReadWaitOptions(const std::string& job, const v1::JobOptions& optio
   if (settings.on_loss != LossPolicy::kWait) {
     if (!options.restart()) return absl::OkStatus();
     return absl::InvalidArgumentError(fmt::format(
-        "job {}: restart=true needs on_loss=wait; with on_loss=fail a lost rank ends the job", job));
+        "job {}: restart=true needs on_loss=wait; else a lost rank ends the job", job));
   }
   settings.wait_timeout =
       options.wait_timeout_ns() == 0 ? defaults.wait_timeout : options.wait_timeout_ns();

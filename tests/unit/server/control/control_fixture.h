@@ -79,7 +79,7 @@ struct FakeCore {
 
   void Emit(const Event& event) { ASSERT_TRUE(queues.events.TryPush(event)); }
 
-  void CloseLane(const Command& lane, transport::TransportError error) {
+  void CloseLane(const Command lane, transport::TransportError error) {  // may be of `attached`
     std::erase_if(attached,
                   [&](const Command& each) { return each.connection == lane.connection; });
     Emit({.kind = Event::Kind::kLaneClosed,
@@ -88,7 +88,7 @@ struct FakeCore {
           .shard = lane.shard,
           .connection = lane.connection});
   }
-  void LoseLane(const Command& lane, transport::TransportError error) {
+  void LoseLane(const Command lane, transport::TransportError error) {
     Emit({.kind = Event::Kind::kFault,
           .code = FaultCode::kLaneLost,
           .error = error,

@@ -16,16 +16,94 @@ struct RecordingSnapshotSink final : SnapshotSink {
   std::optional<absl::Status> end;
 };
 
+// What a core loop does with keys, versions, snapshots and saved state; on FakeCore's thread.
+class KeepingCore {
+ public:
+  explicit KeepingCore(FakeCore& core) : core_(core) {
+    core.execute_more = [this](const Command& command) { Execute(command); };
+  }
+
+  // The next round of every chunk: parameters and momentum say its iteration and place from now on.
+  void Train() {
+    if (shard_ == nullptr) return;
+    for (std::uint32_t c = 0; c < shard_->chunk_count; ++c) TrainChunk(*shard_->chunks()[c]);
+    ReportIfWhole();
+  }
+  JobShard& shard() const { return *shard_; }
+  static float ValueOf(std::uint64_t reductions, std::uint64_t element) {
+    return static_cast<float>(reductions * 1000 + element);
+  }
+  bool silent_on_versions = false;
+
+ private:
+  void TrainChunk(Chunk& chunk) {
+    state::BeforeRound(*shard_, chunk);
+    ++chunk.reductions;
+    chunk.applied = Iteration{chunk.applied.value + 1};
+    for (std::uint32_t i = 0; i < chunk.element_count; ++i) {
+      const float value = ValueOf(chunk.reductions, chunk.element_offset + i);
+      const float momentum = -value;
+      std::memcpy(chunk.Parameters(chunk.applied) + i * sizeof(float), &value, sizeof(float));
+      std::memcpy(chunk.state[0] + i * sizeof(float), &momentum, sizeof(float));
+    }
+    state::AfterRound(*shard_, chunk);
+  }
+  void ReportIfWhole() {
+    if (!state::Whole(*shard_)) return;
+    core_.Emit({.kind = Event::Kind::kSnapshotTaken, .shard = shard_, .image = shard_->snapshot});
+    shard_->snapshot = nullptr;
+  }
+  void Execute(const Command& command) {
+    switch (command.kind) {
+      case Command::Kind::kAddJob: shard_ = command.shard; return;
+      case Command::Kind::kAddKeys:
+        for (KeyState& key : command.batch->keys) shard_->keys()[shard_->key_count++] = &key;
+        for (Chunk& chunk : command.batch->chunks) {
+          chunk.index = ChunkIndex{shard_->chunk_count};
+          shard_->chunks()[shard_->chunk_count++] = &chunk;
+        }
+        return;
+      case Command::Kind::kReportVersions: return Report(*command.versions);
+      case Command::Kind::kTakeSnapshot:
+        if (!state::Begin(*shard_, *command.image)) {
+          return core_.Emit(
+              {.kind = Event::Kind::kSnapshotTaken, .shard = shard_, .image = command.image});
+        }
+        while (state::Advance(*shard_)) {
+        }
+        return ReportIfWhole();
+      case Command::Kind::kDropSnapshot: shard_->snapshot = nullptr; return;
+      case Command::Kind::kBringState: shard_->brought = command.image; return;
+      case Command::Kind::kEndJob: shard_ = nullptr; return;
+      default: return;
+    }
+  }
+  void Report(VersionReport& report) {
+    if (silent_on_versions) return;
+    for (std::uint32_t i = 0; i < shard_->chunk_count; ++i) {
+      const Chunk& chunk = *shard_->chunks()[i];
+      VersionReport::Entry& entry = report.keys[chunk.key->key.value];
+      const bool first = entry.chunk_count++ == 0;
+      if (first || chunk.applied < entry.applied_min) entry.applied_min = chunk.applied;
+      entry.applied_max = std::max(entry.applied_max, chunk.applied);
+      entry.reductions_min =
+          first ? chunk.reductions : std::min(entry.reductions_min, chunk.reductions);
+      entry.reductions_max = std::max(entry.reductions_max, chunk.reductions);
+      entry.hyper_parameters = chunk.key->first_values;
+    }
+    core_.Emit({.kind = Event::Kind::kVersionsReported, .shard = shard_, .versions = &report});
+  }
+
+  FakeCore& core_;
+  JobShard* shard_ = nullptr;
+};
+
 class SavedStateTest : public ControlTest {
  protected:
   // Two ranks, two keys of 600 and 300 elements: chunks of 256 on both core loops.
   void SetUp() override {
     control();
-    for (const auto& core : cores) {
-      core->execute_more = [this, core = core.get()](const Command& command) {
-        Execute(*core, command);
-      };
-    }
+    for (const auto& core : cores) keeping.push_back(std::make_unique<KeepingCore>(*core));
     sessions = EnterAll(2);
     AddKeysOfAll(sessions, {Key("a", 600), Key("b", 300)});
     used_before = control().memory_bytes();
@@ -34,19 +112,14 @@ class SavedStateTest : public ControlTest {
   JobShard& Shard(const FakeCore& core) const {
     return *core.Executed(Command::Kind::kAddJob)[0].shard;
   }
-  // Every chunk's next round: its parameters and momentum are its iteration and place from now on.
   void Train(std::uint64_t rounds = 1) {
     for (std::uint64_t i = 0; i < rounds; ++i) {
-      for (const auto& core : cores) {
-        JobShard& shard = Shard(*core);
-        for (std::uint32_t c = 0; c < shard.chunk_count; ++c) TrainChunk(shard, *shard.chunks()[c]);
-        ReportIfWhole(*core);
-      }
+      for (const auto& core : keeping) core->Train();
     }
     Settle();
   }
   static float ValueOf(std::uint64_t reductions, std::uint64_t element) {
-    return static_cast<float>(reductions * 1000 + element);
+    return KeepingCore::ValueOf(reductions, element);
   }
 
   v1::BeginSnapshotRequest TargetsAt(std::uint64_t reductions) const {
@@ -84,66 +157,7 @@ class SavedStateTest : public ControlTest {
   std::vector<std::string> sessions;
   v1::Snapshot snapshot;
   std::uint64_t used_before = 0;
-  bool silent_on_versions = false;
-
- private:
-  static void TrainChunk(JobShard& shard, Chunk& chunk) {
-    state::BeforeRound(shard, chunk);
-    ++chunk.reductions;
-    chunk.applied = Iteration{chunk.applied.value + 1};
-    for (std::uint32_t i = 0; i < chunk.element_count; ++i) {
-      const float value = ValueOf(chunk.reductions, chunk.element_offset + i);
-      const float momentum = -value;
-      std::memcpy(chunk.Parameters(chunk.applied) + i * sizeof(float), &value, sizeof(float));
-      std::memcpy(chunk.state[0] + i * sizeof(float), &momentum, sizeof(float));
-    }
-    state::AfterRound(shard, chunk);
-  }
-  void ReportIfWhole(FakeCore& core) {
-    JobShard& shard = Shard(core);
-    if (!state::Whole(shard)) return;
-    core.Emit({.kind = Event::Kind::kSnapshotTaken, .shard = &shard, .image = shard.snapshot});
-    shard.snapshot = nullptr;
-  }
-  void Execute(FakeCore& core, const Command& command) {
-    JobShard& shard = *command.shard;
-    switch (command.kind) {
-      case Command::Kind::kAddKeys:
-        for (KeyState& key : command.batch->keys) shard.keys()[shard.key_count++] = &key;
-        for (Chunk& chunk : command.batch->chunks) {
-          chunk.index = ChunkIndex{shard.chunk_count};
-          shard.chunks()[shard.chunk_count++] = &chunk;
-        }
-        return;
-      case Command::Kind::kReportVersions: return Report(core, shard, *command.versions);
-      case Command::Kind::kTakeSnapshot:
-        if (!state::Begin(shard, *command.image)) {
-          return core.Emit(
-              {.kind = Event::Kind::kSnapshotTaken, .shard = &shard, .image = command.image});
-        }
-        while (state::Advance(shard)) {
-        }
-        return ReportIfWhole(core);
-      case Command::Kind::kDropSnapshot: shard.snapshot = nullptr; return;
-      case Command::Kind::kBringState: shard.brought = command.image; return;
-      default: return;
-    }
-  }
-  void Report(FakeCore& core, JobShard& shard, VersionReport& report) {
-    if (silent_on_versions) return;
-    for (std::uint32_t i = 0; i < shard.chunk_count; ++i) {
-      const Chunk& chunk = *shard.chunks()[i];
-      VersionReport::Entry& entry = report.keys[chunk.key->key.value];
-      const bool first = entry.chunk_count++ == 0;
-      if (first || chunk.applied < entry.applied_min) entry.applied_min = chunk.applied;
-      entry.applied_max = std::max(entry.applied_max, chunk.applied);
-      entry.reductions_min =
-          first ? chunk.reductions : std::min(entry.reductions_min, chunk.reductions);
-      entry.reductions_max = std::max(entry.reductions_max, chunk.reductions);
-      entry.hyper_parameters = chunk.key->first_values;
-    }
-    core.Emit({.kind = Event::Kind::kVersionsReported, .shard = &shard, .versions = &report});
-  }
+  std::vector<std::unique_ptr<KeepingCore>> keeping;  // [core]
 };
 
 }  // namespace phub::server

@@ -56,7 +56,7 @@ TEST_F(SnapshotTest, VersionsAreMergedOverCoreLoops) {
 }
 
 TEST_F(SnapshotTest, VersionsThatDoNotComeAreADeadlineAndLateOnesHarmless) {
-  silent_on_versions = true;
+  for (const auto& core : keeping) core->silent_on_versions = true;
   v1::GetVersionsRequest request;
   request.set_session_id(sessions[0]);
   const auto asked = GetVersions(request);
