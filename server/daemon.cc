@@ -95,6 +95,7 @@ ControlOptions MakeControlOptions(const Settings& settings) {
   options.staging_bytes_per_lane = settings.staging_bytes_per_lane;
   options.memory_bytes_max = settings.memory_max;
   options.liveness_timeout = settings.liveness_timeout;
+  options.drain_timeout = settings.drain_timeout;
   return options;
 }
 

@@ -36,7 +36,7 @@ std::vector<const char*> OptimizerTensorNames(v1::OptimizerKind optimizer) {
     case v1::OPTIMIZER_NESTEROV: return {"momentum"};
     case v1::OPTIMIZER_ADAM:
     case v1::OPTIMIZER_ADAMW: return {"first_moment", "second_moment"};
-    case v1::OPTIMIZER_ADAGRAD: return {"squares"};
+    case v1::OPTIMIZER_ADAGRAD: return {"sum_of_squares"};
     default: return {};
   }
 }

@@ -236,12 +236,13 @@ struct Control::State {
   absl::Status TakePiece(const Job& job, StateArrival& arrival, const v1::StatePiece& piece);
   void FailArrival(Job& job, const absl::Status& status);
   void BringState(Job& job);
+  void AdvanceLoad(Job& job, TimeNs now);
+  Job* FindLoad(LoadId load);
+
   // --- elsewhere.cc
   void EndByVerdict(Job& job, Rank rank, const std::string& verdict);
   LoadId RefuseLoad(Job& job, Rank rank, const v1::LoadStateRequest& refusal);
   void TakeOverIterations(Job& job, const v1::LoadedState& loaded);
-  void AdvanceLoad(Job& job, TimeNs now);
-  Job* FindLoad(LoadId load);
 
   // --- drain.cc
   void Drain(DurationNs grace);
