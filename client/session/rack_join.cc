@@ -5,6 +5,8 @@
 
 #include <algorithm>
 #include <array>
+#include <chrono>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -14,6 +16,11 @@
 
 namespace phub::client {
 namespace {
+
+// How long a restarted process tries to take its place: daemons notice within half of their liveness
+// timeout, two seconds unless configured otherwise.
+constexpr std::chrono::seconds kTakeOverPatience{4};
+constexpr std::chrono::milliseconds kTakeOverPause{50};
 
 constexpr std::size_t kSessionIdBytes = 16;
 
@@ -159,9 +166,19 @@ v1::JoinRequest Joining::RequestFor(const DaemonLink& link) const {
 
 Status Joining::Reserve(DaemonLink& link) {
   const v1::JoinRequest request = RequestFor(link);
-  auto response = waiter_.Await<v1::JoinResponse>([&](auto done) {
-    link.channel->Join(request, settings_.call_timeout, std::move(done));
-  });
+  const auto join = [&] {
+    return waiter_.Await<v1::JoinResponse>([&](auto done) {
+      link.channel->Join(request, settings_.call_timeout, std::move(done));
+    });
+  };
+  auto response = join();
+  // A daemon that has not noticed yet that the process before this one is gone says that it lives.
+  const auto patience = std::chrono::steady_clock::now() + kTakeOverPatience;
+  while (settings_.options.restart && response.status().code() == absl::StatusCode::kAlreadyExists &&
+         std::chrono::steady_clock::now() < patience) {
+    std::this_thread::sleep_for(kTakeOverPause);
+    response = join();
+  }
   if (!response.ok()) return FromCall("Join", link, response.status());
   link.joined = *std::move(response);
   if (link.position > 0) {
