@@ -37,16 +37,16 @@ void Control::State::EndByVerdict(Job& job, Rank rank, const std::string& verdic
 LoadId Control::State::RefuseLoad(Job& job, Rank rank, const v1::LoadStateRequest& refusal) {
   const int code = refusal.refusal_code();
   const bool known = code > 0 && code <= static_cast<int>(absl::StatusCode::kUnauthenticated);
-  job.load_refusal = absl::Status(
-      known ? static_cast<absl::StatusCode>(code) : absl::StatusCode::kUnknown,
-      Sentence(refusal.refusal()));
+  job.load_refusal =
+      absl::Status(known ? static_cast<absl::StatusCode>(code) : absl::StatusCode::kUnknown,
+                   Sentence(refusal.refusal()));
   counters.Add(ControlCounter::loads_refused);
   if (job.arrival) FailArrival(job, job.load_refusal);
   if (job.brought) {  // the core loops let go of it
     job.brought->tickets.clear();
     for (std::size_t core = 0; core < links.size(); ++core) {
-      job.brought->tickets.push_back(links[core].Send(
-          {.kind = Command::Kind::kBringState, .shard = job.shards[core].get()}));
+      job.brought->tickets.push_back(
+          links[core].Send({.kind = Command::Kind::kBringState, .shard = job.shards[core].get()}));
     }
     job.replaced_states.push_back(std::move(job.brought));
   }
