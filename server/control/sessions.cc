@@ -8,6 +8,7 @@ namespace phub::server {
 namespace {
 
 constexpr std::uint64_t kBarriersAtOnceMax = 64;
+constexpr std::size_t kVerdictBytesMax = 2048;  // several times what a daemon says of a fault
 
 // Shorter lapses are covered by the client's sending four heartbeats per timeout.
 constexpr int kForgivenFraction = 8;
@@ -102,6 +103,13 @@ void Control::State::RefuseBarriersWithout(Job& job, Rank departed) {
   }
 }
 
+// The job is over at another daemon of the rack; the verdict is complete in itself.
+void Control::State::EndAsElsewhere(Job& job, std::string_view verdict) {
+  v1::Fault fault = MakeFault(job, "failed_elsewhere", {});
+  fault.set_message(Printable(verdict.substr(0, kVerdictBytesMax)));
+  Fail(job, std::move(fault));
+}
+
 void Control::State::Leave(const v1::LeaveRequest& request, Answer<v1::LeaveResponse> answer) {
   const absl::StatusOr<Seating> known = FindSession(request.session_id());
   if (!known.ok()) return answer(known.status(), {});
@@ -115,6 +123,10 @@ void Control::State::Leave(const v1::LeaveRequest& request, Answer<v1::LeaveResp
   if (member.state == Member::State::kReserved) {
     counters.Add(ControlCounter::reservations_returned);
     FreeSeat(job, seat->rank, absl::CancelledError("the reservation was given back"));
+    return answer(absl::OkStatus(), {});
+  }
+  if (!request.verdict().empty()) {
+    EndAsElsewhere(job, request.verdict());
     return answer(absl::OkStatus(), {});
   }
   RefuseBarriersWithout(job, seat->rank);

@@ -119,6 +119,7 @@ struct Control::State {
   void CompleteBarriers(Job& job);
   void RefuseBarriersWithout(Job& job, Rank departed);
   void Leave(const v1::LeaveRequest& request, Answer<v1::LeaveResponse> answer);
+  void EndAsElsewhere(Job& job, std::string_view verdict);
   absl::StatusOr<StreamId> AttachStream(std::string_view session_id,
                                         std::shared_ptr<EventSink> sink);
   absl::Status Heartbeat(std::string_view session_id, std::uint64_t sequence);

@@ -12,8 +12,8 @@ class SimWorker::Key final : public client::RoundListener {
  public:
   Key(SimWorker& worker, std::uint32_t key_index)
       : index(key_index),
-        gradients(worker.job_.keys[key_index].element_count),
-        parameters(worker.job_.keys[key_index].element_count) {}
+        gradients(worker.script_.keys[key_index].element_count),
+        parameters(worker.script_.keys[key_index].element_count) {}
 
   void OnRoundComplete(std::uint64_t, Iteration iteration) override {
     completed = iteration.value;
