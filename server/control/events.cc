@@ -46,6 +46,7 @@ void Control::State::HandleLaneClosed(Job& job, CoreIndex core, const Event& eve
   LanePlace& place = job.members[event.rank.value].lanes[core.value];
   if (place.connection.get() == event.connection) {
     place.connection.reset();
+    place.lost = true;
   } else {
     const std::size_t erased = std::erase_if(
         place.replaced, [&](const auto& old) { return old.get() == event.connection; });
@@ -54,7 +55,6 @@ void Control::State::HandleLaneClosed(Job& job, CoreIndex core, const Event& eve
   std::erase_if(place.staging_in_use,
                 [&](const auto& in_use) { return in_use.first == event.connection; });
   place.loss = DescribeLoss(event.error, event.protocol_error);
-  place.lost = place.connection == nullptr;
   LogInfo("event=lane_closed tenant={} job=\"{}\" rank={} core={} lane=\"{}\" reason=\"{}\"",
           job.account.tenant, job.name(), event.rank.value, core.value, place.description,
           place.loss);

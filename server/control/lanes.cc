@@ -110,6 +110,7 @@ void Control::State::AttachLane(const wire::LaneHello& hello,
   place.connection = std::move(connection);
   place.staging_in_use.emplace_back(place.connection.get(), place.staging);
   place.description = std::move(description);
+  place.lost = false;
   LogInfo("event=lane_attached tenant={} job=\"{}\" rank={} core={} lane=\"{}\"",
           job->account.tenant, job->name(), hello.rank.value, hello.core.value, place.description);
   links[hello.core.value].Send({.kind = Command::Kind::kAttachLane,
@@ -118,6 +119,7 @@ void Control::State::AttachLane(const wire::LaneHello& hello,
                                 .shard = job->shards[hello.core.value].get(),
                                 .connection = place.connection.get(),
                                 .staging = place.staging->data()});
+  CheckPresence(*job, hello.rank);
 }
 
 }  // namespace phub::server
