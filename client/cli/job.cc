@@ -1,4 +1,4 @@
-// phubctl job list, phubctl job get.
+// phubctl job list, phubctl job get; the other commands of `job` have files of their own.
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
@@ -60,8 +60,12 @@ std::string WorkersTable(const v1::JobInfo& job) {
                {"HEARTBEAT"},
                {"ADDRESS"}});
   for (const v1::WorkerInfo& worker : job.workers()) {
+    const std::string state =
+        worker.state() == "lost"
+            ? fmt::format("lost: {} left", HumanDuration(worker.awaited_for_ns()))
+            : worker.state();
     const bool has_come = worker.state() != "awaited";
-    table.Add({fmt::format("{}", worker.rank()), worker.state(), has_come ? worker.host() : "-",
+    table.Add({fmt::format("{}", worker.rank()), state, has_come ? worker.host() : "-",
                has_come ? fmt::format("{}", worker.pid()) : "-",
                fmt::format("{}", worker.lanes_open()),
                has_come ? HumanDuration(worker.last_heartbeat_age_ns()) + " ago" : "-",
@@ -81,7 +85,16 @@ std::string JobText(const v1::JobInfo& job) {
   facts.Add({"memory reserved", HumanBytes(job.memory_bytes())});
   facts.Add({"chunk", HumanBytes(job.chunk_bytes())});
   facts.Add({"slots per lane", fmt::format("{}", job.slots_per_lane())});
-  facts.Add({"on loss", job.on_loss()});
+  facts.Add({"on loss", job.on_loss() != "wait"
+                            ? job.on_loss()
+                            : fmt::format("wait {}{}", HumanDuration(job.wait_timeout_ns()),
+                                          job.restart() ? ", restart" : "")});
+  for (const v1::WorkerInfo& worker : job.workers()) {
+    if (worker.state() != "lost") continue;
+    facts.Add({"awaited", fmt::format("rank {} ({}) for another {}: {}", worker.rank(),
+                                      worker.host(), HumanDuration(worker.awaited_for_ns()),
+                                      worker.loss())});
+  }
   return fmt::format("{}\n{}", facts.Text(), WorkersTable(job));
 }
 
@@ -100,12 +113,13 @@ int GetJob(const Options& options, const std::string& name) {
 
 void AddJob(CLI::App& parent, const Options& options, Command& command) {
   CLI::App* job =
-      parent.add_subcommand("job", "Jobs: list them, look at one, see what it waits for");
+      parent.add_subcommand("job", "Jobs: list them, look at one, save it, end it");
   job->footer(
       "Examples:\n"
       "  phubctl job list\n"
       "  phubctl job get digits\n"
-      "  phubctl job stalls digits --watch");
+      "  phubctl job stalls digits --watch\n"
+      "  phubctl job save digits /var/lib/phub/digits");
 
   CLI::App* list = job->add_subcommand("list", "Every job, running or lately ended");
   const auto watch_text = std::make_shared<std::string>();
@@ -119,6 +133,8 @@ void AddJob(CLI::App& parent, const Options& options, Command& command) {
   get->callback([&, name] { command = [&, name] { return GetJob(options, *name); }; });
 
   AddStalls(*job, options, command);
+  AddJobEvict(*job, options, command);
+  AddJobSave(*job, options, command);
 }
 
 }  // namespace phub::client::cli

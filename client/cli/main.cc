@@ -92,14 +92,17 @@ int Main(int argument_count, char** arguments) {
   AddGlobalOptions(app, options);
   AddHealth(app, options, command);
   AddVersion(app, options, command);
+  AddServer(app, options, command);
   AddJob(app, options, command);
   AddStats(app, options, command);
   AddPlan(app, options, command);
+  AddCompletion(app, command);
   app.footer(
       "Examples:\n"
       "  phubctl health                                  is it there?\n"
       "  phubctl job list                                what runs\n"
       "  phubctl job stalls digits --watch               what a job waits for, live\n"
+      "  phubctl server list                             the rack's daemons\n"
       "  phubctl -e rack7:7700 job get digits -o json    for programs; data on standard output "
       "only\n"
       "\nExit codes: 0 ok; 1 failure; 2 wrong usage; 3 not found; 4 not allowed; 5 the daemon "

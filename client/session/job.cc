@@ -25,6 +25,7 @@ const std::string& Job::name() const { return state_->name(); }
 std::uint32_t Job::rank() const { return state_->rank(); }
 std::uint32_t Job::world_size() const { return state_->world_size(); }
 bool Job::created() const { return state_->created(); }
+std::string Job::transports() const { return state_->transports(); }
 Status Job::status() const { return state_->status(); }
 Status Job::Barrier() { return state_->Barrier(); }
 Status Job::Leave() { return state_->Leave(); }

@@ -84,6 +84,7 @@ class JobState final : public EngineListener,
   bool created() const { return links_.front()->joined.created(); }
   bool resumed() const { return resume_.resumed; }
   std::uint64_t iteration() const;
+  std::string transports() const;
 
   Result<std::vector<std::shared_ptr<KeyState>>> AddKeys(std::span<const KeySpec> specs);
   Status Barrier();

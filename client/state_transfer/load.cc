@@ -32,7 +32,7 @@ absl::StatusOr<std::vector<const state::KeyState*>> Match(std::span<const LoadKe
     }
     if (absl::Status status = CheckSameKey(*found->second, DescribeKey(key.spec)); !status.ok()) {
       return absl::InvalidArgumentError(
-          fmt::format("the state in {} does not fit: {}", directory, status.message()));
+          fmt::format("the state in {} does not fit: {}", directory, std::string(status.message())));
     }
     matched.push_back(found->second);
   }

@@ -64,8 +64,9 @@ absl::StatusOr<RackPlace> FindRackPlace(const Settings& settings) {
   place.endpoints = *std::move(entries);
   if (place.endpoints.empty()) {
     if (settings.self.empty()) return place;
-    return absl::InvalidArgumentError(fmt::format(
-        "self = \"{}\" says which of `daemons` this one is, and `daemons` is empty", settings.self));
+    return absl::InvalidArgumentError(
+        fmt::format("self = \"{}\" says which of `daemons` this one is, and `daemons` is empty",
+                    settings.self));
   }
   const std::string& self = settings.self.empty() ? settings.listen : settings.self;
   const auto found = std::find(place.endpoints.begin(), place.endpoints.end(), self);

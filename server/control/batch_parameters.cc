@@ -38,8 +38,7 @@ std::vector<std::vector<KeyShardSpec>> CutForCores(
   std::vector<std::vector<KeyShardSpec>> parts(own.count);
   for (std::size_t i = 0; i < placement.size(); ++i) {
     const v1::KeySpec& key = keys[static_cast<int>(i)];
-    const KeyShardSpec spec =
-        ShardSpecOf(key, KeyIndex{first_key + static_cast<std::uint32_t>(i)});
+    const KeyShardSpec spec = ShardSpecOf(key, KeyIndex{first_key + static_cast<std::uint32_t>(i)});
     for (std::vector<KeyShardSpec>& part : parts) part.push_back(spec);
     const std::uint32_t element_bytes = numeric::ElementBytes(spec.type);
     const std::uint64_t elements_per_chunk = chunk_bytes / element_bytes;

@@ -82,8 +82,8 @@ wire::LaneRefusal Control::AdmitLane(const wire::LaneHello& hello,
 absl::StatusOr<transport::LaneMemory> Control::SharedLaneMemory(const wire::LaneHello& hello) {
   return state_->SharedLaneMemory(hello);
 }
-wire::LaneRefusal Control::AdmitBatch(const wire::SharedBatchRequest& request,
-                                      PeerProcess process, transport::BatchMemory& memory) {
+wire::LaneRefusal Control::AdmitBatch(const wire::SharedBatchRequest& request, PeerProcess process,
+                                      transport::BatchMemory& memory) {
   return state_->AdmitBatch(request, process, memory);
 }
 void Control::AttachLane(const wire::LaneHello& hello,

@@ -57,8 +57,7 @@ std::uint64_t Control::State::MemoryOfJob(const Job& job) const {
   if (!shares_memory()) return shards;
   const std::uint64_t tables =
       std::uint64_t{wire::kSharedRegionsMax} * sizeof(transport::SharedRegion);
-  return shards +
-         job.config.world_size * (tables + options.shared_lane_bytes * links.size());
+  return shards + job.config.world_size * (tables + options.shared_lane_bytes * links.size());
 }
 
 absl::Status Control::State::BuildShards(Job& job) {

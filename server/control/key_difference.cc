@@ -95,7 +95,8 @@ Phrases Compare(const v1::KeySpec& a, const v1::KeySpec& b) {
     const double x = (a.hyper_parameters().*value.get)();
     const double y = (b.hyper_parameters().*value.get)();
     if (SameBits(x, y)) continue;
-    return phrase(fmt::format("{} {:.17g}", value.name, x), fmt::format("{} {:.17g}", value.name, y));
+    return phrase(fmt::format("{} {:.17g}", value.name, x),
+                  fmt::format("{} {:.17g}", value.name, y));
   }
   return {};
 }

@@ -80,12 +80,12 @@ absl::Status CheckWireType(const v1::KeySpec& key, const char* field, int wire) 
   if (IsType(wire) && numeric::IsWireTypeOf(static_cast<ElementType>(wire), type)) {
     return absl::OkStatus();
   }
-  return Wrong(key, fmt::format("{} is {}, but values of type {} travel as {}", field,
-                                IsType(wire) ? numeric::ToString(static_cast<ElementType>(wire))
-                                             : fmt::format("type number {}", wire).c_str(),
-                                numeric::ToString(type),
-                                type == ElementType::kF32 ? "f32, bf16 or f16"
-                                                          : numeric::ToString(type)));
+  return Wrong(
+      key, fmt::format("{} is {}, but values of type {} travel as {}", field,
+                       IsType(wire) ? numeric::ToString(static_cast<ElementType>(wire))
+                                    : fmt::format("type number {}", wire).c_str(),
+                       numeric::ToString(type),
+                       type == ElementType::kF32 ? "f32, bf16 or f16" : numeric::ToString(type)));
 }
 
 absl::Status CheckTypes(const v1::KeySpec& key) {
@@ -106,14 +106,16 @@ absl::Status CheckTypes(const v1::KeySpec& key) {
   }
   const ElementType type = TypeOf(key.type());
   if (!numeric::IsFloating(type) && key.operation() == v1::OPERATION_MEAN) {
-    return Wrong(key, fmt::format("a mean of {} is not an {}; sum, min, max and product are allowed "
-                                  "for integers",
-                                  numeric::ToString(type), numeric::ToString(type)));
+    return Wrong(key,
+                 fmt::format("a mean of {} is not an {}; sum, min, max and product are allowed "
+                             "for integers",
+                             numeric::ToString(type), numeric::ToString(type)));
   }
   if (!numeric::IsFloating(type) && key.optimizer() != v1::OPTIMIZER_NONE) {
-    return Wrong(key, fmt::format("optimizer {} needs a floating-point key, its type is {}; allowed "
-                                  "for integers: none",
-                                  ToString(OptimizerOf(key.optimizer())), numeric::ToString(type)));
+    return Wrong(key,
+                 fmt::format("optimizer {} needs a floating-point key, its type is {}; allowed "
+                             "for integers: none",
+                             ToString(OptimizerOf(key.optimizer())), numeric::ToString(type)));
   }
   if (absl::Status status = CheckWireType(key, "gradient_type", key.gradient_type());
       !status.ok()) {

@@ -101,9 +101,10 @@ absl::Status Control::State::AcceptBatch(Job& job, const KeySpecs& given, Rank r
   }
   counters.Add(ControlCounter::key_batches);
   counters.Add(ControlCounter::keys_added, placement.size());
-  LogInfo("event=keys_added tenant={} job=\"{}\" batch={} keys={} parameter_bytes={} shared_bytes={}",
-          job.account.tenant, job.name(), job.batches.size(), placement.size(),
-          job.parameter_bytes, record.layout.shared_bytes);
+  LogInfo(
+      "event=keys_added tenant={} job=\"{}\" batch={} keys={} parameter_bytes={} shared_bytes={}",
+      job.account.tenant, job.name(), job.batches.size(), placement.size(), job.parameter_bytes,
+      record.layout.shared_bytes);
   job.batches.push_back(std::move(record));
   return absl::OkStatus();
 }

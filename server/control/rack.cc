@@ -31,10 +31,10 @@ std::string Listed(const std::vector<std::uint32_t>& counts) {
 }  // namespace
 
 std::string HashOfConfiguration(const ControlOptions& options) {
-  std::string text = fmt::format("control {}..{}\nlanes {}..{}\nchunk_bytes {}\nstaging {}\n",
-                                 kProtocolVersionMin, kProtocolVersionMax, wire::kLaneVersionMin,
-                                 wire::kLaneVersion, options.chunk_bytes,
-                                 options.staging_bytes_per_lane);
+  std::string text =
+      fmt::format("control {}..{}\nlanes {}..{}\nchunk_bytes {}\nstaging {}\n", kProtocolVersionMin,
+                  kProtocolVersionMax, wire::kLaneVersionMin, wire::kLaneVersion,
+                  options.chunk_bytes, options.staging_bytes_per_lane);
   for (const std::string& endpoint : options.rack_endpoints) text += endpoint + "\n";
   std::array<unsigned char, SHA256_DIGEST_LENGTH> digest{};
   SHA256(reinterpret_cast<const unsigned char*>(text.data()), text.size(), digest.data());
@@ -61,19 +61,19 @@ v1::Rack Control::State::DescribeRack() const {
 absl::StatusOr<std::vector<std::uint32_t>> Control::State::CheckRack(
     const v1::JoinRequest& request) const {
   const std::size_t daemon_count = std::max<std::size_t>(1, options.rack_endpoints.size());
-  const std::string self =
-      options.rack_endpoints.empty()
-          ? "this daemon"
-          : fmt::format("daemon {} ({})", options.rack_self,
-                        options.rack_endpoints[options.rack_self]);
+  const std::string self = options.rack_endpoints.empty()
+                               ? "this daemon"
+                               : fmt::format("daemon {} ({})", options.rack_self,
+                                             options.rack_endpoints[options.rack_self]);
   const auto refuse = [&](const std::string& what) {
     return absl::FailedPreconditionError(
         fmt::format("job {}, rank {}: {}", request.job(), request.rank(), what));
   };
   if (request.daemon_cores().empty() && daemon_count > 1) {
-    return refuse(fmt::format("{} is one of a rack of {}, and this client joins it alone; ask "
-                              "GetRack, and join all of them",
-                              self, daemon_count));
+    return refuse(
+        fmt::format("{} is one of a rack of {}, and this client joins it alone; ask "
+                    "GetRack, and join all of them",
+                    self, daemon_count));
   }
   const bool says_configuration = !request.configuration().empty() || daemon_count > 1;
   if (says_configuration && request.configuration() != rack_configuration) {
@@ -84,15 +84,16 @@ absl::StatusOr<std::vector<std::uint32_t>> Control::State::CheckRack(
         self, Shortened(rack_configuration), Shortened(request.configuration())));
   }
   if (request.daemon() != options.rack_self) {
-    return refuse(fmt::format("the worker takes it for daemon {} of the rack, but it is daemon {}; "
-                              "is its endpoint right in `daemons` and `self`?",
-                              request.daemon(), options.rack_self));
+    return refuse(
+        fmt::format("the worker takes it for daemon {} of the rack, but it is daemon {}; "
+                    "is its endpoint right in `daemons` and `self`?",
+                    request.daemon(), options.rack_self));
   }
   if (is_anchor() != (request.incarnation() == 0)) {
-    return refuse(is_anchor()
-                      ? fmt::format("{} is the rack's first and draws the incarnation itself", self)
-                      : fmt::format("{} needs the incarnation that the rack's first daemon drew",
-                                    self));
+    return refuse(
+        is_anchor()
+            ? fmt::format("{} is the rack's first and draws the incarnation itself", self)
+            : fmt::format("{} needs the incarnation that the rack's first daemon drew", self));
   }
   if (request.daemon_cores().empty()) {
     return std::vector<std::uint32_t>{static_cast<std::uint32_t>(links.size())};
@@ -104,9 +105,10 @@ absl::StatusOr<std::vector<std::uint32_t>> Control::State::CheckRack(
                               cores.size(), self, daemon_count));
   }
   if (cores[options.rack_self] != links.size()) {
-    return refuse(fmt::format("the worker says that {} has {} core loops, it has {}; was it "
-                              "started again? ask GetRack again",
-                              self, cores[options.rack_self], links.size()));
+    return refuse(
+        fmt::format("the worker says that {} has {} core loops, it has {}; was it "
+                    "started again? ask GetRack again",
+                    self, cores[options.rack_self], links.size()));
   }
   for (const std::uint32_t count : cores) {
     if (count >= 1 && count <= kCoresPerDaemonMax) continue;
@@ -135,9 +137,9 @@ absl::StatusOr<Job*> Control::State::FindRunToJoin(const v1::JoinRequest& reques
   }
   if (Job* run = FindRun(Incarnation{request.incarnation()})) {
     if (run->account.tenant != tenant || run->name() != request.job()) {
-      return absl::InvalidArgumentError(
-          fmt::format("job {}: incarnation {} is another job's", request.job(),
-                      FormatIncarnation(run->account.incarnation)));
+      return absl::InvalidArgumentError(fmt::format("job {}: incarnation {} is another job's",
+                                                    request.job(),
+                                                    FormatIncarnation(run->account.incarnation)));
     }
     if (run->diagnosis.has_value()) ConcludeDiagnosis(*run);
     if (run->running()) return run;

@@ -42,10 +42,10 @@ bool Control::State::IsProcessOf(Job& job, Rank rank, const PeerProcess& process
   if (!known) known = process;
   if (*known == process) return true;
   counters.Add(ControlCounter::shared_refused_process);
-  LogWarning("event=shared_memory_refused tenant={} job=\"{}\" rank={} pid={} uid={} owner_pid={} "
-             "owner_uid={}",
-             job.account.tenant, job.name(), rank.value, process.pid, process.uid, known->pid,
-             known->uid);
+  LogWarning(
+      "event=shared_memory_refused tenant={} job=\"{}\" rank={} pid={} uid={} owner_pid={} "
+      "owner_uid={}",
+      job.account.tenant, job.name(), rank.value, process.pid, process.uid, known->pid, known->uid);
   return false;
 }
 

@@ -46,9 +46,9 @@ void ControlSharedMemoryGate::Attach(const wire::LaneHello& hello,
   });
 }
 
-wire::LaneRefusal ControlSharedMemoryGate::AdmitBatch(
-    const wire::SharedBatchRequest& request, const transport::PeerCredentials& credentials,
-    transport::BatchMemory& memory) {
+wire::LaneRefusal ControlSharedMemoryGate::AdmitBatch(const wire::SharedBatchRequest& request,
+                                                      const transport::PeerCredentials& credentials,
+                                                      transport::BatchMemory& memory) {
   const wire::LaneRefusal refusal = thread_.Run([&](Control& control) {
     return control.AdmitBatch(request, ProcessOf(credentials), memory);
   });

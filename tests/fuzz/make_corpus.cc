@@ -283,8 +283,8 @@ void AddSharedMemory(Files& files) {
   files.push_back({"shared_memory/batch", batch});
 }
 
-// shm_rings_fuzz.cc says what the commands are. Slot 0 takes 512 bytes and is shared, 1 takes 100,
-// 2 is closed; the worker's region is number 1 of an address, the parameters number 2.
+// shm_rings_fuzz.cc says what the commands are. Slot 0 takes 512 bytes and is shared, 1 takes
+// 20000, 2 is closed; the worker's region is number 1 of an address, the parameters number 2.
 void AddRings(Files& files) {
   constexpr std::byte kPoll{3};
   constexpr std::byte kRelease{6};
@@ -330,6 +330,12 @@ void AddRings(Files& files) {
   std::vector<std::byte> parameters;
   put(parameters, MessageKind::kGradient, phub::kNoSlot.value, 100, 3, 2);
   files.push_back({"shm_rings/region_of_parameters", parameters});
+  std::vector<std::byte> jump;  // more bytes than an arena holds
+  put(jump, MessageKind::kGradient, 1, 20000, 2, 0);
+  for (const unsigned value : {2u, 1u, 0x20u, 0x4Eu, 0u, 0u, 0u, 0u, 0u, 0u, 3u}) {
+    jump.push_back(static_cast<std::byte>(value));
+  }
+  files.push_back({"shm_rings/arena_jump", jump});
 }
 
 bool Write(const std::filesystem::path& path, const std::vector<std::byte>& bytes) {

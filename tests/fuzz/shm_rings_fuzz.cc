@@ -9,9 +9,10 @@
 //   2 indices: which u8, value u64, added to what this side wrote or read
 //   3 poll: the daemon's turn     4 post: the daemon sends count u8 gradients of size u16
 //   5 scribble: where u16, value u64 into the lane's memory    6 release: everything lent
+#include <sys/mman.h>
+
 #include <algorithm>
 #include <array>
-#include <cstdlib>
 #include <cstring>
 #include <memory>
 #include <vector>
@@ -30,6 +31,7 @@ constexpr std::uint32_t kRecords = 4;
 constexpr std::uint32_t kArenaBytes = 4096;
 constexpr std::uint32_t kSlots = 3;
 constexpr std::uint32_t kSlotBytes = 512;
+constexpr std::uint32_t kLongBytes = 20000;  // longer than both arenas
 constexpr std::size_t kRegionBytes = 4096;
 constexpr std::byte kGuard{0xA5};
 
@@ -67,19 +69,28 @@ struct Regions {
   SharedRegions table;
 };
 
+// Ends where a page begins that nobody may touch. One for the whole run.
+std::byte* MemoryBeforeAGuard(std::size_t bytes) {
+  constexpr std::size_t kPages = 16 * 4096;
+  static std::byte* const pages = static_cast<std::byte*>(
+      mmap(nullptr, kPages, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
+  static const int guarded = mprotect(pages + kPages - 4096, 4096, PROT_NONE);
+  PHUB_CHECK(guarded == 0 && bytes % kIndexAlignment == 0 && bytes < kPages - 4096);
+  return pages + kPages - 4096 - bytes;
+}
+
 class Lane {
  public:
   Lane()
       : bytes_(LaneMemoryBytes(kRecords, kArenaBytes)),
-        // By itself on the heap: the sanitizers see a byte past its end.
-        memory_(static_cast<std::byte*>(std::aligned_alloc(kIndexAlignment, bytes_))),
+        memory_(MemoryBeforeAGuard(bytes_)),
         staging_(kSlots * kSlotBytes, kGuard) {
-    std::memset(memory_.get(), 0, bytes_);
+    std::memset(memory_, 0, bytes_);
     // The first slot lies in the staging area, the second elsewhere, the third is closed.
-    landing_ = {LandingSlot{staging_.data(), kSlotBytes}, LandingSlot{elsewhere_.data(), 100},
-                LandingSlot{}};
-    in_ = RingAt(memory_.get(), 0, kRecords, kArenaBytes);
-    out_ = RingAt(memory_.get(), 1, kRecords, kArenaBytes);
+    landing_ = {LandingSlot{staging_.data(), kSlotBytes},
+                LandingSlot{elsewhere_.data(), kLongBytes}, LandingSlot{}};
+    in_ = RingAt(memory_, 0, kRecords, kArenaBytes);
+    out_ = RingAt(memory_, 1, kRecords, kArenaBytes);
     const SharedSlots slots{staging_.data(), kSlots, kSlotBytes};
     receiver_ = std::make_unique<RingReceiver>(in_, slots, &regions().table, 2);
     sender_ = std::make_unique<RingSender>(out_, 4);
@@ -98,7 +109,7 @@ class Lane {
       }
     }
     Poll();
-    PHUB_CHECK(std::all_of(elsewhere_.begin() + 100, elsewhere_.end(),
+    PHUB_CHECK(std::all_of(elsewhere_.begin() + kLongBytes, elsewhere_.end(),
                            [](std::byte each) { return each == kGuard; }));
   }
 
@@ -132,7 +143,7 @@ class Lane {
   void Scribble(Input& input) {
     const std::size_t at = input.Take<std::uint16_t>() % (bytes_ / 8) * 8;
     const auto value = input.Take<std::uint64_t>();
-    std::memcpy(memory_.get() + at, &value, sizeof value);
+    std::memcpy(memory_ + at, &value, sizeof value);
   }
   void Post(Input& input) {
     const std::size_t count = input.Take<std::uint8_t>() % 5;
@@ -145,7 +156,7 @@ class Lane {
   }
   void Poll() {
     if (ended_) return;
-    std::size_t budget_bytes = 3000;
+    std::size_t budget_bytes = 30000;
     std::uint64_t cookie = 0;
     if (!sender_->Flush(budget_bytes)) return End();
     while (sender_->NextSent(cookie)) PHUB_CHECK(cookie < 5);
@@ -178,7 +189,7 @@ class Lane {
              bytes <= size - static_cast<std::size_t>(message.payload - data);
     };
     const Memory& worker = regions().worker;
-    PHUB_CHECK(inside(staging_.data(), kSlotBytes) || inside(elsewhere_.data(), 100) ||
+    PHUB_CHECK(inside(staging_.data(), kSlotBytes) || inside(elsewhere_.data(), kLongBytes) ||
                inside(message.inline_payload.data(), wire::kInlineBytesMax) ||
                inside(worker->data(), worker->bytes()));
     // Loaded once, as a kernel would: reading past the end is for the sanitizers.
@@ -194,13 +205,10 @@ class Lane {
     lent_.clear();
   }
 
-  struct Free {
-    void operator()(std::byte* memory) const { std::free(memory); }
-  };
   const std::size_t bytes_;
-  const std::unique_ptr<std::byte, Free> memory_;
+  std::byte* const memory_;
   std::vector<std::byte> staging_;
-  std::vector<std::byte> elsewhere_ = std::vector<std::byte>(kSlotBytes, kGuard);
+  std::vector<std::byte> elsewhere_ = std::vector<std::byte>(kLongBytes + 100, kGuard);
   std::vector<std::byte> payload_ = std::vector<std::byte>(6000);
   std::array<std::byte, wire::kHeaderBytes> header_{};
   std::array<LandingSlot, kSlots> landing_;

@@ -1,45 +1,26 @@
-// Two daemons of one rack, as workers find them.
+// Daemons of one rack, as workers find them.
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <grpcpp/grpcpp.h>
 #include <gtest/gtest.h>
-#include <netinet/in.h>
-#include <sys/socket.h>
 
 #include <chrono>
 #include <memory>
 
-#include "common/base/descriptor.h"
 #include "phub/v1/session.grpc.pb.h"
 #include "tests/process/daemon_process.h"
+#include "tests/process/rack_process.h"
 
 namespace phub::process {
 namespace {
 
 using ::testing::HasSubstr;
 
-// A port that was free a moment ago.
-std::uint16_t FreePort() {
-  const Descriptor socket(::socket(AF_INET, SOCK_STREAM, 0));
-  sockaddr_in address{};
-  address.sin_family = AF_INET;
-  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  socklen_t size = sizeof address;
-  auto* const generic = reinterpret_cast<sockaddr*>(&address);
-  EXPECT_EQ(bind(socket.get(), generic, size), 0);
-  EXPECT_EQ(getsockname(socket.get(), generic, &size), 0);
-  return ntohs(address.sin_port);
-}
-
-class Daemon {
+class Client {
  public:
-  Daemon(const std::string& endpoint, const std::string& daemons, const std::string& cores)
-      : process_(Process::Start(
-            kPhubd, {"--listen", endpoint, "--daemons", daemons, "--cores", cores})),
-        stub_(v1::Session::NewStub(
-            grpc::CreateChannel(endpoint, grpc::InsecureChannelCredentials()))) {
-    EXPECT_TRUE(process_.WaitForOutput("serves on", 30 * kSecond)) << process_.Outputs();
-  }
+  explicit Client(const std::string& endpoint)
+      : stub_(v1::Session::NewStub(
+            grpc::CreateChannel(endpoint, grpc::InsecureChannelCredentials()))) {}
 
   v1::Rack GetRack() {
     v1::Rack rack;
@@ -60,7 +41,6 @@ class Daemon {
     context.set_deadline(std::chrono::system_clock::now() + std::chrono::seconds(20));
   }
 
-  Process process_;
   std::unique_ptr<v1::Session::Stub> stub_;
 };
 
@@ -74,25 +54,25 @@ v1::JoinRequest JoinOf(const v1::Rack& rack, std::uint32_t daemon, std::uint64_t
   request.set_configuration(rack.configuration());
   request.set_daemon(daemon);
   request.set_incarnation(incarnation);
-  request.add_daemon_cores(1);
+  request.add_daemon_cores(2);
   request.add_daemon_cores(2);
   return request;
 }
 
 TEST(PhubdRack, APairStartedWithOneListAgreesAndSeatsARankAtBoth) {
-  const std::string first_endpoint = fmt::format("127.0.0.1:{}", FreePort());
-  const std::string second_endpoint = fmt::format("127.0.0.1:{}", FreePort());
-  const std::string list = first_endpoint + "," + second_endpoint;
-  Daemon first(first_endpoint, list, "1");
-  Daemon second(second_endpoint, list, "2");
+  RackProcess rack(2, {"--cores", "2"});
+  ASSERT_TRUE(rack.serving()) << rack.Outputs();
+  Client first(rack.endpoint(0));
+  Client second(rack.endpoint(1));
   const v1::Rack anchor = first.GetRack();
   const v1::Rack other = second.GetRack();
   EXPECT_EQ(anchor.configuration(), other.configuration());
   EXPECT_EQ(anchor.self(), 0u);
   EXPECT_EQ(other.self(), 1u);
-  EXPECT_EQ(anchor.daemons(0).core_count(), 1u);
+  ASSERT_EQ(other.daemons_size(), 2);
+  EXPECT_EQ(anchor.daemons(0).core_count(), 2u);
   EXPECT_EQ(other.daemons(1).core_count(), 2u);
-  EXPECT_EQ(other.daemons(0).endpoint(), first_endpoint);
+  EXPECT_EQ(other.daemons(0).endpoint(), rack.endpoint(0));
 
   v1::JoinResponse at_first;
   v1::JoinResponse at_second;
@@ -107,15 +87,21 @@ TEST(PhubdRack, APairStartedWithOneListAgreesAndSeatsARankAtBoth) {
 }
 
 TEST(PhubdRack, ADaemonWithAnotherListRefusesTheWorkersOfThisOne) {
-  const std::string first_endpoint = fmt::format("127.0.0.1:{}", FreePort());
-  const std::string second_endpoint = fmt::format("127.0.0.1:{}", FreePort());
-  Daemon first(first_endpoint, first_endpoint + "," + second_endpoint, "1");
-  Daemon second(second_endpoint, first_endpoint + "," + second_endpoint + ",node3:7700", "2");
+  RackProcess rack(2, {"--cores", "2", "--shm", "off"});
+  ASSERT_TRUE(rack.serving()) << rack.Outputs();
+  DaemonProcess stranger({"--cores", "2", "--self", rack.endpoint(1), "--daemons",
+                          fmt::format("{},{},node3:7700", rack.endpoint(0), rack.endpoint(1))});
+  ASSERT_NE(stranger.endpoint(), "") << stranger.process().Outputs();
+  const v1::Rack ours = Client(rack.endpoint(0)).GetRack();
+  Client client(stranger.endpoint());
   v1::JoinResponse response;
-  const grpc::Status refused = second.Join(JoinOf(first.GetRack(), 1, 7), response);
+  const grpc::Status refused = client.Join(JoinOf(ours, 1, 7), response);
   EXPECT_EQ(refused.error_code(), grpc::StatusCode::FAILED_PRECONDITION);
-  EXPECT_THAT(refused.error_message(), HasSubstr(first.GetRack().configuration().substr(0, 12)));
-  EXPECT_THAT(refused.error_message(), HasSubstr(second.GetRack().configuration().substr(0, 12)));
+  EXPECT_THAT(refused.error_message(), HasSubstr(ours.configuration().substr(0, 12)));
+  EXPECT_THAT(refused.error_message(), HasSubstr(client.GetRack().configuration().substr(0, 12)));
+  // Expect: told to do without, the rack's own daemons share no memory.
+  ASSERT_TRUE(Client(rack.endpoint(0)).Join(JoinOf(ours, 0, 0), response).ok());
+  EXPECT_EQ(response.shared_memory().name(), "");
 }
 
 }  // namespace

@@ -67,6 +67,7 @@ int Train(const Arguments& arguments) {
     std::printf("test accuracy %.3f (%zu of %zu)\n",
                 static_cast<double>(trained.correct) / static_cast<double>(total), trained.correct,
                 total);
+    if (!arguments.serial) std::printf("transports %s\n", trained.transports.c_str());
   }
   return 0;
 }

@@ -23,23 +23,26 @@ Views ViewsOf(Tensors& tensors) {
 // its own and in the order that phub documents.
 void Update(const Settings& settings, std::size_t iteration, const std::vector<Tensors>& gradients,
             std::size_t tensor, std::vector<float>& momentum, std::vector<float>& parameters) {
-  const float learning_rate = LearningRateAt(settings, iteration);
+  // phub rounds hyper-parameters to the type that it computes in.
+  const auto learning_rate = static_cast<float>(LearningRateAt(settings, iteration));
+  const auto momentum_factor = static_cast<float>(settings.momentum);
+  const auto weight_decay = static_cast<float>(settings.weight_decay);
   const auto ranks = static_cast<float>(settings.world_size);
   for (std::size_t i = 0; i < parameters.size(); ++i) {
     float g = gradients[0][tensor][i];
     for (std::size_t rank = 1; rank < settings.world_size; ++rank) g += gradients[rank][tensor][i];
     g = g / ranks;
-    g = g + settings.weight_decay * parameters[i];
-    momentum[i] = iteration == 0 ? g : settings.momentum * momentum[i] + g;
+    g = g + weight_decay * parameters[i];
+    momentum[i] = iteration == 0 ? g : momentum_factor * momentum[i] + g;
     parameters[i] = parameters[i] - learning_rate * momentum[i];
   }
 }
 
 }  // namespace
 
-float LearningRateAt(const Settings& settings, std::size_t iteration) {
+double LearningRateAt(const Settings& settings, std::size_t iteration) {
   const bool late = iteration >= settings.iterations - settings.iterations / 4;
-  return late ? settings.learning_rate / 10.0f : settings.learning_rate;
+  return late ? settings.learning_rate / 10.0 : settings.learning_rate;
 }
 
 Trained TrainSerially(const Settings& settings, const DataSet& data) {

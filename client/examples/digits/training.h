@@ -15,18 +15,19 @@ struct Settings {
   std::size_t world_size = 4;
   std::size_t batch_size = 32;  // digits per rank and iteration
   std::size_t iterations = 600;
-  float learning_rate = 0.1f;  // a tenth of it in the last quarter of the iterations
-  float momentum = 0.9f;
-  float weight_decay = 1e-4f;
+  double learning_rate = 0.1;  // a tenth of it in the last quarter of the iterations
+  double momentum = 0.9;
+  double weight_decay = 1e-4;
   bool quiet = false;  // no progress line
 };
 
 // The learning rate of an iteration: every rank computes the same.
-float LearningRateAt(const Settings& settings, std::size_t iteration);
+double LearningRateAt(const Settings& settings, std::size_t iteration);
 
 struct Trained {
   std::vector<std::vector<float>> tensors;  // the final parameters
   std::size_t correct = 0;                  // of the test digits
+  std::string transports;                   // that a worker used
 };
 
 // One process that does the work of every rank, one after the other, and adds their gradients in

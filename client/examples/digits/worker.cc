@@ -3,6 +3,7 @@
 
 #include <array>
 #include <cstdio>
+#include <string>
 
 #include "client/examples/digits/model.h"
 #include "client/examples/digits/training.h"
@@ -68,6 +69,12 @@ phub::Status TrainIterations(const Settings& settings, std::size_t rank, std::si
   return {};
 }
 
+phub::TransportChoice ChoiceOf(const std::string& transport) {
+  if (transport == "tcp") return phub::TransportChoice::kTcp;
+  if (transport == "shm") return phub::TransportChoice::kSharedMemory;
+  return phub::TransportChoice::kAuto;
+}
+
 phub::Status Train(const Settings& settings, const Place& place, const DataSet& data,
                    Trained& trained) {
   phub::Result<phub::Session> session = phub::Connect(place.endpoint);
@@ -79,10 +86,10 @@ phub::Status Train(const Settings& settings, const Place& place, const DataSet& 
     options.on_loss = phub::LossPolicy::kWait;
     options.restart = true;
   }
-  if (place.transport == "shm") options.transport = phub::TransportChoice::kSharedMemory;
-  if (place.transport == "tcp") options.transport = phub::TransportChoice::kTcp;
+  options.transport = ChoiceOf(place.transport);
   phub::Result<phub::Job> job = session->Join(options);
   if (!job.ok()) return job.status();
+  trained.transports = job->transports();
   phub::Result<std::vector<phub::Key>> keys = AddKeys(*job, settings);
   if (!keys.ok()) return keys.status();
   for (std::size_t t = 0; t < kTensorCount; ++t) {

@@ -245,6 +245,8 @@ class PHUB_API Job {
   bool resumed() const;
   // Reductions that are complete on this rank for every key: the iteration to compute next, from 0.
   std::uint64_t iteration() const;
+  // How the daemons were reached when this rank joined: "shm", "tcp" or "shm,tcp".
+  std::string transports() const;
   // OK while the job runs; else its verdict.
   Status status() const;
 

@@ -64,27 +64,27 @@ class EngineTest : public ::testing::Test {
   static constexpr std::uint32_t kChunkBytes = 256;  // 64 elements
   static constexpr std::uint32_t kChunkElements = kChunkBytes / sizeof(float);
 
-  void Start(std::uint32_t lane_count, std::uint32_t slots) {
+  void Start(std::uint32_t lane_count, std::uint32_t slots, bool restart = false) {
     config_ = {.incarnation = Incarnation{77},
                .membership_epoch = MembershipEpoch{3},
                .slots_per_lane = slots,
-               .lane_count = lane_count};
-    std::vector<CoreIndex> cores;
-    for (std::uint32_t l = 0; l < lane_count; ++l) cores.push_back(CoreIndex{l});
-    layout_ = std::make_unique<LaneLayout>(kChunkBytes, cores);
+               .lane_count = lane_count,
+               .restart = restart};
+    layout_ = std::make_unique<LaneLayout>(kChunkBytes, lane_count);
     engine_ = std::make_unique<Engine>(config_, clock_, transports_, lanes_);
     for (std::uint32_t l = 0; l < lane_count; ++l) Attach(l);
   }
-  void Attach(std::uint32_t lane) {
-    Command command{.kind = Command::Kind::kAttachLane, .lane = lane};
+  void Attach(std::uint32_t lane, std::uint8_t transport_index = 0) {
+    Command command{
+        .kind = Command::Kind::kAttachLane, .transport_index = transport_index, .lane = lane};
     connections_.push_back(std::make_unique<FakeConnection>());
     command.connection = connections_.back().get();
     Submit(command);
   }
-  // chunk_cores: the lane of each chunk; all chunks are full.
-  TestKey& AddKey(const std::vector<std::uint32_t>& chunk_cores, std::int32_t priority = 0,
-                  const wire::HyperParameters& values = {}) {
-    const std::size_t elements = chunk_cores.size() * kChunkElements;
+  // chunk_bins: the lane of each chunk; all chunks are full.
+  TestKey& AddKey(const std::vector<std::uint32_t>& chunk_bins, std::int32_t priority = 0,
+                  const wire::HyperParameters& values = {}, std::uint64_t first_iteration = 0) {
+    const std::size_t elements = chunk_bins.size() * kChunkElements;
     auto key = std::make_unique<TestKey>();
     key->index = KeyIndex{static_cast<std::uint32_t>(keys_.size())};
     for (std::size_t i = 0; i < elements; ++i) {
@@ -93,12 +93,13 @@ class EngineTest : public ::testing::Test {
     }
     const KeyPlacementView view{.name = fmt::format("k{}", keys_.size()),
                                 .key = key->index,
-                                .bytes = elements * sizeof(float),
-                                .chunk_cores = chunk_cores};
+                                .element_count = elements,
+                                .chunk_bins = chunk_bins};
     auto layouts = layout_->AddKeys({&view, 1});
     EXPECT_TRUE(layouts.ok()) << layouts.status();
     batches_.push_back(std::make_unique<KeyBatch>());
     batches_.back()->keys.push_back({.layout = layouts->front(),
+                                     .first_iteration = first_iteration,
                                      .priority = priority,
                                      .hyper_parameters = values,
                                      .listener = &key->rounds});
@@ -115,6 +116,9 @@ class EngineTest : public ::testing::Test {
             .parameters = std::as_writable_bytes(std::span(key.parameters)).data()};
   }
   void Push(TestKey& key) { Submit(PushCommand(key)); }
+  static Command CancelCommand(const TestKey& key) {
+    return {.kind = Command::Kind::kCancel, .key = key.index, .ticket = key.ticket};
+  }
   void SetHyperParameters(TestKey& key, const wire::HyperParameters& values) {
     Submit(
         {.kind = Command::Kind::kSetHyperParameters, .key = key.index, .hyper_parameters = values});

@@ -64,6 +64,18 @@ TEST_F(EngineBreachTest, OversizedReplyFailsTheLane) {
   EXPECT_EQ(lanes_.closed_lanes[0].protocol_error, transport::ProtocolError::kSlotBytes);
 }
 
+TEST_F(EngineBreachTest, ReplyOfAnotherTypeFailsTheLane) {
+  wire::MessageHeader header = ReplyHeader(0, 1);
+  header.type = numeric::ElementType::kI32;
+  Deliver(header);
+  ExpectFault(LaneFault::kType);
+}
+
+TEST_F(EngineBreachTest, PullFromTheDaemonFailsTheLane) {
+  Deliver(FromDaemon(wire::MessageKind::kPull, 0));
+  ExpectFault(LaneFault::kUnexpectedKind);
+}
+
 TEST_F(EngineBreachTest, SecondReplyToAChunkFindsNoMemory) {
   Deliver(ReplyHeader(0, 1));
   Run();
@@ -169,8 +181,8 @@ TEST_F(EngineTest, ReplacedLaneSendsExactlyTheUnansweredChunksAgain) {
 
 TEST_F(EngineTest, ReplacedLaneHearsOfRecordsAgain) {
   Start(1, 2);
-  TestKey& key = AddKey({0}, 0, {.learning_rate = 1.0f});
-  SetHyperParameters(key, {.learning_rate = 2.0f});
+  TestKey& key = AddKey({0}, 0, {.learning_rate = 1.0});
+  SetHyperParameters(key, {.learning_rate = 2.0});
   Push(key);
   ASSERT_THAT(RunAndTake(), SizeIs(2));
   transport_.Break(0, transport::TransportError::kPeerClosed);

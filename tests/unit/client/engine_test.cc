@@ -122,8 +122,8 @@ TEST_F(EngineTest, CreditAfterTheReplyIsIgnored) {
 TEST_F(EngineTest, FullTransportLosesNothingAndKeepsTheOrder) {
   Start(1, 8);
   transport_.SetPostLimit(2);
-  TestKey& key = AddKey({0, 0, 0, 0, 0}, 0, {.learning_rate = 0.1f});
-  SetHyperParameters(key, {.learning_rate = 0.2f});
+  TestKey& key = AddKey({0, 0, 0, 0, 0}, 0, {.learning_rate = 0.1});
+  SetHyperParameters(key, {.learning_rate = 0.2});
   Push(key);
   const auto posted = RunAndTake();
   EXPECT_THAT(Chunks(posted), ElementsAre(0, 1, 2, 3, 4));
@@ -134,13 +134,13 @@ TEST_F(EngineTest, FullTransportLosesNothingAndKeepsTheOrder) {
 
 TEST_F(EngineTest, RecordGoesAheadOfTheFirstGradientThatNamesItOnEveryLaneOnce) {
   Start(2, 8);
-  TestKey& key = AddKey({0, 1, 0}, 0, {.learning_rate = 0.1f});
+  TestKey& key = AddKey({0, 1, 0}, 0, {.learning_rate = 0.1});
   Push(key);
   for (const auto& one : RunAndTake()) EXPECT_EQ(one.header.kind, wire::MessageKind::kGradient);
   for (std::uint32_t chunk : {0u, 1u}) Reply(0, chunk, 1, 1.0f);
   Reply(1, 0, 1, 1.0f);
   Run();
-  SetHyperParameters(key, {.learning_rate = 0.05f});
+  SetHyperParameters(key, {.learning_rate = 0.05});
   Push(key);
   const auto posted = RunAndTake();
   ASSERT_THAT(posted, SizeIs(5));
@@ -148,14 +148,14 @@ TEST_F(EngineTest, RecordGoesAheadOfTheFirstGradientThatNamesItOnEveryLaneOnce) 
   EXPECT_EQ(posted[3].header.kind, wire::MessageKind::kRecord);  // lane 1
   wire::HyperParameters values;
   ASSERT_TRUE(wire::DecodeHyperParameters(posted[0].bytes, values));
-  EXPECT_FLOAT_EQ(values.learning_rate, 0.05f);
+  EXPECT_EQ(values.learning_rate, 0.05);
   EXPECT_EQ(posted[0].header.key, key.index);
   for (const auto& one : posted) EXPECT_EQ(one.header.record, RecordVersion{2});
   // The same values again are no new record.
   for (std::uint32_t chunk : {0u, 1u}) Reply(0, chunk, 2, 1.0f);
   Reply(1, 0, 2, 1.0f);
   Run();
-  SetHyperParameters(key, {.learning_rate = 0.05f});
+  SetHyperParameters(key, {.learning_rate = 0.05});
   Push(key);
   const auto third = RunAndTake();
   ASSERT_THAT(third, SizeIs(3));
@@ -250,7 +250,7 @@ TEST_F(EngineTest, KeysAddedLaterKeepWhatIsUnderWay) {
 
 TEST_F(EngineTest, PushBeforeTheLaneIsThereIsSentWhenItIs) {
   config_ = {.incarnation = Incarnation{1}, .slots_per_lane = 2, .lane_count = 1};
-  layout_ = std::make_unique<LaneLayout>(kChunkBytes, std::vector{CoreIndex{0}});
+  layout_ = std::make_unique<LaneLayout>(kChunkBytes, 1);
   engine_ = std::make_unique<Engine>(config_, clock_, transports_, lanes_);
   TestKey& key = AddKey({0});
   Push(key);
@@ -262,8 +262,10 @@ TEST_F(EngineTest, PushBeforeTheLaneIsThereIsSentWhenItIs) {
 TEST_F(EngineTest, ShortLastChunkIsSentAndReceivedShort) {
   Start(1, 2);
   const std::vector<std::uint32_t> cores{0, 0};
-  const KeyPlacementView view{
-      .name = "short", .key = KeyIndex{0}, .bytes = kChunkBytes + 8, .chunk_cores = cores};
+  const KeyPlacementView view{.name = "short",
+                              .key = KeyIndex{0},
+                              .element_count = kChunkElements + 2,
+                              .chunk_bins = cores};
   auto layouts = layout_->AddKeys({&view, 1});
   ASSERT_TRUE(layouts.ok());
   KeyBatch batch;
@@ -292,10 +294,10 @@ TEST_F(EngineTest, ShortLastChunkIsSentAndReceivedShort) {
 TEST_F(EngineTest, CancelBeforeAnythingWasSentWithdrawsTheRound) {
   Start(1, 1);
   TestKey& filler = AddKey({0});
-  TestKey& key = AddKey({0, 0}, 0, {.learning_rate = 1.0f});
+  TestKey& key = AddKey({0, 0}, 0, {.learning_rate = 1.0});
   Push(filler);
   Run();
-  SetHyperParameters(key, {.learning_rate = 2.0f});
+  SetHyperParameters(key, {.learning_rate = 2.0});
   Push(key);
   Run();
   Submit({.kind = Command::Kind::kCancel, .key = key.index, .ticket = key.ticket});
@@ -305,14 +307,14 @@ TEST_F(EngineTest, CancelBeforeAnythingWasSentWithdrawsTheRound) {
   Reply(0, 0, 1, 1.0f);
   EXPECT_THAT(RunAndTake(), IsEmpty());
   // The next push is iteration 1, and its record has the number that the withdrawn one gave back.
-  SetHyperParameters(key, {.learning_rate = 3.0f});
+  SetHyperParameters(key, {.learning_rate = 3.0});
   Push(key);
   const auto posted = RunAndTake();
   ASSERT_THAT(posted, SizeIs(2));
   EXPECT_EQ(posted[0].header.record, RecordVersion{2});
   wire::HyperParameters values;
   ASSERT_TRUE(wire::DecodeHyperParameters(posted[0].bytes, values));
-  EXPECT_FLOAT_EQ(values.learning_rate, 3.0f);
+  EXPECT_EQ(values.learning_rate, 3.0);
   EXPECT_EQ(posted[1].header.iteration, Iteration{1});
 }
 

@@ -1,6 +1,6 @@
 // A transport in memory whose other end is the test: it sees every request that the engine posts,
 // and says what arrives. Checks what a transport has to check (slot in range, open, large enough),
-// and that nothing is done with a connection that is closed.
+// and that nothing is done with a connection that is closed. It may share memory with the engine.
 #pragma once
 
 #include <algorithm>
@@ -37,6 +37,14 @@ class FakeTransport final : public transport::Transport {
   }
   void ClearPosted() { posted_.clear(); }
 
+  // From now on both ends map this memory; the engine may write there if `writable`.
+  void Share(std::span<std::byte> region, bool writable) { regions_.push_back({region, writable}); }
+  // From now on both ends map the daemon's staging slots, for as long as the transport lives.
+  void ShareSlots(std::uint32_t slot_count, std::uint32_t slot_bytes) {
+    slots_.assign(slot_count, std::vector<std::byte>(slot_bytes));
+  }
+  std::vector<std::byte>& slot(SlotIndex index) { return slots_.at(index.value); }
+
   std::size_t connection_count() const { return links_.size(); }
   transport::ConnectionId connection(std::size_t i) const {
     return {.index = static_cast<std::uint32_t>(i), .generation = 1};
@@ -59,9 +67,12 @@ class FakeTransport final : public transport::Transport {
         error = transport::ProtocolError::kSlotClosed;
       else if (payload.size() > link.landing[header.slot.value].bytes_max)
         error = transport::ProtocolError::kSlotBytes;
+      else if (link.landing[header.slot.value].read_only &&
+               link.landing[header.slot.value].data != payload.data())
+        error = transport::ProtocolError::kSlotReadOnly;
       if (error != transport::ProtocolError::kNone)
         return Break(i, transport::TransportError::kProtocol, error);
-      if (!payload.empty())
+      if (!payload.empty() && link.landing[header.slot.value].data != payload.data())
         std::memcpy(link.landing[header.slot.value].data, payload.data(), payload.size());
     }
     messages_.push_back({.header = header, .inline_payload = {}});
@@ -122,6 +133,24 @@ class FakeTransport final : public transport::Transport {
   void Release(std::span<const transport::Completion>) override {
     if (arrived_.empty()) messages_.clear();
   }
+  SharedAddress AddressOf(transport::ConnectionId, const std::byte* data,
+                          std::size_t bytes) const override {
+    for (std::size_t r = 0; r < regions_.size(); ++r) {
+      const std::span<std::byte> region = regions_[r].memory;
+      if (data >= region.data() && data + bytes <= region.data() + region.size())
+        return {kRegionBytesMax * (r + 1) + static_cast<std::uint64_t>(data - region.data())};
+    }
+    return {};
+  }
+  std::byte* Resolve(transport::ConnectionId, SharedAddress address, std::size_t) const override {
+    const Region& region = regions_.at(address.value / kRegionBytesMax - 1);
+    return region.writable ? region.memory.data() + address.value % kRegionBytesMax : nullptr;
+  }
+  std::byte* PeerSlot(transport::ConnectionId, SlotIndex index) const override {
+    if (index.value >= slots_.size()) return nullptr;
+    return const_cast<std::byte*>(slots_[index.value].data());
+  }
+
   bool Arm() override { return arrived_.empty(); }
   int descriptor() const override { return -1; }
   void Tick(TimeNs) override {}
@@ -131,6 +160,13 @@ class FakeTransport final : public transport::Transport {
     std::span<const transport::LandingSlot> landing;
     bool open = false;
   };
+  struct Region {
+    std::span<std::byte> memory;
+    bool writable = false;
+  };
+  static constexpr std::uint64_t kRegionBytesMax = 1u << 30;
+  std::vector<Region> regions_;
+  std::vector<std::vector<std::byte>> slots_;
   std::vector<Link> links_;
   std::vector<Posted> posted_;
   std::deque<transport::ReceivedMessage> messages_;

@@ -11,19 +11,20 @@ namespace {
 
 using testing::HasSubstr;
 
-KeyPlacementView View(std::uint32_t index, std::uint64_t bytes,
-                      const std::vector<std::uint32_t>& cores) {
+// A key of elements of four bytes.
+KeyPlacementView View(std::uint32_t index, std::uint64_t element_count,
+                      const std::vector<std::uint32_t>& bins) {
   return {.name = fmt::format("key{}", index),
           .key = KeyIndex{index},
-          .bytes = bytes,
-          .chunk_cores = cores};
+          .element_count = element_count,
+          .chunk_bins = bins};
 }
 
 TEST(LaneLayout, ChunksAreNumberedPerLaneInOrderOfKeysThenOffsets) {
-  LaneLayout layout(256, {CoreIndex{4}, CoreIndex{9}});
-  const std::vector<std::uint32_t> first{9, 4, 9};
-  const std::vector<std::uint32_t> second{9, 4};
-  const std::vector<KeyPlacementView> views{View(0, 3 * 256, first), View(1, 256 + 8, second)};
+  LaneLayout layout(256, 2);
+  const std::vector<std::uint32_t> first{1, 0, 1};
+  const std::vector<std::uint32_t> second{1, 0};
+  const std::vector<KeyPlacementView> views{View(0, 3 * 64, first), View(1, 64 + 2, second)};
   const auto keys = layout.AddKeys(views);
   ASSERT_TRUE(keys.ok()) << keys.status();
   const auto& a = keys->at(0).chunks;
@@ -33,20 +34,20 @@ TEST(LaneLayout, ChunksAreNumberedPerLaneInOrderOfKeysThenOffsets) {
   EXPECT_EQ(a[1].lane, 0u);
   EXPECT_EQ(a[1].chunk, ChunkIndex{0});
   EXPECT_EQ(a[2].chunk, ChunkIndex{1});
-  EXPECT_EQ(a[2].offset_bytes, 512u);
+  EXPECT_EQ(a[2].element_offset, 128u);
   EXPECT_EQ(b[0].chunk, ChunkIndex{2});
-  EXPECT_EQ(b[0].bytes, 256u);
+  EXPECT_EQ(b[0].element_count, 64u);
   EXPECT_EQ(b[1].chunk, ChunkIndex{1});
-  EXPECT_EQ(b[1].bytes, 8u);  // the last chunk is what is left
+  EXPECT_EQ(b[1].element_count, 2u);  // the last chunk is what is left
   EXPECT_EQ(layout.chunk_count(0), 2u);
   EXPECT_EQ(layout.chunk_count(1), 3u);
 }
 
 TEST(LaneLayout, NextBatchGoesOnWhereTheLastEnded) {
-  LaneLayout layout(256, {CoreIndex{0}});
+  LaneLayout layout(256, 1);
   const std::vector<std::uint32_t> one{0};
-  const KeyPlacementView first = View(0, 4, one);
-  const KeyPlacementView second = View(1, 4, one);
+  const KeyPlacementView first = View(0, 1, one);
+  const KeyPlacementView second = View(1, 1, one);
   ASSERT_TRUE(layout.AddKeys({&first, 1}).ok());
   const auto keys = layout.AddKeys({&second, 1});
   ASSERT_TRUE(keys.ok());
@@ -54,30 +55,46 @@ TEST(LaneLayout, NextBatchGoesOnWhereTheLastEnded) {
 }
 
 TEST(LaneLayout, WrongNumberOfChunksIsRefusedByName) {
-  LaneLayout layout(256, {CoreIndex{0}});
+  LaneLayout layout(256, 1);
   const std::vector<std::uint32_t> two{0, 0};
-  const KeyPlacementView view = View(0, 256, two);
+  const KeyPlacementView view = View(0, 64, two);
   const auto keys = layout.AddKeys({&view, 1});
   ASSERT_FALSE(keys.ok());
   EXPECT_THAT(std::string(keys.status().message()), HasSubstr("key0"));
 }
 
-TEST(LaneLayout, UnknownCoreIsRefusedAndTheBatchLeavesNoTrace) {
-  LaneLayout layout(256, {CoreIndex{0}});
+TEST(LaneLayout, UnknownBinIsRefusedAndTheBatchLeavesNoTrace) {
+  LaneLayout layout(256, 1);
   const std::vector<std::uint32_t> good{0};
   const std::vector<std::uint32_t> bad{1};
-  const std::vector<KeyPlacementView> views{View(0, 256, good), View(1, 256, bad)};
+  const std::vector<KeyPlacementView> views{View(0, 64, good), View(1, 64, bad)};
   const auto keys = layout.AddKeys(views);
   ASSERT_FALSE(keys.ok());
-  EXPECT_THAT(std::string(keys.status().message()), HasSubstr("core 1"));
+  EXPECT_THAT(std::string(keys.status().message()), HasSubstr("core loop 1"));
   EXPECT_EQ(layout.chunk_count(0), 0u);
   EXPECT_EQ(layout.key_count(), 0u);
 }
 
+TEST(LaneLayout, ChunksAreCutByTheKeysElementSize) {
+  LaneLayout layout(256, 1);
+  const std::vector<std::uint32_t> bins(3, 0);
+  KeyPlacementView wide = View(0, 2 * 32 + 1, bins);
+  wide.element_bytes = 8;
+  KeyPlacementView narrow = View(1, 2 * 256 + 255, bins);
+  narrow.element_bytes = 1;
+  const std::vector<KeyPlacementView> views{wide, narrow};
+  const auto keys = layout.AddKeys(views);
+  ASSERT_TRUE(keys.ok()) << keys.status();
+  EXPECT_EQ(keys->at(0).chunks[1].element_offset, 32u);
+  EXPECT_EQ(keys->at(0).chunks[2].element_count, 1u);
+  EXPECT_EQ(keys->at(1).chunks[1].element_count, 256u);
+  EXPECT_EQ(keys->at(1).chunks[2].element_count, 255u);
+}
+
 TEST(LaneLayout, KeyIndexOutOfSequenceIsRefused) {
-  LaneLayout layout(256, {CoreIndex{0}});
+  LaneLayout layout(256, 1);
   const std::vector<std::uint32_t> one{0};
-  const KeyPlacementView view = View(1, 256, one);
+  const KeyPlacementView view = View(1, 64, one);
   EXPECT_FALSE(layout.AddKeys({&view, 1}).ok());
 }
 

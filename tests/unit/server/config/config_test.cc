@@ -261,8 +261,8 @@ TEST(Config, ARackIsAListAndAnEntryOfIt) {
   EXPECT_THAT(place->endpoints, ElementsAre("node1:7700", "node2:7700", "[::1]:7701"));
   EXPECT_EQ(place->self, 2u);
   // Without self: the entry that listens where this one does.
-  const Config found = Load({"--daemons", "127.0.0.1:7700,127.0.0.1:7800", "--listen",
-                             "127.0.0.1:7800"});
+  const Config found =
+      Load({"--daemons", "127.0.0.1:7700,127.0.0.1:7800", "--listen", "127.0.0.1:7800"});
   EXPECT_THAT(found.problems, IsEmpty());
   EXPECT_EQ(FindRackPlace(found.settings)->self, 1u);
   EXPECT_THAT(FindRackPlace(Load({}).settings)->endpoints, IsEmpty());

@@ -75,6 +75,7 @@ struct FakeCore {
   bool stopped = false;           // executes nothing
   bool silent_on_stalls = false;  // executes kReportStalls without answering
   std::function<void(StallReport&)> fill_stalls;
+  std::function<void(const Command&)> execute_more;  // before it is acknowledged
 
   void Emit(const Event& event) { ASSERT_TRUE(queues.events.TryPush(event)); }
 
@@ -115,6 +116,7 @@ struct FakeCore {
 
  private:
   void Execute(const Command& command) {
+    if (execute_more) execute_more(command);
     if (command.kind == Command::Kind::kAttachLane) attached.push_back(command);
     if (command.kind == Command::Kind::kReportStalls && !silent_on_stalls) {
       command.report->count = 0;
@@ -195,6 +197,13 @@ class ControlTest : public testing::Test {
   PHUB_CALL(GetJob, GetJobRequest, JobInfo)
   PHUB_CALL(GetServer, GetServerRequest, ServerInfo)
   PHUB_CALL(GetStats, GetStatsRequest, GetStatsResponse)
+  PHUB_CALL(DrainServer, DrainServerRequest, ServerInfo)
+  PHUB_CALL(UndrainServer, UndrainServerRequest, ServerInfo)
+  PHUB_CALL(EvictJob, EvictJobRequest, JobInfo)
+  PHUB_CALL(GetVersions, GetVersionsRequest, GetVersionsResponse)
+  PHUB_CALL(GetJobVersions, GetJobVersionsRequest, GetVersionsResponse)
+  PHUB_CALL(BeginSnapshot, BeginSnapshotRequest, Snapshot)
+  PHUB_CALL(GetLoadedState, GetLoadedStateRequest, LoadedState)
 #undef PHUB_CALL
 
   static v1::JoinRequest JoinOf(std::uint32_t rank, std::uint32_t world_size,

@@ -38,9 +38,7 @@ class KeyTypesTest : public ControlTest {
     }
     return message;
   }
-  const KeyBatch& LastBatch() {
-    return *cores[0]->Executed(Command::Kind::kAddKeys).back().batch;
-  }
+  const KeyBatch& LastBatch() { return *cores[0]->Executed(Command::Kind::kAddKeys).back().batch; }
 
  private:
   int jobs_ = 0;
@@ -85,10 +83,9 @@ TEST_F(KeyTypesTest, HalvesMayTravelForF32AndNothingElseForAnotherType) {
     for (int wire = 0; wire <= 8; ++wire) {
       v1::KeySpec key = KeyOf(static_cast<v1::ElementType>(type), v1::OPERATION_SUM);
       key.set_gradient_type(static_cast<v1::ElementType>(wire));
-      const bool allowed =
-          wire == 0 || wire == type ||
-          (type == v1::ELEMENT_TYPE_F32 &&
-           (wire == v1::ELEMENT_TYPE_F16 || wire == v1::ELEMENT_TYPE_BF16));
+      const bool allowed = wire == 0 || wire == type ||
+                           (type == v1::ELEMENT_TYPE_F32 &&
+                            (wire == v1::ELEMENT_TYPE_F16 || wire == v1::ELEMENT_TYPE_BF16));
       const std::string gradient = Refusal(key);
       EXPECT_EQ(gradient.empty(), allowed) << type << " as " << wire;
       if (!allowed) {

@@ -89,14 +89,13 @@ TEST_F(LanesTest, ALanesPlaceIsBusyUntilTheCoreReportsItClosed) {
 TEST_F(LanesTest, UnderPolicyWaitANewLaneReplacesTheOldOne) {
   v1::JoinRequest request = JoinOf(0, 1);
   request.mutable_options()->set_on_loss(v1::LOSS_POLICY_WAIT);
-  const auto call = Join(request);
-  Settle();
-  ASSERT_TRUE(call->ok()) << call->message();
-  last_join = call->response;
-  const std::string session = call->response.session_id();
+  const std::string session = EnterAs(request);
   OpenAllLanes(session, 0);
   const Command old = cores[0]->attached[0];
   OpenAllLanes(session, 0);
+  // Expect: the same process receives into the same memory.
+  ASSERT_NE(old.staging, nullptr);
+  EXPECT_EQ(cores[0]->attached[1].staging, old.staging);
   // Expect: both stay until the core loop has closed the old one.
   EXPECT_EQ(connections_live, 4);
   cores[0]->CloseLane(old, transport::TransportError::kReset);

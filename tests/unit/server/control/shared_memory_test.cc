@@ -1,7 +1,6 @@
 // What ranks share with the daemon: staging, parameters, regions of their own, and who gets them.
-#include <sys/mman.h>
-
 #include <fcntl.h>
+#include <sys/mman.h>
 
 #include "tests/unit/server/control/control_fixture.h"
 
@@ -28,8 +27,7 @@ class SharedMemoryTest : public ControlTest {
     request.membership_epoch = MembershipEpoch{last_join.membership_epoch()};
     EXPECT_EQ(response.shared_nonce().size(), wire::kNonceBytes);
     std::copy_n(reinterpret_cast<const std::byte*>(response.shared_nonce().data()),
-                std::min(response.shared_nonce().size(), wire::kNonceBytes),
-                request.nonce.begin());
+                std::min(response.shared_nonce().size(), wire::kNonceBytes), request.nonce.begin());
     return request;
   }
   v1::AddKeysResponse AddShared(const std::string& session, std::uint32_t batch,
@@ -78,8 +76,7 @@ TEST_F(SharedMemoryTest, ParametersAreOneMemoryThatWorkersMayOnlyRead) {
   const KeyBatch& batch = *cores[0]->Executed(Command::Kind::kAddKeys)[0].batch;
   ASSERT_FALSE(batch.chunks.empty());
   EXPECT_GE(batch.chunks[0].parameters[0], mine.parameters->data());
-  EXPECT_LT(batch.chunks[0].parameters[0],
-            mine.parameters->data() + mine.parameters->bytes());
+  EXPECT_LT(batch.chunks[0].parameters[0], mine.parameters->data() + mine.parameters->bytes());
   // Expect: whoever is given the descriptor cannot write through it.
   const int descriptor = mine.parameters->descriptor();
   EXPECT_EQ(mmap(nullptr, 4096, PROT_WRITE, MAP_SHARED, descriptor, 0), MAP_FAILED);

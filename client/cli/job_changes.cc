@@ -1,0 +1,178 @@
+// phubctl job evict, phubctl job save.
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <CLI/CLI.hpp>
+#include <iostream>
+#include <memory>
+
+#include "client/cli/cli.h"
+#include "client/cli/output.h"
+#include "client/cli/rack.h"
+#include "client/cli/rpc.h"
+#include "client/state_transfer/state_transfer.h"
+#include "common/base/units.h"
+
+namespace phub::client::cli {
+namespace {
+
+struct Eviction {
+  std::string job;
+  std::string reason;
+  bool yes = false;
+};
+struct Save {
+  std::string job;
+  std::string directory;
+  std::string patience_text = "60s";
+};
+
+bool Confirmed(const Eviction& eviction) {
+  if (eviction.yes) return true;
+  if (isatty(STDIN_FILENO) == 0) {
+    fmt::print(stderr, "phubctl: evicting ends job {} at all its workers; confirm with --yes\n",
+               eviction.job);
+    return false;
+  }
+  fmt::print(stderr, "End job {} at all its workers? [y/N] ", eviction.job);
+  std::string answer;
+  std::getline(std::cin, answer);
+  return answer == "y" || answer == "yes";
+}
+
+// At every daemon of the rack; one that does not have the job is none of its daemons.
+int Evict(const Options& options, const Eviction& eviction) {
+  if (!Confirmed(eviction)) return kUsage;
+  std::vector<RackMember> daemons;
+  grpc::Status status = AskRack(options, daemons);
+  if (!status.ok()) return Report(status, options);
+  v1::EvictJobRequest request;
+  request.set_tenant(options.tenant);
+  request.set_job(eviction.job);
+  request.set_reason(eviction.reason);
+  bool evicted = false;
+  v1::JobInfo job;
+  for (const RackMember& daemon : daemons) {
+    v1::JobInfo answer;
+    status = Call(daemon.options, &v1::Admin::Stub::EvictJob, request, answer);
+    if (status.ok()) {
+      if (!evicted) job = answer;
+      evicted = true;
+      continue;
+    }
+    // Workers leave the other daemons as soon as they hear of it from the first.
+    const bool gone = status.error_code() == grpc::StatusCode::NOT_FOUND ||
+                      status.error_code() == grpc::StatusCode::FAILED_PRECONDITION;
+    if (!gone || (!evicted && &daemon == &daemons.back())) return Report(status, daemon.options);
+  }
+  if (options.output == Output::kJson) {
+    fmt::print("{}", ToJson(job, /*compact=*/false));
+  } else {
+    fmt::print("{}\n", Printable(job.fault()));
+  }
+  return kOk;
+}
+
+// One line that is written over, on a terminal; else nothing until the end.
+void PrintProgress(const TransferProgress& progress) {
+  if (isatty(STDERR_FILENO) == 0) return;
+  switch (progress.phase) {
+    case TransferProgress::Phase::kChoosing:
+      fmt::print(stderr, "\r\033[Kchoosing an iteration, attempt {}", progress.attempt);
+      return;
+    case TransferProgress::Phase::kMoving:
+      fmt::print(stderr, "\r\033[K{} of {}", HumanBytes(progress.bytes),
+                 HumanBytes(progress.bytes_max));
+      return;
+    case TransferProgress::Phase::kSyncing:
+      fmt::print(stderr, "\r\033[Kwriting to disk");
+      return;
+  }
+}
+
+int SaveJob(const Options& options, const Save& save) {
+  std::vector<RackMember> rack;
+  const grpc::Status asked = AskRack(options, rack);
+  if (!asked.ok()) return Report(asked, options);
+  std::vector<std::unique_ptr<v1::Admin::Stub>> stubs;
+  std::vector<StateDaemon> daemons;
+  for (const RackMember& daemon : rack) {
+    if (!daemon.status.ok()) return Report(daemon.status, daemon.options);
+    stubs.push_back(v1::Admin::NewStub(Connect(daemon.options)));
+    daemons.push_back({.endpoint = Target(daemon.options.endpoint),
+                       .admin = stubs.back().get(),
+                       .session = nullptr,
+                       .session_id = {}});
+  }
+  TransferOptions transfer;
+  transfer.call_timeout = options.timeout;
+  transfer.idle_timeout = ParseDuration(save.patience_text).value_or(transfer.idle_timeout);
+  transfer.progress = [](const TransferProgress& progress) {
+    PrintProgress(progress);
+    return true;
+  };
+  const absl::StatusOr<SavedJobState> saved =
+      SaveJobState(daemons,
+                   {.tenant = options.tenant,
+                    .job = save.job,
+                    .incarnation = 0,
+                    .directory = save.directory},
+                   transfer);
+  if (isatty(STDERR_FILENO) != 0) fmt::print(stderr, "\r\033[K");
+  if (!saved.ok()) {
+    return Report({static_cast<grpc::StatusCode>(saved.status().code()),
+                   std::string(saved.status().message())},
+                  options);
+  }
+  if (!saved->lockstep) {
+    fmt::print(stderr,
+               "phubctl: the keys of job {} are at different iterations; each was saved at its own\n",
+               save.job);
+  }
+  if (options.output == Output::kJson) {
+    fmt::print(
+        "{{\n \"iteration\": \"{}\",\n \"lockstep\": {},\n \"world_size\": {},\n \"keys\": {},\n"
+        " \"bytes\": \"{}\"\n}}\n",
+        saved->iteration, saved->lockstep, saved->world_size, saved->key_count, saved->bytes);
+  } else {
+    fmt::print("saved {} at iteration {}: {} key(s), {}\n", Printable(save.job), saved->iteration,
+               saved->key_count, HumanBytes(saved->bytes));
+  }
+  return kOk;
+}
+
+}  // namespace
+
+void AddJobEvict(CLI::App& job, const Options& options, Command& command) {
+  CLI::App* evict = job.add_subcommand("evict", "End a job; its workers are told who asked and why");
+  const auto eviction = std::make_shared<Eviction>();
+  evict->add_option("NAME", eviction->job, "Name of the job")->required()->type_name("");
+  evict->add_option("--reason", eviction->reason, "What the workers are told")->type_name("TEXT");
+  evict->add_flag("--yes", eviction->yes, "Do not ask");
+  evict->footer("Returns once the job's memory is free again.");
+  evict->callback([&, eviction] { command = [&, eviction] { return Evict(options, *eviction); }; });
+}
+
+void AddJobSave(CLI::App& job, const Options& options, Command& command) {
+  CLI::App* save = job.add_subcommand("save", "Save a running job's state while it trains on");
+  const auto request = std::make_shared<Save>();
+  save->add_option("NAME", request->job, "Name of the job")->required()->type_name("");
+  save->add_option("DIRECTORY", request->directory, "Where to: created, or its state replaced")
+      ->required()
+      ->type_name("");
+  save->add_option("--patience", request->patience_text,
+                   "Give up when nothing moves for so long; an iteration must fit in")
+      ->type_name("DURATION")
+      ->capture_default_str()
+      ->check([](const std::string& text) {
+        const auto patience = ParseDuration(text);
+        if (patience && *patience > 0) return std::string();
+        return fmt::format("\"{}\" is not a duration, like \"60s\"", text);
+      });
+  save->footer(
+      "Parameters, masters, optimizer state and hyper-parameters of all keys, all as they were\n"
+      "after one iteration, as safetensors with a manifest.");
+  save->callback([&, request] { command = [&, request] { return SaveJob(options, *request); }; });
+}
+
+}  // namespace phub::client::cli

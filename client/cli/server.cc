@@ -1,0 +1,199 @@
+// phubctl server list, drain, undrain: the daemons of a rack, and whether one takes new jobs.
+#include <fmt/format.h>
+#include <google/protobuf/wrappers.pb.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <chrono>
+#include <memory>
+#include <thread>
+
+#include "client/cli/cli.h"
+#include "client/cli/output.h"
+#include "client/cli/rack.h"
+#include "client/cli/rpc.h"
+#include "common/base/units.h"
+
+namespace phub::client::cli {
+namespace {
+
+using Align = Table::Align;
+
+constexpr auto kDrainPoll = std::chrono::milliseconds(200);
+
+struct DrainRequest {
+  std::string deadline_text = "0s";
+  bool wait = false;
+};
+
+std::string JsonString(const std::string& text) {
+  google::protobuf::StringValue value;
+  value.set_value(text);
+  return ToJson(value, /*compact=*/true);
+}
+
+std::string WithoutNewline(std::string text) {
+  while (!text.empty() && text.back() == '\n') text.pop_back();
+  return text;
+}
+
+std::string DaemonsJson(const std::vector<RackMember>& daemons) {
+  std::string text = "{\n \"daemons\": [";
+  for (std::size_t i = 0; i < daemons.size(); ++i) {
+    const RackMember& daemon = daemons[i];
+    text += fmt::format("{}\n  {{\"endpoint\": {}, \"error\": {}, \"server\": {}}}",
+                        i == 0 ? "" : ",", WithoutNewline(JsonString(daemon.options.endpoint)),
+                        WithoutNewline(JsonString(daemon.status.error_message())),
+                        daemon.status.ok() ? WithoutNewline(ToJson(daemon.server, /*compact=*/true))
+                                           : "null");
+  }
+  return text + "\n ]\n}\n";
+}
+
+std::string StateText(const v1::ServerInfo& server) {
+  if (server.state() != "draining") return server.state();
+  if (server.drain_deadline_ns() == 0) return "draining: deadline over";
+  return fmt::format("draining: {} left", HumanDuration(server.drain_deadline_ns()));
+}
+
+std::string DaemonsTable(const std::vector<RackMember>& daemons) {
+  Table table({{"ENDPOINT"},
+               {"STATE"},
+               {"VERSION"},
+               {"JOBS", Align::kRight},
+               {"MEMORY"},
+               {"CORES", Align::kRight}});
+  for (const RackMember& daemon : daemons) {
+    const v1::ServerInfo& server = daemon.server;
+    if (!daemon.status.ok()) {
+      table.Add({daemon.options.endpoint, "does not answer", "-", "-", "-", "-"});
+      continue;
+    }
+    table.Add({daemon.options.endpoint, StateText(server), server.version(),
+               fmt::format("{}", server.job_count()),
+               fmt::format("{} of {}", HumanBytes(server.memory_bytes()),
+                           HumanBytes(server.memory_bytes_max())),
+               fmt::format("{}", server.core_count())});
+  }
+  return table.Text();
+}
+
+int ListServers(const Options& options, const std::string& watch_text) {
+  return Show(WatchInterval(watch_text), [&]() -> Shown {
+    std::vector<RackMember> daemons;
+    const grpc::Status status = AskRack(options, daemons);
+    if (!status.ok()) return {Report(status, options), ""};
+    for (const RackMember& daemon : daemons) {
+      if (!daemon.status.ok()) Report(daemon.status, daemon.options);
+    }
+    const bool all = std::all_of(daemons.begin(), daemons.end(),
+                                 [](const RackMember& daemon) { return daemon.status.ok(); });
+    const std::string text =
+        options.output == Output::kJson ? DaemonsJson(daemons) : DaemonsTable(daemons);
+    // A daemon that is gone is part of the answer, so the table is printed first.
+    fmt::print("{}", text);
+    return {all ? kOk : kFailure, ""};
+  });
+}
+
+int PrintServer(const Options& options, const v1::ServerInfo& server) {
+  if (options.output == Output::kJson) {
+    fmt::print("{}", ToJson(server, /*compact=*/false));
+  } else {
+    fmt::print("{}: {}, {} job(s)\n", Target(options.endpoint), StateText(server),
+               server.job_count());
+  }
+  return kOk;
+}
+
+int Drain(const Options& options, const DrainRequest& drain) {
+  v1::DrainServerRequest request;
+  request.set_deadline_ns(ParseDuration(drain.deadline_text).value_or(0));
+  v1::ServerInfo server;
+  grpc::Status status = Call(options, &v1::Admin::Stub::DrainServer, request, server);
+  std::uint32_t said = UINT32_MAX;
+  while (status.ok() && drain.wait && server.job_count() > 0) {
+    if (server.state() != "draining") {
+      fmt::print(stderr, "phubctl: {} serves again: somebody undrained it\n",
+                 Target(options.endpoint));
+      PrintServer(options, server);
+      return kFailure;
+    }
+    if (server.job_count() != said) {
+      said = server.job_count();
+      fmt::print(stderr, "phubctl: waiting for {} job(s)\n", said);
+    }
+    std::this_thread::sleep_for(kDrainPoll);
+    status = Call(options, &v1::Admin::Stub::GetServer, v1::GetServerRequest(), server);
+  }
+  return status.ok() ? PrintServer(options, server) : Report(status, options);
+}
+
+int Undrain(const Options& options) {
+  v1::ServerInfo server;
+  const grpc::Status status =
+      Call(options, &v1::Admin::Stub::UndrainServer, v1::UndrainServerRequest(), server);
+  return status.ok() ? PrintServer(options, server) : Report(status, options);
+}
+
+}  // namespace
+
+grpc::Status AskRack(const Options& options, std::vector<RackMember>& daemons) {
+  RackMember asked;
+  asked.options = options;
+  asked.status = Call(options, &v1::Admin::Stub::GetServer, v1::GetServerRequest(), asked.server);
+  if (!asked.status.ok()) return asked.status;
+  daemons.clear();
+  const v1::Rack rack = asked.server.rack();
+  for (int i = 0; i < rack.daemons_size(); ++i) {
+    RackMember daemon;
+    daemon.options = options;
+    if (static_cast<std::uint32_t>(i) == rack.self()) {
+      daemon = asked;  // reached under the name that the user gave
+    } else {
+      daemon.options.endpoint = rack.daemons(i).endpoint();
+      daemon.status = Call(daemon.options, &v1::Admin::Stub::GetServer, v1::GetServerRequest(),
+                           daemon.server);
+    }
+    daemons.push_back(std::move(daemon));
+  }
+  if (daemons.empty()) daemons.push_back(std::move(asked));
+  return grpc::Status::OK;
+}
+
+void AddServer(CLI::App& parent, const Options& options, Command& command) {
+  CLI::App* server = parent.add_subcommand("server", "Daemons: list the rack's, drain one");
+  server->footer(
+      "Examples:\n"
+      "  phubctl server list\n"
+      "  phubctl -e rack7:7700 server drain --deadline 10m --wait && systemctl restart phubd");
+
+  CLI::App* list = server->add_subcommand("list", "Every daemon of the rack, asked one by one");
+  list->footer("Exit codes: 0 all answer, 1 one does not, 5 the one that was asked does not.");
+  const auto watch_text = std::make_shared<std::string>();
+  AddWatch(*list, *watch_text);
+  list->callback(
+      [&, watch_text] { command = [&, watch_text] { return ListServers(options, *watch_text); }; });
+
+  CLI::App* drain = server->add_subcommand("drain", "Take no new jobs; end what runs in time");
+  drain->footer(
+      "Jobs that still run at the deadline are ended with an error that says why. Workers are told\n"
+      "of it at once. A drained daemon serves again after `phubctl server undrain`.");
+  const auto request = std::make_shared<DrainRequest>();
+  drain
+      ->add_option("--deadline", request->deadline_text,
+                   "How long jobs may run on; default: the daemon's drain_timeout")
+      ->type_name("DURATION")
+      ->check([](const std::string& text) {
+        const auto deadline = ParseDuration(text);
+        if (deadline && *deadline > 0) return std::string();
+        return fmt::format("\"{}\" is not a duration, like \"30s\" or \"10m\"", text);
+      });
+  drain->add_flag("--wait", request->wait, "Return once no job runs any more");
+  drain->callback([&, request] { command = [&, request] { return Drain(options, *request); }; });
+
+  CLI::App* undrain = server->add_subcommand("undrain", "New jobs are welcome again");
+  undrain->callback([&] { command = [&] { return Undrain(options); }; });
+}
+
+}  // namespace phub::client::cli
