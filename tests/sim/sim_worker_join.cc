@@ -77,7 +77,7 @@ void SimWorker::Reserve(std::size_t position) {
   link.channel->Join(
       JoinRequestTo(link), kCallTimeout,
       [this, &link, position](const absl::StatusOr<v1::JoinResponse>& answer) {
-        if (!answer.ok()) return GiveBack(answer.status());
+        if (!answer.ok()) return GiveBack(link, answer.status());
         link.joined = *answer;
         if (position == 0) config_.incarnation = Incarnation{answer->incarnation()};
         if (answer->incarnation() != config_.incarnation.value) {
@@ -94,21 +94,17 @@ void SimWorker::Commit(std::size_t position) {
   v1::CommitRequest request;
   request.set_session_id(link.joined.session_id());
   link.channel->Commit(request, kCallTimeout,
-                       [this, position](const absl::StatusOr<v1::CommitResponse>& answer) {
-                         if (!answer.ok()) return GiveBack(answer.status());
+                       [this, &link, position](const absl::StatusOr<v1::CommitResponse>& answer) {
+                         if (!answer.ok()) return GiveBack(link, answer.status());
                          Commit(position + 1);
                        });
 }
 
 // Some daemon refused: what the others have reserved is given back, and the worker tries again
 // where its predecessor may not be known to be dead everywhere.
-void SimWorker::GiveBack(const absl::Status& why) {
-  const Link* refused = links_.front().get();
+void SimWorker::GiveBack(const Link& refused, const absl::Status& why) {
   for (const auto& link : links_) {
-    if (link->joined.session_id().empty()) {
-      refused = link.get();
-      break;
-    }
+    if (link->joined.session_id().empty()) break;
     v1::LeaveRequest request;
     request.set_session_id(link->joined.session_id());
     link->channel->Leave(request, kCallTimeout, [](const auto&) {});
@@ -118,7 +114,7 @@ void SimWorker::GiveBack(const absl::Status& why) {
     return After(static_cast<DurationNs>(random_.Below(400)) * kMillisecond,
                  [this] { Reserve(0); });
   }
-  Refused("join", *refused, why);
+  Refused("join", refused, why);
 }
 
 // The rank is in.
