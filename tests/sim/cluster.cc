@@ -70,6 +70,11 @@ void Cluster::BuildRack() {
     options.position = i;
     options.first_node = i * kNodesPerDaemon;
     options.core_count = static_cast<std::uint32_t>(1 + random_.Below(3));
+    options.shares_memory = random_.Chance(1, 2);
+    options.shm.ring_records = wire::kRingRecordsMin << random_.Below(6);
+    options.shm.arena_bytes = wire::kArenaBytesMin;
+    options.shm.send_queue = network_.options().limits.send_queue;
+    options.shm.received_lent = network_.options().limits.received_lent;
     rack_.push_back(std::make_unique<SimDaemon>(network_, control_random_, options));
   }
 }

@@ -100,6 +100,8 @@ Coverage Cluster::Measure() const {
     coverage.duplicates_staged += daemon->Count(CoreCounter::duplicates_staged);
     coverage.duplicates_applied += daemon->Count(CoreCounter::duplicates_applied);
     coverage.staged_discarded += daemon->Count(CoreCounter::staged_discarded);
+    coverage.gradients_in_place += daemon->Count(CoreCounter::gradients_in_place);
+    coverage.replies_in_pass += daemon->Count(CoreCounter::replies_in_pass);
     coverage.seats_taken_over += daemon->CountOfControl("phub_ranks_restarted_total");
     attached += daemon->Count(CoreCounter::lanes_attached);
     cores += daemon->core_count();
@@ -110,6 +112,8 @@ Coverage Cluster::Measure() const {
     lanes += cores;
     for (const auto& process : seat.processes) {
       coverage.streams_broken += process->streams_broken();
+      coverage.gradients_copied += process->gradients_copied();
+      coverage.parameters_shared += process->parameters_shared();
       coverage.keys_resumed += process->keys_resumed();
       coverage.keys_resumed_back += process->keys_resumed_back();
     }
@@ -124,7 +128,7 @@ Coverage Cluster::Measure() const {
 std::string Cluster::Describe() const {
   const SimNetworkOptions& net = network_.options();
   std::string cores;
-  for (const auto& daemon : rack_) cores += fmt::format("{},", daemon->core_count());
+  for (const auto& daemon : rack_) cores += fmt::format("{}{},", daemon->core_count(), daemon->shares_memory() ? "s" : "");
   std::string text = fmt::format(
       "cores={} latency_us={}+{} bytes_per_s={} pipe={} split={} partial={} clog={} "
       "send_queue={} received_lent={} breaks_per_s={} until_ms={} doomed={}@{}ms",

@@ -1,6 +1,6 @@
 #include "tests/sim/sim_daemon.h"
 
-#include <array>
+#include "common/transport/shm/ring.h"
 
 namespace phub::sim {
 
@@ -8,8 +8,13 @@ SimDaemon::SimDaemon(SimNetwork& network, Random& random, const SimDaemonOptions
     : network_(network), options_(options) {
   std::vector<server::CoreHandle> handles;
   for (std::uint32_t core = 0; core < options_.core_count; ++core) {
+    std::vector<transport::Transport*> transports;
     transports_.push_back(std::make_unique<SimTransport>(network, 256));
-    const std::array<transport::Transport*, 1> transports{transports_.back().get()};
+    transports.push_back(transports_.back().get());
+    if (options_.shares_memory) {
+      transports_.push_back(std::make_unique<transport::ShmTransport>(256));
+      transports.push_back(transports_.back().get());
+    }
     loops_.push_back(
         std::make_unique<server::CoreLoop>(CoreIndex{core}, network.clock(), transports));
     handles.push_back({&loops_.back()->queues(), &loops_.back()->counters(), {}});
@@ -18,7 +23,10 @@ SimDaemon::SimDaemon(SimNetwork& network, Random& random, const SimDaemonOptions
   // A daemon by itself has no list.
   if (options_.rack_endpoints.size() > 1) control.rack_endpoints = options_.rack_endpoints;
   control.rack_self = options_.position;
+  control.shared_lane_bytes =
+      transport::LaneMemoryBytes(options_.shm.ring_records, options_.shm.arena_bytes);
   control_ = std::make_unique<server::Control>(network.clock(), random, std::move(handles), control);
+  if (options_.shares_memory) control_->SetSharedMemoryEndpoint("phub-simulated", "this-boot");
 }
 
 bool SimDaemon::RunCore(std::uint32_t core) { return alive_ && loops_[core]->RunOnce(); }

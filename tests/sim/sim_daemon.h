@@ -1,5 +1,6 @@
 // A daemon of the simulation: the product's Control and CoreLoops over simulated transports, one
-// network node per core loop. One thread; the cluster decides who runs next.
+// network node per core loop, and over the product's own shared memory, whose both ends are in this
+// process. One thread; the cluster decides who runs next.
 #pragma once
 
 #include <cstdint>
@@ -8,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "common/transport/shm/shm_transport.h"
 #include "server/control/control.h"
 #include "server/core_loop.h"
 #include "tests/sim/sim_network.h"
@@ -20,7 +22,13 @@ struct SimDaemonOptions {
   std::vector<std::string> rack_endpoints;
   NodeId first_node = 0;  // nodes [first_node, first_node + core_count) are this daemon's
   std::uint32_t core_count = 1;
+  bool shares_memory = false;
+  transport::ShmLimits shm;
 };
+
+// Which of a core loop's (and an engine's) transports serves a lane.
+inline constexpr std::uint8_t kSimTransportIndex = 0;
+inline constexpr std::uint8_t kShmTransportIndex = 1;
 
 class SimDaemon {
  public:
@@ -29,6 +37,8 @@ class SimDaemon {
   std::uint32_t position() const { return options_.position; }
   const std::string& endpoint() const { return options_.rack_endpoints[options_.position]; }
   std::uint32_t core_count() const { return options_.core_count; }
+  bool shares_memory() const { return options_.shares_memory; }
+  const transport::ShmLimits& shm() const { return options_.shm; }
   NodeId node(std::uint32_t core) const { return options_.first_node + core; }
   server::Control& control() { return *control_; }
   bool RunCore(std::uint32_t core);  // one RunOnce; true if it did anything
@@ -46,7 +56,7 @@ class SimDaemon {
  private:
   SimNetwork& network_;
   const SimDaemonOptions options_;
-  std::vector<std::unique_ptr<SimTransport>> transports_;
+  std::vector<std::unique_ptr<transport::Transport>> transports_;
   std::vector<std::unique_ptr<server::CoreLoop>> loops_;
   std::unique_ptr<server::Control> control_;
   bool alive_ = true;

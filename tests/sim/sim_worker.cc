@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <optional>
 #include <utility>
 
 #include "client/session/fault_text.h"
@@ -22,14 +23,15 @@ SimWorker::SimWorker(SimNetwork& network, SimRack& rack, SeededRandom& random, S
       job_(job),
       script_(job.script),
       rank_(rank),
-      node_(node),
-      transport_(std::make_unique<SimTransport>(network)) {
+      node_(node) {
+  transports_.push_back(std::make_unique<SimTransport>(network));
   for (const auto& daemon : rack) {
     links_.push_back(std::make_unique<Link>(*this, *daemon));
     links_.back()->channel = std::make_unique<SimControlChannel>(
         network, *daemon, fmt::format("10.0.0.{}", node),
         static_cast<DurationNs>(50'000 + random.Below(2'000'000)));
   }
+  DrawSharing();
 }
 
 SimWorker::~SimWorker() { *alive_ = false; }
@@ -97,7 +99,9 @@ void SimWorker::Dial(std::uint32_t lane, const wire::LaneHello& hello) {
     return After(kSecond, [this, &link, lane] { OpenLanes(link, {lane}); });
   }
   server::Control& control = link.daemon.control();
-  const wire::LaneRefusal refusal = control.AdmitLane(hello);
+  const server::PeerProcess process{.pid = node_, .uid = 0};
+  const wire::LaneRefusal refusal =
+      control.AdmitLane(hello, link.shared ? std::optional(process) : std::nullopt);
   if (refusal != wire::LaneRefusal::kNone) {
     if (refusal == wire::LaneRefusal::kBusy) {
       return After(kMillisecond, [this, &link, lane] { OpenLanes(link, {lane}); });
@@ -107,14 +111,21 @@ void SimWorker::Dial(std::uint32_t lane, const wire::LaneHello& hello) {
     }
     return;
   }
-  auto [mine, theirs] = network_.Connect(node_, link.daemon.node(hello.core.value));
-  control.AttachLane(hello, std::move(theirs), 0, "sim", fmt::format("node{}", node_));
   Command command;
   command.kind = Command::Kind::kAttachLane;
   command.lane = lane;
-  command.connection = mine.get();
-  lanes_[lane].connection = std::move(mine);
+  if (link.shared) {
+    lanes_[lane].connection = AttachShared(link, hello);
+    command.transport_index = kShmTransportIndex;
+  } else {
+    auto [mine, theirs] = network_.Connect(node_, link.daemon.node(hello.core.value));
+    control.AttachLane(hello, std::move(theirs), kSimTransportIndex, "sim",
+                       fmt::format("node{}", node_));
+    lanes_[lane].connection = std::move(mine);
+  }
+  command.connection = lanes_[lane].connection.get();
   lanes_[lane].attached = true;
+  lanes_[lane].shared = link.shared;
   lanes_[lane].opened = true;
   Submit(command);
   const bool all = std::all_of(lanes_.begin(), lanes_.end(),
@@ -137,7 +148,8 @@ void SimWorker::OnLaneClosed(const client::LaneClosed& closed) {
 }
 
 void SimWorker::BreakLane(std::uint32_t lane) {
-  if (lane >= lanes_.size() || !lanes_[lane].attached) return;
+  // Shared memory does not break while both ends live.
+  if (lane >= lanes_.size() || !lanes_[lane].attached || lanes_[lane].shared) return;
   network_.Reset(static_cast<SimNetwork::Connection&>(*lanes_[lane].connection));
 }
 
@@ -169,6 +181,10 @@ void SimWorker::Attend(Link& link) {
 void SimWorker::Heartbeat() {
   if (done()) return;
   for (const auto& link : links_) {
+    if (!link->attended) {
+      LookAt(*link);
+      continue;
+    }
     v1::Heartbeat heartbeat;
     heartbeat.set_session_id(link->joined.session_id());
     heartbeat.set_sequence(++heartbeat_sequence_);
@@ -275,7 +291,7 @@ void SimWorker::Crash(bool silent) {
   for (const auto& link : links_) link->channel->Cut(silent);
   network_.Crash(node_, silent ? 3600 * kSecond : kMillisecond);
   engine_ = nullptr;
-  transport_ = nullptr;
+  transports_.clear();
   lanes_.clear();
 }
 

@@ -13,6 +13,7 @@
 #include "client/layout.h"
 #include "client/session/endpoint.h"
 #include "client/session/resume_plan.h"
+#include "common/transport/shm/shm_dial.h"
 #include "tests/sim/script.h"
 #include "tests/sim/sim_control_channel.h"
 #include "tests/sim/sim_daemon.h"
@@ -59,6 +60,10 @@ class SimWorker final : public client::EngineListener {
   const std::string& mistake() const { return mistake_; }
   // Rounds of the first key that are complete here.
   std::uint64_t progress() const;
+  std::uint64_t gradients_copied() const {
+    return engine_ == nullptr ? 0 : engine_->counters().gradients_copied;
+  }
+  std::uint64_t parameters_shared() const { return parameters_shared_; }
   std::uint64_t streams_broken() const { return streams_broken_; }
   std::uint64_t keys_resumed() const { return keys_resumed_; }
   std::uint64_t keys_resumed_back() const { return keys_resumed_back_; }
@@ -86,6 +91,8 @@ class SimWorker final : public client::EngineListener {
     v1::GetVersionsResponse versions;
     v1::AddKeysResponse placed;
     std::uint32_t first_lane = 0;
+    bool shared = false;  // all lanes are in shared memory
+    std::shared_ptr<transport::SharedRegions> regions;
     bool attended = false;
     TimeNs last_heard = 0;
     TimeNs lost_at = 0;  // policy wait; 0: it answers
@@ -94,6 +101,7 @@ class SimWorker final : public client::EngineListener {
   struct Lane {
     std::unique_ptr<transport::Connection> connection;  // null: none, or being opened
     bool attached = false;
+    bool shared = false;
     bool opened = false;  // at least once
   };
 
@@ -111,6 +119,22 @@ class SimWorker final : public client::EngineListener {
   void OnKeysAdded();
   void StartTraining();
   std::uint64_t ElementCount(const KeyScript& key) const;
+
+  // Where a key's memory is to lie: offsets in the batch's own region.
+  struct MemoryPlan {
+    static constexpr std::uint64_t kElsewhere = UINT64_MAX;
+    std::uint64_t gradients = kElsewhere;
+    std::uint64_t parameters = kElsewhere;
+    bool parameters_shared = false;  // the daemon's own, where it shares them
+  };
+
+  // Shared memory.
+  void DrawSharing();
+  Link* SharingLink() const;
+  std::unique_ptr<transport::Connection> AttachShared(Link& link, const wire::LaneHello& hello);
+  std::uint64_t PlanMemory(const v1::AddKeysRequest& request);
+  bool FetchMemory(Link& link, std::uint32_t batch);
+  void TakeMemory(Key& key, const MemoryPlan& plan, const v1::KeyPlacement& placement);
 
   // Lanes.
   Link& LinkOf(std::uint32_t lane);
@@ -156,7 +180,7 @@ class SimWorker final : public client::EngineListener {
   // Events outlive a crash; they hold this and look whether it is still true.
   std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);
   std::vector<std::unique_ptr<Link>> links_;  // in the list's order
-  std::unique_ptr<SimTransport> transport_;
+  std::vector<std::unique_ptr<transport::Transport>> transports_;
   std::unique_ptr<client::Engine> engine_;
   std::unique_ptr<client::LaneLayout> layout_;
   client::EngineConfig config_;
@@ -171,6 +195,10 @@ class SimWorker final : public client::EngineListener {
   std::uint64_t heartbeat_sequence_ = 0;
   DurationNs liveness_timeout_ = 0;
   TimeNs verdict_at_ = 0;
+  std::vector<MemoryPlan> memory_plans_;            // of the batch that is being added
+  std::vector<transport::FetchedBatch> fetched_;    // keeps the mappings
+  std::vector<transport::FetchedBatch> batch_memory_;  // [batch]: of the daemon that shares
+  std::uint64_t parameters_shared_ = 0;
   std::uint64_t streams_broken_ = 0;
   std::uint64_t keys_resumed_ = 0;
   std::uint64_t keys_resumed_back_ = 0;  // of those: to the version before the newest

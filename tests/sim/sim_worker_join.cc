@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "client/session/fault_text.h"
 #include "tests/sim/sim_worker_calls.h"
 #include "tests/sim/sim_worker_key.h"
 
@@ -91,11 +92,15 @@ void SimWorker::Reserve(std::size_t position) {
 void SimWorker::Commit(std::size_t position) {
   if (position == links_.size()) return Begin();
   Link& link = *links_[position];
+  liveness_timeout_ = links_.front()->joined.liveness_timeout_ns();
   v1::CommitRequest request;
   request.set_session_id(link.joined.session_id());
   link.channel->Commit(request, kCallTimeout,
                        [this, &link, position](const absl::StatusOr<v1::CommitResponse>& answer) {
+                         if (done()) return;
                          if (!answer.ok()) return GiveBack(link, answer.status());
+                         Attend(link);  // its place stands: it has to be heard of
+                         if (position == 0) Heartbeat();
                          Commit(position + 1);
                        });
 }
@@ -107,8 +112,12 @@ void SimWorker::GiveBack(const Link& refused, const absl::Status& why) {
     if (link->joined.session_id().empty()) break;
     v1::LeaveRequest request;
     request.set_session_id(link->joined.session_id());
+    // Where the place was made sure of already, this is the job's end.
+    const client::Endpoint endpoint = EndpointOf(refused);
+    request.set_verdict(std::string(client::NamedCallStatus("join", endpoint, why).message()));
     link->channel->Leave(request, kCallTimeout, [](const auto&) {});
     link->joined.Clear();
+    link->attended = false;
   }
   if (script_.restart && absl::IsAlreadyExists(why)) {
     return After(static_cast<DurationNs>(random_.Below(400)) * kMillisecond,
@@ -123,7 +132,6 @@ void SimWorker::Begin() {
   config_.membership_epoch = MembershipEpoch{anchor.membership_epoch()};
   config_.slots_per_lane = anchor.slots_per_lane();
   config_.restart = script_.restart;
-  liveness_timeout_ = anchor.liveness_timeout_ns();
   std::uint32_t lane_count = 0;
   for (const auto& link : links_) {
     link->first_lane = lane_count;
@@ -131,12 +139,11 @@ void SimWorker::Begin() {
   }
   config_.lane_count = lane_count;
   layout_ = std::make_unique<client::LaneLayout>(anchor.chunk_bytes(), lane_count);
-  const std::array<transport::Transport*, 1> transports{transport_.get()};
+  std::vector<transport::Transport*> transports;
+  for (const auto& transport : transports_) transports.push_back(transport.get());
   engine_ = std::make_unique<client::Engine>(config_, network_.clock(), transports, *this);
   lanes_.resize(lane_count);
   ++job_.joined_count;
-  for (const auto& link : links_) Attend(*link);
-  Heartbeat();
   for (const auto& link : links_) {
     std::vector<std::uint32_t> lanes;
     for (int i = 0; i < link->joined.cores_size(); ++i) {
@@ -221,10 +228,12 @@ void SimWorker::AddNextBatch() {
   }
   const v1::AddKeysRequest request = NextBatch();
   if (request.keys_size() == 0) return StartTraining();
+  const std::uint64_t shared_bytes = PlanMemory(request);
   CallAll<v1::AddKeysResponse>(
       "add keys",
-      [&request](Link& link, auto done) {
+      [&](Link& link, auto done) {
         v1::AddKeysRequest mine = request;
+        if (&link == SharingLink()) mine.set_shared_bytes(shared_bytes);
         mine.set_session_id(link.joined.session_id());
         link.channel->AddKeys(mine, kCallTimeout, std::move(done));
       },
@@ -238,6 +247,9 @@ void SimWorker::OnKeysAdded() {
     if (SamePlacements(response, link->placed)) continue;
     mistake_ = fmt::format("{} and {} place keys differently", links_.front()->daemon.endpoint(),
                            link->daemon.endpoint());
+  }
+  for (const auto& link : links_) {
+    if (link->shared && !FetchMemory(*link, next_batch_)) return;
   }
   std::vector<client::KeyPlacementView> views;
   for (const v1::KeyPlacement& placement : response.placements()) {
@@ -258,6 +270,10 @@ void SimWorker::OnKeysAdded() {
   for (client::KeyLayout& layout : *layouts) {
     const std::uint32_t index = layout.key.value;
     keys_.push_back(std::make_unique<Key>(*this, index));
+    const std::size_t in_batch = batch->keys.size();
+    TakeMemory(*keys_.back(), memory_plans_[in_batch],
+               (SharingLink() == nullptr ? response : SharingLink()->placed)
+                   .placements(static_cast<int>(in_batch)));
     batch->keys.push_back({.layout = std::move(layout),
                            .priority = static_cast<std::int32_t>(random_.Below(3)),
                            .hyper_parameters = script_.keys[index].rounds[0].hyper_parameters,

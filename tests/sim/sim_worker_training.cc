@@ -81,13 +81,16 @@ void SimWorker::StartRound(Key& key) {
   push.key = KeyIndex{key.index};
   push.ticket = ++key.ticket;
   push.operation = round.operation;
-  push.parameters = reinterpret_cast<std::byte*>(key.parameters.data());
+  push.parameters = reinterpret_cast<std::byte*>(key.parameters);
+  push.parameters_shared = key.parameters_shared;
   const bool assigns = round.operation == wire::RoundOperation::kAssign;
   if (assigns) push.root = Rank{round.root};
   if (!assigns || round.root == rank_) {
-    key.gradients = assigns ? BroadcastOf(script_, key.index, iteration)
-                            : GradientOf(script_, key.index, iteration, rank_, key.parameters);
-    push.gradients = reinterpret_cast<const std::byte*>(key.gradients.data());
+    const std::vector<float> values =
+        assigns ? BroadcastOf(script_, key.index, iteration)
+                : GradientOf(script_, key.index, iteration, rank_, key.Parameters());
+    std::copy(values.begin(), values.end(), key.gradients);
+    push.gradients = reinterpret_cast<const std::byte*>(key.gradients);
   }
   Submit(push);
   key.active = true;
@@ -120,7 +123,8 @@ void SimWorker::Resume(Key& key, const client::KeyResume& resume) {
     pull.hyper_parameters.epsilon = resume.hyper_parameters.epsilon();
     pull.hyper_parameters.learning_rate_decay = resume.hyper_parameters.learning_rate_decay();
   }
-  pull.parameters = reinterpret_cast<std::byte*>(key.parameters.data());
+  pull.parameters_shared = key.parameters_shared;
+  pull.parameters = reinterpret_cast<std::byte*>(key.parameters);
   Submit(pull);
   key.active = true;
   ++keys_resumed_;
@@ -130,7 +134,7 @@ void SimWorker::CheckRound(Key& key) {
   key.arrived = false;
   key.active = false;
   const std::vector<float>& expected = script_.keys[key.index].expected[key.completed];
-  if (std::memcmp(expected.data(), key.parameters.data(), expected.size() * sizeof(float)) == 0) {
+  if (std::memcmp(expected.data(), key.parameters, expected.size() * sizeof(float)) == 0) {
     return;
   }
   std::size_t at = 0;
@@ -155,7 +159,7 @@ std::string SimWorker::Describe() const {
 std::uint64_t SimWorker::ParameterHash() const {
   std::uint64_t hash = 1469598103934665603u;
   for (const auto& key : keys_) {
-    for (const float value : key->parameters) {
+    for (const float value : key->Parameters()) {
       hash = (hash ^ std::bit_cast<std::uint32_t>(value)) * 1099511628211u;
     }
   }
