@@ -44,10 +44,8 @@ std::string Cluster::JudgeWorker(const Job& job, const SimWorker& worker) const 
   const JobScript& script = job.script;
   if (worker.state() == SimWorker::State::kDead) return "";
   if (worker.state() == SimWorker::State::kLeft) {
-    // A culprit that had pushed its last may die unnoticed; a disagreement cannot pass.
-    const bool may_complete = script.fate == Fate::kCompletes || job.crashed_at != 0 ||
-                              script.fate == Fate::kLaneBreaks || script.loses_daemon();
-    return may_complete ? "" : fmt::format("completed in spite of it: {}", worker.Describe());
+    // Whoever had pushed its last may die unnoticed; a disagreement cannot pass.
+    return !script.disagrees() ? "" : fmt::format("completed in spite of it: {}", worker.Describe());
   }
   if (script.fate == Fate::kCompletes) return fmt::format("failed: {}", worker.Describe());
   if (script.loses_daemon()) return JudgeLostDaemon(job, worker);
@@ -80,10 +78,7 @@ std::string Cluster::JudgeNames(const Job& job, const SimWorker& worker) const {
   if (!named.contains(script.culprit) || !Mentions(worker, script.name)) {
     return fmt::format("names neither rank {} nor its job: {}", script.culprit, worker.Describe());
   }
-  const bool disagreement = script.fate == Fate::kKeysDiffer ||
-                            script.fate == Fate::kRecordsDiffer ||
-                            script.fate == Fate::kRootsDiffer;
-  if (disagreement && named.size() < 2) {
+  if (script.disagrees() && named.size() < 2) {
     return fmt::format("names only one side: {}", worker.Describe());
   }
   return "";

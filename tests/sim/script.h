@@ -74,6 +74,9 @@ struct JobScript {
   std::uint32_t culprit = 0;            // the rank that breaks it
   std::uint32_t culprit_iteration = 1;  // when it does, in its own iterations of the first key
 
+  bool disagrees() const {
+    return fate == Fate::kKeysDiffer || fate == Fate::kRecordsDiffer || fate == Fate::kRootsDiffer;
+  }
   bool loses_daemon() const { return fate == Fate::kDaemonDies || fate == Fate::kDaemonSilent; }
 };
 
