@@ -134,7 +134,8 @@ struct Lane {
   std::vector<SlotIndex> free_slots;  // a stack; free + held by chunks == slots_per_lane
   std::vector<SlotCopy> copies;       // [slot]
   std::uint32_t pulls_under_way = 0;
-  std::array<std::vector<std::uint32_t>, kSendWays> ready;  // heaps of lane keys, push/ready_queue.h
+  // Heaps of lane keys, see push/ready_queue.h.
+  std::array<std::vector<std::uint32_t>, kSendWays> ready;
   // Where payload goes that is not needed: the key's parameters are the shared ones, but this
   // connection does not share them (the lane came back over another transport).
   MappedMemory unwanted;

@@ -1,6 +1,6 @@
 // What phubctl's commands share: the options that every command has, exit codes, how a command is
-// registered. One file per noun: completion.cc, health.cc, job.cc, job_changes.cc, plan.cc, server.cc,
-// stalls.cc, stats.cc, version.cc.
+// registered. One file per noun: completion.cc, health.cc, job.cc, job_changes.cc, plan.cc,
+// server.cc, stalls.cc, stats.cc, version.cc.
 //
 // Standard output carries data only; everything else goes to standard error, so that
 // `phubctl ... -o json | jq` always works. One thread.

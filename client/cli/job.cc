@@ -91,9 +91,9 @@ std::string JobText(const v1::JobInfo& job) {
                                           job.restart() ? ", restart" : "")});
   for (const v1::WorkerInfo& worker : job.workers()) {
     if (worker.state() != "lost") continue;
-    facts.Add({"awaited", fmt::format("rank {} ({}) for another {}: {}", worker.rank(),
-                                      worker.host(), HumanDuration(worker.awaited_for_ns()),
-                                      worker.loss())});
+    facts.Add(
+        {"awaited", fmt::format("rank {} ({}) for another {}: {}", worker.rank(), worker.host(),
+                                HumanDuration(worker.awaited_for_ns()), worker.loss())});
   }
   return fmt::format("{}\n{}", facts.Text(), WorkersTable(job));
 }
@@ -112,8 +112,7 @@ int GetJob(const Options& options, const std::string& name) {
 }  // namespace
 
 void AddJob(CLI::App& parent, const Options& options, Command& command) {
-  CLI::App* job =
-      parent.add_subcommand("job", "Jobs: list them, look at one, save it, end it");
+  CLI::App* job = parent.add_subcommand("job", "Jobs: list them, look at one, save it, end it");
   job->footer(
       "Examples:\n"
       "  phubctl job list\n"

@@ -84,9 +84,7 @@ void PrintProgress(const TransferProgress& progress) {
       fmt::print(stderr, "\r\033[K{} of {}", HumanBytes(progress.bytes),
                  HumanBytes(progress.bytes_max));
       return;
-    case TransferProgress::Phase::kSyncing:
-      fmt::print(stderr, "\r\033[Kwriting to disk");
-      return;
+    case TransferProgress::Phase::kSyncing: fmt::print(stderr, "\r\033[Kwriting to disk"); return;
   }
 }
 
@@ -111,13 +109,10 @@ int SaveJob(const Options& options, const Save& save) {
     PrintProgress(progress);
     return true;
   };
-  const absl::StatusOr<SavedJobState> saved =
-      SaveJobState(daemons,
-                   {.tenant = options.tenant,
-                    .job = save.job,
-                    .incarnation = 0,
-                    .directory = save.directory},
-                   transfer);
+  const absl::StatusOr<SavedJobState> saved = SaveJobState(
+      daemons,
+      {.tenant = options.tenant, .job = save.job, .incarnation = 0, .directory = save.directory},
+      transfer);
   if (isatty(STDERR_FILENO) != 0) fmt::print(stderr, "\r\033[K");
   if (!saved.ok()) {
     return Report({static_cast<grpc::StatusCode>(saved.status().code()),
@@ -125,9 +120,10 @@ int SaveJob(const Options& options, const Save& save) {
                   options);
   }
   if (!saved->lockstep) {
-    fmt::print(stderr,
-               "phubctl: the keys of job {} are at different iterations; each was saved at its own\n",
-               save.job);
+    fmt::print(
+        stderr,
+        "phubctl: the keys of job {} are at different iterations; each was saved at its own\n",
+        save.job);
   }
   if (options.output == Output::kJson) {
     fmt::print(
@@ -144,7 +140,8 @@ int SaveJob(const Options& options, const Save& save) {
 }  // namespace
 
 void AddJobEvict(CLI::App& job, const Options& options, Command& command) {
-  CLI::App* evict = job.add_subcommand("evict", "End a job; its workers are told who asked and why");
+  CLI::App* evict =
+      job.add_subcommand("evict", "End a job; its workers are told who asked and why");
   const auto eviction = std::make_shared<Eviction>();
   evict->add_option("NAME", eviction->job, "Name of the job")->required()->type_name("");
   evict->add_option("--reason", eviction->reason, "What the workers are told")->type_name("TEXT");

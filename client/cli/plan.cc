@@ -1,6 +1,8 @@
 // phubctl plan: the commands and their options.
 #include "client/cli/plan.h"
 
+#include <fmt/core.h>
+
 #include <CLI/CLI.hpp>
 #include <functional>
 #include <memory>
@@ -32,10 +34,10 @@ class Registrar {
   void PlanArgument(CLI::App& app) {
     app.add_option("plan", arguments_->plan, "The plan's file (.json, or MSCCL .xml)")->required();
   }
-  void SizeOptions(CLI::App& app) {
+  void SizeOptions(CLI::App& app, const char* pieces_default) {
     app.add_option("-s,--size", arguments_->size, "Bytes of all data")->capture_default_str();
     app.add_option("--pieces", arguments_->pieces,
-                   "Into how many pieces data are cut (default: as many as are best)");
+                   fmt::format("Into how many pieces data are cut (default: {})", pieces_default));
     app.add_option("--sum-rate", arguments_->sum_rate, "How fast a member sums: 20GB/s");
     app.add_option("--optimizer-rate", arguments_->optimizer_rate, "How fast a home updates");
     app.add_flag("--lockstep", arguments_->lockstep, "One step after the other");
@@ -45,7 +47,13 @@ class Registrar {
     app.add_option("--seed", arguments_->seed, "Of the search")->capture_default_str();
   }
   void OutOption(CLI::App& app) {
-    app.add_option("-O,--out", arguments_->out, "File to write (default: standard output)");
+    // These commands have one format each, so their -o names a file. Who asks for a format all the
+    // same, as everywhere else, gets standard output.
+    app.add_option("-o,-O,--out", arguments_->out, "File to write (default: standard output)")
+        ->type_name("FILE")
+        ->transform([](std::string text) {
+          return text == "json" || text == "table" ? std::string() : text;
+        });
   }
   PlanArguments& arguments() { return *arguments_; }
 
@@ -60,6 +68,7 @@ class Registrar {
 void AddPlan(CLI::App& parent, const Options& options, Command& command) {
   CLI::App* plan = parent.add_subcommand("plan", "Exchange plans across racks; needs no daemon");
   Registrar registrar(options, command);
+  constexpr const char* kBest = "as many as are best";
 
   CLI::App* topology = plan->add_subcommand("topology", "Networks");
   CLI::App& show = registrar.Add(*topology, "show", "A network's nodes and links", TopologyShow);
@@ -71,7 +80,7 @@ void AddPlan(CLI::App& parent, const Options& options, Command& command) {
                   "A planner's name, or best: the fastest at --size")
       ->capture_default_str();
   make.add_flag("--reorder", registrar.arguments().reorder, "Look for a better order of ranks");
-  registrar.SizeOptions(make);
+  registrar.SizeOptions(make, kBest);
   registrar.SearchOptions(make);
   registrar.OutOption(make);
 
@@ -88,12 +97,12 @@ void AddPlan(CLI::App& parent, const Options& options, Command& command) {
   CLI::App& simulate = registrar.Add(*plan, "simulate", "How long a plan takes", PlanSimulate);
   registrar.PlanArgument(simulate);
   registrar.TopologyOption(simulate);
-  registrar.SizeOptions(simulate);
+  registrar.SizeOptions(simulate, "1");
   simulate.add_option("--trace", registrar.arguments().trace, "Write a Chrome trace to this file");
 
   CLI::App& compare = registrar.Add(*plan, "compare", "All planners in one table", PlanCompare);
   registrar.TopologyOption(compare);
-  registrar.SizeOptions(compare);
+  registrar.SizeOptions(compare, kBest);
   registrar.SearchOptions(compare);
 
   CLI::App& draw = registrar.Add(*plan, "draw", "A plan's trees as an SVG picture", PlanDraw);
@@ -115,9 +124,9 @@ void AddPlan(CLI::App& parent, const Options& options, Command& command) {
   plan->footer(
       "Examples:\n"
       "  phubctl plan compare --topology racks:4x8@4 --size 97.5MiB\n"
-      "  phubctl plan make --topology torus:4x4 --planner multitree --out plan.json\n"
+      "  phubctl plan make --topology torus:4x4 --planner multitree -o plan.json\n"
       "  phubctl plan verify plan.json --topology torus:4x4\n"
-      "  phubctl plan draw plan.json --topology torus:4x4 --home m5 --out plan.svg");
+      "  phubctl plan draw plan.json --topology torus:4x4 --home m5 -o plan.svg");
 }
 
 }  // namespace phub::client::cli

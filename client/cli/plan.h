@@ -23,10 +23,9 @@ struct PlanArguments {
   std::string out;  // a file; empty: standard output
   std::string trace;
   std::string home;
-  std::string format = "msccl";
   std::string sum_rate;
   std::string optimizer_rate;
-  std::uint32_t pieces = 0;  // 0: as many as are best
+  std::uint32_t pieces = 0;  // 0: not given
   std::uint32_t starts = 0;
   std::uint64_t seed = 1;
   bool lockstep = false;

@@ -107,6 +107,17 @@ std::string InChunks(const plan::Topology& topology, const plan::Rational& time)
   return chunks ? chunks->ToString() : fmt::format("{:.6g}", time.ToDouble() * double(members));
 }
 
+// A cut, by the names on its smaller side: "out of {m0}" or "into {m3 m7}".
+std::string DescribeCut(const plan::Topology& topology, const std::vector<plan::NodeIndex>& side) {
+  std::vector<bool> is_inside(topology.nodes().size(), false);
+  for (const plan::NodeIndex node : side) is_inside[node.value] = true;
+  const bool is_short = 2 * side.size() <= topology.nodes().size();
+  std::vector<std::string> names;
+  for (std::uint32_t i = 0; i < is_inside.size(); ++i)
+    if (is_inside[i] == is_short) names.push_back(topology.node(plan::NodeIndex{i}).name);
+  return fmt::format("{} {{{}}}", is_short ? "out of" : "into", fmt::join(names, " "));
+}
+
 }  // namespace
 
 int TopologyShow(const PlanArguments& arguments, const Options& options) {
@@ -193,8 +204,6 @@ int PlanBound(const PlanArguments& arguments, const Options& options) {
   if (!simulation.ok()) return ReportPlanError(simulation.status());
   const auto bound = plan::BoundOf(*topology);
   if (!bound) return ReportPlanError(absl::InvalidArgumentError("the bound is out of range"));
-  std::vector<std::string> cut;
-  for (const plan::NodeIndex node : bound->gather.cut) cut.push_back(topology->node(node).name);
   const auto seconds = [&](const plan::Rational& chunks) {
     return plan::SecondsFor(*topology, chunks, static_cast<double>(simulation->size_bytes));
   };
@@ -208,7 +217,9 @@ int PlanBound(const PlanArguments& arguments, const Options& options) {
                      {"all_gather", entry(bound->gather.chunk_times)},
                      {"both", entry(bound->both)},
                      {"aggregated", entry(bound->aggregated)},
-                     {"cut", cut}};
+                     {"cut", OrderedJson::array()}};
+    for (const plan::NodeIndex node : bound->gather.cut)
+      json["cut"].push_back(topology->node(node).name);
     return Print(json);
   }
   Table table({{"EXCHANGE"},
@@ -222,8 +233,8 @@ int PlanBound(const PlanArguments& arguments, const Options& options) {
         std::pair{"any all-reduce, if switches aggregate", bound->aggregated}})
     table.Add({name, chunks.ToString(), fmt::format("{}", chunks.Ceiling()),
                HumanSeconds(seconds(chunks))});
-  fmt::print("{}\nNarrowest for all-gather: out of {{{}}}\n", table.Text(), fmt::join(cut, " "));
-  return kOk;
+  return PrintText("", fmt::format("{}\nNarrowest for all-gather: {}\n", table.Text(),
+                                   Printable(DescribeCut(*topology, bound->gather.cut))));
 }
 
 int PlanSimulate(const PlanArguments& arguments, const Options& options) {
@@ -303,7 +314,8 @@ int PlanCompare(const PlanArguments& arguments, const Options& options) {
                   {"size", arguments.size},
                   {"bound_seconds", choice->bound_seconds},
                   {"planners", rows}});
-  return PrintText("", table.Text());
+  return PrintText("", fmt::format("{}\nThe bound of reduce-scatter and all-gather is {}.\n",
+                                   table.Text(), HumanSeconds(choice->bound_seconds)));
 }
 
 int PlanDraw(const PlanArguments& arguments, const Options&) {

@@ -41,11 +41,11 @@ std::string DaemonsJson(const std::vector<RackMember>& daemons) {
   std::string text = "{\n \"daemons\": [";
   for (std::size_t i = 0; i < daemons.size(); ++i) {
     const RackMember& daemon = daemons[i];
-    text += fmt::format("{}\n  {{\"endpoint\": {}, \"error\": {}, \"server\": {}}}",
-                        i == 0 ? "" : ",", WithoutNewline(JsonString(daemon.options.endpoint)),
-                        WithoutNewline(JsonString(daemon.status.error_message())),
-                        daemon.status.ok() ? WithoutNewline(ToJson(daemon.server, /*compact=*/true))
-                                           : "null");
+    text += fmt::format(
+        "{}\n  {{\"endpoint\": {}, \"error\": {}, \"server\": {}}}", i == 0 ? "" : ",",
+        WithoutNewline(JsonString(daemon.options.endpoint)),
+        WithoutNewline(JsonString(daemon.status.error_message())),
+        daemon.status.ok() ? WithoutNewline(ToJson(daemon.server, /*compact=*/true)) : "null");
   }
   return text + "\n ]\n}\n";
 }
@@ -152,8 +152,8 @@ grpc::Status AskRack(const Options& options, std::vector<RackMember>& daemons) {
       daemon = asked;  // reached under the name that the user gave
     } else {
       daemon.options.endpoint = rack.daemons(i).endpoint();
-      daemon.status = Call(daemon.options, &v1::Admin::Stub::GetServer, v1::GetServerRequest(),
-                           daemon.server);
+      daemon.status =
+          Call(daemon.options, &v1::Admin::Stub::GetServer, v1::GetServerRequest(), daemon.server);
     }
     daemons.push_back(std::move(daemon));
   }
@@ -177,7 +177,8 @@ void AddServer(CLI::App& parent, const Options& options, Command& command) {
 
   CLI::App* drain = server->add_subcommand("drain", "Take no new jobs; end what runs in time");
   drain->footer(
-      "Jobs that still run at the deadline are ended with an error that says why. Workers are told\n"
+      "Jobs that still run at the deadline are ended with an error that says why. Workers are "
+      "told\n"
       "of it at once. A drained daemon serves again after `phubctl server undrain`.");
   const auto request = std::make_shared<DrainRequest>();
   drain

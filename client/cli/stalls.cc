@@ -21,8 +21,8 @@ struct StallsQuery {
 std::string LastSeen(const v1::StalledRank& rank) {
   if (rank.state() == "awaited") return "has not joined yet";
   if (rank.state() == "left") return "has left the job";
-  const std::string seen = fmt::format(
-      "heartbeat {} ago, lane {}", HumanDuration(rank.last_heartbeat_age_ns()), rank.lane());
+  const std::string seen = fmt::format("heartbeat {} ago, lane {}",
+                                       HumanDuration(rank.last_heartbeat_age_ns()), rank.lane());
   if (rank.state() != "lost") return seen;
   return fmt::format("{}; awaited for another {}", seen, HumanDuration(rank.awaited_for_ns()));
 }

@@ -49,7 +49,8 @@ SharedAddress OpenLanding(Lane& lane, const EngineKey& key, std::uint32_t index,
   transport::LandingSlot& landing = lane.landing[index];
   landing = {.data = data, .bytes_max = bytes, .read_only = key.parameters_shared};
   const SharedAddress address = transport.AddressOf(lane.connection, data, bytes);
-  if (!key.parameters_shared) return IsAligned(data, key.parameter_type) ? address : SharedAddress{};
+  if (!key.parameters_shared)
+    return IsAligned(data, key.parameter_type) ? address : SharedAddress{};
   if (address == SharedAddress{}) {
     // The daemon has put them where this rank reads them, and sends them besides.
     if (!lane.unwanted)

@@ -1,7 +1,7 @@
 // The sending side of a lane. A gradient goes out in one of two ways: into a free staging slot, or,
-// if it lies in memory that both ends map, from where it lies, which takes no slot. Each goes behind
-// the hyper-parameter record that it names, if this connection has not heard of it yet. A round that
-// resumes a key sends questions instead.
+// if it lies in memory that both ends map, from where it lies, which takes no slot. Each goes
+// behind the hyper-parameter record that it names, if this connection has not heard of it yet. A
+// round that resumes a key sends questions instead.
 #pragma once
 
 #include <array>

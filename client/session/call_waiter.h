@@ -27,8 +27,8 @@ class CallWaiter {
     changed_.notify_all();
   }
 
-  // Starts `count` calls at once: start(i, done), where `done` is to be called once with the answer.
-  // Returns all answers, kAborted for those that the end of the job forestalled.
+  // Starts `count` calls at once: start(i, done), where `done` is to be called once with the
+  // answer. Returns all answers, kAborted for those that the end of the job forestalled.
   template <typename Response, typename Start>
   std::vector<absl::StatusOr<Response>> AwaitAll(std::size_t count, Start start) {
     struct Answers {

@@ -3,8 +3,8 @@
 // One per job that was joined and daemon of its rack.
 //
 // Threads. Functions may be called from any thread, callbacks excepted: those may call everything
-// but Reconnect() and Close(). Callbacks come on threads of the channel, several at once, and should
-// be short. Every `done` is called exactly once.
+// but Reconnect() and Close(). Callbacks come on threads of the channel, several at once, and
+// should be short. Every `done` is called exactly once.
 #pragma once
 
 #include <functional>

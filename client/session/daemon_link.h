@@ -2,8 +2,8 @@
 // that lead to it, and the memory that both share. What is going on with it (heard of, lost,
 // draining) is kept by RackWatch.
 //
-// Owned by the job. Made and joined by one thread (rack_join.h); after that only the channel and the
-// regions change hands between threads, which see to themselves.
+// Owned by the job. Made and joined by one thread (rack_join.h); after that only the channel and
+// the regions change hands between threads, which see to themselves.
 #pragma once
 
 #include <cstdint>

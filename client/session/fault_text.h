@@ -24,7 +24,8 @@ Status FaultStatus(const v1::Fault& fault);
 // The daemon has not answered heartbeats for `age`.
 Status DaemonSilent(const Endpoint& daemon, DurationNs age, std::string_view job,
                     std::uint32_t rank);
-// The daemon lives and does not know this worker any more (NOT_FOUND): another process is there now.
+// The daemon lives and does not know this worker any more (NOT_FOUND): another process is there
+// now.
 Status SessionUnknown(const Endpoint& daemon, std::string_view job, std::uint32_t rank);
 // The control stream ended although nobody was leaving.
 Status StreamLost(const Endpoint& daemon, const absl::Status& status, std::string_view job,

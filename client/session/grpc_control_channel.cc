@@ -292,8 +292,8 @@ void GrpcControlChannel::GetVersions(const v1::GetVersionsRequest& request, Dura
        std::move(done));
 }
 
-void GrpcControlChannel::GetLoadedState(const v1::GetLoadedStateRequest& request, DurationNs timeout,
-                                        Done<v1::LoadedState> done) {
+void GrpcControlChannel::GetLoadedState(const v1::GetLoadedStateRequest& request,
+                                        DurationNs timeout, Done<v1::LoadedState> done) {
   Call([](auto* stub, auto... arguments) { stub->GetLoadedState(arguments...); }, request, timeout,
        std::move(done));
 }

@@ -26,6 +26,8 @@ std::uint32_t Job::rank() const { return state_->rank(); }
 std::uint32_t Job::world_size() const { return state_->world_size(); }
 bool Job::created() const { return state_->created(); }
 std::string Job::transports() const { return state_->transports(); }
+bool Job::resumed() const { return state_->resumed(); }
+std::uint64_t Job::iteration() const { return state_->iteration(); }
 Status Job::status() const { return state_->status(); }
 Status Job::Barrier() { return state_->Barrier(); }
 Status Job::Leave() { return state_->Leave(); }

@@ -57,8 +57,8 @@ Status JobState::CheckBoundary() const {
     const std::uint64_t first = keys.front()->job_iteration();
     if (key->job_iteration() != first)
       return Status(StatusCode::kFailedPrecondition,
-                    fmt::format("job {} may be restarted, so keys are added between iterations; key "
-                                "{} is at {}, key {} at {}",
+                    fmt::format("job {} may be restarted, so keys are added between iterations; "
+                                "key {} is at {}, key {} at {}",
                                 name(), keys.front()->definition.name, first, key->definition.name,
                                 key->job_iteration()));
   }
@@ -81,7 +81,8 @@ Result<std::vector<std::shared_ptr<KeyState>>> JobState::AddKeys(std::span<const
   }
   Result<std::vector<KeyDefinition>> definitions = CheckSpecs(specs);
   if (!definitions.ok()) return definitions.status();
-  const std::uint64_t shared_bytes = SharingDaemon() == nullptr ? 0 : PlanOwnMemory(*definitions, restart);
+  const std::uint64_t shared_bytes =
+      SharingDaemon() == nullptr ? 0 : PlanOwnMemory(*definitions, restart);
   Result<AddedBatch> added = AddEverywhere(MakeRequest(*definitions), shared_bytes);
   if (!added.ok()) return added.status();
   auto keys = Enter(*std::move(definitions), *added);

@@ -121,7 +121,8 @@ void JobState::LeaveElsewhere(const std::string& verdict, const DaemonLink* from
     link->channel->Leave(LeaveRequestOf(*link, verdict), leave_timeout_ns(),
                          [this, link = link.get()](const auto& response) {
                            if (!response.ok())
-                             LogWarning("event=daemon_not_told job={} rank={} daemon={} error=\"{}\"",
+                             LogWarning("event=daemon_not_told job={} rank={} daemon={} "
+                                        "error=\"{}\"",
                                         name(), rank(), link->endpoint.ToString(),
                                         std::string(response.status().message()));
                            const std::lock_guard lock(mutex_);

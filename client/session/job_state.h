@@ -1,10 +1,11 @@
 // A worker's place in one job: the daemons of its rack, its engine, its keys, and the verdict when
 // the job ends. Behind phub::Job, and shared by every Key and Handle, so that those can outlive it.
 //
-// Parts. rack_join.h joins at every daemon; rack_lanes.h opens lanes; rack_watch.h notices what dies
-// and brings back what it can; engine_thread.h moves the bytes. This object holds them together and
-// decides how it ends. Its functions are in job_state.cc (living, ending), job_start.cc (joining),
-// job_keys.cc and job_batches.cc (adding keys), job_saved_state.cc (SaveState, LoadState).
+// Parts. rack_join.h joins at every daemon; rack_lanes.h opens lanes; rack_watch.h notices what
+// dies and brings back what it can; engine_thread.h moves the bytes. This object holds them together
+// and decides how it ends. Its functions are in job_state.cc (living, ending), job_start.cc
+// (joining), job_keys.cc and job_batches.cc (adding keys), job_saved_state.cc (SaveState,
+// LoadState).
 //
 // Threads. Callers; the engine's thread (EngineListener); the watch's and the channels' threads
 // (RackWatch::Owner).
@@ -173,7 +174,7 @@ class JobState final : public EngineListener,
   std::vector<std::unique_ptr<KeyBatch>> batches_;
   std::vector<v1::KeySpec> specs_;  // [key index], as they were added
   std::uint64_t next_barrier_ = 0;  // with barrier_mutex_
-  std::mutex barrier_mutex_;        // barriers are numbered in the order in which they are asked for
+  std::mutex barrier_mutex_;        // barriers are numbered in the order of the calls
   bool left_ = false;
   Status leave_status_;
 

@@ -16,7 +16,7 @@ namespace phub::client {
 Result<KeyDefinition> CheckKey(const KeySpec& spec, std::uint64_t bytes_max);
 v1::KeySpec ToProto(const KeyDefinition& key);
 
-// Memory for `what` ("gradients") of a key: the type and the number of elements that it has to have.
+// Memory for `what` ("gradients") of a key: the type and number of elements that it has to have.
 // `place` names the key: "key fc1.weight of job digits".
 Status CheckElements(const std::string& place, const char* what, ConstElements memory,
                      numeric::ElementType type, std::uint64_t element_count);

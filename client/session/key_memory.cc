@@ -70,8 +70,8 @@ Status TakeMemory(KeyDefinition& key, const BatchMemory& memory, std::uint64_t s
       key.parameters_bytes() > memory.parameters.size() - shared_offset ||
       shared_offset % numeric::ElementBytes(key.parameter_type) != 0)
     return Status(StatusCode::kInternal,
-                  fmt::format("the daemon shares {} bytes of parameters, and says that the {} of key "
-                              "{} are at {}",
+                  fmt::format("the daemon shares {} bytes of parameters, and says that the {} of "
+                              "key {} are at {}",
                               memory.parameters.size(), key.parameters_bytes(), key.name,
                               shared_offset));
   // Never written to: callers are given views of constants, and the mapping is read-only.

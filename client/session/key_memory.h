@@ -2,9 +2,9 @@
 // memory where the batch has some, else pages of the process's own.
 //
 // This rank may have one region of its own per batch, which the daemon maps too: gradients lie in
-// it, and parameters that are this rank's alone, in pieces aligned to a cache line. Other parameters
-// may be one region of the daemon's that all workers of the host map read-only. Pure, but for
-// taking pages; one thread.
+// it, and parameters that are this rank's alone, in pieces aligned to a cache line. Other
+// parameters may be one region of the daemon's that all workers of the host map read-only. Pure,
+// but for taking pages; one thread.
 #pragma once
 
 #include <cstddef>

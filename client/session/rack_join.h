@@ -1,8 +1,8 @@
 // Joining a job at every daemon of a rack, so that the rank is taken by all of them or by none.
 //
-// In the list's order: the daemon that was connected to says who the rack is; Join reserves at each,
-// the anchor first, whose incarnation the others take over; when all have agreed, Commit makes it
-// stand at each. Whatever goes wrong before that, the reservations are given back, and if this
+// In the list's order: the daemon that was connected to says who the rack is; Join reserves at
+// each, the anchor first, whose incarnation the others take over; when all have agreed, Commit makes
+// it stand at each. Whatever goes wrong before that, the reservations are given back, and if this
 // process dies meanwhile they lapse by themselves.
 //
 // Cold: blocks, one thread.

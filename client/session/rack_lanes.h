@@ -43,8 +43,8 @@ class RackLanes {
   // Both outlive this object.
   RackLanes(RackLanesSettings settings, const DaemonLinks& links, CallWaiter& waiter);
 
-  // A lane is there: to be attached. The connection is kept until the lane is opened again, which is
-  // not before it was closed.
+  // A lane is there: to be attached. The connection is kept until the lane is opened again, which
+  // is not before it was closed.
   using Opened = std::function<void(std::uint32_t lane, std::uint8_t transport_index,
                                     transport::Connection& connection)>;
   // Opens these lanes of the daemon's, one after the other; stops at the first that fails. Errors

@@ -2,15 +2,15 @@
 // iteration to compute again, and the version of every key that it starts from.
 //
 // The iteration B is the least that any chunk of any key has completed: the dead rank had the
-// replies of all chunks for it, since it pushed an iteration only after all replies of the last one;
-// and no chunk is further than B + 1, since that takes this rank's next push. Whatever daemons said
-// at different times, that holds, so that they need not be asked at one instant. Of each key the
-// daemons keep the versions of B and of B + 1.
+// replies of all chunks for it, since it pushed an iteration only after all replies of the last
+// one; and no chunk is further than B + 1, since that takes this rank's next push. Whatever daemons
+// said at different times, that holds, so that they need not be asked at one instant. Of each key
+// the daemons keep the versions of B and of B + 1.
 //
-// A rank may find itself resumed at some daemons and new at others: the process before it died while
-// it was joining (its reservation lapsed where it was not committed). Then it had pushed nothing, so
-// no chunk anywhere has had a round, and the rank starts as a new one. If a chunk has had one all
-// the same, some daemon has lost what it held, and the job cannot go on.
+// A rank may find itself resumed at some daemons and new at others: the process before it died
+// while it was joining (its reservation lapsed where it was not committed). Then it had pushed nothing,
+// so no chunk anywhere has had a round, and the rank starts as a new one. If a chunk has had one
+// all the same, some daemon has lost what it held, and the job cannot go on.
 //
 // Pure; any thread.
 #pragma once

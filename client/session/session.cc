@@ -39,7 +39,7 @@ Status CheckJobOptions(const JobOptions& options) {
   if (options.on_loss == LossPolicy::kWait && options.wait_timeout.count() <= 0)
     return Invalid(fmt::format("wait_timeout has to be positive (job {})", options.job));
   if (options.restart && options.on_loss != LossPolicy::kWait)
-    return Invalid(fmt::format("restart needs on_loss=kWait (job {}): a worker that is started anew "
+    return Invalid(fmt::format("restart needs on_loss=kWait (job {}): a worker that starts anew "
                                "can only take the place of one that is waited for",
                                options.job));
   return Status();

@@ -1,5 +1,5 @@
-// Behind phub::Session: where the daemon is, and how it is reached. Immutable; any thread. Every job
-// that is joined makes channels of its own, which outlive the session if need be.
+// Behind phub::Session: where the daemon is, and how it is reached. Immutable; any thread. Every
+// job that is joined makes channels of its own, which outlive the session if need be.
 #pragma once
 
 #include <memory>

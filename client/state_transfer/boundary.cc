@@ -62,7 +62,8 @@ absl::StatusOr<Boundary> ChooseBoundary(std::span<const v1::GetVersionsResponse>
     }
     const bool moves = i < earlier.size() && earlier[i].reductions_max != key.reductions_max;
     boundary.targets.push_back(key.reductions_max + (moves ? margin : 0));
-    boundary.iteration = std::max(boundary.iteration, key.first_iteration + boundary.targets.back());
+    boundary.iteration =
+        std::max(boundary.iteration, key.first_iteration + boundary.targets.back());
   }
   return boundary;
 }

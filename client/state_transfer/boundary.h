@@ -11,14 +11,15 @@
 namespace phub::client {
 
 struct Boundary {
-  std::uint64_t iteration = 0;  // of the job; the highest over the keys, if they are not in lockstep
-  bool lockstep = true;         // all chunks of all keys are within one iteration
+  std::uint64_t iteration =
+      0;                 // of the job; the highest over the keys, if they are not in lockstep
+  bool lockstep = true;  // all chunks of all keys are within one iteration
   std::vector<std::uint64_t> targets;  // [key index] in reductions
 };
 
 // versions: of every daemon of the rack. margin: how far ahead of the highest chunk, for a job that
-// moved on while it was asked. Keys in lockstep are all saved at one iteration of the job. Else each
-// is saved at its own highest, and the margin is for those that moved since `before` (another
+// moved on while it was asked. Keys in lockstep are all saved at one iteration of the job. Else
+// each is saved at its own highest, and the margin is for those that moved since `before` (another
 // answer of the same daemons; empty: none). ABORTED: the daemons do not know the same keys yet.
 absl::StatusOr<Boundary> ChooseBoundary(std::span<const v1::GetVersionsResponse> versions,
                                         std::span<const v1::GetVersionsResponse> before,

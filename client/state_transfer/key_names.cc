@@ -133,8 +133,7 @@ std::uint32_t TensorElementBytes(const state::KeyState& key, v1::StateTensor ten
   switch (tensor) {
     case v1::STATE_TENSOR_PARAMETERS: return numeric::ElementBytes(key.parameter_type);
     case v1::STATE_TENSOR_MASTERS: return numeric::ElementBytes(key.type);
-    default:
-      return numeric::ElementBytes(key.optimizer_tensors[OptimizerTensorIndex(tensor)].type);
+    default: return numeric::ElementBytes(key.optimizer_tensors[OptimizerTensorIndex(tensor)].type);
   }
 }
 

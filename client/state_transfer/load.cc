@@ -26,13 +26,13 @@ absl::StatusOr<std::vector<const state::KeyState*>> Match(std::span<const LoadKe
   for (const LoadKey& key : keys) {
     const auto found = by_name.find(key.spec.name());
     if (found == by_name.end()) {
-      return absl::InvalidArgumentError(fmt::format(
-          "the state in {} was saved of job {} and has no key {}; it is of other keys", directory,
-          saved.job, key.spec.name()));
+      return absl::InvalidArgumentError(
+          fmt::format("the state in {} was saved of job {} and has no key {}; it is of other keys",
+                      directory, saved.job, key.spec.name()));
     }
     if (absl::Status status = CheckSameKey(*found->second, DescribeKey(key.spec)); !status.ok()) {
-      return absl::InvalidArgumentError(
-          fmt::format("the state in {} does not fit: {}", directory, std::string(status.message())));
+      return absl::InvalidArgumentError(fmt::format("the state in {} does not fit: {}", directory,
+                                                    std::string(status.message())));
     }
     matched.push_back(found->second);
   }
@@ -42,9 +42,9 @@ absl::StatusOr<std::vector<const state::KeyState*>> Match(std::span<const LoadKe
       return each.spec.name() == key.name;
     });
     if (is_there) continue;
-    return absl::InvalidArgumentError(fmt::format(
-        "the state in {} has key {}, which the job does not have; it is of other keys", directory,
-        key.name));
+    return absl::InvalidArgumentError(
+        fmt::format("the state in {} has key {}, which the job does not have; it is of other keys",
+                    directory, key.name));
   }
   return absl::InternalError("a key was matched twice");
 }

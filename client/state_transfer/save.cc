@@ -25,8 +25,8 @@ std::uint64_t MarginOf(std::uint32_t attempt) {
   return attempt == 1 ? 0 : std::uint64_t{1} << std::min(attempt - 2, 10u);
 }
 
-using Snapshots = std::vector<v1::Snapshot>;                // [daemon]
-using Versions = std::vector<v1::GetVersionsResponse>;      // [daemon]
+using Snapshots = std::vector<v1::Snapshot>;            // [daemon]
+using Versions = std::vector<v1::GetVersionsResponse>;  // [daemon]
 using Daemons = std::span<const StateDaemon>;
 using Reader = grpc::ClientReaderInterface<v1::SnapshotPart>;
 
@@ -93,10 +93,10 @@ absl::StatusOr<state::StateDescription> Describe(Daemons daemons, const Snapshot
   description.world_size = snapshots.front().world_size();
   description.iteration = boundary.iteration;
   description.phub_version = BuildVersion();
-  description.saved_at_unix_s = static_cast<std::uint64_t>(
-      std::chrono::duration_cast<std::chrono::seconds>(
-          std::chrono::system_clock::now().time_since_epoch())
-          .count());
+  description.saved_at_unix_s =
+      static_cast<std::uint64_t>(std::chrono::duration_cast<std::chrono::seconds>(
+                                     std::chrono::system_clock::now().time_since_epoch())
+                                     .count());
   for (const StateDaemon& daemon : daemons) description.daemons.push_back(daemon.endpoint);
   for (const v1::SnapshotKey& from : snapshots.front().keys()) {
     const auto index = static_cast<int>(description.keys.size());
@@ -126,8 +126,8 @@ absl::StatusOr<state::StateDescription> Describe(Daemons daemons, const Snapshot
 // the writer; then all write.
 class Saving {
  public:
-  Saving(Daemons daemons, const SaveRequest& request, const Boundary& boundary,
-         Snapshots snapshots, Transfer& transfer)
+  Saving(Daemons daemons, const SaveRequest& request, const Boundary& boundary, Snapshots snapshots,
+         Transfer& transfer)
       : daemons_(daemons),
         request_(request),
         boundary_(boundary),
@@ -189,9 +189,10 @@ class Saving {
     const std::string tensor =
         piece.key_index() < keys.size() ? TensorName(keys[piece.key_index()], piece.tensor()) : "";
     if (tensor.empty()) {
-      return absl::InternalError(fmt::format("daemon {} sends a tensor that key number {} does not "
-                                             "have",
-                                             daemons_[daemon].endpoint, piece.key_index()));
+      return absl::InternalError(
+          fmt::format("daemon {} sends a tensor that key number {} does not "
+                      "have",
+                      daemons_[daemon].endpoint, piece.key_index()));
     }
     transfer_.Moved(piece.elements().size());
     if (!keys[piece.key_index()].initialized) return absl::OkStatus();
@@ -266,8 +267,7 @@ absl::StatusOr<SavedJobState> SaveJobState(std::span<const StateDaemon> daemons,
       status = snapshots.status();
     }
     // Past the boundary, keys come, or the last attempt is being given back.
-    const bool again =
-        status.code() == absl::StatusCode::kAborted || absl::IsUnavailable(status);
+    const bool again = status.code() == absl::StatusCode::kAborted || absl::IsUnavailable(status);
     if (!again || attempt == kAttemptsMax) return status;
     before = *std::move(versions);
     std::this_thread::sleep_for(kPause);

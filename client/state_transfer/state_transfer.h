@@ -22,7 +22,7 @@ namespace phub::client {
 
 // One daemon of the job's rack. The stubs outlive the call.
 struct StateDaemon {
-  std::string endpoint;  // to name it in errors and in the saved state
+  std::string endpoint;                           // to name it in errors and in the saved state
   v1::Admin::StubInterface* admin = nullptr;      // saving
   v1::Session::StubInterface* session = nullptr;  // loading
   std::string session_id;                         // loading: of this rank at this daemon

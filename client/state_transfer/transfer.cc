@@ -77,9 +77,9 @@ absl::Status Transfer::Run(const std::function<absl::Status(std::size_t daemon)>
     const std::uint64_t moves = moves_.load(std::memory_order_relaxed);
     if (moves != std::exchange(moves_seen, moves)) moved_at = now;
     if (now - moved_at > std::chrono::nanoseconds(options_.idle_timeout)) {
-      fail(absl::DeadlineExceededError(fmt::format(
-          "nothing moved for {:.1f} s",
-          static_cast<double>(options_.idle_timeout) / static_cast<double>(kSecond))));
+      fail(absl::DeadlineExceededError(
+          fmt::format("nothing moved for {:.1f} s",
+                      static_cast<double>(options_.idle_timeout) / static_cast<double>(kSecond))));
     }
     if (!options_.progress) continue;
     const TransferProgress progress{TransferProgress::Phase::kMoving, 0,

@@ -109,6 +109,7 @@ std::int64_t NarrowestCut(const Topology& topology) {
   std::int64_t narrowest = FlowNetwork::kUnlimited;
   for (const NodeIndex member : topology.members().subspan(1)) {
     narrowest = std::min(narrowest, network.Solve(first, member.value, narrowest));
+    if (topology.IsSymmetric()) continue;  // the way back is as wide
     narrowest = std::min(narrowest, network.Solve(member.value, first, narrowest));
   }
   return narrowest;

@@ -3,131 +3,178 @@
 #include <algorithm>
 #include <cmath>
 #include <functional>
-#include <limits>
 #include <queue>
 #include <utility>
 
 namespace phub::plan {
+namespace {
 
-FairShare::FairShare(std::vector<double> link_bytes_per_s, std::size_t flow_count,
-                     std::size_t path_links_max)
+// Sums of rates are rounded: what differs by less is equal.
+constexpr double kRounding = 1e-9;
+
+}  // namespace
+
+FairShare::FairShare(std::vector<double> link_bytes_per_s, const std::vector<Path>& paths)
     : capacity_(std::move(link_bytes_per_s)),
-      path_links_max_(path_links_max),
-      rate_(flow_count, 0),
-      slot_of_(flow_count, 0),
+      path_start_(1, 0),
       uses_(capacity_.size()),
       load_(capacity_.size(), 0),
-      whole_round_(capacity_.size(), 0),
       touched_round_(capacity_.size(), 0),
       left_(capacity_.size(), 0),
-      unfixed_(capacity_.size(), 0) {}
+      unfixed_(capacity_.size(), 0) {
+  for (const Path& path : paths) {
+    for (const LinkIndex link : path) path_links_.push_back(link.value);
+    path_start_.push_back(path_links_.size());
+    path_links_max_ = std::max(path_links_max_, path.size());
+  }
+}
 
-void FairShare::Add(Flow flow, std::span<const LinkIndex> path) {
-  if (free_slots_.empty()) {
-    free_slots_.push_back(static_cast<std::uint32_t>(slots_.size()));
-    slots_.emplace_back();
-    place_.resize(slots_.size() * path_links_max_);
-    slot_round_.push_back(0);
-    fixed_fill_.push_back(0);
+FairShare::Flow FairShare::Add(PathIndex path, std::uint32_t weight) {
+  if (free_flows_.empty()) {
+    free_flows_.push_back(static_cast<Flow>(route_.size()));
+    route_.emplace_back();
+    rate_.push_back(0);
+    place_.resize(route_.size() * path_links_max_);
+    flow_round_.push_back(0);
+    unfixed_fill_.push_back(0);
     new_rate_.push_back(0);
   }
-  const std::uint32_t slot = free_slots_.back();
-  free_slots_.pop_back();
-  slots_[slot] = {flow, path};
-  slot_of_[flow] = slot;
+  const Flow flow = free_flows_.back();
+  free_flows_.pop_back();
+  route_[flow] = {path.value, weight};
   rate_[flow] = 0;
-  for (std::uint32_t hop = 0; hop < path.size(); ++hop) {
-    std::vector<Use>& uses = uses_[path[hop].value];
-    place_[slot * path_links_max_ + hop] = static_cast<std::uint32_t>(uses.size());
-    uses.push_back({slot, hop});
-    dirty_.push_back(path[hop]);
+  std::uint32_t hop = 0;
+  for (const std::uint32_t link : LinksOf(flow)) {
+    std::vector<Use>& uses = uses_[link];
+    place_[flow * path_links_max_ + hop] = static_cast<std::uint32_t>(uses.size());
+    uses.push_back({flow, hop++});
+    dirty_.push_back(link);
   }
+  return flow;
 }
 
 void FairShare::Remove(Flow flow) {
-  const std::uint32_t slot = slot_of_[flow];
-  const std::span<const LinkIndex> path = slots_[slot].path;
-  for (std::uint32_t hop = 0; hop < path.size(); ++hop) {
-    std::vector<Use>& uses = uses_[path[hop].value];
-    const std::uint32_t place = place_[slot * path_links_max_ + hop];
+  std::uint32_t hop = 0;
+  for (const std::uint32_t link : LinksOf(flow)) {
+    std::vector<Use>& uses = uses_[link];
+    const std::uint32_t place = place_[flow * path_links_max_ + hop++];
     uses[place] = uses.back();
-    place_[uses[place].slot * path_links_max_ + uses[place].hop] = place;
+    place_[uses[place].flow * path_links_max_ + uses[place].hop] = place;
     uses.pop_back();
-    double& load = load_[path[hop].value];
-    if (IsFull(path[hop]))
-      dirty_.push_back(path[hop]);  // else its other flows had all they can use
-    load = uses.empty() ? 0 : load - rate_[flow];
+    // On a link that was not full the other flows had all they can use.
+    if (IsFull(link)) dirty_.push_back(link);
+    load_[link] = uses.empty() ? 0 : load_[link] - rate_[flow] * route_[flow].weight;
   }
-  free_slots_.push_back(slot);
+  rate_removed_least_ = std::min(rate_removed_least_, rate_[flow]);
+  free_flows_.push_back(flow);
 }
 
-bool FairShare::IsFull(LinkIndex link) const {
-  constexpr double kNearlyAll = 1 - 1e-9;  // sums of rates are rounded
-  return load_[link.value] >= capacity_[link.value] * kNearlyAll;
+bool FairShare::IsFull(std::uint32_t link) const {
+  return load_[link] >= capacity_[link] * (1 - kRounding);
 }
 
 std::span<const FairShare::Change> FairShare::Update() {
   changes_.clear();
+  const double rate_removed_least = std::exchange(rate_removed_least_, kUnknown);
   if (dirty_.empty()) return changes_;
   ++round_;
-  whole_.clear();
-  touched_.clear();
-  touched_slots_.clear();
-  for (const LinkIndex link : dirty_) Collect(link);
-  dirty_.clear();
-  // Links that become full are drawn in together; when that goes on, all connected links are.
-  constexpr int kPatience = 3;
-  for (int attempt = 0;; ++attempt) {
-    CollectThrough(attempt >= kPatience);
-    if (Fill()) break;
+  touched_links_.clear();
+  touched_flows_.clear();
+  passed_ = 0;
+  CollectChanged(rate_removed_least);
+  // Each start over costs a filling, so after some of them more flows are taken than must be.
+  constexpr int kNarrowTries = 3;
+  for (int tries = 1;; ++tries) {
+    CollectThroughFullLinks();
+    Fill();
+    if (!CollectAboveBottlenecks(tries >= kNarrowTries)) break;
   }
   Commit();
+  dirty_.clear();
   return changes_;
 }
 
-// All flows of the link are computed again, and every link they use has some that are.
-void FairShare::Collect(LinkIndex link) {
-  if (whole_round_[link.value] == round_) return;
-  whole_round_[link.value] = round_;
-  whole_.push_back(link);
-  for (const Use& use : uses_[link.value]) {
-    if (slot_round_[use.slot] == round_) continue;
-    slot_round_[use.slot] = round_;
-    touched_slots_.push_back(use.slot);
-    for (const LinkIndex other : slots_[use.slot].path) {
-      if (touched_round_[other.value] == round_) continue;
-      touched_round_[other.value] = round_;
-      touched_.push_back(other);
+// A rate that the new flows of a link get from it at least, if it has any: what is left of it by
+// the flows below that rate, in equal parts. Two rounds of that are near enough from below.
+double FairShare::RateLeast(std::uint32_t link) const {
+  double least = 0;
+  for (int round = 0; round < 2; ++round) {
+    double taken = 0, sharing = 0;
+    bool has_new = false;
+    for (const Use& use : uses_[link]) {
+      const double rate = rate_[use.flow];
+      const double weight = route_[use.flow].weight;
+      has_new |= rate == 0;
+      if (rate != 0 && rate < least) {
+        taken += rate * weight;
+      } else {
+        sharing += weight;
+      }
     }
+    if (!has_new) return kUnknown;
+    least = std::max(least, (capacity_[link] - taken) / sharing);
   }
+  return least;
 }
 
-void FairShare::CollectThrough(bool all) {
-  for (std::size_t i = 0; i < touched_.size(); ++i)  // grows meanwhile
-    if (all || IsFull(touched_[i])) Collect(touched_[i]);
+void FairShare::CollectChanged(double rate_removed_least) {
+  std::sort(dirty_.begin(), dirty_.end());
+  dirty_.erase(std::unique(dirty_.begin(), dirty_.end()), dirty_.end());
+  unchanged_below_ = rate_removed_least;
+  std::vector<double> leasts;
+  for (const std::uint32_t link : dirty_) {
+    leasts.push_back(RateLeast(link));
+    unchanged_below_ = std::min(unchanged_below_, leasts.back());
+  }
+  unchanged_below_ *= 1 - 1e-6;  // far from any doubt by rounding
+  for (std::size_t i = 0; i < dirty_.size(); ++i) Collect(dirty_[i], leasts[i]);
+}
+
+void FairShare::CollectThroughFullLinks() {
+  for (; passed_ < touched_links_.size(); ++passed_)  // grows meanwhile
+    if (IsFull(touched_links_[passed_])) Collect(touched_links_[passed_], kUnknown);
+}
+
+// The new flows of a link, those with its highest rate, and those of at least `least`.
+void FairShare::Collect(std::uint32_t link, double least) {
+  double highest = 0;
+  for (const Use& use : uses_[link]) highest = std::max(highest, rate_[use.flow]);
+  least = std::max(std::min(least, highest * (1 - kRounding)), unchanged_below_);
+  for (const Use& use : uses_[link]) {
+    if (flow_round_[use.flow] == round_ || (rate_[use.flow] != 0 && rate_[use.flow] < least))
+      continue;
+    flow_round_[use.flow] = round_;
+    touched_flows_.push_back(use.flow);
+    for (const std::uint32_t other : LinksOf(use.flow)) {
+      if (touched_round_[other] == round_) continue;
+      touched_round_[other] = round_;
+      touched_links_.push_back(other);
+    }
+  }
 }
 
 // A link's equal share never falls while flows are set aside at the least share, so a key that was
-// computed earlier is too low at most, and the link is put back with its new one. False if links
-// have become full that have flows which are not computed again: they are now, start over.
-bool FairShare::Fill() {
+// computed earlier is too low at most, and the link is put back with its new one.
+void FairShare::Fill() {
   using Entry = std::pair<double, std::uint32_t>;
   ++fill_;
-  became_full_.clear();
-  for (const LinkIndex link : touched_) {
-    left_[link.value] = capacity_[link.value] - load_[link.value];
-    unfixed_[link.value] = 0;
+  bottlenecks_.clear();
+  for (const std::uint32_t link : touched_links_) {
+    left_[link] = capacity_[link] - load_[link];
+    unfixed_[link] = 0;
   }
-  for (const std::uint32_t slot : touched_slots_) {
-    for (const LinkIndex link : slots_[slot].path) {
-      left_[link.value] += rate_[slots_[slot].flow];
-      ++unfixed_[link.value];
+  for (const Flow flow : touched_flows_) {
+    unfixed_fill_[flow] = fill_;
+    const std::uint32_t weight = route_[flow].weight;
+    const double had = rate_[flow] * weight;
+    for (const std::uint32_t link : LinksOf(flow)) {
+      left_[link] += had;
+      unfixed_[link] += weight;
     }
   }
   std::vector<Entry> entries;
-  for (const LinkIndex link : touched_)
-    if (unfixed_[link.value] > 0)
-      entries.emplace_back(left_[link.value] / unfixed_[link.value], link.value);
+  for (const std::uint32_t link : touched_links_)
+    if (unfixed_[link] > 0) entries.emplace_back(left_[link] / unfixed_[link], link);
   std::priority_queue<Entry, std::vector<Entry>, std::greater<>> narrowest(std::greater<>{},
                                                                            std::move(entries));
   while (!narrowest.empty()) {
@@ -141,34 +188,47 @@ bool FairShare::Fill() {
       Narrow(link, share);
     }
   }
-  const std::size_t slots_before = touched_slots_.size();
-  for (const LinkIndex link : became_full_) Collect(link);
-  return touched_slots_.size() == slots_before;
 }
 
 // Sets aside the flows of a link that is full now.
 void FairShare::Narrow(std::uint32_t link, double share) {
-  if (whole_round_[link] != round_) became_full_.push_back(LinkIndex{link});
+  // Rounding may leave nothing of a link; a rate must not be zero.
+  share = std::max(share, capacity_[link] * 1e-12);
+  bottlenecks_.push_back({link, share});
   for (const Use& use : uses_[link]) {
-    if (slot_round_[use.slot] != round_ || fixed_fill_[use.slot] == fill_) continue;
-    fixed_fill_[use.slot] = fill_;
-    new_rate_[use.slot] = share;
-    for (const LinkIndex other : slots_[use.slot].path) {
-      left_[other.value] = std::max(left_[other.value] - share, 0.0);
-      --unfixed_[other.value];
+    if (unfixed_fill_[use.flow] != fill_) continue;
+    unfixed_fill_[use.flow] = 0;
+    new_rate_[use.flow] = share;
+    const std::uint32_t weight = route_[use.flow].weight;
+    const double taken = share * weight;
+    for (const std::uint32_t other : LinksOf(use.flow)) {
+      left_[other] = std::max(left_[other] - taken, 0.0);
+      unfixed_[other] -= weight;
     }
   }
 }
 
+// Takes in flows that have more on a bottleneck than its flows; false if there are none. `all`:
+// and the other flows of such links.
+bool FairShare::CollectAboveBottlenecks(bool all) {
+  const std::size_t flows_before = touched_flows_.size();
+  for (const auto& [link, share] : bottlenecks_) {
+    const bool is_above = std::any_of(uses_[link].begin(), uses_[link].end(), [&](const Use& use) {
+      return flow_round_[use.flow] != round_ && rate_[use.flow] > share * (1 + kRounding);
+    });
+    if (is_above) Collect(link, all ? 0 : share);
+  }
+  return touched_flows_.size() != flows_before;
+}
+
 // A rate that differs by rounding only stays as it is, so that equal flows keep ending together.
 void FairShare::Commit() {
-  constexpr double kRounding = 1e-9;
-  for (const std::uint32_t slot : touched_slots_) {
-    const Flow flow = slots_[slot].flow;
+  for (const Flow flow : touched_flows_) {
     const double before = rate_[flow];
-    if (std::abs(new_rate_[slot] - before) <= kRounding * before) continue;
-    for (const LinkIndex link : slots_[slot].path) load_[link.value] += new_rate_[slot] - before;
-    rate_[flow] = new_rate_[slot];
+    if (std::abs(new_rate_[flow] - before) <= kRounding * before) continue;
+    const double more = (new_rate_[flow] - before) * route_[flow].weight;
+    for (const std::uint32_t link : LinksOf(flow)) load_[link] += more;
+    rate_[flow] = new_rate_[flow];
     changes_.push_back({flow, before});
   }
 }

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <bit>
 #include <cmath>
+#include <limits>
 #include <numeric>
 #include <utility>
 
@@ -21,20 +22,17 @@ std::vector<double> Bandwidths(const Topology& topology) {
   return result;
 }
 
-std::size_t LongestPath(const Forest& forest) {
-  std::size_t longest = 1;
-  for (const Path& path : forest.paths) longest = std::max(longest, path.size());
-  return longest;
-}
-
-// An end is rounded to an instant that others share, by less than a millionth of what the transfer
-// has to go: equal transfers then end together whatever the rounding of their rates. With very many
-// transfers it is a thousandth, so that each change of shares serves many of them.
-std::int64_t RoundedEnd(std::int64_t now_ps, std::int64_t left_ps, std::size_t transfer_count) {
-  constexpr std::size_t kExactTransfersMax = 1u << 14;
-  const int bits = transfer_count <= kExactTransfersMax ? 20 : 10;
-  const auto grid =
-      static_cast<std::int64_t>(std::bit_floor(static_cast<std::uint64_t>(left_ps) | 1u) >> bits);
+// An end is rounded to an instant that others share: equal transfers then end together whatever the
+// rounding of their rates. While few flows are under way it is by less than a millionth of what the
+// transfer has to go. Where there are many, a change of shares costs much, so it must serve many
+// ends: by less than a hundredth of the transfer's whole duration, or less than a thirtieth.
+std::int64_t RoundedEnd(std::int64_t now_ps, std::int64_t left_ps, std::int64_t passed_ps,
+                        std::size_t flow_count) {
+  constexpr std::size_t kExactFlowsMax = 1u << 12, kHundredthFlowsMax = 1u << 17;
+  const bool is_exact = flow_count <= kExactFlowsMax;
+  const auto duration = static_cast<std::uint64_t>(is_exact ? left_ps : left_ps + passed_ps);
+  const int bits = is_exact ? 20 : flow_count <= kHundredthFlowsMax ? 6 : 5;
+  const auto grid = static_cast<std::int64_t>(std::bit_floor(duration | 1u) >> bits);
   if (grid < 2) return now_ps + left_ps;
   return std::max((now_ps + left_ps + grid / 2) / grid * grid, now_ps);
 }
@@ -54,7 +52,7 @@ FlowSimulator::FlowSimulator(const Topology& topology, const Forest& forest,
       busy_until_ps_(topology.nodes().size(), 0),
       gate_count_(graph_.gates.size() * options.pieces, 0),
       transfers_(graph_.edges.size() * options.pieces),
-      shares_(Bandwidths(topology), transfers_.size(), LongestPath(forest)) {
+      shares_(Bandwidths(topology), forest.paths) {
   for (const Tree& tree : forest.trees)
     tree_bytes_.push_back(static_cast<double>(options.size_bytes) *
                           static_cast<double>(tree.share) / static_cast<double>(forest.share_unit) /
@@ -112,40 +110,68 @@ void FlowSimulator::NextWave(SendQueue& queue) {
   while (queue.last < queue.end && WaveOf(schedule_[queue.last]) == wave) ++queue.last;
   queue.unsent = queue.last - queue.first;
   for (std::uint32_t place = queue.first; place < queue.last; ++place)
-    if (transfers_[schedule_[place]].is_ready) Start(schedule_[place]);
+    if (transfers_[schedule_[place]].is_ready) starting_.push_back(schedule_[place]);
 }
 
 void FlowSimulator::MakeReady(std::uint32_t transfer) {
   transfers_[transfer].is_ready = true;
   const SendQueue& queue = queues_[EdgeOf(transfer).queue];
   const std::uint32_t place = transfers_[transfer].place;
-  if (place >= queue.first && place < queue.last) Start(transfer);
+  if (place >= queue.first && place < queue.last) starting_.push_back(transfer);
 }
 
-void FlowSimulator::Start(std::uint32_t transfer) {
-  const GraphEdge& edge = EdgeOf(transfer);
-  transfers_[transfer].bytes_left = BytesOf(edge);
-  transfers_[transfer].updated_ps = now_ps_;
-  shares_.Add(transfer, forest_.paths[edge.path.value]);
+void FlowSimulator::StartBundles() {
+  std::sort(starting_.begin(), starting_.end(), [&](std::uint32_t a, std::uint32_t b) {
+    const GraphEdge &first = EdgeOf(a), &second = EdgeOf(b);
+    if (first.path != second.path) return first.path < second.path;
+    return BytesOf(first) != BytesOf(second) ? BytesOf(first) < BytesOf(second) : a < b;
+  });
+  for (std::size_t begin = 0, end = 0; begin < starting_.size(); begin = end) {
+    const GraphEdge& edge = EdgeOf(starting_[begin]);
+    const auto belongs = [&](std::uint32_t transfer) {
+      return EdgeOf(transfer).path == edge.path && BytesOf(EdgeOf(transfer)) == BytesOf(edge);
+    };
+    while (end < starting_.size() && belongs(starting_[end])) ++end;
+    for (std::size_t i = begin; i < end; ++i)
+      transfers_[starting_[i]].next_in_bundle = i + 1 < end ? starting_[i + 1] : kNone;
+    const FairShare::Flow flow = shares_.Add(edge.path, static_cast<std::uint32_t>(end - begin));
+    if (flow >= bundles_.size()) bundles_.resize(flow + 1);
+    const std::uint32_t version = bundles_[flow].version + 1;
+    constexpr std::int64_t kNever = std::numeric_limits<std::int64_t>::max();
+    bundles_[flow] = {BytesOf(edge), now_ps_, now_ps_, kNever, kNever, version, starting_[begin]};
+  }
   if (!timeline_.empty())
-    timeline_[transfer] = {edge.tree, edge.index, PieceOf(transfer), edge.reduces, now_ps_, 0, 0};
+    for (const std::uint32_t i : starting_)
+      timeline_[i] = {
+          EdgeOf(i).tree, EdgeOf(i).index, PieceOf(i), EdgeOf(i).reduces, now_ps_, 0, 0};
+  starting_.clear();
 }
 
 void FlowSimulator::Handle(const Event& event) {
   switch (event.kind) {
-    case Kind::kSent:
-      if (event.shift == transfers_[event.id].shifts) OnSent(event.id);
-      break;
+    case Kind::kSent: OnEndOfBundle(event); break;
     case Kind::kArrived: OnArrived(event.id); break;
     case Kind::kSummed: CountAtGate(EdgeOf(event.id).gate_out, PieceOf(event.id)); break;
     case Kind::kOptimized: OpenGate(event.id / options_.pieces, event.id % options_.pieces); break;
   }
 }
 
+void FlowSimulator::OnEndOfBundle(const Event& event) {
+  Bundle& bundle = bundles_[event.id];
+  if (event.version != bundle.version) return;
+  if (bundle.ends_ps > now_ps_) {
+    bundle.queued_ps = bundle.ends_ps;
+    events_.push({bundle.ends_ps, Kind::kSent, event.id, event.version});
+    return;
+  }
+  ++bundle.version;
+  shares_.Remove(event.id);
+  for (std::uint32_t i = bundle.first_transfer; i != kNone; i = transfers_[i].next_in_bundle)
+    OnSent(i);
+}
+
 void FlowSimulator::OnSent(std::uint32_t transfer) {
   const GraphEdge& edge = EdgeOf(transfer);
-  shares_.Remove(transfer);
-  ++transfers_[transfer].shifts;
   SendQueue& queue = queues_[edge.queue];
   if (--queue.unsent == 0) NextWave(queue);
   const std::int64_t arrives = now_ps_ + path_latency_ps_[edge.path.value];
@@ -195,16 +221,18 @@ std::int64_t FlowSimulator::Work(NodeIndex node, double bytes, double bytes_per_
 }
 
 void FlowSimulator::UpdateRates() {
+  StartBundles();
   for (const FairShare::Change& change : shares_.Update()) {
-    Transfer& transfer = transfers_[change.flow];
-    const double passed =
-        static_cast<double>(now_ps_ - transfer.updated_ps) / kPicosecondsPerSecond;
-    transfer.bytes_left = std::max(transfer.bytes_left - change.rate_before * passed, 0.0);
-    transfer.updated_ps = now_ps_;
-    ++transfer.shifts;
-    const std::int64_t left_ps = Picoseconds(transfer.bytes_left, shares_.rate(change.flow));
-    events_.push({RoundedEnd(now_ps_, left_ps, transfers_.size()), Kind::kSent, change.flow,
-                  transfer.shifts});
+    Bundle& bundle = bundles_[change.flow];
+    const double passed = static_cast<double>(now_ps_ - bundle.updated_ps) / kPicosecondsPerSecond;
+    bundle.bytes_left = std::max(bundle.bytes_left - change.rate_before * passed, 0.0);
+    bundle.updated_ps = now_ps_;
+    const std::int64_t left_ps = Picoseconds(bundle.bytes_left, shares_.rate(change.flow));
+    bundle.ends_ps =
+        RoundedEnd(now_ps_, left_ps, now_ps_ - bundle.started_ps, shares_.flow_count());
+    if (bundle.ends_ps >= bundle.queued_ps) continue;
+    bundle.queued_ps = bundle.ends_ps;
+    events_.push({bundle.ends_ps, Kind::kSent, change.flow, ++bundle.version});
   }
 }
 

@@ -1,4 +1,8 @@
 // The event loop of the simulator's flow mode; see common/plan/simulator.h. One thread.
+//
+// Plans move many shares together: transfers that are bound to have equal rates are one bundle, so
+// that the cost is that of the messages that a member would send, not that of the trees. An end
+// that moves to a later time leaves its event where it is; the event then puts itself back.
 #pragma once
 
 #include <cstdint>
@@ -22,21 +26,31 @@ class FlowSimulator {
   struct Event {
     std::int64_t time_ps;
     Kind kind;
-    std::uint32_t id;     // transfer; kOptimized: gate and piece
-    std::uint32_t shift;  // kSent: valid if the transfer's finish has been moved as often
+    std::uint32_t id;       // transfer; kSent: bundle; kOptimized: gate and piece
+    std::uint32_t version;  // kSent: void if the bundle has another one now
     bool operator>(const Event& other) const {
       if (time_ps != other.time_ps) return time_ps > other.time_ps;
       if (kind != other.kind) return kind > other.kind;
-      return id != other.id ? id > other.id : shift > other.shift;
+      return id != other.id ? id > other.id : version > other.version;
     }
   };
   struct Transfer {
-    double bytes_left = 0;
-    std::int64_t updated_ps = 0;
-    std::uint32_t shifts = 0;
-    std::uint32_t place = 0;  // in schedule_
+    std::uint32_t place = 0;           // in schedule_
+    std::uint32_t next_in_bundle = 0;  // kNone: the last
     bool is_ready = false;
   };
+  // Transfers of equal size that started at one instant on one path: they have equal rates, and end
+  // at one instant. A bundle is one flow of shares_ and has its number.
+  struct Bundle {
+    double bytes_left = 0;  // of each transfer
+    std::int64_t started_ps = 0;
+    std::int64_t updated_ps = 0;
+    std::int64_t ends_ps = 0;
+    std::int64_t queued_ps = 0;  // time of its event: ends_ps, or before
+    std::uint32_t version = 0;
+    std::uint32_t first_transfer = 0;
+  };
+  static constexpr std::uint32_t kNone = ~std::uint32_t{0};
   // What a sender has to send on one link, by wave. Transfers [first, last) of the schedule are of
   // the wave that is being sent, `unsent` of them are not through.
   struct SendQueue {
@@ -58,8 +72,9 @@ class FlowSimulator {
   void BuildSchedule();
   void NextWave(SendQueue& queue);
   void MakeReady(std::uint32_t transfer);
-  void Start(std::uint32_t transfer);
+  void StartBundles();
   void Handle(const Event& event);
+  void OnEndOfBundle(const Event& event);
   void OnSent(std::uint32_t transfer);
   void OnArrived(std::uint32_t transfer);
   void CountAtGate(std::uint32_t gate, std::uint32_t piece);
@@ -80,6 +95,8 @@ class FlowSimulator {
   std::vector<Transfer> transfers_;          // edge, piece
   std::vector<std::uint32_t> schedule_;      // transfers by queue and wave
   std::vector<SendQueue> queues_;            // by first link
+  std::vector<std::uint32_t> starting_;      // transfers that start now
+  std::vector<Bundle> bundles_;
   std::priority_queue<Event, std::vector<Event>, std::greater<>> events_;
   FairShare shares_;
   std::int64_t now_ps_ = 0;

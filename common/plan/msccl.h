@@ -10,10 +10,10 @@
 // In: coll="allreduce" whose chunks move up in-trees and down out-trees. The program is executed
 // symbolically; each transfer becomes an edge (of a partial sum, or of the complete one), routed
 // over a shortest path; its step is one more than the greatest of the transfers that it had to wait
-// for. coll="allgather" gives the gather phase, and the same trees backwards give the reduce phase.
-// Refused, with the reason: sums that are completed at several GPUs (recursive doubling), values
-// that change their place among the chunks, other collectives, waits in a circle, sends without
-// receives.
+// for. coll="allgather" gives the gather phase, and the same trees backwards give the reduce phase;
+// coll="reduce_scatter" the other way round. Refused, with the reason: sums that are completed at
+// several GPUs (recursive doubling), values that change their place among the chunks, other
+// collectives, waits in a circle, sends without receives.
 #pragma once
 
 #include <string>

@@ -22,6 +22,9 @@ class Importer {
     forest_.topology = topology_.name();
     forest_.share_unit = program.chunk_count;
     if (program.collective == "allgather") MirrorResults(chunks);
+    if (program.collective == "reduce_scatter") {
+      if (absl::Status status = MirrorPartials(chunks); !status.ok()) return status;
+    }
     for (std::size_t i = 0; i < chunks.size(); ++i) {
       if (chunks[i].home < 0)
         return absl::InvalidArgumentError(
@@ -58,18 +61,39 @@ class Importer {
     return a.home == b.home && equal(a.partials, b.partials) && equal(a.results, b.results);
   }
 
-  // The reduce phase of an all-gather program: its gather phase backwards, before it.
-  static void MirrorResults(std::vector<MscclChunk>& chunks) {
+  static std::uint32_t StepsOf(const std::vector<MscclChunk>& chunks) {
     std::uint32_t steps = 0;
     for (const MscclChunk& chunk : chunks)
-      for (const MscclTransfer& transfer : chunk.results)
-        steps = std::max(steps, transfer.step + 1);
+      for (const auto* transfers : {&chunk.partials, &chunk.results})
+        for (const MscclTransfer& transfer : *transfers) steps = std::max(steps, transfer.step + 1);
+    return steps;
+  }
+
+  // The reduce phase of an all-gather program: its gather phase backwards, before it.
+  static void MirrorResults(std::vector<MscclChunk>& chunks) {
+    const std::uint32_t steps = StepsOf(chunks);
     for (MscclChunk& chunk : chunks) {
       for (MscclTransfer& transfer : chunk.results) {
         chunk.partials.push_back({transfer.to, transfer.from, steps - 1 - transfer.step});
         transfer.step += steps;
       }
     }
+  }
+
+  // The gather phase of a reduce-scatter program: its reduce phase backwards, after it.
+  static absl::Status MirrorPartials(std::vector<MscclChunk>& chunks) {
+    const std::uint32_t steps = StepsOf(chunks);
+    for (std::size_t i = 0; i < chunks.size(); ++i) {
+      MscclChunk& chunk = chunks[i];
+      if (!chunk.results.empty())
+        return absl::InvalidArgumentError(
+            fmt::format("not a forest: the sum of chunk {} is completed at gpu {}, and sent on by "
+                        "gpu {}",
+                        i, chunk.home, chunk.results.front().from));
+      for (const MscclTransfer& transfer : chunk.partials)
+        chunk.results.push_back({transfer.to, transfer.from, 2 * steps - 1 - transfer.step});
+    }
+    return absl::OkStatus();
   }
 
   absl::Status AddEdges(const std::vector<MscclTransfer>& transfers, std::vector<Edge>& edges) {
@@ -104,16 +128,18 @@ class Importer {
 absl::StatusOr<Forest> ParseMsccl(const Topology& topology, std::string_view xml) {
   const absl::StatusOr<MscclProgram> program = ReadMsccl(xml);
   if (!program.ok()) return program.status();
-  if (program->collective != "allreduce" && program->collective != "allgather")
+  const bool is_all_reduce = program->collective == "allreduce";
+  if (!is_all_reduce && program->collective != "allgather" &&
+      program->collective != "reduce_scatter")
     return absl::InvalidArgumentError(fmt::format(
-        "coll=\"{}\": only allreduce and allgather are exchanges of the same data by all",
+        "coll=\"{}\": only allreduce, allgather and reduce_scatter are exchanges of the "
+        "same data by all",
         program->collective));
   if (program->gpus.size() != topology.members().size())
     return absl::InvalidArgumentError(fmt::format("the program is for {} GPUs, {} has {} members",
                                                   program->gpus.size(), topology.name(),
                                                   topology.members().size()));
-  if (program->collective == "allgather" &&
-      program->chunk_count % static_cast<std::int64_t>(program->gpus.size()) != 0)
+  if (!is_all_reduce && program->chunk_count % static_cast<std::int64_t>(program->gpus.size()) != 0)
     return absl::InvalidArgumentError("nchunksperloop is not a multiple of ngpus");
   absl::StatusOr<std::vector<MscclChunk>> chunks = ExecuteMsccl(*program);
   if (!chunks.ok()) return chunks.status();

@@ -32,6 +32,8 @@ class Machine {
   explicit Machine(const MscclProgram& program)
       : program_(program),
         gathers_(program.collective == "allgather"),
+        scatters_(program.collective == "reduce_scatter"),
+        own_(program.chunk_count / static_cast<std::int64_t>(program.gpus.size())),
         chunks_(static_cast<std::size_t>(program.chunk_count)) {}
 
   absl::StatusOr<std::vector<MscclChunk>> Execute() {
@@ -89,11 +91,9 @@ class Machine {
       for (std::size_t buffer = 0; buffer < 3; ++buffer)
         memory_[gpu][buffer].resize(static_cast<std::size_t>(
             std::max(program_.gpus[gpu].chunks[buffer], program_.chunk_count)));
-      const std::int64_t own =
-          gathers_ ? program_.chunk_count / static_cast<std::int64_t>(gpus) : program_.chunk_count;
-      for (std::int64_t i = 0; i < own; ++i) {
+      for (std::int64_t i = 0; i < (gathers_ ? own_ : program_.chunk_count); ++i) {
         auto value = std::make_shared<Value>();
-        value->chunk = gathers_ ? static_cast<std::int64_t>(gpu) * own + i : i;
+        value->chunk = gathers_ ? static_cast<std::int64_t>(gpu) * own_ + i : i;
         value->is_complete = gathers_;
         if (gathers_) {
           chunks_[static_cast<std::size_t>(value->chunk)].home = static_cast<std::int64_t>(gpu);
@@ -107,14 +107,13 @@ class Machine {
     return absl::OkStatus();
   }
 
-  // In place, input and output are the same memory.
+  // In place, input and output are the same memory: the smaller one is a part of the other.
   Held* Find(std::size_t gpu, MscclPlace place) {
     std::size_t buffer = place.buffer == 'i' ? 0 : place.buffer == 'o' ? 1 : 2;
     std::int64_t offset = place.offset;
-    if (program_.in_place && buffer == 0) {
-      const auto gpus = static_cast<std::int64_t>(program_.gpus.size());
-      if (gathers_) offset += static_cast<std::int64_t>(gpu) * (program_.chunk_count / gpus);
-      buffer = 1;
+    if (program_.in_place && buffer == (scatters_ ? 1u : 0u)) {
+      if (gathers_ || scatters_) offset += static_cast<std::int64_t>(gpu) * own_;
+      buffer = 1 - buffer;
     }
     std::vector<Held>& memory = memory_[gpu][buffer];
     if (place.offset < 0 || offset >= static_cast<std::int64_t>(memory.size())) return nullptr;
@@ -258,17 +257,8 @@ class Machine {
   absl::StatusOr<std::vector<MscclChunk>> CheckResults() {
     for (std::size_t gpu = 0; gpu < program_.gpus.size(); ++gpu) {
       for (std::int64_t chunk = 0; chunk < program_.chunk_count; ++chunk) {
-        // An all-reduce that is not in place may still leave its result in its input.
-        bool is_there = false;
-        for (const char buffer : {'o', 'i'}) {
-          const Held* held = gathers_ && buffer == 'i' ? nullptr : Find(gpu, {buffer, chunk});
-          is_there |= held != nullptr && held->value != nullptr && held->value->is_complete &&
-                      held->value->chunk == chunk;
-        }
-        // Its own part of an all-gather that is not in place is in its input.
-        is_there |= gathers_ &&
-                    chunks_[static_cast<std::size_t>(chunk)].home == static_cast<std::int64_t>(gpu);
-        if (!is_there)
+        if (scatters_ && chunk / own_ != static_cast<std::int64_t>(gpu)) continue;
+        if (!HasResult(gpu, chunk))
           return absl::InvalidArgumentError(
               fmt::format("gpu {} ends without the result of chunk {}", gpu, chunk));
       }
@@ -276,8 +266,24 @@ class Machine {
     return std::move(chunks_);
   }
 
+  bool HasResult(std::size_t gpu, std::int64_t chunk) {
+    const auto is_in = [&](MscclPlace place) {
+      const Held* held = Find(gpu, place);
+      return held != nullptr && held->value != nullptr && held->value->is_complete &&
+             held->value->chunk == chunk;
+    };
+    // Its own part of an all-gather that is not in place is in its input.
+    if (gathers_ && chunks_[static_cast<std::size_t>(chunk)].home == static_cast<std::int64_t>(gpu))
+      return true;
+    if (is_in({'o', scatters_ ? chunk % own_ : chunk})) return true;
+    // A sum that is not made in place may still be left in the input.
+    return !gathers_ && is_in({'i', chunk});
+  }
+
   const MscclProgram& program_;
   bool gathers_;
+  bool scatters_;
+  std::int64_t own_;  // chunks of every GPU, of an all-gather or a reduce-scatter
   std::vector<MscclChunk> chunks_;
   std::vector<Block> blocks_;
   std::vector<std::size_t> first_block_;  // by GPU

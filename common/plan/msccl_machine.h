@@ -24,7 +24,8 @@ struct MscclChunk {
   std::vector<MscclTransfer> results;
 };
 
-// By chunk. The program's collective is allreduce or allgather.
+// By chunk. The program's collective is allreduce, allgather or reduce_scatter; of the latter two
+// its chunks are a multiple of its GPUs.
 absl::StatusOr<std::vector<MscclChunk>> ExecuteMsccl(const MscclProgram& program);
 
 }  // namespace phub::plan

@@ -6,15 +6,15 @@
 //  - its data are there: a reduce edge waits for all edges into its sender, a gather edge for the
 //    result (at the home: for all reduce edges into it, and the optimizer);
 //  - its sender has sent, on the same first link, everything of a lower wave. The wave of a
-//  transfer
-//    is its edge's step plus its piece: step by step, with the pieces one step behind each other.
+//    transfer is its edge's step plus its piece: step by step, with the pieces one step behind each
+//    other.
 //
-// Flow mode: all transfers under way share the links max-min fairly (progressive filling; Bertsekas
-// and Gallager, "Data Networks", section 6.5.2); every start and end changes the shares. A transfer
-// arrives one path latency after its last byte was sent. Ends of transfers
-// are rounded by less than a millionth of their duration, by less than a thousandth where there are
-// more than 16384 transfers. Lockstep mode: waves one after the other,
-// each as long as its busiest link needs, plus the longest latency in it.
+// Flow mode: all transfers under way share the links max-min fairly; every start and end changes
+// the shares. A transfer arrives one path latency after its last byte was sent. Ends of transfers
+// are rounded by less than a millionth of their duration; where more than 4096 different flows are
+// under way by less than a hundredth, and with more than 131072 by less than a thirtieth. Lockstep
+// mode: waves one after the other, each as long as its busiest link needs, plus the longest latency
+// in it.
 //
 // Time is in whole picoseconds.
 #pragma once

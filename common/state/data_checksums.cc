@@ -14,23 +14,14 @@ constexpr std::uint64_t kBufferBytesMax = 1 << 20;  // calls cost nothing beside
 absl::StatusOr<DataChecksums> ChecksumsOf(FileOperations& operations, int file,
                                           std::string_view path, std::uint64_t data_start,
                                           const std::vector<PlacedTensor>& tensors) {
-<<<<<<< HEAD
-  const std::uint64_t file_bytes = data_start + (tensors.empty() ? 0 : tensors.back().end);
-  std::vector<std::byte> buffer(std::min(kBufferBytesMax, file_bytes));
-=======
   const std::uint64_t data_bytes = tensors.empty() ? 0 : tensors.back().end;
   std::vector<std::byte> buffer(std::min(kBufferBytesMax, data_start + data_bytes));
->>>>>>> main
   Sha256 whole;
   Sha256 part;
   const auto read = [&](std::uint64_t begin, std::uint64_t end) {
     for (std::uint64_t at = begin; at < end;) {
-<<<<<<< HEAD
-      const std::span<std::byte> bytes(buffer.data(), std::min<std::uint64_t>(buffer.size(), end - at));
-=======
       const std::span<std::byte> bytes(buffer.data(),
                                        std::min<std::uint64_t>(buffer.size(), end - at));
->>>>>>> main
       const int error = operations.ReadAt(file, bytes, at);
       if (error != 0) return FileError(path, "read it", error);
       whole.Update(bytes);

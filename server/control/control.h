@@ -158,8 +158,9 @@ class Control {
 
   void GetVersions(const v1::GetVersionsRequest& request, Answer<v1::GetVersionsResponse> answer);
 
-  // LoadState: what the first message of the call says, then every message (the first one, too), then
-  // the end of the client's side, which is answered. A load that failed says why at its next part.
+  // LoadState: what the first message of the call says, then every message (the first one, too),
+  // then the end of the client's side, which is answered. A load that failed says why at its next
+  // part.
   absl::StatusOr<LoadId> BeginLoad(const v1::LoadStateRequest& first);
   absl::Status LoadPart(LoadId load, const v1::LoadStateRequest& part);
   void FinishLoad(LoadId load, Answer<v1::LoadStateResponse> answer);

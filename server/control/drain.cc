@@ -47,10 +47,10 @@ v1::Fault Control::State::MakeDrainFault(const Job& job) const {
 void Control::State::DrainServer(const v1::DrainServerRequest& request,
                                  Answer<v1::ServerInfo> answer) {
   if (request.deadline_ns() < 0 || request.deadline_ns() > kDrainMax) {
-    return answer(absl::InvalidArgumentError(
-                      fmt::format("the deadline is {} ns, must be from now to a year from now",
-                                  request.deadline_ns())),
-                  {});
+    return answer(
+        absl::InvalidArgumentError(fmt::format(
+            "the deadline is {} ns, must be from now to a year from now", request.deadline_ns())),
+        {});
   }
   if (stopping) {
     return answer(absl::FailedPreconditionError(
@@ -90,10 +90,10 @@ absl::StatusOr<Job*> Control::State::FindJobToWorkOn(const std::string& tenant,
 
 void Control::State::EvictJob(const v1::EvictJobRequest& request, Answer<v1::JobInfo> answer) {
   if (!request.reason().empty() && !IsName(request.reason())) {
-    return answer(absl::InvalidArgumentError(
-                      fmt::format("the reason must have at most {} bytes and no control characters",
-                                  kNameBytesMax)),
-                  {});
+    return answer(
+        absl::InvalidArgumentError(fmt::format(
+            "the reason must have at most {} bytes and no control characters", kNameBytesMax)),
+        {});
   }
   const absl::StatusOr<Job*> job = FindJobToWorkOn(request.tenant(), request.job());
   if (!job.ok()) return answer(job.status(), {});

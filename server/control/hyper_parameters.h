@@ -28,8 +28,7 @@ inline bool IsFinite(const v1::HyperParameters& values) {
          std::isfinite(values.clip_value()) && std::isfinite(values.momentum()) &&
          std::isfinite(values.dampening()) && std::isfinite(values.beta1()) &&
          std::isfinite(values.beta2()) && std::isfinite(values.epsilon()) &&
-         std::isfinite(values.learning_rate_decay()) &&
-         std::isfinite(values.initial_accumulator());
+         std::isfinite(values.learning_rate_decay()) && std::isfinite(values.initial_accumulator());
 }
 
 }  // namespace phub::server

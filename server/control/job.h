@@ -38,8 +38,8 @@ struct JobSettings {
   std::uint32_t chunk_bytes = 0;
   std::uint32_t staging_bytes_per_lane = 0;
   LossPolicy on_loss = LossPolicy::kFail;
-  DurationNs wait_timeout = 0;  // kWait: how long a rank may be gone
-  bool restart = false;         // kWait: a new process may take a rank over
+  DurationNs wait_timeout = 0;              // kWait: how long a rank may be gone
+  bool restart = false;                     // kWait: a new process may take a rank over
   std::vector<std::uint32_t> daemon_cores;  // core loops of each daemon of the rack
 };
 
@@ -57,7 +57,7 @@ struct LanePlace {
       staging_in_use;
   std::string description;  // "tcp 10.0.0.5:40112", of the last lane
   std::string loss;         // why the last lane closed; empty if none ever did
-  bool lost = false;        // policy wait: it closed under a rank that has not left, none came since
+  bool lost = false;  // policy wait: it closed under a rank that has not left, none came since
 };
 
 struct Member {
@@ -85,7 +85,7 @@ struct Member {
   std::uint32_t next_batch = 0;
   std::map<std::uint64_t, Answer<v1::BarrierResponse>> barriers;  // waits in these, by number
   std::vector<LanePlace> lanes;                                   // [core]
-  RankMemory memory;  // what it shares with this daemon
+  RankMemory memory;                                              // what it shares with this daemon
 
   // Has a place in the job now, whether or not it is heard of.
   bool present() const { return state == State::kLive || state == State::kLost; }

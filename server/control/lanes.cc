@@ -67,8 +67,7 @@ wire::LaneRefusal Control::State::CheckLane(const wire::LaneHello& hello,
   LanePlace& place = member.lanes[hello.core.value];
   // Compared in constant time, so that a nonce cannot be guessed byte by byte.
   const bool same = CRYPTO_memcmp(place.nonce.data(), hello.nonce.data(), hello.nonce.size()) == 0;
-  if (!place.nonce_valid || !same || clock.Now() >= place.nonce_expires ||
-      !member.present()) {
+  if (!place.nonce_valid || !same || clock.Now() >= place.nonce_expires || !member.present()) {
     return wire::LaneRefusal::kNonce;
   }
   place.nonce_valid = false;
@@ -95,10 +94,9 @@ void Control::State::AttachLane(const wire::LaneHello& hello,
                                 std::uint8_t transport_index, std::string description) {
   PHUB_CHECK(connection != nullptr);
   Job* job = FindIncarnation(hello.incarnation);
-  const bool has_place = job != nullptr && job->running() &&
-                         hello.rank.value < job->members.size() &&
-                         hello.core.value < links.size() &&
-                         job->members[hello.rank.value].present();
+  const bool has_place =
+      job != nullptr && job->running() && hello.rank.value < job->members.size() &&
+      hello.core.value < links.size() && job->members[hello.rank.value].present();
   if (!has_place) {
     counters.Add(ControlCounter::lanes_dropped);
     return;

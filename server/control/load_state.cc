@@ -69,7 +69,8 @@ absl::Status Control::State::NameKeys(const Job& job, const v1::LoadStateRequest
     for (StateArrival::Part& part : arrival.parts[info.key_index()]) {
       const ChunkRef& place = part.place;
       arrival.state->images[place.core.value]->chunks[place.index].reductions = info.reductions();
-      arrival.elements_left += std::uint64_t{place.chunk->element_count} * part.elements_come.size();
+      arrival.elements_left +=
+          std::uint64_t{place.chunk->element_count} * part.elements_come.size();
     }
   }
   for (auto& parts : arrival.parts) {
@@ -118,10 +119,9 @@ absl::Status Control::State::TakePiece(const Job& job, StateArrival& arrival,
     const std::string key = piece.key_index() < job.keys.size()
                                 ? job.keys[piece.key_index()].name()
                                 : fmt::format("number {}", piece.key_index());
-    return absl::InvalidArgumentError(
-        fmt::format("job {} key {}: a piece of its saved state ({} from element {}, {} bytes) {}",
-                    job.name(), key, NameOf(piece.tensor()), piece.element_offset(),
-                    piece.elements().size(), what));
+    return absl::InvalidArgumentError(fmt::format(
+        "job {} key {}: a piece of its saved state ({} from element {}, {} bytes) {}", job.name(),
+        key, NameOf(piece.tensor()), piece.element_offset(), piece.elements().size(), what));
   };
   if (piece.key_index() >= arrival.named.size() || !arrival.named[piece.key_index()]) {
     return wrong("is of a key that the load does not name");
@@ -144,9 +144,9 @@ absl::Status Control::State::TakePiece(const Job& job, StateArrival& arrival,
     const Chunk& chunk = *part->place.chunk;
     const auto& image = arrival.state->images[part->place.core.value]->chunks[part->place.index];
     const std::vector<TensorView> tensors = TensorsOf(*chunk.key, image);
-    const auto tensor = std::find_if(
-        tensors.begin(), tensors.end(),
-        [&](const TensorView& each) { return each.tensor == piece.tensor(); });
+    const auto tensor = std::find_if(tensors.begin(), tensors.end(), [&](const TensorView& each) {
+      return each.tensor == piece.tensor();
+    });
     if (tensor == tensors.end()) return wrong("is of a tensor that the key does not have");
     if (bytes % tensor->element_bytes != 0) {
       return wrong(fmt::format("is not of whole elements of {} bytes", tensor->element_bytes));
@@ -156,11 +156,11 @@ absl::Status Control::State::TakePiece(const Job& job, StateArrival& arrival,
     }
     std::uint32_t& come = part->elements_come[static_cast<std::size_t>(tensor - tensors.begin())];
     if (offset != chunk.element_offset + come) {
-      return wrong(fmt::format("is out of order: element {} is the next",
-                               chunk.element_offset + come));
+      return wrong(
+          fmt::format("is out of order: element {} is the next", chunk.element_offset + come));
     }
-    const std::size_t count = std::min<std::size_t>(bytes / tensor->element_bytes,
-                                                    chunk.element_count - come);
+    const std::size_t count =
+        std::min<std::size_t>(bytes / tensor->element_bytes, chunk.element_count - come);
     std::memcpy(tensor->data + std::size_t{come} * tensor->element_bytes, from,
                 count * tensor->element_bytes);
     come += static_cast<std::uint32_t>(count);
@@ -237,8 +237,8 @@ void Control::State::BringState(Job& job) {
   job.brought = std::move(state);
   counters.Add(ControlCounter::loads_brought);
   LogInfo("event=state_brought tenant={} job=\"{}\" rank={} iteration={} keys={}",
-          job.account.tenant, job.name(), arrival->rank.value,
-          job.brought->description.iteration(), job.brought->description.keys_size());
+          job.account.tenant, job.name(), arrival->rank.value, job.brought->description.iteration(),
+          job.brought->description.keys_size());
 }
 
 // It will not come to anything: the core loops never saw it, so its memory comes back at once. Who
@@ -267,15 +267,13 @@ void Control::State::GetLoadedState(const v1::GetLoadedStateRequest& request,
   if (!seat.ok()) return answer(seat.status(), {});
   Job& job = *seat->job;
   if (job.brought == nullptr) {
-    return answer(absl::NotFoundError(
-                      fmt::format("no saved state was brought to job {}", job.name())),
-                  {});
+    return answer(
+        absl::NotFoundError(fmt::format("no saved state was brought to job {}", job.name())), {});
   }
-  job.pending.push_back({job.brought->tickets,
-                         [answer, state = job.brought->description] {
-                           answer(absl::OkStatus(), state);
-                         },
-                         [answer](const absl::Status& failed) { answer(failed, {}); }});
+  job.pending.push_back(
+      {job.brought->tickets,
+       [answer, state = job.brought->description] { answer(absl::OkStatus(), state); },
+       [answer](const absl::Status& failed) { answer(failed, {}); }});
   AnswerAcknowledged(job);
 }
 
@@ -288,9 +286,9 @@ void Control::State::AdvanceLoad(Job& job, TimeNs now) {
     return true;
   });
   if (job.arrival && now >= job.arrival->deadline) {
-    FailArrival(job, absl::DeadlineExceededError(fmt::format(
-                         "no more of job {}'s saved state came within {}", job.name(),
-                         FormatAge(options.transfer_timeout))));
+    FailArrival(job, absl::DeadlineExceededError(
+                         fmt::format("no more of job {}'s saved state came within {}", job.name(),
+                                     FormatAge(options.transfer_timeout))));
   }
 }
 

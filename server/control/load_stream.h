@@ -34,9 +34,9 @@ class LoadStream final : public grpc::ServerReadReactor<v1::LoadStateRequest> {
 
   ControlThread& thread_;
   v1::LoadStateResponse* const response_;
-  v1::LoadStateRequest part_;    // being read
-  std::optional<LoadId> load_;   // from the first message on
-  bool starting_ = false;        // StartRead is being called
+  v1::LoadStateRequest part_;   // being read
+  std::optional<LoadId> load_;  // from the first message on
+  bool starting_ = false;       // StartRead is being called
   bool finished_ = false;
   // Whether the stream is still there, for the answer that Control holds.
   std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);

@@ -55,7 +55,8 @@ struct SnapshotRun {
   State state = State::kAccepting;
   std::string id;
   TimeNs begun_at = 0;
-  TimeNs deadline = 0;  // kAccepting: for the core loops. kTaking: for the reader to come, or to read
+  TimeNs deadline =
+      0;  // kAccepting: for the core loops. kTaking: for the reader to come, or to read
   std::vector<std::unique_ptr<StateImage>> images;  // [core]
   std::vector<Ticket> tickets;                      // [core] of kTakeSnapshot, then kDropSnapshot
   bool acknowledged = false;  // seen before the core loops' events were taken: those are all here
@@ -76,14 +77,14 @@ struct SnapshotRun {
   std::size_t chunk_next = 0;      // what is sent next: a chunk,
   std::size_t tensor_next = 0;     // a tensor of it,
   std::uint32_t element_next = 0;  // an element of that
-  absl::Status end;  // kDropping: for whoever waits, once the memory is back
+  absl::Status end;                // kDropping: for whoever waits, once the memory is back
 };
 
 // Saved state as the core loops get it.
 struct BroughtState {
   std::vector<std::unique_ptr<StateImage>> images;  // [core]
-  std::vector<Ticket> tickets;                      // [core]: of the command after which it is used, or,
-                                                    // when replaced, not used any more
+  std::vector<Ticket> tickets;  // [core]: of the command after which it is used, or,
+                                // when replaced, not used any more
   std::uint64_t memory_bytes = 0;
   v1::LoadedState description;
 };
@@ -93,7 +94,7 @@ struct StateArrival {
   LoadId id = 0;
   Rank rank{};
   std::string session_id;
-  TimeNs deadline = 0;  // for the next part
+  TimeNs deadline = 0;   // for the next part
   absl::Status failure;  // why it will not succeed; its memory is gone then
   std::unique_ptr<BroughtState> state;
   struct Part {

@@ -77,6 +77,7 @@ void Control::State::CheckLeases(TimeNs now) {
                absl::DeadlineExceededError(fmt::format(
                    "rank {}'s reservation in job {} lapsed: it was not committed within {}", rank,
                    job->name(), FormatAge(options.liveness_timeout))));
+      if (job->diagnosis) break;
     }
   }
 }

@@ -57,11 +57,11 @@ void Control::State::Barrier(const v1::BarrierRequest& request,
   // Threads of one worker may be in several barriers at once, and their calls may cross.
   if (sequence - job.barriers_done >= kBarriersAtOnceMax) {
     counters.Add(ControlCounter::barriers_refused);
-    return answer(absl::InvalidArgumentError(fmt::format(
-                      "{} of job {} calls barrier {} too early; the next to complete is {}",
-                      DescribeRankBriefly(job, seat->rank), job.name(), sequence,
-                      job.barriers_done)),
-                  {});
+    return answer(
+        absl::InvalidArgumentError(fmt::format(
+            "{} of job {} calls barrier {} too early; the next to complete is {}",
+            DescribeRankBriefly(job, seat->rank), job.name(), sequence, job.barriers_done)),
+        {});
   }
   Answer<v1::BarrierResponse>& place = member.barriers[sequence];
   if (place) {  // it asks again, as its connection broke, or is a new process

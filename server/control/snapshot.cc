@@ -16,8 +16,8 @@ namespace {
 constexpr std::size_t kSnapshotIdBytes = 16;
 constexpr TimeNs kNever = std::numeric_limits<TimeNs>::max();
 
-// Keys as the core loops left them in their images: at their targets. Keys without a chunk here stay
-// as they were.
+// Keys as the core loops left them in their images: at their targets. Keys without a chunk here
+// stay as they were.
 void DescribeCopied(SnapshotRun& run) {
   std::vector<bool> seen(run.key_count, false);
   for (const ChunkRef& place : run.chunks) {
@@ -110,19 +110,18 @@ absl::Status Control::State::CheckTargets(const Job& job,
   std::vector<bool> has_target(job.keys.size(), false);
   for (const v1::SnapshotTarget& target : request.targets()) {
     if (target.key_index() >= job.keys.size() || has_target[target.key_index()]) {
-      return absl::InvalidArgumentError(
-          fmt::format("job {}: the snapshot's target for key number {} {}", job.name(),
-                      target.key_index(),
-                      target.key_index() < job.keys.size() ? "is given twice"
-                                                           : "is for a key that is not there"));
+      return absl::InvalidArgumentError(fmt::format(
+          "job {}: the snapshot's target for key number {} {}", job.name(), target.key_index(),
+          target.key_index() < job.keys.size() ? "is given twice"
+                                               : "is for a key that is not there"));
     }
     has_target[target.key_index()] = true;
   }
   if (target_count < job.keys.size() || !KeysAcknowledged(job)) {
-    return absl::AbortedError(
-        fmt::format("job {} has {} keys by now, and targets for {} were given; ask for its versions "
-                    "again",
-                    job.name(), job.keys.size(), target_count));
+    return absl::AbortedError(fmt::format(
+        "job {} has {} keys by now, and targets for {} were given; ask for its versions "
+        "again",
+        job.name(), job.keys.size(), target_count));
   }
   return absl::OkStatus();
 }
@@ -188,19 +187,20 @@ void Control::State::BeginSnapshot(const v1::BeginSnapshotRequest& request,
   LogInfo("event=snapshot_begun tenant={} job=\"{}\" keys={} bytes={}", job.account.tenant,
           job.name(), job.keys.size(), job.snapshot->description.bytes());
   // After the snapshot's own command: what a key's rounds beside its reductions were stays so.
-  AskForVersions(job, options.report_timeout,
-                 [this, &job, id = job.snapshot->id](const absl::Status& asked, VersionQuery& query) {
-                   if (job.snapshot == nullptr || job.snapshot->id != id) return;
-                   if (!asked.ok()) return DropSnapshot(job, asked);
-                   const v1::GetVersionsResponse versions = DescribeVersions(job, query);
-                   for (v1::SnapshotKey& key : *job.snapshot->description.mutable_keys()) {
-                     const v1::KeyVersions& now = versions.keys(static_cast<int>(key.key_index()));
-                     if (now.chunk_count() == 0) continue;
-                     key.set_applied(key.reductions() + now.applied_max() - now.reductions_max());
-                     *key.mutable_hyper_parameters() = now.hyper_parameters();
-                   }
-                   job.snapshot->versions_known = true;
-                 });
+  AskForVersions(
+      job, options.report_timeout,
+      [this, &job, id = job.snapshot->id](const absl::Status& asked, VersionQuery& query) {
+        if (job.snapshot == nullptr || job.snapshot->id != id) return;
+        if (!asked.ok()) return DropSnapshot(job, asked);
+        const v1::GetVersionsResponse versions = DescribeVersions(job, query);
+        for (v1::SnapshotKey& key : *job.snapshot->description.mutable_keys()) {
+          const v1::KeyVersions& now = versions.keys(static_cast<int>(key.key_index()));
+          if (now.chunk_count() == 0) continue;
+          key.set_applied(key.reductions() + now.applied_max() - now.reductions_max());
+          *key.mutable_hyper_parameters() = now.hyper_parameters();
+        }
+        job.snapshot->versions_known = true;
+      });
 }
 
 // Called before the core loops' events are taken: what they said before they acknowledged is in the
@@ -229,9 +229,9 @@ void Control::State::AdvanceSnapshot(Job& job, TimeNs now) {
   }
   if (run->missed) {
     counters.Add(ControlCounter::snapshots_missed);
-    return DropSnapshot(job, absl::AbortedError(fmt::format(
-                                 "job {} is past the boundary already; ask for a later one",
-                                 job.name())));
+    return DropSnapshot(
+        job, absl::AbortedError(fmt::format(
+                 "job {} is past the boundary already; ask for a later one", job.name())));
   }
   if (run->state == SnapshotRun::State::kAccepting && run->acknowledged && run->versions_known) {
     run->state = SnapshotRun::State::kTaking;
@@ -241,12 +241,11 @@ void Control::State::AdvanceSnapshot(Job& job, TimeNs now) {
   if (now >= run->deadline) {
     const bool accepting = run->state == SnapshotRun::State::kAccepting;
     if (!accepting) counters.Add(ControlCounter::snapshots_abandoned);
-    return DropSnapshot(job, absl::DeadlineExceededError(fmt::format(
-                                 "the snapshot of job {} was given back: {} within {}", job.name(),
-                                 accepting ? "the core loops did not take it on"
-                                           : "nobody read on",
-                                 FormatAge(accepting ? options.report_timeout
-                                                     : options.transfer_timeout))));
+    return DropSnapshot(
+        job, absl::DeadlineExceededError(fmt::format(
+                 "the snapshot of job {} was given back: {} within {}", job.name(),
+                 accepting ? "the core loops did not take it on" : "nobody read on",
+                 FormatAge(accepting ? options.report_timeout : options.transfer_timeout))));
   }
   const auto is_taken = [](bool taken) { return taken; };
   if (run->keys_sent || !run->reader_waits ||
@@ -267,8 +266,8 @@ void Control::State::DropSnapshot(Job& job, absl::Status why) {
   run.deadline = kNever;
   run.end = std::move(why);
   for (std::size_t core = 0; core < links.size(); ++core) {
-    run.tickets[core] = links[core].Send(
-        {.kind = Command::Kind::kDropSnapshot, .shard = job.shards[core].get()});
+    run.tickets[core] =
+        links[core].Send({.kind = Command::Kind::kDropSnapshot, .shard = job.shards[core].get()});
   }
 }
 

@@ -1,4 +1,5 @@
-// A snapshot's tensors on their way to the one who reads it, part by part, as fast as he takes them.
+// A snapshot's tensors on their way to the one who reads it, part by part, as fast as he takes
+// them.
 #include <algorithm>
 #include <bit>
 #include <cstring>

@@ -64,7 +64,8 @@ struct Control::State {
   // --- seats.cc
   void Commit(const v1::CommitRequest& request, Answer<v1::CommitResponse> answer);
   absl::StatusOr<Seating> FindCommitted(std::string_view session_id);
-  // Takes a reservation back: the seat is free, and a job that nobody is in ends.
+  // Takes a reservation back: the seat is free, and a job that nobody is in ends. If the rank was
+  // in the job before, under another process, it is lost instead.
   void FreeSeat(Job& job, Rank rank, const absl::Status& why);
   void CheckLeases(TimeNs now);
   TimeNs NextLease(const Job& job) const;
@@ -95,8 +96,7 @@ struct Control::State {
   absl::Status CheckChunkCounts(const Job& job,
                                 const std::vector<std::vector<BinIndex>>& placement) const;
   absl::Status BuildParts(Job& job, const KeySpecs& keys,
-                          const std::vector<std::vector<BinIndex>>& placement,
-                          BatchRecord& record);
+                          const std::vector<std::vector<BinIndex>>& placement, BatchRecord& record);
   static void DescribePlacement(const Job& job, const std::vector<std::vector<BinIndex>>& placement,
                                 BatchRecord& record);
   void AnswerBatch(Job& job, Rank rank, std::uint32_t batch,
@@ -265,7 +265,7 @@ struct Control::State {
     std::string host;
     std::uint16_t port = 0;
   };
-  std::vector<Endpoint> endpoints;        // [core]
+  std::vector<Endpoint> endpoints;         // [core]
   v1::SharedMemoryEndpoint shared_memory;  // without a name: nothing is shared
   Ledger ledger;
   ControlCounters counters;

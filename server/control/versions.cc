@@ -30,8 +30,8 @@ void Merge(const VersionReport::Entry& entry, v1::KeyVersions& key) {
 
 }  // namespace
 
-void Control::State::AskForVersions(
-    Job& job, DurationNs timeout, std::function<void(const absl::Status&, VersionQuery&)> done) {
+void Control::State::AskForVersions(Job& job, DurationNs timeout,
+                                    std::function<void(const absl::Status&, VersionQuery&)> done) {
   counters.Add(ControlCounter::version_reports);
   VersionQuery& query = job.version_queries.emplace_back();
   query.answered.assign(links.size(), false);

@@ -1,7 +1,7 @@
 // Ranks that are gone and may come back (LOSS_POLICY_WAIT). A rank is lost as long as its stream is
-// broken, it is silent, or a lane that it had is missing; the other ranks hear of it, and a deadline
-// runs. The same process comes back by attending, being heard of, and opening its lanes again. With
-// restart a new process may take the seat over by joining.
+// broken, it is silent, or a lane that it had is missing; the other ranks hear of it, and a
+// deadline runs. The same process comes back by attending, being heard of, and opening its lanes
+// again. With restart a new process may take the seat over by joining.
 #include <algorithm>
 
 #include "common/base/log.h"
@@ -108,8 +108,8 @@ void Control::State::CheckWaiting(Job& job, TimeNs now) {
 absl::Status Control::State::CheckTakeOver(const Job& job, const v1::JoinRequest& request) {
   const Member& member = job.members[request.rank()];
   const DurationNs age = clock.Now() - member.last_heard;
-  const bool gone = member.stream_broke || member.silent ||
-                    age > options.liveness_timeout / kTakeOverFraction;
+  const bool gone =
+      member.stream_broke || member.silent || age > options.liveness_timeout / kTakeOverFraction;
   const std::string who = fmt::format("rank {} of job {}", request.rank(), job.name());
   if (!gone) {
     return Refuse(ControlCounter::joins_refused_rank_held,
@@ -129,11 +129,12 @@ absl::Status Control::State::CheckTakeOver(const Job& job, const v1::JoinRequest
             who, member.absence, member.host, member.pid,
             FormatAge(member.awaited_until - clock.Now()))));
   }
-  return Refuse(ControlCounter::joins_refused_rank_held,
-                absl::AlreadyExistsError(fmt::format(
-                    "{} is held by a worker on host {}, pid {}, last heard of {} ago; a new process "
-                    "may take its place in jobs created with on_loss=wait and restart=true",
-                    who, member.host, member.pid, FormatAge(age))));
+  return Refuse(
+      ControlCounter::joins_refused_rank_held,
+      absl::AlreadyExistsError(fmt::format(
+          "{} is held by a worker on host {}, pid {}, last heard of {} ago; a new process "
+          "may take its place in jobs created with on_loss=wait and restart=true",
+          who, member.host, member.pid, FormatAge(age))));
 }
 
 // The seat's old process is done with; a new one sits down next. If one was sure of the seat, the
@@ -147,9 +148,9 @@ absl::Status Control::State::TakeOver(Job& job, Rank rank) {
     member.absence = "another process comes to take its place";
     BeginAbsence(job, rank);
   }
-  const absl::Status over = absl::AbortedError(fmt::format(
-      "another process takes the place of {} in job {}: this one is done with",
-      DescribeRank(job, rank), job.name()));
+  const absl::Status over = absl::AbortedError(
+      fmt::format("another process takes the place of {} in job {}: this one is done with",
+                  DescribeRank(job, rank), job.name()));
   LogWarning("event=rank_taken_over tenant={} job=\"{}\" rank={} host=\"{}\" pid={}",
              job.account.tenant, job.name(), rank.value, member.host, member.pid);
   if (member.sink) std::exchange(member.sink, nullptr)->End(over);

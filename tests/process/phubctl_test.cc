@@ -68,6 +68,29 @@ TEST_F(PhubctlOnIdleDaemon, StatsListCountersOfEveryCore) {
               HasSubstr("\"name\": \"phub_gradients_total\""));
 }
 
+TEST_F(PhubctlOnIdleDaemon, ServerListIsOneRowOfARackOfItsOwn) {
+  const Finished list = daemon_->Ask({"server", "list"});
+  EXPECT_EQ(list.exit, Exit::WithCode(0)) << list.error;
+  EXPECT_THAT(list.output, StartsWith("ENDPOINT "));
+  EXPECT_THAT(list.output, HasSubstr(daemon_->endpoint()));
+  EXPECT_THAT(list.output, HasSubstr("serving"));
+  EXPECT_THAT(daemon_->Ask({"server", "list", "-o", "json"}).output, HasSubstr("\"error\": \"\""));
+}
+
+TEST_F(PhubctlOnIdleDaemon, DrainAndUndrainChangeWhatHealthSays) {
+  const Finished drained = daemon_->Ask({"server", "drain", "--deadline", "1m", "--wait"});
+  EXPECT_EQ(drained.exit, Exit::WithCode(0)) << drained.error;
+  EXPECT_THAT(drained.output, HasSubstr("draining"));
+  EXPECT_EQ(daemon_->Ask({"health"}).exit, Exit::WithCode(1));
+  EXPECT_THAT(daemon_->Ask({"server", "undrain"}).output, HasSubstr("serving"));
+  EXPECT_EQ(daemon_->Ask({"health"}).exit, Exit::WithCode(0));
+}
+
+TEST_F(PhubctlOnIdleDaemon, ChangingAJobThatIsNotThereIsExitCode3) {
+  EXPECT_EQ(daemon_->Ask({"job", "evict", "digits", "--yes"}).exit, Exit::WithCode(3));
+  EXPECT_EQ(daemon_->Ask({"job", "save", "digits", "/nowhere"}).exit, Exit::WithCode(3));
+}
+
 TEST_F(PhubctlOnIdleDaemon, WatchAsksAgain) {
   Process watching = Process::Start(
       kPhubctl, {"-e", daemon_->endpoint(), "job", "list", "-o", "json", "--watch=100ms"});
@@ -148,6 +171,29 @@ TEST(Phubctl, HelpAndVersionNeedNoDaemon) {
   EXPECT_THAT(help.output, HasSubstr("Exit codes: 0 ok; 1 failure; 2 wrong usage; 3 not found"));
   EXPECT_THAT(RunToEnd(kPhubctl, {"job", "stalls", "--help"}).output, HasSubstr("WAITING FOR"));
   EXPECT_THAT(RunToEnd(kPhubctl, {"--version"}).output, StartsWith("phubctl 0.1.0 ("));
+}
+
+// Asks the script, in a real bash, what may follow the words.
+std::string Completions(const std::string& words) {
+  const std::string script = "set -e; script=\"$(" + std::string(kPhubctl) +
+                             " completion bash)\"; bash -n <<<\"$script\"; source /dev/stdin "
+                             "<<<\"$script\"; COMP_WORDS=(" +
+                             words +
+                             "); COMP_CWORD=$((${#COMP_WORDS[@]} - 1)); _phubctl; "
+                             "echo \" ${COMPREPLY[*]} \"";
+  const Finished finished = RunToEnd("/bin/bash", {"-c", script});
+  EXPECT_EQ(finished.exit, Exit::WithCode(0)) << finished.error;
+  return finished.output;
+}
+
+TEST(PhubctlCompletion, KnowsCommandsAndOptions) {
+  EXPECT_THAT(Completions("phubctl \"\""), HasSubstr(" server "));
+  EXPECT_EQ(Completions("phubctl job sta"), " stalls \n");
+  EXPECT_THAT(Completions("phubctl -o json job \"\""), HasSubstr(" evict "));
+  EXPECT_THAT(Completions("phubctl server drain --d"), HasSubstr(" --deadline "));
+  EXPECT_EQ(Completions("phubctl --output \"\""), "  \n");
+  const Finished zsh = RunToEnd(kPhubctl, {"completion", "zsh"});
+  EXPECT_THAT(zsh.output, StartsWith("#compdef phubctl\n"));
 }
 
 }  // namespace

@@ -37,13 +37,8 @@ bool IsInFolder(std::string_view path, std::string_view folder);  // at any dept
 
 // --- layer_rules.cc: design rules on #include ---
 
-<<<<<<< HEAD
-// base <- wire, simd, plan <- transport <- {server, client}; base <- state <- client; nobody includes
-// tests or examples.
-=======
 // base <- wire, simd, plan <- transport <- {server, client}; base <- state <- client; nobody
 // includes tests or examples.
->>>>>>> main
 // Stages of the core loop do not include each other. protobuf and gRPC stop at server/control,
 // client/session, client/cli and tests; InfiniBand at common/transport/verbs; intrinsics nowhere.
 // client/include includes itself and the standard library.

@@ -240,8 +240,8 @@ class PHUB_API Job {
   std::uint32_t rank() const;
   std::uint32_t world_size() const;
   bool created() const;  // this rank was the first to come
-  // This process took the place of one that died (JobOptions::restart). The same calls of AddKey and
-  // Initialize as in a first run give it the keys as they are; then it goes on at iteration().
+  // This process took the place of one that died (JobOptions::restart). The same calls of AddKey
+  // and Initialize as in a first run give it the keys as they are; then it goes on at iteration().
   bool resumed() const;
   // Reductions that are complete on this rank for every key: the iteration to compute next, from 0.
   std::uint64_t iteration() const;
@@ -264,7 +264,7 @@ class PHUB_API Job {
   // others. At a resumed rank, and after LoadState(): nothing happens, the key has its values.
   Status Initialize(Key& key, ConstElements values);
   // A round that gives every rank the values of rank `root`: elements of the key's type, or empty
-  // for the root's parameters(). Not read at the others, which say by `count` whether there are any.
+  // for the root's parameters(). Not read at the others, which say by `count` if there are any.
   [[nodiscard]] Handle Broadcast(Key& key, std::uint32_t root, ConstElements values = {});
 
   // Until every rank has called it as often as this one.

@@ -28,14 +28,20 @@
 namespace phub::plan {
 namespace {
 
-// The flows that step 2 and 3 ask for grow with the cube of the members and more.
-constexpr std::size_t kPackedMembersMax = 128;
+// The flows that step 2 and 3 ask for grow with the cube of the members and more: at these limits
+// the search takes some ten to twenty seconds.
+constexpr std::size_t kPackedMembersMax = 256;
+constexpr std::size_t kPackedMembersBehindSwitchesMax = 128;
 constexpr std::size_t kPackedNodesMax = 256;
 
 absl::Status PackingApplies(const Topology& topology) {
-  if (topology.members().size() > kPackedMembersMax || topology.nodes().size() > kPackedNodesMax)
-    return absl::FailedPreconditionError(fmt::format(
-        "the search is for at most {} members and {} nodes", kPackedMembersMax, kPackedNodesMax));
+  const bool has_switches = topology.nodes().size() > topology.members().size();
+  const std::size_t members_max =
+      has_switches ? kPackedMembersBehindSwitchesMax : kPackedMembersMax;
+  if (topology.members().size() > members_max || topology.nodes().size() > kPackedNodesMax)
+    return absl::FailedPreconditionError(
+        fmt::format("the search is for at most {} members{} and {} nodes", members_max,
+                    has_switches ? " behind switches" : "", kPackedNodesMax));
   for (std::uint32_t i = 0; i < topology.nodes().size(); ++i) {
     if (topology.IsMember(NodeIndex{i})) continue;
     std::int64_t balance = 0;

@@ -17,7 +17,8 @@ class Remover {
       : topology_(topology),
         source_(static_cast<std::uint32_t>(topology.nodes().size())),
         supply_(supply),
-        wanted_(supply * static_cast<std::int64_t>(topology.members().size())) {
+        wanted_(supply * static_cast<std::int64_t>(topology.members().size())),
+        likely_(topology.members().begin(), topology.members().end()) {
     for (std::uint32_t i = 0; i < topology.links().size(); ++i) {
       const Link& link = topology.link(LinkIndex{i});
       edges_.push_back({link.from, link.to, capacities[i], {LinkIndex{i}}});
@@ -92,29 +93,37 @@ class Remover {
   // How much of u->hub->t can become u->t. Two families of cuts could become too small: those with
   // u and t on one side and hub on the other, for each of the two ways round (ForestColl, section
   // 5).
-  std::int64_t Removable(NodeIndex hub, NodeIndex u, NodeIndex t, std::int64_t most) const {
+  std::int64_t Removable(NodeIndex hub, NodeIndex u, NodeIndex t, std::int64_t most) {
     FlowNetwork network(topology_.nodes().size() + 1);
     for (const PathEdge& edge : edges_)
       if (edge.capacity > 0) network.AddEdge(edge.from.value, edge.to.value, edge.capacity);
     for (const NodeIndex member : topology_.members())
       network.AddEdge(source_, member.value, supply_);
     constexpr std::int64_t kUnlimited = FlowNetwork::kUnlimited;
-    for (const NodeIndex member : topology_.members()) {
-      if (most == 0) break;
+    for (std::size_t i = 0; i < likely_.size(); ++i) {
+      const NodeIndex member = likely_[i];
       const FlowNetwork::Mark mark = network.Here();
       network.AddEdge(u.value, source_, kUnlimited);
       network.AddEdge(u.value, t.value, kUnlimited);
       network.AddEdge(member.value, hub.value, kUnlimited);
       most = std::min(most, network.Solve(u.value, hub.value, wanted_ + most) - wanted_);
       network.ReturnTo(mark);
-      if (most <= 0) return 0;
+      if (most <= 0) return Nothing(i);
       network.AddEdge(hub.value, source_, kUnlimited);
       network.AddEdge(u.value, t.value, kUnlimited);
       network.AddEdge(member.value, t.value, kUnlimited);
       most = std::min(most, network.Solve(hub.value, t.value, wanted_ + most) - wanted_);
       network.ReturnTo(mark);
+      if (most <= 0) return Nothing(i);
     }
-    return std::max<std::int64_t>(most, 0);
+    return most;
+  }
+
+  // The member that forbids this pair is likely to forbid the next: it is asked first.
+  std::int64_t Nothing(std::size_t i) {
+    std::rotate(likely_.begin(), likely_.begin() + static_cast<std::ptrdiff_t>(i),
+                likely_.begin() + static_cast<std::ptrdiff_t>(i) + 1);
+    return 0;
   }
 
   void DropEmpty() {
@@ -127,6 +136,7 @@ class Remover {
   std::uint32_t source_;
   std::int64_t supply_;
   std::int64_t wanted_;
+  std::vector<NodeIndex> likely_;  // members, those that forbade something lately first
   std::vector<PathEdge> edges_;
 };
 

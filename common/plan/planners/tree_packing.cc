@@ -1,6 +1,7 @@
 #include "common/plan/planners/tree_packing.h"
 
 #include <algorithm>
+#include <bitset>
 #include <deque>
 #include <utility>
 
@@ -27,6 +28,7 @@ class Packer {
       : topology_(topology), edges_(std::move(edges)) {
     const auto members = static_cast<std::uint32_t>(topology.members().size());
     leaving_.resize(members);
+    tight_sets_.resize(members);
     for (std::size_t i = 0; i < edges_.size(); ++i)
       leaving_[topology.RankOf(edges_[i].from)].push_back(i);
     forest_.share_unit = supply * members;
@@ -56,6 +58,9 @@ class Packer {
   }
 
  private:
+  static constexpr std::size_t kTightSetsMax = 512;
+  using TightSets = std::bitset<kTightSetsMax>;
+
   // Adds the edge that leaves the tree nearest to the root. Any edge with room would do for
   // bandwidth; the nearest keeps the trees shallow.
   bool Extend(Batch& batch) {
@@ -64,8 +69,12 @@ class Packer {
       for (const std::size_t index : leaving_[from]) {
         const std::uint32_t to = topology_.RankOf(edges_[index].to);
         if (edges_[index].capacity == 0 || batch.depth[to] != kNone) continue;
+        if (IsBlocked(batch, from, to)) continue;
         const std::int64_t room = Room(batch, index, from, to);
-        if (room == 0) continue;
+        if (room == 0) {
+          RememberCut();
+          continue;
+        }
         if (room < batch.count) {  // the other copies stay as they are, for later
           Batch rest = batch;
           rest.count -= room;
@@ -103,6 +112,23 @@ class Packer {
     }
   }
 
+  // A set of members is tight if the capacity into it is only just what the batches need that are
+  // not in it yet. An edge into it by a batch that is in it already is forbidden, and so it stays:
+  // every edge into the set that is taken lessens capacity and need alike. So the cut that one
+  // question found answers later ones; half of them and more, counted.
+  void RememberCut() {
+    const std::size_t set = cut_count_++ % kTightSetsMax;  // the oldest makes room
+    for (std::uint32_t rank = 0; rank < tight_sets_.size(); ++rank)
+      tight_sets_[rank][set] = !network_.IsOnSourceSide(rank);
+  }
+
+  bool IsBlocked(const Batch& batch, std::uint32_t from, std::uint32_t to) const {
+    const TightSets entered = tight_sets_[to] & ~tight_sets_[from];
+    return entered.any() &&
+           std::any_of(batch.reached.begin(), batch.reached.end(),
+                       [&](std::uint32_t rank) { return (tight_sets_[rank] & entered).any(); });
+  }
+
   // How many copies of the tree may take the edge so that all open batches can still be completed
   // (Berczi and Frank 2010): the flow from its sender to its receiver, where the sender also gives
   // to every other batch as much as that batch has copies, must stay above the sum of those.
@@ -135,6 +161,8 @@ class Packer {
   std::vector<std::uint32_t> batch_nodes_;         // of open_, in the network
   std::int64_t open_count_ = 0;
   FlowNetwork network_;
+  std::vector<TightSets> tight_sets_;  // by rank: those that it is in
+  std::size_t cut_count_ = 0;
   OutForest forest_;
 };
 

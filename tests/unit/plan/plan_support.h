@@ -38,8 +38,17 @@ inline Rational Fraction(std::int64_t numerator, std::int64_t denominator) {
   return Rational::Make(numerator, denominator).value();
 }
 
-}  // namespace phub::plan
+// The reason why a value was refused.
+template <typename Value>
+std::string Why(const absl::StatusOr<Value>& value) {
+  return value.ok() ? "accepted" : std::string(value.status().message());
+}
 
-namespace phub::plan {
+inline std::string Replaced(std::string text, std::string_view what, std::string_view with) {
+  const std::size_t at = text.find(what);
+  EXPECT_NE(at, std::string::npos) << what;
+  return text.replace(at, what.size(), with);
+}
+
 inline void PrintTo(const Rational& value, std::ostream* out) { *out << value.ToString(); }
 }  // namespace phub::plan

@@ -280,8 +280,8 @@ wire::LaneRefusal FakeDaemon::Admit(const wire::LaneHello&, std::string_view) {
   return refuse_lanes_ ? wire::LaneRefusal::kNonce : wire::LaneRefusal::kNone;
 }
 
-void FakeDaemon::Attach(const wire::LaneHello& hello, std::unique_ptr<transport::Connection> connection,
-                        std::string) {
+void FakeDaemon::Attach(const wire::LaneHello& hello,
+                        std::unique_ptr<transport::Connection> connection, std::string) {
   auto lane = std::make_unique<Lane>();
   ++lane_count_;
   lane->core = hello.core.value;

@@ -106,7 +106,8 @@ TEST_F(JobFailureTest, SilentDaemonIsNamedInTime) {
   const Status status = handle_.Wait();
   EXPECT_LT(steady_clock::now() - start, 3 * kLiveness);
   EXPECT_EQ(status.code(), StatusCode::kUnavailable);
-  EXPECT_THAT(status.message(), AllOf(HasSubstr(FakeDaemon::kName), HasSubstr("has not answered for")));
+  EXPECT_THAT(status.message(),
+              AllOf(HasSubstr(FakeDaemon::kName), HasSubstr("has not answered for")));
 }
 
 TEST_F(JobFailureTest, DeadDaemonIsNamedInTime) {

@@ -44,11 +44,12 @@ TEST_F(JobTest, PushPullBringsWhatTheDaemonMadeOfTheGradients) {
   Join();
   Key key = Add("fc1.weight", 1000);  // 16 chunks on two cores, the last one short
   for (int round = 1; round <= 20; ++round) {
-    std::iota(key.gradients<float>().begin(), key.gradients<float>().end(), static_cast<float>(round));
+    const std::span<float> gradients = key.gradients<float>();
+    std::iota(gradients.begin(), gradients.end(), static_cast<float>(round));
     const Status status = key.PushPull().Wait();
     ASSERT_TRUE(status.ok()) << ToString(status);
     ASSERT_TRUE(
-        std::equal(key.gradients<float>().begin(), key.gradients<float>().end(), key.parameters<float>().begin()));
+        std::equal(gradients.begin(), gradients.end(), key.parameters<float>().begin()));
     EXPECT_EQ(key.iteration(), static_cast<std::uint64_t>(round));
   }
 }
@@ -92,7 +93,8 @@ TEST_F(JobTest, MemoryOfAWrongSizeOrThatOverlapsIsRefused) {
   Key key = Add("w", 100);
   std::vector<float> memory(150);
   const std::span<float> all(memory);
-  EXPECT_EQ(key.PushPull(all, key.mutable_parameters()).Wait().code(), StatusCode::kInvalidArgument);
+  EXPECT_EQ(key.PushPull(all, key.mutable_parameters()).Wait().code(),
+            StatusCode::kInvalidArgument);
   const Status overlap = key.PushPull(all.first(100), all.last(100)).Wait();
   EXPECT_EQ(overlap.code(), StatusCode::kInvalidArgument);
   EXPECT_THAT(overlap.message(), HasSubstr("overlap"));
@@ -197,16 +199,16 @@ TEST_F(JobTest, TensorsOfABundleLieEndToEndInTheKey) {
 TEST_F(JobTest, KeysOfOneCallAreOneRoundTrip) {
   Join();
   const KeySpec specs[] = {
-      {.name = "a", .element_count = 4, .optimizer = Sgd{.learning_rate = 0.5f}},
+      {.name = "a", .element_count = 4, .optimizer = Sgd{.learning_rate = 0.5}},
       {.name = "b", .element_count = 8},
-      {.name = "c", .optimizer = Momentum{.momentum = 0.9f}, .tensors = {2, 3}}};
+      {.name = "c", .optimizer = Momentum{.momentum = 0.9}, .tensors = {2, 3}}};
   auto keys = job_->AddKeys(specs);
   ASSERT_TRUE(keys.ok()) << ToString(keys.status());
   ASSERT_THAT(*keys, SizeIs(3));
   const auto requests = daemon_->add_keys_requests();
   ASSERT_THAT(requests, SizeIs(1));
   EXPECT_EQ(requests[0].keys(0).operation(), v1::OPERATION_MEAN);
-  EXPECT_FLOAT_EQ(requests[0].keys(0).hyper_parameters().learning_rate(), 0.5f);
+  EXPECT_EQ(requests[0].keys(0).hyper_parameters().learning_rate(), 0.5);
   EXPECT_EQ(requests[0].keys(1).operation(), v1::OPERATION_SUM);
   EXPECT_EQ(requests[0].keys(2).optimizer(), v1::OPTIMIZER_MOMENTUM);
   EXPECT_EQ(requests[0].keys(2).element_count(), 5u);
@@ -240,15 +242,15 @@ TEST_F(JobTest, WrongKeysAreRefusedWithoutAskingTheDaemon) {
 
 TEST_F(JobTest, HyperParametersAreAnnouncedOnceBeforeTheNextPush) {
   Join({.core_count = 1});
-  auto key = job_->AddKey("w", f32, 10, Sgd{.learning_rate = 0.1f});
+  auto key = job_->AddKey("w", f32, 10, Sgd{.learning_rate = 0.1});
   ASSERT_TRUE(key.ok());
-  ASSERT_TRUE(key->SetHyperParameters(Sgd{.learning_rate = 0.2f}).ok());
+  ASSERT_TRUE(key->SetHyperParameters(Sgd{.learning_rate = 0.2}).ok());
   ASSERT_TRUE(key->PushPull().Wait().ok());
-  ASSERT_TRUE(key->SetHyperParameters(Sgd{.learning_rate = 0.2f}).ok());
+  ASSERT_TRUE(key->SetHyperParameters(Sgd{.learning_rate = 0.2}).ok());
   ASSERT_TRUE(key->PushPull().Wait().ok());
   const auto records = daemon_->records();
   ASSERT_THAT(records, SizeIs(1));
-  EXPECT_FLOAT_EQ(records[0].learning_rate, 0.2f);
+  EXPECT_EQ(records[0].learning_rate, 0.2);
   EXPECT_EQ(key->SetHyperParameters(Momentum{}).code(), StatusCode::kInvalidArgument);
   EXPECT_EQ(key->SetHyperParameters(Sgd{.learning_rate = INFINITY}).code(),
             StatusCode::kInvalidArgument);
@@ -315,7 +317,8 @@ TEST_F(JobTest, ManyThreadsPushTheirOwnKeys) {
   for (int k = 0; k < 4; ++k)
     threads.emplace_back([key = keys[static_cast<std::size_t>(k)], k]() mutable {
       for (int i = 1; i <= 50; ++i) {
-        std::fill(key.gradients<float>().begin(), key.gradients<float>().end(), static_cast<float>(100 * k + i));
+        const std::span<float> gradients = key.gradients<float>();
+        std::fill(gradients.begin(), gradients.end(), static_cast<float>(100 * k + i));
         const Status status = key.PushPull().Wait();
         ASSERT_TRUE(status.ok()) << ToString(status);
         ASSERT_THAT(key.parameters<float>(), Each(static_cast<float>(100 * k + i)));

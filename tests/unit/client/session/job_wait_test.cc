@@ -78,7 +78,8 @@ TEST_F(JobWaitTest, LaneThatDoesNotComeBackEndsTheJobAfterTheTimeout) {
   EXPECT_LT(steady_clock::now() - start, milliseconds(2'500));
   EXPECT_EQ(status.code(), StatusCode::kUnavailable);
   EXPECT_THAT(status.message(),
-              AllOf(HasSubstr("127.0.0.1:7701"), HasSubstr("lane to core"), HasSubstr("waited 0.")));
+              AllOf(HasSubstr("127.0.0.1:7701"), HasSubstr("lane to core"),
+                    HasSubstr("waited 0.")));
 }
 
 TEST_F(JobWaitTest, BrokenStreamIsAttachedAgain) {

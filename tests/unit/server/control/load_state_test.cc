@@ -125,8 +125,7 @@ TEST_F(LoadStateTest, PiecesThatMakeNoSenseAreRefusedAndNothingStays) {
               HasSubstr("not of this daemon's chunks"));
   EXPECT_THAT(std::string(Refused(Piece(0, parameters, UINT64_MAX, 1, 0)).message()),
               HasSubstr("not of this daemon's chunks"));
-  EXPECT_THAT(std::string(Refused(Piece(0, parameters, 0, 601, 0)).message()),
-              HasSubstr("beyond"));
+  EXPECT_THAT(std::string(Refused(Piece(0, parameters, 0, 601, 0)).message()), HasSubstr("beyond"));
   EXPECT_THAT(std::string(Refused(Piece(0, parameters, 0, 0, 0)).message()), HasSubstr("empty"));
   v1::LoadStateRequest odd = Piece(0, parameters, 0, 1, 0);
   odd.mutable_pieces(0)->mutable_elements()->push_back('x');

@@ -65,7 +65,8 @@ class SavedStateTest : public ControlTest {
     snapshot = begun->response;
     return snapshot.snapshot_id();
   }
-  std::shared_ptr<RecordingSnapshotSink> Read(const std::string& id, absl::Status* status = nullptr) {
+  std::shared_ptr<RecordingSnapshotSink> Read(const std::string& id,
+                                              absl::Status* status = nullptr) {
     auto sink = std::make_shared<RecordingSnapshotSink>();
     v1::ReadSnapshotRequest request;
     request.set_snapshot_id(id);
@@ -101,8 +102,7 @@ class SavedStateTest : public ControlTest {
   void ReportIfWhole(FakeCore& core) {
     JobShard& shard = Shard(core);
     if (!state::Whole(shard)) return;
-    core.Emit(
-        {.kind = Event::Kind::kSnapshotTaken, .shard = &shard, .image = shard.snapshot});
+    core.Emit({.kind = Event::Kind::kSnapshotTaken, .shard = &shard, .image = shard.snapshot});
     shard.snapshot = nullptr;
   }
   void Execute(FakeCore& core, const Command& command) {

@@ -22,8 +22,8 @@ class SnapshotTest : public SavedStateTest {
         for (std::size_t i = 0; i < piece.elements().size() / sizeof(float); ++i) {
           float value = 0;
           std::memcpy(&value, piece.elements().data() + i * sizeof(float), sizeof(float));
-          const auto where =
-              std::tuple(piece.key_index(), static_cast<int>(piece.tensor()), piece.element_offset() + i);
+          const auto where = std::tuple(piece.key_index(), static_cast<int>(piece.tensor()),
+                                        piece.element_offset() + i);
           EXPECT_TRUE(elements.emplace(where, value).second) << "sent twice";
           const float expected = ValueOf(reductions, piece.element_offset() + i);
           EXPECT_EQ(value, piece.tensor() == v1::STATE_TENSOR_PARAMETERS ? expected : -expected);
@@ -49,9 +49,9 @@ TEST_F(SnapshotTest, VersionsAreMergedOverCoreLoops) {
   ASSERT_EQ(first->response.keys_size(), 2);
   EXPECT_EQ(first->response.keys(0).chunk_count() + first->response.keys(1).chunk_count(), 5u);
   EXPECT_EQ(first->response.keys(0).reductions_min(), 3u);
-  EXPECT_EQ(std::max(first->response.keys(0).reductions_max(),
-                     first->response.keys(1).reductions_max()),
-            4u);
+  EXPECT_EQ(
+      std::max(first->response.keys(0).reductions_max(), first->response.keys(1).reductions_max()),
+      4u);
   EXPECT_EQ(second->response.SerializeAsString(), first->response.SerializeAsString());
 }
 

@@ -1,0 +1,191 @@
+// phubctl plan, the real program, without a daemon: what a user types, and what comes back.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <fstream>
+#include <sstream>
+
+#include "tests/process/process.h"
+
+namespace phub::process {
+namespace {
+
+using ::testing::EndsWith;
+using ::testing::HasSubstr;
+using ::testing::Not;
+using ::testing::StartsWith;
+
+Finished Plan(std::vector<std::string> arguments) {
+  arguments.insert(arguments.begin(), "plan");
+  return RunToEnd(PHUB_TEST_PHUBCTL, arguments);
+}
+
+// Fails the test unless the command works and says nothing on standard error.
+std::string Output(const std::vector<std::string>& arguments) {
+  const Finished finished = Plan(arguments);
+  EXPECT_EQ(finished.exit, Exit::WithCode(0)) << finished.error;
+  EXPECT_EQ(finished.error, "");
+  return finished.output;
+}
+
+// Fails the test unless the command ends with `code`, with nothing on standard output.
+std::string Error(int code, const std::vector<std::string>& arguments) {
+  const Finished finished = Plan(arguments);
+  EXPECT_EQ(finished.exit, Exit::WithCode(code)) << finished.error;
+  EXPECT_EQ(finished.output, "");
+  return finished.error;
+}
+
+std::string Contents(const std::string& file) {
+  std::ostringstream text;
+  text << std::ifstream(file).rdbuf();
+  return text.str();
+}
+
+class PhubctlPlan : public testing::Test {
+ protected:
+  std::string In(const std::string& name) const { return folder_.path() + "/" + name; }
+  // Makes a plan in a file, and gives its path.
+  std::string Made(const std::string& planner, const std::string& topology) const {
+    const std::string file = In(planner + ".json");
+    EXPECT_EQ(Output({"make", "-p", planner, "-t", topology, "-o", file}), "");
+    return file;
+  }
+  TemporaryFolder folder_;
+};
+
+TEST_F(PhubctlPlan, HelpIsOnStandardOutputWithExamples) {
+  const std::string help = Output({"--help"});
+  for (const char* command : {"topology", "make", "verify", "bound", "simulate", "compare", "draw",
+                              "export", "import", "Examples:"})
+    EXPECT_THAT(help, HasSubstr(command));
+  EXPECT_THAT(Output({"make", "--help"}), HasSubstr("--topology TOPOLOGY REQUIRED"));
+}
+
+TEST_F(PhubctlPlan, WrongUsageIsExitCode2WithTheWayToHelp) {
+  EXPECT_THAT(Error(2, {}), EndsWith("phubctl: a command is missing\nSee: phubctl plan --help\n"));
+  EXPECT_EQ(Error(2, {"comprae"}),
+            "phubctl: unknown command \"comprae\"; did you mean \"compare\"?\n"
+            "See: phubctl plan --help\n");
+  EXPECT_EQ(Error(2, {"bound", "-t", "ring:4", "--sise", "1"}),
+            "phubctl: unknown option \"--sise\"; did you mean \"--size\"?\n"
+            "See: phubctl plan bound --help\n");
+  EXPECT_EQ(Error(2, {"bound"}),
+            "phubctl: --topology is required\nSee: phubctl plan bound --help\n");
+  EXPECT_THAT(Error(2, {"compare", "-t", "ring:4", "--pieces", "-1"}), HasSubstr("--pieces"));
+}
+
+TEST_F(PhubctlPlan, WhatIsNotThereIsExitCode3) {
+  EXPECT_EQ(Error(3, {"verify", In("none.json"), "-t", "ring:4"}),
+            "phubctl: there is no file '" + In("none.json") + "'\n");
+  EXPECT_THAT(Error(3, {"make", "-p", "multitre", "-t", "ring:4"}),
+              HasSubstr("did you mean \"multitree\"?"));
+  EXPECT_EQ(Error(3, {"draw", Made("ring", "ring:4"), "-t", "ring:4", "--home", "m9"}),
+            "phubctl: ring:4 has no node 'm9'\n");
+}
+
+TEST_F(PhubctlPlan, BadInputIsExitCode1AndNamesThePlace) {
+  const auto bound_of = [&](const std::string& toml) {
+    return Error(1, {"bound", "-t", folder_.Write("net.toml", toml)});
+  };
+  const std::string at = "phubctl: " + In("net.toml") + ": line ";
+  EXPECT_THAT(bound_of("name = \"x\"\nmembres = []\n"),
+              StartsWith(at + "2: unknown key 'membres'"));
+  EXPECT_EQ(bound_of("members = [\"a\",\n \"a\"]\n"), at + "2: two nodes are called 'a'\n");
+  const std::string link =
+      "members = [\"a\", \"b\"]\n[[link]]\nfrom = \"a\"\nto = \"b\"\nbandwidth = ";
+  for (const char* bandwidth : {"-1", "0", "nan", "inf", "1e30", "\"0/1\"", "\"-1GB/s\""})
+    EXPECT_THAT(bound_of(link + bandwidth + "\n"), StartsWith(at)) << bandwidth;
+  const std::string cut = folder_.Write("cut.json", "{\"format\": \"phub.plan.v1\",\n \"plan");
+  EXPECT_THAT(Error(1, {"verify", cut, "-t", "ring:4"}), HasSubstr("cut.json: line 2, column "));
+  const std::string xml = folder_.Write("bad.xml", "<algo>\n<gpu/>\n</algo>\n");
+  EXPECT_THAT(Error(1, {"import", xml, "-t", "ring:4"}), HasSubstr("bad.xml: line 1: "));
+  EXPECT_THAT(Error(1, {"verify", Made("ring", "ring:4"), "-t", "ring:5"}),
+              HasSubstr("ring.json: paths["));
+  EXPECT_THAT(Error(1, {"make", "-p", "hdrm", "-t", "ring:4"}),
+              StartsWith("phubctl: hdrm does not fit ring:4: "));
+  EXPECT_THAT(Error(1, {"bound", "-t", "ring:99999999999"}), HasSubstr("is not a shape"));
+  EXPECT_THAT(Error(1, {"bound", "-t", "ring:4", "-s", "-1"}), HasSubstr("--size: '-1'"));
+  EXPECT_THAT(Error(1, {"make", "-p", "ring", "-t", "ring:4", "-o", In("no/folder.json")}),
+              EndsWith("cannot be written\n"));
+}
+
+TEST_F(PhubctlPlan, ABrokenPlanIsRefusedWithTreeEdgeAndReason) {
+  std::string text = Contents(Made("ring", "ring:4"));
+  const std::string edge = "\"from\": \"m2\"";
+  ASSERT_NE(text.find(edge), std::string::npos) << text;
+  text.replace(text.find(edge), edge.size(), "\"from\": \"m3\"");
+  const std::string broken = folder_.Write("broken.json", text);
+  for (const char* command : {"verify", "simulate", "draw", "export", "import"}) {
+    const std::string why = Error(1, {command, broken, "-t", "ring:4"});
+    EXPECT_THAT(why, StartsWith("phubctl: " + broken + ": the plan is wrong: tree ")) << command;
+    EXPECT_THAT(why, HasSubstr("edge m3->")) << command;
+  }
+}
+
+TEST_F(PhubctlPlan, MakesVerifiesAndSimulates) {
+  const std::string plan = Made("multitree", "torus:4x4");
+  EXPECT_THAT(Output({"verify", plan, "-t", "torus:4x4"}),
+              HasSubstr("right. 16 trees by multitree, 5 + 5 steps.\n"));
+  EXPECT_THAT(Output({"-o", "json", "verify", plan, "-t", "torus:4x4"}),
+              HasSubstr("\"gather_steps\": 5"));
+  EXPECT_THAT(Output({"simulate", plan, "-t", "torus:4x4", "-s", "1GiB", "--pieces", "8", "--trace",
+                      In("trace.json")}),
+              StartsWith("1 GiB in 8 piece(s) take "));
+  EXPECT_THAT(Contents(In("trace.json")), HasSubstr("\"traceEvents\""));
+}
+
+TEST_F(PhubctlPlan, FormatsAreNotFiles) {
+  const std::string plan = Contents(Made("ring", "ring:4"));
+  for (const std::vector<std::string>& to_standard_output :
+       {std::vector<std::string>{"make", "-p", "ring", "-t", "ring:4"},
+        {"make", "-p", "ring", "-t", "ring:4", "-o", "json"},
+        {"make", "-p", "ring", "-t", "ring:4", "--output", "json"}})
+    EXPECT_EQ(Output(to_standard_output), plan);
+}
+
+TEST_F(PhubctlPlan, ShowsTopologiesAndBounds) {
+  EXPECT_THAT(Output({"topology", "show", "racks:2x2@4"}),
+              HasSubstr("\nleaf0  core     1/2   500 ns\n"));
+  // What is shown as JSON is read again.
+  const std::string file =
+      folder_.Write("racks.json", Output({"topology", "show", "racks:2x2@4", "-o", "json"}));
+  EXPECT_EQ(Output({"bound", "-t", file}), Output({"bound", "-t", "racks:2x2@4"}));
+  const std::string bound = Output({"bound", "-t", "torus:8x8"});
+  EXPECT_THAT(bound, HasSubstr("all-gather                                    63/4     16"));
+  EXPECT_THAT(bound, EndsWith("Narrowest for all-gather: into {m0}\n"));
+}
+
+TEST_F(PhubctlPlan, ComparesAllPlannersInOneTable) {
+  const std::string table = Output({"compare", "-t", "racks:2x4@4", "-s", "16MiB"});
+  EXPECT_THAT(table, StartsWith("PLANNER             STEPS  PIECES  BUSIEST LINK"));
+  for (const char* text : {"sharded-star", "halving-doubling", "packing", "<- best",
+                           "not a BiGraph", "The bound of reduce-scatter and all-gather is "})
+    EXPECT_THAT(table, HasSubstr(text));
+  EXPECT_THAT(Output({"compare", "-t", "ring:4", "-o", "json"}), HasSubstr("\"of_bound\": "));
+}
+
+TEST_F(PhubctlPlan, DrawsExportsAndImports) {
+  const std::string plan = Made("hierarchical", "racks:2x4@2");
+  EXPECT_THAT(Output({"draw", plan, "-t", "racks:2x4@2", "--home", "m1"}), StartsWith("<svg "));
+  EXPECT_EQ(Output({"export", plan, "-t", "racks:2x4@2", "-o", In("plan.xml")}), "");
+  EXPECT_EQ(Output({"import", In("plan.xml"), "-t", "racks:2x4@2", "-o", In("again.json")}), "");
+  // A thread block sends one run of chunks after the other, which takes more steps.
+  EXPECT_THAT(Output({"verify", In("again.json"), "-t", "racks:2x4@2"}),
+              HasSubstr("again.json: right. 8 trees by hierarchical, "));
+  const std::string inside = In("in-switch.json");
+  Made("in-switch", "switch:4,aggregate");
+  EXPECT_THAT(Error(1, {"export", inside, "-t", "switch:4,aggregate"}),
+              HasSubstr("MSCCL knows no switches that aggregate"));
+}
+
+TEST_F(PhubctlPlan, ReorderingSaysWhatItGains) {
+  const Finished made =
+      Plan({"make", "-p", "ring", "-t", "racks:2x4@4", "--reorder", "-o", In("ring.json")});
+  EXPECT_EQ(made.exit, Exit::WithCode(0));
+  EXPECT_THAT(made.error, StartsWith("reordered: "));
+  EXPECT_THAT(Contents(In("ring.json")), Not(HasSubstr("reordered")));
+}
+
+}  // namespace
+}  // namespace phub::process

@@ -1,0 +1,187 @@
+#include "client/session/key_checks.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <limits>
+#include <vector>
+
+#include "client/session/key_memory.h"
+#include "client/session/optimizers.h"
+
+namespace phub::client {
+namespace {
+
+using testing::HasSubstr;
+
+constexpr std::uint64_t kBytesMax = 1u << 20;
+
+KeySpec Spec(ElementType type, Optimizer optimizer = None{}, KeyOptions options = {}) {
+  return {.name = "k", .type = type, .element_count = 10, .optimizer = optimizer,
+          .options = options};
+}
+void ExpectRefused(const KeySpec& spec, const std::string& says) {
+  const auto key = CheckKey(spec, kBytesMax);
+  ASSERT_FALSE(key.ok()) << says;
+  EXPECT_EQ(key.status().code(), StatusCode::kInvalidArgument);
+  EXPECT_THAT(std::string(key.status().message()), HasSubstr("key k"));
+  EXPECT_THAT(std::string(key.status().message()), HasSubstr(says));
+}
+
+TEST(CheckKey, EveryTypeIsWelcomeWithItselfOnTheWire) {
+  for (const ElementType type : {f32, f16, bf16, f64, i32, i64, u8}) {
+    const auto key = CheckKey(Spec(type), kBytesMax);
+    ASSERT_TRUE(key.ok()) << key.status().message();
+    EXPECT_EQ(key->gradient_type, Numeric(type));
+    EXPECT_EQ(key->parameter_type, Numeric(type));
+    EXPECT_EQ(key->operation, Operation::kSum);
+    EXPECT_EQ(key->gradients.type, type);
+    EXPECT_EQ(key->gradients.count, 10u);
+  }
+}
+
+TEST(CheckKey, HalvesMayTravelOverAnF32KeyAndNothingElse) {
+  const auto key =
+      CheckKey(Spec(f32, Adam{}, {.gradient_type = bf16, .parameter_type = f16}), kBytesMax);
+  ASSERT_TRUE(key.ok());
+  EXPECT_EQ(key->operation, Operation::kMean);
+  EXPECT_EQ(key->gradients_bytes(), 20u);
+  const v1::KeySpec message = ToProto(*key);
+  EXPECT_EQ(message.type(), v1::ELEMENT_TYPE_F32);
+  EXPECT_EQ(message.gradient_type(), v1::ELEMENT_TYPE_BF16);
+  EXPECT_EQ(message.parameter_type(), v1::ELEMENT_TYPE_F16);
+  EXPECT_EQ(message.operation(), v1::OPERATION_MEAN);
+  EXPECT_EQ(message.optimizer(), v1::OPTIMIZER_ADAM);
+  EXPECT_EQ(message.hyper_parameters().beta2(), 0.999);
+  ExpectRefused(Spec(f64, None{}, {.gradient_type = f32}), "gradient_type is f32");
+  ExpectRefused(Spec(f16, None{}, {.parameter_type = bf16}), "parameter_type is bf16");
+  ExpectRefused(Spec(f32, None{}, {.gradient_type = ElementType{9}}), "no element type");
+  ExpectRefused(Spec(ElementType{0}), "no element type");
+}
+
+TEST(CheckKey, IntegersHaveNeitherMeanNorOptimizer) {
+  ExpectRefused(Spec(i32, None{}, {.operation = Operation::kMean}), "no mean of integers");
+  ExpectRefused(Spec(u8, Sgd{.learning_rate = 0.1}), "floating-point");
+  EXPECT_TRUE(CheckKey(Spec(i64, None{}, {.operation = Operation::kProduct}), kBytesMax).ok());
+  ExpectRefused(Spec(i64, None{}, {.operation = Operation{77}}), "no operation");
+}
+
+TEST(CheckKey, HyperParametersHaveTheRangesOfTorch) {
+  ExpectRefused(Spec(f32, Sgd{.learning_rate = -0.1}), "learning_rate is -0.1");
+  ExpectRefused(Spec(f32, Momentum{.momentum = -1}), "momentum is -1");
+  ExpectRefused(Spec(f32, Nesterov{.learning_rate = 0.1}), "momentum above 0");
+  ExpectRefused(Spec(f32, Adam{.beta1 = 1.0}), "beta1 is 1, 0 or more and below 1");
+  ExpectRefused(Spec(f32, AdamW{.beta2 = -0.5}), "beta2");
+  ExpectRefused(Spec(f32, AdamW{.epsilon = -1e-9}), "epsilon");
+  ExpectRefused(Spec(f32, Adagrad{.initial_accumulator = -1}), "initial_accumulator");
+  ExpectRefused(Spec(f32, Sgd{.clip_value = std::numeric_limits<double>::infinity()}), "finite");
+  ExpectRefused(Spec(f32, Sgd{.weight_decay = std::numeric_limits<double>::quiet_NaN()}), "finite");
+  EXPECT_TRUE(CheckKey(Spec(f32, Momentum{.dampening = -0.5}), kBytesMax).ok());
+  EXPECT_TRUE(CheckKey(Spec(f32, Adam{.beta1 = 0.0}), kBytesMax).ok());
+}
+
+TEST(CheckKey, MemoryOfTheCallersHasTheWireTypesAndDoesNotOverlap) {
+  std::vector<float> floats(20);
+  std::vector<double> doubles(10);
+  const std::span<float> all(floats);
+  ExpectRefused(Spec(f32, None{}, {.gradients = doubles}), "gradients are of f32, f64 were given");
+  ExpectRefused(Spec(f32, None{}, {.parameters = all}), "20 parameters");
+  const KeyOptions overlapping{.gradients = all.subspan(0, 10),
+                               .parameters = all.subspan(9, 10)};
+  ExpectRefused(Spec(f32, None{}, overlapping), "overlap");
+  ExpectRefused(Spec(f32, None{}, {.gradients = Elements(nullptr, 10, f32)}), "null");
+  const auto key = CheckKey(
+      Spec(f32, None{}, {.gradients = all.subspan(0, 10), .parameters = all.subspan(10)}),
+      kBytesMax);
+  ASSERT_TRUE(key.ok());
+  EXPECT_EQ(key->gradients.data, floats.data());
+}
+
+TEST(CheckKey, SizesAreBoundedByTheElementsType) {
+  KeySpec spec = Spec(f64);
+  spec.element_count = kBytesMax / 8;
+  EXPECT_TRUE(CheckKey(spec, kBytesMax).ok());
+  ++spec.element_count;
+  ExpectRefused(spec, "larger than");
+}
+
+TEST(HyperParameters, SurviveTheControlPlane) {
+  const wire::HyperParameters values =
+      HyperParametersOf(Adagrad{.learning_rate = 0.3, .learning_rate_decay = 0.1,
+                                .weight_decay = 0.2, .initial_accumulator = 0.4, .epsilon = 0.5,
+                                .clip_value = 0.6});
+  v1::HyperParameters message;
+  ToProto(values, message);
+  EXPECT_EQ(FromProto(message), values);
+  EXPECT_EQ(values.learning_rate_decay, 0.1);
+  EXPECT_EQ(values.clip_value, 0.6);
+}
+
+// ---- Memory ------------------------------------------------------------------------------------
+
+KeyDefinition Defined(Optimizer optimizer, KeyOptions options = {}) {
+  auto key = CheckKey(Spec(f32, optimizer, options), kBytesMax);
+  EXPECT_TRUE(key.ok());
+  return *std::move(key);
+}
+
+class KeyMemoryTest : public ::testing::Test {
+ protected:
+  void Take(bool restart, bool parameters_shared) {
+    own_.resize(PlanOwnMemory(keys_, restart));
+    if (!own_.empty()) memory_.own = own_;
+    if (parameters_shared) memory_.parameters = parameters_;
+    for (std::size_t i = 0; i < keys_.size(); ++i)
+      ASSERT_TRUE(TakeMemory(keys_[i], memory_, 64 * i).ok());
+  }
+  std::vector<KeyDefinition> keys_;
+  std::vector<std::byte> own_;
+  std::vector<std::byte> parameters_ = std::vector<std::byte>(512);
+  BatchMemory memory_;
+};
+
+TEST_F(KeyMemoryTest, PiecesLieInTheRegionsThatTheyBelongTo) {
+  keys_.push_back(Defined(Sgd{.learning_rate = 0.1}));
+  keys_.push_back(Defined(Sgd{.learning_rate = 0.1}, {.copy = true}));
+  keys_.push_back(Defined(None{}));
+  Take(/*restart=*/false, /*parameters_shared=*/true);
+  EXPECT_EQ(own_.size(), 5 * 64u);  // three gradients, two parameters; 40 bytes each
+  EXPECT_TRUE(keys_[0].parameters_shared);
+  EXPECT_EQ(keys_[0].parameters.data, parameters_.data());
+  EXPECT_EQ(keys_[0].gradients.data, own_.data());
+  for (const std::size_t i : {1u, 2u}) {
+    EXPECT_FALSE(keys_[i].parameters_shared);
+    const auto* data = static_cast<const std::byte*>(keys_[i].parameters.data);
+    EXPECT_TRUE(data >= own_.data() && data + 40 <= own_.data() + own_.size());
+    EXPECT_NE(keys_[i].parameters.data, keys_[i].gradients.data);
+  }
+}
+
+TEST_F(KeyMemoryTest, WithRestartNoParametersAreShared) {
+  keys_.push_back(Defined(Sgd{.learning_rate = 0.1}));
+  Take(/*restart=*/true, /*parameters_shared=*/true);
+  EXPECT_FALSE(keys_[0].parameters_shared);
+  EXPECT_EQ(own_.size(), 2 * 64u);
+}
+
+TEST_F(KeyMemoryTest, WithoutSharedMemoryPagesAreTaken) {
+  keys_.push_back(Defined(Sgd{.learning_rate = 0.1}));
+  ASSERT_TRUE(TakeMemory(keys_[0], {}, 0).ok());
+  ASSERT_NE(keys_[0].gradients.data, nullptr);
+  ASSERT_NE(keys_[0].parameters.data, nullptr);
+  EXPECT_EQ(keys_[0].parameters.As<float>()[9], 0.0f);
+  EXPECT_FALSE(keys_[0].parameters_shared);
+}
+
+TEST_F(KeyMemoryTest, WhatTheDaemonSaysIsChecked) {
+  keys_.push_back(Defined(Sgd{.learning_rate = 0.1}));
+  memory_.parameters = parameters_;
+  for (const std::uint64_t offset : {std::uint64_t{512 - 36}, std::uint64_t{3}, UINT64_MAX}) {
+    const Status status = TakeMemory(keys_[0], memory_, offset);
+    EXPECT_EQ(status.code(), StatusCode::kInternal) << offset;
+    EXPECT_THAT(std::string(status.message()), HasSubstr("key k"));
+  }
+}
+
+}  // namespace
+}  // namespace phub::client
