@@ -257,7 +257,9 @@ Result<DaemonLinks> Joining::Run() {
   std::erase_if(links_, [](const std::unique_ptr<DaemonLink>& link) {
     return link->joined.session_id().empty();
   });
-  if (const Status left = LeaveRack(links_, settings_.call_timeout, waiter_); !left.ok())
+  // A daemon that the rank was committed at ends the job with it: so it says why.
+  const std::string why(status.message());
+  if (const Status left = LeaveRack(links_, settings_.call_timeout, waiter_, why); !left.ok())
     LogWarning("event=reservation_not_returned job={} rank={} error=\"{}\"", settings_.options.job,
                settings_.options.rank, left.message());
   return status;
@@ -277,10 +279,12 @@ v1::LeaveRequest LeaveRequestOf(const DaemonLink& link, const std::string& verdi
   return request;
 }
 
-Status LeaveRack(const DaemonLinks& links, DurationNs timeout, CallWaiter& waiter) {
-  const auto left = waiter.AwaitAll<v1::LeaveResponse>(links.size(), [&](std::size_t i, auto done) {
-    links[i]->channel->Leave(LeaveRequestOf(*links[i]), timeout, std::move(done));
-  });
+Status LeaveRack(const DaemonLinks& links, DurationNs timeout, CallWaiter& waiter,
+                 const std::string& verdict) {
+  const auto left =
+      waiter.AwaitAll<v1::LeaveResponse>(links.size(), [&](std::size_t i, auto done) {
+        links[i]->channel->Leave(LeaveRequestOf(*links[i], verdict), timeout, std::move(done));
+      });
   for (std::size_t i = 0; i < links.size(); ++i)
     if (!left[i].ok()) return NamedCallStatus("Leave", links[i]->endpoint, left[i].status());
   return Status();

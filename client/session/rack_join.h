@@ -40,6 +40,7 @@ Result<DaemonLinks> JoinRack(const JoinSettings& settings, Connector& connector,
 // The request that gives the rank back. verdict, unless empty: why the job has ended elsewhere.
 v1::LeaveRequest LeaveRequestOf(const DaemonLink& link, const std::string& verdict = {});
 // Gives the rank back at every daemon, all at once. The first error, with the daemon's name.
-Status LeaveRack(const DaemonLinks& links, DurationNs timeout, CallWaiter& waiter);
+Status LeaveRack(const DaemonLinks& links, DurationNs timeout, CallWaiter& waiter,
+                 const std::string& verdict = {});
 
 }  // namespace phub::client

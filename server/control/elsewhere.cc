@@ -9,16 +9,10 @@
 namespace phub::server {
 namespace {
 
-constexpr std::size_t kSentenceBytesMax = 4096;
+constexpr std::size_t kSentenceBytesMax = 2048;  // several times what a daemon says of a fault
 
-// A worker's words, which others will read: bounded, and without control characters.
-std::string Sentence(const std::string& text) {
-  std::string sentence = text.substr(0, kSentenceBytesMax);
-  std::replace_if(
-      sentence.begin(), sentence.end(),
-      [](char c) { return static_cast<unsigned char>(c) < 0x20 || c == 0x7f; }, ' ');
-  return sentence;
-}
+// A worker's words, which others will read.
+std::string Sentence(std::string_view text) { return Printable(text.substr(0, kSentenceBytesMax)); }
 
 }  // namespace
 
