@@ -45,6 +45,8 @@ class Joining {
 
  private:
   Status Find();
+  Result<v1::Rack> AskForRack(const DaemonLink& link) const;
+  Status CountCores();
   Status CheckRack(const DaemonLink& asked) const;
   Status ConnectAll(std::unique_ptr<DaemonLink> asked);
   Status Reserve(DaemonLink& link);
@@ -70,16 +72,22 @@ Status Joining::FromCall(const char* call, const DaemonLink& link,
 
 // ---- Who the rack is ---------------------------------------------------------------------------
 
+Result<v1::Rack> Joining::AskForRack(const DaemonLink& link) const {
+  v1::GetRackRequest request;
+  request.set_tenant(settings_.tenant);
+  auto rack = waiter_.Await<v1::Rack>([&](auto done) {
+    link.channel->GetRack(request, settings_.call_timeout, std::move(done));
+  });
+  if (!rack.ok()) return FromCall("GetRack", link, rack.status());
+  return *std::move(rack);
+}
+
 Status Joining::Find() {
   Result<std::unique_ptr<ControlChannel>> channel = connector_.Connect(settings_.daemon);
   if (!channel.ok()) return channel.status();
   auto asked = std::make_unique<DaemonLink>(0, settings_.daemon, *std::move(channel));
-  v1::GetRackRequest request;
-  request.set_tenant(settings_.tenant);
-  auto rack = waiter_.Await<v1::Rack>([&](auto done) {
-    asked->channel->GetRack(request, settings_.call_timeout, std::move(done));
-  });
-  if (!rack.ok()) return FromCall("GetRack", *asked, rack.status());
+  Result<v1::Rack> rack = AskForRack(*asked);
+  if (!rack.ok()) return rack.status();
   rack_ = *std::move(rack);
   if (rack_.daemons().empty()) {
     links_.push_back(std::move(asked));
@@ -87,6 +95,7 @@ Status Joining::Find() {
   }
   Status status = CheckRack(*asked);
   if (status.ok()) status = ConnectAll(std::move(asked));
+  if (status.ok()) status = CountCores();
   return status;
 }
 
@@ -99,14 +108,31 @@ Status Joining::CheckRack(const DaemonLink& asked) const {
   if (rack_.self() >= count)
     return Bad(asked, "GetRack",
                fmt::format("position {} in a rack of {} daemons", rack_.self(), count));
+  return Status();
+}
+
+// Each daemon knows only its own core loops, and must stand where the list says.
+Status Joining::CountCores() {
   std::uint64_t lanes = 0;
-  for (const v1::RackDaemon& daemon : rack_.daemons()) {
-    if (daemon.core_count() == 0)
-      return Bad(asked, "GetRack", fmt::format("daemon {} without core loops", daemon.endpoint()));
+  for (const std::unique_ptr<DaemonLink>& link : links_) {
+    const auto position = static_cast<int>(link->position);
+    v1::RackDaemon& daemon = *rack_.mutable_daemons(position);
+    if (link->position != rack_.self()) {
+      const Result<v1::Rack> rack = AskForRack(*link);
+      if (!rack.ok()) return rack.status();
+      if (rack->self() != link->position || rack->daemons_size() != rack_.daemons_size())
+        return Bad(*link, "GetRack",
+                   fmt::format("position {} in a rack of {} daemons, daemon {} lists it at {} of {}; "
+                               "their configurations must be the same",
+                               rack->self(), rack->daemons_size(), settings_.daemon.ToString(),
+                               link->position, rack_.daemons_size()));
+      daemon.set_core_count(rack->daemons(position).core_count());
+    }
+    if (daemon.core_count() == 0) return Bad(*link, "GetRack", "no core loops");
     lanes += daemon.core_count();
   }
   if (lanes > kLanesMax)
-    return Bad(asked, "GetRack",
+    return Bad(*links_.front(), "GetRack",
                fmt::format("a rack of {} core loops, at most {} can be", lanes, kLanesMax));
   return Status();
 }

@@ -266,6 +266,8 @@ void AddStateManifests(Files& files) {
   manifest.replaces = phub::state::DataFileName(411, 0xabd);
   files.push_back({"state_manifest/later", BytesOf(ManifestToJson(manifest))});
   files.push_back({"state_manifest/foreign", BytesOf(R"({"name":"My App","icons":[]})")});
+}
+
 void AddSharedMemory(Files& files) {
   std::vector<std::byte> request(phub::wire::kSharedBatchRequestBytes);
   phub::wire::EncodeSharedBatchRequest(

@@ -222,6 +222,15 @@ Optimizer DrawOptimizer(SeededRandom& random, std::size_t kind) {
   }
 }
 
+// Other hyper-parameters, but for what is fixed when the key is added.
+Optimizer DrawChange(SeededRandom& random, const Optimizer& before) {
+  Optimizer after = DrawOptimizer(random, before.index());
+  if (auto* adagrad = std::get_if<Adagrad>(&after)) {
+    adagrad->initial_accumulator = std::get<Adagrad>(before).initial_accumulator;
+  }
+  return after;
+}
+
 RandomKey DrawKey(SeededRandom& random, const RandomJob& job, std::size_t index) {
   RandomKey key;
   key.name = fmt::format("key{}", index);
@@ -242,7 +251,7 @@ RandomKey DrawKey(SeededRandom& random, const RandomJob& job, std::size_t index)
   Optimizer now = DrawOptimizer(random, optimizer);
   for (std::uint32_t iteration = 1; iteration <= job.iterations; ++iteration) {
     RandomRound round;
-    if (iteration > 1 && random.Chance(1, 3)) now = DrawOptimizer(random, optimizer);
+    if (iteration > 1 && random.Chance(1, 3)) now = DrawChange(random, now);
     round.optimizer = now;
     // With two versions every key has one reduction per iteration, but for the first round.
     round.assigns = job.restart ? iteration == 1 : random.Chance(1, 6);
@@ -302,11 +311,13 @@ std::string Describe(const RandomJob& job) {
       job.name, job.world_size, job.daemons, job.chunk_bytes, job.slots_per_lane, job.restart,
       job.iterations);
   for (const RandomKey& key : job.keys) {
+    std::string rounds;
+    for (const RandomRound& round : key.rounds) rounds += round.assigns ? 'a' : 'r';
     text += fmt::format(
-        " {}:{}x{}({}>{}) {} {}", key.name, key.element_count,
+        " {}:{}x{}({}>{}) {} {} {}", key.name, key.element_count,
         numeric::ToString(Internal(key.type)), numeric::ToString(Internal(key.gradient_type)),
         numeric::ToString(Internal(key.parameter_type)), simd::ToString(ReductionOf(key.operation)),
-        simd::ToString(static_cast<simd::Optimizer>(key.rounds[0].optimizer.index())));
+        simd::ToString(static_cast<simd::Optimizer>(key.rounds[0].optimizer.index())), rounds);
   }
   return text + " ]";
 }

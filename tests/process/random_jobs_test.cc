@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 #include <phub/client.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <cstring>
 #include <memory>
@@ -98,9 +99,13 @@ class Worker {
     }
     for (std::size_t key = 0; key < keys_.size(); ++key) {
       if (Status status = handles[key].Wait(); !status.ok()) return Wrong("wait", status);
-      if (Parameters(key) == job_.keys[key].expected[iteration]) continue;
+      const Bytes got = Parameters(key);
+      const Bytes& expected = job_.keys[key].expected[iteration];
+      const auto differs = std::mismatch(got.begin(), got.end(), expected.begin());
+      if (differs.first == got.end()) continue;
       return job_.name + " rank " + std::to_string(rank_) + " key" + std::to_string(key) +
-             " iteration " + std::to_string(iteration) + ": other bits than the serial ones";
+             " iteration " + std::to_string(iteration) + " byte " +
+             std::to_string(differs.first - got.begin()) + ": other bits than the serial ones";
     }
     return "";
   }
