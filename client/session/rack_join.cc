@@ -75,9 +75,8 @@ Status Joining::FromCall(const char* call, const DaemonLink& link,
 Result<v1::Rack> Joining::AskForRack(const DaemonLink& link) const {
   v1::GetRackRequest request;
   request.set_tenant(settings_.tenant);
-  auto rack = waiter_.Await<v1::Rack>([&](auto done) {
-    link.channel->GetRack(request, settings_.call_timeout, std::move(done));
-  });
+  auto rack = waiter_.Await<v1::Rack>(
+      [&](auto done) { link.channel->GetRack(request, settings_.call_timeout, std::move(done)); });
   if (!rack.ok()) return FromCall("GetRack", link, rack.status());
   return *std::move(rack);
 }
@@ -121,11 +120,12 @@ Status Joining::CountCores() {
       const Result<v1::Rack> rack = AskForRack(*link);
       if (!rack.ok()) return rack.status();
       if (rack->self() != link->position || rack->daemons_size() != rack_.daemons_size())
-        return Bad(*link, "GetRack",
-                   fmt::format("position {} in a rack of {} daemons, daemon {} lists it at {} of {}; "
-                               "their configurations must be the same",
-                               rack->self(), rack->daemons_size(), settings_.daemon.ToString(),
-                               link->position, rack_.daemons_size()));
+        return Bad(
+            *link, "GetRack",
+            fmt::format("position {} in a rack of {} daemons, daemon {} lists it at {} of {}; "
+                        "their configurations must be the same",
+                        rack->self(), rack->daemons_size(), settings_.daemon.ToString(),
+                        link->position, rack_.daemons_size()));
       daemon.set_core_count(rack->daemons(position).core_count());
     }
     if (daemon.core_count() == 0) return Bad(*link, "GetRack", "no core loops");
@@ -307,10 +307,9 @@ v1::LeaveRequest LeaveRequestOf(const DaemonLink& link, const std::string& verdi
 
 Status LeaveRack(const DaemonLinks& links, DurationNs timeout, CallWaiter& waiter,
                  const std::string& verdict) {
-  const auto left =
-      waiter.AwaitAll<v1::LeaveResponse>(links.size(), [&](std::size_t i, auto done) {
-        links[i]->channel->Leave(LeaveRequestOf(*links[i], verdict), timeout, std::move(done));
-      });
+  const auto left = waiter.AwaitAll<v1::LeaveResponse>(links.size(), [&](std::size_t i, auto done) {
+    links[i]->channel->Leave(LeaveRequestOf(*links[i], verdict), timeout, std::move(done));
+  });
   for (std::size_t i = 0; i < links.size(); ++i)
     if (!left[i].ok()) return NamedCallStatus("Leave", links[i]->endpoint, left[i].status());
   return Status();

@@ -95,7 +95,7 @@ TEST(PhubdWithAJob, PhubctlShowsTheJobAndWhomItWaitsFor) {
   EXPECT_THAT(stalls.output,
               testing::ContainsRegex("KEY +ITERATION +WAITING FOR +SINCE +LAST SEEN\n"
                                      "fc1.weight +2 +rank 1 \\(.*\\) +[0-9.]+ m?s  "
-                                     "heartbeat .* ago, lane tcp 127.0.0.1"));
+                                     "heartbeat .* ago, lane (tcp 127.0.0.1|shm pid)"));
   EXPECT_THAT(daemon.Ask({"job", "stalls", "digits", "-o", "json"}).output,
               HasSubstr("\"key\": \"fc1.weight\""));
   Handle completing = workers.second.key->PushPull();

@@ -1,7 +1,8 @@
 // Random jobs over real daemons: libphub's workers as threads, racks of one to three phubd, every
 // type, operation and optimizer, lanes over shared memory and tcp, pushes in random orders; and
 // after every round the bits of the serial oracle (random_job.h).
-// PHUB_TEST_LONG=1 runs 10,000 jobs instead of 300; PHUB_JOBS_SEED=n runs one.
+// 1,000 jobs, or PHUB_JOBS_COUNT=n of them, or 10,000 with PHUB_TEST_LONG=1; PHUB_JOBS_SEED=n runs
+// one.
 #include <gtest/gtest.h>
 #include <phub/client.h>
 
@@ -196,7 +197,8 @@ TEST_F(RandomJobs, HaveTheBitsOfTheSerialOracle) {
     EXPECT_EQ(Run(std::strtoull(one, nullptr, 10)), "");
     return;
   }
-  const std::uint64_t count = std::getenv("PHUB_TEST_LONG") != nullptr ? 10'000 : 300;
+  std::uint64_t count = std::getenv("PHUB_TEST_LONG") != nullptr ? 10'000 : 1'000;
+  if (const char* text = std::getenv("PHUB_JOBS_COUNT")) count = std::strtoull(text, nullptr, 10);
   for (std::uint64_t seed = 0; seed < count; ++seed) {
     ASSERT_EQ(Run(seed), "") << "reproduce with: PHUB_JOBS_SEED=" << seed;
   }

@@ -31,11 +31,11 @@ int main(int argc, char** argv) {
   phub::Status status = job->Initialize(*key, std::vector<float>(kElements, 10.0f));
   if (!status.ok()) return Fail(phub::ToString(status));
   for (int iteration = 1; iteration <= 3; ++iteration) {
-    for (float& gradient : key->gradients()) gradient = 4.0f;
+    for (float& gradient : key->gradients<float>()) gradient = 4.0f;
     status = key->PushPull().Wait();
     if (!status.ok()) return Fail(phub::ToString(status));
     const float expected = 10.0f - 2.0f * static_cast<float>(iteration);
-    for (const float parameter : key->parameters()) {
+    for (const float parameter : key->parameters<float>()) {
       if (parameter != expected)
         return Fail("iteration " + std::to_string(iteration) + ": " + std::to_string(parameter) +
                     ", expected " + std::to_string(expected));
