@@ -59,13 +59,14 @@ std::string Cluster::JudgeWorker(const Job& job, const SimWorker& worker) const 
 
 std::string Cluster::JudgeLostDaemon(const Job& job, const SimWorker& worker) const {
   if (daemon_died_at_ == 0) return fmt::format("failed: {}", worker.Describe());
-  // Twice, where a rank hears it from nobody: it cannot join, and its peers wait for it.
   const DurationNs patience = job.script.wait_policy ? job.script.wait_timeout : 0;
   if (worker.verdict_at() > daemon_died_at_ + kNoticeLimit + patience) {
     return fmt::format("noticed after {} ms: {}",
                        (worker.verdict_at() - daemon_died_at_) / kMillisecond, worker.Describe());
   }
   if (Mentions(worker, rack_[doomed_]->endpoint())) return "";
+  // Who comes too late to be in the job is told what its daemon knows by then: who gave up.
+  if (!worker.was_in() && Mentions(worker, job.script.name)) return "";
   return fmt::format("does not name {}: {}", rack_[doomed_]->endpoint(), worker.Describe());
 }
 

@@ -52,7 +52,7 @@ class SimWorker final : public client::EngineListener {
   void BreakSomething();
 
   State state() const { return state_; }
-  std::uint32_t rank() const { return rank_; }
+  bool was_in() const { return engine_ != nullptr; }  // every daemon took it
   bool done() const;
   const std::string& verdict() const { return verdict_; }
   TimeNs verdict_at() const { return verdict_at_; }
