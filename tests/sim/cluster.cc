@@ -104,6 +104,7 @@ Outcome Cluster::Run() {
   Tick();
   ScheduleBreak();
   for (auto& job : jobs_) ScheduleCrashes(*job);
+  StartSavers();
   while (!Finished() && network_.clock().Now() < kTimeLimit && problem_.empty()) Advance();
   Outcome outcome;
   outcome.problem = problem_.empty() ? Judge() : problem_;
@@ -122,6 +123,16 @@ void Cluster::StartWorkers() {
     network_.Schedule(static_cast<TimeNs>(random_.Below(50)) * kMillisecond,
                       [w = &seat.worker()] { w->Start(); });
   });
+}
+
+// Jobs are saved while they train.
+void Cluster::StartSavers() {
+  for (const auto& job : jobs_) {
+    if (!random_.Chance(1, 2)) continue;
+    savers_.push_back(std::make_unique<SimSaver>(network_, rack_, random_, job->script));
+    network_.Schedule(static_cast<TimeNs>(random_.Below(200)) * kMillisecond,
+                      [saver = savers_.back().get()] { saver->Start(); });
+  }
 }
 
 void Cluster::Tick() {
@@ -192,6 +203,9 @@ void Cluster::Advance() {
   BringFates();
   for (const SimWorker* worker : workers) {
     if (!worker->mistake().empty()) problem_ = worker->mistake();
+  }
+  for (const auto& saver : savers_) {
+    if (!saver->mistake().empty()) problem_ = saver->mistake();
   }
   if (!worked) network_.Step();
 }

@@ -102,6 +102,11 @@ Coverage Cluster::Measure() const {
     attached += daemon->Count(CoreCounter::lanes_attached);
     cores += daemon->core_count();
   }
+  for (const auto& saver : savers_) {
+    coverage.snapshots_taken += saver->taken();
+    coverage.snapshots_missed += saver->missed();
+    coverage.snapshots_cancelled += saver->cancelled();
+  }
   std::uint64_t lanes = 0;
   for (const auto& job : jobs_) coverage.jobs_failed += job->script.fate != Fate::kCompletes;
   ForEachSeat([&](const Job&, const Seat& seat) {
