@@ -55,10 +55,10 @@ bool HeldByFullLane(const JobShard& shard, const Chunk& chunk);
 // Folds the ready prefix of one chunk, if any; `freed` holds the slots that it freed.
 void Fold(JobShard& shard, Chunk& chunk, FreedSlots& freed);
 
-// Restores the invariant after `rank` staged `chunk` without completing its round: folds every chunk
-// of the rank's lane if that lane is full now, and `chunk` if a full lane holds it (which may be
-// another: what is staged in place is in none of its own lane's slots). Calls credit(FreedSlot) for
-// each slot.
+// Restores the invariant after `rank` staged `chunk` without completing its round: folds every
+// chunk of the rank's lane if that lane is full now, and `chunk` if a full lane holds it (which may
+// be another: what is staged in place is in none of its own lane's slots). Calls credit(FreedSlot)
+// for each slot.
 template <typename Credit>
 void RelieveFullLanes(JobShard& shard, Rank rank, Chunk& chunk, FreedSlots& scratch,
                       Credit&& credit) {

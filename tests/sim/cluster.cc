@@ -41,7 +41,8 @@ SimNetworkOptions DrawNetwork(SeededRandom& random) {
 
 DurationNs DrawPause(SeededRandom& random) {
   constexpr DurationNs kPauses[] = {20 * kMillisecond, 200 * kMillisecond, 3 * kSecond};
-  return static_cast<DurationNs>(random.Below(static_cast<std::uint64_t>(kPauses[random.Below(3)])));
+  const auto longest = static_cast<std::uint64_t>(kPauses[random.Below(3)]);
+  return static_cast<DurationNs>(random.Below(longest));
 }
 
 }  // namespace
@@ -241,9 +242,8 @@ void Cluster::BringDaemonDeath() {
 
 bool Cluster::Finished() const {
   bool finished = true;
-  ForEachSeat([&](const Job&, const Seat& seat) {
-    finished &= seat.worker().done() && !seat.awaited;
-  });
+  ForEachSeat(
+      [&](const Job&, const Seat& seat) { finished &= seat.worker().done() && !seat.awaited; });
   for (const auto& daemon : rack_) {
     if (daemon->alive()) finished &= daemon->control().job_count() == 0;
   }

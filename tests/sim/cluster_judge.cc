@@ -45,7 +45,8 @@ std::string Cluster::JudgeWorker(const Job& job, const SimWorker& worker) const 
   if (worker.state() == SimWorker::State::kDead) return "";
   if (worker.state() == SimWorker::State::kLeft) {
     // Whoever had pushed its last may die unnoticed; a disagreement cannot pass.
-    return !script.disagrees() ? "" : fmt::format("completed in spite of it: {}", worker.Describe());
+    return !script.disagrees() ? ""
+                               : fmt::format("completed in spite of it: {}", worker.Describe());
   }
   if (script.fate == Fate::kCompletes) return fmt::format("failed: {}", worker.Describe());
   if (script.loses_daemon()) return JudgeLostDaemon(job, worker);
@@ -129,7 +130,8 @@ Coverage Cluster::Measure() const {
 std::string Cluster::Describe() const {
   const SimNetworkOptions& net = network_.options();
   std::string cores;
-  for (const auto& daemon : rack_) cores += fmt::format("{}{},", daemon->core_count(), daemon->shares_memory() ? "s" : "");
+  for (const auto& daemon : rack_)
+    cores += fmt::format("{}{},", daemon->core_count(), daemon->shares_memory() ? "s" : "");
   std::string text = fmt::format(
       "cores={} latency_us={}+{} bytes_per_s={} pipe={} split={} partial={} clog={} "
       "send_queue={} received_lent={} breaks_per_s={} until_ms={} doomed={}@{}ms",

@@ -22,9 +22,8 @@ class SimSaver::Sink final : public server::SnapshotSink,
  public:
   Sink(SimSaver& saver, std::size_t position) : saver_(saver), position_(position) {}
   void Send(const v1::SnapshotPart& part) override {
-    saver_.After(saver_.Delay(), [self = shared_from_this(), part] {
-      self->saver_.OnPart(self->position_, part);
-    });
+    saver_.After(saver_.Delay(),
+                 [self = shared_from_this(), part] { self->saver_.OnPart(self->position_, part); });
   }
   void End(const absl::Status& status) override {
     saver_.After(saver_.Delay(), [self = shared_from_this(), status] {
@@ -51,7 +50,8 @@ void SimSaver::After(DurationNs delay, std::function<void()> what) {
 
 void SimSaver::Start() { Again(); }
 
-// The job may not be there yet, or any more: then it is asked for in vain, a bounded number of times.
+// The job may not be there yet, or any more: then it is asked for in vain, a bounded number of
+// times.
 void SimSaver::Again() {
   if (++attempt_ > kAttemptsMax) return;
   for (Part& part : parts_) {
@@ -104,8 +104,8 @@ void SimSaver::BeginAt(std::size_t position, std::uint64_t incarnation) {
     target.set_reductions(targets_[key]);
   }
   rack_[position]->control().BeginSnapshot(
-      request, [this, position, alive = alive_](const absl::Status& status,
-                                                const v1::Snapshot& snapshot) {
+      request,
+      [this, position, alive = alive_](const absl::Status& status, const v1::Snapshot& snapshot) {
         if (!*alive) return;
         After(Delay(), [this, position, status, snapshot] {
           if (status.ok()) {
