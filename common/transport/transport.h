@@ -132,7 +132,8 @@ class Transport {
   virtual int descriptor() const = 0;  // -1: nothing to block on (simulation)
   virtual void Tick(TimeNs now) = 0;   // whatever the transport does by time
 
-  // Shared memory of a connection; without any, nothing is ever found.
+  // Shared memory of a connection; without any, nothing is ever found. Of one that closes, until
+  // its kClosed is taken: what came before it in the same Poll may still name that memory.
   // Names [data, data + bytes), if it lies in one region; else the address is 0.
   virtual SharedAddress AddressOf(ConnectionId /*connection*/, const std::byte* /*data*/,
                                   std::size_t /*bytes*/) const {

@@ -106,6 +106,7 @@ bool ReplyStage::PostTo(JobShard& shard, const Chunk& chunk, Rank rank, Iteratio
     return false;
   }
   ++lane.replies_posted;
+  DropCredit(shard, lane, chunk.index);
   return true;
 }
 
@@ -140,6 +141,7 @@ void ReplyStage::SendToGroup(JobShard& shard, Chunk& chunk, std::uint8_t transpo
     Lane& lane = shard.lanes[ranks[i]];
     if (posted) {
       ++lane.replies_posted;
+      DropCredit(shard, lane, chunk.index);
     } else {
       Defer(shard, lane, chunk, chunk.applied);
     }
@@ -180,6 +182,14 @@ bool ReplyStage::Credit(JobShard& shard, Rank rank, ChunkIndex chunk, SlotIndex 
   lane.credits_waiting.push_back({chunk, slot});
   ++shard.reply_backlog;
   return true;
+}
+
+// A reply gives back the slot that its chunk holds. A credit that still waits would come after it,
+// when the slot may hold the chunk's next gradient already.
+void ReplyStage::DropCredit(JobShard& shard, Lane& lane, ChunkIndex chunk) {
+  shard.reply_backlog -= static_cast<std::uint32_t>(std::erase_if(
+      lane.credits_waiting,
+      [&](const Lane::WaitingCredit& credit) { return credit.chunk == chunk; }));
 }
 
 void ReplyStage::OnSent(JobShard& shard, Rank rank) {

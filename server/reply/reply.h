@@ -57,6 +57,7 @@ class ReplyStage {
   void SendToGroup(JobShard& shard, Chunk& chunk, std::uint8_t transport_index);
   void SendToRank(JobShard& shard, Chunk& chunk, Rank rank, Iteration version);
   bool FlushCredits(JobShard& shard, Lane& lane);
+  static void DropCredit(JobShard& shard, Lane& lane, ChunkIndex chunk);
   bool FlushReplies(JobShard& shard, Rank rank);
 
   const std::span<transport::Transport* const> transports_;

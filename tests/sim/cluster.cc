@@ -41,7 +41,8 @@ SimNetworkOptions DrawNetwork(SeededRandom& random) {
 
 DurationNs DrawPause(SeededRandom& random) {
   constexpr DurationNs kPauses[] = {20 * kMillisecond, 200 * kMillisecond, 3 * kSecond};
-  return static_cast<DurationNs>(random.Below(static_cast<std::uint64_t>(kPauses[random.Below(3)])));
+  const auto longest = static_cast<std::uint64_t>(kPauses[random.Below(3)]);
+  return static_cast<DurationNs>(random.Below(longest));
 }
 
 }  // namespace
@@ -104,6 +105,7 @@ Outcome Cluster::Run() {
   Tick();
   ScheduleBreak();
   for (auto& job : jobs_) ScheduleCrashes(*job);
+  StartSavers();
   while (!Finished() && network_.clock().Now() < kTimeLimit && problem_.empty()) Advance();
   Outcome outcome;
   outcome.problem = problem_.empty() ? Judge() : problem_;
@@ -122,6 +124,16 @@ void Cluster::StartWorkers() {
     network_.Schedule(static_cast<TimeNs>(random_.Below(50)) * kMillisecond,
                       [w = &seat.worker()] { w->Start(); });
   });
+}
+
+// Jobs are saved while they train.
+void Cluster::StartSavers() {
+  for (const auto& job : jobs_) {
+    if (!random_.Chance(1, 2)) continue;
+    savers_.push_back(std::make_unique<SimSaver>(network_, rack_, random_, job->script));
+    network_.Schedule(static_cast<TimeNs>(random_.Below(200)) * kMillisecond,
+                      [saver = savers_.back().get()] { saver->Start(); });
+  }
 }
 
 void Cluster::Tick() {
@@ -193,6 +205,9 @@ void Cluster::Advance() {
   for (const SimWorker* worker : workers) {
     if (!worker->mistake().empty()) problem_ = worker->mistake();
   }
+  for (const auto& saver : savers_) {
+    if (!saver->mistake().empty()) problem_ = saver->mistake();
+  }
   if (!worked) network_.Step();
 }
 
@@ -227,9 +242,8 @@ void Cluster::BringDaemonDeath() {
 
 bool Cluster::Finished() const {
   bool finished = true;
-  ForEachSeat([&](const Job&, const Seat& seat) {
-    finished &= seat.worker().done() && !seat.awaited;
-  });
+  ForEachSeat(
+      [&](const Job&, const Seat& seat) { finished &= seat.worker().done() && !seat.awaited; });
   for (const auto& daemon : rack_) {
     if (daemon->alive()) finished &= daemon->control().job_count() == 0;
   }

@@ -45,7 +45,8 @@ std::string Cluster::JudgeWorker(const Job& job, const SimWorker& worker) const 
   if (worker.state() == SimWorker::State::kDead) return "";
   if (worker.state() == SimWorker::State::kLeft) {
     // Whoever had pushed its last may die unnoticed; a disagreement cannot pass.
-    return !script.disagrees() ? "" : fmt::format("completed in spite of it: {}", worker.Describe());
+    return !script.disagrees() ? ""
+                               : fmt::format("completed in spite of it: {}", worker.Describe());
   }
   if (script.fate == Fate::kCompletes) return fmt::format("failed: {}", worker.Describe());
   if (script.loses_daemon()) return JudgeLostDaemon(job, worker);
@@ -59,13 +60,14 @@ std::string Cluster::JudgeWorker(const Job& job, const SimWorker& worker) const 
 
 std::string Cluster::JudgeLostDaemon(const Job& job, const SimWorker& worker) const {
   if (daemon_died_at_ == 0) return fmt::format("failed: {}", worker.Describe());
-  // Twice, where a rank hears it from nobody: it cannot join, and its peers wait for it.
   const DurationNs patience = job.script.wait_policy ? job.script.wait_timeout : 0;
   if (worker.verdict_at() > daemon_died_at_ + kNoticeLimit + patience) {
     return fmt::format("noticed after {} ms: {}",
                        (worker.verdict_at() - daemon_died_at_) / kMillisecond, worker.Describe());
   }
   if (Mentions(worker, rack_[doomed_]->endpoint())) return "";
+  // Who comes too late to be in the job is told what its daemon knows by then: who gave up.
+  if (!worker.was_in() && Mentions(worker, job.script.name)) return "";
   return fmt::format("does not name {}: {}", rack_[doomed_]->endpoint(), worker.Describe());
 }
 
@@ -101,6 +103,11 @@ Coverage Cluster::Measure() const {
     attached += daemon->Count(CoreCounter::lanes_attached);
     cores += daemon->core_count();
   }
+  for (const auto& saver : savers_) {
+    coverage.snapshots_taken += saver->taken();
+    coverage.snapshots_missed += saver->missed();
+    coverage.snapshots_cancelled += saver->cancelled();
+  }
   std::uint64_t lanes = 0;
   for (const auto& job : jobs_) coverage.jobs_failed += job->script.fate != Fate::kCompletes;
   ForEachSeat([&](const Job&, const Seat& seat) {
@@ -123,7 +130,8 @@ Coverage Cluster::Measure() const {
 std::string Cluster::Describe() const {
   const SimNetworkOptions& net = network_.options();
   std::string cores;
-  for (const auto& daemon : rack_) cores += fmt::format("{}{},", daemon->core_count(), daemon->shares_memory() ? "s" : "");
+  for (const auto& daemon : rack_)
+    cores += fmt::format("{}{},", daemon->core_count(), daemon->shares_memory() ? "s" : "");
   std::string text = fmt::format(
       "cores={} latency_us={}+{} bytes_per_s={} pipe={} split={} partial={} clog={} "
       "send_queue={} received_lent={} breaks_per_s={} until_ms={} doomed={}@{}ms",

@@ -11,6 +11,7 @@
 #include "tests/sim/script.h"
 #include "tests/sim/sim_daemon.h"
 #include "tests/sim/sim_network.h"
+#include "tests/sim/sim_saver.h"
 #include "tests/sim/sim_worker.h"
 
 namespace phub::sim {
@@ -39,6 +40,7 @@ class Cluster {
   void DrawJobs();
   void StartWorkers();
   void AddProcess(Job& job, std::uint32_t rank);
+  void StartSavers();
   void Tick();
   void ScheduleBreak();
   void ScheduleCrashes(Job& job);
@@ -66,6 +68,7 @@ class Cluster {
   SeededRandom random_;
   SimNetwork network_;
   SeededRandom control_random_;
+  std::vector<std::unique_ptr<SimSaver>> savers_;  // outlive the daemons that send to them
   SimRack rack_;
   std::vector<std::unique_ptr<Job>> jobs_;
   NodeId next_node_ = 0;

@@ -74,9 +74,8 @@ void ApplySerially(const JobScript& job, std::uint32_t key_index, std::uint64_t 
       state.parameters[i] = g;
       continue;
     }
-    state.parameters[i] =
-        simd::reference::Updated(key.optimizer, arguments, g, state.parameters[i],
-                                 &state.states[0][i], &state.states[1][i]);
+    state.parameters[i] = simd::reference::Updated(key.optimizer, arguments, g, state.parameters[i],
+                                                   &state.states[0][i], &state.states[1][i]);
   }
 }
 

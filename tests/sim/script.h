@@ -62,7 +62,7 @@ struct JobScript {
   std::uint32_t world_size = 1;
   std::uint32_t chunk_bytes = 256;
   std::uint32_t slots_per_lane = 1;
-  bool wait_policy = false;         // lanes may break and come back
+  bool wait_policy = false;  // lanes may break and come back
   DurationNs wait_timeout = 60 * kSecond;
   bool restart = false;             // processes may die, and others take their places
   std::uint32_t crashes = 0;        // how many do

@@ -37,7 +37,8 @@ struct SimControlChannel::Wire {
 
 class SimControlChannel::Sink final : public server::EventSink {
  public:
-  Sink(std::shared_ptr<Wire> wire, std::uint64_t number) : wire_(std::move(wire)), number_(number) {}
+  Sink(std::shared_ptr<Wire> wire, std::uint64_t number)
+      : wire_(std::move(wire)), number_(number) {}
   void Send(const v1::SessionEvent& event) override {
     Wire::AtWorker(wire_, [wire = wire_, number = number_, event] {
       if (wire->attends == number && wire->open) wire->observer->OnEvent(event);
@@ -113,8 +114,9 @@ void SimControlChannel::Join(const v1::JoinRequest& request, DurationNs timeout,
     if (joined.ok()) wire->session_id = joined->session_id();
     done(std::move(joined));
   };
-  AtDaemon([wire = wire_, request, back = Returning<v1::JoinResponse>(timeout, std::move(remember))](
-               server::Control& control) { control.Join(request, wire->address, back); });
+  AtDaemon(
+      [wire = wire_, request, back = Returning<v1::JoinResponse>(timeout, std::move(remember))](
+          server::Control& control) { control.Join(request, wire->address, back); });
 }
 
 void SimControlChannel::Commit(const v1::CommitRequest& request, DurationNs timeout,
@@ -160,8 +162,8 @@ void SimControlChannel::LoadState(const v1::LoadStateRequest& request, DurationN
   });
 }
 
-void SimControlChannel::GetLoadedState(const v1::GetLoadedStateRequest& request,
-                                       DurationNs timeout, Done<v1::LoadedState> done) {
+void SimControlChannel::GetLoadedState(const v1::GetLoadedStateRequest& request, DurationNs timeout,
+                                       Done<v1::LoadedState> done) {
   Call(&server::Control::GetLoadedState, request, timeout, std::move(done));
 }
 

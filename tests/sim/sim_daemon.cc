@@ -25,7 +25,8 @@ SimDaemon::SimDaemon(SimNetwork& network, Random& random, const SimDaemonOptions
   control.rack_self = options_.position;
   control.shared_lane_bytes =
       transport::LaneMemoryBytes(options_.shm.ring_records, options_.shm.arena_bytes);
-  control_ = std::make_unique<server::Control>(network.clock(), random, std::move(handles), control);
+  control_ =
+      std::make_unique<server::Control>(network.clock(), random, std::move(handles), control);
   if (options_.shares_memory) control_->SetSharedMemoryEndpoint("phub-simulated", "this-boot");
 }
 

@@ -18,12 +18,7 @@ using client::Command;
 
 SimWorker::SimWorker(SimNetwork& network, SimRack& rack, SeededRandom& random, SimJob& job,
                      std::uint32_t rank, NodeId node)
-    : network_(network),
-      random_(random),
-      job_(job),
-      script_(job.script),
-      rank_(rank),
-      node_(node) {
+    : network_(network), random_(random), job_(job), script_(job.script), rank_(rank), node_(node) {
   transports_.push_back(std::make_unique<SimTransport>(network));
   for (const auto& daemon : rack) {
     links_.push_back(std::make_unique<Link>(*this, *daemon));
@@ -128,8 +123,8 @@ void SimWorker::Dial(std::uint32_t lane, const wire::LaneHello& hello) {
   lanes_[lane].shared = link.shared;
   lanes_[lane].opened = true;
   Submit(command);
-  const bool all = std::all_of(lanes_.begin(), lanes_.end(),
-                               [](const Lane& each) { return each.opened; });
+  const bool all =
+      std::all_of(lanes_.begin(), lanes_.end(), [](const Lane& each) { return each.opened; });
   if (all && !std::exchange(lanes_opened_, true)) AskWhereToResume();
 }
 
@@ -199,8 +194,7 @@ void SimWorker::LookAt(Link& link) {
   const TimeNs now = network_.clock().Now();
   const DurationNs age = now - link.last_heard;
   if (link.attended && age >= liveness_timeout_) {
-    const phub::Status silence =
-        client::DaemonSilent(EndpointOf(link), age, script_.name, rank_);
+    const phub::Status silence = client::DaemonSilent(EndpointOf(link), age, script_.name, rank_);
     if (!script_.wait_policy) return Fail(silence.message(), &link);
     if (link.lost_at == 0) {
       link.lost_at = now;
@@ -222,8 +216,7 @@ void SimWorker::OnEvent(Link& link, const v1::SessionEvent& event) {
 void SimWorker::OnAttendClosed(Link& link, const absl::Status& status) {
   link.attended = false;
   if (!WantsLanes()) return;
-  const phub::Status lost =
-      client::StreamLost(EndpointOf(link), status, script_.name, rank_);
+  const phub::Status lost = client::StreamLost(EndpointOf(link), status, script_.name, rank_);
   if (!script_.wait_policy || !client::IsPassing(status)) return Fail(lost.message(), &link);
   if (link.lost_at == 0) {
     link.lost_at = network_.clock().Now();

@@ -52,7 +52,7 @@ class SimWorker final : public client::EngineListener {
   void BreakSomething();
 
   State state() const { return state_; }
-  std::uint32_t rank() const { return rank_; }
+  bool was_in() const { return engine_ != nullptr; }  // every daemon took it
   bool done() const;
   const std::string& verdict() const { return verdict_; }
   TimeNs verdict_at() const { return verdict_at_; }
@@ -96,7 +96,7 @@ class SimWorker final : public client::EngineListener {
     bool attended = false;
     TimeNs last_heard = 0;
     TimeNs lost_at = 0;  // policy wait; 0: it answers
-    phub::Status why;  // lost
+    phub::Status why;    // lost
   };
   struct Lane {
     std::unique_ptr<transport::Connection> connection;  // null: none, or being opened
@@ -195,8 +195,8 @@ class SimWorker final : public client::EngineListener {
   std::uint64_t heartbeat_sequence_ = 0;
   DurationNs liveness_timeout_ = 0;
   TimeNs verdict_at_ = 0;
-  std::vector<MemoryPlan> memory_plans_;            // of the batch that is being added
-  std::vector<transport::FetchedBatch> fetched_;    // keeps the mappings
+  std::vector<MemoryPlan> memory_plans_;               // of the batch that is being added
+  std::vector<transport::FetchedBatch> fetched_;       // keeps the mappings
   std::vector<transport::FetchedBatch> batch_memory_;  // [batch]: of the daemon that shares
   std::uint64_t parameters_shared_ = 0;
   std::uint64_t streams_broken_ = 0;

@@ -26,8 +26,7 @@ v1::HyperParameters ToProto(const wire::HyperParameters& hyper) {
 
 bool SamePlacements(const v1::AddKeysResponse& a, const v1::AddKeysResponse& b) {
   return std::equal(a.placements().begin(), a.placements().end(), b.placements().begin(),
-                    b.placements().end(),
-                    [](const v1::KeyPlacement& x, const v1::KeyPlacement& y) {
+                    b.placements().end(), [](const v1::KeyPlacement& x, const v1::KeyPlacement& y) {
                       return x.key_index() == y.key_index() &&
                              std::equal(x.chunk_bins().begin(), x.chunk_bins().end(),
                                         y.chunk_bins().begin(), y.chunk_bins().end());
@@ -75,18 +74,18 @@ v1::JoinRequest SimWorker::JoinRequestTo(const Link& link) const {
 void SimWorker::Reserve(std::size_t position) {
   if (position == links_.size()) return Commit(0);
   Link& link = *links_[position];
-  link.channel->Join(
-      JoinRequestTo(link), kCallTimeout,
-      [this, &link, position](const absl::StatusOr<v1::JoinResponse>& answer) {
-        if (!answer.ok()) return GiveBack(link, answer.status());
-        link.joined = *answer;
-        if (position == 0) config_.incarnation = Incarnation{answer->incarnation()};
-        if (answer->incarnation() != config_.incarnation.value) {
-          mistake_ = fmt::format("{} joins incarnation {:x}, not {:x}", link.daemon.endpoint(),
-                                 answer->incarnation(), config_.incarnation.value);
-        }
-        Reserve(position + 1);
-      });
+  link.channel->Join(JoinRequestTo(link), kCallTimeout,
+                     [this, &link, position](const absl::StatusOr<v1::JoinResponse>& answer) {
+                       if (!answer.ok()) return GiveBack(link, answer.status());
+                       link.joined = *answer;
+                       if (position == 0) config_.incarnation = Incarnation{answer->incarnation()};
+                       if (answer->incarnation() != config_.incarnation.value) {
+                         mistake_ = fmt::format("{} joins incarnation {:x}, not {:x}",
+                                                link.daemon.endpoint(), answer->incarnation(),
+                                                config_.incarnation.value);
+                       }
+                       Reserve(position + 1);
+                     });
 }
 
 void SimWorker::Commit(std::size_t position) {
@@ -177,8 +176,8 @@ void SimWorker::PlanResume() {
   }
   auto plan = client::MakeResumePlan(daemons);
   if (!plan.ok()) {
-    mistake_ = fmt::format("{} rank {} cannot resume: {}", script_.name, rank_,
-                           plan.status().message());
+    mistake_ =
+        fmt::format("{} rank {} cannot resume: {}", script_.name, rank_, plan.status().message());
     return Fail(mistake_, nullptr);
   }
   plan_ = *std::move(plan);

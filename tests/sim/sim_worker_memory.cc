@@ -26,8 +26,7 @@ std::uint64_t AddPiece(std::uint64_t bytes, std::uint64_t& total) {
 std::shared_ptr<const SharedMemory> MapAgain(const std::shared_ptr<const SharedMemory>& memory,
                                              SharedMemory::Access access) {
   if (memory == nullptr) return nullptr;
-  auto mapped =
-      SharedMemory::Map(Descriptor(dup(memory->descriptor())), memory->bytes(), access);
+  auto mapped = SharedMemory::Map(Descriptor(dup(memory->descriptor())), memory->bytes(), access);
   PHUB_CHECK(mapped.ok(), "error={}", mapped.status().ToString());
   return std::make_shared<const SharedMemory>(*std::move(mapped));
 }
@@ -50,8 +49,8 @@ void SimWorker::DrawSharing() {
 
 // Keys share memory with one daemon at most.
 SimWorker::Link* SimWorker::SharingLink() const {
-  const auto found = std::find_if(links_.begin(), links_.end(),
-                                  [](const auto& link) { return link->shared; });
+  const auto found =
+      std::find_if(links_.begin(), links_.end(), [](const auto& link) { return link->shared; });
   return found == links_.end() ? nullptr : found->get();
 }
 
@@ -75,8 +74,8 @@ std::unique_ptr<transport::Connection> SimWorker::AttachShared(Link& link,
   PHUB_CHECK(packet.bytes == static_cast<std::ptrdiff_t>(answer.size()));
   wire::SharedLane shape;
   PHUB_CHECK(wire::DecodeSharedLane(std::span(answer).last(wire::kSharedLaneBytes), shape));
-  auto mine = transport::AcceptShmLane(std::move(workers), shape, packet, link.regions,
-                                       link.daemon.shm());
+  auto mine =
+      transport::AcceptShmLane(std::move(workers), shape, packet, link.regions, link.daemon.shm());
   PHUB_CHECK(mine.ok(), "error={}", mine.status().ToString());
   control.AttachLane(hello, *std::move(theirs), kShmTransportIndex, "shm",
                      fmt::format("node{}", node_));
@@ -97,8 +96,7 @@ std::uint64_t SimWorker::PlanMemory(const v1::AddKeysRequest& request) {
     if (random_.Chance(3, 4)) plan.gradients = AddPiece(bytes, total);
     const std::uint64_t kind = random_.Below(3);
     if (kind == 0) plan.parameters = AddPiece(bytes, total);
-    plan.parameters_shared =
-        kind == 1 && one_stretch && key.optimizer() != v1::OPTIMIZER_NONE;
+    plan.parameters_shared = kind == 1 && one_stretch && key.optimizer() != v1::OPTIMIZER_NONE;
   }
   return total;
 }

@@ -142,16 +142,17 @@ void SimWorker::CheckRound(Key& key) {
          std::bit_cast<std::uint32_t>(key.parameters[at])) {
     ++at;
   }
-  mistake_ =
-      fmt::format("{} rank {} {} iteration {} element {}: {} instead of {}", script_.name, rank_,
-                  script_.keys[key.index].name, key.completed, at, key.parameters[at], expected[at]);
+  mistake_ = fmt::format("{} rank {} {} iteration {} element {}: {} instead of {}", script_.name,
+                         rank_, script_.keys[key.index].name, key.completed, at, key.parameters[at],
+                         expected[at]);
 }
 
 std::string SimWorker::Describe() const {
-  std::string text = fmt::format("{} rank {} state {}", script_.name, rank_, static_cast<int>(state_));
+  std::string text =
+      fmt::format("{} rank {} state {}", script_.name, rank_, static_cast<int>(state_));
   for (const auto& key : keys_) {
-    text +=
-        fmt::format(" {}@{}{}", script_.keys[key->index].name, key->completed, key->active ? "+" : "");
+    text += fmt::format(" {}@{}{}", script_.keys[key->index].name, key->completed,
+                        key->active ? "+" : "");
   }
   return text + (verdict_.empty() ? "" : " verdict: " + verdict_);
 }

@@ -7,6 +7,7 @@
 #include <cerrno>
 
 #include "common/base/check.h"
+#include "common/transport/shm/shm_transport_entry.h"
 
 namespace phub::transport {
 namespace {
@@ -33,18 +34,6 @@ ConnectionId UnpackId(std::uint64_t packed) {
 
 }  // namespace
 
-struct ShmTransport::Entry {
-  ShmConnection* connection = nullptr;  // null: the entry is free
-  std::span<const LandingSlot> landing;
-  std::uint32_t generation = 1;
-  std::uint32_t served_index = 0;  // where in served_
-  bool in_ready = false;
-  bool starved = false;    // until a Release, receiving can do nothing
-  bool peer_gone = false;  // what it wrote is still to be read, and then it is over
-  TransportError ending = TransportError::kNone;  // not kNone: only kSent and kClosed are left
-  ProtocolError protocol_error = ProtocolError::kNone;
-};
-
 ShmTransport::ShmTransport(std::uint32_t connections_max)
     : connections_max_(connections_max),
       entries_(std::make_unique<Entry[]>(connections_max)),
@@ -52,6 +41,7 @@ ShmTransport::ShmTransport(std::uint32_t connections_max)
       free_count_(connections_max),
       ready_(std::make_unique<std::uint32_t[]>(connections_max)),
       served_(std::make_unique<std::uint32_t[]>(connections_max)),
+      forgotten_(std::make_unique<std::uint32_t[]>(connections_max)),
       epoll_(epoll_create1(EPOLL_CLOEXEC)),
       events_(std::make_unique<epoll_event[]>(kEventsPerCollect)) {
   PHUB_CHECK(connections_max > 0);
@@ -77,6 +67,7 @@ ConnectionId ShmTransport::IdOf(const Entry& entry) const {
 ConnectionId ShmTransport::Adopt(Connection& connection, std::span<const LandingSlot> landing) {
   auto* shm = dynamic_cast<ShmConnection*>(&connection);
   PHUB_CHECK(shm != nullptr, "adopted a connection of another transport");
+  if (free_count_ == 0) FreeForgotten();
   if (free_count_ == 0) return {};
   Entry& entry = entries_[free_[free_count_ - 1]];
   const ConnectionId id = IdOf(entry);
@@ -137,23 +128,32 @@ void ShmTransport::End(Entry& entry, TransportError error, ProtocolError protoco
   Unwatch(*entry.connection);
 }
 
-// Frees the entry; returns its last completion.
+// Returns the entry's last completion. Its shared memory can be named until the next Poll: messages
+// before that completion are still to be taken, of this lane and of others that answer to it.
 Completion ShmTransport::Forget(Entry& entry) {
   Completion completion;
   completion.kind = CompletionKind::kClosed;
   completion.error = entry.ending;
   completion.protocol_error = entry.protocol_error;
   completion.connection = IdOf(entry);
-  entry.connection = nullptr;
   entry.landing = {};
   const std::uint32_t last = served_[--served_count_];
   served_[entry.served_index] = last;
   entries_[last].served_index = entry.served_index;
-  // An index whose generations are used up is never given again.
-  if (++entry.generation != UINT32_MAX) {
-    free_[free_count_++] = static_cast<std::uint32_t>(&entry - entries_.get());
-  }
+  entry.forgotten = true;
+  forgotten_[forgotten_count_++] = completion.connection.index;
   return completion;
+}
+
+void ShmTransport::FreeForgotten() {
+  for (; forgotten_count_ > 0; --forgotten_count_) {
+    const std::uint32_t index = forgotten_[forgotten_count_ - 1];
+    Entry& entry = entries_[index];
+    entry.connection = nullptr;
+    entry.forgotten = false;
+    // An index whose generations are used up is never given again.
+    if (++entry.generation != UINT32_MAX) free_[free_count_++] = index;
+  }
 }
 
 // ---- Sending -----------------------------------------------------------------------------------
@@ -215,6 +215,7 @@ std::size_t ShmTransport::ReportSent(Entry& entry, std::span<Completion> complet
 // ---- Polling -----------------------------------------------------------------------------------
 
 std::size_t ShmTransport::Poll(std::span<Completion> completions) {
+  FreeForgotten();
   if (sleeps_) SetSleeps(false);
   if (polls_until_collect_ == 0) CollectEvents();
   --polls_until_collect_;
@@ -290,7 +291,7 @@ void ShmTransport::Release(std::span<const Completion> completions) {
   for (const Completion& completion : completions) {
     if (completion.kind != CompletionKind::kReceived) continue;
     Entry* entry = Live(completion.connection);
-    if (entry == nullptr) continue;
+    if (entry == nullptr || entry->forgotten) continue;  // it may have been destroyed by now
     entry->connection->receiver_.Release(completion.message);
     if (entry->starved) {
       entry->starved = false;

@@ -68,6 +68,7 @@ class ShmTransport final : public Transport {
   std::size_t Receive(Entry& entry, std::span<Completion> completions, std::size_t& budget_bytes);
   void End(Entry& entry, TransportError error, ProtocolError protocol_error);
   Completion Forget(Entry& entry);
+  void FreeForgotten();
 
   const std::uint32_t connections_max_;
   const std::unique_ptr<Entry[]> entries_;
@@ -78,6 +79,8 @@ class ShmTransport final : public Transport {
   std::uint64_t ready_tail_ = 0;
   const std::unique_ptr<std::uint32_t[]> served_;  // entries with a connection, in no order
   std::uint32_t served_count_ = 0;
+  const std::unique_ptr<std::uint32_t[]> forgotten_;  // entries to be freed by the next Poll
+  std::uint32_t forgotten_count_ = 0;
   std::uint32_t look_cursor_ = 0;  // where in served_ to look next
 
   Descriptor epoll_;

@@ -121,6 +121,25 @@ TEST_F(RackTest, AllDaemonsPlaceAlikeAndBuildTheirOwnPart) {
   }
 }
 
+TEST_F(RackTest, AVerdictFromElsewhereEndsTheJobHereForEveryRank) {
+  anchor.EnterAs(JoinOf(0, 0, 0));
+  const std::uint64_t incarnation = anchor.last_join.incarnation();
+  const std::string first = other.EnterAs(JoinOf(0, 1, incarnation));
+  const std::string second = other.EnterAs(JoinOf(1, 1, incarnation));
+  v1::LeaveRequest request;
+  request.set_session_id(first);
+  request.set_verdict("daemon node1:7700 died\n(job digits)");
+  absl::Status left = absl::UnknownError("not answered");
+  other.control().Leave(request, [&](const absl::Status& status, const v1::LeaveResponse&) {
+    left = status;
+  });
+  other.Settle();
+  EXPECT_TRUE(left.ok()) << left.ToString();
+  ASSERT_NE(other.FaultAt(second), nullptr);
+  EXPECT_EQ(other.FaultAt(second)->message(), "daemon node1:7700 died?(job digits)");
+  EXPECT_EQ(other.FaultAt(second)->code(), "failed_elsewhere");
+}
+
 TEST_F(RackTest, LargeRacksHaveSmallerChunksByDefault) {
   v1::JoinRequest request = JoinOf(0, 0, 0);
   request.mutable_options()->clear_chunk_bytes();

@@ -169,6 +169,29 @@ TEST_F(ShmTransportTest, ReplyWrittenIntoTheWorkersRegionIsOnlyAnnounced) {
   EXPECT_EQ(worker.AddressOf({}, wanted, 512), SharedAddress{});
 }
 
+TEST_F(ShmTransportTest, WhatAClosingLaneNamesIsFoundUntilTheNextPoll) {
+  std::byte* const wanted = rank.worker.workers->data();
+  const SharedAddress address = worker.AddressOf(worker_id, wanted, 512);
+  ASSERT_TRUE(Push(Header(MessageKind::kGradient, kNoSlot, 512), {wanted, 512}));
+  Completion completions[32];
+  EXPECT_EQ(worker.Poll(completions), 0u);
+  worker.Close(worker_id);
+  ASSERT_EQ(worker.Poll(completions), 1u);
+  // Receive: in one Poll, the gradient and the end of the lane that it came on.
+  std::size_t polled = 0;
+  for (int i = 0; i < 100000 && polled == 0; ++i) {
+    daemon.Tick(static_cast<TimeNs>(i) * kSecond);
+    polled = daemon.Poll(completions);
+  }
+  ASSERT_EQ(polled, 2u);
+  EXPECT_EQ(completions[0].kind, CompletionKind::kReceived);
+  EXPECT_EQ(completions[1].kind, CompletionKind::kClosed);
+  EXPECT_EQ(daemon.Resolve(daemon_id, address, 512), rank.worker.daemons->data());
+  daemon.Release({completions, polled});
+  EXPECT_EQ(daemon.Poll(completions), 0u);
+  EXPECT_EQ(daemon.Resolve(daemon_id, address, 512), nullptr);
+}
+
 TEST_F(ShmTransportTest, FullRingHoldsBackWithoutLoss) {
   // Far more than the ring's 8 records, before the daemon looks.
   std::byte* const region = rank.worker.workers->data();

@@ -1,0 +1,222 @@
+#include "tests/sim/sim_saver.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include "client/state_transfer/boundary.h"
+
+namespace phub::sim {
+namespace {
+
+constexpr std::uint32_t kAttemptsMax = 16;
+constexpr DurationNs kPause = 20 * kMillisecond;
+
+}  // namespace
+
+// One daemon's ReadSnapshot. Never calls back into Control: what it has to say comes later.
+class SimSaver::Sink final : public server::SnapshotSink,
+                             public std::enable_shared_from_this<Sink> {
+ public:
+  Sink(SimSaver& saver, std::size_t position) : saver_(saver), position_(position) {}
+  void Send(const v1::SnapshotPart& part) override {
+    saver_.After(saver_.Delay(),
+                 [self = shared_from_this(), part] { self->saver_.OnPart(self->position_, part); });
+  }
+  void End(const absl::Status& status) override {
+    saver_.After(saver_.Delay(), [self = shared_from_this(), status] {
+      self->saver_.OnEnd(self->position_, status);
+    });
+  }
+
+ private:
+  SimSaver& saver_;
+  const std::size_t position_;
+};
+
+SimSaver::SimSaver(SimNetwork& network, SimRack& rack, SeededRandom& random,
+                   const JobScript& script)
+    : network_(network), rack_(rack), random_(random), script_(script), parts_(rack.size()) {}
+
+SimSaver::~SimSaver() { *alive_ = false; }
+
+void SimSaver::After(DurationNs delay, std::function<void()> what) {
+  network_.Schedule(network_.clock().Now() + delay, [alive = alive_, what = std::move(what)] {
+    if (*alive) what();
+  });
+}
+
+void SimSaver::Start() { Again(); }
+
+// The job may not be there yet, or any more: then it is asked for in vain, a bounded number of
+// times.
+void SimSaver::Again() {
+  if (++attempt_ > kAttemptsMax) return;
+  for (Part& part : parts_) {
+    part.snapshot.Clear();
+    part.sink = nullptr;
+    part.pieces.clear();
+  }
+  After(kPause, [this] { Ask(); });
+}
+
+void SimSaver::Ask() {
+  left_ = rack_.size();
+  auto failed = std::make_shared<bool>(false);
+  for (std::size_t i = 0; i < rack_.size(); ++i) {
+    if (!rack_[i]->alive()) return;
+    v1::GetJobVersionsRequest request;
+    request.set_job(script_.name);
+    rack_[i]->control().GetJobVersions(
+        request, [this, i, failed, alive = alive_](const absl::Status& status,
+                                                   const v1::GetVersionsResponse& versions) {
+          if (!*alive) return;
+          if (!status.ok()) *failed = true;
+          parts_[i].versions = versions;
+          if (--left_ > 0) return;
+          After(Delay(), [this, failed] { *failed ? Again() : Begin(); });
+        });
+  }
+}
+
+void SimSaver::Begin() {
+  std::vector<v1::GetVersionsResponse> versions;
+  for (const Part& part : parts_) versions.push_back(part.versions);
+  const std::uint64_t margin = attempt_ == 1 ? 0 : 1 + random_.Below(2);
+  const auto boundary = client::ChooseBoundary(versions, before_, margin);
+  before_ = std::move(versions);
+  if (!boundary.ok() || boundary->targets.size() < script_.keys.size()) return Again();
+  targets_ = boundary->targets;
+  BeginAt(0, 0);
+}
+
+void SimSaver::BeginAt(std::size_t position, std::uint64_t incarnation) {
+  if (position == rack_.size()) return Read();
+  if (!rack_[position]->alive()) return;
+  v1::BeginSnapshotRequest request;
+  request.set_job(script_.name);
+  request.set_incarnation(incarnation);
+  for (std::size_t key = 0; key < targets_.size(); ++key) {
+    v1::SnapshotTarget& target = *request.add_targets();
+    target.set_key_index(static_cast<std::uint32_t>(key));
+    target.set_reductions(targets_[key]);
+  }
+  rack_[position]->control().BeginSnapshot(
+      request,
+      [this, position, alive = alive_](const absl::Status& status, const v1::Snapshot& snapshot) {
+        if (!*alive) return;
+        After(Delay(), [this, position, status, snapshot] {
+          if (status.ok()) {
+            parts_[position].snapshot = snapshot;
+            return BeginAt(position + 1, snapshot.incarnation());
+          }
+          missed_ += absl::IsAborted(status);
+          GiveBack();
+        });
+      });
+}
+
+// Where snapshots were begun, nobody will read them: so they are opened and given up.
+void SimSaver::GiveBack() {
+  for (std::size_t i = 0; i < parts_.size(); ++i) {
+    const std::string id = parts_[i].snapshot.snapshot_id();
+    if (id.empty() || !rack_[i]->alive()) continue;
+    server::Control& control = rack_[i]->control();
+    if (parts_[i].sink == nullptr) {
+      parts_[i].sink = std::make_shared<Sink>(*this, i);
+      v1::ReadSnapshotRequest request;
+      request.set_snapshot_id(id);
+      if (!control.ReadSnapshot(request, parts_[i].sink).ok()) continue;
+    }
+    control.CancelSnapshot(id, parts_[i].sink.get());
+  }
+  left_ = 0;  // what is still on its way is not looked at
+  Again();
+}
+
+void SimSaver::Read() {
+  left_ = rack_.size();
+  if (random_.Chance(1, 8)) {
+    ++cancelled_;
+    return GiveBack();
+  }
+  for (std::size_t i = 0; i < rack_.size(); ++i) {
+    parts_[i].sink = std::make_shared<Sink>(*this, i);
+    v1::ReadSnapshotRequest request;
+    request.set_snapshot_id(parts_[i].snapshot.snapshot_id());
+    if (!rack_[i]->alive()) return;
+    const absl::Status status = rack_[i]->control().ReadSnapshot(request, parts_[i].sink);
+    if (!status.ok()) return GiveBack();  // the job has ended meanwhile
+  }
+}
+
+void SimSaver::OnPart(std::size_t position, const v1::SnapshotPart& part) {
+  Part& mine = parts_[position];
+  if (mine.sink == nullptr || left_ == 0) return;
+  for (const v1::SnapshotKey& key : part.keys()) {
+    if (key.reductions() != targets_[key.key_index()]) {
+      mistake_ = fmt::format("snapshot of {}: key {} after {} reductions, not {}", script_.name,
+                             key.key_index(), key.reductions(), targets_[key.key_index()]);
+    }
+  }
+  mine.pieces.insert(mine.pieces.end(), part.pieces().begin(), part.pieces().end());
+  if (!rack_[position]->alive()) return;
+  rack_[position]->control().SnapshotPartSent(mine.snapshot.snapshot_id(), mine.sink.get());
+}
+
+void SimSaver::OnEnd(std::size_t position, const absl::Status& status) {
+  if (parts_[position].sink == nullptr || left_ == 0) return;
+  if (!status.ok()) {
+    missed_ += absl::IsAborted(status);
+    return GiveBack();
+  }
+  if (--left_ == 0) Check();
+}
+
+void SimSaver::Check() {
+  std::vector<std::uint64_t> elements(script_.keys.size(), 0);
+  for (const Part& part : parts_) {
+    for (const v1::StatePiece& piece : part.pieces) {
+      if (piece.tensor() == v1::STATE_TENSOR_PARAMETERS) {
+        elements[piece.key_index()] += piece.elements().size() / sizeof(float);
+      }
+      CheckPiece(piece);
+    }
+  }
+  for (std::size_t i = 0; i < script_.keys.size(); ++i) {
+    if (elements[i] == script_.keys[i].element_count) continue;
+    mistake_ = fmt::format("snapshot of {}: {} of {} elements of {}", script_.name, elements[i],
+                           script_.keys[i].element_count, script_.keys[i].name);
+  }
+  ++taken_;
+}
+
+// A broadcast beside the reductions may be on its way: a chunk is saved before it, or after it.
+void SimSaver::CheckPiece(const v1::StatePiece& piece) {
+  const KeyScript& key = script_.keys[piece.key_index()];
+  const bool parameters = piece.tensor() == v1::STATE_TENSOR_PARAMETERS;
+  // Before the first reduction, what the optimizer keeps means nothing.
+  if (!parameters && targets_[piece.key_index()] == 0) return;
+  const std::size_t array = piece.tensor() == v1::STATE_TENSOR_OPTIMIZER_1 ? 1 : 0;
+  std::uint64_t reductions = 0;
+  for (std::size_t version = 0; version < key.expected.size(); ++version) {
+    if (version > 0) {
+      reductions += key.rounds[version - 1].operation == wire::RoundOperation::kReduce ? 1 : 0;
+    }
+    if (reductions != targets_[piece.key_index()]) continue;
+    const std::vector<float>& expected =
+        parameters ? key.expected[version] : key.expected_states[version][array];
+    if (piece.element_offset() + piece.elements().size() / sizeof(float) <= expected.size() &&
+        std::memcmp(expected.data() + piece.element_offset(), piece.elements().data(),
+                    piece.elements().size()) == 0) {
+      return;
+    }
+  }
+  mistake_ = fmt::format("snapshot of {} {} tensor {} from element {}: not after {} reductions",
+                         script_.name, key.name, static_cast<int>(piece.tensor()),
+                         piece.element_offset(), targets_[piece.key_index()]);
+}
+
+}  // namespace phub::sim

@@ -1,0 +1,68 @@
+// An administrator of the simulation, who takes snapshots of a job across all daemons of its rack
+// while it trains, as client/state_transfer does over gRPC: choose a boundary, have every daemon
+// begin, read what they send; begin again where the job was past the boundary. What comes is
+// compared with the script's expected parameters and optimizer state.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "common/base/random.h"
+#include "tests/sim/script.h"
+#include "tests/sim/sim_daemon.h"
+#include "tests/sim/sim_network.h"
+
+namespace phub::sim {
+
+class SimSaver {
+ public:
+  SimSaver(SimNetwork& network, SimRack& rack, SeededRandom& random, const JobScript& script);
+  ~SimSaver();
+
+  void Start();
+  // Why the run is wrong, if it is.
+  const std::string& mistake() const { return mistake_; }
+  std::uint64_t taken() const { return taken_; }
+  std::uint64_t missed() const { return missed_; }
+  std::uint64_t cancelled() const { return cancelled_; }
+
+ private:
+  class Sink;
+  struct Part {  // of one daemon
+    v1::GetVersionsResponse versions;
+    v1::Snapshot snapshot;
+    std::shared_ptr<Sink> sink;
+    std::vector<v1::StatePiece> pieces;
+  };
+
+  void Ask();
+  void Begin();
+  void BeginAt(std::size_t position, std::uint64_t incarnation);
+  void Read();
+  void OnPart(std::size_t position, const v1::SnapshotPart& part);
+  void OnEnd(std::size_t position, const absl::Status& status);
+  void GiveBack();
+  void Again();
+  void Check();
+  void CheckPiece(const v1::StatePiece& piece);
+  void After(DurationNs delay, std::function<void()> what);
+  DurationNs Delay() { return static_cast<DurationNs>(50'000 + random_.Below(2'000'000)); }
+
+  SimNetwork& network_;
+  SimRack& rack_;
+  SeededRandom& random_;
+  const JobScript& script_;
+  std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);
+  std::vector<Part> parts_;                      // [daemon]
+  std::vector<v1::GetVersionsResponse> before_;  // what was answered the last time
+  std::vector<std::uint64_t> targets_;           // [key] in reductions
+  std::uint32_t attempt_ = 0;
+  std::size_t left_ = 0;
+  std::uint64_t taken_ = 0, missed_ = 0, cancelled_ = 0;
+  std::string mistake_;
+};
+
+}  // namespace phub::sim
