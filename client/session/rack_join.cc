@@ -52,7 +52,7 @@ class Joining {
   Status Reserve(DaemonLink& link);
   Status CheckJoined(const DaemonLink& link) const;
   Status CheckLikeAnchor(const DaemonLink& link) const;
-  Status Commit(DaemonLink& link);
+  Status CommitAll();
   v1::JoinRequest RequestFor(const DaemonLink& link) const;
   Status FromCall(const char* call, const DaemonLink& link, const absl::Status& status) const;
 
@@ -265,19 +265,26 @@ Status Joining::CheckLikeAnchor(const DaemonLink& link) const {
   return Status();
 }
 
-Status Joining::Commit(DaemonLink& link) {
-  v1::CommitRequest request;
-  request.set_session_id(link.joined.session_id());
-  auto response = waiter_.Await<v1::CommitResponse>(
-      [&](auto done) { link.channel->Commit(request, settings_.call_timeout, std::move(done)); });
-  if (!response.ok()) return FromCall("Commit", link, response.status());
+// At all daemons at once, and soon: from here on each takes a silent rank for dead, and heartbeats
+// start when all have answered.
+Status Joining::CommitAll() {
+  const DurationNs lease = links_.front()->joined.liveness_timeout_ns();
+  const DurationNs timeout = std::min(settings_.call_timeout, lease * 3 / 4);
+  const auto answers =
+      waiter_.AwaitAll<v1::CommitResponse>(links_.size(), [&](std::size_t i, auto done) {
+        v1::CommitRequest request;
+        request.set_session_id(links_[i]->joined.session_id());
+        links_[i]->channel->Commit(request, timeout, std::move(done));
+      });
+  for (std::size_t i = 0; i < links_.size(); ++i)
+    if (!answers[i].ok()) return FromCall("Commit", *links_[i], answers[i].status());
   return Status();
 }
 
 Result<DaemonLinks> Joining::Run() {
   Status status = Find();
   for (std::size_t i = 0; i < links_.size() && status.ok(); ++i) status = Reserve(*links_[i]);
-  for (std::size_t i = 0; i < links_.size() && status.ok(); ++i) status = Commit(*links_[i]);
+  if (status.ok()) status = CommitAll();
   if (status.ok()) return std::move(links_);
   // Where Join was not answered (or was refused) there is nothing to give back by name.
   std::erase_if(links_, [](const std::unique_ptr<DaemonLink>& link) {

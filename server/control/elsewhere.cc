@@ -21,7 +21,7 @@ void Control::State::EndByVerdict(Job& job, Rank rank, const std::string& verdic
   LogInfo("event=job_ended_elsewhere tenant={} job=\"{}\" rank={}", job.account.tenant, job.name(),
           rank.value);
   v1::Fault fault;
-  fault.set_code("ended_elsewhere");
+  fault.set_code("failed_elsewhere");
   fault.set_message(Sentence(verdict));
   fault.set_tenant(job.account.tenant);
   fault.set_job(job.name());
