@@ -71,8 +71,8 @@ void CoreLoop::State::OnReceived(JobShard& shard, Rank rank,
   }
   Chunk& chunk = *verdict.chunk;
   if (!replies.NoteReplyAddress(shard, chunk, rank, message.header.reply_address)) {
-    const ingest::Verdict refused = {ingest::Action::kFault, FaultCode::kReplyAddress, {}, &chunk,
-                                     chunk.key->key};
+    const ingest::Verdict refused = {
+        ingest::Action::kFault, FaultCode::kReplyAddress, {}, &chunk, chunk.key->key};
     return Refuse(shard, rank, refused, message.header);
   }
   switch (verdict.action) {

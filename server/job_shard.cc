@@ -36,8 +36,7 @@ ChunkSizes SizesOf(std::uint32_t element_count, ElementType type, ElementType pa
   ChunkSizes sizes;
   sizes.parameters = AlignUp(elements * numeric::ElementBytes(parameter_type));
   if (type != parameter_type) sizes.masters = AlignUp(elements * numeric::ElementBytes(type));
-  sizes.accumulator =
-      AlignUp(elements * numeric::ElementBytes(numeric::AccumulationType(type)));
+  sizes.accumulator = AlignUp(elements * numeric::ElementBytes(numeric::AccumulationType(type)));
   return sizes;
 }
 
@@ -129,8 +128,8 @@ std::uint64_t JobShardBytes(const ShardConfig& config) {
   const std::uint64_t per_slot =
       sizeof(transport::LandingSlot) + sizeof(ChunkIndex) + sizeof(Lane::WaitingCredit);
   return sizeof(JobShard) +
-         std::uint64_t{config.world_size} * (StagingBytesPerLane(config) + sizeof(Lane) +
-                                             config.slots_per_lane * per_slot);
+         std::uint64_t{config.world_size} *
+             (StagingBytesPerLane(config) + sizeof(Lane) + config.slots_per_lane * per_slot);
 }
 
 std::uint64_t KeyBatchBytes(const ShardConfig& config, std::span<const KeyShardSpec> keys) {
@@ -222,8 +221,7 @@ std::uint64_t StateImageBytes(const JobShard& shard) {
                         shard.chunk_count * sizeof(StateImage::ChunkImage);
   for (std::uint32_t i = 0; i < shard.chunk_count; ++i) {
     const Chunk& chunk = *shard.chunks()[i];
-    const ChunkSizes one =
-        SizesOf(chunk.element_count, chunk.key->type, chunk.key->parameter_type);
+    const ChunkSizes one = SizesOf(chunk.element_count, chunk.key->type, chunk.key->parameter_type);
     bytes += one.parameters + one.masters;
     bytes += simd::StateCount(chunk.key->optimizer) * one.accumulator;
   }
@@ -232,8 +230,7 @@ std::uint64_t StateImageBytes(const JobShard& shard) {
 
 std::unique_ptr<StateImage> MakeStateImage(const JobShard& shard) {
   auto image = std::make_unique<StateImage>();
-  image->memory =
-      MappedMemory::Allocate(StateImageBytes(shard), MappedMemory::Backing::kPrefault);
+  image->memory = MappedMemory::Allocate(StateImageBytes(shard), MappedMemory::Backing::kPrefault);
   if (!image->memory) return nullptr;
   image->keys.resize(shard.key_count);
   image->chunks = std::make_unique<StateImage::ChunkImage[]>(shard.chunk_count);
@@ -242,8 +239,7 @@ std::unique_ptr<StateImage> MakeStateImage(const JobShard& shard) {
   Carver memory(image->memory);
   for (std::uint32_t i = 0; i < shard.chunk_count; ++i) {
     const Chunk& chunk = *shard.chunks()[i];
-    const ChunkSizes one =
-        SizesOf(chunk.element_count, chunk.key->type, chunk.key->parameter_type);
+    const ChunkSizes one = SizesOf(chunk.element_count, chunk.key->type, chunk.key->parameter_type);
     StateImage::ChunkImage& copy = image->chunks[i];
     copy.parameters = memory.Take(one.parameters);
     copy.masters = memory.Take(one.masters);

@@ -85,7 +85,7 @@ struct KeyState {
   ElementType gradient_type = ElementType::kF32;
   ElementType parameter_type = ElementType::kF32;
   wire::HyperParameters first_values{};  // of record version 1
-  Record records[kRecordsPerKey];    // version v lies at v % kRecordsPerKey
+  Record records[kRecordsPerKey];        // version v lies at v % kRecordsPerKey
 
   bool has_masters() const { return type != parameter_type; }
   // The values of a record that a round named: of its version 1, if it is not held any more.
@@ -105,10 +105,10 @@ struct Chunk {
   std::byte* accumulator = nullptr;  // ranks [0, folded_count), if any; accumulation type
   std::array<std::byte*, simd::kStatesMax> state{};  // optimizer state, or null
   Iteration applied{};
-  std::uint64_t reductions = 0;      // of the rounds applied: those that were reductions
+  std::uint64_t reductions = 0;  // of the rounds applied: those that were reductions
   std::array<RecordVersion, 2> applied_record{};  // [v % 2]: named by the round that made version v
-  std::uint32_t folded_count = 0;    // ranks [0, folded_count) are in the accumulator
-  std::uint32_t staged_count = 0;    // ranks whose gradient waits
+  std::uint32_t folded_count = 0;                 // ranks [0, folded_count) are in the accumulator
+  std::uint32_t staged_count = 0;                 // ranks whose gradient waits
   // [rank]: where its gradient lies, null if it does not wait; and the slot that it holds, or
   // kNoSlot if it lies in memory that worker and daemon share.
   const std::byte** staged_data = nullptr;
@@ -192,8 +192,8 @@ struct StateImage {
     std::uint64_t target = 0;  // of snapshots: copy the chunks at this number of reductions
     wire::HyperParameters hyper_parameters{};  // of snapshots: the newest record
   };
-  std::vector<KeyImage> keys;                  // [key]; snapshots only
-  std::unique_ptr<ChunkImage[]> chunks;        // [chunk] of the shard
+  std::vector<KeyImage> keys;            // [key]; snapshots only
+  std::unique_ptr<ChunkImage[]> chunks;  // [chunk] of the shard
   std::uint32_t chunk_count = 0;
   std::uint32_t chunks_left = 0;  // snapshots: not yet copied
   std::uint32_t cursor = 0;       // snapshots: chunks before it are copied, or wait for a round

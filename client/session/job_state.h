@@ -2,10 +2,10 @@
 // the job ends. Behind phub::Job, and shared by every Key and Handle, so that those can outlive it.
 //
 // Parts. rack_join.h joins at every daemon; rack_lanes.h opens lanes; rack_watch.h notices what
-// dies and brings back what it can; engine_thread.h moves the bytes. This object holds them together
-// and decides how it ends. Its functions are in job_state.cc (living, ending), job_start.cc
-// (joining), job_keys.cc and job_batches.cc (adding keys), job_saved_state.cc (SaveState,
-// LoadState).
+// dies and brings back what it can; engine_thread.h moves the bytes. This object holds them
+// together and decides how it ends. Its functions are in job_state.cc (living, ending),
+// job_start.cc (joining), job_keys.cc and job_batches.cc (adding keys), job_saved_state.cc
+// (SaveState, LoadState).
 //
 // Threads. Callers; the engine's thread (EngineListener); the watch's and the channels' threads
 // (RackWatch::Owner).

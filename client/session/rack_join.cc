@@ -17,8 +17,8 @@
 namespace phub::client {
 namespace {
 
-// How long a restarted process tries to take its place: daemons notice within half of their liveness
-// timeout, two seconds unless configured otherwise.
+// How long a restarted process tries to take its place: daemons notice within half of their
+// liveness timeout, two seconds unless configured otherwise.
 constexpr std::chrono::seconds kTakeOverPatience{4};
 constexpr std::chrono::milliseconds kTakeOverPause{50};
 
@@ -114,8 +114,7 @@ Status Joining::CheckRack(const DaemonLink& asked) const {
 Status Joining::ConnectAll(std::unique_ptr<DaemonLink> asked) {
   for (std::uint32_t i = 0; i < static_cast<std::uint32_t>(rack_.daemons_size()); ++i) {
     if (i == rack_.self()) {
-      links_.push_back(
-          std::make_unique<DaemonLink>(i, asked->endpoint, std::move(asked->channel)));
+      links_.push_back(std::make_unique<DaemonLink>(i, asked->endpoint, std::move(asked->channel)));
       continue;
     }
     Result<Endpoint> endpoint = ParseEndpoint(rack_.daemons(static_cast<int>(i)).endpoint());
@@ -167,14 +166,14 @@ v1::JoinRequest Joining::RequestFor(const DaemonLink& link) const {
 Status Joining::Reserve(DaemonLink& link) {
   const v1::JoinRequest request = RequestFor(link);
   const auto join = [&] {
-    return waiter_.Await<v1::JoinResponse>([&](auto done) {
-      link.channel->Join(request, settings_.call_timeout, std::move(done));
-    });
+    return waiter_.Await<v1::JoinResponse>(
+        [&](auto done) { link.channel->Join(request, settings_.call_timeout, std::move(done)); });
   };
   auto response = join();
   // A daemon that has not noticed yet that the process before this one is gone says that it lives.
   const auto patience = std::chrono::steady_clock::now() + kTakeOverPatience;
-  while (settings_.options.restart && response.status().code() == absl::StatusCode::kAlreadyExists &&
+  while (settings_.options.restart &&
+         response.status().code() == absl::StatusCode::kAlreadyExists &&
          std::chrono::steady_clock::now() < patience) {
     std::this_thread::sleep_for(kTakeOverPause);
     response = join();
@@ -224,10 +223,10 @@ Status Joining::CheckLikeAnchor(const DaemonLink& link) const {
   const v1::JoinResponse& joined = link.joined;
   const v1::JoinResponse& anchor = links_.front()->joined;
   const auto differs = [&](const char* what, std::uint64_t here, std::uint64_t there) {
-    return Status(StatusCode::kInternal,
-                  fmt::format("daemon {} has {} {} for job {}, daemon {} has {}",
-                              link.endpoint.ToString(), what, here, settings_.options.job,
-                              links_.front()->endpoint.ToString(), there));
+    return Status(
+        StatusCode::kInternal,
+        fmt::format("daemon {} has {} {} for job {}, daemon {} has {}", link.endpoint.ToString(),
+                    what, here, settings_.options.job, links_.front()->endpoint.ToString(), there));
   };
   if (joined.incarnation() != anchor.incarnation())
     return differs("incarnation", joined.incarnation(), anchor.incarnation());
@@ -243,9 +242,8 @@ Status Joining::CheckLikeAnchor(const DaemonLink& link) const {
 Status Joining::Commit(DaemonLink& link) {
   v1::CommitRequest request;
   request.set_session_id(link.joined.session_id());
-  auto response = waiter_.Await<v1::CommitResponse>([&](auto done) {
-    link.channel->Commit(request, settings_.call_timeout, std::move(done));
-  });
+  auto response = waiter_.Await<v1::CommitResponse>(
+      [&](auto done) { link.channel->Commit(request, settings_.call_timeout, std::move(done)); });
   if (!response.ok()) return FromCall("Commit", link, response.status());
   return Status();
 }
@@ -259,7 +257,9 @@ Result<DaemonLinks> Joining::Run() {
   std::erase_if(links_, [](const std::unique_ptr<DaemonLink>& link) {
     return link->joined.session_id().empty();
   });
-  if (const Status left = LeaveRack(links_, settings_.call_timeout, waiter_); !left.ok())
+  // A daemon that the rank was committed at ends the job with it: so it says why.
+  const std::string why(status.message());
+  if (const Status left = LeaveRack(links_, settings_.call_timeout, waiter_, why); !left.ok())
     LogWarning("event=reservation_not_returned job={} rank={} error=\"{}\"", settings_.options.job,
                settings_.options.rank, left.message());
   return status;
@@ -279,10 +279,11 @@ v1::LeaveRequest LeaveRequestOf(const DaemonLink& link, const std::string& verdi
   return request;
 }
 
-Status LeaveRack(const DaemonLinks& links, DurationNs timeout, CallWaiter& waiter) {
+Status LeaveRack(const DaemonLinks& links, DurationNs timeout, CallWaiter& waiter,
+                 const std::string& verdict) {
   const auto left =
       waiter.AwaitAll<v1::LeaveResponse>(links.size(), [&](std::size_t i, auto done) {
-        links[i]->channel->Leave(LeaveRequestOf(*links[i]), timeout, std::move(done));
+        links[i]->channel->Leave(LeaveRequestOf(*links[i], verdict), timeout, std::move(done));
       });
   for (std::size_t i = 0; i < links.size(); ++i)
     if (!left[i].ok()) return NamedCallStatus("Leave", links[i]->endpoint, left[i].status());

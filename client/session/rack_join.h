@@ -1,9 +1,9 @@
 // Joining a job at every daemon of a rack, so that the rank is taken by all of them or by none.
 //
 // In the list's order: the daemon that was connected to says who the rack is; Join reserves at
-// each, the anchor first, whose incarnation the others take over; when all have agreed, Commit makes
-// it stand at each. Whatever goes wrong before that, the reservations are given back, and if this
-// process dies meanwhile they lapse by themselves.
+// each, the anchor first, whose incarnation the others take over; when all have agreed, Commit
+// makes it stand at each. Whatever goes wrong before that, the reservations are given back, and if
+// this process dies meanwhile they lapse by themselves.
 //
 // Cold: blocks, one thread.
 #pragma once
@@ -40,6 +40,7 @@ Result<DaemonLinks> JoinRack(const JoinSettings& settings, Connector& connector,
 // The request that gives the rank back. verdict, unless empty: why the job has ended elsewhere.
 v1::LeaveRequest LeaveRequestOf(const DaemonLink& link, const std::string& verdict = {});
 // Gives the rank back at every daemon, all at once. The first error, with the daemon's name.
-Status LeaveRack(const DaemonLinks& links, DurationNs timeout, CallWaiter& waiter);
+Status LeaveRack(const DaemonLinks& links, DurationNs timeout, CallWaiter& waiter,
+                 const std::string& verdict = {});
 
 }  // namespace phub::client

@@ -6,8 +6,8 @@
 // lane, after liveness_timeout, since the control stream may say by then who is to blame.
 // Policy wait. A stream that broke is attached again, a silent connection is replaced, a lost lane
 // is opened again, each with growing pauses, until wait_timeout is over. A daemon that has
-// forgotten the session was started anew: nothing can bring back what it held, so that is a verdict at
-// once. So is a peer that breaks the lane's rules.
+// forgotten the session was started anew: nothing can bring back what it held, so that is a verdict
+// at once. So is a peer that breaks the lane's rules.
 //
 // Threads. Two of its own: one sends heartbeats and looks at the clock, and never blocks on
 // anything else; under policy wait another one dials. OnLaneClosed() comes on the engine's thread,

@@ -8,9 +8,9 @@
 // the daemons keep the versions of B and of B + 1.
 //
 // A rank may find itself resumed at some daemons and new at others: the process before it died
-// while it was joining (its reservation lapsed where it was not committed). Then it had pushed nothing,
-// so no chunk anywhere has had a round, and the rank starts as a new one. If a chunk has had one
-// all the same, some daemon has lost what it held, and the job cannot go on.
+// while it was joining (its reservation lapsed where it was not committed). Then it had pushed
+// nothing, so no chunk anywhere has had a round, and the rank starts as a new one. If a chunk has
+// had one all the same, some daemon has lost what it held, and the job cannot go on.
 //
 // Pure; any thread.
 #pragma once

@@ -55,9 +55,10 @@ bool HeldByFullLane(const JobShard& shard, const Chunk& chunk);
 // Folds the ready prefix of one chunk, if any; `freed` holds the slots that it freed.
 void Fold(JobShard& shard, Chunk& chunk, FreedSlots& freed);
 
-// Restores the invariant after `rank` staged `chunk` without completing its round: folds `chunk`,
-// or every chunk of the rank's lane if that lane is full now. Calls credit(FreedSlot) for each
-// slot.
+// Restores the invariant after `rank` staged `chunk` without completing its round: folds every chunk
+// of the rank's lane if that lane is full now, and `chunk` if a full lane holds it (which may be
+// another: what is staged in place is in none of its own lane's slots). Calls credit(FreedSlot) for
+// each slot.
 template <typename Credit>
 void RelieveFullLanes(JobShard& shard, Rank rank, Chunk& chunk, FreedSlots& scratch,
                       Credit&& credit) {
@@ -65,13 +66,12 @@ void RelieveFullLanes(JobShard& shard, Rank rank, Chunk& chunk, FreedSlots& scra
     Fold(shard, folded, scratch);
     for (const FreedSlot& slot : scratch.all()) credit(slot);
   };
-  if (!LaneFull(shard, rank)) {
-    if (HeldByFullLane(shard, chunk)) fold(chunk);
-    return;
+  if (LaneFull(shard, rank)) {
+    for (const ChunkIndex held : shard.lanes[rank.value].slot_chunk) {
+      if (held != ChunkIndex::Max()) fold(*shard.chunks()[held.value]);
+    }
   }
-  for (const ChunkIndex held : shard.lanes[rank.value].slot_chunk) {
-    if (held != ChunkIndex::Max()) fold(*shard.chunks()[held.value]);
-  }
+  if (HeldByFullLane(shard, chunk)) fold(chunk);
 }
 
 // The terms of a whole round in rank order: the accumulator, if ranks were folded, then what is

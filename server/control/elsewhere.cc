@@ -9,16 +9,10 @@
 namespace phub::server {
 namespace {
 
-constexpr std::size_t kSentenceBytesMax = 4096;
+constexpr std::size_t kSentenceBytesMax = 2048;  // several times what a daemon says of a fault
 
-// A worker's words, which others will read: bounded, and without control characters.
-std::string Sentence(const std::string& text) {
-  std::string sentence = text.substr(0, kSentenceBytesMax);
-  std::replace_if(
-      sentence.begin(), sentence.end(),
-      [](char c) { return static_cast<unsigned char>(c) < 0x20 || c == 0x7f; }, ' ');
-  return sentence;
-}
+// A worker's words, which others will read.
+std::string Sentence(std::string_view text) { return Printable(text.substr(0, kSentenceBytesMax)); }
 
 }  // namespace
 
@@ -37,16 +31,16 @@ void Control::State::EndByVerdict(Job& job, Rank rank, const std::string& verdic
 LoadId Control::State::RefuseLoad(Job& job, Rank rank, const v1::LoadStateRequest& refusal) {
   const int code = refusal.refusal_code();
   const bool known = code > 0 && code <= static_cast<int>(absl::StatusCode::kUnauthenticated);
-  job.load_refusal = absl::Status(
-      known ? static_cast<absl::StatusCode>(code) : absl::StatusCode::kUnknown,
-      Sentence(refusal.refusal()));
+  job.load_refusal =
+      absl::Status(known ? static_cast<absl::StatusCode>(code) : absl::StatusCode::kUnknown,
+                   Sentence(refusal.refusal()));
   counters.Add(ControlCounter::loads_refused);
   if (job.arrival) FailArrival(job, job.load_refusal);
   if (job.brought) {  // the core loops let go of it
     job.brought->tickets.clear();
     for (std::size_t core = 0; core < links.size(); ++core) {
-      job.brought->tickets.push_back(links[core].Send(
-          {.kind = Command::Kind::kBringState, .shard = job.shards[core].get()}));
+      job.brought->tickets.push_back(
+          links[core].Send({.kind = Command::Kind::kBringState, .shard = job.shards[core].get()}));
     }
     job.replaced_states.push_back(std::move(job.brought));
   }

@@ -26,12 +26,24 @@ std::string DescribeLoss(transport::TransportError error, transport::ProtocolErr
   return "closed";
 }
 
+namespace {
+
+bool IsControlCharacter(char c) {
+  const auto byte = static_cast<unsigned char>(c);
+  return byte < 0x20 || byte == 0x7f;
+}
+
+}  // namespace
+
 bool IsName(std::string_view text) {
   return !text.empty() && text.size() <= kNameBytesMax &&
-         std::all_of(text.begin(), text.end(), [](char c) {
-           const auto byte = static_cast<unsigned char>(c);
-           return byte >= 0x20 && byte != 0x7f;
-         });
+         std::none_of(text.begin(), text.end(), IsControlCharacter);
+}
+
+std::string Printable(std::string_view text) {
+  std::string printable(text);
+  std::replace_if(printable.begin(), printable.end(), IsControlCharacter, '?');
+  return printable;
 }
 
 }  // namespace phub::server

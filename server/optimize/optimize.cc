@@ -43,7 +43,8 @@ void Reduce(Chunk& chunk, const simd::Terms& terms, std::uint32_t world_size,
   std::size_t reply_count = 0;
   if (chunk.masters != nullptr) replies[reply_count++] = chunk.NextParameters();
   for (std::byte* const reply : own_replies) replies[reply_count++] = reply;
-  std::byte* const from = chunk.masters != nullptr ? chunk.masters : chunk.Parameters(chunk.applied);
+  std::byte* const from =
+      chunk.masters != nullptr ? chunk.masters : chunk.Parameters(chunk.applied);
   std::byte* const to = chunk.masters != nullptr ? chunk.masters : chunk.NextParameters();
   simd::ApplyRound(round, terms, chunk.element_count,
                    {.parameters = from,

@@ -9,8 +9,8 @@
 namespace phub::server::optimize {
 
 // Makes version chunk.applied + 1; whoever calls moves chunk.applied on. terms: of kReduce in rank
-// order; of kAssign the one payload that wins, in chunk.payload_type. own_replies: memory of workers
-// who want their reply there, chunk.reply_bytes() each, written in the same pass.
+// order; of kAssign the one payload that wins, in chunk.payload_type. own_replies: memory of
+// workers who want their reply there, chunk.reply_bytes() each, written in the same pass.
 void ApplyRound(Chunk& chunk, const simd::Terms& terms, std::uint32_t world_size,
                 std::span<std::byte* const> own_replies);
 

@@ -40,8 +40,7 @@ bool ReplyStage::HasWindow(const JobShard& shard, const Lane& lane) const {
   return lane.replies_posted < shard.config.replies_per_lane_max;
 }
 
-std::byte* ReplyStage::OwnReply(const Lane& lane, const Chunk& chunk,
-                                SharedAddress address) const {
+std::byte* ReplyStage::OwnReply(const Lane& lane, const Chunk& chunk, SharedAddress address) const {
   if (address == SharedAddress{}) return nullptr;
   return transports_[lane.transport_index]->Resolve(lane.connection, address, chunk.reply_bytes());
 }
@@ -59,8 +58,7 @@ std::span<std::byte* const> ReplyStage::OwnReplies(const JobShard& shard, const 
   std::size_t count = 0;
   for (std::uint32_t rank = 0; rank < shard.config.world_size; ++rank) {
     if (chunk.reply_address[rank] == SharedAddress{} || !Test(chunk.wants_reply, rank)) continue;
-    std::byte* const memory =
-        OwnReply(shard.lanes[rank], chunk, chunk.reply_address[rank]);
+    std::byte* const memory = OwnReply(shard.lanes[rank], chunk, chunk.reply_address[rank]);
     PHUB_CHECK(memory != nullptr, "rank={} chunk={}", rank, chunk.index.value);
     own_replies_[count++] = memory;
   }
@@ -69,8 +67,7 @@ std::span<std::byte* const> ReplyStage::OwnReplies(const JobShard& shard, const 
 }
 
 void ReplyStage::Defer(JobShard& shard, Lane& lane, const Chunk& chunk, Iteration version) {
-  std::uint64_t* const bits =
-      version == chunk.applied ? lane.pending_reply : lane.pending_previous;
+  std::uint64_t* const bits = version == chunk.applied ? lane.pending_reply : lane.pending_previous;
   std::uint64_t& word = bits[chunk.index.value / kWordBits];
   const std::uint64_t bit = std::uint64_t{1} << (chunk.index.value % kWordBits);
   if ((word & bit) != 0) return;

@@ -15,9 +15,7 @@ namespace {
 namespace reference = simd::reference;
 
 // The public types have the values of the internal ones.
-numeric::ElementType Internal(ElementType type) {
-  return static_cast<numeric::ElementType>(type);
-}
+numeric::ElementType Internal(ElementType type) { return static_cast<numeric::ElementType>(type); }
 std::size_t SizeOf(ElementType type) { return numeric::ElementBytes(Internal(type)); }
 
 std::uint64_t Mix(std::uint64_t a, std::uint64_t b) {
@@ -55,8 +53,7 @@ void PutRandom(ElementType type, std::byte* array, std::size_t i, std::uint64_t 
     case ElementType::kF32:
     case ElementType::kF16:
     case ElementType::kBf16:
-      return reference::Store(Internal(type), array, i,
-                              static_cast<float>(RealOf(bits, with_nan)));
+      return reference::Store(Internal(type), array, i, static_cast<float>(RealOf(bits, with_nan)));
     case ElementType::kI32: return reference::Put(array, i, static_cast<std::int32_t>(bits >> 16));
     case ElementType::kI64: return reference::Put(array, i, static_cast<std::int64_t>(bits));
     case ElementType::kU8: return reference::Put(array, i, static_cast<std::uint8_t>(bits >> 16));
@@ -166,8 +163,7 @@ class SerialKey {
     }
     for (std::size_t i = 0; i < count_; ++i) {
       const T before = reference::Load<T>(Internal(key_.type), masters_.data(), i);
-      const T after =
-          reference::RoundOf<T>(round, inputs, i, before, &state_[0][i], &state_[1][i]);
+      const T after = reference::RoundOf<T>(round, inputs, i, before, &state_[0][i], &state_[1][i]);
       reference::Store<T>(Internal(key_.type), masters_.data(), i, after);
     }
   }
@@ -215,7 +211,8 @@ Optimizer DrawOptimizer(SeededRandom& random, std::size_t kind) {
   const double clip = Draw(random, {0.0, 0.0, 0.5});
   switch (kind) {
     case 1: return Sgd{rate, decay, clip};
-    case 2: return Momentum{rate, Draw(random, {0.9, 0.0, 0.99}), Draw(random, {0.0, 0.25}), decay, clip};
+    case 2:
+      return Momentum{rate, Draw(random, {0.9, 0.0, 0.99}), Draw(random, {0.0, 0.25}), decay, clip};
     case 3: return Nesterov{rate, Draw(random, {0.9, 0.99}), decay, clip};
     case 4: return Adam{rate, 0.9, Draw(random, {0.999, 0.99}), 1e-8, decay, clip};
     case 5: return AdamW{rate, Draw(random, {0.9, 0.8}), 0.999, 1e-8, decay, clip};
@@ -301,16 +298,15 @@ RandomJob DrawJob(std::uint64_t seed) {
 
 std::string Describe(const RandomJob& job) {
   std::string text = fmt::format(
-      "job={} ranks={} daemons={} chunk_bytes={} slots={} restart={} iterations={} keys=[", job.name,
-      job.world_size, job.daemons, job.chunk_bytes, job.slots_per_lane, job.restart,
+      "job={} ranks={} daemons={} chunk_bytes={} slots={} restart={} iterations={} keys=[",
+      job.name, job.world_size, job.daemons, job.chunk_bytes, job.slots_per_lane, job.restart,
       job.iterations);
   for (const RandomKey& key : job.keys) {
-    text += fmt::format(" {}:{}x{}({}>{}) {} {}", key.name, key.element_count,
-                        numeric::ToString(Internal(key.type)),
-                        numeric::ToString(Internal(key.gradient_type)),
-                        numeric::ToString(Internal(key.parameter_type)),
-                        simd::ToString(ReductionOf(key.operation)),
-                        simd::ToString(static_cast<simd::Optimizer>(key.rounds[0].optimizer.index())));
+    text += fmt::format(
+        " {}:{}x{}({}>{}) {} {}", key.name, key.element_count,
+        numeric::ToString(Internal(key.type)), numeric::ToString(Internal(key.gradient_type)),
+        numeric::ToString(Internal(key.parameter_type)), simd::ToString(ReductionOf(key.operation)),
+        simd::ToString(static_cast<simd::Optimizer>(key.rounds[0].optimizer.index())));
   }
   return text + " ]";
 }

@@ -1,5 +1,5 @@
-// A training job drawn from a seed, with keys of all types, operations and optimizers, and what must
-// come out of it: parameters after every round, computed serially, an element at a time.
+// A training job drawn from a seed, with keys of all types, operations and optimizers, and what
+// must come out of it: parameters after every round, computed serially, an element at a time.
 //
 // Gradients are made from a hash of the parameter bytes that the rank read. Whoever reads a mixture
 // of two versions pushes something else, and every later version differs.
@@ -32,7 +32,7 @@ struct RandomKey {
   ElementType parameter_type = f32;
   Operation operation = Operation::kSum;
   std::uint64_t element_count = 0;
-  std::uint32_t batch = 0;  // keys are added batch by batch
+  std::uint32_t batch = 0;          // keys are added batch by batch
   std::vector<RandomRound> rounds;  // [iteration - 1]
   std::vector<Bytes> expected;      // [iteration]: in parameter_type; [0] zeros
 };

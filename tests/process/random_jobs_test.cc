@@ -32,15 +32,15 @@ class Worker {
   std::string Run(const std::string& endpoint) {
     auto session = Connect(endpoint);
     if (!session.ok()) return Wrong("connect", session.status());
-    auto job = session->Join({.job = job_.name,
-                              .rank = rank_,
-                              .world_size = job_.world_size,
-                              .chunk_bytes = job_.chunk_bytes,
-                              .staging_bytes = job_.slots_per_lane * job_.chunk_bytes,
-                              .on_loss = job_.restart ? LossPolicy::kWait : LossPolicy::kFail,
-                              .restart = job_.restart,
-                              .transport = random_.Chance(1, 3) ? TransportChoice::kTcp
-                                                                : TransportChoice::kAuto});
+    auto job = session->Join(
+        {.job = job_.name,
+         .rank = rank_,
+         .world_size = job_.world_size,
+         .chunk_bytes = job_.chunk_bytes,
+         .staging_bytes = job_.slots_per_lane * job_.chunk_bytes,
+         .on_loss = job_.restart ? LossPolicy::kWait : LossPolicy::kFail,
+         .restart = job_.restart,
+         .transport = random_.Chance(1, 3) ? TransportChoice::kTcp : TransportChoice::kAuto});
     if (!job.ok()) return Wrong("join", job.status());
     if (Status status = AddKeys(*job); !status.ok()) return Wrong("add keys", status);
     own_.resize(keys_.size());

@@ -1,31 +1,30 @@
-// A whole cluster (a daemon, its core loops and control, jobs and their workers, the network) in
-// one thread and virtual time, decided by one 64-bit seed: what is built, what they do, who runs
-// next, what breaks. Product code does not notice.
+// A whole cluster (a rack of daemons, their core loops and control, jobs and their workers, the
+// network) in one thread and virtual time, decided by one 64-bit seed: what is built, what they do,
+// who runs next, what breaks. Product code does not notice.
 #pragma once
 
 #include <cstdint>
-#include <memory>
 #include <string>
-#include <vector>
 
-#include "tests/sim/script.h"
-#include "tests/sim/sim_daemon.h"
-#include "tests/sim/sim_network.h"
-#include "tests/sim/sim_worker.h"
+#include "common/base/clock.h"
 
 namespace phub::sim {
 
 // Rare things that a swarm must have seen, or it did not test them.
+#define PHUB_SIM_COVERAGE(X)                                                                    \
+  X(rounds) X(gradients_folded) X(replies_deferred) X(duplicates_staged) X(duplicates_applied)  \
+  X(staged_discarded) X(lanes_replaced) X(streams_broken) X(jobs_failed) X(several_daemons)     \
+  X(daemons_lost) X(crashes) X(seats_taken_over) X(keys_resumed) X(keys_resumed_back)        \
+  X(gradients_in_place) X(gradients_copied) X(replies_in_pass) X(parameters_shared)
+
 struct Coverage {
-  std::uint64_t rounds = 0;
-  std::uint64_t gradients_folded = 0;
-  std::uint64_t replies_deferred = 0;
-  std::uint64_t duplicates_staged = 0;
-  std::uint64_t duplicates_applied = 0;
-  std::uint64_t staged_discarded = 0;
-  std::uint64_t lanes_replaced = 0;
-  std::uint64_t jobs_failed = 0;
+#define PHUB_FIELD(name) std::uint64_t name = 0;
+  PHUB_SIM_COVERAGE(PHUB_FIELD)
+#undef PHUB_FIELD
   void Add(const Coverage& other);
+  std::string ToString() const;
+  // What was never seen; empty: all was.
+  std::string Missing() const;
 };
 
 struct Outcome {

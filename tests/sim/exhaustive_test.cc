@@ -62,7 +62,7 @@ float SerialSum(std::uint32_t ranks, std::uint32_t chunk) {
 
 class Search {
  public:
-  // sharing: a bit per rank whose gradients lie in shared memory.
+  // sharing: a bit per rank and chunk (rank * chunks + chunk) whose gradient lies in shared memory.
   Search(std::uint32_t ranks, std::uint32_t chunks, std::uint32_t slots, Relieve relieve,
          std::uint32_t sharing)
       : ranks_(ranks),
@@ -178,7 +178,7 @@ class Search {
     const std::uint32_t index = (*orders_)[rank][pushed_[rank]];
     float* memory = &shared_[rank * chunks_ + index];
     message.header.slot = kNoSlot;
-    if ((sharing_ >> rank & 1) == 0) {
+    if ((sharing_ >> (rank * chunks_ + index) & 1) == 0) {
       const Lane& lane = shard_->lanes[rank];
       const auto free_slot =
           std::find(lane.slot_chunk.begin(), lane.slot_chunk.end(), ChunkIndex::Max());
@@ -286,10 +286,40 @@ TEST(Folding, IsLiveForEveryPushOrderAndInterleaving) {
 }
 
 TEST(Folding, IsLiveWhereSomeRanksShareMemoryAndOthersHaveSlots) {
-  for (std::uint32_t sharing = 1; sharing < 8; ++sharing) {
-    EXPECT_TRUE(AlwaysCompletes(3, 3, 1, RealRule, sharing)) << "ranks " << sharing;
-    EXPECT_TRUE(AlwaysCompletes(3, 4, 1, RealRule, sharing)) << "ranks " << sharing;
+  constexpr std::uint32_t kChunks = 4;
+  for (std::uint32_t ranks = 1; ranks < 8; ++ranks) {
+    std::uint32_t sharing = 0;
+    for (std::uint32_t rank = 0; rank < 3; ++rank) {
+      if ((ranks >> rank & 1) != 0) sharing |= ((1u << kChunks) - 1) << (rank * kChunks);
+    }
+    EXPECT_TRUE(AlwaysCompletes(3, kChunks, 1, RealRule, sharing)) << "ranks " << ranks;
   }
+}
+
+// Rank 1 of four shares some gradients: its lane may be full while it completes a prefix in place.
+bool CompletesWithAMixedRank(const Relieve& rule) {
+  constexpr std::uint32_t kChunks = 3;
+  for (std::uint32_t chunks = 1; chunks < 1u << kChunks; ++chunks) {
+    if (!AlwaysCompletes(4, kChunks, 1, rule, chunks << kChunks)) return false;
+  }
+  return true;
+}
+
+TEST(Folding, IsLiveWhereARankSharesSomeGradientsAndHasSlotsForOthers) {
+  for (std::uint32_t sharing = 1; sharing < 1u << 9; ++sharing) {
+    EXPECT_TRUE(AlwaysCompletes(3, 3, 1, RealRule, sharing)) << "gradients " << sharing;
+  }
+  EXPECT_TRUE(CompletesWithAMixedRank(RealRule));
+}
+
+TEST(Folding, SearchCatchesAFullLaneThatHidesWhatIsStagedInPlace) {
+  // Once the rank's lane is full, looks only at what its slots hold.
+  const Relieve own_slots_only = [](JobShard& shard, Rank rank, Chunk& chunk,
+                                    aggregate::FreedSlots& scratch, const auto& credit) {
+    if (aggregate::LaneFull(shard, rank) && chunk.staged_slot[rank.value] == kNoSlot) return;
+    aggregate::RelieveFullLanes(shard, rank, chunk, scratch, credit);
+  };
+  EXPECT_FALSE(CompletesWithAMixedRank(own_slots_only));
 }
 
 TEST(Folding, SearchCatchesATriggerThatLooksAtOneLane) {

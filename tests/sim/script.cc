@@ -4,6 +4,8 @@
 
 #include <bit>
 
+#include "tests/support/simd_reference.h"
+
 namespace phub::sim {
 namespace {
 
@@ -29,65 +31,94 @@ float LaneValue(std::uint32_t key, std::uint64_t iteration) {
   return static_cast<float>(1 + (iteration + key) % 7);
 }
 
-// One round, serially: torch.optim.SGD's definitions, each operation rounded on its own.
+simd::OptimizerArguments ArgumentsOf(const wire::HyperParameters& hyper, std::uint64_t step) {
+  simd::OptimizerArguments arguments;
+  arguments.learning_rate = hyper.learning_rate;
+  arguments.weight_decay = hyper.weight_decay;
+  arguments.momentum = hyper.momentum;
+  arguments.dampening = hyper.dampening;
+  arguments.beta1 = hyper.beta1;
+  arguments.beta2 = hyper.beta2;
+  arguments.epsilon = hyper.epsilon;
+  arguments.learning_rate_decay = hyper.learning_rate_decay;
+  arguments.step = step;
+  return arguments;
+}
+
+// What one key holds.
+struct KeyState {
+  std::vector<float> parameters;
+  std::vector<std::vector<float>> states;
+  std::uint64_t reductions = 0;
+};
+
+// One round, serially, each operation rounded on its own.
 void ApplySerially(const JobScript& job, std::uint32_t key_index, std::uint64_t iteration,
-                   std::vector<float>& parameters, std::vector<float>& momentum, bool& first_step) {
+                   KeyState& state) {
   const KeyScript& key = job.keys[key_index];
   const RoundScript& round = key.rounds[iteration - 1];
   if (round.operation == wire::RoundOperation::kAssign) {
-    parameters = BroadcastOf(job, key_index, iteration);
+    state.parameters = BroadcastOf(job, key_index, iteration);
     return;
   }
-  std::vector<float> sum = GradientOf(job, key_index, iteration, 0, parameters);
+  std::vector<float> sum = GradientOf(job, key_index, iteration, 0, state.parameters);
   for (std::uint32_t rank = 1; rank < job.world_size; ++rank) {
-    const std::vector<float> term = GradientOf(job, key_index, iteration, rank, parameters);
+    const std::vector<float> term = GradientOf(job, key_index, iteration, rank, state.parameters);
     for (std::size_t i = 0; i < sum.size(); ++i) sum[i] = sum[i] + term[i];
   }
+  const simd::OptimizerArguments arguments =
+      ArgumentsOf(round.hyper_parameters, ++state.reductions);
   for (std::size_t i = 0; i < sum.size(); ++i) {
-    float g = key.mean ? sum[i] / static_cast<float>(job.world_size) : sum[i];
-    if (key.optimizer == OptimizerKind::kNone) {
-      parameters[i] = g;
+    const float g = key.mean ? sum[i] / static_cast<float>(job.world_size) : sum[i];
+    if (key.optimizer == simd::Optimizer::kNone) {
+      state.parameters[i] = g;
       continue;
     }
-    const wire::HyperParameters& hyper = round.hyper_parameters;
-    if (hyper.weight_decay != 0.0f) {
-      const float decay = hyper.weight_decay * parameters[i];
-      g = g + decay;
-    }
-    float step = g;
-    if (key.optimizer == OptimizerKind::kMomentum) {
-      if (!first_step) {
-        const float kept = hyper.momentum * momentum[i];
-        const float added = (1.0f - hyper.dampening) * g;
-        step = kept + added;
-      }
-      momentum[i] = step;
-    }
-    const float change = hyper.learning_rate * step;
-    parameters[i] = parameters[i] - change;
+    state.parameters[i] =
+        simd::reference::Updated(key.optimizer, arguments, g, state.parameters[i],
+                                 &state.states[0][i], &state.states[1][i]);
   }
-  if (key.optimizer != OptimizerKind::kNone) first_step = false;
 }
 
 void ComputeExpected(JobScript& job) {
   for (std::uint32_t index = 0; index < job.keys.size(); ++index) {
     KeyScript& key = job.keys[index];
-    std::vector<float> parameters(key.element_count, 0.0f), momentum(key.element_count, 0.0f);
-    bool first_step = true;
-    key.expected = {parameters};
-    for (std::uint64_t iteration = 1; iteration <= job.iterations; ++iteration) {
-      ApplySerially(job, index, iteration, parameters, momentum, first_step);
-      key.expected.push_back(parameters);
+    KeyState state;
+    state.parameters.assign(key.element_count, 0.0f);
+    state.states.assign(simd::kStatesMax, state.parameters);
+    key.expected.push_back(state.parameters);
+    key.expected_states.push_back(state.states);
+    for (std::uint32_t iteration = 1; iteration <= job.iterations; ++iteration) {
+      ApplySerially(job, index, iteration, state);
+      key.expected.push_back(state.parameters);
+      key.expected_states.push_back(state.states);
     }
   }
 }
 
-wire::HyperParameters DrawHyperParameters(SeededRandom& random) {
+wire::HyperParameters DrawHyperParameters(SeededRandom& random, simd::Optimizer optimizer) {
   wire::HyperParameters values;
-  values.learning_rate = static_cast<float>(1 + random.Below(64)) / 128.0f;
-  values.momentum = random.Chance(3, 4) ? 0.9f : 0.0f;
-  values.dampening = random.Chance(1, 4) ? 0.25f : 0.0f;
-  values.weight_decay = random.Chance(1, 3) ? 0.01f : 0.0f;
+  values.learning_rate = static_cast<double>(1 + random.Below(64)) / 128.0;
+  switch (optimizer) {
+    case simd::Optimizer::kNone:
+    case simd::Optimizer::kSgd: break;
+    case simd::Optimizer::kMomentum:
+      values.momentum = random.Chance(3, 4) ? 0.9 : 0.0;
+      values.dampening = random.Chance(1, 4) ? 0.25 : 0.0;
+      break;
+    case simd::Optimizer::kNesterov: values.momentum = 0.9; break;
+    case simd::Optimizer::kAdam:
+    case simd::Optimizer::kAdamW:
+      values.beta1 = 0.9;
+      values.beta2 = random.Chance(1, 2) ? 0.999 : 0.95;
+      values.epsilon = 1e-8;
+      break;
+    case simd::Optimizer::kAdagrad:
+      values.epsilon = 1e-10;
+      values.learning_rate_decay = random.Chance(1, 2) ? 0.125 : 0.0;
+      break;
+  }
+  if (optimizer != simd::Optimizer::kNone) values.weight_decay = random.Chance(1, 3) ? 0.01 : 0.0;
   return values;
 }
 
@@ -97,21 +128,32 @@ KeyScript DrawKey(SeededRandom& random, const JobScript& job, std::uint32_t inde
   key.element_count = static_cast<std::uint32_t>(1 + random.Below(random.Chance(1, 4) ? 8 : 400));
   key.gradients = random.Chance(1, 2) ? GradientKind::kLanes : GradientKind::kHash;
   if (key.gradients == GradientKind::kHash) {
-    key.optimizer = static_cast<OptimizerKind>(random.Below(3));
+    key.optimizer = static_cast<simd::Optimizer>(random.Below(7));
     key.mean = random.Chance(1, 2);
   }
-  wire::HyperParameters hyper = DrawHyperParameters(random);
+  wire::HyperParameters hyper = DrawHyperParameters(random, key.optimizer);
   for (std::uint32_t iteration = 1; iteration <= job.iterations; ++iteration) {
     RoundScript round;
-    if (iteration > 1 && random.Chance(1, 3)) hyper = DrawHyperParameters(random);
+    if (iteration > 1 && random.Chance(1, 3)) hyper = DrawHyperParameters(random, key.optimizer);
     round.hyper_parameters = hyper;
-    if (random.Chance(1, 6)) {
+    // Versions of a job that restarts are told apart by reductions.
+    if (random.Chance(1, 6) && (!job.restart || iteration == 1)) {
       round.operation = wire::RoundOperation::kAssign;
       round.root = static_cast<std::uint32_t>(random.Below(job.world_size));
     }
     key.rounds.push_back(round);
   }
   return key;
+}
+
+void DrawPolicy(SeededRandom& random, JobScript& job) {
+  const bool completes = job.fate == Fate::kCompletes;
+  const bool may_wait = completes || job.loses_daemon();
+  job.wait_policy = job.fate == Fate::kNeverReturns || (may_wait && random.Chance(1, 2));
+  job.restart = job.wait_policy && random.Chance(1, 2);
+  if (completes && job.restart) job.crashes = static_cast<std::uint32_t>(random.Below(4));
+  // Long enough for whatever comes back, where it is to come back.
+  if (!completes) job.wait_timeout = static_cast<DurationNs>(1 + random.Below(3)) * kSecond;
 }
 
 // Makes sure that the fate can come true: the culprit's round is one in which it shows.
@@ -146,6 +188,9 @@ const char* ToString(Fate fate) {
     case Fate::kKeysDiffer: return "keys_differ";
     case Fate::kRecordsDiffer: return "records_differ";
     case Fate::kRootsDiffer: return "roots_differ";
+    case Fate::kNeverReturns: return "never_returns";
+    case Fate::kDaemonDies: return "daemon_dies";
+    case Fate::kDaemonSilent: return "daemon_silent";
   }
   return "unknown";
 }
@@ -158,7 +203,7 @@ JobScript DrawJob(SeededRandom& random, std::string name, Fate fate) {
   job.world_size = static_cast<std::uint32_t>((fails ? 2 : 1) + random.Below(fails ? 4 : 5));
   job.chunk_bytes = static_cast<std::uint32_t>(256 + 64 * random.Below(8));
   job.slots_per_lane = static_cast<std::uint32_t>(random.Chance(1, 2) ? 1 : 1 + random.Below(6));
-  job.wait_policy = !fails && random.Chance(1, 2);
+  DrawPolicy(random, job);
   job.lockstep = random.Chance(1, 3);
   job.cancel_chance = random.Chance(1, 3) ? 100'000 : 0;
   job.iterations = static_cast<std::uint32_t>(2 + random.Below(6));
@@ -176,16 +221,15 @@ JobScript DrawJob(SeededRandom& random, std::string name, Fate fate) {
 
 std::string Describe(const JobScript& job) {
   std::string text = fmt::format(
-      "job={} fate={} culprit={}@{} ranks={} chunk_bytes={} slots={} wait={} lockstep={} "
-      "iterations={} keys=[",
+      "job={} fate={} culprit={}@{} ranks={} chunk_bytes={} slots={} wait={} restart={} crashes={} "
+      "lockstep={} iterations={} keys=[",
       job.name, ToString(job.fate), job.culprit, job.culprit_iteration, job.world_size,
-      job.chunk_bytes, job.slots_per_lane, job.wait_policy, job.lockstep, job.iterations);
+      job.chunk_bytes, job.slots_per_lane, job.wait_policy, job.restart, job.crashes, job.lockstep,
+      job.iterations);
   for (const KeyScript& key : job.keys) {
-    text += fmt::format("{}:{}{}{} ", key.name, key.element_count,
-                        key.gradients == GradientKind::kLanes ? " lanes" : " hash",
-                        key.optimizer == OptimizerKind::kNone       ? ""
-                        : key.optimizer == OptimizerKind::kMomentum ? " momentum"
-                                                                    : " sgd");
+    text += fmt::format("{}:{} {} {} ", key.name, key.element_count,
+                        key.gradients == GradientKind::kLanes ? "lanes" : "hash",
+                        simd::ToString(key.optimizer));
   }
   return text + "]";
 }

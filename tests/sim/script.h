@@ -7,20 +7,21 @@
 //          misrouted chunk shows too.
 //   hash   gradients are a hash of the parameter bytes that the rank read. Whoever reads a mixture
 //          of two versions pushes something else, and every later version differs.
-// Expected parameters are computed serially, with plain loops, before anything runs.
+// Expected parameters are computed serially, an element at a time, before anything runs.
 #pragma once
 
 #include <cstdint>
 #include <string>
 #include <vector>
 
+#include "common/base/clock.h"
 #include "common/base/random.h"
+#include "common/simd/optimizers.h"
 #include "common/wire/message.h"
 
 namespace phub::sim {
 
 enum class GradientKind : std::uint8_t { kLanes, kHash };
-enum class OptimizerKind : std::uint8_t { kNone, kSgd, kMomentum };
 
 struct RoundScript {
   wire::RoundOperation operation = wire::RoundOperation::kReduce;
@@ -33,10 +34,12 @@ struct KeyScript {
   std::uint32_t element_count = 0;
   std::uint32_t batch = 0;  // keys are added batch by batch
   GradientKind gradients = GradientKind::kHash;
-  OptimizerKind optimizer = OptimizerKind::kNone;
+  simd::Optimizer optimizer = simd::Optimizer::kNone;
   bool mean = false;
   std::vector<RoundScript> rounds;           // [iteration - 1]
   std::vector<std::vector<float>> expected;  // [iteration]: parameters after it; [0] zeros
+  // [iteration][array]: what the optimizer keeps. Nothing before the first reduction.
+  std::vector<std::vector<std::vector<float>>> expected_states;
 };
 
 // How this job is meant to end.
@@ -48,6 +51,9 @@ enum class Fate : std::uint8_t {
   kKeysDiffer,     // one rank adds another key: both are named
   kRecordsDiffer,  // one rank sets another learning rate: both are named
   kRootsDiffer,    // one rank broadcasts from another root: both are named
+  kNeverReturns,   // policy wait: one rank dies and nobody takes its place: it is named in time
+  kDaemonDies,     // of every job: one daemon of the rack dies; every worker is told which
+  kDaemonSilent,   // the same, but nothing closes
 };
 const char* ToString(Fate fate);
 
@@ -57,6 +63,9 @@ struct JobScript {
   std::uint32_t chunk_bytes = 256;
   std::uint32_t slots_per_lane = 1;
   bool wait_policy = false;         // lanes may break and come back
+  DurationNs wait_timeout = 60 * kSecond;
+  bool restart = false;             // processes may die, and others take their places
+  std::uint32_t crashes = 0;        // how many do
   bool lockstep = false;            // all keys of t before any key of t+1
   std::uint32_t cancel_chance = 0;  // per million pushes: try to withdraw it at once
   std::uint32_t iterations = 1;
@@ -64,6 +73,11 @@ struct JobScript {
   Fate fate = Fate::kCompletes;
   std::uint32_t culprit = 0;            // the rank that breaks it
   std::uint32_t culprit_iteration = 1;  // when it does, in its own iterations of the first key
+
+  bool disagrees() const {
+    return fate == Fate::kKeysDiffer || fate == Fate::kRecordsDiffer || fate == Fate::kRootsDiffer;
+  }
+  bool loses_daemon() const { return fate == Fate::kDaemonDies || fate == Fate::kDaemonSilent; }
 };
 
 // Draws a job; `fate` decides whether and how it fails.

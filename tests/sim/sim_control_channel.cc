@@ -7,13 +7,15 @@ namespace phub::sim {
 // What outlives the channel: events under way hold it.
 struct SimControlChannel::Wire {
   SimNetwork& network;
-  server::Control& control;
+  SimDaemon& daemon;
   std::string address;
   DurationNs delay;
   bool cut = false;
   std::string session_id;
   server::StreamId stream = 0;
-  bool attached = false;
+  std::uint64_t attends = 0;  // streams opened so far
+  bool open = false;          // as the worker sees it: the last of them
+  bool attached = false;      // as the daemon sees it: `stream` is the session's
   Observer* observer = nullptr;
 
   // Back at the worker, one delay from now.
@@ -23,97 +25,180 @@ struct SimControlChannel::Wire {
                              if (!wire->cut) what();
                            });
   }
+  // The stream with that number is over.
+  static void EndStream(const std::shared_ptr<Wire>& wire, std::uint64_t number,
+                        const absl::Status& status) {
+    AtWorker(wire, [wire, number, status] {
+      if (wire->attends != number || !std::exchange(wire->open, false)) return;
+      wire->observer->OnAttendClosed(status);
+    });
+  }
 };
 
 class SimControlChannel::Sink final : public server::EventSink {
  public:
-  explicit Sink(std::shared_ptr<Wire> wire) : wire_(std::move(wire)) {}
+  Sink(std::shared_ptr<Wire> wire, std::uint64_t number) : wire_(std::move(wire)), number_(number) {}
   void Send(const v1::SessionEvent& event) override {
-    Wire::AtWorker(wire_, [wire = wire_, event] { wire->observer->OnEvent(event); });
+    Wire::AtWorker(wire_, [wire = wire_, number = number_, event] {
+      if (wire->attends == number && wire->open) wire->observer->OnEvent(event);
+    });
   }
   void End(const absl::Status& status) override {
-    wire_->attached = false;
-    Wire::AtWorker(wire_, [wire = wire_, status] { wire->observer->OnAttendClosed(status); });
+    if (wire_->attends == number_) wire_->attached = false;
+    Wire::EndStream(wire_, number_, status);
   }
 
  private:
   std::shared_ptr<Wire> wire_;
+  const std::uint64_t number_;
 };
 
-SimControlChannel::SimControlChannel(SimNetwork& network, server::Control& control,
-                                     std::string address, DurationNs delay)
-    : wire_(std::make_shared<Wire>(
-          Wire{network, control, std::move(address), delay, false, {}, 0, false, nullptr})) {}
+SimControlChannel::SimControlChannel(SimNetwork& network, SimDaemon& daemon, std::string address,
+                                     DurationNs delay)
+    : wire_(std::make_shared<Wire>(Wire{.network = network,
+                                        .daemon = daemon,
+                                        .address = std::move(address),
+                                        .delay = delay,
+                                        .session_id = {}})) {
+  daemon.OnClosed([weak = std::weak_ptr<Wire>(wire_)] {
+    if (const auto wire = weak.lock()) {
+      Wire::EndStream(wire, wire->attends, absl::UnavailableError("connection closed"));
+    }
+  });
+}
 
 SimControlChannel::~SimControlChannel() { wire_->cut = true; }
 
 void SimControlChannel::AtDaemon(std::function<void(server::Control&)> what) {
   wire_->network.Schedule(wire_->network.clock().Now() + wire_->delay,
-                          [wire = wire_, what = std::move(what)] { what(wire->control); });
+                          [wire = wire_, what = std::move(what)] {
+                            if (wire->daemon.alive()) what(wire->daemon.control());
+                          });
 }
 
 template <typename Response>
-server::Answer<Response> SimControlChannel::Returning(Done<Response> done) {
-  return
-      [wire = wire_, done = std::move(done)](const absl::Status& status, const Response& response) {
-        Wire::AtWorker(wire, [done, status, response] {
-          done(status.ok() ? absl::StatusOr<Response>(response) : status);
-        });
-      };
+server::Answer<Response> SimControlChannel::Returning(DurationNs timeout, Done<Response> done) {
+  auto pending = std::make_shared<Done<Response>>(std::move(done));
+  const auto finish = [pending](absl::StatusOr<Response> answer) {
+    if (*pending) std::exchange(*pending, nullptr)(std::move(answer));
+  };
+  if (timeout > 0) {
+    wire_->network.Schedule(wire_->network.clock().Now() + timeout, [wire = wire_, finish] {
+      if (!wire->cut) finish(absl::DeadlineExceededError("no answer"));
+    });
+  }
+  return [wire = wire_, finish](const absl::Status& status, const Response& response) {
+    Wire::AtWorker(wire, [finish, status, response] {
+      finish(status.ok() ? absl::StatusOr<Response>(response) : status);
+    });
+  };
 }
 
-void SimControlChannel::Join(const v1::JoinRequest& request, DurationNs,
+template <typename Request, typename Response>
+void SimControlChannel::Call(void (server::Control::*method)(const Request&,
+                                                             server::Answer<Response>),
+                             const Request& request, DurationNs timeout, Done<Response> done) {
+  AtDaemon([method, request, back = Returning<Response>(timeout, std::move(done))](
+               server::Control& control) { (control.*method)(request, back); });
+}
+
+void SimControlChannel::GetRack(const v1::GetRackRequest& request, DurationNs timeout,
+                                Done<v1::Rack> done) {
+  Call(&server::Control::GetRack, request, timeout, std::move(done));
+}
+
+void SimControlChannel::Join(const v1::JoinRequest& request, DurationNs timeout,
                              Done<v1::JoinResponse> done) {
   auto remember = [wire = wire_, done = std::move(done)](absl::StatusOr<v1::JoinResponse> joined) {
     if (joined.ok()) wire->session_id = joined->session_id();
     done(std::move(joined));
   };
-  AtDaemon([wire = wire_, request, back = Returning<v1::JoinResponse>(std::move(remember))](
+  AtDaemon([wire = wire_, request, back = Returning<v1::JoinResponse>(timeout, std::move(remember))](
                server::Control& control) { control.Join(request, wire->address, back); });
 }
 
-void SimControlChannel::AddKeys(const v1::AddKeysRequest& request, DurationNs,
+void SimControlChannel::Commit(const v1::CommitRequest& request, DurationNs timeout,
+                               Done<v1::CommitResponse> done) {
+  Call(&server::Control::Commit, request, timeout, std::move(done));
+}
+
+void SimControlChannel::AddKeys(const v1::AddKeysRequest& request, DurationNs timeout,
                                 Done<v1::AddKeysResponse> done) {
-  AtDaemon([request, back = Returning(std::move(done))](server::Control& control) {
-    control.AddKeys(request, back);
-  });
+  Call(&server::Control::AddKeys, request, timeout, std::move(done));
 }
 
-void SimControlChannel::OpenLanes(const v1::OpenLanesRequest& request, DurationNs,
+void SimControlChannel::OpenLanes(const v1::OpenLanesRequest& request, DurationNs timeout,
                                   Done<v1::OpenLanesResponse> done) {
-  AtDaemon([request, back = Returning(std::move(done))](server::Control& control) {
-    control.OpenLanes(request, back);
-  });
+  Call(&server::Control::OpenLanes, request, timeout, std::move(done));
 }
 
-void SimControlChannel::Barrier(const v1::BarrierRequest& request, DurationNs,
+void SimControlChannel::Barrier(const v1::BarrierRequest& request, DurationNs timeout,
                                 Done<v1::BarrierResponse> done) {
-  AtDaemon([request, back = Returning(std::move(done))](server::Control& control) {
-    control.Barrier(request, back);
+  Call(&server::Control::Barrier, request, timeout, std::move(done));
+}
+
+void SimControlChannel::Leave(const v1::LeaveRequest& request, DurationNs timeout,
+                              Done<v1::LeaveResponse> done) {
+  Call(&server::Control::Leave, request, timeout, std::move(done));
+}
+
+void SimControlChannel::GetVersions(const v1::GetVersionsRequest& request, DurationNs timeout,
+                                    Done<v1::GetVersionsResponse> done) {
+  Call(&server::Control::GetVersions, request, timeout, std::move(done));
+}
+
+void SimControlChannel::LoadState(const v1::LoadStateRequest& request, DurationNs timeout,
+                                  Done<v1::LoadStateResponse> done) {
+  AtDaemon([request, back = Returning<v1::LoadStateResponse>(timeout, std::move(done))](
+               server::Control& control) {
+    const absl::StatusOr<server::LoadId> load = control.BeginLoad(request);
+    absl::Status status = load.status();
+    if (status.ok()) status = control.LoadPart(*load, request);
+    if (status.ok()) return control.FinishLoad(*load, back);
+    if (load.ok()) control.CancelLoad(*load);
+    back(status, {});
   });
 }
 
-void SimControlChannel::Leave(const v1::LeaveRequest& request, DurationNs,
-                              Done<v1::LeaveResponse> done) {
-  AtDaemon([request, back = Returning(std::move(done))](server::Control& control) {
-    control.Leave(request, back);
-  });
+void SimControlChannel::GetLoadedState(const v1::GetLoadedStateRequest& request,
+                                       DurationNs timeout, Done<v1::LoadedState> done) {
+  Call(&server::Control::GetLoadedState, request, timeout, std::move(done));
 }
 
 void SimControlChannel::Attend(Observer& observer) {
   wire_->observer = &observer;
-  AtDaemon([wire = wire_](server::Control& control) {
-    auto stream = control.AttachStream(wire->session_id, std::make_shared<Sink>(wire));
-    if (!stream.ok()) return;
+  wire_->open = true;
+  const std::uint64_t number = ++wire_->attends;
+  wire_->network.Schedule(wire_->network.clock().Now() + wire_->delay, [wire = wire_, number] {
+    SimDaemon& daemon = wire->daemon;
+    if (wire->cut) return;
+    if (!daemon.alive()) {
+      if (daemon.closed()) Wire::EndStream(wire, number, absl::UnavailableError("refused"));
+      return;
+    }
+    auto stream =
+        daemon.control().AttachStream(wire->session_id, std::make_shared<Sink>(wire, number));
+    if (!stream.ok()) return Wire::EndStream(wire, number, stream.status());
     wire->stream = *stream;
-    wire->attached = true;
+    wire->attached = wire->attends == number && wire->open;
+    if (!wire->attached) daemon.control().DetachStream(wire->session_id, wire->stream);
   });
 }
 
 void SimControlChannel::SendHeartbeat(const v1::Heartbeat& heartbeat) {
-  AtDaemon([heartbeat](server::Control& control) {
+  AtDaemon([wire = wire_, heartbeat](server::Control& control) {
     // Refused once the session is over, which the worker learns from the stream.
-    (void)control.Heartbeat(heartbeat.session_id(), heartbeat.sequence()).ok();
+    if (wire->attached) (void)control.Heartbeat(heartbeat.session_id(), heartbeat.sequence()).ok();
+  });
+}
+
+void SimControlChannel::BreakStream() {
+  if (!wire_->open) return;
+  Wire::EndStream(wire_, wire_->attends, absl::UnavailableError("connection reset"));
+  AtDaemon([wire = wire_](server::Control& control) {
+    if (std::exchange(wire->attached, false)) {
+      control.DetachStream(wire->session_id, wire->stream);
+    }
   });
 }
 

@@ -1,32 +1,64 @@
 #include "tests/sim/sim_daemon.h"
 
-#include <array>
+#include "common/transport/shm/ring.h"
 
 namespace phub::sim {
 
-SimDaemon::SimDaemon(SimNetwork& network, Random& random, NodeId first_node,
-                     std::uint32_t core_count)
-    : first_node_(first_node) {
+SimDaemon::SimDaemon(SimNetwork& network, Random& random, const SimDaemonOptions& options)
+    : network_(network), options_(options) {
   std::vector<server::CoreHandle> handles;
-  for (std::uint32_t core = 0; core < core_count; ++core) {
+  for (std::uint32_t core = 0; core < options_.core_count; ++core) {
+    std::vector<transport::Transport*> transports;
     transports_.push_back(std::make_unique<SimTransport>(network, 256));
-    const std::array<transport::Transport*, 1> transports{transports_.back().get()};
+    transports.push_back(transports_.back().get());
+    if (options_.shares_memory) {
+      transports_.push_back(std::make_unique<transport::ShmTransport>(256));
+      transports.push_back(transports_.back().get());
+    }
     loops_.push_back(
         std::make_unique<server::CoreLoop>(CoreIndex{core}, network.clock(), transports));
     handles.push_back({&loops_.back()->queues(), &loops_.back()->counters(), {}});
   }
-  control_ = std::make_unique<server::Control>(network.clock(), random, std::move(handles),
-                                               server::ControlOptions{});
+  server::ControlOptions control;
+  // A daemon by itself has no list.
+  if (options_.rack_endpoints.size() > 1) control.rack_endpoints = options_.rack_endpoints;
+  control.rack_self = options_.position;
+  control.shared_lane_bytes =
+      transport::LaneMemoryBytes(options_.shm.ring_records, options_.shm.arena_bytes);
+  control_ = std::make_unique<server::Control>(network.clock(), random, std::move(handles), control);
+  if (options_.shares_memory) control_->SetSharedMemoryEndpoint("phub-simulated", "this-boot");
 }
 
-bool SimDaemon::RunCore(std::uint32_t core) { return loops_[core]->RunOnce(); }
+bool SimDaemon::RunCore(std::uint32_t core) { return alive_ && loops_[core]->RunOnce(); }
 
-void SimDaemon::RunControl() { control_->Poll(); }
+void SimDaemon::RunControl() {
+  if (alive_) control_->Poll();
+}
 
 std::uint64_t SimDaemon::Count(server::CoreCounter counter) const {
   std::uint64_t sum = 0;
   for (const auto& loop : loops_) sum += loop->counters().Get(counter);
   return sum;
+}
+
+std::uint64_t SimDaemon::CountOfControl(const std::string& name) const {
+  std::uint64_t sum = 0;
+  control_->GetStats({}, [&](const absl::Status&, const v1::GetStatsResponse& stats) {
+    for (const v1::Counter& counter : stats.counters()) {
+      if (counter.name() == name) sum += counter.value();
+    }
+  });
+  return sum;
+}
+
+void SimDaemon::Die(bool silent) {
+  alive_ = false;
+  closed_ = !silent;
+  for (std::uint32_t core = 0; core < core_count(); ++core) {
+    network_.Crash(node(core), silent ? 3600 * kSecond : kMillisecond);
+  }
+  if (silent) return;
+  for (const auto& hear : on_closed_) hear();
 }
 
 }  // namespace phub::sim

@@ -1,11 +1,15 @@
 // A daemon of the simulation: the product's Control and CoreLoops over simulated transports, one
-// network node per core loop. One thread; the cluster decides who runs next.
+// network node per core loop, and over the product's own shared memory, whose both ends are in this
+// process. One thread; the cluster decides who runs next.
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
+#include <string>
 #include <vector>
 
+#include "common/transport/shm/shm_transport.h"
 #include "server/control/control.h"
 #include "server/core_loop.h"
 #include "tests/sim/sim_network.h"
@@ -13,23 +17,53 @@
 
 namespace phub::sim {
 
+struct SimDaemonOptions {
+  std::uint32_t position = 0;  // in the rack's list
+  std::vector<std::string> rack_endpoints;
+  NodeId first_node = 0;  // nodes [first_node, first_node + core_count) are this daemon's
+  std::uint32_t core_count = 1;
+  bool shares_memory = false;
+  transport::ShmLimits shm;
+};
+
+// Which of a core loop's (and an engine's) transports serves a lane.
+inline constexpr std::uint8_t kSimTransportIndex = 0;
+inline constexpr std::uint8_t kShmTransportIndex = 1;
+
 class SimDaemon {
  public:
-  // Nodes [first_node, first_node + core_count) are this daemon's.
-  SimDaemon(SimNetwork& network, Random& random, NodeId first_node, std::uint32_t core_count);
+  SimDaemon(SimNetwork& network, Random& random, const SimDaemonOptions& options);
 
-  std::uint32_t core_count() const { return static_cast<std::uint32_t>(loops_.size()); }
-  NodeId node(std::uint32_t core) const { return first_node_ + core; }
+  std::uint32_t position() const { return options_.position; }
+  const std::string& endpoint() const { return options_.rack_endpoints[options_.position]; }
+  std::uint32_t core_count() const { return options_.core_count; }
+  bool shares_memory() const { return options_.shares_memory; }
+  const transport::ShmLimits& shm() const { return options_.shm; }
+  NodeId node(std::uint32_t core) const { return options_.first_node + core; }
   server::Control& control() { return *control_; }
   bool RunCore(std::uint32_t core);  // one RunOnce; true if it did anything
   void RunControl();                 // one Poll
   std::uint64_t Count(server::CoreCounter counter) const;
+  std::uint64_t CountOfControl(const std::string& name) const;
+
+  // The daemon dies: what runs on it stops. silent: its connections say nothing.
+  void Die(bool silent);
+  bool alive() const { return alive_; }
+  bool closed() const { return closed_; }  // it died, and whoever calls is refused
+  // Called when it dies and its connections close.
+  void OnClosed(std::function<void()> hear) { on_closed_.push_back(std::move(hear)); }
 
  private:
-  const NodeId first_node_;
-  std::vector<std::unique_ptr<SimTransport>> transports_;
+  SimNetwork& network_;
+  const SimDaemonOptions options_;
+  std::vector<std::unique_ptr<transport::Transport>> transports_;
   std::vector<std::unique_ptr<server::CoreLoop>> loops_;
   std::unique_ptr<server::Control> control_;
+  bool alive_ = true;
+  bool closed_ = false;
+  std::vector<std::function<void()>> on_closed_;
 };
+
+using SimRack = std::vector<std::unique_ptr<SimDaemon>>;
 
 }  // namespace phub::sim

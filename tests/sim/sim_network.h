@@ -61,6 +61,7 @@ class SimNetwork {
   SimNetwork& operator=(const SimNetwork&) = delete;
 
   const VirtualClock& clock() const { return clock_; }
+  const SimNetworkOptions& options() const { return options_; }
   SimNetworkOptions& options() { return options_; }  // may be changed at any time (heal, worsen)
 
   // A connection that both ends know of at once; a dial's own round trips are the caller's.

@@ -1,31 +1,38 @@
-// How a worker joins, adds keys, opens lanes, hears of its job, and dies.
+// How a worker lives: its daemons, its lanes, its end.
 #include "tests/sim/sim_worker.h"
 
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <cstring>
+#include <optional>
+#include <utility>
 
+#include "client/session/fault_text.h"
+#include "tests/sim/sim_worker_calls.h"
 #include "tests/sim/sim_worker_key.h"
 
 namespace phub::sim {
 
 using client::Command;
 
-SimWorker::SimWorker(SimNetwork& network, SimDaemon& daemon, SeededRandom& random,
-                     const JobScript& job, std::uint32_t rank, NodeId node,
-                     std::uint32_t& joined_count)
+SimWorker::SimWorker(SimNetwork& network, SimRack& rack, SeededRandom& random, SimJob& job,
+                     std::uint32_t rank, NodeId node)
     : network_(network),
-      daemon_(daemon),
       random_(random),
       job_(job),
+      script_(job.script),
       rank_(rank),
-      node_(node),
-      joined_count_(joined_count),
-      transport_(std::make_unique<SimTransport>(network)),
-      channel_(std::make_unique<SimControlChannel>(
-          network, daemon.control(), fmt::format("10.0.0.{}", node),
-          static_cast<DurationNs>(50'000 + random.Below(2'000'000)))) {}
+      node_(node) {
+  transports_.push_back(std::make_unique<SimTransport>(network));
+  for (const auto& daemon : rack) {
+    links_.push_back(std::make_unique<Link>(*this, *daemon));
+    links_.back()->channel = std::make_unique<SimControlChannel>(
+        network, *daemon, fmt::format("10.0.0.{}", node),
+        static_cast<DurationNs>(50'000 + random.Below(2'000'000)));
+  }
+  DrawSharing();
+}
 
 SimWorker::~SimWorker() { *alive_ = false; }
 
@@ -41,136 +48,34 @@ bool SimWorker::done() const {
 
 std::uint64_t SimWorker::progress() const { return keys_.empty() ? 0 : keys_[0]->completed; }
 
-// ---- Joining -----------------------------------------------------------------------------------
-
-void SimWorker::Start() {
-  v1::JoinRequest request;
-  request.set_protocol_version_min(1);
-  request.set_protocol_version_max(1);
-  request.set_client_version("simulation");
-  request.set_job(job_.name);
-  request.set_rank(rank_);
-  request.mutable_options()->set_world_size(job_.world_size);
-  request.mutable_options()->set_chunk_bytes(job_.chunk_bytes);
-  request.mutable_options()->set_staging_bytes_per_lane(job_.slots_per_lane * job_.chunk_bytes);
-  request.mutable_options()->set_on_loss(job_.wait_policy ? v1::LOSS_POLICY_WAIT
-                                                          : v1::LOSS_POLICY_FAIL);
-  request.set_host(fmt::format("node{}", node_));
-  request.set_pid(1000 + node_);
-  channel_->Join(request, 0,
-                 [this](const absl::StatusOr<v1::JoinResponse>& answer) { OnJoined(answer); });
-}
-
-void SimWorker::OnJoined(const absl::StatusOr<v1::JoinResponse>& answer) {
-  if (!answer.ok()) return Refused("join", answer.status());
-  const v1::JoinResponse& response = *answer;
-  config_.incarnation = Incarnation{response.incarnation()};
-  config_.membership_epoch = MembershipEpoch{response.membership_epoch()};
-  config_.slots_per_lane = response.slots_per_lane();
-  config_.lane_count = static_cast<std::uint32_t>(response.cores_size());
-  std::vector<CoreIndex> cores;
-  for (const v1::CoreEndpoint& core : response.cores()) cores.push_back(CoreIndex{core.core()});
-  layout_ = std::make_unique<client::LaneLayout>(response.chunk_bytes(), cores);
-  const std::array<transport::Transport*, 1> transports{transport_.get()};
-  engine_ = std::make_unique<client::Engine>(config_, network_.clock(), transports, *this);
-  lanes_.resize(cores.size());
-  heartbeat_interval_ = response.liveness_timeout_ns() / 4;
-  session_id_ = response.session_id();
-  channel_->Attend(*this);
-  ++joined_count_;
-  Heartbeat();
-  AddNextBatch();
-}
-
-// What this rank says of the key.
-std::uint64_t SimWorker::ElementCount(const KeyScript& key) const {
-  const bool differs = IsCulprit(Fate::kKeysDiffer) && &key == &job_.keys[0];
-  return key.element_count + (differs ? 1u : 0u);
-}
-
-void SimWorker::AddNextBatch() {
-  // A rank that joins after the failure makes a new incarnation and waits for peers that are gone.
-  if (job_.fate != Fate::kCompletes && joined_count_ < job_.world_size) {
-    return After(kMillisecond, [this] { AddNextBatch(); });
-  }
-  v1::AddKeysRequest request;
-  request.set_session_id(session_id_);
-  request.set_batch(next_batch_);
-  for (const KeyScript& key : job_.keys) {
-    if (key.batch != next_batch_) continue;
-    v1::KeySpec& spec = *request.add_keys();
-    spec.set_name(key.name);
-    spec.set_element_count(ElementCount(key));
-    spec.set_type(v1::ELEMENT_TYPE_F32);
-    spec.set_operation(key.mean ? v1::OPERATION_MEAN : v1::OPERATION_SUM);
-    spec.set_optimizer(static_cast<v1::OptimizerKind>(key.optimizer));
-    const wire::HyperParameters& hyper = key.rounds[0].hyper_parameters;
-    spec.mutable_hyper_parameters()->set_learning_rate(hyper.learning_rate);
-    spec.mutable_hyper_parameters()->set_momentum(hyper.momentum);
-    spec.mutable_hyper_parameters()->set_dampening(hyper.dampening);
-    spec.mutable_hyper_parameters()->set_weight_decay(hyper.weight_decay);
-  }
-  if (request.keys_size() == 0) {  // all batches are in
-    std::vector<std::uint32_t> all;
-    for (std::uint32_t lane = 0; lane < lanes_.size(); ++lane) all.push_back(lane);
-    return OpenLanes(all);
-  }
-  channel_->AddKeys(request, 0, [this](const absl::StatusOr<v1::AddKeysResponse>& answer) {
-    OnKeysAdded(answer);
-  });
-}
-
-void SimWorker::OnKeysAdded(const absl::StatusOr<v1::AddKeysResponse>& answer) {
-  if (!answer.ok()) return Refused("add keys", answer.status());
-  const v1::AddKeysResponse& response = *answer;
-  std::vector<std::vector<std::uint32_t>> cores;
-  std::vector<client::KeyPlacementView> views;
-  for (const v1::KeyPlacement& placement : response.placements()) {
-    cores.emplace_back(placement.chunk_cores().begin(), placement.chunk_cores().end());
-  }
-  for (int i = 0; i < response.placements_size(); ++i) {
-    const KeyScript& key = job_.keys[response.placements(i).key_index()];
-    views.push_back({key.name, KeyIndex{response.placements(i).key_index()},
-                     ElementCount(key) * sizeof(float), cores[static_cast<std::size_t>(i)]});
-  }
-  auto layouts = layout_->AddKeys(views);
-  if (!layouts.ok()) {
-    mistake_ = fmt::format("layout: {}", layouts.status().ToString());
-    return Fail(mistake_);
-  }
-  auto batch = std::make_unique<client::KeyBatch>();
-  for (client::KeyLayout& layout : *layouts) {
-    const std::uint32_t index = layout.key.value;
-    keys_.push_back(std::make_unique<Key>(*this, index));
-    batch->keys.push_back({std::move(layout), static_cast<std::int32_t>(random_.Below(3)),
-                           job_.keys[index].rounds[0].hyper_parameters, keys_.back().get()});
-  }
-  Command command;
-  command.kind = Command::Kind::kAddKeys;
-  command.batch = batch.get();
-  batches_.push_back(std::move(batch));
-  Submit(command);
-  ++next_batch_;
-  AddNextBatch();
-}
-
 // ---- Lanes -------------------------------------------------------------------------------------
 
-void SimWorker::OpenLanes(std::vector<std::uint32_t> lanes) {
-  if (state_ != State::kJoining && state_ != State::kTraining) return;  // needs none any more
-  v1::OpenLanesRequest request;
-  request.set_session_id(session_id_);
-  for (const std::uint32_t lane : lanes) request.add_cores(lane);
-  channel_->OpenLanes(request, 0, [this](const absl::StatusOr<v1::OpenLanesResponse>& answer) {
-    OnGranted(answer);
-  });
+SimWorker::Link& SimWorker::LinkOf(std::uint32_t lane) {
+  std::size_t i = links_.size() - 1;
+  while (links_[i]->first_lane > lane) --i;
+  return *links_[i];
 }
 
-void SimWorker::OnGranted(const absl::StatusOr<v1::OpenLanesResponse>& answer) {
-  if (state_ != State::kJoining && state_ != State::kTraining) return;
-  if (!answer.ok()) return Refused("open lanes", answer.status());
-  const v1::OpenLanesResponse& response = *answer;
-  for (const v1::LaneGrant& grant : response.grants()) {
+void SimWorker::OpenLanes(Link& link, const std::vector<std::uint32_t>& lanes) {
+  if (!WantsLanes()) return;
+  v1::OpenLanesRequest request;
+  request.set_session_id(link.joined.session_id());
+  for (const std::uint32_t lane : lanes) request.add_cores(lane - link.first_lane);
+  link.channel->OpenLanes(
+      request, kCallTimeout,
+      [this, &link, lanes](const absl::StatusOr<v1::OpenLanesResponse>& answer) {
+        // Where lanes may come back, so may a call that found nobody.
+        if (script_.wait_policy && absl::IsDeadlineExceeded(answer.status())) {
+          return OpenLanes(link, lanes);
+        }
+        OnGranted(link, answer);
+      });
+}
+
+void SimWorker::OnGranted(Link& link, const absl::StatusOr<v1::OpenLanesResponse>& answer) {
+  if (!WantsLanes()) return;
+  if (!answer.ok()) return Refused("open lanes", link, answer.status());
+  for (const v1::LaneGrant& grant : answer->grants()) {
     wire::LaneHello hello;
     hello.version_min = wire::kLaneVersionMin;
     hello.version_max = wire::kLaneVersion;
@@ -181,35 +86,51 @@ void SimWorker::OnGranted(const absl::StatusOr<v1::OpenLanesResponse>& answer) {
     std::memcpy(hello.nonce.data(), grant.nonce().data(),
                 std::min(grant.nonce().size(), hello.nonce.size()));
     After(static_cast<DurationNs>(100'000 + random_.Below(1'000'000)),
-          [this, lane = grant.core(), hello] { Dial(lane, hello); });
+          [this, lane = link.first_lane + grant.core(), hello] { Dial(lane, hello); });
   }
 }
 
 // What the listener does in phubd: the gate admits, then takes the connection.
 void SimWorker::Dial(std::uint32_t lane, const wire::LaneHello& hello) {
-  if (state_ != State::kJoining && state_ != State::kTraining) return;
-  const wire::LaneRefusal refusal = daemon_.control().AdmitLane(hello);
+  if (!WantsLanes()) return;
+  Link& link = LinkOf(lane);
+  if (!link.daemon.alive()) {
+    if (!script_.wait_policy) return;  // the stream says so
+    return After(kSecond, [this, &link, lane] { OpenLanes(link, {lane}); });
+  }
+  server::Control& control = link.daemon.control();
+  const server::PeerProcess process{.pid = node_, .uid = 0};
+  const wire::LaneRefusal refusal =
+      control.AdmitLane(hello, link.shared ? std::optional(process) : std::nullopt);
   if (refusal != wire::LaneRefusal::kNone) {
     if (refusal == wire::LaneRefusal::kBusy) {
-      return After(kMillisecond, [this, lane] { OpenLanes({lane}); });
+      return After(kMillisecond, [this, &link, lane] { OpenLanes(link, {lane}); });
     }
     if (refusal != wire::LaneRefusal::kJob) {
       mistake_ = fmt::format("lane {} refused: {}", lane, wire::ToString(refusal));
     }
     return;
   }
-  auto [mine, theirs] = network_.Connect(node_, daemon_.node(lane));
-  daemon_.control().AttachLane(hello, std::move(theirs), 0, "sim", fmt::format("node{}", node_));
   Command command;
   command.kind = Command::Kind::kAttachLane;
   command.lane = lane;
-  command.connection = mine.get();
-  lanes_[lane].connection = std::move(mine);
+  if (link.shared) {
+    lanes_[lane].connection = AttachShared(link, hello);
+    command.transport_index = kShmTransportIndex;
+  } else {
+    auto [mine, theirs] = network_.Connect(node_, link.daemon.node(hello.core.value));
+    control.AttachLane(hello, std::move(theirs), kSimTransportIndex, "sim",
+                       fmt::format("node{}", node_));
+    lanes_[lane].connection = std::move(mine);
+  }
+  command.connection = lanes_[lane].connection.get();
   lanes_[lane].attached = true;
+  lanes_[lane].shared = link.shared;
+  lanes_[lane].opened = true;
   Submit(command);
   const bool all = std::all_of(lanes_.begin(), lanes_.end(),
-                               [](const Lane& each) { return each.connection != nullptr; });
-  if (all && state_ == State::kJoining) state_ = State::kTraining;
+                               [](const Lane& each) { return each.opened; });
+  if (all && !std::exchange(lanes_opened_, true)) AskWhereToResume();
 }
 
 void SimWorker::OnLaneClosed(const client::LaneClosed& closed) {
@@ -221,70 +142,156 @@ void SimWorker::OnLaneClosed(const client::LaneClosed& closed) {
   }
   lanes_[closed.lane].connection = nullptr;
   lanes_[closed.lane].attached = false;
-  const bool comes_back =
-      job_.wait_policy && (state_ == State::kJoining || state_ == State::kTraining);
-  if (comes_back) {
-    After(static_cast<DurationNs>(random_.Below(5'000'000)),
-          [this, lane = closed.lane] { OpenLanes({lane}); });
-  }
+  if (!script_.wait_policy || !WantsLanes()) return;
+  After(static_cast<DurationNs>(random_.Below(5'000'000)),
+        [this, lane = closed.lane] { OpenLanes(LinkOf(lane), {lane}); });
 }
 
 void SimWorker::BreakLane(std::uint32_t lane) {
-  if (lane >= lanes_.size() || !lanes_[lane].attached) return;
+  // Shared memory does not break while both ends live.
+  if (lane >= lanes_.size() || !lanes_[lane].attached || lanes_[lane].shared) return;
   network_.Reset(static_cast<SimNetwork::Connection&>(*lanes_[lane].connection));
 }
 
-void SimWorker::BreakSomeLane() {
-  if (!job_.wait_policy || lanes_.empty() || state_ != State::kTraining) return;
+void SimWorker::BreakSomething() {
+  if (!script_.wait_policy || lanes_.empty() || state_ != State::kTraining) return;
+  if (random_.Chance(1, 8)) {
+    Link& link = *links_[random_.Below(links_.size())];
+    if (!link.attended) return;
+    ++streams_broken_;
+    return link.channel->BreakStream();
+  }
   BreakLane(static_cast<std::uint32_t>(random_.Below(lanes_.size())));
 }
 
-// ---- Control's events --------------------------------------------------------------------------
+// ---- Daemons -----------------------------------------------------------------------------------
+
+client::Endpoint SimWorker::EndpointOf(const Link& link) const {
+  const auto endpoint = client::ParseEndpoint(link.daemon.endpoint());
+  PHUB_CHECK(endpoint.ok(), "endpoint={}", link.daemon.endpoint());
+  return *endpoint;
+}
+
+void SimWorker::Attend(Link& link) {
+  link.attended = true;
+  link.last_heard = network_.clock().Now();
+  link.channel->Attend(link);
+}
 
 void SimWorker::Heartbeat() {
   if (done()) return;
-  v1::Heartbeat heartbeat;
-  heartbeat.set_session_id(session_id_);
-  heartbeat.set_sequence(++heartbeat_sequence_);
-  channel_->SendHeartbeat(heartbeat);
-  After(heartbeat_interval_, [this] { Heartbeat(); });
+  for (const auto& link : links_) {
+    if (!link->attended) {
+      LookAt(*link);
+      continue;
+    }
+    v1::Heartbeat heartbeat;
+    heartbeat.set_session_id(link->joined.session_id());
+    heartbeat.set_sequence(++heartbeat_sequence_);
+    link->channel->SendHeartbeat(heartbeat);
+    LookAt(*link);
+  }
+  After(liveness_timeout_ / 4, [this] { Heartbeat(); });
 }
 
-void SimWorker::OnEvent(const v1::SessionEvent& event) {
-  if (event.has_job_failed()) Fail(event.job_failed().fault().message());
+void SimWorker::LookAt(Link& link) {
+  if (state_ == State::kStopping || state_ == State::kLeaving || done()) return;
+  const TimeNs now = network_.clock().Now();
+  const DurationNs age = now - link.last_heard;
+  if (link.attended && age >= liveness_timeout_) {
+    const phub::Status silence =
+        client::DaemonSilent(EndpointOf(link), age, script_.name, rank_);
+    if (!script_.wait_policy) return Fail(silence.message(), &link);
+    if (link.lost_at == 0) {
+      link.lost_at = now;
+      link.why = silence;
+    }
+    link.channel->Reconnect();
+  }
+  if (link.lost_at != 0 && now - link.lost_at >= script_.wait_timeout) {
+    Fail(client::WaitedInVain(link.why, now - link.lost_at).message(), &link);
+  }
 }
 
-void SimWorker::Fail(const std::string& verdict) {
+void SimWorker::OnEvent(Link& link, const v1::SessionEvent& event) {
+  link.last_heard = network_.clock().Now();
+  link.lost_at = 0;
+  if (event.has_job_failed()) Fail(event.job_failed().fault().message(), &link);
+}
+
+void SimWorker::OnAttendClosed(Link& link, const absl::Status& status) {
+  link.attended = false;
+  if (!WantsLanes()) return;
+  const phub::Status lost =
+      client::StreamLost(EndpointOf(link), status, script_.name, rank_);
+  if (!script_.wait_policy || !client::IsPassing(status)) return Fail(lost.message(), &link);
+  if (link.lost_at == 0) {
+    link.lost_at = network_.clock().Now();
+    link.why = lost;
+  }
+  After(static_cast<DurationNs>(random_.Below(300)) * kMillisecond, [this, &link] {
+    if (WantsLanes()) Attend(link);
+  });
+}
+
+// ---- The end -----------------------------------------------------------------------------------
+
+// The job is over at one daemon: so it is at all of them.
+void SimWorker::Fail(const std::string& verdict, const Link* from) {
   if (state_ == State::kStopping || done()) return;
   verdict_ = verdict;
   verdict_at_ = network_.clock().Now();
+  const bool leaving = state_ == State::kLeaving;
+  for (const auto& link : links_) {
+    if (leaving || link.get() == from || link->joined.session_id().empty()) continue;
+    v1::LeaveRequest request;
+    request.set_session_id(link->joined.session_id());
+    request.set_verdict(verdict);
+    link->channel->Leave(request, kCallTimeout, [](const auto&) {});
+  }
   if (engine_ == nullptr) {
     state_ = State::kFailed;
     return;
   }
   state_ = State::kStopping;
+  Stop();
+}
+
+void SimWorker::Refused(const char* what, const Link& link, const absl::Status& status) {
+  if (script_.fate == Fate::kCompletes) {
+    mistake_ = fmt::format("{} rank {}: {}: {}", script_.name, rank_, what, status.ToString());
+  }
+  Fail(client::CallStatus(what, EndpointOf(link), status).message(), &link);
+}
+
+void SimWorker::Stop() {
   Command stop;
   stop.kind = Command::Kind::kStop;
   Submit(stop);
 }
 
-void SimWorker::Refused(const char* what, const absl::Status& status) {
-  if (job_.fate == Fate::kCompletes) {
-    mistake_ = fmt::format("{}: {}", what, status.ToString());
-  }
-  Fail(std::string(status.message()));
-}
-
 void SimWorker::OnStopped() { state_ = state_ == State::kLeaving ? State::kLeft : State::kFailed; }
+
+void SimWorker::LeaveInOrder() {
+  state_ = State::kLeaving;
+  CallAll<v1::LeaveResponse>(
+      "leave",
+      [](Link& link, auto done) {
+        v1::LeaveRequest request;
+        request.set_session_id(link.joined.session_id());
+        link.channel->Leave(request, kCallTimeout, std::move(done));
+      },
+      [](Link&, const v1::LeaveResponse&) {}, [this] { Stop(); });
+}
 
 void SimWorker::Crash(bool silent) {
   if (done()) return;
   state_ = State::kDead;
   *alive_ = false;
-  channel_->Cut(silent);
+  for (const auto& link : links_) link->channel->Cut(silent);
   network_.Crash(node_, silent ? 3600 * kSecond : kMillisecond);
   engine_ = nullptr;
-  transport_ = nullptr;
+  transports_.clear();
   lanes_.clear();
 }
 

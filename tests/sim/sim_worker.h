@@ -1,5 +1,6 @@
-// A worker of the simulation: the product's engine and lane layout, driven by a script instead of
-// a training loop. What libphub does with threads and gRPC happens here as events.
+// A worker process of the simulation: the product's engine and lane layout, driven by a script
+// instead of a training loop. What libphub does with threads and gRPC happens here as events:
+// joining every daemon of the rack, opening lanes, adding keys, watching daemons, coming back.
 #pragma once
 
 #include <cstdint>
@@ -10,6 +11,9 @@
 
 #include "client/engine.h"
 #include "client/layout.h"
+#include "client/session/endpoint.h"
+#include "client/session/resume_plan.h"
+#include "common/transport/shm/shm_dial.h"
 #include "tests/sim/script.h"
 #include "tests/sim/sim_control_channel.h"
 #include "tests/sim/sim_daemon.h"
@@ -18,10 +22,16 @@
 
 namespace phub::sim {
 
-class SimWorker final : public client::EngineListener, public client::ControlChannel::Observer {
+// What all workers of one job know of it.
+struct SimJob {
+  JobScript script;
+  std::uint32_t joined_count = 0;  // ranks that have joined
+};
+
+class SimWorker final : public client::EngineListener {
  public:
   enum class State : std::uint8_t {
-    kJoining,  // join, keys, lanes
+    kJoining,  // every daemon, lanes, keys
     kTraining,
     kLeaving,
     kStopping,  // a verdict came; the engine closes its lanes
@@ -30,18 +40,19 @@ class SimWorker final : public client::EngineListener, public client::ControlCha
     kDead,      // crashed: it does nothing any more
   };
 
-  SimWorker(SimNetwork& network, SimDaemon& daemon, SeededRandom& random, const JobScript& job,
-            std::uint32_t rank, NodeId node, std::uint32_t& joined_count);
+  SimWorker(SimNetwork& network, SimRack& rack, SeededRandom& random, SimJob& job,
+            std::uint32_t rank, NodeId node);
   ~SimWorker() override;
 
   void Start();  // joins
   bool Run();    // engine and script; true if anything was done
   void Crash(bool silent);
   void BreakLane(std::uint32_t lane);
-  // Breaks a random open lane, if the job's policy allows for it.
-  void BreakSomeLane();
+  // Breaks a random open lane, or a stream, if the job's policy allows for it.
+  void BreakSomething();
 
   State state() const { return state_; }
+  std::uint32_t rank() const { return rank_; }
   bool done() const;
   const std::string& verdict() const { return verdict_; }
   TimeNs verdict_at() const { return verdict_at_; }
@@ -49,67 +60,148 @@ class SimWorker final : public client::EngineListener, public client::ControlCha
   const std::string& mistake() const { return mistake_; }
   // Rounds of the first key that are complete here.
   std::uint64_t progress() const;
-  std::uint64_t rounds() const { return rounds_; }
+  std::uint64_t gradients_copied() const {
+    return engine_ == nullptr ? 0 : engine_->counters().gradients_copied;
+  }
+  std::uint64_t parameters_shared() const { return parameters_shared_; }
+  std::uint64_t streams_broken() const { return streams_broken_; }
+  std::uint64_t keys_resumed() const { return keys_resumed_; }
+  std::uint64_t keys_resumed_back() const { return keys_resumed_back_; }
   std::string Describe() const;
   std::uint64_t ParameterHash() const;
 
   void OnLaneClosed(const client::LaneClosed& closed) override;
   void OnStopped() override;
-  void OnEvent(const v1::SessionEvent& event) override;
-  void OnAttendClosed(const absl::Status&) override {}
 
  private:
   class Key;
+  // One daemon, as this worker sees it.
+  struct Link final : client::ControlChannel::Observer {
+    Link(SimWorker& worker_in, SimDaemon& daemon_in) : worker(worker_in), daemon(daemon_in) {}
+    void OnEvent(const v1::SessionEvent& event) override { worker.OnEvent(*this, event); }
+    void OnAttendClosed(const absl::Status& status) override {
+      worker.OnAttendClosed(*this, status);
+    }
+
+    SimWorker& worker;
+    SimDaemon& daemon;
+    std::unique_ptr<SimControlChannel> channel;
+    v1::Rack rack;
+    v1::JoinResponse joined;
+    v1::GetVersionsResponse versions;
+    v1::AddKeysResponse placed;
+    std::uint32_t first_lane = 0;
+    bool shared = false;  // all lanes are in shared memory
+    std::shared_ptr<transport::SharedRegions> regions;
+    bool attended = false;
+    TimeNs last_heard = 0;
+    TimeNs lost_at = 0;  // policy wait; 0: it answers
+    phub::Status why;  // lost
+  };
   struct Lane {
     std::unique_ptr<transport::Connection> connection;  // null: none, or being opened
     bool attached = false;
+    bool shared = false;
+    bool opened = false;  // at least once
   };
 
-  void OnJoined(const absl::StatusOr<v1::JoinResponse>& response);
+  // Joining.
+  void AskRack();
+  v1::JoinRequest JoinRequestTo(const Link& link) const;
+  void Reserve(std::size_t position);
+  void Commit(std::size_t position);
+  void GiveBack(const Link& refused, const absl::Status& why);
+  void Begin();
+  void AskWhereToResume();
+  void PlanResume();
+  v1::AddKeysRequest NextBatch() const;
   void AddNextBatch();
+  void OnKeysAdded();
+  void StartTraining();
   std::uint64_t ElementCount(const KeyScript& key) const;
-  void OnKeysAdded(const absl::StatusOr<v1::AddKeysResponse>& response);
-  void OpenLanes(std::vector<std::uint32_t> lanes);
-  void OnGranted(const absl::StatusOr<v1::OpenLanesResponse>& response);
-  void Dial(std::uint32_t lane, const wire::LaneHello& hello);
-  void Heartbeat();
-  void Fail(const std::string& verdict);
-  void Refused(const char* what, const absl::Status& status);
 
+  // Where a key's memory is to lie: offsets in the batch's own region.
+  struct MemoryPlan {
+    static constexpr std::uint64_t kElsewhere = UINT64_MAX;
+    std::uint64_t gradients = kElsewhere;
+    std::uint64_t parameters = kElsewhere;
+    bool parameters_shared = false;  // the daemon's own, where it shares them
+  };
+
+  // Shared memory.
+  void DrawSharing();
+  Link* SharingLink() const;
+  std::unique_ptr<transport::Connection> AttachShared(Link& link, const wire::LaneHello& hello);
+  std::uint64_t PlanMemory(const v1::AddKeysRequest& request);
+  bool FetchMemory(Link& link, std::uint32_t batch);
+  void TakeMemory(Key& key, const MemoryPlan& plan, const v1::KeyPlacement& placement);
+
+  // Lanes.
+  Link& LinkOf(std::uint32_t lane);
+  void OpenLanes(Link& link, const std::vector<std::uint32_t>& lanes);
+  void OnGranted(Link& link, const absl::StatusOr<v1::OpenLanesResponse>& answer);
+  void Dial(std::uint32_t lane, const wire::LaneHello& hello);
+  bool WantsLanes() const { return state_ == State::kJoining || state_ == State::kTraining; }
+
+  // Daemons.
+  void Attend(Link& link);
+  void Heartbeat();
+  void LookAt(Link& link);
+  void OnEvent(Link& link, const v1::SessionEvent& event);
+  void OnAttendClosed(Link& link, const absl::Status& status);
+  client::Endpoint EndpointOf(const Link& link) const;
+  void Fail(const std::string& verdict, const Link* from);
+  void Refused(const char* what, const Link& link, const absl::Status& status);
+  // Calls every daemon; `done` when all have answered OK. The first refusal is the verdict.
+  template <typename Response>
+  void CallAll(const char* what,
+               const std::function<void(Link&, client::ControlChannel::Done<Response>)>& call,
+               const std::function<void(Link&, const Response&)>& take,
+               const std::function<void()>& done);
+
+  // Training.
   bool Train();
   bool MayStart(const Key& key) const;
   void StartRound(Key& key);
+  void Resume(Key& key, const client::KeyResume& resume);
   void CheckRound(Key& key);
-  void LeaveOrder();
+  void LeaveInOrder();
+  void Stop();
   void Submit(const client::Command& command);
   void After(DurationNs delay, std::function<void()> what);
-  bool IsCulprit(Fate fate) const { return job_.fate == fate && job_.culprit == rank_; }
+  bool IsCulprit(Fate fate) const { return script_.fate == fate && script_.culprit == rank_; }
 
   SimNetwork& network_;
-  SimDaemon& daemon_;
   SeededRandom& random_;
-  const JobScript& job_;
+  SimJob& job_;
+  const JobScript& script_;
   const std::uint32_t rank_;
   const NodeId node_;
-  std::uint32_t& joined_count_;  // ranks of the job that have joined
   // Events outlive a crash; they hold this and look whether it is still true.
   std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);
-  std::unique_ptr<SimTransport> transport_;
-  std::unique_ptr<SimControlChannel> channel_;
+  std::vector<std::unique_ptr<Link>> links_;  // in the list's order
+  std::vector<std::unique_ptr<transport::Transport>> transports_;
   std::unique_ptr<client::Engine> engine_;
   std::unique_ptr<client::LaneLayout> layout_;
   client::EngineConfig config_;
+  client::ResumePlan plan_;
   std::vector<std::unique_ptr<Key>> keys_;
   std::vector<std::unique_ptr<client::KeyBatch>> batches_;
   std::vector<Lane> lanes_;
   std::vector<client::Command> waiting_;  // found the engine's queue full
   State state_ = State::kJoining;
-  std::string session_id_;
+  bool lanes_opened_ = false;
   std::uint32_t next_batch_ = 0;
   std::uint64_t heartbeat_sequence_ = 0;
-  DurationNs heartbeat_interval_ = 0;
+  DurationNs liveness_timeout_ = 0;
   TimeNs verdict_at_ = 0;
-  std::uint64_t rounds_ = 0;
+  std::vector<MemoryPlan> memory_plans_;            // of the batch that is being added
+  std::vector<transport::FetchedBatch> fetched_;    // keeps the mappings
+  std::vector<transport::FetchedBatch> batch_memory_;  // [batch]: of the daemon that shares
+  std::uint64_t parameters_shared_ = 0;
+  std::uint64_t streams_broken_ = 0;
+  std::uint64_t keys_resumed_ = 0;
+  std::uint64_t keys_resumed_back_ = 0;  // of those: to the version before the newest
   std::string verdict_, mistake_;
 };
 

@@ -12,8 +12,11 @@ class SimWorker::Key final : public client::RoundListener {
  public:
   Key(SimWorker& worker, std::uint32_t key_index)
       : index(key_index),
-        gradients(worker.job_.keys[key_index].element_count),
-        parameters(worker.job_.keys[key_index].element_count) {}
+        element_count(worker.script_.keys[key_index].element_count),
+        own_gradients(element_count),
+        own_parameters(element_count),
+        gradients(own_gradients.data()),
+        parameters(own_parameters.data()) {}
 
   void OnRoundComplete(std::uint64_t, Iteration iteration) override {
     completed = iteration.value;
@@ -23,8 +26,14 @@ class SimWorker::Key final : public client::RoundListener {
     if (withdrawn) active = false;
   }
 
+  std::vector<float> Parameters() const { return {parameters, parameters + element_count}; }
+
   const std::uint32_t index;
-  std::vector<float> gradients, parameters;
+  const std::uint32_t element_count;
+  std::vector<float> own_gradients, own_parameters;
+  float* gradients;   // in own_gradients, or in memory that the daemon shares
+  float* parameters;  // the same
+  bool parameters_shared = false;
   std::uint64_t completed = 0;
   std::uint64_t ticket = 0;
   bool active = false;   // a round is under way

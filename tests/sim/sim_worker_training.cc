@@ -37,28 +37,28 @@ bool SimWorker::Train() {
       CheckRound(key);
       worked = true;
     }
-    if (!key.active && key.completed < job_.iterations && MayStart(key)) {
+    if (!key.active && key.completed < script_.iterations && MayStart(key)) {
       StartRound(key);
       worked = true;
     }
-    all_done &= !key.active && key.completed == job_.iterations;
+    all_done &= !key.active && key.completed == script_.iterations;
   }
-  if (all_done) LeaveOrder();
+  if (all_done) LeaveInOrder();
   return worked;
 }
 
 bool SimWorker::MayStart(const Key& key) const {
   if (IsCulprit(Fate::kKeysDiffer)) return false;  // it would train something else than its script
-  if (!job_.lockstep) return true;
+  if (!script_.lockstep) return true;
   return std::all_of(keys_.begin(), keys_.end(),
                      [&](const auto& other) { return other->completed >= key.completed; });
 }
 
 void SimWorker::StartRound(Key& key) {
-  const KeyScript& script = job_.keys[key.index];
+  const KeyScript& script = script_.keys[key.index];
   const std::uint64_t iteration = key.completed + 1;
   RoundScript round = script.rounds[iteration - 1];
-  if (key.index == 0 && iteration == job_.culprit_iteration) {
+  if (key.index == 0 && iteration == script_.culprit_iteration) {
     if (IsCulprit(Fate::kRecordsDiffer)) round.hyper_parameters.learning_rate += 1.0f;
     if (IsCulprit(Fate::kRootsDiffer)) round.root = rank_;
     if (IsCulprit(Fate::kLaneBreaks)) {
@@ -81,17 +81,20 @@ void SimWorker::StartRound(Key& key) {
   push.key = KeyIndex{key.index};
   push.ticket = ++key.ticket;
   push.operation = round.operation;
-  push.parameters = reinterpret_cast<std::byte*>(key.parameters.data());
+  push.parameters = reinterpret_cast<std::byte*>(key.parameters);
+  push.parameters_shared = key.parameters_shared;
   const bool assigns = round.operation == wire::RoundOperation::kAssign;
   if (assigns) push.root = Rank{round.root};
   if (!assigns || round.root == rank_) {
-    key.gradients = assigns ? BroadcastOf(job_, key.index, iteration)
-                            : GradientOf(job_, key.index, iteration, rank_, key.parameters);
-    push.gradients = reinterpret_cast<const std::byte*>(key.gradients.data());
+    const std::vector<float> values =
+        assigns ? BroadcastOf(script_, key.index, iteration)
+                : GradientOf(script_, key.index, iteration, rank_, key.Parameters());
+    std::copy(values.begin(), values.end(), key.gradients);
+    push.gradients = reinterpret_cast<const std::byte*>(key.gradients);
   }
   Submit(push);
   key.active = true;
-  if (random_.Chance(job_.cancel_chance, 1'000'000)) {
+  if (random_.Chance(script_.cancel_chance, 1'000'000)) {
     Command cancel;
     cancel.kind = Command::Kind::kCancel;
     cancel.key = KeyIndex{key.index};
@@ -100,12 +103,38 @@ void SimWorker::StartRound(Key& key) {
   }
 }
 
+// A new process in the place of one that died: the parameters come first.
+void SimWorker::Resume(Key& key, const client::KeyResume& resume) {
+  Command pull;
+  pull.kind = Command::Kind::kResume;
+  pull.key = KeyIndex{key.index};
+  pull.ticket = ++key.ticket;
+  pull.version = resume.version;
+  pull.reductions = resume.reductions;
+  pull.first_iteration = resume.first_iteration;
+  pull.record = resume.record;
+  if (resume.record.value > 0) {
+    pull.hyper_parameters.learning_rate = resume.hyper_parameters.learning_rate();
+    pull.hyper_parameters.momentum = resume.hyper_parameters.momentum();
+    pull.hyper_parameters.dampening = resume.hyper_parameters.dampening();
+    pull.hyper_parameters.weight_decay = resume.hyper_parameters.weight_decay();
+    pull.hyper_parameters.beta1 = resume.hyper_parameters.beta1();
+    pull.hyper_parameters.beta2 = resume.hyper_parameters.beta2();
+    pull.hyper_parameters.epsilon = resume.hyper_parameters.epsilon();
+    pull.hyper_parameters.learning_rate_decay = resume.hyper_parameters.learning_rate_decay();
+  }
+  pull.parameters_shared = key.parameters_shared;
+  pull.parameters = reinterpret_cast<std::byte*>(key.parameters);
+  Submit(pull);
+  key.active = true;
+  ++keys_resumed_;
+}
+
 void SimWorker::CheckRound(Key& key) {
   key.arrived = false;
   key.active = false;
-  ++rounds_;
-  const std::vector<float>& expected = job_.keys[key.index].expected[key.completed];
-  if (std::memcmp(expected.data(), key.parameters.data(), expected.size() * sizeof(float)) == 0) {
+  const std::vector<float>& expected = script_.keys[key.index].expected[key.completed];
+  if (std::memcmp(expected.data(), key.parameters, expected.size() * sizeof(float)) == 0) {
     return;
   }
   std::size_t at = 0;
@@ -114,28 +143,15 @@ void SimWorker::CheckRound(Key& key) {
     ++at;
   }
   mistake_ =
-      fmt::format("{} rank {} {} iteration {} element {}: {} instead of {}", job_.name, rank_,
-                  job_.keys[key.index].name, key.completed, at, key.parameters[at], expected[at]);
-}
-
-void SimWorker::LeaveOrder() {
-  state_ = State::kLeaving;
-  v1::LeaveRequest request;
-  request.set_session_id(session_id_);
-  channel_->Leave(request, 0, [this](const absl::StatusOr<v1::LeaveResponse>& answer) {
-    if (!answer.ok()) return Refused("leave", answer.status());
-    if (state_ != State::kLeaving) return;  // a verdict was faster
-    Command stop;
-    stop.kind = Command::Kind::kStop;
-    Submit(stop);
-  });
+      fmt::format("{} rank {} {} iteration {} element {}: {} instead of {}", script_.name, rank_,
+                  script_.keys[key.index].name, key.completed, at, key.parameters[at], expected[at]);
 }
 
 std::string SimWorker::Describe() const {
-  std::string text = fmt::format("{} rank {} state {}", job_.name, rank_, static_cast<int>(state_));
+  std::string text = fmt::format("{} rank {} state {}", script_.name, rank_, static_cast<int>(state_));
   for (const auto& key : keys_) {
     text +=
-        fmt::format(" {}@{}{}", job_.keys[key->index].name, key->completed, key->active ? "+" : "");
+        fmt::format(" {}@{}{}", script_.keys[key->index].name, key->completed, key->active ? "+" : "");
   }
   return text + (verdict_.empty() ? "" : " verdict: " + verdict_);
 }
@@ -143,7 +159,7 @@ std::string SimWorker::Describe() const {
 std::uint64_t SimWorker::ParameterHash() const {
   std::uint64_t hash = 1469598103934665603u;
   for (const auto& key : keys_) {
-    for (const float value : key->parameters) {
+    for (const float value : key->Parameters()) {
       hash = (hash ^ std::bit_cast<std::uint32_t>(value)) * 1099511628211u;
     }
   }

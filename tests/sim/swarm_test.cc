@@ -54,19 +54,8 @@ TEST_F(Swarm, EverySeedEndsAsItMust) {
       ASSERT_EQ(RunSeed(seed).hash, outcome.hash) << "not deterministic: PHUB_SIM_SEED=" << seed;
     }
   }
-  fmt::print(
-      "rounds={} folded={} deferred={} duplicates_staged={} duplicates_applied={} discarded={} "
-      "lanes_replaced={} jobs_failed={}\n",
-      coverage.rounds, coverage.gradients_folded, coverage.replies_deferred,
-      coverage.duplicates_staged, coverage.duplicates_applied, coverage.staged_discarded,
-      coverage.lanes_replaced, coverage.jobs_failed);
-  EXPECT_GT(coverage.gradients_folded, 0u);
-  EXPECT_GT(coverage.replies_deferred, 0u);
-  EXPECT_GT(coverage.duplicates_staged, 0u);
-  EXPECT_GT(coverage.duplicates_applied, 0u);
-  EXPECT_GT(coverage.staged_discarded, 0u);
-  EXPECT_GT(coverage.lanes_replaced, 0u);
-  EXPECT_GT(coverage.jobs_failed, 0u);
+  fmt::print("{}\n", coverage.ToString());
+  EXPECT_EQ(coverage.Missing(), "");
 }
 
 }  // namespace

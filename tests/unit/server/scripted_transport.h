@@ -45,7 +45,9 @@ class ScriptedTransport final : public transport::Transport {
     inbox_.push_back({to, message});
   }
   // Memory that this connection's ends share; its address is the offset plus 1.
-  void Share(transport::ConnectionId id, std::span<std::byte> memory) { shared_[id.index] = memory; }
+  void Share(transport::ConnectionId id, std::span<std::byte> memory) {
+    shared_[id.index] = memory;
+  }
   void DeliverRecord(transport::ConnectionId to, wire::MessageHeader header,
                      const wire::HyperParameters& values) {
     transport::ReceivedMessage message;

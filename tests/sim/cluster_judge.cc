@@ -1,0 +1,166 @@
+// Whether a run ended as its scripts say, and what it has seen.
+#include <fmt/format.h>
+
+#include <set>
+
+#include "tests/sim/cluster_state.h"
+
+namespace phub::sim {
+namespace {
+
+// A fault must be known everywhere within the liveness timeout, plus a heartbeat, the diagnosis
+// and the way there and back.
+constexpr DurationNs kNoticeLimit = 2 * kSecond + 500 * kMillisecond + kSecond;
+
+bool Mentions(const SimWorker& worker, const std::string& name) {
+  return worker.verdict().find(name) != std::string::npos;
+}
+
+}  // namespace
+
+std::string Cluster::Judge() const {
+  std::string problem;
+  ForEachSeat([&](const Job&, const Seat& seat) {
+    if (!seat.worker().done()) problem = fmt::format("hangs: {}", seat.worker().Describe());
+  });
+  if (problem.empty()) problem = JudgeDaemons();
+  ForEachSeat([&](const Job& job, const Seat& seat) {
+    if (problem.empty()) problem = JudgeWorker(job, seat.worker());
+  });
+  return problem;
+}
+
+std::string Cluster::JudgeDaemons() const {
+  for (const auto& daemon : rack_) {
+    server::Control& control = daemon->control();
+    if (!daemon->alive() || (control.job_count() == 0 && control.memory_bytes() == 0)) continue;
+    return fmt::format("{} still holds {} jobs, {} bytes", daemon->endpoint(), control.job_count(),
+                       control.memory_bytes());
+  }
+  return "";
+}
+
+std::string Cluster::JudgeWorker(const Job& job, const SimWorker& worker) const {
+  const JobScript& script = job.script;
+  if (worker.state() == SimWorker::State::kDead) return "";
+  if (worker.state() == SimWorker::State::kLeft) {
+    // Whoever had pushed its last may die unnoticed; a disagreement cannot pass.
+    return !script.disagrees() ? "" : fmt::format("completed in spite of it: {}", worker.Describe());
+  }
+  if (script.fate == Fate::kCompletes) return fmt::format("failed: {}", worker.Describe());
+  if (script.loses_daemon()) return JudgeLostDaemon(job, worker);
+  const DurationNs patience = script.fate == Fate::kNeverReturns ? script.wait_timeout : 0;
+  if (job.crashed_at != 0 && worker.verdict_at() > job.crashed_at + kNoticeLimit + patience) {
+    return fmt::format("noticed after {} ms: {}",
+                       (worker.verdict_at() - job.crashed_at) / kMillisecond, worker.Describe());
+  }
+  return JudgeNames(job, worker);
+}
+
+std::string Cluster::JudgeLostDaemon(const Job& job, const SimWorker& worker) const {
+  if (daemon_died_at_ == 0) return fmt::format("failed: {}", worker.Describe());
+  // Twice, where a rank hears it from nobody: it cannot join, and its peers wait for it.
+  const DurationNs patience = job.script.wait_policy ? job.script.wait_timeout : 0;
+  if (worker.verdict_at() > daemon_died_at_ + kNoticeLimit + patience) {
+    return fmt::format("noticed after {} ms: {}",
+                       (worker.verdict_at() - daemon_died_at_) / kMillisecond, worker.Describe());
+  }
+  if (Mentions(worker, rack_[doomed_]->endpoint())) return "";
+  return fmt::format("does not name {}: {}", rack_[doomed_]->endpoint(), worker.Describe());
+}
+
+std::string Cluster::JudgeNames(const Job& job, const SimWorker& worker) const {
+  const JobScript& script = job.script;
+  std::set<std::uint32_t> named;
+  for (std::uint32_t rank = 0; rank < script.world_size; ++rank) {
+    if (Mentions(worker, fmt::format("rank {}", rank))) named.insert(rank);
+  }
+  if (!named.contains(script.culprit) || !Mentions(worker, script.name)) {
+    return fmt::format("names neither rank {} nor its job: {}", script.culprit, worker.Describe());
+  }
+  if (script.disagrees() && named.size() < 2) {
+    return fmt::format("names only one side: {}", worker.Describe());
+  }
+  return "";
+}
+
+Coverage Cluster::Measure() const {
+  using server::CoreCounter;
+  Coverage coverage;
+  std::uint64_t attached = 0, cores = 0;
+  for (const auto& daemon : rack_) {
+    coverage.rounds += daemon->Count(CoreCounter::rounds);
+    coverage.gradients_folded += daemon->Count(CoreCounter::gradients_folded);
+    coverage.replies_deferred += daemon->Count(CoreCounter::replies_deferred);
+    coverage.duplicates_staged += daemon->Count(CoreCounter::duplicates_staged);
+    coverage.duplicates_applied += daemon->Count(CoreCounter::duplicates_applied);
+    coverage.staged_discarded += daemon->Count(CoreCounter::staged_discarded);
+    coverage.gradients_in_place += daemon->Count(CoreCounter::gradients_in_place);
+    coverage.replies_in_pass += daemon->Count(CoreCounter::replies_in_pass);
+    coverage.seats_taken_over += daemon->CountOfControl("phub_ranks_restarted_total");
+    attached += daemon->Count(CoreCounter::lanes_attached);
+    cores += daemon->core_count();
+  }
+  std::uint64_t lanes = 0;
+  for (const auto& job : jobs_) coverage.jobs_failed += job->script.fate != Fate::kCompletes;
+  ForEachSeat([&](const Job&, const Seat& seat) {
+    lanes += cores;
+    for (const auto& process : seat.processes) {
+      coverage.streams_broken += process->streams_broken();
+      coverage.gradients_copied += process->gradients_copied();
+      coverage.parameters_shared += process->parameters_shared();
+      coverage.keys_resumed += process->keys_resumed();
+      coverage.keys_resumed_back += process->keys_resumed_back();
+    }
+  });
+  coverage.lanes_replaced = attached > lanes ? attached - lanes : 0;
+  coverage.several_daemons = rack_.size() > 1;
+  coverage.daemons_lost = daemon_died_at_ != 0;
+  coverage.crashes = crashes_;
+  return coverage;
+}
+
+std::string Cluster::Describe() const {
+  const SimNetworkOptions& net = network_.options();
+  std::string cores;
+  for (const auto& daemon : rack_) cores += fmt::format("{}{},", daemon->core_count(), daemon->shares_memory() ? "s" : "");
+  std::string text = fmt::format(
+      "cores={} latency_us={}+{} bytes_per_s={} pipe={} split={} partial={} clog={} "
+      "send_queue={} received_lent={} breaks_per_s={} until_ms={} doomed={}@{}ms",
+      cores, net.latency_min / kMicrosecond, net.latency_jitter / kMicrosecond,
+      net.bytes_per_second, net.pipe_bytes, net.split_read_chance, net.partial_write_chance,
+      net.clog_chance, net.limits.send_queue, net.limits.received_lent, breaks_per_second_,
+      faults_until_ / kMillisecond, doomed_, daemon_died_at_ / kMillisecond);
+  for (const auto& job : jobs_) {
+    text += "\n  " + sim::Describe(job->script);
+    for (const Seat& seat : job->seats) {
+      for (const auto& process : seat.processes) text += "\n    " + process->Describe();
+    }
+  }
+  return text;
+}
+
+void Coverage::Add(const Coverage& other) {
+#define PHUB_ADD(name) name += other.name;
+  PHUB_SIM_COVERAGE(PHUB_ADD)
+#undef PHUB_ADD
+}
+
+std::string Coverage::ToString() const {
+  std::string text;
+#define PHUB_PRINT(name) text += fmt::format("{}={} ", #name, name);
+  PHUB_SIM_COVERAGE(PHUB_PRINT)
+#undef PHUB_PRINT
+  return text;
+}
+
+std::string Coverage::Missing() const {
+  std::string text;
+#define PHUB_CHECK_SEEN(name) \
+  if (name == 0) text += #name " ";
+  PHUB_SIM_COVERAGE(PHUB_CHECK_SEEN)
+#undef PHUB_CHECK_SEEN
+  return text;
+}
+
+}  // namespace phub::sim
