@@ -51,7 +51,7 @@ class Restart : public ::testing::TestWithParam<std::tuple<const char*, std::siz
 
 std::string Restart::Kill(std::uint64_t seed, std::uint32_t& killed, std::uint32_t& resumed) {
   SeededRandom random(seed);
-  TrainingRun run = Train(fmt::format("kill-{}", seed), 5000);
+  TrainingRun run = Train(fmt::format("kill-{}", seed), 8000);
   std::uint32_t of_run = 0;
   const auto kill_one = [&](std::uint32_t rank) {
     run.KillAndRestart(rank);
@@ -62,6 +62,8 @@ std::string Restart::Kill(std::uint64_t seed, std::uint32_t& killed, std::uint32
   };
   while (of_run < kKillsPerRun) {
     some_time(200);
+    // Joining is disturbed too; then training, which takes a while to be under way.
+    while (of_run > 0 && run.Tenths() < 1 && !run.AnyEnded()) some_time(10);
     // A worker that is killed after it has left cannot be replaced: the job is over.
     if (run.Tenths() >= 7 || run.AnyEnded()) break;
     const auto rank = static_cast<std::uint32_t>(random.Below(run.world_size()));
