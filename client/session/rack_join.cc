@@ -45,10 +45,11 @@ class Joining {
 
  private:
   Status Find();
-  Result<v1::Rack> AskForRack(const DaemonLink& link) const;
-  Status CountCores();
+  Result<v1::Rack> AskRack(DaemonLink& link) const;
   Status CheckRack(const DaemonLink& asked) const;
   Status ConnectAll(std::unique_ptr<DaemonLink> asked);
+  Status AskCores(DaemonLink& link);
+  Status CheckCores() const;
   Status Reserve(DaemonLink& link);
   Status CheckJoined(const DaemonLink& link) const;
   Status CheckLikeAnchor(const DaemonLink& link) const;
@@ -72,7 +73,7 @@ Status Joining::FromCall(const char* call, const DaemonLink& link,
 
 // ---- Who the rack is ---------------------------------------------------------------------------
 
-Result<v1::Rack> Joining::AskForRack(const DaemonLink& link) const {
+Result<v1::Rack> Joining::AskRack(DaemonLink& link) const {
   v1::GetRackRequest request;
   request.set_tenant(settings_.tenant);
   auto rack = waiter_.Await<v1::Rack>(
@@ -85,7 +86,7 @@ Status Joining::Find() {
   Result<std::unique_ptr<ControlChannel>> channel = connector_.Connect(settings_.daemon);
   if (!channel.ok()) return channel.status();
   auto asked = std::make_unique<DaemonLink>(0, settings_.daemon, *std::move(channel));
-  Result<v1::Rack> rack = AskForRack(*asked);
+  Result<v1::Rack> rack = AskRack(*asked);
   if (!rack.ok()) return rack.status();
   rack_ = *std::move(rack);
   if (rack_.daemons().empty()) {
@@ -94,8 +95,9 @@ Status Joining::Find() {
   }
   Status status = CheckRack(*asked);
   if (status.ok()) status = ConnectAll(std::move(asked));
-  if (status.ok()) status = CountCores();
-  return status;
+  for (std::size_t i = 0; i < links_.size() && status.ok(); ++i)
+    if (i != rack_.self()) status = AskCores(*links_[i]);
+  return status.ok() ? CheckCores() : status;
 }
 
 // What the daemon says sizes our tables, so it is bounded before it is used.
@@ -110,30 +112,42 @@ Status Joining::CheckRack(const DaemonLink& asked) const {
   return Status();
 }
 
-// Each daemon knows only its own core loops, and must stand where the list says.
-Status Joining::CountCores() {
+// Daemons do not talk to each other: each says for itself how many core loops it has.
+Status Joining::AskCores(DaemonLink& link) {
+  const Result<v1::Rack> rack = AskRack(link);
+  if (!rack.ok()) return rack.status();
+  if (rack->configuration() != rack_.configuration())
+    return Status(
+        StatusCode::kFailedPrecondition,
+        fmt::format("daemons {} and {} have different configurations ({:.12} and {:.12}); "
+                    "all daemons of a rack need the same `daemons`, chunk_bytes, "
+                    "staging_bytes_per_lane and version: compare phubd --dump-config of "
+                    "both (job {}, rank {})",
+                    links_[rack_.self()]->endpoint.ToString(), link.endpoint.ToString(),
+                    rack_.configuration(), rack->configuration(), settings_.options.job,
+                    settings_.options.rank));
+  if (rack->self() != link.position || rack->daemons_size() != rack_.daemons_size())
+    return Bad(
+        link, "GetRack",
+        fmt::format("position {} in a rack of {} daemons, daemon {} says position {} of {}",
+                    rack->self(), rack->daemons_size(), links_[rack_.self()]->endpoint.ToString(),
+                    link.position, rack_.daemons_size()));
+  const auto position = static_cast<int>(link.position);
+  rack_.mutable_daemons(position)->set_core_count(rack->daemons(position).core_count());
+  return Status();
+}
+
+Status Joining::CheckCores() const {
   std::uint64_t lanes = 0;
   for (const std::unique_ptr<DaemonLink>& link : links_) {
-    const auto position = static_cast<int>(link->position);
-    v1::RackDaemon& daemon = *rack_.mutable_daemons(position);
-    if (link->position != rack_.self()) {
-      const Result<v1::Rack> rack = AskForRack(*link);
-      if (!rack.ok()) return rack.status();
-      if (rack->self() != link->position || rack->daemons_size() != rack_.daemons_size())
-        return Bad(
-            *link, "GetRack",
-            fmt::format("position {} in a rack of {} daemons, daemon {} lists it at {} of {}; "
-                        "their configurations must be the same",
-                        rack->self(), rack->daemons_size(), settings_.daemon.ToString(),
-                        link->position, rack_.daemons_size()));
-      daemon.set_core_count(rack->daemons(position).core_count());
-    }
-    if (daemon.core_count() == 0) return Bad(*link, "GetRack", "no core loops");
-    lanes += daemon.core_count();
+    const std::uint32_t cores = rack_.daemons(static_cast<int>(link->position)).core_count();
+    if (cores == 0) return Bad(*link, "GetRack", "no core loops");
+    lanes += cores;
   }
   if (lanes > kLanesMax)
-    return Bad(*links_.front(), "GetRack",
-               fmt::format("a rack of {} core loops, at most {} can be", lanes, kLanesMax));
+    return Status(StatusCode::kInternal,
+                  fmt::format("the rack of {} has {} core loops, at most {} can be",
+                              settings_.daemon.ToString(), lanes, kLanesMax));
   return Status();
 }
 

@@ -102,6 +102,30 @@ TEST_F(SharedLaneTest, AnAppliedGradientIsAnsweredIntoTheMemoryOfTheNewPush) {
   EXPECT_EQ(OwnCopy(0), Filled(6.0f));
 }
 
+// A worker dies right after it pushed: one Poll brings its last gradient, the one that completes the
+// round, and its end.
+TEST_F(SharedLaneTest, WhatAConnectionNamedBeforeItsEndInTheSameBurstIsNotResolved) {
+  config_.on_loss = LossPolicy::kWait;
+  Start(2, 2);
+  Share(0);
+  PushInPlace(0, 0, 1, 2.0f, kOwn);
+  const std::vector<float> filled = Filled(4.0f);
+  transport_.Deliver(lanes_[1], Gradient(0, 1, 0), filled);
+  wire::MessageHeader last = Gradient(1, 1, 0);
+  last.reply_address = kOwn;
+  transport_.DeliverInPlace(lanes_[0], last, {memory_[0].data(), kBytes});
+  transport_.Break(lanes_[0], TransportError::kPeerClosed);
+  loop_.RunOnce();
+  // Expect: no fault of the rank that died, and the round waits for it.
+  EXPECT_EQ(Count(CoreCounter::refused_address), 0u);
+  EXPECT_TRUE(Replies().empty());
+  Attach(0);
+  Share(0);
+  PushInPlace(0, 0, 1, 2.0f, kOwn);
+  EXPECT_EQ(Replies().size(), 2u);
+  EXPECT_EQ(OwnCopy(0), Filled(6.0f));
+}
+
 TEST_F(SharedLaneTest, AReplyOutsideOfSharedMemoryIsRefused) {
   Start(2, 2);
   Share(0);

@@ -124,6 +124,7 @@ class ScriptedTransport final : public transport::Transport {
       completions[count].kind = transport::CompletionKind::kClosed;
       completions[count].connection = closing_.front().first;
       completions[count++].error = closing_.front().second;
+      shared_.erase(closing_.front().first.index);  // from this Poll on nothing is resolved
       closing_.pop_front();
     }
     return count;

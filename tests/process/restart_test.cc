@@ -1,0 +1,127 @@
+// Jobs that wait: workers are killed at random instants and started anew, stopped and replaced, or
+// lose their sockets; the final parameters must be those of a run without any of that, bit for bit.
+// PHUB_TEST_LONG=1 kills hundreds of times; PHUB_KILL_SEED=n runs one seed.
+#include <fmt/format.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <time.h>
+
+#include <cstdlib>
+#include <string>
+#include <tuple>
+
+#include "common/base/random.h"
+#include "tests/process/rack_process.h"
+#include "tests/process/training_run.h"
+
+namespace phub::process {
+namespace {
+
+using ::testing::HasSubstr;
+
+constexpr std::uint32_t kKillsPerRun = 6;
+constexpr DurationNs kPatience = 60 * kSecond;  // far beyond what a run takes
+
+void Sleep(DurationNs duration) {
+  const timespec time{duration / kSecond, duration % kSecond};
+  nanosleep(&time, nullptr);
+}
+
+// Transport, and the number of daemons.
+class Restart : public ::testing::TestWithParam<std::tuple<const char*, std::size_t>> {
+ protected:
+  Restart()
+      : rack_(std::get<1>(GetParam()), {"--cores", "2", "--pin", "off", "--shm",
+                                        transport() == "tcp" ? "off" : "on"}) {}
+  void SetUp() override { ASSERT_TRUE(rack_.serving()) << rack_.Outputs(); }
+
+  std::string transport() const { return std::get<0>(GetParam()); }
+  TrainingRun Train(const std::string& job, std::uint64_t iterations) {
+    return TrainingRun({.endpoint = rack_.endpoint(0),
+                        .job = job,
+                        .transport = transport(),
+                        .iterations = iterations});
+  }
+  // One training, disturbed. How many processes it killed, and the problem if there is one.
+  std::string Kill(std::uint64_t seed, std::uint32_t& killed, std::uint32_t& resumed);
+
+  RackProcess rack_;
+};
+
+std::string Restart::Kill(std::uint64_t seed, std::uint32_t& killed, std::uint32_t& resumed) {
+  SeededRandom random(seed);
+  TrainingRun run = Train(fmt::format("kill-{}", seed), 8000);
+  std::uint32_t of_run = 0;
+  const auto kill_one = [&](std::uint32_t rank) {
+    run.KillAndRestart(rank);
+    ++of_run;
+  };
+  const auto some_time = [&](std::uint64_t milliseconds_max) {
+    Sleep(static_cast<DurationNs>(random.Below(milliseconds_max * 1000)) * kMicrosecond);
+  };
+  while (of_run < kKillsPerRun) {
+    some_time(200);
+    // Joining is disturbed too; then training, which takes a while to be under way.
+    while (of_run > 0 && run.Tenths() < 1 && !run.AnyEnded()) some_time(10);
+    // A worker that is killed after it has left cannot be replaced: the job is over.
+    if (run.Tenths() >= 7 || run.AnyEnded()) break;
+    const auto rank = static_cast<std::uint32_t>(random.Below(run.world_size()));
+    kill_one(rank);
+    if (random.Chance(1, 4)) kill_one((rank + 1) % run.world_size());
+    if (random.Chance(1, 4)) {  // the new process while it joins or resumes
+      some_time(80);
+      kill_one(rank);
+    }
+  }
+  const std::string problem = run.Finish(kPatience);
+  killed += of_run;
+  resumed += run.resumed_count();
+  return problem;
+}
+
+TEST_P(Restart, KilledAtRandomInstantsTheBitsAreThoseOfAnUndisturbedRun) {
+  std::uint32_t killed = 0;
+  std::uint32_t resumed = 0;
+  if (const char* one = std::getenv("PHUB_KILL_SEED")) {
+    EXPECT_EQ(Kill(std::strtoull(one, nullptr, 10), killed, resumed), "") << rack_.Outputs();
+    return;
+  }
+  const std::uint32_t kills = std::getenv("PHUB_TEST_LONG") != nullptr ? 60 : kKillsPerRun;
+  for (std::uint64_t seed = 1; killed < kills; ++seed) {
+    ASSERT_LT(seed, 4 * kills) << "trainings end before their workers are killed";
+    ASSERT_EQ(Kill(seed, killed, resumed), "")
+        << "reproduce with: PHUB_KILL_SEED=" << seed << "\n" << rack_.Outputs();
+  }
+  // Expect: it was not only the start of the training that was disturbed.
+  EXPECT_GE(resumed * 4, killed);
+  for (std::size_t daemon = 0; daemon < rack_.size(); ++daemon)
+    EXPECT_TRUE(rack_.daemon(daemon).IsRunning());
+}
+
+TEST_P(Restart, AStoppedWorkerThatWasReplacedChangesNothingWhenItGoesOn) {
+  TrainingRun run = Train("zombie", 12'000);
+  while (run.Tenths() < 1) {
+    ASSERT_FALSE(run.AnyEnded()) << run.worker(1).Outputs();
+    Sleep(5 * kMillisecond);
+  }
+  Process zombie = run.StopAndReplace(1);
+  ASSERT_TRUE(run.worker(1).WaitForOutput("resumed at iteration", 10 * kSecond))
+      << run.worker(1).Outputs();
+  EXPECT_FALSE(run.AnyEnded());
+  zombie.Signal(SIGCONT);
+  EXPECT_EQ(zombie.Wait(10 * kSecond), Exit::WithCode(1)) << zombie.Outputs();
+  EXPECT_THAT(zombie.StandardError(), HasSubstr("zombie"));
+  EXPECT_EQ(run.Finish(kPatience), "") << zombie.Outputs();
+}
+
+INSTANTIATE_TEST_SUITE_P(Racks, Restart,
+                         ::testing::Combine(::testing::Values("shm", "tcp"),
+                                            ::testing::Values(std::size_t{1}, std::size_t{2})),
+                         [](const auto& parameters) {
+                           return fmt::format("{}Over{}", std::get<0>(parameters.param),
+                                              std::get<1>(parameters.param));
+                         });
+
+}  // namespace
+}  // namespace phub::process

@@ -1,0 +1,137 @@
+// Policy wait without a restart: lanes that break come back by themselves and nothing is lost or
+// counted twice; and a worker that does not come back is named to everybody.
+#include <arpa/inet.h>
+#include <dirent.h>
+#include <fmt/format.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <netinet/in.h>
+#include <signal.h>
+#include <sys/socket.h>
+#include <time.h>
+
+#include <atomic>
+#include <cstdlib>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "common/base/random.h"
+#include "tests/process/rack_process.h"
+#include "tests/process/trainer.h"
+#include "tests/process/training_process.h"
+
+namespace phub::process {
+namespace {
+
+using ::testing::HasSubstr;
+using namespace std::chrono_literals;
+
+void Sleep(DurationNs duration) {
+  const timespec time{duration / kSecond, duration % kSecond};
+  nanosleep(&time, nullptr);
+}
+
+// The port on which the daemon takes data lanes, from its first line.
+std::uint16_t DataPortOf(const Process& daemon) {
+  constexpr std::string_view kWords = "data lanes on 127.0.0.1:";
+  const std::string said = daemon.StandardOutput() + daemon.StandardError();
+  const std::size_t at = said.find(kWords);
+  if (at == std::string::npos) return 0;
+  return static_cast<std::uint16_t>(std::atoi(said.c_str() + at + kWords.size()));
+}
+
+// This process's sockets that are connected to that port.
+std::vector<int> SocketsTo(std::uint16_t port) {
+  std::vector<int> sockets;
+  DIR* const folder = opendir("/proc/self/fd");
+  while (const dirent* entry = readdir(folder)) {
+    const int descriptor = std::atoi(entry->d_name);
+    sockaddr_in address{};
+    socklen_t bytes = sizeof address;
+    if (getpeername(descriptor, reinterpret_cast<sockaddr*>(&address), &bytes) == 0 &&
+        address.sin_family == AF_INET && ntohs(address.sin_port) == port)
+      sockets.push_back(descriptor);
+  }
+  closedir(folder);
+  return sockets;
+}
+
+class Waiting : public ::testing::TestWithParam<std::size_t> {
+ protected:
+  Waiting()
+      : rack_(GetParam(),
+              {"--cores", "2", "--pin", "off", "--shm", "off", "--liveness-timeout", "1s"}) {}
+  void SetUp() override { ASSERT_TRUE(rack_.serving()) << rack_.Outputs(); }
+  RackProcess rack_;
+};
+
+// Workers are threads of this process, so their sockets are ours to break: shutdown() ends the
+// connection for both sides, as a middlebox that forgets it would.
+TEST_P(Waiting, LanesThatAreCutComeBackAndTheBitsAreTheSame) {
+  constexpr std::uint64_t kIterations = 400;
+  JobOptions options{.job = "steady",
+                     .world_size = 3,
+                     .chunk_bytes = 4096,
+                     .on_loss = LossPolicy::kWait,
+                     .wait_timeout = 30s,
+                     .transport = TransportChoice::kTcp};
+  const Trained expected = TrainUndisturbed(rack_.endpoint(0), options, kIterations);
+  ASSERT_EQ(expected.problem, "") << rack_.Outputs();
+
+  const std::uint32_t cuts_wanted = std::getenv("PHUB_TEST_LONG") != nullptr ? 200 : 20;
+  options.job = "cut";
+  std::uint32_t cuts = 0;
+  SeededRandom random(7);
+  while (cuts < cuts_wanted) {
+    std::atomic<bool> over = false;
+    Trained trained;
+    std::thread training([&] {
+      trained = TrainUndisturbed(rack_.endpoint(0), options, kIterations);
+      over = true;
+    });
+    while (!over && cuts < cuts_wanted) {
+      Sleep(static_cast<DurationNs>(random.Below(100'000)) * kMicrosecond);
+      const std::size_t daemon = random.Below(rack_.size());
+      const std::vector<int> sockets = SocketsTo(DataPortOf(rack_.daemon(daemon)));
+      if (sockets.empty()) continue;  // nobody has joined yet, or all have left
+      if (shutdown(sockets[random.Below(sockets.size())], SHUT_RDWR) == 0) ++cuts;
+    }
+    training.join();
+    ASSERT_EQ(trained.problem, "") << rack_.Outputs();
+    ASSERT_EQ(trained.parameters, expected.parameters);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Daemons, Waiting, ::testing::Values(1, 2),
+                         ::testing::PrintToStringParamName());
+
+// Of a job that waits a second: rank 1's process is killed and nobody starts another.
+TEST(WaitingInVain, EverybodyIsToldByNameWhoDidNotComeBack) {
+  for (const bool restart : {false, true}) {
+    RackProcess rack(2, {"--cores", "1", "--pin", "off"});
+    ASSERT_TRUE(rack.serving()) << rack.Outputs();
+    TrainerProcessOptions options{.endpoint = rack.endpoint(0),
+                                  .job = "patient",
+                                  .world_size = 3,
+                                  .iterations = 1'000'000,
+                                  .more = {"--wait-timeout-ms", "1500"}};
+    if (restart) options.more.push_back("--restart");
+    std::vector<Process> trainers = StartTrainers(options);
+    ASSERT_TRUE(WaitForIteration(trainers[1], 20, 20 * kSecond)) << trainers[1].Outputs();
+    trainers[1].Signal(SIGKILL);
+    Sleep(kSecond);
+    EXPECT_TRUE(trainers[0].IsRunning()) << trainers[0].Outputs();
+    for (const std::size_t rank : {0u, 2u}) {
+      ASSERT_EQ(trainers[rank].Wait(8 * kSecond), Exit::WithCode(1)) << trainers[rank].Outputs();
+      const std::string all = trainers[rank].StandardError();
+      const std::string said = all.substr(all.rfind("\nrank") + 1);  // the last line is the verdict
+      EXPECT_THAT(said, HasSubstr("rank 1 "));
+      EXPECT_THAT(said, HasSubstr("patient"));
+      EXPECT_THAT(said, HasSubstr("wait_timeout"));
+    }
+  }
+}
+
+}  // namespace
+}  // namespace phub::process

@@ -1,0 +1,87 @@
+// process-trainer: one rank of the tests' training job (trainer.h) as a process of its own, to be
+// killed. Prints "iteration N" after each; exit code 0 with the final parameters in --out, or 1
+// with the reason on standard error.
+#include <time.h>
+
+#include <CLI/CLI.hpp>
+#include <cstdio>
+#include <fstream>
+#include <string>
+
+#include "tests/process/trainer.h"
+
+namespace {
+
+struct Arguments {
+  std::string endpoint;
+  phub::JobOptions job;
+  phub::process::TrainerOptions trainer;
+  std::int64_t wait_timeout_ms = 0;  // with a value: policy wait
+  std::uint64_t iterations = 100;
+  std::uint64_t pause_ms = 0;  // after each iteration
+  std::string load;
+  std::string out;
+};
+
+void Pause(std::uint64_t milliseconds) {
+  const timespec time{static_cast<time_t>(milliseconds / 1000),
+                      static_cast<long>(milliseconds % 1000 * 1'000'000)};
+  nanosleep(&time, nullptr);
+}
+
+phub::Status Run(const Arguments& arguments) {
+  auto trainer =
+      phub::process::Trainer::Start(arguments.endpoint, arguments.job, arguments.trainer);
+  if (!trainer.ok()) return trainer.status();
+  if (!arguments.load.empty()) {
+    const auto loaded = trainer->job().LoadState(arguments.load);
+    if (!loaded.ok()) return loaded.status();
+    std::printf("loaded %llu\n", static_cast<unsigned long long>(*loaded));
+  }
+  if (trainer->job().resumed()) std::printf("resumed\n");
+  while (trainer->iteration() < arguments.iterations) {
+    if (phub::Status status = trainer->Iterate(); !status.ok()) return status;
+    std::printf("iteration %llu\n", static_cast<unsigned long long>(trainer->iteration()));
+    std::fflush(stdout);
+    if (arguments.pause_ms > 0) Pause(arguments.pause_ms);
+  }
+  if (!arguments.out.empty()) {
+    const std::vector<std::byte> parameters = trainer->Parameters();
+    std::ofstream(arguments.out, std::ios::binary)
+        .write(reinterpret_cast<const char*>(parameters.data()),
+               static_cast<std::streamsize>(parameters.size()));
+  }
+  return trainer->job().Leave();
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  CLI::App app("One rank of the process tests' training job.");
+  Arguments arguments;
+  std::string transport = "auto";
+  app.add_option("--endpoint", arguments.endpoint)->required();
+  app.add_option("--job", arguments.job.job)->required();
+  app.add_option("--rank", arguments.job.rank);
+  app.add_option("--world-size", arguments.job.world_size);
+  app.add_option("--transport", transport)->check(CLI::IsMember({"auto", "shm", "tcp"}));
+  app.add_option("--wait-timeout-ms", arguments.wait_timeout_ms);
+  app.add_flag("--restart", arguments.job.restart);
+  app.add_option("--iterations", arguments.iterations);
+  app.add_option("--pause-ms", arguments.pause_ms);
+  app.add_option("--scale", arguments.trainer.scale);
+  app.add_option("--load", arguments.load);
+  app.add_option("--out", arguments.out);
+  CLI11_PARSE(app, argc, argv);
+  arguments.trainer.initialize = arguments.load.empty();
+  if (transport == "tcp") arguments.job.transport = phub::TransportChoice::kTcp;
+  if (transport == "shm") arguments.job.transport = phub::TransportChoice::kSharedMemory;
+  if (arguments.wait_timeout_ms > 0) {
+    arguments.job.on_loss = phub::LossPolicy::kWait;
+    arguments.job.wait_timeout = std::chrono::milliseconds(arguments.wait_timeout_ms);
+  }
+  const phub::Status status = Run(arguments);
+  if (status.ok()) return 0;
+  std::fprintf(stderr, "rank %u: %s\n", arguments.job.rank, phub::ToString(status).c_str());
+  return 1;
+}
