@@ -22,7 +22,7 @@ namespace {
 using ::testing::HasSubstr;
 using Bytes = std::vector<std::byte>;
 
-constexpr DurationNs kPatience = 30 * kSecond;
+constexpr DurationNs kPatience = 60 * kSecond;
 
 std::string ReadFile(const std::string& path) {
   std::ifstream file(path, std::ios::binary);
