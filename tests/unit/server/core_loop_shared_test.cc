@@ -102,8 +102,8 @@ TEST_F(SharedLaneTest, AnAppliedGradientIsAnsweredIntoTheMemoryOfTheNewPush) {
   EXPECT_EQ(OwnCopy(0), Filled(6.0f));
 }
 
-// A worker dies right after it pushed: one Poll brings its last gradient, the one that completes the
-// round, and its end.
+// A worker dies right after it pushed: one Poll brings its last gradient, the one that completes
+// the round, and its end.
 TEST_F(SharedLaneTest, WhatAConnectionNamedBeforeItsEndInTheSameBurstIsNotResolved) {
   config_.on_loss = LossPolicy::kWait;
   Start(2, 2);
