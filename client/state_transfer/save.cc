@@ -46,14 +46,26 @@ absl::StatusOr<Versions> AskVersions(Daemons daemons, const SaveRequest& request
   return versions;
 }
 
-void GiveBack(Daemons daemons, const Snapshots& snapshots) {
-  for (std::size_t i = 0; i < snapshots.size(); ++i) {
+std::vector<std::string> IdsOf(const Snapshots& snapshots) {
+  std::vector<std::string> ids;
+  for (const v1::Snapshot& snapshot : snapshots) ids.push_back(snapshot.snapshot_id());
+  return ids;
+}
+
+// Waits until each is free for another saver. One that is gone already is an error that means
+// nothing here.
+void GiveBack(Daemons daemons, const std::vector<std::string>& ids,
+              const TransferOptions& options) {
+  for (std::size_t i = 0; i < ids.size(); ++i) {
     v1::ReadSnapshotRequest request;
-    request.set_snapshot_id(snapshots[i].snapshot_id());
+    request.set_snapshot_id(ids[i]);
+    request.set_give_back(true);
     grpc::ClientContext context;
+    Prepare(context, options);
     const auto reader = daemons[i].admin->ReadSnapshot(&context, request);
-    context.TryCancel();
-    reader->Finish();  // cancelled, as asked
+    v1::SnapshotPart part;
+    while (reader->Read(&part)) continue;
+    reader->Finish();
   }
 }
 
@@ -76,7 +88,7 @@ absl::StatusOr<Snapshots> Begin(Daemons daemons, const SaveRequest& request,
     v1::Snapshot snapshot;
     const grpc::Status status = daemon.admin->BeginSnapshot(&context, question, &snapshot);
     if (!status.ok()) {
-      GiveBack(daemons, snapshots);
+      GiveBack(daemons, IdsOf(snapshots), options);
       return FromGrpc(status, daemon.endpoint);
     }
     question.set_incarnation(snapshot.incarnation());  // the others' must be the same run
@@ -227,6 +239,7 @@ absl::StatusOr<SavedJobState> Fetch(Daemons daemons, const SaveRequest& request,
   saved.world_size = snapshots.front().world_size();
   saved.key_count = static_cast<std::uint32_t>(boundary.targets.size());
   for (const v1::Snapshot& snapshot : snapshots) saved.bytes += snapshot.bytes();
+  const std::vector<std::string> ids = IdsOf(snapshots);
   Transfer transfer(daemons.size(), saved.bytes, options);
   Saving saving(daemons, request, boundary, std::move(snapshots), transfer);
   absl::Status status = transfer.Run([&](std::size_t daemon) {
@@ -234,7 +247,10 @@ absl::StatusOr<SavedJobState> Fetch(Daemons daemons, const SaveRequest& request,
     if (!read.ok()) saving.Leave();
     return read;
   });
-  if (!status.ok()) return status;
+  if (!status.ok()) {
+    GiveBack(daemons, ids, options);
+    return status;
+  }
   if (!Tell(options, {TransferProgress::Phase::kSyncing, 0, saved.bytes, saved.bytes})) {
     return absl::CancelledError("given up as asked");
   }

@@ -37,6 +37,10 @@ absl::Status Control::State::ReadSnapshot(const v1::ReadSnapshotRequest& request
         fmt::format("the snapshot of job {} is being read by somebody else", job->name()));
   }
   run.reader = std::move(sink);
+  if (request.give_back()) {
+    DropSnapshot(*job, absl::CancelledError("given back unread"));
+    return absl::OkStatus();
+  }
   run.reader_waits = true;
   AdvanceSnapshot(*job, clock.Now());
   return absl::OkStatus();

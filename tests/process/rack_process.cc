@@ -6,6 +6,8 @@
 #include <netinet/in.h>
 #include <sys/socket.h>
 
+#include <memory>
+
 #include "common/base/check.h"
 #include "common/base/descriptor.h"
 
@@ -34,19 +36,30 @@ std::vector<std::uint16_t> FreePorts(std::size_t count) {
 
 }  // namespace
 
-RackProcess::RackProcess(std::size_t daemon_count, const std::vector<std::string>& arguments) {
+RackProcess::RackProcess(std::size_t daemon_count, const std::vector<std::string>& arguments)
+    : arguments_(arguments) {
   for (const std::uint16_t port : FreePorts(daemon_count)) {
     endpoints_.push_back(fmt::format("127.0.0.1:{}", port));
   }
-  for (const std::string& endpoint : endpoints_) {
-    std::vector<std::string> all = {"--listen", endpoint};
-    if (daemon_count > 1) {
-      all.insert(all.end(), {"--daemons", fmt::format("{}", fmt::join(endpoints_, ","))});
-    }
-    all.insert(all.end(), arguments.begin(), arguments.end());
-    daemons_.push_back(Process::Start(kPhubd, all));
-  }
+  for (std::size_t i = 0; i < daemon_count; ++i) daemons_.push_back(StartDaemon(i, {}));
   for (Process& daemon : daemons_) serving_ &= daemon.WaitForOutput("serves on", kStartPatience);
+}
+
+Process RackProcess::StartDaemon(std::size_t daemon, const std::vector<std::string>& more) const {
+  std::vector<std::string> all = {"--listen", endpoints_[daemon]};
+  if (endpoints_.size() > 1) {
+    all.insert(all.end(), {"--daemons", fmt::format("{}", fmt::join(endpoints_, ","))});
+  }
+  all.insert(all.end(), arguments_.begin(), arguments_.end());
+  all.insert(all.end(), more.begin(), more.end());
+  return Process::Start(kPhubd, all);
+}
+
+void RackProcess::Restart(std::size_t daemon, const std::vector<std::string>& more) {
+  PHUB_CHECK(!daemons_[daemon].IsRunning(), "endpoint={}", endpoints_[daemon]);
+  std::destroy_at(&daemons_[daemon]);
+  std::construct_at(&daemons_[daemon], StartDaemon(daemon, more));
+  serving_ &= daemons_[daemon].WaitForOutput("serves on", kStartPatience);
 }
 
 bool RackProcess::serving() const { return serving_; }

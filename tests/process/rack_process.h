@@ -19,10 +19,16 @@ class RackProcess {
   const std::string& endpoint(std::size_t daemon) const { return endpoints_[daemon]; }
   Process& daemon(std::size_t daemon) { return daemons_[daemon]; }
   std::string Outputs() const;
+  // Starts a daemon that has ended once more, at its endpoint, with `more` arguments; waits until
+  // it serves.
+  void Restart(std::size_t daemon, const std::vector<std::string>& more = {});
   // phubctl on one of them.
   Finished Ask(std::size_t daemon, const std::vector<std::string>& arguments) const;
 
  private:
+  Process StartDaemon(std::size_t daemon, const std::vector<std::string>& more) const;
+
+  const std::vector<std::string> arguments_;
   std::vector<std::string> endpoints_;
   std::vector<Process> daemons_;
   bool serving_ = true;

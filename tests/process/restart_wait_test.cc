@@ -124,8 +124,7 @@ TEST(WaitingInVain, EverybodyIsToldByNameWhoDidNotComeBack) {
     EXPECT_TRUE(trainers[0].IsRunning()) << trainers[0].Outputs();
     for (const std::size_t rank : {0u, 2u}) {
       ASSERT_EQ(trainers[rank].Wait(8 * kSecond), Exit::WithCode(1)) << trainers[rank].Outputs();
-      const std::string all = trainers[rank].StandardError();
-      const std::string said = all.substr(all.rfind("\nrank") + 1);  // the last line is the verdict
+      const std::string said = VerdictOf(trainers[rank]);
       EXPECT_THAT(said, HasSubstr("rank 1 "));
       EXPECT_THAT(said, HasSubstr("patient"));
       EXPECT_THAT(said, HasSubstr("wait_timeout"));

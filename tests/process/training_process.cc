@@ -30,6 +30,12 @@ std::vector<Process> StartTrainers(TrainerProcessOptions options, const std::str
   return trainers;
 }
 
+std::string VerdictOf(const Process& trainer) {
+  const std::string said = trainer.StandardError();
+  const std::size_t last = said.rfind("\nrank ");
+  return last == std::string::npos ? said : said.substr(last + 1);
+}
+
 std::uint64_t IterationsOf(const Process& trainer) {
   const std::string output = trainer.StandardOutput();
   const std::size_t last = output.rfind("iteration ");

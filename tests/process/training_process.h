@@ -21,6 +21,8 @@ Process StartTrainer(const TrainerProcessOptions& options);
 // All ranks of a job. `options.rank` is ignored; the parameters go to FOLDER/<rank> if there is a
 // folder.
 std::vector<Process> StartTrainers(TrainerProcessOptions options, const std::string& folder = "");
+// Its last line, without what the library logged before.
+std::string VerdictOf(const Process& trainer);
 // How many iterations the process says that it has completed.
 std::uint64_t IterationsOf(const Process& trainer);
 // False if it ends before it has completed so many, or does not in time.

@@ -1,0 +1,127 @@
+// A rack of three daemons that loses one, or whose daemons do not agree.
+#include <fmt/format.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <signal.h>
+
+#include "tests/process/rack_process.h"
+#include "tests/process/trainer.h"
+#include "tests/process/training_process.h"
+
+namespace phub::process {
+namespace {
+
+using ::testing::HasSubstr;
+
+constexpr std::uint32_t kRanks = 3;
+constexpr DurationNs kPatience = 20 * kSecond;
+// liveness_timeout (2 s), the diagnosis, and what a busy machine adds.
+constexpr DurationNs kNoticeLimit = 6 * kSecond;
+
+class Rack : public ::testing::Test {
+ protected:
+  Rack() : rack_(3, {"--cores", "1", "--pin", "off"}) {}
+  void SetUp() override { ASSERT_TRUE(rack_.serving()) << rack_.Outputs(); }
+
+  // Workers know any of the daemons.
+  std::vector<Process> Train(const std::string& job, std::uint64_t iterations) {
+    std::vector<Process> trainers;
+    for (std::uint32_t rank = 0; rank < kRanks; ++rank)
+      trainers.push_back(StartTrainer({.endpoint = rack_.endpoint(rank % rack_.size()),
+                                       .job = job,
+                                       .rank = rank,
+                                       .world_size = kRanks,
+                                       .iterations = iterations}));
+    return trainers;
+  }
+  // Every worker ends in time with an error that holds these words.
+  static void ExpectVerdict(std::vector<Process>& trainers, const std::vector<std::string>& words) {
+    const SystemClock clock;
+    const TimeNs deadline = clock.Now() + kNoticeLimit;
+    for (Process& trainer : trainers) {
+      const auto exit = trainer.Wait(std::max<DurationNs>(0, deadline - clock.Now()));
+      ASSERT_TRUE(exit.has_value()) << "hangs: " << trainer.Outputs();
+      EXPECT_EQ(exit, Exit::WithCode(1)) << trainer.Outputs();
+      for (const std::string& word : words) EXPECT_THAT(VerdictOf(trainer), HasSubstr(word));
+    }
+  }
+  void ExpectMemoryBack(std::size_t daemon, const std::string& job) {
+    const SystemClock clock;
+    const TimeNs deadline = clock.Now() + 5 * kSecond;
+    Finished answer;
+    do {
+      answer = rack_.Ask(daemon, {"job", "get", job, "-o", "json"});
+      if (answer.output.find("\"memory_bytes\": \"0\"") != std::string::npos) return;
+    } while (clock.Now() < deadline);
+    ADD_FAILURE() << rack_.endpoint(daemon) << ": " << answer.output << answer.error;
+  }
+
+  RackProcess rack_;
+};
+
+TEST_F(Rack, AKilledDaemonIsNamedTheOthersHaveTheirMemoryBackAndItMayReturn) {
+  std::vector<Process> trainers = Train("training", 1'000'000);
+  for (Process& trainer : trainers)
+    ASSERT_TRUE(WaitForIteration(trainer, 20, kPatience)) << trainer.Outputs();
+  const std::string dead = rack_.endpoint(1);
+  rack_.daemon(1).Signal(SIGKILL);
+  ExpectVerdict(trainers, {dead, "training"});
+  ExpectMemoryBack(0, "training");
+  ExpectMemoryBack(2, "training");
+
+  // Expect: it is a row that does not answer, and exit code 1.
+  const Finished list = rack_.Ask(0, {"server", "list"});
+  EXPECT_EQ(list.exit, Exit::WithCode(1));
+  EXPECT_THAT(list.output, HasSubstr(dead));
+  EXPECT_THAT(list.output, HasSubstr("does not answer"));
+  EXPECT_THAT(list.error, HasSubstr(dead));
+  // Expect: a job needs all of the rack; whoever tries is told which daemon is missing.
+  const Trained refused =
+      TrainUndisturbed(rack_.endpoint(0), {.job = "training", .world_size = kRanks}, 10);
+  EXPECT_THAT(refused.problem, HasSubstr(dead));
+  EXPECT_THAT(refused.problem, HasSubstr("UNAVAILABLE"));
+
+  rack_.Restart(1);
+  ASSERT_TRUE(rack_.serving()) << rack_.Outputs();
+  EXPECT_EQ(rack_.Ask(0, {"server", "list"}).exit, Exit::WithCode(0));
+  std::vector<Process> again = Train("training", 50);
+  for (Process& trainer : again)
+    EXPECT_EQ(trainer.Wait(kPatience), Exit::WithCode(0)) << trainer.Outputs() << rack_.Outputs();
+}
+
+TEST_F(Rack, AStoppedDaemonIsNamedAndGoesOnWithoutTheJob) {
+  std::vector<Process> trainers = Train("training", 1'000'000);
+  for (Process& trainer : trainers)
+    ASSERT_TRUE(WaitForIteration(trainer, 20, kPatience)) << trainer.Outputs();
+  rack_.daemon(2).Signal(SIGSTOP);
+  ExpectVerdict(trainers, {rack_.endpoint(2), "training"});
+  ExpectMemoryBack(0, "training");
+  ExpectMemoryBack(1, "training");
+  rack_.daemon(2).Signal(SIGCONT);
+  ExpectMemoryBack(2, "training");
+  std::vector<Process> again = Train("training", 50);
+  for (Process& trainer : again)
+    EXPECT_EQ(trainer.Wait(kPatience), Exit::WithCode(0)) << trainer.Outputs() << rack_.Outputs();
+}
+
+TEST(RackOfTwoMinds, DaemonsThatAreConfiguredDifferentlyAreRefusedAndBothNamed) {
+  RackProcess rack(2, {"--cores", "1", "--pin", "off"});
+  ASSERT_TRUE(rack.serving()) << rack.Outputs();
+  rack.daemon(1).Signal(SIGTERM);
+  ASSERT_TRUE(rack.daemon(1).Wait(kPatience).has_value());
+  rack.Restart(1, {"--chunk-bytes", "4096"});
+  ASSERT_TRUE(rack.serving()) << rack.Outputs();
+  for (const std::size_t asked : {0u, 1u}) {
+    const Trained refused = TrainUndisturbed(rack.endpoint(asked), {.job = "training"}, 1);
+    EXPECT_THAT(refused.problem, HasSubstr(rack.endpoint(0)));
+    EXPECT_THAT(refused.problem, HasSubstr(rack.endpoint(1)));
+    EXPECT_THAT(refused.problem, HasSubstr("different configurations"));
+    EXPECT_THAT(refused.problem, HasSubstr("--dump-config"));
+  }
+  // Expect: nothing was left behind at either.
+  for (const std::size_t asked : {0u, 1u})
+    EXPECT_THAT(rack.Ask(asked, {"job", "list", "-o", "json"}).output, HasSubstr("\"jobs\": []"));
+}
+
+}  // namespace
+}  // namespace phub::process
