@@ -121,8 +121,8 @@ Status Joining::AskCores(DaemonLink& link) {
     return Status(StatusCode::kFailedPrecondition,
                   fmt::format("daemons {} and {} have different configurations ({:.12} and "
                               "{:.12}); all daemons of a rack need the same `daemons`, "
-                              "chunk_bytes, staging_bytes_per_lane and version: compare phubd --dump-config of "
-                              "both (job {}, rank {})",
+                              "chunk_bytes, staging_bytes_per_lane and version: compare phubd "
+                              "--dump-config of both (job {}, rank {})",
                               links_[rack_.self()]->endpoint.ToString(), link.endpoint.ToString(),
                               rack_.configuration(), rack->configuration(), settings_.options.job,
                               settings_.options.rank));
