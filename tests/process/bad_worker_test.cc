@@ -148,10 +148,10 @@ TEST_F(BadWorkers, HundredsOfJobsLeaveNoDescriptorsAndNoMemoryBehind) {
   const std::size_t descriptors = DescriptorsOf(daemon_.process().pid());
   const std::uint64_t resident = daemon_.process().ResidentBytes();
   run(std::getenv("PHUB_TEST_LONG") != nullptr ? 1000 : 200);
-  // gRPC's pollers come and go with a descriptor or two each.
-  EXPECT_LE(DescriptorsOf(daemon_.process().pid()), descriptors + 4);
-  // A job takes 4 MB. 200 bytes of history for each are more than the allocator's noise.
-  EXPECT_LE(daemon_.process().ResidentBytes(), resident + (std::uint64_t{2} << 20));
+  // A job over shared memory has more than ten descriptors and MiBs of staging: left behind, they
+  // would be thousands and hundreds of MiB. The rest is gRPC's and the allocator's coming and going.
+  EXPECT_LE(DescriptorsOf(daemon_.process().pid()), descriptors + 8);
+  EXPECT_LE(daemon_.process().ResidentBytes(), resident + (std::uint64_t{16} << 20));
 }
 
 }  // namespace
