@@ -21,6 +21,11 @@ void* operator new(std::size_t bytes) { return CountedAllocate(bytes, alignof(st
 void* operator new(std::size_t bytes, std::align_val_t alignment) {
   return CountedAllocate(bytes, static_cast<std::size_t>(alignment));
 }
+// Its default calls the one above; a sanitizer's own would not, and would miss it at delete.
+void* operator new(std::size_t bytes, const std::nothrow_t&) noexcept {
+  ++allocation_count;
+  return std::malloc(bytes == 0 ? 1 : bytes);
+}
 void operator delete(void* memory) noexcept { std::free(memory); }
 void operator delete(void* memory, std::size_t) noexcept { std::free(memory); }
 void operator delete(void* memory, std::align_val_t) noexcept { std::free(memory); }
