@@ -149,7 +149,8 @@ TEST_F(BadWorkers, HundredsOfJobsLeaveNoDescriptorsAndNoMemoryBehind) {
   const std::uint64_t resident = daemon_.process().ResidentBytes();
   run(std::getenv("PHUB_TEST_LONG") != nullptr ? 1000 : 200);
   // A job over shared memory has more than ten descriptors and MiBs of staging: left behind, they
-  // would be thousands and hundreds of MiB. The rest is gRPC's and the allocator's coming and going.
+  // would be thousands and hundreds of MiB. The rest is gRPC's and the allocator's coming and
+  // going.
   EXPECT_LE(DescriptorsOf(daemon_.process().pid()), descriptors + 8);
   EXPECT_LE(daemon_.process().ResidentBytes(), resident + (std::uint64_t{16} << 20));
 }
