@@ -12,6 +12,7 @@ find_package(TBB CONFIG REQUIRED)   # oneTBB: parallel work off the data path
 find_package(EXPAT REQUIRED)        # reads MSCCL XML
 pkg_check_modules(hwloc REQUIRED IMPORTED_TARGET hwloc)
 pkg_check_modules(hwy REQUIRED IMPORTED_TARGET libhwy)
+pkg_check_modules(ibverbs REQUIRED IMPORTED_TARGET libibverbs)
 find_package(OpenSSL REQUIRED)
 find_package(ZLIB REQUIRED)
 find_program(GRPC_CPP_PLUGIN grpc_cpp_plugin REQUIRED)

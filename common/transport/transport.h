@@ -27,6 +27,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
+#include <string>
 
 #include "common/base/clock.h"
 #include "common/wire/message.h"
@@ -68,6 +69,7 @@ enum class ProtocolError : std::uint8_t {
   kSharedRange,   // names shared memory that is not there, or not the peer's
   kRing,          // the indices of a shared ring make no sense
   kDoorbell,      // rings without sending anything
+  kImmediate,     // an immediate names a slot or chunk that is not the peer's to name (verbs)
 };
 const char* ToString(ProtocolError error);
 
@@ -102,6 +104,9 @@ static_assert(sizeof(Completion) <= 32, "two completions a cache line");
 class Connection {
  public:
   virtual ~Connection() = default;
+  // What the system said when the connection was lost, for people: device, port, peer, status.
+  // Empty if there is nothing to say beyond the error. Any thread, from kClosed on.
+  virtual std::string Trouble() const { return {}; }
 };
 
 class Transport {
