@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "common/base/check.h"
+#include "common/base/huge_pages.h"
 
 namespace phub {
 namespace {
@@ -55,13 +56,12 @@ absl::StatusOr<SharedMemory> SharedMemory::Create(const char* name, std::size_t 
   if (ftruncate(descriptor, static_cast<off_t>(bytes)) != 0) {
     return NoMemory(name, bytes, "size", errno);
   }
-  void* address = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, descriptor, 0);
+  void* address = MapForHugePages(bytes, PROT_READ | PROT_WRITE, MAP_SHARED, descriptor);
   if (address == MAP_FAILED) return NoMemory(name, bytes, "map", errno);
   memory.data_ = static_cast<std::byte*>(address);
   memory.bytes_ = bytes;
   memory.writable_ = true;
-  // Before the pages are taken, or they are small ones. Best effort.
-  [[maybe_unused]] const int advised = madvise(address, bytes, MADV_HUGEPAGE);
+  TakeHugePages(address, bytes);
   if (const int error = Prefault(descriptor, address, bytes); error != 0) {
     return NoMemory(name, bytes, "take", error);
   }
@@ -88,7 +88,8 @@ absl::StatusOr<SharedMemory> SharedMemory::Map(const Descriptor& descriptor, std
   }
   const bool write = access == Access::kWrite;
   const int protection = write ? PROT_READ | PROT_WRITE : PROT_READ;
-  void* address = mmap(nullptr, bytes, protection, MAP_SHARED | MAP_POPULATE, descriptor.get(), 0);
+  void* address =
+      MapForHugePages(bytes, protection, MAP_SHARED | MAP_POPULATE, descriptor.get());
   if (address == MAP_FAILED) {
     return absl::FailedPreconditionError(
         fmt::format("cannot map {} bytes of shared memory for {}: {}", bytes,
