@@ -6,10 +6,10 @@
 #include <sys/stat.h>
 
 #include <cerrno>
-#include <system_error>
 #include <utility>
 
 #include "common/base/check.h"
+#include "common/base/errno_text.h"
 #include "common/base/huge_pages.h"
 
 namespace phub {
@@ -21,13 +21,11 @@ constexpr unsigned kNoExecSeal = 8u;  // Linux 6.3; glibc's headers are older
 constexpr unsigned kNoExecSeal = MFD_NOEXEC_SEAL;
 #endif
 
-std::string ErrorText(int error) { return std::generic_category().message(error); }
-
 absl::Status NoMemory(const char* name, std::size_t bytes, const char* what, int error) {
   return absl::ResourceExhaustedError(
       fmt::format("cannot {} {} bytes of shared memory ({}): {}; free memory or descriptors, or "
                   "raise the process's limits",
-                  what, bytes, name, ErrorText(error)));
+                  what, bytes, name, ErrnoText(error)));
 }
 
 // Never executable where the kernel can say so: hosts may demand it (vm.memfd_noexec).
@@ -93,7 +91,7 @@ absl::StatusOr<SharedMemory> SharedMemory::Map(const Descriptor& descriptor, std
   if (address == MAP_FAILED) {
     return absl::FailedPreconditionError(
         fmt::format("cannot map {} bytes of shared memory for {}: {}", bytes,
-                    write ? "writing" : "reading", ErrorText(errno)));
+                    write ? "writing" : "reading", ErrnoText(errno)));
   }
   SharedMemory memory;
   memory.data_ = static_cast<std::byte*>(address);
