@@ -3,6 +3,7 @@
 
 option(PHUB_WERROR "Treat compiler warnings as errors" ON)
 option(PHUB_TESTS "Build the tests" ON)
+option(PHUB_BENCH "Build the bench with what drives phub's peers, where they are installed" OFF)
 set(PHUB_SANITIZE "" CACHE STRING "Sanitizers, as -fsanitize= takes them (address,undefined | thread)")
 
 set(CMAKE_CXX_STANDARD 20)
