@@ -42,14 +42,12 @@ bool CoreLoop::RunOnce() {
 bool CoreLoop::State::PollTransport(std::uint8_t transport_index) {
   transport::Transport& transport = *transports[transport_index];
   const std::size_t count = transport.Poll(completions);
-  // Errors are values, looked at first: shared memory of a connection that is closed cannot be
-  // resolved any more, whoever's message comes before its end in this burst.
-  for (std::size_t i = 0; i < count; ++i) {
-    if (completions[i].kind == CompletionKind::kClosed) OnClosed(transport_index, completions[i]);
-  }
   for (std::size_t i = 0; i < count; ++i) {
     const Completion& completion = completions[i];
-    if (completion.kind == CompletionKind::kClosed) continue;
+    if (completion.kind == CompletionKind::kClosed) {
+      OnClosed(transport_index, completion);
+      continue;
+    }
     const LaneTable::Place* place = lane_tables[transport_index].Find(completion.connection);
     if (place == nullptr || !place->current) continue;  // what a replaced lane still had to say
     JobShard& shard = *place->shard;

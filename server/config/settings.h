@@ -39,7 +39,7 @@ enum class ShmMode : std::uint8_t { kOn, kOff };
     "Shared memory with workers of the same host: gradients are summed where they lie.")           \
   X(std::string, cores, CoreList(), "auto",                                                        \
     "Core loops: a list of cores (\"0-3,8\"; \"3-3\" for one), or how many. auto: a quarter of "   \
-    "the usable cores, 1 to 8.")                                                                   \
+    "the usable cores, 2 to 8; 1 if there is one.")                                                \
   X(PinMode, pin, Choice("auto|on|off"), "auto",                                                   \
     "Bind each core loop to a core. auto: a list of cores always; a number of them if two more "   \
     "are usable; never with cores = auto, since then nothing says that the host is phubd's own.")  \

@@ -37,8 +37,8 @@ VerbsConnections ConnectVerbs(VerbsHost& daemon, VerbsHost& client,
   using transport::VerbsEnd;
   auto ours = Must(VerbsConnection::Create(VerbsEnd::kDaemon, daemon.queue, daemon.domain,
                                            std::move(staging), limits, random));
-  auto theirs = Must(VerbsConnection::Create(VerbsEnd::kClient, client.queue, client.domain, {},
-                                             limits, random));
+  auto theirs = Must(
+      VerbsConnection::Create(VerbsEnd::kClient, client.queue, client.domain, {}, limits, random));
   absl::Status status = ours->Connect(theirs->Offer());
   if (status.ok()) status = theirs->Connect(ours->Offer());
   PHUB_CHECK(status.ok(), "{}", MessageOf(status));

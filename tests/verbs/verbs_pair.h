@@ -1,5 +1,5 @@
-// Both ends of verbs lanes in one process, on the two soft RoCE devices of a guest: the daemon's end
-// on rxe1, the client's on rxe0.
+// Both ends of verbs lanes in one process, on the two soft RoCE devices of a guest: the daemon's
+// end on rxe1, the client's on rxe0.
 #pragma once
 
 #include <memory>

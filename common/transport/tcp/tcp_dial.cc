@@ -8,6 +8,8 @@
 #include <cerrno>
 #include <utility>
 
+#include "common/base/errno_text.h"
+#include "common/transport/lane_request.h"
 #include "common/transport/tcp/tcp_connection.h"
 #include "common/transport/tcp/tcp_socket.h"
 
@@ -88,36 +90,10 @@ absl::Status ReadAll(int socket, std::span<std::byte> bytes, const std::string& 
   return absl::OkStatus();
 }
 
-absl::Status Refused(const std::string& peer, const wire::LaneHello& hello,
-                     const wire::LaneWelcome& welcome) {
-  const std::string who = fmt::format("{} refused the lane of rank {} to core {}: ", peer,
-                                      hello.rank.value, hello.core.value);
-  switch (welcome.refusal) {
-    case wire::LaneRefusal::kVersion:
-      return absl::FailedPreconditionError(
-          who + fmt::format("daemon speaks lane versions {}..{}, this client {}..{}; update the "
-                            "older of the two",
-                            welcome.version_min, welcome.version_max, hello.version_min,
-                            hello.version_max));
-    case wire::LaneRefusal::kNonce:
-      return absl::PermissionDeniedError(
-          who + "its nonce is unknown, used, expired or another lane's; join the job again");
-    case wire::LaneRefusal::kJob:
-      return absl::FailedPreconditionError(who + "the job ended, or its membership changed");
-    case wire::LaneRefusal::kBusy:
-      return absl::AlreadyExistsError(who + "its place is held by a live lane");
-    case wire::LaneRefusal::kCapacity:
-      return absl::ResourceExhaustedError(who + "too many connections; try again later");
-    case wire::LaneRefusal::kNone:
-      break;
-  }
-  return absl::InternalError(who + "no reason given");
-}
-
 absl::StatusOr<std::unique_ptr<Connection>> Shake(Descriptor socket, const std::string& peer,
-                                                  const wire::LaneHello& hello,
-                                                  const Deadline& deadline,
+                                                  wire::LaneHello hello, const Deadline& deadline,
                                                   const StreamLimits& limits) {
+  const VersionOffer offer = OfferVersions(hello);
   std::array<std::byte, wire::kLaneHelloBytes> hello_bytes;
   wire::EncodeLaneHello(hello, hello_bytes);
   // A daemon that refuses before it reads may have closed already: its answer is worth more than
@@ -131,12 +107,11 @@ absl::StatusOr<std::unique_ptr<Connection>> Shake(Descriptor socket, const std::
     return absl::InternalError(
         fmt::format("{} does not answer as a phub daemon's data port does", peer));
   }
-  if (welcome.refusal != wire::LaneRefusal::kNone) return Refused(peer, hello, welcome);
-  if (!sent || welcome.version < hello.version_min || welcome.version > hello.version_max) {
-    return absl::InternalError(fmt::format("{} chose lane version {}, this client speaks {}..{}",
-                                           peer, welcome.version, hello.version_min,
-                                           hello.version_max));
-  }
+  const absl::Status welcomed = CheckWelcome(
+      welcome, offer, peer,
+      fmt::format("the lane of rank {} to core {}", hello.rank.value, hello.core.value));
+  if (!welcomed.ok()) return welcomed;
+  if (!sent) return absl::UnavailableError(fmt::format("{} broke the connection", peer));
   return std::make_unique<TcpConnection>(std::move(socket), welcome.version, limits);
 }
 
@@ -147,11 +122,6 @@ absl::StatusOr<std::unique_ptr<Connection>> DialTcp(const std::string& host, std
                                                     DurationNs timeout,
                                                     const StreamLimits& limits) {
   const SystemClock clock;
-  wire::LaneHello offer = hello;
-  if (offer.version_min == 0 && offer.version_max == 0) {
-    offer.version_min = wire::kLaneVersionMin;
-    offer.version_max = wire::kLaneVersion;
-  }
   const std::string peer = HostPort(host, port);
   absl::StatusOr<std::vector<SocketAddress>> addresses = Resolve(host, port, /*passive=*/false);
   if (!addresses.ok()) return addresses.status();
@@ -159,7 +129,7 @@ absl::StatusOr<std::unique_ptr<Connection>> DialTcp(const std::string& host, std
   absl::Status last = absl::OkStatus();
   for (const SocketAddress& address : *addresses) {
     absl::StatusOr<Descriptor> socket = ConnectTo(address, peer, deadline);
-    if (socket.ok()) return Shake(*std::move(socket), peer, offer, deadline, limits);
+    if (socket.ok()) return Shake(*std::move(socket), peer, hello, deadline, limits);
     last = socket.status();
   }
   return last;

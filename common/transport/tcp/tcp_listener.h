@@ -1,17 +1,15 @@
 // Accepts data connections of a daemon: reads the hello, asks the gate, answers, hands over.
-//
-// Before its hello is whole and admitted a peer is nobody: it gets a deadline, a place in a table
-// of fixed size, 64 bytes of it, and no more places than its address may have. Cold path: one
-// thread of the daemon calls PollOnce in a loop; counters() may be read from any thread.
+// pending_lanes.h says what is bounded before that. Cold path: one thread of the daemon calls
+// PollOnce in a loop; counters() may be read from any thread.
 #pragma once
 
-#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <string>
 
 #include "absl/status/statusor.h"
 #include "common/base/clock.h"
+#include "common/transport/pending_lanes.h"
 #include "common/transport/stream/stream_transport.h"
 #include "common/transport/tcp/lane_gate.h"
 
@@ -24,21 +22,6 @@ struct TcpListenerOptions {
   std::uint32_t pending_max = 1024;  // connections without a whole hello
   std::uint32_t pending_per_address_max = 64;
   StreamLimits limits{};  // of the connections it makes
-};
-
-// One writer, the listener's thread; relaxed.
-struct TcpListenerCounters {
-  std::atomic<std::uint64_t> accepted{0};      // became lanes
-  std::atomic<std::uint64_t> refused_form{0};  // not a lane hello
-  std::atomic<std::uint64_t> refused_version{0};
-  std::atomic<std::uint64_t> refused_nonce{0};
-  std::atomic<std::uint64_t> refused_job{0};
-  std::atomic<std::uint64_t> refused_busy{0};
-  std::atomic<std::uint64_t> refused_capacity{0};  // by the gate
-  std::atomic<std::uint64_t> over_capacity{0};     // by pending_max or pending_per_address_max
-  std::atomic<std::uint64_t> timeouts{0};          // no whole hello in time
-  std::atomic<std::uint64_t> closed_early{0};      // went away before its hello was whole
-  std::atomic<std::uint64_t> accept_errors{0};     // out of descriptors or memory
 };
 
 class TcpListener {
@@ -56,7 +39,7 @@ class TcpListener {
   // time. True if anything was.
   bool PollOnce(DurationNs timeout);
 
-  const TcpListenerCounters& counters() const;
+  const LaneListenerCounters& counters() const;
   std::uint32_t pending_count() const;  // the listener's thread
 
  private:

@@ -9,7 +9,9 @@
 
 #include "common/base/check.h"
 #include "common/transport/verbs/immediate.h"
-#include "common/transport/verbs/verbs_transport_entry.h"
+#include "common/transport/verbs/poll_limits.h"
+#include "common/transport/verbs/verbs_transport.h"
+#include "common/transport/verbs/work_request_id.h"
 
 namespace phub::transport {
 namespace {
@@ -25,6 +27,13 @@ bool PeerHasClosed(int socket) {
 
 }  // namespace
 
+// Whose peer is gone, before what has arrived: then nothing that came before is missed.
+void VerbsTransport::Notice() {
+  if (polls_until_collect_ == 0) CollectEvents();
+  --polls_until_collect_;
+  PollQueues();
+}
+
 void VerbsTransport::CollectEvents() {
   polls_until_collect_ = kPollsPerCollect;
   const int count = epoll_wait(epoll_.get(), events_.get(), kEventsPerCollect, 0);
@@ -35,10 +44,10 @@ void VerbsTransport::CollectEvents() {
       queues_[id.index]->TakeEvents();
       continue;
     }
-    Entry* entry = Live(id);
-    if (entry == nullptr || entry->ending != TransportError::kNone) continue;
+    VerbsEntry* entry = table_.Live(id);
+    if (entry == nullptr || entry->ends()) continue;
     if (entry->failed == TransportError::kNone) entry->failed = TransportError::kPeerClosed;
-    MakeReady(*entry);
+    table_.MakeReady(*entry);
   }
   // There may be more than fit: then the next Poll asks again.
   if (count == kEventsPerCollect) polls_until_collect_ = 1;
@@ -59,42 +68,42 @@ void VerbsTransport::PollQueues() {
 // Of a completion that is no success, only status, name and vendor's code mean anything.
 void VerbsTransport::TakeCompletion(const ibv_wc& completion) {
   const ibv_wc_status status = completion.status;
-  Entry* entry = Live(UnpackId(completion.wr_id >> 1));
-  if (entry == nullptr || entry->ending != TransportError::kNone) return;
+  VerbsEntry* entry = table_.At(IndexOf(completion.wr_id));
+  if (entry == nullptr || !IsOf(completion.wr_id, table_.IdOf(*entry)) || entry->ends()) return;
   if (status != IBV_WC_SUCCESS) {
     if (entry->failed != TransportError::kNone) return;
     entry->connection->NoteTrouble(completion);
     entry->failed = PeerHasClosed(entry->connection->socket_.get()) ? TransportError::kPeerClosed
                                                                     : TransportError::kReset;
-    MakeReady(*entry);
-  } else if (static_cast<Half>(completion.wr_id & 1) == Half::kSend) {
+    table_.MakeReady(*entry);
+  } else if (HalfOf(completion.wr_id) == Half::kSend) {
     TakeSent(*entry, completion);
   } else {
     TakeArrival(*entry, completion);
   }
 }
 
-void VerbsTransport::TakeSent(Entry& entry, const ibv_wc& completion) {
+void VerbsTransport::TakeSent(VerbsEntry& entry, const ibv_wc& completion) {
   VerbsConnection& connection = *entry.connection;
   if (completion.opcode == IBV_WC_BIND_MW) {
     if (connection.NoteBound() && connection.peer_ready_) SayKeys(entry);
     return;
   }
-  connection.sender_->OnCompletion();
+  entry.sender().OnCompletion();
   // Whoever found the queue full is to look again.
-  if (entry.refused || CanProgress(entry)) MakeReady(entry);
+  if (entry.sender().TakeRefused() || CanProgress(entry)) table_.MakeReady(entry);
 }
 
-void VerbsTransport::SayKeys(Entry& entry) {
+void VerbsTransport::SayKeys(VerbsEntry& entry) {
   VerbsConnection& connection = *entry.connection;
   if (connection.end() != VerbsEnd::kDaemon || connection.windows_to_bind_ > 0) return;
   connection.sender_->Announce({.kind = wire::VerbsControlKind::kKeys,
                                 .inbox_key = connection.inbox_key_,
                                 .slots_key = connection.slots_key_});
-  MakeReady(entry);
+  table_.MakeReady(entry);
 }
 
-void VerbsTransport::TakeArrival(Entry& entry, const ibv_wc& completion) {
+void VerbsTransport::TakeArrival(VerbsEntry& entry, const ibv_wc& completion) {
   VerbsConnection& connection = *entry.connection;
   if (entry.breach != ProtocolError::kNone) return;
   const bool expected = completion.opcode == IBV_WC_RECV_RDMA_WITH_IMM &&
@@ -116,14 +125,14 @@ void VerbsTransport::TakeArrival(Entry& entry, const ibv_wc& completion) {
     if (error == ProtocolError::kNone && has_control) error = TakeControl(entry, control);
   }
   if (error != ProtocolError::kNone) entry.breach = error;
-  if (CanProgress(entry)) MakeReady(entry);
+  if (CanProgress(entry)) table_.MakeReady(entry);
 }
 
 // Acted upon at once, whatever waits: or two ends that both wait for messages to be given back
 // could wait for each other.
-ProtocolError VerbsTransport::TakeTaken(Entry& entry, std::uint32_t immediate) {
+ProtocolError VerbsTransport::TakeTaken(VerbsEntry& entry, std::uint32_t immediate) {
   VerbsConnection& connection = *entry.connection;
-  if (!connection.PostReceives(1, WorkRequestId(IdOf(entry), Half::kReceive))) {
+  if (!connection.PostReceives(1, WorkRequestId(table_.IdOf(entry), Half::kReceive))) {
     entry.failed = TransportError::kReset;
   }
   const TakenImmediate taken = UnpackTaken(immediate);
@@ -135,7 +144,7 @@ ProtocolError VerbsTransport::TakeTaken(Entry& entry, std::uint32_t immediate) {
   return entry.empty_tells > kEmptyTellsMax ? ProtocolError::kDoorbell : ProtocolError::kNone;
 }
 
-ProtocolError VerbsTransport::TakeControl(Entry& entry, const wire::VerbsControl& control) {
+ProtocolError VerbsTransport::TakeControl(VerbsEntry& entry, const wire::VerbsControl& control) {
   VerbsConnection& connection = *entry.connection;
   switch (control.kind) {
     case wire::VerbsControlKind::kKeys:
@@ -152,10 +161,10 @@ ProtocolError VerbsTransport::TakeControl(Entry& entry, const wire::VerbsControl
 bool VerbsTransport::Arm() {
   CollectEvents();
   PollQueues();
-  if (ready_head_ != ready_tail_) return false;
+  if (table_.ready_count() > 0) return false;
   for (const std::shared_ptr<VerbsQueue>& queue : queues_) queue->RequestEvent();
   PollQueues();  // what came before the request makes no event
-  return ready_head_ == ready_tail_ && queues_drained_;
+  return table_.ready_count() == 0 && queues_drained_;
 }
 
 void VerbsTransport::Tick(TimeNs now) {

@@ -77,6 +77,7 @@ class VerbsConnection final : public Connection {
 
  private:
   friend class VerbsTransport;
+  friend struct VerbsEntry;
 
   VerbsConnection(VerbsEnd end, std::shared_ptr<VerbsQueue> queue,
                   std::shared_ptr<VerbsDomain> domain, VerbsStaging staging,

@@ -77,11 +77,13 @@ bool VerbsSender::HasPeerPlace(SharedAddress address, std::size_t bytes) const {
 
 // ---- The queue ---------------------------------------------------------------------------------
 
-void VerbsSender::Push(const SendRequest& request, const wire::MessageHeader& header) {
-  PHUB_CHECK(!full(), "capacity={}", capacity_);
+void VerbsSender::Push(std::span<const std::byte, wire::kHeaderBytes> encoded,
+                       const SendRequest& request) {
+  PHUB_CHECK(tail_ - reported_ < capacity_, "capacity={}", capacity_);
+  const wire::MessageHeader& header = request.header;
   std::byte* const head = HeadOf(tail_);
   Request& to = at(tail_++);
-  wire::EncodeHeader(header, std::span<std::byte, wire::kHeaderBytes>(head, wire::kHeaderBytes));
+  std::memcpy(head, encoded.data(), encoded.size());
   to.head_bytes = wire::kHeaderBytes;
   to.payload = request.payload;
   if (!LandsInSlot(header.kind) && !request.payload.empty()) {

@@ -20,6 +20,7 @@
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <utility>
 
 #include "common/transport/transport.h"
 #include "common/transport/verbs/request_batch.h"
@@ -69,7 +70,14 @@ class VerbsSender {
   VerbsSender(VerbsEnd end, std::uint32_t capacity, const VerbsSendMemory& memory,
               std::shared_ptr<const VerbsDomain> domain, const VerbsQueuePairLimits& limits);
 
-  bool full() const { return tail_ - reported_ == capacity_; }
+  // Whoever is told that it is, waits: see TakeRefused.
+  bool full() const {
+    if (tail_ - reported_ < capacity_) return false;
+    refused_ = true;
+    return true;
+  }
+  // Was full when somebody wanted to post, since the last call.
+  bool TakeRefused() { return std::exchange(refused_, false); }
   bool has_unsent() const { return written_ != tail_; }
   bool has_unreported() const { return reported_ != completed_; }
 
@@ -85,8 +93,9 @@ class VerbsSender {
   // Said before anything else on the lane.
   void Announce(const wire::VerbsControl& control);
 
-  // Requires !full(). Payload of records is copied; other is lent until it is reported.
-  void Push(const SendRequest& request, const wire::MessageHeader& header);
+  // Requires !full(). `header`, encoded, may name another reply_address than the request. Payload
+  // of records is copied; other is lent until it is reported.
+  void Push(std::span<const std::byte, wire::kHeaderBytes> header, const SendRequest& request);
   // Undoes the last Push, with no Flush in between.
   void PopBack();
 
@@ -207,6 +216,7 @@ class VerbsSender {
   std::uint64_t units_taken_ = 0;
   std::uint64_t outbox_put_ = 0;  // bytes, with what is skipped at its end
   std::uint64_t outbox_done_ = 0;
+  mutable bool refused_ = false;
   bool blocked_ = false;  // Flush found no room: until a completion or OnTaken
 };
 

@@ -14,6 +14,7 @@
 
 #include "common/base/descriptor_passing.h"
 #include "common/base/host_boot_id.h"
+#include "common/base/huge_pages.h"
 
 namespace phub {
 namespace {
@@ -43,6 +44,9 @@ TEST(SharedMemory, IsZeroFilledPrefaultedAndSeenByBoth) {
   const auto there = SharedMemory::Map(Copy(memory), kBytes, Access::kWrite);
   ASSERT_TRUE(there.ok()) << there.status();
   EXPECT_NE(there->data(), memory.data());
+  for (const std::byte* data : {memory.data(), there->data()}) {
+    EXPECT_EQ(reinterpret_cast<std::uintptr_t>(data) % kHugePageBytes, 0u);
+  }
   EXPECT_EQ(there->descriptor(), -1);
   memory.data()[kBytes - 1] = std::byte{7};
   EXPECT_EQ(there->data()[kBytes - 1], std::byte{7});

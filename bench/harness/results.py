@@ -1,0 +1,98 @@
+"""Results: statistics, the JSON file, the table for people."""
+
+import json
+import statistics
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from .block import Block
+
+
+@dataclass
+class Result:
+    """One line of a result: one system in one case. Times are of one exchange, in seconds."""
+
+    case: str
+    system: str
+    median_s: float
+    min_s: float
+    mad_s: float
+    cpu_s: float  # of all processes and of interrupts, per exchange: from /proc/stat
+    ceiling_s: float | None  # the time that the machine itself needs for that work
+    runs: int
+    more: dict[str, object] = field(default_factory=dict)
+
+    def to_json(self) -> dict[str, object]:
+        own = {name: value for name, value in vars(self).items() if name != "more"}
+        return own | self.more
+
+
+def median_absolute_deviation(values: Sequence[float]) -> float:
+    middle = statistics.median(values)
+    return statistics.median(abs(value - middle) for value in values)
+
+
+def percentile(values: Sequence[float], percent: float) -> float:
+    """The least value that is no smaller than `percent` of all."""
+    ordered = sorted(values)
+    return ordered[min(len(ordered) - 1, int(len(ordered) * percent / 100))]
+
+
+def summarized(case: str, system: str, blocks: Sequence[Block],
+               ceiling_s: float | None) -> Result:
+    times_s = [time_s for block in blocks for time_s in block.times_s]
+    result = Result(case, system, statistics.median(times_s), min(times_s),
+                    median_absolute_deviation(times_s),
+                    statistics.median(block.machine_cpu_s for block in blocks), ceiling_s,
+                    len(times_s))
+    result.more["process_cpu_s"] = statistics.median(block.process_cpu_s for block in blocks)
+    return result
+
+
+def add_ratios(results: Sequence[Result]) -> None:
+    """To each of phub's results of a case: how many times as long each peer takes, and as much
+    CPU."""
+    peers = [result for result in results if not result.system.startswith("phub")]
+    for result in results:
+        if result.system.startswith("phub"):
+            result.more["times_faster_than"] = {
+                peer.system: round(peer.median_s / result.median_s, 3) for peer in peers}
+            result.more["cpu_of"] = {
+                peer.system: round(result.cpu_s / peer.cpu_s, 3)
+                for peer in peers if peer.cpu_s > 0}
+
+
+def seconds_text(seconds: float) -> str:
+    for unit, scale in (("s", 1.0), ("ms", 1e-3), ("us", 1e-6)):
+        if seconds >= scale or unit == "us":
+            return f"{seconds / scale:.3g} {unit}" if seconds < 999.5 * scale else \
+                f"{seconds / scale:.0f} {unit}"
+    raise AssertionError
+
+
+def table(results: Sequence[Result], more: Sequence[tuple[str, str]] = ()) -> str:
+    """Of one case. `more`: (heading, name in Result.more) of further columns, times in seconds."""
+    headings = ["system", "median", "min", "MAD", "CPU", "of ceiling"]
+    headings += [heading for heading, _ in more]
+    headings += [f"{result.system} is" for result in results if result.system.startswith("phub")]
+    rows = [headings]
+    for result in results:
+        row = [result.system, seconds_text(result.median_s), seconds_text(result.min_s),
+               seconds_text(result.mad_s), seconds_text(result.cpu_s),
+               f"{100 * result.ceiling_s / result.median_s:.0f} %" if result.ceiling_s else "-"]
+        row += [seconds_text(float(str(result.more[name]))) if name in result.more else "-"
+                for _, name in more]
+        row += [f"{result.median_s / phub.median_s:.2f}x faster" if phub is not result else "-"
+                for phub in results if phub.system.startswith("phub")]
+        rows.append(row)
+    widths = [max(len(row[column]) for row in rows) for column in range(len(headings))]
+    return "\n".join(
+        "  " + "  ".join(cell.ljust(width) if column == 0 else cell.rjust(width)
+                         for column, (cell, width) in enumerate(zip(row, widths)))
+        for row in rows)
+
+
+def write_json(path: Path, results: Sequence[Result], machine: dict[str, str]) -> None:
+    objects = [result.to_json() | {"machine": machine} for result in results]
+    path.write_text(json.dumps(objects, indent=1) + "\n")

@@ -1,0 +1,84 @@
+#include "bench/rank/recorder.h"
+
+#include <sys/resource.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
+#include <utility>
+
+#include "bench/rank/arguments.h"
+
+namespace phub::bench {
+namespace {
+
+std::int64_t NowNs() {
+  timespec now{};
+  clock_gettime(CLOCK_MONOTONIC, &now);
+  return static_cast<std::int64_t>(now.tv_sec) * 1'000'000'000 + now.tv_nsec;
+}
+
+double Seconds(const timeval& time) {
+  return static_cast<double>(time.tv_sec) + static_cast<double>(time.tv_usec) * 1e-6;
+}
+
+double OwnCpuSeconds() {
+  rusage usage{};
+  getrusage(RUSAGE_SELF, &usage);
+  return Seconds(usage.ru_utime) + Seconds(usage.ru_stime);
+}
+
+}  // namespace
+
+// Ticks of user, nice, system, irq and softirq: not idle, iowait and steal.
+double MachineCpuSeconds() {
+  std::ifstream file("/proc/stat");
+  std::string label;
+  std::uint64_t user = 0, nice = 0, system = 0, idle = 0, iowait = 0, irq = 0, softirq = 0;
+  if (!(file >> label >> user >> nice >> system >> idle >> iowait >> irq >> softirq))
+    Fail("/proc/stat cannot be read");
+  return static_cast<double>(user + nice + system + irq + softirq) /
+         static_cast<double>(sysconf(_SC_CLK_TCK));
+}
+
+// The scheduler's own count, in ns, of every thread there is.
+double ProcessCpuSeconds(std::int32_t pid) {
+  std::uint64_t total_ns = 0;
+  std::error_code error;
+  const std::string tasks = "/proc/" + std::to_string(pid) + "/task";
+  for (const auto& task : std::filesystem::directory_iterator(tasks, error)) {
+    std::uint64_t ns = 0;
+    if (std::ifstream(task.path() / "schedstat") >> ns) total_ns += ns;
+  }
+  if (error) Fail("process " + std::to_string(pid) + " cannot be looked at: " + error.message());
+  return static_cast<double>(total_ns) * 1e-9;
+}
+
+Recorder::Recorder(std::size_t exchange_count, std::vector<std::int32_t> daemon_pids)
+    : daemon_pids_(std::move(daemon_pids)) {
+  stamps_ns_.reserve(exchange_count + 1);
+}
+
+void Recorder::Start() {
+  start_ = Now();
+  Stamp();
+}
+
+void Recorder::Stamp() { stamps_ns_.push_back(NowNs()); }
+
+void Recorder::Finish() { end_ = Now(); }
+
+CpuTimes Recorder::cpu() const {
+  return {.own_s = end_.own_s - start_.own_s,
+          .daemons_s = end_.daemons_s - start_.daemons_s,
+          .machine_s = end_.machine_s - start_.machine_s};
+}
+
+CpuTimes Recorder::Now() const {
+  CpuTimes times{.own_s = OwnCpuSeconds(), .machine_s = MachineCpuSeconds()};
+  for (const std::int32_t pid : daemon_pids_) times.daemons_s += ProcessCpuSeconds(pid);
+  return times;
+}
+
+}  // namespace phub::bench

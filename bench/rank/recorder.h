@@ -1,0 +1,46 @@
+// What a rank writes down while it is timed: when each exchange ended, and how much CPU was taken.
+//
+// CPU is read in two ways. Of the whole machine, from /proc/stat: time in interrupts, where a
+// loopback's or a network's work is done, belongs to no process. And of the processes themselves,
+// each its own, rank 0 the daemons' too: that leaves interrupts out, but not what others do.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace phub::bench {
+
+struct CpuTimes {
+  double own_s = 0;      // of this process, all threads, user and system
+  double daemons_s = 0;  // of the daemons that were named
+  double machine_s = 0;  // of all cores, interrupts included
+};
+
+class Recorder {
+ public:
+  // `daemon_pids`: empty but at rank 0.
+  Recorder(std::size_t exchange_count, std::vector<std::int32_t> daemon_pids);
+
+  void Start();   // before the first timed exchange
+  void Stamp();   // after each
+  void Finish();  // after the last
+
+  const std::vector<std::int64_t>& stamps_ns() const { return stamps_ns_; }  // CLOCK_MONOTONIC
+  CpuTimes cpu() const;  // between Start() and Finish()
+
+ private:
+  CpuTimes Now() const;
+
+  const std::vector<std::int32_t> daemon_pids_;
+  std::vector<std::int64_t> stamps_ns_;
+  CpuTimes start_;
+  CpuTimes end_;
+};
+
+// The machine-wide and a process's CPU time so far, in seconds, as the Recorder reads them.
+double MachineCpuSeconds();
+double ProcessCpuSeconds(std::int32_t pid);
+
+}  // namespace phub::bench
