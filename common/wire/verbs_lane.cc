@@ -57,6 +57,14 @@ bool SlotsFit(const VerbsOffer& offer) {
 
 }  // namespace
 
+void EncodeVerbsHello(const LaneHello& hello, std::span<std::byte, kLaneHelloBytes> bytes) {
+  EncodeHello(kVerbsHelloMagic, hello, bytes);
+}
+
+bool DecodeVerbsHello(std::span<const std::byte> bytes, LaneHello& hello) {
+  return DecodeHello(kVerbsHelloMagic, bytes, hello);
+}
+
 void EncodeVerbsOffer(const VerbsOffer& offer, std::span<std::byte, kVerbsOfferBytes> bytes) {
   std::fill(bytes.begin(), bytes.end(), std::byte{0});
   std::byte* const at = bytes.data();

@@ -1,7 +1,9 @@
 // What the two ends of a verbs lane tell each other. Little-endian; fixed sizes; zero where nothing
 // is said. Pure functions, any thread.
 //
-// Before the lane, over the socket of its handshake (behind a LaneHello, behind a LaneWelcome):
+// Before the lane, over a connection to the daemon's data port. The client: a LaneHello with the
+// magic "PHLV", behind it a VerbsOffer. The daemon: a LaneWelcome, and if that is one, behind it
+// its VerbsOffer.
 //   VerbsOffer   (72 bytes): magic u32 "PHVO", mtu u8, zero u8, lid u16, queue_pair u32,
 //                            packet_sequence u32, gid 16 bytes, inbox_address u64, inbox_bytes u32,
 //                            inbox_key u32, messages_max u32, slot_count u32, slot_bytes u32,
@@ -16,6 +18,8 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
+
+#include "common/wire/lane_hello.h"
 
 namespace phub::wire {
 
@@ -64,6 +68,10 @@ struct VerbsControl {
   std::uint64_t bytes = 0;
   friend bool operator==(const VerbsControl&, const VerbsControl&) = default;
 };
+
+// A LaneHello of a lane over verbs.
+void EncodeVerbsHello(const LaneHello& hello, std::span<std::byte, kLaneHelloBytes> bytes);
+[[nodiscard]] bool DecodeVerbsHello(std::span<const std::byte> bytes, LaneHello& hello);
 
 void EncodeVerbsOffer(const VerbsOffer& offer, std::span<std::byte, kVerbsOfferBytes> bytes);
 // False unless the form is right: size, magic, zero fields, every number within its limits, and

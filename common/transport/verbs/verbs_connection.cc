@@ -35,6 +35,14 @@ absl::Status Failed(const VerbsDevice& device, const char* what, int error) {
 
 }  // namespace
 
+std::uint8_t AckTimeoutFor(DurationNs timeout) {
+  constexpr DurationNs kUnit = 4096;
+  constexpr std::uint8_t kMax = 31;
+  std::uint8_t exponent = 1;
+  while (exponent < kMax && (kUnit << exponent) < timeout) ++exponent;
+  return exponent;
+}
+
 absl::StatusOr<std::unique_ptr<VerbsConnection>> VerbsConnection::Create(
     VerbsEnd end, std::shared_ptr<VerbsQueue> queue, std::shared_ptr<VerbsDomain> domain,
     VerbsStaging staging, const VerbsLimits& limits, Random& random) {

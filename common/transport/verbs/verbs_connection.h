@@ -18,6 +18,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "common/base/clock.h"
 #include "common/base/descriptor.h"
 #include "common/base/mapped_memory.h"
 #include "common/base/random.h"
@@ -47,6 +48,14 @@ struct VerbsLimits {
   std::uint8_t retry_count = 7;   // 0 to 7
 };
 
+// The least ack_timeout that is at least so long.
+std::uint8_t AckTimeoutFor(DurationNs timeout);
+// Registered memory that a connection has for itself.
+constexpr std::size_t VerbsLaneBytes(const VerbsLimits& limits) {
+  return limits.inbox_bytes + limits.outbox_bytes +
+         std::size_t{limits.send_queue} * VerbsSender::kHeadBytes;
+}
+
 // The daemon's staging slots for a lane; without, everything goes through the inbox.
 struct VerbsStaging {
   std::byte* data = nullptr;  // slot_count * (wire::kSlotHeaderBytes + slot_bytes), 64-byte aligned
@@ -74,6 +83,7 @@ class VerbsConnection final : public Connection {
   VerbsEnd end() const { return end_; }
   const VerbsDevice& device() const { return domain_->device(); }
   std::string Trouble() const override { return trouble_; }
+  std::uint32_t slot_header_bytes() const override { return wire::kSlotHeaderBytes; }
 
  private:
   friend class VerbsTransport;

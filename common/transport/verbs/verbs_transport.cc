@@ -79,6 +79,12 @@ void VerbsTransport::StopServing(VerbsEntry& entry) {
   PHUB_CHECK(result == 0, "errno={}", errno);
 }
 
+bool VerbsTransport::CanPlace(ConnectionId connection, SharedAddress address,
+                              std::size_t bytes) const {
+  const VerbsEntry* entry = table_.Live(connection);
+  return entry != nullptr && !entry->forgotten && entry->sender().HasPeerPlace(address, bytes);
+}
+
 // ---- A turn ------------------------------------------------------------------------------------
 
 // What is asked for with the message (its answer), this end's device can receive where it is

@@ -51,6 +51,7 @@ class VerbsTransport final : public TurnTransport<VerbsEntry> {
   [[nodiscard]] bool Arm() override;
   int descriptor() const override { return epoll_.get(); }
   void Tick(TimeNs now) override;
+  bool CanPlace(ConnectionId connection, SharedAddress address, std::size_t bytes) const override;
 
   const VerbsCounters& counters() const { return counters_; }
   // Of every work request from here on. Null: nobody.
