@@ -14,7 +14,7 @@ constexpr std::uint32_t kControlMagic = 0x43564850;  // "PHVC" in memory
 
 // Offsets; verbs_lane.h lists the fields.
 constexpr std::size_t kMtuAt = 4;
-constexpr std::size_t kOfferZeroAt = 5;
+constexpr std::size_t kAckTimeoutAt = 5;
 constexpr std::size_t kLidAt = 6;
 constexpr std::size_t kQueuePairAt = 8;
 constexpr std::size_t kSequenceAt = 12;
@@ -70,6 +70,7 @@ void EncodeVerbsOffer(const VerbsOffer& offer, std::span<std::byte, kVerbsOfferB
   std::byte* const at = bytes.data();
   StoreLittleEndian(kOfferMagic, at);
   StoreLittleEndian(offer.mtu, at + kMtuAt);
+  StoreLittleEndian(offer.ack_timeout, at + kAckTimeoutAt);
   StoreLittleEndian(offer.lid, at + kLidAt);
   StoreLittleEndian(offer.queue_pair, at + kQueuePairAt);
   StoreLittleEndian(offer.packet_sequence, at + kSequenceAt);
@@ -85,11 +86,12 @@ void EncodeVerbsOffer(const VerbsOffer& offer, std::span<std::byte, kVerbsOfferB
 
 bool DecodeVerbsOffer(std::span<const std::byte> bytes, VerbsOffer& offer) {
   if (bytes.size() != kVerbsOfferBytes || Load<std::uint32_t>(bytes, 0) != kOfferMagic ||
-      !AllZero(bytes.subspan(kOfferZeroAt, 1)) || !AllZero(bytes.subspan(kOfferZero2At, 4))) {
+      !AllZero(bytes.subspan(kOfferZero2At, 4))) {
     return false;
   }
   VerbsOffer read;
   read.mtu = Load<std::uint8_t>(bytes, kMtuAt);
+  read.ack_timeout = Load<std::uint8_t>(bytes, kAckTimeoutAt);
   read.lid = Load<std::uint16_t>(bytes, kLidAt);
   read.queue_pair = Load<std::uint32_t>(bytes, kQueuePairAt);
   read.packet_sequence = Load<std::uint32_t>(bytes, kSequenceAt);
@@ -102,7 +104,8 @@ bool DecodeVerbsOffer(std::span<const std::byte> bytes, VerbsOffer& offer) {
   read.slot_bytes = Load<std::uint32_t>(bytes, kSlotBytesAt);
   read.slots_address = Load<std::uint64_t>(bytes, kSlotsAddressAt);
   const bool fits =
-      read.mtu >= kVerbsMtuMin && read.mtu <= kVerbsMtuMax && read.queue_pair > 0 &&
+      read.mtu >= kVerbsMtuMin && read.mtu <= kVerbsMtuMax && read.ack_timeout >= 1 &&
+      read.ack_timeout <= kAckTimeoutMax && read.queue_pair > 0 &&
       read.queue_pair <= kQueuePairNumberMax && read.packet_sequence <= kPacketSequenceMax &&
       std::has_single_bit(read.inbox_bytes) && read.inbox_bytes >= kInboxBytesMin &&
       read.inbox_bytes <= kInboxBytesMax && read.inbox_address != 0 &&

@@ -4,7 +4,7 @@
 // Before the lane, over a connection to the daemon's data port. The client: a LaneHello with the
 // magic "PHLV", behind it a VerbsOffer. The daemon: a LaneWelcome, and if that is one, behind it
 // its VerbsOffer.
-//   VerbsOffer   (72 bytes): magic u32 "PHVO", mtu u8, zero u8, lid u16, queue_pair u32,
+//   VerbsOffer   (72 bytes): magic u32 "PHVO", mtu u8, ack_timeout u8, lid u16, queue_pair u32,
 //                            packet_sequence u32, gid 16 bytes, inbox_address u64, inbox_bytes u32,
 //                            inbox_key u32, messages_max u32, slot_count u32, slot_bytes u32,
 //                            zero u32, slots_address u64
@@ -30,6 +30,7 @@ inline constexpr std::uint32_t kQueuePairNumberMax = (1u << 24) - 1;
 inline constexpr std::uint32_t kPacketSequenceMax = (1u << 24) - 1;
 inline constexpr std::uint8_t kVerbsMtuMin = 1;  // 256 bytes, as InfiniBand counts them
 inline constexpr std::uint8_t kVerbsMtuMax = 5;  // 4096 bytes
+inline constexpr std::uint8_t kAckTimeoutMax = 31;
 // The inbox is a power of two. Its bytes and messages are counted modulo 2^15 (of 64 bytes each).
 inline constexpr std::uint32_t kInboxBytesMin = 4096;
 inline constexpr std::uint32_t kInboxBytesMax = 1u << 20;
@@ -40,6 +41,7 @@ inline constexpr std::uint32_t kSlotHeaderBytes = 64;
 
 struct VerbsOffer {
   std::uint8_t mtu = kVerbsMtuMin;  // of the port
+  std::uint8_t ack_timeout = 1;     // the daemon's holds for both ends: 4.1 us * 2^this
   std::uint16_t lid = 0;            // InfiniBand; 0 on RoCE
   std::uint32_t queue_pair = 0;
   std::uint32_t packet_sequence = 0;  // the first that this end sends

@@ -197,6 +197,7 @@ wire::VerbsOffer VerbsConnection::Offer() const {
   const VerbsDevice& device = domain_->device();
   wire::VerbsOffer offer;
   offer.mtu = device.mtu();
+  offer.ack_timeout = limits_.ack_timeout;
   offer.lid = device.lid();
   offer.queue_pair = queue_pair_->qp_num;
   offer.packet_sequence = packet_sequence_;
@@ -249,7 +250,7 @@ absl::Status VerbsConnection::Connect(const wire::VerbsOffer& peer) {
   attributes = {};
   attributes.qp_state = IBV_QPS_RTS;
   attributes.sq_psn = packet_sequence_;
-  attributes.timeout = limits_.ack_timeout;
+  attributes.timeout = end_ == VerbsEnd::kClient ? peer.ack_timeout : limits_.ack_timeout;
   attributes.retry_cnt = limits_.retry_count;
   attributes.rnr_retry = kReceiverNotReadyRetries;
   error = ibv_modify_qp(queue_pair_, &attributes,

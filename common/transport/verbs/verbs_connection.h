@@ -44,7 +44,7 @@ struct VerbsLimits {
   std::uint32_t outbox_bytes = 64 * 1024;  // a multiple of 256
   // 4.096 us * 2^ack_timeout until a packet that is not acknowledged is sent again, retry_count
   // times: 7 times 0.27 s is about the liveness timeout.
-  std::uint8_t ack_timeout = 16;  // 1 to 31
+  std::uint8_t ack_timeout = 16;  // 1 to 31; a client takes its daemon's
   std::uint8_t retry_count = 7;   // 0 to 7
 };
 

@@ -63,7 +63,7 @@ absl::StatusOr<std::unique_ptr<Connection>> DialVerbs(const std::string& host, s
   const std::string peer = HostPort(host, port);
   auto connection = VerbsConnection::Create(VerbsEnd::kClient, std::move(queue), std::move(domain),
                                             {}, limits, random);
-  if (!connection.ok()) return connection.status();
+  if (!connection.ok()) return absl::UnimplementedError(connection.status().message());
   absl::StatusOr<Descriptor> socket = DialSocket(host, port, deadline);
   if (!socket.ok()) return socket.status();
   wire::VerbsOffer theirs;
