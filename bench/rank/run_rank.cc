@@ -46,7 +46,10 @@ class Run {
   }
 
   void Time() {
-    if (exchanger_.overwrites_gradients()) ZeroGradients();
+    if (exchanger_.overwrites_gradients()) {
+      ZeroGradients();
+      exchanger_.ForgetMomentum();
+    }
     for (std::uint32_t i = 0; i < arguments_.warmup; ++i) exchanger_.Exchange();
     recorder_.Start();
     for (std::uint32_t i = 0; i < arguments_.exchanges; ++i) {
@@ -59,8 +62,16 @@ class Run {
 
   // That the exchanges which were timed were exchanges.
   void VerifyLast() {
-    if (exchanger_.overwrites_gradients()) return VerifyOnceMore();
-    for (std::uint32_t i = 0; i < arguments_.warmup + arguments_.exchanges; ++i) values_.Advance();
+    if (exchanger_.overwrites_gradients()) {
+      // Zeros left the parameters as they were; a sum is made once more.
+      if (arguments_.work == Work::kAllreduce) {
+        FillGradients();
+        exchanger_.Exchange();
+      }
+    } else {
+      for (std::uint32_t i = 0; i < arguments_.warmup + arguments_.exchanges; ++i)
+        values_.Advance();
+    }
     Verify();
   }
 
@@ -114,14 +125,6 @@ class Run {
         Fail("wrong after " + std::to_string(exchanges_done_) + " exchanges, tensor " +
              std::to_string(tensor) + ": " + difference);
     });
-  }
-
-  // With gradients of zeros the parameters drifted as the momentum faded; the sum is still known.
-  void VerifyOnceMore() {
-    if (arguments_.work != Work::kAllreduce) return;
-    FillGradients();
-    exchanger_.Exchange();
-    Verify();
   }
 
   const RankArguments& arguments_;
