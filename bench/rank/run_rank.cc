@@ -84,6 +84,10 @@ class Run {
                           {"machine_cpu_s", cpu.machine_s},
                           {"verified", true},
                           {"notes", exchanger_.Notes()}};
+    for (const DaemonMemory& memory : recorder_.daemon_memory()) {
+      out["daemon_memory"].push_back(
+          {{"peak_bytes", memory.peak_bytes}, {"worker_bytes", memory.worker_bytes}});
+    }
     // Whole or not at all: whoever waits for the file must not read half of it.
     const std::string unfinished = arguments_.out + ".unfinished";
     std::ofstream file(unfinished);
