@@ -46,7 +46,10 @@ class Run {
   }
 
   void Time() {
-    if (exchanger_.overwrites_gradients()) ZeroGradients();
+    if (exchanger_.overwrites_gradients()) {
+      ZeroGradients();
+      exchanger_.ForgetMomentum();
+    }
     for (std::uint32_t i = 0; i < arguments_.warmup; ++i) exchanger_.Exchange();
     recorder_.Start();
     for (std::uint32_t i = 0; i < arguments_.exchanges; ++i) {
@@ -59,8 +62,16 @@ class Run {
 
   // That the exchanges which were timed were exchanges.
   void VerifyLast() {
-    if (exchanger_.overwrites_gradients()) return VerifyOnceMore();
-    for (std::uint32_t i = 0; i < arguments_.warmup + arguments_.exchanges; ++i) values_.Advance();
+    if (exchanger_.overwrites_gradients()) {
+      // Zeros left the parameters as they were; a sum is made once more.
+      if (arguments_.work == Work::kAllreduce) {
+        FillGradients();
+        exchanger_.Exchange();
+      }
+    } else {
+      for (std::uint32_t i = 0; i < arguments_.warmup + arguments_.exchanges; ++i)
+        values_.Advance();
+    }
     Verify();
   }
 
@@ -73,6 +84,10 @@ class Run {
                           {"machine_cpu_s", cpu.machine_s},
                           {"verified", true},
                           {"notes", exchanger_.Notes()}};
+    for (const DaemonMemory& memory : recorder_.daemon_memory()) {
+      out["daemon_memory"].push_back(
+          {{"peak_bytes", memory.peak_bytes}, {"worker_bytes", memory.worker_bytes}});
+    }
     // Whole or not at all: whoever waits for the file must not read half of it.
     const std::string unfinished = arguments_.out + ".unfinished";
     std::ofstream file(unfinished);
@@ -114,14 +129,6 @@ class Run {
         Fail("wrong after " + std::to_string(exchanges_done_) + " exchanges, tensor " +
              std::to_string(tensor) + ": " + difference);
     });
-  }
-
-  // With gradients of zeros the parameters drifted as the momentum faded; the sum is still known.
-  void VerifyOnceMore() {
-    if (arguments_.work != Work::kAllreduce) return;
-    FillGradients();
-    exchanger_.Exchange();
-    Verify();
   }
 
   const RankArguments& arguments_;

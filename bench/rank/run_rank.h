@@ -32,6 +32,9 @@ class Exchanger {
   // Exchange() leaves the sum where the gradients were. They are filled again before each exchange
   // that is verified; while it is timed they are zeros, since sums of sums would grow for ever.
   virtual bool overwrites_gradients() const { return false; }
+  // Called then. Momentum that fades for a thousand exchanges would become denormal numbers, and
+  // those are slow.
+  virtual void ForgetMomentum() {}
   // Parameters may differ by so many units in the last place per exchange: its update rounds
   // differently (a fused multiply-add, a product with 1/n). 0: the same bits as the serial one.
   virtual double tolerance_ulps() const { return 0; }
