@@ -25,16 +25,16 @@ class Daemon:
 
     def __init__(self, build: Build, folder: Path, name: str = "phubd",
                  arguments: Sequence[str] = (), address: str = "127.0.0.1",
-                 prefix: Sequence[str] = ()) -> None:
-        """`prefix`: a command that runs another (ip netns exec NAME)."""
+                 prefix: Sequence[str] = (), port: int = 0) -> None:
+        """`prefix`: a command that runs another (ip netns exec NAME). `port`: 0 for any."""
         self._log = folder / f"{name}.log"
         self._port_file = folder / f"{name}.port"
         memory_max = machine.memory_bytes() // (1 << 20)
-        self._command = Command(
-            [*prefix, str(build.phubd), "--listen", f"{address}:0", "--port-file",
-             str(self._port_file), "--memory-max", f"{memory_max}MiB", *arguments], self._log)
+        settings = ["--listen", f"{address}:{port}", "--port-file", str(self._port_file),
+                    "--memory-max", f"{memory_max}MiB", *arguments]
+        self._command = Command([*prefix, str(build.phubd), *settings], self._log)
         self._address = address
-        self._staging_bytes = self._setting(build.phubd, arguments, "staging_bytes_per_lane")
+        self._staging_bytes = self._setting(build.phubd, settings, "staging_bytes_per_lane")
         self._process: subprocess.Popen[bytes] | None = None
         self._idle_bytes = 0
         self.endpoint = ""
