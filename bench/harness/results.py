@@ -50,6 +50,7 @@ def summarized(case: str, system: str, blocks: Sequence[Block],
                     median_absolute_deviation(times_s),
                     statistics.median(block.machine_cpu_s for block in blocks), ceiling_s,
                     len(times_s))
+    result.more["p99_s"] = percentile(times_s, 99)
     result.more["process_cpu_s"] = statistics.median(block.process_cpu_s for block in blocks)
     return result
 

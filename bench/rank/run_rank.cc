@@ -1,9 +1,6 @@
 #include "bench/rank/run_rank.h"
 
-#include <cstdio>
 #include <cstring>
-#include <fstream>
-#include <nlohmann/json.hpp>
 #include <string_view>
 #include <vector>
 
@@ -75,27 +72,7 @@ class Run {
     Verify();
   }
 
-  void Write() const {
-    const CpuTimes cpu = recorder_.cpu();
-    nlohmann::json out = {{"rank", arguments_.rank},
-                          {"stamps_ns", recorder_.stamps_ns()},
-                          {"cpu_s", cpu.own_s},
-                          {"daemons_cpu_s", cpu.daemons_s},
-                          {"machine_cpu_s", cpu.machine_s},
-                          {"verified", true},
-                          {"notes", exchanger_.Notes()}};
-    for (const DaemonMemory& memory : recorder_.daemon_memory()) {
-      out["daemon_memory"].push_back(
-          {{"peak_bytes", memory.peak_bytes}, {"worker_bytes", memory.worker_bytes}});
-    }
-    // Whole or not at all: whoever waits for the file must not read half of it.
-    const std::string unfinished = arguments_.out + ".unfinished";
-    std::ofstream file(unfinished);
-    file << out.dump() << '\n';
-    file.close();
-    if (!file || std::rename(unfinished.c_str(), arguments_.out.c_str()) != 0)
-      Fail("cannot write " + arguments_.out);
-  }
+  void Write() const { recorder_.Write(arguments_.out, arguments_.rank, exchanger_.Notes()); }
 
  private:
   template <typename Function>
