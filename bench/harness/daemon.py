@@ -11,9 +11,13 @@ from . import machine
 from .build import Build
 from .failure import BenchFailure
 from .processes import Command, kill, start, tail
+from .workload import UNITS
 
 START_SECONDS_MAX = 15.0
 STOP_SECONDS_MAX = 30.0
+MEMORY_BACK_SECONDS_MAX = 2.0
+# An allocator keeps some.
+MEMORY_KEPT_BYTES_MAX = 16 << 20
 
 
 class Daemon:
@@ -30,7 +34,9 @@ class Daemon:
             [*prefix, str(build.phubd), "--listen", f"{address}:0", "--port-file",
              str(self._port_file), "--memory-max", f"{memory_max}MiB", *arguments], self._log)
         self._address = address
+        self._staging_bytes = self._setting(build.phubd, arguments, "staging_bytes_per_lane")
         self._process: subprocess.Popen[bytes] | None = None
+        self._idle_bytes = 0
         self.endpoint = ""
 
     def __enter__(self) -> "Daemon":
@@ -44,6 +50,7 @@ class Daemon:
         except BaseException:
             kill(self._process)
             raise
+        self._idle_bytes = self.resident_bytes()
         self.endpoint = f"{self._address}:{self._port_file.read_text().strip()}"
         return self
 
@@ -66,6 +73,10 @@ class Daemon:
     def core_loops(self) -> int:
         return int(self._logged("core_loops"))
 
+    @property
+    def staging_bytes_per_lane(self) -> int:
+        return self._staging_bytes
+
     def description(self) -> str:
         """Which settings it chose: "1 core loop, not pinned, wait=block, AVX3"."""
         loops = self.core_loops
@@ -78,17 +89,30 @@ class Daemon:
             raise BenchFailure(f"phubd's log does not tell {name}: {self._log}")
         return found[1]
 
+    @staticmethod
+    def _setting(phubd: Path, arguments: Sequence[str], name: str) -> int:
+        """A size among its settings, as the daemon itself understands them."""
+        dump = subprocess.run([phubd, *arguments, "--dump-config"], capture_output=True, text=True,
+                              check=False)
+        found = re.search(rf'^{name} *= *"?([0-9]+)(|KiB|MiB|GiB)"?', dump.stdout, re.MULTILINE)
+        if not found:
+            raise BenchFailure(f"phubd --dump-config does not tell {name}: {dump.stderr}")
+        return int(found[1]) * UNITS[found[2]]
+
     def cpu_seconds(self) -> float:
         tasks = Path(f"/proc/{self.pid}/task").glob("*/schedstat")
         return sum(int(task.read_text().split()[0]) for task in tasks) * 1e-9
 
-    # Memory, in bytes. See bench/README.md on what counts as the server's.
-
-    def reset_peak(self) -> None:
+    def begin_peak(self) -> int:
+        """The peak of its memory counts from now on; rank 0 reads what it came to. Returns how many
+        bytes are resident, once the last job's are back: that takes a moment."""
+        deadline = time.monotonic() + MEMORY_BACK_SECONDS_MAX
+        while self.resident_bytes() > self._idle_bytes + MEMORY_KEPT_BYTES_MAX:
+            if time.monotonic() > deadline:
+                break
+            time.sleep(0.02)
         Path(f"/proc/{self.pid}/clear_refs").write_text("5")
-
-    def peak_bytes(self) -> int:
-        return self._status_bytes("VmHWM")
+        return self.resident_bytes()
 
     def resident_bytes(self) -> int:
         return self._status_bytes("VmRSS")
@@ -99,14 +123,3 @@ class Daemon:
         if not found:
             raise BenchFailure(f"/proc/{self.pid}/status has no {name}")
         return int(found[1]) << 10
-
-    def worker_memory_bytes(self) -> int:
-        """Resident in it now, of the memory that it lends to workers for their gradients."""
-        total = 0
-        counts = False
-        for line in Path(f"/proc/{self.pid}/smaps").read_text().splitlines():
-            if re.match(r"[0-9a-f]+-[0-9a-f]+ ", line):
-                counts = "/memfd:phub-worker" in line
-            elif counts and line.startswith("Rss:"):
-                total += int(line.split()[1]) << 10
-        return total

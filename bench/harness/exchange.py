@@ -6,19 +6,19 @@ worker's own memory in, parameters updated by SGD with momentum, readable by eve
 """
 
 import argparse
+from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
-from . import results
-from .block import run_interleaved
+from . import picture, results
+from .comparison import TRANSPORTS, Comparison
 from .context import Context, listed, positive
 from .daemon import Daemon
 from .failure import UsageError
 from .results import Result
-from .systems import Phub, System
 from .workload import Workload, model
 
 SUMMARY = "a model's gradients among workers of one host, over shared memory and tcp"
-TRANSPORTS = ("shm", "tcp")
 WORKS = ("update", "allreduce")
 WORKERS_MAX = 64
 
@@ -51,9 +51,10 @@ def add_options(parser: argparse.ArgumentParser) -> None:
                              "(1MiB); several with commas. Without --model, --workers or --work: "
                              "a selection of cases that takes some minutes")
     parser.add_argument("--workers", type=listed(), metavar="COUNTS", help="default 4")
-    parser.add_argument("--work", type=listed(WORKS), help="update, allreduce or both")
+    parser.add_argument("--work", type=listed(WORKS), metavar="WORKS",
+                        help="update (default), allreduce or both")
     parser.add_argument("--transport", type=listed(TRANSPORTS), default=list(TRANSPORTS),
-                        help="default shm,tcp")
+                        metavar="NAMES", help="default shm,tcp")
     parser.add_argument("--systems", type=listed(), metavar="NAMES",
                         help="measure only these (phub,openmpi-shm)")
     parser.add_argument("--type", choices=("f32", "f16", "bf16"), default="f32",
@@ -61,6 +62,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--rounds", type=positive, default=3,
                         help="blocks of each system (default 3)")
     parser.add_argument("--exchanges", type=positive, help="timed in a block")
+    parser.add_argument("--phubd", default="", metavar="OPTIONS",
+                        help="further options of phubd, in one word (\"--cores 2\")")
 
 
 def groups(context: Context) -> list[Group]:
@@ -84,46 +87,33 @@ def workload_of(context: Context, group: Group) -> Workload:
     return load.with_exchanges(context.options.exchanges or group.exchanges or by_size)
 
 
-def systems_of(context: Context, daemon: Daemon) -> list[System]:
-    every: list[System] = [Phub(context.build, [daemon], transport, memory)
-                           for transport in context.options.transport
-                           for memory in ("library", "user")]
-    wanted = context.options.systems
-    if wanted:
-        names = {system.name for system in every}
-        for name in wanted:
-            if name not in names:
-                raise UsageError(f"--systems: '{name}' is none of {', '.join(sorted(names))}")
-    chosen = [system for system in every if not wanted or system.name in wanted]
-    for system in chosen:
-        if system.missing():
-            context.say(f"# {system.name} is left out: {system.missing()}")
-    return [system for system in chosen if not system.missing()]
-
-
-def run_group(context: Context, workload: Workload, systems: list[System]) -> list[Result]:
-    fit = [system for system in systems if not system.unfit(workload)]
-    rounds = 1 if context.smoke else context.options.rounds
-    blocks = run_interleaved(fit, workload, context.scratch, rounds, context.progress)
-    context.progress_done()
-    measured = []
-    for transport in context.options.transport:
-        case = workload.case("exchange", transport)
-        rows = [results.summarized(case, system.name, blocks[system.label], None)
-                for system in fit if not system.is_phub or system.transport == transport]
-        results.add_ratios(rows)
-        context.say(f"\n{case}: {workload.bytes / (1 << 20):.1f} MiB of each worker, "
-                    f"{rows[0].runs} exchanges")
-        context.say(results.table(rows))
-        measured += rows
-    return measured
+def show(context: Context, workload: Workload, rows: Sequence[Result]) -> None:
+    context.say(f"\n{rows[0].case}: {workload.bytes / (1 << 20):.3g} MiB of each worker, "
+                f"{rows[0].runs} exchanges")
+    context.say(results.table(rows))
+    for line in results.verdicts(rows):
+        context.say("  " + line)
 
 
 def run(context: Context) -> list[Result]:
     measured = []
-    with Daemon(context.build, context.scratch) as daemon:
+    rounds = 1 if context.smoke else context.options.rounds
+    with Daemon(context.build, context.scratch,
+                arguments=context.options.phubd.split()) as daemon:
         context.say(f"# phubd: {daemon.description()}")
-        systems = systems_of(context, daemon)
+        transports = context.options.transport
+        comparison = Comparison(context, daemon, transports, context.options.systems)
         for group in groups(context):
-            measured += run_group(context, workload_of(context, group), systems)
+            workload = workload_of(context, group)
+            raw = comparison.measure(workload, rounds)
+            for transport in transports:
+                rows = comparison.results(raw, "exchange", transport)
+                if rows:
+                    show(context, workload, rows)
+                measured += rows
     return measured
+
+
+def draw(context: Context, measured: Sequence[Result], path: Path) -> None:
+    picture.draw_ratios(context, measured, path,
+                        "Time of an exchange, in multiples of phub's (lower is better)")

@@ -18,6 +18,12 @@ struct CpuTimes {
   double machine_s = 0;  // of all cores, interrupts included
 };
 
+struct DaemonMemory {
+  std::uint64_t peak_bytes = 0;  // resident, since it started or its peak was reset
+  // Of what is resident now: memory that it lends to workers for their gradients.
+  std::uint64_t worker_bytes = 0;
+};
+
 class Recorder {
  public:
   // `daemon_pids`: empty but at rank 0.
@@ -29,6 +35,7 @@ class Recorder {
 
   const std::vector<std::int64_t>& stamps_ns() const { return stamps_ns_; }  // CLOCK_MONOTONIC
   CpuTimes cpu() const;  // between Start() and Finish()
+  const std::vector<DaemonMemory>& daemon_memory() const { return daemon_memory_; }
 
  private:
   CpuTimes Now() const;
@@ -37,10 +44,12 @@ class Recorder {
   std::vector<std::int64_t> stamps_ns_;
   CpuTimes start_;
   CpuTimes end_;
+  std::vector<DaemonMemory> daemon_memory_;
 };
 
 // The machine-wide and a process's CPU time so far, in seconds, as the Recorder reads them.
 double MachineCpuSeconds();
 double ProcessCpuSeconds(std::int32_t pid);
+DaemonMemory MemoryOf(std::int32_t pid);
 
 }  // namespace phub::bench

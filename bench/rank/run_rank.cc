@@ -91,13 +91,10 @@ class Run {
                           {"verified", true},
                           {"notes", exchanger_.Notes()}};
     if (!traffic_.is_null()) out["traffic"] = traffic_;
-    if (job_) {
-      const IterationTimes& times = job_->times();
-      const double scale = 1e-9 / static_cast<double>(times.iterations);
-      out["iteration"] = {{"compute_s", static_cast<double>(times.compute_ns) * scale},
-                          {"compute_cpu_s", static_cast<double>(times.compute_cpu_ns) * scale},
-                          {"first_wait_s", static_cast<double>(times.first_wait_ns) * scale},
-                          {"wait_s", static_cast<double>(times.wait_ns) * scale}};
+    if (job_) out["iteration"] = TimesOf(job_->times());
+    for (const DaemonMemory& memory : recorder_.daemon_memory()) {
+      out["daemon_memory"].push_back(
+          {{"peak_bytes", memory.peak_bytes}, {"worker_bytes", memory.worker_bytes}});
     }
     // Whole or not at all: whoever waits for the file must not read half of it.
     const std::string unfinished = arguments_.out + ".unfinished";
@@ -127,6 +124,14 @@ class Run {
     exchanges_done_ += count;
     if (arguments_.schedule == Schedule::kCompute) return;
     for (std::uint32_t i = 0; i < count; ++i) values_.Advance();
+  }
+
+  static nlohmann::json TimesOf(const IterationTimes& times) {
+    const double scale = 1e-9 / static_cast<double>(times.iterations);
+    return {{"compute_s", static_cast<double>(times.compute_ns) * scale},
+            {"compute_cpu_s", static_cast<double>(times.compute_cpu_ns) * scale},
+            {"first_wait_s", static_cast<double>(times.first_wait_ns) * scale},
+            {"wait_s", static_cast<double>(times.wait_ns) * scale}};
   }
 
   static nlohmann::json TrafficSince(const Traffic& before) {
