@@ -1,22 +1,24 @@
 """Chunk size and staging window: every pair of them, over each transport.
 
-The window is the staging memory of a worker at a core loop. Gradients that lie in shared memory take
-none of it, so over shared memory ordinary memory is swept as well.
+The window is the staging memory of a worker at a core loop. Gradients that lie in shared memory
+take none of it, so over shared memory ordinary memory is swept as well.
 """
 
+import argparse
 import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from .block import Block, run_block
-from .context import Context
+from .context import Context, listed
 from .daemon import Daemon
+from .failure import UsageError
 from .results import Result, aligned, seconds_text, summarized
 from .systems import Phub, System
 from .workload import UNITS, Workload
 
-CHUNKS = ("16KiB", "32KiB", "64KiB", "128KiB", "256KiB", "512KiB", "1MiB")
-WINDOWS = ("256KiB", "512KiB", "1MiB", "2MiB", "4MiB", "8MiB")
+CHUNKS = ("16KiB", "32KiB", "64KiB", "128KiB", "256KiB", "1MiB")
+WINDOWS = ("256KiB", "1MiB", "4MiB")
 SMOKE_CHUNKS = ("16KiB", "64KiB")
 SMOKE_WINDOWS = ("64KiB", "256KiB")
 # In place no window is used: one is enough.
@@ -25,7 +27,10 @@ ANY_WINDOW = "1MiB"
 
 def bytes_of(text: str) -> int:
     number = text.rstrip("BGKMi")
-    return int(number) * UNITS[text[len(number):]]
+    unit = text[len(number):]
+    if not number.isdecimal() or unit not in UNITS:
+        raise UsageError(f"'{text}' is not a number of bytes, such as 64KiB")
+    return int(number) * UNITS[unit]
 
 
 @dataclass
@@ -44,8 +49,16 @@ class Setting:
         return statistics.median(time_s for block in self.blocks for time_s in block.times_s)
 
 
+def add_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--chunks", type=listed(), metavar="SIZES",
+                        help=f"of the sweep: default {','.join(CHUNKS)}")
+    parser.add_argument("--windows", type=listed(), metavar="SIZES",
+                        help=f"of the sweep: default {','.join(WINDOWS)}")
+
+
 def settings_of(context: Context, daemon: Daemon, transport: str, memory: str) -> list[Setting]:
-    chunks, windows = (SMOKE_CHUNKS, SMOKE_WINDOWS) if context.smoke else (CHUNKS, WINDOWS)
+    chunks, windows = (SMOKE_CHUNKS, SMOKE_WINDOWS) if context.smoke else (
+        context.options.chunks or CHUNKS, context.options.windows or WINDOWS)
     if transport == "shm" and memory == "library":
         windows = (ANY_WINDOW,)
     return [Setting(chunk, window, Phub(

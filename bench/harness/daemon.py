@@ -96,7 +96,7 @@ class Daemon:
         """A size among its settings, as the daemon itself understands them."""
         dump = subprocess.run([phubd, *arguments, "--dump-config"], capture_output=True, text=True,
                               check=False)
-        found = re.search(rf'^{name} *= *"?([0-9]+)(|KiB|MiB|GiB)"?', dump.stdout, re.MULTILINE)
+        found = re.search(rf'^{name} *= *"?([0-9]+)(KiB|MiB|GiB|)"?', dump.stdout, re.MULTILINE)
         if not found:
             raise BenchFailure(f"phubd --dump-config does not tell {name}: {dump.stderr}")
         return int(found[1]) * UNITS[found[2]]

@@ -2,9 +2,9 @@
 
 An iteration is a backward pass over the layers, last to first, and the next forward pass. A layer's
 exchange starts when its gradients are computed; forward waits, layer by layer, for the parameters.
-Computation is of two kinds: `memory`, loops over more memory than caches hold, by as many processes
-as there are workers; and `device`, waits as for an accelerator, which leave the cores free. There is
-as much of it that it alone takes about as long as the exchange alone (--ratio).
+Computation is of two kinds: `memory`, loops over more memory than caches hold, by as many
+processes as there are workers; and `device`, waits as for an accelerator, which leave the cores
+free. There is as much of it that it alone takes about as long as the exchange alone (--ratio).
 
 An iteration cannot be shorter than the longer one of the two, nor than the CPU time of both divided
 by the cores: that is the ceiling. The sum of both is what a job takes that does not overlap.
@@ -63,8 +63,8 @@ class Side:
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--model", default="resnet50", metavar="NAME",
-                        help="resnet50 (default), alexnet, a CSV file of sizes, or the bytes of one "
-                             "tensor")
+                        help="resnet50 (default), alexnet, a CSV file of sizes, or the bytes of "
+                             "one tensor")
     parser.add_argument("--workers", type=positive, default=4, metavar="COUNT")
     parser.add_argument("--transport", type=listed(TRANSPORTS), default=list(TRANSPORTS),
                         metavar="NAMES", help="default shm,tcp")
@@ -173,7 +173,8 @@ def show(context: Context, found: Sequence[Side], rows: Sequence[Result]) -> Non
         cells.append([row.system, seconds_text(row.median_s), seconds_text(row.min_s),
                       seconds_text(row.cpu_s), f"{100 * row.ceiling_s / row.median_s:.0f} %",
                       seconds_text(more["compute_alone_s"]), seconds_text(more["exchange_alone_s"]),
-                      f"{row.median_s / more['max_s']:.2f}x", f"{row.median_s / more['sum_s']:.2f}x",
+                      f"{row.median_s / more['max_s']:.2f}x",
+                      f"{row.median_s / more['sum_s']:.2f}x",
                       f"{100 * float(str(row.more['hidden'])):.0f} %",
                       seconds_text(more["first_wait_s"]), *slowed])
     context.say(results.aligned(cells))

@@ -18,7 +18,7 @@ from contextlib import ExitStack
 
 from . import chunk_sweep, instructions, machine
 from .block import Block, run_block
-from .ceilings import KernelFloor
+from .ceilings import KernelFloor, Loopback
 from .comparison import TRANSPORTS, server_formula_bytes
 from .context import Context, listed, positive
 from .daemon import Daemon
@@ -38,6 +38,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
                         metavar="NAMES", help=f"default {','.join(MEASURES)}")
     parser.add_argument("--sweep", choices=("chunks",),
                         help="time chunk sizes and staging windows, and nothing else")
+    chunk_sweep.add_options(parser)
     parser.add_argument("--model", default="resnet50", metavar="NAME",
                         help="of cores and of the sweep (default resnet50)")
     parser.add_argument("--workers", type=positive, default=4, metavar="COUNT",
@@ -76,6 +77,15 @@ def rounds(context: Context) -> int:
 
 def median_s(blocks: Sequence[Block]) -> float:
     return statistics.median(time_s for block in blocks for time_s in block.times_s)
+
+
+def over_loopback(loopback: Loopback, workload: Workload, kernel_s: float) -> float | None:
+    """What iperf3 needs for the bytes of an exchange, and the kernels after it."""
+    if loopback.missing():
+        return None
+    loopback.sample(workload.workers)
+    moved = 2 * workload.workers * workload.bytes
+    return moved / loopback.bytes_per_s(workload.workers) + kernel_s
 
 
 def measure_cores(context: Context) -> Iterator[Result]:
@@ -125,7 +135,11 @@ def measure_workers(context: Context) -> Iterator[Result]:
     size = "64KiB" if context.smoke else "8MiB"
     with Daemon(context.build, context.scratch, "phubd-workers") as daemon:
         floor = KernelFloor(context.build, daemon.core_loops)
+        loopback = Loopback(context.scratch)
         for transport in context.options.transport:
+            over_tcp = transport == "tcp"
+            if over_tcp and loopback.missing():
+                context.say(f"# no ceiling over tcp: {loopback.missing()}")
             blocks: dict[int, list[Block]] = {count: [] for count in counts}
             floors: dict[int, list[Block]] = {count: [] for count in counts}
             loads = {count: sized(context, Workload(model(size), count), max(4, 160 // count))
@@ -137,23 +151,31 @@ def measure_workers(context: Context) -> Iterator[Result]:
                         Phub(context.build, [daemon], transport, "library"), loads[count],
                         context.scratch))
                     floors[count].append(run_block(floor, loads[count], context.scratch))
+            ceilings: dict[int, float | None] = {
+                count: median_s(floors[count]) for count in counts}
+            if over_tcp:
+                ceilings = {count: over_loopback(loopback, loads[count], median_s(floors[count]))
+                            for count in counts}
             context.progress_done()
-            cells = [["workers", "exchange", "each worker's part", "traffic", "kernels alone",
-                      "of that", "CPU", "server's memory", "of formula"]]
+            cells = [["workers", "exchange", "each worker's part", "traffic", "ceiling", "of that",
+                      "CPU", "server's memory", "of formula"]]
             for count, load in loads.items():
-                floor_s = median_s(floors[count])
-                row = summarized(load.case("scale", transport), "phub", blocks[count], floor_s)
+                limit_s = ceilings[count]
+                row = summarized(load.case("scale", transport), "phub", blocks[count], limit_s)
                 used = max(block.daemon_bytes for block in blocks[count])
                 formula = server_formula_bytes(load, daemon)
                 row.more |= {"server_bytes": used, "server_formula_bytes": formula}
                 cells.append([str(count), seconds_text(row.median_s),
                               seconds_text(row.median_s / count),
-                              gigabytes_text(load, row.median_s), gigabytes_text(load, floor_s),
-                              f"{100 * floor_s / row.median_s:.0f} %", seconds_text(row.cpu_s),
-                              f"{used / (1 << 20):.1f} MiB", f"{used / formula:.2f}x"])
+                              gigabytes_text(load, row.median_s),
+                              seconds_text(limit_s) if limit_s else "-",
+                              f"{100 * limit_s / row.median_s:.0f} %" if limit_s else "-",
+                              seconds_text(row.cpu_s), f"{used / (1 << 20):.1f} MiB",
+                              f"{used / formula:.2f}x"])
                 yield row
             context.say(f"\nscale/{transport}/{size}: workers, each a process; "
-                        f"{daemon.description()}")
+                        f"{daemon.description()}; the ceiling is the kernels alone"
+                        f"{', after iperf3 with as many streams' if over_tcp else ''}")
             context.say(aligned(cells))
 
 

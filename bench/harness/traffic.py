@@ -6,10 +6,10 @@ functions of sockets (overlap/count_traffic.cc); it is not timed. Of the worker'
   copies    by the system's library in this process: a read and a write for each byte
   sockets   by the kernel, of what goes into a socket or comes out: a read and a write for each byte
   sums      arithmetic of the exchange in this process: two reads and a write
-  link      what is read out of it, and written into it, from outside: by a network card, or in its
-            place by the other end. Over tcp all bytes through sockets, once; over shared memory what
-            the daemon reads of gradients, and writes of parameters (those that all workers of a job
-            share once for all), by the daemon's own counters
+  link      what is read out of it, and written into it, from outside: by a network card, or in
+            its place by the other end. Over tcp all bytes through sockets, once; over shared memory
+            what the daemon reads of gradients, and writes of parameters (those that all workers of
+            a job share once for all), by the daemon's own counters
   update    the optimizer's, where each worker has its own: two writes and three reads
 
 An ideal endpoint has 2, on the link: gradients out, parameters in. A ring that endpoints run has 7.
@@ -99,8 +99,8 @@ def count(context: Context, daemon: Daemon, system: System, workload: Workload) 
         parts["link"] += shared_memory_link(counted, workload)
     if parts["link"] < 0.99:
         raise BenchFailure(f"{system.name} over {system.transport}: gradients of {gradient_bytes} "
-                           f"bytes were exchanged, but only {parts['link']:.2f} of that was seen to "
-                           "leave the workers: its bytes go ways that are not counted")
+                           f"bytes were exchanged, but only {parts['link']:.2f} of that was seen "
+                           "to leave the workers: its bytes go ways that are not counted")
     return Traffic(system, parts)
 
 
