@@ -5,8 +5,10 @@ system's processes run beside another's: idle ranks of Open MPI, for one, spin.
 """
 
 import json
+import statistics
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from .failure import BenchFailure
 from .processes import run_together
@@ -27,6 +29,12 @@ class Block:
     # Resident in the daemons at the peak, less what was before, and what they lend to workers for
     # their gradients.
     daemon_bytes: int = 0
+    # What the ranks wrote, each its own file (rank/run_rank.cc).
+    files: list[dict[str, Any]] = field(default_factory=list)
+
+    def mean_of(self, group: str, name: str) -> float:
+        """Over the ranks, of what a job that computes or counts has written besides."""
+        return statistics.fmean(written[group][name] for written in self.files)
 
 
 def read_block(folder: Path, ranks: int) -> Block:
@@ -48,7 +56,7 @@ def read_block(folder: Path, ranks: int) -> Block:
                  files[0]["machine_cpu_s"] / exchanges, processes_s / exchanges,
                  files[0]["notes"],
                  sum(memory["peak_bytes"] - memory["worker_bytes"]
-                     for memory in files[0].get("daemon_memory", [])))
+                     for memory in files[0].get("daemon_memory", [])), files)
 
 
 def run_block(system: System, workload: Workload, scratch: Path,

@@ -36,6 +36,15 @@ class Build:
     def phubd(self) -> Path:
         return self._existing("server/phubd")
 
+    @property
+    def phubctl(self) -> Path:
+        return self._existing("client/cli/phubctl")
+
+    @property
+    def count_traffic(self) -> Path:
+        """The library that is preloaded to count copies."""
+        return self._existing("bench/libbench-count-traffic.so")
+
     def has(self, name: str) -> bool:
         return (self.folder / "bench" / name).is_file()
 

@@ -1,9 +1,11 @@
 """phubd for a bench: started, asked how much memory and CPU it takes, stopped."""
 
+import json
 import re
 import signal
 import subprocess
 import time
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -94,7 +96,7 @@ class Daemon:
         """A size among its settings, as the daemon itself understands them."""
         dump = subprocess.run([phubd, *arguments, "--dump-config"], capture_output=True, text=True,
                               check=False)
-        found = re.search(rf'^{name} *= *"?([0-9]+)(|KiB|MiB|GiB)"?', dump.stdout, re.MULTILINE)
+        found = re.search(rf'^{name} *= *"?([0-9]+)(KiB|MiB|GiB|)"?', dump.stdout, re.MULTILINE)
         if not found:
             raise BenchFailure(f"phubd --dump-config does not tell {name}: {dump.stderr}")
         return int(found[1]) * UNITS[found[2]]
@@ -102,6 +104,18 @@ class Daemon:
     def cpu_seconds(self) -> float:
         tasks = Path(f"/proc/{self.pid}/task").glob("*/schedstat")
         return sum(int(task.read_text().split()[0]) for task in tasks) * 1e-9
+
+    def counters(self, phubctl: Path) -> Counter[str]:
+        """Of all core loops together, as phubctl stats has them: phub_rounds_total, ..."""
+        answer = subprocess.run([phubctl, "--endpoint", self.endpoint, "-o", "json", "stats"],
+                                capture_output=True, text=True, check=False)
+        if answer.returncode != 0:
+            raise BenchFailure(f"phubctl stats failed: {answer.stderr}")
+        counters: Counter[str] = Counter()
+        for counter in json.loads(answer.stdout)["counters"]:
+            if int(counter.get("core", -1)) >= 0:
+                counters[counter["name"]] += int(counter["value"])
+        return counters
 
     def begin_peak(self) -> int:
         """The peak of its memory counts from now on; rank 0 reads what it came to. Returns how many

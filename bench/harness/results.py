@@ -113,7 +113,12 @@ def table(results: Sequence[Result], more: Sequence[tuple[str, str]] = ()) -> st
         row += [seconds_text(float(str(result.more[name]))) if name in result.more else "-"
                 for _, name in more]
         rows.append(row)
-    widths = [max(len(row[column]) for row in rows) for column in range(len(headings))]
+    return aligned(rows)
+
+
+def aligned(rows: Sequence[Sequence[str]]) -> str:
+    """As a table: headings first; the first column to the left, the others to the right."""
+    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
     return "\n".join(
         "  " + "  ".join(cell.ljust(width) if column == 0 else cell.rjust(width)
                          for column, (cell, width) in enumerate(zip(row, widths)))

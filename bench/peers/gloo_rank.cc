@@ -12,8 +12,10 @@
 #include <memory>
 #include <string>
 
+#include "bench/peers/gradient_buckets.h"
 #include "bench/peers/peer_memory.h"
 #include "bench/rank/run_rank.h"
+#include "bench/rank/traffic.h"
 
 namespace {
 
@@ -52,22 +54,23 @@ class GlooExchanger : public Exchanger {
   const void* results(std::size_t tensor) const override { return memory_.results(tensor); }
 
   void Exchange() override {
-    if (algorithm_) {
-      algorithm_->run();
-    } else {
-      gloo::AllreduceOptions call(context_);
-      call.setAlgorithm(gloo::AllreduceOptions::Algorithm::RING);
-      call.setInput(memory_.gradients(), memory_.element_count());
-      call.setOutput(memory_.sums(), memory_.element_count());
-      call.setReduceFunction([](void* out, const void* a, const void* b, std::size_t count) {
-        gloo::sum<float>(out, a, b, count);
-      });
-      gloo::allreduce(call);
-    }
+    if (!algorithm_) return RingAndUpdate(0, memory_.element_count());
+    algorithm_->run();
     memory_.Update(0, memory_.element_count());
   }
 
-  void Close() override {}
+  bool can_overlap() const override { return options_.algorithm == "ring"; }
+  void Start(std::size_t tensor) override {
+    if (!buckets_) {
+      buckets_ = std::make_unique<GradientBuckets>(
+          arguments_.sizes,
+          [this](std::size_t first, std::uint64_t count) { RingAndUpdate(first, count); });
+    }
+    buckets_->Start(tensor);
+  }
+  void Wait(std::size_t tensor) override { buckets_->Wait(tensor); }
+
+  void Close() override { buckets_.reset(); }
   bool overwrites_gradients() const override { return algorithm_ != nullptr; }
   void ForgetMomentum() override { memory_.ForgetMomentum(); }
   double tolerance_ulps() const override { return PeerMemory::kToleranceUlps; }
@@ -76,6 +79,21 @@ class GlooExchanger : public Exchanger {
   }
 
  private:
+  // `count` elements from the tensor's first on. The update right after the sum, in cache if it is
+  // small.
+  void RingAndUpdate(std::size_t tensor, std::uint64_t count) {
+    gloo::AllreduceOptions call(context_);
+    call.setAlgorithm(gloo::AllreduceOptions::Algorithm::RING);
+    call.setInput(memory_.gradients(tensor), count);
+    call.setOutput(memory_.sums(tensor), count);
+    call.setReduceFunction([](void* out, const void* a, const void* b, std::size_t elements) {
+      CountArithmetic(3 * elements * sizeof(float));  // two in, one out
+      gloo::sum<float>(out, a, b, elements);
+    });
+    gloo::allreduce(call);
+    memory_.Update(tensor, count);
+  }
+
   void MakeAlgorithm() {
     const auto count = static_cast<int>(memory_.element_count());
     if (options_.algorithm == "halving-doubling") {
@@ -92,6 +110,7 @@ class GlooExchanger : public Exchanger {
   PeerMemory memory_;
   std::shared_ptr<gloo::Context> context_;
   std::unique_ptr<gloo::Algorithm> algorithm_;  // null: the free function gloo::allreduce
+  std::unique_ptr<GradientBuckets> buckets_;    // of a job that overlaps
 };
 
 }  // namespace

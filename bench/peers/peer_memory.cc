@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "bench/peers/momentum.h"
+#include "bench/rank/traffic.h"
 #include "bench/rank/values.h"
 
 namespace phub::bench {
@@ -32,6 +33,7 @@ void PeerMemory::SetParameters(const float* initial) {
 void PeerMemory::Update(std::size_t tensor, std::uint64_t count) const {
   if (!parameters_) return;
   const std::uint64_t offset = offsets_[tensor];
+  CountUpdate(5 * count * sizeof(float));  // sums, momentum and parameters in, the latter two out
   ApplyMomentum(sums_ + offset, parameters_.get() + offset, momentum_.get() + offset, count,
                 mean_factor_, static_cast<float>(kLearningRate), static_cast<float>(kMomentum));
 }

@@ -98,7 +98,8 @@ void Recorder::Finish() {
 }
 
 void Recorder::Write(const std::string& path, std::uint32_t rank,
-                     const std::map<std::string, std::string>& notes) const {
+                     const std::map<std::string, std::string>& notes,
+                     const nlohmann::json& more) const {
   nlohmann::json out = {{"rank", rank},
                         {"stamps_ns", stamps_ns_},
                         {"cpu_s", end_.own_s - start_.own_s},
@@ -107,6 +108,7 @@ void Recorder::Write(const std::string& path, std::uint32_t rank,
                         {"daemon_memory", nlohmann::json::array()},
                         {"verified", true},
                         {"notes", notes}};
+  out.update(more);
   for (const DaemonMemory& memory : daemon_memory_) {
     out["daemon_memory"].push_back(
         {{"peak_bytes", memory.peak_bytes}, {"worker_bytes", memory.worker_bytes}});

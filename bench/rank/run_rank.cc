@@ -1,11 +1,15 @@
 #include "bench/rank/run_rank.h"
 
 #include <cstring>
+#include <nlohmann/json.hpp>
+#include <optional>
 #include <string_view>
 #include <vector>
 
 #include "bench/rank/build_info.h"
 #include "bench/rank/recorder.h"
+#include "bench/rank/traffic.h"
+#include "bench/rank/training_job.h"
 
 namespace phub::bench {
 namespace {
@@ -30,14 +34,14 @@ class Run {
       values_.FillInitial(0, initial.size(), initial.data());
     }
     exchanger_.Open(initial.data());
+    if (arguments_.schedule != Schedule::kExchange) job_.emplace(arguments_, values_, exchanger_);
   }
 
   void VerifyFirst() {
     for (int i = 0; i < kVerifiedFirst; ++i) {
       if (i == 0 || exchanger_.overwrites_gradients()) FillGradients();
-      exchanger_.Exchange();
-      values_.Advance();
-      ++exchanges_done_;
+      Iterate();
+      CountExchanges(1);
       Verify();
     }
   }
@@ -47,14 +51,17 @@ class Run {
       ZeroGradients();
       exchanger_.ForgetMomentum();
     }
-    for (std::uint32_t i = 0; i < arguments_.warmup; ++i) exchanger_.Exchange();
+    for (std::uint32_t i = 0; i < arguments_.warmup; ++i) Iterate();
+    if (job_) job_->ForgetTimes();
+    Traffic before;
+    const bool counted = ReadTraffic(before);
     recorder_.Start();
     for (std::uint32_t i = 0; i < arguments_.exchanges; ++i) {
-      exchanger_.Exchange();
+      Iterate();
       recorder_.Stamp();
     }
     recorder_.Finish();
-    exchanges_done_ += arguments_.warmup + arguments_.exchanges;
+    if (counted) traffic_ = TrafficSince(before);
   }
 
   // That the exchanges which were timed were exchanges.
@@ -65,14 +72,19 @@ class Run {
         FillGradients();
         exchanger_.Exchange();
       }
+      exchanges_done_ += arguments_.warmup + arguments_.exchanges;
     } else {
-      for (std::uint32_t i = 0; i < arguments_.warmup + arguments_.exchanges; ++i)
-        values_.Advance();
+      CountExchanges(arguments_.warmup + arguments_.exchanges);
     }
     Verify();
   }
 
-  void Write() const { recorder_.Write(arguments_.out, arguments_.rank, exchanger_.Notes()); }
+  void Write() const {
+    nlohmann::json more = nlohmann::json::object();
+    if (!traffic_.is_null()) more["traffic"] = traffic_;
+    if (job_) more["iteration"] = TimesOf(job_->times());
+    recorder_.Write(arguments_.out, arguments_.rank, exchanger_.Notes(), more);
+  }
 
  private:
   template <typename Function>
@@ -82,6 +94,37 @@ class Run {
       function(tensor, first_index, arguments_.sizes[tensor]);
       first_index += arguments_.sizes[tensor];
     }
+  }
+
+  void Iterate() {
+    if (job_) return job_->Iterate();
+    exchanger_.Exchange();
+  }
+
+  void CountExchanges(std::uint32_t count) {
+    exchanges_done_ += count;
+    if (arguments_.schedule == Schedule::kCompute) return;
+    for (std::uint32_t i = 0; i < count; ++i) values_.Advance();
+  }
+
+  static nlohmann::json TimesOf(const IterationTimes& times) {
+    const double scale = 1e-9 / static_cast<double>(times.iterations);
+    return {{"compute_s", static_cast<double>(times.compute_ns) * scale},
+            {"compute_cpu_s", static_cast<double>(times.compute_cpu_ns) * scale},
+            {"first_wait_s", static_cast<double>(times.first_wait_ns) * scale},
+            {"wait_s", static_cast<double>(times.wait_ns) * scale}};
+  }
+
+  static nlohmann::json TrafficSince(const Traffic& before) {
+    Traffic now;
+    ReadTraffic(now);
+    return {{"copied_bytes", now.copied_bytes - before.copied_bytes},
+            {"socket_sent_bytes", now.socket_sent_bytes - before.socket_sent_bytes},
+            {"socket_sent_in_place", now.socket_sent_in_place - before.socket_sent_in_place},
+            {"socket_received_bytes", now.socket_received_bytes - before.socket_received_bytes},
+            {"peer_copied_bytes", now.peer_copied_bytes - before.peer_copied_bytes},
+            {"arithmetic_bytes", now.arithmetic_bytes - before.arithmetic_bytes},
+            {"update_bytes", now.update_bytes - before.update_bytes}};
   }
 
   void FillGradients() {
@@ -97,6 +140,7 @@ class Run {
   }
 
   void Verify() const {
+    if (job_) job_->VerifyGradients();
     constexpr double kUlp = 1.0 / (1 << 23);
     const double tolerance = exchanger_.tolerance_ulps() * kUlp * exchanges_done_;
     ForEachTensor([&](std::size_t tensor, std::uint64_t first_index, std::uint64_t count) {
@@ -112,10 +156,15 @@ class Run {
   Exchanger& exchanger_;
   Values values_;
   Recorder recorder_;
+  std::optional<TrainingJob> job_;
+  nlohmann::json traffic_;  // of the timed exchanges, if it is counted
   std::uint32_t exchanges_done_ = 0;
 };
 
 }  // namespace
+
+void Exchanger::Start(std::size_t) { Fail("this system exchanges everything at once"); }
+void Exchanger::Wait(std::size_t) { Fail("this system exchanges everything at once"); }
 
 int RunRank(int argc, char** argv, const std::string& description,
             const std::function<void(CLI::App&)>& add_options,

@@ -29,6 +29,12 @@ class Exchanger {
   virtual void Exchange() = 0;
   virtual void Close() = 0;
 
+  // A system that exchanges some tensors while others are still computed: each is started once per
+  // exchange, in backward order, and then waited for in forward order.
+  virtual bool can_overlap() const { return false; }
+  virtual void Start(std::size_t tensor);
+  virtual void Wait(std::size_t tensor);
+
   // Exchange() leaves the sum where the gradients were. They are filled again before each exchange
   // that is verified; while it is timed they are zeros, since sums of sums would grow for ever.
   virtual bool overwrites_gradients() const { return false; }
