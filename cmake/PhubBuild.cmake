@@ -59,7 +59,8 @@ function(phub_library name)
   endif()
 endfunction()
 
-set(PHUB_TEST_OPTIONS $<$<CONFIG:Release>:-O1>)
+# The same for all of them and for the precompiled headers.
+set(PHUB_TEST_OPTIONS -pthread $<$<CONFIG:Release>:-O1>)
 
 # phub_test(NAME SOURCES a_test.cc ... [DEPENDS lib ...] [LABELS fast ...] [TIMEOUT seconds]
 #           [HEADERS target] [OPTIMIZED])
@@ -70,7 +71,7 @@ function(phub_test name)
   cmake_parse_arguments(arg "OPTIMIZED" "TIMEOUT;HEADERS" "SOURCES;DEPENDS;LABELS" ${ARGN})
   add_executable(${name} ${arg_SOURCES})
   target_include_directories(${name} PRIVATE ${PROJECT_SOURCE_DIR})
-  target_link_libraries(${name} PRIVATE ${arg_DEPENDS} GTest::gtest GTest::gmock GTest::gtest_main phub_warnings)
+  target_link_libraries(${name} PRIVATE ${arg_DEPENDS} phub_base GTest::gtest GTest::gmock GTest::gtest_main phub_warnings)
   if(NOT arg_HEADERS)
     set(arg_HEADERS phub_test_headers)
   endif()

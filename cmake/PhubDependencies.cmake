@@ -11,6 +11,7 @@ find_package(nlohmann_json CONFIG REQUIRED)
 find_package(TBB CONFIG REQUIRED)   # oneTBB: parallel work off the data path
 find_package(EXPAT REQUIRED)        # reads MSCCL XML
 pkg_check_modules(hwloc REQUIRED IMPORTED_TARGET hwloc)
+pkg_check_modules(microhttpd REQUIRED IMPORTED_TARGET libmicrohttpd)  # the metrics port
 pkg_check_modules(hwy REQUIRED IMPORTED_TARGET libhwy)
 pkg_check_modules(ibverbs REQUIRED IMPORTED_TARGET libibverbs)
 find_package(OpenSSL REQUIRED)

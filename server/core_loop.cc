@@ -25,8 +25,8 @@ const CoreCounters& CoreLoop::counters() const { return state_->counters; }
 bool CoreLoop::RunOnce() {
   State& state = *state_;
   state.counters.Add(CoreCounter::loop_runs);
+  state.BeginRun();
   if (!state.FlushEvents()) return false;  // control is behind: nothing new until it has room
-  state.now = state.clock.Now();
   bool worked = state.ExecuteCommands();
   for (std::size_t i = 0; i < state.transports.size(); ++i) {
     state.transports[i]->Tick(state.now);
@@ -36,7 +36,16 @@ bool CoreLoop::RunOnce() {
   worked |= state.AdvanceSnapshots();
   state.RetireEndedShards();
   state.FlushEvents();
+  state.busy = worked;
   return worked;
+}
+
+// A run that had work was busy until the next one begins: no reading of the clock but this one.
+void CoreLoop::State::BeginRun() {
+  const TimeNs before = now;
+  now = clock.Now();
+  if (busy) counters.Add(CoreCounter::busy_ns, static_cast<std::uint64_t>(now - before));
+  busy = false;
 }
 
 bool CoreLoop::State::PollTransport(std::uint8_t transport_index) {
@@ -111,12 +120,15 @@ void CoreLoop::State::OnGradient(JobShard& shard, Rank rank, Chunk& chunk,
   counters.Add(CoreCounter::gradients);
   counters.Add(CoreCounter::gradient_bytes, message.header.payload_bytes);
   if (message.header.slot == kNoSlot) counters.Add(CoreCounter::gradients_in_place);
+  shard.metrics.CountGradient(message.header.payload_bytes);
   aggregate::Stage(shard, rank, chunk, message, now);
   chunk.wants_reply[rank.value / 64] |= std::uint64_t{1} << (rank.value % 64);
   if (chunk.arrived_count() == shard.config.world_size) {
+    CountRound(shard, rank, chunk);
     FinishRound(shard, chunk);
     return;
   }
+  if (chunk.arrived_count() + 1 == shard.config.world_size) chunk.last_awaited_since = now;
   if (shard.departed_count > 0) {
     for (std::uint32_t other = 0; other < shard.config.world_size; ++other) {
       if (!shard.lanes[other].departed || chunk.HasArrived(Rank{other})) continue;
@@ -143,6 +155,12 @@ void CoreLoop::State::RelieveFullLanes(JobShard& shard, Rank rank, Chunk& chunk)
   counters.Add(CoreCounter::gradients_folded, credited);
 }
 
+void CoreLoop::State::CountRound(JobShard& shard, Rank last, const Chunk& chunk) {
+  counters.Add(CoreCounter::rounds);
+  shard.metrics.CountRound(now - chunk.round_since);
+  if (shard.config.world_size > 1) shard.metrics.CountLast(last, now - chunk.last_awaited_since);
+}
+
 void CoreLoop::State::FinishRound(JobShard& shard, Chunk& chunk) {
   state::BeforeRound(shard, chunk);
   const std::span<std::byte* const> own = replies.OwnReplies(shard, chunk);
@@ -157,7 +175,6 @@ void CoreLoop::State::FinishRound(JobShard& shard, Chunk& chunk) {
   chunk.applied_record[chunk.applied.value % 2] = chunk.record;
   aggregate::Finish(shard, chunk);
   state::AfterRound(shard, chunk);
-  counters.Add(CoreCounter::rounds);
   replies.Answer(shard, chunk);
 }
 

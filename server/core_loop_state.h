@@ -38,6 +38,7 @@ struct CoreLoop::State {
   }
 
   // The run, in order.
+  void BeginRun();
   bool FlushEvents();
   bool ExecuteCommands();
   bool PollTransport(std::uint8_t transport_index);
@@ -51,6 +52,7 @@ struct CoreLoop::State {
   void OnGradient(JobShard& shard, Rank rank, Chunk& chunk,
                   const transport::ReceivedMessage& message);
   void RelieveFullLanes(JobShard& shard, Rank rank, Chunk& chunk);
+  void CountRound(JobShard& shard, Rank last, const Chunk& chunk);
   void FinishRound(JobShard& shard, Chunk& chunk);
   void OnDuplicate(JobShard& shard, Rank rank, Chunk& chunk, const wire::MessageHeader& header);
 
@@ -81,15 +83,16 @@ struct CoreLoop::State {
   CoreQueues queues;
   CoreCounters counters;
   reply::ReplyStage replies;
-  TimeNs now = 0;
+  TimeNs now = 0;                      // when this run began
+  bool busy = false;                   // the run before this one had work
   std::vector<JobShard*> shards;       // never grows beyond kShardsMax
   std::vector<LaneTable> lane_tables;  // per transport: connection -> (shard, rank)
   std::vector<Event> outbox;           // events of this run that found the queue full
   bool some_shard_ends = false;
   std::array<transport::Completion, kCompletionsPerPoll> completions;
-  std::size_t snapshot_count = 0;     // shards of which one is being taken
+  std::size_t snapshot_count = 0;   // shards of which one is being taken
   aggregate::TermList term_list{};  // scratch: 8 KiB that need not be on the stack
-  aggregate::FreedSlots freed{};  // scratch
+  aggregate::FreedSlots freed{};    // scratch
 };
 
 }  // namespace phub::server

@@ -31,6 +31,7 @@
 #include "server/control/verbs_gate.h"
 #include "server/core_plan.h"
 #include "server/core_thread.h"
+#include "server/metrics/http_server.h"
 #include "server/verbs_devices.h"
 
 namespace phub::server {
@@ -162,6 +163,7 @@ struct Daemon::Parts {
   absl::Status StartListener();
   absl::Status StartSharedMemoryListener();
   absl::Status StartControlServer();
+  absl::Status StartMetricsServer();
   void Stop();
 
   const Settings settings;
@@ -178,6 +180,7 @@ struct Daemon::Parts {
   std::unique_ptr<transport::TcpListener> listener;
   std::unique_ptr<transport::ShmListener> shared_memory_listener;  // null: shm is off
   std::unique_ptr<GrpcServer> grpc_server;
+  std::unique_ptr<MetricsServer> metrics_server;  // null: nobody is told
   std::atomic<bool> listeners_stopping{false};
   std::thread listener_thread;
   std::thread shared_memory_thread;
@@ -239,6 +242,21 @@ absl::Status Daemon::Parts::StartControlServer() {
   return absl::OkStatus();
 }
 
+absl::Status Daemon::Parts::StartMetricsServer() {
+  if (settings.metrics_listen.empty()) return absl::OkStatus();
+  const HostAndPort address = Address(settings.metrics_listen);
+  const auto collect = [this] {
+    return control_thread->Run([](Control& each) { return each.Sample(); });
+  };
+  auto created = MetricsServer::Create(address.host, address.port, collect, clock);
+  if (!created.ok()) {
+    return absl::Status(created.status().code(),
+                        fmt::format("metrics (metrics_listen): {}", MessageOf(created.status())));
+  }
+  metrics_server = std::move(*created);
+  return absl::OkStatus();
+}
+
 absl::Status Daemon::Parts::Start() {
   for (const auto& core : cores) {
     if (absl::Status status = core->thread->Start(); !status.ok()) return status;
@@ -246,10 +264,12 @@ absl::Status Daemon::Parts::Start() {
   control_thread->Start();
   if (absl::Status status = StartListener(); !status.ok()) return status;
   if (absl::Status status = StartSharedMemoryListener(); !status.ok()) return status;
-  return StartControlServer();
+  if (absl::Status status = StartControlServer(); !status.ok()) return status;
+  return StartMetricsServer();
 }
 
 void Daemon::Parts::Stop() {
+  metrics_server.reset();
   if (grpc_server) grpc_server->Shutdown();
   listeners_stopping.store(true, std::memory_order_relaxed);
   if (listener_thread.joinable()) listener_thread.join();
@@ -274,13 +294,14 @@ absl::StatusOr<std::unique_ptr<Daemon>> Daemon::Start(const Settings& settings,
   const Parts& started = *daemon->parts_;
   LogInfo(
       "event=serving version={} commit={} listen={} data_listen={} core_loops={} pinned={} wait={} "
-      "simd={} usable_cores={} memory_max={} shm={} verbs={} daemons=\"{}\"",
+      "simd={} usable_cores={} memory_max={} shm={} verbs={} metrics={} daemons=\"{}\"",
       BuildVersion(), BuildCommit(),
       FormatHostAndPort({Address(settings.listen).host, daemon->control_port()}),
       FormatHostAndPort({DataAddress(settings).host, daemon->data_port()}),
       started.plan.loop_count(), started.plan.PinsText(), ToString(started.plan.waiting),
       simd::TargetName(), topology.cores().size(), ExactBytes(settings.memory_max),
-      started.shared_memory_listener != nullptr, started.verbs_gate != nullptr, settings.daemons);
+      started.shared_memory_listener != nullptr, started.verbs_gate != nullptr,
+      daemon->metrics_url(), settings.daemons);
   if (started.plan.loop_count() > topology.cores().size()) {
     LogWarning("event=cores_oversubscribed core_loops={} usable_cores={}",
                started.plan.loop_count(), topology.cores().size());
@@ -290,14 +311,20 @@ absl::StatusOr<std::unique_ptr<Daemon>> Daemon::Start(const Settings& settings,
 
 std::uint16_t Daemon::control_port() const { return parts_->grpc_server->port(); }
 std::uint16_t Daemon::data_port() const { return parts_->listener->port(); }
+std::string Daemon::metrics_url() const {
+  if (parts_->metrics_server == nullptr) return "off";
+  const HostAndPort address = {Address(parts_->settings.metrics_listen).host,
+                               parts_->metrics_server->port()};
+  return fmt::format("http://{}/metrics", FormatHostAndPort(address));
+}
 
 std::string Daemon::Summary() const {
   const Parts& parts = *parts_;
   return fmt::format(
-      "phubd {} serves on {} (data lanes on {}); {} core loop{}, {}", BuildVersion(),
+      "phubd {} serves on {} (data lanes on {}, metrics {}); {} core loop{}, {}", BuildVersion(),
       FormatHostAndPort({Address(parts.settings.listen).host, control_port()}),
-      FormatHostAndPort({DataAddress(parts.settings).host, data_port()}), parts.cores.size(),
-      parts.cores.size() == 1 ? "" : "s",
+      FormatHostAndPort({DataAddress(parts.settings).host, data_port()}), metrics_url(),
+      parts.cores.size(), parts.cores.size() == 1 ? "" : "s",
       parts.plan.pinned() ? fmt::format("pinned to {}", parts.plan.PinsText()) : "not pinned");
 }
 

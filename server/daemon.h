@@ -26,6 +26,7 @@ class Daemon {
 
   std::uint16_t control_port() const;
   std::uint16_t data_port() const;
+  std::string metrics_url() const;  // "http://127.0.0.1:7780/metrics", or "off"
   std::string Summary() const;  // one line for people: where it serves, on which cores
 
   // No new jobs from now on; those that run may end for `grace`, then they are ended with an error

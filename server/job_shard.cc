@@ -129,7 +129,8 @@ std::uint64_t JobShardBytes(const ShardConfig& config) {
       sizeof(transport::LandingSlot) + sizeof(ChunkIndex) + sizeof(Lane::WaitingCredit);
   return sizeof(JobShard) +
          std::uint64_t{config.world_size} *
-             (StagingBytesPerLane(config) + sizeof(Lane) + config.slots_per_lane * per_slot);
+             (StagingBytesPerLane(config) + sizeof(Lane) + sizeof(RankMetrics) +
+              config.slots_per_lane * per_slot);
 }
 
 std::uint64_t KeyBatchBytes(const ShardConfig& config, std::span<const KeyShardSpec> keys) {
@@ -156,6 +157,7 @@ std::unique_ptr<JobShard> MakeJobShard(const ShardConfig& config) {
       2 * config.world_size * words_per_lane * sizeof(std::uint64_t), Backing::kOnTouch);
   if (!shard->chunk_table || !shard->key_table || !shard->pending_bits) return nullptr;
   shard->lanes.resize(config.world_size);
+  shard->metrics.ranks = std::make_unique<RankMetrics[]>(config.world_size);
   auto* words = reinterpret_cast<std::uint64_t*>(shard->pending_bits.data());
   for (std::size_t rank = 0; rank < config.world_size; ++rank) {
     std::uint64_t* const own = words + 2 * rank * words_per_lane;

@@ -23,6 +23,7 @@
 #include "common/transport/transport.h"
 #include "common/wire/message.h"
 #include "server/commands.h"
+#include "server/metrics/shard_metrics.h"
 
 namespace phub::server {
 
@@ -121,7 +122,8 @@ struct Chunk {
   wire::RoundOperation operation{};
   ElementType payload_type{};
   Rank root{};
-  TimeNs round_since = 0;
+  TimeNs round_since = 0;         // when its first gradient came
+  TimeNs last_awaited_since = 0;  // when one rank alone was missing; several ranks only
 
   std::uint32_t arrived_count() const { return folded_count + staged_count; }
   bool HasArrived(Rank rank) const {
@@ -218,6 +220,7 @@ struct JobShard {
   StateImage* snapshot = nullptr;    // being taken
   StateImage* brought = nullptr;     // what rounds of kLoad put in place
   std::uint64_t memory_bytes = 0;    // what admission charges, without batches
+  ShardMetrics metrics;              // the core loop's to write, anybody's to read
 
   Chunk** chunks() const { return reinterpret_cast<Chunk**>(chunk_table.data()); }
   KeyState** keys() const { return reinterpret_cast<KeyState**>(key_table.data()); }

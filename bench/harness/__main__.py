@@ -9,8 +9,10 @@ import sys
 from . import machine, results
 from .build import Build
 from .context import add_common_options, opened
-from .failure import BenchFailure, UsageError
+from .failure import BenchFailure, NotPossibleHere, UsageError
 from .workload import ROOT
+
+EXIT_SKIPPED = 77  # of a smoke test that cannot be done here, as ctest is told
 
 # Each a module of this package with SUMMARY (one line), add_options(parser) and
 # run(context) -> list[Result]; and, if its results make a picture, draw(results, path).
@@ -65,6 +67,9 @@ def main() -> int:
     except UsageError as error:
         print(f"bench/run: {error}", file=sys.stderr)
         return 2
+    except NotPossibleHere as error:
+        print(f"bench/run: {error}", file=sys.stderr)
+        return EXIT_SKIPPED if options.smoke else 1
     except BenchFailure as error:
         print(f"bench/run: {error}", file=sys.stderr)
         return 1

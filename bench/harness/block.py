@@ -5,9 +5,10 @@ system's processes run beside another's: idle ranks of Open MPI, for one, spin.
 """
 
 import json
-from collections.abc import Callable, Sequence
+import statistics
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from .failure import BenchFailure
 from .processes import run_together
@@ -25,6 +26,15 @@ class Block:
     machine_cpu_s: float
     process_cpu_s: float
     notes: dict[str, str] = field(default_factory=dict)
+    # Resident in the daemons at the peak, less what was before, and what they lend to workers for
+    # their gradients.
+    daemon_bytes: int = 0
+    # What the ranks wrote, each its own file (rank/run_rank.cc).
+    files: list[dict[str, Any]] = field(default_factory=list)
+
+    def mean_of(self, group: str, name: str) -> float:
+        """Over the ranks, of what a job that computes or counts has written besides."""
+        return statistics.fmean(written[group][name] for written in self.files)
 
 
 def read_block(folder: Path, ranks: int) -> Block:
@@ -44,7 +54,9 @@ def read_block(folder: Path, ranks: int) -> Block:
     processes_s = sum(written["cpu_s"] + written["daemons_cpu_s"] for written in files)
     return Block([(after - before) * 1e-9 for before, after in zip(ends_ns, ends_ns[1:])],
                  files[0]["machine_cpu_s"] / exchanges, processes_s / exchanges,
-                 files[0]["notes"])
+                 files[0]["notes"],
+                 sum(memory["peak_bytes"] - memory["worker_bytes"]
+                     for memory in files[0].get("daemon_memory", [])), files)
 
 
 def run_block(system: System, workload: Workload, scratch: Path,
@@ -52,21 +64,13 @@ def run_block(system: System, workload: Workload, scratch: Path,
     count = len(list(scratch.glob("block-*")))
     folder = scratch / f"block-{count}-{system.name}"
     folder.mkdir()
+    idle_bytes = system.prepare()
     commands = system.commands(workload, folder)
     try:
         run_together(commands, timeout_s)
     except BenchFailure as failure:
         raise BenchFailure(f"{system.name}, {workload.case('block', system.transport)}: "
                            f"{failure}") from failure
-    return read_block(folder, system.rank_count(workload))
-
-
-def run_interleaved(systems: Sequence[System], workload: Workload, scratch: Path, rounds: int,
-                    said: Callable[[str], None] = lambda text: None) -> dict[str, list[Block]]:
-    """Blocks of every system, A B C A B C, by its label."""
-    blocks: dict[str, list[Block]] = {system.label: [] for system in systems}
-    for number in range(rounds):
-        for system in systems:
-            said(f"round {number + 1}/{rounds}: {system.label}")
-            blocks[system.label].append(run_block(system, workload, scratch))
-    return blocks
+    block = read_block(folder, system.rank_count(workload))
+    block.daemon_bytes -= idle_bytes
+    return block

@@ -8,7 +8,7 @@ from .failure import BenchFailure
 
 
 class Build:
-    """A build directory. Every program of the bench that is used is first asked how it was built."""
+    """A build directory. Every program of the bench is asked how it was built before it is used."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -35,6 +35,15 @@ class Build:
     @property
     def phubd(self) -> Path:
         return self._existing("server/phubd")
+
+    @property
+    def phubctl(self) -> Path:
+        return self._existing("client/cli/phubctl")
+
+    @property
+    def count_traffic(self) -> Path:
+        """The library that is preloaded to count copies."""
+        return self._existing("bench/libbench-count-traffic.so")
 
     def has(self, name: str) -> bool:
         return (self.folder / "bench" / name).is_file()

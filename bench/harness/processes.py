@@ -12,6 +12,7 @@ from pathlib import Path
 from .failure import BenchFailure
 
 LOG_TAIL_LINES = 12
+TERMINATE_SECONDS_MAX = 2.0
 
 
 @dataclass
@@ -48,6 +49,12 @@ def start(command: Command) -> subprocess.Popen[bytes]:
 
 
 def kill(process: subprocess.Popen[bytes]) -> None:
+    """Asks first: mpirun's ranks are in groups of their own, and it ends them if it is asked."""
+    if process.poll() is None:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGTERM)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(TERMINATE_SECONDS_MAX)
     with contextlib.suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)
     process.wait()

@@ -9,6 +9,10 @@ from pathlib import Path
 from .block import Block
 
 
+# Below, what any job and any lane takes is most of a daemon's memory.
+MEMORY_WORTH_TELLING_BYTES = 64 << 20
+
+
 @dataclass
 class Result:
     """One line of a result: one system in one case. Times are of one exchange, in seconds."""
@@ -46,6 +50,7 @@ def summarized(case: str, system: str, blocks: Sequence[Block],
                     median_absolute_deviation(times_s),
                     statistics.median(block.machine_cpu_s for block in blocks), ceiling_s,
                     len(times_s))
+    result.more["p99_s"] = percentile(times_s, 99)
     result.more["process_cpu_s"] = statistics.median(block.process_cpu_s for block in blocks)
     return result
 
@@ -63,6 +68,29 @@ def add_ratios(results: Sequence[Result]) -> None:
                 for peer in peers if peer.cpu_s > 0}
 
 
+def verdicts(results: Sequence[Result]) -> list[str]:
+    """Of one case, in words: phub against the best peer, the ceiling and its memory's formula."""
+    peers = [result for result in results if not result.system.startswith("phub")]
+    lines = []
+    for phub in (result for result in results if result.system.startswith("phub")):
+        parts = []
+        if peers:
+            best = min(peers, key=lambda peer: peer.median_s)
+            parts.append(f"{best.median_s / phub.median_s:.2f}x as fast as {best.system}")
+            if best.cpu_s > 0:
+                parts[0] += f", with {phub.cpu_s / best.cpu_s:.2f} of its CPU"
+        if phub.ceiling_s:
+            parts.append(f"{phub.median_s / phub.ceiling_s:.2f}x the ceiling "
+                         f"({seconds_text(phub.ceiling_s)}: {phub.more['ceiling']})")
+        used, formula = (int(str(phub.more.get(name, 0)))
+                         for name in ("server_bytes", "server_formula_bytes"))
+        if formula >= MEMORY_WORTH_TELLING_BYTES:
+            parts.append(f"the server takes {used / (1 << 20):.1f} MiB, "
+                         f"{used / formula:.2f}x the formula")
+        lines.append(f"{phub.system}: " + "; ".join(parts))
+    return lines
+
+
 def seconds_text(seconds: float) -> str:
     for unit, scale in (("s", 1.0), ("ms", 1e-3), ("us", 1e-6)):
         if seconds >= scale or unit == "us":
@@ -73,20 +101,24 @@ def seconds_text(seconds: float) -> str:
 
 def table(results: Sequence[Result], more: Sequence[tuple[str, str]] = ()) -> str:
     """Of one case. `more`: (heading, name in Result.more) of further columns, times in seconds."""
-    headings = ["system", "median", "min", "MAD", "CPU", "of ceiling"]
+    headings = ["system", "median", "min", "MAD", "CPU", "of ceiling", "to phub's"]
+    phub_s = next((result.median_s for result in results if result.system == "phub"), None)
     headings += [heading for heading, _ in more]
-    headings += [f"{result.system} is" for result in results if result.system.startswith("phub")]
     rows = [headings]
     for result in results:
         row = [result.system, seconds_text(result.median_s), seconds_text(result.min_s),
                seconds_text(result.mad_s), seconds_text(result.cpu_s),
-               f"{100 * result.ceiling_s / result.median_s:.0f} %" if result.ceiling_s else "-"]
+               f"{100 * result.ceiling_s / result.median_s:.0f} %" if result.ceiling_s else "-",
+               f"{result.median_s / phub_s:.2f}x" if phub_s else "-"]
         row += [seconds_text(float(str(result.more[name]))) if name in result.more else "-"
                 for _, name in more]
-        row += [f"{result.median_s / phub.median_s:.2f}x faster" if phub is not result else "-"
-                for phub in results if phub.system.startswith("phub")]
         rows.append(row)
-    widths = [max(len(row[column]) for row in rows) for column in range(len(headings))]
+    return aligned(rows)
+
+
+def aligned(rows: Sequence[Sequence[str]]) -> str:
+    """As a table: headings first; the first column to the left, the others to the right."""
+    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
     return "\n".join(
         "  " + "  ".join(cell.ljust(width) if column == 0 else cell.rjust(width)
                          for column, (cell, width) in enumerate(zip(row, widths)))

@@ -38,6 +38,7 @@ class System:
 
     name = ""
     transport = ""
+    variant = ""  # how, where there are several ways of which the fastest counts
 
     @property
     def label(self) -> str:
@@ -59,6 +60,10 @@ class System:
 
     def rank_count(self, workload: Workload) -> int:
         return workload.workers
+
+    def prepare(self) -> int:
+        """Just before a block. Returns how many bytes are resident in its daemons."""
+        return 0
 
     def commands(self, workload: Workload, folder: Path) -> list[Command]:
         """Processes that write folder/rank-R.json and end."""
@@ -87,6 +92,9 @@ class Phub(System):
         self._memory = memory
         self._options = options
         self._place = place
+
+    def prepare(self) -> int:
+        return sum(daemon.begin_peak() for daemon in self._daemons)
 
     def commands(self, workload: Workload, folder: Path) -> list[Command]:
         program = str(self._build.program("bench-phub-rank"))

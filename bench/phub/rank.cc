@@ -17,6 +17,7 @@ struct PhubOptions {
   std::string endpoint;
   phub::JobOptions job;
   std::string order = "forward";
+  std::string priority = "forward";
 };
 
 phub::ElementType WireType(Type type) {
@@ -92,6 +93,10 @@ class PhubExchanger : public Exchanger {
     for (const phub::Handle& handle : handles_) Require(handle.Wait());
   }
 
+  bool can_overlap() const override { return true; }
+  void Start(std::size_t tensor) override { handles_[tensor] = PushPull(tensor); }
+  void Wait(std::size_t tensor) override { Require(handles_[tensor].Wait()); }
+
   void Close() override {
     handles_.clear();
     transports_ = job_->transports();
@@ -108,6 +113,8 @@ class PhubExchanger : public Exchanger {
     for (std::size_t i = 0; i < arguments_.sizes.size(); ++i) {
       phub::KeySpec spec{.name = "tensor" + std::to_string(i),
                          .element_count = arguments_.sizes[i]};
+      // Else the library's own: the key added first is sent first.
+      if (options_.priority == "backward") spec.options.priority = static_cast<std::int32_t>(i);
       if (arguments_.work == Work::kUpdate) {
         spec.optimizer = phub::Momentum{.learning_rate = kLearningRate, .momentum = kMomentum};
         spec.options.gradient_type = wire_;  // over f32 masters
@@ -160,6 +167,8 @@ int main(int argc, char** argv) {
     app.add_option("--chunk-bytes", options.job.chunk_bytes, "0: the daemon's default");
     app.add_option("--staging-bytes", options.job.staging_bytes, "0: the daemon's default");
     app.add_option("--order", options.order, "in which tensors are pushed")
+        ->check(CLI::IsMember({"forward", "backward"}));
+    app.add_option("--priority", options.priority, "which tensors are sent first when several wait")
         ->check(CLI::IsMember({"forward", "backward"}));
   };
   return RunRank(argc, argv, "One worker of phub's bench.", add_options,

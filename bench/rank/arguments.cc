@@ -43,6 +43,21 @@ std::vector<std::uint64_t> ParsedSizes(const std::string& text) {
   return sizes;
 }
 
+void AddTrainingOptions(CLI::App& app, RankArguments& arguments) {
+  app.add_option("--schedule", arguments.schedule, "exchanges alone, or a job that computes")
+      ->transform(CLI::CheckedTransformer(
+          std::map<std::string, Schedule>{{"exchange", Schedule::kExchange},
+                                          {"compute", Schedule::kCompute},
+                                          {"serial", Schedule::kSerial},
+                                          {"overlap", Schedule::kOverlap}}));
+  app.add_option("--compute", arguments.compute, "loops over memory, or waits for a device")
+      ->transform(CLI::CheckedTransformer(std::map<std::string, Compute>{
+          {"memory", Compute::kMemory}, {"device", Compute::kDevice}}));
+  app.add_option("--compute-passes", arguments.compute_passes, "over the memory of each layer")
+      ->check(CLI::Range(1u, 1000u));
+  app.add_option("--device-us", arguments.device_us, "how long a device takes for an iteration");
+}
+
 }  // namespace
 
 std::uint64_t RankArguments::element_count() const {
@@ -70,6 +85,7 @@ void AddRankOptions(CLI::App& app, RankArguments& arguments) {
   app.add_option("--exchanges", arguments.exchanges, "how many are timed")
       ->check(CLI::Range(1u, 10'000'000u));
   app.add_option("--warmup", arguments.warmup, "how many come before those");
+  AddTrainingOptions(app, arguments);
   app.add_option("--daemon-pids", arguments.daemon_pids, "processes whose CPU rank 0 reads, too")
       ->delimiter(',');
   app.add_option("--out", arguments.out, "the file to be written, JSON")->required();

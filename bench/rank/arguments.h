@@ -17,6 +17,15 @@ enum class Type : std::uint8_t { kF32, kF16, kBf16 };
 // own (for a system without memory of its own: always the worker's).
 enum class Memory : std::uint8_t { kLibrary, kUser };
 
+// What is timed: exchanges, or iterations of a job that computes (training_job.h).
+enum class Schedule : std::uint8_t {
+  kExchange,  // nothing is computed
+  kCompute,   // nothing is exchanged
+  kSerial,    // first backward, then the exchange, then forward
+  kOverlap,   // each layer is exchanged while others are computed
+};
+enum class Compute : std::uint8_t { kMemory, kDevice };
+
 struct RankArguments {
   std::uint32_t rank = 0;
   std::uint32_t world = 1;
@@ -26,6 +35,10 @@ struct RankArguments {
   Memory memory = Memory::kLibrary;
   std::uint32_t exchanges = 10;  // that are timed
   std::uint32_t warmup = 2;
+  Schedule schedule = Schedule::kExchange;
+  Compute compute = Compute::kMemory;
+  std::uint32_t compute_passes = 1;       // kMemory: over each layer
+  std::uint32_t device_us = 0;            // kDevice: of an iteration
   std::vector<std::int32_t> daemon_pids;  // rank 0 reads how much CPU they take, too
   std::string out;                        // the file to be written, JSON
 

@@ -7,6 +7,8 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <map>
+#include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
@@ -18,6 +20,12 @@ struct CpuTimes {
   double machine_s = 0;  // of all cores, interrupts included
 };
 
+struct DaemonMemory {
+  std::uint64_t peak_bytes = 0;  // resident, since it started or its peak was reset
+  // Of what is resident now: memory that it lends to workers for their gradients.
+  std::uint64_t worker_bytes = 0;
+};
+
 class Recorder {
  public:
   // `daemon_pids`: empty but at rank 0.
@@ -27,8 +35,12 @@ class Recorder {
   void Stamp();   // after each
   void Finish();  // after the last
 
-  const std::vector<std::int64_t>& stamps_ns() const { return stamps_ns_; }  // CLOCK_MONOTONIC
-  CpuTimes cpu() const;  // between Start() and Finish()
+  // What the harness reads, as JSON: rank, stamps_ns (CLOCK_MONOTONIC), cpu_s, daemons_cpu_s and
+  // machine_cpu_s between Start() and Finish(), daemon_memory, verified, notes, and what is in
+  // the object `more`. Whoever writes says by that that the results were verified.
+  void Write(const std::string& path, std::uint32_t rank,
+             const std::map<std::string, std::string>& notes,
+             const nlohmann::json& more = nlohmann::json::object()) const;
 
  private:
   CpuTimes Now() const;
@@ -37,10 +49,12 @@ class Recorder {
   std::vector<std::int64_t> stamps_ns_;
   CpuTimes start_;
   CpuTimes end_;
+  std::vector<DaemonMemory> daemon_memory_;
 };
 
 // The machine-wide and a process's CPU time so far, in seconds, as the Recorder reads them.
 double MachineCpuSeconds();
 double ProcessCpuSeconds(std::int32_t pid);
+DaemonMemory MemoryOf(std::int32_t pid);
 
 }  // namespace phub::bench

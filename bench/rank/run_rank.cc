@@ -1,14 +1,15 @@
 #include "bench/rank/run_rank.h"
 
-#include <cstdio>
 #include <cstring>
-#include <fstream>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <string_view>
 #include <vector>
 
 #include "bench/rank/build_info.h"
 #include "bench/rank/recorder.h"
+#include "bench/rank/traffic.h"
+#include "bench/rank/training_job.h"
 
 namespace phub::bench {
 namespace {
@@ -33,53 +34,56 @@ class Run {
       values_.FillInitial(0, initial.size(), initial.data());
     }
     exchanger_.Open(initial.data());
+    if (arguments_.schedule != Schedule::kExchange) job_.emplace(arguments_, values_, exchanger_);
   }
 
   void VerifyFirst() {
     for (int i = 0; i < kVerifiedFirst; ++i) {
       if (i == 0 || exchanger_.overwrites_gradients()) FillGradients();
-      exchanger_.Exchange();
-      values_.Advance();
-      ++exchanges_done_;
+      Iterate();
+      CountExchanges(1);
       Verify();
     }
   }
 
   void Time() {
-    if (exchanger_.overwrites_gradients()) ZeroGradients();
-    for (std::uint32_t i = 0; i < arguments_.warmup; ++i) exchanger_.Exchange();
+    if (exchanger_.overwrites_gradients()) {
+      ZeroGradients();
+      exchanger_.ForgetMomentum();
+    }
+    for (std::uint32_t i = 0; i < arguments_.warmup; ++i) Iterate();
+    if (job_) job_->ForgetTimes();
+    Traffic before;
+    const bool counted = ReadTraffic(before);
     recorder_.Start();
     for (std::uint32_t i = 0; i < arguments_.exchanges; ++i) {
-      exchanger_.Exchange();
+      Iterate();
       recorder_.Stamp();
     }
     recorder_.Finish();
-    exchanges_done_ += arguments_.warmup + arguments_.exchanges;
+    if (counted) traffic_ = TrafficSince(before);
   }
 
   // That the exchanges which were timed were exchanges.
   void VerifyLast() {
-    if (exchanger_.overwrites_gradients()) return VerifyOnceMore();
-    for (std::uint32_t i = 0; i < arguments_.warmup + arguments_.exchanges; ++i) values_.Advance();
+    if (exchanger_.overwrites_gradients()) {
+      // Zeros left the parameters as they were; a sum is made once more.
+      if (arguments_.work == Work::kAllreduce) {
+        FillGradients();
+        exchanger_.Exchange();
+      }
+      exchanges_done_ += arguments_.warmup + arguments_.exchanges;
+    } else {
+      CountExchanges(arguments_.warmup + arguments_.exchanges);
+    }
     Verify();
   }
 
   void Write() const {
-    const CpuTimes cpu = recorder_.cpu();
-    nlohmann::json out = {{"rank", arguments_.rank},
-                          {"stamps_ns", recorder_.stamps_ns()},
-                          {"cpu_s", cpu.own_s},
-                          {"daemons_cpu_s", cpu.daemons_s},
-                          {"machine_cpu_s", cpu.machine_s},
-                          {"verified", true},
-                          {"notes", exchanger_.Notes()}};
-    // Whole or not at all: whoever waits for the file must not read half of it.
-    const std::string unfinished = arguments_.out + ".unfinished";
-    std::ofstream file(unfinished);
-    file << out.dump() << '\n';
-    file.close();
-    if (!file || std::rename(unfinished.c_str(), arguments_.out.c_str()) != 0)
-      Fail("cannot write " + arguments_.out);
+    nlohmann::json more = nlohmann::json::object();
+    if (!traffic_.is_null()) more["traffic"] = traffic_;
+    if (job_) more["iteration"] = TimesOf(job_->times());
+    recorder_.Write(arguments_.out, arguments_.rank, exchanger_.Notes(), more);
   }
 
  private:
@@ -90,6 +94,37 @@ class Run {
       function(tensor, first_index, arguments_.sizes[tensor]);
       first_index += arguments_.sizes[tensor];
     }
+  }
+
+  void Iterate() {
+    if (job_) return job_->Iterate();
+    exchanger_.Exchange();
+  }
+
+  void CountExchanges(std::uint32_t count) {
+    exchanges_done_ += count;
+    if (arguments_.schedule == Schedule::kCompute) return;
+    for (std::uint32_t i = 0; i < count; ++i) values_.Advance();
+  }
+
+  static nlohmann::json TimesOf(const IterationTimes& times) {
+    const double scale = 1e-9 / static_cast<double>(times.iterations);
+    return {{"compute_s", static_cast<double>(times.compute_ns) * scale},
+            {"compute_cpu_s", static_cast<double>(times.compute_cpu_ns) * scale},
+            {"first_wait_s", static_cast<double>(times.first_wait_ns) * scale},
+            {"wait_s", static_cast<double>(times.wait_ns) * scale}};
+  }
+
+  static nlohmann::json TrafficSince(const Traffic& before) {
+    Traffic now;
+    ReadTraffic(now);
+    return {{"copied_bytes", now.copied_bytes - before.copied_bytes},
+            {"socket_sent_bytes", now.socket_sent_bytes - before.socket_sent_bytes},
+            {"socket_sent_in_place", now.socket_sent_in_place - before.socket_sent_in_place},
+            {"socket_received_bytes", now.socket_received_bytes - before.socket_received_bytes},
+            {"peer_copied_bytes", now.peer_copied_bytes - before.peer_copied_bytes},
+            {"arithmetic_bytes", now.arithmetic_bytes - before.arithmetic_bytes},
+            {"update_bytes", now.update_bytes - before.update_bytes}};
   }
 
   void FillGradients() {
@@ -105,6 +140,7 @@ class Run {
   }
 
   void Verify() const {
+    if (job_) job_->VerifyGradients();
     constexpr double kUlp = 1.0 / (1 << 23);
     const double tolerance = exchanger_.tolerance_ulps() * kUlp * exchanges_done_;
     ForEachTensor([&](std::size_t tensor, std::uint64_t first_index, std::uint64_t count) {
@@ -116,22 +152,19 @@ class Run {
     });
   }
 
-  // With gradients of zeros the parameters drifted as the momentum faded; the sum is still known.
-  void VerifyOnceMore() {
-    if (arguments_.work != Work::kAllreduce) return;
-    FillGradients();
-    exchanger_.Exchange();
-    Verify();
-  }
-
   const RankArguments& arguments_;
   Exchanger& exchanger_;
   Values values_;
   Recorder recorder_;
+  std::optional<TrainingJob> job_;
+  nlohmann::json traffic_;  // of the timed exchanges, if it is counted
   std::uint32_t exchanges_done_ = 0;
 };
 
 }  // namespace
+
+void Exchanger::Start(std::size_t) { Fail("this system exchanges everything at once"); }
+void Exchanger::Wait(std::size_t) { Fail("this system exchanges everything at once"); }
 
 int RunRank(int argc, char** argv, const std::string& description,
             const std::function<void(CLI::App&)>& add_options,

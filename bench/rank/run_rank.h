@@ -29,9 +29,18 @@ class Exchanger {
   virtual void Exchange() = 0;
   virtual void Close() = 0;
 
+  // A system that exchanges some tensors while others are still computed: each is started once per
+  // exchange, in backward order, and then waited for in forward order.
+  virtual bool can_overlap() const { return false; }
+  virtual void Start(std::size_t tensor);
+  virtual void Wait(std::size_t tensor);
+
   // Exchange() leaves the sum where the gradients were. They are filled again before each exchange
   // that is verified; while it is timed they are zeros, since sums of sums would grow for ever.
   virtual bool overwrites_gradients() const { return false; }
+  // Called then. Momentum that fades for a thousand exchanges would become denormal numbers, and
+  // those are slow.
+  virtual void ForgetMomentum() {}
   // Parameters may differ by so many units in the last place per exchange: its update rounds
   // differently (a fused multiply-add, a product with 1/n). 0: the same bits as the serial one.
   virtual double tolerance_ulps() const { return 0; }

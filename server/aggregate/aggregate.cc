@@ -26,6 +26,7 @@ void Occupy(JobShard& shard, Rank rank, Chunk& chunk, SlotIndex slot, const std:
              slot.value);
   lane.slot_chunk[slot.value] = chunk.index;
   ++lane.slots_used;
+  shard.metrics.slots_used.Add();
   if (LaneFull(shard, rank)) ++shard.lanes_full;
 }
 
@@ -44,6 +45,7 @@ void Vacate(JobShard& shard, Rank rank, Chunk& chunk) {
   if (LaneFull(shard, rank)) --shard.lanes_full;
   lane.slot_chunk[slot.value] = ChunkIndex::Max();
   --lane.slots_used;
+  shard.metrics.slots_used.Subtract();
 }
 
 // The staged ranks [chunk.folded_count, end), behind the accumulator if there are folded ones.

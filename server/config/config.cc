@@ -50,10 +50,25 @@ void CheckExposure(std::string_view name, const std::string& text, Config& confi
       assignment.place, name, text));
 }
 
+// The metrics port only tells: to open it is another decision than to open the control plane.
+void CheckMetricsExposure(Config& config) {
+  const Settings& settings = config.settings;
+  if (settings.metrics_listen.empty() || settings.metrics_open) return;
+  const auto address = ParseHostAndPort(settings.metrics_listen);
+  PHUB_CHECK(address.ok(), "metrics_listen={}", settings.metrics_listen);
+  if (IsLoopback(address->host)) return;
+  config.problems.push_back(fmt::format(
+      "{}: metrics_listen = \"{}\" can be reached from other hosts, and whoever reaches it can "
+      "read the names of tenants and jobs. Listen on 127.0.0.1, or allow it with --metrics-open "
+      "(metrics_open = true in the file, PHUB_METRICS_OPEN=true)",
+      EffectiveOf(config, "metrics_listen").place, settings.metrics_listen));
+}
+
 void CheckTogether(Config& config) {
   const Settings& settings = config.settings;
   CheckExposure("listen", settings.listen, config);
   CheckExposure("data_listen", settings.data_listen, config);
+  CheckMetricsExposure(config);
   if (const auto place = FindRackPlace(settings); !place.ok()) {
     const Assignment& self = EffectiveOf(config, "self");
     const Assignment& daemons = EffectiveOf(config, "daemons");

@@ -31,6 +31,12 @@ enum class VerbsMode : std::uint8_t { kAuto, kOn, kOff };
   X(bool, insecure, Switch(), "false",                                                             \
     "Allow listening beyond loopback although phub has no identities yet: whoever reaches the "    \
     "port can use and read every job.")                                                            \
+  X(std::string, metrics_listen, AddressOrEmpty(), "",                                             \
+    "Address and port of the metrics: Prometheus' text format, over HTTP, at /metrics. Empty: "    \
+    "none. Port 0 takes any free one.")                                                            \
+  X(bool, metrics_open, Switch(), "false",                                                         \
+    "Allow metrics_listen beyond loopback: whoever reaches the port can read the names of "        \
+    "tenants and jobs and what they use. It has no TLS and changes nothing.")                      \
   X(std::string, daemons, DaemonList(), "",                                                        \
     "The rack: control endpoints of all its daemons, separated by commas, in the same order and "  \
     "spelling at each of them. The first seats the ranks of every job. Empty: this one alone.")    \

@@ -5,18 +5,6 @@
 #include "server/control/text.h"
 
 namespace phub::server {
-namespace {
-
-void AddCounter(v1::GetStatsResponse& response, const std::string& name, std::uint64_t value,
-                std::int32_t core = -1) {
-  v1::Counter& counter = *response.add_counters();
-  counter.set_name(name);
-  counter.set_core(core);
-  counter.set_value(value);
-}
-
-}  // namespace
-
 v1::ServerInfo Control::State::DescribeServer() const {
   v1::ServerInfo info;
   info.set_version(options.version);
@@ -75,6 +63,9 @@ v1::JobInfo Control::State::DescribeJob(const Job& job) const {
     worker.set_address(member.address);
     if (member.last_heard != 0) worker.set_last_heartbeat_age_ns(now - member.last_heard);
     worker.set_restarts(member.restarts);
+    const RankMetricsSum sum = SumOfRank(job, Rank{rank});
+    worker.set_rounds_last(sum.rounds_last);
+    worker.set_straggler_wait_ns(sum.straggler_wait_ns);
     if (member.state == Member::State::kLost) {
       worker.set_awaited_for_ns(std::max<DurationNs>(0, member.awaited_until - now));
       worker.set_loss(member.absence);
@@ -125,35 +116,6 @@ void Control::State::GetJob(const v1::GetJobRequest& request, Answer<v1::JobInfo
   const absl::StatusOr<const Job*> job = FindJob(request.tenant(), request.job());
   if (!job.ok()) return answer(job.status(), {});
   answer(absl::OkStatus(), DescribeJob(**job));
-}
-
-void Control::State::GetStats(Answer<v1::GetStatsResponse> answer) {
-  v1::GetStatsResponse response;
-  for (std::size_t core = 0; core < links.size(); ++core) {
-    for (std::size_t i = 0; i < kCoreCounterCount; ++i) {
-      AddCounter(response, fmt::format("phub_{}_total", kCoreCounterNames[i]),
-                 links[core].counters().Get(static_cast<CoreCounter>(i)),
-                 static_cast<std::int32_t>(core));
-    }
-    AddCounter(response, "phub_commands_waiting", links[core].backlog(),
-               static_cast<std::int32_t>(core));
-  }
-  for (std::size_t i = 0; i < kControlCounterCount; ++i) {
-    AddCounter(response, fmt::format("phub_{}_total", kControlCounterNames[i]),
-               counters.Get(static_cast<ControlCounter>(i)));
-  }
-  AddCounter(response, "phub_memory_bytes", ledger.used_bytes());
-  AddCounter(response, "phub_memory_bytes_max", ledger.limit_bytes());
-  AddCounter(response, "phub_jobs", jobs.size());
-  for (const auto& job : jobs) {
-    v1::Counter& counter = *response.add_counters();
-    counter.set_name("phub_job_memory_bytes");
-    counter.set_tenant(job->account.tenant);
-    counter.set_job(job->name());
-    counter.set_core(-1);
-    counter.set_value(ledger.used_bytes(job->account));
-  }
-  answer(absl::OkStatus(), response);
 }
 
 }  // namespace phub::server

@@ -117,6 +117,7 @@ void Control::ListStalls(const v1::ListStallsRequest& request,
 void Control::GetStats(const v1::GetStatsRequest&, Answer<v1::GetStatsResponse> answer) {
   state_->GetStats(std::move(answer));
 }
+MetricsSample Control::Sample() const { return state_->Sample(); }
 
 void Control::DrainServer(const v1::DrainServerRequest& request, Answer<v1::ServerInfo> answer) {
   state_->DrainServer(request, std::move(answer));

@@ -34,6 +34,7 @@
 #include "phub/v1/admin.pb.h"
 #include "phub/v1/session.pb.h"
 #include "server/core_loop.h"
+#include "server/metrics/sample.h"
 
 namespace phub::server {
 
@@ -217,6 +218,8 @@ class Control {
   void GetJob(const v1::GetJobRequest& request, Answer<v1::JobInfo> answer);
   void ListStalls(const v1::ListStallsRequest& request, Answer<v1::ListStallsResponse> answer);
   void GetStats(const v1::GetStatsRequest& request, Answer<v1::GetStatsResponse> answer);
+  // The daemon in numbers, for the metrics port.
+  MetricsSample Sample() const;
   void DrainServer(const v1::DrainServerRequest& request, Answer<v1::ServerInfo> answer);
   void UndrainServer(const v1::UndrainServerRequest& request, Answer<v1::ServerInfo> answer);
   void EvictJob(const v1::EvictJobRequest& request, Answer<v1::JobInfo> answer);

@@ -234,6 +234,7 @@ void Control::State::Release(Job& job) {
   }
   job.queries.clear();
   FreeSavedState(job);
+  NoteTotals(job);
   for (const auto& shard : job.shards) shard_owners.erase(shard.get());
   job.shards.clear();
   if (memory_listener != nullptr) memory_listener->OnReleased(job.account.incarnation);

@@ -7,7 +7,7 @@
 //   stalls.cc    who waits for whom                admin.cc    the administrator's other questions
 //   wait.cc      ranks that may come back          versions.cc where the keys' chunks are
 //   snapshot.cc, snapshot_read.cc  state on its way out; load_state.cc  on its way in
-//   drain.cc     draining, evicting
+//   drain.cc     draining, evicting                metrics.cc  the daemon in numbers
 #pragma once
 
 #include <deque>
@@ -23,6 +23,7 @@
 #include "server/control/control.h"
 #include "server/control/counters.h"
 #include "server/control/job.h"
+#include "server/metrics/sample.h"
 #include "server/tenant/ledger.h"
 
 namespace phub::server {
@@ -171,10 +172,17 @@ struct Control::State {
   void GetServer(Answer<v1::ServerInfo> answer);
   void ListJobs(const v1::ListJobsRequest& request, Answer<v1::ListJobsResponse> answer);
   void GetJob(const v1::GetJobRequest& request, Answer<v1::JobInfo> answer);
-  void GetStats(Answer<v1::GetStatsResponse> answer);
   v1::JobInfo DescribeJob(const Job& job) const;
   v1::ServerInfo DescribeServer() const;
   absl::StatusOr<const Job*> FindJob(const std::string& tenant, const std::string& name) const;
+
+  // --- metrics.cc
+  void GetStats(Answer<v1::GetStatsResponse> answer);
+  MetricsSample Sample() const;
+  std::map<std::string, TenantSample> SampleTenants() const;
+  // Keeps what the job did for its tenant's totals. Before its shards go.
+  void NoteTotals(const Job& job);
+  RankMetricsSum SumOfRank(const Job& job, Rank rank) const;
 
   // --- wait.cc
   // Live or lost, as what is known of the rank says. Of a rank that has a place; policy wait.
@@ -276,6 +284,7 @@ struct Control::State {
   v1::SharedMemoryEndpoint shared_memory;  // without a name: nothing is shared
   Ledger ledger;
   ControlCounters counters;
+  std::map<std::string, WorkTotals> released_totals;  // [tenant], of jobs that were released
 
   std::list<std::unique_ptr<Job>> jobs;    // running or being torn down, in order of creation
   std::deque<std::unique_ptr<Job>> ended;  // released, oldest first

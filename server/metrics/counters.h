@@ -1,5 +1,5 @@
 // Counters of one core loop: written by that loop alone (relaxed), read by anybody. Names are what
-// phubctl stats and, later, the metrics endpoint print: phub_<name>_total.
+// phubctl stats prints: phub_<name>_total; exposition.h says what the metrics port makes of them.
 #pragma once
 
 #include <array>
@@ -18,7 +18,7 @@ namespace phub::server {
   X(refused_protocol) X(refused_incarnation) X(refused_epoch) X(refused_chunk_range)            \
   X(refused_slot_range) X(refused_slot_occupied) X(refused_payload_size) X(refused_type)        \
   X(refused_address) X(refused_version) X(refused_kind) X(refused_stale) X(refused_gap)         \
-  X(refused_record) X(refused_round) X(loop_runs) X(loop_blocks)
+  X(refused_record) X(refused_round) X(loop_runs) X(loop_blocks) X(busy_ns)
 // clang-format on
 
 enum class CoreCounter : std::size_t {
@@ -34,22 +34,33 @@ inline constexpr std::array<const char*, kCoreCounterCount> kCoreCounterNames = 
 #undef PHUB_NAME
 };
 
+// A number that one thread writes and any thread reads.
+class SingleWriterNumber {
+ public:
+  // The owner only: no read-modify-write, so that it costs a plain add.
+  void Add(std::uint64_t value = 1) { Set(Get() + value); }
+  void Subtract(std::uint64_t value = 1) { Set(Get() - value); }
+  std::uint64_t Get() const { return value_.load(std::memory_order_relaxed); }
+
+ private:
+  void Set(std::uint64_t value) { value_.store(value, std::memory_order_relaxed); }
+  std::atomic<std::uint64_t> value_{0};
+};
+
 class CoreCounters {
  public:
-  // The owning loop only: no read-modify-write, so that it costs a plain add.
   void Add(CoreCounter counter, std::uint64_t value = 1) {
-    auto& slot = values_[static_cast<std::size_t>(counter)];
-    slot.store(slot.load(std::memory_order_relaxed) + value, std::memory_order_relaxed);
+    values_[static_cast<std::size_t>(counter)].Add(value);
   }
   std::uint64_t Get(CoreCounter counter) const {
-    return values_[static_cast<std::size_t>(counter)].load(std::memory_order_relaxed);
+    return values_[static_cast<std::size_t>(counter)].Get();
   }
 
   // How many commands the loop has executed: release by the loop, acquire by control.
   std::atomic<std::uint64_t> commands_done{0};
 
  private:
-  std::array<std::atomic<std::uint64_t>, kCoreCounterCount> values_{};
+  std::array<SingleWriterNumber, kCoreCounterCount> values_{};
 };
 
 }  // namespace phub::server

@@ -100,6 +100,7 @@ bool ReplyStage::PostReply(JobShard& shard, const Chunk& chunk, Iteration versio
   if (transports_[transport_index]->Post({&request, 1}) == 0) return false;
   counters_.Add(CoreCounter::replies, connections.size());
   counters_.Add(CoreCounter::reply_bytes, connections.size() * chunk.reply_bytes());
+  shard.metrics.reply_bytes.Add(connections.size() * chunk.reply_bytes());
   return true;
 }
 

@@ -108,13 +108,10 @@ void VerbsSender::PopBack() {
 }
 
 bool VerbsSender::NextSent(std::uint64_t& cookie) {
-  while (has_unreported()) {
-    const Request& request = at(reported_++);
-    if (!request.notify_sent) continue;
-    cookie = request.cookie;
-    return true;
-  }
-  return false;
+  if (!has_unreported()) return false;
+  cookie = at(reported_++).cookie;
+  ForgetSilent();
+  return true;
 }
 
 void VerbsSender::DropUnsent() {
@@ -131,7 +128,7 @@ void VerbsSender::OnCompletion() {
   completed_ = std::max(completed_, signal.written);
   outbox_done_ = signal.outbox;
   blocked_ = false;
-  while (has_unreported() && !at(reported_).notify_sent) ++reported_;
+  ForgetSilent();
 }
 
 VerbsSender::Taken VerbsSender::OnTaken(std::uint32_t messages, std::uint32_t units) {
@@ -287,8 +284,7 @@ bool VerbsSender::StepControl(RequestBatch& batch) {
   }
   wire::VerbsControl control = announcement_;
   if (!has_announcement_) {
-    // Whatever the peer may not write to is announced as a region of nothing it could name: the
-    // numbers are the same at both ends.
+    // What the peer may not write to keeps its number, and names nothing.
     const VerbsRegion& region = domain_->region(announced_regions_);
     control = {.kind = wire::VerbsControlKind::kRegion,
                .index = announced_regions_++,

@@ -168,6 +168,9 @@ class VerbsSender {
   bool HasOutbox(std::size_t bytes) const;
   bool FindInbox(std::size_t bytes, std::uint32_t& unit, std::uint32_t& units) const;
   void Finish(VerbsCounters& counters);
+  void ForgetSilent() {
+    while (has_unreported() && !at(reported_).notify_sent) ++reported_;
+  }
   bool HasWindow() const { return messages_sent_ - messages_taken_ < peer_.messages_max; }
   bool HasRequests(const RequestBatch& batch) const {
     return posted_ + batch.size() + kTakenReserve - done_ < limits_.requests;

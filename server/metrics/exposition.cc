@@ -1,0 +1,240 @@
+#include "server/metrics/exposition.h"
+
+#include <fmt/format.h>
+
+#include <tuple>
+#include <vector>
+
+#include "server/control/counters.h"
+#include "server/metrics/text_format.h"
+
+namespace phub::server {
+namespace {
+
+using Type = TextFormat::Type;
+
+// One sample of a counter's family: which core loop, why, how many.
+struct CounterSample {
+  std::string core;
+  std::string reason;
+  std::uint64_t value = 0;
+};
+using CounterFamilies = std::map<std::string, std::vector<CounterSample>>;
+
+// Reasons are summed over core loops: who refused does not matter, and series are dear.
+void AddReason(std::vector<CounterSample>& samples, const std::string& reason,
+               std::uint64_t value) {
+  for (CounterSample& sample : samples) {
+    if (sample.reason != reason) continue;
+    sample.value += value;
+    return;
+  }
+  samples.push_back({"", reason, value});
+}
+
+CounterFamilies GroupCounters(const MetricsSample& sample) {
+  CounterFamilies families;
+  for (std::size_t core = 0; core < sample.cores.size(); ++core) {
+    for (std::size_t i = 0; i < kCoreCounterCount; ++i) {
+      if (static_cast<CoreCounter>(i) == CoreCounter::busy_ns) continue;  // told in seconds
+      const CounterFamily family = FamilyOf(kCoreCounterNames[i]);
+      const std::uint64_t value = sample.cores[core].counters[i];
+      if (family.reason.empty()) {
+        families[family.name].push_back({fmt::format("{}", core), "", value});
+      } else {
+        AddReason(families[family.name], family.reason, value);
+      }
+    }
+  }
+  for (std::size_t i = 0; i < sample.control_counters.size(); ++i) {
+    const CounterFamily family = FamilyOf(kControlCounterNames[i]);
+    families[family.name].push_back({"", family.reason, sample.control_counters[i]});
+  }
+  return families;
+}
+
+void WriteCounters(const MetricsSample& sample, TextFormat& text) {
+  for (const auto& [family, samples] : GroupCounters(sample)) {
+    text.BeginFamily(fmt::format("phub_{}_total", family), Type::kCounter, HelpOf(family));
+    for (const CounterSample& one : samples) {
+      text.Add(one.value, {{"core", one.core}, {"reason", one.reason}});
+    }
+  }
+}
+
+void WriteWorkers(const WorkerCounts& workers, TextFormat& text, const JobSample* job = nullptr) {
+  const std::string_view tenant = job != nullptr ? std::string_view(job->tenant) : "";
+  const std::string_view name = job != nullptr ? std::string_view(job->job) : "";
+  for (const auto& [state, count] :
+       {std::pair<std::string_view, std::uint64_t>{"awaited", workers.awaited},
+        {"live", workers.live},
+        {"lost", workers.lost}}) {
+    text.Add(count, {{"tenant", tenant}, {"job", name}, {"state", state}});
+  }
+}
+
+void WriteDaemon(const MetricsSample& sample, TextFormat& text) {
+  text.BeginFamily("phub_build_info", Type::kGauge,
+                   "Always 1; the labels say which build of phubd this is.");
+  text.Add(1,
+           {{"version", sample.version}, {"commit", sample.commit}, {"simd", sample.simd_target}});
+  text.BeginFamily("phub_uptime_seconds", Type::kGauge, "How long the daemon has been running.");
+  text.AddSeconds(sample.uptime);
+  text.BeginFamily("phub_draining", Type::kGauge, "1 while the daemon takes no new jobs.");
+  text.Add(sample.draining ? 1 : 0);
+  text.BeginFamily("phub_memory_reserved_bytes", Type::kGauge, "Memory that jobs have reserved.");
+  text.Add(sample.memory_bytes);
+  text.BeginFamily("phub_memory_limit_bytes", Type::kGauge,
+                   "Memory that jobs may reserve: the setting memory_max.");
+  text.Add(sample.memory_limit_bytes);
+  text.BeginFamily("phub_jobs", Type::kGauge,
+                   "Jobs that run, and jobs whose memory is not back yet.");
+  text.Add(sample.jobs_running, {{"state", "running"}});
+  text.Add(sample.jobs_ending, {{"state", "ending"}});
+  text.BeginFamily("phub_workers", Type::kGauge, "Places of workers in running jobs.");
+  WriteWorkers(sample.workers, text);
+  text.BeginFamily("phub_metrics_omitted", Type::kGauge,
+                   "Jobs and tenants without metrics of their own: there are too many.");
+  text.Add(sample.jobs_omitted, {{"kind", "job"}});
+  text.Add(sample.tenants_omitted, {{"kind", "tenant"}});
+}
+
+void WriteCores(const MetricsSample& sample, TextFormat& text) {
+  text.BeginFamily("phub_core_busy_seconds_total", Type::kCounter,
+                   "Time that the core loop spent in runs that had work; its rate is the share.");
+  for (std::size_t core = 0; core < sample.cores.size(); ++core) {
+    const auto busy = static_cast<std::size_t>(CoreCounter::busy_ns);
+    text.AddSeconds(static_cast<DurationNs>(sample.cores[core].counters[busy]),
+                    {{"core", fmt::format("{}", core)}});
+  }
+  text.BeginFamily("phub_commands_waiting", Type::kGauge,
+                   "Commands that wait for room in the core loop's queue.");
+  for (std::size_t core = 0; core < sample.cores.size(); ++core) {
+    text.Add(sample.cores[core].commands_waiting, {{"core", fmt::format("{}", core)}});
+  }
+}
+
+// One family with a sample for each job, or for each tenant.
+template <typename Owner, typename Add>
+void WriteEach(const std::vector<Owner>& owners, TextFormat& text, std::string_view name, Type type,
+               std::string_view help, Add add) {
+  text.BeginFamily(name, type, help);
+  for (const Owner& owner : owners) add(owner);
+}
+
+void WriteJobWork(const MetricsSample& sample, TextFormat& text) {
+  const auto each = [&](std::string_view name, std::string_view help,
+                        std::uint64_t WorkTotals::*member) {
+    WriteEach(sample.jobs, text, name, Type::kCounter, help, [&](const JobSample& job) {
+      text.Add(job.totals.*member, {{"tenant", job.tenant}, {"job", job.job}});
+    });
+  };
+  each("phub_job_gradients_total", "Gradients of chunks that the job's workers pushed.",
+       &WorkTotals::gradients);
+  each("phub_job_gradient_bytes_total", "Payload of the gradients that the job's workers pushed.",
+       &WorkTotals::gradient_bytes);
+  each("phub_job_reply_bytes_total", "Payload of the replies to the job's workers.",
+       &WorkTotals::reply_bytes);
+  WriteEach(sample.jobs, text, "phub_job_straggler_wait_seconds_total", Type::kCounter,
+            "Time that rounds waited for their last rank alone, added up over rounds of chunks.",
+            [&](const JobSample& job) {
+              text.AddSeconds(static_cast<DurationNs>(job.totals.straggler_wait_ns),
+                              {{"tenant", job.tenant}, {"job", job.job}});
+            });
+  WriteEach(
+      sample.jobs, text, "phub_job_round_duration_seconds", Type::kHistogram,
+      "Rounds of chunks, from a round's first gradient to its last.", [&](const JobSample& job) {
+        text.AddHistogram({kRoundDurationBounds.data(), job.totals.round_duration_buckets.data(),
+                           kRoundDurationBounds.size(), job.totals.round_duration_ns},
+                          {{"tenant", job.tenant}, {"job", job.job}});
+      });
+}
+
+void WriteJobState(const MetricsSample& sample, TextFormat& text) {
+  const auto each = [&](std::string_view name, std::string_view help,
+                        std::uint64_t JobSample::*member) {
+    WriteEach(sample.jobs, text, name, Type::kGauge, help, [&](const JobSample& job) {
+      text.Add(job.*member, {{"tenant", job.tenant}, {"job", job.job}});
+    });
+  };
+  each("phub_job_memory_bytes", "Memory that is reserved for the job.", &JobSample::memory_bytes);
+  each("phub_job_parameter_bytes", "Size of the job's keys, of the whole rack.",
+       &JobSample::parameter_bytes);
+  each("phub_job_slots", "Staging slots of all lanes of the job.", &JobSample::slots);
+  each("phub_job_slots_used", "Staging slots that hold a gradient.", &JobSample::slots_used);
+  WriteEach(sample.jobs, text, "phub_job_workers", Type::kGauge, "Places of workers in the job.",
+            [&](const JobSample& job) { WriteWorkers(job.workers, text, &job); });
+}
+
+void WriteTenants(const MetricsSample& sample, TextFormat& text) {
+  const auto gauge = [&](std::string_view name, std::string_view help,
+                         std::uint64_t TenantSample::*member) {
+    WriteEach(sample.tenants, text, name, Type::kGauge, help, [&](const TenantSample& tenant) {
+      text.Add(tenant.*member, {{"tenant", tenant.tenant}});
+    });
+  };
+  gauge("phub_tenant_jobs", "Jobs of the tenant that run.", &TenantSample::jobs);
+  gauge("phub_tenant_live_workers", "Workers that are in the tenant's jobs.",
+        &TenantSample::live_workers);
+  gauge("phub_tenant_memory_bytes", "Memory that the tenant's jobs have reserved.",
+        &TenantSample::memory_bytes);
+  gauge("phub_tenant_memory_quota_bytes", "Memory that the tenant's jobs may reserve.",
+        &TenantSample::memory_quota_bytes);
+  const auto counter = [&](std::string_view name, std::string_view help, auto value) {
+    WriteEach(sample.tenants, text, name, Type::kCounter, help, [&](const TenantSample& tenant) {
+      text.Add(value(tenant.totals), {{"tenant", tenant.tenant}});
+    });
+  };
+  counter("phub_tenant_gradient_bytes_total", "Payload of gradients, of all jobs there ever were.",
+          [](const WorkTotals& totals) { return totals.gradient_bytes; });
+  counter("phub_tenant_reply_bytes_total", "Payload of replies, of all jobs there ever were.",
+          [](const WorkTotals& totals) { return totals.reply_bytes; });
+  counter("phub_tenant_rounds_total", "Rounds of chunks, of all jobs there ever were.",
+          [](const WorkTotals& totals) { return totals.rounds(); });
+}
+
+void WriteProcess(const ProcessSample& process, const HttpSample& http, TextFormat& text) {
+  text.BeginFamily("process_cpu_seconds_total", Type::kCounter,
+                   "CPU time of all threads, user and system.");
+  text.AddSeconds(process.cpu_time);
+  text.BeginFamily("process_resident_memory_bytes", Type::kGauge, "Memory that is resident.");
+  text.Add(process.resident_bytes);
+  text.BeginFamily("process_open_fds", Type::kGauge, "Open file descriptors.");
+  text.Add(process.open_descriptors);
+  text.BeginFamily("process_max_fds", Type::kGauge, "File descriptors that may be open.");
+  text.Add(process.descriptors_max);
+  text.BeginFamily("phub_metrics_answers_total", Type::kCounter,
+                   "Answers of the metrics port, by HTTP status.");
+  for (const auto& [code, count] : http.answers) {
+    text.Add(count, {{"code", fmt::format("{}", code)}});
+  }
+  text.BeginFamily("phub_metrics_connections_cut_total", Type::kCounter,
+                   "Connections to the metrics port that were closed for being slow.");
+  text.Add(http.connections_cut);
+}
+
+}  // namespace
+
+CounterFamily FamilyOf(std::string_view counter) {
+  constexpr std::string_view kRefused = "refused_";
+  const std::size_t found = counter.find(kRefused);
+  if (found == std::string_view::npos) return {std::string(counter), ""};
+  const std::string reason(counter.substr(found + kRefused.size()));
+  const std::string what(counter.substr(0, found));  // "joins_"; core loops refuse messages
+  return {fmt::format("{}refused", what.empty() ? "messages_" : what), reason};
+}
+
+std::string WriteExposition(const MetricsSample& sample, const ProcessSample& process,
+                            const HttpSample& http) {
+  TextFormat text;
+  WriteDaemon(sample, text);
+  WriteTenants(sample, text);
+  WriteJobState(sample, text);
+  WriteJobWork(sample, text);
+  WriteCores(sample, text);
+  WriteCounters(sample, text);
+  WriteProcess(process, http, text);
+  return text.Take();
+}
+
+}  // namespace phub::server

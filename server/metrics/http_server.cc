@@ -1,0 +1,207 @@
+#include "server/metrics/http_server.h"
+
+#include <fmt/format.h>
+#include <microhttpd.h>
+#include <sys/socket.h>
+
+#include <array>
+#include <atomic>
+#include <cstdarg>
+#include <cstdio>
+#include <string_view>
+#include <thread>
+#include <utility>
+
+#include "common/base/check.h"
+#include "common/base/cpu_topology.h"
+#include "common/transport/tcp/tcp_socket.h"
+#include "server/metrics/text_format.h"
+
+namespace phub::server {
+namespace {
+
+constexpr int kBacklog = 64;
+// How long the thread waits at most before it looks for slow connections and whether it should
+// stop.
+constexpr int kWaitMs = 100;
+constexpr std::string_view kPath = "/metrics";
+
+// An accepted connection.
+struct Watched {
+  int socket = -1;  // -1: the place is free
+  TimeNs since = 0;
+  bool asked = false;  // its request is whole
+};
+
+}  // namespace
+
+struct MetricsServer::State {
+  State(std::function<MetricsSample()> collect_given, const Clock& clock_given)
+      : collect(std::move(collect_given)), clock(clock_given) {}
+  ~State() {
+    stopping.store(true, std::memory_order_relaxed);
+    if (thread.joinable()) thread.join();
+    if (response != nullptr) MHD_destroy_response(response);
+    if (daemon != nullptr) MHD_stop_daemon(daemon);
+  }
+
+  void Run();
+  void CutSlowConnections();
+  void Watch(MHD_Connection* connection, void** place, bool started);
+  MHD_Result Answer(MHD_Connection* connection, std::string_view path, std::string_view method);
+  MHD_Result Queue(MHD_Connection* connection, unsigned code, MHD_Response* answer);
+  MHD_Result QueueText(MHD_Connection* connection, unsigned code, std::string_view text,
+                       const char* allowed_methods);
+  MHD_Response* Text();  // of now, or nearly so
+
+  const std::function<MetricsSample()> collect;
+  const Clock& clock;
+  MHD_Daemon* daemon = nullptr;
+  std::string last_error;  // what the library said, while it starts
+  std::uint16_t port = 0;
+  std::atomic<bool> stopping{false};
+  std::thread thread;
+  // The thread's own. Connections that are served still hold on to an older text.
+  std::array<Watched, kConnectionsMax> watched;
+  HttpSample counts;
+  MHD_Response* response = nullptr;
+  TimeNs response_since = 0;
+};
+
+void MetricsServer::State::Run() {
+  NameThisThread("metrics");
+  while (!stopping.load(std::memory_order_relaxed)) {
+    MHD_run_wait(daemon, kWaitMs);
+    CutSlowConnections();
+  }
+}
+
+void MetricsServer::State::CutSlowConnections() {
+  const TimeNs now = clock.Now();
+  for (Watched& each : watched) {
+    if (each.socket < 0) continue;
+    if (now - each.since < (each.asked ? kAnswerTimeout : kRequestTimeout)) continue;
+    // The library closes it when it sees the end, which is at once.
+    if (shutdown(each.socket, SHUT_RDWR) == 0) ++counts.connections_cut;
+    each.since = now;
+  }
+}
+
+void MetricsServer::State::Watch(MHD_Connection* connection, void** place, bool started) {
+  if (!started) {
+    if (*place != nullptr) *static_cast<Watched*>(*place) = {};
+    return;
+  }
+  const MHD_ConnectionInfo* info =
+      MHD_get_connection_info(connection, MHD_CONNECTION_INFO_CONNECTION_FD);
+  PHUB_CHECK(info != nullptr);
+  for (Watched& each : watched) {
+    if (each.socket >= 0) continue;
+    each = {info->connect_fd, clock.Now(), false};
+    *place = &each;
+    return;
+  }
+  PHUB_CHECK(false, "more than {} connections", kConnectionsMax);
+}
+
+MHD_Response* MetricsServer::State::Text() {
+  const TimeNs now = clock.Now();
+  if (response != nullptr && now - response_since < kTextAgeMax) return response;
+  if (response != nullptr) MHD_destroy_response(response);
+  std::string text = WriteExposition(collect(), ReadProcessSample(), counts);
+  response = MHD_create_response_from_buffer(text.size(), text.data(), MHD_RESPMEM_MUST_COPY);
+  PHUB_CHECK(response != nullptr);
+  MHD_add_response_header(response, MHD_HTTP_HEADER_CONTENT_TYPE, kTextFormatContentType);
+  MHD_add_response_header(response, MHD_HTTP_HEADER_CONNECTION, "close");
+  response_since = now;
+  return response;
+}
+
+MHD_Result MetricsServer::State::Queue(MHD_Connection* connection, unsigned code,
+                                       MHD_Response* answer) {
+  ++counts.answers[code];
+  return MHD_queue_response(connection, code, answer);
+}
+
+MHD_Result MetricsServer::State::QueueText(MHD_Connection* connection, unsigned code,
+                                           std::string_view text, const char* allowed_methods) {
+  MHD_Response* const answer = MHD_create_response_from_buffer(
+      text.size(), const_cast<char*>(text.data()), MHD_RESPMEM_PERSISTENT);
+  PHUB_CHECK(answer != nullptr);
+  MHD_add_response_header(answer, MHD_HTTP_HEADER_CONTENT_TYPE, "text/plain; charset=utf-8");
+  MHD_add_response_header(answer, MHD_HTTP_HEADER_CONNECTION, "close");
+  if (allowed_methods != nullptr) {
+    MHD_add_response_header(answer, MHD_HTTP_HEADER_ALLOW, allowed_methods);
+  }
+  const MHD_Result queued = Queue(connection, code, answer);
+  MHD_destroy_response(answer);
+  return queued;
+}
+
+// Called once the header is whole; a body, if there is one, is never read.
+MHD_Result MetricsServer::State::Answer(MHD_Connection* connection, std::string_view path,
+                                        std::string_view method) {
+  const MHD_ConnectionInfo* info =
+      MHD_get_connection_info(connection, MHD_CONNECTION_INFO_SOCKET_CONTEXT);
+  if (info != nullptr && info->socket_context != nullptr) {
+    static_cast<Watched*>(info->socket_context)->asked = true;
+  }
+  if (path != kPath) {
+    return QueueText(connection, MHD_HTTP_NOT_FOUND, "phubd's metrics are at /metrics\n", nullptr);
+  }
+  if (method != MHD_HTTP_METHOD_GET && method != MHD_HTTP_METHOD_HEAD) {
+    return QueueText(connection, MHD_HTTP_METHOD_NOT_ALLOWED, "metrics can only be read: GET\n",
+                     "GET, HEAD");
+  }
+  return Queue(connection, MHD_HTTP_OK, Text());
+}
+
+absl::StatusOr<std::unique_ptr<MetricsServer>> MetricsServer::Create(
+    const std::string& host, std::uint16_t port, std::function<MetricsSample()> collect,
+    const Clock& clock) {
+  auto addresses = transport::Resolve(host, port, /*passive=*/true);
+  if (!addresses.ok()) return addresses.status();
+  transport::SocketAddress& address = addresses->front();
+  auto state = std::make_unique<State>(std::move(collect), clock);
+
+  const MHD_AccessHandlerCallback answer = [](void* self, MHD_Connection* connection,
+                                              const char* path, const char* method, const char*,
+                                              const char*, std::size_t*, void**) {
+    return static_cast<State*>(self)->Answer(connection, path, method);
+  };
+  const MHD_NotifyConnectionCallback watch = [](void* self, MHD_Connection* connection,
+                                                void** place, MHD_ConnectionNotificationCode code) {
+    static_cast<State*>(self)->Watch(connection, place, code == MHD_CONNECTION_NOTIFY_STARTED);
+  };
+  const MHD_LogCallback note = [](void* self, const char* format, va_list arguments) {
+    std::array<char, 256> line{};
+    std::vsnprintf(line.data(), line.size(), format, arguments);
+    static_cast<State*>(self)->last_error = line.data();
+  };
+  unsigned flags = MHD_USE_EPOLL | MHD_USE_ERROR_LOG;
+  if (address.storage.ss_family == AF_INET6) flags |= MHD_USE_IPv6;
+  state->daemon = MHD_start_daemon(
+      flags, port, nullptr, nullptr, answer, state.get(), MHD_OPTION_EXTERNAL_LOGGER, note,
+      state.get(), MHD_OPTION_SOCK_ADDR, address.get(), MHD_OPTION_CONNECTION_LIMIT,
+      unsigned{kConnectionsMax}, MHD_OPTION_CONNECTION_MEMORY_LIMIT, kConnectionMemoryBytes,
+      MHD_OPTION_LISTEN_BACKLOG_SIZE, unsigned{kBacklog}, MHD_OPTION_NOTIFY_CONNECTION, watch,
+      state.get(), MHD_OPTION_END);
+  if (state->daemon == nullptr) {
+    std::string& why = state->last_error;
+    while (!why.empty() && why.back() == '\n') why.pop_back();
+    return absl::UnavailableError(
+        fmt::format("cannot listen on {}: {}; choose another address or port, or stop what uses it",
+                    transport::HostPort(host, port), why));
+  }
+  const MHD_DaemonInfo* info = MHD_get_daemon_info(state->daemon, MHD_DAEMON_INFO_BIND_PORT);
+  PHUB_CHECK(info != nullptr);
+  state->port = info->port;
+  state->thread = std::thread([serving = state.get()] { serving->Run(); });
+  return std::unique_ptr<MetricsServer>(new MetricsServer(std::move(state)));
+}
+
+MetricsServer::MetricsServer(std::unique_ptr<State> state) : state_(std::move(state)) {}
+MetricsServer::~MetricsServer() = default;
+std::uint16_t MetricsServer::port() const { return state_->port; }
+
+}  // namespace phub::server

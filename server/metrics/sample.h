@@ -1,0 +1,92 @@
+// What is known of the daemon at one moment, as plain numbers: control fills it in, exposition.h
+// writes it down. A copy; any thread may have one.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "common/base/clock.h"
+#include "server/metrics/counters.h"
+#include "server/metrics/shard_metrics.h"
+
+namespace phub::server {
+
+// What is told apart by name: of the jobs that run those created first, of the tenants those that
+// come first by name. Others are counted in `jobs_omitted` and `tenants_omitted`, so that nobody
+// can fill the monitoring's memory with names.
+inline constexpr std::size_t kJobsSampledMax = 128;
+inline constexpr std::size_t kTenantsSampledMax = 256;
+
+// Sums over a job's shards, or over a tenant's jobs.
+struct WorkTotals {
+  std::uint64_t gradients = 0;
+  std::uint64_t gradient_bytes = 0;
+  std::uint64_t reply_bytes = 0;
+  std::uint64_t straggler_wait_ns = 0;
+  std::uint64_t round_duration_ns = 0;
+  std::array<std::uint64_t, kRoundDurationBuckets> round_duration_buckets{};
+
+  void Add(const ShardMetrics& metrics, std::uint32_t world_size);
+  void Add(const WorkTotals& other);
+  std::uint64_t rounds() const;
+};
+
+// A rank's, over the shards of its job; see RankMetrics.
+struct RankMetricsSum {
+  std::uint64_t rounds_last = 0;
+  std::uint64_t straggler_wait_ns = 0;
+};
+
+struct CoreSample {
+  std::array<std::uint64_t, kCoreCounterCount> counters{};
+  std::uint64_t commands_waiting = 0;
+};
+
+struct WorkerCounts {
+  std::uint64_t awaited = 0;  // never came, or reserved a place and has not taken it
+  std::uint64_t live = 0;
+  std::uint64_t lost = 0;  // awaited back
+};
+
+struct JobSample {
+  std::string tenant;
+  std::string job;
+  WorkTotals totals;
+  WorkerCounts workers;
+  std::uint64_t slots = 0;  // of all lanes to this daemon
+  std::uint64_t slots_used = 0;
+  std::uint64_t memory_bytes = 0;
+  std::uint64_t parameter_bytes = 0;
+};
+
+struct TenantSample {
+  std::string tenant;
+  WorkTotals totals;  // of jobs that ended, too
+  std::uint64_t jobs = 0;
+  std::uint64_t live_workers = 0;
+  std::uint64_t memory_bytes = 0;
+  std::uint64_t memory_quota_bytes = 0;
+};
+
+struct MetricsSample {
+  std::string version;
+  std::string commit;
+  std::string simd_target;
+  DurationNs uptime = 0;
+  bool draining = false;
+  std::uint64_t memory_bytes = 0;
+  std::uint64_t memory_limit_bytes = 0;
+  std::uint64_t jobs_running = 0;
+  std::uint64_t jobs_ending = 0;  // over, and the core loops have not let go of them yet
+  WorkerCounts workers;
+  std::vector<CoreSample> cores;                // [core]
+  std::vector<std::uint64_t> control_counters;  // [ControlCounter]
+  std::vector<JobSample> jobs;                  // that run; a name of a tenant's comes once
+  std::vector<TenantSample> tenants;
+  std::uint64_t jobs_omitted = 0;
+  std::uint64_t tenants_omitted = 0;
+};
+
+}  // namespace phub::server

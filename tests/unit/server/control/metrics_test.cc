@@ -1,0 +1,119 @@
+// The daemon in numbers: samples and GetStats, while jobs come, work and go.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "tests/unit/server/control/control_fixture.h"
+
+namespace phub::server {
+namespace {
+
+class MetricsTest : public ControlTest {
+ protected:
+  // As core loop `core` would count it.
+  ShardMetrics& MetricsOf(const std::string& job, std::uint32_t core) {
+    for (const Command& command : cores[core]->Executed(Command::Kind::kAddJob)) {
+      if (command.shard->config.incarnation == incarnations[job]) return command.shard->metrics;
+    }
+    ADD_FAILURE() << "no shard of " << job;
+    std::abort();
+  }
+  std::vector<std::string> EnterNamed(std::uint32_t world_size, const std::string& job) {
+    const auto sessions = EnterAll(world_size, job);
+    incarnations[job] = Incarnation{last_join.incarnation()};
+    return sessions;
+  }
+  void EndInOrder(const std::vector<std::string>& sessions) {
+    for (const std::string& session : sessions) Leave(session);
+    Advance(kSecond);
+  }
+  std::map<std::string, Incarnation> incarnations;
+};
+
+TEST_F(MetricsTest, AJobsNumbersAreTheSumOverCoreLoops) {
+  EnterNamed(2, "digits");
+  for (std::uint32_t core = 0; core < 2; ++core) {
+    ShardMetrics& metrics = MetricsOf("digits", core);
+    metrics.CountGradient(1000);
+    metrics.CountRound(3 * kMillisecond);
+    metrics.CountLast(Rank{1}, 2 * kMillisecond);
+    metrics.slots_used.Add(3);
+  }
+  const MetricsSample sample = control().Sample();
+  ASSERT_EQ(sample.jobs.size(), 1u);
+  const JobSample& job = sample.jobs.front();
+  EXPECT_EQ(job.job, "digits");
+  EXPECT_EQ(job.tenant, "default");
+  EXPECT_EQ(job.totals.gradients, 2u);
+  EXPECT_EQ(job.totals.gradient_bytes, 2000u);
+  EXPECT_EQ(job.totals.rounds(), 2u);
+  EXPECT_EQ(job.totals.straggler_wait_ns, 4u * kMillisecond);
+  EXPECT_EQ(job.slots, 2u * 4 * 2);  // ranks, slots of a lane, core loops
+  EXPECT_EQ(job.slots_used, 6u);
+  EXPECT_EQ(job.workers.live, 2u);
+  EXPECT_EQ(job.memory_bytes, control().memory_bytes());
+  v1::GetJobRequest request;
+  request.set_job("digits");
+  const v1::JobInfo info = GetJob(request)->response;
+  EXPECT_EQ(info.workers(1).rounds_last(), 2u);
+  EXPECT_EQ(info.workers(1).straggler_wait_ns(), 4u * kMillisecond);
+  EXPECT_EQ(info.workers(0).rounds_last(), 0u);
+}
+
+TEST_F(MetricsTest, ATenantsTotalsNeverShrink) {
+  const auto first = EnterNamed(1, "first");
+  MetricsOf("first", 0).CountGradient(500);
+  MetricsOf("first", 1).CountRound(kMillisecond);
+  EndInOrder(first);
+  EXPECT_EQ(control().memory_bytes(), 0u);
+  const MetricsSample after = control().Sample();
+  EXPECT_TRUE(after.jobs.empty());
+  ASSERT_EQ(after.tenants.size(), 1u);
+  EXPECT_EQ(after.tenants[0].totals.gradient_bytes, 500u);
+  EXPECT_EQ(after.tenants[0].totals.rounds(), 1u);
+  EXPECT_EQ(after.tenants[0].jobs, 0u);
+  EnterNamed(1, "second");
+  MetricsOf("second", 0).CountGradient(70);
+  const MetricsSample now = control().Sample();
+  EXPECT_EQ(now.tenants[0].totals.gradient_bytes, 570u);
+  EXPECT_EQ(now.tenants[0].jobs, 1u);
+  EXPECT_EQ(now.tenants[0].live_workers, 1u);
+  EXPECT_EQ(now.tenants[0].memory_quota_bytes, options.memory_bytes_max);
+}
+
+TEST_F(MetricsTest, NamesAreBounded) {
+  options.memory_bytes_max = std::uint64_t{4} << 30;
+  const std::size_t count = kJobsSampledMax + 3;
+  for (std::size_t i = 0; i < count; ++i) Enter(0, 1, "job" + std::to_string(i));
+  const MetricsSample sample = control().Sample();
+  EXPECT_EQ(sample.jobs.size(), kJobsSampledMax);
+  EXPECT_EQ(sample.jobs_omitted, 3u);
+  EXPECT_EQ(sample.jobs_running, count);
+  EXPECT_EQ(sample.tenants[0].jobs, count);  // counted all the same
+  EXPECT_EQ(sample.jobs.front().job, "job0");
+}
+
+TEST_F(MetricsTest, AJobThatFailedIsEndingUntilItsMemoryIsBack) {
+  Enter(0, 2);
+  cores[0]->stopped = true;
+  Advance(options.liveness_timeout + kSecond);
+  MetricsSample sample = control().Sample();
+  EXPECT_EQ(sample.jobs_running, 0u);
+  EXPECT_EQ(sample.jobs_ending, 1u);
+  EXPECT_TRUE(sample.jobs.empty());
+  cores[0]->stopped = false;
+  Advance(kSecond);
+  EXPECT_EQ(control().Sample().jobs_ending, 0u);
+}
+
+TEST_F(MetricsTest, StatsTellTheSame) {
+  EnterNamed(1, "digits");
+  MetricsOf("digits", 1).CountGradient(64);
+  MetricsOf("digits", 1).CountRound(5 * kMillisecond);
+  EXPECT_EQ(Counter("phub_job_gradient_bytes_total"), 64u);
+  EXPECT_EQ(Counter("phub_job_rounds_total"), 1u);
+  EXPECT_EQ(Counter("phub_tenant_gradient_bytes_total"), 64u);
+  EXPECT_EQ(Counter("phub_tenant_memory_bytes"), control().memory_bytes());
+}
+
+}  // namespace
+}  // namespace phub::server
