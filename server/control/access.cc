@@ -83,8 +83,8 @@ absl::StatusOr<Caller> Access::Identify(const grpc::CallbackServerContext& conte
     const auto found = local_peers_.find(context.peer());
     if (found != local_peers_.end()) {
       caller.role = Role::kAdmin;
-      caller.name = fmt::format("uid {} (pid {}) on the control socket", found->second.uid,
-                                found->second.pid);
+      caller.name = fmt::format("uid {}, pid {}", found->second.uid, found->second.pid);
+      caller.peer = "control socket";
       return caller;
     }
   }
@@ -123,7 +123,7 @@ Admission Access::Admit(const grpc::CallbackServerContext& context, std::string_
     return admission;
   }
   admission.caller = *std::move(caller);
-  admission.caller.peer = PeerAddress(context);
+  if (admission.caller.peer.empty()) admission.caller.peer = PeerAddress(context);
   admission.status = Authorize(admission.caller, method);
   if (absl::IsUnauthenticated(admission.status)) {
     admission.refused = ControlCounter::calls_refused_anonymous;
