@@ -230,6 +230,7 @@ absl::Status Daemon::Parts::OpenState() {
   auto admin = TenantAdmin::Create(*std::move(store), directory, system_random, std::move(hooks));
   if (!admin.ok()) return admin.status();
   tenant_admin = *std::move(admin);
+  if (settings.state_dir.empty()) directory.SetTenant({.name = kDefaultTenant});
   state_thread = std::make_unique<StateThread>();
   LogInfo("event=control_state state_dir=\"{}\" tenants={} tokens={}", settings.state_dir,
           directory.Tenants().size(), directory.Tokens().size());

@@ -12,11 +12,11 @@ namespace phub::client {
 
 // Who calls, and whom he trusts. Paths of files; all may be empty.
 struct Credentials {
-  std::string token_file;   // mode 0600; read again at every call, so that it can be renewed
-  std::string ca_file;      // PEM: whose certificate the daemon must show. With it: TLS
-  std::string certificate;  // PEM, and `key`, PEM, mode 0600: the caller's own. With them: TLS
+  std::string token_file = {};   // mode 0600; read again at every call, so that it can be renewed
+  std::string ca_file = {};      // PEM: whose certificate the daemon must show. With it: TLS
+  std::string certificate = {};  // PEM, and `key`, PEM, mode 0600: the caller's own. With them: TLS
   std::string key;
-  std::string server_name;       // as the daemon's certificate names it; empty: the endpoint's host
+  std::string server_name = {};  // as the daemon's certificate names it; empty: the endpoint's host
   bool plaintext_token = false;  // a token may travel to another host without TLS
 
   bool tls() const { return !ca_file.empty() || !certificate.empty(); }
