@@ -8,8 +8,10 @@
 #include <grpcpp/server_posix.h>
 
 #include <chrono>
+#include <memory>
 #include <mutex>
 #include <utility>
+#include <vector>
 
 #include "common/base/log.h"
 #include "server/control/service.h"
@@ -33,16 +35,25 @@ constexpr int kHandshakeTimeoutMs = 3'000;
 // How soon new certificate files are noticed.
 constexpr unsigned kCertificateRefreshSeconds = 2;
 
-// Reflection would tell anybody what is there, so it is only where anybody may know. The plugin is
-// the process's, for every server that is built after: it stays, and a later server has it, too.
-void SetUpProcessOnce(bool reflection) {
-  static std::once_flag health;
-  std::call_once(health, [] { grpc::EnableDefaultHealthCheckService(true); });
-  static std::once_flag reflect;
-  if (reflection) {
-    std::call_once(reflect, [] { grpc::reflection::InitProtoReflectionServerBuilderPlugin(); });
-  }
+void SetUpProcessOnce() {
+  static std::once_flag once;
+  std::call_once(once, [] {
+    grpc::EnableDefaultHealthCheckService(true);
+    grpc::reflection::InitProtoReflectionServerBuilderPlugin();
+  });
 }
+
+// Reflection tells anybody what is there, and its library gives it to every server of the process:
+// where callers need an identity it is taken out again.
+class WithoutReflection final : public grpc::ServerBuilderOption {
+ public:
+  void UpdateArguments(grpc::ChannelArguments*) override {}
+  void UpdatePlugins(std::vector<std::unique_ptr<grpc::ServerBuilderPlugin>>* plugins) override {
+    std::erase_if(*plugins, [](const std::unique_ptr<grpc::ServerBuilderPlugin>& plugin) {
+      return plugin->name() == "proto_server_reflection";
+    });
+  }
+};
 
 std::shared_ptr<grpc::ServerCredentials> MakeCredentials(const TlsFiles& tls) {
   if (tls.empty()) return grpc::InsecureServerCredentials();
@@ -95,11 +106,12 @@ absl::StatusOr<std::unique_ptr<GrpcServer>> GrpcServer::Create(ControlThread& th
   if (!options.tls.empty()) {
     if (absl::Status status = CheckTlsFiles(options.tls); !status.ok()) return status;
   }
-  SetUpProcessOnce(/*reflection=*/!options.identities);
+  SetUpProcessOnce();
   auto impl = std::make_unique<Impl>(thread, options);
   grpc::ServerBuilder builder;
   for (const auto& service : impl->services) builder.RegisterService(service.get());
   SetLimits(builder);
+  if (options.identities) builder.SetOption(std::make_unique<WithoutReflection>());
   const std::string address = fmt::format("{}:{}", options.host, options.port);
   builder.AddListeningPort(address, MakeCredentials(options.tls), &impl->port);
   impl->server = builder.BuildAndStart();
