@@ -20,6 +20,8 @@
 #include "common/transport/shm/shm_transport.h"
 #include "common/transport/tcp/tcp_listener.h"
 #include "common/transport/tcp/tcp_transport.h"
+#include "common/transport/verbs/verbs_acceptor.h"
+#include "common/transport/verbs/verbs_transport.h"
 #include "server/config/rack_settings.h"
 #include "server/control/control.h"
 #include "server/control/control_socket.h"
@@ -27,12 +29,14 @@
 #include "server/control/grpc_server.h"
 #include "server/control/lane_gate.h"
 #include "server/control/shared_memory_gate.h"
+#include "server/control/verbs_gate.h"
 #include "server/core_plan.h"
 #include "server/core_thread.h"
 #include "server/metrics/http_server.h"
 #include "server/tenant/state_store.h"
 #include "server/tenant/state_thread.h"
 #include "server/tenant/tenant_admin.h"
+#include "server/verbs_devices.h"
 
 namespace phub::server {
 namespace {
@@ -44,16 +48,30 @@ constexpr DurationNs kListenerWait = 100 * kMillisecond;
 // Positions in every core loop's list of transports.
 constexpr std::uint8_t kTcpIndex = 0;
 constexpr std::uint8_t kShmIndex = 1;
+constexpr std::uint8_t kVerbsIndex = 2;
 
 // One core loop and all that belongs to it. The transports come first: they outlive the loop.
 struct CoreUnit {
   transport::TcpTransport tcp;
   transport::ShmTransport shm;
-  transport::Transport* transports[2] = {&tcp, &shm};
+  std::unique_ptr<transport::VerbsTransport> verbs;  // null: the daemon has no RDMA device
+  std::vector<transport::Transport*> transports{&tcp, &shm};
   CoreLoop loop;
   std::unique_ptr<CoreThread> thread;  // made once control's doorbell is there
 
-  CoreUnit(CoreIndex core, const Clock& clock) : loop(core, clock, transports) {}
+  CoreUnit(CoreIndex core, const Clock& clock, std::shared_ptr<transport::VerbsQueue> queue)
+      : verbs(MakeVerbs(std::move(queue))), loop(core, clock, List()) {}
+
+ private:
+  static std::unique_ptr<transport::VerbsTransport> MakeVerbs(
+      std::shared_ptr<transport::VerbsQueue> queue) {
+    if (queue == nullptr) return nullptr;
+    return std::make_unique<transport::VerbsTransport>(std::vector{std::move(queue)});
+  }
+  std::span<transport::Transport* const> List() {
+    if (verbs != nullptr) transports.push_back(verbs.get());
+    return transports;
+  }
 };
 
 HostAndPort Address(const std::string& text) {
@@ -92,7 +110,7 @@ void RaiseDescriptorLimit() {
   if (setrlimit(RLIMIT_NOFILE, &limit) != 0) LogWarning("event=descriptor_limit_not_raised");
 }
 
-ControlOptions MakeControlOptions(const Settings& settings) {
+ControlOptions MakeControlOptions(const Settings& settings, bool verbs) {
   ControlOptions options;
   const auto place = FindRackPlace(settings);
   PHUB_CHECK(place.ok(), "daemons={} self={}", settings.daemons, settings.self);  // checked by then
@@ -100,6 +118,10 @@ ControlOptions MakeControlOptions(const Settings& settings) {
   options.rack_self = place->self;
   const transport::ShmLimits limits;  // of the listener's lanes
   options.shared_lane_bytes = transport::LaneMemoryBytes(limits.ring_records, limits.arena_bytes);
+  if (verbs) {
+    options.verbs_lane_bytes = transport::VerbsLaneBytes(VerbsLimitsOf(settings));
+    options.slot_header_bytes = wire::kSlotHeaderBytes;
+  }
   options.version = BuildVersion();
   options.commit = BuildCommit();
   options.simd_target = simd::TargetName();
@@ -117,21 +139,29 @@ ControlOptions MakeControlOptions(const Settings& settings) {
 // Members are in the order in which they are made; destruction goes the other way round, after
 // Stop() has ended every thread.
 struct Daemon::Parts {
-  explicit Parts(const Settings& daemon_settings, CorePlan core_plan)
+  // verbs_queues: one for each core loop, or none at all.
+  Parts(const Settings& daemon_settings, CorePlan core_plan, VerbsQueues verbs_queues)
       : settings(daemon_settings), plan(std::move(core_plan)) {
     for (std::size_t i = 0; i < plan.loop_count(); ++i) {
-      cores.push_back(std::make_unique<CoreUnit>(CoreIndex{static_cast<std::uint32_t>(i)}, clock));
+      cores.push_back(std::make_unique<CoreUnit>(CoreIndex{static_cast<std::uint32_t>(i)}, clock,
+                                                 verbs_queues.empty() ? nullptr : verbs_queues[i]));
     }
     std::vector<CoreHandle> handles;
     for (const auto& core : cores) {
       handles.push_back({&core->loop.queues(), &core->loop.counters(),
                          [unit = core.get()] { unit->thread->Wake(); }});
     }
-    control =
-        std::make_unique<Control>(clock, random, std::move(handles), MakeControlOptions(settings));
+    control = std::make_unique<Control>(clock, random, std::move(handles),
+                                        MakeControlOptions(settings, !verbs_queues.empty()));
     control_thread = std::make_unique<ControlThread>(*control, clock);
     lane_gate = std::make_unique<ControlLaneGate>(*control_thread, kTcpIndex, "tcp");
     shared_memory_gate = std::make_unique<ControlSharedMemoryGate>(*control_thread, kShmIndex);
+    if (!verbs_queues.empty()) {
+      verbs_gate = std::make_unique<ControlVerbsGate>(
+          *control_thread, kVerbsIndex, std::move(verbs_queues), VerbsLimitsOf(settings));
+      verbs_acceptor = std::make_unique<transport::VerbsAcceptor>(*verbs_gate, random);
+      control->SetMemoryListener(*verbs_gate);
+    }
     for (std::size_t i = 0; i < cores.size(); ++i) {
       CoreUnit& core = *cores[i];
       core.thread = std::make_unique<CoreThread>(
@@ -159,6 +189,8 @@ struct Daemon::Parts {
   std::unique_ptr<ControlThread> control_thread;
   std::unique_ptr<ControlLaneGate> lane_gate;
   std::unique_ptr<ControlSharedMemoryGate> shared_memory_gate;
+  std::unique_ptr<ControlVerbsGate> verbs_gate;  // null: no RDMA device; so is the acceptor
+  std::unique_ptr<transport::VerbsAcceptor> verbs_acceptor;
   std::unique_ptr<transport::TcpListener> listener;
   std::unique_ptr<transport::ShmListener> shared_memory_listener;  // null: shm is off
   Directory directory;
@@ -177,7 +209,7 @@ absl::Status Daemon::Parts::StartListener() {
   transport::TcpListenerOptions options;
   options.host = address.host;
   options.port = address.port;
-  auto created = transport::TcpListener::Create(options, *lane_gate, clock);
+  auto created = transport::TcpListener::Create(options, *lane_gate, clock, verbs_acceptor.get());
   if (!created.ok()) {
     return absl::Status(created.status().code(),
                         fmt::format("data lanes (data_listen): {}", MessageOf(created.status())));
@@ -317,20 +349,24 @@ absl::StatusOr<std::unique_ptr<Daemon>> Daemon::Start(const Settings& settings,
   RaiseDescriptorLimit();
   auto plan = PlanCores(settings, topology);
   if (!plan.ok()) return plan.status();
-  auto parts = std::make_unique<Parts>(settings, *std::move(plan));
+  auto verbs_queues = OpenVerbsQueues(settings, plan->loop_count());
+  if (!verbs_queues.ok()) return verbs_queues.status();
+  auto parts = std::make_unique<Parts>(settings, *std::move(plan), *std::move(verbs_queues));
   if (absl::Status status = parts->Start(); !status.ok()) return status;
   std::unique_ptr<Daemon> daemon(new Daemon(std::move(parts)));
   const Parts& started = *daemon->parts_;
   LogInfo(
       "event=serving version={} commit={} listen={} data_listen={} core_loops={} pinned={} wait={} "
-      "simd={} usable_cores={} memory_max={} shm={} tls={} identities={} metrics={} daemons=\"{}\"",
+      "simd={} usable_cores={} memory_max={} shm={} verbs={} tls={} identities={} metrics={} "
+      "daemons=\"{}\"",
       BuildVersion(), BuildCommit(),
       FormatHostAndPort({Address(settings.listen).host, daemon->control_port()}),
       FormatHostAndPort({DataAddress(settings).host, daemon->data_port()}),
       started.plan.loop_count(), started.plan.PinsText(), ToString(started.plan.waiting),
       simd::TargetName(), topology.cores().size(), ExactBytes(settings.memory_max),
-      started.shared_memory_listener != nullptr, !settings.tls_certificate.empty(),
-      !settings.state_dir.empty(), daemon->metrics_url(), settings.daemons);
+      started.shared_memory_listener != nullptr, started.verbs_gate != nullptr,
+      !settings.tls_certificate.empty(), !settings.state_dir.empty(), daemon->metrics_url(),
+      settings.daemons);
   if (started.plan.loop_count() > topology.cores().size()) {
     LogWarning("event=cores_oversubscribed core_loops={} usable_cores={}",
                started.plan.loop_count(), topology.cores().size());

@@ -67,6 +67,11 @@ class ConnectionTable {
     if (entry.connection == nullptr || entry.generation != id.generation) return nullptr;
     return &entry;
   }
+  // The entry of that index, if it has a connection, whatever its generation.
+  Entry* At(std::uint32_t index) const {
+    if (index >= connections_max_ || entries_[index].connection == nullptr) return nullptr;
+    return &entries_[index];
+  }
   ConnectionId IdOf(const Entry& entry) const { return {IndexOf(entry), entry.generation}; }
 
   // The entry that the next Occupy takes, with its id; null if the table is full.

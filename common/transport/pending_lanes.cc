@@ -145,6 +145,7 @@ void PendingLanes::GivePlace(Descriptor socket, Origin origin) {
   place->origin = std::move(origin);
   place->deadline = clock_.Now() + options_.request_timeout;
   place->have = 0;
+  place->want = kRequestBytes;
   ++count_;
 }
 
@@ -153,7 +154,7 @@ void PendingLanes::GivePlace(Descriptor socket, Origin origin) {
 // descriptors that a client sends are closed by the kernel.
 void PendingLanes::Read(Place& place) {
   if (!place.socket) return;
-  const std::size_t bytes_max = options_.packets ? kRequestBytes + 1 : kRequestBytes;
+  const std::size_t bytes_max = options_.packets ? kRequestBytes + 1 : place.want;
   const ssize_t got = recv(place.socket.get(), place.bytes.data() + place.have,
                            bytes_max - place.have, MSG_DONTWAIT);
   if (got < 0 && (errno == EAGAIN || errno == EINTR)) return;
@@ -163,7 +164,11 @@ void PendingLanes::Read(Place& place) {
     return;
   }
   place.have += static_cast<std::size_t>(got);
-  if (!options_.packets && place.have < kRequestBytes) return;
+  if (!options_.packets && place.have == kRequestBytes) {
+    place.want = RequestBytes(std::span(place.bytes).first(kRequestBytes));
+    PHUB_CHECK(place.want >= kRequestBytes && place.want <= kRequestBytesMax);
+  }
+  if (!options_.packets && place.have < place.want) return;
   const int result = epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, place.socket.get(), nullptr);
   PHUB_CHECK(result == 0, "errno={}", errno);
   Decide(TakeSocket(place), std::span(place.bytes).first(place.have), place.origin);

@@ -49,7 +49,7 @@ class PendingLanes {
     DurationNs request_timeout = 3 * kSecond;
     std::uint32_t places_max = 1024;
     std::uint32_t places_per_origin_max = 64;
-    bool packets = false;        // a request is one packet, of any size; else 64 bytes of a stream
+    bool packets = false;        // a request is one packet, of any size; else of a stream
     std::string transport_name;  // for the log
   };
   // Where a peer comes from.
@@ -75,6 +75,8 @@ class PendingLanes {
   std::uint32_t count() const { return count_; }  // of places taken
 
  protected:
+  static constexpr std::size_t kRequestBytesMax = 192;
+
   // Tells the peer, if it still listens, and counts.
   void Refuse(const Descriptor& socket, wire::LaneRefusal refusal);
   static void SendWelcome(const Descriptor& socket, const wire::LaneWelcome& welcome);
@@ -84,18 +86,21 @@ class PendingLanes {
  private:
   // Accepts one connection, non-blocking; none, with errno, if there is none or it failed.
   virtual Descriptor Accept(const Descriptor& listening, Origin& origin) = 0;
+  // Of a stream: how long the whole request is of which these are the first 64 bytes; at least as
+  // many, at most kRequestBytesMax.
+  virtual std::size_t RequestBytes(std::span<const std::byte> first) const { return first.size(); }
   // A whole request, or a packet that may be anything. Its place is free again.
   virtual void Decide(Descriptor socket, std::span<const std::byte> request,
                       const Origin& origin) = 0;
 
-  // A packet may be a byte longer than is right, to be seen to be.
   static constexpr std::size_t kRequestBytes = wire::kLaneHelloBytes;
   struct Place {
     Descriptor socket;  // none: the place is free
     Origin origin;
     TimeNs deadline = 0;
     std::size_t have = 0;
-    std::array<std::byte, kRequestBytes + 1> bytes;
+    std::size_t want = kRequestBytes;
+    std::array<std::byte, kRequestBytesMax> bytes;
   };
 
   int WaitMilliseconds(DurationNs timeout) const;

@@ -8,7 +8,6 @@
 namespace phub::wire {
 namespace {
 
-constexpr std::uint32_t kHelloMagic = 0x4E4C4850;    // "PHLN" in memory
 constexpr std::uint32_t kWelcomeMagic = 0x574C4850;  // "PHLW" in memory
 
 // Offsets of LaneWelcome's.
@@ -52,8 +51,9 @@ const char* ToString(LaneRefusal refusal) {
   return "unknown";
 }
 
-void EncodeLaneHello(const LaneHello& hello, std::span<std::byte, kLaneHelloBytes> bytes) {
-  EncodeLaneRequest(kHelloMagic,
+void EncodeHello(std::uint32_t magic, const LaneHello& hello,
+                 std::span<std::byte, kLaneHelloBytes> bytes) {
+  EncodeLaneRequest(magic,
                     {.version_min = hello.version_min,
                      .version_max = hello.version_max,
                      .subject = hello.core.value,
@@ -64,9 +64,9 @@ void EncodeLaneHello(const LaneHello& hello, std::span<std::byte, kLaneHelloByte
                     bytes);
 }
 
-bool DecodeLaneHello(std::span<const std::byte> bytes, LaneHello& hello) {
+bool DecodeHello(std::uint32_t magic, std::span<const std::byte> bytes, LaneHello& hello) {
   LaneRequest decoded;
-  if (!DecodeLaneRequest(kHelloMagic, bytes, decoded)) return false;
+  if (!DecodeLaneRequest(magic, bytes, decoded)) return false;
   hello = {.version_min = decoded.version_min,
            .version_max = decoded.version_max,
            .core = CoreIndex{decoded.subject},
@@ -75,6 +75,14 @@ bool DecodeLaneHello(std::span<const std::byte> bytes, LaneHello& hello) {
            .membership_epoch = decoded.membership_epoch,
            .nonce = decoded.nonce};
   return true;
+}
+
+void EncodeLaneHello(const LaneHello& hello, std::span<std::byte, kLaneHelloBytes> bytes) {
+  EncodeHello(kLaneHelloMagic, hello, bytes);
+}
+
+bool DecodeLaneHello(std::span<const std::byte> bytes, LaneHello& hello) {
+  return DecodeHello(kLaneHelloMagic, bytes, hello);
 }
 
 void EncodeLaneWelcome(const LaneWelcome& welcome, std::span<std::byte, kLaneWelcomeBytes> bytes) {

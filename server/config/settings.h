@@ -21,6 +21,7 @@ namespace phub::server {
 enum class PinMode : std::uint8_t { kAuto, kOn, kOff };
 enum class WaitMode : std::uint8_t { kAuto, kPoll, kBlock };
 enum class ShmMode : std::uint8_t { kOn, kOff };
+enum class VerbsMode : std::uint8_t { kAuto, kOn, kOff };
 
 #define PHUB_SETTINGS(X)                                                                           \
   X(std::string, listen, Address(), "127.0.0.1:7700",                                              \
@@ -57,6 +58,15 @@ enum class ShmMode : std::uint8_t { kOn, kOff };
     "Which entry of daemons this one is. Empty: the entry that equals listen.")                    \
   X(ShmMode, shm, Choice("on|off"), "on",                                                          \
     "Shared memory with workers of the same host: gradients are summed where they lie.")           \
+  X(VerbsMode, verbs, Choice("auto|on|off"), "auto",                                               \
+    "Lanes over RDMA. auto: where this host has a device that can, else without a word; on: or "   \
+    "phubd does not start.")                                                                       \
+  X(std::string, verbs_devices, Names(), "",                                                       \
+    "RDMA devices for lanes, separated by commas (\"mlx5_0,mlx5_1\"); core loops take them in "    \
+    "turn. Empty: every one with an active port.")                                                 \
+  X(DurationNs, verbs_ack_timeout, Duration(10 * kMicrosecond, 3600 * kSecond), "250ms",          \
+    "RDMA: an unanswered packet is sent again after so long (devices round up to 4.1 us times a "  \
+    "power of two), up to seven times; then the lane is lost. Emulated devices want 4s.")          \
   X(std::string, cores, CoreList(), "auto",                                                        \
     "Core loops: a list of cores (\"0-3,8\"; \"3-3\" for one), or how many. auto: a quarter of "   \
     "the usable cores, 2 to 8; 1 if there is one.")                                                \

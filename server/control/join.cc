@@ -53,7 +53,11 @@ Job* Control::State::FindRunningJob(const std::string& tenant, const std::string
 
 // With staging, and what its ranks may share with this daemon but for regions of their own.
 std::uint64_t Control::State::MemoryOfJob(const Job& job) const {
-  const std::uint64_t shards = JobShardBytes(job.config) * links.size();
+  const std::uint64_t verbs_lane =
+      options.verbs_lane_bytes +
+      std::uint64_t{job.config.slots_per_lane} * options.slot_header_bytes;
+  const std::uint64_t shards =
+      (JobShardBytes(job.config) + job.config.world_size * verbs_lane) * links.size();
   if (!shares_memory()) return shards;
   const std::uint64_t tables =
       std::uint64_t{wire::kSharedRegionsMax} * sizeof(transport::SharedRegion);

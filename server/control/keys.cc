@@ -50,6 +50,7 @@ absl::Status Control::State::BuildParts(Job& job, const KeySpecs& keys,
                     job.name(), FormatBytes(bytes), std::string(status.message())));
   }
   record.parameters = *std::move(parameters);
+  TellOfParameters(job, record);
   job.memory_bytes += bytes;
   for (const std::vector<BinIndex>& key : placement) {
     for (const BinIndex bin : key) ++job.chunk_counts[bin.value];

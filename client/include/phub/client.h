@@ -204,9 +204,10 @@ enum class LossPolicy : std::uint8_t {
 
 // Which way gradients and parameters travel. The choice is logged with its reason.
 enum class TransportChoice : std::uint8_t {
-  kAuto = 0,  // shared memory with a daemon on the same host, else tcp
+  kAuto = 0,  // shared memory with a daemon on the same host, else verbs if both have it, else tcp
   kTcp = 1,
   kSharedMemory = 2,  // or fail
+  kVerbs = 3,         // RDMA, or fail
 };
 
 struct JobOptions {

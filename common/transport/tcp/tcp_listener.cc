@@ -54,7 +54,8 @@ absl::StatusOr<Descriptor> Bind(const SocketAddress& address, const std::string&
 }  // namespace
 
 struct TcpListener::State final : PendingLanes {
-  State(const TcpListenerOptions& options, LaneGate& gate_in, const Clock& clock)
+  State(const TcpListenerOptions& options, LaneGate& gate_in, const Clock& clock,
+        LaneKind* other_in)
       : PendingLanes({.request_timeout = options.hello_timeout,
                       .places_max = options.pending_max,
                       .places_per_origin_max = options.pending_per_address_max,
@@ -62,23 +63,28 @@ struct TcpListener::State final : PendingLanes {
                       .transport_name = "tcp"},
                      clock),
         limits(options.limits),
-        gate(gate_in) {}
+        gate(gate_in),
+        other(other_in) {}
 
   Descriptor Accept(const Descriptor& listening, Origin& origin) override;
+  std::size_t RequestBytes(std::span<const std::byte> first) const override;
   void Decide(Descriptor socket, std::span<const std::byte> request, const Origin& origin) override;
+  void DecideOther(Descriptor socket, std::span<const std::byte> request, const Origin& origin);
 
   const StreamLimits limits;
   LaneGate& gate;
+  LaneKind* const other;  // null: there is none
   std::uint16_t port = 0;
 };
 
 absl::StatusOr<std::unique_ptr<TcpListener>> TcpListener::Create(const TcpListenerOptions& options,
-                                                                 LaneGate& gate,
-                                                                 const Clock& clock) {
+                                                                 LaneGate& gate, const Clock& clock,
+                                                                 LaneKind* other) {
+  PHUB_CHECK(other == nullptr || other->request_bytes() > wire::kLaneHelloBytes);
   absl::StatusOr<std::vector<SocketAddress>> addresses =
       Resolve(options.host, options.port, /*passive=*/true);
   if (!addresses.ok()) return addresses.status();
-  auto state = std::make_unique<State>(options, gate, clock);
+  auto state = std::make_unique<State>(options, gate, clock, other);
   absl::StatusOr<Descriptor> listening =
       Bind(addresses->front(), HostPort(options.host, options.port));
   if (!listening.ok()) return listening.status();
@@ -108,8 +114,25 @@ Descriptor TcpListener::State::Accept(const Descriptor& listening, Origin& origi
   return socket;
 }
 
+std::size_t TcpListener::State::RequestBytes(std::span<const std::byte> first) const {
+  return other != nullptr && other->Claims(first) ? other->request_bytes() : first.size();
+}
+
+void TcpListener::State::DecideOther(Descriptor socket, std::span<const std::byte> request,
+                                     const Origin& origin) {
+  wire::LaneRefusal refusal = wire::LaneRefusal::kNone;
+  switch (other->Decide(socket, request, origin.text, refusal)) {
+    case LaneKind::Outcome::kAccepted: return CountAccepted();
+    case LaneKind::Outcome::kRefused: return Refuse(socket, refusal);
+    case LaneKind::Outcome::kForm: return CountRefusedForm();
+  }
+}
+
 void TcpListener::State::Decide(Descriptor socket, std::span<const std::byte> request,
                                 const Origin& origin) {
+  if (request.size() > wire::kLaneHelloBytes) {
+    return DecideOther(std::move(socket), request, origin);
+  }
   wire::LaneHello hello;
   // Whoever does not speak our language would understand no answer.
   if (!wire::DecodeLaneHello(request, hello)) return CountRefusedForm();

@@ -12,6 +12,7 @@
 #include "common/transport/pending_lanes.h"
 #include "common/transport/stream/stream_transport.h"
 #include "common/transport/tcp/lane_gate.h"
+#include "common/transport/tcp/lane_kind.h"
 
 namespace phub::transport {
 
@@ -26,9 +27,11 @@ struct TcpListenerOptions {
 
 class TcpListener {
  public:
-  // The gate and the clock outlive the listener. Binds and listens, or says why not.
+  // Gate, clock and `other` (null: there is none) outlive the listener. Binds and listens, or says
+  // why not.
   static absl::StatusOr<std::unique_ptr<TcpListener>> Create(const TcpListenerOptions& options,
-                                                             LaneGate& gate, const Clock& clock);
+                                                             LaneGate& gate, const Clock& clock,
+                                                             LaneKind* other = nullptr);
   ~TcpListener();
   TcpListener(const TcpListener&) = delete;
   TcpListener& operator=(const TcpListener&) = delete;
