@@ -17,11 +17,8 @@
 #include "common/simd/kernels.h"
 #include "common/transport/shm/ring.h"
 #include "common/transport/shm/shm_listener.h"
-#include "common/transport/shm/shm_transport.h"
 #include "common/transport/tcp/tcp_listener.h"
-#include "common/transport/tcp/tcp_transport.h"
 #include "common/transport/verbs/verbs_acceptor.h"
-#include "common/transport/verbs/verbs_transport.h"
 #include "server/config/rack_settings.h"
 #include "server/control/control.h"
 #include "server/control/control_socket.h"
@@ -31,7 +28,7 @@
 #include "server/control/shared_memory_gate.h"
 #include "server/control/verbs_gate.h"
 #include "server/core_plan.h"
-#include "server/core_thread.h"
+#include "server/core_unit.h"
 #include "server/metrics/http_server.h"
 #include "server/tenant/state_store.h"
 #include "server/tenant/state_thread.h"
@@ -44,35 +41,6 @@ namespace {
 // How long a listener's thread waits at most before it looks whether it should stop; bounds how
 // long that takes.
 constexpr DurationNs kListenerWait = 100 * kMillisecond;
-
-// Positions in every core loop's list of transports.
-constexpr std::uint8_t kTcpIndex = 0;
-constexpr std::uint8_t kShmIndex = 1;
-constexpr std::uint8_t kVerbsIndex = 2;
-
-// One core loop and all that belongs to it. The transports come first: they outlive the loop.
-struct CoreUnit {
-  transport::TcpTransport tcp;
-  transport::ShmTransport shm;
-  std::unique_ptr<transport::VerbsTransport> verbs;  // null: the daemon has no RDMA device
-  std::vector<transport::Transport*> transports{&tcp, &shm};
-  CoreLoop loop;
-  std::unique_ptr<CoreThread> thread;  // made once control's doorbell is there
-
-  CoreUnit(CoreIndex core, const Clock& clock, std::shared_ptr<transport::VerbsQueue> queue)
-      : verbs(MakeVerbs(std::move(queue))), loop(core, clock, List()) {}
-
- private:
-  static std::unique_ptr<transport::VerbsTransport> MakeVerbs(
-      std::shared_ptr<transport::VerbsQueue> queue) {
-    if (queue == nullptr) return nullptr;
-    return std::make_unique<transport::VerbsTransport>(std::vector{std::move(queue)});
-  }
-  std::span<transport::Transport* const> List() {
-    if (verbs != nullptr) transports.push_back(verbs.get());
-    return transports;
-  }
-};
 
 HostAndPort Address(const std::string& text) {
   const auto address = ParseHostAndPort(text);
