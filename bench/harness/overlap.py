@@ -99,7 +99,7 @@ def calibrate(context: Context, side: Side, phub_workload: TrainingWorkload | No
     """Gives every side of a case the same computation, as much as phub's exchange asks for."""
     options = context.options
     if phub_workload is not None:
-        side.workload = replace(phub_workload, exchanges=side.workload.exchanges)
+        side.workload = phub_workload
         return
     trial = side.workload.with_exchanges(3)
     times_s = {}
