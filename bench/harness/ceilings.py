@@ -4,6 +4,7 @@ import json
 import shutil
 import socket
 import subprocess
+import time
 from pathlib import Path
 
 from .build import Build
@@ -13,6 +14,7 @@ from .systems import System, rank_files
 from .workload import Workload
 
 IPERF_SECONDS = 1
+START_SECONDS_MAX = 10.0
 
 
 class KernelFloor(System):
@@ -36,6 +38,32 @@ class KernelFloor(System):
         own, log = rank_files(0, folder)
         return [Command([str(self._build.program("bench-kernel-floor")), *own,
                          *workload.rank_arguments(), "--threads", str(self._threads)], log)]
+
+
+class WakeFloor(System):
+    """A server and workers that block, waking one another: by eventfd, or by tcp with the tensor's
+    bytes there and back."""
+
+    name = "wake"
+
+    def __init__(self, build: Build, transport: str) -> None:
+        self._build = build
+        self.transport = transport
+
+    @property
+    def description(self) -> str:
+        return ("workers and a server that wake one another" if self.transport == "shm" else
+                "workers and a server that send the bytes through plain sockets")
+
+    def rank_count(self, workload: Workload) -> int:
+        return 1
+
+    def commands(self, workload: Workload, folder: Path) -> list[Command]:
+        via = "eventfd" if self.transport == "shm" else "tcp"
+        return [Command([str(self._build.program("bench-wake-floor")), "--out",
+                         str(folder / "rank-0.json"), "--world", str(workload.workers), "--via",
+                         via, "--bytes", str(workload.bytes), "--exchanges",
+                         str(workload.exchanges)], folder / "rank-0.log")]
 
 
 def free_port() -> int:
@@ -70,19 +98,25 @@ class Loopback:
         server = Command(["iperf3", "--server", "--one-off", "--bind", "127.0.0.1",
                           "--port", port], log)
         with started([server]):
-            for _ in range(20):
+            deadline = time.monotonic() + START_SECONDS_MAX
+            while True:
+                time.sleep(0.05)
                 answer = subprocess.run(
                     ["iperf3", "--client", "127.0.0.1", "--port", port, "--parallel", str(streams),
                      "--time", str(IPERF_SECONDS), "--json", *options],
                     capture_output=True, text=True, check=False, timeout=60)
                 try:
-                    end = json.loads(answer.stdout)["end"]
-                    break
-                except (ValueError, KeyError):  # the server does not listen yet
-                    continue
-            else:
-                raise BenchFailure(f"iperf3 failed: {answer.stdout} {answer.stderr}")
-        bits_per_s = end["sum_received"]["bits_per_second"]
-        if "--bidir" in options:
-            bits_per_s += end["sum_received_bidir_reverse"]["bits_per_second"]
-        return float(bits_per_s) / 8
+                    return _bytes_per_s(answer.stdout)
+                except (ValueError, KeyError) as error:  # the server does not listen yet
+                    if time.monotonic() > deadline:
+                        raise BenchFailure(f"iperf3 failed: {answer.stdout} {answer.stderr}"
+                                           ) from error
+
+
+def _bytes_per_s(report: str) -> float:
+    """Of all streams, both ways, from iperf3's report."""
+    end = json.loads(report)["end"]
+    bits_per_s = end["sum_received"]["bits_per_second"]
+    if "sum_received_bidir_reverse" in end:
+        bits_per_s += end["sum_received_bidir_reverse"]["bits_per_second"]
+    return float(bits_per_s) / 8

@@ -88,7 +88,7 @@ def sweep(context: Context, daemon: Daemon, transport: str, memory: str, workloa
     rows = []
     for setting in settings:
         row = summarized(workload.case("scale", transport), setting.name, setting.blocks, None)
-        row.more |= {"chunk_bytes": bytes_of(setting.chunk),
+        row.more |= {"notes": setting.blocks[0].notes, "chunk_bytes": bytes_of(setting.chunk),
                      "staging_bytes": bytes_of(setting.window),
                      "folded": setting.folded / setting.gradients}
         rows.append(row)

@@ -3,33 +3,59 @@
 What the benches that compare systems on this host share.
 """
 
+import argparse
 import statistics
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from . import results
 from .block import Block, run_block
-from .ceilings import KernelFloor, Loopback
-from .context import Context
+from .ceilings import KernelFloor
+from .context import Context, listed, positive
 from .daemon import Daemon
 from .failure import UsageError
 from .peers import every_peer
 from .systems import Phub, System
-from .workload import TYPE_BYTES, Workload
+from .workload import TYPE_BYTES, Workload, size_text
 
 TRANSPORTS = ("shm", "tcp")
+WORKS = ("update", "allreduce")
+WORKERS_MAX = 64
+# Of a core: what phubd may take while others are measured, before the reader is told.
+DAEMON_IDLE_SHARE_MAX = 0.02
+
+
+def add_comparison_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--transport", type=listed(TRANSPORTS), default=list(TRANSPORTS),
+                        metavar="NAMES", help="default shm,tcp")
+    parser.add_argument("--systems", type=listed(), metavar="NAMES",
+                        help="measure only these (phub,openmpi-shm)")
+    parser.add_argument("--type", choices=tuple(TYPE_BYTES), default="f32",
+                        help="of gradients and results (default f32)")
+    parser.add_argument("--rounds", type=positive, default=3,
+                        help="blocks of each system (default 3)")
+    parser.add_argument("--exchanges", type=positive, help="timed in a block")
+    parser.add_argument("--phubd", default="", metavar="OPTIONS",
+                        help="further options of phubd, in one word (\"--cores 2\")")
 
 
 @dataclass
 class Measured:
-    """Of one workload: the systems that could do it, and their blocks by label."""
+    """Of one workload: the systems that could do it, and blocks, those of floors too, by label."""
 
     workload: Workload
     systems: list[System]
     blocks: dict[str, list[Block]] = field(default_factory=dict)
 
+    def median_s(self, system: System) -> float:
+        return statistics.median(
+            time_s for block in self.blocks[system.label] for time_s in block.times_s)
+
 
 class Comparison:
+    """A bench says by a class of its own what the ceiling is."""
+
     def __init__(self, context: Context, daemon: Daemon, transports: Sequence[str],
                  wanted: Sequence[str] | None) -> None:
         """`wanted`: names of systems; None for all."""
@@ -37,13 +63,8 @@ class Comparison:
         self.daemon = daemon
         self.transports = transports
         self.kernel = KernelFloor(context.build, daemon.core_loops)
-        self.loopback: Loopback | None = Loopback(context.scratch)
         self._chosen: dict[tuple[str, str, int], System] = {}
         self._families = self._available(wanted)
-        if "tcp" not in transports or self.loopback.missing():
-            if "tcp" in transports:
-                context.say(f"# no ceiling over tcp: {self.loopback.missing()}")
-            self.loopback = None
 
     def _available(self, wanted: Sequence[str] | None) -> list[list[System]]:
         families: list[list[System]] = [
@@ -61,20 +82,39 @@ class Comparison:
                 self.context.say(f"# {family[0].name} is left out: {family[0].missing()}")
         return [family for family in families if not family[0].missing()]
 
+    # What is measured beside the systems, for the ceilings.
+
+    def floors(self) -> list[System]:
+        return [self.kernel]
+
+    def sample(self, workload: Workload) -> None:
+        """Once a round, for what is no system."""
+
+    def ceiling(self, measured: "Measured", transport: str) -> tuple[float | None, str]:
+        """Seconds of an exchange, and what they are of."""
+        raise NotImplementedError
+
     def measure(self, workload: Workload, rounds: int) -> Measured:
         systems = [chosen for family in self._families
                    if (chosen := self._fastest(family, workload)) is not None]
         measured = Measured(workload, systems)
         for number in range(rounds):
-            for system in [*systems, self.kernel]:
+            for system in [*systems, *self.floors()]:
                 self.context.progress(f"{workload.case('...', '*')}, round {number + 1} of "
                                       f"{rounds}: {system.label}")
-                measured.blocks.setdefault(system.label, []).append(
-                    run_block(system, workload, self.context.scratch))
-            if self.loopback:
-                self.loopback.sample(workload.workers)
+                measured.blocks.setdefault(system.label, []).append(self._block(system, workload))
+            self.sample(workload)
         self.context.progress_done()
         return measured
+
+    def _block(self, system: System, workload: Workload) -> Block:
+        before_s, started = self.daemon.cpu_seconds(), time.monotonic()
+        block = run_block(system, workload, self.context.scratch)
+        taken = (self.daemon.cpu_seconds() - before_s) / (time.monotonic() - started)
+        if not system.is_phub and taken > DAEMON_IDLE_SHARE_MAX:
+            self.context.say(f"# phubd took {100 * taken:.1f} % of a core while {system.label} was "
+                             "measured")
+        return block
 
     def _fastest(self, family: list[System], workload: Workload) -> System | None:
         fit = [variant for variant in family if not variant.unfit(workload)]
@@ -95,23 +135,7 @@ class Comparison:
                              f"is measured, as the fastest of: {tried}")
         return self._chosen[key]
 
-    # Ceilings, in seconds of an exchange, with what they are.
-
-    def ceiling(self, measured: Measured, transport: str) -> tuple[float | None, str]:
-        kernel_s = statistics.median(
-            time_s for block in measured.blocks[self.kernel.label] for time_s in block.times_s)
-        if transport == "shm":
-            return kernel_s, self.kernel.description
-        if self.loopback is None:
-            return None, ""
-        workload = measured.workload
-        moved = 2 * workload.workers * workload.bytes
-        bytes_per_s = self.loopback.bytes_per_s(workload.workers)
-        return moved / bytes_per_s + kernel_s, (
-            f"iperf3 with {workload.workers} streams at {bytes_per_s * 8e-9:.1f} Gbit/s, and "
-            f"{self.kernel.description}")
-
-    def results(self, measured: Measured, bench: str, transport: str) -> list[results.Result]:
+    def rows_of(self, measured: Measured, bench: str, transport: str) -> list[results.Result]:
         """The lines of one case: phub over that transport, and every peer over its own. Of tcp, the
         peers over tcp."""
         case = measured.workload.case(bench, transport)
@@ -129,6 +153,19 @@ class Comparison:
                     measured.workload, self.daemon)
             rows.append(row)
         results.add_ratios(rows)
+        return rows
+
+
+    def shown(self, measured: Measured, bench: str, transport: str,
+              columns: Sequence[tuple[str, str]] = ()) -> list[results.Result]:
+        """The same, printed for people. `columns`: further ones of results.table()."""
+        rows = self.rows_of(measured, bench, transport)
+        if rows:
+            self.context.say(f"\n{rows[0].case}: {size_text(measured.workload.bytes)} of each "
+                             f"worker, {rows[0].runs} exchanges")
+            self.context.say(results.table(rows, columns))
+            for line in results.verdicts(rows):
+                self.context.say("  " + line)
         return rows
 
 

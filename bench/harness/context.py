@@ -5,7 +5,7 @@ import contextlib
 import shutil
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -40,7 +40,7 @@ def positive(text: str) -> int:
     return number
 
 
-def listed(choices: tuple[str, ...] = ()) -> object:
+def listed(choices: tuple[str, ...] = ()) -> Callable[[str], list[str]]:
     """A type for argparse: words separated by commas, each one of `choices` if there are any."""
     def parse(text: str) -> list[str]:
         words = [word for word in text.split(",") if word]
@@ -50,6 +50,17 @@ def listed(choices: tuple[str, ...] = ()) -> object:
         if not words:
             raise argparse.ArgumentTypeError("an empty list")
         return words
+    return parse
+
+
+def counts(least: int, most: int) -> Callable[[str], list[int]]:
+    """A type for argparse: whole numbers separated by commas."""
+    def parse(text: str) -> list[int]:
+        words = listed()(text)
+        for word in words:
+            if not word.isdigit() or not least <= int(word) <= most:
+                raise argparse.ArgumentTypeError(f"'{word}' is not {least} to {most}")
+        return [int(word) for word in words]
     return parse
 
 

@@ -10,17 +10,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from . import picture, results
-from .comparison import TRANSPORTS, Comparison
-from .context import Context, listed, positive
+from . import picture
+from .ceilings import Loopback
+from .comparison import WORKERS_MAX, WORKS, Comparison, Measured, add_comparison_options
+from .context import Context, counts, listed
 from .daemon import Daemon
-from .failure import UsageError
 from .results import Result
 from .workload import Workload, model
 
 SUMMARY = "a model's gradients among workers of one host, over shared memory and tcp"
-WORKS = ("update", "allreduce")
-WORKERS_MAX = 64
 
 
 @dataclass(frozen=True)
@@ -50,34 +48,46 @@ def add_options(parser: argparse.ArgumentParser) -> None:
                         help="resnet50, alexnet, a CSV file of sizes, or the bytes of one tensor "
                              "(1MiB); several with commas. Without --model, --workers or --work: "
                              "a selection of cases that takes some minutes")
-    parser.add_argument("--workers", type=listed(), metavar="COUNTS", help="default 4")
+    parser.add_argument("--workers", type=counts(1, WORKERS_MAX), metavar="COUNTS",
+                        help="default 4")
     parser.add_argument("--work", type=listed(WORKS), metavar="WORKS",
                         help="update (default), allreduce or both")
-    parser.add_argument("--transport", type=listed(TRANSPORTS), default=list(TRANSPORTS),
-                        metavar="NAMES", help="default shm,tcp")
-    parser.add_argument("--systems", type=listed(), metavar="NAMES",
-                        help="measure only these (phub,openmpi-shm)")
-    parser.add_argument("--type", choices=("f32", "f16", "bf16"), default="f32",
-                        help="of gradients and results (default f32)")
-    parser.add_argument("--rounds", type=positive, default=3,
-                        help="blocks of each system (default 3)")
-    parser.add_argument("--exchanges", type=positive, help="timed in a block")
-    parser.add_argument("--phubd", default="", metavar="OPTIONS",
-                        help="further options of phubd, in one word (\"--cores 2\")")
+    add_comparison_options(parser)
 
 
 def groups(context: Context) -> list[Group]:
     options = context.options
     if not (options.model or options.workers or options.work):
         return list(SMOKE_GROUPS if context.smoke else DEFAULT_GROUPS)
-    try:
-        counts = [int(count) for count in options.workers or ["4"]]
-    except ValueError as error:
-        raise UsageError(f"--workers: {error}") from error
-    if not all(1 <= count <= WORKERS_MAX for count in counts):
-        raise UsageError(f"--workers takes 1 to {WORKERS_MAX}")
     return [Group(name, count, work, 0) for name in options.model or ["resnet50"]
-            for count in counts for work in options.work or ["update"]]
+            for count in options.workers or [4] for work in options.work or ["update"]]
+
+
+class ExchangeComparison(Comparison):
+    """Over shared memory, an exchange cannot be faster than its arithmetic; over tcp, than that
+    after iperf3 has moved as many bytes over as many streams."""
+
+    loopback: Loopback | None = None
+
+    def sample(self, workload: Workload) -> None:
+        if "tcp" not in self.transports or Loopback.missing():
+            return
+        if self.loopback is None:
+            self.loopback = Loopback(self.context.scratch)
+        self.loopback.sample(workload.workers)
+
+    def ceiling(self, measured: Measured, transport: str) -> tuple[float | None, str]:
+        kernel_s = measured.median_s(self.kernel)
+        if transport == "shm":
+            return kernel_s, self.kernel.description
+        if self.loopback is None:
+            return None, ""
+        workload = measured.workload
+        moved = 2 * workload.workers * workload.bytes
+        bytes_per_s = self.loopback.bytes_per_s(workload.workers)
+        return moved / bytes_per_s + kernel_s, (
+            f"iperf3 with {workload.workers} streams at {bytes_per_s * 8e-9:.1f} Gbit/s, and "
+            f"{self.kernel.description}")
 
 
 def workload_of(context: Context, group: Group) -> Workload:
@@ -87,14 +97,6 @@ def workload_of(context: Context, group: Group) -> Workload:
     return load.with_exchanges(context.options.exchanges or group.exchanges or by_size)
 
 
-def show(context: Context, workload: Workload, rows: Sequence[Result]) -> None:
-    context.say(f"\n{rows[0].case}: {workload.bytes / (1 << 20):.3g} MiB of each worker, "
-                f"{rows[0].runs} exchanges")
-    context.say(results.table(rows))
-    for line in results.verdicts(rows):
-        context.say("  " + line)
-
-
 def run(context: Context) -> list[Result]:
     measured = []
     rounds = 1 if context.smoke else context.options.rounds
@@ -102,15 +104,14 @@ def run(context: Context) -> list[Result]:
                 arguments=context.options.phubd.split()) as daemon:
         context.say(f"# phubd: {daemon.description()}")
         transports = context.options.transport
-        comparison = Comparison(context, daemon, transports, context.options.systems)
+        if "tcp" in transports and Loopback.missing():
+            context.say(f"# no ceiling over tcp: {Loopback.missing()}")
+        comparison = ExchangeComparison(context, daemon, transports, context.options.systems)
         for group in groups(context):
             workload = workload_of(context, group)
             raw = comparison.measure(workload, rounds)
             for transport in transports:
-                rows = comparison.results(raw, "exchange", transport)
-                if rows:
-                    show(context, workload, rows)
-                measured += rows
+                measured += comparison.shown(raw, "exchange", transport)
     return measured
 
 

@@ -141,6 +141,7 @@ def results_of(side: Side) -> list[Result]:
     for name in side.variants:
         row = results.summarized(case, name, side.blocks[name], max(longer_s, cpu_s))
         row.more |= {
+            "notes": side.blocks[name][0].notes,
             "ceiling": "the longer of computation and exchange alone" if longer_s >= cpu_s else
                        f"the CPU time of computation and exchange alone, over {cores} cores",
             "compute_alone_s": alone_s["compute"], "exchange_alone_s": alone_s["exchange"],

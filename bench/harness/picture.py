@@ -8,6 +8,7 @@ from pathlib import Path
 from .context import Context
 from .failure import BenchFailure
 from .results import Result, seconds_text
+from .workload import size_text
 
 # In the order of drawing; colours that can be told apart by most people (Okabe and Ito).
 COLOURS = {
@@ -32,23 +33,22 @@ def draw_ratios(context: Context, measured: Sequence[Result], path: Path, title:
     if not cases:
         context.say("no picture: it needs phub in each case")
         return
-    lines = ["$data << END"]
-    for case in cases:
-        rows = by_case[case]
-        base = rows["phub"].median_s
-        cells = [str(rows[name].median_s / base) if name in rows else "0" for name in systems]
-        ceiling_s = rows["phub"].ceiling_s
-        lines.append("\t".join([_label(case, base), str((ceiling_s or 0) / base), *cells]))
-    lines += ["END", f"count = {len(systems)}"]
-    lines += _settings(path, title, len(cases))
-    width = 0.9 / len(systems)
+    lines = _settings(path, title, [_label(case, by_case[case]["phub"].median_s)
+                                    for case in cases])
     bars = []
-    for number, name in enumerate(systems):
-        shift = (number - (len(systems) - 1) / 2) * width
-        bars.append(f"$data using ($0+{shift:.4f}):{number + 3}:({width:.4f}) with boxes "
+    for name in systems:
+        shown = [(position, result.median_s / by_case[result.case]["phub"].median_s)
+                 for position, result in _positions(cases, by_case, systems)
+                 if result.system == name]
+        lines += [f"${_variable(name)} << END", *(f"{x:.4f} {y:.5f}" for x, y in shown), "END"]
+        bars.append(f"${_variable(name)} using 1:2:({0.9 / len(systems):.4f}) with boxes "
                     f"linecolor rgb '{COLOURS.get(name, OTHER_COLOUR)}' title '{name}'")
-    bars.append("$data using ($0-0.48):2:(0.96):(0):xtic(1) with vectors nohead linewidth 2 "
-                "linecolor rgb 'black' title \"the machine's limit\"")
+    limits = [(number, phub.ceiling_s / phub.median_s) for number, case in enumerate(cases)
+              if (phub := by_case[case]["phub"]).ceiling_s]
+    if limits:
+        lines += ["$limit << END", *(f"{x} {y:.5f}" for x, y in limits), "END"]
+        bars.append("$limit using ($1-0.48):2:(0.96):(0) with vectors nohead linewidth 2 "
+                    "linecolor rgb 'black' title 'ceiling'")
     lines.append("plot " + ", \\\n  ".join(bars))
     answer = subprocess.run(["gnuplot"], input="\n".join(lines) + "\n", text=True,
                             capture_output=True, check=False)
@@ -57,23 +57,42 @@ def draw_ratios(context: Context, measured: Sequence[Result], path: Path, title:
     context.say(f"picture: {path}")
 
 
+def _variable(system: str) -> str:
+    return "s_" + system.replace("-", "_")
+
+
+def _positions(cases: Sequence[str], by_case: dict[str, dict[str, Result]],
+               systems: Sequence[str]) -> list[tuple[float, Result]]:
+    """Where each bar stands: those of a case side by side, in the middle of its place."""
+    width = 0.9 / len(systems)
+    positions = []
+    for number, case in enumerate(cases):
+        here = [by_case[case][name] for name in systems if name in by_case[case]]
+        positions += [(number + (place - (len(here) - 1) / 2) * width, result)
+                      for place, result in enumerate(here)]
+    return positions
+
+
 def _label(case: str, phub_s: float) -> str:
     _, transport, name, workers, kind, work = case.split("/")
+    size = size_text(int(name)) if name.isdigit() else name
     of_type = "" if kind == "f32" else f" {kind}"
-    return f'"{name}{of_type} {workers[1:]} x\\n{transport} {work}\\nphub {seconds_text(phub_s)}"'
+    return (f"{size}{of_type}, {workers[1:]} workers\\n{transport}, {work}\\n"
+            f"phub {seconds_text(phub_s)}")
 
 
-def _settings(path: Path, title: str, case_count: int) -> list[str]:
-    width = 240 + 110 * case_count
+def _settings(path: Path, title: str, labels: Sequence[str]) -> list[str]:
+    tics = ", ".join(f'"{label}" {number}' for number, label in enumerate(labels))
     return [
-        f"set terminal svg size {width},480 background rgb 'white' font 'sans,12'",
+        f"set terminal svg size {260 + 130 * len(labels)},460 background rgb 'white' "
+        "font 'sans,12'",
         f"set output '{path}'",
-        "set datafile separator tab",
         f'set title "{title}"',
         "set style fill solid 1.0 noborder",
         "set key outside right top",
         "set grid ytics linecolor rgb '#dddddd'",
+        "set bmargin 5",
         "set yrange [0:*]",
-        f"set xrange [-0.6:{case_count - 0.4}]",
-        "set xtics nomirror scale 0",
+        f"set xrange [-0.6:{len(labels) - 0.4}]",
+        f"set xtics ({tics}) nomirror scale 0",
     ]

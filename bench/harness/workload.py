@@ -13,6 +13,13 @@ TYPE_BYTES = {"f32": 4, "f16": 2, "bf16": 2}
 UNITS = {"": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30}
 
 
+def size_text(count: int) -> str:
+    """Of bytes: 4 KiB, 97.5 MiB."""
+    unit = max((name for name, scale in UNITS.items() if count >= scale),
+               key=lambda name: UNITS[name], default="")
+    return f"{count / UNITS[unit]:.3g} {unit or 'bytes'}"
+
+
 @dataclass(frozen=True)
 class Model:
     """Tensors: those of a network, or a single one of so many bytes of f32."""

@@ -4,8 +4,10 @@
 #include <time.h>
 #include <unistd.h>
 
+#include <cstdio>
 #include <filesystem>
 #include <fstream>
+#include <nlohmann/json.hpp>
 #include <utility>
 
 #include "bench/rank/arguments.h"
@@ -95,10 +97,28 @@ void Recorder::Finish() {
   for (const std::int32_t pid : daemon_pids_) daemon_memory_.push_back(MemoryOf(pid));
 }
 
-CpuTimes Recorder::cpu() const {
-  return {.own_s = end_.own_s - start_.own_s,
-          .daemons_s = end_.daemons_s - start_.daemons_s,
-          .machine_s = end_.machine_s - start_.machine_s};
+void Recorder::Write(const std::string& path, std::uint32_t rank,
+                     const std::map<std::string, std::string>& notes,
+                     const std::map<std::string, Numbers>& more) const {
+  nlohmann::json out = {{"rank", rank},
+                        {"stamps_ns", stamps_ns_},
+                        {"cpu_s", end_.own_s - start_.own_s},
+                        {"daemons_cpu_s", end_.daemons_s - start_.daemons_s},
+                        {"machine_cpu_s", end_.machine_s - start_.machine_s},
+                        {"daemon_memory", nlohmann::json::array()},
+                        {"verified", true},
+                        {"notes", notes}};
+  for (const DaemonMemory& memory : daemon_memory_) {
+    out["daemon_memory"].push_back(
+        {{"peak_bytes", memory.peak_bytes}, {"worker_bytes", memory.worker_bytes}});
+  }
+  for (const auto& [name, numbers] : more) out[name] = numbers;
+  // Whole or not at all: whoever waits for the file must not read half of it.
+  const std::string unfinished = path + ".unfinished";
+  std::ofstream file(unfinished);
+  file << out.dump() << '\n';
+  file.close();
+  if (!file || std::rename(unfinished.c_str(), path.c_str()) != 0) Fail("cannot write " + path);
 }
 
 CpuTimes Recorder::Now() const {

@@ -7,6 +7,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -33,9 +34,13 @@ class Recorder {
   void Stamp();   // after each
   void Finish();  // after the last
 
-  const std::vector<std::int64_t>& stamps_ns() const { return stamps_ns_; }  // CLOCK_MONOTONIC
-  CpuTimes cpu() const;  // between Start() and Finish()
-  const std::vector<DaemonMemory>& daemon_memory() const { return daemon_memory_; }
+  // What the harness reads, as JSON: rank, stamps_ns (CLOCK_MONOTONIC), cpu_s, daemons_cpu_s and
+  // machine_cpu_s between Start() and Finish(), daemon_memory, verified, notes. Whoever writes
+  // says by that that the results were verified. `more`: further objects of numbers, by name.
+  using Numbers = std::map<std::string, double>;
+  void Write(const std::string& path, std::uint32_t rank,
+             const std::map<std::string, std::string>& notes,
+             const std::map<std::string, Numbers>& more = {}) const;
 
  private:
   CpuTimes Now() const;

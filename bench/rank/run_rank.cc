@@ -1,9 +1,6 @@
 #include "bench/rank/run_rank.h"
 
-#include <cstdio>
 #include <cstring>
-#include <fstream>
-#include <nlohmann/json.hpp>
 #include <optional>
 #include <string_view>
 #include <vector>
@@ -82,27 +79,10 @@ class Run {
   }
 
   void Write() const {
-    const CpuTimes cpu = recorder_.cpu();
-    nlohmann::json out = {{"rank", arguments_.rank},
-                          {"stamps_ns", recorder_.stamps_ns()},
-                          {"cpu_s", cpu.own_s},
-                          {"daemons_cpu_s", cpu.daemons_s},
-                          {"machine_cpu_s", cpu.machine_s},
-                          {"verified", true},
-                          {"notes", exchanger_.Notes()}};
-    if (!traffic_.is_null()) out["traffic"] = traffic_;
-    if (job_) out["iteration"] = TimesOf(job_->times());
-    for (const DaemonMemory& memory : recorder_.daemon_memory()) {
-      out["daemon_memory"].push_back(
-          {{"peak_bytes", memory.peak_bytes}, {"worker_bytes", memory.worker_bytes}});
-    }
-    // Whole or not at all: whoever waits for the file must not read half of it.
-    const std::string unfinished = arguments_.out + ".unfinished";
-    std::ofstream file(unfinished);
-    file << out.dump() << '\n';
-    file.close();
-    if (!file || std::rename(unfinished.c_str(), arguments_.out.c_str()) != 0)
-      Fail("cannot write " + arguments_.out);
+    std::map<std::string, Recorder::Numbers> more;
+    if (!traffic_.empty()) more["traffic"] = traffic_;
+    if (job_) more["iteration"] = TimesOf(job_->times());
+    recorder_.Write(arguments_.out, arguments_.rank, exchanger_.Notes(), more);
   }
 
  private:
@@ -126,7 +106,7 @@ class Run {
     for (std::uint32_t i = 0; i < count; ++i) values_.Advance();
   }
 
-  static nlohmann::json TimesOf(const IterationTimes& times) {
+  static Recorder::Numbers TimesOf(const IterationTimes& times) {
     const double scale = 1e-9 / static_cast<double>(times.iterations);
     return {{"compute_s", static_cast<double>(times.compute_ns) * scale},
             {"compute_cpu_s", static_cast<double>(times.compute_cpu_ns) * scale},
@@ -134,16 +114,19 @@ class Run {
             {"wait_s", static_cast<double>(times.wait_ns) * scale}};
   }
 
-  static nlohmann::json TrafficSince(const Traffic& before) {
+  static Recorder::Numbers TrafficSince(const Traffic& before) {
     Traffic now;
     ReadTraffic(now);
-    return {{"copied_bytes", now.copied_bytes - before.copied_bytes},
-            {"socket_sent_bytes", now.socket_sent_bytes - before.socket_sent_bytes},
-            {"socket_sent_in_place", now.socket_sent_in_place - before.socket_sent_in_place},
-            {"socket_received_bytes", now.socket_received_bytes - before.socket_received_bytes},
-            {"peer_copied_bytes", now.peer_copied_bytes - before.peer_copied_bytes},
-            {"arithmetic_bytes", now.arithmetic_bytes - before.arithmetic_bytes},
-            {"update_bytes", now.update_bytes - before.update_bytes}};
+    const auto since = [&](std::uint64_t Traffic::*bytes) {
+      return static_cast<double>(now.*bytes - before.*bytes);
+    };
+    return {{"copied_bytes", since(&Traffic::copied_bytes)},
+            {"socket_sent_bytes", since(&Traffic::socket_sent_bytes)},
+            {"socket_sent_in_place", since(&Traffic::socket_sent_in_place)},
+            {"socket_received_bytes", since(&Traffic::socket_received_bytes)},
+            {"peer_copied_bytes", since(&Traffic::peer_copied_bytes)},
+            {"arithmetic_bytes", since(&Traffic::arithmetic_bytes)},
+            {"update_bytes", since(&Traffic::update_bytes)}};
   }
 
   void FillGradients() {
@@ -176,7 +159,7 @@ class Run {
   Values values_;
   Recorder recorder_;
   std::optional<TrainingJob> job_;
-  nlohmann::json traffic_;  // of the timed exchanges, if it is counted
+  Recorder::Numbers traffic_;  // of the timed exchanges, if it is counted
   std::uint32_t exchanges_done_ = 0;
 };
 
