@@ -107,8 +107,8 @@ class Connection {
   // What the system said when the connection was lost, for people: device, port, peer, status.
   // Empty if there is nothing to say beyond the error. Any thread, from kClosed on.
   virtual std::string Trouble() const { return {}; }
-  // What a landing slot of this end needs before it, in the same memory: the message's header, if it
-  // comes in one write with the payload.
+  // What a landing slot of this end needs before it, in the same memory: the message's header, if
+  // it comes in one write with the payload.
   virtual std::uint32_t slot_header_bytes() const { return 0; }
 };
 
@@ -152,8 +152,8 @@ class Transport {
                              std::size_t /*bytes*/) const {
     return nullptr;
   }
-  // Whether payload for that place reaches it: this end may write there, or a request of kParameters
-  // that names it in header.reply_address is placed there by the transport.
+  // Whether payload for that place reaches it: this end may write there, or a request of
+  // kParameters that names it in header.reply_address is placed there by the transport.
   virtual bool CanPlace(ConnectionId connection, SharedAddress address, std::size_t bytes) const {
     return Resolve(connection, address, bytes) != nullptr;
   }

@@ -45,12 +45,6 @@ void VerbsSender::SetPeer(const wire::VerbsOffer& offer) {
   if (offer.inbox_key != 0) SetKeys(offer.inbox_key, 0);
 }
 
-void VerbsSender::SetKeys(std::uint32_t inbox_key, std::uint32_t slots_key) {
-  inbox_key_ = inbox_key;
-  slots_key_ = slots_key;
-  has_keys_ = true;
-}
-
 void VerbsSender::Announce(const wire::VerbsControl& control) {
   PHUB_CHECK(!has_announcement_);
   announcement_ = control;

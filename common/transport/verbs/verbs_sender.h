@@ -84,7 +84,11 @@ class VerbsSender {
   // What the peer has offered; before anything is sent.
   void SetPeer(const wire::VerbsOffer& offer);
   // Nothing leaves before the keys are known (a client's peer says them on the lane).
-  void SetKeys(std::uint32_t inbox_key, std::uint32_t slots_key);
+  void SetKeys(std::uint32_t inbox_key, std::uint32_t slots_key) {
+    inbox_key_ = inbox_key;
+    slots_key_ = slots_key;
+    has_keys_ = true;
+  }
   bool has_keys() const { return has_keys_; }
   // Memory that the peer will be written to by its own request. False if it makes no sense.
   bool AddPeerRegion(const wire::VerbsControl& control);
