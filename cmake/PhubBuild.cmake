@@ -23,10 +23,10 @@ add_compile_options(-ffp-contract=off)
 add_library(phub_warnings INTERFACE)
 target_compile_options(phub_warnings INTERFACE
   -Wall -Wextra -Wpedantic -Wconversion -Wshadow -Wnon-virtual-dtor -Wold-style-cast
-  -Wimplicit-fallthrough -Wno-restrict $<$<BOOL:${PHUB_SANITIZE}>:-Wno-maybe-uninitialized>
-  $<$<BOOL:${PHUB_WERROR}>:-Werror>)
+  -Wimplicit-fallthrough -Wno-restrict $<$<BOOL:${PHUB_WERROR}>:-Werror>)
 
 if(PHUB_SANITIZE)
+  target_compile_options(phub_warnings INTERFACE -Wno-maybe-uninitialized)
   add_compile_options(-fsanitize=${PHUB_SANITIZE} -fno-omit-frame-pointer -g1)
   if(PHUB_SANITIZE MATCHES "undefined")
     add_compile_options(-fno-sanitize-recover=undefined)
