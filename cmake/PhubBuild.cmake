@@ -19,13 +19,14 @@ set(CMAKE_EXPORT_COMPILE_COMMANDS ON)
 add_compile_options(-ffp-contract=off)
 
 # -Wno-restrict: g++ 12 sees overlap in any assignment of a one-letter literal to a std::string
-# (GCC bug 105651).
+# (GCC bug 105651). -Wno-maybe-uninitialized: with sanitizers it sees what is not so, in std::regex.
 add_library(phub_warnings INTERFACE)
 target_compile_options(phub_warnings INTERFACE
   -Wall -Wextra -Wpedantic -Wconversion -Wshadow -Wnon-virtual-dtor -Wold-style-cast
   -Wimplicit-fallthrough -Wno-restrict $<$<BOOL:${PHUB_WERROR}>:-Werror>)
 
 if(PHUB_SANITIZE)
+  target_compile_options(phub_warnings INTERFACE -Wno-maybe-uninitialized)
   add_compile_options(-fsanitize=${PHUB_SANITIZE} -fno-omit-frame-pointer -g1)
   if(PHUB_SANITIZE MATCHES "undefined")
     add_compile_options(-fno-sanitize-recover=undefined)

@@ -13,6 +13,14 @@ namespace phub::server {
 using transport::Completion;
 using transport::CompletionKind;
 
+namespace {
+
+// Of one core loop's part of a job: with as much again for each rank's gradients and results, that
+// is more than an L3 cache keeps from one end of an iteration to the other.
+constexpr std::uint32_t kStreamedBytes = 8 * 1024 * 1024;
+
+}  // namespace
+
 CoreLoop::CoreLoop(CoreIndex core, const Clock& clock,
                    std::span<transport::Transport* const> transports)
     : state_(std::make_unique<State>(core, clock, transports)) {}
@@ -168,7 +176,11 @@ void CoreLoop::State::FinishRound(JobShard& shard, Chunk& chunk) {
     state::PutInPlace(shard, chunk, own);
   } else {
     const simd::Terms terms = aggregate::GatherTerms(shard, chunk, term_list);
-    optimize::ApplyRound(chunk, terms, shard.config.world_size, own);
+    // Results that every rank has in memory of its own, and that are more than caches hold: by the
+    // time that somebody reads them they are gone from there.
+    const bool streams = own.size() == shard.config.world_size &&
+                         shard.chunk_count > kStreamedBytes / shard.config.chunk_bytes;
+    optimize::ApplyRound(chunk, terms, shard.config.world_size, own, streams);
     if (chunk.operation == wire::RoundOperation::kReduce) ++chunk.reductions;
   }
   ++chunk.applied.value;

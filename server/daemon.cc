@@ -17,21 +17,22 @@
 #include "common/simd/kernels.h"
 #include "common/transport/shm/ring.h"
 #include "common/transport/shm/shm_listener.h"
-#include "common/transport/shm/shm_transport.h"
 #include "common/transport/tcp/tcp_listener.h"
-#include "common/transport/tcp/tcp_transport.h"
 #include "common/transport/verbs/verbs_acceptor.h"
-#include "common/transport/verbs/verbs_transport.h"
 #include "server/config/rack_settings.h"
 #include "server/control/control.h"
+#include "server/control/control_socket.h"
 #include "server/control/control_thread.h"
 #include "server/control/grpc_server.h"
 #include "server/control/lane_gate.h"
 #include "server/control/shared_memory_gate.h"
 #include "server/control/verbs_gate.h"
 #include "server/core_plan.h"
-#include "server/core_thread.h"
+#include "server/core_unit.h"
 #include "server/metrics/http_server.h"
+#include "server/tenant/state_store.h"
+#include "server/tenant/state_thread.h"
+#include "server/tenant/tenant_admin.h"
 #include "server/verbs_devices.h"
 
 namespace phub::server {
@@ -40,35 +41,6 @@ namespace {
 // How long a listener's thread waits at most before it looks whether it should stop; bounds how
 // long that takes.
 constexpr DurationNs kListenerWait = 100 * kMillisecond;
-
-// Positions in every core loop's list of transports.
-constexpr std::uint8_t kTcpIndex = 0;
-constexpr std::uint8_t kShmIndex = 1;
-constexpr std::uint8_t kVerbsIndex = 2;
-
-// One core loop and all that belongs to it. The transports come first: they outlive the loop.
-struct CoreUnit {
-  transport::TcpTransport tcp;
-  transport::ShmTransport shm;
-  std::unique_ptr<transport::VerbsTransport> verbs;  // null: the daemon has no RDMA device
-  std::vector<transport::Transport*> transports{&tcp, &shm};
-  CoreLoop loop;
-  std::unique_ptr<CoreThread> thread;  // made once control's doorbell is there
-
-  CoreUnit(CoreIndex core, const Clock& clock, std::shared_ptr<transport::VerbsQueue> queue)
-      : verbs(MakeVerbs(std::move(queue))), loop(core, clock, List()) {}
-
- private:
-  static std::unique_ptr<transport::VerbsTransport> MakeVerbs(
-      std::shared_ptr<transport::VerbsQueue> queue) {
-    if (queue == nullptr) return nullptr;
-    return std::make_unique<transport::VerbsTransport>(std::vector{std::move(queue)});
-  }
-  std::span<transport::Transport* const> List() {
-    if (verbs != nullptr) transports.push_back(verbs.get());
-    return transports;
-  }
-};
 
 HostAndPort Address(const std::string& text) {
   const auto address = ParseHostAndPort(text);
@@ -79,6 +51,14 @@ HostAndPort Address(const std::string& text) {
 HostAndPort DataAddress(const Settings& settings) {
   if (!settings.data_listen.empty()) return Address(settings.data_listen);
   return {Address(settings.listen).host, 0};
+}
+
+constexpr const char* kDefaultControlSocket = "/run/phub/control.sock";
+
+// Empty: there is none.
+std::string ControlSocketPath(const Settings& settings) {
+  if (!settings.control_socket.empty()) return settings.control_socket;
+  return settings.state_dir.empty() ? "" : kDefaultControlSocket;
 }
 
 bool IsWildcard(std::string_view host) { return host == "0.0.0.0" || host == "::"; }
@@ -162,6 +142,7 @@ struct Daemon::Parts {
   absl::Status Start();
   absl::Status StartListener();
   absl::Status StartSharedMemoryListener();
+  absl::Status OpenState();
   absl::Status StartControlServer();
   absl::Status StartMetricsServer();
   void Stop();
@@ -169,7 +150,8 @@ struct Daemon::Parts {
   const Settings settings;
   const CorePlan plan;
   SystemClock clock;
-  SystemRandom random;
+  SystemRandom random;         // control's, under its lock
+  SystemRandom system_random;  // control state's
   std::vector<std::unique_ptr<CoreUnit>> cores;
   std::unique_ptr<Control> control;
   std::unique_ptr<ControlThread> control_thread;
@@ -179,8 +161,12 @@ struct Daemon::Parts {
   std::unique_ptr<transport::VerbsAcceptor> verbs_acceptor;
   std::unique_ptr<transport::TcpListener> listener;
   std::unique_ptr<transport::ShmListener> shared_memory_listener;  // null: shm is off
+  Directory directory;
+  std::unique_ptr<TenantAdmin> tenant_admin;
+  std::unique_ptr<StateThread> state_thread;
   std::unique_ptr<GrpcServer> grpc_server;
   std::unique_ptr<MetricsServer> metrics_server;  // null: nobody is told
+  std::unique_ptr<ControlSocket> control_socket;  // null: there is none
   std::atomic<bool> listeners_stopping{false};
   std::thread listener_thread;
   std::thread shared_memory_thread;
@@ -227,18 +213,59 @@ absl::Status Daemon::Parts::StartSharedMemoryListener() {
   return absl::OkStatus();
 }
 
+// Tenants, tokens and the audit log; in memory if there is no place for them.
+absl::Status Daemon::Parts::OpenState() {
+  auto store = StateStore::Open(settings.state_dir, system_random);
+  if (!store.ok()) return store.status();
+  // Only tenants that were created may have jobs; without identities everybody is the default one.
+  if (!settings.state_dir.empty()) {
+    const absl::Status removed = control_thread->Run(
+        [](Control& under_lock) { return under_lock.RemoveTenant(kDefaultTenant); });
+    PHUB_CHECK(removed.ok());
+  }
+  AdmissionHooks hooks;
+  hooks.set_tenant = [this](const Tenant& tenant) {
+    control_thread->Run([&](Control& under_lock) { under_lock.SetTenant(tenant); });
+  };
+  hooks.remove_tenant = [this](const std::string& name) {
+    return control_thread->Run([&](Control& under_lock) { return under_lock.RemoveTenant(name); });
+  };
+  auto admin = TenantAdmin::Create(*std::move(store), directory, system_random, std::move(hooks));
+  if (!admin.ok()) return admin.status();
+  tenant_admin = *std::move(admin);
+  if (settings.state_dir.empty()) directory.SetTenant({.name = kDefaultTenant});
+  state_thread = std::make_unique<StateThread>();
+  LogInfo("event=control_state state_dir=\"{}\" tenants={} tokens={}", settings.state_dir,
+          directory.Tenants().size(), directory.Tokens().size());
+  return absl::OkStatus();
+}
+
 absl::Status Daemon::Parts::StartControlServer() {
   const HostAndPort address = Address(settings.listen);
   const bool is_ipv6 = address.host.find(':') != std::string::npos;
   GrpcServerOptions options;
   options.host = is_ipv6 ? fmt::format("[{}]", address.host) : address.host;
   options.port = address.port;
+  options.tls = {settings.tls_certificate, settings.tls_key, settings.tls_client_ca};
+  options.directory = &directory;
+  options.identities = !settings.state_dir.empty();
+  options.trust_domain = settings.trust_domain;
+  options.admin = tenant_admin.get();
+  options.state_thread = state_thread.get();
   auto created = GrpcServer::Create(*control_thread, options);
   if (!created.ok()) {
     return absl::Status(created.status().code(),
                         fmt::format("control plane (listen): {}", MessageOf(created.status())));
   }
   grpc_server = std::move(*created);
+  if (const std::string path = ControlSocketPath(settings); !path.empty()) {
+    auto socket = ControlSocket::Create(path, *grpc_server);
+    if (!socket.ok()) return socket.status();
+    control_socket = *std::move(socket);
+  }
+  if (settings.insecure && options.identities && options.tls.empty()) {
+    LogWarning("event=tokens_in_the_clear listen={}", settings.listen);
+  }
   return absl::OkStatus();
 }
 
@@ -258,6 +285,8 @@ absl::Status Daemon::Parts::StartMetricsServer() {
 }
 
 absl::Status Daemon::Parts::Start() {
+  // First: of two daemons on one state_dir the second is to fail before it does anything.
+  if (absl::Status status = OpenState(); !status.ok()) return status;
   for (const auto& core : cores) {
     if (absl::Status status = core->thread->Start(); !status.ok()) return status;
   }
@@ -270,7 +299,9 @@ absl::Status Daemon::Parts::Start() {
 
 void Daemon::Parts::Stop() {
   metrics_server.reset();
+  control_socket.reset();
   if (grpc_server) grpc_server->Shutdown();
+  if (state_thread) state_thread->Stop();
   listeners_stopping.store(true, std::memory_order_relaxed);
   if (listener_thread.joinable()) listener_thread.join();
   if (shared_memory_thread.joinable()) shared_memory_thread.join();
@@ -294,14 +325,16 @@ absl::StatusOr<std::unique_ptr<Daemon>> Daemon::Start(const Settings& settings,
   const Parts& started = *daemon->parts_;
   LogInfo(
       "event=serving version={} commit={} listen={} data_listen={} core_loops={} pinned={} wait={} "
-      "simd={} usable_cores={} memory_max={} shm={} verbs={} metrics={} daemons=\"{}\"",
+      "simd={} usable_cores={} memory_max={} shm={} verbs={} tls={} identities={} metrics={} "
+      "daemons=\"{}\"",
       BuildVersion(), BuildCommit(),
       FormatHostAndPort({Address(settings.listen).host, daemon->control_port()}),
       FormatHostAndPort({DataAddress(settings).host, daemon->data_port()}),
       started.plan.loop_count(), started.plan.PinsText(), ToString(started.plan.waiting),
       simd::TargetName(), topology.cores().size(), ExactBytes(settings.memory_max),
       started.shared_memory_listener != nullptr, started.verbs_gate != nullptr,
-      daemon->metrics_url(), settings.daemons);
+      !settings.tls_certificate.empty(), !settings.state_dir.empty(), daemon->metrics_url(),
+      settings.daemons);
   if (started.plan.loop_count() > topology.cores().size()) {
     LogWarning("event=cores_oversubscribed core_loops={} usable_cores={}",
                started.plan.loop_count(), topology.cores().size());

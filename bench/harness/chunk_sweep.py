@@ -39,6 +39,15 @@ class Setting:
     window: str
     system: System
     blocks: list[Block] = field(default_factory=list)
+    gradients: int = 0
+    folded: int = 0  # of those: added to an accumulator, since slots ran short
+
+    def run(self, context: Context, daemon: Daemon, workload: Workload) -> None:
+        before = daemon.counters(context.build.phubctl)
+        self.blocks.append(run_block(self.system, workload, context.scratch))
+        after = daemon.counters(context.build.phubctl)
+        self.gradients += after["phub_gradients_total"] - before["phub_gradients_total"]
+        self.folded += after["phub_gradients_folded_total"] - before["phub_gradients_folded_total"]
 
     @property
     def name(self) -> str:
@@ -73,14 +82,15 @@ def sweep(context: Context, daemon: Daemon, transport: str, memory: str, workloa
     for number in range(rounds):
         for setting in settings:
             context.progress(f"round {number + 1} of {rounds}: {transport} {setting.name}")
-            setting.blocks.append(run_block(setting.system, workload, context.scratch))
+            setting.run(context, daemon, workload)
     context.progress_done()
     show(context, transport, memory, workload, settings)
     rows = []
     for setting in settings:
         row = summarized(workload.case("scale", transport), setting.name, setting.blocks, None)
-        row.more |= {"chunk_bytes": bytes_of(setting.chunk),
-                     "staging_bytes": bytes_of(setting.window)}
+        row.more |= {"notes": setting.blocks[0].notes, "chunk_bytes": bytes_of(setting.chunk),
+                     "staging_bytes": bytes_of(setting.window),
+                     "folded": setting.folded / setting.gradients}
         rows.append(row)
     return rows
 
@@ -88,7 +98,7 @@ def sweep(context: Context, daemon: Daemon, transport: str, memory: str, workloa
 def show(context: Context, transport: str, memory: str, workload: Workload,
          settings: Sequence[Setting]) -> None:
     context.say(f"\n{workload.case('scale', transport)}, {memory} memory: time of an exchange, "
-                "and its CPU time")
+                "its CPU time, and how many gradients were folded")
     chunks = list(dict.fromkeys(setting.chunk for setting in settings))
     windows = list(dict.fromkeys(setting.window for setting in settings))
     cells = [["chunk \\ window", *windows]]
@@ -106,4 +116,5 @@ def show(context: Context, transport: str, memory: str, workload: Workload,
 def cell_of(setting: Setting, best: Setting) -> str:
     cpu_s = statistics.median(block.process_cpu_s for block in setting.blocks)
     mark = "*" if setting is best else ""
-    return f"{mark}{seconds_text(setting.median_s)} / {seconds_text(cpu_s)}"
+    return (f"{mark}{seconds_text(setting.median_s)} / {seconds_text(cpu_s)} / "
+            f"{100 * setting.folded / setting.gradients:.0f} %")

@@ -5,6 +5,7 @@ What the benches that compare systems on this host share.
 
 import argparse
 import statistics
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
@@ -21,6 +22,8 @@ from .workload import TYPE_BYTES, Workload, size_text
 TRANSPORTS = ("shm", "tcp")
 WORKS = ("update", "allreduce")
 WORKERS_MAX = 64
+# Of a core: what phubd may take while others are measured, before the reader is told.
+DAEMON_IDLE_SHARE_MAX = 0.02
 
 
 def add_comparison_options(parser: argparse.ArgumentParser) -> None:
@@ -99,11 +102,19 @@ class Comparison:
             for system in [*systems, *self.floors()]:
                 self.context.progress(f"{workload.case('...', '*')}, round {number + 1} of "
                                       f"{rounds}: {system.label}")
-                measured.blocks.setdefault(system.label, []).append(
-                    run_block(system, workload, self.context.scratch))
+                measured.blocks.setdefault(system.label, []).append(self._block(system, workload))
             self.sample(workload)
         self.context.progress_done()
         return measured
+
+    def _block(self, system: System, workload: Workload) -> Block:
+        before_s, started = self.daemon.cpu_seconds(), time.monotonic()
+        block = run_block(system, workload, self.context.scratch)
+        taken = (self.daemon.cpu_seconds() - before_s) / (time.monotonic() - started)
+        if not system.is_phub and taken > DAEMON_IDLE_SHARE_MAX:
+            self.context.say(f"# phubd took {100 * taken:.1f} % of a core while {system.label} was "
+                             "measured")
+        return block
 
     def _fastest(self, family: list[System], workload: Workload) -> System | None:
         fit = [variant for variant in family if not variant.unfit(workload)]

@@ -99,7 +99,7 @@ def calibrate(context: Context, side: Side, phub_workload: TrainingWorkload | No
     """Gives every side of a case the same computation, as much as phub's exchange asks for."""
     options = context.options
     if phub_workload is not None:
-        side.workload = replace(phub_workload, exchanges=side.workload.exchanges)
+        side.workload = phub_workload
         return
     trial = side.workload.with_exchanges(3)
     times_s = {}
@@ -141,6 +141,7 @@ def results_of(side: Side) -> list[Result]:
     for name in side.variants:
         row = results.summarized(case, name, side.blocks[name], max(longer_s, cpu_s))
         row.more |= {
+            "notes": side.blocks[name][0].notes,
             "ceiling": "the longer of computation and exchange alone" if longer_s >= cpu_s else
                        f"the CPU time of computation and exchange alone, over {cores} cores",
             "compute_alone_s": alone_s["compute"], "exchange_alone_s": alone_s["exchange"],

@@ -21,9 +21,6 @@ OTHER_COLOUR = "#888888"
 
 def draw_ratios(context: Context, measured: Sequence[Result], path: Path, title: str) -> None:
     """A cluster of bars per case: each system's median over phub's; a line at the ceiling."""
-    if not shutil.which("gnuplot"):
-        context.say("no picture: gnuplot is not installed")
-        return
     cases = list(dict.fromkeys(result.case for result in measured))
     by_case = {case: {result.system: result for result in measured if result.case == case}
                for case in cases}
@@ -50,6 +47,31 @@ def draw_ratios(context: Context, measured: Sequence[Result], path: Path, title:
         bars.append("$limit using ($1-0.48):2:(0.96):(0) with vectors nohead linewidth 2 "
                     "linecolor rgb 'black' title 'ceiling'")
     lines.append("plot " + ", \\\n  ".join(bars))
+    _plot(context, lines, path)
+
+
+def draw_percents(context: Context, measured: Sequence[Result], path: Path, title: str) -> None:
+    """A bar per case: the ceiling's time as a percent of the median."""
+    rows = [result for result in measured if result.ceiling_s]
+    if not rows:
+        context.say("no picture: nothing was measured")
+        return
+    lines = ["$data << END"]
+    lines += [f'"{row.case}"\t{100 * (row.ceiling_s or 0) / row.median_s:.1f}' for row in rows]
+    lines += ["END", f"set terminal svg size 900,{120 + 16 * len(rows)} background rgb 'white' "
+              "font 'sans,10'", f"set output '{path}'", "set datafile separator tab",
+              f'set title "{title}"', "set style fill solid 1.0 noborder", "unset key",
+              "set grid xtics linecolor rgb '#dddddd'", "set xrange [0:*]",
+              f"set yrange [{len(rows) - 0.4}:-0.6]", "set ytics nomirror scale 0",
+              f"plot $data using ($2/2):0:($2/2):(0.35):yticlabel(1) with boxxyerror "
+              f"linecolor rgb '{COLOURS['phub']}'"]
+    _plot(context, lines, path)
+
+
+def _plot(context: Context, lines: Sequence[str], path: Path) -> None:
+    if not shutil.which("gnuplot"):
+        context.say("no picture: gnuplot is not installed")
+        return
     answer = subprocess.run(["gnuplot"], input="\n".join(lines) + "\n", text=True,
                             capture_output=True, check=False)
     if answer.returncode != 0:

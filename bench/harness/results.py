@@ -6,11 +6,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from . import machine
 from .block import Block
 
 
 # Below, what any job and any lane takes is most of a daemon's memory.
 MEMORY_WORTH_TELLING_BYTES = 64 << 20
+# Of the machine's CPU, by what is not the system's processes, before the reader is told.
+OTHERS_SHARE_MAX = 0.15
+# What /proc/stat counts in: shorter exchanges say nothing about others.
+CPU_TICK_S = 0.01
 
 
 @dataclass
@@ -88,14 +93,21 @@ def verdicts(results: Sequence[Result]) -> list[str]:
             parts.append(f"the server takes {used / (1 << 20):.1f} MiB, "
                          f"{used / formula:.2f}x the formula")
         lines.append(f"{phub.system}: " + "; ".join(parts))
+    cores = machine.core_count()
+    for result in results:
+        others_s = result.cpu_s - float(str(result.more["process_cpu_s"]))
+        if others_s > OTHERS_SHARE_MAX * cores * result.median_s and result.cpu_s > CPU_TICK_S:
+            lines.append(f"{result.system}: {100 * others_s / (cores * result.median_s):.0f} % of "
+                         "the machine went to interrupts and to others: was it idle before?")
     return lines
 
 
 def seconds_text(seconds: float) -> str:
     for unit, scale in (("s", 1.0), ("ms", 1e-3), ("us", 1e-6)):
-        if seconds >= scale or unit == "us":
-            return f"{seconds / scale:.3g} {unit}" if seconds < 999.5 * scale else \
-                f"{seconds / scale:.0f} {unit}"
+        # What would be rounded to the next unit is of that unit.
+        if seconds >= 0.9995 * scale or unit == "us":
+            number = seconds / scale
+            return f"{number:.0f} {unit}" if number >= 999.5 else f"{number:.3g} {unit}"
     raise AssertionError
 
 
@@ -125,6 +137,6 @@ def aligned(rows: Sequence[Sequence[str]]) -> str:
         for row in rows)
 
 
-def write_json(path: Path, results: Sequence[Result], machine: dict[str, str]) -> None:
-    objects = [result.to_json() | {"machine": machine} for result in results]
+def write_json(path: Path, results: Sequence[Result], described: dict[str, str]) -> None:
+    objects = [result.to_json() | {"machine": described} for result in results]
     path.write_text(json.dumps(objects, indent=1) + "\n")

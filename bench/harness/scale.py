@@ -117,7 +117,7 @@ def measure_cores(context: Context) -> Iterator[Result]:
         floor_s = median_s(floor_blocks[count])
         row = summarized(case, f"phub-cores-{count}", blocks, floor_s)
         used = max(block.daemon_bytes for block in blocks)
-        row.more |= {"core_loops": count, "server_bytes": used,
+        row.more |= {"notes": blocks[0].notes, "core_loops": count, "server_bytes": used,
                      "server_formula_bytes": formulas[count],
                      "traffic_bytes_per_s": memory_traffic_bytes(workload) / row.median_s}
         cells.append([str(count), seconds_text(row.median_s),
@@ -164,7 +164,8 @@ def measure_workers(context: Context) -> Iterator[Result]:
                 row = summarized(load.case("scale", transport), "phub", blocks[count], limit_s)
                 used = max(block.daemon_bytes for block in blocks[count])
                 formula = server_formula_bytes(load, daemon)
-                row.more |= {"server_bytes": used, "server_formula_bytes": formula}
+                row.more |= {"notes": blocks[count][0].notes, "server_bytes": used,
+                             "server_formula_bytes": formula}
                 cells.append([str(count), seconds_text(row.median_s),
                               seconds_text(row.median_s / count),
                               gigabytes_text(load, row.median_s),
@@ -205,7 +206,8 @@ def measure_chunks(context: Context) -> Iterator[Result]:
                 daemon_s = statistics.median(
                     block.files[0]["daemons_cpu_s"] / len(block.times_s)
                     for block in blocks[chunk])
-                row.more |= {"chunk_bytes": chunk, "chunks_per_s": count / row.median_s,
+                row.more |= {"notes": blocks[chunk][0].notes, "chunk_bytes": chunk,
+                             "chunks_per_s": count / row.median_s,
                              "loop_ns_per_chunk": daemon_s / count * 1e9,
                              "loop_busy": daemon_s / row.median_s}
                 cells.append([str(chunk), seconds_text(row.median_s),

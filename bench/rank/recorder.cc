@@ -99,7 +99,7 @@ void Recorder::Finish() {
 
 void Recorder::Write(const std::string& path, std::uint32_t rank,
                      const std::map<std::string, std::string>& notes,
-                     const nlohmann::json& more) const {
+                     const std::map<std::string, Numbers>& more) const {
   nlohmann::json out = {{"rank", rank},
                         {"stamps_ns", stamps_ns_},
                         {"cpu_s", end_.own_s - start_.own_s},
@@ -108,11 +108,11 @@ void Recorder::Write(const std::string& path, std::uint32_t rank,
                         {"daemon_memory", nlohmann::json::array()},
                         {"verified", true},
                         {"notes", notes}};
-  out.update(more);
   for (const DaemonMemory& memory : daemon_memory_) {
     out["daemon_memory"].push_back(
         {{"peak_bytes", memory.peak_bytes}, {"worker_bytes", memory.worker_bytes}});
   }
+  for (const auto& [name, numbers] : more) out[name] = numbers;
   // Whole or not at all: whoever waits for the file must not read half of it.
   const std::string unfinished = path + ".unfinished";
   std::ofstream file(unfinished);

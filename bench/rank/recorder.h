@@ -8,7 +8,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <map>
-#include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
@@ -36,11 +35,12 @@ class Recorder {
   void Finish();  // after the last
 
   // What the harness reads, as JSON: rank, stamps_ns (CLOCK_MONOTONIC), cpu_s, daemons_cpu_s and
-  // machine_cpu_s between Start() and Finish(), daemon_memory, verified, notes, and what is in
-  // the object `more`. Whoever writes says by that that the results were verified.
+  // machine_cpu_s between Start() and Finish(), daemon_memory, verified, notes. Whoever writes
+  // says by that that the results were verified. `more`: further objects of numbers, by name.
+  using Numbers = std::map<std::string, double>;
   void Write(const std::string& path, std::uint32_t rank,
              const std::map<std::string, std::string>& notes,
-             const nlohmann::json& more = nlohmann::json::object()) const;
+             const std::map<std::string, Numbers>& more = {}) const;
 
  private:
   CpuTimes Now() const;

@@ -1,7 +1,6 @@
 #include "bench/rank/run_rank.h"
 
 #include <cstring>
-#include <nlohmann/json.hpp>
 #include <optional>
 #include <string_view>
 #include <vector>
@@ -80,8 +79,8 @@ class Run {
   }
 
   void Write() const {
-    nlohmann::json more = nlohmann::json::object();
-    if (!traffic_.is_null()) more["traffic"] = traffic_;
+    std::map<std::string, Recorder::Numbers> more;
+    if (!traffic_.empty()) more["traffic"] = traffic_;
     if (job_) more["iteration"] = TimesOf(job_->times());
     recorder_.Write(arguments_.out, arguments_.rank, exchanger_.Notes(), more);
   }
@@ -107,7 +106,7 @@ class Run {
     for (std::uint32_t i = 0; i < count; ++i) values_.Advance();
   }
 
-  static nlohmann::json TimesOf(const IterationTimes& times) {
+  static Recorder::Numbers TimesOf(const IterationTimes& times) {
     const double scale = 1e-9 / static_cast<double>(times.iterations);
     return {{"compute_s", static_cast<double>(times.compute_ns) * scale},
             {"compute_cpu_s", static_cast<double>(times.compute_cpu_ns) * scale},
@@ -115,16 +114,19 @@ class Run {
             {"wait_s", static_cast<double>(times.wait_ns) * scale}};
   }
 
-  static nlohmann::json TrafficSince(const Traffic& before) {
+  static Recorder::Numbers TrafficSince(const Traffic& before) {
     Traffic now;
     ReadTraffic(now);
-    return {{"copied_bytes", now.copied_bytes - before.copied_bytes},
-            {"socket_sent_bytes", now.socket_sent_bytes - before.socket_sent_bytes},
-            {"socket_sent_in_place", now.socket_sent_in_place - before.socket_sent_in_place},
-            {"socket_received_bytes", now.socket_received_bytes - before.socket_received_bytes},
-            {"peer_copied_bytes", now.peer_copied_bytes - before.peer_copied_bytes},
-            {"arithmetic_bytes", now.arithmetic_bytes - before.arithmetic_bytes},
-            {"update_bytes", now.update_bytes - before.update_bytes}};
+    const auto since = [&](std::uint64_t Traffic::*bytes) {
+      return static_cast<double>(now.*bytes - before.*bytes);
+    };
+    return {{"copied_bytes", since(&Traffic::copied_bytes)},
+            {"socket_sent_bytes", since(&Traffic::socket_sent_bytes)},
+            {"socket_sent_in_place", since(&Traffic::socket_sent_in_place)},
+            {"socket_received_bytes", since(&Traffic::socket_received_bytes)},
+            {"peer_copied_bytes", since(&Traffic::peer_copied_bytes)},
+            {"arithmetic_bytes", since(&Traffic::arithmetic_bytes)},
+            {"update_bytes", since(&Traffic::update_bytes)}};
   }
 
   void FillGradients() {
@@ -157,7 +159,7 @@ class Run {
   Values values_;
   Recorder recorder_;
   std::optional<TrainingJob> job_;
-  nlohmann::json traffic_;  // of the timed exchanges, if it is counted
+  Recorder::Numbers traffic_;  // of the timed exchanges, if it is counted
   std::uint32_t exchanges_done_ = 0;
 };
 

@@ -73,14 +73,15 @@ absl::StatusOr<SharedMemory> SharedMemory::Create(const char* name, std::size_t 
 }
 
 absl::StatusOr<SharedMemory> SharedMemory::Map(const Descriptor& descriptor, std::size_t bytes,
-                                               Access access) {
+                                               Access access, Size size) {
   const int seals = fcntl(descriptor.get(), F_GET_SEALS);
   if (seals < 0 || (seals & F_SEAL_SHRINK) == 0) {
     return absl::FailedPreconditionError("shared memory is not sealed against shrinking");
   }
   struct stat status {};
-  if (fstat(descriptor.get(), &status) != 0 || bytes == 0 ||
-      status.st_size != static_cast<off_t>(bytes)) {
+  const bool known = fstat(descriptor.get(), &status) == 0 && bytes > 0;
+  const auto wanted = static_cast<off_t>(bytes);
+  if (!known || status.st_size < wanted || (size == Size::kExact && status.st_size != wanted)) {
     return absl::FailedPreconditionError(
         fmt::format("shared memory has {} bytes, {} were announced", status.st_size, bytes));
   }

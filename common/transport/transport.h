@@ -152,8 +152,8 @@ class Transport {
                              std::size_t /*bytes*/) const {
     return nullptr;
   }
-  // Whether payload for that place reaches it: this end may write there, or the transport places
-  // what a request of kParameters with that header.reply_address carries.
+  // Whether payload for that place reaches it: this end may write there, or a request of
+  // kParameters that names it in header.reply_address is placed there by the transport.
   virtual bool CanPlace(ConnectionId connection, SharedAddress address, std::size_t bytes) const {
     return Resolve(connection, address, bytes) != nullptr;
   }

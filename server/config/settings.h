@@ -29,14 +29,28 @@ enum class VerbsMode : std::uint8_t { kAuto, kOn, kOff };
   X(std::string, data_listen, AddressOrEmpty(), "",                                                \
     "Address and port on which data lanes are accepted. Empty: the address of listen, any port.")  \
   X(bool, insecure, Switch(), "false",                                                             \
-    "Allow listening beyond loopback although phub has no identities yet: whoever reaches the "    \
-    "port can use and read every job.")                                                            \
+    "Allow listening beyond loopback without TLS or without identities: whoever reaches the port " \
+    "can use and read every job, and tokens travel in the clear.")                                 \
   X(std::string, metrics_listen, AddressOrEmpty(), "",                                             \
     "Address and port of the metrics: Prometheus' text format, over HTTP, at /metrics. Empty: "    \
     "none. Port 0 takes any free one.")                                                            \
   X(bool, metrics_open, Switch(), "false",                                                         \
     "Allow metrics_listen beyond loopback: whoever reaches the port can read the names of "        \
     "tenants and jobs and what they use. It has no TLS and changes nothing.")                      \
+  X(std::string, state_dir, Path(), "",                                                            \
+    "Directory of the control state: tenants, quotas, tokens and the audit log, durable. With it " \
+    "every call needs an identity. Empty: no identities; tenants and quotas are kept in memory.")  \
+  X(std::string, control_socket, Path(), "",                                                       \
+    "Unix socket on which root and phubd's own user may do everything without a token. Empty: "    \
+    "/run/phub/control.sock with a state_dir, none without.")                                      \
+  X(std::string, tls_certificate, Path(), "",                                                      \
+    "Certificate (PEM, the chain) of the control plane; with it all of it is TLS. New files are "  \
+    "taken up without a restart.")                                                                 \
+  X(std::string, tls_key, Path(), "", "Private key of tls_certificate (PEM), mode 0600.")          \
+  X(std::string, tls_client_ca, Path(), "",                                                        \
+    "Certificates (PEM) of who may issue certificates to callers: spiffe://<trust_domain>/"        \
+    "tenant/<name>, operator/<name>, admin/<name> or server/<name>. Empty: tokens only.")          \
+  X(std::string, trust_domain, Path(), "phub", "The name space of callers' certificates.")         \
   X(std::string, daemons, DaemonList(), "",                                                        \
     "The rack: control endpoints of all its daemons, separated by commas, in the same order and "  \
     "spelling at each of them. The first seats the ranks of every job. Empty: this one alone.")    \

@@ -33,8 +33,10 @@
 #include "common/wire/shared_memory.h"
 #include "phub/v1/admin.pb.h"
 #include "phub/v1/session.pb.h"
+#include "server/control/counters.h"
 #include "server/core_loop.h"
 #include "server/metrics/sample.h"
+#include "server/tenant/ledger.h"
 
 namespace phub::server {
 
@@ -233,6 +235,20 @@ class Control {
   // the snapshot's reader any more.
   void SnapshotPartSent(std::string_view snapshot_id, const SnapshotSink* sink);
   void CancelSnapshot(std::string_view snapshot_id, const SnapshotSink* sink);
+
+  // --- Tenants. Who may call is decided before (server/control/access.h). ----------------------
+  // Adds it, or changes its quota and whether it is suspended, from now on. The default tenant is
+  // there from the start.
+  void SetTenant(const Tenant& tenant);
+  // FAILED_PRECONDITION names the jobs that it still has. OK if it is not there.
+  absl::Status RemoveTenant(const std::string& name);
+  Usage UsageOf(const std::string& tenant) const;
+  std::uint64_t MemoryLimitOf(const std::string& tenant) const;  // bytes; 0: it is not there
+  // Whose session or snapshot it is; nothing if it is not known.
+  std::optional<std::string> TenantOfSession(std::string_view session_id) const;
+  std::optional<std::string> TenantOfSnapshot(std::string_view snapshot_id) const;
+  // Of calls that were refused before they came here.
+  void Count(ControlCounter counter);
 
   // --- Time and the core loops. ----------------------------------------------------------------
   // Takes the core loops' events and acknowledgements, runs the timers. Call it when a core loop

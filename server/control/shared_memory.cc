@@ -12,7 +12,9 @@ namespace phub::server {
 
 // Staging for every lane of a rank, at once: opening a lane later takes nothing.
 absl::Status Control::State::TakeStaging(const Job& job, Member& member) const {
-  const std::uint64_t bytes = StagingBytesPerLane(job.config);
+  const std::uint64_t bytes =
+      StagingBytesPerLane(job.config) +
+      std::uint64_t{job.config.slots_per_lane} * options.slot_header_bytes;
   for (LanePlace& place : member.lanes) {
     absl::StatusOr<LentMemory> made =
         LentMemory::Create(lent_kind(), "phub-staging", bytes, SharedMemory::Others::kWrite);
@@ -57,15 +59,9 @@ absl::StatusOr<transport::LaneMemory> Control::State::SharedLaneMemory(
     return absl::AbortedError("the job has ended");
   }
   Member& member = job->members[hello.rank.value];
-  std::shared_ptr<const LentMemory>& staging = member.lanes[hello.core.value].staging;
-  // A lane that came over verbs before left slots of another form.
-  if (staging->shared() == nullptr || staging->bytes() != StagingBytesPerLane(job->config)) {
-    absl::StatusOr<LentMemory> made =
-        LentMemory::Create(LentMemory::Kind::kShared, "phub-staging",
-                           StagingBytesPerLane(job->config), SharedMemory::Others::kWrite);
-    if (!made.ok()) return made.status();
-    staging = std::make_shared<const LentMemory>(*std::move(made));
-  }
+  const std::shared_ptr<const LentMemory>& staging = member.lanes[hello.core.value].staging;
+  PHUB_CHECK(staging != nullptr && staging->shared() != nullptr, "job={} rank={}", job->name(),
+             hello.rank.value);
   if (!member.memory.regions) {
     member.memory.regions = std::make_shared<transport::SharedRegions>();
   }
@@ -83,16 +79,8 @@ absl::StatusOr<LaneStaging> Control::State::StagingOf(const wire::LaneHello& hel
       hello.core.value >= links.size()) {
     return absl::AbortedError("the job has ended");
   }
-  std::shared_ptr<const LentMemory>& staging =
+  const std::shared_ptr<const LentMemory>& staging =
       job->members[hello.rank.value].lanes[hello.core.value].staging;
-  const std::uint64_t bytes = std::uint64_t{job->config.slots_per_lane} *
-                              (options.slot_header_bytes + job->config.chunk_bytes);
-  if (staging->bytes() != bytes) {  // other lanes have no headers in their slots
-    absl::StatusOr<LentMemory> made = LentMemory::Create(
-        LentMemory::Kind::kOrdinary, "phub-staging", bytes, SharedMemory::Others::kWrite);
-    if (!made.ok()) return made.status();
-    staging = std::make_shared<const LentMemory>(*std::move(made));
-  }
   return LaneStaging{.data = staging->data(),
                      .slot_count = job->config.slots_per_lane,
                      .slot_bytes = job->config.chunk_bytes,
@@ -206,7 +194,8 @@ wire::LaneRefusal Control::State::CheckBatch(const wire::SharedBatchRequest& req
   RankBatch& entry = member.memory.batches[request.batch];
   const bool same =
       CRYPTO_memcmp(entry.nonce.data(), request.nonce.data(), request.nonce.size()) == 0;
-  if (!entry.nonce_valid || !same || clock.Now() >= entry.nonce_expires || !member.present()) {
+  if (!entry.nonce_valid || !same || clock.Now() >= entry.nonce_expires ||
+      !member.present()) {
     return wire::LaneRefusal::kNonce;
   }
   entry.nonce_valid = false;

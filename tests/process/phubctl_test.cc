@@ -161,7 +161,7 @@ INSTANTIATE_TEST_SUITE_P(
                {"health", "--endpiont=x"},
                "unknown option \"--endpiont\"; did you mean \"--endpoint\"?"},
         Misuse{"MissingName", {"job", "get"}, "NAME is required"},
-        Misuse{"BadFormat", {"job", "list", "-o", "yaml"}, "yaml not in {table,json}"},
+        Misuse{"BadFormat", {"job", "list", "-o", "yaml"}, "yaml not in {table,wide,json}"},
         Misuse{"BadTimeout", {"health", "--timeout", "5"}, "\"5\" is not a duration"}),
     [](const auto& misuse) { return misuse.param.name; });
 

@@ -45,12 +45,6 @@ void VerbsSender::SetPeer(const wire::VerbsOffer& offer) {
   if (offer.inbox_key != 0) SetKeys(offer.inbox_key, 0);
 }
 
-void VerbsSender::SetKeys(std::uint32_t inbox_key, std::uint32_t slots_key) {
-  inbox_key_ = inbox_key;
-  slots_key_ = slots_key;
-  has_keys_ = true;
-}
-
 void VerbsSender::Announce(const wire::VerbsControl& control) {
   PHUB_CHECK(!has_announcement_);
   announcement_ = control;
@@ -108,10 +102,13 @@ void VerbsSender::PopBack() {
 }
 
 bool VerbsSender::NextSent(std::uint64_t& cookie) {
-  if (!has_unreported()) return false;
-  cookie = at(reported_++).cookie;
-  ForgetSilent();
-  return true;
+  while (has_unreported()) {
+    const Request& request = at(reported_++);
+    if (!request.notify_sent) continue;
+    cookie = request.cookie;
+    return true;
+  }
+  return false;
 }
 
 void VerbsSender::DropUnsent() {
@@ -128,7 +125,7 @@ void VerbsSender::OnCompletion() {
   completed_ = std::max(completed_, signal.written);
   outbox_done_ = signal.outbox;
   blocked_ = false;
-  ForgetSilent();
+  while (has_unreported() && !at(reported_).notify_sent) ++reported_;
 }
 
 VerbsSender::Taken VerbsSender::OnTaken(std::uint32_t messages, std::uint32_t units) {
@@ -284,7 +281,8 @@ bool VerbsSender::StepControl(RequestBatch& batch) {
   }
   wire::VerbsControl control = announcement_;
   if (!has_announcement_) {
-    // What the peer may not write to keeps its number, and names nothing.
+    // Whatever the peer may not write to is announced as a region of nothing it could name: the
+    // numbers are the same at both ends.
     const VerbsRegion& region = domain_->region(announced_regions_);
     control = {.kind = wire::VerbsControlKind::kRegion,
                .index = announced_regions_++,

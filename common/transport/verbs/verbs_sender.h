@@ -84,7 +84,11 @@ class VerbsSender {
   // What the peer has offered; before anything is sent.
   void SetPeer(const wire::VerbsOffer& offer);
   // Nothing leaves before the keys are known (a client's peer says them on the lane).
-  void SetKeys(std::uint32_t inbox_key, std::uint32_t slots_key);
+  void SetKeys(std::uint32_t inbox_key, std::uint32_t slots_key) {
+    inbox_key_ = inbox_key;
+    slots_key_ = slots_key;
+    has_keys_ = true;
+  }
   bool has_keys() const { return has_keys_; }
   // Memory that the peer will be written to by its own request. False if it makes no sense.
   bool AddPeerRegion(const wire::VerbsControl& control);
@@ -168,9 +172,6 @@ class VerbsSender {
   bool HasOutbox(std::size_t bytes) const;
   bool FindInbox(std::size_t bytes, std::uint32_t& unit, std::uint32_t& units) const;
   void Finish(VerbsCounters& counters);
-  void ForgetSilent() {
-    while (has_unreported() && !at(reported_).notify_sent) ++reported_;
-  }
   bool HasWindow() const { return messages_sent_ - messages_taken_ < peer_.messages_max; }
   bool HasRequests(const RequestBatch& batch) const {
     return posted_ + batch.size() + kTakenReserve - done_ < limits_.requests;

@@ -99,6 +99,9 @@ TEST(SharedMemory, MapsOnlyWhatIsSealedAndOfTheSizeThatWasSaid) {
   const SharedMemory memory = Create(Others::kWrite);
   for (const std::size_t bytes : {std::size_t{0}, std::size_t{4096}, kBytes - 1, kBytes + 1}) {
     EXPECT_FALSE(SharedMemory::Map(Copy(memory), bytes, Access::kRead).ok()) << bytes;
+    const auto part =
+        SharedMemory::Map(Copy(memory), bytes, Access::kRead, SharedMemory::Size::kAtLeast);
+    EXPECT_EQ(part.ok(), bytes > 0 && bytes < kBytes) << bytes;
   }
   const Descriptor unsealed(memfd_create("unsealed", MFD_CLOEXEC | MFD_ALLOW_SEALING));
   ASSERT_EQ(ftruncate(unsealed.get(), kBytes), 0);
