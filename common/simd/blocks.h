@@ -19,19 +19,20 @@ struct Range {
 
 // output = the terms' elements [range.begin, range.end) combined, and divided if it is a mean.
 // `output` is the place of element range.begin; of the accumulation type, or, if the combination
-// narrows, of the wire type. FoldRange picks among the others by wire type.
+// narrows, of the wire type. FoldRange picks among the others by wire type. True if some element,
+// combined and not yet divided, is NaN or infinite.
 struct Combination {
   ElementType wire;
   Reduction reduction;
   double divisor;
   bool narrows = false;
 };
-void FoldRange(const Combination& combination, const Terms& terms, Range range, std::byte* output);
-void FoldFloatRange(const Combination& combination, const Terms& terms, Range range,
+bool FoldRange(const Combination& combination, const Terms& terms, Range range, std::byte* output);
+bool FoldFloatRange(const Combination& combination, const Terms& terms, Range range,
                     std::byte* output);
-void FoldHalfRange(const Combination& combination, const Terms& terms, Range range,
+bool FoldHalfRange(const Combination& combination, const Terms& terms, Range range,
                    std::byte* output);
-void FoldIntegerRange(const Combination& combination, const Terms& terms, Range range,
+bool FoldIntegerRange(const Combination& combination, const Terms& terms, Range range,
                       std::byte* output);
 
 // Arrays of one range, all in the accumulation type (f32 or f64). `next` may be `parameters`.
@@ -53,8 +54,9 @@ void StreamCopy(const std::byte* input, std::byte* output, std::size_t bytes);
 void FinishStreaming();
 
 // All of a round but clipping and replies, in one loop, over any range; if there is one for it.
+// True if some sum is NaN or infinite.
 bool CanFoldAndUpdate(const Round& round);
-void FoldAndUpdate(const Combination& combination, Optimizer optimizer,
+bool FoldAndUpdate(const Combination& combination, Optimizer optimizer,
                    const Coefficients& coefficients, const Terms& terms, Range range,
                    const RoundMemory& memory);
 

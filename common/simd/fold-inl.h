@@ -10,6 +10,10 @@
 // All work on any tag, since the last elements come through with one lane. Every lane sees the same
 // operations in the same order whatever the width, which is why the bits never depend on it. Every
 // element of a term is loaded exactly once (a peer may be writing to it).
+//
+// Every fold of floats also says whether some finished value is NaN or infinite (`Screened`): that
+// is two instructions per vector whatever the number of terms, since a sum or a product keeps what
+// a term brought in.
 #if defined(PHUB_SIMD_FOLD_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef PHUB_SIMD_FOLD_INL_H_
 #undef PHUB_SIMD_FOLD_INL_H_
@@ -73,25 +77,41 @@ struct DivideThen {
   }
 };
 
+// Remembers NaNs and infinities in `seen`, zero before: v - v is 0 of a finite v, and NaN else.
+// Integers have none.
+template <class D, class V>
+HWY_INLINE V Screened([[maybe_unused]] D d, V seen, [[maybe_unused]] V value) {
+  if constexpr (!kIsFloating<D>) return seen;
+  return hn::Or(seen, hn::Sub(value, value));
+}
+template <class D, class V>
+HWY_INLINE bool IsNonFinite([[maybe_unused]] D d, [[maybe_unused]] V seen) {
+  if constexpr (!kIsFloating<D>) return false;
+  return !hn::AllTrue(d, hn::Eq(seen, hn::Zero(d)));
+}
+
 // One vector's worth (one lane's, with a tag of one lane) of FoldPass.
 template <class Format, class Reduction, class D, class First, class Epilogue>
-HWY_INLINE void FoldVector(D d, const First& first, Rows rows, std::size_t i,
-                           const Epilogue& epilogue) {
+HWY_INLINE hn::Vec<D> FoldVector(D d, const First& first, Rows rows, std::size_t i,
+                                 const Epilogue& epilogue, hn::Vec<D> seen) {
   auto value = Reduction::First(d, first.Load(d, i));
   for (const std::byte* row : rows) {
     const auto* const at = reinterpret_cast<const typename Format::Element*>(row) + i;
     value = Reduction::Combine(d, value, Format::Load(d, at));
   }
   epilogue(d, i, value);
+  return Screened(d, seen, value);
 }
 
 // Elements of `range`: `first`, then each of `rows` (at most kRowsPerPass), then the epilogue. By
 // value, so that the compiler sees that no store through the epilogue's pointers changes the
-// epilogue; not inlined, so that kernels share the passes that they have in common.
+// epilogue; not inlined, so that kernels share the passes that they have in common. True if some
+// finished value is NaN or infinite.
 template <class Format, class Reduction, class First, class Epilogue>
-HWY_NOINLINE void FoldPass(First first, Rows rows, Range range, Epilogue epilogue) {
+HWY_NOINLINE bool FoldPass(First first, Rows rows, Range range, Epilogue epilogue) {
   const hn::ScalableTag<typename Format::Accumulation> d;
   const std::size_t lanes = hn::Lanes(d);
+  auto seen = hn::Zero(d);
   std::size_t i = range.begin;
   // Four vectors at a time: independent chains hide the latency of an addition, and the load of a
   // row's address is paid once for all four.
@@ -123,25 +143,33 @@ HWY_NOINLINE void FoldPass(First first, Rows rows, Range range, Epilogue epilogu
       case 1: combine(1); [[fallthrough]];
       default: break;
     }
+    const auto seen01 = Screened(d, Screened(d, hn::Zero(d), value0), value1);
+    const auto seen23 = Screened(d, Screened(d, hn::Zero(d), value2), value3);
+    seen = hn::Or(seen, hn::Or(seen01, seen23));
     epilogue(d, i, value0);
     epilogue(d, i + lanes, value1);
     epilogue(d, i + 2 * lanes, value2);
     epilogue(d, i + 3 * lanes, value3);
   }
   for (; i + lanes <= range.end; i += lanes) {
-    FoldVector<Format, Reduction>(d, first, rows, i, epilogue);
+    seen = FoldVector<Format, Reduction>(d, first, rows, i, epilogue, seen);
   }
   const hn::CappedTag<typename Format::Accumulation, 1> one;
-  for (; i < range.end; ++i) FoldVector<Format, Reduction>(one, first, rows, i, epilogue);
+  auto seen_last = hn::Zero(one);
+  for (; i < range.end; ++i) {
+    seen_last = FoldVector<Format, Reduction>(one, first, rows, i, epilogue, seen_last);
+  }
+  return IsNonFinite(d, seen) || IsNonFinite(one, seen_last);
 }
 
-// More rows than one pass takes.
+// More rows than one pass takes. (Of minima and maxima, only the last pass's values are finished.)
 template <class Format, class Reduction, class First, class Epilogue>
-HWY_INLINE void FoldInPasses(const First& first, Rows all, Range range, const Epilogue& epilogue) {
+HWY_INLINE bool FoldInPasses(const First& first, Rows all, Range range, const Epilogue& epilogue) {
   using Accumulation = typename Format::Accumulation;
   using Running = Plain<Accumulation>;
   constexpr std::size_t kBlock = kBlockBytes / sizeof(Accumulation);
   HWY_ALIGN Accumulation running[kBlock];
+  bool found = false;
   for (std::size_t begin = range.begin; begin < range.end; begin += kBlock) {
     const Range block{begin, std::min(range.end, begin + kBlock)};
     const StoreAs<Running> keep{running, begin};
@@ -151,36 +179,36 @@ HWY_INLINE void FoldInPasses(const First& first, Rows all, Range range, const Ep
     for (; rows.size() > kRowsPerPass; rows = rows.subspan(kRowsPerPass)) {
       FoldPass<Format, Reduction>(kept, rows.first(kRowsPerPass), block, keep);
     }
-    FoldPass<Format, Reduction>(kept, rows, block, epilogue);
+    found |= FoldPass<Format, Reduction>(kept, rows, block, epilogue);
   }
+  return found;
 }
 
 template <class Format, class Reduction, class First, class Epilogue>
-HWY_INLINE void FoldRows(const First& first, Rows rows, Range range, const Epilogue& epilogue) {
+HWY_INLINE bool FoldRows(const First& first, Rows rows, Range range, const Epilogue& epilogue) {
   if (rows.size() >= kRowsPerPass) {
-    FoldInPasses<Format, Reduction>(first, rows, range, epilogue);
-  } else {
-    FoldPass<Format, Reduction>(first, rows, range, epilogue);
+    return FoldInPasses<Format, Reduction>(first, rows, range, epilogue);
   }
+  return FoldPass<Format, Reduction>(first, rows, range, epilogue);
 }
 
 // All of it: a left fold of the terms over the elements of `range`.
 template <class Format, class Reduction, class Epilogue>
-HWY_INLINE void FoldTerms(const Terms& terms, Range range, const Epilogue& epilogue) {
+HWY_INLINE bool FoldTerms(const Terms& terms, Range range, const Epilogue& epilogue) {
   using Accumulation = typename Format::Accumulation;
   if (terms.folded != nullptr) {
     const From<Plain<Accumulation>> first{reinterpret_cast<const Accumulation*>(terms.folded), 0};
-    FoldRows<Format, Reduction>(first, terms.inputs, range, epilogue);
+    return FoldRows<Format, Reduction>(first, terms.inputs, range, epilogue);
   } else {
     using Element = typename Format::Element;
     const From<Format> first{reinterpret_cast<const Element*>(terms.inputs[0]), 0};
-    FoldRows<Format, Reduction>(first, terms.inputs.subspan(1), range, epilogue);
+    return FoldRows<Format, Reduction>(first, terms.inputs.subspan(1), range, epilogue);
   }
 }
 
 // The choices that do not change within a call are made here, once, and not per element.
 template <class Format, class Output>
-HWY_INLINE void FoldAs(const Combination& combination, const Terms& terms, Range range,
+HWY_INLINE bool FoldAs(const Combination& combination, const Terms& terms, Range range,
                        std::byte* output) {
   using Accumulation = typename Format::Accumulation;
   using Store = StoreAs<Output>;
@@ -190,13 +218,15 @@ HWY_INLINE void FoldAs(const Combination& combination, const Terms& terms, Range
     case Reduction::kMean:
       if constexpr (std::is_floating_point_v<Accumulation>) {
         const auto divisor = static_cast<Accumulation>(combination.divisor);
-        FoldTerms<Format, Sum>(terms, range, DivideThen<Accumulation, Store>{divisor, store});
+        return FoldTerms<Format, Sum>(terms, range,
+                                      DivideThen<Accumulation, Store>{divisor, store});
       }
-      return;
+      break;
     case Reduction::kMin: return FoldTerms<Format, Minimum>(terms, range, store);
     case Reduction::kMax: return FoldTerms<Format, Maximum>(terms, range, store);
     case Reduction::kProduct: return FoldTerms<Format, Product>(terms, range, store);
   }
+  return false;
 }
 
 }  // namespace HWY_NAMESPACE

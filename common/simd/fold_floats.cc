@@ -16,13 +16,12 @@ HWY_BEFORE_NAMESPACE();
 namespace phub::simd {
 namespace HWY_NAMESPACE {
 
-void FoldFloatRangeKernel(const Combination& combination, const Terms& terms, Range range,
+bool FoldFloatRangeKernel(const Combination& combination, const Terms& terms, Range range,
                           std::byte* output) {
   if (combination.wire == ElementType::kF32) {
-    FoldAs<Plain<float>, Plain<float>>(combination, terms, range, output);
-  } else {
-    FoldAs<Plain<double>, Plain<double>>(combination, terms, range, output);
+    return FoldAs<Plain<float>, Plain<float>>(combination, terms, range, output);
   }
+  return FoldAs<Plain<double>, Plain<double>>(combination, terms, range, output);
 }
 
 }  // namespace HWY_NAMESPACE
@@ -34,9 +33,9 @@ namespace phub::simd {
 
 HWY_EXPORT(FoldFloatRangeKernel);
 
-void FoldFloatRange(const Combination& combination, const Terms& terms, Range range,
+bool FoldFloatRange(const Combination& combination, const Terms& terms, Range range,
                     std::byte* output) {
-  HWY_DYNAMIC_DISPATCH(FoldFloatRangeKernel)(combination, terms, range, output);
+  return HWY_DYNAMIC_DISPATCH(FoldFloatRangeKernel)(combination, terms, range, output);
 }
 
 }  // namespace phub::simd

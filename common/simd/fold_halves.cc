@@ -17,22 +17,20 @@ namespace phub::simd {
 namespace HWY_NAMESPACE {
 
 template <class Half>
-void FoldHalves(const Combination& combination, const Terms& terms, Range range,
+bool FoldHalves(const Combination& combination, const Terms& terms, Range range,
                 std::byte* output) {
   if (combination.narrows) {
-    FoldAs<Half, Half>(combination, terms, range, output);
-  } else {
-    FoldAs<Half, Plain<float>>(combination, terms, range, output);
+    return FoldAs<Half, Half>(combination, terms, range, output);
   }
+  return FoldAs<Half, Plain<float>>(combination, terms, range, output);
 }
 
-void FoldHalfRangeKernel(const Combination& combination, const Terms& terms, Range range,
+bool FoldHalfRangeKernel(const Combination& combination, const Terms& terms, Range range,
                          std::byte* output) {
   if (combination.wire == ElementType::kF16) {
-    FoldHalves<F16>(combination, terms, range, output);
-  } else {
-    FoldHalves<Bf16>(combination, terms, range, output);
+    return FoldHalves<F16>(combination, terms, range, output);
   }
+  return FoldHalves<Bf16>(combination, terms, range, output);
 }
 
 }  // namespace HWY_NAMESPACE
@@ -44,9 +42,9 @@ namespace phub::simd {
 
 HWY_EXPORT(FoldHalfRangeKernel);
 
-void FoldHalfRange(const Combination& combination, const Terms& terms, Range range,
+bool FoldHalfRange(const Combination& combination, const Terms& terms, Range range,
                    std::byte* output) {
-  HWY_DYNAMIC_DISPATCH(FoldHalfRangeKernel)(combination, terms, range, output);
+  return HWY_DYNAMIC_DISPATCH(FoldHalfRangeKernel)(combination, terms, range, output);
 }
 
 }  // namespace phub::simd

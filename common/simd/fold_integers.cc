@@ -16,15 +16,14 @@ HWY_BEFORE_NAMESPACE();
 namespace phub::simd {
 namespace HWY_NAMESPACE {
 
-void FoldIntegerRangeKernel(const Combination& combination, const Terms& terms, Range range,
+bool FoldIntegerRangeKernel(const Combination& combination, const Terms& terms, Range range,
                             std::byte* output) {
   if (combination.wire == ElementType::kI32) {
-    FoldAs<Plain<std::int32_t>, Plain<std::int32_t>>(combination, terms, range, output);
+    return FoldAs<Plain<std::int32_t>, Plain<std::int32_t>>(combination, terms, range, output);
   } else if (combination.wire == ElementType::kI64) {
-    FoldAs<Plain<std::int64_t>, Plain<std::int64_t>>(combination, terms, range, output);
-  } else {
-    FoldAs<Plain<std::uint8_t>, Plain<std::uint8_t>>(combination, terms, range, output);
+    return FoldAs<Plain<std::int64_t>, Plain<std::int64_t>>(combination, terms, range, output);
   }
+  return FoldAs<Plain<std::uint8_t>, Plain<std::uint8_t>>(combination, terms, range, output);
 }
 
 }  // namespace HWY_NAMESPACE
@@ -36,9 +35,9 @@ namespace phub::simd {
 
 HWY_EXPORT(FoldIntegerRangeKernel);
 
-void FoldIntegerRange(const Combination& combination, const Terms& terms, Range range,
+bool FoldIntegerRange(const Combination& combination, const Terms& terms, Range range,
                       std::byte* output) {
-  HWY_DYNAMIC_DISPATCH(FoldIntegerRangeKernel)(combination, terms, range, output);
+  return HWY_DYNAMIC_DISPATCH(FoldIntegerRangeKernel)(combination, terms, range, output);
 }
 
 }  // namespace phub::simd

@@ -21,45 +21,43 @@ namespace phub::simd {
 namespace HWY_NAMESPACE {
 
 template <class Epilogue>
-void FoldThen(const Combination& combination, const Terms& terms, Range range,
+bool FoldThen(const Combination& combination, const Terms& terms, Range range,
               const Epilogue& epilogue) {
   if (combination.reduction == Reduction::kSum) {
-    FoldTerms<Plain<float>, Sum>(terms, range, epilogue);
-  } else {
-    const auto divisor = static_cast<float>(combination.divisor);
-    FoldTerms<Plain<float>, Sum>(terms, range, DivideThen<float, Epilogue>{divisor, epilogue});
+    return FoldTerms<Plain<float>, Sum>(terms, range, epilogue);
   }
+  const auto divisor = static_cast<float>(combination.divisor);
+  return FoldTerms<Plain<float>, Sum>(terms, range, DivideThen<float, Epilogue>{divisor, epilogue});
 }
 
 template <class Update>
-void FoldThenUpdate(const Combination& combination, const Coefficients& coefficients,
+bool FoldThenUpdate(const Combination& combination, const Coefficients& coefficients,
                     const Terms& terms, Range range, const RoundMemory& memory,
                     const Update& update) {
   const float* const parameters = reinterpret_cast<const float*>(memory.parameters);
   float* const next = reinterpret_cast<float*>(memory.next_parameters);
   const float weight_decay = static_cast<float>(coefficients.weight_decay);
   if (coefficients.weight_decay == 0.0) {
-    FoldThen(combination, terms, range,
-             UpdateParameters<float, false, Update>{parameters, next, 0.0f, update});
-  } else {
-    FoldThen(combination, terms, range,
-             UpdateParameters<float, true, Update>{parameters, next, weight_decay, update});
+    return FoldThen(combination, terms, range,
+                    UpdateParameters<float, false, Update>{parameters, next, 0.0f, update});
   }
+  return FoldThen(combination, terms, range,
+                  UpdateParameters<float, true, Update>{parameters, next, weight_decay, update});
 }
 
-void FoldAndUpdateKernel(const Combination& combination, Optimizer optimizer,
+bool FoldAndUpdateKernel(const Combination& combination, Optimizer optimizer,
                          const Coefficients& coefficients, const Terms& terms, Range range,
                          const RoundMemory& memory) {
   float* const state = reinterpret_cast<float*>(memory.state[0]);
   if (optimizer == Optimizer::kSgd) {
-    FoldThenUpdate(combination, coefficients, terms, range, memory, SgdUpdate<float>(coefficients));
+    return FoldThenUpdate(combination, coefficients, terms, range, memory,
+                          SgdUpdate<float>(coefficients));
   } else if (optimizer == Optimizer::kMomentum) {
-    FoldThenUpdate(combination, coefficients, terms, range, memory,
-                   MomentumUpdate<float, false, false>(coefficients, state));
-  } else {
-    FoldThenUpdate(combination, coefficients, terms, range, memory,
-                   MomentumUpdate<float, true, false>(coefficients, state));
+    return FoldThenUpdate(combination, coefficients, terms, range, memory,
+                          MomentumUpdate<float, false, false>(coefficients, state));
   }
+  return FoldThenUpdate(combination, coefficients, terms, range, memory,
+                        MomentumUpdate<float, true, false>(coefficients, state));
 }
 
 }  // namespace HWY_NAMESPACE
@@ -82,11 +80,11 @@ bool CanFoldAndUpdate(const Round& round) {
   return floats && adds && !clips && updates;
 }
 
-void FoldAndUpdate(const Combination& combination, Optimizer optimizer,
+bool FoldAndUpdate(const Combination& combination, Optimizer optimizer,
                    const Coefficients& coefficients, const Terms& terms, Range range,
                    const RoundMemory& memory) {
-  HWY_DYNAMIC_DISPATCH(FoldAndUpdateKernel)
-  (combination, optimizer, coefficients, terms, range, memory);
+  return HWY_DYNAMIC_DISPATCH(FoldAndUpdateKernel)(combination, optimizer, coefficients, terms,
+                                                   range, memory);
 }
 
 }  // namespace phub::simd

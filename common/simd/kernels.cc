@@ -57,19 +57,22 @@ class BlockwiseRound {
     return updates_ ? fuses_ : CombinesInPlace();
   }
 
-  void Apply(Range block) {
+  // True if something combined is NaN or infinite.
+  bool Apply(Range block) {
     const Values values = updates_ ? CombineAndUpdate(block) : Combine(block);
     std::byte* const next = Next(block);
     if (next != nullptr && values.at != next) {
       Store(values, round_.type, {&next, 1}, 0, block.size());
     }
     Store(values, round_.reply, memory_.replies, block.begin, block.size());
+    return values.non_finite;
   }
 
  private:
   struct Values {
     const std::byte* at;
     ElementType type;
+    bool non_finite;  // before they were divided, clipped or used
   };
 
   std::byte* Next(Range block) const {
@@ -86,17 +89,18 @@ class BlockwiseRound {
   Values Combine(Range block) {
     const ElementType type = combination_.narrows ? round_.type : accumulation_;
     std::byte* const values = CombinesInPlace() ? Next(block) : values_;
-    FoldRange(combination_, terms_, block, values);
+    const bool non_finite = FoldRange(combination_, terms_, block, values);
     if (clips_) ClipGradient(accumulation_, round_.arguments.clip_value, values, block.size());
-    return {values, type};
+    return {values, type, non_finite};
   }
 
   Values CombineAndUpdate(Range block) {
     if (fuses_) {
-      FoldAndUpdate(combination_, round_.optimizer, coefficients_, terms_, block, memory_);
-      return {Next(block), accumulation_};
+      const bool found =
+          FoldAndUpdate(combination_, round_.optimizer, coefficients_, terms_, block, memory_);
+      return {Next(block), accumulation_, found};
     }
-    FoldRange(combination_, terms_, block, gradient_);
+    const bool non_finite = FoldRange(combination_, terms_, block, gradient_);
     if (clips_) ClipGradient(accumulation_, round_.arguments.clip_value, gradient_, block.size());
     const bool widens = round_.type != accumulation_;
     UpdateArrays arrays{gradient_, memory_.parameters + block.begin * ElementBytes(round_.type),
@@ -109,7 +113,7 @@ class BlockwiseRound {
       arrays.state[i] += block.begin * ElementBytes(accumulation_);
     }
     Update(accumulation_, round_.optimizer, coefficients_, arrays, block.size());
-    return {arrays.next, accumulation_};
+    return {arrays.next, accumulation_, non_finite};
   }
 
   // To elements [begin, begin + count) of arrays of `type`. Nothing is read back from them.
@@ -170,33 +174,47 @@ bool IsSupported(const Round& round) {
          (round.reduction != Reduction::kMean && round.optimizer == Optimizer::kNone);
 }
 
-void FoldRange(const Combination& combination, const Terms& terms, Range range, std::byte* output) {
+bool FoldRange(const Combination& combination, const Terms& terms, Range range, std::byte* output) {
   if (numeric::IsHalf(combination.wire)) {
-    FoldHalfRange(combination, terms, range, output);
-  } else if (numeric::IsFloating(combination.wire)) {
-    FoldFloatRange(combination, terms, range, output);
-  } else {
-    FoldIntegerRange(combination, terms, range, output);
+    return FoldHalfRange(combination, terms, range, output);
   }
+  return numeric::IsFloating(combination.wire)
+             ? FoldFloatRange(combination, terms, range, output)
+             : FoldIntegerRange(combination, terms, range, output);
 }
 
-void Fold(ElementType wire, Reduction reduction, const Terms& terms, std::size_t count,
+bool Fold(ElementType wire, Reduction reduction, const Terms& terms, std::size_t count,
           std::byte* accumulator) {
   CheckTerms(terms);
   const Reduction undivided = reduction == Reduction::kMean ? Reduction::kSum : reduction;
-  FoldRange({.wire = wire, .reduction = undivided, .divisor = 1.0}, terms, {0, count}, accumulator);
+  return FoldRange({.wire = wire, .reduction = undivided, .divisor = 1.0}, terms, {0, count},
+                   accumulator);
 }
 
-void ApplyRound(const Round& round, const Terms& terms, std::size_t count,
+bool HasNonFinite(ElementType type, const std::byte* array, std::size_t count) {
+  alignas(64) std::byte values[kRoundBlockBytes];
+  const std::size_t block = kRoundBlockBytes / ElementBytes(numeric::AccumulationType(type));
+  const Terms terms{nullptr, {&array, 1}};
+  for (std::size_t begin = 0; begin < count; begin += block) {
+    const Range range{begin, std::min(count, begin + block)};
+    const Combination combination{.wire = type, .reduction = Reduction::kSum, .divisor = 1.0};
+    if (FoldRange(combination, terms, range, values)) return true;
+  }
+  return false;
+}
+
+bool ApplyRound(const Round& round, const Terms& terms, std::size_t count,
                 const RoundMemory& memory) {
   CheckRound(round, terms, memory);
   BlockwiseRound blockwise(round, terms, memory);
   if (blockwise.TakesAnyRange()) return blockwise.Apply({0, count});
   const std::size_t block = kRoundBlockBytes / ElementBytes(numeric::AccumulationType(round.type));
+  bool non_finite = false;
   for (std::size_t begin = 0; begin < count; begin += block) {
-    blockwise.Apply({begin, std::min(count, begin + block)});
+    non_finite |= blockwise.Apply({begin, std::min(count, begin + block)});
   }
   if (memory.streams_results) FinishStreaming();
+  return non_finite;
 }
 
 }  // namespace phub::simd

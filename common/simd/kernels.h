@@ -15,6 +15,12 @@
 // canonical NaN (0x7e00, 0x7fc0). Elsewhere, only which NaN an element becomes (sign, payload) is
 // the machine's affair; that it is one is not. Clipping leaves a NaN a NaN.
 //
+// Screening. Every fold says whether some element of what it combined, in the accumulation type and
+// before a mean's division, is NaN or infinite: whatever NaN or infinity a term of a sum or product
+// brought in, and finite terms whose sum overflows. Minima and maxima show every NaN, but an
+// infinity only where it is the result. Integers are always finite. It costs next to nothing
+// (bench/NOTES.md), so there is no way to leave it out.
+//
 // Memory. Every array has `count` elements of its type and needs no alignment beyond an element's.
 // Terms may lie in memory that somebody else is changing: every element of them is loaded once.
 // The other arrays must be out of such people's reach, except replies, which are only written.
@@ -45,8 +51,9 @@ struct Terms {
 };
 
 // accumulator = the left fold of the terms, before a mean's division. It may be terms.folded
-// itself. Folding a prefix first, wherever it ends, gives the same bits.
-void Fold(ElementType wire, Reduction reduction, const Terms& terms, std::size_t count,
+// itself. Folding a prefix first, wherever it ends, gives the same bits. True if the accumulator
+// now holds a NaN or an infinity.
+bool Fold(ElementType wire, Reduction reduction, const Terms& terms, std::size_t count,
           std::byte* accumulator);
 
 struct Round {
@@ -78,9 +85,12 @@ struct RoundMemory {
 };
 
 // The terms are combined, divided if it is a mean, clipped, given to the optimizer, and the new
-// version is stored everywhere.
-void ApplyRound(const Round& round, const Terms& terms, std::size_t count,
+// version is stored everywhere. True if something combined is NaN or infinite (see Screening).
+bool ApplyRound(const Round& round, const Terms& terms, std::size_t count,
                 const RoundMemory& memory);
+
+// Whether an array has a NaN or an infinity. For finding out whose a screened round's is.
+bool HasNonFinite(ElementType type, const std::byte* array, std::size_t count);
 
 // To the same type (the same bits), or among f32, f16 and bf16: widened exactly, NaN payloads
 // included, or rounded to nearest even.
