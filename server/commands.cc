@@ -26,6 +26,7 @@ const char* ToString(FaultCode code) {
     case FaultCode::kAlignment: return "alignment";
     case FaultCode::kVersionGone: return "version_gone";
     case FaultCode::kNoState: return "no_state";
+    case FaultCode::kNonFinite: return "non_finite";
   }
   return "unknown";
 }

@@ -8,11 +8,12 @@
 #include "common/base/clock.h"
 #include "common/base/ids.h"
 #include "common/transport/transport.h"
+#include "server/schedule/turn.h"
 
 namespace phub::server {
 
-struct JobShard;     // server/job_shard.h: one job's part of one core loop
-struct KeyBatch;     // server/job_shard.h: keys and chunks to be added to a shard
+struct JobShard;       // server/job_shard.h: one job's part of one core loop
+struct KeyBatch;       // server/job_shard.h: keys and chunks to be added to a shard
 struct StallReport;    // server/job_shard.h: filled by the core loop, read by control
 struct VersionReport;  // the same
 struct StateImage;     // server/job_shard.h: saved state of a shard, on its way out or in
@@ -35,7 +36,8 @@ struct Command {
     kDropSnapshot,    // shard: forgets the image of kTakeSnapshot; once it is acknowledged nothing
                       // refers to it
     kBringState,      // shard, image (or null: forget it): what rounds of kLoad put in place
-    kEndJob,        // shard: lanes are closed; answered by kJobEnded, then nothing refers to it
+    kSetShare,        // shard, share: of its tenant, whose other jobs it concerns as well
+    kEndJob,          // shard: lanes are closed; answered by kJobEnded, then nothing refers to it
   };
   Kind kind = Kind::kNone;
   std::uint8_t transport_index = 0;  // which of the core loop's transports
@@ -47,6 +49,7 @@ struct Command {
   StateImage* image = nullptr;
   transport::Connection* connection = nullptr;
   std::byte* staging = nullptr;
+  TenantShare share = {};
 };
 
 // Why a job cannot go on. Named so that counters, events and messages use the same word.
@@ -73,6 +76,7 @@ enum class FaultCode : std::uint8_t {
   kAlignment,       // names memory that is not aligned to its elements
   kVersionGone,     // asks for a version that is not kept
   kNoState,         // a round of kLoad, and no saved state was brought for its chunk
+  kNonFinite,       // screening "reject": a sum is not finite
 };
 const char* ToString(FaultCode code);
 
@@ -80,12 +84,13 @@ const char* ToString(FaultCode code);
 struct Event {
   enum class Kind : std::uint8_t {
     kNone,
-    kFault,           // shard, code, rank, other_rank, key, iteration; at most one per shard
-    kLaneClosed,      // shard, rank, connection: may be destroyed; error says why
+    kFault,             // shard, code, rank, other_rank, key, iteration; at most one per shard
+    kLaneClosed,        // shard, rank, connection: may be destroyed; error says why
     kStallsReported,    // shard, report
     kVersionsReported,  // shard, versions
     kSnapshotTaken,     // shard, image: whole, or image->missed
-    kJobEnded,        // shard: control may free it
+    kNonFinite,         // shard, rank (Max(): none's alone), key, iteration: the shard's first
+    kJobEnded,          // shard: control may free it
   };
   Kind kind = Kind::kNone;
   FaultCode code = FaultCode::kNone;

@@ -29,6 +29,7 @@ void CoreLoop::State::Execute(const Command& command) {
     case Command::Kind::kTakeSnapshot: return TakeSnapshot(shard, *command.image);
     case Command::Kind::kDropSnapshot: return DropSnapshot(shard);
     case Command::Kind::kBringState: shard.brought = command.image; return;
+    case Command::Kind::kSetShare: return fair.SetShare(shard, command.share, now);
     case Command::Kind::kEndJob: return EndJob(shard);
     case Command::Kind::kNone: break;
   }
@@ -38,6 +39,7 @@ void CoreLoop::State::Execute(const Command& command) {
 void CoreLoop::State::AddJob(JobShard& shard) {
   PHUB_CHECK(shards.size() < kShardsMax);
   shards.push_back(&shard);
+  fair.AddJob(shard, now);
 }
 
 void CoreLoop::State::AddKeys(JobShard& shard, KeyBatch& batch) {
@@ -129,6 +131,7 @@ void CoreLoop::State::RetireEndedShards() {
       ++i;
       continue;
     }
+    fair.RemoveJob(*shard);
     shards[i] = shards.back();
     shards.pop_back();
     Emit({.kind = Event::Kind::kJobEnded, .shard = shard});

@@ -70,7 +70,8 @@ void CoreLoop::State::CountRefusal(FaultCode code) {
     case FaultCode::kNone:
     case FaultCode::kLaneLost:
     case FaultCode::kProtocol:
-    case FaultCode::kDepartedRank: return;
+    case FaultCode::kDepartedRank:
+    case FaultCode::kNonFinite: return;
   }
 }
 
@@ -80,6 +81,21 @@ void CoreLoop::State::Fault(Event event) {
   event.shard->faulted = true;
   event.kind = Event::Kind::kFault;
   counters.Add(CoreCounter::faults);
+  Emit(event);
+}
+
+// The first sum of a shard that is not finite: an event, or the end of the job.
+void CoreLoop::State::TellNonFinite(JobShard& shard) {
+  NonFinite& first = shard.non_finite;
+  if (first.told) return;
+  first.told = true;
+  Event event = {.kind = Event::Kind::kNonFinite,
+                 .code = FaultCode::kNonFinite,
+                 .rank = first.rank,
+                 .key = first.key,
+                 .iteration = first.iteration,
+                 .shard = &shard};
+  if (shard.config.screening == Screening::kReject) return Fault(event);
   Emit(event);
 }
 

@@ -1,8 +1,10 @@
 // The data path of the daemon, in the order in which a gradient takes it:
 //   poll -> ingest -> aggregate -> (exchange across racks, later) -> optimize -> reply
+// With several jobs, rounds wait for their turn (schedule/fair_queue.h) before they are optimized.
 // The stages do not know each other; their order is here and nowhere else.
 #include "server/core_loop.h"
 
+#include "server/aggregate/screening.h"
 #include "server/core_loop_state.h"
 #include "server/ingest/ingest.h"
 #include "server/optimize/optimize.h"
@@ -18,6 +20,11 @@ namespace {
 // Of one core loop's part of a job: with as much again for each rank's gradients and results, that
 // is more than an L3 cache keeps from one end of an iteration to the other.
 constexpr std::uint32_t kStreamedBytes = 8 * 1024 * 1024;
+// Rounds that waited for their turn are finished for so long; then transports are polled again, so
+// that whoever has more right to the core can say so.
+constexpr DurationNs kFinishTimeMax = 100 * kMicrosecond;
+// Polls of one run, where several jobs share the core.
+constexpr std::size_t kPollsPerRun = 4;
 
 }  // namespace
 
@@ -26,6 +33,7 @@ CoreLoop::CoreLoop(CoreIndex core, const Clock& clock,
     : state_(std::make_unique<State>(core, clock, transports)) {}
 CoreLoop::~CoreLoop() = default;
 void CoreLoop::CountBlock() { state_->counters.Add(CoreCounter::loop_blocks); }
+TimeNs CoreLoop::NextTimer() const { return state_->fair.next_refill(); }
 CoreIndex CoreLoop::core() const { return state_->core; }
 CoreQueues& CoreLoop::queues() { return state_->queues; }
 const CoreCounters& CoreLoop::counters() const { return state_->counters; }
@@ -36,14 +44,14 @@ bool CoreLoop::RunOnce() {
   state.BeginRun();
   if (!state.FlushEvents()) return false;  // control is behind: nothing new until it has room
   bool worked = state.ExecuteCommands();
-  for (std::size_t i = 0; i < state.transports.size(); ++i) {
-    state.transports[i]->Tick(state.now);
-    worked |= state.PollTransport(static_cast<std::uint8_t>(i));
-  }
+  for (transport::Transport* const transport : state.transports) transport->Tick(state.now);
+  worked |= state.PollAll();
+  worked |= state.FinishRounds();
   worked |= state.FlushBacklogs();
   worked |= state.AdvanceSnapshots();
   state.RetireEndedShards();
   state.FlushEvents();
+  if (!worked) state.fair.OnIdle();
   state.busy = worked;
   return worked;
 }
@@ -54,6 +62,22 @@ void CoreLoop::State::BeginRun() {
   now = clock.Now();
   if (busy) counters.Add(CoreCounter::busy_ns, static_cast<std::uint64_t>(now - before));
   busy = false;
+}
+
+// One poll of each transport. With several jobs, until nothing is left: whose round is next can be
+// told only once everybody's gradients are in, or whoever has most lanes would always be found
+// waiting alone. Credits bound what can be there, and so do replies what comes anew.
+bool CoreLoop::State::PollAll() {
+  bool any = false;
+  for (std::size_t polls = 0; polls < kPollsPerRun; ++polls) {
+    bool polled = false;
+    for (std::size_t i = 0; i < transports.size(); ++i) {
+      polled |= PollTransport(static_cast<std::uint8_t>(i));
+    }
+    any |= polled;
+    if (!polled || !fair.Shares() || !outbox.empty()) break;
+  }
+  return any;
 }
 
 bool CoreLoop::State::PollTransport(std::uint8_t transport_index) {
@@ -129,12 +153,14 @@ void CoreLoop::State::OnGradient(JobShard& shard, Rank rank, Chunk& chunk,
   counters.Add(CoreCounter::gradient_bytes, message.header.payload_bytes);
   if (message.header.slot == kNoSlot) counters.Add(CoreCounter::gradients_in_place);
   shard.metrics.CountGradient(message.header.payload_bytes);
+  if (fair.Shares() && fair.TakeIn(shard, message.header.payload_bytes, now)) {
+    counters.Add(CoreCounter::throttles);
+  }
   aggregate::Stage(shard, rank, chunk, message, now);
   chunk.wants_reply[rank.value / 64] |= std::uint64_t{1} << (rank.value % 64);
   if (chunk.arrived_count() == shard.config.world_size) {
     CountRound(shard, rank, chunk);
-    FinishRound(shard, chunk);
-    return;
+    return FinishOrQueue(shard, chunk);
   }
   if (chunk.arrived_count() + 1 == shard.config.world_size) chunk.last_awaited_since = now;
   if (shard.departed_count > 0) {
@@ -161,12 +187,42 @@ void CoreLoop::State::RelieveFullLanes(JobShard& shard, Rank rank, Chunk& chunk)
     ++credited;
   });
   counters.Add(CoreCounter::gradients_folded, credited);
+  if (fair.Shares() && credited > 0) {
+    fair.Charge(shard, schedule::TimeToTakeIn(credited * shard.config.chunk_bytes));
+  }
+  if (shard.non_finite.seen) TellNonFinite(shard);
 }
 
 void CoreLoop::State::CountRound(JobShard& shard, Rank last, const Chunk& chunk) {
   counters.Add(CoreCounter::rounds);
   shard.metrics.CountRound(now - chunk.round_since);
   if (shard.config.world_size > 1) shard.metrics.CountLast(last, now - chunk.last_awaited_since);
+}
+
+// Only reductions wait: other rounds are rare, and control may take back what they bring.
+void CoreLoop::State::FinishOrQueue(JobShard& shard, Chunk& chunk) {
+  if (!fair.Shares() || chunk.operation != wire::RoundOperation::kReduce) {
+    return FinishRound(shard, chunk);
+  }
+  counters.Add(CoreCounter::rounds_queued);
+  fair.Push(shard, chunk);
+}
+
+// True if rounds were finished; then there may be more.
+bool CoreLoop::State::FinishRounds() {
+  fair.Refill(now);
+  if (!fair.HasRounds()) return false;
+  const TimeNs begin = clock.Now();
+  TimeNs before = begin;
+  while (before - begin < kFinishTimeMax) {
+    const schedule::FairQueue::Round round = fair.Next();
+    if (round.shard == nullptr) break;
+    FinishRound(*round.shard, *round.chunk);
+    const TimeNs after = clock.Now();
+    fair.Charge(*round.shard, after - before);
+    before = after;
+  }
+  return true;
 }
 
 void CoreLoop::State::FinishRound(JobShard& shard, Chunk& chunk) {
@@ -180,7 +236,11 @@ void CoreLoop::State::FinishRound(JobShard& shard, Chunk& chunk) {
     // time that somebody reads them they are gone from there.
     const bool streams = own.size() == shard.config.world_size &&
                          shard.chunk_count > kStreamedBytes / shard.config.chunk_bytes;
-    optimize::ApplyRound(chunk, terms, shard.config.world_size, own, streams);
+    if (optimize::ApplyRound(chunk, terms, shard.config.world_size, own, streams)) {
+      aggregate::NoteNonFinite(shard, chunk, shard.config.world_size);
+      if (shard.non_finite.seen) TellNonFinite(shard);
+      if (!shard.live()) return;  // rejected: nobody is answered
+    }
     if (chunk.operation == wire::RoundOperation::kReduce) ++chunk.reductions;
   }
   ++chunk.applied.value;

@@ -37,6 +37,10 @@ class CoreLoop {
   // Does what is there to do, in bounded time. True if it did anything.
   bool RunOnce();
 
+  // When RunOnce() has to be called again though nothing comes: a throttled tenant may go on. The
+  // end of time if never.
+  TimeNs NextTimer() const;
+
   // Whoever runs the loop says so before it blocks: a counter.
   void CountBlock();
 

@@ -12,6 +12,7 @@
 #include "server/job_shard.h"
 #include "server/lane_table.h"
 #include "server/reply/reply.h"
+#include "server/schedule/fair_queue.h"
 
 namespace phub::server {
 
@@ -20,9 +21,9 @@ inline constexpr std::size_t kCompletionsPerPoll = 64;  // bounds the work of on
 inline constexpr std::size_t kCommandsPerRun = 64;
 inline constexpr std::size_t kShardsMax = 1024;
 // One run reports at most two events per completion (a fault and a closed lane) and per command,
-// and of each shard that a snapshot is whole and that it has ended.
+// and of each shard that a snapshot is whole, that a sum was not finite and that it has ended.
 inline constexpr std::size_t kOutboxMax =
-    2 * (kCompletionsPerPoll * kTransportsMax + kCommandsPerRun) + 2 * kShardsMax;
+    2 * (kCompletionsPerPoll * kTransportsMax + kCommandsPerRun) + 3 * kShardsMax;
 
 struct CoreLoop::State {
   State(CoreIndex core_index, const Clock& the_clock,
@@ -41,7 +42,9 @@ struct CoreLoop::State {
   void BeginRun();
   bool FlushEvents();
   bool ExecuteCommands();
+  bool PollAll();
   bool PollTransport(std::uint8_t transport_index);
+  bool FinishRounds();
   bool FlushBacklogs();
   bool AdvanceSnapshots();
 
@@ -53,6 +56,7 @@ struct CoreLoop::State {
                   const transport::ReceivedMessage& message);
   void RelieveFullLanes(JobShard& shard, Rank rank, Chunk& chunk);
   void CountRound(JobShard& shard, Rank last, const Chunk& chunk);
+  void FinishOrQueue(JobShard& shard, Chunk& chunk);
   void FinishRound(JobShard& shard, Chunk& chunk);
   void OnDuplicate(JobShard& shard, Rank rank, Chunk& chunk, const wire::MessageHeader& header);
 
@@ -61,6 +65,7 @@ struct CoreLoop::State {
   void LoseLane(JobShard& shard, Rank rank);
   void CountRefusal(FaultCode code);
   void Fault(Event event);
+  void TellNonFinite(JobShard& shard);
   void Emit(const Event& event);
 
   // Commands.
@@ -83,6 +88,7 @@ struct CoreLoop::State {
   CoreQueues queues;
   CoreCounters counters;
   reply::ReplyStage replies;
+  schedule::FairQueue fair;
   TimeNs now = 0;                      // when this run began
   bool busy = false;                   // the run before this one had work
   std::vector<JobShard*> shards;       // never grows beyond kShardsMax

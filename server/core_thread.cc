@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <exception>
 #include <future>
 
@@ -106,7 +107,8 @@ void CoreThread::Block() {
   if (!queues.commands.Empty()) return;
   const bool events_wait = !queues.events.Empty();
   loop_.CountBlock();
-  waiter_.Wait(events_wait ? kTickIntervalWithEvents : kTickInterval);
+  const DurationNs interval = events_wait ? kTickIntervalWithEvents : kTickInterval;
+  waiter_.Wait(std::clamp<DurationNs>(loop_.NextTimer() - clock_.Now(), 0, interval));
   doorbell_.Clear();
 }
 

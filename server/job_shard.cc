@@ -115,6 +115,15 @@ bool AllocateBatch(KeyBatch& batch, const BatchSizes& sizes) {
 
 const char* ToString(LossPolicy policy) { return policy == LossPolicy::kFail ? "fail" : "wait"; }
 
+const char* ToString(Screening screening) {
+  switch (screening) {
+    case Screening::kOff: return "off";
+    case Screening::kReport: return "report";
+    case Screening::kReject: return "reject";
+  }
+  return "unknown";
+}
+
 const wire::HyperParameters& KeyState::ValuesOf(RecordVersion version) const {
   const Record& record = records[version.value % kRecordsPerKey];
   return version.value != 0 && record.version == version ? record.values : first_values;
@@ -127,10 +136,9 @@ std::uint64_t StagingBytesPerLane(const ShardConfig& config) {
 std::uint64_t JobShardBytes(const ShardConfig& config) {
   const std::uint64_t per_slot =
       sizeof(transport::LandingSlot) + sizeof(ChunkIndex) + sizeof(Lane::WaitingCredit);
-  return sizeof(JobShard) +
-         std::uint64_t{config.world_size} *
-             (StagingBytesPerLane(config) + sizeof(Lane) + sizeof(RankMetrics) +
-              config.slots_per_lane * per_slot);
+  return sizeof(JobShard) + std::uint64_t{config.world_size} *
+                                (StagingBytesPerLane(config) + sizeof(Lane) + sizeof(RankMetrics) +
+                                 config.slots_per_lane * per_slot);
 }
 
 std::uint64_t KeyBatchBytes(const ShardConfig& config, std::span<const KeyShardSpec> keys) {

@@ -24,6 +24,7 @@
 #include "common/wire/message.h"
 #include "server/commands.h"
 #include "server/metrics/shard_metrics.h"
+#include "server/schedule/turn.h"
 
 namespace phub::server {
 
@@ -39,6 +40,14 @@ enum class LossPolicy : std::uint8_t {
 
 const char* ToString(LossPolicy policy);  // "fail", "wait"
 
+// What becomes of a reduction whose result is not finite.
+enum class Screening : std::uint8_t {
+  kOff,     // nobody looks
+  kReport,  // counted, and told once
+  kReject,  // a fault: the job ends, with the parameters as the round left them
+};
+const char* ToString(Screening screening);  // "off", "report", "reject"
+
 struct ShardConfig {
   Incarnation incarnation{};
   MembershipEpoch membership_epoch{};
@@ -48,6 +57,9 @@ struct ShardConfig {
   std::uint32_t replies_per_lane_max = 64;  // replies posted and not yet sent
   LossPolicy on_loss = LossPolicy::kFail;
   bool restart = false;  // the version before the current one is kept, for ranks that start anew
+  Screening screening = Screening::kReport;
+  std::uint32_t tenant = 0;  // a number that is the same for all jobs of a tenant
+  TenantShare share;         // of that tenant, when the job is added
 
   std::uint32_t versions() const { return restart ? 2 : 1; }
 };
@@ -110,6 +122,7 @@ struct Chunk {
   std::array<RecordVersion, 2> applied_record{};  // [v % 2]: named by the round that made version v
   std::uint32_t folded_count = 0;                 // ranks [0, folded_count) are in the accumulator
   std::uint32_t staged_count = 0;                 // ranks whose gradient waits
+  bool folded_non_finite = false;                 // the round so far is not finite, and counted
   // [rank]: where its gradient lies, null if it does not wait; and the slot that it holds, or
   // kNoSlot if it lies in memory that worker and daemon share.
   const std::byte** staged_data = nullptr;
@@ -122,6 +135,8 @@ struct Chunk {
   wire::RoundOperation operation{};
   ElementType payload_type{};
   Rank root{};
+  bool is_queued = false;  // a whole round that waits to be finished (schedule/fair_queue.h)
+  Chunk* next_queued = nullptr;
   TimeNs round_since = 0;         // when its first gradient came
   TimeNs last_awaited_since = 0;  // when one rank alone was missing; several ranks only
 
@@ -203,6 +218,15 @@ struct StateImage {
   MappedMemory memory;
 };
 
+// The first reduction of a shard whose result was not finite.
+struct NonFinite {
+  bool seen = false;
+  Rank rank = Rank::Max();  // whose gradient was the first to be so; Max(): the sum overflowed
+  KeyIndex key{};
+  Iteration iteration{};
+  bool told = false;  // to control
+};
+
 struct JobShard {
   ShardConfig config;
   MappedMemory chunk_table;   // Chunk*[kChunksPerShardMax], address space only
@@ -217,6 +241,8 @@ struct JobShard {
   std::uint32_t reply_backlog = 0;   // pending replies and waiting credits of all lanes
   bool ending = false;               // kEndJob was executed
   bool faulted = false;              // a fault was reported; the shard only drains
+  schedule::JobTurn turn;            // fair_queue.h's
+  NonFinite non_finite;              // the first sum that was not finite
   StateImage* snapshot = nullptr;    // being taken
   StateImage* brought = nullptr;     // what rounds of kLoad put in place
   std::uint64_t memory_bytes = 0;    // what admission charges, without batches

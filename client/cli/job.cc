@@ -97,6 +97,13 @@ std::string WorkersTable(const v1::JobInfo& job) {
   return table.Text();
 }
 
+// "report: 3 sums were not finite (4 gradients), first: rank 2 (node5), key fc1, iteration 412"
+std::string ScreeningText(const v1::JobInfo& job) {
+  if (job.nonfinite_sums() == 0) return job.screening();
+  return fmt::format("{}: {} sums were not finite ({} gradients), first: {}", job.screening(),
+                     job.nonfinite_sums(), job.nonfinite_gradients(), job.nonfinite_first());
+}
+
 std::string JobText(const v1::JobInfo& job) {
   Table facts({{"JOB"}, {fmt::format("{}/{}", Printable(job.tenant()), Printable(job.name()))}});
   facts.Add({"state", job.state()});
@@ -112,6 +119,7 @@ std::string JobText(const v1::JobInfo& job) {
                             ? job.on_loss()
                             : fmt::format("wait {}{}", HumanDuration(job.wait_timeout_ns()),
                                           job.restart() ? ", restart" : "")});
+  facts.Add({"screening", ScreeningText(job)});
   for (const v1::WorkerInfo& worker : job.workers()) {
     if (worker.state() != "lost") continue;
     facts.Add(

@@ -23,6 +23,8 @@ struct QuotaText {
   std::string jobs;
   std::string workers;
   std::string keys;
+  std::string weight;
+  std::string bandwidth;
 };
 struct TenantRequest {
   std::string name;
@@ -48,6 +50,17 @@ std::string CheckBytes(const std::string& text) {
   return fmt::format("\"{}\" is neither a size, like \"8GiB\", nor \"none\"", text);
 }
 
+// "1GiB", "1GiB/s"
+std::optional<std::uint64_t> ParseBandwidth(std::string text) {
+  if (text.ends_with("/s")) text.resize(text.size() - 2);
+  return ParseBytes(text);
+}
+
+std::string CheckBandwidth(const std::string& text) {
+  if (text == kNone || ParseBandwidth(text)) return {};
+  return fmt::format("\"{}\" is neither bytes per second, like \"1GiB/s\", nor \"none\"", text);
+}
+
 void AddQuotaOptions(CLI::App& app, QuotaText& quota) {
   const auto add = [&](const char* name, std::string& text, const char* help, const char* type,
                        std::string (*check)(const std::string&)) {
@@ -57,6 +70,10 @@ void AddQuotaOptions(CLI::App& app, QuotaText& quota) {
   add("--jobs", quota.jobs, "Jobs at once", "COUNT", CheckCount);
   add("--workers", quota.workers, "Workers of all its jobs", "COUNT", CheckCount);
   add("--keys", quota.keys, "Keys of all its jobs", "COUNT", CheckCount);
+  add("--weight", quota.weight, "Share of busy cores beside other tenants; without one, 100",
+      "COUNT", CheckCount);
+  add("--bandwidth", quota.bandwidth, "Bytes per second that its workers may push", "BYTES/s",
+      CheckBandwidth);
 }
 
 // The limits that were given; those of "none" go to `lift` (a new tenant has none to lift).
@@ -70,6 +87,9 @@ v1::Quota QuotaOf(const QuotaText& text, v1::SetQuotaRequest* lift) {
   if (is_given(text.jobs, "jobs")) quota.set_jobs(*ParseCount(text.jobs));
   if (is_given(text.workers, "workers")) quota.set_workers(*ParseCount(text.workers));
   if (is_given(text.keys, "keys")) quota.set_keys(*ParseCount(text.keys));
+  if (is_given(text.weight, "weight")) quota.set_weight(*ParseCount(text.weight));
+  if (is_given(text.bandwidth, "bandwidth_bytes"))
+    quota.set_bandwidth_bytes(*ParseBandwidth(text.bandwidth));
   return quota;
 }
 
@@ -84,9 +104,9 @@ std::string CountText(std::uint64_t used, bool limited, std::uint64_t limit) {
 }
 
 std::string TenantsTable(const v1::ListTenantsResponse& response, bool wide) {
-  std::vector<Table::Column> columns = {{"TENANT"}, {"STATE"},   {"MEMORY"},
-                                        {"JOBS"},   {"WORKERS"}, {"KEYS"}};
-  if (wide) columns.push_back({"CREATED"});
+  std::vector<Table::Column> columns = {{"TENANT"},  {"STATE"}, {"MEMORY"}, {"JOBS"},
+                                        {"WORKERS"}, {"KEYS"},  {"WEIGHT"}, {"BANDWIDTH"}};
+  if (wide) columns.insert(columns.end(), {{"PUSHED"}, {"CREATED"}});
   Table table(columns);
   for (const v1::TenantInfo& tenant : response.tenants()) {
     const v1::Quota& quota = tenant.quota();
@@ -97,7 +117,10 @@ std::string TenantsTable(const v1::ListTenantsResponse& response, bool wide) {
         MemoryText(tenant),
         CountText(usage.jobs(), quota.has_jobs(), quota.jobs()),
         CountText(usage.workers(), quota.has_workers(), quota.workers()),
-        CountText(usage.keys(), quota.has_keys(), quota.keys())};
+        CountText(usage.keys(), quota.has_keys(), quota.keys()),
+        quota.has_weight() ? fmt::format("{}", quota.weight()) : "100",
+        quota.has_bandwidth_bytes() ? HumanBytes(quota.bandwidth_bytes()) + "/s" : "-"};
+    if (wide) cells.push_back(HumanBytes(usage.gradient_bytes()));
     if (wide) cells.push_back(DateText(tenant.created_at_ns()));
     table.Add(std::move(cells));
   }
@@ -221,7 +244,9 @@ void AddTenant(CLI::App& parent, const Options& options, Command& command) {
   request = AddCommand(*tenant, "set-quota", "Change the limits that are given; \"none\" lifts one",
                        options, command, SetQuota, added);
   AddQuotaOptions(*added, request->quota);
-  added->footer("What is reserved already stays; the limits are for what is reserved from now on.");
+  added->footer(
+      "Weight and bandwidth take effect at once. What is reserved already stays; the other limits\n"
+      "are for what is reserved from now on.");
 
   request = AddCommand(
       *tenant, "suspend", "Nobody joins its jobs any more; those that run may end", options,

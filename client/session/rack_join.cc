@@ -172,6 +172,15 @@ Status Joining::ConnectAll(std::unique_ptr<DaemonLink> asked) {
   return Status();
 }
 
+v1::Screening ToProto(Screening screening) {
+  switch (screening) {
+    case Screening::kOff: return v1::SCREENING_OFF;
+    case Screening::kReport: return v1::SCREENING_REPORT;
+    case Screening::kReject: return v1::SCREENING_REJECT;
+  }
+  return v1::SCREENING_UNSPECIFIED;
+}
+
 // ---- Reserving and committing ------------------------------------------------------------------
 
 v1::JoinRequest Joining::RequestFor(const DaemonLink& link) const {
@@ -193,6 +202,7 @@ v1::JoinRequest Joining::RequestFor(const DaemonLink& link) const {
     wanted.set_wait_timeout_ns(
         std::chrono::duration_cast<std::chrono::nanoseconds>(options.wait_timeout).count());
   wanted.set_restart(options.restart);
+  wanted.set_screening(ToProto(options.screening));
   request.set_host(HostName());
   request.set_pid(static_cast<std::uint32_t>(getpid()));
   request.set_configuration(rack_.configuration());

@@ -55,6 +55,9 @@ Status CheckJobOptions(const JobOptions& options) {
     return Invalid(fmt::format("leave_timeout is negative (job {})", options.job));
   if (options.on_loss == LossPolicy::kWait && options.wait_timeout.count() <= 0)
     return Invalid(fmt::format("wait_timeout has to be positive (job {})", options.job));
+  if (options.screening > Screening::kReject)
+    return Invalid(fmt::format("screening is {}, which is none (job {})",
+                               static_cast<int>(options.screening), options.job));
   if (options.restart && options.on_loss != LossPolicy::kWait)
     return Invalid(
         fmt::format("restart needs on_loss=kWait (job {}): a worker that starts anew "

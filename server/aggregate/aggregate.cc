@@ -4,6 +4,7 @@
 
 #include "common/base/check.h"
 #include "common/simd/kernels.h"
+#include "server/aggregate/screening.h"
 
 namespace phub::server::aggregate {
 namespace {
@@ -57,19 +58,19 @@ simd::Terms TermsUpTo(const Chunk& chunk, std::uint32_t end, TermList& scratch) 
   return {chunk.folded_count > 0 ? chunk.accumulator : nullptr, {scratch.data(), count}};
 }
 
-// Takes ranks [chunk.folded_count, end) into the accumulator.
-void AddToAccumulator(Chunk& chunk, std::uint32_t end) {
-  if (chunk.operation == RoundOperation::kLoad) return;
+// Takes ranks [chunk.folded_count, end) into the accumulator. True if it is a sum, and not finite.
+bool AddToAccumulator(Chunk& chunk, std::uint32_t end) {
+  if (chunk.operation == RoundOperation::kLoad) return false;
   if (chunk.operation == RoundOperation::kAssign) {
     const std::uint32_t root = chunk.root.value;
     if (root >= chunk.folded_count && root < end) {
       std::memcpy(chunk.accumulator, chunk.staged_data[root], chunk.Bytes(chunk.payload_type));
     }
-    return;
+    return false;
   }
   TermList scratch;
-  simd::Fold(chunk.key->gradient_type, chunk.key->reduction, TermsUpTo(chunk, end, scratch),
-             chunk.element_count, chunk.accumulator);
+  return simd::Fold(chunk.key->gradient_type, chunk.key->reduction, TermsUpTo(chunk, end, scratch),
+                    chunk.element_count, chunk.accumulator);
 }
 
 }  // namespace
@@ -108,9 +109,9 @@ void Fold(JobShard& shard, Chunk& chunk, FreedSlots& freed) {
   while (prefix_end < shard.config.world_size && chunk.staged_data[prefix_end] != nullptr) {
     ++prefix_end;
   }
-  PHUB_CHECK(prefix_end < shard.config.world_size, "a whole round is finished, not folded");
-  if (prefix_end == chunk.folded_count) return;
-  AddToAccumulator(chunk, prefix_end);
+  // A whole round is finished, not folded: it may be waiting for its turn.
+  if (prefix_end == chunk.folded_count || prefix_end == shard.config.world_size) return;
+  if (AddToAccumulator(chunk, prefix_end)) NoteNonFinite(shard, chunk, prefix_end);
   for (std::uint32_t rank = chunk.folded_count; rank < prefix_end; ++rank) {
     const SlotIndex slot = chunk.staged_slot[rank];
     if (slot != kNoSlot) freed.items[freed.count++] = {Rank{rank}, chunk.index, slot};
@@ -138,6 +139,7 @@ void Finish(JobShard& shard, Chunk& chunk) {
   }
   PHUB_CHECK(chunk.staged_count == 0, "chunk={}", chunk.index.value);
   chunk.folded_count = 0;
+  chunk.folded_non_finite = false;
 }
 
 std::size_t DiscardStaged(JobShard& shard, Rank rank) {

@@ -52,7 +52,8 @@ void Stage(JobShard& shard, Rank rank, Chunk& chunk, const transport::ReceivedMe
 bool LaneFull(const JobShard& shard, Rank rank);
 bool HeldByFullLane(const JobShard& shard, const Chunk& chunk);
 
-// Folds the ready prefix of one chunk, if any; `freed` holds the slots that it freed.
+// Folds the ready prefix of one chunk, if any; `freed` holds the slots that it freed. A sum that is
+// not finite is noted (screening.h).
 void Fold(JobShard& shard, Chunk& chunk, FreedSlots& freed);
 
 // Restores the invariant after `rank` staged `chunk` without completing its round: folds every

@@ -53,6 +53,11 @@ v1::JobInfo Control::State::DescribeJob(const Job& job) const {
   info.set_fault(job.fault.message());
   info.set_restart(job.settings.restart);
   info.set_wait_timeout_ns(job.settings.wait_timeout);
+  info.set_screening(ToString(job.settings.screening));
+  const WorkTotals totals = job.released() ? job.totals : TotalsOf(job);
+  info.set_nonfinite_sums(totals.nonfinite_sums);
+  info.set_nonfinite_gradients(totals.nonfinite_gradients);
+  info.set_nonfinite_first(job.nonfinite_first);
   for (std::uint32_t rank = 0; rank < job.members.size(); ++rank) {
     const Member& member = job.members[rank];
     v1::WorkerInfo& worker = *info.add_workers();

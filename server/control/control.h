@@ -237,12 +237,13 @@ class Control {
   void CancelSnapshot(std::string_view snapshot_id, const SnapshotSink* sink);
 
   // --- Tenants. Who may call is decided before (server/control/access.h). ----------------------
-  // Adds it, or changes its quota and whether it is suspended, from now on. The default tenant is
-  // there from the start.
+  // Adds it, or changes its quota and whether it is suspended, from now on; weight and bandwidth of
+  // jobs that run, too. The default tenant is there from the start.
   void SetTenant(const Tenant& tenant);
   // FAILED_PRECONDITION names the jobs that it still has. OK if it is not there.
   absl::Status RemoveTenant(const std::string& name);
   Usage UsageOf(const std::string& tenant) const;
+  std::uint64_t PushedBytesOf(const std::string& tenant) const;  // ever, to this daemon
   std::uint64_t MemoryLimitOf(const std::string& tenant) const;  // bytes; 0: it is not there
   // Whose session or snapshot it is; nothing if it is not known.
   std::optional<std::string> TenantOfSession(std::string_view session_id) const;

@@ -86,6 +86,7 @@ void Control::State::HandleEvent(CoreIndex core, const Event& event) {
     case Event::Kind::kStallsReported: return HandleStallsReported(job, core, event);
     case Event::Kind::kVersionsReported: return HandleVersionsReported(job, core, event);
     case Event::Kind::kSnapshotTaken: return HandleSnapshotTaken(job, core, event);
+    case Event::Kind::kNonFinite: return NoteNonFinite(job, event);
     case Event::Kind::kJobEnded:
       if (++job.cores_ended == links.size()) Release(job);
       return;

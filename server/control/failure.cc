@@ -125,7 +125,9 @@ void Control::State::ConcludeDiagnosis(Job& job) {
 }
 
 void Control::State::FailOverCoreFault(Job& job, CoreIndex core, const Event& event) {
-  const std::string who = DescribeRank(job, event.rank);
+  if (event.code == FaultCode::kNonFinite) NoteNonFinite(job, event);
+  const bool has_rank = event.rank.value < job.members.size();
+  const std::string who = has_rank ? DescribeRank(job, event.rank) : "nobody";
   const std::string other = DescribeRank(job, event.other_rank);
   std::string what;
   switch (event.code) {
@@ -145,6 +147,10 @@ void Control::State::FailOverCoreFault(Job& job, CoreIndex core, const Event& ev
     case FaultCode::kDepartedRank:
       what = fmt::format("{} has left, and a round that {} takes part in needs it", who, other);
       break;
+    case FaultCode::kNonFinite:
+      what = has_rank ? fmt::format("{} pushed NaN or infinity", who)
+                      : "the sum of finite gradients overflowed";
+      break;
     default: what = fmt::format("{} {}", who, Misdeed(event.code)); break;
   }
   const bool has_key = event.key.value < job.keys.size();
@@ -157,6 +163,19 @@ void Control::State::FailOverCoreFault(Job& job, CoreIndex core, const Event& ev
   if (has_key) fault.set_key(DescribeKey(job, event.key));
   fault.set_iteration(event.iteration.value);
   Fail(job, std::move(fault));
+}
+
+// The job's first sum that is not finite (others are only counted). Of other core loops there may
+// be a first one, too.
+void Control::State::NoteNonFinite(Job& job, const Event& event) {
+  if (!job.nonfinite_first.empty()) return;
+  const bool has_rank = event.rank.value < job.members.size();
+  job.nonfinite_first = fmt::format(
+      "{}, key {}, iteration {}",
+      has_rank ? DescribeRankBriefly(job, event.rank) : std::string("overflow of the sum"),
+      DescribeKey(job, event.key), event.iteration.value);
+  LogWarning("event=nonfinite_gradient tenant={} job=\"{}\" first=\"{}\" screening={}",
+             job.account.tenant, job.name(), job.nonfinite_first, ToString(job.settings.screening));
 }
 
 v1::Fault Control::State::MakeFault(const Job& job, const char* code,
@@ -222,6 +241,7 @@ void Control::State::EndInOrder(Job& job) {
 
 void Control::State::SendEndCommands(Job& job) {
   job.end_commands_sent = true;
+  ShareOutAnew(job.account.tenant);
   for (std::size_t core = 0; core < links.size(); ++core) {
     links[core].Send({.kind = Command::Kind::kEndJob, .shard = job.shards[core].get()});
   }

@@ -27,6 +27,7 @@
 #include "server/control/rank_memory.h"
 #include "server/control/saved_state.h"
 #include "server/job_shard.h"
+#include "server/metrics/sample.h"
 #include "server/placement/placement.h"
 #include "server/tenant/ledger.h"
 
@@ -38,8 +39,9 @@ struct JobSettings {
   std::uint32_t chunk_bytes = 0;
   std::uint32_t staging_bytes_per_lane = 0;
   LossPolicy on_loss = LossPolicy::kFail;
-  DurationNs wait_timeout = 0;              // kWait: how long a rank may be gone
-  bool restart = false;                     // kWait: a new process may take a rank over
+  DurationNs wait_timeout = 0;  // kWait: how long a rank may be gone
+  bool restart = false;         // kWait: a new process may take a rank over
+  Screening screening = Screening::kReport;
   std::vector<std::uint32_t> daemon_cores;  // core loops of each daemon of the rack
 };
 
@@ -167,13 +169,15 @@ struct Job {
   std::unique_ptr<BroughtState> brought;  // saved state that the core loops have, or are given
   std::vector<std::unique_ptr<BroughtState>> replaced_states;  // until the core loops let go
   absl::Status load_refusal;  // why rank 0 could not load, since the last state that was brought
-  std::vector<Answer<v1::JobInfo>> evictions;                  // answered when it is released
+  std::vector<Answer<v1::JobInfo>> evictions;  // answered when it is released
   std::optional<Diagnosis> diagnosis;
   TimeNs nobody_since = 0;  // no live member since; 0: there is one
 
-  v1::Fault fault;             // kFailed
-  TimeNs ended_at = 0;         // left kRunning
-  TimeNs end_commands_at = 0;  // left kRunning: when kEndJob goes out
+  std::string nonfinite_first;  // "rank 2 (node5), key fc1, iteration 412": the first such sum
+  WorkTotals totals;            // of a job that was released
+  v1::Fault fault;              // kFailed
+  TimeNs ended_at = 0;          // left kRunning
+  TimeNs end_commands_at = 0;   // left kRunning: when kEndJob goes out
   bool end_commands_sent = false;
   std::size_t cores_ended = 0;
 

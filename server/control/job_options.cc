@@ -25,8 +25,8 @@ absl::Status ReadWaitOptions(const std::string& job, const v1::JobOptions& optio
                              const ControlOptions& defaults, JobSettings& settings) {
   if (settings.on_loss != LossPolicy::kWait) {
     if (!options.restart()) return absl::OkStatus();
-    return absl::InvalidArgumentError(fmt::format(
-        "job {}: restart=true needs on_loss=wait; else a lost rank ends the job", job));
+    return absl::InvalidArgumentError(
+        fmt::format("job {}: restart=true needs on_loss=wait; else a lost rank ends the job", job));
   }
   settings.wait_timeout =
       options.wait_timeout_ns() == 0 ? defaults.wait_timeout : options.wait_timeout_ns();
@@ -98,6 +98,17 @@ absl::StatusOr<JobSettings> CheckJoin(const v1::JoinRequest& request,
                       "knows fail and wait",
                       request.job(), static_cast<int>(options.on_loss())));
   }
+  switch (options.screening()) {
+    case v1::SCREENING_OFF: settings.screening = Screening::kOff; break;
+    case v1::SCREENING_UNSPECIFIED:
+    case v1::SCREENING_REPORT: settings.screening = Screening::kReport; break;
+    case v1::SCREENING_REJECT: settings.screening = Screening::kReject; break;
+    default:
+      return absl::InvalidArgumentError(
+          fmt::format("job {}: screening is number {}, which this daemon does not know; it knows "
+                      "off, report and reject",
+                      request.job(), static_cast<int>(options.screening())));
+  }
   if (absl::Status status = ReadWaitOptions(request.job(), options, defaults, settings);
       !status.ok()) {
     return status;
@@ -143,6 +154,10 @@ std::string DifferenceInSettings(const JobSettings& theirs, const JobSettings& o
     return fmt::format("restart={}, {} created it with restart={}", theirs.restart, creator,
                        ours.restart);
   }
+  if (theirs.screening != ours.screening) {
+    return fmt::format("screening {}, {} created it with {}", ToString(theirs.screening), creator,
+                       ToString(ours.screening));
+  }
   return {};
 }
 
@@ -155,6 +170,7 @@ ShardConfig MakeShardConfig(const JobSettings& settings, Incarnation incarnation
                                      kSlotsPerLaneMin, kSlotsPerLaneMax);
   config.on_loss = settings.on_loss;
   config.restart = settings.restart;
+  config.screening = settings.screening;
   return config;
 }
 

@@ -109,6 +109,7 @@ absl::StatusOr<Job*> Control::State::CreateJob(const v1::JoinRequest& request,
                   is_anchor() ? DrawIncarnation() : Incarnation{request.incarnation()}};
   job->settings = settings;
   job->config = MakeShardConfig(settings, job->account.incarnation);
+  job->config.tenant = NumberOfTenant(job->account.tenant);
   const std::uint64_t bytes = MemoryOfJob(*job);
   if (absl::Status status = ledger.Open(job->account, settings.world_size); !status.ok()) {
     return Refuse(ControlCounter::joins_refused_quota, status);
@@ -136,6 +137,7 @@ absl::StatusOr<Job*> Control::State::CreateJob(const v1::JoinRequest& request,
   for (std::size_t core = 0; core < links.size(); ++core) {
     JobShard* shard = job->shards[core].get();
     shard_owners[shard] = {job.get(), CoreAt(core)};
+    shard->config.share = ShareOf(job->account.tenant, core);
     job->add_job_tickets.push_back(
         links[core].Send({.kind = Command::Kind::kAddJob, .shard = shard}));
   }

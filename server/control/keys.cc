@@ -111,6 +111,7 @@ absl::Status Control::State::AcceptBatch(Job& job, const KeySpecs& given, Rank r
       job.account.tenant, job.name(), job.batches.size(), placement.size(), job.parameter_bytes,
       record.layout.shared_bytes);
   job.batches.push_back(std::move(record));
+  ShareOutAnew(job.account.tenant);
   return absl::OkStatus();
 }
 

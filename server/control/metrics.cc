@@ -38,17 +38,11 @@ WorkerCounts CountWorkers(const Job& job) {
   return counts;
 }
 
-WorkTotals TotalsOf(const Job& job) {
-  WorkTotals totals;
-  for (const auto& shard : job.shards) totals.Add(shard->metrics, job.settings.world_size);
-  return totals;
-}
-
-JobSample SampleJob(const Job& job, std::uint64_t memory_bytes) {
+JobSample SampleJob(const Job& job, const WorkTotals& totals, std::uint64_t memory_bytes) {
   JobSample sample;
   sample.tenant = job.account.tenant;
   sample.job = job.name();
-  sample.totals = TotalsOf(job);
+  sample.totals = totals;
   sample.workers = CountWorkers(job);
   sample.slots =
       std::uint64_t{job.settings.world_size} * job.config.slots_per_lane * job.shards.size();
@@ -60,8 +54,15 @@ JobSample SampleJob(const Job& job, std::uint64_t memory_bytes) {
 
 }  // namespace
 
-void Control::State::NoteTotals(const Job& job) {
-  released_totals[job.account.tenant].Add(TotalsOf(job));
+WorkTotals Control::State::TotalsOf(const Job& job) {
+  WorkTotals totals;
+  for (const auto& shard : job.shards) totals.Add(shard->metrics, job.settings.world_size);
+  return totals;
+}
+
+void Control::State::NoteTotals(Job& job) {
+  job.totals = TotalsOf(job);
+  released_totals[job.account.tenant].Add(job.totals);
 }
 
 RankMetricsSum Control::State::SumOfRank(const Job& job, Rank rank) const {
@@ -123,7 +124,7 @@ MetricsSample Control::State::Sample() const {
     if (sample.jobs.size() == kJobsSampledMax) {
       ++sample.jobs_omitted;
     } else {
-      sample.jobs.push_back(SampleJob(*job, ledger.used_bytes(job->account)));
+      sample.jobs.push_back(SampleJob(*job, TotalsOf(*job), ledger.used_bytes(job->account)));
     }
   }
   for (auto& [name, tenant] : SampleTenants()) {
@@ -163,6 +164,8 @@ void Control::State::GetStats(Answer<v1::GetStatsResponse> answer) {
     add("phub_job_gradient_bytes_total", job.totals.gradient_bytes);
     add("phub_job_reply_bytes_total", job.totals.reply_bytes);
     add("phub_job_rounds_total", job.totals.rounds());
+    add("phub_job_nonfinite_sums_total", job.totals.nonfinite_sums);
+    add("phub_job_nonfinite_gradients_total", job.totals.nonfinite_gradients);
     add("phub_job_round_duration_ns_total", job.totals.round_duration_ns);
     add("phub_job_straggler_wait_ns_total", job.totals.straggler_wait_ns);
     add("phub_job_slots", job.slots);

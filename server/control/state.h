@@ -7,6 +7,7 @@
 //   stalls.cc    who waits for whom                admin.cc    the administrator's other questions
 //   wait.cc      ranks that may come back          versions.cc where the keys' chunks are
 //   snapshot.cc, snapshot_read.cc  state on its way out; load_state.cc  on its way in
+//   shares.cc    weights and bandwidths
 //   drain.cc     draining, evicting                metrics.cc  the daemon in numbers
 #pragma once
 
@@ -139,6 +140,7 @@ struct Control::State {
   void AdvanceDiagnosis(Job& job, TimeNs now);
   void ConcludeDiagnosis(Job& job);
   void FailOverCoreFault(Job& job, CoreIndex core, const Event& event);
+  void NoteNonFinite(Job& job, const Event& event);
   // Fills in the names; `what` says what happened, and goes into the message.
   v1::Fault MakeFault(const Job& job, const char* code, const std::string& what) const;
   void BlameRank(const Job& job, Rank rank, v1::Fault& fault) const;
@@ -180,8 +182,10 @@ struct Control::State {
   void GetStats(Answer<v1::GetStatsResponse> answer);
   MetricsSample Sample() const;
   std::map<std::string, TenantSample> SampleTenants() const;
-  // Keeps what the job did for its tenant's totals. Before its shards go.
-  void NoteTotals(const Job& job);
+  // What the job did so far; nothing, once it was released.
+  static WorkTotals TotalsOf(const Job& job);
+  // Keeps what the job did, for itself and its tenant's totals. Before its shards go.
+  void NoteTotals(Job& job);
   RankMetricsSum SumOfRank(const Job& job, Rank rank) const;
 
   // --- wait.cc
@@ -254,6 +258,15 @@ struct Control::State {
   LoadId RefuseLoad(Job& job, Rank rank, const v1::LoadStateRequest& refusal);
   void TakeOverIterations(Job& job, const v1::LoadedState& loaded);
 
+  // --- shares.cc
+  // The same number for all jobs of a tenant: what core loops tell tenants apart by.
+  std::uint32_t NumberOfTenant(const std::string& tenant);
+  // What its jobs may have of that core loop, as its quota is now.
+  TenantShare ShareOf(const std::string& tenant, std::size_t core) const;
+  // Tells the core loops; the second one only if where its chunks lie matters.
+  void ShareOut(const std::string& tenant);
+  void ShareOutAnew(const std::string& tenant);
+
   // --- drain.cc
   void Drain(DurationNs grace);
   void SetDraining(DurationNs grace);
@@ -279,11 +292,12 @@ struct Control::State {
     std::string host;
     std::uint16_t port = 0;
   };
-  std::vector<Endpoint> endpoints;         // [core]
+  std::vector<Endpoint> endpoints;  // [core]
   JobMemoryListener* memory_listener = nullptr;
   v1::SharedMemoryEndpoint shared_memory;  // without a name: nothing is shared
   Ledger ledger;
   ControlCounters counters;
+  std::map<std::string, std::uint32_t> tenant_numbers;
   std::map<std::string, WorkTotals> released_totals;  // [tenant], of jobs that were released
 
   std::list<std::unique_ptr<Job>> jobs;    // running or being torn down, in order of creation

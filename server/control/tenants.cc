@@ -4,13 +4,26 @@
 
 namespace phub::server {
 
-void Control::SetTenant(const Tenant& tenant) { state_->ledger.SetTenant(tenant); }
+void Control::SetTenant(const Tenant& tenant) {
+  state_->ledger.SetTenant(tenant);
+  state_->ShareOut(tenant.name);
+}
 
 absl::Status Control::RemoveTenant(const std::string& name) {
   return state_->ledger.RemoveTenant(name);
 }
 
 Usage Control::UsageOf(const std::string& tenant) const { return state_->ledger.UsageOf(tenant); }
+
+std::uint64_t Control::PushedBytesOf(const std::string& tenant) const {
+  std::uint64_t bytes = 0;
+  const auto released = state_->released_totals.find(tenant);
+  if (released != state_->released_totals.end()) bytes = released->second.gradient_bytes;
+  for (const auto& job : state_->jobs) {
+    if (job->account.tenant == tenant) bytes += State::TotalsOf(*job).gradient_bytes;
+  }
+  return bytes;
+}
 
 std::uint64_t Control::MemoryLimitOf(const std::string& tenant) const {
   return state_->ledger.tenant_limit_bytes(tenant);

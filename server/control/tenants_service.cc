@@ -18,6 +18,8 @@ Quota FromProto(const v1::Quota& given) {
   if (given.has_jobs()) quota.jobs = given.jobs();
   if (given.has_workers()) quota.workers = given.workers();
   if (given.has_keys()) quota.keys = given.keys();
+  if (given.has_weight()) quota.weight = given.weight();
+  if (given.has_bandwidth_bytes()) quota.bandwidth_bytes = given.bandwidth_bytes();
   return quota;
 }
 
@@ -30,11 +32,14 @@ v1::TenantInfo ToProto(const Control& control, const Tenant& tenant) {
   if (tenant.quota.jobs) quota.set_jobs(*tenant.quota.jobs);
   if (tenant.quota.workers) quota.set_workers(*tenant.quota.workers);
   if (tenant.quota.keys) quota.set_keys(*tenant.quota.keys);
+  if (tenant.quota.weight) quota.set_weight(*tenant.quota.weight);
+  if (tenant.quota.bandwidth_bytes) quota.set_bandwidth_bytes(*tenant.quota.bandwidth_bytes);
   const Usage used = control.UsageOf(tenant.name);
   info.mutable_usage()->set_memory_bytes(used.memory_bytes);
   info.mutable_usage()->set_jobs(used.jobs);
   info.mutable_usage()->set_workers(used.workers);
   info.mutable_usage()->set_keys(used.keys);
+  info.mutable_usage()->set_gradient_bytes(control.PushedBytesOf(tenant.name));
   info.set_created_at_ns(tenant.created_at);
   return info;
 }

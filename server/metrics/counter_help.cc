@@ -16,6 +16,8 @@ constexpr Help kHelp[] = {
     {"gradients_in_place", "Gradients that were summed where the worker's memory lies."},
     {"gradients_folded", "Gradients added up early because their lane had no free slot left."},
     {"rounds", "Rounds of chunks that were completed."},
+    {"rounds_queued", "Rounds that waited for their job's turn, as there were several jobs."},
+    {"throttles", "Times that a tenant used up its bandwidth and was made to wait."},
     {"replies", "Replies with parameters, one for each chunk and rank."},
     {"reply_bytes", "Payload of the replies."},
     {"replies_in_pass", "Replies written by the pass that computed them."},

@@ -14,6 +14,7 @@ namespace phub::server {
   X(gradients) X(gradient_bytes) X(gradients_in_place) X(gradients_folded) X(rounds)            \
   X(replies) X(reply_bytes) X(replies_in_pass) X(replies_deferred) X(credits) X(pulls)          \
   X(duplicates_staged) X(duplicates_applied) X(records) X(snapshots)                            \
+  X(rounds_queued) X(throttles)                                                                 \
   X(lanes_attached) X(lanes_closed) X(faults) X(staged_discarded)                               \
   X(refused_protocol) X(refused_incarnation) X(refused_epoch) X(refused_chunk_range)            \
   X(refused_slot_range) X(refused_slot_occupied) X(refused_payload_size) X(refused_type)        \

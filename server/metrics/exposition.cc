@@ -135,6 +135,11 @@ void WriteJobWork(const MetricsSample& sample, TextFormat& text) {
        &WorkTotals::gradient_bytes);
   each("phub_job_reply_bytes_total", "Payload of the replies to the job's workers.",
        &WorkTotals::reply_bytes);
+  each("phub_job_nonfinite_sums_total", "Sums of chunks that were NaN, infinite or overflowed.",
+       &WorkTotals::nonfinite_sums);
+  each("phub_job_nonfinite_gradients_total",
+       "Gradients of chunks with NaN or infinity that made a sum so.",
+       &WorkTotals::nonfinite_gradients);
   WriteEach(sample.jobs, text, "phub_job_straggler_wait_seconds_total", Type::kCounter,
             "Time that rounds waited for their last rank alone, added up over rounds of chunks.",
             [&](const JobSample& job) {

@@ -8,6 +8,8 @@ void WorkTotals::Add(const ShardMetrics& metrics, std::uint32_t world_size) {
   gradients += metrics.gradients.Get();
   gradient_bytes += metrics.gradient_bytes.Get();
   reply_bytes += metrics.reply_bytes.Get();
+  nonfinite_sums += metrics.nonfinite_sums.Get();
+  nonfinite_gradients += metrics.nonfinite_gradients.Get();
   round_duration_ns += metrics.round_duration_ns.Get();
   for (std::size_t i = 0; i < kRoundDurationBuckets; ++i) {
     round_duration_buckets[i] += metrics.round_duration_buckets[i].Get();
@@ -21,6 +23,8 @@ void WorkTotals::Add(const WorkTotals& other) {
   gradients += other.gradients;
   gradient_bytes += other.gradient_bytes;
   reply_bytes += other.reply_bytes;
+  nonfinite_sums += other.nonfinite_sums;
+  nonfinite_gradients += other.nonfinite_gradients;
   straggler_wait_ns += other.straggler_wait_ns;
   round_duration_ns += other.round_duration_ns;
   for (std::size_t i = 0; i < kRoundDurationBuckets; ++i) {

@@ -24,6 +24,8 @@ struct WorkTotals {
   std::uint64_t gradients = 0;
   std::uint64_t gradient_bytes = 0;
   std::uint64_t reply_bytes = 0;
+  std::uint64_t nonfinite_sums = 0;
+  std::uint64_t nonfinite_gradients = 0;
   std::uint64_t straggler_wait_ns = 0;
   std::uint64_t round_duration_ns = 0;
   std::array<std::uint64_t, kRoundDurationBuckets> round_duration_buckets{};

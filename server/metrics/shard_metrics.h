@@ -41,7 +41,9 @@ struct ShardMetrics {
   SingleWriterNumber gradients;
   SingleWriterNumber gradient_bytes;
   SingleWriterNumber reply_bytes;
-  SingleWriterNumber slots_used;         // of all lanes, now
+  SingleWriterNumber nonfinite_sums;       // see aggregate/screening.h
+  SingleWriterNumber nonfinite_gradients;  // that made them so
+  SingleWriterNumber slots_used;           // of all lanes, now
   SingleWriterNumber round_duration_ns;  // of all rounds, from a round's first gradient to its last
   std::array<SingleWriterNumber, kRoundDurationBuckets> round_duration_buckets;
   std::unique_ptr<RankMetrics[]> ranks;  // [rank]

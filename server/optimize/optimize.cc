@@ -28,7 +28,7 @@ simd::OptimizerArguments ArgumentsOf(const Chunk& chunk) {
           .step = chunk.reductions + 1};
 }
 
-void Reduce(Chunk& chunk, const simd::Terms& terms, std::uint32_t world_size,
+bool Reduce(Chunk& chunk, const simd::Terms& terms, std::uint32_t world_size,
             std::span<std::byte* const> own_replies, bool streams) {
   const KeyState& key = *chunk.key;
   const simd::Round round = {.wire = key.gradient_type,
@@ -46,12 +46,12 @@ void Reduce(Chunk& chunk, const simd::Terms& terms, std::uint32_t world_size,
   std::byte* const from =
       chunk.masters != nullptr ? chunk.masters : chunk.Parameters(chunk.applied);
   std::byte* const to = chunk.masters != nullptr ? chunk.masters : chunk.NextParameters();
-  simd::ApplyRound(round, terms, chunk.element_count,
-                   {.parameters = from,
-                    .next_parameters = to,
-                    .state = chunk.state,
-                    .replies = {replies.data(), reply_count},
-                    .streams_results = streams});
+  return simd::ApplyRound(round, terms, chunk.element_count,
+                          {.parameters = from,
+                           .next_parameters = to,
+                           .state = chunk.state,
+                           .replies = {replies.data(), reply_count},
+                           .streams_results = streams});
 }
 
 // The payload is read once, whatever it is turned into: a worker may be writing to it.
@@ -68,7 +68,7 @@ void Assign(Chunk& chunk, const std::byte* payload) {
 
 }  // namespace
 
-void ApplyRound(Chunk& chunk, const simd::Terms& terms, std::uint32_t world_size,
+bool ApplyRound(Chunk& chunk, const simd::Terms& terms, std::uint32_t world_size,
                 std::span<std::byte* const> own_replies, bool streams) {
   if (chunk.operation == RoundOperation::kReduce) {
     return Reduce(chunk, terms, world_size, own_replies, streams);
@@ -79,6 +79,7 @@ void ApplyRound(Chunk& chunk, const simd::Terms& terms, std::uint32_t world_size
   for (std::byte* const reply : own_replies) {
     std::memcpy(reply, chunk.NextParameters(), chunk.reply_bytes());
   }
+  return false;
 }
 
 }  // namespace phub::server::optimize

@@ -185,7 +185,8 @@ bool ReplyStage::PostCredit(JobShard& shard, const Lane& lane, ChunkIndex chunk,
 bool ReplyStage::Credit(JobShard& shard, Rank rank, ChunkIndex chunk, SlotIndex slot) {
   Lane& lane = shard.lanes[rank.value];
   if (lane.state != Lane::State::kOpen) return true;  // a new lane starts with all slots free
-  if (lane.credits_waiting.empty() && PostCredit(shard, lane, chunk, slot)) return true;
+  const bool may_post = lane.credits_waiting.empty() && !shard.turn.throttled();
+  if (may_post && PostCredit(shard, lane, chunk, slot)) return true;
   if (lane.credits_waiting.size() == lane.slot_chunk.size()) return false;
   lane.credits_waiting.push_back({chunk, slot});
   ++shard.reply_backlog;
@@ -195,9 +196,9 @@ bool ReplyStage::Credit(JobShard& shard, Rank rank, ChunkIndex chunk, SlotIndex 
 // A reply gives back the slot that its chunk holds. A credit that still waits would come after it,
 // when the slot may hold the chunk's next gradient already.
 void ReplyStage::DropCredit(JobShard& shard, Lane& lane, ChunkIndex chunk) {
-  shard.reply_backlog -= static_cast<std::uint32_t>(std::erase_if(
-      lane.credits_waiting,
-      [&](const Lane::WaitingCredit& credit) { return credit.chunk == chunk; }));
+  shard.reply_backlog -= static_cast<std::uint32_t>(
+      std::erase_if(lane.credits_waiting,
+                    [&](const Lane::WaitingCredit& credit) { return credit.chunk == chunk; }));
 }
 
 void ReplyStage::OnSent(JobShard& shard, Rank rank) {
@@ -246,11 +247,12 @@ bool ReplyStage::FlushReplies(JobShard& shard, Rank rank) {
 
 bool ReplyStage::Flush(JobShard& shard) {
   if (shard.reply_backlog == 0) return false;
+  const bool credits = !shard.turn.throttled();
   bool posted = false;
   for (std::uint32_t rank = 0; rank < shard.config.world_size; ++rank) {
     Lane& lane = shard.lanes[rank];
     if (lane.state != Lane::State::kOpen) continue;
-    if (!lane.credits_waiting.empty()) posted |= FlushCredits(shard, lane);
+    if (credits && !lane.credits_waiting.empty()) posted |= FlushCredits(shard, lane);
     if (lane.replies_pending > 0) posted |= FlushReplies(shard, Rank{rank});
   }
   return posted;

@@ -183,6 +183,11 @@ std::uint64_t Ledger::used_bytes(const Account& account) const {
   return found == accounts_.end() ? 0 : found->second.bytes;
 }
 
+Quota Ledger::QuotaOf(const std::string& tenant) const {
+  const auto found = tenants_.find(tenant);
+  return found == tenants_.end() ? Quota{} : found->second.quota;
+}
+
 Usage Ledger::UsageOf(const std::string& tenant) const {
   const auto found = tenants_.find(tenant);
   return found == tenants_.end() ? Usage{} : found->second.used;

@@ -65,6 +65,8 @@ class Ledger {
   std::uint64_t used_bytes() const { return used_bytes_; }
   std::uint64_t limit_bytes() const { return limit_bytes_; }
   std::uint64_t used_bytes(const Account& account) const;
+  // Of a tenant that is not there: no limits.
+  Quota QuotaOf(const std::string& tenant) const;
   // Of a tenant that is not there: nothing.
   Usage UsageOf(const std::string& tenant) const;
   // The most that the tenant's jobs may reserve together; 0 if it is not there.

@@ -39,6 +39,11 @@ CREATE TRIGGER audit_is_not_changed BEFORE UPDATE ON audit
 BEGIN SELECT RAISE(ABORT, 'the audit log is append-only'); END;
 CREATE TRIGGER audit_is_not_deleted BEFORE DELETE ON audit
 BEGIN SELECT RAISE(ABORT, 'the audit log is append-only'); END;
+)",
+    // 2. Shares of core loops, and bandwidth.
+    R"(
+ALTER TABLE tenants ADD COLUMN weight INTEGER;
+ALTER TABLE tenants ADD COLUMN bandwidth_bytes INTEGER;
 )"};
 
 absl::StatusOr<std::int64_t> VersionOf(Database& database) {

@@ -20,7 +20,7 @@ constexpr std::size_t kAuditTextBytesMax = 1024;
 constexpr std::string_view kKeyCheckName = "key_check";
 constexpr std::string_view kKeyCheckText = "phub token key";
 constexpr std::string_view kTenantColumns =
-    "name, suspended, memory_bytes, jobs, workers, keys, created_at";
+    "name, suspended, memory_bytes, jobs, workers, keys, weight, bandwidth_bytes, created_at";
 constexpr std::string_view kAuditColumns =
     "sequence, at, actor, peer, action, subject, detail, outcome, chain";
 
@@ -80,6 +80,8 @@ Statement& BindQuota(Statement& statement, const Quota& quota) {
   BindLimit(statement, quota.jobs);
   BindLimit(statement, quota.workers);
   BindLimit(statement, quota.keys);
+  BindLimit(statement, quota.weight);
+  BindLimit(statement, quota.bandwidth_bytes);
   return statement;
 }
 
@@ -165,7 +167,9 @@ absl::StatusOr<std::vector<Tenant>> StateStore::Tenants() {
     tenant.quota.jobs = LimitOf<std::uint32_t>(row, 3);
     tenant.quota.workers = LimitOf<std::uint32_t>(row, 4);
     tenant.quota.keys = LimitOf<std::uint32_t>(row, 5);
-    tenant.created_at = row.GetInt(6);
+    tenant.quota.weight = LimitOf<std::uint32_t>(row, 6);
+    tenant.quota.bandwidth_bytes = LimitOf<std::uint64_t>(row, 7);
+    tenant.created_at = row.GetInt(8);
     tenants.push_back(std::move(tenant));
   }
   if (!row.status().ok()) return row.status();
@@ -210,7 +214,7 @@ absl::Status StateStore::CreateTenant(const Tenant& tenant, const AuditNote& not
   return Apply(note, [&] {
     Statement insert(
         *database_,
-        fmt::format("INSERT INTO tenants ({}) VALUES (?, ?, ?, ?, ?, ?, ?)", kTenantColumns));
+        fmt::format("INSERT INTO tenants ({}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)", kTenantColumns));
     insert.Text(tenant.name).Int(tenant.suspended ? 1 : 0);
     return BindQuota(insert, tenant.quota).Int(tenant.created_at).Run();
   });
@@ -220,7 +224,7 @@ absl::Status StateStore::UpdateTenant(const Tenant& tenant, const AuditNote& not
   return Apply(note, [&] {
     Statement update(*database_,
                      "UPDATE tenants SET suspended = ?, memory_bytes = ?, jobs = ?, workers = ?, "
-                     "keys = ? WHERE name = ?");
+                     "keys = ?, weight = ?, bandwidth_bytes = ? WHERE name = ?");
     update.Int(tenant.suspended ? 1 : 0);
     return BindQuota(update, tenant.quota).Text(tenant.name).Run();
   });

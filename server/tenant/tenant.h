@@ -18,6 +18,9 @@ struct Quota {
   std::optional<std::uint32_t> workers =
       {};                                  // ranks of all its jobs, whether they have come or not
   std::optional<std::uint32_t> keys = {};  // of all its jobs
+  // Of busy core loops, beside other tenants; empty: kWeightDefault of schedule/turn.h.
+  std::optional<std::uint32_t> weight = {};
+  std::optional<std::uint64_t> bandwidth_bytes = {};  // per second, pushed by all its workers
   friend bool operator==(const Quota&, const Quota&) = default;
 };
 

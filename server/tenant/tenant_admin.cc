@@ -7,6 +7,7 @@
 #include "common/base/log.h"
 #include "common/base/status_text.h"
 #include "common/base/units.h"
+#include "server/schedule/turn.h"
 #include "server/tenant/token.h"
 
 namespace phub::server {
@@ -15,7 +16,8 @@ namespace {
 constexpr std::size_t kTenantNameBytesMax = 63;
 constexpr std::size_t kLabelBytesMax = 200;
 constexpr std::size_t kTenantsMax = 10'000;
-constexpr std::size_t kTokensMax = 100'000;  // revoked and expired ones are remembered, too
+constexpr std::uint64_t kBandwidthMin = 1 << 20;  // bytes per second: a chunk now and then
+constexpr std::size_t kTokensMax = 100'000;       // revoked and expired ones are remembered, too
 
 AuditNote Note(const Caller& caller, const char* action, const std::string& subject,
                const std::string& detail) {
@@ -37,9 +39,30 @@ absl::Status Lift(Quota& quota, const std::string& limit) {
     quota.workers.reset();
   } else if (limit == "keys") {
     quota.keys.reset();
+  } else if (limit == "weight") {
+    quota.weight.reset();
+  } else if (limit == "bandwidth_bytes") {
+    quota.bandwidth_bytes.reset();
   } else {
     return absl::InvalidArgumentError(fmt::format(
-        "there is no limit \"{}\"; limits are memory_bytes, jobs, workers and keys", limit));
+        "there is no limit \"{}\"; limits are memory_bytes, jobs, workers, keys, weight "
+        "and bandwidth_bytes",
+        limit));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckQuota(const Quota& quota) {
+  if (quota.weight && (*quota.weight < 1 || *quota.weight > schedule::kWeightMax)) {
+    return absl::InvalidArgumentError(
+        fmt::format("weight is {}; it must be 1 to {}, and a tenant without one has {}",
+                    *quota.weight, schedule::kWeightMax, schedule::kWeightDefault));
+  }
+  if (quota.bandwidth_bytes && *quota.bandwidth_bytes < kBandwidthMin) {
+    return absl::InvalidArgumentError(
+        fmt::format("bandwidth is {} bytes per second; it must be at least {}. To stop a tenant, "
+                    "suspend it and evict its jobs",
+                    *quota.bandwidth_bytes, kBandwidthMin));
   }
   return absl::OkStatus();
 }
@@ -53,6 +76,8 @@ std::string DescribeQuota(const Quota& quota) {
   if (quota.jobs) add(fmt::format("jobs {}", *quota.jobs));
   if (quota.workers) add(fmt::format("workers {}", *quota.workers));
   if (quota.keys) add(fmt::format("keys {}", *quota.keys));
+  if (quota.weight) add(fmt::format("weight {}", *quota.weight));
+  if (quota.bandwidth_bytes) add("bandwidth " + ExactBytes(*quota.bandwidth_bytes) + "/s");
   return text.empty() ? "no limits" : text;
 }
 
@@ -99,6 +124,7 @@ absl::StatusOr<Tenant> TenantAdmin::CreateTenant(const Caller& caller, const std
         "digit",
         kTenantNameBytesMax));
   }
+  if (absl::Status status = CheckQuota(quota); !status.ok()) return status;
   if (directory_.FindTenant(name).has_value()) {
     return absl::AlreadyExistsError(fmt::format("there is a tenant {} already", name));
   }
@@ -137,6 +163,9 @@ absl::StatusOr<Tenant> TenantAdmin::SetQuota(const Caller& caller, const std::st
   if (change.set.jobs) quota.jobs = change.set.jobs;
   if (change.set.workers) quota.workers = change.set.workers;
   if (change.set.keys) quota.keys = change.set.keys;
+  if (change.set.weight) quota.weight = change.set.weight;
+  if (change.set.bandwidth_bytes) quota.bandwidth_bytes = change.set.bandwidth_bytes;
+  if (absl::Status status = CheckQuota(quota); !status.ok()) return status;
   return Update(caller, *tenant, "tenant.set-quota", DescribeQuota(quota));
 }
 

@@ -202,6 +202,17 @@ enum class LossPolicy : std::uint8_t {
   kWait = 1,  // it waits for up to wait_timeout. A worker whose process lives comes back by itself
 };
 
+// What the daemon does when a sum of gradients is not finite: some rank pushed NaN or infinity, or
+// the sum overflowed (in the accumulation type: f32 for f16, bf16 and f32). Bits of sums never
+// depend on it, and it costs next to nothing. Rounds of Initialize and broadcasts are not screened;
+// of minima, an infinity that is not the least is not seen, and so of maxima.
+enum class Screening : std::uint8_t {
+  kOff = 0,     // nobody looks
+  kReport = 1,  // counted (phubctl job get), and the first one logged with its rank and key
+  kReject = 2,  // the job ends, and the error names rank and key. What was applied stays applied:
+                // go on from a saved state
+};
+
 // Which way gradients and parameters travel. The choice is logged with its reason.
 enum class TransportChoice : std::uint8_t {
   kAuto = 0,  // shared memory with a daemon on the same host, else verbs if both have it, else tcp
@@ -225,6 +236,7 @@ struct JobOptions {
   // with the same bits as without the crash. Every key is pushed once per iteration, keys are added
   // between iterations, and no push of an iteration is sent before all replies of the last one.
   bool restart = false;
+  Screening screening = Screening::kReport;
   TransportChoice transport = TransportChoice::kAuto;
   // How long Leave() and the destructor let rounds under way complete before they leave.
   std::chrono::milliseconds leave_timeout{5'000};

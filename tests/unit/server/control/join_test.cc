@@ -83,9 +83,13 @@ TEST_F(JoinTest, DifferentOptionsAreRefusedNamingBothRanksAndWhatDiffers) {
   request.mutable_options()->set_staging_bytes_per_lane(8192);
   EXPECT_THAT(Join(request)->message(), HasSubstr("staging_bytes_per_lane 8192"));
   request = JoinOf(2, 3);
+  request.mutable_options()->set_screening(v1::SCREENING_REJECT);
+  EXPECT_THAT(Join(request)->message(),
+              AllOf(HasSubstr("screening reject"), HasSubstr("with report")));
+  request.mutable_options()->set_screening(v1::SCREENING_REPORT);
   request.mutable_options()->set_on_loss(v1::LOSS_POLICY_WAIT);
   EXPECT_THAT(Join(request)->message(), AllOf(HasSubstr("on_loss wait"), HasSubstr("with fail")));
-  EXPECT_EQ(Counter("phub_joins_refused_options_total"), 4u);
+  EXPECT_EQ(Counter("phub_joins_refused_options_total"), 5u);
   // Expect: the job goes on, the right options are taken.
   Enter(2, 3);
 }
@@ -136,6 +140,7 @@ TEST_F(JoinTest, BadRequestsAreRefusedAndChangeNothing) {
   refused([](auto& r) { r.mutable_options()->set_chunk_bytes(64); });
   refused([](auto& r) { r.mutable_options()->set_chunk_bytes(kChunkBytesMax + 64); });
   refused([](auto& r) { r.mutable_options()->set_on_loss(static_cast<v1::LossPolicy>(9)); });
+  refused([](auto& r) { r.mutable_options()->set_screening(static_cast<v1::Screening>(9)); });
   EXPECT_EQ(Counter("phub_joins_refused_invalid_total"), 11u);
   EXPECT_EQ(control().memory_bytes(), 0u);
   EXPECT_EQ(control().job_count(), 0u);

@@ -160,6 +160,24 @@ TEST_F(IdentityTest, ChangesAreInForceAndAudited) {
   EXPECT_EQ((*audit)[1].detail, "memory 4KiB, jobs 2");
 }
 
+TEST_F(IdentityTest, SharesAreSetWithinBoundsAndLifted) {
+  const Quota shares = {.weight = 200, .bandwidth_bytes = 1 << 30};
+  EXPECT_TRUE(admin_->SetQuota(admin_caller_, "acme", {.set = shares}).ok());
+  EXPECT_EQ(in_force_.back().quota.weight, 200u);
+  EXPECT_EQ(in_force_.back().quota.bandwidth_bytes, 1u << 30);
+  for (const Quota& wrong :
+       {Quota{.weight = 0}, Quota{.weight = 10'001}, Quota{.bandwidth_bytes = 1}}) {
+    EXPECT_EQ(admin_->SetQuota(admin_caller_, "acme", {.set = wrong}).status().code(),
+              absl::StatusCode::kInvalidArgument);
+  }
+  EXPECT_TRUE(
+      admin_->SetQuota(admin_caller_, "acme", {.set = {}, .clear = {"weight", "bandwidth_bytes"}})
+          .ok());
+  EXPECT_EQ(in_force_.back().quota.weight, std::nullopt);
+  EXPECT_EQ((*admin_->store().ReadAudit(1, 100))[0].detail,
+            "jobs 2, weight 200, bandwidth 1GiB/s");
+}
+
 TEST_F(IdentityTest, ATenantWithJobsIsNotDeletedAndADeletedOnesTokensAreNothing) {
   const IssuedToken issued = Issue({.tenant = "acme"});
   removal_ = absl::FailedPreconditionError("it has jobs");

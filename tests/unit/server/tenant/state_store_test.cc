@@ -63,6 +63,8 @@ TEST_F(StateStoreTest, WhatWasWrittenIsThereAgain) {
     Tenant changed = kAcme;
     changed.suspended = true;
     changed.quota.jobs.reset();
+    changed.quota.weight = 300;
+    changed.quota.bandwidth_bytes = 1'000'000'000;
     ASSERT_TRUE(store->UpdateTenant(changed, Note("tenant.suspend")).ok());
     ASSERT_TRUE(store->RevokeToken(token.id, 99, Note("token.revoke")).ok());
   }
@@ -70,7 +72,11 @@ TEST_F(StateStoreTest, WhatWasWrittenIsThereAgain) {
   const auto tenants = store->Tenants();
   ASSERT_THAT(*tenants, SizeIs(1));
   EXPECT_TRUE((*tenants)[0].suspended);
-  EXPECT_EQ((*tenants)[0].quota, Quota{.memory_bytes = 1u << 30});
+  EXPECT_EQ((*tenants)[0].quota, (Quota{
+                                     .memory_bytes = 1u << 30,
+                                     .weight = 300,
+                                     .bandwidth_bytes = 1'000'000'000,
+                                 }));
   EXPECT_EQ((*tenants)[0].created_at, 17);
   const auto tokens = store->Tokens();
   ASSERT_THAT(*tokens, SizeIs(1));

@@ -1,0 +1,191 @@
+"""Several jobs on one daemon: what each gets, what all get, what a neighbour can do to a victim.
+
+`alone` is one job by itself; `jobs8` the same job eight times at once. Each job's share is of what
+all of them did while all of them ran. `beside` is the job beside neighbours that do not behave: one
+that floods with tiny chunks, one that pushes ten times as much, one that joins and leaves all the
+time. Their processes are niced: else they would take the workers' CPU rather than the daemon's.
+Without a core of its own for every process, times are the machine's as much as the daemon's: what
+is exact is shown in virtual time (tests/sim/fairness_test.cc).
+"""
+
+import argparse
+import statistics
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from . import results
+from .block import Block, read_block, run_block
+from .ceilings import KernelFloor
+from .context import Context, positive
+from .daemon import Daemon
+from .processes import Command, run_together, started
+from .results import Result
+from .systems import Phub
+from .workload import Workload, model, size_text
+
+SUMMARY = "several jobs on one daemon: shares, throughput, and a victim beside bad neighbours"
+SECONDS_MAX = 300.0
+NICE = ["nice", "-n", "19"]
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--model", default="4MiB", metavar="SIZE",
+                        help="bytes of each job's tensor, or a model (default 4MiB)")
+    parser.add_argument("--jobs", type=positive, default=8, metavar="COUNT", help="default 8")
+    parser.add_argument("--workers", type=positive, default=2, metavar="COUNT",
+                        help="of each job (default 2)")
+    parser.add_argument("--transport", choices=("shm", "tcp"), default="shm",
+                        help="shm (default) or tcp")
+    parser.add_argument("--exchanges", type=positive, default=150, metavar="COUNT",
+                        help="timed, of each job (default 150)")
+    parser.add_argument("--rounds", type=positive, default=4, metavar="COUNT",
+                        help="blocks of each kind, which alternate (default 4)")
+    parser.add_argument("--phubd", default="", metavar="ARGUMENTS",
+                        help="further arguments of phubd")
+
+
+@dataclass
+class Together:
+    """Jobs that ran at once: their blocks, and what each did while all of them ran."""
+
+    blocks: list[Block]
+    exchanges_per_s: list[float]
+
+    @property
+    def total_per_s(self) -> float:
+        return sum(self.exchanges_per_s)
+
+    def shares(self) -> list[float]:
+        return [rate / self.total_per_s for rate in self.exchanges_per_s]
+
+
+def ends_of(block: Block) -> list[int]:
+    """When the last rank had each exchange; the first is the start."""
+    return [max(stamps) for stamps in zip(*(written["stamps_ns"] for written in block.files))]
+
+
+def rates(blocks: Sequence[Block]) -> list[float]:
+    """Exchanges per second of each, over the time in which all of them ran. Exchanges that began
+    before or ended after count as far as they lie inside."""
+    ends = [ends_of(block) for block in blocks]
+    begin, end = max(each[0] for each in ends), min(each[-1] for each in ends)
+    rates_per_s = []
+    for each in ends:
+        done = sum(max(0, min(after, end) - max(before, begin)) / (after - before)
+                   for before, after in zip(each, each[1:]))
+        rates_per_s.append(done / max(end - begin, 1) * 1e9)
+    return rates_per_s
+
+
+class Tenants:
+    def __init__(self, context: Context, daemon: Daemon) -> None:
+        options = context.options
+        self.context = context
+        self.daemon = daemon
+        self.transport = str(options.transport)
+        self.jobs = 2 if context.smoke else int(options.jobs)
+        size = "64KiB" if context.smoke else options.model
+        self.workload = Workload(model(size), options.workers, warmup=5).with_exchanges(
+            20 if context.smoke else options.exchanges)
+        self.kernel = KernelFloor(context.build, daemon.core_loops)
+
+    def phub(self, options: Sequence[str] = ()) -> Phub:
+        return Phub(self.context.build, [self.daemon], self.transport, "library", options)
+
+    def folder(self, name: str) -> Path:
+        number = len(list(self.context.scratch.glob("tenants-*")))
+        folder = self.context.scratch / f"tenants-{number}-{name}"
+        folder.mkdir()
+        return folder
+
+    def alone(self) -> Block:
+        return run_block(self.phub(), self.workload, self.context.scratch)
+
+    def together(self) -> Together:
+        commands: list[Command] = []
+        folders = [self.folder(f"job{number}") for number in range(self.jobs)]
+        for folder in folders:
+            commands += self.phub().commands(self.workload, folder)
+        run_together(commands, SECONDS_MAX)
+        blocks = [read_block(folder, self.workload.workers) for folder in folders]
+        return Together(blocks, rates(blocks))
+
+    def beside(self) -> Block:
+        """The job while the neighbours go on until they are stopped."""
+        endless = 10_000_000
+        tiny = replace(self.workload, model=model("64KiB"), exchanges=endless)
+        elements = 10 * self.workload.model.element_count
+        large = replace(self.workload, model=model(str(4 * elements)), exchanges=endless)
+        commands = [*self.phub(["--chunk-bytes", "256"]).commands(tiny, self.folder("tiny")),
+                    *self.phub().commands(large, self.folder("large"))]
+        short = replace(self.workload, model=model("4KiB"), workers=1, exchanges=1)
+        for command in self.phub().commands(short, self.folder("churn")):
+            loop = ["sh", "-c", 'while "$@" >/dev/null 2>&1; do sleep 0.05; done', "sh"]
+            commands.append(replace(command, arguments=[*loop, *command.arguments]))
+        with started([replace(command, arguments=[*NICE, *command.arguments])
+                      for command in commands]):
+            return run_block(self.phub(), self.workload, self.context.scratch)
+
+    def floor_s(self) -> float:
+        return statistics.median(
+            run_block(self.kernel, self.workload, self.context.scratch).times_s)
+
+    def case(self, kind: str) -> str:
+        return f"{self.workload.case('tenants', self.transport)}/{kind}"
+
+    def row(self, kind: str, system: str, blocks: Sequence[Block], floor_s: float,
+            jobs: int) -> Result:
+        """`jobs`: so many do the same at once, so that the kernel alone takes as often as long."""
+        row = results.summarized(self.case(kind), system, blocks, floor_s * jobs)
+        row.more["ceiling"] = f"{self.kernel.description}, for {jobs} at once"
+        return row
+
+
+def run(context: Context) -> list[Result]:
+    rounds = 1 if context.smoke else context.options.rounds
+    with Daemon(context.build, context.scratch,
+                arguments=context.options.phubd.split()) as daemon:
+        context.say(f"# phubd: {daemon.description()}")
+        bench = Tenants(context, daemon)
+        alone, together, beside, floors_s = [], [], [], []
+        for number in range(rounds):
+            context.progress(f"round {number + 1} of {rounds}")
+            alone.append(bench.alone())
+            together.append(bench.together())
+            beside.append(bench.beside())
+            floors_s.append(bench.floor_s())
+        context.progress_done()
+    return shown(bench, alone, together, beside, statistics.median(floors_s))
+
+
+def shown(bench: Tenants, alone: Sequence[Block], together: Sequence[Together],
+          beside: Sequence[Block], floor_s: float) -> list[Result]:
+    jobs = bench.jobs
+    one = bench.row("alone", "phub", alone, floor_s, 1)
+    alone_per_s = statistics.median(rates([block])[0] for block in alone)
+    one.more["exchanges_per_s"] = alone_per_s
+    rows = [one]
+    for number in range(jobs):
+        row = bench.row(f"jobs{jobs}", f"phub-job{number}",
+                        [each.blocks[number] for each in together], floor_s, jobs)
+        row.more["share"] = statistics.median(each.shares()[number] for each in together)
+        row.more["exchanges_per_s"] = statistics.median(
+            each.exchanges_per_s[number] for each in together)
+        rows.append(row)
+    of_one = statistics.median(each.total_per_s for each in together) / alone_per_s
+    one.more["together_of_alone"] = of_one
+    # The victim and three neighbours: a quarter of the daemon is its fair share.
+    victim = bench.row("beside", "phub", beside, floor_s, 4)
+    fair_s = 4 * float(str(one.more["p99_s"]))
+    victim.more["p99_of_fair_share"] = float(str(victim.more["p99_s"])) / fair_s
+    rows.append(victim)
+    say = bench.context.say
+    say(f"\n{bench.case('...')}: {size_text(bench.workload.bytes)} of each worker")
+    say(results.table(rows, (("p99", "p99_s"),)))
+    shares = [float(str(row.more["share"])) for row in rows if "share" in row.more]
+    say(f"  {jobs} jobs together: {of_one:.3f} of one job's throughput; shares "
+        f"{min(shares) * jobs:.3f} to {max(shares) * jobs:.3f} of 1/{jobs}")
+    say(f"  victim: p99 {results.seconds_text(float(str(victim.more['p99_s'])))}, "
+        f"{victim.more['p99_of_fair_share']:.2f} of its fair-share time (4 times alone)")
+    return rows
