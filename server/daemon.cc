@@ -48,6 +48,7 @@ struct CoreUnit {
   transport::Transport* transports[2] = {&tcp, &shm};
   CoreLoop loop;
   std::unique_ptr<CoreThread> thread;  // made once control's doorbell is there
+  std::uint64_t runs_seen = 0;         // by MakesProgress
 
   CoreUnit(CoreIndex core, const Clock& clock) : loop(core, clock, transports) {}
 };
@@ -296,6 +297,24 @@ std::string Daemon::Summary() const {
 void Daemon::Drain(DurationNs grace) {
   parts_->grpc_server->SetServing(false);
   parts_->control_thread->Run([grace](Control& control) { control.Drain(grace); });
+}
+
+void Daemon::SetDrainTimeout(DurationNs timeout) {
+  parts_->control_thread->Run([timeout](Control& control) { control.SetDrainTimeout(timeout); });
+}
+
+bool Daemon::MakesProgress() {
+  parts_->control_thread->Run([](Control&) {});
+  bool all = true;
+  for (const auto& core : parts_->cores) {
+    const std::uint64_t runs = core->loop.counters().Get(CoreCounter::loop_runs);
+    if (runs == core->runs_seen) {
+      LogError("event=core_loop_hangs core={} runs={}", core->loop.core().value, runs);
+      all = false;
+    }
+    core->runs_seen = runs;
+  }
+  return all;
 }
 
 bool Daemon::Drained() {

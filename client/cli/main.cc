@@ -95,13 +95,16 @@ int Main(int argument_count, char** arguments) {
   AddServer(app, options, command);
   AddJob(app, options, command);
   AddStats(app, options, command);
+  AddTop(app, options, command);
   AddPlan(app, options, command);
   AddCompletion(app, command);
+  AddManPage(app, command);
   app.footer(
       "Examples:\n"
       "  phubctl health                                  is it there?\n"
       "  phubctl job list                                what runs\n"
       "  phubctl job stalls digits --watch               what a job waits for, live\n"
+      "  phubctl top                                     who does how much, live\n"
       "  phubctl server list                             the rack's daemons\n"
       "  phubctl -e rack7:7700 job get digits -o json    for programs; data on standard output "
       "only\n"

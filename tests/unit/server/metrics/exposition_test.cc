@@ -4,6 +4,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <fstream>
+#include <sstream>
+
 #include "server/control/counters.h"
 #include "tests/support/prometheus_text.h"
 
@@ -12,8 +15,8 @@ namespace {
 
 using phub::testing::PrometheusText;
 using phub::testing::ReadPrometheusText;
+using ::testing::HasSubstr;
 using ::testing::IsEmpty;
-using ::testing::Not;
 
 // Every counter with a value of its own: core loops 100, 200; control from 1000.
 MetricsSample MakeSample() {
@@ -123,6 +126,17 @@ TEST(Exposition, WithoutJobsItIsStillRight) {
   sample.jobs.clear();
   sample.tenants.clear();
   EXPECT_THAT(Write(sample).problems, IsEmpty());
+}
+
+TEST(Exposition, TheManualListsEveryMetric) {
+  std::ifstream file(PHUB_TEST_OPERATIONS);
+  std::ostringstream manual;
+  manual << file.rdbuf();
+  const PrometheusText read = Write(MakeSample());
+  for (const auto& [name, family] : read.families) {
+    EXPECT_THAT(manual.str(), HasSubstr(fmt::format("| `{}` | {} | ", name, family.type)));
+    EXPECT_THAT(manual.str(), HasSubstr(fmt::format(" | {} |\n", family.help))) << name;
+  }
 }
 
 TEST(RoundDuration, BucketsEndAtTheirBounds) {
