@@ -3,6 +3,7 @@
 
 option(PHUB_WERROR "Treat compiler warnings as errors" ON)
 option(PHUB_TESTS "Build the tests" ON)
+option(PHUB_BENCH "Build the bench with what drives phub's peers, where they are installed" OFF)
 set(PHUB_SANITIZE "" CACHE STRING "Sanitizers, as -fsanitize= takes them (address,undefined | thread)")
 
 set(CMAKE_CXX_STANDARD 20)
@@ -18,13 +19,14 @@ set(CMAKE_EXPORT_COMPILE_COMMANDS ON)
 add_compile_options(-ffp-contract=off)
 
 # -Wno-restrict: g++ 12 sees overlap in any assignment of a one-letter literal to a std::string
-# (GCC bug 105651).
+# (GCC bug 105651). -Wno-maybe-uninitialized: with sanitizers it sees what is not so, in std::regex.
 add_library(phub_warnings INTERFACE)
 target_compile_options(phub_warnings INTERFACE
   -Wall -Wextra -Wpedantic -Wconversion -Wshadow -Wnon-virtual-dtor -Wold-style-cast
   -Wimplicit-fallthrough -Wno-restrict $<$<BOOL:${PHUB_WERROR}>:-Werror>)
 
 if(PHUB_SANITIZE)
+  target_compile_options(phub_warnings INTERFACE -Wno-maybe-uninitialized)
   add_compile_options(-fsanitize=${PHUB_SANITIZE} -fno-omit-frame-pointer -g1)
   if(PHUB_SANITIZE MATCHES "undefined")
     add_compile_options(-fno-sanitize-recover=undefined)
@@ -45,22 +47,40 @@ if(PHUB_CCACHE)
   set(CMAKE_CXX_COMPILER_LAUNCHER ${PHUB_CCACHE})
 endif()
 
-# phub_library(NAME SOURCES a.cc ... [DEPENDS lib ...])
-# A static library of the tree; includes are written from the root ("common/base/ids.h").
+# phub_library(NAME SOURCES a.cc ... [DEPENDS lib ...] [HEADERS target])
+# A static library of the tree; includes are written from the root ("common/base/ids.h"). HEADERS:
+# whose precompiled headers it uses.
 function(phub_library name)
-  cmake_parse_arguments(arg "" "" "SOURCES;DEPENDS" ${ARGN})
+  cmake_parse_arguments(arg "" "HEADERS" "SOURCES;DEPENDS" ${ARGN})
   add_library(${name} STATIC ${arg_SOURCES})
   target_include_directories(${name} PUBLIC ${PROJECT_SOURCE_DIR})
   target_link_libraries(${name} PUBLIC ${arg_DEPENDS} PRIVATE phub_warnings)
+  if(arg_HEADERS)
+    target_precompile_headers(${name} REUSE_FROM ${arg_HEADERS})
+  endif()
 endfunction()
 
-# phub_test(NAME SOURCES a_test.cc ... [DEPENDS lib ...] [LABELS fast ...] [TIMEOUT seconds])
-# One GoogleTest program, one ctest entry. Label "fast" puts it into ./tests/run --fast.
+# The same for all of them and for the precompiled headers.
+set(PHUB_TEST_OPTIONS -pthread $<$<CONFIG:Release>:-O1>)
+
+# phub_test(NAME SOURCES a_test.cc ... [DEPENDS lib ...] [LABELS fast ...] [TIMEOUT seconds]
+#           [HEADERS target] [OPTIMIZED])
+# One GoogleTest program, one ctest entry. Label "fast" puts it into ./tests/run --fast. HEADERS: whose
+# precompiled headers it uses; see tests/support. OPTIMIZED: its own code computes long enough to be
+# compiled as the product is; other tests spend more time in the compiler than running.
 function(phub_test name)
-  cmake_parse_arguments(arg "" "TIMEOUT" "SOURCES;DEPENDS;LABELS" ${ARGN})
+  cmake_parse_arguments(arg "OPTIMIZED" "TIMEOUT;HEADERS" "SOURCES;DEPENDS;LABELS" ${ARGN})
   add_executable(${name} ${arg_SOURCES})
   target_include_directories(${name} PRIVATE ${PROJECT_SOURCE_DIR})
-  target_link_libraries(${name} PRIVATE ${arg_DEPENDS} GTest::gtest GTest::gmock GTest::gtest_main phub_warnings)
+  target_link_libraries(${name} PRIVATE ${arg_DEPENDS} phub_base GTest::gtest GTest::gmock GTest::gtest_main phub_warnings)
+  if(NOT arg_HEADERS)
+    set(arg_HEADERS phub_test_headers)
+  endif()
+  # Not both: g++ 12 crashes over headers that were precompiled at another level of optimisation.
+  if(NOT arg_OPTIMIZED)
+    target_compile_options(${name} PRIVATE ${PHUB_TEST_OPTIONS})
+    target_precompile_headers(${name} REUSE_FROM ${arg_HEADERS})
+  endif()
   add_test(NAME ${name} COMMAND ${name})
   if(NOT arg_TIMEOUT)
     set(arg_TIMEOUT 120)

@@ -13,6 +13,8 @@ find_package(EXPAT REQUIRED)        # reads MSCCL XML
 pkg_check_modules(hwloc REQUIRED IMPORTED_TARGET hwloc)
 pkg_check_modules(microhttpd REQUIRED IMPORTED_TARGET libmicrohttpd)  # the metrics port
 pkg_check_modules(hwy REQUIRED IMPORTED_TARGET libhwy)
+pkg_check_modules(sqlite3 REQUIRED IMPORTED_TARGET sqlite3>=3.37)  # control state; STRICT tables
+pkg_check_modules(ibverbs REQUIRED IMPORTED_TARGET libibverbs)
 find_package(OpenSSL REQUIRED)
 find_package(ZLIB REQUIRED)
 find_program(GRPC_CPP_PLUGIN grpc_cpp_plugin REQUIRED)

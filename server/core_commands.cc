@@ -68,8 +68,9 @@ void CoreLoop::State::AttachLane(const Command& command) {
   if (shard.live()) {
     PHUB_CHECK(command.staging != nullptr);
     const std::uint32_t slot_bytes = shard.config.chunk_bytes;
+    const std::uint32_t before = command.connection->slot_header_bytes();
     for (std::size_t slot = 0; slot < lane.landing.size(); ++slot) {
-      lane.landing[slot] = {command.staging + slot * slot_bytes, slot_bytes};
+      lane.landing[slot] = {command.staging + slot * (before + slot_bytes) + before, slot_bytes};
     }
     id = transports[command.transport_index]->Adopt(*command.connection, lane.landing);
   }

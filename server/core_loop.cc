@@ -13,6 +13,14 @@ namespace phub::server {
 using transport::Completion;
 using transport::CompletionKind;
 
+namespace {
+
+// Of one core loop's part of a job: with as much again for each rank's gradients and results, that
+// is more than an L3 cache keeps from one end of an iteration to the other.
+constexpr std::uint32_t kStreamedBytes = 8 * 1024 * 1024;
+
+}  // namespace
+
 CoreLoop::CoreLoop(CoreIndex core, const Clock& clock,
                    std::span<transport::Transport* const> transports)
     : state_(std::make_unique<State>(core, clock, transports)) {}
@@ -51,14 +59,12 @@ void CoreLoop::State::BeginRun() {
 bool CoreLoop::State::PollTransport(std::uint8_t transport_index) {
   transport::Transport& transport = *transports[transport_index];
   const std::size_t count = transport.Poll(completions);
-  // Errors are values, looked at first: shared memory of a connection that is closed cannot be
-  // resolved any more, whoever's message comes before its end in this burst.
-  for (std::size_t i = 0; i < count; ++i) {
-    if (completions[i].kind == CompletionKind::kClosed) OnClosed(transport_index, completions[i]);
-  }
   for (std::size_t i = 0; i < count; ++i) {
     const Completion& completion = completions[i];
-    if (completion.kind == CompletionKind::kClosed) continue;
+    if (completion.kind == CompletionKind::kClosed) {
+      OnClosed(transport_index, completion);
+      continue;
+    }
     const LaneTable::Place* place = lane_tables[transport_index].Find(completion.connection);
     if (place == nullptr || !place->current) continue;  // what a replaced lane still had to say
     JobShard& shard = *place->shard;
@@ -170,7 +176,11 @@ void CoreLoop::State::FinishRound(JobShard& shard, Chunk& chunk) {
     state::PutInPlace(shard, chunk, own);
   } else {
     const simd::Terms terms = aggregate::GatherTerms(shard, chunk, term_list);
-    optimize::ApplyRound(chunk, terms, shard.config.world_size, own);
+    // Results that every rank has in memory of its own, and that are more than caches hold: by the
+    // time that somebody reads them they are gone from there.
+    const bool streams = own.size() == shard.config.world_size &&
+                         shard.chunk_count > kStreamedBytes / shard.config.chunk_bytes;
+    optimize::ApplyRound(chunk, terms, shard.config.world_size, own, streams);
     if (chunk.operation == wire::RoundOperation::kReduce) ++chunk.reductions;
   }
   ++chunk.applied.value;

@@ -11,6 +11,9 @@ namespace phub::server {
 namespace {
 
 constexpr std::uint32_t kLoopsOfAutoMax = 8;
+// One core does not fill a host's memory bandwidth, which is what summing lives on; two come near
+// it. They block when there is nothing to sum, so that a small host loses nothing to the second.
+constexpr std::uint32_t kLoopsOfAutoMin = 2;
 // Left to the control plane and the kernel before loops that only have a number are pinned.
 constexpr std::size_t kCoresLeftFree = 2;
 
@@ -51,9 +54,9 @@ absl::StatusOr<CorePlan> PlanList(const Settings& settings, const CpuTopology& t
 absl::StatusOr<CorePlan> PlanCount(const Settings& settings, const CpuTopology& topology) {
   const std::size_t usable = topology.cores().size();
   const auto asked = AsCount(settings.cores);
-  const std::uint32_t count =
-      asked ? *asked
-            : std::clamp<std::uint32_t>(static_cast<std::uint32_t>(usable / 4), 1, kLoopsOfAutoMax);
+  const auto few = static_cast<std::uint32_t>(std::min<std::size_t>(usable, kLoopsOfAutoMin));
+  const auto quarter = static_cast<std::uint32_t>(usable / 4);
+  const std::uint32_t count = asked ? *asked : std::clamp(quarter, few, kLoopsOfAutoMax);
   if (count > kCoreLoopsMax) return TooMany(settings.cores, count);
   bool pin = settings.pin == PinMode::kOn;
   if (settings.pin == PinMode::kAuto) pin = asked && usable >= count + kCoresLeftFree;

@@ -2,7 +2,8 @@
 // wait, and the machine, made into a plan. Pure; any thread.
 //
 // How many. A list of cores: one loop for each. A number: as many. auto: a quarter of the usable
-// cores, 1 to 8: on a shared host the workers, the control plane and the kernel need the rest.
+// cores, 2 to 8 (1 if there is one): on a shared host the workers, the control plane and the kernel
+// need the rest.
 // Pinned. pin = auto pins a list always, since the user named the cores; a number if at least two
 // more cores are usable than there are loops (control and kernel need somewhere to run); auto
 // never, since nothing says that the host is ours: two daemons would choose the same cores.

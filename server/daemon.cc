@@ -17,18 +17,23 @@
 #include "common/simd/kernels.h"
 #include "common/transport/shm/ring.h"
 #include "common/transport/shm/shm_listener.h"
-#include "common/transport/shm/shm_transport.h"
 #include "common/transport/tcp/tcp_listener.h"
-#include "common/transport/tcp/tcp_transport.h"
+#include "common/transport/verbs/verbs_acceptor.h"
 #include "server/config/rack_settings.h"
 #include "server/control/control.h"
+#include "server/control/control_socket.h"
 #include "server/control/control_thread.h"
 #include "server/control/grpc_server.h"
 #include "server/control/lane_gate.h"
 #include "server/control/shared_memory_gate.h"
+#include "server/control/verbs_gate.h"
 #include "server/core_plan.h"
-#include "server/core_thread.h"
+#include "server/core_unit.h"
 #include "server/metrics/http_server.h"
+#include "server/tenant/state_store.h"
+#include "server/tenant/state_thread.h"
+#include "server/tenant/tenant_admin.h"
+#include "server/verbs_devices.h"
 
 namespace phub::server {
 namespace {
@@ -36,22 +41,6 @@ namespace {
 // How long a listener's thread waits at most before it looks whether it should stop; bounds how
 // long that takes.
 constexpr DurationNs kListenerWait = 100 * kMillisecond;
-
-// Positions in every core loop's list of transports.
-constexpr std::uint8_t kTcpIndex = 0;
-constexpr std::uint8_t kShmIndex = 1;
-
-// One core loop and all that belongs to it. The transports come first: they outlive the loop.
-struct CoreUnit {
-  transport::TcpTransport tcp;
-  transport::ShmTransport shm;
-  transport::Transport* transports[2] = {&tcp, &shm};
-  CoreLoop loop;
-  std::unique_ptr<CoreThread> thread;  // made once control's doorbell is there
-  std::uint64_t runs_seen = 0;         // by MakesProgress
-
-  CoreUnit(CoreIndex core, const Clock& clock) : loop(core, clock, transports) {}
-};
 
 HostAndPort Address(const std::string& text) {
   const auto address = ParseHostAndPort(text);
@@ -62,6 +51,14 @@ HostAndPort Address(const std::string& text) {
 HostAndPort DataAddress(const Settings& settings) {
   if (!settings.data_listen.empty()) return Address(settings.data_listen);
   return {Address(settings.listen).host, 0};
+}
+
+constexpr const char* kDefaultControlSocket = "/run/phub/control.sock";
+
+// Empty: there is none.
+std::string ControlSocketPath(const Settings& settings) {
+  if (!settings.control_socket.empty()) return settings.control_socket;
+  return settings.state_dir.empty() ? "" : kDefaultControlSocket;
 }
 
 bool IsWildcard(std::string_view host) { return host == "0.0.0.0" || host == "::"; }
@@ -81,7 +78,7 @@ void RaiseDescriptorLimit() {
   if (setrlimit(RLIMIT_NOFILE, &limit) != 0) LogWarning("event=descriptor_limit_not_raised");
 }
 
-ControlOptions MakeControlOptions(const Settings& settings) {
+ControlOptions MakeControlOptions(const Settings& settings, bool verbs) {
   ControlOptions options;
   const auto place = FindRackPlace(settings);
   PHUB_CHECK(place.ok(), "daemons={} self={}", settings.daemons, settings.self);  // checked by then
@@ -89,6 +86,10 @@ ControlOptions MakeControlOptions(const Settings& settings) {
   options.rack_self = place->self;
   const transport::ShmLimits limits;  // of the listener's lanes
   options.shared_lane_bytes = transport::LaneMemoryBytes(limits.ring_records, limits.arena_bytes);
+  if (verbs) {
+    options.verbs_lane_bytes = transport::VerbsLaneBytes(VerbsLimitsOf(settings));
+    options.slot_header_bytes = wire::kSlotHeaderBytes;
+  }
   options.version = BuildVersion();
   options.commit = BuildCommit();
   options.simd_target = simd::TargetName();
@@ -106,21 +107,29 @@ ControlOptions MakeControlOptions(const Settings& settings) {
 // Members are in the order in which they are made; destruction goes the other way round, after
 // Stop() has ended every thread.
 struct Daemon::Parts {
-  explicit Parts(const Settings& daemon_settings, CorePlan core_plan)
+  // verbs_queues: one for each core loop, or none at all.
+  Parts(const Settings& daemon_settings, CorePlan core_plan, VerbsQueues verbs_queues)
       : settings(daemon_settings), plan(std::move(core_plan)) {
     for (std::size_t i = 0; i < plan.loop_count(); ++i) {
-      cores.push_back(std::make_unique<CoreUnit>(CoreIndex{static_cast<std::uint32_t>(i)}, clock));
+      cores.push_back(std::make_unique<CoreUnit>(CoreIndex{static_cast<std::uint32_t>(i)}, clock,
+                                                 verbs_queues.empty() ? nullptr : verbs_queues[i]));
     }
     std::vector<CoreHandle> handles;
     for (const auto& core : cores) {
       handles.push_back({&core->loop.queues(), &core->loop.counters(),
                          [unit = core.get()] { unit->thread->Wake(); }});
     }
-    control =
-        std::make_unique<Control>(clock, random, std::move(handles), MakeControlOptions(settings));
+    control = std::make_unique<Control>(clock, random, std::move(handles),
+                                        MakeControlOptions(settings, !verbs_queues.empty()));
     control_thread = std::make_unique<ControlThread>(*control, clock);
     lane_gate = std::make_unique<ControlLaneGate>(*control_thread, kTcpIndex, "tcp");
     shared_memory_gate = std::make_unique<ControlSharedMemoryGate>(*control_thread, kShmIndex);
+    if (!verbs_queues.empty()) {
+      verbs_gate = std::make_unique<ControlVerbsGate>(
+          *control_thread, kVerbsIndex, std::move(verbs_queues), VerbsLimitsOf(settings));
+      verbs_acceptor = std::make_unique<transport::VerbsAcceptor>(*verbs_gate, random);
+      control->SetMemoryListener(*verbs_gate);
+    }
     for (std::size_t i = 0; i < cores.size(); ++i) {
       CoreUnit& core = *cores[i];
       core.thread = std::make_unique<CoreThread>(
@@ -133,6 +142,7 @@ struct Daemon::Parts {
   absl::Status Start();
   absl::Status StartListener();
   absl::Status StartSharedMemoryListener();
+  absl::Status OpenState();
   absl::Status StartControlServer();
   absl::Status StartMetricsServer();
   void Stop();
@@ -140,16 +150,23 @@ struct Daemon::Parts {
   const Settings settings;
   const CorePlan plan;
   SystemClock clock;
-  SystemRandom random;
+  SystemRandom random;         // control's, under its lock
+  SystemRandom system_random;  // control state's
   std::vector<std::unique_ptr<CoreUnit>> cores;
   std::unique_ptr<Control> control;
   std::unique_ptr<ControlThread> control_thread;
   std::unique_ptr<ControlLaneGate> lane_gate;
   std::unique_ptr<ControlSharedMemoryGate> shared_memory_gate;
+  std::unique_ptr<ControlVerbsGate> verbs_gate;  // null: no RDMA device; so is the acceptor
+  std::unique_ptr<transport::VerbsAcceptor> verbs_acceptor;
   std::unique_ptr<transport::TcpListener> listener;
   std::unique_ptr<transport::ShmListener> shared_memory_listener;  // null: shm is off
+  Directory directory;
+  std::unique_ptr<TenantAdmin> tenant_admin;
+  std::unique_ptr<StateThread> state_thread;
   std::unique_ptr<GrpcServer> grpc_server;
   std::unique_ptr<MetricsServer> metrics_server;  // null: nobody is told
+  std::unique_ptr<ControlSocket> control_socket;  // null: there is none
   std::atomic<bool> listeners_stopping{false};
   std::thread listener_thread;
   std::thread shared_memory_thread;
@@ -160,7 +177,7 @@ absl::Status Daemon::Parts::StartListener() {
   transport::TcpListenerOptions options;
   options.host = address.host;
   options.port = address.port;
-  auto created = transport::TcpListener::Create(options, *lane_gate, clock);
+  auto created = transport::TcpListener::Create(options, *lane_gate, clock, verbs_acceptor.get());
   if (!created.ok()) {
     return absl::Status(created.status().code(),
                         fmt::format("data lanes (data_listen): {}", MessageOf(created.status())));
@@ -196,18 +213,59 @@ absl::Status Daemon::Parts::StartSharedMemoryListener() {
   return absl::OkStatus();
 }
 
+// Tenants, tokens and the audit log; in memory if there is no place for them.
+absl::Status Daemon::Parts::OpenState() {
+  auto store = StateStore::Open(settings.state_dir, system_random);
+  if (!store.ok()) return store.status();
+  // Only tenants that were created may have jobs; without identities everybody is the default one.
+  if (!settings.state_dir.empty()) {
+    const absl::Status removed = control_thread->Run(
+        [](Control& under_lock) { return under_lock.RemoveTenant(kDefaultTenant); });
+    PHUB_CHECK(removed.ok());
+  }
+  AdmissionHooks hooks;
+  hooks.set_tenant = [this](const Tenant& tenant) {
+    control_thread->Run([&](Control& under_lock) { under_lock.SetTenant(tenant); });
+  };
+  hooks.remove_tenant = [this](const std::string& name) {
+    return control_thread->Run([&](Control& under_lock) { return under_lock.RemoveTenant(name); });
+  };
+  auto admin = TenantAdmin::Create(*std::move(store), directory, system_random, std::move(hooks));
+  if (!admin.ok()) return admin.status();
+  tenant_admin = *std::move(admin);
+  if (settings.state_dir.empty()) directory.SetTenant({.name = kDefaultTenant});
+  state_thread = std::make_unique<StateThread>();
+  LogInfo("event=control_state state_dir=\"{}\" tenants={} tokens={}", settings.state_dir,
+          directory.Tenants().size(), directory.Tokens().size());
+  return absl::OkStatus();
+}
+
 absl::Status Daemon::Parts::StartControlServer() {
   const HostAndPort address = Address(settings.listen);
   const bool is_ipv6 = address.host.find(':') != std::string::npos;
   GrpcServerOptions options;
   options.host = is_ipv6 ? fmt::format("[{}]", address.host) : address.host;
   options.port = address.port;
+  options.tls = {settings.tls_certificate, settings.tls_key, settings.tls_client_ca};
+  options.directory = &directory;
+  options.identities = !settings.state_dir.empty();
+  options.trust_domain = settings.trust_domain;
+  options.admin = tenant_admin.get();
+  options.state_thread = state_thread.get();
   auto created = GrpcServer::Create(*control_thread, options);
   if (!created.ok()) {
     return absl::Status(created.status().code(),
                         fmt::format("control plane (listen): {}", MessageOf(created.status())));
   }
   grpc_server = std::move(*created);
+  if (const std::string path = ControlSocketPath(settings); !path.empty()) {
+    auto socket = ControlSocket::Create(path, *grpc_server);
+    if (!socket.ok()) return socket.status();
+    control_socket = *std::move(socket);
+  }
+  if (settings.insecure && options.identities && options.tls.empty()) {
+    LogWarning("event=tokens_in_the_clear listen={}", settings.listen);
+  }
   return absl::OkStatus();
 }
 
@@ -227,6 +285,8 @@ absl::Status Daemon::Parts::StartMetricsServer() {
 }
 
 absl::Status Daemon::Parts::Start() {
+  // First: of two daemons on one state_dir the second is to fail before it does anything.
+  if (absl::Status status = OpenState(); !status.ok()) return status;
   for (const auto& core : cores) {
     if (absl::Status status = core->thread->Start(); !status.ok()) return status;
   }
@@ -239,7 +299,9 @@ absl::Status Daemon::Parts::Start() {
 
 void Daemon::Parts::Stop() {
   metrics_server.reset();
+  control_socket.reset();
   if (grpc_server) grpc_server->Shutdown();
+  if (state_thread) state_thread->Stop();
   listeners_stopping.store(true, std::memory_order_relaxed);
   if (listener_thread.joinable()) listener_thread.join();
   if (shared_memory_thread.joinable()) shared_memory_thread.join();
@@ -255,19 +317,24 @@ absl::StatusOr<std::unique_ptr<Daemon>> Daemon::Start(const Settings& settings,
   RaiseDescriptorLimit();
   auto plan = PlanCores(settings, topology);
   if (!plan.ok()) return plan.status();
-  auto parts = std::make_unique<Parts>(settings, *std::move(plan));
+  auto verbs_queues = OpenVerbsQueues(settings, plan->loop_count());
+  if (!verbs_queues.ok()) return verbs_queues.status();
+  auto parts = std::make_unique<Parts>(settings, *std::move(plan), *std::move(verbs_queues));
   if (absl::Status status = parts->Start(); !status.ok()) return status;
   std::unique_ptr<Daemon> daemon(new Daemon(std::move(parts)));
   const Parts& started = *daemon->parts_;
   LogInfo(
       "event=serving version={} commit={} listen={} data_listen={} core_loops={} pinned={} wait={} "
-      "simd={} usable_cores={} memory_max={} shm={} metrics={} daemons=\"{}\"",
+      "simd={} usable_cores={} memory_max={} shm={} verbs={} tls={} identities={} metrics={} "
+      "daemons=\"{}\"",
       BuildVersion(), BuildCommit(),
       FormatHostAndPort({Address(settings.listen).host, daemon->control_port()}),
       FormatHostAndPort({DataAddress(settings).host, daemon->data_port()}),
       started.plan.loop_count(), started.plan.PinsText(), ToString(started.plan.waiting),
       simd::TargetName(), topology.cores().size(), ExactBytes(settings.memory_max),
-      started.shared_memory_listener != nullptr, daemon->metrics_url(), settings.daemons);
+      started.shared_memory_listener != nullptr, started.verbs_gate != nullptr,
+      !settings.tls_certificate.empty(), !settings.state_dir.empty(), daemon->metrics_url(),
+      settings.daemons);
   if (started.plan.loop_count() > topology.cores().size()) {
     LogWarning("event=cores_oversubscribed core_loops={} usable_cores={}",
                started.plan.loop_count(), topology.cores().size());

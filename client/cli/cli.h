@@ -1,6 +1,7 @@
 // What phubctl's commands share: the options that every command has, exit codes, how a command is
-// registered. One file per noun: completion.cc, health.cc, job.cc, job_changes.cc,
-// man_page.cc, plan.cc, server.cc, stalls.cc, stats.cc, top.cc, version.cc.
+// registered. One file per noun: audit.cc, completion.cc, context.cc, health.cc, job.cc,
+// job_changes.cc, man_page.cc, pki.cc, plan.cc, server.cc, stalls.cc, stats.cc, tenant.cc, token.cc,
+// top.cc, version.cc.
 //
 // Standard output carries data only; everything else goes to standard error, so that
 // `phubctl ... -o json | jq` always works. One thread.
@@ -9,6 +10,7 @@
 #include <functional>
 #include <string>
 
+#include "client/session/channel.h"
 #include "common/base/clock.h"
 
 namespace CLI {
@@ -26,10 +28,12 @@ enum ExitCode : int {
   kUnavailable = 5,  // nobody answers, or not in time
 };
 
-enum class Output : std::uint8_t { kTable, kJson };
+enum class Output : std::uint8_t { kTable, kWide, kJson };
 
 struct Options {
-  std::string endpoint = "127.0.0.1:7700";
+  std::string endpoint;  // empty until ChooseDaemon() has found one
+  std::string context;   // by name, in the file of contexts
+  Credentials credentials;
   std::string tenant;  // empty: as the daemon decides (all, or "default")
   std::string output_text = "table";
   std::string timeout_text = "5s";
@@ -53,6 +57,13 @@ void AddCompletion(CLI::App& parent, Command& command);
 void AddManPage(CLI::App& parent, Command& command);
 void AddStalls(CLI::App& job, const Options& options, Command& command);  // under `job`
 void AddPlan(CLI::App& parent, const Options& options, Command& command);
+void AddAudit(CLI::App& parent, const Options& options, Command& command);
+void AddContext(CLI::App& parent, const Options& options, Command& command);
+void AddPki(CLI::App& parent, Command& command);
+void AddQuota(CLI::App& parent, const Options& options, Command& command);
+void AddTenant(CLI::App& parent, const Options& options, Command& command);
+void AddToken(CLI::App& parent, const Options& options, Command& command);
+void AddWhoAmI(CLI::App& parent, const Options& options, Command& command);
 void AddStats(CLI::App& parent, const Options& options, Command& command);
 void AddTop(CLI::App& parent, const Options& options, Command& command);
 

@@ -20,7 +20,9 @@ constexpr const char* kMethod = "/grpc.health.v1.Health/Check";
 constexpr std::int32_t kServing = 1;
 
 grpc::Status Check(const Options& options, Response& response) {
-  grpc::TemplatedGenericStub<Request, Response> stub(Connect(options));
+  std::shared_ptr<grpc::Channel> channel;
+  if (grpc::Status status = Connect(options, channel); !status.ok()) return status;
+  grpc::TemplatedGenericStub<Request, Response> stub(channel);
   grpc::ClientContext context;
   Prepare(context, options);
   const Request request;

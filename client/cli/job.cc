@@ -21,6 +21,29 @@ std::string WorkersText(const v1::JobInfo& job) {
   return fmt::format("{}/{}", live, job.world_size());
 }
 
+std::string WideJobsTable(const v1::ListJobsResponse& response) {
+  Table table({{"TENANT"},
+               {"JOB"},
+               {"STATE"},
+               {"WORKERS", Align::kRight},
+               {"KEYS", Align::kRight},
+               {"PARAMETERS", Align::kRight},
+               {"MEMORY", Align::kRight},
+               {"AGE", Align::kRight},
+               {"INCARNATION"},
+               {"CHUNK", Align::kRight},
+               {"ON LOSS"},
+               {"FAULT"}});
+  for (const v1::JobInfo& job : response.jobs()) {
+    table.Add({job.tenant(), job.name(), job.state(), WorkersText(job),
+               fmt::format("{}", job.key_count()), HumanBytes(job.parameter_bytes()),
+               HumanBytes(job.memory_bytes()), HumanDuration(job.age_ns()), job.incarnation(),
+               HumanBytes(job.chunk_bytes()), job.on_loss(),
+               job.fault().empty() ? "-" : job.fault()});
+  }
+  return table.Text();
+}
+
 std::string JobsTable(const v1::ListJobsResponse& response) {
   Table table({{"TENANT"},
                {"JOB"},
@@ -47,7 +70,7 @@ int ListJobs(const Options& options, const std::string& watch_text) {
     if (!status.ok()) return {Report(status, options), ""};
     if (options.output == Output::kJson)
       return {kOk, ToJson(response, /*compact=*/!watch_text.empty())};
-    return {kOk, JobsTable(response)};
+    return {kOk, options.output == Output::kWide ? WideJobsTable(response) : JobsTable(response)};
   });
 }
 

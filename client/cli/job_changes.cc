@@ -3,7 +3,6 @@
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
-#include <iostream>
 #include <memory>
 
 #include "client/cli/cli.h"
@@ -27,22 +26,11 @@ struct Save {
   std::string patience_text = "60s";
 };
 
-bool Confirmed(const Eviction& eviction) {
-  if (eviction.yes) return true;
-  if (isatty(STDIN_FILENO) == 0) {
-    fmt::print(stderr, "phubctl: evicting ends job {} at all its workers; confirm with --yes\n",
-               eviction.job);
-    return false;
-  }
-  fmt::print(stderr, "End job {} at all its workers? [y/N] ", eviction.job);
-  std::string answer;
-  std::getline(std::cin, answer);
-  return answer == "y" || answer == "yes";
-}
-
 // At every daemon of the rack; one that does not have the job is none of its daemons.
 int Evict(const Options& options, const Eviction& eviction) {
-  if (!Confirmed(eviction)) return kUsage;
+  if (!Confirmed(eviction.yes, fmt::format("End job {} at all its workers?", eviction.job))) {
+    return kUsage;
+  }
   std::vector<RackMember> daemons;
   grpc::Status status = AskRack(options, daemons);
   if (!status.ok()) return Report(status, options);
@@ -96,7 +84,11 @@ int SaveJob(const Options& options, const Save& save) {
   std::vector<StateDaemon> daemons;
   for (const RackMember& daemon : rack) {
     if (!daemon.status.ok()) return Report(daemon.status, daemon.options);
-    stubs.push_back(v1::Admin::NewStub(Connect(daemon.options)));
+    std::shared_ptr<grpc::Channel> channel;
+    if (grpc::Status made = Connect(daemon.options, channel); !made.ok()) {
+      return Report(made, daemon.options);
+    }
+    stubs.push_back(v1::Admin::NewStub(channel));
     daemons.push_back({.endpoint = Target(daemon.options.endpoint),
                        .admin = stubs.back().get(),
                        .session = nullptr,

@@ -2,12 +2,16 @@
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
+#include <array>
 #include <cstdio>
 #include <cstdlib>
 #include <string>
 #include <vector>
 
 #include "client/cli/cli.h"
+#include "client/cli/contexts.h"
+#include "common/base/status_text.h"
 #include "common/base/suggest.h"
 #include "common/base/units.h"
 #include "common/base/version.h"
@@ -15,15 +19,38 @@
 namespace phub::client::cli {
 namespace {
 
+// Secrets are named by their files: what is on a command line, everybody on the host may read.
+void AddCredentials(CLI::App& app, Credentials& credentials) {
+  const auto add = [&](const char* name, std::string& path, const char* variable,
+                       const char* help) {
+    app.add_option(name, path, help)->envname(variable)->type_name("FILE");
+  };
+  add("--token-file", credentials.token_file, "PHUB_TOKEN_FILE", "Your token, mode 0600");
+  add("--ca-file", credentials.ca_file, "PHUB_CA_FILE", "TLS: who certifies the daemon (PEM)");
+  add("--certificate", credentials.certificate, "PHUB_CERTIFICATE", "Your certificate (PEM)");
+  add("--key", credentials.key, "PHUB_KEY", "Its key (PEM), mode 0600");
+  app.add_option("--server-name", credentials.server_name,
+                 "The daemon's name in its certificate, if not the endpoint's host")
+      ->envname("PHUB_SERVER_NAME")
+      ->type_name("NAME");
+  app.add_flag("--plaintext-token", credentials.plaintext_token,
+               "Send the token to another host without TLS");
+}
+
 void AddGlobalOptions(CLI::App& app, Options& options) {
-  app.add_option("-e,--endpoint", options.endpoint, "The daemon: host:port")
+  app.add_option("-e,--endpoint", options.endpoint,
+                 "The daemon: host:port or unix:PATH; else the context's, this host's control\n"
+                 "socket, or 127.0.0.1:7700")
       ->envname("PHUB_ENDPOINT")
-      ->type_name("ENDPOINT")
-      ->capture_default_str();
-  app.add_option("-o,--output", options.output_text, "table or json")
+      ->type_name("ENDPOINT");
+  app.add_option("--context", options.context, "The daemon by name: see `phubctl context`")
+      ->envname("PHUB_CONTEXT")
+      ->type_name("NAME");
+  AddCredentials(app, options.credentials);
+  app.add_option("-o,--output", options.output_text, "table, wide (more columns) or json")
       ->envname("PHUB_OUTPUT")
       ->type_name("FORMAT")
-      ->check(CLI::IsMember({"table", "json"}))
+      ->check(CLI::IsMember({"table", "wide", "json"}))
       ->capture_default_str();
   app.add_option("--timeout", options.timeout_text, "How long one answer may take")
       ->envname("PHUB_TIMEOUT")
@@ -84,21 +111,32 @@ int ReportExtra(const std::string& extra, const CLI::App* app) {
   return UsageError(fmt::format("{} \"{}\"{}", what, word, DidYouMean(word, known)), app);
 }
 
-int Main(int argument_count, char** arguments) {
-  Options options;
-  Command command;
-  CLI::App app("phubctl asks a phub daemon how it and its jobs are.", "phubctl");
-  app.set_version_flag("--version", fmt::format("phubctl {} ({})", BuildVersion(), BuildCommit()));
+void AddCommands(CLI::App& app, Options& options, Command& command) {
   AddGlobalOptions(app, options);
   AddHealth(app, options, command);
   AddVersion(app, options, command);
   AddServer(app, options, command);
   AddJob(app, options, command);
   AddStats(app, options, command);
+  AddTenant(app, options, command);
+  AddToken(app, options, command);
+  AddQuota(app, options, command);
+  AddAudit(app, options, command);
+  AddWhoAmI(app, options, command);
+  AddContext(app, options, command);
+  AddPki(app, command);
   AddTop(app, options, command);
   AddPlan(app, options, command);
   AddCompletion(app, command);
   AddManPage(app, command);
+}
+
+int Main(int argument_count, char** arguments) {
+  Options options;
+  Command command;
+  CLI::App app("phubctl asks a phub daemon how it and its jobs are.", "phubctl");
+  app.set_version_flag("--version", fmt::format("phubctl {} ({})", BuildVersion(), BuildCommit()));
+  AddCommands(app, options, command);
   app.footer(
       "Examples:\n"
       "  phubctl health                                  is it there?\n"
@@ -108,6 +146,7 @@ int Main(int argument_count, char** arguments) {
       "  phubctl server list                             the rack's daemons\n"
       "  phubctl -e rack7:7700 job get digits -o json    for programs; data on standard output "
       "only\n"
+      "  phubctl tenant create acme --memory 16GiB       who may use it, and how much\n"
       "\nExit codes: 0 ok; 1 failure; 2 wrong usage; 3 not found; 4 not allowed; 5 the daemon "
       "does\n"
       "not answer, or not within --timeout.");
@@ -128,10 +167,24 @@ int Main(int argument_count, char** arguments) {
     fmt::print(stderr, "{}\n", named->help(parent == nullptr ? "" : CommandPath(parent)));
     return UsageError("a command is missing", named);
   }
-  options.output = options.output_text == "json" ? Output::kJson : Output::kTable;
+  options.output = options.output_text == "json"   ? Output::kJson
+                   : options.output_text == "wide" ? Output::kWide
+                                                   : Output::kTable;
   options.timeout = ParseDuration(options.timeout_text).value_or(options.timeout);
   // gRPC's own lines are not for operators: what went wrong comes back as a status.
   setenv("GRPC_VERBOSITY", "NONE", /*overwrite=*/0);
+  // What a context says is for calls; the contexts themselves are made of what is given.
+  const CLI::App* noun = named;
+  while (noun->get_parent() != nullptr && noun->get_parent() != &app) noun = noun->get_parent();
+  constexpr std::array<std::string_view, 4> kWithoutDaemon = {"context", "pki", "plan",
+                                                              "completion"};
+  if (std::find(kWithoutDaemon.begin(), kWithoutDaemon.end(), noun->get_name()) ==
+      kWithoutDaemon.end()) {
+    if (absl::Status status = ChooseDaemon(options); !status.ok()) {
+      fmt::print(stderr, "phubctl: {}\n", MessageOf(status));
+      return absl::IsNotFound(status) ? kNotFound : kUsage;
+    }
+  }
   return command();
 }
 

@@ -8,6 +8,8 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
+#include <ctime>
+#include <iostream>
 #include <thread>
 
 #include "common/base/check.h"
@@ -73,6 +75,27 @@ std::string ToJson(const google::protobuf::Message& message, bool compact) {
   PHUB_CHECK(status.ok(), "type={}", message.GetTypeName());
   if (compact) json += '\n';  // with whitespace, protobuf ends it itself
   return json;
+}
+
+bool Confirmed(bool yes, const std::string& question) {
+  if (yes) return true;
+  if (isatty(STDIN_FILENO) == 0) {
+    fmt::print(stderr, "phubctl: {} Confirm with --yes\n", question);
+    return false;
+  }
+  fmt::print(stderr, "{} [y/N] ", question);
+  std::string answer;
+  std::getline(std::cin, answer);
+  return answer == "y" || answer == "yes";
+}
+
+std::string DateText(std::int64_t at_ns) {
+  if (at_ns == 0) return "-";
+  const std::time_t seconds = at_ns / kSecond;
+  std::tm parts{};
+  gmtime_r(&seconds, &parts);
+  return fmt::format("{:04}-{:02}-{:02} {:02}:{:02}:{:02} UTC", parts.tm_year + 1900,
+                     parts.tm_mon + 1, parts.tm_mday, parts.tm_hour, parts.tm_min, parts.tm_sec);
 }
 
 int Show(DurationNs interval, const std::function<Shown()>& show) {

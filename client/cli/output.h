@@ -39,6 +39,13 @@ std::string ToJson(const google::protobuf::Message& message, bool compact);
 // What comes from a daemon or a worker is not to command a terminal.
 std::string Printable(const std::string& text);
 
+// Before what cannot be undone: true with --yes, or if somebody at a terminal says yes. Else says
+// on standard error what to do.
+bool Confirmed(bool yes, const std::string& question);
+
+// "2026-11-21 23:15:18 UTC"; "-" for 0. `at_ns`: since 1970.
+std::string DateText(std::int64_t at_ns);
+
 // Calls `show` once or, with an interval, again and again until it fails or the user interrupts.
 // `show` gives its text and an exit code; on a terminal each text replaces the one before.
 struct Shown {

@@ -5,17 +5,20 @@
 #include <chrono>
 #include <string_view>
 
+#include "common/base/status_text.h"
 #include "common/base/units.h"
 
 namespace phub::client::cli {
 namespace {
 
 constexpr std::string_view kScheme = "phub://";
+constexpr std::string_view kUnixScheme = "unix:";
 constexpr int kDefaultPort = 7700;
 
 }  // namespace
 
 std::string Target(const std::string& endpoint) {
+  if (endpoint.starts_with(kUnixScheme)) return endpoint;
   std::string_view rest = endpoint;
   if (rest.substr(0, kScheme.size()) == kScheme) rest.remove_prefix(kScheme.size());
   const std::size_t bracket = rest.rfind(']');  // "[::1]" has colons that are not the port's
@@ -25,12 +28,15 @@ std::string Target(const std::string& endpoint) {
   return has_port ? std::string(rest) : fmt::format("{}:{}", rest, kDefaultPort);
 }
 
-std::shared_ptr<grpc::Channel> Connect(const Options& options) {
-  grpc::ChannelArguments arguments;
-  // A daemon is reached directly; a proxy in the environment is meant for the web.
-  arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
-  return grpc::CreateCustomChannel(Target(options.endpoint), grpc::InsecureChannelCredentials(),
-                                   arguments);
+grpc::Status Connect(const Options& options, std::shared_ptr<grpc::Channel>& channel) {
+  absl::StatusOr<std::shared_ptr<grpc::Channel>> made =
+      MakeChannel(Target(options.endpoint), options.credentials, grpc::ChannelArguments());
+  if (!made.ok()) {
+    return {static_cast<grpc::StatusCode>(made.status().code()),
+            std::string(MessageOf(made.status()))};
+  }
+  channel = *std::move(made);
+  return grpc::Status::OK;
 }
 
 void Prepare(grpc::ClientContext& context, const Options& options) {

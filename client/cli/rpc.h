@@ -11,9 +11,10 @@
 
 namespace phub::client::cli {
 
-// "phub://host:port", "host:port" or "host" (port 7700) as gRPC wants it.
+// "phub://host:port", "host:port", "host" (port 7700) or "unix:/path" as gRPC wants it.
 std::string Target(const std::string& endpoint);
-std::shared_ptr<grpc::Channel> Connect(const Options& options);
+// FAILED_PRECONDITION or INVALID_ARGUMENT says what is wrong with the credentials' files.
+grpc::Status Connect(const Options& options, std::shared_ptr<grpc::Channel>& channel);
 // Sets the deadline of options.timeout.
 void Prepare(grpc::ClientContext& context, const Options& options);
 
@@ -22,17 +23,18 @@ void Prepare(grpc::ClientContext& context, const Options& options);
 int Report(const grpc::Status& status, const Options& options);
 ExitCode ExitCodeOf(const grpc::Status& status);
 
-// One unary call of phub.v1.Admin:
+// One unary call:
 //   Call(options, &v1::Admin::Stub::ListJobs, request, response)
-template <typename Request, typename Response>
+template <typename Stub, typename Request, typename Response>
 grpc::Status Call(const Options& options,
-                  grpc::Status (v1::Admin::Stub::*method)(grpc::ClientContext*, const Request&,
-                                                          Response*),
+                  grpc::Status (Stub::*method)(grpc::ClientContext*, const Request&, Response*),
                   const Request& request, Response& response) {
-  const std::unique_ptr<v1::Admin::Stub> stub = v1::Admin::NewStub(Connect(options));
+  std::shared_ptr<grpc::Channel> channel;
+  if (grpc::Status status = Connect(options, channel); !status.ok()) return status;
+  Stub stub(channel);
   grpc::ClientContext context;
   Prepare(context, options);
-  return (stub.get()->*method)(&context, request, &response);
+  return (stub.*method)(&context, request, &response);
 }
 
 }  // namespace phub::client::cli

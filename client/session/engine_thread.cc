@@ -3,6 +3,7 @@
 #include <pthread.h>
 
 #include <algorithm>
+#include <utility>
 
 #include "client/session/rack_lanes.h"
 
@@ -15,14 +16,28 @@ constexpr int kYieldsBeforeSleep = 4;
 constexpr DurationNs kSleepMax = 500 * kMillisecond;
 // One that is open, and one that was replaced and is still being forgotten.
 constexpr std::uint32_t kConnectionsPerLane = 2;
-static_assert(kTcpTransportIndex == 0 && kShmTransportIndex == 1, "as EngineThread has them");
+static_assert(kTcpTransportIndex == 0 && kShmTransportIndex == 1 && kVerbsTransportIndex == 2,
+              "as EngineThread has them");
+
+std::vector<transport::Transport*> ListOf(transport::Transport& tcp, transport::Transport& shm,
+                                          transport::Transport* verbs) {
+  std::vector<transport::Transport*> list{&tcp, &shm};
+  if (verbs != nullptr) list.push_back(verbs);
+  return list;
+}
 
 }  // namespace
 
-EngineThread::EngineThread(const EngineConfig& config, const Clock& clock, EngineListener& listener)
+EngineThread::EngineThread(const EngineConfig& config, const Clock& clock, EngineListener& listener,
+                           std::vector<std::shared_ptr<transport::VerbsQueue>> verbs_queues)
     : clock_(clock),
       tcp_(kConnectionsPerLane * config.lane_count),
       shm_(kConnectionsPerLane * config.lane_count),
+      verbs_(verbs_queues.empty()
+                 ? nullptr
+                 : std::make_unique<transport::VerbsTransport>(
+                       std::move(verbs_queues), kConnectionsPerLane * config.lane_count)),
+      transports_(ListOf(tcp_, shm_, verbs_.get())),
       engine_(config, clock_, transports_, listener) {
   waiter_.Add(doorbell_.descriptor());
   for (const transport::Transport* transport : transports_) waiter_.Add(transport->descriptor());

@@ -1,24 +1,28 @@
 // The thread that runs a job's engine: polls while there is work, yields a few times when there is
-// none, then sleeps on its transports and a doorbell. It serves tcp and shared memory at once; one
-// that has no lane costs a look at an empty list.
+// none, then sleeps on its transports and a doorbell. It serves tcp, shared memory and verbs at
+// once; one that has no lane costs a look at an empty list.
 #pragma once
 
-#include <array>
 #include <atomic>
+#include <memory>
 #include <mutex>
 #include <thread>
+#include <vector>
 
 #include "client/engine.h"
 #include "common/base/clock.h"
 #include "common/base/waiter.h"
 #include "common/transport/shm/shm_transport.h"
 #include "common/transport/tcp/tcp_transport.h"
+#include "common/transport/verbs/verbs_transport.h"
 
 namespace phub::client {
 
 class EngineThread {
  public:
-  EngineThread(const EngineConfig& config, const Clock& clock, EngineListener& listener);
+  // verbs_queues: of this host's RDMA devices; empty: there are none to use.
+  EngineThread(const EngineConfig& config, const Clock& clock, EngineListener& listener,
+               std::vector<std::shared_ptr<transport::VerbsQueue>> verbs_queues = {});
   ~EngineThread();  // quits
   EngineThread(const EngineThread&) = delete;
   EngineThread& operator=(const EngineThread&) = delete;
@@ -37,8 +41,9 @@ class EngineThread {
   const Clock& clock_;
   transport::TcpTransport tcp_;
   transport::ShmTransport shm_;
+  const std::unique_ptr<transport::VerbsTransport> verbs_;  // null: there is no device
   // Commands name a transport by its place here.
-  const std::array<transport::Transport*, 2> transports_{&tcp_, &shm_};
+  const std::vector<transport::Transport*> transports_;
   Engine engine_;
   Doorbell doorbell_;
   Waiter waiter_;

@@ -6,6 +6,8 @@
 #include <utility>
 
 #include "client/session/grpc_control_channel.h"
+#include "common/base/log.h"
+#include "common/base/status_text.h"
 
 namespace phub::client {
 namespace {
@@ -16,35 +18,56 @@ constexpr int kReconnectMillisecondsMax = 1000;
 // A batch of many keys has one number per chunk in its answer.
 constexpr int kMessageBytesMax = 64 * 1024 * 1024;
 
-std::shared_ptr<grpc::Channel> MakeChannel(const std::string& address) {
+grpc::ChannelArguments Arguments() {
   grpc::ChannelArguments arguments;
-  arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);  // a daemon of the rack is never behind one
   // A connection of its own, so that a new channel is a new connection.
   arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
   arguments.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, kReconnectMillisecondsMin);
   arguments.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, kReconnectMillisecondsMin);
   arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, kReconnectMillisecondsMax);
   arguments.SetMaxReceiveMessageSize(kMessageBytesMax);
-  return grpc::CreateCustomChannel(address, grpc::InsecureChannelCredentials(), arguments);
+  return arguments;
+}
+
+// Files that were right when the session was made may be gone by now: then the channel has no
+// identity, and the daemon's refusal says what is missing. Never without TLS where it was with it.
+std::shared_ptr<grpc::Channel> MakeLaterChannel(const std::string& address,
+                                                const Credentials& credentials) {
+  absl::StatusOr<std::shared_ptr<grpc::Channel>> channel =
+      MakeChannel(address, credentials, Arguments());
+  if (channel.ok()) return *std::move(channel);
+  LogWarning("event=credentials_unusable error=\"{}\"", MessageOf(channel.status()));
+  return grpc::CreateCustomChannel(
+      address, credentials.tls() ? grpc::SslCredentials({}) : grpc::InsecureChannelCredentials(),
+      Arguments());
 }
 
 }  // namespace
 
 Result<std::unique_ptr<ControlChannel>> GrpcConnector::Connect(const Endpoint& daemon) {
   const std::string address = daemon.ToString();
-  std::shared_ptr<grpc::Channel> first = MakeChannel(address);
+  absl::StatusOr<std::shared_ptr<grpc::Channel>> made =
+      MakeChannel(address, credentials_, Arguments());
+  if (!made.ok()) {
+    return Status(static_cast<StatusCode>(made.status().code()),
+                  std::string(MessageOf(made.status())));
+  }
+  std::shared_ptr<grpc::Channel> first = *std::move(made);
   if (!first->WaitForConnected(std::chrono::system_clock::now() + connect_timeout_))
-    return Status(StatusCode::kUnavailable,
-                  fmt::format("no phub daemon answered at {} within {} ms; is phubd running there?",
-                              address, connect_timeout_.count()));
-  return std::unique_ptr<ControlChannel>(std::make_unique<GrpcControlChannel>(
-      [address, first]() mutable {
-        return first != nullptr ? std::exchange(first, nullptr) : MakeChannel(address);
+    return Status(
+        StatusCode::kUnavailable,
+        fmt::format("no phub daemon answered at {} within {} ms{}; is phubd running there?",
+                    address, connect_timeout_.count(),
+                    credentials_.tls() ? ", or TLS found a certificate wrong" : ""));
+  return std::unique_ptr<ControlChannel>(
+      std::make_unique<GrpcControlChannel>([address, credentials = credentials_, first]() mutable {
+        return first != nullptr ? std::exchange(first, nullptr)
+                                : MakeLaterChannel(address, credentials);
       }));
 }
 
 StateStubs GrpcConnector::MakeStateStubs(const Endpoint& daemon) {
-  const std::shared_ptr<grpc::Channel> channel = MakeChannel(daemon.ToString());
+  const std::shared_ptr<grpc::Channel> channel = MakeLaterChannel(daemon.ToString(), credentials_);
   return {.admin = v1::Admin::NewStub(channel), .session = v1::Session::NewStub(channel)};
 }
 

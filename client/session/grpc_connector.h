@@ -5,21 +5,24 @@
 
 #include <chrono>
 #include <memory>
+#include <utility>
 
+#include "client/session/channel.h"
 #include "client/session/connector.h"
 
 namespace phub::client {
 
 class GrpcConnector final : public Connector {
  public:
-  explicit GrpcConnector(std::chrono::milliseconds connect_timeout)
-      : connect_timeout_(connect_timeout) {}
+  GrpcConnector(std::chrono::milliseconds connect_timeout, Credentials credentials)
+      : connect_timeout_(connect_timeout), credentials_(std::move(credentials)) {}
 
   Result<std::unique_ptr<ControlChannel>> Connect(const Endpoint& daemon) override;
   StateStubs MakeStateStubs(const Endpoint& daemon) override;
 
  private:
   const std::chrono::milliseconds connect_timeout_;
+  const Credentials credentials_;
 };
 
 }  // namespace phub::client

@@ -109,9 +109,9 @@ Result<std::vector<std::shared_ptr<KeyState>>> JobState::Enter(
   }
   absl::StatusOr<std::vector<KeyLayout>> layouts = layout_->AddKeys(views);
   if (!layouts.ok())
-    return Status(StatusCode::kInternal, fmt::format("daemon {}: {}",
-                                                     links_.front()->endpoint.ToString(),
-                                                     std::string(layouts.status().message())));
+    return Status(StatusCode::kInternal,
+                  fmt::format("daemon {}: {}", links_.front()->endpoint.ToString(),
+                              std::string(layouts.status().message())));
   auto batch = std::make_unique<KeyBatch>();
   std::vector<std::shared_ptr<KeyState>> keys;
   for (std::size_t i = 0; i < definitions.size(); ++i) {
@@ -121,6 +121,14 @@ Result<std::vector<std::shared_ptr<KeyState>>> JobState::Enter(
     Status status = TakeMemory(definition, added.memory,
                                added.response.placements(static_cast<int>(i)).shared_offset());
     if (!status.ok()) return status;
+    if (verbs_ != nullptr) {
+      using Use = transport::RegisteredMemory::Use;
+      verbs_->Register(static_cast<std::byte*>(definition.gradients.data),
+                       definition.gradients_bytes(), Use::kSend);
+      if (!definition.parameters_shared)
+        verbs_->Register(static_cast<std::byte*>(definition.parameters.data),
+                         definition.parameters_bytes(), Use::kReceive);
+    }
     batch->keys.push_back({.layout = std::move((*layouts)[i]),
                            .type = definition.type,
                            .gradient_type = definition.gradient_type,

@@ -47,10 +47,13 @@ void JobState::StartThreads() {
   const JobOptions& options = settings_.options;
   const v1::JoinResponse& anchor = links_.front()->joined;
   layout_ = std::make_unique<LaneLayout>(anchor.chunk_bytes(), LaneCount(links_));
+  if (options.transport == TransportChoice::kAuto || options.transport == TransportChoice::kVerbs)
+    verbs_ = std::make_unique<VerbsSide>(links_.front()->endpoint.host);
   lanes_ = std::make_unique<RackLanes>(RackLanesSettings{.job = name(),
                                                          .rank = rank(),
                                                          .transport = options.transport,
-                                                         .boot_id = settings_.boot_id},
+                                                         .boot_id = settings_.boot_id,
+                                                         .verbs = verbs_.get()},
                                        links_, waiter_);
   // The daemon may have bounded what was asked for.
   const DurationNs wait_timeout =
@@ -70,7 +73,8 @@ void JobState::StartThreads() {
                    .slots_per_lane = anchor.slots_per_lane(),
                    .lane_count = layout_->lane_count(),
                    .restart = options.restart},
-      clock_, *this);
+      clock_, *this,
+      verbs_ == nullptr ? std::vector<std::shared_ptr<transport::VerbsQueue>>() : verbs_->queues());
   watch_->Start();
 }
 
@@ -85,26 +89,24 @@ void JobState::OnLaneOpened(std::uint32_t lane, std::uint8_t transport_index,
 Status JobState::AskWhereToResume() {
   std::vector<DaemonVersions> daemons;
   for (const std::unique_ptr<DaemonLink>& link : links_)
-    daemons.push_back({.daemon = link->endpoint.ToString(),
-                       .resumed = link->joined.resumed(),
-                       .versions = {}});
+    daemons.push_back(
+        {.daemon = link->endpoint.ToString(), .resumed = link->joined.resumed(), .versions = {}});
   if (std::none_of(daemons.begin(), daemons.end(),
                    [](const DaemonVersions& daemon) { return daemon.resumed; }))
     return Status();
-  auto answers =
-      CallEach<v1::GetVersionsResponse>(AllLinks(), [this](DaemonLink& link, auto done) {
-        v1::GetVersionsRequest request;
-        request.set_session_id(link.joined.session_id());
-        link.channel->GetVersions(request, call_timeout_ns(), std::move(done));
-      });
+  auto answers = CallEach<v1::GetVersionsResponse>(AllLinks(), [this](DaemonLink& link, auto done) {
+    v1::GetVersionsRequest request;
+    request.set_session_id(link.joined.session_id());
+    link.channel->GetVersions(request, call_timeout_ns(), std::move(done));
+  });
   for (std::size_t i = 0; i < answers.size(); ++i) {
     if (!answers[i].ok()) return FromCall("GetVersions", *links_[i], answers[i].status());
     daemons[i].versions = *std::move(answers[i]);
   }
   Result<ResumePlan> plan = MakeResumePlan(daemons);
   if (!plan.ok())
-    return Status(plan.status().code(), fmt::format("{} (job {}, rank {})", plan.status().message(),
-                                                    name(), rank()));
+    return Status(plan.status().code(),
+                  fmt::format("{} (job {}, rank {})", plan.status().message(), name(), rank()));
   resume_ = *std::move(plan);
   keyless_iteration_ = resume_.iteration;
   if (resume_.resumed)

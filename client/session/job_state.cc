@@ -42,11 +42,7 @@ std::uint64_t JobState::iteration() const {
   return LeastIteration();
 }
 
-std::string JobState::transports() const {
-  const auto shared = [this](const auto& link) { return lanes_->IsShared(*link); };
-  if (std::all_of(links_.begin(), links_.end(), shared)) return "shm";
-  return std::none_of(links_.begin(), links_.end(), shared) ? "tcp" : "shm,tcp";
-}
+std::string JobState::transports() const { return lanes_->Transports(); }
 
 std::vector<DaemonLink*> JobState::AllLinks() const {
   std::vector<DaemonLink*> links;

@@ -164,6 +164,7 @@ class JobState final : public EngineListener,
   CallWaiter waiter_;
   DaemonLinks links_;  // fixed once joined; the anchor first
   std::unique_ptr<LaneLayout> layout_;
+  std::unique_ptr<VerbsSide> verbs_;  // null: not to be used. The lanes and the engine use it
   std::unique_ptr<RackLanes> lanes_;
   std::unique_ptr<RackWatch> watch_;
   std::unique_ptr<EngineThread> engine_;

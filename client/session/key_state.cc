@@ -48,7 +48,7 @@ std::uint64_t KeyState::pushed_iteration() const {
 
 Result<std::uint64_t> KeyState::Begin(Command command, std::uint64_t job_iteration_after) {
   std::unique_lock lock(mutex_);
-  if (Status verdict = job->status(); !verdict.ok()) return verdict;
+  if (!job->status().ok()) return Verdict("was to be pushed for");
   if (!Done(last_ticket_))
     return Status(StatusCode::kFailedPrecondition,
                   fmt::format("{}: iteration {} is still under way; wait for its handle before "
@@ -163,12 +163,17 @@ Status KeyState::Outcome(std::uint64_t ticket) {
     if (!Withdrawn(ticket)) return Status();
     return Status(StatusCode::kCancelled, fmt::format("{}: the push was withdrawn", Place()));
   }
+  return Verdict("was waiting for");
+}
+
+// Why the job ended, and what that meant for this key.
+Status KeyState::Verdict(const char* what_it_did) const {
   const Status verdict = job->status();
-  PHUB_CHECK(!verdict.ok(), "key={} ticket={}", definition.name, ticket);
+  PHUB_CHECK(!verdict.ok(), "key={}", definition.name);
   if (job->verdict_key() == definition.name) return verdict;
   return Status(verdict.code(),
-                fmt::format("{}; key {} was waiting for iteration {}", verdict.message(),
-                            definition.name, iteration.load(std::memory_order_relaxed) + 1));
+                fmt::format("{}; key {} {} iteration {}", verdict.message(), definition.name,
+                            what_it_did, iteration.load(std::memory_order_relaxed) + 1));
 }
 
 bool KeyState::Test(std::uint64_t ticket) const { return Done(ticket) || job->ended(); }

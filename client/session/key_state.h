@@ -93,6 +93,7 @@ struct KeyState final : RoundListener {
   bool Done(std::uint64_t ticket) const;
   bool Withdrawn(std::uint64_t ticket) const;  // with mutex_
   Status Outcome(std::uint64_t ticket);        // of a round that is done, or of an ended job
+  Status Verdict(const char* what_it_did) const;  // of an ended job
   std::string Place() const;                   // "key fc1.weight of job digits, rank 2"
   template <typename Predicate>
   bool Block(std::unique_lock<std::mutex>& lock, const Deadline& deadline, Predicate predicate);

@@ -10,8 +10,29 @@
 #include "common/base/log.h"
 #include "common/transport/shm/shm_dial.h"
 #include "common/transport/tcp/tcp_dial.h"
+#include "common/transport/verbs/verbs_dial.h"
 
 namespace phub::client {
+namespace {
+
+// As it is logged.
+const char* ShortName(std::uint8_t index) {
+  switch (index) {
+    case kShmTransportIndex: return "shm";
+    case kVerbsTransportIndex: return "verbs";
+    default: return "tcp";
+  }
+}
+// As it is said to people.
+const char* TransportName(std::uint8_t index) {
+  switch (index) {
+    case kShmTransportIndex: return "shared memory";
+    case kVerbsTransportIndex: return "verbs";
+    default: return "tcp";
+  }
+}
+
+}  // namespace
 
 RackLanes::RackLanes(RackLanesSettings settings, const DaemonLinks& links, CallWaiter& waiter)
     : settings_(std::move(settings)),
@@ -29,40 +50,76 @@ std::string RackLanes::WhyNotShared(const DaemonLink& link) const {
   return {};
 }
 
-absl::StatusOr<RackLanes::Dialled> RackLanes::Dial(const DaemonLink& link, std::uint32_t lane,
-                                                   const wire::LaneHello& hello,
-                                                   DurationNs timeout) const {
-  const std::optional<std::uint8_t> before = transport_indices_[lane];
-  const bool only_tcp = before.value_or(kShmTransportIndex) == kTcpTransportIndex ||
-                        settings_.transport == TransportChoice::kTcp;
-  const bool only_shared = before.value_or(kTcpTransportIndex) == kShmTransportIndex ||
-                           settings_.transport == TransportChoice::kSharedMemory;
-  const char* const wish = before ? "as before" : "asked for";
-  Dialled dialled;
-  dialled.reason = only_tcp ? wish : WhyNotShared(link);
-  if (dialled.reason.empty()) {
-    auto connection =
-        transport::DialShm(link.joined.shared_memory().name(), hello, timeout, link.regions);
-    if (connection.ok()) {
-      dialled.connection = *std::move(connection);
-      dialled.transport_index = kShmTransportIndex;
-      dialled.reason = only_shared ? wish : "same host";
-      return dialled;
-    }
-    // Only if nobody is there is tcp worth a try: what refuses here would refuse there too, and the
-    // nonce may be used up.
-    if (only_shared || !absl::IsUnavailable(connection.status())) return connection.status();
-    dialled.reason = fmt::format("shared memory: {}", std::string(connection.status().message()));
+std::vector<std::uint8_t> RackLanes::WaysOf(std::uint32_t lane) const {
+  if (transport_indices_[lane]) return {*transport_indices_[lane]};
+  switch (settings_.transport) {
+    case TransportChoice::kTcp: return {kTcpTransportIndex};
+    case TransportChoice::kSharedMemory: return {kShmTransportIndex};
+    case TransportChoice::kVerbs: return {kVerbsTransportIndex};
+    case TransportChoice::kAuto: break;
   }
-  if (only_shared)
-    return absl::FailedPreconditionError(
-        fmt::format("shared memory was asked for, but {}", dialled.reason));
+  return {kShmTransportIndex, kVerbsTransportIndex, kTcpTransportIndex};
+}
+
+absl::StatusOr<RackLanes::Dialled> RackLanes::DialBy(std::uint8_t way, const DaemonLink& link,
+                                                     std::uint32_t lane,
+                                                     const wire::LaneHello& hello,
+                                                     DurationNs timeout) const {
   const v1::CoreEndpoint& core = link.joined.cores(static_cast<int>(lane - link.first_lane));
-  auto connection = transport::DialTcp(core.host().empty() ? link.endpoint.host : core.host(),
-                                       static_cast<std::uint16_t>(core.port()), hello, timeout);
+  const std::string host = core.host().empty() ? link.endpoint.host : core.host();
+  const auto port = static_cast<std::uint16_t>(core.port());
+  Dialled dialled;
+  dialled.transport_index = way;
+  absl::StatusOr<std::unique_ptr<transport::Connection>> connection;
+  if (way == kShmTransportIndex) {
+    if (std::string why_not = WhyNotShared(link); !why_not.empty())
+      return absl::UnimplementedError(why_not);
+    dialled.reason = "same host";
+    connection =
+        transport::DialShm(link.joined.shared_memory().name(), hello, timeout, link.regions);
+  } else if (way == kVerbsTransportIndex) {
+    if (settings_.verbs == nullptr) return absl::UnimplementedError("not asked for");
+    absl::StatusOr<VerbsSide::Way> taken = settings_.verbs->WayTo(host);
+    if (!taken.ok()) return absl::UnimplementedError(taken.status().message());
+    dialled.reason = std::move(taken->reason);
+    SystemRandom random;
+    connection = transport::DialVerbs(host, port, hello, timeout, std::move(taken->queue),
+                                      std::move(taken->domain), random);
+  } else {
+    connection = transport::DialTcp(host, port, hello, timeout);
+  }
   if (!connection.ok()) return connection.status();
   dialled.connection = *std::move(connection);
   return dialled;
+}
+
+absl::StatusOr<RackLanes::Dialled> RackLanes::Dial(const DaemonLink& link, std::uint32_t lane,
+                                                   const wire::LaneHello& hello,
+                                                   DurationNs timeout) const {
+  const std::vector<std::uint8_t> ways = WaysOf(lane);
+  std::string before;  // why the better ways did not do
+  for (const std::uint8_t way : ways) {
+    absl::StatusOr<Dialled> dialled = DialBy(way, link, lane, hello, timeout);
+    if (dialled.ok()) {
+      const std::string wish = transport_indices_[lane] ? "as before" : "asked for";
+      const std::string how = ways.size() == 1 ? wish : dialled->reason;
+      dialled->reason =
+          fmt::format("{}{}{}", how, how.empty() || before.empty() ? "" : "; ", before);
+      return dialled;
+    }
+    const absl::Status& status = dialled.status();
+    const std::string_view why(status.message().data(), status.message().size());
+    if (ways.size() == 1 && absl::IsUnimplemented(status))
+      return absl::FailedPreconditionError(
+          fmt::format("{} was asked for, but {}", TransportName(way), why));
+    // Only if nobody is there is another way worth a try: what refuses here would refuse there too,
+    // and the nonce may be used up.
+    if (ways.size() == 1 || way == kTcpTransportIndex ||
+        (!absl::IsUnavailable(status) && !absl::IsUnimplemented(status)))
+      return status;
+    before += fmt::format("{}{}: {}", before.empty() ? "" : "; ", TransportName(way), why);
+  }
+  return absl::InternalError("no way");
 }
 
 absl::Status RackLanes::Open(const DaemonLink& link, std::span<const std::uint32_t> lanes,
@@ -90,17 +147,28 @@ absl::Status RackLanes::Open(const DaemonLink& link, std::span<const std::uint32
     hello.membership_epoch = MembershipEpoch{link.joined.membership_epoch()};
     absl::StatusOr<Dialled> dialled = Dial(link, lane, hello, timeout);
     if (!dialled.ok())
-      return absl::Status(dialled.status().code(),
-                          fmt::format("lane to core {}: {}", core.core(),
-                                      std::string(dialled.status().message())));
+      return absl::Status(
+          dialled.status().code(),
+          fmt::format("lane to core {}: {}", core.core(), std::string(dialled.status().message())));
     LogInfo("event=lane_opened job={} rank={} daemon={} core={} transport={} reason=\"{}\"",
             settings_.job, settings_.rank, link.endpoint.ToString(), core.core(),
-            dialled->transport_index == kShmTransportIndex ? "shm" : "tcp", dialled->reason);
+            ShortName(dialled->transport_index), dialled->reason);
     connections_[lane] = std::move(dialled->connection);
     transport_indices_[lane] = dialled->transport_index;
     opened(lane, dialled->transport_index, *connections_[lane]);
   }
   return absl::OkStatus();
+}
+
+std::string RackLanes::Transports() const {
+  std::string names;
+  for (const std::uint8_t index : {kShmTransportIndex, kTcpTransportIndex, kVerbsTransportIndex}) {
+    if (std::find(transport_indices_.begin(), transport_indices_.end(), index) ==
+        transport_indices_.end())
+      continue;
+    names += fmt::format("{}{}", names.empty() ? "" : ",", ShortName(index));
+  }
+  return names;
 }
 
 Status RackLanes::OpenAll(DurationNs timeout, const Opened& opened) {

@@ -5,7 +5,7 @@
 // lanes can serve.
 //
 // Threads. One at a time opens lanes: whoever joins, later the reconnecting thread (rack_watch.h).
-// Opening blocks. IsShared() from any thread, once OpenAll() is done.
+// Opening blocks. IsShared() and Transports() from any thread, once OpenAll() is done.
 #pragma once
 
 #include <cstdint>
@@ -20,6 +20,7 @@
 #include "absl/status/statusor.h"
 #include "client/session/call_waiter.h"
 #include "client/session/daemon_link.h"
+#include "client/session/verbs_side.h"
 #include "common/base/clock.h"
 #include "common/transport/transport.h"
 #include "common/wire/lane_hello.h"
@@ -30,12 +31,14 @@ namespace phub::client {
 // Which of the engine's transports serves a lane (EngineThread has them in this order).
 inline constexpr std::uint8_t kTcpTransportIndex = 0;
 inline constexpr std::uint8_t kShmTransportIndex = 1;
+inline constexpr std::uint8_t kVerbsTransportIndex = 2;  // if the host has a device
 
 struct RackLanesSettings {
   std::string job;
   std::uint32_t rank = 0;
   TransportChoice transport = TransportChoice::kAuto;
-  std::string boot_id;  // of this host; empty: not known, which is no host in common
+  std::string boot_id;         // of this host; empty: not known, which is no host in common
+  VerbsSide* verbs = nullptr;  // outlives the lanes; null: not to be used
 };
 
 class RackLanes {
@@ -57,6 +60,9 @@ class RackLanes {
   // Every lane of the daemon's is in shared memory.
   bool IsShared(const DaemonLink& link) const { return shared_[link.position]; }
 
+  // What lanes travel by: "shm", "tcp", "verbs", or several of them with commas.
+  std::string Transports() const;
+
   // After the engine has stopped.
   void Clear() { connections_.clear(); }
 
@@ -68,6 +74,11 @@ class RackLanes {
   };
   // Why lanes to this daemon cannot be in shared memory; empty if they can.
   std::string WhyNotShared(const DaemonLink& link) const;
+  // The ways that are to be tried, by the transport's index, the best first.
+  std::vector<std::uint8_t> WaysOf(std::uint32_t lane) const;
+  // One way. kUnavailable, kUnimplemented: the next may do, and the nonce is still good.
+  absl::StatusOr<Dialled> DialBy(std::uint8_t way, const DaemonLink& link, std::uint32_t lane,
+                                 const wire::LaneHello& hello, DurationNs timeout) const;
   absl::StatusOr<Dialled> Dial(const DaemonLink& link, std::uint32_t lane,
                                const wire::LaneHello& hello, DurationNs timeout) const;
 

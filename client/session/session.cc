@@ -2,6 +2,7 @@
 #include <fmt/core.h>
 
 #include <chrono>
+#include <cstdlib>
 #include <utility>
 
 #include "client/session/grpc_connector.h"
@@ -16,6 +17,22 @@ namespace {
 constexpr std::size_t kNameBytesMax = 255;
 Status Invalid(std::string message) {
   return Status(StatusCode::kInvalidArgument, std::move(message));
+}
+
+std::string OrVariable(const std::string& given, const char* variable) {
+  const char* const value = given.empty() ? std::getenv(variable) : nullptr;
+  return value == nullptr ? given : value;
+}
+
+client::Credentials CredentialsOf(const ConnectOptions& options) {
+  client::Credentials credentials;
+  credentials.token_file = OrVariable(options.token_file, "PHUB_TOKEN_FILE");
+  credentials.ca_file = OrVariable(options.tls.ca_file, "PHUB_CA_FILE");
+  credentials.certificate = OrVariable(options.tls.certificate, "PHUB_CERTIFICATE");
+  credentials.key = OrVariable(options.tls.key, "PHUB_KEY");
+  credentials.server_name = OrVariable(options.tls.server_name, "PHUB_SERVER_NAME");
+  credentials.plaintext_token = options.plaintext_token;
+  return credentials;
 }
 
 Status CheckJobOptions(const JobOptions& options) {
@@ -39,9 +56,10 @@ Status CheckJobOptions(const JobOptions& options) {
   if (options.on_loss == LossPolicy::kWait && options.wait_timeout.count() <= 0)
     return Invalid(fmt::format("wait_timeout has to be positive (job {})", options.job));
   if (options.restart && options.on_loss != LossPolicy::kWait)
-    return Invalid(fmt::format("restart needs on_loss=kWait (job {}): a worker that starts anew "
-                               "can only take the place of one that is waited for",
-                               options.job));
+    return Invalid(
+        fmt::format("restart needs on_loss=kWait (job {}): a worker that starts anew "
+                    "can only take the place of one that is waited for",
+                    options.job));
   return Status();
 }
 
@@ -54,7 +72,8 @@ Result<Session> Connect(std::string_view endpoint, const ConnectOptions& options
   if (!daemon.ok()) return daemon.status();
   if (options.connect_timeout.count() <= 0 || options.call_timeout.count() <= 0)
     return Invalid("connect_timeout and call_timeout have to be positive");
-  auto connector = std::make_shared<client::GrpcConnector>(options.connect_timeout);
+  auto connector =
+      std::make_shared<client::GrpcConnector>(options.connect_timeout, CredentialsOf(options));
   // So that a wrong address is noticed here; every job has a connection of its own.
   if (auto channel = connector->Connect(*daemon); !channel.ok()) return channel.status();
   return Session(

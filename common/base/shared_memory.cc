@@ -6,10 +6,11 @@
 #include <sys/stat.h>
 
 #include <cerrno>
-#include <system_error>
 #include <utility>
 
 #include "common/base/check.h"
+#include "common/base/errno_text.h"
+#include "common/base/huge_pages.h"
 
 namespace phub {
 namespace {
@@ -20,13 +21,11 @@ constexpr unsigned kNoExecSeal = 8u;  // Linux 6.3; glibc's headers are older
 constexpr unsigned kNoExecSeal = MFD_NOEXEC_SEAL;
 #endif
 
-std::string ErrorText(int error) { return std::generic_category().message(error); }
-
 absl::Status NoMemory(const char* name, std::size_t bytes, const char* what, int error) {
   return absl::ResourceExhaustedError(
       fmt::format("cannot {} {} bytes of shared memory ({}): {}; free memory or descriptors, or "
                   "raise the process's limits",
-                  what, bytes, name, ErrorText(error)));
+                  what, bytes, name, ErrnoText(error)));
 }
 
 // Never executable where the kernel can say so: hosts may demand it (vm.memfd_noexec).
@@ -55,13 +54,12 @@ absl::StatusOr<SharedMemory> SharedMemory::Create(const char* name, std::size_t 
   if (ftruncate(descriptor, static_cast<off_t>(bytes)) != 0) {
     return NoMemory(name, bytes, "size", errno);
   }
-  void* address = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, descriptor, 0);
+  void* address = MapForHugePages(bytes, PROT_READ | PROT_WRITE, MAP_SHARED, descriptor);
   if (address == MAP_FAILED) return NoMemory(name, bytes, "map", errno);
   memory.data_ = static_cast<std::byte*>(address);
   memory.bytes_ = bytes;
   memory.writable_ = true;
-  // Before the pages are taken, or they are small ones. Best effort.
-  [[maybe_unused]] const int advised = madvise(address, bytes, MADV_HUGEPAGE);
+  TakeHugePages(address, bytes);
   if (const int error = Prefault(descriptor, address, bytes); error != 0) {
     return NoMemory(name, bytes, "take", error);
   }
@@ -75,24 +73,26 @@ absl::StatusOr<SharedMemory> SharedMemory::Create(const char* name, std::size_t 
 }
 
 absl::StatusOr<SharedMemory> SharedMemory::Map(const Descriptor& descriptor, std::size_t bytes,
-                                               Access access) {
+                                               Access access, Size size) {
   const int seals = fcntl(descriptor.get(), F_GET_SEALS);
   if (seals < 0 || (seals & F_SEAL_SHRINK) == 0) {
     return absl::FailedPreconditionError("shared memory is not sealed against shrinking");
   }
   struct stat status {};
-  if (fstat(descriptor.get(), &status) != 0 || bytes == 0 ||
-      status.st_size != static_cast<off_t>(bytes)) {
+  const bool known = fstat(descriptor.get(), &status) == 0 && bytes > 0;
+  const auto wanted = static_cast<off_t>(bytes);
+  if (!known || status.st_size < wanted || (size == Size::kExact && status.st_size != wanted)) {
     return absl::FailedPreconditionError(
         fmt::format("shared memory has {} bytes, {} were announced", status.st_size, bytes));
   }
   const bool write = access == Access::kWrite;
   const int protection = write ? PROT_READ | PROT_WRITE : PROT_READ;
-  void* address = mmap(nullptr, bytes, protection, MAP_SHARED | MAP_POPULATE, descriptor.get(), 0);
+  void* address =
+      MapForHugePages(bytes, protection, MAP_SHARED | MAP_POPULATE, descriptor.get());
   if (address == MAP_FAILED) {
     return absl::FailedPreconditionError(
         fmt::format("cannot map {} bytes of shared memory for {}: {}", bytes,
-                    write ? "writing" : "reading", ErrorText(errno)));
+                    write ? "writing" : "reading", ErrnoText(errno)));
   }
   SharedMemory memory;
   memory.data_ = static_cast<std::byte*>(address);

@@ -21,14 +21,16 @@ class SharedMemory {
   // through the descriptor (F_SEAL_FUTURE_WRITE); the maker's own mapping stays writable.
   enum class Others { kWrite, kRead };
   enum class Access { kWrite, kRead };
+  enum class Size { kExact, kAtLeast };
 
   SharedMemory() = default;
   // `bytes` of zeros, mapped read-write and prefaulted; in huge pages where the host gives them.
   // `name` is what /proc shows. Errors: kInvalidArgument (0 bytes), kResourceExhausted.
   static absl::StatusOr<SharedMemory> Create(const char* name, std::size_t bytes, Others others);
-  // Maps memory that the daemon made. kFailedPrecondition unless it is sealed and of that size.
+  // Maps memory that the daemon made, so many bytes of it. kFailedPrecondition unless it is sealed
+  // and of that size.
   static absl::StatusOr<SharedMemory> Map(const Descriptor& descriptor, std::size_t bytes,
-                                          Access access);
+                                          Access access, Size size = Size::kExact);
   ~SharedMemory();
   SharedMemory(SharedMemory&& other) noexcept;
   SharedMemory& operator=(SharedMemory&& other) noexcept;

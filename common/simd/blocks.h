@@ -18,11 +18,13 @@ struct Range {
 };
 
 // output = the terms' elements [range.begin, range.end) combined, and divided if it is a mean.
-// `output` is the place of element range.begin. FoldRange picks among the others by wire type.
+// `output` is the place of element range.begin; of the accumulation type, or, if the combination
+// narrows, of the wire type. FoldRange picks among the others by wire type.
 struct Combination {
   ElementType wire;
   Reduction reduction;
   double divisor;
+  bool narrows = false;
 };
 void FoldRange(const Combination& combination, const Terms& terms, Range range, std::byte* output);
 void FoldFloatRange(const Combination& combination, const Terms& terms, Range range,
@@ -44,6 +46,11 @@ void ClipGradient(ElementType accumulation, double clip_value, std::byte* gradie
 // Weight decay, then the optimizer. The gradient is used up.
 void Update(ElementType accumulation, Optimizer optimizer, const Coefficients& coefficients,
             const UpdateArrays& arrays, std::size_t count);
+
+// To memory, past the caches (to where it is aligned to a vector; else as any copy). Whoever tells
+// others of what was written calls FinishStreaming() first.
+void StreamCopy(const std::byte* input, std::byte* output, std::size_t bytes);
+void FinishStreaming();
 
 // All of a round but clipping and replies, in one loop, over any range; if there is one for it.
 bool CanFoldAndUpdate(const Round& round);

@@ -1,4 +1,4 @@
-// Conversions among f32, f16 and bf16; and which instruction set is in use.
+// Conversions among f32, f16 and bf16; copies past the caches; and which instruction set is in use.
 #include <cstring>
 
 #include "common/base/check.h"
@@ -13,6 +13,7 @@
 // clang-format on
 
 #include "common/simd/fold-inl.h"
+#include "hwy/cache_control.h"
 #include "hwy/highway.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -35,11 +36,23 @@ void ConvertKernel(ElementType from, const std::byte* input, ElementType to, std
                                    : ConvertAs<F32, Bf16>(input, output, count);
   }
   if (from == ElementType::kF16) {
-    return to == ElementType::kF32 ? ConvertAs<F16, F32>(input, output, count)
+    return to == ElementType::kF32 ? ConvertAs<ExactF16, F32>(input, output, count)
                                    : ConvertAs<F16, Bf16>(input, output, count);
   }
   return to == ElementType::kF32 ? ConvertAs<Bf16, F32>(input, output, count)
                                  : ConvertAs<Bf16, F16>(input, output, count);
+}
+
+void StreamCopyKernel(const std::byte* input, std::byte* output, std::size_t bytes) {
+  const hn::ScalableTag<std::uint8_t> d;
+  const std::size_t lanes = hn::Lanes(d);
+  const auto* const from = reinterpret_cast<const std::uint8_t*>(input);
+  auto* const to = reinterpret_cast<std::uint8_t*>(output);
+  std::size_t i = 0;
+  if (reinterpret_cast<std::uintptr_t>(output) % lanes == 0) {
+    for (; i + lanes <= bytes; i += lanes) hn::Stream(hn::LoadU(d, from + i), d, to + i);
+  }
+  if (i < bytes) std::memcpy(output + i, input + i, bytes - i);
 }
 
 const char* TargetNameKernel() { return hwy::TargetName(HWY_TARGET); }
@@ -52,6 +65,7 @@ HWY_AFTER_NAMESPACE();
 namespace phub::simd {
 
 HWY_EXPORT(ConvertKernel);
+HWY_EXPORT(StreamCopyKernel);
 HWY_EXPORT(TargetNameKernel);
 
 namespace {
@@ -72,6 +86,12 @@ void Convert(ElementType from, const std::byte* input, ElementType to, std::byte
              numeric::ToString(from), numeric::ToString(to));
   HWY_DYNAMIC_DISPATCH(ConvertKernel)(from, input, to, output, count);
 }
+
+void StreamCopy(const std::byte* input, std::byte* output, std::size_t bytes) {
+  HWY_DYNAMIC_DISPATCH(StreamCopyKernel)(input, output, bytes);
+}
+
+void FinishStreaming() { hwy::FlushStream(); }
 
 const char* TargetName() { return HWY_DYNAMIC_DISPATCH(TargetNameKernel)(); }
 

@@ -19,9 +19,9 @@ namespace HWY_NAMESPACE {
 void FoldFloatRangeKernel(const Combination& combination, const Terms& terms, Range range,
                           std::byte* output) {
   if (combination.wire == ElementType::kF32) {
-    FoldAs<Plain<float>>(combination, terms, range, output);
+    FoldAs<Plain<float>, Plain<float>>(combination, terms, range, output);
   } else {
-    FoldAs<Plain<double>>(combination, terms, range, output);
+    FoldAs<Plain<double>, Plain<double>>(combination, terms, range, output);
   }
 }
 

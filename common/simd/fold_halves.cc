@@ -16,12 +16,22 @@ HWY_BEFORE_NAMESPACE();
 namespace phub::simd {
 namespace HWY_NAMESPACE {
 
+template <class Half>
+void FoldHalves(const Combination& combination, const Terms& terms, Range range,
+                std::byte* output) {
+  if (combination.narrows) {
+    FoldAs<Half, Half>(combination, terms, range, output);
+  } else {
+    FoldAs<Half, Plain<float>>(combination, terms, range, output);
+  }
+}
+
 void FoldHalfRangeKernel(const Combination& combination, const Terms& terms, Range range,
                          std::byte* output) {
   if (combination.wire == ElementType::kF16) {
-    FoldAs<F16>(combination, terms, range, output);
+    FoldHalves<F16>(combination, terms, range, output);
   } else {
-    FoldAs<Bf16>(combination, terms, range, output);
+    FoldHalves<Bf16>(combination, terms, range, output);
   }
 }
 

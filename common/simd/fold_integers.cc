@@ -19,11 +19,11 @@ namespace HWY_NAMESPACE {
 void FoldIntegerRangeKernel(const Combination& combination, const Terms& terms, Range range,
                             std::byte* output) {
   if (combination.wire == ElementType::kI32) {
-    FoldAs<Plain<std::int32_t>>(combination, terms, range, output);
+    FoldAs<Plain<std::int32_t>, Plain<std::int32_t>>(combination, terms, range, output);
   } else if (combination.wire == ElementType::kI64) {
-    FoldAs<Plain<std::int64_t>>(combination, terms, range, output);
+    FoldAs<Plain<std::int64_t>, Plain<std::int64_t>>(combination, terms, range, output);
   } else {
-    FoldAs<Plain<std::uint8_t>>(combination, terms, range, output);
+    FoldAs<Plain<std::uint8_t>, Plain<std::uint8_t>>(combination, terms, range, output);
   }
 }
 

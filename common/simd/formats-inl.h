@@ -2,12 +2,15 @@
 // per instruction set, hence the toggled include guard.
 //
 //   using Element, using Accumulation
-//   Load(d, const Element* at) -> Vec<D>, with D a tag of Accumulation: exact
+//   Load(d, const Element* at) -> Vec<D>, with D a tag of Accumulation: exact, but that a NaN may
+//     become another NaN
 //   Store(d, value, Element* at): rounded to nearest even where Element is narrower
 //
-// Conversions of halves are written here in integers, with two float operations that are exact by
-// IEEE 754's own rules or round as it says. Highway's are not used: its DemoteTo truncates (to
-// bf16 always, to f16 on machines without F16C), and hardware differs in what it makes of NaN.
+// Conversions of bf16 are written here in integers. Those of f16 use the machine's instructions
+// where x86 has them (F16C: exact, rounds as the instruction says, keeps denormals in any mode),
+// else integers and two float operations that are exact by IEEE 754's own rules or round as it
+// says. Highway's own are not used otherwise: its DemoteTo truncates (to bf16 always, to f16 on
+// machines without F16C).
 #if defined(PHUB_SIMD_FORMATS_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef PHUB_SIMD_FORMATS_INL_H_
 #undef PHUB_SIMD_FORMATS_INL_H_
@@ -41,19 +44,40 @@ struct Plain {
   }
 };
 
-// The 16 bits of each lane's half, zero-extended. Signed, since all comparisons below are of
-// values under 2^31, and only signed ones exist everywhere.
+// The bits of a half for each lane.
 template <class D>
-HWY_INLINE hn::Vec<hn::Rebind<std::int32_t, D>> LoadHalfBits(D d, const std::uint16_t* at) {
-  const hn::Rebind<std::uint16_t, decltype(d)> d16;
-  const hn::Rebind<std::int32_t, decltype(d)> d32;
-  return hn::PromoteTo(d32, hn::LoadU(d16, at));
+HWY_INLINE hn::Vec<hn::Rebind<std::uint16_t, D>> LoadHalves(D d, const std::uint16_t* at) {
+  return hn::LoadU(hn::Rebind<std::uint16_t, decltype(d)>(), at);
 }
 
+// The same, zero-extended. Signed, since all comparisons below are of values under 2^31, and only
+// signed ones exist everywhere.
+template <class D, class V>
+HWY_INLINE hn::Vec<hn::Rebind<std::int32_t, D>> BitsOfHalves(D d, V halves) {
+  return hn::PromoteTo(hn::Rebind<std::int32_t, decltype(d)>(), halves);
+}
+
+// The lower 16 bits of each lane; the upper ones are 0.
 template <class D, class V>
 HWY_INLINE void StoreHalfBits(D d, V bits, std::uint16_t* at) {
   const hn::Rebind<std::uint16_t, decltype(d)> d16;
-  hn::StoreU(hn::DemoteTo(d16, bits), d16, at);
+  const hn::Rebind<std::uint32_t, decltype(d)> d32;
+  hn::StoreU(hn::TruncateTo(d16, hn::BitCast(d32, bits)), d16, at);
+}
+
+template <class D>
+HWY_INLINE hn::Vec<D> CanonicalNan(D d) {
+  const hn::RebindToUnsigned<D> bits;
+  if constexpr (sizeof(hn::TFromD<D>) == 4) {
+    return hn::BitCast(d, hn::Set(bits, 0x7fc00000u));
+  } else {
+    return hn::BitCast(d, hn::Set(bits, std::uint64_t{0x7ff8} << 48));
+  }
+}
+
+template <class D, class V>
+HWY_INLINE V NanMadeCanonical(D d, V value) {
+  return hn::IfThenElse(hn::Eq(value, value), value, CanonicalNan(d));
 }
 
 // bits >> kDropped, rounded to nearest even. (Whatever is carried out of the fraction goes into the
@@ -73,29 +97,34 @@ struct Bf16 {
   using Accumulation = float;
   template <class D>
   static HWY_INLINE hn::Vec<D> Load(D d, const std::uint16_t* at) {
-    return hn::BitCast(d, hn::ShiftLeft<16>(LoadHalfBits(d, at)));
+    return hn::BitCast(d, hn::ShiftLeft<16>(BitsOfHalves(d, LoadHalves(d, at))));
   }
   template <class D, class V>
   static HWY_INLINE void Store(D d, V value, std::uint16_t* at) {
-    const hn::Rebind<std::int32_t, decltype(d)> d32;
+    // Carries stay below the sign: the largest magnitude but NaNs is infinity's, 0x7f80'0000.
+    const hn::Rebind<std::uint32_t, decltype(d)> d32;
     const auto bits = hn::BitCast(d32, value);
-    const auto magnitude = hn::And(bits, hn::Set(d32, kMagnitudeMask));
-    const auto sign = hn::And(hn::ShiftRight<16>(bits), hn::Set(d32, 0x8000));
-    const auto rounded = hn::Or(RoundShiftRight<16>(d32, magnitude), sign);
-    const auto is_nan = hn::Gt(magnitude, hn::Set(d32, kInfinityBits));
-    StoreHalfBits(d, hn::IfThenElse(is_nan, hn::Set(d32, 0x7fc0), rounded), at);
+    const auto odd = hn::And(hn::ShiftRight<16>(bits), hn::Set(d32, 1u));
+    const auto rounded = hn::Add(bits, hn::Add(odd, hn::Set(d32, 0x7fffu)));
+    const auto number = hn::BitCast(d, rounded);
+    const auto stored = hn::IfThenElse(hn::Eq(value, value), number, CanonicalNan(d));
+    StoreHalfBits(d, hn::ShiftRight<16>(hn::BitCast(d32, stored)), at);
   }
 };
 
 // binary16: 5 bits of exponent with bias 15, where binary32 has 8 and 127; 10 bits of fraction for
-// 23. Denormals are multiples of 2^-24, below 2^-14.
-struct F16 {
+// 23. Denormals are multiples of 2^-24, below 2^-14. A NaN keeps its payload, and stays signaling.
+struct PortableF16 {
   using Element = std::uint16_t;
   using Accumulation = float;
   template <class D>
   static HWY_INLINE hn::Vec<D> Load(D d, const std::uint16_t* at) {
+    return Widen(d, LoadHalves(d, at));
+  }
+  template <class D, class V>
+  static HWY_INLINE hn::Vec<D> Widen(D d, V halves) {
     const hn::Rebind<std::int32_t, decltype(d)> d32;
-    const auto half = LoadHalfBits(d, at);
+    const auto half = BitsOfHalves(d, halves);
     const auto magnitude = hn::And(half, hn::Set(d32, 0x7fff));
     const auto sign = hn::ShiftLeft<16>(hn::And(half, hn::Set(d32, 0x8000)));
     const auto shifted = hn::ShiftLeft<13>(magnitude);
@@ -129,6 +158,43 @@ struct F16 {
     StoreHalfBits(d, hn::IfThenElse(is_nan, hn::Set(d32, 0x7e00), number), at);
   }
 };
+
+#if HWY_ARCH_X86 && HWY_TARGET <= HWY_AVX2 && !defined(HWY_DISABLE_F16C)
+// As hardware converts. It makes signaling NaNs quiet.
+struct F16 {
+  using Element = std::uint16_t;
+  using Accumulation = float;
+  template <class D>
+  static HWY_INLINE hn::Vec<D> Load(D d, const std::uint16_t* at) {
+    return Widen(d, LoadHalves(d, at));
+  }
+  template <class D, class V>
+  static HWY_INLINE hn::Vec<D> Widen(D d, V halves) {
+    return hn::PromoteTo(d, hn::BitCast(hn::Rebind<hwy::float16_t, decltype(d)>(), halves));
+  }
+  template <class D, class V>
+  static HWY_INLINE void Store(D d, V value, std::uint16_t* at) {
+    const hn::Rebind<std::uint16_t, decltype(d)> d16;
+    const hn::Rebind<hwy::float16_t, decltype(d)> half;
+    const auto rounded = hn::DemoteTo(half, NanMadeCanonical(d, value));
+    hn::StoreU(hn::BitCast(d16, rounded), d16, at);
+  }
+};
+
+// With every NaN's bits. Halves are loaded once, also where a NaN is found among them.
+struct ExactF16 : F16 {
+  template <class D>
+  static HWY_INLINE hn::Vec<D> Load(D d, const std::uint16_t* at) {
+    const auto halves = LoadHalves(d, at);
+    const auto values = Widen(d, halves);
+    if (HWY_LIKELY(hn::AllTrue(d, hn::Eq(values, values)))) return values;
+    return PortableF16::Widen(d, halves);
+  }
+};
+#else
+using F16 = PortableF16;
+using ExactF16 = PortableF16;
+#endif
 
 }  // namespace HWY_NAMESPACE
 }  // namespace phub::simd

@@ -43,59 +43,65 @@ class BlockwiseRound {
         terms_(terms),
         memory_(memory),
         accumulation_(numeric::AccumulationType(round.type)),
-        combination_{round.wire, round.reduction, static_cast<double>(round.ranks)},
+        updates_(round.optimizer != Optimizer::kNone),
         fuses_(CanFoldAndUpdate(round)),
-        clips_(round.arguments.clip_value > 0.0 && numeric::IsFloating(round.type)) {
-    if (round.optimizer != Optimizer::kNone) {
-      coefficients_ = CoefficientsOf(round.optimizer, round.arguments);
-    }
+        clips_(round.arguments.clip_value > 0.0 && numeric::IsFloating(round.type)),
+        combination_{round.wire, round.reduction, static_cast<double>(round.ranks),
+                     !updates_ && !clips_ && numeric::IsHalf(round.type)} {
+    if (updates_) coefficients_ = CoefficientsOf(round.optimizer, round.arguments);
   }
 
   // True if nothing has to be kept from one step to the next: then any range is a block.
   bool TakesAnyRange() const {
-    if (!memory_.replies.empty() || clips_ || round_.type != accumulation_) return false;
-    return fuses_ || (round_.optimizer == Optimizer::kNone && memory_.next_parameters != nullptr);
+    if (!memory_.replies.empty() || clips_ || memory_.next_parameters == nullptr) return false;
+    return updates_ ? fuses_ : CombinesInPlace();
   }
 
   void Apply(Range block) {
-    const std::byte* const values =
-        round_.optimizer == Optimizer::kNone ? Combine(block) : CombineAndUpdate(block);
+    const Values values = updates_ ? CombineAndUpdate(block) : Combine(block);
     std::byte* const next = Next(block);
-    if (next != nullptr && values != next) {
-      Convert(accumulation_, values, round_.type, next, block.size());
+    if (next != nullptr && values.at != next) {
+      Store(values, round_.type, {&next, 1}, 0, block.size());
     }
-    Reply(values, block);
+    Store(values, round_.reply, memory_.replies, block.begin, block.size());
   }
 
  private:
+  struct Values {
+    const std::byte* at;
+    ElementType type;
+  };
+
   std::byte* Next(Range block) const {
     if (memory_.next_parameters == nullptr) return nullptr;
     return memory_.next_parameters + block.begin * ElementBytes(round_.type);
   }
 
-  // Where the new version is computed, in the accumulation type: in place if it can be.
-  std::byte* Values(Range block) {
-    std::byte* const next = Next(block);
-    return next != nullptr && round_.type == accumulation_ ? next : values_;
+  // Without optimizer: where combined values are to be, and may be while they are made.
+  bool CombinesInPlace() const {
+    return memory_.next_parameters != nullptr && !memory_.streams_results &&
+           (combination_.narrows || round_.type == accumulation_);
   }
 
-  const std::byte* Combine(Range block) {
-    std::byte* const values = Values(block);
+  Values Combine(Range block) {
+    const ElementType type = combination_.narrows ? round_.type : accumulation_;
+    std::byte* const values = CombinesInPlace() ? Next(block) : values_;
     FoldRange(combination_, terms_, block, values);
     if (clips_) ClipGradient(accumulation_, round_.arguments.clip_value, values, block.size());
-    return values;
+    return {values, type};
   }
 
-  const std::byte* CombineAndUpdate(Range block) {
+  Values CombineAndUpdate(Range block) {
     if (fuses_) {
       FoldAndUpdate(combination_, round_.optimizer, coefficients_, terms_, block, memory_);
-      return Next(block);
+      return {Next(block), accumulation_};
     }
     FoldRange(combination_, terms_, block, gradient_);
     if (clips_) ClipGradient(accumulation_, round_.arguments.clip_value, gradient_, block.size());
+    const bool widens = round_.type != accumulation_;
     UpdateArrays arrays{gradient_, memory_.parameters + block.begin * ElementBytes(round_.type),
-                        Values(block), memory_.state};
-    if (round_.type != accumulation_) {
+                        widens ? values_ : Next(block), memory_.state};
+    if (widens) {
       Convert(round_.type, arrays.parameters, accumulation_, values_, block.size());
       arrays.parameters = values_;
     }
@@ -103,18 +109,28 @@ class BlockwiseRound {
       arrays.state[i] += block.begin * ElementBytes(accumulation_);
     }
     Update(accumulation_, round_.optimizer, coefficients_, arrays, block.size());
-    return arrays.next;
+    return {arrays.next, accumulation_};
   }
 
-  void Reply(const std::byte* values, Range block) {
-    if (memory_.replies.empty()) return;
-    const std::size_t element_bytes = ElementBytes(round_.reply);
-    if (round_.reply != accumulation_) {
-      Convert(accumulation_, values, round_.reply, reply_, block.size());
-      values = reply_;
+  // To elements [begin, begin + count) of arrays of `type`. Nothing is read back from them.
+  void Store(Values values, ElementType type, std::span<std::byte* const> arrays, std::size_t begin,
+             std::size_t count) {
+    const std::size_t bytes = count * ElementBytes(type);
+    const bool streams = memory_.streams_results && !(updates_ && type == round_.type);
+    if (values.type != type && arrays.size() == 1 && !streams) {
+      return Convert(values.type, values.at, type, arrays[0] + begin * ElementBytes(type), count);
     }
-    for (std::byte* const reply : memory_.replies) {
-      std::memcpy(reply + block.begin * element_bytes, values, block.size() * element_bytes);
+    if (values.type != type && !arrays.empty()) {
+      Convert(values.type, values.at, type, converted_, count);
+      values.at = converted_;
+    }
+    for (std::byte* const array : arrays) {
+      std::byte* const to = array + begin * ElementBytes(type);
+      if (streams) {
+        StreamCopy(values.at, to, bytes);
+      } else {
+        std::memcpy(to, values.at, bytes);
+      }
     }
   }
 
@@ -122,13 +138,14 @@ class BlockwiseRound {
   const Terms& terms_;
   const RoundMemory& memory_;
   ElementType accumulation_;
-  Combination combination_;
+  bool updates_;
   bool fuses_;
   bool clips_;
+  Combination combination_;
   Coefficients coefficients_;
   alignas(64) std::byte gradient_[kRoundBlockBytes];
   alignas(64) std::byte values_[kRoundBlockBytes];
-  alignas(64) std::byte reply_[kRoundBlockBytes / 2];  // of halves
+  alignas(64) std::byte converted_[kRoundBlockBytes / 2];  // halves
 };
 
 }  // namespace
@@ -167,7 +184,7 @@ void Fold(ElementType wire, Reduction reduction, const Terms& terms, std::size_t
           std::byte* accumulator) {
   CheckTerms(terms);
   const Reduction undivided = reduction == Reduction::kMean ? Reduction::kSum : reduction;
-  FoldRange({wire, undivided, 1.0}, terms, {0, count}, accumulator);
+  FoldRange({.wire = wire, .reduction = undivided, .divisor = 1.0}, terms, {0, count}, accumulator);
 }
 
 void ApplyRound(const Round& round, const Terms& terms, std::size_t count,
@@ -179,6 +196,7 @@ void ApplyRound(const Round& round, const Terms& terms, std::size_t count,
   for (std::size_t begin = 0; begin < count; begin += block) {
     blockwise.Apply({begin, std::min(count, begin + block)});
   }
+  if (memory.streams_results) FinishStreaming();
 }
 
 }  // namespace phub::simd

@@ -70,6 +70,11 @@ struct RoundMemory {
   std::array<std::byte*, kStatesMax> state{};
   // Further copies of the new version, each in `reply`, written in the same pass.
   std::span<std::byte* const> replies;
+  // What is only written (replies; without optimizer, next_parameters too) goes past the caches.
+  // For results that nobody reads before other data would have driven them out: memory then moves 2
+  // bytes for 3, as no cache line is fetched to be overwritten. Whoever reads them at once waits
+  // for memory. Heard only where they are aligned to 64 bytes.
+  bool streams_results = false;
 };
 
 // The terms are combined, divided if it is a mean, clipped, given to the optimizer, and the new

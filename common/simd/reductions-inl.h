@@ -15,6 +15,7 @@
 #include <cstdint>
 #include <type_traits>
 
+#include "common/simd/formats-inl.h"
 #include "hwy/highway.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -62,21 +63,6 @@ struct Product {
     }
   }
 };
-
-template <class D>
-HWY_INLINE hn::Vec<D> CanonicalNan(D d) {
-  const hn::RebindToUnsigned<D> bits;
-  if constexpr (sizeof(hn::TFromD<D>) == 4) {
-    return hn::BitCast(d, hn::Set(bits, 0x7fc00000u));
-  } else {
-    return hn::BitCast(d, hn::Set(bits, std::uint64_t{0x7ff8} << 48));
-  }
-}
-
-template <class D, class V>
-HWY_INLINE V NanMadeCanonical(D d, V value) {
-  return hn::IfThenElse(hn::Eq(value, value), value, CanonicalNan(d));
-}
 
 // IEEE 754-2019's minimum and maximum. The instructions of that name are not: on x86, which operand
 // comes back for two zeros or for a NaN depends on the order.

@@ -6,9 +6,9 @@
 
 #include <cerrno>
 #include <cstdio>
-#include <system_error>
 
 #include "absl/status/status.h"
+#include "common/base/errno_text.h"
 #include "common/base/status_text.h"
 #include "fmt/format.h"
 
@@ -93,7 +93,7 @@ absl::Status FileError(std::string_view path, std::string_view what, int error) 
     return absl::DataLossError(fmt::format("{}: cannot {}: the file ends before that", path, what));
   return absl::Status(
       absl::ErrnoToStatusCode(error),
-      fmt::format("{}: cannot {}: {}", path, what, std::generic_category().message(error)));
+      fmt::format("{}: cannot {}: {}", path, what, ErrnoText(error)));
 }
 
 absl::StatusOr<Descriptor> OpenFolder(const std::string& path) {

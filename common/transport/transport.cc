@@ -52,6 +52,8 @@ const char* ToString(ProtocolError error) {
       return "ring";
     case ProtocolError::kDoorbell:
       return "doorbell";
+    case ProtocolError::kImmediate:
+      return "immediate";
   }
   return "unknown";
 }

@@ -27,6 +27,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
+#include <string>
 
 #include "common/base/clock.h"
 #include "common/wire/message.h"
@@ -68,6 +69,7 @@ enum class ProtocolError : std::uint8_t {
   kSharedRange,   // names shared memory that is not there, or not the peer's
   kRing,          // the indices of a shared ring make no sense
   kDoorbell,      // rings without sending anything
+  kImmediate,     // an immediate names a slot or chunk that is not the peer's to name (verbs)
 };
 const char* ToString(ProtocolError error);
 
@@ -102,6 +104,12 @@ static_assert(sizeof(Completion) <= 32, "two completions a cache line");
 class Connection {
  public:
   virtual ~Connection() = default;
+  // What the system said when the connection was lost, for people: device, port, peer, status.
+  // Empty if there is nothing to say beyond the error. Any thread, from kClosed on.
+  virtual std::string Trouble() const { return {}; }
+  // What a landing slot of this end needs before it, in the same memory: the message's header, if
+  // it comes in one write with the payload.
+  virtual std::uint32_t slot_header_bytes() const { return 0; }
 };
 
 class Transport {
@@ -143,6 +151,11 @@ class Transport {
   virtual std::byte* Resolve(ConnectionId /*connection*/, SharedAddress /*address*/,
                              std::size_t /*bytes*/) const {
     return nullptr;
+  }
+  // Whether payload for that place reaches it: this end may write there, or a request of
+  // kParameters that names it in header.reply_address is placed there by the transport.
+  virtual bool CanPlace(ConnectionId connection, SharedAddress address, std::size_t bytes) const {
+    return Resolve(connection, address, bytes) != nullptr;
   }
   // The peer's landing slot, if this end maps it: payload that is written and posted there, with
   // that slot, needs no further copy. Null else, and for slots that do not exist.

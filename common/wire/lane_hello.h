@@ -51,6 +51,14 @@ struct LaneWelcome {
   friend bool operator==(const LaneWelcome&, const LaneWelcome&) = default;
 };
 
+// The kinds of lane that a hello can ask for have magics of their own.
+inline constexpr std::uint32_t kLaneHelloMagic = 0x4E4C4850;   // "PHLN" in memory
+inline constexpr std::uint32_t kVerbsHelloMagic = 0x564C4850;  // "PHLV": see verbs_lane.h
+
+void EncodeHello(std::uint32_t magic, const LaneHello& hello,
+                 std::span<std::byte, kLaneHelloBytes> bytes);
+[[nodiscard]] bool DecodeHello(std::uint32_t magic, std::span<const std::byte> bytes,
+                               LaneHello& hello);
 void EncodeLaneHello(const LaneHello& hello, std::span<std::byte, kLaneHelloBytes> bytes);
 // False unless the form is right (size, magic, zero fields, version_min <= version_max).
 [[nodiscard]] bool DecodeLaneHello(std::span<const std::byte> bytes, LaneHello& hello);

@@ -3,25 +3,13 @@
 #include <algorithm>
 #include <bit>
 
+#include "common/wire/lane_request.h"
 #include "common/wire/little_endian.h"
 
 namespace phub::wire {
 namespace {
 
 constexpr std::uint32_t kBatchMagic = 0x424C4850;  // "PHLB" in memory
-
-// Offsets of SharedBatchRequest's fields; shared_memory.h lists them.
-constexpr std::size_t kVersionMinAt = 4;
-constexpr std::size_t kVersionMaxAt = 5;
-constexpr std::size_t kZeroAt = 6;
-constexpr std::size_t kBatchAt = 8;
-constexpr std::size_t kRankAt = 12;
-constexpr std::size_t kIncarnationAt = 16;
-constexpr std::size_t kMembershipEpochAt = 24;
-constexpr std::size_t kZero2At = 28;
-constexpr std::size_t kNonceAt = 32;
-constexpr std::size_t kZero3At = kNonceAt + kNonceBytes;
-static_assert(kSharedBatchRequestBytes - kZero3At == 16);
 
 // Offsets of SharedBatch's.
 constexpr std::size_t kWorkerBytesAt = 0;
@@ -39,36 +27,27 @@ bool RegionFits(std::uint64_t bytes, std::uint32_t region) {
 
 void EncodeSharedBatchRequest(const SharedBatchRequest& request,
                               std::span<std::byte, kSharedBatchRequestBytes> bytes) {
-  std::fill(bytes.begin(), bytes.end(), std::byte{0});
-  std::byte* const at = bytes.data();
-  StoreLittleEndian(kBatchMagic, at);
-  StoreLittleEndian(request.version_min, at + kVersionMinAt);
-  StoreLittleEndian(request.version_max, at + kVersionMaxAt);
-  StoreLittleEndian(request.batch, at + kBatchAt);
-  StoreLittleEndian(request.rank.value, at + kRankAt);
-  StoreLittleEndian(request.incarnation.value, at + kIncarnationAt);
-  StoreLittleEndian(request.membership_epoch.value, at + kMembershipEpochAt);
-  std::copy(request.nonce.begin(), request.nonce.end(), at + kNonceAt);
+  EncodeLaneRequest(kBatchMagic,
+                    {.version_min = request.version_min,
+                     .version_max = request.version_max,
+                     .subject = request.batch,
+                     .rank = request.rank,
+                     .incarnation = request.incarnation,
+                     .membership_epoch = request.membership_epoch,
+                     .nonce = request.nonce},
+                    bytes);
 }
 
 bool DecodeSharedBatchRequest(std::span<const std::byte> bytes, SharedBatchRequest& request) {
-  if (bytes.size() != kSharedBatchRequestBytes) return false;
-  const std::byte* const at = bytes.data();
-  if (LoadLittleEndian<std::uint32_t>(at) != kBatchMagic) return false;
-  if (!AllZero(bytes.subspan(kZeroAt, kBatchAt - kZeroAt)) ||
-      !AllZero(bytes.subspan(kZero2At, kNonceAt - kZero2At)) || !AllZero(bytes.subspan(kZero3At))) {
-    return false;
-  }
-  SharedBatchRequest decoded;
-  decoded.version_min = LoadLittleEndian<std::uint8_t>(at + kVersionMinAt);
-  decoded.version_max = LoadLittleEndian<std::uint8_t>(at + kVersionMaxAt);
-  if (decoded.version_min > decoded.version_max) return false;
-  decoded.batch = LoadLittleEndian<std::uint32_t>(at + kBatchAt);
-  decoded.rank.value = LoadLittleEndian<std::uint32_t>(at + kRankAt);
-  decoded.incarnation.value = LoadLittleEndian<std::uint64_t>(at + kIncarnationAt);
-  decoded.membership_epoch.value = LoadLittleEndian<std::uint32_t>(at + kMembershipEpochAt);
-  std::copy_n(at + kNonceAt, kNonceBytes, decoded.nonce.begin());
-  request = decoded;
+  LaneRequest decoded;
+  if (!DecodeLaneRequest(kBatchMagic, bytes, decoded)) return false;
+  request = {.version_min = decoded.version_min,
+             .version_max = decoded.version_max,
+             .batch = decoded.subject,
+             .rank = decoded.rank,
+             .incarnation = decoded.incarnation,
+             .membership_epoch = decoded.membership_epoch,
+             .nonce = decoded.nonce};
   return true;
 }
 

@@ -36,17 +36,45 @@ const Assignment& EffectiveOf(const Config& config, std::string_view name) {
 }
 
 void CheckExposure(std::string_view name, const std::string& text, Config& config) {
-  if (text.empty() || config.settings.insecure) return;
+  const Settings& settings = config.settings;
+  if (text.empty() || settings.insecure) return;
+  if (!settings.tls_certificate.empty() && !settings.state_dir.empty()) return;
   const auto address = ParseHostAndPort(text);
   PHUB_CHECK(address.ok(), "setting={} value={}", name, text);
   if (IsLoopback(address->host)) return;
   const Assignment& assignment = EffectiveOf(config, name);
+  const char* const missing = !settings.state_dir.empty() ? "calls would not be encrypted"
+                              : !settings.tls_certificate.empty()
+                                  ? "phub would not ask who calls"
+                                  : "calls would not be encrypted, nor asked who calls";
   config.problems.push_back(fmt::format(
-      "{}: {} = \"{}\" can be reached from other hosts, and phub cannot tell yet who calls: "
-      "whoever "
-      "reaches the port can use and read every job. Listen on 127.0.0.1, or accept the risk with "
-      "--insecure (insecure = true in the file, PHUB_INSECURE=true)",
-      assignment.place, name, text));
+      "{}: {} = \"{}\" can be reached from other hosts, and {}: whoever reaches the port could use "
+      "and read every job. Set tls_certificate, tls_key (phubctl pki makes them) and state_dir, "
+      "listen on 127.0.0.1, or accept the risk with --insecure (insecure = true in the file, "
+      "PHUB_INSECURE=true)",
+      assignment.place, name, text, missing));
+}
+
+void CheckTls(Config& config) {
+  const Settings& settings = config.settings;
+  const auto needs = [&](std::string_view name, const std::string& value, std::string_view other,
+                         const std::string& needed) {
+    if (value.empty() || !needed.empty()) return;
+    config.problems.push_back(fmt::format("{}: {} needs {}, which is not set",
+                                          EffectiveOf(config, name).place, name, other));
+  };
+  needs("tls_certificate", settings.tls_certificate, "tls_key", settings.tls_key);
+  needs("tls_key", settings.tls_key, "tls_certificate", settings.tls_certificate);
+  needs("tls_client_ca", settings.tls_client_ca, "tls_certificate", settings.tls_certificate);
+  // Without state there is no tenant that a certificate could name.
+  needs("tls_client_ca", settings.tls_client_ca, "state_dir", settings.state_dir);
+  constexpr std::string_view kOfADomain = "abcdefghijklmnopqrstuvwxyz0123456789.-_";
+  if (settings.trust_domain.empty() ||
+      settings.trust_domain.find_first_not_of(kOfADomain) != std::string::npos) {
+    config.problems.push_back(
+        fmt::format("{}: trust_domain = \"{}\" is not a name of a-z, 0-9, '.', '-' and '_'",
+                    EffectiveOf(config, "trust_domain").place, settings.trust_domain));
+  }
 }
 
 // The metrics port only tells: to open it is another decision than to open the control plane.
@@ -68,6 +96,7 @@ void CheckTogether(Config& config) {
   CheckExposure("listen", settings.listen, config);
   CheckExposure("data_listen", settings.data_listen, config);
   CheckMetricsExposure(config);
+  CheckTls(config);
   if (const auto place = FindRackPlace(settings); !place.ok()) {
     const Assignment& self = EffectiveOf(config, "self");
     const Assignment& daemons = EffectiveOf(config, "daemons");

@@ -101,6 +101,7 @@ std::string Allowed(const SettingKind& kind) {
     case Form::kDaemonList: return "address:port,address:port,...";
     case Form::kCoreList: return "auto, a number, or a list like 0-3,8";
     case Form::kPath: return "path";
+    case Form::kNames: return "name,name,...";
     case Form::kDuration:
       return fmt::format("{} to {}", ExactDuration(static_cast<DurationNs>(kind.min)),
                          ExactDuration(static_cast<DurationNs>(kind.max)));
@@ -141,6 +142,11 @@ absl::StatusOr<SettingValue> ReadText(const SettingKind& kind, std::string_view 
     case Form::kPath:
       if (text.find('\0') != std::string_view::npos)
         return absl::InvalidArgumentError("has a zero byte, which no path can have");
+      return SettingValue(std::string(text));
+    case Form::kNames:
+      if (text.find_first_not_of("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"
+                                 "_-.,") != std::string_view::npos)
+        return absl::InvalidArgumentError("is no list of names, separated by commas");
       return SettingValue(std::string(text));
     case Form::kCoreList: return ReadCores(text);
     case Form::kChoice: return ReadChoice(kind, text);
@@ -188,6 +194,7 @@ std::string ToToml(const SettingKind& kind, const SettingValue& value) {
     case Form::kAddress:
     case Form::kDaemonList:
     case Form::kCoreList:
+    case Form::kNames:
     case Form::kPath: return Quoted(std::get<std::string>(value));
     case Form::kChoice: return Quoted(ChoicesOf(kind).at(std::get<std::uint64_t>(value)));
     case Form::kDuration:

@@ -26,6 +26,7 @@ struct SettingKind {
     kDaemonList,
     kCoreList,
     kPath,
+    kNames,
     kChoice,
     kDuration,
     kBytes
@@ -46,6 +47,7 @@ constexpr SettingKind AddressOrEmpty() {
 constexpr SettingKind DaemonList() { return {.form = SettingKind::Form::kDaemonList}; }
 constexpr SettingKind CoreList() { return {.form = SettingKind::Form::kCoreList}; }
 constexpr SettingKind Path() { return {.form = SettingKind::Form::kPath, .may_be_empty = true}; }
+constexpr SettingKind Names() { return {.form = SettingKind::Form::kNames, .may_be_empty = true}; }
 constexpr SettingKind Choice(std::string_view choices) {
   return {.form = SettingKind::Form::kChoice, .choices = choices};
 }

@@ -21,6 +21,7 @@ namespace phub::server {
 enum class PinMode : std::uint8_t { kAuto, kOn, kOff };
 enum class WaitMode : std::uint8_t { kAuto, kPoll, kBlock };
 enum class ShmMode : std::uint8_t { kOn, kOff };
+enum class VerbsMode : std::uint8_t { kAuto, kOn, kOff };
 
 #define PHUB_SETTINGS(X)                                                                           \
   X(std::string, listen, Address(), "127.0.0.1:7700",                                              \
@@ -28,14 +29,28 @@ enum class ShmMode : std::uint8_t { kOn, kOff };
   X(std::string, data_listen, AddressOrEmpty(), "",                                                \
     "Address and port on which data lanes are accepted. Empty: the address of listen, any port.")  \
   X(bool, insecure, Switch(), "false",                                                             \
-    "Allow listening beyond loopback although phub has no identities yet: whoever reaches the "    \
-    "port can use and read every job.")                                                            \
+    "Allow listening beyond loopback without TLS or without identities: whoever reaches the port " \
+    "can use and read every job, and tokens travel in the clear.")                                 \
   X(std::string, metrics_listen, AddressOrEmpty(), "",                                             \
     "Address and port of the metrics: Prometheus' text format, over HTTP, at /metrics. Empty: "    \
     "none. Port 0 takes any free one.")                                                            \
   X(bool, metrics_open, Switch(), "false",                                                         \
     "Allow metrics_listen beyond loopback: whoever reaches the port can read the names of "        \
     "tenants and jobs and what they use. It has no TLS and changes nothing.")                      \
+  X(std::string, state_dir, Path(), "",                                                            \
+    "Directory of the control state: tenants, quotas, tokens and the audit log, durable. With it " \
+    "every call needs an identity. Empty: no identities; tenants and quotas are kept in memory.")  \
+  X(std::string, control_socket, Path(), "",                                                       \
+    "Unix socket on which root and phubd's own user may do everything without a token. Empty: "    \
+    "/run/phub/control.sock with a state_dir, none without.")                                      \
+  X(std::string, tls_certificate, Path(), "",                                                      \
+    "Certificate (PEM, the chain) of the control plane; with it all of it is TLS. New files are "  \
+    "taken up without a restart.")                                                                 \
+  X(std::string, tls_key, Path(), "", "Private key of tls_certificate (PEM), mode 0600.")          \
+  X(std::string, tls_client_ca, Path(), "",                                                        \
+    "Certificates (PEM) of who may issue certificates to callers: spiffe://<trust_domain>/"        \
+    "tenant/<name>, operator/<name>, admin/<name> or server/<name>. Empty: tokens only.")          \
+  X(std::string, trust_domain, Path(), "phub", "The name space of callers' certificates.")         \
   X(std::string, daemons, DaemonList(), "",                                                        \
     "The rack: control endpoints of all its daemons, separated by commas, in the same order and "  \
     "spelling at each of them. The first seats the ranks of every job. Empty: this one alone.")    \
@@ -43,9 +58,18 @@ enum class ShmMode : std::uint8_t { kOn, kOff };
     "Which entry of daemons this one is. Empty: the entry that equals listen.")                    \
   X(ShmMode, shm, Choice("on|off"), "on",                                                          \
     "Shared memory with workers of the same host: gradients are summed where they lie.")           \
+  X(VerbsMode, verbs, Choice("auto|on|off"), "auto",                                               \
+    "Lanes over RDMA. auto: where this host has a device that can, else without a word; on: or "   \
+    "phubd does not start.")                                                                       \
+  X(std::string, verbs_devices, Names(), "",                                                       \
+    "RDMA devices for lanes, separated by commas (\"mlx5_0,mlx5_1\"); core loops take them in "    \
+    "turn. Empty: every one with an active port.")                                                 \
+  X(DurationNs, verbs_ack_timeout, Duration(10 * kMicrosecond, 3600 * kSecond), "250ms",          \
+    "RDMA: an unanswered packet is sent again after so long (devices round up to 4.1 us times a "  \
+    "power of two), up to seven times; then the lane is lost. Emulated devices want 4s.")          \
   X(std::string, cores, CoreList(), "auto",                                                        \
     "Core loops: a list of cores (\"0-3,8\"; \"3-3\" for one), or how many. auto: a quarter of "   \
-    "the usable cores, 1 to 8.")                                                                   \
+    "the usable cores, 2 to 8; 1 if there is one.")                                                \
   X(PinMode, pin, Choice("auto|on|off"), "auto",                                                   \
     "Bind each core loop to a core. auto: a list of cores always; a number of them if two more "   \
     "are usable; never with cores = auto, since then nothing says that the host is phubd's own.")  \

@@ -2,6 +2,8 @@
 
 #include <utility>
 
+#include "server/control/access.h"
+
 namespace phub::server {
 namespace {
 
@@ -32,8 +34,8 @@ class AttendStream::Sink final : public EventSink {
   AttendStream* stream_;
 };
 
-AttendStream::AttendStream(ControlThread& thread)
-    : thread_(thread), sink_(std::make_shared<Sink>(this)) {
+AttendStream::AttendStream(ControlThread& thread, Caller caller)
+    : thread_(thread), caller_(std::move(caller)), sink_(std::make_shared<Sink>(this)) {
   StartRead(&heartbeat_);
 }
 
@@ -86,6 +88,8 @@ void AttendStream::HandleHeartbeat(Control& control) {
     if (heartbeat_.session_id().empty()) {
       return End(absl::InvalidArgumentError("the heartbeat names no session"));
     }
+    const absl::Status own = CheckSession(control, caller_, heartbeat_.session_id());
+    if (!own.ok()) return End(own);
     const absl::StatusOr<StreamId> stream = control.AttachStream(heartbeat_.session_id(), sink_);
     if (!stream.ok()) return End(stream.status());
     session_id_ = heartbeat_.session_id();

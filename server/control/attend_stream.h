@@ -14,6 +14,7 @@
 #include <string>
 
 #include "server/control/control_thread.h"
+#include "server/tenant/caller.h"
 
 namespace phub::server {
 
@@ -21,7 +22,8 @@ grpc::Status ToGrpcStatus(const absl::Status& status);
 
 class AttendStream final : public grpc::ServerBidiReactor<v1::Heartbeat, v1::SessionEvent> {
  public:
-  explicit AttendStream(ControlThread& thread);
+  // `caller`: whose sessions it may attend.
+  AttendStream(ControlThread& thread, Caller caller);
 
   // Under the lock: ends the stream from our side.
   void End(const absl::Status& status);
@@ -43,6 +45,7 @@ class AttendStream final : public grpc::ServerBidiReactor<v1::Heartbeat, v1::Ses
   void Advance();
 
   ControlThread& thread_;
+  const Caller caller_;
   std::shared_ptr<Sink> sink_;
   v1::Heartbeat heartbeat_;  // being read
   std::string session_id_;   // empty until the first heartbeat attached the stream

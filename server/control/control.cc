@@ -35,6 +35,10 @@ void Control::SetLaneEndpoint(CoreIndex core, std::string host, std::uint16_t po
   state_->endpoints[core.value] = {std::move(host), port};
 }
 
+void Control::SetMemoryListener(JobMemoryListener& listener) {
+  state_->memory_listener = &listener;
+}
+
 void Control::SetSharedMemoryEndpoint(std::string name, std::string boot_id) {
   PHUB_CHECK(state_->jobs.empty());
   state_->shared_memory.set_name(std::move(name));
@@ -78,6 +82,9 @@ void Control::DetachStream(std::string_view session_id, StreamId stream) {
 wire::LaneRefusal Control::AdmitLane(const wire::LaneHello& hello,
                                      std::optional<PeerProcess> process) {
   return state_->AdmitLane(hello, process);
+}
+absl::StatusOr<LaneStaging> Control::StagingOf(const wire::LaneHello& hello) {
+  return state_->StagingOf(hello);
 }
 absl::StatusOr<transport::LaneMemory> Control::SharedLaneMemory(const wire::LaneHello& hello) {
   return state_->SharedLaneMemory(hello);

@@ -33,8 +33,10 @@
 #include "common/wire/shared_memory.h"
 #include "phub/v1/admin.pb.h"
 #include "phub/v1/session.pb.h"
+#include "server/control/counters.h"
 #include "server/core_loop.h"
 #include "server/metrics/sample.h"
+#include "server/tenant/ledger.h"
 
 namespace phub::server {
 
@@ -71,6 +73,10 @@ struct ControlOptions {
 
   // Of rings, for each lane of a job, as shared memory charges them; see SetSharedMemoryEndpoint.
   std::uint64_t shared_lane_bytes = 0;
+  // Of registered memory beside the slots, for each lane that may come over verbs, and before each
+  // slot. 0: none do.
+  std::uint64_t verbs_lane_bytes = 0;
+  std::uint32_t slot_header_bytes = 0;
 
   std::uint32_t chunk_bytes = 64 * 1024;               // when the job does not say
   std::uint32_t staging_bytes_per_lane = 1024 * 1024;  // when the job does not say
@@ -123,6 +129,24 @@ class SnapshotSink {
   virtual void End(const absl::Status& status) = 0;
 };
 
+// The staging slots of one lane: slot i is slot_header_bytes (of the options) and then slot_bytes.
+struct LaneStaging {
+  std::byte* data = nullptr;
+  std::uint32_t slot_count = 0;
+  std::uint32_t slot_bytes = 0;
+  std::shared_ptr<const void> owner;
+};
+
+// Told of the memory that a job's replies are sent from, so that devices can be made to know it.
+// Called with Control's lock held.
+class JobMemoryListener {
+ public:
+  virtual ~JobMemoryListener() = default;
+  // There from now on, until OnReleased.
+  virtual void OnParameters(Incarnation incarnation, std::byte* data, std::size_t bytes) = 0;
+  virtual void OnReleased(Incarnation incarnation) = 0;
+};
+
 class Control {
  public:
   Control(const Clock& clock, Random& random, std::vector<CoreHandle> cores,
@@ -137,6 +161,9 @@ class Control {
   // How workers of this host reach the shared-memory listener. Before the first Join; without it
   // nothing is shared, and all memory is ordinary memory.
   void SetSharedMemoryEndpoint(std::string name, std::string boot_id);
+
+  // Before the first Join. Outlives every job.
+  void SetMemoryListener(JobMemoryListener& listener);
 
   // --- Session (proto/phub/v1/session.proto). peer_address: where the worker calls from. -------
   void GetRack(const v1::GetRackRequest& request, Answer<v1::Rack> answer);
@@ -181,6 +208,8 @@ class Control {
 
   // Of a lane in shared memory that AdmitLane has let in: what it receives into and shares.
   absl::StatusOr<transport::LaneMemory> SharedLaneMemory(const wire::LaneHello& hello);
+  // Of a lane that AdmitLane has let in.
+  absl::StatusOr<LaneStaging> StagingOf(const wire::LaneHello& hello);
   // A batch's memory for the rank that asks. Uses up the nonce.
   wire::LaneRefusal AdmitBatch(const wire::SharedBatchRequest& request, PeerProcess process,
                                transport::BatchMemory& memory);
@@ -206,6 +235,20 @@ class Control {
   // the snapshot's reader any more.
   void SnapshotPartSent(std::string_view snapshot_id, const SnapshotSink* sink);
   void CancelSnapshot(std::string_view snapshot_id, const SnapshotSink* sink);
+
+  // --- Tenants. Who may call is decided before (server/control/access.h). ----------------------
+  // Adds it, or changes its quota and whether it is suspended, from now on. The default tenant is
+  // there from the start.
+  void SetTenant(const Tenant& tenant);
+  // FAILED_PRECONDITION names the jobs that it still has. OK if it is not there.
+  absl::Status RemoveTenant(const std::string& name);
+  Usage UsageOf(const std::string& tenant) const;
+  std::uint64_t MemoryLimitOf(const std::string& tenant) const;  // bytes; 0: it is not there
+  // Whose session or snapshot it is; nothing if it is not known.
+  std::optional<std::string> TenantOfSession(std::string_view session_id) const;
+  std::optional<std::string> TenantOfSnapshot(std::string_view snapshot_id) const;
+  // Of calls that were refused before they came here.
+  void Count(ControlCounter counter);
 
   // --- Time and the core loops. ----------------------------------------------------------------
   // Takes the core loops' events and acknowledgements, runs the timers. Call it when a core loop

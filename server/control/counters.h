@@ -24,7 +24,10 @@ namespace phub::server {
   X(ranks_restarted) X(ranks_awaited_in_vain) X(version_reports) X(snapshots_begun)              \
   X(snapshots_missed) X(snapshots_refused) X(snapshots_read) X(snapshots_abandoned)              \
   X(snapshot_bytes) X(loads_begun) X(loads_refused) X(loads_brought) X(load_bytes)               \
-  X(jobs_evicted)
+  X(jobs_evicted) X(joins_refused_quota) X(keys_refused_quota)                                   \
+  X(calls_refused_anonymous) X(calls_refused_token) X(calls_refused_expired)                     \
+  X(calls_refused_revoked) X(calls_refused_certificate) X(calls_refused_role)                    \
+  X(calls_refused_tenant) X(audit_suppressed)
 // clang-format on
 
 enum class ControlCounter : std::size_t {

@@ -237,6 +237,7 @@ void Control::State::Release(Job& job) {
   NoteTotals(job);
   for (const auto& shard : job.shards) shard_owners.erase(shard.get());
   job.shards.clear();
+  if (memory_listener != nullptr) memory_listener->OnReleased(job.account.incarnation);
   job.batches.clear();
   job.keys.clear();
   job.key_names.clear();

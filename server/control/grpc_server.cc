@@ -1,22 +1,20 @@
 #include "server/control/grpc_server.h"
 
+#include <fmt/format.h>
 #include <grpcpp/ext/proto_server_reflection_plugin.h>
 #include <grpcpp/grpcpp.h>
 #include <grpcpp/health_check_service_interface.h>
+#include <grpcpp/security/tls_certificate_provider.h>
+#include <grpcpp/server_posix.h>
 
 #include <chrono>
-#include <functional>
-#include <map>
+#include <memory>
 #include <mutex>
 #include <utility>
+#include <vector>
 
-#include "absl/strings/str_replace.h"
 #include "common/base/log.h"
-#include "phub/v1/admin.grpc.pb.h"
-#include "phub/v1/session.grpc.pb.h"
-#include "server/control/attend_stream.h"
-#include "server/control/load_stream.h"
-#include "server/control/snapshot_stream.h"
+#include "server/control/service.h"
 
 namespace phub::server {
 namespace {
@@ -30,194 +28,12 @@ constexpr int kKeepaliveTimeoutMs = 5'000;
 // dead daemon to them.
 constexpr int kPingIntervalMsMin = 10;
 constexpr int kPingStrikesUnlimited = 0;
-
-// Calls that Control has not answered yet, so that shutting down can. Under ControlThread's lock;
-// shared with the answers that Control holds, which may come after the server is gone.
-class OpenCalls : public std::enable_shared_from_this<OpenCalls> {
- public:
-  explicit OpenCalls(ControlThread& thread) : thread_(thread) {}
-
-  // What Control is to call. The response and the reactor live until the reactor is finished.
-  template <typename Response>
-  Answer<Response> Open(grpc::ServerUnaryReactor* reactor, Response* response) {
-    const std::uint64_t id = ++opened_;
-    reactors_[id] = reactor;
-    return [self = shared_from_this(), id, response](const absl::Status& status,
-                                                     const Response& given) {
-      if (!self->reactors_.contains(id)) return;  // finished when the server shut down
-      *response = given;
-      self->Finish(id, status);
-    };
-  }
-  void FinishAll(const absl::Status& status) {
-    while (!reactors_.empty()) Finish(reactors_.begin()->first, status);
-  }
-
- private:
-  void Finish(std::uint64_t id, const absl::Status& status) {
-    grpc::ServerUnaryReactor* const reactor = reactors_[id];
-    reactors_.erase(id);
-    thread_.Defer([reactor, status = ToGrpcStatus(status)] { reactor->Finish(status); });
-  }
-
-  ControlThread& thread_;
-  std::uint64_t opened_ = 0;
-  std::map<std::uint64_t, grpc::ServerUnaryReactor*> reactors_;
-};
-
-// Hands one unary call to Control.
-template <typename Response, typename Function>
-grpc::ServerUnaryReactor* Serve(ControlThread& thread, OpenCalls& calls, const bool& closed,
-                                grpc::CallbackServerContext* context, Response* response,
-                                Function function) {
-  grpc::ServerUnaryReactor* const reactor = context->DefaultReactor();
-  thread.Run([&](Control& control) {
-    Answer<Response> answer = calls.Open(reactor, response);
-    if (closed) return answer(absl::UnavailableError("phubd is stopping"), {});
-    function(control, std::move(answer));
-  });
-  return reactor;
-}
-
-// "ipv4:10.0.0.5:40112" and "ipv6:%5B::1%5D:40112" as people write them.
-std::string PeerAddress(const grpc::CallbackServerContext& context) {
-  const std::string peer = context.peer();
-  const bool has_scheme = peer.starts_with("ipv4:") || peer.starts_with("ipv6:");
-  return absl::StrReplaceAll(peer.substr(has_scheme ? 5 : 0), {{"%5B", "["}, {"%5D", "]"}});
-}
-
-// What both services share, under ControlThread's lock.
-struct Shared {
-  explicit Shared(ControlThread& given)
-      : thread(given), calls(std::make_shared<OpenCalls>(given)) {}
-  ControlThread& thread;
-  const std::shared_ptr<OpenCalls> calls;
-  // How to end each stream that is open.
-  std::map<const void*, std::function<void(const absl::Status&)>> streams;
-  // Once draining began or ended for the administrator; without the lock.
-  std::function<void(bool serving)> set_serving;
-  bool closed = false;
-
-  // Under the lock: a stream that has just begun.
-  template <typename Stream>
-  void Keep(Stream* stream) {
-    stream->on_done = [this, stream] { streams.erase(stream); };
-    streams[stream] = [stream](const absl::Status& status) { stream->End(status); };
-    if (closed) stream->End(absl::UnavailableError("phubd is stopping"));
-  }
-};
-
-class SessionService final : public v1::Session::CallbackService {
- public:
-  explicit SessionService(Shared& shared) : shared_(shared) {}
-
-  grpc::ServerUnaryReactor* Join(grpc::CallbackServerContext* context,
-                                 const v1::JoinRequest* request,
-                                 v1::JoinResponse* response) override {
-    const std::string peer = PeerAddress(*context);
-    return Serve(shared_.thread, *shared_.calls, shared_.closed, context, response,
-                 [&](Control& control, Answer<v1::JoinResponse> answer) {
-                   control.Join(*request, peer, std::move(answer));
-                 });
-  }
-
-#define PHUB_UNARY(Method, Response)                                                           \
-  grpc::ServerUnaryReactor* Method(grpc::CallbackServerContext* context,                       \
-                                   const v1::Method##Request* request, v1::Response* response) \
-      override {                                                                               \
-    return Serve(                                                                              \
-        shared_.thread, *shared_.calls, shared_.closed, context, response,                     \
-        [&](Control& control, auto answer) { control.Method(*request, std::move(answer)); });  \
-  }
-  PHUB_UNARY(GetRack, Rack)
-  PHUB_UNARY(Commit, CommitResponse)
-  PHUB_UNARY(AddKeys, AddKeysResponse)
-  PHUB_UNARY(OpenLanes, OpenLanesResponse)
-  PHUB_UNARY(Barrier, BarrierResponse)
-  PHUB_UNARY(Leave, LeaveResponse)
-  PHUB_UNARY(GetVersions, GetVersionsResponse)
-  PHUB_UNARY(GetLoadedState, LoadedState)
-#undef PHUB_UNARY
-
-  grpc::ServerBidiReactor<v1::Heartbeat, v1::SessionEvent>* Attend(
-      grpc::CallbackServerContext*) override {
-    auto* const stream = new AttendStream(shared_.thread);  // deletes itself in OnDone
-    shared_.thread.Run([&](Control&) { shared_.Keep(stream); });
-    return stream;
-  }
-
-  grpc::ServerReadReactor<v1::LoadStateRequest>* LoadState(
-      grpc::CallbackServerContext*, v1::LoadStateResponse* response) override {
-    auto* const stream = new LoadStream(shared_.thread, response);  // deletes itself in OnDone
-    shared_.thread.Run([&](Control&) { shared_.Keep(stream); });
-    return stream;
-  }
-
- private:
-  Shared& shared_;
-};
-
-class AdminService final : public v1::Admin::CallbackService {
- public:
-  explicit AdminService(Shared& shared) : shared_(shared) {}
-
-#define PHUB_UNARY(Method, Response)                                                           \
-  grpc::ServerUnaryReactor* Method(grpc::CallbackServerContext* context,                       \
-                                   const v1::Method##Request* request, v1::Response* response) \
-      override {                                                                               \
-    return Serve(                                                                              \
-        shared_.thread, *shared_.calls, shared_.closed, context, response,                     \
-        [&](Control& control, auto answer) { control.Method(*request, std::move(answer)); });  \
-  }
-  PHUB_UNARY(GetServer, ServerInfo)
-  PHUB_UNARY(ListJobs, ListJobsResponse)
-  PHUB_UNARY(GetJob, JobInfo)
-  PHUB_UNARY(ListStalls, ListStallsResponse)
-  PHUB_UNARY(GetStats, GetStatsResponse)
-  PHUB_UNARY(EvictJob, JobInfo)
-  PHUB_UNARY(GetJobVersions, GetVersionsResponse)
-  PHUB_UNARY(BeginSnapshot, Snapshot)
-#undef PHUB_UNARY
-
-  grpc::ServerUnaryReactor* DrainServer(grpc::CallbackServerContext* context,
-                                        const v1::DrainServerRequest* request,
-                                        v1::ServerInfo* response) override {
-    return Serve(shared_.thread, *shared_.calls, shared_.closed, context, response,
-                 [&](Control& control, Answer<v1::ServerInfo> answer) {
-                   control.DrainServer(*request, Tell(std::move(answer), /*serving=*/false));
-                 });
-  }
-  grpc::ServerUnaryReactor* UndrainServer(grpc::CallbackServerContext* context,
-                                          const v1::UndrainServerRequest* request,
-                                          v1::ServerInfo* response) override {
-    return Serve(shared_.thread, *shared_.calls, shared_.closed, context, response,
-                 [&](Control& control, Answer<v1::ServerInfo> answer) {
-                   control.UndrainServer(*request, Tell(std::move(answer), /*serving=*/true));
-                 });
-  }
-
-  grpc::ServerWriteReactor<v1::SnapshotPart>* ReadSnapshot(
-      grpc::CallbackServerContext*, const v1::ReadSnapshotRequest* request) override {
-    auto* const stream = new SnapshotStream(shared_.thread, *request);  // deletes itself in OnDone
-    shared_.thread.Run([&](Control& control) {
-      shared_.Keep(stream);
-      if (!shared_.closed) stream->Begin(control);
-    });
-    return stream;
-  }
-
- private:
-  // The health service says what the answer says, before whoever asked can look.
-  Answer<v1::ServerInfo> Tell(Answer<v1::ServerInfo> answer, bool serving) {
-    return [this, serving, answer = std::move(answer)](const absl::Status& status,
-                                                       const v1::ServerInfo& info) {
-      if (status.ok()) shared_.thread.Defer([this, serving] { shared_.set_serving(serving); });
-      answer(status, info);
-    };
-  }
-
-  Shared& shared_;
-};
+// Headers of one call: a token has 86 bytes. What a stranger sends beyond is refused unread.
+constexpr int kMetadataBytesMax = 8 * 1024;
+// A connection that has not done its handshake by then is closed.
+constexpr int kHandshakeTimeoutMs = 3'000;
+// How soon new certificate files are noticed.
+constexpr unsigned kCertificateRefreshSeconds = 2;
 
 void SetUpProcessOnce() {
   static std::once_flag once;
@@ -227,27 +43,33 @@ void SetUpProcessOnce() {
   });
 }
 
-}  // namespace
-
-struct GrpcServer::Impl {
-  explicit Impl(ControlThread& thread) : shared(thread), session(shared), admin(shared) {}
-  Shared shared;
-  SessionService session;
-  AdminService admin;
-  std::unique_ptr<grpc::Server> server;
-  int port = 0;
+// Reflection tells anybody what is there, and its library gives it to every server of the process:
+// where callers need an identity it is taken out again.
+class WithoutReflection final : public grpc::ServerBuilderOption {
+ public:
+  void UpdateArguments(grpc::ChannelArguments*) override {}
+  void UpdatePlugins(std::vector<std::unique_ptr<grpc::ServerBuilderPlugin>>* plugins) override {
+    std::erase_if(*plugins, [](const std::unique_ptr<grpc::ServerBuilderPlugin>& plugin) {
+      return plugin->name() == "proto_server_reflection";
+    });
+  }
 };
 
-GrpcServer::GrpcServer(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
-GrpcServer::~GrpcServer() { Shutdown(); }
+std::shared_ptr<grpc::ServerCredentials> MakeCredentials(const TlsFiles& tls) {
+  if (tls.empty()) return grpc::InsecureServerCredentials();
+  const auto provider = std::make_shared<grpc::experimental::FileWatcherCertificateProvider>(
+      tls.key, tls.certificate, tls.client_ca, kCertificateRefreshSeconds);
+  grpc::experimental::TlsServerCredentialsOptions options(provider);
+  options.watch_identity_key_cert_pairs();
+  if (!tls.client_ca.empty()) {
+    options.watch_root_certs();
+    // Not required: who has a token needs none. One that is brought must be right.
+    options.set_cert_request_type(GRPC_SSL_REQUEST_CLIENT_CERTIFICATE_AND_VERIFY);
+  }
+  return grpc::experimental::TlsServerCredentials(options);
+}
 
-absl::StatusOr<std::unique_ptr<GrpcServer>> GrpcServer::Create(ControlThread& thread,
-                                                               const GrpcServerOptions& options) {
-  SetUpProcessOnce();
-  auto impl = std::make_unique<Impl>(thread);
-  grpc::ServerBuilder builder;
-  builder.RegisterService(&impl->session);
-  builder.RegisterService(&impl->admin);
+void SetLimits(grpc::ServerBuilder& builder) {
   builder.SetMaxReceiveMessageSize(kMessageBytesMax);
   builder.SetMaxSendMessageSize(kMessageBytesMax);
   builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);  // two daemons on one port: an error
@@ -257,8 +79,41 @@ absl::StatusOr<std::unique_ptr<GrpcServer>> GrpcServer::Create(ControlThread& th
   builder.AddChannelArgument(GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS,
                              kPingIntervalMsMin);
   builder.AddChannelArgument(GRPC_ARG_HTTP2_MAX_PING_STRIKES, kPingStrikesUnlimited);
+  builder.AddChannelArgument(GRPC_ARG_MAX_METADATA_SIZE, kMetadataBytesMax);
+  builder.AddChannelArgument(GRPC_ARG_SERVER_HANDSHAKE_TIMEOUT_MS, kHandshakeTimeoutMs);
+}
+
+}  // namespace
+
+struct GrpcServer::Impl {
+  Impl(ControlThread& thread, const GrpcServerOptions& options)
+      : access(options.directory, options.identities, options.trust_domain),
+        shared(thread, access, options.admin, options.state_thread),
+        services{MakeSessionService(shared), MakeAdminService(shared), MakeTenantsService(shared)} {
+  }
+  Access access;
+  Shared shared;
+  const std::unique_ptr<grpc::Service> services[3];
+  std::unique_ptr<grpc::Server> server;
+  int port = 0;
+};
+
+GrpcServer::GrpcServer(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+GrpcServer::~GrpcServer() { Shutdown(); }
+
+absl::StatusOr<std::unique_ptr<GrpcServer>> GrpcServer::Create(ControlThread& thread,
+                                                               const GrpcServerOptions& options) {
+  if (!options.tls.empty()) {
+    if (absl::Status status = CheckTlsFiles(options.tls); !status.ok()) return status;
+  }
+  SetUpProcessOnce();
+  auto impl = std::make_unique<Impl>(thread, options);
+  grpc::ServerBuilder builder;
+  for (const auto& service : impl->services) builder.RegisterService(service.get());
+  SetLimits(builder);
+  if (options.identities) builder.SetOption(std::make_unique<WithoutReflection>());
   const std::string address = fmt::format("{}:{}", options.host, options.port);
-  builder.AddListeningPort(address, grpc::InsecureServerCredentials(), &impl->port);
+  builder.AddListeningPort(address, MakeCredentials(options.tls), &impl->port);
   impl->server = builder.BuildAndStart();
   if (impl->server == nullptr || impl->port <= 0) {
     return absl::UnavailableError(fmt::format(
@@ -271,8 +126,15 @@ absl::StatusOr<std::unique_ptr<GrpcServer>> GrpcServer::Create(ControlThread& th
     raw->SetServing(serving);
   };
   server->SetServing(true);
-  LogInfo("event=control_listening host={} port={}", options.host, server->port());
+  LogInfo("event=control_listening host={} port={} tls={} identities={}", options.host,
+          server->port(), !options.tls.empty(), options.identities);
   return server;
+}
+
+void GrpcServer::AddLocalConnection(Descriptor connection, const PeerProcess& process) {
+  // The name under which gRPC's calls know it; before it can make one.
+  impl_->access.SetLocalPeer(fmt::format("fd:{}", connection.get()), process);
+  grpc::AddInsecureChannelFromFd(impl_->server.get(), connection.Release());
 }
 
 std::uint16_t GrpcServer::port() const { return static_cast<std::uint16_t>(impl_->port); }

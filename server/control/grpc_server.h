@@ -1,5 +1,6 @@
-// The control plane on gRPC: phub.v1.Session and phub.v1.Admin over Control, plus the standard
-// health service (names "" and "phub.v1.Session") and reflection. Callback API: no thread waits.
+// The control plane on gRPC: phub.v1.Session, phub.v1.Admin and phub.v1.Tenants over Control, plus
+// the standard health service (names "" and "phub.v1.Session") and, where nobody needs an identity,
+// reflection. Callback API: no thread waits.
 //
 //   Control control(clock, random, cores, options);
 //   ControlThread thread(control, clock);            // its doorbell goes to the core loops
@@ -18,13 +19,26 @@
 #include <string>
 
 #include "absl/status/statusor.h"
+#include "common/base/descriptor.h"
 #include "server/control/control_thread.h"
+#include "server/tenant/certificate.h"
+#include "server/tenant/directory.h"
+#include "server/tenant/state_thread.h"
+#include "server/tenant/tenant_admin.h"
 
 namespace phub::server {
 
 struct GrpcServerOptions {
   std::string host = "127.0.0.1";  // IPv4, "[v6]" or a name
   std::uint16_t port = 0;          // 0: any free one, see port()
+  TlsFiles tls = {};               // empty: without TLS. Read again every few seconds.
+  // Who is who; null: nobody has an identity. Outlives the server.
+  const Directory* directory = nullptr;
+  bool identities = false;  // calls without one are refused
+  std::string trust_domain = {};
+  // Control state, and the thread that works on it; null: there is none. Outlive the server.
+  TenantAdmin* admin = nullptr;
+  StateThread* state_thread = nullptr;
 };
 
 // Owner's thread for everything; Shutdown before thread.Stop(), and before destruction of either.
@@ -37,6 +51,9 @@ class GrpcServer {
   GrpcServer& operator=(const GrpcServer&) = delete;
 
   std::uint16_t port() const;
+  // Serves one connection of the control socket, from a process that may do everything. Takes the
+  // descriptor of a non-blocking stream socket. Any thread.
+  void AddLocalConnection(Descriptor connection, const PeerProcess& process);
   // What the health service says: SERVING, or NOT_SERVING once draining.
   void SetServing(bool serving);
   // Takes no new calls and cancels what still runs after `grace`. Idempotent.

@@ -53,7 +53,11 @@ Job* Control::State::FindRunningJob(const std::string& tenant, const std::string
 
 // With staging, and what its ranks may share with this daemon but for regions of their own.
 std::uint64_t Control::State::MemoryOfJob(const Job& job) const {
-  const std::uint64_t shards = JobShardBytes(job.config) * links.size();
+  const std::uint64_t verbs_lane =
+      options.verbs_lane_bytes +
+      std::uint64_t{job.config.slots_per_lane} * options.slot_header_bytes;
+  const std::uint64_t shards =
+      (JobShardBytes(job.config) + job.config.world_size * verbs_lane) * links.size();
   if (!shares_memory()) return shards;
   const std::uint64_t tables =
       std::uint64_t{wire::kSharedRegionsMax} * sizeof(transport::SharedRegion);
@@ -106,7 +110,13 @@ absl::StatusOr<Job*> Control::State::CreateJob(const v1::JoinRequest& request,
   job->settings = settings;
   job->config = MakeShardConfig(settings, job->account.incarnation);
   const std::uint64_t bytes = MemoryOfJob(*job);
+  if (absl::Status status = ledger.Open(job->account, settings.world_size); !status.ok()) {
+    return Refuse(ControlCounter::joins_refused_quota, status);
+  }
   if (absl::Status status = ledger.Reserve(job->account, bytes); !status.ok()) {
+    ledger.Close(job->account);
+    LogWarning("event=memory_short job=\"{}\" tenant={} held_by=\"{}\"", job->name(),
+               job->account.tenant, ledger.DescribeHolders());
     return Refuse(ControlCounter::joins_refused_capacity, status);
   }
   job->members.resize(settings.world_size);
@@ -238,6 +248,12 @@ void Control::State::Join(const v1::JoinRequest& request, std::string_view peer_
                          absl::NotFoundError(fmt::format(
                              "there is no tenant {} on this daemon; leave the tenant empty for {}",
                              tenant, kDefaultTenant))));
+  }
+  if (ledger.IsSuspended(tenant)) {
+    return refuse(Refuse(
+        ControlCounter::joins_refused_tenant,
+        absl::PermissionDeniedError(fmt::format(
+            "tenant {} is suspended: nobody joins its jobs; ask the administrator", tenant))));
   }
   const absl::StatusOr<Job*> run = FindRunToJoin(request, tenant);
   if (!run.ok()) return refuse(Refuse(ControlCounter::joins_refused_rack, run.status()));

@@ -50,6 +50,7 @@ absl::Status Control::State::BuildParts(Job& job, const KeySpecs& keys,
                     job.name(), FormatBytes(bytes), std::string(status.message())));
   }
   record.parameters = *std::move(parameters);
+  TellOfParameters(job, record);
   job.memory_bytes += bytes;
   for (const std::vector<BinIndex>& key : placement) {
     for (const BinIndex bin : key) ++job.chunk_counts[bin.value];
@@ -80,8 +81,12 @@ absl::Status Control::State::AcceptBatch(Job& job, const KeySpecs& given, Rank r
   for (const v1::KeySpec& key : keys) key_bytes.push_back(KeyBytes(key));
   std::vector<PlacementBin> bins = job.bins;
   const auto placement = PlaceKeys(bins, key_bytes, job.settings.chunk_bytes);
+  if (absl::Status status = ledger.AddKeys(job.account, placement.size()); !status.ok()) {
+    return Refuse(ControlCounter::keys_refused_quota, status);
+  }
   BatchRecord record;
   if (absl::Status status = BuildParts(job, keys, placement, record); !status.ok()) {
+    ledger.ReturnKeys(job.account, placement.size());
     return Refuse(ControlCounter::keys_refused_capacity, status);
   }
   job.bins = std::move(bins);

@@ -2,17 +2,20 @@
 
 #include <utility>
 
+#include "server/control/access.h"
 #include "server/control/attend_stream.h"
 
 namespace phub::server {
 
-LoadStream::LoadStream(ControlThread& thread, v1::LoadStateResponse* response)
-    : thread_(thread), response_(response) {
+LoadStream::LoadStream(ControlThread& thread, Caller caller, v1::LoadStateResponse* response)
+    : thread_(thread), caller_(std::move(caller)), response_(response) {
   StartRead(&part_);
 }
 
 absl::Status LoadStream::Take(Control& control) {
   if (!load_.has_value()) {
+    if (absl::Status own = CheckSession(control, caller_, part_.session_id()); !own.ok())
+      return own;
     const absl::StatusOr<LoadId> load = control.BeginLoad(part_);
     if (!load.ok()) return load.status();
     load_ = *load;

@@ -9,12 +9,14 @@
 #include <optional>
 
 #include "server/control/control_thread.h"
+#include "server/tenant/caller.h"
 
 namespace phub::server {
 
 class LoadStream final : public grpc::ServerReadReactor<v1::LoadStateRequest> {
  public:
-  LoadStream(ControlThread& thread, v1::LoadStateResponse* response);
+  // `caller`: whose jobs it may load.
+  LoadStream(ControlThread& thread, Caller caller, v1::LoadStateResponse* response);
 
   // Under the lock: ends the stream from our side.
   void End(const absl::Status& status);
@@ -33,6 +35,7 @@ class LoadStream final : public grpc::ServerReadReactor<v1::LoadStateRequest> {
   void Advance();
 
   ControlThread& thread_;
+  const Caller caller_;
   v1::LoadStateResponse* const response_;
   v1::LoadStateRequest part_;   // being read
   std::optional<LoadId> load_;  // from the first message on

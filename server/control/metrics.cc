@@ -88,7 +88,7 @@ std::map<std::string, TenantSample> Control::State::SampleTenants() const {
   }
   for (auto& [name, tenant] : tenants) {
     tenant.tenant = name;
-    tenant.memory_bytes = ledger.tenant_used_bytes(name);
+    tenant.memory_bytes = ledger.UsageOf(name).memory_bytes;
     tenant.memory_quota_bytes = ledger.tenant_limit_bytes(name);
   }
   return tenants;

@@ -12,7 +12,9 @@ namespace phub::server {
 
 // Staging for every lane of a rank, at once: opening a lane later takes nothing.
 absl::Status Control::State::TakeStaging(const Job& job, Member& member) const {
-  const std::uint64_t bytes = StagingBytesPerLane(job.config);
+  const std::uint64_t bytes =
+      StagingBytesPerLane(job.config) +
+      std::uint64_t{job.config.slots_per_lane} * options.slot_header_bytes;
   for (LanePlace& place : member.lanes) {
     absl::StatusOr<LentMemory> made =
         LentMemory::Create(lent_kind(), "phub-staging", bytes, SharedMemory::Others::kWrite);
@@ -69,6 +71,35 @@ absl::StatusOr<transport::LaneMemory> Control::State::SharedLaneMemory(
   memory.slot_bytes = job->config.chunk_bytes;
   memory.regions = member.memory.regions;
   return memory;
+}
+
+absl::StatusOr<LaneStaging> Control::State::StagingOf(const wire::LaneHello& hello) {
+  Job* job = FindIncarnation(hello.incarnation);
+  if (job == nullptr || !job->running() || hello.rank.value >= job->members.size() ||
+      hello.core.value >= links.size()) {
+    return absl::AbortedError("the job has ended");
+  }
+  const std::shared_ptr<const LentMemory>& staging =
+      job->members[hello.rank.value].lanes[hello.core.value].staging;
+  return LaneStaging{.data = staging->data(),
+                     .slot_count = job->config.slots_per_lane,
+                     .slot_bytes = job->config.chunk_bytes,
+                     .owner = staging};
+}
+
+// Of ordinary memory only this daemon's own chunks have pages, and registering it would take the
+// rest: with several daemons, replies from there are copied on their way.
+void Control::State::TellOfParameters(const Job& job, const BatchRecord& record) {
+  if (memory_listener == nullptr) return;
+  const Incarnation incarnation = job.account.incarnation;
+  const LentMemory& shared = record.parameters.shared;
+  if (shared.bytes() > 0) {
+    memory_listener->OnParameters(incarnation, shared.data(), shared.bytes());
+  }
+  const MappedMemory& ordinary = record.parameters.ordinary;
+  if (ordinary && options.rack_endpoints.size() <= 1) {
+    memory_listener->OnParameters(incarnation, ordinary.data(), ordinary.bytes());
+  }
 }
 
 // The region that a rank wants for a batch: of its gradients and results.

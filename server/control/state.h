@@ -82,6 +82,8 @@ struct Control::State {
   void DropRankMemory(Job& job, Member& member);
   bool IsProcessOf(Job& job, Rank rank, const PeerProcess& process);
   absl::StatusOr<transport::LaneMemory> SharedLaneMemory(const wire::LaneHello& hello);
+  absl::StatusOr<LaneStaging> StagingOf(const wire::LaneHello& hello);
+  void TellOfParameters(const Job& job, const BatchRecord& record);
   absl::Status ShareBatch(Job& job, Rank rank, std::uint32_t batch, std::uint64_t worker_bytes);
   absl::Status MakeWorkerRegion(Job& job, Member& member, RankBatch& entry, std::uint64_t bytes);
   void GrantBatch(const Job& job, Member& member, std::uint32_t batch,
@@ -278,6 +280,7 @@ struct Control::State {
     std::uint16_t port = 0;
   };
   std::vector<Endpoint> endpoints;         // [core]
+  JobMemoryListener* memory_listener = nullptr;
   v1::SharedMemoryEndpoint shared_memory;  // without a name: nothing is shared
   Ledger ledger;
   ControlCounters counters;

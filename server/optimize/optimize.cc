@@ -29,7 +29,7 @@ simd::OptimizerArguments ArgumentsOf(const Chunk& chunk) {
 }
 
 void Reduce(Chunk& chunk, const simd::Terms& terms, std::uint32_t world_size,
-            std::span<std::byte* const> own_replies) {
+            std::span<std::byte* const> own_replies, bool streams) {
   const KeyState& key = *chunk.key;
   const simd::Round round = {.wire = key.gradient_type,
                              .type = key.type,
@@ -50,7 +50,8 @@ void Reduce(Chunk& chunk, const simd::Terms& terms, std::uint32_t world_size,
                    {.parameters = from,
                     .next_parameters = to,
                     .state = chunk.state,
-                    .replies = {replies.data(), reply_count}});
+                    .replies = {replies.data(), reply_count},
+                    .streams_results = streams});
 }
 
 // The payload is read once, whatever it is turned into: a worker may be writing to it.
@@ -68,9 +69,9 @@ void Assign(Chunk& chunk, const std::byte* payload) {
 }  // namespace
 
 void ApplyRound(Chunk& chunk, const simd::Terms& terms, std::uint32_t world_size,
-                std::span<std::byte* const> own_replies) {
+                std::span<std::byte* const> own_replies, bool streams) {
   if (chunk.operation == RoundOperation::kReduce) {
-    return Reduce(chunk, terms, world_size, own_replies);
+    return Reduce(chunk, terms, world_size, own_replies, streams);
   }
   PHUB_CHECK(chunk.operation == RoundOperation::kAssign && terms.inputs.size() == 1 &&
              terms.folded == nullptr);

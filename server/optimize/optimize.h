@@ -10,8 +10,9 @@ namespace phub::server::optimize {
 
 // Makes version chunk.applied + 1; whoever calls moves chunk.applied on. terms: of kReduce in rank
 // order; of kAssign the one payload that wins, in chunk.payload_type. own_replies: memory of
-// workers who want their reply there, chunk.reply_bytes() each, written in the same pass.
+// workers who want their reply there, chunk.reply_bytes() each, written in the same pass; past the
+// caches, if `streams`: for jobs whose results do not stay there until somebody reads them.
 void ApplyRound(Chunk& chunk, const simd::Terms& terms, std::uint32_t world_size,
-                std::span<std::byte* const> own_replies);
+                std::span<std::byte* const> own_replies, bool streams);
 
 }  // namespace phub::server::optimize

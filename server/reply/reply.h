@@ -51,7 +51,7 @@ class ReplyStage {
   std::byte* OwnReply(const Lane& lane, const Chunk& chunk, SharedAddress address) const;
   bool PostReply(JobShard& shard, const Chunk& chunk, Iteration version, const std::byte* payload,
                  std::uint8_t transport_index,
-                 std::span<const transport::ConnectionId> connections);
+                 std::span<const transport::ConnectionId> connections, SharedAddress reply_address);
   bool PostTo(JobShard& shard, const Chunk& chunk, Rank rank, Iteration version);
   bool PostCredit(JobShard& shard, const Lane& lane, ChunkIndex chunk, SlotIndex slot);
   void SendToGroup(JobShard& shard, Chunk& chunk, std::uint8_t transport_index);

@@ -98,25 +98,4 @@ std::unique_ptr<Harness> MakeTcpHarness(const HarnessLimits& limits) {
   return std::make_unique<TcpHarness>(limits);
 }
 
-std::vector<HarnessFactory> AllHarnesses() {
-  return {{"Tcp", MakeTcpHarness},
-          {"ShmDaemon", MakeShmDaemonHarness, true, false},
-          {"ShmClient", MakeShmClientHarness, true, false},
-          {"ShmSmall", MakeShmSmallHarness, true, false},
-          {"SimCalm", MakeCalmSimHarness, false},
-          {"SimHostile", MakeHostileSimHarness, false}};
-}
-
-std::vector<HarnessFactory> BlockingHarnesses() {
-  std::vector<HarnessFactory> harnesses = AllHarnesses();
-  std::erase_if(harnesses, [](const HarnessFactory& factory) { return !factory.blocks; });
-  return harnesses;
-}
-
-std::vector<HarnessFactory> StreamHarnesses() {
-  std::vector<HarnessFactory> harnesses = AllHarnesses();
-  std::erase_if(harnesses, [](const HarnessFactory& factory) { return !factory.streams; });
-  return harnesses;
-}
-
 }  // namespace phub::conformance

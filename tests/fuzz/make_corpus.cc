@@ -19,6 +19,7 @@
 #include "common/wire/lane_hello.h"
 #include "common/wire/message.h"
 #include "common/wire/shared_memory.h"
+#include "common/wire/verbs_lane.h"
 
 namespace {
 
@@ -285,6 +286,15 @@ void AddSharedMemory(Files& files) {
   files.push_back({"shared_memory/batch", batch});
 }
 
+void AddVerbsLane(Files& files) {
+  std::vector<std::byte> offer(phub::wire::kVerbsOfferBytes);
+  const phub::wire::VerbsOffer some{
+      .queue_pair = 77, .inbox_address = 1 << 20, .inbox_bytes = 65536, .messages_max = 128};
+  phub::wire::EncodeVerbsOffer(some, std::span<std::byte, phub::wire::kVerbsOfferBytes>(offer));
+  files.push_back({"verbs_lane/offer", offer});
+  AddNearMisses(files, "verbs_lane", offer, {0, 4, 5, 11, 40, 60});
+}
+
 // shm_rings_fuzz.cc says what the commands are. Slot 0 takes 512 bytes and is shared, 1 takes
 // 20000, 2 is closed; the worker's region is number 1 of an address, the parameters number 2.
 void AddRings(Files& files) {
@@ -374,6 +384,7 @@ int main(int argc, char** argv) {
   AddSafetensors(files);
   AddStateManifests(files);
   AddSharedMemory(files);
+  AddVerbsLane(files);
   AddRings(files);
   int failures = 0;
   for (const File& file : files) {

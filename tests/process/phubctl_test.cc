@@ -173,7 +173,7 @@ INSTANTIATE_TEST_SUITE_P(
                {"health", "--endpiont=x"},
                "unknown option \"--endpiont\"; did you mean \"--endpoint\"?"},
         Misuse{"MissingName", {"job", "get"}, "NAME is required"},
-        Misuse{"BadFormat", {"job", "list", "-o", "yaml"}, "yaml not in {table,json}"},
+        Misuse{"BadFormat", {"job", "list", "-o", "yaml"}, "yaml not in {table,wide,json}"},
         Misuse{
             "BadInterval", {"top", "--interval", "1ms"}, "\"1ms\" is not an interval of at least"},
         Misuse{"BadTimeout", {"health", "--timeout", "5"}, "\"5\" is not a duration"}),

@@ -200,7 +200,8 @@ class Search {
     Chunk& chunk = batch_->chunks[index];
     aggregate::Stage(*shard_, Rank{rank}, chunk, message, 0);
     if (chunk.arrived_count() == ranks_) {
-      optimize::ApplyRound(chunk, aggregate::GatherTerms(*shard_, chunk, terms_), ranks_, {});
+      optimize::ApplyRound(chunk, aggregate::GatherTerms(*shard_, chunk, terms_), ranks_, {},
+                           /*streams=*/false);
       ++chunk.applied.value;
       aggregate::Finish(*shard_, chunk);
       if (parameters_[index] != SerialSum(ranks_, index)) failed_ = true;

@@ -39,7 +39,8 @@ constexpr std::array<std::string_view, 6> kStages = {
 constexpr std::array<std::string_view, 7> kControlFolders = {
     "server/control", "client/session", "client/state_transfer", "client/cli",
     "tests",          "proto",          "bench"};
-constexpr std::string_view kVerbsFolder = "common/transport/verbs";
+constexpr std::array<std::string_view, 2> kVerbsFolders = {"common/transport/verbs",
+                                                           "tests/verbs"};
 
 // C++20's headers, and the C library's under their C++ names.
 constexpr std::string_view kStandardHeaders =
@@ -127,8 +128,8 @@ std::optional<std::string> ControlBroken(std::string_view path, std::string_view
 
 std::optional<std::string> MachineBroken(std::string_view path, std::string_view target) {
   const bool verbs = target.starts_with("infiniband/") || target.starts_with("rdma/");
-  if (verbs && !IsInFolder(path, kVerbsFolder))
-    return std::string(target) + " belongs to " + std::string(kVerbsFolder) + " only";
+  if (verbs && !IsInAny(path, kVerbsFolders))
+    return std::string(target) + " belongs to " + std::string(kVerbsFolders[0]) + " only";
   const bool intrinsics = target.ends_with("intrin.h") || target == "arm_neon.h" ||
                           target == "arm_sve.h" || target == "arm_acle.h" ||
                           target == "altivec.h" || target == "riscv_vector.h";

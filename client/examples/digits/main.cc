@@ -79,7 +79,7 @@ void AddTrainingOptions(CLI::App& app, Arguments& arguments) {
   app.add_option("--job", arguments.place.job, "name of the job")->default_val("digits");
   app.add_option("--rank", arguments.place.rank, "this worker's rank, from 0")->default_val(0);
   app.add_option("--transport", arguments.place.transport, "how gradients and parameters travel")
-      ->check(CLI::IsMember({"auto", "shm", "tcp"}))
+      ->check(CLI::IsMember({"auto", "shm", "tcp", "verbs"}))
       ->capture_default_str();
   app.add_flag("--restart", arguments.place.restart,
                "wait for a worker that dies; start it again with the same options");

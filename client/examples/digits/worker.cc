@@ -72,6 +72,7 @@ phub::Status TrainIterations(const Settings& settings, std::size_t rank, std::si
 phub::TransportChoice ChoiceOf(const std::string& transport) {
   if (transport == "tcp") return phub::TransportChoice::kTcp;
   if (transport == "shm") return phub::TransportChoice::kSharedMemory;
+  if (transport == "verbs") return phub::TransportChoice::kVerbs;
   return phub::TransportChoice::kAuto;
 }
 

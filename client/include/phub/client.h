@@ -204,9 +204,10 @@ enum class LossPolicy : std::uint8_t {
 
 // Which way gradients and parameters travel. The choice is logged with its reason.
 enum class TransportChoice : std::uint8_t {
-  kAuto = 0,  // shared memory with a daemon on the same host, else tcp
+  kAuto = 0,  // shared memory with a daemon on the same host, else verbs if both have it, else tcp
   kTcp = 1,
   kSharedMemory = 2,  // or fail
+  kVerbs = 3,         // RDMA, or fail
 };
 
 struct JobOptions {
@@ -292,8 +293,26 @@ class PHUB_API Job {
   std::shared_ptr<client::JobState> state_;
 };
 
+// How a daemon is reached over TLS: paths of PEM files. TLS is used if any is given.
+struct TlsOptions {
+  std::string ca_file = {};  // whose certificate the daemon must show
+  std::string certificate =
+      {};  // this worker's own, and its key, which nobody else may read (0600)
+  std::string key = {};
+  std::string server_name = {};  // as the daemon's certificate names it; empty: the endpoint's host
+};
+
 struct ConnectOptions {
-  std::string tenant = {};  // empty: "default"
+  // Empty: the one that the token or certificate is of; "default" at a daemon without identities.
+  std::string tenant = {};
+  // Path of a file with a token, which nobody else may read (0600). Read again at every call: to
+  // renew a token, replace the file. Empty: the environment's PHUB_TOKEN_FILE, if it is set.
+  std::string token_file = {};
+  // Members that are empty: the environment's PHUB_CA_FILE, PHUB_CERTIFICATE, PHUB_KEY,
+  // PHUB_SERVER_NAME, those that are set.
+  TlsOptions tls = {};
+  // Send the token to another host without TLS: whoever listens on the way has it then.
+  bool plaintext_token = false;
   // How long Connect() may take.
   std::chrono::milliseconds connect_timeout{10'000};
   // Deadline of every other call to the daemon, barriers excepted (those end with the job).

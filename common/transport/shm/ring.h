@@ -22,6 +22,7 @@
 #include <cstring>
 #include <span>
 
+#include "common/transport/shared_words.h"
 #include "common/wire/message.h"
 #include "common/wire/shared_memory.h"
 
@@ -69,10 +70,6 @@ inline constexpr std::size_t LaneMemoryBytes(std::uint32_t ring_records,
 }
 
 template <typename T>
-T LoadShared(const T& value, std::memory_order order) {
-  return std::atomic_ref<T>(const_cast<T&>(value)).load(order);  // C++20 has no ref to const
-}
-template <typename T>
 void StoreShared(T& value, T next, std::memory_order order) {
   std::atomic_ref<T>(value).store(next, order);
 }
@@ -119,11 +116,6 @@ inline Ring RingAt(std::byte* memory, unsigned direction, std::uint32_t ring_rec
           arenas + direction * std::size_t{arena_bytes}, ring_records, arena_bytes};
 }
 
-// Copies between private and shared memory a word at a time, each word loaded once: the compiler
-// may neither look again nor leave the copy out, as it might with memcpy.
-inline void CopyWords(const std::uint64_t* from, std::uint64_t* to, std::size_t words) {
-  for (std::size_t i = 0; i < words; ++i) to[i] = LoadShared(from[i], std::memory_order_relaxed);
-}
 // The record, and its own payload only if it says that it has one.
 inline void CopyRecord(const RingRecord& shared, RingRecord& record) {
   constexpr std::size_t kHeadWords = offsetof(RingRecord, payload) / sizeof(std::uint64_t);

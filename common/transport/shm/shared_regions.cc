@@ -50,10 +50,10 @@ SharedAddress SharedRegions::AddressOf(const std::byte* data, std::size_t bytes,
 
 const SharedRegion* SharedRegions::RegionOf(SharedAddress address, std::size_t bytes,
                                             std::size_t& offset) const {
-  const std::uint64_t number = address.value >> kOffsetBits;
-  if (number == 0 || number > count()) return nullptr;
-  const SharedRegion& found = regions_[number - 1];
-  offset = address.value & ((std::uint64_t{1} << kOffsetBits) - 1);
+  const RegionPlace place = UnpackRegion(address);
+  if (place.index >= count()) return nullptr;
+  const SharedRegion& found = regions_[place.index];
+  offset = place.offset;
   if (offset > found.bytes || bytes > found.bytes - offset) return nullptr;
   return &found;
 }

@@ -13,6 +13,7 @@
 
 #include "common/base/ids.h"
 #include "common/base/shared_memory.h"
+#include "common/transport/region_address.h"
 #include "common/wire/shared_memory.h"
 
 namespace phub::transport {
@@ -47,15 +48,13 @@ class SharedRegions {
   const std::byte* ResolveForReading(SharedAddress address, std::size_t bytes) const;
   std::byte* ResolveForWriting(SharedAddress address, std::size_t bytes) const;
 
-  // An address is (index + 1, offset): 0 stays free for "none".
   static SharedAddress Pack(std::uint32_t index, std::size_t offset) {
-    return {(std::uint64_t{index} + 1) << kOffsetBits | offset};
+    return PackRegion(index, offset);
   }
 
  private:
-  static constexpr unsigned kOffsetBits = 48;
-  static_assert(wire::kSharedRegionBytesMax == std::uint64_t{1} << kOffsetBits);
-  static_assert(wire::kSharedRegionsMax < 1u << (64 - kOffsetBits));
+  static_assert(wire::kSharedRegionBytesMax == std::uint64_t{1} << kRegionOffsetBits);
+  static_assert(wire::kSharedRegionsMax < 1u << (64 - kRegionOffsetBits));
 
   const SharedRegion* RegionOf(SharedAddress address, std::size_t bytes, std::size_t& offset) const;
 

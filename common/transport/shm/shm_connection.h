@@ -54,6 +54,7 @@ class ShmConnection final : public Connection {
 
  private:
   friend class ShmTransport;
+  friend struct ShmEntry;
 
   RingSender::Placement PlaceOf(const SendRequest& request);
   void RingPeer() const;

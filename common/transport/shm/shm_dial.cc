@@ -9,10 +9,11 @@
 #include <cerrno>
 #include <chrono>
 #include <limits>
-#include <system_error>
 #include <thread>
 #include <utility>
 
+#include "common/base/errno_text.h"
+#include "common/transport/lane_request.h"
 #include "common/transport/shm/shm_address.h"
 #include "common/transport/shm/shm_lane.h"
 
@@ -22,23 +23,6 @@ namespace {
 static_assert(wire::kLaneHelloBytes == wire::kSharedBatchRequestBytes);
 constexpr std::size_t kAnswerBytesMax =
     wire::kLaneWelcomeBytes + std::max(wire::kSharedLaneBytes, wire::kSharedBatchBytes);
-
-struct Offer {
-  std::uint8_t version_min = 0;
-  std::uint8_t version_max = 0;
-};
-
-// Fills in what this build speaks, unless the caller said.
-template <typename Request>
-Offer OfferVersions(Request& request) {
-  if (request.version_min == 0 && request.version_max == 0) {
-    request.version_min = wire::kLaneVersionMin;
-    request.version_max = wire::kLaneVersion;
-  }
-  return {request.version_min, request.version_max};
-}
-
-std::string ErrorText(int error) { return std::generic_category().message(error); }
 
 absl::Status TimedOut(const std::string& peer, DurationNs timeout) {
   return absl::DeadlineExceededError(fmt::format(
@@ -54,7 +38,7 @@ absl::StatusOr<Descriptor> ConnectTo(const std::string& name, const std::string&
   Descriptor socket(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
   if (!socket) {
     return absl::UnavailableError(
-        fmt::format("cannot make a socket for {}: {}", peer, ErrorText(errno)));
+        fmt::format("cannot make a socket for {}: {}", peer, ErrnoText(errno)));
   }
   while (connect(socket.get(), address.get(), address.bytes) != 0) {
     if (errno == EAGAIN) {  // the daemon's backlog is full, which cannot be waited for
@@ -64,34 +48,10 @@ absl::StatusOr<Descriptor> ConnectTo(const std::string& name, const std::string&
       return absl::UnavailableError(fmt::format(
           "cannot connect to {}: {}; the daemon is gone, or this process is in another network "
           "namespace (a container of its own): share it, or set transport=tcp",
-          peer, ErrorText(errno)));
+          peer, ErrnoText(errno)));
     }
   }
   return socket;
-}
-
-absl::Status Refused(const std::string& peer, const wire::LaneWelcome& welcome, Offer offer) {
-  const std::string who = fmt::format("{} refused: ", peer);
-  switch (welcome.refusal) {
-    case wire::LaneRefusal::kVersion:
-      return absl::FailedPreconditionError(
-          who + fmt::format("daemon speaks lane versions {}..{}, this client {}..{}; update the "
-                            "older of the two",
-                            welcome.version_min, welcome.version_max, offer.version_min,
-                            offer.version_max));
-    case wire::LaneRefusal::kNonce:
-      return absl::PermissionDeniedError(
-          who + "the nonce is unknown, used, expired or another's; join the job again");
-    case wire::LaneRefusal::kJob:
-      return absl::FailedPreconditionError(who + "the job ended, or its membership changed");
-    case wire::LaneRefusal::kBusy:
-      return absl::AlreadyExistsError(who + "the lane's place is held by a live lane");
-    case wire::LaneRefusal::kCapacity:
-      return absl::ResourceExhaustedError(
-          who + "too many connections, or no shared memory left; try again later");
-    case wire::LaneRefusal::kNone: break;
-  }
-  return absl::InternalError(who + "no reason given");
 }
 
 struct Answer {
@@ -118,13 +78,13 @@ absl::Status ReceiveAnswer(Answer& answer, const std::string& peer, TimeNs deadl
     if (answer.packet.bytes > 0) return absl::OkStatus();
     return absl::UnavailableError(fmt::format(
         "{} closed the connection before it answered{}", peer,
-        answer.packet.bytes < 0 ? ": " + ErrorText(static_cast<int>(-answer.packet.bytes)) : ""));
+        answer.packet.bytes < 0 ? ": " + ErrnoText(static_cast<int>(-answer.packet.bytes)) : ""));
   }
 }
 
 // Sends one request and takes one answer, which is not a refusal.
-absl::Status Ask(const std::string& name, std::span<const std::byte> request, Offer offer,
-                 DurationNs timeout, Answer& answer) {
+absl::Status Ask(const std::string& name, std::span<const std::byte> request, VersionOffer offer,
+                 const std::string& what, DurationNs timeout, Answer& answer) {
   const SystemClock clock;
   const TimeNs deadline = clock.Now() + timeout;
   const std::string peer = fmt::format("phubd at Unix socket @{}", name);
@@ -141,12 +101,8 @@ absl::Status Ask(const std::string& name, std::span<const std::byte> request, Of
       !wire::DecodeLaneWelcome(std::span(answer.bytes).first(wire::kLaneWelcomeBytes), welcome)) {
     return absl::InternalError(fmt::format("{} does not answer as a phub daemon does", peer));
   }
-  if (welcome.refusal != wire::LaneRefusal::kNone) return Refused(peer, welcome, offer);
-  if (welcome.version < offer.version_min || welcome.version > offer.version_max) {
-    return absl::InternalError(fmt::format("{} chose lane version {}, this client speaks {}..{}",
-                                           peer, welcome.version, offer.version_min,
-                                           offer.version_max));
-  }
+  const absl::Status welcomed = CheckWelcome(welcome, offer, peer, what);
+  if (!welcomed.ok()) return welcomed;
   answer.rest =
       std::span(answer.bytes).subspan(wire::kLaneWelcomeBytes, bytes - wire::kLaneWelcomeBytes);
   return absl::OkStatus();
@@ -172,11 +128,14 @@ absl::StatusOr<std::unique_ptr<Connection>> DialShm(const std::string& name,
                                                     std::shared_ptr<const SharedRegions> regions,
                                                     const ShmLimits& limits) {
   wire::LaneHello offered = hello;
-  const Offer offer = OfferVersions(offered);
+  const VersionOffer offer = OfferVersions(offered);
   std::array<std::byte, wire::kLaneHelloBytes> request;
   wire::EncodeLaneHello(offered, request);
   Answer answer;
-  const absl::Status status = Ask(name, request, offer, timeout, answer);
+  const absl::Status status =
+      Ask(name, request, offer,
+          fmt::format("the lane of rank {} to core {}", hello.rank.value, hello.core.value),
+          timeout, answer);
   if (!status.ok()) return status;
   wire::SharedLane shape;
   if (!wire::DecodeSharedLane(answer.rest, shape)) return NoSense(name, "no lane");
@@ -190,11 +149,13 @@ absl::StatusOr<FetchedBatch> FetchSharedBatch(const std::string& name,
                                               const wire::SharedBatchRequest& request,
                                               DurationNs timeout) {
   wire::SharedBatchRequest offered = request;
-  const Offer offer = OfferVersions(offered);
+  const VersionOffer offer = OfferVersions(offered);
   std::array<std::byte, wire::kSharedBatchRequestBytes> bytes;
   wire::EncodeSharedBatchRequest(offered, bytes);
   Answer answer;
-  const absl::Status status = Ask(name, bytes, offer, timeout, answer);
+  const absl::Status status =
+      Ask(name, bytes, offer, fmt::format("rank {} the memory of its keys", request.rank.value),
+          timeout, answer);
   if (!status.ok()) return status;
   wire::SharedBatch batch;
   if (!wire::DecodeSharedBatch(answer.rest, batch)) return NoSense(name, "no memory of keys");

@@ -72,8 +72,10 @@ absl::StatusOr<std::unique_ptr<ShmConnection>> AcceptShmLane(
   std::shared_ptr<const SharedMemory> staging;
   if (has_slots) {
     auto mapped =
+        // A daemon with RDMA devices takes more, for the headers that their lanes want between
+        // slots.
         SharedMemory::Map(packet.descriptors[1], std::size_t{shape.slot_count} * shape.slot_bytes,
-                          SharedMemory::Access::kWrite);
+                          SharedMemory::Access::kWrite, SharedMemory::Size::kAtLeast);
     if (!mapped.ok()) return absl::InternalError(mapped.status().message());
     staging = std::make_shared<const SharedMemory>(*std::move(mapped));
   }

@@ -4,12 +4,10 @@
 // name that control tells to workers. /proc/net/unix lists names: they are no secret, nonces are.
 // Packets keep their bounds (SOCK_SEQPACKET), so a request comes whole or not at all.
 //
-// Before its request is admitted a peer is nobody: it gets a deadline, a place in a table of fixed
-// size, and no more places than its user may have. Cold path: one thread of the daemon calls
-// PollOnce in a loop; counters() may be read from any thread.
+// pending_lanes.h says what is bounded before a request is there. Cold path: one thread of the
+// daemon calls PollOnce in a loop; counters() and batches() may be read from any thread.
 #pragma once
 
-#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -17,6 +15,7 @@
 #include "absl/status/statusor.h"
 #include "common/base/clock.h"
 #include "common/base/random.h"
+#include "common/transport/pending_lanes.h"
 #include "common/transport/shm/shm_gate.h"
 
 namespace phub::transport {
@@ -26,22 +25,6 @@ struct ShmListenerOptions {
   std::uint32_t pending_max = 1024;  // connections that have not asked yet
   std::uint32_t pending_per_user_max = 256;
   ShmLimits limits{};  // of the connections it makes
-};
-
-// One writer, the listener's thread; relaxed.
-struct ShmListenerCounters {
-  std::atomic<std::uint64_t> accepted{0};      // became lanes
-  std::atomic<std::uint64_t> batches{0};       // memory of keys handed out
-  std::atomic<std::uint64_t> refused_form{0};  // neither a hello nor a request for memory
-  std::atomic<std::uint64_t> refused_version{0};
-  std::atomic<std::uint64_t> refused_nonce{0};
-  std::atomic<std::uint64_t> refused_job{0};
-  std::atomic<std::uint64_t> refused_busy{0};
-  std::atomic<std::uint64_t> refused_capacity{0};  // by the gate, or for want of memory
-  std::atomic<std::uint64_t> over_capacity{0};     // by pending_max or pending_per_user_max
-  std::atomic<std::uint64_t> timeouts{0};          // asked nothing in time
-  std::atomic<std::uint64_t> closed_early{0};      // went away before asking
-  std::atomic<std::uint64_t> accept_errors{0};     // out of descriptors or memory
 };
 
 class ShmListener {
@@ -61,7 +44,8 @@ class ShmListener {
   // time. True if anything was.
   bool PollOnce(DurationNs timeout);
 
-  const ShmListenerCounters& counters() const;
+  const LaneListenerCounters& counters() const;
+  std::uint64_t batches() const;        // times that memory of keys was handed out
   std::uint32_t pending_count() const;  // the listener's thread
 
  private:

@@ -5,7 +5,6 @@
 // descriptor() is the epoll descriptor itself. Arm says in every lane's memory that this end
 // sleeps, so that peers ring, and looks once more; Poll takes that back.
 //
-// Fairness is that of common/transport/stream: a ring of ready connections, bounded turns.
 // Adopt makes at most two system calls and allocates nothing. Belongs to one thread.
 #pragma once
 
@@ -17,16 +16,21 @@
 #include "common/base/descriptor.h"
 #include "common/transport/shm/shm_connection.h"
 #include "common/transport/transport.h"
+#include "common/transport/turn_transport.h"
 
 struct epoll_event;
 
 namespace phub::transport {
 
-inline constexpr std::uint32_t kShmConnectionsMaxDefault = 4096;
+struct ShmEntry : ConnectionEntry<ShmConnection> {
+  bool peer_gone = false;  // what it wrote is still to be read, and then it is over
 
-class ShmTransport final : public Transport {
+  RingSender& sender() const { return connection->sender_; }
+};
+
+class ShmTransport final : public TurnTransport<ShmEntry> {
  public:
-  explicit ShmTransport(std::uint32_t connections_max = kShmConnectionsMaxDefault);
+  explicit ShmTransport(std::uint32_t connections_max = kConnectionsMaxDefault);
   ~ShmTransport() override;
   ShmTransport(const ShmTransport&) = delete;
   ShmTransport& operator=(const ShmTransport&) = delete;
@@ -34,11 +38,6 @@ class ShmTransport final : public Transport {
   // `connection` is a ShmConnection.
   [[nodiscard]] ConnectionId Adopt(Connection& connection,
                                    std::span<const LandingSlot> landing) override;
-  void SetLanding(ConnectionId connection, std::span<const LandingSlot> landing) override;
-  void Close(ConnectionId connection) override;
-  [[nodiscard]] std::size_t Post(std::span<const SendRequest> requests) override;
-  [[nodiscard]] std::size_t Poll(std::span<Completion> completions) override;
-  void Release(std::span<const Completion> completions) override;
   [[nodiscard]] bool Arm() override;
   int descriptor() const override { return epoll_.get(); }
   void Tick(TimeNs now) override;
@@ -50,38 +49,25 @@ class ShmTransport final : public Transport {
   std::byte* PeerSlot(ConnectionId connection, SlotIndex slot) const override;
 
  private:
-  struct Entry;
-
-  Entry* Live(ConnectionId id) const;
-  ConnectionId IdOf(const Entry& entry) const;
   bool Watch(const ShmConnection& connection, ConnectionId id) const;
   void Unwatch(const ShmConnection& connection) const;
-  bool PushToAll(const SendRequest& request);
-  void MakeReady(Entry& entry);
-  bool CanProgress(const Entry& entry) const;
   void CollectEvents();
   void LookAround();
   void SetSleeps(bool sleeps);
-  std::size_t Serve(Entry& entry, std::span<Completion> completions, std::size_t& budget_bytes);
-  void Send(Entry& entry, std::size_t& budget_bytes);
-  std::size_t ReportSent(Entry& entry, std::span<Completion> completions);
-  std::size_t Receive(Entry& entry, std::span<Completion> completions, std::size_t& budget_bytes);
-  void End(Entry& entry, TransportError error, ProtocolError protocol_error);
-  Completion Forget(Entry& entry);
-  void FreeForgotten();
 
-  const std::uint32_t connections_max_;
-  const std::unique_ptr<Entry[]> entries_;
-  const std::unique_ptr<std::uint32_t[]> free_;  // a stack of entry indices
-  std::uint32_t free_count_;
-  const std::unique_ptr<std::uint32_t[]> ready_;  // a ring of entry indices
-  std::uint64_t ready_head_ = 0;
-  std::uint64_t ready_tail_ = 0;
-  const std::unique_ptr<std::uint32_t[]> served_;  // entries with a connection, in no order
-  std::uint32_t served_count_ = 0;
-  const std::unique_ptr<std::uint32_t[]> forgotten_;  // entries to be freed by the next Poll
-  std::uint32_t forgotten_count_ = 0;
-  std::uint32_t look_cursor_ = 0;  // where in served_ to look next
+  void Notice() override;
+  bool CanPost(const ShmEntry& /*entry*/) const override { return true; }
+  void Push(ShmEntry& entry, std::span<const std::byte, wire::kHeaderBytes> header,
+            const SendRequest& request) override;
+  bool CanSend(const ShmEntry& entry) const override { return entry.sender().CanFlush(); }
+  void Send(ShmEntry& entry, std::size_t& turn_bytes) override;
+  const ReceivedMessage* Receive(ShmEntry& entry, std::size_t& turn_bytes) override;
+  void ReleaseMessage(ShmEntry& entry, const ReceivedMessage* message) override;
+  void FinishTurn(ShmEntry& entry) override;
+  bool HasWork(const ShmEntry& entry) const override;
+  void StopServing(ShmEntry& entry) override;
+
+  std::uint32_t look_cursor_ = 0;  // which of the served to look at next
 
   Descriptor epoll_;
   const std::unique_ptr<epoll_event[]> events_;

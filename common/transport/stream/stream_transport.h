@@ -1,13 +1,9 @@
-// A Transport over byte streams: framing, lending, fairness and closing, shared by tcp and by the
-// simulation. A subclass says which streams are ready; that is all it adds.
+// A Transport over byte streams: framing and closing, shared by tcp and by the simulation. A
+// subclass says which streams are ready; that is all it adds.
 //
 // Who owns what. A StreamConnection owns its queue and its received messages, so a connection's
 // memory comes and goes with it and Adopt allocates nothing. The transport owns a table of entries
 // of fixed size. Everything here belongs to the transport's thread.
-//
-// Work waits in one ring of ready connections, each at most once. A turn of a connection moves a
-// bounded number of bytes and messages; what is left goes to the back of the ring. A connection is
-// in the ring exactly if a turn could do something, so an empty ring means that blocking is right.
 //
 // Received messages are lent until Release, at the latest until the Connection is destroyed (which
 // may happen once kClosed was polled). Release of a closed connection's message is ignored.
@@ -22,6 +18,7 @@
 #include "common/transport/stream/receiver.h"
 #include "common/transport/stream/sender.h"
 #include "common/transport/transport.h"
+#include "common/transport/turn_transport.h"
 
 namespace phub::transport {
 
@@ -31,8 +28,6 @@ struct StreamLimits {
   std::uint32_t received_lent = 64;  // messages lent at once
 };
 
-inline constexpr std::uint32_t kConnectionsMaxDefault = 4096;
-
 class StreamConnection : public Connection, public ByteStream {
  public:
   explicit StreamConnection(const StreamLimits& limits)
@@ -40,11 +35,21 @@ class StreamConnection : public Connection, public ByteStream {
 
  private:
   friend class StreamTransport;
+  friend struct StreamEntry;
   StreamSender sender_;
   StreamReceiver receiver_;
 };
 
-class StreamTransport : public Transport {
+struct StreamEntry : ConnectionEntry<StreamConnection> {
+  bool readable = true;       // the stream may have bytes
+  bool writable = true;       // the stream may have room
+  bool receive_idle = false;  // until readable, receiving can do nothing
+  bool write_failed = false;  // reading will tell why
+
+  StreamSender& sender() const { return connection->sender_; }
+};
+
+class StreamTransport : public TurnTransport<StreamEntry> {
  public:
   explicit StreamTransport(std::uint32_t connections_max);
   ~StreamTransport() override;
@@ -54,11 +59,6 @@ class StreamTransport : public Transport {
   // `connection` is a StreamConnection of the kind that the subclass knows.
   [[nodiscard]] ConnectionId Adopt(Connection& connection,
                                    std::span<const LandingSlot> landing) override;
-  void SetLanding(ConnectionId connection, std::span<const LandingSlot> landing) override;
-  void Close(ConnectionId connection) override;
-  [[nodiscard]] std::size_t Post(std::span<const SendRequest> requests) override;
-  [[nodiscard]] std::size_t Poll(std::span<Completion> completions) override;
-  void Release(std::span<const Completion> completions) override;
   [[nodiscard]] bool Arm() override;
   void Tick(TimeNs now) override;
 
@@ -77,27 +77,16 @@ class StreamTransport : public Transport {
   StreamConnection* Find(ConnectionId id);
 
  private:
-  struct Entry;
-
-  Entry* Live(ConnectionId id);
-  bool PushToAll(const SendRequest& request);
-  void MakeReady(Entry& entry);
-  std::size_t Serve(Entry& entry, std::span<Completion> completions, std::size_t& budget_bytes);
-  void Send(Entry& entry, std::size_t& budget_bytes);
-  std::size_t ReportSent(Entry& entry, std::span<Completion> completions);
-  std::size_t Receive(Entry& entry, std::span<Completion> completions, std::size_t& budget_bytes);
-  bool CanProgress(const Entry& entry) const;
-  void End(Entry& entry, TransportError error, ProtocolError protocol_error);
-  Completion Forget(Entry& entry);
-  ConnectionId IdOf(const Entry& entry) const;
-
-  const std::uint32_t connections_max_;
-  const std::unique_ptr<Entry[]> entries_;
-  const std::unique_ptr<std::uint32_t[]> free_;  // a stack of entry indices
-  std::uint32_t free_count_;
-  const std::unique_ptr<std::uint32_t[]> ready_;  // a ring of entry indices
-  std::uint64_t ready_head_ = 0;
-  std::uint64_t ready_tail_ = 0;
+  void Notice() override { CollectReadiness(); }
+  bool CanPost(const StreamEntry& entry) const override { return !entry.write_failed; }
+  void Push(StreamEntry& entry, std::span<const std::byte, wire::kHeaderBytes> header,
+            const SendRequest& request) override;
+  bool CanSend(const StreamEntry& entry) const override { return entry.writable; }
+  void Send(StreamEntry& entry, std::size_t& turn_bytes) override;
+  const ReceivedMessage* Receive(StreamEntry& entry, std::size_t& turn_bytes) override;
+  void ReleaseMessage(StreamEntry& entry, const ReceivedMessage* message) override;
+  bool HasWork(const StreamEntry& entry) const override;
+  void StopServing(StreamEntry& entry) override;
 };
 
 }  // namespace phub::transport

@@ -1,123 +1,23 @@
 #include "common/transport/tcp/tcp_dial.h"
 
 #include <fmt/format.h>
-#include <poll.h>
-#include <sys/socket.h>
 
 #include <array>
-#include <cerrno>
 #include <utility>
 
+#include "common/transport/lane_request.h"
+#include "common/transport/tcp/dial_socket.h"
 #include "common/transport/tcp/tcp_connection.h"
 #include "common/transport/tcp/tcp_socket.h"
 
 namespace phub::transport {
 namespace {
 
-struct Deadline {
-  const Clock& clock;
-  TimeNs at;
-  DurationNs timeout;
-};
-
-absl::Status TimedOut(const std::string& peer, const char* what, const Deadline& deadline) {
-  return absl::DeadlineExceededError(
-      fmt::format("{} {} within {} ms; is the daemon overloaded, or "
-                  "something between dropping packets?",
-                  peer, what, deadline.timeout / kMillisecond));
-}
-
-absl::StatusOr<Descriptor> ConnectTo(const SocketAddress& address, const std::string& peer,
-                                     const Deadline& deadline) {
-  Descriptor socket(
-      ::socket(address.storage.ss_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
-  if (!socket) {
-    return absl::UnavailableError(
-        fmt::format("cannot make a socket for {}: {}", peer, ErrnoText(errno)));
-  }
-  int error = connect(socket.get(), address.get(), address.bytes) == 0 ? 0 : errno;
-  if (error == EINPROGRESS || error == EINTR) {
-    if (!WaitSocket(socket.get(), POLLOUT, deadline.at, deadline.clock)) {
-      return TimedOut(peer, "could not be reached", deadline);
-    }
-    socklen_t bytes = sizeof error;
-    if (getsockopt(socket.get(), SOL_SOCKET, SO_ERROR, &error, &bytes) != 0) error = errno;
-  }
-  if (error != 0) {
-    return absl::UnavailableError(
-        fmt::format("cannot connect to {} ({}): {}; is phubd running there, with its data port "
-                    "open?",
-                    peer, AddressText(address), ErrnoText(error)));
-  }
-  return socket;
-}
-
-// Whole or not at all; a hello fits any socket buffer, so this waits in theory only.
-bool SendAll(int socket, std::span<const std::byte> bytes, const Deadline& deadline) {
-  while (!bytes.empty()) {
-    const ssize_t put = send(socket, bytes.data(), bytes.size(), MSG_NOSIGNAL);
-    if (put >= 0) {
-      bytes = bytes.subspan(static_cast<std::size_t>(put));
-    } else if (errno == EAGAIN) {
-      if (!WaitSocket(socket, POLLOUT, deadline.at, deadline.clock)) return false;
-    } else if (errno != EINTR) {
-      return false;
-    }
-  }
-  return true;
-}
-
-absl::Status ReadAll(int socket, std::span<std::byte> bytes, const std::string& peer,
-                     const Deadline& deadline) {
-  while (!bytes.empty()) {
-    const ssize_t got = recv(socket, bytes.data(), bytes.size(), 0);
-    if (got > 0) {
-      bytes = bytes.subspan(static_cast<std::size_t>(got));
-    } else if (got == 0) {
-      return absl::UnavailableError(
-          fmt::format("{} closed the connection before it answered; is that its data port?", peer));
-    } else if (errno == EAGAIN) {
-      if (!WaitSocket(socket, POLLIN, deadline.at, deadline.clock)) {
-        return TimedOut(peer, "did not answer the lane hello", deadline);
-      }
-    } else if (errno != EINTR) {
-      return absl::UnavailableError(
-          fmt::format("{} broke the connection: {}", peer, ErrnoText(errno)));
-    }
-  }
-  return absl::OkStatus();
-}
-
-absl::Status Refused(const std::string& peer, const wire::LaneHello& hello,
-                     const wire::LaneWelcome& welcome) {
-  const std::string who = fmt::format("{} refused the lane of rank {} to core {}: ", peer,
-                                      hello.rank.value, hello.core.value);
-  switch (welcome.refusal) {
-    case wire::LaneRefusal::kVersion:
-      return absl::FailedPreconditionError(
-          who + fmt::format("daemon speaks lane versions {}..{}, this client {}..{}; update the "
-                            "older of the two",
-                            welcome.version_min, welcome.version_max, hello.version_min,
-                            hello.version_max));
-    case wire::LaneRefusal::kNonce:
-      return absl::PermissionDeniedError(
-          who + "its nonce is unknown, used, expired or another lane's; join the job again");
-    case wire::LaneRefusal::kJob:
-      return absl::FailedPreconditionError(who + "the job ended, or its membership changed");
-    case wire::LaneRefusal::kBusy:
-      return absl::AlreadyExistsError(who + "its place is held by a live lane");
-    case wire::LaneRefusal::kCapacity:
-      return absl::ResourceExhaustedError(who + "too many connections; try again later");
-    case wire::LaneRefusal::kNone:
-      break;
-  }
-  return absl::InternalError(who + "no reason given");
-}
-
 absl::StatusOr<std::unique_ptr<Connection>> Shake(Descriptor socket, const std::string& peer,
-                                                  const wire::LaneHello& hello,
-                                                  const Deadline& deadline,
+                                                  wire::LaneHello hello,
+                                                  const DialDeadline& deadline,
                                                   const StreamLimits& limits) {
+  const VersionOffer offer = OfferVersions(hello);
   std::array<std::byte, wire::kLaneHelloBytes> hello_bytes;
   wire::EncodeLaneHello(hello, hello_bytes);
   // A daemon that refuses before it reads may have closed already: its answer is worth more than
@@ -131,12 +31,11 @@ absl::StatusOr<std::unique_ptr<Connection>> Shake(Descriptor socket, const std::
     return absl::InternalError(
         fmt::format("{} does not answer as a phub daemon's data port does", peer));
   }
-  if (welcome.refusal != wire::LaneRefusal::kNone) return Refused(peer, hello, welcome);
-  if (!sent || welcome.version < hello.version_min || welcome.version > hello.version_max) {
-    return absl::InternalError(fmt::format("{} chose lane version {}, this client speaks {}..{}",
-                                           peer, welcome.version, hello.version_min,
-                                           hello.version_max));
-  }
+  const absl::Status welcomed = CheckWelcome(
+      welcome, offer, peer,
+      fmt::format("the lane of rank {} to core {}", hello.rank.value, hello.core.value));
+  if (!welcomed.ok()) return welcomed;
+  if (!sent) return absl::UnavailableError(fmt::format("{} broke the connection", peer));
   return std::make_unique<TcpConnection>(std::move(socket), welcome.version, limits);
 }
 
@@ -147,22 +46,10 @@ absl::StatusOr<std::unique_ptr<Connection>> DialTcp(const std::string& host, std
                                                     DurationNs timeout,
                                                     const StreamLimits& limits) {
   const SystemClock clock;
-  wire::LaneHello offer = hello;
-  if (offer.version_min == 0 && offer.version_max == 0) {
-    offer.version_min = wire::kLaneVersionMin;
-    offer.version_max = wire::kLaneVersion;
-  }
-  const std::string peer = HostPort(host, port);
-  absl::StatusOr<std::vector<SocketAddress>> addresses = Resolve(host, port, /*passive=*/false);
-  if (!addresses.ok()) return addresses.status();
-  const Deadline deadline{clock, clock.Now() + timeout, timeout};
-  absl::Status last = absl::OkStatus();
-  for (const SocketAddress& address : *addresses) {
-    absl::StatusOr<Descriptor> socket = ConnectTo(address, peer, deadline);
-    if (socket.ok()) return Shake(*std::move(socket), peer, offer, deadline, limits);
-    last = socket.status();
-  }
-  return last;
+  const DialDeadline deadline{clock, clock.Now() + timeout, timeout};
+  absl::StatusOr<Descriptor> socket = DialSocket(host, port, deadline);
+  if (!socket.ok()) return socket.status();
+  return Shake(*std::move(socket), HostPort(host, port), hello, deadline, limits);
 }
 
 }  // namespace phub::transport

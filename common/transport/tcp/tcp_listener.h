@@ -1,19 +1,18 @@
 // Accepts data connections of a daemon: reads the hello, asks the gate, answers, hands over.
-//
-// Before its hello is whole and admitted a peer is nobody: it gets a deadline, a place in a table
-// of fixed size, 64 bytes of it, and no more places than its address may have. Cold path: one
-// thread of the daemon calls PollOnce in a loop; counters() may be read from any thread.
+// pending_lanes.h says what is bounded before that. Cold path: one thread of the daemon calls
+// PollOnce in a loop; counters() may be read from any thread.
 #pragma once
 
-#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <string>
 
 #include "absl/status/statusor.h"
 #include "common/base/clock.h"
+#include "common/transport/pending_lanes.h"
 #include "common/transport/stream/stream_transport.h"
 #include "common/transport/tcp/lane_gate.h"
+#include "common/transport/tcp/lane_kind.h"
 
 namespace phub::transport {
 
@@ -26,26 +25,13 @@ struct TcpListenerOptions {
   StreamLimits limits{};  // of the connections it makes
 };
 
-// One writer, the listener's thread; relaxed.
-struct TcpListenerCounters {
-  std::atomic<std::uint64_t> accepted{0};      // became lanes
-  std::atomic<std::uint64_t> refused_form{0};  // not a lane hello
-  std::atomic<std::uint64_t> refused_version{0};
-  std::atomic<std::uint64_t> refused_nonce{0};
-  std::atomic<std::uint64_t> refused_job{0};
-  std::atomic<std::uint64_t> refused_busy{0};
-  std::atomic<std::uint64_t> refused_capacity{0};  // by the gate
-  std::atomic<std::uint64_t> over_capacity{0};     // by pending_max or pending_per_address_max
-  std::atomic<std::uint64_t> timeouts{0};          // no whole hello in time
-  std::atomic<std::uint64_t> closed_early{0};      // went away before its hello was whole
-  std::atomic<std::uint64_t> accept_errors{0};     // out of descriptors or memory
-};
-
 class TcpListener {
  public:
-  // The gate and the clock outlive the listener. Binds and listens, or says why not.
+  // Gate, clock and `other` (null: there is none) outlive the listener. Binds and listens, or says
+  // why not.
   static absl::StatusOr<std::unique_ptr<TcpListener>> Create(const TcpListenerOptions& options,
-                                                             LaneGate& gate, const Clock& clock);
+                                                             LaneGate& gate, const Clock& clock,
+                                                             LaneKind* other = nullptr);
   ~TcpListener();
   TcpListener(const TcpListener&) = delete;
   TcpListener& operator=(const TcpListener&) = delete;
@@ -56,7 +42,7 @@ class TcpListener {
   // time. True if anything was.
   bool PollOnce(DurationNs timeout);
 
-  const TcpListenerCounters& counters() const;
+  const LaneListenerCounters& counters() const;
   std::uint32_t pending_count() const;  // the listener's thread
 
  private:

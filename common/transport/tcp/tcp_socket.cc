@@ -10,7 +10,8 @@
 #include <cerrno>
 #include <cstring>
 #include <limits>
-#include <system_error>
+
+#include "common/base/errno_text.h"
 
 namespace phub::transport {
 
@@ -32,8 +33,6 @@ std::uint16_t PortOf(const SocketAddress& address) {
   }
   return ntohs(reinterpret_cast<const sockaddr_in*>(&address.storage)->sin_port);
 }
-
-std::string ErrnoText(int error) { return std::generic_category().message(error); }
 
 absl::StatusOr<std::vector<SocketAddress>> Resolve(const std::string& host, std::uint16_t port,
                                                    bool passive) {

@@ -27,7 +27,6 @@ std::string HostPort(const std::string& host, std::uint16_t port);
 // The numeric address, without the port.
 std::string AddressText(const SocketAddress& address);
 std::uint16_t PortOf(const SocketAddress& address);
-std::string ErrnoText(int error);
 
 // Every address that host stands for, in the system's order. Blocks as long as the resolver does.
 // `passive`: for binding; an empty host is then every address of this machine.

@@ -12,14 +12,6 @@ namespace {
 // Readiness collected by one call; the kernel hands out the rest in turn.
 constexpr int kEventsPerCollect = 256;
 
-std::uint64_t Pack(ConnectionId id) {
-  return (static_cast<std::uint64_t>(id.generation) << 32) | id.index;
-}
-
-ConnectionId Unpack(std::uint64_t packed) {
-  return {static_cast<std::uint32_t>(packed), static_cast<std::uint32_t>(packed >> 32)};
-}
-
 }  // namespace
 
 TcpTransport::TcpTransport(std::uint32_t connections_max)
@@ -36,7 +28,7 @@ void TcpTransport::CollectReadiness() {
   PHUB_CHECK(count >= 0 || errno == EINTR, "epoll_wait errno={}", errno);
   for (int i = 0; i < count; ++i) {
     const std::uint32_t events = events_[i].events;
-    const ConnectionId id = Unpack(events_[i].data.u64);
+    const ConnectionId id = UnpackId(events_[i].data.u64);
     auto* connection = static_cast<TcpConnection*>(Find(id));
     if (connection == nullptr) continue;
     const bool hangup = (events & (EPOLLRDHUP | EPOLLHUP | EPOLLERR)) != 0;
@@ -48,7 +40,7 @@ void TcpTransport::CollectReadiness() {
 bool TcpTransport::Watch(StreamConnection& connection, ConnectionId id) {
   epoll_event event{};
   event.events = EPOLLIN | EPOLLOUT | EPOLLRDHUP | EPOLLET;
-  event.data.u64 = Pack(id);
+  event.data.u64 = PackId(id);
   const int socket = static_cast<TcpConnection&>(connection).socket();
   return epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, socket, &event) == 0;
 }

@@ -10,6 +10,8 @@
 #include <utility>
 #include <vector>
 
+#include "common/base/huge_pages.h"
+
 namespace phub {
 namespace {
 
@@ -46,6 +48,20 @@ TEST(MappedMemory, IsBackedWhenTouchedOrAtOnce) {
 
   const MappedMemory prefaulted = MappedMemory::Allocate(kBytes, Backing::kPrefault);
   EXPECT_EQ(BackedPages(prefaulted.data(), kBytes), static_cast<int>(kBytes / PageBytes()));
+}
+
+TEST(MappedMemory, LargeOnesLieWhereHugePagesFit) {
+  for (const std::size_t bytes : {kHugePageBytes, 3 * kHugePageBytes + 100}) {
+    for (const Backing backing : {Backing::kOnTouch, Backing::kPrefault}) {
+      const MappedMemory first = MappedMemory::Allocate(bytes, backing);
+      const MappedMemory second = MappedMemory::Allocate(bytes, backing);
+      for (const MappedMemory* memory : {&first, &second}) {
+        ASSERT_TRUE(*memory);
+        EXPECT_EQ(reinterpret_cast<std::uintptr_t>(memory->data()) % kHugePageBytes, 0u);
+        memory->data()[bytes - 1] = std::byte{1};
+      }
+    }
+  }
 }
 
 TEST(MappedMemory, NothingAndTooMuchGiveAnEmptyObject) {

@@ -14,6 +14,7 @@
 
 #include "common/base/descriptor_passing.h"
 #include "common/base/host_boot_id.h"
+#include "common/base/huge_pages.h"
 
 namespace phub {
 namespace {
@@ -43,6 +44,9 @@ TEST(SharedMemory, IsZeroFilledPrefaultedAndSeenByBoth) {
   const auto there = SharedMemory::Map(Copy(memory), kBytes, Access::kWrite);
   ASSERT_TRUE(there.ok()) << there.status();
   EXPECT_NE(there->data(), memory.data());
+  for (const std::byte* data : {memory.data(), there->data()}) {
+    EXPECT_EQ(reinterpret_cast<std::uintptr_t>(data) % kHugePageBytes, 0u);
+  }
   EXPECT_EQ(there->descriptor(), -1);
   memory.data()[kBytes - 1] = std::byte{7};
   EXPECT_EQ(there->data()[kBytes - 1], std::byte{7});
@@ -95,6 +99,9 @@ TEST(SharedMemory, MapsOnlyWhatIsSealedAndOfTheSizeThatWasSaid) {
   const SharedMemory memory = Create(Others::kWrite);
   for (const std::size_t bytes : {std::size_t{0}, std::size_t{4096}, kBytes - 1, kBytes + 1}) {
     EXPECT_FALSE(SharedMemory::Map(Copy(memory), bytes, Access::kRead).ok()) << bytes;
+    const auto part =
+        SharedMemory::Map(Copy(memory), bytes, Access::kRead, SharedMemory::Size::kAtLeast);
+    EXPECT_EQ(part.ok(), bytes > 0 && bytes < kBytes) << bytes;
   }
   const Descriptor unsealed(memfd_create("unsealed", MFD_CLOEXEC | MFD_ALLOW_SEALING));
   ASSERT_EQ(ftruncate(unsealed.get(), kBytes), 0);

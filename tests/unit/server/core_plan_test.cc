@@ -20,13 +20,14 @@ CpuTopology Machine() {
   return *topology;
 }
 
-TEST(CorePlan, AutoIsAQuarterOfTheCoresNeverPinned) {
+TEST(CorePlan, AutoIsAQuarterOfTheCoresOrTwoNeverPinned) {
   Settings settings;
   settings.cores = "auto";
   const auto plan = PlanCores(settings, Machine());
   ASSERT_TRUE(plan.ok());
-  const std::size_t quarter = Machine().cores().size() / 4;
-  EXPECT_EQ(plan->loop_count(), std::clamp<std::size_t>(quarter, 1, 8));
+  const std::size_t usable = Machine().cores().size();
+  EXPECT_EQ(plan->loop_count(),
+            std::clamp<std::size_t>(usable / 4, std::min<std::size_t>(usable, 2), 8));
   EXPECT_FALSE(plan->pinned());
   EXPECT_EQ(plan->waiting, CorePlan::Waiting::kBlock);
   EXPECT_EQ(plan->PinsText(), "none");

@@ -104,6 +104,8 @@ class ScriptedTransport final : public transport::Transport {
   std::size_t Poll(std::span<transport::Completion> completions) override {
     std::size_t count = 0;
     lent_.clear();
+    for (const std::uint32_t index : forgotten_) shared_.erase(index);
+    forgotten_.clear();
     for (std::uint32_t i = 0; report_sent_ && i < landing_.size(); ++i) {
       while (unsent_[i % kTracked] > 0 && count < completions.size()) {
         --unsent_[i % kTracked];
@@ -124,7 +126,7 @@ class ScriptedTransport final : public transport::Transport {
       completions[count].kind = transport::CompletionKind::kClosed;
       completions[count].connection = closing_.front().first;
       completions[count++].error = closing_.front().second;
-      shared_.erase(closing_.front().first.index);  // from this Poll on nothing is resolved
+      forgotten_.push_back(closing_.front().first.index);
       closing_.pop_front();
     }
     return count;
@@ -149,6 +151,7 @@ class ScriptedTransport final : public transport::Transport {
   static constexpr std::size_t kTracked = 64;
   std::vector<std::span<const transport::LandingSlot>> landing_;
   std::map<std::uint32_t, std::span<std::byte>> shared_;
+  std::vector<std::uint32_t> forgotten_;  // whose shared memory goes with the next Poll
   std::deque<std::pair<transport::ConnectionId, transport::ReceivedMessage>> inbox_;
   std::vector<transport::ReceivedMessage> lent_;
   std::deque<std::pair<transport::ConnectionId, transport::TransportError>> closing_;

@@ -242,6 +242,28 @@ TEST(Config, ListeningBeyondLoopbackNeedsInsecure) {
     EXPECT_THAT(Load({"--listen", address}).problems, IsEmpty()) << address;
 }
 
+TEST(Config, TlsAndIdentitiesAllowListeningBeyondLoopback) {
+  const std::vector<const char*> tls = {"--listen", "0.0.0.0:7700", "--tls-certificate",
+                                        "node.crt", "--tls-key",    "node.key"};
+  const auto with = [](std::vector<const char*> arguments, std::vector<const char*> more) {
+    arguments.insert(arguments.begin(), "phubd");
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    return LoadConfig(arguments, {}).problems;
+  };
+  EXPECT_THAT(with(tls, {"--state-dir", "/var/lib/phub"}), IsEmpty());
+  // Expect: either alone is not enough, and the message says which is missing.
+  EXPECT_THAT(with(tls, {}), testing::ElementsAre(HasSubstr("would not ask who calls")));
+  EXPECT_THAT(with({"--listen", "0.0.0.0:7700", "--state-dir", "s"}, {}),
+              testing::ElementsAre(HasSubstr("would not be encrypted")));
+  EXPECT_THAT(with({"--tls-certificate", "c"}, {}),
+              testing::ElementsAre(HasSubstr("tls_certificate needs tls_key")));
+  EXPECT_THAT(with({"--tls-key", "k"}, {}),
+              testing::ElementsAre(HasSubstr("tls_key needs tls_certificate")));
+  EXPECT_THAT(with(tls, {"--state-dir", "s", "--tls-client-ca", "a"}), IsEmpty());
+  EXPECT_THAT(with({"--trust-domain", "a/b"}, {}),
+              testing::ElementsAre(HasSubstr("trust_domain = \"a/b\"")));
+}
+
 TEST(Config, MalformedAddressesSayWhatIsMissing) {
   EXPECT_THAT(Load({"--listen", "127.0.0.1"}).problems[0], HasSubstr("has no port"));
   EXPECT_THAT(Load({"--listen", ":7700"}).problems[0], HasSubstr("has no address"));

@@ -144,7 +144,7 @@ class ShmListenerTest : public ::testing::Test {
   absl::StatusOr<std::unique_ptr<Connection>> Dial(const wire::LaneHello& hello) {
     return DialShm(listener->name(), hello, 5 * kSecond, gate.rank.workers);
   }
-  const ShmListenerCounters& counters() const { return listener->counters(); }
+  const LaneListenerCounters& counters() const { return listener->counters(); }
 
   SystemClock clock;
   SystemRandom random;
@@ -211,7 +211,7 @@ TEST_F(ShmListenerTest, MemoryOfKeysIsFetchedAndAddedInOrder) {
   ASSERT_TRUE(fetched.ok()) << fetched.status();
   EXPECT_EQ(fetched->worker, nullptr);
   EXPECT_NE(fetched->parameters, nullptr);
-  EXPECT_EQ(counters().batches, 2u);
+  EXPECT_EQ(listener->batches(), 2u);
   request.nonce = With<wire::SharedBatchRequest>("k1").nonce;
   fetched = FetchSharedBatch(listener->name(), request, 5 * kSecond);
   EXPECT_EQ(fetched.status().code(), absl::StatusCode::kPermissionDenied) << fetched.status();

@@ -160,7 +160,7 @@ class ListenerTest : public ::testing::Test {
     }
     return false;
   }
-  const TcpListenerCounters& counters() const { return listener->counters(); }
+  const LaneListenerCounters& counters() const { return listener->counters(); }
 
   SystemClock clock;
   RecordingGate gate;

@@ -1,0 +1,76 @@
+"""A block: one system's processes run to completion once, and what they wrote is read.
+
+Blocks of several systems alternate (A B C A B C): the machine's moods are then everybody's. And no
+system's processes run beside another's: idle ranks of Open MPI, for one, spin.
+"""
+
+import json
+import statistics
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from .failure import BenchFailure
+from .processes import run_together
+from .systems import System
+from .workload import Workload
+
+BLOCK_SECONDS_MAX = 300.0
+
+
+@dataclass
+class Block:
+    """Times of the exchanges of one block, and CPU seconds per exchange."""
+
+    times_s: list[float]
+    machine_cpu_s: float
+    process_cpu_s: float
+    notes: dict[str, str] = field(default_factory=dict)
+    # Resident in the daemons at the peak, less what was before, and what they lend to workers for
+    # their gradients.
+    daemon_bytes: int = 0
+    # What the ranks wrote, each its own file (rank/run_rank.cc).
+    files: list[dict[str, Any]] = field(default_factory=list)
+
+    def mean_of(self, group: str, name: str) -> float:
+        """Over the ranks, of what a job that computes or counts has written besides."""
+        return statistics.fmean(written[group][name] for written in self.files)
+
+
+def read_block(folder: Path, ranks: int) -> Block:
+    """From the files that rank programs wrote. An exchange takes from when the last rank had the
+    one before to when the last rank has this one."""
+    files = []
+    for rank in range(ranks):
+        path = folder / f"rank-{rank}.json"
+        try:
+            files.append(json.loads(path.read_text()))
+        except (OSError, ValueError) as error:
+            raise BenchFailure(f"rank {rank} wrote no results: {error}") from error
+    if not all(written["verified"] for written in files):
+        raise BenchFailure(f"some rank in {folder} did not verify its results")
+    ends_ns = [max(stamps) for stamps in zip(*(written["stamps_ns"] for written in files))]
+    exchanges = len(ends_ns) - 1
+    processes_s = sum(written["cpu_s"] + written["daemons_cpu_s"] for written in files)
+    return Block([(after - before) * 1e-9 for before, after in zip(ends_ns, ends_ns[1:])],
+                 files[0]["machine_cpu_s"] / exchanges, processes_s / exchanges,
+                 files[0]["notes"],
+                 sum(memory["peak_bytes"] - memory["worker_bytes"]
+                     for memory in files[0].get("daemon_memory", [])), files)
+
+
+def run_block(system: System, workload: Workload, scratch: Path,
+              timeout_s: float = BLOCK_SECONDS_MAX) -> Block:
+    count = len(list(scratch.glob("block-*")))
+    folder = scratch / f"block-{count}-{system.name}"
+    folder.mkdir()
+    idle_bytes = system.prepare()
+    commands = system.commands(workload, folder)
+    try:
+        run_together(commands, timeout_s)
+    except BenchFailure as failure:
+        raise BenchFailure(f"{system.name}, {workload.case('block', system.transport)}: "
+                           f"{failure}") from failure
+    block = read_block(folder, system.rank_count(workload))
+    block.daemon_bytes -= idle_bytes
+    return block

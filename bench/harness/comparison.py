@@ -1,0 +1,180 @@
+"""Systems side by side: the fastest variant of each chosen, blocks interleaved, ceilings between.
+
+What the benches that compare systems on this host share.
+"""
+
+import argparse
+import statistics
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from . import results
+from .block import Block, run_block
+from .ceilings import KernelFloor
+from .context import Context, listed, positive
+from .daemon import Daemon
+from .failure import UsageError
+from .peers import every_peer
+from .systems import Phub, System
+from .workload import TYPE_BYTES, Workload, size_text
+
+TRANSPORTS = ("shm", "tcp")
+WORKS = ("update", "allreduce")
+WORKERS_MAX = 64
+# Of a core: what phubd may take while others are measured, before the reader is told.
+DAEMON_IDLE_SHARE_MAX = 0.02
+
+
+def add_comparison_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--transport", type=listed(TRANSPORTS), default=list(TRANSPORTS),
+                        metavar="NAMES", help="default shm,tcp")
+    parser.add_argument("--systems", type=listed(), metavar="NAMES",
+                        help="measure only these (phub,openmpi-shm)")
+    parser.add_argument("--type", choices=tuple(TYPE_BYTES), default="f32",
+                        help="of gradients and results (default f32)")
+    parser.add_argument("--rounds", type=positive, default=3,
+                        help="blocks of each system (default 3)")
+    parser.add_argument("--exchanges", type=positive, help="timed in a block")
+    parser.add_argument("--phubd", default="", metavar="OPTIONS",
+                        help="further options of phubd, in one word (\"--cores 2\")")
+
+
+@dataclass
+class Measured:
+    """Of one workload: the systems that could do it, and blocks, those of floors too, by label."""
+
+    workload: Workload
+    systems: list[System]
+    blocks: dict[str, list[Block]] = field(default_factory=dict)
+
+    def median_s(self, system: System) -> float:
+        return statistics.median(
+            time_s for block in self.blocks[system.label] for time_s in block.times_s)
+
+
+class Comparison:
+    """A bench says by a class of its own what the ceiling is."""
+
+    def __init__(self, context: Context, daemon: Daemon, transports: Sequence[str],
+                 wanted: Sequence[str] | None) -> None:
+        """`wanted`: names of systems; None for all."""
+        self.context = context
+        self.daemon = daemon
+        self.transports = transports
+        self.kernel = KernelFloor(context.build, daemon.core_loops)
+        self._chosen: dict[tuple[str, str, int], System] = {}
+        self._families = self._available(wanted)
+
+    def _available(self, wanted: Sequence[str] | None) -> list[list[System]]:
+        families: list[list[System]] = [
+            [Phub(self.context.build, [self.daemon], transport, memory)]
+            for transport in self.transports for memory in ("library", "user")]
+        families += [family for family in every_peer(self.context.build)
+                     if family[0].transport == "tcp" or "shm" in self.transports]
+        names = sorted({family[0].name for family in families})
+        for name in wanted or []:
+            if name not in names:
+                raise UsageError(f"--systems: '{name}' is none of {', '.join(names)}")
+        families = [family for family in families if not wanted or family[0].name in wanted]
+        for family in families:
+            if family[0].missing():
+                self.context.say(f"# {family[0].name} is left out: {family[0].missing()}")
+        return [family for family in families if not family[0].missing()]
+
+    # What is measured beside the systems, for the ceilings.
+
+    def floors(self) -> list[System]:
+        return [self.kernel]
+
+    def sample(self, workload: Workload) -> None:
+        """Once a round, for what is no system."""
+
+    def ceiling(self, measured: "Measured", transport: str) -> tuple[float | None, str]:
+        """Seconds of an exchange, and what they are of."""
+        raise NotImplementedError
+
+    def measure(self, workload: Workload, rounds: int) -> Measured:
+        systems = [chosen for family in self._families
+                   if (chosen := self._fastest(family, workload)) is not None]
+        measured = Measured(workload, systems)
+        for number in range(rounds):
+            for system in [*systems, *self.floors()]:
+                self.context.progress(f"{workload.case('...', '*')}, round {number + 1} of "
+                                      f"{rounds}: {system.label}")
+                measured.blocks.setdefault(system.label, []).append(self._block(system, workload))
+            self.sample(workload)
+        self.context.progress_done()
+        return measured
+
+    def _block(self, system: System, workload: Workload) -> Block:
+        before_s, started = self.daemon.cpu_seconds(), time.monotonic()
+        block = run_block(system, workload, self.context.scratch)
+        taken = (self.daemon.cpu_seconds() - before_s) / (time.monotonic() - started)
+        if not system.is_phub and taken > DAEMON_IDLE_SHARE_MAX:
+            self.context.say(f"# phubd took {100 * taken:.1f} % of a core while {system.label} was "
+                             "measured")
+        return block
+
+    def _fastest(self, family: list[System], workload: Workload) -> System | None:
+        fit = [variant for variant in family if not variant.unfit(workload)]
+        if not fit:
+            self.context.say(f"# {family[0].name} is left out: {family[0].unfit(workload)}")
+            return None
+        key = (family[0].name, workload.model.name, workload.workers)
+        if len(fit) == 1:
+            return fit[0]
+        if key not in self._chosen:
+            trial = workload.with_exchanges(max(2, workload.exchanges // 4))
+            times_s = [statistics.median(
+                run_block(variant, trial, self.context.scratch).times_s) for variant in fit]
+            self._chosen[key] = fit[times_s.index(min(times_s))]
+            tried = ", ".join(f"{variant.variant} {results.seconds_text(time_s)}"
+                              for variant, time_s in zip(fit, times_s))
+            self.context.say(f"# {family[0].name}: {self._chosen[key].variant} "
+                             f"is measured, as the fastest of: {tried}")
+        return self._chosen[key]
+
+    def rows_of(self, measured: Measured, bench: str, transport: str) -> list[results.Result]:
+        """The lines of one case: phub over that transport, and every peer over its own. Of tcp, the
+        peers over tcp."""
+        case = measured.workload.case(bench, transport)
+        ceiling_s, ceiling = self.ceiling(measured, transport)
+        rows = []
+        for system in measured.systems:
+            if system.transport != transport and (system.is_phub or transport == "tcp"):
+                continue
+            blocks = measured.blocks[system.label]
+            row = results.summarized(case, system.name, blocks, ceiling_s)
+            row.more |= {"ceiling": ceiling, "notes": blocks[0].notes}
+            if system.is_phub:
+                row.more["server_bytes"] = max(block.daemon_bytes for block in blocks)
+                row.more["server_formula_bytes"] = server_formula_bytes(
+                    measured.workload, self.daemon)
+            rows.append(row)
+        results.add_ratios(rows)
+        return rows
+
+
+    def shown(self, measured: Measured, bench: str, transport: str,
+              columns: Sequence[tuple[str, str]] = ()) -> list[results.Result]:
+        """The same, printed for people. `columns`: further ones of results.table()."""
+        rows = self.rows_of(measured, bench, transport)
+        if rows:
+            self.context.say(f"\n{rows[0].case}: {size_text(measured.workload.bytes)} of each "
+                             f"worker, {rows[0].runs} exchanges")
+            self.context.say(results.table(rows, columns))
+            for line in results.verdicts(rows):
+                self.context.say("  " + line)
+        return rows
+
+
+def server_formula_bytes(workload: Workload, daemon: Daemon) -> int:
+    """What the design allows a daemon for a job: parameters, optimizer state, accumulators, results
+    of sum-only jobs, and the staging of every rank; never ranks times the model."""
+    elements = workload.model.element_count
+    staging = workload.workers * daemon.staging_bytes_per_lane * daemon.core_loops
+    if workload.work == "allreduce":  # accumulators, results
+        return elements * (4 + TYPE_BYTES[workload.type]) + staging
+    masters = 0 if workload.type == "f32" else 4
+    return elements * (TYPE_BYTES[workload.type] + masters + 4 + 4) + staging

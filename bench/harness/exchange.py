@@ -1,0 +1,120 @@
+"""The exchange of a model's gradients among workers of one host, phub beside its peers.
+
+An exchange of `update` is a training iteration's communication as a whole: gradients in each
+worker's own memory in, parameters updated by SGD with momentum, readable by every worker, out.
+`allreduce` is the sum of the gradients into each worker's own buffer.
+"""
+
+import argparse
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from . import picture
+from .ceilings import Loopback
+from .comparison import WORKERS_MAX, WORKS, Comparison, Measured, add_comparison_options
+from .context import Context, counts, listed
+from .daemon import Daemon
+from .results import Result
+from .workload import Workload, model
+
+SUMMARY = "a model's gradients among workers of one host, over shared memory and tcp"
+
+
+@dataclass(frozen=True)
+class Group:
+    """Cases whose blocks alternate: one workload over every transport."""
+
+    model: str
+    workers: int
+    work: str
+    exchanges: int
+
+
+DEFAULT_GROUPS = (
+    Group("resnet50", 4, "update", 6),
+    Group("resnet50", 4, "allreduce", 6),
+    Group("resnet50", 2, "update", 6),
+    Group("resnet50", 8, "update", 4),
+    Group("alexnet", 4, "update", 3),
+    Group("1MiB", 4, "update", 300),
+    Group("4KiB", 4, "update", 1000),
+)
+SMOKE_GROUPS = (Group("4KiB", 2, "update", 20), Group("256KiB", 2, "allreduce", 5))
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--model", type=listed(), metavar="NAMES",
+                        help="resnet50, alexnet, a CSV file of sizes, or the bytes of one tensor "
+                             "(1MiB); several with commas. Without --model, --workers or --work: "
+                             "a selection of cases that takes some minutes")
+    parser.add_argument("--workers", type=counts(1, WORKERS_MAX), metavar="COUNTS",
+                        help="default 4")
+    parser.add_argument("--work", type=listed(WORKS), metavar="WORKS",
+                        help="update (default), allreduce or both")
+    add_comparison_options(parser)
+
+
+def groups(context: Context) -> list[Group]:
+    options = context.options
+    if not (options.model or options.workers or options.work):
+        return list(SMOKE_GROUPS if context.smoke else DEFAULT_GROUPS)
+    return [Group(name, count, work, 0) for name in options.model or ["resnet50"]
+            for count in options.workers or [4] for work in options.work or ["update"]]
+
+
+class ExchangeComparison(Comparison):
+    """Over shared memory, an exchange cannot be faster than its arithmetic; over tcp, than that
+    after iperf3 has moved as many bytes over as many streams."""
+
+    loopback: Loopback | None = None
+
+    def sample(self, workload: Workload) -> None:
+        if "tcp" not in self.transports or Loopback.missing():
+            return
+        if self.loopback is None:
+            self.loopback = Loopback(self.context.scratch)
+        self.loopback.sample(workload.workers)
+
+    def ceiling(self, measured: Measured, transport: str) -> tuple[float | None, str]:
+        kernel_s = measured.median_s(self.kernel)
+        if transport == "shm":
+            return kernel_s, self.kernel.description
+        if self.loopback is None:
+            return None, ""
+        workload = measured.workload
+        moved = 2 * workload.workers * workload.bytes
+        bytes_per_s = self.loopback.bytes_per_s(workload.workers)
+        return moved / bytes_per_s + kernel_s, (
+            f"iperf3 with {workload.workers} streams at {bytes_per_s * 8e-9:.1f} Gbit/s, and "
+            f"{self.kernel.description}")
+
+
+def workload_of(context: Context, group: Group) -> Workload:
+    load = Workload(model(group.model), group.workers, group.work, context.options.type)
+    # About a second of a peer's time in a block.
+    by_size = max(3, min(1000, (600 << 20) // (load.bytes + (1 << 19))))
+    return load.with_exchanges(context.options.exchanges or group.exchanges or by_size)
+
+
+def run(context: Context) -> list[Result]:
+    measured = []
+    rounds = 1 if context.smoke else context.options.rounds
+    with Daemon(context.build, context.scratch,
+                arguments=context.options.phubd.split()) as daemon:
+        context.say(f"# phubd: {daemon.description()}")
+        transports = context.options.transport
+        if "tcp" in transports and Loopback.missing():
+            context.say(f"# no ceiling over tcp: {Loopback.missing()}")
+        comparison = ExchangeComparison(context, daemon, transports, context.options.systems)
+        for group in groups(context):
+            workload = workload_of(context, group)
+            raw = comparison.measure(workload, rounds)
+            for transport in transports:
+                measured += comparison.shown(raw, "exchange", transport)
+    return measured
+
+
+def draw(context: Context, measured: Sequence[Result], path: Path) -> None:
+    picture.draw_ratios(context, measured, path,
+                        "Time of an exchange, in multiples of phub's (lower is better)")

@@ -1,0 +1,110 @@
+"""Networks of this host's own: a namespace per node, joined by a bridge, each behind a link of a
+given rate.
+
+The addresses exist inside those namespaces only. They go when the `with` ends, however it ends;
+those of a run that was killed go when the next one starts.
+"""
+
+import contextlib
+import os
+import re
+import shutil
+import subprocess
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from .failure import BenchFailure
+
+PREFIX = "phub-bench"
+INTERFACE = "eth0"
+SUBNET = "10.97.53"
+NODES_MAX = 250
+# What a link may send at once after it was idle. A packet before segmentation has up to 64 KiB:
+# with much less than 512k the link does not reach its rate on a busy host.
+BURST_BYTES = 512 << 10
+QUEUE_BYTES = 2_500_000
+# Of each frame: what TCP carries, with timestamps, and what the shaper counts.
+PAYLOAD_BYTES = 1448
+FRAME_BYTES = 1514
+
+
+@dataclass(frozen=True)
+class Node:
+    name: str
+    rate_bits_per_s: float  # each way
+
+
+def missing() -> str:
+    """Empty, or why this host cannot have such networks."""
+    if os.geteuid() != 0:
+        return "network namespaces need root: run it as root or with sudo"
+    for tool in ("ip", "tc"):
+        if not shutil.which(tool):
+            return f"'{tool}' is not installed (package iproute2)"
+    return ""
+
+
+def run(*command: str) -> None:
+    answer = subprocess.run(command, capture_output=True, text=True, check=False)
+    if answer.returncode != 0:
+        raise BenchFailure(f"{' '.join(command)}: {answer.stderr.strip() or answer.returncode}")
+
+
+def remove_left_over() -> None:
+    """Namespaces of runs that are no more."""
+    names = subprocess.run(["ip", "netns", "list"], capture_output=True, text=True, check=False)
+    for found in re.finditer(rf"^{PREFIX}-([0-9]+)-\S+", names.stdout, re.MULTILINE):
+        if not Path(f"/proc/{found[1]}").exists():
+            subprocess.run(["ip", "netns", "delete", found[0]], capture_output=True, check=False)
+
+
+class Network:
+    """Nodes and how to run something on them."""
+
+    def __init__(self, nodes: Sequence[Node]) -> None:
+        if len(nodes) > NODES_MAX:
+            raise BenchFailure(f"at most {NODES_MAX} nodes fit into one network")
+        self._nodes = {node.name: number for number, node in enumerate(nodes)}
+
+    def address(self, node: str) -> str:
+        return f"{SUBNET}.{self._nodes[node] + 1}"
+
+    def prefix(self, node: str) -> list[str]:
+        return ["ip", "netns", "exec", namespace(node)]
+
+
+def namespace(node: str) -> str:
+    return f"{PREFIX}-{os.getpid()}-{node}"
+
+
+def shape(in_namespace: str, interface: str, bits_per_s: float) -> None:
+    run("tc", "-netns", in_namespace, "qdisc", "add", "dev", interface, "root", "tbf",
+        "rate", f"{bits_per_s:.0f}bit", "burst", str(BURST_BYTES), "limit", str(QUEUE_BYTES))
+
+
+@contextlib.contextmanager
+def network(nodes: Sequence[Node]) -> Iterator[Network]:
+    remove_left_over()
+    made = Network(nodes)
+    bridge = namespace("bridge")
+    try:
+        run("ip", "netns", "add", bridge)
+        run("ip", "-n", bridge, "link", "add", "bridge0", "type", "bridge")
+        run("ip", "-n", bridge, "link", "set", "bridge0", "up")
+        for number, node in enumerate(nodes):
+            own, port = namespace(node.name), f"port{number}"
+            run("ip", "netns", "add", own)
+            run("ip", "link", "add", INTERFACE, "netns", own, "type", "veth",
+                "peer", "name", port, "netns", bridge)
+            run("ip", "-n", own, "address", "add", f"{made.address(node.name)}/24",
+                "dev", INTERFACE)
+            run("ip", "-n", bridge, "link", "set", port, "master", "bridge0", "up")
+            run("ip", "-n", own, "link", "set", "lo", "up")
+            run("ip", "-n", own, "link", "set", INTERFACE, "up")
+            shape(own, INTERFACE, node.rate_bits_per_s)
+            shape(bridge, port, node.rate_bits_per_s)
+        yield made
+    finally:
+        for name in [*(namespace(node.name) for node in nodes), bridge]:
+            subprocess.run(["ip", "netns", "delete", name], capture_output=True, check=False)

@@ -1,0 +1,239 @@
+"""The exchange over a network of shaped links, phub beside Gloo. Needs root.
+
+A network namespace per worker and per server, joined by a bridge, each behind a token bucket (tc
+tbf): `--rate` for a worker, as many times that as it has workers for a server, both ways.
+The limit is what links of that rate need for the payload and its headers when pushes and pulls
+overlap: every worker sends its gradients and receives the parameters once. A ring has to move
+2 (N - 1) / N times that, and so has phub when its servers run on the workers' hosts.
+"""
+
+import argparse
+import contextlib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from . import namespaces, picture, results
+from .block import Block, run_block
+from .context import Context, listed, positive
+from .daemon import Daemon
+from .failure import NotPossibleHere, UsageError
+from .namespaces import FRAME_BYTES, INTERFACE, PAYLOAD_BYTES, Network, Node
+from .peers import Gloo
+from .results import Result
+from .systems import Phub, Place, System
+from .workload import Workload, model
+
+SUMMARY = "the exchange over links of a given rate, in network namespaces (needs root)"
+SYSTEMS = ("phub", "gloo-ring", "gloo-hd")
+PORT = 7700
+WITHIN_LIMIT = 1.10  # for the highest rate at which a system keeps up
+
+
+@dataclass(frozen=True)
+class Shape:
+    """A network and what is exchanged over it. servers: 0 for one on each worker's host."""
+
+    rate_mbit: int
+    workers: int = 4
+    servers: int = 1
+    model: str = "resnet50"
+    type: str = "f32"
+    exchanges: int = 4
+    peers: bool = True
+
+    @property
+    def transport(self) -> str:
+        where = {0: ",colocated", 1: ""}.get(self.servers, f",{self.servers}-servers")
+        return f"tcp@{self.rate_mbit}Mbit{where}"
+
+    def workload(self) -> Workload:
+        return Workload(model(self.model), self.workers, type=self.type, exchanges=self.exchanges)
+
+    def limit_s(self) -> float:
+        bits = self.workload().bytes * 8 * FRAME_BYTES / PAYLOAD_BYTES
+        share = 2 * (self.workers - 1) / self.workers if self.servers == 0 else 1
+        return bits * share / (self.rate_mbit * 1e6)
+
+    def limit(self) -> str:
+        return f"payload and headers at {self.rate_mbit} Mbit/s, pushes and pulls overlapped"
+
+
+DEFAULT_SHAPES = (
+    Shape(1000),
+    Shape(1000, type="bf16", peers=False),
+    Shape(1000, model="1MiB", exchanges=60),
+    Shape(1000, workers=8, exchanges=3),
+    Shape(1000, servers=2, peers=False),
+    Shape(1000, servers=0),
+)
+SWEEP_MBIT = (1000, 1500, 2000, 2500, 3000, 3500, 4000, 6000)
+SMOKE_SHAPES = (Shape(1000, workers=2, model="256KiB", exchanges=3),
+                Shape(1000, workers=2, servers=2, model="256KiB", exchanges=3, peers=False))
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--rate", type=listed(), metavar="MBIT",
+                        help="of a worker's link, in Mbit/s; several with commas. Without --rate, "
+                             "--model and --workers: a selection of cases, and a sweep of rates")
+    parser.add_argument("--model", default="resnet50", metavar="NAME",
+                        help="resnet50 (default), alexnet, a CSV file, or the bytes of one tensor")
+    parser.add_argument("--workers", type=positive, default=4, help="default 4")
+    parser.add_argument("--servers", type=int, default=1, metavar="COUNT",
+                        help="which share the chunks and the rate (default 1); 0: one on each "
+                             "worker's host, behind the worker's link")
+    parser.add_argument("--type", choices=("f32", "f16", "bf16"), default="f32",
+                        help="on the wire; the server keeps f32 (default f32)")
+    parser.add_argument("--systems", type=listed(SYSTEMS), metavar="NAMES",
+                        default=["phub", "gloo-ring"], help=f"of {','.join(SYSTEMS)} "
+                        "(default phub,gloo-ring)")
+    parser.add_argument("--rounds", type=positive, default=2,
+                        help="blocks of each system (default 2)")
+    parser.add_argument("--exchanges", type=positive, help="timed in a block")
+    parser.add_argument("--no-sweep", action="store_true", help="leave the sweep of rates out")
+    parser.add_argument("--phubd", default="", metavar="OPTIONS",
+                        help="further options of phubd, in one word (\"--cores 2\")")
+    parser.add_argument("--rank", default="", metavar="OPTIONS",
+                        help="further options of phub's workers, in one word "
+                             "(\"--chunk-bytes 131072\")")
+
+
+def shapes(context: Context) -> list[Shape]:
+    options = context.options
+    if context.smoke:
+        return list(SMOKE_SHAPES)
+    if not options.rate and options.model == "resnet50" and options.workers == 4:
+        chosen = list(DEFAULT_SHAPES)
+    else:
+        try:
+            rates = [int(rate) for rate in options.rate or ["1000"]]
+        except ValueError as error:
+            raise UsageError(f"--rate: {error}") from error
+        if min(rates) < 1 or options.servers < 0:
+            raise UsageError("--rate takes Mbit/s from 1 on, --servers a number from 0 on")
+        chosen = [Shape(rate, options.workers, options.servers, options.model, options.type,
+                        peers=options.type == "f32") for rate in rates]
+    if options.exchanges:
+        chosen = [replace(shape, exchanges=options.exchanges) for shape in chosen]
+    return chosen
+
+
+@contextlib.contextmanager
+def built(shape: Shape) -> Iterator[tuple[Network, list[str], list[str]]]:
+    """The network, and the names of the nodes of workers and of servers."""
+    rate = shape.rate_mbit * 1e6
+    workers = [f"worker{rank}" for rank in range(shape.workers)]
+    servers = [f"server{number}" for number in range(shape.servers)]
+    nodes = [Node(name, rate) for name in workers]
+    nodes += [Node(name, rate * shape.workers / shape.servers) for name in servers]
+    with namespaces.network(nodes) as network:
+        yield network, workers, servers or workers
+
+
+@contextlib.contextmanager
+def daemons_on(context: Context, network: Network, nodes: Sequence[str]) -> Iterator[list[Daemon]]:
+    """A phubd on each of the nodes: one rack."""
+    rack = ",".join(f"{network.address(node)}:{PORT}" for node in nodes)
+    arguments = ["--insecure", *(["--daemons", rack] if len(nodes) > 1 else []),
+                 *context.options.phubd.split()]
+    with contextlib.ExitStack() as stack:
+        yield [stack.enter_context(
+            Daemon(context.build, context.scratch, f"phubd-{node}", arguments,
+                   network.address(node), network.prefix(node), PORT)) for node in nodes]
+
+
+def systems_of(context: Context, shape: Shape, daemons: Sequence[Daemon],
+               place: Place) -> list[System]:
+    wanted = context.options.systems
+    chosen: list[System] = []
+    if "phub" in wanted:
+        chosen.append(Phub(context.build, daemons, "tcp", "library", context.options.rank.split(),
+                           place))
+    for name, algorithm in (("gloo-ring", "ring"), ("gloo-hd", "halving-doubling")):
+        if name not in wanted or not shape.peers:
+            continue
+        peer = Gloo(context.build, algorithm, place)
+        if peer.missing():
+            context.say(f"# {name} is left out: {peer.missing()}")
+        else:
+            chosen.append(peer)
+    return chosen
+
+
+def measure(context: Context, shape: Shape) -> list[Result]:
+    workload = shape.workload()
+    case = workload.case("network", shape.transport)
+    rounds = 1 if context.smoke else context.options.rounds
+    with built(shape) as (network, workers, servers):
+        place = Place([network.prefix(node) for node in workers],
+                      [network.address(node) for node in workers], [INTERFACE] * len(workers))
+        with daemons_on(context, network, servers) as daemons:
+            systems = systems_of(context, shape, daemons, place)
+            blocks: dict[str, list[Block]] = {system.label: [] for system in systems}
+            for number in range(rounds):
+                for system in systems:
+                    context.progress(f"{case}, round {number + 1} of {rounds}: {system.label}")
+                    blocks[system.label].append(run_block(system, workload, context.scratch))
+            context.progress_done()
+    rows = [results.summarized(case, system.name, blocks[system.label], shape.limit_s())
+            for system in systems]
+    for row in rows:
+        row.more["ceiling"] = shape.limit()
+        row.more["cpu_s_per_gb"] = row.cpu_s / (moved_bytes(row.system, workload) * 1e-9)
+    results.add_ratios(rows)
+    return rows
+
+
+def moved_bytes(system: str, workload: Workload) -> int:
+    """Over all links, each byte counted once: a server takes and gives every worker all of it, an
+    all-reduce among N sends 2 (N - 1) / N of it from each."""
+    others = workload.workers if system.startswith("phub") else workload.workers - 1
+    return 2 * others * workload.bytes
+
+
+def show(context: Context, rows: Sequence[Result]) -> None:
+    context.say(f"\n{rows[0].case}: limit {results.seconds_text(rows[0].ceiling_s or 0)} "
+                f"({rows[0].more['ceiling']}), {rows[0].runs} exchanges")
+    context.say(results.table(rows))
+    for row in rows:
+        context.say(f"  {row.system}: {row.median_s / (row.ceiling_s or 1):.3f}x the limit, "
+                    f"{row.more['cpu_s_per_gb']:.2f} CPU s per GB moved")
+
+
+def sweep(context: Context) -> list[Result]:
+    """Up to which rate do links, and not CPUs, decide?"""
+    measured = []
+    kept: dict[str, int] = {}
+    for rate in SWEEP_MBIT:
+        rows = measure(context, Shape(rate))
+        show(context, rows)
+        measured += rows
+        for row in rows:
+            share = 1.5 if row.system == "gloo-ring" else 1.0  # of the limit, for 4 workers
+            if row.median_s <= WITHIN_LIMIT * share * (row.ceiling_s or 0):
+                kept[row.system] = rate
+    for system in dict.fromkeys(row.system for row in measured):
+        context.say(f"  {system}: within 10 % of what its links allow up to "
+                    f"{kept.get(system, 0)} Mbit/s")
+    return measured
+
+
+def run(context: Context) -> list[Result]:
+    if why := namespaces.missing():
+        raise NotPossibleHere(why)
+    measured = []
+    for shape in shapes(context):
+        rows = measure(context, shape)
+        if not rows:
+            continue
+        show(context, rows)
+        measured += rows
+    options = context.options
+    if not (context.smoke or options.rate or options.no_sweep) and options.model == "resnet50":
+        measured += sweep(context)
+    return measured
+
+
+def draw(context: Context, measured: Sequence[Result], path: Path) -> None:
+    picture.draw_ratios(context, measured, path,
+                        "Time over shaped links, in multiples of phub's (lower is better)")

@@ -1,0 +1,94 @@
+"""Processes of a bench: started, watched together, never left behind."""
+
+import contextlib
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from .failure import BenchFailure
+
+LOG_TAIL_LINES = 12
+TERMINATE_SECONDS_MAX = 2.0
+
+
+@dataclass
+class Command:
+    """A process to be started. Its output goes to `log`."""
+
+    arguments: Sequence[str]
+    log: Path
+    environment: dict[str, str] = field(default_factory=dict)
+
+    def name(self) -> str:
+        return Path(self.arguments[0]).name
+
+
+def tail(log: Path) -> str:
+    try:
+        lines = log.read_text(errors="replace").splitlines()
+    except OSError:
+        return ""
+    return "\n".join("    " + line for line in lines[-LOG_TAIL_LINES:])
+
+
+def start(command: Command) -> subprocess.Popen[bytes]:
+    # A group of its own, so that what it starts in turn (mpirun's ranks) ends with it.
+    environment = {name: value for name, value in os.environ.items()
+                   if not name.startswith("PHUB_")} | command.environment
+    with command.log.open("ab") as log:
+        try:
+            return subprocess.Popen(command.arguments, stdin=subprocess.DEVNULL, stdout=log,
+                                    stderr=subprocess.STDOUT, env=environment,
+                                    start_new_session=True)
+        except OSError as error:
+            raise BenchFailure(f"cannot start {command.arguments[0]}: {error.strerror}") from error
+
+
+def kill(process: subprocess.Popen[bytes]) -> None:
+    """Asks first: mpirun's ranks are in groups of their own, and it ends them if it is asked."""
+    if process.poll() is None:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGTERM)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(TERMINATE_SECONDS_MAX)
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+
+
+@contextlib.contextmanager
+def started(commands: Sequence[Command]) -> Iterator[list[subprocess.Popen[bytes]]]:
+    """All of them run inside the `with`; whatever still runs at its end is killed."""
+    processes: list[subprocess.Popen[bytes]] = []
+    try:
+        for command in commands:
+            processes.append(start(command))
+        yield processes
+    finally:
+        for process in processes:
+            kill(process)
+
+
+def run_together(commands: Sequence[Command], timeout_s: float) -> None:
+    """Runs all of them until the last has ended well, or fails with what the first bad one said."""
+    deadline = time.monotonic() + timeout_s
+    with started(commands) as processes:
+        waiting = list(zip(commands, processes))
+        while waiting:
+            for command, process in waiting:
+                status = process.poll()
+                if status not in (None, 0):
+                    how = f"signal {-status}" if status < 0 else f"status {status}"
+                    raise BenchFailure(f"{command.name()} ended with {how}:\n{tail(command.log)}")
+            waiting = [(command, process) for command, process in waiting
+                       if process.poll() is None]
+            if waiting and time.monotonic() > deadline:
+                command = waiting[0][0]
+                raise BenchFailure(f"{command.name()} still ran after {timeout_s:.0f} s:\n"
+                                   f"{tail(command.log)}")
+            # Long enough to take no time from what is measured.
+            time.sleep(0.02)

@@ -1,0 +1,110 @@
+"""The systems that a bench compares. Each knows how to start its ranks for a workload."""
+
+import itertools
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from .build import Build
+from .daemon import Daemon
+from .processes import Command
+from .workload import Workload
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where the ranks run. By default all on this host; a bench with network namespaces gives every
+    rank a command that its own is put behind, an address and an interface."""
+
+    prefixes: Sequence[Sequence[str]] = ()
+    addresses: Sequence[str] = ()
+    interfaces: Sequence[str] = ()
+
+    def prefix(self, rank: int) -> list[str]:
+        return list(self.prefixes[rank]) if self.prefixes else []
+
+    def address(self, rank: int) -> str:
+        return self.addresses[rank] if self.addresses else "127.0.0.1"
+
+    def interface(self, rank: int) -> str:
+        return self.interfaces[rank] if self.interfaces else "lo"
+
+
+HERE = Place()
+
+
+class System:
+    """One system over one transport. `name` is what results call it."""
+
+    name = ""
+    transport = ""
+    variant = ""  # how, where there are several ways of which the fastest counts
+
+    @property
+    def label(self) -> str:
+        """Unique in a run: phub is measured over each transport."""
+        return f"{self.name}/{self.transport}"
+
+    @property
+    def is_phub(self) -> bool:
+        return self.name.startswith("phub")
+
+    def missing(self) -> str:
+        """Empty, or why it cannot be measured here."""
+        return ""
+
+    def unfit(self, workload: Workload) -> str:
+        """Empty, or why it cannot do this workload."""
+        del workload
+        return ""
+
+    def rank_count(self, workload: Workload) -> int:
+        return workload.workers
+
+    def prepare(self) -> int:
+        """Just before a block. Returns how many bytes are resident in its daemons."""
+        return 0
+
+    def commands(self, workload: Workload, folder: Path) -> list[Command]:
+        """Processes that write folder/rank-R.json and end."""
+        raise NotImplementedError
+
+
+def rank_files(rank: int, folder: Path) -> tuple[list[str], Path]:
+    """The arguments that name a rank and its file, and its log."""
+    return (["--rank", str(rank), "--out", str(folder / f"rank-{rank}.json")],
+            folder / f"rank-{rank}.log")
+
+
+class Phub(System):
+    """libphub's workers and a phubd that runs all the time: idle, it blocks."""
+
+    _job_numbers = itertools.count()
+
+    def __init__(self, build: Build, daemons: Sequence[Daemon], transport: str, memory: str,
+                 options: Sequence[str] = (), place: Place = HERE) -> None:
+        """`memory`: "library" for phub's own, "user" for the worker's. `options`: further ones of
+        bench-phub-rank."""
+        self.name = "phub" if memory == "library" else "phub-usermem"
+        self.transport = transport
+        self._build = build
+        self._daemons = daemons
+        self._memory = memory
+        self._options = options
+        self._place = place
+
+    def prepare(self) -> int:
+        return sum(daemon.begin_peak() for daemon in self._daemons)
+
+    def commands(self, workload: Workload, folder: Path) -> list[Command]:
+        program = str(self._build.program("bench-phub-rank"))
+        job = f"bench-{next(self._job_numbers)}"
+        pids = ",".join(str(daemon.pid) for daemon in self._daemons)
+        commands = []
+        for rank in range(workload.workers):
+            own, log = rank_files(rank, folder)
+            commands.append(Command(
+                [*self._place.prefix(rank), program, *own, *workload.rank_arguments(),
+                 "--memory", self._memory, "--endpoint", self._daemons[0].endpoint, "--job", job,
+                 "--transport", self.transport, "--daemon-pids", pids, *self._options], log))
+        return commands

@@ -1,0 +1,137 @@
+#include "bench/kernels/case.h"
+
+namespace phub::bench {
+namespace {
+
+constexpr ElementType kTypes[] = {ElementType::kF32, ElementType::kF16, ElementType::kBf16,
+                                  ElementType::kF64, ElementType::kI32, ElementType::kI64,
+                                  ElementType::kU8};
+constexpr ElementType kHalves[] = {ElementType::kF16, ElementType::kBf16};
+constexpr Operation kUpdates[] = {Operation::kSgd, Operation::kMomentum, Operation::kAdam};
+
+// Cases of one place and number of threads.
+class Lister {
+ public:
+  Lister(Place place, std::uint32_t threads, std::vector<Case>& cases)
+      : place_(place), threads_(threads), cases_(cases) {}
+
+  void Add(Operation operation, ElementType wire, ElementType type, std::uint32_t ranks) {
+    cases_.push_back({place_, threads_, operation, wire, type, ranks});
+  }
+
+  void AddSums() {
+    for (std::uint32_t ranks = kRanksLeast; ranks <= kRanksMost; ++ranks) {
+      Add(Operation::kSum, ElementType::kF32, ElementType::kF32, ranks);
+    }
+    for (const ElementType type : kTypes) {
+      if (type == ElementType::kF32) continue;
+      for (const std::uint32_t ranks : {2u, 4u, 8u, 16u}) Add(Operation::kSum, type, type, ranks);
+    }
+    for (const ElementType half : kHalves) Add(Operation::kFold, half, half, 4);
+    for (const std::uint32_t ranks : {2u, 4u, 8u}) {
+      Add(Operation::kSumToAll, ElementType::kF32, ElementType::kF32, ranks);
+    }
+  }
+
+  void AddUpdates() {
+    for (const Operation update : kUpdates) {
+      for (const std::uint32_t ranks : {2u, 4u, 8u, 16u}) {
+        Add(update, ElementType::kF32, ElementType::kF32, ranks);
+      }
+      for (const ElementType half : kHalves) Add(update, half, ElementType::kF32, 4);
+    }
+  }
+
+  void AddConversions() {
+    for (const ElementType half : kHalves) {
+      Add(Operation::kConvert, half, ElementType::kF32, 1);
+      Add(Operation::kConvert, ElementType::kF32, half, 1);
+    }
+  }
+
+  // What a core loop does most: momentum, and a plain sum, of 4.
+  void AddCommon() {
+    const ElementType f32 = ElementType::kF32;
+    Add(Operation::kSum, f32, f32, 4);
+    Add(Operation::kSumToAll, f32, f32, 4);
+    for (const Operation update : kUpdates) Add(update, f32, f32, 4);
+    Add(Operation::kMomentum, f32, f32, 16);
+    Add(Operation::kMomentum, ElementType::kBf16, f32, 4);
+  }
+
+ private:
+  Place place_;
+  std::uint32_t threads_;
+  std::vector<Case>& cases_;
+};
+
+std::vector<std::uint32_t> ThreadCounts(std::uint32_t threads) {
+  if (threads == 1) return {1};
+  return {1, threads};
+}
+
+}  // namespace
+
+const char* ToString(Operation operation) {
+  switch (operation) {
+    case Operation::kSum: return "sum";
+    case Operation::kSumToAll: return "sum-to-all";
+    case Operation::kFold: return "fold";
+    case Operation::kSgd: return "sgd";
+    case Operation::kMomentum: return "momentum";
+    case Operation::kAdam: return "adam";
+    case Operation::kConvert: return "convert";
+  }
+  return "unknown";
+}
+
+const char* ToString(Place place) {
+  switch (place) {
+    case Place::kL1: return "l1";
+    case Place::kL2: return "l2";
+    case Place::kMemory: return "memory";
+    case Place::kChunks: return "chunks";
+    case Place::kStaged: return "staged";
+  }
+  return "unknown";
+}
+
+std::string NameOf(const Case& each, std::size_t footprint_bytes) {
+  std::string types = numeric::ToString(each.wire);
+  if (each.type != each.wire) types += std::string("-") + numeric::ToString(each.type);
+  return std::string("kernels/") + ToString(each.place) + "-t" + std::to_string(each.threads) +
+         "/" + std::to_string(footprint_bytes) + "/w" + std::to_string(each.ranks) + "/" + types +
+         "/" + ToString(each.operation);
+}
+
+std::vector<Case> AllCases(std::uint32_t threads) {
+  std::vector<Case> cases;
+  for (const std::uint32_t count : ThreadCounts(threads)) {
+    for (const Place place : {Place::kL1, Place::kL2, Place::kMemory}) {
+      Lister list(place, count, cases);
+      list.AddSums();
+      list.AddUpdates();
+      list.AddConversions();
+    }
+    for (const Place place : {Place::kChunks, Place::kStaged}) {
+      Lister(place, count, cases).AddCommon();
+    }
+  }
+  return cases;
+}
+
+std::vector<Case> SmokeCases(std::uint32_t threads) {
+  std::vector<Case> cases;
+  Lister cached(Place::kL2, 1, cases);
+  for (const ElementType type : kTypes) cached.Add(Operation::kSum, type, type, 9);
+  cached.Add(Operation::kFold, ElementType::kF16, ElementType::kF16, 2);
+  cached.Add(Operation::kSumToAll, ElementType::kF32, ElementType::kF32, 3);
+  cached.AddUpdates();
+  cached.AddConversions();
+  Lister(Place::kMemory, threads, cases).AddCommon();
+  Lister(Place::kChunks, threads, cases).AddCommon();
+  Lister(Place::kStaged, threads, cases).AddCommon();
+  return cases;
+}
+
+}  // namespace phub::bench

@@ -1,0 +1,155 @@
+#include "bench/kernels/ceilings.h"
+
+#include <algorithm>
+#include <array>
+
+// This file is compiled once per instruction set: foreach_target.h includes it again for each, and
+// must come before everything that depends on the target.
+// clang-format off
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "bench/kernels/ceilings.cc"
+#include "hwy/foreach_target.h"
+// clang-format on
+
+#include "hwy/cache_control.h"
+#include "hwy/highway.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace phub::bench {
+namespace HWY_NAMESPACE {
+
+namespace hn = hwy::HWY_NAMESPACE;
+
+using Tag = hn::ScalableTag<std::uint32_t>;
+using Vector = hn::Vec<Tag>;
+
+// What was loaded, all of it in one word, so that no load can be left out.
+struct Loads {
+  Vector seen0;
+  Vector seen1;
+  Vector seen2;
+  Vector seen3;
+};
+HWY_INLINE Loads NoLoads() {
+  const Vector zero = hn::Zero(Tag());
+  return {zero, zero, zero, zero};
+}
+
+HWY_INLINE void Read(const std::uint32_t* at, std::size_t lanes, Loads& loads) {
+  const Tag d;
+  loads.seen0 = hn::Or(loads.seen0, hn::Load(d, at));
+  loads.seen1 = hn::Or(loads.seen1, hn::Load(d, at + lanes));
+  loads.seen2 = hn::Or(loads.seen2, hn::Load(d, at + 2 * lanes));
+  loads.seen3 = hn::Or(loads.seen3, hn::Load(d, at + 3 * lanes));
+}
+
+HWY_INLINE void Update(std::uint32_t* at, std::size_t lanes) {
+  const Tag d;
+  const Vector one = hn::Set(d, 1u);
+  hn::Store(hn::Add(hn::Load(d, at), one), d, at);
+  hn::Store(hn::Add(hn::Load(d, at + lanes), one), d, at + lanes);
+  hn::Store(hn::Add(hn::Load(d, at + 2 * lanes), one), d, at + 2 * lanes);
+  hn::Store(hn::Add(hn::Load(d, at + 3 * lanes), one), d, at + 3 * lanes);
+}
+
+template <bool kNonTemporal>
+HWY_INLINE void Write(std::uint32_t* at, std::size_t lanes) {
+  const Tag d;
+  const Vector value = hn::Set(d, 0x3f800000u);  // 1.0f
+  for (std::size_t i = 0; i < 4; ++i) {
+    if constexpr (kNonTemporal) {
+      hn::Stream(value, d, at + i * lanes);
+    } else {
+      hn::Store(value, d, at + i * lanes);
+    }
+  }
+}
+
+std::uint32_t WordOf(const Loads& loads) {
+  const Vector all = hn::Or(hn::Or(loads.seen0, loads.seen1), hn::Or(loads.seen2, loads.seen3));
+  return hn::GetLane(hn::MaxOfLanes(Tag(), all));
+}
+
+// The streams of one access.
+class Group {
+ public:
+  Group(std::span<const Stream> streams, Access access) {
+    for (const Stream& stream : streams) {
+      if (stream.access == access) streams_[count_++] = stream;
+    }
+  }
+  // step(the first word of 4 vectors), over elements [begin, begin + elements) of each stream.
+  template <class Step>
+  HWY_INLINE void ForEach(std::size_t begin, std::size_t elements, const Step& step) const {
+    const std::size_t words = 4 * hn::Lanes(Tag());
+    for (std::size_t i = 0; i < count_; ++i) {
+      const Stream& stream = streams_[i];
+      auto* at = reinterpret_cast<std::uint32_t*>(stream.data + begin * stream.element_bytes);
+      const auto* const end = at + elements * stream.element_bytes / sizeof(std::uint32_t);
+      for (; at < end; at += words) step(at);
+    }
+  }
+
+ private:
+  std::array<Stream, kStreamsMax> streams_{};
+  std::size_t count_ = 0;
+};
+
+template <bool kNonTemporal>
+std::uint32_t MoveAll(std::span<const Stream> streams, std::size_t count, std::size_t block) {
+  const std::size_t lanes = hn::Lanes(Tag());
+  const Group reads(streams, Access::kRead);
+  const Group updates(streams, Access::kUpdate);
+  const Group writes(streams, Access::kWrite);
+  Loads loads = NoLoads();
+  for (std::size_t begin = 0; begin < count; begin += block) {
+    const std::size_t elements = std::min(block, count - begin);
+    reads.ForEach(begin, elements, [&](std::uint32_t* at) HWY_ATTR { Read(at, lanes, loads); });
+    updates.ForEach(begin, elements, [&](std::uint32_t* at) HWY_ATTR { Update(at, lanes); });
+    writes.ForEach(begin, elements,
+                   [&](std::uint32_t* at) HWY_ATTR { Write<kNonTemporal>(at, lanes); });
+  }
+  if (kNonTemporal) hwy::FlushStream();
+  return WordOf(loads);
+}
+
+std::uint32_t MoveStreamsKernel(std::span<const Stream> streams, std::size_t count,
+                                const CeilingForm& form) {
+  const auto narrowest = std::min_element(
+      streams.begin(), streams.end(),
+      [](const Stream& a, const Stream& b) { return a.element_bytes < b.element_bytes; });
+  const std::size_t block = form.block_bytes / narrowest->element_bytes;
+  return form.non_temporal ? MoveAll<true>(streams, count, block)
+                           : MoveAll<false>(streams, count, block);
+}
+
+std::uint32_t LoadOnlyKernel(const std::byte* data, std::size_t bytes) {
+  const std::size_t lanes = hn::Lanes(Tag());
+  const auto* at = reinterpret_cast<const std::uint32_t*>(data);
+  const auto* const end = at + bytes / sizeof(std::uint32_t);
+  Loads loads = NoLoads();
+  for (; at < end; at += 4 * lanes) Read(at, lanes, loads);
+  return WordOf(loads);
+}
+
+}  // namespace HWY_NAMESPACE
+}  // namespace phub::bench
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace phub::bench {
+
+HWY_EXPORT(MoveStreamsKernel);
+HWY_EXPORT(LoadOnlyKernel);
+
+std::uint32_t MoveStreams(std::span<const Stream> streams, std::size_t count,
+                          const CeilingForm& form) {
+  return HWY_DYNAMIC_DISPATCH(MoveStreamsKernel)(streams, count, form);
+}
+
+std::uint32_t LoadOnly(const std::byte* data, std::size_t bytes) {
+  return HWY_DYNAMIC_DISPATCH(LoadOnlyKernel)(data, bytes);
+}
+
+}  // namespace phub::bench
+#endif  // HWY_ONCE

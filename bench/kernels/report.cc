@@ -1,0 +1,116 @@
+#include "bench/kernels/report.h"
+
+#include <fmt/format.h>
+
+#include <cstdio>
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "common/base/units.h"
+#include "common/simd/kernels.h"
+
+namespace phub::bench {
+namespace {
+
+double Gigabytes(double bytes) { return bytes * 1e-9; }
+
+const char* ToString(Pages pages) { return pages == Pages::kHuge ? "huge" : "small"; }
+
+double NanosecondsPerCall(const Result& result) {
+  return result.kernel.median_s * 1e9 * result.measured.threads /
+         static_cast<double>(result.piece_count);
+}
+
+nlohmann::ordered_json ToJson(const Settings& settings, const Result& result) {
+  nlohmann::ordered_json json;
+  json["case"] = result.name;
+  json["system"] = "phub";
+  json["median_s"] = result.kernel.median_s;
+  json["min_s"] = result.kernel.min_s;
+  json["mad_s"] = result.kernel.mad_s;
+  json["cpu_s"] = result.kernel.cpu_s;
+  json["ceiling_s"] = static_cast<double>(result.traffic_bytes) / result.CeilingBytesPerSecond();
+  json["runs"] = result.kernel.runs;
+  json["verified"] = true;  // or there would be no result
+  json["instruction_set"] = simd::TargetName();
+  json["pages"] = ToString(settings.pages);
+  json["traffic_bytes"] = result.traffic_bytes;
+  json["bytes_per_s"] = result.BytesPerSecond();
+  json["ceiling_bytes_per_s"] = result.CeilingBytesPerSecond();
+  json["ceiling"] = result.loads ? "loads" : "moves, " + result.ceiling_form;
+  json["percent"] = result.Percent();
+  json["goal_percent"] = GoalPercent(result.measured.place);
+  json["moves_s"] = result.ceiling.median_s;
+  json["calls"] = result.piece_count;
+  json["ns_per_call"] = NanosecondsPerCall(result);
+  if (result.separate) {
+    json["separate_s"] = result.separate->median_s;
+    json["fusing_percent"] = result.FusingPercent();
+    json["fusing_goal_percent"] = kFusingGoalPercent;
+  }
+  return json;
+}
+
+}  // namespace
+
+void PrintHeader(const Settings& settings, std::uint32_t threads) {
+  fmt::print(
+      "phub kernels: {}, {} pages, arrays of {} out of cache, {} and {} in it, chunks of {}, "
+      "1..{} threads, {} interleaved rounds.\n"
+      "GB/s: bytes read and written once each, over the median time. ceiling: loops that move the "
+      "same bytes and compute nothing, the best of plain and non-temporal stores; in cache, loads "
+      "alone. moves: the percent of the former, in cache too. Every case's results were compared "
+      "with a serial reference, bit for bit, before they were timed.\n\n",
+      simd::TargetName(), ToString(settings.pages), HumanBytes(settings.memory_bytes),
+      HumanBytes(settings.l1_bytes), HumanBytes(settings.l2_bytes),
+      HumanBytes(settings.chunk_bytes), threads, settings.rounds);
+  fmt::print("{:<56} {:>7} {:>5} {:>7} {:>8} {:>6} {:>10}  {}\n", "case", "GB/s", "+-%", "ceiling",
+             "percent", "moves", "ns/call", "fused against two passes");
+  std::fflush(stdout);
+}
+
+void PrintRow(const Result& result) {
+  const double percent = result.Percent();
+  std::string fusing;
+  if (result.separate) {
+    fusing = fmt::format("{:.2f}x, {:.0f} % of predicted", result.FusingSpeedup(),
+                         result.FusingPercent());
+  }
+  fmt::print("{:<56} {:>7.1f} {:>5.1f} {:>7.1f} {:>7.0f}{} {:>6.0f} {:>10.0f}  {}\n", result.name,
+             Gigabytes(result.BytesPerSecond()),
+             100.0 * result.kernel.mad_s / result.kernel.median_s,
+             Gigabytes(result.CeilingBytesPerSecond()), percent,
+             percent < GoalPercent(result.measured.place) ? '-' : ' ', result.PercentOfCeiling(),
+             NanosecondsPerCall(result), fusing);
+  std::fflush(stdout);
+}
+
+void PrintSummary(const std::vector<Result>& results) {
+  std::size_t reached = 0;
+  std::size_t fused = 0;
+  std::size_t fusing_reached = 0;
+  for (const Result& result : results) {
+    if (result.Percent() >= GoalPercent(result.measured.place)) ++reached;
+    if (!result.separate) continue;
+    ++fused;
+    if (result.FusingPercent() >= kFusingGoalPercent) ++fusing_reached;
+  }
+  fmt::print(
+      "\n{} of {} cases reach their goal ({:.0f} % of the ceiling out of cache, {:.0f} % of loads "
+      "in cache; a - marks the others). Fusing: {} of {} gain {:.0f} % of the prediction.\n",
+      reached, results.size(), kMemoryGoalPercent, kCacheGoalPercent, fusing_reached, fused,
+      kFusingGoalPercent);
+}
+
+absl::Status WriteJson(const std::string& path, const Settings& settings,
+                       const std::vector<Result>& results) {
+  nlohmann::ordered_json list = nlohmann::ordered_json::array();
+  for (const Result& result : results) list.push_back(ToJson(settings, result));
+  std::ofstream file(path);
+  file << list.dump(1) << '\n';
+  file.close();
+  if (!file) return absl::UnavailableError("cannot write " + path);
+  return absl::OkStatus();
+}
+
+}  // namespace phub::bench

@@ -1,0 +1,179 @@
+// bench-wake-floor: the waiting of an exchange and nothing else. Workers, each a process, tell a
+// server that they are there and block; once all have, it tells each of them. By eventfd that is
+// two wake-ups; by tcp the tensor's bytes go over the loopback, there and back. What a central
+// server whose workers block cannot be faster than.
+#include <arpa/inet.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <sys/eventfd.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <csignal>
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "bench/rank/arguments.h"
+#include "bench/rank/build_info.h"
+#include "bench/rank/recorder.h"
+
+namespace {
+
+using namespace phub::bench;
+
+struct Options {
+  std::uint32_t world = 4;
+  std::uint64_t bytes = 4096;
+  std::uint32_t exchanges = 1000;
+  std::uint32_t warmup = 10;
+  std::string via = "eventfd";
+  std::string out;
+};
+
+void Require(bool good, const char* call) {
+  if (!good) Fail(std::string(call) + " failed");
+}
+
+void ReadAll(int descriptor, std::vector<char>& bytes) {
+  for (std::size_t done = 0; done < bytes.size();) {
+    const ssize_t count = read(descriptor, bytes.data() + done, bytes.size() - done);
+    if (count <= 0) Fail("read ended early");
+    done += static_cast<std::size_t>(count);
+  }
+}
+
+void WriteAll(int descriptor, const std::vector<char>& bytes) {
+  for (std::size_t done = 0; done < bytes.size();) {
+    const ssize_t count = write(descriptor, bytes.data() + done, bytes.size() - done);
+    if (count <= 0) Fail("write ended early");
+    done += static_cast<std::size_t>(count);
+  }
+}
+
+// Both ends of what connects one worker with the server. Each end writes to one descriptor and
+// reads from one.
+struct Lane {
+  int server_reads = -1, server_writes = -1;
+  int worker_reads = -1, worker_writes = -1;
+};
+
+Lane EventLane() {
+  Lane lane;
+  lane.server_reads = lane.worker_writes = eventfd(0, EFD_CLOEXEC);
+  lane.worker_reads = lane.server_writes = eventfd(0, EFD_CLOEXEC);
+  Require(lane.server_reads >= 0 && lane.worker_reads >= 0, "eventfd");
+  return lane;
+}
+
+Lane TcpLane(int listener, const sockaddr_in& address) {
+  const int worker = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  Require(worker >= 0, "socket");
+  Require(connect(worker, reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0,
+          "connect");
+  const int server = accept4(listener, nullptr, nullptr, SOCK_CLOEXEC);
+  Require(server >= 0, "accept");
+  for (const int end : {worker, server}) {
+    const int on = 1;
+    Require(setsockopt(end, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on) == 0, "setsockopt");
+  }
+  return {.server_reads = server,
+          .server_writes = server,
+          .worker_reads = worker,
+          .worker_writes = worker};
+}
+
+std::vector<Lane> MakeLanes(const Options& options) {
+  std::vector<Lane> lanes;
+  if (options.via == "eventfd") {
+    for (std::uint32_t i = 0; i < options.world; ++i) lanes.push_back(EventLane());
+    return lanes;
+  }
+  const int listener = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  socklen_t length = sizeof address;
+  Require(bind(listener, reinterpret_cast<sockaddr*>(&address), length) == 0, "bind");
+  Require(listen(listener, 128) == 0, "listen");
+  Require(getsockname(listener, reinterpret_cast<sockaddr*>(&address), &length) == 0,
+          "getsockname");
+  for (std::uint32_t i = 0; i < options.world; ++i) lanes.push_back(TcpLane(listener, address));
+  close(listener);
+  return lanes;
+}
+
+// What an eventfd takes is the number 1, in 8 bytes.
+std::vector<char> MessageOf(const Options& options) {
+  if (options.via == "tcp") return std::vector<char>(options.bytes, 1);
+  std::vector<char> one(8, 0);
+  one[0] = 1;
+  return one;
+}
+
+[[noreturn]] void Work(const Options& options, const Lane& lane) {
+  prctl(PR_SET_PDEATHSIG, SIGKILL);
+  std::vector<char> message = MessageOf(options);
+  std::vector<char> answer(message.size());
+  for (std::uint32_t i = 0; i < options.warmup + options.exchanges; ++i) {
+    WriteAll(lane.worker_writes, message);
+    ReadAll(lane.worker_reads, answer);
+  }
+  _exit(0);
+}
+
+void Serve(const Options& options, const std::vector<Lane>& lanes, Recorder& recorder) {
+  const std::vector<char> message = MessageOf(options);
+  std::vector<char> arrived(message.size());
+  for (std::uint32_t i = 0; i < options.warmup + options.exchanges; ++i) {
+    if (i == options.warmup) recorder.Start();
+    for (const Lane& lane : lanes) ReadAll(lane.server_reads, arrived);
+    for (const Lane& lane : lanes) WriteAll(lane.server_writes, message);
+    if (i >= options.warmup) recorder.Stamp();
+  }
+}
+
+int Run(const Options& options) {
+  const std::vector<Lane> lanes = MakeLanes(options);
+  std::vector<pid_t> workers;
+  for (const Lane& lane : lanes) {
+    const pid_t pid = fork();
+    Require(pid >= 0, "fork");
+    if (pid == 0) Work(options, lane);
+    workers.push_back(pid);
+  }
+  Recorder recorder(options.exchanges, {});
+  Serve(options, lanes, recorder);
+  for (const pid_t pid : workers) {
+    int status = 0;
+    Require(waitpid(pid, &status, 0) == pid && status == 0, "a worker");
+  }
+  recorder.Finish();
+  recorder.Write(options.out, 0, {{"via", options.via}});
+  return 0;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  if (argc == 2 && std::string_view(argv[1]) == "--build-info") return PrintBuildInfo();
+  CLI::App app("The waiting of an exchange, alone.");
+  Options options;
+  app.add_option("--world", options.world, "number of workers")->check(CLI::Range(1u, 1024u));
+  app.add_option("--bytes", options.bytes, "of a message over tcp")
+      ->check(CLI::Range(std::uint64_t{1}, std::uint64_t{1} << 20));
+  app.add_option("--exchanges", options.exchanges, "how many are timed");
+  app.add_option("--warmup", options.warmup, "how many come before those");
+  app.add_option("--via", options.via, "how they tell each other")
+      ->check(CLI::IsMember({"eventfd", "tcp"}));
+  app.add_option("--out", options.out, "the file to be written, JSON")->required();
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    return app.exit(error) == 0 ? 0 : 2;
+  }
+  return Run(options);
+}

@@ -1,0 +1,80 @@
+// phubctl audit tail: who changed what.
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <chrono>
+#include <memory>
+#include <thread>
+
+#include "client/cli/cli.h"
+#include "client/cli/output.h"
+#include "client/cli/rpc.h"
+#include "phub/v1/tenants.grpc.pb.h"
+
+namespace phub::client::cli {
+namespace {
+
+constexpr auto kFollowInterval = std::chrono::milliseconds(500);
+
+struct Tail {
+  std::uint32_t count = 20;
+  bool follow = false;
+};
+
+// One line per entry, so that `tail -f` habits and grep work.
+std::string Line(const v1::AuditRecord& entry) {
+  std::string line = fmt::format("{}  {}  {}", entry.sequence(), DateText(entry.at_ns()),
+                                 Printable(entry.action()));
+  if (!entry.subject().empty()) line += " " + Printable(entry.subject());
+  if (!entry.detail().empty()) line += fmt::format(" ({})", Printable(entry.detail()));
+  line += fmt::format("  by {}", Printable(entry.actor()));
+  if (!entry.peer().empty()) line += " from " + Printable(entry.peer());
+  if (entry.outcome() != "ok") line += ": " + Printable(entry.outcome());
+  return line + "\n";
+}
+
+void Print(const Options& options, const Tail& tail, const v1::ListAuditResponse& response) {
+  if (options.output == Output::kJson && !tail.follow) {
+    fmt::print("{}", ToJson(response, /*compact=*/false));
+  } else {
+    for (const v1::AuditRecord& entry : response.entries()) {
+      fmt::print("{}",
+                 options.output == Output::kJson ? ToJson(entry, /*compact=*/true) : Line(entry));
+    }
+  }
+  std::fflush(stdout);
+}
+
+int ShowTail(const Options& options, const Tail& tail) {
+  v1::ListAuditRequest request;
+  request.set_count_max(tail.count);
+  request.set_newest(true);
+  for (;;) {
+    v1::ListAuditResponse response;
+    const grpc::Status status = Call(options, &v1::Tenants::Stub::ListAudit, request, response);
+    if (!status.ok()) return Report(status, options);
+    Print(options, tail, response);
+    if (!tail.follow) return kOk;
+    if (response.entries_size() > 0) {
+      request.set_after(response.entries(response.entries_size() - 1).sequence());
+    }
+    request.set_newest(false);  // from here on, none is left out
+    std::this_thread::sleep_for(kFollowInterval);
+  }
+}
+
+}  // namespace
+
+void AddAudit(CLI::App& parent, const Options& options, Command& command) {
+  CLI::App* audit = parent.add_subcommand("audit", "The log of administrative changes");
+  CLI::App* tail = audit->add_subcommand("tail", "Its last entries, oldest first");
+  const auto request = std::make_shared<Tail>();
+  tail->add_option("-n,--lines", request->count, "How many")
+      ->type_name("COUNT")
+      ->check(CLI::Range(1, 1000))
+      ->capture_default_str();
+  tail->add_flag("-f,--follow", request->follow, "Go on with those that come, until interrupted");
+  tail->callback([&, request] { command = [&, request] { return ShowTail(options, *request); }; });
+}
+
+}  // namespace phub::client::cli

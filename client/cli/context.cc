@@ -1,0 +1,120 @@
+// phubctl context set, use, list, delete.
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <memory>
+
+#include "client/cli/cli.h"
+#include "client/cli/contexts.h"
+#include "client/cli/output.h"
+#include "common/base/status_text.h"
+
+namespace phub::client::cli {
+namespace {
+
+int Fail(const absl::Status& status) {
+  fmt::print(stderr, "phubctl: {}\n", MessageOf(status));
+  return absl::IsInvalidArgument(status) ? kUsage : absl::IsNotFound(status) ? kNotFound : kFailure;
+}
+
+// Reads, changes, writes. `change` returns an exit code; other than kOk nothing is written.
+int Edit(const std::function<int(Contexts&)>& change) {
+  const std::string path = ContextsPath();
+  absl::StatusOr<Contexts> contexts = ReadContexts(path);
+  if (!contexts.ok()) return Fail(contexts.status());
+  if (const int code = change(*contexts); code != kOk) return code;
+  const absl::Status written = WriteContexts(path, *contexts);
+  return written.ok() ? static_cast<int>(kOk) : Fail(written);
+}
+
+int MissingContext(const std::string& name) {
+  return Fail(absl::NotFoundError(fmt::format("there is no context {}", name)));
+}
+
+int SetContext(const Options& options, const std::string& name) {
+  return Edit([&](Contexts& contexts) {
+    if (options.endpoint.empty() && !contexts.all.contains(name)) {
+      fmt::print(stderr, "phubctl: a new context needs --endpoint\n");
+      return static_cast<int>(kUsage);
+    }
+    auto& context = contexts.all[name];
+    const auto set = [&](const char* setting, const std::string& value) {
+      if (!value.empty()) context[setting] = value;
+    };
+    set("endpoint", options.endpoint);
+    set("tenant", options.tenant);
+    set("token_file", options.credentials.token_file);
+    set("ca_file", options.credentials.ca_file);
+    set("certificate", options.credentials.certificate);
+    set("key", options.credentials.key);
+    set("server_name", options.credentials.server_name);
+    if (contexts.current.empty()) contexts.current = name;
+    return static_cast<int>(kOk);
+  });
+}
+
+int UseContext(const std::string& name) {
+  return Edit([&](Contexts& contexts) {
+    if (!contexts.all.contains(name)) return MissingContext(name);
+    contexts.current = name;
+    return static_cast<int>(kOk);
+  });
+}
+
+int DeleteContext(const std::string& name, bool yes) {
+  if (!Confirmed(yes, fmt::format("Delete context {}?", name))) return kUsage;
+  return Edit([&](Contexts& contexts) {
+    if (contexts.all.erase(name) == 0) return MissingContext(name);
+    if (contexts.current == name) contexts.current.clear();
+    return static_cast<int>(kOk);
+  });
+}
+
+int ListContexts() {
+  const absl::StatusOr<Contexts> contexts = ReadContexts(ContextsPath());
+  if (!contexts.ok()) return Fail(contexts.status());
+  Table table({{"CURRENT"}, {"CONTEXT"}, {"ENDPOINT"}, {"TENANT"}, {"IDENTITY"}});
+  for (const auto& [name, settings] : contexts->all) {
+    const auto value = [&](const char* setting) {
+      const auto found = settings.find(setting);
+      return found == settings.end() ? std::string("-") : found->second;
+    };
+    table.Add({name == contexts->current ? "*" : "", name, value("endpoint"), value("tenant"),
+               settings.contains("token_file") ? value("token_file") : value("certificate")});
+  }
+  fmt::print("{}", table.Text());
+  return kOk;
+}
+
+}  // namespace
+
+void AddContext(CLI::App& parent, const Options& options, Command& command) {
+  CLI::App* context = parent.add_subcommand("context", "Daemons by name, and who you are there");
+  context->footer(
+      "Examples:\n"
+      "  phubctl context set rack7 -e rack7:7700 --token-file ~/.phub/token --ca-file ca.crt\n"
+      "  phubctl context use rack7\n"
+      "They are in PHUB_CONTEXTS, or ~/.config/phub/contexts.toml, which only you may read.");
+  const auto name = std::make_shared<std::string>();
+  const auto add = [&](const char* verb, const char* help) {
+    CLI::App* app = context->add_subcommand(verb, help);
+    app->add_option("NAME", *name, "Name of the context")->required()->type_name("");
+    return app;
+  };
+  add("set", "Make or change one, of the options that are given")->callback([&, name] {
+    command = [&, name] { return SetContext(options, *name); };
+  });
+  add("use", "Take it when no other is named")->callback([&command, name] {
+    command = [name] { return UseContext(*name); };
+  });
+  CLI::App* remove = add("delete", "Forget it");
+  const auto yes = std::make_shared<bool>(false);
+  remove->add_flag("--yes", *yes, "Do not ask");
+  remove->callback(
+      [&command, name, yes] { command = [name, yes] { return DeleteContext(*name, *yes); }; });
+  context->add_subcommand("list", "All of them")->callback([&command] {
+    command = [] { return ListContexts(); };
+  });
+}
+
+}  // namespace phub::client::cli

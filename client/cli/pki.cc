@@ -1,0 +1,164 @@
+// phubctl pki init, issue: an authority in a directory, and certificates by it. Needs no daemon.
+#include <fmt/format.h>
+#include <sys/stat.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <fstream>
+#include <iterator>
+#include <memory>
+
+#include "client/cli/certificates.h"
+#include "client/cli/cli.h"
+#include "common/base/secret_file.h"
+#include "common/base/status_text.h"
+
+namespace phub::client::cli {
+namespace {
+
+constexpr mode_t kPublicFileMode = 0644;
+constexpr mode_t kFolderMode = 0700;
+
+struct Pki {
+  std::string folder;
+  std::string trust_domain = "phub";
+  std::string role;
+  std::string name;
+  std::vector<std::string> hosts;
+  int days = 0;
+};
+
+int Fail(const absl::Status& status) {
+  fmt::print(stderr, "phubctl: {}\n", MessageOf(status));
+  return absl::IsInvalidArgument(status) ? kUsage : kFailure;
+}
+
+std::string CheckName(const std::string& name) {
+  constexpr std::string_view kAllowed = "abcdefghijklmnopqrstuvwxyz0123456789.-_";
+  const bool right =
+      !name.empty() && name.size() <= 63 && name.find_first_not_of(kAllowed) == std::string::npos;
+  return right ? "" : fmt::format("\"{}\" is not a name of a-z, 0-9, '.', '-' and '_'", name);
+}
+
+std::string CheckHost(const std::string& host) {
+  const bool right = !host.empty() && std::all_of(host.begin(), host.end(), [](char c) {
+    return std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '.' || c == '-' || c == ':';
+  });
+  return right ? "" : fmt::format("\"{}\" is neither a host's name nor an IP address", host);
+}
+
+int Init(const Pki& pki) {
+  if (mkdir(pki.folder.c_str(), kFolderMode) != 0 && errno != EEXIST) {
+    return Fail(absl::FailedPreconditionError(fmt::format("cannot make {}", pki.folder)));
+  }
+  const absl::StatusOr<Pem> made = MakeAuthority(pki.trust_domain, pki.days);
+  if (!made.ok()) return Fail(made.status());
+  // The key first: it says whether there is an authority already.
+  absl::Status status = WriteFileDurably(pki.folder + "/ca.key", made->key, kSecretFileMode,
+                                         /*replace=*/false);
+  if (absl::IsAlreadyExists(status)) {
+    return Fail(absl::AlreadyExistsError(fmt::format(
+        "{}/ca.key is there: a second authority would make the first one's certificates worthless; "
+        "give another directory",
+        pki.folder)));
+  }
+  if (status.ok()) {
+    status = WriteFileDurably(pki.folder + "/ca.crt", made->certificate, kPublicFileMode,
+                              /*replace=*/true);
+  }
+  if (status.ok()) {
+    status = WriteFileDurably(pki.folder + "/trust_domain", pki.trust_domain + "\n",
+                              kPublicFileMode, /*replace=*/true);
+  }
+  if (!status.ok()) return Fail(status);
+  fmt::print("{0}/ca.crt\n{0}/ca.key\n", pki.folder);
+  return kOk;
+}
+
+std::string ReadText(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  return {std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
+}
+
+int Issue(const Pki& pki) {
+  const absl::StatusOr<std::string> key = ReadSecretFile(pki.folder + "/ca.key");
+  if (!key.ok()) return Fail(key.status());
+  std::string trust_domain = ReadText(pki.folder + "/trust_domain");
+  while (!trust_domain.empty() && trust_domain.back() == '\n') trust_domain.pop_back();
+  if (trust_domain.empty()) {
+    return Fail(absl::FailedPreconditionError(
+        fmt::format("{}/trust_domain is missing; was it made by `phubctl pki init`?", pki.folder)));
+  }
+  if (pki.role == "server" && pki.hosts.empty()) {
+    return Fail(absl::InvalidArgumentError(
+        "a daemon's certificate names the hosts that it is reached at: --host"));
+  }
+  const absl::StatusOr<Pem> made =
+      MakeCertificate({ReadText(pki.folder + "/ca.crt"), *key},
+                      {.uri = fmt::format("spiffe://{}/{}/{}", trust_domain, pki.role, pki.name),
+                       .hosts = pki.hosts,
+                       .days = pki.days});
+  if (!made.ok()) return Fail(made.status());
+  const std::string path = fmt::format("{}/{}-{}", pki.folder, pki.role, pki.name);
+  absl::Status status =
+      WriteFileDurably(path + ".key", made->key, kSecretFileMode, /*replace=*/true);
+  if (status.ok()) {
+    status = WriteFileDurably(path + ".crt", made->certificate, kPublicFileMode, /*replace=*/true);
+  }
+  if (!status.ok()) return Fail(status);
+  fmt::print("{0}.crt\n{0}.key\n", path);
+  return kOk;
+}
+
+}  // namespace
+
+void AddPki(CLI::App& parent, Command& command) {
+  CLI::App* pki = parent.add_subcommand("pki", "An authority and certificates, without a daemon");
+  pki->footer(
+      "Examples:\n"
+      "  phubctl pki init /etc/phub/pki --trust-domain rack.example\n"
+      "  phubctl pki issue /etc/phub/pki server node7 --host node7 --host 10.0.0.7\n"
+      "  phubctl pki issue /etc/phub/pki tenant acme --days 30\n"
+      "Whoever has ca.key is everybody: keep it off the daemons. A daemon needs ca.crt\n"
+      "(tls_client_ca) and its own pair (tls_certificate, tls_key); a caller its pair and ca.crt.");
+  const auto request = std::make_shared<Pki>();
+  CLI::App* init = pki->add_subcommand("init", "A new authority in a directory");
+  init->add_option("DIRECTORY", request->folder, "Where it is kept")->required()->type_name("");
+  init->add_option("--trust-domain", request->trust_domain, "Name space; the daemons' trust_domain")
+      ->type_name("NAME")
+      ->check(CheckName)
+      ->capture_default_str();
+  init->add_option("--days", request->days, "How long it is good; 3650 if not given")
+      ->type_name("COUNT")
+      ->check(CLI::Range(1, 36500));
+  init->callback([&command, request] {
+    command = [request] {
+      if (request->days == 0) request->days = 3650;
+      return Init(*request);
+    };
+  });
+  CLI::App* issue = pki->add_subcommand("issue", "A certificate and its key, by the authority");
+  issue->add_option("DIRECTORY", request->folder, "The authority's")->required()->type_name("");
+  issue->add_option("ROLE", request->role, "tenant, operator, admin or server")
+      ->required()
+      ->type_name("")
+      ->check(CLI::IsMember({"tenant", "operator", "admin", "server"}));
+  issue->add_option("NAME", request->name, "The tenant's, person's or daemon's name")
+      ->required()
+      ->type_name("")
+      ->check(CheckName);
+  issue->add_option("--host", request->hosts, "Name or address of a daemon; may be repeated")
+      ->type_name("HOST")
+      ->check(CheckHost);
+  issue->add_option("--days", request->days, "How long it is good; 90 if not given")
+      ->type_name("COUNT")
+      ->check(CLI::Range(1, 36500));
+  issue->callback([&command, request] {
+    command = [request] {
+      if (request->days == 0) request->days = 90;
+      return Issue(*request);
+    };
+  });
+}
+
+}  // namespace phub::client::cli

@@ -1,0 +1,250 @@
+// phubctl tenant create, list, get, set-quota, suspend, resume, delete; phubctl quota usage.
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <charconv>
+#include <memory>
+
+#include "client/cli/cli.h"
+#include "client/cli/output.h"
+#include "client/cli/rpc.h"
+#include "common/base/units.h"
+#include "phub/v1/tenants.grpc.pb.h"
+
+namespace phub::client::cli {
+namespace {
+
+using Align = Table::Align;
+using Stub = v1::Tenants::Stub;
+
+// As the user writes them; empty: not given, "none": no limit.
+struct QuotaText {
+  std::string memory;
+  std::string jobs;
+  std::string workers;
+  std::string keys;
+};
+struct TenantRequest {
+  std::string name;
+  QuotaText quota;
+  bool yes = false;
+};
+constexpr const char* kNone = "none";
+
+std::optional<std::uint32_t> ParseCount(const std::string& text) {
+  std::uint32_t count = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), count);
+  if (error != std::errc() || end != text.data() + text.size()) return std::nullopt;
+  return count;
+}
+
+std::string CheckCount(const std::string& text) {
+  if (text == kNone || ParseCount(text)) return {};
+  return fmt::format("\"{}\" is neither a number nor \"none\"", text);
+}
+
+std::string CheckBytes(const std::string& text) {
+  if (text == kNone || ParseBytes(text)) return {};
+  return fmt::format("\"{}\" is neither a size, like \"8GiB\", nor \"none\"", text);
+}
+
+void AddQuotaOptions(CLI::App& app, QuotaText& quota) {
+  const auto add = [&](const char* name, std::string& text, const char* help, const char* type,
+                       std::string (*check)(const std::string&)) {
+    app.add_option(name, text, help)->type_name(type)->check(check);
+  };
+  add("--memory", quota.memory, "Memory that its jobs may reserve", "BYTES", CheckBytes);
+  add("--jobs", quota.jobs, "Jobs at once", "COUNT", CheckCount);
+  add("--workers", quota.workers, "Workers of all its jobs", "COUNT", CheckCount);
+  add("--keys", quota.keys, "Keys of all its jobs", "COUNT", CheckCount);
+}
+
+// The limits that were given; those of "none" go to `lift` (a new tenant has none to lift).
+v1::Quota QuotaOf(const QuotaText& text, v1::SetQuotaRequest* lift) {
+  v1::Quota quota;
+  const auto is_given = [&](const std::string& value, const char* name) {
+    if (value == kNone && lift != nullptr) lift->add_lift(name);
+    return !value.empty() && value != kNone;
+  };
+  if (is_given(text.memory, "memory_bytes")) quota.set_memory_bytes(*ParseBytes(text.memory));
+  if (is_given(text.jobs, "jobs")) quota.set_jobs(*ParseCount(text.jobs));
+  if (is_given(text.workers, "workers")) quota.set_workers(*ParseCount(text.workers));
+  if (is_given(text.keys, "keys")) quota.set_keys(*ParseCount(text.keys));
+  return quota;
+}
+
+std::string MemoryText(const v1::TenantInfo& tenant) {
+  const std::string used = HumanBytes(tenant.usage().memory_bytes());
+  if (!tenant.quota().has_memory_bytes()) return used;
+  return fmt::format("{} of {}", used, HumanBytes(tenant.quota().memory_bytes()));
+}
+
+std::string CountText(std::uint64_t used, bool limited, std::uint64_t limit) {
+  return limited ? fmt::format("{} of {}", used, limit) : fmt::format("{}", used);
+}
+
+std::string TenantsTable(const v1::ListTenantsResponse& response, bool wide) {
+  std::vector<Table::Column> columns = {{"TENANT"}, {"STATE"},   {"MEMORY"},
+                                        {"JOBS"},   {"WORKERS"}, {"KEYS"}};
+  if (wide) columns.push_back({"CREATED"});
+  Table table(columns);
+  for (const v1::TenantInfo& tenant : response.tenants()) {
+    const v1::Quota& quota = tenant.quota();
+    const v1::QuotaUsage& usage = tenant.usage();
+    std::vector<std::string> cells = {
+        tenant.name(),
+        tenant.state(),
+        MemoryText(tenant),
+        CountText(usage.jobs(), quota.has_jobs(), quota.jobs()),
+        CountText(usage.workers(), quota.has_workers(), quota.workers()),
+        CountText(usage.keys(), quota.has_keys(), quota.keys())};
+    if (wide) cells.push_back(DateText(tenant.created_at_ns()));
+    table.Add(std::move(cells));
+  }
+  return table.Text();
+}
+
+int PrintTenant(const Options& options, const v1::TenantInfo& tenant) {
+  if (options.output == Output::kJson) {
+    fmt::print("{}", ToJson(tenant, /*compact=*/false));
+    return kOk;
+  }
+  v1::ListTenantsResponse list;
+  *list.add_tenants() = tenant;
+  fmt::print("{}", TenantsTable(list, options.output == Output::kWide));
+  return kOk;
+}
+
+int ListTenants(const Options& options, const std::string& watch_text) {
+  return Show(WatchInterval(watch_text), [&]() -> Shown {
+    v1::ListTenantsRequest request;
+    request.set_tenant(options.tenant);
+    v1::ListTenantsResponse response;
+    const grpc::Status status = Call(options, &Stub::ListTenants, request, response);
+    if (!status.ok()) return {Report(status, options), ""};
+    if (options.output == Output::kJson)
+      return {kOk, ToJson(response, /*compact=*/!watch_text.empty())};
+    return {kOk, TenantsTable(response, options.output == Output::kWide)};
+  });
+}
+
+template <typename Request>
+int AskForTenant(const Options& options,
+                 grpc::Status (Stub::*method)(grpc::ClientContext*, const Request&,
+                                              v1::TenantInfo*),
+                 const Request& request) {
+  v1::TenantInfo tenant;
+  const grpc::Status status = Call(options, method, request, tenant);
+  return status.ok() ? PrintTenant(options, tenant) : Report(status, options);
+}
+
+int CreateTenant(const Options& options, const TenantRequest& asked) {
+  v1::CreateTenantRequest request;
+  request.set_name(asked.name);
+  *request.mutable_quota() = QuotaOf(asked.quota, nullptr);
+  return AskForTenant(options, &Stub::CreateTenant, request);
+}
+
+int SetQuota(const Options& options, const TenantRequest& asked) {
+  v1::SetQuotaRequest request;
+  request.set_tenant(asked.name);
+  *request.mutable_set() = QuotaOf(asked.quota, &request);
+  return AskForTenant(options, &Stub::SetQuota, request);
+}
+
+int Suspend(const Options& options, const TenantRequest& asked, bool resume) {
+  const std::string question =
+      fmt::format("Suspend tenant {}: nobody joins its jobs any more?", asked.name);
+  if (!resume && !Confirmed(asked.yes, question)) return kUsage;
+  v1::SuspendTenantRequest request;
+  request.set_tenant(asked.name);
+  request.set_resume(resume);
+  return AskForTenant(options, &Stub::SuspendTenant, request);
+}
+
+int DeleteTenant(const Options& options, const TenantRequest& asked) {
+  if (!Confirmed(asked.yes, fmt::format("Delete tenant {} and its tokens?", asked.name))) {
+    return kUsage;
+  }
+  v1::DeleteTenantRequest request;
+  request.set_tenant(asked.name);
+  v1::DeleteTenantResponse response;
+  const grpc::Status status = Call(options, &Stub::DeleteTenant, request, response);
+  if (!status.ok()) return Report(status, options);
+  if (options.output == Output::kJson) fmt::print("{}", ToJson(response, /*compact=*/false));
+  return kOk;
+}
+
+using Action = int (*)(const Options&, const TenantRequest&);
+
+std::shared_ptr<TenantRequest> AddCommand(CLI::App& parent, const char* name, const char* help,
+                                          const Options& options, Command& command, Action action,
+                                          CLI::App*& added) {
+  added = parent.add_subcommand(name, help);
+  const auto request = std::make_shared<TenantRequest>();
+  added->add_option("NAME", request->name, "Name of the tenant")->required()->type_name("");
+  added->callback([&, request, action] {
+    command = [&, request, action] { return action(options, *request); };
+  });
+  return request;
+}
+
+}  // namespace
+
+void AddTenant(CLI::App& parent, const Options& options, Command& command) {
+  CLI::App* tenant = parent.add_subcommand("tenant", "Tenants: who may use the daemon, how much");
+  tenant->footer(
+      "Examples:\n"
+      "  phubctl tenant create acme --memory 16GiB --jobs 4\n"
+      "  phubctl tenant set-quota acme --memory 32GiB --jobs none\n"
+      "  phubctl tenant suspend acme --yes && phubctl job list --tenant acme\n"
+      "Tenants are of one daemon: repeat what you change at each daemon of a rack (-e).");
+  CLI::App* added = nullptr;
+  auto request = AddCommand(*tenant, "create", "A new tenant, with the limits given", options,
+                            command, CreateTenant, added);
+  AddQuotaOptions(*added, request->quota);
+
+  CLI::App* list = tenant->add_subcommand("list", "Tenants, what they hold and may hold");
+  const auto watch_text = std::make_shared<std::string>();
+  AddWatch(*list, *watch_text);
+  list->callback(
+      [&, watch_text] { command = [&, watch_text] { return ListTenants(options, *watch_text); }; });
+
+  AddCommand(
+      *tenant, "get", "One tenant", options, command,
+      [](const Options& given, const TenantRequest& asked) {
+        v1::GetTenantRequest get;
+        get.set_tenant(asked.name);
+        return AskForTenant(given, &Stub::GetTenant, get);
+      },
+      added);
+  request = AddCommand(*tenant, "set-quota", "Change the limits that are given; \"none\" lifts one",
+                       options, command, SetQuota, added);
+  AddQuotaOptions(*added, request->quota);
+  added->footer("What is reserved already stays; the limits are for what is reserved from now on.");
+
+  request = AddCommand(
+      *tenant, "suspend", "Nobody joins its jobs any more; those that run may end", options,
+      command,
+      [](const Options& given, const TenantRequest& asked) { return Suspend(given, asked, false); },
+      added);
+  added->add_flag("--yes", request->yes, "Do not ask");
+  AddCommand(
+      *tenant, "resume", "The end of a suspension", options, command,
+      [](const Options& given, const TenantRequest& asked) { return Suspend(given, asked, true); },
+      added);
+  request = AddCommand(*tenant, "delete", "Forget a tenant without jobs, and its tokens", options,
+                       command, DeleteTenant, added);
+  added->add_flag("--yes", request->yes, "Do not ask");
+}
+
+void AddQuota(CLI::App& parent, const Options& options, Command& command) {
+  CLI::App* quota = parent.add_subcommand("quota", "Quotas: what tenants hold of what they may");
+  CLI::App* usage = quota->add_subcommand("usage", "Held, of the limit if there is one");
+  const auto watch_text = std::make_shared<std::string>();
+  AddWatch(*usage, *watch_text);
+  usage->callback(
+      [&, watch_text] { command = [&, watch_text] { return ListTenants(options, *watch_text); }; });
+}
+
+}  // namespace phub::client::cli

@@ -1,0 +1,190 @@
+// phubctl token issue, list, revoke; phubctl whoami.
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <memory>
+
+#include "client/cli/cli.h"
+#include "client/cli/output.h"
+#include "client/cli/rpc.h"
+#include "common/base/secret_file.h"
+#include "common/base/status_text.h"
+#include "common/base/units.h"
+#include "phub/v1/tenants.grpc.pb.h"
+
+namespace phub::client::cli {
+namespace {
+
+using Stub = v1::Tenants::Stub;
+
+struct Issue {
+  std::string role;
+  std::string label;
+  std::string lifetime_text;
+  std::string replaces;
+  std::string grace_text = "1h";
+  std::string file;
+};
+struct Revocation {
+  std::string id;
+  bool yes = false;
+};
+
+std::string CheckDuration(const std::string& text) {
+  const auto duration = ParseDuration(text);
+  if (duration && *duration >= 0) return {};
+  return fmt::format("\"{}\" is not a duration, like \"720h\" or \"15m\"", text);
+}
+
+int IssueToken(const Options& options, const Issue& issue) {
+  v1::IssueTokenRequest request;
+  request.set_tenant(options.tenant);
+  request.set_role(issue.role);
+  request.set_label(issue.label);
+  if (!issue.lifetime_text.empty()) {
+    request.set_lifetime_ns(ParseDuration(issue.lifetime_text).value_or(0));
+  }
+  request.set_replaces(issue.replaces);
+  request.set_grace_ns(ParseDuration(issue.grace_text).value_or(0));
+  v1::IssuedToken issued;
+  const grpc::Status status = Call(options, &Stub::IssueToken, request, issued);
+  if (!status.ok()) return Report(status, options);
+  if (!issue.file.empty()) {
+    const absl::Status written =
+        WriteFileDurably(issue.file, issued.token() + "\n", kSecretFileMode, /*replace=*/true);
+    if (!written.ok()) {
+      fmt::print(stderr, "phubctl: {}; token {} was issued, revoke it\n", MessageOf(written),
+                 issued.info().id());
+      return kFailure;
+    }
+    issued.clear_token();
+  }
+  if (options.output == Output::kJson) {
+    fmt::print("{}", ToJson(issued, /*compact=*/false));
+  } else if (issue.file.empty()) {
+    fmt::print("{}\n", issued.token());
+  }
+  const std::string end = issued.info().expires_at_ns() == 0
+                              ? "does not expire"
+                              : "expires " + DateText(issued.info().expires_at_ns());
+  fmt::print(stderr, "phubctl: token {} {}; {}\n", issued.info().id(), end,
+             issue.file.empty() ? "it is not shown again: keep it in a file of mode 0600"
+                                : "it is in " + issue.file);
+  return kOk;
+}
+
+std::string TokensTable(const v1::ListTokensResponse& response, bool wide) {
+  std::vector<Table::Column> columns = {{"ID"},    {"TENANT"},  {"ROLE"},
+                                        {"STATE"}, {"EXPIRES"}, {"LABEL"}};
+  if (wide) {
+    for (const char* title : {"CREATED", "CREATED BY", "REVOKED"}) columns.push_back({title});
+  }
+  Table table(columns);
+  for (const v1::TokenInfo& token : response.tokens()) {
+    std::vector<std::string> cells = {token.id(),
+                                      token.tenant().empty() ? "-" : token.tenant(),
+                                      token.role(),
+                                      token.state(),
+                                      DateText(token.expires_at_ns()),
+                                      token.label().empty() ? "-" : token.label()};
+    if (wide) {
+      cells.push_back(DateText(token.created_at_ns()));
+      cells.push_back(token.created_by());
+      cells.push_back(DateText(token.revoked_at_ns()));
+    }
+    table.Add(std::move(cells));
+  }
+  return table.Text();
+}
+
+int ListTokens(const Options& options) {
+  v1::ListTokensRequest request;
+  request.set_tenant(options.tenant);
+  v1::ListTokensResponse response;
+  const grpc::Status status = Call(options, &Stub::ListTokens, request, response);
+  if (!status.ok()) return Report(status, options);
+  fmt::print("{}", options.output == Output::kJson
+                       ? ToJson(response, /*compact=*/false)
+                       : TokensTable(response, options.output == Output::kWide));
+  return kOk;
+}
+
+int RevokeToken(const Options& options, const Revocation& revocation) {
+  if (!Confirmed(revocation.yes,
+                 fmt::format("Revoke token {}: it opens nothing any more?", revocation.id))) {
+    return kUsage;
+  }
+  v1::RevokeTokenRequest request;
+  request.set_id(revocation.id);
+  v1::TokenInfo token;
+  const grpc::Status status = Call(options, &Stub::RevokeToken, request, token);
+  if (!status.ok()) return Report(status, options);
+  if (options.output == Output::kJson) fmt::print("{}", ToJson(token, /*compact=*/false));
+  return kOk;
+}
+
+int WhoAmI(const Options& options) {
+  v1::Identity identity;
+  const grpc::Status status = Call(options, &Stub::WhoAmI, v1::WhoAmIRequest(), identity);
+  if (!status.ok()) return Report(status, options);
+  if (options.output == Output::kJson) {
+    fmt::print("{}", ToJson(identity, /*compact=*/false));
+  } else if (!identity.identities()) {
+    fmt::print("anonymous: {} has no identities\n", Target(options.endpoint));
+  } else {
+    fmt::print("{}, role {}\n", Printable(identity.name()), Printable(identity.role()));
+  }
+  return kOk;
+}
+
+}  // namespace
+
+void AddToken(CLI::App& parent, const Options& options, Command& command) {
+  CLI::App* token = parent.add_subcommand("token", "Tokens: issue, list, revoke them");
+  token->footer(
+      "Examples:\n"
+      "  phubctl token issue --tenant acme --lifetime 720h --file acme.token\n"
+      "  phubctl token issue --role operator --label \"night shift\" --file operator.token\n"
+      "  phubctl token issue --replaces 3f2a... --grace 24h --file acme.token   (rotation)\n"
+      "  phubctl token revoke 3f2a... --yes\n"
+      "Tokens are of one daemon, as tenants are.");
+
+  CLI::App* issue = token->add_subcommand("issue", "A new token; it is shown once");
+  const auto request = std::make_shared<Issue>();
+  issue->add_option("--role", request->role, "tenant (with --tenant), operator, admin or server")
+      ->type_name("ROLE")
+      ->check(CLI::IsMember({"tenant", "operator", "admin", "server"}));
+  issue->add_option("--label", request->label, "What it is for")->type_name("TEXT");
+  issue
+      ->add_option("--lifetime", request->lifetime_text, "How long it is good; else without an end")
+      ->type_name("DURATION")
+      ->check(CheckDuration);
+  issue->add_option("--replaces", request->replaces, "Id of the token that it takes the place of")
+      ->type_name("ID");
+  issue->add_option("--grace", request->grace_text, "How long the replaced token is still good")
+      ->type_name("DURATION")
+      ->capture_default_str()
+      ->check(CheckDuration);
+  issue->add_option("--file", request->file, "Write it there (mode 0600) instead of printing it")
+      ->type_name("FILE");
+  issue->callback(
+      [&, request] { command = [&, request] { return IssueToken(options, *request); }; });
+
+  CLI::App* list = token->add_subcommand("list", "Tokens, without their secrets");
+  list->callback([&] { command = [&] { return ListTokens(options); }; });
+
+  CLI::App* revoke = token->add_subcommand("revoke", "A token opens nothing any more");
+  const auto revocation = std::make_shared<Revocation>();
+  revoke->add_option("ID", revocation->id, "Id of the token")->required()->type_name("");
+  revoke->add_flag("--yes", revocation->yes, "Do not ask");
+  revoke->footer("Jobs that were joined with it run on; end them with `phubctl job evict`.");
+  revoke->callback(
+      [&, revocation] { command = [&, revocation] { return RevokeToken(options, *revocation); }; });
+}
+
+void AddWhoAmI(CLI::App& parent, const Options& options, Command& command) {
+  CLI::App* whoami = parent.add_subcommand("whoami", "Who the daemon takes you for");
+  whoami->callback([&] { command = [&] { return WhoAmI(options); }; });
+}
+
+}  // namespace phub::client::cli

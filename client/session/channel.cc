@@ -1,0 +1,142 @@
+#include "client/session/channel.h"
+
+#include <fmt/format.h>
+#include <grpcpp/support/client_interceptor.h>
+
+#include <fstream>
+#include <iterator>
+#include <utility>
+#include <vector>
+
+#include "common/base/secret_file.h"
+
+namespace phub::client {
+namespace {
+
+constexpr std::string_view kUnixScheme = "unix:";
+
+// Tokens are one line; editors and shells end it.
+absl::StatusOr<std::string> ReadToken(const std::string& path) {
+  absl::StatusOr<std::string> text = ReadSecretFile(path);
+  if (!text.ok()) return text;
+  while (!text->empty() && (text->back() == '\n' || text->back() == '\r' || text->back() == ' ')) {
+    text->pop_back();
+  }
+  if (text->empty()) return absl::FailedPreconditionError(fmt::format("{} is empty", path));
+  for (const char c : *text) {
+    if (c > 0x20 && c < 0x7f) continue;
+    return absl::FailedPreconditionError(fmt::format("{} holds no token", path));
+  }
+  return text;
+}
+
+// Adds the token to every call of a channel, as the file has it at that moment: who renews the file
+// needs no restart. If it cannot be read the call goes without, and the daemon says so.
+class TokenInterceptor final : public grpc::experimental::Interceptor {
+ public:
+  explicit TokenInterceptor(const std::string& path) : path_(path) {}
+
+  void Intercept(grpc::experimental::InterceptorBatchMethods* methods) override {
+    if (methods->QueryInterceptionHookPoint(
+            grpc::experimental::InterceptionHookPoints::PRE_SEND_INITIAL_METADATA)) {
+      const absl::StatusOr<std::string> token = ReadToken(path_);
+      if (token.ok()) {
+        methods->GetSendInitialMetadata()->insert({"authorization", "Bearer " + *token});
+      }
+    }
+    methods->Proceed();
+  }
+
+ private:
+  const std::string& path_;  // the factory's
+};
+
+class TokenInterceptorFactory final : public grpc::experimental::ClientInterceptorFactoryInterface {
+ public:
+  explicit TokenInterceptorFactory(std::string path) : path_(std::move(path)) {}
+  grpc::experimental::Interceptor* CreateClientInterceptor(
+      grpc::experimental::ClientRpcInfo*) override {
+    return new TokenInterceptor(path_);  // gRPC's
+  }
+
+ private:
+  const std::string path_;
+};
+
+absl::StatusOr<std::string> ReadPublicFile(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  std::string text{std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
+  if (file.bad() || text.empty()) {
+    return absl::FailedPreconditionError(fmt::format("cannot read {}, or it is empty", path));
+  }
+  return text;
+}
+
+absl::StatusOr<grpc::SslCredentialsOptions> ReadTlsFiles(const Credentials& credentials) {
+  grpc::SslCredentialsOptions options;
+  if (!credentials.ca_file.empty()) {
+    absl::StatusOr<std::string> authority = ReadPublicFile(credentials.ca_file);
+    if (!authority.ok()) return authority.status();
+    options.pem_root_certs = *std::move(authority);
+  }
+  if (credentials.certificate.empty() != credentials.key.empty()) {
+    return absl::InvalidArgumentError(
+        "a certificate and its key belong together, and one of the two is missing");
+  }
+  if (credentials.certificate.empty()) return options;
+  absl::StatusOr<std::string> certificate = ReadPublicFile(credentials.certificate);
+  if (!certificate.ok()) return certificate.status();
+  absl::StatusOr<std::string> key = ReadSecretFile(credentials.key);
+  if (!key.ok()) return key.status();
+  options.pem_cert_chain = *std::move(certificate);
+  options.pem_private_key = *std::move(key);
+  return options;
+}
+
+// Reached without leaving this host.
+bool IsLocal(const std::string& target) {
+  return target.starts_with(kUnixScheme) || target.starts_with("127.") ||
+         target.starts_with("localhost:") || target.starts_with("[::1]:");
+}
+
+}  // namespace
+
+absl::Status CheckCredentials(const Credentials& credentials, const std::string& target) {
+  if (!credentials.key.empty() && credentials.certificate.empty()) {
+    return absl::InvalidArgumentError("a key without its certificate is of no use");
+  }
+  if (credentials.token_file.empty()) return absl::OkStatus();
+  if (const absl::StatusOr<std::string> token = ReadToken(credentials.token_file); !token.ok()) {
+    return token.status();
+  }
+  if (credentials.tls() || credentials.plaintext_token || IsLocal(target)) return absl::OkStatus();
+  return absl::FailedPreconditionError(
+      fmt::format("the token of {} would travel to {} in the clear; name the certificate authority "
+                  "of the daemon (ca_file, --ca-file), or accept the risk (plaintext_token, "
+                  "--plaintext-token)",
+                  credentials.token_file, target));
+}
+
+absl::StatusOr<std::shared_ptr<grpc::Channel>> MakeChannel(const std::string& target,
+                                                           const Credentials& credentials,
+                                                           grpc::ChannelArguments arguments) {
+  if (absl::Status status = CheckCredentials(credentials, target); !status.ok()) return status;
+  arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);  // a daemon of the rack is never behind one
+  std::shared_ptr<grpc::ChannelCredentials> transport = grpc::InsecureChannelCredentials();
+  if (credentials.tls() && !target.starts_with(kUnixScheme)) {
+    const absl::StatusOr<grpc::SslCredentialsOptions> files = ReadTlsFiles(credentials);
+    if (!files.ok()) return files.status();
+    transport = grpc::SslCredentials(*files);
+    if (!credentials.server_name.empty()) {
+      arguments.SetSslTargetNameOverride(credentials.server_name);
+    }
+  }
+  std::vector<std::unique_ptr<grpc::experimental::ClientInterceptorFactoryInterface>> interceptors;
+  if (!credentials.token_file.empty()) {
+    interceptors.push_back(std::make_unique<TokenInterceptorFactory>(credentials.token_file));
+  }
+  return grpc::experimental::CreateCustomChannelWithInterceptors(target, transport, arguments,
+                                                                 std::move(interceptors));
+}
+
+}  // namespace phub::client

@@ -1,0 +1,90 @@
+#include "client/session/verbs_side.h"
+
+#include <fmt/format.h>
+
+#include <optional>
+#include <utility>
+
+#include "common/base/log.h"
+#include "common/base/status_text.h"
+#include "common/transport/tcp/tcp_socket.h"
+
+namespace phub::client {
+namespace {
+
+// Lanes of one worker are few; a queue pair takes some 450 entries.
+constexpr std::uint32_t kQueueEntries = 1u << 15;
+
+std::optional<transport::Gid> GidOf(const std::string& host) {
+  const auto addresses = transport::Resolve(host, 0, /*passive=*/false);
+  if (!addresses.ok()) return std::nullopt;
+  for (const transport::SocketAddress& address : *addresses) {
+    if (auto gid = transport::ParseGid(transport::AddressText(address))) return gid;
+  }
+  return std::nullopt;
+}
+
+}  // namespace
+
+VerbsSide::VerbsSide(const std::string& daemon_host) {
+  const std::optional<transport::Gid> peer = GidOf(daemon_host);
+  why_not_ = "this host has no RDMA device";
+  for (const std::string& name : transport::VerbsDevice::Names()) {
+    auto device = transport::VerbsDevice::Open({.name = name, .peer = peer});
+    if (!device.ok()) {
+      why_not_ = MessageOf(device.status());
+      continue;
+    }
+    auto queue = transport::VerbsQueue::Create(*std::move(device), kQueueEntries);
+    if (queue.ok()) {
+      ports_.push_back({.queue = *std::move(queue), .domain = nullptr});
+    } else {
+      why_not_ = MessageOf(queue.status());
+    }
+  }
+  if (!ports_.empty()) why_not_.clear();
+}
+
+std::vector<std::shared_ptr<transport::VerbsQueue>> VerbsSide::queues() const {
+  std::vector<std::shared_ptr<transport::VerbsQueue>> queues;
+  for (const Port& port : ports_) queues.push_back(port.queue);
+  return queues;
+}
+
+absl::StatusOr<VerbsSide::Way> VerbsSide::WayTo(const std::string& host) {
+  if (ports_.empty()) return absl::NotFoundError(why_not_);
+  const std::optional<transport::Gid> peer = GidOf(host);
+  const auto common = [&](const Port& port) {
+    return peer ? transport::CommonBits(port.queue->device()->gid().gid, *peer) : 0;
+  };
+  const std::lock_guard lock(mutex_);
+  Port* best = &ports_.front();
+  for (Port& port : ports_) {
+    if (common(port) > common(*best)) best = &port;
+  }
+  const std::shared_ptr<const transport::VerbsDevice>& device = best->queue->device();
+  if (best->domain == nullptr) {
+    auto domain = transport::VerbsDomain::Create(device);
+    if (!domain.ok()) return domain.status();
+    best->domain = *std::move(domain);
+  }
+  return Way{.queue = best->queue,
+             .domain = best->domain,
+             .reason = fmt::format("{} port {} gid {} ({})", device->name(), device->port(),
+                                   transport::GidText(device->gid().gid), device->gid_reason())};
+}
+
+void VerbsSide::Register(std::byte* data, std::size_t bytes, transport::RegisteredMemory::Use use) {
+  if (data == nullptr || bytes == 0) return;
+  const std::lock_guard lock(mutex_);
+  for (const Port& port : ports_) {
+    if (port.domain == nullptr) continue;
+    const auto index = port.domain->Add(data, bytes, use, /*owner=*/nullptr);
+    if (!index.ok()) {
+      LogWarning("event=memory_not_registered bytes={} reason=\"{}\"", bytes,
+                 MessageOf(index.status()));
+    }
+  }
+}
+
+}  // namespace phub::client

@@ -1,0 +1,106 @@
+#include "common/base/secret_file.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+
+#include "common/base/descriptor.h"
+
+namespace phub {
+namespace {
+
+absl::Status FromErrno(std::string_view what, const std::string& path, int error) {
+  const std::string message = fmt::format("cannot {} {}: {}", what, path, std::strerror(error));
+  switch (error) {
+    case ENOENT: return absl::NotFoundError(message);
+    case EEXIST: return absl::AlreadyExistsError(message);
+    case EACCES:
+    case EPERM: return absl::PermissionDeniedError(message);
+    case ENOSPC:
+    case EDQUOT: return absl::ResourceExhaustedError(message);
+    default: return absl::FailedPreconditionError(message);
+  }
+}
+
+std::string FolderOf(const std::string& path) {
+  const std::size_t slash = path.rfind('/');
+  if (slash == std::string::npos) return ".";
+  return slash == 0 ? "/" : path.substr(0, slash);
+}
+
+bool WriteAll(int fd, std::string_view contents) {
+  while (!contents.empty()) {
+    const ssize_t written = write(fd, contents.data(), contents.size());
+    if (written < 0 && errno == EINTR) continue;
+    if (written <= 0) return false;
+    contents.remove_prefix(static_cast<std::size_t>(written));
+  }
+  return true;
+}
+
+absl::Status WriteAside(const std::string& aside, std::string_view contents, mode_t mode) {
+  const Descriptor file(open(aside.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, mode));
+  if (!file) return FromErrno("write", aside, errno);
+  // The process's umask may have taken rights from a public file.
+  if (fchmod(file.get(), mode) != 0 || !WriteAll(file.get(), contents) || fsync(file.get()) != 0) {
+    return FromErrno("write", aside, errno);
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::StatusOr<std::string> ReadSecretFile(const std::string& path) {
+  const Descriptor file(open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
+  if (!file) return FromErrno("read", path, errno);
+  struct stat facts {};
+  if (fstat(file.get(), &facts) != 0) return FromErrno("read", path, errno);
+  if (!S_ISREG(facts.st_mode)) {
+    return absl::FailedPreconditionError(fmt::format("{} is not a regular file", path));
+  }
+  if ((facts.st_mode & 077) != 0) {
+    return absl::FailedPreconditionError(
+        fmt::format("{} holds a secret, and others than its owner have rights to it (mode {:04o}); "
+                    "run: chmod 600 {}",
+                    path, static_cast<unsigned>(facts.st_mode & 07777), path));
+  }
+  std::string contents(kSecretFileBytesMax + 1, '\0');
+  std::size_t size = 0;
+  while (size < contents.size()) {
+    const ssize_t got = read(file.get(), contents.data() + size, contents.size() - size);
+    if (got < 0 && errno == EINTR) continue;
+    if (got < 0) return FromErrno("read", path, errno);
+    if (got == 0) break;
+    size += static_cast<std::size_t>(got);
+  }
+  if (size > kSecretFileBytesMax) {
+    return absl::FailedPreconditionError(
+        fmt::format("{} is larger than {} bytes: no token or key is", path, kSecretFileBytesMax));
+  }
+  contents.resize(size);
+  return contents;
+}
+
+absl::Status WriteFileDurably(const std::string& path, std::string_view contents, mode_t mode,
+                              bool replace) {
+  const std::string aside = fmt::format("{}.{}", path, getpid());
+  unlink(aside.c_str());  // of an earlier process of this number that was killed
+  absl::Status status = WriteAside(aside, contents, mode);
+  if (status.ok()) {
+    const bool placed =
+        replace ? rename(aside.c_str(), path.c_str()) == 0 : link(aside.c_str(), path.c_str()) == 0;
+    if (!placed) status = FromErrno("write", path, errno);
+  }
+  unlink(aside.c_str());
+  if (!status.ok()) return status;
+  const Descriptor folder(open(FolderOf(path).c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  if (!folder || fsync(folder.get()) != 0) return FromErrno("sync the folder of", path, errno);
+  return absl::OkStatus();
+}
+
+}  // namespace phub

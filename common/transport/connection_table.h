@@ -1,0 +1,160 @@
+// Which connections a transport serves, and which of them have something to do. Sized when built;
+// nothing allocates after that. One thread.
+//
+// Entries have generations, so an id that is kept after its connection closed names nothing. Work
+// waits in one ring of ready entries, each at most once: what is in it when a Poll begins has one
+// turn, what becomes ready meanwhile waits for the next.
+//
+// An entry outlives its kClosed completion until FreeForgotten, which the next Poll calls: messages
+// that came before it in the same Poll are still to be taken, and may name its shared memory. Its
+// Connection may be gone by then, so nobody but those who look up shared memory touches it.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+
+#include "common/base/check.h"
+#include "common/transport/transport.h"
+
+namespace phub::transport {
+
+inline constexpr std::uint32_t kConnectionsMaxDefault = 4096;
+
+// What every transport keeps of a connection; each derives its own.
+template <typename ConnectionType>
+struct ConnectionEntry {
+  ConnectionType* connection = nullptr;  // null: the entry is free
+  std::span<const LandingSlot> landing;
+  std::uint32_t generation = 1;
+  std::uint32_t served_index = 0;  // where among those with a connection
+  bool in_ready = false;
+  bool forgotten = false;                         // kClosed was polled; free from the next Poll on
+  bool starved = false;                           // until a Release, receiving can do nothing
+  TransportError ending = TransportError::kNone;  // not kNone: only kSent and kClosed are left
+  ProtocolError protocol_error = ProtocolError::kNone;
+
+  bool ends() const { return ending != TransportError::kNone; }
+};
+
+// An id in the 64 bits that the kernel keeps with a watched descriptor.
+constexpr std::uint64_t PackId(ConnectionId id) {
+  return (static_cast<std::uint64_t>(id.generation) << 32) | id.index;
+}
+constexpr ConnectionId UnpackId(std::uint64_t packed) {
+  return {static_cast<std::uint32_t>(packed), static_cast<std::uint32_t>(packed >> 32)};
+}
+
+template <typename Entry>
+class ConnectionTable {
+ public:
+  explicit ConnectionTable(std::uint32_t connections_max)
+      : connections_max_(connections_max),
+        entries_(std::make_unique<Entry[]>(connections_max)),
+        free_(std::make_unique<std::uint32_t[]>(connections_max)),
+        free_count_(connections_max),
+        ready_(std::make_unique<std::uint32_t[]>(connections_max)),
+        served_(std::make_unique<std::uint32_t[]>(connections_max)),
+        forgotten_(std::make_unique<std::uint32_t[]>(connections_max)) {
+    PHUB_CHECK(connections_max > 0);
+    for (std::uint32_t i = 0; i < connections_max; ++i) free_[i] = connections_max - 1 - i;
+  }
+
+  // Null for stale ids. Of one that is forgotten only the shared memory may be looked at.
+  Entry* Live(ConnectionId id) const {
+    if (id.index >= connections_max_) return nullptr;
+    Entry& entry = entries_[id.index];
+    if (entry.connection == nullptr || entry.generation != id.generation) return nullptr;
+    return &entry;
+  }
+  // The entry of that index, if it has a connection, whatever its generation.
+  Entry* At(std::uint32_t index) const {
+    if (index >= connections_max_ || entries_[index].connection == nullptr) return nullptr;
+    return &entries_[index];
+  }
+  ConnectionId IdOf(const Entry& entry) const { return {IndexOf(entry), entry.generation}; }
+
+  // The entry that the next Occupy takes, with its id; null if the table is full.
+  Entry* Vacant() {
+    if (free_count_ == 0) FreeForgotten();
+    return free_count_ == 0 ? nullptr : &entries_[free_[free_count_ - 1]];
+  }
+  template <typename ConnectionType>
+  Entry& Occupy(ConnectionType& connection, std::span<const LandingSlot> landing) {
+    Entry* vacant = Vacant();
+    PHUB_CHECK(vacant != nullptr);
+    --free_count_;
+    const std::uint32_t generation = vacant->generation;
+    const bool in_ready = vacant->in_ready;
+    *vacant = Entry{};
+    vacant->generation = generation;
+    vacant->in_ready = in_ready;
+    vacant->connection = &connection;
+    vacant->landing = landing;
+    vacant->served_index = served_count_;
+    served_[served_count_++] = IndexOf(*vacant);
+    return *vacant;
+  }
+
+  // Returns the entry's last completion.
+  Completion Forget(Entry& entry) {
+    Completion completion;
+    completion.kind = CompletionKind::kClosed;
+    completion.error = entry.ending;
+    completion.protocol_error = entry.protocol_error;
+    completion.connection = IdOf(entry);
+    entry.landing = {};
+    const std::uint32_t last = served_[--served_count_];
+    served_[entry.served_index] = last;
+    entries_[last].served_index = entry.served_index;
+    entry.forgotten = true;
+    forgotten_[forgotten_count_++] = IndexOf(entry);
+    return completion;
+  }
+  void FreeForgotten() {
+    for (; forgotten_count_ > 0; --forgotten_count_) {
+      const std::uint32_t index = forgotten_[forgotten_count_ - 1];
+      Entry& entry = entries_[index];
+      entry.connection = nullptr;
+      entry.forgotten = false;
+      // An index whose generations are used up is never given again.
+      if (++entry.generation != UINT32_MAX) free_[free_count_++] = index;
+    }
+  }
+
+  // Those with a connection that is not forgotten, in no order.
+  std::uint32_t served_count() const { return served_count_; }
+  Entry& served(std::uint32_t i) const { return entries_[served_[i]]; }
+
+  void MakeReady(Entry& entry) {
+    if (entry.in_ready) return;
+    entry.in_ready = true;
+    ready_[ready_tail_++ % connections_max_] = IndexOf(entry);
+  }
+  std::uint64_t ready_count() const { return ready_tail_ - ready_head_; }
+  // Requires ready_count() > 0. The entry may have been freed, or ended, since it became ready.
+  Entry& TakeReady() {
+    Entry& entry = entries_[ready_[ready_head_++ % connections_max_]];
+    entry.in_ready = false;
+    return entry;
+  }
+
+ private:
+  std::uint32_t IndexOf(const Entry& entry) const {
+    return static_cast<std::uint32_t>(&entry - entries_.get());
+  }
+
+  const std::uint32_t connections_max_;
+  const std::unique_ptr<Entry[]> entries_;
+  const std::unique_ptr<std::uint32_t[]> free_;  // a stack of entry indices
+  std::uint32_t free_count_;
+  const std::unique_ptr<std::uint32_t[]> ready_;  // a ring of entry indices
+  std::uint64_t ready_head_ = 0;
+  std::uint64_t ready_tail_ = 0;
+  const std::unique_ptr<std::uint32_t[]> served_;
+  std::uint32_t served_count_ = 0;
+  const std::unique_ptr<std::uint32_t[]> forgotten_;  // entries that FreeForgotten frees
+  std::uint32_t forgotten_count_ = 0;
+};
+
+}  // namespace phub::transport

@@ -1,0 +1,33 @@
+#include "common/transport/lane_request.h"
+
+#include <fmt/format.h>
+
+namespace phub::transport {
+
+absl::Status CheckWelcome(const wire::LaneWelcome& welcome, VersionOffer offer,
+                          const std::string& peer, const std::string& what) {
+  const std::string refused = fmt::format("{} refused {}: ", peer, what);
+  switch (welcome.refusal) {
+    case wire::LaneRefusal::kNone: break;
+    case wire::LaneRefusal::kVersion:
+      return absl::FailedPreconditionError(
+          refused + fmt::format("daemon speaks lane versions {}..{}, this client {}..{}; update "
+                                "the older of the two",
+                                welcome.version_min, welcome.version_max, offer.min, offer.max));
+    case wire::LaneRefusal::kNonce:
+      return absl::PermissionDeniedError(
+          refused + "its nonce is unknown, used, expired or another's; join the job again");
+    case wire::LaneRefusal::kJob:
+      return absl::FailedPreconditionError(refused + "the job ended, or its membership changed");
+    case wire::LaneRefusal::kBusy:
+      return absl::AlreadyExistsError(refused + "its place is held by a live lane");
+    case wire::LaneRefusal::kCapacity:
+      return absl::ResourceExhaustedError(
+          refused + "too many connections, or no memory left; try again later");
+  }
+  if (welcome.version >= offer.min && welcome.version <= offer.max) return absl::OkStatus();
+  return absl::InternalError(fmt::format("{} chose lane version {}, this client speaks {}..{}",
+                                         peer, welcome.version, offer.min, offer.max));
+}
+
+}  // namespace phub::transport

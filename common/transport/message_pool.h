@@ -1,0 +1,54 @@
+// The received messages that a connection lends to its owner: a fixed set, so that an owner who
+// keeps them holds the peer back. Nothing allocates after construction. One thread.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+
+#include "common/base/check.h"
+#include "common/transport/transport.h"
+
+namespace phub::transport {
+
+class MessagePool {
+ public:
+  explicit MessagePool(std::uint32_t count)
+      : count_(count),
+        messages_(std::make_unique<ReceivedMessage[]>(count)),
+        free_(std::make_unique<std::uint32_t[]>(count)),
+        lent_(std::make_unique<bool[]>(count)),
+        free_count_(count) {
+    PHUB_CHECK(count > 0);
+    // Popped from the back: message 0 first.
+    for (std::uint32_t i = 0; i < count; ++i) free_[i] = count - 1 - i;
+  }
+
+  bool empty() const { return free_count_ == 0; }
+  // The message that Lend will lend, to be filled in. REQUIRES: !empty().
+  ReceivedMessage& next() { return messages_[free_[free_count_ - 1]]; }
+  ReceivedMessage& Lend() {
+    const std::uint32_t index = free_[--free_count_];
+    lent_[index] = true;
+    return messages_[index];
+  }
+  // Ends a loan. Ignores what is not lent by this pool.
+  void Release(const ReceivedMessage* message) {
+    const std::less<const ReceivedMessage*> before;
+    const ReceivedMessage* const first = messages_.get();
+    if (before(message, first) || !before(message, first + count_)) return;
+    const auto index = static_cast<std::uint32_t>(message - first);
+    if (!lent_[index]) return;
+    lent_[index] = false;
+    free_[free_count_++] = index;
+  }
+
+ private:
+  const std::uint32_t count_;
+  const std::unique_ptr<ReceivedMessage[]> messages_;
+  const std::unique_ptr<std::uint32_t[]> free_;  // a stack of indices into messages_
+  const std::unique_ptr<bool[]> lent_;
+  std::uint32_t free_count_;
+};
+
+}  // namespace phub::transport

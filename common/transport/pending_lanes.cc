@@ -1,0 +1,227 @@
+#include "common/transport/pending_lanes.h"
+
+#include <fmt/format.h>
+#include <sys/epoll.h>
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <utility>
+
+#include "common/base/check.h"
+#include "common/base/errno_text.h"
+#include "common/base/log.h"
+#include "common/wire/message.h"
+
+namespace phub::transport {
+namespace {
+
+constexpr std::uint32_t kAcceptsPerPoll = 64;
+constexpr int kEventsPerPoll = 256;
+constexpr std::uint64_t kListenerKey = UINT64_MAX;
+// How long accepting rests when the process has no descriptor or memory left for a connection.
+constexpr DurationNs kAcceptPause = 100 * kMillisecond;
+
+}  // namespace
+
+void Count(std::atomic<std::uint64_t>& counter) { counter.fetch_add(1, std::memory_order_relaxed); }
+
+std::optional<std::uint8_t> CommonVersion(std::uint8_t version_min, std::uint8_t version_max) {
+  const std::uint8_t version = std::min(version_max, wire::kLaneVersion);
+  if (version < std::max(version_min, wire::kLaneVersionMin)) return std::nullopt;
+  return version;
+}
+
+wire::LaneWelcome WelcomeOf(std::uint8_t version) {
+  return {.version = version,
+          .refusal = wire::LaneRefusal::kNone,
+          .version_min = wire::kLaneVersionMin,
+          .version_max = wire::kLaneVersion};
+}
+
+PendingLanes::PendingLanes(const Options& options, const Clock& clock)
+    : options_(options), clock_(clock), places_(options.places_max) {
+  PHUB_CHECK(options.places_max > 0 && options.places_per_origin_max > 0);
+}
+
+PendingLanes::~PendingLanes() = default;
+
+absl::Status PendingLanes::Listen(Descriptor listening, const std::string& where) {
+  listening_ = std::move(listening);
+  epoll_ = Descriptor(epoll_create1(EPOLL_CLOEXEC));
+  epoll_event event{};
+  event.events = EPOLLIN;
+  event.data.u64 = kListenerKey;
+  if (epoll_ && epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, listening_.get(), &event) == 0) {
+    return absl::OkStatus();
+  }
+  return absl::ResourceExhaustedError(fmt::format("cannot watch {}: {}", where, ErrnoText(errno)));
+}
+
+bool PendingLanes::PollOnce(DurationNs timeout) {
+  epoll_event events[kEventsPerPoll];
+  const int count = epoll_wait(epoll_.get(), events, kEventsPerPoll, WaitMilliseconds(timeout));
+  PHUB_CHECK(count >= 0 || errno == EINTR, "epoll_wait errno={}", errno);
+  if (accept_paused_until_ != 0 && clock_.Now() >= accept_paused_until_) WatchAccepting(true);
+  for (int i = 0; i < count; ++i) {
+    // A socket whose place is freed leaves the epoll, and places are only given out again by
+    // AcceptSome, so an event cannot meet another connection than its own: accepting comes last.
+    if (events[i].data.u64 != kListenerKey) Read(places_[events[i].data.u64]);
+  }
+  const bool late = CloseLate();
+  for (int i = 0; i < count; ++i) {
+    if (events[i].data.u64 == kListenerKey) AcceptSome();
+  }
+  return count > 0 || late;
+}
+
+// Not past the next deadline.
+int PendingLanes::WaitMilliseconds(DurationNs timeout) const {
+  TimeNs next = accept_paused_until_ == 0 ? INT64_MAX : accept_paused_until_;
+  for (const Place& place : places_) {
+    if (place.socket) next = std::min(next, place.deadline);
+  }
+  if (next != INT64_MAX) {
+    const DurationNs until = std::max<DurationNs>(0, next - clock_.Now()) + kMillisecond;
+    if (timeout < 0 || until < timeout) timeout = until;
+  }
+  if (timeout < 0) return -1;
+  return static_cast<int>(std::min<DurationNs>(timeout / kMillisecond, 60'000));
+}
+
+void PendingLanes::WatchAccepting(bool on) {
+  epoll_event event{};
+  event.events = on ? EPOLLIN : 0u;
+  event.data.u64 = kListenerKey;
+  PHUB_CHECK(epoll_ctl(epoll_.get(), EPOLL_CTL_MOD, listening_.get(), &event) == 0, "errno={}",
+             errno);
+  accept_paused_until_ = on ? 0 : clock_.Now() + kAcceptPause;
+}
+
+void PendingLanes::AcceptSome() {
+  for (std::uint32_t i = 0; i < kAcceptsPerPoll; ++i) {
+    Origin origin;
+    Descriptor socket = Accept(listening_, origin);
+    if (socket) {
+      GivePlace(std::move(socket), std::move(origin));
+      continue;
+    }
+    const int error = errno;
+    if (error == EAGAIN || error == EWOULDBLOCK) return;
+    if (error == EMFILE || error == ENFILE || error == ENOBUFS || error == ENOMEM) {
+      Count(counters_.accept_errors);
+      LogWarning("event=accept_paused transport={} reason=\"{}\" pause_ms={}",
+                 options_.transport_name, ErrnoText(error), kAcceptPause / kMillisecond);
+      WatchAccepting(false);
+      return;
+    }
+    // The rest (ECONNABORTED and network errors) concerns that one connection only.
+  }
+}
+
+void PendingLanes::GivePlace(Descriptor socket, Origin origin) {
+  std::uint32_t of_origin = 0;
+  Place* place = nullptr;
+  for (Place& other : places_) {
+    if (!other.socket) {
+      if (place == nullptr) place = &other;
+    } else if (other.origin.key == origin.key) {
+      ++of_origin;
+    }
+  }
+  if (place == nullptr || of_origin >= options_.places_per_origin_max) {
+    Count(counters_.over_capacity);
+    SendRefusal(socket, wire::LaneRefusal::kCapacity);
+    return;
+  }
+  epoll_event event{};
+  event.events = EPOLLIN | EPOLLRDHUP;
+  event.data.u64 = static_cast<std::uint64_t>(place - places_.data());
+  if (epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, socket.get(), &event) != 0) {
+    Count(counters_.accept_errors);
+    return;
+  }
+  place->socket = std::move(socket);
+  place->origin = std::move(origin);
+  place->deadline = clock_.Now() + options_.request_timeout;
+  place->have = 0;
+  place->want = kRequestBytes;
+  ++count_;
+}
+
+// Of a stream, the request and not a byte more: what follows belongs to the lane. Of packets a byte
+// more than is right, so that a longer one is seen to be; without room for control messages:
+// descriptors that a client sends are closed by the kernel.
+void PendingLanes::Read(Place& place) {
+  if (!place.socket) return;
+  const std::size_t bytes_max = options_.packets ? kRequestBytes + 1 : place.want;
+  const ssize_t got = recv(place.socket.get(), place.bytes.data() + place.have,
+                           bytes_max - place.have, MSG_DONTWAIT);
+  if (got < 0 && (errno == EAGAIN || errno == EINTR)) return;
+  if (got <= 0) {
+    Count(counters_.closed_early);
+    TakeSocket(place);
+    return;
+  }
+  place.have += static_cast<std::size_t>(got);
+  if (!options_.packets && place.have == kRequestBytes) {
+    place.want = RequestBytes(std::span(place.bytes).first(kRequestBytes));
+    PHUB_CHECK(place.want >= kRequestBytes && place.want <= kRequestBytesMax);
+  }
+  if (!options_.packets && place.have < place.want) return;
+  const int result = epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, place.socket.get(), nullptr);
+  PHUB_CHECK(result == 0, "errno={}", errno);
+  Decide(TakeSocket(place), std::span(place.bytes).first(place.have), place.origin);
+}
+
+Descriptor PendingLanes::TakeSocket(Place& place) {
+  --count_;
+  return Descriptor(place.socket.Release());
+}
+
+void PendingLanes::Refuse(const Descriptor& socket, wire::LaneRefusal refusal) {
+  CountRefusal(refusal);
+  SendRefusal(socket, refusal);
+}
+
+void PendingLanes::CountRefusal(wire::LaneRefusal refusal) {
+  switch (refusal) {
+    case wire::LaneRefusal::kVersion: return Count(counters_.refused_version);
+    case wire::LaneRefusal::kNonce: return Count(counters_.refused_nonce);
+    case wire::LaneRefusal::kJob: return Count(counters_.refused_job);
+    case wire::LaneRefusal::kBusy: return Count(counters_.refused_busy);
+    case wire::LaneRefusal::kCapacity: return Count(counters_.refused_capacity);
+    case wire::LaneRefusal::kNone: break;
+  }
+  PHUB_CHECK(false, "counted a refusal that is none");
+}
+
+// One call: 16 bytes fit the empty buffer of a new socket. If the peer is gone, so be it.
+void PendingLanes::SendWelcome(const Descriptor& socket, const wire::LaneWelcome& welcome) {
+  std::array<std::byte, wire::kLaneWelcomeBytes> bytes;
+  wire::EncodeLaneWelcome(welcome, bytes);
+  [[maybe_unused]] const ssize_t put =
+      send(socket.get(), bytes.data(), bytes.size(), MSG_DONTWAIT | MSG_NOSIGNAL);
+}
+
+void PendingLanes::SendRefusal(const Descriptor& socket, wire::LaneRefusal refusal) {
+  wire::LaneWelcome welcome = WelcomeOf(0);
+  welcome.refusal = refusal;
+  SendWelcome(socket, welcome);
+}
+
+// However slowly a peer dribbles its bytes, its time is counted from the accept.
+bool PendingLanes::CloseLate() {
+  if (count_ == 0) return false;
+  const TimeNs now = clock_.Now();
+  bool any = false;
+  for (Place& place : places_) {
+    if (!place.socket || now < place.deadline) continue;
+    Count(counters_.timeouts);
+    TakeSocket(place);
+    any = true;
+  }
+  return any;
+}
+
+}  // namespace phub::transport

@@ -1,0 +1,213 @@
+// What transports that poll many connections have in common: a table of entries, a queue of
+// requests per connection, turns of bounded size, and closing. Shared by tcp, shm and the
+// simulation; a subclass says what a turn of one connection does, and what is ready.
+//
+// A turn of a connection moves a bounded number of bytes and messages; what is left goes to the
+// back of the ring of ready connections. A connection is in the ring if a turn could do something,
+// so an empty ring means that blocking is right.
+//
+// `Entry` derives from ConnectionEntry and has sender(): the connection's queue, bounded, with
+// full(), PopBack(), has_unreported(), NextSent() and DropUnsent().
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+#include "common/base/check.h"
+#include "common/transport/connection_table.h"
+#include "common/transport/transport.h"
+
+namespace phub::transport {
+
+// One turn of one connection. Bytes: worth its calls, and a lane does not keep the others waiting
+// for more than some 100 us. Messages: half of a usual burst, so that a lane of small messages
+// leaves room in it for others.
+inline constexpr std::size_t kTurnBytes = 1024 * 1024;
+inline constexpr std::uint32_t kTurnMessages = 32;
+// One Poll, over all connections: about a millisecond of copying.
+inline constexpr std::size_t kPollBytes = 8 * kTurnBytes;
+
+template <typename Entry>
+class TurnTransport : public Transport {
+ public:
+  void SetLanding(ConnectionId connection, std::span<const LandingSlot> landing) final {
+    if (Entry* entry = table_.Live(connection)) entry->landing = landing;
+  }
+
+  void Close(ConnectionId connection) final {
+    Entry* entry = table_.Live(connection);
+    if (entry == nullptr || entry->ends()) return;
+    End(*entry, TransportError::kLocalClosed, ProtocolError::kNone);
+    table_.MakeReady(*entry);
+  }
+
+  [[nodiscard]] std::size_t Post(std::span<const SendRequest> requests) final {
+    std::size_t taken = 0;
+    while (taken < requests.size() && PushToAll(requests[taken])) ++taken;
+    return taken;
+  }
+
+  [[nodiscard]] std::size_t Poll(std::span<Completion> completions) final {
+    table_.FreeForgotten();
+    Notice();
+    std::size_t count = 0;
+    std::size_t budget_bytes = kPollBytes;
+    // Each connection that is ready now has one turn at most.
+    for (std::uint64_t turns = table_.ready_count(); turns > 0; --turns) {
+      if (count == completions.size() || budget_bytes == 0) break;
+      Entry& entry = table_.TakeReady();
+      if (entry.connection == nullptr || entry.forgotten) continue;
+      count += Serve(entry, completions.subspan(count), budget_bytes);
+    }
+    return count;
+  }
+
+  void Release(std::span<const Completion> completions) final {
+    for (const Completion& completion : completions) {
+      if (completion.kind != CompletionKind::kReceived) continue;
+      Entry* entry = table_.Live(completion.connection);
+      if (entry == nullptr || entry->forgotten) continue;  // it may have been destroyed by now
+      ReleaseMessage(*entry, completion.message);
+      if (entry->starved) {
+        entry->starved = false;
+        table_.MakeReady(*entry);
+      }
+    }
+  }
+
+ protected:
+  explicit TurnTransport(std::uint32_t connections_max) : table_(connections_max) {}
+
+  // Null if the table is full, or if `watch` says so: it starts watching the connection under the
+  // id that it is given, and says false if the system refuses.
+  template <typename ConnectionType, typename Watch>
+  Entry* AdoptAs(Connection& connection, std::span<const LandingSlot> landing, Watch watch) {
+    auto* ours = dynamic_cast<ConnectionType*>(&connection);
+    PHUB_CHECK(ours != nullptr, "adopted a connection of another transport");
+    const Entry* vacant = table_.Vacant();
+    if (vacant == nullptr || !watch(*ours, table_.IdOf(*vacant))) return nullptr;
+    return &table_.Occupy(*ours, landing);
+  }
+
+  void End(Entry& entry, TransportError error, ProtocolError protocol_error) {
+    entry.ending = error;
+    entry.protocol_error = protocol_error;
+    entry.sender().DropUnsent();
+    StopServing(entry);
+  }
+
+  bool CanProgress(const Entry& entry) const {
+    return entry.ends() || entry.sender().has_unreported() || HasWork(entry);
+  }
+
+  ConnectionTable<Entry> table_;
+
+ private:
+  // What a subclass says. None is asked of an entry that is forgotten; only FinishTurn and
+  // ReleaseMessage of one that ends.
+
+  // Learns, without blocking, which connections became ready.
+  virtual void Notice() = 0;
+  // False: what is posted is swallowed, since it could never leave.
+  virtual bool CanPost(const Entry& entry) const = 0;
+  virtual void Push(Entry& entry, std::span<const std::byte, wire::kHeaderBytes> header,
+                    const SendRequest& request) = 0;
+  // Would Send do something now?
+  virtual bool CanSend(const Entry& entry) const = 0;
+  // One turn's sending, of at most turn_bytes, which it reduces. May End the entry.
+  virtual void Send(Entry& entry, std::size_t& turn_bytes) = 0;
+  // The next whole message. Null if there is none for now, or if turn_bytes are used up; then it
+  // may have noted that the entry is starved, or have called End.
+  virtual const ReceivedMessage* Receive(Entry& entry, std::size_t& turn_bytes) = 0;
+  virtual void ReleaseMessage(Entry& entry, const ReceivedMessage* message) = 0;
+  // After all sending and receiving of a turn.
+  virtual void FinishTurn(Entry& /*entry*/) {}
+  // Could a turn send or receive something?
+  virtual bool HasWork(const Entry& entry) const = 0;
+  // Shuts the connection down and stops watching it. Once per entry, before its kClosed.
+  virtual void StopServing(Entry& entry) = 0;
+
+  bool PushToAll(const SendRequest& request) {
+    PHUB_CHECK(request.header.payload_bytes == request.payload.size(), "header={} payload={}",
+               request.header.payload_bytes, request.payload.size());
+    std::array<std::byte, wire::kHeaderBytes> header;
+    wire::EncodeHeader(request.header, header);
+    for (std::size_t i = 0; i < request.connections.size(); ++i) {
+      Entry* entry = OpenToPost(request.connections[i]);
+      if (entry == nullptr) continue;
+      if (!entry->sender().full()) {
+        Push(*entry, header, request);
+        if (CanSend(*entry)) table_.MakeReady(*entry);
+        continue;
+      }
+      // All or none: take back what the connections before this one were given.
+      while (i-- > 0) {
+        if (Entry* given = OpenToPost(request.connections[i])) given->sender().PopBack();
+      }
+      return false;
+    }
+    return true;
+  }
+
+  Entry* OpenToPost(ConnectionId connection) const {
+    Entry* entry = table_.Live(connection);
+    return entry == nullptr || entry->ends() || !CanPost(*entry) ? nullptr : entry;
+  }
+
+  // Requires room for at least one completion.
+  std::size_t Serve(Entry& entry, std::span<Completion> completions, std::size_t& budget_bytes) {
+    if (!entry.ends()) {
+      std::size_t turn_bytes = std::min(kTurnBytes, budget_bytes);
+      const std::size_t before = turn_bytes;
+      Send(entry, turn_bytes);
+      budget_bytes -= before - turn_bytes;
+    }
+    std::size_t count = ReportSent(entry, completions);
+    if (!entry.ends()) count += ReceiveSome(entry, completions.subspan(count), budget_bytes);
+    FinishTurn(entry);
+    if (entry.ends() && !entry.sender().has_unreported() && count < completions.size()) {
+      completions[count++] = table_.Forget(entry);
+      return count;
+    }
+    if (CanProgress(entry)) table_.MakeReady(entry);
+    return count;
+  }
+
+  std::size_t ReportSent(Entry& entry, std::span<Completion> completions) {
+    std::size_t count = 0;
+    std::uint64_t cookie = 0;
+    while (count < completions.size() && entry.sender().NextSent(cookie)) {
+      Completion& completion = completions[count++];
+      completion = Completion{};
+      completion.kind = CompletionKind::kSent;
+      completion.connection = table_.IdOf(entry);
+      completion.cookie = cookie;
+    }
+    return count;
+  }
+
+  std::size_t ReceiveSome(Entry& entry, std::span<Completion> completions,
+                          std::size_t& budget_bytes) {
+    std::size_t turn_bytes = std::min(kTurnBytes, budget_bytes);
+    const std::size_t before = turn_bytes;
+    const std::size_t limit = std::min<std::size_t>(completions.size(), kTurnMessages);
+    std::size_t count = 0;
+    entry.starved = false;
+    while (count < limit) {
+      const ReceivedMessage* message = Receive(entry, turn_bytes);
+      if (message == nullptr) break;
+      Completion& completion = completions[count++];
+      completion = Completion{};
+      completion.kind = CompletionKind::kReceived;
+      completion.connection = table_.IdOf(entry);
+      completion.message = message;
+    }
+    budget_bytes -= before - turn_bytes;
+    return count;
+  }
+};
+
+}  // namespace phub::transport

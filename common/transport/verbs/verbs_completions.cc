@@ -1,0 +1,176 @@
+// How a VerbsTransport notices things: completions of the queues, ends of sockets, going to sleep.
+#include <arpa/inet.h>
+#include <infiniband/verbs.h>
+#include <sys/epoll.h>
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <cerrno>
+
+#include "common/base/check.h"
+#include "common/transport/verbs/immediate.h"
+#include "common/transport/verbs/poll_limits.h"
+#include "common/transport/verbs/verbs_transport.h"
+#include "common/transport/verbs/work_request_id.h"
+
+namespace phub::transport {
+namespace {
+
+// Words that tell nothing new, in a row: a peer only means to keep us awake.
+constexpr std::uint32_t kEmptyTellsMax = 256;
+
+bool PeerHasClosed(int socket) {
+  if (socket < 0) return false;
+  char byte = 0;
+  return recv(socket, &byte, 1, MSG_PEEK | MSG_DONTWAIT) == 0;
+}
+
+}  // namespace
+
+// Whose peer is gone, before what has arrived: then nothing that came before is missed.
+void VerbsTransport::Notice() {
+  if (polls_until_collect_ == 0) CollectEvents();
+  --polls_until_collect_;
+  PollQueues();
+}
+
+void VerbsTransport::CollectEvents() {
+  polls_until_collect_ = kPollsPerCollect;
+  const int count = epoll_wait(epoll_.get(), events_.get(), kEventsPerCollect, 0);
+  PHUB_CHECK(count >= 0 || errno == EINTR, "epoll_wait errno={}", errno);
+  for (int i = 0; i < count; ++i) {
+    const ConnectionId id = UnpackId(events_[i].data.u64);
+    if (id.generation == kQueueGeneration) {
+      queues_[id.index]->TakeEvents();
+      continue;
+    }
+    VerbsEntry* entry = table_.Live(id);
+    if (entry == nullptr || entry->ends()) continue;
+    if (entry->failed == TransportError::kNone) entry->failed = TransportError::kPeerClosed;
+    table_.MakeReady(*entry);
+  }
+  // There may be more than fit: then the next Poll asks again.
+  if (count == kEventsPerCollect) polls_until_collect_ = 1;
+}
+
+void VerbsTransport::PollQueues() {
+  queues_drained_ = true;
+  for (const std::shared_ptr<VerbsQueue>& queue : queues_) {
+    std::size_t count = kCompletionsAtOnce;
+    for (std::size_t turn = 0; turn < kQueueTurns && count == kCompletionsAtOnce; ++turn) {
+      count = queue->Poll({work_completions_.get(), kCompletionsAtOnce});
+      for (std::size_t i = 0; i < count; ++i) TakeCompletion(work_completions_[i]);
+    }
+    if (count == kCompletionsAtOnce) queues_drained_ = false;
+  }
+}
+
+// Of a completion that is no success, only status, name and vendor's code mean anything.
+void VerbsTransport::TakeCompletion(const ibv_wc& completion) {
+  const ibv_wc_status status = completion.status;
+  VerbsEntry* entry = table_.At(IndexOf(completion.wr_id));
+  if (entry == nullptr || !IsOf(completion.wr_id, table_.IdOf(*entry)) || entry->ends()) return;
+  if (status != IBV_WC_SUCCESS) {
+    if (entry->failed != TransportError::kNone) return;
+    entry->connection->NoteTrouble(completion);
+    entry->failed = PeerHasClosed(entry->connection->socket_.get()) ? TransportError::kPeerClosed
+                                                                    : TransportError::kReset;
+    table_.MakeReady(*entry);
+  } else if (HalfOf(completion.wr_id) == Half::kSend) {
+    TakeSent(*entry, completion);
+  } else {
+    TakeArrival(*entry, completion);
+  }
+}
+
+void VerbsTransport::TakeSent(VerbsEntry& entry, const ibv_wc& completion) {
+  VerbsConnection& connection = *entry.connection;
+  if (completion.opcode == IBV_WC_BIND_MW) {
+    if (connection.NoteBound() && connection.peer_ready_) SayKeys(entry);
+    return;
+  }
+  entry.sender().OnCompletion();
+  // Whoever found the queue full is to look again.
+  if (entry.sender().TakeRefused() || CanProgress(entry)) table_.MakeReady(entry);
+}
+
+void VerbsTransport::SayKeys(VerbsEntry& entry) {
+  VerbsConnection& connection = *entry.connection;
+  if (connection.end() != VerbsEnd::kDaemon || connection.windows_to_bind_ > 0) return;
+  connection.sender_->Announce({.kind = wire::VerbsControlKind::kKeys,
+                                .inbox_key = connection.inbox_key_,
+                                .slots_key = connection.slots_key_});
+  table_.MakeReady(entry);
+}
+
+void VerbsTransport::TakeArrival(VerbsEntry& entry, const ibv_wc& completion) {
+  VerbsConnection& connection = *entry.connection;
+  if (entry.breach != ProtocolError::kNone) return;
+  const bool expected = completion.opcode == IBV_WC_RECV_RDMA_WITH_IMM &&
+                        (completion.wc_flags & IBV_WC_WITH_IMM) != 0;
+  const std::uint32_t immediate = ntohl(completion.imm_data);
+  if (!connection.peer_ready_) {
+    connection.peer_ready_ = true;
+    SayKeys(entry);
+  }
+  ProtocolError error = ProtocolError::kNone;
+  if (!expected) {
+    error = ProtocolError::kKind;
+  } else if (KindOf(immediate) == ImmediateKind::kTaken) {
+    error = TakeTaken(entry, immediate);
+  } else {
+    wire::VerbsControl control;
+    bool has_control = false;
+    error = connection.receiver_->Arrived(immediate, completion.byte_len, control, has_control);
+    if (error == ProtocolError::kNone && has_control) error = TakeControl(entry, control);
+  }
+  if (error != ProtocolError::kNone) entry.breach = error;
+  if (CanProgress(entry)) table_.MakeReady(entry);
+}
+
+// Acted upon at once, whatever waits: or two ends that both wait for messages to be given back
+// could wait for each other.
+ProtocolError VerbsTransport::TakeTaken(VerbsEntry& entry, std::uint32_t immediate) {
+  VerbsConnection& connection = *entry.connection;
+  if (!connection.PostReceives(1, WorkRequestId(table_.IdOf(entry), Half::kReceive))) {
+    entry.failed = TransportError::kReset;
+  }
+  const TakenImmediate taken = UnpackTaken(immediate);
+  switch (connection.sender_->OnTaken(taken.messages, taken.units)) {
+    case VerbsSender::Taken::kBroken: return ProtocolError::kRing;
+    case VerbsSender::Taken::kMore: entry.empty_tells = 0; break;
+    case VerbsSender::Taken::kNothingNew: ++entry.empty_tells; break;
+  }
+  return entry.empty_tells > kEmptyTellsMax ? ProtocolError::kDoorbell : ProtocolError::kNone;
+}
+
+ProtocolError VerbsTransport::TakeControl(VerbsEntry& entry, const wire::VerbsControl& control) {
+  VerbsConnection& connection = *entry.connection;
+  switch (control.kind) {
+    case wire::VerbsControlKind::kKeys:
+      if (connection.end() != VerbsEnd::kClient || connection.sender_->has_keys()) break;
+      connection.sender_->SetKeys(control.inbox_key, control.slots_key);
+      return ProtocolError::kNone;
+    case wire::VerbsControlKind::kRegion:
+      if (connection.sender_->AddPeerRegion(control)) return ProtocolError::kNone;
+      break;
+  }
+  return ProtocolError::kRing;
+}
+
+bool VerbsTransport::Arm() {
+  CollectEvents();
+  PollQueues();
+  if (table_.ready_count() > 0) return false;
+  for (const std::shared_ptr<VerbsQueue>& queue : queues_) queue->RequestEvent();
+  PollQueues();  // what came before the request makes no event
+  return table_.ready_count() == 0 && queues_drained_;
+}
+
+void VerbsTransport::Tick(TimeNs now) {
+  if (now - collected_at_ < kCollectInterval) return;
+  collected_at_ = now;
+  polls_until_collect_ = 0;
+}
+
+}  // namespace phub::transport

@@ -1,0 +1,331 @@
+#include "common/transport/verbs/verbs_connection.h"
+
+#include <fmt/format.h>
+#include <infiniband/verbs.h>
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstring>
+#include <system_error>
+#include <utility>
+
+#include "common/base/check.h"
+
+namespace phub::transport {
+namespace {
+
+// What a queue pair needs beyond the messages: receives for what tells how many were taken. A peer
+// tells once per quarter of its window of messages, and of its inbox, so there are at most eight
+// under way, and the client's first word.
+constexpr std::uint32_t kTakenReceives = 16;
+// Granted inline room that is asked for: a header and a record. Some devices have no more than 220.
+constexpr std::uint32_t kInlineBytes = 192;
+constexpr std::uint8_t kReceiverNotReadyRetries = 7;  // 7: without end
+constexpr std::uint8_t kHopLimit = 64;
+constexpr std::uint8_t kReceiverNotReadyTimer = 6;  // 0.08 ms
+
+std::string ErrorText(int error) { return std::generic_category().message(error); }
+
+absl::Status Failed(const VerbsDevice& device, const char* what, int error) {
+  return absl::ResourceExhaustedError(fmt::format("RDMA device {}: {}: {}", device.name(), what,
+                                                  error == 0 ? "no reason" : ErrorText(error)));
+}
+
+}  // namespace
+
+std::uint8_t AckTimeoutFor(DurationNs timeout) {
+  constexpr DurationNs kUnit = 4096;
+  constexpr std::uint8_t kMax = 31;
+  std::uint8_t exponent = 1;
+  while (exponent < kMax && (kUnit << exponent) < timeout) ++exponent;
+  return exponent;
+}
+
+absl::StatusOr<std::unique_ptr<VerbsConnection>> VerbsConnection::Create(
+    VerbsEnd end, std::shared_ptr<VerbsQueue> queue, std::shared_ptr<VerbsDomain> domain,
+    VerbsStaging staging, const VerbsLimits& limits, Random& random) {
+  PHUB_CHECK(queue->device()->context() == domain->device().context(), "two devices");
+  PHUB_CHECK(limits.inbox_bytes >= wire::kInboxBytesMin && limits.outbox_bytes % 256 == 0 &&
+             limits.messages_max >= wire::kVerbsMessagesMin &&
+             limits.messages_max <= wire::kVerbsMessagesMax);
+  if (end == VerbsEnd::kDaemon && !domain->device().limits().windows) {
+    return absl::FailedPreconditionError(
+        fmt::format("RDMA device {} has no memory windows of type 2, so it cannot keep ranks of a "
+                    "job apart; use transport=tcp",
+                    domain->device().name()));
+  }
+  std::unique_ptr<VerbsConnection> connection(
+      new VerbsConnection(end, std::move(queue), std::move(domain), std::move(staging), limits));
+  connection->packet_sequence_ =
+      static_cast<std::uint32_t>(random.Next()) & wire::kPacketSequenceMax;
+  absl::Status status = connection->TakeMemory();
+  if (status.ok()) status = connection->TakeQueuePair();
+  if (status.ok() && end == VerbsEnd::kDaemon) {
+    status = connection->MakeWindow(connection->inbox_window_);
+    if (status.ok() && connection->staging_.slot_count > 0) {
+      status = connection->MakeWindow(connection->slots_window_);
+    }
+  }
+  if (!status.ok()) return status;
+  connection->MakeHalves();
+  return connection;
+}
+
+VerbsConnection::VerbsConnection(VerbsEnd end, std::shared_ptr<VerbsQueue> queue,
+                                 std::shared_ptr<VerbsDomain> domain, VerbsStaging staging,
+                                 const VerbsLimits& limits)
+    : end_(end),
+      queue_(std::move(queue)),
+      domain_(std::move(domain)),
+      staging_(std::move(staging)),
+      limits_(limits) {}
+
+// Windows go before the queue pair that they are bound to, memory after both.
+VerbsConnection::~VerbsConnection() {
+  for (ibv_mw* window : {inbox_window_, slots_window_}) {
+    if (window == nullptr) continue;
+    const int error = ibv_dealloc_mw(window);
+    PHUB_CHECK(error == 0, "ibv_dealloc_mw error={}", error);
+  }
+  if (queue_pair_ != nullptr) {
+    const int error = ibv_destroy_qp(queue_pair_);
+    PHUB_CHECK(error == 0, "ibv_destroy_qp error={}", error);
+  }
+  queue_->Return(reserved_);
+}
+
+absl::Status VerbsConnection::TakeMemory() {
+  const std::size_t heads_bytes = std::size_t{limits_.send_queue} * VerbsSender::kHeadBytes;
+  const std::size_t bytes = limits_.inbox_bytes + heads_bytes + limits_.outbox_bytes;
+  memory_ = MappedMemory::Allocate(bytes, MappedMemory::Backing::kPrefault);
+  if (!memory_) {
+    return absl::ResourceExhaustedError(
+        fmt::format("{} bytes for a verbs lane cannot be had", bytes));
+  }
+  const bool daemon = end_ == VerbsEnd::kDaemon;
+  using Use = RegisteredMemory::Use;
+  auto inbox =
+      RegisteredMemory::Create(domain_->get(), domain_->device(), memory_.data(),
+                               limits_.inbox_bytes, daemon ? Use::kWindows : Use::kReceive);
+  if (!inbox.ok()) return inbox.status();
+  inbox_ = *std::move(inbox);
+  auto send = RegisteredMemory::Create(domain_->get(), domain_->device(),
+                                       memory_.data() + limits_.inbox_bytes,
+                                       heads_bytes + limits_.outbox_bytes, Use::kSend);
+  if (!send.ok()) return send.status();
+  send_memory_ = *std::move(send);
+  if (staging_.slot_count == 0) return absl::OkStatus();
+  PHUB_CHECK(daemon && staging_.slot_bytes % wire::kSlotHeaderBytes == 0);
+  auto slots = RegisteredMemory::Create(
+      domain_->get(), domain_->device(), staging_.data,
+      std::size_t{staging_.slot_count} * (wire::kSlotHeaderBytes + staging_.slot_bytes),
+      Use::kWindows);
+  if (!slots.ok()) return slots.status();
+  slots_ = *std::move(slots);
+  return absl::OkStatus();
+}
+
+std::uint32_t VerbsConnection::receives_max() const {
+  return limits_.messages_max + kTakenReceives;
+}
+
+absl::Status VerbsConnection::TakeQueuePair() {
+  const VerbsDevice& device = domain_->device();
+  const std::uint32_t requests =
+      std::min(limits_.send_queue + VerbsSender::kTakenReserve + 32, device.limits().requests_max);
+  if (receives_max() > device.limits().requests_max || device.limits().parts_max < 2) {
+    return absl::FailedPreconditionError(fmt::format(
+        "RDMA device {} queues {} requests of {} parts, a lane needs {} of 2", device.name(),
+        device.limits().requests_max, device.limits().parts_max, receives_max()));
+  }
+  if (!queue_->Reserve(requests + receives_max())) {
+    return absl::ResourceExhaustedError(fmt::format(
+        "the completion queue of RDMA device {} has no room for one more lane", device.name()));
+  }
+  reserved_ = requests + receives_max();
+  ibv_qp_init_attr attributes{};
+  attributes.send_cq = queue_->get();
+  attributes.recv_cq = queue_->get();
+  attributes.qp_type = IBV_QPT_RC;
+  attributes.cap.max_send_wr = requests;
+  attributes.cap.max_recv_wr = receives_max();
+  attributes.cap.max_send_sge = RequestBatch::kPartsMax;
+  attributes.cap.max_recv_sge = 1;
+  attributes.cap.max_inline_data = kInlineBytes;
+  queue_pair_ = ibv_create_qp(domain_->get(), &attributes);
+  if (queue_pair_ == nullptr) {  // a device need not have any inline room
+    attributes.cap.max_inline_data = 0;
+    queue_pair_ = ibv_create_qp(domain_->get(), &attributes);
+  }
+  if (queue_pair_ == nullptr) return Failed(device, "no queue pair can be had", errno);
+  // Less what binds the two windows.
+  granted_ = {.requests = requests - 2,
+              .inline_bytes = attributes.cap.max_inline_data,
+              .message_bytes = device.limits().message_bytes_max};
+  return absl::OkStatus();
+}
+
+absl::Status VerbsConnection::MakeWindow(ibv_mw*& window) {
+  window = ibv_alloc_mw(domain_->get(), IBV_MW_TYPE_2);
+  if (window == nullptr) return Failed(domain_->device(), "no memory window can be had", errno);
+  ++windows_to_bind_;
+  return absl::OkStatus();
+}
+
+void VerbsConnection::MakeHalves() {
+  std::byte* const heads = memory_.data() + limits_.inbox_bytes;
+  const VerbsSendMemory send{
+      .heads = heads,
+      .outbox = heads + std::size_t{limits_.send_queue} * VerbsSender::kHeadBytes,
+      .outbox_bytes = limits_.outbox_bytes,
+      .local_key = send_memory_.local_key()};
+  sender_ = std::make_unique<VerbsSender>(end_, limits_.send_queue, send, domain_, granted_);
+  const VerbsReceiveMemory receive{.inbox = memory_.data(),
+                                   .inbox_bytes = limits_.inbox_bytes,
+                                   .slots = staging_.data,
+                                   .slot_count = staging_.slot_count,
+                                   .slot_bytes = staging_.slot_bytes};
+  receiver_ =
+      std::make_unique<VerbsReceiver>(end_, receive, limits_.messages_max, limits_.received_lent);
+}
+
+// ---- Becoming a lane ---------------------------------------------------------------------------
+
+wire::VerbsOffer VerbsConnection::Offer() const {
+  const VerbsDevice& device = domain_->device();
+  wire::VerbsOffer offer;
+  offer.mtu = device.mtu();
+  offer.ack_timeout = limits_.ack_timeout;
+  offer.lid = device.lid();
+  offer.queue_pair = queue_pair_->qp_num;
+  offer.packet_sequence = packet_sequence_;
+  std::transform(device.gid().gid.begin(), device.gid().gid.end(), offer.gid.begin(),
+                 [](std::uint8_t byte) { return static_cast<std::byte>(byte); });
+  offer.inbox_address = reinterpret_cast<std::uintptr_t>(memory_.data());
+  offer.inbox_bytes = limits_.inbox_bytes;
+  offer.inbox_key = end_ == VerbsEnd::kClient ? inbox_.remote_key() : 0;
+  offer.messages_max = limits_.messages_max;
+  offer.slot_count = staging_.slot_count;
+  offer.slot_bytes = staging_.slot_bytes;
+  offer.slots_address = reinterpret_cast<std::uintptr_t>(staging_.data);
+  return offer;
+}
+
+absl::Status VerbsConnection::Connect(const wire::VerbsOffer& peer) {
+  const VerbsDevice& device = domain_->device();
+  ibv_qp_attr attributes{};
+  attributes.qp_state = IBV_QPS_INIT;
+  attributes.port_num = device.port();
+  attributes.qp_access_flags = IBV_ACCESS_REMOTE_WRITE;
+  int error = ibv_modify_qp(queue_pair_, &attributes,
+                            IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS);
+  if (error != 0) return Failed(device, "the queue pair does not start", error);
+
+  attributes = {};
+  attributes.qp_state = IBV_QPS_RTR;
+  attributes.path_mtu = static_cast<ibv_mtu>(std::min(peer.mtu, device.mtu()));
+  attributes.dest_qp_num = peer.queue_pair;
+  attributes.rq_psn = peer.packet_sequence;
+  attributes.min_rnr_timer = kReceiverNotReadyTimer;
+  attributes.ah_attr.port_num = device.port();
+  attributes.ah_attr.dlid = peer.lid;
+  attributes.ah_attr.is_global = device.ethernet() ? 1 : 0;
+  attributes.ah_attr.grh.sgid_index = static_cast<std::uint8_t>(device.gid().index);
+  attributes.ah_attr.grh.hop_limit = kHopLimit;
+  std::memcpy(attributes.ah_attr.grh.dgid.raw, peer.gid.data(), peer.gid.size());
+  error = ibv_modify_qp(queue_pair_, &attributes,
+                        IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN |
+                            IBV_QP_RQ_PSN | IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER);
+  if (error != 0) {
+    Gid gid;
+    std::memcpy(gid.data(), peer.gid.data(), gid.size());
+    return absl::UnavailableError(
+        fmt::format("RDMA device {} port {} has no way to {}: {}; are both in one fabric, with a "
+                    "route and a neighbour entry?",
+                    device.name(), device.port(), GidText(gid), ErrorText(error)));
+  }
+
+  attributes = {};
+  attributes.qp_state = IBV_QPS_RTS;
+  attributes.sq_psn = packet_sequence_;
+  attributes.timeout = end_ == VerbsEnd::kClient ? peer.ack_timeout : limits_.ack_timeout;
+  attributes.retry_cnt = limits_.retry_count;
+  attributes.rnr_retry = kReceiverNotReadyRetries;
+  error = ibv_modify_qp(queue_pair_, &attributes,
+                        IBV_QP_STATE | IBV_QP_SQ_PSN | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT |
+                            IBV_QP_RNR_RETRY | IBV_QP_MAX_QP_RD_ATOMIC);
+  if (error != 0) return Failed(device, "the queue pair does not send", error);
+  sender_->SetPeer(peer);
+  return absl::OkStatus();
+}
+
+void VerbsConnection::SetSocket(Descriptor socket, std::string peer) {
+  socket_ = std::move(socket);
+  peer_ = std::move(peer);
+}
+
+// ---- For the transport -------------------------------------------------------------------------
+
+bool VerbsConnection::PostReceives(std::uint32_t count, std::uint64_t work_request_id) {
+  constexpr std::uint32_t kAtOnce = 64;
+  std::array<ibv_recv_wr, kAtOnce> receives;
+  while (count > 0) {
+    const std::uint32_t now = std::min(count, kAtOnce);
+    for (std::uint32_t i = 0; i < now; ++i) {
+      receives[i] = {};  // nothing arrives in the receive itself
+      receives[i].wr_id = work_request_id;
+      receives[i].next = i + 1 < now ? &receives[i + 1] : nullptr;
+    }
+    ibv_recv_wr* refused = nullptr;
+    if (ibv_post_recv(queue_pair_, receives.data(), &refused) != 0) return false;
+    count -= now;
+  }
+  return true;
+}
+
+bool VerbsConnection::BindWindows(std::uint64_t work_request_id) {
+  const auto bind = [&](ibv_mw* window, const RegisteredMemory& memory, std::uint32_t& key) {
+    if (window == nullptr) return true;
+    key = ibv_inc_rkey(window->rkey);
+    ibv_send_wr request{};
+    request.opcode = IBV_WR_BIND_MW;
+    request.send_flags = IBV_SEND_SIGNALED;
+    request.wr_id = work_request_id;
+    request.bind_mw.mw = window;
+    request.bind_mw.rkey = key;
+    request.bind_mw.bind_info = {.mr = memory.get(),
+                                 .addr = reinterpret_cast<std::uintptr_t>(memory.get()->addr),
+                                 .length = memory.get()->length,
+                                 .mw_access_flags = IBV_ACCESS_REMOTE_WRITE};
+    ibv_send_wr* refused = nullptr;
+    return ibv_post_send(queue_pair_, &request, &refused) == 0;
+  };
+  return bind(inbox_window_, inbox_, inbox_key_) && bind(slots_window_, slots_, slots_key_);
+}
+
+bool VerbsConnection::NoteBound() {
+  PHUB_CHECK(windows_to_bind_ > 0);
+  return --windows_to_bind_ == 0;
+}
+
+void VerbsConnection::NoteTrouble(const ibv_wc& completion) {
+  if (!trouble_.empty()) return;
+  trouble_ = fmt::format("RDMA device {} port {} ({}): {} (status {}, vendor {:#x}){}{}",
+                         device().name(), device().port(), GidText(device().gid().gid),
+                         ibv_wc_status_str(completion.status), static_cast<int>(completion.status),
+                         completion.vendor_err, peer_.empty() ? "" : ", peer ", peer_);
+}
+
+// Reset, not error: when it returns nothing of this queue pair is under way any more, in either
+// direction, and no completion is owed.
+void VerbsConnection::Invalidate() {
+  ibv_qp_attr attributes{};
+  attributes.qp_state = IBV_QPS_RESET;
+  const int error = ibv_modify_qp(queue_pair_, &attributes, IBV_QP_STATE);
+  PHUB_CHECK(error == 0, "device={} error={}", device().name(), error);
+  if (socket_) shutdown(socket_.get(), SHUT_RDWR);
+}
+
+}  // namespace phub::transport

@@ -1,0 +1,162 @@
+// phub.v1.Admin: what operators ask, and tenants about their own jobs.
+#include <fmt/format.h>
+
+#include "common/base/units.h"
+#include "phub/v1/admin.grpc.pb.h"
+#include "server/control/service.h"
+#include "server/control/snapshot_stream.h"
+
+namespace phub::server {
+namespace {
+
+bool IsTenant(const Caller& caller) { return !caller.open && caller.role == Role::kTenant; }
+
+// What others hold is not a tenant's business: the daemon looks as large as the tenant's quota.
+void Narrow(const Control& control, const std::string& tenant, v1::ServerInfo& info) {
+  const Usage usage = control.UsageOf(tenant);
+  info.set_memory_bytes(usage.memory_bytes);
+  info.set_memory_bytes_max(control.MemoryLimitOf(tenant));
+  info.set_job_count(static_cast<std::uint32_t>(usage.jobs));
+}
+
+v1::GetStatsResponse OnlyOf(const std::string& tenant, const v1::GetStatsResponse& all) {
+  v1::GetStatsResponse own;
+  for (const v1::Counter& counter : all.counters()) {
+    if (counter.tenant() == tenant) *own.add_counters() = counter;
+  }
+  return own;
+}
+
+AuditNote NoteOf(const Caller& caller, const char* action, const std::string& subject,
+                 const std::string& detail) {
+  return {caller.name, caller.peer, action, subject, detail, "asked"};
+}
+
+class AdminService final : public v1::Admin::CallbackService {
+ public:
+  explicit AdminService(Shared& shared) : shared_(shared) {}
+
+#define PHUB_UNARY(Method, Response)                                                           \
+  grpc::ServerUnaryReactor* Method(grpc::CallbackServerContext* context,                       \
+                                   const v1::Method##Request* request, v1::Response* response) \
+      override {                                                                               \
+    return Serve(shared_, context, "phub.v1.Admin/" #Method, request, response,                \
+                 [](Control& control, const Caller&, const auto& scoped, auto answer) {        \
+                   control.Method(scoped, std::move(answer));                                  \
+                 });                                                                           \
+  }
+  PHUB_UNARY(ListJobs, ListJobsResponse)
+  PHUB_UNARY(GetJob, JobInfo)
+  PHUB_UNARY(ListStalls, ListStallsResponse)
+  PHUB_UNARY(GetJobVersions, GetVersionsResponse)
+  PHUB_UNARY(BeginSnapshot, Snapshot)
+#undef PHUB_UNARY
+
+  grpc::ServerUnaryReactor* GetServer(grpc::CallbackServerContext* context,
+                                      const v1::GetServerRequest* request,
+                                      v1::ServerInfo* response) override {
+    return Serve(shared_, context, "phub.v1.Admin/GetServer", request, response,
+                 [](Control& control, const Caller& caller, const v1::GetServerRequest& scoped,
+                    const Answer<v1::ServerInfo>& answer) {
+                   control.GetServer(scoped,
+                                     [&](const absl::Status& status, const v1::ServerInfo& info) {
+                                       if (!IsTenant(caller)) return answer(status, info);
+                                       v1::ServerInfo narrowed = info;
+                                       Narrow(control, caller.tenant, narrowed);
+                                       answer(status, narrowed);
+                                     });
+                 });
+  }
+
+  grpc::ServerUnaryReactor* GetStats(grpc::CallbackServerContext* context,
+                                     const v1::GetStatsRequest* request,
+                                     v1::GetStatsResponse* response) override {
+    return Serve(shared_, context, "phub.v1.Admin/GetStats", request, response,
+                 [](Control& control, const Caller& caller, const v1::GetStatsRequest& scoped,
+                    const Answer<v1::GetStatsResponse>& answer) {
+                   control.GetStats(
+                       scoped, [&](const absl::Status& status, const v1::GetStatsResponse& all) {
+                         answer(status, IsTenant(caller) ? OnlyOf(caller.tenant, all) : all);
+                       });
+                 });
+  }
+
+  grpc::ServerUnaryReactor* EvictJob(grpc::CallbackServerContext* context,
+                                     const v1::EvictJobRequest* request,
+                                     v1::JobInfo* response) override {
+    return Serve(shared_, context, "phub.v1.Admin/EvictJob", request, response,
+                 [this](Control& control, const Caller& caller, const v1::EvictJobRequest& scoped,
+                        Answer<v1::JobInfo> answer) {
+                   const std::string& tenant =
+                       scoped.tenant().empty() ? kDefaultTenant : scoped.tenant();
+                   RunAudited(shared_, control,
+                              NoteOf(caller, "job.evict",
+                                     fmt::format("{}/{}", tenant, scoped.job()), scoped.reason()),
+                              scoped, std::move(answer),
+                              [](Control& under_lock, const v1::EvictJobRequest& asked, auto then) {
+                                under_lock.EvictJob(asked, std::move(then));
+                              });
+                 });
+  }
+
+  grpc::ServerUnaryReactor* DrainServer(grpc::CallbackServerContext* context,
+                                        const v1::DrainServerRequest* request,
+                                        v1::ServerInfo* response) override {
+    return Serve(shared_, context, "phub.v1.Admin/DrainServer", request, response,
+                 [this](Control& control, const Caller& caller,
+                        const v1::DrainServerRequest& scoped, Answer<v1::ServerInfo> answer) {
+                   const std::string detail =
+                       scoped.deadline_ns() > 0 ? "deadline " + HumanDuration(scoped.deadline_ns())
+                                                : "";
+                   RunAudited(shared_, control, NoteOf(caller, "server.drain", "", detail), scoped,
+                              Tell(std::move(answer), /*serving=*/false),
+                              [](Control& under_lock, const v1::DrainServerRequest& asked,
+                                 auto then) { under_lock.DrainServer(asked, std::move(then)); });
+                 });
+  }
+  grpc::ServerUnaryReactor* UndrainServer(grpc::CallbackServerContext* context,
+                                          const v1::UndrainServerRequest* request,
+                                          v1::ServerInfo* response) override {
+    return Serve(shared_, context, "phub.v1.Admin/UndrainServer", request, response,
+                 [this](Control& control, const Caller& caller,
+                        const v1::UndrainServerRequest& scoped, Answer<v1::ServerInfo> answer) {
+                   RunAudited(shared_, control, NoteOf(caller, "server.undrain", "", ""), scoped,
+                              Tell(std::move(answer), /*serving=*/true),
+                              [](Control& under_lock, const v1::UndrainServerRequest& asked,
+                                 auto then) { under_lock.UndrainServer(asked, std::move(then)); });
+                 });
+  }
+
+  grpc::ServerWriteReactor<v1::SnapshotPart>* ReadSnapshot(
+      grpc::CallbackServerContext* context, const v1::ReadSnapshotRequest* request) override {
+    const Admission admission = shared_.access.Admit(*context, "phub.v1.Admin/ReadSnapshot");
+    auto* const stream = new SnapshotStream(shared_.thread, *request);  // deletes itself in OnDone
+    shared_.thread.Run([&](Control& control) {
+      shared_.Keep(control, stream, admission);
+      if (shared_.closed || !admission.status.ok()) return;
+      const absl::Status status = CheckSnapshot(control, admission.caller, request->snapshot_id());
+      status.ok() ? stream->Begin(control) : stream->End(status);
+    });
+    return stream;
+  }
+
+ private:
+  // The health service says what the answer says, before whoever asked can look.
+  Answer<v1::ServerInfo> Tell(Answer<v1::ServerInfo> answer, bool serving) {
+    return [this, serving, answer = std::move(answer)](const absl::Status& status,
+                                                       const v1::ServerInfo& info) {
+      if (status.ok()) shared_.thread.Defer([this, serving] { shared_.set_serving(serving); });
+      answer(status, info);
+    };
+  }
+
+  Shared& shared_;
+};
+
+}  // namespace
+
+std::unique_ptr<grpc::Service> MakeAdminService(Shared& shared) {
+  return std::make_unique<AdminService>(shared);
+}
+
+}  // namespace phub::server

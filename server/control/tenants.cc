@@ -1,0 +1,33 @@
+// What admission knows of tenants, and whose is what.
+#include "server/control/control.h"
+#include "server/control/state.h"
+
+namespace phub::server {
+
+void Control::SetTenant(const Tenant& tenant) { state_->ledger.SetTenant(tenant); }
+
+absl::Status Control::RemoveTenant(const std::string& name) {
+  return state_->ledger.RemoveTenant(name);
+}
+
+Usage Control::UsageOf(const std::string& tenant) const { return state_->ledger.UsageOf(tenant); }
+
+std::uint64_t Control::MemoryLimitOf(const std::string& tenant) const {
+  return state_->ledger.tenant_limit_bytes(tenant);
+}
+
+std::optional<std::string> Control::TenantOfSession(std::string_view session_id) const {
+  const auto found = state_->sessions.find(session_id);
+  if (found == state_->sessions.end()) return std::nullopt;
+  return found->second.job->account.tenant;
+}
+
+std::optional<std::string> Control::TenantOfSnapshot(std::string_view snapshot_id) const {
+  const Job* const job = state_->FindSnapshot(snapshot_id);
+  if (job == nullptr) return std::nullopt;
+  return job->account.tenant;
+}
+
+void Control::Count(ControlCounter counter) { state_->counters.Add(counter); }
+
+}  // namespace phub::server

@@ -1,0 +1,49 @@
+// A core loop of the daemon with its transports and its thread. Made and owned by the daemon; what
+// runs inside is the thread's.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include "common/transport/shm/shm_transport.h"
+#include "common/transport/tcp/tcp_transport.h"
+#include "common/transport/verbs/verbs_transport.h"
+#include "server/core_loop.h"
+#include "server/core_thread.h"
+
+namespace phub::server {
+
+// Positions in every core loop's list of transports.
+inline constexpr std::uint8_t kTcpIndex = 0;
+inline constexpr std::uint8_t kShmIndex = 1;
+inline constexpr std::uint8_t kVerbsIndex = 2;
+
+// One core loop and all that belongs to it. The transports come first: they outlive the loop.
+struct CoreUnit {
+  transport::TcpTransport tcp;
+  transport::ShmTransport shm;
+  std::unique_ptr<transport::VerbsTransport> verbs;  // null: the daemon has no RDMA device
+  std::vector<transport::Transport*> transports{&tcp, &shm};
+  CoreLoop loop;
+  std::unique_ptr<CoreThread> thread;  // made once control's doorbell is there
+  std::uint64_t runs_seen = 0;         // by Daemon::MakesProgress
+
+  CoreUnit(CoreIndex core, const Clock& clock, std::shared_ptr<transport::VerbsQueue> queue)
+      : verbs(MakeVerbs(std::move(queue))), loop(core, clock, List()) {}
+
+ private:
+  static std::unique_ptr<transport::VerbsTransport> MakeVerbs(
+      std::shared_ptr<transport::VerbsQueue> queue) {
+    if (queue == nullptr) return nullptr;
+    return std::make_unique<transport::VerbsTransport>(std::vector{std::move(queue)});
+  }
+  std::span<transport::Transport* const> List() {
+    if (verbs != nullptr) transports.push_back(verbs.get());
+    return transports;
+  }
+};
+
+}  // namespace phub::server

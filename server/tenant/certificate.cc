@@ -1,0 +1,92 @@
+#include "server/tenant/certificate.h"
+
+#include <fmt/format.h>
+#include <openssl/err.h>
+#include <openssl/pem.h>
+#include <openssl/x509.h>
+
+#include <ctime>
+#include <fstream>
+#include <iterator>
+#include <memory>
+
+#include "common/base/clock.h"
+#include "common/base/secret_file.h"
+#include "common/base/status_text.h"
+
+namespace phub::server {
+namespace {
+
+struct Free {
+  void operator()(BIO* bio) const { BIO_free(bio); }
+  void operator()(X509* certificate) const { X509_free(certificate); }
+  void operator()(EVP_PKEY* key) const { EVP_PKEY_free(key); }
+};
+template <typename Type>
+using Owned = std::unique_ptr<Type, Free>;
+
+Owned<BIO> Reader(std::string_view text) {
+  return Owned<BIO>(BIO_new_mem_buf(text.data(), static_cast<int>(text.size())));
+}
+
+Owned<X509> ReadCertificate(std::string_view pem) {
+  const Owned<BIO> reader = Reader(pem);
+  Owned<X509> certificate(PEM_read_bio_X509(reader.get(), nullptr, nullptr, nullptr));
+  ERR_clear_error();
+  return certificate;
+}
+
+absl::StatusOr<std::string> ReadPublicFile(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  std::string text{std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
+  if (file.bad() || text.empty()) {
+    return absl::FailedPreconditionError(fmt::format("cannot read {}, or it is empty", path));
+  }
+  return text;
+}
+
+}  // namespace
+
+std::optional<WallTimeNs> CertificateEnd(std::string_view pem) {
+  const Owned<X509> certificate = ReadCertificate(pem);
+  std::tm end{};
+  if (certificate == nullptr || ASN1_TIME_to_tm(X509_get0_notAfter(certificate.get()), &end) != 1) {
+    return std::nullopt;
+  }
+  return WallTimeNs{timegm(&end)} * kSecond;
+}
+
+absl::Status CheckTlsFiles(const TlsFiles& files) {
+  const auto bad = [](const std::string& path, std::string_view what) {
+    return absl::FailedPreconditionError(fmt::format("{} {}", path, what));
+  };
+  const absl::StatusOr<std::string> chain = ReadPublicFile(files.certificate);
+  if (!chain.ok()) return chain.status();
+  const Owned<X509> certificate = ReadCertificate(*chain);
+  if (certificate == nullptr)
+    return bad(files.certificate, "does not begin with a certificate (PEM)");
+  const std::optional<WallTimeNs> end = CertificateEnd(*chain);
+  if (!end.has_value() || *end <= WallNow()) {
+    return bad(files.certificate, "has expired; issue another (phubctl pki issue)");
+  }
+  const absl::StatusOr<std::string> key_text = ReadSecretFile(files.key);
+  if (!key_text.ok()) return key_text.status();
+  const Owned<BIO> reader = Reader(*key_text);
+  // Without this callback OpenSSL would ask the terminal for a passphrase.
+  const auto no_passphrase = [](char*, int, int, void*) { return 0; };
+  const Owned<EVP_PKEY> key(PEM_read_bio_PrivateKey(reader.get(), nullptr, no_passphrase, nullptr));
+  ERR_clear_error();
+  if (key == nullptr) return bad(files.key, "is not a private key (PEM, without a passphrase)");
+  const bool match = X509_check_private_key(certificate.get(), key.get()) == 1;
+  ERR_clear_error();
+  if (!match) return bad(files.key, fmt::format("is not the key of {}", files.certificate));
+  if (files.client_ca.empty()) return absl::OkStatus();
+  const absl::StatusOr<std::string> authority = ReadPublicFile(files.client_ca);
+  if (!authority.ok()) return authority.status();
+  if (ReadCertificate(*authority) == nullptr) {
+    return bad(files.client_ca, "does not begin with a certificate (PEM)");
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace phub::server

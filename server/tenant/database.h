@@ -1,0 +1,91 @@
+// SQLite behind values instead of codes: open, prepare, bind, step. One thread at a time.
+//
+// What is committed survives a kill at any instant and a loss of power (write-ahead log, synced at
+// every commit). A file is one daemon's: it stays locked until the Database is gone.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+
+struct sqlite3;
+struct sqlite3_stmt;
+
+namespace phub::server {
+
+class Database {
+ public:
+  // Makes the file (mode 0600) if it is not there. Empty path: in memory, gone with the object.
+  // FAILED_PRECONDITION: another process holds it; DATA_LOSS: what is there is damaged.
+  static absl::StatusOr<std::unique_ptr<Database>> Open(const std::string& path);
+  ~Database();
+  Database(const Database&) = delete;
+  Database& operator=(const Database&) = delete;
+
+  // Statements without results, separated by semicolons.
+  absl::Status Execute(const std::string& sql);
+
+  // Begin() ... Commit(); a transaction that is not committed is rolled back at its end.
+  class Transaction {
+   public:
+    static absl::StatusOr<std::unique_ptr<Transaction>> Begin(Database& database);
+    ~Transaction();
+    Transaction(const Transaction&) = delete;
+    Transaction& operator=(const Transaction&) = delete;
+    absl::Status Commit();
+
+   private:
+    explicit Transaction(Database& database) : database_(&database) {}
+    Database* database_;  // null: committed
+  };
+
+  absl::Status Error(std::string_view doing) const;
+
+ private:
+  friend class Statement;
+  Database(sqlite3* handle, std::string path) : handle_(handle), path_(std::move(path)) {}
+  sqlite3* const handle_;
+  const std::string path_;
+};
+
+// One prepared statement, with its parameters in order:
+//   Statement find(database, "SELECT role FROM tokens WHERE id = ?");
+//   find.Text(id);
+//   while (find.Next()) ... find.GetText(0);
+//   if (!find.status().ok()) ...
+class Statement {
+ public:
+  Statement(Database& database, std::string_view sql);
+  ~Statement();
+  Statement(const Statement&) = delete;
+  Statement& operator=(const Statement&) = delete;
+
+  Statement& Text(std::string_view value);
+  Statement& Blob(std::string_view value);
+  Statement& Int(std::int64_t value);
+  Statement& Null();
+
+  // True: there is a row. False: that was all, or an error (see status()).
+  bool Next();
+  // For statements without rows.
+  absl::Status Run();
+  const absl::Status& status() const { return status_; }
+
+  std::string GetText(int column) const;  // blobs, too
+  std::int64_t GetInt(int column) const;
+  bool IsNull(int column) const;
+
+ private:
+  void Check(int code, std::string_view doing);
+
+  Database& database_;
+  sqlite3_stmt* statement_ = nullptr;
+  int bound_ = 0;
+  absl::Status status_;
+};
+
+}  // namespace phub::server

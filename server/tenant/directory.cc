@@ -1,0 +1,133 @@
+#include "server/tenant/directory.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "server/tenant/token.h"
+
+namespace phub::server {
+namespace {
+
+absl::Status Refuse(IdentityFault& fault, IdentityFault what, const std::string& message) {
+  fault = what;
+  return absl::UnauthenticatedError(message);
+}
+
+}  // namespace
+
+void Directory::SetTenant(const Tenant& tenant) {
+  const std::lock_guard lock(mutex_);
+  tenants_[tenant.name] = tenant;
+}
+
+void Directory::RemoveTenant(const std::string& name) {
+  const std::lock_guard lock(mutex_);
+  tenants_.erase(name);
+  std::erase_if(tokens_, [&](const auto& entry) { return entry.second.tenant == name; });
+}
+
+void Directory::SetToken(const Token& token) {
+  const std::lock_guard lock(mutex_);
+  tokens_[token.id] = token;
+}
+
+void Directory::SetHashKey(std::string key) {
+  const std::lock_guard lock(mutex_);
+  hash_key_ = std::move(key);
+}
+
+std::optional<Tenant> Directory::FindTenant(const std::string& name) const {
+  const std::lock_guard lock(mutex_);
+  const auto found = tenants_.find(name);
+  if (found == tenants_.end()) return std::nullopt;
+  return found->second;
+}
+
+std::optional<Token> Directory::FindToken(const std::string& id) const {
+  const std::lock_guard lock(mutex_);
+  const auto found = tokens_.find(id);
+  if (found == tokens_.end()) return std::nullopt;
+  return found->second;
+}
+
+std::vector<Tenant> Directory::Tenants() const {
+  const std::lock_guard lock(mutex_);
+  std::vector<Tenant> tenants;
+  for (const auto& [name, tenant] : tenants_) tenants.push_back(tenant);
+  return tenants;
+}
+
+std::vector<Token> Directory::Tokens() const {
+  std::vector<Token> tokens;
+  {
+    const std::lock_guard lock(mutex_);
+    for (const auto& [id, token] : tokens_) tokens.push_back(token);
+  }
+  std::sort(tokens.begin(), tokens.end(), [](const Token& left, const Token& right) {
+    return std::tie(left.created_at, left.id) < std::tie(right.created_at, right.id);
+  });
+  return tokens;
+}
+
+absl::StatusOr<Caller> Directory::IdentifyToken(std::string_view text, WallTimeNs now,
+                                                IdentityFault& fault) const {
+  const std::optional<TokenText> given = ParseToken(text);
+  if (!given.has_value()) {
+    return Refuse(fault, IdentityFault::kMalformed,
+                  "what the call brings is not a phub token; is the token file whole?");
+  }
+  const std::lock_guard lock(mutex_);
+  const auto found = tokens_.find(given->id);
+  const std::string hash = KeyedHash(hash_key_, given->secret);
+  if (found == tokens_.end() || !EqualHashes(hash, found->second.hash)) {
+    return Refuse(fault, IdentityFault::kForged,
+                  fmt::format("token {} is not known to this daemon", given->id));
+  }
+  const Token& token = found->second;
+  if (token.revoked_at != 0) {
+    return Refuse(fault, IdentityFault::kRevoked,
+                  fmt::format("token {} was revoked; ask the administrator for another", token.id));
+  }
+  if (token.expires_at != 0 && now >= token.expires_at) {
+    return Refuse(fault, IdentityFault::kExpired,
+                  fmt::format("token {} has expired; ask the administrator for another", token.id));
+  }
+  Caller caller;
+  caller.role = token.role;
+  caller.tenant = token.tenant;
+  caller.name = token.tenant.empty() ? fmt::format("token {} ({})", token.id, ToString(token.role))
+                                     : fmt::format("token {} of tenant {}", token.id, token.tenant);
+  return caller;
+}
+
+absl::StatusOr<Caller> Directory::IdentifyUri(std::string_view uri, std::string_view trust_domain,
+                                              IdentityFault& fault) const {
+  const auto refuse = [&](std::string_view why) {
+    return Refuse(fault, IdentityFault::kCertificate,
+                  fmt::format("the certificate names {}, {}", uri, why));
+  };
+  const std::string start = fmt::format("spiffe://{}/", trust_domain);
+  if (!uri.starts_with(start)) {
+    return refuse(fmt::format("which is not of this daemon's trust domain {}", trust_domain));
+  }
+  const std::string_view path = uri.substr(start.size());
+  const std::size_t slash = path.find('/');
+  const std::string name(slash == std::string_view::npos ? "" : path.substr(slash + 1));
+  const std::optional<Role> role = ParseRole(std::string(path.substr(0, slash)));
+  if (!role.has_value() || name.empty() || name.find('/') != std::string::npos) {
+    return refuse("which is not tenant/NAME, operator/NAME, admin/NAME or server/NAME");
+  }
+  if (*role == Role::kTenant && !FindTenant(name).has_value()) {
+    fault = IdentityFault::kTenantGone;
+    return absl::UnauthenticatedError(
+        fmt::format("the certificate is of tenant {}, which this daemon does not have", name));
+  }
+  Caller caller;
+  caller.role = *role;
+  if (*role == Role::kTenant) caller.tenant = name;
+  caller.name = fmt::format("certificate {}", uri);
+  return caller;
+}
+
+}  // namespace phub::server

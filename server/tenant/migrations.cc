@@ -1,0 +1,79 @@
+#include "server/tenant/migrations.h"
+
+#include <fmt/format.h>
+
+#include "common/base/log.h"
+
+namespace phub::server {
+namespace {
+
+constexpr const char* kSteps[] = {
+    // 1. Empty columns of a quota: not limited. Times are ns since 1970; 0: never.
+    R"(
+CREATE TABLE facts (name TEXT PRIMARY KEY, value BLOB NOT NULL) STRICT;
+CREATE TABLE tenants (
+  name TEXT PRIMARY KEY,
+  suspended INTEGER NOT NULL,
+  memory_bytes INTEGER, jobs INTEGER, workers INTEGER, keys INTEGER,
+  created_at INTEGER NOT NULL
+) STRICT;
+CREATE TABLE tokens (
+  id TEXT PRIMARY KEY,
+  role TEXT NOT NULL,
+  tenant TEXT REFERENCES tenants (name) ON DELETE CASCADE,
+  label TEXT NOT NULL,
+  hash BLOB NOT NULL,
+  created_at INTEGER NOT NULL,
+  expires_at INTEGER NOT NULL,
+  revoked_at INTEGER NOT NULL,
+  created_by TEXT NOT NULL
+) STRICT;
+CREATE TABLE audit (
+  sequence INTEGER PRIMARY KEY,
+  at INTEGER NOT NULL,
+  actor TEXT NOT NULL, peer TEXT NOT NULL, action TEXT NOT NULL,
+  subject TEXT NOT NULL, detail TEXT NOT NULL, outcome TEXT NOT NULL,
+  chain BLOB NOT NULL
+) STRICT;
+CREATE TRIGGER audit_is_not_changed BEFORE UPDATE ON audit
+BEGIN SELECT RAISE(ABORT, 'the audit log is append-only'); END;
+CREATE TRIGGER audit_is_not_deleted BEFORE DELETE ON audit
+BEGIN SELECT RAISE(ABORT, 'the audit log is append-only'); END;
+)"};
+
+absl::StatusOr<std::int64_t> VersionOf(Database& database) {
+  Statement version(database, "PRAGMA user_version");
+  const bool found = version.Next();
+  if (!version.status().ok()) return version.status();
+  return found ? version.GetInt(0) : 0;
+}
+
+}  // namespace
+
+std::span<const char* const> StateMigrations() { return kSteps; }
+
+absl::Status Migrate(Database& database, std::span<const char* const> steps) {
+  const absl::StatusOr<std::int64_t> version = VersionOf(database);
+  if (!version.ok()) return version.status();
+  const auto last = static_cast<std::int64_t>(steps.size());
+  if (*version > last) {
+    return absl::FailedPreconditionError(fmt::format(
+        "control state has version {}, and this phubd knows versions up to {}: it was written by a "
+        "newer phubd; run that one, or restore a backup of before the upgrade",
+        *version, last));
+  }
+  for (std::int64_t step = *version; step < last; ++step) {
+    auto transaction = Database::Transaction::Begin(database);
+    if (!transaction.ok()) return transaction.status();
+    absl::Status status = database.Execute(steps[static_cast<std::size_t>(step)]);
+    if (status.ok()) {
+      status = database.Execute(fmt::format("PRAGMA user_version = {}", step + 1));
+    }
+    if (status.ok()) status = (*transaction)->Commit();
+    if (!status.ok()) return status;
+    LogInfo("event=state_migrated version={}", step + 1);
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace phub::server

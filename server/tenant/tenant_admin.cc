@@ -1,0 +1,247 @@
+#include "server/tenant/tenant_admin.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "common/base/log.h"
+#include "common/base/status_text.h"
+#include "common/base/units.h"
+#include "server/tenant/token.h"
+
+namespace phub::server {
+namespace {
+
+constexpr std::size_t kTenantNameBytesMax = 63;
+constexpr std::size_t kLabelBytesMax = 200;
+constexpr std::size_t kTenantsMax = 10'000;
+constexpr std::size_t kTokensMax = 100'000;  // revoked and expired ones are remembered, too
+
+AuditNote Note(const Caller& caller, const char* action, const std::string& subject,
+               const std::string& detail) {
+  return {caller.name, caller.peer, action, subject, detail, "ok"};
+}
+
+bool IsLabel(const std::string& label) {
+  return label.size() <= kLabelBytesMax && std::none_of(label.begin(), label.end(), [](char c) {
+           return static_cast<unsigned char>(c) < 0x20 || c == 0x7f;
+         });
+}
+
+absl::Status Lift(Quota& quota, const std::string& limit) {
+  if (limit == "memory_bytes") {
+    quota.memory_bytes.reset();
+  } else if (limit == "jobs") {
+    quota.jobs.reset();
+  } else if (limit == "workers") {
+    quota.workers.reset();
+  } else if (limit == "keys") {
+    quota.keys.reset();
+  } else {
+    return absl::InvalidArgumentError(fmt::format(
+        "there is no limit \"{}\"; limits are memory_bytes, jobs, workers and keys", limit));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+std::string DescribeQuota(const Quota& quota) {
+  std::string text;
+  const auto add = [&](const std::string& limit) { text += (text.empty() ? "" : ", ") + limit; };
+  if (quota.memory_bytes) add("memory " + ExactBytes(*quota.memory_bytes));
+  if (quota.jobs) add(fmt::format("jobs {}", *quota.jobs));
+  if (quota.workers) add(fmt::format("workers {}", *quota.workers));
+  if (quota.keys) add(fmt::format("keys {}", *quota.keys));
+  return text.empty() ? "no limits" : text;
+}
+
+bool IsTenantName(std::string_view name) {
+  const auto plain = [](char c) { return (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9'); };
+  if (name.empty() || name.size() > kTenantNameBytesMax || !plain(name.front())) return false;
+  return std::all_of(name.begin(), name.end(),
+                     [&](char c) { return plain(c) || c == '-' || c == '_' || c == '.'; });
+}
+
+absl::StatusOr<std::unique_ptr<TenantAdmin>> TenantAdmin::Create(std::unique_ptr<StateStore> store,
+                                                                 Directory& directory,
+                                                                 Random& random,
+                                                                 AdmissionHooks hooks) {
+  std::unique_ptr<TenantAdmin> admin(
+      new TenantAdmin(std::move(store), directory, random, std::move(hooks)));
+  const auto tenants = admin->store_->Tenants();
+  if (!tenants.ok()) return tenants.status();
+  const auto tokens = admin->store_->Tokens();
+  if (!tokens.ok()) return tokens.status();
+  directory.SetHashKey(admin->store_->hash_key());
+  for (const Tenant& tenant : *tenants) {
+    directory.SetTenant(tenant);
+    admin->hooks_.set_tenant(tenant);
+  }
+  for (const Token& token : *tokens) directory.SetToken(token);
+  // What was tampered with is said, not hidden behind a daemon that does not start.
+  if (absl::Status status = admin->store_->VerifyAudit(); !status.ok()) {
+    LogError("event=audit_log_broken error=\"{}\"", MessageOf(status));
+  }
+  return admin;
+}
+
+absl::StatusOr<Tenant> TenantAdmin::Find(const std::string& name) const {
+  if (std::optional<Tenant> tenant = directory_.FindTenant(name)) return *tenant;
+  return absl::NotFoundError(fmt::format("there is no tenant {} on this daemon", name));
+}
+
+absl::StatusOr<Tenant> TenantAdmin::CreateTenant(const Caller& caller, const std::string& name,
+                                                 const Quota& quota) {
+  if (!IsTenantName(name)) {
+    return absl::InvalidArgumentError(fmt::format(
+        "a tenant's name has 1 to {} of a-z, 0-9, '-', '_' and '.', and begins with a letter or a "
+        "digit",
+        kTenantNameBytesMax));
+  }
+  if (directory_.FindTenant(name).has_value()) {
+    return absl::AlreadyExistsError(fmt::format("there is a tenant {} already", name));
+  }
+  if (directory_.Tenants().size() >= kTenantsMax) {
+    return absl::ResourceExhaustedError(
+        fmt::format("there are {} tenants, as many as a daemon keeps", kTenantsMax));
+  }
+  const Tenant tenant{name, /*suspended=*/false, quota, WallNow()};
+  const absl::Status status =
+      store_->CreateTenant(tenant, Note(caller, "tenant.create", name, DescribeQuota(quota)));
+  if (!status.ok()) return status;
+  directory_.SetTenant(tenant);
+  hooks_.set_tenant(tenant);
+  return tenant;
+}
+
+absl::StatusOr<Tenant> TenantAdmin::Update(const Caller& caller, const Tenant& tenant,
+                                           const char* action, const std::string& detail) {
+  const absl::Status status =
+      store_->UpdateTenant(tenant, Note(caller, action, tenant.name, detail));
+  if (!status.ok()) return status;
+  directory_.SetTenant(tenant);
+  hooks_.set_tenant(tenant);
+  return tenant;
+}
+
+absl::StatusOr<Tenant> TenantAdmin::SetQuota(const Caller& caller, const std::string& name,
+                                             const QuotaChange& change) {
+  absl::StatusOr<Tenant> tenant = Find(name);
+  if (!tenant.ok()) return tenant;
+  Quota& quota = tenant->quota;
+  for (const std::string& limit : change.clear) {
+    if (absl::Status status = Lift(quota, limit); !status.ok()) return status;
+  }
+  if (change.set.memory_bytes) quota.memory_bytes = change.set.memory_bytes;
+  if (change.set.jobs) quota.jobs = change.set.jobs;
+  if (change.set.workers) quota.workers = change.set.workers;
+  if (change.set.keys) quota.keys = change.set.keys;
+  return Update(caller, *tenant, "tenant.set-quota", DescribeQuota(quota));
+}
+
+absl::StatusOr<Tenant> TenantAdmin::SuspendTenant(const Caller& caller, const std::string& name,
+                                                  bool suspended) {
+  absl::StatusOr<Tenant> tenant = Find(name);
+  if (!tenant.ok()) return tenant;
+  tenant->suspended = suspended;
+  return Update(caller, *tenant, suspended ? "tenant.suspend" : "tenant.resume", "");
+}
+
+absl::Status TenantAdmin::DeleteTenant(const Caller& caller, const std::string& name) {
+  const absl::StatusOr<Tenant> tenant = Find(name);
+  if (!tenant.ok()) return tenant.status();
+  // First, so that no job begins meanwhile.
+  if (absl::Status status = hooks_.remove_tenant(name); !status.ok()) return status;
+  const absl::Status status = store_->DeleteTenant(name, Note(caller, "tenant.delete", name, ""));
+  if (!status.ok()) {
+    hooks_.set_tenant(*tenant);
+    return status;
+  }
+  directory_.RemoveTenant(name);
+  return absl::OkStatus();
+}
+
+absl::StatusOr<Token> TenantAdmin::Plan(const TokenRequest& request,
+                                        std::optional<Token>& old) const {
+  Token token;
+  token.role = request.role;
+  token.tenant = request.tenant;
+  token.label = request.label;
+  if (!IsLabel(request.label)) {
+    return absl::InvalidArgumentError(
+        fmt::format("a token's label has at most {} printable characters", kLabelBytesMax));
+  }
+  if (request.lifetime < 0 || request.grace < 0) {
+    return absl::InvalidArgumentError("a token's lifetime and grace are not negative");
+  }
+  if (!request.replaces.empty()) {
+    old = directory_.FindToken(request.replaces);
+    if (!old.has_value()) {
+      return absl::NotFoundError(fmt::format("there is no token {}", request.replaces));
+    }
+    if (old->revoked_at != 0) {
+      return absl::FailedPreconditionError(
+          fmt::format("token {} was revoked; issue one without replacing it", old->id));
+    }
+    token.role = old->role;
+    token.tenant = old->tenant;
+    if (token.label.empty()) token.label = old->label;
+  }
+  const bool of_tenant = token.role == Role::kTenant;
+  if (token.role == Role::kNone || of_tenant == token.tenant.empty()) {
+    return absl::InvalidArgumentError(
+        "a token is for a tenant, or has the role operator, admin or server: one of the two");
+  }
+  if (of_tenant) {
+    if (auto tenant = Find(token.tenant); !tenant.ok()) return tenant.status();
+  }
+  return token;
+}
+
+absl::StatusOr<IssuedToken> TenantAdmin::IssueToken(const Caller& caller,
+                                                    const TokenRequest& request) {
+  std::optional<Token> old;
+  absl::StatusOr<Token> token = Plan(request, old);
+  if (!token.ok()) return token.status();
+  if (directory_.Tokens().size() >= kTokensMax) {
+    return absl::ResourceExhaustedError(
+        fmt::format("there are {} tokens, as many as a daemon keeps", kTokensMax));
+  }
+  const TokenText text = DrawToken(random_);
+  token->id = text.id;
+  token->hash = KeyedHash(store_->hash_key(), text.secret);
+  token->created_by = caller.name;
+  token->created_at = WallNow();
+  if (request.lifetime > 0) token->expires_at = token->created_at + request.lifetime;
+  std::string detail = token->tenant.empty() ? ToString(token->role) : "tenant " + token->tenant;
+  detail += request.lifetime > 0 ? ", for " + ExactDuration(request.lifetime) : ", without an end";
+  absl::Status status;
+  if (old.has_value()) {
+    const WallTimeNs end = token->created_at + request.grace;
+    old->expires_at = old->expires_at == 0 ? end : std::min(old->expires_at, end);
+    detail += fmt::format("; replaces {}, which ends in {}", old->id, ExactDuration(request.grace));
+    status = store_->RotateToken(*token, old->id, old->expires_at,
+                                 Note(caller, "token.rotate", token->id, detail));
+  } else {
+    status = store_->AddToken(*token, Note(caller, "token.issue", token->id, detail));
+  }
+  if (!status.ok()) return status;
+  directory_.SetToken(*token);
+  if (old.has_value()) directory_.SetToken(*old);
+  return IssuedToken{*std::move(token), text.ToString()};
+}
+
+absl::StatusOr<Token> TenantAdmin::RevokeToken(const Caller& caller, const std::string& id) {
+  std::optional<Token> token = directory_.FindToken(id);
+  if (!token.has_value()) return absl::NotFoundError(fmt::format("there is no token {}", id));
+  if (token->revoked_at != 0) return *token;  // asked again
+  token->revoked_at = WallNow();
+  const absl::Status status =
+      store_->RevokeToken(id, token->revoked_at, Note(caller, "token.revoke", id, token->label));
+  if (!status.ok()) return status;
+  directory_.SetToken(*token);
+  return *token;
+}
+
+}  // namespace phub::server

@@ -1,0 +1,37 @@
+// Tokens: how they are made, written and recognised. Pure but for the generator of random bytes.
+//
+//   phub_<id>_<secret>   id: 16 hexadecimal digits, public; secret: 64 hexadecimal digits, 256 bits
+//
+// The daemon keeps HMAC-SHA256(key, secret), the key in a file of its own: neither the database nor
+// a copy of it is enough to make, or to test, a token.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "common/base/random.h"
+
+namespace phub::server {
+
+inline constexpr std::string_view kTokenPrefix = "phub_";
+inline constexpr std::size_t kTokenIdBytes = 8;
+inline constexpr std::size_t kTokenSecretBytes = 32;
+inline constexpr std::size_t kHashKeyBytes = 32;
+
+struct TokenText {
+  std::string id;      // hexadecimal, as in Token::id
+  std::string secret;  // hexadecimal
+  std::string ToString() const;
+};
+
+TokenText DrawToken(Random& random);
+// Nothing if it is not of the form above.
+std::optional<TokenText> ParseToken(std::string_view text);
+// 32 bytes.
+std::string KeyedHash(std::string_view key, std::string_view data);
+// In a time that does not tell where they differ.
+bool EqualHashes(std::string_view left, std::string_view right);
+std::string DrawBytes(Random& random, std::size_t count);
+
+}  // namespace phub::server

@@ -1,0 +1,15 @@
+// The transports that this program puts to the test.
+#include "tests/conformance/harness.h"
+
+namespace phub::conformance {
+
+std::vector<HarnessFactory> AllHarnesses() {
+  return {{"Tcp", MakeTcpHarness},
+          {"ShmDaemon", MakeShmDaemonHarness, true, false},
+          {"ShmClient", MakeShmClientHarness, true, false},
+          {"ShmSmall", MakeShmSmallHarness, true, false},
+          {"SimCalm", MakeCalmSimHarness, false},
+          {"SimHostile", MakeHostileSimHarness, false}};
+}
+
+}  // namespace phub::conformance

@@ -1,0 +1,242 @@
+// A worker that is admitted to a job and then does what it likes with its queue pair, and one that
+// was never admitted. Beside it another rank of the same job works; its results stay exact, and
+// nothing but the attacker's own slots is ever written.
+#include <infiniband/verbs.h>
+
+#include <algorithm>
+#include <cstring>
+
+#include "common/base/random.h"
+#include "common/transport/verbs/immediate.h"
+#include "tests/verbs/direct_fixture.h"
+#include "tests/verbs/raw_peer.h"
+
+namespace phub::verbs_tests {
+namespace {
+
+// A lane of another rank, of which a test has the client's end.
+struct Attacker {
+  std::unique_ptr<RawPeer> peer;
+  std::unique_ptr<transport::VerbsConnection> connection;  // the daemon's end
+  MappedMemory staging;
+  std::vector<LandingSlot> table;
+  ConnectionId id;
+  wire::VerbsControl keys;
+};
+
+class LastSlotKey final : public transport::WorkRequestObserver {
+ public:
+  void OnPost(const ibv_send_wr& request) override {
+    if (request.num_sge == 2) key = request.wr.rdma.rkey;
+  }
+  std::uint32_t key = 0;
+};
+
+class Hostile : public DirectTest {
+ protected:
+  void SetUp() override {
+    DirectTest::SetUp();
+    SeededRandom random(5);
+    random.Fill({gradients.data(), gradients.bytes()});
+    random.Fill({versions.data(), versions.bytes()});
+    client.transport.Observe(&victims);
+    ASSERT_NO_FATAL_FAILURE(VictimWorks());
+  }
+
+  // One round of the rank that does no harm. Ends of other lanes are kept in `others`.
+  void VictimWorks() {
+    ++round;
+    for (std::uint32_t chunk = 0; chunk < kLaneSlots; ++chunk) {
+      std::memset(ChunkOf(parameters, chunk), 0, kLaneChunkBytes);
+      ASSERT_EQ(Push(chunk, chunk, round), 1u);
+    }
+    std::size_t pushed = 0;
+    ASSERT_TRUE(Until([&] {
+      for (const Told& item : std::exchange(daemon_told, {})) {
+        if (item.completion.connection != daemon_id) {
+          others.push_back(item);
+        } else if (item.completion.kind == CompletionKind::kReceived) {
+          const std::uint32_t chunk = item.header.chunk.value;
+          EXPECT_EQ(std::memcmp(item.payload, ChunkOf(gradients, chunk), kLaneChunkBytes), 0);
+          EXPECT_EQ(Reply(chunk, round, item.header.reply_address), 1u);
+          ++pushed;
+        }
+      }
+      return pushed == kLaneSlots && client_told.size() == kLaneSlots;
+    }));
+    for (const Told& item : std::exchange(client_told, {})) {
+      ASSERT_EQ(item.completion.kind, CompletionKind::kReceived);
+    }
+    for (std::uint32_t chunk = 0; chunk < kLaneSlots; ++chunk) {
+      ASSERT_EQ(std::memcmp(ChunkOf(parameters, chunk), ChunkOf(versions, chunk), kLaneChunkBytes),
+                0);
+    }
+  }
+
+  Attacker Admit() {
+    Attacker attacker;
+    attacker.staging = Pages(kLaneSlots * kSlotStride);
+    attacker.table.resize(kLaneSlots);
+    for (std::uint32_t i = 0; i < kLaneSlots; ++i) {
+      attacker.table[i] = {attacker.staging.data() + i * kSlotStride + wire::kSlotHeaderBytes,
+                           kLaneChunkBytes, false};
+    }
+    attacker.peer = std::make_unique<RawPeer>(client.device);
+    SystemRandom random;
+    auto made = transport::VerbsConnection::Create(
+        transport::VerbsEnd::kDaemon, daemon.queue, daemon.domain,
+        {.data = attacker.staging.data(), .slot_count = kLaneSlots, .slot_bytes = kLaneChunkBytes},
+        {.ack_timeout = kGuestAckTimeout}, random);
+    PHUB_CHECK(made.ok());
+    attacker.connection = *std::move(made);
+    PHUB_CHECK(attacker.connection->Connect(attacker.peer->Offer()).ok());
+    attacker.peer->Connect(attacker.connection->Offer());
+    attacker.id = daemon.transport.Adopt(*attacker.connection, attacker.table);
+    return attacker;
+  }
+  void TakeKeys(Attacker& attacker) {
+    // The daemon's transport has to be polled meanwhile: the first word goes before that.
+    attacker.peer->Do(IBV_WR_RDMA_WRITE_WITH_IMM, 0, 0, 0, transport::PackTaken(0, 0));
+    for (int i = 0; i < 20; ++i) Poll();
+    ASSERT_TRUE(Until([&] {
+      return wire::DecodeVerbsControl({attacker.peer->inbox(), wire::kVerbsControlBytes},
+                                      attacker.keys);
+    }));
+  }
+  // Its lane is closed, and nobody else's.
+  void ExpectCutOff(Attacker& attacker, TransportError error, ProtocolError protocol_error) {
+    ASSERT_TRUE(Until([&] {
+      for (const Told& item : std::exchange(daemon_told, {})) others.push_back(item);
+      return Count(others, CompletionKind::kClosed) == 1;
+    }));
+    const Completion& closed = others.back().completion;
+    EXPECT_EQ(closed.connection, attacker.id);
+    EXPECT_STREQ(ToString(closed.error), ToString(error));
+    EXPECT_STREQ(ToString(closed.protocol_error), ToString(protocol_error));
+    others.clear();
+    attacker.connection.reset();
+  }
+
+  LastSlotKey victims;
+  std::uint64_t round = 0;
+  std::vector<Told> others;
+};
+
+TEST_F(Hostile, AnotherRanksKeyIsGoodForNothing) {
+  const auto target = reinterpret_cast<std::uintptr_t>(staging.data());
+  for (const ibv_wr_opcode opcode : {IBV_WR_RDMA_WRITE, IBV_WR_RDMA_READ}) {
+    Attacker attacker = Admit();
+    TakeKeys(attacker);
+    // Slots and inbox of its own are its own to write.
+    EXPECT_EQ(attacker.peer->Do(IBV_WR_RDMA_WRITE,
+                                reinterpret_cast<std::uintptr_t>(attacker.staging.data()),
+                                attacker.keys.slots_key, 512, 0),
+              IBV_WC_SUCCESS);
+    const std::vector<std::byte> before(staging.data(), staging.data() + staging.bytes());
+    std::memset(attacker.peer->memory(), 0xEE, RawPeer::kMemoryBytes);
+    // The victim's own key and address, as if they had been guessed.
+    ASSERT_NE(victims.key, 0u);
+    EXPECT_NE(attacker.peer->Do(opcode, target, victims.key, 512, 0), IBV_WC_SUCCESS);
+    EXPECT_EQ(attacker.peer->memory()[0], std::byte{0xEE}) << "nothing was read";
+    EXPECT_TRUE(std::equal(before.begin(), before.end(), staging.data()));
+    ExpectCutOff(attacker, TransportError::kReset, ProtocolError::kNone);
+    ASSERT_NO_FATAL_FAILURE(VictimWorks());
+  }
+}
+
+TEST_F(Hostile, GuessedKeysOpenNothing) {
+  // A guess costs a queue pair. Around keys that are known to exist, and anywhere.
+  constexpr int kGuesses = 300;
+  SeededRandom random(6);
+  const auto target = reinterpret_cast<std::uintptr_t>(staging.data());
+  const std::vector<std::byte> before(staging.data(), staging.data() + staging.bytes());
+  for (int i = 0; i < kGuesses; ++i) {
+    Attacker attacker = Admit();
+    const auto near = static_cast<std::uint32_t>(random.Below(2048)) - 1024;
+    const std::uint32_t guess =
+        random.Chance(1, 2) ? victims.key + near : static_cast<std::uint32_t>(random.Next());
+    attacker.peer->Do(IBV_WR_RDMA_WRITE_WITH_IMM, 0, 0, 0, transport::PackTaken(0, 0));
+    EXPECT_NE(attacker.peer->Do(IBV_WR_RDMA_WRITE, target + random.Below(4096), guess, 64, 0),
+              IBV_WC_SUCCESS);
+    ASSERT_NO_FATAL_FAILURE(ExpectCutOff(attacker, TransportError::kReset, ProtocolError::kNone));
+  }
+  EXPECT_TRUE(std::equal(before.begin(), before.end(), staging.data()));
+  ASSERT_NO_FATAL_FAILURE(VictimWorks());
+}
+
+TEST_F(Hostile, ImmediatesThatNameWhatIsNotItsOwnEndItsLane) {
+  using transport::ImmediateKind;
+  struct Case {
+    const char* name;
+    ibv_wr_opcode opcode;
+    std::uint32_t immediate;
+    std::uint32_t bytes;  // into its own inbox
+    ProtocolError expected;
+  };
+  const auto inbox = [](std::uint32_t unit) {
+    return transport::PackInbox({.placed = false, .control = false, .unit = unit});
+  };
+  const Case cases[] = {
+      {"slot", IBV_WR_RDMA_WRITE_WITH_IMM, transport::PackSlot({kLaneSlots}), 0,
+       ProtocolError::kImmediate},
+      {"slot far away", IBV_WR_RDMA_WRITE_WITH_IMM,
+       transport::PackImmediate(ImmediateKind::kSlot, (1u << 30) - 1), 0,
+       ProtocolError::kImmediate},
+      {"slot without a header", IBV_WR_RDMA_WRITE_WITH_IMM, transport::PackSlot({1}), 0,
+       ProtocolError::kMagic},
+      {"reply", IBV_WR_RDMA_WRITE_WITH_IMM,
+       transport::PackReply({0}, numeric::ElementType::kF32, {1}), 0, ProtocolError::kImmediate},
+      {"inbox out of step", IBV_WR_RDMA_WRITE_WITH_IMM, inbox(3), 64, ProtocolError::kRing},
+      {"inbox far away", IBV_WR_RDMA_WRITE_WITH_IMM, inbox((1u << 28) - 1), 64,
+       ProtocolError::kRing},
+      {"empty inbox", IBV_WR_RDMA_WRITE_WITH_IMM, inbox(0), 0, ProtocolError::kRing},
+      {"noise in the inbox", IBV_WR_RDMA_WRITE_WITH_IMM, inbox(0), 64, ProtocolError::kMagic},
+      {"noise as control", IBV_WR_RDMA_WRITE_WITH_IMM,
+       transport::PackInbox({.placed = false, .control = true, .unit = 0}), 64,
+       ProtocolError::kRing},
+      {"took what was not sent", IBV_WR_RDMA_WRITE_WITH_IMM, transport::PackTaken(1000, 0), 0,
+       ProtocolError::kRing},
+      {"a send", IBV_WR_SEND, 0, 0, ProtocolError::kKind},
+  };
+  for (const Case& one : cases) {
+    SCOPED_TRACE(one.name);
+    Attacker attacker = Admit();
+    ASSERT_NO_FATAL_FAILURE(TakeKeys(attacker));
+    std::memset(attacker.peer->memory(), 0xEE, RawPeer::kMemoryBytes);
+    const std::uint64_t remote = attacker.connection->Offer().inbox_address;
+    attacker.peer->Do(one.opcode, remote, attacker.keys.inbox_key, one.bytes, one.immediate);
+    ASSERT_NO_FATAL_FAILURE(ExpectCutOff(attacker, TransportError::kProtocol, one.expected));
+  }
+  EXPECT_EQ(daemon.transport.counters().refused_immediates, 3u);
+  ASSERT_NO_FATAL_FAILURE(VictimWorks());
+}
+
+TEST_F(Hostile, FloodOfEmptyWordsEndsItsLane) {
+  Attacker attacker = Admit();
+  ASSERT_NO_FATAL_FAILURE(TakeKeys(attacker));
+  for (int i = 0; i < 400 && Count(others, CompletionKind::kClosed) == 0; ++i) {
+    attacker.peer->Do(IBV_WR_RDMA_WRITE_WITH_IMM, 0, 0, 0, transport::PackTaken(0, 0));
+    Poll();
+    for (const Told& item : std::exchange(daemon_told, {})) others.push_back(item);
+  }
+  ExpectCutOff(attacker, TransportError::kProtocol, ProtocolError::kDoorbell);
+  ASSERT_NO_FATAL_FAILURE(VictimWorks());
+}
+
+TEST_F(Hostile, QueuePairThatNobodyAdmittedDoesNotGetIn) {
+  // It knows the victim's queue pair, key and address, and guesses where its packets are.
+  SeededRandom random(7);
+  const auto target = reinterpret_cast<std::uintptr_t>(staging.data());
+  const std::vector<std::byte> before(staging.data(), staging.data() + staging.bytes());
+  for (int i = 0; i < 30; ++i) {
+    RawPeer peer(client.device);
+    peer.Connect(ours->Offer(), static_cast<std::uint32_t>(random.Next()) & 0xFFFFFF);
+    std::memset(peer.memory(), 0xEE, RawPeer::kMemoryBytes);
+    EXPECT_NE(peer.Do(IBV_WR_RDMA_WRITE, target, victims.key, 512, 0), IBV_WC_SUCCESS);
+  }
+  EXPECT_TRUE(std::equal(before.begin(), before.end(), staging.data()));
+  ASSERT_NO_FATAL_FAILURE(VictimWorks());
+}
+
+}  // namespace
+}  // namespace phub::verbs_tests

@@ -1,0 +1,50 @@
+// The client's end of a lane without a transport: a queue pair that posts whatever a test likes.
+#pragma once
+
+#include <infiniband/verbs.h>
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+
+#include "common/base/mapped_memory.h"
+#include "common/transport/verbs/verbs_device.h"
+#include "common/wire/verbs_lane.h"
+
+namespace phub::verbs_tests {
+
+class RawPeer {
+ public:
+  explicit RawPeer(std::shared_ptr<const transport::VerbsDevice> device);
+  ~RawPeer();
+  RawPeer(const RawPeer&) = delete;
+  RawPeer& operator=(const RawPeer&) = delete;
+
+  wire::VerbsOffer Offer() const;
+  // As an honest client would, but for the packets' numbers, if they are given.
+  void Connect(const wire::VerbsOffer& daemon, std::uint32_t first_sent);
+  void Connect(const wire::VerbsOffer& daemon) { Connect(daemon, kFirstSent); }
+
+  // Posts one work request over `bytes` of its own memory. The status of its completion, or nothing
+  // if there is none within a second.
+  std::optional<ibv_wc_status> Do(ibv_wr_opcode opcode, std::uint64_t remote, std::uint32_t key,
+                                  std::uint32_t bytes, std::uint32_t immediate);
+
+  const std::byte* inbox() const { return memory_.data(); }
+  std::byte* memory() const { return memory_.data() + kInboxBytes; }  // what it sends from
+  static constexpr std::size_t kMemoryBytes = 4096;
+
+ private:
+  static constexpr std::uint32_t kInboxBytes = 4096;
+  static constexpr std::uint32_t kFirstSent = 77;
+
+  std::shared_ptr<const transport::VerbsDevice> device_;
+  MappedMemory memory_;
+  ibv_pd* domain_ = nullptr;
+  ibv_mr* region_ = nullptr;
+  ibv_cq* sends_ = nullptr;
+  ibv_cq* receives_ = nullptr;
+  ibv_qp* queue_pair_ = nullptr;
+};
+
+}  // namespace phub::verbs_tests

@@ -1,0 +1,76 @@
+// The conformance suite over verbs. Memory of tests is not registered, so all payload goes through
+// outbox and inbox; where it does not is in direct_test.cc.
+#include "common/base/check.h"
+#include "tests/conformance/harness.h"
+#include "tests/verbs/verbs_pair.h"
+
+namespace phub::conformance {
+namespace {
+
+class VerbsHarness final : public Harness {
+ public:
+  VerbsHarness(const HarnessLimits& limits, const transport::VerbsLimits& verbs_limits,
+               bool daemon_is_left)
+      : limits_(verbs_limits),
+        daemon_is_left_(daemon_is_left),
+        daemon_("rxe1", limits.connections_max),
+        client_("rxe0", limits.connections_max) {}
+
+  transport::Transport& left() override {
+    return daemon_is_left_ ? daemon_.transport : client_.transport;
+  }
+  transport::Transport& right() override {
+    return daemon_is_left_ ? client_.transport : daemon_.transport;
+  }
+
+  ConnectionPair Connect() override {
+    auto [daemon, client] = verbs_tests::ConnectVerbs(daemon_, client_, limits_);
+    if (daemon_is_left_) return {std::move(daemon), std::move(client)};
+    return {std::move(client), std::move(daemon)};
+  }
+
+  // What a hostile peer can write is in hostile_test.cc: bytes in order are not what it sends.
+  std::unique_ptr<RawPeer> ConnectRaw(std::unique_ptr<transport::Connection>&) override {
+    return nullptr;
+  }
+
+  void Pump() override { verbs_tests::WaitForEither(left(), right()); }
+
+ private:
+  const transport::VerbsLimits limits_;
+  const bool daemon_is_left_;
+  verbs_tests::VerbsHost daemon_;
+  verbs_tests::VerbsHost client_;
+};
+
+transport::VerbsLimits Limits(const HarnessLimits& limits) {
+  return {.send_queue = limits.send_queue,
+          .received_lent = limits.received_lent,
+          .ack_timeout = verbs_tests::kGuestAckTimeout};
+}
+
+std::unique_ptr<Harness> MakeVerbsDaemonHarness(const HarnessLimits& limits) {
+  return std::make_unique<VerbsHarness>(limits, Limits(limits), /*daemon_is_left=*/true);
+}
+
+std::unique_ptr<Harness> MakeVerbsClientHarness(const HarnessLimits& limits) {
+  return std::make_unique<VerbsHarness>(limits, Limits(limits), /*daemon_is_left=*/false);
+}
+
+// Everything wraps and fills all the time.
+std::unique_ptr<Harness> MakeVerbsSmallHarness(const HarnessLimits& limits) {
+  transport::VerbsLimits small = Limits(limits);
+  small.messages_max = wire::kVerbsMessagesMin;
+  small.inbox_bytes = small.outbox_bytes = wire::kInboxBytesMin;
+  return std::make_unique<VerbsHarness>(limits, small, /*daemon_is_left=*/true);
+}
+
+}  // namespace
+
+std::vector<HarnessFactory> AllHarnesses() {
+  return {{"VerbsDaemon", MakeVerbsDaemonHarness, true, false},
+          {"VerbsClient", MakeVerbsClientHarness, true, false},
+          {"VerbsSmall", MakeVerbsSmallHarness, true, false}};
+}
+
+}  // namespace phub::conformance
