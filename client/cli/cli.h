@@ -1,7 +1,7 @@
 // What phubctl's commands share: the options that every command has, exit codes, how a command is
 // registered. One file per noun: audit.cc, completion.cc, context.cc, health.cc, job.cc,
-// job_changes.cc, man_page.cc, pki.cc, plan.cc, server.cc, stalls.cc, stats.cc, tenant.cc, token.cc,
-// top.cc, version.cc.
+// job_changes.cc, man_page.cc, pki.cc, plan.cc, server.cc, stalls.cc, stats.cc, tenant.cc,
+// token.cc, top.cc, version.cc.
 //
 // Standard output carries data only; everything else goes to standard error, so that
 // `phubctl ... -o json | jq` always works. One thread.
