@@ -117,7 +117,8 @@ struct Daemon::Parts {
     std::vector<CoreHandle> handles;
     for (const auto& core : cores) {
       handles.push_back({&core->loop.queues(), &core->loop.counters(),
-                         [unit = core.get()] { unit->thread->Wake(); }});
+                         [unit = core.get()] { unit->thread->Wake(); },
+                         core->verbs != nullptr ? &core->verbs->counters() : nullptr});
     }
     control = std::make_unique<Control>(clock, random, std::move(handles),
                                         MakeControlOptions(settings, !verbs_queues.empty()));

@@ -81,12 +81,15 @@ absl::StatusOr<std::shared_ptr<const VerbsDevice>> VerbsDevice::Open(
     last = device->QueryDevice();
     if (last.ok()) last = device->FindPort(options.port);
     if (last.ok()) last = device->FindGid(options);
-    if (last.ok()) return device;
+    if (!last.ok()) continue;
+    device->events_ = std::make_unique<VerbsEvents>(device->context_, name, device->port_);
+    return device;
   }
   return last;
 }
 
 VerbsDevice::~VerbsDevice() {
+  events_.reset();
   if (context_ != nullptr) ibv_close_device(context_);
 }
 

@@ -1,6 +1,7 @@
 // An RDMA device that is open, and the port and address on it that lanes use.
 //
-// Cold; any thread. Immutable once opened, shared by everything that is made on it.
+// Cold; any thread. Immutable once opened, but for what it says on its own (events()); shared by
+// everything that is made on it.
 #pragma once
 
 #include <cstdint>
@@ -12,6 +13,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "common/transport/verbs/gid_choice.h"
+#include "common/transport/verbs/verbs_events.h"
 
 struct ibv_context;
 
@@ -55,6 +57,7 @@ class VerbsDevice {
   std::uint16_t lid() const { return lid_; }
   std::uint8_t mtu() const { return mtu_; }  // active, as InfiniBand counts: 1 is 256 bytes
   const VerbsDeviceLimits& limits() const { return limits_; }
+  const VerbsEvents& events() const { return *events_; }
 
  private:
   VerbsDevice() = default;
@@ -71,6 +74,7 @@ class VerbsDevice {
   std::uint8_t mtu_ = 0;
   std::uint8_t port_count_ = 0;
   VerbsDeviceLimits limits_;
+  std::unique_ptr<VerbsEvents> events_;
 };
 
 }  // namespace phub::transport
