@@ -46,7 +46,7 @@ struct VerbsLimits {
   // 4.096 us * 2^ack_timeout until a packet that is not acknowledged is sent again, retry_count
   // times: 7 times 0.27 s is about the liveness timeout.
   std::uint8_t ack_timeout = 16;  // 1 to 31; a client takes its daemon's
-  std::uint8_t retry_count = 7;   // 0 to 7
+  std::uint8_t retry_count = 6;   // 0 to 6; soft RoCE takes 7 for "without end"
 };
 
 // The least ack_timeout that is at least so long.

@@ -132,17 +132,25 @@ absl::Status VerbsDevice::FindPort(std::uint8_t wanted) {
                   name_, wanted == 0 ? "" : fmt::format(" {}", wanted), states));
 }
 
-absl::Status VerbsDevice::FindGid(const VerbsDeviceOptions& options) {
+std::vector<GidEntry> ReadGids(ibv_context* context, std::uint8_t port) {
   constexpr std::size_t kEntriesMax = 256;
   std::array<ibv_gid_entry, kEntriesMax> table{};
-  const ssize_t count = ibv_query_gid_table(context_, table.data(), table.size(), 0);
+  const ssize_t count = ibv_query_gid_table(context, table.data(), table.size(), 0);
   std::vector<GidEntry> entries;
   for (ssize_t i = 0; i < count; ++i) {
     const ibv_gid_entry& from = table[static_cast<std::size_t>(i)];
     GidEntry entry{.index = from.gid_index, .type = TypeOf(from.gid_type), .gid = {}};
     std::copy_n(from.gid.raw, entry.gid.size(), entry.gid.begin());
-    if (from.port_num != port_ || IsZero(entry.gid)) continue;
-    if (!options.gid_index || *options.gid_index == entry.index) entries.push_back(entry);
+    if (from.port_num == port && !IsZero(entry.gid)) entries.push_back(entry);
+  }
+  return entries;
+}
+
+absl::Status VerbsDevice::FindGid(const VerbsDeviceOptions& options) {
+  std::vector<GidEntry> entries = ReadGids(context_, port_);
+  if (options.gid_index) {
+    std::erase_if(entries,
+                  [&](const GidEntry& entry) { return entry.index != *options.gid_index; });
   }
   std::optional<GidChoice> choice = ChooseGid(entries, options.peer);
   if (!choice) {

@@ -35,6 +35,9 @@ struct VerbsDeviceOptions {
   std::optional<Gid> peer = {};                 // to be reached from here, as far as it is known
 };
 
+// The addresses of a port, without empty entries.
+std::vector<GidEntry> ReadGids(ibv_context* context, std::uint8_t port);
+
 class VerbsDevice {
  public:
   // Every device of this host, by name, in the system's order. Empty where there is none, or no
