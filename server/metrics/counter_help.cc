@@ -52,6 +52,7 @@ constexpr Help kHelp[] = {
     {"joins", "Requests of workers to join a job."},
     {"joins_refused", "Requests to join that were refused."},
     {"commits", "Workers whose place in the rack was made final."},
+    {"calls_refused", "Calls whose caller is not who may make them."},
     {"calls_uncommitted", "Calls of workers that had not made their place final."},
     {"reservations_lapsed", "Places that were reserved and not taken in time."},
     {"reservations_returned", "Places that were reserved and given back."},
