@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <fstream>
 #include <system_error>
 
 #include "common/base/check.h"
@@ -36,6 +37,13 @@ class DeviceList {
 GidType TypeOf(std::uint32_t type) {
   if (type == IBV_GID_TYPE_ROCE_V2) return GidType::kRoceV2;
   return type == IBV_GID_TYPE_ROCE_V1 ? GidType::kRoceV1 : GidType::kInfiniBand;
+}
+
+std::optional<std::uint32_t> NumaNodeOf(const std::string& device) {
+  std::ifstream file(fmt::format("/sys/class/infiniband/{}/device/numa_node", device));
+  int node = -1;
+  if (!(file >> node) || node < 0) return std::nullopt;
+  return static_cast<std::uint32_t>(node);
 }
 
 bool IsZero(const Gid& gid) {
@@ -82,6 +90,7 @@ absl::StatusOr<std::shared_ptr<const VerbsDevice>> VerbsDevice::Open(
     if (last.ok()) last = device->FindPort(options.port);
     if (last.ok()) last = device->FindGid(options);
     if (!last.ok()) continue;
+    device->numa_node_ = NumaNodeOf(name);
     device->events_ = std::make_unique<VerbsEvents>(device->context_, name, device->port_);
     return device;
   }

@@ -56,6 +56,9 @@ class VerbsDevice {
   std::uint8_t port() const { return port_; }
   const GidEntry& gid() const { return gid_.entry; }
   const std::string& gid_reason() const { return gid_.reason; }
+  // Where it is attached, as the kernel numbers nodes; nothing on hosts with one, and of no
+  // hardware.
+  std::optional<std::uint32_t> numa_node() const { return numa_node_; }
   bool ethernet() const { return ethernet_; }
   std::uint16_t lid() const { return lid_; }
   std::uint8_t mtu() const { return mtu_; }  // active, as InfiniBand counts: 1 is 256 bytes
@@ -72,6 +75,7 @@ class VerbsDevice {
   std::string name_;
   std::uint8_t port_ = 0;
   GidChoice gid_;
+  std::optional<std::uint32_t> numa_node_;
   bool ethernet_ = true;
   std::uint16_t lid_ = 0;
   std::uint8_t mtu_ = 0;
