@@ -45,8 +45,9 @@ start_workers() {
   shift
   pids=
   while [ $rank -lt "$workers" ]; do
-    train --endpoint "$endpoint" --job "$job" --rank $rank --transport verbs --save "rank-$rank" \
-      "$@" >"rank-$rank.out" 2>"rank-$rank.err" &
+    # Not by a function: $! is to be the program's own, to be killed.
+    phub-digits --quiet --data "$data" --world-size "$workers" --endpoint "$endpoint" \
+      --job "$job" --rank $rank --transport verbs --save "rank-$rank" "$@" >"rank-$rank.out" 2>"rank-$rank.err" &
     pids="$pids $!"
     rank=$((rank + 1))
   done

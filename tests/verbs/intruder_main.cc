@@ -185,7 +185,8 @@ class Intruder {
     PHUB_CHECK(transport::SendAll(socket->get(), request, deadline));
     std::array<std::byte, wire::kLaneWelcomeBytes> answer;
     wire::LaneWelcome welcome;
-    PHUB_CHECK(transport::ReadAll(socket->get(), answer, "daemon", deadline).ok());
+    const absl::Status read = transport::ReadAll(socket->get(), answer, "the daemon", deadline);
+    PHUB_CHECK(read.ok(), "{}", MessageOf(read));
     PHUB_CHECK(wire::DecodeLaneWelcome(answer, welcome));
     if (welcome.version == 0) return welcome.refusal;
     std::array<std::byte, wire::kVerbsOfferBytes> offer;
