@@ -38,6 +38,10 @@
 #include "server/metrics/sample.h"
 #include "server/tenant/ledger.h"
 
+namespace phub::transport {
+struct VerbsCounters;
+}  // namespace phub::transport
+
 namespace phub::server {
 
 // The control protocol's versions that this build speaks.
@@ -49,6 +53,7 @@ struct CoreHandle {
   CoreQueues* queues = nullptr;
   const CoreCounters* counters = nullptr;
   std::function<void()> wake;  // called after commands were pushed; may be empty (simulation)
+  const transport::VerbsCounters* verbs_counters = nullptr;  // null: it has no lanes over verbs
 };
 
 // A process of this host, as the kernel names it.
