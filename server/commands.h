@@ -84,7 +84,8 @@ const char* ToString(FaultCode code);
 struct Event {
   enum class Kind : std::uint8_t {
     kNone,
-    kFault,             // shard, code, rank, other_rank, key, iteration; at most one per shard
+    kFault,             // shard, code, rank, other_rank, key, iteration; at most one per shard.
+                        // connection: of a lane that is closed; there until its kLaneClosed
     kLaneClosed,        // shard, rank, connection: may be destroyed; error says why
     kStallsReported,    // shard, report
     kVersionsReported,  // shard, versions

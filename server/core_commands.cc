@@ -88,6 +88,7 @@ void CoreLoop::State::AttachLane(const Command& command) {
   lane.state = Lane::State::kOpen;
   lane.transport_index = command.transport_index;
   lane.connection = id;
+  if (shard.turn.held) transports[command.transport_index]->Hold(id, true);
   ++shard.lanes_open;
   counters.Add(CoreCounter::lanes_attached);
 }
@@ -132,6 +133,7 @@ void CoreLoop::State::RetireEndedShards() {
       continue;
     }
     fair.RemoveJob(*shard);
+    if (shard->turn.held) --held_count;
     shards[i] = shards.back();
     shards.pop_back();
     Emit({.kind = Event::Kind::kJobEnded, .shard = shard});

@@ -75,9 +75,24 @@ bool CoreLoop::State::PollAll() {
       polled |= PollTransport(static_cast<std::uint8_t>(i));
     }
     any |= polled;
-    if (!polled || !fair.Shares() || !outbox.empty()) break;
+    if (!fair.Shares() && held_count == 0) break;
+    UpdateHolds();
+    if (!polled || !outbox.empty()) break;
   }
   return any;
+}
+
+void CoreLoop::State::UpdateHolds() {
+  for (JobShard* const shard : shards) {
+    const bool held = fair.MustHold(*shard);
+    if (held == shard->turn.held) continue;
+    shard->turn.held = held;
+    held ? ++held_count : --held_count;
+    for (const Lane& lane : shard->lanes) {
+      if (lane.state != Lane::State::kOpen) continue;
+      transports[lane.transport_index]->Hold(lane.connection, held);
+    }
+  }
 }
 
 bool CoreLoop::State::PollTransport(std::uint8_t transport_index) {

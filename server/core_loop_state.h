@@ -43,6 +43,7 @@ struct CoreLoop::State {
   bool FlushEvents();
   bool ExecuteCommands();
   bool PollAll();
+  void UpdateHolds();
   bool PollTransport(std::uint8_t transport_index);
   bool FinishRounds();
   bool FlushBacklogs();
@@ -96,6 +97,7 @@ struct CoreLoop::State {
   std::vector<Event> outbox;           // events of this run that found the queue full
   bool some_shard_ends = false;
   std::array<transport::Completion, kCompletionsPerPoll> completions;
+  std::size_t held_count = 0;       // jobs whose lanes are not read for now
   std::size_t snapshot_count = 0;   // shards of which one is being taken
   aggregate::TermList term_list{};  // scratch: 8 KiB that need not be on the stack
   aggregate::FreedSlots freed{};    // scratch

@@ -19,6 +19,7 @@ from .block import Block, read_block, run_block
 from .ceilings import KernelFloor
 from .context import Context, positive
 from .daemon import Daemon
+from .failure import BenchFailure
 from .processes import Command, run_together, started
 from .results import Result
 from .systems import Phub
@@ -37,8 +38,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
                         help="of each job (default 2)")
     parser.add_argument("--transport", choices=("shm", "tcp"), default="shm",
                         help="shm (default) or tcp")
-    parser.add_argument("--exchanges", type=positive, default=150, metavar="COUNT",
-                        help="timed, of each job (default 150)")
+    parser.add_argument("--exchanges", type=positive, default=500, metavar="COUNT",
+                        help="timed, of each job (default 500)")
     parser.add_argument("--rounds", type=positive, default=4, metavar="COUNT",
                         help="blocks of each kind, which alternate (default 4)")
     parser.add_argument("--phubd", default="", metavar="ARGUMENTS",
@@ -70,11 +71,13 @@ def rates(blocks: Sequence[Block]) -> list[float]:
     before or ended after count as far as they lie inside."""
     ends = [ends_of(block) for block in blocks]
     begin, end = max(each[0] for each in ends), min(each[-1] for each in ends)
+    if end <= begin:
+        raise BenchFailure("the jobs did not run at the same time: use more --exchanges")
     rates_per_s = []
     for each in ends:
         done = sum(max(0, min(after, end) - max(before, begin)) / (after - before)
                    for before, after in zip(each, each[1:]))
-        rates_per_s.append(done / max(end - begin, 1) * 1e9)
+        rates_per_s.append(done / (end - begin) * 1e9)
     return rates_per_s
 
 
@@ -87,7 +90,7 @@ class Tenants:
         self.jobs = 2 if context.smoke else int(options.jobs)
         size = "64KiB" if context.smoke else options.model
         self.workload = Workload(model(size), options.workers, warmup=5).with_exchanges(
-            20 if context.smoke else options.exchanges)
+            3000 if context.smoke else options.exchanges)
         self.kernel = KernelFloor(context.build, daemon.core_loops)
 
     def phub(self, options: Sequence[str] = ()) -> Phub:

@@ -30,6 +30,7 @@ struct ConnectionEntry {
   std::uint32_t served_index = 0;  // where among those with a connection
   bool in_ready = false;
   bool forgotten = false;                         // kClosed was polled; free from the next Poll on
+  bool held = false;                              // not to be read: see Transport::Hold
   bool starved = false;                           // until a Release, receiving can do nothing
   TransportError ending = TransportError::kNone;  // not kNone: only kSent and kClosed are left
   ProtocolError protocol_error = ProtocolError::kNone;

@@ -131,6 +131,9 @@ class Transport {
   [[nodiscard]] virtual std::size_t Post(std::span<const SendRequest> requests) = 0;
   // Fills completions, returns how many. Completions of one connection come in order.
   [[nodiscard]] virtual std::size_t Poll(std::span<Completion> completions) = 0;
+  // While held, what comes on the connection may be left where it is, and is not polled; its sender
+  // finds out as the way fills up. Sending and closing go on. A transport that cannot ignores it.
+  virtual void Hold(ConnectionId /*connection*/, bool /*held*/) {}
   // Ends the loan of received messages; other kinds in the span are ignored.
   virtual void Release(std::span<const Completion> completions) = 0;
 

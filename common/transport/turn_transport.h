@@ -44,6 +44,13 @@ class TurnTransport : public Transport {
     table_.MakeReady(*entry);
   }
 
+  void Hold(ConnectionId connection, bool held) final {
+    Entry* entry = table_.Live(connection);
+    if (entry == nullptr || entry->ends()) return;
+    entry->held = held;
+    if (!held) table_.MakeReady(*entry);
+  }
+
   [[nodiscard]] std::size_t Post(std::span<const SendRequest> requests) final {
     std::size_t taken = 0;
     while (taken < requests.size() && PushToAll(requests[taken])) ++taken;
@@ -100,7 +107,8 @@ class TurnTransport : public Transport {
   }
 
   bool CanProgress(const Entry& entry) const {
-    return entry.ends() || entry.sender().has_unreported() || HasWork(entry);
+    if (entry.ends() || entry.sender().has_unreported()) return true;
+    return entry.held ? CanSend(entry) : HasWork(entry);
   }
 
   ConnectionTable<Entry> table_;
@@ -166,7 +174,8 @@ class TurnTransport : public Transport {
       budget_bytes -= before - turn_bytes;
     }
     std::size_t count = ReportSent(entry, completions);
-    if (!entry.ends()) count += ReceiveSome(entry, completions.subspan(count), budget_bytes);
+    if (!entry.ends() && !entry.held)
+      count += ReceiveSome(entry, completions.subspan(count), budget_bytes);
     FinishTurn(entry);
     if (entry.ends() && !entry.sender().has_unreported() && count < completions.size()) {
       completions[count++] = table_.Forget(entry);

@@ -129,9 +129,22 @@ Turn& FairQueue::Pick(Ring& ring) {
   return ring.front();
 }
 
+bool FairQueue::MustHold(JobShard& shard) {
+  TenantTurn& tenant = *shard.turn.tenant;
+  if (tenants_.empty() || (tenants_.alone() && tenant.waits())) return false;
+  Freshen(tenant);
+  if (tenant.throttled || tenant.deficit_ns >= -Scaled(kHoldNs, tenant.weight)) return false;
+  Enter(tenants_, tenant);
+  return true;
+}
+
 FairQueue::Round FairQueue::Next() {
   while (!tenants_.empty()) {
     auto& tenant = static_cast<TenantTurn&>(Pick(tenants_));
+    if (tenant.waiting.empty()) {  // it was there to pay
+      Leave(tenants_, tenant);
+      continue;
+    }
     auto& job = static_cast<JobTurn&>(Pick(tenant.waiting));
     Chunk& chunk = *job.first;
     JobShard& shard = *job.shard;

@@ -3,6 +3,10 @@
 // is what a round costs, so rounds are what is scheduled; taking gradients in cannot be put off,
 // and is charged.
 //
+// Taking in is put off only where somebody owes much already (MustHold): then his lanes are not
+// read while others wait, so that a burst over many lanes takes no more of the core than its share
+// either.
+//
 // What a turn is measured in: nanoseconds. A round is charged what it took by the clock. A gradient
 // that came in is charged kMessageNs + its bytes * kNsPerKibibyte / 1024: reading the clock for
 // each would cost more than it tells. Both are paid from the same account, which may be overdrawn;
@@ -36,6 +40,8 @@ inline constexpr DurationNs kQuantumNs = 50 * kMicrosecond;
 // Nobody owes more than this, at weight 100: what somebody took while nobody else was waiting is
 // held against him for so long.
 inline constexpr DurationNs kDebtNsMax = 64 * kQuantumNs;
+// Whoever owes more than this, while others wait, is not even read.
+inline constexpr DurationNs kHoldNs = 4 * kQuantumNs;
 // Of taking in one message, and 1 KiB of it: about what a memory copy takes.
 inline constexpr DurationNs kMessageNs = 250;
 inline constexpr DurationNs kNsPerKibibyte = 64;
@@ -69,6 +75,9 @@ class FairQueue {
     Chunk* chunk = nullptr;
   };
   Round Next();
+  // Whether the job's lanes are not to be read: its tenant owes much, and others wait. It then pays
+  // as if it waited, too.
+  bool MustHold(JobShard& shard);
   bool HasRounds() const { return !tenants_.empty(); }
 
   // Tenants whose bandwidth allows it are throttled no more.

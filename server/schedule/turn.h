@@ -128,6 +128,7 @@ struct JobTurn : Turn {
   TenantTurn* tenant = nullptr;  // null: the core loop does not have the job
   Chunk* first = nullptr;
   Chunk* last = nullptr;
+  bool held = false;  // its lanes are not read
   bool throttled() const { return tenant != nullptr && tenant->throttled; }
 };
 

@@ -85,6 +85,10 @@ class FairTransport final : public transport::Transport {
       lanes_[completion.connection.index]->lent.clear();
     }
   }
+  void Hold(transport::ConnectionId id, bool held) override {
+    lanes_[id.index]->held = held;
+    if (!held) MakeReady(id.index);
+  }
   bool Arm() override { return ready_.empty(); }
   int descriptor() const override { return -1; }
   void Tick(TimeNs /*now*/) override {}
@@ -97,6 +101,7 @@ class FairTransport final : public transport::Transport {
     std::deque<transport::ReceivedMessage> lent;
     std::uint32_t unreported = 0;
     bool is_ready = false;
+    bool held = false;
     bool closing = false;
     bool closed = false;
     transport::TransportError error{};
@@ -125,14 +130,17 @@ class FairTransport final : public transport::Transport {
     for (; lane.unreported > 0 && count < completions.size(); --lane.unreported) {
       add(transport::CompletionKind::kSent);
     }
+    std::size_t bytes = 0;
     for (std::uint32_t messages = 0;
-         !lane.inbox.empty() && count < completions.size() && messages < transport::kTurnMessages;
+         !lane.held && !lane.inbox.empty() && count < completions.size() &&
+         messages < transport::kTurnMessages && bytes < transport::kTurnBytes;
          ++messages) {
+      bytes += lane.inbox.front().header.payload_bytes;
       lane.lent.push_back(lane.inbox.front());
       lane.inbox.pop_front();
       add(transport::CompletionKind::kReceived).message = &lane.lent.back();
     }
-    if (lane.unreported > 0 || !lane.inbox.empty()) MakeReady(index);
+    if (lane.unreported > 0 || (!lane.held && !lane.inbox.empty())) MakeReady(index);
     return count;
   }
 
