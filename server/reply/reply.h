@@ -35,7 +35,7 @@ class ReplyStage {
   void Answer(JobShard& shard, Chunk& chunk);
   // Sends one version that is kept to one rank.
   void AnswerOne(JobShard& shard, Chunk& chunk, Rank rank, Iteration version);
-  // Gives a staging slot back, as soon as the tenant's bandwidth allows. False if the rank has more credits waiting than slots, which only
+  // Gives a staging slot back, once the tenant's bandwidth allows. False if the rank has more credits waiting than slots, which only
   // a peer that ignores credits can bring about.
   [[nodiscard]] bool Credit(JobShard& shard, Rank rank, ChunkIndex chunk, SlotIndex slot);
   // A reply has left the lane's window.
