@@ -18,11 +18,14 @@
 #include "common/transport/shm/ring.h"
 #include "common/transport/shm/shm_listener.h"
 #include "common/transport/tcp/tcp_listener.h"
+#include "common/transport/tls/tls_session.h"
 #include "common/transport/verbs/verbs_acceptor.h"
+#include "server/config/data_tls.h"
 #include "server/config/rack_settings.h"
 #include "server/control/control.h"
 #include "server/control/control_socket.h"
 #include "server/control/control_thread.h"
+#include "server/control/data_port_report.h"
 #include "server/control/grpc_server.h"
 #include "server/control/lane_gate.h"
 #include "server/control/shared_memory_gate.h"
@@ -90,6 +93,10 @@ ControlOptions MakeControlOptions(const Settings& settings, bool verbs) {
     options.verbs_lane_bytes = transport::VerbsLaneBytes(VerbsLimitsOf(settings));
     options.slot_header_bytes = wire::kSlotHeaderBytes;
   }
+  const DataTls data_tls = DataTlsOf(settings);
+  options.tls_lanes = data_tls.on;
+  options.tls_reason = data_tls.reason;
+  if (data_tls.on) options.tls_lane_bytes = transport::TlsSession::kLaneBytes;
   options.version = BuildVersion();
   options.commit = BuildCommit();
   options.simd_target = simd::TargetName();
@@ -122,7 +129,8 @@ struct Daemon::Parts {
     control = std::make_unique<Control>(clock, random, std::move(handles),
                                         MakeControlOptions(settings, !verbs_queues.empty()));
     control_thread = std::make_unique<ControlThread>(*control, clock);
-    lane_gate = std::make_unique<ControlLaneGate>(*control_thread, kTcpIndex, "tcp");
+    lane_gate =
+        std::make_unique<ControlLaneGate>(*control_thread, kTcpIndex, DataTlsOf(settings).on);
     shared_memory_gate = std::make_unique<ControlSharedMemoryGate>(*control_thread, kShmIndex);
     if (!verbs_queues.empty()) {
       verbs_gate = std::make_unique<ControlVerbsGate>(
@@ -177,6 +185,8 @@ absl::Status Daemon::Parts::StartListener() {
   transport::TcpListenerOptions options;
   options.host = address.host;
   options.port = address.port;
+  const DataTls data_tls = DataTlsOf(settings);
+  options.tls = data_tls.on;
   auto created = transport::TcpListener::Create(options, *lane_gate, clock, verbs_acceptor.get());
   if (!created.ok()) {
     return absl::Status(created.status().code(),
@@ -189,8 +199,20 @@ absl::Status Daemon::Parts::StartListener() {
   }
   listener_thread = std::thread([this] {
     NameThisThread("lane-listener");
-    while (!listeners_stopping.load(std::memory_order_relaxed)) listener->PollOnce(kListenerWait);
+    DataPortReport report(*control_thread, listener->counters());
+    while (!listeners_stopping.load(std::memory_order_relaxed)) {
+      if (listener->PollOnce(kListenerWait)) report.Update();
+    }
   });
+  if (data_tls.beyond_loopback && !data_tls.on) {
+    LogWarning("event=lanes_in_the_clear data_listen={} reason=\"{}\"",
+               FormatHostAndPort({address.host, listener->port()}), data_tls.reason);
+  }
+  if (data_tls.beyond_loopback && verbs_gate != nullptr) {
+    LogWarning(
+        "event=verbs_lanes_in_the_clear reason=\"RDMA is not encrypted; tenants that require "
+        "encryption get tcp with TLS\"");
+  }
   return absl::OkStatus();
 }
 
@@ -325,7 +347,8 @@ absl::StatusOr<std::unique_ptr<Daemon>> Daemon::Start(const Settings& settings,
   const Parts& started = *daemon->parts_;
   LogInfo(
       "event=serving version={} commit={} listen={} data_listen={} core_loops={} pinned={} wait={} "
-      "simd={} usable_cores={} memory_max={} shm={} verbs={} tls={} identities={} metrics={} "
+      "simd={} usable_cores={} memory_max={} shm={} verbs={} tls={} data_tls={} identities={} "
+      "metrics={} "
       "daemons=\"{}\"",
       BuildVersion(), BuildCommit(),
       FormatHostAndPort({Address(settings.listen).host, daemon->control_port()}),
@@ -333,8 +356,8 @@ absl::StatusOr<std::unique_ptr<Daemon>> Daemon::Start(const Settings& settings,
       started.plan.loop_count(), started.plan.PinsText(), ToString(started.plan.waiting),
       simd::TargetName(), topology.cores().size(), ExactBytes(settings.memory_max),
       started.shared_memory_listener != nullptr, started.verbs_gate != nullptr,
-      !settings.tls_certificate.empty(), !settings.state_dir.empty(), daemon->metrics_url(),
-      settings.daemons);
+      !settings.tls_certificate.empty(), DataTlsOf(settings).on, !settings.state_dir.empty(),
+      daemon->metrics_url(), settings.daemons);
   if (started.plan.loop_count() > topology.cores().size()) {
     LogWarning("event=cores_oversubscribed core_loops={} usable_cores={}",
                started.plan.loop_count(), topology.cores().size());

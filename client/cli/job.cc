@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <memory>
 
 #include "client/cli/cli.h"
@@ -97,6 +98,17 @@ std::string WorkersTable(const v1::JobInfo& job) {
   return table.Text();
 }
 
+std::string LanesTable(const v1::JobInfo& job) {
+  Table table({{"RANK", Align::kRight}, {"CORE", Align::kRight}, {"TRANSPORT"}, {"PEER"}, {"WHY"}});
+  for (const v1::WorkerInfo& worker : job.workers()) {
+    for (const v1::LaneInfo& lane : worker.lanes()) {
+      table.Add({fmt::format("{}", worker.rank()), fmt::format("{}", lane.core()), lane.transport(),
+                 lane.peer(), lane.reason()});
+    }
+  }
+  return table.Text();
+}
+
 std::string JobText(const v1::JobInfo& job) {
   Table facts({{"JOB"}, {fmt::format("{}/{}", Printable(job.tenant()), Printable(job.name()))}});
   facts.Add({"state", job.state()});
@@ -118,7 +130,11 @@ std::string JobText(const v1::JobInfo& job) {
         {"awaited", fmt::format("rank {} ({}) for another {}: {}", worker.rank(), worker.host(),
                                 HumanDuration(worker.awaited_for_ns()), worker.loss())});
   }
-  return fmt::format("{}\n{}", facts.Text(), WorkersTable(job));
+  if (!job.encryption().empty()) facts.Add({"encryption", job.encryption()});
+  const bool any_lane = std::any_of(job.workers().begin(), job.workers().end(),
+                                    [](const auto& worker) { return worker.lanes_size() > 0; });
+  return fmt::format("{}\n{}{}", facts.Text(), WorkersTable(job),
+                     any_lane ? "\n" + LanesTable(job) : "");
 }
 
 int GetJob(const Options& options, const std::string& name) {

@@ -53,6 +53,7 @@ v1::JobInfo Control::State::DescribeJob(const Job& job) const {
   info.set_fault(job.fault.message());
   info.set_restart(job.settings.restart);
   info.set_wait_timeout_ns(job.settings.wait_timeout);
+  if (ledger.RequiresEncryption(job.account.tenant)) info.set_encryption("required");
   for (std::uint32_t rank = 0; rank < job.members.size(); ++rank) {
     const Member& member = job.members[rank];
     v1::WorkerInfo& worker = *info.add_workers();
@@ -75,6 +76,30 @@ v1::JobInfo Control::State::DescribeJob(const Job& job) const {
                       [](const LanePlace& place) { return place.connection != nullptr; })));
   }
   return info;
+}
+
+// Why a lane that travels so is as safe as its tenant asks for.
+std::string Control::State::ReasonOf(const Job& job, std::string_view transport) const {
+  if (transport == "shm") return "same host: what is in its memory does not leave it";
+  if (transport == "verbs") return "RDMA at both ends; not encrypted";
+  const bool required = ledger.RequiresEncryption(job.account.tenant);
+  return options.tls_reason + (required ? "; the tenant requires encryption, so not RDMA" : "");
+}
+
+void Control::State::DescribeLanes(const Job& job, v1::JobInfo& info) const {
+  for (std::uint32_t rank = 0; rank < job.members.size(); ++rank) {
+    const std::vector<LanePlace>& places = job.members[rank].lanes;
+    for (std::uint32_t core = 0; core < places.size(); ++core) {
+      if (places[core].connection == nullptr) continue;
+      v1::LaneInfo& lane = *info.mutable_workers(static_cast<int>(rank))->add_lanes();
+      const std::string& text = places[core].description;
+      const std::size_t space = std::min(text.find(' '), text.size());
+      lane.set_core(core);
+      lane.set_transport(text.substr(0, space));
+      lane.set_peer(text.substr(std::min(space + 1, text.size())));
+      lane.set_reason(ReasonOf(job, lane.transport()));
+    }
+  }
 }
 
 void Control::State::ListJobs(const v1::ListJobsRequest& request,
@@ -115,7 +140,9 @@ absl::StatusOr<const Job*> Control::State::FindJob(const std::string& tenant,
 void Control::State::GetJob(const v1::GetJobRequest& request, Answer<v1::JobInfo> answer) {
   const absl::StatusOr<const Job*> job = FindJob(request.tenant(), request.job());
   if (!job.ok()) return answer(job.status(), {});
-  answer(absl::OkStatus(), DescribeJob(**job));
+  v1::JobInfo info = DescribeJob(**job);
+  DescribeLanes(**job, info);
+  answer(absl::OkStatus(), info);
 }
 
 }  // namespace phub::server
