@@ -56,7 +56,7 @@ class PendingLanes {
     DurationNs request_timeout = 3 * kSecond;
     std::uint32_t places_max = 1024;
     std::uint32_t places_per_origin_max = 64;
-    std::uint32_t handshakes_max = 256;  // at once; some 50 KiB each
+    std::uint32_t handshakes_max = 256;  // at once; some 80 KiB each
     bool packets = false;                // a request is one packet, of any size; else of a stream
     std::string transport_name;          // for the log
   };
