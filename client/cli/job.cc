@@ -99,11 +99,11 @@ std::string WorkersTable(const v1::JobInfo& job) {
 }
 
 std::string LanesTable(const v1::JobInfo& job) {
-  Table table({{"RANK", Align::kRight}, {"CORE", Align::kRight}, {"TRANSPORT"}, {"PEER"}, {"WHY"}});
+  Table table({{"RANK", Align::kRight}, {"CORE", Align::kRight}, {"LANE"}, {"WHY"}});
   for (const v1::WorkerInfo& worker : job.workers()) {
     for (const v1::LaneInfo& lane : worker.lanes()) {
-      table.Add({fmt::format("{}", worker.rank()), fmt::format("{}", lane.core()), lane.transport(),
-                 lane.peer(), lane.reason()});
+      table.Add({fmt::format("{}", worker.rank()), fmt::format("{}", lane.core()), lane.lane(),
+                 lane.reason().empty() ? "-" : lane.reason()});
     }
   }
   return table.Text();
@@ -131,10 +131,7 @@ std::string JobText(const v1::JobInfo& job) {
                                 HumanDuration(worker.awaited_for_ns()), worker.loss())});
   }
   if (!job.encryption().empty()) facts.Add({"encryption", job.encryption()});
-  const bool any_lane = std::any_of(job.workers().begin(), job.workers().end(),
-                                    [](const auto& worker) { return worker.lanes_size() > 0; });
-  return fmt::format("{}\n{}{}", facts.Text(), WorkersTable(job),
-                     any_lane ? "\n" + LanesTable(job) : "");
+  return fmt::format("{}\n{}\n{}", facts.Text(), WorkersTable(job), LanesTable(job));
 }
 
 int GetJob(const Options& options, const std::string& name) {
@@ -165,7 +162,7 @@ void AddJob(CLI::App& parent, const Options& options, Command& command) {
   list->callback(
       [&, watch_text] { command = [&, watch_text] { return ListJobs(options, *watch_text); }; });
 
-  CLI::App* get = job->add_subcommand("get", "One job and its workers");
+  CLI::App* get = job->add_subcommand("get", "One job, its workers, and how their lanes travel");
   const auto name = std::make_shared<std::string>();
   get->add_option("NAME", *name, "Name of the job")->required()->type_name("");
   get->callback([&, name] { command = [&, name] { return GetJob(options, *name); }; });

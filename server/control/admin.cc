@@ -74,32 +74,22 @@ v1::JobInfo Control::State::DescribeJob(const Job& job) const {
     worker.set_lanes_open(static_cast<std::uint32_t>(
         std::count_if(member.lanes.begin(), member.lanes.end(),
                       [](const LanePlace& place) { return place.connection != nullptr; })));
+    for (std::size_t core = 0; core < member.lanes.size(); ++core) {
+      v1::LaneInfo& lane = *worker.add_lanes();
+      lane.set_core(CoreAt(core).value);
+      lane.set_lane(DescribeLane(member, CoreAt(core)));
+      if (member.lanes[core].connection != nullptr) lane.set_reason(ReasonOf(job, lane.lane()));
+    }
   }
   return info;
 }
 
 // Why a lane that travels so is as safe as its tenant asks for.
-std::string Control::State::ReasonOf(const Job& job, std::string_view transport) const {
-  if (transport == "shm") return "same host: what is in its memory does not leave it";
-  if (transport == "verbs") return "RDMA at both ends; not encrypted";
+std::string Control::State::ReasonOf(const Job& job, std::string_view lane) const {
+  if (lane.starts_with("shm")) return "same host: what is in its memory does not leave it";
+  if (lane.starts_with("verbs")) return "RDMA at both ends; not encrypted";
   const bool required = ledger.RequiresEncryption(job.account.tenant);
   return options.tls_reason + (required ? "; the tenant requires encryption, so not RDMA" : "");
-}
-
-void Control::State::DescribeLanes(const Job& job, v1::JobInfo& info) const {
-  for (std::uint32_t rank = 0; rank < job.members.size(); ++rank) {
-    const std::vector<LanePlace>& places = job.members[rank].lanes;
-    for (std::uint32_t core = 0; core < places.size(); ++core) {
-      if (places[core].connection == nullptr) continue;
-      v1::LaneInfo& lane = *info.mutable_workers(static_cast<int>(rank))->add_lanes();
-      const std::string& text = places[core].description;
-      const std::size_t space = std::min(text.find(' '), text.size());
-      lane.set_core(core);
-      lane.set_transport(text.substr(0, space));
-      lane.set_peer(text.substr(std::min(space + 1, text.size())));
-      lane.set_reason(ReasonOf(job, lane.transport()));
-    }
-  }
 }
 
 void Control::State::ListJobs(const v1::ListJobsRequest& request,
@@ -140,9 +130,7 @@ absl::StatusOr<const Job*> Control::State::FindJob(const std::string& tenant,
 void Control::State::GetJob(const v1::GetJobRequest& request, Answer<v1::JobInfo> answer) {
   const absl::StatusOr<const Job*> job = FindJob(request.tenant(), request.job());
   if (!job.ok()) return answer(job.status(), {});
-  v1::JobInfo info = DescribeJob(**job);
-  DescribeLanes(**job, info);
-  answer(absl::OkStatus(), info);
+  answer(absl::OkStatus(), DescribeJob(**job));
 }
 
 }  // namespace phub::server

@@ -178,8 +178,7 @@ struct Control::State {
   void ListJobs(const v1::ListJobsRequest& request, Answer<v1::ListJobsResponse> answer);
   void GetJob(const v1::GetJobRequest& request, Answer<v1::JobInfo> answer);
   v1::JobInfo DescribeJob(const Job& job) const;
-  void DescribeLanes(const Job& job, v1::JobInfo& info) const;
-  std::string ReasonOf(const Job& job, std::string_view transport) const;
+  std::string ReasonOf(const Job& job, std::string_view lane) const;
   v1::ServerInfo DescribeServer() const;
   absl::StatusOr<const Job*> FindJob(const std::string& tenant, const std::string& name) const;
 
@@ -308,6 +307,7 @@ struct Control::State {
   bool draining = false;
   bool stopping = false;  // draining, and there is no way back
   TimeNs drain_deadline = 0;
+  DurationNs drain_timeout = options.drain_timeout;  // may change while it runs
 };
 
 // Runs heavy work (building a shard) and forgives the workers the silence that it causes.
