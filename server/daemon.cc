@@ -15,13 +15,10 @@
 #include "common/base/status_text.h"
 #include "common/base/version.h"
 #include "common/simd/kernels.h"
-#include "common/transport/shm/ring.h"
 #include "common/transport/shm/shm_listener.h"
 #include "common/transport/tcp/tcp_listener.h"
-#include "common/transport/tls/tls_session.h"
 #include "common/transport/verbs/verbs_acceptor.h"
 #include "server/config/data_tls.h"
-#include "server/config/rack_settings.h"
 #include "server/control/control.h"
 #include "server/control/control_socket.h"
 #include "server/control/control_thread.h"
@@ -32,6 +29,7 @@
 #include "server/control/verbs_gate.h"
 #include "server/core_plan.h"
 #include "server/core_unit.h"
+#include "server/daemon_options.h"
 #include "server/metrics/http_server.h"
 #include "server/tenant/state_store.h"
 #include "server/tenant/state_thread.h"
@@ -45,68 +43,12 @@ namespace {
 // long that takes.
 constexpr DurationNs kListenerWait = 100 * kMillisecond;
 
-HostAndPort Address(const std::string& text) {
-  const auto address = ParseHostAndPort(text);
-  PHUB_CHECK(address.ok(), "address={}", text);  // the setting's kind has checked it
-  return *address;
-}
-
-HostAndPort DataAddress(const Settings& settings) {
-  if (!settings.data_listen.empty()) return Address(settings.data_listen);
-  return {Address(settings.listen).host, 0};
-}
-
-constexpr const char* kDefaultControlSocket = "/run/phub/control.sock";
-
-// Empty: there is none.
-std::string ControlSocketPath(const Settings& settings) {
-  if (!settings.control_socket.empty()) return settings.control_socket;
-  return settings.state_dir.empty() ? "" : kDefaultControlSocket;
-}
-
-bool IsWildcard(std::string_view host) { return host == "0.0.0.0" || host == "::"; }
-
-// The host that clients are told to reach lanes at; empty: where they reached the control plane.
-std::string LaneHost(const Settings& settings) {
-  const std::string data_host = DataAddress(settings).host;
-  if (IsWildcard(data_host) || data_host == Address(settings.listen).host) return "";
-  return data_host;
-}
-
 // Shared memory takes descriptors: one for every lane and batch of keys, and workers' own.
 void RaiseDescriptorLimit() {
   rlimit limit{};
   if (getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur >= limit.rlim_max) return;
   limit.rlim_cur = limit.rlim_max;
   if (setrlimit(RLIMIT_NOFILE, &limit) != 0) LogWarning("event=descriptor_limit_not_raised");
-}
-
-ControlOptions MakeControlOptions(const Settings& settings, bool verbs) {
-  ControlOptions options;
-  const auto place = FindRackPlace(settings);
-  PHUB_CHECK(place.ok(), "daemons={} self={}", settings.daemons, settings.self);  // checked by then
-  options.rack_endpoints = place->endpoints;
-  options.rack_self = place->self;
-  const transport::ShmLimits limits;  // of the listener's lanes
-  options.shared_lane_bytes = transport::LaneMemoryBytes(limits.ring_records, limits.arena_bytes);
-  if (verbs) {
-    options.verbs_lane_bytes = transport::VerbsLaneBytes(VerbsLimitsOf(settings));
-    options.slot_header_bytes = wire::kSlotHeaderBytes;
-  }
-  const DataTls data_tls = DataTlsOf(settings);
-  options.tls_lanes = data_tls.on;
-  options.tls_reason = data_tls.reason;
-  if (data_tls.on) options.tls_lane_bytes = transport::TlsSession::kLaneBytes;
-  options.version = BuildVersion();
-  options.commit = BuildCommit();
-  options.simd_target = simd::TargetName();
-  options.lane_host = LaneHost(settings);
-  options.chunk_bytes = settings.chunk_bytes;
-  options.staging_bytes_per_lane = settings.staging_bytes_per_lane;
-  options.memory_bytes_max = settings.memory_max;
-  options.liveness_timeout = settings.liveness_timeout;
-  options.drain_timeout = settings.drain_timeout;
-  return options;
 }
 
 }  // namespace
