@@ -178,3 +178,21 @@ def server_formula_bytes(workload: Workload, daemon: Daemon) -> int:
         return elements * (4 + TYPE_BYTES[workload.type]) + staging
     masters = 0 if workload.type == "f32" else 4
     return elements * (TYPE_BYTES[workload.type] + masters + 4 + 4) + staging
+
+
+def compare(context: Context, bench: str, kind: type[Comparison], workloads: Sequence[Workload],
+            wanted: Sequence[str] | None,
+            columns: Sequence[tuple[str, str]] = ()) -> list[results.Result]:
+    """The body of a bench's run(): every workload over every transport, through one daemon."""
+    transports = context.options.transport
+    rounds = 1 if context.smoke else context.options.rounds
+    measured = []
+    with Daemon(context.build, context.scratch,
+                arguments=context.options.phubd.split()) as daemon:
+        context.say(f"# phubd: {daemon.description()}")
+        comparison = kind(context, daemon, transports, wanted)
+        for workload in workloads:
+            raw = comparison.measure(workload, rounds)
+            for transport in transports:
+                measured += comparison.shown(raw, bench, transport, columns)
+    return measured
