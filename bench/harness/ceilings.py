@@ -22,6 +22,7 @@ class KernelFloor(System):
 
     name = "kernel"
     transport = "none"
+    is_floor = True
 
     def __init__(self, build: Build, threads: int) -> None:
         self._build = build
@@ -43,6 +44,7 @@ class KernelFloor(System):
 class WakeFloor(System):
     """A server and workers that do nothing but wait for one another."""
 
+    is_floor = True
     # What is said of each way to wait.
     WAYS = {"eventfd": "blocking", "yield": "yielding",
             "tcp": "sending the bytes through plain sockets"}
