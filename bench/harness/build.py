@@ -8,7 +8,7 @@ from .failure import BenchFailure
 
 
 class Build:
-    """A build directory. Every program of the bench that is used is first asked how it was built."""
+    """A build directory. A program of the bench is asked how it was built before it is used."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
