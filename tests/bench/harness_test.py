@@ -79,6 +79,12 @@ class ResultTest(ScratchTest):
         self.assertEqual((row.median_s, row.min_s, row.mad_s, row.cpu_s, row.runs),
                          (2.0, 1.0, 1.0, 5.0, 3))
 
+    def test_too_few_ticks_are_not_read(self) -> None:
+        row = summarized("c", "phub", [Block([0.001] * 10, 0.019, 0.001)], None)
+        self.assertEqual((row.cpu_s, row.more["cpu_of_whom"]), (0.001, "processes"))
+        row = summarized("c", "phub", [Block([0.001] * 11, 0.019, 0.001)], None)
+        self.assertEqual((row.cpu_s, row.more["cpu_of_whom"]), (0.019, "machine"))
+
     def test_times_in_words(self) -> None:
         for seconds, text in ((2.5, "2.5 s"), (0.0213, "21.3 ms"), (4e-5, "40 us"),
                               (0.9999, "1 s"), (0.144, "144 ms"), (1e-8, "0.01 us")):
