@@ -10,7 +10,6 @@ from . import machine, results
 from .build import Build
 from .context import add_common_options, opened
 from .failure import BenchFailure, UsageError
-from .workload import ROOT
 
 # Each a module of this package with SUMMARY (one line), add_options(parser) and
 # run(context) -> list[Result]; and, if its results make a picture, draw(results, path).
@@ -39,7 +38,7 @@ def parser_of(names: list[str]) -> argparse.ArgumentParser:
 def run(options: argparse.Namespace) -> None:
     module = importlib.import_module(f"harness.{options.bench}")
     with opened(options) as context:
-        described = machine.description(ROOT)
+        described = machine.description(context.build.phubd)
         context.say("# " + ", ".join(f"{name} {value}" for name, value in described.items()))
         if context.smoke:
             context.say("# smoke: no figure below means anything")
