@@ -30,8 +30,11 @@ struct CoreUnit {
   CoreLoop loop;
   std::unique_ptr<CoreThread> thread;  // made once control's doorbell is there
 
-  CoreUnit(CoreIndex core, const Clock& clock, std::shared_ptr<transport::VerbsQueue> queue)
-      : verbs(MakeVerbs(std::move(queue))), loop(core, clock, List()) {}
+  CoreUnit(CoreIndex core, const Clock& clock, std::uint32_t staging_bytes_per_lane,
+           std::shared_ptr<transport::VerbsQueue> queue)
+      : tcp(transport::kConnectionsMaxDefault, transport::LingerBytes(staging_bytes_per_lane)),
+        verbs(MakeVerbs(std::move(queue))),
+        loop(core, clock, List()) {}
 
  private:
   static std::unique_ptr<transport::VerbsTransport> MakeVerbs(

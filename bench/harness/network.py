@@ -12,17 +12,19 @@ megabyte pass at once. Its CPU time is then not told, since draining takes some.
 
 import argparse
 import contextlib
+import shutil
 import sys
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from . import namespaces, picture, results
+from . import iperf_links, namespaces, picture, results
 from .block import Block, run_block
 from .context import Context, listed, positive
 from .daemon import Daemon
 from .failure import BenchFailure, NotPossibleHere, UsageError
+from .iperf_links import Moved
 from .namespaces import FRAME_BYTES, INTERFACE, PAYLOAD_BYTES, Network, Node
 from .peers import Gloo
 from .processes import Command, started, tail
@@ -214,6 +216,7 @@ def measure(context: Context, shape: Shape) -> list[Result]:
                 for system in systems:
                     context.progress(f"{case}, round {number + 1} of {rounds}: {system.label}")
                     blocks[system.label].append(run_block(system, workload, context.scratch))
+            moved = iperf_of(context, shape, network)
             context.progress_done()
     rows = [results.summarized(case, system.name, blocks[system.label], shape.limit_s())
             for system in systems]
@@ -224,8 +227,20 @@ def measure(context: Context, shape: Shape) -> list[Result]:
         row.more["drained"] = shape.drained
         if not shape.drained:
             row.more["cpu_s_per_gb"] = row.cpu_s / (moved_bytes(shape, is_phub) * 1e-9)
+        if moved is not None:
+            row.more["iperf3_s"] = moved_bytes(shape, is_phub) / moved.bytes_per_s
+            row.more["iperf3_cpu_s_per_gb"] = moved.cpu_s_per_gb
     results.add_ratios(rows)
     return rows
+
+
+def iperf_of(context: Context, shape: Shape, network: Network) -> Moved | None:
+    """What the machine can do of what the links allow; None where it is not comparable."""
+    if context.smoke or shape.drained or shape.servers != 1 or shutil.which("iperf3") is None:
+        return None
+    context.progress("iperf3 over all links")
+    workers = [f"worker{rank}" for rank in range(shape.workers)]
+    return iperf_links.measured(network, workers, "server0", context.scratch)
 
 
 def moved_bytes(shape: Shape, is_phub: bool) -> float:
@@ -244,6 +259,12 @@ def show(context: Context, rows: Sequence[Result]) -> None:
         cpu = "" if is_drained(row) else f", {row.more['cpu_s_per_gb']:.2f} CPU s per GB moved"
         context.say(f"  {row.system}: {row.median_s / own_limit_s:.3f}x what its links need "
                     f"({results.seconds_text(own_limit_s)}){cpu}")
+    if "iperf3_s" in rows[0].more:
+        needs_s = float(str(rows[0].more["iperf3_s"]))
+        context.say(f"  iperf3 needs {results.seconds_text(needs_s)} for as many bytes as "
+                    f"{rows[0].system}, over all links at once "
+                    f"({rows[0].system}: {rows[0].median_s / needs_s:.3f}x that), "
+                    f"{rows[0].more['iperf3_cpu_s_per_gb']:.2f} CPU s per GB")
 
 
 def is_drained(row: Result) -> bool:
