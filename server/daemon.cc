@@ -118,7 +118,8 @@ struct Daemon::Parts {
     std::vector<CoreHandle> handles;
     for (const auto& core : cores) {
       handles.push_back({&core->loop.queues(), &core->loop.counters(),
-                         [unit = core.get()] { unit->thread->Wake(); }});
+                         [unit = core.get()] { unit->thread->Wake(); },
+                         core->verbs != nullptr ? &core->verbs->counters() : nullptr});
     }
     control = std::make_unique<Control>(clock, random, std::move(handles),
                                         MakeControlOptions(settings, !verbs_queues.empty()));
@@ -318,7 +319,12 @@ absl::StatusOr<std::unique_ptr<Daemon>> Daemon::Start(const Settings& settings,
   RaiseDescriptorLimit();
   auto plan = PlanCores(settings, topology);
   if (!plan.ok()) return plan.status();
-  auto verbs_queues = OpenVerbsQueues(settings, plan->loop_count());
+  NumaNodes core_nodes;
+  for (const std::optional<std::uint32_t>& pin : plan->pins) {
+    const Core* const core = pin ? topology.Find(*pin) : nullptr;
+    core_nodes.push_back(core != nullptr ? std::optional(core->numa_node) : std::nullopt);
+  }
+  auto verbs_queues = OpenVerbsQueues(settings, core_nodes);
   if (!verbs_queues.ok()) return verbs_queues.status();
   auto parts = std::make_unique<Parts>(settings, *std::move(plan), *std::move(verbs_queues));
   if (absl::Status status = parts->Start(); !status.ok()) return status;
@@ -365,6 +371,24 @@ std::string Daemon::Summary() const {
 void Daemon::Drain(DurationNs grace) {
   parts_->grpc_server->SetServing(false);
   parts_->control_thread->Run([grace](Control& control) { control.Drain(grace); });
+}
+
+void Daemon::SetDrainTimeout(DurationNs timeout) {
+  parts_->control_thread->Run([timeout](Control& control) { control.SetDrainTimeout(timeout); });
+}
+
+bool Daemon::MakesProgress() {
+  parts_->control_thread->Run([](Control&) {});
+  bool all = true;
+  for (const auto& core : parts_->cores) {
+    const std::uint64_t runs = core->loop.counters().Get(CoreCounter::loop_runs);
+    if (runs == core->runs_seen) {
+      LogError("event=core_loop_hangs core={} runs={}", core->loop.core().value, runs);
+      all = false;
+    }
+    core->runs_seen = runs;
+  }
+  return all;
 }
 
 bool Daemon::Drained() {

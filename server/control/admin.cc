@@ -73,6 +73,11 @@ v1::JobInfo Control::State::DescribeJob(const Job& job) const {
     worker.set_lanes_open(static_cast<std::uint32_t>(
         std::count_if(member.lanes.begin(), member.lanes.end(),
                       [](const LanePlace& place) { return place.connection != nullptr; })));
+    for (std::size_t core = 0; core < member.lanes.size(); ++core) {
+      v1::LaneInfo& lane = *worker.add_lanes();
+      lane.set_core(CoreAt(core).value);
+      lane.set_lane(DescribeLane(member, CoreAt(core)));
+    }
   }
   return info;
 }

@@ -38,6 +38,10 @@
 #include "server/metrics/sample.h"
 #include "server/tenant/ledger.h"
 
+namespace phub::transport {
+struct VerbsCounters;
+}  // namespace phub::transport
+
 namespace phub::server {
 
 // The control protocol's versions that this build speaks.
@@ -49,6 +53,7 @@ struct CoreHandle {
   CoreQueues* queues = nullptr;
   const CoreCounters* counters = nullptr;
   std::function<void()> wake;  // called after commands were pushed; may be empty (simulation)
+  const transport::VerbsCounters* verbs_counters = nullptr;  // null: it has no lanes over verbs
 };
 
 // A process of this host, as the kernel names it.
@@ -261,6 +266,8 @@ class Control {
   // The daemon stops: no new jobs from now on; sessions are told. What still runs after `grace` is
   // failed by name. There is no way back.
   void Drain(DurationNs grace);
+  // How long an administrator's drain lets jobs run on, when he does not say, from now on.
+  void SetDrainTimeout(DurationNs timeout);
   // Draining, and no job is left, in any core loop.
   bool Drained() const;
 
