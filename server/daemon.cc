@@ -61,6 +61,7 @@ struct Daemon::Parts {
       : settings(daemon_settings), plan(std::move(core_plan)) {
     for (std::size_t i = 0; i < plan.loop_count(); ++i) {
       cores.push_back(std::make_unique<CoreUnit>(CoreIndex{static_cast<std::uint32_t>(i)}, clock,
+                                                 settings.staging_bytes_per_lane,
                                                  verbs_queues.empty() ? nullptr : verbs_queues[i]));
     }
     std::vector<CoreHandle> handles;
