@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <memory>
 
 #include "client/cli/cli.h"
@@ -105,10 +106,12 @@ std::string ScreeningText(const v1::JobInfo& job) {
 }
 
 std::string LanesTable(const v1::JobInfo& job) {
-  Table table({{"RANK", Align::kRight}, {"CORE", Align::kRight}, {"LANE"}});
+  Table table({{"RANK", Align::kRight}, {"CORE", Align::kRight}, {"LANE"}, {"WHY"}});
   for (const v1::WorkerInfo& worker : job.workers()) {
-    for (const v1::LaneInfo& lane : worker.lanes())
-      table.Add({fmt::format("{}", worker.rank()), fmt::format("{}", lane.core()), lane.lane()});
+    for (const v1::LaneInfo& lane : worker.lanes()) {
+      table.Add({fmt::format("{}", worker.rank()), fmt::format("{}", lane.core()), lane.lane(),
+                 lane.reason().empty() ? "-" : lane.reason()});
+    }
   }
   return table.Text();
 }
@@ -135,6 +138,7 @@ std::string JobText(const v1::JobInfo& job) {
         {"awaited", fmt::format("rank {} ({}) for another {}: {}", worker.rank(), worker.host(),
                                 HumanDuration(worker.awaited_for_ns()), worker.loss())});
   }
+  if (!job.encryption().empty()) facts.Add({"encryption", job.encryption()});
   return fmt::format("{}\n{}\n{}", facts.Text(), WorkersTable(job), LanesTable(job));
 }
 

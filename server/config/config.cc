@@ -4,6 +4,7 @@
 
 #include "common/base/check.h"
 #include "common/base/status_text.h"
+#include "server/config/data_tls.h"
 #include "server/config/rack_settings.h"
 #include "server/config/setting_table.h"
 
@@ -97,6 +98,10 @@ void CheckTogether(Config& config) {
   CheckExposure("data_listen", settings.data_listen, config);
   CheckMetricsExposure(config);
   CheckTls(config);
+  if (const DataTls data = DataTlsOf(settings); !data.problem.empty()) {
+    config.problems.push_back(
+        fmt::format("{}: {}", EffectiveOf(config, "data_tls").place, data.problem));
+  }
   if (const auto place = FindRackPlace(settings); !place.ok()) {
     const Assignment& self = EffectiveOf(config, "self");
     const Assignment& daemons = EffectiveOf(config, "daemons");

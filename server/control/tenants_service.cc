@@ -41,6 +41,7 @@ v1::TenantInfo ToProto(const Control& control, const Tenant& tenant) {
   info.mutable_usage()->set_keys(used.keys);
   info.mutable_usage()->set_gradient_bytes(control.PushedBytesOf(tenant.name));
   info.set_created_at_ns(tenant.created_at);
+  info.set_encryption(tenant.encryption_required ? "required" : "optional");
   return info;
 }
 
@@ -179,7 +180,8 @@ class TenantsService final : public v1::Tenants::CallbackService {
     return ChangeTenant(
         context, "phub.v1.Tenants/CreateTenant", request, response,
         [](TenantAdmin& admin, const Caller& caller, const v1::CreateTenantRequest& asked) {
-          return admin.CreateTenant(caller, asked.name(), FromProto(asked.quota()));
+          return admin.CreateTenant(caller, asked.name(), FromProto(asked.quota()),
+                                    asked.encryption());
         });
   }
   grpc::ServerUnaryReactor* SetQuota(grpc::CallbackServerContext* context,
@@ -188,9 +190,10 @@ class TenantsService final : public v1::Tenants::CallbackService {
     return ChangeTenant(
         context, "phub.v1.Tenants/SetQuota", request, response,
         [](TenantAdmin& admin, const Caller& caller, const v1::SetQuotaRequest& asked) {
-          return admin.SetQuota(
-              caller, asked.tenant(),
-              {FromProto(asked.set()), {asked.lift().begin(), asked.lift().end()}});
+          return admin.SetQuota(caller, asked.tenant(),
+                                {FromProto(asked.set()),
+                                 {asked.lift().begin(), asked.lift().end()},
+                                 asked.encryption()});
         });
   }
   grpc::ServerUnaryReactor* SuspendTenant(grpc::CallbackServerContext* context,

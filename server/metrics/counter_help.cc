@@ -71,7 +71,7 @@ constexpr Help kHelp[] = {
     // Control: lanes and shared memory.
     {"lanes_granted", "Permissions to open a data lane."},
     {"lanes_admitted", "Data lanes whose permission was right."},
-    {"lanes_refused", "Data lanes that were refused."},
+    {"lanes_refused", "Data lanes, or what came to the data port instead, that were refused."},
     {"lanes_dropped", "Data lanes whose job had ended when they were admitted."},
     {"lanes_lost", "Data lanes whose loss ended a job."},
     {"batches_granted", "Permissions to map the memory of a batch of keys."},

@@ -35,8 +35,8 @@ class ReplyStage {
   void Answer(JobShard& shard, Chunk& chunk);
   // Sends one version that is kept to one rank.
   void AnswerOne(JobShard& shard, Chunk& chunk, Rank rank, Iteration version);
-  // Gives a staging slot back, once the tenant's bandwidth allows. False if the rank has more credits waiting than slots, which only
-  // a peer that ignores credits can bring about.
+  // Gives a staging slot back, once the tenant's bandwidth allows. False if the rank has more
+  // credits waiting than slots, which only a peer that ignores credits can bring about.
   [[nodiscard]] bool Credit(JobShard& shard, Rank rank, ChunkIndex chunk, SlotIndex slot);
   // A reply has left the lane's window.
   void OnSent(JobShard& shard, Rank rank);
@@ -50,8 +50,8 @@ class ReplyStage {
   void Defer(JobShard& shard, Lane& lane, const Chunk& chunk, Iteration version);
   std::byte* OwnReply(const Lane& lane, const Chunk& chunk, SharedAddress address) const;
   bool PostReply(JobShard& shard, const Chunk& chunk, Iteration version, const std::byte* payload,
-                 std::uint8_t transport_index,
-                 std::span<const transport::ConnectionId> connections, SharedAddress reply_address);
+                 std::uint8_t transport_index, std::span<const transport::ConnectionId> connections,
+                 SharedAddress reply_address);
   bool PostTo(JobShard& shard, const Chunk& chunk, Rank rank, Iteration version);
   bool PostCredit(JobShard& shard, const Lane& lane, ChunkIndex chunk, SlotIndex slot);
   void SendToGroup(JobShard& shard, Chunk& chunk, std::uint8_t transport_index);

@@ -40,7 +40,9 @@ BEGIN SELECT RAISE(ABORT, 'the audit log is append-only'); END;
 CREATE TRIGGER audit_is_not_deleted BEFORE DELETE ON audit
 BEGIN SELECT RAISE(ABORT, 'the audit log is append-only'); END;
 )",
-    // 2. Shares of core loops, and bandwidth.
+    // 2. Tenants may require that their lanes are encrypted.
+    "ALTER TABLE tenants ADD COLUMN encryption_required INTEGER NOT NULL DEFAULT 0;",
+    // 3. Shares of core loops, and bandwidth.
     R"(
 ALTER TABLE tenants ADD COLUMN weight INTEGER;
 ALTER TABLE tenants ADD COLUMN bandwidth_bytes INTEGER;
