@@ -141,7 +141,7 @@ TEST_F(JoinTest, BadRequestsAreRefusedAndChangeNothing) {
   refused([](auto& r) { r.mutable_options()->set_chunk_bytes(kChunkBytesMax + 64); });
   refused([](auto& r) { r.mutable_options()->set_on_loss(static_cast<v1::LossPolicy>(9)); });
   refused([](auto& r) { r.mutable_options()->set_screening(static_cast<v1::Screening>(9)); });
-  EXPECT_EQ(Counter("phub_joins_refused_invalid_total"), 11u);
+  EXPECT_EQ(Counter("phub_joins_refused_invalid_total"), 12u);
   EXPECT_EQ(control().memory_bytes(), 0u);
   EXPECT_EQ(control().job_count(), 0u);
 }
