@@ -31,6 +31,13 @@ constexpr Help kHelp[] = {
     {"faults", "Faults that ended a job at a core loop."},
     {"staged_discarded", "Gradients thrown away because their lane was lost before their round."},
     {"messages_refused", "Messages of workers that broke the protocol, and ended their job."},
+    {"partials", "Partial sums of chunks that came from other racks."},
+    {"partial_bytes", "Payload of the partial sums that came from other racks."},
+    {"results", "New parameters of chunks that came from other racks."},
+    {"result_bytes", "Payload of the new parameters that came from other racks."},
+    {"partials_sent", "Partial sums of chunks that were sent to other racks."},
+    {"results_sent", "New parameters of chunks that were sent to other racks."},
+    {"peer_bytes_sent", "Payload that was sent to other racks."},
     {"loop_runs", "Runs of the core loop, with or without work."},
     {"loop_blocks", "Times that the core loop went to sleep because there was nothing to do."},
     // Control: joining.
