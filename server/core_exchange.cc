@@ -16,8 +16,7 @@ using wire::RoundOperation;
 void CoreLoop::State::OnLocalSum(JobShard& shard, Chunk& chunk) {
   const bool has_payload = aggregate::FoldAll(shard, chunk, freed);
   for (const aggregate::FreedSlot& slot : freed.all()) Credit(shard, slot);
-  OnExchanged(shard, shard.exchange->plan.self,
-              exchanges.OnLocalSum(shard, chunk, has_payload));
+  OnExchanged(shard, shard.exchange->plan.self, exchanges.OnLocalSum(shard, chunk, has_payload));
 }
 
 void CoreLoop::State::OnPeerMessage(JobShard& shard, RackIndex rack,
@@ -38,8 +37,8 @@ void CoreLoop::State::OnExchanged(JobShard& shard, RackIndex rack,
   Fault({.code = verdict.fault,
          .rank = Rank{kPeerRankBase + rack.value},
          .key = verdict.chunk != nullptr ? verdict.chunk->key->key : KeyIndex::Max(),
-         .iteration = verdict.chunk != nullptr ? Iteration{verdict.chunk->applied.value + 1}
-                                               : Iteration{},
+         .iteration =
+             verdict.chunk != nullptr ? Iteration{verdict.chunk->applied.value + 1} : Iteration{},
          .shard = &shard});
 }
 

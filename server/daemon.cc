@@ -25,11 +25,13 @@
 #include "server/control/control_thread.h"
 #include "server/control/grpc_server.h"
 #include "server/control/lane_gate.h"
+#include "server/control/peer_links.h"
 #include "server/control/shared_memory_gate.h"
 #include "server/control/verbs_gate.h"
 #include "server/core_plan.h"
 #include "server/core_unit.h"
 #include "server/metrics/http_server.h"
+#include "server/rack_topology.h"
 #include "server/tenant/state_store.h"
 #include "server/tenant/state_thread.h"
 #include "server/tenant/tenant_admin.h"
@@ -78,8 +80,14 @@ void RaiseDescriptorLimit() {
   if (setrlimit(RLIMIT_NOFILE, &limit) != 0) LogWarning("event=descriptor_limit_not_raised");
 }
 
-ControlOptions MakeControlOptions(const Settings& settings, bool verbs) {
+ControlOptions MakeControlOptions(const Settings& settings, const RackTopology& topology,
+                                  bool verbs) {
   ControlOptions options;
+  const auto among = FindPlaceAmongRacks(settings);
+  PHUB_CHECK(among.ok(), "racks={} rack_self={}", settings.racks, settings.rack_self);
+  options.racks = among->endpoints;
+  options.rack_index = among->self;
+  options.rack_topology = topology;
   const auto place = FindRackPlace(settings);
   PHUB_CHECK(place.ok(), "daemons={} self={}", settings.daemons, settings.self);  // checked by then
   options.rack_endpoints = place->endpoints;
@@ -108,7 +116,8 @@ ControlOptions MakeControlOptions(const Settings& settings, bool verbs) {
 // Stop() has ended every thread.
 struct Daemon::Parts {
   // verbs_queues: one for each core loop, or none at all.
-  Parts(const Settings& daemon_settings, CorePlan core_plan, VerbsQueues verbs_queues)
+  Parts(const Settings& daemon_settings, CorePlan core_plan, const RackTopology& topology,
+        VerbsQueues verbs_queues)
       : settings(daemon_settings), plan(std::move(core_plan)) {
     for (std::size_t i = 0; i < plan.loop_count(); ++i) {
       cores.push_back(std::make_unique<CoreUnit>(CoreIndex{static_cast<std::uint32_t>(i)}, clock,
@@ -119,9 +128,11 @@ struct Daemon::Parts {
       handles.push_back({&core->loop.queues(), &core->loop.counters(),
                          [unit = core.get()] { unit->thread->Wake(); }});
     }
-    control = std::make_unique<Control>(clock, random, std::move(handles),
-                                        MakeControlOptions(settings, !verbs_queues.empty()));
+    control =
+        std::make_unique<Control>(clock, random, std::move(handles),
+                                  MakeControlOptions(settings, topology, !verbs_queues.empty()));
     control_thread = std::make_unique<ControlThread>(*control, clock);
+    MakePeerLinks();
     lane_gate = std::make_unique<ControlLaneGate>(*control_thread, kTcpIndex, "tcp");
     shared_memory_gate = std::make_unique<ControlSharedMemoryGate>(*control_thread, kShmIndex);
     if (!verbs_queues.empty()) {
@@ -139,6 +150,7 @@ struct Daemon::Parts {
   }
   ~Parts() { Stop(); }
 
+  void MakePeerLinks();
   absl::Status Start();
   absl::Status StartListener();
   absl::Status StartSharedMemoryListener();
@@ -155,6 +167,7 @@ struct Daemon::Parts {
   std::vector<std::unique_ptr<CoreUnit>> cores;
   std::unique_ptr<Control> control;
   std::unique_ptr<ControlThread> control_thread;
+  std::unique_ptr<PeerLinks> peer_links;  // null: there are no other racks
   std::unique_ptr<ControlLaneGate> lane_gate;
   std::unique_ptr<ControlSharedMemoryGate> shared_memory_gate;
   std::unique_ptr<ControlVerbsGate> verbs_gate;  // null: no RDMA device; so is the acceptor
@@ -171,6 +184,19 @@ struct Daemon::Parts {
   std::thread listener_thread;
   std::thread shared_memory_thread;
 };
+
+void Daemon::Parts::MakePeerLinks() {
+  if (settings.racks.empty()) return;
+  const auto among = FindPlaceAmongRacks(settings);
+  PeerLinkOptions options;
+  options.racks = among->endpoints;
+  options.self = among->self;
+  options.credentials = {settings.tls_client_ca, settings.tls_certificate, settings.tls_key};
+  options.liveness_timeout = settings.liveness_timeout;
+  options.tcp_index = kTcpIndex;
+  peer_links = std::make_unique<PeerLinks>(*control_thread, clock, std::move(options));
+  control->SetPeerNetwork(*peer_links);
+}
 
 absl::Status Daemon::Parts::StartListener() {
   const HostAndPort address = DataAddress(settings);
@@ -294,12 +320,16 @@ absl::Status Daemon::Parts::Start() {
   if (absl::Status status = StartListener(); !status.ok()) return status;
   if (absl::Status status = StartSharedMemoryListener(); !status.ok()) return status;
   if (absl::Status status = StartControlServer(); !status.ok()) return status;
+  if (peer_links != nullptr) {
+    if (absl::Status status = peer_links->Start(); !status.ok()) return status;
+  }
   return StartMetricsServer();
 }
 
 void Daemon::Parts::Stop() {
   metrics_server.reset();
   control_socket.reset();
+  if (peer_links != nullptr) peer_links->Stop();
   if (grpc_server) grpc_server->Shutdown();
   if (state_thread) state_thread->Stop();
   listeners_stopping.store(true, std::memory_order_relaxed);
@@ -319,7 +349,10 @@ absl::StatusOr<std::unique_ptr<Daemon>> Daemon::Start(const Settings& settings,
   if (!plan.ok()) return plan.status();
   auto verbs_queues = OpenVerbsQueues(settings, plan->loop_count());
   if (!verbs_queues.ok()) return verbs_queues.status();
-  auto parts = std::make_unique<Parts>(settings, *std::move(plan), *std::move(verbs_queues));
+  auto rack_topology = ReadRackTopology(settings);
+  if (!rack_topology.ok()) return rack_topology.status();
+  auto parts =
+      std::make_unique<Parts>(settings, *std::move(plan), *rack_topology, *std::move(verbs_queues));
   if (absl::Status status = parts->Start(); !status.ok()) return status;
   std::unique_ptr<Daemon> daemon(new Daemon(std::move(parts)));
   const Parts& started = *daemon->parts_;

@@ -47,8 +47,8 @@ const char* ToString(LossPolicy policy);  // "fail", "wait"
 struct ShardConfig {
   Incarnation incarnation{};
   MembershipEpoch membership_epoch{};
-  std::uint32_t world_size = 1;  // ranks of this rack; they count from 0 here, see rank_base
-  std::uint32_t rank_base = 0;   // jobs that span racks: what rank 0 of this rack is in the job
+  std::uint32_t world_size = 1;    // ranks of this rack; they count from 0 here, see rank_base
+  std::uint32_t rank_base = 0;     // jobs that span racks: what rank 0 of this rack is in the job
   std::uint32_t ranks_of_job = 0;  // jobs that span racks: of all of them
   std::uint32_t chunk_bytes = 64 * 1024;  // of a chunk's elements in the key's parameter type
   std::uint32_t slots_per_lane = 16;
@@ -128,7 +128,7 @@ struct Chunk {
   RecordVersion record{};
   wire::RoundOperation operation{};
   ElementType payload_type{};
-  Rank root{};  // of the whole job
+  Rank root{};                    // of the whole job
   TimeNs round_since = 0;         // when its first gradient came
   TimeNs last_awaited_since = 0;  // when one rank alone was missing; several ranks only
 
@@ -181,7 +181,7 @@ struct KeyBatch {
   std::vector<KeyState> keys;
   std::vector<Chunk> chunks;
   exchange::ExchangeBatch* exchange = nullptr;  // jobs that span racks; owned by control
-  std::uint64_t memory_bytes = 0;  // what admission charges for it
+  std::uint64_t memory_bytes = 0;               // what admission charges for it
 };
 
 // State of a shard's chunks: a snapshot on its way out, or saved state on its way in. Built by
@@ -228,8 +228,8 @@ struct JobShard {
   StateImage* snapshot = nullptr;    // being taken
   StateImage* brought = nullptr;     // what rounds of kLoad put in place
   exchange::ShardExchange* exchange = nullptr;  // null: the job is this rack's alone
-  std::uint64_t memory_bytes = 0;    // what admission charges, without batches
-  ShardMetrics metrics;              // the core loop's to write, anybody's to read
+  std::uint64_t memory_bytes = 0;               // what admission charges, without batches
+  ShardMetrics metrics;                         // the core loop's to write, anybody's to read
 
   Chunk** chunks() const { return reinterpret_cast<Chunk**>(chunk_table.data()); }
   KeyState** keys() const { return reinterpret_cast<KeyState**>(key_table.data()); }

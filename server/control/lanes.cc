@@ -79,7 +79,8 @@ wire::LaneRefusal Control::State::CheckLane(const wire::LaneHello& hello,
 
 wire::LaneRefusal Control::State::AdmitLane(const wire::LaneHello& hello,
                                             std::optional<PeerProcess> process) {
-  const wire::LaneRefusal refusal = CheckLane(hello, process);
+  const wire::LaneRefusal refusal =
+      hello.rank.value >= kPeerRankBase ? CheckPeerLane(hello) : CheckLane(hello, process);
   switch (refusal) {
     case wire::LaneRefusal::kNone: counters.Add(ControlCounter::lanes_admitted); break;
     case wire::LaneRefusal::kJob: counters.Add(ControlCounter::lanes_refused_job); break;

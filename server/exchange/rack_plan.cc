@@ -78,8 +78,7 @@ absl::StatusOr<RackPlan> MakeRackPlan(const plan::Topology& topology, const plan
       if (absl::Status status = CheckEnds(topology, *edges); !status.ok()) return status;
     }
     made.trees.push_back(MakeTree(topology, tree, self));
-    made.shares.push_back(static_cast<double>(tree.share) /
-                          static_cast<double>(forest.share_unit));
+    made.shares.push_back(static_cast<double>(tree.share) / static_cast<double>(forest.share_unit));
     const RackTree& own = made.trees.back();
     if (own.reduce_parent) made.neighbors |= RackBit(*own.reduce_parent);
     if (own.gather_parent) made.neighbors |= RackBit(*own.gather_parent);

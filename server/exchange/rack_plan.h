@@ -35,8 +35,8 @@ struct ReduceChild {
 
 struct RackTree {
   RackIndex home{};
-  std::optional<RackIndex> reduce_parent;  // none at the home
-  std::optional<RackIndex> gather_parent;  // none at the home
+  std::optional<RackIndex> reduce_parent;    // none at the home
+  std::optional<RackIndex> gather_parent;    // none at the home
   std::vector<ReduceChild> reduce_children;  // in the order in which they are folded
   std::vector<RackIndex> gather_children;    // in the order in which they are sent to
 };

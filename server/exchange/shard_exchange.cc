@@ -93,8 +93,8 @@ std::uint64_t ExchangeBatchBytes(const RackPlan& plan, std::span<const KeyShardS
   const std::size_t landing = LandingBytes(plan, keys, chooser, chunk_count);
   const std::size_t per_peer = 2 * (sizeof(transport::LandingSlot) + sizeof(std::uint32_t));
   return sizeof(ExchangeBatch) + landing +
-         chunk_count * (sizeof(ChunkExchange) + sizeof(ChunkExchange*) +
-                        (plan.rack_count - 1) * per_peer);
+         chunk_count *
+             (sizeof(ChunkExchange) + sizeof(ChunkExchange*) + (plan.rack_count - 1) * per_peer);
 }
 
 void LinkBatch(ShardExchange& exchange, ExchangeBatch& batch,

@@ -44,16 +44,16 @@ struct ChunkExchange {
   std::byte* landing = nullptr;  // [reduce child], landing_stride bytes each
   std::uint32_t landing_stride = 0;
   // Of the round that is collected.
-  std::uint64_t arrived = 0;   // bit per reduce child whose partial is here
-  std::uint64_t empty = 0;     // of those: had no payload (kAssign, and the root is elsewhere)
+  std::uint64_t arrived = 0;  // bit per reduce child whose partial is here
+  std::uint64_t empty = 0;    // of those: had no payload (kAssign, and the root is elsewhere)
   bool has_terms = false;
-  RackIndex terms_from{};      // who was first; the own rack, if `terms` are its ranks'
+  RackIndex terms_from{};  // who was first; the own rack, if `terms` are its ranks'
   RoundTerms terms;
   bool local = false;  // the own sum is in the chunk's accumulator
   // Of round applied + 1, once its partial is sent (or waits for room in its lane).
   bool awaits_result = false;
-  bool has_payload = false;       // of the own sum, then of the partial
-  RoundTerms partial_terms;       // of the partial
+  bool has_payload = false;  // of the own sum, then of the partial
+  RoundTerms partial_terms;  // of the partial
 
   // The round whose partials are collected now.
   Iteration collecting(Iteration applied) const {

@@ -82,6 +82,11 @@ constexpr Help kHelp[] = {
     {"ranks_restarted", "Lost ranks that a new process took over."},
     {"ranks_awaited_in_vain", "Lost ranks that did not come back in time."},
     {"core_faults", "Faults that core loops reported, but for lost lanes."},
+    // Control: other racks.
+    {"racks_silent", "Jobs that ended because another rack's daemon was not heard of."},
+    {"racks_restarted", "Times that another rack's daemon was found to have started anew."},
+    {"peer_faults", "Faults of other racks' daemons that core loops reported."},
+    {"peers_refused", "Messages of other racks' daemons that do not fit together with this one."},
     // Control: questions and saved state.
     {"stall_reports", "Questions to core loops about who waits for whom."},
     {"version_reports", "Questions to core loops about versions of parameters."},
