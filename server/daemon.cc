@@ -25,13 +25,12 @@
 #include "server/control/control_thread.h"
 #include "server/control/grpc_server.h"
 #include "server/control/lane_gate.h"
-#include "server/control/peer_links.h"
 #include "server/control/shared_memory_gate.h"
 #include "server/control/verbs_gate.h"
 #include "server/core_plan.h"
 #include "server/core_unit.h"
 #include "server/metrics/http_server.h"
-#include "server/rack_topology.h"
+#include "server/other_racks.h"
 #include "server/tenant/state_store.h"
 #include "server/tenant/state_thread.h"
 #include "server/tenant/tenant_admin.h"
@@ -83,11 +82,7 @@ void RaiseDescriptorLimit() {
 ControlOptions MakeControlOptions(const Settings& settings, const RackTopology& topology,
                                   bool verbs) {
   ControlOptions options;
-  const auto among = FindPlaceAmongRacks(settings);
-  PHUB_CHECK(among.ok(), "racks={} rack_self={}", settings.racks, settings.rack_self);
-  options.racks = among->endpoints;
-  options.rack_index = among->self;
-  options.rack_topology = topology;
+  SetRacks(settings, topology, options);
   const auto place = FindRackPlace(settings);
   PHUB_CHECK(place.ok(), "daemons={} self={}", settings.daemons, settings.self);  // checked by then
   options.rack_endpoints = place->endpoints;
@@ -132,7 +127,8 @@ struct Daemon::Parts {
         std::make_unique<Control>(clock, random, std::move(handles),
                                   MakeControlOptions(settings, topology, !verbs_queues.empty()));
     control_thread = std::make_unique<ControlThread>(*control, clock);
-    MakePeerLinks();
+    peer_links = MakePeerLinks(settings, *control_thread, clock);
+    if (peer_links != nullptr) control->SetPeerNetwork(*peer_links);
     lane_gate = std::make_unique<ControlLaneGate>(*control_thread, kTcpIndex, "tcp");
     shared_memory_gate = std::make_unique<ControlSharedMemoryGate>(*control_thread, kShmIndex);
     if (!verbs_queues.empty()) {
@@ -150,7 +146,6 @@ struct Daemon::Parts {
   }
   ~Parts() { Stop(); }
 
-  void MakePeerLinks();
   absl::Status Start();
   absl::Status StartListener();
   absl::Status StartSharedMemoryListener();
@@ -184,19 +179,6 @@ struct Daemon::Parts {
   std::thread listener_thread;
   std::thread shared_memory_thread;
 };
-
-void Daemon::Parts::MakePeerLinks() {
-  if (settings.racks.empty()) return;
-  const auto among = FindPlaceAmongRacks(settings);
-  PeerLinkOptions options;
-  options.racks = among->endpoints;
-  options.self = among->self;
-  options.credentials = {settings.tls_client_ca, settings.tls_certificate, settings.tls_key};
-  options.liveness_timeout = settings.liveness_timeout;
-  options.tcp_index = kTcpIndex;
-  peer_links = std::make_unique<PeerLinks>(*control_thread, clock, std::move(options));
-  control->SetPeerNetwork(*peer_links);
-}
 
 absl::Status Daemon::Parts::StartListener() {
   const HostAndPort address = DataAddress(settings);

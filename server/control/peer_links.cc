@@ -8,6 +8,7 @@
 #include <iterator>
 #include <utility>
 
+#include "common/base/cpu_topology.h"
 #include "common/base/log.h"
 #include "common/base/secret_file.h"
 #include "common/base/status_text.h"

@@ -12,6 +12,8 @@
 namespace phub::server {
 namespace {
 
+constexpr DurationNs kOpeningTimeouts = 5;  // in liveness timeouts
+
 // What a job that is opened from another rack looks like to Join's own parts.
 v1::JoinRequest RequestOf(const v1::PeerJob& job, Incarnation incarnation) {
   v1::JoinRequest request;
@@ -147,7 +149,9 @@ void Control::State::HandleOpen(RackIndex from, const v1::PeerMessage& message) 
       CheckJoin(request, options, {static_cast<std::uint32_t>(links.size())});
   if (status.ok()) status = settings.status();
   if (status.ok()) {
-    status = CreateRackJob(job, *settings, Incarnation{message.incarnation()}).status();
+    const auto made = CreateRackJob(job, *settings, Incarnation{message.incarnation()});
+    status = made.status();
+    if (made.ok()) (*made)->rack_run->racks[from.value].instance = racks.known[from.value].instance;
   }
   v1::PeerMessage answer;
   answer.mutable_opened()->set_code(static_cast<int>(status.code()));
@@ -199,6 +203,25 @@ void Control::State::AdvanceRackRun(Job& job) {
   }
   if (run.state == RackRun::State::kConnecting) CheckReady(job);
   AnnounceProgress(job);
+}
+
+// A rack that was started anew at the wrong moment has lost what it was told.
+void Control::State::CheckOpening(Job& job, TimeNs now) {
+  const RackRun& run = *job.rack_run;
+  if (!job.running() || run.state == RackRun::State::kStanding ||
+      now - job.created_at < kOpeningTimeouts * options.liveness_timeout) {
+    return;
+  }
+  std::string missing;
+  for (std::uint32_t rack = 0; options.rack_index == 0 && rack < run.racks.size(); ++rack) {
+    if (run.racks[rack].ready) continue;
+    missing +=
+        fmt::format("{}{}", missing.empty() ? "" : ", ", DescribeRackBriefly(RackIndex{rack}));
+  }
+  Fail(job, MakeFault(job, "rack_not_ready",
+                      fmt::format("it was not opened in all racks within {}{}{}",
+                                  FormatAge(kOpeningTimeouts * options.liveness_timeout),
+                                  missing.empty() ? "" : "; not ready: ", missing)));
 }
 
 void Control::State::StandRackRun(Job& job) {

@@ -28,6 +28,7 @@ struct PeerLanePlace {
 // What another rack has said.
 struct PeerRack {
   std::vector<PeerLanePlace> lanes;  // [core]
+  std::uint64_t instance = 0;        // of its daemon, when it last spoke of this job; 0: never yet
   bool opened = false;               // rack 0's knowledge, as is `ready`
   bool ready = false;
   bool left = false;     // all its ranks

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <utility>
 
 #include "common/base/log.h"
 #include "common/plan/topology_json.h"
@@ -63,7 +64,11 @@ v1::PeerEnvelope Control::State::MakeEnvelope(RackIndex to) const {
 
 absl::Status Control::State::CheckEnvelope(const v1::PeerEnvelope& envelope) {
   const auto refuse = [&](ControlCounter counter, const std::string& what) {
-    return Refuse(counter, absl::FailedPreconditionError(what));
+    counters.Add(counter);
+    if (std::exchange(racks.last_refusal, what) != what) {
+      LogWarning("event=peer_refused message=\"{}\"", what);
+    }
+    return absl::FailedPreconditionError(what);
   };
   if (racks.known.empty()) {
     return refuse(ControlCounter::peers_refused_place,
@@ -103,9 +108,9 @@ void Control::State::OnEnvelope(const v1::PeerEnvelope& envelope, Answer<v1::Pee
   KnownRack& known = racks.known[from.value];
   known.last_heard = clock.Now();
   if (known.instance != envelope.instance()) {
-    if (known.instance != 0) OnRackRestarted(from);
     known.instance = envelope.instance();
     known.next_sequence = envelope.first_sequence();
+    OnRackRestarted(from);
   }
   std::uint64_t sequence = envelope.first_sequence();
   for (const v1::PeerMessage& message : envelope.messages()) {
@@ -121,16 +126,20 @@ void Control::State::OnEnvelope(const v1::PeerEnvelope& envelope, Answer<v1::Pee
 void Control::State::OnReceipt(RackIndex from, const v1::PeerReceipt& receipt) {
   KnownRack& known = racks.known[from.value];
   known.last_heard = clock.Now();
-  if (known.instance != 0 && known.instance != receipt.instance()) OnRackRestarted(from);
-  if (known.instance != receipt.instance()) known.next_sequence = 0;
+  if (known.instance == receipt.instance()) return;
   known.instance = receipt.instance();
+  known.next_sequence = 0;
+  OnRackRestarted(from);
 }
 
-// It has forgotten its part of every job.
+// It is another process than before, perhaps: it has forgotten its part of every job that it spoke
+// of when it was that one.
 void Control::State::OnRackRestarted(RackIndex rack) {
-  counters.Add(ControlCounter::racks_restarted);
   for (const auto& job : jobs) {
     if (!job->running() || job->rack_run == nullptr) continue;
+    const std::uint64_t instance = job->rack_run->racks[rack.value].instance;
+    if (instance == 0 || instance == racks.known[rack.value].instance) continue;
+    counters.Add(ControlCounter::racks_restarted);
     Fail(*job, MakeFault(*job, "rack_restarted",
                          fmt::format("the daemon of {} was started again, and has forgotten its "
                                      "part of the job",
@@ -160,6 +169,7 @@ void Control::State::HandlePeerMessage(RackIndex from, const v1::PeerMessage& me
   }
   Job* job = FindIncarnation(Incarnation{message.incarnation()});
   if (job == nullptr || !job->running() || job->rack_run == nullptr) return;  // over here already
+  job->rack_run->racks[from.value].instance = racks.known[from.value].instance;
   switch (message.message_case()) {
     case Case::kOpened: return HandleOpened(*job, from, message.opened());
     case Case::kConnect: return HandleConnect(*job, from, message.connect());
@@ -209,7 +219,9 @@ void Control::State::PollRacks(TimeNs now) {
     held = next;
   }
   for (const auto& job : jobs) {
-    if (job->running() && job->rack_run != nullptr) AdvanceRackRun(*job);
+    if (!job->running() || job->rack_run == nullptr) continue;
+    AdvanceRackRun(*job);
+    CheckOpening(*job, now);
   }
 }
 

@@ -32,6 +32,7 @@ struct Racks {
   std::vector<KnownRack> known;  // [rack]; empty: no racks are configured
   std::string configuration;
   std::uint64_t instance = 0;
+  std::string last_refusal;  // of an envelope: logged once, though it is repeated for ever
   std::list<HeldJoin> held;
   // Messages that wait until an older run of their job is over here.
   std::deque<std::pair<RackIndex, v1::PeerMessage>> deferred;

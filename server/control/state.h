@@ -299,6 +299,7 @@ struct Control::State {
   std::list<HeldJoin> TakeHeld(const std::string& tenant, const std::string& job);
   void HandleReady(Job& job, RackIndex from);
   void AdvanceRackRun(Job& job);
+  void CheckOpening(Job& job, TimeNs now);
   void StandRackRun(Job& job);
   void AnnounceProgress(Job& job);
   bool RacksHave(const Job& job, std::uint32_t batches) const;

@@ -1,4 +1,4 @@
-#include "server/rack_topology.h"
+#include "server/other_racks.h"
 
 #include <fmt/format.h>
 
@@ -6,11 +6,13 @@
 #include <iterator>
 #include <utility>
 
+#include "common/base/check.h"
 #include "common/base/status_text.h"
 #include "common/plan/generators.h"
 #include "common/plan/topology_json.h"
 #include "common/plan/topology_toml.h"
 #include "server/config/rack_settings.h"
+#include "server/core_unit.h"
 #include "server/exchange/rack_plan.h"
 
 namespace phub::server {
@@ -27,7 +29,34 @@ absl::StatusOr<plan::Topology> ReadFile(const std::string& path) {
   return plan::ParseTopologyToml(text);
 }
 
+// The settings were checked.
+RackPlace PlaceOf(const Settings& settings) {
+  auto place = FindPlaceAmongRacks(settings);
+  PHUB_CHECK(place.ok(), "racks={} rack_self={}", settings.racks, settings.rack_self);
+  return *std::move(place);
+}
+
 }  // namespace
+
+void SetRacks(const Settings& settings, const RackTopology& topology, ControlOptions& options) {
+  const RackPlace place = PlaceOf(settings);
+  options.racks = place.endpoints;
+  options.rack_index = place.self;
+  options.rack_topology = topology;
+}
+
+std::unique_ptr<PeerLinks> MakePeerLinks(const Settings& settings, ControlThread& control,
+                                         const Clock& clock) {
+  if (settings.racks.empty()) return nullptr;
+  const RackPlace place = PlaceOf(settings);
+  PeerLinkOptions options;
+  options.racks = place.endpoints;
+  options.self = place.self;
+  options.credentials = {settings.tls_client_ca, settings.tls_certificate, settings.tls_key};
+  options.liveness_timeout = settings.liveness_timeout;
+  options.tcp_index = kTcpIndex;
+  return std::make_unique<PeerLinks>(control, clock, std::move(options));
+}
 
 absl::StatusOr<RackTopology> ReadRackTopology(const Settings& settings) {
   const auto among = FindPlaceAmongRacks(settings);
