@@ -29,6 +29,7 @@ struct CoreUnit {
   std::vector<transport::Transport*> transports{&tcp, &shm};
   CoreLoop loop;
   std::unique_ptr<CoreThread> thread;  // made once control's doorbell is there
+  std::uint64_t runs_seen = 0;         // by Daemon::MakesProgress
 
   CoreUnit(CoreIndex core, const Clock& clock, std::shared_ptr<transport::VerbsQueue> queue)
       : verbs(MakeVerbs(std::move(queue))), loop(core, clock, List()) {}

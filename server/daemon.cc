@@ -381,6 +381,24 @@ void Daemon::Drain(DurationNs grace) {
   parts_->control_thread->Run([grace](Control& control) { control.Drain(grace); });
 }
 
+void Daemon::SetDrainTimeout(DurationNs timeout) {
+  parts_->control_thread->Run([timeout](Control& control) { control.SetDrainTimeout(timeout); });
+}
+
+bool Daemon::MakesProgress() {
+  parts_->control_thread->Run([](Control&) {});
+  bool all = true;
+  for (const auto& core : parts_->cores) {
+    const std::uint64_t runs = core->loop.counters().Get(CoreCounter::loop_runs);
+    if (runs == core->runs_seen) {
+      LogError("event=core_loop_hangs core={} runs={}", core->loop.core().value, runs);
+      all = false;
+    }
+    core->runs_seen = runs;
+  }
+  return all;
+}
+
 bool Daemon::Drained() {
   return parts_->control_thread->Run([](Control& control) { return control.Drained(); });
 }

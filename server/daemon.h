@@ -29,6 +29,12 @@ class Daemon {
   std::string metrics_url() const;  // "http://127.0.0.1:7780/metrics", or "off"
   std::string Summary() const;  // one line for people: where it serves, on which cores
 
+  // For an administrator's drains that come without a deadline.
+  void SetDrainTimeout(DurationNs timeout);
+  // False if some core loop has not run since the last call: it hangs. Does not return if control
+  // does. To be called at most once a second: an idle loop runs ten times in that.
+  bool MakesProgress();
+
   // No new jobs from now on; those that run may end for `grace`, then they are ended with an error
   // that says so. Returns at once.
   void Drain(DurationNs grace);

@@ -127,10 +127,9 @@ std::uint64_t StagingBytesPerLane(const ShardConfig& config) {
 std::uint64_t JobShardBytes(const ShardConfig& config) {
   const std::uint64_t per_slot =
       sizeof(transport::LandingSlot) + sizeof(ChunkIndex) + sizeof(Lane::WaitingCredit);
-  return sizeof(JobShard) +
-         std::uint64_t{config.world_size} *
-             (StagingBytesPerLane(config) + sizeof(Lane) + sizeof(RankMetrics) +
-              config.slots_per_lane * per_slot);
+  return sizeof(JobShard) + std::uint64_t{config.world_size} *
+                                (StagingBytesPerLane(config) + sizeof(Lane) + sizeof(RankMetrics) +
+                                 config.slots_per_lane * per_slot);
 }
 
 std::uint64_t KeyBatchBytes(const ShardConfig& config, std::span<const KeyShardSpec> keys) {

@@ -1,14 +1,18 @@
 // phubd: reads the settings, starts the daemon, waits for a signal, drains.
 //   SIGTERM, SIGINT   drain, leave with 0; a second one leaves at once with 1
+//   SIGHUP            read the settings again
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <signal.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "common/base/clock.h"
@@ -16,7 +20,10 @@
 #include "common/base/log.h"
 #include "common/base/status_text.h"
 #include "server/config/config.h"
+#include "server/config/reload.h"
+#include "server/config/setting_table.h"
 #include "server/daemon.h"
+#include "server/service_manager.h"
 
 namespace phub::server {
 namespace {
@@ -35,6 +42,7 @@ sigset_t HandledSignals() {
   sigemptyset(&signals);
   sigaddset(&signals, SIGTERM);
   sigaddset(&signals, SIGINT);
+  sigaddset(&signals, SIGHUP);
   return signals;
 }
 
@@ -45,7 +53,7 @@ void PrepareSignals() {
   signal(SIGPIPE, SIG_IGN);  // a peer that is gone is an error value of write()
 }
 
-// 0 when the time is up. Negative timeout: no limit.
+// 0 when the time is up, or by a signal that is none of ours. Negative timeout: no limit.
 int WaitForSignal(DurationNs timeout) {
   const sigset_t signals = HandledSignals();
   const timespec limit{timeout / kSecond, timeout % kSecond};
@@ -78,16 +86,55 @@ int Fail(std::string_view message) {
   return kExitFailure;
 }
 
-int DrainAndLeave(Daemon& daemon, DurationNs grace) {
+// What the daemon was started with, to be read again.
+struct Sources {
+  std::vector<const char*> arguments;
+  std::vector<std::string> environment;
+
+  Config Load() const { return LoadConfig(arguments, environment); }
+};
+
+std::string Joined(const std::vector<std::string>& names) {
+  return fmt::format("{}", fmt::join(names, ","));
+}
+
+// Takes over what can change in a daemon that runs. A configuration that is wrong changes nothing.
+void Reload(const Sources& sources, Config& running, Daemon& daemon) {
+  const Config read = sources.Load();
+  for (const std::string& problem : read.problems) LogError("event=reload_refused {}", problem);
+  if (!read.problems.empty()) return;
+  const ConfigChanges changes = CompareConfigs(running, read);
+  running.settings = SettingsAfterReload(running.settings, read.settings);
+  for (std::size_t i = 0; i < running.effective.size(); ++i) {
+    const std::string_view name = AllSettings()[i].name;
+    if (std::find(changes.applied.begin(), changes.applied.end(), name) != changes.applied.end())
+      running.effective[i] = read.effective[i];
+  }
+  SetLogLevel(running.settings.log_level);
+  daemon.SetDrainTimeout(running.settings.drain_timeout);
+  LogInfo("event=reloaded changed=\"{}\" unchanged_until_restart=\"{}\"", Joined(changes.applied),
+          Joined(changes.need_restart));
+}
+
+int DrainAndLeave(Daemon& daemon, DurationNs grace, ServiceManager& manager) {
   const SystemClock clock;
   const TimeNs started = clock.Now();
+  TimeNs kept_alive = started;
+  // The supervisor waits a little longer than jobs and their end may take.
+  manager.Stopping("draining", grace + 2 * kDrainOvertime);
   daemon.Drain(grace);
   while (!daemon.Drained()) {
-    if (clock.Now() - started > grace + kDrainOvertime) {
+    const TimeNs now = clock.Now();
+    if (now - started > grace + kDrainOvertime) {
       LogError("event=drain_failed jobs={}", daemon.job_count());
       return kExitFailure;
     }
-    if (const int number = WaitForSignal(kDrainPoll); number != 0) {
+    if (now - kept_alive >= manager.keep_alive_interval()) {
+      manager.KeepAlive();
+      kept_alive = now;
+    }
+    const int number = WaitForSignal(kDrainPoll);
+    if (number != 0 && number != SIGHUP) {
       LogWarning("event=stopped_at_once signal={} jobs={}", strsignal(number), daemon.job_count());
       std::_Exit(kExitFailure);  // the second signal: nothing is waited for any more
     }
@@ -96,7 +143,29 @@ int DrainAndLeave(Daemon& daemon, DurationNs grace) {
   return kExitOk;
 }
 
-int Serve(const Settings& settings) {
+// Until a signal says to stop.
+void ServeUntilSignal(const Sources& sources, Config& config, Daemon& daemon,
+                      ServiceManager& manager) {
+  const SystemClock clock;
+  const DurationNs interval = manager.keep_alive_interval();
+  manager.Ready(daemon.Summary());
+  for (;;) {
+    const int number = WaitForSignal(interval > 0 ? interval : -1);
+    if (number == 0) {
+      if (daemon.MakesProgress()) manager.KeepAlive();
+      continue;
+    }
+    LogInfo("event=signal name={}", strsignal(number));
+    if (number != SIGHUP) return;
+    manager.Reloading(clock.Now());
+    Reload(sources, config, daemon);
+    manager.Ready(daemon.Summary());
+  }
+}
+
+int Serve(const Sources& sources, Config config) {
+  const Settings& settings = config.settings;
+  ServiceManager manager = ServiceManager::FromEnvironment();
   SetLogLevel(settings.log_level);
   const auto topology = CpuTopology::Create();
   if (!topology.ok()) return Fail(MessageOf(topology.status()));
@@ -105,31 +174,35 @@ int Serve(const Settings& settings) {
     Fail(MessageOf(daemon.status()));
     return absl::IsInvalidArgument(daemon.status()) ? kExitUsage : kExitFailure;
   }
-  if (!settings.port_file.empty()) {
-    const absl::Status status = WritePortFile(settings.port_file, (*daemon)->control_port());
+  const std::string port_file = settings.port_file;
+  if (!port_file.empty()) {
+    const absl::Status status = WritePortFile(port_file, (*daemon)->control_port());
     if (!status.ok()) return Fail(MessageOf(status));
   }
   fmt::print("{}\n", (*daemon)->Summary());
   std::fflush(stdout);
-  const int number = WaitForSignal(-1);
-  LogInfo("event=signal name={}", strsignal(number));
-  const int exit_code = DrainAndLeave(**daemon, settings.drain_timeout);
-  if (!settings.port_file.empty()) std::remove(settings.port_file.c_str());
+  ServeUntilSignal(sources, config, **daemon, manager);
+  const int exit_code = DrainAndLeave(**daemon, settings.drain_timeout, manager);
+  if (!port_file.empty()) std::remove(port_file.c_str());
   return exit_code;
 }
 
 int Main(int argument_count, const char* const* arguments, char** environment_block) {
-  std::vector<std::string> environment;
+  Sources sources;
+  sources.arguments.assign(arguments, arguments + argument_count);
   for (char** entry = environment_block; *entry != nullptr; ++entry)
-    environment.emplace_back(*entry);
-  const Config config =
-      LoadConfig({arguments, static_cast<std::size_t>(argument_count)}, environment);
+    sources.environment.emplace_back(*entry);
+  Config config = sources.Load();
   if (config.action == Action::kHelp) {
     fmt::print("{}", HelpText());
     return kExitOk;
   }
   if (config.action == Action::kVersion) {
     fmt::print("{}\n", VersionText());
+    return kExitOk;
+  }
+  if (config.action == Action::kManPage) {
+    fmt::print("{}", ManPageText());
     return kExitOk;
   }
   for (const std::string& problem : config.problems) fmt::print(stderr, "phubd: {}\n", problem);
@@ -145,7 +218,7 @@ int Main(int argument_count, const char* const* arguments, char** environment_bl
   // gRPC's own lines on standard error are not ours: what it cannot do comes back as a status.
   setenv("GRPC_VERBOSITY", "NONE", /*overwrite=*/0);
   PrepareSignals();
-  return Serve(config.settings);
+  return Serve(sources, std::move(config));
 }
 
 }  // namespace

@@ -1,6 +1,7 @@
 // What phubctl's commands share: the options that every command has, exit codes, how a command is
 // registered. One file per noun: audit.cc, completion.cc, context.cc, health.cc, job.cc,
-// job_changes.cc, pki.cc, plan.cc, server.cc, stalls.cc, stats.cc, tenant.cc, token.cc, version.cc.
+// job_changes.cc, man_page.cc, pki.cc, plan.cc, server.cc, stalls.cc, stats.cc, tenant.cc,
+// token.cc, top.cc, version.cc.
 //
 // Standard output carries data only; everything else goes to standard error, so that
 // `phubctl ... -o json | jq` always works. One thread.
@@ -51,8 +52,9 @@ void AddJob(CLI::App& parent, const Options& options, Command& command);
 void AddJobEvict(CLI::App& job, const Options& options, Command& command);
 void AddJobSave(CLI::App& job, const Options& options, Command& command);
 void AddServer(CLI::App& parent, const Options& options, Command& command);
-// Of all that `parent` has when the script is asked for.
+// Of all that `parent` has when the script, or the page, is asked for.
 void AddCompletion(CLI::App& parent, Command& command);
+void AddManPage(CLI::App& parent, Command& command);
 void AddStalls(CLI::App& job, const Options& options, Command& command);  // under `job`
 void AddPlan(CLI::App& parent, const Options& options, Command& command);
 void AddAudit(CLI::App& parent, const Options& options, Command& command);
@@ -63,5 +65,6 @@ void AddTenant(CLI::App& parent, const Options& options, Command& command);
 void AddToken(CLI::App& parent, const Options& options, Command& command);
 void AddWhoAmI(CLI::App& parent, const Options& options, Command& command);
 void AddStats(CLI::App& parent, const Options& options, Command& command);
+void AddTop(CLI::App& parent, const Options& options, Command& command);
 
 }  // namespace phub::client::cli

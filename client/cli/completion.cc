@@ -41,6 +41,7 @@ void Walk(const CLI::App& app, const std::string& path, const std::string& globa
   }
   std::string words;
   for (const CLI::App* child : app.get_subcommands(nullptr)) {
+    if (child->get_group().empty()) continue;  // hidden
     const std::string child_path = path + " " + child->get_name();
     words += (words.empty() ? "" : " ") + child->get_name();
     tables.commands += fmt::format("{}\"{}\"", tables.commands.empty() ? "" : "|", child_path);

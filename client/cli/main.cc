@@ -111,11 +111,7 @@ int ReportExtra(const std::string& extra, const CLI::App* app) {
   return UsageError(fmt::format("{} \"{}\"{}", what, word, DidYouMean(word, known)), app);
 }
 
-int Main(int argument_count, char** arguments) {
-  Options options;
-  Command command;
-  CLI::App app("phubctl asks a phub daemon how it and its jobs are.", "phubctl");
-  app.set_version_flag("--version", fmt::format("phubctl {} ({})", BuildVersion(), BuildCommit()));
+void AddCommands(CLI::App& app, Options& options, Command& command) {
   AddGlobalOptions(app, options);
   AddHealth(app, options, command);
   AddVersion(app, options, command);
@@ -129,13 +125,24 @@ int Main(int argument_count, char** arguments) {
   AddWhoAmI(app, options, command);
   AddContext(app, options, command);
   AddPki(app, command);
+  AddTop(app, options, command);
   AddPlan(app, options, command);
   AddCompletion(app, command);
+  AddManPage(app, command);
+}
+
+int Main(int argument_count, char** arguments) {
+  Options options;
+  Command command;
+  CLI::App app("phubctl asks a phub daemon how it and its jobs are.", "phubctl");
+  app.set_version_flag("--version", fmt::format("phubctl {} ({})", BuildVersion(), BuildCommit()));
+  AddCommands(app, options, command);
   app.footer(
       "Examples:\n"
       "  phubctl health                                  is it there?\n"
       "  phubctl job list                                what runs\n"
       "  phubctl job stalls digits --watch               what a job waits for, live\n"
+      "  phubctl top                                     who does how much, live\n"
       "  phubctl server list                             the rack's daemons\n"
       "  phubctl -e rack7:7700 job get digits -o json    for programs; data on standard output "
       "only\n"

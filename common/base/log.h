@@ -12,7 +12,7 @@ namespace phub {
 
 enum class LogLevel { kDebug, kInfo, kWarning, kError };
 
-// Once, before threads start. Until then lines go to standard error at kInfo.
+// Any thread, at any time. Until then lines go to standard error at kInfo.
 void SetLogLevel(LogLevel level);
 bool ParseLogLevel(std::string_view text, LogLevel& level);  // "debug" "info" "warning" "error"
 bool LogEnabled(LogLevel level);

@@ -15,8 +15,8 @@ namespace {
 constexpr const char* kSeeHelp = "phubd --help lists all flags";
 
 std::vector<std::string> KnownFlags() {
-  std::vector<std::string> flags = {"--help", "--version", "--config", "--check-config",
-                                    "--dump-config"};
+  std::vector<std::string> flags = {"--help",   "--version",      "--man-page",
+                                    "--config", "--check-config", "--dump-config"};
   for (const Setting& setting : AllSettings()) flags.push_back(setting.Flag());
   return flags;
 }
@@ -53,9 +53,10 @@ CommandLine ReadCommandLine(std::span<const char* const> arguments) {
   CLI::App app("phubd");
   app.set_help_flag();  // the help is ours: it is made from the table of settings
   app.allow_extras();
-  bool help = false, version = false, check = false, dump = false;
+  bool help = false, version = false, man_page = false, check = false, dump = false;
   app.add_flag("-h,--help", help);
   app.add_flag("--version", version);
+  app.add_flag("--man-page", man_page);
   app.add_flag("--check-config", check);
   app.add_flag("--dump-config", dump);
   app.add_option("-c,--config", result.config_path);
@@ -76,6 +77,8 @@ CommandLine ReadCommandLine(std::span<const char* const> arguments) {
     result.action = Action::kHelp;
   else if (version)
     result.action = Action::kVersion;
+  else if (man_page)
+    result.action = Action::kManPage;
   else if (check)
     result.action = Action::kCheckConfig;
   else if (dump)

@@ -4,7 +4,6 @@
 
 #include "common/base/check.h"
 #include "common/base/status_text.h"
-#include "common/base/version.h"
 #include "server/config/rack_settings.h"
 #include "server/config/setting_table.h"
 
@@ -129,30 +128,6 @@ void CheckTogether(Config& config) {
   }
 }
 
-// Words of `text` in lines of at most 100 columns, each after `indent` spaces.
-std::string Wrapped(std::string_view text, std::string_view indent) {
-  constexpr std::size_t kColumns = 100;
-  std::string wrapped(indent);
-  std::size_t column = indent.size();
-  for (std::size_t begin = 0; begin < text.size();) {
-    const std::size_t end = std::min(text.find(' ', begin), text.size());
-    const std::string_view word = text.substr(begin, end - begin);
-    const bool is_first = column == indent.size();
-    if (!is_first && column + 1 + word.size() > kColumns) {
-      wrapped += '\n';
-      wrapped += indent;
-      column = indent.size();
-    } else if (!is_first) {
-      wrapped += ' ';
-      ++column;
-    }
-    wrapped += word;
-    column += word.size();
-    begin = end + 1;
-  }
-  return wrapped + '\n';
-}
-
 }  // namespace
 
 Config LoadConfig(std::span<const char* const> arguments,
@@ -161,7 +136,10 @@ Config LoadConfig(std::span<const char* const> arguments,
   config.effective = Defaults();
   const CommandLine command_line = ReadCommandLine(arguments);
   config.action = command_line.action;
-  if (config.action == Action::kHelp || config.action == Action::kVersion) return config;
+  if (config.action == Action::kHelp || config.action == Action::kVersion ||
+      config.action == Action::kManPage) {
+    return config;
+  }
   const Environment variables = ReadEnvironment(environment);
   const std::string& path =
       command_line.config_path.empty() ? variables.config_path : command_line.config_path;
@@ -174,54 +152,5 @@ Config LoadConfig(std::span<const char* const> arguments,
   if (config.problems.empty()) CheckTogether(config);
   return config;
 }
-
-std::string DumpConfig(const Config& config) {
-  std::string text = fmt::format(
-      "# The configuration in effect, of {}. Feed it back with --config FILE.\n", VersionText());
-  for (const Assignment& assignment : config.effective) {
-    const Setting& setting = AllSettings()[assignment.setting_index];
-    const std::string line =
-        fmt::format("{} = {}", setting.name, ToToml(setting.kind, assignment.value));
-    text += fmt::format("\n{}{:<40}  # from: {}\n", Wrapped(setting.help, "# "), line,
-                        assignment.place);
-  }
-  return text;
-}
-
-std::string HelpText() {
-  std::string text =
-      "phubd: the parameter server daemon of phub. Training jobs connect with libphub, operators\n"
-      "with phubctl.\n\n"
-      "Usage: phubd [--config FILE] [SETTING...]\n\n"
-      "Examples:\n"
-      "  phubd                                        serve this host on 127.0.0.1:7700\n"
-      "  phubd --listen 127.0.0.1:0 --port-file port  any free port, written to the file \"port\"\n"
-      "  phubd --cores 2-5 --memory-max 32GiB         four pinned core loops\n"
-      "  phubd --dump-config > phubd.toml             a file to start from, with every default\n"
-      "  phubd --config phubd.toml --check-config     is it right? prints ok, or what is wrong\n\n"
-      "  -h, --help      this text\n"
-      "  --version       version and commit\n"
-      "  -c, --config FILE  read settings from a TOML file (also: PHUB_CONFIG)\n"
-      "  --check-config  check the settings and leave: 0 and \"ok\", or 2 and every problem\n"
-      "  --dump-config   print the settings in effect as TOML, with where each came from\n\n"
-      "Settings. Each is a flag (--data-listen), a variable (PHUB_DATA_LISTEN) and a key of the "
-      "file\n(data_listen); a flag wins over a variable, a variable over the file, the file over "
-      "the default.\n";
-  for (const Setting& setting : AllSettings()) {
-    const bool is_switch = setting.kind.form == SettingKind::Form::kSwitch;
-    text += fmt::format("\n  {}{}  (default: {})\n", setting.Flag(),
-                        is_switch ? std::string() : fmt::format(" <{}>", Allowed(setting.kind)),
-                        setting.fallback.empty() ? "none" : setting.fallback);
-    text += Wrapped(setting.help, "      ");
-  }
-  text +=
-      "\nSIGTERM and SIGINT drain: no new jobs, running jobs may end for drain_timeout, then "
-      "phubd\n"
-      "leaves with 0. A second signal ends it at once, with 1.\n\n"
-      "Exit codes: 0 ok; 1 failure (a port in use, say); 2 wrong flags or settings.\n";
-  return text;
-}
-
-std::string VersionText() { return fmt::format("phubd {} ({})", BuildVersion(), BuildCommit()); }
 
 }  // namespace phub::server

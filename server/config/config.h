@@ -20,15 +20,16 @@ struct Config {
   std::vector<std::string> problems;
 };
 
-// `arguments` as main() gets them, `environment` as "NAME=value". With --help or --version nothing
-// else is read. Reads the file of --config or, without that, of PHUB_CONFIG; there is no file that
-// is read without being named.
+// `arguments` as main() gets them, `environment` as "NAME=value". With --help, --version or
+// --man-page nothing else is read. Reads the file of --config or, without that, of PHUB_CONFIG;
+// there is no file that is read without being named.
 Config LoadConfig(std::span<const char* const> arguments, std::span<const std::string> environment);
 
 // The effective values as a TOML file, where each came from in a comment. Reading it back gives
 // the same values.
 std::string DumpConfig(const Config& config);
 std::string HelpText();
+std::string ManPageText();  // phubd(8), roff
 std::string VersionText();  // "phubd 0.1.0 (0123456789ab)"
 
 }  // namespace phub::server

@@ -28,9 +28,9 @@ struct Assignments {
   std::vector<std::string> problems;
 };
 
-// What the command line asks for, and the settings in it. A --help or --version among the
-// arguments wins over everything else.
-enum class Action : std::uint8_t { kRun, kHelp, kVersion, kCheckConfig, kDumpConfig };
+// What the command line asks for, and the settings in it. A --help, --version or --man-page among
+// the arguments wins over everything else.
+enum class Action : std::uint8_t { kRun, kHelp, kVersion, kManPage, kCheckConfig, kDumpConfig };
 struct CommandLine {
   Action action = Action::kRun;
   std::string config_path;  // empty: not given

@@ -283,6 +283,8 @@ class Control {
   // The daemon stops: no new jobs from now on; sessions are told. What still runs after `grace` is
   // failed by name. There is no way back.
   void Drain(DurationNs grace);
+  // How long an administrator's drain lets jobs run on, when he does not say, from now on.
+  void SetDrainTimeout(DurationNs timeout);
   // Draining, and no job is left, in any core loop.
   bool Drained() const;
 

@@ -57,7 +57,7 @@ void Control::State::DrainServer(const v1::DrainServerRequest& request,
                       "phubd was told to stop and drains already; its deadline stands"),
                   {});
   }
-  SetDraining(request.deadline_ns() == 0 ? options.drain_timeout : request.deadline_ns());
+  SetDraining(request.deadline_ns() == 0 ? drain_timeout : request.deadline_ns());
   answer(absl::OkStatus(), DescribeServer());
 }
 

@@ -378,6 +378,7 @@ struct Control::State {
   bool draining = false;
   bool stopping = false;  // draining, and there is no way back
   TimeNs drain_deadline = 0;
+  DurationNs drain_timeout = options.drain_timeout;  // may change while it runs
 };
 
 // Runs heavy work (building a shard) and forgives the workers the silence that it causes.

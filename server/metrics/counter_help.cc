@@ -44,6 +44,7 @@ constexpr Help kHelp[] = {
     {"joins", "Requests of workers to join a job."},
     {"joins_refused", "Requests to join that were refused."},
     {"commits", "Workers whose place in the rack was made final."},
+    {"calls_refused", "Calls whose caller is not who may make them."},
     {"calls_uncommitted", "Calls of workers that had not made their place final."},
     {"reservations_lapsed", "Places that were reserved and not taken in time."},
     {"reservations_returned", "Places that were reserved and given back."},
@@ -68,6 +69,7 @@ constexpr Help kHelp[] = {
     {"batches_refused", "Requests to map memory that were refused."},
     {"shared_refused", "Requests for shared memory by another process than the rank's."},
     // Control: sessions and liveness.
+    {"audit_suppressed", "Records of the audit log left out because they came too fast."},
     {"barriers", "Calls of barriers."},
     {"barriers_refused", "Calls of barriers that were refused."},
     {"leaves", "Workers that left in order."},

@@ -133,7 +133,7 @@ TEST(PhubdMetrics, WaitsForAStragglerAreItsJobs) {
   ASSERT_NE(measured.port, 0);
   TrainerProcessOptions options{.endpoint = measured.daemon.endpoint(), .job = "digits"};
   options.world_size = 2;
-  options.iterations = 20;
+  options.iterations = 40;
   Process quick = StartTrainer(options);
   options.rank = 1;
   options.more = {"--pause-ms", "50"};
@@ -142,6 +142,8 @@ TEST(PhubdMetrics, WaitsForAStragglerAreItsJobs) {
   const PrometheusText text = measured.Scrape();
   const double waited = text.Sum("phub_job_straggler_wait_seconds_total");
   const double rounds = text.Sum("phub_job_round_duration_seconds_count");
+  const Finished top = measured.daemon.Ask({"top", "--once", "--interval", "300ms", "-o", "json"});
+  EXPECT_THAT(top.output, HasSubstr("\"straggler\":{\"rank\":1,")) << top.error;
   // On the average a round waits for nearly the 50 ms that rank 1 rests.
   EXPECT_GT(waited / rounds, 0.02);
   EXPECT_LT(waited / rounds, 0.5);

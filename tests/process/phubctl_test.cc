@@ -10,6 +10,7 @@ namespace phub::process {
 namespace {
 
 using ::testing::HasSubstr;
+using ::testing::Not;
 using ::testing::StartsWith;
 
 class PhubctlOnIdleDaemon : public testing::Test {
@@ -68,6 +69,17 @@ TEST_F(PhubctlOnIdleDaemon, StatsListCountersOfEveryCore) {
               HasSubstr("\"name\": \"phub_gradients_total\""));
 }
 
+TEST_F(PhubctlOnIdleDaemon, TopShowsARackWithoutJobs) {
+  const Finished top = daemon_->Ask({"top", "--once", "--interval", "200ms"});
+  EXPECT_EQ(top.exit, Exit::WithCode(0)) << top.error;
+  EXPECT_THAT(top.output, StartsWith("DAEMON "));
+  EXPECT_THAT(top.output, HasSubstr(daemon_->endpoint()));
+  EXPECT_THAT(top.output, HasSubstr("0%"));
+  EXPECT_THAT(top.output, HasSubstr("\ndefault "));
+  const Finished json = daemon_->Ask({"top", "--once", "--interval=200ms", "-o", "json"});
+  EXPECT_THAT(json.output, HasSubstr("\"jobs\":[]}"));
+}
+
 TEST_F(PhubctlOnIdleDaemon, ServerListIsOneRowOfARackOfItsOwn) {
   const Finished list = daemon_->Ask({"server", "list"});
   EXPECT_EQ(list.exit, Exit::WithCode(0)) << list.error;
@@ -114,7 +126,7 @@ TEST(Phubctl, ADaemonThatIsNotThereIsExitCode5) {
     ASSERT_NE(endpoint, "") << daemon.process().Outputs();
   }
   for (const std::vector<std::string>& command :
-       {std::vector<std::string>{"health"}, {"version"}, {"job", "list"}, {"stats"}}) {
+       {std::vector<std::string>{"health"}, {"version"}, {"job", "list"}, {"stats"}, {"top"}}) {
     std::vector<std::string> arguments = {"-e", endpoint};
     arguments.insert(arguments.end(), command.begin(), command.end());
     const Finished failed = RunToEnd(kPhubctl, arguments);
@@ -162,6 +174,8 @@ INSTANTIATE_TEST_SUITE_P(
                "unknown option \"--endpiont\"; did you mean \"--endpoint\"?"},
         Misuse{"MissingName", {"job", "get"}, "NAME is required"},
         Misuse{"BadFormat", {"job", "list", "-o", "yaml"}, "yaml not in {table,wide,json}"},
+        Misuse{
+            "BadInterval", {"top", "--interval", "1ms"}, "\"1ms\" is not an interval of at least"},
         Misuse{"BadTimeout", {"health", "--timeout", "5"}, "\"5\" is not a duration"}),
     [](const auto& misuse) { return misuse.param.name; });
 
@@ -186,12 +200,22 @@ std::string Completions(const std::string& words) {
   return finished.output;
 }
 
+TEST(Phubctl, TheManualPageHasEveryCommand) {
+  const Finished page = RunToEnd(kPhubctl, {"man-page"});
+  EXPECT_EQ(page.exit, Exit::WithCode(0));
+  for (const char* part : {".TH \"PHUBCTL\" 1", ".SS \"phubctl job stalls\"", "phubctl top",
+                           "phubctl server drain", "(PHUB_ENDPOINT)", "Exit codes: 0 ok"}) {
+    EXPECT_THAT(page.output, HasSubstr(part));
+  }
+}
+
 TEST(PhubctlCompletion, KnowsCommandsAndOptions) {
   EXPECT_THAT(Completions("phubctl \"\""), HasSubstr(" server "));
   EXPECT_EQ(Completions("phubctl job sta"), " stalls \n");
   EXPECT_THAT(Completions("phubctl -o json job \"\""), HasSubstr(" evict "));
   EXPECT_THAT(Completions("phubctl server drain --d"), HasSubstr(" --deadline "));
   EXPECT_EQ(Completions("phubctl --output \"\""), "  \n");
+  EXPECT_THAT(Completions("phubctl \"\""), Not(HasSubstr("man-page")));  // hidden
   const Finished zsh = RunToEnd(kPhubctl, {"completion", "zsh"});
   EXPECT_THAT(zsh.output, StartsWith("#compdef phubctl\n"));
 }

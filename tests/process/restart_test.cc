@@ -32,8 +32,8 @@ void Sleep(DurationNs duration) {
 class Restart : public ::testing::TestWithParam<std::tuple<const char*, std::size_t>> {
  protected:
   Restart()
-      : rack_(std::get<1>(GetParam()), {"--cores", "2", "--pin", "off", "--shm",
-                                        transport() == "tcp" ? "off" : "on"}) {}
+      : rack_(std::get<1>(GetParam()),
+              {"--cores", "2", "--pin", "off", "--shm", transport() == "tcp" ? "off" : "on"}) {}
   void SetUp() override { ASSERT_TRUE(rack_.serving()) << rack_.Outputs(); }
 
   std::string transport() const { return std::get<0>(GetParam()); }
@@ -90,8 +90,8 @@ TEST_P(Restart, KilledAtRandomInstantsTheBitsAreThoseOfAnUndisturbedRun) {
   const std::uint32_t kills = std::getenv("PHUB_TEST_LONG") != nullptr ? 60 : kKillsPerRun;
   for (std::uint64_t seed = 1; killed < kills; ++seed) {
     ASSERT_LT(seed, 4 * kills) << "trainings end before their workers are killed";
-    ASSERT_EQ(Kill(seed, killed, resumed), "")
-        << "reproduce with: PHUB_KILL_SEED=" << seed << "\n" << rack_.Outputs();
+    ASSERT_EQ(Kill(seed, killed, resumed), "") << "reproduce with: PHUB_KILL_SEED=" << seed << "\n"
+                                               << rack_.Outputs();
   }
   // Expect: it was not only the start of the training that was disturbed.
   EXPECT_GE(resumed * 4, killed);

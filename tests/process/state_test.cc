@@ -90,18 +90,18 @@ class State : public ::testing::TestWithParam<std::size_t> {
   Bytes Resumed(const std::string& directory, std::uint64_t saved_at, std::uint64_t iterations,
                 std::uint32_t world_size = kRanks) {
     std::vector<Bytes> parameters(world_size);
-    const auto problems = OnEveryRank(
-        rack_.endpoint(0), Options("resumed", world_size), {.initialize = false},
-        [&](Trainer& trainer) {
-          const auto loaded = trainer.job().LoadState(directory);
-          if (!loaded.ok()) return ToString(loaded.status());
-          if (*loaded != saved_at || trainer.iteration() != saved_at)
-            return fmt::format("loaded iteration {}, goes on at {}", *loaded, trainer.iteration());
-          Status status = trainer.TrainUntil(iterations);
-          parameters[trainer.job().rank()] = trainer.Parameters();
-          if (status.ok()) status = trainer.job().Leave();
-          return status.ok() ? std::string() : ToString(status);
-        });
+    const auto problems = OnEveryRank(rack_.endpoint(0), Options("resumed", world_size),
+                                      {.initialize = false}, [&](Trainer& trainer) {
+                                        const auto loaded = trainer.job().LoadState(directory);
+                                        if (!loaded.ok()) return ToString(loaded.status());
+                                        if (*loaded != saved_at || trainer.iteration() != saved_at)
+                                          return fmt::format("loaded iteration {}, goes on at {}",
+                                                             *loaded, trainer.iteration());
+                                        Status status = trainer.TrainUntil(iterations);
+                                        parameters[trainer.job().rank()] = trainer.Parameters();
+                                        if (status.ok()) status = trainer.job().Leave();
+                                        return status.ok() ? std::string() : ToString(status);
+                                      });
     for (const std::string& problem : problems) EXPECT_EQ(problem, "") << rack_.Outputs();
     for (const Bytes& of_rank : parameters) EXPECT_EQ(of_rank, parameters[0]);
     return parameters[0];
@@ -251,8 +251,7 @@ const std::vector<Damage>& Damages() {
          std::filesystem::resize_file(path, std::filesystem::file_size(path) - 100);
        },
        "bytes"},
-      {"flipped",
-       [](const std::string& directory) { FlipByte(LargestFileIn(directory), 1000); },
+      {"flipped", [](const std::string& directory) { FlipByte(LargestFileIn(directory), 1000); },
        "checksum"},
       {"no-manifest",
        [](const std::string& directory) { std::filesystem::remove(directory + "/manifest.json"); },

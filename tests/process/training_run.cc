@@ -24,12 +24,12 @@ const std::string& SerialRun(std::uint32_t world_size, std::uint64_t iterations)
   std::string& path = (*runs)[{world_size, iterations}];
   if (!path.empty()) return path;
   path = fmt::format("{}/serial-{}-{}", folder->path(), world_size, iterations);
-  const Finished serial = RunToEnd(
-      PHUB_TEST_DIGITS,
-      {"--serial", "--quiet", "--world-size", std::to_string(world_size), "--iterations",
-       std::to_string(iterations), "--batch", std::string(kBatch), "--data", PHUB_TEST_DIGITS_DATA,
-       "--save", path},
-      {}, 120 * kSecond);
+  const Finished serial =
+      RunToEnd(PHUB_TEST_DIGITS,
+               {"--serial", "--quiet", "--world-size", std::to_string(world_size), "--iterations",
+                std::to_string(iterations), "--batch", std::string(kBatch), "--data",
+                PHUB_TEST_DIGITS_DATA, "--save", path},
+               {}, 120 * kSecond);
   PHUB_CHECK(serial.exit == Exit::WithCode(0), "{}", serial.error);
   return path;
 }

@@ -8,6 +8,7 @@
 #include <set>
 
 #include "server/config/rack_settings.h"
+#include "server/config/reload.h"
 #include "server/config/setting_table.h"
 
 namespace phub::server {
@@ -49,9 +50,21 @@ TEST(Config, EverySettingIsInHelpWithItsDefaultAndInTheDump) {
   for (const Setting& setting : AllSettings()) {
     EXPECT_THAT(help, HasSubstr(fmt::format("  {}", setting.Flag()))) << setting.name;
     EXPECT_THAT(dump, HasSubstr(fmt::format("\n{} = ", setting.name))) << setting.name;
+    EXPECT_THAT(ManPageText(), HasSubstr(fmt::format("\n.TP\n\\fB{}, ", setting.name)));
     EXPECT_TRUE(variables.insert(setting.Variable()).second) << setting.name;
   }
   EXPECT_THAT(help, HasSubstr("Exit codes: 0 ok"));
+}
+
+TEST(Reload, OnlyWhatCanChangeChanges) {
+  const Config running = Load({"--log-level=info", "--drain-timeout=5s", "--memory-max=1GiB"});
+  const Config read = Load({"--log-level=debug", "--drain-timeout=5s", "--memory-max=2GiB"});
+  const ConfigChanges changes = CompareConfigs(running, read);
+  EXPECT_THAT(changes.applied, ElementsAre("log_level"));
+  EXPECT_THAT(changes.need_restart, ElementsAre("memory_max"));
+  const Settings after = SettingsAfterReload(running.settings, read.settings);
+  EXPECT_EQ(after.log_level, LogLevel::kDebug);
+  EXPECT_EQ(after.memory_max, kGibibyte);
 }
 
 TEST(Config, FlagWinsOverVariableOverFileOverDefault) {

@@ -9,9 +9,12 @@ namespace {
 
 class MetricsTest : public ControlTest {
  protected:
-  // As core loop `core` would count it.
+  // As core loop `core` would count it. Looks at the newest job first: shards of ended jobs are
+  // gone.
   ShardMetrics& MetricsOf(const std::string& job, std::uint32_t core) {
-    for (const Command& command : cores[core]->Executed(Command::Kind::kAddJob)) {
+    const auto added = cores[core]->Executed(Command::Kind::kAddJob);
+    for (auto it = added.rbegin(); it != added.rend(); ++it) {
+      const Command& command = *it;
       if (command.shard->config.incarnation == incarnations[job]) return command.shard->metrics;
     }
     ADD_FAILURE() << "no shard of " << job;

@@ -4,6 +4,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <fstream>
+#include <sstream>
+
 #include "server/control/counters.h"
 #include "tests/support/prometheus_text.h"
 
@@ -13,7 +16,6 @@ namespace {
 using phub::testing::PrometheusText;
 using phub::testing::ReadPrometheusText;
 using ::testing::IsEmpty;
-using ::testing::Not;
 
 // Every counter with a value of its own: core loops 100, 200; control from 1000.
 MetricsSample MakeSample() {
@@ -123,6 +125,21 @@ TEST(Exposition, WithoutJobsItIsStillRight) {
   sample.jobs.clear();
   sample.tenants.clear();
   EXPECT_THAT(Write(sample).problems, IsEmpty());
+}
+
+TEST(Exposition, TheManualListsEveryMetric) {
+  std::ifstream file(PHUB_TEST_OPERATIONS);
+  std::ostringstream manual;
+  manual << file.rdbuf();
+  std::vector<std::string> missing;
+  for (const auto& [name, family] : Write(MakeSample()).families) {
+    const std::string start = fmt::format("| `{}` | {} | ", name, family.type);
+    const std::size_t at = manual.str().find(start);
+    const std::string row = manual.str().substr(std::min(at, manual.str().size()));
+    const std::string end = fmt::format(" | {} |", family.help);
+    if (!row.substr(0, row.find('\n')).ends_with(end)) missing.push_back(start + "..." + end);
+  }
+  EXPECT_THAT(missing, IsEmpty()) << "rows that docs/operations.md has to have";
 }
 
 TEST(RoundDuration, BucketsEndAtTheirBounds) {
