@@ -19,6 +19,7 @@
 #include "common/transport/shm/shm_listener.h"
 #include "common/transport/tcp/tcp_listener.h"
 #include "common/transport/verbs/verbs_acceptor.h"
+#include "server/addresses.h"
 #include "server/config/rack_settings.h"
 #include "server/control/control.h"
 #include "server/control/control_socket.h"
@@ -42,34 +43,6 @@ namespace {
 // How long a listener's thread waits at most before it looks whether it should stop; bounds how
 // long that takes.
 constexpr DurationNs kListenerWait = 100 * kMillisecond;
-
-HostAndPort Address(const std::string& text) {
-  const auto address = ParseHostAndPort(text);
-  PHUB_CHECK(address.ok(), "address={}", text);  // the setting's kind has checked it
-  return *address;
-}
-
-HostAndPort DataAddress(const Settings& settings) {
-  if (!settings.data_listen.empty()) return Address(settings.data_listen);
-  return {Address(settings.listen).host, 0};
-}
-
-constexpr const char* kDefaultControlSocket = "/run/phub/control.sock";
-
-// Empty: there is none.
-std::string ControlSocketPath(const Settings& settings) {
-  if (!settings.control_socket.empty()) return settings.control_socket;
-  return settings.state_dir.empty() ? "" : kDefaultControlSocket;
-}
-
-bool IsWildcard(std::string_view host) { return host == "0.0.0.0" || host == "::"; }
-
-// The host that clients are told to reach lanes at; empty: where they reached the control plane.
-std::string LaneHost(const Settings& settings) {
-  const std::string data_host = DataAddress(settings).host;
-  if (IsWildcard(data_host) || data_host == Address(settings.listen).host) return "";
-  return data_host;
-}
 
 // Shared memory takes descriptors: one for every lane and batch of keys, and workers' own.
 void RaiseDescriptorLimit() {

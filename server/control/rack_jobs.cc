@@ -292,6 +292,12 @@ void Control::State::HandlePeerKeys(Job& job, RackIndex from, const v1::PeerKeys
 void Control::State::HandleRankLeft(Job& job, RackIndex from, const v1::PeerRankLeft& left) {
   PeerRack& rack = job.rack_run->racks[from.value];
   rack.departed = fmt::format("rank {} ({})", left.rank(), Printable(left.host()));
+  // A rank that leaves has come out of its barriers: they are complete, though another rack's word
+  // of it may still be on its way here.
+  for (PeerRack& each : job.rack_run->racks) {
+    each.barriers_reached = std::max(each.barriers_reached, rack.barriers_reached);
+  }
+  CompleteBarriers(job);
   RefuseBarriersWithout(job, rack.departed);
 }
 
