@@ -11,8 +11,8 @@
 
 namespace phub::server {
 
-struct JobShard;     // server/job_shard.h: one job's part of one core loop
-struct KeyBatch;     // server/job_shard.h: keys and chunks to be added to a shard
+struct JobShard;       // server/job_shard.h: one job's part of one core loop
+struct KeyBatch;       // server/job_shard.h: keys and chunks to be added to a shard
 struct StallReport;    // server/job_shard.h: filled by the core loop, read by control
 struct VersionReport;  // the same
 struct StateImage;     // server/job_shard.h: saved state of a shard, on its way out or in
@@ -36,7 +36,7 @@ struct Command {
     kDropSnapshot,    // shard: forgets the image of kTakeSnapshot; once it is acknowledged nothing
                       // refers to it
     kBringState,      // shard, image (or null: forget it): what rounds of kLoad put in place
-    kEndJob,        // shard: lanes are closed; answered by kJobEnded, then nothing refers to it
+    kEndJob,          // shard: lanes are closed; answered by kJobEnded, then nothing refers to it
   };
   Kind kind = Kind::kNone;
   std::uint8_t transport_index = 0;  // which of the core loop's transports
@@ -82,12 +82,13 @@ const char* ToString(FaultCode code);
 struct Event {
   enum class Kind : std::uint8_t {
     kNone,
-    kFault,           // shard, code, rank, other_rank, key, iteration; at most one per shard
-    kLaneClosed,      // shard, rank, connection: may be destroyed; error says why
+    kFault,             // shard, code, rank, other_rank, key, iteration; at most one per shard.
+                        // connection: of a lane that is closed; there until its kLaneClosed
+    kLaneClosed,        // shard, rank, connection: may be destroyed; error says why
     kStallsReported,    // shard, report
     kVersionsReported,  // shard, versions
     kSnapshotTaken,     // shard, image: whole, or image->missed
-    kJobEnded,        // shard: control may free it
+    kJobEnded,          // shard: control may free it
   };
   Kind kind = Kind::kNone;
   FaultCode code = FaultCode::kNone;

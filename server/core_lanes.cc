@@ -26,7 +26,8 @@ void CoreLoop::State::OnClosed(std::uint8_t transport_index,
              .protocol_error = completion.protocol_error,
              .rank = place.rank,
              .key = KeyIndex::Max(),
-             .shard = &shard});
+             .shard = &shard,
+             .connection = place.connection});
     }
   }
   Emit({.kind = Event::Kind::kLaneClosed,

@@ -15,21 +15,21 @@
 #include "common/base/status_text.h"
 #include "common/base/version.h"
 #include "common/simd/kernels.h"
-#include "common/transport/shm/ring.h"
 #include "common/transport/shm/shm_listener.h"
 #include "common/transport/tcp/tcp_listener.h"
 #include "common/transport/verbs/verbs_acceptor.h"
-#include "server/addresses.h"
-#include "server/config/rack_settings.h"
+#include "server/config/data_tls.h"
 #include "server/control/control.h"
 #include "server/control/control_socket.h"
 #include "server/control/control_thread.h"
+#include "server/control/data_port_report.h"
 #include "server/control/grpc_server.h"
 #include "server/control/lane_gate.h"
 #include "server/control/shared_memory_gate.h"
 #include "server/control/verbs_gate.h"
 #include "server/core_plan.h"
 #include "server/core_unit.h"
+#include "server/daemon_options.h"
 #include "server/metrics/http_server.h"
 #include "server/other_racks.h"
 #include "server/tenant/state_store.h"
@@ -52,32 +52,6 @@ void RaiseDescriptorLimit() {
   if (setrlimit(RLIMIT_NOFILE, &limit) != 0) LogWarning("event=descriptor_limit_not_raised");
 }
 
-ControlOptions MakeControlOptions(const Settings& settings, const RackTopology& topology,
-                                  bool verbs) {
-  ControlOptions options;
-  SetRacks(settings, topology, options);
-  const auto place = FindRackPlace(settings);
-  PHUB_CHECK(place.ok(), "daemons={} self={}", settings.daemons, settings.self);  // checked by then
-  options.rack_endpoints = place->endpoints;
-  options.rack_self = place->self;
-  const transport::ShmLimits limits;  // of the listener's lanes
-  options.shared_lane_bytes = transport::LaneMemoryBytes(limits.ring_records, limits.arena_bytes);
-  if (verbs) {
-    options.verbs_lane_bytes = transport::VerbsLaneBytes(VerbsLimitsOf(settings));
-    options.slot_header_bytes = wire::kSlotHeaderBytes;
-  }
-  options.version = BuildVersion();
-  options.commit = BuildCommit();
-  options.simd_target = simd::TargetName();
-  options.lane_host = LaneHost(settings);
-  options.chunk_bytes = settings.chunk_bytes;
-  options.staging_bytes_per_lane = settings.staging_bytes_per_lane;
-  options.memory_bytes_max = settings.memory_max;
-  options.liveness_timeout = settings.liveness_timeout;
-  options.drain_timeout = settings.drain_timeout;
-  return options;
-}
-
 }  // namespace
 
 // Members are in the order in which they are made; destruction goes the other way round, after
@@ -89,12 +63,14 @@ struct Daemon::Parts {
       : settings(daemon_settings), plan(std::move(core_plan)) {
     for (std::size_t i = 0; i < plan.loop_count(); ++i) {
       cores.push_back(std::make_unique<CoreUnit>(CoreIndex{static_cast<std::uint32_t>(i)}, clock,
+                                                 settings.staging_bytes_per_lane,
                                                  verbs_queues.empty() ? nullptr : verbs_queues[i]));
     }
     std::vector<CoreHandle> handles;
     for (const auto& core : cores) {
       handles.push_back({&core->loop.queues(), &core->loop.counters(),
-                         [unit = core.get()] { unit->thread->Wake(); }});
+                         [unit = core.get()] { unit->thread->Wake(); },
+                         core->verbs != nullptr ? &core->verbs->counters() : nullptr});
     }
     control =
         std::make_unique<Control>(clock, random, std::move(handles),
@@ -102,7 +78,8 @@ struct Daemon::Parts {
     control_thread = std::make_unique<ControlThread>(*control, clock);
     peer_links = MakePeerLinks(settings, *control_thread, clock);
     if (peer_links != nullptr) control->SetPeerNetwork(*peer_links);
-    lane_gate = std::make_unique<ControlLaneGate>(*control_thread, kTcpIndex, "tcp");
+    lane_gate =
+        std::make_unique<ControlLaneGate>(*control_thread, kTcpIndex, DataTlsOf(settings).on);
     shared_memory_gate = std::make_unique<ControlSharedMemoryGate>(*control_thread, kShmIndex);
     if (!verbs_queues.empty()) {
       verbs_gate = std::make_unique<ControlVerbsGate>(
@@ -158,6 +135,8 @@ absl::Status Daemon::Parts::StartListener() {
   transport::TcpListenerOptions options;
   options.host = address.host;
   options.port = address.port;
+  const DataTls data_tls = DataTlsOf(settings);
+  options.tls = data_tls.on;
   auto created = transport::TcpListener::Create(options, *lane_gate, clock, verbs_acceptor.get());
   if (!created.ok()) {
     return absl::Status(created.status().code(),
@@ -170,8 +149,20 @@ absl::Status Daemon::Parts::StartListener() {
   }
   listener_thread = std::thread([this] {
     NameThisThread("lane-listener");
-    while (!listeners_stopping.load(std::memory_order_relaxed)) listener->PollOnce(kListenerWait);
+    DataPortReport report(*control_thread, listener->counters());
+    while (!listeners_stopping.load(std::memory_order_relaxed)) {
+      if (listener->PollOnce(kListenerWait)) report.Update();
+    }
   });
+  if (data_tls.beyond_loopback && !data_tls.on) {
+    LogWarning("event=lanes_in_the_clear data_listen={} reason=\"{}\"",
+               FormatHostAndPort({address.host, listener->port()}), data_tls.reason);
+  }
+  if (data_tls.beyond_loopback && verbs_gate != nullptr) {
+    LogWarning(
+        "event=verbs_lanes_in_the_clear reason=\"RDMA is not encrypted; tenants that require "
+        "encryption get tcp with TLS\"");
+  }
   return absl::OkStatus();
 }
 
@@ -302,7 +293,12 @@ absl::StatusOr<std::unique_ptr<Daemon>> Daemon::Start(const Settings& settings,
   RaiseDescriptorLimit();
   auto plan = PlanCores(settings, topology);
   if (!plan.ok()) return plan.status();
-  auto verbs_queues = OpenVerbsQueues(settings, plan->loop_count());
+  NumaNodes core_nodes;
+  for (const std::optional<std::uint32_t>& pin : plan->pins) {
+    const Core* const core = pin ? topology.Find(*pin) : nullptr;
+    core_nodes.push_back(core != nullptr ? std::optional(core->numa_node) : std::nullopt);
+  }
+  auto verbs_queues = OpenVerbsQueues(settings, core_nodes);
   if (!verbs_queues.ok()) return verbs_queues.status();
   auto rack_topology = ReadRackTopology(settings);
   if (!rack_topology.ok()) return rack_topology.status();
@@ -313,7 +309,8 @@ absl::StatusOr<std::unique_ptr<Daemon>> Daemon::Start(const Settings& settings,
   const Parts& started = *daemon->parts_;
   LogInfo(
       "event=serving version={} commit={} listen={} data_listen={} core_loops={} pinned={} wait={} "
-      "simd={} usable_cores={} memory_max={} shm={} verbs={} tls={} identities={} metrics={} "
+      "simd={} usable_cores={} memory_max={} shm={} verbs={} tls={} data_tls={} identities={} "
+      "metrics={} "
       "daemons=\"{}\"",
       BuildVersion(), BuildCommit(),
       FormatHostAndPort({Address(settings.listen).host, daemon->control_port()}),
@@ -321,8 +318,8 @@ absl::StatusOr<std::unique_ptr<Daemon>> Daemon::Start(const Settings& settings,
       started.plan.loop_count(), started.plan.PinsText(), ToString(started.plan.waiting),
       simd::TargetName(), topology.cores().size(), ExactBytes(settings.memory_max),
       started.shared_memory_listener != nullptr, started.verbs_gate != nullptr,
-      !settings.tls_certificate.empty(), !settings.state_dir.empty(), daemon->metrics_url(),
-      settings.daemons);
+      !settings.tls_certificate.empty(), DataTlsOf(settings).on, !settings.state_dir.empty(),
+      daemon->metrics_url(), settings.daemons);
   if (started.plan.loop_count() > topology.cores().size()) {
     LogWarning("event=cores_oversubscribed core_loops={} usable_cores={}",
                started.plan.loop_count(), topology.cores().size());

@@ -2,10 +2,12 @@
 
 #include <fmt/format.h>
 
+#include <map>
 #include <string>
 #include <utility>
 
 #include "absl/strings/str_split.h"
+#include "common/base/check.h"
 #include "common/base/log.h"
 #include "common/base/status_text.h"
 #include "server/config/setting_kind.h"
@@ -63,7 +65,22 @@ transport::VerbsLimits VerbsLimitsOf(const Settings& settings) {
   return limits;
 }
 
-absl::StatusOr<VerbsQueues> OpenVerbsQueues(const Settings& settings, std::size_t core_loops) {
+std::vector<std::size_t> AssignDevices(const NumaNodes& core_nodes, const NumaNodes& device_nodes) {
+  PHUB_CHECK(!device_nodes.empty());
+  std::vector<std::size_t> assigned;
+  std::map<std::optional<std::uint32_t>, std::size_t> turns;  // of the loops of a node
+  for (const std::optional<std::uint32_t>& node : core_nodes) {
+    std::vector<std::size_t> near;
+    for (std::size_t i = 0; i < device_nodes.size(); ++i) {
+      if (node && device_nodes[i] == node) near.push_back(i);
+    }
+    const std::size_t turn = turns[near.empty() ? std::nullopt : node]++;
+    assigned.push_back(near.empty() ? turn % device_nodes.size() : near[turn % near.size()]);
+  }
+  return assigned;
+}
+
+absl::StatusOr<VerbsQueues> OpenVerbsQueues(const Settings& settings, const NumaNodes& core_nodes) {
   if (settings.verbs == VerbsMode::kOff) return VerbsQueues{};
   const auto failed = [](const absl::Status& status) {
     return absl::Status(
@@ -72,15 +89,22 @@ absl::StatusOr<VerbsQueues> OpenVerbsQueues(const Settings& settings, std::size_
   };
   const absl::StatusOr<Devices> devices = OpenDevices(settings);
   if (!devices.ok()) return failed(devices.status());
+  if (devices->empty()) return VerbsQueues{};
+  NumaNodes device_nodes;
+  for (const auto& device : *devices) device_nodes.push_back(device->numa_node());
+  const std::vector<std::size_t> assigned = AssignDevices(core_nodes, device_nodes);
   VerbsQueues queues;
-  for (std::size_t core = 0; core < core_loops && !devices->empty(); ++core) {
-    const auto& device = (*devices)[core % devices->size()];
+  for (std::size_t core = 0; core < core_nodes.size(); ++core) {
+    const auto& device = (*devices)[assigned[core]];
     auto queue = transport::VerbsQueue::Create(device, kQueueEntries);
     if (!queue.ok()) return failed(queue.status());
     queues.push_back(*std::move(queue));
-    LogInfo("event=verbs_device core={} device={} port={} gid={} gid_index={} reason=\"{}\" mtu={}",
-            core, device->name(), device->port(), transport::GidText(device->gid().gid),
-            device->gid().index, device->gid_reason(), 128 << device->mtu());
+    LogInfo(
+        "event=verbs_device core={} device={} port={} gid={} gid_index={} reason=\"{}\" mtu={} "
+        "numa_node={}",
+        core, device->name(), device->port(), transport::GidText(device->gid().gid),
+        device->gid().index, device->gid_reason(), 128 << device->mtu(),
+        device->numa_node() ? fmt::format("{}", *device->numa_node()) : "unknown");
   }
   return queues;
 }

@@ -2,7 +2,9 @@
 // verbs_ack_timeout, and what this host has, made into one completion queue per core loop. Cold.
 #pragma once
 
+#include <cstdint>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -14,9 +16,14 @@ namespace phub::server {
 
 using VerbsQueues = std::vector<std::shared_ptr<transport::VerbsQueue>>;  // [core loop]
 
-// Devices in turn. Empty: no lanes over verbs. An error where verbs are asked for, or a device by
+// Empty: no lanes over verbs. An error where verbs are asked for, or a device by
 // name, and cannot be had; it says what to do. What is used, and why not, is logged.
-absl::StatusOr<VerbsQueues> OpenVerbsQueues(const Settings& settings, std::size_t core_loops);
+// core_nodes: the NUMA node of every core loop's core; nothing for a loop that is not pinned.
+using NumaNodes = std::vector<std::optional<std::uint32_t>>;
+absl::StatusOr<VerbsQueues> OpenVerbsQueues(const Settings& settings, const NumaNodes& core_nodes);
+// Which device each core loop uses: those on its own node in turn; if it has none, or is not bound
+// to one, all in turn. At least one device.
+std::vector<std::size_t> AssignDevices(const NumaNodes& core_nodes, const NumaNodes& device_nodes);
 
 transport::VerbsLimits VerbsLimitsOf(const Settings& settings);
 

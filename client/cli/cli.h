@@ -1,5 +1,5 @@
 // What phubctl's commands share: the options that every command has, exit codes, how a command is
-// registered. One file per noun: audit.cc, completion.cc, context.cc, health.cc, job.cc,
+// registered. One file per noun: audit.cc, completion.cc, context.cc, doctor.cc, health.cc, job.cc,
 // job_changes.cc, man_page.cc, pki.cc, plan.cc, server.cc, stalls.cc, stats.cc, tenant.cc,
 // token.cc, top.cc, version.cc.
 //
@@ -58,6 +58,7 @@ void AddManPage(CLI::App& parent, Command& command);
 void AddStalls(CLI::App& job, const Options& options, Command& command);  // under `job`
 void AddPlan(CLI::App& parent, const Options& options, Command& command);
 void AddAudit(CLI::App& parent, const Options& options, Command& command);
+void AddDoctor(CLI::App& parent, const Options& options, Command& command);
 void AddContext(CLI::App& parent, const Options& options, Command& command);
 void AddPki(CLI::App& parent, Command& command);
 void AddQuota(CLI::App& parent, const Options& options, Command& command);

@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <memory>
 
 #include "client/cli/cli.h"
@@ -114,6 +115,17 @@ void AddExchange(const v1::ExchangeInfo& exchange, Table& facts) {
   }
 }
 
+std::string LanesTable(const v1::JobInfo& job) {
+  Table table({{"RANK", Align::kRight}, {"CORE", Align::kRight}, {"LANE"}, {"WHY"}});
+  for (const v1::WorkerInfo& worker : job.workers()) {
+    for (const v1::LaneInfo& lane : worker.lanes()) {
+      table.Add({fmt::format("{}", worker.rank()), fmt::format("{}", lane.core()), lane.lane(),
+                 lane.reason().empty() ? "-" : lane.reason()});
+    }
+  }
+  return table.Text();
+}
+
 std::string JobText(const v1::JobInfo& job) {
   Table facts({{"JOB"}, {fmt::format("{}/{}", Printable(job.tenant()), Printable(job.name()))}});
   facts.Add({"state", job.state()});
@@ -136,7 +148,8 @@ std::string JobText(const v1::JobInfo& job) {
         {"awaited", fmt::format("rank {} ({}) for another {}: {}", worker.rank(), worker.host(),
                                 HumanDuration(worker.awaited_for_ns()), worker.loss())});
   }
-  return fmt::format("{}\n{}", facts.Text(), WorkersTable(job));
+  if (!job.encryption().empty()) facts.Add({"encryption", job.encryption()});
+  return fmt::format("{}\n{}\n{}", facts.Text(), WorkersTable(job), LanesTable(job));
 }
 
 int GetJob(const Options& options, const std::string& name) {
@@ -167,7 +180,7 @@ void AddJob(CLI::App& parent, const Options& options, Command& command) {
   list->callback(
       [&, watch_text] { command = [&, watch_text] { return ListJobs(options, *watch_text); }; });
 
-  CLI::App* get = job->add_subcommand("get", "One job and its workers");
+  CLI::App* get = job->add_subcommand("get", "One job, its workers, and how their lanes travel");
   const auto name = std::make_shared<std::string>();
   get->add_option("NAME", *name, "Name of the job")->required()->type_name("");
   get->callback([&, name] { command = [&, name] { return GetJob(options, *name); }; });

@@ -127,6 +127,7 @@ void AddCommands(CLI::App& app, Options& options, Command& command) {
   AddPki(app, command);
   AddTop(app, options, command);
   AddPlan(app, options, command);
+  AddDoctor(app, options, command);
   AddCompletion(app, command);
   AddManPage(app, command);
 }
@@ -176,7 +177,7 @@ int Main(int argument_count, char** arguments) {
   // What a context says is for calls; the contexts themselves are made of what is given.
   const CLI::App* noun = named;
   while (noun->get_parent() != nullptr && noun->get_parent() != &app) noun = noun->get_parent();
-  constexpr std::array<std::string_view, 4> kWithoutDaemon = {"context", "pki", "plan",
+  constexpr std::array<std::string_view, 5> kWithoutDaemon = {"context", "pki", "plan", "doctor",
                                                               "completion"};
   if (std::find(kWithoutDaemon.begin(), kWithoutDaemon.end(), noun->get_name()) ==
       kWithoutDaemon.end()) {

@@ -95,10 +95,12 @@ Status LaneLost(const Endpoint& daemon, std::uint32_t core, const LaneClosed& cl
         fmt::format("daemon {} broke the lane's protocol on core {}: {} (job {}, rank {})",
                     daemon.ToString(), core, transport::ToString(closed.protocol_error), job,
                     rank));
+  const std::string trouble = closed.connection != nullptr ? closed.connection->Trouble() : "";
   return Status(StatusCode::kUnavailable,
-                fmt::format("daemon {} died or is unreachable (lane to core {}: {}; job {}, rank "
-                            "{})",
-                            daemon.ToString(), core, HowItEnded(closed.error), job, rank));
+                fmt::format("daemon {} died or is unreachable (lane to core {}: {}{}{}; job {}, "
+                            "rank {})",
+                            daemon.ToString(), core, HowItEnded(closed.error),
+                            trouble.empty() ? "" : ": ", trouble, job, rank));
 }
 
 Status WaitedInVain(const Status& lost, DurationNs waited) {

@@ -8,6 +8,7 @@
 #include "common/base/log.h"
 #include "common/base/status_text.h"
 #include "common/transport/tcp/tcp_socket.h"
+#include "common/transport/verbs/verbs_doctor.h"
 
 namespace phub::client {
 namespace {
@@ -24,12 +25,27 @@ std::optional<transport::Gid> GidOf(const std::string& host) {
   return std::nullopt;
 }
 
+// Once a process: what keeps devices from being used, each with what to do about it.
+void LogWhatIsWrong(const std::optional<transport::Gid>& peer) {
+  static std::once_flag once;
+  std::call_once(once, [&] {
+    for (const transport::VerbsFinding& finding :
+         transport::JudgeVerbs(transport::ReadVerbsHostFacts(), {.peer = peer})) {
+      if (finding.level != transport::VerbsFinding::Level::kBad) continue;
+      LogWarning("event=rdma_not_in_order subject=\"{}\" what=\"{}\" fix=\"{}\"", finding.subject,
+                 finding.text, finding.fix);
+    }
+  });
+}
+
 }  // namespace
 
 VerbsSide::VerbsSide(const std::string& daemon_host) {
   const std::optional<transport::Gid> peer = GidOf(daemon_host);
   why_not_ = "this host has no RDMA device";
-  for (const std::string& name : transport::VerbsDevice::Names()) {
+  const std::vector<std::string> names = transport::VerbsDevice::Names();
+  if (!names.empty()) LogWhatIsWrong(peer);
+  for (const std::string& name : names) {
     auto device = transport::VerbsDevice::Open({.name = name, .peer = peer});
     if (!device.ok()) {
       why_not_ = MessageOf(device.status());

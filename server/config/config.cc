@@ -4,6 +4,7 @@
 
 #include "common/base/check.h"
 #include "common/base/status_text.h"
+#include "server/config/data_tls.h"
 #include "server/config/rack_settings.h"
 #include "server/config/setting_table.h"
 
@@ -97,6 +98,10 @@ void CheckTogether(Config& config) {
   CheckExposure("data_listen", settings.data_listen, config);
   CheckMetricsExposure(config);
   CheckTls(config);
+  if (const DataTls data = DataTlsOf(settings); !data.problem.empty()) {
+    config.problems.push_back(
+        fmt::format("{}: {}", EffectiveOf(config, "data_tls").place, data.problem));
+  }
   if (const auto place = FindRackPlace(settings); !place.ok()) {
     const Assignment& self = EffectiveOf(config, "self");
     const Assignment& daemons = EffectiveOf(config, "daemons");
@@ -114,6 +119,12 @@ void CheckTogether(Config& config) {
     config.problems.push_back(fmt::format(
         "{}: racks with a state_dir need tls_client_ca: the daemons of other racks show a "
         "certificate of server/<name> (phubctl pki makes them)",
+        EffectiveOf(config, "racks").place));
+  }
+  if (!settings.racks.empty() && DataTlsOf(settings).on) {
+    config.problems.push_back(fmt::format(
+        "{}: lanes between racks are not encrypted yet, and data_tls is on; set it to off to run "
+        "jobs across racks in a network that you trust",
         EffectiveOf(config, "racks").place));
   }
   if (settings.staging_bytes_per_lane < settings.chunk_bytes) {

@@ -22,12 +22,16 @@ enum class PinMode : std::uint8_t { kAuto, kOn, kOff };
 enum class WaitMode : std::uint8_t { kAuto, kPoll, kBlock };
 enum class ShmMode : std::uint8_t { kOn, kOff };
 enum class VerbsMode : std::uint8_t { kAuto, kOn, kOff };
+enum class DataTlsMode : std::uint8_t { kAuto, kOn, kOff };
 
 #define PHUB_SETTINGS(X)                                                                           \
   X(std::string, listen, Address(), "127.0.0.1:7700",                                              \
     "Address and port of the control plane (gRPC). Port 0 takes any free one: see port_file.")     \
   X(std::string, data_listen, AddressOrEmpty(), "",                                                \
     "Address and port on which data lanes are accepted. Empty: the address of listen, any port.")  \
+  X(DataTlsMode, data_tls, Choice("auto|on|off"), "auto",                                          \
+    "TLS 1.3 on data lanes over tcp, with keys that come over the control plane (and need it to "  \
+    "be TLS). auto: if data_listen is beyond loopback. Lanes over RDMA are never encrypted.")      \
   X(bool, insecure, Switch(), "false",                                                             \
     "Allow listening beyond loopback without TLS or without identities: whoever reaches the port " \
     "can use and read every job, and tokens travel in the clear.")                                 \
@@ -73,7 +77,7 @@ enum class VerbsMode : std::uint8_t { kAuto, kOn, kOff };
   X(std::string, verbs_devices, Names(), "",                                                       \
     "RDMA devices for lanes, separated by commas (\"mlx5_0,mlx5_1\"); core loops take them in "    \
     "turn. Empty: every one with an active port.")                                                 \
-  X(DurationNs, verbs_ack_timeout, Duration(10 * kMicrosecond, 3600 * kSecond), "250ms",          \
+  X(DurationNs, verbs_ack_timeout, Duration(10 * kMicrosecond, 3600 * kSecond), "250ms",           \
     "RDMA: an unanswered packet is sent again after so long (devices round up to 4.1 us times a "  \
     "power of two), up to seven times; then the lane is lost. Emulated devices want 4s.")          \
   X(std::string, cores, CoreList(), "auto",                                                        \

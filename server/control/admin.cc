@@ -54,6 +54,7 @@ v1::JobInfo Control::State::DescribeJob(const Job& job) const {
   info.set_fault(job.fault.message());
   info.set_restart(job.settings.restart);
   info.set_wait_timeout_ns(job.settings.wait_timeout);
+  if (ledger.RequiresEncryption(job.account.tenant)) info.set_encryption("required");
   for (std::uint32_t rank = 0; rank < job.members.size(); ++rank) {
     const Member& member = job.members[rank];
     v1::WorkerInfo& worker = *info.add_workers();
@@ -74,8 +75,22 @@ v1::JobInfo Control::State::DescribeJob(const Job& job) const {
     worker.set_lanes_open(static_cast<std::uint32_t>(
         std::count_if(member.lanes.begin(), member.lanes.end(),
                       [](const LanePlace& place) { return place.connection != nullptr; })));
+    for (std::size_t core = 0; core < member.lanes.size(); ++core) {
+      v1::LaneInfo& lane = *worker.add_lanes();
+      lane.set_core(CoreAt(core).value);
+      lane.set_lane(DescribeLane(member, CoreAt(core)));
+      if (member.lanes[core].connection != nullptr) lane.set_reason(ReasonOf(job, lane.lane()));
+    }
   }
   return info;
+}
+
+// Why a lane that travels so is as safe as its tenant asks for.
+std::string Control::State::ReasonOf(const Job& job, std::string_view lane) const {
+  if (lane.starts_with("shm")) return "same host: what is in its memory does not leave it";
+  if (lane.starts_with("verbs")) return "RDMA at both ends; not encrypted";
+  const bool required = ledger.RequiresEncryption(job.account.tenant);
+  return options.tls_reason + (required ? "; the tenant requires encryption, so not RDMA" : "");
 }
 
 void Control::State::ListJobs(const v1::ListJobsRequest& request,

@@ -87,8 +87,13 @@ void Control::DetachStream(std::string_view session_id, StreamId stream) {
 }
 
 wire::LaneRefusal Control::AdmitLane(const wire::LaneHello& hello,
-                                     std::optional<PeerProcess> process) {
-  return state_->AdmitLane(state_->InRack(hello), process);
+                                     std::optional<PeerProcess> process, bool encrypted) {
+  return state_->AdmitLane(state_->InRack(hello), process, encrypted);
+}
+std::optional<wire::Nonce> Control::FindNonce(const wire::LaneHello& hello) const {
+  wire::LaneRefusal refusal{};
+  const LanePlace* const place = state_->FindGranted(state_->InRack(hello), refusal);
+  return place == nullptr ? std::nullopt : std::optional(place->nonce);
 }
 absl::StatusOr<LaneStaging> Control::StagingOf(const wire::LaneHello& hello) {
   return state_->StagingOf(state_->InRack(hello));

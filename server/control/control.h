@@ -41,6 +41,10 @@
 #include "server/metrics/sample.h"
 #include "server/tenant/ledger.h"
 
+namespace phub::transport {
+struct VerbsCounters;
+}  // namespace phub::transport
+
 namespace phub::server {
 
 // The control protocol's versions that this build speaks.
@@ -52,6 +56,7 @@ struct CoreHandle {
   CoreQueues* queues = nullptr;
   const CoreCounters* counters = nullptr;
   std::function<void()> wake;  // called after commands were pushed; may be empty (simulation)
+  const transport::VerbsCounters* verbs_counters = nullptr;  // null: it has no lanes over verbs
 };
 
 // A process of this host, as the kernel names it.
@@ -86,6 +91,11 @@ struct ControlOptions {
   // slot. 0: none do.
   std::uint64_t verbs_lane_bytes = 0;
   std::uint32_t slot_header_bytes = 0;
+
+  // Lanes over tcp are TLS; of sessions, for each such lane. And why they are, or are not.
+  bool tls_lanes = false;
+  std::uint64_t tls_lane_bytes = 0;
+  std::string tls_reason;
 
   std::uint32_t chunk_bytes = 64 * 1024;               // when the job does not say
   std::uint32_t staging_bytes_per_lane = 1024 * 1024;  // when the job does not say
@@ -206,9 +216,13 @@ class Control {
 
   // --- Lanes. A listener asks before it welcomes, then hands the connection over. --------------
   // Uses up the nonce. Versions are the listener's to check. `process`: who asks, on a lane in
-  // shared memory.
+  // shared memory. `encrypted`: it came through TLS.
   wire::LaneRefusal AdmitLane(const wire::LaneHello& hello,
-                              std::optional<PeerProcess> process = std::nullopt);
+                              std::optional<PeerProcess> process = std::nullopt,
+                              bool encrypted = false);
+  // The nonce of the lane that the hello asks for, if one is good now; the hello's own is not
+  // looked at, and none is used up.
+  std::optional<wire::Nonce> FindNonce(const wire::LaneHello& hello) const;
   // After AdmitLane said kNone. Destroys the connection if the lane has no place any more (the job
   // ended meanwhile). Otherwise keeps it until the core loop reports kLaneClosed.
   void AttachLane(const wire::LaneHello& hello, std::unique_ptr<transport::Connection> connection,
@@ -270,7 +284,7 @@ class Control {
   std::optional<std::string> TenantOfSession(std::string_view session_id) const;
   std::optional<std::string> TenantOfSnapshot(std::string_view snapshot_id) const;
   // Of calls that were refused before they came here.
-  void Count(ControlCounter counter);
+  void Count(ControlCounter counter, std::uint64_t value = 1);
 
   // --- Time and the core loops. ----------------------------------------------------------------
   // Takes the core loops' events and acknowledgements, runs the timers. Call it when a core loop

@@ -26,6 +26,7 @@ class CoreLink {
 
   std::size_t backlog() const { return backlog_.size(); }
   const CoreCounters& counters() const { return *handle_.counters; }
+  const transport::VerbsCounters* verbs_counters() const { return handle_.verbs_counters; }
 
  private:
   CoreHandle handle_;

@@ -46,6 +46,7 @@ void Control::State::AnswerAcknowledged(Job& job) {
 void Control::State::HandleLaneClosed(Job& job, CoreIndex core, const Event& event) {
   PHUB_CHECK(event.rank.value < job.members.size(), "rank={}", event.rank.value);
   LanePlace& place = job.members[event.rank.value].lanes[core.value];
+  place.loss = DescribeLoss(event.error, event.protocol_error, event.connection);
   if (place.connection.get() == event.connection) {
     place.connection.reset();
     place.lost = true;
@@ -56,7 +57,6 @@ void Control::State::HandleLaneClosed(Job& job, CoreIndex core, const Event& eve
   }
   std::erase_if(place.staging_in_use,
                 [&](const auto& in_use) { return in_use.first == event.connection; });
-  place.loss = DescribeLoss(event.error, event.protocol_error);
   LogInfo("event=lane_closed tenant={} job=\"{}\" rank={} core={} lane=\"{}\" reason=\"{}\"",
           job.account.tenant, job.name(), event.rank.value, core.value, place.description,
           place.loss);
@@ -85,7 +85,7 @@ void Control::State::HandleEvent(CoreIndex core, const Event& event) {
         diagnosis.cause = Diagnosis::Cause::kLaneLost;
         diagnosis.rank = event.rank;
         diagnosis.core = core;
-        diagnosis.loss = DescribeLoss(event.error, event.protocol_error);
+        diagnosis.loss = DescribeLoss(event.error, event.protocol_error, event.connection);
         return BeginDiagnosis(job, std::move(diagnosis));
       }
     case Event::Kind::kLaneClosed:

@@ -132,7 +132,7 @@ void Control::State::FailOverCoreFault(Job& job, CoreIndex core, const Event& ev
   switch (event.code) {
     case FaultCode::kProtocol:
       what = fmt::format("{} broke the form of its lane to core {} ({})", who, core.value,
-                         DescribeLoss(event.error, event.protocol_error));
+                         DescribeLoss(event.error, event.protocol_error, event.connection));
       break;
     case FaultCode::kRecordMismatch:
       what = fmt::format("{} and {} announced different hyper-parameters under one version", who,

@@ -54,13 +54,13 @@ Job* Control::State::FindRunningJob(const std::string& tenant, const std::string
 
 // With staging, and what its ranks may share with this daemon but for regions of their own.
 std::uint64_t Control::State::MemoryOfJob(const Job& job) const {
-  const std::uint64_t verbs_lane =
-      options.verbs_lane_bytes +
+  const std::uint64_t network_lane =
+      options.verbs_lane_bytes + options.tls_lane_bytes +
       std::uint64_t{job.config.slots_per_lane} * options.slot_header_bytes;
   const std::uint64_t exchange =
       job.rack_run == nullptr ? 0 : exchange::ShardExchangeBytes(job.rack_run->plan);
   const std::uint64_t shards =
-      (JobShardBytes(job.config) + exchange + job.config.world_size * verbs_lane) * links.size();
+      (JobShardBytes(job.config) + exchange + job.config.world_size * network_lane) * links.size();
   if (!shares_memory()) return shards;
   const std::uint64_t tables =
       std::uint64_t{wire::kSharedRegionsMax} * sizeof(transport::SharedRegion);
@@ -227,6 +227,8 @@ v1::JoinResponse Control::State::DescribeSeat(const Job& job, Rank rank, std::ui
   response.set_slots_per_lane(job.config.slots_per_lane);
   response.set_liveness_timeout_ns(options.liveness_timeout);
   response.set_wait_timeout_ns(job.settings.wait_timeout);
+  response.set_tls_lanes(options.tls_lanes);
+  response.set_encryption_required(ledger.RequiresEncryption(job.account.tenant));
   response.set_created(created);
   for (std::size_t core = 0; core < endpoints.size(); ++core) {
     v1::CoreEndpoint& endpoint = *response.add_cores();

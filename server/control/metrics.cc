@@ -1,6 +1,7 @@
 // The daemon in numbers: GetStats for phubctl, a sample for the metrics port.
 #include <algorithm>
 
+#include "common/transport/verbs/verbs_counters.h"
 #include "server/control/state.h"
 
 namespace phub::server {
@@ -109,6 +110,10 @@ MetricsSample Control::State::Sample() const {
       core.counters[i] = link.counters().Get(static_cast<CoreCounter>(i));
     }
     core.commands_waiting = link.backlog();
+    if (link.verbs_counters() == nullptr) continue;
+    for (const transport::VerbsCounterField& field : transport::kVerbsCounterFields) {
+      core.verbs_counters.push_back((link.verbs_counters()->*field.value).Get());
+    }
   }
   for (std::size_t i = 0; i < kControlCounterCount; ++i) {
     sample.control_counters.push_back(counters.Get(static_cast<ControlCounter>(i)));
@@ -146,6 +151,10 @@ void Control::State::GetStats(Answer<v1::GetStatsResponse> answer) {
                  sample.cores[core].counters[i], index);
     }
     AddCounter(response, "phub_commands_waiting", sample.cores[core].commands_waiting, index);
+    for (std::size_t i = 0; i < sample.cores[core].verbs_counters.size(); ++i) {
+      AddCounter(response, fmt::format("phub_{}_total", transport::kVerbsCounterFields[i].name),
+                 sample.cores[core].verbs_counters[i], index);
+    }
   }
   for (std::size_t i = 0; i < kControlCounterCount; ++i) {
     AddCounter(response, fmt::format("phub_{}_total", kControlCounterNames[i]),

@@ -116,8 +116,13 @@ struct Control::State {
 
   // --- lanes.cc
   void OpenLanes(const v1::OpenLanesRequest& request, Answer<v1::OpenLanesResponse> answer);
-  wire::LaneRefusal AdmitLane(const wire::LaneHello& hello, std::optional<PeerProcess> process);
-  wire::LaneRefusal CheckLane(const wire::LaneHello& hello, std::optional<PeerProcess> process);
+  wire::LaneRefusal AdmitLane(const wire::LaneHello& hello, std::optional<PeerProcess> process,
+                              bool encrypted);
+  wire::LaneRefusal CheckLane(const wire::LaneHello& hello, std::optional<PeerProcess> process,
+                              bool encrypted);
+  // The place that the hello asks for, if a nonce was granted for it that is still good. Null, and
+  // why.
+  LanePlace* FindGranted(const wire::LaneHello& hello, wire::LaneRefusal& refusal);
   void AttachLane(const wire::LaneHello& hello, std::unique_ptr<transport::Connection> connection,
                   std::uint8_t transport_index, std::string description);
   Job* FindIncarnation(Incarnation incarnation);
@@ -181,6 +186,7 @@ struct Control::State {
   void ListJobs(const v1::ListJobsRequest& request, Answer<v1::ListJobsResponse> answer);
   void GetJob(const v1::GetJobRequest& request, Answer<v1::JobInfo> answer);
   v1::JobInfo DescribeJob(const Job& job) const;
+  std::string ReasonOf(const Job& job, std::string_view lane) const;
   v1::ServerInfo DescribeServer() const;
   absl::StatusOr<const Job*> FindJob(const std::string& tenant, const std::string& name) const;
 

@@ -14,7 +14,10 @@ std::string FormatAge(DurationNs age) {
 
 std::string FormatIncarnation(Incarnation value) { return fmt::format("{:016x}", value.value); }
 
-std::string DescribeLoss(transport::TransportError error, transport::ProtocolError protocol_error) {
+namespace {
+
+std::string DescribeError(transport::TransportError error,
+                          transport::ProtocolError protocol_error) {
   switch (error) {
     case transport::TransportError::kPeerClosed: return "closed by the worker";
     case transport::TransportError::kReset: return "connection reset";
@@ -24,6 +27,15 @@ std::string DescribeLoss(transport::TransportError error, transport::ProtocolErr
     case transport::TransportError::kNone: break;
   }
   return "closed";
+}
+
+}  // namespace
+
+std::string DescribeLoss(transport::TransportError error, transport::ProtocolError protocol_error,
+                         const transport::Connection* connection) {
+  std::string text = DescribeError(error, protocol_error);
+  const std::string trouble = connection != nullptr ? connection->Trouble() : "";
+  return trouble.empty() ? text : fmt::format("{}: {}", text, trouble);
 }
 
 namespace {

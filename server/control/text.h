@@ -13,7 +13,9 @@ namespace phub::server {
 std::string FormatAge(DurationNs age);             // "2.0 s", "35 ms"
 std::string FormatIncarnation(Incarnation value);  // 16 hexadecimal digits
 // "connection reset", "protocol error: slot_range", ...
-std::string DescribeLoss(transport::TransportError error, transport::ProtocolError protocol_error);
+// and what the connection, if it is known, has to say beyond that.
+std::string DescribeLoss(transport::TransportError error, transport::ProtocolError protocol_error,
+                         const transport::Connection* connection);
 
 // Names come from peers and go into messages, logs and terminals: 1..255 bytes, no control
 // characters.

@@ -7,6 +7,8 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "common/base/single_writer_number.h"
+
 namespace phub::server {
 
 // clang-format off
@@ -34,19 +36,6 @@ inline constexpr std::array<const char*, kCoreCounterCount> kCoreCounterNames = 
 #define PHUB_NAME(name) #name,
     PHUB_CORE_COUNTERS(PHUB_NAME)
 #undef PHUB_NAME
-};
-
-// A number that one thread writes and any thread reads.
-class SingleWriterNumber {
- public:
-  // The owner only: no read-modify-write, so that it costs a plain add.
-  void Add(std::uint64_t value = 1) { Set(Get() + value); }
-  void Subtract(std::uint64_t value = 1) { Set(Get() - value); }
-  std::uint64_t Get() const { return value_.load(std::memory_order_relaxed); }
-
- private:
-  void Set(std::uint64_t value) { value_.store(value, std::memory_order_relaxed); }
-  std::atomic<std::uint64_t> value_{0};
 };
 
 class CoreCounters {

@@ -5,6 +5,7 @@
 #include <tuple>
 #include <vector>
 
+#include "common/transport/verbs/verbs_counters.h"
 #include "server/control/counters.h"
 #include "server/metrics/text_format.h"
 
@@ -44,6 +45,13 @@ CounterFamilies GroupCounters(const MetricsSample& sample) {
       } else {
         AddReason(families[family.name], family.reason, value);
       }
+    }
+  }
+  for (std::size_t core = 0; core < sample.cores.size(); ++core) {
+    const std::vector<std::uint64_t>& values = sample.cores[core].verbs_counters;
+    for (std::size_t i = 0; i < values.size(); ++i) {
+      families[transport::kVerbsCounterFields[i].name].push_back(
+          {fmt::format("{}", core), "", values[i]});
     }
   }
   for (std::size_t i = 0; i < sample.control_counters.size(); ++i) {

@@ -42,6 +42,8 @@ struct RankMetricsSum {
 struct CoreSample {
   std::array<std::uint64_t, kCoreCounterCount> counters{};
   std::uint64_t commands_waiting = 0;
+  // [transport::kVerbsCounterFields]; empty where there are no lanes over verbs.
+  std::vector<std::uint64_t> verbs_counters;
 };
 
 struct WorkerCounts {

@@ -98,17 +98,17 @@ TEST_F(Direct, ChunkGoesAndComesInOneWriteEachWithoutACopy) {
   // Expect: as many messages as chunks, each way, and nothing copied.
   const transport::VerbsCounters& there = client.transport.counters();
   const transport::VerbsCounters& back = daemon.transport.counters();
-  EXPECT_EQ(there.slot_writes, kRounds * kLaneSlots);
-  EXPECT_EQ(there.messages_sent, kRounds * kLaneSlots);
-  EXPECT_EQ(back.reply_writes, kRounds * kLaneSlots);
-  EXPECT_EQ(back.messages_sent, kRounds * kLaneSlots);
+  EXPECT_EQ(there.slot_writes.Get(), kRounds * kLaneSlots);
+  EXPECT_EQ(there.messages_sent.Get(), kRounds * kLaneSlots);
+  EXPECT_EQ(back.reply_writes.Get(), kRounds * kLaneSlots);
+  EXPECT_EQ(back.messages_sent.Get(), kRounds * kLaneSlots);
   for (const transport::VerbsCounters* counters : {&there, &back}) {
-    EXPECT_EQ(counters->bytes_copied, 0u);
-    EXPECT_EQ(counters->inbox_messages, 0u);
+    EXPECT_EQ(counters->bytes_copied.Get(), 0u);
+    EXPECT_EQ(counters->inbox_messages.Get(), 0u);
   }
   // Four chunks are posted with few doorbells, and what tells of messages taken is seldom sent.
-  EXPECT_LE(there.doorbells - there.taken_sent, kRounds * kLaneSlots);
-  EXPECT_LE(back.taken_sent, kRounds * kLaneSlots / 16);
+  EXPECT_LE(there.doorbells.Get() - there.taken_sent.Get(), kRounds * kLaneSlots);
+  EXPECT_LE(back.taken_sent.Get(), kRounds * kLaneSlots / 16);
 }
 
 TEST_F(Direct, WorkRequestsNameRegisteredMemoryOnly) {
@@ -156,16 +156,16 @@ TEST_F(Direct, UnregisteredMemoryIsCopiedOnceAndCounted) {
   ASSERT_TRUE(Until([&] { return daemon_told.size() == 1; }));
   EXPECT_EQ(daemon_told[0].payload, SlotPayload(2));
   EXPECT_EQ(std::memcmp(SlotPayload(2), elsewhere.data(), elsewhere.size()), 0);
-  EXPECT_EQ(client.transport.counters().bytes_copied, elsewhere.size());
-  EXPECT_EQ(client.transport.counters().sends_copied, 1u);
+  EXPECT_EQ(client.transport.counters().bytes_copied.Get(), elsewhere.size());
+  EXPECT_EQ(client.transport.counters().sends_copied.Get(), 1u);
   EXPECT_EQ(daemon_told[0].header.reply_address, SharedAddress{})
       << "nothing it could be written to";
   // The reply goes through the inbox, and is copied out of it.
   ASSERT_EQ(Reply(0, 1, {}), 1u);
   ASSERT_TRUE(Until([&] { return client_told.size() == 1; }));
   EXPECT_EQ(std::memcmp(wanted.data(), ChunkOf(versions, 0), kLaneChunkBytes), 0);
-  EXPECT_EQ(client.transport.counters().receives_copied, 1u);
-  EXPECT_EQ(daemon.transport.counters().bytes_copied, 0u);
+  EXPECT_EQ(client.transport.counters().receives_copied.Get(), 1u);
+  EXPECT_EQ(daemon.transport.counters().bytes_copied.Get(), 0u);
 }
 
 TEST_F(Direct, MemoryThatIsRegisteredLaterIsUsedFromThenOn) {
@@ -183,7 +183,7 @@ TEST_F(Direct, MemoryThatIsRegisteredLaterIsUsedFromThenOn) {
   ASSERT_EQ(Reply(1, 1, daemon_told[1].header.reply_address), 1u);
   ASSERT_TRUE(Until([&] { return client_told.size() == 1; }));
   EXPECT_EQ(std::memcmp(more.data(), ChunkOf(versions, 1), kLaneChunkBytes), 0);
-  EXPECT_EQ(daemon.transport.counters().reply_writes, 1u);
+  EXPECT_EQ(daemon.transport.counters().reply_writes.Get(), 1u);
   client.transport.Close(client_id);
   ASSERT_TRUE(Until([&] { return Count(client_told, CompletionKind::kClosed) == 1; }));
   theirs.reset();  // before the memory that the domain still has

@@ -1,6 +1,7 @@
 // A worker that is admitted to a job and then does what it likes with its queue pair, and one that
 // was never admitted. Beside it another rank of the same job works; its results stay exact, and
 // nothing but the attacker's own slots is ever written.
+#include <gmock/gmock.h>
 #include <infiniband/verbs.h>
 
 #include <algorithm>
@@ -13,6 +14,8 @@
 
 namespace phub::verbs_tests {
 namespace {
+
+using ::testing::HasSubstr;
 
 // A lane of another rank, of which a test has the client's end.
 struct Attacker {
@@ -73,20 +76,25 @@ class Hostile : public DirectTest {
     }
   }
 
-  Attacker Admit() {
+  Attacker Admit() { return Admit(Pages(kLaneSlots * kSlotStride), {}); }
+  struct Patience {
+    std::uint8_t ack_timeout = kGuestAckTimeout;
+    std::uint32_t receives = 32;  // the attacker's
+  };
+  Attacker Admit(MappedMemory memory, const Patience& patience) {
     Attacker attacker;
-    attacker.staging = Pages(kLaneSlots * kSlotStride);
+    attacker.staging = std::move(memory);
     attacker.table.resize(kLaneSlots);
     for (std::uint32_t i = 0; i < kLaneSlots; ++i) {
       attacker.table[i] = {attacker.staging.data() + i * kSlotStride + wire::kSlotHeaderBytes,
                            kLaneChunkBytes, false};
     }
-    attacker.peer = std::make_unique<RawPeer>(client.device);
+    attacker.peer = std::make_unique<RawPeer>(client.device, patience.receives);
     SystemRandom random;
     auto made = transport::VerbsConnection::Create(
         transport::VerbsEnd::kDaemon, daemon.queue, daemon.domain,
         {.data = attacker.staging.data(), .slot_count = kLaneSlots, .slot_bytes = kLaneChunkBytes},
-        {.ack_timeout = kGuestAckTimeout}, random);
+        {.ack_timeout = patience.ack_timeout}, random);
     PHUB_CHECK(made.ok());
     attacker.connection = *std::move(made);
     PHUB_CHECK(attacker.connection->Connect(attacker.peer->Offer()).ok());
@@ -103,7 +111,7 @@ class Hostile : public DirectTest {
                                       attacker.keys);
     }));
   }
-  // Its lane is closed, and nobody else's.
+  // Its lane is closed, and nobody else's. What the lane said of it is kept in `trouble`.
   void ExpectCutOff(Attacker& attacker, TransportError error, ProtocolError protocol_error) {
     ASSERT_TRUE(Until([&] {
       for (const Told& item : std::exchange(daemon_told, {})) others.push_back(item);
@@ -114,12 +122,14 @@ class Hostile : public DirectTest {
     EXPECT_STREQ(ToString(closed.error), ToString(error));
     EXPECT_STREQ(ToString(closed.protocol_error), ToString(protocol_error));
     others.clear();
+    trouble = attacker.connection->Trouble();
     attacker.connection.reset();
   }
 
   LastSlotKey victims;
   std::uint64_t round = 0;
   std::vector<Told> others;
+  std::string trouble;
 };
 
 TEST_F(Hostile, AnotherRanksKeyIsGoodForNothing) {
@@ -140,8 +150,66 @@ TEST_F(Hostile, AnotherRanksKeyIsGoodForNothing) {
     EXPECT_EQ(attacker.peer->memory()[0], std::byte{0xEE}) << "nothing was read";
     EXPECT_TRUE(std::equal(before.begin(), before.end(), staging.data()));
     ExpectCutOff(attacker, TransportError::kReset, ProtocolError::kNone);
+    EXPECT_THAT(trouble, HasSubstr("RDMA device rxe1 port 1 (10.77.0.2)"));
     ASSERT_NO_FATAL_FAILURE(VictimWorks());
   }
+}
+
+TEST_F(Hostile, KeysOfAnEarlierLaneOpenNothingOfTheNextOne) {
+  Attacker before = Admit();
+  ASSERT_NO_FATAL_FAILURE(TakeKeys(before));
+  daemon.transport.Close(before.id);
+  ASSERT_NO_FATAL_FAILURE(ExpectCutOff(before, TransportError::kLocalClosed, ProtocolError::kNone));
+  // The rank comes back, in a later membership epoch: the same slots, and windows of their own.
+  Attacker after = Admit(std::move(before.staging), {});
+  ASSERT_NO_FATAL_FAILURE(TakeKeys(after));
+  EXPECT_NE(after.keys.slots_key, before.keys.slots_key);
+  const auto target = reinterpret_cast<std::uintptr_t>(after.staging.data());
+  std::memset(after.staging.data(), 0x5A, after.staging.bytes());
+  std::memset(before.peer->memory(), 0xEE, RawPeer::kMemoryBytes);
+  std::memset(after.peer->memory(), 0xEE, RawPeer::kMemoryBytes);
+  // Neither by the old queue pair, nor by the new one with the old key.
+  EXPECT_NE(before.peer->Do(IBV_WR_RDMA_WRITE, target, before.keys.slots_key, 512, 0),
+            IBV_WC_SUCCESS);
+  EXPECT_NE(after.peer->Do(IBV_WR_RDMA_WRITE, target, before.keys.slots_key, 512, 0),
+            IBV_WC_SUCCESS);
+  EXPECT_TRUE(std::all_of(after.staging.data(), after.staging.data() + after.staging.bytes(),
+                          [](std::byte byte) { return byte == std::byte{0x5A}; }));
+  ASSERT_NO_FATAL_FAILURE(ExpectCutOff(after, TransportError::kReset, ProtocolError::kNone));
+  ASSERT_NO_FATAL_FAILURE(VictimWorks());
+}
+
+TEST_F(Hostile, PeerThatVanishesIsNamedWithItsStatus) {
+  constexpr std::uint8_t kBrief = 14;  // 8 times 67 ms
+  Attacker attacker = Admit(Pages(kLaneSlots * kSlotStride), {.ack_timeout = kBrief});
+  ASSERT_NO_FATAL_FAILURE(TakeKeys(attacker));
+  attacker.peer.reset();  // no socket tells of it
+  SendRequest request;
+  request.header = Header(wire::MessageKind::kParameters, 0, 1, 512);
+  request.header.slot = SlotIndex{0};
+  request.payload = {versions.data(), 512};
+  request.connections = {&attacker.id, 1};
+  ASSERT_EQ(daemon.transport.Post({&request, 1}), 1u);
+  ASSERT_NO_FATAL_FAILURE(ExpectCutOff(attacker, TransportError::kReset, ProtocolError::kNone));
+  EXPECT_THAT(trouble, HasSubstr("RDMA device rxe1 port 1 (10.77.0.2)"));
+  EXPECT_THAT(trouble, HasSubstr("transport retry counter exceeded (status 12"));
+  ASSERT_NO_FATAL_FAILURE(VictimWorks());
+}
+
+TEST_F(Hostile, PeerThatPostsNoReceivesIsGivenUp) {
+  Attacker attacker = Admit(Pages(kLaneSlots * kSlotStride), {.receives = 0});
+  attacker.peer->Do(IBV_WR_RDMA_WRITE_WITH_IMM, 0, 0, 0, transport::PackTaken(0, 0));
+  // The daemon's keys find no receive, and are sent again, and again. Time is told by Tick alone.
+  TimeNs now = kSecond;
+  for (int i = 0; i < 50; ++i, now += kSecond) {
+    Poll();
+    daemon.transport.Tick(now);
+    ASSERT_EQ(Count(daemon_told, CompletionKind::kClosed), 0u) << "not for seconds";
+  }
+  daemon.transport.Tick(now + 3600 * kSecond);
+  ASSERT_NO_FATAL_FAILURE(ExpectCutOff(attacker, TransportError::kReset, ProtocolError::kNone));
+  EXPECT_THAT(trouble, HasSubstr("receiver not ready"));
+  ASSERT_NO_FATAL_FAILURE(VictimWorks());
 }
 
 TEST_F(Hostile, GuessedKeysOpenNothing) {
@@ -207,7 +275,7 @@ TEST_F(Hostile, ImmediatesThatNameWhatIsNotItsOwnEndItsLane) {
     attacker.peer->Do(one.opcode, remote, attacker.keys.inbox_key, one.bytes, one.immediate);
     ASSERT_NO_FATAL_FAILURE(ExpectCutOff(attacker, TransportError::kProtocol, one.expected));
   }
-  EXPECT_EQ(daemon.transport.counters().refused_immediates, 3u);
+  EXPECT_EQ(daemon.transport.counters().immediates_refused.Get(), 3u);
   ASSERT_NO_FATAL_FAILURE(VictimWorks());
 }
 

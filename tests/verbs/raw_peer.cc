@@ -14,7 +14,6 @@ namespace phub::verbs_tests {
 namespace {
 
 constexpr int kQueueEntries = 64;
-constexpr std::uint32_t kReceives = 32;
 
 // Waits for at most a second.
 bool Wait(ibv_cq* queue, ibv_wc& completion) {
@@ -28,8 +27,9 @@ bool Wait(ibv_cq* queue, ibv_wc& completion) {
 
 }  // namespace
 
-RawPeer::RawPeer(std::shared_ptr<const transport::VerbsDevice> device)
+RawPeer::RawPeer(std::shared_ptr<const transport::VerbsDevice> device, std::uint32_t receives)
     : device_(std::move(device)),
+      receive_count_(receives),
       memory_(
           MappedMemory::Allocate(kInboxBytes + kMemoryBytes, MappedMemory::Backing::kPrefault)) {
   domain_ = ibv_alloc_pd(device_->context());
@@ -80,7 +80,7 @@ void RawPeer::Connect(const wire::VerbsOffer& daemon, std::uint32_t first_sent) 
   PHUB_CHECK(ibv_modify_qp(queue_pair_, &attributes,
                            IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS) ==
              0);
-  for (std::uint32_t i = 0; i < kReceives; ++i) {
+  for (std::uint32_t i = 0; i < receive_count_; ++i) {
     ibv_recv_wr receive{};
     ibv_recv_wr* refused = nullptr;
     PHUB_CHECK(ibv_post_recv(queue_pair_, &receive, &refused) == 0);

@@ -15,7 +15,9 @@ namespace phub::verbs_tests {
 
 class RawPeer {
  public:
-  explicit RawPeer(std::shared_ptr<const transport::VerbsDevice> device);
+  // receives: how many it posts. Without any it takes nothing that tells of itself.
+  explicit RawPeer(std::shared_ptr<const transport::VerbsDevice> device,
+                   std::uint32_t receives = kReceives);
   ~RawPeer();
   RawPeer(const RawPeer&) = delete;
   RawPeer& operator=(const RawPeer&) = delete;
@@ -30,6 +32,7 @@ class RawPeer {
   std::optional<ibv_wc_status> Do(ibv_wr_opcode opcode, std::uint64_t remote, std::uint32_t key,
                                   std::uint32_t bytes, std::uint32_t immediate);
 
+  std::uint32_t region_key() const { return region_->rkey; }  // of its own memory
   const std::byte* inbox() const { return memory_.data(); }
   std::byte* memory() const { return memory_.data() + kInboxBytes; }  // what it sends from
   static constexpr std::size_t kMemoryBytes = 4096;
@@ -37,8 +40,10 @@ class RawPeer {
  private:
   static constexpr std::uint32_t kInboxBytes = 4096;
   static constexpr std::uint32_t kFirstSent = 77;
+  static constexpr std::uint32_t kReceives = 32;
 
   std::shared_ptr<const transport::VerbsDevice> device_;
+  const std::uint32_t receive_count_;
   MappedMemory memory_;
   ibv_pd* domain_ = nullptr;
   ibv_mr* region_ = nullptr;

@@ -14,6 +14,8 @@ inline constexpr std::size_t kQueueTurns = 16;
 // A Poll that finds nothing costs some 10 ns, asking the kernel some 300.
 inline constexpr std::uint32_t kPollsPerCollect = 64;
 inline constexpr DurationNs kCollectInterval = kMillisecond;
+// Lanes whose device says nothing any more are looked for this often.
+inline constexpr DurationNs kCheckInterval = 100 * kMillisecond;
 inline constexpr int kEventsPerCollect = 256;
 // Of the queues' channels in epoll: no connection has this generation.
 inline constexpr std::uint32_t kQueueGeneration = 0;

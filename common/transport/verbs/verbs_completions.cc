@@ -46,8 +46,7 @@ void VerbsTransport::CollectEvents() {
     }
     VerbsEntry* entry = table_.Live(id);
     if (entry == nullptr || entry->ends()) continue;
-    if (entry->failed == TransportError::kNone) entry->failed = TransportError::kPeerClosed;
-    table_.MakeReady(*entry);
+    Fail(*entry, TransportError::kPeerClosed, "the connection that tells of its end was closed");
   }
   // There may be more than fit: then the next Poll asks again.
   if (count == kEventsPerCollect) polls_until_collect_ = 1;
@@ -71,11 +70,11 @@ void VerbsTransport::TakeCompletion(const ibv_wc& completion) {
   VerbsEntry* entry = table_.At(IndexOf(completion.wr_id));
   if (entry == nullptr || !IsOf(completion.wr_id, table_.IdOf(*entry)) || entry->ends()) return;
   if (status != IBV_WC_SUCCESS) {
-    if (entry->failed != TransportError::kNone) return;
     entry->connection->NoteTrouble(completion);
-    entry->failed = PeerHasClosed(entry->connection->socket_.get()) ? TransportError::kPeerClosed
-                                                                    : TransportError::kReset;
-    table_.MakeReady(*entry);
+    Fail(*entry,
+         PeerHasClosed(entry->connection->socket_.get()) ? TransportError::kPeerClosed
+                                                         : TransportError::kReset,
+         ibv_wc_status_str(status));
   } else if (HalfOf(completion.wr_id) == Half::kSend) {
     TakeSent(*entry, completion);
   } else {
@@ -133,7 +132,7 @@ void VerbsTransport::TakeArrival(VerbsEntry& entry, const ibv_wc& completion) {
 ProtocolError VerbsTransport::TakeTaken(VerbsEntry& entry, std::uint32_t immediate) {
   VerbsConnection& connection = *entry.connection;
   if (!connection.PostReceives(1, WorkRequestId(table_.IdOf(entry), Half::kReceive))) {
-    entry.failed = TransportError::kReset;
+    Fail(entry, TransportError::kReset, "no receives can be posted");
   }
   const TakenImmediate taken = UnpackTaken(immediate);
   switch (connection.sender_->OnTaken(taken.messages, taken.units)) {
@@ -171,6 +170,35 @@ void VerbsTransport::Tick(TimeNs now) {
   if (now - collected_at_ < kCollectInterval) return;
   collected_at_ = now;
   polls_until_collect_ = 0;
+  if (now - checked_at_ < kCheckInterval) return;
+  checked_at_ = now;
+  for (std::uint32_t i = 0; i < table_.served_count(); ++i) CheckProgress(table_.served(i), now);
+}
+
+// A lane whose device has not finished anything for longer than its retries can take is lost: the
+// peer is there and posts no receives, or the device is broken and does not say so.
+void VerbsTransport::CheckProgress(VerbsEntry& entry, TimeNs now) {
+  if (entry.ends() || entry.failed != TransportError::kNone) return;
+  const VerbsConnection& connection = *entry.connection;
+  if (connection.device().events().lost()) {
+    return Fail(entry, TransportError::kReset, "the device is lost");
+  }
+  const std::uint64_t done = entry.sender().done();
+  if (!entry.sender().has_posted() || done != entry.done_seen || entry.progress_at == 0) {
+    entry.done_seen = done;
+    entry.progress_at = now;
+  } else if (now - entry.progress_at > connection.patience()) {
+    Fail(entry, TransportError::kReset, "the peer takes nothing any more (receiver not ready)");
+  }
+}
+
+// What has arrived is still to be taken.
+void VerbsTransport::Fail(VerbsEntry& entry, TransportError error, std::string_view what) {
+  if (entry.failed != TransportError::kNone) return;
+  entry.connection->NoteTrouble(what);
+  entry.failed = error;
+  if (error == TransportError::kReset) counters_.lanes_failed.Add();
+  table_.MakeReady(entry);
 }
 
 }  // namespace phub::transport

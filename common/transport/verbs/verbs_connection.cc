@@ -250,7 +250,8 @@ absl::Status VerbsConnection::Connect(const wire::VerbsOffer& peer) {
   attributes = {};
   attributes.qp_state = IBV_QPS_RTS;
   attributes.sq_psn = packet_sequence_;
-  attributes.timeout = end_ == VerbsEnd::kClient ? peer.ack_timeout : limits_.ack_timeout;
+  ack_timeout_ = end_ == VerbsEnd::kClient ? peer.ack_timeout : limits_.ack_timeout;
+  attributes.timeout = ack_timeout_;
   attributes.retry_cnt = limits_.retry_count;
   attributes.rnr_retry = kReceiverNotReadyRetries;
   error = ibv_modify_qp(queue_pair_, &attributes,
@@ -311,11 +312,28 @@ bool VerbsConnection::NoteBound() {
 }
 
 void VerbsConnection::NoteTrouble(const ibv_wc& completion) {
+  // What else was posted comes back flushed, and may come first.
+  const bool flushed = completion.status == IBV_WC_WR_FLUSH_ERR;
+  if (!flushed && trouble_is_flush_) trouble_.clear();
+  trouble_is_flush_ = trouble_.empty() && flushed;
+  NoteTrouble(fmt::format("{} (status {}, vendor {:#x})", ibv_wc_status_str(completion.status),
+                          static_cast<int>(completion.status), completion.vendor_err));
+}
+
+void VerbsConnection::NoteTrouble(std::string_view what) {
   if (!trouble_.empty()) return;
-  trouble_ = fmt::format("RDMA device {} port {} ({}): {} (status {}, vendor {:#x}){}{}",
-                         device().name(), device().port(), GidText(device().gid().gid),
-                         ibv_wc_status_str(completion.status), static_cast<int>(completion.status),
-                         completion.vendor_err, peer_.empty() ? "" : ", peer ", peer_);
+  trouble_ = fmt::format("RDMA device {} port {} ({}){}{}{}: {}", device().name(), device().port(),
+                         GidText(device().gid().gid),
+                         device().events().port_down() ? ", which is down" : "",
+                         peer_.empty() ? "" : ", peer ", peer_, what);
+}
+
+// A device waits four times as long as it is told, at most, and tries retry_count times more. It
+// would wait without end for a peer that posts no receives.
+DurationNs VerbsConnection::patience() const {
+  constexpr DurationNs kUnit = 4096;
+  constexpr int kSlack = 4;
+  return kSecond + (kUnit << ack_timeout_) * kSlack * (limits_.retry_count + 1);
 }
 
 // Reset, not error: when it returns nothing of this queue pair is under way any more, in either

@@ -15,6 +15,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <string_view>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -45,7 +46,7 @@ struct VerbsLimits {
   // 4.096 us * 2^ack_timeout until a packet that is not acknowledged is sent again, retry_count
   // times: 7 times 0.27 s is about the liveness timeout.
   std::uint8_t ack_timeout = 16;  // 1 to 31; a client takes its daemon's
-  std::uint8_t retry_count = 7;   // 0 to 7
+  std::uint8_t retry_count = 6;   // 0 to 6; soft RoCE takes 7 for "without end"
 };
 
 // The least ack_timeout that is at least so long.
@@ -102,7 +103,11 @@ class VerbsConnection final : public Connection {
   bool BindWindows(std::uint64_t work_request_id);
   std::uint32_t receives_max() const;
   bool NoteBound();  // true when that was the last window
+  // The first word about what broke it stands, unless it was only that of a flush.
   void NoteTrouble(const ibv_wc& completion);
+  void NoteTrouble(std::string_view what);
+  // How long it may take until what was posted is done, or the device has given up.
+  DurationNs patience() const;
   void Invalidate();  // no byte comes or goes from here on
 
   const VerbsEnd end_;
@@ -123,12 +128,14 @@ class VerbsConnection final : public Connection {
   std::uint32_t windows_to_bind_ = 0;
   VerbsQueuePairLimits granted_;
   std::uint32_t packet_sequence_ = 0;
+  std::uint8_t ack_timeout_ = 0;  // in use
   std::unique_ptr<VerbsSender> sender_;
   std::unique_ptr<VerbsReceiver> receiver_;
   bool peer_ready_ = false;  // the daemon's end says nothing before it has heard its client
   Descriptor socket_;
   std::string peer_;
   std::string trouble_;
+  bool trouble_is_flush_ = false;
 };
 
 }  // namespace phub::transport

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <fstream>
 #include <system_error>
 
 #include "common/base/check.h"
@@ -36,6 +37,13 @@ class DeviceList {
 GidType TypeOf(std::uint32_t type) {
   if (type == IBV_GID_TYPE_ROCE_V2) return GidType::kRoceV2;
   return type == IBV_GID_TYPE_ROCE_V1 ? GidType::kRoceV1 : GidType::kInfiniBand;
+}
+
+std::optional<std::uint32_t> NumaNodeOf(const std::string& device) {
+  std::ifstream file(fmt::format("/sys/class/infiniband/{}/device/numa_node", device));
+  int node = -1;
+  if (!(file >> node) || node < 0) return std::nullopt;
+  return static_cast<std::uint32_t>(node);
 }
 
 bool IsZero(const Gid& gid) {
@@ -81,12 +89,16 @@ absl::StatusOr<std::shared_ptr<const VerbsDevice>> VerbsDevice::Open(
     last = device->QueryDevice();
     if (last.ok()) last = device->FindPort(options.port);
     if (last.ok()) last = device->FindGid(options);
-    if (last.ok()) return device;
+    if (!last.ok()) continue;
+    device->numa_node_ = NumaNodeOf(name);
+    device->events_ = std::make_unique<VerbsEvents>(device->context_, name, device->port_);
+    return device;
   }
   return last;
 }
 
 VerbsDevice::~VerbsDevice() {
+  events_.reset();
   if (context_ != nullptr) ibv_close_device(context_);
 }
 
@@ -129,17 +141,25 @@ absl::Status VerbsDevice::FindPort(std::uint8_t wanted) {
                   name_, wanted == 0 ? "" : fmt::format(" {}", wanted), states));
 }
 
-absl::Status VerbsDevice::FindGid(const VerbsDeviceOptions& options) {
+std::vector<GidEntry> ReadGids(ibv_context* context, std::uint8_t port) {
   constexpr std::size_t kEntriesMax = 256;
   std::array<ibv_gid_entry, kEntriesMax> table{};
-  const ssize_t count = ibv_query_gid_table(context_, table.data(), table.size(), 0);
+  const ssize_t count = ibv_query_gid_table(context, table.data(), table.size(), 0);
   std::vector<GidEntry> entries;
   for (ssize_t i = 0; i < count; ++i) {
     const ibv_gid_entry& from = table[static_cast<std::size_t>(i)];
     GidEntry entry{.index = from.gid_index, .type = TypeOf(from.gid_type), .gid = {}};
     std::copy_n(from.gid.raw, entry.gid.size(), entry.gid.begin());
-    if (from.port_num != port_ || IsZero(entry.gid)) continue;
-    if (!options.gid_index || *options.gid_index == entry.index) entries.push_back(entry);
+    if (from.port_num == port && !IsZero(entry.gid)) entries.push_back(entry);
+  }
+  return entries;
+}
+
+absl::Status VerbsDevice::FindGid(const VerbsDeviceOptions& options) {
+  std::vector<GidEntry> entries = ReadGids(context_, port_);
+  if (options.gid_index) {
+    std::erase_if(entries,
+                  [&](const GidEntry& entry) { return entry.index != *options.gid_index; });
   }
   std::optional<GidChoice> choice = ChooseGid(entries, options.peer);
   if (!choice) {

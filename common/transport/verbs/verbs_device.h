@@ -1,6 +1,7 @@
 // An RDMA device that is open, and the port and address on it that lanes use.
 //
-// Cold; any thread. Immutable once opened, shared by everything that is made on it.
+// Cold; any thread. Immutable once opened, but for what it says on its own (events()); shared by
+// everything that is made on it.
 #pragma once
 
 #include <cstdint>
@@ -12,6 +13,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "common/transport/verbs/gid_choice.h"
+#include "common/transport/verbs/verbs_events.h"
 
 struct ibv_context;
 
@@ -33,6 +35,9 @@ struct VerbsDeviceOptions {
   std::optional<Gid> peer = {};                 // to be reached from here, as far as it is known
 };
 
+// The addresses of a port, without empty entries.
+std::vector<GidEntry> ReadGids(ibv_context* context, std::uint8_t port);
+
 class VerbsDevice {
  public:
   // Every device of this host, by name, in the system's order. Empty where there is none, or no
@@ -51,10 +56,14 @@ class VerbsDevice {
   std::uint8_t port() const { return port_; }
   const GidEntry& gid() const { return gid_.entry; }
   const std::string& gid_reason() const { return gid_.reason; }
+  // Where it is attached, as the kernel numbers nodes; nothing on hosts with one, and of no
+  // hardware.
+  std::optional<std::uint32_t> numa_node() const { return numa_node_; }
   bool ethernet() const { return ethernet_; }
   std::uint16_t lid() const { return lid_; }
   std::uint8_t mtu() const { return mtu_; }  // active, as InfiniBand counts: 1 is 256 bytes
   const VerbsDeviceLimits& limits() const { return limits_; }
+  const VerbsEvents& events() const { return *events_; }
 
  private:
   VerbsDevice() = default;
@@ -66,11 +75,13 @@ class VerbsDevice {
   std::string name_;
   std::uint8_t port_ = 0;
   GidChoice gid_;
+  std::optional<std::uint32_t> numa_node_;
   bool ethernet_ = true;
   std::uint16_t lid_ = 0;
   std::uint8_t mtu_ = 0;
   std::uint8_t port_count_ = 0;
   VerbsDeviceLimits limits_;
+  std::unique_ptr<VerbsEvents> events_;
 };
 
 }  // namespace phub::transport

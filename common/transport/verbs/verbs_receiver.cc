@@ -128,7 +128,10 @@ VerbsReceiver::Result VerbsReceiver::Receive(std::span<const LandingSlot> landin
       return {.outcome = Outcome::kStarved};
     } else {
       switch (KindOf(arrival.immediate)) {
-        case ImmediateKind::kSlot: error = TakeSlot(arrival, landing); break;
+        case ImmediateKind::kSlot:
+          error = TakeSlot(arrival, landing);
+          if (error == ProtocolError::kNone) counters.slot_arrivals.Add();
+          break;
         case ImmediateKind::kReply: error = TakeReply(arrival, landing); break;
         case ImmediateKind::kInbox:
           error = StartInbox(arrival, landing, budget_bytes, counters);
@@ -226,7 +229,7 @@ ProtocolError VerbsReceiver::StartInbox(const Arrival& arrival,
   }
   if (message_->header.payload_bytes > payload_have_) {
     CopyIn(from + wire::kHeaderBytes, arrival.bytes - wire::kHeaderBytes, budget_bytes, counters);
-    ++counters.receives_copied;
+    counters.receives_copied.Add();
   }
   return ProtocolError::kNone;
 }
@@ -283,7 +286,7 @@ void VerbsReceiver::CopyIn(const std::byte* from, std::size_t bytes, std::size_t
                            VerbsCounters& counters) {
   std::memcpy(destination_ + payload_have_, from, bytes);
   payload_have_ += bytes;
-  counters.bytes_copied += bytes;
+  counters.bytes_copied.Add(bytes);
   budget_bytes -= std::min(budget_bytes, bytes);
 }
 

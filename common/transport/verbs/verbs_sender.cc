@@ -206,8 +206,8 @@ bool VerbsSender::PostBatch(RequestBatch& batch, ibv_qp* queue_pair, std::uint64
   posted_ += batch.size();
   signals_[signals_put_++ % limits_.requests] = {
       .posted = posted_, .written = written_, .outbox = outbox_put_};
-  counters.work_requests += batch.size();
-  ++counters.doorbells;
+  counters.work_requests.Add(batch.size());
+  counters.doorbells.Add();
   return batch.Post(queue_pair, observer);
 }
 
@@ -220,7 +220,7 @@ bool VerbsSender::SendTaken(ibv_qp* queue_pair, std::uint64_t work_request_id,
   // Nothing is written, so no key is looked at; an address that is the peer's all the same.
   request.wr.rdma.remote_addr = peer_.inbox_address;
   request.wr.rdma.rkey = inbox_key_;
-  ++counters.taken_sent;
+  counters.taken_sent.Add();
   return PostBatch(batch, queue_pair, work_request_id, counters, observer);
 }
 
@@ -256,7 +256,7 @@ void VerbsSender::Decide(const Request& request, VerbsCounters& counters) {
   const std::uint32_t region = domain_->Find(request.payload.data(), bytes, region_hint_);
   front_.registered = region != UINT32_MAX;
   if (front_.registered) front_.local_key = domain_->region(region).local_key;
-  if (!front_.registered) ++counters.sends_copied;
+  if (!front_.registered) counters.sends_copied.Add();
   if (end_ == VerbsEnd::kClient && request.kind == wire::MessageKind::kGradient &&
       request.slot.value < peer_.slot_count && bytes <= peer_.slot_bytes) {
     front_.way = Way::kSlot;
@@ -317,7 +317,7 @@ void VerbsSender::AddParts(const Request& request, std::size_t head_bytes, std::
   std::uint32_t key = front_.local_key;
   const bool as_inline = bytes <= limits_.inline_bytes;
   if (in_payload > 0 && !front_.registered) {
-    counters.bytes_copied += in_payload;
+    counters.bytes_copied.Add(in_payload);
     if (!as_inline) {
       const std::size_t at = outbox_put_ % memory_.outbox_bytes;
       if (at + in_payload > memory_.outbox_bytes) outbox_put_ += memory_.outbox_bytes - at;
@@ -352,9 +352,9 @@ bool VerbsSender::StepDirect(const Request& request, RequestBatch& batch, VerbsC
   if (!last) return true;
   if (front_.way == Way::kSlot) {
     work_request.imm_data = htonl(PackSlot(request.slot));
-    ++counters.slot_writes;
+    counters.slot_writes.Add();
   } else {
-    ++counters.reply_writes;
+    counters.reply_writes.Add();
     if (!tells) {
       front_ = {.way = Way::kInbox, .registered = true, .head_only = true};
       return true;
@@ -384,7 +384,7 @@ bool VerbsSender::StepInbox(const Request& request, RequestBatch& batch, VerbsCo
   units_sent_ += units;
   ++messages_sent_;
   if (front_.put < head_bytes + payload_bytes) return true;
-  ++counters.inbox_messages;
+  counters.inbox_messages.Add();
   Finish(counters);
   return true;
 }
@@ -392,7 +392,7 @@ bool VerbsSender::StepInbox(const Request& request, RequestBatch& batch, VerbsCo
 void VerbsSender::Finish(VerbsCounters& counters) {
   ++written_;
   front_ = {};
-  ++counters.messages_sent;
+  counters.messages_sent.Add();
 }
 
 }  // namespace phub::transport

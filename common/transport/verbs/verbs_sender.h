@@ -24,27 +24,13 @@
 
 #include "common/transport/transport.h"
 #include "common/transport/verbs/request_batch.h"
+#include "common/transport/verbs/verbs_counters.h"
 #include "common/transport/verbs/verbs_domain.h"
 #include "common/wire/verbs_lane.h"
 
 namespace phub::transport {
 
 enum class VerbsEnd : std::uint8_t { kDaemon, kClient };
-
-// Messages and copies of one transport. One writer, its thread.
-struct VerbsCounters {
-  std::uint64_t messages_sent = 0;
-  std::uint64_t slot_writes = 0;      // gradients written into their slots
-  std::uint64_t reply_writes = 0;     // replies written into the worker's parameters
-  std::uint64_t inbox_messages = 0;   // messages that went through an inbox
-  std::uint64_t sends_copied = 0;     // payloads copied, because they were not registered
-  std::uint64_t bytes_copied = 0;     // sent or received
-  std::uint64_t receives_copied = 0;  // payloads copied out of the inbox
-  std::uint64_t work_requests = 0;
-  std::uint64_t doorbells = 0;
-  std::uint64_t taken_sent = 0;  // work requests that only tell what was taken
-  std::uint64_t refused_immediates = 0;
-};
 
 struct VerbsQueuePairLimits {
   std::uint32_t requests = 0;      // work requests under way
@@ -112,6 +98,9 @@ class VerbsSender {
   // Tells the peer what this end has taken. False if the queue pair refuses.
   bool SendTaken(ibv_qp* queue_pair, std::uint64_t work_request_id, std::uint32_t immediate,
                  VerbsCounters& counters, WorkRequestObserver* observer);
+  // Work requests that are done, and whether some are not.
+  std::uint64_t done() const { return done_; }
+  bool has_posted() const { return posted_ != done_; }
   bool CanSendTaken() const { return posted_ - done_ < limits_.requests; }
 
   // A work request that asked for it is complete. Forgets at once those that nobody is told of.

@@ -44,7 +44,7 @@ ConnectionId VerbsTransport::Adopt(Connection& connection, std::span<const Landi
         return Watch(verbs, id);
       });
   if (entry == nullptr) return {};
-  if (!Open(*entry)) entry->failed = TransportError::kReset;
+  if (!Open(*entry)) Fail(*entry, TransportError::kReset, "the queue pair takes no requests");
   table_.MakeReady(*entry);
   return table_.IdOf(*entry);
 }
@@ -127,7 +127,7 @@ void VerbsTransport::Send(VerbsEntry& entry, std::size_t& turn_bytes) {
   if (!entry.sender().Flush(entry.connection->queue_pair_,
                             WorkRequestId(table_.IdOf(entry), Half::kSend), turn_bytes, counters_,
                             observer_)) {
-    entry.failed = TransportError::kReset;
+    Fail(entry, TransportError::kReset, "the queue pair takes no requests");
   }
 }
 
@@ -150,7 +150,7 @@ const ReceivedMessage* VerbsTransport::Receive(VerbsEntry& entry, std::size_t& t
 }
 
 void VerbsTransport::Breach(VerbsEntry& entry, ProtocolError error) {
-  if (error == ProtocolError::kImmediate) ++counters_.refused_immediates;
+  if (error == ProtocolError::kImmediate) counters_.immediates_refused.Add();
   End(entry, TransportError::kProtocol, error);
 }
 
@@ -169,7 +169,7 @@ void VerbsTransport::FinishTurn(VerbsEntry& entry) {
     posted = entry.sender().SendTaken(connection.queue_pair_, WorkRequestId(id, Half::kSend),
                                       entry.receiver().TellTaken(), counters_, observer_);
   }
-  if (!posted) entry.failed = TransportError::kReset;
+  if (!posted) Fail(entry, TransportError::kReset, "the queue pair takes no requests");
 }
 
 bool VerbsTransport::HasWork(const VerbsEntry& entry) const {

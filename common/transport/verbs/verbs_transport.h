@@ -13,6 +13,7 @@
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <string_view>
 #include <vector>
 
 #include "common/base/descriptor.h"
@@ -30,6 +31,8 @@ struct VerbsEntry : ConnectionEntry<VerbsConnection> {
   std::uint32_t empty_tells = 0;
   // Not kNone: nothing more comes. What has arrived is still to be taken, and then it is over.
   TransportError failed = TransportError::kNone;
+  std::uint64_t done_seen = 0;  // of its work requests, at progress_at
+  TimeNs progress_at = 0;
   ProtocolError breach = ProtocolError::kNone;  // noted on arrival; ends it in its place
 
   VerbsSender& sender() const { return *connection->sender_; }
@@ -69,6 +72,8 @@ class VerbsTransport final : public TurnTransport<VerbsEntry> {
   ProtocolError TakeTaken(VerbsEntry& entry, std::uint32_t immediate);
   static ProtocolError TakeControl(VerbsEntry& entry, const wire::VerbsControl& control);
   void Breach(VerbsEntry& entry, ProtocolError error);
+  void Fail(VerbsEntry& entry, TransportError error, std::string_view what);
+  void CheckProgress(VerbsEntry& entry, TimeNs now);
 
   void Notice() override;
   bool CanPost(const VerbsEntry& /*entry*/) const override { return true; }
@@ -89,6 +94,7 @@ class VerbsTransport final : public TurnTransport<VerbsEntry> {
   bool queues_drained_ = true;  // by the last PollQueues
   std::uint32_t polls_until_collect_ = 0;
   TimeNs collected_at_ = 0;  // by Tick's time
+  TimeNs checked_at_ = 0;    // the same
   VerbsCounters counters_;
   WorkRequestObserver* observer_ = nullptr;
 };

@@ -7,6 +7,7 @@
 #include <fstream>
 #include <sstream>
 
+#include "common/transport/verbs/verbs_counters.h"
 #include "server/control/counters.h"
 #include "tests/support/prometheus_text.h"
 
@@ -28,6 +29,9 @@ MetricsSample MakeSample() {
   for (std::size_t core = 0; core < 2; ++core) {
     for (std::size_t i = 0; i < kCoreCounterCount; ++i) {
       sample.cores[core].counters[i] = (core + 1) * 100 + i;
+    }
+    for (std::size_t i = 0; i < transport::kVerbsCounterFields.size(); ++i) {
+      sample.cores[core].verbs_counters.push_back((core + 1) * 10000 + i);
     }
   }
   for (std::size_t i = 0; i < kControlCounterCount; ++i) {
@@ -66,6 +70,10 @@ TEST(Exposition, EveryCounterHasAFamilyWithHelp) {
     EXPECT_FALSE(HelpOf(FamilyOf(name).name).empty())
         << name << ": say in server/metrics/counter_help.cc what it counts";
   }
+  for (const transport::VerbsCounterField& field : transport::kVerbsCounterFields) {
+    EXPECT_FALSE(HelpOf(FamilyOf(field.name).name).empty()) << field.name;
+    EXPECT_TRUE(FamilyOf(field.name).reason.empty()) << field.name << ": its cores are told apart";
+  }
   for (const char* name : kControlCounterNames) {
     EXPECT_FALSE(HelpOf(FamilyOf(name).name).empty())
         << name << ": say in server/metrics/counter_help.cc what it counts";
@@ -85,6 +93,11 @@ TEST(Exposition, NoCounterIsLost) {
     }
     EXPECT_EQ(read.Sum(name, {{"core", "0"}}), 100 + static_cast<double>(i)) << name;
     EXPECT_EQ(read.Sum(name, {{"core", "1"}}), 200 + static_cast<double>(i)) << name;
+  }
+  for (std::size_t i = 0; i < transport::kVerbsCounterFields.size(); ++i) {
+    const std::string name = fmt::format("phub_{}_total", transport::kVerbsCounterFields[i].name);
+    EXPECT_EQ(read.Sum(name, {{"core", "0"}}), 10000 + static_cast<double>(i)) << name;
+    EXPECT_EQ(read.Sum(name, {{"core", "1"}}), 20000 + static_cast<double>(i)) << name;
   }
   for (std::size_t i = 0; i < kControlCounterCount; ++i) {
     const CounterFamily family = FamilyOf(kControlCounterNames[i]);

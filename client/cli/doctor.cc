@@ -1,0 +1,107 @@
+// phubctl doctor: what stands in the way of lanes over RDMA on this host, and how to mend it.
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <memory>
+#include <nlohmann/json.hpp>
+
+#include "client/cli/cli.h"
+#include "client/cli/output.h"
+#include "common/base/units.h"
+#include "common/transport/verbs/verbs_doctor.h"
+
+namespace phub::client::cli {
+namespace {
+
+using transport::VerbsFinding;
+using Findings = std::vector<VerbsFinding>;
+
+struct DoctorArguments {
+  std::string pinned_text = "1GiB";
+  std::string peer;
+  bool daemon = false;
+  bool required = false;
+};
+
+std::string FindingsText(const Findings& findings) {
+  Table table({{"SUBJECT"}, {"STATE"}, {"WHAT IS SO"}});
+  std::string fixes;
+  for (const VerbsFinding& finding : findings) {
+    table.Add({finding.subject, ToString(finding.level), finding.text});
+    if (finding.fix.empty()) continue;
+    fixes += fmt::format("  {}: {}\n", Printable(finding.subject), Printable(finding.fix));
+  }
+  return table.Text() + (fixes.empty() ? "" : fmt::format("\nWhat to do:\n{}", fixes));
+}
+
+std::string FindingsJson(const Findings& findings, std::uint32_t usable) {
+  nlohmann::ordered_json json{{"usable_devices", usable},
+                              {"findings", nlohmann::ordered_json::array()}};
+  for (const VerbsFinding& finding : findings) {
+    json["findings"].push_back({{"subject", finding.subject},
+                                {"state", ToString(finding.level)},
+                                {"text", finding.text},
+                                {"fix", finding.fix}});
+  }
+  return json.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n";
+}
+
+int Doctor(const DoctorArguments& arguments, const Options& options) {
+  transport::VerbsNeeds needs{.pinned_bytes = ParseBytes(arguments.pinned_text).value_or(0),
+                              .daemon = arguments.daemon};
+  if (!arguments.peer.empty()) needs.peer = transport::ParseGid(arguments.peer);
+  const transport::VerbsHostFacts facts = transport::ReadVerbsHostFacts();
+  const Findings findings = JudgeVerbs(facts, needs);
+  const std::uint32_t usable = UsableVerbsDevices(facts, needs);
+  fmt::print("{}", options.output == Output::kJson ? FindingsJson(findings, usable)
+                                                   : FindingsText(findings));
+  const bool bad = std::any_of(findings.begin(), findings.end(), [](const VerbsFinding& finding) {
+    return finding.level == VerbsFinding::Level::kBad;
+  });
+  if (arguments.required && usable == 0) {
+    fmt::print(stderr, "phubctl: lanes over RDMA were asked for, and no device can be used\n");
+    return kFailure;
+  }
+  return bad ? kFailure : kOk;
+}
+
+}  // namespace
+
+void AddDoctor(CLI::App& parent, const Options& options, Command& command) {
+  CLI::App* doctor = parent.add_subcommand(
+      "doctor", "What stands in the way of lanes over RDMA on this host, and how to mend it");
+  const auto arguments = std::make_shared<DoctorArguments>();
+  doctor
+      ->add_option("--pin", arguments->pinned_text,
+                   "Memory that a process registers here: at a worker, gradients and parameters\n"
+                   "of its keys")
+      ->type_name("SIZE")
+      ->check([](const std::string& text) {
+        return ParseBytes(text) ? std::string()
+                                : fmt::format("\"{}\" is not a size, like \"4GiB\"", text);
+      })
+      ->capture_default_str();
+  doctor->add_option("--peer", arguments->peer, "IP address of the other end, to choose ours by")
+      ->type_name("ADDRESS")
+      ->check([](const std::string& text) {
+        return transport::ParseGid(text) ? std::string()
+                                         : fmt::format("\"{}\" is not an IP address", text);
+      });
+  doctor->add_flag("--daemon", arguments->daemon, "Judge for phubd, which needs memory windows");
+  doctor->add_flag("--required", arguments->required, "Fail if no device can be used");
+  doctor->footer(
+      "Looks at devices and their files, ports, addresses (GIDs), MTU, the limit of pinned memory\n"
+      "and huge pages, as this user sees them. Asks no daemon. A host without RDMA devices is in\n"
+      "order: lanes go over tcp or shared memory.\n"
+      "\nExit codes: 0 nothing is wrong; 1 something is, or with --required no device can be "
+      "used.\n"
+      "\nExamples:\n"
+      "  phubctl doctor --pin 8GiB\n"
+      "  sudo -u phub phubctl doctor --daemon --required\n"
+      "  phubctl doctor -o json | jq '.findings[] | select(.state == \"BAD\")'");
+  doctor->callback(
+      [&, arguments] { command = [&, arguments] { return Doctor(*arguments, options); }; });
+}
+
+}  // namespace phub::client::cli

@@ -1,0 +1,93 @@
+#include "common/transport/verbs/verbs_events.h"
+
+#include <fcntl.h>
+#include <infiniband/verbs.h>
+#include <poll.h>
+#include <pthread.h>
+#include <sys/eventfd.h>
+
+#include <array>
+#include <cerrno>
+#include <cstdint>
+#include <utility>
+
+#include "common/base/check.h"
+#include "common/base/log.h"
+
+namespace phub::transport {
+
+VerbsEvents::VerbsEvents(ibv_context* context, std::string device, std::uint8_t port)
+    : context_(context),
+      device_(std::move(device)),
+      port_(port),
+      stop_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
+  PHUB_CHECK(stop_, "eventfd errno={}", errno);
+  const int flags = fcntl(context_->async_fd, F_GETFL);
+  PHUB_CHECK(flags >= 0 && fcntl(context_->async_fd, F_SETFL, flags | O_NONBLOCK) == 0, "errno={}",
+             errno);
+  thread_ = std::thread([this] { Attend(); });
+}
+
+VerbsEvents::~VerbsEvents() {
+  const std::uint64_t one = 1;
+  PHUB_CHECK(write(stop_.get(), &one, sizeof one) == sizeof one, "errno={}", errno);
+  thread_.join();
+}
+
+void VerbsEvents::Attend() {
+  pthread_setname_np(pthread_self(), "rdma-events");
+  std::array<pollfd, 2> items{{{context_->async_fd, POLLIN, 0}, {stop_.get(), POLLIN, 0}}};
+  for (;;) {
+    const int count = poll(items.data(), items.size(), /*timeout=*/-1);
+    PHUB_CHECK(count >= 0 || errno == EINTR, "poll errno={}", errno);
+    if (count < 0) continue;
+    if (items[1].revents != 0) return;
+    ibv_async_event event{};
+    while (ibv_get_async_event(context_, &event) == 0) {
+      Take(event);
+      // Only now may what the event names be destroyed.
+      ibv_ack_async_event(&event);
+    }
+    // The descriptor itself is broken: the driver was taken away.
+    if ((items[0].revents & (POLLERR | POLLHUP | POLLNVAL)) != 0) {
+      lost_.store(true, std::memory_order_relaxed);
+      LogError("event=rdma_device_lost device={} reason=\"its driver is gone\"", device_);
+      return;
+    }
+  }
+}
+
+// A queue pair that breaks says so by its completions too, with more to tell; that a device or a
+// completion queue is broken is heard of here alone.
+void VerbsEvents::Take(const ibv_async_event& event) {
+  const char* const what = ibv_event_type_str(event.event_type);
+  switch (event.event_type) {
+    case IBV_EVENT_DEVICE_FATAL:
+    case IBV_EVENT_CQ_ERR:
+      lost_.store(true, std::memory_order_relaxed);
+      LogError("event=rdma_device_lost device={} reason=\"{}\"", device_, what);
+      return;
+    case IBV_EVENT_PORT_ERR:
+    case IBV_EVENT_PORT_ACTIVE: {
+      const bool down = event.event_type == IBV_EVENT_PORT_ERR;
+      if (event.element.port_num == port_) port_down_.store(down, std::memory_order_relaxed);
+      LogWarning("event=rdma_port_{} device={} port={}", down ? "down" : "up", device_,
+                 event.element.port_num);
+      return;
+    }
+    case IBV_EVENT_GID_CHANGE:
+    case IBV_EVENT_LID_CHANGE:
+    case IBV_EVENT_PKEY_CHANGE:
+    case IBV_EVENT_SM_CHANGE:
+    case IBV_EVENT_CLIENT_REREGISTER:
+      LogInfo("event=rdma_port_changed device={} port={} what=\"{}\"", device_,
+              event.element.port_num, what);
+      return;
+    case IBV_EVENT_COMM_EST:  // a message came before the queue pair was told to send
+    case IBV_EVENT_QP_LAST_WQE_REACHED:
+    case IBV_EVENT_SQ_DRAINED: return;
+    default: LogWarning("event=rdma_event device={} what=\"{}\"", device_, what);
+  }
+}
+
+}  // namespace phub::transport

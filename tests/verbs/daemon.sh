@@ -1,0 +1,70 @@
+# For scripts in the guest: a daemon with both devices, and workers that train digits through it.
+# Sourced; the script says its name in $test.
+say() { echo "$test: $*"; }
+fail() {
+  echo "$test: $*" >&2
+  tail -n 40 phubd.log ./*.err >&2
+  exit 1
+}
+data=/usr/bin/digits.csv.gz
+# Emulated, everything takes some twenty times as long; so do the deadlines.
+say "deadlines are those of a real host, times 20"
+
+# until_true SECONDS WHAT COMMAND...: waits until the command is true.
+until_true() {
+  local left=$(($1 * 10)) what=$2
+  shift 2
+  until "$@"; do
+    left=$((left - 1))
+    [ $left -gt 0 ] || fail "in vain: $what"
+    sleep .1
+  done
+}
+
+# start_daemon OPTION...: sets phubd and endpoint.
+devices=rxe0,rxe1
+start_daemon() {
+  rm -f port
+  phubd --listen 10.77.0.1:0 --data-listen 10.77.0.1:0 --insecure --cores 2 --pin off \
+    --wait block --verbs on --verbs-devices $devices --liveness-timeout 40s --port-file port \
+    "$@" 2>phubd.log &
+  phubd=$!
+  until_true 20 "phubd serves" test -s port
+  endpoint="10.77.0.1:$(cat port)"
+  export PHUB_ENDPOINT="$endpoint" PHUB_TIMEOUT=60s
+}
+stop_daemon() {
+  kill -TERM $phubd
+  wait $phubd || fail "phubd ended with status $?"
+}
+
+train() { phub-digits --quiet --data "$data" --world-size "$workers" "$@"; }
+# start_workers JOB OPTION...: sets pids, in the order of ranks.
+start_workers() {
+  local job=$1 rank=0
+  shift
+  pids=
+  while [ $rank -lt "$workers" ]; do
+    # Not by a function: $! is to be the program's own, to be killed.
+    phub-digits --quiet --data "$data" --world-size "$workers" --endpoint "$endpoint" \
+      --job "$job" --rank $rank --transport verbs --save "rank-$rank" "$@" >"rank-$rank.out" 2>"rank-$rank.err" &
+    pids="$pids $!"
+    rank=$((rank + 1))
+  done
+}
+wait_for_workers() { for pid in $pids; do wait "$pid" || fail "a worker failed"; done; }
+# The parameters of all ranks are those of a run without phub, bit for bit.
+expect_identical() {
+  local rank=0
+  train --serial --save serial "$@" >serial.out || fail "the serial run failed"
+  while [ $rank -lt "$workers" ]; do
+    phub-digits compare "rank-$rank" serial || fail "rank $rank came to other bits"
+    rank=$((rank + 1))
+  done
+}
+
+# counter NAME: over all core loops.
+counter() {
+  phubctl stats --all | awk -v name="phub_$1_total" '$1 == name { sum += $5 } END { print sum + 0 }'
+}
+rounds_are() { [ "$(counter rounds)" -ge "$1" ]; }
