@@ -316,12 +316,10 @@ struct Control::State {
   void EndIfAllLeft(Job& job);
   void TellRacksOfFailure(const Job& job);
   absl::Status RefuseAcrossRacks(const Job& job, const char* what) const;
-
   // --- rack_plans.cc
   absl::Status ChoosePlan(v1::PeerJob& job);
   absl::StatusOr<std::unique_ptr<RackRun>> MakeRackRun(const v1::PeerJob& job) const;
   void DescribeExchange(const Job& job, v1::ExchangeInfo& info) const;
-
   // --- peer_lanes.cc
   void GrantPeerLanes(Job& job);
   void HandleConnect(Job& job, RackIndex from, const v1::PeerConnect& connect);
