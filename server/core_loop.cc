@@ -163,9 +163,12 @@ void CoreLoop::State::RelieveFullLanes(JobShard& shard, Rank rank, Chunk& chunk)
 }
 
 void CoreLoop::State::Credit(JobShard& shard, const aggregate::FreedSlot& slot) {
-  // Never refused: a credit that waits holds its slot, and a slot holds one gradient.
-  const bool taken = replies.Credit(shard, slot.rank, slot.chunk, slot.slot);
-  PHUB_CHECK(taken, "rank={} slot={}", slot.rank.value, slot.slot.value);
+  // Refused only to a rank that sends into a slot whose credit it has not had.
+  if (replies.Credit(shard, slot.rank, slot.chunk, slot.slot)) return;
+  Fault({.code = FaultCode::kSlotOccupied,
+         .rank = slot.rank,
+         .key = shard.chunks()[slot.chunk.value]->key->key,
+         .shard = &shard});
 }
 
 void CoreLoop::State::CountRound(JobShard& shard, Rank last, const Chunk& chunk) {

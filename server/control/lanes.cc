@@ -4,6 +4,7 @@
 
 #include "common/base/check.h"
 #include "common/base/log.h"
+#include "server/control/rack_run.h"
 #include "server/control/state.h"
 
 namespace phub::server {

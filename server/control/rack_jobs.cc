@@ -66,6 +66,13 @@ absl::StatusOr<Job*> Control::State::CreateRackJob(const v1::PeerJob& job,
                       "{} has no tenant {}, or has suspended it",
                       DescribeRackBriefly(RackIndex{options.rack_index}), job.tenant())));
   }
+  if (ledger.RequiresEncryption(job.tenant()) && !options.tls_lanes) {
+    return Refuse(
+        ControlCounter::joins_refused_plan,
+        absl::FailedPreconditionError(fmt::format(
+            "job {}: tenant {} requires encrypted lanes, and data_tls is off at {}", job.job(),
+            job.tenant(), DescribeRackBriefly(RackIndex{options.rack_index}))));
+  }
   absl::StatusOr<std::unique_ptr<RackRun>> run = MakeRackRun(job);
   if (!run.ok()) return Refuse(ControlCounter::joins_refused_plan, run.status());
   v1::JoinRequest request = RequestOf(job, incarnation);

@@ -31,6 +31,8 @@
 
 namespace phub::server {
 
+struct PeerLanePlace;  // rack_run.h
+
 struct Control::State {
   State(const Clock& clock, Random& random, std::vector<CoreHandle> handles,
         ControlOptions options);
@@ -317,12 +319,10 @@ struct Control::State {
   void EndIfAllLeft(Job& job);
   void TellRacksOfFailure(const Job& job);
   absl::Status RefuseAcrossRacks(const Job& job, const char* what) const;
-
   // --- rack_plans.cc
   absl::Status ChoosePlan(v1::PeerJob& job);
   absl::StatusOr<std::unique_ptr<RackRun>> MakeRackRun(const v1::PeerJob& job) const;
   void DescribeExchange(const Job& job, v1::ExchangeInfo& info) const;
-
   // --- peer_lanes.cc
   void GrantPeerLanes(Job& job);
   void HandleConnect(Job& job, RackIndex from, const v1::PeerConnect& connect);

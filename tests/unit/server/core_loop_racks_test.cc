@@ -27,7 +27,7 @@ class CoreLoopRacks : public CoreLoopTest {
     config_.membership_epoch = MembershipEpoch{1};
     config_.world_size = kRanks;
     config_.chunk_bytes = kElements * sizeof(float);
-    config_.slots_per_lane = 2;
+    config_.slots_per_lane = 16;
     exchange_ = exchange::MakeShardExchange(*std::move(plan), config_.ranks_of_job);
     ASSERT_NE(exchange_, nullptr);
     shard_ = MakeJobShard(config_);
@@ -222,8 +222,8 @@ TEST_F(CoreLoopRacks, AFullSendQueueDelaysAndLosesNothing) {
   transport_.set_post_limit(0);
   for (std::uint32_t chunk = 0; chunk < 9; ++chunk) {
     if (HomeOf(chunk) == 1) continue;
-    Push(0, chunk, 1, 0, 1);
-    Push(1, chunk, 1, 0, 1);
+    Push(0, chunk, 1, chunk, 1);
+    Push(1, chunk, 1, chunk, 1);
   }
   EXPECT_EQ(exchange_->waiting_count, 6u);
   transport_.set_post_limit(SIZE_MAX);
