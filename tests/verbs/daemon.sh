@@ -65,6 +65,7 @@ expect_identical() {
 
 # counter NAME: over all core loops.
 counter() {
-  phubctl stats --all | awk -v name="phub_$1_total" '$1 == name { sum += $5 } END { print sum + 0 }'
+  phubctl stats --all |
+    awk -v name="phub_$1_total" '$1 == name { sum += $5 } END { print sum + 0 }'
 }
 rounds_are() { [ "$(counter rounds)" -ge "$1" ]; }
