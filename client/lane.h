@@ -20,7 +20,8 @@ struct EngineConfig {
   MembershipEpoch membership_epoch{};
   std::uint32_t slots_per_lane = 1;
   std::uint32_t lane_count = 1;
-  bool restart = false;  // pushes of an iteration wait for all replies of the one before
+  std::uint32_t chunk_bytes = 0;  // what a slot holds; 0: not known
+  bool restart = false;           // pushes of an iteration wait for all replies of the one before
 };
 
 // A key and its round. Invariant: active exactly if chunks_left > 0.

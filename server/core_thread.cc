@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <exception>
 #include <future>
 
@@ -72,7 +73,8 @@ void CoreThread::Run() {
   while (!stopping_.load(std::memory_order_relaxed)) {
     const bool worked = loop_.RunOnce();
     RingControl();
-    if (ShouldBlock(worked)) Block();
+    if (!worked && options_.waiting == CorePlan::Waiting::kBlock && Linger()) continue;
+    if (ShouldBlock(worked)) Block(nullptr, kTickInterval);
   }
 }
 
@@ -97,16 +99,28 @@ bool CoreThread::ShouldBlock(bool worked) {
   return false;
 }
 
-void CoreThread::Block() {
+// A loop without a core of its own leaves the core to others while a flow gathers.
+bool CoreThread::Linger() {
+  for (transport::Transport* transport : transports_) {
+    const DurationNs linger = transport->TakeLinger(clock_.Now());
+    if (linger == 0) continue;
+    Block(transport, linger);
+    return true;
+  }
+  return false;
+}
+
+void CoreThread::Block(const transport::Transport* lingering, DurationNs timeout) {
   for (transport::Transport* transport : transports_)
-    if (!transport->Arm()) return;  // something came meanwhile
+    if (transport != lingering && !transport->Arm()) return;  // something came meanwhile
   // The doorbell is rung after a push and cleared only here, so a push that this check misses has
   // its ring still to come.
   CoreQueues& queues = loop_.queues();
   if (!queues.commands.Empty()) return;
   const bool events_wait = !queues.events.Empty();
   loop_.CountBlock();
-  waiter_.Wait(events_wait ? kTickIntervalWithEvents : kTickInterval);
+  waiter_.Wait(events_wait ? std::min(timeout, kTickIntervalWithEvents) : timeout,
+               lingering == nullptr ? -1 : lingering->descriptor());
   doorbell_.Clear();
 }
 

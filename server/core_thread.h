@@ -46,7 +46,9 @@ class CoreThread {
  private:
   void Run();
   bool ShouldBlock(bool worked);
-  void Block();
+  // `lingering` is not waited for, and not armed; null: all are.
+  void Block(const transport::Transport* lingering, DurationNs timeout);
+  bool Linger();  // false: nothing to linger for
   void RingControl();
 
   CoreLoop& loop_;

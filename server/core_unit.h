@@ -31,8 +31,11 @@ struct CoreUnit {
   std::unique_ptr<CoreThread> thread;  // made once control's doorbell is there
   std::uint64_t runs_seen = 0;         // by Daemon::MakesProgress
 
-  CoreUnit(CoreIndex core, const Clock& clock, std::shared_ptr<transport::VerbsQueue> queue)
-      : verbs(MakeVerbs(std::move(queue))), loop(core, clock, List()) {}
+  CoreUnit(CoreIndex core, const Clock& clock, std::uint32_t staging_bytes_per_lane,
+           std::shared_ptr<transport::VerbsQueue> queue)
+      : tcp(transport::kConnectionsMaxDefault, transport::LingerBytes(staging_bytes_per_lane)),
+        verbs(MakeVerbs(std::move(queue))),
+        loop(core, clock, List()) {}
 
  private:
   static std::unique_ptr<transport::VerbsTransport> MakeVerbs(

@@ -10,7 +10,6 @@ from . import machine, results
 from .build import Build
 from .context import add_common_options, opened
 from .failure import BenchFailure, NotPossibleHere, UsageError
-from .workload import ROOT
 
 EXIT_SKIPPED = 77  # of a smoke test that cannot be done here, as ctest is told
 
@@ -41,7 +40,7 @@ def parser_of(names: list[str]) -> argparse.ArgumentParser:
 def run(options: argparse.Namespace) -> None:
     module = importlib.import_module(f"harness.{options.bench}")
     with opened(options) as context:
-        described = machine.description(ROOT)
+        described = machine.description(context.build.phubd)
         context.say("# " + ", ".join(f"{name} {value}" for name, value in described.items()))
         if context.smoke:
             context.say("# smoke: no figure below means anything")

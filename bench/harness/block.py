@@ -39,7 +39,8 @@ class Block:
 
 def read_block(folder: Path, ranks: int) -> Block:
     """From the files that rank programs wrote. An exchange takes from when the last rank had the
-    one before to when the last rank has this one."""
+    one before to when the last rank has this one; or, if ranks did something between the two, from
+    when the first rank began."""
     files = []
     for rank in range(ranks):
         path = folder / f"rank-{rank}.json"
@@ -50,9 +51,12 @@ def read_block(folder: Path, ranks: int) -> Block:
     if not all(written["verified"] for written in files):
         raise BenchFailure(f"some rank in {folder} did not verify its results")
     ends_ns = [max(stamps) for stamps in zip(*(written["stamps_ns"] for written in files))]
-    exchanges = len(ends_ns) - 1
+    begins_ns = ends_ns[:-1]
+    if files[0].get("begins_ns"):
+        begins_ns = [min(stamps) for stamps in zip(*(written["begins_ns"] for written in files))]
+    exchanges = len(begins_ns)
     processes_s = sum(written["cpu_s"] + written["daemons_cpu_s"] for written in files)
-    return Block([(after - before) * 1e-9 for before, after in zip(ends_ns, ends_ns[1:])],
+    return Block([(after - before) * 1e-9 for before, after in zip(begins_ns, ends_ns[1:])],
                  files[0]["machine_cpu_s"] / exchanges, processes_s / exchanges,
                  files[0]["notes"],
                  sum(memory["peak_bytes"] - memory["worker_bytes"]

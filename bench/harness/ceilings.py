@@ -22,6 +22,7 @@ class KernelFloor(System):
 
     name = "kernel"
     transport = "none"
+    is_floor = True
 
     def __init__(self, build: Build, threads: int) -> None:
         self._build = build
@@ -41,28 +42,29 @@ class KernelFloor(System):
 
 
 class WakeFloor(System):
-    """A server and workers that block, waking one another: by eventfd, or by tcp with the tensor's
-    bytes there and back."""
+    """A server and workers that do nothing but wait for one another."""
 
-    name = "wake"
+    is_floor = True
+    # What is said of each way to wait.
+    WAYS = {"eventfd": "blocking", "yield": "yielding",
+            "tcp": "sending the bytes through plain sockets"}
 
-    def __init__(self, build: Build, transport: str) -> None:
+    def __init__(self, build: Build, via: str) -> None:
+        self.name = "wake"
+        self.transport = via
         self._build = build
-        self.transport = transport
 
     @property
     def description(self) -> str:
-        return ("workers and a server that wake one another" if self.transport == "shm" else
-                "workers and a server that send the bytes through plain sockets")
+        return f"a server and workers that wait for one another, {self.WAYS[self.transport]}"
 
     def rank_count(self, workload: Workload) -> int:
         return 1
 
     def commands(self, workload: Workload, folder: Path) -> list[Command]:
-        via = "eventfd" if self.transport == "shm" else "tcp"
         return [Command([str(self._build.program("bench-wake-floor")), "--out",
                          str(folder / "rank-0.json"), "--world", str(workload.workers), "--via",
-                         via, "--bytes", str(workload.bytes), "--exchanges",
+                         self.transport, "--bytes", str(workload.bytes), "--exchanges",
                          str(workload.exchanges)], folder / "rank-0.log")]
 
 

@@ -14,7 +14,7 @@ from .block import Block, run_block
 from .ceilings import KernelFloor
 from .context import Context, listed, positive
 from .daemon import Daemon
-from .failure import UsageError
+from .failure import BenchFailure, UsageError
 from .peers import every_peer
 from .systems import Phub, System
 from .workload import TYPE_BYTES, Workload, size_text
@@ -102,14 +102,25 @@ class Comparison:
             for system in [*systems, *self.floors()]:
                 self.context.progress(f"{workload.case('...', '*')}, round {number + 1} of "
                                       f"{rounds}: {system.label}")
-                measured.blocks.setdefault(system.label, []).append(self._block(system, workload))
+                block = self._block(system, workload)
+                if block is None:
+                    systems.remove(system)
+                else:
+                    measured.blocks.setdefault(system.label, []).append(block)
             self.sample(workload)
         self.context.progress_done()
         return measured
 
-    def _block(self, system: System, workload: Workload) -> Block:
+    def _block(self, system: System, workload: Workload) -> Block | None:
+        """None, and a word on why, for a peer that fails: it may be that it cannot do that here."""
         before_s, started = self.daemon.cpu_seconds(), time.monotonic()
-        block = run_block(system, workload, self.context.scratch)
+        try:
+            block = run_block(system, workload, self.context.scratch)
+        except BenchFailure as failure:
+            if system.is_phub or system.is_floor:
+                raise
+            self.context.say(f"# {system.name} is left out, it failed: {failure}")
+            return None
         taken = (self.daemon.cpu_seconds() - before_s) / (time.monotonic() - started)
         if not system.is_phub and taken > DAEMON_IDLE_SHARE_MAX:
             self.context.say(f"# phubd took {100 * taken:.1f} % of a core while {system.label} was "
@@ -126,13 +137,15 @@ class Comparison:
             return fit[0]
         if key not in self._chosen:
             trial = workload.with_exchanges(max(2, workload.exchanges // 4))
-            times_s = [statistics.median(
-                run_block(variant, trial, self.context.scratch).times_s) for variant in fit]
-            self._chosen[key] = fit[times_s.index(min(times_s))]
-            tried = ", ".join(f"{variant.variant} {results.seconds_text(time_s)}"
-                              for variant, time_s in zip(fit, times_s))
+            tried = [(statistics.median(block.times_s), variant) for variant in fit
+                     if (block := self._block(variant, trial)) is not None]
+            if not tried:
+                return None
+            self._chosen[key] = min(tried, key=lambda entry: entry[0])[1]
+            words = ", ".join(f"{variant.variant} {results.seconds_text(time_s)}"
+                              for time_s, variant in tried)
             self.context.say(f"# {family[0].name}: {self._chosen[key].variant} "
-                             f"is measured, as the fastest of: {tried}")
+                             f"is measured, as the fastest of: {words}")
         return self._chosen[key]
 
     def rows_of(self, measured: Measured, bench: str, transport: str) -> list[results.Result]:
@@ -154,7 +167,6 @@ class Comparison:
             rows.append(row)
         results.add_ratios(rows)
         return rows
-
 
     def shown(self, measured: Measured, bench: str, transport: str,
               columns: Sequence[tuple[str, str]] = ()) -> list[results.Result]:
@@ -178,3 +190,21 @@ def server_formula_bytes(workload: Workload, daemon: Daemon) -> int:
         return elements * (4 + TYPE_BYTES[workload.type]) + staging
     masters = 0 if workload.type == "f32" else 4
     return elements * (TYPE_BYTES[workload.type] + masters + 4 + 4) + staging
+
+
+def compare(context: Context, bench: str, kind: type[Comparison], workloads: Sequence[Workload],
+            wanted: Sequence[str] | None,
+            columns: Sequence[tuple[str, str]] = ()) -> list[results.Result]:
+    """The body of a bench's run(): every workload over every transport, through one daemon."""
+    transports = context.options.transport
+    rounds = 1 if context.smoke else context.options.rounds
+    measured = []
+    with Daemon(context.build, context.scratch,
+                arguments=context.options.phubd.split()) as daemon:
+        context.say(f"# phubd: {daemon.description()}")
+        comparison = kind(context, daemon, transports, wanted)
+        for workload in workloads:
+            raw = comparison.measure(workload, rounds)
+            for transport in transports:
+                measured += comparison.shown(raw, bench, transport, columns)
+    return measured

@@ -12,7 +12,7 @@ from pathlib import Path
 from . import machine
 from .build import Build
 from .failure import BenchFailure
-from .processes import Command, kill, start, tail
+from .processes import Command, clean_environment, kill, start, tail
 from .workload import UNITS
 
 START_SECONDS_MAX = 15.0
@@ -95,7 +95,7 @@ class Daemon:
     def _setting(phubd: Path, arguments: Sequence[str], name: str) -> int:
         """A size among its settings, as the daemon itself understands them."""
         dump = subprocess.run([phubd, *arguments, "--dump-config"], capture_output=True, text=True,
-                              check=False)
+                              check=False, env=clean_environment())
         found = re.search(rf'^{name} *= *"?([0-9]+)(KiB|MiB|GiB|)"?', dump.stdout, re.MULTILINE)
         if not found:
             raise BenchFailure(f"phubd --dump-config does not tell {name}: {dump.stderr}")
@@ -108,7 +108,8 @@ class Daemon:
     def counters(self, phubctl: Path) -> Counter[str]:
         """Of all core loops together, as phubctl stats has them: phub_rounds_total, ..."""
         answer = subprocess.run([phubctl, "--endpoint", self.endpoint, "-o", "json", "stats"],
-                                capture_output=True, text=True, check=False)
+                                capture_output=True, text=True, check=False,
+                                env=clean_environment())
         if answer.returncode != 0:
             raise BenchFailure(f"phubctl stats failed: {answer.stderr}")
         counters: Counter[str] = Counter()

@@ -12,9 +12,9 @@ from pathlib import Path
 
 from . import picture
 from .ceilings import Loopback
-from .comparison import WORKERS_MAX, WORKS, Comparison, Measured, add_comparison_options
+from .comparison import (WORKERS_MAX, WORKS, Comparison, Measured, add_comparison_options,
+                         compare)
 from .context import Context, counts, listed
-from .daemon import Daemon
 from .results import Result
 from .workload import Workload, model
 
@@ -98,21 +98,10 @@ def workload_of(context: Context, group: Group) -> Workload:
 
 
 def run(context: Context) -> list[Result]:
-    measured = []
-    rounds = 1 if context.smoke else context.options.rounds
-    with Daemon(context.build, context.scratch,
-                arguments=context.options.phubd.split()) as daemon:
-        context.say(f"# phubd: {daemon.description()}")
-        transports = context.options.transport
-        if "tcp" in transports and Loopback.missing():
-            context.say(f"# no ceiling over tcp: {Loopback.missing()}")
-        comparison = ExchangeComparison(context, daemon, transports, context.options.systems)
-        for group in groups(context):
-            workload = workload_of(context, group)
-            raw = comparison.measure(workload, rounds)
-            for transport in transports:
-                measured += comparison.shown(raw, "exchange", transport)
-    return measured
+    if "tcp" in context.options.transport and Loopback.missing():
+        context.say(f"# no ceiling over tcp: {Loopback.missing()}")
+    workloads = [workload_of(context, group) for group in groups(context)]
+    return compare(context, "exchange", ExchangeComparison, workloads, context.options.systems)
 
 
 def draw(context: Context, measured: Sequence[Result], path: Path) -> None:

@@ -1,7 +1,8 @@
 """How long small tensors take: the median and the 99th percentile over thousands of exchanges.
 
-One tensor at a time, workers that block until it is there. The ceiling is a server and workers that
-do nothing but wake one another, or, over tcp, send the bytes through plain sockets.
+One tensor at a time, workers that wait until it is there. The ceiling is a server and workers that
+do nothing but wait for one another, blocking or yielding, whichever is faster here, or, over tcp,
+send the bytes through plain sockets; and the arithmetic.
 """
 
 import argparse
@@ -10,9 +11,9 @@ from pathlib import Path
 
 from . import picture
 from .ceilings import WakeFloor
-from .comparison import WORKERS_MAX, WORKS, Comparison, Measured, add_comparison_options
+from .comparison import (WORKERS_MAX, WORKS, Comparison, Measured, add_comparison_options,
+                         compare)
 from .context import Context, counts, listed
-from .daemon import Daemon
 from .results import Result
 from .systems import System
 from .workload import Workload, model
@@ -34,15 +35,22 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 class LatencyComparison(Comparison):
+    def wakes(self, transport: str) -> list[System]:
+        ways = ("eventfd", "yield") if transport == "shm" else ("tcp",)
+        return [WakeFloor(self.context.build, way) for way in ways]
+
     def floors(self) -> list[System]:
-        return [WakeFloor(self.context.build, transport) for transport in self.transports]
+        wakes = [wake for transport in self.transports for wake in self.wakes(transport)]
+        return [*wakes, self.kernel]
 
     def ceiling(self, measured: Measured, transport: str) -> tuple[float | None, str]:
-        floor = WakeFloor(self.context.build, transport)
-        return measured.median_s(floor), floor.description
+        wake = min(self.wakes(transport), key=measured.median_s)
+        assert isinstance(wake, WakeFloor)
+        return (measured.median_s(wake) + measured.median_s(self.kernel),
+                f"{wake.description}, and {self.kernel.description}")
 
 
-def workloads(context: Context) -> list[Workload]:
+def workloads_of(context: Context) -> list[Workload]:
     options = context.options
     chosen = []
     for name in ["4KiB"] if context.smoke else options.model:
@@ -55,20 +63,10 @@ def workloads(context: Context) -> list[Workload]:
 
 
 def run(context: Context) -> list[Result]:
-    measured = []
-    rounds = 1 if context.smoke else context.options.rounds
-    with Daemon(context.build, context.scratch,
-                arguments=context.options.phubd.split()) as daemon:
-        context.say(f"# phubd: {daemon.description()}")
-        transports = context.options.transport
-        wanted = context.options.systems or [
-            name for name in SYSTEMS if "shm" in transports or name != "openmpi-shm"]
-        comparison = LatencyComparison(context, daemon, transports, wanted)
-        for workload in workloads(context):
-            raw = comparison.measure(workload, rounds)
-            for transport in transports:
-                measured += comparison.shown(raw, "latency", transport, P99)
-    return measured
+    options = context.options
+    wanted = options.systems or [
+        name for name in SYSTEMS if "shm" in options.transport or name != "openmpi-shm"]
+    return compare(context, "latency", LatencyComparison, workloads_of(context), wanted, P99)
 
 
 def draw(context: Context, measured: Sequence[Result], path: Path) -> None:

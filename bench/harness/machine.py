@@ -3,6 +3,7 @@
 import datetime
 import os
 import platform
+import re
 import subprocess
 from pathlib import Path
 
@@ -23,19 +24,18 @@ def memory_bytes() -> int:
     return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 
 
-def commit(root: Path) -> str:
-    """Of the tree that the bench lies in, with "-dirty" if it has changes."""
-    answer = subprocess.run(
-        ["git", "describe", "--always", "--abbrev=12", "--dirty", "--exclude=*"],
-        cwd=root, capture_output=True, text=True, check=False)
-    return answer.stdout.strip() or "unknown"
+def commit(phubd: Path) -> str:
+    """That the daemon was built from, with "-dirty" if the tree had changes."""
+    answer = subprocess.run([phubd, "--version"], capture_output=True, text=True, check=False)
+    found = re.search(r"\((\S+)\)", answer.stdout)
+    return found[1] if found else "unknown"
 
 
-def description(root: Path) -> dict[str, str]:
+def description(phubd: Path) -> dict[str, str]:
     return {
         "host": platform.node(),
         "cpu": f"{core_count()} x {cpu_model()}",
         "kernel": platform.release(),
-        "commit": commit(root),
+        "commit": commit(phubd),
         "date": datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%d %H:%M UTC"),
     }

@@ -9,6 +9,7 @@ import contextlib
 import os
 import re
 import shutil
+import signal
 import subprocess
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -33,6 +34,7 @@ FRAME_BYTES = 1514
 class Node:
     name: str
     rate_bits_per_s: float  # each way
+    width: float = 1        # its buckets hold that many times the burst of a worker's
 
 
 def missing() -> str:
@@ -78,9 +80,21 @@ def namespace(node: str) -> str:
     return f"{PREFIX}-{os.getpid()}-{node}"
 
 
-def shape(in_namespace: str, interface: str, bits_per_s: float) -> None:
+def shape(in_namespace: str, interface: str, node: Node) -> None:
+    width = max(1.0, node.width)
     run("tc", "-netns", in_namespace, "qdisc", "add", "dev", interface, "root", "tbf",
-        "rate", f"{bits_per_s:.0f}bit", "burst", str(BURST_BYTES), "limit", str(QUEUE_BYTES))
+        "rate", f"{node.rate_bits_per_s:.0f}bit", "burst", f"{BURST_BYTES * width:.0f}",
+        "limit", f"{QUEUE_BYTES * width:.0f}")
+
+
+def remove(names: Sequence[str]) -> None:
+    """All of them, whatever becomes of one, and whoever presses Ctrl-C meanwhile."""
+    held = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM})
+    try:
+        for name in names:
+            subprocess.run(["ip", "netns", "delete", name], capture_output=True, check=False)
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, held)
 
 
 @contextlib.contextmanager
@@ -102,9 +116,8 @@ def network(nodes: Sequence[Node]) -> Iterator[Network]:
             run("ip", "-n", bridge, "link", "set", port, "master", "bridge0", "up")
             run("ip", "-n", own, "link", "set", "lo", "up")
             run("ip", "-n", own, "link", "set", INTERFACE, "up")
-            shape(own, INTERFACE, node.rate_bits_per_s)
-            shape(bridge, port, node.rate_bits_per_s)
+            shape(own, INTERFACE, node)
+            shape(bridge, port, node)
         yield made
     finally:
-        for name in [*(namespace(node.name) for node in nodes), bridge]:
-            subprocess.run(["ip", "netns", "delete", name], capture_output=True, check=False)
+        remove([*(namespace(node.name) for node in nodes), bridge])

@@ -5,28 +5,38 @@ tbf): `--rate` for a worker, as many times that as it has workers for a server, 
 The limit is what links of that rate need for the payload and its headers when pushes and pulls
 overlap: every worker sends its gradients and receives the parameters once. A ring has to move
 2 (N - 1) / N times that, and so has phub when its servers run on the workers' hosts.
+
+Before each exchange of a single tensor the token buckets are drained: they would else let half a
+megabyte pass at once. Its CPU time is then not told, since draining takes some.
 """
 
 import argparse
 import contextlib
+import shutil
+import sys
+import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from . import namespaces, picture, results
+from . import iperf_links, namespaces, picture, results
 from .block import Block, run_block
 from .context import Context, listed, positive
 from .daemon import Daemon
-from .failure import NotPossibleHere, UsageError
+from .failure import BenchFailure, NotPossibleHere, UsageError
+from .iperf_links import Moved
 from .namespaces import FRAME_BYTES, INTERFACE, PAYLOAD_BYTES, Network, Node
 from .peers import Gloo
+from .processes import Command, started, tail
 from .results import Result
 from .systems import Phub, Place, System
-from .workload import Workload, model
+from .workload import ROOT, Workload, model
 
 SUMMARY = "the exchange over links of a given rate, in network namespaces (needs root)"
 SYSTEMS = ("phub", "gloo-ring", "gloo-hd")
 PORT = 7700
+DRAIN_PORT = 7709
+ECHO_START_SECONDS_MAX = 10
 WITHIN_LIMIT = 1.10  # for the highest rate at which a system keeps up
 
 
@@ -50,10 +60,21 @@ class Shape:
     def workload(self) -> Workload:
         return Workload(model(self.model), self.workers, type=self.type, exchanges=self.exchanges)
 
+    @property
+    def drained(self) -> bool:
+        return len(model(self.model).sizes) == 1
+
+    def link_bytes(self, is_phub: bool) -> float:
+        """Through a worker's link, each way: a ring's and colocated servers' share, or all."""
+        ring = 2 * (self.workers - 1) / self.workers
+        return self.workload().bytes * (1 if is_phub and self.servers > 0 else ring)
+
+    def own_limit_s(self, is_phub: bool) -> float:
+        frames = self.link_bytes(is_phub) * FRAME_BYTES / PAYLOAD_BYTES
+        return frames * 8 / (self.rate_mbit * 1e6)
+
     def limit_s(self) -> float:
-        bits = self.workload().bytes * 8 * FRAME_BYTES / PAYLOAD_BYTES
-        share = 2 * (self.workers - 1) / self.workers if self.servers == 0 else 1
-        return bits * share / (self.rate_mbit * 1e6)
+        return self.own_limit_s(is_phub=True)
 
     def limit(self) -> str:
         return f"payload and headers at {self.rate_mbit} Mbit/s, pushes and pulls overlapped"
@@ -125,7 +146,8 @@ def built(shape: Shape) -> Iterator[tuple[Network, list[str], list[str]]]:
     workers = [f"worker{rank}" for rank in range(shape.workers)]
     servers = [f"server{number}" for number in range(shape.servers)]
     nodes = [Node(name, rate) for name in workers]
-    nodes += [Node(name, rate * shape.workers / shape.servers) for name in servers]
+    width = shape.workers / max(1, shape.servers)
+    nodes += [Node(name, rate * width, width) for name in servers]
     with namespaces.network(nodes) as network:
         yield network, workers, servers or workers
 
@@ -140,6 +162,22 @@ def daemons_on(context: Context, network: Network, nodes: Sequence[str]) -> Iter
         yield [stack.enter_context(
             Daemon(context.build, context.scratch, f"phubd-{node}", arguments,
                    network.address(node), network.prefix(node), PORT)) for node in nodes]
+
+
+@contextlib.contextmanager
+def drain_echo(context: Context, network: Network, node: str) -> Iterator[str]:
+    """Its ADDRESS:PORT."""
+    log = context.scratch / "drain-echo.log"
+    command = Command([*network.prefix(node), sys.executable, "-B", "-m", "harness.drain_echo",
+                       network.address(node), str(DRAIN_PORT)], log,
+                      {"PYTHONPATH": str(ROOT / "bench")})
+    with started([command]) as (process,):
+        deadline = time.monotonic() + ECHO_START_SECONDS_MAX
+        while "echoes" not in tail(log):
+            if process.poll() is not None or time.monotonic() > deadline:
+                raise BenchFailure(f"the echo that drains links did not start:\n{tail(log)}")
+            time.sleep(0.02)
+        yield f"{network.address(node)}:{DRAIN_PORT}"
 
 
 def systems_of(context: Context, shape: Shape, daemons: Sequence[Daemon],
@@ -167,28 +205,49 @@ def measure(context: Context, shape: Shape) -> list[Result]:
     with built(shape) as (network, workers, servers):
         place = Place([network.prefix(node) for node in workers],
                       [network.address(node) for node in workers], [INTERFACE] * len(workers))
-        with daemons_on(context, network, servers) as daemons:
+        with contextlib.ExitStack() as stack:
+            daemons = stack.enter_context(daemons_on(context, network, servers))
+            if shape.drained:
+                echo = stack.enter_context(drain_echo(context, network, servers[0]))
+                workload = replace(workload, drain=echo)
             systems = systems_of(context, shape, daemons, place)
             blocks: dict[str, list[Block]] = {system.label: [] for system in systems}
             for number in range(rounds):
                 for system in systems:
                     context.progress(f"{case}, round {number + 1} of {rounds}: {system.label}")
                     blocks[system.label].append(run_block(system, workload, context.scratch))
+            moved = iperf_of(context, shape, network)
             context.progress_done()
     rows = [results.summarized(case, system.name, blocks[system.label], shape.limit_s())
             for system in systems]
     for row in rows:
+        is_phub = row.system.startswith("phub")
         row.more["ceiling"] = shape.limit()
-        row.more["cpu_s_per_gb"] = row.cpu_s / (moved_bytes(row.system, workload) * 1e-9)
+        row.more["own_limit_s"] = shape.own_limit_s(is_phub)
+        row.more["drained"] = shape.drained
+        if not shape.drained:
+            row.more["cpu_s_per_gb"] = row.cpu_s / (moved_bytes(shape, is_phub) * 1e-9)
+        if moved is not None:
+            row.more["iperf3_s"] = moved_bytes(shape, is_phub) / moved.bytes_per_s
+            row.more["iperf3_cpu_s_per_gb"] = moved.cpu_s_per_gb
     results.add_ratios(rows)
     return rows
 
 
-def moved_bytes(system: str, workload: Workload) -> int:
-    """Over all links, each byte counted once: a server takes and gives every worker all of it, an
-    all-reduce among N sends 2 (N - 1) / N of it from each."""
-    others = workload.workers if system.startswith("phub") else workload.workers - 1
-    return 2 * others * workload.bytes
+def iperf_of(context: Context, shape: Shape, network: Network) -> Moved | None:
+    """What the machine can do of what the links allow; None where it is not comparable."""
+    if context.smoke or shape.drained or shape.servers != 1 or shutil.which("iperf3") is None:
+        return None
+    context.progress("iperf3 over all links")
+    workers = [f"worker{rank}" for rank in range(shape.workers)]
+    return iperf_links.measured(network, workers, "server0", context.scratch)
+
+
+def moved_bytes(shape: Shape, is_phub: bool) -> float:
+    """Over the whole network, each byte counted once: a server takes and gives every worker all of
+    it; what hosts send one another passes a link of each."""
+    ways = 2 if is_phub and shape.servers > 0 else 1
+    return ways * shape.workers * shape.link_bytes(is_phub)
 
 
 def show(context: Context, rows: Sequence[Result]) -> None:
@@ -196,8 +255,20 @@ def show(context: Context, rows: Sequence[Result]) -> None:
                 f"({rows[0].more['ceiling']}), {rows[0].runs} exchanges")
     context.say(results.table(rows))
     for row in rows:
-        context.say(f"  {row.system}: {row.median_s / (row.ceiling_s or 1):.3f}x the limit, "
-                    f"{row.more['cpu_s_per_gb']:.2f} CPU s per GB moved")
+        own_limit_s = float(str(row.more["own_limit_s"]))
+        cpu = "" if is_drained(row) else f", {row.more['cpu_s_per_gb']:.2f} CPU s per GB moved"
+        context.say(f"  {row.system}: {row.median_s / own_limit_s:.3f}x what its links need "
+                    f"({results.seconds_text(own_limit_s)}){cpu}")
+    if "iperf3_s" in rows[0].more:
+        needs_s = float(str(rows[0].more["iperf3_s"]))
+        context.say(f"  iperf3 needs {results.seconds_text(needs_s)} for as many bytes as "
+                    f"{rows[0].system}, over all links at once "
+                    f"({rows[0].system}: {rows[0].median_s / needs_s:.3f}x that), "
+                    f"{rows[0].more['iperf3_cpu_s_per_gb']:.2f} CPU s per GB")
+
+
+def is_drained(row: Result) -> bool:
+    return bool(row.more["drained"])
 
 
 def sweep(context: Context) -> list[Result]:
@@ -209,8 +280,7 @@ def sweep(context: Context) -> list[Result]:
         show(context, rows)
         measured += rows
         for row in rows:
-            share = 1.5 if row.system == "gloo-ring" else 1.0  # of the limit, for 4 workers
-            if row.median_s <= WITHIN_LIMIT * share * (row.ceiling_s or 0):
+            if row.median_s <= WITHIN_LIMIT * float(str(row.more["own_limit_s"])):
                 kept[row.system] = rate
     for system in dict.fromkeys(row.system for row in measured):
         context.say(f"  {system}: within 10 % of what its links allow up to "

@@ -106,7 +106,7 @@ def _label(case: str, phub_s: float) -> str:
 def _settings(path: Path, title: str, labels: Sequence[str]) -> list[str]:
     tics = ", ".join(f'"{label}" {number}' for number, label in enumerate(labels))
     return [
-        f"set terminal svg size {260 + 130 * len(labels)},460 background rgb 'white' "
+        f"set terminal svg size {max(680, 260 + 130 * len(labels))},460 background rgb 'white' "
         "font 'sans,12'",
         f"set output '{path}'",
         f'set title "{title}"',

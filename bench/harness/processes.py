@@ -35,10 +35,14 @@ def tail(log: Path) -> str:
     return "\n".join("    " + line for line in lines[-LOG_TAIL_LINES:])
 
 
+def clean_environment() -> dict[str, str]:
+    """Without settings of phubd: a bench is of its defaults and of what its options say."""
+    return {name: value for name, value in os.environ.items() if not name.startswith("PHUB_")}
+
+
 def start(command: Command) -> subprocess.Popen[bytes]:
     # A group of its own, so that what it starts in turn (mpirun's ranks) ends with it.
-    environment = {name: value for name, value in os.environ.items()
-                   if not name.startswith("PHUB_")} | command.environment
+    environment = clean_environment() | command.environment
     with command.log.open("ab") as log:
         try:
             return subprocess.Popen(command.arguments, stdin=subprocess.DEVNULL, stdout=log,

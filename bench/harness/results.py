@@ -14,8 +14,9 @@ from .block import Block
 MEMORY_WORTH_TELLING_BYTES = 64 << 20
 # Of the machine's CPU, by what is not the system's processes, before the reader is told.
 OTHERS_SHARE_MAX = 0.15
-# What /proc/stat counts in: shorter exchanges say nothing about others.
+# What /proc/stat counts in, and how many a block must have before it counts.
 CPU_TICK_S = 0.01
+CPU_TICKS_MIN = 20
 
 
 @dataclass
@@ -27,7 +28,8 @@ class Result:
     median_s: float
     min_s: float
     mad_s: float
-    cpu_s: float  # of all processes and of interrupts, per exchange: from /proc/stat
+    cpu_s: float  # per exchange: the machine's, from /proc/stat, or if that is too coarse, the sum
+                  # over the system's processes
     ceiling_s: float | None  # the time that the machine itself needs for that work
     runs: int
     more: dict[str, object] = field(default_factory=dict)
@@ -51,12 +53,15 @@ def percentile(values: Sequence[float], percent: float) -> float:
 def summarized(case: str, system: str, blocks: Sequence[Block],
                ceiling_s: float | None) -> Result:
     times_s = [time_s for block in blocks for time_s in block.times_s]
+    machine_s = statistics.median(block.machine_cpu_s for block in blocks)
+    process_s = statistics.median(block.process_cpu_s for block in blocks)
+    # In too few ticks there is nothing to read.
+    by_machine = machine_s * len(blocks[0].times_s) >= CPU_TICKS_MIN * CPU_TICK_S
     result = Result(case, system, statistics.median(times_s), min(times_s),
-                    median_absolute_deviation(times_s),
-                    statistics.median(block.machine_cpu_s for block in blocks), ceiling_s,
-                    len(times_s))
-    result.more["p99_s"] = percentile(times_s, 99)
-    result.more["process_cpu_s"] = statistics.median(block.process_cpu_s for block in blocks)
+                    median_absolute_deviation(times_s), machine_s if by_machine else process_s,
+                    ceiling_s, len(times_s))
+    result.more |= {"p99_s": percentile(times_s, 99), "process_cpu_s": process_s,
+                    "cpu_of_whom": "machine" if by_machine else "processes"}
     return result
 
 
@@ -96,7 +101,7 @@ def verdicts(results: Sequence[Result]) -> list[str]:
     cores = machine.core_count()
     for result in results:
         others_s = result.cpu_s - float(str(result.more["process_cpu_s"]))
-        if others_s > OTHERS_SHARE_MAX * cores * result.median_s and result.cpu_s > CPU_TICK_S:
+        if others_s > OTHERS_SHARE_MAX * cores * result.median_s:
             lines.append(f"{result.system}: {100 * others_s / (cores * result.median_s):.0f} % of "
                          "the machine went to interrupts and to others: was it idle before?")
     return lines

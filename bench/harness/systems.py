@@ -38,6 +38,7 @@ class System:
 
     name = ""
     transport = ""
+    is_floor = False  # no system, but what a ceiling is made of
     variant = ""  # how, where there are several ways of which the fastest counts
 
     @property

@@ -65,6 +65,7 @@ class Workload:
     type: str = "f32"
     exchanges: int = 10  # timed in a block
     warmup: int = 2
+    drain: str = ""  # ADDRESS:PORT of harness.drain_echo, used before each timed exchange
 
     @property
     def bytes(self) -> int:
@@ -81,4 +82,4 @@ class Workload:
         """What every rank program is told, but for its rank and its file."""
         return ["--world", str(self.workers), "--sizes", ",".join(map(str, self.model.sizes)),
                 "--type", self.type, "--work", self.work, "--exchanges", str(self.exchanges),
-                "--warmup", str(self.warmup)]
+                "--warmup", str(self.warmup), *(["--drain", self.drain] if self.drain else [])]

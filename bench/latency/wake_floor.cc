@@ -1,18 +1,24 @@
 // bench-wake-floor: the waiting of an exchange and nothing else. Workers, each a process, tell a
-// server that they are there and block; once all have, it tells each of them. By eventfd that is
-// two wake-ups; by tcp the tensor's bytes go over the loopback, there and back. What a central
-// server whose workers block cannot be faster than.
+// server that they are there and wait; once all have, it tells each of them.
+//   eventfd  everybody blocks: two wake-ups
+//   yield    nobody blocks: they look at shared memory and give the core to whoever wants it
+//   tcp      everybody blocks, and the tensor's bytes go over the loopback, there and back
+// What a central server cannot be faster than, by how it waits.
 #include <arpa/inet.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
+#include <sched.h>
 #include <sys/eventfd.h>
+#include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <csignal>
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -114,39 +120,89 @@ std::vector<char> MessageOf(const Options& options) {
   return one;
 }
 
-[[noreturn]] void Work(const Options& options, const Lane& lane) {
-  prctl(PR_SET_PDEATHSIG, SIGKILL);
-  std::vector<char> message = MessageOf(options);
-  std::vector<char> answer(message.size());
-  for (std::uint32_t i = 0; i < options.warmup + options.exchanges; ++i) {
-    WriteAll(lane.worker_writes, message);
-    ReadAll(lane.worker_reads, answer);
-  }
-  _exit(0);
-}
+// How a worker and the server tell each other, each in its own process. Rounds count from 1.
+class Meeting {
+ public:
+  virtual ~Meeting() = default;
+  virtual void Attend(std::uint32_t worker, std::uint32_t round) = 0;  // until it was told
+  virtual void Serve(std::uint32_t round) = 0;                         // all were there, all told
+};
 
-void Serve(const Options& options, const std::vector<Lane>& lanes, Recorder& recorder) {
-  const std::vector<char> message = MessageOf(options);
-  std::vector<char> arrived(message.size());
-  for (std::uint32_t i = 0; i < options.warmup + options.exchanges; ++i) {
-    if (i == options.warmup) recorder.Start();
-    for (const Lane& lane : lanes) ReadAll(lane.server_reads, arrived);
-    for (const Lane& lane : lanes) WriteAll(lane.server_writes, message);
-    if (i >= options.warmup) recorder.Stamp();
+class LaneMeeting : public Meeting {
+ public:
+  explicit LaneMeeting(const Options& options)
+      : lanes_(MakeLanes(options)), message_(MessageOf(options)), read_(message_.size()) {}
+
+  void Attend(std::uint32_t worker, std::uint32_t) override {
+    WriteAll(lanes_[worker].worker_writes, message_);
+    ReadAll(lanes_[worker].worker_reads, read_);
   }
-}
+  void Serve(std::uint32_t) override {
+    for (const Lane& lane : lanes_) ReadAll(lane.server_reads, read_);
+    for (const Lane& lane : lanes_) WriteAll(lane.server_writes, message_);
+  }
+
+ private:
+  const std::vector<Lane> lanes_;
+  const std::vector<char> message_;
+  std::vector<char> read_;
+};
+
+class YieldMeeting : public Meeting {
+ public:
+  explicit YieldMeeting(const Options& options) : world_(options.world) {
+    void* memory = mmap(nullptr, (world_ + 1) * sizeof(Round), PROT_READ | PROT_WRITE,
+                        MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    Require(memory != MAP_FAILED, "mmap");
+    rounds_ = static_cast<Round*>(memory);  // of zeros, and shared with the children
+  }
+
+  void Attend(std::uint32_t worker, std::uint32_t round) override {
+    rounds_[worker].reached.store(round, std::memory_order_release);
+    Await(rounds_[world_], round);
+  }
+  void Serve(std::uint32_t round) override {
+    for (std::uint32_t i = 0; i < world_; ++i) Await(rounds_[i], round);
+    rounds_[world_].reached.store(round, std::memory_order_release);
+  }
+
+ private:
+  struct alignas(64) Round {
+    std::atomic<std::uint32_t> reached;
+  };
+  static void Await(const Round& round, std::uint32_t number) {
+    while (round.reached.load(std::memory_order_acquire) < number) sched_yield();
+  }
+
+  const std::uint32_t world_;
+  Round* rounds_ = nullptr;  // of each worker, then the server's
+};
 
 int Run(const Options& options) {
-  const std::vector<Lane> lanes = MakeLanes(options);
+  std::unique_ptr<Meeting> meeting;
+  if (options.via == "yield") {
+    meeting = std::make_unique<YieldMeeting>(options);
+  } else {
+    meeting = std::make_unique<LaneMeeting>(options);
+  }
+  const std::uint32_t rounds = options.warmup + options.exchanges;
   std::vector<pid_t> workers;
-  for (const Lane& lane : lanes) {
+  for (std::uint32_t worker = 0; worker < options.world; ++worker) {
     const pid_t pid = fork();
     Require(pid >= 0, "fork");
-    if (pid == 0) Work(options, lane);
+    if (pid == 0) {
+      prctl(PR_SET_PDEATHSIG, SIGKILL);
+      for (std::uint32_t round = 1; round <= rounds; ++round) meeting->Attend(worker, round);
+      _exit(0);
+    }
     workers.push_back(pid);
   }
   Recorder recorder(options.exchanges, {});
-  Serve(options, lanes, recorder);
+  for (std::uint32_t round = 1; round <= rounds; ++round) {
+    meeting->Serve(round);
+    if (round == options.warmup) recorder.Start();
+    if (round > options.warmup) recorder.Stamp();
+  }
   for (const pid_t pid : workers) {
     int status = 0;
     Require(waitpid(pid, &status, 0) == pid && status == 0, "a worker");
@@ -166,9 +222,10 @@ int main(int argc, char** argv) {
   app.add_option("--bytes", options.bytes, "of a message over tcp")
       ->check(CLI::Range(std::uint64_t{1}, std::uint64_t{1} << 20));
   app.add_option("--exchanges", options.exchanges, "how many are timed");
-  app.add_option("--warmup", options.warmup, "how many come before those");
+  app.add_option("--warmup", options.warmup, "how many come before those")
+      ->check(CLI::Range(1u, 1'000'000u));
   app.add_option("--via", options.via, "how they tell each other")
-      ->check(CLI::IsMember({"eventfd", "tcp"}));
+      ->check(CLI::IsMember({"eventfd", "yield", "tcp"}));
   app.add_option("--out", options.out, "the file to be written, JSON")->required();
   try {
     app.parse(argc, argv);

@@ -88,6 +88,9 @@ void AddRankOptions(CLI::App& app, RankArguments& arguments) {
   AddTrainingOptions(app, arguments);
   app.add_option("--daemon-pids", arguments.daemon_pids, "processes whose CPU rank 0 reads, too")
       ->delimiter(',');
+  app.add_option("--drain", arguments.drain,
+                 "ADDRESS:PORT of an echo of datagrams: empty the link's token bucket before each "
+                 "timed exchange");
   app.add_option("--out", arguments.out, "the file to be written, JSON")->required();
 }
 

@@ -83,6 +83,7 @@ DaemonMemory MemoryOf(std::int32_t pid) {
 Recorder::Recorder(std::size_t exchange_count, std::vector<std::int32_t> daemon_pids)
     : daemon_pids_(std::move(daemon_pids)) {
   stamps_ns_.reserve(exchange_count + 1);
+  begins_ns_.reserve(exchange_count);
 }
 
 void Recorder::Start() {
@@ -91,6 +92,7 @@ void Recorder::Start() {
 }
 
 void Recorder::Stamp() { stamps_ns_.push_back(NowNs()); }
+void Recorder::StampBegin() { begins_ns_.push_back(NowNs()); }
 
 void Recorder::Finish() {
   end_ = Now();
@@ -102,6 +104,7 @@ void Recorder::Write(const std::string& path, std::uint32_t rank,
                      const std::map<std::string, Numbers>& more) const {
   nlohmann::json out = {{"rank", rank},
                         {"stamps_ns", stamps_ns_},
+                        {"begins_ns", begins_ns_},
                         {"cpu_s", end_.own_s - start_.own_s},
                         {"daemons_cpu_s", end_.daemons_s - start_.daemons_s},
                         {"machine_cpu_s", end_.machine_s - start_.machine_s},

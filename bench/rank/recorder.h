@@ -30,13 +30,16 @@ class Recorder {
   // `daemon_pids`: empty but at rank 0.
   Recorder(std::size_t exchange_count, std::vector<std::int32_t> daemon_pids);
 
-  void Start();   // before the first timed exchange
-  void Stamp();   // after each
+  void Start();  // before the first timed exchange
+  void Stamp();  // after each
+  // Before each, if something that is not timed comes between one and the next.
+  void StampBegin();
   void Finish();  // after the last
 
-  // What the harness reads, as JSON: rank, stamps_ns (CLOCK_MONOTONIC), cpu_s, daemons_cpu_s and
-  // machine_cpu_s between Start() and Finish(), daemon_memory, verified, notes. Whoever writes
-  // says by that that the results were verified. `more`: further objects of numbers, by name.
+  // What the harness reads, as JSON: rank, stamps_ns and begins_ns (CLOCK_MONOTONIC), cpu_s,
+  // daemons_cpu_s and machine_cpu_s between Start() and Finish(), daemon_memory, verified, notes.
+  // Whoever writes says by that that the results were verified. `more`: further objects of numbers,
+  // by name.
   using Numbers = std::map<std::string, double>;
   void Write(const std::string& path, std::uint32_t rank,
              const std::map<std::string, std::string>& notes,
@@ -47,6 +50,7 @@ class Recorder {
 
   const std::vector<std::int32_t> daemon_pids_;
   std::vector<std::int64_t> stamps_ns_;
+  std::vector<std::int64_t> begins_ns_;  // empty, or one for each exchange
   CpuTimes start_;
   CpuTimes end_;
   std::vector<DaemonMemory> daemon_memory_;

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "bench/rank/build_info.h"
+#include "bench/rank/link_drain.h"
 #include "bench/rank/recorder.h"
 #include "bench/rank/traffic.h"
 #include "bench/rank/training_job.h"
@@ -16,6 +17,9 @@ namespace {
 // Exchanges whose results are compared, element by element, before anything is timed. Two, since
 // the second one's momentum is the first that counts.
 constexpr int kVerifiedFirst = 2;
+
+// Twice the burst of the token buckets that harness/namespaces.py makes.
+constexpr std::size_t kDrainBytes = 1 << 20;
 
 class Run {
  public:
@@ -52,10 +56,16 @@ class Run {
     }
     for (std::uint32_t i = 0; i < arguments_.warmup; ++i) Iterate();
     if (job_) job_->ForgetTimes();
+    std::optional<LinkDrain> drain;
+    if (!arguments_.drain.empty()) drain.emplace(arguments_.drain, kDrainBytes);
     Traffic before;
     const bool counted = ReadTraffic(before);
     recorder_.Start();
     for (std::uint32_t i = 0; i < arguments_.exchanges; ++i) {
+      if (drain) {
+        drain->Drain();
+        recorder_.StampBegin();
+      }
       Iterate();
       recorder_.Stamp();
     }

@@ -31,7 +31,8 @@ std::vector<transport::Transport*> ListOf(transport::Transport& tcp, transport::
 EngineThread::EngineThread(const EngineConfig& config, const Clock& clock, EngineListener& listener,
                            std::vector<std::shared_ptr<transport::VerbsQueue>> verbs_queues)
     : clock_(clock),
-      tcp_(kConnectionsPerLane * config.lane_count),
+      tcp_(kConnectionsPerLane * config.lane_count,
+           transport::LingerBytes(std::size_t{config.slots_per_lane} * config.chunk_bytes)),
       shm_(kConnectionsPerLane * config.lane_count),
       verbs_(verbs_queues.empty()
                  ? nullptr
@@ -72,22 +73,27 @@ void EngineThread::Run() {
   while (!quit_.load(std::memory_order_acquire)) {
     if (engine_.RunOnce()) {
       idle_runs = 0;
+    } else if (const DurationNs linger = tcp_.TakeLinger(clock_.Now()); linger > 0) {
+      Sleep(linger);
     } else if (++idle_runs <= kYieldsBeforeSleep) {
       std::this_thread::yield();
     } else {
-      Sleep();
+      Sleep(0);
       idle_runs = 0;
     }
   }
 }
 
-void EngineThread::Sleep() {
+void EngineThread::Sleep(DurationNs linger) {
   sleeping_.exchange(true, std::memory_order_acq_rel);
   const bool nothing_to_do =
       engine_.CommandsEmpty() && !quit_.load(std::memory_order_acquire) &&
       std::all_of(transports_.begin(), transports_.end(),
-                  [](transport::Transport* transport) { return transport->Arm(); });
-  if (nothing_to_do) waiter_.Wait(kSleepMax);
+                  [this, linger](transport::Transport* transport) {
+                    return (linger > 0 && transport == &tcp_) || transport->Arm();
+                  });
+  if (nothing_to_do)
+    waiter_.Wait(linger > 0 ? linger : kSleepMax, linger > 0 ? tcp_.descriptor() : -1);
   sleeping_.exchange(false, std::memory_order_acq_rel);
   // Always: a submitter that saw the sleeper may ring late, and would else ring for ever. A bell
   // that is cleared here without being waited for is no loss, since the queue is looked at next.

@@ -35,7 +35,8 @@ class EngineThread {
 
  private:
   void Run();
-  void Sleep();
+  // linger > 0: for that long at most, whatever comes over tcp.
+  void Sleep(DurationNs linger);
   void Wake();
 
   const Clock& clock_;

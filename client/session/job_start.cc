@@ -72,6 +72,7 @@ void JobState::StartThreads() {
                    .membership_epoch = MembershipEpoch{anchor.membership_epoch()},
                    .slots_per_lane = anchor.slots_per_lane(),
                    .lane_count = layout_->lane_count(),
+                   .chunk_bytes = anchor.chunk_bytes(),
                    .restart = options.restart},
       clock_, *this,
       verbs_ == nullptr ? std::vector<std::shared_ptr<transport::VerbsQueue>>() : verbs_->queues());

@@ -1,10 +1,10 @@
 #include "common/base/waiter.h"
 
-#include <sys/epoll.h>
 #include <sys/eventfd.h>
 
 #include <cerrno>
 #include <cstdint>
+#include <ctime>
 
 #include "common/base/check.h"
 
@@ -25,22 +25,12 @@ void Doorbell::Clear() const {
   [[maybe_unused]] const ssize_t got = read(event_.get(), &count, sizeof count);
 }
 
-Waiter::Waiter() : epoll_(epoll_create1(EPOLL_CLOEXEC)) {
-  PHUB_CHECK(epoll_, "epoll_create1 errno={}", errno);
-}
+void Waiter::Add(int descriptor) { items_.push_back({descriptor, POLLIN, 0}); }
 
-void Waiter::Add(int descriptor) {
-  epoll_event event{};
-  event.events = EPOLLIN;
-  event.data.fd = descriptor;
-  const int result = epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, descriptor, &event);
-  PHUB_CHECK(result == 0, "descriptor={} errno={}", descriptor, errno);
-}
-
-bool Waiter::Wait(DurationNs timeout) const {
-  epoll_event event{};
-  const int timeout_ms = timeout < 0 ? -1 : static_cast<int>(timeout / kMillisecond);
-  return epoll_wait(epoll_.get(), &event, 1, timeout_ms) > 0;
+bool Waiter::Wait(DurationNs timeout, int ignored) {
+  for (pollfd& item : items_) item.events = item.fd == ignored ? 0 : POLLIN;
+  const timespec limit{.tv_sec = timeout / kSecond, .tv_nsec = timeout % kSecond};
+  return ppoll(items_.data(), items_.size(), timeout < 0 ? nullptr : &limit, nullptr) > 0;
 }
 
 }  // namespace phub

@@ -1,6 +1,10 @@
 // How a thread that polls goes to sleep when there is nothing to do, and how others wake it.
 #pragma once
 
+#include <poll.h>
+
+#include <vector>
+
 #include "common/base/clock.h"
 #include "common/base/descriptor.h"
 
@@ -18,17 +22,17 @@ class Doorbell {
   Descriptor event_;
 };
 
-// Blocks on several descriptors at once. One thread.
+// Blocks on several descriptors at once: a handful, or it would keep an epoll of its own. One
+// thread.
 class Waiter {
  public:
-  Waiter();
   void Add(int descriptor);
-  // Until a descriptor is readable or the time is up (negative: no limit; under 1 ms: at once).
-  // True if one is readable.
-  bool Wait(DurationNs timeout) const;
+  // Until a descriptor is readable or the time is up (negative: no limit). True if one is readable.
+  // `ignored`: one of the descriptors, not waited for this time.
+  bool Wait(DurationNs timeout, int ignored = -1);
 
  private:
-  Descriptor epoll_;
+  std::vector<pollfd> items_;
 };
 
 }  // namespace phub

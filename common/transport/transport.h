@@ -139,6 +139,9 @@ class Transport {
   [[nodiscard]] virtual bool Arm() = 0;
   virtual int descriptor() const = 0;  // -1: nothing to block on (simulation)
   virtual void Tick(TimeNs now) = 0;   // whatever the transport does by time
+  // How long the owner, who has nothing to do, may leave this transport alone before it looks
+  // again, unarmed, because more comes meanwhile and is cheaper to move at once. 0: not at all.
+  virtual DurationNs TakeLinger(TimeNs /*now*/) { return 0; }
 
   // Shared memory of a connection; without any, nothing is ever found. Of one that closes, until
   // its kClosed is taken: what came before it in the same Poll may still name that memory.

@@ -38,6 +38,14 @@ class BlockTest(ScratchTest):
         self.assertEqual(block.machine_cpu_s, 4.0)
         self.assertEqual(block.process_cpu_s, 2.5)
 
+    def test_what_comes_between_exchanges_is_not_timed(self) -> None:
+        write_rank(self.folder, 0, stamps_ns=[0, 200, 400], begins_ns=[120, 310])
+        write_rank(self.folder, 1, stamps_ns=[0, 190, 420], begins_ns=[110, 330])
+        # Ends are 200 and 420, the first ranks began at 110 and 310.
+        block = read_block(self.folder, 2)
+        self.assertEqual([round(time_s * 1e9) for time_s in block.times_s], [90, 110])
+        self.assertEqual(block.machine_cpu_s, 4.0)
+
     def test_what_is_lent_to_workers_is_not_the_daemons(self) -> None:
         write_rank(self.folder, 0, daemon_memory=[{"peak_bytes": 100, "worker_bytes": 60},
                                                   {"peak_bytes": 50, "worker_bytes": 10}])
@@ -78,6 +86,12 @@ class ResultTest(ScratchTest):
         row = summarized("c", "phub", [Block([1.0, 3.0], 4.0, 2.0), Block([2.0], 6.0, 4.0)], 0.5)
         self.assertEqual((row.median_s, row.min_s, row.mad_s, row.cpu_s, row.runs),
                          (2.0, 1.0, 1.0, 5.0, 3))
+
+    def test_too_few_ticks_are_not_read(self) -> None:
+        row = summarized("c", "phub", [Block([0.001] * 10, 0.019, 0.001)], None)
+        self.assertEqual((row.cpu_s, row.more["cpu_of_whom"]), (0.001, "processes"))
+        row = summarized("c", "phub", [Block([0.001] * 11, 0.019, 0.001)], None)
+        self.assertEqual((row.cpu_s, row.more["cpu_of_whom"]), (0.019, "machine"))
 
     def test_times_in_words(self) -> None:
         for seconds, text in ((2.5, "2.5 s"), (0.0213, "21.3 ms"), (4e-5, "40 us"),

@@ -51,6 +51,8 @@ class StreamReceiver {
   // Ends a loan. Ignores what is not lent by this receiver.
   void Release(const ReceivedMessage* message);
 
+  // Is a message partly received? More of it is sure to come, or the end of the stream.
+  bool inside_message() const { return message_ != nullptr; }
   std::uint32_t lent_count() const { return message_count_ - free_count_; }
 
  private:

@@ -5,7 +5,8 @@ namespace phub::transport {
 // A gather's worth is a turn's: fewer calls would not do it.
 static_assert(kTurnBytes == kGatherBytes);
 
-StreamTransport::StreamTransport(std::uint32_t connections_max) : TurnTransport(connections_max) {}
+StreamTransport::StreamTransport(std::uint32_t connections_max, std::size_t linger_bytes)
+    : TurnTransport(connections_max), linger_(linger_bytes) {}
 StreamTransport::~StreamTransport() = default;
 
 StreamConnection* StreamTransport::Find(ConnectionId id) {
@@ -42,8 +43,11 @@ void StreamTransport::Send(StreamEntry& entry, std::size_t& turn_bytes) {
 }
 
 const ReceivedMessage* StreamTransport::Receive(StreamEntry& entry, std::size_t& turn_bytes) {
+  const std::size_t before = turn_bytes;
   const StreamReceiver::Result result = entry.connection->receiver_.Receive(
       *entry.connection, entry.landing, entry.readable, turn_bytes);
+  linger_.Received(before - turn_bytes, now_);
+  NoteInside(entry, entry.connection->receiver_.inside_message());
   entry.starved = result.outcome == StreamReceiver::Outcome::kStarved;
   entry.receive_idle = result.outcome == StreamReceiver::Outcome::kBlocked;
   if (result.outcome == StreamReceiver::Outcome::kMessage) return result.message;
@@ -67,6 +71,7 @@ bool StreamTransport::HasWork(const StreamEntry& entry) const {
 }
 
 void StreamTransport::StopServing(StreamEntry& entry) {
+  NoteInside(entry, false);
   entry.connection->Shutdown();
   Unwatch(*entry.connection);
 }
@@ -76,7 +81,15 @@ bool StreamTransport::Arm() {
   return table_.ready_count() == 0;
 }
 
-void StreamTransport::Tick(TimeNs) {}
+void StreamTransport::Tick(TimeNs now) { now_ = now; }
+
+DurationNs StreamTransport::TakeLinger(TimeNs now) { return linger_.Take(now, inside_count_ > 0); }
+
+void StreamTransport::NoteInside(StreamEntry& entry, bool inside) {
+  if (entry.inside_message == inside) return;
+  entry.inside_message = inside;
+  inside_count_ += inside ? 1 : -1;
+}
 
 void StreamTransport::MarkReady(ConnectionId id, bool readable, bool writable) {
   StreamEntry* entry = table_.Live(id);

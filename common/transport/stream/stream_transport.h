@@ -15,6 +15,7 @@
 #include <span>
 
 #include "common/transport/stream/byte_stream.h"
+#include "common/transport/stream/linger.h"
 #include "common/transport/stream/receiver.h"
 #include "common/transport/stream/sender.h"
 #include "common/transport/transport.h"
@@ -45,13 +46,15 @@ struct StreamEntry : ConnectionEntry<StreamConnection> {
   bool writable = true;       // the stream may have room
   bool receive_idle = false;  // until readable, receiving can do nothing
   bool write_failed = false;  // reading will tell why
+  bool inside_message = false;
 
   StreamSender& sender() const { return connection->sender_; }
 };
 
 class StreamTransport : public TurnTransport<StreamEntry> {
  public:
-  explicit StreamTransport(std::uint32_t connections_max);
+  // linger_bytes: see linger.h.
+  explicit StreamTransport(std::uint32_t connections_max, std::size_t linger_bytes = 0);
   ~StreamTransport() override;
   StreamTransport(const StreamTransport&) = delete;
   StreamTransport& operator=(const StreamTransport&) = delete;
@@ -61,6 +64,7 @@ class StreamTransport : public TurnTransport<StreamEntry> {
                                    std::span<const LandingSlot> landing) override;
   [[nodiscard]] bool Arm() override;
   void Tick(TimeNs now) override;
+  DurationNs TakeLinger(TimeNs now) override;
 
  protected:
   // Learns which streams became ready, without blocking, and says so through MarkReady.
@@ -87,6 +91,11 @@ class StreamTransport : public TurnTransport<StreamEntry> {
   void ReleaseMessage(StreamEntry& entry, const ReceivedMessage* message) override;
   bool HasWork(const StreamEntry& entry) const override;
   void StopServing(StreamEntry& entry) override;
+  void NoteInside(StreamEntry& entry, bool inside);
+
+  Linger linger_;
+  std::uint32_t inside_count_ = 0;  // connections inside a message
+  TimeNs now_ = 0;                  // of the last Tick
 };
 
 }  // namespace phub::transport

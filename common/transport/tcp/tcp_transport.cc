@@ -14,8 +14,8 @@ constexpr int kEventsPerCollect = 256;
 
 }  // namespace
 
-TcpTransport::TcpTransport(std::uint32_t connections_max)
-    : StreamTransport(connections_max),
+TcpTransport::TcpTransport(std::uint32_t connections_max, std::size_t linger_bytes)
+    : StreamTransport(connections_max, linger_bytes),
       epoll_(epoll_create1(EPOLL_CLOEXEC)),
       events_(std::make_unique<epoll_event[]>(kEventsPerCollect)) {
   PHUB_CHECK(epoll_, "epoll_create1 errno={}", errno);

@@ -18,7 +18,8 @@ namespace phub::transport {
 
 class TcpTransport final : public StreamTransport {
  public:
-  explicit TcpTransport(std::uint32_t connections_max = kConnectionsMaxDefault);
+  explicit TcpTransport(std::uint32_t connections_max = kConnectionsMaxDefault,
+                        std::size_t linger_bytes = 0);
   ~TcpTransport() override;
 
   int descriptor() const override { return epoll_.get(); }

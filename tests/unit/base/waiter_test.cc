@@ -18,6 +18,28 @@ TEST(Waiter, TimesOutWhenNothingHappens) {
   EXPECT_GE(clock.Now() - start, 19 * kMillisecond);
 }
 
+TEST(Waiter, WaitsForLessThanAMillisecond) {
+  Waiter waiter;
+  const SystemClock clock;
+  const TimeNs start = clock.Now();
+  EXPECT_FALSE(waiter.Wait(300 * kMicrosecond));
+  EXPECT_GE(clock.Now() - start, 300 * kMicrosecond);
+}
+
+TEST(Waiter, IgnoresTheOneThatItIsToldToIgnore) {
+  const Doorbell rung;
+  const Doorbell silent;
+  Waiter waiter;
+  waiter.Add(rung.descriptor());
+  waiter.Add(silent.descriptor());
+  rung.Ring();
+  EXPECT_FALSE(waiter.Wait(kMillisecond, rung.descriptor()));
+  EXPECT_TRUE(waiter.Wait(kMillisecond, silent.descriptor()));
+  EXPECT_TRUE(waiter.Wait(kMillisecond));
+  silent.Ring();
+  EXPECT_TRUE(waiter.Wait(kMillisecond, rung.descriptor()));
+}
+
 TEST(Waiter, ARungBellIsReadableUntilCleared) {
   const Doorbell bell;
   Waiter waiter;

@@ -1,0 +1,40 @@
+#include "common/transport/stream/linger.h"
+
+namespace phub::transport {
+namespace {
+
+// A flow is one after so many times the bytes that are waited for: by then its rate is known, too.
+constexpr std::size_t kFlowFactor = 4;
+// The rate is that of the last so many times those bytes, about: links change.
+constexpr std::size_t kMemoryFactor = 16;
+// Timers are late by their slack of 50 us and a switch; a flow that brings enough in little more
+// needs no help.
+constexpr DurationNs kShortest = 100 * kMicrosecond;
+// What it may add to the time of whatever waits behind the flow.
+constexpr DurationNs kLongest = kMillisecond;
+
+}  // namespace
+
+void Linger::Received(std::size_t bytes, TimeNs now) {
+  if (bytes == 0) return;
+  if (flow_bytes_ == 0) flow_since_ = now;
+  flow_bytes_ += bytes;
+  came_ = true;
+  if (flow_bytes_ > kMemoryFactor * bytes_) {
+    flow_bytes_ /= 2;
+    flow_since_ += (now - flow_since_) / 2;
+  }
+}
+
+DurationNs Linger::Take(TimeNs now, bool inside_payload) {
+  if (!inside_payload) flow_bytes_ = 0;
+  const bool came = came_;
+  came_ = false;
+  if (!came || bytes_ == 0 || flow_bytes_ < kFlowFactor * bytes_) return 0;
+  const double share = static_cast<double>(bytes_) / static_cast<double>(flow_bytes_);
+  const double wait_ns = share * static_cast<double>(now - flow_since_);
+  if (wait_ns < static_cast<double>(kShortest)) return 0;
+  return wait_ns < static_cast<double>(kLongest) ? static_cast<DurationNs>(wait_ns) : kLongest;
+}
+
+}  // namespace phub::transport
