@@ -23,9 +23,10 @@ until_true() {
 
 # start_daemon OPTION...: sets phubd and endpoint.
 devices=rxe0,rxe1
+listen_port=0
 start_daemon() {
   rm -f port
-  phubd --listen 10.77.0.1:0 --data-listen 10.77.0.1:0 --insecure --cores 2 --pin off \
+  phubd --listen "10.77.0.1:$listen_port" --data-listen 10.77.0.1:0 --insecure --cores 2 --pin off \
     --wait block --verbs on --verbs-devices $devices --liveness-timeout 40s --port-file port \
     "$@" 2>phubd.log &
   phubd=$!
