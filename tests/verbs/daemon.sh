@@ -48,12 +48,15 @@ start_workers() {
   while [ $rank -lt "$workers" ]; do
     # Not by a function: $! is to be the program's own, to be killed.
     phub-digits --quiet --data "$data" --world-size "$workers" --endpoint "$endpoint" \
-      --job "$job" --rank $rank --transport verbs --save "rank-$rank" "$@" >"rank-$rank.out" 2>"rank-$rank.err" &
+      --job "$job" --rank $rank --transport verbs --save "rank-$rank" "$@" \
+      >"rank-$rank.out" 2>"rank-$rank.err" &
     pids="$pids $!"
     rank=$((rank + 1))
   done
 }
-wait_for_workers() { for pid in $pids; do wait "$pid" || fail "a worker failed"; done; }
+wait_for_workers() {
+  for pid in $pids; do wait "$pid" || fail "a worker failed"; done
+}
 # The parameters of all ranks are those of a run without phub, bit for bit.
 expect_identical() {
   local rank=0
