@@ -293,12 +293,7 @@ absl::StatusOr<std::unique_ptr<Daemon>> Daemon::Start(const Settings& settings,
   RaiseDescriptorLimit();
   auto plan = PlanCores(settings, topology);
   if (!plan.ok()) return plan.status();
-  NumaNodes core_nodes;
-  for (const std::optional<std::uint32_t>& pin : plan->pins) {
-    const Core* const core = pin ? topology.Find(*pin) : nullptr;
-    core_nodes.push_back(core != nullptr ? std::optional(core->numa_node) : std::nullopt);
-  }
-  auto verbs_queues = OpenVerbsQueues(settings, core_nodes);
+  auto verbs_queues = OpenVerbsQueues(settings, NodesOf(*plan, topology));
   if (!verbs_queues.ok()) return verbs_queues.status();
   auto rack_topology = ReadRackTopology(settings);
   if (!rack_topology.ok()) return rack_topology.status();
