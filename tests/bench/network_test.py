@@ -4,11 +4,13 @@ import contextlib
 import os
 import signal
 import subprocess
+import tempfile
 import time
 import unittest
 from pathlib import Path
 
-from harness import namespaces
+from harness import iperf_links, namespaces
+from harness.failure import BenchFailure
 from harness.namespaces import Node
 from harness.network import Shape, moved_bytes
 
@@ -44,6 +46,22 @@ class LimitTest(unittest.TestCase):
     def test_single_tensors_are_drained_for(self) -> None:
         self.assertTrue(Shape(1000, model="1MiB").drained)
         self.assertFalse(Shape(1000).drained)
+
+
+class IperfTest(unittest.TestCase):
+    def test_both_ways_count(self) -> None:
+        with tempfile.TemporaryDirectory() as folder:
+            log = Path(folder) / "log"
+            log.write_text('{"end": {"sum_received": {"bits_per_second": 16e9},'
+                           ' "sum_received_bidir_reverse": {"bits_per_second": 8e9}}}')
+            self.assertEqual(iperf_links.bytes_per_s(log), 3e9)
+
+    def test_a_failure_is_told(self) -> None:
+        with tempfile.TemporaryDirectory() as folder:
+            log = Path(folder) / "log"
+            log.write_text('{"error": "unable to connect"}')
+            with self.assertRaisesRegex(BenchFailure, "unable to connect"):
+                iperf_links.bytes_per_s(log)
 
 
 @unittest.skipIf(NO_NETWORKS, NO_NETWORKS)
