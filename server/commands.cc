@@ -26,6 +26,7 @@ const char* ToString(FaultCode code) {
     case FaultCode::kAlignment: return "alignment";
     case FaultCode::kVersionGone: return "version_gone";
     case FaultCode::kNoState: return "no_state";
+    case FaultCode::kNotInPlan: return "not_in_plan";
   }
   return "unknown";
 }

@@ -15,21 +15,23 @@
 #include "common/base/status_text.h"
 #include "common/base/version.h"
 #include "common/simd/kernels.h"
-#include "common/transport/shm/ring.h"
 #include "common/transport/shm/shm_listener.h"
 #include "common/transport/tcp/tcp_listener.h"
 #include "common/transport/verbs/verbs_acceptor.h"
-#include "server/config/rack_settings.h"
+#include "server/config/data_tls.h"
 #include "server/control/control.h"
 #include "server/control/control_socket.h"
 #include "server/control/control_thread.h"
+#include "server/control/data_port_report.h"
 #include "server/control/grpc_server.h"
 #include "server/control/lane_gate.h"
 #include "server/control/shared_memory_gate.h"
 #include "server/control/verbs_gate.h"
 #include "server/core_plan.h"
 #include "server/core_unit.h"
+#include "server/daemon_options.h"
 #include "server/metrics/http_server.h"
+#include "server/other_racks.h"
 #include "server/tenant/state_store.h"
 #include "server/tenant/state_thread.h"
 #include "server/tenant/tenant_admin.h"
@@ -42,34 +44,6 @@ namespace {
 // long that takes.
 constexpr DurationNs kListenerWait = 100 * kMillisecond;
 
-HostAndPort Address(const std::string& text) {
-  const auto address = ParseHostAndPort(text);
-  PHUB_CHECK(address.ok(), "address={}", text);  // the setting's kind has checked it
-  return *address;
-}
-
-HostAndPort DataAddress(const Settings& settings) {
-  if (!settings.data_listen.empty()) return Address(settings.data_listen);
-  return {Address(settings.listen).host, 0};
-}
-
-constexpr const char* kDefaultControlSocket = "/run/phub/control.sock";
-
-// Empty: there is none.
-std::string ControlSocketPath(const Settings& settings) {
-  if (!settings.control_socket.empty()) return settings.control_socket;
-  return settings.state_dir.empty() ? "" : kDefaultControlSocket;
-}
-
-bool IsWildcard(std::string_view host) { return host == "0.0.0.0" || host == "::"; }
-
-// The host that clients are told to reach lanes at; empty: where they reached the control plane.
-std::string LaneHost(const Settings& settings) {
-  const std::string data_host = DataAddress(settings).host;
-  if (IsWildcard(data_host) || data_host == Address(settings.listen).host) return "";
-  return data_host;
-}
-
 // Shared memory takes descriptors: one for every lane and batch of keys, and workers' own.
 void RaiseDescriptorLimit() {
   rlimit limit{};
@@ -78,37 +52,14 @@ void RaiseDescriptorLimit() {
   if (setrlimit(RLIMIT_NOFILE, &limit) != 0) LogWarning("event=descriptor_limit_not_raised");
 }
 
-ControlOptions MakeControlOptions(const Settings& settings, bool verbs) {
-  ControlOptions options;
-  const auto place = FindRackPlace(settings);
-  PHUB_CHECK(place.ok(), "daemons={} self={}", settings.daemons, settings.self);  // checked by then
-  options.rack_endpoints = place->endpoints;
-  options.rack_self = place->self;
-  const transport::ShmLimits limits;  // of the listener's lanes
-  options.shared_lane_bytes = transport::LaneMemoryBytes(limits.ring_records, limits.arena_bytes);
-  if (verbs) {
-    options.verbs_lane_bytes = transport::VerbsLaneBytes(VerbsLimitsOf(settings));
-    options.slot_header_bytes = wire::kSlotHeaderBytes;
-  }
-  options.version = BuildVersion();
-  options.commit = BuildCommit();
-  options.simd_target = simd::TargetName();
-  options.lane_host = LaneHost(settings);
-  options.chunk_bytes = settings.chunk_bytes;
-  options.staging_bytes_per_lane = settings.staging_bytes_per_lane;
-  options.memory_bytes_max = settings.memory_max;
-  options.liveness_timeout = settings.liveness_timeout;
-  options.drain_timeout = settings.drain_timeout;
-  return options;
-}
-
 }  // namespace
 
 // Members are in the order in which they are made; destruction goes the other way round, after
 // Stop() has ended every thread.
 struct Daemon::Parts {
   // verbs_queues: one for each core loop, or none at all.
-  Parts(const Settings& daemon_settings, CorePlan core_plan, VerbsQueues verbs_queues)
+  Parts(const Settings& daemon_settings, CorePlan core_plan, const RackTopology& topology,
+        VerbsQueues verbs_queues)
       : settings(daemon_settings), plan(std::move(core_plan)) {
     for (std::size_t i = 0; i < plan.loop_count(); ++i) {
       cores.push_back(std::make_unique<CoreUnit>(CoreIndex{static_cast<std::uint32_t>(i)}, clock,
@@ -121,10 +72,14 @@ struct Daemon::Parts {
                          [unit = core.get()] { unit->thread->Wake(); },
                          core->verbs != nullptr ? &core->verbs->counters() : nullptr});
     }
-    control = std::make_unique<Control>(clock, random, std::move(handles),
-                                        MakeControlOptions(settings, !verbs_queues.empty()));
+    control =
+        std::make_unique<Control>(clock, random, std::move(handles),
+                                  MakeControlOptions(settings, topology, !verbs_queues.empty()));
     control_thread = std::make_unique<ControlThread>(*control, clock);
-    lane_gate = std::make_unique<ControlLaneGate>(*control_thread, kTcpIndex, "tcp");
+    peer_links = MakePeerLinks(settings, *control_thread, clock);
+    if (peer_links != nullptr) control->SetPeerNetwork(*peer_links);
+    lane_gate =
+        std::make_unique<ControlLaneGate>(*control_thread, kTcpIndex, DataTlsOf(settings).on);
     shared_memory_gate = std::make_unique<ControlSharedMemoryGate>(*control_thread, kShmIndex);
     if (!verbs_queues.empty()) {
       verbs_gate = std::make_unique<ControlVerbsGate>(
@@ -157,6 +112,7 @@ struct Daemon::Parts {
   std::vector<std::unique_ptr<CoreUnit>> cores;
   std::unique_ptr<Control> control;
   std::unique_ptr<ControlThread> control_thread;
+  std::unique_ptr<PeerLinks> peer_links;  // null: there are no other racks
   std::unique_ptr<ControlLaneGate> lane_gate;
   std::unique_ptr<ControlSharedMemoryGate> shared_memory_gate;
   std::unique_ptr<ControlVerbsGate> verbs_gate;  // null: no RDMA device; so is the acceptor
@@ -179,6 +135,8 @@ absl::Status Daemon::Parts::StartListener() {
   transport::TcpListenerOptions options;
   options.host = address.host;
   options.port = address.port;
+  const DataTls data_tls = DataTlsOf(settings);
+  options.tls = data_tls.on;
   auto created = transport::TcpListener::Create(options, *lane_gate, clock, verbs_acceptor.get());
   if (!created.ok()) {
     return absl::Status(created.status().code(),
@@ -191,8 +149,20 @@ absl::Status Daemon::Parts::StartListener() {
   }
   listener_thread = std::thread([this] {
     NameThisThread("lane-listener");
-    while (!listeners_stopping.load(std::memory_order_relaxed)) listener->PollOnce(kListenerWait);
+    DataPortReport report(*control_thread, listener->counters());
+    while (!listeners_stopping.load(std::memory_order_relaxed)) {
+      if (listener->PollOnce(kListenerWait)) report.Update();
+    }
   });
+  if (data_tls.beyond_loopback && !data_tls.on) {
+    LogWarning("event=lanes_in_the_clear data_listen={} reason=\"{}\"",
+               FormatHostAndPort({address.host, listener->port()}), data_tls.reason);
+  }
+  if (data_tls.beyond_loopback && verbs_gate != nullptr) {
+    LogWarning(
+        "event=verbs_lanes_in_the_clear reason=\"RDMA is not encrypted; tenants that require "
+        "encryption get tcp with TLS\"");
+  }
   return absl::OkStatus();
 }
 
@@ -296,12 +266,16 @@ absl::Status Daemon::Parts::Start() {
   if (absl::Status status = StartListener(); !status.ok()) return status;
   if (absl::Status status = StartSharedMemoryListener(); !status.ok()) return status;
   if (absl::Status status = StartControlServer(); !status.ok()) return status;
+  if (peer_links != nullptr) {
+    if (absl::Status status = peer_links->Start(); !status.ok()) return status;
+  }
   return StartMetricsServer();
 }
 
 void Daemon::Parts::Stop() {
   metrics_server.reset();
   control_socket.reset();
+  if (peer_links != nullptr) peer_links->Stop();
   if (grpc_server) grpc_server->Shutdown();
   if (state_thread) state_thread->Stop();
   listeners_stopping.store(true, std::memory_order_relaxed);
@@ -326,13 +300,17 @@ absl::StatusOr<std::unique_ptr<Daemon>> Daemon::Start(const Settings& settings,
   }
   auto verbs_queues = OpenVerbsQueues(settings, core_nodes);
   if (!verbs_queues.ok()) return verbs_queues.status();
-  auto parts = std::make_unique<Parts>(settings, *std::move(plan), *std::move(verbs_queues));
+  auto rack_topology = ReadRackTopology(settings);
+  if (!rack_topology.ok()) return rack_topology.status();
+  auto parts =
+      std::make_unique<Parts>(settings, *std::move(plan), *rack_topology, *std::move(verbs_queues));
   if (absl::Status status = parts->Start(); !status.ok()) return status;
   std::unique_ptr<Daemon> daemon(new Daemon(std::move(parts)));
   const Parts& started = *daemon->parts_;
   LogInfo(
       "event=serving version={} commit={} listen={} data_listen={} core_loops={} pinned={} wait={} "
-      "simd={} usable_cores={} memory_max={} shm={} verbs={} tls={} identities={} metrics={} "
+      "simd={} usable_cores={} memory_max={} shm={} verbs={} tls={} data_tls={} identities={} "
+      "metrics={} "
       "daemons=\"{}\"",
       BuildVersion(), BuildCommit(),
       FormatHostAndPort({Address(settings.listen).host, daemon->control_port()}),
@@ -340,8 +318,8 @@ absl::StatusOr<std::unique_ptr<Daemon>> Daemon::Start(const Settings& settings,
       started.plan.loop_count(), started.plan.PinsText(), ToString(started.plan.waiting),
       simd::TargetName(), topology.cores().size(), ExactBytes(settings.memory_max),
       started.shared_memory_listener != nullptr, started.verbs_gate != nullptr,
-      !settings.tls_certificate.empty(), !settings.state_dir.empty(), daemon->metrics_url(),
-      settings.daemons);
+      !settings.tls_certificate.empty(), DataTlsOf(settings).on, !settings.state_dir.empty(),
+      daemon->metrics_url(), settings.daemons);
   if (started.plan.loop_count() > topology.cores().size()) {
     LogWarning("event=cores_oversubscribed core_loops={} usable_cores={}",
                started.plan.loop_count(), topology.cores().size());

@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <memory>
 
 #include "client/cli/cli.h"
@@ -98,12 +99,32 @@ std::string WorkersTable(const v1::JobInfo& job) {
 }
 
 std::string LanesTable(const v1::JobInfo& job) {
-  Table table({{"RANK", Align::kRight}, {"CORE", Align::kRight}, {"LANE"}});
+  Table table({{"RANK", Align::kRight}, {"CORE", Align::kRight}, {"LANE"}, {"WHY"}});
   for (const v1::WorkerInfo& worker : job.workers()) {
-    for (const v1::LaneInfo& lane : worker.lanes())
-      table.Add({fmt::format("{}", worker.rank()), fmt::format("{}", lane.core()), lane.lane()});
+    for (const v1::LaneInfo& lane : worker.lanes()) {
+      table.Add({fmt::format("{}", worker.rank()), fmt::format("{}", lane.core()), lane.lane(),
+                 lane.reason().empty() ? "-" : lane.reason()});
+    }
   }
   return table.Text();
+}
+
+// Of jobs that span racks.
+void AddExchange(const v1::ExchangeInfo& exchange, Table& facts) {
+  facts.Add({"rack", fmt::format("{} of {}, {}", exchange.rack(), exchange.racks_size(),
+                                 exchange.state())});
+  facts.Add(
+      {"ranks here", fmt::format("from {}, of {}", exchange.first_rank(), exchange.rank_count())});
+  facts.Add({"plan", fmt::format("{} (asked for: {}), {} trees on {}",
+                                 Printable(exchange.planner()), Printable(exchange.asked()),
+                                 exchange.trees(), Printable(exchange.topology()))});
+  if (exchange.predicted_seconds() > 0) {
+    facts.Add(
+        {"predicted",
+         fmt::format("{} for {}",
+                     HumanDuration(static_cast<std::int64_t>(exchange.predicted_seconds() * 1e9)),
+                     HumanBytes(exchange.reference_bytes()))});
+  }
 }
 
 std::string JobText(const v1::JobInfo& job) {
@@ -121,12 +142,14 @@ std::string JobText(const v1::JobInfo& job) {
                             ? job.on_loss()
                             : fmt::format("wait {}{}", HumanDuration(job.wait_timeout_ns()),
                                           job.restart() ? ", restart" : "")});
+  if (job.has_exchange()) AddExchange(job.exchange(), facts);
   for (const v1::WorkerInfo& worker : job.workers()) {
     if (worker.state() != "lost") continue;
     facts.Add(
         {"awaited", fmt::format("rank {} ({}) for another {}: {}", worker.rank(), worker.host(),
                                 HumanDuration(worker.awaited_for_ns()), worker.loss())});
   }
+  if (!job.encryption().empty()) facts.Add({"encryption", job.encryption()});
   return fmt::format("{}\n{}\n{}", facts.Text(), WorkersTable(job), LanesTable(job));
 }
 

@@ -27,6 +27,7 @@ struct QuotaText {
 struct TenantRequest {
   std::string name;
   QuotaText quota;
+  std::string encryption;
   bool yes = false;
 };
 constexpr const char* kNone = "none";
@@ -59,6 +60,14 @@ void AddQuotaOptions(CLI::App& app, QuotaText& quota) {
   add("--keys", quota.keys, "Keys of all its jobs", "COUNT", CheckCount);
 }
 
+void AddEncryptionOption(CLI::App& app, std::string& encryption) {
+  app.add_option("--encryption", encryption,
+                 "required: lanes that leave a host are encrypted (tcp with TLS, never RDMA), or "
+                 "refused. optional: as the daemon has them")
+      ->type_name("TEXT")
+      ->check(CLI::IsMember({"required", "optional"}));
+}
+
 // The limits that were given; those of "none" go to `lift` (a new tenant has none to lift).
 v1::Quota QuotaOf(const QuotaText& text, v1::SetQuotaRequest* lift) {
   v1::Quota quota;
@@ -86,7 +95,7 @@ std::string CountText(std::uint64_t used, bool limited, std::uint64_t limit) {
 std::string TenantsTable(const v1::ListTenantsResponse& response, bool wide) {
   std::vector<Table::Column> columns = {{"TENANT"}, {"STATE"},   {"MEMORY"},
                                         {"JOBS"},   {"WORKERS"}, {"KEYS"}};
-  if (wide) columns.push_back({"CREATED"});
+  if (wide) columns.insert(columns.end(), {{"ENCRYPTION"}, {"CREATED"}});
   Table table(columns);
   for (const v1::TenantInfo& tenant : response.tenants()) {
     const v1::Quota& quota = tenant.quota();
@@ -98,7 +107,7 @@ std::string TenantsTable(const v1::ListTenantsResponse& response, bool wide) {
         CountText(usage.jobs(), quota.has_jobs(), quota.jobs()),
         CountText(usage.workers(), quota.has_workers(), quota.workers()),
         CountText(usage.keys(), quota.has_keys(), quota.keys())};
-    if (wide) cells.push_back(DateText(tenant.created_at_ns()));
+    if (wide) cells.insert(cells.end(), {tenant.encryption(), DateText(tenant.created_at_ns())});
     table.Add(std::move(cells));
   }
   return table.Text();
@@ -142,6 +151,7 @@ int CreateTenant(const Options& options, const TenantRequest& asked) {
   v1::CreateTenantRequest request;
   request.set_name(asked.name);
   *request.mutable_quota() = QuotaOf(asked.quota, nullptr);
+  request.set_encryption(asked.encryption);
   return AskForTenant(options, &Stub::CreateTenant, request);
 }
 
@@ -149,6 +159,7 @@ int SetQuota(const Options& options, const TenantRequest& asked) {
   v1::SetQuotaRequest request;
   request.set_tenant(asked.name);
   *request.mutable_set() = QuotaOf(asked.quota, &request);
+  request.set_encryption(asked.encryption);
   return AskForTenant(options, &Stub::SetQuota, request);
 }
 
@@ -203,6 +214,7 @@ void AddTenant(CLI::App& parent, const Options& options, Command& command) {
   auto request = AddCommand(*tenant, "create", "A new tenant, with the limits given", options,
                             command, CreateTenant, added);
   AddQuotaOptions(*added, request->quota);
+  AddEncryptionOption(*added, request->encryption);
 
   CLI::App* list = tenant->add_subcommand("list", "Tenants, what they hold and may hold");
   const auto watch_text = std::make_shared<std::string>();
@@ -221,6 +233,7 @@ void AddTenant(CLI::App& parent, const Options& options, Command& command) {
   request = AddCommand(*tenant, "set-quota", "Change the limits that are given; \"none\" lifts one",
                        options, command, SetQuota, added);
   AddQuotaOptions(*added, request->quota);
+  AddEncryptionOption(*added, request->encryption);
   added->footer("What is reserved already stays; the limits are for what is reserved from now on.");
 
   request = AddCommand(

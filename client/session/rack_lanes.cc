@@ -10,6 +10,7 @@
 #include "common/base/log.h"
 #include "common/transport/shm/shm_dial.h"
 #include "common/transport/tcp/tcp_dial.h"
+#include "common/transport/tls/tls_dial.h"
 #include "common/transport/verbs/verbs_dial.h"
 
 namespace phub::client {
@@ -78,6 +79,8 @@ absl::StatusOr<RackLanes::Dialled> RackLanes::DialBy(std::uint8_t way, const Dae
     connection =
         transport::DialShm(link.joined.shared_memory().name(), hello, timeout, link.regions);
   } else if (way == kVerbsTransportIndex) {
+    if (link.joined.encryption_required())
+      return absl::UnimplementedError("the tenant requires encryption, and RDMA has none");
     if (settings_.verbs == nullptr) return absl::UnimplementedError("not asked for");
     absl::StatusOr<VerbsSide::Way> taken = settings_.verbs->WayTo(host);
     if (!taken.ok()) return absl::UnimplementedError(taken.status().message());
@@ -85,6 +88,13 @@ absl::StatusOr<RackLanes::Dialled> RackLanes::DialBy(std::uint8_t way, const Dae
     SystemRandom random;
     connection = transport::DialVerbs(host, port, hello, timeout, std::move(taken->queue),
                                       std::move(taken->domain), random);
+  } else if (link.joined.tls_lanes()) {
+    dialled.reason = "TLS 1.3";
+    connection = transport::DialTls(host, port, hello, timeout);
+  } else if (link.joined.encryption_required()) {
+    return absl::FailedPreconditionError(
+        "the tenant requires encryption, and the daemon's lanes over tcp have none (its setting "
+        "data_tls)");
   } else {
     connection = transport::DialTcp(host, port, hello, timeout);
   }

@@ -24,6 +24,9 @@ absl::Status CheckWelcome(const wire::LaneWelcome& welcome, VersionOffer offer,
     case wire::LaneRefusal::kCapacity:
       return absl::ResourceExhaustedError(
           refused + "too many connections, or no memory left; try again later");
+    case wire::LaneRefusal::kEncryption:
+      return absl::FailedPreconditionError(
+          refused + "it would not be encrypted, and the daemon or the tenant wants it to be");
   }
   if (welcome.version >= offer.min && welcome.version <= offer.max) return absl::OkStatus();
   return absl::InternalError(fmt::format("{} chose lane version {}, this client speaks {}..{}",

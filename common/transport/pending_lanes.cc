@@ -66,7 +66,7 @@ bool PendingLanes::PollOnce(DurationNs timeout) {
   for (int i = 0; i < count; ++i) {
     // A socket whose place is freed leaves the epoll, and places are only given out again by
     // AcceptSome, so an event cannot meet another connection than its own: accepting comes last.
-    if (events[i].data.u64 != kListenerKey) Read(places_[events[i].data.u64]);
+    if (events[i].data.u64 != kListenerKey) Serve(places_[events[i].data.u64]);
   }
   const bool late = CloseLate();
   for (int i = 0; i < count; ++i) {
@@ -149,11 +149,15 @@ void PendingLanes::GivePlace(Descriptor socket, Origin origin) {
   ++count_;
 }
 
+void PendingLanes::Serve(Place& place) {
+  if (!place.socket) return;
+  place.handshake != nullptr ? Advance(place) : Read(place);
+}
+
 // Of a stream, the request and not a byte more: what follows belongs to the lane. Of packets a byte
 // more than is right, so that a longer one is seen to be; without room for control messages:
 // descriptors that a client sends are closed by the kernel.
 void PendingLanes::Read(Place& place) {
-  if (!place.socket) return;
   const std::size_t bytes_max = options_.packets ? kRequestBytes + 1 : place.want;
   const ssize_t got = recv(place.socket.get(), place.bytes.data() + place.have,
                            bytes_max - place.have, MSG_DONTWAIT);
@@ -169,12 +173,38 @@ void PendingLanes::Read(Place& place) {
     PHUB_CHECK(place.want >= kRequestBytes && place.want <= kRequestBytesMax);
   }
   if (!options_.packets && place.have < place.want) return;
-  const int result = epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, place.socket.get(), nullptr);
-  PHUB_CHECK(result == 0, "errno={}", errno);
-  Decide(TakeSocket(place), std::span(place.bytes).first(place.have), place.origin);
+  const std::span<const std::byte> first = std::span(place.bytes).first(place.have);
+  if (!options_.packets) place.handshake = BeginHandshake(place.socket.get(), first);
+  if (place.handshake == nullptr) return Decide(TakeSocket(place), first, place.origin);
+  ++handshakes_;
+  Advance(place);
 }
 
+void PendingLanes::Advance(Place& place) {
+  switch (place.handshake->Advance()) {
+    case Handshake::Step::kWaits:
+      // Whoever is here has a lane's key, or repeats what somebody sent who has it.
+      if (handshakes_ <= options_.handshakes_max) return;
+      Count(counters_.over_capacity);
+      break;
+    case Handshake::Step::kDone: {
+      std::unique_ptr<Handshake> done = std::move(place.handshake);
+      --handshakes_;
+      return DecideAfter(std::move(done), TakeSocket(place), place.origin);
+    }
+    case Handshake::Step::kFailed: Count(counters_.refused_key); break;
+  }
+  TakeSocket(place);
+}
+
+// No longer watched.
 Descriptor PendingLanes::TakeSocket(Place& place) {
+  if (place.handshake != nullptr) {
+    place.handshake.reset();
+    --handshakes_;
+  }
+  const int result = epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, place.socket.get(), nullptr);
+  PHUB_CHECK(result == 0, "errno={}", errno);
   --count_;
   return Descriptor(place.socket.Release());
 }
@@ -191,6 +221,7 @@ void PendingLanes::CountRefusal(wire::LaneRefusal refusal) {
     case wire::LaneRefusal::kJob: return Count(counters_.refused_job);
     case wire::LaneRefusal::kBusy: return Count(counters_.refused_busy);
     case wire::LaneRefusal::kCapacity: return Count(counters_.refused_capacity);
+    case wire::LaneRefusal::kEncryption: return Count(counters_.refused_plain);
     case wire::LaneRefusal::kNone: break;
   }
   PHUB_CHECK(false, "counted a refusal that is none");

@@ -2,14 +2,18 @@
 // bounds how many wait and for how long, and refuses.
 //
 // Until its request is there a peer has a deadline, a place in a table of fixed size, a request's
-// worth of bytes in it, and no more places than its origin (an address, a user) may have. Cold
-// path: one thread of the daemon calls PollOnce in a loop; counters may be read from any thread.
+// worth of bytes in it, and no more places than its origin (an address, a user) may have. With TLS
+// the first bytes are a ClientHello, which has to prove that its sender has a lane's key before
+// anything is kept for it: a handshake is begun by one call that either ends it or lasts.
+// Cold path: one thread of the daemon calls PollOnce in a loop; counters may be read from any
+// thread.
 #pragma once
 
 #include <array>
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <span>
 #include <string>
@@ -31,7 +35,10 @@ struct LaneListenerCounters {
   std::atomic<std::uint64_t> refused_job{0};
   std::atomic<std::uint64_t> refused_busy{0};
   std::atomic<std::uint64_t> refused_capacity{0};  // by the gate, or for want of memory
-  std::atomic<std::uint64_t> over_capacity{0};     // by places_max or places_per_origin_max
+  std::atomic<std::uint64_t> refused_plain{0};     // right, but not encrypted, where lanes are
+  std::atomic<std::uint64_t> refused_key{0};       // a handshake without the key of a lane
+  std::atomic<std::uint64_t> over_capacity{0};     // by places_max, places_per_origin_max or
+                                                   // handshakes_max
   std::atomic<std::uint64_t> timeouts{0};          // did not ask in time
   std::atomic<std::uint64_t> closed_early{0};      // went away before its request was whole
   std::atomic<std::uint64_t> accept_errors{0};     // out of descriptors or memory
@@ -49,13 +56,23 @@ class PendingLanes {
     DurationNs request_timeout = 3 * kSecond;
     std::uint32_t places_max = 1024;
     std::uint32_t places_per_origin_max = 64;
-    bool packets = false;        // a request is one packet, of any size; else of a stream
-    std::string transport_name;  // for the log
+    std::uint32_t handshakes_max = 256;  // at once; some 80 KiB each
+    bool packets = false;                // a request is one packet, of any size; else of a stream
+    std::string transport_name;          // for the log
   };
   // Where a peer comes from.
   struct Origin {
     std::array<std::byte, 16> key{};  // what is counted
     std::string text;                 // for people
+  };
+
+  // What a peer goes through between its first bytes and its request.
+  class Handshake {
+   public:
+    enum class Step : std::uint8_t { kWaits, kDone, kFailed };
+    virtual ~Handshake() = default;
+    // Its socket may have bytes. kDone: the request is there.
+    virtual Step Advance() = 0;
   };
 
   // The clock outlives this.
@@ -75,11 +92,13 @@ class PendingLanes {
   std::uint32_t count() const { return count_; }  // of places taken
 
  protected:
-  static constexpr std::size_t kRequestBytesMax = 192;
+  static constexpr std::size_t kRequestBytesMax = 1024;
+  static_assert(kRequestBytesMax <= 4096, "what a stranger may cost");
 
   // Tells the peer, if it still listens, and counts.
   void Refuse(const Descriptor& socket, wire::LaneRefusal refusal);
   static void SendWelcome(const Descriptor& socket, const wire::LaneWelcome& welcome);
+  void CountRefusal(wire::LaneRefusal refusal);
   void CountRefusedForm() { Count(counters_.refused_form); }
   void CountAccepted() { Count(counters_.accepted); }
 
@@ -89,6 +108,15 @@ class PendingLanes {
   // Of a stream: how long the whole request is of which these are the first 64 bytes; at least as
   // many, at most kRequestBytesMax.
   virtual std::size_t RequestBytes(std::span<const std::byte> first) const { return first.size(); }
+  // Of a stream, whole first bytes: null if they are the request. Done or failed at once, or it is
+  // kept, in the peer's place, for as long as its time is not up.
+  virtual std::unique_ptr<Handshake> BeginHandshake(int /*socket*/,
+                                                    std::span<const std::byte> /*first*/) {
+    return nullptr;
+  }
+  // It is done; its place is free again.
+  virtual void DecideAfter(std::unique_ptr<Handshake> /*handshake*/, Descriptor /*socket*/,
+                           const Origin& /*origin*/) {}
   // A whole request, or a packet that may be anything. Its place is free again.
   virtual void Decide(Descriptor socket, std::span<const std::byte> request,
                       const Origin& origin) = 0;
@@ -100,6 +128,7 @@ class PendingLanes {
     TimeNs deadline = 0;
     std::size_t have = 0;
     std::size_t want = kRequestBytes;
+    std::unique_ptr<Handshake> handshake;  // once the first bytes were whole
     std::array<std::byte, kRequestBytesMax> bytes;
   };
 
@@ -107,16 +136,18 @@ class PendingLanes {
   void WatchAccepting(bool on);
   void AcceptSome();
   void GivePlace(Descriptor socket, Origin origin);
+  void Serve(Place& place);
   void Read(Place& place);
+  void Advance(Place& place);
   bool CloseLate();
   static void SendRefusal(const Descriptor& socket, wire::LaneRefusal refusal);
-  void CountRefusal(wire::LaneRefusal refusal);
   Descriptor TakeSocket(Place& place);
 
   const Options options_;
   const Clock& clock_;
   std::vector<Place> places_;
   std::uint32_t count_ = 0;
+  std::uint32_t handshakes_ = 0;
   Descriptor listening_;
   Descriptor epoll_;
   TimeNs accept_paused_until_ = 0;  // 0: not paused

@@ -25,7 +25,8 @@ bool RefusalIsKnown(LaneRefusal refusal) {
     case LaneRefusal::kNonce:
     case LaneRefusal::kJob:
     case LaneRefusal::kBusy:
-    case LaneRefusal::kCapacity: return true;
+    case LaneRefusal::kCapacity:
+    case LaneRefusal::kEncryption: return true;
   }
   return false;
 }
@@ -47,6 +48,7 @@ const char* ToString(LaneRefusal refusal) {
     case LaneRefusal::kJob: return "job";
     case LaneRefusal::kBusy: return "busy";
     case LaneRefusal::kCapacity: return "capacity";
+    case LaneRefusal::kEncryption: return "encryption";
   }
   return "unknown";
 }

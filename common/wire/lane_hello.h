@@ -35,11 +35,12 @@ struct LaneHello {
 
 enum class LaneRefusal : std::uint8_t {
   kNone = 0,
-  kVersion = 1,   // no version in common
-  kNonce = 2,     // unknown, used, expired, or given for another lane
-  kJob = 3,       // the job ended or the membership epoch is over
-  kBusy = 4,      // the lane's place is still held by a live lane
-  kCapacity = 5,  // too many connections
+  kVersion = 1,     // no version in common
+  kNonce = 2,       // unknown, used, expired, or given for another lane
+  kJob = 3,         // the job ended or the membership epoch is over
+  kBusy = 4,        // the lane's place is still held by a live lane
+  kCapacity = 5,    // too many connections
+  kEncryption = 6,  // it would not be encrypted, and has to be
 };
 const char* ToString(LaneRefusal refusal);
 

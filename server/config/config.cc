@@ -4,6 +4,7 @@
 
 #include "common/base/check.h"
 #include "common/base/status_text.h"
+#include "server/config/data_tls.h"
 #include "server/config/rack_settings.h"
 #include "server/config/setting_table.h"
 
@@ -97,11 +98,28 @@ void CheckTogether(Config& config) {
   CheckExposure("data_listen", settings.data_listen, config);
   CheckMetricsExposure(config);
   CheckTls(config);
+  if (const DataTls data = DataTlsOf(settings); !data.problem.empty()) {
+    config.problems.push_back(
+        fmt::format("{}: {}", EffectiveOf(config, "data_tls").place, data.problem));
+  }
   if (const auto place = FindRackPlace(settings); !place.ok()) {
     const Assignment& self = EffectiveOf(config, "self");
     const Assignment& daemons = EffectiveOf(config, "daemons");
     const Assignment& culprit = settings.self.empty() ? daemons : self;
     config.problems.push_back(fmt::format("{}: {}", culprit.place, MessageOf(place.status())));
+  }
+  if (const auto place = FindPlaceAmongRacks(settings); !place.ok()) {
+    const char* const culprit = !settings.rack_self.empty() ? "rack_self"
+                                : settings.racks.empty()    ? "topology"
+                                                            : "racks";
+    config.problems.push_back(
+        fmt::format("{}: {}", EffectiveOf(config, culprit).place, MessageOf(place.status())));
+  }
+  if (!settings.racks.empty() && !settings.state_dir.empty() && settings.tls_client_ca.empty()) {
+    config.problems.push_back(fmt::format(
+        "{}: racks with a state_dir need tls_client_ca: the daemons of other racks show a "
+        "certificate of server/<name> (phubctl pki makes them)",
+        EffectiveOf(config, "racks").place));
   }
   if (settings.staging_bytes_per_lane < settings.chunk_bytes) {
     const Assignment& staging = EffectiveOf(config, "staging_bytes_per_lane");

@@ -22,12 +22,16 @@ enum class PinMode : std::uint8_t { kAuto, kOn, kOff };
 enum class WaitMode : std::uint8_t { kAuto, kPoll, kBlock };
 enum class ShmMode : std::uint8_t { kOn, kOff };
 enum class VerbsMode : std::uint8_t { kAuto, kOn, kOff };
+enum class DataTlsMode : std::uint8_t { kAuto, kOn, kOff };
 
 #define PHUB_SETTINGS(X)                                                                           \
   X(std::string, listen, Address(), "127.0.0.1:7700",                                              \
     "Address and port of the control plane (gRPC). Port 0 takes any free one: see port_file.")     \
   X(std::string, data_listen, AddressOrEmpty(), "",                                                \
     "Address and port on which data lanes are accepted. Empty: the address of listen, any port.")  \
+  X(DataTlsMode, data_tls, Choice("auto|on|off"), "auto",                                          \
+    "TLS 1.3 on data lanes over tcp, with keys that come over the control plane (and need it to "  \
+    "be TLS). auto: if data_listen is beyond loopback. Lanes over RDMA are never encrypted.")      \
   X(bool, insecure, Switch(), "false",                                                             \
     "Allow listening beyond loopback without TLS or without identities: whoever reaches the port " \
     "can use and read every job, and tokens travel in the clear.")                                 \
@@ -56,6 +60,15 @@ enum class VerbsMode : std::uint8_t { kAuto, kOn, kOff };
     "spelling at each of them. The first seats the ranks of every job. Empty: this one alone.")    \
   X(std::string, self, AddressOrEmpty(), "",                                                       \
     "Which entry of daemons this one is. Empty: the entry that equals listen.")                    \
+  X(std::string, racks, DaemonList(), "",                                                          \
+    "Jobs may span these racks: the control endpoint of each rack's daemon, separated by commas, " \
+    "in the same order and spelling at each of them. The first opens such jobs. Empty: this one "  \
+    "alone.")                                                                                      \
+  X(std::string, rack_self, AddressOrEmpty(), "",                                                  \
+    "Which entry of racks this daemon is. Empty: the entry that equals listen.")                   \
+  X(std::string, topology, Path(), "",                                                             \
+    "File (TOML or JSON, see docs/plan.md) of how the racks are connected: its members are the "   \
+    "racks, in order. The same at each of them. Empty: every rack has one link to one switch.")    \
   X(ShmMode, shm, Choice("on|off"), "on",                                                          \
     "Shared memory with workers of the same host: gradients are summed where they lie.")           \
   X(VerbsMode, verbs, Choice("auto|on|off"), "auto",                                               \
@@ -64,7 +77,7 @@ enum class VerbsMode : std::uint8_t { kAuto, kOn, kOff };
   X(std::string, verbs_devices, Names(), "",                                                       \
     "RDMA devices for lanes, separated by commas (\"mlx5_0,mlx5_1\"); core loops take them in "    \
     "turn. Empty: every one with an active port.")                                                 \
-  X(DurationNs, verbs_ack_timeout, Duration(10 * kMicrosecond, 3600 * kSecond), "250ms",          \
+  X(DurationNs, verbs_ack_timeout, Duration(10 * kMicrosecond, 3600 * kSecond), "250ms",           \
     "RDMA: an unanswered packet is sent again after so long (devices round up to 4.1 us times a "  \
     "power of two), up to seven times; then the lane is lost. Emulated devices want 4s.")          \
   X(std::string, cores, CoreList(), "auto",                                                        \

@@ -42,7 +42,8 @@ v1::JobInfo Control::State::DescribeJob(const Job& job) const {
   info.set_name(job.name());
   info.set_incarnation(FormatIncarnation(job.account.incarnation));
   info.set_state(ToString(job.state));
-  info.set_world_size(job.settings.world_size);
+  info.set_world_size(std::max(job.settings.world_size, job.settings.ranks_of_job));
+  if (job.rack_run != nullptr) DescribeExchange(job, *info.mutable_exchange());
   info.set_key_count(static_cast<std::uint32_t>(job.key_count));
   info.set_parameter_bytes(job.parameter_bytes);
   info.set_memory_bytes(job.released() ? 0 : job.memory_bytes);
@@ -53,10 +54,11 @@ v1::JobInfo Control::State::DescribeJob(const Job& job) const {
   info.set_fault(job.fault.message());
   info.set_restart(job.settings.restart);
   info.set_wait_timeout_ns(job.settings.wait_timeout);
+  if (ledger.RequiresEncryption(job.account.tenant)) info.set_encryption("required");
   for (std::uint32_t rank = 0; rank < job.members.size(); ++rank) {
     const Member& member = job.members[rank];
     v1::WorkerInfo& worker = *info.add_workers();
-    worker.set_rank(rank);
+    worker.set_rank(rank + job.config.rank_base);
     worker.set_host(member.host);
     worker.set_pid(member.pid);
     worker.set_state(ToString(member.state));
@@ -77,9 +79,18 @@ v1::JobInfo Control::State::DescribeJob(const Job& job) const {
       v1::LaneInfo& lane = *worker.add_lanes();
       lane.set_core(CoreAt(core).value);
       lane.set_lane(DescribeLane(member, CoreAt(core)));
+      if (member.lanes[core].connection != nullptr) lane.set_reason(ReasonOf(job, lane.lane()));
     }
   }
   return info;
+}
+
+// Why a lane that travels so is as safe as its tenant asks for.
+std::string Control::State::ReasonOf(const Job& job, std::string_view lane) const {
+  if (lane.starts_with("shm")) return "same host: what is in its memory does not leave it";
+  if (lane.starts_with("verbs")) return "RDMA at both ends; not encrypted";
+  const bool required = ledger.RequiresEncryption(job.account.tenant);
+  return options.tls_reason + (required ? "; the tenant requires encryption, so not RDMA" : "");
 }
 
 void Control::State::ListJobs(const v1::ListJobsRequest& request,

@@ -27,13 +27,16 @@
 #include "common/base/clock.h"
 #include "common/base/ids.h"
 #include "common/base/random.h"
+#include "common/plan/topology.h"
 #include "common/transport/shm/shm_gate.h"
 #include "common/transport/transport.h"
 #include "common/wire/lane_hello.h"
 #include "common/wire/shared_memory.h"
 #include "phub/v1/admin.pb.h"
+#include "phub/v1/peer.pb.h"
 #include "phub/v1/session.pb.h"
 #include "server/control/counters.h"
+#include "server/control/peer_network.h"
 #include "server/core_loop.h"
 #include "server/metrics/sample.h"
 #include "server/tenant/ledger.h"
@@ -76,12 +79,23 @@ struct ControlOptions {
   std::vector<std::string> rack_endpoints;
   std::uint32_t rack_self = 0;
 
+  // The racks: control endpoints of their daemons (one each), which of them is this one's, and how
+  // they are connected: member r of the topology is rack r. Empty: there is this one only.
+  std::vector<std::string> racks;
+  std::uint32_t rack_index = 0;
+  std::shared_ptr<const plan::Topology> rack_topology;
+
   // Of rings, for each lane of a job, as shared memory charges them; see SetSharedMemoryEndpoint.
   std::uint64_t shared_lane_bytes = 0;
   // Of registered memory beside the slots, for each lane that may come over verbs, and before each
   // slot. 0: none do.
   std::uint64_t verbs_lane_bytes = 0;
   std::uint32_t slot_header_bytes = 0;
+
+  // Lanes over tcp are TLS; of sessions, for each such lane. And why they are, or are not.
+  bool tls_lanes = false;
+  std::uint64_t tls_lane_bytes = 0;
+  std::string tls_reason;
 
   std::uint32_t chunk_bytes = 64 * 1024;               // when the job does not say
   std::uint32_t staging_bytes_per_lane = 1024 * 1024;  // when the job does not say
@@ -202,9 +216,13 @@ class Control {
 
   // --- Lanes. A listener asks before it welcomes, then hands the connection over. --------------
   // Uses up the nonce. Versions are the listener's to check. `process`: who asks, on a lane in
-  // shared memory.
+  // shared memory. `encrypted`: it came through TLS.
   wire::LaneRefusal AdmitLane(const wire::LaneHello& hello,
-                              std::optional<PeerProcess> process = std::nullopt);
+                              std::optional<PeerProcess> process = std::nullopt,
+                              bool encrypted = false);
+  // The nonce of the lane that the hello asks for, if one is good now; the hello's own is not
+  // looked at, and none is used up.
+  std::optional<wire::Nonce> FindNonce(const wire::LaneHello& hello) const;
   // After AdmitLane said kNone. Destroys the connection if the lane has no place any more (the job
   // ended meanwhile). Otherwise keeps it until the core loop reports kLaneClosed.
   void AttachLane(const wire::LaneHello& hello, std::unique_ptr<transport::Connection> connection,
@@ -218,6 +236,19 @@ class Control {
   // A batch's memory for the rank that asks. Uses up the nonce.
   wire::LaneRefusal AdmitBatch(const wire::SharedBatchRequest& request, PeerProcess process,
                                transport::BatchMemory& memory);
+
+  // --- Other racks (proto/phub/v1/peer.proto). ------------------------------------------------
+  // Before the first Join or envelope. Outlives every job.
+  void SetPeerNetwork(PeerNetwork& network);
+  // An envelope with `rack` and `messages` to be filled in.
+  v1::PeerEnvelope MakeEnvelope(RackIndex to) const;
+  void OnEnvelope(const v1::PeerEnvelope& envelope, Answer<v1::PeerReceipt> answer);
+  void OnReceipt(RackIndex from, const v1::PeerReceipt& receipt);
+  // Of DialLane.
+  void AttachPeerLane(const wire::LaneHello& hello, RackIndex to,
+                      std::unique_ptr<transport::Connection> connection,
+                      std::uint8_t transport_index, std::string description);
+  void PeerLaneFailed(const wire::LaneHello& hello, RackIndex to, const absl::Status& why);
 
   // --- Admin (proto/phub/v1/admin.proto). ------------------------------------------------------
   void GetServer(const v1::GetServerRequest& request, Answer<v1::ServerInfo> answer);
@@ -253,7 +284,7 @@ class Control {
   std::optional<std::string> TenantOfSession(std::string_view session_id) const;
   std::optional<std::string> TenantOfSnapshot(std::string_view snapshot_id) const;
   // Of calls that were refused before they came here.
-  void Count(ControlCounter counter);
+  void Count(ControlCounter counter, std::uint64_t value = 1);
 
   // --- Time and the core loops. ----------------------------------------------------------------
   // Takes the core loops' events and acknowledgements, runs the timers. Call it when a core loop

@@ -32,6 +32,11 @@ constexpr int kPingStrikesUnlimited = 0;
 constexpr int kMetadataBytesMax = 8 * 1024;
 // A connection that has not done its handshake by then is closed.
 constexpr int kHandshakeTimeoutMs = 3'000;
+// A connection without a call for so long is closed: workers have a stream open all the time, and
+// clients connect again by themselves.
+constexpr int kIdleMs = 60'000;
+// Calls at once on one connection: a worker's barriers (64), and some.
+constexpr int kStreamsMax = 128;
 // How soon new certificate files are noticed.
 constexpr unsigned kCertificateRefreshSeconds = 2;
 
@@ -80,6 +85,8 @@ void SetLimits(grpc::ServerBuilder& builder) {
                              kPingIntervalMsMin);
   builder.AddChannelArgument(GRPC_ARG_HTTP2_MAX_PING_STRIKES, kPingStrikesUnlimited);
   builder.AddChannelArgument(GRPC_ARG_MAX_METADATA_SIZE, kMetadataBytesMax);
+  builder.AddChannelArgument(GRPC_ARG_MAX_CONNECTION_IDLE_MS, kIdleMs);
+  builder.AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS, kStreamsMax);
   builder.AddChannelArgument(GRPC_ARG_SERVER_HANDSHAKE_TIMEOUT_MS, kHandshakeTimeoutMs);
 }
 
@@ -89,11 +96,12 @@ struct GrpcServer::Impl {
   Impl(ControlThread& thread, const GrpcServerOptions& options)
       : access(options.directory, options.identities, options.trust_domain),
         shared(thread, access, options.admin, options.state_thread),
-        services{MakeSessionService(shared), MakeAdminService(shared), MakeTenantsService(shared)} {
+        services{MakeSessionService(shared), MakeAdminService(shared), MakeTenantsService(shared),
+                 MakePeerService(shared)} {
   }
   Access access;
   Shared shared;
-  const std::unique_ptr<grpc::Service> services[3];
+  const std::unique_ptr<grpc::Service> services[4];
   std::unique_ptr<grpc::Server> server;
   int port = 0;
 };

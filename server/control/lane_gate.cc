@@ -6,16 +6,20 @@
 
 namespace phub::server {
 
-ControlLaneGate::ControlLaneGate(ControlThread& thread, std::uint8_t transport_index,
-                                 std::string transport_name)
-    : thread_(thread),
-      transport_index_(transport_index),
-      transport_name_(std::move(transport_name)) {}
+ControlLaneGate::ControlLaneGate(ControlThread& thread, std::uint8_t transport_index, bool tls)
+    : thread_(thread), transport_index_(transport_index), tls_(tls) {}
+
+bool ControlLaneGate::FindNonce(const wire::LaneHello& hello, wire::Nonce& nonce) {
+  const auto found = thread_.Run([&](Control& control) { return control.FindNonce(hello); });
+  if (!found) return false;
+  nonce = *found;
+  return true;
+}
 
 wire::LaneRefusal ControlLaneGate::Admit(const wire::LaneHello& hello,
                                          std::string_view peer_address) {
   const wire::LaneRefusal refusal =
-      thread_.Run([&](Control& control) { return control.AdmitLane(hello); });
+      thread_.Run([&](Control& control) { return control.AdmitLane(hello, std::nullopt, tls_); });
   if (refusal != wire::LaneRefusal::kNone) {
     LogWarning("event=lane_refused reason={} rank={} core={} peer={}", wire::ToString(refusal),
                hello.rank.value, hello.core.value, peer_address);
@@ -27,7 +31,7 @@ void ControlLaneGate::Attach(const wire::LaneHello& hello,
                              std::unique_ptr<transport::Connection> connection,
                              std::string peer_address) {
   thread_.Run([&](Control& control) {
-    control.AttachLane(hello, std::move(connection), transport_index_, transport_name_,
+    control.AttachLane(hello, std::move(connection), transport_index_, tls_ ? "tcp+tls" : "tcp",
                        peer_address);
   });
 }

@@ -14,18 +14,19 @@ namespace phub::server {
 class ControlLaneGate final : public transport::LaneGate {
  public:
   // transport_index: which of every core loop's transports serves the listener's connections;
-  // transport_name: what administrators read ("tcp"). The thread outlives the gate.
+  // tls: they come through TLS. The thread outlives the gate.
   explicit ControlLaneGate(ControlThread& thread, std::uint8_t transport_index = 0,
-                           std::string transport_name = "tcp");
+                           bool tls = false);
 
   wire::LaneRefusal Admit(const wire::LaneHello& hello, std::string_view peer_address) override;
+  bool FindNonce(const wire::LaneHello& hello, wire::Nonce& nonce) override;
   void Attach(const wire::LaneHello& hello, std::unique_ptr<transport::Connection> connection,
               std::string peer_address) override;
 
  private:
   ControlThread& thread_;
   const std::uint8_t transport_index_;
-  const std::string transport_name_;
+  const bool tls_;
 };
 
 }  // namespace phub::server

@@ -54,36 +54,63 @@ Job* Control::State::FindIncarnation(Incarnation incarnation) {
   return nullptr;
 }
 
-wire::LaneRefusal Control::State::CheckLane(const wire::LaneHello& hello,
-                                            std::optional<PeerProcess> process) {
+LanePlace* Control::State::FindGranted(const wire::LaneHello& hello, wire::LaneRefusal& refusal) {
   Job* job = FindIncarnation(hello.incarnation);
   if (job == nullptr || !job->running() || hello.membership_epoch != job->config.membership_epoch) {
-    return wire::LaneRefusal::kJob;
+    refusal = wire::LaneRefusal::kJob;
+    return nullptr;
   }
-  if (hello.rank.value >= job->members.size() || hello.core.value >= links.size()) {
-    return wire::LaneRefusal::kNonce;
-  }
+  refusal = wire::LaneRefusal::kNonce;
+  if (hello.rank.value >= job->members.size() || hello.core.value >= links.size()) return nullptr;
   Member& member = job->members[hello.rank.value];
   LanePlace& place = member.lanes[hello.core.value];
+  const bool good = place.nonce_valid && clock.Now() < place.nonce_expires && member.present();
+  return good ? &place : nullptr;
+}
+
+std::optional<wire::Nonce> Control::State::FindNonce(const wire::LaneHello& hello) {
+  wire::LaneRefusal refusal{};
+  if (hello.rank.value >= kPeerRankBase) {
+    const PeerLanePlace* const place = FindGrantedPeer(hello, refusal);
+    return place == nullptr ? std::nullopt : std::optional(place->nonce);
+  }
+  const LanePlace* const place = FindGranted(hello, refusal);
+  return place == nullptr ? std::nullopt : std::optional(place->nonce);
+}
+
+wire::LaneRefusal Control::State::CheckLane(const wire::LaneHello& hello,
+                                            std::optional<PeerProcess> process, bool encrypted) {
+  wire::LaneRefusal refusal{};
+  LanePlace* const place = FindGranted(hello, refusal);
+  if (place == nullptr) return refusal;
   // Compared in constant time, so that a nonce cannot be guessed byte by byte.
-  const bool same = CRYPTO_memcmp(place.nonce.data(), hello.nonce.data(), hello.nonce.size()) == 0;
-  if (!place.nonce_valid || !same || clock.Now() >= place.nonce_expires || !member.present()) {
+  if (CRYPTO_memcmp(place->nonce.data(), hello.nonce.data(), hello.nonce.size()) != 0) {
     return wire::LaneRefusal::kNonce;
   }
-  place.nonce_valid = false;
-  if (process && !IsProcessOf(*job, hello.rank, *process)) return wire::LaneRefusal::kNonce;
-  const bool held = place.connection != nullptr;
-  return held && job->settings.on_loss == LossPolicy::kFail ? wire::LaneRefusal::kBusy
-                                                            : wire::LaneRefusal::kNone;
+  place->nonce_valid = false;
+  Job& job = *FindIncarnation(hello.incarnation);
+  if (process && !IsProcessOf(job, hello.rank, *process)) return wire::LaneRefusal::kNonce;
+  // What is in shared memory does not leave the host.
+  if (!process && !encrypted && ledger.RequiresEncryption(job.account.tenant)) {
+    return wire::LaneRefusal::kEncryption;
+  }
+  const bool held = place->connection != nullptr;
+  return held && job.settings.on_loss == LossPolicy::kFail ? wire::LaneRefusal::kBusy
+                                                           : wire::LaneRefusal::kNone;
 }
 
 wire::LaneRefusal Control::State::AdmitLane(const wire::LaneHello& hello,
-                                            std::optional<PeerProcess> process) {
-  const wire::LaneRefusal refusal = CheckLane(hello, process);
+                                            std::optional<PeerProcess> process, bool encrypted) {
+  const wire::LaneRefusal refusal = hello.rank.value >= kPeerRankBase
+                                        ? CheckPeerLane(hello, encrypted)
+                                        : CheckLane(hello, process, encrypted);
   switch (refusal) {
     case wire::LaneRefusal::kNone: counters.Add(ControlCounter::lanes_admitted); break;
     case wire::LaneRefusal::kJob: counters.Add(ControlCounter::lanes_refused_job); break;
     case wire::LaneRefusal::kBusy: counters.Add(ControlCounter::lanes_refused_busy); break;
+    case wire::LaneRefusal::kEncryption:
+      counters.Add(ControlCounter::lanes_refused_encryption);
+      break;
     default: counters.Add(ControlCounter::lanes_refused_nonce); break;
   }
   return refusal;

@@ -28,6 +28,8 @@ std::optional<std::string> Control::TenantOfSnapshot(std::string_view snapshot_i
   return job->account.tenant;
 }
 
-void Control::Count(ControlCounter counter) { state_->counters.Add(counter); }
+void Control::Count(ControlCounter counter, std::uint64_t value) {
+  state_->counters.Add(counter, value);
+}
 
 }  // namespace phub::server

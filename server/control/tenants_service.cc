@@ -36,6 +36,7 @@ v1::TenantInfo ToProto(const Control& control, const Tenant& tenant) {
   info.mutable_usage()->set_workers(used.workers);
   info.mutable_usage()->set_keys(used.keys);
   info.set_created_at_ns(tenant.created_at);
+  info.set_encryption(tenant.encryption_required ? "required" : "optional");
   return info;
 }
 
@@ -174,7 +175,8 @@ class TenantsService final : public v1::Tenants::CallbackService {
     return ChangeTenant(
         context, "phub.v1.Tenants/CreateTenant", request, response,
         [](TenantAdmin& admin, const Caller& caller, const v1::CreateTenantRequest& asked) {
-          return admin.CreateTenant(caller, asked.name(), FromProto(asked.quota()));
+          return admin.CreateTenant(caller, asked.name(), FromProto(asked.quota()),
+                                    asked.encryption());
         });
   }
   grpc::ServerUnaryReactor* SetQuota(grpc::CallbackServerContext* context,
@@ -183,9 +185,10 @@ class TenantsService final : public v1::Tenants::CallbackService {
     return ChangeTenant(
         context, "phub.v1.Tenants/SetQuota", request, response,
         [](TenantAdmin& admin, const Caller& caller, const v1::SetQuotaRequest& asked) {
-          return admin.SetQuota(
-              caller, asked.tenant(),
-              {FromProto(asked.set()), {asked.lift().begin(), asked.lift().end()}});
+          return admin.SetQuota(caller, asked.tenant(),
+                                {FromProto(asked.set()),
+                                 {asked.lift().begin(), asked.lift().end()},
+                                 asked.encryption()});
         });
   }
   grpc::ServerUnaryReactor* SuspendTenant(grpc::CallbackServerContext* context,

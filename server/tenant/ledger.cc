@@ -34,6 +34,7 @@ void Ledger::SetTenant(const Tenant& tenant) {
   Holder& holder = tenants_[tenant.name];
   holder.quota = tenant.quota;
   holder.suspended = tenant.suspended;
+  holder.encryption_required = tenant.encryption_required;
 }
 
 absl::Status Ledger::RemoveTenant(const std::string& name) {
@@ -52,6 +53,11 @@ absl::Status Ledger::RemoveTenant(const std::string& name) {
 bool Ledger::IsSuspended(const std::string& tenant) const {
   const auto found = tenants_.find(tenant);
   return found != tenants_.end() && found->second.suspended;
+}
+
+bool Ledger::RequiresEncryption(const std::string& tenant) const {
+  const auto found = tenants_.find(tenant);
+  return found != tenants_.end() && found->second.encryption_required;
 }
 
 std::string Ledger::DescribeJobs(const std::string& tenant) const {

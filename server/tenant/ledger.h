@@ -48,6 +48,7 @@ class Ledger {
   absl::Status RemoveTenant(const std::string& name);
   bool HasTenant(const std::string& tenant) const { return tenants_.contains(tenant); }
   bool IsSuspended(const std::string& tenant) const;
+  bool RequiresEncryption(const std::string& tenant) const;
 
   // A new account, of a job of so many workers. RESOURCE_EXHAUSTED says which limit, and what the
   // tenant has. REQUIRES: a known tenant, no such account.
@@ -76,6 +77,7 @@ class Ledger {
   struct Holder {
     Quota quota;
     bool suspended = false;
+    bool encryption_required = false;
     Usage used;
   };
   struct Holding {

@@ -39,7 +39,9 @@ CREATE TRIGGER audit_is_not_changed BEFORE UPDATE ON audit
 BEGIN SELECT RAISE(ABORT, 'the audit log is append-only'); END;
 CREATE TRIGGER audit_is_not_deleted BEFORE DELETE ON audit
 BEGIN SELECT RAISE(ABORT, 'the audit log is append-only'); END;
-)"};
+)",
+    // 2. Tenants may require that their lanes are encrypted.
+    "ALTER TABLE tenants ADD COLUMN encryption_required INTEGER NOT NULL DEFAULT 0;"};
 
 absl::StatusOr<std::int64_t> VersionOf(Database& database) {
   Statement version(database, "PRAGMA user_version");

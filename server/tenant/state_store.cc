@@ -20,7 +20,7 @@ constexpr std::size_t kAuditTextBytesMax = 1024;
 constexpr std::string_view kKeyCheckName = "key_check";
 constexpr std::string_view kKeyCheckText = "phub token key";
 constexpr std::string_view kTenantColumns =
-    "name, suspended, memory_bytes, jobs, workers, keys, created_at";
+    "name, suspended, memory_bytes, jobs, workers, keys, created_at, encryption_required";
 constexpr std::string_view kAuditColumns =
     "sequence, at, actor, peer, action, subject, detail, outcome, chain";
 
@@ -166,6 +166,7 @@ absl::StatusOr<std::vector<Tenant>> StateStore::Tenants() {
     tenant.quota.workers = LimitOf<std::uint32_t>(row, 4);
     tenant.quota.keys = LimitOf<std::uint32_t>(row, 5);
     tenant.created_at = row.GetInt(6);
+    tenant.encryption_required = row.GetInt(7) != 0;
     tenants.push_back(std::move(tenant));
   }
   if (!row.status().ok()) return row.status();
@@ -210,9 +211,12 @@ absl::Status StateStore::CreateTenant(const Tenant& tenant, const AuditNote& not
   return Apply(note, [&] {
     Statement insert(
         *database_,
-        fmt::format("INSERT INTO tenants ({}) VALUES (?, ?, ?, ?, ?, ?, ?)", kTenantColumns));
+        fmt::format("INSERT INTO tenants ({}) VALUES (?, ?, ?, ?, ?, ?, ?, ?)", kTenantColumns));
     insert.Text(tenant.name).Int(tenant.suspended ? 1 : 0);
-    return BindQuota(insert, tenant.quota).Int(tenant.created_at).Run();
+    return BindQuota(insert, tenant.quota)
+        .Int(tenant.created_at)
+        .Int(tenant.encryption_required ? 1 : 0)
+        .Run();
   });
 }
 
@@ -220,9 +224,12 @@ absl::Status StateStore::UpdateTenant(const Tenant& tenant, const AuditNote& not
   return Apply(note, [&] {
     Statement update(*database_,
                      "UPDATE tenants SET suspended = ?, memory_bytes = ?, jobs = ?, workers = ?, "
-                     "keys = ? WHERE name = ?");
+                     "keys = ?, encryption_required = ? WHERE name = ?");
     update.Int(tenant.suspended ? 1 : 0);
-    return BindQuota(update, tenant.quota).Text(tenant.name).Run();
+    return BindQuota(update, tenant.quota)
+        .Int(tenant.encryption_required ? 1 : 0)
+        .Text(tenant.name)
+        .Run();
   });
 }
 

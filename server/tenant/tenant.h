@@ -26,6 +26,7 @@ struct Tenant {
   bool suspended = false;  // no new jobs, and nobody joins one
   Quota quota = {};
   WallTimeNs created_at = 0;
+  bool encryption_required = false;  // lanes that leave a host are encrypted, or refused
   friend bool operator==(const Tenant&, const Tenant&) = default;
 };
 

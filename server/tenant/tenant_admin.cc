@@ -44,6 +44,23 @@ absl::Status Lift(Quota& quota, const std::string& limit) {
   return absl::OkStatus();
 }
 
+constexpr const char* kRequired = "required";
+constexpr const char* kOptional = "optional";
+
+absl::Status ApplyEncryption(Tenant& tenant, const std::string& text) {
+  if (text.empty()) return absl::OkStatus();
+  if (text != kRequired && text != kOptional) {
+    return absl::InvalidArgumentError(
+        fmt::format("encryption is \"{}\" or \"{}\", not \"{}\"", kRequired, kOptional, text));
+  }
+  tenant.encryption_required = text == kRequired;
+  return absl::OkStatus();
+}
+
+std::string DescribeLimits(const Tenant& tenant) {
+  return DescribeQuota(tenant.quota) + (tenant.encryption_required ? ", encryption required" : "");
+}
+
 }  // namespace
 
 std::string DescribeQuota(const Quota& quota) {
@@ -92,7 +109,8 @@ absl::StatusOr<Tenant> TenantAdmin::Find(const std::string& name) const {
 }
 
 absl::StatusOr<Tenant> TenantAdmin::CreateTenant(const Caller& caller, const std::string& name,
-                                                 const Quota& quota) {
+                                                 const Quota& quota,
+                                                 const std::string& encryption) {
   if (!IsTenantName(name)) {
     return absl::InvalidArgumentError(fmt::format(
         "a tenant's name has 1 to {} of a-z, 0-9, '-', '_' and '.', and begins with a letter or a "
@@ -106,9 +124,10 @@ absl::StatusOr<Tenant> TenantAdmin::CreateTenant(const Caller& caller, const std
     return absl::ResourceExhaustedError(
         fmt::format("there are {} tenants, as many as a daemon keeps", kTenantsMax));
   }
-  const Tenant tenant{name, /*suspended=*/false, quota, WallNow()};
+  Tenant tenant{name, /*suspended=*/false, quota, WallNow()};
+  if (absl::Status wrong = ApplyEncryption(tenant, encryption); !wrong.ok()) return wrong;
   const absl::Status status =
-      store_->CreateTenant(tenant, Note(caller, "tenant.create", name, DescribeQuota(quota)));
+      store_->CreateTenant(tenant, Note(caller, "tenant.create", name, DescribeLimits(tenant)));
   if (!status.ok()) return status;
   directory_.SetTenant(tenant);
   hooks_.set_tenant(tenant);
@@ -137,7 +156,8 @@ absl::StatusOr<Tenant> TenantAdmin::SetQuota(const Caller& caller, const std::st
   if (change.set.jobs) quota.jobs = change.set.jobs;
   if (change.set.workers) quota.workers = change.set.workers;
   if (change.set.keys) quota.keys = change.set.keys;
-  return Update(caller, *tenant, "tenant.set-quota", DescribeQuota(quota));
+  if (absl::Status wrong = ApplyEncryption(*tenant, change.encryption); !wrong.ok()) return wrong;
+  return Update(caller, *tenant, "tenant.set-quota", DescribeLimits(*tenant));
 }
 
 absl::StatusOr<Tenant> TenantAdmin::SuspendTenant(const Caller& caller, const std::string& name,

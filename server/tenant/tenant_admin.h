@@ -22,6 +22,7 @@ namespace phub::server {
 struct QuotaChange {
   Quota set = {};                       // limits that are given
   std::vector<std::string> clear = {};  // limits to be lifted: "memory_bytes", "jobs", ...
+  std::string encryption = {};          // "required", "optional"; empty: as it was
 };
 
 struct TokenRequest {
@@ -53,7 +54,7 @@ class TenantAdmin {
                                                              AdmissionHooks hooks);
 
   absl::StatusOr<Tenant> CreateTenant(const Caller& caller, const std::string& name,
-                                      const Quota& quota);
+                                      const Quota& quota, const std::string& encryption = "");
   absl::StatusOr<Tenant> SetQuota(const Caller& caller, const std::string& name,
                                   const QuotaChange& change);
   absl::StatusOr<Tenant> SuspendTenant(const Caller& caller, const std::string& name,

@@ -52,6 +52,7 @@ struct HarnessFactory {
 };
 
 std::unique_ptr<Harness> MakeTcpHarness(const HarnessLimits& limits);
+std::unique_ptr<Harness> MakeTlsHarness(const HarnessLimits& limits);
 // The left side is the daemon's end, or the client's; or the rings are as small as they may be.
 std::unique_ptr<Harness> MakeShmDaemonHarness(const HarnessLimits& limits);
 std::unique_ptr<Harness> MakeShmClientHarness(const HarnessLimits& limits);

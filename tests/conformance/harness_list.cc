@@ -5,6 +5,7 @@ namespace phub::conformance {
 
 std::vector<HarnessFactory> AllHarnesses() {
   return {{"Tcp", MakeTcpHarness},
+          {"Tls", MakeTlsHarness},
           {"ShmDaemon", MakeShmDaemonHarness, true, false},
           {"ShmClient", MakeShmClientHarness, true, false},
           {"ShmSmall", MakeShmSmallHarness, true, false},

@@ -9,6 +9,7 @@
 #include "common/base/descriptor.h"
 #include "common/transport/tcp/tcp_connection.h"
 #include "common/transport/tcp/tcp_transport.h"
+#include "common/transport/tls/tls_connection.h"
 #include "tests/conformance/harness.h"
 
 namespace phub::conformance {
@@ -32,7 +33,7 @@ std::pair<Descriptor, Descriptor> SocketPair() {
   return {std::move(a), std::move(b)};
 }
 
-class TcpRawPeer final : public RawPeer {
+class TcpRawPeer : public RawPeer {
  public:
   explicit TcpRawPeer(Descriptor socket) : socket_(std::move(socket)) {}
 
@@ -50,16 +51,16 @@ class TcpRawPeer final : public RawPeer {
     socket_.Reset();
   }
 
- private:
+ protected:
   Descriptor socket_;
 };
 
-class TcpHarness final : public Harness {
+class TcpHarness : public Harness {
  public:
   explicit TcpHarness(const HarnessLimits& limits)
-      : limits_{.send_queue = limits.send_queue, .received_lent = limits.received_lent},
-        left_(limits.connections_max),
-        right_(limits.connections_max) {}
+      : left_(limits.connections_max),
+        right_(limits.connections_max),
+        limits_{.send_queue = limits.send_queue, .received_lent = limits.received_lent} {}
 
   transport::Transport& left() override { return left_; }
   transport::Transport& right() override { return right_; }
@@ -87,12 +88,97 @@ class TcpHarness final : public Harness {
                                                       limits_);
   }
 
-  const transport::StreamLimits limits_;
   transport::TcpTransport left_;
   transport::TcpTransport right_;
+
+ protected:
+  const transport::StreamLimits limits_;
+};
+
+// Both ends after a handshake with the same key. Keys of data change often.
+constexpr std::uint64_t kBytesPerKey = 300'000;
+using Sessions =
+    std::pair<std::unique_ptr<transport::TlsSession>, std::unique_ptr<transport::TlsSession>>;
+
+Sessions Shake(int client_socket, int daemon_socket) {
+  using transport::TlsSession;
+  wire::LaneHello hello{.version_min = wire::kLaneVersionMin, .version_max = wire::kLaneVersion};
+  hello.nonce[3] = std::byte{7};
+  const transport::LaneKeyName name = transport::NameOfLane(hello);
+  const transport::LaneKey key = transport::KeyOfLane(name, hello.nonce);
+  auto client = TlsSession::MakeClient(client_socket, name, key);
+  auto daemon = TlsSession::MakeDaemon(
+      daemon_socket, {}, [&](const transport::LaneKeyName& asked, transport::LaneKey& found) {
+        found = key;
+        return asked == name;
+      });
+  auto client_step = TlsSession::Step::kWaitsToRead;
+  auto daemon_step = TlsSession::Step::kWaitsToRead;
+  while (client_step != TlsSession::Step::kDone || daemon_step != TlsSession::Step::kDone) {
+    client_step = client->Handshake();
+    daemon_step = daemon->Handshake();
+    PHUB_CHECK(client_step != TlsSession::Step::kFailed, "{}", client->failure());
+    PHUB_CHECK(daemon_step != TlsSession::Step::kFailed, "{}", daemon->failure());
+  }
+  client->BecomeLane(kBytesPerKey);
+  daemon->BecomeLane(kBytesPerKey);
+  return {std::move(client), std::move(daemon)};
+}
+
+class TlsRawPeer final : public TcpRawPeer {
+ public:
+  TlsRawPeer(Descriptor socket, std::unique_ptr<transport::TlsSession> session)
+      : TcpRawPeer(std::move(socket)), session_(std::move(session)) {}
+
+  void Write(std::span<const std::byte> bytes) override {
+    while (!bytes.empty()) {
+      const iovec part{const_cast<std::byte*>(bytes.data()), bytes.size()};
+      const transport::IoResult io = session_->Writev({&part, 1});
+      if (io.status == transport::IoStatus::kReset) return;
+      bytes = bytes.subspan(io.bytes);
+      pollfd item{socket_.get(), POLLOUT, 0};
+      if (!bytes.empty()) poll(&item, 1, 100);
+    }
+  }
+  void Close() override {
+    session_->Close();
+    TcpRawPeer::Close();
+  }
+
+ private:
+  const std::unique_ptr<transport::TlsSession> session_;
+};
+
+class TlsHarness final : public TcpHarness {
+ public:
+  explicit TlsHarness(const HarnessLimits& limits) : TcpHarness(limits) {}
+
+  ConnectionPair Connect() override {
+    auto [a, b] = SocketPair();
+    auto [client, daemon] = Shake(a.get(), b.get());
+    return {Secured(std::move(a), std::move(client)), Secured(std::move(b), std::move(daemon))};
+  }
+
+  std::unique_ptr<RawPeer> ConnectRaw(std::unique_ptr<transport::Connection>& connection) override {
+    auto [a, b] = SocketPair();
+    auto [client, daemon] = Shake(b.get(), a.get());
+    connection = Secured(std::move(a), std::move(daemon));
+    return std::make_unique<TlsRawPeer>(std::move(b), std::move(client));
+  }
+
+ private:
+  std::unique_ptr<transport::Connection> Secured(
+      Descriptor socket, std::unique_ptr<transport::TlsSession> session) const {
+    return std::make_unique<transport::TlsConnection>(std::move(socket), std::move(session),
+                                                      wire::kLaneVersion, limits_);
+  }
 };
 
 }  // namespace
+
+std::unique_ptr<Harness> MakeTlsHarness(const HarnessLimits& limits) {
+  return std::make_unique<TlsHarness>(limits);
+}
 
 std::unique_ptr<Harness> MakeTcpHarness(const HarnessLimits& limits) {
   return std::make_unique<TcpHarness>(limits);

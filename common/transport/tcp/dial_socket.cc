@@ -12,7 +12,6 @@
 #include "common/transport/tcp/tcp_socket.h"
 
 namespace phub::transport {
-namespace {
 
 absl::Status TimedOut(const std::string& peer, const char* what, const DialDeadline& deadline) {
   return absl::DeadlineExceededError(
@@ -20,6 +19,8 @@ absl::Status TimedOut(const std::string& peer, const char* what, const DialDeadl
                   "something between dropping packets?",
                   peer, what, deadline.timeout / kMillisecond));
 }
+
+namespace {
 
 absl::StatusOr<Descriptor> ConnectTo(const SocketAddress& address, const std::string& peer,
                                      const DialDeadline& deadline) {

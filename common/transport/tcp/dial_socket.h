@@ -20,6 +20,8 @@ struct DialDeadline {
   DurationNs timeout;  // that it was made with, for the error
 };
 
+// What is said of a peer that did not do `what` in time.
+absl::Status TimedOut(const std::string& peer, const char* what, const DialDeadline& deadline);
 // Connected and non-blocking. Errors as DialTcp says.
 absl::StatusOr<Descriptor> DialSocket(const std::string& host, std::uint16_t port,
                                       const DialDeadline& deadline);

@@ -10,7 +10,7 @@
 
 namespace phub::transport {
 
-// Both calls come from the listener's thread.
+// All calls come from the listener's thread.
 class LaneGate {
  public:
   virtual ~LaneGate() = default;
@@ -18,6 +18,9 @@ class LaneGate {
   // Whether this hello becomes a lane. Consumes the nonce. kNone admits it, and then Attach
   // follows, always: if the peer is gone by then, the connection reports it when it is served.
   virtual wire::LaneRefusal Admit(const wire::LaneHello& hello, std::string_view peer_address) = 0;
+  // Of a listener with TLS: the nonce of the lane that this hello asks for, if there is a good one.
+  // The hello's own is not looked at, and none is consumed. False: there is none, or no TLS.
+  virtual bool FindNonce(const wire::LaneHello& /*hello*/, wire::Nonce& /*nonce*/) { return false; }
   // Hands over the connection. The peer has been told that it is welcome.
   virtual void Attach(const wire::LaneHello& hello, std::unique_ptr<Connection> connection,
                       std::string peer_address) = 0;

@@ -10,7 +10,7 @@
 
 namespace phub::transport {
 
-class TcpConnection final : public StreamConnection {
+class TcpConnection : public StreamConnection {
  public:
   // Takes a connected socket, and makes it what a lane needs: non-blocking, TCP_NODELAY.
   TcpConnection(Descriptor socket, std::uint8_t version, const StreamLimits& limits);
@@ -24,6 +24,9 @@ class TcpConnection final : public StreamConnection {
   // The kernel said that the peer sends no more (or the socket failed): from now on a read that
   // comes back short does not mean that the end was not reached.
   void NoteHangup() { hangup_ = true; }
+
+ protected:
+  bool hangup() const { return hangup_; }
 
  private:
   Descriptor socket_;

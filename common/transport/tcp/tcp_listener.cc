@@ -14,6 +14,8 @@
 #include "common/base/errno_text.h"
 #include "common/transport/tcp/tcp_connection.h"
 #include "common/transport/tcp/tcp_socket.h"
+#include "common/transport/tls/tls_connection.h"
+#include "common/transport/tls/tls_handshake.h"
 
 namespace phub::transport {
 namespace {
@@ -62,6 +64,7 @@ struct TcpListener::State final : PendingLanes {
                       .packets = false,
                       .transport_name = "tcp"},
                      clock),
+        tls(options.tls),
         limits(options.limits),
         gate(gate_in),
         other(other_in) {}
@@ -69,8 +72,15 @@ struct TcpListener::State final : PendingLanes {
   Descriptor Accept(const Descriptor& listening, Origin& origin) override;
   std::size_t RequestBytes(std::span<const std::byte> first) const override;
   void Decide(Descriptor socket, std::span<const std::byte> request, const Origin& origin) override;
+  std::unique_ptr<Handshake> BeginHandshake(int socket, std::span<const std::byte> first) override;
+  void DecideAfter(std::unique_ptr<Handshake> handshake, Descriptor socket,
+                   const Origin& origin) override;
+  // Reads, asks the gate and counts; kNone admits it.
+  wire::LaneRefusal Judge(const wire::LaneHello& hello, const Origin& origin,
+                          std::uint8_t& version);
   void DecideOther(Descriptor socket, std::span<const std::byte> request, const Origin& origin);
 
+  const bool tls;
   const StreamLimits limits;
   LaneGate& gate;
   LaneKind* const other;  // null: there is none
@@ -115,7 +125,26 @@ Descriptor TcpListener::State::Accept(const Descriptor& listening, Origin& origi
 }
 
 std::size_t TcpListener::State::RequestBytes(std::span<const std::byte> first) const {
-  return other != nullptr && other->Claims(first) ? other->request_bytes() : first.size();
+  if (other != nullptr && other->Claims(first)) return other->request_bytes();
+  const std::size_t record_bytes = tls ? TlsHandshake::RecordBytes(first) : 0;
+  return record_bytes > first.size() && record_bytes <= kRequestBytesMax ? record_bytes
+                                                                         : first.size();
+}
+
+std::unique_ptr<PendingLanes::Handshake> TcpListener::State::BeginHandshake(
+    int socket, std::span<const std::byte> first) {
+  if (!tls || TlsHandshake::RecordBytes(first) != first.size()) return nullptr;
+  return std::make_unique<TlsHandshake>(
+      socket, first, [this](const LaneKeyName& name, LaneKey& key) {
+        wire::LaneHello hello;
+        wire::Nonce nonce;
+        if (!wire::DecodeLaneHello(name, hello) || hello.nonce != wire::Nonce{} ||
+            !gate.FindNonce(hello, nonce)) {
+          return false;
+        }
+        key = KeyOfLane(name, nonce);
+        return true;
+      });
 }
 
 void TcpListener::State::DecideOther(Descriptor socket, std::span<const std::byte> request,
@@ -128,23 +157,52 @@ void TcpListener::State::DecideOther(Descriptor socket, std::span<const std::byt
   }
 }
 
+wire::LaneRefusal TcpListener::State::Judge(const wire::LaneHello& hello, const Origin& origin,
+                                            std::uint8_t& version) {
+  const std::optional<std::uint8_t> common = CommonVersion(hello.version_min, hello.version_max);
+  version = common.value_or(0);
+  // A nonce is spent on admission only, so versions are settled before it is looked at.
+  return common ? gate.Admit(hello, origin.text) : wire::LaneRefusal::kVersion;
+}
+
 void TcpListener::State::Decide(Descriptor socket, std::span<const std::byte> request,
                                 const Origin& origin) {
+  wire::LaneHello hello;
   if (request.size() > wire::kLaneHelloBytes) {
     return DecideOther(std::move(socket), request, origin);
   }
-  wire::LaneHello hello;
   // Whoever does not speak our language would understand no answer.
   if (!wire::DecodeLaneHello(request, hello)) return CountRefusedForm();
-  const std::optional<std::uint8_t> version = CommonVersion(hello.version_min, hello.version_max);
-  // A nonce is spent on admission only, so versions are settled before it is looked at.
-  if (!version) return Refuse(socket, wire::LaneRefusal::kVersion);
-  const wire::LaneRefusal refusal = gate.Admit(hello, origin.text);
+  // Its nonce was seen by whoever can listen.
+  if (tls) return Refuse(socket, wire::LaneRefusal::kEncryption);
+  std::uint8_t version = 0;
+  const wire::LaneRefusal refusal = Judge(hello, origin, version);
   if (refusal != wire::LaneRefusal::kNone) return Refuse(socket, refusal);
-  SendWelcome(socket, WelcomeOf(*version));
+  SendWelcome(socket, WelcomeOf(version));
   CountAccepted();
-  gate.Attach(hello, std::make_unique<TcpConnection>(std::move(socket), *version, limits),
+  gate.Attach(hello, std::make_unique<TcpConnection>(std::move(socket), version, limits),
               origin.text);
+}
+
+void TcpListener::State::DecideAfter(std::unique_ptr<Handshake> handshake, Descriptor socket,
+                                     const Origin& origin) {
+  auto& done = static_cast<TlsHandshake&>(*handshake);
+  wire::LaneHello hello;
+  // The key is this lane's, and no other's.
+  if (!wire::DecodeLaneHello(done.request(), hello) || !done.IsFor(hello)) {
+    return CountRefusedForm();
+  }
+  std::uint8_t version = 0;
+  const wire::LaneRefusal refusal = Judge(hello, origin, version);
+  wire::LaneWelcome welcome = WelcomeOf(version);
+  welcome.refusal = refusal;
+  done.Answer(welcome);
+  if (refusal != wire::LaneRefusal::kNone) return CountRefusal(refusal);
+  CountAccepted();
+  gate.Attach(
+      hello,
+      std::make_unique<TlsConnection>(std::move(socket), done.TakeSession(), version, limits),
+      origin.text);
 }
 
 }  // namespace phub::transport

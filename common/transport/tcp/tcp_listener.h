@@ -22,6 +22,9 @@ struct TcpListenerOptions {
   DurationNs hello_timeout = 3 * kSecond;
   std::uint32_t pending_max = 1024;  // connections without a whole hello
   std::uint32_t pending_per_address_max = 64;
+  // Lanes are TLS 1.3, with keys that the gate knows; without it they are refused. Lanes of another
+  // kind are asked for without TLS in any case.
+  bool tls = false;
   StreamLimits limits{};  // of the connections it makes
 };
 

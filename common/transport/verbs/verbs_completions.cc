@@ -70,7 +70,6 @@ void VerbsTransport::TakeCompletion(const ibv_wc& completion) {
   VerbsEntry* entry = table_.At(IndexOf(completion.wr_id));
   if (entry == nullptr || !IsOf(completion.wr_id, table_.IdOf(*entry)) || entry->ends()) return;
   if (status != IBV_WC_SUCCESS) {
-    if (entry->failed != TransportError::kNone) return;
     entry->connection->NoteTrouble(completion);
     Fail(*entry,
          PeerHasClosed(entry->connection->socket_.get()) ? TransportError::kPeerClosed

@@ -312,6 +312,10 @@ bool VerbsConnection::NoteBound() {
 }
 
 void VerbsConnection::NoteTrouble(const ibv_wc& completion) {
+  // What else was posted comes back flushed, and may come first.
+  const bool flushed = completion.status == IBV_WC_WR_FLUSH_ERR;
+  if (!flushed && trouble_is_flush_) trouble_.clear();
+  trouble_is_flush_ = trouble_.empty() && flushed;
   NoteTrouble(fmt::format("{} (status {}, vendor {:#x})", ibv_wc_status_str(completion.status),
                           static_cast<int>(completion.status), completion.vendor_err));
 }

@@ -103,7 +103,7 @@ class VerbsConnection final : public Connection {
   bool BindWindows(std::uint64_t work_request_id);
   std::uint32_t receives_max() const;
   bool NoteBound();  // true when that was the last window
-  // The first word about what broke it stands.
+  // The first word about what broke it stands, unless it was only that of a flush.
   void NoteTrouble(const ibv_wc& completion);
   void NoteTrouble(std::string_view what);
   // How long it may take until what was posted is done, or the device has given up.
@@ -135,6 +135,7 @@ class VerbsConnection final : public Connection {
   Descriptor socket_;
   std::string peer_;
   std::string trouble_;
+  bool trouble_is_flush_ = false;
 };
 
 }  // namespace phub::transport

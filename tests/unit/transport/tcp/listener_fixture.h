@@ -28,7 +28,7 @@ struct Attached {
 
 // Admits each nonce once, if it starts with 'k' (for "known"); 'j', 'b' and 'c' are refused as the
 // job's end, a busy place and too many.
-class RecordingGate final : public LaneGate {
+class RecordingGate : public LaneGate {
  public:
   wire::LaneRefusal Admit(const wire::LaneHello& hello, std::string_view) override {
     const std::lock_guard lock(mutex_);
@@ -123,6 +123,7 @@ class PlainClient {
     return bytes;
   }
   bool ended() const { return ended_; }
+  int socket() const { return socket_.get(); }
   bool ReceiveWelcome(wire::LaneWelcome& welcome) {
     std::array<std::byte, wire::kLaneWelcomeBytes> bytes;
     return recv(socket_.get(), bytes.data(), bytes.size(), MSG_WAITALL) ==

@@ -1,0 +1,96 @@
+#include "common/transport/tls/tls_dial.h"
+
+#include <fmt/format.h>
+#include <poll.h>
+
+#include <array>
+#include <utility>
+
+#include "common/transport/lane_request.h"
+#include "common/transport/tcp/dial_socket.h"
+#include "common/transport/tcp/tcp_socket.h"
+#include "common/transport/tls/tls_connection.h"
+
+namespace phub::transport {
+namespace {
+
+absl::Status Waited(int socket, const std::string& peer, const DialDeadline& deadline) {
+  if (WaitSocket(socket, POLLIN, deadline.at, deadline.clock)) return absl::OkStatus();
+  return TimedOut(peer, "did not answer the lane's handshake", deadline);
+}
+
+absl::Status Secure(TlsSession& session, int socket, const std::string& peer,
+                    const DialDeadline& deadline) {
+  for (;;) {
+    switch (session.Handshake()) {
+      case TlsSession::Step::kDone: return absl::OkStatus();
+      case TlsSession::Step::kFailed:
+        return absl::PermissionDeniedError(fmt::format(
+            "{} and this worker do not have the same nonce for the lane ({}): it was used or has "
+            "expired, or what answers there is not the daemon; join the job again",
+            peer, session.failure()));
+      case TlsSession::Step::kWaitsToRead: break;
+    }
+    if (absl::Status status = Waited(socket, peer, deadline); !status.ok()) return status;
+  }
+}
+
+absl::Status ReadWelcome(TlsSession& session, int socket, const std::string& peer,
+                         const DialDeadline& deadline,
+                         std::span<std::byte, wire::kLaneWelcomeBytes> bytes) {
+  std::span<std::byte> rest = bytes;
+  for (;;) {
+    const iovec part{rest.data(), rest.size()};
+    const IoResult io = session.Readv({&part, 1}, /*hangup=*/false);
+    rest = rest.subspan(io.bytes);
+    if (rest.empty()) return absl::OkStatus();
+    if (io.status == IoStatus::kClosed || io.status == IoStatus::kReset) {
+      return absl::UnavailableError(fmt::format("{} closed the connection", peer));
+    }
+    if (io.status != IoStatus::kDrained) continue;
+    if (absl::Status status = Waited(socket, peer, deadline); !status.ok()) return status;
+  }
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<Connection>> DialTls(const std::string& host, std::uint16_t port,
+                                                    const wire::LaneHello& asked,
+                                                    DurationNs timeout,
+                                                    const StreamLimits& limits) {
+  const SystemClock clock;
+  const DialDeadline deadline{clock, clock.Now() + timeout, timeout};
+  const std::string peer = HostPort(host, port);
+  absl::StatusOr<Descriptor> socket = DialSocket(host, port, deadline);
+  if (!socket.ok()) return socket.status();
+  wire::LaneHello hello = asked;
+  const VersionOffer offer = OfferVersions(hello);
+  const LaneKeyName name = NameOfLane(hello);
+  std::unique_ptr<TlsSession> session =
+      TlsSession::MakeClient(socket->get(), name, KeyOfLane(name, hello.nonce));
+  absl::Status status = Secure(*session, socket->get(), peer, deadline);
+  if (!status.ok()) return status;
+  std::array<std::byte, wire::kLaneHelloBytes> hello_bytes;
+  wire::EncodeLaneHello(hello, hello_bytes);
+  const iovec part{hello_bytes.data(), hello_bytes.size()};
+  if (session->Writev({&part, 1}).bytes != hello_bytes.size()) {
+    return absl::UnavailableError(fmt::format("{} broke the connection", peer));
+  }
+  std::array<std::byte, wire::kLaneWelcomeBytes> welcome_bytes;
+  status = ReadWelcome(*session, socket->get(), peer, deadline, welcome_bytes);
+  if (!status.ok()) return status;
+  wire::LaneWelcome welcome;
+  if (!wire::DecodeLaneWelcome(welcome_bytes, welcome)) {
+    return absl::InternalError(
+        fmt::format("{} does not answer as a phub daemon's data port does", peer));
+  }
+  status = CheckWelcome(
+      welcome, offer, peer,
+      fmt::format("the lane of rank {} to core {}", hello.rank.value, hello.core.value));
+  if (!status.ok()) return status;
+  session->BecomeLane();
+  return std::make_unique<TlsConnection>(*std::move(socket), std::move(session), welcome.version,
+                                         limits);
+}
+
+}  // namespace phub::transport

@@ -1,0 +1,77 @@
+#include "server/daemon_options.h"
+
+#include <string_view>
+
+#include "common/base/check.h"
+#include "common/base/version.h"
+#include "common/simd/kernels.h"
+#include "common/transport/shm/ring.h"
+#include "common/transport/shm/shm_listener.h"
+#include "common/transport/tls/tls_session.h"
+#include "common/transport/verbs/verbs_connection.h"
+#include "server/config/data_tls.h"
+#include "server/config/rack_settings.h"
+#include "server/verbs_devices.h"
+
+namespace phub::server {
+namespace {
+
+constexpr const char* kDefaultControlSocket = "/run/phub/control.sock";
+
+bool IsWildcard(std::string_view host) { return host == "0.0.0.0" || host == "::"; }
+
+}  // namespace
+
+HostAndPort Address(const std::string& text) {
+  const auto address = ParseHostAndPort(text);
+  PHUB_CHECK(address.ok(), "address={}", text);  // the setting's kind has checked it
+  return *address;
+}
+
+HostAndPort DataAddress(const Settings& settings) {
+  if (!settings.data_listen.empty()) return Address(settings.data_listen);
+  return {Address(settings.listen).host, 0};
+}
+
+std::string ControlSocketPath(const Settings& settings) {
+  if (!settings.control_socket.empty()) return settings.control_socket;
+  return settings.state_dir.empty() ? "" : kDefaultControlSocket;
+}
+
+std::string LaneHost(const Settings& settings) {
+  const std::string data_host = DataAddress(settings).host;
+  if (IsWildcard(data_host) || data_host == Address(settings.listen).host) return "";
+  return data_host;
+}
+
+ControlOptions MakeControlOptions(const Settings& settings, const RackTopology& topology,
+                                  bool verbs) {
+  ControlOptions options;
+  SetRacks(settings, topology, options);
+  const auto place = FindRackPlace(settings);
+  PHUB_CHECK(place.ok(), "daemons={} self={}", settings.daemons, settings.self);  // checked by then
+  options.rack_endpoints = place->endpoints;
+  options.rack_self = place->self;
+  const transport::ShmLimits limits;  // of the listener's lanes
+  options.shared_lane_bytes = transport::LaneMemoryBytes(limits.ring_records, limits.arena_bytes);
+  if (verbs) {
+    options.verbs_lane_bytes = transport::VerbsLaneBytes(VerbsLimitsOf(settings));
+    options.slot_header_bytes = wire::kSlotHeaderBytes;
+  }
+  const DataTls data_tls = DataTlsOf(settings);
+  options.tls_lanes = data_tls.on;
+  options.tls_reason = data_tls.reason;
+  if (data_tls.on) options.tls_lane_bytes = transport::TlsSession::kLaneBytes;
+  options.version = BuildVersion();
+  options.commit = BuildCommit();
+  options.simd_target = simd::TargetName();
+  options.lane_host = LaneHost(settings);
+  options.chunk_bytes = settings.chunk_bytes;
+  options.staging_bytes_per_lane = settings.staging_bytes_per_lane;
+  options.memory_bytes_max = settings.memory_max;
+  options.liveness_timeout = settings.liveness_timeout;
+  options.drain_timeout = settings.drain_timeout;
+  return options;
+}
+
+}  // namespace phub::server

@@ -1,0 +1,247 @@
+// Lanes with TLS between a daemon with identities and workers; tenants that require it; and what a
+// hostile network and hostile tenants do to a daemon while a job trains.
+#include <arpa/inet.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+
+#include <atomic>
+#include <cstdlib>
+#include <functional>
+#include <thread>
+
+#include "common/base/descriptor.h"
+#include "phub/client.h"
+#include "tests/process/identity_fixture.h"
+#include "tests/process/trainer.h"
+
+namespace phub::process {
+namespace {
+
+// Many more in the long form.
+std::size_t Many(std::size_t fast, std::size_t thorough) {
+  return std::getenv("PHUB_TEST_LONG") != nullptr ? thorough : fast;
+}
+
+std::uint16_t PortAfter(const std::string& text, const std::string& before) {
+  const std::size_t at = text.find(before);
+  EXPECT_NE(at, std::string::npos) << text;
+  return static_cast<std::uint16_t>(std::stoul(text.substr(at + before.size())));
+}
+
+Descriptor ConnectTo(std::uint16_t port) {
+  Descriptor socket(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_port = htons(port);
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  if (connect(socket.get(), reinterpret_cast<sockaddr*>(&address), sizeof address) != 0) return {};
+  return socket;
+}
+
+// A daemon whose lanes over tcp are TLS or not, and workers of a tenant that have its token.
+class EncryptionTest : public testing::Test {
+ protected:
+  void Start(const std::string& data_tls) {
+    daemon_ = std::make_unique<IdentityDaemon>(
+        IdentityDaemon::Options{.tls = true, .arguments = {"--data-tls", data_tls}});
+    ASSERT_NE(daemon_->endpoint(), "") << daemon_->process().Outputs();
+  }
+  // From now on this process works for the tenant.
+  void Become(const std::string& tenant, const std::vector<std::string>& more = {}) {
+    std::vector<std::string> create = {"tenant", "create", tenant};
+    create.insert(create.end(), more.begin(), more.end());
+    const Finished created = daemon_->AskAsRoot(create);
+    ASSERT_EQ(created.exit, Exit::WithCode(0)) << created.error;
+    token_ = daemon_->IssueToken(tenant, {"--tenant", tenant});
+    setenv("PHUB_TOKEN_FILE", token_.c_str(), 1);
+    setenv("PHUB_CA_FILE", (daemon_->pki() + "/ca.crt").c_str(), 1);
+  }
+  void TearDown() override {
+    unsetenv("PHUB_TOKEN_FILE");
+    unsetenv("PHUB_CA_FILE");
+    if (daemon_ != nullptr) EXPECT_THAT(daemon_->process().Outputs(), Not(HasSubstr("phub_")));
+  }
+  Trained Train(const std::string& name, TransportChoice transport,
+                std::uint64_t iterations) const {
+    JobOptions job;
+    job.job = name;
+    job.world_size = 2;
+    job.transport = transport;
+    return TrainUndisturbed(daemon_->endpoint(), job, iterations);
+  }
+  std::uint64_t Counted(const std::string& counter) const {
+    const std::string stats = daemon_->AskAsRoot({"stats", "--all"}).output;
+    const std::size_t at = stats.find(counter);
+    EXPECT_NE(at, std::string::npos) << counter;
+    if (at == std::string::npos) return 0;
+    const std::size_t end = stats.find('\n', at);
+    return std::stoull(stats.substr(stats.rfind(' ', end) + 1));
+  }
+
+  std::unique_ptr<IdentityDaemon> daemon_;
+  std::string token_;
+};
+
+TEST_F(EncryptionTest, TrainingOverTlsHasTheSameBits) {
+  Start("on");
+  Become("acme");
+  const Trained encrypted = Train("encrypted", TransportChoice::kTcp, 50);
+  ASSERT_EQ(encrypted.problem, "");
+  const Trained shared = Train("shared", TransportChoice::kSharedMemory, 50);
+  ASSERT_EQ(shared.problem, "");
+  EXPECT_TRUE(encrypted.parameters == shared.parameters);
+  EXPECT_THAT(daemon_->process().Outputs(), HasSubstr("lane=\"tcp+tls 127.0.0.1"));
+}
+
+TEST_F(EncryptionTest, AdministratorsSeeHowLanesTravelAndWhy) {
+  Start("on");
+  Become("strict", {"--encryption", "required"});
+  JobOptions options;
+  options.job = "seen";
+  options.transport = TransportChoice::kTcp;
+  auto trainer = Trainer::Start(daemon_->endpoint(), options);
+  ASSERT_TRUE(trainer.ok()) << trainer.status().message();
+  const std::string seen = daemon_->Ask(token_, {"job", "get", "seen"}).output;
+  EXPECT_THAT(seen, HasSubstr("tcp+tls"));
+  EXPECT_THAT(seen, HasSubstr("data_tls = on; the tenant requires encryption, so not RDMA"));
+  EXPECT_THAT(daemon_->AskAsRoot({"tenant", "get", "strict", "-o", "json"}).output,
+              HasSubstr("\"required\""));
+  EXPECT_TRUE(trainer->job().Leave().ok());
+  // RDMA is not encrypted, and so never theirs.
+  options.job = "rdma";
+  options.transport = TransportChoice::kVerbs;
+  const auto refused = Trainer::Start(daemon_->endpoint(), options);
+  ASSERT_FALSE(refused.ok());
+  EXPECT_THAT(refused.status().message(), HasSubstr("requires encryption"));
+}
+
+TEST_F(EncryptionTest, ATenantThatRequiresItGetsNoLaneWithoutIt) {
+  Start("off");
+  Become("strict", {"--encryption", "required"});
+  const Trained refused = Train("plain", TransportChoice::kTcp, 3);
+  EXPECT_THAT(refused.problem, HasSubstr("the tenant requires encryption"));
+  // On the daemon's own host nothing leaves it.
+  EXPECT_EQ(Train("shared", TransportChoice::kSharedMemory, 3).problem, "");
+  // Once it is not required any more, lanes are as the daemon has them.
+  const Finished changed =
+      daemon_->AskAsRoot({"tenant", "set-quota", "strict", "--encryption", "optional"});
+  ASSERT_EQ(changed.exit, Exit::WithCode(0)) << changed.error;
+  EXPECT_EQ(Train("plain", TransportChoice::kTcp, 3).problem, "");
+  EXPECT_THAT(daemon_->AskAsRoot({"audit", "tail"}).output, HasSubstr("encryption required"));
+}
+
+// --- Abuse -------------------------------------------------------------------------------------
+
+grpc::Status CallAsTenant(
+    IdentityDaemon& daemon, const std::string& token_file,
+    const std::function<grpc::Status(grpc::ChannelInterface&, grpc::ClientContext&)>& call) {
+  const auto channel = daemon.Channel(daemon.WithToken(token_file));
+  grpc::ClientContext context;
+  context.set_deadline(std::chrono::system_clock::now() + std::chrono::seconds(20));
+  return call(*channel, context);
+}
+
+grpc::Status Drain(grpc::ChannelInterface& channel, grpc::ClientContext& context) {
+  v1::ServerInfo info;
+  return v1::Admin::NewStub(
+             std::shared_ptr<grpc::ChannelInterface>(&channel, [](grpc::ChannelInterface*) {}))
+      ->DrainServer(&context, {}, &info);
+}
+
+// Connections that say nothing, or noise, to both ports.
+void Crowd(std::uint16_t port, std::size_t count, std::vector<Descriptor>& sockets) {
+  for (std::size_t i = 0; i < count; ++i) {
+    Descriptor socket = ConnectTo(port);
+    if (!socket) continue;
+    // Nothing; the beginning of a ClientHello; a plain lane hello; an HTTP/2 preface.
+    const std::string beginnings[] = {"", std::string("\x16\x03\x01\x01\x20\x01\x00", 7),
+                                      std::string(64, '\x01'), "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"};
+    const std::string& bytes = beginnings[i % 4];
+    if (!bytes.empty()) (void)send(socket.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL);
+    sockets.push_back(std::move(socket));
+  }
+}
+
+TEST_F(EncryptionTest, AbuseOfAllKindsDoesNotDisturbAJob) {
+  Start("on");
+  Become("zeta");
+  const std::string zeta = token_;
+  const std::string revoked = daemon_->IssueToken("revoked", {"--tenant", "zeta"});
+  const std::string expired =
+      daemon_->IssueToken("expired", {"--tenant", "zeta", "--lifetime", "1s"});
+  const auto id_of = [](const std::string& path) { return ReadSecretFile(path)->substr(5, 16); };
+  ASSERT_EQ(daemon_->AskAsRoot({"token", "revoke", id_of(revoked), "--yes"}).exit,
+            Exit::WithCode(0));
+  Become("acme");
+  const std::string acme = token_;
+  const Trained expected = Train("alone", TransportChoice::kTcp, 150);
+  ASSERT_EQ(expected.problem, "");
+  const std::uint64_t before_bytes = daemon_->process().ResidentBytes();
+  const std::string outputs = daemon_->process().Outputs();
+  const std::uint16_t data_port = PortAfter(outputs, "data_listen=127.0.0.1:");
+  const std::uint16_t control_port = PortAfter(daemon_->endpoint(), "127.0.0.1:");
+
+  std::atomic<bool> done{false};
+  Trained disturbed;
+  std::thread training([&] {
+    disturbed = Train("disturbed", TransportChoice::kTcp, Many(150, 1500));
+    done = true;
+  });
+  std::vector<Descriptor> sockets;
+  std::uint64_t peak_bytes = 0;
+  std::size_t rounds = 0;
+  std::string text = *ReadSecretFile(zeta);
+  text[40] = text[40] == 'a' ? 'b' : 'a';
+  const std::string forged = daemon_->folder() + "/forged.token";
+  ASSERT_TRUE(WriteFileDurably(forged, text, kSecretFileMode, true).ok());
+  std::this_thread::sleep_for(std::chrono::milliseconds(1200));  // the short-lived one ends
+  do {
+    Crowd(data_port, Many(300, 2000), sockets);
+    Crowd(control_port, Many(300, 2000), sockets);
+    peak_bytes = std::max(peak_bytes, daemon_->process().ResidentBytes());
+    for (const std::string& bad : {forged, revoked, expired}) {
+      EXPECT_EQ(CallAsTenant(*daemon_, bad, Drain).error_code(), grpc::StatusCode::UNAUTHENTICATED)
+          << bad;
+    }
+    EXPECT_EQ(CallAsTenant(*daemon_, zeta, Drain).error_code(),
+              grpc::StatusCode::PERMISSION_DENIED);
+    // Another tenant's job: it cannot be seen, let alone ended.
+    const grpc::Status evicted = CallAsTenant(
+        *daemon_, zeta, [](grpc::ChannelInterface& channel, grpc::ClientContext& context) {
+          v1::EvictJobRequest request;
+          request.set_tenant("acme");
+          request.set_job("disturbed");
+          v1::JobInfo info;
+          return v1::Admin::NewStub(std::shared_ptr<grpc::ChannelInterface>(
+                                        &channel, [](grpc::ChannelInterface*) {}))
+              ->EvictJob(&context, request, &info);
+        });
+    EXPECT_EQ(evicted.error_code(), grpc::StatusCode::PERMISSION_DENIED) << evicted.error_message();
+    const grpc::Status huge = CallAsTenant(
+        *daemon_, zeta, [](grpc::ChannelInterface& channel, grpc::ClientContext& context) {
+          context.AddMetadata("x-noise", std::string(64 * 1024, 'x'));
+          return Drain(channel, context);
+        });
+    EXPECT_FALSE(huge.ok());
+    if (sockets.size() > 3000) sockets.clear();
+    peak_bytes = std::max(peak_bytes, daemon_->process().ResidentBytes());
+    ++rounds;
+  } while (!done && rounds < Many(3, 50));
+  sockets.clear();
+  training.join();
+  EXPECT_EQ(disturbed.problem, "");
+  if (Many(0, 1) == 0) EXPECT_TRUE(disturbed.parameters == expected.parameters);
+  RecordProperty("growth_bytes", static_cast<int>(peak_bytes - before_bytes));
+  EXPECT_LE(peak_bytes - std::min(before_bytes, peak_bytes), 64u << 20);
+  // Each was counted, and attempts at changes are in the audit log.
+  EXPECT_GE(Counted("phub_calls_refused_token_total"), rounds);
+  EXPECT_GE(Counted("phub_calls_refused_revoked_total"), rounds);
+  EXPECT_GE(Counted("phub_calls_refused_expired_total"), rounds);
+  EXPECT_GE(Counted("phub_calls_refused_role_total"), rounds);
+  EXPECT_GT(Counted("phub_lanes_refused_crowd_total") + Counted("phub_lanes_refused_form_total"),
+            0u);
+  EXPECT_THAT(daemon_->AskAsRoot({"audit", "tail"}).output, HasSubstr("zeta"));
+}
+
+}  // namespace
+}  // namespace phub::process

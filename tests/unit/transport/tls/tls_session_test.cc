@@ -1,0 +1,219 @@
+// What may come over a lane with TLS that is no order of bytes as sent; and what a lane costs.
+#include <malloc.h>
+
+#include "tests/unit/transport/tls/tls_fixture.h"
+
+namespace phub::transport {
+namespace {
+
+using TlsSessionTest = TlsListenerTest;
+
+IoResult ReadSome(TcpConnection& connection, std::size_t bytes_max = 4096) {
+  std::vector<std::byte> into(bytes_max);
+  const iovec part{into.data(), into.size()};
+  return connection.Readv({&part, 1});
+}
+
+// Until something but "no more for now" is said.
+IoResult ReadToEnd(TcpConnection& connection) {
+  for (int i = 0; i < 5000; ++i) {
+    const IoResult io = ReadSome(connection);
+    if (io.status == IoStatus::kClosed || io.status == IoStatus::kReset) return io;
+    if (io.bytes == 0) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+  return {};
+}
+
+void SendRaw(const TcpConnection& connection, std::span<const std::byte> bytes) {
+  ASSERT_EQ(send(connection.socket(), bytes.data(), bytes.size(), MSG_NOSIGNAL),
+            static_cast<ssize_t>(bytes.size()));
+}
+
+TEST_F(TlsSessionTest, ChangedBytesEndTheLane) {
+  Start();
+  auto [client, daemon] = MakeLane(HelloWith("k1"));
+  ASSERT_NE(daemon, nullptr);
+  // A record of data, as it may look, with a tag that nobody made.
+  std::vector<std::byte> record(5 + 100, std::byte{0x11});
+  record[0] = std::byte{23};
+  record[1] = record[2] = std::byte{3};
+  record[3] = std::byte{0};
+  record[4] = std::byte{100};
+  SendRaw(*client, record);
+  EXPECT_EQ(ReadToEnd(*daemon).status, IoStatus::kReset);
+  EXPECT_EQ(ReadSome(*daemon).status, IoStatus::kReset);  // and stays so
+}
+
+TEST_F(TlsSessionTest, ARecordThatIsTooLongEndsTheLane) {
+  Start();
+  auto [client, daemon] = MakeLane(HelloWith("k1"));
+  ASSERT_NE(daemon, nullptr);
+  const std::vector<std::byte> header = {std::byte{23}, std::byte{3}, std::byte{3}, std::byte{0xFF},
+                                         std::byte{0xFF}};
+  SendRaw(*client, header);
+  EXPECT_EQ(ReadToEnd(*daemon).status, IoStatus::kReset);
+}
+
+TEST_F(TlsSessionTest, PlainBytesOnALaneEndIt) {
+  Start();
+  auto [client, daemon] = MakeLane(HelloWith("k1"));
+  ASSERT_NE(daemon, nullptr);
+  SendRaw(*client, std::vector<std::byte>(wire::kHeaderBytes, std::byte{1}));
+  EXPECT_EQ(ReadToEnd(*daemon).status, IoStatus::kReset);
+}
+
+TEST_F(TlsSessionTest, AStreamThatIsCutOffEnds) {
+  Start();
+  auto [client, daemon] = MakeLane(HelloWith("k1"));
+  ASSERT_NE(daemon, nullptr);
+  // Half of a record, and then the end that any host on the way can make.
+  const std::vector<std::byte> half = {std::byte{23}, std::byte{3}, std::byte{3}, std::byte{1}};
+  SendRaw(*client, half);
+  shutdown(client->socket(), SHUT_WR);
+  EXPECT_EQ(ReadToEnd(*daemon).status, IoStatus::kClosed);
+}
+
+TEST_F(TlsSessionTest, AnOrderlyEndIsOne) {
+  Start();
+  auto [client, daemon] = MakeLane(HelloWith("k1"));
+  ASSERT_NE(daemon, nullptr);
+  client->Shutdown();
+  EXPECT_EQ(ReadToEnd(*daemon).status, IoStatus::kClosed);
+}
+
+// Two ends after a handshake, the sender with a key for every few bytes.
+struct Ends {
+  Descriptor sockets[2];
+  std::unique_ptr<TlsSession> sender;
+  std::unique_ptr<TlsSession> receiver;
+};
+Ends MakeEnds(std::uint64_t bytes_per_key) {
+  Ends ends;
+  int pair[2];
+  EXPECT_EQ(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, pair), 0);
+  for (int i = 0; i < 2; ++i) ends.sockets[i] = Descriptor(pair[i]);
+  const LaneKeyName name = NameOfLane(HelloWith("k1"));
+  const LaneKey key = KeyOfLane(name, HelloWith("k1").nonce);
+  ends.sender = TlsSession::MakeClient(pair[0], name, key);
+  ends.receiver = TlsSession::MakeDaemon(pair[1], {}, [&](const LaneKeyName&, LaneKey& found) {
+    found = key;
+    return true;
+  });
+  EXPECT_EQ(ends.sender->Handshake(), TlsSession::Step::kWaitsToRead);
+  EXPECT_EQ(ends.receiver->Handshake(), TlsSession::Step::kWaitsToRead);
+  EXPECT_EQ(ends.sender->Handshake(), TlsSession::Step::kDone);
+  EXPECT_EQ(ends.receiver->Handshake(), TlsSession::Step::kDone);
+  ends.sender->BecomeLane(bytes_per_key);
+  ends.receiver->BecomeLane();
+  return ends;
+}
+
+TEST(TlsSessionRecordsTest, KeysChangeAsOftenAsTheyShould) {
+  Ends ends = MakeEnds(100'000);
+  std::vector<std::byte> sent(64 * 1024);
+  std::vector<std::byte> got(sent.size());
+  for (std::size_t round = 0; round < 200; ++round) {
+    std::fill(sent.begin(), sent.end(), static_cast<std::byte>(round));
+    std::size_t in = 0;
+    std::size_t out = 0;
+    while (in < got.size()) {
+      const iovec from{sent.data() + out, sent.size() - out};
+      if (out < sent.size()) out += ends.sender->Writev({&from, 1}).bytes;
+      const iovec into{got.data() + in, got.size() - in};
+      const IoResult io = ends.receiver->Readv({&into, 1}, false);
+      ASSERT_TRUE(io.status == IoStatus::kMore || io.status == IoStatus::kDrained);
+      in += io.bytes;
+    }
+    ASSERT_EQ(sent, got);
+  }
+}
+
+TEST(TlsSessionRecordsTest, FloodsOfRecordsWithoutDataEndTheLane) {
+  // A new key for every byte: two records each.
+  Ends ends = MakeEnds(1);
+  IoStatus status = IoStatus::kMore;
+  std::size_t bytes = 0;
+  while (status != IoStatus::kReset && bytes < 100'000) {
+    std::byte byte{7};
+    const iovec part{&byte, 1};
+    ASSERT_EQ(ends.sender->Writev({&part, 1}).bytes, 1u);
+    const iovec into{&byte, 1};
+    status = ends.receiver->Readv({&into, 1}, false).status;
+    ++bytes;
+  }
+  EXPECT_EQ(status, IoStatus::kReset);
+  EXPECT_LT(bytes, 5000u);
+}
+
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+std::size_t AllocatedBytes() {
+  const struct mallinfo2 info = mallinfo2();
+  return info.uordblks + info.hblkhd;
+}
+
+TEST(TlsSessionMemoryTest, ALaneTakesWhatIsReckonedForIt) {
+  { Ends warm = MakeEnds(TlsSession::kBytesPerKey); }
+  constexpr std::size_t kLanes = 16;
+  const std::size_t before = AllocatedBytes();
+  std::vector<Ends> lanes;
+  std::vector<std::byte> bytes(100'000);
+  for (std::size_t i = 0; i < kLanes; ++i) {
+    lanes.push_back(MakeEnds(TlsSession::kBytesPerKey));
+    for (int turn = 0; turn < 4; ++turn) {
+      const iovec part{bytes.data(), bytes.size()};
+      (void)lanes.back().sender->Writev({&part, 1});
+      (void)lanes.back().receiver->Readv({&part, 1}, false);
+      (void)lanes.back().receiver->Writev({&part, 1});
+      (void)lanes.back().sender->Readv({&part, 1}, false);
+    }
+  }
+  const std::size_t each = (AllocatedBytes() - before) / (2 * kLanes);
+  RecordProperty("bytes_per_lane", static_cast<int>(each));
+  EXPECT_LE(each, TlsSession::kLaneBytes);
+  EXPECT_GE(each, TlsSession::kLaneBytes / 2);  // what is reckoned is not made up
+}
+
+TEST_F(TlsSessionTest, StrangersCostWhatTheirPlacesCost) {
+  Start({.hello_timeout = 3 * kSecond, .pending_per_address_max = 1000});
+  const wire::LaneHello hello = HelloWith("k1");
+  gate.Give(hello);
+  const std::vector<std::byte> whole = ClientHelloOf(hello);
+  const std::vector<std::byte> foreign = ClientHelloOf(HelloWith("unknown"));
+  {
+    PlainClient warm(listener->port());
+    warm.Send(foreign);
+  }
+  ASSERT_TRUE(Eventually([&] { return counters().refused_key == 1; }));
+  std::vector<PlainClient> clients;
+  clients.reserve(400);
+  const std::size_t before = AllocatedBytes();
+  // Half of a handshake; and whole ones with another key.
+  for (int i = 0; i < 200; ++i) {
+    clients.emplace_back(listener->port());
+    clients.back().Send({whole.data(), whole.size() - 1});
+    clients.emplace_back(listener->port());
+    clients.back().Send(foreign);
+  }
+  ASSERT_TRUE(Eventually([&] { return counters().refused_key == 201; }));
+  const std::size_t strangers = AllocatedBytes() - before;
+  EXPECT_LE(strangers, 400 * 4096u);
+  // Those who have a key cost more, and there are no more than 256 of them.
+  for (int i = 0; i < 100; ++i) {
+    clients[2 * static_cast<std::size_t>(i) + 1].Close();
+  }
+  const std::size_t rest = AllocatedBytes();
+  std::vector<PlainClient> known;
+  known.reserve(100);
+  for (int i = 0; i < 100; ++i) {
+    known.emplace_back(listener->port());
+    known.back().Send(whole);
+  }
+  ASSERT_TRUE(Eventually([&] { return gate.looked_up() >= 201 + 100u; }));
+  const std::size_t each = (AllocatedBytes() - rest) / 100;
+  RecordProperty("bytes_per_handshake", static_cast<int>(each));
+  EXPECT_LE(each, 96 * 1024u);
+}
+#endif
+
+}  // namespace
+}  // namespace phub::transport
