@@ -27,6 +27,7 @@ const char* ToString(FaultCode code) {
     case FaultCode::kVersionGone: return "version_gone";
     case FaultCode::kNoState: return "no_state";
     case FaultCode::kNonFinite: return "non_finite";
+    case FaultCode::kNotInPlan: return "not_in_plan";
   }
   return "unknown";
 }

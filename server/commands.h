@@ -27,7 +27,8 @@ struct Command {
     kAddKeys,     // shard, batch. The batch stays owned by control, for as long as the shard.
     kAttachLane,  // shard, rank, connection (owned by control, alive until the kLaneClosed event),
                   // transport_index, staging (slots_per_lane * chunk_bytes; control's, and alive
-                  // until the lane is closed)
+                  // until the lane is closed). rank from kPeerRankBase on: another rack's core
+                  // loop; no staging
     kRankLeft,    // shard, rank: it left in order; a round that still needs it is a fault
     kReportStalls,    // shard, report: answered by kStallsReported
     kReportVersions,  // shard, versions: answered by kVersionsReported
@@ -77,6 +78,7 @@ enum class FaultCode : std::uint8_t {
   kVersionGone,     // asks for a version that is not kept
   kNoState,         // a round of kLoad, and no saved state was brought for its chunk
   kNonFinite,       // screening "reject": a sum is not finite
+  kNotInPlan,       // a rack sent what the job's plan does not let it send
 };
 const char* ToString(FaultCode code);
 

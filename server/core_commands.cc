@@ -54,9 +54,11 @@ void CoreLoop::State::AddKeys(JobShard& shard, KeyBatch& batch) {
     chunk.index = ChunkIndex{shard.chunk_count};
     shard.chunks()[shard.chunk_count++] = &chunk;
   }
+  if (batch.exchange != nullptr) exchange::LinkBatch(*shard.exchange, *batch.exchange, transports);
 }
 
 void CoreLoop::State::AttachLane(const Command& command) {
+  if (command.rank.value >= kPeerRankBase) return AttachPeer(command);
   JobShard& shard = *command.shard;
   Lane& lane = shard.lanes[command.rank.value];
   LaneTable& table = lane_tables[command.transport_index];
@@ -116,6 +118,7 @@ void CoreLoop::State::EndJob(JobShard& shard) {
   shard.ending = true;
   DropSnapshot(shard);
   some_shard_ends = true;
+  ClosePeers(shard);
   for (const Lane& lane : shard.lanes) {
     if (lane.state == Lane::State::kOpen) transports[lane.transport_index]->Close(lane.connection);
   }

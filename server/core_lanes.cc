@@ -15,6 +15,7 @@ void CoreLoop::State::OnClosed(std::uint8_t transport_index,
   if (completion.error == transport::TransportError::kProtocol) {
     counters.Add(CoreCounter::refused_protocol);
   }
+  if (place.rank.value >= kPeerRankBase) return OnPeerClosed(place, completion);
   if (place.current) {
     const bool departed = shard.lanes[place.rank.value].departed;
     LoseLane(shard, place.rank);
@@ -68,6 +69,7 @@ void CoreLoop::State::CountRefusal(FaultCode code) {
     case FaultCode::kReplyAddress:
     case FaultCode::kAlignment: return counters.Add(CoreCounter::refused_address);
     case FaultCode::kVersionGone: return counters.Add(CoreCounter::refused_version);
+    case FaultCode::kNotInPlan: return counters.Add(CoreCounter::refused_plan);
     case FaultCode::kNone:
     case FaultCode::kLaneLost:
     case FaultCode::kProtocol:

@@ -1,5 +1,5 @@
 // The data path of the daemon, in the order in which a gradient takes it:
-//   poll -> ingest -> aggregate -> (exchange across racks, later) -> optimize -> reply
+//   poll -> ingest -> aggregate -> (exchange across racks) -> optimize -> reply
 // With several jobs, rounds wait for their turn (schedule/fair_queue.h) before they are optimized.
 // The stages do not know each other; their order is here and nowhere else.
 #include "server/core_loop.h"
@@ -107,7 +107,11 @@ bool CoreLoop::State::PollTransport(std::uint8_t transport_index) {
     const LaneTable::Place* place = lane_tables[transport_index].Find(completion.connection);
     if (place == nullptr || !place->current) continue;  // what a replaced lane still had to say
     JobShard& shard = *place->shard;
-    if (completion.kind == CompletionKind::kSent) {
+    if (place->rank.value >= kPeerRankBase) {
+      if (completion.kind == CompletionKind::kReceived && shard.live()) {
+        OnPeerMessage(shard, RackIndex{place->rank.value - kPeerRankBase}, *completion.message);
+      }
+    } else if (completion.kind == CompletionKind::kSent) {
       replies.OnSent(shard, place->rank);
     } else if (shard.live()) {
       OnReceived(shard, place->rank, *completion.message);
@@ -175,7 +179,7 @@ void CoreLoop::State::OnGradient(JobShard& shard, Rank rank, Chunk& chunk,
   chunk.wants_reply[rank.value / 64] |= std::uint64_t{1} << (rank.value % 64);
   if (chunk.arrived_count() == shard.config.world_size) {
     CountRound(shard, rank, chunk);
-    return FinishOrQueue(shard, chunk);
+    return shard.exchange == nullptr ? FinishOrQueue(shard, chunk) : OnLocalSum(shard, chunk);
   }
   if (chunk.arrived_count() + 1 == shard.config.world_size) chunk.last_awaited_since = now;
   if (shard.departed_count > 0) {
@@ -196,9 +200,7 @@ void CoreLoop::State::OnGradient(JobShard& shard, Rank rank, Chunk& chunk,
 void CoreLoop::State::RelieveFullLanes(JobShard& shard, Rank rank, Chunk& chunk) {
   std::size_t credited = 0;
   aggregate::RelieveFullLanes(shard, rank, chunk, freed, [&](const aggregate::FreedSlot& slot) {
-    // Never refused: a credit that waits holds its slot, and a slot holds one gradient.
-    const bool taken = replies.Credit(shard, slot.rank, slot.chunk, slot.slot);
-    PHUB_CHECK(taken, "rank={} slot={}", slot.rank.value, slot.slot.value);
+    Credit(shard, slot);
     ++credited;
   });
   counters.Add(CoreCounter::gradients_folded, credited);
@@ -206,6 +208,15 @@ void CoreLoop::State::RelieveFullLanes(JobShard& shard, Rank rank, Chunk& chunk)
     fair.Charge(shard, schedule::TimeToTakeIn(credited * shard.config.chunk_bytes));
   }
   if (shard.non_finite.seen) TellNonFinite(shard);
+}
+
+void CoreLoop::State::Credit(JobShard& shard, const aggregate::FreedSlot& slot) {
+  // Refused only to a rank that sends into a slot whose credit it has not had.
+  if (replies.Credit(shard, slot.rank, slot.chunk, slot.slot)) return;
+  Fault({.code = FaultCode::kSlotOccupied,
+         .rank = slot.rank,
+         .key = shard.chunks()[slot.chunk.value]->key->key,
+         .shard = &shard});
 }
 
 void CoreLoop::State::CountRound(JobShard& shard, Rank last, const Chunk& chunk) {
@@ -256,12 +267,18 @@ void CoreLoop::State::FinishRound(JobShard& shard, Chunk& chunk) {
       if (shard.non_finite.seen) TellNonFinite(shard);
       if (!shard.live()) return;  // rejected: nobody is answered
     }
-    if (chunk.operation == wire::RoundOperation::kReduce) ++chunk.reductions;
   }
+  CompleteRound(shard, chunk);
+}
+
+// The next version is in place.
+void CoreLoop::State::CompleteRound(JobShard& shard, Chunk& chunk) {
+  if (chunk.operation == wire::RoundOperation::kReduce) ++chunk.reductions;
   ++chunk.applied.value;
   chunk.applied_record[chunk.applied.value % 2] = chunk.record;
   aggregate::Finish(shard, chunk);
   state::AfterRound(shard, chunk);
+  if (shard.exchange != nullptr) exchanges.PassOn(shard, chunk);
   replies.Answer(shard, chunk);
 }
 
@@ -278,7 +295,10 @@ void CoreLoop::State::OnDuplicate(JobShard& shard, Rank rank, Chunk& chunk,
 
 bool CoreLoop::State::FlushBacklogs() {
   bool posted = false;
-  for (JobShard* shard : shards) posted |= replies.Flush(*shard);
+  for (JobShard* shard : shards) {
+    if (shard->exchange != nullptr) posted |= exchanges.Flush(*shard);
+    posted |= replies.Flush(*shard);
+  }
   return posted;
 }
 

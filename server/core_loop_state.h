@@ -1,5 +1,6 @@
 // What a core loop is made of. Its functions are spread by concern: core_loop.cc is the data path,
-// core_lanes.cc lanes, faults and events, core_commands.cc what control orders.
+// core_lanes.cc lanes, faults and events, core_commands.cc what control orders,
+// core_exchange.cc jobs that span racks.
 // Everything belongs to the loop's thread, but the queues' other ends and the counters' readers.
 #pragma once
 
@@ -8,6 +9,7 @@
 
 #include "server/aggregate/aggregate.h"
 #include "server/core_loop.h"
+#include "server/exchange/exchange.h"
 #include "server/ingest/ingest.h"
 #include "server/job_shard.h"
 #include "server/lane_table.h"
@@ -31,7 +33,8 @@ struct CoreLoop::State {
       : core(core_index),
         clock(the_clock),
         transports(the_transports.begin(), the_transports.end()),
-        replies(transports, counters) {
+        replies(transports, counters),
+        exchanges(transports, counters) {
     PHUB_CHECK(!transports.empty() && transports.size() <= kTransportsMax);
     shards.reserve(kShardsMax);
     outbox.reserve(kOutboxMax);
@@ -58,8 +61,20 @@ struct CoreLoop::State {
   void RelieveFullLanes(JobShard& shard, Rank rank, Chunk& chunk);
   void CountRound(JobShard& shard, Rank last, const Chunk& chunk);
   void FinishOrQueue(JobShard& shard, Chunk& chunk);
+  void Credit(JobShard& shard, const aggregate::FreedSlot& slot);
   void FinishRound(JobShard& shard, Chunk& chunk);
+  void CompleteRound(JobShard& shard, Chunk& chunk);
   void OnDuplicate(JobShard& shard, Rank rank, Chunk& chunk, const wire::MessageHeader& header);
+
+  // Other racks (core_exchange.cc).
+  void OnLocalSum(JobShard& shard, Chunk& chunk);
+  void OnPeerMessage(JobShard& shard, RackIndex rack, const transport::ReceivedMessage& message);
+  void OnExchanged(JobShard& shard, RackIndex rack, const exchange::Verdict& verdict);
+  void ApplyTotal(JobShard& shard, Chunk& chunk);
+  void TakeResult(JobShard& shard, Chunk& chunk);
+  void AttachPeer(const Command& command);
+  void OnPeerClosed(const LaneTable::Place& place, const transport::Completion& completion);
+  void ClosePeers(JobShard& shard);
 
   // Lanes.
   void OnClosed(std::uint8_t transport_index, const transport::Completion& completion);
@@ -89,6 +104,7 @@ struct CoreLoop::State {
   CoreQueues queues;
   CoreCounters counters;
   reply::ReplyStage replies;
+  exchange::ExchangeStage exchanges;
   schedule::FairQueue fair;
   TimeNs now = 0;                      // when this run began
   bool busy = false;                   // the run before this one had work

@@ -31,6 +31,7 @@
 #include "server/core_unit.h"
 #include "server/daemon_options.h"
 #include "server/metrics/http_server.h"
+#include "server/other_racks.h"
 #include "server/tenant/state_store.h"
 #include "server/tenant/state_thread.h"
 #include "server/tenant/tenant_admin.h"
@@ -57,7 +58,8 @@ void RaiseDescriptorLimit() {
 // Stop() has ended every thread.
 struct Daemon::Parts {
   // verbs_queues: one for each core loop, or none at all.
-  Parts(const Settings& daemon_settings, CorePlan core_plan, VerbsQueues verbs_queues)
+  Parts(const Settings& daemon_settings, CorePlan core_plan, const RackTopology& topology,
+        VerbsQueues verbs_queues)
       : settings(daemon_settings), plan(std::move(core_plan)) {
     for (std::size_t i = 0; i < plan.loop_count(); ++i) {
       cores.push_back(std::make_unique<CoreUnit>(CoreIndex{static_cast<std::uint32_t>(i)}, clock,
@@ -70,9 +72,12 @@ struct Daemon::Parts {
                          [unit = core.get()] { unit->thread->Wake(); },
                          core->verbs != nullptr ? &core->verbs->counters() : nullptr});
     }
-    control = std::make_unique<Control>(clock, random, std::move(handles),
-                                        MakeControlOptions(settings, !verbs_queues.empty()));
+    control =
+        std::make_unique<Control>(clock, random, std::move(handles),
+                                  MakeControlOptions(settings, topology, !verbs_queues.empty()));
     control_thread = std::make_unique<ControlThread>(*control, clock);
+    peer_links = MakePeerLinks(settings, *control_thread, clock);
+    if (peer_links != nullptr) control->SetPeerNetwork(*peer_links);
     lane_gate =
         std::make_unique<ControlLaneGate>(*control_thread, kTcpIndex, DataTlsOf(settings).on);
     shared_memory_gate = std::make_unique<ControlSharedMemoryGate>(*control_thread, kShmIndex);
@@ -107,6 +112,7 @@ struct Daemon::Parts {
   std::vector<std::unique_ptr<CoreUnit>> cores;
   std::unique_ptr<Control> control;
   std::unique_ptr<ControlThread> control_thread;
+  std::unique_ptr<PeerLinks> peer_links;  // null: there are no other racks
   std::unique_ptr<ControlLaneGate> lane_gate;
   std::unique_ptr<ControlSharedMemoryGate> shared_memory_gate;
   std::unique_ptr<ControlVerbsGate> verbs_gate;  // null: no RDMA device; so is the acceptor
@@ -260,12 +266,16 @@ absl::Status Daemon::Parts::Start() {
   if (absl::Status status = StartListener(); !status.ok()) return status;
   if (absl::Status status = StartSharedMemoryListener(); !status.ok()) return status;
   if (absl::Status status = StartControlServer(); !status.ok()) return status;
+  if (peer_links != nullptr) {
+    if (absl::Status status = peer_links->Start(); !status.ok()) return status;
+  }
   return StartMetricsServer();
 }
 
 void Daemon::Parts::Stop() {
   metrics_server.reset();
   control_socket.reset();
+  if (peer_links != nullptr) peer_links->Stop();
   if (grpc_server) grpc_server->Shutdown();
   if (state_thread) state_thread->Stop();
   listeners_stopping.store(true, std::memory_order_relaxed);
@@ -283,14 +293,12 @@ absl::StatusOr<std::unique_ptr<Daemon>> Daemon::Start(const Settings& settings,
   RaiseDescriptorLimit();
   auto plan = PlanCores(settings, topology);
   if (!plan.ok()) return plan.status();
-  NumaNodes core_nodes;
-  for (const std::optional<std::uint32_t>& pin : plan->pins) {
-    const Core* const core = pin ? topology.Find(*pin) : nullptr;
-    core_nodes.push_back(core != nullptr ? std::optional(core->numa_node) : std::nullopt);
-  }
-  auto verbs_queues = OpenVerbsQueues(settings, core_nodes);
+  auto verbs_queues = OpenVerbsQueues(settings, NodesOf(*plan, topology));
   if (!verbs_queues.ok()) return verbs_queues.status();
-  auto parts = std::make_unique<Parts>(settings, *std::move(plan), *std::move(verbs_queues));
+  auto rack_topology = ReadRackTopology(settings);
+  if (!rack_topology.ok()) return rack_topology.status();
+  auto parts =
+      std::make_unique<Parts>(settings, *std::move(plan), *rack_topology, *std::move(verbs_queues));
   if (absl::Status status = parts->Start(); !status.ok()) return status;
   std::unique_ptr<Daemon> daemon(new Daemon(std::move(parts)));
   const Parts& started = *daemon->parts_;

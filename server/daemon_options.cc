@@ -44,8 +44,10 @@ std::string LaneHost(const Settings& settings) {
   return data_host;
 }
 
-ControlOptions MakeControlOptions(const Settings& settings, bool verbs) {
+ControlOptions MakeControlOptions(const Settings& settings, const RackTopology& topology,
+                                  bool verbs) {
   ControlOptions options;
+  SetRacks(settings, topology, options);
   const auto place = FindRackPlace(settings);
   PHUB_CHECK(place.ok(), "daemons={} self={}", settings.daemons, settings.self);  // checked by then
   options.rack_endpoints = place->endpoints;

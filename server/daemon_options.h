@@ -6,6 +6,7 @@
 #include "server/config/setting_kind.h"
 #include "server/config/settings.h"
 #include "server/control/control.h"
+#include "server/other_racks.h"
 
 namespace phub::server {
 
@@ -17,6 +18,7 @@ std::string ControlSocketPath(const Settings& settings);
 // The host that clients are told to reach lanes at; empty: where they reached the control plane.
 std::string LaneHost(const Settings& settings);
 // verbs: lanes may come over RDMA.
-ControlOptions MakeControlOptions(const Settings& settings, bool verbs);
+ControlOptions MakeControlOptions(const Settings& settings, const RackTopology& topology,
+                                  bool verbs);
 
 }  // namespace phub::server

@@ -28,6 +28,11 @@
 
 namespace phub::server {
 
+namespace exchange {
+struct ShardExchange;  // server/exchange/shard_exchange.h: of jobs that span racks
+struct ExchangeBatch;
+}  // namespace exchange
+
 using numeric::ElementType;
 using simd::Optimizer;
 using simd::Reduction;
@@ -51,7 +56,9 @@ const char* ToString(Screening screening);  // "off", "report", "reject"
 struct ShardConfig {
   Incarnation incarnation{};
   MembershipEpoch membership_epoch{};
-  std::uint32_t world_size = 1;
+  std::uint32_t world_size = 1;    // ranks of this rack; they count from 0 here, see rank_base
+  std::uint32_t rank_base = 0;     // jobs that span racks: what rank 0 of this rack is in the job
+  std::uint32_t ranks_of_job = 0;  // jobs that span racks: of all of them
   std::uint32_t chunk_bytes = 64 * 1024;  // of a chunk's elements in the key's parameter type
   std::uint32_t slots_per_lane = 16;
   std::uint32_t replies_per_lane_max = 64;  // replies posted and not yet sent
@@ -134,7 +141,7 @@ struct Chunk {
   RecordVersion record{};
   wire::RoundOperation operation{};
   ElementType payload_type{};
-  Rank root{};
+  Rank root{};             // of the whole job
   bool is_queued = false;  // a whole round that waits to be finished (schedule/fair_queue.h)
   Chunk* next_queued = nullptr;
   TimeNs round_since = 0;         // when its first gradient came
@@ -188,7 +195,8 @@ struct KeyBatch {
   std::vector<std::uint64_t> wants_reply;
   std::vector<KeyState> keys;
   std::vector<Chunk> chunks;
-  std::uint64_t memory_bytes = 0;  // what admission charges for it
+  exchange::ExchangeBatch* exchange = nullptr;  // jobs that span racks; owned by control
+  std::uint64_t memory_bytes = 0;               // what admission charges for it
 };
 
 // State of a shard's chunks: a snapshot on its way out, or saved state on its way in. Built by
@@ -245,8 +253,9 @@ struct JobShard {
   NonFinite non_finite;              // the first sum that was not finite
   StateImage* snapshot = nullptr;    // being taken
   StateImage* brought = nullptr;     // what rounds of kLoad put in place
-  std::uint64_t memory_bytes = 0;    // what admission charges, without batches
-  ShardMetrics metrics;              // the core loop's to write, anybody's to read
+  exchange::ShardExchange* exchange = nullptr;  // null: the job is this rack's alone
+  std::uint64_t memory_bytes = 0;               // what admission charges, without batches
+  ShardMetrics metrics;                         // the core loop's to write, anybody's to read
 
   Chunk** chunks() const { return reinterpret_cast<Chunk**>(chunk_table.data()); }
   KeyState** keys() const { return reinterpret_cast<KeyState**>(key_table.data()); }

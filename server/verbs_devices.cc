@@ -65,6 +65,15 @@ transport::VerbsLimits VerbsLimitsOf(const Settings& settings) {
   return limits;
 }
 
+NumaNodes NodesOf(const CorePlan& plan, const CpuTopology& topology) {
+  NumaNodes nodes;
+  for (const std::optional<std::uint32_t>& pin : plan.pins) {
+    const Core* const core = pin ? topology.Find(*pin) : nullptr;
+    nodes.push_back(core != nullptr ? std::optional(core->numa_node) : std::nullopt);
+  }
+  return nodes;
+}
+
 std::vector<std::size_t> AssignDevices(const NumaNodes& core_nodes, const NumaNodes& device_nodes) {
   PHUB_CHECK(!device_nodes.empty());
   std::vector<std::size_t> assigned;

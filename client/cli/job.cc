@@ -116,6 +116,24 @@ std::string LanesTable(const v1::JobInfo& job) {
   return table.Text();
 }
 
+// Of jobs that span racks.
+void AddExchange(const v1::ExchangeInfo& exchange, Table& facts) {
+  facts.Add({"rack", fmt::format("{} of {}, {}", exchange.rack(), exchange.racks_size(),
+                                 exchange.state())});
+  facts.Add(
+      {"ranks here", fmt::format("from {}, of {}", exchange.first_rank(), exchange.rank_count())});
+  facts.Add({"plan", fmt::format("{} (asked for: {}), {} trees on {}",
+                                 Printable(exchange.planner()), Printable(exchange.asked()),
+                                 exchange.trees(), Printable(exchange.topology()))});
+  if (exchange.predicted_seconds() > 0) {
+    facts.Add(
+        {"predicted",
+         fmt::format("{} for {}",
+                     HumanDuration(static_cast<std::int64_t>(exchange.predicted_seconds() * 1e9)),
+                     HumanBytes(exchange.reference_bytes()))});
+  }
+}
+
 std::string JobText(const v1::JobInfo& job) {
   Table facts({{"JOB"}, {fmt::format("{}/{}", Printable(job.tenant()), Printable(job.name()))}});
   facts.Add({"state", job.state()});
@@ -132,6 +150,7 @@ std::string JobText(const v1::JobInfo& job) {
                             : fmt::format("wait {}{}", HumanDuration(job.wait_timeout_ns()),
                                           job.restart() ? ", restart" : "")});
   facts.Add({"screening", ScreeningText(job)});
+  if (job.has_exchange()) AddExchange(job.exchange(), facts);
   for (const v1::WorkerInfo& worker : job.workers()) {
     if (worker.state() != "lost") continue;
     facts.Add(

@@ -203,6 +203,7 @@ v1::JoinRequest Joining::RequestFor(const DaemonLink& link) const {
         std::chrono::duration_cast<std::chrono::nanoseconds>(options.wait_timeout).count());
   wanted.set_restart(options.restart);
   wanted.set_screening(ToProto(options.screening));
+  wanted.set_plan(options.plan);
   request.set_host(HostName());
   request.set_pid(static_cast<std::uint32_t>(getpid()));
   request.set_configuration(rack_.configuration());

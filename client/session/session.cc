@@ -7,6 +7,7 @@
 
 #include "client/session/grpc_connector.h"
 #include "client/session/job_state.h"
+#include "client/session/plan_option.h"
 #include "client/session/session_state.h"
 #include "common/base/host_boot_id.h"
 #include "phub/client.h"
@@ -88,8 +89,10 @@ Session::~Session() = default;
 Session::Session(Session&& other) noexcept = default;
 Session& Session::operator=(Session&& other) noexcept = default;
 
-Result<Job> Session::Join(const JobOptions& options) {
-  if (Status status = CheckJobOptions(options); !status.ok()) return status;
+Result<Job> Session::Join(const JobOptions& given) {
+  if (Status status = CheckJobOptions(given); !status.ok()) return status;
+  JobOptions options = given;
+  if (Status status = client::ReadPlanFile(options); !status.ok()) return status;
   auto job = client::JobState::Join({.daemon = state_->daemon(),
                                      .tenant = state_->options().tenant,
                                      .call_timeout = state_->options().call_timeout,

@@ -58,11 +58,17 @@ simd::Terms TermsUpTo(const Chunk& chunk, std::uint32_t end, TermList& scratch) 
   return {chunk.folded_count > 0 ? chunk.accumulator : nullptr, {scratch.data(), count}};
 }
 
+// The root of kAssign among this rack's ranks; beyond them all if it is in another rack.
+std::uint32_t RootHere(const JobShard& shard, const Chunk& chunk) {
+  const std::uint32_t base = shard.config.rank_base;
+  return chunk.root.value < base ? kRanksMax : chunk.root.value - base;
+}
+
 // Takes ranks [chunk.folded_count, end) into the accumulator. True if it is a sum, and not finite.
-bool AddToAccumulator(Chunk& chunk, std::uint32_t end) {
+bool AddToAccumulator(const JobShard& shard, Chunk& chunk, std::uint32_t end) {
   if (chunk.operation == RoundOperation::kLoad) return false;
   if (chunk.operation == RoundOperation::kAssign) {
-    const std::uint32_t root = chunk.root.value;
+    const std::uint32_t root = RootHere(shard, chunk);
     if (root >= chunk.folded_count && root < end) {
       std::memcpy(chunk.accumulator, chunk.staged_data[root], chunk.Bytes(chunk.payload_type));
     }
@@ -71,6 +77,17 @@ bool AddToAccumulator(Chunk& chunk, std::uint32_t end) {
   TermList scratch;
   return simd::Fold(chunk.key->gradient_type, chunk.key->reduction, TermsUpTo(chunk, end, scratch),
                     chunk.element_count, chunk.accumulator);
+}
+
+// Moves ranks [chunk.folded_count, prefix_end) to the accumulator; they are all staged.
+void FoldUpTo(JobShard& shard, Chunk& chunk, std::uint32_t prefix_end, FreedSlots& freed) {
+  if (AddToAccumulator(shard, chunk, prefix_end)) NoteNonFinite(shard, chunk, prefix_end);
+  for (std::uint32_t rank = chunk.folded_count; rank < prefix_end; ++rank) {
+    const SlotIndex slot = chunk.staged_slot[rank];
+    if (slot != kNoSlot) freed.items[freed.count++] = {Rank{rank}, chunk.index, slot};
+    Vacate(shard, Rank{rank}, chunk);
+  }
+  chunk.folded_count = prefix_end;
 }
 
 }  // namespace
@@ -111,13 +128,17 @@ void Fold(JobShard& shard, Chunk& chunk, FreedSlots& freed) {
   }
   // A whole round is finished, not folded: it may be waiting for its turn.
   if (prefix_end == chunk.folded_count || prefix_end == shard.config.world_size) return;
-  if (AddToAccumulator(chunk, prefix_end)) NoteNonFinite(shard, chunk, prefix_end);
-  for (std::uint32_t rank = chunk.folded_count; rank < prefix_end; ++rank) {
-    const SlotIndex slot = chunk.staged_slot[rank];
-    if (slot != kNoSlot) freed.items[freed.count++] = {Rank{rank}, chunk.index, slot};
-    Vacate(shard, Rank{rank}, chunk);
+  FoldUpTo(shard, chunk, prefix_end, freed);
+}
+
+bool FoldAll(JobShard& shard, Chunk& chunk, FreedSlots& freed) {
+  PHUB_CHECK(chunk.arrived_count() == shard.config.world_size, "chunk={}", chunk.index.value);
+  freed.count = 0;
+  if (chunk.folded_count < shard.config.world_size) {
+    FoldUpTo(shard, chunk, shard.config.world_size, freed);
   }
-  chunk.folded_count = prefix_end;
+  return chunk.operation != RoundOperation::kAssign ||
+         RootHere(shard, chunk) < shard.config.world_size;
 }
 
 simd::Terms GatherTerms(const JobShard& shard, const Chunk& chunk, TermList& scratch) {

@@ -75,6 +75,11 @@ void RelieveFullLanes(JobShard& shard, Rank rank, Chunk& chunk, FreedSlots& scra
   if (HeldByFullLane(shard, chunk)) fold(chunk);
 }
 
+// Jobs that span racks: every rank has arrived, and what they pushed moves to the accumulator;
+// `freed` holds the slots that were freed. False if there is nothing to be moved: of kAssign, when
+// the root is in another rack.
+bool FoldAll(JobShard& shard, Chunk& chunk, FreedSlots& freed);
+
 // The terms of a whole round in rank order: the accumulator, if ranks were folded, then what is
 // staged. For kAssign the one input is the root's payload; for kLoad there is none. Valid until
 // Finish; the list lies in `scratch`.

@@ -108,6 +108,19 @@ void CheckTogether(Config& config) {
     const Assignment& culprit = settings.self.empty() ? daemons : self;
     config.problems.push_back(fmt::format("{}: {}", culprit.place, MessageOf(place.status())));
   }
+  if (const auto place = FindPlaceAmongRacks(settings); !place.ok()) {
+    const char* const culprit = !settings.rack_self.empty() ? "rack_self"
+                                : settings.racks.empty()    ? "topology"
+                                                            : "racks";
+    config.problems.push_back(
+        fmt::format("{}: {}", EffectiveOf(config, culprit).place, MessageOf(place.status())));
+  }
+  if (!settings.racks.empty() && !settings.state_dir.empty() && settings.tls_client_ca.empty()) {
+    config.problems.push_back(fmt::format(
+        "{}: racks with a state_dir need tls_client_ca: the daemons of other racks show a "
+        "certificate of server/<name> (phubctl pki makes them)",
+        EffectiveOf(config, "racks").place));
+  }
   if (settings.staging_bytes_per_lane < settings.chunk_bytes) {
     const Assignment& staging = EffectiveOf(config, "staging_bytes_per_lane");
     const Assignment& chunk = EffectiveOf(config, "chunk_bytes");

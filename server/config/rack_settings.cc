@@ -57,30 +57,60 @@ absl::StatusOr<std::vector<std::string>> ParseDaemonList(std::string_view text) 
   return entries;
 }
 
-absl::StatusOr<RackPlace> FindRackPlace(const Settings& settings) {
+namespace {
+
+// What a pair of settings says: a list of daemons, and which of them this one is.
+absl::StatusOr<RackPlace> FindPlace(const Settings& settings, std::string_view list_name,
+                                    const std::string& list, std::string_view self_name,
+                                    const std::string& given) {
   RackPlace place;
-  absl::StatusOr<std::vector<std::string>> entries = ParseDaemonList(settings.daemons);
+  absl::StatusOr<std::vector<std::string>> entries = ParseDaemonList(list);
   if (!entries.ok()) return entries.status();
   place.endpoints = *std::move(entries);
   if (place.endpoints.empty()) {
-    if (settings.self.empty()) return place;
+    if (given.empty()) return place;
     return absl::InvalidArgumentError(
-        fmt::format("self = \"{}\" says which of `daemons` this one is, and `daemons` is empty",
-                    settings.self));
+        fmt::format("{} = \"{}\" says which of `{}` this one is, and `{}` is empty", self_name,
+                    given, list_name, list_name));
   }
-  const std::string& self = settings.self.empty() ? settings.listen : settings.self;
+  const std::string& self = given.empty() ? settings.listen : given;
   const auto found = std::find(place.endpoints.begin(), place.endpoints.end(), self);
   if (found != place.endpoints.end()) {
     place.self = static_cast<std::uint32_t>(found - place.endpoints.begin());
     return place;
   }
   return absl::InvalidArgumentError(
-      settings.self.empty()
-          ? fmt::format("listen = \"{}\" is not in daemons = \"{}\"; say with `self` which entry "
-                        "this daemon is",
-                        settings.listen, settings.daemons)
-          : fmt::format("self = \"{}\" is not in daemons = \"{}\"; write it as it is written there",
-                        settings.self, settings.daemons));
+      given.empty()
+          ? fmt::format("listen = \"{}\" is not in {} = \"{}\"; say with `{}` which entry this "
+                        "daemon is",
+                        settings.listen, list_name, list, self_name)
+          : fmt::format("{} = \"{}\" is not in {} = \"{}\"; write it as it is written there",
+                        self_name, given, list_name, list));
+}
+
+}  // namespace
+
+absl::StatusOr<RackPlace> FindRackPlace(const Settings& settings) {
+  return FindPlace(settings, "daemons", settings.daemons, "self", settings.self);
+}
+
+absl::StatusOr<RackPlace> FindPlaceAmongRacks(const Settings& settings) {
+  auto place = FindPlace(settings, "racks", settings.racks, "rack_self", settings.rack_self);
+  if (!place.ok()) return place;
+  if (place->endpoints.size() == 1) {
+    return absl::InvalidArgumentError(
+        fmt::format("racks = \"{}\" is one rack; name at least two, or none", settings.racks));
+  }
+  if (place->endpoints.empty() && !settings.topology.empty()) {
+    return absl::InvalidArgumentError(
+        fmt::format("topology = \"{}\" says how `racks` are connected, and `racks` is empty",
+                    settings.topology));
+  }
+  if (!place->endpoints.empty() && !settings.daemons.empty()) {
+    return absl::InvalidArgumentError(
+        "racks and daemons are both set: each rack of `racks` has one daemon");
+  }
+  return place;
 }
 
 }  // namespace phub::server

@@ -22,4 +22,7 @@ struct RackPlace {
 // InvalidArgument says what does not fit together. The settings are right each by itself.
 absl::StatusOr<RackPlace> FindRackPlace(const Settings& settings);
 
+// The racks that jobs may span, and which of them this daemon is. The same errors.
+absl::StatusOr<RackPlace> FindPlaceAmongRacks(const Settings& settings);
+
 }  // namespace phub::server

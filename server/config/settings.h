@@ -60,6 +60,15 @@ enum class DataTlsMode : std::uint8_t { kAuto, kOn, kOff };
     "spelling at each of them. The first seats the ranks of every job. Empty: this one alone.")    \
   X(std::string, self, AddressOrEmpty(), "",                                                       \
     "Which entry of daemons this one is. Empty: the entry that equals listen.")                    \
+  X(std::string, racks, DaemonList(), "",                                                          \
+    "Jobs may span these racks: the control endpoint of each rack's daemon, separated by commas, " \
+    "in the same order and spelling at each of them. The first opens such jobs. Empty: this one "  \
+    "alone.")                                                                                      \
+  X(std::string, rack_self, AddressOrEmpty(), "",                                                  \
+    "Which entry of racks this daemon is. Empty: the entry that equals listen.")                   \
+  X(std::string, topology, Path(), "",                                                             \
+    "File (TOML or JSON, see docs/plan.md) of how the racks are connected: its members are the "   \
+    "racks, in order. The same at each of them. Empty: every rack has one link to one switch.")    \
   X(ShmMode, shm, Choice("on|off"), "on",                                                          \
     "Shared memory with workers of the same host: gradients are summed where they lie.")           \
   X(VerbsMode, verbs, Choice("auto|on|off"), "auto",                                               \

@@ -42,7 +42,8 @@ v1::JobInfo Control::State::DescribeJob(const Job& job) const {
   info.set_name(job.name());
   info.set_incarnation(FormatIncarnation(job.account.incarnation));
   info.set_state(ToString(job.state));
-  info.set_world_size(job.settings.world_size);
+  info.set_world_size(std::max(job.settings.world_size, job.settings.ranks_of_job));
+  if (job.rack_run != nullptr) DescribeExchange(job, *info.mutable_exchange());
   info.set_key_count(static_cast<std::uint32_t>(job.key_count));
   info.set_parameter_bytes(job.parameter_bytes);
   info.set_memory_bytes(job.released() ? 0 : job.memory_bytes);
@@ -62,7 +63,7 @@ v1::JobInfo Control::State::DescribeJob(const Job& job) const {
   for (std::uint32_t rank = 0; rank < job.members.size(); ++rank) {
     const Member& member = job.members[rank];
     v1::WorkerInfo& worker = *info.add_workers();
-    worker.set_rank(rank);
+    worker.set_rank(rank + job.config.rank_base);
     worker.set_host(member.host);
     worker.set_pid(member.pid);
     worker.set_state(ToString(member.state));

@@ -21,6 +21,13 @@ Control::State::State(const Clock& clock_given, Random& random_given,
   PHUB_CHECK(!handles.empty());
   for (CoreHandle& handle : handles) links.emplace_back(std::move(handle));
   endpoints.assign(links.size(), {options.lane_host, options.lane_port});
+  if (!options.racks.empty()) {
+    PHUB_CHECK(options.rack_topology != nullptr && options.rack_index < options.racks.size() &&
+               options.rack_topology->members().size() == options.racks.size());
+    racks.known.resize(options.racks.size());
+    racks.configuration = HashOfRacks(options, links.size());
+    racks.instance = random.Next() | 1;  // 0 means unknown
+  }
   PHUB_CHECK(options.rack_self < std::max<std::size_t>(1, options.rack_endpoints.size()));
 }
 
@@ -81,29 +88,51 @@ void Control::DetachStream(std::string_view session_id, StreamId stream) {
 
 wire::LaneRefusal Control::AdmitLane(const wire::LaneHello& hello,
                                      std::optional<PeerProcess> process, bool encrypted) {
-  return state_->AdmitLane(hello, process, encrypted);
+  return state_->AdmitLane(state_->InRack(hello), process, encrypted);
 }
 std::optional<wire::Nonce> Control::FindNonce(const wire::LaneHello& hello) const {
-  wire::LaneRefusal refusal{};
-  const LanePlace* const place = state_->FindGranted(hello, refusal);
-  return place == nullptr ? std::nullopt : std::optional(place->nonce);
+  return state_->FindNonce(state_->InRack(hello));
 }
 absl::StatusOr<LaneStaging> Control::StagingOf(const wire::LaneHello& hello) {
-  return state_->StagingOf(hello);
+  return state_->StagingOf(state_->InRack(hello));
 }
 absl::StatusOr<transport::LaneMemory> Control::SharedLaneMemory(const wire::LaneHello& hello) {
-  return state_->SharedLaneMemory(hello);
+  return state_->SharedLaneMemory(state_->InRack(hello));
 }
 wire::LaneRefusal Control::AdmitBatch(const wire::SharedBatchRequest& request, PeerProcess process,
                                       transport::BatchMemory& memory) {
-  return state_->AdmitBatch(request, process, memory);
+  return state_->AdmitBatch(state_->InRack(request), process, memory);
 }
 void Control::AttachLane(const wire::LaneHello& hello,
                          std::unique_ptr<transport::Connection> connection,
                          std::uint8_t transport_index, std::string_view transport_name,
                          std::string_view peer_address) {
-  state_->AttachLane(hello, std::move(connection), transport_index,
-                     fmt::format("{} {}", transport_name, peer_address));
+  std::string description = fmt::format("{} {}", transport_name, peer_address);
+  if (hello.rank.value >= kPeerRankBase) {
+    return state_->AttachPeerLane(hello.incarnation, RackIndex{hello.rank.value - kPeerRankBase},
+                                  hello.core, std::move(connection), transport_index,
+                                  std::move(description));
+  }
+  state_->AttachLane(state_->InRack(hello), std::move(connection), transport_index,
+                     std::move(description));
+}
+
+void Control::SetPeerNetwork(PeerNetwork& network) { state_->racks.network = &network; }
+v1::PeerEnvelope Control::MakeEnvelope(RackIndex to) const { return state_->MakeEnvelope(to); }
+void Control::OnEnvelope(const v1::PeerEnvelope& envelope, Answer<v1::PeerReceipt> answer) {
+  state_->OnEnvelope(envelope, std::move(answer));
+}
+void Control::OnReceipt(RackIndex from, const v1::PeerReceipt& receipt) {
+  state_->OnReceipt(from, receipt);
+}
+void Control::AttachPeerLane(const wire::LaneHello& hello, RackIndex to,
+                             std::unique_ptr<transport::Connection> connection,
+                             std::uint8_t transport_index, std::string description) {
+  state_->AttachPeerLane(hello.incarnation, to, hello.core, std::move(connection), transport_index,
+                         std::move(description));
+}
+void Control::PeerLaneFailed(const wire::LaneHello& hello, RackIndex to, const absl::Status& why) {
+  state_->PeerLaneFailed(hello.incarnation, to, hello.core, why);
 }
 
 void Control::GetServer(const v1::GetServerRequest&, Answer<v1::ServerInfo> answer) {

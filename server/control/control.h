@@ -27,13 +27,16 @@
 #include "common/base/clock.h"
 #include "common/base/ids.h"
 #include "common/base/random.h"
+#include "common/plan/topology.h"
 #include "common/transport/shm/shm_gate.h"
 #include "common/transport/transport.h"
 #include "common/wire/lane_hello.h"
 #include "common/wire/shared_memory.h"
 #include "phub/v1/admin.pb.h"
+#include "phub/v1/peer.pb.h"
 #include "phub/v1/session.pb.h"
 #include "server/control/counters.h"
+#include "server/control/peer_network.h"
 #include "server/core_loop.h"
 #include "server/metrics/sample.h"
 #include "server/tenant/ledger.h"
@@ -75,6 +78,12 @@ struct ControlOptions {
   // them this is. Empty: a rack of its own.
   std::vector<std::string> rack_endpoints;
   std::uint32_t rack_self = 0;
+
+  // The racks: control endpoints of their daemons (one each), which of them is this one's, and how
+  // they are connected: member r of the topology is rack r. Empty: there is this one only.
+  std::vector<std::string> racks;
+  std::uint32_t rack_index = 0;
+  std::shared_ptr<const plan::Topology> rack_topology;
 
   // Of rings, for each lane of a job, as shared memory charges them; see SetSharedMemoryEndpoint.
   std::uint64_t shared_lane_bytes = 0;
@@ -227,6 +236,19 @@ class Control {
   // A batch's memory for the rank that asks. Uses up the nonce.
   wire::LaneRefusal AdmitBatch(const wire::SharedBatchRequest& request, PeerProcess process,
                                transport::BatchMemory& memory);
+
+  // --- Other racks (proto/phub/v1/peer.proto). ------------------------------------------------
+  // Before the first Join or envelope. Outlives every job.
+  void SetPeerNetwork(PeerNetwork& network);
+  // An envelope with `rack` and `messages` to be filled in.
+  v1::PeerEnvelope MakeEnvelope(RackIndex to) const;
+  void OnEnvelope(const v1::PeerEnvelope& envelope, Answer<v1::PeerReceipt> answer);
+  void OnReceipt(RackIndex from, const v1::PeerReceipt& receipt);
+  // Of DialLane.
+  void AttachPeerLane(const wire::LaneHello& hello, RackIndex to,
+                      std::unique_ptr<transport::Connection> connection,
+                      std::uint8_t transport_index, std::string description);
+  void PeerLaneFailed(const wire::LaneHello& hello, RackIndex to, const absl::Status& why);
 
   // --- Admin (proto/phub/v1/admin.proto). ------------------------------------------------------
   void GetServer(const v1::GetServerRequest& request, Answer<v1::ServerInfo> answer);

@@ -27,9 +27,10 @@ namespace phub::server {
   X(jobs_evicted) X(joins_refused_quota) X(keys_refused_quota)                                   \
   X(calls_refused_anonymous) X(calls_refused_token) X(calls_refused_expired)                     \
   X(calls_refused_revoked) X(calls_refused_certificate) X(calls_refused_role)                    \
-  X(calls_refused_tenant) X(audit_suppressed) X(lanes_refused_encryption) \
+  X(calls_refused_tenant) X(audit_suppressed) X(lanes_refused_encryption)                        \
   X(lanes_refused_form) X(lanes_refused_plain) X(lanes_refused_key) X(lanes_refused_crowd)       \
-  X(lanes_refused_late)
+  X(lanes_refused_late) X(joins_refused_plan) X(racks_silent) X(racks_restarted) X(peer_faults)  \
+  X(peers_refused_place) X(peers_refused_version) X(peers_refused_configuration)
 // clang-format on
 
 enum class ControlCounter : std::size_t {

@@ -29,7 +29,8 @@ void Control::State::AnswerAcknowledged(Job& job) {
   std::list<PendingCall> ready;
   for (auto call = job.pending.begin(); call != job.pending.end();) {
     const auto next = std::next(call);
-    if (Acknowledged(call->tickets)) ready.splice(ready.end(), job.pending, call);
+    const bool there = !call->awaits_racks || RacksHave(job, call->batches);
+    if (there && Acknowledged(call->tickets)) ready.splice(ready.end(), job.pending, call);
     call = next;
   }
   for (PendingCall& call : ready) call.succeed();
@@ -37,7 +38,8 @@ void Control::State::AnswerAcknowledged(Job& job) {
   const auto has_left = [](const Member& each) { return each.state == Member::State::kLeft; };
   if (!ready.empty() && job.pending.empty() && job.running() && !job.diagnosis &&
       std::all_of(job.members.begin(), job.members.end(), has_left)) {
-    EndInOrder(job);
+    if (job.rack_run == nullptr) return EndInOrder(job);
+    EndIfAllLeft(job);
   }
 }
 
@@ -69,6 +71,10 @@ void Control::State::HandleEvent(CoreIndex core, const Event& event) {
   switch (event.kind) {
     case Event::Kind::kFault:
       if (!job.running() || job.diagnosis) return;  // the first cause stands
+      if (event.rank.value >= kPeerRankBase) {
+        counters.Add(ControlCounter::peer_faults);
+        return FailOverPeerFault(job, core, event);
+      }
       if (event.code != FaultCode::kLaneLost) {
         counters.Add(ControlCounter::core_faults);
         return FailOverCoreFault(job, core, event);
@@ -82,7 +88,9 @@ void Control::State::HandleEvent(CoreIndex core, const Event& event) {
         diagnosis.loss = DescribeLoss(event.error, event.protocol_error, event.connection);
         return BeginDiagnosis(job, std::move(diagnosis));
       }
-    case Event::Kind::kLaneClosed: return HandleLaneClosed(job, core, event);
+    case Event::Kind::kLaneClosed:
+      return event.rank.value >= kPeerRankBase ? HandlePeerLaneClosed(job, core, event)
+                                               : HandleLaneClosed(job, core, event);
     case Event::Kind::kStallsReported: return HandleStallsReported(job, core, event);
     case Event::Kind::kVersionsReported: return HandleVersionsReported(job, core, event);
     case Event::Kind::kSnapshotTaken: return HandleSnapshotTaken(job, core, event);
@@ -123,6 +131,7 @@ void Control::State::Poll() {
     Event event;
     while (links[core].TakeEvent(event)) HandleEvent(CoreAt(core), event);
   }
+  PollRacks(now);
   CheckLiveness(now);
   CheckLeases(now);
   for (const auto& job : jobs) {
@@ -189,7 +198,7 @@ TimeNs Control::State::NextDeadline() const {
     return !job->pending.empty() || snapshot || !job->replaced_states.empty();
   };
   const auto is_behind = [](const CoreLink& link) { return link.backlog() > 0; };
-  const TimeNs timer = NextTimer();
+  const TimeNs timer = std::min(NextTimer(), NextRackTimer());
   if (std::none_of(jobs.begin(), jobs.end(), waits) &&
       std::none_of(links.begin(), links.end(), is_behind)) {
     return timer;

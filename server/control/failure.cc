@@ -1,6 +1,7 @@
 #include <algorithm>
 
 #include "common/base/log.h"
+#include "server/control/rack_run.h"
 #include "server/control/state.h"
 #include "server/control/text.h"
 
@@ -192,7 +193,7 @@ void Control::State::BlameRank(const Job& job, Rank rank, v1::Fault& fault) cons
   if (rank.value >= job.members.size()) return;
   const Member& member = job.members[rank.value];
   fault.set_has_rank(true);
-  fault.set_rank(rank.value);
+  fault.set_rank(rank.value + job.config.rank_base);
   fault.set_host(member.host);
   fault.set_age_ns(member.last_heard == 0 ? 0 : clock.Now() - member.last_heard);
 }
@@ -224,6 +225,7 @@ void Control::State::Fail(Job& job, v1::Fault fault) {
   for (Member& member : job.members) {
     if (member.sink) member.sink->Send(event);
   }
+  TellRacksOfFailure(job);
   AnswerAllPending(job, absl::AbortedError(job.fault.message()));
 }
 
@@ -257,6 +259,11 @@ void Control::State::Release(Job& job) {
   NoteTotals(job);
   for (const auto& shard : job.shards) shard_owners.erase(shard.get());
   job.shards.clear();
+  if (job.rack_run != nullptr) {
+    job.rack_run->shards.clear();
+    job.rack_run->batches.clear();
+    for (PeerRack& rack : job.rack_run->racks) rack.lanes.clear();
+  }
   if (memory_listener != nullptr) memory_listener->OnReleased(job.account.incarnation);
   job.batches.clear();
   job.keys.clear();

@@ -96,11 +96,12 @@ struct GrpcServer::Impl {
   Impl(ControlThread& thread, const GrpcServerOptions& options)
       : access(options.directory, options.identities, options.trust_domain),
         shared(thread, access, options.admin, options.state_thread),
-        services{MakeSessionService(shared), MakeAdminService(shared), MakeTenantsService(shared)} {
+        services{MakeSessionService(shared), MakeAdminService(shared), MakeTenantsService(shared),
+                 MakePeerService(shared)} {
   }
   Access access;
   Shared shared;
-  const std::unique_ptr<grpc::Service> services[3];
+  const std::unique_ptr<grpc::Service> services[4];
   std::unique_ptr<grpc::Server> server;
   int port = 0;
 };

@@ -25,17 +25,19 @@ const char* ToString(Job::State state) {
 
 std::string DescribeRank(const Job& job, Rank rank) {
   if (rank.value >= job.members.size() || job.members[rank.value].host.empty()) {
-    return fmt::format("rank {}", rank.value);
+    return fmt::format("rank {}", rank.value + job.config.rank_base);
   }
   const Member& member = job.members[rank.value];
-  return fmt::format("rank {} ({}, pid {})", rank.value, member.host, member.pid);
+  return fmt::format("rank {} ({}, pid {})", rank.value + job.config.rank_base, member.host,
+                     member.pid);
 }
 
 std::string DescribeRankBriefly(const Job& job, Rank rank) {
   if (rank.value >= job.members.size() || job.members[rank.value].host.empty()) {
-    return fmt::format("rank {}", rank.value);
+    return fmt::format("rank {}", rank.value + job.config.rank_base);
   }
-  return fmt::format("rank {} ({})", rank.value, job.members[rank.value].host);
+  return fmt::format("rank {} ({})", rank.value + job.config.rank_base,
+                     job.members[rank.value].host);
 }
 
 std::string DescribeKey(const Job& job, KeyIndex key) {

@@ -43,6 +43,12 @@ struct JobSettings {
   bool restart = false;         // kWait: a new process may take a rank over
   Screening screening = Screening::kReport;
   std::vector<std::uint32_t> daemon_cores;  // core loops of each daemon of the rack
+  // Jobs that span racks; else empty and 0. world_size is then of this rack, as ranks count from 0
+  // here.
+  std::string plan;                // as the ranks asked for it
+  std::uint32_t racks = 0;         // how many
+  std::uint32_t rank_base = 0;     // this rack's first rank in the job
+  std::uint32_t ranks_of_job = 0;  // of all racks
 };
 
 // The place of one rank's lane to one core loop.
@@ -111,6 +117,9 @@ struct PendingCall {
   std::vector<Ticket> tickets;  // [core]
   std::function<void()> succeed;
   std::function<void(const absl::Status&)> fail;
+  // Jobs that span racks: every rack must be there, and have this many batches of keys.
+  bool awaits_racks = false;
+  std::uint32_t batches = 0;
 };
 
 // A question to every core loop about a job's stalls. The reports stay until all are answered, as
@@ -137,6 +146,8 @@ struct Diagnosis {
   std::string key;
   std::uint64_t iteration = 0;
 };
+
+struct RackRun;  // server/control/rack_run.h
 
 struct Job {
   enum class State : std::uint8_t { kRunning, kFailed, kEnded };
@@ -173,11 +184,14 @@ struct Job {
   std::optional<Diagnosis> diagnosis;
   TimeNs nobody_since = 0;  // no live member since; 0: there is one
 
-  std::string nonfinite_first;  // "rank 2 (node5), key fc1, iteration 412": the first such sum
-  WorkTotals totals;            // of a job that was released
-  v1::Fault fault;              // kFailed
-  TimeNs ended_at = 0;          // left kRunning
-  TimeNs end_commands_at = 0;   // left kRunning: when kEndJob goes out
+  std::shared_ptr<RackRun> rack_run;  // null: the job is this rack's alone
+
+  std::string nonfinite_first;    // "rank 2 (node5), key fc1, iteration 412": the first such sum
+  WorkTotals totals;              // of a job that was released
+  v1::Fault fault;                // kFailed
+  bool failed_elsewhere = false;  // another rack said so: it has told the others
+  TimeNs ended_at = 0;            // left kRunning
+  TimeNs end_commands_at = 0;     // left kRunning: when kEndJob goes out
   bool end_commands_sent = false;
   std::size_t cores_ended = 0;
 

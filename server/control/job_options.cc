@@ -39,6 +39,47 @@ absl::Status ReadWaitOptions(const std::string& job, const v1::JobOptions& optio
                                                 FormatAge(kWaitTimeoutMax)));
 }
 
+constexpr std::size_t kPlanBytesMax = 1 << 20;  // of a plan that comes with a request
+
+// REQUIRES: everything else is read. The ranks are dealt to the racks in equal parts, in order.
+absl::Status ReadPlanOption(const v1::JoinRequest& request, const ControlOptions& defaults,
+                            JobSettings& settings) {
+  const std::string& plan = request.options().plan();
+  if (plan.empty()) return absl::OkStatus();
+  const auto refuse = [&](const std::string& what) {
+    return absl::InvalidArgumentError(fmt::format("job {}: {}", request.job(), what));
+  };
+  if (defaults.racks.empty()) {
+    return refuse("it has a plan for several racks, and this daemon has none; configure `racks`");
+  }
+  if (plan.size() > kPlanBytesMax) {
+    return refuse(
+        fmt::format("its plan has {} bytes, at most {} are taken", plan.size(), kPlanBytesMax));
+  }
+  if (settings.on_loss != LossPolicy::kFail) {
+    return refuse(
+        "on_loss=wait works in jobs of one rack only; jobs that span racks need "
+        "on_loss=fail");
+  }
+  const auto count = static_cast<std::uint32_t>(defaults.racks.size());
+  if (settings.world_size % count != 0) {
+    return refuse(fmt::format("world_size {} cannot be dealt to {} racks in equal parts",
+                              settings.world_size, count));
+  }
+  const std::uint32_t part = settings.world_size / count;
+  const std::uint32_t rack = request.rank() / part;
+  if (rack != defaults.rack_index) {
+    return refuse(fmt::format("rank {} belongs to rack {}, whose daemon is {}; this is rack {}",
+                              request.rank(), rack, defaults.racks[rack], defaults.rack_index));
+  }
+  settings.plan = plan;
+  settings.racks = count;
+  settings.ranks_of_job = settings.world_size;
+  settings.rank_base = rack * part;
+  settings.world_size = part;
+  return absl::OkStatus();
+}
+
 }  // namespace
 
 absl::StatusOr<std::uint32_t> ChooseProtocolVersion(const v1::JoinRequest& request,
@@ -113,6 +154,9 @@ absl::StatusOr<JobSettings> CheckJoin(const v1::JoinRequest& request,
       !status.ok()) {
     return status;
   }
+  if (absl::Status status = ReadPlanOption(request, defaults, settings); !status.ok()) {
+    return status;
+  }
   return settings;
 }
 
@@ -123,6 +167,13 @@ std::string DifferenceInSettings(const JobSettings& theirs, const JobSettings& o
   };
   if (theirs.world_size != ours.world_size) {
     return differ("world_size", theirs.world_size, ours.world_size);
+  }
+  if (theirs.plan != ours.plan) {
+    const auto named = [](const std::string& plan) {
+      return plan.empty() ? "none" : plan.starts_with("{") ? "of its own" : plan;
+    };
+    return fmt::format("plan {}, {} created it with {}", named(theirs.plan), creator,
+                       named(ours.plan));
   }
   if (theirs.chunk_bytes != ours.chunk_bytes) {
     return differ("chunk_bytes", theirs.chunk_bytes, ours.chunk_bytes);
@@ -165,6 +216,8 @@ ShardConfig MakeShardConfig(const JobSettings& settings, Incarnation incarnation
   ShardConfig config;
   config.incarnation = incarnation;
   config.world_size = settings.world_size;
+  config.rank_base = settings.rank_base;
+  config.ranks_of_job = settings.ranks_of_job;
   config.chunk_bytes = settings.chunk_bytes;
   config.slots_per_lane = std::clamp(settings.staging_bytes_per_lane / settings.chunk_bytes,
                                      kSlotsPerLaneMin, kSlotsPerLaneMax);

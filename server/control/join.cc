@@ -4,6 +4,7 @@
 
 #include "common/base/log.h"
 #include "server/control/job_options.h"
+#include "server/control/rack_run.h"
 #include "server/control/state.h"
 #include "server/control/text.h"
 
@@ -56,8 +57,10 @@ std::uint64_t Control::State::MemoryOfJob(const Job& job) const {
   const std::uint64_t network_lane =
       options.verbs_lane_bytes + options.tls_lane_bytes +
       std::uint64_t{job.config.slots_per_lane} * options.slot_header_bytes;
+  const std::uint64_t exchange =
+      job.rack_run == nullptr ? 0 : exchange::ShardExchangeBytes(job.rack_run->plan);
   const std::uint64_t shards =
-      (JobShardBytes(job.config) + job.config.world_size * network_lane) * links.size();
+      (JobShardBytes(job.config) + exchange + job.config.world_size * network_lane) * links.size();
   if (!shares_memory()) return shards;
   const std::uint64_t tables =
       std::uint64_t{wire::kSharedRegionsMax} * sizeof(transport::SharedRegion);
@@ -70,6 +73,11 @@ absl::Status Control::State::BuildShards(Job& job) {
   for (std::size_t core = 0; core < links.size() && status.ok(); ++core) {
     job.shards.push_back(MakeJobShard(job.config));
     if (job.shards.back() == nullptr) status = absl::ResourceExhaustedError("no address space");
+    if (job.rack_run == nullptr || !status.ok()) continue;
+    auto exchange = exchange::MakeShardExchange(job.rack_run->plan, job.config.ranks_of_job);
+    if (exchange == nullptr) status = absl::ResourceExhaustedError("no address space");
+    job.shards.back()->exchange = exchange.get();
+    job.rack_run->shards.push_back(std::move(exchange));
   }
   for (Member& member : job.members) {
     if (status.ok()) status = TakeStaging(job, member);
@@ -82,7 +90,8 @@ absl::Status Control::State::BuildShards(Job& job) {
 
 // Reserves and builds everything a job holds from the start, and hands it to every core loop.
 absl::StatusOr<Job*> Control::State::CreateJob(const v1::JoinRequest& request,
-                                               const JobSettings& settings) {
+                                               const JobSettings& settings,
+                                               std::shared_ptr<RackRun> run) {
   if (draining) {
     return Refuse(
         ControlCounter::joins_refused_draining,
@@ -105,8 +114,10 @@ absl::StatusOr<Job*> Control::State::CreateJob(const v1::JoinRequest& request,
                       request.job(), core, links[core].backlog())));
   }
   auto job = std::make_unique<Job>();
-  job->account = {TenantOf(request), request.job(),
-                  is_anchor() ? DrawIncarnation() : Incarnation{request.incarnation()}};
+  job->account = {
+      TenantOf(request), request.job(),
+      request.incarnation() == 0 ? DrawIncarnation() : Incarnation{request.incarnation()}};
+  job->rack_run = std::move(run);
   job->settings = settings;
   job->config = MakeShardConfig(settings, job->account.incarnation);
   job->config.tenant = NumberOfTenant(job->account.tenant);
@@ -177,7 +188,7 @@ absl::Status Control::State::CheckPlace(const Job& job, const v1::JoinRequest& r
           absl::AlreadyExistsError(fmt::format(
               "rank {} of job {} is held by a live worker on host {}, pid {}, last heard of {} "
               "ago; give this worker another rank or the job another name",
-              rank.value, job.name(), member.host, member.pid,
+              rank.value + job.config.rank_base, job.name(), member.host, member.pid,
               FormatAge(clock.Now() - member.last_heard))));
     case Member::State::kLeft: break;
   }
@@ -231,21 +242,23 @@ v1::JoinResponse Control::State::DescribeSeat(const Job& job, Rank rank, std::ui
   return response;
 }
 
-void Control::State::Join(const v1::JoinRequest& request, std::string_view peer_address,
+void Control::State::Join(const v1::JoinRequest& given, std::string_view peer_address,
                           Answer<v1::JoinResponse> answer) {
   const auto refuse = [&](const absl::Status& status) { answer(status, {}); };
-  const absl::StatusOr<std::uint32_t> version = ChooseProtocolVersion(request, options.version);
+  const absl::StatusOr<std::uint32_t> version = ChooseProtocolVersion(given, options.version);
   if (!version.ok()) {
     return refuse(Refuse(ControlCounter::joins_refused_version, version.status()));
   }
-  const absl::StatusOr<std::vector<std::uint32_t>> daemon_cores = CheckRack(request);
+  const absl::StatusOr<std::vector<std::uint32_t>> daemon_cores = CheckRack(given);
   if (!daemon_cores.ok()) {
     return refuse(Refuse(ControlCounter::joins_refused_rack, daemon_cores.status()));
   }
-  const absl::StatusOr<JobSettings> settings = CheckJoin(request, options, *daemon_cores);
+  const absl::StatusOr<JobSettings> settings = CheckJoin(given, options, *daemon_cores);
   if (!settings.ok()) {
     return refuse(Refuse(ControlCounter::joins_refused_invalid, settings.status()));
   }
+  v1::JoinRequest request = given;
+  request.set_rank(given.rank() - settings->rank_base);
   const std::string& tenant = TenantOf(request);
   if (!ledger.HasTenant(tenant)) {
     return refuse(Refuse(ControlCounter::joins_refused_tenant,
@@ -264,9 +277,15 @@ void Control::State::Join(const v1::JoinRequest& request, std::string_view peer_
   Job* job = *run;
   const bool created = job == nullptr;
   if (created) {
-    const absl::StatusOr<Job*> made = CreateJob(request, *settings);
+    const absl::StatusOr<Job*> made =
+        settings->racks > 0 ? OpenRackJob(request, *settings) : CreateJob(request, *settings);
     if (!made.ok()) return refuse(made.status());
     job = *made;
+    if (job == nullptr) {
+      racks.held.push_back({given, std::string(peer_address), std::move(answer),
+                            clock.Now() + 2 * options.liveness_timeout});
+      return;
+    }
   } else if (absl::Status status = CheckPlace(*job, request, *settings); !status.ok()) {
     return refuse(status);
   }
@@ -287,7 +306,8 @@ void Control::State::Join(const v1::JoinRequest& request, std::string_view peer_
                             response.set_resumed(member.committed);
                             answer(absl::OkStatus(), response);
                           },
-                          [answer](const absl::Status& status) { answer(status, {}); }});
+                          [answer](const absl::Status& status) { answer(status, {}); },
+                          /*awaits_racks=*/job->rack_run != nullptr});
   AnswerAcknowledged(*job);
 }
 

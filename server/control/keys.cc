@@ -3,6 +3,7 @@
 #include "common/base/check.h"
 #include "common/base/log.h"
 #include "server/control/key_specs.h"
+#include "server/control/rack_run.h"
 #include "server/control/state.h"
 #include "server/control/text.h"
 
@@ -34,6 +35,12 @@ absl::Status Control::State::BuildParts(Job& job, const KeySpecs& keys,
   record.layout = LayOutParameters(keys, parts, versions, shares_memory() && versions == 1);
   std::uint64_t bytes = record.layout.memory_bytes;
   for (const auto& part : parts) bytes += KeyBatchBytes(job.config, part);
+  if (job.rack_run != nullptr) {
+    for (std::size_t core = 0; core < parts.size(); ++core) {
+      bytes += exchange::ExchangeBatchBytes(job.rack_run->plan, parts[core],
+                                            job.rack_run->choosers[core]);
+    }
+  }
   if (absl::Status status = ledger.Reserve(job.account, bytes); !status.ok()) return status;
   const SilenceGuard guard(*this);
   absl::StatusOr<BatchParameters> parameters = MakeParameters(record.layout, versions, parts);
@@ -43,6 +50,7 @@ absl::Status Control::State::BuildParts(Job& job, const KeySpecs& keys,
     record.parts.push_back(MakeKeyBatch(job.config, part));
     if (record.parts.back() == nullptr) status = absl::ResourceExhaustedError("out of memory");
   }
+  if (status.ok() && job.rack_run != nullptr) status = BuildExchangeParts(job, parts, record);
   if (!status.ok()) {
     ledger.Return(job.account, bytes);
     return absl::ResourceExhaustedError(
@@ -54,6 +62,20 @@ absl::Status Control::State::BuildParts(Job& job, const KeySpecs& keys,
   job.memory_bytes += bytes;
   for (const std::vector<BinIndex>& key : placement) {
     for (const BinIndex bin : key) ++job.chunk_counts[bin.value];
+  }
+  return absl::OkStatus();
+}
+
+// Every core's landing memory for other racks' partial sums.
+absl::Status Control::State::BuildExchangeParts(Job& job,
+                                                const std::vector<std::vector<KeyShardSpec>>& parts,
+                                                BatchRecord& record) {
+  RackRun& run = *job.rack_run;
+  for (std::size_t core = 0; core < parts.size(); ++core) {
+    auto batch = exchange::MakeExchangeBatch(*run.shards[core], parts[core], run.choosers[core]);
+    if (batch == nullptr) return absl::ResourceExhaustedError("out of memory");
+    record.parts[core]->exchange = batch.get();
+    run.batches.push_back(std::move(batch));
   }
   return absl::OkStatus();
 }
@@ -143,6 +165,7 @@ void Control::State::AddKeys(const v1::AddKeysRequest& request,
   if (request.batch() == job.batches.size()) {
     const absl::Status status = AcceptBatch(job, request.keys(), seat->rank);
     if (!status.ok()) return refuse(status);
+    TellRacksOfKeys(job, request.batch());
   }
   PHUB_CHECK(request.batch() < job.batches.size(), "batch={} batches={}", request.batch(),
              job.batches.size());
@@ -160,7 +183,8 @@ void Control::State::AddKeys(const v1::AddKeysRequest& request,
                          [this, &job, rank = seat->rank, batch = request.batch(), answer] {
                            AnswerBatch(job, rank, batch, answer);
                          },
-                         [answer](const absl::Status& status) { answer(status, {}); }});
+                         [answer](const absl::Status& status) { answer(status, {}); },
+                         /*awaits_racks=*/job.rack_run != nullptr, request.batch() + 1});
   AnswerAcknowledged(job);
 }
 

@@ -4,6 +4,7 @@
 
 #include "common/base/check.h"
 #include "common/base/log.h"
+#include "server/control/rack_run.h"
 #include "server/control/state.h"
 
 namespace phub::server {
@@ -68,6 +69,16 @@ LanePlace* Control::State::FindGranted(const wire::LaneHello& hello, wire::LaneR
   return good ? &place : nullptr;
 }
 
+std::optional<wire::Nonce> Control::State::FindNonce(const wire::LaneHello& hello) {
+  wire::LaneRefusal refusal{};
+  if (hello.rank.value >= kPeerRankBase) {
+    const PeerLanePlace* const place = FindGrantedPeer(hello, refusal);
+    return place == nullptr ? std::nullopt : std::optional(place->nonce);
+  }
+  const LanePlace* const place = FindGranted(hello, refusal);
+  return place == nullptr ? std::nullopt : std::optional(place->nonce);
+}
+
 wire::LaneRefusal Control::State::CheckLane(const wire::LaneHello& hello,
                                             std::optional<PeerProcess> process, bool encrypted) {
   wire::LaneRefusal refusal{};
@@ -91,7 +102,9 @@ wire::LaneRefusal Control::State::CheckLane(const wire::LaneHello& hello,
 
 wire::LaneRefusal Control::State::AdmitLane(const wire::LaneHello& hello,
                                             std::optional<PeerProcess> process, bool encrypted) {
-  const wire::LaneRefusal refusal = CheckLane(hello, process, encrypted);
+  const wire::LaneRefusal refusal = hello.rank.value >= kPeerRankBase
+                                        ? CheckPeerLane(hello, encrypted)
+                                        : CheckLane(hello, process, encrypted);
   switch (refusal) {
     case wire::LaneRefusal::kNone: counters.Add(ControlCounter::lanes_admitted); break;
     case wire::LaneRefusal::kJob: counters.Add(ControlCounter::lanes_refused_job); break;

@@ -85,6 +85,9 @@ absl::StatusOr<LoadId> Control::State::BeginLoad(const v1::LoadStateRequest& fir
   const absl::StatusOr<Seating> seat = FindRunning(first.session_id());
   if (!seat.ok()) return seat.status();
   Job& job = *seat->job;
+  if (absl::Status status = RefuseAcrossRacks(job, "loading state"); !status.ok()) {
+    return Refuse(ControlCounter::loads_refused, status);
+  }
   if (!KeysAcknowledged(job)) {
     return Refuse(ControlCounter::loads_refused,
                   absl::AbortedError(fmt::format(
@@ -274,6 +277,9 @@ void Control::State::GetLoadedState(const v1::GetLoadedStateRequest& request,
   const absl::StatusOr<Seating> seat = FindRunning(request.session_id());
   if (!seat.ok()) return answer(seat.status(), {});
   Job& job = *seat->job;
+  if (absl::Status status = RefuseAcrossRacks(job, "loading state"); !status.ok()) {
+    return answer(status, {});
+  }
   if (!job.load_refusal.ok()) return answer(job.load_refusal, {});
   if (job.brought == nullptr) {
     return answer(

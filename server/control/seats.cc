@@ -53,7 +53,9 @@ void Control::State::FreeSeat(Job& job, Rank rank, const absl::Status& why) {
     return [state](const Member& each) { return each.state == state; };
   };
   if (std::all_of(job.members.begin(), job.members.end(), is(Member::State::kAwaited))) {
-    return EndInOrder(job);
+    if (job.rack_run == nullptr) return EndInOrder(job);
+    job.nobody_since = clock.Now();  // other racks may have ranks in it
+    return;
   }
   if (std::none_of(job.members.begin(), job.members.end(), is(Member::State::kLive)) &&
       std::none_of(job.members.begin(), job.members.end(), is(Member::State::kLost)) &&

@@ -161,5 +161,6 @@ void RunAudited(Shared& shared, Control& control, AuditNote note, const Request&
 std::unique_ptr<grpc::Service> MakeSessionService(Shared& shared);
 std::unique_ptr<grpc::Service> MakeAdminService(Shared& shared);
 std::unique_ptr<grpc::Service> MakeTenantsService(Shared& shared);
+std::unique_ptr<grpc::Service> MakePeerService(Shared& shared);
 
 }  // namespace phub::server

@@ -1,6 +1,7 @@
 #include <algorithm>
 
 #include "common/base/log.h"
+#include "server/control/rack_run.h"
 #include "server/control/state.h"
 #include "server/control/text.h"
 
@@ -71,7 +72,13 @@ void Control::State::Barrier(const v1::BarrierRequest& request,
   }
   place = std::move(answer);
   for (std::uint32_t rank = 0; rank < job.members.size(); ++rank) {
-    if (job.members[rank].state == Member::State::kLeft) RefuseBarriersWithout(job, Rank{rank});
+    if (job.members[rank].state != Member::State::kLeft) continue;
+    RefuseBarriersWithout(job, DescribeRank(job, Rank{rank}));
+  }
+  if (job.rack_run != nullptr) {
+    for (const PeerRack& rack : job.rack_run->racks) {
+      if (!rack.departed.empty()) RefuseBarriersWithout(job, rack.departed);
+    }
   }
   CompleteBarriers(job);
 }
@@ -80,7 +87,7 @@ void Control::State::CompleteBarriers(Job& job) {
   const auto waits = [&](const Member& member) {
     return member.barriers.contains(job.barriers_done);
   };
-  while (std::all_of(job.members.begin(), job.members.end(), waits)) {
+  while (std::all_of(job.members.begin(), job.members.end(), waits) && RacksReachedBarrier(job)) {
     counters.Add(ControlCounter::barriers);
     const std::uint64_t sequence = job.barriers_done++;
     for (Member& member : job.members) {
@@ -90,14 +97,14 @@ void Control::State::CompleteBarriers(Job& job) {
 }
 
 // A rank that left never comes to a barrier: whoever waits there would wait for ever.
-void Control::State::RefuseBarriersWithout(Job& job, Rank departed) {
+void Control::State::RefuseBarriersWithout(Job& job, const std::string& departed) {
   for (Member& member : job.members) {
     for (const auto& [sequence, answer] : std::exchange(member.barriers, {})) {
       counters.Add(ControlCounter::barriers_refused);
-      answer(absl::FailedPreconditionError(
-                 fmt::format("barrier {} of job {} cannot complete: {} has left", sequence,
-                             job.name(), DescribeRank(job, departed))),
-             {});
+      answer(
+          absl::FailedPreconditionError(fmt::format(
+              "barrier {} of job {} cannot complete: {} has left", sequence, job.name(), departed)),
+          {});
     }
   }
 }
@@ -121,7 +128,13 @@ void Control::State::Leave(const v1::LeaveRequest& request, Answer<v1::LeaveResp
     EndByVerdict(job, seat->rank, request.verdict());
     return answer(absl::OkStatus(), {});
   }
-  RefuseBarriersWithout(job, seat->rank);
+  RefuseBarriersWithout(job, DescribeRank(job, seat->rank));
+  if (job.rack_run != nullptr) {
+    v1::PeerMessage message;
+    message.mutable_rank_left()->set_rank(seat->rank.value + job.config.rank_base);
+    message.mutable_rank_left()->set_host(member.host);
+    SendToRacks(job.account.incarnation, message);
+  }
   if (member.state == Member::State::kLost) EndAbsence(job, seat->rank, /*restarted=*/false);
   member.state = Member::State::kLeft;
   counters.Add(ControlCounter::leaves);
@@ -233,7 +246,13 @@ void Control::State::CheckAbandoned(Job& job, TimeNs now) {
       now - job.nobody_since < options.abandoned_timeout) {
     return;
   }
+  if (job.rack_run != nullptr && job.rack_run->said_left) return;  // other racks are at work
   counters.Add(ControlCounter::jobs_abandoned);
+  if (job.rack_run != nullptr) {  // which the others have to hear
+    return Fail(job, MakeFault(job, "abandoned",
+                               fmt::format("{} has no rank in it any more, though some never came",
+                                           DescribeRackBriefly(RackIndex{options.rack_index}))));
+  }
   EndInOrder(job);
 }
 
@@ -247,6 +266,9 @@ void Control::State::ForgiveSilence(DurationNs duration) {
   counters.Add(ControlCounter::silence_forgiven);
   LogWarning("event=silence_forgiven duration_ns={}", duration);
   const TimeNs now = clock.Now();
+  for (KnownRack& rack : racks.known) {
+    if (rack.last_heard != 0) rack.last_heard = std::min(now, rack.last_heard + duration);
+  }
   for (const auto& job : jobs) {
     for (Member& member : job->members) {
       const bool heard_of = member.present() || member.state == Member::State::kReserved;

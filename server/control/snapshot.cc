@@ -177,6 +177,7 @@ void Control::State::BeginSnapshot(const v1::BeginSnapshotRequest& request,
                                    Answer<v1::Snapshot> answer) {
   const absl::StatusOr<Job*> found = FindJobToWorkOn(request.tenant(), request.job());
   absl::Status status = found.status();
+  if (status.ok()) status = RefuseAcrossRacks(**found, "saving state");
   if (status.ok()) status = CheckTargets(**found, request);
   if (status.ok()) status = CheckQueryRoom(**found);
   if (status.ok()) status = TakeSnapshot(**found, request);

@@ -99,7 +99,7 @@ void Control::State::DescribeStalls(const Job& job, const StallQuery& query,
     for (const auto& [rank, core] : stall.missing) {
       const Member& member = job.members[rank];
       v1::StalledRank& waited_for = *described.add_waiting_for();
-      waited_for.set_rank(rank);
+      waited_for.set_rank(rank + job.config.rank_base);
       waited_for.set_host(member.host);
       waited_for.set_state(ToString(member.state));
       if (member.last_heard != 0) waited_for.set_last_heartbeat_age_ns(now - member.last_heard);

@@ -9,6 +9,8 @@
 //   snapshot.cc, snapshot_read.cc  state on its way out; load_state.cc  on its way in
 //   shares.cc    weights and bandwidths
 //   drain.cc     draining, evicting                metrics.cc  the daemon in numbers
+//   racks.cc     the daemons of other racks        rack_jobs.cc  jobs that span racks
+//   rack_plans.cc  their plans                     peer_lanes.cc  lanes between racks
 #pragma once
 
 #include <deque>
@@ -24,10 +26,13 @@
 #include "server/control/control.h"
 #include "server/control/counters.h"
 #include "server/control/job.h"
+#include "server/control/racks.h"
 #include "server/metrics/sample.h"
 #include "server/tenant/ledger.h"
 
 namespace phub::server {
+
+struct PeerLanePlace;  // rack_run.h
 
 struct Control::State {
   State(const Clock& clock, Random& random, std::vector<CoreHandle> handles,
@@ -43,7 +48,9 @@ struct Control::State {
   void Join(const v1::JoinRequest& request, std::string_view peer_address,
             Answer<v1::JoinResponse> answer);
   absl::Status Refuse(ControlCounter counter, absl::Status status);
-  absl::StatusOr<Job*> CreateJob(const v1::JoinRequest& request, const JobSettings& settings);
+  // run: of a job that spans racks.
+  absl::StatusOr<Job*> CreateJob(const v1::JoinRequest& request, const JobSettings& settings,
+                                 std::shared_ptr<RackRun> run = nullptr);
   std::uint64_t MemoryOfJob(const Job& job) const;
   absl::Status BuildShards(Job& job);
   absl::Status CheckPlace(const Job& job, const v1::JoinRequest& request,
@@ -101,6 +108,9 @@ struct Control::State {
                                 const std::vector<std::vector<BinIndex>>& placement) const;
   absl::Status BuildParts(Job& job, const KeySpecs& keys,
                           const std::vector<std::vector<BinIndex>>& placement, BatchRecord& record);
+  static absl::Status BuildExchangeParts(Job& job,
+                                         const std::vector<std::vector<KeyShardSpec>>& parts,
+                                         BatchRecord& record);
   static void DescribePlacement(const Job& job, const std::vector<std::vector<BinIndex>>& placement,
                                 BatchRecord& record);
   void AnswerBatch(Job& job, Rank rank, std::uint32_t batch,
@@ -116,6 +126,7 @@ struct Control::State {
   // The place that the hello asks for, if a nonce was granted for it that is still good. Null, and
   // why.
   LanePlace* FindGranted(const wire::LaneHello& hello, wire::LaneRefusal& refusal);
+  std::optional<wire::Nonce> FindNonce(const wire::LaneHello& hello);
   void AttachLane(const wire::LaneHello& hello, std::unique_ptr<transport::Connection> connection,
                   std::uint8_t transport_index, std::string description);
   Job* FindIncarnation(Incarnation incarnation);
@@ -126,7 +137,7 @@ struct Control::State {
   absl::StatusOr<Seating> FindRunning(std::string_view session_id);
   void Barrier(const v1::BarrierRequest& request, Answer<v1::BarrierResponse> answer);
   void CompleteBarriers(Job& job);
-  void RefuseBarriersWithout(Job& job, Rank departed);
+  void RefuseBarriersWithout(Job& job, const std::string& departed);
   void Leave(const v1::LeaveRequest& request, Answer<v1::LeaveResponse> answer);
   absl::StatusOr<StreamId> AttachStream(std::string_view session_id,
                                         std::shared_ptr<EventSink> sink);
@@ -272,6 +283,72 @@ struct Control::State {
   // Tells the core loops; the second one only if where its chunks lie matters.
   void ShareOut(const std::string& tenant);
   void ShareOutAnew(const std::string& tenant);
+  // --- racks.cc
+  std::string DescribeRackBriefly(RackIndex rack) const;
+  v1::PeerEnvelope MakeEnvelope(RackIndex to) const;
+  absl::Status CheckEnvelope(const v1::PeerEnvelope& envelope);
+  void OnEnvelope(const v1::PeerEnvelope& envelope, Answer<v1::PeerReceipt> answer);
+  void OnReceipt(RackIndex from, const v1::PeerReceipt& receipt);
+  void OnRackRestarted(RackIndex rack);
+  void SendToRack(RackIndex to, Incarnation incarnation, v1::PeerMessage message);
+  void SendToRacks(Incarnation incarnation, const v1::PeerMessage& message);
+  void HandlePeerMessage(RackIndex from, const v1::PeerMessage& message);
+  void Defer(RackIndex from, const v1::PeerMessage& message);
+  void PollRacks(TimeNs now);
+  void CheckRackLiveness(TimeNs now);
+  TimeNs NextRackTimer() const;
+  // What a worker says of itself names its rank in the job; control counts from 0 in each rack.
+  template <typename Message>
+  Message InRack(Message message) {
+    const Job* const job = FindIncarnation(message.incarnation);
+    if (job != nullptr && message.rank.value < kPeerRankBase) {
+      message.rank.value -= job->config.rank_base;
+    }
+    return message;
+  }
+
+  // --- rack_jobs.cc
+  // Null: rack 0 was asked to open it, and will.
+  absl::StatusOr<Job*> OpenRackJob(const v1::JoinRequest& request, const JobSettings& settings);
+  absl::StatusOr<Job*> OpenEverywhere(v1::PeerJob& job, const JobSettings& settings);
+  absl::StatusOr<Job*> CreateRackJob(const v1::PeerJob& job, const JobSettings& settings,
+                                     Incarnation incarnation);
+  void HandleOpenRequest(RackIndex from, const v1::PeerMessage& message);
+  void HandleOpen(RackIndex from, const v1::PeerMessage& message);
+  void HandleOpened(Job& job, RackIndex from, const v1::PeerOpened& opened);
+  void RefuseHeld(const v1::PeerRefused& refused);
+  std::list<HeldJoin> TakeHeld(const std::string& tenant, const std::string& job);
+  void HandleReady(Job& job, RackIndex from);
+  void AdvanceRackRun(Job& job);
+  void CheckOpening(Job& job, TimeNs now);
+  void StandRackRun(Job& job);
+  void AnnounceProgress(Job& job);
+  bool RacksHave(const Job& job, std::uint32_t batches) const;
+  void TellRacksOfKeys(const Job& job, std::uint32_t batch);
+  void HandlePeerKeys(Job& job, RackIndex from, const v1::PeerKeys& keys);
+  void HandleRankLeft(Job& job, RackIndex from, const v1::PeerRankLeft& left);
+  bool RacksReachedBarrier(Job& job);
+  void EndIfAllLeft(Job& job);
+  void TellRacksOfFailure(const Job& job);
+  absl::Status RefuseAcrossRacks(const Job& job, const char* what) const;
+  // --- rack_plans.cc
+  absl::Status ChoosePlan(v1::PeerJob& job);
+  absl::StatusOr<std::unique_ptr<RackRun>> MakeRackRun(const v1::PeerJob& job) const;
+  void DescribeExchange(const Job& job, v1::ExchangeInfo& info) const;
+  // --- peer_lanes.cc
+  void GrantPeerLanes(Job& job);
+  void HandleConnect(Job& job, RackIndex from, const v1::PeerConnect& connect);
+  wire::LaneRefusal CheckPeerLane(const wire::LaneHello& hello, bool encrypted);
+  // As FindGranted, of a lane from another rack.
+  PeerLanePlace* FindGrantedPeer(const wire::LaneHello& hello, wire::LaneRefusal& refusal);
+  void AttachPeerLane(Incarnation incarnation, RackIndex rack, CoreIndex core,
+                      std::unique_ptr<transport::Connection> connection,
+                      std::uint8_t transport_index, std::string description);
+  void PeerLaneFailed(Incarnation incarnation, RackIndex rack, CoreIndex core,
+                      const absl::Status& why);
+  void CheckReady(Job& job);
+  void HandlePeerLaneClosed(Job& job, CoreIndex core, const Event& event);
+  void FailOverPeerFault(Job& job, CoreIndex core, const Event& event);
 
   // --- drain.cc
   void Drain(DurationNs grace);
@@ -314,6 +391,8 @@ struct Control::State {
     CoreIndex core{};
   };
   std::unordered_map<const JobShard*, ShardOwner> shard_owners;  // looked up, never iterated
+
+  Racks racks;
 
   StreamId streams_made = 0;
   TimeNs polled_at = 0;

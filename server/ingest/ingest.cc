@@ -1,5 +1,6 @@
 #include "server/ingest/ingest.h"
 
+#include <algorithm>
 #include <span>
 
 #include "server/ingest/records.h"
@@ -57,6 +58,10 @@ bool SameRound(const MessageHeader& header, const Chunk& chunk) {
          (header.root == chunk.root && header.type == chunk.payload_type);
 }
 
+std::uint32_t RanksOfJob(const JobShard& shard) {
+  return std::max(shard.config.world_size, shard.config.ranks_of_job);
+}
+
 bool StateIsBrought(const JobShard& shard, const Chunk& chunk) {
   return shard.brought != nullptr && chunk.index.value < shard.brought->chunk_count &&
          shard.brought->chunks[chunk.index.value].ready.load(std::memory_order_relaxed);
@@ -64,7 +69,7 @@ bool StateIsBrought(const JobShard& shard, const Chunk& chunk) {
 
 Verdict JudgeNew(const JobShard& shard, Rank rank, const MessageHeader& header, Chunk& chunk) {
   if (chunk.HasArrived(rank)) return {Action::kDuplicate, {}, {}, &chunk, chunk.key->key};
-  if (header.operation == RoundOperation::kAssign && header.root.value >= shard.config.world_size) {
+  if (header.operation == RoundOperation::kAssign && header.root.value >= RanksOfJob(shard)) {
     return Fault(FaultCode::kRoundMismatch, &chunk, chunk.first_rank);
   }
   if (header.operation == RoundOperation::kLoad && !StateIsBrought(shard, chunk)) {
@@ -98,7 +103,8 @@ Verdict JudgeGradient(JobShard& shard, Rank rank, const transport::ReceivedMessa
   const FaultCode slot_fault = JudgeSlot(shard.lanes[rank.value], header.slot);
   if (slot_fault != FaultCode::kNone) return Fault(slot_fault, &chunk);
   if (!TypeFits(header, *chunk.key)) return Fault(FaultCode::kType, &chunk);
-  if (header.payload_bytes != PayloadBytesExpected(header, rank, chunk)) {
+  const Rank rank_in_job{shard.config.rank_base + rank.value};
+  if (header.payload_bytes != PayloadBytesExpected(header, rank_in_job, chunk)) {
     return Fault(FaultCode::kPayloadSize, &chunk);
   }
   if (!Aligned(message.payload, header.type)) return Fault(FaultCode::kAlignment, &chunk);

@@ -33,6 +33,13 @@ constexpr Help kHelp[] = {
     {"faults", "Faults that ended a job at a core loop."},
     {"staged_discarded", "Gradients thrown away because their lane was lost before their round."},
     {"messages_refused", "Messages of workers that broke the protocol, and ended their job."},
+    {"partials", "Partial sums of chunks that came from other racks."},
+    {"partial_bytes", "Payload of the partial sums that came from other racks."},
+    {"results", "New parameters of chunks that came from other racks."},
+    {"result_bytes", "Payload of the new parameters that came from other racks."},
+    {"partials_sent", "Partial sums of chunks that were sent to other racks."},
+    {"results_sent", "New parameters of chunks that were sent to other racks."},
+    {"peer_bytes_sent", "Payload that was sent to other racks."},
     {"loop_runs", "Runs of the core loop, with or without work."},
     {"loop_blocks", "Times that the core loop went to sleep because there was nothing to do."},
     // Lanes over RDMA verbs.
@@ -94,6 +101,11 @@ constexpr Help kHelp[] = {
     {"ranks_restarted", "Lost ranks that a new process took over."},
     {"ranks_awaited_in_vain", "Lost ranks that did not come back in time."},
     {"core_faults", "Faults that core loops reported, but for lost lanes."},
+    // Control: other racks.
+    {"racks_silent", "Jobs that ended because another rack's daemon was not heard of."},
+    {"racks_restarted", "Times that another rack's daemon was found to have started anew."},
+    {"peer_faults", "Faults of other racks' daemons that core loops reported."},
+    {"peers_refused", "Messages of other racks' daemons that do not fit together with this one."},
     // Control: questions and saved state.
     {"stall_reports", "Questions to core loops about who waits for whom."},
     {"version_reports", "Questions to core loops about versions of parameters."},

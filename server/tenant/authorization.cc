@@ -31,6 +31,9 @@ constexpr auto kRules = std::to_array<MethodRule>({
     {"phub.v1.Session/LoadState", kTenant},
     {"phub.v1.Session/GetLoadedState", kTenant},
 
+    // Daemons of other racks.
+    {"phub.v1.Peer/Exchange", kServer},
+
     {"phub.v1.Admin/GetServer", kEveryone},
     {"phub.v1.Admin/ListJobs", kReaders},
     {"phub.v1.Admin/GetJob", kReaders},

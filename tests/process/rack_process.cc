@@ -36,8 +36,9 @@ std::vector<std::uint16_t> FreePorts(std::size_t count) {
 
 }  // namespace
 
-RackProcess::RackProcess(std::size_t daemon_count, const std::vector<std::string>& arguments)
-    : arguments_(arguments) {
+RackProcess::RackProcess(std::size_t daemon_count, const std::vector<std::string>& arguments,
+                         Kind kind)
+    : arguments_(arguments), kind_(kind) {
   for (const std::uint16_t port : FreePorts(daemon_count)) {
     endpoints_.push_back(fmt::format("127.0.0.1:{}", port));
   }
@@ -48,7 +49,8 @@ RackProcess::RackProcess(std::size_t daemon_count, const std::vector<std::string
 Process RackProcess::StartDaemon(std::size_t daemon, const std::vector<std::string>& more) const {
   std::vector<std::string> all = {"--listen", endpoints_[daemon]};
   if (endpoints_.size() > 1) {
-    all.insert(all.end(), {"--daemons", fmt::format("{}", fmt::join(endpoints_, ","))});
+    all.insert(all.end(), {kind_ == Kind::kOneRack ? "--daemons" : "--racks",
+                           fmt::format("{}", fmt::join(endpoints_, ","))});
   }
   all.insert(all.end(), arguments_.begin(), arguments_.end());
   all.insert(all.end(), more.begin(), more.end());

@@ -11,8 +11,11 @@ namespace phub::process {
 
 class RackProcess {
  public:
+  // What the daemons have in common: they make up one rack, or are one each of several racks.
+  enum class Kind { kOneRack, kManyRacks };
   // Starts the daemons and waits until all of them serve. One daemon is a rack of its own.
-  explicit RackProcess(std::size_t daemon_count, const std::vector<std::string>& arguments = {});
+  explicit RackProcess(std::size_t daemon_count, const std::vector<std::string>& arguments = {},
+                       Kind kind = Kind::kOneRack);
 
   bool serving() const;
   std::size_t size() const { return daemons_.size(); }
@@ -29,6 +32,7 @@ class RackProcess {
   Process StartDaemon(std::size_t daemon, const std::vector<std::string>& more) const;
 
   const std::vector<std::string> arguments_;
+  const Kind kind_;
   std::vector<std::string> endpoints_;
   std::vector<Process> daemons_;
   bool serving_ = true;

@@ -163,9 +163,28 @@ class SerialKey {
     }
     for (std::size_t i = 0; i < count_; ++i) {
       const T before = reference::Load<T>(Internal(key_.type), masters_.data(), i);
-      const T after = reference::RoundOf<T>(round, inputs, i, before, &state_[0][i], &state_[1][i]);
+      const T sum = job_.racks > 1 ? SumOf(SumAt(i), inputs, i)
+                                   : reference::Folded<T>(round.wire, round.reduction, inputs, i);
+      const T after = reference::AfterFold<T>(round, sum, before, &state_[0][i], &state_[1][i]);
       reference::Store<T>(Internal(key_.type), masters_.data(), i, after);
     }
+  }
+
+  const RackSum& SumAt(std::size_t element) const {
+    return job_.sums[index_][element * SizeOf(key_.type) / job_.chunk_bytes];
+  }
+
+  // Of element i, at that rack.
+  T SumOf(const RackSum& sum, const std::vector<const std::byte*>& inputs, std::size_t i) const {
+    const std::uint32_t part = job_.world_size / job_.racks;
+    const auto first = inputs.begin() + sum.rack * part;
+    const simd::Reduction reduction = ReductionOf(key_.operation);
+    T value =
+        reference::Folded<T>(Internal(key_.gradient_type), reduction, {first, first + part}, i);
+    for (const RackSum& child : sum.children) {
+      value = reference::Combined<T>(reduction, value, SumOf(child, inputs, i));
+    }
+    return value;
   }
 
   // What workers get: the masters, in parameter_type.
@@ -301,15 +320,20 @@ RandomJob DrawJob(std::uint64_t seed) {
     job.keys.push_back(DrawKey(random, job, i));
     job.keys.back().batch = batch;
   }
-  for (std::size_t i = 0; i < key_count; ++i) job.keys[i].expected = ExpectedOf(job, i);
+  Expect(job);
   return job;
+}
+
+void Expect(RandomJob& job) {
+  for (std::size_t i = 0; i < job.keys.size(); ++i) job.keys[i].expected = ExpectedOf(job, i);
 }
 
 std::string Describe(const RandomJob& job) {
   std::string text = fmt::format(
-      "job={} ranks={} daemons={} chunk_bytes={} slots={} restart={} iterations={} keys=[",
-      job.name, job.world_size, job.daemons, job.chunk_bytes, job.slots_per_lane, job.restart,
-      job.iterations);
+      "job={} ranks={} racks={} plan={} daemons={} chunk_bytes={} slots={} restart={} "
+      "iterations={} keys=[",
+      job.name, job.world_size, job.racks, job.plan, job.daemons, job.chunk_bytes,
+      job.slots_per_lane, job.restart, job.iterations);
   for (const RandomKey& key : job.keys) {
     std::string rounds;
     for (const RandomRound& round : key.rounds) rounds += round.assigns ? 'a' : 'r';

@@ -37,6 +37,12 @@ struct RandomKey {
   std::vector<Bytes> expected;      // [iteration]: in parameter_type; [0] zeros
 };
 
+// How the sum of one rack comes about: its ranks, in rank order, then other racks' sums.
+struct RackSum {
+  std::uint32_t rack = 0;
+  std::vector<RackSum> children;
+};
+
 struct RandomJob {
   std::string name;
   std::uint64_t seed = 0;
@@ -46,10 +52,16 @@ struct RandomJob {
   std::uint32_t iterations = 1;
   std::uint32_t daemons = 1;  // of the rack that runs it
   bool restart = false;       // two versions are kept
+  // Of jobs that span racks: ranks are dealt to them in equal parts.
+  std::uint32_t racks = 1;
+  std::string plan;
+  std::vector<std::vector<RackSum>> sums;  // [key][chunk]: at the home
   std::vector<RandomKey> keys;
 };
 
 RandomJob DrawJob(std::uint64_t seed);
+// Computes key.expected; `sums` are there, if the job spans racks.
+void Expect(RandomJob& job);
 std::string Describe(const RandomJob& job);
 
 // What rank `rank` pushes in that round, in the key's gradient type, given what it read.

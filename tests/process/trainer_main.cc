@@ -65,6 +65,7 @@ int main(int argc, char** argv) {
   app.add_option("--rank", arguments.job.rank);
   app.add_option("--world-size", arguments.job.world_size);
   app.add_option("--transport", transport)->check(CLI::IsMember({"auto", "shm", "tcp"}));
+  app.add_option("--plan", arguments.job.plan);
   app.add_option("--wait-timeout-ms", arguments.wait_timeout_ms);
   app.add_flag("--restart", arguments.job.restart);
   app.add_option("--iterations", arguments.iterations);

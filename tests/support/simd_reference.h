@@ -122,11 +122,9 @@ extern template float Updated(Optimizer, const OptimizerArguments&, float, float
 extern template double Updated(Optimizer, const OptimizerArguments&, double, double, double*,
                                double*);
 
-// The new version of one parameter.
+// The new version of one parameter, from what the terms were folded to.
 template <class T>
-T RoundOf(const Round& round, const std::vector<const std::byte*>& inputs, std::size_t i,
-          T parameter, T* state0, T* state1) {
-  T value = Folded<T>(round.wire, round.reduction, inputs, i);
+T AfterFold(const Round& round, T value, T parameter, T* state0, T* state1) {
   if constexpr (std::is_floating_point_v<T>) {
     if (round.reduction == Reduction::kMean) value = Rounded(value / static_cast<T>(round.ranks));
     const T clip_value = static_cast<T>(round.arguments.clip_value);
@@ -136,6 +134,14 @@ T RoundOf(const Round& round, const std::vector<const std::byte*>& inputs, std::
     return Updated(round.optimizer, round.arguments, value, parameter, state0, state1);
   }
   return value;
+}
+
+// The new version of one parameter.
+template <class T>
+T RoundOf(const Round& round, const std::vector<const std::byte*>& inputs, std::size_t i,
+          T parameter, T* state0, T* state1) {
+  return AfterFold(round, Folded<T>(round.wire, round.reduction, inputs, i), parameter, state0,
+                   state1);
 }
 
 }  // namespace phub::simd::reference

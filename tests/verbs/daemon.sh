@@ -23,9 +23,10 @@ until_true() {
 
 # start_daemon OPTION...: sets phubd and endpoint.
 devices=rxe0,rxe1
+listen_port=0
 start_daemon() {
   rm -f port
-  phubd --listen 10.77.0.1:0 --data-listen 10.77.0.1:0 --insecure --cores 2 --pin off \
+  phubd --listen "10.77.0.1:$listen_port" --data-listen 10.77.0.1:0 --insecure --cores 2 --pin off \
     --wait block --verbs on --verbs-devices $devices --liveness-timeout 40s --port-file port \
     "$@" 2>phubd.log &
   phubd=$!
@@ -47,12 +48,15 @@ start_workers() {
   while [ $rank -lt "$workers" ]; do
     # Not by a function: $! is to be the program's own, to be killed.
     phub-digits --quiet --data "$data" --world-size "$workers" --endpoint "$endpoint" \
-      --job "$job" --rank $rank --transport verbs --save "rank-$rank" "$@" >"rank-$rank.out" 2>"rank-$rank.err" &
+      --job "$job" --rank $rank --transport verbs --save "rank-$rank" "$@" \
+      >"rank-$rank.out" 2>"rank-$rank.err" &
     pids="$pids $!"
     rank=$((rank + 1))
   done
 }
-wait_for_workers() { for pid in $pids; do wait "$pid" || fail "a worker failed"; done; }
+wait_for_workers() {
+  for pid in $pids; do wait "$pid" || fail "a worker failed"; done
+}
 # The parameters of all ranks are those of a run without phub, bit for bit.
 expect_identical() {
   local rank=0
@@ -65,6 +69,7 @@ expect_identical() {
 
 # counter NAME: over all core loops.
 counter() {
-  phubctl stats --all | awk -v name="phub_$1_total" '$1 == name { sum += $5 } END { print sum + 0 }'
+  phubctl stats --all |
+    awk -v name="phub_$1_total" '$1 == name { sum += $5 } END { print sum + 0 }'
 }
 rounds_are() { [ "$(counter rounds)" -ge "$1" ]; }

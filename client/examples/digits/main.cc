@@ -81,6 +81,9 @@ void AddTrainingOptions(CLI::App& app, Arguments& arguments) {
   app.add_option("--transport", arguments.place.transport, "how gradients and parameters travel")
       ->check(CLI::IsMember({"auto", "shm", "tcp", "verbs"}))
       ->capture_default_str();
+  app.add_option("--plan", arguments.place.plan,
+                 "train in all racks that the daemons are configured with, exchanging by this "
+                 "plan: auto, a planner's name, or a file");
   app.add_flag("--restart", arguments.place.restart,
                "wait for a worker that dies; start it again with the same options");
   app.add_option("--world-size", settings.world_size, "number of workers")

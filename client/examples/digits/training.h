@@ -40,6 +40,7 @@ struct Place {
   std::size_t rank = 0;
   std::string transport = "auto";  // or "shm", "tcp"
   bool restart = false;  // a worker that dies is waited for, and may be started anew
+  std::string plan;      // not empty: train in all racks, exchanging by this plan
 };
 
 // One rank of a job. False, with `error` set, if the job or the connection fails.

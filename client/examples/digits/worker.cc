@@ -88,6 +88,7 @@ phub::Status Train(const Settings& settings, const Place& place, const DataSet& 
     options.restart = true;
   }
   options.transport = ChoiceOf(place.transport);
+  options.plan = place.plan;
   phub::Result<phub::Job> job = session->Join(options);
   if (!job.ok()) return job.status();
   trained.transports = job->transports();

@@ -238,6 +238,11 @@ struct JobOptions {
   bool restart = false;
   Screening screening = Screening::kReport;
   TransportChoice transport = TransportChoice::kAuto;
+  // Not empty: the job spans all racks that the daemons are configured with. Each rank connects to
+  // its own rack's daemon; with R racks the first world_size / R ranks are rack 0's, the next rack
+  // 1's, and so on. How racks exchange: "auto", the name of a planner (`phubctl plan compare`), or
+  // the path of a plan's file (with a '/' or ending in ".json"). Every rank states the same.
+  std::string plan = {};
   // How long Leave() and the destructor let rounds under way complete before they leave.
   std::chrono::milliseconds leave_timeout{5'000};
 };

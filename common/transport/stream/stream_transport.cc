@@ -83,7 +83,11 @@ bool StreamTransport::Arm() {
 
 void StreamTransport::Tick(TimeNs now) { now_ = now; }
 
-DurationNs StreamTransport::TakeLinger(TimeNs now) { return linger_.Take(now, inside_count_ > 0); }
+DurationNs StreamTransport::TakeLinger(TimeNs now) {
+  // Who has a turn's worth left of what came, or something to send, does not wait for more.
+  if (table_.ready_count() > 0) return 0;
+  return linger_.Take(now, inside_count_ > 0);
+}
 
 void StreamTransport::NoteInside(StreamEntry& entry, bool inside) {
   if (entry.inside_message == inside) return;

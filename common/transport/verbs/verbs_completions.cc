@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <string>
 
 #include "common/base/check.h"
 #include "common/transport/verbs/immediate.h"
@@ -46,7 +47,9 @@ void VerbsTransport::CollectEvents() {
     }
     VerbsEntry* entry = table_.Live(id);
     if (entry == nullptr || entry->ends()) continue;
-    Fail(*entry, TransportError::kPeerClosed, "the connection that tells of its end was closed");
+    const std::string words = entry->connection->LastWords();
+    Fail(*entry, TransportError::kPeerClosed,
+         words.empty() ? "its process ended, or closed the lane" : "it says: " + words);
   }
   // There may be more than fit: then the next Poll asks again.
   if (count == kEventsPerCollect) polls_until_collect_ = 1;

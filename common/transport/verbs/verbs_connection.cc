@@ -328,6 +328,17 @@ void VerbsConnection::NoteTrouble(std::string_view what) {
                          peer_.empty() ? "" : ", peer ", peer_, what);
 }
 
+std::string VerbsConnection::LastWords() const {
+  constexpr std::size_t kBytesMax = 256;
+  std::array<char, kBytesMax> bytes;
+  const ssize_t count = socket_ ? recv(socket_.get(), bytes.data(), bytes.size(), MSG_DONTWAIT) : 0;
+  std::string text(bytes.data(), count > 0 ? static_cast<std::size_t>(count) : 0);
+  // It goes into logs and onto terminals, and the peer may be anybody.
+  std::ranges::replace_if(
+      text, [](char c) { return c < ' ' || c > '~' || c == '"'; }, '?');
+  return text;
+}
+
 // A device waits four times as long as it is told, at most, and tries retry_count times more. It
 // would wait without end for a peer that posts no receives.
 DurationNs VerbsConnection::patience() const {
@@ -343,7 +354,13 @@ void VerbsConnection::Invalidate() {
   attributes.qp_state = IBV_QPS_RESET;
   const int error = ibv_modify_qp(queue_pair_, &attributes, IBV_QP_STATE);
   PHUB_CHECK(error == 0, "device={} error={}", device().name(), error);
-  if (socket_) shutdown(socket_.get(), SHUT_RDWR);
+  if (!socket_) return;
+  // What broke it the other end may not have seen: its last words, if there is room.
+  if (!trouble_.empty()) {
+    [[maybe_unused]] const ssize_t said =
+        send(socket_.get(), trouble_.data(), trouble_.size(), MSG_DONTWAIT | MSG_NOSIGNAL);
+  }
+  shutdown(socket_.get(), SHUT_RDWR);
 }
 
 }  // namespace phub::transport

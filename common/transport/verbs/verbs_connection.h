@@ -106,6 +106,8 @@ class VerbsConnection final : public Connection {
   // The first word about what broke it stands, unless it was only that of a flush.
   void NoteTrouble(const ibv_wc& completion);
   void NoteTrouble(std::string_view what);
+  // What the peer has left on the socket before it closed it; empty if nothing.
+  std::string LastWords() const;
   // How long it may take until what was posted is done, or the device has given up.
   DurationNs patience() const;
   void Invalidate();  // no byte comes or goes from here on

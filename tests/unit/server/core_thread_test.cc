@@ -59,7 +59,13 @@ TEST_P(CoreThreadWaiting, CommandsWakeTheLoopAndAnswersRingControl) {
   ASSERT_NE(shard, nullptr);
   Fixture fixture({.pin = std::nullopt, .waiting = GetParam()});
   ASSERT_TRUE(fixture.thread.Start().ok());
-  std::this_thread::sleep_for(std::chrono::milliseconds(30));  // it blocks by now, if it may
+  const auto blocked = [&] { return fixture.loop.counters().Get(CoreCounter::loop_blocks) > 0; };
+  if (GetParam() == Waiting::kPoll) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(30));
+  } else {
+    const TimeNs late = fixture.clock.Now() + kPatience;
+    while (!blocked()) ASSERT_LT(fixture.clock.Now(), late);
+  }
   EXPECT_TRUE(fixture.Send({.kind = Command::Kind::kAddJob, .shard = shard.get()}));
   EXPECT_TRUE(fixture.Send({.kind = Command::Kind::kEndJob, .shard = shard.get()}));
   Event event;
@@ -68,8 +74,7 @@ TEST_P(CoreThreadWaiting, CommandsWakeTheLoopAndAnswersRingControl) {
   EXPECT_EQ(event.kind, Event::Kind::kJobEnded);
   EXPECT_EQ(event.shard, shard.get());
   fixture.thread.Stop();
-  const bool blocked = fixture.loop.counters().Get(CoreCounter::loop_blocks) > 0;
-  EXPECT_EQ(blocked, GetParam() != Waiting::kPoll);
+  EXPECT_EQ(blocked(), GetParam() != Waiting::kPoll);
 }
 
 INSTANTIATE_TEST_SUITE_P(All, CoreThreadWaiting,

@@ -1,0 +1,202 @@
+// Lanes between core loops of different racks: only between racks that share an edge of the job's
+// plan. The rack with the lower number grants them, the other one dials.
+#include <openssl/crypto.h>
+
+#include "common/base/log.h"
+#include "server/control/rack_run.h"
+#include "server/control/state.h"
+#include "server/control/text.h"
+
+namespace phub::server {
+namespace {
+
+bool IsNeighbor(const RackRun& run, std::uint32_t rack) {
+  return (run.plan.neighbors >> rack & 1) != 0;
+}
+
+}  // namespace
+
+void Control::State::GrantPeerLanes(Job& job) {
+  RackRun& run = *job.rack_run;
+  for (std::uint32_t rack = options.rack_index + 1; rack < run.racks.size(); ++rack) {
+    if (!IsNeighbor(run, rack)) continue;
+    v1::PeerMessage message;
+    v1::PeerConnect& connect = *message.mutable_connect();
+    connect.set_tls_lanes(options.tls_lanes);
+    for (std::size_t core = 0; core < links.size(); ++core) {
+      PeerLanePlace& place = run.racks[rack].lanes[core];
+      random.Fill(place.nonce);
+      place.nonce_valid = true;
+      place.nonce_expires = clock.Now() + options.nonce_lifetime;
+      counters.Add(ControlCounter::lanes_granted);
+      v1::LaneGrant& grant = *connect.add_grants();
+      grant.set_core(static_cast<std::uint32_t>(core));
+      grant.set_nonce(place.nonce.data(), place.nonce.size());
+      v1::CoreEndpoint& endpoint = *connect.add_cores();
+      endpoint.set_core(static_cast<std::uint32_t>(core));
+      endpoint.set_host(endpoints[core].host);
+      endpoint.set_port(endpoints[core].port);
+    }
+    SendToRack(RackIndex{rack}, job.account.incarnation, std::move(message));
+  }
+}
+
+// Empty, from rack 0: every rack has the job, so lanes may be granted. Else: dial these.
+void Control::State::HandleConnect(Job& job, RackIndex from, const v1::PeerConnect& connect) {
+  if (connect.grants().empty()) {
+    if (from.value == 0) GrantPeerLanes(job);
+    return;
+  }
+  if (connect.grants_size() != static_cast<int>(links.size()) ||
+      connect.cores_size() != connect.grants_size() || from.value >= options.rack_index) {
+    counters.Add(ControlCounter::peers_refused_place);
+    return;
+  }
+  for (int i = 0; i < connect.grants_size(); ++i) {
+    const v1::LaneGrant& grant = connect.grants(i);
+    wire::LaneHello hello;
+    if (grant.core() >= links.size() || grant.nonce().size() != hello.nonce.size()) continue;
+    hello.core = CoreIndex{grant.core()};
+    hello.rank = Rank{kPeerRankBase + options.rack_index};
+    hello.incarnation = job.account.incarnation;
+    hello.membership_epoch = job.config.membership_epoch;
+    std::copy_n(reinterpret_cast<const std::byte*>(grant.nonce().data()), hello.nonce.size(),
+                hello.nonce.begin());
+    racks.network->DialLane(from, connect.cores(i).host(),
+                            static_cast<std::uint16_t>(connect.cores(i).port()), hello,
+                            connect.tls_lanes());
+  }
+}
+
+PeerLanePlace* Control::State::FindGrantedPeer(const wire::LaneHello& hello,
+                                               wire::LaneRefusal& refusal) {
+  const std::uint32_t rack = hello.rank.value - kPeerRankBase;
+  Job* job = FindIncarnation(hello.incarnation);
+  if (job == nullptr || !job->running() || job->rack_run == nullptr ||
+      hello.membership_epoch != job->config.membership_epoch) {
+    refusal = wire::LaneRefusal::kJob;
+    return nullptr;
+  }
+  refusal = wire::LaneRefusal::kNonce;
+  RackRun& run = *job->rack_run;
+  if (rack >= run.racks.size() || hello.core.value >= links.size()) return nullptr;
+  PeerLanePlace& place = run.racks[rack].lanes[hello.core.value];
+  return place.nonce_valid && clock.Now() < place.nonce_expires ? &place : nullptr;
+}
+
+wire::LaneRefusal Control::State::CheckPeerLane(const wire::LaneHello& hello, bool encrypted) {
+  wire::LaneRefusal refusal{};
+  PeerLanePlace* const place = FindGrantedPeer(hello, refusal);
+  if (place == nullptr) return refusal;
+  if (CRYPTO_memcmp(place->nonce.data(), hello.nonce.data(), hello.nonce.size()) != 0) {
+    return wire::LaneRefusal::kNonce;
+  }
+  place->nonce_valid = false;
+  const Job& job = *FindIncarnation(hello.incarnation);
+  if (!encrypted && ledger.RequiresEncryption(job.account.tenant)) {
+    return wire::LaneRefusal::kEncryption;
+  }
+  return place->connection != nullptr ? wire::LaneRefusal::kBusy : wire::LaneRefusal::kNone;
+}
+
+void Control::State::AttachPeerLane(Incarnation incarnation, RackIndex rack, CoreIndex core,
+                                    std::unique_ptr<transport::Connection> connection,
+                                    std::uint8_t transport_index, std::string description) {
+  Job* job = FindIncarnation(incarnation);
+  if (job == nullptr || !job->running() || job->rack_run == nullptr ||
+      rack.value >= job->rack_run->racks.size() || core.value >= links.size() ||
+      job->rack_run->racks[rack.value].lanes[core.value].connection != nullptr) {
+    counters.Add(ControlCounter::lanes_dropped);
+    return;
+  }
+  PeerLanePlace& place = job->rack_run->racks[rack.value].lanes[core.value];
+  place.connection = std::move(connection);
+  place.description = std::move(description);
+  LogInfo("event=peer_lane_attached tenant={} job=\"{}\" rack={} core={} lane=\"{}\"",
+          job->account.tenant, job->name(), rack.value, core.value, place.description);
+  links[core.value].Send({.kind = Command::Kind::kAttachLane,
+                          .transport_index = transport_index,
+                          .rank = Rank{kPeerRankBase + rack.value},
+                          .shard = job->shards[core.value].get(),
+                          .connection = place.connection.get()});
+  AdvanceRackRun(*job);
+}
+
+void Control::State::PeerLaneFailed(Incarnation incarnation, RackIndex rack, CoreIndex core,
+                                    const absl::Status& why) {
+  Job* job = FindIncarnation(incarnation);
+  if (job == nullptr || !job->running()) return;
+  Fail(*job, MakeFault(*job, "rack_unreachable",
+                       fmt::format("no lane to core {} of {}: {}", core.value,
+                                   DescribeRackBriefly(rack), std::string(why.message()))));
+}
+
+// This rack is ready once all its lanes are given to the core loops: a command that comes later is
+// executed later, so nothing that a worker does can overtake them.
+void Control::State::CheckReady(Job& job) {
+  RackRun& run = *job.rack_run;
+  for (std::uint32_t rack = 0; rack < run.racks.size() && !run.said_ready; ++rack) {
+    if (!IsNeighbor(run, rack)) continue;
+    for (const PeerLanePlace& place : run.racks[rack].lanes) {
+      if (place.connection == nullptr) return;
+    }
+  }
+  v1::PeerMessage message;
+  if (options.rack_index != 0) {
+    if (std::exchange(run.said_ready, true)) return;
+    message.mutable_ready();
+    return SendToRack(RackIndex{0}, job.account.incarnation, std::move(message));
+  }
+  run.said_ready = run.racks[0].ready = true;
+  for (const PeerRack& rack : run.racks) {
+    if (!rack.ready) return;
+  }
+  message.mutable_start();
+  SendToRacks(job.account.incarnation, message);
+  StandRackRun(job);
+}
+
+void Control::State::HandlePeerLaneClosed(Job& job, CoreIndex core, const Event& event) {
+  const std::uint32_t rack = event.rank.value - kPeerRankBase;
+  PeerLanePlace& place = job.rack_run->racks[rack].lanes[core.value];
+  PHUB_CHECK(place.connection.get() == event.connection, "job={} rack={}", job.name(), rack);
+  place.connection.reset();
+  LogInfo("event=peer_lane_closed tenant={} job=\"{}\" rack={} core={} lane=\"{}\" reason=\"{}\"",
+          job.account.tenant, job.name(), rack, core.value, place.description,
+          DescribeLoss(event.error, event.protocol_error));
+}
+
+void Control::State::FailOverPeerFault(Job& job, CoreIndex core, const Event& event) {
+  const RackIndex rack{event.rank.value - kPeerRankBase};
+  const std::string who = DescribeRackBriefly(rack);
+  const std::string lane = fmt::format("lane to core {}", core.value);
+  std::string what;
+  const char* code = ToString(event.code);
+  switch (event.code) {
+    case FaultCode::kLaneLost:
+      code = "rack_lost";
+      what = fmt::format("the daemon of {} is gone, or the link to it: its {} was lost ({})", who,
+                         lane, DescribeLoss(event.error, event.protocol_error));
+      break;
+    case FaultCode::kProtocol:
+      what = fmt::format("the daemon of {} broke the form of its {} ({})", who, lane,
+                         DescribeLoss(event.error, event.protocol_error));
+      break;
+    case FaultCode::kRoundMismatch:
+      what = fmt::format(
+          "the ranks of {} and of {} pushed one round with different operation, "
+          "root or hyper-parameters",
+          who, DescribeRackBriefly(RackIndex{options.rack_index}));
+      break;
+    default:
+      what = fmt::format("the daemon of {} sent what the job's plan has no place for", who);
+      break;
+  }
+  if (event.key.value < job.keys.size()) {
+    what +=
+        fmt::format("; key {} iteration {}", DescribeKey(job, event.key), event.iteration.value);
+  }
+  Fail(job, MakeFault(job, code, what));
+}
+
+}  // namespace phub::server

@@ -1,0 +1,83 @@
+// The daemon's ways to the daemons of other racks: one thread for each that delivers Control's
+// envelopes (and, when there is nothing to say, heartbeats), and one thread that dials lanes.
+//
+// An envelope is repeated until there is a receipt, so messages arrive in order and once. What a
+// rack that is gone has not taken is kept up to kMessagesMax and then dropped as a whole: Control
+// has ended every job that concerned it by then.
+//
+// Threads: PeerNetwork's calls come with Control's lock held; Start and Stop are the owner's.
+#pragma once
+
+#include <condition_variable>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "common/base/clock.h"
+#include "server/control/control_thread.h"
+#include "server/control/peer_network.h"
+
+namespace phub::server {
+
+// Files of this daemon's own certificate and of who vouches for the others'; empty: no TLS.
+struct PeerCredentials {
+  std::string ca;
+  std::string certificate;
+  std::string key;
+};
+
+struct PeerLinkOptions {
+  std::vector<std::string> racks;  // "host:port" of their control planes
+  std::uint32_t self = 0;
+  PeerCredentials credentials;
+  DurationNs liveness_timeout = 0;
+  std::uint8_t tcp_index = 0;  // of the core loops' transports
+};
+
+class PeerLinks final : public PeerNetwork {
+ public:
+  // Both outlive it.
+  PeerLinks(ControlThread& control, const Clock& clock, PeerLinkOptions options);
+  ~PeerLinks() override;
+
+  // FAILED_PRECONDITION: a file of the credentials cannot be read.
+  absl::Status Start();
+  void Stop();
+
+  void Send(RackIndex to, v1::PeerMessage message) override;
+  void DialLane(RackIndex to, std::string host, std::uint16_t port, const wire::LaneHello& hello,
+                bool tls) override;
+
+ private:
+  struct Link;
+  struct Call {
+    RackIndex to{};
+    std::string host;
+    std::uint16_t port = 0;
+    wire::LaneHello hello;
+    bool tls = false;
+  };
+
+  void Deliver(Link& link);
+  bool SendEnvelope(Link& link);
+  void DialLanes();
+  void Dial(const Call& call);
+
+  ControlThread& control_;
+  const Clock& clock_;
+  const PeerLinkOptions options_;
+  std::vector<std::unique_ptr<Link>> links_;  // [rack]; null at the own one
+  std::mutex mutex_;                          // of what follows
+  std::condition_variable calls_changed_;
+  std::deque<Call> calls_;
+  bool stopping_ = false;
+  std::thread dialer_;
+};
+
+}  // namespace phub::server

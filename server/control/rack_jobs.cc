@@ -1,0 +1,357 @@
+// Jobs that span racks: how they are opened everywhere or nowhere, and what every rack tells every
+// other while they run.
+#include <algorithm>
+
+#include "common/base/log.h"
+#include "server/control/job_options.h"
+#include "server/control/key_specs.h"
+#include "server/control/rack_run.h"
+#include "server/control/state.h"
+#include "server/control/text.h"
+
+namespace phub::server {
+namespace {
+
+constexpr DurationNs kOpeningTimeouts = 5;  // in liveness timeouts
+
+// What a job that is opened from another rack looks like to Join's own parts.
+v1::JoinRequest RequestOf(const v1::PeerJob& job, Incarnation incarnation) {
+  v1::JoinRequest request;
+  request.set_tenant(job.tenant());
+  request.set_job(job.job());
+  *request.mutable_options() = job.options();
+  request.set_incarnation(incarnation.value);
+  return request;
+}
+
+}  // namespace
+
+// Any rack: a rank came, and there is no such job. Rack 0 opens it; others ask rack 0 to.
+absl::StatusOr<Job*> Control::State::OpenRackJob(const v1::JoinRequest& request,
+                                                 const JobSettings& settings) {
+  v1::PeerJob job;
+  job.set_tenant(request.tenant().empty() ? kDefaultTenant : request.tenant());
+  job.set_job(request.job());
+  *job.mutable_options() = request.options();
+  job.mutable_options()->set_chunk_bytes(settings.chunk_bytes);
+  job.mutable_options()->set_staging_bytes_per_lane(settings.staging_bytes_per_lane);
+  job.set_created_by(request.rank() + settings.rank_base);
+  if (options.rack_index != 0) {
+    v1::PeerMessage message;
+    *message.mutable_request() = job;
+    SendToRack(RackIndex{0}, {}, std::move(message));
+    return nullptr;
+  }
+  return OpenEverywhere(job, settings);
+}
+
+absl::StatusOr<Job*> Control::State::OpenEverywhere(v1::PeerJob& job, const JobSettings& settings) {
+  if (absl::Status status = ChoosePlan(job); !status.ok()) {
+    return Refuse(ControlCounter::joins_refused_plan, status);
+  }
+  auto made = CreateRackJob(job, settings, DrawIncarnation());
+  if (!made.ok()) return made;
+  v1::PeerMessage open;
+  *open.mutable_open() = job;
+  SendToRacks((*made)->account.incarnation, open);
+  return made;
+}
+
+absl::StatusOr<Job*> Control::State::CreateRackJob(const v1::PeerJob& job,
+                                                   const JobSettings& settings,
+                                                   Incarnation incarnation) {
+  if (!ledger.HasTenant(job.tenant()) || ledger.IsSuspended(job.tenant())) {
+    return Refuse(ControlCounter::joins_refused_tenant,
+                  absl::FailedPreconditionError(fmt::format(
+                      "{} has no tenant {}, or has suspended it",
+                      DescribeRackBriefly(RackIndex{options.rack_index}), job.tenant())));
+  }
+  if (ledger.RequiresEncryption(job.tenant()) && !options.tls_lanes) {
+    return Refuse(
+        ControlCounter::joins_refused_plan,
+        absl::FailedPreconditionError(fmt::format(
+            "job {}: tenant {} requires encrypted lanes, and data_tls is off at {}", job.job(),
+            job.tenant(), DescribeRackBriefly(RackIndex{options.rack_index}))));
+  }
+  absl::StatusOr<std::unique_ptr<RackRun>> run = MakeRackRun(job);
+  if (!run.ok()) return Refuse(ControlCounter::joins_refused_plan, run.status());
+  v1::JoinRequest request = RequestOf(job, incarnation);
+  request.set_rank(job.created_by() - settings.rank_base);  // of another rack: beyond all here
+  absl::StatusOr<Job*> made = CreateJob(request, settings, *std::move(run));
+  if (!made.ok()) return made;
+  LogInfo("event=rack_job_created tenant={} job=\"{}\" rack={} plan={} asked={}", job.tenant(),
+          job.job(), options.rack_index, (*made)->rack_run->planner, (*made)->rack_run->asked);
+  return made;
+}
+
+// Rack 0: a rank came to another rack.
+void Control::State::HandleOpenRequest(RackIndex from, const v1::PeerMessage& message) {
+  const v1::PeerJob& asked = message.request();
+  if (Job* const running = FindRunningJob(asked.tenant(), asked.job())) {
+    // It is being opened there, or it is a run that is not quite over here.
+    const bool knows = running->rack_run != nullptr && !running->rack_run->racks[from.value].opened;
+    if (!knows) Defer(from, message);
+    return;
+  }
+  v1::JoinRequest request = RequestOf(asked, {});
+  request.set_rank(0);
+  absl::Status status = absl::OkStatus();
+  if (draining) {
+    status = absl::UnavailableError(
+        fmt::format("{} is draining and takes no new jobs", DescribeRackBriefly(RackIndex{0})));
+  }
+  const absl::StatusOr<JobSettings> settings =
+      CheckJoin(request, options, {static_cast<std::uint32_t>(links.size())});
+  if (status.ok()) status = settings.status();
+  if (status.ok()) {
+    v1::PeerJob job = asked;
+    status = OpenEverywhere(job, *settings).status();
+  }
+  if (status.ok()) return;
+  v1::PeerMessage answer;
+  v1::PeerRefused& refused = *answer.mutable_refused();
+  refused.set_tenant(asked.tenant());
+  refused.set_job(asked.job());
+  refused.set_code(static_cast<int>(status.code()));
+  refused.set_message(std::string(status.message()));
+  SendToRack(from, {}, std::move(answer));
+}
+
+void Control::State::RefuseHeld(const v1::PeerRefused& refused) {
+  const absl::Status status(static_cast<absl::StatusCode>(refused.code()), refused.message());
+  for (HeldJoin& held : TakeHeld(refused.tenant(), refused.job())) held.answer(status, {});
+}
+
+std::list<HeldJoin> Control::State::TakeHeld(const std::string& tenant, const std::string& job) {
+  std::list<HeldJoin> taken;
+  for (auto held = racks.held.begin(); held != racks.held.end();) {
+    const auto next = std::next(held);
+    const std::string& owner =
+        held->request.tenant().empty() ? kDefaultTenant : held->request.tenant();
+    if (owner == tenant && held->request.job() == job) {
+      taken.splice(taken.end(), racks.held, held);
+    }
+    held = next;
+  }
+  return taken;
+}
+
+// Rack 0 has opened a job: this rack's part of it, or why there is none.
+void Control::State::HandleOpen(RackIndex from, const v1::PeerMessage& message) {
+  const v1::PeerJob& job = message.open();
+  if (from.value != 0) return;
+  if (Job* const running = FindRunningJob(job.tenant(), job.job())) {
+    if (running->rack_run != nullptr && running->rack_run->said_left) return Defer(from, message);
+  }
+  v1::JoinRequest request = RequestOf(job, Incarnation{message.incarnation()});
+  request.set_rank(options.rack_index *
+                   (job.options().world_size() / static_cast<std::uint32_t>(options.racks.size())));
+  absl::Status status = absl::OkStatus();
+  if (FindRunningJob(job.tenant(), job.job()) != nullptr) {
+    status = absl::AlreadyExistsError(
+        fmt::format("{} runs another job {} of tenant {}",
+                    DescribeRackBriefly(RackIndex{options.rack_index}), job.job(), job.tenant()));
+  }
+  const absl::StatusOr<JobSettings> settings =
+      CheckJoin(request, options, {static_cast<std::uint32_t>(links.size())});
+  if (status.ok()) status = settings.status();
+  if (status.ok()) {
+    const auto made = CreateRackJob(job, *settings, Incarnation{message.incarnation()});
+    status = made.status();
+    if (made.ok()) (*made)->rack_run->racks[from.value].instance = racks.known[from.value].instance;
+  }
+  v1::PeerMessage answer;
+  answer.mutable_opened()->set_code(static_cast<int>(status.code()));
+  answer.mutable_opened()->set_message(std::string(status.message()));
+  SendToRack(from, Incarnation{message.incarnation()}, std::move(answer));
+  for (HeldJoin& held : TakeHeld(job.tenant(), job.job())) {
+    if (status.ok()) {
+      Join(held.request, held.peer_address, std::move(held.answer));
+    } else {
+      held.answer(status, {});
+    }
+  }
+}
+
+void Control::State::HandleOpened(Job& job, RackIndex from, const v1::PeerOpened& opened) {
+  if (opened.code() != 0) {
+    return Fail(job, MakeFault(job, "rack_refused",
+                               fmt::format("{} refused it: {}", DescribeRackBriefly(from),
+                                           Printable(opened.message()))));
+  }
+  job.rack_run->racks[from.value].opened = true;
+  AdvanceRackRun(job);
+}
+
+void Control::State::HandleReady(Job& job, RackIndex from) {
+  job.rack_run->racks[from.value].ready = true;
+  AdvanceRackRun(job);
+}
+
+// Rack 0 begins to connect once every rack has opened; other racks when they are dialled or told.
+void Control::State::AdvanceRackRun(Job& job) {
+  RackRun& run = *job.rack_run;
+  if (run.state == RackRun::State::kOpening) {
+    if (!Acknowledged(job.add_job_tickets)) return;
+    PeerRack& own = run.racks[options.rack_index];
+    own.opened = true;
+    const bool all = std::all_of(run.racks.begin(), run.racks.end(),
+                                 [](const PeerRack& rack) { return rack.opened; });
+    // Only rack 0 knows of all; the others may grant lanes once they have the job themselves, as
+    // rack 0 sends `open` before anybody can be asked to connect.
+    if (options.rack_index == 0 && !all) return;
+    run.state = RackRun::State::kConnecting;
+    if (options.rack_index == 0) {
+      v1::PeerMessage message;
+      message.mutable_connect();
+      SendToRacks(job.account.incarnation, message);
+      GrantPeerLanes(job);
+    }
+  }
+  if (run.state == RackRun::State::kConnecting) CheckReady(job);
+  AnnounceProgress(job);
+}
+
+// A rack that was started anew at the wrong moment has lost what it was told.
+void Control::State::CheckOpening(Job& job, TimeNs now) {
+  const RackRun& run = *job.rack_run;
+  if (!job.running() || run.state == RackRun::State::kStanding ||
+      now - job.created_at < kOpeningTimeouts * options.liveness_timeout) {
+    return;
+  }
+  std::string missing;
+  for (std::uint32_t rack = 0; options.rack_index == 0 && rack < run.racks.size(); ++rack) {
+    if (run.racks[rack].ready) continue;
+    missing +=
+        fmt::format("{}{}", missing.empty() ? "" : ", ", DescribeRackBriefly(RackIndex{rack}));
+  }
+  Fail(job, MakeFault(job, "rack_not_ready",
+                      fmt::format("it was not opened in all racks within {}{}{}",
+                                  FormatAge(kOpeningTimeouts * options.liveness_timeout),
+                                  missing.empty() ? "" : "; not ready: ", missing)));
+}
+
+void Control::State::StandRackRun(Job& job) {
+  job.rack_run->state = RackRun::State::kStanding;
+  LogInfo("event=rack_job_stands tenant={} job=\"{}\"", job.account.tenant, job.name());
+  AnswerAcknowledged(job);
+}
+
+// What the other racks have to know, once the core loops have acknowledged it.
+void Control::State::AnnounceProgress(Job& job) {
+  RackRun& run = *job.rack_run;
+  PeerRack& own = run.racks[options.rack_index];
+  const std::uint32_t before = own.batches_added;
+  while (own.batches_added < job.batches.size() &&
+         Acknowledged(job.batches[own.batches_added].tickets)) {
+    ++own.batches_added;
+  }
+  if (own.batches_added > before) {
+    v1::PeerMessage message;
+    message.mutable_keys_added()->set_batches(own.batches_added);
+    SendToRacks(job.account.incarnation, message);
+    AnswerAcknowledged(job);
+  }
+}
+
+// A call that has to wait for other racks: `batches` of keys must be everywhere.
+bool Control::State::RacksHave(const Job& job, std::uint32_t batches) const {
+  if (job.rack_run == nullptr) return true;
+  const RackRun& run = *job.rack_run;
+  return run.state == RackRun::State::kStanding &&
+         std::all_of(run.racks.begin(), run.racks.end(),
+                     [&](const PeerRack& rack) { return rack.batches_added >= batches; });
+}
+
+void Control::State::TellRacksOfKeys(const Job& job, std::uint32_t batch) {
+  if (job.rack_run == nullptr) return;
+  v1::PeerMessage message;
+  v1::PeerKeys& keys = *message.mutable_keys();
+  keys.set_batch(batch);
+  for (const v1::KeySpec& key : job.batches[batch].keys) *keys.add_keys() = key;
+  SendToRacks(job.account.incarnation, message);
+}
+
+// A rank of another rack was the first to add the batch; or both had it at once.
+void Control::State::HandlePeerKeys(Job& job, RackIndex from, const v1::PeerKeys& keys) {
+  const auto fail = [&](const std::string& what) {
+    Fail(job, MakeFault(job, "keys_mismatch", what));
+  };
+  if (keys.batch() > job.batches.size()) {
+    return fail(fmt::format("{} sent batch {} of its keys out of turn", DescribeRackBriefly(from),
+                            keys.batch()));
+  }
+  if (keys.batch() == job.batches.size()) {
+    const Rank first{from.value * job.config.world_size - job.config.rank_base};
+    const absl::Status status = AcceptBatch(job, keys.keys(), first);
+    if (status.ok()) return AnnounceProgress(job);
+    return fail(fmt::format("{} cannot take the keys of {}: {}",
+                            DescribeRackBriefly(RackIndex{options.rack_index}),
+                            DescribeRackBriefly(from), std::string(status.message())));
+  }
+  const Rank rank{from.value * job.config.world_size - job.config.rank_base};
+  const std::string difference = DifferenceInKeys(job, keys.batch(), keys.keys(), rank);
+  if (difference.empty()) return;
+  counters.Add(ControlCounter::keys_refused_mismatch);
+  fail(fmt::format("racks disagree on its keys: {}", difference));
+}
+
+void Control::State::HandleRankLeft(Job& job, RackIndex from, const v1::PeerRankLeft& left) {
+  PeerRack& rack = job.rack_run->racks[from.value];
+  rack.departed = fmt::format("rank {} ({})", left.rank(), Printable(left.host()));
+  // A rank that leaves has come out of its barriers: they are complete, though another rack's word
+  // of it may still be on its way here.
+  for (PeerRack& each : job.rack_run->racks) {
+    each.barriers_reached = std::max(each.barriers_reached, rack.barriers_reached);
+  }
+  CompleteBarriers(job);
+  RefuseBarriersWithout(job, rack.departed);
+}
+
+// Every rank here is in the job's next barrier: are those of the other racks?
+bool Control::State::RacksReachedBarrier(Job& job) {
+  if (job.rack_run == nullptr) return true;
+  std::vector<PeerRack>& all = job.rack_run->racks;
+  const std::uint64_t reached = job.barriers_done + 1;
+  if (all[options.rack_index].barriers_reached < reached) {
+    all[options.rack_index].barriers_reached = reached;
+    v1::PeerMessage message;
+    message.mutable_barrier()->set_reached(reached);
+    SendToRacks(job.account.incarnation, message);
+  }
+  return std::all_of(all.begin(), all.end(),
+                     [&](const PeerRack& rack) { return rack.barriers_reached >= reached; });
+}
+
+absl::Status Control::State::RefuseAcrossRacks(const Job& job, const char* what) const {
+  if (job.rack_run == nullptr) return absl::OkStatus();
+  return absl::UnimplementedError(
+      fmt::format("job {} spans racks, and {} works on jobs of one rack only", job.name(), what));
+}
+
+// This rack's ranks have all left: its part ends when everybody's have, since other racks' partial
+// sums and parameters may still pass through it.
+void Control::State::EndIfAllLeft(Job& job) {
+  RackRun& run = *job.rack_run;
+  PeerRack& own = run.racks[options.rack_index];
+  const auto has_left = [](const Member& each) { return each.state == Member::State::kLeft; };
+  if (!run.said_left && job.pending.empty() &&
+      std::all_of(job.members.begin(), job.members.end(), has_left)) {
+    run.said_left = own.left = true;
+    v1::PeerMessage message;
+    message.mutable_left();
+    SendToRacks(job.account.incarnation, message);
+  }
+  const bool all = std::all_of(run.racks.begin(), run.racks.end(),
+                               [](const PeerRack& rack) { return rack.left; });
+  if (all && job.running() && !job.diagnosis) EndInOrder(job);
+}
+
+void Control::State::TellRacksOfFailure(const Job& job) {
+  if (job.rack_run == nullptr || job.failed_elsewhere) return;
+  v1::PeerMessage message;
+  *message.mutable_failed()->mutable_fault() = job.fault;
+  SendToRacks(job.account.incarnation, message);
+}
+
+}  // namespace phub::server

@@ -1,0 +1,120 @@
+// Plans of jobs that span racks: made or read, verified, and cut to what this rack has to do.
+#include "common/plan/chooser.h"
+#include "common/plan/forest_json.h"
+#include "common/plan/verifier.h"
+#include "server/control/rack_run.h"
+#include "server/control/state.h"
+#include "server/control/text.h"
+
+namespace phub::server {
+namespace {
+
+// Keys come after the job, so the choice is made for a model of common size.
+constexpr std::uint64_t kReferenceBytes = 64 << 20;
+constexpr const char* kAuto = "auto";
+// A choice is made while workers wait to join: bounds for planners that search, and for pieces,
+// which here are the chunks that each tree gets.
+constexpr std::uint32_t kStartsMax = 8;
+constexpr std::uint32_t kPiecesMax = 16;
+
+bool IsPlanText(const std::string& asked) { return asked.starts_with("{"); }
+
+absl::Status InPlan(const std::string& job, const absl::Status& status) {
+  return absl::Status(status.code() == absl::StatusCode::kInternal
+                          ? absl::StatusCode::kInvalidArgument
+                          : status.code(),
+                      fmt::format("job {}: the plan for its racks is refused: {}", job,
+                                  std::string(status.message())));
+}
+
+double PredictedSeconds(const plan::Topology& topology, const plan::Forest& forest) {
+  plan::SimulationOptions options;
+  options.size_bytes = static_cast<std::int64_t>(kReferenceBytes);
+  const auto simulated = plan::Simulate(topology, forest, options);
+  return simulated.ok() ? simulated->seconds() : 0;
+}
+
+absl::StatusOr<plan::Forest> MakeForest(const plan::Topology& topology, const std::string& asked) {
+  if (IsPlanText(asked)) return plan::ParseForestJson(topology, asked);
+  if (asked != kAuto) {
+    const plan::Planner* const planner = plan::FindPlanner(asked);
+    if (planner != nullptr) return plan::MakePlan(*planner, topology, {});
+    std::string names;
+    for (const plan::Planner& each : plan::Planners()) names += fmt::format(", {}", each.name);
+    return absl::InvalidArgumentError(
+        fmt::format("there is no planner {}; there are auto{}", Printable(asked), names));
+  }
+  plan::ChooserOptions options;
+  options.simulation.size_bytes = static_cast<std::int64_t>(kReferenceBytes);
+  options.planner.starts = kStartsMax;
+  options.pieces_max = kPiecesMax;
+  auto choice = plan::Choose(topology, options);
+  if (!choice.ok()) return choice.status();
+  const plan::Candidate* best = nullptr;
+  for (const plan::Candidate& candidate : choice->candidates) {
+    if (!candidate.status.ok() || (best != nullptr && best->seconds <= candidate.seconds)) continue;
+    // Only plans that daemons can run: none that sums in switches.
+    if (exchange::MakeRackPlan(topology, candidate.forest, RackIndex{0}).ok()) best = &candidate;
+  }
+  if (best == nullptr) return absl::InvalidArgumentError("no planner fits the racks' topology");
+  return best->forest;
+}
+
+}  // namespace
+
+// Rack 0: what the job's ranks asked for becomes a plan.
+absl::Status Control::State::ChoosePlan(v1::PeerJob& job) {
+  const plan::Topology& topology = *options.rack_topology;
+  const SilenceGuard guard(*this);
+  const absl::StatusOr<plan::Forest> forest = MakeForest(topology, job.options().plan());
+  if (!forest.ok()) return InPlan(job.job(), forest.status());
+  if (const auto report = plan::Verify(topology, *forest); !report.ok()) {
+    return InPlan(job.job(), report.status());
+  }
+  job.set_plan(plan::ForestToJson(topology, *forest));
+  job.set_seconds(PredictedSeconds(topology, *forest));
+  job.set_reference_bytes(kReferenceBytes);
+  return absl::OkStatus();
+}
+
+// Every rack, rack 0 too: nobody runs a plan that it has not verified itself.
+absl::StatusOr<std::unique_ptr<RackRun>> Control::State::MakeRackRun(const v1::PeerJob& job) const {
+  const plan::Topology& topology = *options.rack_topology;
+  const absl::StatusOr<plan::Forest> forest = plan::ParseForestJson(topology, job.plan());
+  if (!forest.ok()) return InPlan(job.job(), forest.status());
+  if (const auto report = plan::Verify(topology, *forest); !report.ok()) {
+    return InPlan(job.job(), report.status());
+  }
+  auto plan = exchange::MakeRackPlan(topology, *forest, RackIndex{options.rack_index});
+  if (!plan.ok()) return InPlan(job.job(), plan.status());
+  auto run = std::make_unique<RackRun>();
+  run->asked = IsPlanText(job.options().plan()) ? "file" : job.options().plan();
+  run->described = job;
+  run->planner = forest->planner;
+  run->topology = topology.name();
+  run->plan = *std::move(plan);
+  run->racks.resize(run->plan.rack_count);
+  for (PeerRack& rack : run->racks) rack.lanes.resize(links.size());
+  for (std::size_t core = 0; core < links.size(); ++core) {
+    run->choosers.emplace_back(run->plan, CoreAt(core));
+  }
+  return run;
+}
+
+void Control::State::DescribeExchange(const Job& job, v1::ExchangeInfo& info) const {
+  const RackRun& run = *job.rack_run;
+  info.set_rack(options.rack_index);
+  for (const std::string& endpoint : options.racks) info.add_racks(endpoint);
+  info.set_state(ToString(run.state));
+  info.set_asked(run.asked);
+  info.set_planner(run.planner);
+  info.set_topology(run.topology);
+  info.set_trees(static_cast<std::uint32_t>(run.plan.trees.size()));
+  info.set_predicted_seconds(run.described.seconds());
+  info.set_reference_bytes(run.described.reference_bytes());
+  info.set_first_rank(job.config.rank_base);
+  info.set_rank_count(job.config.ranks_of_job);
+  info.set_plan(run.described.plan());
+}
+
+}  // namespace phub::server

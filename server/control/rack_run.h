@@ -1,0 +1,57 @@
+// What control knows of one job's run over several racks, beside what job.h says of its part here.
+// Data; the rules are in racks.cc, rack_jobs.cc, rack_plans.cc and peer_lanes.cc. Owned by the Job.
+//
+// Life: kOpening (rack 0 waits until every rack has the job) -> kConnecting (lanes between racks
+// are made) -> kStanding (ranks' calls to Join are answered). Any trouble fails the job everywhere.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "phub/v1/peer.pb.h"
+#include "server/control/job.h"
+#include "server/exchange/shard_exchange.h"
+
+namespace phub::server {
+
+// A lane to one core loop of another rack.
+struct PeerLanePlace {
+  wire::Nonce nonce{};
+  bool nonce_valid = false;
+  TimeNs nonce_expires = 0;
+  std::unique_ptr<transport::Connection> connection;
+  std::string description;
+};
+
+// What another rack has said.
+struct PeerRack {
+  std::vector<PeerLanePlace> lanes;  // [core]
+  std::uint64_t instance = 0;        // of its daemon, when it last spoke of this job; 0: never yet
+  bool opened = false;               // rack 0's knowledge, as is `ready`
+  bool ready = false;
+  bool left = false;     // all its ranks
+  std::string departed;  // a rank of it that left, for people; empty: none
+  std::uint32_t batches_added = 0;
+  std::uint64_t barriers_reached = 0;
+};
+
+struct RackRun {
+  enum class State : std::uint8_t { kOpening, kConnecting, kStanding };
+  State state = State::kOpening;
+  std::string asked;      // "auto", a planner's name, "file"
+  v1::PeerJob described;  // with the plan
+  std::string planner;
+  std::string topology;
+  exchange::RackPlan plan;
+  std::vector<PeerRack> racks;                                    // [rack]; the own one, too
+  std::vector<std::unique_ptr<exchange::ShardExchange>> shards;   // [core]
+  std::vector<exchange::TreeChooser> choosers;                    // [core]
+  std::vector<std::unique_ptr<exchange::ExchangeBatch>> batches;  // of all cores and batches
+  bool said_ready = false;
+  bool said_left = false;
+};
+const char* ToString(RackRun::State state);
+
+}  // namespace phub::server

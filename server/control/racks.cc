@@ -1,0 +1,258 @@
+// The daemons of other racks: envelopes, who is heard of, and which message goes where.
+#include "server/control/racks.h"
+
+#include <openssl/sha.h>
+
+#include <algorithm>
+#include <limits>
+#include <utility>
+
+#include "common/base/log.h"
+#include "common/plan/topology_json.h"
+#include "common/wire/message.h"
+#include "server/control/rack_run.h"
+#include "server/control/state.h"
+#include "server/control/text.h"
+
+namespace phub::server {
+namespace {
+
+constexpr std::size_t kDeferredMax = 1024;
+
+std::string Shortened(const std::string& hash) {
+  return IsName(hash) ? hash.substr(0, 12) : hash.empty() ? "none" : "?";
+}
+
+}  // namespace
+
+const char* ToString(RackRun::State state) {
+  switch (state) {
+    case RackRun::State::kOpening: return "opening";
+    case RackRun::State::kConnecting: return "connecting";
+    case RackRun::State::kStanding: return "standing";
+  }
+  return "unknown";
+}
+
+std::string HashOfRacks(const ControlOptions& options, std::size_t core_count) {
+  std::string text = fmt::format(
+      "control {}..{}\nlanes {}..{}\nchunk_bytes {}\nstaging {}\ncore_loops {}\n",
+      kProtocolVersionMin, kProtocolVersionMax, wire::kLaneVersionMin, wire::kLaneVersion,
+      options.chunk_bytes, options.staging_bytes_per_lane, core_count);
+  for (const std::string& rack : options.racks) text += rack + "\n";
+  text += plan::TopologyToJson(*options.rack_topology);
+  std::array<unsigned char, SHA256_DIGEST_LENGTH> digest{};
+  SHA256(reinterpret_cast<const unsigned char*>(text.data()), text.size(), digest.data());
+  std::string hash;
+  for (const unsigned char byte : digest) hash += fmt::format("{:02x}", byte);
+  return hash;
+}
+
+std::string Control::State::DescribeRackBriefly(RackIndex rack) const {
+  return fmt::format("rack {} ({})", rack.value, options.racks[rack.value]);
+}
+
+v1::PeerEnvelope Control::State::MakeEnvelope(RackIndex to) const {
+  v1::PeerEnvelope envelope;
+  envelope.set_protocol_version(kProtocolVersionMax);
+  envelope.set_configuration(racks.configuration);
+  envelope.set_rack(options.rack_index);
+  envelope.set_to_rack(to.value);
+  envelope.set_instance(racks.instance);
+  return envelope;
+}
+
+absl::Status Control::State::CheckEnvelope(const v1::PeerEnvelope& envelope) {
+  const auto refuse = [&](ControlCounter counter, const std::string& what) {
+    counters.Add(counter);
+    if (std::exchange(racks.last_refusal, what) != what) {
+      LogWarning("event=peer_refused message=\"{}\"", what);
+    }
+    return absl::FailedPreconditionError(what);
+  };
+  if (racks.known.empty()) {
+    return refuse(ControlCounter::peers_refused_place,
+                  "this daemon has no `racks`, and another one takes it for one of its own");
+  }
+  if (envelope.protocol_version() < kProtocolVersionMin ||
+      envelope.protocol_version() > kProtocolVersionMax) {
+    return refuse(ControlCounter::peers_refused_version,
+                  fmt::format("rack {} speaks control protocol {}, this daemon {}..{}; upgrade the "
+                              "older of the two",
+                              envelope.rack(), envelope.protocol_version(), kProtocolVersionMin,
+                              kProtocolVersionMax));
+  }
+  if (envelope.rack() >= racks.known.size() || envelope.rack() == options.rack_index ||
+      envelope.to_rack() != options.rack_index) {
+    return refuse(
+        ControlCounter::peers_refused_place,
+        fmt::format("a daemon that says it is rack {} takes this one for rack {}, but it "
+                    "is rack {} of {}; are `racks` and `rack_self` right?",
+                    envelope.rack(), envelope.to_rack(), options.rack_index, racks.known.size()));
+  }
+  if (envelope.configuration() != racks.configuration) {
+    return refuse(
+        ControlCounter::peers_refused_configuration,
+        fmt::format("rack {} has configuration {}, rack {} has {}; the daemons of all racks must "
+                    "have the same `racks`, topology, chunk_bytes, staging_bytes_per_lane, number "
+                    "of core loops and versions: compare phubd --dump-config of both",
+                    envelope.rack(), Shortened(envelope.configuration()), options.rack_index,
+                    Shortened(racks.configuration)));
+  }
+  return absl::OkStatus();
+}
+
+void Control::State::OnEnvelope(const v1::PeerEnvelope& envelope, Answer<v1::PeerReceipt> answer) {
+  if (absl::Status status = CheckEnvelope(envelope); !status.ok()) return answer(status, {});
+  const RackIndex from{envelope.rack()};
+  KnownRack& known = racks.known[from.value];
+  known.last_heard = clock.Now();
+  if (known.instance != envelope.instance()) {
+    known.instance = envelope.instance();
+    known.next_sequence = envelope.first_sequence();
+    OnRackRestarted(from);
+  }
+  std::uint64_t sequence = envelope.first_sequence();
+  for (const v1::PeerMessage& message : envelope.messages()) {
+    if (sequence++ < known.next_sequence) continue;  // repeated: the receipt was lost
+    known.next_sequence = sequence;
+    HandlePeerMessage(from, message);
+  }
+  v1::PeerReceipt receipt;
+  receipt.set_instance(racks.instance);
+  answer(absl::OkStatus(), receipt);
+}
+
+void Control::State::OnReceipt(RackIndex from, const v1::PeerReceipt& receipt) {
+  KnownRack& known = racks.known[from.value];
+  known.last_heard = clock.Now();
+  if (known.instance == receipt.instance()) return;
+  known.instance = receipt.instance();
+  known.next_sequence = 0;
+  OnRackRestarted(from);
+}
+
+// It is another process than before, perhaps: it has forgotten its part of every job that it spoke
+// of when it was that one.
+void Control::State::OnRackRestarted(RackIndex rack) {
+  for (const auto& job : jobs) {
+    if (!job->running() || job->rack_run == nullptr) continue;
+    const std::uint64_t instance = job->rack_run->racks[rack.value].instance;
+    if (instance == 0 || instance == racks.known[rack.value].instance) continue;
+    counters.Add(ControlCounter::racks_restarted);
+    Fail(*job, MakeFault(*job, "rack_restarted",
+                         fmt::format("the daemon of {} was started again, and has forgotten its "
+                                     "part of the job",
+                                     DescribeRackBriefly(rack))));
+  }
+}
+
+void Control::State::SendToRack(RackIndex to, Incarnation incarnation, v1::PeerMessage message) {
+  message.set_incarnation(incarnation.value);
+  if (racks.network != nullptr) racks.network->Send(to, std::move(message));
+}
+
+void Control::State::SendToRacks(Incarnation incarnation, const v1::PeerMessage& message) {
+  for (std::uint32_t rack = 0; rack < racks.known.size(); ++rack) {
+    if (rack != options.rack_index) SendToRack(RackIndex{rack}, incarnation, message);
+  }
+}
+
+void Control::State::HandlePeerMessage(RackIndex from, const v1::PeerMessage& message) {
+  using Case = v1::PeerMessage::MessageCase;
+  switch (message.message_case()) {
+    case Case::kRequest: return HandleOpenRequest(from, message);
+    case Case::kOpen: return HandleOpen(from, message);
+    case Case::kRefused: return RefuseHeld(message.refused());
+    case Case::MESSAGE_NOT_SET: return;
+    default: break;
+  }
+  Job* job = FindIncarnation(Incarnation{message.incarnation()});
+  if (job == nullptr || !job->running() || job->rack_run == nullptr) return;  // over here already
+  job->rack_run->racks[from.value].instance = racks.known[from.value].instance;
+  switch (message.message_case()) {
+    case Case::kOpened: return HandleOpened(*job, from, message.opened());
+    case Case::kConnect: return HandleConnect(*job, from, message.connect());
+    case Case::kReady: return HandleReady(*job, from);
+    case Case::kStart: return StandRackRun(*job);
+    case Case::kKeys: return HandlePeerKeys(*job, from, message.keys());
+    case Case::kKeysAdded:
+      job->rack_run->racks[from.value].batches_added = message.keys_added().batches();
+      return AnswerAcknowledged(*job);
+    case Case::kBarrier:
+      job->rack_run->racks[from.value].barriers_reached = message.barrier().reached();
+      return CompleteBarriers(*job);
+    case Case::kRankLeft: return HandleRankLeft(*job, from, message.rank_left());
+    case Case::kLeft: job->rack_run->racks[from.value].left = true; return EndIfAllLeft(*job);
+    case Case::kFailed: {
+      counters.Add(ControlCounter::jobs_ended_elsewhere);
+      v1::Fault fault = message.failed().fault();
+      job->failed_elsewhere = true;
+      return Fail(*job, std::move(fault));
+    }
+    default: return;
+  }
+}
+
+void Control::State::Defer(RackIndex from, const v1::PeerMessage& message) {
+  if (racks.deferred.size() < kDeferredMax) racks.deferred.emplace_back(from, message);
+}
+
+void Control::State::PollRacks(TimeNs now) {
+  if (racks.known.empty()) return;
+  CheckRackLiveness(now);
+  std::deque<std::pair<RackIndex, v1::PeerMessage>> deferred;
+  deferred.swap(racks.deferred);
+  for (const auto& [from, message] : deferred) HandlePeerMessage(from, message);
+  for (auto held = racks.held.begin(); held != racks.held.end();) {
+    const auto next = std::next(held);
+    if (now >= held->deadline) {
+      const HeldJoin late = std::move(*held);
+      racks.held.erase(held);
+      late.answer(Refuse(ControlCounter::joins_refused_rack,
+                         absl::UnavailableError(fmt::format(
+                             "job {} was not opened: {}, which opens jobs that span racks, does "
+                             "not answer; is its phubd running?",
+                             late.request.job(), DescribeRackBriefly(RackIndex{0})))),
+                  {});
+    }
+    held = next;
+  }
+  for (const auto& job : jobs) {
+    if (!job->running() || job->rack_run == nullptr) continue;
+    AdvanceRackRun(*job);
+    CheckOpening(*job, now);
+  }
+}
+
+void Control::State::CheckRackLiveness(TimeNs now) {
+  for (std::uint32_t rack = 0; rack < racks.known.size(); ++rack) {
+    if (rack == options.rack_index) continue;
+    for (const auto& job : jobs) {
+      if (!job->running() || job->rack_run == nullptr) continue;
+      const TimeNs heard = std::max(racks.known[rack].last_heard, job->created_at);
+      if (now - heard < options.liveness_timeout) continue;
+      counters.Add(ControlCounter::racks_silent);
+      const bool never = racks.known[rack].last_heard == 0;
+      Fail(*job, MakeFault(*job, "rack_silent",
+                           fmt::format("the daemon of {} {}", DescribeRackBriefly(RackIndex{rack}),
+                                       never ? std::string("was never heard of")
+                                             : fmt::format("was last heard of {} ago",
+                                                           FormatAge(now - heard)))));
+    }
+  }
+}
+
+TimeNs Control::State::NextRackTimer() const {
+  TimeNs next = std::numeric_limits<TimeNs>::max();
+  const bool spans = std::any_of(jobs.begin(), jobs.end(), [](const auto& job) {
+    return job->running() && job->rack_run != nullptr;
+  });
+  for (const HeldJoin& held : racks.held) next = std::min(next, held.deadline);
+  if (!racks.deferred.empty()) next = std::min(next, polled_at + kMillisecond);
+  if (!spans) return next;
+  // Often enough to name a silent rack in time; cheap.
+  return std::min(next, polled_at + options.liveness_timeout / 8);
+}
+
+}  // namespace phub::server

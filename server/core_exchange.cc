@@ -1,0 +1,136 @@
+// What a core loop does for jobs that span racks, beside the data path of core_loop.cc: lanes to
+// the core loops of other racks, and rounds that are not over when the own ranks' gradients are in.
+#include <cstring>
+
+#include "server/core_loop_state.h"
+#include "server/optimize/optimize.h"
+#include "server/state/shard_state.h"
+
+namespace phub::server {
+
+using exchange::Step;
+using wire::RoundOperation;
+
+// Every own rank's gradient is here: their sum moves to the chunk's accumulator and the slots are
+// free at once, so that workers never wait for another rack.
+void CoreLoop::State::OnLocalSum(JobShard& shard, Chunk& chunk) {
+  const bool has_payload = aggregate::FoldAll(shard, chunk, freed);
+  for (const aggregate::FreedSlot& slot : freed.all()) Credit(shard, slot);
+  if (fair.Shares()) {
+    fair.Charge(shard, schedule::TimeToTakeIn(freed.count * shard.config.chunk_bytes));
+  }
+  if (shard.non_finite.seen) TellNonFinite(shard);
+  if (!shard.live()) return;  // rejected: no other rack is told of the round
+  OnExchanged(shard, shard.exchange->plan.self, exchanges.OnLocalSum(shard, chunk, has_payload));
+}
+
+void CoreLoop::State::OnPeerMessage(JobShard& shard, RackIndex rack,
+                                    const transport::ReceivedMessage& message) {
+  OnExchanged(shard, rack, exchanges.OnMessage(shard, rack, message));
+}
+
+void CoreLoop::State::OnExchanged(JobShard& shard, RackIndex rack,
+                                  const exchange::Verdict& verdict) {
+  switch (verdict.step) {
+    case Step::kWaits: return;
+    case Step::kTotal: return ApplyTotal(shard, *verdict.chunk);
+    case Step::kResult: return TakeResult(shard, *verdict.chunk);
+    case Step::kFault: break;
+  }
+  CountRefusal(verdict.fault);
+  if (rack != shard.exchange->plan.self) counters.Add(CoreCounter::refused_peer);
+  Fault({.code = verdict.fault,
+         .rank = Rank{kPeerRankBase + rack.value},
+         .key = verdict.chunk != nullptr ? verdict.chunk->key->key : KeyIndex::Max(),
+         .iteration =
+             verdict.chunk != nullptr ? Iteration{verdict.chunk->applied.value + 1} : Iteration{},
+         .shard = &shard});
+}
+
+// The home: the optimizer runs here, once for all racks.
+void CoreLoop::State::ApplyTotal(JobShard& shard, Chunk& chunk) {
+  const std::span<std::byte* const> own = replies.OwnReplies(shard, chunk);
+  simd::Terms terms;
+  if (chunk.operation == RoundOperation::kReduce) {
+    terms.folded = chunk.accumulator;
+  } else {
+    term_list[0] = chunk.accumulator;
+    terms.inputs = {term_list.data(), 1};
+  }
+  if (optimize::ApplyRound(chunk, terms, shard.exchange->rank_count, own, /*streams=*/false)) {
+    // Of which rank, its own rack says.
+    aggregate::NoteNonFinite(shard, chunk, shard.config.world_size);
+    if (shard.non_finite.seen) TellNonFinite(shard);
+    if (!shard.live()) return;  // rejected: nobody is answered
+  }
+  CompleteRound(shard, chunk);
+}
+
+void CoreLoop::State::TakeResult(JobShard& shard, Chunk& chunk) {
+  for (std::byte* const own : replies.OwnReplies(shard, chunk)) {
+    std::memcpy(own, chunk.NextParameters(), chunk.reply_bytes());
+  }
+  CompleteRound(shard, chunk);
+}
+
+void CoreLoop::State::AttachPeer(const Command& command) {
+  JobShard& shard = *command.shard;
+  const RackIndex rack{command.rank.value - kPeerRankBase};
+  PHUB_CHECK(shard.exchange != nullptr && rack.value < shard.exchange->plan.rack_count);
+  exchange::PeerLane& peer = shard.exchange->peers[rack.value];
+  transport::ConnectionId id;
+  if (shard.live() && !peer.open) {
+    id = transports[command.transport_index]->Adopt(*command.connection, peer.landing);
+  }
+  if (id == transport::ConnectionId{}) {  // job is over, or the transport's table is full
+    Emit({.kind = Event::Kind::kLaneClosed,
+          .error = transport::TransportError::kLocalClosed,
+          .rank = command.rank,
+          .shard = &shard,
+          .connection = command.connection});
+    return;
+  }
+  lane_tables[command.transport_index].Insert(id, {&shard, command.rank, command.connection, true});
+  peer.open = true;
+  peer.transport_index = command.transport_index;
+  peer.connection = id;
+  ++shard.lanes_open;
+  counters.Add(CoreCounter::lanes_attached);
+}
+
+// On its way out a job closes its lanes in order; any other loss ends it.
+void CoreLoop::State::OnPeerClosed(const LaneTable::Place& place,
+                                   const transport::Completion& completion) {
+  JobShard& shard = *place.shard;
+  exchange::PeerLane& peer = shard.exchange->peers[place.rank.value - kPeerRankBase];
+  peer.open = false;
+  shard.exchange->waiting_count -=
+      static_cast<std::uint32_t>(peer.waiting_end - peer.waiting_begin);
+  peer.waiting_begin = peer.waiting_end;
+  const bool broke_form = completion.error == transport::TransportError::kProtocol;
+  if (broke_form) counters.Add(CoreCounter::refused_peer);
+  if (shard.live()) {
+    Fault({.code = broke_form ? FaultCode::kProtocol : FaultCode::kLaneLost,
+           .error = completion.error,
+           .protocol_error = completion.protocol_error,
+           .rank = place.rank,
+           .key = KeyIndex::Max(),
+           .shard = &shard});
+  }
+  Emit({.kind = Event::Kind::kLaneClosed,
+        .error = completion.error,
+        .protocol_error = completion.protocol_error,
+        .rank = place.rank,
+        .shard = &shard,
+        .connection = place.connection});
+  --shard.lanes_open;
+}
+
+void CoreLoop::State::ClosePeers(JobShard& shard) {
+  if (shard.exchange == nullptr) return;
+  for (const exchange::PeerLane& peer : shard.exchange->peers) {
+    if (peer.open) transports[peer.transport_index]->Close(peer.connection);
+  }
+}
+
+}  // namespace phub::server

@@ -1,0 +1,112 @@
+#include "server/exchange/rack_plan.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+
+namespace phub::server::exchange {
+namespace {
+
+using plan::Edge;
+
+RackIndex RackOf(const plan::Topology& topology, plan::NodeIndex node) {
+  return RackIndex{topology.RankOf(node)};
+}
+
+std::vector<Edge> InStepOrder(const std::vector<Edge>& edges) {
+  std::vector<Edge> sorted = edges;
+  std::stable_sort(sorted.begin(), sorted.end(),
+                   [](const Edge& a, const Edge& b) { return a.step < b.step; });
+  return sorted;
+}
+
+// Everything whose sum reaches `rack`, itself included.
+std::uint64_t SubtreeOf(const std::multimap<std::uint32_t, std::uint32_t>& children,
+                        std::uint32_t rack) {
+  std::uint64_t mask = RackBit(RackIndex{rack});
+  const auto [begin, end] = children.equal_range(rack);
+  for (auto child = begin; child != end; ++child) mask |= SubtreeOf(children, child->second);
+  return mask;
+}
+
+RackTree MakeTree(const plan::Topology& topology, const plan::Tree& tree, RackIndex self) {
+  RackTree made;
+  made.home = RackOf(topology, tree.home);
+  std::multimap<std::uint32_t, std::uint32_t> children;
+  for (const Edge& edge : tree.reduce) {
+    children.emplace(RackOf(topology, edge.to).value, RackOf(topology, edge.from).value);
+  }
+  for (const Edge& edge : InStepOrder(tree.reduce)) {
+    const RackIndex from = RackOf(topology, edge.from), to = RackOf(topology, edge.to);
+    if (from == self) made.reduce_parent = to;
+    if (to == self) made.reduce_children.push_back({from, SubtreeOf(children, from.value)});
+  }
+  for (const Edge& edge : InStepOrder(tree.gather)) {
+    const RackIndex from = RackOf(topology, edge.from), to = RackOf(topology, edge.to);
+    if (to == self) made.gather_parent = from;
+    if (from == self) made.gather_children.push_back(to);
+  }
+  return made;
+}
+
+absl::Status CheckEnds(const plan::Topology& topology, const std::vector<Edge>& edges) {
+  for (const Edge& edge : edges) {
+    for (const plan::NodeIndex node : {edge.from, edge.to}) {
+      if (topology.IsMember(node)) continue;
+      return absl::InvalidArgumentError(
+          fmt::format("it sums in {}, which is a switch; daemons run plans that sum in racks only",
+                      topology.node(node).name));
+    }
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::StatusOr<RackPlan> MakeRackPlan(const plan::Topology& topology, const plan::Forest& forest,
+                                      RackIndex self) {
+  RackPlan made;
+  made.self = self;
+  made.rack_count = static_cast<std::uint32_t>(topology.members().size());
+  if (made.rack_count > kRacksMax) {
+    return absl::InvalidArgumentError(
+        fmt::format("it has {} racks, a job spans at most {}", made.rack_count, kRacksMax));
+  }
+  for (const plan::Tree& tree : forest.trees) {
+    for (const auto* edges : {&tree.reduce, &tree.gather}) {
+      if (absl::Status status = CheckEnds(topology, *edges); !status.ok()) return status;
+    }
+    made.trees.push_back(MakeTree(topology, tree, self));
+    made.shares.push_back(static_cast<double>(tree.share) / static_cast<double>(forest.share_unit));
+    const RackTree& own = made.trees.back();
+    if (own.reduce_parent) made.neighbors |= RackBit(*own.reduce_parent);
+    if (own.gather_parent) made.neighbors |= RackBit(*own.gather_parent);
+    for (const ReduceChild& child : own.reduce_children) made.neighbors |= RackBit(child.rack);
+    for (const RackIndex child : own.gather_children) made.neighbors |= RackBit(child);
+  }
+  return made;
+}
+
+TreeChooser::TreeChooser(const RackPlan& plan, CoreIndex core)
+    : shares_(plan.shares),
+      given_(plan.trees.size(), 0.0),
+      first_(core.value % static_cast<std::uint32_t>(plan.trees.size())) {}
+
+std::uint32_t TreeChooser::Next(std::uint64_t chunk_bytes) {
+  total_ += static_cast<double>(chunk_bytes);
+  const auto count = static_cast<std::uint32_t>(shares_.size());
+  std::uint32_t best = first_;
+  double best_lack = shares_[best] * total_ - given_[best];
+  for (std::uint32_t i = 1; i < count; ++i) {
+    const std::uint32_t tree = (first_ + i) % count;
+    const double lack = shares_[tree] * total_ - given_[tree];
+    if (lack <= best_lack) continue;
+    best = tree;
+    best_lack = lack;
+  }
+  given_[best] += static_cast<double>(chunk_bytes);
+  return best;
+}
+
+}  // namespace phub::server::exchange

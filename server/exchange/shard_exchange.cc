@@ -1,0 +1,122 @@
+#include "server/exchange/shard_exchange.h"
+
+#include "common/base/check.h"
+
+namespace phub::server::exchange {
+namespace {
+
+constexpr std::size_t kAlignment = 64;
+constexpr std::uint32_t kSlotsPerTable = 2 * kChunksPerShardMax;
+static_assert((kSlotsPerTable & (kSlotsPerTable - 1)) == 0, "the ring of waiting messages wraps");
+
+// Of one partial: in the accumulation type, which is the widest that travels.
+std::size_t PartialBytes(std::uint32_t element_count, ElementType type) {
+  const std::size_t bytes =
+      std::size_t{element_count} * numeric::ElementBytes(numeric::AccumulationType(type));
+  return (bytes + kAlignment - 1) & ~(kAlignment - 1);
+}
+
+// Calls visit(tree, partial bytes) for each chunk, in order.
+template <typename Visit>
+void ForEachChunk(const RackPlan& plan, std::span<const KeyShardSpec> keys, TreeChooser& chooser,
+                  Visit&& visit) {
+  for (const KeyShardSpec& key : keys) {
+    for (const KeyShardSpec::ChunkSpec& chunk : key.chunks) {
+      const std::size_t bytes = PartialBytes(chunk.element_count, key.type);
+      visit(plan.trees[chooser.Next(bytes)], bytes);
+    }
+  }
+}
+
+std::size_t LandingBytes(const RackPlan& plan, std::span<const KeyShardSpec> keys,
+                         TreeChooser chooser, std::size_t& chunk_count) {
+  std::size_t total = 0;
+  ForEachChunk(plan, keys, chooser, [&](const RackTree& tree, std::size_t bytes) {
+    total += tree.reduce_children.size() * bytes;
+    ++chunk_count;
+  });
+  return total;
+}
+
+}  // namespace
+
+std::unique_ptr<ShardExchange> MakeShardExchange(RackPlan plan, std::uint32_t rank_count) {
+  using Backing = MappedMemory::Backing;
+  auto made = std::make_unique<ShardExchange>();
+  const std::size_t racks = plan.rack_count;
+  made->plan = std::move(plan);
+  made->rank_count = rank_count;
+  made->peers.resize(racks);
+  made->chunk_table = MappedMemory::Allocate(
+      std::size_t{kChunksPerShardMax} * sizeof(ChunkExchange*), Backing::kOnTouch);
+  made->landing_tables = MappedMemory::Allocate(
+      racks * kSlotsPerTable * sizeof(transport::LandingSlot), Backing::kOnTouch);
+  made->waiting_rings =
+      MappedMemory::Allocate(racks * kSlotsPerTable * sizeof(std::uint32_t), Backing::kOnTouch);
+  if (!made->chunk_table || !made->landing_tables || !made->waiting_rings) return nullptr;
+  auto* const rings = reinterpret_cast<std::uint32_t*>(made->waiting_rings.data());
+  for (std::size_t rack = 0; rack < racks; ++rack) {
+    made->peers[rack].waiting = rings + rack * kSlotsPerTable;
+    made->peers[rack].waiting_capacity = kSlotsPerTable;
+  }
+  return made;
+}
+
+std::unique_ptr<ExchangeBatch> MakeExchangeBatch(const ShardExchange& exchange,
+                                                 std::span<const KeyShardSpec> keys,
+                                                 TreeChooser& chooser) {
+  auto batch = std::make_unique<ExchangeBatch>();
+  std::size_t chunk_count = 0;
+  const std::size_t bytes = LandingBytes(exchange.plan, keys, chooser, chunk_count);
+  batch->landing = MappedMemory::Allocate(bytes, MappedMemory::Backing::kPrefault);
+  if (bytes > 0 && !batch->landing) return nullptr;
+  batch->chunks.reserve(chunk_count);
+  std::byte* next = batch->landing.data();
+  ForEachChunk(exchange.plan, keys, chooser, [&](const RackTree& tree, std::size_t stride) {
+    ChunkExchange& chunk = batch->chunks.emplace_back();
+    chunk.tree = &tree;
+    chunk.landing = next;
+    chunk.landing_stride = static_cast<std::uint32_t>(stride);
+    next += tree.reduce_children.size() * stride;
+  });
+  return batch;
+}
+
+std::uint64_t ShardExchangeBytes(const RackPlan& plan) {
+  return sizeof(ShardExchange) + plan.rack_count * sizeof(PeerLane) +
+         plan.trees.size() * (sizeof(RackTree) + plan.rack_count * sizeof(ReduceChild));
+}
+
+std::uint64_t ExchangeBatchBytes(const RackPlan& plan, std::span<const KeyShardSpec> keys,
+                                 TreeChooser chooser) {
+  std::size_t chunk_count = 0;
+  const std::size_t landing = LandingBytes(plan, keys, chooser, chunk_count);
+  const std::size_t per_peer = 2 * (sizeof(transport::LandingSlot) + sizeof(std::uint32_t));
+  return sizeof(ExchangeBatch) + landing +
+         chunk_count *
+             (sizeof(ChunkExchange) + sizeof(ChunkExchange*) + (plan.rack_count - 1) * per_peer);
+}
+
+void LinkBatch(ShardExchange& exchange, ExchangeBatch& batch,
+               std::span<transport::Transport* const> transports) {
+  const std::uint32_t first = exchange.chunk_count;
+  PHUB_CHECK(first + batch.chunks.size() <= kChunksPerShardMax);
+  for (ChunkExchange& chunk : batch.chunks) exchange.chunks()[exchange.chunk_count++] = &chunk;
+  auto* const tables = reinterpret_cast<transport::LandingSlot*>(exchange.landing_tables.data());
+  for (std::uint32_t rack = 0; rack < exchange.plan.rack_count; ++rack) {
+    PeerLane& peer = exchange.peers[rack];
+    transport::LandingSlot* const table = tables + std::size_t{rack} * kSlotsPerTable;
+    for (std::uint32_t c = first; c < exchange.chunk_count; ++c) {
+      table[2 * c] = table[2 * c + 1] = {};
+      const ChunkExchange& chunk = *exchange.chunks()[c];
+      for (std::size_t child = 0; child < chunk.tree->reduce_children.size(); ++child) {
+        if (chunk.tree->reduce_children[child].rack.value != rack) continue;
+        table[2 * c] = {chunk.landing + child * chunk.landing_stride, chunk.landing_stride};
+      }
+    }
+    peer.landing = {table, 2 * std::size_t{exchange.chunk_count}};
+    if (peer.open) transports[peer.transport_index]->SetLanding(peer.connection, peer.landing);
+  }
+}
+
+}  // namespace phub::server::exchange

@@ -1,0 +1,110 @@
+// One core loop's part in a job's exchange with other racks: lanes to the core loops that own the
+// same chunks there, and per chunk what has come of its round.
+//
+// Memory. Every edge of a chunk's in-tree that ends here has landing memory of its own, so no
+// partial ever waits for another chunk's: lanes between racks need no credits and cannot deadlock.
+// The protocol's order keeps it free: a rack sends its partial of round t+1 only after it had the
+// result of t, which its parent made after it had taken the partial of t in. Over all racks that is
+// (racks - 1) times the model; with homes spread evenly each daemon holds less than one.
+//
+// A peer's landing table: slot 2c takes the partial of chunk c, slot 2c+1 its new parameters. An
+// entry is open exactly while such a message is due, so what is forged or comes twice is refused by
+// the transport before a byte of it is written.
+//
+// Two rounds meet here: a child may have round t's result (by another way down) before this rack
+// has it, and send its partial of t+1. What is collected is then of round t+1, see collecting().
+//
+// Ownership as of job_shard.h: control builds, the core loop uses, control frees.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "common/base/mapped_memory.h"
+#include "common/transport/transport.h"
+#include "server/exchange/rack_plan.h"
+#include "server/job_shard.h"
+
+namespace phub::server::exchange {
+
+// What the first of a round's contributions said; the others must say the same.
+struct RoundTerms {
+  RecordVersion record{};
+  std::uint64_t record_hash = 0;  // of the record's values: every rank must mean the same
+  wire::RoundOperation operation{};
+  ElementType payload_type{};
+  Rank root{};  // of the whole job
+  friend bool operator==(const RoundTerms&, const RoundTerms&) = default;
+};
+
+struct ChunkExchange {
+  const RackTree* tree = nullptr;
+  std::byte* landing = nullptr;  // [reduce child], landing_stride bytes each
+  std::uint32_t landing_stride = 0;
+  // Of the round that is collected.
+  std::uint64_t arrived = 0;  // bit per reduce child whose partial is here
+  std::uint64_t empty = 0;    // of those: had no payload (kAssign, and the root is elsewhere)
+  bool has_terms = false;
+  RackIndex terms_from{};  // who was first; the own rack, if `terms` are its ranks'
+  RoundTerms terms;
+  bool local = false;  // the own sum is in the chunk's accumulator
+  // Of round applied + 1, once its partial is sent (or waits for room in its lane).
+  bool awaits_result = false;
+  bool has_payload = false;  // of the own sum, then of the partial
+  RoundTerms partial_terms;  // of the partial
+
+  // The round whose partials are collected now.
+  Iteration collecting(Iteration applied) const {
+    return Iteration{applied.value + (awaits_result ? 2 : 1)};
+  }
+};
+
+struct PeerLane {
+  bool open = false;
+  std::uint8_t transport_index = 0;
+  transport::ConnectionId connection{};
+  std::span<transport::LandingSlot> landing;  // [2 * chunk + (0: partial, 1: parameters)]
+  // Messages that found the send queue full, in order: each is 2 * chunk + kind. Never more than
+  // the landing table has entries, since none is sent twice in a round.
+  std::uint32_t* waiting = nullptr;
+  std::uint32_t waiting_capacity = 0;  // of the ring: a power of two
+  std::uint64_t waiting_begin = 0;
+  std::uint64_t waiting_end = 0;
+};
+
+struct ShardExchange {
+  RackPlan plan;
+  std::uint32_t rank_count = 0;  // of the whole job: what a mean divides by
+  std::vector<PeerLane> peers;   // [rack]
+  MappedMemory chunk_table;      // ChunkExchange*[kChunksPerShardMax], address space only
+  MappedMemory landing_tables;   // address space only
+  MappedMemory waiting_rings;    // address space only
+  std::uint32_t chunk_count = 0;
+  std::uint32_t waiting_count = 0;  // over all peers
+
+  ChunkExchange** chunks() const { return reinterpret_cast<ChunkExchange**>(chunk_table.data()); }
+};
+
+// The part of a KeyBatch.
+struct ExchangeBatch {
+  MappedMemory landing;
+  std::vector<ChunkExchange> chunks;
+};
+
+// Control's side. Null: the system does not give the memory.
+std::unique_ptr<ShardExchange> MakeShardExchange(RackPlan plan, std::uint32_t rank_count);
+std::unique_ptr<ExchangeBatch> MakeExchangeBatch(const ShardExchange& exchange,
+                                                 std::span<const KeyShardSpec> keys,
+                                                 TreeChooser& chooser);
+// For admission: of a shard; of a batch, whose trees `chooser` (a copy) would give.
+std::uint64_t ShardExchangeBytes(const RackPlan& plan);
+std::uint64_t ExchangeBatchBytes(const RackPlan& plan, std::span<const KeyShardSpec> keys,
+                                 TreeChooser chooser);
+
+// Core loop's side: the batch's chunks are the shard's from now on.
+void LinkBatch(ShardExchange& exchange, ExchangeBatch& batch,
+               std::span<transport::Transport* const> transports);
+
+}  // namespace phub::server::exchange

@@ -1,0 +1,84 @@
+#include "server/other_racks.h"
+
+#include <fmt/format.h>
+
+#include <fstream>
+#include <iterator>
+#include <utility>
+
+#include "common/base/check.h"
+#include "common/base/status_text.h"
+#include "common/plan/generators.h"
+#include "common/plan/topology_json.h"
+#include "common/plan/topology_toml.h"
+#include "server/config/rack_settings.h"
+#include "server/core_unit.h"
+#include "server/exchange/rack_plan.h"
+
+namespace phub::server {
+namespace {
+
+absl::StatusOr<plan::Topology> ReadFile(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  const std::string text{std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
+  if (!file.is_open() || file.bad()) {
+    return absl::InvalidArgumentError("the file cannot be read");
+  }
+  const std::size_t first = text.find_first_not_of(" \t\r\n");
+  if (first != std::string::npos && text[first] == '{') return plan::ParseTopologyJson(text);
+  return plan::ParseTopologyToml(text);
+}
+
+// The settings were checked.
+RackPlace PlaceOf(const Settings& settings) {
+  auto place = FindPlaceAmongRacks(settings);
+  PHUB_CHECK(place.ok(), "racks={} rack_self={}", settings.racks, settings.rack_self);
+  return *std::move(place);
+}
+
+}  // namespace
+
+void SetRacks(const Settings& settings, const RackTopology& topology, ControlOptions& options) {
+  const RackPlace place = PlaceOf(settings);
+  options.racks = place.endpoints;
+  options.rack_index = place.self;
+  options.rack_topology = topology;
+}
+
+std::unique_ptr<PeerLinks> MakePeerLinks(const Settings& settings, ControlThread& control,
+                                         const Clock& clock) {
+  if (settings.racks.empty()) return nullptr;
+  const RackPlace place = PlaceOf(settings);
+  PeerLinkOptions options;
+  options.racks = place.endpoints;
+  options.self = place.self;
+  options.credentials = {settings.tls_client_ca, settings.tls_certificate, settings.tls_key};
+  options.liveness_timeout = settings.liveness_timeout;
+  options.tcp_index = kTcpIndex;
+  return std::make_unique<PeerLinks>(control, clock, std::move(options));
+}
+
+absl::StatusOr<RackTopology> ReadRackTopology(const Settings& settings) {
+  const auto among = FindPlaceAmongRacks(settings);
+  if (!among.ok()) return among.status();
+  const std::size_t racks = among->endpoints.size();
+  if (racks == 0) return RackTopology();
+  if (racks > kRacksMax) {
+    return absl::InvalidArgumentError(
+        fmt::format("racks names {} racks, at most {} are possible", racks, kRacksMax));
+  }
+  auto topology = settings.topology.empty() ? plan::Generate(fmt::format("switch:{}", racks))
+                                            : ReadFile(settings.topology);
+  if (!topology.ok()) {
+    return absl::InvalidArgumentError(
+        fmt::format("topology = \"{}\": {}", settings.topology, MessageOf(topology.status())));
+  }
+  if (topology->members().size() != racks) {
+    return absl::InvalidArgumentError(
+        fmt::format("topology = \"{}\" has {} members, racks names {} racks; member r is rack r",
+                    settings.topology, topology->members().size(), racks));
+  }
+  return std::make_shared<const plan::Topology>(*std::move(topology));
+}
+
+}  // namespace phub::server

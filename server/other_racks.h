@@ -1,0 +1,24 @@
+// What the settings racks, rack_self and topology mean for the daemon's parts. Cold.
+#pragma once
+
+#include <memory>
+
+#include "absl/status/statusor.h"
+#include "common/base/clock.h"
+#include "common/plan/topology.h"
+#include "server/config/settings.h"
+#include "server/control/peer_links.h"
+
+namespace phub::server {
+
+using RackTopology = std::shared_ptr<const plan::Topology>;
+
+// Null without racks. Without a file every rack has one link to one switch. InvalidArgument: the
+// file cannot be read, is no topology, or has another number of members than there are racks.
+absl::StatusOr<RackTopology> ReadRackTopology(const Settings& settings);
+void SetRacks(const Settings& settings, const RackTopology& topology, ControlOptions& options);
+// Null without racks.
+std::unique_ptr<PeerLinks> MakePeerLinks(const Settings& settings, ControlThread& control,
+                                         const Clock& clock);
+
+}  // namespace phub::server

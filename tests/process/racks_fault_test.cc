@@ -1,0 +1,125 @@
+// Jobs that span racks, and a rack that dies, falls silent, loses a worker, or fits ill.
+#include <fmt/format.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <signal.h>
+
+#include "tests/process/rack_process.h"
+#include "tests/process/training_process.h"
+
+namespace phub::process {
+namespace {
+
+using ::testing::HasSubstr;
+
+constexpr std::uint32_t kRacks = 3;
+constexpr DurationNs kPatience = 20 * kSecond;
+// liveness_timeout (2 s), the diagnosis, and what a busy machine adds.
+constexpr DurationNs kNoticeLimit = 6 * kSecond;
+
+class RackFaults : public ::testing::Test {
+ protected:
+  RackFaults() : racks_(kRacks, {"--cores", "1", "--pin", "off"}, RackProcess::Kind::kManyRacks) {}
+  void SetUp() override { ASSERT_TRUE(racks_.serving()) << racks_.Outputs(); }
+
+  std::vector<Process> Train(std::uint64_t iterations, const std::string& plan = "ring") {
+    std::vector<Process> trainers;
+    for (std::uint32_t rank = 0; rank < 2 * kRacks; ++rank) {
+      trainers.push_back(StartTrainer({.endpoint = racks_.endpoint(rank / 2),
+                                       .job = "training",
+                                       .rank = rank,
+                                       .world_size = 2 * kRacks,
+                                       .iterations = iterations,
+                                       .more = {"--plan", plan}}));
+    }
+    return trainers;
+  }
+  void WaitUntilTheyTrain(std::vector<Process>& trainers) {
+    for (Process& trainer : trainers) {
+      ASSERT_TRUE(WaitForIteration(trainer, 20, kPatience))
+          << trainer.Outputs() << racks_.Outputs();
+    }
+  }
+  // Every worker but `but` ends in time with an error that holds these words.
+  void ExpectVerdict(std::vector<Process>& trainers, const std::vector<std::string>& words,
+                     std::size_t but = SIZE_MAX) {
+    const SystemClock clock;
+    const TimeNs deadline = clock.Now() + kNoticeLimit;
+    for (std::size_t i = 0; i < trainers.size(); ++i) {
+      if (i == but) continue;
+      const auto exit = trainers[i].Wait(std::max<DurationNs>(0, deadline - clock.Now()));
+      ASSERT_TRUE(exit.has_value()) << "hangs: " << trainers[i].Outputs() << racks_.Outputs();
+      EXPECT_EQ(exit, Exit::WithCode(1)) << trainers[i].Outputs();
+      for (const std::string& word : words) EXPECT_THAT(VerdictOf(trainers[i]), HasSubstr(word));
+    }
+  }
+  void ExpectMemoryBack(std::size_t rack) {
+    const SystemClock clock;
+    const TimeNs deadline = clock.Now() + 5 * kSecond;
+    Finished answer;
+    do {
+      answer = racks_.Ask(rack, {"job", "get", "training", "-o", "json"});
+      if (answer.output.find("\"memory_bytes\": \"0\"") != std::string::npos) return;
+    } while (clock.Now() < deadline);
+    ADD_FAILURE() << racks_.endpoint(rack) << ": " << answer.output << answer.error;
+  }
+  void ExpectTrainingWorks() {
+    std::vector<Process> again = Train(30);
+    for (Process& trainer : again) {
+      EXPECT_EQ(trainer.Wait(kPatience), Exit::WithCode(0))
+          << trainer.Outputs() << racks_.Outputs();
+    }
+  }
+
+  RackProcess racks_;
+};
+
+TEST_F(RackFaults, ADaemonThatIsKilledIsNamedInEveryRackAndMayReturn) {
+  std::vector<Process> trainers = Train(1'000'000);
+  WaitUntilTheyTrain(trainers);
+  racks_.daemon(1).Signal(SIGKILL);
+  ExpectVerdict(trainers, {racks_.endpoint(1), "training"});
+  ExpectMemoryBack(0);
+  ExpectMemoryBack(2);
+  racks_.Restart(1);
+  ASSERT_TRUE(racks_.serving()) << racks_.Outputs();
+  ExpectTrainingWorks();
+}
+
+// Expect: as a link that is cut: nothing comes, and nothing says so.
+TEST_F(RackFaults, ADaemonThatIsSilentIsNamedWithinTheLivenessTimeout) {
+  std::vector<Process> trainers = Train(1'000'000);
+  WaitUntilTheyTrain(trainers);
+  racks_.daemon(2).Signal(SIGSTOP);
+  ExpectVerdict(trainers, {racks_.endpoint(2), "training"});
+  ExpectMemoryBack(0);
+  ExpectMemoryBack(1);
+  racks_.daemon(2).Signal(SIGCONT);
+  ExpectMemoryBack(2);
+  ExpectTrainingWorks();
+}
+
+TEST_F(RackFaults, AWorkerThatDiesIsNamedByItsRankInEveryRack) {
+  std::vector<Process> trainers = Train(1'000'000, "auto");
+  WaitUntilTheyTrain(trainers);
+  trainers[3].Signal(SIGKILL);
+  ExpectVerdict(trainers, {"rank 3", "training"}, /*but=*/3);
+  for (std::size_t rack = 0; rack < kRacks; ++rack) ExpectMemoryBack(rack);
+  ExpectTrainingWorks();
+}
+
+TEST_F(RackFaults, ADaemonOfAnotherConfigurationIsRefusedNamedAndCounted) {
+  racks_.daemon(1).Signal(SIGTERM);
+  ASSERT_TRUE(racks_.daemon(1).Wait(kPatience).has_value());
+  racks_.Restart(1, {"--chunk-bytes", "4096"});
+  ASSERT_TRUE(racks_.serving()) << racks_.Outputs();
+  std::vector<Process> trainers = Train(10);
+  ExpectVerdict(trainers, {"rack"});
+  EXPECT_THAT(racks_.Outputs(), HasSubstr("rack 1 has configuration"));
+  EXPECT_THAT(racks_.Outputs(), HasSubstr("--dump-config"));
+  const Finished stats = racks_.Ask(0, {"stats", "-o", "json"});
+  EXPECT_THAT(stats.output, HasSubstr("peers_refused_configuration"));
+}
+
+}  // namespace
+}  // namespace phub::process

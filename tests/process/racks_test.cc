@@ -1,0 +1,121 @@
+// Jobs that span racks: phubd for each, workers in all of them as threads, every planner, and after
+// every round the bits of a serial oracle that sums in the plan's order.
+#include <fmt/format.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <phub/client.h>
+
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "common/plan/generators.h"
+#include "common/plan/planners/planner.h"
+#include "tests/process/rack_process.h"
+#include "tests/process/random_rack_job.h"
+#include "tests/process/random_worker.h"
+
+namespace phub::process {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+std::unique_ptr<RackProcess> StartRacks(std::size_t count) {
+  return std::make_unique<RackProcess>(count,
+                                       std::vector<std::string>{"--cores", "1", "--pin", "off"},
+                                       RackProcess::Kind::kManyRacks);
+}
+
+// Ranks come in an order of their own. Empty, or what is wrong.
+std::string Run(const RackProcess& racks, const RandomJob& job) {
+  std::mutex mutex;
+  std::string problem;
+  std::vector<std::thread> ranks;
+  for (std::uint32_t i = 0; i < job.world_size; ++i) {
+    const auto rank = static_cast<std::uint32_t>((job.seed + i) % job.world_size);
+    ranks.emplace_back([&, rank] {
+      const std::string wrong =
+          RunRank(job, rank, racks.endpoint(rank / (job.world_size / job.racks)));
+      const std::lock_guard lock(mutex);
+      if (problem.empty()) problem = wrong;
+    });
+  }
+  for (std::thread& thread : ranks) thread.join();
+  return problem.empty() ? "" : problem + "\n" + Describe(job) + "\n" + racks.Outputs();
+}
+
+class Racks : public ::testing::TestWithParam<std::uint32_t> {};
+
+TEST_P(Racks, EveryPlanHasTheBitsOfTheSerialOracle) {
+  const std::uint32_t count = GetParam();
+  const auto racks = StartRacks(count);
+  ASSERT_TRUE(racks->serving()) << racks->Outputs();
+  const auto topology = plan::Generate(fmt::format("switch:{}", count));
+  ASSERT_TRUE(topology.ok());
+  std::size_t planners = 0;
+  for (const plan::Planner& planner : plan::Planners()) {
+    if (!planner.applies(*topology).ok()) continue;
+    ++planners;
+    for (std::uint64_t seed = 0; seed < 6; ++seed) {
+      ASSERT_EQ(Run(*racks, DrawRackJob(100 * count + seed, count, std::string(planner.name))), "");
+    }
+  }
+  EXPECT_GE(planners, 5u);
+}
+
+INSTANTIATE_TEST_SUITE_P(Counts, Racks, ::testing::Values(2, 3, 4));
+
+TEST(RackJobs, TheStoredPlanIsShownAtEveryRack) {
+  const auto racks = StartRacks(2);
+  ASSERT_TRUE(racks->serving()) << racks->Outputs();
+  RandomJob job = DrawRackJob(7, 2, "ring");
+  ASSERT_EQ(Run(*racks, job), "");
+  for (std::size_t rack = 0; rack < 2; ++rack) {
+    const Finished shown = racks->Ask(rack, {"job", "get", job.name, "-o", "json"});
+    EXPECT_THAT(shown.output, HasSubstr("\"planner\": \"ring\""));
+    EXPECT_THAT(shown.output, HasSubstr("phub.plan.v1"));
+    EXPECT_THAT(racks->Ask(rack, {"job", "get", job.name}).output,
+                HasSubstr("ring (asked for: ring)"));
+  }
+}
+
+std::string JoinProblem(const RackProcess& racks, std::size_t rack, const JobOptions& options) {
+  auto session = Connect(racks.endpoint(rack));
+  if (!session.ok()) return ToString(session.status());
+  const auto job = session->Join(options);
+  return job.ok() ? "joined" : ToString(job.status());
+}
+
+TEST(RackJobs, WhatDoesNotFitIsRefusedWithTheReason) {
+  const auto racks = StartRacks(2);
+  ASSERT_TRUE(racks->serving()) << racks->Outputs();
+  EXPECT_THAT(JoinProblem(*racks, 0, {.job = "odd", .world_size = 3, .plan = "auto"}),
+              HasSubstr("equal parts"));
+  EXPECT_THAT(JoinProblem(*racks, 0, {.job = "there", .rank = 1, .world_size = 2, .plan = "auto"}),
+              HasSubstr(racks->endpoint(1)));
+  for (const std::size_t rack : {0u, 1u}) {  // rack 1 learns it from rack 0
+    const auto own = static_cast<std::uint32_t>(rack);
+    EXPECT_THAT(
+        JoinProblem(*racks, rack, {.job = "best", .rank = own, .world_size = 2, .plan = "best"}),
+        HasSubstr("there is no planner best; there are auto"));
+    EXPECT_THAT(JoinProblem(*racks, rack,
+                            {.job = "own", .rank = own, .world_size = 2, .plan = "{\"a\": 1}"}),
+                HasSubstr("the plan for its racks is refused"));
+  }
+  EXPECT_THAT(
+      JoinProblem(*racks, 0,
+                  {.job = "wait", .world_size = 2, .on_loss = LossPolicy::kWait, .plan = "auto"}),
+      HasSubstr("jobs of one rack only"));
+  const DaemonProcess alone({"--cores", "1"});
+  auto session = Connect(alone.endpoint());
+  ASSERT_TRUE(session.ok());
+  EXPECT_THAT(ToString(session->Join({.job = "alone", .world_size = 2, .plan = "auto"}).status()),
+              HasSubstr("configure `racks`"));
+}
+
+}  // namespace
+}  // namespace phub::process

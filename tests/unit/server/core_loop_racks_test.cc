@@ -1,0 +1,258 @@
+// The core loop in a job that spans racks: the test plays its workers and the other racks.
+#include "common/plan/generators.h"
+#include "common/plan/planners/planner.h"
+#include "server/exchange/shard_exchange.h"
+#include "tests/support/allocation_counter.h"
+#include "tests/unit/server/core_loop_fixture.h"
+
+namespace phub::server {
+namespace {
+
+constexpr std::uint32_t kRanks = 2;  // of this rack
+
+// Rack `self` of three. One tree per rack, of chunk c that with number c.
+class CoreLoopRacks : public CoreLoopTest {
+ protected:
+  void StartRack(std::uint32_t self, const char* planner = "sharded-star",
+                 std::uint32_t chunks = 3) {
+    const auto topology = plan::Generate("switch:3");
+    ASSERT_TRUE(topology.ok());
+    const auto forest = plan::MakePlan(*plan::FindPlanner(planner), *topology, {});
+    ASSERT_TRUE(forest.ok()) << forest.status();
+    auto plan = exchange::MakeRackPlan(*topology, *forest, RackIndex{self});
+    ASSERT_TRUE(plan.ok()) << plan.status();
+    config_.rank_base = self * kRanks;
+    config_.ranks_of_job = 3 * kRanks;
+    config_.incarnation = Incarnation{77};
+    config_.membership_epoch = MembershipEpoch{1};
+    config_.world_size = kRanks;
+    config_.chunk_bytes = kElements * sizeof(float);
+    config_.slots_per_lane = 16;
+    exchange_ = exchange::MakeShardExchange(*std::move(plan), config_.ranks_of_job);
+    ASSERT_NE(exchange_, nullptr);
+    shard_ = MakeJobShard(config_);
+    shard_->exchange = exchange_.get();
+    key_.reduction = Reduction::kMean;
+    key_.optimizer = Optimizer::kSgd;
+    key_.hyper_parameters = {.learning_rate = 0.5};
+    for (std::uint32_t i = 0; i < chunks; ++i) key_.chunks.push_back({kElements, i * kElements});
+    parameters_[0].resize(chunks * kElements * sizeof(float));
+    key_.parameters[0] = parameters_[0].data();
+    batch_ = MakeKeyBatch(config_, {&key_, 1});
+    exchange::TreeChooser chooser(exchange_->plan, CoreIndex{0});
+    exchange_batch_ = exchange::MakeExchangeBatch(*exchange_, {&key_, 1}, chooser);
+    ASSERT_NE(exchange_batch_, nullptr);
+    batch_->exchange = exchange_batch_.get();
+    Order({.kind = Command::Kind::kAddJob, .shard = shard_.get()});
+    for (std::uint32_t rack = 0; rack < 3; ++rack) {
+      if (rack == self) continue;
+      Order({.kind = Command::Kind::kAttachLane,
+             .rank = Rank{kPeerRankBase + rack},
+             .shard = shard_.get(),
+             .connection = &endpoint_});
+      peers_[rack] = transport_.last_adopted();
+    }
+    Order({.kind = Command::Kind::kAddKeys, .shard = shard_.get(), .batch = batch_.get()});
+    for (std::uint32_t rank = 0; rank < kRanks; ++rank) Attach(rank);
+  }
+  std::uint32_t HomeOf(std::uint32_t chunk) const {
+    return exchange_->chunks()[chunk]->tree->home.value;
+  }
+  std::uint32_t ChunkWithHome(std::uint32_t home) const {
+    std::uint32_t chunk = 0;
+    while (HomeOf(chunk) != home) ++chunk;
+    return chunk;
+  }
+  // As another rack's core loop would name it; `kind` 0: a partial sum, 1: new parameters.
+  wire::MessageHeader FromPeer(std::uint32_t chunk, std::uint64_t iteration, std::uint32_t kind) {
+    wire::MessageHeader header = Gradient(chunk, iteration, 2 * chunk + kind);
+    if (kind == 1) {
+      header.kind = wire::MessageKind::kParameters;
+      return header;
+    }
+    header.reply_address = SharedAddress{hash_};
+    return header;
+  }
+  bool IsOpen(std::uint32_t rack, std::uint32_t slot) const {
+    return exchange_->peers[rack].landing[slot].data != nullptr;
+  }
+  // Learns the hash of the records from a partial that the loop itself sends.
+  void LearnHash() {
+    const std::uint32_t chunk = ChunkWithHome((exchange_->plan.self.value + 1) % 3);
+    Push(0, chunk, 1, 0, 1);
+    Push(1, chunk, 1, 0, 1);
+    for (const auto& posted : Posted(wire::MessageKind::kGradient)) {
+      hash_ = posted.header.reply_address.value;
+    }
+    ASSERT_NE(hash_, 0u);
+  }
+
+  std::unique_ptr<exchange::ShardExchange> exchange_;
+  std::unique_ptr<exchange::ExchangeBatch> exchange_batch_;
+  std::map<std::uint32_t, ConnectionId> peers_;  // [rack]
+  std::uint64_t hash_ = 0;
+};
+
+TEST_F(CoreLoopRacks, AwayFromHomeTheSumGoesUpAndTheResultComesDown) {
+  StartRack(1);
+  const std::uint32_t chunk = ChunkWithHome(2);
+  Push(0, chunk, 1, 0, 3);
+  EXPECT_FALSE(IsOpen(2, 2 * chunk + 1));
+  Push(1, chunk, 1, 0, 4);
+  // Expect: the slots are free at once, the sum is on its way, nobody has a reply.
+  EXPECT_EQ(shard_->lanes[0].slots_used, 0u);
+  const auto posted = transport_.TakePosted();
+  ASSERT_EQ(posted.size(), 3u);
+  EXPECT_EQ(posted[0].header.kind, wire::MessageKind::kCredit);
+  EXPECT_EQ(posted[1].header.kind, wire::MessageKind::kCredit);
+  EXPECT_EQ(posted[2].header.kind, wire::MessageKind::kGradient);
+  EXPECT_EQ(posted[2].connection, peers_[2]);
+  EXPECT_EQ(posted[2].payload, Filled(7));
+  EXPECT_TRUE(IsOpen(2, 2 * chunk + 1));
+
+  transport_.Deliver(peers_[2], FromPeer(chunk, 1, 1), Filled(-5));
+  loop_.RunOnce();
+  const auto replies = Replies();
+  ASSERT_EQ(replies.size(), 2u);
+  EXPECT_EQ(replies[0].payload, Filled(-5));
+  EXPECT_FALSE(IsOpen(2, 2 * chunk + 1));
+  EXPECT_EQ(FaultOf(), FaultCode::kNone);
+}
+
+TEST_F(CoreLoopRacks, TheHomeSumsAllRacksDividesByAllRanksAndSendsToAll) {
+  StartRack(0);
+  LearnHash();
+  const std::uint32_t chunk = ChunkWithHome(0);
+  transport_.Deliver(peers_[2], FromPeer(chunk, 1, 0), Filled(20));
+  Push(0, chunk, 1, 1, 3);
+  Push(1, chunk, 1, 1, 4);
+  EXPECT_TRUE(Replies().empty());
+  transport_.Deliver(peers_[1], FromPeer(chunk, 1, 0), Filled(9));
+  loop_.RunOnce();
+  const auto results = Replies();
+  ASSERT_EQ(results.size(), 4u);
+  for (const auto& result : results) EXPECT_EQ(result.payload, Filled(-0.5f * 36 / 6));
+  EXPECT_EQ(FaultOf(), FaultCode::kNone);
+}
+
+// Expect: once per round and child, and only while it is due.
+TEST_F(CoreLoopRacks, APartialIsTakenOnceAndItsSlotIsClosedUntilItWasRead) {
+  StartRack(0);
+  LearnHash();
+  const std::uint32_t chunk = ChunkWithHome(0);
+  ASSERT_TRUE(IsOpen(1, 2 * chunk));
+  transport_.Deliver(peers_[1], FromPeer(chunk, 1, 0), Filled(9));
+  loop_.RunOnce();
+  EXPECT_FALSE(IsOpen(1, 2 * chunk));
+  EXPECT_TRUE(IsOpen(2, 2 * chunk));
+}
+
+struct Forgery {
+  FaultCode fault;
+  void (*change)(wire::MessageHeader&);
+  std::uint32_t elements = kElements;
+};
+
+class CoreLoopForgeries : public CoreLoopRacks, public ::testing::WithParamInterface<Forgery> {};
+
+TEST_P(CoreLoopForgeries, AreFaultsOfThatRackAndCounted) {
+  StartRack(0);
+  LearnHash();
+  wire::MessageHeader header = FromPeer(ChunkWithHome(0), 1, 0);
+  GetParam().change(header);
+  transport_.Deliver(peers_[1], header, std::vector<float>(GetParam().elements, 1.0f));
+  const Event event = Next(Event::Kind::kFault);
+  EXPECT_EQ(event.code, GetParam().fault);
+  EXPECT_EQ(event.rank.value, kPeerRankBase + 1);
+  EXPECT_EQ(Count(CoreCounter::refused_peer), 1u);
+}
+
+using Header = wire::MessageHeader;
+INSTANTIATE_TEST_SUITE_P(
+    All, CoreLoopForgeries,
+    ::testing::Values(
+        Forgery{FaultCode::kWrongIncarnation, [](Header& h) { h.incarnation = Incarnation{1}; }},
+        Forgery{FaultCode::kWrongEpoch, [](Header& h) { h.membership_epoch = MembershipEpoch{9}; }},
+        Forgery{FaultCode::kChunkRange, [](Header& h) { h.chunk = ChunkIndex{3}; }},
+        Forgery{FaultCode::kSlotRange, [](Header& h) { h.slot.value ^= 1; }, 0},
+        Forgery{FaultCode::kIterationGap, [](Header& h) { h.iteration = Iteration{2}; }},
+        Forgery{FaultCode::kStaleIteration, [](Header& h) { h.iteration = Iteration{0}; }},
+        Forgery{FaultCode::kType, [](Header& h) { h.type = ElementType::kF16; }},
+        Forgery{FaultCode::kType, [](Header& h) { h.operation = wire::RoundOperation::kLoad; }},
+        Forgery{FaultCode::kPayloadSize, [](Header&) {}, kElements / 2},
+        Forgery{FaultCode::kUnexpectedKind, [](Header& h) { h.kind = wire::MessageKind::kCredit; }},
+        Forgery{FaultCode::kNotInPlan,
+                [](Header& h) { h.kind = wire::MessageKind::kParameters; }}));
+
+TEST_F(CoreLoopRacks, AChunkThatIsNotBetweenTheTwoRacksIsRefused) {
+  StartRack(1);
+  LearnHash();
+  // Expect: rack 1 is a leaf of the tree with home 0; nobody sends it partial sums of it.
+  const std::uint32_t chunk = ChunkWithHome(0);
+  EXPECT_FALSE(IsOpen(2, 2 * chunk));
+  wire::MessageHeader header = FromPeer(chunk, 1, 0);
+  header.slot = SlotIndex{2 * ChunkWithHome(1)};  // an open one, of another chunk
+  transport_.Deliver(peers_[2], header, Filled(1));
+  EXPECT_EQ(FaultOf(), FaultCode::kNotInPlan);
+}
+
+TEST_F(CoreLoopRacks, RacksWhoseRanksMeanOtherHyperParametersAreFound) {
+  StartRack(0);
+  LearnHash();
+  const std::uint32_t chunk = ChunkWithHome(0);
+  Push(0, chunk, 1, 1, 3);
+  Push(1, chunk, 1, 1, 4);
+  wire::MessageHeader header = FromPeer(chunk, 1, 0);
+  header.reply_address = SharedAddress{hash_ + 1};
+  transport_.Deliver(peers_[1], header, Filled(9));
+  EXPECT_EQ(FaultOf(), FaultCode::kRoundMismatch);
+}
+
+TEST_F(CoreLoopRacks, ALostPeerLaneIsAFaultOfThatRack) {
+  StartRack(0);
+  transport_.Break(peers_[2], TransportError::kReset);
+  const Event event = Next(Event::Kind::kFault);
+  EXPECT_EQ(event.code, FaultCode::kLaneLost);
+  EXPECT_EQ(event.rank.value, kPeerRankBase + 2);
+}
+
+// Expect: what finds the queue full is sent later, in order, and once.
+TEST_F(CoreLoopRacks, AFullSendQueueDelaysAndLosesNothing) {
+  StartRack(1, "sharded-star", 9);
+  transport_.set_post_limit(0);
+  for (std::uint32_t chunk = 0; chunk < 9; ++chunk) {
+    if (HomeOf(chunk) == 1) continue;
+    Push(0, chunk, 1, chunk, 1);
+    Push(1, chunk, 1, chunk, 1);
+  }
+  EXPECT_EQ(exchange_->waiting_count, 6u);
+  transport_.set_post_limit(SIZE_MAX);
+  loop_.RunOnce();
+  EXPECT_EQ(exchange_->waiting_count, 0u);
+  EXPECT_EQ(Count(CoreCounter::partials_sent), 6u);
+}
+
+TEST_F(CoreLoopRacks, ARoundAllocatesNothing) {
+  StartRack(0);
+  LearnHash();
+  transport_.set_keep_posted(false);
+  const std::uint32_t chunk = ChunkWithHome(0);
+  const std::vector<float> values = Filled(2);
+  for (std::uint64_t iteration = 1; iteration <= 3; ++iteration) {
+    for (std::uint32_t rank = 0; rank < kRanks; ++rank) {
+      transport_.Deliver(lanes_[rank], Gradient(chunk, iteration, 1), values);
+    }
+    for (const std::uint32_t rack : {1u, 2u}) {
+      transport_.Deliver(peers_[rack], FromPeer(chunk, iteration, 0), values);
+    }
+    const std::size_t before = testing::AllocationCount();
+    loop_.RunOnce();
+    loop_.RunOnce();
+    EXPECT_EQ(testing::AllocationCount(), before) << iteration;
+  }
+  EXPECT_EQ(exchange_->chunks()[chunk]->arrived, 0u);
+  EXPECT_EQ(FaultOf(), FaultCode::kNone);
+}
+
+}  // namespace
+}  // namespace phub::server
