@@ -2,6 +2,7 @@
 // the core loops of other racks, and rounds that are not over when the own ranks' gradients are in.
 #include <cstring>
 
+#include "server/aggregate/screening.h"
 #include "server/core_loop_state.h"
 #include "server/optimize/optimize.h"
 #include "server/state/shard_state.h"

@@ -66,7 +66,7 @@ struct ShardConfig {
   bool restart = false;  // the version before the current one is kept, for ranks that start anew
   Screening screening = Screening::kReport;
   std::uint32_t tenant = 0;  // a number that is the same for all jobs of a tenant
-  TenantShare share;         // of that tenant, when the job is added
+  TenantShare share = {};    // of that tenant, when the job is added
 
   std::uint32_t versions() const { return restart ? 2 : 1; }
 };

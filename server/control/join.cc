@@ -5,6 +5,7 @@
 #include "common/base/log.h"
 #include "server/control/job_options.h"
 #include "server/control/rack_run.h"
+#include "server/control/silence_guard.h"
 #include "server/control/state.h"
 #include "server/control/text.h"
 

@@ -3,6 +3,7 @@
 #include "common/plan/forest_json.h"
 #include "common/plan/verifier.h"
 #include "server/control/rack_run.h"
+#include "server/control/silence_guard.h"
 #include "server/control/state.h"
 #include "server/control/text.h"
 

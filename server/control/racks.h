@@ -13,6 +13,8 @@
 
 namespace phub::server {
 
+struct PeerLanePlace;  // rack_run.h
+
 // A rank that waits until rack 0 has opened its job.
 struct HeldJoin {
   v1::JoinRequest request;

@@ -2,13 +2,12 @@
 //   join.cc      creating and joining jobs         keys.cc     adding keys, placement
 //   rack.cc      the other daemons                 seats.cc    reservations, Commit
 //   lanes.cc     nonces, connections               sessions.cc barriers, leaving, streams, liveness
-//   shared_memory.cc  what ranks share with this daemon
+//   shared_memory.cc  what ranks share with it     drain.cc    draining, evicting
 //   failure.cc   diagnosis, faults, ending jobs    events.cc   what core loops report, Poll
 //   stalls.cc    who waits for whom                admin.cc    the administrator's other questions
 //   wait.cc      ranks that may come back          versions.cc where the keys' chunks are
 //   snapshot.cc, snapshot_read.cc  state on its way out; load_state.cc  on its way in
-//   shares.cc    weights and bandwidths
-//   drain.cc     draining, evicting                metrics.cc  the daemon in numbers
+//   shares.cc    weights and bandwidths            metrics.cc  the daemon in numbers
 //   racks.cc     the daemons of other racks        rack_jobs.cc  jobs that span racks
 //   rack_plans.cc  their plans                     peer_lanes.cc  lanes between racks
 #pragma once
@@ -31,8 +30,6 @@
 #include "server/tenant/ledger.h"
 
 namespace phub::server {
-
-struct PeerLanePlace;  // rack_run.h
 
 struct Control::State {
   State(const Clock& clock, Random& random, std::vector<CoreHandle> handles,
@@ -361,9 +358,8 @@ struct Control::State {
   // The job that runs, or why there is none to work on.
   absl::StatusOr<Job*> FindJobToWorkOn(const std::string& tenant, const std::string& name);
 
+  Job* FindRunningJob(const std::string& tenant, const std::string& name);  // null: there is none
   CoreIndex CoreAt(std::size_t index) const { return {static_cast<std::uint32_t>(index)}; }
-  // The job that now holds the name and runs, or null.
-  Job* FindRunningJob(const std::string& tenant, const std::string& name);
 
   const Clock& clock;
   Random& random;
@@ -382,7 +378,6 @@ struct Control::State {
   ControlCounters counters;
   std::map<std::string, std::uint32_t> tenant_numbers;
   std::map<std::string, WorkTotals> released_totals;  // [tenant], of jobs that were released
-
   std::list<std::unique_ptr<Job>> jobs;    // running or being torn down, in order of creation
   std::deque<std::unique_ptr<Job>> ended;  // released, oldest first
   std::map<std::string, Seating, std::less<>> sessions;  // of both, by session id
@@ -393,25 +388,13 @@ struct Control::State {
   std::unordered_map<const JobShard*, ShardOwner> shard_owners;  // looked up, never iterated
 
   Racks racks;
-
   StreamId streams_made = 0;
-  TimeNs polled_at = 0;
   LoadId loads_begun = 0;
+  TimeNs polled_at = 0;
   bool draining = false;
   bool stopping = false;  // draining, and there is no way back
   TimeNs drain_deadline = 0;
   DurationNs drain_timeout = options.drain_timeout;  // may change while it runs
-};
-
-// Runs heavy work (building a shard) and forgives the workers the silence that it causes.
-class SilenceGuard {
- public:
-  explicit SilenceGuard(Control::State& state);
-  ~SilenceGuard();
-
- private:
-  Control::State& state_;
-  const TimeNs begun_at_;
 };
 
 }  // namespace phub::server
