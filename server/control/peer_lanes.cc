@@ -160,10 +160,10 @@ void Control::State::HandlePeerLaneClosed(Job& job, CoreIndex core, const Event&
   const std::uint32_t rack = event.rank.value - kPeerRankBase;
   PeerLanePlace& place = job.rack_run->racks[rack].lanes[core.value];
   PHUB_CHECK(place.connection.get() == event.connection, "job={} rack={}", job.name(), rack);
-  place.connection.reset();
   LogInfo("event=peer_lane_closed tenant={} job=\"{}\" rack={} core={} lane=\"{}\" reason=\"{}\"",
           job.account.tenant, job.name(), rack, core.value, place.description,
-          DescribeLoss(event.error, event.protocol_error));
+          DescribeLoss(event.error, event.protocol_error, event.connection));
+  place.connection.reset();
 }
 
 void Control::State::FailOverPeerFault(Job& job, CoreIndex core, const Event& event) {
@@ -176,11 +176,11 @@ void Control::State::FailOverPeerFault(Job& job, CoreIndex core, const Event& ev
     case FaultCode::kLaneLost:
       code = "rack_lost";
       what = fmt::format("the daemon of {} is gone, or the link to it: its {} was lost ({})", who,
-                         lane, DescribeLoss(event.error, event.protocol_error));
+                         lane, DescribeLoss(event.error, event.protocol_error, event.connection));
       break;
     case FaultCode::kProtocol:
       what = fmt::format("the daemon of {} broke the form of its {} ({})", who, lane,
-                         DescribeLoss(event.error, event.protocol_error));
+                         DescribeLoss(event.error, event.protocol_error, event.connection));
       break;
     case FaultCode::kRoundMismatch:
       what = fmt::format(
