@@ -89,10 +89,8 @@ absl::Status Control::State::BuildShards(Job& job) {
                   job.name(), FormatBytes(MemoryOfJob(job)), std::string(status.message())));
 }
 
-// Reserves and builds everything a job holds from the start, and hands it to every core loop.
-absl::StatusOr<Job*> Control::State::CreateJob(const v1::JoinRequest& request,
-                                               const JobSettings& settings,
-                                               std::shared_ptr<RackRun> run) {
+// Whether this daemon takes jobs at all just now.
+absl::Status Control::State::CheckRoom(const v1::JoinRequest& request) {
   if (draining) {
     return Refuse(
         ControlCounter::joins_refused_draining,
@@ -114,6 +112,14 @@ absl::StatusOr<Job*> Control::State::CreateJob(const v1::JoinRequest& request,
                       "job {} was not created: core loop {} is {} commands behind; try again later",
                       request.job(), core, links[core].backlog())));
   }
+  return absl::OkStatus();
+}
+
+// Reserves and builds everything a job holds from the start, and hands it to every core loop.
+absl::StatusOr<Job*> Control::State::CreateJob(const v1::JoinRequest& request,
+                                               const JobSettings& settings,
+                                               std::shared_ptr<RackRun> run) {
+  if (absl::Status room = CheckRoom(request); !room.ok()) return room;
   auto job = std::make_unique<Job>();
   job->account = {
       TenantOf(request), request.job(),

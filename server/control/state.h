@@ -45,6 +45,7 @@ struct Control::State {
   void Join(const v1::JoinRequest& request, std::string_view peer_address,
             Answer<v1::JoinResponse> answer);
   absl::Status Refuse(ControlCounter counter, absl::Status status);
+  absl::Status CheckRoom(const v1::JoinRequest& request);
   // run: of a job that spans racks.
   absl::StatusOr<Job*> CreateJob(const v1::JoinRequest& request, const JobSettings& settings,
                                  std::shared_ptr<RackRun> run = nullptr);
@@ -391,8 +392,7 @@ struct Control::State {
   StreamId streams_made = 0;
   LoadId loads_begun = 0;
   TimeNs polled_at = 0;
-  bool draining = false;
-  bool stopping = false;  // draining, and there is no way back
+  bool draining = false, stopping = false;  // stopping: draining, and there is no way back
   TimeNs drain_deadline = 0;
   DurationNs drain_timeout = options.drain_timeout;  // may change while it runs
 };
