@@ -31,7 +31,7 @@ std::unique_ptr<RackProcess> StartRacks(std::size_t count) {
 }
 
 // Ranks come in an order of their own. Empty, or what is wrong.
-std::string Run(const RackProcess& racks, const RandomJob& job) {
+std::string RunRanks(const RackProcess& racks, const RandomJob& job) {
   std::mutex mutex;
   std::string problem;
   std::vector<std::thread> ranks;
@@ -61,7 +61,8 @@ TEST_P(Racks, EveryPlanHasTheBitsOfTheSerialOracle) {
     if (!planner.applies(*topology).ok()) continue;
     ++planners;
     for (std::uint64_t seed = 0; seed < 6; ++seed) {
-      ASSERT_EQ(Run(*racks, DrawRackJob(100 * count + seed, count, std::string(planner.name))), "");
+      const RandomJob job = DrawRackJob(100 * count + seed, count, std::string(planner.name));
+      ASSERT_EQ(RunRanks(*racks, job), "");
     }
   }
   EXPECT_GE(planners, 5u);
@@ -73,7 +74,7 @@ TEST(RackJobs, TheStoredPlanIsShownAtEveryRack) {
   const auto racks = StartRacks(2);
   ASSERT_TRUE(racks->serving()) << racks->Outputs();
   RandomJob job = DrawRackJob(7, 2, "ring");
-  ASSERT_EQ(Run(*racks, job), "");
+  ASSERT_EQ(RunRanks(*racks, job), "");
   for (std::size_t rack = 0; rack < 2; ++rack) {
     const Finished shown = racks->Ask(rack, {"job", "get", job.name, "-o", "json"});
     EXPECT_THAT(shown.output, HasSubstr("\"planner\": \"ring\""));

@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "common/base/check.h"
+#include "common/base/element_type.h"
 #include "common/plan/generators.h"
 #include "common/plan/planners/planner.h"
 #include "server/exchange/rack_plan.h"
