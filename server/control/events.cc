@@ -71,7 +71,7 @@ void Control::State::HandleEvent(CoreIndex core, const Event& event) {
   switch (event.kind) {
     case Event::Kind::kFault:
       if (!job.running() || job.diagnosis) return;  // the first cause stands
-      if (event.rank.value >= kPeerRankBase) {
+      if (event.rank.value >= kPeerRankBase && event.rank != Rank::Max()) {  // Max: nobody
         counters.Add(ControlCounter::peer_faults);
         return FailOverPeerFault(job, core, event);
       }

@@ -72,12 +72,12 @@ PeerLanePlace* Control::State::FindGrantedPeer(const wire::LaneHello& hello,
                                                wire::LaneRefusal& refusal) {
   const std::uint32_t rack = hello.rank.value - kPeerRankBase;
   Job* job = FindIncarnation(hello.incarnation);
-  if (job == nullptr || !job->running() || job->rack_run == nullptr ||
-      hello.membership_epoch != job->config.membership_epoch) {
+  if (job == nullptr || !job->running() || hello.membership_epoch != job->config.membership_epoch) {
     refusal = wire::LaneRefusal::kJob;
     return nullptr;
   }
   refusal = wire::LaneRefusal::kNonce;
+  if (job->rack_run == nullptr) return nullptr;
   RackRun& run = *job->rack_run;
   if (rack >= run.racks.size() || hello.core.value >= links.size()) return nullptr;
   PeerLanePlace& place = run.racks[rack].lanes[hello.core.value];

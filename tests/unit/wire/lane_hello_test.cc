@@ -117,13 +117,14 @@ TEST(LaneWelcome, HasTheDocumentedBytes) {
 }
 
 TEST(LaneWelcome, AcceptanceAndEveryRefusalRoundTrip) {
+  constexpr unsigned kLast = static_cast<unsigned>(LaneRefusal::kEncryption);
   for (unsigned value = 0; value < 256; ++value) {
     const auto refusal = static_cast<LaneRefusal>(value);
     const auto version = static_cast<std::uint8_t>(refusal == LaneRefusal::kNone ? 2 : 0);
     const LaneWelcome welcome{version, refusal, 1, 3};
     LaneWelcome decoded;
-    ASSERT_EQ(DecodeLaneWelcome(Encoded(welcome), decoded), value <= 5) << "refusal " << value;
-    if (value <= 5) {
+    ASSERT_EQ(DecodeLaneWelcome(Encoded(welcome), decoded), value <= kLast) << "refusal " << value;
+    if (value <= kLast) {
       EXPECT_EQ(decoded, welcome);
     }
   }
