@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 #include <poll.h>
+#include <sys/socket.h>
 
 #include <array>
 #include <utility>
@@ -19,10 +20,31 @@ absl::Status Waited(int socket, const std::string& peer, const DialDeadline& dea
   return TimedOut(peer, "did not answer the lane's handshake", deadline);
 }
 
-absl::Status Secure(TlsSession& session, int socket, const std::string& peer,
-                    const DialDeadline& deadline) {
-  for (;;) {
-    switch (session.Handshake()) {
+// A daemon that has no place for one more peer says so before it reads, and so in the clear.
+// Nothing else is believed that is not encrypted: whoever can write this could cut the connection
+// as well.
+absl::Status AnsweredInTheClear(int socket, const std::string& peer, VersionOffer offer,
+                                const std::string& what) {
+  std::array<std::byte, wire::kLaneWelcomeBytes> bytes;
+  wire::LaneWelcome welcome;
+  const ssize_t got = recv(socket, bytes.data(), bytes.size(), MSG_PEEK | MSG_DONTWAIT);
+  const bool refused = got == static_cast<ssize_t>(bytes.size()) &&
+                       wire::DecodeLaneWelcome(bytes, welcome) &&
+                       welcome.refusal == wire::LaneRefusal::kCapacity;
+  return refused ? CheckWelcome(welcome, offer, peer, what) : absl::OkStatus();
+}
+
+absl::Status Secure(TlsSession& session, int socket, const std::string& peer, VersionOffer offer,
+                    const std::string& what, const DialDeadline& deadline) {
+  for (bool heard = false;; heard = true) {
+    const TlsSession::Step step = session.Handshake();
+    if (!heard) {
+      absl::Status status = absl::OkStatus();
+      if (step == TlsSession::Step::kWaitsToRead) status = Waited(socket, peer, deadline);
+      if (status.ok()) status = AnsweredInTheClear(socket, peer, offer, what);
+      if (!status.ok()) return status;
+    }
+    switch (step) {
       case TlsSession::Step::kDone: return absl::OkStatus();
       case TlsSession::Step::kFailed:
         return absl::PermissionDeniedError(fmt::format(
@@ -66,9 +88,11 @@ absl::StatusOr<std::unique_ptr<Connection>> DialTls(const std::string& host, std
   wire::LaneHello hello = asked;
   const VersionOffer offer = OfferVersions(hello);
   const LaneKeyName name = NameOfLane(hello);
+  const std::string what =
+      fmt::format("the lane of rank {} to core {}", hello.rank.value, hello.core.value);
   std::unique_ptr<TlsSession> session =
       TlsSession::MakeClient(socket->get(), name, KeyOfLane(name, hello.nonce));
-  absl::Status status = Secure(*session, socket->get(), peer, deadline);
+  absl::Status status = Secure(*session, socket->get(), peer, offer, what, deadline);
   if (!status.ok()) return status;
   std::array<std::byte, wire::kLaneHelloBytes> hello_bytes;
   wire::EncodeLaneHello(hello, hello_bytes);
@@ -84,9 +108,7 @@ absl::StatusOr<std::unique_ptr<Connection>> DialTls(const std::string& host, std
     return absl::InternalError(
         fmt::format("{} does not answer as a phub daemon's data port does", peer));
   }
-  status = CheckWelcome(
-      welcome, offer, peer,
-      fmt::format("the lane of rank {} to core {}", hello.rank.value, hello.core.value));
+  status = CheckWelcome(welcome, offer, peer, what);
   if (!status.ok()) return status;
   session->BecomeLane();
   return std::make_unique<TlsConnection>(*std::move(socket), std::move(session), welcome.version,

@@ -96,7 +96,8 @@ std::unique_ptr<TlsSession> TlsSession::MakeDaemon(int socket, std::span<const s
 }
 
 TlsSession::Step TlsSession::Handshake() {
-  drained_ = false;
+  // Nothing can have come for a client that has said nothing yet, but a refusal in the clear.
+  drained_ = SSL_is_server(session_.get()) == 0 && SSL_in_before(session_.get()) == 1;
   ERR_clear_error();
   const int result = SSL_do_handshake(session_.get());
   const int error = SSL_get_error(session_.get(), result);

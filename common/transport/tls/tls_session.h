@@ -49,7 +49,8 @@ class TlsSession {
   TlsSession& operator=(const TlsSession&) = delete;
 
   enum class Step : std::uint8_t { kDone, kWaitsToRead, kFailed };
-  // Goes on until the peer has to say something. kDone: the peer has the key.
+  // Goes on until the peer has to say something. kDone: the peer has the key. A client's first call
+  // reads nothing.
   Step Handshake();
   // After kFailed: why, in OpenSSL's words.
   const char* failure() const { return failure_; }
