@@ -6,7 +6,9 @@
 #include <netinet/in.h>
 #include <sys/socket.h>
 
+#include <cstring>
 #include <memory>
+#include <utility>
 
 #include "common/base/check.h"
 #include "common/base/descriptor.h"
@@ -52,7 +54,13 @@ Process RackProcess::StartDaemon(std::size_t daemon, const std::vector<std::stri
     all.insert(all.end(), {kind_ == Kind::kOneRack ? "--daemons" : "--racks",
                            fmt::format("{}", fmt::join(endpoints_, ","))});
   }
-  all.insert(all.end(), arguments_.begin(), arguments_.end());
+  for (std::string argument : arguments_) {
+    const std::size_t at = argument.find(kDaemonNumber);
+    if (at != std::string::npos) {
+      argument.replace(at, std::strlen(kDaemonNumber), std::to_string(daemon));
+    }
+    all.push_back(std::move(argument));
+  }
   all.insert(all.end(), more.begin(), more.end());
   return Process::Start(kPhubd, all);
 }
@@ -72,8 +80,10 @@ std::string RackProcess::Outputs() const {
   return text;
 }
 
-Finished RackProcess::Ask(std::size_t daemon, const std::vector<std::string>& arguments) const {
-  return RunToEnd(kPhubctl, arguments, {fmt::format("PHUB_ENDPOINT={}", endpoints_[daemon])});
+Finished RackProcess::Ask(std::size_t daemon, const std::vector<std::string>& arguments,
+                          std::vector<std::string> environment) const {
+  environment.push_back(fmt::format("PHUB_ENDPOINT={}", endpoints_[daemon]));
+  return RunToEnd(kPhubctl, arguments, environment);
 }
 
 }  // namespace phub::process

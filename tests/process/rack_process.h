@@ -9,6 +9,9 @@
 
 namespace phub::process {
 
+// Where a daemon's number is to stand in arguments that all daemons have, as in names of files.
+inline constexpr const char* kDaemonNumber = "{daemon}";
+
 class RackProcess {
  public:
   // What the daemons have in common: they make up one rack, or are one each of several racks.
@@ -26,7 +29,8 @@ class RackProcess {
   // it serves.
   void Restart(std::size_t daemon, const std::vector<std::string>& more = {});
   // phubctl on one of them.
-  Finished Ask(std::size_t daemon, const std::vector<std::string>& arguments) const;
+  Finished Ask(std::size_t daemon, const std::vector<std::string>& arguments,
+               std::vector<std::string> environment = {}) const;
 
  private:
   Process StartDaemon(std::size_t daemon, const std::vector<std::string>& more) const;

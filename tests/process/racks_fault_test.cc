@@ -4,6 +4,9 @@
 #include <gtest/gtest.h>
 #include <signal.h>
 
+#include <utility>
+
+#include "tests/process/rack_authority.h"
 #include "tests/process/rack_process.h"
 #include "tests/process/training_process.h"
 
@@ -17,9 +20,15 @@ constexpr DurationNs kPatience = 20 * kSecond;
 // liveness_timeout (2 s), the diagnosis, and what a busy machine adds.
 constexpr DurationNs kNoticeLimit = 6 * kSecond;
 
+std::vector<std::string> SmallAnd(std::vector<std::string> arguments) {
+  arguments.insert(arguments.end(), {"--cores", "1", "--pin", "off"});
+  return arguments;
+}
+
 class RackFaults : public ::testing::Test {
  protected:
-  RackFaults() : racks_(kRacks, {"--cores", "1", "--pin", "off"}, RackProcess::Kind::kManyRacks) {}
+  explicit RackFaults(std::vector<std::string> more = {})
+      : racks_(kRacks, SmallAnd(std::move(more)), RackProcess::Kind::kManyRacks) {}
   void SetUp() override { ASSERT_TRUE(racks_.serving()) << racks_.Outputs(); }
 
   std::vector<Process> Train(std::uint64_t iterations, const std::string& plan = "ring") {
@@ -30,7 +39,8 @@ class RackFaults : public ::testing::Test {
                                        .rank = rank,
                                        .world_size = 2 * kRacks,
                                        .iterations = iterations,
-                                       .more = {"--plan", plan}}));
+                                       .more = {"--plan", plan},
+                                       .environment = environment_}));
     }
     return trainers;
   }
@@ -58,7 +68,7 @@ class RackFaults : public ::testing::Test {
     const TimeNs deadline = clock.Now() + 5 * kSecond;
     Finished answer;
     do {
-      answer = racks_.Ask(rack, {"job", "get", "training", "-o", "json"});
+      answer = racks_.Ask(rack, {"job", "get", "training", "-o", "json"}, environment_);
       if (answer.output.find("\"memory_bytes\": \"0\"") != std::string::npos) return;
     } while (clock.Now() < deadline);
     ADD_FAILURE() << racks_.endpoint(rack) << ": " << answer.output << answer.error;
@@ -71,20 +81,35 @@ class RackFaults : public ::testing::Test {
     }
   }
 
+  void KillsADaemon() {
+    std::vector<Process> trainers = Train(1'000'000);
+    WaitUntilTheyTrain(trainers);
+    racks_.daemon(1).Signal(SIGKILL);
+    ExpectVerdict(trainers, {racks_.endpoint(1), "training"});
+    ExpectMemoryBack(0);
+    ExpectMemoryBack(2);
+    racks_.Restart(1);
+    ASSERT_TRUE(racks_.serving()) << racks_.Outputs();
+    ExpectTrainingWorks();
+  }
+
   RackProcess racks_;
+  std::vector<std::string> environment_;  // of trainers and phubctl
 };
 
-TEST_F(RackFaults, ADaemonThatIsKilledIsNamedInEveryRackAndMayReturn) {
-  std::vector<Process> trainers = Train(1'000'000);
-  WaitUntilTheyTrain(trainers);
-  racks_.daemon(1).Signal(SIGKILL);
-  ExpectVerdict(trainers, {racks_.endpoint(1), "training"});
-  ExpectMemoryBack(0);
-  ExpectMemoryBack(2);
-  racks_.Restart(1);
-  ASSERT_TRUE(racks_.serving()) << racks_.Outputs();
-  ExpectTrainingWorks();
-}
+TEST_F(RackFaults, ADaemonThatIsKilledIsNamedInEveryRackAndMayReturn) { KillsADaemon(); }
+
+class EncryptedRackFaults : private RackAuthority, public RackFaults {
+ protected:
+  EncryptedRackFaults() : RackFaults(DaemonArguments()) {}
+  void SetUp() override {
+    ASSERT_NO_FATAL_FAILURE(RackFaults::SetUp());
+    MakeTenant(racks_);
+    environment_ = Environment();
+  }
+};
+
+TEST_F(EncryptedRackFaults, ADaemonThatIsKilledIsNamedInEveryRackAndMayReturn) { KillsADaemon(); }
 
 // Expect: as a link that is cut: nothing comes, and nothing says so.
 TEST_F(RackFaults, ADaemonThatIsSilentIsNamedWithinTheLivenessTimeout) {

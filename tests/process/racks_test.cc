@@ -1,11 +1,12 @@
 // Jobs that span racks: phubd for each, workers in all of them as threads, every planner, and after
-// every round the bits of a serial oracle that sums in the plan's order.
+// every round the bits of a serial oracle that sums in the plan's order. PHUB_TEST_LONG=1 draws
+// more jobs.
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <phub/client.h>
 
-#include <map>
+#include <cstdlib>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -14,6 +15,7 @@
 
 #include "common/plan/generators.h"
 #include "common/plan/planners/planner.h"
+#include "tests/process/rack_authority.h"
 #include "tests/process/rack_process.h"
 #include "tests/process/random_rack_job.h"
 #include "tests/process/random_worker.h"
@@ -24,10 +26,11 @@ namespace {
 using ::testing::HasSubstr;
 using ::testing::Not;
 
-std::unique_ptr<RackProcess> StartRacks(std::size_t count) {
-  return std::make_unique<RackProcess>(count,
-                                       std::vector<std::string>{"--cores", "1", "--pin", "off"},
-                                       RackProcess::Kind::kManyRacks);
+std::unique_ptr<RackProcess> StartRacks(std::size_t count,
+                                        const std::vector<std::string>& more = {}) {
+  std::vector<std::string> arguments = {"--cores", "1", "--pin", "off"};
+  arguments.insert(arguments.end(), more.begin(), more.end());
+  return std::make_unique<RackProcess>(count, arguments, RackProcess::Kind::kManyRacks);
 }
 
 // Ranks come in an order of their own. Empty, or what is wrong.
@@ -56,11 +59,12 @@ TEST_P(Racks, EveryPlanHasTheBitsOfTheSerialOracle) {
   ASSERT_TRUE(racks->serving()) << racks->Outputs();
   const auto topology = plan::Generate(fmt::format("switch:{}", count));
   ASSERT_TRUE(topology.ok());
+  const std::uint64_t seeds = std::getenv("PHUB_TEST_LONG") != nullptr ? 100 : 6;
   std::size_t planners = 0;
   for (const plan::Planner& planner : plan::Planners()) {
     if (!planner.applies(*topology).ok()) continue;
     ++planners;
-    for (std::uint64_t seed = 0; seed < 6; ++seed) {
+    for (std::uint64_t seed = 0; seed < seeds; ++seed) {
       const RandomJob job = DrawRackJob(100 * count + seed, count, std::string(planner.name));
       ASSERT_EQ(RunRanks(*racks, job), "");
     }
@@ -82,6 +86,21 @@ TEST(RackJobs, TheStoredPlanIsShownAtEveryRack) {
     EXPECT_THAT(racks->Ask(rack, {"job", "get", job.name}).output,
                 HasSubstr("ring (asked for: ring)"));
   }
+}
+
+TEST(RackJobs, LanesBetweenRacksAreEncryptedIfDataTlsIsOn) {
+  const RackAuthority authority;
+  const auto racks = StartRacks(3, authority.DaemonArguments());
+  ASSERT_TRUE(racks->serving()) << racks->Outputs();
+  authority.MakeTenant(*racks);
+  for (const char* planner : {"ring", "sharded-star"}) {
+    for (std::uint64_t seed = 30; seed < 34; ++seed) {
+      ASSERT_EQ(RunRanks(*racks, DrawRackJob(seed, 3, planner)), "");
+    }
+  }
+  EXPECT_THAT(racks->Outputs(), HasSubstr("event=peer_lane_attached"));
+  EXPECT_THAT(racks->Outputs(), HasSubstr("lane=\"tcp+tls "));
+  EXPECT_THAT(racks->Outputs(), Not(HasSubstr("lane=\"tcp ")));
 }
 
 std::string JoinProblem(const RackProcess& racks, std::size_t rack, const JobOptions& options) {

@@ -14,7 +14,7 @@ Process StartTrainer(const TrainerProcessOptions& options) {
                                         "--world-size", std::to_string(options.world_size),
                                         "--iterations", std::to_string(options.iterations)};
   arguments.insert(arguments.end(), options.more.begin(), options.more.end());
-  return Process::Start(PHUB_TEST_TRAINER, arguments);
+  return Process::Start(PHUB_TEST_TRAINER, arguments, options.environment);
 }
 
 std::vector<Process> StartTrainers(TrainerProcessOptions options, const std::string& folder) {

@@ -16,6 +16,7 @@ struct TrainerProcessOptions {
   std::uint32_t world_size = 1;
   std::uint64_t iterations = 100;
   std::vector<std::string> more = {};  // further options of the program
+  std::vector<std::string> environment = {};
 };
 Process StartTrainer(const TrainerProcessOptions& options);
 // All ranks of a job. `options.rank` is ignored; the parameters go to FOLDER/<rank> if there is a

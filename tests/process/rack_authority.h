@@ -1,0 +1,70 @@
+// Identities and TLS for racks: an authority of the test's own, a certificate that all daemons
+// share, and a tenant, who this process is, and children are with Environment().
+#pragma once
+
+#include <fmt/format.h>
+#include <stdlib.h>
+
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "common/base/check.h"
+#include "tests/process/daemon_process.h"
+#include "tests/process/rack_process.h"
+
+namespace phub::process {
+
+class RackAuthority {
+ public:
+  RackAuthority() {
+    Run({"pki", "init", pki(), "--trust-domain", "rack.test"});
+    Run({"pki", "issue", pki(), "server", "node", "--host", "127.0.0.1"});
+    Run({"pki", "issue", pki(), "tenant", "acme"});
+    for (const auto& [name, file] : files()) setenv(name, file.c_str(), 1);
+  }
+  ~RackAuthority() {
+    for (const auto& [name, file] : files()) unsetenv(name);
+  }
+  RackAuthority(const RackAuthority&) = delete;
+  RackAuthority& operator=(const RackAuthority&) = delete;
+
+  // phubd's.
+  std::vector<std::string> DaemonArguments() const {
+    return {"--tls-certificate", pki() + "/server-node.crt",
+            "--tls-key",         pki() + "/server-node.key",
+            "--tls-client-ca",   pki() + "/ca.crt",
+            "--trust-domain",    "rack.test",
+            "--data-tls",        "on",
+            "--state-dir",       folder_.path() + "/state" + kDaemonNumber,
+            "--control-socket",  folder_.path() + "/control" + kDaemonNumber};
+  }
+  // Of other programs.
+  std::vector<std::string> Environment() const {
+    std::vector<std::string> environment;
+    for (const auto& [name, file] : files()) environment.push_back(std::string(name) + "=" + file);
+    return environment;
+  }
+  // Of daemons that were started with these arguments and serve.
+  void MakeTenant(const RackProcess& racks) const {
+    for (std::size_t i = 0; i < racks.size(); ++i) {
+      Run({"-e", fmt::format("unix:{}/control{}", folder_.path(), i), "tenant", "create", "acme"});
+    }
+  }
+
+ private:
+  std::string pki() const { return folder_.path() + "/pki"; }
+  std::vector<std::pair<const char*, std::string>> files() const {
+    return {{"PHUB_CA_FILE", pki() + "/ca.crt"},
+            {"PHUB_CERTIFICATE", pki() + "/tenant-acme.crt"},
+            {"PHUB_KEY", pki() + "/tenant-acme.key"}};
+  }
+  static void Run(const std::vector<std::string>& arguments) {
+    const Finished end = RunToEnd(kPhubctl, arguments);
+    PHUB_CHECK(end.exit == Exit::WithCode(0), "error={}", end.error);
+  }
+
+  const TemporaryFolder folder_;
+};
+
+}  // namespace phub::process
