@@ -72,7 +72,6 @@ void Control::State::HandleEvent(CoreIndex core, const Event& event) {
     case Event::Kind::kFault:
       if (!job.running() || job.diagnosis) return;  // the first cause stands
       if (event.rank.value >= kPeerRankBase && event.rank != Rank::Max()) {  // Max: nobody
-        counters.Add(ControlCounter::peer_faults);
         return FailOverPeerFault(job, core, event);
       }
       if (event.code != FaultCode::kLaneLost) {

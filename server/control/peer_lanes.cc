@@ -196,7 +196,17 @@ void Control::State::FailOverPeerFault(Job& job, CoreIndex core, const Event& ev
     what +=
         fmt::format("; key {} iteration {}", DescribeKey(job, event.key), event.iteration.value);
   }
-  Fail(job, MakeFault(job, code, what));
+  v1::Fault fault = MakeFault(job, code, what);
+  RackRun& run = *job.rack_run;
+  if (event.code == FaultCode::kLaneLost && run.said_left) {
+    // Lanes and `left` come by different connections: the one may overtake the other.
+    if (run.lane_lost) return;
+    run.lane_lost = std::move(fault);
+    run.lane_lost_due = clock.Now() + options.liveness_timeout;
+    return;
+  }
+  counters.Add(ControlCounter::peer_faults);
+  Fail(job, std::move(fault));
 }
 
 }  // namespace phub::server

@@ -7,6 +7,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -51,6 +52,10 @@ struct RackRun {
   std::vector<std::unique_ptr<exchange::ExchangeBatch>> batches;  // of all cores and batches
   bool said_ready = false;
   bool said_left = false;
+  // A lane was lost after this rack's ranks had left: its rack has ended the job in order, and its
+  // last word is on its way here. Or it has not: then this is the fault, once its time has come.
+  std::optional<v1::Fault> lane_lost;
+  TimeNs lane_lost_due = 0;
 };
 const char* ToString(RackRun::State state);
 

@@ -222,6 +222,11 @@ void Control::State::PollRacks(TimeNs now) {
     if (!job->running() || job->rack_run == nullptr) continue;
     AdvanceRackRun(*job);
     CheckOpening(*job, now);
+    RackRun& run = *job->rack_run;
+    if (job->running() && run.lane_lost && now >= run.lane_lost_due) {
+      counters.Add(ControlCounter::peer_faults);
+      Fail(*job, *std::exchange(run.lane_lost, std::nullopt));
+    }
   }
 }
 
