@@ -11,6 +11,7 @@
 #include "common/base/descriptor.h"
 #include "phub/client.h"
 #include "tests/process/identity_fixture.h"
+#include "tests/support/freed_memory.h"
 
 namespace phub::process {
 namespace {
@@ -89,12 +90,7 @@ TEST_F(TenantTest, HugeHeadersAreRefusedAndTheDaemonStaysSmall) {
     const grpc::Status status = call(i % 2 == 0 ? 12 * 1024 : 1 << 20);
     EXPECT_EQ(status.error_code(), grpc::StatusCode::RESOURCE_EXHAUSTED) << status.error_message();
   }
-#if defined(__SANITIZE_ADDRESS__)
-  constexpr std::uint64_t kKeptFreed = 256 << 20;  // the sanitizer's quarantine
-#else
-  constexpr std::uint64_t kKeptFreed = 0;
-#endif
-  EXPECT_LT(daemon_->process().ResidentBytes(), before + (64u << 20) + kKeptFreed);
+  EXPECT_LT(daemon_->process().ResidentBytes(), before + (64u << 20) + kFreedBytesKept);
   EXPECT_EQ(daemon_->AskAsRoot({"health"}).exit, Exit::WithCode(0));
 }
 

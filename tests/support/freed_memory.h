@@ -1,0 +1,15 @@
+// How much freed memory a process keeps because of what it was compiled with: limits on a daemon's
+// growth have to allow for it.
+#pragma once
+
+#include <cstdint>
+
+namespace phub {
+
+#if defined(__SANITIZE_ADDRESS__)
+inline constexpr std::uint64_t kFreedBytesKept = 256 << 20;  // the sanitizer's quarantine
+#else
+inline constexpr std::uint64_t kFreedBytesKept = 0;
+#endif
+
+}  // namespace phub
