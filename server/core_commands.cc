@@ -1,5 +1,6 @@
 // What control orders a core loop to do. Cold: jobs, keys and lanes come and go here.
 #include <algorithm>
+#include <span>
 
 #include "server/core_loop_state.h"
 
@@ -57,18 +58,38 @@ void CoreLoop::State::AddKeys(JobShard& shard, KeyBatch& batch) {
   if (batch.exchange != nullptr) exchange::LinkBatch(*shard.exchange, *batch.exchange, transports);
 }
 
+// None: it is not wanted, the job is over, or the transport's table is full; control is told.
+transport::ConnectionId CoreLoop::State::Adopt(const Command& command, bool wanted,
+                                               std::span<const transport::LandingSlot> landing) {
+  JobShard& shard = *command.shard;
+  transport::ConnectionId id;
+  if (wanted && shard.live()) {
+    id = transports[command.transport_index]->Adopt(*command.connection, landing);
+  }
+  if (id == transport::ConnectionId{}) {
+    Emit({.kind = Event::Kind::kLaneClosed,
+          .error = transport::TransportError::kLocalClosed,
+          .rank = command.rank,
+          .shard = &shard,
+          .connection = command.connection});
+    return id;
+  }
+  lane_tables[command.transport_index].Insert(id, {&shard, command.rank, command.connection, true});
+  ++shard.lanes_open;
+  counters.Add(CoreCounter::lanes_attached);
+  return id;
+}
+
 void CoreLoop::State::AttachLane(const Command& command) {
   if (command.rank.value >= kPeerRankBase) return AttachPeer(command);
   JobShard& shard = *command.shard;
   Lane& lane = shard.lanes[command.rank.value];
-  LaneTable& table = lane_tables[command.transport_index];
   if (lane.state == Lane::State::kOpen) {  // the rank came back before its old lane was seen lost
     const transport::ConnectionId old = lane.connection;
     lane_tables[lane.transport_index].Replace(old);
     transports[lane.transport_index]->Close(old);
     LoseLane(shard, command.rank);
   }
-  transport::ConnectionId id;
   if (shard.live()) {
     PHUB_CHECK(command.staging != nullptr);
     const std::uint32_t slot_bytes = shard.config.chunk_bytes;
@@ -76,23 +97,13 @@ void CoreLoop::State::AttachLane(const Command& command) {
     for (std::size_t slot = 0; slot < lane.landing.size(); ++slot) {
       lane.landing[slot] = {command.staging + slot * (before + slot_bytes) + before, slot_bytes};
     }
-    id = transports[command.transport_index]->Adopt(*command.connection, lane.landing);
   }
-  if (id == transport::ConnectionId{}) {  // job is over, or the transport's table is full
-    Emit({.kind = Event::Kind::kLaneClosed,
-          .error = transport::TransportError::kLocalClosed,
-          .rank = command.rank,
-          .shard = &shard,
-          .connection = command.connection});
-    return;
-  }
-  table.Insert(id, {&shard, command.rank, command.connection, true});
+  const transport::ConnectionId id = Adopt(command, true, lane.landing);
+  if (id == transport::ConnectionId{}) return;
   lane.state = Lane::State::kOpen;
   lane.transport_index = command.transport_index;
   lane.connection = id;
   if (shard.turn.held) transports[command.transport_index]->Hold(id, true);
-  ++shard.lanes_open;
-  counters.Add(CoreCounter::lanes_attached);
 }
 
 void CoreLoop::State::OnRankLeft(JobShard& shard, Rank rank) {

@@ -79,24 +79,11 @@ void CoreLoop::State::AttachPeer(const Command& command) {
   const RackIndex rack{command.rank.value - kPeerRankBase};
   PHUB_CHECK(shard.exchange != nullptr && rack.value < shard.exchange->plan.rack_count);
   exchange::PeerLane& peer = shard.exchange->peers[rack.value];
-  transport::ConnectionId id;
-  if (shard.live() && !peer.open) {
-    id = transports[command.transport_index]->Adopt(*command.connection, peer.landing);
-  }
-  if (id == transport::ConnectionId{}) {  // job is over, or the transport's table is full
-    Emit({.kind = Event::Kind::kLaneClosed,
-          .error = transport::TransportError::kLocalClosed,
-          .rank = command.rank,
-          .shard = &shard,
-          .connection = command.connection});
-    return;
-  }
-  lane_tables[command.transport_index].Insert(id, {&shard, command.rank, command.connection, true});
+  const transport::ConnectionId id = Adopt(command, !peer.open, peer.landing);
+  if (id == transport::ConnectionId{}) return;
   peer.open = true;
   peer.transport_index = command.transport_index;
   peer.connection = id;
-  ++shard.lanes_open;
-  counters.Add(CoreCounter::lanes_attached);
 }
 
 // On its way out a job closes its lanes in order; any other loss ends it.
@@ -118,13 +105,6 @@ void CoreLoop::State::OnPeerClosed(const LaneTable::Place& place,
            .key = KeyIndex::Max(),
            .shard = &shard});
   }
-  Emit({.kind = Event::Kind::kLaneClosed,
-        .error = completion.error,
-        .protocol_error = completion.protocol_error,
-        .rank = place.rank,
-        .shard = &shard,
-        .connection = place.connection});
-  --shard.lanes_open;
 }
 
 void CoreLoop::State::ClosePeers(JobShard& shard) {

@@ -15,8 +15,9 @@ void CoreLoop::State::OnClosed(std::uint8_t transport_index,
   if (completion.error == transport::TransportError::kProtocol) {
     counters.Add(CoreCounter::refused_protocol);
   }
-  if (place.rank.value >= kPeerRankBase) return OnPeerClosed(place, completion);
-  if (place.current) {
+  if (place.rank.value >= kPeerRankBase) {
+    OnPeerClosed(place, completion);
+  } else if (place.current) {
     const bool departed = shard.lanes[place.rank.value].departed;
     LoseLane(shard, place.rank);
     const bool broke_form = completion.error == transport::TransportError::kProtocol;

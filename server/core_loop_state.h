@@ -89,6 +89,8 @@ struct CoreLoop::State {
   void AddJob(JobShard& shard);
   void AddKeys(JobShard& shard, KeyBatch& batch);
   void AttachLane(const Command& command);
+  transport::ConnectionId Adopt(const Command& command, bool wanted,
+                                std::span<const transport::LandingSlot> landing);
   void OnRankLeft(JobShard& shard, Rank rank);
   void ReportStalls(JobShard& shard, StallReport& report);
   void ReportVersions(JobShard& shard, VersionReport& report);

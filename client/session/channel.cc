@@ -3,8 +3,6 @@
 #include <fmt/format.h>
 #include <grpcpp/support/client_interceptor.h>
 
-#include <fstream>
-#include <iterator>
 #include <utility>
 #include <vector>
 
@@ -62,15 +60,6 @@ class TokenInterceptorFactory final : public grpc::experimental::ClientIntercept
  private:
   const std::string path_;
 };
-
-absl::StatusOr<std::string> ReadPublicFile(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  std::string text{std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
-  if (file.bad() || text.empty()) {
-    return absl::FailedPreconditionError(fmt::format("cannot read {}, or it is empty", path));
-  }
-  return text;
-}
 
 absl::StatusOr<grpc::SslCredentialsOptions> ReadTlsFiles(const Credentials& credentials) {
   grpc::SslCredentialsOptions options;

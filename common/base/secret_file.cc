@@ -8,6 +8,8 @@
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
+#include <fstream>
+#include <iterator>
 
 #include "common/base/descriptor.h"
 
@@ -84,6 +86,15 @@ absl::StatusOr<std::string> ReadSecretFile(const std::string& path) {
   }
   contents.resize(size);
   return contents;
+}
+
+absl::StatusOr<std::string> ReadPublicFile(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  std::string text{std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
+  if (file.bad() || text.empty()) {
+    return absl::FailedPreconditionError(fmt::format("cannot read {}, or it is empty", path));
+  }
+  return text;
 }
 
 absl::Status WriteFileDurably(const std::string& path, std::string_view contents, mode_t mode,

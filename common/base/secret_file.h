@@ -1,5 +1,6 @@
-// Files that hold secrets: tokens, private keys. Read only if nobody but their owner may read them,
-// written so that they are there whole or not at all. Any thread.
+// Files that hold secrets (tokens, private keys) and what goes with them. Secrets are read only if
+// nobody but their owner may read them, written so that they are there whole or not at all. Any
+// thread.
 #pragma once
 
 #include <sys/types.h>
@@ -19,6 +20,10 @@ inline constexpr mode_t kSecretFileMode = 0600;
 // The contents. FAILED_PRECONDITION if group or others have any right to the file (the message says
 // which chmod to run), NOT_FOUND, or what else is in the way; no message holds contents.
 absl::StatusOr<std::string> ReadSecretFile(const std::string& path);
+
+// As above, of what anybody may read, such as certificates. FAILED_PRECONDITION if it cannot be
+// read or is empty.
+absl::StatusOr<std::string> ReadPublicFile(const std::string& path);
 
 // Writes beside, syncs, and puts it into place: after a crash at any instant the file is as before
 // or as given. `replace` false: ALREADY_EXISTS if there is one. Other modes are for what is public.

@@ -4,8 +4,6 @@
 #include <grpcpp/grpcpp.h>
 
 #include <chrono>
-#include <fstream>
-#include <iterator>
 #include <utility>
 
 #include "common/base/cpu_topology.h"
@@ -24,24 +22,16 @@ constexpr std::size_t kMessagesPerEnvelope = 64;
 constexpr int kHeartbeatsPerTimeout = 4;
 constexpr DurationNs kRetryInterval = 50 * kMillisecond;
 
-absl::StatusOr<std::string> ReadCertificate(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  std::string text{std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
-  if (!file.bad() && !text.empty()) return text;
-  return absl::FailedPreconditionError(
-      fmt::format("lanes to other racks: cannot read {}, or it is empty", path));
-}
-
 absl::StatusOr<std::shared_ptr<grpc::ChannelCredentials>> MakeCredentials(
     const PeerCredentials& files) {
   if (files.certificate.empty()) return grpc::InsecureChannelCredentials();
   grpc::SslCredentialsOptions options;
   if (!files.ca.empty()) {
-    auto authority = ReadCertificate(files.ca);
+    auto authority = ReadPublicFile(files.ca);
     if (!authority.ok()) return authority.status();
     options.pem_root_certs = *std::move(authority);
   }
-  auto certificate = ReadCertificate(files.certificate);
+  auto certificate = ReadPublicFile(files.certificate);
   if (!certificate.ok()) return certificate.status();
   auto key = ReadSecretFile(files.key);
   if (!key.ok()) return key.status();

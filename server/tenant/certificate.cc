@@ -6,8 +6,6 @@
 #include <openssl/x509.h>
 
 #include <ctime>
-#include <fstream>
-#include <iterator>
 #include <memory>
 
 #include "common/base/clock.h"
@@ -34,15 +32,6 @@ Owned<X509> ReadCertificate(std::string_view pem) {
   Owned<X509> certificate(PEM_read_bio_X509(reader.get(), nullptr, nullptr, nullptr));
   ERR_clear_error();
   return certificate;
-}
-
-absl::StatusOr<std::string> ReadPublicFile(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  std::string text{std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
-  if (file.bad() || text.empty()) {
-    return absl::FailedPreconditionError(fmt::format("cannot read {}, or it is empty", path));
-  }
-  return text;
 }
 
 }  // namespace

@@ -10,6 +10,7 @@
 
 #include "client/session/channel.h"
 #include "tests/process/daemon_process.h"
+#include "tests/support/temporary_folder.h"
 
 namespace phub::process {
 

@@ -13,6 +13,7 @@
 #include "tests/process/training_process.h"
 #include "tests/support/http_client.h"
 #include "tests/support/prometheus_text.h"
+#include "tests/support/temporary_folder.h"
 
 namespace phub::process {
 namespace {

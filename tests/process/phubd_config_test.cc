@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "tests/process/daemon_process.h"
+#include "tests/support/temporary_folder.h"
 
 namespace phub::process {
 namespace {

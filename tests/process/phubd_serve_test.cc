@@ -11,6 +11,7 @@
 #include <fstream>
 
 #include "tests/process/daemon_process.h"
+#include "tests/support/temporary_folder.h"
 
 namespace phub::process {
 namespace {

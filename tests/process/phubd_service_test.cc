@@ -12,6 +12,7 @@
 
 #include "common/base/descriptor.h"
 #include "tests/process/daemon_process.h"
+#include "tests/support/temporary_folder.h"
 
 namespace phub::process {
 namespace {

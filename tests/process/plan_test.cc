@@ -6,6 +6,7 @@
 #include <sstream>
 
 #include "tests/process/process.h"
+#include "tests/support/temporary_folder.h"
 
 namespace phub::process {
 namespace {

@@ -178,20 +178,4 @@ Finished RunToEnd(const std::string& program, const std::vector<std::string>& ar
           process.StandardError()};
 }
 
-TemporaryFolder::TemporaryFolder()
-    : path_((std::filesystem::temp_directory_path() / "phub-process-test-XXXXXX").string()) {
-  PHUB_CHECK(mkdtemp(path_.data()) != nullptr, "path={} errno={}", path_, errno);
-}
-
-TemporaryFolder::~TemporaryFolder() {
-  std::error_code ignored;  // what cannot be removed is left for the system's own cleaning
-  std::filesystem::remove_all(path_, ignored);
-}
-
-std::string TemporaryFolder::Write(const std::string& name, const std::string& text) const {
-  const std::string path = fmt::format("{}/{}", path_, name);
-  std::ofstream(path) << text;
-  return path;
-}
-
 }  // namespace phub::process

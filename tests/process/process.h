@@ -75,19 +75,4 @@ Finished RunToEnd(const std::string& program, const std::vector<std::string>& ar
                   const std::vector<std::string>& environment = {},
                   DurationNs timeout = 30 * kSecond);
 
-// A folder of its own, removed with all that is in it.
-class TemporaryFolder {
- public:
-  TemporaryFolder();
-  ~TemporaryFolder();
-  TemporaryFolder(const TemporaryFolder&) = delete;
-  TemporaryFolder& operator=(const TemporaryFolder&) = delete;
-  const std::string& path() const { return path_; }
-  // Writes a file in it and gives its path.
-  std::string Write(const std::string& name, const std::string& text) const;
-
- private:
-  std::string path_;
-};
-
 }  // namespace phub::process

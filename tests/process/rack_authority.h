@@ -12,6 +12,7 @@
 #include "common/base/check.h"
 #include "tests/process/daemon_process.h"
 #include "tests/process/rack_process.h"
+#include "tests/support/temporary_folder.h"
 
 namespace phub::process {
 

@@ -15,6 +15,7 @@
 #include "tests/process/rack_process.h"
 #include "tests/process/trainer.h"
 #include "tests/process/training_process.h"
+#include "tests/support/temporary_folder.h"
 
 namespace phub::process {
 namespace {

@@ -200,7 +200,7 @@ TEST(TidyForm, UnfinishedAndDeadCodeIsFound) {
   EXPECT_EQ(RulesBroken("server/a.cc", std::string("// TO") + "DO: more\n"), Rules{"unfinished"});
   EXPECT_EQ(RulesBroken("README.md", std::string("FIX") + "ME\n"), Rules{"unfinished"});
   EXPECT_EQ(RulesBroken("deploy/a", std::string("# XX") + "X\n"), Rules{"unfinished"});
-  EXPECT_EQ(RulesBroken("deploy/a", "mktemp /tmp/a.XXXXXX\n"), Rules{});
+  EXPECT_EQ(RulesBroken("deploy/a", "mktemp /tmp/a." + std::string(6, 'X') + "\n"), Rules{});
   EXPECT_EQ(RulesBroken("tests/a.cc", "TEST_F(A, DISABLED_B) {}\n"), Rules{"unfinished"});
   EXPECT_EQ(RulesBroken("server/a.cc", "#if 0\n#endif\n"), Rules{"dead"});
   EXPECT_EQ(RulesBroken("server/a.cc", "\tint x;\n"), Rules{"tabs"});

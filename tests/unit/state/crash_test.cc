@@ -87,7 +87,7 @@ TEST_F(OldAndNew, OneOfThemLoadsWhateverTheInstantOfTheKill) {
   for (bool finished = false; !finished; ++kills) {
     ASSERT_LT(kills, 1000);
     SCOPED_TRACE(kills);
-    const TemporaryFolder folder;
+    const FolderInMemory folder;
     WriteWhole(folder.path() + "/notes.txt", "mine");
     ASSERT_EQ(Save(folder.path(), old_), absl::OkStatus());
     const pid_t child = fork();
@@ -140,7 +140,7 @@ TEST_F(OldAndNew, EveryFailingCallIsReportedAndNothingIsLost) {
     std::set<std::string> seen;
     for (int i = 0;; ++i) {
       ASSERT_LT(i, 1000);
-      const TemporaryFolder folder;
+      const FolderInMemory folder;
       ASSERT_EQ(Save(folder.path(), old_), absl::OkStatus());
       FailingOperations operations(i, error);
       const absl::Status status = Save(folder.path(), new_, operations);
@@ -173,7 +173,7 @@ TEST_F(OldAndNew, EveryFailingCallIsReportedAndNothingIsLost) {
 
 TEST_F(OldAndNew, ASaverThatFailsLeavesNoFiles) {
   for (int i = 0; i < 9; ++i) {  // create, reserve, header, three tensors, reading back
-    const TemporaryFolder folder;
+    const FolderInMemory folder;
     ASSERT_EQ(Save(folder.path(), old_), absl::OkStatus());
     const std::vector<std::string> before = NamesIn(folder.path());
     FailingOperations operations(i, ENOSPC);
@@ -269,14 +269,14 @@ class PowerLossOperations final : public FileOperations {
 };
 
 TEST_F(OldAndNew, OneOfThemLoadsWhateverAPowerLossLeaves) {
-  const TemporaryFolder folder;
+  const FolderInMemory folder;
   ASSERT_EQ(Save(folder.path(), old_), absl::OkStatus());
   PowerLossOperations operations(folder.path());
   ASSERT_EQ(Save(folder.path(), new_, operations), absl::OkStatus());
   bool seen_old = false;
   bool seen_new = false;
   for (const auto& image : operations.images()) {
-    const TemporaryFolder after;
+    const FolderInMemory after;
     std::string names;
     for (const auto& [name, bytes] : image)
       names += name + " " + std::to_string(bytes.size()) + "; ";

@@ -40,7 +40,7 @@ class DamagedState : public testing::Test {
   }
 
   const State state_ = SmallState(5, 1);
-  TemporaryFolder folder_;
+  FolderInMemory folder_;
   std::string manifest_path_;
   std::string data_path_;
   std::string manifest_;
@@ -186,7 +186,7 @@ TEST_F(DamagedState, ForeignFilesAreRefused) {
 }
 
 TEST_F(DamagedState, TheManifestOfAnotherFileIsRefused) {
-  const TemporaryFolder other;
+  const FolderInMemory other;
   const State other_state = SmallState(6, 2);
   ASSERT_EQ(Save(other.path(), other_state), absl::OkStatus());
   // The other state's manifest comes without its data; then with this state's data in its place.
@@ -199,7 +199,7 @@ TEST_F(DamagedState, TheManifestOfAnotherFileIsRefused) {
   // The same sizes and names, other bytes.
   WriteWhole(manifest_path_, manifest_);
   State changed = SmallState(5, 99);
-  const TemporaryFolder third;
+  const FolderInMemory third;
   ASSERT_EQ(Save(third.path(), changed), absl::OkStatus());
   WriteWhole(data_path_, ReadWhole(DataPathOf(third.path())));
   EXPECT_TRUE(Refused(data_path_, "is not what was saved"));

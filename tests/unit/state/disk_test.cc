@@ -31,7 +31,7 @@ class SmallDisk : public testing::Test {
     state.description.keys[0].element_count = elements;
     return WithContents(std::move(state.description), iteration);
   }
-  TemporaryFolder folder_;
+  FolderInMemory folder_;
 };
 
 TEST_F(SmallDisk, AFullDiskIsKnownBeforeAnythingIsWritten) {
@@ -84,7 +84,7 @@ TEST_F(SmallDisk, AReadOnlyDiskIsReadAndNotWritten) {
 }
 
 TEST(LimitedProcess, AFileThatIsTooLargeForItIsAnError) {
-  const TemporaryFolder folder;
+  const FolderInMemory folder;
   const pid_t child = fork();
   ASSERT_GE(child, 0);
   if (child == 0) {
@@ -101,7 +101,7 @@ TEST(LimitedProcess, AFileThatIsTooLargeForItIsAnError) {
 }
 
 TEST(LimitedProcess, AFolderThatIsNotItsOwnIsAnError) {
-  const TemporaryFolder folder;
+  const FolderInMemory folder;
   ASSERT_EQ(chmod(folder.path().c_str(), 0755), 0);
   const pid_t child = fork();
   ASSERT_GE(child, 0);

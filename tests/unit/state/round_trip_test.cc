@@ -54,7 +54,7 @@ State LargeState() {
 TEST(SavedState, EveryTypeComesBackBitForBit) {
   const State state = LargeState();
   ASSERT_EQ(state.description.keys.size(), 2u + 7u + 2u);
-  const TemporaryFolder folder;
+  const FolderInMemory folder;
   ASSERT_EQ(Save(folder.path(), state), absl::OkStatus());
   const absl::StatusOr<State> loaded = Load(folder.path());
   ASSERT_EQ(loaded.status(), absl::OkStatus());
@@ -64,7 +64,7 @@ TEST(SavedState, EveryTypeComesBackBitForBit) {
 }
 
 TEST(SavedState, TensorsBeginAtMultiplesOfTheirElements) {
-  const TemporaryFolder folder;
+  const FolderInMemory folder;
   ASSERT_EQ(Save(folder.path(), LargeState()), absl::OkStatus());
   const std::string file = ReadWhole(DataPathOf(folder.path()));
   std::uint64_t length = 0;
@@ -96,7 +96,7 @@ TEST(SavedState, PiecesComeInAnyOrderFromSeveralThreads) {
     }
   }
   for (std::size_t i = pieces.size(); i > 1; --i) std::swap(pieces[i - 1], pieces[random.Below(i)]);
-  const TemporaryFolder folder;
+  const FolderInMemory folder;
   auto writer = StateWriter::Create(folder.path(), state.description);
   ASSERT_EQ(writer.status(), absl::OkStatus());
   std::vector<std::thread> threads;
@@ -118,7 +118,7 @@ TEST(SavedState, PiecesComeInAnyOrderFromSeveralThreads) {
 
 TEST(SavedState, PartsOfATensorCanBeRead) {
   const State state = LargeState();
-  const TemporaryFolder folder;
+  const FolderInMemory folder;
   ASSERT_EQ(Save(folder.path(), state), absl::OkStatus());
   const auto reader = StateReader::Open(folder.path());
   ASSERT_EQ(reader.status(), absl::OkStatus());
@@ -143,13 +143,13 @@ TEST(SavedState, AStateOfNoTensorsIsAState) {
   State state = SmallState(0, 1);
   state.description.keys.erase(state.description.keys.begin());
   state.contents.clear();
-  const TemporaryFolder folder;
+  const FolderInMemory folder;
   ASSERT_EQ(Save(folder.path(), state), absl::OkStatus());
   EXPECT_EQ(*Load(folder.path()), state);
 }
 
 TEST(SavedState, ANewStateReplacesTheOldAndNothingElse) {
-  const TemporaryFolder folder;
+  const FolderInMemory folder;
   WriteWhole(folder.path() + "/notes.txt", "mine");
   WriteWhole(folder.path() + "/state-1-00000000.safetensors", "mine");
   WriteWhole(folder.path() + "/state-1-0000000g.safetensors.tmp", "mine");
@@ -164,7 +164,7 @@ TEST(SavedState, ANewStateReplacesTheOldAndNothingElse) {
 }
 
 TEST(SavedState, AReaderKeepsItsStateWhenANewerOneComes) {
-  const TemporaryFolder folder;
+  const FolderInMemory folder;
   const State old_state = SmallState(1, 1);
   ASSERT_EQ(Save(folder.path(), old_state), absl::OkStatus());
   const auto reader = StateReader::Open(folder.path());
@@ -178,7 +178,7 @@ TEST(SavedState, AReaderKeepsItsStateWhenANewerOneComes) {
 }
 
 TEST(SavedState, FoldersAreMadeOneLevelDeep) {
-  const TemporaryFolder folder;
+  const FolderInMemory folder;
   ASSERT_EQ(Save(folder.path() + "/new/", SmallState(1, 1)), absl::OkStatus());
   EXPECT_TRUE(Load(folder.path() + "/new").ok());
   const absl::Status status = Save(folder.path() + "/a/b", SmallState(1, 1));
@@ -189,7 +189,7 @@ TEST(SavedState, FoldersAreMadeOneLevelDeep) {
 }
 
 TEST(StateWriter, LeavesNothingWhenItDoesNotCommit) {
-  const TemporaryFolder folder;
+  const FolderInMemory folder;
   {
     auto writer = StateWriter::Create(folder.path(), SmallState(1, 1).description);
     ASSERT_EQ(writer.status(), absl::OkStatus());
@@ -202,7 +202,7 @@ TEST(StateWriter, RefusesOverlapsGapsAndStrangers) {
   const State state = SmallState(1, 1);
   const std::string name = MasterTensor("fc1.weight");
   const std::span<const std::byte> bytes = state.contents.at(name);
-  const TemporaryFolder folder;
+  const FolderInMemory folder;
   const auto refused = [&](auto use, std::string_view expected) {
     auto writer = StateWriter::Create(folder.path(), state.description);
     ASSERT_EQ(writer.status(), absl::OkStatus());
@@ -242,7 +242,7 @@ TEST(StateWriter, RefusesOverlapsGapsAndStrangers) {
 
 TEST(StateWriter, CommitsOnce) {
   const State state = SmallState(1, 1);
-  const TemporaryFolder folder;
+  const FolderInMemory folder;
   auto writer = StateWriter::Create(folder.path(), state.description);
   ASSERT_EQ(writer.status(), absl::OkStatus());
   ASSERT_EQ(WriteAll(**writer, state), absl::OkStatus());
@@ -253,7 +253,7 @@ TEST(StateWriter, CommitsOnce) {
 }
 
 TEST(StateWriter, OnlyOneSavesIntoAFolder) {
-  const TemporaryFolder folder;
+  const FolderInMemory folder;
   auto first = StateWriter::Create(folder.path(), SmallState(1, 1).description);
   ASSERT_EQ(first.status(), absl::OkStatus());
   const auto second = StateWriter::Create(folder.path(), SmallState(2, 2).description);
@@ -263,7 +263,7 @@ TEST(StateWriter, OnlyOneSavesIntoAFolder) {
 }
 
 TEST(StateWriter, LeavesForeignAndDamagedManifestsAlone) {
-  const TemporaryFolder folder;
+  const FolderInMemory folder;
   ASSERT_EQ(Save(folder.path(), SmallState(1, 1)), absl::OkStatus());
   std::string damaged = ReadWhole(folder.path() + "/manifest.json");
   damaged[damaged.find("digits")] = 'w';
@@ -281,7 +281,7 @@ TEST(StateDescription, WhatCannotBeSavedIsRefusedByName) {
     StateDescription description = SmallState(1, 1).description;
     EXPECT_EQ(CheckDescription(description), absl::OkStatus());
     change(description);
-    const TemporaryFolder folder;
+    const FolderInMemory folder;
     const auto writer = StateWriter::Create(folder.path(), description);
     EXPECT_TRUE(absl::IsInvalidArgument(writer.status())) << writer.status();
     EXPECT_TRUE(NamesIn(folder.path()).empty());

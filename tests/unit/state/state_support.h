@@ -21,27 +21,15 @@
 #include "common/state/manifest.h"
 #include "common/state/state_reader.h"
 #include "common/state/state_writer.h"
+#include "tests/support/temporary_folder.h"
 
 namespace phub::state {
 
 // In memory where the host has such a place: thousands of states are saved here, and to sync each
 // to a busy disk would take minutes. What must be synced when is for crash_test.cc's model.
-class TemporaryFolder {
+class FolderInMemory : public TemporaryFolder {
  public:
-  TemporaryFolder() {
-    const std::string memory = "/dev/shm";
-    const bool usable = access(memory.c_str(), W_OK) == 0;
-    std::string pattern = (usable ? memory : testing::TempDir()) + "/phub-state-XXXXXX";
-    PHUB_CHECK(mkdtemp(pattern.data()) != nullptr, "pattern={}", pattern);
-    path_ = pattern;
-  }
-  ~TemporaryFolder() { std::filesystem::remove_all(path_); }
-  TemporaryFolder(const TemporaryFolder&) = delete;
-  TemporaryFolder& operator=(const TemporaryFolder&) = delete;
-  const std::string& path() const { return path_; }
-
- private:
-  std::string path_;
+  FolderInMemory() : TemporaryFolder(access("/dev/shm", W_OK) == 0 ? "/dev/shm" : "") {}
 };
 
 inline std::string ReadWhole(const std::filesystem::path& path) {

@@ -2,7 +2,6 @@
 // core loops are played: two daemons of one core, each a rack of its own with a job of its own,
 // stand for a rack as far as saving and loading can see.
 #include <grpcpp/grpcpp.h>
-#include <stdlib.h>
 
 #include <atomic>
 #include <filesystem>
@@ -11,6 +10,7 @@
 
 #include "client/state_transfer/state_transfer.h"
 #include "server/control/grpc_server.h"
+#include "tests/support/temporary_folder.h"
 #include "tests/unit/server/control/saved_state_fixture.h"
 
 namespace phub::client {
@@ -117,11 +117,6 @@ class Daemon {
 
 class RoundTrip : public testing::Test {
  protected:
-  RoundTrip() {
-    char name[] = "/tmp/phub-round-trip-XXXXXX";
-    directory_ = mkdtemp(name);
-  }
-  ~RoundTrip() override { std::filesystem::remove_all(directory_); }
   static std::vector<LoadKey> Keys() {
     std::vector<LoadKey> keys = {{Daemon::Spec("fc1", 1'000'000), {}},
                                  {Daemon::Spec("fc2", 777), {}}};
@@ -133,7 +128,8 @@ class RoundTrip : public testing::Test {
     }
     return keys;
   }
-  std::string directory_;
+  const TemporaryFolder folder_;
+  const std::string directory_ = folder_.path();
 };
 
 TEST_F(RoundTrip, WhatIsSavedWhileTrainingGoesOnIsLoadedElsewhere) {

@@ -11,6 +11,7 @@
 
 #include "server/tenant/migrations.h"
 #include "server/tenant/token.h"
+#include "tests/support/temporary_folder.h"
 
 namespace phub::server {
 namespace {
@@ -22,13 +23,6 @@ using testing::SizeIs;
 
 class StateStoreTest : public testing::Test {
  protected:
-  StateStoreTest() {
-    char pattern[] = "/tmp/phub-state-XXXXXX";
-    root_ = mkdtemp(pattern);
-    folder_ = root_ + "/state";
-  }
-  ~StateStoreTest() override { std::filesystem::remove_all(root_); }
-
   std::unique_ptr<StateStore> Open() {
     auto store = StateStore::Open(folder_, random_);
     EXPECT_TRUE(store.ok()) << store.status();
@@ -47,8 +41,8 @@ class StateStoreTest : public testing::Test {
   }
 
   SystemRandom random_;
-  std::string root_;
-  std::string folder_;
+  const TemporaryFolder root_;
+  const std::string folder_ = root_.path() + "/state";
 };
 
 const Tenant kAcme{"acme", false, {.memory_bytes = 1u << 30, .jobs = 4}, 17};

@@ -12,6 +12,7 @@
 
 #include "common/transport/shm/shm_address.h"
 #include "common/transport/shm/shm_dial.h"
+#include "tests/support/listener_thread.h"
 #include "tests/unit/transport/shm/shm_fixture.h"
 
 namespace phub::transport {
@@ -110,24 +111,7 @@ std::size_t OpenDescriptors() {
 class ShmListenerTest : public ::testing::Test {
  protected:
   void Start(const ShmListenerOptions& options = {}) {
-    auto created = ShmListener::Create(options, gate, clock, random);
-    ASSERT_TRUE(created.ok()) << created.status();
-    listener = *std::move(created);
-    thread = std::thread([this] {
-      while (!stop) listener->PollOnce(20 * kMillisecond);
-    });
-  }
-  void TearDown() override {
-    stop = true;
-    if (thread.joinable()) thread.join();
-  }
-  template <typename Condition>
-  static bool Eventually(Condition condition) {
-    for (int i = 0; i < 5000; ++i) {
-      if (condition()) return true;
-      std::this_thread::sleep_for(std::chrono::milliseconds(1));
-    }
-    return false;
+    listener.Start(ShmListener::Create(options, gate, clock, random));
   }
   Descriptor Connect() const {
     Descriptor socket(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0));
@@ -149,9 +133,7 @@ class ShmListenerTest : public ::testing::Test {
   SystemClock clock;
   SystemRandom random;
   RecordingGate gate;
-  std::unique_ptr<ShmListener> listener;
-  std::thread thread;
-  std::atomic<bool> stop{false};
+  ListenerThread<ShmListener> listener;
 };
 
 TEST_F(ShmListenerTest, AdmittedHelloBecomesALane) {

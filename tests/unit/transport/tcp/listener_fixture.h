@@ -17,6 +17,7 @@
 #include "common/transport/tcp/tcp_connection.h"
 #include "common/transport/tcp/tcp_listener.h"
 #include "common/transport/tcp/tcp_socket.h"
+#include "tests/support/listener_thread.h"
 
 namespace phub::transport {
 
@@ -34,16 +35,11 @@ class RecordingGate : public LaneGate {
     const std::lock_guard lock(mutex_);
     ++asked_;
     switch (static_cast<char>(hello.nonce[0])) {
-      case 'j':
-        return wire::LaneRefusal::kJob;
-      case 'b':
-        return wire::LaneRefusal::kBusy;
-      case 'c':
-        return wire::LaneRefusal::kCapacity;
-      case 'k':
-        break;
-      default:
-        return wire::LaneRefusal::kNonce;
+      case 'j': return wire::LaneRefusal::kJob;
+      case 'b': return wire::LaneRefusal::kBusy;
+      case 'c': return wire::LaneRefusal::kCapacity;
+      case 'k': break;
+      default: return wire::LaneRefusal::kNonce;
     }
     for (const wire::Nonce& used : used_) {
       if (used == hello.nonce) return wire::LaneRefusal::kNonce;
@@ -141,33 +137,13 @@ class PlainClient {
 class ListenerTest : public ::testing::Test {
  protected:
   void Start(const TcpListenerOptions& options = {}) {
-    absl::StatusOr<std::unique_ptr<TcpListener>> created =
-        TcpListener::Create(options, gate, clock);
-    ASSERT_TRUE(created.ok()) << created.status();
-    listener = *std::move(created);
-    thread = std::thread([this] {
-      while (!stop) listener->PollOnce(20 * kMillisecond);
-    });
-  }
-  void TearDown() override {
-    stop = true;
-    if (thread.joinable()) thread.join();
-  }
-  template <typename Condition>
-  static bool Eventually(Condition condition) {
-    for (int i = 0; i < 5000; ++i) {
-      if (condition()) return true;
-      std::this_thread::sleep_for(std::chrono::milliseconds(1));
-    }
-    return false;
+    listener.Start(TcpListener::Create(options, gate, clock));
   }
   const LaneListenerCounters& counters() const { return listener->counters(); }
 
   SystemClock clock;
   RecordingGate gate;
-  std::unique_ptr<TcpListener> listener;
-  std::thread thread;
-  std::atomic<bool> stop{false};
+  ListenerThread<TcpListener> listener;
 };
 
 }  // namespace phub::transport

@@ -45,25 +45,7 @@ class TlsListenerTest : public ::testing::Test {
  protected:
   void Start(TcpListenerOptions options = {}) {
     options.tls = true;
-    absl::StatusOr<std::unique_ptr<TcpListener>> created =
-        TcpListener::Create(options, gate, clock);
-    ASSERT_TRUE(created.ok()) << created.status();
-    listener = *std::move(created);
-    thread = std::thread([this] {
-      while (!stop) listener->PollOnce(20 * kMillisecond);
-    });
-  }
-  void TearDown() override {
-    stop = true;
-    if (thread.joinable()) thread.join();
-  }
-  template <typename Condition>
-  static bool Eventually(Condition condition) {
-    for (int i = 0; i < 5000; ++i) {
-      if (condition()) return true;
-      std::this_thread::sleep_for(std::chrono::milliseconds(1));
-    }
-    return false;
+    listener.Start(TcpListener::Create(options, gate, clock));
   }
   absl::StatusOr<std::unique_ptr<Connection>> Dial(const wire::LaneHello& hello) const {
     return DialTls("127.0.0.1", listener->port(), hello, 5 * kSecond);
@@ -102,9 +84,7 @@ class TlsListenerTest : public ::testing::Test {
 
   SystemClock clock;
   GivingGate gate;
-  std::unique_ptr<TcpListener> listener;
-  std::thread thread;
-  std::atomic<bool> stop{false};
+  ListenerThread<TcpListener> listener;
 };
 
 // An ordinary client of TLS, as a browser or a scanner is one. False: the handshake failed.

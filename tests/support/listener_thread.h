@@ -1,0 +1,54 @@
+// For tests of listeners: one that is polled by a thread of its own until the test is over.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <chrono>
+#include <memory>
+#include <thread>
+#include <utility>
+
+#include "absl/status/statusor.h"
+#include "common/base/clock.h"
+
+namespace phub {
+
+template <typename Condition>
+bool Eventually(Condition condition) {
+  for (int i = 0; i < 5000; ++i) {
+    if (condition()) return true;
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+  return false;
+}
+
+template <typename Listener>
+class ListenerThread {
+ public:
+  ListenerThread() = default;
+  ~ListenerThread() { Stop(); }
+  ListenerThread(const ListenerThread&) = delete;
+  ListenerThread& operator=(const ListenerThread&) = delete;
+
+  void Start(absl::StatusOr<std::unique_ptr<Listener>> created) {
+    ASSERT_TRUE(created.ok()) << created.status();
+    listener_ = *std::move(created);
+    thread_ = std::thread([this] {
+      while (!stop_) listener_->PollOnce(20 * kMillisecond);
+    });
+  }
+  void Stop() {
+    stop_ = true;
+    if (thread_.joinable()) thread_.join();
+  }
+  Listener* operator->() const { return listener_.get(); }
+  Listener* get() const { return listener_.get(); }
+
+ private:
+  std::unique_ptr<Listener> listener_;
+  std::thread thread_;
+  std::atomic<bool> stop_{false};
+};
+
+}  // namespace phub
