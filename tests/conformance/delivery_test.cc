@@ -271,6 +271,24 @@ TEST_P(Delivery, RecordsTravelInlineAndAreCopiedWhenPosted) {
   EXPECT_EQ(lane.right_landing->memory, Bytes(lane.right_landing->memory.size()));
 }
 
+// Expect: whoever holds a lane may block; what came meanwhile is there once it is read again.
+TEST_P(Delivery, AHeldLaneThatHasNothingToSendKeepsNobodyBusy) {
+  Start();
+  Lane& lane = Open();
+  Settle();
+  right.transport->Hold(lane.right, true);
+  const SendRequest credit{
+      .header = Credit(3, 1), .payload = {}, .connections = {&lane.left, 1}, .notify_sent = true};
+  ASSERT_EQ(left.Post(credit), 1u);
+  ASSERT_TRUE(Until([&] { return left.sent() == 1; }));
+  ASSERT_TRUE(Until([&] { return right.transport->Arm(); }));
+  Settle();
+  EXPECT_TRUE(right.transport->Arm());
+  EXPECT_EQ(right.received(), 0u);
+  right.transport->Hold(lane.right, false);
+  EXPECT_TRUE(Until([&] { return right.received() == 1; }));
+}
+
 TEST_P(Delivery, BusyLaneDoesNotStarveAnother) {
   Start({.send_queue = 64});
   Lane& busy = Open();

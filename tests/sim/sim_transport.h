@@ -11,8 +11,9 @@ namespace phub::sim {
 class SimTransport final : public transport::StreamTransport {
  public:
   // The network outlives the transport.
-  explicit SimTransport(SimNetwork& network, std::uint32_t connections_max = 64)
-      : StreamTransport(connections_max), network_(network) {}
+  explicit SimTransport(SimNetwork& network, std::uint32_t connections_max = 64,
+                        std::size_t linger_bytes = 0)
+      : StreamTransport(connections_max, linger_bytes), network_(network) {}
   ~SimTransport() override { network_.Detach(this); }
 
   int descriptor() const override { return -1; }

@@ -26,11 +26,11 @@ void Linger::Received(std::size_t bytes, TimeNs now) {
   }
 }
 
-DurationNs Linger::Take(TimeNs now, bool inside_payload) {
-  if (!inside_payload) flow_bytes_ = 0;
-  const bool came = came_;
+DurationNs Linger::Take(TimeNs now, bool flows) {
+  if (!came_) return 0;
   came_ = false;
-  if (!came || bytes_ == 0 || flow_bytes_ < kFlowFactor * bytes_) return 0;
+  if (!flows) flow_bytes_ = 0;
+  if (bytes_ == 0 || flow_bytes_ < kFlowFactor * bytes_) return 0;
   const double share = static_cast<double>(bytes_) / static_cast<double>(flow_bytes_);
   const double wait_ns = share * static_cast<double>(now - flow_since_);
   if (wait_ns < static_cast<double>(kShortest)) return 0;

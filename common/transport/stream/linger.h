@@ -2,9 +2,11 @@
 // wake-up for each costs more than the piece. So whoever has nothing left to do leaves the flow
 // alone for as long as it takes to bring a good deal more, and moves that at once.
 //
-// Only inside a flow: since there was last nothing to receive, several times as much came as is
-// waited for, and a payload is still to be completed, so that more is sure to come. A message that
-// is awaited alone, and a tensor of up to that size, are never waited for longer than they take.
+// Only inside a flow: since there was last nothing more to come, several times as much came as is
+// waited for, and a lane that just brought some of it has a payload still to complete, so that more
+// is on its way. A message that is awaited alone, and a tensor of up to that size, are never waited
+// for longer than they take; nor is anything because of a lane that stopped in the middle of a
+// payload. What comes on other lanes beside a flow that goes on may wait with it.
 // Pure; one thread.
 #pragma once
 
@@ -25,9 +27,10 @@ class Linger {
   explicit Linger(std::size_t bytes) : bytes_(bytes) {}
 
   void Received(std::size_t bytes, TimeNs now);
-  // The owner has nothing to do. How long it may stay away; 0: wait for the next piece as usual.
-  // Not twice unless something came in between, so a flow that stops is not polled.
-  DurationNs Take(TimeNs now, bool inside_payload);
+  // The owner has nothing to do. `flows`: some lane brought bytes since the last call, and is
+  // inside a payload. How long the owner may stay away; 0: wait for the next piece as usual. Not
+  // twice unless something came in between, so a flow that stops is not polled.
+  DurationNs Take(TimeNs now, bool flows);
 
  private:
   const std::size_t bytes_;

@@ -47,7 +47,7 @@ const ReceivedMessage* StreamTransport::Receive(StreamEntry& entry, std::size_t&
   const StreamReceiver::Result result = entry.connection->receiver_.Receive(
       *entry.connection, entry.landing, entry.readable, turn_bytes);
   linger_.Received(before - turn_bytes, now_);
-  NoteInside(entry, entry.connection->receiver_.inside_message());
+  if (turn_bytes < before) NoteFlow(entry, entry.connection->receiver_.inside_message());
   entry.starved = result.outcome == StreamReceiver::Outcome::kStarved;
   entry.receive_idle = result.outcome == StreamReceiver::Outcome::kBlocked;
   if (result.outcome == StreamReceiver::Outcome::kMessage) return result.message;
@@ -66,12 +66,12 @@ void StreamTransport::ReleaseMessage(StreamEntry& entry, const ReceivedMessage* 
 }
 
 bool StreamTransport::HasWork(const StreamEntry& entry) const {
-  if (entry.writable && entry.sender().has_unsent()) return true;
+  if (CanSend(entry)) return true;
   return !entry.receive_idle && !entry.starved;
 }
 
 void StreamTransport::StopServing(StreamEntry& entry) {
-  NoteInside(entry, false);
+  NoteFlow(entry, false);
   entry.connection->Shutdown();
   Unwatch(*entry.connection);
 }
@@ -84,15 +84,19 @@ bool StreamTransport::Arm() {
 void StreamTransport::Tick(TimeNs now) { now_ = now; }
 
 DurationNs StreamTransport::TakeLinger(TimeNs now) {
-  // Who has a turn's worth left of what came, or something to send, does not wait for more.
+  // Who could receive or send now does not wait. What found no room in a socket may wait with the
+  // flow for the room that comes.
   if (table_.ready_count() > 0) return 0;
-  return linger_.Take(now, inside_count_ > 0);
+  const bool flows = flowing_count_ > 0;
+  ++interval_;
+  flowing_count_ = 0;
+  return linger_.Take(now, flows);
 }
 
-void StreamTransport::NoteInside(StreamEntry& entry, bool inside) {
-  if (entry.inside_message == inside) return;
-  entry.inside_message = inside;
-  inside_count_ += inside ? 1 : -1;
+void StreamTransport::NoteFlow(StreamEntry& entry, bool flows) {
+  if ((entry.flowing_in == interval_) == flows) return;
+  entry.flowing_in = flows ? interval_ : 0;
+  flowing_count_ += flows ? 1 : -1;
 }
 
 void StreamTransport::MarkReady(ConnectionId id, bool readable, bool writable) {

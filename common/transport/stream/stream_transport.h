@@ -42,11 +42,11 @@ class StreamConnection : public Connection, public ByteStream {
 };
 
 struct StreamEntry : ConnectionEntry<StreamConnection> {
-  bool readable = true;       // the stream may have bytes
-  bool writable = true;       // the stream may have room
-  bool receive_idle = false;  // until readable, receiving can do nothing
-  bool write_failed = false;  // reading will tell why
-  bool inside_message = false;
+  bool readable = true;          // the stream may have bytes
+  bool writable = true;          // the stream may have room
+  bool receive_idle = false;     // until readable, receiving can do nothing
+  bool write_failed = false;     // reading will tell why
+  std::uint64_t flowing_in = 0;  // the interval in which it brought a part of a payload; see below
 
   StreamSender& sender() const { return connection->sender_; }
 };
@@ -85,17 +85,21 @@ class StreamTransport : public TurnTransport<StreamEntry> {
   bool CanPost(const StreamEntry& entry) const override { return !entry.write_failed; }
   void Push(StreamEntry& entry, std::span<const std::byte, wire::kHeaderBytes> header,
             const SendRequest& request) override;
-  bool CanSend(const StreamEntry& entry) const override { return entry.writable; }
+  bool CanSend(const StreamEntry& entry) const override {
+    return entry.writable && entry.sender().has_unsent();
+  }
   void Send(StreamEntry& entry, std::size_t& turn_bytes) override;
   const ReceivedMessage* Receive(StreamEntry& entry, std::size_t& turn_bytes) override;
   void ReleaseMessage(StreamEntry& entry, const ReceivedMessage* message) override;
   bool HasWork(const StreamEntry& entry) const override;
   void StopServing(StreamEntry& entry) override;
-  void NoteInside(StreamEntry& entry, bool inside);
+  void NoteFlow(StreamEntry& entry, bool flows);
 
   Linger linger_;
-  std::uint32_t inside_count_ = 0;  // connections inside a message
-  TimeNs now_ = 0;                  // of the last Tick
+  std::uint64_t interval_ = 1;  // between two calls of TakeLinger
+  std::uint32_t flowing_count_ =
+      0;            // connections that brought bytes in it, and are inside a message
+  TimeNs now_ = 0;  // of the last Tick
 };
 
 }  // namespace phub::transport
