@@ -35,6 +35,10 @@ int SessionSide::Read(BIO* bio, char* into, int bytes_max) {
     owner.first_ = owner.first_.subspan(bytes);
     return static_cast<int>(bytes);
   }
+  if (owner.overhead_bytes_ > TlsSession::kOverheadBytesMax) {
+    owner.end_ = TlsSession::End::kReset;
+    return -1;
+  }
   ssize_t got = -1;
   if (!owner.drained_) {
     do {
@@ -54,6 +58,7 @@ int SessionSide::Read(BIO* bio, char* into, int bytes_max) {
   // lane off gains nothing by it: messages have lengths, and a job's end is said on the control
   // plane.
   if (got == 0) owner.end_ = TlsSession::End::kClosed;
+  owner.overhead_bytes_ += static_cast<std::size_t>(got);
   // See TcpConnection::Readv: what comes after a short read is a new edge.
   if (got < bytes_max && !owner.hangup_) owner.drained_ = true;
   return static_cast<int>(got);

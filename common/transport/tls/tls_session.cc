@@ -137,6 +137,7 @@ IoResult TlsSession::Ended(std::size_t bytes) const {
 
 bool TlsSession::IsThrifty(std::size_t bytes) {
   received_bytes_ += bytes;
+  overhead_bytes_ -= std::min(overhead_bytes_, 2 * bytes);  // its own, and as much overhead
   return ++received_records_ <= kRecordsFree + received_bytes_ / kBytesPerRecordMin;
 }
 
@@ -152,7 +153,7 @@ bool TlsSession::ReadRecord(std::span<std::byte> into, std::size_t& bytes) {
     const int error = SSL_get_error(session_.get(), 0);
     if (error == SSL_ERROR_WANT_READ) {
       if (drained_) return false;
-      // A record that is no data: a change of keys.
+      // Records that are no data: changes of keys, as many as had been read ahead.
       if (IsThrifty(0)) continue;
     } else if (error == SSL_ERROR_ZERO_RETURN) {
       end_ = End::kClosed;

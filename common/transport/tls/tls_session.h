@@ -35,6 +35,11 @@ class TlsSession {
   // A lane changes its sending key after so many bytes: far below what AES-GCM bears (2^24.5
   // records, some 380 GB).
   static constexpr std::uint64_t kBytesPerKey = std::uint64_t{64} << 30;
+  // What a peer may send that is no data: so many bytes, and then as many as it sends of data.
+  // OpenSSL goes through all that it can get of them within one call, which this bounds, too. More
+  // than it reads ahead.
+  static constexpr std::size_t kOverheadBytesMax = 256 * 1024;
+  static_assert(kOverheadBytesMax > 2 * kCiphertextBytes);
   // What a lane takes of memory, with what OpenSSL allocates; TlsSessionTest measures it.
   static constexpr std::size_t kLaneBytes = 224 * 1024;
 
@@ -103,7 +108,8 @@ class TlsSession {
   std::size_t out_end_ = 0;
   std::size_t ahead_bytes_ = 0;  // of plaintext: in out_, and not yet said to have moved
   std::uint64_t bytes_per_key_ = 0;
-  std::uint64_t key_bytes_ = 0;  // encrypted with the present key
+  std::uint64_t key_bytes_ = 0;     // encrypted with the present key
+  std::size_t overhead_bytes_ = 0;  // read of the socket, and not made up for by data
   std::uint64_t received_bytes_ = 0;
   std::uint64_t received_records_ = 0;
 };

@@ -1,6 +1,8 @@
 // What may come over a lane with TLS that is no order of bytes as sent; and what a lane costs.
 #include <malloc.h>
 
+#include <array>
+
 #include "tests/unit/transport/tls/tls_fixture.h"
 
 namespace phub::transport {
@@ -143,6 +145,106 @@ TEST(TlsSessionRecordsTest, FloodsOfRecordsWithoutDataEndTheLane) {
   }
   EXPECT_EQ(status, IoStatus::kReset);
   EXPECT_LT(bytes, 5000u);
+}
+
+// A client that nothing of ours holds back: a lane's end whose records lie in memory first.
+class Forger {
+ public:
+  explicit Forger(int socket) : socket_(socket), context_(SSL_CTX_new(TLS_client_method())) {
+    SSL_CTX_set_min_proto_version(context_, TLS1_3_VERSION);
+    SSL_CTX_set_ciphersuites(context_, "TLS_AES_128_GCM_SHA256");
+    SSL_CTX_set1_groups_list(context_, "X25519");
+    SSL_CTX_set_psk_use_session_callback(context_, UseKey);
+    ssl_ = SSL_new(context_);
+    in_ = BIO_new(BIO_s_mem());
+    out_ = BIO_new(BIO_s_mem());
+    SSL_set_bio(ssl_, in_, out_);
+  }
+  ~Forger() {
+    SSL_free(ssl_);
+    SSL_CTX_free(context_);
+  }
+  // True when the handshake is done. Takes what has come, sends what is to be said.
+  bool Shake() {
+    std::array<char, 4096> bytes;
+    const ssize_t got = recv(socket_, bytes.data(), bytes.size(), MSG_DONTWAIT);
+    if (got > 0) BIO_write(in_, bytes.data(), static_cast<int>(got));
+    const bool done = SSL_connect(ssl_) == 1;
+    Flush(0);
+    return done;
+  }
+  void ChangeKeys(std::size_t times) {
+    for (std::size_t i = 0; i < times; ++i) {
+      ASSERT_EQ(SSL_key_update(ssl_, SSL_KEY_UPDATE_NOT_REQUESTED), 1);
+      ASSERT_EQ(SSL_do_handshake(ssl_), 1);
+    }
+  }
+  std::size_t made() const { return BIO_ctrl_pending(out_); }
+  // Sends a run of records, as one piece that ends somewhere inside of one.
+  void Flush(std::size_t bytes_max) {
+    std::vector<char> bytes(bytes_max == 0 ? made() : std::min(bytes_max, made()));
+    BIO_read(out_, bytes.data(), static_cast<int>(bytes.size()));
+    ASSERT_EQ(send(socket_, bytes.data(), bytes.size(), MSG_NOSIGNAL),
+              static_cast<ssize_t>(bytes.size()));
+  }
+
+ private:
+  static int UseKey(SSL* ssl, const EVP_MD*, const unsigned char** name, std::size_t* bytes,
+                    SSL_SESSION** used) {
+    static const LaneKeyName kName = NameOfLane(HelloWith("k1"));
+    static const LaneKey kKey = KeyOfLane(kName, HelloWith("k1").nonce);
+    constexpr unsigned char kCipher[] = {0x13, 0x01};
+    SSL_SESSION* session = SSL_SESSION_new();
+    SSL_SESSION_set1_master_key(session, reinterpret_cast<const unsigned char*>(kKey.data()),
+                                kKey.size());
+    SSL_SESSION_set_cipher(session, SSL_CIPHER_find(ssl, kCipher));
+    SSL_SESSION_set_protocol_version(session, TLS1_3_VERSION);
+    *name = reinterpret_cast<const unsigned char*>(kName.data());
+    *bytes = kName.size();
+    *used = session;
+    return 1;
+  }
+  const int socket_;
+  SSL_CTX* const context_;
+  SSL* ssl_ = nullptr;
+  BIO* in_ = nullptr;
+  BIO* out_ = nullptr;
+};
+
+TEST(TlsSessionRecordsTest, FloodsOfKeyChangesAloneEndTheLane) {
+  int pair[2];
+  ASSERT_EQ(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, pair), 0);
+  const Descriptor theirs(pair[0]);
+  const Descriptor ours(pair[1]);
+  const LaneKeyName name = NameOfLane(HelloWith("k1"));
+  auto receiver = TlsSession::MakeDaemon(ours.get(), {}, [&](const LaneKeyName&, LaneKey& found) {
+    found = KeyOfLane(name, HelloWith("k1").nonce);
+    return true;
+  });
+  Forger forger(theirs.get());
+  EXPECT_FALSE(forger.Shake());
+  EXPECT_EQ(receiver->Handshake(), TlsSession::Step::kWaitsToRead);
+  EXPECT_TRUE(forger.Shake());
+  ASSERT_EQ(receiver->Handshake(), TlsSession::Step::kDone);
+  receiver->BecomeLane();
+  // Some are in order.
+  std::array<std::byte, 64> bytes;
+  const iovec part{bytes.data(), bytes.size()};
+  forger.ChangeKeys(100);
+  forger.Flush(0);
+  EXPECT_EQ(receiver->Readv({&part, 1}, false).status, IoStatus::kDrained);
+  // Twice what is borne, in pieces, each of which OpenSSL reads ahead.
+  forger.ChangeKeys(20'000);
+  ASSERT_GT(forger.made(), 2 * TlsSession::kOverheadBytesMax);
+  std::size_t sent = 0;
+  IoStatus status = IoStatus::kDrained;
+  while (status == IoStatus::kDrained && forger.made() > 0) {
+    forger.Flush(32 * 1024);
+    sent += 32 * 1024;
+    status = receiver->Readv({&part, 1}, false).status;
+  }
+  EXPECT_EQ(status, IoStatus::kReset);
+  EXPECT_LE(sent, TlsSession::kOverheadBytesMax + 64 * 1024);
 }
 
 #if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
