@@ -33,6 +33,13 @@ const char* TransportName(std::uint8_t index) {
   }
 }
 
+// Whether another way is worth a try: nobody is there, or not by this way; a device, or the
+// daemon's, has no room left. What else refuses here would refuse there too.
+bool MayGoAnotherWay(std::uint8_t way, const absl::Status& status) {
+  return absl::IsUnavailable(status) || absl::IsUnimplemented(status) ||
+         (way == kVerbsTransportIndex && absl::IsResourceExhausted(status));
+}
+
 }  // namespace
 
 RackLanes::RackLanes(RackLanesSettings settings, const DaemonLinks& links, CallWaiter& waiter)
@@ -65,7 +72,7 @@ std::vector<std::uint8_t> RackLanes::WaysOf(std::uint32_t lane) const {
 absl::StatusOr<RackLanes::Dialled> RackLanes::DialBy(std::uint8_t way, const DaemonLink& link,
                                                      std::uint32_t lane,
                                                      const wire::LaneHello& hello,
-                                                     DurationNs timeout) const {
+                                                     DurationNs timeout, bool& said) const {
   const v1::CoreEndpoint& core = link.joined.cores(static_cast<int>(lane - link.first_lane));
   const std::string host = core.host().empty() ? link.endpoint.host : core.host();
   const auto port = static_cast<std::uint16_t>(core.port());
@@ -76,6 +83,7 @@ absl::StatusOr<RackLanes::Dialled> RackLanes::DialBy(std::uint8_t way, const Dae
     if (std::string why_not = WhyNotShared(link); !why_not.empty())
       return absl::UnimplementedError(why_not);
     dialled.reason = "same host";
+    said = true;
     connection =
         transport::DialShm(link.joined.shared_memory().name(), hello, timeout, link.regions);
   } else if (way == kVerbsTransportIndex) {
@@ -86,6 +94,7 @@ absl::StatusOr<RackLanes::Dialled> RackLanes::DialBy(std::uint8_t way, const Dae
     if (!taken.ok()) return absl::UnimplementedError(taken.status().message());
     dialled.reason = std::move(taken->reason);
     SystemRandom random;
+    said = true;
     connection = transport::DialVerbs(host, port, hello, timeout, std::move(taken->queue),
                                       std::move(taken->domain), random);
   } else if (link.joined.tls_lanes()) {
@@ -104,12 +113,20 @@ absl::StatusOr<RackLanes::Dialled> RackLanes::DialBy(std::uint8_t way, const Dae
 }
 
 absl::StatusOr<RackLanes::Dialled> RackLanes::Dial(const DaemonLink& link, std::uint32_t lane,
-                                                   const wire::LaneHello& hello,
+                                                   wire::LaneHello hello,
                                                    DurationNs timeout) const {
   const std::vector<std::uint8_t> ways = WaysOf(lane);
   std::string before;  // why the better ways did not do
+  bool said = false;   // somebody may have been told the nonce
   for (const std::uint8_t way : ways) {
-    absl::StatusOr<Dialled> dialled = DialBy(way, link, lane, hello, timeout);
+    // What went over one way may have been read there, in the clear. So it is good for that way
+    // only: the next one's key is made from a nonce that nobody has seen.
+    if (std::exchange(said, false)) {
+      auto fresh = AskForLanes(link, {&lane, 1}, timeout);
+      if (!fresh.ok()) return fresh.status();
+      hello = fresh->front();
+    }
+    absl::StatusOr<Dialled> dialled = DialBy(way, link, lane, hello, timeout, said);
     if (dialled.ok()) {
       const std::string wish = transport_indices_[lane] ? "as before" : "asked for";
       const std::string how = ways.size() == 1 ? wish : dialled->reason;
@@ -122,18 +139,17 @@ absl::StatusOr<RackLanes::Dialled> RackLanes::Dial(const DaemonLink& link, std::
     if (ways.size() == 1 && absl::IsUnimplemented(status))
       return absl::FailedPreconditionError(
           fmt::format("{} was asked for, but {}", TransportName(way), why));
-    // Only if nobody is there is another way worth a try: what refuses here would refuse there too,
-    // and the nonce may be used up.
-    if (ways.size() == 1 || way == kTcpTransportIndex ||
-        (!absl::IsUnavailable(status) && !absl::IsUnimplemented(status)))
-      return status;
+    if (ways.size() == 1 || way == ways.back() || !MayGoAnotherWay(way, status))
+      return before.empty() ? status
+                            : absl::Status(status.code(), fmt::format("{} ({})", why, before));
     before += fmt::format("{}{}: {}", before.empty() ? "" : "; ", TransportName(way), why);
   }
   return absl::InternalError("no way");
 }
 
-absl::Status RackLanes::Open(const DaemonLink& link, std::span<const std::uint32_t> lanes,
-                             DurationNs timeout, const Opened& opened) {
+// Their hellos, with a nonce each, which is good once; what was granted before is not any more.
+absl::StatusOr<std::vector<wire::LaneHello>> RackLanes::AskForLanes(
+    const DaemonLink& link, std::span<const std::uint32_t> lanes, DurationNs timeout) const {
   v1::OpenLanesRequest request;
   request.set_session_id(link.joined.session_id());
   for (const std::uint32_t lane : lanes)
@@ -141,27 +157,37 @@ absl::Status RackLanes::Open(const DaemonLink& link, std::span<const std::uint32
   const auto response = waiter_.Await<v1::OpenLanesResponse>(
       [&](auto done) { link.channel->OpenLanes(request, timeout, std::move(done)); });
   if (!response.ok()) return response.status();
-  for (const std::uint32_t lane : lanes) {
-    const v1::CoreEndpoint& core = link.joined.cores(static_cast<int>(lane - link.first_lane));
-    const auto grant =
-        std::find_if(response->grants().begin(), response->grants().end(),
-                     [&](const v1::LaneGrant& one) { return one.core() == core.core(); });
-    wire::LaneHello hello;
+  std::vector<wire::LaneHello> hellos;
+  for (const std::uint32_t core : request.cores()) {
+    const auto grant = std::find_if(response->grants().begin(), response->grants().end(),
+                                    [&](const v1::LaneGrant& one) { return one.core() == core; });
+    wire::LaneHello& hello = hellos.emplace_back();
     if (grant == response->grants().end() || grant->nonce().size() != hello.nonce.size())
-      return absl::InternalError(fmt::format("it granted no lane to core {}", core.core()));
+      return absl::InternalError(fmt::format("it granted no lane to core {}", core));
     std::transform(grant->nonce().begin(), grant->nonce().end(), hello.nonce.begin(),
                    [](char c) { return static_cast<std::byte>(c); });
-    hello.core = CoreIndex{core.core()};
+    hello.core = CoreIndex{core};
     hello.rank = Rank{settings_.rank};
     hello.incarnation = Incarnation{link.joined.incarnation()};
     hello.membership_epoch = MembershipEpoch{link.joined.membership_epoch()};
-    absl::StatusOr<Dialled> dialled = Dial(link, lane, hello, timeout);
+  }
+  return hellos;
+}
+
+absl::Status RackLanes::Open(const DaemonLink& link, std::span<const std::uint32_t> lanes,
+                             DurationNs timeout, const Opened& opened) {
+  const auto hellos = AskForLanes(link, lanes, timeout);
+  if (!hellos.ok()) return hellos.status();
+  for (std::size_t i = 0; i < lanes.size(); ++i) {
+    const std::uint32_t lane = lanes[i];
+    const std::uint32_t core = (*hellos)[i].core.value;
+    absl::StatusOr<Dialled> dialled = Dial(link, lane, (*hellos)[i], timeout);
     if (!dialled.ok())
       return absl::Status(
           dialled.status().code(),
-          fmt::format("lane to core {}: {}", core.core(), std::string(dialled.status().message())));
+          fmt::format("lane to core {}: {}", core, std::string(dialled.status().message())));
     LogInfo("event=lane_opened job={} rank={} daemon={} core={} transport={} reason=\"{}\"",
-            settings_.job, settings_.rank, link.endpoint.ToString(), core.core(),
+            settings_.job, settings_.rank, link.endpoint.ToString(), core,
             ShortName(dialled->transport_index), dialled->reason);
     connections_[lane] = std::move(dialled->connection);
     transport_indices_[lane] = dialled->transport_index;

@@ -76,11 +76,15 @@ class RackLanes {
   std::string WhyNotShared(const DaemonLink& link) const;
   // The ways that are to be tried, by the transport's index, the best first.
   std::vector<std::uint8_t> WaysOf(std::uint32_t lane) const;
-  // One way. kUnavailable, kUnimplemented: the next may do, and the nonce is still good.
+  absl::StatusOr<std::vector<wire::LaneHello>> AskForLanes(const DaemonLink& link,
+                                                           std::span<const std::uint32_t> lanes,
+                                                           DurationNs timeout) const;
+  // One way. kUnimplemented: it cannot be. said: set if the nonce may have left.
   absl::StatusOr<Dialled> DialBy(std::uint8_t way, const DaemonLink& link, std::uint32_t lane,
-                                 const wire::LaneHello& hello, DurationNs timeout) const;
-  absl::StatusOr<Dialled> Dial(const DaemonLink& link, std::uint32_t lane,
-                               const wire::LaneHello& hello, DurationNs timeout) const;
+                                 const wire::LaneHello& hello, DurationNs timeout,
+                                 bool& said) const;
+  absl::StatusOr<Dialled> Dial(const DaemonLink& link, std::uint32_t lane, wire::LaneHello hello,
+                               DurationNs timeout) const;
 
   const RackLanesSettings settings_;
   const DaemonLinks& links_;

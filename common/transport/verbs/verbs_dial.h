@@ -17,7 +17,8 @@ namespace phub::transport {
 // it, but resolving the name, within `timeout`. `queue` is of the transport that will adopt the
 // connection, `domain` of the job, on the same device. Errors are those of DialTcp; besides
 //   kUnimplemented  the daemon's data port makes no such lanes, or this host cannot (no memory to
-//                   pin, no room in the device). The nonce is still good
+//                   pin, no room in the device)
+// The request goes in the clear: whatever comes of it, its nonce is good for nothing else.
 absl::StatusOr<std::unique_ptr<Connection>> DialVerbs(
     const std::string& host, std::uint16_t port, const wire::LaneHello& hello, DurationNs timeout,
     std::shared_ptr<VerbsQueue> queue, std::shared_ptr<VerbsDomain> domain, Random& random,

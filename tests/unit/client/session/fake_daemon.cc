@@ -97,6 +97,10 @@ std::vector<wire::HyperParameters> FakeDaemon::records() const {
   const std::lock_guard lock(mutex_);
   return records_;
 }
+std::vector<wire::Nonce> FakeDaemon::nonces() const {
+  const std::lock_guard lock(mutex_);
+  return nonces_;
+}
 std::vector<wire::MessageHeader> FakeDaemon::messages() const {
   const std::lock_guard lock(mutex_);
   return messages_;
@@ -154,6 +158,10 @@ absl::Status FakeDaemon::HandleJoin(const v1::JoinRequest& request, v1::JoinResp
   }
   response.set_created(true);
   response.set_resumed(resumed_);
+  if (!options_.shared_memory_name.empty()) {
+    response.mutable_shared_memory()->set_name(options_.shared_memory_name);
+    response.mutable_shared_memory()->set_boot_id(kBootId);
+  }
   return absl::OkStatus();
 }
 
@@ -172,18 +180,18 @@ absl::Status FakeDaemon::HandleAddKeys(const v1::AddKeysRequest& request,
     const std::uint64_t chunks =
         ChunkCount(key.element_count() * element_bytes, options_.chunk_bytes);
     for (std::uint64_t c = 0; c < chunks; ++c)
-      placement.add_chunk_bins(static_cast<std::uint32_t>((c + (place_differently_ ? 1 : 0)) %
-                                                          layout_.lane_count()));
+      placement.add_chunk_bins(
+          static_cast<std::uint32_t>((c + (place_differently_ ? 1 : 0)) % layout_.lane_count()));
   }
   for (int i = 0; i < request.keys_size(); ++i)
-    views.push_back({.name = request.keys(i).name(),
-                     .key = KeyIndex{response.placements(i).key_index()},
-                     .element_count = request.keys(i).element_count(),
-                     .element_bytes = numeric::ElementBytes(
-                         static_cast<numeric::ElementType>(request.keys(i).type())),
-                     .chunk_bins = {response.placements(i).chunk_bins().data(),
-                                    static_cast<std::size_t>(
-                                        response.placements(i).chunk_bins_size())}});
+    views.push_back(
+        {.name = request.keys(i).name(),
+         .key = KeyIndex{response.placements(i).key_index()},
+         .element_count = request.keys(i).element_count(),
+         .element_bytes =
+             numeric::ElementBytes(static_cast<numeric::ElementType>(request.keys(i).type())),
+         .chunk_bins = {response.placements(i).chunk_bins().data(),
+                        static_cast<std::size_t>(response.placements(i).chunk_bins_size())}});
   const auto layouts = layout_.AddKeys(views);
   PHUB_CHECK(layouts.ok());
   for (std::size_t i = 0; i < layouts->size(); ++i)
@@ -202,7 +210,7 @@ absl::Status FakeDaemon::HandleOpenLanes(const v1::OpenLanesRequest& request,
   for (const std::uint32_t core : request.cores()) {
     v1::LaneGrant& grant = *response.add_grants();
     grant.set_core(core);
-    grant.set_nonce(std::string(wire::kNonceBytes, 'n'));
+    grant.set_nonce(std::string(wire::kNonceBytes, static_cast<char>(++grant_count_)));
   }
   return absl::OkStatus();
 }
@@ -236,8 +244,8 @@ absl::Status FakeDaemon::HandleLoadState(const v1::LoadStateRequest& request) {
   const std::lock_guard lock(mutex_);
   load_requests_.push_back(request);
   if (request.refusal_code() != 0)
-    loaded_ = absl::Status(static_cast<absl::StatusCode>(request.refusal_code()),
-                           request.refusal());
+    loaded_ =
+        absl::Status(static_cast<absl::StatusCode>(request.refusal_code()), request.refusal());
   return absl::OkStatus();
 }
 
@@ -276,7 +284,11 @@ void FakeDaemon::StreamClosed() {
 
 // ---- Lanes -------------------------------------------------------------------------------------
 
-wire::LaneRefusal FakeDaemon::Admit(const wire::LaneHello&, std::string_view) {
+wire::LaneRefusal FakeDaemon::Admit(const wire::LaneHello& hello, std::string_view) {
+  {
+    const std::lock_guard lock(mutex_);
+    nonces_.push_back(hello.nonce);
+  }
   return refuse_lanes_ ? wire::LaneRefusal::kNonce : wire::LaneRefusal::kNone;
 }
 

@@ -36,6 +36,7 @@ struct FakeDaemonOptions {
   DurationNs liveness_timeout = 2 * kSecond;
   std::uint32_t position = 0;
   std::vector<std::uint32_t> rack_cores = {};  // of every daemon of the rack; empty: it is alone
+  std::string shared_memory_name = {};         // that it offers; somebody else's
 };
 
 class FakeDaemon final : public transport::LaneGate {
@@ -47,6 +48,7 @@ class FakeDaemon final : public transport::LaneGate {
   std::string name() const { return "127.0.0.1:" + std::to_string(7700 + options_.position); }
   static constexpr const char* kName = "127.0.0.1:7700";  // of a daemon that is alone
   static constexpr float kStored = 42.0f;
+  static constexpr const char* kBootId = "boot";  // of the host of daemon and workers
   static constexpr std::uint64_t kIncarnation = 0x1122334455667788;
 
   // Replies wait until they are let go.
@@ -88,6 +90,7 @@ class FakeDaemon final : public transport::LaneGate {
   v1::JoinRequest join_request() const;
   std::vector<v1::AddKeysRequest> add_keys_requests() const;
   std::vector<wire::HyperParameters> records() const;
+  std::vector<wire::Nonce> nonces() const;  // of the lanes' hellos
 
   // The control plane, for whoever carries the calls. Any thread.
   absl::Status HandleGetRack(v1::Rack& response);
@@ -146,6 +149,8 @@ class FakeDaemon final : public transport::LaneGate {
   v1::JoinRequest join_request_;
   std::vector<v1::AddKeysRequest> add_keys_requests_;
   std::vector<wire::HyperParameters> records_;
+  std::vector<wire::Nonce> nonces_;
+  unsigned char grant_count_ = 0;
   std::vector<wire::MessageHeader> messages_;
   std::vector<std::uint64_t> barriers_;
   std::vector<v1::LoadStateRequest> load_requests_;

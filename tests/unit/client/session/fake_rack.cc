@@ -49,7 +49,8 @@ Result<Job> FakeRack::Join(JobOptions options, std::size_t through,
   auto state = JobState::Join({.daemon = *ParseEndpoint(daemons_[through]->name()),
                                .call_timeout = call_timeout,
                                .options = std::move(options),
-                               .connector = std::make_shared<DirectConnector>(*this)});
+                               .connector = std::make_shared<DirectConnector>(*this),
+                               .boot_id = FakeDaemon::kBootId});
   if (!state.ok()) return state.status();
   return JobAccess::Make(*std::move(state));
 }

@@ -1,13 +1,20 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/socket.h>
+#include <unistd.h>
 
+#include <array>
 #include <chrono>
 #include <cmath>
+#include <mutex>
 #include <numeric>
 #include <optional>
 #include <thread>
 #include <vector>
 
+#include "common/base/descriptor.h"
+#include "common/transport/shm/shm_address.h"
+#include "common/wire/lane_hello.h"
 #include "common/wire/message.h"
 #include "phub/client.h"
 #include "tests/unit/client/session/fake_rack.h"
@@ -16,9 +23,11 @@ namespace phub::client {
 namespace {
 
 using std::chrono::milliseconds;
+using ::testing::Contains;
 using ::testing::Each;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using ::testing::Not;
 using ::testing::SizeIs;
 
 class JobTest : public ::testing::Test {
@@ -48,8 +57,7 @@ TEST_F(JobTest, PushPullBringsWhatTheDaemonMadeOfTheGradients) {
     std::iota(gradients.begin(), gradients.end(), static_cast<float>(round));
     const Status status = key.PushPull().Wait();
     ASSERT_TRUE(status.ok()) << ToString(status);
-    ASSERT_TRUE(
-        std::equal(gradients.begin(), gradients.end(), key.parameters<float>().begin()));
+    ASSERT_TRUE(std::equal(gradients.begin(), gradients.end(), key.parameters<float>().begin()));
     EXPECT_EQ(key.iteration(), static_cast<std::uint64_t>(round));
   }
 }
@@ -66,6 +74,56 @@ TEST_F(JobTest, JoinTellsTheDaemonWhoComes) {
   EXPECT_EQ(job_->rank(), 2u);
   EXPECT_EQ(job_->world_size(), 4u);
   EXPECT_TRUE(job_->created());
+}
+
+// Takes one request for a lane in shared memory after the other, and answers none.
+class DeafSocket {
+ public:
+  DeafSocket() : socket_(socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0)) {
+    const transport::ShmAddress address(name());
+    EXPECT_EQ(bind(socket_.get(), address.get(), address.bytes), 0);
+    EXPECT_EQ(listen(socket_.get(), 8), 0);
+    thread_ = std::thread([this] { Listen(); });
+  }
+  ~DeafSocket() {
+    shutdown(socket_.get(), SHUT_RDWR);
+    thread_.join();
+  }
+  std::string name() const { return "phub-deaf-" + std::to_string(getpid()); }
+  std::vector<wire::Nonce> nonces() {
+    const std::lock_guard lock(mutex_);
+    return nonces_;
+  }
+
+ private:
+  void Listen() {
+    for (;;) {
+      const Descriptor peer(accept4(socket_.get(), nullptr, nullptr, SOCK_CLOEXEC));
+      if (!peer) return;
+      std::array<std::byte, wire::kLaneHelloBytes> bytes;
+      wire::LaneHello hello;
+      const ssize_t got = recv(peer.get(), bytes.data(), bytes.size(), 0);
+      EXPECT_EQ(got, static_cast<ssize_t>(bytes.size()));
+      EXPECT_TRUE(wire::DecodeLaneHello(bytes, hello));
+      const std::lock_guard lock(mutex_);
+      nonces_.push_back(hello.nonce);
+    }
+  }
+  const Descriptor socket_;
+  std::mutex mutex_;
+  std::vector<wire::Nonce> nonces_;
+  std::thread thread_;
+};
+
+TEST_F(JobTest, ANonceThatWasSaidOneWayIsNotUsedForAnother) {
+  DeafSocket deaf;
+  Join({.core_count = 3, .shared_memory_name = deaf.name()});
+  std::vector<wire::Nonce> seen = deaf.nonces();
+  EXPECT_THAT(seen, SizeIs(3));
+  // Expect: lanes over tcp, none with a nonce that anybody has heard.
+  const std::vector<wire::Nonce> used = daemon_->nonces();
+  EXPECT_THAT(used, SizeIs(3));
+  for (const wire::Nonce& nonce : used) EXPECT_THAT(seen, Not(Contains(nonce)));
 }
 
 TEST_F(JobTest, PushPullOfOtherMemoryLeavesTheKeysOwnAlone) {
