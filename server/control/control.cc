@@ -8,6 +8,19 @@
 #include "server/control/state.h"
 
 namespace phub::server {
+namespace {
+
+// What a worker says of itself names its rank in the job; control counts from 0 in each rack.
+template <typename State, typename Message>
+Message InRack(State& state, Message message) {
+  const Job* const job = state.FindIncarnation(message.incarnation);
+  if (job != nullptr && message.rank.value < kPeerRankBase) {
+    message.rank.value -= job->config.rank_base;
+  }
+  return message;
+}
+
+}  // namespace
 
 Control::State::State(const Clock& clock_given, Random& random_given,
                       std::vector<CoreHandle> handles, ControlOptions options_given)
@@ -88,20 +101,20 @@ void Control::DetachStream(std::string_view session_id, StreamId stream) {
 
 wire::LaneRefusal Control::AdmitLane(const wire::LaneHello& hello,
                                      std::optional<PeerProcess> process, bool encrypted) {
-  return state_->AdmitLane(state_->InRack(hello), process, encrypted);
+  return state_->AdmitLane(InRack(*state_, hello), process, encrypted);
 }
 std::optional<wire::Nonce> Control::FindNonce(const wire::LaneHello& hello) const {
-  return state_->FindNonce(state_->InRack(hello));
+  return state_->FindNonce(InRack(*state_, hello));
 }
 absl::StatusOr<LaneStaging> Control::StagingOf(const wire::LaneHello& hello) {
-  return state_->StagingOf(state_->InRack(hello));
+  return state_->StagingOf(InRack(*state_, hello));
 }
 absl::StatusOr<transport::LaneMemory> Control::SharedLaneMemory(const wire::LaneHello& hello) {
-  return state_->SharedLaneMemory(state_->InRack(hello));
+  return state_->SharedLaneMemory(InRack(*state_, hello));
 }
 wire::LaneRefusal Control::AdmitBatch(const wire::SharedBatchRequest& request, PeerProcess process,
                                       transport::BatchMemory& memory) {
-  return state_->AdmitBatch(state_->InRack(request), process, memory);
+  return state_->AdmitBatch(InRack(*state_, request), process, memory);
 }
 void Control::AttachLane(const wire::LaneHello& hello,
                          std::unique_ptr<transport::Connection> connection,
@@ -113,7 +126,7 @@ void Control::AttachLane(const wire::LaneHello& hello,
                                   hello.core, std::move(connection), transport_index,
                                   std::move(description));
   }
-  state_->AttachLane(state_->InRack(hello), std::move(connection), transport_index,
+  state_->AttachLane(InRack(*state_, hello), std::move(connection), transport_index,
                      std::move(description));
 }
 
@@ -124,6 +137,9 @@ void Control::OnEnvelope(const v1::PeerEnvelope& envelope, Answer<v1::PeerReceip
 }
 void Control::OnReceipt(RackIndex from, const v1::PeerReceipt& receipt) {
   state_->OnReceipt(from, receipt);
+}
+bool Control::LacksPeerLane(const wire::LaneHello& hello, RackIndex to) const {
+  return state_->LacksPeerLane(hello.incarnation, to, hello.core);
 }
 void Control::AttachPeerLane(const wire::LaneHello& hello, RackIndex to,
                              std::unique_ptr<transport::Connection> connection,

@@ -244,7 +244,8 @@ class Control {
   v1::PeerEnvelope MakeEnvelope(RackIndex to) const;
   void OnEnvelope(const v1::PeerEnvelope& envelope, Answer<v1::PeerReceipt> answer);
   void OnReceipt(RackIndex from, const v1::PeerReceipt& receipt);
-  // Of DialLane.
+  // Of DialLane: whether the lane is still of use, and what came of it.
+  bool LacksPeerLane(const wire::LaneHello& hello, RackIndex to) const;
   void AttachPeerLane(const wire::LaneHello& hello, RackIndex to,
                       std::unique_ptr<transport::Connection> connection,
                       std::uint8_t transport_index, std::string description);

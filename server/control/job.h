@@ -51,11 +51,25 @@ struct JobSettings {
   std::uint32_t ranks_of_job = 0;  // of all racks
 };
 
+// What opens one lane once: control hands it out, and the lane's hello brings it.
+class LaneNonce {
+ public:
+  const wire::Nonce& Grant(Random& random, TimeNs expires);
+  bool IsGood(TimeNs now) const { return granted_ && now < expires_; }
+  // Compared in constant time, so that it cannot be guessed byte by byte. Gone once it was right.
+  bool Take(const wire::Nonce& shown);
+  void Drop() { granted_ = false; }
+  const wire::Nonce& value() const { return value_; }
+
+ private:
+  wire::Nonce value_{};
+  bool granted_ = false;  // and not used
+  TimeNs expires_ = 0;
+};
+
 // The place of one rank's lane to one core loop.
 struct LanePlace {
-  wire::Nonce nonce{};
-  bool nonce_valid = false;  // granted and not used
-  TimeNs nonce_expires = 0;
+  LaneNonce nonce;
   std::unique_ptr<transport::Connection> connection;  // from AttachLane until kLaneClosed
   // Lanes that a newer one replaced (policy wait), until the core loop has closed them.
   std::vector<std::unique_ptr<transport::Connection>> replaced;

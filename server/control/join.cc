@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <array>
+#include <bit>
 #include <numeric>
 
 #include "common/base/log.h"
@@ -58,8 +59,12 @@ std::uint64_t Control::State::MemoryOfJob(const Job& job) const {
   const std::uint64_t network_lane =
       options.verbs_lane_bytes + options.tls_lane_bytes +
       std::uint64_t{job.config.slots_per_lane} * options.slot_header_bytes;
-  const std::uint64_t exchange =
-      job.rack_run == nullptr ? 0 : exchange::ShardExchangeBytes(job.rack_run->plan);
+  std::uint64_t exchange = 0;
+  if (job.rack_run != nullptr) {
+    const exchange::RackPlan& plan = job.rack_run->plan;
+    exchange = exchange::ShardExchangeBytes(plan) +
+               static_cast<std::uint64_t>(std::popcount(plan.neighbors)) * options.tls_lane_bytes;
+  }
   const std::uint64_t shards =
       (JobShardBytes(job.config) + exchange + job.config.world_size * network_lane) * links.size();
   if (!shares_memory()) return shards;
@@ -289,9 +294,10 @@ void Control::State::Join(const v1::JoinRequest& given, std::string_view peer_ad
     if (!made.ok()) return refuse(made.status());
     job = *made;
     if (job == nullptr) {
-      racks.held.push_back({given, std::string(peer_address), std::move(answer),
-                            clock.Now() + 2 * options.liveness_timeout});
-      return;
+      const absl::Status held =
+          Hold({given, std::string(peer_address), answer,
+                clock.Now() + 2 * options.liveness_timeout, racks.known[0].instance});
+      return held.ok() ? void() : refuse(held);
     }
   } else if (absl::Status status = CheckPlace(*job, request, *settings); !status.ok()) {
     return refuse(status);

@@ -9,6 +9,19 @@
 
 namespace phub::server {
 
+const wire::Nonce& LaneNonce::Grant(Random& random, TimeNs expires) {
+  random.Fill(value_);
+  granted_ = true;
+  expires_ = expires;
+  return value_;
+}
+
+bool LaneNonce::Take(const wire::Nonce& shown) {
+  if (CRYPTO_memcmp(value_.data(), shown.data(), shown.size()) != 0) return false;
+  granted_ = false;
+  return true;
+}
+
 // One nonce per (rank, core) is good at a time: a newer one replaces it, so their number is
 // bounded.
 void Control::State::OpenLanes(const v1::OpenLanesRequest& request,
@@ -37,12 +50,10 @@ void Control::State::OpenLanes(const v1::OpenLanesRequest& request,
   response.set_valid_for_ns(options.nonce_lifetime);
   for (const std::uint32_t core : cores) {
     LanePlace& place = member.lanes[core];
-    random.Fill(place.nonce);
-    place.nonce_valid = true;
-    place.nonce_expires = clock.Now() + options.nonce_lifetime;
+    const wire::Nonce& nonce = place.nonce.Grant(random, clock.Now() + options.nonce_lifetime);
     v1::LaneGrant& grant = *response.add_grants();
     grant.set_core(core);
-    grant.set_nonce(place.nonce.data(), place.nonce.size());
+    grant.set_nonce(nonce.data(), nonce.size());
     counters.Add(ControlCounter::lanes_granted);
   }
   answer(absl::OkStatus(), response);
@@ -65,7 +76,7 @@ LanePlace* Control::State::FindGranted(const wire::LaneHello& hello, wire::LaneR
   if (hello.rank.value >= job->members.size() || hello.core.value >= links.size()) return nullptr;
   Member& member = job->members[hello.rank.value];
   LanePlace& place = member.lanes[hello.core.value];
-  const bool good = place.nonce_valid && clock.Now() < place.nonce_expires && member.present();
+  const bool good = place.nonce.IsGood(clock.Now()) && member.present();
   return good ? &place : nullptr;
 }
 
@@ -73,10 +84,10 @@ std::optional<wire::Nonce> Control::State::FindNonce(const wire::LaneHello& hell
   wire::LaneRefusal refusal{};
   if (hello.rank.value >= kPeerRankBase) {
     const PeerLanePlace* const place = FindGrantedPeer(hello, refusal);
-    return place == nullptr ? std::nullopt : std::optional(place->nonce);
+    return place == nullptr ? std::nullopt : std::optional(place->nonce.value());
   }
   const LanePlace* const place = FindGranted(hello, refusal);
-  return place == nullptr ? std::nullopt : std::optional(place->nonce);
+  return place == nullptr ? std::nullopt : std::optional(place->nonce.value());
 }
 
 wire::LaneRefusal Control::State::CheckLane(const wire::LaneHello& hello,
@@ -84,11 +95,7 @@ wire::LaneRefusal Control::State::CheckLane(const wire::LaneHello& hello,
   wire::LaneRefusal refusal{};
   LanePlace* const place = FindGranted(hello, refusal);
   if (place == nullptr) return refusal;
-  // Compared in constant time, so that a nonce cannot be guessed byte by byte.
-  if (CRYPTO_memcmp(place->nonce.data(), hello.nonce.data(), hello.nonce.size()) != 0) {
-    return wire::LaneRefusal::kNonce;
-  }
-  place->nonce_valid = false;
+  if (!place->nonce.Take(hello.nonce)) return wire::LaneRefusal::kNonce;
   Job& job = *FindIncarnation(hello.incarnation);
   if (process && !IsProcessOf(job, hello.rank, *process)) return wire::LaneRefusal::kNonce;
   // What is in shared memory does not leave the host.

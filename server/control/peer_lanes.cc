@@ -1,7 +1,5 @@
 // Lanes between core loops of different racks: only between racks that share an edge of the job's
 // plan. The rack with the lower number grants them, the other one dials.
-#include <openssl/crypto.h>
-
 #include "common/base/log.h"
 #include "server/control/rack_run.h"
 #include "server/control/state.h"
@@ -25,13 +23,11 @@ void Control::State::GrantPeerLanes(Job& job) {
     connect.set_tls_lanes(options.tls_lanes);
     for (std::size_t core = 0; core < links.size(); ++core) {
       PeerLanePlace& place = run.racks[rack].lanes[core];
-      random.Fill(place.nonce);
-      place.nonce_valid = true;
-      place.nonce_expires = clock.Now() + options.nonce_lifetime;
+      const wire::Nonce& nonce = place.nonce.Grant(random, clock.Now() + options.nonce_lifetime);
       counters.Add(ControlCounter::lanes_granted);
       v1::LaneGrant& grant = *connect.add_grants();
       grant.set_core(static_cast<std::uint32_t>(core));
-      grant.set_nonce(place.nonce.data(), place.nonce.size());
+      grant.set_nonce(nonce.data(), nonce.size());
       v1::CoreEndpoint& endpoint = *connect.add_cores();
       endpoint.set_core(static_cast<std::uint32_t>(core));
       endpoint.set_host(endpoints[core].host);
@@ -43,6 +39,7 @@ void Control::State::GrantPeerLanes(Job& job) {
 
 // Empty, from rack 0: every rack has the job, so lanes may be granted. Else: dial these.
 void Control::State::HandleConnect(Job& job, RackIndex from, const v1::PeerConnect& connect) {
+  if (job.rack_run->state == RackRun::State::kStanding) return;
   if (connect.grants().empty()) {
     if (from.value == 0) GrantPeerLanes(job);
     return;
@@ -51,6 +48,13 @@ void Control::State::HandleConnect(Job& job, RackIndex from, const v1::PeerConne
       connect.cores_size() != connect.grants_size() || from.value >= options.rack_index) {
     counters.Add(ControlCounter::peers_refused_place);
     return;
+  }
+  if (!connect.tls_lanes() && ledger.RequiresEncryption(job.account.tenant)) {
+    counters.Add(ControlCounter::lanes_refused_encryption);
+    return Fail(job, MakeFault(job, "rack_refused",
+                               fmt::format("tenant {} requires encrypted lanes, and those that {} "
+                                           "grants are not: data_tls is off there",
+                                           job.account.tenant, DescribeRackBriefly(from))));
   }
   for (int i = 0; i < connect.grants_size(); ++i) {
     const v1::LaneGrant& grant = connect.grants(i);
@@ -81,17 +85,14 @@ PeerLanePlace* Control::State::FindGrantedPeer(const wire::LaneHello& hello,
   RackRun& run = *job->rack_run;
   if (rack >= run.racks.size() || hello.core.value >= links.size()) return nullptr;
   PeerLanePlace& place = run.racks[rack].lanes[hello.core.value];
-  return place.nonce_valid && clock.Now() < place.nonce_expires ? &place : nullptr;
+  return place.nonce.IsGood(clock.Now()) ? &place : nullptr;
 }
 
 wire::LaneRefusal Control::State::CheckPeerLane(const wire::LaneHello& hello, bool encrypted) {
   wire::LaneRefusal refusal{};
   PeerLanePlace* const place = FindGrantedPeer(hello, refusal);
   if (place == nullptr) return refusal;
-  if (CRYPTO_memcmp(place->nonce.data(), hello.nonce.data(), hello.nonce.size()) != 0) {
-    return wire::LaneRefusal::kNonce;
-  }
-  place->nonce_valid = false;
+  if (!place->nonce.Take(hello.nonce)) return wire::LaneRefusal::kNonce;
   const Job& job = *FindIncarnation(hello.incarnation);
   if (!encrypted && ledger.RequiresEncryption(job.account.tenant)) {
     return wire::LaneRefusal::kEncryption;
@@ -99,13 +100,19 @@ wire::LaneRefusal Control::State::CheckPeerLane(const wire::LaneHello& hello, bo
   return place->connection != nullptr ? wire::LaneRefusal::kBusy : wire::LaneRefusal::kNone;
 }
 
+// While it has not and the job runs, a lane is worth dialling.
+bool Control::State::LacksPeerLane(Incarnation incarnation, RackIndex rack, CoreIndex core) {
+  const Job* const job = FindIncarnation(incarnation);
+  return job != nullptr && job->running() && job->rack_run != nullptr &&
+         rack.value < job->rack_run->racks.size() && core.value < links.size() &&
+         job->rack_run->racks[rack.value].lanes[core.value].connection == nullptr;
+}
+
 void Control::State::AttachPeerLane(Incarnation incarnation, RackIndex rack, CoreIndex core,
                                     std::unique_ptr<transport::Connection> connection,
                                     std::uint8_t transport_index, std::string description) {
   Job* job = FindIncarnation(incarnation);
-  if (job == nullptr || !job->running() || job->rack_run == nullptr ||
-      rack.value >= job->rack_run->racks.size() || core.value >= links.size() ||
-      job->rack_run->racks[rack.value].lanes[core.value].connection != nullptr) {
+  if (!LacksPeerLane(incarnation, rack, core)) {
     counters.Add(ControlCounter::lanes_dropped);
     return;
   }

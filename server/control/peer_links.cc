@@ -2,7 +2,10 @@
 
 #include <fmt/format.h>
 #include <grpcpp/grpcpp.h>
+#include <grpcpp/security/tls_certificate_provider.h>
+#include <grpcpp/security/tls_credentials_options.h>
 
+#include <algorithm>
 #include <chrono>
 #include <utility>
 
@@ -13,31 +16,37 @@
 #include "common/transport/tcp/tcp_dial.h"
 #include "common/transport/tls/tls_dial.h"
 #include "phub/v1/peer.grpc.pb.h"
+#include "server/control/racks.h"
 
 namespace phub::server {
 namespace {
 
-constexpr std::size_t kMessagesMax = 4096;  // that wait for one rack
-constexpr std::size_t kMessagesPerEnvelope = 64;
+// That wait for one rack.
+constexpr std::size_t kMessagesMax = 4096;
+constexpr std::size_t kMessageBytesMax = 256 << 20;
 constexpr int kHeartbeatsPerTimeout = 4;
 constexpr DurationNs kRetryInterval = 50 * kMillisecond;
+// One thread dials for all jobs: a rack that does not answer must not keep the others' lanes.
+constexpr DurationNs kDialTimeoutMax = 3 * kSecond;
+// How soon new certificate files are noticed.
+constexpr unsigned kCertificateRefreshSeconds = 2;
 
 absl::StatusOr<std::shared_ptr<grpc::ChannelCredentials>> MakeCredentials(
     const PeerCredentials& files) {
   if (files.certificate.empty()) return grpc::InsecureChannelCredentials();
-  grpc::SslCredentialsOptions options;
+  // Read here only to say what is wrong with them.
   if (!files.ca.empty()) {
-    auto authority = ReadPublicFile(files.ca);
-    if (!authority.ok()) return authority.status();
-    options.pem_root_certs = *std::move(authority);
+    if (auto authority = ReadPublicFile(files.ca); !authority.ok()) return authority.status();
   }
-  auto certificate = ReadPublicFile(files.certificate);
-  if (!certificate.ok()) return certificate.status();
-  auto key = ReadSecretFile(files.key);
-  if (!key.ok()) return key.status();
-  options.pem_cert_chain = *std::move(certificate);
-  options.pem_private_key = *std::move(key);
-  return grpc::SslCredentials(options);
+  if (auto chain = ReadPublicFile(files.certificate); !chain.ok()) return chain.status();
+  if (auto key = ReadSecretFile(files.key); !key.ok()) return key.status();
+  grpc::experimental::TlsChannelCredentialsOptions options;
+  options.set_certificate_provider(
+      std::make_shared<grpc::experimental::FileWatcherCertificateProvider>(
+          files.key, files.certificate, files.ca, kCertificateRefreshSeconds));
+  options.watch_identity_key_cert_pairs();
+  if (!files.ca.empty()) options.watch_root_certs();
+  return grpc::experimental::TlsCredentials(options);
 }
 
 std::shared_ptr<grpc::Channel> MakeChannel(
@@ -47,6 +56,8 @@ std::shared_ptr<grpc::Channel> MakeChannel(
   arguments.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, 50);
   arguments.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, 50);
   arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, 500);
+  // Else a new channel would have the old one's connection.
+  arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
   return grpc::CreateCustomChannel(endpoint, credentials, arguments);
 }
 
@@ -59,6 +70,7 @@ struct PeerLinks::Link {
   std::mutex mutex;  // of what follows
   std::condition_variable changed;
   std::deque<v1::PeerMessage> messages;
+  std::size_t message_bytes = 0;     // of all
   std::uint64_t first_sequence = 0;  // of messages.front()
   bool stopping = false;
   grpc::ClientContext* under_way = nullptr;
@@ -76,11 +88,12 @@ PeerLinks::PeerLinks(ControlThread& control, const Clock& clock, PeerLinkOptions
 PeerLinks::~PeerLinks() { Stop(); }
 
 absl::Status PeerLinks::Start() {
-  const auto credentials = MakeCredentials(options_.credentials);
+  auto credentials = MakeCredentials(options_.credentials);
   if (!credentials.ok()) return credentials.status();
+  credentials_ = *std::move(credentials);
   for (const auto& link : links_) {
     if (link == nullptr) continue;
-    link->stub = v1::Peer::NewStub(MakeChannel(options_.racks[link->rack.value], *credentials));
+    Connect(*link);
     link->thread = std::thread([this, raw = link.get()] {
       NameThisThread("peer-link");
       Deliver(*raw);
@@ -91,6 +104,10 @@ absl::Status PeerLinks::Start() {
     DialLanes();
   });
   return absl::OkStatus();
+}
+
+void PeerLinks::Connect(Link& link) {
+  link.stub = v1::Peer::NewStub(MakeChannel(options_.racks[link.rack.value], credentials_));
 }
 
 void PeerLinks::Stop() {
@@ -112,16 +129,22 @@ void PeerLinks::Stop() {
   if (dialer_.joinable()) dialer_.join();
 }
 
-void PeerLinks::Send(RackIndex to, v1::PeerMessage message) {
+std::size_t PeerLinks::Send(RackIndex to, v1::PeerMessage message) {
   Link& link = *links_[to.value];
+  const std::size_t bytes = message.ByteSizeLong();
+  std::size_t dropped = 0;
   const std::lock_guard lock(link.mutex);
-  if (link.messages.size() >= kMessagesMax) {
-    LogWarning("event=peer_messages_dropped rack={} count={}", to.value, link.messages.size());
-    link.first_sequence += link.messages.size();
+  if (link.messages.size() >= kMessagesMax || link.message_bytes + bytes > kMessageBytesMax) {
+    dropped = link.messages.size();
+    LogWarning("event=peer_messages_dropped rack={} count={}", to.value, dropped);
+    link.first_sequence += dropped;
     link.messages.clear();
+    link.message_bytes = 0;
   }
+  link.message_bytes += bytes;
   link.messages.push_back(std::move(message));
   link.changed.notify_all();
+  return dropped;
 }
 
 void PeerLinks::Deliver(Link& link) {
@@ -147,10 +170,7 @@ bool PeerLinks::SendEnvelope(Link& link) {
     const std::lock_guard lock(link.mutex);
     if (link.stopping) return false;
     envelope.set_first_sequence(link.first_sequence);
-    for (const v1::PeerMessage& message : link.messages) {
-      if (envelope.messages_size() == static_cast<int>(kMessagesPerEnvelope)) break;
-      *envelope.add_messages() = message;
-    }
+    FillEnvelope(link.messages, envelope);
     link.under_way = &context;
   }
   context.set_deadline(std::chrono::system_clock::now() +
@@ -165,6 +185,7 @@ bool PeerLinks::SendEnvelope(Link& link) {
       const std::uint64_t taken =
           envelope.first_sequence() + static_cast<std::uint64_t>(envelope.messages_size());
       while (!link.messages.empty() && link.first_sequence < taken) {
+        link.message_bytes -= link.messages.front().ByteSizeLong();
         link.messages.pop_front();
         ++link.first_sequence;
       }
@@ -182,6 +203,8 @@ bool PeerLinks::SendEnvelope(Link& link) {
                status.error_message());
     link.last_error = status.error_message();
   }
+  // The certificate of the connection has ended, perhaps: a new one has the certificate of now.
+  if (status.error_code() == grpc::StatusCode::UNAUTHENTICATED) Connect(link);
   return false;
 }
 
@@ -207,6 +230,9 @@ void PeerLinks::DialLanes() {
 }
 
 void PeerLinks::Dial(const Call& call) {
+  const bool lacks =
+      control_.Run([&](Control& control) { return control.LacksPeerLane(call.hello, call.to); });
+  if (!lacks) return;  // its job has ended
   std::string host = call.host;
   if (host.empty()) {
     const std::string& endpoint = options_.racks[call.to.value];
@@ -214,7 +240,8 @@ void PeerLinks::Dial(const Call& call) {
     if (host.starts_with('[')) host = host.substr(1, host.size() - 2);
   }
   const auto dial = call.tls ? transport::DialTls : transport::DialTcp;
-  auto connection = dial(host, call.port, call.hello, options_.liveness_timeout, {});
+  auto connection =
+      dial(host, call.port, call.hello, std::min(options_.liveness_timeout, kDialTimeoutMax), {});
   control_.Run([&](Control& control) {
     if (!connection.ok()) {
       return control.PeerLaneFailed(call.hello, call.to, connection.status());

@@ -2,8 +2,9 @@
 // envelopes (and, when there is nothing to say, heartbeats), and one thread that dials lanes.
 //
 // An envelope is repeated until there is a receipt, so messages arrive in order and once. What a
-// rack that is gone has not taken is kept up to kMessagesMax and then dropped as a whole: Control
-// has ended every job that concerned it by then.
+// rack has not taken is kept up to kMessagesMax and kMessageBytesMax, and then dropped as a whole:
+// no job that spans racks can go on without it, so Control, who is told, ends them all. Of a rank
+// that waits for its job to be opened the call expires.
 //
 // Threads: PeerNetwork's calls come with Control's lock held; Start and Stop are the owner's.
 #pragma once
@@ -22,6 +23,10 @@
 #include "common/base/clock.h"
 #include "server/control/control_thread.h"
 #include "server/control/peer_network.h"
+
+namespace grpc {
+class ChannelCredentials;
+}  // namespace grpc
 
 namespace phub::server {
 
@@ -50,7 +55,7 @@ class PeerLinks final : public PeerNetwork {
   absl::Status Start();
   void Stop();
 
-  void Send(RackIndex to, v1::PeerMessage message) override;
+  std::size_t Send(RackIndex to, v1::PeerMessage message) override;
   void DialLane(RackIndex to, std::string host, std::uint16_t port, const wire::LaneHello& hello,
                 bool tls) override;
 
@@ -66,10 +71,12 @@ class PeerLinks final : public PeerNetwork {
 
   void Deliver(Link& link);
   bool SendEnvelope(Link& link);
+  void Connect(Link& link);
   void DialLanes();
   void Dial(const Call& call);
 
   ControlThread& control_;
+  std::shared_ptr<grpc::ChannelCredentials> credentials_;  // since Start
   const Clock& clock_;
   const PeerLinkOptions options_;
   std::vector<std::unique_ptr<Link>> links_;  // [rack]; null at the own one

@@ -18,7 +18,8 @@ class PeerNetwork {
 
   // Delivered in order and once, or not at all: then the rack is silent or was started again, and
   // Control hears of neither receipts nor envelopes.
-  virtual void Send(RackIndex to, v1::PeerMessage message) = 0;
+  // How many older messages were dropped, as too many wait: those are lost.
+  virtual std::size_t Send(RackIndex to, v1::PeerMessage message) = 0;
   // Makes a data lane; answered by Control::AttachPeerLane or Control::PeerLaneFailed. An empty
   // host stands for the one of the rack's control plane.
   virtual void DialLane(RackIndex to, std::string host, std::uint16_t port,

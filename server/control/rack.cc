@@ -14,12 +14,6 @@
 namespace phub::server {
 namespace {
 
-// Enough of a hash to tell two apart in a message.
-std::string Shortened(const std::string& hash) {
-  if (hash.empty()) return "none";
-  return IsName(hash) ? hash.substr(0, 12) : "?";
-}
-
 std::string Listed(const std::vector<std::uint32_t>& counts) {
   std::string text;
   for (const std::uint32_t count : counts) {
@@ -36,11 +30,20 @@ std::string HashOfConfiguration(const ControlOptions& options) {
                   kProtocolVersionMax, wire::kLaneVersionMin, wire::kLaneVersion,
                   options.chunk_bytes, options.staging_bytes_per_lane);
   for (const std::string& endpoint : options.rack_endpoints) text += endpoint + "\n";
+  return Sha256Hex(text);
+}
+
+std::string Sha256Hex(std::string_view text) {
   std::array<unsigned char, SHA256_DIGEST_LENGTH> digest{};
   SHA256(reinterpret_cast<const unsigned char*>(text.data()), text.size(), digest.data());
   std::string hash;
   for (const unsigned char byte : digest) hash += fmt::format("{:02x}", byte);
   return hash;
+}
+
+std::string Shortened(const std::string& hash) {
+  if (hash.empty()) return "none";
+  return IsName(hash) ? hash.substr(0, 12) : "?";
 }
 
 v1::Rack Control::State::DescribeRack() const {
@@ -49,7 +52,7 @@ v1::Rack Control::State::DescribeRack() const {
   for (std::size_t i = 0; i < count; ++i) {
     v1::RackDaemon& daemon = *rack.add_daemons();
     if (!options.rack_endpoints.empty()) daemon.set_endpoint(options.rack_endpoints[i]);
-    // Each knows its own only: daemons do not talk to each other.
+    // Each knows its own only: the daemons of one rack do not talk to each other.
     if (i == options.rack_self) daemon.set_core_count(static_cast<std::uint32_t>(links.size()));
   }
   rack.set_self(options.rack_self);

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <string>
+#include <string_view>
 
 #include "server/control/control.h"
 
@@ -14,5 +15,8 @@ inline constexpr std::uint32_t kCoresPerDaemonMax = 1024;
 // 64 hexadecimal digits: the list of daemons, the versions of the protocols, and the defaults that
 // jobs get, since a chunk must be cut the same everywhere.
 std::string HashOfConfiguration(const ControlOptions& options);
+// SHA-256 in 64 hexadecimal digits, and enough of that to tell two apart in a message.
+std::string Sha256Hex(std::string_view text);
+std::string Shortened(const std::string& hash);
 
 }  // namespace phub::server

@@ -24,22 +24,33 @@ v1::JoinRequest RequestOf(const v1::PeerJob& job, Incarnation incarnation) {
   return request;
 }
 
+const std::string& TenantOf(const v1::JoinRequest& request) {
+  static const std::string fallback = kDefaultTenant;
+  return request.tenant().empty() ? fallback : request.tenant();
+}
+
 }  // namespace
 
 // Any rack: a rank came, and there is no such job. Rack 0 opens it; others ask rack 0 to.
 absl::StatusOr<Job*> Control::State::OpenRackJob(const v1::JoinRequest& request,
                                                  const JobSettings& settings) {
   v1::PeerJob job;
-  job.set_tenant(request.tenant().empty() ? kDefaultTenant : request.tenant());
+  job.set_tenant(TenantOf(request));
   job.set_job(request.job());
   *job.mutable_options() = request.options();
   job.mutable_options()->set_chunk_bytes(settings.chunk_bytes);
   job.mutable_options()->set_staging_bytes_per_lane(settings.staging_bytes_per_lane);
   job.set_created_by(request.rank() + settings.rank_base);
   if (options.rack_index != 0) {
+    // One request is enough for all ranks that wait, unless rack 0 has forgotten it.
+    const std::uint64_t instance = racks.known[0].instance;
+    const bool asked = std::any_of(racks.held.begin(), racks.held.end(), [&](const HeldJoin& held) {
+      return TenantOf(held.request) == job.tenant() && held.request.job() == job.job() &&
+             held.asked_instance == instance;
+    });
     v1::PeerMessage message;
     *message.mutable_request() = job;
-    SendToRack(RackIndex{0}, {}, std::move(message));
+    if (!asked) SendToRack(RackIndex{0}, {}, std::move(message));
     return nullptr;
   }
   return OpenEverywhere(job, settings);
@@ -48,6 +59,12 @@ absl::StatusOr<Job*> Control::State::OpenRackJob(const v1::JoinRequest& request,
 absl::StatusOr<Job*> Control::State::OpenEverywhere(v1::PeerJob& job, const JobSettings& settings) {
   if (absl::Status status = ChoosePlan(job); !status.ok()) {
     return Refuse(ControlCounter::joins_refused_plan, status);
+  }
+  if (job.ByteSizeLong() > kPeerMessageBytesMax) {  // as asked for, and as it is
+    return Refuse(ControlCounter::joins_refused_plan,
+                  absl::InvalidArgumentError(fmt::format(
+                      "job {}: with its plan it has {} bytes, and at most {} go to other racks",
+                      job.job(), job.ByteSizeLong(), kPeerMessageBytesMax)));
   }
   auto made = CreateRackJob(job, settings, DrawIncarnation());
   if (!made.ok()) return made;
@@ -87,15 +104,19 @@ absl::StatusOr<Job*> Control::State::CreateRackJob(const v1::PeerJob& job,
 // Rack 0: a rank came to another rack.
 void Control::State::HandleOpenRequest(RackIndex from, const v1::PeerMessage& message) {
   const v1::PeerJob& asked = message.request();
+  absl::Status status = absl::OkStatus();
   if (Job* const running = FindRunningJob(asked.tenant(), asked.job())) {
-    // It is being opened there, or it is a run that is not quite over here.
-    const bool knows = running->rack_run != nullptr && !running->rack_run->racks[from.value].opened;
-    if (!knows) Defer(from, message);
-    return;
+    if (running->rack_run != nullptr) {
+      // It is being opened there, or it is a run that is not quite over here.
+      if (running->rack_run->racks[from.value].opened) Defer(from, message);
+      return;
+    }
+    status = absl::AlreadyExistsError(
+        fmt::format("{} runs a job {} of tenant {} that does not span racks",
+                    DescribeRackBriefly(RackIndex{0}), asked.job(), asked.tenant()));
   }
   v1::JoinRequest request = RequestOf(asked, {});
   request.set_rank(0);
-  absl::Status status = absl::OkStatus();
   if (draining) {
     status = absl::UnavailableError(
         fmt::format("{} is draining and takes no new jobs", DescribeRackBriefly(RackIndex{0})));
@@ -118,7 +139,9 @@ void Control::State::HandleOpenRequest(RackIndex from, const v1::PeerMessage& me
 }
 
 void Control::State::RefuseHeld(const v1::PeerRefused& refused) {
-  const absl::Status status(static_cast<absl::StatusCode>(refused.code()), refused.message());
+  absl::Status status(static_cast<absl::StatusCode>(refused.code()), refused.message());
+  if (status.ok())
+    status = absl::InternalError(refused.message());  // no rank may take it for a yes
   for (HeldJoin& held : TakeHeld(refused.tenant(), refused.job())) held.answer(status, {});
 }
 
@@ -126,9 +149,7 @@ std::list<HeldJoin> Control::State::TakeHeld(const std::string& tenant, const st
   std::list<HeldJoin> taken;
   for (auto held = racks.held.begin(); held != racks.held.end();) {
     const auto next = std::next(held);
-    const std::string& owner =
-        held->request.tenant().empty() ? kDefaultTenant : held->request.tenant();
-    if (owner == tenant && held->request.job() == job) {
+    if (TenantOf(held->request) == tenant && held->request.job() == job) {
       taken.splice(taken.end(), racks.held, held);
     }
     held = next;
@@ -147,7 +168,12 @@ void Control::State::HandleOpen(RackIndex from, const v1::PeerMessage& message) 
   request.set_rank(options.rack_index *
                    (job.options().world_size() / static_cast<std::uint32_t>(options.racks.size())));
   absl::Status status = absl::OkStatus();
-  if (FindRunningJob(job.tenant(), job.job()) != nullptr) {
+  if (message.incarnation() == 0 || FindRun(Incarnation{message.incarnation()}) != nullptr) {
+    status = absl::AlreadyExistsError(
+        fmt::format("{} cannot give job {} incarnation {}: it is none, or another run's",
+                    DescribeRackBriefly(RackIndex{options.rack_index}), job.job(),
+                    FormatIncarnation(Incarnation{message.incarnation()})));
+  } else if (FindRunningJob(job.tenant(), job.job()) != nullptr) {
     status = absl::AlreadyExistsError(
         fmt::format("{} runs another job {} of tenant {}",
                     DescribeRackBriefly(RackIndex{options.rack_index}), job.job(), job.tenant()));
@@ -186,6 +212,14 @@ void Control::State::HandleOpened(Job& job, RackIndex from, const v1::PeerOpened
 void Control::State::HandleReady(Job& job, RackIndex from) {
   job.rack_run->racks[from.value].ready = true;
   AdvanceRackRun(job);
+}
+
+void Control::State::HandleStart(Job& job, RackIndex from) {
+  const RackRun& run = *job.rack_run;
+  if (from.value != 0 || run.state != RackRun::State::kConnecting || !run.said_ready) {
+    return counters.Add(ControlCounter::peers_refused_place);
+  }
+  StandRackRun(job);
 }
 
 // Rack 0 begins to connect once every rack has opened; other racks when they are dialled or told.
@@ -234,6 +268,8 @@ void Control::State::CheckOpening(Job& job, TimeNs now) {
 void Control::State::StandRackRun(Job& job) {
   job.rack_run->state = RackRun::State::kStanding;
   LogInfo("event=rack_job_stands tenant={} job=\"{}\"", job.account.tenant, job.name());
+  // The rank that asked for it is here, or has given up: then nobody else may ever come.
+  if (job.created_by.value < job.members.size()) NoteIfNobodyIsHere(job);
   AnswerAcknowledged(job);
 }
 

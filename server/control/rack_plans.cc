@@ -35,11 +35,17 @@ double PredictedSeconds(const plan::Topology& topology, const plan::Forest& fore
   return simulated.ok() ? simulated->seconds() : 0;
 }
 
+plan::PlannerOptions BoundedPlanner() {
+  plan::PlannerOptions options;
+  options.starts = kStartsMax;
+  return options;
+}
+
 absl::StatusOr<plan::Forest> MakeForest(const plan::Topology& topology, const std::string& asked) {
   if (IsPlanText(asked)) return plan::ParseForestJson(topology, asked);
   if (asked != kAuto) {
     const plan::Planner* const planner = plan::FindPlanner(asked);
-    if (planner != nullptr) return plan::MakePlan(*planner, topology, {});
+    if (planner != nullptr) return plan::MakePlan(*planner, topology, BoundedPlanner());
     std::string names;
     for (const plan::Planner& each : plan::Planners()) names += fmt::format(", {}", each.name);
     return absl::InvalidArgumentError(
@@ -47,7 +53,7 @@ absl::StatusOr<plan::Forest> MakeForest(const plan::Topology& topology, const st
   }
   plan::ChooserOptions options;
   options.simulation.size_bytes = static_cast<std::int64_t>(kReferenceBytes);
-  options.planner.starts = kStartsMax;
+  options.planner = BoundedPlanner();
   options.pieces_max = kPiecesMax;
   auto choice = plan::Choose(topology, options);
   if (!choice.ok()) return choice.status();
@@ -66,15 +72,22 @@ absl::StatusOr<plan::Forest> MakeForest(const plan::Topology& topology, const st
 // Rack 0: what the job's ranks asked for becomes a plan.
 absl::Status Control::State::ChoosePlan(v1::PeerJob& job) {
   const plan::Topology& topology = *options.rack_topology;
+  const std::string& asked = job.options().plan();
+  job.set_reference_bytes(kReferenceBytes);
+  if (const auto made = racks.plans.find(asked); made != racks.plans.end()) {
+    job.set_plan(made->second.text);
+    job.set_seconds(made->second.seconds);
+    return absl::OkStatus();
+  }
   const SilenceGuard guard(*this);
-  const absl::StatusOr<plan::Forest> forest = MakeForest(topology, job.options().plan());
+  const absl::StatusOr<plan::Forest> forest = MakeForest(topology, asked);
   if (!forest.ok()) return InPlan(job.job(), forest.status());
   if (const auto report = plan::Verify(topology, *forest); !report.ok()) {
     return InPlan(job.job(), report.status());
   }
   job.set_plan(plan::ForestToJson(topology, *forest));
   job.set_seconds(PredictedSeconds(topology, *forest));
-  job.set_reference_bytes(kReferenceBytes);
+  if (!IsPlanText(asked)) racks.plans[asked] = {job.plan(), job.seconds()};
   return absl::OkStatus();
 }
 

@@ -19,9 +19,7 @@ namespace phub::server {
 
 // A lane to one core loop of another rack.
 struct PeerLanePlace {
-  wire::Nonce nonce{};
-  bool nonce_valid = false;
-  TimeNs nonce_expires = 0;
+  LaneNonce nonce;
   std::unique_ptr<transport::Connection> connection;
   std::string description;
 };

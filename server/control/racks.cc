@@ -1,8 +1,6 @@
 // The daemons of other racks: envelopes, who is heard of, and which message goes where.
 #include "server/control/racks.h"
 
-#include <openssl/sha.h>
-
 #include <algorithm>
 #include <limits>
 #include <utility>
@@ -10,6 +8,7 @@
 #include "common/base/log.h"
 #include "common/plan/topology_json.h"
 #include "common/wire/message.h"
+#include "server/control/rack.h"
 #include "server/control/rack_run.h"
 #include "server/control/state.h"
 #include "server/control/text.h"
@@ -18,9 +17,18 @@ namespace phub::server {
 namespace {
 
 constexpr std::size_t kDeferredMax = 1024;
+constexpr std::size_t kHeldMax = 4096;
+constexpr std::size_t kHeldBytesMax = 256 << 20;  // each has its job's plan
+constexpr std::size_t kEnvelopeBytes = 1 << 20;   // beyond this no further message is added
+constexpr int kEnvelopeMessagesMax = 64;
 
-std::string Shortened(const std::string& hash) {
-  return IsName(hash) ? hash.substr(0, 12) : hash.empty() ? "none" : "?";
+// Of messages that open a job: whether both ask for the same.
+bool IsSameRequest(const v1::PeerMessage& one, const v1::PeerMessage& other) {
+  const auto job_of = [](const v1::PeerMessage& message) -> const v1::PeerJob& {
+    return message.has_open() ? message.open() : message.request();
+  };
+  return one.message_case() == other.message_case() && one.incarnation() == other.incarnation() &&
+         job_of(one).tenant() == job_of(other).tenant() && job_of(one).job() == job_of(other).job();
 }
 
 }  // namespace
@@ -41,11 +49,18 @@ std::string HashOfRacks(const ControlOptions& options, std::size_t core_count) {
       options.chunk_bytes, options.staging_bytes_per_lane, core_count);
   for (const std::string& rack : options.racks) text += rack + "\n";
   text += plan::TopologyToJson(*options.rack_topology);
-  std::array<unsigned char, SHA256_DIGEST_LENGTH> digest{};
-  SHA256(reinterpret_cast<const unsigned char*>(text.data()), text.size(), digest.data());
-  std::string hash;
-  for (const unsigned char byte : digest) hash += fmt::format("{:02x}", byte);
-  return hash;
+  return Sha256Hex(text);
+}
+
+std::size_t FillEnvelope(const std::deque<v1::PeerMessage>& messages, v1::PeerEnvelope& envelope) {
+  std::size_t bytes = 0;
+  for (const v1::PeerMessage& message : messages) {
+    bytes += message.ByteSizeLong();
+    const int count = envelope.messages_size();
+    if (count == kEnvelopeMessagesMax || (count > 0 && bytes > kEnvelopeBytes)) break;
+    *envelope.add_messages() = message;
+  }
+  return static_cast<std::size_t>(envelope.messages_size());
 }
 
 std::string Control::State::DescribeRackBriefly(RackIndex rack) const {
@@ -149,7 +164,11 @@ void Control::State::OnRackRestarted(RackIndex rack) {
 
 void Control::State::SendToRack(RackIndex to, Incarnation incarnation, v1::PeerMessage message) {
   message.set_incarnation(incarnation.value);
-  if (racks.network != nullptr) racks.network->Send(to, std::move(message));
+  if (racks.network == nullptr) return;
+  const std::size_t dropped = racks.network->Send(to, std::move(message));
+  if (dropped == 0) return;
+  counters.Add(ControlCounter::peer_messages_dropped, dropped);
+  racks.known[to.value].missed_messages = true;
 }
 
 void Control::State::SendToRacks(Incarnation incarnation, const v1::PeerMessage& message) {
@@ -163,7 +182,7 @@ void Control::State::HandlePeerMessage(RackIndex from, const v1::PeerMessage& me
   switch (message.message_case()) {
     case Case::kRequest: return HandleOpenRequest(from, message);
     case Case::kOpen: return HandleOpen(from, message);
-    case Case::kRefused: return RefuseHeld(message.refused());
+    case Case::kRefused: return from.value == 0 ? RefuseHeld(message.refused()) : void();
     case Case::MESSAGE_NOT_SET: return;
     default: break;
   }
@@ -174,7 +193,7 @@ void Control::State::HandlePeerMessage(RackIndex from, const v1::PeerMessage& me
     case Case::kOpened: return HandleOpened(*job, from, message.opened());
     case Case::kConnect: return HandleConnect(*job, from, message.connect());
     case Case::kReady: return HandleReady(*job, from);
-    case Case::kStart: return StandRackRun(*job);
+    case Case::kStart: return HandleStart(*job, from);
     case Case::kKeys: return HandlePeerKeys(*job, from, message.keys());
     case Case::kKeysAdded:
       job->rack_run->racks[from.value].batches_added = message.keys_added().batches();
@@ -183,7 +202,10 @@ void Control::State::HandlePeerMessage(RackIndex from, const v1::PeerMessage& me
       job->rack_run->racks[from.value].barriers_reached = message.barrier().reached();
       return CompleteBarriers(*job);
     case Case::kRankLeft: return HandleRankLeft(*job, from, message.rank_left());
-    case Case::kLeft: job->rack_run->racks[from.value].left = true; return EndIfAllLeft(*job);
+    case Case::kLeft:
+      job->rack_run->racks[from.value].left = true;
+      NoteIfNobodyIsHere(*job);
+      return EndIfAllLeft(*job);
     case Case::kFailed: {
       counters.Add(ControlCounter::jobs_ended_elsewhere);
       v1::Fault fault = message.failed().fault();
@@ -195,7 +217,44 @@ void Control::State::HandlePeerMessage(RackIndex from, const v1::PeerMessage& me
 }
 
 void Control::State::Defer(RackIndex from, const v1::PeerMessage& message) {
-  if (racks.deferred.size() < kDeferredMax) racks.deferred.emplace_back(from, message);
+  for (const auto& [rack, earlier] : racks.deferred) {
+    if (rack == from && IsSameRequest(earlier, message)) return;
+  }
+  if (racks.deferred.size() >= kDeferredMax) {
+    return counters.Add(ControlCounter::peer_messages_dropped);
+  }
+  racks.deferred.emplace_back(from, message);
+}
+
+// A rank that asks again has another connection than before, and hears by that one.
+absl::Status Control::State::Hold(HeldJoin held) {
+  const auto is_same = [&](const HeldJoin& each) {
+    return each.request.tenant() == held.request.tenant() &&
+           each.request.job() == held.request.job() && each.request.rank() == held.request.rank() &&
+           each.request.host() == held.request.host() && each.request.pid() == held.request.pid();
+  };
+  std::size_t bytes = held.request.ByteSizeLong();
+  for (const HeldJoin& each : racks.held) bytes += each.request.ByteSizeLong();
+  const auto earlier = std::find_if(racks.held.begin(), racks.held.end(), is_same);
+  if (earlier != racks.held.end()) {
+    earlier->answer(absl::CancelledError("the rank asked again"), {});
+    racks.held.erase(earlier);
+  } else if (racks.held.size() >= kHeldMax || bytes > kHeldBytesMax) {
+    return Refuse(ControlCounter::joins_refused_capacity,
+                  absl::ResourceExhaustedError(fmt::format(
+                      "job {} was not opened: {} ranks wait already until {} opens their jobs",
+                      held.request.job(), racks.held.size(), DescribeRackBriefly(RackIndex{0}))));
+  }
+  racks.held.push_back(std::move(held));
+  return absl::OkStatus();
+}
+
+// A job that nobody comes to must not stay for ever: see CheckAbandoned.
+void Control::State::NoteIfNobodyIsHere(Job& job) {
+  const bool somebody = std::any_of(job.members.begin(), job.members.end(), [](const Member& each) {
+    return each.present() || each.state == Member::State::kReserved;
+  });
+  if (!somebody && job.nobody_since == 0) job.nobody_since = clock.Now();
 }
 
 void Control::State::PollRacks(TimeNs now) {
@@ -233,8 +292,15 @@ void Control::State::PollRacks(TimeNs now) {
 void Control::State::CheckRackLiveness(TimeNs now) {
   for (std::uint32_t rack = 0; rack < racks.known.size(); ++rack) {
     if (rack == options.rack_index) continue;
+    const bool missed = std::exchange(racks.known[rack].missed_messages, false);
     for (const auto& job : jobs) {
       if (!job->running() || job->rack_run == nullptr) continue;
+      if (missed) {
+        Fail(*job, MakeFault(*job, "rack_silent",
+                             fmt::format("the daemon of {} did not take messages for too long",
+                                         DescribeRackBriefly(RackIndex{rack}))));
+        continue;
+      }
       const TimeNs heard = std::max(racks.known[rack].last_heard, job->created_at);
       if (now - heard < options.liveness_timeout) continue;
       counters.Add(ControlCounter::racks_silent);

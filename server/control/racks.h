@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <deque>
 #include <list>
+#include <map>
 #include <string>
 #include <utility>
 #include <vector>
@@ -21,12 +22,20 @@ struct HeldJoin {
   std::string peer_address;
   Answer<v1::JoinResponse> answer;
   TimeNs deadline = 0;
+  std::uint64_t asked_instance = 0;  // of rack 0's daemon, when it was asked
+};
+
+// A plan that rack 0 made. Topology and bounds are the same as long as the daemon runs.
+struct MadePlan {
+  std::string text;  // phub.plan.v1
+  double seconds = 0;
 };
 
 struct KnownRack {
   TimeNs last_heard = 0;       // 0: never
   std::uint64_t instance = 0;  // 0: unknown
   std::uint64_t next_sequence = 0;
+  bool missed_messages = false;  // of this daemon: jobs that span racks cannot go on
 };
 
 struct Racks {
@@ -38,9 +47,16 @@ struct Racks {
   std::list<HeldJoin> held;
   // Messages that wait until an older run of their job is over here.
   std::deque<std::pair<RackIndex, v1::PeerMessage>> deferred;
+  std::map<std::string, MadePlan> plans;  // by what was asked for: "auto", planners' names
 };
 
 // Over whatever has to be equal at the daemons of all racks; hexadecimal. Pure.
 std::string HashOfRacks(const ControlOptions& options, std::size_t core_count);
+
+// One message takes at most this: below what the other daemon's gRPC receives, with the envelope.
+inline constexpr std::size_t kPeerMessageBytesMax = (4 << 20) - (64 << 10);
+// As many of the first messages as one envelope takes: at least one, then about a MiB. How many.
+// Pure.
+std::size_t FillEnvelope(const std::deque<v1::PeerMessage>& messages, v1::PeerEnvelope& envelope);
 
 }  // namespace phub::server

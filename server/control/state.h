@@ -292,19 +292,11 @@ struct Control::State {
   void SendToRacks(Incarnation incarnation, const v1::PeerMessage& message);
   void HandlePeerMessage(RackIndex from, const v1::PeerMessage& message);
   void Defer(RackIndex from, const v1::PeerMessage& message);
+  absl::Status Hold(HeldJoin held);
+  void NoteIfNobodyIsHere(Job& job);
   void PollRacks(TimeNs now);
   void CheckRackLiveness(TimeNs now);
   TimeNs NextRackTimer() const;
-  // What a worker says of itself names its rank in the job; control counts from 0 in each rack.
-  template <typename Message>
-  Message InRack(Message message) {
-    const Job* const job = FindIncarnation(message.incarnation);
-    if (job != nullptr && message.rank.value < kPeerRankBase) {
-      message.rank.value -= job->config.rank_base;
-    }
-    return message;
-  }
-
   // --- rack_jobs.cc
   // Null: rack 0 was asked to open it, and will.
   absl::StatusOr<Job*> OpenRackJob(const v1::JoinRequest& request, const JobSettings& settings);
@@ -317,6 +309,7 @@ struct Control::State {
   void RefuseHeld(const v1::PeerRefused& refused);
   std::list<HeldJoin> TakeHeld(const std::string& tenant, const std::string& job);
   void HandleReady(Job& job, RackIndex from);
+  void HandleStart(Job& job, RackIndex from);
   void AdvanceRackRun(Job& job);
   void CheckOpening(Job& job, TimeNs now);
   void StandRackRun(Job& job);
@@ -339,6 +332,7 @@ struct Control::State {
   wire::LaneRefusal CheckPeerLane(const wire::LaneHello& hello, bool encrypted);
   // As FindGranted, of a lane from another rack.
   PeerLanePlace* FindGrantedPeer(const wire::LaneHello& hello, wire::LaneRefusal& refusal);
+  bool LacksPeerLane(Incarnation incarnation, RackIndex rack, CoreIndex core);
   void AttachPeerLane(Incarnation incarnation, RackIndex rack, CoreIndex core,
                       std::unique_ptr<transport::Connection> connection,
                       std::uint8_t transport_index, std::string description);

@@ -165,7 +165,7 @@ absl::Status Control::State::TakeOver(Job& job, Rank rank) {
   }
   if (job.arrival && job.arrival->rank == rank) FailArrival(job, over);
   for (LanePlace& place : member.lanes) {
-    place.nonce_valid = false;
+    place.nonce.Drop();
     place.lost = false;
     if (place.connection) place.replaced.push_back(std::move(place.connection));
   }

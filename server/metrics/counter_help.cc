@@ -70,7 +70,7 @@ constexpr Help kHelp[] = {
     {"jobs_failed", "Jobs that ended with a fault."},
     {"jobs_abandoned", "Jobs that ended because nobody was in them any more."},
     {"jobs_superseded", "Jobs that ended because a new run of the same name began."},
-    {"jobs_ended_elsewhere", "Jobs that ended because another daemon of the rack ended them."},
+    {"jobs_ended_elsewhere", "Jobs that ended because another daemon ended them."},
     {"jobs_evicted", "Jobs that an administrator ended."},
     {"key_batches", "Batches of keys that were accepted."},
     {"keys_added", "Keys that were added to jobs."},
@@ -105,6 +105,7 @@ constexpr Help kHelp[] = {
     {"racks_silent", "Jobs that ended because another rack's daemon was not heard of."},
     {"racks_restarted", "Times that another rack's daemon was found to have started anew."},
     {"peer_faults", "Faults of other racks' daemons that core loops reported."},
+    {"peer_messages_dropped", "Messages to or of other racks' daemons dropped, as too many wait."},
     {"peers_refused", "Messages of other racks' daemons that do not fit together with this one."},
     // Control: questions and saved state.
     {"stall_reports", "Questions to core loops about who waits for whom."},
