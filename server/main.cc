@@ -3,6 +3,7 @@
 //   SIGHUP            read the settings again
 #include <fmt/format.h>
 #include <fmt/ranges.h>
+#include <openssl/crypto.h>
 #include <signal.h>
 #include <unistd.h>
 
@@ -225,5 +226,7 @@ int Main(int argument_count, const char* const* arguments, char** environment_bl
 }  // namespace phub::server
 
 int main(int argument_count, char** arguments) {
+  // gRPC's threads may outlive main: OpenSSL must not be taken down under them.
+  OPENSSL_init_crypto(OPENSSL_INIT_NO_ATEXIT, nullptr);
   return phub::server::Main(argument_count, arguments, environ);
 }

@@ -1,5 +1,6 @@
 // phubctl: what operators ask a phub daemon.
 #include <fmt/format.h>
+#include <openssl/crypto.h>
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
@@ -193,5 +194,7 @@ int Main(int argument_count, char** arguments) {
 }  // namespace phub::client::cli
 
 int main(int argument_count, char** arguments) {
+  // gRPC's threads may outlive main: OpenSSL must not be taken down under them.
+  OPENSSL_init_crypto(OPENSSL_INIT_NO_ATEXIT, nullptr);
   return phub::client::cli::Main(argument_count, arguments);
 }
