@@ -17,8 +17,9 @@ namespace phub::client {
 class RoundListener {
  public:
   virtual ~RoundListener() = default;
-  // The round's parameters have arrived whole; its memory is the caller's again.
-  virtual void OnRoundComplete(std::uint64_t ticket, Iteration iteration) = 0;
+  // The round's parameters have arrived whole; its memory is the caller's again. skipped: they are
+  // the ones from before (apply=iteration).
+  virtual void OnRoundComplete(std::uint64_t ticket, Iteration iteration, bool skipped) = 0;
   // Answers kCancel. withdrawn: the round never happened, its memory is the caller's again.
   virtual void OnCancelAnswered(std::uint64_t ticket, bool withdrawn) = 0;
 };
@@ -77,6 +78,7 @@ struct Command {
       nullptr;  // null: this rank pushes no payload (kAssign, not the root)
   std::byte* parameters = nullptr;
   bool parameters_shared = false;  // they are the shared parameters: nothing is to be written there
+  bool skip = false;               // kPush: asks that the iteration be skipped
   const KeyBatch* batch = nullptr;
   transport::Connection* connection = nullptr;
   wire::HyperParameters hyper_parameters{};
@@ -93,6 +95,7 @@ enum class LaneFault : std::uint8_t {
   kIteration,       // a reply of another iteration than the one under way
   kType,            // a reply in elements of another type than the key's parameters
   kPayloadBytes,    // a reply of another size than the chunk's
+  kNotDecided,      // a reply to a chunk of an iteration that this worker has not decided
 };
 const char* ToString(LaneFault fault);
 

@@ -28,6 +28,8 @@ const char* ToString(LaneFault fault) {
       return "a reply of elements of another type than the key's";
     case LaneFault::kPayloadBytes:
       return "a reply of another size than the chunk's";
+    case LaneFault::kNotDecided:
+      return "a reply of an iteration that this worker has not decided";
   }
   return "unknown";
 }
@@ -43,7 +45,8 @@ Engine::State::State(const EngineConfig& config_in, const Clock& clock_in,
       lanes(config.lane_count),
       lane_of_connection(transports.size()),
       sender(config, counters),
-      gate(config.restart) {
+      gate(config.restart),
+      decider(config, counters) {
   for (Lane& lane : lanes) lane.free_slots.reserve(config.slots_per_lane);
 }
 
@@ -56,6 +59,7 @@ bool Engine::Submit(const Command& command) { return state_->commands.TryPush(co
 bool Engine::CommandsEmpty() const { return state_->commands.Empty(); }
 const EngineCounters& Engine::counters() const { return state_->counters; }
 std::uint64_t Engine::job_iteration() const { return state_->gate.iteration(); }
+IterationDecider::Outcome Engine::outcome() const { return state_->decider.outcome(); }
 std::size_t Engine::free_slots(std::uint32_t lane) const {
   return state_->lanes[lane].free_slots.size();
 }
@@ -128,6 +132,7 @@ void Engine::State::AttachLane(const Command& command) {
     return;
   }
   lane.state = Lane::State::kOpen;
+  decider.OnAttached(lane);
   auto& table = lane_of_connection[command.transport_index];
   if (table.size() <= lane.connection.index) table.resize(lane.connection.index + 1, 0);
   table[lane.connection.index] = command.lane;
@@ -179,6 +184,7 @@ void Engine::State::TakeMessage(Lane& lane, const wire::MessageHeader& header) {
     CloseLane(lane);
     return;
   }
+  if (received.summed) decider.OnSummed(lanes);
   if (received.completed != nullptr) CompleteRound(*received.completed);
 }
 
@@ -205,9 +211,12 @@ bool Engine::State::SendAll() {
     return true;
   }
   bool sent = false;
-  for (Lane& lane : lanes)
-    if (lane.state == Lane::State::kOpen)
-      sent |= sender.Send(lane, keys, *transports[lane.transport_index]);
+  for (Lane& lane : lanes) {
+    if (lane.state != Lane::State::kOpen) continue;
+    transport::Transport& transport = *transports[lane.transport_index];
+    sent |= decider.Send(lane, transport);
+    sent |= sender.Send(lane, keys, transport);
+  }
   return sent;
 }
 

@@ -25,6 +25,7 @@
 
 #include "client/commands.h"
 #include "client/lane.h"
+#include "client/push/iteration_decider.h"
 #include "common/base/clock.h"
 #include "common/transport/transport.h"
 
@@ -51,6 +52,8 @@ class Engine {
   // The least over all keys of first_iteration + the reductions that are complete. Any thread;
   // never behind what a RoundListener has heard.
   std::uint64_t job_iteration() const;
+  // With EngineConfig::apply_iteration. Any thread; never behind what a RoundListener has heard.
+  IterationDecider::Outcome outcome() const;
   // Staging slots of a lane that hold nothing: slots_per_lane when nothing is under way.
   std::size_t free_slots(std::uint32_t lane) const;
 

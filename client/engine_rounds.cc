@@ -23,6 +23,7 @@ void Engine::State::AddKeys(const KeyBatch& batch) {
   for (std::size_t l = 0; l < lanes.size(); ++l) GrowLane(lanes[l], chunks_added[l], keys_added[l]);
   for (const KeyPlan& plan : batch.keys) AddKey(plan);
   gate.AddKeys(keys);
+  decider.AddKeys(batch);
 }
 
 // Growing replaces the landing table under a connection that may be receiving.
@@ -79,6 +80,7 @@ EngineKey& Engine::State::BeginRound(const Command& command) {
   begun.root = command.root;
   begun.parameters = command.parameters;
   begun.parameters_shared = command.parameters_shared;
+  begun.skip = command.skip;
   begun.first_iteration_after = begun.first_iteration;
   begun.reductions_after = begun.reductions;
   return begun;
@@ -144,6 +146,11 @@ void Engine::State::StartRound(EngineKey& started) {
 
 void Engine::State::CompleteRound(EngineKey& completed) {
   const std::uint64_t before = completed.job_iteration();
+  // A reduction was decided before its replies came, and no other is before all have come.
+  const bool skipped = config.apply_iteration && !completed.pulling &&
+                       completed.operation == wire::RoundOperation::kReduce &&
+                       decider.last_skipped();
+  if (skipped) completed.reductions_after = completed.reductions;
   completed.active = false;
   completed.completed = completed.iteration;
   completed.first_iteration = completed.first_iteration_after;
@@ -151,7 +158,7 @@ void Engine::State::CompleteRound(EngineKey& completed) {
   ++counters.rounds;
   gate.Advance(keys, completed, before);
   while (EngineKey* released = gate.Release()) StartRound(*released);
-  completed.listener->OnRoundComplete(completed.ticket, completed.completed);
+  completed.listener->OnRoundComplete(completed.ticket, completed.completed, skipped);
 }
 
 void Engine::State::Cancel(const Command& command) {

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "client/engine.h"
+#include "client/push/iteration_decider.h"
 #include "client/push/iteration_gate.h"
 #include "client/push/sender.h"
 #include "common/base/check.h"
@@ -66,6 +67,7 @@ struct Engine::State {
   EngineCounters counters;
   Sender sender;
   IterationGate gate;
+  IterationDecider decider;
   bool stopping = false;
   bool stopped = false;
   std::array<transport::Completion, kCompletionsPerPoll> completions;

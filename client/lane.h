@@ -21,6 +21,9 @@ struct EngineConfig {
   std::uint32_t slots_per_lane = 1;
   std::uint32_t lane_count = 1;
   std::uint32_t chunk_bytes = 0;  // what a slot holds; 0: not known
+  bool apply_iteration = false;   // see decision.h
+  double clip_norm = 0.0;
+  bool skip_nonfinite = false;
   bool restart = false;           // pushes of an iteration wait for all replies of the one before
 };
 
@@ -59,6 +62,7 @@ struct EngineKey {
   const std::byte* gradients = nullptr;
   std::byte* parameters = nullptr;
   bool parameters_shared = false;
+  bool skip = false;  // asks that the iteration be skipped
 
   // The record that the round names, the one before it (a withdrawn round takes its record back),
   // and what the caller set last (the next push makes a record of it if it differs).
@@ -105,6 +109,10 @@ struct LaneChunk {
   std::uint32_t lane_key = 0;
   std::uint32_t element_count = 0;
   std::uint64_t element_offset = 0;  // in the key
+  // apply_iteration, of this round: the daemon has said that it is summed, and what of it.
+  bool is_summed = false;
+  std::uint8_t summed_flags = 0;
+  double squared_norm = 0.0;
 
   std::uint32_t Bytes(numeric::ElementType type) const {
     return element_count * numeric::ElementBytes(type);
@@ -137,6 +145,10 @@ struct Lane {
   std::uint32_t pulls_under_way = 0;
   // Heaps of lane keys, see push/ready_queue.h.
   std::array<std::vector<std::uint32_t>, kSendWays> ready;
+  // apply_iteration: decisions that concern this lane, and whether the last is still to be sent on
+  // the connection that it has now.
+  std::uint64_t decisions = 0;
+  bool decision_due = false;
   // Where payload goes that is not needed: the key's parameters are the shared ones, but this
   // connection does not share them (the lane came back over another transport).
   MappedMemory unwanted;
@@ -154,6 +166,8 @@ struct EngineCounters {
   std::uint64_t credits = 0;
   std::uint64_t credits_late = 0;  // for a slot that the reply had freed already
   std::uint64_t rounds = 0;
+  std::uint64_t sums_told = 0;
+  std::uint64_t decisions_sent = 0;
 };
 
 }  // namespace phub::client

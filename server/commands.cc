@@ -27,6 +27,8 @@ const char* ToString(FaultCode code) {
     case FaultCode::kVersionGone: return "version_gone";
     case FaultCode::kNoState: return "no_state";
     case FaultCode::kNonFinite: return "non_finite";
+    case FaultCode::kDecision: return "decision";
+    case FaultCode::kDecisionMismatch: return "decision_mismatch";
     case FaultCode::kNotInPlan: return "not_in_plan";
   }
   return "unknown";

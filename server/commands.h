@@ -65,20 +65,22 @@ enum class FaultCode : std::uint8_t {
   kSlotOccupied,
   kPayloadSize,
   kUnexpectedKind,
-  kStaleIteration,  // older than the chunk's applied version
-  kIterationGap,    // more than one ahead
-  kUnknownRecord,   // gradient names a record that was not announced on this lane
-  kRecordRange,     // record for an unknown key, or malformed, or too old
-  kRecordMismatch,  // two ranks announced different hyper-parameters for one version
-  kRoundMismatch,   // two ranks pushed one round with different operation, root or record
-  kDepartedRank,    // a round needs a rank that has left the job
-  kType,            // elements of another type than the key's
-  kReplyAddress,    // wants its reply in shared memory that is not there
-  kAlignment,       // names memory that is not aligned to its elements
-  kVersionGone,     // asks for a version that is not kept
-  kNoState,         // a round of kLoad, and no saved state was brought for its chunk
-  kNonFinite,       // screening "reject": a sum is not finite
-  kNotInPlan,       // a rack sent what the job's plan does not let it send
+  kStaleIteration,    // older than the chunk's applied version
+  kIterationGap,      // more than one ahead
+  kUnknownRecord,     // gradient names a record that was not announced on this lane
+  kRecordRange,       // record for an unknown key, or malformed, or too old
+  kRecordMismatch,    // two ranks announced different hyper-parameters for one version
+  kRoundMismatch,     // two ranks pushed one round with different operation, root or record
+  kDepartedRank,      // a round needs a rank that has left the job
+  kType,              // elements of another type than the key's
+  kReplyAddress,      // wants its reply in shared memory that is not there
+  kAlignment,         // names memory that is not aligned to its elements
+  kVersionGone,       // asks for a version that is not kept
+  kNoState,           // a round of kLoad, and no saved state was brought for its chunk
+  kNonFinite,         // screening "reject": a sum is not finite
+  kDecision,          // decided an iteration that is not summed, or in a way that cannot be
+  kDecisionMismatch,  // two ranks decided one iteration differently
+  kNotInPlan,         // a rack sent what the job's plan does not let it send
 };
 const char* ToString(FaultCode code);
 
@@ -100,7 +102,7 @@ struct Event {
   transport::TransportError error = transport::TransportError::kNone;
   transport::ProtocolError protocol_error = transport::ProtocolError::kNone;
   Rank rank{};
-  Rank other_rank{};  // kRecordMismatch, kRoundMismatch, kDepartedRank: the rank it disagrees with
+  Rank other_rank{};  // of mismatches and kDepartedRank: the rank it disagrees with
   KeyIndex key{};
   Iteration iteration{};
   JobShard* shard = nullptr;

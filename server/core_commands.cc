@@ -112,6 +112,14 @@ void CoreLoop::State::OnRankLeft(JobShard& shard, Rank rank) {
   lane.departed = true;
   ++shard.departed_count;
   if (!shard.live()) return;
+  const ShardIteration& waits = shard.iteration;
+  if (waits.summed_count > 0 && !lane.decided) {
+    return Fault({.code = FaultCode::kDepartedRank,
+                  .rank = rank,
+                  .other_rank = waits.first_rank,
+                  .key = KeyIndex::Max(),
+                  .shard = &shard});
+  }
   for (std::uint32_t i = 0; i < shard.chunk_count; ++i) {
     const Chunk& chunk = *shard.chunks()[i];
     if (chunk.arrived_count() == 0 || chunk.HasArrived(rank)) continue;

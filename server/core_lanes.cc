@@ -70,6 +70,8 @@ void CoreLoop::State::CountRefusal(FaultCode code) {
     case FaultCode::kReplyAddress:
     case FaultCode::kAlignment: return counters.Add(CoreCounter::refused_address);
     case FaultCode::kVersionGone: return counters.Add(CoreCounter::refused_version);
+    case FaultCode::kDecision:
+    case FaultCode::kDecisionMismatch: return counters.Add(CoreCounter::refused_decision);
     case FaultCode::kNotInPlan: return counters.Add(CoreCounter::refused_plan);
     case FaultCode::kNone:
     case FaultCode::kLaneLost:

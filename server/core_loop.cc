@@ -17,9 +17,6 @@ using transport::CompletionKind;
 
 namespace {
 
-// Of one core loop's part of a job: with as much again for each rank's gradients and results, that
-// is more than an L3 cache keeps from one end of an iteration to the other.
-constexpr std::uint32_t kStreamedBytes = 8 * 1024 * 1024;
 // Rounds that waited for their turn are finished for so long; then transports are polled again, so
 // that whoever has more right to the core can say so.
 constexpr DurationNs kFinishTimeMax = 100 * kMicrosecond;
@@ -127,6 +124,8 @@ void CoreLoop::State::OnReceived(JobShard& shard, Rank rank,
   switch (verdict.action) {
     case ingest::Action::kFault: return Refuse(shard, rank, verdict, message.header);
     case ingest::Action::kRecord: return counters.Add(CoreCounter::records);
+    case ingest::Action::kDecide: return OnDecision(shard, rank, message.header);
+    case ingest::Action::kNothing: return;
     default: break;
   }
   Chunk& chunk = *verdict.chunk;
@@ -149,6 +148,8 @@ void CoreLoop::State::OnReceived(JobShard& shard, Rank rank,
       counters.Add(CoreCounter::pulls);
       return replies.AnswerOne(shard, chunk, rank, Iteration{chunk.applied.value - 1});
     case ingest::Action::kRecord:
+    case ingest::Action::kDecide:
+    case ingest::Action::kNothing:
     case ingest::Action::kFault: return;
   }
 }
@@ -252,16 +253,16 @@ bool CoreLoop::State::FinishRounds() {
 }
 
 void CoreLoop::State::FinishRound(JobShard& shard, Chunk& chunk) {
+  if (shard.config.apply_iteration && chunk.operation == wire::RoundOperation::kReduce) {
+    return chunk.is_summed ? ApplySummed(shard, chunk) : SumRound(shard, chunk);
+  }
   state::BeforeRound(shard, chunk);
   const std::span<std::byte* const> own = replies.OwnReplies(shard, chunk);
   if (chunk.operation == wire::RoundOperation::kLoad) {
     state::PutInPlace(shard, chunk, own);
   } else {
     const simd::Terms terms = aggregate::GatherTerms(shard, chunk, term_list);
-    // Results that every rank has in memory of its own, and that are more than caches hold: by the
-    // time that somebody reads them they are gone from there.
-    const bool streams = own.size() == shard.config.world_size &&
-                         shard.chunk_count > kStreamedBytes / shard.config.chunk_bytes;
+    const bool streams = optimize::StreamsResults(shard, own.size());
     if (optimize::ApplyRound(chunk, terms, shard.config.world_size, own, streams)) {
       aggregate::NoteNonFinite(shard, chunk, shard.config.world_size);
       if (shard.non_finite.seen) TellNonFinite(shard);
@@ -272,8 +273,8 @@ void CoreLoop::State::FinishRound(JobShard& shard, Chunk& chunk) {
 }
 
 // The next version is in place.
-void CoreLoop::State::CompleteRound(JobShard& shard, Chunk& chunk) {
-  if (chunk.operation == wire::RoundOperation::kReduce) ++chunk.reductions;
+void CoreLoop::State::CompleteRound(JobShard& shard, Chunk& chunk, bool skipped) {
+  if (chunk.operation == wire::RoundOperation::kReduce && !skipped) ++chunk.reductions;
   ++chunk.applied.value;
   chunk.applied_record[chunk.applied.value % 2] = chunk.record;
   aggregate::Finish(shard, chunk);
@@ -285,7 +286,10 @@ void CoreLoop::State::CompleteRound(JobShard& shard, Chunk& chunk) {
 void CoreLoop::State::OnDuplicate(JobShard& shard, Rank rank, Chunk& chunk,
                                   const wire::MessageHeader& header) {
   chunk.wants_reply[rank.value / 64] |= std::uint64_t{1} << (rank.value % 64);
-  if (header.slot == kNoSlot || replies.Credit(shard, rank, chunk.index, header.slot)) return;
+  if (header.slot == kNoSlot || replies.Credit(shard, rank, chunk.index, header.slot)) {
+    if (chunk.is_summed) replies.TellSummed(shard, chunk, rank);
+    return;
+  }
   Fault({.code = FaultCode::kSlotOccupied,
          .rank = rank,
          .key = chunk.key->key,

@@ -1,6 +1,6 @@
 // What a core loop is made of. Its functions are spread by concern: core_loop.cc is the data path,
 // core_lanes.cc lanes, faults and events, core_commands.cc what control orders,
-// core_exchange.cc jobs that span racks.
+// core_exchange.cc jobs that span racks, core_iteration.cc jobs with apply=iteration.
 // Everything belongs to the loop's thread, but the queues' other ends and the counters' readers.
 #pragma once
 
@@ -63,8 +63,14 @@ struct CoreLoop::State {
   void FinishOrQueue(JobShard& shard, Chunk& chunk);
   void Credit(JobShard& shard, const aggregate::FreedSlot& slot);
   void FinishRound(JobShard& shard, Chunk& chunk);
-  void CompleteRound(JobShard& shard, Chunk& chunk);
+  void CompleteRound(JobShard& shard, Chunk& chunk, bool skipped = false);
   void OnDuplicate(JobShard& shard, Rank rank, Chunk& chunk, const wire::MessageHeader& header);
+
+  // Jobs with apply=iteration (core_iteration.cc).
+  void SumRound(JobShard& shard, Chunk& chunk);
+  bool FaultDeparted(JobShard& shard, const Chunk& chunk);
+  void OnDecision(JobShard& shard, Rank rank, const wire::MessageHeader& header);
+  void ApplySummed(JobShard& shard, Chunk& chunk);
 
   // Other racks (core_exchange.cc).
   void OnLocalSum(JobShard& shard, Chunk& chunk);

@@ -7,13 +7,34 @@
 
 namespace phub::server {
 
+namespace {
+
+// A whole round waits for its turn, not for a rank. One of apply=iteration that is summed waits for
+// decisions, if it was the last; and then, what nobody has pushed keeps all the others waiting.
+bool WaitsForRanks(const JobShard& shard, const Chunk& chunk) {
+  const ShardIteration& iteration = shard.iteration;
+  if (chunk.is_queued) return false;
+  if (chunk.is_summed) return iteration.summed_count == shard.chunk_count;
+  return chunk.arrived_count() > 0 || iteration.summed_count > 0;
+}
+
+bool IsMissing(const JobShard& shard, const Chunk& chunk, Rank rank) {
+  return chunk.is_summed ? !shard.lanes[rank.value].decided : !chunk.HasArrived(rank);
+}
+
+TimeNs Since(const JobShard& shard, const Chunk& chunk) {
+  const bool nobody_came = chunk.arrived_count() == 0;
+  return chunk.is_summed || nobody_came ? shard.iteration.summed_since : chunk.round_since;
+}
+
+}  // namespace
+
 void CoreLoop::State::ReportStalls(JobShard& shard, StallReport& report) {
   report.count = 0;
   report.dropped = 0;
   for (std::uint32_t i = 0; i < shard.chunk_count; ++i) {
     const Chunk& chunk = *shard.chunks()[i];
-    // A whole round waits for its turn, not for a rank.
-    if (chunk.arrived_count() == 0 || chunk.is_queued) continue;
+    if (!WaitsForRanks(shard, chunk)) continue;
     const Iteration iteration{chunk.applied.value + 1};
     StallReport::Entry* entry = report.count > 0 ? &report.entries[report.count - 1] : nullptr;
     if (entry == nullptr || entry->key != chunk.key->key || entry->iteration != iteration) {
@@ -24,14 +45,14 @@ void CoreLoop::State::ReportStalls(JobShard& shard, StallReport& report) {
       entry = &report.entries[report.count++];
       entry->key = chunk.key->key;
       entry->iteration = iteration;
-      entry->since = chunk.round_since;
+      entry->since = Since(shard, chunk);
       entry->chunks_waiting = 0;
       std::fill(entry->missing.begin(), entry->missing.end(), std::uint64_t{0});
     }
     ++entry->chunks_waiting;
-    entry->since = std::min(entry->since, chunk.round_since);
+    entry->since = std::min(entry->since, Since(shard, chunk));
     for (std::uint32_t rank = 0; rank < shard.config.world_size; ++rank) {
-      if (!chunk.HasArrived(Rank{rank})) {
+      if (IsMissing(shard, chunk, Rank{rank})) {
         entry->missing[rank / 64] |= std::uint64_t{1} << (rank % 64);
       }
     }

@@ -80,10 +80,13 @@ class Carver {
   std::size_t left_;
 };
 
-void InitializeLane(Lane& lane, const ShardConfig& config, std::uint64_t* pending,
-                    std::uint64_t* pending_previous) {
-  lane.pending_reply = pending;
-  lane.pending_previous = pending_previous;
+// Of bits per chunk, each of which has `words`.
+constexpr std::size_t kBitmapsPerLane = 3;
+
+void InitializeLane(Lane& lane, const ShardConfig& config, std::uint64_t* bits, std::size_t words) {
+  lane.pending_reply = bits;
+  lane.pending_previous = bits + words;
+  lane.pending_summed = bits + 2 * words;
   lane.landing.resize(config.slots_per_lane);
   lane.slot_chunk.assign(config.slots_per_lane, ChunkIndex::Max());
   lane.credits_waiting.reserve(config.slots_per_lane);
@@ -162,14 +165,15 @@ std::unique_ptr<JobShard> MakeJobShard(const ShardConfig& config) {
   shard->key_table =
       MappedMemory::Allocate(std::size_t{kKeysPerJobMax} * sizeof(KeyState*), Backing::kOnTouch);
   shard->pending_bits = MappedMemory::Allocate(
-      2 * config.world_size * words_per_lane * sizeof(std::uint64_t), Backing::kOnTouch);
+      kBitmapsPerLane * config.world_size * words_per_lane * sizeof(std::uint64_t),
+      Backing::kOnTouch);
   if (!shard->chunk_table || !shard->key_table || !shard->pending_bits) return nullptr;
   shard->lanes.resize(config.world_size);
   shard->metrics.ranks = std::make_unique<RankMetrics[]>(config.world_size);
   auto* words = reinterpret_cast<std::uint64_t*>(shard->pending_bits.data());
   for (std::size_t rank = 0; rank < config.world_size; ++rank) {
-    std::uint64_t* const own = words + 2 * rank * words_per_lane;
-    InitializeLane(shard->lanes[rank], config, own, own + words_per_lane);
+    std::uint64_t* const own = words + kBitmapsPerLane * rank * words_per_lane;
+    InitializeLane(shard->lanes[rank], config, own, words_per_lane);
   }
   shard->memory_bytes = JobShardBytes(config);
   return shard;

@@ -65,6 +65,9 @@ struct ShardConfig {
   LossPolicy on_loss = LossPolicy::kFail;
   bool restart = false;  // the version before the current one is kept, for ranks that start anew
   Screening screening = Screening::kReport;
+  // Rounds are summed, and applied once the workers have decided (core_iteration.cc).
+  bool apply_iteration = false;
+  bool norms = false;        // of apply_iteration: the workers are told the norm of each sum
   std::uint32_t tenant = 0;  // a number that is the same for all jobs of a tenant
   TenantShare share = {};    // of that tenant, when the job is added
 
@@ -130,6 +133,11 @@ struct Chunk {
   std::uint32_t folded_count = 0;                 // ranks [0, folded_count) are in the accumulator
   std::uint32_t staged_count = 0;                 // ranks whose gradient waits
   bool folded_non_finite = false;                 // the round so far is not finite, and counted
+  // apply_iteration: the round is summed, and waits in the accumulator to be decided or applied.
+  bool is_summed = false;
+  bool sum_non_finite = false;  // of is_summed
+  bool skip_asked = false;      // by some rank of the round
+  double squared_norm = 0.0;    // of is_summed, with ShardConfig::norms
   // [rank]: where its gradient lies, null if it does not wait; and the slot that it holds, or
   // kNoSlot if it lies in memory that worker and daemon share.
   const std::byte** staged_data = nullptr;
@@ -175,6 +183,9 @@ struct Lane {
   std::uint64_t* pending_reply = nullptr;     // bit per chunk: the current version
   std::uint64_t* pending_previous = nullptr;  // bit per chunk: the version before it
   std::uint32_t pending_cursor = 0;           // word at which the next search starts
+  std::uint64_t* pending_summed = nullptr;    // bit per chunk: it is to be told that it is summed
+  std::uint32_t summed_pending = 0;           // bits that are set there
+  bool decided = false;                       // apply_iteration: about the iteration that waits
   // Credits wait here when the transport's queue is full. Capacity: one per slot, never more.
   struct WaitingCredit {
     ChunkIndex chunk{};
@@ -235,6 +246,19 @@ struct NonFinite {
   bool told = false;  // to control
 };
 
+// Jobs with apply_iteration: what waits, and what the workers say of it (core_iteration.cc).
+struct ShardIteration {
+  std::uint32_t summed_count = 0;    // chunks that are summed and wait to be decided
+  TimeNs summed_since = 0;           // when the first of them was
+  std::uint32_t decided_count = 0;   // ranks that have decided about them
+  std::uint64_t decisions = 0;       // that were made
+  std::uint32_t applying_count = 0;  // chunks of the last decision that are still to be applied
+  // Of the last decision, or the one under way: what its first rank said.
+  Rank first_rank{};
+  bool skip = false;
+  double scale = 1.0;  // of every gradient
+};
+
 struct JobShard {
   ShardConfig config;
   MappedMemory chunk_table;   // Chunk*[kChunksPerShardMax], address space only
@@ -251,6 +275,7 @@ struct JobShard {
   bool faulted = false;              // a fault was reported; the shard only drains
   schedule::JobTurn turn;            // fair_queue.h's
   NonFinite non_finite;              // the first sum that was not finite
+  ShardIteration iteration;
   StateImage* snapshot = nullptr;    // being taken
   StateImage* brought = nullptr;     // what rounds of kLoad put in place
   exchange::ShardExchange* exchange = nullptr;  // null: the job is this rack's alone

@@ -99,6 +99,13 @@ std::string WorkersTable(const v1::JobInfo& job) {
 }
 
 // "report: 3 sums were not finite (4 gradients), first: rank 2 (node5), key fc1, iteration 412"
+std::string ApplyText(const v1::JobInfo& job) {
+  std::string text = job.apply();
+  if (job.clip_norm() > 0.0) text += fmt::format(", clip_norm {}", job.clip_norm());
+  if (job.skip_nonfinite()) text += ", skip_nonfinite";
+  return text;
+}
+
 std::string ScreeningText(const v1::JobInfo& job) {
   if (job.nonfinite_sums() == 0) return job.screening();
   return fmt::format("{}: {} sums were not finite ({} gradients), first: {}", job.screening(),
@@ -150,6 +157,7 @@ std::string JobText(const v1::JobInfo& job) {
                             : fmt::format("wait {}{}", HumanDuration(job.wait_timeout_ns()),
                                           job.restart() ? ", restart" : "")});
   facts.Add({"screening", ScreeningText(job)});
+  facts.Add({"apply", ApplyText(job)});
   if (job.has_exchange()) AddExchange(job.exchange(), facts);
   for (const v1::WorkerInfo& worker : job.workers()) {
     if (worker.state() != "lost") continue;

@@ -1,5 +1,7 @@
 #include "client/pull/receiver.h"
 
+#include <bit>
+
 namespace phub::client {
 namespace {
 
@@ -8,7 +10,11 @@ void FreeSlot(Lane& lane, LaneChunk& chunk) {
   chunk.inflight = kNoSlot;
 }
 
-Received ReceiveParameters(Lane& lane, std::span<EngineKey* const> keys,
+bool WaitsForDecision(const EngineConfig& config, const EngineKey& key) {
+  return config.apply_iteration && !key.pulling && key.operation == wire::RoundOperation::kReduce;
+}
+
+Received ReceiveParameters(const EngineConfig& config, Lane& lane, std::span<EngineKey* const> keys,
                            const wire::MessageHeader& header, EngineCounters& counters) {
   const std::uint32_t index = header.chunk.value;
   if (index >= lane.chunks.size() || header.slot.value != index)
@@ -20,6 +26,7 @@ Received ReceiveParameters(Lane& lane, std::span<EngineKey* const> keys,
   if (header.type != key.parameter_type) return {.fault = LaneFault::kType};
   if (header.payload_bytes != chunk.Bytes(key.parameter_type))
     return {.fault = LaneFault::kPayloadBytes};
+  if (WaitsForDecision(config, key) && !chunk.is_summed) return {.fault = LaneFault::kNotDecided};
 
   chunk.phase = LaneChunk::Phase::kIdle;
   lane.landing[index] = {};
@@ -29,6 +36,23 @@ Received ReceiveParameters(Lane& lane, std::span<EngineKey* const> keys,
   if (chunk.inflight != kNoSlot) FreeSlot(lane, chunk);
   ++counters.replies;
   return {.completed = --key.chunks_left == 0 ? &key : nullptr};
+}
+
+// Again of a chunk that came anew on another lane: then it says the same.
+Received ReceiveSummed(const EngineConfig& config, Lane& lane, std::span<EngineKey* const> keys,
+                       const wire::MessageHeader& header) {
+  if (header.chunk.value >= lane.chunks.size()) return {.fault = LaneFault::kChunkRange};
+  LaneChunk& chunk = lane.chunks[header.chunk.value];
+  const EngineKey& key = *keys[lane.keys[chunk.lane_key].key];
+  if (chunk.phase != LaneChunk::Phase::kSent || !WaitsForDecision(config, key))
+    return {.fault = LaneFault::kNotAsked};
+  if (header.iteration != key.iteration) return {.fault = LaneFault::kIteration};
+  if (chunk.inflight != kNoSlot) FreeSlot(lane, chunk);
+  if (chunk.is_summed) return {};
+  chunk.is_summed = true;
+  chunk.summed_flags = header.flags;
+  chunk.squared_norm = std::bit_cast<double>(header.value_bits);
+  return {.summed = true};
 }
 
 Received ReceiveCredit(const EngineConfig& config, Lane& lane, const wire::MessageHeader& header,
@@ -54,9 +78,12 @@ Received Receive(const EngineConfig& config, Lane& lane, std::span<EngineKey* co
     return {.fault = LaneFault::kWrongJob};
   switch (header.kind) {
     case wire::MessageKind::kParameters:
-      return ReceiveParameters(lane, keys, header, counters);
+      return ReceiveParameters(config, lane, keys, header, counters);
     case wire::MessageKind::kCredit:
       return ReceiveCredit(config, lane, header, counters);
+    case wire::MessageKind::kSummed:
+      return ReceiveSummed(config, lane, keys, header);
+    case wire::MessageKind::kDecision:
     case wire::MessageKind::kGradient:
     case wire::MessageKind::kRecord:
     case wire::MessageKind::kPull:

@@ -11,6 +11,7 @@ namespace phub::client {
 
 struct Received {
   LaneFault fault = LaneFault::kNone;  // then nothing was changed
+  bool summed = false;                 // a chunk of the iteration is summed now, and was not before
   EngineKey* completed = nullptr;      // the key whose round's last reply this was
 };
 

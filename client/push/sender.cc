@@ -68,6 +68,7 @@ void StartLaneKey(Lane& lane, std::uint32_t index) {
   for (std::uint32_t c = lane_key.first; c < lane_key.end(); ++c) {
     PHUB_CHECK(lane.chunks[c].phase == LaneChunk::Phase::kIdle, "chunk={}", c);
     lane.chunks[c].phase = LaneChunk::Phase::kReady;
+    lane.chunks[c].is_summed = false;
   }
 }
 
@@ -189,6 +190,7 @@ void Sender::FillGradient(Lane& lane, const EngineKey& key, LaneChunk& chunk, st
   request.header.type = key.payload_type;
   request.header.record = key.record;
   request.header.root = key.root;
+  if (key.skip) request.header.flags = wire::kFlagSkip;
   if (lane.keys[entry.lane_key].way == SendWay::kSlot) {
     chunk.inflight = lane.free_slots.back();
     lane.free_slots.pop_back();

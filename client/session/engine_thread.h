@@ -27,6 +27,7 @@ class EngineThread {
   EngineThread(const EngineThread&) = delete;
   EngineThread& operator=(const EngineThread&) = delete;
 
+  IterationDecider::Outcome outcome() const { return engine_.outcome(); }
   // Any thread but the engine's own. Waits its turn if the queue is full, which the engine empties
   // without ever waiting for anybody. After Quit() nothing happens.
   void Submit(const Command& command);

@@ -28,6 +28,7 @@ bool Job::created() const { return state_->created(); }
 std::string Job::transports() const { return state_->transports(); }
 bool Job::resumed() const { return state_->resumed(); }
 std::uint64_t Job::iteration() const { return state_->iteration(); }
+IterationOutcome Job::last_iteration() const { return state_->last_iteration(); }
 Status Job::status() const { return state_->status(); }
 Status Job::Barrier() { return state_->Barrier(); }
 Status Job::Leave() { return state_->Leave(); }

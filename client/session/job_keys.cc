@@ -45,22 +45,23 @@ Result<std::vector<KeyDefinition>> JobState::CheckSpecs(std::span<const KeySpec>
 }
 
 // A process that starts anew finds all keys at one iteration, or one further: so the new ones have
-// to begin where all others are.
+// to begin where all others are. And what an iteration is made of must be the same everywhere.
 Status JobState::CheckBoundary() const {
+  const char* const why = settings_.options.restart ? "may be restarted" : "has apply=kIteration";
   const std::vector<std::shared_ptr<KeyState>> keys = Keys();
   for (const std::shared_ptr<KeyState>& key : keys) {
     if (!key->Idle())
       return Status(StatusCode::kFailedPrecondition,
-                    fmt::format("job {} may be restarted, so keys are added between iterations; a "
-                                "round of key {} is under way",
-                                name(), key->definition.name));
+                    fmt::format("job {} {}, so keys are added between iterations; a round of key "
+                                "{} is under way",
+                                name(), why, key->definition.name));
     const std::uint64_t first = keys.front()->job_iteration();
     if (key->job_iteration() != first)
       return Status(StatusCode::kFailedPrecondition,
-                    fmt::format("job {} may be restarted, so keys are added between iterations; "
-                                "key {} is at {}, key {} at {}",
-                                name(), keys.front()->definition.name, first, key->definition.name,
-                                key->job_iteration()));
+                    fmt::format("job {} {}, so keys are added between iterations; key {} is at {}, "
+                                "key {} at {}",
+                                name(), why, keys.front()->definition.name, first,
+                                key->definition.name, key->job_iteration()));
   }
   return Status();
 }
@@ -76,7 +77,7 @@ Result<std::vector<std::shared_ptr<KeyState>>> JobState::AddKeys(std::span<const
   if (Status verdict = status(); !verdict.ok()) return verdict;
   if (specs.empty()) return std::vector<std::shared_ptr<KeyState>>();
   const bool restart = settings_.options.restart;
-  if (restart) {
+  if (restart || applies_iterations()) {
     if (Status status = CheckBoundary(); !status.ok()) return status;
   }
   Result<std::vector<KeyDefinition>> definitions = CheckSpecs(specs);

@@ -73,6 +73,9 @@ void JobState::StartThreads() {
                    .slots_per_lane = anchor.slots_per_lane(),
                    .lane_count = layout_->lane_count(),
                    .chunk_bytes = anchor.chunk_bytes(),
+                   .apply_iteration = applies_iterations(),
+                   .clip_norm = options.clip_norm,
+                   .skip_nonfinite = options.skip_nonfinite,
                    .restart = options.restart},
       clock_, *this,
       verbs_ == nullptr ? std::vector<std::shared_ptr<transport::VerbsQueue>>() : verbs_->queues());

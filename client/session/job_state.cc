@@ -68,6 +68,15 @@ DurationNs JobState::leave_timeout_ns() const {
   return std::min<DurationNs>(call_timeout_ns(), links_.front()->joined.liveness_timeout_ns());
 }
 
+IterationOutcome JobState::last_iteration() const {
+  const IterationDecider::Outcome outcome = engine_->outcome();
+  return {.decided = outcome.decided,
+          .skipped = outcome.skipped,
+          .last_skipped = outcome.last_skipped,
+          .norm = outcome.norm,
+          .scale = outcome.scale};
+}
+
 Status JobState::Barrier() {
   if (Status verdict = status(); !verdict.ok()) return verdict;
   return BarrierAtAnchor();

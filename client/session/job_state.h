@@ -76,6 +76,7 @@ class JobState final : public EngineListener,
   // KeyOwner.
   const std::string& name() const override { return settings_.options.job; }
   std::uint32_t rank() const override { return settings_.options.rank; }
+  bool applies_iterations() const override { return settings_.options.apply == Apply::kIteration; }
   Status status() const override;
   std::string verdict_key() const override;
   bool ended() const override { return ended_.load(std::memory_order_seq_cst); }
@@ -85,6 +86,7 @@ class JobState final : public EngineListener,
   bool created() const { return links_.front()->joined.created(); }
   bool resumed() const { return resume_.resumed; }
   std::uint64_t iteration() const;
+  IterationOutcome last_iteration() const;
   std::string transports() const;
 
   Result<std::vector<std::shared_ptr<KeyState>>> AddKeys(std::span<const KeySpec> specs);
@@ -113,7 +115,7 @@ class JobState final : public EngineListener,
 
   // job_keys.cc
   Result<std::vector<KeyDefinition>> CheckSpecs(std::span<const KeySpec> specs) const;
-  Status CheckBoundary() const;  // restart: keys are added between iterations
+  Status CheckBoundary() const;  // restart, apply: keys are added between iterations
   static v1::AddKeysRequest MakeRequest(const std::vector<KeyDefinition>& keys);
   Result<std::vector<std::shared_ptr<KeyState>>> Enter(std::vector<KeyDefinition> definitions,
                                                        const AddedBatch& added);

@@ -24,11 +24,12 @@ Elements Part(const Elements& memory, std::uint64_t offset, std::uint64_t count)
 }
 
 Result<std::uint64_t> StartReduce(client::KeyState& key, const void* gradients, void* parameters,
-                                  bool parameters_shared) {
+                                  bool parameters_shared, bool skip = false) {
   return key.Start({.payload_type = key.definition.gradient_type,
                     .gradients = gradients,
                     .parameters = parameters,
-                    .parameters_shared = parameters_shared});
+                    .parameters_shared = parameters_shared,
+                    .skip = skip});
 }
 
 }  // namespace
@@ -86,6 +87,20 @@ Handle Key::PushPull(ConstElements gradients, Elements parameters) {
   if (status.ok()) status = client::CheckNoOverlap(place, gradients, parameters);
   if (!status.ok()) return Handle(std::move(status));
   auto ticket = StartReduce(*state_, gradients.data, parameters.data, /*parameters_shared=*/false);
+  if (!ticket.ok()) return Handle(ticket.status());
+  return Handle(state_, *ticket);
+}
+
+Handle Key::PushPullToSkip() {
+  if (!state_->job->applies_iterations())
+    return Handle(Status(
+        StatusCode::kFailedPrecondition,
+        fmt::format("{}: iterations can be skipped only in jobs with apply=kIteration; this one "
+                    "applies each chunk as soon as it is summed",
+                    PlaceOf(*state_))));
+  const client::KeyDefinition& definition = state_->definition;
+  auto ticket = StartReduce(*state_, definition.gradients.data, definition.parameters.data,
+                            definition.parameters_shared, /*skip=*/true);
   if (!ticket.ok()) return Handle(ticket.status());
   return Handle(state_, *ticket);
 }

@@ -73,7 +73,8 @@ Result<std::uint64_t> KeyState::Start(const Round& round) {
                 .payload_type = round.payload_type,
                 .gradients = static_cast<const std::byte*>(round.gradients),
                 .parameters = static_cast<std::byte*>(round.parameters),
-                .parameters_shared = round.parameters_shared},
+                .parameters_shared = round.parameters_shared,
+                .skip = round.skip},
                job_iteration() + (reduces ? 1 : 0));
 }
 
@@ -210,8 +211,12 @@ void KeyState::WakeAll() {
   changed_.notify_all();
 }
 
-void KeyState::OnRoundComplete(std::uint64_t ticket, Iteration completed) {
+void KeyState::OnRoundComplete(std::uint64_t ticket, Iteration completed, bool skipped) {
   iteration.store(completed.value, std::memory_order_relaxed);
+  if (skipped) {
+    const std::lock_guard lock(mutex_);
+    job_iteration_after_ = job_iteration_.load(std::memory_order_relaxed);
+  }
   job_iteration_.store(job_iteration_after_, std::memory_order_release);
   done_ticket_.store(ticket, std::memory_order_seq_cst);
   if (waiting_.load(std::memory_order_seq_cst) > 0) WakeAll();

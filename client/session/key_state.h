@@ -36,6 +36,7 @@ struct KeyState final : RoundListener {
     const void* gradients = nullptr;      // null: no payload
     void* parameters = nullptr;
     bool parameters_shared = false;
+    bool skip = false;
   };
   // The ticket, or why the push is refused.
   Result<std::uint64_t> Start(const Round& round);
@@ -77,7 +78,7 @@ struct KeyState final : RoundListener {
   void WakeAll();
 
   // RoundListener, on the engine's thread.
-  void OnRoundComplete(std::uint64_t ticket, Iteration iteration) override;
+  void OnRoundComplete(std::uint64_t ticket, Iteration iteration, bool skipped) override;
   void OnCancelAnswered(std::uint64_t ticket, bool withdrawn) override;
 
   const std::shared_ptr<KeyOwner> job;  // until the job is left, it owns this key as well

@@ -203,6 +203,9 @@ v1::JoinRequest Joining::RequestFor(const DaemonLink& link) const {
         std::chrono::duration_cast<std::chrono::nanoseconds>(options.wait_timeout).count());
   wanted.set_restart(options.restart);
   wanted.set_screening(ToProto(options.screening));
+  wanted.set_apply(options.apply == Apply::kIteration ? v1::APPLY_ITERATION : v1::APPLY_CHUNK);
+  wanted.set_clip_norm(options.clip_norm);
+  wanted.set_skip_nonfinite(options.skip_nonfinite);
   wanted.set_plan(options.plan);
   request.set_host(HostName());
   request.set_pid(static_cast<std::uint32_t>(getpid()));
@@ -255,6 +258,12 @@ Status Joining::CheckJoined(const DaemonLink& link) const {
     return bad(fmt::format("chunks of {} bytes", chunk_bytes));
   if (joined.slots_per_lane() < 1 || joined.slots_per_lane() > kSlotsPerLaneMax)
     return bad(fmt::format("{} slots per lane", joined.slots_per_lane()));
+  if (settings_.options.apply == Apply::kIteration && joined.apply() != v1::APPLY_ITERATION)
+    return Status(
+        StatusCode::kFailedPrecondition,
+        fmt::format("daemon {} is version {}, which knows no apply=iteration: upgrade it, "
+                    "or join job {} without",
+                    link.endpoint.ToString(), joined.daemon_version(), settings_.options.job));
   if (joined.liveness_timeout_ns() <= 0) return bad("no liveness timeout");
   if (joined.cores().empty()) return bad("no core loops");
   if (joined.cores_size() > static_cast<int>(kLanesMax))

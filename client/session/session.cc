@@ -2,6 +2,7 @@
 #include <fmt/core.h>
 
 #include <chrono>
+#include <cmath>
 #include <cstdlib>
 #include <utility>
 
@@ -63,6 +64,19 @@ Status CheckJobOptions(const JobOptions& options) {
     return Invalid(
         fmt::format("restart needs on_loss=kWait (job {}): a worker that starts anew "
                     "can only take the place of one that is waited for",
+                    options.job));
+  if (options.apply > Apply::kIteration)
+    return Invalid(fmt::format("apply is {}, which is none (job {})",
+                               static_cast<int>(options.apply), options.job));
+  if (!std::isfinite(options.clip_norm) || options.clip_norm < 0.0)
+    return Invalid(
+        fmt::format("clip_norm is {}; it has to be positive, or 0 for no clipping "
+                    "(job {})",
+                    options.clip_norm, options.job));
+  if (options.apply == Apply::kChunk && (options.clip_norm > 0.0 || options.skip_nonfinite))
+    return Invalid(
+        fmt::format("clip_norm and skip_nonfinite need apply=kIteration (job {}): else "
+                    "a chunk is applied before the others are known",
                     options.job));
   return Status();
 }

@@ -89,6 +89,13 @@ struct RoundMemory {
 bool ApplyRound(const Round& round, const Terms& terms, std::size_t count,
                 const RoundMemory& memory);
 
+// For clipping by a norm. An array of the accumulation type (f32 or f64) is divided by `divisor` in
+// place; the sum of its squares, in f64, in an order that depends on `count` alone.
+double DivideAndSquare(ElementType accumulation, std::uint32_t divisor, std::byte* array,
+                       std::size_t count);
+// Every element times `factor`, which is rounded to the element's type first.
+void Scale(ElementType accumulation, double factor, std::byte* array, std::size_t count);
+
 // Whether an array has a NaN or an infinity. For finding out whose a screened round's is.
 bool HasNonFinite(ElementType type, const std::byte* array, std::size_t count);
 

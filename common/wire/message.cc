@@ -24,8 +24,9 @@ constexpr std::size_t kKeyAt = 40;
 constexpr std::size_t kRootAt = 44;
 constexpr std::size_t kOperationAt = 48;
 constexpr std::size_t kTypeAt = 49;
-constexpr std::size_t kReservedAt = 50;
-constexpr std::size_t kReservedBytes = 6;
+constexpr std::size_t kFlagsAt = 50;
+constexpr std::size_t kReservedAt = 51;
+constexpr std::size_t kReservedBytes = 5;
 constexpr std::size_t kReplyAddressAt = 56;
 static_assert(kReservedAt + kReservedBytes == kReplyAddressAt);
 static_assert(kHyperParametersBytes == 12 * sizeof(double));
@@ -38,6 +39,8 @@ bool KindIsKnown(MessageKind kind) {
     case MessageKind::kCredit:
     case MessageKind::kRecord:
     case MessageKind::kPull:
+    case MessageKind::kSummed:
+    case MessageKind::kDecision:
       return true;
   }
   return false;
@@ -60,11 +63,18 @@ std::uint32_t PayloadBytesMax(MessageKind kind) {
       return kChunkBytesMax;
     case MessageKind::kCredit:
     case MessageKind::kPull:
+    case MessageKind::kSummed:
+    case MessageKind::kDecision:
       return 0;
     case MessageKind::kRecord:
       return kInlineBytesMax;
   }
   return 0;
+}
+
+// A number in the place where other kinds have an address.
+bool HasValue(MessageKind kind) {
+  return kind == MessageKind::kSummed || kind == MessageKind::kDecision;
 }
 
 // Doubles travel as the bits of IEEE 754 binary64.
@@ -85,6 +95,22 @@ constexpr double HyperParameters::*kHyperParameterFields[] = {
     &HyperParameters::learning_rate_decay, &HyperParameters::initial_accumulator};
 
 }  // namespace
+
+std::uint8_t FlagsOf(MessageKind kind) {
+  switch (kind) {
+    case MessageKind::kGradient:
+    case MessageKind::kDecision:
+      return kFlagSkip;
+    case MessageKind::kSummed:
+      return kFlagSkip | kFlagNonFinite;
+    case MessageKind::kParameters:
+    case MessageKind::kCredit:
+    case MessageKind::kRecord:
+    case MessageKind::kPull:
+      return 0;
+  }
+  return 0;
+}
 
 const char* ToString(DecodeError error) {
   switch (error) {
@@ -127,7 +153,9 @@ void EncodeHeader(const MessageHeader& header, std::span<std::byte, kHeaderBytes
   StoreLittleEndian(static_cast<std::uint8_t>(header.operation), at + kOperationAt);
   StoreLittleEndian(static_cast<std::uint8_t>(header.type), at + kTypeAt);
   std::fill_n(at + kReservedAt, kReservedBytes, std::byte{0});
-  StoreLittleEndian(header.reply_address.value, at + kReplyAddressAt);
+  StoreLittleEndian(header.flags, at + kFlagsAt);
+  StoreLittleEndian(HasValue(header.kind) ? header.value_bits : header.reply_address.value,
+                    at + kReplyAddressAt);
 }
 
 DecodeError DecodeHeader(std::span<const std::byte> bytes, MessageHeader& header) {
@@ -148,6 +176,8 @@ DecodeError DecodeHeader(std::span<const std::byte> bytes, MessageHeader& header
   const auto type = LoadLittleEndian<std::uint8_t>(at + kTypeAt);
   if (!numeric::IsElementType(type)) return DecodeError::kType;
   decoded.type = static_cast<numeric::ElementType>(type);
+  decoded.flags = LoadLittleEndian<std::uint8_t>(at + kFlagsAt);
+  if ((decoded.flags & ~FlagsOf(decoded.kind)) != 0) return DecodeError::kReserved;
   if (!AllZero(bytes.subspan(kReservedAt, kReservedBytes))) return DecodeError::kReserved;
   decoded.payload_bytes = LoadLittleEndian<std::uint32_t>(at + kPayloadBytesAt);
   if (decoded.payload_bytes > PayloadBytesMax(decoded.kind)) return DecodeError::kPayloadBytes;
@@ -160,7 +190,8 @@ DecodeError DecodeHeader(std::span<const std::byte> bytes, MessageHeader& header
   decoded.record.value = LoadLittleEndian<std::uint32_t>(at + kRecordAt);
   decoded.key.value = LoadLittleEndian<std::uint32_t>(at + kKeyAt);
   decoded.root.value = LoadLittleEndian<std::uint32_t>(at + kRootAt);
-  decoded.reply_address.value = LoadLittleEndian<std::uint64_t>(at + kReplyAddressAt);
+  (HasValue(decoded.kind) ? decoded.value_bits : decoded.reply_address.value) =
+      LoadLittleEndian<std::uint64_t>(at + kReplyAddressAt);
   header = decoded;
   return DecodeError::kNone;
 }

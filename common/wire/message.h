@@ -8,8 +8,8 @@
 //   +-----------------+-----------------+-----------------+---------------+  48
 //   |      slot       |  record         |       key       |     root      |
 //   +--+--------------+-----------------+-----------------+---------------+  64
-//   |op|ty|        zero (6 bytes)       |         reply_address           |
-//   +--+--+---------------------------------------------------------------+
+//   |op|ty|fl|     zero (5 bytes)       |     reply_address or value      |
+//   +--+--+--+------------------------------------------------------------+
 //
 // A sender that sets a reserved byte speaks another version.
 //
@@ -42,6 +42,11 @@ enum class MessageKind : std::uint8_t {
   kRecord = 4,      // worker -> server. Hyper-parameters `record` of `key`, inline payload.
   kPull = 5,        // worker -> server. Asks for the chunk's version `iteration`, without a push;
                     // Iteration::Max(): whichever is current. Answered by kParameters.
+  // Of jobs with apply=iteration:
+  kSummed = 6,      // server -> worker. The chunk's gradients of round `iteration` are summed, and
+                    // its staging slot is free. `value`: the squared norm of what they make.
+  kDecision = 7,    // worker -> server. Every chunk of the job is summed: what this core loop has
+                    // is to be applied, times `value`. `iteration`: how many decisions this makes.
 };
 
 // What a round does with what the ranks push. All ranks of a round must agree.
@@ -50,6 +55,12 @@ enum class RoundOperation : std::uint8_t {
   kAssign = 1,  // the payload of rank `root` becomes the parameters; other ranks push 0 bytes
   kLoad = 2,    // saved state, brought by control, becomes the chunk's; all ranks push 0 bytes
 };
+
+// Of one message; which kinds may carry which is FlagsOf's to say.
+inline constexpr std::uint8_t kFlagSkip = 1;       // kGradient, kSummed: a rank asks that its
+                                                   // iteration changes nothing; kDecision: it does
+inline constexpr std::uint8_t kFlagNonFinite = 2;  // kSummed: the sum holds NaN or an infinity
+std::uint8_t FlagsOf(MessageKind kind);            // all that it may carry
 
 struct MessageHeader {
   std::uint8_t version = kLaneVersion;
@@ -69,6 +80,9 @@ struct MessageHeader {
   // kGradient, kPull: where in shared memory the worker wants the reply's payload. 0: the reply
   // is put (tcp) or may be read (shm) wherever it lies.
   SharedAddress reply_address{};
+  std::uint8_t flags = 0;
+  // kSummed, kDecision, which have no reply_address: the bits of an f64.
+  std::uint64_t value_bits = 0;
 
   friend bool operator==(const MessageHeader&, const MessageHeader&) = default;
 };
@@ -81,8 +95,8 @@ enum class DecodeError : std::uint8_t {
   kKind,
   kOperation,
   kType,          // not an element type
-  kReserved,      // reserved bytes not zero
-  kPayloadBytes,  // over kChunkBytesMax; kRecord: over kInlineBytesMax; kCredit, kPull: not 0
+  kReserved,      // reserved bytes not zero, or a flag that the kind has not
+  kPayloadBytes,  // over kChunkBytesMax; kRecord: over kInlineBytesMax; header only: not 0
 };
 const char* ToString(DecodeError error);
 

@@ -81,7 +81,10 @@ bool AddToAccumulator(const JobShard& shard, Chunk& chunk, std::uint32_t end) {
 
 // Moves ranks [chunk.folded_count, prefix_end) to the accumulator; they are all staged.
 void FoldUpTo(JobShard& shard, Chunk& chunk, std::uint32_t prefix_end, FreedSlots& freed) {
-  if (AddToAccumulator(shard, chunk, prefix_end)) NoteNonFinite(shard, chunk, prefix_end);
+  // Of minima and maxima, an infinity of a prefix may be none of the whole: what counts is the
+  // last.
+  chunk.sum_non_finite = AddToAccumulator(shard, chunk, prefix_end);
+  if (chunk.sum_non_finite) NoteNonFinite(shard, chunk, prefix_end);
   for (std::uint32_t rank = chunk.folded_count; rank < prefix_end; ++rank) {
     const SlotIndex slot = chunk.staged_slot[rank];
     if (slot != kNoSlot) freed.items[freed.count++] = {Rank{rank}, chunk.index, slot};
@@ -103,7 +106,9 @@ void Stage(JobShard& shard, Rank rank, Chunk& chunk, const transport::ReceivedMe
     chunk.payload_type = header.type;
     chunk.root = header.root;
     chunk.round_since = now;
+    chunk.skip_asked = false;
   }
+  chunk.skip_asked |= (header.flags & wire::kFlagSkip) != 0;
   const std::byte* const data = message.payload != nullptr ? message.payload : NoPayload(chunk);
   Occupy(shard, rank, chunk, header.slot, data);
 }

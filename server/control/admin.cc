@@ -55,6 +55,9 @@ v1::JobInfo Control::State::DescribeJob(const Job& job) const {
   info.set_restart(job.settings.restart);
   info.set_wait_timeout_ns(job.settings.wait_timeout);
   info.set_screening(ToString(job.settings.screening));
+  info.set_apply(job.settings.apply_iteration ? "iteration" : "chunk");
+  info.set_clip_norm(job.settings.clip_norm);
+  info.set_skip_nonfinite(job.settings.skip_nonfinite);
   const WorkTotals totals = job.released() ? job.totals : TotalsOf(job);
   info.set_nonfinite_sums(totals.nonfinite_sums);
   info.set_nonfinite_gradients(totals.nonfinite_gradients);

@@ -31,6 +31,7 @@ const char* Misdeed(FaultCode code) {
     case FaultCode::kAlignment: return "named memory that is not aligned to its elements";
     case FaultCode::kVersionGone: return "asked for a version that is not kept";
     case FaultCode::kNoState: return "loads saved state that was not brought";
+    case FaultCode::kDecision: return "decided about an iteration that it cannot know to be summed";
     default: return "broke the protocol";
   }
 }
@@ -144,6 +145,9 @@ void Control::State::FailOverCoreFault(Job& job, CoreIndex core, const Event& ev
       what = fmt::format(
           "{} and {} pushed one round with different operation, root or hyper-parameters", who,
           other);
+      break;
+    case FaultCode::kDecisionMismatch:
+      what = fmt::format("{} and {} decided differently about one iteration", who, other);
       break;
     case FaultCode::kDepartedRank:
       what = fmt::format("{} has left, and a round that {} takes part in needs it", who, other);

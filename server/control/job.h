@@ -42,6 +42,9 @@ struct JobSettings {
   DurationNs wait_timeout = 0;  // kWait: how long a rank may be gone
   bool restart = false;         // kWait: a new process may take a rank over
   Screening screening = Screening::kReport;
+  bool apply_iteration = false;
+  double clip_norm = 0.0;  // apply_iteration; 0: gradients are not clipped
+  bool skip_nonfinite = false;
   std::vector<std::uint32_t> daemon_cores;  // core loops of each daemon of the rack
   // Jobs that span racks; else empty and 0. world_size is then of this rack, as ranks count from 0
   // here.

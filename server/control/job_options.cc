@@ -1,6 +1,7 @@
 #include "server/control/job_options.h"
 
 #include <algorithm>
+#include <cmath>
 #include <numeric>
 
 #include "server/control/text.h"
@@ -80,6 +81,48 @@ absl::Status ReadPlanOption(const v1::JoinRequest& request, const ControlOptions
   return absl::OkStatus();
 }
 
+// REQUIRES: everything else is read.
+absl::Status ReadApplyOptions(const std::string& job, const v1::JobOptions& options,
+                              JobSettings& settings) {
+  const auto refuse = [&](const std::string& what) {
+    return absl::InvalidArgumentError(fmt::format("job {}: {}", job, what));
+  };
+  settings.clip_norm = options.clip_norm();
+  settings.skip_nonfinite = options.skip_nonfinite();
+  switch (options.apply()) {
+    case v1::APPLY_UNSPECIFIED:
+    case v1::APPLY_CHUNK: break;
+    case v1::APPLY_ITERATION: settings.apply_iteration = true; break;
+    default:
+      return refuse(fmt::format(
+          "apply is number {}, which this daemon does not know; it knows chunk and iteration",
+          static_cast<int>(options.apply())));
+  }
+  if (!std::isfinite(settings.clip_norm) || settings.clip_norm < 0.0) {
+    return refuse(
+        fmt::format("clip_norm is {}, must be positive, or 0 for no clipping", settings.clip_norm));
+  }
+  if (!settings.apply_iteration) {
+    if (settings.clip_norm == 0.0 && !settings.skip_nonfinite) return absl::OkStatus();
+    return refuse(
+        "clip_norm and skip_nonfinite need apply=iteration: else a chunk is applied before "
+        "the others are known");
+  }
+  if (settings.restart) {
+    return refuse(
+        "apply=iteration and restart=true do not go together: a process that starts anew cannot "
+        "know what its rank had decided; use on_loss=wait without restart, and saved states");
+  }
+  if (!settings.plan.empty()) {
+    return refuse("apply=iteration works in jobs of one rack only; leave `plan` empty");
+  }
+  return absl::OkStatus();
+}
+
+const char* ApplyText(const JobSettings& settings) {
+  return settings.apply_iteration ? "iteration" : "chunk";
+}
+
 }  // namespace
 
 absl::StatusOr<std::uint32_t> ChooseProtocolVersion(const v1::JoinRequest& request,
@@ -157,6 +200,9 @@ absl::StatusOr<JobSettings> CheckJoin(const v1::JoinRequest& request,
   if (absl::Status status = ReadPlanOption(request, defaults, settings); !status.ok()) {
     return status;
   }
+  if (absl::Status status = ReadApplyOptions(request.job(), options, settings); !status.ok()) {
+    return status;
+  }
   return settings;
 }
 
@@ -209,6 +255,18 @@ std::string DifferenceInSettings(const JobSettings& theirs, const JobSettings& o
     return fmt::format("screening {}, {} created it with {}", ToString(theirs.screening), creator,
                        ToString(ours.screening));
   }
+  if (theirs.apply_iteration != ours.apply_iteration) {
+    return fmt::format("apply {}, {} created it with {}", ApplyText(theirs), creator,
+                       ApplyText(ours));
+  }
+  if (theirs.clip_norm != ours.clip_norm) {
+    return fmt::format("clip_norm {}, {} created it with {}", theirs.clip_norm, creator,
+                       ours.clip_norm);
+  }
+  if (theirs.skip_nonfinite != ours.skip_nonfinite) {
+    return fmt::format("skip_nonfinite={}, {} created it with skip_nonfinite={}",
+                       theirs.skip_nonfinite, creator, ours.skip_nonfinite);
+  }
   return {};
 }
 
@@ -224,6 +282,8 @@ ShardConfig MakeShardConfig(const JobSettings& settings, Incarnation incarnation
   config.on_loss = settings.on_loss;
   config.restart = settings.restart;
   config.screening = settings.screening;
+  config.apply_iteration = settings.apply_iteration;
+  config.norms = settings.clip_norm > 0.0;
   return config;
 }
 

@@ -244,6 +244,7 @@ v1::JoinResponse Control::State::DescribeSeat(const Job& job, Rank rank, std::ui
   response.set_tls_lanes(options.tls_lanes);
   response.set_encryption_required(ledger.RequiresEncryption(job.account.tenant));
   response.set_created(created);
+  response.set_apply(job.settings.apply_iteration ? v1::APPLY_ITERATION : v1::APPLY_CHUNK);
   for (std::size_t core = 0; core < endpoints.size(); ++core) {
     v1::CoreEndpoint& endpoint = *response.add_cores();
     endpoint.set_core(static_cast<std::uint32_t>(core));

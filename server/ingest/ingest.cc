@@ -1,6 +1,7 @@
 #include "server/ingest/ingest.h"
 
 #include <algorithm>
+#include <bit>
 #include <span>
 
 #include "server/ingest/records.h"
@@ -100,6 +101,10 @@ Verdict JudgeGradient(JobShard& shard, Rank rank, const transport::ReceivedMessa
   const MessageHeader& header = message.header;
   if (header.chunk.value >= shard.chunk_count) return Fault(FaultCode::kChunkRange);
   Chunk& chunk = *shard.chunks()[header.chunk.value];
+  if (header.flags != 0 &&
+      (!shard.config.apply_iteration || header.operation != RoundOperation::kReduce)) {
+    return Fault(FaultCode::kUnexpectedKind, &chunk);
+  }
   const FaultCode slot_fault = JudgeSlot(shard.lanes[rank.value], header.slot);
   if (slot_fault != FaultCode::kNone) return Fault(slot_fault, &chunk);
   if (!TypeFits(header, *chunk.key)) return Fault(FaultCode::kType, &chunk);
@@ -133,6 +138,29 @@ Verdict JudgePull(JobShard& shard, const MessageHeader& header) {
   return Fault(FaultCode::kVersionGone, &chunk);
 }
 
+// Every chunk has to be summed: then every rank has been told so, and this one may know.
+Verdict JudgeDecision(const JobShard& shard, const MessageHeader& header) {
+  const ShardIteration& iteration = shard.iteration;
+  if (!shard.config.apply_iteration) return Fault(FaultCode::kUnexpectedKind);
+  if (header.iteration.value != 0 && header.iteration.value == iteration.decisions) {
+    return {Action::kNothing, {}, {}, nullptr, KeyIndex::Max()};
+  }
+  if (header.iteration.value != iteration.decisions + 1) {
+    return Fault(header.iteration.value <= iteration.decisions ? FaultCode::kStaleIteration
+                                                               : FaultCode::kIterationGap);
+  }
+  const auto scale = std::bit_cast<double>(header.value_bits);
+  const bool can_be = scale >= 0.0 && scale <= 1.0;  // false for a NaN
+  if (!can_be || shard.chunk_count == 0 || iteration.summed_count != shard.chunk_count) {
+    return Fault(FaultCode::kDecision);
+  }
+  const bool skip = (header.flags & wire::kFlagSkip) != 0;
+  if (iteration.decided_count > 0 && (skip != iteration.skip || scale != iteration.scale)) {
+    return Fault(FaultCode::kDecisionMismatch, nullptr, iteration.first_rank);
+  }
+  return {Action::kDecide, {}, {}, nullptr, KeyIndex::Max()};
+}
+
 }  // namespace
 
 Verdict Judge(JobShard& shard, Rank rank, const transport::ReceivedMessage& message) {
@@ -144,6 +172,7 @@ Verdict Judge(JobShard& shard, Rank rank, const transport::ReceivedMessage& mess
   if (header.kind == wire::MessageKind::kGradient) return JudgeGradient(shard, rank, message);
   if (header.kind == wire::MessageKind::kRecord) return JudgeRecord(shard, rank, message);
   if (header.kind == wire::MessageKind::kPull) return JudgePull(shard, header);
+  if (header.kind == wire::MessageKind::kDecision) return JudgeDecision(shard, header);
   return Fault(FaultCode::kUnexpectedKind);
 }
 

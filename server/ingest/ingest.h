@@ -13,12 +13,15 @@ namespace phub::server::ingest {
 //   T                        -> kAnswer: already applied, reply with the current version
 //   older / more than T+1    -> fault kStaleIteration / kIterationGap
 // kPull asks for a version without a push: T -> kAnswer, T-1 where it is kept -> kAnswerPrevious.
+// kDecision, with n the decisions that the shard has made: n+1 -> kDecide, n -> kNothing.
 enum class Action : std::uint8_t {
   kStage,
   kDuplicate,
   kAnswer,
   kAnswerPrevious,
   kRecord,
+  kDecide,
+  kNothing,
   kFault
 };
 
@@ -26,7 +29,7 @@ struct Verdict {
   Action action = Action::kFault;
   FaultCode fault = FaultCode::kNone;
   Rank other{};            // the rank that the sender disagrees with, for mismatches
-  Chunk* chunk = nullptr;  // of all but kRecord; of faults, where a chunk is known
+  Chunk* chunk = nullptr;  // of a chunk's messages; of faults, where a chunk is known
   KeyIndex key{};          // for naming the fault
 };
 

@@ -16,12 +16,12 @@ namespace phub::server {
   X(gradients) X(gradient_bytes) X(gradients_in_place) X(gradients_folded) X(rounds)            \
   X(replies) X(reply_bytes) X(replies_in_pass) X(replies_deferred) X(credits) X(pulls)          \
   X(duplicates_staged) X(duplicates_applied) X(records) X(snapshots)                            \
-  X(rounds_queued) X(throttles)                                                                 \
+  X(rounds_queued) X(throttles) X(sums_told) X(decisions) X(rounds_skipped)                     \
   X(lanes_attached) X(lanes_closed) X(faults) X(staged_discarded)                               \
   X(refused_protocol) X(refused_incarnation) X(refused_epoch) X(refused_chunk_range)            \
   X(refused_slot_range) X(refused_slot_occupied) X(refused_payload_size) X(refused_type)        \
   X(refused_address) X(refused_version) X(refused_kind) X(refused_stale) X(refused_gap)         \
-  X(refused_record) X(refused_round) X(refused_plan) X(refused_peer)                            \
+  X(refused_record) X(refused_round) X(refused_plan) X(refused_peer) X(refused_decision)        \
   X(partials) X(partial_bytes) X(results) X(result_bytes) X(partials_sent) X(results_sent)      \
   X(peer_bytes_sent) X(loop_runs) X(loop_blocks) X(busy_ns)
 // clang-format on

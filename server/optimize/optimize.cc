@@ -10,6 +10,10 @@ namespace {
 
 using wire::RoundOperation;
 
+// Of one core loop's part of a job: with as much again for each rank's gradients and results, that
+// is more than an L3 cache keeps from one end of an iteration to the other.
+constexpr std::uint32_t kStreamedBytes = 8 * 1024 * 1024;
+
 simd::OptimizerArguments ArgumentsOf(const Chunk& chunk) {
   const KeyState& key = *chunk.key;
   const KeyState::Record& record = key.records[chunk.record.value % kRecordsPerKey];
@@ -28,13 +32,13 @@ simd::OptimizerArguments ArgumentsOf(const Chunk& chunk) {
           .step = chunk.reductions + 1};
 }
 
-bool Reduce(Chunk& chunk, const simd::Terms& terms, std::uint32_t world_size,
-            std::span<std::byte* const> own_replies, bool streams) {
+bool Reduce(Chunk& chunk, simd::Reduction reduction, const simd::Terms& terms,
+            std::uint32_t world_size, std::span<std::byte* const> own_replies, bool streams) {
   const KeyState& key = *chunk.key;
   const simd::Round round = {.wire = key.gradient_type,
                              .type = key.type,
                              .reply = key.parameter_type,
-                             .reduction = key.reduction,
+                             .reduction = reduction,
                              .optimizer = key.optimizer,
                              .ranks = world_size,
                              .arguments = ArgumentsOf(chunk)};
@@ -66,12 +70,39 @@ void Assign(Chunk& chunk, const std::byte* payload) {
   simd::Convert(key.type, chunk.masters, key.parameter_type, next, chunk.element_count);
 }
 
+bool IsUpdated(const Chunk& chunk) { return chunk.key->optimizer != Optimizer::kNone; }
+
 }  // namespace
+
+bool StreamsResults(const JobShard& shard, std::size_t own_count) {
+  return own_count == shard.config.world_size &&
+         shard.chunk_count > kStreamedBytes / shard.config.chunk_bytes;
+}
+
+double MakeGradient(Chunk& chunk, std::uint32_t world_size) {
+  if (!IsUpdated(chunk)) return 0.0;
+  const KeyState& key = *chunk.key;
+  const std::uint32_t divisor = key.reduction == Reduction::kMean ? world_size : 1;
+  return simd::DivideAndSquare(numeric::AccumulationType(key.type), divisor, chunk.accumulator,
+                               chunk.element_count);
+}
+
+void ApplySummed(Chunk& chunk, std::uint32_t world_size, bool norms, double scale,
+                 std::span<std::byte* const> own_replies, bool streams) {
+  const KeyState& key = *chunk.key;
+  const bool is_gradient = norms && IsUpdated(chunk);
+  if (is_gradient && scale != 1.0) {
+    simd::Scale(numeric::AccumulationType(key.type), scale, chunk.accumulator, chunk.element_count);
+  }
+  const simd::Reduction reduction = is_gradient ? simd::Reduction::kSum : key.reduction;
+  Reduce(chunk, reduction, {.folded = chunk.accumulator, .inputs = {}}, world_size, own_replies,
+         streams);
+}
 
 bool ApplyRound(Chunk& chunk, const simd::Terms& terms, std::uint32_t world_size,
                 std::span<std::byte* const> own_replies, bool streams) {
   if (chunk.operation == RoundOperation::kReduce) {
-    return Reduce(chunk, terms, world_size, own_replies, streams);
+    return Reduce(chunk, chunk.key->reduction, terms, world_size, own_replies, streams);
   }
   PHUB_CHECK(chunk.operation == RoundOperation::kAssign && terms.inputs.size() == 1 &&
              terms.folded == nullptr);

@@ -2,6 +2,8 @@
 // sums, updates, and writes every copy of it. Core loop's thread; nothing allocates.
 #pragma once
 
+#include <cstddef>
+#include <cstdint>
 #include <span>
 
 #include "server/job_shard.h"
@@ -13,7 +15,21 @@ namespace phub::server::optimize {
 // workers who want their reply there, chunk.reply_bytes() each, written in the same pass; past the
 // caches, if `streams`: for jobs whose results do not stay there until somebody reads them. True if
 // it is a reduction, and its result (in the accumulation type) is not finite.
+// Of results that every rank has in memory of its own, and that are more than caches hold: by the
+// time that somebody reads them they are gone from there.
+bool StreamsResults(const JobShard& shard, std::size_t own_count);
+
 bool ApplyRound(Chunk& chunk, const simd::Terms& terms, std::uint32_t world_size,
                 std::span<std::byte* const> own_replies, bool streams);
+
+// Rounds that are applied later than summed (apply_iteration). The sum in the chunk's accumulator
+// is made the gradient that the optimizer gets, so that its norm can be told: a mean is divided
+// now. The squared norm, an f64 whose bits depend on the chunk's elements alone; of keys without an
+// optimizer 0, since what they sum is no gradient.
+double MakeGradient(Chunk& chunk, std::uint32_t world_size);
+// Like ApplyRound with what is in the accumulator. norms: it went through MakeGradient, and is
+// multiplied by `scale` first.
+void ApplySummed(Chunk& chunk, std::uint32_t world_size, bool norms, double scale,
+                 std::span<std::byte* const> own_replies, bool streams);
 
 }  // namespace phub::server::optimize

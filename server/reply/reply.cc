@@ -253,6 +253,7 @@ bool ReplyStage::Flush(JobShard& shard) {
     Lane& lane = shard.lanes[rank];
     if (lane.state != Lane::State::kOpen) continue;
     if (credits && !lane.credits_waiting.empty()) posted |= FlushCredits(shard, lane);
+    if (lane.summed_pending > 0) posted |= FlushSummed(shard, lane);
     if (lane.replies_pending > 0) posted |= FlushReplies(shard, Rank{rank});
   }
   return posted;
@@ -262,8 +263,14 @@ void ReplyStage::Forget(JobShard& shard, Rank rank) {
   Lane& lane = shard.lanes[rank.value];
   shard.reply_backlog -= lane.replies_pending;
   shard.reply_backlog -= static_cast<std::uint32_t>(lane.credits_waiting.size());
+  shard.reply_backlog -= lane.summed_pending;
   lane.credits_waiting.clear();
   lane.replies_posted = 0;
+  if (lane.summed_pending > 0) {
+    std::fill_n(lane.pending_summed, (shard.chunk_count + kWordBits - 1) / kWordBits,
+                std::uint64_t{0});
+    lane.summed_pending = 0;
+  }
   if (lane.replies_pending > 0) {
     const std::uint32_t words = (shard.chunk_count + kWordBits - 1) / kWordBits;
     std::fill_n(lane.pending_reply, words, std::uint64_t{0});

@@ -33,6 +33,10 @@ class ReplyStage {
   // Sends the chunk's current version to every rank whose wants_reply bit is set, and clears the
   // bits. REQUIRES: what OwnReplies named has been filled.
   void Answer(JobShard& shard, Chunk& chunk);
+  // Says that the chunk is summed, and so that its slot is free: to every rank that waits for the
+  // reply, or to one. What the queue has no room for is said later.
+  void TellSummed(JobShard& shard, const Chunk& chunk);
+  void TellSummed(JobShard& shard, const Chunk& chunk, Rank rank);
   // Sends one version that is kept to one rank.
   void AnswerOne(JobShard& shard, Chunk& chunk, Rank rank, Iteration version);
   // Gives a staging slot back, once the tenant's bandwidth allows. False if the rank has more
@@ -59,10 +63,14 @@ class ReplyStage {
   bool FlushCredits(JobShard& shard, Lane& lane);
   static void DropCredit(JobShard& shard, Lane& lane, ChunkIndex chunk);
   bool FlushReplies(JobShard& shard, Rank rank);
+  bool PostSummed(JobShard& shard, const Chunk& chunk, std::uint8_t transport_index,
+                  std::span<const transport::ConnectionId> connections);
+  void DeferSummed(JobShard& shard, Lane& lane, const Chunk& chunk);
+  bool FlushSummed(JobShard& shard, Lane& lane);
 
   const std::span<transport::Transport* const> transports_;
   CoreCounters& counters_;
-  std::array<transport::ConnectionId, kRanksMax> connections_;  // scratch of SendToGroup
+  std::array<transport::ConnectionId, kRanksMax> connections_;  // scratch of groups
   std::array<std::byte*, kRanksMax> own_replies_;               // scratch of OwnReplies
 };
 

@@ -18,8 +18,9 @@ class SimWorker::Key final : public client::RoundListener {
         gradients(own_gradients.data()),
         parameters(own_parameters.data()) {}
 
-  void OnRoundComplete(std::uint64_t, Iteration iteration) override {
+  void OnRoundComplete(std::uint64_t, Iteration iteration, bool skipped) override {
     completed = iteration.value;
+    was_skipped = skipped;
     arrived = true;
   }
   void OnCancelAnswered(std::uint64_t, bool withdrawn) override {
@@ -37,6 +38,7 @@ class SimWorker::Key final : public client::RoundListener {
   std::uint64_t completed = 0;
   std::uint64_t ticket = 0;
   bool active = false;   // a round is under way
+  bool was_skipped = false;
   bool arrived = false;  // and its parameters are here, not looked at yet
 };
 

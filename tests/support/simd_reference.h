@@ -144,4 +144,19 @@ T RoundOf(const Round& round, const std::vector<const std::byte*>& inputs, std::
                    state1);
 }
 
+// The sum of squares that clipping by a norm is about, of values [begin, end): eight running sums,
+// added up in order.
+template <class T>
+double SquaredNorm(const std::vector<T>& values, std::size_t begin, std::size_t end) {
+  double sums[8] = {};
+  for (std::size_t i = begin; i < end; ++i) {
+    const double value = static_cast<double>(values[i]);
+    double& sum = sums[(i - begin) % 8];
+    sum = Rounded(sum + Rounded(value * value));
+  }
+  double total = 0.0;
+  for (const double sum : sums) total = Rounded(total + sum);
+  return total;
+}
+
 }  // namespace phub::simd::reference

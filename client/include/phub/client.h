@@ -177,6 +177,9 @@ class PHUB_API Key {
   // overlap: sent from and received into where it lies, with no copy but into and out of shared
   // memory. Lent until the handle is complete.
   [[nodiscard]] Handle PushPull(ConstElements gradients, Elements parameters);
+  // Apply::kIteration: like PushPull(), and asks that the iteration change nothing, for instance
+  // because this rank's loss was no number. One rank that asks so at one key is enough.
+  [[nodiscard]] Handle PushPullToSkip();
   // Starts a round like PushPull(), for callers that collect the parameters later with Pull().
   Handle Push();
   Handle Push(ConstElements gradients);  // received into parameters()
@@ -221,6 +224,15 @@ enum class TransportChoice : std::uint8_t {
   kVerbs = 3,         // RDMA, or fail
 };
 
+// When new parameters are made.
+enum class Apply : std::uint8_t {
+  kChunk = 0,      // of each chunk, as soon as every rank has pushed it
+  kIteration = 1,  // of all keys, once every chunk of every key is summed, on every core loop and
+                   // daemon. Until then nothing changes, so that an iteration can be clipped by its
+                   // norm, or skipped. Every rank pushes every key once per iteration before it
+                   // waits for any; keys are added between iterations.
+};
+
 struct JobOptions {
   std::string job = {};  // name of the job: 1 to 255 bytes
   std::uint32_t rank = 0;
@@ -237,6 +249,17 @@ struct JobOptions {
   // between iterations, and no push of an iteration is sent before all replies of the last one.
   bool restart = false;
   Screening screening = Screening::kReport;
+  // kIteration: not with `restart` or `plan`. Costs a message per chunk and rank, a second pass
+  // over every sum, and a round trip between an iteration's last sum and its first new parameters.
+  Apply apply = Apply::kChunk;
+  // kIteration, 0: no clipping. The combined gradients of all keys with an optimizer, means already
+  // divided, are multiplied by clip_norm / norm if their 2-norm is greater; before clip_value. The
+  // norm's bits depend on chunk_bytes, on nothing else of how the job runs. Where it is not finite
+  // nothing is clipped. Every rank states the same.
+  double clip_norm = 0.0;
+  // kIteration: an iteration that has NaN or infinity in any sum, or whose norm overflows, is
+  // skipped. Every rank states the same.
+  bool skip_nonfinite = false;
   TransportChoice transport = TransportChoice::kAuto;
   // Not empty: the job spans all racks that the daemons are configured with. Each rank connects to
   // its own rack's daemon; with R racks the first world_size / R ranks are rack 0's, the next rack
@@ -245,6 +268,17 @@ struct JobOptions {
   std::string plan = {};
   // How long Leave() and the destructor let rounds under way complete before they leave.
   std::chrono::milliseconds leave_timeout{5'000};
+};
+
+// What became of iterations (Apply::kIteration). A skipped one leaves parameters, optimizer state
+// and its step count as they were, bit for bit; its handles complete with OK all the same.
+struct IterationOutcome {
+  std::uint64_t decided = 0;  // iterations that were applied or skipped
+  std::uint64_t skipped = 0;  // of those
+  // Of the last one:
+  bool last_skipped = false;
+  double norm = 0.0;   // of its gradients before clipping; only with clip_norm
+  double scale = 1.0;  // what they were multiplied by
 };
 
 // A worker's place in a job. Destroying it leaves in order.
@@ -263,6 +297,9 @@ class PHUB_API Job {
   bool resumed() const;
   // Reductions that are complete on this rank for every key: the iteration to compute next, from 0.
   std::uint64_t iteration() const;
+  // Exact once a handle of the iteration is complete, until this rank pushes for the next. Skipped
+  // iterations do not count for iteration(), but for Key::iteration().
+  IterationOutcome last_iteration() const;
   // How the daemons were reached when this rank joined: "shm", "tcp" or "shm,tcp".
   std::string transports() const;
   // OK while the job runs; else its verdict.

@@ -32,7 +32,8 @@ class RecordingLanes final : public EngineListener {
 
 class RecordingRounds final : public RoundListener {
  public:
-  void OnRoundComplete(std::uint64_t ticket, Iteration iteration) override {
+  void OnRoundComplete(std::uint64_t ticket, Iteration iteration, bool skipped) override {
+    last_skipped = skipped;
     last_ticket = ticket;
     last_iteration = iteration;
     ++complete_count;
@@ -42,6 +43,7 @@ class RecordingRounds final : public RoundListener {
   }
   std::uint64_t last_ticket = 0;
   Iteration last_iteration{};
+  bool last_skipped = false;
   int complete_count = 0;
   std::vector<std::pair<std::uint64_t, bool>> cancels;
 };
@@ -69,6 +71,9 @@ class EngineTest : public ::testing::Test {
                .membership_epoch = MembershipEpoch{3},
                .slots_per_lane = slots,
                .lane_count = lane_count,
+               .apply_iteration = apply_iteration_,
+               .clip_norm = iteration_.clip_norm,
+               .skip_nonfinite = iteration_.skip_nonfinite,
                .restart = restart};
     layout_ = std::make_unique<LaneLayout>(kChunkBytes, lane_count);
     engine_ = std::make_unique<Engine>(config_, clock_, transports_, lanes_);
@@ -164,6 +169,13 @@ class EngineTest : public ::testing::Test {
     return chunks;
   }
 
+  // Of jobs with apply=iteration; to be set before Start.
+  struct IterationOptions {
+    double clip_norm = 0.0;
+    bool skip_nonfinite = false;
+  };
+  bool apply_iteration_ = false;
+  IterationOptions iteration_;
   StillClock clock_;
   FakeTransport transport_;
   std::vector<transport::Transport*> transports_{&transport_};

@@ -7,6 +7,7 @@
 #include <limits>
 #include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace phub::wire {
@@ -60,14 +61,20 @@ TEST(MessageHeader, HasTheDocumentedBytes) {
 }
 
 TEST(MessageHeader, EveryKindAndOperationRoundTrips) {
-  for (const auto kind : {MessageKind::kGradient, MessageKind::kParameters, MessageKind::kCredit,
-                          MessageKind::kRecord, MessageKind::kPull}) {
+  for (const auto kind :
+       {MessageKind::kGradient, MessageKind::kParameters, MessageKind::kCredit,
+        MessageKind::kRecord, MessageKind::kPull, MessageKind::kSummed, MessageKind::kDecision}) {
     for (const auto operation :
          {RoundOperation::kReduce, RoundOperation::kAssign, RoundOperation::kLoad}) {
       MessageHeader header = DistinctHeader();
       header.kind = kind;
       header.operation = operation;
-      const bool has_payload = kind != MessageKind::kCredit && kind != MessageKind::kPull;
+      const bool has_payload = kind == MessageKind::kGradient || kind == MessageKind::kParameters ||
+                               kind == MessageKind::kRecord;
+      header.flags = FlagsOf(kind);
+      if (kind == MessageKind::kSummed || kind == MessageKind::kDecision) {
+        header.value_bits = std::exchange(header.reply_address, {}).value;
+      }
       header.payload_bytes = has_payload ? 32 : 0;
       MessageHeader decoded;
       ASSERT_EQ(DecodeHeader(Encoded(header), decoded), DecodeError::kNone);
@@ -138,7 +145,7 @@ TEST(MessageHeader, EveryUnknownKindAndOperationIsRefused) {
     header.payload_bytes = 0;
     header.kind = static_cast<MessageKind>(value);
     EXPECT_EQ(Decode(Encoded(header)),
-              value >= 1 && value <= 5 ? DecodeError::kNone : DecodeError::kKind)
+              value >= 1 && value <= 7 ? DecodeError::kNone : DecodeError::kKind)
         << "kind " << value;
     header.kind = MessageKind::kGradient;
     header.operation = static_cast<RoundOperation>(value);
@@ -156,7 +163,7 @@ TEST(MessageHeader, EveryUnknownTypeIsRefused) {
 }
 
 TEST(MessageHeader, EveryReservedBitIsRefused) {
-  for (std::size_t at = 50; at < 56; ++at) {
+  for (std::size_t at = 51; at < 56; ++at) {
     for (int bit = 0; bit < 8; ++bit) {
       HeaderBytes bytes = Encoded(DistinctHeader());
       bytes[at] = std::byte{1} << bit;
@@ -174,7 +181,7 @@ TEST(MessageHeader, PayloadBytesAreBoundedByKind) {
   for (const Case& each :
        {Case{MessageKind::kGradient, kChunkBytesMax},
         Case{MessageKind::kParameters, kChunkBytesMax}, Case{MessageKind::kCredit, 0},
-        Case{MessageKind::kPull, 0},
+        Case{MessageKind::kPull, 0}, Case{MessageKind::kSummed, 0}, Case{MessageKind::kDecision, 0},
         Case{MessageKind::kRecord, kInlineBytesMax}}) {
     for (const std::uint32_t bytes : {0u, 1u, each.bytes_max, each.bytes_max + 1, kOver}) {
       MessageHeader header = DistinctHeader();
@@ -183,6 +190,20 @@ TEST(MessageHeader, PayloadBytesAreBoundedByKind) {
       EXPECT_EQ(Decode(Encoded(header)),
                 bytes <= each.bytes_max ? DecodeError::kNone : DecodeError::kPayloadBytes)
           << "kind " << static_cast<int>(each.kind) << " bytes " << bytes;
+    }
+  }
+}
+
+TEST(MessageHeader, AFlagThatTheKindHasNotIsRefused) {
+  for (unsigned kind = 1; kind <= 7; ++kind) {
+    MessageHeader header = DistinctHeader();
+    header.kind = static_cast<MessageKind>(kind);
+    header.payload_bytes = 0;
+    for (unsigned flags = 0; flags < 256; ++flags) {
+      header.flags = static_cast<std::uint8_t>(flags);
+      const bool known = (flags & ~unsigned{FlagsOf(header.kind)}) == 0;
+      EXPECT_EQ(Decode(Encoded(header)), known ? DecodeError::kNone : DecodeError::kReserved)
+          << "kind " << kind << " flags " << flags;
     }
   }
 }

@@ -1,3 +1,5 @@
+#include <limits>
+
 #include "tests/unit/server/control/control_fixture.h"
 
 namespace phub::server {
@@ -89,7 +91,11 @@ TEST_F(JoinTest, DifferentOptionsAreRefusedNamingBothRanksAndWhatDiffers) {
   request.mutable_options()->set_screening(v1::SCREENING_REPORT);
   request.mutable_options()->set_on_loss(v1::LOSS_POLICY_WAIT);
   EXPECT_THAT(Join(request)->message(), AllOf(HasSubstr("on_loss wait"), HasSubstr("with fail")));
-  EXPECT_EQ(Counter("phub_joins_refused_options_total"), 5u);
+  request.mutable_options()->set_on_loss(v1::LOSS_POLICY_FAIL);
+  request.mutable_options()->set_apply(v1::APPLY_ITERATION);
+  EXPECT_THAT(Join(request)->message(),
+              AllOf(HasSubstr("apply iteration"), HasSubstr("with chunk")));
+  EXPECT_EQ(Counter("phub_joins_refused_options_total"), 6u);
   // Expect: the job goes on, the right options are taken.
   Enter(2, 3);
 }
@@ -120,6 +126,22 @@ TEST_F(JoinTest, VersionsThatDoNotMeetAreRefusedByName) {
   EXPECT_TRUE(wide->ok());
 }
 
+TEST_F(JoinTest, WhatIsDecidedAboutIterationsIsAgreedOnByAllRanks) {
+  v1::JoinRequest request = JoinOf(0, 2);
+  request.mutable_options()->set_apply(v1::APPLY_ITERATION);
+  request.mutable_options()->set_clip_norm(1.5);
+  const auto first = Join(request);
+  Settle();
+  ASSERT_TRUE(first->ok()) << first->message();
+  EXPECT_EQ(first->response.apply(), v1::APPLY_ITERATION);
+  request.set_rank(1);
+  request.mutable_options()->set_clip_norm(2.5);
+  EXPECT_THAT(Join(request)->message(), AllOf(HasSubstr("clip_norm 2.5"), HasSubstr("with 1.5")));
+  request.mutable_options()->set_clip_norm(1.5);
+  request.mutable_options()->set_skip_nonfinite(true);
+  EXPECT_THAT(Join(request)->message(), HasSubstr("skip_nonfinite=true"));
+}
+
 TEST_F(JoinTest, BadRequestsAreRefusedAndChangeNothing) {
   const auto refused = [&](const std::function<void(v1::JoinRequest&)>& spoil) {
     v1::JoinRequest request = JoinOf(0, 2);
@@ -141,7 +163,20 @@ TEST_F(JoinTest, BadRequestsAreRefusedAndChangeNothing) {
   refused([](auto& r) { r.mutable_options()->set_chunk_bytes(kChunkBytesMax + 64); });
   refused([](auto& r) { r.mutable_options()->set_on_loss(static_cast<v1::LossPolicy>(9)); });
   refused([](auto& r) { r.mutable_options()->set_screening(static_cast<v1::Screening>(9)); });
-  EXPECT_EQ(Counter("phub_joins_refused_invalid_total"), 12u);
+  refused([](auto& r) { r.mutable_options()->set_apply(static_cast<v1::Apply>(9)); });
+  EXPECT_THAT(refused([](auto& r) { r.mutable_options()->set_clip_norm(1.0); }),
+              HasSubstr("need apply=iteration"));
+  refused([](auto& r) {
+    r.mutable_options()->set_apply(v1::APPLY_ITERATION);
+    r.mutable_options()->set_clip_norm(std::numeric_limits<double>::infinity());
+  });
+  EXPECT_THAT(refused([](auto& r) {
+                r.mutable_options()->set_apply(v1::APPLY_ITERATION);
+                r.mutable_options()->set_on_loss(v1::LOSS_POLICY_WAIT);
+                r.mutable_options()->set_restart(true);
+              }),
+              HasSubstr("restart=true"));
+  EXPECT_EQ(Counter("phub_joins_refused_invalid_total"), 16u);
   EXPECT_EQ(control().memory_bytes(), 0u);
   EXPECT_EQ(control().job_count(), 0u);
 }
