@@ -11,13 +11,15 @@
 namespace phub::sim {
 
 // Rare things that a swarm must have seen, or it did not test them.
-#define PHUB_SIM_COVERAGE(X)                                                                    \
-  X(rounds)                                                                                     \
-  X(gradients_folded) X(replies_deferred) X(duplicates_staged) X(duplicates_applied)            \
-      X(staged_discarded) X(lanes_replaced) X(streams_broken) X(jobs_failed) X(several_daemons) \
-          X(daemons_lost) X(crashes) X(seats_taken_over) X(keys_resumed) X(keys_resumed_back)   \
-              X(gradients_in_place) X(gradients_copied) X(replies_in_pass) X(parameters_shared) \
-                  X(snapshots_taken) X(snapshots_missed) X(snapshots_cancelled)
+#define PHUB_SIM_COVERAGE(X)                                                                 \
+  X(rounds)                                                                                  \
+  X(gradients_folded)                                                                        \
+  X(replies_deferred)                                                                        \
+  X(duplicates_staged) X(duplicates_applied) X(staged_discarded) X(lanes_replaced)           \
+      X(streams_broken) X(jobs_failed) X(several_daemons) X(daemons_lost) X(crashes)         \
+          X(seats_taken_over) X(keys_resumed) X(keys_resumed_back) X(gradients_in_place)     \
+              X(gradients_copied) X(replies_in_pass) X(parameters_shared) X(snapshots_taken) \
+                  X(snapshots_missed) X(snapshots_cancelled) X(decisions) X(rounds_skipped)
 
 struct Coverage {
 #define PHUB_FIELD(name) std::uint64_t name = 0;

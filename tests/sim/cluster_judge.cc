@@ -99,6 +99,8 @@ Coverage Cluster::Measure() const {
     coverage.staged_discarded += daemon->Count(CoreCounter::staged_discarded);
     coverage.gradients_in_place += daemon->Count(CoreCounter::gradients_in_place);
     coverage.replies_in_pass += daemon->Count(CoreCounter::replies_in_pass);
+    coverage.decisions += daemon->Count(CoreCounter::decisions);
+    coverage.rounds_skipped += daemon->Count(CoreCounter::rounds_skipped);
     coverage.seats_taken_over += daemon->CountOfControl("phub_ranks_restarted_total");
     attached += daemon->Count(CoreCounter::lanes_attached);
     cores += daemon->core_count();

@@ -2,7 +2,10 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <bit>
+#include <cmath>
+#include <limits>
 
 #include "tests/support/simd_reference.h"
 
@@ -52,46 +55,101 @@ struct KeyState {
   std::uint64_t reductions = 0;
 };
 
-// One round, serially, each operation rounded on its own.
-void ApplySerially(const JobScript& job, std::uint32_t key_index, std::uint64_t iteration,
-                   KeyState& state) {
+// What a round's gradients make, serially, each operation rounded on its own.
+std::vector<float> SumSerially(const JobScript& job, std::uint32_t key_index,
+                               std::uint64_t iteration, const std::vector<float>& parameters) {
   const KeyScript& key = job.keys[key_index];
-  const RoundScript& round = key.rounds[iteration - 1];
-  if (round.operation == wire::RoundOperation::kAssign) {
-    state.parameters = BroadcastOf(job, key_index, iteration);
-    return;
-  }
-  std::vector<float> sum = GradientOf(job, key_index, iteration, 0, state.parameters);
+  std::vector<float> sum = GradientOf(job, key_index, iteration, 0, parameters);
   for (std::uint32_t rank = 1; rank < job.world_size; ++rank) {
-    const std::vector<float> term = GradientOf(job, key_index, iteration, rank, state.parameters);
+    const std::vector<float> term = GradientOf(job, key_index, iteration, rank, parameters);
     for (std::size_t i = 0; i < sum.size(); ++i) sum[i] = sum[i] + term[i];
   }
+  if (!key.mean) return sum;
+  for (float& value : sum) value = value / static_cast<float>(job.world_size);
+  return sum;
+}
+
+void UpdateSerially(const KeyScript& key, const RoundScript& round,
+                    const std::vector<float>& gradient, KeyState& state) {
   const simd::OptimizerArguments arguments =
       ArgumentsOf(round.hyper_parameters, ++state.reductions);
-  for (std::size_t i = 0; i < sum.size(); ++i) {
-    const float g = key.mean ? sum[i] / static_cast<float>(job.world_size) : sum[i];
+  for (std::size_t i = 0; i < gradient.size(); ++i) {
     if (key.optimizer == simd::Optimizer::kNone) {
-      state.parameters[i] = g;
+      state.parameters[i] = gradient[i];
       continue;
     }
-    state.parameters[i] = simd::reference::Updated(key.optimizer, arguments, g, state.parameters[i],
-                                                   &state.states[0][i], &state.states[1][i]);
+    state.parameters[i] =
+        simd::reference::Updated(key.optimizer, arguments, gradient[i], state.parameters[i],
+                                 &state.states[0][i], &state.states[1][i]);
+  }
+}
+
+// Of an iteration that is applied as a whole: what becomes of it.
+struct Decision {
+  bool skip = false;
+  double scale = 1.0;
+};
+
+Decision DecideSerially(const JobScript& job, std::uint64_t iteration,
+                        const std::vector<std::vector<float>>& gradients) {
+  double squared_norm = 0.0;
+  bool finite = true;
+  for (std::size_t index = 0; index < job.keys.size(); ++index) {
+    const std::vector<float>& gradient = gradients[index];
+    for (const float value : gradient) finite &= std::isfinite(value);
+    if (job.keys[index].optimizer == simd::Optimizer::kNone) continue;
+    const std::size_t chunk = job.chunk_bytes / sizeof(float);
+    for (std::size_t begin = 0; begin < gradient.size(); begin += chunk) {
+      squared_norm +=
+          simd::reference::SquaredNorm(gradient, begin, std::min(gradient.size(), begin + chunk));
+    }
+  }
+  const bool asked = job.troubles[iteration - 1].kind == TroubleScript::Kind::kAsks;
+  const double norm = std::sqrt(squared_norm);
+  Decision decision{.skip = asked || (job.skip_nonfinite && !finite)};
+  if (!decision.skip && job.clip_norm > 0.0 && norm > job.clip_norm) {
+    decision.scale = job.clip_norm / norm;
+  }
+  return decision;
+}
+
+void ApplyIteration(JobScript& job, std::uint64_t iteration, std::vector<KeyState>& states) {
+  std::vector<std::vector<float>> gradients(job.keys.size());
+  for (std::uint32_t index = 0; index < job.keys.size(); ++index) {
+    gradients[index] = SumSerially(job, index, iteration, states[index].parameters);
+  }
+  Decision decision;
+  if (job.apply_iteration) decision = DecideSerially(job, iteration, gradients);
+  for (std::uint32_t index = 0; index < job.keys.size(); ++index) {
+    KeyScript& key = job.keys[index];
+    RoundScript& round = key.rounds[iteration - 1];
+    if (round.operation == wire::RoundOperation::kAssign) {
+      states[index].parameters = BroadcastOf(job, index, iteration);
+      continue;
+    }
+    round.skipped = decision.skip;
+    if (decision.skip) continue;
+    if (decision.scale != 1.0 && key.optimizer != simd::Optimizer::kNone) {
+      for (float& value : gradients[index]) value *= static_cast<float>(decision.scale);
+    }
+    UpdateSerially(key, round, gradients[index], states[index]);
   }
 }
 
 void ComputeExpected(JobScript& job) {
-  for (std::uint32_t index = 0; index < job.keys.size(); ++index) {
-    KeyScript& key = job.keys[index];
-    KeyState state;
-    state.parameters.assign(key.element_count, 0.0f);
-    state.states.assign(simd::kStatesMax, state.parameters);
-    key.expected.push_back(state.parameters);
-    key.expected_states.push_back(state.states);
-    for (std::uint32_t iteration = 1; iteration <= job.iterations; ++iteration) {
-      ApplySerially(job, index, iteration, state);
-      key.expected.push_back(state.parameters);
-      key.expected_states.push_back(state.states);
-    }
+  std::vector<KeyState> states(job.keys.size());
+  const auto keep = [&](std::size_t index) {
+    job.keys[index].expected.push_back(states[index].parameters);
+    job.keys[index].expected_states.push_back(states[index].states);
+  };
+  for (std::size_t index = 0; index < job.keys.size(); ++index) {
+    states[index].parameters.assign(job.keys[index].element_count, 0.0f);
+    states[index].states.assign(simd::kStatesMax, states[index].parameters);
+    keep(index);
+  }
+  for (std::uint32_t iteration = 1; iteration <= job.iterations; ++iteration) {
+    ApplyIteration(job, iteration, states);
+    for (std::size_t index = 0; index < job.keys.size(); ++index) keep(index);
   }
 }
 
@@ -140,9 +198,37 @@ KeyScript DrawKey(SeededRandom& random, const JobScript& job, std::uint32_t inde
       round.operation = wire::RoundOperation::kAssign;
       round.root = static_cast<std::uint32_t>(random.Below(job.world_size));
     }
+    if (job.apply_iteration && index > 0) {  // an iteration has all keys, or none
+      const RoundScript& first = job.keys[0].rounds[iteration - 1];
+      round.operation = first.operation;
+      round.root = first.root;
+    }
     key.rounds.push_back(round);
   }
   return key;
+}
+
+// From a copy of the random numbers: what else a seed decides stays what it was.
+void DrawApply(SeededRandom random, JobScript& job) {
+  job.apply_iteration = !job.restart && random.Chance(1, 3);
+  if (!job.apply_iteration) return;
+  job.clip_norm = random.Chance(1, 3) ? 0.0 : static_cast<double>(1 + random.Below(64)) / 8.0;
+  job.skip_nonfinite = random.Chance(2, 3);
+}
+
+// REQUIRES: the keys are drawn.
+void DrawTroubles(SeededRandom random, JobScript& job) {
+  using Kind = TroubleScript::Kind;
+  if (!job.apply_iteration) return;
+  for (std::uint32_t iteration = 1; iteration <= job.iterations; ++iteration) {
+    TroubleScript& trouble = job.troubles.emplace_back();
+    if (job.keys[0].rounds[iteration - 1].operation != wire::RoundOperation::kReduce) continue;
+    trouble.rank = static_cast<std::uint32_t>(random.Below(job.world_size));
+    trouble.key = static_cast<std::uint32_t>(random.Below(job.keys.size()));
+    if (random.Chance(1, 8)) trouble.kind = Kind::kAsks;
+    // Which NaN comes of a NaN is the machine's affair: so only where nothing comes of it.
+    if (job.skip_nonfinite && random.Chance(1, 6)) trouble.kind = Kind::kNonFinite;
+  }
 }
 
 void DrawPolicy(SeededRandom& random, JobScript& job) {
@@ -160,13 +246,23 @@ void PrepareFate(SeededRandom& random, JobScript& job) {
   job.culprit = static_cast<std::uint32_t>(random.Below(job.world_size));
   job.culprit_iteration = static_cast<std::uint32_t>(1 + random.Below(job.iterations));
   RoundScript& round = job.keys[0].rounds[job.culprit_iteration - 1];
+  // An iteration has all keys, or none, or nobody would get as far as the culprit's.
+  const auto reduce_all = [&](std::uint32_t iteration) {
+    for (KeyScript& key : job.keys) {
+      if (job.apply_iteration) {
+        key.rounds[iteration - 1].operation = wire::RoundOperation::kReduce;
+      }
+    }
+  };
   if (job.fate == Fate::kRecordsDiffer) {
     round.operation = wire::RoundOperation::kReduce;
+    reduce_all(job.culprit_iteration);
     // The first round's record is agreed when keys are added; and a record that differs must be
     // sent at all, so nobody's may equal the one before.
     if (job.culprit_iteration == 1) job.culprit_iteration = 2;
     RoundScript& changed = job.keys[0].rounds[job.culprit_iteration - 1];
     changed.operation = wire::RoundOperation::kReduce;
+    reduce_all(job.culprit_iteration);
     changed.hyper_parameters.learning_rate =
         job.keys[0].rounds[job.culprit_iteration - 2].hyper_parameters.learning_rate + 0.25f;
   }
@@ -203,6 +299,7 @@ JobScript DrawJob(SeededRandom& random, std::string name, Fate fate) {
   job.chunk_bytes = static_cast<std::uint32_t>(256 + 64 * random.Below(8));
   job.slots_per_lane = static_cast<std::uint32_t>(random.Chance(1, 2) ? 1 : 1 + random.Below(6));
   DrawPolicy(random, job);
+  DrawApply(random, job);
   job.lockstep = random.Chance(1, 3);
   job.cancel_chance = random.Chance(1, 3) ? 100'000 : 0;
   job.iterations = static_cast<std::uint32_t>(2 + random.Below(6));
@@ -214,6 +311,7 @@ JobScript DrawJob(SeededRandom& random, std::string name, Fate fate) {
     job.keys.back().batch = batch;
   }
   if (fails) PrepareFate(random, job);
+  DrawTroubles(random, job);
   ComputeExpected(job);
   return job;
 }
@@ -221,10 +319,10 @@ JobScript DrawJob(SeededRandom& random, std::string name, Fate fate) {
 std::string Describe(const JobScript& job) {
   std::string text = fmt::format(
       "job={} fate={} culprit={}@{} ranks={} chunk_bytes={} slots={} wait={} restart={} crashes={} "
-      "lockstep={} iterations={} keys=[",
+      "lockstep={} apply_iteration={} clip_norm={} skip_nonfinite={} iterations={} keys=[",
       job.name, ToString(job.fate), job.culprit, job.culprit_iteration, job.world_size,
       job.chunk_bytes, job.slots_per_lane, job.wait_policy, job.restart, job.crashes, job.lockstep,
-      job.iterations);
+      job.apply_iteration, job.clip_norm, job.skip_nonfinite, job.iterations);
   for (const KeyScript& key : job.keys) {
     text += fmt::format("{}:{} {} {} ", key.name, key.element_count,
                         key.gradients == GradientKind::kLanes ? "lanes" : "hash",
@@ -244,6 +342,10 @@ std::vector<float> GradientOf(const JobScript& job, std::uint32_t key, std::uint
   }
   const std::uint64_t hash = Mix(HashOf(parameters), Mix(iteration, rank));
   for (std::size_t i = 0; i < gradient.size(); ++i) gradient[i] = UnitFloat(Mix(hash, i));
+  if (job.IsIn(TroubleScript::Kind::kNonFinite, key, iteration, rank)) {
+    gradient[hash % gradient.size()] = hash % 2 == 0 ? std::numeric_limits<float>::quiet_NaN()
+                                                     : std::numeric_limits<float>::infinity();
+  }
   return gradient;
 }
 

@@ -27,6 +27,13 @@ struct RoundScript {
   wire::RoundOperation operation = wire::RoundOperation::kReduce;
   std::uint32_t root = 0;                  // kAssign
   wire::HyperParameters hyper_parameters;  // in force for this round
+  bool skipped = false;                    // apply_iteration: by the oracle
+};
+
+// apply_iteration: what makes an iteration one to be skipped, if anything does.
+struct TroubleScript {
+  enum class Kind : std::uint8_t { kNone, kAsks, kNonFinite } kind = Kind::kNone;
+  std::uint32_t rank = 0, key = 0;
 };
 
 struct KeyScript {
@@ -64,10 +71,14 @@ struct JobScript {
   std::uint32_t slots_per_lane = 1;
   bool wait_policy = false;  // lanes may break and come back
   DurationNs wait_timeout = 60 * kSecond;
-  bool restart = false;             // processes may die, and others take their places
-  std::uint32_t crashes = 0;        // how many do
-  bool lockstep = false;            // all keys of t before any key of t+1
-  std::uint32_t cancel_chance = 0;  // per million pushes: try to withdraw it at once
+  bool restart = false;          // processes may die, and others take their places
+  std::uint32_t crashes = 0;     // how many do
+  bool apply_iteration = false;  // then all keys have the same operation in a round
+  double clip_norm = 0.0;
+  bool skip_nonfinite = false;
+  std::vector<TroubleScript> troubles;  // [iteration - 1], with apply_iteration
+  bool lockstep = false;                // all keys of t before any key of t+1
+  std::uint32_t cancel_chance = 0;      // per million pushes: try to withdraw it at once
   std::uint32_t iterations = 1;
   std::vector<KeyScript> keys;
   Fate fate = Fate::kCompletes;
@@ -76,6 +87,12 @@ struct JobScript {
 
   bool disagrees() const {
     return fate == Fate::kKeysDiffer || fate == Fate::kRecordsDiffer || fate == Fate::kRootsDiffer;
+  }
+  bool IsIn(TroubleScript::Kind kind, std::uint32_t key, std::uint64_t iteration,
+            std::uint32_t rank) const {
+    if (troubles.empty()) return false;
+    const TroubleScript& trouble = troubles[iteration - 1];
+    return trouble.kind == kind && trouble.key == key && trouble.rank == rank;
   }
   bool loses_daemon() const { return fate == Fate::kDaemonDies || fate == Fate::kDaemonSilent; }
 };

@@ -203,7 +203,8 @@ void SimSaver::CheckPiece(const v1::StatePiece& piece) {
   std::uint64_t reductions = 0;
   for (std::size_t version = 0; version < key.expected.size(); ++version) {
     if (version > 0) {
-      reductions += key.rounds[version - 1].operation == wire::RoundOperation::kReduce ? 1 : 0;
+      const RoundScript& round = key.rounds[version - 1];
+      reductions += round.operation == wire::RoundOperation::kReduce && !round.skipped ? 1 : 0;
     }
     if (reductions != targets_[piece.key_index()]) continue;
     const std::vector<float>& expected =

@@ -59,6 +59,9 @@ v1::JoinRequest SimWorker::JoinRequestTo(const Link& link) const {
   options.set_on_loss(script_.wait_policy ? v1::LOSS_POLICY_WAIT : v1::LOSS_POLICY_FAIL);
   options.set_wait_timeout_ns(script_.wait_policy ? script_.wait_timeout : 0);
   options.set_restart(script_.restart);
+  if (script_.apply_iteration) options.set_apply(v1::APPLY_ITERATION);
+  options.set_clip_norm(script_.clip_norm);
+  options.set_skip_nonfinite(script_.skip_nonfinite);
   request.set_host(fmt::format("node{}", node_));
   request.set_pid(1000 + node_);
   request.set_configuration(links_.front()->rack.configuration());
@@ -131,6 +134,9 @@ void SimWorker::Begin() {
   config_.membership_epoch = MembershipEpoch{anchor.membership_epoch()};
   config_.slots_per_lane = anchor.slots_per_lane();
   config_.restart = script_.restart;
+  config_.apply_iteration = script_.apply_iteration;
+  config_.clip_norm = script_.clip_norm;
+  config_.skip_nonfinite = script_.skip_nonfinite;
   std::uint32_t lane_count = 0;
   for (const auto& link : links_) {
     link->first_lane = lane_count;

@@ -83,6 +83,7 @@ void SimWorker::StartRound(Key& key) {
   push.operation = round.operation;
   push.parameters = reinterpret_cast<std::byte*>(key.parameters);
   push.parameters_shared = key.parameters_shared;
+  push.skip = script_.IsIn(TroubleScript::Kind::kAsks, key.index, iteration, rank_);
   const bool assigns = round.operation == wire::RoundOperation::kAssign;
   if (assigns) push.root = Rank{round.root};
   if (!assigns || round.root == rank_) {
@@ -133,6 +134,11 @@ void SimWorker::Resume(Key& key, const client::KeyResume& resume) {
 void SimWorker::CheckRound(Key& key) {
   key.arrived = false;
   key.active = false;
+  if (key.was_skipped != script_.keys[key.index].rounds[key.completed - 1].skipped) {
+    mistake_ = fmt::format("{} rank {} {} iteration {}: skipped={}", script_.name, rank_,
+                           script_.keys[key.index].name, key.completed, key.was_skipped);
+    return;
+  }
   const std::vector<float>& expected = script_.keys[key.index].expected[key.completed];
   if (std::memcmp(expected.data(), key.parameters, expected.size() * sizeof(float)) == 0) {
     return;
