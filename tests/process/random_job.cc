@@ -66,159 +66,6 @@ bool NanHasOneMeaning(const RandomKey& key) {
   return extremum && std::holds_alternative<None>(key.rounds[0].optimizer);
 }
 
-simd::Reduction ReductionOf(Operation operation) {
-  switch (operation) {
-    case Operation::kMean: return simd::Reduction::kMean;
-    case Operation::kMin: return simd::Reduction::kMin;
-    case Operation::kMax: return simd::Reduction::kMax;
-    case Operation::kProduct: return simd::Reduction::kProduct;
-    case Operation::kSum:
-    case Operation::kDefault: break;
-  }
-  return simd::Reduction::kSum;
-}
-
-struct ArgumentsOf {
-  simd::OptimizerArguments operator()(const None&) const { return {}; }
-  simd::OptimizerArguments operator()(const Sgd& o) const {
-    return {.learning_rate = o.learning_rate,
-            .weight_decay = o.weight_decay,
-            .clip_value = o.clip_value};
-  }
-  simd::OptimizerArguments operator()(const Momentum& o) const {
-    return {.learning_rate = o.learning_rate,
-            .weight_decay = o.weight_decay,
-            .clip_value = o.clip_value,
-            .momentum = o.momentum,
-            .dampening = o.dampening};
-  }
-  simd::OptimizerArguments operator()(const Nesterov& o) const {
-    return {.learning_rate = o.learning_rate,
-            .weight_decay = o.weight_decay,
-            .clip_value = o.clip_value,
-            .momentum = o.momentum};
-  }
-  simd::OptimizerArguments operator()(const Adam& o) const { return Moments(o); }
-  simd::OptimizerArguments operator()(const AdamW& o) const { return Moments(o); }
-  simd::OptimizerArguments operator()(const Adagrad& o) const {
-    return {.learning_rate = o.learning_rate,
-            .weight_decay = o.weight_decay,
-            .clip_value = o.clip_value,
-            .epsilon = o.epsilon,
-            .learning_rate_decay = o.learning_rate_decay};
-  }
-  template <typename O>
-  static simd::OptimizerArguments Moments(const O& o) {
-    return {.learning_rate = o.learning_rate,
-            .weight_decay = o.weight_decay,
-            .clip_value = o.clip_value,
-            .beta1 = o.beta1,
-            .beta2 = o.beta2,
-            .epsilon = o.epsilon};
-  }
-};
-
-// One key's parameters through all rounds, in T, the accumulation type.
-template <typename T>
-class SerialKey {
- public:
-  SerialKey(const RandomJob& job, std::size_t index)
-      : job_(job), key_(job.keys[index]), index_(index), count_(key_.element_count) {
-    masters_.resize(count_ * SizeOf(key_.type));
-    for (std::vector<T>& state : state_) state.resize(count_);
-  }
-
-  std::vector<Bytes> Run() {
-    std::vector<Bytes> versions = {Reply()};
-    for (std::uint64_t iteration = 1; iteration <= job_.iterations; ++iteration) {
-      if (key_.rounds[iteration - 1].assigns) {
-        masters_ = AssignmentOf(job_, index_, iteration);
-      } else {
-        Reduce(iteration, versions.back());
-      }
-      versions.push_back(Reply());
-    }
-    return versions;
-  }
-
- private:
-  void Reduce(std::uint64_t iteration, const Bytes& read) {
-    std::vector<Bytes> gradients;
-    std::vector<const std::byte*> inputs;
-    for (std::uint32_t rank = 0; rank < job_.world_size; ++rank) {
-      gradients.push_back(GradientOf(job_, index_, iteration, rank, read));
-    }
-    for (const Bytes& gradient : gradients) inputs.push_back(gradient.data());
-    const Optimizer& optimizer = key_.rounds[iteration - 1].optimizer;
-    simd::Round round = {.wire = Internal(key_.gradient_type),
-                         .type = Internal(key_.type),
-                         .reply = Internal(key_.parameter_type),
-                         .reduction = ReductionOf(key_.operation),
-                         .optimizer = static_cast<simd::Optimizer>(optimizer.index()),
-                         .ranks = job_.world_size,
-                         .arguments = std::visit(ArgumentsOf{}, optimizer)};
-    round.arguments.step = ++reductions_;
-    if (const auto* first = std::get_if<Adagrad>(&key_.rounds[0].optimizer)) {
-      round.arguments.initial_accumulator = first->initial_accumulator;
-    }
-    for (std::size_t i = 0; i < count_; ++i) {
-      const T before = reference::Load<T>(Internal(key_.type), masters_.data(), i);
-      const T sum = job_.racks > 1 ? SumOf(SumAt(i), inputs, i)
-                                   : reference::Folded<T>(round.wire, round.reduction, inputs, i);
-      const T after = reference::AfterFold<T>(round, sum, before, &state_[0][i], &state_[1][i]);
-      reference::Store<T>(Internal(key_.type), masters_.data(), i, after);
-    }
-  }
-
-  const RackSum& SumAt(std::size_t element) const {
-    return job_.sums[index_][element * SizeOf(key_.type) / job_.chunk_bytes];
-  }
-
-  // Of element i, at that rack.
-  T SumOf(const RackSum& sum, const std::vector<const std::byte*>& inputs, std::size_t i) const {
-    const std::uint32_t part = job_.world_size / job_.racks;
-    const auto first = inputs.begin() + sum.rack * part;
-    const simd::Reduction reduction = ReductionOf(key_.operation);
-    T value =
-        reference::Folded<T>(Internal(key_.gradient_type), reduction, {first, first + part}, i);
-    for (const RackSum& child : sum.children) {
-      value = reference::Combined<T>(reduction, value, SumOf(child, inputs, i));
-    }
-    return value;
-  }
-
-  // What workers get: the masters, in parameter_type.
-  Bytes Reply() const {
-    if (key_.parameter_type == key_.type) return masters_;
-    Bytes reply(count_ * SizeOf(key_.parameter_type));
-    if constexpr (std::is_same_v<T, float>) {
-      for (std::size_t i = 0; i < count_; ++i) {
-        reference::Store<float>(Internal(key_.parameter_type), reply.data(), i,
-                                reference::At<float>(masters_.data(), i));
-      }
-    }
-    return reply;
-  }
-
-  const RandomJob& job_;
-  const RandomKey& key_;
-  const std::size_t index_;
-  const std::size_t count_;
-  std::uint64_t reductions_ = 0;
-  Bytes masters_;
-  std::array<std::vector<T>, simd::kStatesMax> state_;
-};
-
-std::vector<Bytes> ExpectedOf(const RandomJob& job, std::size_t index) {
-  switch (job.keys[index].type) {
-    case ElementType::kF64: return SerialKey<double>(job, index).Run();
-    case ElementType::kI32: return SerialKey<std::int32_t>(job, index).Run();
-    case ElementType::kI64: return SerialKey<std::int64_t>(job, index).Run();
-    case ElementType::kU8: return SerialKey<std::uint8_t>(job, index).Run();
-    default: return SerialKey<float>(job, index).Run();
-  }
-}
-
 // One of a few values that are not exact in binary, or are zero.
 double Draw(SeededRandom& random, std::initializer_list<double> values) {
   return values.begin()[random.Below(values.size())];
@@ -275,12 +122,40 @@ RandomKey DrawKey(SeededRandom& random, const RandomJob& job, std::size_t index)
     // With two versions every key has one reduction per iteration, but for the first round.
     round.assigns = job.restart ? iteration == 1 : random.Chance(1, 6);
     round.root = static_cast<std::uint32_t>(random.Below(job.world_size));
+    if (job.apply_iteration && index > 0) {  // an iteration has all keys, or none
+      round.assigns = job.keys[0].rounds[iteration - 1].assigns;
+    }
     key.rounds.push_back(round);
   }
   return key;
 }
 
+// REQUIRES: the keys are drawn.
+void DrawTroubles(SeededRandom& random, RandomJob& job) {
+  for (std::uint32_t iteration = 1; iteration <= job.iterations; ++iteration) {
+    RandomTrouble& trouble = job.troubles.emplace_back();
+    trouble.rank = static_cast<std::uint32_t>(random.Below(job.world_size));
+    trouble.key = static_cast<std::uint32_t>(random.Below(job.keys.size()));
+    if (job.keys[0].rounds[iteration - 1].assigns) continue;
+    if (random.Chance(1, 8)) trouble.kind = RandomTrouble::Kind::kAsks;
+    // Which NaN comes of a NaN is the machine's affair: so only where nothing comes of it.
+    if (job.skip_nonfinite && random.Chance(1, 6)) trouble.kind = RandomTrouble::Kind::kNonFinite;
+  }
+}
+
 }  // namespace
+
+simd::Reduction ReductionOf(Operation operation) {
+  switch (operation) {
+    case Operation::kMean: return simd::Reduction::kMean;
+    case Operation::kMin: return simd::Reduction::kMin;
+    case Operation::kMax: return simd::Reduction::kMax;
+    case Operation::kProduct: return simd::Reduction::kProduct;
+    case Operation::kSum:
+    case Operation::kDefault: break;
+  }
+  return simd::Reduction::kSum;
+}
 
 Bytes GradientOf(const RandomJob& job, std::size_t index, std::uint64_t iteration,
                  std::uint32_t rank, const Bytes& parameters) {
@@ -289,6 +164,17 @@ Bytes GradientOf(const RandomJob& job, std::size_t index, std::uint64_t iteratio
   const std::uint64_t hash = Mix(HashOf(parameters), Mix(iteration * 31 + index, rank));
   for (std::size_t i = 0; i < key.element_count; ++i) {
     PutRandom(key.gradient_type, gradient.data(), i, Mix(hash, i), NanHasOneMeaning(key));
+  }
+  const bool spoilt = IsIn(job, RandomTrouble::Kind::kNonFinite, index, iteration, rank);
+  if (spoilt && numeric::IsFloating(Internal(key.type))) {
+    const double value = hash % 2 == 0 ? NAN : INFINITY;
+    const std::size_t at = hash % key.element_count;
+    if (key.type == ElementType::kF64) {
+      reference::Put(gradient.data(), at, value);
+    } else {
+      reference::Store<float>(Internal(key.gradient_type), gradient.data(), at,
+                              static_cast<float>(value));
+    }
   }
   return gradient;
 }
@@ -313,6 +199,11 @@ RandomJob DrawJob(std::uint64_t seed) {
   job.iterations = static_cast<std::uint32_t>(2 + random.Below(6));
   job.daemons = static_cast<std::uint32_t>(1 + random.Below(3));
   job.restart = random.Chance(1, 4);
+  job.apply_iteration = !job.restart && random.Chance(1, 3);
+  if (job.apply_iteration) {
+    job.clip_norm = Draw(random, {0.0, 0.5, 7.0, 40.0, 1e300});
+    job.skip_nonfinite = random.Chance(2, 3);
+  }
   const std::uint64_t key_count = 1 + random.Below(6);
   std::uint32_t batch = 0;
   for (std::size_t i = 0; i < key_count; ++i) {
@@ -320,20 +211,25 @@ RandomJob DrawJob(std::uint64_t seed) {
     job.keys.push_back(DrawKey(random, job, i));
     job.keys.back().batch = batch;
   }
+  if (job.apply_iteration) DrawTroubles(random, job);
   Expect(job);
   return job;
 }
 
-void Expect(RandomJob& job) {
-  for (std::size_t i = 0; i < job.keys.size(); ++i) job.keys[i].expected = ExpectedOf(job, i);
+bool IsIn(const RandomJob& job, RandomTrouble::Kind kind, std::size_t key, std::uint64_t iteration,
+          std::uint32_t rank) {
+  if (job.troubles.empty()) return false;
+  const RandomTrouble& trouble = job.troubles[iteration - 1];
+  return trouble.kind == kind && trouble.key == key && trouble.rank == rank;
 }
 
 std::string Describe(const RandomJob& job) {
   std::string text = fmt::format(
       "job={} ranks={} racks={} plan={} daemons={} chunk_bytes={} slots={} restart={} "
-      "iterations={} keys=[",
+      "apply_iteration={} clip_norm={} skip_nonfinite={} iterations={} keys=[",
       job.name, job.world_size, job.racks, job.plan, job.daemons, job.chunk_bytes,
-      job.slots_per_lane, job.restart, job.iterations);
+      job.slots_per_lane, job.restart, job.apply_iteration, job.clip_norm, job.skip_nonfinite,
+      job.iterations);
   for (const RandomKey& key : job.keys) {
     std::string rounds;
     for (const RandomRound& round : key.rounds) rounds += round.assigns ? 'a' : 'r';

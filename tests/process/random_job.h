@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "common/base/random.h"
+#include "common/simd/kernels.h"
 #include "common/simd/optimizers.h"
 
 namespace phub::process {
@@ -23,6 +24,12 @@ struct RandomRound {
   bool assigns = false;
   std::uint32_t root = 0;  // assigns
   Optimizer optimizer;     // reduces: in force for this round
+};
+
+// Of jobs with apply_iteration: what makes an iteration one to be skipped, if anything does.
+struct RandomTrouble {
+  enum class Kind : std::uint8_t { kNone, kAsks, kNonFinite } kind = Kind::kNone;
+  std::uint32_t rank = 0, key = 0;
 };
 
 struct RandomKey {
@@ -50,8 +57,13 @@ struct RandomJob {
   std::uint32_t chunk_bytes = 256;
   std::uint32_t slots_per_lane = 1;
   std::uint32_t iterations = 1;
-  std::uint32_t daemons = 1;  // of the rack that runs it
-  bool restart = false;       // two versions are kept
+  std::uint32_t daemons = 1;     // of the rack that runs it
+  bool restart = false;          // two versions are kept
+  bool apply_iteration = false;  // then all keys have the same operation in a round
+  double clip_norm = 0.0;
+  bool skip_nonfinite = false;
+  std::vector<RandomTrouble> troubles;  // [iteration - 1], with apply_iteration
+  std::vector<std::uint64_t> skipped;   // [iteration]: how many were, up to it
   // Of jobs that span racks: ranks are dealt to them in equal parts.
   std::uint32_t racks = 1;
   std::string plan;
@@ -60,9 +72,13 @@ struct RandomJob {
 };
 
 RandomJob DrawJob(std::uint64_t seed);
-// Computes key.expected; `sums` are there, if the job spans racks.
+// Computes key.expected and job.skipped; `sums` are there, if the job spans racks.
 void Expect(RandomJob& job);
 std::string Describe(const RandomJob& job);
+simd::Reduction ReductionOf(Operation operation);
+// Whether that is the iteration's trouble, at this key and rank.
+bool IsIn(const RandomJob& job, RandomTrouble::Kind kind, std::size_t key, std::uint64_t iteration,
+          std::uint32_t rank);
 
 // What rank `rank` pushes in that round, in the key's gradient type, given what it read.
 Bytes GradientOf(const RandomJob& job, std::size_t key, std::uint64_t iteration, std::uint32_t rank,

@@ -50,6 +50,10 @@ RandomJob DrawRackJob(std::uint64_t seed, std::uint32_t racks, const std::string
   job.racks = racks;
   job.plan = planner;
   job.restart = false;
+  job.apply_iteration = false;
+  job.clip_norm = 0.0;
+  job.skip_nonfinite = false;
+  job.troubles.clear();
   job.daemons = 1;
   job.world_size = racks * (1 + static_cast<std::uint32_t>(seed % 3));
   for (RandomKey& key : job.keys) {

@@ -31,6 +31,9 @@ class Worker {
          .staging_bytes = job_.slots_per_lane * job_.chunk_bytes,
          .on_loss = job_.restart ? LossPolicy::kWait : LossPolicy::kFail,
          .restart = job_.restart,
+         .apply = job_.apply_iteration ? Apply::kIteration : Apply::kChunk,
+         .clip_norm = job_.clip_norm,
+         .skip_nonfinite = job_.skip_nonfinite,
          .transport = random_.Chance(1, 3) ? TransportChoice::kTcp : TransportChoice::kAuto,
          .plan = job_.plan});
     if (!job.ok()) return Wrong("join", job.status());
@@ -98,7 +101,11 @@ class Worker {
              " iteration " + std::to_string(iteration) + " byte " +
              std::to_string(differs.first - got.begin()) + ": other bits than the serial ones";
     }
-    return "";
+    const std::uint64_t skipped = job.last_iteration().skipped;
+    if (skipped == job_.skipped[iteration]) return "";
+    return job_.name + " rank " + std::to_string(rank_) + " iteration " +
+           std::to_string(iteration) + ": " + std::to_string(skipped) + " were skipped, not " +
+           std::to_string(job_.skipped[iteration]);
   }
 
   // What the last round of the key brought, wherever it put it.
@@ -127,11 +134,12 @@ class Worker {
       PHUB_CHECK(status.ok(), "{}", ToString(status));
     }
     const Bytes gradient = GradientOf(job_, index, iteration, rank_, read);
-    const std::uint64_t kind = random_.Below(3);
+    const bool asks = IsIn(job_, RandomTrouble::Kind::kAsks, index, iteration, rank_);
+    const std::uint64_t kind = asks ? 2 : random_.Below(3);
     own.holds_parameters = kind == 0;
     if (kind == 2) {  // phub's memory on both sides
       std::memcpy(key.gradients().data, gradient.data(), gradient.size());
-      return key.PushPull();
+      return asks ? key.PushPullToSkip() : key.PushPull();
     }
     own.gradients = gradient;
     if (kind == 1) {  // ordinary memory for gradients only, and the pull apart

@@ -63,19 +63,34 @@ class Waiting : public ::testing::TestWithParam<std::size_t> {
       : rack_(GetParam(),
               {"--cores", "2", "--pin", "off", "--shm", "off", "--liveness-timeout", "1s"}) {}
   void SetUp() override { ASSERT_TRUE(rack_.serving()) << rack_.Outputs(); }
+  void CutLanes(JobOptions options);
   RackProcess rack_;
 };
 
+JobOptions OptionsOfWaiting(Apply apply) {
+  return {.job = "steady",
+          .world_size = 3,
+          .chunk_bytes = 4096,
+          .on_loss = LossPolicy::kWait,
+          .wait_timeout = 30s,
+          .apply = apply,
+          .transport = TransportChoice::kTcp};
+}
+
+TEST_P(Waiting, LanesThatAreCutComeBackAndTheBitsAreTheSame) {
+  CutLanes(OptionsOfWaiting(Apply::kChunk));
+}
+
+TEST_P(Waiting, LanesThatAreCutComeBackAndIterationsAreWhole) {
+  JobOptions options = OptionsOfWaiting(Apply::kIteration);
+  options.clip_norm = 50.0;
+  CutLanes(options);
+}
+
 // Workers are threads of this process, so their sockets are ours to break: shutdown() ends the
 // connection for both sides, as a middlebox that forgets it would.
-TEST_P(Waiting, LanesThatAreCutComeBackAndTheBitsAreTheSame) {
+void Waiting::CutLanes(JobOptions options) {
   constexpr std::uint64_t kIterations = 400;
-  JobOptions options{.job = "steady",
-                     .world_size = 3,
-                     .chunk_bytes = 4096,
-                     .on_loss = LossPolicy::kWait,
-                     .wait_timeout = 30s,
-                     .transport = TransportChoice::kTcp};
   const Trained expected = TrainUndisturbed(rack_.endpoint(0), options, kIterations);
   ASSERT_EQ(expected.problem, "") << rack_.Outputs();
 

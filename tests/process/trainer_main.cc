@@ -60,6 +60,7 @@ int main(int argc, char** argv) {
   CLI::App app("One rank of the process tests' training job.");
   Arguments arguments;
   std::string transport = "auto";
+  bool apply_iteration = false;
   app.add_option("--endpoint", arguments.endpoint)->required();
   app.add_option("--job", arguments.job.job)->required();
   app.add_option("--rank", arguments.job.rank);
@@ -68,6 +69,8 @@ int main(int argc, char** argv) {
   app.add_option("--plan", arguments.job.plan);
   app.add_option("--wait-timeout-ms", arguments.wait_timeout_ms);
   app.add_flag("--restart", arguments.job.restart);
+  app.add_flag("--apply-iteration", apply_iteration);
+  app.add_option("--clip-norm", arguments.job.clip_norm);
   app.add_option("--iterations", arguments.iterations);
   app.add_option("--pause-ms", arguments.pause_ms);
   app.add_option("--scale", arguments.trainer.scale);
@@ -75,6 +78,7 @@ int main(int argc, char** argv) {
   app.add_option("--out", arguments.out);
   CLI11_PARSE(app, argc, argv);
   arguments.trainer.initialize = arguments.load.empty();
+  if (apply_iteration) arguments.job.apply = phub::Apply::kIteration;
   if (transport == "tcp") arguments.job.transport = phub::TransportChoice::kTcp;
   if (transport == "shm") arguments.job.transport = phub::TransportChoice::kSharedMemory;
   if (arguments.wait_timeout_ms > 0) {

@@ -86,6 +86,13 @@ void AddTrainingOptions(CLI::App& app, Arguments& arguments) {
                  "plan: auto, a planner's name, or a file");
   app.add_flag("--restart", arguments.place.restart,
                "wait for a worker that dies; start it again with the same options");
+  app.add_flag("--apply-iteration", arguments.place.apply_iteration,
+               "update nothing before every gradient of an iteration is summed");
+  app.add_option("--clip-norm", arguments.place.clip_norm,
+                 "clip all gradients together to this norm; implies --apply-iteration")
+      ->check(CLI::NonNegativeNumber);
+  app.add_flag("--skip-nonfinite", arguments.place.skip_nonfinite,
+               "skip iterations with NaN or infinity; implies --apply-iteration");
   app.add_option("--world-size", settings.world_size, "number of workers")
       ->check(CLI::Range(std::size_t{1}, std::size_t{64}))
       ->capture_default_str();
@@ -124,6 +131,12 @@ int main(int argc, char** argv) {
     std::fprintf(stderr, "phub-digits: needs --data, and --endpoint or --serial; see --help\n");
     return kUsage;
   }
+  if (arguments.serial && arguments.place.clip_norm > 0.0) {
+    std::fprintf(stderr, "phub-digits: --clip-norm is the daemon's; --serial has none\n");
+    return kUsage;
+  }
+  if (arguments.place.clip_norm > 0.0 || arguments.place.skip_nonfinite)
+    arguments.place.apply_iteration = true;
   if (!arguments.serial && arguments.place.rank >= arguments.settings.world_size) {
     std::fprintf(stderr, "phub-digits: --rank %zu does not exist with --world-size %zu\n",
                  arguments.place.rank, arguments.settings.world_size);

@@ -41,6 +41,10 @@ struct Place {
   std::string transport = "auto";  // or "shm", "tcp"
   bool restart = false;  // a worker that dies is waited for, and may be started anew
   std::string plan;      // not empty: train in all racks, exchanging by this plan
+  // Nothing is updated before a whole iteration is summed: then it may be clipped, or skipped.
+  bool apply_iteration = false;
+  double clip_norm = 0.0;  // 0: not clipped
+  bool skip_nonfinite = false;
 };
 
 // One rank of a job. False, with `error` set, if the job or the connection fails.

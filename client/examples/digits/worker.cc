@@ -89,6 +89,9 @@ phub::Status Train(const Settings& settings, const Place& place, const DataSet& 
   }
   options.transport = ChoiceOf(place.transport);
   options.plan = place.plan;
+  if (place.apply_iteration) options.apply = phub::Apply::kIteration;
+  options.clip_norm = place.clip_norm;
+  options.skip_nonfinite = place.skip_nonfinite;
   phub::Result<phub::Job> job = session->Join(options);
   if (!job.ok()) return job.status();
   trained.transports = job->transports();
@@ -112,6 +115,12 @@ phub::Status Train(const Settings& settings, const Place& place, const DataSet& 
     parameters[t] = values;
   }
   trained.correct = network.CountCorrect(parameters, data.test);
+  if (place.apply_iteration && place.rank == 0 && !settings.quiet) {
+    const phub::IterationOutcome last = job->last_iteration();
+    std::fprintf(stderr, "%zu iterations decided, %zu skipped; the last norm was %.3g\n",
+                 static_cast<std::size_t>(last.decided), static_cast<std::size_t>(last.skipped),
+                 last.norm);
+  }
   return job->Leave();
 }
 

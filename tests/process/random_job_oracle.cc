@@ -1,0 +1,254 @@
+// What must come out of a random job: every key serially, an element at a time.
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <memory>
+
+#include "common/base/element_type.h"
+#include "tests/process/random_job.h"
+#include "tests/support/simd_reference.h"
+
+namespace phub::process {
+namespace {
+
+namespace reference = simd::reference;
+
+// The public types have the values of the internal ones.
+numeric::ElementType Internal(ElementType type) { return static_cast<numeric::ElementType>(type); }
+std::size_t SizeOf(ElementType type) { return numeric::ElementBytes(Internal(type)); }
+
+struct ArgumentsOf {
+  simd::OptimizerArguments operator()(const None&) const { return {}; }
+  simd::OptimizerArguments operator()(const Sgd& o) const {
+    return {.learning_rate = o.learning_rate,
+            .weight_decay = o.weight_decay,
+            .clip_value = o.clip_value};
+  }
+  simd::OptimizerArguments operator()(const Momentum& o) const {
+    return {.learning_rate = o.learning_rate,
+            .weight_decay = o.weight_decay,
+            .clip_value = o.clip_value,
+            .momentum = o.momentum,
+            .dampening = o.dampening};
+  }
+  simd::OptimizerArguments operator()(const Nesterov& o) const {
+    return {.learning_rate = o.learning_rate,
+            .weight_decay = o.weight_decay,
+            .clip_value = o.clip_value,
+            .momentum = o.momentum};
+  }
+  simd::OptimizerArguments operator()(const Adam& o) const { return Moments(o); }
+  simd::OptimizerArguments operator()(const AdamW& o) const { return Moments(o); }
+  simd::OptimizerArguments operator()(const Adagrad& o) const {
+    return {.learning_rate = o.learning_rate,
+            .weight_decay = o.weight_decay,
+            .clip_value = o.clip_value,
+            .epsilon = o.epsilon,
+            .learning_rate_decay = o.learning_rate_decay};
+  }
+  template <typename O>
+  static simd::OptimizerArguments Moments(const O& o) {
+    return {.learning_rate = o.learning_rate,
+            .weight_decay = o.weight_decay,
+            .clip_value = o.clip_value,
+            .beta1 = o.beta1,
+            .beta2 = o.beta2,
+            .epsilon = o.epsilon};
+  }
+};
+
+// One key through all rounds. A reduction comes in two steps: what the gradients make, then what it
+// does to the parameters.
+class SerialKey {
+ public:
+  virtual ~SerialKey() = default;
+  virtual void Assign(std::uint64_t iteration) = 0;
+  virtual void Sum(std::uint64_t iteration) = 0;
+  virtual bool SumIsFinite() const = 0;
+  // Of the sum, a mean divided; 0 without an optimizer.
+  virtual double AddSquaredNorm(double squared_norm) const = 0;
+  virtual void Apply(std::uint64_t iteration, double scale) = 0;
+  // What workers get: the masters, in parameter_type.
+  virtual Bytes Reply() const = 0;
+};
+
+template <typename T>  // the accumulation type
+class SerialKeyOf final : public SerialKey {
+ public:
+  SerialKeyOf(const RandomJob& job, std::size_t index)
+      : job_(job), key_(job.keys[index]), index_(index), count_(key_.element_count), sum_(count_) {
+    masters_.resize(count_ * SizeOf(key_.type));
+    for (std::vector<T>& state : state_) state.resize(count_);
+  }
+
+  void Assign(std::uint64_t iteration) override {
+    masters_ = AssignmentOf(job_, index_, iteration);
+  }
+
+  void Sum(std::uint64_t iteration) override {
+    std::vector<Bytes> gradients;
+    std::vector<const std::byte*> inputs;
+    const Bytes read = Reply();
+    for (std::uint32_t rank = 0; rank < job_.world_size; ++rank) {
+      gradients.push_back(GradientOf(job_, index_, iteration, rank, read));
+    }
+    for (const Bytes& gradient : gradients) inputs.push_back(gradient.data());
+    const simd::Reduction reduction = ReductionOf(key_.operation);
+    for (std::size_t i = 0; i < count_; ++i) {
+      sum_[i] = job_.racks > 1
+                    ? SumOf(SumAt(i), inputs, i)
+                    : reference::Folded<T>(Internal(key_.gradient_type), reduction, inputs, i);
+    }
+  }
+
+  bool SumIsFinite() const override {
+    return std::all_of(sum_.begin(), sum_.end(),
+                       [](T value) { return std::isfinite(static_cast<double>(value)); });
+  }
+
+  double AddSquaredNorm(double squared_norm) const override {
+    if (std::holds_alternative<None>(key_.rounds[0].optimizer)) return squared_norm;
+    const std::vector<T> gradient = Gradient();
+    const std::size_t chunk = job_.chunk_bytes / SizeOf(key_.type);
+    for (std::size_t begin = 0; begin < count_; begin += chunk) {
+      squared_norm += reference::SquaredNorm(gradient, begin, std::min(count_, begin + chunk));
+    }
+    return squared_norm;
+  }
+
+  void Apply(std::uint64_t iteration, double scale) override {
+    const Optimizer& optimizer = key_.rounds[iteration - 1].optimizer;
+    simd::Round round = {.wire = Internal(key_.gradient_type),
+                         .type = Internal(key_.type),
+                         .reply = Internal(key_.parameter_type),
+                         .reduction = simd::Reduction::kSum,  // a mean was divided
+                         .optimizer = static_cast<simd::Optimizer>(optimizer.index()),
+                         .ranks = job_.world_size,
+                         .arguments = std::visit(ArgumentsOf{}, optimizer)};
+    round.arguments.step = ++reductions_;
+    if (const auto* first = std::get_if<Adagrad>(&key_.rounds[0].optimizer)) {
+      round.arguments.initial_accumulator = first->initial_accumulator;
+    }
+    const bool scales = scale != 1.0 && optimizer.index() != 0;
+    const std::vector<T> gradient = Gradient();
+    for (std::size_t i = 0; i < count_; ++i) {
+      const T before = reference::Load<T>(Internal(key_.type), masters_.data(), i);
+      const T value =
+          scales ? reference::Rounded<T>(gradient[i] * static_cast<T>(scale)) : gradient[i];
+      const T after = reference::AfterFold<T>(round, value, before, &state_[0][i], &state_[1][i]);
+      reference::Store<T>(Internal(key_.type), masters_.data(), i, after);
+    }
+  }
+
+  Bytes Reply() const override {
+    if (key_.parameter_type == key_.type) return masters_;
+    Bytes reply(count_ * SizeOf(key_.parameter_type));
+    if constexpr (std::is_same_v<T, float>) {
+      for (std::size_t i = 0; i < count_; ++i) {
+        reference::Store<float>(Internal(key_.parameter_type), reply.data(), i,
+                                reference::At<float>(masters_.data(), i));
+      }
+    }
+    return reply;
+  }
+
+ private:
+  std::vector<T> Gradient() const {
+    std::vector<T> gradient = sum_;
+    if (key_.operation != Operation::kMean) return gradient;
+    for (T& value : gradient)
+      value = reference::Rounded<T>(value / static_cast<T>(job_.world_size));
+    return gradient;
+  }
+
+  const RackSum& SumAt(std::size_t element) const {
+    return job_.sums[index_][element * SizeOf(key_.type) / job_.chunk_bytes];
+  }
+
+  // Of element i, at that rack.
+  T SumOf(const RackSum& sum, const std::vector<const std::byte*>& inputs, std::size_t i) const {
+    const std::uint32_t part = job_.world_size / job_.racks;
+    const auto first = inputs.begin() + sum.rack * part;
+    const simd::Reduction reduction = ReductionOf(key_.operation);
+    T value =
+        reference::Folded<T>(Internal(key_.gradient_type), reduction, {first, first + part}, i);
+    for (const RackSum& child : sum.children) {
+      value = reference::Combined<T>(reduction, value, SumOf(child, inputs, i));
+    }
+    return value;
+  }
+
+  const RandomJob& job_;
+  const RandomKey& key_;
+  const std::size_t index_;
+  const std::size_t count_;
+  std::uint64_t reductions_ = 0;
+  std::vector<T> sum_;
+  Bytes masters_;
+  std::array<std::vector<T>, simd::kStatesMax> state_;
+};
+
+std::unique_ptr<SerialKey> MakeSerialKey(const RandomJob& job, std::size_t index) {
+  switch (job.keys[index].type) {
+    case ElementType::kF64: return std::make_unique<SerialKeyOf<double>>(job, index);
+    case ElementType::kI32: return std::make_unique<SerialKeyOf<std::int32_t>>(job, index);
+    case ElementType::kI64: return std::make_unique<SerialKeyOf<std::int64_t>>(job, index);
+    case ElementType::kU8: return std::make_unique<SerialKeyOf<std::uint8_t>>(job, index);
+    default: return std::make_unique<SerialKeyOf<float>>(job, index);
+  }
+}
+
+// What becomes of a summed iteration.
+struct Decision {
+  bool skip = false;
+  double scale = 1.0;
+};
+
+Decision DecideSerially(const RandomJob& job, std::uint64_t iteration,
+                        const std::vector<std::unique_ptr<SerialKey>>& keys) {
+  if (!job.apply_iteration) return {};
+  double squared_norm = 0.0;
+  bool finite = true;
+  for (const auto& key : keys) {
+    finite &= key->SumIsFinite();
+    if (job.clip_norm > 0.0) squared_norm = key->AddSquaredNorm(squared_norm);
+  }
+  const double norm = std::sqrt(squared_norm);
+  finite &= std::isfinite(norm);
+  const bool asked = job.troubles[iteration - 1].kind == RandomTrouble::Kind::kAsks;
+  Decision decision{.skip = asked || (job.skip_nonfinite && !finite)};
+  if (!decision.skip && finite && job.clip_norm > 0.0 && norm > job.clip_norm) {
+    decision.scale = job.clip_norm / norm;
+  }
+  return decision;
+}
+
+}  // namespace
+
+void Expect(RandomJob& job) {
+  std::vector<std::unique_ptr<SerialKey>> keys;
+  for (std::size_t i = 0; i < job.keys.size(); ++i) keys.push_back(MakeSerialKey(job, i));
+  const auto keep = [&] {
+    for (std::size_t i = 0; i < keys.size(); ++i) job.keys[i].expected.push_back(keys[i]->Reply());
+  };
+  for (RandomKey& key : job.keys) key.expected.clear();
+  job.skipped.assign(1, 0);
+  keep();
+  for (std::uint64_t iteration = 1; iteration <= job.iterations; ++iteration) {
+    bool reduces = false;
+    for (std::size_t i = 0; i < keys.size(); ++i) {
+      const bool assigns = job.keys[i].rounds[iteration - 1].assigns;
+      assigns ? keys[i]->Assign(iteration) : keys[i]->Sum(iteration);
+      reduces |= !assigns;
+    }
+    const Decision decision = reduces ? DecideSerially(job, iteration, keys) : Decision{};
+    for (std::size_t i = 0; i < keys.size(); ++i) {
+      if (decision.skip || job.keys[i].rounds[iteration - 1].assigns) continue;
+      keys[i]->Apply(iteration, decision.scale);
+    }
+    job.skipped.push_back(job.skipped.back() + (decision.skip ? 1 : 0));
+    keep();
+  }
+}
+
+}  // namespace phub::process
