@@ -64,7 +64,8 @@ JobOptions Options(TransportChoice transport = TransportChoice::kAuto) {
           .world_size = 2,
           .chunk_bytes = 1024,
           .apply = Apply::kIteration,
-          .transport = transport};
+          .transport = transport,
+          .leave_timeout = 300ms};
 }
 JobOptions OfRank(JobOptions options, std::uint32_t rank) {
   options.rank = rank;

@@ -3,6 +3,7 @@
 #include <cmath>
 #include <limits>
 
+#include "tests/support/allocation_counter.h"
 #include "tests/unit/server/core_loop_fixture.h"
 
 namespace phub::server {
@@ -241,6 +242,47 @@ TEST_F(IterationTest, StallsNameWhatNobodyHasPushedAndWhoHasNotDecided) {
   ASSERT_EQ(report.count, 1u);
   EXPECT_EQ(report.entries[0].chunks_waiting, 2u);
   EXPECT_EQ(report.entries[0].missing[0], 2u);
+}
+
+TEST_F(IterationTest, AllocatesNothingAfterAdmission) {
+  config_.norms = true;
+  StartWith(2, 1, 4, Optimizer::kMomentum, Reduction::kMean);
+  transport_.set_keep_posted(false);
+  std::size_t inside = 0;
+  const auto deliver = [&](std::uint32_t rank, const wire::MessageHeader& header,
+                           const std::vector<float>& payload) {
+    transport_.Deliver(lanes_[rank], header, payload);
+    const std::size_t before = testing::AllocationCount();
+    for (int i = 0; i < 3; ++i) loop_.RunOnce();
+    inside += testing::AllocationCount() - before;
+  };
+  for (std::uint64_t iteration = 1; iteration <= 50; ++iteration) {
+    for (std::uint32_t chunk = 0; chunk < 4; ++chunk) {
+      for (const std::uint32_t rank : {0u, 1u}) {
+        deliver(rank, Gradient(chunk, iteration, 0), Filled(1.0f));
+      }
+    }
+    for (const std::uint32_t rank : {0u, 1u}) {
+      deliver(rank, Decision(iteration, 0.5, iteration % 3 == 0), {});
+    }
+  }
+  EXPECT_EQ(Count(CoreCounter::decisions), 50u);
+  EXPECT_EQ(Count(CoreCounter::rounds_skipped), 4u * 16);
+  EXPECT_EQ(inside, 0u);
+}
+
+TEST_F(IterationTest, ALaneThatIsLostBeforeTheDecisionsLeavesEverythingAsItWas) {
+  StartWith(2, 4, 2);
+  PushAll(1, 1.0f);
+  Decide(0, Decision(1));
+  transport_.Break(lanes_[1], TransportError::kReset);
+  const Event fault = Next(Event::Kind::kFault);
+  EXPECT_EQ(fault.code, FaultCode::kLaneLost);
+  EXPECT_EQ(fault.rank, Rank{1});
+  EXPECT_TRUE(Replies().empty());
+  EXPECT_EQ(shard_->chunks()[0]->applied, Iteration{0});
+  const std::vector<std::byte> zeros(parameters_[0].size());
+  EXPECT_EQ(parameters_[0], zeros);
 }
 
 // What waits is paid for when the keys are added.
