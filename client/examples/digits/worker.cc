@@ -117,9 +117,9 @@ phub::Status Train(const Settings& settings, const Place& place, const DataSet& 
   trained.correct = network.CountCorrect(parameters, data.test);
   if (place.apply_iteration && place.rank == 0 && !settings.quiet) {
     const phub::IterationOutcome last = job->last_iteration();
-    std::fprintf(stderr, "%zu iterations decided, %zu skipped; the last norm was %.3g\n",
-                 static_cast<std::size_t>(last.decided), static_cast<std::size_t>(last.skipped),
-                 last.norm);
+    std::fprintf(stderr, "%zu iterations, %zu skipped\n", static_cast<std::size_t>(last.decided),
+                 static_cast<std::size_t>(last.skipped));
+    if (place.clip_norm > 0.0) std::fprintf(stderr, "the last norm was %.3g\n", last.norm);
   }
   return job->Leave();
 }
