@@ -12,8 +12,9 @@ void CoreLoop::State::ReportStalls(JobShard& shard, StallReport& report) {
   report.dropped = 0;
   for (std::uint32_t i = 0; i < shard.chunk_count; ++i) {
     const Chunk& chunk = *shard.chunks()[i];
-    // A whole round waits for its turn, not for a rank.
-    if (chunk.arrived_count() == 0 || chunk.is_queued) continue;
+    // A whole round waits for its turn, not for a rank; unless a lane was lost since it was queued.
+    const bool is_whole = chunk.arrived_count() == shard.config.world_size;
+    if (chunk.arrived_count() == 0 || (chunk.is_queued && is_whole)) continue;
     const Iteration iteration{chunk.applied.value + 1};
     StallReport::Entry* entry = report.count > 0 ? &report.entries[report.count - 1] : nullptr;
     if (entry == nullptr || entry->key != chunk.key->key || entry->iteration != iteration) {
