@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "common/base/check.h"
+#include "common/base/fnv1a.h"
 #include "common/simd/kernels.h"
 
 namespace phub::server::exchange {
@@ -18,15 +19,11 @@ std::uint32_t EntryOf(ChunkIndex chunk, Kind kind) { return 2 * chunk.value + ki
 
 Verdict Fault(FaultCode code, Chunk* chunk = nullptr) { return {Step::kFault, code, chunk}; }
 
-// FNV-1a over the wire's bytes: ranks of different racks never see each other's records.
+// Over the wire's bytes: ranks of different racks never see each other's records.
 std::uint64_t HashOf(const wire::HyperParameters& values) {
   std::array<std::byte, wire::kHyperParametersBytes> bytes;
   wire::EncodeHyperParameters(values, bytes);
-  std::uint64_t hash = 0xcbf29ce484222325;
-  for (const std::byte byte : bytes) {
-    hash = (hash ^ std::to_integer<std::uint64_t>(byte)) * 0x100000001b3;
-  }
-  return hash;
+  return Fnv1a(bytes);
 }
 
 RoundTerms OwnTerms(const Chunk& chunk) {
