@@ -1,6 +1,8 @@
 // What a bandwidth holds back in a core loop, and what is charged to it.
 #include <algorithm>
 #include <limits>
+#include <memory>
+#include <utility>
 
 #include "tests/unit/server/core_loop_fixture.h"
 
@@ -118,6 +120,25 @@ TEST_F(SharesTest, NobodyOwesMoreThanAnIterationOfItsJobs) {
     Attach(0);
   }
   ExpectTimeOf(2 * kChunks * kChunkBytes, WaitUntilPaid());
+}
+
+TEST_F(SharesTest, AJobMayEndWhileItsTenantOwes) {
+  StartLimited(2, 4);
+  Push(0, 0, 1, 0, 1);
+  Push(1, 0, 1, 0, 1);
+  Order({.kind = Command::Kind::kEndJob, .shard = shard_.get()});
+  EXPECT_EQ(Next(Event::Kind::kJobEnded).shard, shard_.get());
+  const DurationNs waited = WaitUntilPaid();  // nobody has to
+  EXPECT_TRUE(Replies().empty());
+  // What is owed is the tenant's: its next job pays.
+  const std::unique_ptr<JobShard> ended = std::exchange(shard_, nullptr);
+  const std::unique_ptr<KeyBatch> ended_keys = std::exchange(batch_, nullptr);
+  key_.chunks.clear();
+  StartLimited(2, 4);
+  Push(0, 0, 1, 0, 1);
+  Push(1, 0, 1, 0, 1);
+  ExpectTimeOf(4 * kChunkBytes, waited + WaitUntilPaid());
+  EXPECT_EQ(Replies().size(), 2u);
 }
 
 // A round that waits for its turn is no stall, but one that waits for a rank again is.
