@@ -188,7 +188,8 @@ void Control::State::AddKeys(const v1::AddKeysRequest& request,
                            AnswerBatch(job, rank, batch, answer);
                          },
                          [answer](const absl::Status& status) { answer(status, {}); },
-                         /*awaits_racks=*/job.rack_run != nullptr, request.batch() + 1});
+                         /*awaits_racks=*/job.rack_run != nullptr, request.batch() + 1,
+                         record.known});
   AnswerAcknowledged(job);
 }
 

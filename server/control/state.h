@@ -89,7 +89,7 @@ struct Control::State {
   bool IsProcessOf(Job& job, Rank rank, const PeerProcess& process);
   absl::StatusOr<transport::LaneMemory> SharedLaneMemory(const wire::LaneHello& hello);
   absl::StatusOr<LaneStaging> StagingOf(const wire::LaneHello& hello);
-  void TellOfParameters(const Job& job, const BatchRecord& record);
+  void TellOfParameters(const Job& job, BatchRecord& record);
   absl::Status ShareBatch(Job& job, Rank rank, std::uint32_t batch, std::uint64_t worker_bytes);
   absl::Status MakeWorkerRegion(Job& job, Member& member, RankBatch& entry, std::uint64_t bytes);
   void GrantBatch(const Job& job, Member& member, std::uint32_t batch,
