@@ -152,7 +152,8 @@ void SimWorker::BreakSomething() {
   if (!script_.wait_policy || lanes_.empty() || state_ != State::kTraining) return;
   if (random_.Chance(1, 8)) {
     Link& link = *links_[random_.Below(links_.size())];
-    if (!link.attended) return;
+    // Not while the last loss is not over: breaks alone could outlast wait_timeout.
+    if (!link.attended || link.lost_at != 0) return;
     ++streams_broken_;
     return link.channel->BreakStream();
   }
