@@ -140,7 +140,7 @@ TEST_F(RackBoundsTest, OnlyRack0OpensAndRefuses) {
 }
 
 TEST_F(RackBoundsTest, AStartFromAnotherRackThan0OrTooEarlyStartsNothing) {
-  node(1).cores[0]->stopped = true;
+  node(1).cores[0]->stopped = node(2).cores[0]->stopped = true;
   const auto call = Join(0);
   Settle();
   const std::uint64_t opening = node(0).cores[0]->executed.front().shard->config.incarnation.value;
@@ -151,13 +151,20 @@ TEST_F(RackBoundsTest, AStartFromAnotherRackThan0OrTooEarlyStartsNothing) {
   Settle();
   EXPECT_NE(StateAt(1), "standing");
   EXPECT_EQ(node(1).Counter("phub_peers_refused_place_total"), 2u);
+  // Rack 1 is ready, rack 2 is not.
   node(1).cores[0]->stopped = false;
+  Settle();
+  Say(2, 1, opening, start);
+  Settle();
+  EXPECT_EQ(StateAt(1), "connecting");
+  EXPECT_EQ(node(1).Counter("phub_peers_refused_place_total"), 3u);
+  node(2).cores[0]->stopped = false;
   Settle();
   EXPECT_TRUE(call->ok()) << call->message();
   ExpectStateEverywhere("standing");
   Say(0, 1, opening, start);  // once more
   Settle();
-  EXPECT_EQ(node(1).Counter("phub_peers_refused_place_total"), 3u);
+  EXPECT_EQ(node(1).Counter("phub_peers_refused_place_total"), 4u);
 }
 
 TEST_F(RackBoundsTest, ATenantThatRequiresEncryptionHasNoPartInARackWithoutIt) {
