@@ -99,7 +99,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
                         help="resnet50, alexnet, a CSV file, or the bytes of one tensor (16MiB)")
     parser.add_argument("--rounds", type=positive, default=2,
                         help="blocks of each system (default 2)")
-    parser.add_argument("--exchanges", type=positive, default=4, help="timed in a block (default 4)")
+    parser.add_argument("--exchanges", type=positive, default=4,
+                        help="timed in a block (default 4)")
 
 
 def shapes(context: Context) -> list[Shape]:
