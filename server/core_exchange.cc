@@ -41,6 +41,7 @@ void CoreLoop::State::OnExchanged(JobShard& shard, RackIndex rack,
   if (rack != shard.exchange->plan.self) counters.Add(CoreCounter::refused_peer);
   Fault({.code = verdict.fault,
          .rank = Rank{kPeerRankBase + rack.value},
+         .other_rank = Rank{kPeerRankBase + verdict.other.value},
          .key = verdict.chunk != nullptr ? verdict.chunk->key->key : KeyIndex::Max(),
          .iteration =
              verdict.chunk != nullptr ? Iteration{verdict.chunk->applied.value + 1} : Iteration{},

@@ -58,6 +58,7 @@ void Control::State::TellRacksOfKeys(const Job& job, std::uint32_t batch) {
   v1::PeerMessage message;
   v1::PeerKeys& keys = *message.mutable_keys();
   keys.set_batch(batch);
+  keys.set_rank(job.batches[batch].first.value + job.config.rank_base);
   for (const v1::KeySpec& key : job.batches[batch].keys) *keys.add_keys() = key;
   SendToRacks(job.account.incarnation, message);
 }
@@ -71,15 +72,17 @@ void Control::State::HandlePeerKeys(Job& job, RackIndex from, const v1::PeerKeys
     return fail(fmt::format("{} sent batch {} of its keys out of turn", DescribeRackBriefly(from),
                             keys.batch()));
   }
+  if (keys.rank() / job.config.world_size != from.value) {
+    return counters.Add(ControlCounter::peers_refused_place);
+  }
+  const Rank rank{keys.rank() - job.config.rank_base};
   if (keys.batch() == job.batches.size()) {
-    const Rank first{from.value * job.config.world_size - job.config.rank_base};
-    const absl::Status status = AcceptBatch(job, keys.keys(), first);
+    const absl::Status status = AcceptBatch(job, keys.keys(), rank);
     if (status.ok()) return AnnounceProgress(job);
     return fail(fmt::format("{} cannot take the keys of {}: {}",
                             DescribeRackBriefly(RackIndex{options.rack_index}),
                             DescribeRackBriefly(from), std::string(status.message())));
   }
-  const Rank rank{from.value * job.config.world_size - job.config.rank_base};
   const std::string difference = DifferenceInKeys(job, keys.batch(), keys.keys(), rank);
   if (difference.empty()) return;
   counters.Add(ControlCounter::keys_refused_mismatch);
