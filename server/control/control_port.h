@@ -30,7 +30,7 @@ struct ControlPortOptions {
   std::string host = "127.0.0.1";  // name or address, without brackets
   std::uint16_t port = 0;          // 0: the kernel chooses
   bool tls = false;                // what a first message looks like
-  DurationNs first_message_timeout = 3 * kSecond;
+  DurationNs first_message_timeout = 10 * kSecond;  // hosts may be busy
   DurationNs stranger_timeout = 10 * kSecond;
   DurationNs displaced_after = 2 * kSecond;  // so long a stranger keeps its place from others
   std::uint32_t silent_max = 2048;
