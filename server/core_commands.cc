@@ -55,6 +55,7 @@ void CoreLoop::State::AddKeys(JobShard& shard, KeyBatch& batch) {
     chunk.index = ChunkIndex{shard.chunk_count};
     shard.chunks()[shard.chunk_count++] = &chunk;
   }
+  fair.AddKeys(shard, batch);
   if (batch.exchange != nullptr) exchange::LinkBatch(*shard.exchange, *batch.exchange, transports);
 }
 

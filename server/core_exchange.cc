@@ -2,32 +2,31 @@
 // the core loops of other racks, and rounds that are not over when the own ranks' gradients are in.
 #include <cstring>
 
-#include "server/aggregate/screening.h"
 #include "server/core_loop_state.h"
-#include "server/optimize/optimize.h"
-#include "server/state/shard_state.h"
 
 namespace phub::server {
 
 using exchange::Step;
 using wire::RoundOperation;
 
-// Every own rank's gradient is here: their sum moves to the chunk's accumulator and the slots are
-// free at once, so that workers never wait for another rack.
+// Every own rank's gradient is here, and it is the job's turn: their sum moves to the chunk's
+// accumulator and the slots are free at once, so that workers never wait for another rack.
 void CoreLoop::State::OnLocalSum(JobShard& shard, Chunk& chunk) {
   const bool has_payload = aggregate::FoldAll(shard, chunk, freed);
   for (const aggregate::FreedSlot& slot : freed.all()) Credit(shard, slot);
-  if (fair.Shares()) {
-    fair.Charge(shard, schedule::TimeToTakeIn(freed.count * shard.config.chunk_bytes));
-  }
   if (shard.non_finite.seen) TellNonFinite(shard);
   if (!shard.live()) return;  // rejected: no other rack is told of the round
   OnExchanged(shard, shard.exchange->plan.self, exchanges.OnLocalSum(shard, chunk, has_payload));
 }
 
+// What other racks send is not put off, since they wait for it; but it is charged: as what workers
+// send, and for what it makes this core loop do.
 void CoreLoop::State::OnPeerMessage(JobShard& shard, RackIndex rack,
                                     const transport::ReceivedMessage& message) {
+  if (!fair.Shares()) return OnExchanged(shard, rack, exchanges.OnMessage(shard, rack, message));
+  const TimeNs before = clock.Now();
   OnExchanged(shard, rack, exchanges.OnMessage(shard, rack, message));
+  fair.Charge(shard, clock.Now() - before + schedule::TimeToTakeIn(message.header.payload_bytes));
 }
 
 void CoreLoop::State::OnExchanged(JobShard& shard, RackIndex rack,
@@ -42,6 +41,7 @@ void CoreLoop::State::OnExchanged(JobShard& shard, RackIndex rack,
   if (rack != shard.exchange->plan.self) counters.Add(CoreCounter::refused_peer);
   Fault({.code = verdict.fault,
          .rank = Rank{kPeerRankBase + rack.value},
+         .other_rank = Rank{kPeerRankBase + verdict.other.value},
          .key = verdict.chunk != nullptr ? verdict.chunk->key->key : KeyIndex::Max(),
          .iteration =
              verdict.chunk != nullptr ? Iteration{verdict.chunk->applied.value + 1} : Iteration{},
@@ -50,7 +50,6 @@ void CoreLoop::State::OnExchanged(JobShard& shard, RackIndex rack,
 
 // The home: the optimizer runs here, once for all racks.
 void CoreLoop::State::ApplyTotal(JobShard& shard, Chunk& chunk) {
-  const std::span<std::byte* const> own = replies.OwnReplies(shard, chunk);
   simd::Terms terms;
   if (chunk.operation == RoundOperation::kReduce) {
     terms.folded = chunk.accumulator;
@@ -58,13 +57,7 @@ void CoreLoop::State::ApplyTotal(JobShard& shard, Chunk& chunk) {
     term_list[0] = chunk.accumulator;
     terms.inputs = {term_list.data(), 1};
   }
-  if (optimize::ApplyRound(chunk, terms, shard.exchange->rank_count, own, /*streams=*/false)) {
-    // Of which rank, its own rack says.
-    aggregate::NoteNonFinite(shard, chunk, shard.config.world_size);
-    if (shard.non_finite.seen) TellNonFinite(shard);
-    if (!shard.live()) return;  // rejected: nobody is answered
-  }
-  CompleteRound(shard, chunk);
+  ApplyAndComplete(shard, chunk, terms);
 }
 
 void CoreLoop::State::TakeResult(JobShard& shard, Chunk& chunk) {

@@ -120,6 +120,7 @@ bool CoreLoop::State::PollTransport(std::uint8_t transport_index) {
 
 void CoreLoop::State::OnReceived(JobShard& shard, Rank rank,
                                  const transport::ReceivedMessage& message) {
+  TakeIn(shard, message.header.payload_bytes);
   const ingest::Verdict verdict = ingest::Judge(shard, rank, message);
   switch (verdict.action) {
     case ingest::Action::kFault: return Refuse(shard, rank, verdict, message.header);
@@ -140,18 +141,32 @@ void CoreLoop::State::OnReceived(JobShard& shard, Rank rank,
       counters.Add(CoreCounter::duplicates_staged);
       return OnDuplicate(shard, rank, chunk, message.header);
     case ingest::Action::kAnswer:
-      counters.Add(message.header.kind == wire::MessageKind::kPull
-                       ? CoreCounter::pulls
-                       : CoreCounter::duplicates_applied);
-      return replies.AnswerOne(shard, chunk, rank, chunk.applied);
+      return OnAsked(shard, rank, chunk, chunk.applied, message.header.kind);
     case ingest::Action::kAnswerPrevious:
-      counters.Add(CoreCounter::pulls);
-      return replies.AnswerOne(shard, chunk, rank, Iteration{chunk.applied.value - 1});
+      return OnAsked(shard, rank, chunk, Iteration{chunk.applied.value - 1}, message.header.kind);
     case ingest::Action::kRecord:
     case ingest::Action::kDecide:
     case ingest::Action::kNothing:
     case ingest::Action::kFault: return;
   }
+}
+
+// Whatever comes is paid for, before anybody asks what it is: repetitions cost what news cost.
+void CoreLoop::State::TakeIn(JobShard& shard, std::uint64_t bytes) {
+  if (fair.Shares() && fair.TakeIn(shard, bytes, now)) counters.Add(CoreCounter::throttles);
+}
+
+// A version for one rank alone. What is pulled is paid for as if it had been pushed.
+void CoreLoop::State::OnAsked(JobShard& shard, Rank rank, Chunk& chunk, Iteration version,
+                              wire::MessageKind kind) {
+  if (kind == wire::MessageKind::kPull) {
+    counters.Add(CoreCounter::pulls);
+    TakeIn(shard, chunk.reply_bytes());
+  } else {
+    counters.Add(CoreCounter::duplicates_applied);
+    if (fair.Shares()) fair.Charge(shard, schedule::TimeToTakeIn(chunk.reply_bytes()));
+  }
+  replies.AnswerOne(shard, chunk, rank, version);
 }
 
 void CoreLoop::State::Refuse(JobShard& shard, Rank rank, const ingest::Verdict& verdict,
@@ -173,14 +188,11 @@ void CoreLoop::State::OnGradient(JobShard& shard, Rank rank, Chunk& chunk,
   counters.Add(CoreCounter::gradient_bytes, message.header.payload_bytes);
   if (message.header.slot == kNoSlot) counters.Add(CoreCounter::gradients_in_place);
   shard.metrics.CountGradient(message.header.payload_bytes);
-  if (fair.Shares() && fair.TakeIn(shard, message.header.payload_bytes, now)) {
-    counters.Add(CoreCounter::throttles);
-  }
   aggregate::Stage(shard, rank, chunk, message, now);
   chunk.wants_reply[rank.value / 64] |= std::uint64_t{1} << (rank.value % 64);
   if (chunk.arrived_count() == shard.config.world_size) {
     CountRound(shard, rank, chunk);
-    return shard.exchange == nullptr ? FinishOrQueue(shard, chunk) : OnLocalSum(shard, chunk);
+    return FinishOrQueue(shard, chunk);
   }
   if (chunk.arrived_count() + 1 == shard.config.world_size) chunk.last_awaited_since = now;
   if (shard.departed_count > 0) {
@@ -226,9 +238,9 @@ void CoreLoop::State::CountRound(JobShard& shard, Rank last, const Chunk& chunk)
   if (shard.config.world_size > 1) shard.metrics.CountLast(last, now - chunk.last_awaited_since);
 }
 
-// Only reductions wait: other rounds are rare, and control may take back what they bring.
+// Of kLoad nobody has pushed anything, and control may take back what it brings: it does not wait.
 void CoreLoop::State::FinishOrQueue(JobShard& shard, Chunk& chunk) {
-  if (!fair.Shares() || chunk.operation != wire::RoundOperation::kReduce) {
+  if (!fair.Shares() || chunk.operation == wire::RoundOperation::kLoad) {
     return FinishRound(shard, chunk);
   }
   counters.Add(CoreCounter::rounds_queued);
@@ -256,18 +268,25 @@ void CoreLoop::State::FinishRound(JobShard& shard, Chunk& chunk) {
   if (shard.config.apply_iteration && chunk.operation == wire::RoundOperation::kReduce) {
     return chunk.is_summed ? ApplySummed(shard, chunk) : SumRound(shard, chunk);
   }
+  if (shard.exchange != nullptr) return OnLocalSum(shard, chunk);
   state::BeforeRound(shard, chunk);
+  if (chunk.operation != wire::RoundOperation::kLoad) {
+    return ApplyAndComplete(shard, chunk, aggregate::GatherTerms(shard, chunk, term_list));
+  }
+  state::PutInPlace(shard, chunk, replies.OwnReplies(shard, chunk));
+  CompleteRound(shard, chunk);
+}
+
+// The terms are of all ranks of the job.
+void CoreLoop::State::ApplyAndComplete(JobShard& shard, Chunk& chunk, const simd::Terms& terms) {
   const std::span<std::byte* const> own = replies.OwnReplies(shard, chunk);
-  if (chunk.operation == wire::RoundOperation::kLoad) {
-    state::PutInPlace(shard, chunk, own);
-  } else {
-    const simd::Terms terms = aggregate::GatherTerms(shard, chunk, term_list);
-    const bool streams = optimize::StreamsResults(shard, own.size());
-    if (optimize::ApplyRound(chunk, terms, shard.config.world_size, own, streams)) {
-      aggregate::NoteNonFinite(shard, chunk, shard.config.world_size);
-      if (shard.non_finite.seen) TellNonFinite(shard);
-      if (!shard.live()) return;  // rejected: nobody is answered
-    }
+  const bool streams = shard.exchange == nullptr && optimize::StreamsResults(shard, own.size());
+  const std::uint32_t ranks =
+      shard.exchange == nullptr ? shard.config.world_size : shard.exchange->rank_count;
+  if (optimize::ApplyRound(chunk, terms, ranks, own, streams)) {
+    aggregate::NoteNonFinite(shard, chunk, shard.config.world_size);
+    if (shard.non_finite.seen) TellNonFinite(shard);
+    if (!shard.live()) return;  // rejected: nobody is answered
   }
   CompleteRound(shard, chunk);
 }

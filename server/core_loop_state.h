@@ -54,6 +54,8 @@ struct CoreLoop::State {
 
   // Data path.
   void OnReceived(JobShard& shard, Rank rank, const transport::ReceivedMessage& message);
+  void TakeIn(JobShard& shard, std::uint64_t bytes);
+  void OnAsked(JobShard& shard, Rank rank, Chunk& chunk, Iteration version, wire::MessageKind kind);
   void Refuse(JobShard& shard, Rank rank, const ingest::Verdict& verdict,
               const wire::MessageHeader& header);
   void OnGradient(JobShard& shard, Rank rank, Chunk& chunk,
@@ -63,6 +65,7 @@ struct CoreLoop::State {
   void FinishOrQueue(JobShard& shard, Chunk& chunk);
   void Credit(JobShard& shard, const aggregate::FreedSlot& slot);
   void FinishRound(JobShard& shard, Chunk& chunk);
+  void ApplyAndComplete(JobShard& shard, Chunk& chunk, const simd::Terms& terms);
   void CompleteRound(JobShard& shard, Chunk& chunk, bool skipped = false);
   void OnDuplicate(JobShard& shard, Rank rank, Chunk& chunk, const wire::MessageHeader& header);
 

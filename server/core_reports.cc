@@ -9,11 +9,13 @@ namespace phub::server {
 
 namespace {
 
-// A whole round waits for its turn, not for a rank. One of apply=iteration that is summed waits for
-// decisions, if it was the last; and then, what nobody has pushed keeps all the others waiting.
+// A whole round waits for its turn, not for a rank; unless a lane was lost since it was queued. One
+// of apply=iteration that is summed waits for decisions, if it was the last; and then, what nobody
+// has pushed keeps all the others waiting.
 bool WaitsForRanks(const JobShard& shard, const Chunk& chunk) {
   const ShardIteration& iteration = shard.iteration;
-  if (chunk.is_queued) return false;
+  const bool is_whole = chunk.arrived_count() == shard.config.world_size;
+  if (chunk.is_queued && is_whole) return false;
   if (chunk.is_summed) return iteration.summed_count == shard.chunk_count;
   return chunk.arrived_count() > 0 || iteration.summed_count > 0;
 }

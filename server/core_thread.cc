@@ -101,8 +101,9 @@ bool CoreThread::ShouldBlock(bool worked) {
 
 // A loop without a core of its own leaves the core to others while a flow gathers.
 bool CoreThread::Linger() {
+  const TimeNs now = clock_.Now();
   for (transport::Transport* transport : transports_) {
-    const DurationNs linger = transport->TakeLinger(clock_.Now());
+    const DurationNs linger = transport->TakeLinger(now);
     if (linger == 0) continue;
     Block(transport, linger);
     return true;

@@ -214,9 +214,8 @@ absl::Status Daemon::Parts::OpenState() {
 
 absl::Status Daemon::Parts::StartControlServer() {
   const HostAndPort address = Address(settings.listen);
-  const bool is_ipv6 = address.host.find(':') != std::string::npos;
   GrpcServerOptions options;
-  options.host = is_ipv6 ? fmt::format("[{}]", address.host) : address.host;
+  options.host = address.host;
   options.port = address.port;
   options.tls = {settings.tls_certificate, settings.tls_key, settings.tls_client_ca};
   options.directory = &directory;

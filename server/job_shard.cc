@@ -2,14 +2,13 @@
 
 #include <new>
 
+#include "common/base/align.h"
 #include "common/base/check.h"
 
 namespace phub::server {
 namespace {
 
 constexpr std::size_t kAlignment = 64;  // of every chunk in memory: whole cache lines and vectors
-
-std::size_t AlignUp(std::size_t bytes) { return (bytes + kAlignment - 1) & ~(kAlignment - 1); }
 
 std::size_t WordsFor(std::size_t bits) { return (bits + 63) / 64; }
 
@@ -34,9 +33,11 @@ struct ChunkSizes {
 ChunkSizes SizesOf(std::uint32_t element_count, ElementType type, ElementType parameter_type) {
   const std::size_t elements = element_count;
   ChunkSizes sizes;
-  sizes.parameters = AlignUp(elements * numeric::ElementBytes(parameter_type));
-  if (type != parameter_type) sizes.masters = AlignUp(elements * numeric::ElementBytes(type));
-  sizes.accumulator = AlignUp(elements * numeric::ElementBytes(numeric::AccumulationType(type)));
+  sizes.parameters = AlignUp(elements * numeric::ElementBytes(parameter_type), kAlignment);
+  if (type != parameter_type)
+    sizes.masters = AlignUp(elements * numeric::ElementBytes(type), kAlignment);
+  sizes.accumulator =
+      AlignUp(elements * numeric::ElementBytes(numeric::AccumulationType(type)), kAlignment);
   return sizes;
 }
 

@@ -2,11 +2,10 @@
 
 #include <fmt/format.h>
 
-#include <fstream>
-#include <iterator>
 #include <utility>
 
 #include "common/base/check.h"
+#include "common/base/secret_file.h"
 #include "common/base/status_text.h"
 #include "common/plan/generators.h"
 #include "common/plan/topology_json.h"
@@ -18,15 +17,12 @@
 namespace phub::server {
 namespace {
 
-absl::StatusOr<plan::Topology> ReadFile(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  const std::string text{std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
-  if (!file.is_open() || file.bad()) {
-    return absl::InvalidArgumentError("the file cannot be read");
-  }
-  const std::size_t first = text.find_first_not_of(" \t\r\n");
-  if (first != std::string::npos && text[first] == '{') return plan::ParseTopologyJson(text);
-  return plan::ParseTopologyToml(text);
+absl::StatusOr<plan::Topology> ReadTopology(const std::string& path) {
+  const absl::StatusOr<std::string> text = ReadPublicFile(path);
+  if (!text.ok()) return text.status();
+  const std::size_t first = text->find_first_not_of(" \t\r\n");
+  if (first != std::string::npos && (*text)[first] == '{') return plan::ParseTopologyJson(*text);
+  return plan::ParseTopologyToml(*text);
 }
 
 // The settings were checked.
@@ -68,7 +64,7 @@ absl::StatusOr<RackTopology> ReadRackTopology(const Settings& settings) {
         fmt::format("racks names {} racks, at most {} are possible", racks, kRacksMax));
   }
   auto topology = settings.topology.empty() ? plan::Generate(fmt::format("switch:{}", racks))
-                                            : ReadFile(settings.topology);
+                                            : ReadTopology(settings.topology);
   if (!topology.ok()) {
     return absl::InvalidArgumentError(
         fmt::format("topology = \"{}\": {}", settings.topology, MessageOf(topology.status())));

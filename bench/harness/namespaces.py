@@ -1,11 +1,13 @@
 """Networks of this host's own: a namespace per node, joined by a bridge, each behind a link of a
-given rate.
+given rate; or by a bridge for each rack, and these by another, each behind an uplink of a given
+rate.
 
 The addresses exist inside those namespaces only. They go when the `with` ends, however it ends;
 those of a run that was killed go when the next one starts.
 """
 
 import contextlib
+import json
 import os
 import re
 import shutil
@@ -35,6 +37,7 @@ class Node:
     name: str
     rate_bits_per_s: float  # each way
     width: float = 1        # its buckets hold that many times the burst of a worker's
+    rack: int = 0           # of those that have an uplink
 
 
 def missing() -> str:
@@ -75,16 +78,41 @@ class Network:
     def prefix(self, node: str) -> list[str]:
         return ["ip", "netns", "exec", namespace(node)]
 
+    def uplink_bytes(self, rack: int) -> int:
+        """What the kernel has counted on a rack's uplink so far, both ways, headers included."""
+        answer = subprocess.run(
+            ["ip", "-n", namespace("bridge"), "-json", "-statistics", "link", "show", f"up{rack}"],
+            capture_output=True, text=True, check=False)
+        if answer.returncode != 0:
+            raise BenchFailure(f"the uplink of rack {rack} has no counters: {answer.stderr}")
+        counters = json.loads(answer.stdout)[0]["stats64"]
+        return int(counters["rx"]["bytes"]) + int(counters["tx"]["bytes"])
+
 
 def namespace(node: str) -> str:
     return f"{PREFIX}-{os.getpid()}-{node}"
 
 
-def shape(in_namespace: str, interface: str, node: Node) -> None:
-    width = max(1.0, node.width)
+def shape(in_namespace: str, interface: str, rate_bits_per_s: float, width: float = 1) -> None:
+    width = max(1.0, width)
     run("tc", "-netns", in_namespace, "qdisc", "add", "dev", interface, "root", "tbf",
-        "rate", f"{node.rate_bits_per_s:.0f}bit", "burst", f"{BURST_BYTES * width:.0f}",
+        "rate", f"{rate_bits_per_s:.0f}bit", "burst", f"{BURST_BYTES * width:.0f}",
         "limit", f"{QUEUE_BYTES * width:.0f}")
+
+
+def add_bridges(bridge: str, uplinks: Sequence[float]) -> None:
+    """bridge0, where all nodes or all racks meet; rackR for those that have uplinks, joined to it
+    by upR and downR."""
+    for name in ["bridge0", *(f"rack{rack}" for rack in range(len(uplinks)))]:
+        run("ip", "-n", bridge, "link", "add", name, "type", "bridge")
+        run("ip", "-n", bridge, "link", "set", name, "up")
+    for rack, rate_bits_per_s in enumerate(uplinks):
+        up, down = f"up{rack}", f"down{rack}"
+        run("ip", "-n", bridge, "link", "add", up, "type", "veth", "peer", "name", down)
+        run("ip", "-n", bridge, "link", "set", up, "master", f"rack{rack}", "up")
+        run("ip", "-n", bridge, "link", "set", down, "master", "bridge0", "up")
+        shape(bridge, up, rate_bits_per_s)
+        shape(bridge, down, rate_bits_per_s)
 
 
 def remove(names: Sequence[str]) -> None:
@@ -98,14 +126,14 @@ def remove(names: Sequence[str]) -> None:
 
 
 @contextlib.contextmanager
-def network(nodes: Sequence[Node]) -> Iterator[Network]:
+def network(nodes: Sequence[Node], uplinks: Sequence[float] = ()) -> Iterator[Network]:
+    """uplinks: the rate of each rack's, in bits per second, each way; empty: there are no racks."""
     remove_left_over()
     made = Network(nodes)
     bridge = namespace("bridge")
     try:
         run("ip", "netns", "add", bridge)
-        run("ip", "-n", bridge, "link", "add", "bridge0", "type", "bridge")
-        run("ip", "-n", bridge, "link", "set", "bridge0", "up")
+        add_bridges(bridge, uplinks)
         for number, node in enumerate(nodes):
             own, port = namespace(node.name), f"port{number}"
             run("ip", "netns", "add", own)
@@ -113,11 +141,12 @@ def network(nodes: Sequence[Node]) -> Iterator[Network]:
                 "peer", "name", port, "netns", bridge)
             run("ip", "-n", own, "address", "add", f"{made.address(node.name)}/24",
                 "dev", INTERFACE)
-            run("ip", "-n", bridge, "link", "set", port, "master", "bridge0", "up")
+            switch = f"rack{node.rack}" if uplinks else "bridge0"
+            run("ip", "-n", bridge, "link", "set", port, "master", switch, "up")
             run("ip", "-n", own, "link", "set", "lo", "up")
             run("ip", "-n", own, "link", "set", INTERFACE, "up")
-            shape(own, INTERFACE, node)
-            shape(bridge, port, node)
+            shape(own, INTERFACE, node.rate_bits_per_s, node.width)
+            shape(bridge, port, node.rate_bits_per_s, node.width)
         yield made
     finally:
         remove([*(namespace(node.name) for node in nodes), bridge])

@@ -83,9 +83,10 @@ class Phub(System):
     _job_numbers = itertools.count()
 
     def __init__(self, build: Build, daemons: Sequence[Daemon], transport: str, memory: str,
-                 options: Sequence[str] = (), place: Place = HERE) -> None:
+                 options: Sequence[str] = (), place: Place = HERE,
+                 racks: Sequence[int] = ()) -> None:
         """`memory`: "library" for phub's own, "user" for the worker's. `options`: further ones of
-        bench-phub-rank."""
+        bench-phub-rank. `racks`: of each rank, which of the daemons it talks to."""
         self.name = "phub" if memory == "library" else "phub-usermem"
         self.transport = transport
         self._build = build
@@ -93,6 +94,7 @@ class Phub(System):
         self._memory = memory
         self._options = options
         self._place = place
+        self._racks = racks
 
     def prepare(self) -> int:
         return sum(daemon.begin_peak() for daemon in self._daemons)
@@ -104,8 +106,9 @@ class Phub(System):
         commands = []
         for rank in range(workload.workers):
             own, log = rank_files(rank, folder)
+            daemon = self._daemons[self._racks[rank] if self._racks else 0]
             commands.append(Command(
                 [*self._place.prefix(rank), program, *own, *workload.rank_arguments(),
-                 "--memory", self._memory, "--endpoint", self._daemons[0].endpoint, "--job", job,
+                 "--memory", self._memory, "--endpoint", daemon.endpoint, "--job", job,
                  "--transport", self.transport, "--daemon-pids", pids, *self._options], log))
         return commands

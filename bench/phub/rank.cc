@@ -166,6 +166,7 @@ int main(int argc, char** argv) {
             {"shm", phub::TransportChoice::kSharedMemory}}));
     app.add_option("--chunk-bytes", options.job.chunk_bytes, "0: the daemon's default");
     app.add_option("--staging-bytes", options.job.staging_bytes, "0: the daemon's default");
+    app.add_option("--plan", options.job.plan, "in all racks, by that plan; else in one");
     app.add_option("--order", options.order, "in which tensors are pushed")
         ->check(CLI::IsMember({"forward", "backward"}));
     app.add_option("--priority", options.priority, "which tensors are sent first when several wait")

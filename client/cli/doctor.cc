@@ -63,7 +63,7 @@ int Doctor(const DoctorArguments& arguments, const Options& options) {
     fmt::print(stderr, "phubctl: lanes over RDMA were asked for, and no device can be used\n");
     return kFailure;
   }
-  return bad ? kFailure : kOk;
+  return bad && !arguments.required ? kFailure : kOk;
 }
 
 }  // namespace
@@ -89,13 +89,14 @@ void AddDoctor(CLI::App& parent, const Options& options, Command& command) {
                                          : fmt::format("\"{}\" is not an IP address", text);
       });
   doctor->add_flag("--daemon", arguments->daemon, "Judge for phubd, which needs memory windows");
-  doctor->add_flag("--required", arguments->required, "Fail if no device can be used");
+  doctor->add_flag("--required", arguments->required,
+                   "Fail if no device can be used, and only then");
   doctor->footer(
       "Looks at devices and their files, ports, addresses (GIDs), MTU, the limit of pinned memory\n"
       "and huge pages, as this user sees them. Asks no daemon. A host without RDMA devices is in\n"
       "order: lanes go over tcp or shared memory.\n"
-      "\nExit codes: 0 nothing is wrong; 1 something is, or with --required no device can be "
-      "used.\n"
+      "\nExit codes: 0 nothing is wrong; 1 something is BAD. With --required: 0 a device can be\n"
+      "used, 1 none can.\n"
       "\nExamples:\n"
       "  phubctl doctor --pin 8GiB\n"
       "  sudo -u phub phubctl doctor --daemon --required\n"

@@ -4,6 +4,9 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <memory>
+#include <string>
+#include <utility>
+#include <vector>
 
 #include "client/cli/cli.h"
 #include "client/cli/output.h"
@@ -22,42 +25,34 @@ std::string WorkersText(const v1::JobInfo& job) {
   return fmt::format("{}/{}", live, job.world_size());
 }
 
-std::string WideJobsTable(const v1::ListJobsResponse& response) {
-  Table table({{"TENANT"},
-               {"JOB"},
-               {"STATE"},
-               {"WORKERS", Align::kRight},
-               {"KEYS", Align::kRight},
-               {"PARAMETERS", Align::kRight},
-               {"MEMORY", Align::kRight},
-               {"AGE", Align::kRight},
-               {"INCARNATION"},
-               {"CHUNK", Align::kRight},
-               {"ON LOSS"},
-               {"FAULT"}});
-  for (const v1::JobInfo& job : response.jobs()) {
-    table.Add({job.tenant(), job.name(), job.state(), WorkersText(job),
-               fmt::format("{}", job.key_count()), HumanBytes(job.parameter_bytes()),
-               HumanBytes(job.memory_bytes()), HumanDuration(job.age_ns()), job.incarnation(),
-               HumanBytes(job.chunk_bytes()), job.on_loss(),
-               job.fault().empty() ? "-" : job.fault()});
+std::string JobsTable(const v1::ListJobsResponse& response, bool wide) {
+  std::vector<Table::Column> columns = {{"TENANT"},
+                                        {"JOB"},
+                                        {"STATE"},
+                                        {"WORKERS", Align::kRight},
+                                        {"KEYS", Align::kRight},
+                                        {"PARAMETERS", Align::kRight},
+                                        {"MEMORY", Align::kRight},
+                                        {"AGE", Align::kRight}};
+  if (wide) {
+    columns.insert(columns.end(),
+                   {{"INCARNATION"}, {"CHUNK", Align::kRight}, {"ON LOSS"}, {"FAULT"}});
   }
-  return table.Text();
-}
-
-std::string JobsTable(const v1::ListJobsResponse& response) {
-  Table table({{"TENANT"},
-               {"JOB"},
-               {"STATE"},
-               {"WORKERS", Align::kRight},
-               {"KEYS", Align::kRight},
-               {"PARAMETERS", Align::kRight},
-               {"MEMORY", Align::kRight},
-               {"AGE", Align::kRight}});
+  Table table(std::move(columns));
   for (const v1::JobInfo& job : response.jobs()) {
-    table.Add({job.tenant(), job.name(), job.state(), WorkersText(job),
-               fmt::format("{}", job.key_count()), HumanBytes(job.parameter_bytes()),
-               HumanBytes(job.memory_bytes()), HumanDuration(job.age_ns())});
+    std::vector<std::string> row = {job.tenant(),
+                                    job.name(),
+                                    job.state(),
+                                    WorkersText(job),
+                                    fmt::format("{}", job.key_count()),
+                                    HumanBytes(job.parameter_bytes()),
+                                    HumanBytes(job.memory_bytes()),
+                                    HumanDuration(job.age_ns())};
+    if (wide) {
+      row.insert(row.end(), {job.incarnation(), HumanBytes(job.chunk_bytes()), job.on_loss(),
+                             job.fault().empty() ? "-" : job.fault()});
+    }
+    table.Add(std::move(row));
   }
   return table.Text();
 }
@@ -71,7 +66,7 @@ int ListJobs(const Options& options, const std::string& watch_text) {
     if (!status.ok()) return {Report(status, options), ""};
     if (options.output == Output::kJson)
       return {kOk, ToJson(response, /*compact=*/!watch_text.empty())};
-    return {kOk, options.output == Output::kWide ? WideJobsTable(response) : JobsTable(response)};
+    return {kOk, JobsTable(response, /*wide=*/options.output == Output::kWide)};
   });
 }
 

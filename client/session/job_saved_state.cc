@@ -8,6 +8,7 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <filesystem>
 #include <optional>
 #include <utility>
 
@@ -55,9 +56,25 @@ Result<std::uint64_t> JobState::SaveState(const std::string& directory) {
                     .incarnation = links_.front()->joined.incarnation(),
                     .directory = directory},
                    access.options);
-  if (saved.ok()) return saved->iteration;
+  if (saved.ok()) {
+    NoteSavedState(saved->iteration, std::filesystem::absolute(directory).string());
+    return saved->iteration;
+  }
   if (Status verdict = status(); !verdict.ok()) return verdict;
   return ToStatus(saved.status());
+}
+
+void JobState::NoteSavedState(std::uint64_t iteration, const std::string& where) {
+  const std::lock_guard lock(mutex_);
+  saved_state_ = fmt::format("iteration {} in {}", iteration, where);
+}
+
+// Nothing of a job outlives its daemon, and this is what its owner wants to know then.
+Status JobState::WithSavedState(Status verdict) const {
+  const std::lock_guard lock(mutex_);
+  if (saved_state_.empty()) return verdict;
+  return Status(verdict.code(), fmt::format("{}; the last saved state that rank {} knows of is {}",
+                                            verdict.message(), rank(), saved_state_));
 }
 
 // ---- Loading -----------------------------------------------------------------------------------
@@ -86,6 +103,9 @@ Result<std::uint64_t> JobState::LoadState(const std::string& directory) {
     return fetched;
   }
   if (Status placed = PutInPlace(*loaded); !placed.ok()) return placed;
+  NoteSavedState(loaded->iteration(),
+                 rank() == 0 ? std::filesystem::absolute(directory).string()
+                             : fmt::format("what was loaded ({} at rank 0)", directory));
   return loaded->iteration();
 }
 
@@ -156,8 +176,8 @@ Status JobState::PutInPlace(const v1::LoadedState& loaded) {
                                 links_.front()->endpoint.ToString(), name()));
   std::vector<std::uint64_t> tickets;
   for (std::size_t i = 0; i < keys.size() && status.ok(); ++i) {
-    Result<std::uint64_t> ticket = keys[i]->StartLoad(
-        loaded.iteration(), infos[i]->reductions(), FromProto(infos[i]->hyper_parameters()));
+    Result<std::uint64_t> ticket = keys[i]->StartLoad(loaded.iteration(), infos[i]->reductions(),
+                                                      FromProto(infos[i]->hyper_parameters()));
     status = ticket.status();
     if (ticket.ok()) tickets.push_back(*ticket);
   }

@@ -100,7 +100,7 @@ class JobState final : public EngineListener,
   void OnStopped() override;
   // RackWatch::Owner, on threads of the watch and of the channels.
   void OnVerdict(Status verdict, const std::string& key, const DaemonLink& from) override {
-    Fail(std::move(verdict), key, &from);
+    Fail(WithSavedState(std::move(verdict)), key, &from);
   }
   void OnLaneOpened(std::uint32_t lane, std::uint8_t transport_index,
                     transport::Connection& connection) override;
@@ -139,6 +139,8 @@ class JobState final : public EngineListener,
   Status RefuseLoad(const Status& why);
   Status FetchLoaded(std::optional<v1::LoadedState>& loaded);
   Status PutInPlace(const v1::LoadedState& loaded);
+  void NoteSavedState(std::uint64_t iteration, const std::string& where);
+  Status WithSavedState(Status verdict) const;  // and where to go on from
 
   // job_state.cc
   std::uint64_t LeastIteration() const;
@@ -187,8 +189,9 @@ class JobState final : public EngineListener,
   std::uint64_t keyless_iteration_ = 0;  // the job's, while keys_ is empty
   Status verdict_;
   std::string verdict_key_;
-  int leaves_pending_ = 0;            // calls of LeaveElsewhere()
-  std::atomic<bool> failed_{false};   // verdict_ is set
+  std::string saved_state_;          // the last one that this rank knows of, in words
+  int leaves_pending_ = 0;           // calls of LeaveElsewhere()
+  std::atomic<bool> failed_{false};  // verdict_ is set
   std::atomic<bool> ended_{false};
   std::atomic<bool> leaving_{false};  // Leave was, or is being, said
 };
@@ -207,9 +210,8 @@ std::vector<absl::StatusOr<Response>> JobState::CallEach(std::span<DaemonLink* c
     for (std::size_t i = 0; i < links.size(); ++i)
       if (!answers[i].ok() && IsPassing(answers[i].status())) asked.push_back(i);
     if (asked.empty()) return answers;
-    auto got = waiter_.AwaitAll<Response>(asked.size(), [&](std::size_t i, auto done) {
-      start(*links[asked[i]], std::move(done));
-    });
+    auto got = waiter_.AwaitAll<Response>(
+        asked.size(), [&](std::size_t i, auto done) { start(*links[asked[i]], std::move(done)); });
     for (std::size_t i = 0; i < asked.size(); ++i) answers[asked[i]] = std::move(got[i]);
     if (!wait || clock_.Now() >= deadline) return answers;
     const bool all_answered = std::none_of(answers.begin(), answers.end(), [](const auto& answer) {

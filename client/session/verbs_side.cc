@@ -8,6 +8,7 @@
 #include "common/base/log.h"
 #include "common/base/status_text.h"
 #include "common/transport/tcp/tcp_socket.h"
+#include "common/transport/verbs/verbs_connection.h"
 #include "common/transport/verbs/verbs_doctor.h"
 
 namespace phub::client {
@@ -25,12 +26,15 @@ std::optional<transport::Gid> GidOf(const std::string& host) {
   return std::nullopt;
 }
 
-// Once a process: what keeps devices from being used, each with what to do about it.
+// Once a process: what keeps devices from being used, each with what to do about it. How much keys
+// will take is not known yet (phubctl doctor can be told): a lane takes this. Memory that cannot be
+// registered later is logged then.
 void LogWhatIsWrong(const std::optional<transport::Gid>& peer) {
   static std::once_flag once;
   std::call_once(once, [&] {
     for (const transport::VerbsFinding& finding :
-         transport::JudgeVerbs(transport::ReadVerbsHostFacts(), {.peer = peer})) {
+         transport::JudgeVerbs(transport::ReadVerbsHostFacts(),
+                               {.pinned_bytes = transport::VerbsLaneBytes({}), .peer = peer})) {
       if (finding.level != transport::VerbsFinding::Level::kBad) continue;
       LogWarning("event=rdma_not_in_order subject=\"{}\" what=\"{}\" fix=\"{}\"", finding.subject,
                  finding.text, finding.fix);
@@ -74,13 +78,22 @@ absl::StatusOr<VerbsSide::Way> VerbsSide::WayTo(const std::string& host) {
     return peer ? transport::CommonBits(port.queue->device()->gid().gid, *peer) : 0;
   };
   const std::lock_guard lock(mutex_);
-  Port* best = &ports_.front();
+  Port* best = nullptr;
   for (Port& port : ports_) {
-    if (common(port) > common(*best)) best = &port;
+    if (port.queue->lost()) continue;
+    if (best == nullptr || common(port) > common(*best)) best = &port;
+  }
+  if (best == nullptr) {
+    return absl::NotFoundError(
+        fmt::format("RDMA device {} was lost while the job ran: unplugged, or its driver unloaded "
+                    "or reset; start the worker again once it is back",
+                    ports_.front().queue->device()->name()));
   }
   const std::shared_ptr<const transport::VerbsDevice>& device = best->queue->device();
   if (best->domain == nullptr) {
-    auto domain = transport::VerbsDomain::Create(device);
+    auto domain = transport::VerbsDomain::Create(
+        device,
+        "a key takes two, its gradients and its parameters: make one key of several tensors");
     if (!domain.ok()) return domain.status();
     best->domain = *std::move(domain);
   }

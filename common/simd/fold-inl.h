@@ -25,6 +25,7 @@
 #include <cstddef>
 #include <span>
 
+#include "common/base/check.h"
 #include "common/simd/blocks.h"
 #include "common/simd/formats-inl.h"
 #include "common/simd/reductions-inl.h"
@@ -109,6 +110,7 @@ HWY_INLINE hn::Vec<D> FoldVector(D d, const First& first, Rows rows, std::size_t
 // finished value is NaN or infinite.
 template <class Format, class Reduction, class First, class Epilogue>
 HWY_NOINLINE bool FoldPass(First first, Rows rows, Range range, Epilogue epilogue) {
+  PHUB_CHECK(rows.size() <= kRowsPerPass, "rows={}", rows.size());
   const hn::ScalableTag<typename Format::Accumulation> d;
   const std::size_t lanes = hn::Lanes(d);
   auto seen = hn::Zero(d);
@@ -141,7 +143,7 @@ HWY_NOINLINE bool FoldPass(First first, Rows rows, Range range, Epilogue epilogu
       case 3: combine(3); [[fallthrough]];
       case 2: combine(2); [[fallthrough]];
       case 1: combine(1); [[fallthrough]];
-      default: break;
+      default: break;  // none
     }
     const auto seen01 = Screened(d, Screened(d, hn::Zero(d), value0), value1);
     const auto seen23 = Screened(d, Screened(d, hn::Zero(d), value2), value3);

@@ -33,4 +33,18 @@ absl::Status CheckWelcome(const wire::LaneWelcome& welcome, VersionOffer offer,
                                          peer, welcome.version, offer.min, offer.max));
 }
 
+absl::StatusOr<std::uint8_t> JudgeWelcome(std::span<const std::byte> answer, VersionOffer offer,
+                                          const std::string& peer, const std::string& what) {
+  wire::LaneWelcome welcome;
+  if (!wire::DecodeLaneWelcome(answer, welcome)) {
+    return absl::InternalError(fmt::format("{} does not answer as a phub daemon does", peer));
+  }
+  if (absl::Status status = CheckWelcome(welcome, offer, peer, what); !status.ok()) return status;
+  return welcome.version;
+}
+
+std::string DescribeLane(const wire::LaneHello& hello) {
+  return fmt::format("the lane of rank {} to core {}", hello.rank.value, hello.core.value);
+}
+
 }  // namespace phub::transport

@@ -1,10 +1,13 @@
 // What a client says of versions when it asks for a lane, and what it makes of the answer. Pure.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+#include <span>
 #include <string>
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "common/wire/lane_hello.h"
 #include "common/wire/message.h"
 
@@ -30,5 +33,11 @@ VersionOffer OfferVersions(Request& request) {
 // kResourceExhausted as DialTcp says; kInternal if the version chosen was never offered.
 absl::Status CheckWelcome(const wire::LaneWelcome& welcome, VersionOffer offer,
                           const std::string& peer, const std::string& what);
+// The version of the lane that these bytes of an answer welcome to. Errors of CheckWelcome, or
+// kInternal: they are no answer.
+absl::StatusOr<std::uint8_t> JudgeWelcome(std::span<const std::byte> answer, VersionOffer offer,
+                                          const std::string& peer, const std::string& what);
+// "the lane of rank 2 to core 0"
+std::string DescribeLane(const wire::LaneHello& hello);
 
 }  // namespace phub::transport

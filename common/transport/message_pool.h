@@ -1,5 +1,6 @@
-// The received messages that a connection lends to its owner: a fixed set, so that an owner who
-// keeps them holds the peer back. Nothing allocates after construction. One thread.
+// The received messages that a connection lends to its owner, whatever it travels by: a fixed set,
+// so that an owner who keeps them holds the peer back. Nothing allocates after construction. One
+// thread.
 #pragma once
 
 #include <cstdint>
@@ -25,6 +26,7 @@ class MessagePool {
   }
 
   bool empty() const { return free_count_ == 0; }
+  std::uint32_t lent_count() const { return count_ - free_count_; }
   // The message that Lend will lend, to be filled in. REQUIRES: !empty().
   ReceivedMessage& next() { return messages_[free_[free_count_ - 1]]; }
   ReceivedMessage& Lend() {

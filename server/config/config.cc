@@ -115,10 +115,11 @@ void CheckTogether(Config& config) {
     config.problems.push_back(
         fmt::format("{}: {}", EffectiveOf(config, culprit).place, MessageOf(place.status())));
   }
-  if (!settings.racks.empty() && !settings.state_dir.empty() && settings.tls_client_ca.empty()) {
+  const bool has_identity = !settings.state_dir.empty() || !settings.tls_certificate.empty();
+  if (!settings.racks.empty() && has_identity && settings.tls_client_ca.empty()) {
     config.problems.push_back(fmt::format(
-        "{}: racks with a state_dir need tls_client_ca: the daemons of other racks show a "
-        "certificate of server/<name> (phubctl pki makes them)",
+        "{}: racks with a state_dir or a tls_certificate need both, and tls_client_ca: the daemons "
+        "of the racks know each other by certificates of server/<name> (phubctl pki makes them)",
         EffectiveOf(config, "racks").place));
   }
   if (settings.staging_bytes_per_lane < settings.chunk_bytes) {

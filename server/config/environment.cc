@@ -17,8 +17,9 @@ constexpr std::string_view kConfigVariable = "PHUB_CONFIG";
 // name that ends in '_' stands for all that begin with it.
 constexpr auto kVariablesOfOthers = std::to_array<std::string_view>(
     {"PHUB_ENDPOINT", "PHUB_TENANT", "PHUB_TIMEOUT", "PHUB_OUTPUT", "PHUB_JOB", "PHUB_RANK",
-     "PHUB_WORLD_SIZE", "PHUB_TRANSPORT", "PHUB_TOKEN_FILE", "PHUB_JOBS", "PHUB_TEST_", "PHUB_SIM_",
-     "PHUB_FUZZ_"});
+     "PHUB_WORLD_SIZE", "PHUB_TRANSPORT", "PHUB_TOKEN_FILE", "PHUB_CA_FILE", "PHUB_CERTIFICATE",
+     "PHUB_KEY", "PHUB_SERVER_NAME", "PHUB_CONTEXT", "PHUB_CONTEXTS", "PHUB_JOBS", "PHUB_TEST_",
+     "PHUB_SIM_", "PHUB_FUZZ_"});
 
 // Kubernetes describes every service whose name begins with "phub" to every container:
 // PHUB_SERVICE_HOST, PHUB_PORT, PHUB_RACK7_PORT_7700_TCP_ADDR.

@@ -39,7 +39,8 @@ bool IsScoped(const Caller& caller) { return !caller.open && caller.role == Role
 std::string PeerAddress(const grpc::CallbackServerContext& context) {
   const std::string peer = context.peer();
   const bool has_scheme = peer.starts_with("ipv4:") || peer.starts_with("ipv6:");
-  return absl::StrReplaceAll(peer.substr(has_scheme ? 5 : 0), {{"%5B", "["}, {"%5D", "]"}});
+  return absl::StrReplaceAll(peer.substr(has_scheme ? 5 : 0),
+                             {{"%5B", "["}, {"%5D", "]"}, {"%25", "%"}});
 }
 
 void Access::SetLocalPeer(const std::string& peer, const PeerProcess& process) {
@@ -127,6 +128,8 @@ Admission Access::Admit(const grpc::CallbackServerContext& context, std::string_
   admission.status = Authorize(admission.caller, method);
   if (absl::IsUnauthenticated(admission.status)) {
     admission.refused = ControlCounter::calls_refused_anonymous;
+  } else if (on_known_) {
+    on_known_(admission.caller.peer);
   }
   return admission;
 }

@@ -10,6 +10,7 @@
 
 #include <grpcpp/grpcpp.h>
 
+#include <functional>
 #include <map>
 #include <mutex>
 #include <string>
@@ -47,6 +48,11 @@ class Access {
   // A connection of the control socket, under the name that gRPC will give its calls' peer.
   void SetLocalPeer(const std::string& peer, const PeerProcess& process);
 
+  // Is told whose calls come from somebody who is known, by peer address. Before the first call.
+  void SetOnKnown(std::function<void(const std::string& peer)> on_known) {
+    on_known_ = std::move(on_known);
+  }
+
  private:
   absl::StatusOr<Caller> Identify(const grpc::CallbackServerContext& context,
                                   IdentityFault& fault) const;
@@ -56,6 +62,7 @@ class Access {
   const Directory* const directory_;
   const bool identities_;
   const std::string trust_domain_;
+  std::function<void(const std::string& peer)> on_known_;
   mutable std::mutex mutex_;
   std::map<std::string, PeerProcess> local_peers_;  // of the control socket; a few
 };

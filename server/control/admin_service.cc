@@ -3,8 +3,8 @@
 
 #include "common/base/units.h"
 #include "phub/v1/admin.grpc.pb.h"
-#include "server/control/service.h"
 #include "server/control/snapshot_stream.h"
+#include "server/control/unary_call.h"
 
 namespace phub::server {
 namespace {
@@ -36,21 +36,11 @@ class AdminService final : public v1::Admin::CallbackService {
  public:
   explicit AdminService(Shared& shared) : shared_(shared) {}
 
-#define PHUB_UNARY(Method, Response)                                                           \
-  grpc::ServerUnaryReactor* Method(grpc::CallbackServerContext* context,                       \
-                                   const v1::Method##Request* request, v1::Response* response) \
-      override {                                                                               \
-    return Serve(shared_, context, "phub.v1.Admin/" #Method, request, response,                \
-                 [](Control& control, const Caller&, const auto& scoped, auto answer) {        \
-                   control.Method(scoped, std::move(answer));                                  \
-                 });                                                                           \
-  }
-  PHUB_UNARY(ListJobs, ListJobsResponse)
-  PHUB_UNARY(GetJob, JobInfo)
-  PHUB_UNARY(ListStalls, ListStallsResponse)
-  PHUB_UNARY(GetJobVersions, GetVersionsResponse)
-  PHUB_UNARY(BeginSnapshot, Snapshot)
-#undef PHUB_UNARY
+  PHUB_UNARY(Admin, ListJobs, ListJobsResponse)
+  PHUB_UNARY(Admin, GetJob, JobInfo)
+  PHUB_UNARY(Admin, ListStalls, ListStallsResponse)
+  PHUB_UNARY(Admin, GetJobVersions, GetVersionsResponse)
+  PHUB_UNARY(Admin, BeginSnapshot, Snapshot)
 
   grpc::ServerUnaryReactor* GetServer(grpc::CallbackServerContext* context,
                                       const v1::GetServerRequest* request,

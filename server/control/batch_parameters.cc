@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "common/base/align.h"
 #include "server/control/key_specs.h"
 
 namespace phub::server {
@@ -13,13 +14,26 @@ namespace {
 constexpr std::uint64_t kAlignment = 64;  // whole cache lines and vectors
 constexpr std::uint64_t kPageBytes = 4096;
 
-constexpr std::uint64_t AlignUp(std::uint64_t bytes, std::uint64_t unit) {
-  return (bytes + unit - 1) / unit * unit;
-}
-
 // At most, wherever the chunk begins.
 std::uint64_t PagesOfChunk(std::uint64_t chunk_bytes) {
   return AlignUp(chunk_bytes, kPageBytes) + kPageBytes;
+}
+
+// Whether this daemon has every chunk of the keys in ordinary memory.
+bool HasAllOfOrdinary(const ParameterLayout& layout,
+                      const std::vector<std::vector<KeyShardSpec>>& parts) {
+  for (std::size_t i = 0; i < layout.keys.size(); ++i) {
+    const ParameterLayout::KeyPlace& place = layout.keys[i];
+    if (place.shared || place.version_bytes == 0) continue;
+    std::uint64_t bytes = 0;
+    for (const std::vector<KeyShardSpec>& part : parts) {
+      for (const KeyShardSpec::ChunkSpec& chunk : part[i].chunks) {
+        bytes += std::uint64_t{chunk.element_count} * numeric::ElementBytes(part[i].parameter_type);
+      }
+    }
+    if (AlignUp(bytes, kAlignment) != place.version_bytes) return false;
+  }
+  return true;
 }
 
 // Takes the pages behind [data, data + bytes) from the system.
@@ -98,9 +112,12 @@ absl::StatusOr<BatchParameters> MakeParameters(const ParameterLayout& layout,
     memory.shared = *std::move(made);
   }
   if (layout.ordinary_bytes > 0) {
-    memory.ordinary =
-        MappedMemory::Allocate(layout.ordinary_bytes, MappedMemory::Backing::kOnTouch);
-    if (!memory.ordinary) {
+    // As a whole it comes in huge pages, if there are any.
+    const auto backing = HasAllOfOrdinary(layout, parts) ? MappedMemory::Backing::kPrefault
+                                                         : MappedMemory::Backing::kOnTouch;
+    memory.ordinary = std::make_shared<const MappedMemory>(
+        MappedMemory::Allocate(layout.ordinary_bytes, backing));
+    if (!*memory.ordinary) {
       return absl::ResourceExhaustedError(
           fmt::format("the system does not give phubd {} bytes of memory", layout.ordinary_bytes));
     }
@@ -109,7 +126,7 @@ absl::StatusOr<BatchParameters> MakeParameters(const ParameterLayout& layout,
     for (std::size_t i = 0; i < part.size(); ++i) {
       const ParameterLayout::KeyPlace& place = layout.keys[i];
       if (place.version_bytes == 0) continue;
-      std::byte* const base = place.shared ? memory.shared.data() : memory.ordinary.data();
+      std::byte* const base = place.shared ? memory.shared.data() : memory.ordinary->data();
       const std::uint64_t element_bytes = numeric::ElementBytes(part[i].parameter_type);
       for (std::uint32_t version = 0; version < versions; ++version) {
         std::byte* const key = base + place.offset + version * place.version_bytes;

@@ -7,6 +7,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -53,8 +54,8 @@ ParameterLayout LayOutParameters(const KeySpecs& keys,
                                  std::uint32_t versions, bool share);
 
 struct BatchParameters {
-  LentMemory shared;  // empty: nothing is shared
-  MappedMemory ordinary;
+  LentMemory shared;                             // empty: nothing is shared
+  std::shared_ptr<const MappedMemory> ordinary;  // null: all is
 };
 
 // Takes the memory and points the parts at it.

@@ -14,6 +14,7 @@
 // outright, so the core loops must have stopped by then.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -156,13 +157,18 @@ struct LaneStaging {
   std::shared_ptr<const void> owner;
 };
 
+// Becomes true once; then control's doorbell is rung.
+using DoneFlag = std::shared_ptr<const std::atomic<bool>>;
+
 // Told of the memory that a job's replies are sent from, so that devices can be made to know it.
 // Called with Control's lock held.
 class JobMemoryListener {
  public:
   virtual ~JobMemoryListener() = default;
-  // There from now on, until OnReleased.
-  virtual void OnParameters(Incarnation incarnation, std::byte* data, std::size_t bytes) = 0;
+  // The job's from now on, until OnReleased; `owner` keeps it for longer. Whatever takes time is
+  // done elsewhere: says when it is, or null if there is nothing to do.
+  virtual DoneFlag OnParameters(Incarnation incarnation, std::byte* data, std::size_t bytes,
+                                std::shared_ptr<const void> owner) = 0;
   virtual void OnReleased(Incarnation incarnation) = 0;
 };
 

@@ -31,7 +31,8 @@ namespace phub::server {
   X(lanes_refused_form) X(lanes_refused_plain) X(lanes_refused_key) X(lanes_refused_crowd)       \
   X(lanes_refused_late) X(joins_refused_plan) X(racks_silent) X(racks_restarted) X(peer_faults)  \
   X(peers_refused_place) X(peers_refused_version) X(peers_refused_configuration)                 \
-  X(peer_messages_dropped)
+  X(peer_messages_dropped) X(connections_refused_form) X(connections_refused_crowd)              \
+  X(connections_refused_late)
 // clang-format on
 
 enum class ControlCounter : std::size_t {

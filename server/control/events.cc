@@ -30,7 +30,11 @@ void Control::State::AnswerAcknowledged(Job& job) {
   for (auto call = job.pending.begin(); call != job.pending.end();) {
     const auto next = std::next(call);
     const bool there = !call->awaits_racks || RacksHave(job, call->batches);
-    if (there && Acknowledged(call->tickets)) ready.splice(ready.end(), job.pending, call);
+    const bool done =
+        std::ranges::all_of(call->done, [](const DoneFlag& each) { return each->load(); });
+    if (there && done && Acknowledged(call->tickets)) {
+      ready.splice(ready.end(), job.pending, call);
+    }
     call = next;
   }
   for (PendingCall& call : ready) call.succeed();

@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "common/base/log.h"
+#include "server/control/control_port.h"
 #include "server/control/service.h"
 
 namespace phub::server {
@@ -77,7 +78,6 @@ std::shared_ptr<grpc::ServerCredentials> MakeCredentials(const TlsFiles& tls) {
 void SetLimits(grpc::ServerBuilder& builder) {
   builder.SetMaxReceiveMessageSize(kMessageBytesMax);
   builder.SetMaxSendMessageSize(kMessageBytesMax);
-  builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);  // two daemons on one port: an error
   builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIME_MS, kKeepaliveMs);
   builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, kKeepaliveTimeoutMs);
   builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1);
@@ -98,13 +98,35 @@ struct GrpcServer::Impl {
         shared(thread, access, options.admin, options.state_thread),
         services{MakeSessionService(shared), MakeAdminService(shared), MakeTenantsService(shared),
                  MakePeerService(shared)} {
+    access.SetOnKnown([this](const std::string& peer) { port->MarkKnown(peer); });
   }
+  // Once gRPC serves: it closes what comes earlier.
+  void StartPort();
+
   Access access;
   Shared shared;
   const std::unique_ptr<grpc::Service> services[4];
+  std::unique_ptr<ControlPort> port;
+  std::unique_ptr<grpc::experimental::ExternalConnectionAcceptor> acceptor;
   std::unique_ptr<grpc::Server> server;
-  int port = 0;
 };
+
+void GrpcServer::Impl::StartPort() {
+  port->Start(
+      [this](int listening, Descriptor connection) {
+        grpc::experimental::ExternalConnectionAcceptor::NewConnectionParameters given;
+        given.listener_fd = listening;
+        given.fd = connection.Release();
+        acceptor->HandleNewConnection(&given);
+      },
+      [this](const ControlPortRefusals& refused) {
+        shared.thread.Run([&](Control& control) {
+          control.Count(ControlCounter::connections_refused_form, refused.form);
+          control.Count(ControlCounter::connections_refused_crowd, refused.crowd);
+          control.Count(ControlCounter::connections_refused_late, refused.late);
+        });
+      });
+}
 
 GrpcServer::GrpcServer(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 GrpcServer::~GrpcServer() { Shutdown(); }
@@ -114,21 +136,22 @@ absl::StatusOr<std::unique_ptr<GrpcServer>> GrpcServer::Create(ControlThread& th
   if (!options.tls.empty()) {
     if (absl::Status status = CheckTlsFiles(options.tls); !status.ok()) return status;
   }
+  auto port = ControlPort::Create(
+      {.host = options.host, .port = options.port, .tls = !options.tls.empty()});
+  if (!port.ok()) return port.status();
   SetUpProcessOnce();
   auto impl = std::make_unique<Impl>(thread, options);
+  impl->port = *std::move(port);
   grpc::ServerBuilder builder;
   for (const auto& service : impl->services) builder.RegisterService(service.get());
   SetLimits(builder);
   if (options.identities) builder.SetOption(std::make_unique<WithoutReflection>());
-  const std::string address = fmt::format("{}:{}", options.host, options.port);
-  builder.AddListeningPort(address, MakeCredentials(options.tls), &impl->port);
+  impl->acceptor = builder.experimental().AddExternalConnectionAcceptor(
+      grpc::ServerBuilder::experimental_type::ExternalConnectionType::FROM_FD,
+      MakeCredentials(options.tls));
   impl->server = builder.BuildAndStart();
-  if (impl->server == nullptr || impl->port <= 0) {
-    return absl::UnavailableError(fmt::format(
-        "cannot listen on {} for control: the address is not this host's, or another process, "
-        "perhaps another phubd, has the port",
-        address));
-  }
+  if (impl->server == nullptr) return absl::InternalError("gRPC does not start a server");
+  impl->StartPort();
   std::unique_ptr<GrpcServer> server(new GrpcServer(std::move(impl)));
   server->impl_->shared.set_serving = [raw = server.get()](bool serving) {
     raw->SetServing(serving);
@@ -145,7 +168,7 @@ void GrpcServer::AddLocalConnection(Descriptor connection, const PeerProcess& pr
   grpc::AddInsecureChannelFromFd(impl_->server.get(), connection.Release());
 }
 
-std::uint16_t GrpcServer::port() const { return static_cast<std::uint16_t>(impl_->port); }
+std::uint16_t GrpcServer::port() const { return impl_->port->port(); }
 
 void GrpcServer::SetServing(bool serving) {
   grpc::HealthCheckServiceInterface* const health = impl_->server->GetHealthCheckService();
@@ -154,6 +177,7 @@ void GrpcServer::SetServing(bool serving) {
 }
 
 void GrpcServer::Shutdown(DurationNs grace) {
+  impl_->port->Stop();
   if (impl_->server == nullptr) return;
   // Every reactor must finish before gRPC lets go, and only we can finish them.
   impl_->shared.thread.Run([&](Control&) {

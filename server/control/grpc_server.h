@@ -29,7 +29,7 @@
 namespace phub::server {
 
 struct GrpcServerOptions {
-  std::string host = "127.0.0.1";  // IPv4, "[v6]" or a name
+  std::string host = "127.0.0.1";  // an address, without brackets, or a name
   std::uint16_t port = 0;          // 0: any free one, see port()
   TlsFiles tls = {};               // empty: without TLS. Read again every few seconds.
   // Who is who; null: nobody has an identity. Outlives the server.

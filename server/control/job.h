@@ -61,7 +61,13 @@ class LaneNonce {
   bool IsGood(TimeNs now) const { return granted_ && now < expires_; }
   // Compared in constant time, so that it cannot be guessed byte by byte. Gone once it was right.
   bool Take(const wire::Nonce& shown);
-  void Drop() { granted_ = false; }
+  // Nobody is to come by it, nor who came by it and is on the way still.
+  void Drop() {
+    granted_ = false;
+    value_ = {};
+  }
+  // None was granted since.
+  bool IsLast(const wire::Nonce& taken) const { return value_ == taken; }
   const wire::Nonce& value() const { return value_; }
 
  private:
@@ -126,7 +132,8 @@ struct BatchRecord {
   v1::AddKeysResponse placements;
   std::vector<std::unique_ptr<KeyBatch>> parts;  // [core]; freed when the job is released
   ParameterLayout layout;
-  BatchParameters parameters;  // what the parts point into
+  BatchParameters parameters;   // what the parts point into
+  std::vector<DoneFlag> known;  // to devices
 };
 
 // A call that is answered once the core loops have acknowledged.
@@ -137,6 +144,7 @@ struct PendingCall {
   // Jobs that span racks: every rack must be there, and have this many batches of keys.
   bool awaits_racks = false;
   std::uint32_t batches = 0;
+  std::vector<DoneFlag> done = {};  // these, too, are waited for
 };
 
 // A question to every core loop about a job's stalls. The reports stay until all are answered, as

@@ -57,6 +57,9 @@ absl::Status ReadPlanOption(const v1::JoinRequest& request, const ControlOptions
     return refuse(
         fmt::format("its plan has {} bytes, at most {} are taken", plan.size(), kPlanBytesMax));
   }
+  if (!plan.starts_with('{') && !IsName(plan)) {
+    return refuse("its plan is neither `auto`, nor the name of a planner, nor a plan (JSON)");
+  }
   if (settings.on_loss != LossPolicy::kFail) {
     return refuse(
         "on_loss=wait works in jobs of one rack only; jobs that span racks need "

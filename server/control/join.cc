@@ -290,16 +290,15 @@ void Control::State::Join(const v1::JoinRequest& given, std::string_view peer_ad
   Job* job = *run;
   const bool created = job == nullptr;
   if (created) {
+    if (settings->racks > 0 && options.rack_index != 0) {
+      const TimeNs deadline = clock.Now() + 2 * options.liveness_timeout;
+      return AskToOpen({given, std::string(peer_address), std::move(answer), deadline, {}},
+                       *settings);
+    }
     const absl::StatusOr<Job*> made =
-        settings->racks > 0 ? OpenRackJob(request, *settings) : CreateJob(request, *settings);
+        settings->racks > 0 ? OpenRackJob(given, *settings) : CreateJob(request, *settings);
     if (!made.ok()) return refuse(made.status());
     job = *made;
-    if (job == nullptr) {
-      const absl::Status held =
-          Hold({given, std::string(peer_address), answer,
-                clock.Now() + 2 * options.liveness_timeout, racks.known[0].instance});
-      return held.ok() ? void() : refuse(held);
-    }
   } else if (absl::Status status = CheckPlace(*job, request, *settings); !status.ok()) {
     return refuse(status);
   }

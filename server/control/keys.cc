@@ -164,6 +164,9 @@ void Control::State::AddKeys(const v1::AddKeysRequest& request,
                                          job.name(), member.next_batch))));
   }
   if (request.batch() == job.batches.size()) {
+    if (absl::Status status = CheckKeysForRacks(job, request.keys()); !status.ok()) {
+      return refuse(Refuse(ControlCounter::keys_refused_invalid, status));
+    }
     const absl::Status status = AcceptBatch(job, request.keys(), seat->rank);
     if (!status.ok()) return refuse(status);
     TellRacksOfKeys(job, request.batch());
@@ -185,7 +188,8 @@ void Control::State::AddKeys(const v1::AddKeysRequest& request,
                            AnswerBatch(job, rank, batch, answer);
                          },
                          [answer](const absl::Status& status) { answer(status, {}); },
-                         /*awaits_racks=*/job.rack_run != nullptr, request.batch() + 1});
+                         /*awaits_racks=*/job.rack_run != nullptr, request.batch() + 1,
+                         record.known});
   AnswerAcknowledged(job);
 }
 

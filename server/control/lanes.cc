@@ -137,6 +137,11 @@ void Control::State::AttachLane(const wire::LaneHello& hello,
     return;
   }
   LanePlace& place = job->members[hello.rank.value].lanes[hello.core.value];
+  // Some lanes take a while to be made. Who asked for another meanwhile has given this one up.
+  if (!place.nonce.IsLast(hello.nonce)) {
+    counters.Add(ControlCounter::lanes_dropped);
+    return;
+  }
   if (place.connection != nullptr) {  // the worker came back before its old lane was seen lost
     place.replaced.push_back(std::move(place.connection));
   }

@@ -193,7 +193,7 @@ void Control::State::FailOverPeerFault(Job& job, CoreIndex core, const Event& ev
       what = fmt::format(
           "the ranks of {} and of {} pushed one round with different operation, "
           "root or hyper-parameters",
-          who, DescribeRackBriefly(RackIndex{options.rack_index}));
+          who, DescribeRackBriefly(RackIndex{event.other_rank.value - kPeerRankBase}));
       break;
     default:
       what = fmt::format("the daemon of {} sent what the job's plan has no place for", who);

@@ -7,6 +7,10 @@
 
 #include <algorithm>
 #include <chrono>
+#include <condition_variable>
+#include <deque>
+#include <mutex>
+#include <thread>
 #include <utility>
 
 #include "common/base/cpu_topology.h"
@@ -26,7 +30,7 @@ constexpr std::size_t kMessagesMax = 4096;
 constexpr std::size_t kMessageBytesMax = 256 << 20;
 constexpr int kHeartbeatsPerTimeout = 4;
 constexpr DurationNs kRetryInterval = 50 * kMillisecond;
-// One thread dials for all jobs: a rack that does not answer must not keep the others' lanes.
+// A rack's lanes are dialled one after the other, for all jobs.
 constexpr DurationNs kDialTimeoutMax = 3 * kSecond;
 // How soon new certificate files are noticed.
 constexpr unsigned kCertificateRefreshSeconds = 2;
@@ -67,8 +71,10 @@ struct PeerLinks::Link {
   RackIndex rack{};
   std::unique_ptr<v1::Peer::Stub> stub;
   std::thread thread;
+  std::thread dialer;
   std::mutex mutex;  // of what follows
   std::condition_variable changed;
+  std::deque<Call> calls;
   std::deque<v1::PeerMessage> messages;
   std::size_t message_bytes = 0;     // of all
   std::uint64_t first_sequence = 0;  // of messages.front()
@@ -98,11 +104,11 @@ absl::Status PeerLinks::Start() {
       NameThisThread("peer-link");
       Deliver(*raw);
     });
+    link->dialer = std::thread([this, raw = link.get()] {
+      NameThisThread("peer-dialer");
+      DialLanes(*raw);
+    });
   }
-  dialer_ = std::thread([this] {
-    NameThisThread("peer-dialer");
-    DialLanes();
-  });
   return absl::OkStatus();
 }
 
@@ -118,15 +124,11 @@ void PeerLinks::Stop() {
     if (link->under_way != nullptr) link->under_way->TryCancel();
     link->changed.notify_all();
   }
-  {
-    const std::lock_guard lock(mutex_);
-    stopping_ = true;
-    calls_changed_.notify_all();
-  }
   for (const auto& link : links_) {
-    if (link != nullptr && link->thread.joinable()) link->thread.join();
+    if (link == nullptr) continue;
+    if (link->thread.joinable()) link->thread.join();
+    if (link->dialer.joinable()) link->dialer.join();
   }
-  if (dialer_.joinable()) dialer_.join();
 }
 
 std::size_t PeerLinks::Send(RackIndex to, v1::PeerMessage message) {
@@ -210,20 +212,21 @@ bool PeerLinks::SendEnvelope(Link& link) {
 
 void PeerLinks::DialLane(RackIndex to, std::string host, std::uint16_t port,
                          const wire::LaneHello& hello, bool tls) {
-  const std::lock_guard lock(mutex_);
-  calls_.push_back({to, std::move(host), port, hello, tls});
-  calls_changed_.notify_all();
+  Link& link = *links_[to.value];
+  const std::lock_guard lock(link.mutex);
+  link.calls.push_back({to, std::move(host), port, hello, tls});
+  link.changed.notify_all();
 }
 
-void PeerLinks::DialLanes() {
+void PeerLinks::DialLanes(Link& link) {
   for (;;) {
     Call call;
     {
-      std::unique_lock lock(mutex_);
-      calls_changed_.wait(lock, [&] { return stopping_ || !calls_.empty(); });
-      if (stopping_) return;
-      call = std::move(calls_.front());
-      calls_.pop_front();
+      std::unique_lock lock(link.mutex);
+      link.changed.wait(lock, [&] { return link.stopping || !link.calls.empty(); });
+      if (link.stopping) return;
+      call = std::move(link.calls.front());
+      link.calls.pop_front();
     }
     Dial(call);
   }

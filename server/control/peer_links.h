@@ -1,5 +1,6 @@
-// The daemon's ways to the daemons of other racks: one thread for each that delivers Control's
-// envelopes (and, when there is nothing to say, heartbeats), and one thread that dials lanes.
+// The daemon's ways to the daemons of other racks, with two threads for each: one delivers
+// Control's envelopes (and, when there is nothing to say, heartbeats), and one dials lanes, so that
+// a rack that does not answer keeps nobody else's lanes waiting.
 //
 // An envelope is repeated until there is a receipt, so messages arrive in order and once. What a
 // rack has not taken is kept up to kMessagesMax and kMessageBytesMax, and then dropped as a whole:
@@ -9,14 +10,10 @@
 // Threads: PeerNetwork's calls come with Control's lock held; Start and Stop are the owner's.
 #pragma once
 
-#include <condition_variable>
 #include <cstdint>
-#include <deque>
 #include <functional>
 #include <memory>
-#include <mutex>
 #include <string>
-#include <thread>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -72,7 +69,7 @@ class PeerLinks final : public PeerNetwork {
   void Deliver(Link& link);
   bool SendEnvelope(Link& link);
   void Connect(Link& link);
-  void DialLanes();
+  void DialLanes(Link& link);
   void Dial(const Call& call);
 
   ControlThread& control_;
@@ -80,11 +77,6 @@ class PeerLinks final : public PeerNetwork {
   const Clock& clock_;
   const PeerLinkOptions options_;
   std::vector<std::unique_ptr<Link>> links_;  // [rack]; null at the own one
-  std::mutex mutex_;                          // of what follows
-  std::condition_variable calls_changed_;
-  std::deque<Call> calls_;
-  bool stopping_ = false;
-  std::thread dialer_;
 };
 
 }  // namespace phub::server

@@ -1,5 +1,6 @@
 // What control knows of one job's run over several racks, beside what job.h says of its part here.
-// Data; the rules are in racks.cc, rack_jobs.cc, rack_plans.cc and peer_lanes.cc. Owned by the Job.
+// Data; the rules are in racks.cc, rack_opening.cc, rack_jobs.cc, rack_plans.cc and peer_lanes.cc.
+// Owned by the Job.
 //
 // Life: kOpening (rack 0 waits until every rack has the job) -> kConnecting (lanes between racks
 // are made) -> kStanding (ranks' calls to Join are answered). Any trouble fails the job everywhere.

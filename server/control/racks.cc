@@ -17,9 +17,7 @@ namespace phub::server {
 namespace {
 
 constexpr std::size_t kDeferredMax = 1024;
-constexpr std::size_t kHeldMax = 4096;
-constexpr std::size_t kHeldBytesMax = 256 << 20;  // each has its job's plan
-constexpr std::size_t kEnvelopeBytes = 1 << 20;   // beyond this no further message is added
+constexpr std::size_t kEnvelopeBytes = 1 << 20;  // beyond this no further message is added
 constexpr int kEnvelopeMessagesMax = 64;
 
 // Of messages that open a job: whether both ask for the same.
@@ -124,12 +122,17 @@ void Control::State::OnEnvelope(const v1::PeerEnvelope& envelope, Answer<v1::Pee
   known.last_heard = clock.Now();
   if (known.instance != envelope.instance()) {
     known.instance = envelope.instance();
-    known.next_sequence = envelope.first_sequence();
+    known.next_sequence.reset();
     OnRackRestarted(from);
   }
+  if (known.next_sequence && envelope.first_sequence() > *known.next_sequence) {
+    FailOverLostMessages(from, "dropped messages that this one needed");
+    known.next_sequence.reset();
+  }
+  if (!known.next_sequence) known.next_sequence = envelope.first_sequence();
   std::uint64_t sequence = envelope.first_sequence();
   for (const v1::PeerMessage& message : envelope.messages()) {
-    if (sequence++ < known.next_sequence) continue;  // repeated: the receipt was lost
+    if (sequence++ < *known.next_sequence) continue;  // repeated: the receipt was lost
     known.next_sequence = sequence;
     HandlePeerMessage(from, message);
   }
@@ -143,7 +146,7 @@ void Control::State::OnReceipt(RackIndex from, const v1::PeerReceipt& receipt) {
   known.last_heard = clock.Now();
   if (known.instance == receipt.instance()) return;
   known.instance = receipt.instance();
-  known.next_sequence = 0;
+  known.next_sequence.reset();
   OnRackRestarted(from);
 }
 
@@ -159,6 +162,15 @@ void Control::State::OnRackRestarted(RackIndex rack) {
                          fmt::format("the daemon of {} was started again, and has forgotten its "
                                      "part of the job",
                                      DescribeRackBriefly(rack))));
+  }
+}
+
+// No job that spans racks goes on without what was lost: which jobs' it was, nobody knows any more.
+void Control::State::FailOverLostMessages(RackIndex rack, const char* what) {
+  for (const auto& job : jobs) {
+    if (!job->running() || job->rack_run == nullptr) continue;
+    Fail(*job, MakeFault(*job, "rack_messages_lost",
+                         fmt::format("the daemon of {} {}", DescribeRackBriefly(rack), what)));
   }
 }
 
@@ -226,31 +238,10 @@ void Control::State::Defer(RackIndex from, const v1::PeerMessage& message) {
   racks.deferred.emplace_back(from, message);
 }
 
-// A rank that asks again has another connection than before, and hears by that one.
-absl::Status Control::State::Hold(HeldJoin held) {
-  const auto is_same = [&](const HeldJoin& each) {
-    return each.request.tenant() == held.request.tenant() &&
-           each.request.job() == held.request.job() && each.request.rank() == held.request.rank() &&
-           each.request.host() == held.request.host() && each.request.pid() == held.request.pid();
-  };
-  std::size_t bytes = held.request.ByteSizeLong();
-  for (const HeldJoin& each : racks.held) bytes += each.request.ByteSizeLong();
-  const auto earlier = std::find_if(racks.held.begin(), racks.held.end(), is_same);
-  if (earlier != racks.held.end()) {
-    earlier->answer(absl::CancelledError("the rank asked again"), {});
-    racks.held.erase(earlier);
-  } else if (racks.held.size() >= kHeldMax || bytes > kHeldBytesMax) {
-    return Refuse(ControlCounter::joins_refused_capacity,
-                  absl::ResourceExhaustedError(fmt::format(
-                      "job {} was not opened: {} ranks wait already until {} opens their jobs",
-                      held.request.job(), racks.held.size(), DescribeRackBriefly(RackIndex{0}))));
-  }
-  racks.held.push_back(std::move(held));
-  return absl::OkStatus();
-}
-
-// A job that nobody comes to must not stay for ever: see CheckAbandoned.
+// A job that nobody comes to must not stay for ever: see CheckAbandoned. One whose ranks have all
+// left only waits for other racks'.
 void Control::State::NoteIfNobodyIsHere(Job& job) {
+  if (job.rack_run->said_left) return;
   const bool somebody = std::any_of(job.members.begin(), job.members.end(), [](const Member& each) {
     return each.present() || each.state == Member::State::kReserved;
   });
@@ -292,15 +283,11 @@ void Control::State::PollRacks(TimeNs now) {
 void Control::State::CheckRackLiveness(TimeNs now) {
   for (std::uint32_t rack = 0; rack < racks.known.size(); ++rack) {
     if (rack == options.rack_index) continue;
-    const bool missed = std::exchange(racks.known[rack].missed_messages, false);
+    if (std::exchange(racks.known[rack].missed_messages, false)) {
+      FailOverLostMessages(RackIndex{rack}, "did not take messages for too long");
+    }
     for (const auto& job : jobs) {
       if (!job->running() || job->rack_run == nullptr) continue;
-      if (missed) {
-        Fail(*job, MakeFault(*job, "rack_silent",
-                             fmt::format("the daemon of {} did not take messages for too long",
-                                         DescribeRackBriefly(RackIndex{rack}))));
-        continue;
-      }
       const TimeNs heard = std::max(racks.known[rack].last_heard, job->created_at);
       if (now - heard < options.liveness_timeout) continue;
       counters.Add(ControlCounter::racks_silent);

@@ -5,6 +5,7 @@
 #include <deque>
 #include <list>
 #include <map>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -22,7 +23,7 @@ struct HeldJoin {
   std::string peer_address;
   Answer<v1::JoinResponse> answer;
   TimeNs deadline = 0;
-  std::uint64_t asked_instance = 0;  // of rack 0's daemon, when it was asked
+  std::optional<std::uint64_t> asked_instance;  // of rack 0's daemon, if it was asked for this one
 };
 
 // A plan that rack 0 made. Topology and bounds are the same as long as the daemon runs.
@@ -32,10 +33,10 @@ struct MadePlan {
 };
 
 struct KnownRack {
-  TimeNs last_heard = 0;       // 0: never
-  std::uint64_t instance = 0;  // 0: unknown
-  std::uint64_t next_sequence = 0;
-  bool missed_messages = false;  // of this daemon: jobs that span racks cannot go on
+  TimeNs last_heard = 0;                       // 0: never
+  std::uint64_t instance = 0;                  // 0: unknown
+  std::optional<std::uint64_t> next_sequence;  // none: it has said nothing yet
+  bool missed_messages = false;                // of this daemon: jobs that span racks cannot go on
 };
 
 struct Racks {

@@ -66,8 +66,10 @@ void Control::State::FreeSeat(Job& job, Rank rank, const absl::Status& why) {
 
 void Control::State::CheckLeases(TimeNs now) {
   for (const auto& job : jobs) {
-    // Until the core loops have the job, its first ranks have no answer that they could act on.
+    // Until the core loops, and other racks, have the job, its first ranks have no answer that they
+    // could act on.
     if (!job->running() || job->diagnosis || !Acknowledged(job->add_job_tickets)) continue;
+    if (!RacksHave(*job, 0)) continue;
     for (std::uint32_t rank = 0; rank < job->members.size() && job->running(); ++rank) {
       const Member& member = job->members[rank];
       if (member.state != Member::State::kReserved ||
@@ -86,7 +88,7 @@ void Control::State::CheckLeases(TimeNs now) {
 
 TimeNs Control::State::NextLease(const Job& job) const {
   TimeNs next = std::numeric_limits<TimeNs>::max();
-  if (!Acknowledged(job.add_job_tickets)) return next;
+  if (!Acknowledged(job.add_job_tickets) || !RacksHave(job, 0)) return next;
   for (const Member& member : job.members) {
     if (member.state != Member::State::kReserved) continue;
     next = std::min(next, member.last_heard + options.liveness_timeout);

@@ -1,7 +1,7 @@
 // phub.v1.Session: what workers say.
 #include "phub/v1/session.grpc.pb.h"
 #include "server/control/load_stream.h"
-#include "server/control/service.h"
+#include "server/control/unary_call.h"
 
 namespace phub::server {
 namespace {
@@ -20,24 +20,14 @@ class SessionService final : public v1::Session::CallbackService {
             Answer<v1::JoinResponse> answer) { control.Join(scoped, peer, std::move(answer)); });
   }
 
-#define PHUB_UNARY(Method, Response)                                                           \
-  grpc::ServerUnaryReactor* Method(grpc::CallbackServerContext* context,                       \
-                                   const v1::Method##Request* request, v1::Response* response) \
-      override {                                                                               \
-    return Serve(shared_, context, "phub.v1.Session/" #Method, request, response,              \
-                 [](Control& control, const Caller&, const auto& scoped, auto answer) {        \
-                   control.Method(scoped, std::move(answer));                                  \
-                 });                                                                           \
-  }
-  PHUB_UNARY(GetRack, Rack)
-  PHUB_UNARY(Commit, CommitResponse)
-  PHUB_UNARY(AddKeys, AddKeysResponse)
-  PHUB_UNARY(OpenLanes, OpenLanesResponse)
-  PHUB_UNARY(Barrier, BarrierResponse)
-  PHUB_UNARY(Leave, LeaveResponse)
-  PHUB_UNARY(GetVersions, GetVersionsResponse)
-  PHUB_UNARY(GetLoadedState, LoadedState)
-#undef PHUB_UNARY
+  PHUB_UNARY(Session, GetRack, Rack)
+  PHUB_UNARY(Session, Commit, CommitResponse)
+  PHUB_UNARY(Session, AddKeys, AddKeysResponse)
+  PHUB_UNARY(Session, OpenLanes, OpenLanesResponse)
+  PHUB_UNARY(Session, Barrier, BarrierResponse)
+  PHUB_UNARY(Session, Leave, LeaveResponse)
+  PHUB_UNARY(Session, GetVersions, GetVersionsResponse)
+  PHUB_UNARY(Session, GetLoadedState, LoadedState)
 
   grpc::ServerBidiReactor<v1::Heartbeat, v1::SessionEvent>* Attend(
       grpc::CallbackServerContext* context) override {

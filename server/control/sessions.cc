@@ -247,7 +247,6 @@ void Control::State::CheckAbandoned(Job& job, TimeNs now) {
       now - job.nobody_since < options.abandoned_timeout) {
     return;
   }
-  if (job.rack_run != nullptr && job.rack_run->said_left) return;  // other racks are at work
   counters.Add(ControlCounter::jobs_abandoned);
   if (job.rack_run != nullptr) {  // which the others have to hear
     return Fail(job, MakeFault(job, "abandoned",

@@ -13,9 +13,8 @@ namespace phub::server {
 
 // Staging for every lane of a rank, at once: opening a lane later takes nothing.
 absl::Status Control::State::TakeStaging(const Job& job, Member& member) const {
-  const std::uint64_t bytes =
-      StagingBytesPerLane(job.config) +
-      std::uint64_t{job.config.slots_per_lane} * options.slot_header_bytes;
+  const std::uint64_t bytes = StagingBytesPerLane(job.config) +
+                              std::uint64_t{job.config.slots_per_lane} * options.slot_header_bytes;
   for (LanePlace& place : member.lanes) {
     absl::StatusOr<LentMemory> made =
         LentMemory::Create(lent_kind(), "phub-staging", bytes, SharedMemory::Others::kWrite);
@@ -90,16 +89,18 @@ absl::StatusOr<LaneStaging> Control::State::StagingOf(const wire::LaneHello& hel
 
 // Of ordinary memory only this daemon's own chunks have pages, and registering it would take the
 // rest: with several daemons, replies from there are copied on their way.
-void Control::State::TellOfParameters(const Job& job, const BatchRecord& record) {
+void Control::State::TellOfParameters(const Job& job, BatchRecord& record) {
   if (memory_listener == nullptr) return;
-  const Incarnation incarnation = job.account.incarnation;
+  const auto tell = [&](std::byte* data, std::size_t bytes, std::shared_ptr<const void> owner) {
+    DoneFlag done =
+        memory_listener->OnParameters(job.account.incarnation, data, bytes, std::move(owner));
+    if (done != nullptr) record.known.push_back(std::move(done));
+  };
   const LentMemory& shared = record.parameters.shared;
-  if (shared.bytes() > 0) {
-    memory_listener->OnParameters(incarnation, shared.data(), shared.bytes());
-  }
-  const MappedMemory& ordinary = record.parameters.ordinary;
-  if (ordinary && options.rack_endpoints.size() <= 1) {
-    memory_listener->OnParameters(incarnation, ordinary.data(), ordinary.bytes());
+  if (shared.bytes() > 0) tell(shared.data(), shared.bytes(), shared.shared());
+  const std::shared_ptr<const MappedMemory>& ordinary = record.parameters.ordinary;
+  if (ordinary != nullptr && options.rack_endpoints.size() <= 1) {
+    tell(ordinary->data(), ordinary->bytes(), ordinary);
   }
 }
 
@@ -195,8 +196,7 @@ wire::LaneRefusal Control::State::CheckBatch(const wire::SharedBatchRequest& req
   RankBatch& entry = member.memory.batches[request.batch];
   const bool same =
       CRYPTO_memcmp(entry.nonce.data(), request.nonce.data(), request.nonce.size()) == 0;
-  if (!entry.nonce_valid || !same || clock.Now() >= entry.nonce_expires ||
-      !member.present()) {
+  if (!entry.nonce_valid || !same || clock.Now() >= entry.nonce_expires || !member.present()) {
     return wire::LaneRefusal::kNonce;
   }
   entry.nonce_valid = false;

@@ -8,8 +8,8 @@
 //   wait.cc      ranks that may come back          versions.cc where the keys' chunks are
 //   snapshot.cc, snapshot_read.cc  state on its way out; load_state.cc  on its way in
 //   shares.cc    weights and bandwidths            metrics.cc  the daemon in numbers
-//   racks.cc     the daemons of other racks        rack_jobs.cc  jobs that span racks
-//   rack_plans.cc  their plans                     peer_lanes.cc  lanes between racks
+//   racks.cc     the daemons of other racks        rack_opening.cc, rack_jobs.cc  jobs that span
+//   rack_plans.cc  their plans                       racks; peer_lanes.cc  lanes between them
 #pragma once
 
 #include <deque>
@@ -89,7 +89,7 @@ struct Control::State {
   bool IsProcessOf(Job& job, Rank rank, const PeerProcess& process);
   absl::StatusOr<transport::LaneMemory> SharedLaneMemory(const wire::LaneHello& hello);
   absl::StatusOr<LaneStaging> StagingOf(const wire::LaneHello& hello);
-  void TellOfParameters(const Job& job, const BatchRecord& record);
+  void TellOfParameters(const Job& job, BatchRecord& record);
   absl::Status ShareBatch(Job& job, Rank rank, std::uint32_t batch, std::uint64_t worker_bytes);
   absl::Status MakeWorkerRegion(Job& job, Member& member, RankBatch& entry, std::uint64_t bytes);
   void GrantBatch(const Job& job, Member& member, std::uint32_t batch,
@@ -288,19 +288,21 @@ struct Control::State {
   void OnEnvelope(const v1::PeerEnvelope& envelope, Answer<v1::PeerReceipt> answer);
   void OnReceipt(RackIndex from, const v1::PeerReceipt& receipt);
   void OnRackRestarted(RackIndex rack);
+  void FailOverLostMessages(RackIndex rack, const char* what);
   void SendToRack(RackIndex to, Incarnation incarnation, v1::PeerMessage message);
   void SendToRacks(Incarnation incarnation, const v1::PeerMessage& message);
   void HandlePeerMessage(RackIndex from, const v1::PeerMessage& message);
   void Defer(RackIndex from, const v1::PeerMessage& message);
-  absl::Status Hold(HeldJoin held);
   void NoteIfNobodyIsHere(Job& job);
   void PollRacks(TimeNs now);
   void CheckRackLiveness(TimeNs now);
   TimeNs NextRackTimer() const;
-  // --- rack_jobs.cc
-  // Null: rack 0 was asked to open it, and will.
+  // --- rack_opening.cc
+  absl::Status Hold(HeldJoin held);
+  // The rank waits until rack 0 has opened its job.
+  void AskToOpen(HeldJoin held, const JobSettings& settings);
   absl::StatusOr<Job*> OpenRackJob(const v1::JoinRequest& request, const JobSettings& settings);
-  absl::StatusOr<Job*> OpenEverywhere(v1::PeerJob& job, const JobSettings& settings);
+  absl::StatusOr<Job*> OpenEverywhere(v1::PeerJob job, const JobSettings& settings);
   absl::StatusOr<Job*> CreateRackJob(const v1::PeerJob& job, const JobSettings& settings,
                                      Incarnation incarnation);
   void HandleOpenRequest(RackIndex from, const v1::PeerMessage& message);
@@ -313,8 +315,10 @@ struct Control::State {
   void AdvanceRackRun(Job& job);
   void CheckOpening(Job& job, TimeNs now);
   void StandRackRun(Job& job);
+  // --- rack_jobs.cc
   void AnnounceProgress(Job& job);
   bool RacksHave(const Job& job, std::uint32_t batches) const;
+  absl::Status CheckKeysForRacks(const Job& job, const KeySpecs& keys) const;
   void TellRacksOfKeys(const Job& job, std::uint32_t batch);
   void HandlePeerKeys(Job& job, RackIndex from, const v1::PeerKeys& keys);
   void HandleRankLeft(Job& job, RackIndex from, const v1::PeerRankLeft& left);

@@ -1,22 +1,14 @@
 #include "server/control/verbs_gate.h"
 
+#include <fmt/format.h>
+#include <pthread.h>
+
+#include <utility>
+
 #include "common/base/log.h"
 #include "common/base/status_text.h"
 
 namespace phub::server {
-namespace {
-
-// Replies from memory that is not registered are copied on their way, and counted: no reason to
-// end a job.
-void Register(transport::VerbsDomain& domain, std::byte* data, std::size_t bytes) {
-  const auto index =
-      domain.Add(data, bytes, transport::RegisteredMemory::Use::kSend, /*owner=*/nullptr);
-  if (index.ok()) return;
-  LogWarning("event=parameters_not_registered device={} bytes={} reason=\"{}\"",
-             domain.device().name(), bytes, MessageOf(index.status()));
-}
-
-}  // namespace
 
 ControlVerbsGate::ControlVerbsGate(ControlThread& thread, std::uint8_t transport_index,
                                    std::vector<std::shared_ptr<transport::VerbsQueue>> queues,
@@ -24,7 +16,19 @@ ControlVerbsGate::ControlVerbsGate(ControlThread& thread, std::uint8_t transport
     : thread_(thread),
       transport_index_(transport_index),
       queues_(std::move(queues)),
-      limits_(limits) {}
+      limits_(limits),
+      registrar_([this] { Attend(); }) {}
+
+ControlVerbsGate::~ControlVerbsGate() {
+  {
+    const std::lock_guard lock(mutex_);
+    stopping_ = true;
+  }
+  changed_.notify_one();
+  registrar_.join();
+}
+
+// ---- Lanes -------------------------------------------------------------------------------------
 
 wire::LaneRefusal ControlVerbsGate::Admit(const wire::LaneHello& hello,
                                           std::string_view peer_address) {
@@ -43,6 +47,10 @@ absl::StatusOr<transport::VerbsLaneParts> ControlVerbsGate::Parts(const wire::La
     absl::StatusOr<LaneStaging> staging = control.StagingOf(hello);
     if (!staging.ok()) return staging.status();
     const std::shared_ptr<transport::VerbsQueue>& queue = queues_[hello.core.value];
+    if (queue->lost()) {
+      return absl::UnavailableError(fmt::format(
+          "RDMA device {} was lost; start phubd anew once it is back", queue->device()->name()));
+    }
     auto domain = DomainOf(hello.incarnation, queue->device());
     if (!domain.ok()) return domain.status();
     return transport::VerbsLaneParts{.queue = queue,
@@ -55,15 +63,22 @@ absl::StatusOr<transport::VerbsLaneParts> ControlVerbsGate::Parts(const wire::La
   });
 }
 
-absl::StatusOr<std::shared_ptr<transport::VerbsDomain>> ControlVerbsGate::DomainOf(
+absl::StatusOr<ControlVerbsGate::Domain> ControlVerbsGate::DomainOf(
     Incarnation incarnation, const std::shared_ptr<const transport::VerbsDevice>& device) {
   JobMemory& job = jobs_[incarnation];
-  std::shared_ptr<transport::VerbsDomain>& known = job.domains[device->name()];
+  Domain& known = job.domains[device->name()];
   if (known != nullptr) return known;
-  auto made = transport::VerbsDomain::Create(device);
+  auto made = transport::VerbsDomain::Create(
+      device, "a batch of keys takes one or two: add keys in larger batches");
   if (!made.ok()) return made.status();
   known = *std::move(made);
-  for (const auto& [data, bytes] : job.parameters) Register(*known, data, bytes);
+  for (const Parameters& parameters : job.parameters) {
+    Add({.domain = known,
+         .parameters = parameters,
+         .released = job.released,
+         .done = nullptr,
+         .ended = nullptr});
+  }
   return known;
 }
 
@@ -75,14 +90,80 @@ void ControlVerbsGate::Attach(const wire::LaneHello& hello,
   });
 }
 
-void ControlVerbsGate::OnParameters(Incarnation incarnation, std::byte* data, std::size_t bytes) {
+// ---- Memory ------------------------------------------------------------------------------------
+
+DoneFlag ControlVerbsGate::OnParameters(Incarnation incarnation, std::byte* data, std::size_t bytes,
+                                        std::shared_ptr<const void> owner) {
   JobMemory& job = jobs_[incarnation];
-  job.parameters.emplace_back(data, bytes);
+  job.parameters.push_back({.data = data, .bytes = bytes, .owner = std::move(owner)});
+  std::vector<Domain> domains;
   for (const auto& [device, domain] : job.domains) {
-    if (domain != nullptr) Register(*domain, data, bytes);
+    if (domain != nullptr) domains.push_back(domain);
+  }
+  if (domains.empty()) return nullptr;
+  auto done = std::make_shared<std::atomic<bool>>(false);
+  // Done in order: the last is done when all are.
+  for (const Domain& domain : domains) {
+    Add({.domain = domain,
+         .parameters = job.parameters.back(),
+         .released = job.released,
+         .done = domain == domains.back() ? done : nullptr,
+         .ended = nullptr});
+  }
+  return done;
+}
+
+// Unpinning takes as long as pinning. The job's lanes go before the lock is given back, so that
+// what is let go after that is the last of it.
+void ControlVerbsGate::OnReleased(Incarnation incarnation) {
+  const auto job = jobs_.find(incarnation);
+  if (job == jobs_.end()) return;
+  job->second.released->store(true);
+  auto ended = std::make_shared<const JobMemory>(std::move(job->second));
+  jobs_.erase(job);
+  thread_.Defer([this, ended = std::move(ended)]() mutable {
+    Add({.domain = nullptr,
+         .parameters = {},
+         .released = nullptr,
+         .done = nullptr,
+         .ended = std::move(ended)});
+  });
+}
+
+void ControlVerbsGate::Add(Work work) {
+  {
+    const std::lock_guard lock(mutex_);
+    work_.push_back(std::move(work));
+  }
+  changed_.notify_one();
+}
+
+void ControlVerbsGate::Attend() {
+  pthread_setname_np(pthread_self(), "rdma-memory");
+  for (;;) {
+    Work work;
+    {
+      std::unique_lock lock(mutex_);
+      changed_.wait(lock, [this] { return stopping_ || !work_.empty(); });
+      if (stopping_) return;
+      work = std::move(work_.front());
+      work_.pop_front();
+    }
+    if (work.domain != nullptr && !work.released->load()) Register(work);
+    if (work.done == nullptr) continue;
+    work.done->store(true);
+    thread_.doorbell().Ring();
   }
 }
 
-void ControlVerbsGate::OnReleased(Incarnation incarnation) { jobs_.erase(incarnation); }
+// Replies from memory that is not registered are copied on their way, and counted: no reason to
+// end a job.
+void ControlVerbsGate::Register(const Work& work) {
+  const auto& [data, bytes, owner] = work.parameters;
+  const auto index = work.domain->Add(data, bytes, transport::RegisteredMemory::Use::kSend, owner);
+  if (index.ok()) return;
+  LogWarning("event=parameters_not_registered device={} bytes={} reason=\"{}\"",
+             work.domain->device().name(), bytes, MessageOf(index.status()));
+}
 
 }  // namespace phub::server

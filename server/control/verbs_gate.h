@@ -2,14 +2,22 @@
 // devices: a protection domain for each device that a job has lanes on, in which its parameters are
 // registered.
 //
-// Calls come from the listener's thread, and with Control's lock held (the memory listener's);
-// domains are touched under that lock only.
+// Registering pins every page, which takes a second for some GiB: a thread of its own does it, in
+// order, and lets go of what jobs had. Nobody who holds Control's lock waits for it; whoever added
+// the keys is answered once it is done. Until then replies are copied on their way.
+//
+// Calls come from the listener's threads, and with Control's lock held (the memory listener's);
+// jobs and their domains are looked up under that lock only. The queue of work has a lock of its
+// own, inside which nothing else is locked.
 #pragma once
 
+#include <condition_variable>
+#include <deque>
 #include <map>
 #include <memory>
+#include <mutex>
 #include <string>
-#include <utility>
+#include <thread>
 #include <vector>
 
 #include "common/transport/verbs/verbs_gate.h"
@@ -25,29 +33,55 @@ class ControlVerbsGate final : public transport::VerbsGate, public JobMemoryList
   ControlVerbsGate(ControlThread& thread, std::uint8_t transport_index,
                    std::vector<std::shared_ptr<transport::VerbsQueue>> queues,
                    const transport::VerbsLimits& limits);
+  ~ControlVerbsGate() override;  // what waits to be registered is dropped
 
   wire::LaneRefusal Admit(const wire::LaneHello& hello, std::string_view peer_address) override;
   absl::StatusOr<transport::VerbsLaneParts> Parts(const wire::LaneHello& hello) override;
   void Attach(const wire::LaneHello& hello, std::unique_ptr<transport::Connection> connection,
               std::string description) override;
 
-  void OnParameters(Incarnation incarnation, std::byte* data, std::size_t bytes) override;
+  DoneFlag OnParameters(Incarnation incarnation, std::byte* data, std::size_t bytes,
+                        std::shared_ptr<const void> owner) override;
   void OnReleased(Incarnation incarnation) override;
 
  private:
+  using Domain = std::shared_ptr<transport::VerbsDomain>;
+  struct Parameters {
+    std::byte* data = nullptr;
+    std::size_t bytes = 0;
+    std::shared_ptr<const void> owner;
+  };
   // What a job sends replies from, and where it is registered.
   struct JobMemory {
-    std::vector<std::pair<std::byte*, std::size_t>> parameters;
-    std::map<std::string, std::shared_ptr<transport::VerbsDomain>> domains;  // by device
+    std::vector<Parameters> parameters;
+    std::map<std::string, Domain> domains;  // by device
+    std::shared_ptr<std::atomic<bool>> released = std::make_shared<std::atomic<bool>>(false);
   };
-  absl::StatusOr<std::shared_ptr<transport::VerbsDomain>> DomainOf(
-      Incarnation incarnation, const std::shared_ptr<const transport::VerbsDevice>& device);
+  // To be registered; or, without a domain, to be let go.
+  struct Work {
+    Domain domain;
+    Parameters parameters;
+    std::shared_ptr<const std::atomic<bool>> released;  // of the job: then it is not worth it
+    std::shared_ptr<std::atomic<bool>> done;            // set at the end, if there is one
+    std::shared_ptr<const JobMemory> ended;
+  };
+
+  absl::StatusOr<Domain> DomainOf(Incarnation incarnation,
+                                  const std::shared_ptr<const transport::VerbsDevice>& device);
+  void Add(Work work);
+  void Attend();
+  void Register(const Work& work);
 
   ControlThread& thread_;
   const std::uint8_t transport_index_;
   const std::vector<std::shared_ptr<transport::VerbsQueue>> queues_;  // [core]
   const transport::VerbsLimits limits_;
   std::map<Incarnation, JobMemory> jobs_;
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::deque<Work> work_;  // under mutex_
+  bool stopping_ = false;  // under mutex_
+  std::thread registrar_;
 };
 
 }  // namespace phub::server

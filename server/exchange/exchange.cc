@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "common/base/check.h"
+#include "common/base/fnv1a.h"
 #include "common/simd/kernels.h"
 
 namespace phub::server::exchange {
@@ -16,17 +17,15 @@ enum Kind : std::uint32_t { kPartial = 0, kParameters = 1 };
 
 std::uint32_t EntryOf(ChunkIndex chunk, Kind kind) { return 2 * chunk.value + kind; }
 
-Verdict Fault(FaultCode code, Chunk* chunk = nullptr) { return {Step::kFault, code, chunk}; }
+Verdict Fault(FaultCode code, Chunk* chunk = nullptr, RackIndex other = {}) {
+  return {Step::kFault, code, chunk, other};
+}
 
-// FNV-1a over the wire's bytes: ranks of different racks never see each other's records.
+// Over the wire's bytes: ranks of different racks never see each other's records.
 std::uint64_t HashOf(const wire::HyperParameters& values) {
   std::array<std::byte, wire::kHyperParametersBytes> bytes;
   wire::EncodeHyperParameters(values, bytes);
-  std::uint64_t hash = 0xcbf29ce484222325;
-  for (const std::byte byte : bytes) {
-    hash = (hash ^ std::to_integer<std::uint64_t>(byte)) * 0x100000001b3;
-  }
-  return hash;
+  return Fnv1a(bytes);
 }
 
 RoundTerms OwnTerms(const Chunk& chunk) {
@@ -87,7 +86,7 @@ Verdict ExchangeStage::OnLocalSum(JobShard& shard, Chunk& chunk, bool has_payloa
   PHUB_CHECK(!state.local && !state.awaits_result, "chunk={}", chunk.index.value);
   if (chunk.operation == RoundOperation::kLoad) return Fault(FaultCode::kNoState, &chunk);
   if (!TakeTerms(state, OwnTerms(chunk), shard.exchange->plan.self)) {
-    return Fault(FaultCode::kRoundMismatch, &chunk);
+    return Fault(FaultCode::kRoundMismatch, &chunk, state.terms_from);
   }
   state.local = true;
   state.has_payload = has_payload;
@@ -129,7 +128,9 @@ Verdict ExchangeStage::OnPartial(JobShard& shard, RackIndex from,
   const std::uint32_t bytes =
       PartialBytesExpected(shard, state.tree->reduce_children[child], chunk, header);
   if (header.payload_bytes != bytes) return Fault(FaultCode::kPayloadSize, &chunk);
-  if (!TakeTerms(state, TermsOf(header), from)) return Fault(FaultCode::kRoundMismatch, &chunk);
+  if (!TakeTerms(state, TermsOf(header), from)) {
+    return Fault(FaultCode::kRoundMismatch, &chunk, state.terms_from);
+  }
   counters_.Add(CoreCounter::partials);
   counters_.Add(CoreCounter::partial_bytes, bytes);
   state.arrived |= std::uint64_t{1} << child;

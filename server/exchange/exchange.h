@@ -35,6 +35,7 @@ struct Verdict {
   Step step = Step::kWaits;
   FaultCode fault = FaultCode::kNone;
   Chunk* chunk = nullptr;  // null: no chunk is concerned
+  RackIndex other{};       // kRoundMismatch: whose ranks said otherwise before
 };
 
 class ExchangeStage {

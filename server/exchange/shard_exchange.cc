@@ -1,5 +1,6 @@
 #include "server/exchange/shard_exchange.h"
 
+#include "common/base/align.h"
 #include "common/base/check.h"
 
 namespace phub::server::exchange {
@@ -13,7 +14,7 @@ static_assert((kSlotsPerTable & (kSlotsPerTable - 1)) == 0, "the ring of waiting
 std::size_t PartialBytes(std::uint32_t element_count, ElementType type) {
   const std::size_t bytes =
       std::size_t{element_count} * numeric::ElementBytes(numeric::AccumulationType(type));
-  return (bytes + kAlignment - 1) & ~(kAlignment - 1);
+  return AlignUp(bytes, kAlignment);
 }
 
 // Calls visit(tree, partial bytes) for each chunk, in order.

@@ -90,6 +90,7 @@ constexpr Help kHelp[] = {
     {"batches_refused", "Requests to map memory that were refused."},
     {"shared_refused", "Requests for shared memory by another process than the rank's."},
     // Control: sessions and liveness.
+    {"connections_refused", "Connections to the control port closed before a call was let in."},
     {"audit_suppressed", "Records of the audit log left out because they came too fast."},
     {"barriers", "Calls of barriers."},
     {"barriers_refused", "Calls of barriers that were refused."},

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "common/base/check.h"
+#include "common/base/fnv1a.h"
 
 namespace phub::server {
 namespace {
@@ -30,13 +31,9 @@ std::vector<Piece> CutIntoChunks(std::span<const std::uint64_t> key_bytes,
   return pieces;
 }
 
-// FNV-1a: the same at every daemon, whatever its standard library.
+// The same at every daemon.
 std::uint64_t HashOf(std::string_view text) {
-  std::uint64_t hash = 0xcbf29ce484222325;
-  for (const char character : text) {
-    hash ^= static_cast<unsigned char>(character);
-    hash *= 0x100000001b3;
-  }
+  const std::uint64_t hash = Fnv1a(std::as_bytes(std::span(text)));
   return hash ^ hash >> 32;  // its low bits alone are weak
 }
 

@@ -163,11 +163,12 @@ void ReplyStage::Answer(JobShard& shard, Chunk& chunk) {
 }
 
 void ReplyStage::AnswerOne(JobShard& shard, Chunk& chunk, Rank rank, Iteration version) {
-  const Lane& lane = shard.lanes[rank.value];
+  Lane& lane = shard.lanes[rank.value];
   PHUB_CHECK(lane.state == Lane::State::kOpen, "rank={}", rank.value);
   if (std::byte* own = OwnReply(lane, chunk, chunk.reply_address[rank.value])) {
     std::memcpy(own, chunk.Parameters(version), chunk.reply_bytes());
   }
+  if (shard.turn.throttled()) return Defer(shard, lane, chunk, version);
   SendToRank(shard, chunk, rank, version);
 }
 
@@ -246,13 +247,12 @@ bool ReplyStage::FlushReplies(JobShard& shard, Rank rank) {
 }
 
 bool ReplyStage::Flush(JobShard& shard) {
-  if (shard.reply_backlog == 0) return false;
-  const bool credits = !shard.turn.throttled();
+  if (shard.reply_backlog == 0 || shard.turn.throttled()) return false;
   bool posted = false;
   for (std::uint32_t rank = 0; rank < shard.config.world_size; ++rank) {
     Lane& lane = shard.lanes[rank];
     if (lane.state != Lane::State::kOpen) continue;
-    if (credits && !lane.credits_waiting.empty()) posted |= FlushCredits(shard, lane);
+    if (!lane.credits_waiting.empty()) posted |= FlushCredits(shard, lane);
     if (lane.summed_pending > 0) posted |= FlushSummed(shard, lane);
     if (lane.replies_pending > 0) posted |= FlushReplies(shard, Rank{rank});
   }

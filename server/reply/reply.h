@@ -37,14 +37,15 @@ class ReplyStage {
   // reply, or to one. What the queue has no room for is said later.
   void TellSummed(JobShard& shard, const Chunk& chunk);
   void TellSummed(JobShard& shard, const Chunk& chunk, Rank rank);
-  // Sends one version that is kept to one rank.
+  // Sends one version that is kept to one rank, once the tenant's bandwidth allows.
   void AnswerOne(JobShard& shard, Chunk& chunk, Rank rank, Iteration version);
   // Gives a staging slot back, once the tenant's bandwidth allows. False if the rank has more
   // credits waiting than slots, which only a peer that ignores credits can bring about.
   [[nodiscard]] bool Credit(JobShard& shard, Rank rank, ChunkIndex chunk, SlotIndex slot);
   // A reply has left the lane's window.
   void OnSent(JobShard& shard, Rank rank);
-  // Posts what waits and now finds room. True if it posted anything.
+  // Posts what waits and now finds room; nothing while the tenant is over its bandwidth. True if it
+  // posted anything.
   bool Flush(JobShard& shard);
   // The lane is gone, and with it all that waited for it.
   void Forget(JobShard& shard, Rank rank);

@@ -44,6 +44,18 @@ void FairQueue::AddJob(JobShard& shard, TimeNs now) {
   SetShare(shard, shard.config.share, now);
 }
 
+void FairQueue::AddKeys(JobShard& shard, const KeyBatch& batch) {
+  JobTurn& job = shard.turn;
+  if (job.tenant == nullptr) return;  // the core loop let go of it already
+  std::uint64_t bytes = 0;
+  for (const Chunk& chunk : batch.chunks) {
+    const KeyState& key = *chunk.key;
+    bytes += std::max({chunk.Bytes(key.type), chunk.Bytes(key.gradient_type), chunk.reply_bytes()});
+  }
+  job.iteration_bytes += bytes * shard.config.world_size;
+  job.tenant->iteration_bytes += bytes * shard.config.world_size;
+}
+
 void FairQueue::SetShare(JobShard& shard, const TenantShare& share, TimeNs now) {
   if (shard.turn.tenant == nullptr) return;  // the core loop let go of it already
   TenantTurn& tenant = *shard.turn.tenant;
@@ -61,10 +73,15 @@ void FairQueue::RemoveJob(JobShard& shard) {
   PHUB_CHECK(job.tenant != nullptr);
   Forget(job);
   TenantTurn& tenant = *std::exchange(job.tenant, nullptr);
+  tenant.iteration_bytes -= std::exchange(job.iteration_bytes, 0);
   --job_count_;
   if (--tenant.jobs > 0) return;
   if (tenant.bucket.limited()) --limited_count_;
+  if (!tenant.throttled) return;
   tenant.throttled = false;
+  TenantTurn** at = &throttled_;
+  while (*at != &tenant) at = &(*at)->next_throttled;
+  *at = std::exchange(tenant.next_throttled, nullptr);
 }
 
 void FairQueue::Freshen(Turn& turn) const {
@@ -111,9 +128,10 @@ bool FairQueue::TakeIn(JobShard& shard, std::uint64_t bytes, TimeNs now) {
   TenantTurn& tenant = *shard.turn.tenant;
   if (!tenant.bucket.limited()) return false;
   tenant.bucket.Refill(now);
-  tenant.bucket.Take(bytes);
+  tenant.bucket.Take(bytes, tenant.iteration_bytes);
   if (tenant.throttled || !tenant.bucket.empty()) return false;
   tenant.throttled = true;
+  tenant.next_throttled = std::exchange(throttled_, &tenant);
   Leave(tenants_, tenant);
   next_refill_ = std::min(next_refill_, tenant.bucket.FilledAt());
   return true;
@@ -170,13 +188,15 @@ void FairQueue::Forget(JobTurn& job) {
 void FairQueue::Refill(TimeNs now) {
   if (now < next_refill_) return;
   next_refill_ = std::numeric_limits<TimeNs>::max();
-  for (TenantTurn& tenant : *rows_) {
-    if (!tenant.throttled) continue;
+  for (TenantTurn** at = &throttled_; *at != nullptr;) {
+    TenantTurn& tenant = **at;
     tenant.bucket.Refill(now);
     if (tenant.bucket.empty()) {
       next_refill_ = std::min(next_refill_, tenant.bucket.FilledAt());
+      at = &tenant.next_throttled;
       continue;
     }
+    *at = std::exchange(tenant.next_throttled, nullptr);
     tenant.throttled = false;
     if (!tenant.waiting.empty()) Enter(tenants_, tenant);
   }

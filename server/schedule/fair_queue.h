@@ -19,8 +19,9 @@
 //
 // Holding back rounds holds back replies, and with them the slots that the worker needs to send
 // more: a flood ends at the credits. So does a bandwidth: a tenant whose bucket is empty is
-// throttled, which means that its rounds stay unfinished and its credits unsent. Nothing is
-// dropped.
+// throttled, which means that its rounds stay unfinished and its credits and replies unsent.
+// Nothing is dropped. It owes one iteration of its jobs at most: nobody pushes more than that ahead
+// but by repeating itself, on lanes that it opens anew.
 //
 // Core loop's thread; nothing allocates.
 #pragma once
@@ -58,6 +59,8 @@ class FairQueue {
   void AddJob(JobShard& shard, TimeNs now);
   // Its rounds are forgotten.
   void RemoveJob(JobShard& shard);
+  // The job has these, too.
+  static void AddKeys(JobShard& shard, const KeyBatch& batch);
   // For the tenant of the job, and so for all its jobs.
   void SetShare(JobShard& shard, const TenantShare& share, TimeNs now);
 
@@ -66,7 +69,8 @@ class FairQueue {
   bool Shares() const { return job_count_ > 1 || limited_count_ > 0; }
   // A whole round waits.
   void Push(JobShard& shard, Chunk& chunk);
-  // A gradient came in. True if that used up the tenant's bandwidth.
+  // A message came in, or as much is to be sent unasked. True if that used up the tenant's
+  // bandwidth.
   bool TakeIn(JobShard& shard, std::uint64_t bytes, TimeNs now);
   void Charge(JobShard& shard, DurationNs cost);
 
@@ -99,7 +103,8 @@ class FairQueue {
   void Forget(JobTurn& job);
 
   std::unique_ptr<std::array<TenantTurn, kRows>> rows_;
-  Ring tenants_;  // with whole rounds, and not throttled
+  Ring tenants_;                     // with whole rounds, and not throttled
+  TenantTurn* throttled_ = nullptr;  // the first of them
   std::uint64_t epoch_ = 1;
   std::size_t job_count_ = 0;
   std::size_t limited_count_ = 0;  // tenants with a bandwidth and jobs

@@ -63,7 +63,8 @@ class Ring {
   Turn* head_ = nullptr;
 };
 
-// Bytes per second, in debt by what had arrived already when they ran out.
+// Bytes per second, in debt by what had arrived already when they ran out, and by what comes while
+// they are out: to a limit, which whoever takes knows.
 class TokenBucket {
  public:
   // 0: no limit. What is owed stays owed.
@@ -75,8 +76,10 @@ class TokenBucket {
   }
   bool limited() const { return rate_ > 0; }
   bool empty() const { return limited() && tokens_ < 0; }
-  void Take(std::uint64_t bytes) {
-    if (limited()) tokens_ -= static_cast<std::int64_t>(bytes);
+  void Take(std::uint64_t bytes, std::uint64_t debt_max) {
+    if (!limited()) return;
+    const std::int64_t lowest = std::min(tokens_, -static_cast<std::int64_t>(debt_max));
+    tokens_ = std::max(tokens_ - static_cast<std::int64_t>(bytes), lowest);
   }
   void Refill(TimeNs now) {
     if (!limited() || now <= refilled_at_) return;
@@ -117,9 +120,11 @@ struct TenantTurn : Turn {
   std::uint32_t tenant = 0;  // control's number of it
   std::uint32_t jobs = 0;    // that the core loop has
   bool used = false;         // the row was ever somebody's
-  bool throttled = false;    // over its bandwidth: no round of it is finished, no credit sent
+  bool throttled = false;    // over its bandwidth: no round of it is finished, nothing sent
   Ring waiting;              // JobTurns with whole rounds
   TokenBucket bucket;
+  std::uint64_t iteration_bytes = 0;     // that one iteration of all its jobs pushes
+  TenantTurn* next_throttled = nullptr;  // in FairQueue's list, while throttled
 };
 
 // A job on a core loop, and its whole rounds that wait to be finished, oldest first.
@@ -129,6 +134,7 @@ struct JobTurn : Turn {
   Chunk* first = nullptr;
   Chunk* last = nullptr;
   bool held = false;  // its lanes are not read
+  std::uint64_t iteration_bytes = 0;
   bool throttled() const { return tenant != nullptr && tenant->throttled; }
 };
 

@@ -141,13 +141,26 @@ TEST_F(EncryptionTest, ATenantThatRequiresItGetsNoLaneWithoutIt) {
 
 // --- Abuse -------------------------------------------------------------------------------------
 
-grpc::Status CallAsTenant(
-    IdentityDaemon& daemon, const std::string& token_file,
-    const std::function<grpc::Status(grpc::ChannelInterface&, grpc::ClientContext&)>& call) {
-  const auto channel = daemon.Channel(daemon.WithToken(token_file));
+using Call = std::function<grpc::Status(grpc::ChannelInterface&, grpc::ClientContext&)>;
+
+grpc::Status CallAs(IdentityDaemon& daemon, const client::Credentials& credentials,
+                    const Call& call) {
+  const auto channel = daemon.Channel(credentials);
   grpc::ClientContext context;
   context.set_deadline(std::chrono::system_clock::now() + std::chrono::seconds(20));
   return call(*channel, context);
+}
+
+grpc::Status CallAsTenant(IdentityDaemon& daemon, const std::string& token_file, const Call& call) {
+  return CallAs(daemon, daemon.WithToken(token_file), call);
+}
+
+client::Credentials OfCertificate(const IdentityDaemon& daemon, const std::string& path) {
+  client::Credentials credentials;
+  credentials.ca_file = daemon.pki() + "/ca.crt";
+  credentials.certificate = path + ".crt";
+  credentials.key = path + ".key";
+  return credentials;
 }
 
 grpc::Status Drain(grpc::ChannelInterface& channel, grpc::ClientContext& context) {
@@ -156,6 +169,44 @@ grpc::Status Drain(grpc::ChannelInterface& channel, grpc::ClientContext& context
              std::shared_ptr<grpc::ChannelInterface>(&channel, [](grpc::ChannelInterface*) {}))
       ->DrainServer(&context, {}, &info);
 }
+
+grpc::Status EvictDisturbed(grpc::ChannelInterface& channel, grpc::ClientContext& context) {
+  v1::EvictJobRequest request;
+  request.set_tenant("acme");
+  request.set_job("disturbed");
+  v1::JobInfo info;
+  return v1::Admin::NewStub(
+             std::shared_ptr<grpc::ChannelInterface>(&channel, [](grpc::ChannelInterface*) {}))
+      ->EvictJob(&context, request, &info);
+}
+
+// What an enemy has for certificates.
+struct Certificates {
+  explicit Certificates(const IdentityDaemon& daemon) {
+    zeta = OfCertificate(daemon, daemon.IssueCertificate("tenant", "zeta"));
+    over = OfCertificate(
+        daemon,
+        MakeOddCertificate(
+            daemon, "over",
+            {.uri = "spiffe://rack.test/admin/ada", .hosts = {}, .days = 0, .seconds = -60}));
+    elsewhere = OfCertificate(
+        daemon,
+        MakeOddCertificate(daemon, "elsewhere",
+                           {.uri = "spiffe://other.test/admin/ada", .hosts = {}, .days = 1}));
+    const std::string other = daemon.folder() + "/other";
+    EXPECT_EQ(RunToEnd(kPhubctl, {"pki", "init", other, "--trust-domain", "rack.test"}).exit,
+              Exit::WithCode(0));
+    EXPECT_EQ(RunToEnd(kPhubctl, {"pki", "issue", other, "admin", "eve"}).exit, Exit::WithCode(0));
+    foreign = OfCertificate(daemon, other + "/admin-eve");
+  }
+  void ExpectForeignOnesRefused(IdentityDaemon& daemon) const {
+    // Over, or of another authority: TLS ends it. Of another trust domain: known, and nobody here.
+    EXPECT_EQ(CallAs(daemon, over, Drain).error_code(), grpc::StatusCode::UNAVAILABLE);
+    EXPECT_EQ(CallAs(daemon, foreign, Drain).error_code(), grpc::StatusCode::UNAVAILABLE);
+    EXPECT_EQ(CallAs(daemon, elsewhere, Drain).error_code(), grpc::StatusCode::UNAUTHENTICATED);
+  }
+  client::Credentials zeta, over, elsewhere, foreign;
+};
 
 // Connections that say nothing, or noise, to both ports.
 void Crowd(std::uint16_t port, in_addr_t from, std::size_t count,
@@ -192,6 +243,7 @@ TEST_F(EncryptionTest, AbuseOfAllKindsDoesNotDisturbAJob) {
   const std::uint16_t data_port = PortAfter(outputs, "data_listen=127.0.0.1:");
   const std::uint16_t control_port = PortAfter(daemon_->endpoint(), "127.0.0.1:");
 
+  const Certificates certificates(*daemon_);
   std::vector<Descriptor> sockets;
   std::uint64_t peak_bytes = 0;
   std::size_t rounds = 0;
@@ -218,8 +270,8 @@ TEST_F(EncryptionTest, AbuseOfAllKindsDoesNotDisturbAJob) {
   for (std::size_t i = 0; i == 0 || (i < Many(3, 50) && !done); ++i) {
     Crowd(data_port, kOwnAddress, Many(300, 2000), sockets);
     Crowd(data_port, kOtherAddress, Many(300, 2000), sockets);
-    // Not more: each costs some 64 KiB for as long as a handshake may last (docs/tenants.md).
     Crowd(control_port, kOwnAddress, 300, sockets);
+    Crowd(control_port, kOtherAddress, Many(1000, 4000), sockets);
     peak_bytes = std::max(peak_bytes, daemon_->process().ResidentBytes());
     for (const std::string& bad : {forged, revoked, expired}) {
       EXPECT_EQ(CallAsTenant(*daemon_, bad, Drain).error_code(), grpc::StatusCode::UNAUTHENTICATED)
@@ -227,18 +279,13 @@ TEST_F(EncryptionTest, AbuseOfAllKindsDoesNotDisturbAJob) {
     }
     EXPECT_EQ(CallAsTenant(*daemon_, zeta, Drain).error_code(),
               grpc::StatusCode::PERMISSION_DENIED);
-    // Another tenant's job: it cannot be seen, let alone ended.
-    const grpc::Status evicted = CallAsTenant(
-        *daemon_, zeta, [](grpc::ChannelInterface& channel, grpc::ClientContext& context) {
-          v1::EvictJobRequest request;
-          request.set_tenant("acme");
-          request.set_job("disturbed");
-          v1::JobInfo info;
-          return v1::Admin::NewStub(std::shared_ptr<grpc::ChannelInterface>(
-                                        &channel, [](grpc::ChannelInterface*) {}))
-              ->EvictJob(&context, request, &info);
-        });
-    EXPECT_EQ(evicted.error_code(), grpc::StatusCode::PERMISSION_DENIED) << evicted.error_message();
+    // Another tenant's job, by token and by certificate: it cannot be seen, let alone ended.
+    for (const client::Credentials& other : {daemon_->WithToken(zeta), certificates.zeta}) {
+      const grpc::Status evicted = CallAs(*daemon_, other, EvictDisturbed);
+      EXPECT_EQ(evicted.error_code(), grpc::StatusCode::PERMISSION_DENIED)
+          << evicted.error_message();
+    }
+    certificates.ExpectForeignOnesRefused(*daemon_);
     const grpc::Status huge = CallAsTenant(
         *daemon_, zeta, [](grpc::ChannelInterface& channel, grpc::ClientContext& context) {
           context.AddMetadata("x-noise", std::string(64 * 1024, 'x'));
@@ -262,6 +309,9 @@ TEST_F(EncryptionTest, AbuseOfAllKindsDoesNotDisturbAJob) {
   EXPECT_GE(Counted("phub_calls_refused_revoked_total"), rounds);
   EXPECT_GE(Counted("phub_calls_refused_expired_total"), rounds);
   EXPECT_GE(Counted("phub_calls_refused_role_total"), rounds);
+  EXPECT_GE(Counted("phub_calls_refused_certificate_total"), rounds);
+  EXPECT_GE(Counted("phub_calls_refused_tenant_total"), 2 * rounds);
+  EXPECT_GT(Counted("phub_connections_refused_form_total"), 0u);
   EXPECT_GT(Counted("phub_lanes_refused_crowd_total") + Counted("phub_lanes_refused_form_total"),
             0u);
   EXPECT_THAT(daemon_->AskAsRoot({"audit", "tail"}).output, HasSubstr("zeta"));

@@ -21,6 +21,22 @@ namespace phub::process {
 using testing::HasSubstr;
 using testing::Not;
 
+// A certificate of the daemon's authority that no phubctl would make: the path without ".crt".
+inline std::string MakeOddCertificate(const IdentityDaemon& daemon, const std::string& name,
+                                      const client::cli::CertificateRequest& asked) {
+  const auto read = [](const std::string& path) {
+    std::ifstream file(path);
+    return std::string{std::istreambuf_iterator<char>(file), {}};
+  };
+  const auto made = client::cli::MakeCertificate(
+      {read(daemon.pki() + "/ca.crt"), read(daemon.pki() + "/ca.key")}, asked);
+  EXPECT_TRUE(made.ok());
+  const std::string path = daemon.folder() + "/" + name;
+  EXPECT_TRUE(WriteFileDurably(path + ".key", made->key, kSecretFileMode, true).ok());
+  EXPECT_TRUE(WriteFileDurably(path + ".crt", made->certificate, 0644, true).ok());
+  return path;
+}
+
 class IdentityTest : public testing::Test {
  protected:
   static void SetUpTestSuite() {
@@ -79,20 +95,9 @@ class IdentityTest : public testing::Test {
     credentials.key = path + ".key";
     return credentials;
   }
-  // A certificate of this daemon's authority that no phubctl would make.
   static std::string MakeOdd(const std::string& name,
                              const client::cli::CertificateRequest& asked) {
-    const auto read = [](const std::string& path) {
-      std::ifstream file(path);
-      return std::string{std::istreambuf_iterator<char>(file), {}};
-    };
-    const auto made = client::cli::MakeCertificate(
-        {read(daemon_->pki() + "/ca.crt"), read(daemon_->pki() + "/ca.key")}, asked);
-    EXPECT_TRUE(made.ok());
-    const std::string path = daemon_->folder() + "/" + name;
-    EXPECT_TRUE(WriteFileDurably(path + ".key", made->key, kSecretFileMode, true).ok());
-    EXPECT_TRUE(WriteFileDurably(path + ".crt", made->certificate, 0644, true).ok());
-    return path;
+    return MakeOddCertificate(*daemon_, name, asked);
   }
 
   static inline IdentityDaemon* daemon_ = nullptr;

@@ -50,8 +50,15 @@ class RackFaults : public ::testing::Test {
           << trainer.Outputs() << racks_.Outputs();
     }
   }
-  // Every worker but `but` ends in time with an error that holds these words.
-  void ExpectVerdict(std::vector<Process>& trainers, const std::vector<std::string>& words,
+  using Words = std::vector<std::string>;
+  // What workers of other racks say, and those of `rack`: for them its daemon is gone, and no more.
+  std::vector<Words> WordsBut(std::size_t rack, const Words& others) const {
+    std::vector<Words> words(kRacks, others);
+    words[rack] = {racks_.endpoint(rack), "training"};
+    return words;
+  }
+  // Every worker but `but` ends in time with an error that holds its rack's words.
+  void ExpectVerdict(std::vector<Process>& trainers, const std::vector<Words>& words_of_rack,
                      std::size_t but = SIZE_MAX) {
     const SystemClock clock;
     const TimeNs deadline = clock.Now() + kNoticeLimit;
@@ -60,7 +67,9 @@ class RackFaults : public ::testing::Test {
       const auto exit = trainers[i].Wait(std::max<DurationNs>(0, deadline - clock.Now()));
       ASSERT_TRUE(exit.has_value()) << "hangs: " << trainers[i].Outputs() << racks_.Outputs();
       EXPECT_EQ(exit, Exit::WithCode(1)) << trainers[i].Outputs();
-      for (const std::string& word : words) EXPECT_THAT(VerdictOf(trainers[i]), HasSubstr(word));
+      for (const std::string& word : words_of_rack[i / 2]) {
+        EXPECT_THAT(VerdictOf(trainers[i]), HasSubstr(word));
+      }
     }
   }
   void ExpectMemoryBack(std::size_t rack) {
@@ -72,6 +81,13 @@ class RackFaults : public ::testing::Test {
       if (answer.output.find("\"memory_bytes\": \"0\"") != std::string::npos) return;
     } while (clock.Now() < deadline);
     ADD_FAILURE() << racks_.endpoint(rack) << ": " << answer.output << answer.error;
+  }
+  std::uint64_t Counted(std::size_t rack, const std::string& counter) {
+    const std::string stats = racks_.Ask(rack, {"stats", "--all"}, environment_).output;
+    const std::size_t at = stats.find(counter);
+    EXPECT_NE(at, std::string::npos) << counter << " is not in " << stats;
+    if (at == std::string::npos) return UINT64_MAX;
+    return std::stoull(stats.substr(stats.rfind(' ', stats.find('\n', at)) + 1));
   }
   void ExpectTrainingWorks() {
     std::vector<Process> again = Train(30);
@@ -85,7 +101,12 @@ class RackFaults : public ::testing::Test {
     std::vector<Process> trainers = Train(1'000'000);
     WaitUntilTheyTrain(trainers);
     racks_.daemon(1).Signal(SIGKILL);
-    ExpectVerdict(trainers, {racks_.endpoint(1), "training"});
+    ExpectVerdict(
+        trainers,
+        WordsBut(1, {fmt::format("job training failed: the daemon of rack 1 ({}) is gone, "
+                                 "or the link to it",
+                                 racks_.endpoint(1)),
+                     "(rack_lost)"}));
     ExpectMemoryBack(0);
     ExpectMemoryBack(2);
     racks_.Restart(1);
@@ -116,7 +137,11 @@ TEST_F(RackFaults, ADaemonThatIsSilentIsNamedWithinTheLivenessTimeout) {
   std::vector<Process> trainers = Train(1'000'000);
   WaitUntilTheyTrain(trainers);
   racks_.daemon(2).Signal(SIGSTOP);
-  ExpectVerdict(trainers, {racks_.endpoint(2), "training"});
+  ExpectVerdict(trainers,
+                WordsBut(2, {fmt::format("job training failed: the daemon of rack 2 ({}) was last "
+                                         "heard of",
+                                         racks_.endpoint(2)),
+                             "(rack_silent)"}));
   ExpectMemoryBack(0);
   ExpectMemoryBack(1);
   racks_.daemon(2).Signal(SIGCONT);
@@ -128,7 +153,7 @@ TEST_F(RackFaults, AWorkerThatDiesIsNamedByItsRankInEveryRack) {
   std::vector<Process> trainers = Train(1'000'000, "auto");
   WaitUntilTheyTrain(trainers);
   trainers[3].Signal(SIGKILL);
-  ExpectVerdict(trainers, {"rank 3", "training"}, /*but=*/3);
+  ExpectVerdict(trainers, std::vector<Words>(kRacks, {"job training failed: rank 3 ("}), /*but=*/3);
   for (std::size_t rack = 0; rack < kRacks; ++rack) ExpectMemoryBack(rack);
   ExpectTrainingWorks();
 }
@@ -139,11 +164,18 @@ TEST_F(RackFaults, ADaemonOfAnotherConfigurationIsRefusedNamedAndCounted) {
   racks_.Restart(1, {"--chunk-bytes", "4096"});
   ASSERT_TRUE(racks_.serving()) << racks_.Outputs();
   std::vector<Process> trainers = Train(10);
-  ExpectVerdict(trainers, {"rack"});
+  const Words silent = {fmt::format("the daemon of rack 1 ({})", racks_.endpoint(1)),
+                        "(rack_silent)"};
+  const Words waiting = {
+      fmt::format("job training was not opened: rack 0 ({})", racks_.endpoint(0)),
+      "does not answer"};
+  ExpectVerdict(trainers, {silent, waiting, silent});
   EXPECT_THAT(racks_.Outputs(), HasSubstr("rack 1 has configuration"));
   EXPECT_THAT(racks_.Outputs(), HasSubstr("--dump-config"));
-  const Finished stats = racks_.Ask(0, {"stats", "-o", "json"});
-  EXPECT_THAT(stats.output, HasSubstr("peers_refused_configuration"));
+  // Every envelope is refused, and tried again, so there are many.
+  EXPECT_GE(Counted(0, "phub_peers_refused_configuration_total"), 2u);
+  EXPECT_GE(Counted(1, "phub_peers_refused_configuration_total"), 2u);
+  EXPECT_EQ(Counted(0, "phub_peers_refused_version_total"), 0u);
 }
 
 }  // namespace

@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 #include <signal.h>
 
+#include <atomic>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
@@ -321,6 +322,36 @@ TEST_P(State, WhatIsOfAnotherJobIsRefusedAtEveryRankWithTheKeyNamed) {
   const auto loaded = job->LoadState(directory);
   ASSERT_FALSE(loaded.ok());
   EXPECT_THAT(loaded.status().message(), HasSubstr("another.key"));
+}
+
+// Nothing of a running job outlives its daemon: what its workers are told names what does.
+TEST_P(State, TheErrorOfARestartedDaemonsJobNamesTheSavedState) {
+  const std::string directory = folder_.path() + "/kept";
+  const std::size_t victim = rack_.size() - 1;
+  std::atomic<std::uint32_t> ready{0};
+  std::vector<std::string> problems;
+  std::thread training([&] {
+    problems = OnEveryRank(rack_.endpoint(0), Options("ended"), {}, [&](Trainer& trainer) {
+      Status status = trainer.TrainUntil(7);
+      if (status.ok()) status = trainer.job().Barrier();
+      if (status.ok() && trainer.job().rank() == 1)
+        status = trainer.job().SaveState(directory).status();
+      ++ready;
+      while (status.ok()) status = trainer.Iterate();
+      return ToString(status);
+    });
+  });
+  // Here, since a daemon ends with the thread that started it.
+  while (ready < kRanks) std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  rack_.daemon(victim).Signal(SIGKILL);
+  ASSERT_TRUE(rack_.daemon(victim).Wait(kPatience).has_value());
+  rack_.Restart(victim);
+  training.join();
+  for (const std::string& problem : problems)
+    EXPECT_THAT(problem, HasSubstr(rack_.endpoint(victim)));
+  EXPECT_THAT(problems[1], HasSubstr(fmt::format("iteration 7 in {}", directory)));
+  // What it names is there, and goes on.
+  EXPECT_EQ(Resumed(directory, 7, 20), Uninterrupted(20));
 }
 
 INSTANTIATE_TEST_SUITE_P(Daemons, State, ::testing::Values(1, 2),

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <span>
 #include <utility>
 
 #include "tests/sim/cluster_state.h"
@@ -47,13 +48,19 @@ DurationNs DrawPause(SeededRandom& random) {
 
 }  // namespace
 
-Cluster::Cluster(std::uint64_t seed)
-    : random_(seed),
+Cluster::Cluster(Layout layout, std::uint64_t seed)
+    : layout_(layout),
+      random_(seed),
       network_(random_.Next(), DrawNetwork(random_)),
       control_random_(random_.Next()),
       next_node_(kFirstWorkerNode) {
-  BuildRack();
-  DrawJobs();
+  if (layout_ == Layout::kOneRack) {
+    BuildRack();
+    DrawJobs();
+  } else {
+    BuildRacks();
+    DrawRackJobs();
+  }
   breaks_per_second_ = random_.Below(40);
   faults_until_ = static_cast<TimeNs>(random_.Below(3'000)) * kMillisecond;
   doomed_ = static_cast<std::uint32_t>(random_.Below(rack_.size()));
@@ -84,23 +91,34 @@ void Cluster::DrawJobs() {
   const std::uint64_t job_count = 1 + random_.Below(2);
   Fate fate = DrawFate(random_);
   for (std::uint64_t i = 0; i < job_count; ++i) {
-    jobs_.push_back(std::make_unique<Job>());
-    Job& job = *jobs_.back();
-    job.script = DrawJob(random_, fmt::format("job{}", i), fate);
-    job.seats.resize(job.script.world_size);
-    for (std::uint32_t rank = 0; rank < job.script.world_size; ++rank) AddProcess(job, rank);
+    AddJob(DrawJob(random_, fmt::format("job{}", i), fate), 0);
     // Every job is on every daemon of the rack. Of other faults one job at most is the victim: the
     // others prove that nobody else is disturbed.
-    if (!job.script.loses_daemon()) fate = Fate::kCompletes;
+    if (!jobs_.back()->script.loses_daemon()) fate = Fate::kCompletes;
   }
 }
 
+void Cluster::AddJob(JobScript script, std::uint32_t first_rack) {
+  jobs_.push_back(std::make_unique<Job>());
+  Job& job = *jobs_.back();
+  job.script = std::move(script);
+  job.first_rack = first_rack;
+  job.seats.resize(job.script.world_size);
+  for (std::uint32_t rank = 0; rank < job.script.world_size; ++rank) AddProcess(job, rank);
+}
+
 void Cluster::AddProcess(Job& job, std::uint32_t rank) {
+  std::span<const std::unique_ptr<SimDaemon>> daemons = rack_;
+  if (layout_ == Layout::kManyRacks) {
+    const std::uint32_t in_rack = job.script.world_size / job.script.racks;
+    daemons = daemons.subspan(job.first_rack + rank / in_rack, 1);
+  }
   job.seats[rank].processes.push_back(
-      std::make_unique<SimWorker>(network_, rack_, random_, job, rank, next_node_++));
+      std::make_unique<SimWorker>(network_, daemons, random_, job, rank, next_node_++));
 }
 
 Outcome Cluster::Run() {
+  for (const auto& peers : peer_networks_) peers->Start();
   StartWorkers();
   Tick();
   ScheduleBreak();
@@ -129,7 +147,7 @@ void Cluster::StartWorkers() {
 // Jobs are saved while they train.
 void Cluster::StartSavers() {
   for (const auto& job : jobs_) {
-    if (!random_.Chance(1, 2)) continue;
+    if (layout_ == Layout::kManyRacks || !random_.Chance(1, 2)) continue;
     savers_.push_back(std::make_unique<SimSaver>(network_, rack_, random_, job->script));
     network_.Schedule(static_cast<TimeNs>(random_.Below(200)) * kMillisecond,
                       [saver = savers_.back().get()] { saver->Start(); });
@@ -220,6 +238,11 @@ void Cluster::BringFates() {
       job->crashed_at = daemon_died_at_;
       continue;
     }
+    if (script.fate == Fate::kRacksCut) {
+      if (racks_cut_at_ == 0) CutRacks();
+      job->crashed_at = racks_cut_at_;
+      continue;
+    }
     const bool silent = script.fate == Fate::kWorkerSilent ||
                         (script.fate == Fate::kNeverReturns && script.culprit % 2 == 0);
     if (script.fate != Fate::kWorkerDies && script.fate != Fate::kNeverReturns && !silent) continue;
@@ -250,6 +273,6 @@ bool Cluster::Finished() const {
   return finished;
 }
 
-Outcome RunSeed(std::uint64_t seed) { return Cluster(seed).Run(); }
+Outcome RunSeed(Layout layout, std::uint64_t seed) { return Cluster(layout, seed).Run(); }
 
 }  // namespace phub::sim

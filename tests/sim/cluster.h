@@ -1,6 +1,6 @@
-// A whole cluster (a rack of daemons, their core loops and control, jobs and their workers, the
-// network) in one thread and virtual time, decided by one 64-bit seed: what is built, what they do,
-// who runs next, what breaks. Product code does not notice.
+// A whole cluster (daemons of a rack or of several, their core loops and control, jobs and their
+// workers, the network) in one thread and virtual time, decided by one 64-bit seed: what is built,
+// what they do, who runs next, what breaks. Product code does not notice.
 #pragma once
 
 #include <cstdint>
@@ -10,25 +10,32 @@
 
 namespace phub::sim {
 
+// What a seed draws: one rack, of one to three daemons; or several, of one daemon each.
+enum class Layout : std::uint8_t { kOneRack, kManyRacks };
+
 // Rare things that a swarm must have seen, or it did not test them.
-#define PHUB_SIM_COVERAGE(X)                                                                 \
-  X(rounds)                                                                                  \
-  X(gradients_folded)                                                                        \
-  X(replies_deferred)                                                                        \
-  X(duplicates_staged) X(duplicates_applied) X(staged_discarded) X(lanes_replaced)           \
-      X(streams_broken) X(jobs_failed) X(several_daemons) X(daemons_lost) X(crashes)         \
-          X(seats_taken_over) X(keys_resumed) X(keys_resumed_back) X(gradients_in_place)     \
-              X(gradients_copied) X(replies_in_pass) X(parameters_shared) X(snapshots_taken) \
-                  X(snapshots_missed) X(snapshots_cancelled) X(decisions) X(rounds_skipped)
+#define PHUB_SIM_ONE_RACK_COVERAGE(X)                                                              \
+  X(gradients_folded)                                                                              \
+  X(replies_deferred)                                                                              \
+  X(duplicates_staged)                                                                             \
+  X(duplicates_applied) X(staged_discarded) X(lanes_replaced) X(streams_broken) X(several_daemons) \
+      X(crashes) X(seats_taken_over) X(keys_resumed) X(keys_resumed_back) X(gradients_in_place)    \
+          X(gradients_copied) X(replies_in_pass) X(parameters_shared) X(snapshots_taken)           \
+              X(snapshots_missed) X(snapshots_cancelled) X(decisions) X(rounds_skipped)
+#define PHUB_SIM_MANY_RACKS_COVERAGE(X) \
+  X(partials) X(results) X(jobs_across_racks) X(jobs_beside) X(racks_cut) X(envelopes_repeated)
+#define PHUB_SIM_BOTH_COVERAGE(X) X(rounds) X(jobs_failed) X(daemons_lost)
 
 struct Coverage {
 #define PHUB_FIELD(name) std::uint64_t name = 0;
-  PHUB_SIM_COVERAGE(PHUB_FIELD)
+  PHUB_SIM_BOTH_COVERAGE(PHUB_FIELD)
+  PHUB_SIM_ONE_RACK_COVERAGE(PHUB_FIELD)
+  PHUB_SIM_MANY_RACKS_COVERAGE(PHUB_FIELD)
 #undef PHUB_FIELD
   void Add(const Coverage& other);
   std::string ToString() const;
   // What was never seen; empty: all was.
-  std::string Missing() const;
+  std::string Missing(Layout layout) const;
 };
 
 struct Outcome {
@@ -39,6 +46,6 @@ struct Outcome {
   Coverage coverage;
 };
 
-Outcome RunSeed(std::uint64_t seed);
+Outcome RunSeed(Layout layout, std::uint64_t seed);
 
 }  // namespace phub::sim

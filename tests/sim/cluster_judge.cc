@@ -11,6 +11,7 @@ namespace {
 // A fault must be known everywhere within the liveness timeout, plus a heartbeat, the diagnosis
 // and the way there and back.
 constexpr DurationNs kNoticeLimit = 2 * kSecond + 500 * kMillisecond + kSecond;
+constexpr DurationNs kOpeningLimit = 10 * kSecond;
 
 bool Mentions(const SimWorker& worker, const std::string& name) {
   return worker.verdict().find(name) != std::string::npos;
@@ -50,6 +51,7 @@ std::string Cluster::JudgeWorker(const Job& job, const SimWorker& worker) const 
   }
   if (script.fate == Fate::kCompletes) return fmt::format("failed: {}", worker.Describe());
   if (script.loses_daemon()) return JudgeLostDaemon(job, worker);
+  if (script.fate == Fate::kRacksCut) return JudgeCut(job, worker);
   const DurationNs patience = script.fate == Fate::kNeverReturns ? script.wait_timeout : 0;
   if (job.crashed_at != 0 && worker.verdict_at() > job.crashed_at + kNoticeLimit + patience) {
     return fmt::format("noticed after {} ms: {}",
@@ -60,7 +62,9 @@ std::string Cluster::JudgeWorker(const Job& job, const SimWorker& worker) const 
 
 std::string Cluster::JudgeLostDaemon(const Job& job, const SimWorker& worker) const {
   if (daemon_died_at_ == 0) return fmt::format("failed: {}", worker.Describe());
-  const DurationNs patience = job.script.wait_policy ? job.script.wait_timeout : 0;
+  // A job that spans racks and is being opened when one dies ends when opening takes too long.
+  const DurationNs opening = job.script.racks > 1 && !worker.was_in() ? kOpeningLimit : 0;
+  const DurationNs patience = job.script.wait_policy ? job.script.wait_timeout : opening;
   if (worker.verdict_at() > daemon_died_at_ + kNoticeLimit + patience) {
     return fmt::format("noticed after {} ms: {}",
                        (worker.verdict_at() - daemon_died_at_) / kMillisecond, worker.Describe());
@@ -71,8 +75,32 @@ std::string Cluster::JudgeLostDaemon(const Job& job, const SimWorker& worker) co
   return fmt::format("does not name {}: {}", rack_[doomed_]->endpoint(), worker.Describe());
 }
 
+std::string Cluster::JudgeCut(const Job& job, const SimWorker& worker) const {
+  if (racks_cut_at_ == 0) return fmt::format("failed: {}", worker.Describe());
+  if (worker.verdict_at() > racks_cut_at_ + kNoticeLimit) {
+    return fmt::format("noticed after {} ms: {}",
+                       (worker.verdict_at() - racks_cut_at_) / kMillisecond, worker.Describe());
+  }
+  const bool names =
+      Mentions(worker, rack_[cut_[0]]->endpoint()) || Mentions(worker, rack_[cut_[1]]->endpoint());
+  if (names && Mentions(worker, job.script.name)) return "";
+  return fmt::format("does not name a rack that was cut off: {}", worker.Describe());
+}
+
+// The culprit's, and another.
+bool Cluster::NamesRacksOf(const JobScript& script, const SimWorker& worker) const {
+  const std::uint32_t own = script.culprit / (script.world_size / script.racks);
+  bool other = false;
+  for (std::uint32_t rack = 0; rack < rack_.size(); ++rack) {
+    other |= rack != own && Mentions(worker, rack_[rack]->endpoint());
+  }
+  return other && Mentions(worker, rack_[own]->endpoint()) && Mentions(worker, script.name);
+}
+
 std::string Cluster::JudgeNames(const Job& job, const SimWorker& worker) const {
   const JobScript& script = job.script;
+  // Racks see of one another what all ranks of one have pushed: they are the two sides then.
+  if (script.disagrees() && script.racks > 1 && NamesRacksOf(script, worker)) return "";
   std::set<std::uint32_t> named;
   for (std::uint32_t rank = 0; rank < script.world_size; ++rank) {
     if (Mentions(worker, fmt::format("rank {}", rank))) named.insert(rank);
@@ -98,6 +126,8 @@ Coverage Cluster::Measure() const {
     coverage.duplicates_applied += daemon->Count(CoreCounter::duplicates_applied);
     coverage.staged_discarded += daemon->Count(CoreCounter::staged_discarded);
     coverage.gradients_in_place += daemon->Count(CoreCounter::gradients_in_place);
+    coverage.partials += daemon->Count(CoreCounter::partials);
+    coverage.results += daemon->Count(CoreCounter::results);
     coverage.replies_in_pass += daemon->Count(CoreCounter::replies_in_pass);
     coverage.decisions += daemon->Count(CoreCounter::decisions);
     coverage.rounds_skipped += daemon->Count(CoreCounter::rounds_skipped);
@@ -111,7 +141,10 @@ Coverage Cluster::Measure() const {
     coverage.snapshots_cancelled += saver->cancelled();
   }
   std::uint64_t lanes = 0;
-  for (const auto& job : jobs_) coverage.jobs_failed += job->script.fate != Fate::kCompletes;
+  for (const auto& job : jobs_) {
+    coverage.jobs_failed += job->script.fate != Fate::kCompletes;
+    (job->script.racks > 1 ? coverage.jobs_across_racks : coverage.jobs_beside) += 1;
+  }
   ForEachSeat([&](const Job&, const Seat& seat) {
     lanes += cores;
     for (const auto& process : seat.processes) {
@@ -122,6 +155,8 @@ Coverage Cluster::Measure() const {
       coverage.keys_resumed_back += process->keys_resumed_back();
     }
   });
+  for (const auto& peers : peer_networks_) coverage.envelopes_repeated += peers->repeated();
+  coverage.racks_cut = racks_cut_at_ != 0;
   coverage.lanes_replaced = attached > lanes ? attached - lanes : 0;
   coverage.several_daemons = rack_.size() > 1;
   coverage.daemons_lost = daemon_died_at_ != 0;
@@ -136,11 +171,13 @@ std::string Cluster::Describe() const {
     cores += fmt::format("{}{},", daemon->core_count(), daemon->shares_memory() ? "s" : "");
   std::string text = fmt::format(
       "cores={} latency_us={}+{} bytes_per_s={} pipe={} split={} partial={} clog={} "
-      "send_queue={} received_lent={} breaks_per_s={} until_ms={} doomed={}@{}ms",
+      "send_queue={} received_lent={} breaks_per_s={} until_ms={} doomed={}@{}ms topology={} "
+      "cut={}-{}@{}ms",
       cores, net.latency_min / kMicrosecond, net.latency_jitter / kMicrosecond,
       net.bytes_per_second, net.pipe_bytes, net.split_read_chance, net.partial_write_chance,
       net.clog_chance, net.limits.send_queue, net.limits.received_lent, breaks_per_second_,
-      faults_until_ / kMillisecond, doomed_, daemon_died_at_ / kMillisecond);
+      faults_until_ / kMillisecond, doomed_, daemon_died_at_ / kMillisecond, topology_, cut_[0],
+      cut_[1], racks_cut_at_ / kMillisecond);
   for (const auto& job : jobs_) {
     text += "\n  " + sim::Describe(job->script);
     for (const Seat& seat : job->seats) {
@@ -152,23 +189,32 @@ std::string Cluster::Describe() const {
 
 void Coverage::Add(const Coverage& other) {
 #define PHUB_ADD(name) name += other.name;
-  PHUB_SIM_COVERAGE(PHUB_ADD)
+  PHUB_SIM_BOTH_COVERAGE(PHUB_ADD)
+  PHUB_SIM_ONE_RACK_COVERAGE(PHUB_ADD)
+  PHUB_SIM_MANY_RACKS_COVERAGE(PHUB_ADD)
 #undef PHUB_ADD
 }
 
 std::string Coverage::ToString() const {
   std::string text;
 #define PHUB_PRINT(name) text += fmt::format("{}={} ", #name, name);
-  PHUB_SIM_COVERAGE(PHUB_PRINT)
+  PHUB_SIM_BOTH_COVERAGE(PHUB_PRINT)
+  PHUB_SIM_ONE_RACK_COVERAGE(PHUB_PRINT)
+  PHUB_SIM_MANY_RACKS_COVERAGE(PHUB_PRINT)
 #undef PHUB_PRINT
   return text;
 }
 
-std::string Coverage::Missing() const {
+std::string Coverage::Missing(Layout layout) const {
   std::string text;
 #define PHUB_CHECK_SEEN(name) \
   if (name == 0) text += #name " ";
-  PHUB_SIM_COVERAGE(PHUB_CHECK_SEEN)
+  PHUB_SIM_BOTH_COVERAGE(PHUB_CHECK_SEEN)
+  if (layout == Layout::kOneRack) {
+    PHUB_SIM_ONE_RACK_COVERAGE(PHUB_CHECK_SEEN)
+  } else {
+    PHUB_SIM_MANY_RACKS_COVERAGE(PHUB_CHECK_SEEN)
+  }
 #undef PHUB_CHECK_SEEN
   return text;
 }

@@ -1,6 +1,7 @@
 // The cluster that a seed decides: what cluster.h runs. One object per run; one thread.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -11,6 +12,7 @@
 #include "tests/sim/script.h"
 #include "tests/sim/sim_daemon.h"
 #include "tests/sim/sim_network.h"
+#include "tests/sim/sim_peer_network.h"
 #include "tests/sim/sim_saver.h"
 #include "tests/sim/sim_worker.h"
 
@@ -18,7 +20,7 @@ namespace phub::sim {
 
 class Cluster {
  public:
-  explicit Cluster(std::uint64_t seed);
+  Cluster(Layout layout, std::uint64_t seed);
   ~Cluster();
 
   Outcome Run();
@@ -32,12 +34,14 @@ class Cluster {
   };
   struct Job : SimJob {
     std::vector<Seat> seats;
+    std::uint32_t first_rack = 0;
     TimeNs crashed_at = 0;  // by fate
   };
 
   // cluster.cc
   void BuildRack();
   void DrawJobs();
+  void AddJob(JobScript script, std::uint32_t first_rack);
   void StartWorkers();
   void AddProcess(Job& job, std::uint32_t rank);
   void StartSavers();
@@ -56,26 +60,38 @@ class Cluster {
     }
   }
 
+  // cluster_racks.cc
+  void BuildRacks();
+  void DrawRackJobs();
+  void CutRacks();
+
   // cluster_judge.cc
   std::string Judge() const;
   std::string JudgeDaemons() const;
   std::string JudgeWorker(const Job& job, const SimWorker& worker) const;
   std::string JudgeLostDaemon(const Job& job, const SimWorker& worker) const;
+  std::string JudgeCut(const Job& job, const SimWorker& worker) const;
+  bool NamesRacksOf(const JobScript& script, const SimWorker& worker) const;
   std::string JudgeNames(const Job& job, const SimWorker& worker) const;
   Coverage Measure() const;
   std::string Describe() const;
 
+  const Layout layout_;
   SeededRandom random_;
   SimNetwork network_;
   SeededRandom control_random_;
   std::vector<std::unique_ptr<SimSaver>> savers_;  // outlive the daemons that send to them
-  SimRack rack_;
+  SimRack rack_;                                   // of several racks: the daemon of each
+  std::vector<std::unique_ptr<SimPeerNetwork>> peer_networks_;
+  std::string topology_;
   std::vector<std::unique_ptr<Job>> jobs_;
   NodeId next_node_ = 0;
   std::uint64_t breaks_per_second_ = 0;
   TimeNs faults_until_ = 0;
   std::uint32_t doomed_ = 0;  // the daemon that dies, if one does
   TimeNs daemon_died_at_ = 0;
+  std::array<std::uint32_t, 2> cut_{};  // the racks whose lanes are cut
+  TimeNs racks_cut_at_ = 0;
   std::uint64_t crashes_ = 0;
   std::string problem_;
 };

@@ -18,12 +18,9 @@ TimeNs WorkClock::Now() const {
     return ns * static_cast<double>(counters_->Get(counter));
   };
   double work = times(CoreCounter::loop_runs, static_cast<double>(model_.run_ns));
-  for (const CoreCounter message :
-       {CoreCounter::gradients, CoreCounter::records, CoreCounter::duplicates_staged,
-        CoreCounter::duplicates_applied}) {
-    work += times(message, static_cast<double>(model_.message_ns));
-  }
-  work += times(CoreCounter::gradient_bytes, model_.ns_per_gradient_byte);
+  work +=
+      static_cast<double>(model_.message_ns) * static_cast<double>(transport_->messages_taken());
+  work += model_.ns_per_payload_byte * static_cast<double>(transport_->bytes_taken());
   work += times(CoreCounter::replies, static_cast<double>(model_.reply_ns));
   work += times(CoreCounter::reply_bytes, model_.ns_per_reply_byte);
   work += times(CoreCounter::lanes_closed, static_cast<double>(model_.lane_closed_ns));
@@ -96,6 +93,7 @@ void FairJob::Order(const Command& command) {
 void FairJob::OnMessage(std::uint32_t rank, const wire::MessageHeader& header) {
   Worker& worker = workers_[rank];
   const std::uint32_t chunk = header.chunk.value;
+  if (options_.repeats) return worker.free_slots.push_back(header.slot.value);
   const std::uint32_t slot = std::exchange(worker.slot_of[chunk], kNone);
   if (slot != kNone) worker.free_slots.push_back(slot);
   if (header.kind != wire::MessageKind::kParameters) return;
@@ -107,7 +105,11 @@ void FairJob::OnMessage(std::uint32_t rank, const wire::MessageHeader& header) {
 void FairJob::PushOne(std::uint32_t rank) {
   Worker& worker = workers_[rank];
   const std::uint32_t chunk = worker.next_chunk++;
-  if (worker.is_answered[chunk]) return;
+  if (!worker.is_answered[chunk]) Send(rank, chunk);
+}
+
+void FairJob::Send(std::uint32_t rank, std::uint32_t chunk) {
+  Worker& worker = workers_[rank];
   const std::uint32_t slot = worker.free_slots.back();
   worker.free_slots.pop_back();
   worker.slot_of[chunk] = slot;
@@ -126,6 +128,12 @@ void FairJob::PushOne(std::uint32_t rank) {
 
 void FairJob::Push(TimeNs now) {
   if (over_ || now < next_push_) return;
+  if (options_.repeats) {
+    for (std::uint32_t rank = 0; rank + 1 < options_.ranks; ++rank) {
+      while (!workers_[rank].free_slots.empty()) Send(rank, 0);
+    }
+    return;
+  }
   if (whole_) {  // the iteration was answered as a whole, by now
     whole_ = false;
     exchange_times_.push_back(now - begun_at_);
@@ -165,7 +173,7 @@ void FairJob::ForgetMeasurements() {
 FairCluster::FairCluster(const WorkModel& model)
     : clock_(model), transport_(std::make_unique<FairTransport>()), transports_{transport_.get()} {
   loop_ = std::make_unique<CoreLoop>(CoreIndex{0}, clock_, transports_);
-  clock_.Watch(loop_->counters());
+  clock_.Watch(loop_->counters(), *transport_);
 }
 
 FairCluster::~FairCluster() = default;

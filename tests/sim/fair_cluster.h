@@ -16,30 +16,34 @@ namespace phub::server {
 
 // What work takes: roughly what it does on one core of a server.
 struct WorkModel {
-  DurationNs run_ns = 500;            // one RunOnce, with its polls
-  DurationNs message_ns = 250;        // one message taken in
-  double ns_per_gradient_byte = 0.1;  // received
-  DurationNs reply_ns = 300;          // one reply
-  double ns_per_reply_byte = 0.1;     // summed, applied, sent
-  DurationNs command_ns = 2'000;      // a job, keys, or a lane, added or ended
+  DurationNs run_ns = 500;           // one RunOnce, with its polls
+  DurationNs message_ns = 250;       // one message taken in
+  double ns_per_payload_byte = 0.1;  // received
+  DurationNs reply_ns = 300;         // one reply
+  double ns_per_reply_byte = 0.1;    // summed, applied, sent
+  DurationNs command_ns = 2'000;     // a job, keys, or a lane, added or ended
   DurationNs lane_closed_ns = 2'000;
 };
+
+class FairTransport;
 
 // Now() is what has been done so far, and what was slept.
 class WorkClock final : public Clock {
  public:
   explicit WorkClock(const WorkModel& model) : model_(model) {}
-  void Watch(const CoreCounters& counters) { counters_ = &counters; }
+  void Watch(const CoreCounters& counters, const FairTransport& transport) {
+    counters_ = &counters;
+    transport_ = &transport;
+  }
   void Sleep(DurationNs duration) { slept_ += duration; }
   TimeNs Now() const override;
 
  private:
   const WorkModel model_;
   const CoreCounters* counters_ = nullptr;
+  const FairTransport* transport_ = nullptr;
   DurationNs slept_ = 1;
 };
-
-class FairTransport;
 
 // A job whose ranks push all chunks of an iteration as far as their slots allow, and the next
 // iteration `think_ns` after the whole of it was answered.
@@ -51,6 +55,7 @@ struct FairJobOptions {
   std::uint32_t chunk_bytes = 64 * 1024;
   std::uint32_t slots = 16;
   DurationNs think_ns = 0;
+  bool repeats = false;  // all ranks but one push their first gradient, again and again
 };
 
 class FairJob {
@@ -89,6 +94,7 @@ class FairJob {
   void AttachLane(std::uint32_t rank);
   void Order(const Command& command);
   void PushOne(std::uint32_t rank);
+  void Send(std::uint32_t rank, std::uint32_t chunk);
 
   CoreLoop& loop_;
   FairTransport& transport_;

@@ -23,6 +23,9 @@ class FairTransport final : public transport::Transport {
     return {static_cast<std::uint32_t>(lanes_.size() - 1), 1};
   }
   Endpoint& endpoint() { return endpoint_; }
+  // By the loop, from all lanes.
+  std::uint64_t messages_taken() const { return messages_taken_; }
+  std::uint64_t bytes_taken() const { return bytes_taken_; }
   void Send(transport::ConnectionId id, const wire::MessageHeader& header) {
     Lane& lane = *lanes_[id.index];
     if (lane.closing || lane.closed) return;
@@ -136,10 +139,12 @@ class FairTransport final : public transport::Transport {
          messages < transport::kTurnMessages && bytes < transport::kTurnBytes;
          ++messages) {
       bytes += lane.inbox.front().header.payload_bytes;
+      ++messages_taken_;
       lane.lent.push_back(lane.inbox.front());
       lane.inbox.pop_front();
       add(transport::CompletionKind::kReceived).message = &lane.lent.back();
     }
+    bytes_taken_ += bytes;
     if (lane.unreported > 0 || (!lane.held && !lane.inbox.empty())) MakeReady(index);
     return count;
   }
@@ -148,6 +153,8 @@ class FairTransport final : public transport::Transport {
   Hear next_hearer_;
   std::vector<std::unique_ptr<Lane>> lanes_;
   std::deque<std::uint32_t> ready_;
+  std::uint64_t messages_taken_ = 0;
+  std::uint64_t bytes_taken_ = 0;
 };
 
 }  // namespace phub::server

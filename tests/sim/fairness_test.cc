@@ -3,7 +3,10 @@
 // alone, times the part of the core that is its by weight.
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <deque>
 #include <list>
+#include <utility>
 
 #include "tests/sim/fair_cluster.h"
 
@@ -68,6 +71,12 @@ TEST_F(Neighbours, OneThatChurnsConnectionsWhileItFloods) {
   cluster_.on_run = [&] {
     if (++runs % 16 == 0) churning.Reconnect();
   };
+  EXPECT_LE(Ratio(0.5), kRatioMax);
+}
+
+// No round of it is ever whole.
+TEST_F(Neighbours, OneThatRepeatsItself) {
+  cluster_.Add({.tenant = 2, .ranks = 16, .chunks = 1, .repeats = true});
   EXPECT_LE(Ratio(0.5), kRatioMax);
 }
 
@@ -194,14 +203,28 @@ TEST(Bandwidth, OfOneTenantIsNoBurdenForAnother) {
   EXPECT_GE(static_cast<double>(fast.bytes_pushed()) / static_cast<double>(kMeasured), 0.9 * alone);
 }
 
-// Slots run short, so that credits are what workers wait for, and folding what gives them.
+// Slots run short, so that credits are what workers wait for, and folding what gives them at once.
+// Expect: they come no sooner than bytes are paid for. An iteration is 8 MiB.
 TEST(Bandwidth, HoldsBackCreditsToo) {
+  constexpr DurationNs kSpan = 10 * kMillisecond;
+  constexpr std::uint64_t kPaidInSpan = 1'000'000;
   FairCluster cluster;
   FairJobOptions limited = Victim();
   limited.slots = 2;
-  limited.share.bandwidth_bytes = 100'000'000;
+  limited.share.bandwidth_bytes = kPaidInSpan * 100;
   FairJob& job = cluster.Add(limited);
-  EXPECT_NEAR(Throughput(cluster, {&job}) * 1e9, 1e8, 0.03e8);
+  std::deque<std::pair<TimeNs, std::uint64_t>> pushed;  // when, and how much until then
+  std::uint64_t most = 0;                               // in one span
+  cluster.on_run = [&] {
+    pushed.emplace_back(cluster.now(), job.bytes_pushed());
+    while (pushed.front().first + kSpan < cluster.now()) pushed.pop_front();
+    most = std::max(most, job.bytes_pushed() - pushed.front().second);
+  };
+  cluster.RunFor(kMeasured);
+  EXPECT_NEAR(static_cast<double>(job.bytes_pushed()), 1e8, 0.03e8);
+  EXPECT_GT(cluster.loop().counters().Get(CoreCounter::gradients_folded), 0u);
+  const std::uint64_t slots = std::uint64_t{limited.ranks} * limited.slots * limited.chunk_bytes;
+  EXPECT_LE(most, 2 * kPaidInSpan + slots);  // what a pause left, and the slots
 }
 
 // The same seedless run, twice.

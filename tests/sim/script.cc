@@ -24,6 +24,11 @@ float UnitFloat(std::uint64_t bits) {
   return static_cast<float>(static_cast<std::int32_t>(bits >> 40) - (1 << 23)) * 0x1p-23f;
 }
 
+// In [-1, 1), so coarse that sums of all ranks are exact.
+float CoarseFloat(std::uint64_t bits) {
+  return static_cast<float>(static_cast<std::int32_t>(bits >> 50) - (1 << 13)) * 0x1p-13f;
+}
+
 std::uint64_t HashOf(const std::vector<float>& values) {
   std::uint64_t hash = values.size();
   for (const float value : values) hash = Mix(hash, std::bit_cast<std::uint32_t>(value));
@@ -272,6 +277,27 @@ void PrepareFate(SeededRandom& random, JobScript& job) {
   }
 }
 
+void DrawSlots(SeededRandom& random, JobScript& job) {
+  job.chunk_bytes = static_cast<std::uint32_t>(256 + 64 * random.Below(8));
+  job.slots_per_lane = static_cast<std::uint32_t>(random.Chance(1, 2) ? 1 : 1 + random.Below(6));
+}
+
+void DrawTraining(SeededRandom& random, JobScript& job) {
+  job.lockstep = random.Chance(1, 3);
+  job.cancel_chance = random.Chance(1, 3) ? 100'000 : 0;
+  job.iterations = static_cast<std::uint32_t>(2 + random.Below(6));
+  const std::uint64_t key_count = 1 + random.Below(6);
+  std::uint32_t batch = 0;
+  for (std::uint32_t i = 0; i < key_count; ++i) {
+    if (i > 0 && random.Chance(1, 3)) ++batch;
+    job.keys.push_back(DrawKey(random, job, i));
+    job.keys.back().batch = batch;
+  }
+  if (job.fate != Fate::kCompletes) PrepareFate(random, job);
+  DrawTroubles(random, job);
+  ComputeExpected(job);
+}
+
 }  // namespace
 
 const char* ToString(Fate fate) {
@@ -286,6 +312,7 @@ const char* ToString(Fate fate) {
     case Fate::kNeverReturns: return "never_returns";
     case Fate::kDaemonDies: return "daemon_dies";
     case Fate::kDaemonSilent: return "daemon_silent";
+    case Fate::kRacksCut: return "racks_cut";
   }
   return "unknown";
 }
@@ -296,33 +323,34 @@ JobScript DrawJob(SeededRandom& random, std::string name, Fate fate) {
   job.fate = fate;
   const bool fails = fate != Fate::kCompletes;
   job.world_size = static_cast<std::uint32_t>((fails ? 2 : 1) + random.Below(fails ? 4 : 5));
-  job.chunk_bytes = static_cast<std::uint32_t>(256 + 64 * random.Below(8));
-  job.slots_per_lane = static_cast<std::uint32_t>(random.Chance(1, 2) ? 1 : 1 + random.Below(6));
+  DrawSlots(random, job);
   DrawPolicy(random, job);
   DrawApply(random, job);
-  job.lockstep = random.Chance(1, 3);
-  job.cancel_chance = random.Chance(1, 3) ? 100'000 : 0;
-  job.iterations = static_cast<std::uint32_t>(2 + random.Below(6));
-  const std::uint64_t key_count = 1 + random.Below(6);
-  std::uint32_t batch = 0;
-  for (std::uint32_t i = 0; i < key_count; ++i) {
-    if (i > 0 && random.Chance(1, 3)) ++batch;
-    job.keys.push_back(DrawKey(random, job, i));
-    job.keys.back().batch = batch;
-  }
-  if (fails) PrepareFate(random, job);
-  DrawTroubles(random, job);
-  ComputeExpected(job);
+  DrawTraining(random, job);
+  return job;
+}
+
+JobScript DrawRackJob(SeededRandom& random, std::string name, Fate fate, std::uint32_t racks,
+                      std::string plan) {
+  JobScript job;
+  job.name = std::move(name);
+  job.fate = fate;
+  job.racks = racks;
+  job.plan = std::move(plan);
+  job.world_size = racks * static_cast<std::uint32_t>(1 + random.Below(3));
+  DrawSlots(random, job);
+  DrawTraining(random, job);
   return job;
 }
 
 std::string Describe(const JobScript& job) {
   std::string text = fmt::format(
-      "job={} fate={} culprit={}@{} ranks={} chunk_bytes={} slots={} wait={} restart={} crashes={} "
+      "job={} fate={} culprit={}@{} ranks={} racks={} plan={} chunk_bytes={} slots={} wait={} "
+      "restart={} crashes={} "
       "lockstep={} apply_iteration={} clip_norm={} skip_nonfinite={} iterations={} keys=[",
-      job.name, ToString(job.fate), job.culprit, job.culprit_iteration, job.world_size,
-      job.chunk_bytes, job.slots_per_lane, job.wait_policy, job.restart, job.crashes, job.lockstep,
-      job.apply_iteration, job.clip_norm, job.skip_nonfinite, job.iterations);
+      job.name, ToString(job.fate), job.culprit, job.culprit_iteration, job.world_size, job.racks,
+      job.plan, job.chunk_bytes, job.slots_per_lane, job.wait_policy, job.restart, job.crashes,
+      job.lockstep, job.apply_iteration, job.clip_norm, job.skip_nonfinite, job.iterations);
   for (const KeyScript& key : job.keys) {
     text += fmt::format("{}:{} {} {} ", key.name, key.element_count,
                         key.gradients == GradientKind::kLanes ? "lanes" : "hash",
@@ -341,7 +369,9 @@ std::vector<float> GradientOf(const JobScript& job, std::uint32_t key, std::uint
     return gradient;
   }
   const std::uint64_t hash = Mix(HashOf(parameters), Mix(iteration, rank));
-  for (std::size_t i = 0; i < gradient.size(); ++i) gradient[i] = UnitFloat(Mix(hash, i));
+  for (std::size_t i = 0; i < gradient.size(); ++i) {
+    gradient[i] = job.racks > 1 ? CoarseFloat(Mix(hash, i)) : UnitFloat(Mix(hash, i));
+  }
   if (job.IsIn(TroubleScript::Kind::kNonFinite, key, iteration, rank)) {
     gradient[hash % gradient.size()] = hash % 2 == 0 ? std::numeric_limits<float>::quiet_NaN()
                                                      : std::numeric_limits<float>::infinity();

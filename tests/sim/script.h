@@ -61,12 +61,15 @@ enum class Fate : std::uint8_t {
   kNeverReturns,   // policy wait: one rank dies and nobody takes its place: it is named in time
   kDaemonDies,     // of every job: one daemon of the rack dies; every worker is told which
   kDaemonSilent,   // the same, but nothing closes
+  kRacksCut,       // lanes between the daemons of two racks are reset: one of them is named
 };
 const char* ToString(Fate fate);
 
 struct JobScript {
   std::string name;
   std::uint32_t world_size = 1;
+  std::uint32_t racks = 1;  // that it spans, with equal parts of its ranks
+  std::string plan;         // by which they exchange
   std::uint32_t chunk_bytes = 256;
   std::uint32_t slots_per_lane = 1;
   bool wait_policy = false;  // lanes may break and come back
@@ -99,6 +102,10 @@ struct JobScript {
 
 // Draws a job; `fate` decides whether and how it fails.
 JobScript DrawJob(SeededRandom& random, std::string name, Fate fate);
+// One that spans racks. Its gradients are coarse, so that sums are exact whatever the plan's order;
+// whether that order is right is for tests/process/racks_test.
+JobScript DrawRackJob(SeededRandom& random, std::string name, Fate fate, std::uint32_t racks,
+                      std::string plan);
 std::string Describe(const JobScript& job);
 
 // What rank `rank` pushes in that round, given the parameters that it read.

@@ -23,6 +23,9 @@ SimDaemon::SimDaemon(SimNetwork& network, Random& random, const SimDaemonOptions
   // A daemon by itself has no list.
   if (options_.rack_endpoints.size() > 1) control.rack_endpoints = options_.rack_endpoints;
   control.rack_self = options_.position;
+  control.racks = options_.racks;
+  control.rack_index = options_.rack;
+  control.rack_topology = options_.topology;
   control.shared_lane_bytes =
       transport::LaneMemoryBytes(options_.shm.ring_records, options_.shm.arena_bytes);
   control_ =

@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "common/plan/topology.h"
 #include "common/transport/shm/shm_transport.h"
 #include "server/control/control.h"
 #include "server/core_loop.h"
@@ -20,6 +21,10 @@ namespace phub::sim {
 struct SimDaemonOptions {
   std::uint32_t position = 0;  // in the rack's list
   std::vector<std::string> rack_endpoints;
+  // Daemons of all racks, if there are several, and which of them this is.
+  std::vector<std::string> racks;
+  std::uint32_t rack = 0;
+  std::shared_ptr<const plan::Topology> topology;
   NodeId first_node = 0;  // nodes [first_node, first_node + core_count) are this daemon's
   std::uint32_t core_count = 1;
   bool shares_memory = false;

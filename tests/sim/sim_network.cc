@@ -328,6 +328,19 @@ void SimNetwork::ResetLink(std::uint32_t link_index) {
 
 void SimNetwork::Reset(const Connection& connection) { ResetLink(connection.link_); }
 
+bool SimNetwork::ResetBetween(NodeId a, NodeId b) {
+  bool found = false;
+  for (std::uint32_t i = 0; i < links_.size(); ++i) {
+    if (links_[i] == nullptr) continue;
+    const NodeId first = links_[i]->ends[0].node;
+    const NodeId second = links_[i]->ends[1].node;
+    if (!(first == a && second == b) && !(first == b && second == a)) continue;
+    ResetLink(i);
+    found = true;
+  }
+  return found;
+}
+
 void SimNetwork::Clog(const Connection& sender, TimeNs until) {
   Direction& direction = links_[sender.link_]->directions[sender.end_];
   direction.clogged_until = std::max(direction.clogged_until, until);

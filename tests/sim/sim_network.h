@@ -76,6 +76,8 @@ class SimNetwork {
 
   // Both ends see kReset at once; bytes in flight are lost.
   void Reset(const Connection& connection);
+  // The same, of every connection between two nodes. False if there is none.
+  bool ResetBetween(NodeId a, NodeId b);
   // What this end sends stalls until then: bytes written from now on arrive no sooner.
   void Clog(const Connection& sender, TimeNs until);
   // The node stops existing: its ends neither send nor take anything more, and nobody is told. Its

@@ -16,11 +16,11 @@ namespace phub::sim {
 
 using client::Command;
 
-SimWorker::SimWorker(SimNetwork& network, SimRack& rack, SeededRandom& random, SimJob& job,
-                     std::uint32_t rank, NodeId node)
+SimWorker::SimWorker(SimNetwork& network, std::span<const std::unique_ptr<SimDaemon>> daemons,
+                     SeededRandom& random, SimJob& job, std::uint32_t rank, NodeId node)
     : network_(network), random_(random), job_(job), script_(job.script), rank_(rank), node_(node) {
   transports_.push_back(std::make_unique<SimTransport>(network));
-  for (const auto& daemon : rack) {
+  for (const auto& daemon : daemons) {
     links_.push_back(std::make_unique<Link>(*this, *daemon));
     links_.back()->channel = std::make_unique<SimControlChannel>(
         network, *daemon, fmt::format("10.0.0.{}", node),
@@ -57,7 +57,7 @@ void SimWorker::OpenLanes(Link& link, const std::vector<std::uint32_t>& lanes) {
   request.set_session_id(link.joined.session_id());
   for (const std::uint32_t lane : lanes) request.add_cores(lane - link.first_lane);
   link.channel->OpenLanes(
-      request, kCallTimeout,
+      request, CallTimeout(),
       [this, &link, lanes](const absl::StatusOr<v1::OpenLanesResponse>& answer) {
         // Where lanes may come back, so may a call that found nobody.
         if (script_.wait_policy && absl::IsDeadlineExceeded(answer.status())) {
@@ -152,7 +152,8 @@ void SimWorker::BreakSomething() {
   if (!script_.wait_policy || lanes_.empty() || state_ != State::kTraining) return;
   if (random_.Chance(1, 8)) {
     Link& link = *links_[random_.Below(links_.size())];
-    if (!link.attended) return;
+    // Not while the last loss is not over: breaks alone could outlast wait_timeout.
+    if (!link.attended || link.lost_at != 0) return;
     ++streams_broken_;
     return link.channel->BreakStream();
   }
@@ -240,7 +241,7 @@ void SimWorker::Fail(const std::string& verdict, const Link* from) {
     v1::LeaveRequest request;
     request.set_session_id(link->joined.session_id());
     request.set_verdict(verdict);
-    link->channel->Leave(request, kCallTimeout, [](const auto&) {});
+    link->channel->Leave(request, kLeaveTimeout, [](const auto&) {});
   }
   if (engine_ == nullptr) {
     state_ = State::kFailed;
@@ -272,7 +273,7 @@ void SimWorker::LeaveInOrder() {
       [](Link& link, auto done) {
         v1::LeaveRequest request;
         request.set_session_id(link.joined.session_id());
-        link.channel->Leave(request, kCallTimeout, std::move(done));
+        link.channel->Leave(request, kLeaveTimeout, std::move(done));
       },
       [](Link&, const v1::LeaveResponse&) {}, [this] { Stop(); });
 }

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -40,8 +41,9 @@ class SimWorker final : public client::EngineListener {
     kDead,      // crashed: it does nothing any more
   };
 
-  SimWorker(SimNetwork& network, SimRack& rack, SeededRandom& random, SimJob& job,
-            std::uint32_t rank, NodeId node);
+  // `daemons`: of its rack.
+  SimWorker(SimNetwork& network, std::span<const std::unique_ptr<SimDaemon>> daemons,
+            SeededRandom& random, SimJob& job, std::uint32_t rank, NodeId node);
   ~SimWorker() override;
 
   void Start();  // joins
@@ -152,6 +154,10 @@ class SimWorker final : public client::EngineListener {
   client::Endpoint EndpointOf(const Link& link) const;
   void Fail(const std::string& verdict, const Link* from);
   void Refused(const char* what, const Link& link, const absl::Status& status);
+  // Control calls that nobody answers end after these. Across racks they may be held until a daemon
+  // that fell silent is known to be.
+  static constexpr DurationNs kLeaveTimeout = 2 * kSecond;
+  DurationNs CallTimeout() const { return (script_.racks > 1 ? 10 : 2) * kSecond; }
   // Calls every daemon; `done` when all have answered OK. The first refusal is the verdict.
   template <typename Response>
   void CallAll(const char* what,

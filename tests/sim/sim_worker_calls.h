@@ -7,9 +7,6 @@
 
 namespace phub::sim {
 
-// A control call that nobody answers ends after this.
-inline constexpr DurationNs kCallTimeout = 2 * kSecond;
-
 template <typename Response>
 void SimWorker::CallAll(
     const char* what,

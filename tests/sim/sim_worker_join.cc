@@ -41,7 +41,7 @@ void SimWorker::Start() { AskRack(); }
 void SimWorker::AskRack() {
   CallAll<v1::Rack>(
       "get rack",
-      [](Link& link, auto done) { link.channel->GetRack({}, kCallTimeout, std::move(done)); },
+      [this](Link& link, auto done) { link.channel->GetRack({}, CallTimeout(), std::move(done)); },
       [](Link& link, const v1::Rack& rack) { link.rack = rack; }, [this] { Reserve(0); });
 }
 
@@ -62,6 +62,7 @@ v1::JoinRequest SimWorker::JoinRequestTo(const Link& link) const {
   if (script_.apply_iteration) options.set_apply(v1::APPLY_ITERATION);
   options.set_clip_norm(script_.clip_norm);
   options.set_skip_nonfinite(script_.skip_nonfinite);
+  options.set_plan(script_.plan);
   request.set_host(fmt::format("node{}", node_));
   request.set_pid(1000 + node_);
   request.set_configuration(links_.front()->rack.configuration());
@@ -77,7 +78,7 @@ v1::JoinRequest SimWorker::JoinRequestTo(const Link& link) const {
 void SimWorker::Reserve(std::size_t position) {
   if (position == links_.size()) return Commit(0);
   Link& link = *links_[position];
-  link.channel->Join(JoinRequestTo(link), kCallTimeout,
+  link.channel->Join(JoinRequestTo(link), CallTimeout(),
                      [this, &link, position](const absl::StatusOr<v1::JoinResponse>& answer) {
                        if (!answer.ok()) return GiveBack(link, answer.status());
                        link.joined = *answer;
@@ -97,7 +98,7 @@ void SimWorker::Commit(std::size_t position) {
   liveness_timeout_ = links_.front()->joined.liveness_timeout_ns();
   v1::CommitRequest request;
   request.set_session_id(link.joined.session_id());
-  link.channel->Commit(request, kCallTimeout,
+  link.channel->Commit(request, CallTimeout(),
                        [this, &link, position](const absl::StatusOr<v1::CommitResponse>& answer) {
                          if (done()) return;
                          if (!answer.ok()) return GiveBack(link, answer.status());
@@ -117,7 +118,7 @@ void SimWorker::GiveBack(const Link& refused, const absl::Status& why) {
     // Where the place was made sure of already, this is the job's end.
     const client::Endpoint endpoint = EndpointOf(refused);
     request.set_verdict(std::string(client::NamedCallStatus("join", endpoint, why).message()));
-    link->channel->Leave(request, kCallTimeout, [](const auto&) {});
+    link->channel->Leave(request, kLeaveTimeout, [](const auto&) {});
     link->joined.Clear();
     link->attended = false;
   }
@@ -166,10 +167,10 @@ void SimWorker::AskWhereToResume() {
   if (!resumed) return AddNextBatch();
   CallAll<v1::GetVersionsResponse>(
       "get versions",
-      [](Link& link, auto done) {
+      [this](Link& link, auto done) {
         v1::GetVersionsRequest request;
         request.set_session_id(link.joined.session_id());
-        link.channel->GetVersions(request, kCallTimeout, std::move(done));
+        link.channel->GetVersions(request, CallTimeout(), std::move(done));
       },
       [](Link& link, const v1::GetVersionsResponse& versions) { link.versions = versions; },
       [this] { PlanResume(); });
@@ -240,7 +241,7 @@ void SimWorker::AddNextBatch() {
         v1::AddKeysRequest mine = request;
         if (&link == SharingLink()) mine.set_shared_bytes(shared_bytes);
         mine.set_session_id(link.joined.session_id());
-        link.channel->AddKeys(mine, kCallTimeout, std::move(done));
+        link.channel->AddKeys(mine, CallTimeout(), std::move(done));
       },
       [](Link& link, const v1::AddKeysResponse& placed) { link.placed = placed; },
       [this] { OnKeysAdded(); });

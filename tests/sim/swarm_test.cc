@@ -1,7 +1,7 @@
 // Runs many seeds. A failing one prints all that was drawn and how to run it alone:
-//   PHUB_SIM_SEED=4711 ./swarm_test
-// 10,000 seeds, PHUB_SIM_SEEDS=n of them, or 100,000 with PHUB_TEST_LONG=1. PHUB_SIM_SHARD=i/n runs
-// every n-th.
+//   PHUB_SIM_SEED=4711 ./swarm_test --gtest_filter=NAME
+// 10,000 seeds of one rack and 1,000 of several, PHUB_SIM_SEEDS=n of each, or 100,000 and 20,000
+// with PHUB_TEST_LONG=1. PHUB_SIM_SHARD=i/n runs every n-th.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -17,6 +17,8 @@ namespace {
 
 constexpr std::uint64_t kSeeds = 10'000;
 constexpr std::uint64_t kSeedsLong = 100'000;
+constexpr std::uint64_t kRackSeeds = 1'000;
+constexpr std::uint64_t kRackSeedsLong = 20'000;
 constexpr std::uint64_t kTwiceEvery = 20;  // 5 % of the seeds run twice and must agree
 
 const char* Environment(const char* name) {
@@ -29,33 +31,49 @@ class Swarm : public ::testing::Test {
   static void SetUpTestSuite() { SetLogLevel(LogLevel::kError); }
 };
 
-TEST_F(Swarm, EverySeedEndsAsItMust) {
+// PHUB_SIM_SEED runs one of them and says all about it.
+void RunOne(Layout layout, std::uint64_t seed) {
+  SetLogLevel(LogLevel::kDebug);
+  const Outcome outcome = RunSeed(layout, seed);
+  fmt::print("{}\nhash={:x} virtual_ms={}\n", outcome.description, outcome.hash,
+             outcome.virtual_time / kMillisecond);
+  EXPECT_EQ(outcome.problem, "");
+}
+
+void RunSeeds(Layout layout, std::uint64_t count, const char* name) {
   if (const char* one = Environment("PHUB_SIM_SEED")) {
-    SetLogLevel(LogLevel::kDebug);
-    const Outcome outcome = RunSeed(std::strtoull(one, nullptr, 10));
-    fmt::print("{}\nhash={:x} virtual_ms={}\n", outcome.description, outcome.hash,
-               outcome.virtual_time / kMillisecond);
-    EXPECT_EQ(outcome.problem, "");
-    return;
+    return RunOne(layout, std::strtoull(one, nullptr, 10));
   }
   std::uint64_t shard = 0, shards = 1;
   if (const char* text = Environment("PHUB_SIM_SHARD")) {
     ASSERT_EQ(std::sscanf(text, "%lu/%lu", &shard, &shards), 2) << text;
   }
-  std::uint64_t count = Environment("PHUB_TEST_LONG") != nullptr ? kSeedsLong : kSeeds;
   if (const char* text = Environment("PHUB_SIM_SEEDS")) count = std::strtoull(text, nullptr, 10);
   Coverage coverage;
   for (std::uint64_t seed = shard; seed < count; seed += shards) {
-    const Outcome outcome = RunSeed(seed);
+    const Outcome outcome = RunSeed(layout, seed);
     coverage.Add(outcome.coverage);
-    ASSERT_EQ(outcome.problem, "") << "reproduce with: PHUB_SIM_SEED=" << seed << " swarm_test\n"
+    ASSERT_EQ(outcome.problem, "") << "reproduce with: PHUB_SIM_SEED=" << seed
+                                   << " swarm_test --gtest_filter=*" << name << "\n"
                                    << outcome.description;
     if (seed / shards % kTwiceEvery == 0) {
-      ASSERT_EQ(RunSeed(seed).hash, outcome.hash) << "not deterministic: PHUB_SIM_SEED=" << seed;
+      ASSERT_EQ(RunSeed(layout, seed).hash, outcome.hash)
+          << "not deterministic: PHUB_SIM_SEED=" << seed;
     }
   }
   fmt::print("{}\n", coverage.ToString());
-  EXPECT_EQ(coverage.Missing(), "");
+  EXPECT_EQ(coverage.Missing(layout), "");
+}
+
+TEST_F(Swarm, EverySeedEndsAsItMust) {
+  RunSeeds(Layout::kOneRack, Environment("PHUB_TEST_LONG") != nullptr ? kSeedsLong : kSeeds,
+           "EverySeedEndsAsItMust");
+}
+
+TEST_F(Swarm, EverySeedAcrossRacksEndsAsItMust) {
+  RunSeeds(Layout::kManyRacks,
+           Environment("PHUB_TEST_LONG") != nullptr ? kRackSeedsLong : kRackSeeds,
+           "EverySeedAcrossRacksEndsAsItMust");
 }
 
 }  // namespace

@@ -67,9 +67,13 @@ expect_identical() {
   done
 }
 
-# counter NAME: over all core loops.
+# counter NAME: over all core loops. phubd hears out nobody who takes seconds to say what he wants,
+# as phubctl can in a guest of a busy host: then once more.
 counter() {
-  phubctl stats --all |
-    awk -v name="phub_$1_total" '$1 == name { sum += $5 } END { print sum + 0 }'
+  phubctl stats --all >stats.txt || phubctl stats --all >stats.txt || return
+  awk -v name="phub_$1_total" '$1 == name { sum += $5 } END { print sum + 0 }' stats.txt
 }
-rounds_are() { [ "$(counter rounds)" -ge "$1" ]; }
+rounds_are() {
+  local rounds
+  rounds=$(counter rounds) && [ "$rounds" -ge "$1" ]
+}

@@ -241,7 +241,7 @@ int main(int argument_count, char** arguments) {
   PHUB_CHECK(argument_count == 5, "verbs-intruder DEVICE HOST:PORT VICTIM GUESSES");
   phub::verbs_tests::Intruder intruder(arguments[1], arguments[2], arguments[3]);
   intruder.Join();
+  intruder.Guess(std::atoi(arguments[4]));  // while the victim trains
   intruder.TryNonces();
-  intruder.Guess(std::atoi(arguments[4]));
   return 0;
 }

@@ -75,6 +75,10 @@ int Train(const Arguments& arguments) {
 void AddTrainingOptions(CLI::App& app, Arguments& arguments) {
   digits::Settings& settings = arguments.settings;
   app.add_flag("--serial", arguments.serial, "train in this process alone, without phub");
+  app.add_option("--racks", settings.racks,
+                 "with --serial: add as 2 racks do, each its own ranks' gradients first")
+      ->check(CLI::Range(std::size_t{1}, std::size_t{2}))
+      ->capture_default_str();
   app.add_option("--endpoint", arguments.place.endpoint, "the daemon, as host:port");
   app.add_option("--job", arguments.place.job, "name of the job")->default_val("digits");
   app.add_option("--rank", arguments.place.rank, "this worker's rank, from 0")->default_val(0);
@@ -140,6 +144,11 @@ int main(int argc, char** argv) {
   if (!arguments.serial && arguments.place.rank >= arguments.settings.world_size) {
     std::fprintf(stderr, "phub-digits: --rank %zu does not exist with --world-size %zu\n",
                  arguments.place.rank, arguments.settings.world_size);
+    return kUsage;
+  }
+  const std::size_t racks = arguments.settings.racks;
+  if (racks > 1 && (!arguments.serial || arguments.settings.world_size % racks != 0)) {
+    std::fprintf(stderr, "phub-digits: --racks goes with --serial and an even --world-size\n");
     return kUsage;
   }
   return Train(arguments);

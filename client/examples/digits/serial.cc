@@ -19,8 +19,16 @@ Views ViewsOf(Tensors& tensors) {
   return views;
 }
 
+float SumOfRanks(const std::vector<Tensors>& gradients, std::size_t tensor, std::size_t i,
+                 std::size_t first, std::size_t count) {
+  float sum = gradients[first][tensor][i];
+  for (std::size_t k = 1; k < count; ++k) sum += gradients[first + k][tensor][i];
+  return sum;
+}
+
 // The mean of every rank's gradient, then one step of torch.optim.SGD, each operation rounded on
-// its own and in the order that phub documents.
+// its own and in the order that phub documents: each rack adds up its own ranks' gradients, and
+// these sums are added; of two, in which order does not matter.
 void Update(const Settings& settings, std::size_t iteration, const std::vector<Tensors>& gradients,
             std::size_t tensor, std::vector<float>& momentum, std::vector<float>& parameters) {
   // phub rounds hyper-parameters to the type that it computes in.
@@ -28,9 +36,10 @@ void Update(const Settings& settings, std::size_t iteration, const std::vector<T
   const auto momentum_factor = static_cast<float>(settings.momentum);
   const auto weight_decay = static_cast<float>(settings.weight_decay);
   const auto ranks = static_cast<float>(settings.world_size);
+  const std::size_t of_rack = settings.world_size / settings.racks;
   for (std::size_t i = 0; i < parameters.size(); ++i) {
-    float g = gradients[0][tensor][i];
-    for (std::size_t rank = 1; rank < settings.world_size; ++rank) g += gradients[rank][tensor][i];
+    float g = SumOfRanks(gradients, tensor, i, 0, of_rack);
+    if (settings.racks == 2) g += SumOfRanks(gradients, tensor, i, of_rack, of_rack);
     g = g / ranks;
     g = g + weight_decay * parameters[i];
     momentum[i] = iteration == 0 ? g : momentum_factor * momentum[i] + g;

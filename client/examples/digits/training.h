@@ -13,6 +13,7 @@ namespace digits {
 
 struct Settings {
   std::size_t world_size = 4;
+  std::size_t racks = 1;        // 1 or 2 that the ranks lie in; of TrainSerially
   std::size_t batch_size = 32;  // digits per rank and iteration
   std::size_t iterations = 600;
   double learning_rate = 0.1;  // a tenth of it in the last quarter of the iterations
@@ -31,7 +32,7 @@ struct Trained {
 };
 
 // One process that does the work of every rank, one after the other, and adds their gradients in
-// rank order, as phub promises to.
+// rank order, within racks first, as phub promises to.
 Trained TrainSerially(const Settings& settings, const DataSet& data);
 
 struct Place {
@@ -39,8 +40,8 @@ struct Place {
   std::string job;
   std::size_t rank = 0;
   std::string transport = "auto";  // or "shm", "tcp"
-  bool restart = false;  // a worker that dies is waited for, and may be started anew
-  std::string plan;      // not empty: train in all racks, exchanging by this plan
+  bool restart = false;            // a worker that dies is waited for, and may be started anew
+  std::string plan;                // not empty: train in all racks, exchanging by this plan
   // Nothing is updated before a whole iteration is summed: then it may be clipped, or skipped.
   bool apply_iteration = false;
   double clip_norm = 0.0;  // 0: not clipped

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cstring>
-#include <functional>
 #include <utility>
 
 #include "common/base/check.h"
@@ -11,18 +10,7 @@
 namespace phub::transport {
 RingReceiver::RingReceiver(const Ring& ring, const SharedSlots& slots, const SharedRegions* regions,
                            std::uint32_t message_count)
-    : ring_(ring),
-      slots_(slots),
-      regions_(regions),
-      message_count_(message_count),
-      messages_(std::make_unique<ReceivedMessage[]>(message_count)),
-      free_(std::make_unique<std::uint32_t[]>(message_count)),
-      lent_(std::make_unique<bool[]>(message_count)),
-      free_count_(message_count) {
-  PHUB_CHECK(message_count > 0);
-  // Popped from the back: message 0 first.
-  for (std::uint32_t i = 0; i < message_count; ++i) free_[i] = message_count - 1 - i;
-}
+    : ring_(ring), slots_(slots), regions_(regions), pool_(message_count) {}
 
 RingReceiver::Result RingReceiver::Receive(std::span<const LandingSlot> landing,
                                            std::size_t& budget_bytes) {
@@ -38,7 +26,7 @@ RingReceiver::Result RingReceiver::Receive(std::span<const LandingSlot> landing,
       written_records_ = written;
       if (taken_.records == written) return {.outcome = Outcome::kBlocked};
     }
-    if (free_count_ == 0) return {.outcome = Outcome::kStarved};
+    if (pool_.empty()) return {.outcome = Outcome::kStarved};
     const ProtocolError error = Start(landing, budget_bytes);
     if (error != ProtocolError::kNone) return broken(error);
   } else {
@@ -55,17 +43,14 @@ RingReceiver::Result RingReceiver::Receive(std::span<const LandingSlot> landing,
 
 ProtocolError RingReceiver::Start(std::span<const LandingSlot> landing, std::size_t& budget_bytes) {
   CopyRecord(ring_.record(taken_.records), record_);
-  const std::uint32_t index = free_[free_count_ - 1];
-  ReceivedMessage& message = messages_[index];
+  ReceivedMessage& message = pool_.next();
   const wire::DecodeError decode_error = wire::DecodeHeader(record_.header, message.header);
   if (decode_error != wire::DecodeError::kNone) return FromDecodeError(decode_error);
   message.payload = nullptr;
   const ProtocolError error = Land(landing, message, budget_bytes);
   if (error != ProtocolError::kNone) return error;
   ++taken_.records;
-  --free_count_;
-  lent_[index] = true;
-  message_ = &message;
+  message_ = &pool_.Lend();
   return ProtocolError::kNone;
 }
 
@@ -200,13 +185,7 @@ void RingReceiver::SetSleeps(bool sleeps) {
 RingPosition RingReceiver::PeersPosition() const { return LoadPosition(ring_.indices->written); }
 
 void RingReceiver::Release(const ReceivedMessage* message) {
-  const std::less<const ReceivedMessage*> before;
-  const ReceivedMessage* first = messages_.get();
-  if (before(message, first) || !before(message, first + message_count_)) return;
-  const auto index = static_cast<std::uint32_t>(message - first);
-  if (!lent_[index] || message == message_) return;
-  lent_[index] = false;
-  free_[free_count_++] = index;
+  if (message != message_) pool_.Release(message);  // else it is not whole yet
 }
 
 }  // namespace phub::transport

@@ -9,9 +9,9 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <memory>
 #include <span>
 
+#include "common/transport/message_pool.h"
 #include "common/transport/shm/ring.h"
 #include "common/transport/shm/shared_regions.h"
 #include "common/transport/transport.h"
@@ -82,11 +82,7 @@ class RingReceiver {
   const SharedSlots slots_;
   const SharedRegions* const regions_;
 
-  const std::uint32_t message_count_;
-  const std::unique_ptr<ReceivedMessage[]> messages_;
-  const std::unique_ptr<std::uint32_t[]> free_;  // a stack of indices into messages_
-  const std::unique_ptr<bool[]> lent_;
-  std::uint32_t free_count_;
+  MessagePool pool_;
 
   RingPosition taken_{};               // what this end has read
   RingPosition published_{};           // what the peer was told of it

@@ -96,13 +96,11 @@ absl::Status Ask(const std::string& name, std::span<const std::byte> request, Ve
   const absl::Status status = ReceiveAnswer(answer, peer, deadline, timeout, clock);
   if (!status.ok()) return status;
   const auto bytes = static_cast<std::size_t>(answer.packet.bytes);
-  wire::LaneWelcome welcome;
-  if (bytes < wire::kLaneWelcomeBytes || bytes > answer.bytes.size() ||
-      !wire::DecodeLaneWelcome(std::span(answer.bytes).first(wire::kLaneWelcomeBytes), welcome)) {
-    return absl::InternalError(fmt::format("{} does not answer as a phub daemon does", peer));
-  }
-  const absl::Status welcomed = CheckWelcome(welcome, offer, peer, what);
-  if (!welcomed.ok()) return welcomed;
+  // A packet that is too long was cut: it is no answer either.
+  const bool fits = bytes >= wire::kLaneWelcomeBytes && bytes <= answer.bytes.size();
+  const auto version = JudgeWelcome(
+      std::span(answer.bytes).first(fits ? wire::kLaneWelcomeBytes : 0), offer, peer, what);
+  if (!version.ok()) return version.status();
   answer.rest =
       std::span(answer.bytes).subspan(wire::kLaneWelcomeBytes, bytes - wire::kLaneWelcomeBytes);
   return absl::OkStatus();

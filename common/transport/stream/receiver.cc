@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cstring>
-#include <functional>
 #include <utility>
 
 #include "common/base/check.h"
@@ -17,16 +16,7 @@ StreamReceiver::Result Ended(TransportError error, ProtocolError protocol_error)
 
 }  // namespace
 
-StreamReceiver::StreamReceiver(std::uint32_t message_count)
-    : message_count_(message_count),
-      messages_(std::make_unique<ReceivedMessage[]>(message_count)),
-      free_(std::make_unique<std::uint32_t[]>(message_count)),
-      lent_(std::make_unique<bool[]>(message_count)),
-      free_count_(message_count) {
-  PHUB_CHECK(message_count > 0);
-  // Popped from the back: message 0 first.
-  for (std::uint32_t i = 0; i < message_count; ++i) free_[i] = message_count - 1 - i;
-}
+StreamReceiver::StreamReceiver(std::uint32_t message_count) : pool_(message_count) {}
 
 StreamReceiver::Result StreamReceiver::Receive(ByteStream& stream,
                                                std::span<const LandingSlot> landing, bool& readable,
@@ -38,7 +28,7 @@ StreamReceiver::Result StreamReceiver::Receive(ByteStream& stream,
         if (!ReadHeader(stream, readable, budget_bytes, stop)) return stop;
         continue;
       }
-      if (free_count_ == 0) return {.outcome = Outcome::kStarved};
+      if (pool_.empty()) return {.outcome = Outcome::kStarved};
       const ProtocolError error = StartMessage(landing);
       if (error != ProtocolError::kNone) return Ended(TransportError::kProtocol, error);
     } else {
@@ -110,7 +100,7 @@ bool StreamReceiver::Account(const IoResult& io, bool& readable, std::size_t& bu
 }
 
 ProtocolError StreamReceiver::StartMessage(std::span<const LandingSlot> landing) {
-  ReceivedMessage& message = messages_[free_[free_count_ - 1]];
+  ReceivedMessage& message = pool_.next();
   const std::span<const std::byte> bytes(stash_.data() + stash_begin_, wire::kHeaderBytes);
   const wire::DecodeError decode_error = wire::DecodeHeader(bytes, message.header);
   if (decode_error != wire::DecodeError::kNone) return FromDecodeError(decode_error);
@@ -129,9 +119,7 @@ ProtocolError StreamReceiver::StartMessage(std::span<const LandingSlot> landing)
     payload_ = message.inline_payload.data();
   }
   message.payload = message.header.payload_bytes > 0 ? payload_ : nullptr;
-  const std::uint32_t index = free_[--free_count_];
-  lent_[index] = true;
-  message_ = &message;
+  message_ = &pool_.Lend();
   payload_have_ = 0;
   stash_begin_ += wire::kHeaderBytes;
   return ProtocolError::kNone;
@@ -157,13 +145,7 @@ void StreamReceiver::TakeStashedPayload() {
 }
 
 void StreamReceiver::Release(const ReceivedMessage* message) {
-  const std::less<const ReceivedMessage*> before;
-  const ReceivedMessage* first = messages_.get();
-  if (before(message, first) || !before(message, first + message_count_)) return;
-  const auto index = static_cast<std::uint32_t>(message - first);
-  if (!lent_[index] || message == message_) return;
-  lent_[index] = false;
-  free_[free_count_++] = index;
+  if (message != message_) pool_.Release(message);  // else it is not whole yet
 }
 
 }  // namespace phub::transport

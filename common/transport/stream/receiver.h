@@ -13,9 +13,9 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
-#include <memory>
 #include <span>
 
+#include "common/transport/message_pool.h"
 #include "common/transport/stream/byte_stream.h"
 #include "common/transport/transport.h"
 
@@ -53,7 +53,7 @@ class StreamReceiver {
 
   // Is a message partly received? More of it is sure to come, or the end of the stream.
   bool inside_message() const { return message_ != nullptr; }
-  std::uint32_t lent_count() const { return message_count_ - free_count_; }
+  std::uint32_t lent_count() const { return pool_.lent_count(); }
 
  private:
   static constexpr std::size_t kStashBytes = 8 * wire::kHeaderBytes;
@@ -66,13 +66,9 @@ class StreamReceiver {
   ProtocolError CheckLanding(std::span<const LandingSlot> landing) const;
   void TakeStashedPayload();
 
-  const std::uint32_t message_count_;
-  const std::unique_ptr<ReceivedMessage[]> messages_;
-  const std::unique_ptr<std::uint32_t[]> free_;  // a stack of indices into messages_
-  const std::unique_ptr<bool[]> lent_;
-  std::uint32_t free_count_;
+  MessagePool pool_;
 
-  // The message that is being received: taken from free_ when its header was accepted.
+  // The message that is being received: taken from pool_ when its header was accepted.
   ReceivedMessage* message_ = nullptr;
   std::byte* payload_ = nullptr;  // where its payload goes
   std::size_t payload_have_ = 0;

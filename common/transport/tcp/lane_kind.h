@@ -24,13 +24,20 @@ class LaneKind {
   virtual bool Claims(std::span<const std::byte> first) const = 0;
 
   enum class Outcome : std::uint8_t {
-    kAccepted,  // welcomed and handed over; the socket was taken
-    kRefused,   // `refusal` says why; the peer was told nothing
-    kForm,      // no request: no answer would be understood
+    kTaken,    // with the socket: the peer is answered elsewhere, now or later
+    kRefused,  // `refusal` says why; the peer was told nothing
+    kForm,     // no request: no answer would be understood
   };
   // A whole request, from `origin`.
   virtual Outcome Decide(Descriptor& socket, std::span<const std::byte> request,
                          const std::string& origin, wire::LaneRefusal& refusal) = 0;
+
+  // What became of those that were taken, since the last call.
+  struct Decided {
+    std::uint64_t accepted = 0;
+    std::uint64_t refused_capacity = 0;
+  };
+  virtual Decided TakeDecided() = 0;
 };
 
 }  // namespace phub::transport

@@ -26,17 +26,11 @@ absl::StatusOr<std::unique_ptr<Connection>> Shake(Descriptor socket, const std::
   std::array<std::byte, wire::kLaneWelcomeBytes> welcome_bytes;
   const absl::Status read = ReadAll(socket.get(), welcome_bytes, peer, deadline);
   if (!read.ok()) return read;
-  wire::LaneWelcome welcome;
-  if (!wire::DecodeLaneWelcome(welcome_bytes, welcome)) {
-    return absl::InternalError(
-        fmt::format("{} does not answer as a phub daemon's data port does", peer));
-  }
-  const absl::Status welcomed = CheckWelcome(
-      welcome, offer, peer,
-      fmt::format("the lane of rank {} to core {}", hello.rank.value, hello.core.value));
-  if (!welcomed.ok()) return welcomed;
+  const absl::StatusOr<std::uint8_t> version =
+      JudgeWelcome(welcome_bytes, offer, peer, DescribeLane(hello));
+  if (!version.ok()) return version.status();
   if (!sent) return absl::UnavailableError(fmt::format("{} broke the connection", peer));
-  return std::make_unique<TcpConnection>(std::move(socket), welcome.version, limits);
+  return std::make_unique<TcpConnection>(std::move(socket), *version, limits);
 }
 
 }  // namespace

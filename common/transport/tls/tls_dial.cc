@@ -88,8 +88,7 @@ absl::StatusOr<std::unique_ptr<Connection>> DialTls(const std::string& host, std
   wire::LaneHello hello = asked;
   const VersionOffer offer = OfferVersions(hello);
   const LaneKeyName name = NameOfLane(hello);
-  const std::string what =
-      fmt::format("the lane of rank {} to core {}", hello.rank.value, hello.core.value);
+  const std::string what = DescribeLane(hello);
   std::unique_ptr<TlsSession> session =
       TlsSession::MakeClient(socket->get(), name, KeyOfLane(name, hello.nonce));
   absl::Status status = Secure(*session, socket->get(), peer, offer, what, deadline);
@@ -103,16 +102,10 @@ absl::StatusOr<std::unique_ptr<Connection>> DialTls(const std::string& host, std
   std::array<std::byte, wire::kLaneWelcomeBytes> welcome_bytes;
   status = ReadWelcome(*session, socket->get(), peer, deadline, welcome_bytes);
   if (!status.ok()) return status;
-  wire::LaneWelcome welcome;
-  if (!wire::DecodeLaneWelcome(welcome_bytes, welcome)) {
-    return absl::InternalError(
-        fmt::format("{} does not answer as a phub daemon's data port does", peer));
-  }
-  status = CheckWelcome(welcome, offer, peer, what);
-  if (!status.ok()) return status;
+  const absl::StatusOr<std::uint8_t> version = JudgeWelcome(welcome_bytes, offer, peer, what);
+  if (!version.ok()) return version.status();
   session->BecomeLane();
-  return std::make_unique<TlsConnection>(*std::move(socket), std::move(session), welcome.version,
-                                         limits);
+  return std::make_unique<TlsConnection>(*std::move(socket), std::move(session), *version, limits);
 }
 
 }  // namespace phub::transport

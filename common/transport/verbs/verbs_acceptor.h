@@ -1,8 +1,20 @@
 // Makes the daemon's ends of lanes over verbs, for clients that ask on the data port.
 //
 // No queue pair exists for a peer before the gate has admitted its hello, which takes the control
-// plane's nonce. The socket stays with the lane. The listener's thread.
+// plane's nonce. The socket stays with the lane.
+//
+// Making a lane takes long: memory is registered, and the kernel looks for the way to the peer's
+// address, for a second if there is none, or nobody there. So it is done by threads of its own, of
+// jobs in turn, and neither the listener nor other jobs wait for a peer that gives a bad address.
 #pragma once
+
+#include <condition_variable>
+#include <deque>
+#include <map>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <vector>
 
 #include "common/base/random.h"
 #include "common/transport/tcp/lane_kind.h"
@@ -12,8 +24,14 @@ namespace phub::transport {
 
 class VerbsAcceptor final : public LaneKind {
  public:
-  // Both outlive the acceptor. `random` draws packet numbers.
-  VerbsAcceptor(VerbsGate& gate, Random& random) : gate_(gate), random_(random) {}
+  // At once: a few peers of one job that are not there leave room for another.
+  static constexpr std::size_t kThreads = 4;
+  // Admitted, and not made yet; what is more is refused. As many as a listener has places.
+  static constexpr std::size_t kWaitingMax = 1024;
+
+  // Both outlive the acceptor. `random` draws packet numbers, for any thread.
+  VerbsAcceptor(VerbsGate& gate, Random& random);
+  ~VerbsAcceptor() override;  // what waits is dropped, what is being made is finished
 
   std::size_t request_bytes() const override {
     return wire::kLaneHelloBytes + wire::kVerbsOfferBytes;
@@ -21,13 +39,32 @@ class VerbsAcceptor final : public LaneKind {
   bool Claims(std::span<const std::byte> first) const override;
   Outcome Decide(Descriptor& socket, std::span<const std::byte> request, const std::string& origin,
                  wire::LaneRefusal& refusal) override;
+  Decided TakeDecided() override;
 
  private:
+  struct Request {
+    Descriptor socket;
+    wire::LaneHello hello;
+    wire::VerbsOffer peer;
+    std::string origin;
+    std::uint8_t version = 0;
+  };
+  void Work();
+  bool Next(Request& request);  // waits; false: it is over
+  void Serve(Request request);
   absl::StatusOr<std::unique_ptr<VerbsConnection>> Make(const wire::LaneHello& hello,
                                                         const wire::VerbsOffer& peer);
 
   VerbsGate& gate_;
   Random& random_;
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  bool stopping_ = false;
+  std::map<Incarnation, std::deque<Request>> waiting_;  // no queue is empty
+  std::size_t waiting_count_ = 0;
+  Incarnation served_last_{};
+  Decided decided_;
+  std::vector<std::thread> threads_;
 };
 
 }  // namespace phub::transport

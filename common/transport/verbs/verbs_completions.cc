@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <string>
+#include <string_view>
 
 #include "common/base/check.h"
 #include "common/transport/verbs/immediate.h"
@@ -19,6 +20,9 @@ namespace {
 
 // Words that tell nothing new, in a row: a peer only means to keep us awake.
 constexpr std::uint32_t kEmptyTellsMax = 256;
+constexpr std::string_view kDeviceLost =
+    "the device is lost: unplugged, or its driver unloaded or reset; the kernel's log (dmesg) says "
+    "which";
 
 bool PeerHasClosed(int socket) {
   if (socket < 0) return false;
@@ -42,7 +46,7 @@ void VerbsTransport::CollectEvents() {
   for (int i = 0; i < count; ++i) {
     const ConnectionId id = UnpackId(events_[i].data.u64);
     if (id.generation == kQueueGeneration) {
-      queues_[id.index]->TakeEvents();
+      TakeQueueEvents(*queues_[id.index], (events_[i].events & (EPOLLERR | EPOLLHUP)) != 0);
       continue;
     }
     VerbsEntry* entry = table_.Live(id);
@@ -55,6 +59,23 @@ void VerbsTransport::CollectEvents() {
   if (count == kEventsPerCollect) polls_until_collect_ = 1;
 }
 
+// A descriptor that has failed would wake this end for ever.
+void VerbsTransport::TakeQueueEvents(VerbsQueue& queue, bool failed) {
+  if (!failed) return queue.TakeEvents();
+  queue.Break("poll", EIO);
+  const int result = epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, queue.descriptor(), /*event=*/nullptr);
+  PHUB_CHECK(result == 0, "errno={}", errno);
+}
+
+void VerbsTransport::FailLanesOf(const VerbsQueue& queue) {
+  for (std::uint32_t i = 0; i < table_.served_count(); ++i) {
+    VerbsEntry& entry = table_.served(i);
+    if (!entry.ends() && entry.connection->queue_.get() == &queue) {
+      Fail(entry, TransportError::kReset, kDeviceLost);
+    }
+  }
+}
+
 void VerbsTransport::PollQueues() {
   queues_drained_ = true;
   for (const std::shared_ptr<VerbsQueue>& queue : queues_) {
@@ -64,6 +85,7 @@ void VerbsTransport::PollQueues() {
       for (std::size_t i = 0; i < count; ++i) TakeCompletion(work_completions_[i]);
     }
     if (count == kCompletionsAtOnce) queues_drained_ = false;
+    if (queue->broken()) FailLanesOf(*queue);
   }
 }
 
@@ -183,8 +205,8 @@ void VerbsTransport::Tick(TimeNs now) {
 void VerbsTransport::CheckProgress(VerbsEntry& entry, TimeNs now) {
   if (entry.ends() || entry.failed != TransportError::kNone) return;
   const VerbsConnection& connection = *entry.connection;
-  if (connection.device().events().lost()) {
-    return Fail(entry, TransportError::kReset, "the device is lost");
+  if (connection.queue_->lost()) {
+    return Fail(entry, TransportError::kReset, kDeviceLost);
   }
   const std::uint64_t done = entry.sender().done();
   if (!entry.sender().has_posted() || done != entry.done_seen || entry.progress_at == 0) {

@@ -84,14 +84,12 @@ VerbsConnection::VerbsConnection(VerbsEnd end, std::shared_ptr<VerbsQueue> queue
 
 // Windows go before the queue pair that they are bound to, memory after both.
 VerbsConnection::~VerbsConnection() {
+  ibv_context* const context = domain_->device().context();
   for (ibv_mw* window : {inbox_window_, slots_window_}) {
-    if (window == nullptr) continue;
-    const int error = ibv_dealloc_mw(window);
-    PHUB_CHECK(error == 0, "ibv_dealloc_mw error={}", error);
+    if (window != nullptr) CheckGivenBack(context, "ibv_dealloc_mw", ibv_dealloc_mw(window));
   }
   if (queue_pair_ != nullptr) {
-    const int error = ibv_destroy_qp(queue_pair_);
-    PHUB_CHECK(error == 0, "ibv_destroy_qp error={}", error);
+    CheckGivenBack(context, "ibv_destroy_qp", ibv_destroy_qp(queue_pair_));
   }
   queue_->Return(reserved_);
 }
@@ -348,12 +346,13 @@ DurationNs VerbsConnection::patience() const {
 }
 
 // Reset, not error: when it returns nothing of this queue pair is under way any more, in either
-// direction, and no completion is owed.
+// direction, and no completion is owed. The same is so of a device that was taken away. One that is
+// there and does not do it could write an old gradient into memory that is another's by then.
 void VerbsConnection::Invalidate() {
   ibv_qp_attr attributes{};
   attributes.qp_state = IBV_QPS_RESET;
-  const int error = ibv_modify_qp(queue_pair_, &attributes, IBV_QP_STATE);
-  PHUB_CHECK(error == 0, "device={} error={}", device().name(), error);
+  CheckGivenBack(device().context(), "ibv_modify_qp",
+                 ibv_modify_qp(queue_pair_, &attributes, IBV_QP_STATE));
   if (!socket_) return;
   // What broke it the other end may not have seen: its last words, if there is room.
   if (!trouble_.empty()) {

@@ -52,6 +52,16 @@ bool IsZero(const Gid& gid) {
 
 }  // namespace
 
+bool IsGone(ibv_context* context) {
+  ibv_device_attr attributes{};
+  return ibv_query_device(context, &attributes) != 0;
+}
+
+void CheckGivenBack(ibv_context* context, const char* call, int error) {
+  PHUB_CHECK(error == 0 || IsGone(context), "device={} {} error={}",
+             ibv_get_device_name(context->device), call, error);
+}
+
 std::vector<std::string> VerbsDevice::Names() {
   const DeviceList list;
   std::vector<std::string> names;
@@ -124,16 +134,21 @@ absl::Status VerbsDevice::FindPort(std::uint8_t wanted) {
     ibv_port_attr attributes{};
     if (ibv_query_port(context_, port, &attributes) != 0) continue;
     if (attributes.state == IBV_PORT_ACTIVE) {
+      // One without an address only if no other is active: FindGid says what it lacks.
+      const bool has_address = !ReadGids(context_, port).empty();
+      if (port_ != 0 && !has_address) continue;
       port_ = port;
       ethernet_ = attributes.link_layer == IBV_LINK_LAYER_ETHERNET;
       lid_ = attributes.lid;
       mtu_ = static_cast<std::uint8_t>(attributes.active_mtu);
       limits_.message_bytes_max = attributes.max_msg_sz;
-      return absl::OkStatus();
+      if (has_address) return absl::OkStatus();
+      continue;
     }
     states += fmt::format("{}port {} is {}", states.empty() ? "" : ", ", port,
                           ibv_port_state_str(attributes.state));
   }
+  if (port_ != 0) return absl::OkStatus();
   if (states.empty()) states = fmt::format("it has {} ports", port_count_);
   return absl::FailedPreconditionError(
       fmt::format("RDMA device {} has no active port{}: {}; is its cable plugged in and its "

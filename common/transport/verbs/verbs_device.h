@@ -30,10 +30,17 @@ struct VerbsDeviceLimits {
 
 struct VerbsDeviceOptions {
   std::string name = {};                        // "mlx5_0"; empty: the first with an active port
-  std::uint8_t port = 0;                        // from 1; 0: the first that is active
+  std::uint8_t port = 0;                        // from 1; 0: the first active, with an address
   std::optional<std::uint32_t> gid_index = {};  // empty: chosen, see gid_choice.h
   std::optional<Gid> peer = {};                 // to be reached from here, as far as it is known
 };
+
+// Whether the device was taken away: unplugged, or its driver unloaded or reset. Asks the kernel,
+// which stops answering for a device as it lets go of all that was made on it.
+bool IsGone(ibv_context* context);
+// For what `call` was to give back. Aborts if it failed and the device is there: then it was called
+// out of order, and what is not given back may still be written to.
+void CheckGivenBack(ibv_context* context, const char* call, int error);
 
 // The addresses of a port, without empty entries.
 std::vector<GidEntry> ReadGids(ibv_context* context, std::uint8_t port);

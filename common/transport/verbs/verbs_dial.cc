@@ -13,11 +13,6 @@
 namespace phub::transport {
 namespace {
 
-absl::Status NoSense(const std::string& peer) {
-  return absl::InternalError(
-      fmt::format("{} does not answer as a phub daemon's data port does", peer));
-}
-
 // Sends the request and reads the daemon's offer.
 absl::Status Ask(const Descriptor& socket, const std::string& peer, wire::LaneHello hello,
                  const wire::VerbsOffer& ours, const DialDeadline& deadline,
@@ -37,17 +32,14 @@ absl::Status Ask(const Descriptor& socket, const std::string& peer, wire::LaneHe
         fmt::format("the data port of {} makes no lanes over verbs", peer));
   }
   if (!status.ok()) return status;
-  wire::LaneWelcome welcome;
-  if (!wire::DecodeLaneWelcome(welcome_bytes, welcome)) return NoSense(peer);
-  status = CheckWelcome(
-      welcome, versions, peer,
-      fmt::format("the lane of rank {} to core {}", hello.rank.value, hello.core.value));
-  if (!status.ok()) return status;
+  const auto version = JudgeWelcome(welcome_bytes, versions, peer, DescribeLane(hello));
+  if (!version.ok()) return version.status();
   if (!sent) return absl::UnavailableError(fmt::format("{} broke the connection", peer));
   std::array<std::byte, wire::kVerbsOfferBytes> offer_bytes;
   status = ReadAll(socket.get(), offer_bytes, peer, deadline);
   if (!status.ok()) return status;
-  return wire::DecodeVerbsOffer(offer_bytes, theirs) ? absl::OkStatus() : NoSense(peer);
+  if (wire::DecodeVerbsOffer(offer_bytes, theirs)) return absl::OkStatus();
+  return absl::InternalError(fmt::format("{} offers a lane over verbs that makes no sense", peer));
 }
 
 }  // namespace

@@ -51,8 +51,8 @@ absl::StatusOr<RegisteredMemory> RegisteredMemory::Create(ibv_pd* domain, const 
 
 RegisteredMemory::~RegisteredMemory() {
   if (region_ == nullptr) return;
-  const int error = ibv_dereg_mr(region_);
-  PHUB_CHECK(error == 0, "ibv_dereg_mr error={}", error);
+  ibv_context* const context = region_->context;
+  CheckGivenBack(context, "ibv_dereg_mr", ibv_dereg_mr(region_));
 }
 RegisteredMemory::RegisteredMemory(RegisteredMemory&& other) noexcept
     : region_(std::exchange(other.region_, nullptr)) {}
@@ -65,25 +65,27 @@ std::uint32_t RegisteredMemory::local_key() const { return region_->lkey; }
 std::uint32_t RegisteredMemory::remote_key() const { return region_->rkey; }
 
 absl::StatusOr<std::shared_ptr<VerbsDomain>> VerbsDomain::Create(
-    std::shared_ptr<const VerbsDevice> device) {
+    std::shared_ptr<const VerbsDevice> device, std::string when_full) {
   ibv_pd* domain = ibv_alloc_pd(device->context());
   if (domain == nullptr) {
     return absl::ResourceExhaustedError(
         fmt::format("RDMA device {} has no protection domain left: {}", device->name(),
                     std::generic_category().message(errno)));
   }
-  return std::shared_ptr<VerbsDomain>(new VerbsDomain(std::move(device), domain));
+  return std::shared_ptr<VerbsDomain>(
+      new VerbsDomain(std::move(device), std::move(when_full), domain));
 }
 
-VerbsDomain::VerbsDomain(std::shared_ptr<const VerbsDevice> device, ibv_pd* domain)
+VerbsDomain::VerbsDomain(std::shared_ptr<const VerbsDevice> device, std::string when_full,
+                         ibv_pd* domain)
     : device_(std::move(device)),
+      when_full_(std::move(when_full)),
       domain_(domain),
       regions_(std::make_unique<VerbsRegion[]>(kRegionsMax)) {}
 
 VerbsDomain::~VerbsDomain() {
   memory_.clear();
-  const int error = ibv_dealloc_pd(domain_);
-  PHUB_CHECK(error == 0, "ibv_dealloc_pd error={}", error);
+  CheckGivenBack(device_->context(), "ibv_dealloc_pd", ibv_dealloc_pd(domain_));
 }
 
 absl::StatusOr<std::uint32_t> VerbsDomain::Add(std::byte* data, std::size_t bytes,
@@ -93,9 +95,8 @@ absl::StatusOr<std::uint32_t> VerbsDomain::Add(std::byte* data, std::size_t byte
   const std::uint32_t index = count_.load(std::memory_order_relaxed);
   if (index == kRegionsMax) {
     return absl::ResourceExhaustedError(
-        fmt::format("a job registers at most {} regions of memory with RDMA device {}; add keys "
-                    "in larger batches",
-                    kRegionsMax, device_->name()));
+        fmt::format("a job registers at most {} regions of memory with RDMA device {}{}{}",
+                    kRegionsMax, device_->name(), when_full_.empty() ? "" : "; ", when_full_));
   }
   auto memory = RegisteredMemory::Create(domain_, *device_, data, bytes, use);
   if (!memory.ok()) return memory.status();

@@ -10,6 +10,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -57,8 +58,9 @@ class VerbsDomain {
   // Regions of one job on one device. Peers keep a table of as many.
   static constexpr std::uint32_t kRegionsMax = 1024;
 
+  // when_full: what to do about a full table, for the error of Add.
   static absl::StatusOr<std::shared_ptr<VerbsDomain>> Create(
-      std::shared_ptr<const VerbsDevice> device);
+      std::shared_ptr<const VerbsDevice> device, std::string when_full = {});
   ~VerbsDomain();
   VerbsDomain(const VerbsDomain&) = delete;
   VerbsDomain& operator=(const VerbsDomain&) = delete;
@@ -79,9 +81,10 @@ class VerbsDomain {
   const VerbsDevice& device() const { return *device_; }
 
  private:
-  VerbsDomain(std::shared_ptr<const VerbsDevice> device, ibv_pd* domain);
+  VerbsDomain(std::shared_ptr<const VerbsDevice> device, std::string when_full, ibv_pd* domain);
 
   const std::shared_ptr<const VerbsDevice> device_;
+  const std::string when_full_;
   ibv_pd* const domain_;
   const std::unique_ptr<VerbsRegion[]> regions_;
   std::atomic<std::uint32_t> count_{0};   // published when the region before it is filled in

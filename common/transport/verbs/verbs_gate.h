@@ -19,17 +19,20 @@ struct VerbsLaneParts {
   VerbsLimits limits;
 };
 
-// All calls come from the listener's thread.
+// Admit comes from the listener's thread; Parts and Attach from any of the acceptor's, of several
+// lanes at a time.
 class VerbsGate {
  public:
   virtual ~VerbsGate() = default;
 
-  // Whether this hello becomes a lane. Consumes the nonce. kNone admits it; then Parts follows, and
-  // Attach unless there are none.
+  // Whether this hello becomes a lane. kNone admits it, which consumes the nonce. Then Parts
+  // follows, and Attach once the lane is made of them: not if there are none, the device refuses,
+  // the peer cannot be reached, or too many wait. Then nothing more is said, and the nonce is gone.
   virtual wire::LaneRefusal Admit(const wire::LaneHello& hello, std::string_view peer_address) = 0;
-  // What the admitted lane is made of. An error ends it: the peer is told kCapacity.
+  // What the admitted lane is made of; the job may have ended by now. An error, as any after it,
+  // ends the lane: the peer is told kCapacity.
   virtual absl::StatusOr<VerbsLaneParts> Parts(const wire::LaneHello& hello) = 0;
-  // Hands over the connection. The peer has been told that it is welcome.
+  // Hands over the connection. The peer has been told that it is welcome; the job may have ended.
   virtual void Attach(const wire::LaneHello& hello, std::unique_ptr<Connection> connection,
                       std::string description) = 0;
 };

@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "common/base/check.h"
+#include "common/base/log.h"
 
 namespace phub::transport {
 namespace {
@@ -46,8 +47,7 @@ VerbsQueue::VerbsQueue(std::shared_ptr<const VerbsDevice> device, ibv_comp_chann
 
 VerbsQueue::~VerbsQueue() {
   if (queue_ != nullptr) {
-    const int error = ibv_destroy_cq(queue_);
-    PHUB_CHECK(error == 0, "ibv_destroy_cq error={}", error);
+    CheckGivenBack(device_->context(), "ibv_destroy_cq", ibv_destroy_cq(queue_));
   }
   ibv_destroy_comp_channel(channel_);
 }
@@ -66,16 +66,24 @@ void VerbsQueue::Return(std::uint32_t entries) {
 }
 
 std::size_t VerbsQueue::Poll(std::span<ibv_wc> completions) {
+  if (broken()) return 0;
   const int count = ibv_poll_cq(queue_, static_cast<int>(completions.size()), completions.data());
-  PHUB_CHECK(count >= 0, "device={} ibv_poll_cq={}", device_->name(), count);
-  return static_cast<std::size_t>(count);
+  if (count >= 0) return static_cast<std::size_t>(count);
+  Break("ibv_poll_cq", count);
+  return 0;
+}
+
+void VerbsQueue::Break(const char* call, int error) {
+  if (broken_.exchange(true, std::memory_order_relaxed)) return;
+  LogError("event=rdma_queue_lost device={} call={} error={}", device_->name(), call, error);
 }
 
 int VerbsQueue::descriptor() const { return channel_->fd; }
 
 void VerbsQueue::RequestEvent() {
+  if (broken()) return;
   const int error = ibv_req_notify_cq(queue_, /*solicited_only=*/0);
-  PHUB_CHECK(error == 0, "device={} ibv_req_notify_cq={}", device_->name(), error);
+  if (error != 0) Break("ibv_req_notify_cq", error);
 }
 
 void VerbsQueue::TakeEvents() {

@@ -1,8 +1,8 @@
 // A completion queue: of one transport (so polled by one thread only) on one device.
 //
 // Every queue pair takes room in it for all that it can ever complete, before it is made: a queue
-// that overflows is lost with every lane on it. Reserve and Return: any thread; the rest belongs to
-// the transport's.
+// that overflows is lost with every lane on it. Reserve and Return: any thread; what does not
+// say so is the transport's.
 #pragma once
 
 #include <atomic>
@@ -31,8 +31,13 @@ class VerbsQueue {
   [[nodiscard]] bool Reserve(std::uint32_t entries);
   void Return(std::uint32_t entries);
 
-  // How many were taken. A queue that has failed is a broken device: the process ends, with a word.
+  // How many were taken.
   std::size_t Poll(std::span<ibv_wc> completions);
+  // No completion comes any more, for ever: the device was taken away, or broke the queue. Found
+  // out by Poll, RequestEvent or whoever sees its descriptor fail. broken, lost: any thread.
+  bool broken() const { return broken_.load(std::memory_order_relaxed); }
+  bool lost() const { return broken() || device_->events().lost(); }
+  void Break(const char* call, int error);
   // Readable when something happens, once after each RequestEvent. TakeEvents makes it silent.
   int descriptor() const;
   void RequestEvent();
@@ -49,6 +54,7 @@ class VerbsQueue {
   ibv_cq* queue_ = nullptr;
   std::uint32_t entries_ = 0;
   std::atomic<std::uint32_t> reserved_{0};
+  std::atomic<bool> broken_{false};
 };
 
 }  // namespace phub::transport

@@ -5,6 +5,8 @@
 // them, by cold threads. descriptor() is an epoll descriptor over the queues' channels and the
 // lanes' sockets. Arm asks the queues for an event, and looks once more.
 //
+// A device that is taken away ends its lanes, with kReset and a Trouble that says so.
+//
 // Adopt posts the connection's receives, and allocates nothing. Closing resets the queue pair: a
 // call of the kernel, and on some devices of their firmware. Belongs to one thread.
 #pragma once
@@ -64,6 +66,8 @@ class VerbsTransport final : public TurnTransport<VerbsEntry> {
   bool Watch(const VerbsConnection& connection, ConnectionId id) const;
   bool Open(const VerbsEntry& entry);
   void CollectEvents();
+  void TakeQueueEvents(VerbsQueue& queue, bool failed);
+  void FailLanesOf(const VerbsQueue& queue);
   void PollQueues();
   void TakeCompletion(const ibv_wc& completion);
   void TakeSent(VerbsEntry& entry, const ibv_wc& completion);

@@ -1,4 +1,7 @@
 // The core loop in a job that spans racks: the test plays its workers and the other racks.
+#include <algorithm>
+#include <limits>
+
 #include "common/plan/generators.h"
 #include "common/plan/planners/planner.h"
 #include "server/exchange/shard_exchange.h"
@@ -214,6 +217,32 @@ TEST_F(CoreLoopRacks, ALostPeerLaneIsAFaultOfThatRack) {
   const Event event = Next(Event::Kind::kFault);
   EXPECT_EQ(event.code, FaultCode::kLaneLost);
   EXPECT_EQ(event.rank.value, kPeerRankBase + 2);
+}
+
+// Expect: the tenant's bandwidth and turn are those of its other jobs; another rack's part is not.
+TEST_F(CoreLoopRacks, TheOwnSumWaitsForItsTurn) {
+  config_.share.bandwidth_bytes = 1'000'000;
+  StartRack(1);
+  const std::uint32_t chunk = ChunkWithHome(2);
+  Push(0, chunk, 1, 0, 3);
+  Push(1, chunk, 1, 0, 4);
+  EXPECT_TRUE(transport_.TakePosted().empty());
+  EXPECT_EQ(shard_->lanes[0].slots_used, 1u);
+  EXPECT_EQ(Count(CoreCounter::rounds_queued), 1u);
+  while (loop_.NextTimer() != std::numeric_limits<TimeNs>::max()) {
+    clock_.now = std::max(clock_.now, loop_.NextTimer());
+    loop_.RunOnce();
+  }
+  const auto sent = Posted(wire::MessageKind::kGradient);
+  ASSERT_EQ(sent.size(), 1u);
+  EXPECT_EQ(sent[0].payload, Filled(7));
+  EXPECT_EQ(shard_->lanes[0].slots_used, 0u);
+  Push(0, ChunkWithHome(1), 1, 1, 3);  // in debt again
+  ASSERT_EQ(Count(CoreCounter::throttles), 2u);
+  transport_.Deliver(peers_[2], FromPeer(chunk, 1, 1), Filled(-5));
+  loop_.RunOnce();
+  EXPECT_EQ(Replies().size(), 2u);
+  EXPECT_EQ(FaultOf(), FaultCode::kNone);
 }
 
 // Expect: what finds the queue full is sent later, in order, and once.

@@ -1,5 +1,6 @@
 // What a core loop does with sums that are not finite.
 #include <cmath>
+#include <cstring>
 #include <limits>
 
 #include "tests/unit/server/core_loop_fixture.h"
@@ -114,6 +115,51 @@ TEST_F(ScreeningTest, InitialValuesAreNotScreened) {
   EXPECT_EQ(Replies().size(), 2u);
   EXPECT_TRUE(shard_->live());
 }
+
+// Halves all the way, or over f32 masters; found in the round's last pass, or when it is folded.
+struct Halves {
+  ElementType half;
+  ElementType masters;
+  std::uint32_t slots;
+};
+class HalvesScreeningTest : public ScreeningTest, public ::testing::WithParamInterface<Halves> {};
+
+TEST_P(HalvesScreeningTest, AreScreenedToo) {
+  const bool is_f16 = GetParam().half == ElementType::kF16;
+  const std::uint16_t one = is_f16 ? 0x3c00 : 0x3f80;
+  const std::uint16_t infinity = is_f16 ? 0x7c00 : 0x7f80;
+  key_.type = GetParam().masters;
+  key_.gradient_type = key_.parameter_type = GetParam().half;
+  StartWith(Screening::kReport, 3, GetParam().slots);
+  for (std::uint64_t iteration = 1; iteration <= 2; ++iteration) {
+    for (std::uint32_t rank = 0; rank < 3; ++rank) {
+      wire::MessageHeader header = Gradient(0, iteration, 0);
+      header.type = GetParam().half;
+      std::vector<std::uint16_t> bits(kElements, one);
+      if (iteration == 2 && rank == 1) bits.back() = infinity;
+      std::vector<float> words(kElements / 2);  // as the scripted transport counts
+      std::memcpy(words.data(), bits.data(), bits.size() * sizeof(std::uint16_t));
+      transport_.Deliver(lanes_[rank], header, words);
+      loop_.RunOnce();
+    }
+    EXPECT_EQ(Replies().size(), 3u);
+    EXPECT_EQ(sums(), iteration - 1);
+    EXPECT_EQ(gradients(), iteration - 1);
+  }
+  const Event event = Next(Event::Kind::kNonFinite);
+  EXPECT_EQ(event.rank, Rank{1});
+  EXPECT_EQ(event.iteration, Iteration{2});
+}
+
+INSTANTIATE_TEST_SUITE_P(All, HalvesScreeningTest,
+                         ::testing::Values(Halves{ElementType::kF16, ElementType::kF16, 4},
+                                           Halves{ElementType::kF16, ElementType::kF16, 1},
+                                           Halves{ElementType::kF16, ElementType::kF32, 4},
+                                           Halves{ElementType::kF16, ElementType::kF32, 1},
+                                           Halves{ElementType::kBf16, ElementType::kBf16, 4},
+                                           Halves{ElementType::kBf16, ElementType::kBf16, 1},
+                                           Halves{ElementType::kBf16, ElementType::kF32, 4},
+                                           Halves{ElementType::kBf16, ElementType::kF32, 1}));
 
 }  // namespace
 }  // namespace phub::server

@@ -99,7 +99,7 @@ TEST_P(ScreeningOnTarget, FoldsAndRoundsSayWhetherTheResultIsFinite) {
   EXPECT_LT(found, trials);
 }
 
-// The optimizers' loops, fused and not, and a round that ends in halves.
+// The optimizers' loops, fused and not.
 TEST_P(ScreeningOnTarget, EveryOptimizerSaysTheSame) {
   SeededRandom random(8);
   for (const ElementType wire : {ElementType::kF32, ElementType::kF16, ElementType::kBf16}) {
@@ -125,6 +125,60 @@ TEST_P(ScreeningOnTarget, EveryOptimizerSaysTheSame) {
       }
     }
   }
+}
+
+// Parameters or replies that are halves, behind any optimizer: what is looked at is what was
+// combined, before it was narrowed.
+TEST_P(ScreeningOnTarget, RoundsThatEndInHalvesSayTheSame) {
+  SeededRandom random(10);
+  std::size_t found = 0;
+  for (const ElementType half : {ElementType::kF16, ElementType::kBf16}) {
+    for (const ElementType type : {half, ElementType::kF32}) {
+      for (const Optimizer optimizer : kOptimizers) {
+        for (const std::size_t count : kCounts) {
+          const Rows rows(half, 3, count, random);
+          Round round{half, type, half, Reduction::kMean, optimizer, 3, {}};
+          round.arguments.step = 2;
+          round.arguments.epsilon = 1e-8;
+          ASSERT_TRUE(IsSupported(round));
+          std::vector<float> parameters(count + 1, 0.0f), state0(count + 1), state1(count + 1);
+          std::vector<std::uint16_t> reply(count + 1);
+          std::byte* const replies[] = {reinterpret_cast<std::byte*>(reply.data())};
+          RoundMemory memory;
+          memory.parameters = reinterpret_cast<std::byte*>(parameters.data());
+          memory.next_parameters = reinterpret_cast<std::byte*>(parameters.data());
+          memory.state = {reinterpret_cast<std::byte*>(state0.data()),
+                          reinterpret_cast<std::byte*>(state1.data())};
+          memory.replies = replies;
+          const bool expected = ReferenceSays(half, Reduction::kSum, rows.places, count);
+          EXPECT_EQ(ApplyRound(round, {nullptr, rows.places}, count, memory), expected)
+              << numeric::ToString(half) << " over " << numeric::ToString(type) << " "
+              << ToString(optimizer) << " count " << count;
+          found += expected ? 1 : 0;
+        }
+      }
+    }
+  }
+  EXPECT_GT(found, 0u);
+}
+
+// A sum that f32 holds and f16 does not is finite here, and infinite to whoever gets it as f16.
+TEST_P(ScreeningOnTarget, ASumIsLookedAtBeforeItIsNarrowed) {
+  const std::vector<std::uint16_t> largest(64, 0x7bff);  // 65504
+  const auto* const row = reinterpret_cast<const std::byte*>(largest.data());
+  const std::byte* const rows[] = {row, row};
+  std::vector<std::uint16_t> sum(largest.size());
+  const Round round{ElementType::kF16,
+                    ElementType::kF16,
+                    ElementType::kF16,
+                    Reduction::kSum,
+                    Optimizer::kNone,
+                    2,
+                    {}};
+  RoundMemory memory;
+  memory.next_parameters = reinterpret_cast<std::byte*>(sum.data());
+  EXPECT_FALSE(ApplyRound(round, {nullptr, rows}, sum.size(), memory));
+  EXPECT_EQ(sum[63], 0x7c00);
 }
 
 TEST_P(ScreeningOnTarget, FiniteTermsWhoseSumOverflowsAreSeenToo) {

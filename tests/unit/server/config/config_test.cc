@@ -94,6 +94,17 @@ TEST(Config, FlagNamesTheFileThatIsReadInsteadOfTheVariables) {
   EXPECT_EQ(config.settings.chunk_bytes, 8192u);
 }
 
+// Who has set up phubctl or a worker can start a daemon from the same shell.
+TEST(Config, VariablesOfClientsAreNoMistake) {
+  for (const char* name :
+       {"PHUB_ENDPOINT", "PHUB_TENANT", "PHUB_TIMEOUT", "PHUB_OUTPUT", "PHUB_JOB", "PHUB_RANK",
+        "PHUB_WORLD_SIZE", "PHUB_TRANSPORT", "PHUB_TOKEN_FILE", "PHUB_CA_FILE", "PHUB_CERTIFICATE",
+        "PHUB_KEY", "PHUB_SERVER_NAME", "PHUB_CONTEXT", "PHUB_CONTEXTS"}) {
+    EXPECT_THAT(Load({}, {fmt::format("{}=x", name)}).problems, IsEmpty()) << name;
+  }
+  EXPECT_THAT(Load({}, {"PHUB_CA_FILES=x"}).problems, SizeIs(1));
+}
+
 TEST(Config, DumpReadsBackToTheSameValues) {
   const Config first = Load({"--listen=[::1]:0", "--cores", "0-1", "--pin", "off", "--insecure",
                              "--liveness-timeout", "1500ms", "--port-file", "a \"b\"\\c",
@@ -322,6 +333,25 @@ TEST(Config, MistakesInARackAreNamedWithTheirPlace) {
   EXPECT_THAT(problem({"--daemons", "node1:0"}), HasSubstr("whose port is open"));
   EXPECT_THAT(problem({"--daemons", "0.0.0.0:7700"}), HasSubstr("names no host"));
   EXPECT_THAT(problem({"--daemons", "node1:1,,node2:1"}), HasSubstr("an empty entry"));
+}
+
+// Else they start, and can never reach each other.
+TEST(Config, RacksWithTlsOrIdentitiesNeedWhoVouchesForTheOthers) {
+  const std::vector<const char*> racks = {"--racks", "127.0.0.1:7700,127.0.0.1:7701", "--listen",
+                                          "127.0.0.1:7700"};
+  const auto with = [&](const std::vector<const char*>& more) {
+    std::vector<const char*> arguments = racks;
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    return Load(arguments).problems;
+  };
+  EXPECT_THAT(with({}), IsEmpty());
+  const std::vector<const char*> tls = {"--tls-certificate", "c", "--tls-key", "k"};
+  ASSERT_THAT(with(tls), SizeIs(1));
+  EXPECT_THAT(with(tls)[0], AllOf(HasSubstr("racks"), HasSubstr("need both, and tls_client_ca")));
+  EXPECT_THAT(with({"--state-dir", "s"}), Contains(HasSubstr("need both, and tls_client_ca")));
+  EXPECT_THAT(with({"--tls-certificate", "c", "--tls-key", "k", "--tls-client-ca", "a",
+                    "--state-dir", "s"}),
+              IsEmpty());
 }
 
 TEST(Config, SharedMemoryIsOnUnlessItIsSwitchedOff) {

@@ -120,6 +120,23 @@ TEST_F(LanesTest, AConnectionThatComesAfterItsJobFailedIsDropped) {
   EXPECT_EQ(control().AdmitLane(HelloOf(grants->response, 0, 1)), LaneRefusal::kJob);
 }
 
+// A lane over RDMA takes a while to be made; the worker, or its next process, may have lost
+// patience.
+TEST_F(LanesTest, AConnectionThatComesAfterAnotherWasAskedForIsDropped) {
+  const std::string session = Enter(0, 1);
+  const wire::LaneHello slow = HelloOf(OpenLanesOf(session)->response, 0, 0);
+  ASSERT_EQ(control().AdmitLane(slow), LaneRefusal::kNone);
+  const wire::LaneHello next = HelloOf(OpenLanesOf(session)->response, 0, 0);
+  ASSERT_EQ(control().AdmitLane(next), LaneRefusal::kNone);
+  Attach(next);
+  EXPECT_EQ(connections_live, 1);
+  Attach(slow);
+  EXPECT_EQ(connections_live, 1);
+  EXPECT_EQ(Counter("phub_lanes_dropped_total"), 1u);
+  Settle();
+  EXPECT_EQ(cores[0]->Executed(Command::Kind::kAttachLane).size(), 1u);
+}
+
 TEST_F(LanesTest, CoresThatAreNotThereAreRefused) {
   const std::string session = Enter(0, 1);
   v1::OpenLanesRequest request;

@@ -8,6 +8,8 @@
 #include <cerrno>
 
 #include "common/base/units.h"
+#include "common/transport/verbs/verbs_device.h"
+#include "tests/verbs/fake_verbs.h"
 
 namespace phub::transport {
 namespace {
@@ -124,6 +126,21 @@ TEST(VerbsDoctor, HugePagesThatAreOff) {
   VerbsHostFacts facts = GoodHost();
   facts.transparent_huge_pages = "never";
   EXPECT_THAT(Only(facts, Level::kAdvice).fix, HasSubstr("transparent_hugepage/enabled"));
+}
+
+// What is called usable is what lanes take.
+TEST(VerbsDoctor, AgreesWithTheChoiceOfAPort) {
+  fake_verbs::Reset();
+  fake_verbs::TheDevice().bare_first_port = true;
+  const VerbsHostFacts facts = ReadVerbsHostFacts();
+  ASSERT_EQ(facts.devices.size(), 1u);
+  ASSERT_EQ(facts.devices[0].ports.size(), 2u);
+  EXPECT_TRUE(facts.devices[0].ports[0].gids.empty());
+  EXPECT_EQ(UsableVerbsDevices(facts, {.daemon = true}), 1u);
+  const auto device = VerbsDevice::Open({});
+  ASSERT_TRUE(device.ok()) << device.status();
+  EXPECT_EQ((*device)->port(), 2);
+  EXPECT_EQ(VerbsDevice::Open({.port = 1}).status().code(), absl::StatusCode::kFailedPrecondition);
 }
 
 TEST(VerbsDoctor, WindowsMatterToTheDaemon) {

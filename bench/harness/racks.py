@@ -1,0 +1,274 @@
+"""The exchange across racks: phub along a plan, beside one server for all and Gloo's ring. Needs
+root.
+
+Each rack is a bridge with its workers and a phubd behind links (tc tbf), and an uplink to the other
+racks whose rate is that of all its workers' links together, divided by the ratio: 1:1, 2:1, 4:1,
+8:1. Systems:
+  phub                a daemon in each rack sums its own workers' gradients, and exchanges the sums
+                      along the plan that `phubctl plan make` finds best for these uplinks
+  phub-flat           all workers push to one server, in rack 0
+  gloo-ring           ranks in the order of racks: the ring passes each uplink once
+  gloo-ring-shuffled  ranks dealt to the racks in turn, as who knows no racks has them: each hop
+                      passes an uplink
+Each system's limit is what its busiest link needs for the payload and its headers. Bytes on the
+uplinks are the kernel's, headers and acknowledgements included, of an exchange: the difference of
+a short and a long run. Along a plan, a rack's uplink carries its sum, whatever the number of its
+workers N: 1/N of the bytes of one server for all.
+"""
+
+import argparse
+import contextlib
+import json
+import subprocess
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from . import namespaces, picture, results
+from .block import Block, run_block
+from .context import Context, counts, positive
+from .daemon import Daemon
+from .failure import BenchFailure, NotPossibleHere
+from .namespaces import FRAME_BYTES, INTERFACE, PAYLOAD_BYTES, Network, Node
+from .peers import Gloo
+from .processes import clean_environment
+from .results import Result
+from .systems import Phub, Place, System
+from .workload import Workload, model
+
+SUMMARY = "the exchange across racks with shaped uplinks, in network namespaces (needs root)"
+PORT = 7700
+FLAT_PORT = 7701
+RATIOS = (1, 2, 4, 8)
+SHORT_EXCHANGES = 1
+LINK_LATENCY = "50us"
+# Into how many pieces the simulator cuts the data; phub's chunks are finer.
+SIMULATED_PIECES = 16
+
+
+@dataclass(frozen=True)
+class Shape:
+    ratio: int
+    racks: int
+    workers_per_rack: int
+    rate_mbit: float
+    model: str
+    exchanges: int
+
+    @property
+    def workers(self) -> int:
+        return self.racks * self.workers_per_rack
+
+    def workload(self) -> Workload:
+        return Workload(model(self.model), self.workers, exchanges=self.exchanges, warmup=1)
+
+    @property
+    def link_bits_per_s(self) -> float:
+        return self.rate_mbit * 1e6
+
+    @property
+    def uplink_bits_per_s(self) -> float:
+        return self.link_bits_per_s * self.workers_per_rack / self.ratio
+
+    def limit_s(self, system: str) -> float:
+        """Of the busiest link: a worker's, or an uplink."""
+        ring = 2 * (self.workers - 1) / self.workers
+        link, uplink = {
+            # A sum goes up and comes down once, whoever is home.
+            "phub": (1.0, 2 * (self.racks - 1) / self.racks),
+            "phub-flat": (1.0, float(self.workers - self.workers_per_rack)),
+            "gloo-ring": (ring, ring),
+            "gloo-ring-shuffled": (ring, ring * self.workers_per_rack),
+        }[system]
+        return max(link * self.pass_s(self.link_bits_per_s),
+                   uplink * self.pass_s(self.uplink_bits_per_s))
+
+    def pass_s(self, bits_per_s: float) -> float:
+        """One worker's gradients, once, with their headers."""
+        return self.workload().bytes * 8 * FRAME_BYTES / PAYLOAD_BYTES / bits_per_s
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--racks", type=positive, default=2, help="default 2")
+    parser.add_argument("--workers", type=positive, default=4, help="in each rack (default 4)")
+    parser.add_argument("--rate", type=positive, default=200, metavar="MBIT",
+                        help="of a worker's link (default 200: what two cores can carry for all)")
+    parser.add_argument("--ratios", type=counts(1, 64), default=list(RATIOS),
+                        help="of the workers' links of a rack to its uplink (default 1,2,4,8)")
+    parser.add_argument("--model", default="16MiB", metavar="NAME",
+                        help="resnet50, alexnet, a CSV file, or the bytes of one tensor (16MiB)")
+    parser.add_argument("--rounds", type=positive, default=2,
+                        help="blocks of each system (default 2)")
+    parser.add_argument("--exchanges", type=positive, default=4,
+                        help="timed in a block (default 4)")
+
+
+def shapes(context: Context) -> list[Shape]:
+    options = context.options
+    if context.smoke:
+        return [Shape(2, 2, 2, 1000, "256KiB", 3)]
+    return [Shape(ratio, options.racks, options.workers, options.rate, options.model,
+                  options.exchanges) for ratio in options.ratios]
+
+
+def worker(rank: int) -> str:
+    return f"worker{rank}"
+
+
+@contextlib.contextmanager
+def built(shape: Shape) -> Iterator[Network]:
+    """Workers, and in each rack a node for its daemon; of rack 0, one for a server of all."""
+    nodes = [Node(worker(rank), shape.link_bits_per_s, rack=rank // shape.workers_per_rack)
+             for rank in range(shape.workers)]
+    of_rack = shape.workers_per_rack * shape.link_bits_per_s
+    nodes += [Node(f"server{rack}", of_rack + shape.uplink_bits_per_s, shape.workers_per_rack, rack)
+              for rack in range(shape.racks)]
+    nodes.append(Node("flat", of_rack * shape.racks, shape.workers))
+    with namespaces.network(nodes, [shape.uplink_bits_per_s] * shape.racks) as network:
+        yield network
+
+
+def write_topology(shape: Shape, path: Path) -> None:
+    """Of the daemons: what an uplink carries of payload."""
+    members = [f"rack{rack}" for rack in range(shape.racks)]
+    names = ", ".join(f'"{name}"' for name in members)
+    payload_bits_per_s = shape.uplink_bits_per_s * PAYLOAD_BYTES / FRAME_BYTES
+    text = (f'name = "uplinks"\nunit = "{payload_bits_per_s / 1e6:.0f}Mbit/s"\n'
+            f'latency = "{LINK_LATENCY}"\nmembers = [{names}]\nswitches = ["core"]\n')
+    text += "".join(f'[[link]]\nfrom = "{name}"\nto = "core"\n' for name in members)
+    path.write_text(text)
+
+
+class Plan:
+    """What phubctl finds best for the topology, and how long it would take alone."""
+
+    def __init__(self, context: Context, shape: Shape) -> None:
+        self.topology = context.scratch / f"racks-{shape.ratio}.toml"
+        self.path = context.scratch / f"plan-{shape.ratio}.json"
+        write_topology(shape, self.topology)
+        self._phubctl = context.build.phubctl
+        given = ["--topology", str(self.topology), "--size", str(shape.workload().bytes)]
+        self._ask("make", *given, "-o", str(self.path))
+        answer = self._ask("simulate", str(self.path), *given,
+                           "--pieces", str(SIMULATED_PIECES), "-o", "json")
+        self.simulated_s = float(json.loads(answer)["seconds"])
+        self.planner = str(json.loads(self.path.read_text())["planner"])
+
+    def _ask(self, *arguments: str) -> str:
+        answer = subprocess.run([self._phubctl, "plan", *arguments], capture_output=True, text=True,
+                                check=False, env=clean_environment())
+        if answer.returncode != 0:
+            raise BenchFailure(f"phubctl plan {arguments[0]}: {answer.stderr}")
+        return answer.stdout
+
+
+@contextlib.contextmanager
+def daemons(context: Context, shape: Shape, network: Network,
+            plan: Plan) -> Iterator[tuple[list[Daemon], Daemon]]:
+    """One in each rack, and the one for all."""
+    servers = [f"server{rack}" for rack in range(shape.racks)]
+    listed = ",".join(f"{network.address(name)}:{PORT}" for name in servers)
+
+    def daemon(name: str, port: int, arguments: Sequence[str]) -> Daemon:
+        return Daemon(context.build, context.scratch, f"phubd-{shape.ratio}-{name}",
+                      ["--insecure", *arguments], network.address(name), network.prefix(name), port)
+    with contextlib.ExitStack() as stack:
+        of_racks = [stack.enter_context(
+            daemon(name, PORT, ["--racks", listed, "--topology", str(plan.topology)]))
+                    for name in servers]
+        yield of_racks, stack.enter_context(daemon("flat", FLAT_PORT, []))
+
+
+def systems_of(context: Context, shape: Shape, network: Network, of_racks: Sequence[Daemon],
+               flat: Daemon, plan: Plan) -> list[System]:
+    def place(ranks: Sequence[int]) -> Place:
+        return Place([network.prefix(worker(rank)) for rank in ranks],
+                     [network.address(worker(rank)) for rank in ranks], [INTERFACE] * len(ranks))
+    ordered = place(range(shape.workers))
+    dealt = place([rank % shape.racks * shape.workers_per_rack + rank // shape.racks
+                   for rank in range(shape.workers)])
+    rack_of = [rank // shape.workers_per_rack for rank in range(shape.workers)]
+    hierarchical = Phub(context.build, of_racks, "tcp", "library", ["--plan", str(plan.path)],
+                        ordered, rack_of)
+    one_server = Phub(context.build, [flat], "tcp", "library", (), ordered)
+    one_server.name = "phub-flat"
+    chosen: list[System] = [hierarchical, one_server]
+    ring, shuffled = Gloo(context.build, "ring", ordered), Gloo(context.build, "ring", dealt)
+    shuffled.name = "gloo-ring-shuffled"
+    if ring.missing():
+        context.say(f"# gloo is left out: {ring.missing()}")
+        return chosen
+    return [*chosen, ring, shuffled]
+
+
+def measure(context: Context, shape: Shape) -> tuple[list[Result], Plan]:
+    workload = shape.workload()
+    case = workload.case("racks", f"tcp,{shape.racks}-racks,{shape.ratio}:1")
+    rounds = 1 if context.smoke else context.options.rounds
+    plan = Plan(context, shape)
+    uplink_bytes: dict[str, float] = {}
+    blocks: dict[str, list[Block]] = {}
+    with built(shape) as network, daemons(context, shape, network, plan) as (of_racks, flat):
+        def counted(system: System, exchanges: int) -> tuple[Block, int]:
+            before = sum(network.uplink_bytes(rack) for rack in range(shape.racks))
+            block = run_block(system, workload.with_exchanges(exchanges), context.scratch)
+            return block, sum(network.uplink_bytes(rack) for rack in range(shape.racks)) - before
+
+        systems = systems_of(context, shape, network, of_racks, flat, plan)
+        short = {}
+        for system in systems:
+            context.progress(f"{case}: {system.name}, once")
+            _, short[system.name] = counted(system, SHORT_EXCHANGES)
+        for number in range(rounds):
+            for system in systems:
+                context.progress(f"{case}, round {number + 1} of {rounds}: {system.name}")
+                block, moved = counted(system, shape.exchanges)
+                blocks.setdefault(system.name, []).append(block)
+                uplink_bytes[system.name] = ((moved - short[system.name]) /
+                                             (shape.exchanges - SHORT_EXCHANGES))
+        context.progress_done()
+    rows = [results.summarized(case, system.name, blocks[system.name], shape.limit_s(system.name))
+            for system in systems]
+    for row in rows:
+        row.more["ceiling"] = "payload and headers on the busiest link"
+        row.more["uplink_bytes"] = uplink_bytes[row.system]
+    rows[0].more |= {"planner": plan.planner, "simulated_s": plan.simulated_s}
+    results.add_ratios(rows)
+    return rows, plan
+
+
+def show(context: Context, shape: Shape, rows: Sequence[Result], plan: Plan) -> None:
+    context.say(f"\n{rows[0].case}: workers' links {shape.rate_mbit:.0f} Mbit/s, uplinks "
+                f"{shape.uplink_bits_per_s / 1e6:.0f} Mbit/s")
+    context.say(results.table(rows))
+    payload = shape.workload().bytes
+    for row in rows:
+        moved = float(str(row.more["uplink_bytes"]))
+        context.say(f"  {row.system}: {row.median_s / (row.ceiling_s or 1):.3f}x its limit "
+                    f"({results.seconds_text(row.ceiling_s or 0)}); on all uplinks "
+                    f"{moved / 1e6:.1f} MB, {moved / payload:.2f}x the gradients of a worker")
+    phub, flat = rows[0], rows[1]
+    of_flat = float(str(flat.more["uplink_bytes"])) / float(str(phub.more["uplink_bytes"]))
+    phub.more["uplink_bytes_of_flat"] = 1 / of_flat
+    context.say(f"  one server for all moves {of_flat:.2f}x as much over the uplinks "
+                f"({shape.workers_per_rack} workers in a rack)")
+    # Pushes and pulls within the rack go on at the same time.
+    simulated_s = max(plan.simulated_s, shape.pass_s(shape.link_bits_per_s))
+    context.say(f"  plan {plan.planner}: simulated {results.seconds_text(simulated_s)}; measured "
+                f"{phub.median_s / simulated_s:.3f}x that")
+
+
+def run(context: Context) -> list[Result]:
+    if why := namespaces.missing():
+        raise NotPossibleHere(why)
+    measured = []
+    for shape in shapes(context):
+        rows, plan = measure(context, shape)
+        show(context, shape, rows, plan)
+        measured += rows
+    return measured
+
+
+def draw(context: Context, measured: Sequence[Result], path: Path) -> None:
+    picture.draw_ratios(context, measured, path,
+                        "Time across racks, in multiples of phub's (lower is better)")

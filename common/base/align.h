@@ -1,0 +1,13 @@
+// The least multiple of a unit that is not below a size.
+#pragma once
+
+#include <cstdint>
+
+namespace phub {
+
+// REQUIRES: unit > 0, and the result fits.
+constexpr std::uint64_t AlignUp(std::uint64_t bytes, std::uint64_t unit) {
+  return (bytes + unit - 1) / unit * unit;
+}
+
+}  // namespace phub

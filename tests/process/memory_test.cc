@@ -1,0 +1,119 @@
+// What admission reserves for a job, and what the daemon's process really takes once every byte has
+// been used: quotas are only worth what this arithmetic is.
+#include <fmt/format.h>
+#include <grpcpp/grpcpp.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <functional>
+#include <optional>
+#include <thread>
+
+#include "phub/client.h"
+#include "phub/v1/admin.grpc.pb.h"
+#include "tests/process/rack_process.h"
+#include "tests/support/freed_memory.h"
+
+namespace phub::process {
+namespace {
+
+struct Shape {
+  const char* name;
+  std::uint32_t world_size;
+  Optimizer optimizer;
+  ElementType type = f32;
+  std::optional<ElementType> wire = {};
+};
+
+constexpr std::uint64_t kElements = 16 << 20;
+// Of a job: lanes, records, what the allocator rounds up, pages of a huge page that nobody asked
+// for.
+constexpr std::uint64_t kSlackBytes = 8 << 20;
+constexpr double kAbove = 1.05;
+constexpr double kBelow = 0.90;
+// Reserved, but written to only when ranks are folded because slots run short: with one rank never,
+// with more as it happens.
+constexpr std::uint64_t kAccumulatorBytes = kElements * 4;
+
+class Memory : public testing::TestWithParam<Shape> {
+ protected:
+  Memory() : rack_(1, {"--cores", "2", "--pin", "off"}) {}
+  // What the jobs of the daemon have reserved, and what it has.
+  std::uint64_t Reserved() {
+    const auto channel = grpc::CreateChannel(rack_.endpoint(0), grpc::InsecureChannelCredentials());
+    grpc::ClientContext context;
+    v1::ServerInfo info;
+    const grpc::Status status = v1::Admin::NewStub(channel)->GetServer(&context, {}, &info);
+    EXPECT_TRUE(status.ok()) << status.error_message();
+    return info.memory_bytes();
+  }
+  std::uint64_t Resident() { return rack_.daemon(0).ResidentBytes(); }
+
+  RackProcess rack_;
+};
+
+// One rank: keys of 64 MiB (32 with two bytes an element), every element pushed twice.
+std::string Work(const std::string& endpoint, const Shape& shape, std::uint32_t rank,
+                 const std::function<void()>& look) {
+  auto session = Connect(endpoint);
+  if (!session.ok()) return std::string(session.status().message());
+  auto job = session->Join({.job = "measured",
+                            .rank = rank,
+                            .world_size = shape.world_size,
+                            .transport = TransportChoice::kTcp});
+  if (!job.ok()) return std::string(job.status().message());
+  KeyOptions options;
+  options.gradient_type = options.parameter_type = shape.wire;
+  auto key = job->AddKey("weights", shape.type, kElements, shape.optimizer, options);
+  if (!key.ok()) return std::string(key.status().message());
+  for (int i = 0; i < 2; ++i) {
+    if (const Status status = key->PushPull().Wait(); !status.ok()) {
+      return std::string(status.message());
+    }
+  }
+  // Held until everybody has looked.
+  (void)job->Barrier();
+  if (rank == 0) look();
+  (void)job->Barrier();
+  return job->Leave().ok() ? "" : "did not leave";
+}
+
+TEST_P(Memory, WhatIsReservedIsWhatIsUsed) {
+  ASSERT_TRUE(rack_.serving()) << rack_.Outputs();
+  const std::uint64_t reserved_before = Reserved();
+  const std::uint64_t resident_before = Resident();
+  std::vector<std::string> problems(GetParam().world_size);
+  std::vector<std::thread> ranks;
+  std::uint64_t reserved_then = 0;
+  std::uint64_t resident_then = 0;
+  const auto look = [&] {
+    reserved_then = Reserved();
+    resident_then = Resident();
+  };
+  for (std::uint32_t rank = 0; rank < GetParam().world_size; ++rank) {
+    ranks.emplace_back(
+        [&, rank] { problems[rank] = Work(rack_.endpoint(0), GetParam(), rank, look); });
+  }
+  for (std::thread& rank : ranks) rank.join();
+  for (const std::string& problem : problems) EXPECT_EQ(problem, "");
+  const double reserved = static_cast<double>(reserved_then - reserved_before);
+  const double resident =
+      static_cast<double>(resident_then - std::min(resident_then, resident_before));
+  RecordProperty("reserved_bytes", std::to_string(reserved_then - reserved_before));
+  RecordProperty("resident_bytes", std::to_string(resident_then - resident_before));
+  EXPECT_LE(resident, reserved * kAbove + kSlackBytes + kFreedBytesKept) << "reserved " << reserved;
+  EXPECT_GE(resident + kSlackBytes, (reserved - kAccumulatorBytes) * kBelow)
+      << "reserved " << reserved;
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Shapes, Memory,
+    testing::Values(Shape{"NoOptimizer", 1, None{}}, Shape{"Sgd", 1, Sgd{.learning_rate = 0.1}},
+                    Shape{"Momentum", 2, Momentum{.learning_rate = 0.1, .momentum = 0.9}},
+                    Shape{"Adam", 1, Adam{}}, Shape{"AdamOfEight", 8, Adam{}},
+                    Shape{"Halves", 2, Sgd{.learning_rate = 0.1}, bf16},
+                    Shape{"HalvesOnTheWire", 2, Adam{}, f32, f16}),
+    [](const auto& each) { return std::string(each.param.name); });
+
+}  // namespace
+}  // namespace phub::process

@@ -1,0 +1,118 @@
+// Clusters of several racks: a daemon in each, jobs that span them and others beside.
+#include <fmt/format.h>
+
+#include <map>
+#include <utility>
+
+#include "common/plan/generators.h"
+#include "common/plan/planners/planner.h"
+#include "tests/sim/cluster_state.h"
+
+namespace phub::sim {
+namespace {
+
+constexpr NodeId kNodesPerDaemon = 10;
+constexpr std::uint64_t kRacksMax = 8;
+
+// Whose plans daemons run, of that topology.
+const std::vector<std::string>& PlannersOf(const std::string& name) {
+  static std::map<std::string, std::vector<std::string>> found;
+  std::vector<std::string>& planners = found[name];
+  if (!planners.empty()) return planners;
+  const auto topology = plan::Generate(name);
+  PHUB_CHECK(topology.ok(), "topology={}", name);
+  for (const plan::Planner& planner : plan::Planners()) {
+    if (planner.applies(*topology).ok()) planners.emplace_back(planner.name);
+  }
+  return planners;
+}
+
+std::string DrawTopology(SeededRandom& random, std::uint64_t racks) {
+  if (racks % 2 == 0 && random.Chance(1, 4)) return fmt::format("racks:2x{}@4", racks / 2);
+  return fmt::format("{}:{}", racks > 2 && random.Chance(1, 3) ? "ring" : "switch", racks);
+}
+
+Fate DrawRackFate(SeededRandom& random) {
+  constexpr Fate kFates[] = {
+      Fate::kWorkerDies, Fate::kWorkerSilent, Fate::kLaneBreaks,
+      Fate::kKeysDiffer, Fate::kRootsDiffer,  Fate::kRecordsDiffer,
+      Fate::kDaemonDies, Fate::kDaemonSilent, Fate::kRacksCut,
+  };
+  return random.Chance(1, 2) ? Fate::kCompletes : kFates[random.Below(std::size(kFates))];
+}
+
+}  // namespace
+
+// Wherever chunks of a job may lie, daemons have as many core loops in every rack.
+void Cluster::BuildRacks() {
+  const std::uint64_t count = 2 + random_.Below(random_.Chance(1, 4) ? kRacksMax - 1 : 3);
+  topology_ = DrawTopology(random_, count);
+  SimDaemonOptions options;
+  auto topology = plan::Generate(topology_);
+  PHUB_CHECK(topology.ok(), "topology={}", topology_);
+  options.topology = std::make_shared<const plan::Topology>(*std::move(topology));
+  options.core_count = static_cast<std::uint32_t>(1 + random_.Below(3));
+  options.shm.ring_records = wire::kRingRecordsMin << random_.Below(6);
+  options.shm.arena_bytes = wire::kArenaBytesMin;
+  options.shm.send_queue = network_.options().limits.send_queue;
+  options.shm.received_lent = network_.options().limits.received_lent;
+  for (std::uint32_t i = 0; i < count; ++i) options.racks.push_back(fmt::format("rack{}:7700", i));
+  for (std::uint32_t i = 0; i < count; ++i) {
+    options.rack = i;
+    options.rack_endpoints = {options.racks[i]};
+    options.first_node = i * kNodesPerDaemon;
+    options.shares_memory = random_.Chance(1, 2);
+    rack_.push_back(std::make_unique<SimDaemon>(network_, control_random_, options));
+  }
+  for (std::uint32_t i = 0; i < count; ++i) {
+    peer_networks_.push_back(std::make_unique<SimPeerNetwork>(network_, random_, rack_, i));
+    rack_[i]->control().SetPeerNetwork(*peer_networks_.back());
+  }
+}
+
+void Cluster::DrawRackJobs() {
+  Fate fate = DrawRackFate(random_);
+  const auto racks = static_cast<std::uint32_t>(rack_.size());
+  const auto draw_plan = [&]() -> std::string {
+    if (random_.Chance(1, 16)) return "auto";
+    const std::vector<std::string>& planners = PlannersOf(topology_);
+    return planners[random_.Below(planners.size())];
+  };
+  const std::uint64_t job_count = 1 + random_.Below(2);
+  for (std::uint64_t i = 0; i < job_count; ++i) {
+    const std::string name = fmt::format("job{}", i);
+    // What one rack's job goes through with its daemon is the other layout's to find out.
+    const bool spans = i == 0 || random_.Chance(1, 2);
+    const bool all_suffer = fate == Fate::kDaemonDies || fate == Fate::kDaemonSilent ||
+                            (fate == Fate::kRacksCut && spans);
+    const Fate own = i == 0 || all_suffer ? fate : Fate::kCompletes;
+    if (spans) {
+      AddJob(DrawRackJob(random_, name, own, racks, draw_plan()), 0);
+    } else {
+      AddJob(DrawJob(random_, name, own), static_cast<std::uint32_t>(random_.Below(racks)));
+    }
+  }
+}
+
+// While the first job's culprit trains: all lanes between its rack's daemon and one that it
+// exchanges with.
+void Cluster::CutRacks() {
+  const Job& job = *jobs_.front();
+  const SimWorker& witness = job.seats[job.script.culprit].worker();
+  if (witness.state() != SimWorker::State::kTraining) return;
+  if (witness.progress() + 1 < job.script.culprit_iteration || !random_.Chance(1, 4)) return;
+  const std::uint32_t rack = job.script.culprit / (job.script.world_size / job.script.racks);
+  for (std::uint32_t other = 0; other < rack_.size(); ++other) {
+    if (other == rack) continue;
+    bool found = false;
+    for (std::uint32_t core = 0; core < rack_[rack]->core_count(); ++core) {
+      found |= network_.ResetBetween(rack_[rack]->node(core), rack_[other]->node(core));
+    }
+    if (!found) continue;
+    cut_ = {rack, other};
+    racks_cut_at_ = network_.clock().Now();
+    return;
+  }
+}
+
+}  // namespace phub::sim

@@ -1,0 +1,124 @@
+#include "tests/sim/sim_peer_network.h"
+
+#include <utility>
+
+#include "server/control/racks.h"
+
+namespace phub::sim {
+namespace {
+
+constexpr DurationNs kLivenessTimeout = 2 * kSecond;  // ControlOptions' default
+constexpr DurationNs kHeartbeatInterval = kLivenessTimeout / 4;
+constexpr DurationNs kRetryInterval = 50 * kMillisecond;
+constexpr DurationNs kDialTimeout = 3 * kSecond;
+
+}  // namespace
+
+SimPeerNetwork::SimPeerNetwork(SimNetwork& network, SeededRandom& random, const SimRack& daemons,
+                               std::uint32_t self)
+    : network_(network), random_(random), daemons_(daemons), self_(self), links_(daemons.size()) {}
+
+void SimPeerNetwork::Start() {
+  for (std::uint32_t rack = 0; rack < links_.size(); ++rack) {
+    if (rack != self_) DeliverAfter(server::RackIndex{rack}, DrawDelay());
+  }
+}
+
+DurationNs SimPeerNetwork::DrawDelay() {
+  return static_cast<DurationNs>(50'000 + random_.Below(2'000'000));
+}
+
+void SimPeerNetwork::After(DurationNs delay, std::function<void()> what) {
+  network_.Schedule(network_.clock().Now() + delay, std::move(what));
+}
+
+std::size_t SimPeerNetwork::Send(server::RackIndex to, v1::PeerMessage message) {
+  Link& link = links_[to.value];
+  link.messages.push_back(std::move(message));
+  // Control's lock is held in the product: nothing happens before it is let go.
+  if (!link.under_way && link.messages.size() == 1) DeliverAfter(to, 0);
+  return 0;
+}
+
+void SimPeerNetwork::DeliverAfter(server::RackIndex to, DurationNs delay) {
+  const std::uint64_t turn = ++links_[to.value].turn;
+  After(delay, [this, to, turn] {
+    if (links_[to.value].turn == turn) Deliver(to);
+  });
+}
+
+void SimPeerNetwork::Deliver(server::RackIndex to) {
+  if (!self().alive()) return;
+  Link& link = links_[to.value];
+  link.under_way = true;
+  const std::uint64_t turn = ++link.turn;
+  v1::PeerEnvelope envelope = self().control().MakeEnvelope(to);
+  envelope.set_first_sequence(link.first_sequence);
+  server::FillEnvelope(link.messages, envelope);
+  After(kLivenessTimeout, [this, to, turn] { Finish(to, turn, 0, std::nullopt); });
+  After(DrawDelay(), [this, to, turn, envelope] { Arrive(to, turn, envelope); });
+}
+
+void SimPeerNetwork::Arrive(server::RackIndex to, std::uint64_t turn,
+                            const v1::PeerEnvelope& envelope) {
+  SimDaemon& daemon = *daemons_[to.value];
+  const auto refused = [this, to, turn] {
+    After(DrawDelay(), [this, to, turn] { Finish(to, turn, 0, std::nullopt); });
+  };
+  if (!daemon.alive()) return daemon.closed() ? refused() : void();
+  if (random_.Chance(1, 64)) return refused();
+  const std::uint64_t taken =
+      envelope.first_sequence() + static_cast<std::uint64_t>(envelope.messages_size());
+  daemon.control().OnEnvelope(
+      envelope, [&](const absl::Status& status, const v1::PeerReceipt& receipt) {
+        if (!status.ok() || random_.Chance(1, 64)) return refused();
+        After(DrawDelay(), [this, to, turn, taken, receipt] { Finish(to, turn, taken, receipt); });
+      });
+}
+
+void SimPeerNetwork::Finish(server::RackIndex to, std::uint64_t turn, std::uint64_t taken,
+                            const std::optional<v1::PeerReceipt>& receipt) {
+  Link& link = links_[to.value];
+  if (link.turn != turn || !self().alive()) return;
+  link.under_way = false;
+  if (!receipt) {
+    ++repeated_;
+    return DeliverAfter(to, kRetryInterval);
+  }
+  while (link.first_sequence < taken) {
+    link.messages.pop_front();
+    ++link.first_sequence;
+  }
+  DeliverAfter(to, link.messages.empty() ? kHeartbeatInterval : 0);
+  self().control().OnReceipt(to, *receipt);
+}
+
+void SimPeerNetwork::DialLane(server::RackIndex to, std::string, std::uint16_t,
+                              const wire::LaneHello& hello, bool) {
+  After(DrawDelay(), [this, to, hello] { Dial(to, hello); });
+}
+
+// What the dialer and the other daemon's listener do.
+void SimPeerNetwork::Dial(server::RackIndex to, const wire::LaneHello& hello) {
+  if (!self().alive() || !self().control().LacksPeerLane(hello, to)) return;
+  SimDaemon& daemon = *daemons_[to.value];
+  const auto fail = [this, to, hello](const absl::Status& why) {
+    if (self().alive()) self().control().PeerLaneFailed(hello, to, why);
+  };
+  if (!daemon.alive()) {
+    return After(daemon.closed() ? 0 : kDialTimeout,
+                 [fail] { fail(absl::UnavailableError("nobody answers")); });
+  }
+  const wire::LaneRefusal refusal = daemon.control().AdmitLane(hello);
+  if (refusal != wire::LaneRefusal::kNone) {
+    return fail(absl::PermissionDeniedError(wire::ToString(refusal)));
+  }
+  const std::uint32_t core = hello.core.value;
+  auto [mine, theirs] = network_.Connect(self().node(core), daemon.node(core));
+  daemon.control().AttachLane(hello, std::move(theirs), kSimTransportIndex, "sim",
+                              self().endpoint());
+  self().control().AttachPeerLane(hello, to, std::move(mine), kSimTransportIndex,
+                                  "sim " + daemon.endpoint());
+}
+
+}  // namespace phub::sim

@@ -1,0 +1,60 @@
+// What connects the control planes of simulated racks, as server/control/peer_links.h does over
+// gRPC: envelopes, repeated until there is a receipt, heartbeats, and lanes that are dialled. Calls
+// get lost now and then, on the way there or back.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "common/base/random.h"
+#include "server/control/peer_network.h"
+#include "tests/sim/sim_daemon.h"
+#include "tests/sim/sim_network.h"
+
+namespace phub::sim {
+
+class SimPeerNetwork final : public server::PeerNetwork {
+ public:
+  // Of daemons[self]. All racks' daemons, by rack; they outlive the run.
+  SimPeerNetwork(SimNetwork& network, SeededRandom& random, const SimRack& daemons,
+                 std::uint32_t self);
+
+  void Start();  // heartbeats
+
+  std::size_t Send(server::RackIndex to, v1::PeerMessage message) override;
+  void DialLane(server::RackIndex to, std::string host, std::uint16_t port,
+                const wire::LaneHello& hello, bool tls) override;
+
+  std::uint64_t repeated() const { return repeated_; }  // envelopes that had no receipt
+
+ private:
+  struct Link {
+    std::deque<v1::PeerMessage> messages;
+    std::uint64_t first_sequence = 0;  // of messages.front()
+    std::uint64_t turn = 0;            // what was scheduled for an earlier one is void
+    bool under_way = false;
+  };
+
+  SimDaemon& self() const { return *daemons_[self_]; }
+  DurationNs DrawDelay();
+  void After(DurationNs delay, std::function<void()> what);
+  void DeliverAfter(server::RackIndex to, DurationNs delay);
+  void Deliver(server::RackIndex to);
+  void Arrive(server::RackIndex to, std::uint64_t turn, const v1::PeerEnvelope& envelope);
+  // The call's end: the receipt, or nothing.
+  void Finish(server::RackIndex to, std::uint64_t turn, std::uint64_t taken,
+              const std::optional<v1::PeerReceipt>& receipt);
+  void Dial(server::RackIndex to, const wire::LaneHello& hello);
+
+  SimNetwork& network_;
+  SeededRandom& random_;
+  const SimRack& daemons_;
+  const std::uint32_t self_;
+  std::vector<Link> links_;  // [rack]; unused at the own one
+  std::uint64_t repeated_ = 0;
+};
+
+}  // namespace phub::sim

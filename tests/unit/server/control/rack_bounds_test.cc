@@ -1,0 +1,238 @@
+// Jobs that span racks: how much waits at most, and what another rack's daemon cannot do.
+#include "tests/unit/server/control/rack_jobs_fixture.h"
+
+namespace phub::server {
+namespace {
+
+using testing::AllOf;
+using testing::HasSubstr;
+
+using Case = v1::PeerMessage::MessageCase;
+
+class RackBoundsTest : public RackJobsTest {
+ protected:
+  void RequireEncryption(std::uint32_t rack) {
+    node(rack).control().SetTenant({.name = "default", .encryption_required = true});
+  }
+};
+
+std::deque<v1::PeerMessage> MessagesOf(const std::vector<std::size_t>& sizes) {
+  std::deque<v1::PeerMessage> messages;
+  for (const std::size_t size : sizes) {
+    messages.emplace_back().mutable_open()->set_plan(std::string(size, 'x'));
+  }
+  return messages;
+}
+
+std::size_t Filled(const std::vector<std::size_t>& sizes) {
+  v1::PeerEnvelope envelope;
+  const std::size_t count = FillEnvelope(MessagesOf(sizes), envelope);
+  EXPECT_EQ(envelope.messages_size(), static_cast<int>(count));
+  return count;
+}
+
+TEST_F(RackBoundsTest, AnEnvelopeHoldsAMebibyteOrOneMessage) {
+  constexpr std::size_t kMiB = 1 << 20;
+  EXPECT_EQ(Filled({}), 0u);
+  EXPECT_EQ(Filled(std::vector<std::size_t>(100, 10)), 64u);
+  EXPECT_EQ(Filled({kMiB / 2, kMiB / 4, kMiB / 2}), 2u);
+  EXPECT_EQ(Filled({3 * kMiB, 10}), 1u);
+  EXPECT_EQ(Filled({10, 3 * kMiB, 10}), 1u);
+}
+
+TEST_F(RackBoundsTest, OneRequestIsEnoughForAllRanksOfAJob) {
+  CutOff(0, Cut::kAll);
+  Settle();
+  std::vector<CallPtr<v1::JoinResponse>> calls = {Join(2), Join(3), Join(2, "other")};
+  EXPECT_EQ(node(1).network.sent[Case::kRequest], 2);
+  // A rank that asks again hears by its new call.
+  calls.push_back(Join(3));
+  EXPECT_EQ(node(1).network.sent[Case::kRequest], 2);
+  EXPECT_EQ(calls[1]->code(), absl::StatusCode::kCancelled);
+  CutOff(0, Cut::kNone);
+  Settle();
+  for (const int i : {0, 2, 3}) EXPECT_TRUE(calls[i]->ok()) << calls[i]->message();
+}
+
+TEST_F(RackBoundsTest, WhoeverComesOnceTheAskerHasGivenUpAsksAnew) {
+  CutOff(0, Cut::kAll);
+  const DurationNs patience = 2 * node(1).options.liveness_timeout;
+  const auto asker = Join(2);
+  Advance(patience - kSecond);
+  const auto waiting = Join(3);
+  EXPECT_EQ(node(1).network.sent[Case::kRequest], 1);
+  Advance(kSecond);
+  EXPECT_EQ(asker->code(), absl::StatusCode::kUnavailable);
+  EXPECT_THAT(asker->message(), AllOf(HasSubstr("rack 0 (node0:7700)"), HasSubstr("running?")));
+  Join(2);
+  EXPECT_EQ(node(1).network.sent[Case::kRequest], 2);
+  EXPECT_FALSE(waiting->answered());
+}
+
+TEST_F(RackBoundsTest, ADaemonOfRack0ThatWasStartedAgainIsAskedAgain) {
+  Settle();
+  CutOff(0, Cut::kAll);
+  const auto first = Join(2);
+  node(1).network.queues[0].messages.clear();  // it took the request, and crashed
+  ++node(1).network.queues[0].first_sequence;
+  Start(0);
+  CutOff(0, Cut::kNone);
+  Settle();
+  EXPECT_FALSE(first->answered());
+  const auto second = Join(3);
+  Settle();
+  EXPECT_TRUE(first->ok()) << first->message();
+  EXPECT_TRUE(second->ok()) << second->message();
+}
+
+TEST_F(RackBoundsTest, SoManyRanksWaitForRack0AndNoMore) {
+  CutOff(0, Cut::kAll);
+  std::vector<CallPtr<v1::JoinResponse>> calls;
+  for (int i = 0; i < 4096; ++i) calls.push_back(Join(2, "job" + std::to_string(i)));
+  for (const auto& call : calls) ASSERT_FALSE(call->answered()) << call->message();
+  const auto refused = Join(2, "one more");
+  EXPECT_EQ(refused->code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_THAT(refused->message(), AllOf(HasSubstr("one more"), HasSubstr("4096 ranks wait")));
+  EXPECT_EQ(node(1).Counter("phub_joins_refused_capacity_total"), 1u);
+  // Rack 0 is not asked for what nobody waits for.
+  EXPECT_EQ(node(1).network.sent[Case::kRequest], 4096);
+  Advance(2 * node(1).options.liveness_timeout);
+  for (const auto& call : calls) ASSERT_EQ(call->code(), absl::StatusCode::kUnavailable);
+}
+
+TEST_F(RackBoundsTest, AnIncarnationThatIsTakenOrNoneIsRefused) {
+  EnterAll();
+  for (const std::uint64_t taken : {incarnation, std::uint64_t{0}}) {
+    v1::PeerMessage open;
+    open.mutable_open()->set_tenant("default");
+    open.mutable_open()->set_job("another");
+    *open.mutable_open()->mutable_options() = JoinOf(0).options();
+    Say(0, 1, taken, open);
+    node(0).Settle();
+    SetCut(1, 0, Cut::kAll);
+    Settle();
+    const auto& answers = node(1).network.queues[0].messages;
+    ASSERT_FALSE(answers.empty());
+    EXPECT_EQ(answers.back().opened().code(), static_cast<int>(absl::StatusCode::kAlreadyExists));
+    EXPECT_THAT(answers.back().opened().message(), HasSubstr("incarnation"));
+    EXPECT_EQ(StateAt(1, "another"), "");
+    node(1).network.queues[0].messages.clear();
+    SetCut(1, 0, Cut::kNone);
+  }
+}
+
+TEST_F(RackBoundsTest, OnlyRack0OpensAndRefuses) {
+  CutOff(0, Cut::kAll);
+  const auto call = Join(2);
+  v1::PeerMessage open;
+  open.mutable_open()->set_tenant("default");
+  open.mutable_open()->set_job("digits");
+  *open.mutable_open()->mutable_options() = JoinOf(0).options();
+  Say(2, 1, 77, open);
+  v1::PeerMessage refused;
+  refused.mutable_refused()->set_tenant("default");
+  refused.mutable_refused()->set_job("digits");
+  refused.mutable_refused()->set_code(5);
+  Say(2, 1, 0, refused);
+  Settle();
+  EXPECT_FALSE(call->answered()) << call->message();
+  EXPECT_EQ(StateAt(1), "");
+}
+
+TEST_F(RackBoundsTest, AStartFromAnotherRackThan0OrTooEarlyStartsNothing) {
+  node(1).cores[0]->stopped = node(2).cores[0]->stopped = true;
+  const auto call = Join(0);
+  Settle();
+  const std::uint64_t opening = node(0).cores[0]->executed.front().shard->config.incarnation.value;
+  v1::PeerMessage start;
+  start.mutable_start();
+  Say(2, 1, opening, start);
+  Say(0, 1, opening, start);
+  Settle();
+  EXPECT_NE(StateAt(1), "standing");
+  EXPECT_EQ(node(1).Counter("phub_peers_refused_place_total"), 2u);
+  // Rack 1 is ready, rack 2 is not.
+  node(1).cores[0]->stopped = false;
+  Settle();
+  Say(2, 1, opening, start);
+  Settle();
+  EXPECT_EQ(StateAt(1), "connecting");
+  EXPECT_EQ(node(1).Counter("phub_peers_refused_place_total"), 3u);
+  node(2).cores[0]->stopped = false;
+  Settle();
+  EXPECT_TRUE(call->ok()) << call->message();
+  ExpectStateEverywhere("standing");
+  Say(0, 1, opening, start);  // once more
+  Settle();
+  EXPECT_EQ(node(1).Counter("phub_peers_refused_place_total"), 4u);
+}
+
+TEST_F(RackBoundsTest, ATenantThatRequiresEncryptionHasNoPartInARackWithoutIt) {
+  RequireEncryption(2);
+  const auto call = Join(0);
+  Settle();
+  EXPECT_THAT(call->message(), AllOf(HasSubstr("tenant default requires encrypted lanes"),
+                                     HasSubstr("data_tls is off at rack 2")));
+  ExpectNothingLeft();
+}
+
+TEST_F(RackBoundsTest, PlainLanesThatARackGrantsAreNotDialledForSuchATenant) {
+  Start(1, [](ControlOptions& options) { options.tls_lanes = true; });
+  RequireEncryption(1);
+  const auto call = Join(2);
+  Settle();
+  EXPECT_THAT(call->message(), AllOf(HasSubstr("those that rack 0 (node0:7700) grants are not"),
+                                     HasSubstr("there")));
+  EXPECT_EQ(node(1).Counter("phub_lanes_refused_encryption_total"), 1u);
+  EXPECT_EQ(node(0).Counter("phub_lanes_admitted_total"), 0u);
+  ExpectNothingLeft();
+}
+
+TEST_F(RackBoundsTest, APlainLaneOfSuchATenantIsNotAdmitted) {
+  for (std::uint32_t rack = 0; rack < kRacks; ++rack) {
+    Start(rack, [](ControlOptions& options) { options.tls_lanes = true; });
+    RequireEncryption(rack);
+  }
+  dials_plain = true;
+  const auto call = Join(0);
+  Settle();
+  EXPECT_THAT(call->message(), HasSubstr("rack_unreachable"));
+  EXPECT_GE(node(0).Counter("phub_lanes_refused_encryption_total"), 1u);
+  EXPECT_EQ(node(0).Counter("phub_lanes_admitted_total"), 0u);
+  ExpectNothingLeft();
+  dials_plain = false;
+  EnterAll();
+}
+
+TEST_F(RackBoundsTest, APlanThatIsNeitherANameNorAPlanIsRefusedInAFewWords) {
+  for (const std::string& plan : {std::string(100'000, 'x'), std::string("ri\nng")}) {
+    const auto call = Join(2, "digits", plan);
+    Settle();
+    EXPECT_EQ(call->code(), absl::StatusCode::kInvalidArgument);
+    EXPECT_THAT(call->message(), HasSubstr("nor the name of a planner"));
+    EXPECT_LT(call->message().size(), 1000u);
+  }
+  EXPECT_EQ(node(1).network.sent[Case::kRequest], 0);
+  const auto large = Join(2, "digits", "{" + std::string(1 << 20, ' '));
+  EXPECT_THAT(large->message(), HasSubstr("its plan has 1048577 bytes, at most 1048576 are taken"));
+}
+
+// Beyond what another daemon receives in one message, it would stop all that is behind it.
+TEST_F(RackBoundsTest, ABatchOfKeysThatNoMessageHoldsIsRefusedAndTheJobGoesOn) {
+  EnterAll();
+  std::vector<v1::KeySpec> keys;
+  for (int i = 0; i < 30'000; ++i) {
+    keys.push_back(RackNode::Key(std::to_string(i) + std::string(100, 'x'), 1));
+  }
+  const auto refused = node(1).AddKeys(RackNode::Batch(sessions[2], 0, keys));
+  Settle();
+  EXPECT_EQ(refused->code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(refused->message(), HasSubstr("go to other racks"));
+  keys.resize(100);
+  const auto taken = node(1).AddKeys(RackNode::Batch(sessions[2], 0, keys));
+  Settle();
+  EXPECT_TRUE(taken->ok()) << taken->message();
+}
+
+}  // namespace
+}  // namespace phub::server

@@ -1,0 +1,276 @@
+// Jobs that span racks: opened everywhere or nowhere, and what ends them.
+#include "tests/unit/server/control/rack_jobs_fixture.h"
+
+namespace phub::server {
+namespace {
+
+using testing::AllOf;
+using testing::HasSubstr;
+
+TEST_F(RackJobsTest, AJobOpensInEveryRackWhoeverAsksForIt) {
+  Enter({3});
+  // Expect: ranks of the other racks need not be there.
+  ExpectStateEverywhere("standing");
+  const std::uint64_t first = incarnation;
+  Enter({0, 1, 2, 4, 5});
+  EXPECT_EQ(incarnation, first);
+  for (std::uint32_t rack = 0; rack < kRacks; ++rack) {
+    EXPECT_EQ(node(rack).Counter("phub_jobs_created_total"), 1u);
+    // Of a ring over three racks, each is a neighbor of both others.
+    EXPECT_EQ(node(rack).cores[0]->Executed(Command::Kind::kAttachLane).size(), 2u);
+  }
+  Leave({0, 1, 2, 3, 4, 5});
+  ExpectStateEverywhere("ended");
+  ExpectNothingLeft();
+}
+
+TEST_F(RackJobsTest, NobodyIsLetInBeforeEveryRackHasTheJob) {
+  node(2).cores[0]->stopped = true;
+  const auto call = Join(0);
+  Settle();
+  EXPECT_FALSE(call->answered());
+  EXPECT_NE(StateAt(0), "standing");
+  node(2).cores[0]->stopped = false;
+  Settle();
+  EXPECT_TRUE(call->ok()) << call->message();
+  ExpectStateEverywhere("standing");
+}
+
+// A rank that has no answer yet cannot commit: its lease must not run out meanwhile.
+TEST_F(RackJobsTest, ARankKeepsItsPlaceWhileTheJobIsOpened) {
+  node(2).cores[0]->stopped = true;
+  const auto call = Join(0);
+  Advance(2 * node(0).options.liveness_timeout);
+  EXPECT_FALSE(call->answered()) << call->message();
+  node(2).cores[0]->stopped = false;
+  Settle();
+  ASSERT_TRUE(call->ok()) << call->message();
+  EXPECT_TRUE(node(0).Commit(call->response.session_id())->ok());
+}
+
+TEST_F(RackJobsTest, ARackThatNeverHasTheJobEndsItAndIsNamed) {
+  node(2).cores[0]->stopped = true;
+  const auto call = Join(0);
+  Advance(5 * node(0).options.liveness_timeout);
+  EXPECT_THAT(call->message(), AllOf(HasSubstr("rack_not_ready"), HasSubstr("rack 2 (node2:7700)"),
+                                     testing::Not(HasSubstr("rack 1"))));
+  node(2).cores[0]->stopped = false;
+  ExpectNothingLeft();
+}
+
+TEST_F(RackJobsTest, KeysAreThereOnceEveryRackHasThem) {
+  EnterAll();
+  node(2).cores[0]->stopped = true;
+  const auto keys = node(1).AddKeys(RackNode::Batch(sessions[2], 0, {RackNode::Key("fc", 4096)}));
+  Settle();
+  EXPECT_FALSE(keys->answered());
+  node(2).cores[0]->stopped = false;
+  Settle();
+  EXPECT_TRUE(keys->ok()) << keys->message();
+  // Expect: a rack whose ranks disagree ends the job everywhere.
+  const auto other = node(2).AddKeys(RackNode::Batch(sessions[4], 0, {RackNode::Key("fc", 4095)}));
+  Settle();
+  EXPECT_THAT(FaultOf(0), AllOf(HasSubstr("keys_mismatch"), HasSubstr("4095")));
+  EXPECT_THAT(FaultOf(5), HasSubstr("keys_mismatch"));
+}
+
+TEST_F(RackJobsTest, ABarrierIsOfTheRanksOfAllRacks) {
+  EnterAll();
+  std::vector<CallPtr<v1::BarrierResponse>> calls;
+  for (std::uint32_t rank = 0; rank < kRanks; ++rank) {
+    for (const auto& call : calls) EXPECT_FALSE(call->answered()) << rank;
+    calls.push_back(NodeOf(rank).Barrier(sessions[rank], 0));
+    Settle();
+  }
+  for (const auto& call : calls) EXPECT_TRUE(call->ok()) << call->message();
+}
+
+TEST_F(RackJobsTest, WhatOneRackRefusesIsRefusedInAll) {
+  Start(2, [](ControlOptions& options) { options.memory_bytes_max = 1000; });
+  const auto first = Join(0);
+  const auto second = Join(2);
+  Settle();
+  for (const auto& call : {first, second}) {
+    EXPECT_EQ(call->code(), absl::StatusCode::kAborted);
+    EXPECT_THAT(call->message(),
+                AllOf(HasSubstr("rack 2 (node2:7700) refused it"), HasSubstr("rack_refused")));
+  }
+  ExpectNothingLeft();
+}
+
+TEST_F(RackJobsTest, WhatRack0RefusesIsToldToWhoeverAsked) {
+  const auto call = Join(2, "digits", "best");
+  Settle();
+  EXPECT_EQ(call->code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(call->message(), HasSubstr("there is no planner best; there are auto"));
+  EXPECT_EQ(node(0).Counter("phub_joins_refused_plan_total"), 1u);
+  node(0).control().Drain(kSecond);
+  const auto drained = Join(2);
+  Settle();
+  EXPECT_THAT(drained->message(), HasSubstr("rack 0 (node0:7700) is draining"));
+}
+
+TEST_F(RackJobsTest, ARackThatWasStartedAgainEndsItsJobs) {
+  EnterAll();
+  Start(1);
+  Settle();
+  for (const std::uint32_t rank : {0u, 1u, 4u, 5u}) {
+    EXPECT_THAT(FaultOf(rank),
+                AllOf(HasSubstr("rack_restarted"), HasSubstr("rack 1 (node1:7700)")));
+  }
+  EXPECT_EQ(node(0).Counter("phub_racks_restarted_total"), 1u);
+  ExpectNothingLeft();
+  EnterAll();  // and it may come back
+}
+
+TEST_F(RackJobsTest, ASilentRackIsNamedByTheOthersAfterTheLivenessTimeout) {
+  EnterAll();
+  CutOff(2, Cut::kAll);
+  Advance(node(0).options.liveness_timeout - 200 * kMillisecond);
+  EXPECT_EQ(FaultOf(0), "");
+  Advance(400 * kMillisecond);
+  for (const std::uint32_t rank : {0u, 1u, 2u, 3u}) {
+    EXPECT_THAT(FaultOf(rank), AllOf(HasSubstr("rack_silent"), HasSubstr("rack 2 (node2:7700)")));
+  }
+  EXPECT_THAT(FaultOf(4), HasSubstr("rack_silent"));
+  EXPECT_EQ(node(0).Counter("phub_racks_silent_total"), 1u);
+  CutOff(2, Cut::kNone);
+  ExpectNothingLeft();
+  EnterAll();
+}
+
+TEST_F(RackJobsTest, WhatIsRepeatedAsItsReceiptWasLostIsHeardOnce) {
+  SetCut(1, 0, Cut::kReceipts);
+  Enter({2, 3});
+  Leave({2, 3});
+  Enter({0, 1, 4, 5});
+  Leave({0, 1, 4, 5});
+  Settle();
+  EXPECT_EQ(node(0).Counter("phub_jobs_created_total"), 1u);
+  SetCut(1, 0, Cut::kNone);
+  ExpectNothingLeft();
+  EXPECT_EQ(node(0).Counter("phub_jobs_created_total"), 1u);
+}
+
+// Receive at rack 1 whatever the others say, too late: it has dropped messages, some of which were
+// the job's.
+TEST_F(RackJobsTest, DroppedMessagesEndTheJobsThatNeededThem) {
+  EnterAll();
+  node(1).network.queues[0].messages_max = 2;
+  SetCut(1, 0, Cut::kAll);
+  for (std::uint32_t batch = 0; batch < 3; ++batch) {
+    const std::string name = "key" + std::to_string(batch);
+    node(1).AddKeys(RackNode::Batch(sessions[2], batch, {RackNode::Key(name, 16)}));
+    node(1).Settle();
+  }
+  EXPECT_GE(node(1).Counter("phub_peer_messages_dropped_total"), 2u);
+  Settle();
+  EXPECT_THAT(FaultOf(2), AllOf(HasSubstr("rack 0 (node0:7700)"),
+                                HasSubstr("did not take messages for too long")));
+  EXPECT_THAT(FaultOf(4), HasSubstr("messages"));
+  SetCut(1, 0, Cut::kNone);
+  ExpectNothingLeft();
+  EnterAll();
+}
+
+// Whoever lost something knows it; so does whoever it was lost to.
+TEST_F(RackJobsTest, AGapInWhatARackSaysEndsTheJobsHere) {
+  EnterAll();
+  FakePeerNetwork::Queue& queue = node(1).network.queues[0];
+  Say(1, 0, incarnation, {});
+  queue.messages.clear();
+  ++queue.first_sequence;
+  Settle();
+  EXPECT_THAT(FaultOf(0), AllOf(HasSubstr("rack 1 (node1:7700) dropped messages"),
+                                HasSubstr("rack_messages_lost")));
+  ExpectNothingLeft();
+}
+
+// Rack 0 hears last that the ranks of rack 2 have left, so it is the last to end the run.
+TEST_F(RackJobsTest, ARunWaitsUntilTheOneBeforeIsOverAtRack0) {
+  EnterAll();
+  SetCut(2, 0, Cut::kAll);
+  Leave({0, 1, 2, 3, 4, 5});
+  EXPECT_EQ(StateAt(0), "standing");
+  EXPECT_EQ(StateAt(1), "ended");
+  const auto next = Join(2);
+  const auto beside = Join(3);
+  Settle();
+  EXPECT_FALSE(next->answered()) << next->message();
+  SetCut(2, 0, Cut::kNone);
+  Settle();
+  Advance(10 * kMillisecond);
+  EXPECT_TRUE(next->ok()) << next->message();
+  EXPECT_TRUE(beside->ok()) << beside->message();
+  EXPECT_NE(next->response.incarnation(), incarnation);
+  EXPECT_EQ(node(0).Counter("phub_jobs_created_total"), 2u);
+  ExpectStateEverywhere("standing");
+}
+
+TEST_F(RackJobsTest, ARunWaitsUntilTheOneBeforeIsOverAtAnyRack) {
+  EnterAll();
+  SetCut(1, 2, Cut::kAll);
+  Leave({0, 1, 2, 3, 4, 5});
+  EXPECT_EQ(StateAt(0), "ended");
+  EXPECT_EQ(StateAt(2), "standing");
+  const auto next = Join(0);
+  Settle();
+  EXPECT_FALSE(next->answered()) << next->message();
+  SetCut(1, 2, Cut::kNone);
+  Settle();
+  Advance(10 * kMillisecond);
+  EXPECT_TRUE(next->ok()) << next->message();
+  ExpectStateEverywhere("standing");
+}
+
+// This rack's part goes on, however long the others take: time does not end it, and control does
+// not take it for a lapse of its own.
+TEST_F(RackJobsTest, ARackWhoseRanksHaveLeftWaitsForTheOthers) {
+  EnterAll();
+  Leave({0, 1});
+  Advance(3 * node(0).options.abandoned_timeout);
+  ExpectStateEverywhere("standing");
+  EXPECT_EQ(node(0).Counter("phub_silence_forgiven_total"), 0u);
+  Leave({2, 3, 4, 5});
+  ExpectStateEverywhere("ended");
+  ExpectNothingLeft();
+}
+
+TEST_F(RackJobsTest, AJobThatNobodyComesToEnds) {
+  v1::PeerMessage request;
+  request.mutable_request()->set_tenant("default");
+  request.mutable_request()->set_job("digits");
+  *request.mutable_request()->mutable_options() = JoinOf(2).options();
+  request.mutable_request()->set_created_by(2);
+  Say(1, 0, 0, request);
+  Settle();
+  ExpectStateEverywhere("standing");
+  Advance(node(0).options.abandoned_timeout + kSecond);
+  ExpectStateEverywhere("failed");
+  EXPECT_EQ(node(1).Counter("phub_jobs_abandoned_total"), 1u);
+  ExpectNothingLeft();
+}
+
+TEST_F(RackJobsTest, AJobWhoseRanksNeverCameToOneRackEndsOnceTheOthersHaveLeft) {
+  Enter({0, 1, 2, 3});
+  Advance(3 * node(2).options.abandoned_timeout);
+  ExpectStateEverywhere("standing");
+  Leave({0, 1, 2, 3});
+  Advance(node(2).options.abandoned_timeout + kSecond);
+  EXPECT_EQ(node(2).Counter("phub_jobs_abandoned_total"), 1u);
+  ExpectStateEverywhere("failed");
+  ExpectNothingLeft();
+}
+
+TEST_F(RackJobsTest, AWorkerThatFallsSilentIsNamedInEveryRack) {
+  EnterAll();
+  mute = {3};
+  Advance(node(1).options.liveness_timeout + kSecond);
+  for (const std::uint32_t rank : {0u, 1u, 2u, 4u, 5u})
+    EXPECT_THAT(FaultOf(rank), HasSubstr("rank 3"));
+  EXPECT_EQ(node(0).Counter("phub_jobs_ended_elsewhere_total"), 1u);
+  ExpectNothingLeft();
+}
+
+}  // namespace
+}  // namespace phub::server

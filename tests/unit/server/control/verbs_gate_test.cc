@@ -1,0 +1,132 @@
+// What jobs have on RDMA devices: made known to them without holding anybody up.
+#include "server/control/verbs_gate.h"
+
+#include <poll.h>
+
+#include "tests/unit/server/control/control_fixture.h"
+#include "tests/verbs/fake_verbs.h"
+
+namespace phub::server {
+namespace {
+
+using ::testing::HasSubstr;
+
+class VerbsGateTest : public ControlTest {
+ protected:
+  VerbsGateTest() : ControlTest(1) {
+    fake_verbs::Reset();
+    options.slot_header_bytes = wire::kSlotHeaderBytes;
+    queue_ =
+        transport::VerbsQueue::Create(transport::VerbsDevice::Open({}).value(), 1 << 16).value();
+    thread_ = std::make_unique<ControlThread>(control(), system_clock_);
+    gate_ = std::make_unique<ControlVerbsGate>(*thread_, /*transport_index=*/2, std::vector{queue_},
+                                               transport::VerbsLimits{});
+    control().SetMemoryListener(*gate_);
+  }
+
+  // Under the lock, as gRPC's threads do.
+  template <typename Function>
+  void Locked(Function function) {
+    thread_->Run([&](Control&) { function(); });
+  }
+  absl::StatusOr<transport::VerbsLaneParts> PartsOf(const std::string& session) {
+    const auto grants = OpenLanesOf(session);
+    return gate_->Parts(HelloOf(grants->response, 0, 0));
+  }
+  // Lets control work whenever its bell is rung, until the call is answered.
+  template <typename Response>
+  void WaitForAnswer(const CallPtr<Response>& call) {
+    const TimeNs end = system_clock_.Now() + 20 * kSecond;
+    while (!call->answered() && system_clock_.Now() < end) {
+      pollfd bell{thread_->doorbell().descriptor(), POLLIN, 0};
+      ASSERT_EQ(poll(&bell, 1, 20'000), 1);
+      thread_->doorbell().Clear();
+      Locked([&] { Settle(); });
+    }
+  }
+
+  const SystemClock system_clock_;
+  std::shared_ptr<transport::VerbsQueue> queue_;
+  std::unique_ptr<ControlThread> thread_;
+  std::unique_ptr<ControlVerbsGate> gate_;
+};
+
+TEST_F(VerbsGateTest, WhoAddsKeysWaitsForTheDeviceAndNobodyElseDoes) {
+  const std::string session = Enter(0, 1);
+  const auto parts = PartsOf(session);
+  ASSERT_TRUE(parts.ok()) << parts.status();
+  const DurationNs time = kSecond;
+  fake_verbs::TheDevice().register_time = time;
+  const TimeNs begun = system_clock_.Now();
+  CallPtr<v1::AddKeysResponse> call;
+  Locked([&] { call = AddKeys(Batch(session, 0, {Key("weights", 1000)})); });
+  Locked([&] { Settle(); });
+  Locked([&] { Heartbeat(session); });
+  CallPtr<v1::ListJobsResponse> other;
+  Locked([&] { other = ListJobs({}); });
+  EXPECT_LT(system_clock_.Now() - begun, time / 2);
+  EXPECT_TRUE(other->ok());
+  EXPECT_FALSE(call->answered());
+  EXPECT_EQ(parts->domain->count(), 0u);
+  WaitForAnswer(call);
+  EXPECT_TRUE(call->ok()) << call->message();
+  EXPECT_GE(system_clock_.Now() - begun, time);
+  EXPECT_EQ(parts->domain->count(), 1u);
+  EXPECT_GE(parts->domain->region(0).bytes, 4000u);
+  // Asked again by whoever did not hear, it is there.
+  const auto again = AddKeys(Batch(session, 0, {Key("weights", 1000)}));
+  Settle();
+  EXPECT_TRUE(again->ok());
+}
+
+TEST_F(VerbsGateTest, KeysThatWereThereBeforeTheFirstLaneAreRegisteredForIt) {
+  const std::string session = Enter(0, 1);
+  AddKeysOfAll({session}, {Key("weights", 1000)});  // answered: there is no device to wait for
+  const DurationNs time = 300 * kMillisecond;
+  fake_verbs::TheDevice().register_time = time;
+  const TimeNs begun = system_clock_.Now();
+  const auto parts = PartsOf(session);
+  ASSERT_TRUE(parts.ok()) << parts.status();
+  EXPECT_LT(system_clock_.Now() - begun, time / 2);
+  while (parts->domain->count() == 0 && system_clock_.Now() < begun + 20 * kSecond) {
+    poll(nullptr, 0, 1);
+  }
+  EXPECT_EQ(parts->domain->count(), 1u);
+}
+
+TEST_F(VerbsGateTest, JobThatEndsMeanwhileWaitsForNoDevice) {
+  const std::string session = Enter(0, 1);
+  auto parts = PartsOf(session);
+  ASSERT_TRUE(parts.ok()) << parts.status();
+  const DurationNs time = kSecond;
+  fake_verbs::TheDevice().register_time = time;
+  CallPtr<v1::AddKeysResponse> call;
+  Locked([&] { call = AddKeys(Batch(session, 0, {Key("weights", 1000), Key("bias", 10)})); });
+  while (fake_verbs::TheDevice().registrations == 0) poll(nullptr, 0, 1);
+  const TimeNs begun = system_clock_.Now();
+  v1::EvictJobRequest request;
+  request.set_job("digits");
+  request.set_reason("a test");
+  CallPtr<v1::JobInfo> evicted;
+  Locked([&] { evicted = EvictJob(request); });
+  Locked([&] { Advance(5 * kSecond); });
+  EXPECT_TRUE(evicted->ok()) << evicted->message();  // it is released
+  EXPECT_FALSE(call->ok());
+  EXPECT_LT(system_clock_.Now() - begun, time / 2);
+  // Its memory stays until the device has let go; then nothing of the job is left.
+  *parts = {};
+  gate_.reset();
+  EXPECT_EQ(fake_verbs::TheDevice().registrations, 1u);
+  EXPECT_EQ(fake_verbs::TheDevice().regions, 0u);
+}
+
+TEST_F(VerbsGateTest, NoLaneIsMadeOnADeviceThatIsLost) {
+  const std::string session = Enter(0, 1);
+  queue_->Break("a test", 5);
+  const auto parts = PartsOf(session);
+  ASSERT_FALSE(parts.ok());
+  EXPECT_THAT(std::string(parts.status().message()), HasSubstr("RDMA device fake0 was lost"));
+}
+
+}  // namespace
+}  // namespace phub::server

@@ -1,0 +1,149 @@
+// Making the daemon's ends of lanes: who asks, who waits for whom, who is told what.
+#include "common/transport/verbs/verbs_acceptor.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <utility>
+#include <vector>
+
+#include "common/base/clock.h"
+#include "tests/verbs/fake_verbs.h"
+
+namespace phub::transport {
+namespace {
+
+constexpr DurationNs kPatience = 20 * kSecond;
+
+// Admits everybody, and keeps the lanes.
+class OpenGate final : public VerbsGate {
+ public:
+  OpenGate()
+      : device_(VerbsDevice::Open({}).value()),
+        queue_(VerbsQueue::Create(device_, 1 << 20).value()),
+        domain_(VerbsDomain::Create(device_).value()) {}
+
+  wire::LaneRefusal Admit(const wire::LaneHello&, std::string_view) override {
+    return wire::LaneRefusal::kNone;
+  }
+  absl::StatusOr<VerbsLaneParts> Parts(const wire::LaneHello&) override {
+    if (refuses) return absl::AbortedError("the job has ended");
+    return VerbsLaneParts{.queue = queue_, .domain = domain_, .staging = {}, .limits = {}};
+  }
+  void Attach(const wire::LaneHello& hello, std::unique_ptr<Connection> connection,
+              std::string) override {
+    const std::lock_guard lock(mutex_);
+    lanes_.push_back(std::move(connection));
+    jobs_.push_back(hello.incarnation.value);
+    changed_.notify_all();
+  }
+  // Of those that were attached, in order, once there are so many.
+  std::vector<std::uint64_t> WaitForJobs(std::size_t count) {
+    std::unique_lock lock(mutex_);
+    changed_.wait_for(lock, std::chrono::nanoseconds(kPatience),
+                      [&] { return jobs_.size() >= count; });
+    return jobs_;
+  }
+  std::vector<std::byte> Offer() const {
+    SystemRandom random;
+    const auto client =
+        VerbsConnection::Create(VerbsEnd::kClient, queue_, domain_, {}, {}, random).value();
+    std::vector<std::byte> bytes(wire::kVerbsOfferBytes);
+    wire::EncodeVerbsOffer(client->Offer(), std::span(bytes).first<wire::kVerbsOfferBytes>());
+    return bytes;
+  }
+
+  std::atomic<bool> refuses{false};
+
+ private:
+  const std::shared_ptr<const VerbsDevice> device_;
+  const std::shared_ptr<VerbsQueue> queue_;
+  const std::shared_ptr<VerbsDomain> domain_;
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::vector<std::unique_ptr<Connection>> lanes_;
+  std::vector<std::uint64_t> jobs_;
+};
+
+class VerbsAcceptorTest : public testing::Test {
+ protected:
+  VerbsAcceptorTest() { fake_verbs::Reset(); }
+
+  // The client's end of the connection that it asks over.
+  Descriptor Ask(VerbsAcceptor& acceptor, const OpenGate& gate, std::uint64_t job) {
+    wire::LaneHello hello;
+    hello.version_min = hello.version_max = wire::kLaneVersion;
+    hello.incarnation = Incarnation{job};
+    std::array<std::byte, wire::kLaneHelloBytes> hello_bytes;
+    wire::EncodeVerbsHello(hello, hello_bytes);
+    std::vector<std::byte> request(hello_bytes.begin(), hello_bytes.end());
+    const std::vector<std::byte> offer = gate.Offer();
+    request.insert(request.end(), offer.begin(), offer.end());
+    int ends[2];
+    EXPECT_EQ(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends), 0);
+    Descriptor socket(ends[0]);
+    wire::LaneRefusal refusal{};
+    EXPECT_EQ(acceptor.Decide(socket, request, "10.0.0.2:5000", refusal),
+              LaneKind::Outcome::kTaken);
+    EXPECT_FALSE(socket);
+    return Descriptor(ends[1]);
+  }
+
+  const SystemClock clock_;
+  SystemRandom random_;
+};
+
+TEST_F(VerbsAcceptorTest, AddressThatLeadsNowhereHoldsUpNeitherTheListenerNorOtherJobs) {
+  OpenGate gate;
+  VerbsAcceptor acceptor(gate, random_);
+  // As the kernel does when it looks for somebody who is not there: a second, there.
+  const DurationNs time = 300 * kMillisecond;
+  fake_verbs::TheDevice().connect_time = time;
+  std::vector<Descriptor> peers;
+  const TimeNs begun = clock_.Now();
+  constexpr std::size_t kOfOne = 3 * VerbsAcceptor::kThreads;
+  for (std::size_t i = 0; i < kOfOne; ++i) peers.push_back(Ask(acceptor, gate, 1));
+  peers.push_back(Ask(acceptor, gate, 2));
+  EXPECT_LT(clock_.Now() - begun, time);
+  const std::vector<std::uint64_t> jobs = gate.WaitForJobs(kOfOne + 1);
+  ASSERT_EQ(jobs.size(), kOfOne + 1);
+  // Behind those that were begun by then, and beside others.
+  EXPECT_LT(std::ranges::find(jobs, 2u) - jobs.begin(), 2 * VerbsAcceptor::kThreads);
+  const LaneKind::Decided decided = acceptor.TakeDecided();
+  EXPECT_EQ(decided.accepted, kOfOne + 1);
+  EXPECT_EQ(decided.refused_capacity, 0u);
+  EXPECT_EQ(acceptor.TakeDecided().accepted, 0u);
+}
+
+TEST_F(VerbsAcceptorTest, PeerIsToldThatNoLaneCouldBeMade) {
+  OpenGate gate;
+  VerbsAcceptor acceptor(gate, random_);
+  gate.refuses = true;
+  const Descriptor peer = Ask(acceptor, gate, 1);
+  std::array<std::byte, wire::kLaneWelcomeBytes> bytes;
+  ASSERT_EQ(recv(peer.get(), bytes.data(), bytes.size(), MSG_WAITALL),
+            static_cast<ssize_t>(bytes.size()));
+  wire::LaneWelcome welcome;
+  ASSERT_TRUE(wire::DecodeLaneWelcome(bytes, welcome));
+  EXPECT_EQ(welcome.refusal, wire::LaneRefusal::kCapacity);
+  EXPECT_EQ(recv(peer.get(), bytes.data(), bytes.size(), 0), 0);  // and closed
+  EXPECT_EQ(acceptor.TakeDecided().refused_capacity, 1u);
+}
+
+TEST_F(VerbsAcceptorTest, EndsWithRequestsThatWait) {
+  OpenGate gate;
+  std::vector<Descriptor> peers;
+  {
+    VerbsAcceptor acceptor(gate, random_);
+    fake_verbs::TheDevice().connect_time = 50 * kMillisecond;
+    for (int i = 0; i < 40; ++i) peers.push_back(Ask(acceptor, gate, 1));
+  }
+  EXPECT_LT(gate.WaitForJobs(0).size(), 40u);
+}
+
+}  // namespace
+}  // namespace phub::transport
