@@ -12,6 +12,13 @@ bool IsNeighbor(const RackRun& run, std::uint32_t rack) {
   return (run.plan.neighbors >> rack & 1) != 0;
 }
 
+// The job fails by it then, unless it has ended, or failed by what another rack says.
+void PutOff(RackRun& run, v1::Fault fault, TimeNs due) {
+  if (run.lane_lost) return;
+  run.lane_lost = std::move(fault);
+  run.lane_lost_due = due;
+}
+
 }  // namespace
 
 void Control::State::GrantPeerLanes(Job& job) {
@@ -133,9 +140,14 @@ void Control::State::PeerLaneFailed(Incarnation incarnation, RackIndex rack, Cor
                                     const absl::Status& why) {
   Job* job = FindIncarnation(incarnation);
   if (job == nullptr || !job->running()) return;
-  Fail(*job, MakeFault(*job, "rack_unreachable",
-                       fmt::format("no lane to core {} of {}: {}", core.value,
-                                   DescribeRackBriefly(rack), std::string(why.message()))));
+  v1::Fault fault = MakeFault(*job, "rack_unreachable",
+                              fmt::format("no lane to core {} of {}: {}", core.value,
+                                          DescribeRackBriefly(rack), std::string(why.message())));
+  // A rack that has ended the job refuses; why it has, it says by another connection.
+  if (absl::IsFailedPrecondition(why)) {
+    return PutOff(*job->rack_run, std::move(fault), clock.Now() + options.liveness_timeout);
+  }
+  Fail(*job, std::move(fault));
 }
 
 // This rack is ready once all its lanes are given to the core loops: a command that comes later is
@@ -183,7 +195,10 @@ void Control::State::FailOverPeerFault(Job& job, CoreIndex core, const Event& ev
     case FaultCode::kLaneLost:
       code = "rack_lost";
       what = fmt::format("the daemon of {} is gone, or the link to it: its {} was lost ({})", who,
-                         lane, DescribeLoss(event.error, event.protocol_error, event.connection));
+                         lane,
+                         event.error == transport::TransportError::kPeerClosed
+                             ? "closed at its end"
+                             : DescribeLoss(event.error, event.protocol_error, event.connection));
       break;
     case FaultCode::kProtocol:
       what = fmt::format("the daemon of {} broke the form of its {} ({})", who, lane,
@@ -207,10 +222,11 @@ void Control::State::FailOverPeerFault(Job& job, CoreIndex core, const Event& ev
   RackRun& run = *job.rack_run;
   if (event.code == FaultCode::kLaneLost && run.said_left) {
     // Lanes and `left` come by different connections: the one may overtake the other.
-    if (run.lane_lost) return;
-    run.lane_lost = std::move(fault);
-    run.lane_lost_due = clock.Now() + options.liveness_timeout;
-    return;
+    return PutOff(run, std::move(fault), clock.Now() + options.liveness_timeout);
+  }
+  if (event.code == FaultCode::kLaneLost && event.error == transport::TransportError::kPeerClosed) {
+    // Its daemon died, or the job has ended there and this overtook the reason.
+    return PutOff(run, std::move(fault), clock.Now() + options.liveness_timeout / 2);
   }
   counters.Add(ControlCounter::peer_faults);
   Fail(job, std::move(fault));

@@ -100,6 +100,10 @@ void Cluster::CutRacks() {
   const Job& job = *jobs_.front();
   const SimWorker& witness = job.seats[job.script.culprit].worker();
   if (witness.state() != SimWorker::State::kTraining) return;
+  // Who joins a job that has failed waits in its next run for ranks that do not come.
+  for (const auto& each : jobs_) {
+    if (each->script.racks > 1 && each->joined_count < each->script.world_size) return;
+  }
   if (witness.progress() + 1 < job.script.culprit_iteration || !random_.Chance(1, 4)) return;
   const std::uint32_t rack = job.script.culprit / (job.script.world_size / job.script.racks);
   for (std::uint32_t other = 0; other < rack_.size(); ++other) {

@@ -111,7 +111,10 @@ void SimPeerNetwork::Dial(server::RackIndex to, const wire::LaneHello& hello) {
   }
   const wire::LaneRefusal refusal = daemon.control().AdmitLane(hello);
   if (refusal != wire::LaneRefusal::kNone) {
-    return fail(absl::PermissionDeniedError(wire::ToString(refusal)));
+    const bool over = refusal == wire::LaneRefusal::kJob;  // as in common/transport/lane_request.cc
+    return fail(absl::Status(
+        over ? absl::StatusCode::kFailedPrecondition : absl::StatusCode::kPermissionDenied,
+        wire::ToString(refusal)));
   }
   const std::uint32_t core = hello.core.value;
   auto [mine, theirs] = network_.Connect(self().node(core), daemon.node(core));
