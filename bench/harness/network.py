@@ -168,6 +168,7 @@ def daemons_on(context: Context, network: Network, nodes: Sequence[str]) -> Iter
 def drain_echo(context: Context, network: Network, node: str) -> Iterator[str]:
     """Its ADDRESS:PORT."""
     log = context.scratch / "drain-echo.log"
+    log.unlink(missing_ok=True)  # of an earlier case
     command = Command([*network.prefix(node), sys.executable, "-B", "-m", "harness.drain_echo",
                        network.address(node), str(DRAIN_PORT)], log,
                       {"PYTHONPATH": str(ROOT / "bench")})
