@@ -146,7 +146,7 @@ void PendingLanes::GivePlace(Descriptor socket, Origin origin) {
   place->deadline = clock_.Now() + options_.request_timeout;
   place->have = 0;
   place->want = kRequestBytes;
-  ++count_;
+  count_.Add();
 }
 
 void PendingLanes::Serve(Place& place) {
@@ -205,7 +205,7 @@ Descriptor PendingLanes::TakeSocket(Place& place) {
   }
   const int result = epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, place.socket.get(), nullptr);
   PHUB_CHECK(result == 0, "errno={}", errno);
-  --count_;
+  count_.Subtract();
   return Descriptor(place.socket.Release());
 }
 
@@ -243,7 +243,7 @@ void PendingLanes::SendRefusal(const Descriptor& socket, wire::LaneRefusal refus
 
 // However slowly a peer dribbles its bytes, its time is counted from the accept.
 bool PendingLanes::CloseLate() {
-  if (count_ == 0) return false;
+  if (count() == 0) return false;
   const TimeNs now = clock_.Now();
   bool any = false;
   for (Place& place : places_) {

@@ -22,6 +22,7 @@
 #include "absl/status/status.h"
 #include "common/base/clock.h"
 #include "common/base/descriptor.h"
+#include "common/base/single_writer_number.h"
 #include "common/wire/lane_hello.h"
 
 namespace phub::transport {
@@ -89,7 +90,8 @@ class PendingLanes {
   bool PollOnce(DurationNs timeout);
 
   const LaneListenerCounters& counters() const { return counters_; }
-  std::uint32_t count() const { return count_; }  // of places taken
+  // Of places taken; any thread.
+  std::uint32_t count() const { return static_cast<std::uint32_t>(count_.Get()); }
 
  protected:
   static constexpr std::size_t kRequestBytesMax = 1024;
@@ -146,7 +148,7 @@ class PendingLanes {
   const Options options_;
   const Clock& clock_;
   std::vector<Place> places_;
-  std::uint32_t count_ = 0;
+  SingleWriterNumber count_;
   std::uint32_t handshakes_ = 0;
   Descriptor listening_;
   Descriptor epoll_;
