@@ -113,24 +113,26 @@ void CoreLoop::State::OnRankLeft(JobShard& shard, Rank rank) {
   lane.departed = true;
   ++shard.departed_count;
   if (!shard.live()) return;
-  const ShardIteration& waits = shard.iteration;
-  if (waits.summed_count > 0 && !lane.decided) {
-    return Fault({.code = FaultCode::kDepartedRank,
-                  .rank = rank,
-                  .other_rank = waits.first_rank,
-                  .key = KeyIndex::Max(),
-                  .shard = &shard});
-  }
+  const bool undecided = shard.iteration.summed_count > 0 && !lane.decided;
   for (std::uint32_t i = 0; i < shard.chunk_count; ++i) {
     const Chunk& chunk = *shard.chunks()[i];
-    if (chunk.arrived_count() == 0 || chunk.HasArrived(rank)) continue;
-    return Fault({.code = FaultCode::kDepartedRank,
-                  .rank = rank,
-                  .other_rank = chunk.first_rank,
-                  .key = chunk.key->key,
-                  .iteration = Iteration{chunk.applied.value + 1},
-                  .shard = &shard});
+    const bool pushed = chunk.arrived_count() == 0 || chunk.HasArrived(rank);
+    if (chunk.is_summed ? undecided : !pushed) return FaultDeparted(shard, chunk, rank);
   }
+}
+
+// It takes part in a round no more; somebody else does.
+void CoreLoop::State::FaultDeparted(JobShard& shard, const Chunk& chunk, Rank rank) {
+  Rank other = chunk.first_rank;
+  for (std::uint32_t i = 0; i < shard.config.world_size && other == rank; ++i) {
+    if (!shard.lanes[i].departed) other = Rank{i};
+  }
+  Fault({.code = FaultCode::kDepartedRank,
+         .rank = rank,
+         .other_rank = other,
+         .key = chunk.key->key,
+         .iteration = Iteration{chunk.applied.value + 1},
+         .shard = &shard});
 }
 
 void CoreLoop::State::EndJob(JobShard& shard) {

@@ -18,7 +18,12 @@ void CoreLoop::State::SumRound(JobShard& shard, Chunk& chunk) {
   aggregate::FoldAll(shard, chunk, freed);  // who is told of the sum is told of the slot
   if (shard.non_finite.seen) TellNonFinite(shard);
   if (!shard.live()) return;  // rejected: nothing of the iteration was applied
-  if (FaultDeparted(shard, chunk)) return;
+  if (shard.departed_count > 0) {
+    // It pushed its part, and will not decide.
+    std::uint32_t rank = 0;
+    while (!shard.lanes[rank].departed) ++rank;
+    return FaultDeparted(shard, chunk, Rank{rank});
+  }
   ShardIteration& iteration = shard.iteration;
   if (shard.config.norms) {
     chunk.squared_norm = optimize::MakeGradient(chunk, shard.config.world_size);
@@ -26,22 +31,6 @@ void CoreLoop::State::SumRound(JobShard& shard, Chunk& chunk) {
   chunk.is_summed = true;
   if (iteration.summed_count++ == 0) iteration.summed_since = now;
   replies.TellSummed(shard, chunk);
-}
-
-// A rank that has left pushed its part, and will not decide.
-bool CoreLoop::State::FaultDeparted(JobShard& shard, const Chunk& chunk) {
-  if (shard.departed_count == 0) return false;
-  for (std::uint32_t rank = 0; rank < shard.config.world_size; ++rank) {
-    if (!shard.lanes[rank].departed || shard.lanes[rank].decided) continue;
-    Fault({.code = FaultCode::kDepartedRank,
-           .rank = Rank{rank},
-           .other_rank = chunk.first_rank,
-           .key = chunk.key->key,
-           .iteration = Iteration{chunk.applied.value + 1},
-           .shard = &shard});
-    return true;
-  }
-  return false;
 }
 
 void CoreLoop::State::OnDecision(JobShard& shard, Rank rank, const wire::MessageHeader& header) {

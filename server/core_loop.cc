@@ -240,9 +240,10 @@ void CoreLoop::State::CountRound(JobShard& shard, Rank last, const Chunk& chunk)
 
 // Of kLoad nobody has pushed anything, and control may take back what it brings: it does not wait.
 void CoreLoop::State::FinishOrQueue(JobShard& shard, Chunk& chunk) {
-  if (!fair.Shares() || chunk.operation == wire::RoundOperation::kLoad) {
-    return FinishRound(shard, chunk);
-  }
+  // One that is queued already, and whole again after a rank came back, stays there though nobody
+  // shares any more: whoever is served twice finishes it twice.
+  const bool waits = fair.Shares() || chunk.is_queued;
+  if (!waits || chunk.operation == wire::RoundOperation::kLoad) return FinishRound(shard, chunk);
   counters.Add(CoreCounter::rounds_queued);
   fair.Push(shard, chunk);
 }
@@ -284,6 +285,7 @@ void CoreLoop::State::ApplyAndComplete(JobShard& shard, Chunk& chunk, const simd
   const std::uint32_t ranks =
       shard.exchange == nullptr ? shard.config.world_size : shard.exchange->rank_count;
   if (optimize::ApplyRound(chunk, terms, ranks, own, streams)) {
+    // Of jobs that span racks it names nobody here: of which rank, its own rack says.
     aggregate::NoteNonFinite(shard, chunk, shard.config.world_size);
     if (shard.non_finite.seen) TellNonFinite(shard);
     if (!shard.live()) return;  // rejected: nobody is answered

@@ -71,7 +71,7 @@ struct CoreLoop::State {
 
   // Jobs with apply=iteration (core_iteration.cc).
   void SumRound(JobShard& shard, Chunk& chunk);
-  bool FaultDeparted(JobShard& shard, const Chunk& chunk);
+  void FaultDeparted(JobShard& shard, const Chunk& chunk, Rank rank);
   void OnDecision(JobShard& shard, Rank rank, const wire::MessageHeader& header);
   void ApplySummed(JobShard& shard, Chunk& chunk);
 

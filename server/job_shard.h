@@ -270,14 +270,14 @@ struct JobShard {
   std::uint32_t lanes_full = 0;      // lanes without a free slot
   std::uint32_t lanes_open = 0;      // adopted by a transport and not yet reported closed
   std::uint32_t departed_count = 0;  // ranks that left in order
-  std::uint32_t reply_backlog = 0;   // pending replies and waiting credits of all lanes
+  std::uint32_t reply_backlog = 0;   // replies, credits and sums to be told that wait, of all lanes
   bool ending = false;               // kEndJob was executed
   bool faulted = false;              // a fault was reported; the shard only drains
   schedule::JobTurn turn;            // fair_queue.h's
   NonFinite non_finite;              // the first sum that was not finite
   ShardIteration iteration;
-  StateImage* snapshot = nullptr;    // being taken
-  StateImage* brought = nullptr;     // what rounds of kLoad put in place
+  StateImage* snapshot = nullptr;               // being taken
+  StateImage* brought = nullptr;                // what rounds of kLoad put in place
   exchange::ShardExchange* exchange = nullptr;  // null: the job is this rack's alone
   std::uint64_t memory_bytes = 0;               // what admission charges, without batches
   ShardMetrics metrics;                         // the core loop's to write, anybody's to read

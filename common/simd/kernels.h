@@ -89,8 +89,9 @@ struct RoundMemory {
 bool ApplyRound(const Round& round, const Terms& terms, std::size_t count,
                 const RoundMemory& memory);
 
-// For clipping by a norm. An array of the accumulation type (f32 or f64) is divided by `divisor` in
-// place; the sum of its squares, in f64, in an order that depends on `count` alone.
+// For clipping by a norm; plain loops, not dispatched. An array of the accumulation type (f32 or
+// f64) is divided by `divisor` in place; the sum of its squares, in f64, in an order that depends
+// on `count` alone.
 double DivideAndSquare(ElementType accumulation, std::uint32_t divisor, std::byte* array,
                        std::size_t count);
 // Every element times `factor`, which is rounded to the element's type first.

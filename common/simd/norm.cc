@@ -14,11 +14,11 @@ namespace {
 // and a multiple of every vector's lanes.
 constexpr std::size_t kSums = 8;
 
-template <class T>
+template <class T, bool divides>
 double DivideAndSquareAs(T divisor, T* array, std::size_t count) {
   std::array<double, kSums> sums{};
   const auto take = [&](std::size_t i, std::size_t sum) {
-    array[i] /= divisor;
+    if constexpr (divides) array[i] /= divisor;
     const auto value = static_cast<double>(array[i]);
     sums[sum] += value * value;
   };
@@ -37,15 +37,23 @@ void ScaleAs(T factor, T* array, std::size_t count) {
   for (std::size_t i = 0; i < count; ++i) array[i] *= factor;
 }
 
+// A sum is only read.
+template <class T>
+double DivideAndSquareAs(std::uint32_t divisor, std::byte* array, std::size_t count) {
+  T* const values = reinterpret_cast<T*>(array);
+  return divisor == 1 ? DivideAndSquareAs<T, false>(T{1}, values, count)
+                      : DivideAndSquareAs<T, true>(static_cast<T>(divisor), values, count);
+}
+
 }  // namespace
 
 double DivideAndSquare(ElementType accumulation, std::uint32_t divisor, std::byte* array,
                        std::size_t count) {
   if (accumulation == ElementType::kF32) {
-    return DivideAndSquareAs(static_cast<float>(divisor), reinterpret_cast<float*>(array), count);
+    return DivideAndSquareAs<float>(divisor, array, count);
   }
   PHUB_CHECK(accumulation == ElementType::kF64, "type={}", numeric::ToString(accumulation));
-  return DivideAndSquareAs(static_cast<double>(divisor), reinterpret_cast<double*>(array), count);
+  return DivideAndSquareAs<double>(divisor, array, count);
 }
 
 void Scale(ElementType accumulation, double factor, std::byte* array, std::size_t count) {

@@ -145,13 +145,10 @@ Verdict JudgeDecision(const JobShard& shard, const MessageHeader& header) {
   if (header.iteration.value != 0 && header.iteration.value == iteration.decisions) {
     return {Action::kNothing, {}, {}, nullptr, KeyIndex::Max()};
   }
-  if (header.iteration.value != iteration.decisions + 1) {
-    return Fault(header.iteration.value <= iteration.decisions ? FaultCode::kStaleIteration
-                                                               : FaultCode::kIterationGap);
-  }
   const auto scale = std::bit_cast<double>(header.value_bits);
   const bool can_be = scale >= 0.0 && scale <= 1.0;  // false for a NaN
-  if (!can_be || shard.chunk_count == 0 || iteration.summed_count != shard.chunk_count) {
+  if (header.iteration.value != iteration.decisions + 1 || !can_be || shard.chunk_count == 0 ||
+      iteration.summed_count != shard.chunk_count) {
     return Fault(FaultCode::kDecision);
   }
   const bool skip = (header.flags & wire::kFlagSkip) != 0;

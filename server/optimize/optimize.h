@@ -10,15 +10,15 @@
 
 namespace phub::server::optimize {
 
+// Whether results go past the caches: every rank has them in memory of its own, and they are more
+// than caches hold, so that they are gone from there by the time that somebody reads them.
+bool StreamsResults(const JobShard& shard, std::size_t own_count);
+
 // Makes version chunk.applied + 1; whoever calls moves chunk.applied on. terms: of kReduce in rank
 // order; of kAssign the one payload that wins, in chunk.payload_type. own_replies: memory of
 // workers who want their reply there, chunk.reply_bytes() each, written in the same pass; past the
 // caches, if `streams`: for jobs whose results do not stay there until somebody reads them. True if
 // it is a reduction, and its result (in the accumulation type) is not finite.
-// Of results that every rank has in memory of its own, and that are more than caches hold: by the
-// time that somebody reads them they are gone from there.
-bool StreamsResults(const JobShard& shard, std::size_t own_count);
-
 bool ApplyRound(Chunk& chunk, const simd::Terms& terms, std::uint32_t world_size,
                 std::span<std::byte* const> own_replies, bool streams);
 

@@ -5,34 +5,9 @@
 #include <cstring>
 
 #include "common/base/check.h"
+#include "server/reply/bits.h"
 
 namespace phub::server::reply {
-namespace {
-
-constexpr std::uint32_t kWordBits = 64;
-
-wire::MessageHeader HeaderFor(const JobShard& shard, wire::MessageKind kind) {
-  wire::MessageHeader header;
-  header.kind = kind;
-  header.incarnation = shard.config.incarnation;
-  header.membership_epoch = shard.config.membership_epoch;
-  return header;
-}
-
-bool Test(const std::uint64_t* bits, std::uint32_t index) {
-  return (bits[index / kWordBits] >> (index % kWordBits) & 1) != 0;
-}
-
-bool TestAndClear(std::uint64_t* bits, std::uint32_t index) {
-  std::uint64_t& word = bits[index / kWordBits];
-  const std::uint64_t bit = std::uint64_t{1} << (index % kWordBits);
-  const bool was = (word & bit) != 0;
-  word &= ~bit;
-  return was;
-}
-
-}  // namespace
-
 ReplyStage::ReplyStage(std::span<transport::Transport* const> transports, CoreCounters& counters)
     : transports_(transports), counters_(counters), connections_{}, own_replies_{} {}
 
@@ -72,10 +47,7 @@ std::span<std::byte* const> ReplyStage::OwnReplies(const JobShard& shard, const 
 
 void ReplyStage::Defer(JobShard& shard, Lane& lane, const Chunk& chunk, Iteration version) {
   std::uint64_t* const bits = version == chunk.applied ? lane.pending_reply : lane.pending_previous;
-  std::uint64_t& word = bits[chunk.index.value / kWordBits];
-  const std::uint64_t bit = std::uint64_t{1} << (chunk.index.value % kWordBits);
-  if ((word & bit) != 0) return;
-  word |= bit;
+  if (TestAndSet(bits, chunk.index.value)) return;
   ++lane.replies_pending;
   ++shard.reply_backlog;
   counters_.Add(CoreCounter::replies_deferred);
@@ -223,7 +195,7 @@ bool ReplyStage::FlushCredits(JobShard& shard, Lane& lane) {
 
 bool ReplyStage::FlushReplies(JobShard& shard, Rank rank) {
   Lane& lane = shard.lanes[rank.value];
-  const std::uint32_t words = (shard.chunk_count + kWordBits - 1) / kWordBits;
+  const std::uint32_t words = WordsOfChunks(shard);
   bool posted_any = false;
   for (std::uint32_t visited = 0; visited <= words && lane.replies_pending > 0; ++visited) {
     if (lane.pending_cursor >= words) lane.pending_cursor = 0;
@@ -267,12 +239,11 @@ void ReplyStage::Forget(JobShard& shard, Rank rank) {
   lane.credits_waiting.clear();
   lane.replies_posted = 0;
   if (lane.summed_pending > 0) {
-    std::fill_n(lane.pending_summed, (shard.chunk_count + kWordBits - 1) / kWordBits,
-                std::uint64_t{0});
+    std::fill_n(lane.pending_summed, WordsOfChunks(shard), std::uint64_t{0});
     lane.summed_pending = 0;
   }
   if (lane.replies_pending > 0) {
-    const std::uint32_t words = (shard.chunk_count + kWordBits - 1) / kWordBits;
+    const std::uint32_t words = WordsOfChunks(shard);
     std::fill_n(lane.pending_reply, words, std::uint64_t{0});
     std::fill_n(lane.pending_previous, words, std::uint64_t{0});
     lane.replies_pending = 0;

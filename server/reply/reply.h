@@ -8,7 +8,8 @@
 // whose window is full gets a bit in its own bitmap instead, and the reply is posted later from
 // the chunk's parameters, which cannot change before that rank has had it: the next version needs
 // that rank's next push. A credit that finds the send queue full waits in a list with room for one
-// per slot. So nothing here grows, and nothing here blocks. Core loop's thread.
+// per slot; what is to be told of a sum, in a bitmap of its own. So nothing here grows, and nothing
+// here blocks. Core loop's thread.
 #pragma once
 
 #include <array>

@@ -1,25 +1,14 @@
 // Jobs with apply=iteration: ranks are told of chunks that are summed. Part of ReplyStage.
 #include <bit>
 
+#include "server/reply/bits.h"
 #include "server/reply/reply.h"
 
 namespace phub::server::reply {
-namespace {
-
-constexpr std::uint32_t kWordBits = 64;
-
-bool Wants(const Chunk& chunk, std::uint32_t rank) {
-  return (chunk.wants_reply[rank / kWordBits] >> (rank % kWordBits) & 1) != 0;
-}
-
-}  // namespace
-
 bool ReplyStage::PostSummed(JobShard& shard, const Chunk& chunk, std::uint8_t transport_index,
                             std::span<const transport::ConnectionId> connections) {
   transport::SendRequest request;
-  request.header.kind = wire::MessageKind::kSummed;
-  request.header.incarnation = shard.config.incarnation;
-  request.header.membership_epoch = shard.config.membership_epoch;
+  request.header = HeaderFor(shard, wire::MessageKind::kSummed);
   request.header.iteration = Iteration{chunk.applied.value + 1};
   request.header.chunk = chunk.index;
   request.header.key = chunk.key->key;
@@ -33,10 +22,7 @@ bool ReplyStage::PostSummed(JobShard& shard, const Chunk& chunk, std::uint8_t tr
 }
 
 void ReplyStage::DeferSummed(JobShard& shard, Lane& lane, const Chunk& chunk) {
-  std::uint64_t& word = lane.pending_summed[chunk.index.value / kWordBits];
-  const std::uint64_t bit = std::uint64_t{1} << (chunk.index.value % kWordBits);
-  if ((word & bit) != 0) return;
-  word |= bit;
+  if (TestAndSet(lane.pending_summed, chunk.index.value)) return;
   ++lane.summed_pending;
   ++shard.reply_backlog;
 }
@@ -47,7 +33,8 @@ void ReplyStage::TellSummed(JobShard& shard, const Chunk& chunk) {
     std::size_t count = 0;
     const auto is_meant = [&](std::uint32_t rank) {
       const Lane& lane = shard.lanes[rank];
-      return lane.state == Lane::State::kOpen && lane.transport_index == i && Wants(chunk, rank);
+      return lane.state == Lane::State::kOpen && lane.transport_index == i &&
+             Test(chunk.wants_reply, rank);
     };
     for (std::uint32_t rank = 0; rank < shard.config.world_size; ++rank) {
       if (!is_meant(rank)) continue;
@@ -66,13 +53,15 @@ void ReplyStage::TellSummed(JobShard& shard, const Chunk& chunk) {
 
 void ReplyStage::TellSummed(JobShard& shard, const Chunk& chunk, Rank rank) {
   Lane& lane = shard.lanes[rank.value];
+  // The slot's credit waits for the tenant's bandwidth, and so does this, which frees it as well.
+  if (shard.turn.throttled()) return DeferSummed(shard, lane, chunk);
   DropCredit(shard, lane, chunk.index);
   if (PostSummed(shard, chunk, lane.transport_index, {&lane.connection, 1})) return;
   DeferSummed(shard, lane, chunk);
 }
 
 bool ReplyStage::FlushSummed(JobShard& shard, Lane& lane) {
-  const std::uint32_t words = (shard.chunk_count + kWordBits - 1) / kWordBits;
+  const std::uint32_t words = WordsOfChunks(shard);
   bool posted = false;
   for (std::uint32_t i = 0; i < words && lane.summed_pending > 0; ++i) {
     std::uint64_t& word = lane.pending_summed[i];
@@ -81,6 +70,7 @@ bool ReplyStage::FlushSummed(JobShard& shard, Lane& lane) {
           *shard.chunks()[i * kWordBits + static_cast<std::uint32_t>(std::countr_zero(word))];
       // One that is applied meanwhile was decided by this rank before it lost a lane: it knew.
       const bool wanted = chunk.is_summed;
+      if (wanted) DropCredit(shard, lane, chunk.index);
       if (wanted && !PostSummed(shard, chunk, lane.transport_index, {&lane.connection, 1})) {
         return posted;
       }

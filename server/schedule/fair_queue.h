@@ -21,7 +21,7 @@
 // more: a flood ends at the credits. So does a bandwidth: a tenant whose bucket is empty is
 // throttled, which means that its rounds stay unfinished and its credits and replies unsent.
 // Nothing is dropped. It owes one iteration of its jobs at most: nobody pushes more than that ahead
-// but by repeating itself, on lanes that it opens anew.
+// but by repeating itself.
 //
 // Core loop's thread; nothing allocates.
 #pragma once

@@ -120,7 +120,8 @@ struct TenantTurn : Turn {
   std::uint32_t tenant = 0;  // control's number of it
   std::uint32_t jobs = 0;    // that the core loop has
   bool used = false;         // the row was ever somebody's
-  bool throttled = false;    // over its bandwidth: no round of it is finished, nothing sent
+  bool throttled = false;    // over its bandwidth: no round is begun to be finished, no own reply
+                             // sent; what other racks bring is answered all the same
   Ring waiting;              // JobTurns with whole rounds
   TokenBucket bucket;
   std::uint64_t iteration_bytes = 0;     // that one iteration of all its jobs pushes

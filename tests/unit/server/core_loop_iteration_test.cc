@@ -167,7 +167,7 @@ TEST_F(IterationTest, ADecisionAheadIsAFault) {
   StartWith(2, 4, 1);
   PushAll(1, 1.0f);
   Decide(1, Decision(2));
-  EXPECT_EQ(FaultOf(), FaultCode::kIterationGap);
+  EXPECT_EQ(FaultOf(), FaultCode::kDecision);
 }
 
 TEST_F(IterationTest, ADecisionBeforeTheSumsIsAFault) {
@@ -198,6 +198,8 @@ TEST_F(IterationTest, ARankThatLeavesWithoutDecidingIsAFault) {
   const Event fault = Next(Event::Kind::kFault);
   EXPECT_EQ(fault.code, FaultCode::kDepartedRank);
   EXPECT_EQ(fault.rank, Rank{1});
+  EXPECT_EQ(fault.other_rank, Rank{0});
+  EXPECT_EQ(fault.iteration, Iteration{1});
 }
 
 TEST_F(IterationTest, ARankThatLeftBeforeTheSumIsAFault) {
@@ -205,7 +207,10 @@ TEST_F(IterationTest, ARankThatLeftBeforeTheSumIsAFault) {
   Push(1, 0, 1, 0, 1.0f);
   Order({.kind = Command::Kind::kRankLeft, .rank = Rank{1}, .shard = shard_.get()});
   Push(0, 0, 1, 0, 1.0f);
-  EXPECT_EQ(FaultOf(), FaultCode::kDepartedRank);
+  const Event fault = Next(Event::Kind::kFault);
+  EXPECT_EQ(fault.code, FaultCode::kDepartedRank);
+  EXPECT_EQ(fault.rank, Rank{1});
+  EXPECT_EQ(fault.other_rank, Rank{0});
   EXPECT_TRUE(Summed().empty());
 }
 
