@@ -21,10 +21,10 @@ struct EngineConfig {
   std::uint32_t slots_per_lane = 1;
   std::uint32_t lane_count = 1;
   std::uint32_t chunk_bytes = 0;  // what a slot holds; 0: not known
-  bool apply_iteration = false;   // see decision.h
+  bool apply_iteration = false;   // see push/iteration_decider.h
   double clip_norm = 0.0;
   bool skip_nonfinite = false;
-  bool restart = false;           // pushes of an iteration wait for all replies of the one before
+  bool restart = false;  // pushes of an iteration wait for all replies of the one before
 };
 
 // A key and its round. Invariant: active exactly if chunks_left > 0.
@@ -109,8 +109,10 @@ struct LaneChunk {
   std::uint32_t lane_key = 0;
   std::uint32_t element_count = 0;
   std::uint64_t element_offset = 0;  // in the key
-  // apply_iteration, of this round: the daemon has said that it is summed, and what of it.
-  bool is_summed = false;
+  // apply_iteration, of this round: the daemon has said that it is summed, and what of it; this
+  // rank has decided about it.
+  enum class Sum : std::uint8_t { kUnknown, kTold, kDecided };
+  Sum sum = Sum::kUnknown;
   std::uint8_t summed_flags = 0;
   double squared_norm = 0.0;
 

@@ -93,7 +93,6 @@ std::string WorkersTable(const v1::JobInfo& job) {
   return table.Text();
 }
 
-// "report: 3 sums were not finite (4 gradients), first: rank 2 (node5), key fc1, iteration 412"
 std::string ApplyText(const v1::JobInfo& job) {
   std::string text = job.apply();
   if (job.clip_norm() > 0.0) text += fmt::format(", clip_norm {}", job.clip_norm());
@@ -101,6 +100,7 @@ std::string ApplyText(const v1::JobInfo& job) {
   return text;
 }
 
+// "report: 3 sums were not finite (4 gradients), first: rank 2 (node5), key fc1, iteration 412"
 std::string ScreeningText(const v1::JobInfo& job) {
   if (job.nonfinite_sums() == 0) return job.screening();
   return fmt::format("{}: {} sums were not finite ({} gradients), first: {}", job.screening(),

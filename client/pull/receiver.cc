@@ -26,7 +26,8 @@ Received ReceiveParameters(const EngineConfig& config, Lane& lane, std::span<Eng
   if (header.type != key.parameter_type) return {.fault = LaneFault::kType};
   if (header.payload_bytes != chunk.Bytes(key.parameter_type))
     return {.fault = LaneFault::kPayloadBytes};
-  if (WaitsForDecision(config, key) && !chunk.is_summed) return {.fault = LaneFault::kNotDecided};
+  if (WaitsForDecision(config, key) && chunk.sum != LaneChunk::Sum::kDecided)
+    return {.fault = LaneFault::kNotDecided};
 
   chunk.phase = LaneChunk::Phase::kIdle;
   lane.landing[index] = {};
@@ -48,8 +49,8 @@ Received ReceiveSummed(const EngineConfig& config, Lane& lane, std::span<EngineK
     return {.fault = LaneFault::kNotAsked};
   if (header.iteration != key.iteration) return {.fault = LaneFault::kIteration};
   if (chunk.inflight != kNoSlot) FreeSlot(lane, chunk);
-  if (chunk.is_summed) return {};
-  chunk.is_summed = true;
+  if (chunk.sum != LaneChunk::Sum::kUnknown) return {};
+  chunk.sum = LaneChunk::Sum::kTold;
   chunk.summed_flags = header.flags;
   chunk.squared_norm = std::bit_cast<double>(header.value_bits);
   return {.summed = true};
@@ -79,15 +80,12 @@ Received Receive(const EngineConfig& config, Lane& lane, std::span<EngineKey* co
   switch (header.kind) {
     case wire::MessageKind::kParameters:
       return ReceiveParameters(config, lane, keys, header, counters);
-    case wire::MessageKind::kCredit:
-      return ReceiveCredit(config, lane, header, counters);
-    case wire::MessageKind::kSummed:
-      return ReceiveSummed(config, lane, keys, header);
+    case wire::MessageKind::kCredit: return ReceiveCredit(config, lane, header, counters);
+    case wire::MessageKind::kSummed: return ReceiveSummed(config, lane, keys, header);
     case wire::MessageKind::kDecision:
     case wire::MessageKind::kGradient:
     case wire::MessageKind::kRecord:
-    case wire::MessageKind::kPull:
-      break;
+    case wire::MessageKind::kPull: break;
   }
   return {.fault = LaneFault::kUnexpectedKind};
 }

@@ -27,7 +27,8 @@ void IterationDecider::Decide(std::span<Lane> lanes) {
   double squared_norm = 0.0;
   std::uint8_t flags = 0;
   for (const Place& place : chunks_) {
-    const LaneChunk& chunk = lanes[place.lane].chunks[place.chunk];
+    LaneChunk& chunk = lanes[place.lane].chunks[place.chunk];
+    chunk.sum = LaneChunk::Sum::kDecided;
     squared_norm += chunk.squared_norm;
     flags |= chunk.summed_flags;
   }

@@ -68,7 +68,7 @@ void StartLaneKey(Lane& lane, std::uint32_t index) {
   for (std::uint32_t c = lane_key.first; c < lane_key.end(); ++c) {
     PHUB_CHECK(lane.chunks[c].phase == LaneChunk::Phase::kIdle, "chunk={}", c);
     lane.chunks[c].phase = LaneChunk::Phase::kReady;
-    lane.chunks[c].is_summed = false;
+    lane.chunks[c].sum = LaneChunk::Sum::kUnknown;
   }
 }
 
@@ -167,8 +167,8 @@ void Sender::GatherChunk(Lane& lane, const EngineKey& key, std::uint32_t index, 
   entry.chunk = lane_key.cursor;
   chunk.phase = LaneChunk::Phase::kSent;
 
-  transport::SendRequest& request = Begin(
-      lane, at, key.pulling ? wire::MessageKind::kPull : wire::MessageKind::kGradient);
+  transport::SendRequest& request =
+      Begin(lane, at, key.pulling ? wire::MessageKind::kPull : wire::MessageKind::kGradient);
   request.header.iteration = key.iteration;
   request.header.chunk = ChunkIndex{entry.chunk};
   request.header.key = key.index;
@@ -197,8 +197,7 @@ void Sender::FillGradient(Lane& lane, const EngineKey& key, LaneChunk& chunk, st
     request.header.slot = chunk.inflight;
   }
   if (key.gradients == nullptr) return;
-  request.payload = {key.gradients + chunk.Offset(key.payload_type),
-                     chunk.Bytes(key.payload_type)};
+  request.payload = {key.gradients + chunk.Offset(key.payload_type), chunk.Bytes(key.payload_type)};
   request.header.payload_bytes = static_cast<std::uint32_t>(request.payload.size());
   if (chunk.inflight == kNoSlot) return;
   std::byte* const slot = transport.PeerSlot(lane.connection, chunk.inflight);
@@ -237,12 +236,8 @@ void Sender::Account(const Lane& lane, std::span<EngineKey* const> keys, std::si
     const Entry& entry = entries_[at];
     keys[lane.keys[entry.lane_key].key]->sent_any = true;
     switch (entry.sent) {
-      case Sent::kRecord:
-        ++counters_.records_sent;
-        break;
-      case Sent::kPull:
-        ++counters_.pulls_sent;
-        break;
+      case Sent::kRecord: ++counters_.records_sent; break;
+      case Sent::kPull: ++counters_.pulls_sent; break;
       case Sent::kGradient:
         ++counters_.gradients_sent;
         counters_.gradients_copied += entry.copied ? 1 : 0;

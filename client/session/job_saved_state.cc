@@ -10,6 +10,7 @@
 #include <algorithm>
 #include <filesystem>
 #include <optional>
+#include <system_error>
 #include <utility>
 
 #include "client/session/job_state.h"
@@ -22,6 +23,12 @@ namespace {
 Status ToStatus(const absl::Status& status) {
   // The codes of phub and Abseil are the same numbers.
   return Status(static_cast<StatusCode>(status.code()), std::string(status.message()));
+}
+
+std::string AbsolutePath(const std::string& path) {
+  std::error_code gone;  // the working directory, perhaps
+  const std::filesystem::path absolute = std::filesystem::absolute(path, gone);
+  return gone ? path : absolute.string();
 }
 
 }  // namespace
@@ -57,7 +64,7 @@ Result<std::uint64_t> JobState::SaveState(const std::string& directory) {
                     .directory = directory},
                    access.options);
   if (saved.ok()) {
-    NoteSavedState(saved->iteration, std::filesystem::absolute(directory).string());
+    NoteSavedState(saved->iteration, "in " + AbsolutePath(directory));
     return saved->iteration;
   }
   if (Status verdict = status(); !verdict.ok()) return verdict;
@@ -66,12 +73,11 @@ Result<std::uint64_t> JobState::SaveState(const std::string& directory) {
 
 void JobState::NoteSavedState(std::uint64_t iteration, const std::string& where) {
   const std::lock_guard lock(mutex_);
-  saved_state_ = fmt::format("iteration {} in {}", iteration, where);
+  saved_state_ = fmt::format("iteration {} {}", iteration, where);
 }
 
 // Nothing of a job outlives its daemon, and this is what its owner wants to know then.
 Status JobState::WithSavedState(Status verdict) const {
-  const std::lock_guard lock(mutex_);
   if (saved_state_.empty()) return verdict;
   return Status(verdict.code(), fmt::format("{}; the last saved state that rank {} knows of is {}",
                                             verdict.message(), rank(), saved_state_));
@@ -104,8 +110,7 @@ Result<std::uint64_t> JobState::LoadState(const std::string& directory) {
   }
   if (Status placed = PutInPlace(*loaded); !placed.ok()) return placed;
   NoteSavedState(loaded->iteration(),
-                 rank() == 0 ? std::filesystem::absolute(directory).string()
-                             : fmt::format("what was loaded ({} at rank 0)", directory));
+                 rank() == 0 ? "in " + AbsolutePath(directory) : "that rank 0 loaded");
   return loaded->iteration();
 }
 

@@ -32,8 +32,7 @@ std::vector<std::shared_ptr<KeyState>> JobState::Keys() const {
 std::uint64_t JobState::LeastIteration() const {
   if (keys_.empty()) return keyless_iteration_;
   std::uint64_t least = keys_.front()->job_iteration();
-  for (const std::shared_ptr<KeyState>& key : keys_)
-    least = std::min(least, key->job_iteration());
+  for (const std::shared_ptr<KeyState>& key : keys_) least = std::min(least, key->job_iteration());
   return least;
 }
 
@@ -106,7 +105,8 @@ void JobState::Fail(Status verdict, std::string key, const DaemonLink* from) {
     const std::lock_guard lock(mutex_);
     if (!verdict_.ok()) return;
     text = verdict.message();
-    verdict_ = std::move(verdict);
+    // Others are told without it: they have words of their own.
+    verdict_ = WithSavedState(std::move(verdict));
     verdict_key_ = std::move(key);
     failed_.store(true, std::memory_order_release);
   }
@@ -126,10 +126,11 @@ void JobState::LeaveElsewhere(const std::string& verdict, const DaemonLink* from
     link->channel->Leave(LeaveRequestOf(*link, verdict), leave_timeout_ns(),
                          [this, link = link.get()](const auto& response) {
                            if (!response.ok())
-                             LogWarning("event=daemon_not_told job={} rank={} daemon={} "
-                                        "error=\"{}\"",
-                                        name(), rank(), link->endpoint.ToString(),
-                                        std::string(response.status().message()));
+                             LogWarning(
+                                 "event=daemon_not_told job={} rank={} daemon={} "
+                                 "error=\"{}\"",
+                                 name(), rank(), link->endpoint.ToString(),
+                                 std::string(response.status().message()));
                            const std::lock_guard lock(mutex_);
                            --leaves_pending_;
                            changed_.notify_all();

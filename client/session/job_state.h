@@ -100,7 +100,7 @@ class JobState final : public EngineListener,
   void OnStopped() override;
   // RackWatch::Owner, on threads of the watch and of the channels.
   void OnVerdict(Status verdict, const std::string& key, const DaemonLink& from) override {
-    Fail(WithSavedState(std::move(verdict)), key, &from);
+    Fail(std::move(verdict), key, &from);
   }
   void OnLaneOpened(std::uint32_t lane, std::uint8_t transport_index,
                     transport::Connection& connection) override;
@@ -140,7 +140,7 @@ class JobState final : public EngineListener,
   Status FetchLoaded(std::optional<v1::LoadedState>& loaded);
   Status PutInPlace(const v1::LoadedState& loaded);
   void NoteSavedState(std::uint64_t iteration, const std::string& where);
-  Status WithSavedState(Status verdict) const;  // and where to go on from
+  Status WithSavedState(Status verdict) const;  // and where to go on from; with the lock
 
   // job_state.cc
   std::uint64_t LeastIteration() const;

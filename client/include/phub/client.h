@@ -257,8 +257,8 @@ struct JobOptions {
   // norm's bits depend on chunk_bytes, on nothing else of how the job runs. Where it is not finite
   // nothing is clipped. Every rank states the same.
   double clip_norm = 0.0;
-  // kIteration: an iteration that has NaN or infinity in any sum, or whose norm overflows, is
-  // skipped. Every rank states the same.
+  // kIteration: an iteration that has NaN or infinity in any sum, or with clip_norm whose norm
+  // overflows, is skipped. Every rank states the same.
   bool skip_nonfinite = false;
   TransportChoice transport = TransportChoice::kAuto;
   // Not empty: the job spans all racks that the daemons are configured with. Each rank connects to

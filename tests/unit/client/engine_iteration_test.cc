@@ -188,6 +188,16 @@ TEST_F(EngineIterationTest, AReplyToWhatIsNotSummedBreaksTheLane) {
   EXPECT_EQ(lanes_.closed_lanes[0].fault, LaneFault::kNotDecided);
 }
 
+TEST_F(EngineIterationTest, AReplyToWhatIsSummedAndNotDecidedBreaksTheLane) {
+  StartWith(0.0, false);
+  PushBoth();
+  Summed(0, 0, 1, 1.0);  // others are still to be
+  Reply(0, 0, 1, 1.0f);
+  Run();
+  ASSERT_EQ(lanes_.closed_lanes.size(), 1u);
+  EXPECT_EQ(lanes_.closed_lanes[0].fault, LaneFault::kNotDecided);
+}
+
 TEST_F(EngineIterationTest, ASumOfAnotherRoundBreaksTheLane) {
   StartWith(0.0, false);
   PushBoth();
