@@ -280,6 +280,8 @@ void Daemon::Parts::Stop() {
   listeners_stopping.store(true, std::memory_order_relaxed);
   if (listener_thread.joinable()) listener_thread.join();
   if (shared_memory_thread.joinable()) shared_memory_thread.join();
+  listener.reset();
+  verbs_acceptor.reset();  // its threads hand lanes over
   control_thread->Stop();
   for (const auto& core : cores) core->thread->Stop();
 }

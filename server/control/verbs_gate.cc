@@ -1,10 +1,10 @@
 #include "server/control/verbs_gate.h"
 
 #include <fmt/format.h>
-#include <pthread.h>
 
 #include <utility>
 
+#include "common/base/cpu_topology.h"
 #include "common/base/log.h"
 #include "common/base/status_text.h"
 
@@ -139,7 +139,7 @@ void ControlVerbsGate::Add(Work work) {
 }
 
 void ControlVerbsGate::Attend() {
-  pthread_setname_np(pthread_self(), "rdma-memory");
+  NameThisThread("rdma-memory");
   for (;;) {
     Work work;
     {

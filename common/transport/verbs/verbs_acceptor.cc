@@ -1,13 +1,13 @@
 #include "common/transport/verbs/verbs_acceptor.h"
 
 #include <fmt/format.h>
-#include <pthread.h>
 #include <sys/socket.h>
 
 #include <array>
 #include <optional>
 #include <utility>
 
+#include "common/base/cpu_topology.h"
 #include "common/base/log.h"
 #include "common/base/status_text.h"
 #include "common/transport/pending_lanes.h"
@@ -54,17 +54,21 @@ LaneKind::Outcome VerbsAcceptor::Decide(Descriptor& socket, std::span<const std:
   }
   const std::optional<std::uint8_t> version =
       CommonVersion(taken.hello.version_min, taken.hello.version_max);
-  // A nonce is spent on admission only, so versions are settled before it is looked at.
+  {
+    // Only this thread adds: there will be room, then.
+    const std::lock_guard lock(mutex_);
+    if (waiting_count_ == kWaitingMax) {
+      refusal = wire::LaneRefusal::kCapacity;
+      return Outcome::kRefused;
+    }
+  }
+  // A nonce is spent on admission only, so all else is settled before it is looked at.
   refusal = version ? gate_.Admit(taken.hello, origin) : wire::LaneRefusal::kVersion;
   if (refusal != wire::LaneRefusal::kNone) return Outcome::kRefused;
   taken.version = *version;
   taken.origin = origin;
   const Incarnation job = taken.hello.incarnation;
   const std::lock_guard lock(mutex_);
-  if (waiting_count_ == kWaitingMax) {
-    refusal = wire::LaneRefusal::kCapacity;
-    return Outcome::kRefused;
-  }
   taken.socket = std::move(socket);
   waiting_[job].push_back(std::move(taken));
   ++waiting_count_;
@@ -78,7 +82,7 @@ LaneKind::Decided VerbsAcceptor::TakeDecided() {
 }
 
 void VerbsAcceptor::Work() {
-  pthread_setname_np(pthread_self(), "rdma-accept");
+  NameThisThread("rdma-accept");
   Request request;
   while (Next(request)) Serve(std::move(request));
 }

@@ -101,7 +101,7 @@ TEST_F(VerbsAcceptorTest, AddressThatLeadsNowhereHoldsUpNeitherTheListenerNorOth
   OpenGate gate;
   VerbsAcceptor acceptor(gate, random_);
   // As the kernel does when it looks for somebody who is not there: a second, there.
-  const DurationNs time = 300 * kMillisecond;
+  const DurationNs time = kSecond;
   fake_verbs::TheDevice().connect_time = time;
   std::vector<Descriptor> peers;
   const TimeNs begun = clock_.Now();
@@ -139,7 +139,7 @@ TEST_F(VerbsAcceptorTest, EndsWithRequestsThatWait) {
   std::vector<Descriptor> peers;
   {
     VerbsAcceptor acceptor(gate, random_);
-    fake_verbs::TheDevice().connect_time = 50 * kMillisecond;
+    fake_verbs::TheDevice().connect_time = kSecond;
     for (int i = 0; i < 40; ++i) peers.push_back(Ask(acceptor, gate, 1));
   }
   EXPECT_LT(gate.WaitForJobs(0).size(), 40u);
