@@ -1,6 +1,7 @@
 #include <algorithm>
 
 #include "common/wire/message.h"
+#include "server/control/job_options.h"
 #include "server/control/state.h"
 #include "server/control/text.h"
 
@@ -55,7 +56,7 @@ v1::JobInfo Control::State::DescribeJob(const Job& job) const {
   info.set_restart(job.settings.restart);
   info.set_wait_timeout_ns(job.settings.wait_timeout);
   info.set_screening(ToString(job.settings.screening));
-  info.set_apply(job.settings.apply_iteration ? "iteration" : "chunk");
+  info.set_apply(ApplyName(job.settings));
   info.set_clip_norm(job.settings.clip_norm);
   info.set_skip_nonfinite(job.settings.skip_nonfinite);
   const WorkTotals totals = job.released() ? job.totals : TotalsOf(job);

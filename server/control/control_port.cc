@@ -113,7 +113,7 @@ struct ControlPort::State {
   SystemClock clock;
   std::atomic<bool> stopping{false};
   std::thread thread;
-  bool starved = false;                           // of descriptors
+  bool starved = false;                           // of descriptors or memory
   std::vector<std::pair<int, Descriptor>> ready;  // for gRPC, with the listening descriptor
 
   std::mutex mutex;  // the thread's, and MarkKnown's; of all that follows
@@ -177,7 +177,7 @@ void ControlPort::State::Loop() {
       Turn(events, std::max(count, 0));
       refusals = std::exchange(refused, {});
     }
-    // Nothing helps but to wait for a descriptor; meanwhile the kernel keeps who waits.
+    // Nothing helps but to wait for some; meanwhile the kernel keeps who waits.
     if (starved) std::this_thread::sleep_for(std::chrono::milliseconds(kTurnMs));
     // gRPC may come back to us from within.
     for (auto& [from, connection] : ready) hand_over(from, std::move(connection));
@@ -187,6 +187,7 @@ void ControlPort::State::Loop() {
 }
 
 void ControlPort::State::Turn(const epoll_event* events, int count) {
+  starved = false;
   for (int i = 0; i < count; ++i) {
     const std::uint64_t id = events[i].data.u64;
     if (id < listening.size()) {
@@ -208,21 +209,21 @@ void ControlPort::State::Accept(int from) {
     address.bytes = sizeof address.storage;
     Descriptor socket(accept4(from, address.get(), &address.bytes, SOCK_NONBLOCK | SOCK_CLOEXEC));
     if (!socket) {
-      starved = errno == EMFILE || errno == ENFILE;
+      starved |= errno == EMFILE || errno == ENFILE || errno == ENOMEM || errno == ENOBUFS;
       return;
     }
     PeerText text = PeerTextOf(address);
     Count& count = counts[text.address];
+    const std::uint64_t id = next_id++;
+    epoll_event event{.events = EPOLLIN | EPOLLRDHUP | EPOLLET, .data = {.u64 = id}};
     if (silent.size() >= options.silent_max || silent.size() + handed.size() >= connections_max ||
         count.silent >= options.silent_per_address_max ||
-        count.all >= options.connections_per_address_max) {
+        count.all >= options.connections_per_address_max ||
+        epoll_ctl(epoll.get(), EPOLL_CTL_ADD, socket.get(), &event) != 0) {
       if (count.all == 0) counts.erase(text.address);
       ++refused.crowd;
       continue;
     }
-    const std::uint64_t id = next_id++;
-    epoll_event event{.events = EPOLLIN | EPOLLRDHUP | EPOLLET, .data = {.u64 = id}};
-    PHUB_CHECK(epoll_ctl(epoll.get(), EPOLL_CTL_ADD, socket.get(), &event) == 0, "errno={}", errno);
     ++count.silent;
     ++count.all;
     silent.emplace(id, Silent{std::move(socket), from, std::move(text), clock.Now()});
@@ -314,8 +315,15 @@ void ControlPort::State::HandOverWhole() {
     epoll_ctl(epoll.get(), EPOLL_CTL_DEL, each.socket.get(), nullptr);
     const Handed given{each.socket.get(), CookieOf(each.socket.get()), each.text.address,
                        clock.Now()};
-    // One that is gone, and whose number came back to the same peer before we looked.
-    if (const auto old = handed.find(each.text.peer); old != handed.end()) Forget(old);
+    if (const auto old = handed.find(each.text.peer); old != handed.end()) {
+      // From the same port to another address of this host: gRPC's names cannot tell them apart.
+      if (CookieOf(old->second.number) == old->second.cookie) {
+        ++refused.crowd;
+        it = Drop(it);
+        continue;
+      }
+      Forget(old);  // gone, and its number came back to the same peer before we looked
+    }
     ready.emplace_back(each.listening, std::move(each.socket));
     handed[each.text.peer] = given;
     Count& count = counts[given.address];

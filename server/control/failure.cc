@@ -21,7 +21,8 @@ const char* Misdeed(FaultCode code) {
     case FaultCode::kSlotRange: return "named a staging slot that its lane does not have";
     case FaultCode::kSlotOccupied: return "sent into a staging slot that was still in use";
     case FaultCode::kPayloadSize: return "sent a chunk of the wrong size";
-    case FaultCode::kUnexpectedKind: return "sent a message that only a server sends";
+    case FaultCode::kUnexpectedKind:
+      return "sent a message that this job does not take from a worker";
     case FaultCode::kStaleIteration: return "pushed an iteration that is over";
     case FaultCode::kIterationGap: return "pushed an iteration more than one ahead of the server's";
     case FaultCode::kUnknownRecord: return "named hyper-parameters that it has not announced";

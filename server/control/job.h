@@ -23,6 +23,7 @@
 #include "server/control/batch_parameters.h"
 #include "server/control/control.h"
 #include "server/control/core_link.h"
+#include "server/control/granted_nonce.h"
 #include "server/control/lent_memory.h"
 #include "server/control/rank_memory.h"
 #include "server/control/saved_state.h"
@@ -54,31 +55,9 @@ struct JobSettings {
   std::uint32_t ranks_of_job = 0;  // of all racks
 };
 
-// What opens one lane once: control hands it out, and the lane's hello brings it.
-class LaneNonce {
- public:
-  const wire::Nonce& Grant(Random& random, TimeNs expires);
-  bool IsGood(TimeNs now) const { return granted_ && now < expires_; }
-  // Compared in constant time, so that it cannot be guessed byte by byte. Gone once it was right.
-  bool Take(const wire::Nonce& shown);
-  // Nobody is to come by it, nor who came by it and is on the way still.
-  void Drop() {
-    granted_ = false;
-    value_ = {};
-  }
-  // None was granted since.
-  bool IsLast(const wire::Nonce& taken) const { return value_ == taken; }
-  const wire::Nonce& value() const { return value_; }
-
- private:
-  wire::Nonce value_{};
-  bool granted_ = false;  // and not used
-  TimeNs expires_ = 0;
-};
-
 // The place of one rank's lane to one core loop.
 struct LanePlace {
-  LaneNonce nonce;
+  GrantedNonce nonce;
   std::unique_ptr<transport::Connection> connection;  // from AttachLane until kLaneClosed
   // Lanes that a newer one replaced (policy wait), until the core loop has closed them.
   std::vector<std::unique_ptr<transport::Connection>> replaced;

@@ -122,11 +122,11 @@ absl::Status ReadApplyOptions(const std::string& job, const v1::JobOptions& opti
   return absl::OkStatus();
 }
 
-const char* ApplyText(const JobSettings& settings) {
+}  // namespace
+
+const char* ApplyName(const JobSettings& settings) {
   return settings.apply_iteration ? "iteration" : "chunk";
 }
-
-}  // namespace
 
 absl::StatusOr<std::uint32_t> ChooseProtocolVersion(const v1::JoinRequest& request,
                                                     const std::string& daemon_version) {
@@ -259,8 +259,8 @@ std::string DifferenceInSettings(const JobSettings& theirs, const JobSettings& o
                        ToString(ours.screening));
   }
   if (theirs.apply_iteration != ours.apply_iteration) {
-    return fmt::format("apply {}, {} created it with {}", ApplyText(theirs), creator,
-                       ApplyText(ours));
+    return fmt::format("apply {}, {} created it with {}", ApplyName(theirs), creator,
+                       ApplyName(ours));
   }
   if (theirs.clip_norm != ours.clip_norm) {
     return fmt::format("clip_norm {}, {} created it with {}", theirs.clip_norm, creator,

@@ -23,6 +23,9 @@ absl::StatusOr<JobSettings> CheckJoin(const v1::JoinRequest& request,
 std::string DifferenceInSettings(const JobSettings& theirs, const JobSettings& ours,
                                  const std::string& creator);
 
+// Of JobOptions.apply: "chunk" or "iteration".
+const char* ApplyName(const JobSettings& settings);
+
 ShardConfig MakeShardConfig(const JobSettings& settings, Incarnation incarnation);
 
 }  // namespace phub::server

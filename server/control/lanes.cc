@@ -1,5 +1,3 @@
-#include <openssl/crypto.h>
-
 #include <cstring>
 
 #include "common/base/check.h"
@@ -8,19 +6,6 @@
 #include "server/control/state.h"
 
 namespace phub::server {
-
-const wire::Nonce& LaneNonce::Grant(Random& random, TimeNs expires) {
-  random.Fill(value_);
-  granted_ = true;
-  expires_ = expires;
-  return value_;
-}
-
-bool LaneNonce::Take(const wire::Nonce& shown) {
-  if (CRYPTO_memcmp(value_.data(), shown.data(), shown.size()) != 0) return false;
-  granted_ = false;
-  return true;
-}
 
 // One nonce per (rank, core) is good at a time: a newer one replaces it, so their number is
 // bounded.

@@ -14,9 +14,7 @@ bool IsNeighbor(const RackRun& run, std::uint32_t rack) {
 
 // The job fails by it then, unless it has ended, or failed by what another rack says.
 void PutOff(RackRun& run, v1::Fault fault, TimeNs due) {
-  if (run.lane_lost) return;
-  run.lane_lost = std::move(fault);
-  run.lane_lost_due = due;
+  if (!run.put_off) run.put_off = {std::move(fault), due};
 }
 
 }  // namespace
@@ -140,14 +138,12 @@ void Control::State::PeerLaneFailed(Incarnation incarnation, RackIndex rack, Cor
                                     const absl::Status& why) {
   Job* job = FindIncarnation(incarnation);
   if (job == nullptr || !job->running()) return;
-  v1::Fault fault = MakeFault(*job, "rack_unreachable",
-                              fmt::format("no lane to core {} of {}: {}", core.value,
-                                          DescribeRackBriefly(rack), std::string(why.message())));
   // A rack that has ended the job refuses; why it has, it says by another connection.
-  if (absl::IsFailedPrecondition(why)) {
-    return PutOff(*job->rack_run, std::move(fault), clock.Now() + options.liveness_timeout);
-  }
-  Fail(*job, std::move(fault));
+  PutOff(*job->rack_run,
+         MakeFault(*job, "rack_unreachable",
+                   fmt::format("no lane to core {} of {}: {}", core.value,
+                               DescribeRackBriefly(rack), std::string(why.message()))),
+         clock.Now() + options.liveness_timeout / 2);
 }
 
 // This rack is ready once all its lanes are given to the core loops: a command that comes later is
@@ -220,13 +216,11 @@ void Control::State::FailOverPeerFault(Job& job, CoreIndex core, const Event& ev
   }
   v1::Fault fault = MakeFault(job, code, what);
   RackRun& run = *job.rack_run;
-  if (event.code == FaultCode::kLaneLost && run.said_left) {
-    // Lanes and `left` come by different connections: the one may overtake the other.
-    return PutOff(run, std::move(fault), clock.Now() + options.liveness_timeout);
-  }
-  if (event.code == FaultCode::kLaneLost && event.error == transport::TransportError::kPeerClosed) {
-    // Its daemon died, or the job has ended there and this overtook the reason.
-    return PutOff(run, std::move(fault), clock.Now() + options.liveness_timeout / 2);
+  if (event.code == FaultCode::kLaneLost) {
+    // Its daemon died; or the job has ended there, and this overtook the reason, or the last word
+    // of one that ended in order.
+    const DurationNs patience = options.liveness_timeout / (run.said_left ? 1 : 2);
+    return PutOff(run, std::move(fault), clock.Now() + patience);
   }
   counters.Add(ControlCounter::peer_faults);
   Fail(job, std::move(fault));

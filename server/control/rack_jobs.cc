@@ -92,10 +92,11 @@ void Control::State::HandlePeerKeys(Job& job, RackIndex from, const v1::PeerKeys
 void Control::State::HandleRankLeft(Job& job, RackIndex from, const v1::PeerRankLeft& left) {
   PeerRack& rack = job.rack_run->racks[from.value];
   rack.departed = fmt::format("rank {} ({})", left.rank(), Printable(left.host()));
-  // A rank that leaves has come out of its barriers: they are complete, though another rack's word
-  // of it may still be on its way here.
+  // What is complete there everybody has reached, though another rack's word of it may still be on
+  // its way here. The barrier that the rank left in the middle of is none of these.
+  const std::uint64_t complete = std::min(left.barriers(), rack.barriers_reached);
   for (PeerRack& each : job.rack_run->racks) {
-    each.barriers_reached = std::max(each.barriers_reached, rack.barriers_reached);
+    each.barriers_reached = std::max(each.barriers_reached, complete);
   }
   CompleteBarriers(job);
   RefuseBarriersWithout(job, rack.departed);

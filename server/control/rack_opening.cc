@@ -48,17 +48,19 @@ v1::PeerJob JobOf(const v1::JoinRequest& request, const JobSettings& settings) {
 // A rank that asks again has another connection than before, and hears by that one.
 absl::Status Control::State::Hold(HeldJoin held) {
   const auto is_same = [&](const HeldJoin& each) {
-    return each.request.tenant() == held.request.tenant() &&
+    return TenantOf(each.request) == TenantOf(held.request) &&
            each.request.job() == held.request.job() && each.request.rank() == held.request.rank() &&
            each.request.host() == held.request.host() && each.request.pid() == held.request.pid();
   };
-  std::size_t bytes = held.request.ByteSizeLong();
-  for (const HeldJoin& each : racks.held) bytes += each.request.ByteSizeLong();
   const auto earlier = std::find_if(racks.held.begin(), racks.held.end(), is_same);
   if (earlier != racks.held.end()) {
-    earlier->answer(absl::CancelledError("the rank asked again"), {});
+    const Answer<v1::JoinResponse> answer = std::move(earlier->answer);
     racks.held.erase(earlier);
-  } else if (racks.held.size() >= kHeldMax || bytes > kHeldBytesMax) {
+    answer(absl::CancelledError("the rank asked again"), {});
+  }
+  std::size_t bytes = held.request.ByteSizeLong();
+  for (const HeldJoin& each : racks.held) bytes += each.request.ByteSizeLong();
+  if (racks.held.size() >= kHeldMax || bytes > kHeldBytesMax) {
     return Refuse(ControlCounter::joins_refused_capacity,
                   absl::ResourceExhaustedError(fmt::format(
                       "job {} was not opened: {} ranks wait already until {} opens their jobs",
@@ -195,7 +197,7 @@ std::list<HeldJoin> Control::State::TakeHeld(const std::string& tenant, const st
 // Rack 0 has opened a job: this rack's part of it, or why there is none.
 void Control::State::HandleOpen(RackIndex from, const v1::PeerMessage& message) {
   const v1::PeerJob& job = message.open();
-  if (from.value != 0) return;
+  if (from.value != 0) return counters.Add(ControlCounter::peers_refused_place);
   if (Job* const running = FindRunningJob(job.tenant(), job.job())) {
     if (running->rack_run != nullptr && running->rack_run->said_left) return Defer(from, message);
   }

@@ -20,7 +20,7 @@ namespace phub::server {
 
 // A lane to one core loop of another rack.
 struct PeerLanePlace {
-  LaneNonce nonce;
+  GrantedNonce nonce;
   std::unique_ptr<transport::Connection> connection;
   std::string description;
 };
@@ -51,10 +51,13 @@ struct RackRun {
   std::vector<std::unique_ptr<exchange::ExchangeBatch>> batches;  // of all cores and batches
   bool said_ready = false;
   bool said_left = false;
-  // A lane was lost after this rack's ranks had left: its rack has ended the job in order, and its
-  // last word is on its way here. Or it has not: then this is the fault, once its time has come.
-  std::optional<v1::Fault> lane_lost;
-  TimeNs lane_lost_due = 0;
+  // A lane was lost or could not be made: its rack has ended the job, and why is on its way here by
+  // another connection. Or it has not: then this is the fault, once its time has come.
+  struct PutOff {
+    v1::Fault fault;
+    TimeNs due = 0;
+  };
+  std::optional<PutOff> put_off;
 };
 const char* ToString(RackRun::State state);
 

@@ -153,6 +153,7 @@ void Control::State::OnReceipt(RackIndex from, const v1::PeerReceipt& receipt) {
 // It is another process than before, perhaps: it has forgotten its part of every job that it spoke
 // of when it was that one.
 void Control::State::OnRackRestarted(RackIndex rack) {
+  std::erase_if(racks.deferred, [&](const auto& each) { return each.first == rack; });
   for (const auto& job : jobs) {
     if (!job->running() || job->rack_run == nullptr) continue;
     const std::uint64_t instance = job->rack_run->racks[rack.value].instance;
@@ -194,11 +195,18 @@ void Control::State::HandlePeerMessage(RackIndex from, const v1::PeerMessage& me
   switch (message.message_case()) {
     case Case::kRequest: return HandleOpenRequest(from, message);
     case Case::kOpen: return HandleOpen(from, message);
-    case Case::kRefused: return from.value == 0 ? RefuseHeld(message.refused()) : void();
+    case Case::kRefused:
+      if (from.value != 0) return counters.Add(ControlCounter::peers_refused_place);
+      return RefuseHeld(message.refused());
     case Case::MESSAGE_NOT_SET: return;
     default: break;
   }
   Job* job = FindIncarnation(Incarnation{message.incarnation()});
+  if (message.message_case() == Case::kFailed) {  // before it was opened here
+    std::erase_if(racks.deferred, [&](const auto& each) {
+      return each.second.has_open() && each.second.incarnation() == message.incarnation();
+    });
+  }
   if (job == nullptr || !job->running() || job->rack_run == nullptr) return;  // over here already
   job->rack_run->racks[from.value].instance = racks.known[from.value].instance;
   switch (message.message_case()) {
@@ -273,9 +281,9 @@ void Control::State::PollRacks(TimeNs now) {
     AdvanceRackRun(*job);
     CheckOpening(*job, now);
     RackRun& run = *job->rack_run;
-    if (job->running() && run.lane_lost && now >= run.lane_lost_due) {
+    if (job->running() && run.put_off && now >= run.put_off->due) {
       counters.Add(ControlCounter::peer_faults);
-      Fail(*job, *std::exchange(run.lane_lost, std::nullopt));
+      Fail(*job, std::exchange(run.put_off, std::nullopt)->fault);
     }
   }
 }

@@ -16,6 +16,7 @@
 #include "common/transport/shm/shared_regions.h"
 #include "common/wire/lane_hello.h"
 #include "server/control/control.h"
+#include "server/control/granted_nonce.h"
 
 namespace phub::server {
 
@@ -28,9 +29,7 @@ struct RankBatch {
   // Their places in the rank's regions; kNoRegion: not among them.
   std::uint32_t worker_region = kNoRegion;
   std::uint32_t parameters_region = kNoRegion;
-  wire::Nonce nonce{};  // for fetching both
-  bool nonce_valid = false;
-  TimeNs nonce_expires = 0;
+  GrantedNonce nonce;  // for fetching both
 };
 struct RankMemory {
   std::shared_ptr<transport::SharedRegions> regions;  // made when it is first needed

@@ -134,6 +134,7 @@ void Control::State::Leave(const v1::LeaveRequest& request, Answer<v1::LeaveResp
     v1::PeerMessage message;
     message.mutable_rank_left()->set_rank(seat->rank.value + job.config.rank_base);
     message.mutable_rank_left()->set_host(member.host);
+    message.mutable_rank_left()->set_barriers(job.barriers_done);
     SendToRacks(job.account.incarnation, message);
   }
   if (member.state == Member::State::kLost) EndAbsence(job, seat->rank, /*restarted=*/false);
@@ -270,6 +271,7 @@ void Control::State::ForgiveSilence(DurationNs duration) {
     if (rack.last_heard != 0) rack.last_heard = std::min(now, rack.last_heard + duration);
   }
   for (const auto& job : jobs) {
+    if (job->rack_run != nullptr && job->rack_run->put_off) job->rack_run->put_off->due += duration;
     for (Member& member : job->members) {
       const bool heard_of = member.present() || member.state == Member::State::kReserved;
       if (!heard_of || member.forgiven >= kForgivenMax) continue;

@@ -1,5 +1,3 @@
-#include <openssl/crypto.h>
-
 #include <algorithm>
 #include <utility>
 
@@ -172,10 +170,8 @@ void Control::State::GrantBatch(const Job& job, Member& member, std::uint32_t ba
   RankBatch& entry = member.memory.batches[batch];
   const bool has_parameters = entry.parameters_region != kNoRegion;
   if (!has_parameters && entry.worker == nullptr) return;
-  random.Fill(entry.nonce);
-  entry.nonce_valid = true;
-  entry.nonce_expires = clock.Now() + options.nonce_lifetime;
-  response.set_shared_nonce(entry.nonce.data(), entry.nonce.size());
+  const wire::Nonce& nonce = entry.nonce.Grant(random, clock.Now() + options.nonce_lifetime);
+  response.set_shared_nonce(nonce.data(), nonce.size());
   if (has_parameters) {
     response.set_shared_parameters_bytes(job.batches[batch].parameters.shared.bytes());
   }
@@ -194,12 +190,9 @@ wire::LaneRefusal Control::State::CheckBatch(const wire::SharedBatchRequest& req
   Member& member = job->members[request.rank.value];
   if (request.batch >= member.memory.batches.size()) return wire::LaneRefusal::kNonce;
   RankBatch& entry = member.memory.batches[request.batch];
-  const bool same =
-      CRYPTO_memcmp(entry.nonce.data(), request.nonce.data(), request.nonce.size()) == 0;
-  if (!entry.nonce_valid || !same || clock.Now() >= entry.nonce_expires || !member.present()) {
+  if (!entry.nonce.IsGood(clock.Now()) || !member.present() || !entry.nonce.Take(request.nonce)) {
     return wire::LaneRefusal::kNonce;
   }
-  entry.nonce_valid = false;
   if (!IsProcessOf(*job, request.rank, process)) return wire::LaneRefusal::kNonce;
   if (entry.worker != nullptr) {
     memory.worker = entry.worker;

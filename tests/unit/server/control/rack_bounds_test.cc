@@ -137,6 +137,7 @@ TEST_F(RackBoundsTest, OnlyRack0OpensAndRefuses) {
   Settle();
   EXPECT_FALSE(call->answered()) << call->message();
   EXPECT_EQ(StateAt(1), "");
+  EXPECT_EQ(node(1).Counter("phub_peers_refused_place_total"), 2u);
 }
 
 TEST_F(RackBoundsTest, AStartFromAnotherRackThan0OrTooEarlyStartsNothing) {
@@ -195,7 +196,7 @@ TEST_F(RackBoundsTest, APlainLaneOfSuchATenantIsNotAdmitted) {
   }
   dials_plain = true;
   const auto call = Join(0);
-  Settle();
+  Advance(node(0).options.liveness_timeout / 2 + 100 * kMillisecond);
   EXPECT_THAT(call->message(), HasSubstr("rack_unreachable"));
   EXPECT_GE(node(0).Counter("phub_lanes_refused_encryption_total"), 1u);
   EXPECT_EQ(node(0).Counter("phub_lanes_admitted_total"), 0u);

@@ -223,6 +223,25 @@ TEST_F(RackJobsTest, ARunWaitsUntilTheOneBeforeIsOverAtAnyRack) {
   ExpectStateEverywhere("standing");
 }
 
+// The run that waits has failed meanwhile: nobody opens it any more.
+TEST_F(RackJobsTest, ARunThatFailsWhileItWaitsIsNotOpened) {
+  EnterAll();
+  SetCut(1, 2, Cut::kAll);
+  Leave({0, 1, 2, 3, 4, 5});
+  const auto next = Join(0);
+  Settle();
+  ASSERT_EQ(StateAt(2), "standing");  // the run before
+  v1::PeerMessage failed;
+  failed.mutable_failed()->mutable_fault()->set_message("a test");
+  Say(0, 2, node(0).cores[0]->executed.back().shard->config.incarnation.value, failed);
+  Settle();
+  SetCut(1, 2, Cut::kNone);
+  Settle();
+  Advance(10 * kMillisecond);
+  EXPECT_EQ(StateAt(2), "ended");
+  EXPECT_EQ(node(2).control().job_count(), 0u);
+}
+
 // This rack's part goes on, however long the others take: time does not end it, and control does
 // not take it for a lapse of its own.
 TEST_F(RackJobsTest, ARackWhoseRanksHaveLeftWaitsForTheOthers) {
