@@ -28,7 +28,7 @@ from . import namespaces, picture, results
 from .block import Block, run_block
 from .context import Context, counts, positive
 from .daemon import Daemon
-from .failure import BenchFailure, NotPossibleHere
+from .failure import BenchFailure, NotPossibleHere, UsageError
 from .namespaces import FRAME_BYTES, INTERFACE, PAYLOAD_BYTES, Network, Node
 from .peers import Gloo
 from .processes import clean_environment
@@ -259,6 +259,9 @@ def show(context: Context, shape: Shape, rows: Sequence[Result], plan: Plan) -> 
 
 
 def run(context: Context) -> list[Result]:
+    options = context.options
+    if options.racks < 2 or options.exchanges <= SHORT_EXCHANGES:
+        raise UsageError("--racks takes 2 or more, --exchanges too: bytes are told by a difference")
     if why := namespaces.missing():
         raise NotPossibleHere(why)
     measured = []
