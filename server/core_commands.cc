@@ -56,7 +56,7 @@ void CoreLoop::State::AddKeys(JobShard& shard, KeyBatch& batch) {
     shard.chunks()[shard.chunk_count++] = &chunk;
   }
   fair.AddKeys(shard, batch);
-  if (batch.exchange != nullptr) exchange::LinkBatch(*shard.exchange, *batch.exchange, transports);
+  if (batch.exchange != nullptr) exchange::LinkBatch(shard, *batch.exchange, transports);
 }
 
 // None: it is not wanted, the job is over, or the transport's table is full; control is told.

@@ -57,6 +57,7 @@ bool CoreLoop::RunOnce() {
 void CoreLoop::State::BeginRun() {
   const TimeNs before = now;
   now = clock.Now();
+  exchanges.BeginRun(now);
   if (busy) counters.Add(CoreCounter::busy_ns, static_cast<std::uint64_t>(now - before));
   busy = false;
 }
@@ -105,8 +106,11 @@ bool CoreLoop::State::PollTransport(std::uint8_t transport_index) {
     if (place == nullptr || !place->current) continue;  // what a replaced lane still had to say
     JobShard& shard = *place->shard;
     if (place->rank.value >= kPeerRankBase) {
-      if (completion.kind == CompletionKind::kReceived && shard.live()) {
-        OnPeerMessage(shard, RackIndex{place->rank.value - kPeerRankBase}, *completion.message);
+      const RackIndex rack{place->rank.value - kPeerRankBase};
+      if (completion.kind == CompletionKind::kSent) {
+        exchanges.OnSent(shard, rack, completion.cookie);
+      } else if (shard.live()) {
+        OnPeerMessage(shard, rack, *completion.message);
       }
     } else if (completion.kind == CompletionKind::kSent) {
       replies.OnSent(shard, place->rank);

@@ -13,8 +13,9 @@ constexpr std::size_t kAlignment = 64;  // of every chunk in memory: whole cache
 std::size_t WordsFor(std::size_t bits) { return (bits + 63) / 64; }
 
 void CheckConfig(const ShardConfig& config) {
-  PHUB_CHECK(config.world_size >= 1 && config.world_size <= kRanksMax, "world_size={}",
-             config.world_size);
+  const bool is_aggregator = config.ranks_of_job > 0 && config.world_size == 0;
+  PHUB_CHECK((config.world_size >= 1 || is_aggregator) && config.world_size <= kRanksMax,
+             "world_size={}", config.world_size);
   PHUB_CHECK(config.chunk_bytes >= kChunkBytesMin && config.chunk_bytes <= kChunkBytesMax &&
                  config.chunk_bytes % kAlignment == 0,
              "chunk_bytes={}", config.chunk_bytes);
@@ -168,7 +169,8 @@ std::unique_ptr<JobShard> MakeJobShard(const ShardConfig& config) {
   shard->pending_bits = MappedMemory::Allocate(
       kBitmapsPerLane * config.world_size * words_per_lane * sizeof(std::uint64_t),
       Backing::kOnTouch);
-  if (!shard->chunk_table || !shard->key_table || !shard->pending_bits) return nullptr;
+  const bool has_bits = shard->pending_bits || config.world_size == 0;
+  if (!shard->chunk_table || !shard->key_table || !has_bits) return nullptr;
   shard->lanes.resize(config.world_size);
   shard->metrics.ranks = std::make_unique<RankMetrics[]>(config.world_size);
   auto* words = reinterpret_cast<std::uint64_t*>(shard->pending_bits.data());

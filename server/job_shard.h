@@ -56,9 +56,10 @@ const char* ToString(Screening screening);  // "off", "report", "reject"
 struct ShardConfig {
   Incarnation incarnation{};
   MembershipEpoch membership_epoch{};
-  std::uint32_t world_size = 1;    // ranks of this rack; they count from 0 here, see rank_base
-  std::uint32_t rank_base = 0;     // jobs that span racks: what rank 0 of this rack is in the job
-  std::uint32_t ranks_of_job = 0;  // jobs that span racks: of all of them
+  std::uint32_t world_size = 1;      // ranks of this rack; they count from 0 here, see rank_base
+  std::uint32_t rank_base = 0;       // jobs that span racks: what rank 0 of this rack is in the job
+  std::uint32_t ranks_of_job = 0;    // jobs that span racks: of all of them
+  std::uint32_t ranks_per_rack = 0;  // the same: of each but aggregators, whose world_size is 0
   std::uint32_t chunk_bytes = 64 * 1024;  // of a chunk's elements in the key's parameter type
   std::uint32_t slots_per_lane = 16;
   std::uint32_t replies_per_lane_max = 64;  // replies posted and not yet sent

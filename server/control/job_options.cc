@@ -279,6 +279,7 @@ ShardConfig MakeShardConfig(const JobSettings& settings, Incarnation incarnation
   config.world_size = settings.world_size;
   config.rank_base = settings.rank_base;
   config.ranks_of_job = settings.ranks_of_job;
+  if (settings.racks > 0) config.ranks_per_rack = settings.ranks_of_job / settings.racks;
   config.chunk_bytes = settings.chunk_bytes;
   config.slots_per_lane = std::clamp(settings.staging_bytes_per_lane / settings.chunk_bytes,
                                      kSlotsPerLaneMin, kSlotsPerLaneMax);

@@ -63,9 +63,12 @@ std::size_t ChildIndex(const RackTree& tree, RackIndex rack) {
 std::uint32_t PartialBytesExpected(const JobShard& shard, const ReduceChild& child,
                                    const Chunk& chunk, const MessageHeader& header) {
   if (header.operation == RoundOperation::kReduce) return chunk.Bytes(header.type);
-  const RackIndex rack{header.root.value / shard.config.world_size};
+  const RackIndex rack{header.root.value / shard.config.ranks_per_rack};
   return (child.subtree & RackBit(rack)) != 0 ? chunk.Bytes(header.type) : 0;
 }
+
+// How long stages take is measured of reductions: broadcasts have payload at one rack only.
+bool IsMeasured(const RoundTerms& terms) { return terms.operation == RoundOperation::kReduce; }
 
 // kLoad has no place here: saved state is not brought to jobs that span racks.
 bool RoundFits(const JobShard& shard, const MessageHeader& header, const KeyState& key) {
@@ -90,7 +93,38 @@ Verdict ExchangeStage::OnLocalSum(JobShard& shard, Chunk& chunk, bool has_payloa
   }
   state.local = true;
   state.has_payload = has_payload;
+  if (IsMeasured(state.terms)) {
+    Measure(shard, state, ExchangeSpan::kWhole, Part::kBegins);
+    if (!state.tree->reduce_children.empty()) {
+      Measure(shard, state, ExchangeSpan::kSums, Part::kBegins);
+    }
+  }
+  NotePart(shard, state, shard.exchange->plan.self);
   return Advance(shard, chunk, state);
+}
+
+void ExchangeStage::Measure(JobShard& shard, const ChunkExchange& state, ExchangeSpan span,
+                            Part part) {
+  ExchangeMetrics& metrics = shard.exchange->metrics;
+  for (const std::size_t place : {std::size_t{0}, std::size_t{1} + state.tree_index}) {
+    SpanMeter& meter = metrics.trees[place][span];
+    part == Part::kBegins ? meter.Begin(now_) : meter.End(now_, state.partial_bytes);
+  }
+}
+
+// A part of the sum has come, the own ranks' or a child's: whoever is last was waited for.
+void ExchangeStage::NotePart(JobShard& shard, ChunkExchange& state, RackIndex from) {
+  const bool aggregates = shard.exchange->plan.aggregates;
+  const std::size_t parts = state.tree->reduce_children.size() + (aggregates ? 0 : 1);
+  const std::size_t here =
+      static_cast<std::size_t>(std::popcount(state.arrived)) + (state.local ? 1 : 0);
+  if (!IsMeasured(state.terms)) return;
+  if (aggregates && here == 1) Measure(shard, state, ExchangeSpan::kSums, Part::kBegins);
+  if (here + 1 == parts) state.alone_since = now_;
+  if (here < parts || parts == 1) return;
+  LinkMetrics& link = shard.exchange->metrics.links[from.value];
+  link.sums_last.Add();
+  link.sums_awaited_ns.Add(static_cast<std::uint64_t>(now_ - state.alone_since));
 }
 
 Verdict ExchangeStage::OnMessage(JobShard& shard, RackIndex from,
@@ -118,7 +152,8 @@ Verdict ExchangeStage::OnPartial(JobShard& shard, RackIndex from,
   if (header.slot.value != EntryOf(chunk.index, kPartial)) {
     return Fault(FaultCode::kSlotRange, &chunk);
   }
-  const Iteration due = state.collecting(chunk.applied);
+  const Iteration due = shard.exchange->plan.aggregates ? Iteration{state.summed.value + 1}
+                                                        : state.collecting(chunk.applied);
   if (header.iteration != due) {
     return Fault(header.iteration < due ? FaultCode::kStaleIteration : FaultCode::kIterationGap,
                  &chunk);
@@ -133,10 +168,14 @@ Verdict ExchangeStage::OnPartial(JobShard& shard, RackIndex from,
   }
   counters_.Add(CoreCounter::partials);
   counters_.Add(CoreCounter::partial_bytes, bytes);
+  LinkMetrics& link = shard.exchange->metrics.links[from.value];
+  link.partials_received.Add();
+  link.partial_bytes_received.Add(bytes);
   state.arrived |= std::uint64_t{1} << child;
   if (bytes == 0) state.empty |= std::uint64_t{1} << child;
   // Closed until it was read: nothing may be written over it.
   shard.exchange->peers[from.value].landing[header.slot.value] = {};
+  NotePart(shard, state, from);
   return Advance(shard, chunk, state);
 }
 
@@ -149,7 +188,9 @@ Verdict ExchangeStage::OnParameters(JobShard& shard, RackIndex from,
   if (header.slot.value != EntryOf(chunk.index, kParameters)) {
     return Fault(FaultCode::kSlotRange, &chunk);
   }
-  if (!state.awaits_result || header.iteration.value != chunk.applied.value + 1) {
+  const bool aggregates = shard.exchange->plan.aggregates;
+  const bool is_due = aggregates || state.awaits_result;
+  if (!is_due || header.iteration.value != chunk.applied.value + 1) {
     return Fault(header.iteration.value <= chunk.applied.value ? FaultCode::kStaleIteration
                                                                : FaultCode::kIterationGap,
                  &chunk);
@@ -158,6 +199,15 @@ Verdict ExchangeStage::OnParameters(JobShard& shard, RackIndex from,
   if (header.payload_bytes != chunk.reply_bytes()) return Fault(FaultCode::kPayloadSize, &chunk);
   counters_.Add(CoreCounter::results);
   counters_.Add(CoreCounter::result_bytes, header.payload_bytes);
+  LinkMetrics& link = shard.exchange->metrics.links[from.value];
+  link.results_received.Add();
+  link.result_bytes_received.Add(header.payload_bytes);
+  if (!aggregates || state.summed == header.iteration) {
+    link.result_wait_ns.Add(static_cast<std::uint64_t>(now_ - state.partial_ready_at));
+  }
+  if (IsMeasured(state.partial_terms) && !aggregates) {
+    Measure(shard, state, ExchangeSpan::kResult, Part::kEnds);
+  }
   state.awaits_result = false;
   shard.exchange->peers[from.value].landing[header.slot.value] = {};
   return {Step::kResult, FaultCode::kNone, &chunk};
@@ -177,9 +227,9 @@ void ExchangeStage::FoldPartials(JobShard& shard, Chunk& chunk, ChunkExchange& s
     }
   }
   if (count > 0) {
-    simd::Fold(state.terms.payload_type, chunk.key->reduction,
-               {chunk.accumulator, {inputs_.data(), count}}, chunk.element_count,
-               chunk.accumulator);
+    const std::byte* const own = shard.exchange->plan.aggregates ? nullptr : chunk.accumulator;
+    simd::Fold(state.terms.payload_type, chunk.key->reduction, {own, {inputs_.data(), count}},
+               chunk.element_count, chunk.accumulator);
   }
   for (std::size_t child = 0; child < children.size(); ++child) {
     shard.exchange->peers[children[child].rack.value].landing[EntryOf(chunk.index, kPartial)] = {
@@ -188,22 +238,48 @@ void ExchangeStage::FoldPartials(JobShard& shard, Chunk& chunk, ChunkExchange& s
 }
 
 Verdict ExchangeStage::Advance(JobShard& shard, Chunk& chunk, ChunkExchange& state) {
+  const bool aggregates = shard.exchange->plan.aggregates;
   const std::size_t arrived = static_cast<std::size_t>(std::popcount(state.arrived));
-  if (!state.local || arrived < state.tree->reduce_children.size()) return {};
+  if (!(state.local || aggregates) || arrived < state.tree->reduce_children.size()) return {};
+  if (aggregates) state.has_payload = IsMeasured(state.terms);
   FoldPartials(shard, chunk, state);
+  const bool measured = IsMeasured(state.terms);
+  if (measured && arrived > 0) Measure(shard, state, ExchangeSpan::kSums, Part::kEnds);
   state.partial_terms = state.terms;
   state.arrived = state.empty = 0;
   state.local = state.has_terms = false;
   if (!state.tree->reduce_parent) return {Step::kTotal, FaultCode::kNone, &chunk};
-  state.awaits_result = true;
-  PeerLane& above = shard.exchange->peers[state.tree->gather_parent->value];
-  above.landing[EntryOf(chunk.index, kParameters)] = {chunk.NextParameters(), chunk.reply_bytes()};
+  return SendUp(shard, chunk, state);
+}
+
+Verdict ExchangeStage::SendUp(JobShard& shard, Chunk& chunk, ChunkExchange& state) {
+  state.partial_ready_at = now_;
+  if (shard.exchange->plan.aggregates) {
+    ++state.summed.value;
+  } else {
+    state.awaits_result = true;
+    if (IsMeasured(state.partial_terms)) {
+      Measure(shard, state, ExchangeSpan::kResult, Part::kBegins);
+    }
+    PeerLane& above = shard.exchange->peers[state.tree->gather_parent->value];
+    above.landing[EntryOf(chunk.index, kParameters)] = {chunk.NextParameters(),
+                                                        chunk.reply_bytes()};
+  }
   Send(shard, *state.tree->reduce_parent, EntryOf(chunk.index, kPartial));
   return {Step::kWaits, FaultCode::kNone, &chunk};
 }
 
 void ExchangeStage::PassOn(JobShard& shard, Chunk& chunk) {
-  const ChunkExchange& state = *shard.exchange->chunks()[chunk.index.value];
+  ChunkExchange& state = *shard.exchange->chunks()[chunk.index.value];
+  state.result_ready_at = now_;
+  if (shard.exchange->plan.aggregates) {
+    // The next result comes only after everybody below has had this one.
+    PeerLane& above = shard.exchange->peers[state.tree->gather_parent->value];
+    above.landing[EntryOf(chunk.index, kParameters)] = {chunk.NextParameters(),
+                                                        chunk.reply_bytes()};
+  } else if (IsMeasured(state.partial_terms)) {
+    Measure(shard, state, ExchangeSpan::kWhole, Part::kEnds);
+  }
   for (const RackIndex child : state.tree->gather_children) {
     Send(shard, child, EntryOf(chunk.index, kParameters));
   }
@@ -212,13 +288,14 @@ void ExchangeStage::PassOn(JobShard& shard, Chunk& chunk) {
 void ExchangeStage::Send(JobShard& shard, RackIndex to, std::uint32_t entry) {
   PeerLane& peer = shard.exchange->peers[to.value];
   if (!peer.open) return;  // its loss is a fault, and the shard only drains
-  if (peer.waiting_begin == peer.waiting_end && Post(shard, peer, entry)) return;
+  if (peer.waiting_begin == peer.waiting_end && Post(shard, to, entry)) return;
   PHUB_CHECK(peer.waiting_end - peer.waiting_begin < peer.waiting_capacity, "rack={}", to.value);
   peer.waiting[peer.waiting_end++ & (peer.waiting_capacity - 1)] = entry;
   ++shard.exchange->waiting_count;
 }
 
-bool ExchangeStage::Post(JobShard& shard, PeerLane& peer, std::uint32_t entry) {
+bool ExchangeStage::Post(JobShard& shard, RackIndex to, std::uint32_t entry) {
+  const PeerLane& peer = shard.exchange->peers[to.value];
   const Chunk& chunk = *shard.chunks()[entry / 2];
   const ChunkExchange& state = *shard.exchange->chunks()[entry / 2];
   const bool is_partial = entry % 2 == kPartial;
@@ -232,7 +309,8 @@ bool ExchangeStage::Post(JobShard& shard, PeerLane& peer, std::uint32_t entry) {
   if (is_partial) {
     const RoundTerms& terms = state.partial_terms;
     header.kind = wire::MessageKind::kGradient;
-    header.iteration = Iteration{chunk.applied.value + 1};
+    header.iteration =
+        shard.exchange->plan.aggregates ? state.summed : Iteration{chunk.applied.value + 1};
     header.record = terms.record;
     header.operation = terms.operation;
     header.type = terms.payload_type;
@@ -248,18 +326,32 @@ bool ExchangeStage::Post(JobShard& shard, PeerLane& peer, std::uint32_t entry) {
     request.payload = {chunk.Parameters(chunk.applied), header.payload_bytes};
   }
   request.connections = {&peer.connection, 1};
+  request.notify_sent = true;
+  request.cookie =
+      static_cast<std::uint64_t>(is_partial ? state.partial_ready_at : state.result_ready_at);
   if (transports_[peer.transport_index]->Post({&request, 1}) == 0) return false;
   counters_.Add(is_partial ? CoreCounter::partials_sent : CoreCounter::results_sent);
   counters_.Add(CoreCounter::peer_bytes_sent, header.payload_bytes);
+  LinkMetrics& link = shard.exchange->metrics.links[to.value];
+  (is_partial ? link.partials_sent : link.results_sent).Add();
+  (is_partial ? link.partial_bytes_sent : link.result_bytes_sent).Add(header.payload_bytes);
   return true;
+}
+
+void ExchangeStage::OnSent(JobShard& shard, RackIndex to, std::uint64_t cookie) {
+  LinkMetrics& link = shard.exchange->metrics.links[to.value];
+  link.messages_taken.Add();
+  link.message_wait_ns.Add(static_cast<std::uint64_t>(now_ - static_cast<TimeNs>(cookie)));
 }
 
 bool ExchangeStage::Flush(JobShard& shard) {
   if (shard.exchange->waiting_count == 0) return false;
   bool posted = false;
-  for (PeerLane& peer : shard.exchange->peers) {
+  for (std::uint32_t rack = 0; rack < shard.exchange->plan.rack_count; ++rack) {
+    PeerLane& peer = shard.exchange->peers[rack];
     while (peer.waiting_begin < peer.waiting_end &&
-           Post(shard, peer, peer.waiting[peer.waiting_begin & (peer.waiting_capacity - 1)])) {
+           Post(shard, RackIndex{rack},
+                peer.waiting[peer.waiting_begin & (peer.waiting_capacity - 1)])) {
       ++peer.waiting_begin;
       --shard.exchange->waiting_count;
       posted = true;

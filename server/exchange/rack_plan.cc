@@ -5,13 +5,20 @@
 #include <algorithm>
 #include <map>
 
+#include "common/base/check.h"
+
 namespace phub::server::exchange {
 namespace {
 
 using plan::Edge;
 
 RackIndex RackOf(const plan::Topology& topology, plan::NodeIndex node) {
-  return RackIndex{topology.RankOf(node)};
+  if (topology.IsMember(node)) return RackIndex{topology.RankOf(node)};
+  auto rack = static_cast<std::uint32_t>(topology.members().size());
+  for (std::uint32_t before = 0; before < node.value; ++before) {
+    if (topology.nodes()[before].kind == plan::NodeKind::kAggregator) ++rack;
+  }
+  return RackIndex{rack};
 }
 
 std::vector<Edge> InStepOrder(const std::vector<Edge>& edges) {
@@ -50,12 +57,15 @@ RackTree MakeTree(const plan::Topology& topology, const plan::Tree& tree, RackIn
   return made;
 }
 
-absl::Status CheckEnds(const plan::Topology& topology, const std::vector<Edge>& edges) {
+absl::Status CheckEnds(const plan::Topology& topology, const std::vector<Edge>& edges,
+                       bool aggregators) {
   for (const Edge& edge : edges) {
     for (const plan::NodeIndex node : {edge.from, edge.to}) {
-      if (topology.IsMember(node)) continue;
+      const bool is_daemon = topology.IsMember(node) || aggregators;
+      if (is_daemon && topology.node(node).kind != plan::NodeKind::kSwitch) continue;
       return absl::InvalidArgumentError(
-          fmt::format("it sums in {}, which is a switch; daemons run plans that sum in racks only",
+          fmt::format("it sums in {}, which is a switch; daemons run plans that sum in racks, and "
+                      "in aggregators if `aggregators` names a daemon for each",
                       topology.node(node).name));
     }
   }
@@ -64,18 +74,37 @@ absl::Status CheckEnds(const plan::Topology& topology, const std::vector<Edge>& 
 
 }  // namespace
 
+std::uint32_t AggregatorCount(const plan::Topology& topology) {
+  return static_cast<std::uint32_t>(std::count_if(
+      topology.nodes().begin(), topology.nodes().end(),
+      [](const plan::Node& node) { return node.kind == plan::NodeKind::kAggregator; }));
+}
+
+plan::NodeIndex NodeOf(const plan::Topology& topology, RackIndex rack) {
+  std::uint32_t node = 0;
+  for (;; ++node) {
+    const plan::NodeIndex index{node};
+    PHUB_CHECK(node < topology.nodes().size(), "rack={}", rack.value);
+    if (topology.node(index).kind == plan::NodeKind::kSwitch) continue;
+    if (RackOf(topology, index) == rack) return index;
+  }
+}
+
 absl::StatusOr<RackPlan> MakeRackPlan(const plan::Topology& topology, const plan::Forest& forest,
-                                      RackIndex self) {
+                                      RackIndex self, bool aggregators) {
+  const auto member_count = static_cast<std::uint32_t>(topology.members().size());
   RackPlan made;
   made.self = self;
-  made.rack_count = static_cast<std::uint32_t>(topology.members().size());
+  made.rack_count = member_count + (aggregators ? AggregatorCount(topology) : 0);
+  made.aggregates = self.value >= member_count;
   if (made.rack_count > kRacksMax) {
     return absl::InvalidArgumentError(
         fmt::format("it has {} racks, a job spans at most {}", made.rack_count, kRacksMax));
   }
   for (const plan::Tree& tree : forest.trees) {
     for (const auto* edges : {&tree.reduce, &tree.gather}) {
-      if (absl::Status status = CheckEnds(topology, *edges); !status.ok()) return status;
+      absl::Status status = CheckEnds(topology, *edges, aggregators);
+      if (!status.ok()) return status;
     }
     made.trees.push_back(MakeTree(topology, tree, self));
     made.shares.push_back(static_cast<double>(tree.share) / static_cast<double>(forest.share_unit));

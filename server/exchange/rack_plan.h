@@ -1,9 +1,10 @@
 // An exchange plan as one rack sees it: for each tree, whom it waits for, where its partial sums
 // go, from where new parameters come and to whom it passes them on. Made from a verified forest.
 //
-// Racks are the members of the forest's topology, in its order. A tree's sum is a left fold: at
-// every rack first its own sum (of its ranks, in rank order), then the partials of its children in
-// the plan's order (by step, then as the plan lists them). Pure functions; any thread.
+// Racks are the members of the forest's topology, in its order, and then its aggregators, if
+// daemons stand for them. A tree's sum is a left fold: at every rack first its own sum (of its
+// ranks, in rank order; an aggregator has none), then the partials of its children in the plan's
+// order (by step, then as the plan lists them). Pure functions; any thread.
 #pragma once
 
 #include <cstdint>
@@ -44,15 +45,21 @@ struct RackTree {
 struct RackPlan {
   RackIndex self{};
   std::uint32_t rack_count = 0;
+  bool aggregates = false;  // has no ranks: its sums are of its children's partials alone
   std::vector<RackTree> trees;
   std::vector<double> shares;   // [tree], sum 1
   std::uint64_t neighbors = 0;  // bit per rack that shares an edge of some tree with this one
 };
 
-// REQUIRES: plan::Verify said that the forest is right. InvalidArgument: the plan sums in switches,
-// or has more members than kRacksMax.
+// `aggregators`: daemons stand for the aggregating switches; they are the racks after all members,
+// in the order of the topology's nodes. REQUIRES: plan::Verify said that the forest is right.
+// InvalidArgument: the plan sums in switches that no daemon stands for, or there are more than
+// kRacksMax.
 absl::StatusOr<RackPlan> MakeRackPlan(const plan::Topology& topology, const plan::Forest& forest,
-                                      RackIndex self);
+                                      RackIndex self, bool aggregators = false);
+// How many aggregating switches it has; and where in it a rack is, or an aggregator.
+std::uint32_t AggregatorCount(const plan::Topology& topology);
+plan::NodeIndex NodeOf(const plan::Topology& topology, RackIndex rack);
 
 // Which tree each chunk goes by: the one that is furthest behind its share of the bytes so far.
 // Every rack asks in the same order (of chunk indices of one core loop) and gets the same answers.

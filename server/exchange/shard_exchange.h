@@ -14,6 +14,11 @@
 // Two rounds meet here: a child may have round t's result (by another way down) before this rack
 // has it, and send its partial of t+1. What is collected is then of round t+1, see collecting().
 //
+// An aggregator has no ranks that have to wait for a result, and may even be in one of a tree's two
+// directions only. So it relays each by itself: sums of round t+1 once t's has gone up (all racks
+// below had t's result before they sent any of t+1, and the parent had read t's before that), and
+// results as they come, into a slot that is always open.
+//
 // Ownership as of job_shard.h: control builds, the core loop uses, control frees.
 #pragma once
 
@@ -26,6 +31,7 @@
 #include "common/transport/transport.h"
 #include "server/exchange/rack_plan.h"
 #include "server/job_shard.h"
+#include "server/metrics/exchange_metrics.h"
 
 namespace phub::server::exchange {
 
@@ -43,6 +49,8 @@ struct ChunkExchange {
   const RackTree* tree = nullptr;
   std::byte* landing = nullptr;  // [reduce child], landing_stride bytes each
   std::uint32_t landing_stride = 0;
+  std::uint32_t partial_bytes = 0;  // of a reduction
+  std::uint32_t tree_index = 0;     // of `tree` in the plan
   // Of the round that is collected.
   std::uint64_t arrived = 0;  // bit per reduce child whose partial is here
   std::uint64_t empty = 0;    // of those: had no payload (kAssign, and the root is elsewhere)
@@ -52,10 +60,16 @@ struct ChunkExchange {
   bool local = false;  // the own sum is in the chunk's accumulator
   // Of round applied + 1, once its partial is sent (or waits for room in its lane).
   bool awaits_result = false;
+  Iteration summed{};        // of aggregators: the newest round whose partial went up
   bool has_payload = false;  // of the own sum, then of the partial
   RoundTerms partial_terms;  // of the partial
+  // When the last but one of the parts of the round that is collected came, and when the newest
+  // partial and the newest version were ready to be sent.
+  TimeNs alone_since = 0;
+  TimeNs partial_ready_at = 0;
+  TimeNs result_ready_at = 0;
 
-  // The round whose partials are collected now.
+  // The round whose partials are collected now, at a rack.
   Iteration collecting(Iteration applied) const {
     return Iteration{applied.value + (awaits_result ? 2 : 1)};
   }
@@ -83,6 +97,7 @@ struct ShardExchange {
   MappedMemory waiting_rings;    // address space only
   std::uint32_t chunk_count = 0;
   std::uint32_t waiting_count = 0;  // over all peers
+  ExchangeMetrics metrics;
 
   ChunkExchange** chunks() const { return reinterpret_cast<ChunkExchange**>(chunk_table.data()); }
 };
@@ -103,8 +118,9 @@ std::uint64_t ShardExchangeBytes(const RackPlan& plan);
 std::uint64_t ExchangeBatchBytes(const RackPlan& plan, std::span<const KeyShardSpec> keys,
                                  TreeChooser chooser);
 
-// Core loop's side: the batch's chunks are the shard's from now on.
-void LinkBatch(ShardExchange& exchange, ExchangeBatch& batch,
+// Core loop's side: the batch's chunks are the shard's from now on. Of the job shard, which has
+// them already.
+void LinkBatch(const JobShard& shard, ExchangeBatch& batch,
                std::span<transport::Transport* const> transports);
 
 }  // namespace phub::server::exchange

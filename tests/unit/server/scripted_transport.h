@@ -2,6 +2,7 @@
 // inspection. Follows the rules of transport.h: lending, kSent only when asked, kClosed once.
 #pragma once
 
+#include <array>
 #include <cstring>
 #include <deque>
 #include <map>
@@ -96,7 +97,9 @@ class ScriptedTransport final : public transport::Transport {
           }
           posted_.push_back({id, request.header, std::move(payload), request.payload.data()});
         }
-        if (request.notify_sent) ++unsent_[id.index % kTracked];
+        if (!request.notify_sent) continue;
+        Unsent& unsent = unsent_[id.index % kTracked];
+        unsent.cookies[unsent.end++ % unsent.cookies.size()] = request.cookie;
       }
     }
     return taken;
@@ -107,9 +110,10 @@ class ScriptedTransport final : public transport::Transport {
     for (const std::uint32_t index : forgotten_) shared_.erase(index);
     forgotten_.clear();
     for (std::uint32_t i = 0; report_sent_ && i < landing_.size(); ++i) {
-      while (unsent_[i % kTracked] > 0 && count < completions.size()) {
-        --unsent_[i % kTracked];
+      Unsent& unsent = unsent_[i % kTracked];
+      while (unsent.begin < unsent.end && count < completions.size()) {
         completions[count] = {};
+        completions[count].cookie = unsent.cookies[unsent.begin++ % unsent.cookies.size()];
         completions[count].kind = transport::CompletionKind::kSent;
         completions[count++].connection = {i, 1};
       }
@@ -147,6 +151,10 @@ class ScriptedTransport final : public transport::Transport {
   ScriptedTransport() { lent_.reserve(kLentMax); }
 
  private:
+  struct Unsent {  // whose kSent is still to come
+    std::array<std::uint64_t, 64> cookies{};
+    std::uint64_t begin = 0, end = 0;
+  };
   static constexpr std::size_t kLentMax = 64;
   static constexpr std::size_t kTracked = 64;
   std::vector<std::span<const transport::LandingSlot>> landing_;
@@ -156,7 +164,7 @@ class ScriptedTransport final : public transport::Transport {
   std::vector<transport::ReceivedMessage> lent_;
   std::deque<std::pair<transport::ConnectionId, transport::TransportError>> closing_;
   std::vector<Posted> posted_;
-  std::uint32_t unsent_[kTracked] = {};
+  std::array<Unsent, kTracked> unsent_;
   transport::ConnectionId last_;
   std::size_t post_limit_ = SIZE_MAX;
   bool report_sent_ = true;
