@@ -1,5 +1,6 @@
 #include "client/engine.h"
 
+#include <algorithm>
 #include <cstddef>
 #include <utility>
 #include <vector>
@@ -10,26 +11,16 @@
 namespace phub::client {
 const char* ToString(LaneFault fault) {
   switch (fault) {
-    case LaneFault::kNone:
-      return "none";
-    case LaneFault::kUnexpectedKind:
-      return "a message that only workers send";
-    case LaneFault::kWrongJob:
-      return "a message of another job or membership epoch";
-    case LaneFault::kChunkRange:
-      return "a message about a chunk that the lane does not have";
-    case LaneFault::kSlotRange:
-      return "a credit for a slot that the lane does not have";
-    case LaneFault::kNotAsked:
-      return "a reply to a chunk that is not under way";
-    case LaneFault::kIteration:
-      return "a reply of another iteration than the one under way";
-    case LaneFault::kType:
-      return "a reply of elements of another type than the key's";
-    case LaneFault::kPayloadBytes:
-      return "a reply of another size than the chunk's";
-    case LaneFault::kNotDecided:
-      return "a reply of an iteration that this worker has not decided";
+    case LaneFault::kNone: return "none";
+    case LaneFault::kUnexpectedKind: return "a message that only workers send";
+    case LaneFault::kWrongJob: return "a message of another job or membership epoch";
+    case LaneFault::kChunkRange: return "a message about a chunk that the lane does not have";
+    case LaneFault::kSlotRange: return "a credit for a slot that the lane does not have";
+    case LaneFault::kNotAsked: return "a reply to a chunk that is not under way";
+    case LaneFault::kIteration: return "a reply of another iteration than the one under way";
+    case LaneFault::kType: return "a reply of elements of another type than the key's";
+    case LaneFault::kPayloadBytes: return "a reply of another size than the chunk's";
+    case LaneFault::kNotDecided: return "a reply of an iteration that this worker has not decided";
   }
   return "unknown";
 }
@@ -75,6 +66,20 @@ bool Engine::RunOnce() {
   return busy;
 }
 
+// Half of what is under way, so that the last message is always waited for by itself. Where slots
+// run out, a quarter of those: meanwhile the daemon works on the rest.
+void Engine::AwaitReplies() {
+  constexpr std::uint32_t kAwaitedMax = 32;
+  for (const Lane& lane : state_->lanes) {
+    if (lane.state != Lane::State::kOpen) continue;
+    const bool wants_slots = !lane.ready[static_cast<std::size_t>(SendWay::kSlot)].empty();
+    const std::uint32_t awaited_max =
+        wants_slots ? std::max(state_->config.slots_per_lane / 4, 1u) : kAwaitedMax;
+    state_->transports[lane.transport_index]->Await(
+        lane.connection, std::clamp(lane.chunks_sent / 2, 1u, awaited_max));
+  }
+}
+
 // ---- Commands ----------------------------------------------------------------------------------
 
 bool Engine::State::RunCommands() {
@@ -89,29 +94,16 @@ bool Engine::State::RunCommands() {
 
 void Engine::State::Execute(const Command& command) {
   switch (command.kind) {
-    case Command::Kind::kNone:
-      break;
-    case Command::Kind::kAttachLane:
-      AttachLane(command);
-      break;
-    case Command::Kind::kAddKeys:
-      AddKeys(*command.batch);
-      break;
-    case Command::Kind::kPush:
-      Push(command);
-      break;
-    case Command::Kind::kResume:
-      Resume(command);
-      break;
+    case Command::Kind::kNone: break;
+    case Command::Kind::kAttachLane: AttachLane(command); break;
+    case Command::Kind::kAddKeys: AddKeys(*command.batch); break;
+    case Command::Kind::kPush: Push(command); break;
+    case Command::Kind::kResume: Resume(command); break;
     case Command::Kind::kSetHyperParameters:
       key(command.key).wanted_values = command.hyper_parameters;
       break;
-    case Command::Kind::kCancel:
-      Cancel(command);
-      break;
-    case Command::Kind::kStop:
-      Stop();
-      break;
+    case Command::Kind::kCancel: Cancel(command); break;
+    case Command::Kind::kStop: Stop(); break;
   }
 }
 
@@ -169,9 +161,7 @@ void Engine::State::Take(std::size_t transport_index, const transport::Completio
       break;
     case transport::CompletionKind::kSent:
       break;  // not asked for: a reply says that a gradient was sent
-    case transport::CompletionKind::kClosed:
-      TakeClosed(lane, completion);
-      break;
+    case transport::CompletionKind::kClosed: TakeClosed(lane, completion); break;
   }
 }
 

@@ -47,6 +47,8 @@ class Engine {
 
   // Does what is there to do, in bounded time. True if it did anything.
   bool RunOnce();
+  // Before blocking: tells the transports how much is to come before this thread is needed.
+  void AwaitReplies();
 
   const EngineCounters& counters() const;
   // The least over all keys of first_iteration + the reductions that are complete. Any thread;

@@ -144,6 +144,7 @@ struct Lane {
   std::vector<transport::LandingSlot> landing;
   std::vector<SlotIndex> free_slots;  // a stack; free + held by chunks == slots_per_lane
   std::vector<SlotCopy> copies;       // [slot]
+  std::uint32_t chunks_sent = 0;  // that are kSent
   std::uint32_t pulls_under_way = 0;
   // Heaps of lane keys, see push/ready_queue.h.
   std::array<std::vector<std::uint32_t>, kSendWays> ready;

@@ -48,7 +48,10 @@ bool CoreLoop::RunOnce() {
   worked |= state.AdvanceSnapshots();
   state.RetireEndedShards();
   state.FlushEvents();
-  if (!worked) state.fair.OnIdle();
+  if (!worked) {
+    state.fair.OnIdle();
+    for (transport::Transport* const transport : state.transports) transport->OnIdle();
+  }
   state.busy = worked;
   return worked;
 }

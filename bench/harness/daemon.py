@@ -76,6 +76,11 @@ class Daemon:
         return int(self._logged("core_loops"))
 
     @property
+    def data_endpoint(self) -> str:
+        """ADDRESS:PORT of its data lanes."""
+        return self._logged("data_listen")
+
+    @property
     def staging_bytes_per_lane(self) -> int:
         return self._staging_bytes
 

@@ -3,13 +3,16 @@
 `alone` is one job by itself; `jobs8` the same job eight times at once. Each job's share is of what
 all of them did while all of them ran. `beside` is the job beside neighbours that do not behave: one
 that floods with tiny chunks, one that pushes ten times as much, one that joins and leaves all the
-time. Their processes are niced: else they would take the workers' CPU rather than the daemon's.
+time. `strangers` is the job while some thousand connections of nobody are held and opened at both
+ports. Their processes are niced: else they would take the workers' CPU rather than the daemon's.
 Without a core of its own for every process, times are the machine's as much as the daemon's: what
 is exact is shown in virtual time (tests/sim/fairness_test.cc).
 """
 
 import argparse
 import statistics
+import sys
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -20,14 +23,17 @@ from .ceilings import KernelFloor
 from .context import Context, positive
 from .daemon import Daemon
 from .failure import BenchFailure
-from .processes import Command, run_together, started
+from .processes import Command, run_together, started, tail
 from .results import Result
 from .systems import Phub
-from .workload import Workload, model, size_text
+from .workload import ROOT, Workload, model, size_text
 
 SUMMARY = "several jobs on one daemon: shares, throughput, and a victim beside bad neighbours"
 SECONDS_MAX = 300.0
 NICE = ["nice", "-n", "19"]
+STRANGERS = 2000
+STRANGERS_EACH_S = 200
+STRANGERS_COME_SECONDS_MAX = 60.0
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -130,6 +136,22 @@ class Tenants:
                       for command in commands]):
             return run_block(self.phub(), self.workload, self.context.scratch)
 
+    def among_strangers(self) -> Block:
+        """The job while as many strangers are held as will be."""
+        held = 50 if self.context.smoke else STRANGERS
+        log = self.context.scratch / "strangers.log"
+        log.unlink(missing_ok=True)
+        command = Command([*NICE, sys.executable, "-B", "-m", "harness.strangers", str(held),
+                           str(STRANGERS_EACH_S), self.daemon.endpoint,
+                           self.daemon.data_endpoint], log, {"PYTHONPATH": str(ROOT / "bench")})
+        with started([command]) as (process,):
+            deadline = time.monotonic() + STRANGERS_COME_SECONDS_MAX
+            while "there" not in tail(log):
+                if process.poll() is not None or time.monotonic() > deadline:
+                    raise BenchFailure(f"the strangers did not come:\n{tail(log)}")
+                time.sleep(0.02)
+            return run_block(self.phub(), self.workload, self.context.scratch)
+
     def floor_s(self) -> float:
         return statistics.median(
             run_block(self.kernel, self.workload, self.context.scratch).times_s)
@@ -151,19 +173,21 @@ def run(context: Context) -> list[Result]:
                 arguments=context.options.phubd.split()) as daemon:
         context.say(f"# phubd: {daemon.description()}")
         bench = Tenants(context, daemon)
-        alone, together, beside, floors_s = [], [], [], []
+        alone, together, beside, strangers, floors_s = [], [], [], [], []
         for number in range(rounds):
             context.progress(f"round {number + 1} of {rounds}")
             alone.append(bench.alone())
             together.append(bench.together())
             beside.append(bench.beside())
+            strangers.append(bench.among_strangers())
             floors_s.append(bench.floor_s())
         context.progress_done()
-    return shown(bench, alone, together, beside, statistics.median(floors_s))
+    return shown(bench, alone, together, beside, strangers, statistics.median(floors_s))
 
 
 def shown(bench: Tenants, alone: Sequence[Block], together: Sequence[Together],
-          beside: Sequence[Block], floor_s: float) -> list[Result]:
+          beside: Sequence[Block], strangers: Sequence[Block],
+          floor_s: float) -> list[Result]:
     jobs = bench.jobs
     one = bench.row("alone", "phub", alone, floor_s, 1)
     alone_per_s = statistics.median(rates([block])[0] for block in alone)
@@ -183,6 +207,9 @@ def shown(bench: Tenants, alone: Sequence[Block], together: Sequence[Together],
     fair_s = 4 * float(str(one.more["p99_s"]))
     victim.more["p99_of_fair_share"] = float(str(victim.more["p99_s"])) / fair_s
     rows.append(victim)
+    among = bench.row("strangers", "phub", strangers, floor_s, 1)
+    among.more["of_alone"] = among.median_s / one.median_s
+    rows.append(among)
     say = bench.context.say
     say(f"\n{bench.case('...')}: {size_text(bench.workload.bytes)} of each worker")
     say(results.table(rows, (("p99", "p99_s"),)))
@@ -191,4 +218,5 @@ def shown(bench: Tenants, alone: Sequence[Block], together: Sequence[Together],
         f"{min(shares) * jobs:.3f} to {max(shares) * jobs:.3f} of 1/{jobs}")
     say(f"  victim: p99 {results.seconds_text(float(str(victim.more['p99_s'])))}, "
         f"{victim.more['p99_of_fair_share']:.2f} of its fair-share time (4 times alone)")
+    say(f"  among strangers: {among.more['of_alone']:.3f} of the time alone")
     return rows

@@ -31,6 +31,7 @@ Received ReceiveParameters(const EngineConfig& config, Lane& lane, std::span<Eng
 
   chunk.phase = LaneChunk::Phase::kIdle;
   lane.landing[index] = {};
+  --lane.chunks_sent;
   if (key.pulling) --lane.pulls_under_way;
   // A reply frees only the slot that the chunk still holds: a credit may have come before it, and
   // what was sent from shared memory never had one.

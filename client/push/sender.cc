@@ -76,6 +76,7 @@ void ResetLane(Lane& lane, std::uint32_t slot_count) {
   lane.free_slots.clear();
   for (std::uint32_t s = slot_count; s > 0; --s) lane.free_slots.push_back(SlotIndex{s - 1});
   lane.copies.assign(slot_count, {});
+  lane.chunks_sent = 0;
   lane.pulls_under_way = 0;
   for (LaneChunk& chunk : lane.chunks) {
     chunk.inflight = kNoSlot;
@@ -166,6 +167,7 @@ void Sender::GatherChunk(Lane& lane, const EngineKey& key, std::uint32_t index, 
   entry.lane_key = index;
   entry.chunk = lane_key.cursor;
   chunk.phase = LaneChunk::Phase::kSent;
+  ++lane.chunks_sent;
 
   transport::SendRequest& request =
       Begin(lane, at, key.pulling ? wire::MessageKind::kPull : wire::MessageKind::kGradient);
@@ -222,6 +224,7 @@ void Sender::Undo(Lane& lane, std::span<EngineKey* const> keys, std::size_t take
     }
     LaneChunk& chunk = lane.chunks[entry.chunk];
     lane.landing[entry.chunk] = {};
+    --lane.chunks_sent;
     if (entry.sent == Sent::kPull) --lane.pulls_under_way;
     if (chunk.inflight != kNoSlot) lane.free_slots.push_back(chunk.inflight);
     chunk.inflight = kNoSlot;

@@ -12,6 +12,8 @@ namespace {
 
 // A yield costs 7 to 10 us on a busy machine, a blocking wake 25: after a few it is time to sleep.
 constexpr int kYieldsBeforeSleep = 4;
+// One that took so long let somebody else work: there is no idle core to wait on.
+constexpr DurationNs kYieldToOthers = 20 * kMicrosecond;
 // Nothing depends on it: every event wakes the thread.
 constexpr DurationNs kSleepMax = 500 * kMillisecond;
 // One that is open, and one that was replaced and is still being forgotten.
@@ -76,7 +78,9 @@ void EngineThread::Run() {
     } else if (const DurationNs linger = tcp_.TakeLinger(clock_.Now()); linger > 0) {
       Sleep(linger);
     } else if (++idle_runs <= kYieldsBeforeSleep) {
+      const TimeNs before = clock_.Now();
       std::this_thread::yield();
+      if (clock_.Now() - before >= kYieldToOthers) idle_runs = kYieldsBeforeSleep;
     } else {
       Sleep(0);
       idle_runs = 0;
@@ -85,6 +89,7 @@ void EngineThread::Run() {
 }
 
 void EngineThread::Sleep(DurationNs linger) {
+  engine_.AwaitReplies();
   sleeping_.exchange(true, std::memory_order_acq_rel);
   const bool nothing_to_do =
       engine_.CommandsEmpty() && !quit_.load(std::memory_order_acquire) &&

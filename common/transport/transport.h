@@ -146,6 +146,13 @@ class Transport {
   // again, unarmed, because more comes meanwhile and is cheaper to move at once. 0: not at all.
   virtual DurationNs TakeLinger(TimeNs /*now*/) { return 0; }
 
+  // How many messages have to come on the connection before the owner has something worth waking
+  // up for, from what it has polled so far: 1 unless it says otherwise. A peer that rings may wait
+  // until then, as long as it has other things to do.
+  virtual void Await(ConnectionId /*connection*/, std::uint32_t /*messages*/) {}
+  // The owner has nothing to do: peers that are still to be rung are rung now.
+  virtual void OnIdle() {}
+
   // Shared memory of a connection; without any, nothing is ever found. Of one that closes, until
   // its kClosed is taken: what came before it in the same Poll may still name that memory.
   // Names [data, data + bytes), if it lies in one region; else the address is 0.

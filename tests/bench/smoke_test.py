@@ -97,13 +97,14 @@ class SmokeTest(unittest.TestCase):
         if not rows:
             return
         kinds = {row["case"].rsplit("/", 1)[1] for row in rows}
-        self.assertEqual(kinds, {"alone", "jobs2", "beside"})
+        self.assertEqual(kinds, {"alone", "jobs2", "beside", "strangers"})
         shares = [row["share"] for row in rows if "share" in row]
         self.assertAlmostEqual(sum(shares), 1.0, places=6)
         for row in rows:
             self.assertGreater(row["ceiling_s"], 0)
         self.assertGreater(rows[0]["together_of_alone"], 0)
-        self.assertGreater(rows[-1]["p99_of_fair_share"], 0)
+        self.assertGreater(rows[-2]["p99_of_fair_share"], 0)
+        self.assertGreater(rows[-1]["of_alone"], 0)
 
     def test_sweep(self) -> None:
         rows = self.rows_of("scale", "--sweep", "chunks")

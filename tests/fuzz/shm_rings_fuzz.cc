@@ -160,7 +160,7 @@ class Lane {
     std::uint64_t cookie = 0;
     if (!sender_->Flush(budget_bytes)) return End();
     while (sender_->NextSent(cookie)) PHUB_CHECK(cookie < 5);
-    [[maybe_unused]] const bool more = sender_->TakePeerSleeps();
+    [[maybe_unused]] const RingSender::Bell more = sender_->TakePeerSleeps(false);
     for (int i = 0; i < 10; ++i) {
       const RingReceiver::Result result = receiver_->Receive(landing_, budget_bytes);
       if (result.outcome == RingReceiver::Outcome::kBroken) {

@@ -61,6 +61,9 @@ struct RingIndices {
   // then rings the doorbell, once.
   alignas(kIndexAlignment) std::uint32_t receiver_sleeps;
   std::uint32_t sender_sleeps;  // waits for room
+  // Of a receiver that sleeps: it need not be rung before so many records are written (the low
+  // bits of RingPosition::records). A sender that has nothing else to do rings all the same.
+  std::uint32_t receiver_awaits;
 };
 static_assert(sizeof(RingIndices) == 3 * kIndexAlignment);
 

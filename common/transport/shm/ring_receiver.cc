@@ -178,9 +178,13 @@ bool RingReceiver::TakePeerSleeps() {
   return TakeSleeps(ring_.indices->sender_sleeps);
 }
 
-void RingReceiver::SetSleeps(bool sleeps) {
-  transport::SetSleeps(ring_.indices->receiver_sleeps, sleeps);
+void RingReceiver::Sleep(std::uint32_t messages) {
+  const auto target = static_cast<std::uint32_t>(taken_.records + messages);
+  StoreShared(ring_.indices->receiver_awaits, target, std::memory_order_relaxed);
+  SetSleeps(ring_.indices->receiver_sleeps, true);
 }
+
+void RingReceiver::WakeUp() { SetSleeps(ring_.indices->receiver_sleeps, false); }
 
 RingPosition RingReceiver::PeersPosition() const { return LoadPosition(ring_.indices->written); }
 

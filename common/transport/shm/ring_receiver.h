@@ -60,8 +60,10 @@ class RingReceiver {
   void Publish();
   // True once after each Publish that told something, if the peer sleeps until there is room.
   bool TakePeerSleeps();
-  // Says that this end sleeps until there is more, or no more.
-  void SetSleeps(bool sleeps);
+  // Says that this end sleeps until there is more, and need not be rung before so many messages
+  // more have come.
+  void Sleep(std::uint32_t messages);
+  void WakeUp();
 
   // Ends a loan. Ignores what is not lent by this receiver.
   void Release(const ReceivedMessage* message);

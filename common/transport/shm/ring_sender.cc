@@ -118,10 +118,21 @@ void RingSender::Publish() {
   published_ = put_;
 }
 
-bool RingSender::TakePeerSleeps() {
-  if (!unannounced_) return false;
+// Whoever is found awake looks at the ring before it sleeps. What it awaits is its own affair: a
+// number that makes no sense keeps nobody waiting but itself, and not for long.
+RingSender::Bell RingSender::TakePeerSleeps(bool hurry) {
+  if (!unannounced_) return Bell::kNo;
+  const bool sleeps = LoadShared(ring_.indices->receiver_sleeps, std::memory_order_seq_cst) != 0;
+  if (sleeps && !hurry && !has_unsent() && !HasWhatIsAwaited()) return Bell::kLater;
   unannounced_ = false;
-  return TakeSleeps(ring_.indices->receiver_sleeps);
+  if (!sleeps || (hurry && PeersPosition() == published_)) return Bell::kNo;
+  return TakeSleeps(ring_.indices->receiver_sleeps) ? Bell::kNow : Bell::kNo;
+}
+
+bool RingSender::HasWhatIsAwaited() const {
+  const std::uint32_t awaited =
+      LoadShared(ring_.indices->receiver_awaits, std::memory_order_relaxed);
+  return static_cast<std::int32_t>(static_cast<std::uint32_t>(published_.records) - awaited) >= 0;
 }
 
 void RingSender::SetSleeps(bool sleeps) {

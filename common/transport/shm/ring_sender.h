@@ -40,8 +40,14 @@ class RingSender {
   bool Flush(std::size_t& budget_bytes);
   // Would Flush do something? Not after it found no room, until the peer has made some.
   bool CanFlush() const { return has_unsent() && (!blocked_ || PeersPosition() != taken_); }
-  // True once after each Flush that published something, if the peer sleeps: ring its doorbell.
-  bool TakePeerSleeps();
+  // Whether the peer is to be rung, after a Flush that published something.
+  enum class Bell : std::uint8_t {
+    kNo,
+    kNow,    // once for each time that it went to sleep
+    kLater,  // it sleeps, and awaits more than is there
+  };
+  // `hurry`: rings whoever sleeps and has not read everything, however much more it awaits.
+  Bell TakePeerSleeps(bool hurry);
 
   // Says that this end sleeps and waits for room, or no more.
   void SetSleeps(bool sleeps);
@@ -66,6 +72,7 @@ class RingSender {
   bool LookForRoom();
   std::size_t PutBytes(std::span<const std::byte> bytes);
   void Publish();
+  bool HasWhatIsAwaited() const;
   Request& at(std::uint64_t position) const { return requests_[position % capacity_]; }
 
   const Ring ring_;
@@ -81,7 +88,7 @@ class RingSender {
   RingPosition published_{};  // what the peer was told
   RingPosition taken_{};      // what the peer has read, when last looked at
   bool blocked_ = false;      // the last Flush found no room
-  bool unannounced_ = false;  // published since TakePeerSleeps
+  bool unannounced_ = false;  // published since the peer was last rung, or found awake
 };
 
 }  // namespace phub::transport

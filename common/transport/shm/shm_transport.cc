@@ -16,6 +16,8 @@ constexpr std::uint32_t kLooksPerPoll = 64;
 constexpr std::uint32_t kPollsPerCollect = 64;
 constexpr DurationNs kCollectInterval = kMillisecond;
 constexpr int kEventsPerCollect = 256;
+// Peers that await more than is there are rung after so long all the same.
+constexpr DurationNs kRingLaterMax = 4 * kMillisecond;
 
 }  // namespace
 
@@ -63,6 +65,7 @@ void ShmTransport::Unwatch(const ShmConnection& connection) const {
 
 void ShmTransport::StopServing(ShmEntry& entry) {
   entry.connection->Shutdown();
+  RingLater(entry, false);
   Unwatch(*entry.connection);
 }
 
@@ -102,9 +105,31 @@ void ShmTransport::FinishTurn(ShmEntry& entry) {
   ShmConnection& connection = *entry.connection;
   connection.receiver_.Publish();
   // Both looks have their effect: one ring tells of what was sent and of what was taken.
-  const bool waits_for_more = connection.sender_.TakePeerSleeps();
   const bool waits_for_room = connection.receiver_.TakePeerSleeps();
-  if (waits_for_more || waits_for_room) connection.RingPeer();
+  const RingSender::Bell bell = connection.sender_.TakePeerSleeps(waits_for_room);
+  if (bell == RingSender::Bell::kNow || waits_for_room) connection.RingPeer();
+  RingLater(entry, bell == RingSender::Bell::kLater && !entry.ends());
+}
+
+void ShmTransport::RingLater(ShmEntry& entry, bool later) {
+  if (later == entry.ring_later) return;
+  entry.ring_later = later;
+  if (later && later_count_ == 0) later_since_ = now_;
+  later ? ++later_count_ : --later_count_;
+}
+
+void ShmTransport::OnIdle() {
+  for (std::uint32_t i = 0; later_count_ > 0 && i < table_.served_count(); ++i) {
+    ShmEntry& entry = table_.served(i);
+    if (!entry.ring_later) continue;
+    RingLater(entry, false);
+    ShmConnection& connection = *entry.connection;
+    if (connection.sender_.TakePeerSleeps(true) == RingSender::Bell::kNow) connection.RingPeer();
+  }
+}
+
+void ShmTransport::Await(ConnectionId connection, std::uint32_t messages) {
+  if (ShmEntry* entry = table_.Live(connection)) entry->awaited = messages;
 }
 
 bool ShmTransport::HasWork(const ShmEntry& entry) const {
@@ -157,7 +182,8 @@ void ShmTransport::SetSleeps(bool sleeps) {
   for (std::uint32_t i = 0; i < table_.served_count(); ++i) {
     const ShmEntry& entry = table_.served(i);
     ShmConnection& connection = *entry.connection;
-    connection.receiver_.SetSleeps(sleeps && !entry.starved);
+    sleeps && !entry.starved ? connection.receiver_.Sleep(entry.awaited)
+                             : connection.receiver_.WakeUp();
     connection.sender_.SetSleeps(sleeps && connection.sender_.has_unsent());
   }
   sleeps_ = sleeps;
@@ -165,6 +191,7 @@ void ShmTransport::SetSleeps(bool sleeps) {
 }
 
 bool ShmTransport::Arm() {
+  OnIdle();
   CollectEvents();
   if (table_.ready_count() > 0) return false;
   SetSleeps(true);  // and only then look, or a wake-up is lost
@@ -176,6 +203,8 @@ bool ShmTransport::Arm() {
 }
 
 void ShmTransport::Tick(TimeNs now) {
+  now_ = now;
+  if (later_count_ > 0 && now - later_since_ >= kRingLaterMax) OnIdle();
   if (now - collected_at_ < kCollectInterval) return;
   collected_at_ = now;
   polls_until_collect_ = 0;

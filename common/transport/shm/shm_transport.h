@@ -5,6 +5,10 @@
 // descriptor() is the epoll descriptor itself. Arm says in every lane's memory that this end
 // sleeps, so that peers ring, and looks once more; Poll takes that back.
 //
+// A wake-up costs both ends a few microseconds, and where threads outnumber cores it stops whoever
+// is working. So a peer that sleeps and said what it awaits (Transport::Await) is rung when that is
+// there, when this end has nothing else to do, or after a few milliseconds.
+//
 // Adopt makes at most two system calls and allocates nothing. Belongs to one thread.
 #pragma once
 
@@ -23,7 +27,9 @@ struct epoll_event;
 namespace phub::transport {
 
 struct ShmEntry : ConnectionEntry<ShmConnection> {
-  bool peer_gone = false;  // what it wrote is still to be read, and then it is over
+  bool peer_gone = false;     // what it wrote is still to be read, and then it is over
+  bool ring_later = false;    // the peer sleeps, and awaits more than is there
+  std::uint32_t awaited = 1;  // messages, before this end has to be woken
 
   RingSender& sender() const { return connection->sender_; }
 };
@@ -41,6 +47,8 @@ class ShmTransport final : public TurnTransport<ShmEntry> {
   [[nodiscard]] bool Arm() override;
   int descriptor() const override { return epoll_.get(); }
   void Tick(TimeNs now) override;
+  void Await(ConnectionId connection, std::uint32_t messages) override;
+  void OnIdle() override;
 
   SharedAddress AddressOf(ConnectionId connection, const std::byte* data,
                           std::size_t bytes) const override;
@@ -54,6 +62,7 @@ class ShmTransport final : public TurnTransport<ShmEntry> {
   void CollectEvents();
   void LookAround();
   void SetSleeps(bool sleeps);
+  void RingLater(ShmEntry& entry, bool later);
 
   void Notice() override;
   bool CanPost(const ShmEntry& /*entry*/) const override { return true; }
@@ -73,7 +82,10 @@ class ShmTransport final : public TurnTransport<ShmEntry> {
   const std::unique_ptr<epoll_event[]> events_;
   bool sleeps_ = false;  // what peers were told
   std::uint32_t polls_until_collect_ = 0;
-  TimeNs collected_at_ = 0;  // by Tick's time
+  TimeNs now_ = 0;  // Tick's time
+  TimeNs collected_at_ = 0;
+  std::uint32_t later_count_ = 0;  // entries with ring_later
+  TimeNs later_since_ = 0;         // when that was 0 last
 };
 
 }  // namespace phub::transport
