@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "client/cli/cli.h"
+#include "client/cli/exchange_text.h"
 #include "client/cli/output.h"
 #include "client/cli/rpc.h"
 #include "common/base/units.h"
@@ -118,25 +119,7 @@ std::string LanesTable(const v1::JobInfo& job) {
   return table.Text();
 }
 
-// Of jobs that span racks.
-void AddExchange(const v1::ExchangeInfo& exchange, Table& facts) {
-  facts.Add({"rack", fmt::format("{} of {}, {}", exchange.rack(), exchange.racks_size(),
-                                 exchange.state())});
-  facts.Add(
-      {"ranks here", fmt::format("from {}, of {}", exchange.first_rank(), exchange.rank_count())});
-  facts.Add({"plan", fmt::format("{} (asked for: {}), {} trees on {}",
-                                 Printable(exchange.planner()), Printable(exchange.asked()),
-                                 exchange.trees(), Printable(exchange.topology()))});
-  if (exchange.predicted_seconds() > 0) {
-    facts.Add(
-        {"predicted",
-         fmt::format("{} for {}",
-                     HumanDuration(static_cast<std::int64_t>(exchange.predicted_seconds() * 1e9)),
-                     HumanBytes(exchange.reference_bytes()))});
-  }
-}
-
-std::string JobText(const v1::JobInfo& job) {
+std::string JobText(const v1::JobInfo& job, bool wide) {
   Table facts({{"JOB"}, {fmt::format("{}/{}", Printable(job.tenant()), Printable(job.name()))}});
   facts.Add({"state", job.state()});
   if (!job.fault().empty()) facts.Add({"fault", job.fault()});
@@ -161,7 +144,12 @@ std::string JobText(const v1::JobInfo& job) {
                                 HumanDuration(worker.awaited_for_ns()), worker.loss())});
   }
   if (!job.encryption().empty()) facts.Add({"encryption", job.encryption()});
-  return fmt::format("{}\n{}\n{}", facts.Text(), WorkersTable(job), LanesTable(job));
+  std::string text = facts.Text() + "\n";
+  if (job.has_exchange()) {
+    const std::string exchange = ExchangeTables(job.exchange(), wide);
+    if (!exchange.empty()) text += exchange + "\n";
+  }
+  return text + WorkersTable(job) + "\n" + LanesTable(job);
 }
 
 int GetJob(const Options& options, const std::string& name) {
@@ -171,7 +159,9 @@ int GetJob(const Options& options, const std::string& name) {
   v1::JobInfo job;
   const grpc::Status status = Call(options, &v1::Admin::Stub::GetJob, request, job);
   if (!status.ok()) return Report(status, options);
-  fmt::print("{}", options.output == Output::kJson ? ToJson(job, /*compact=*/false) : JobText(job));
+  fmt::print("{}", options.output == Output::kJson
+                       ? ToJson(job, /*compact=*/false)
+                       : JobText(job, /*wide=*/options.output == Output::kWide));
   return kOk;
 }
 

@@ -2,6 +2,8 @@
 
 #include "common/wire/message.h"
 #include "server/control/job_options.h"
+#include "server/control/rack_run.h"
+#include "server/control/silence_guard.h"
 #include "server/control/state.h"
 #include "server/control/text.h"
 
@@ -140,7 +142,12 @@ absl::StatusOr<const Job*> Control::State::FindJob(const std::string& tenant,
 void Control::State::GetJob(const v1::GetJobRequest& request, Answer<v1::JobInfo> answer) {
   const absl::StatusOr<const Job*> job = FindJob(request.tenant(), request.job());
   if (!job.ok()) return answer(job.status(), {});
-  answer(absl::OkStatus(), DescribeJob(**job));
+  v1::JobInfo info = DescribeJob(**job);
+  if (RackRun* const run = (*job)->rack_run.get()) {
+    const SilenceGuard guard(*this);
+    DescribePrediction(*options.rack_topology, *run, *info.mutable_exchange());
+  }
+  answer(absl::OkStatus(), info);
 }
 
 }  // namespace phub::server

@@ -265,6 +265,11 @@ void Control::State::Release(Job& job) {
   for (const auto& shard : job.shards) shard_owners.erase(shard.get());
   job.shards.clear();
   if (job.rack_run != nullptr) {
+    v1::ExchangeInfo kept;
+    for (const std::string& endpoint : options.racks) kept.add_racks(endpoint);
+    DescribeMeasures(*job.rack_run, kept);
+    kept.clear_racks();
+    job.rack_run->measured = std::move(kept);
     job.rack_run->shards.clear();
     job.rack_run->batches.clear();
     for (PeerRack& rack : job.rack_run->racks) rack.lanes.clear();

@@ -129,6 +129,7 @@ void Control::State::DescribeExchange(const Job& job, v1::ExchangeInfo& info) co
   info.set_first_rank(job.config.rank_base);
   info.set_rank_count(job.config.ranks_of_job);
   info.set_plan(run.described.plan());
+  DescribeMeasures(run, info);
 }
 
 }  // namespace phub::server

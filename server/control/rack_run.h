@@ -1,5 +1,6 @@
 // What control knows of one job's run over several racks, beside what job.h says of its part here.
-// Data; the rules are in racks.cc, rack_opening.cc, rack_jobs.cc, rack_plans.cc and peer_lanes.cc.
+// Data; the rules are in racks.cc, rack_opening.cc, rack_jobs.cc, rack_plans.cc, peer_lanes.cc and,
+// of what is measured, rack_measures.cc.
 // Owned by the Job.
 //
 // Life: kOpening (rack 0 waits until every rack has the job) -> kConnecting (lanes between racks
@@ -12,6 +13,7 @@
 #include <string>
 #include <vector>
 
+#include "phub/v1/admin.pb.h"
 #include "phub/v1/peer.pb.h"
 #include "server/control/job.h"
 #include "server/exchange/shard_exchange.h"
@@ -49,6 +51,8 @@ struct RackRun {
   std::vector<std::unique_ptr<exchange::ShardExchange>> shards;   // [core]
   std::vector<exchange::TreeChooser> choosers;                    // [core]
   std::vector<std::unique_ptr<exchange::ExchangeBatch>> batches;  // of all cores and batches
+  v1::ExchangeInfo measured;   // what is kept of the shards' measures, once they are gone
+  v1::ExchangeInfo predicted;  // of exchange_bytes; made when somebody asks for it
   bool said_ready = false;
   bool said_left = false;
   // A lane was lost or could not be made: its rack has ended the job, and why is on its way here by
@@ -60,5 +64,10 @@ struct RackRun {
   std::optional<PutOff> put_off;
 };
 const char* ToString(RackRun::State state);
+
+// rack_measures.cc: spans, links and exchange_bytes, without predictions; `info` has the racks. And
+// the predictions for them: simulated once for a size, which takes time.
+void DescribeMeasures(const RackRun& run, v1::ExchangeInfo& info);
+void DescribePrediction(const plan::Topology& topology, RackRun& run, v1::ExchangeInfo& info);
 
 }  // namespace phub::server
