@@ -9,6 +9,7 @@
 #include "client/cli/cli.h"
 #include "client/cli/output.h"
 #include "client/cli/rpc.h"
+#include "common/base/printable.h"
 #include "phub/v1/tenants.grpc.pb.h"
 
 namespace phub::client::cli {

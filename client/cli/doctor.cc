@@ -8,6 +8,7 @@
 
 #include "client/cli/cli.h"
 #include "client/cli/output.h"
+#include "common/base/printable.h"
 #include "common/base/units.h"
 #include "common/transport/verbs/verbs_doctor.h"
 

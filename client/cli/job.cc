@@ -109,6 +109,13 @@ std::string ScreeningText(const v1::JobInfo& job) {
 }
 
 std::string LanesTable(const v1::JobInfo& job) {
+// "iteration 40 in /data/digits on node5, 3m ago"
+std::string SavedStateText(const v1::SavedState& state) {
+  return fmt::format("iteration {} in {} on {}, {} {} ago", state.iteration(), state.directory(),
+                     state.host(), state.loaded() ? "loaded" : "saved",
+                     HumanDuration(state.age_ns()));
+}
+
   Table table({{"RANK", Align::kRight}, {"CORE", Align::kRight}, {"LANE"}, {"WHY"}});
   for (const v1::WorkerInfo& worker : job.workers()) {
     for (const v1::LaneInfo& lane : worker.lanes()) {

@@ -10,6 +10,7 @@
 #include "client/cli/rack.h"
 #include "client/cli/rpc.h"
 #include "client/state_transfer/state_transfer.h"
+#include "common/base/printable.h"
 #include "common/base/units.h"
 
 namespace phub::client::cli {

@@ -13,6 +13,7 @@
 #include <thread>
 
 #include "common/base/check.h"
+#include "common/base/printable.h"
 #include "common/base/units.h"
 
 namespace phub::client::cli {
@@ -54,15 +55,6 @@ std::string Table::Text() const {
   for (const auto& row : rows_)
     for (std::size_t i = 0; i < row.size(); ++i) append(i, row[i]);
   return text;
-}
-
-std::string Printable(const std::string& text) {
-  std::string printable = text;
-  for (char& byte : printable) {
-    const auto code = static_cast<unsigned char>(byte);
-    if (code < 0x20 || code == 0x7F) byte = '?';
-  }
-  return printable;
 }
 
 std::string ToJson(const google::protobuf::Message& message, bool compact) {

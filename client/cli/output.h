@@ -36,9 +36,6 @@ class Table {
 // no reader rounds them). On one line if `compact`.
 std::string ToJson(const google::protobuf::Message& message, bool compact);
 
-// What comes from a daemon or a worker is not to command a terminal.
-std::string Printable(const std::string& text);
-
 // Before what cannot be undone: true with --yes, or if somebody at a terminal says yes. Else says
 // on standard error what to do.
 bool Confirmed(bool yes, const std::string& question);

@@ -8,6 +8,7 @@
 #include "absl/status/status.h"
 #include "client/cli/output.h"
 #include "client/cli/plan.h"
+#include "common/base/printable.h"
 #include "common/base/suggest.h"
 #include "common/base/units.h"
 #include "common/plan/bound.h"

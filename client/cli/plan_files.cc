@@ -9,6 +9,7 @@
 #include "absl/status/status.h"
 #include "client/cli/output.h"
 #include "client/cli/plan.h"
+#include "common/base/printable.h"
 #include "common/base/units.h"
 #include "common/plan/forest_json.h"
 #include "common/plan/generators.h"

@@ -7,6 +7,7 @@
 #include "client/cli/cli.h"
 #include "client/cli/output.h"
 #include "client/cli/rpc.h"
+#include "common/base/printable.h"
 #include "common/base/secret_file.h"
 #include "common/base/status_text.h"
 #include "common/base/units.h"

@@ -8,6 +8,7 @@
 #include "client/cli/cli.h"
 #include "client/cli/output.h"
 #include "client/cli/rpc.h"
+#include "common/base/printable.h"
 #include "common/base/units.h"
 
 namespace phub::client::cli {

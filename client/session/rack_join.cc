@@ -4,13 +4,13 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <array>
 #include <chrono>
 #include <thread>
 #include <utility>
 #include <vector>
 
 #include "client/session/fault_text.h"
+#include "common/base/host_name.h"
 #include "common/base/ids.h"
 #include "common/base/log.h"
 
@@ -23,12 +23,6 @@ constexpr std::chrono::seconds kTakeOverPatience{4};
 constexpr std::chrono::milliseconds kTakeOverPause{50};
 
 constexpr std::size_t kSessionIdBytes = 16;
-
-std::string HostName() {
-  std::array<char, 256> name{};
-  if (gethostname(name.data(), name.size() - 1) != 0) return "unknown";
-  return name.data();
-}
 
 Status Bad(const DaemonLink& link, const char* call, const std::string& what) {
   return Status(StatusCode::kInternal,

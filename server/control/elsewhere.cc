@@ -3,8 +3,8 @@
 #include <algorithm>
 
 #include "common/base/log.h"
+#include "common/base/printable.h"
 #include "server/control/state.h"
-#include "server/control/text.h"
 
 namespace phub::server {
 namespace {
@@ -12,7 +12,7 @@ namespace {
 constexpr std::size_t kSentenceBytesMax = 2048;  // several times what a daemon says of a fault
 
 // A worker's words, which others will read.
-std::string Sentence(std::string_view text) { return Printable(text.substr(0, kSentenceBytesMax)); }
+std::string Sentence(std::string_view text) { return Printable(text, kSentenceBytesMax); }
 
 }  // namespace
 

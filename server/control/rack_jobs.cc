@@ -2,10 +2,10 @@
 #include <algorithm>
 
 #include "common/base/log.h"
+#include "common/base/printable.h"
 #include "server/control/key_specs.h"
 #include "server/control/rack_run.h"
 #include "server/control/state.h"
-#include "server/control/text.h"
 
 namespace phub::server {
 namespace {

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "common/base/log.h"
+#include "common/base/printable.h"
 #include "server/control/job_options.h"
 #include "server/control/key_specs.h"
 #include "server/control/rack_run.h"

@@ -1,11 +1,11 @@
 // Plans of jobs that span racks: made or read, verified, and cut to what this rack has to do.
+#include "common/base/printable.h"
 #include "common/plan/chooser.h"
 #include "common/plan/forest_json.h"
 #include "common/plan/verifier.h"
 #include "server/control/rack_run.h"
 #include "server/control/silence_guard.h"
 #include "server/control/state.h"
-#include "server/control/text.h"
 
 namespace phub::server {
 namespace {

@@ -52,10 +52,4 @@ bool IsName(std::string_view text) {
          std::none_of(text.begin(), text.end(), IsControlCharacter);
 }
 
-std::string Printable(std::string_view text) {
-  std::string printable(text);
-  std::replace_if(printable.begin(), printable.end(), IsControlCharacter, '?');
-  return printable;
-}
-
 }  // namespace phub::server

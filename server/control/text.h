@@ -21,7 +21,5 @@ std::string DescribeLoss(transport::TransportError error, transport::ProtocolErr
 // characters.
 inline constexpr std::size_t kNameBytesMax = 255;
 bool IsName(std::string_view text);
-// With '?' for control characters.
-std::string Printable(std::string_view text);
 
 }  // namespace phub::server

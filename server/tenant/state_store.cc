@@ -7,6 +7,7 @@
 #include <cstring>
 #include <limits>
 
+#include "common/base/printable.h"
 #include "common/base/secret_file.h"
 #include "common/base/status_text.h"
 #include "server/tenant/migrations.h"
@@ -295,7 +296,9 @@ absl::Status StateStore::Append(const AuditNote& note) {
   }
   ++entry.sequence;
   entry.at = WallNow();
-  const auto shortened = [](const std::string& text) { return text.substr(0, kAuditTextBytesMax); };
+  const auto shortened = [](const std::string& text) {
+    return Printable(text, kAuditTextBytesMax);
+  };
   entry.actor = shortened(note.actor);
   entry.peer = shortened(note.peer);
   entry.action = shortened(note.action);

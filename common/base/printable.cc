@@ -1,0 +1,48 @@
+#include "common/base/printable.h"
+
+#include <algorithm>
+#include <cstdint>
+
+namespace phub {
+namespace {
+
+constexpr std::string_view kCut = "...";
+
+// Of the character that begins at `text`, which is not empty; 0: it is none, and one byte is passed
+// over. Control characters count as none.
+std::size_t CharacterBytes(std::string_view text) {
+  const auto byte = [&](std::size_t i) { return static_cast<unsigned char>(text[i]); };
+  const unsigned char first = byte(0);
+  if (first < 0x80) return first >= 0x20 && first != 0x7F ? 1 : 0;
+  const std::size_t bytes = first >= 0xF0 ? 4 : first >= 0xE0 ? 3 : 2;
+  if (first < 0xC2 || first > 0xF4 || bytes > text.size()) return 0;
+  std::uint32_t code = first & (0xFFu >> (bytes + 1));
+  for (std::size_t i = 1; i < bytes; ++i) {
+    if ((byte(i) & 0xC0) != 0x80) return 0;
+    code = code << 6 | (byte(i) & 0x3Fu);
+  }
+  constexpr std::uint32_t kLeast[] = {0, 0, 0xA0, 0x800, 0x10000};  // from 0x80 on: C1 controls
+  const bool is_surrogate = code >= 0xD800 && code <= 0xDFFF;
+  return code < kLeast[bytes] || code > 0x10FFFF || is_surrogate ? 0 : bytes;
+}
+
+}  // namespace
+
+std::string Printable(std::string_view text, std::size_t bytes_max) {
+  std::string printable;
+  std::size_t end = 0;  // of the last character after which the cut would fit
+  while (!text.empty()) {
+    const std::size_t bytes = CharacterBytes(text);
+    const std::string_view character = bytes == 0 ? "?" : text.substr(0, bytes);
+    if (printable.size() + character.size() > bytes_max) {
+      printable.resize(end);
+      return printable.append(kCut);
+    }
+    printable += character;
+    if (printable.size() + kCut.size() <= bytes_max) end = printable.size();
+    text.remove_prefix(std::max<std::size_t>(bytes, 1));
+  }
+  return printable;
+}
+
+}  // namespace phub
