@@ -12,6 +12,7 @@
 #include "client/cli/exchange_text.h"
 #include "client/cli/output.h"
 #include "client/cli/rpc.h"
+#include "common/base/printable.h"
 #include "common/base/units.h"
 
 namespace phub::client::cli {
@@ -108,7 +109,6 @@ std::string ScreeningText(const v1::JobInfo& job) {
                      job.nonfinite_sums(), job.nonfinite_gradients(), job.nonfinite_first());
 }
 
-std::string LanesTable(const v1::JobInfo& job) {
 // "iteration 40 in /data/digits on node5, 3m ago"
 std::string SavedStateText(const v1::SavedState& state) {
   return fmt::format("iteration {} in {} on {}, {} {} ago", state.iteration(), state.directory(),
@@ -116,6 +116,7 @@ std::string SavedStateText(const v1::SavedState& state) {
                      HumanDuration(state.age_ns()));
 }
 
+std::string LanesTable(const v1::JobInfo& job) {
   Table table({{"RANK", Align::kRight}, {"CORE", Align::kRight}, {"LANE"}, {"WHY"}});
   for (const v1::WorkerInfo& worker : job.workers()) {
     for (const v1::LaneInfo& lane : worker.lanes()) {
@@ -150,6 +151,7 @@ std::string JobText(const v1::JobInfo& job, bool wide) {
         {"awaited", fmt::format("rank {} ({}) for another {}: {}", worker.rank(), worker.host(),
                                 HumanDuration(worker.awaited_for_ns()), worker.loss())});
   }
+  if (job.has_saved_state()) facts.Add({"saved state", SavedStateText(job.saved_state())});
   if (!job.encryption().empty()) facts.Add({"encryption", job.encryption()});
   std::string text = facts.Text() + "\n";
   if (job.has_exchange()) {

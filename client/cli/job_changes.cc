@@ -11,6 +11,7 @@
 #include "client/cli/rpc.h"
 #include "client/state_transfer/state_transfer.h"
 #include "common/base/printable.h"
+#include "common/base/status_text.h"
 #include "common/base/units.h"
 
 namespace phub::client::cli {
@@ -111,6 +112,12 @@ int SaveJob(const Options& options, const Save& save) {
     return Report({static_cast<grpc::StatusCode>(saved.status().code()),
                    std::string(saved.status().message())},
                   options);
+  }
+  if (!saved->told.ok()) {
+    fmt::print(stderr,
+               "phubctl: the state is saved, but the errors of the job's workers will not name it: "
+               "{}\n",
+               Printable(MessageOf(saved->told)));
   }
   if (!saved->lockstep) {
     fmt::print(

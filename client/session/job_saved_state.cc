@@ -8,14 +8,14 @@
 #include <fmt/core.h>
 
 #include <algorithm>
-#include <filesystem>
 #include <optional>
-#include <system_error>
 #include <utility>
 
 #include "client/session/job_state.h"
 #include "client/session/optimizers.h"
 #include "client/state_transfer/state_transfer.h"
+#include "common/base/log.h"
+#include "common/base/printable.h"
 
 namespace phub::client {
 namespace {
@@ -25,10 +25,15 @@ Status ToStatus(const absl::Status& status) {
   return Status(static_cast<StatusCode>(status.code()), std::string(status.message()));
 }
 
-std::string AbsolutePath(const std::string& path) {
-  std::error_code gone;  // the working directory, perhaps
-  const std::filesystem::path absolute = std::filesystem::absolute(path, gone);
-  return gone ? path : absolute.string();
+// "iteration 40 in /data/digits on host node5"; of other ranks' and phubctl's words, too.
+std::string Words(const v1::SavedState& state) {
+  constexpr std::size_t kDirectoryBytesMax = 1024;
+  constexpr std::size_t kHostBytesMax = 255;
+  std::string words = fmt::format("iteration {} ", state.iteration());
+  words += state.directory().empty() ? std::string("that rank 0 loaded")
+                                     : "in " + Printable(state.directory(), kDirectoryBytesMax);
+  if (!state.host().empty()) words += " on host " + Printable(state.host(), kHostBytesMax);
+  return words;
 }
 
 }  // namespace
@@ -56,6 +61,7 @@ JobState::StateAccess JobState::AccessState() const {
 Result<std::uint64_t> JobState::SaveState(const std::string& directory) {
   if (Status verdict = status(); !verdict.ok()) return verdict;
   const StateAccess access = AccessState();
+  const TimeNs begun_at = clock_.Now();
   const absl::StatusOr<SavedJobState> saved =
       SaveJobState(access.daemons,
                    {.tenant = settings_.tenant,
@@ -64,16 +70,26 @@ Result<std::uint64_t> JobState::SaveState(const std::string& directory) {
                     .directory = directory},
                    access.options);
   if (saved.ok()) {
-    NoteSavedState(saved->iteration, "in " + AbsolutePath(directory));
+    if (!saved->told.ok())
+      LogWarning("event=saved_state_not_told job={} rank={} iteration={} error=\"{}\"", name(),
+                 rank(), saved->iteration, std::string(saved->told.message()));
+    NoteSavedState(WhereSaved(saved->iteration, directory), begun_at);
     return saved->iteration;
   }
   if (Status verdict = status(); !verdict.ok()) return verdict;
   return ToStatus(saved.status());
 }
 
-void JobState::NoteSavedState(std::uint64_t iteration, const std::string& where) {
+void JobState::OnSavedState(const v1::SavedState& state) {
+  NoteSavedState(state, clock_.Now() - std::max<DurationNs>(state.age_ns(), 0));
+}
+
+// Each daemon of the rack tells of the same one, and what is said late is not newer for it.
+void JobState::NoteSavedState(const v1::SavedState& state, TimeNs at) {
   const std::lock_guard lock(mutex_);
-  saved_state_ = fmt::format("iteration {} {}", iteration, where);
+  if (at < saved_state_at_) return;
+  saved_state_ = Words(state);
+  saved_state_at_ = at;
 }
 
 // Nothing of a job outlives its daemon, and this is what its owner wants to know then.
@@ -109,8 +125,9 @@ Result<std::uint64_t> JobState::LoadState(const std::string& directory) {
     return fetched;
   }
   if (Status placed = PutInPlace(*loaded); !placed.ok()) return placed;
-  NoteSavedState(loaded->iteration(),
-                 rank() == 0 ? "in " + AbsolutePath(directory) : "that rank 0 loaded");
+  v1::SavedState source = loaded->source();
+  source.set_iteration(loaded->iteration());  // all that a daemon says that is older than that
+  NoteSavedState(rank() == 0 ? WhereSaved(loaded->iteration(), directory) : source, clock_.Now());
   return loaded->iteration();
 }
 

@@ -24,6 +24,7 @@
 #include <chrono>
 #include <condition_variable>
 #include <cstdint>
+#include <limits>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -102,6 +103,7 @@ class JobState final : public EngineListener,
   void OnVerdict(Status verdict, const std::string& key, const DaemonLink& from) override {
     Fail(std::move(verdict), key, &from);
   }
+  void OnSavedState(const v1::SavedState& state) override;
   void OnLaneOpened(std::uint32_t lane, std::uint8_t transport_index,
                     transport::Connection& connection) override;
 
@@ -139,7 +141,7 @@ class JobState final : public EngineListener,
   Status RefuseLoad(const Status& why);
   Status FetchLoaded(std::optional<v1::LoadedState>& loaded);
   Status PutInPlace(const v1::LoadedState& loaded);
-  void NoteSavedState(std::uint64_t iteration, const std::string& where);
+  void NoteSavedState(const v1::SavedState& state, TimeNs at);
   Status WithSavedState(Status verdict) const;  // and where to go on from; with the lock
 
   // job_state.cc
@@ -189,9 +191,10 @@ class JobState final : public EngineListener,
   std::uint64_t keyless_iteration_ = 0;  // the job's, while keys_ is empty
   Status verdict_;
   std::string verdict_key_;
-  std::string saved_state_;          // the last one that this rank knows of, in words
-  int leaves_pending_ = 0;           // calls of LeaveElsewhere()
-  std::atomic<bool> failed_{false};  // verdict_ is set
+  std::string saved_state_;  // the newest that this rank knows of, in words
+  TimeNs saved_state_at_ = std::numeric_limits<TimeNs>::min();  // by this clock: of its snapshot
+  int leaves_pending_ = 0;                                      // calls of LeaveElsewhere()
+  std::atomic<bool> failed_{false};                             // verdict_ is set
   std::atomic<bool> ended_{false};
   std::atomic<bool> leaving_{false};  // Leave was, or is being, said
 };

@@ -25,8 +25,7 @@ RackWatch::RackWatch(RackWatchSettings settings, const DaemonLinks& links, RackL
       lane_watches_(LaneCount(links)) {
   for (const std::unique_ptr<DaemonLink>& link : links_) {
     watched_.push_back(std::make_unique<Watched>(*this, *link));
-    liveness_timeout_ =
-        std::min<DurationNs>(liveness_timeout_, link->joined.liveness_timeout_ns());
+    liveness_timeout_ = std::min<DurationNs>(liveness_timeout_, link->joined.liveness_timeout_ns());
   }
 }
 
@@ -88,6 +87,7 @@ void RackWatch::OnEvent(Watched& watched, const v1::SessionEvent& event) {
     owner_.OnVerdict(FaultStatus(fault), fault.key(), watched.link);
     return;
   }
+  if (event.event_case() == v1::SessionEvent::kSaved) return owner_.OnSavedState(event.saved());
   Log(watched, event);
 }
 
@@ -116,6 +116,7 @@ void RackWatch::Log(Watched& watched, const v1::SessionEvent& event) {
       break;
     case v1::SessionEvent::kJobFailed:
     case v1::SessionEvent::kHeartbeat:
+    case v1::SessionEvent::kSaved:
     case v1::SessionEvent::EVENT_NOT_SET:  // a newer daemon says what this build does not know
       break;
   }

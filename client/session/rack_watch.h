@@ -48,6 +48,8 @@ class RackWatch {
     virtual ~Owner() = default;
     // The job is over. Any thread but the engine's; perhaps more than once. key: that it names.
     virtual void OnVerdict(Status verdict, const std::string& key, const DaemonLink& from) = 0;
+    // A daemon says that the job's state is on disk. The channels' threads.
+    virtual void OnSavedState(const v1::SavedState& state) = 0;
     // A lane was opened again. The reconnecting thread.
     virtual void OnLaneOpened(std::uint32_t lane, std::uint8_t transport_index,
                               transport::Connection& connection) = 0;

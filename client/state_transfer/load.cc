@@ -143,6 +143,7 @@ absl::StatusOr<LoadedJobState> LoadJobState(std::span<const StateDaemon> daemons
     first.set_session_id(daemons[daemon].session_id);
     first.set_iteration(loaded.iteration);
     *first.mutable_keys() = loaded.state.keys();
+    *first.mutable_source() = WhereSaved(loaded.iteration, directory);
     bool open = writer->Write(first);
     Sending sending(reader, *writer, transfer);
     for (std::uint32_t key = 0; key < keys.size(); ++key) {

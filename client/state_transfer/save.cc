@@ -226,6 +226,28 @@ class Saving {
   std::unique_ptr<state::StateWriter> writer_;
 };
 
+// Every daemon, so that whichever goes first is survived by workers who know. The state is on disk
+// whatever comes of it.
+absl::Status Report(Daemons daemons, const SaveRequest& request, std::uint64_t iteration,
+                    const std::vector<std::string>& ids, const TransferOptions& options) {
+  const v1::SavedState where = WhereSaved(iteration, request.directory);
+  absl::Status told;
+  for (std::size_t i = 0; i < daemons.size(); ++i) {
+    v1::ReportSavedStateRequest report;
+    report.set_tenant(request.tenant);
+    report.set_job(request.job);
+    report.set_snapshot_id(ids[i]);
+    report.set_directory(where.directory());
+    report.set_host(where.host());
+    grpc::ClientContext context;
+    Prepare(context, options);
+    v1::ReportSavedStateResponse response;
+    told.Update(FromGrpc(daemons[i].admin->ReportSavedState(&context, report, &response),
+                         daemons[i].endpoint));
+  }
+  return told;
+}
+
 bool Tell(const TransferOptions& options, const TransferProgress& progress) {
   return !options.progress || options.progress(progress);
 }
@@ -255,6 +277,7 @@ absl::StatusOr<SavedJobState> Fetch(Daemons daemons, const SaveRequest& request,
     return absl::CancelledError("given up as asked");
   }
   if (status = saving.writer().Commit(); !status.ok()) return status;
+  saved.told = Report(daemons, request, saved.iteration, ids, options);
   return saved;
 }
 

@@ -48,6 +48,9 @@ struct TransferOptions {
   std::function<bool(const TransferProgress&)> progress;
 };
 
+// As it is told to daemons: absolute, on this host, and printable.
+v1::SavedState WhereSaved(std::uint64_t iteration, const std::string& directory);
+
 // ---- Saving ------------------------------------------------------------------------------------
 
 struct SaveRequest {
@@ -63,6 +66,9 @@ struct SavedJobState {
   std::uint32_t key_count = 0;
   std::uint64_t bytes = 0;
   std::uint32_t attempts = 0;  // boundaries that were tried
+  // Whether every daemon was told, so that the job's workers can name it when the job ends. It is
+  // on disk, and whole, all the same.
+  absl::Status told;
 };
 // All daemons of the rack, in its order; one that holds no chunk of the job takes part too.
 absl::StatusOr<SavedJobState> SaveJobState(std::span<const StateDaemon> daemons,

@@ -4,8 +4,12 @@
 
 #include <chrono>
 #include <condition_variable>
+#include <filesystem>
 #include <mutex>
 #include <thread>
+
+#include "common/base/host_name.h"
+#include "common/base/printable.h"
 
 namespace phub::client {
 namespace {
@@ -25,6 +29,17 @@ absl::Status FromGrpc(const grpc::Status& status, const std::string& endpoint) {
       return {code, fmt::format("daemon {}: {}", endpoint, status.error_message())};
     default: return {code, status.error_message()};
   }
+}
+
+v1::SavedState WhereSaved(std::uint64_t iteration, const std::string& directory) {
+  constexpr std::size_t kDirectoryBytesMax = 1024;
+  std::error_code gone;  // the working directory, perhaps
+  const std::filesystem::path absolute = std::filesystem::absolute(directory, gone);
+  v1::SavedState state;
+  state.set_iteration(iteration);
+  state.set_directory(Printable(gone ? directory : absolute.string(), kDirectoryBytesMax));
+  state.set_host(Printable(HostName()));
+  return state;
 }
 
 void Prepare(grpc::ClientContext& context, const TransferOptions& options) {

@@ -65,6 +65,7 @@ v1::JobInfo Control::State::DescribeJob(const Job& job) const {
   info.set_nonfinite_sums(totals.nonfinite_sums);
   info.set_nonfinite_gradients(totals.nonfinite_gradients);
   info.set_nonfinite_first(job.nonfinite_first);
+  if (const auto saved = DescribeNewestSave(job, now)) *info.mutable_saved_state() = *saved;
   if (ledger.RequiresEncryption(job.account.tenant)) info.set_encryption("required");
   for (std::uint32_t rank = 0; rank < job.members.size(); ++rank) {
     const Member& member = job.members[rank];

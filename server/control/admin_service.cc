@@ -27,6 +27,17 @@ v1::GetStatsResponse OnlyOf(const std::string& tenant, const v1::GetStatsRespons
   return own;
 }
 
+bool Runs(Control& control, const v1::EvictJobRequest& eviction) {
+  v1::GetJobRequest question;
+  question.set_tenant(eviction.tenant());
+  question.set_job(eviction.job());
+  bool runs = false;
+  control.GetJob(question, [&](const absl::Status& status, const v1::JobInfo& job) {
+    runs = status.ok() && job.state() == "running";
+  });
+  return runs;
+}
+
 AuditNote NoteOf(const Caller& caller, const char* action, const std::string& subject,
                  const std::string& detail) {
   return {caller.name, caller.peer, action, subject, detail, "asked"};
@@ -77,6 +88,9 @@ class AdminService final : public v1::Admin::CallbackService {
     return Serve(shared_, context, "phub.v1.Admin/EvictJob", request, response,
                  [this](Control& control, const Caller& caller, const v1::EvictJobRequest& scoped,
                         Answer<v1::JobInfo> answer) {
+                   // Where no job runs there is nothing to record; who asks on and on fills no
+                   // disk.
+                   if (!Runs(control, scoped)) return control.EvictJob(scoped, std::move(answer));
                    const std::string& tenant =
                        scoped.tenant().empty() ? kDefaultTenant : scoped.tenant();
                    RunAudited(shared_, control,
@@ -115,6 +129,29 @@ class AdminService final : public v1::Admin::CallbackService {
                               [](Control& under_lock, const v1::UndrainServerRequest& asked,
                                  auto then) { under_lock.UndrainServer(asked, std::move(then)); });
                  });
+  }
+
+  grpc::ServerUnaryReactor* ReportSavedState(grpc::CallbackServerContext* context,
+                                             const v1::ReportSavedStateRequest* request,
+                                             v1::ReportSavedStateResponse* response) override {
+    return Serve(
+        shared_, context, "phub.v1.Admin/ReportSavedState", request, response,
+        [this](Control& control, const Caller& caller, const v1::ReportSavedStateRequest& scoped,
+               Answer<v1::ReportSavedStateResponse> answer) {
+          const auto iteration = control.IterationReadOut(scoped);
+          // There is nothing to record; and each snapshot is recorded once, however often it is
+          // reported.
+          if (!iteration.ok()) return control.ReportSavedState(scoped, std::move(answer));
+          const std::string& tenant = scoped.tenant().empty() ? kDefaultTenant : scoped.tenant();
+          RunAudited(shared_, control,
+                     NoteOf(caller, "job.save", fmt::format("{}/{}", tenant, scoped.job()),
+                            fmt::format("iteration {} in {} on {}", *iteration, scoped.directory(),
+                                        scoped.host())),
+                     scoped, std::move(answer),
+                     [](Control& under_lock, const v1::ReportSavedStateRequest& asked, auto then) {
+                       under_lock.ReportSavedState(asked, std::move(then));
+                     });
+        });
   }
 
   grpc::ServerWriteReactor<v1::SnapshotPart>* ReadSnapshot(

@@ -288,6 +288,10 @@ class Control {
   Usage UsageOf(const std::string& tenant) const;
   std::uint64_t PushedBytesOf(const std::string& tenant) const;  // ever, to this daemon
   std::uint64_t MemoryLimitOf(const std::string& tenant) const;  // bytes; 0: it is not there
+  void ReportSavedState(const v1::ReportSavedStateRequest& request,
+                        Answer<v1::ReportSavedStateResponse> answer);
+  // The iteration of a snapshot that may be reported now.
+  absl::StatusOr<std::uint64_t> IterationReadOut(const v1::ReportSavedStateRequest& request) const;
   // Whose session or snapshot it is; nothing if it is not known.
   std::optional<std::string> TenantOfSession(std::string_view session_id) const;
   std::optional<std::string> TenantOfSnapshot(std::string_view snapshot_id) const;

@@ -9,6 +9,7 @@
 
 #include <array>
 #include <cstdint>
+#include <deque>
 #include <functional>
 #include <list>
 #include <map>
@@ -184,6 +185,8 @@ struct Job {
   std::unique_ptr<BroughtState> brought;  // saved state that the core loops have, or are given
   std::vector<std::unique_ptr<BroughtState>> replaced_states;  // until the core loops let go
   absl::Status load_refusal;  // why rank 0 could not load, since the last state that was brought
+  std::deque<ReadOut> read_outs;  // that nobody has reported yet: the newest few
+  NewestSave newest_save;
   std::vector<Answer<v1::JobInfo>> evictions;  // answered when it is released
   std::optional<Diagnosis> diagnosis;
   TimeNs nobody_since = 0;  // no live member since; 0: there is one

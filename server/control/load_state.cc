@@ -106,6 +106,9 @@ absl::StatusOr<LoadId> Control::State::BeginLoad(const v1::LoadStateRequest& fir
   arrival->state->images = *std::move(images);
   arrival->state->description.set_iteration(first.iteration());
   *arrival->state->description.mutable_keys() = first.keys();
+  v1::SavedState& source = *arrival->state->description.mutable_source();
+  source = SaveAt(first.iteration(), first.source().directory(), first.source().host());
+  source.set_loaded(true);
   const absl::Status status = NameKeys(job, first, *arrival);
   const LoadId id = arrival->id;
   job.arrival = std::move(arrival);
@@ -246,6 +249,7 @@ void Control::State::BringState(Job& job) {
   job.brought = std::move(state);
   job.load_refusal = absl::OkStatus();
   TakeOverIterations(job, job.brought->description);
+  NoteSave(job, job.brought->description.source(), clock.Now(), clock.Now());
   counters.Add(ControlCounter::loads_brought);
   LogInfo("event=state_brought tenant={} job=\"{}\" rank={} iteration={} keys={}",
           job.account.tenant, job.name(), arrival->rank.value, job.brought->description.iteration(),

@@ -1,6 +1,6 @@
 // What control holds while it asks core loops for versions, takes a job's state out, or brings
-// saved state in. Data with invariants, part of a Job; the rules are in versions.cc, snapshot.cc,
-// snapshot_read.cc and load_state.cc.
+// saved state in, and what it knows of state that is on disk. Data with invariants, part of a Job;
+// the rules are in versions.cc, snapshot.cc, snapshot_read.cc, load_state.cc and saved_state.cc.
 //
 // Memory. Images are charged to the job. A core loop refers to an image from the command that names
 // it until a later one (kDropSnapshot, another kBringState) is acknowledged, or kJobEnded: until
@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -80,6 +81,28 @@ struct SnapshotRun {
   absl::Status end;                // kDropping: for whoever waits, once the memory is back
 };
 
+// A snapshot that was read to its end. Whether it is on disk its reader says later, or never.
+struct ReadOut {
+  std::string id;
+  std::uint64_t iteration = 0;
+  TimeNs begun_at = 0;
+};
+
+// The newest state on disk that control was told of.
+struct NewestSave {
+  v1::SavedState state;
+  TimeNs at = 0;  // its snapshot was begun, or it was loaded; 0: there is none
+};
+struct Job;
+void NoteReadOut(Job& job);  // the job's snapshot is
+// As it is told to others now; nothing if there is none.
+std::optional<v1::SavedState> DescribeNewestSave(const Job& job, TimeNs now);
+// A peer says so: printable, and short.
+v1::SavedState SaveAt(std::uint64_t iteration, const std::string& directory,
+                      const std::string& host);
+// Tells every rank, unless something newer is known.
+void NoteSave(Job& job, const v1::SavedState& state, TimeNs at, TimeNs now);
+
 // Saved state as the core loops get it.
 struct BroughtState {
   std::vector<std::unique_ptr<StateImage>> images;  // [core]
@@ -94,8 +117,8 @@ struct StateArrival {
   LoadId id = 0;
   Rank rank{};
   std::string session_id;
-  TimeNs deadline = 0;   // for the next part
-  absl::Status failure;  // why it will not succeed; its memory is gone then
+  TimeNs deadline = 0;      // for the next part
+  absl::Status failure;     // why it will not succeed; its memory is gone then
   bool is_refusal = false;  // instead: rank 0 says that it could not load
   std::unique_ptr<BroughtState> state;
   struct Part {

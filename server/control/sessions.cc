@@ -188,6 +188,11 @@ absl::StatusOr<StreamId> Control::State::AttachStream(std::string_view session_i
   member.stream_broke = false;
   HearOf(member);
   SendAwaited(job, seat->rank, *member.sink);
+  if (const auto saved = DescribeNewestSave(job, clock.Now())) {
+    v1::SessionEvent event;
+    *event.mutable_saved() = *saved;
+    member.sink->Send(event);
+  }
   CheckPresence(job, seat->rank);
   return id;
 }

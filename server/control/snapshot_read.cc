@@ -82,6 +82,7 @@ void Control::State::SendSnapshotPart(Job& job) {
   }
   if (part.keys().empty() && part.pieces().empty()) {
     counters.Add(ControlCounter::snapshots_read);
+    NoteReadOut(job);
     return DropSnapshot(job, absl::OkStatus());
   }
   if (part.keys().empty()) counters.Add(ControlCounter::snapshot_bytes, kPartBytesMax - room);

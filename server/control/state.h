@@ -6,7 +6,7 @@
 //   failure.cc   diagnosis, faults, ending jobs    events.cc   what core loops report, Poll
 //   stalls.cc    who waits for whom                admin.cc    the administrator's other questions
 //   wait.cc      ranks that may come back          versions.cc where the keys' chunks are
-//   snapshot.cc, snapshot_read.cc  state on its way out; load_state.cc  on its way in
+//   snapshot.cc, snapshot_read.cc  state on its way out; load_state.cc in; saved_state.cc on disk
 //   shares.cc    weights and bandwidths            metrics.cc  the daemon in numbers
 //   racks.cc     the daemons of other racks        rack_opening.cc, rack_jobs.cc  jobs that span
 //   rack_plans.cc  their plans                       racks; peer_lanes.cc  lanes between them
@@ -254,7 +254,7 @@ struct Control::State {
   void CancelSnapshot(std::string_view snapshot_id, const SnapshotSink* sink);
   void SendSnapshotPart(Job& job);
   Job* FindSnapshot(std::string_view snapshot_id);
-
+  Job* FindReadOut(const v1::ReportSavedStateRequest& request);  // null: it was not read lately
   // --- load_state.cc
   absl::StatusOr<LoadId> BeginLoad(const v1::LoadStateRequest& first);
   absl::Status LoadPart(LoadId load, const v1::LoadStateRequest& part);

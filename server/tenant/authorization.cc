@@ -51,6 +51,7 @@ constexpr auto kRules = std::to_array<MethodRule>({
     {"phub.v1.Tenants/ListTenants", kReaders},
     {"phub.v1.Tenants/GetTenant", kReaders},
     {"phub.v1.Tenants/ListTokens", kTenant | kAdmin},
+    {"phub.v1.Admin/ReportSavedState", kTenant | kAdmin, kAudited},
     {"phub.v1.Tenants/ListAudit", kOperators},
     {"phub.v1.Tenants/CreateTenant", kAdmin, kAudited},
     {"phub.v1.Tenants/SetQuota", kAdmin, kAudited},

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <chrono>
+#include <limits>
 #include <optional>
 #include <thread>
 
@@ -68,6 +69,41 @@ TEST_F(JobFailureTest, VerdictThatNamesTheKeyIsPassedOnWordByWord) {
   fault.set_message("ranks 0 and 1 disagree on key fc1.weight");
   daemon_->GiveVerdict(fault);
   EXPECT_EQ(handle_.Wait().message(), fault.message());
+}
+
+TEST_F(JobFailureTest, VerdictNamesTheNewestSavedStateThatTheDaemonToldOf) {
+  v1::SessionEvent event;
+  event.mutable_saved()->set_iteration(40);
+  event.mutable_saved()->set_directory("/data/new\x1b[2J" + std::string(5000, 'x'));
+  event.mutable_saved()->set_host("node7");
+  event.mutable_saved()->set_age_ns(kSecond);
+  daemon_->Say(event);
+  // What is said late, as by another daemon of the rack, is not newer for it.
+  event.mutable_saved()->set_iteration(30);
+  event.mutable_saved()->set_directory("/data/old");
+  event.mutable_saved()->set_age_ns(3600 * kSecond);
+  daemon_->Say(event);
+  daemon_->GiveVerdict(Verdict());
+  const std::string message(handle_.Wait().message());
+  EXPECT_THAT(message, HasSubstr("rank 2 on node5 died 1.3 s ago"));
+  EXPECT_THAT(message, HasSubstr("the last saved state that rank 1 knows of is iteration 40 in "
+                                 "/data/new?[2Jxxx"));
+  EXPECT_THAT(message, HasSubstr("x... on host node7"));
+  EXPECT_LT(message.size(), 2000u);
+}
+
+TEST_F(JobFailureTest, ADaemonThatForgotTheSessionLeavesTheSavedStateNamed) {
+  v1::SessionEvent event;
+  event.mutable_saved()->set_iteration(40);
+  event.mutable_saved()->set_directory("/data/digits");
+  event.mutable_saved()->set_host("node7");
+  event.mutable_saved()->set_age_ns(std::numeric_limits<std::int64_t>::max());  // and no less known
+  daemon_->Say(event);
+  daemon_->ForgetSession();
+  daemon_->BreakStream(absl::NotFoundError("this daemon does not know the session"));
+  EXPECT_THAT(std::string(handle_.Wait().message()),
+              AllOf(HasSubstr("was started anew"),
+                    HasSubstr("rank 1 knows of is iteration 40 in /data/digits on host node7")));
 }
 
 TEST_F(JobFailureTest, VerdictEndsABarrier) {

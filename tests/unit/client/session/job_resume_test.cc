@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <thread>
 #include <vector>
 
 #include "phub/client.h"
@@ -26,9 +27,7 @@ v1::KeyVersions At(std::uint32_t key, std::uint64_t applied, std::uint64_t reduc
   return versions;
 }
 
-JobOptions Restart() {
-  return {.job = "digits", .on_loss = LossPolicy::kWait, .restart = true};
-}
+JobOptions Restart() { return {.job = "digits", .on_loss = LossPolicy::kWait, .restart = true}; }
 
 TEST(Resume, KeysComeAsTheyWereAndTheNextPushIsTheNextVersion) {
   FakeRack rack({1, 1});
@@ -99,6 +98,30 @@ TEST(LoadState, EveryRankPutsInPlaceWhatRankZeroBrought) {
   ASSERT_FALSE(rack[1].records().empty());
   EXPECT_EQ(rack[1].records().back().learning_rate, 0.25);
   EXPECT_THAT(rack[0].barriers(), ElementsAre(0));
+}
+
+TEST(LoadState, TheErrorThatEndsTheJobNamesWhatWasLoaded) {
+  for (const bool told : {true, false}) {
+    FakeRack rack({1});
+    v1::LoadedState loaded = Loaded();
+    if (told) {
+      loaded.mutable_source()->set_directory("/data/digits");
+      loaded.mutable_source()->set_host("node7");
+    }
+    rack[0].HaveLoaded(loaded);
+    auto job = rack.Join({.job = "digits", .rank = 1, .world_size = 2});
+    ASSERT_TRUE(job.ok()) << ToString(job.status());
+    auto key = job->AddKey("w", f32, 128, None{});
+    ASSERT_TRUE(key.ok()) << ToString(key.status());
+    ASSERT_TRUE(job->LoadState("ignored").ok());
+    v1::Fault fault;
+    fault.set_message("rank 0 died");
+    rack[0].GiveVerdict(fault);
+    while (job->status().ok()) std::this_thread::yield();
+    EXPECT_THAT(std::string(job->status().message()),
+                HasSubstr(told ? "rank 1 knows of is iteration 500 in /data/digits on host node7"
+                               : "rank 1 knows of is iteration 500 that rank 0 loaded"));
+  }
 }
 
 TEST(LoadState, RefusalOfRankZeroIsEverybodysAndTheJobGoesOn) {

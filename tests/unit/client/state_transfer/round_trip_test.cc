@@ -9,6 +9,7 @@
 #include <thread>
 
 #include "client/state_transfer/state_transfer.h"
+#include "common/base/host_name.h"
 #include "server/control/grpc_server.h"
 #include "tests/support/temporary_folder.h"
 #include "tests/unit/server/control/saved_state_fixture.h"
@@ -56,6 +57,14 @@ class Daemon {
   void SetTraining(bool training) { training_ = training; }
   std::uint64_t memory_bytes() {
     return thread_.Run([](server::Control& control) { return control.memory_bytes(); });
+  }
+  v1::JobInfo job(const std::string& name) {
+    v1::GetJobRequest request;
+    request.set_job(name);
+    v1::JobInfo info;
+    grpc::ClientContext context;
+    EXPECT_TRUE(admin_->GetJob(&context, request, &info).ok());
+    return info;
   }
   // Calls function(shard) while the core loop stands still.
   template <typename Function>
@@ -151,6 +160,10 @@ TEST_F(RoundTrip, WhatIsSavedWhileTrainingGoesOnIsLoadedElsewhere) {
   EXPECT_EQ(saved->bytes, 1'000'777u * 8);
   EXPECT_EQ(moved, saved->bytes);
   EXPECT_EQ(first.memory_bytes(), idle_bytes);
+  EXPECT_TRUE(saved->told.ok()) << saved->told;
+  EXPECT_EQ(first.job("digits").saved_state().iteration(), saved->iteration);
+  EXPECT_EQ(first.job("digits").saved_state().directory(), directory_);
+  EXPECT_EQ(first.job("digits").saved_state().host(), HostName());
 
   Daemon second("other");
   const StateDaemon to = second.view();
@@ -158,6 +171,9 @@ TEST_F(RoundTrip, WhatIsSavedWhileTrainingGoesOnIsLoadedElsewhere) {
   ASSERT_TRUE(loaded.ok()) << loaded.status();
   EXPECT_EQ(loaded->iteration, saved->iteration);
   EXPECT_EQ(loaded->state.keys(0).hyper_parameters().learning_rate(), 0.25);
+  EXPECT_EQ(second.job("other").saved_state().iteration(), saved->iteration);
+  EXPECT_EQ(second.job("other").saved_state().directory(), directory_);
+  EXPECT_TRUE(second.job("other").saved_state().loaded());
   second.Look([&](server::JobShard& shard) {
     ASSERT_NE(shard.brought, nullptr);
     for (std::uint32_t c = 0; c < shard.chunk_count; ++c) {

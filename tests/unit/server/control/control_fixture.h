@@ -61,6 +61,13 @@ struct RecordingSink final : EventSink {
     }
     return nullptr;
   }
+  std::vector<v1::SavedState> saved() const {
+    std::vector<v1::SavedState> states;
+    for (const v1::SessionEvent& event : events) {
+      if (event.has_saved()) states.push_back(event.saved());
+    }
+    return states;
+  }
   std::vector<v1::SessionEvent> events;
   std::optional<absl::Status> end;
 };
@@ -204,6 +211,7 @@ class ControlTest : public testing::Test {
   PHUB_CALL(GetJobVersions, GetJobVersionsRequest, GetVersionsResponse)
   PHUB_CALL(BeginSnapshot, BeginSnapshotRequest, Snapshot)
   PHUB_CALL(GetLoadedState, GetLoadedStateRequest, LoadedState)
+  PHUB_CALL(ReportSavedState, ReportSavedStateRequest, ReportSavedStateResponse)
 #undef PHUB_CALL
 
   static v1::JoinRequest JoinOf(std::uint32_t rank, std::uint32_t world_size,
