@@ -6,10 +6,10 @@
 #include <string>
 #include <utility>
 
-#include "absl/strings/str_split.h"
 #include "common/base/check.h"
 #include "common/base/log.h"
 #include "common/base/status_text.h"
+#include "common/transport/verbs/device_list.h"
 #include "server/config/setting_kind.h"
 
 namespace phub::server {
@@ -29,21 +29,26 @@ std::optional<transport::Gid> OwnAddress(const Settings& settings) {
 
 absl::StatusOr<Devices> OpenDevices(const Settings& settings) {
   const bool named = !settings.verbs_devices.empty();
-  std::vector<std::string> names;
+  std::vector<transport::VerbsDeviceOptions> wanted;
   if (named) {
-    names = absl::StrSplit(settings.verbs_devices, ',');
+    auto listed = transport::ParseVerbsDevices(settings.verbs_devices);
+    if (!listed.ok()) return listed.status();
+    wanted = *std::move(listed);
   } else {
-    names = transport::VerbsDevice::Names();
+    for (std::string& name : transport::VerbsDevice::Names()) {
+      wanted.push_back({.name = std::move(name)});
+    }
   }
   Devices devices;
   absl::Status last = absl::NotFoundError("this host has no RDMA device");
-  for (const std::string& name : names) {
-    auto device = transport::VerbsDevice::Open({.name = name, .peer = OwnAddress(settings)});
+  for (transport::VerbsDeviceOptions& one : wanted) {
+    one.peer = OwnAddress(settings);
+    auto device = transport::VerbsDevice::Open(one);
     if (device.ok() && !(*device)->limits().windows) {
       device = absl::FailedPreconditionError(
           fmt::format("RDMA device {} has no memory windows of type 2, so it cannot keep ranks of "
                       "a job apart",
-                      name));
+                      one.name));
     }
     if (device.ok()) {
       devices.push_back(*std::move(device));
@@ -51,7 +56,7 @@ absl::StatusOr<Devices> OpenDevices(const Settings& settings) {
     }
     last = device.status();
     if (named) return last;
-    LogInfo("event=verbs_device_unused device={} reason=\"{}\"", name, MessageOf(last));
+    LogInfo("event=verbs_device_unused device={} reason=\"{}\"", one.name, MessageOf(last));
   }
   if (devices.empty() && settings.verbs == VerbsMode::kOn) return last;
   return devices;

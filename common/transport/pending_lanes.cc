@@ -228,14 +228,14 @@ void PendingLanes::CountRefusal(wire::LaneRefusal refusal) {
 }
 
 // One call: 16 bytes fit the empty buffer of a new socket. If the peer is gone, so be it.
-void PendingLanes::SendWelcome(const Descriptor& socket, const wire::LaneWelcome& welcome) {
+void SendWelcome(const Descriptor& socket, const wire::LaneWelcome& welcome) {
   std::array<std::byte, wire::kLaneWelcomeBytes> bytes;
   wire::EncodeLaneWelcome(welcome, bytes);
   [[maybe_unused]] const ssize_t put =
       send(socket.get(), bytes.data(), bytes.size(), MSG_DONTWAIT | MSG_NOSIGNAL);
 }
 
-void PendingLanes::SendRefusal(const Descriptor& socket, wire::LaneRefusal refusal) {
+void SendRefusal(const Descriptor& socket, wire::LaneRefusal refusal) {
   wire::LaneWelcome welcome = WelcomeOf(0);
   welcome.refusal = refusal;
   SendWelcome(socket, welcome);

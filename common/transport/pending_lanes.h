@@ -27,7 +27,8 @@
 
 namespace phub::transport {
 
-// One writer, the listener's thread; relaxed.
+// One writer, the listener's thread; relaxed. Of lanes of another kind (tcp/lane_kind.h) only what
+// is judged on that thread.
 struct LaneListenerCounters {
   std::atomic<std::uint64_t> accepted{0};      // became lanes
   std::atomic<std::uint64_t> refused_form{0};  // nothing that a lane's peer asks
@@ -50,6 +51,9 @@ void Count(std::atomic<std::uint64_t>& counter);
 // The version that a peer and this build both speak, or none.
 std::optional<std::uint8_t> CommonVersion(std::uint8_t version_min, std::uint8_t version_max);
 wire::LaneWelcome WelcomeOf(std::uint8_t version);
+// To the peer of a new lane's socket, if it still listens.
+void SendWelcome(const Descriptor& socket, const wire::LaneWelcome& welcome);
+void SendRefusal(const Descriptor& socket, wire::LaneRefusal refusal);
 
 class PendingLanes {
  public:
@@ -99,7 +103,6 @@ class PendingLanes {
 
   // Tells the peer, if it still listens, and counts.
   void Refuse(const Descriptor& socket, wire::LaneRefusal refusal);
-  static void SendWelcome(const Descriptor& socket, const wire::LaneWelcome& welcome);
   void CountRefusal(wire::LaneRefusal refusal);
   void CountRefusedForm() { Count(counters_.refused_form); }
   void CountAccepted() { Count(counters_.accepted); }
@@ -142,7 +145,6 @@ class PendingLanes {
   void Read(Place& place);
   void Advance(Place& place);
   bool CloseLate();
-  static void SendRefusal(const Descriptor& socket, wire::LaneRefusal refusal);
   Descriptor TakeSocket(Place& place);
 
   const Options options_;

@@ -3,7 +3,8 @@
 //
 // Before the lane, over a connection to the daemon's data port. The client: a LaneHello with the
 // magic "PHLV", behind it a VerbsOffer. The daemon: a LaneWelcome, and if that is one, behind it
-// its VerbsOffer.
+// its VerbsOffer. The client again, once its end is connected: kVerbsReady, a byte. Before that
+// there is no lane, and either may go away: nothing is lost but the nonce.
 //   VerbsOffer   (72 bytes): magic u32 "PHVO", mtu u8, ack_timeout u8, lid u16, queue_pair u32,
 //                            packet_sequence u32, gid 16 bytes, inbox_address u64, inbox_bytes u32,
 //                            inbox_key u32, messages_max u32, slot_count u32, slot_bytes u32,
@@ -25,6 +26,7 @@ namespace phub::wire {
 
 inline constexpr std::size_t kVerbsOfferBytes = 72;
 inline constexpr std::size_t kVerbsControlBytes = 64;
+inline constexpr std::byte kVerbsReady{0x52};  // 'R'
 
 inline constexpr std::uint32_t kQueuePairNumberMax = (1u << 24) - 1;
 inline constexpr std::uint32_t kPacketSequenceMax = (1u << 24) - 1;

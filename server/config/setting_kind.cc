@@ -101,7 +101,7 @@ std::string Allowed(const SettingKind& kind) {
     case Form::kDaemonList: return "address:port,address:port,...";
     case Form::kCoreList: return "auto, a number, or a list like 0-3,8";
     case Form::kPath: return "path";
-    case Form::kNames: return "name,name,...";
+    case Form::kNames: return "name,name:port,...";
     case Form::kDuration:
       return fmt::format("{} to {}", ExactDuration(static_cast<DurationNs>(kind.min)),
                          ExactDuration(static_cast<DurationNs>(kind.max)));
@@ -145,7 +145,7 @@ absl::StatusOr<SettingValue> ReadText(const SettingKind& kind, std::string_view 
       return SettingValue(std::string(text));
     case Form::kNames:
       if (text.find_first_not_of("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"
-                                 "_-.,") != std::string_view::npos)
+                                 "_-.,:") != std::string_view::npos)
         return absl::InvalidArgumentError("is no list of names, separated by commas");
       return SettingValue(std::string(text));
     case Form::kCoreList: return ReadCores(text);

@@ -4,6 +4,7 @@
 #include <infiniband/verbs.h>
 #include <unistd.h>
 
+#include <array>
 #include <cerrno>
 #include <chrono>
 #include <cstring>
@@ -79,14 +80,15 @@ int Free(T* object) {
 }
 int DeallocWindow(ibv_mw* window) { return Free(window); }
 
-ibv_device* DeviceOfHost() {
-  static ibv_device device = [] {
+ibv_device* DeviceOfHost(int number) {
+  const auto make = [](const char* name, const char* node) {
     ibv_device made{};
-    std::strcpy(made.name, "fake0");
-    std::strcpy(made.dev_name, "uverbs0");
+    std::strcpy(made.name, name);
+    std::strcpy(made.dev_name, node);
     return made;
-  }();
-  return &device;
+  };
+  static std::array<ibv_device, 2> devices = {make("fake0", "uverbs0"), make("fake1", "uverbs1")};
+  return &devices.at(static_cast<std::size_t>(number));
 }
 
 }  // namespace
@@ -112,7 +114,7 @@ void Reset() {
   state.device.poll_fails = state.device.notify_fails = state.device.reset_fails = false;
   state.device.regions = state.device.registered_bytes = state.device.queue_pairs = 0;
   state.device.registrations = 0;
-  state.device.bare_first_port = false;
+  state.device.bare_first_port = state.device.second_device = state.device.connect_fails = false;
 }
 
 }  // namespace phub::fake_verbs
@@ -125,10 +127,10 @@ using phub::fake_verbs::TheState;
 extern "C" {
 
 ibv_device** ibv_get_device_list(int* count) {
-  auto** list = new ibv_device*[2];
-  list[0] = phub::fake_verbs::DeviceOfHost();
-  list[1] = nullptr;
-  if (count != nullptr) *count = 1;
+  const int there = TheDevice().second_device ? 2 : 1;
+  auto** list = new ibv_device* [3] {};
+  for (int i = 0; i < there; ++i) list[i] = phub::fake_verbs::DeviceOfHost(i);
+  if (count != nullptr) *count = there;
   return list;
 }
 void ibv_free_device_list(ibv_device** list) { delete[] list; }
@@ -260,6 +262,7 @@ ibv_qp* ibv_create_qp(ibv_pd* domain, ibv_qp_init_attr* attributes) {
 int ibv_modify_qp(ibv_qp*, ibv_qp_attr* attributes, int mask) {
   if ((mask & IBV_QP_STATE) != 0 && attributes->qp_state == IBV_QPS_RTR) {
     phub::fake_verbs::Pass(TheDevice().connect_time);
+    if (TheDevice().connect_fails) return EHOSTUNREACH;
   }
   if (attributes->qp_state == IBV_QPS_RESET && TheDevice().reset_fails) return EINVAL;
   return Answer();

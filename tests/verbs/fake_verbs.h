@@ -1,7 +1,7 @@
 // A stand-in for libibverbs, for tests on hosts without an RDMA device: linked into a program, it
-// is the library. It has one device, "fake0", with one port. Nothing travels: queue pairs take
-// requests and report nothing. What a real device does once in its life, this one does when it is
-// told to.
+// is the library. It has one device, "fake0", with one port; two, if it is told to. Nothing
+// travels: queue pairs take requests and report nothing. What a real device does once in its life,
+// this one does when it is told to.
 #pragma once
 
 #include <atomic>
@@ -19,6 +19,9 @@ struct Device {
   std::atomic<bool> poll_fails{false};
   std::atomic<bool> notify_fails{false};
   std::atomic<bool> reset_fails{false};
+  std::atomic<bool> connect_fails{false};  // no queue pair finds a way to its peer
+  // There is another, "fake1".
+  std::atomic<bool> second_device{false};
   // It has two ports, both active, and the first has no address.
   std::atomic<bool> bare_first_port{false};
   // What there is.

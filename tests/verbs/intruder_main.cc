@@ -6,6 +6,7 @@
 // verbs-intruder DEVICE HOST:PORT VICTIM GUESSES
 #include <fmt/format.h>
 #include <grpcpp/grpcpp.h>
+#include <sys/socket.h>
 
 #include <atomic>
 #include <cstdlib>
@@ -113,6 +114,7 @@ class Intruder {
       const wire::LaneRefusal refusal = Ask(Hello(kGuessCore, NonceFor(kGuessCore)), peer);
       PHUB_CHECK(refusal == wire::LaneRefusal::kNone, "{}", wire::ToString(refusal));
       peer.Connect(offer_);
+      PHUB_CHECK(send(socket_.get(), &wire::kVerbsReady, 1, MSG_NOSIGNAL) == 1);
       if (known == 0) known = peer.region_key();
       constexpr std::uint32_t kNear = 1u << 14;
       const bool near = random.Chance(1, 2);

@@ -31,13 +31,6 @@ class LaneKind {
   // A whole request, from `origin`.
   virtual Outcome Decide(Descriptor& socket, std::span<const std::byte> request,
                          const std::string& origin, wire::LaneRefusal& refusal) = 0;
-
-  // What became of those that were taken, since the last call.
-  struct Decided {
-    std::uint64_t accepted = 0;
-    std::uint64_t refused_capacity = 0;
-  };
-  virtual Decided TakeDecided() = 0;
 };
 
 }  // namespace phub::transport

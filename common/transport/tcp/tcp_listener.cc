@@ -78,7 +78,6 @@ struct TcpListener::State final : PendingLanes {
   // Reads, asks the gate and counts; kNone admits it.
   wire::LaneRefusal Judge(const wire::LaneHello& hello, const Origin& origin,
                           std::uint8_t& version);
-  void CountDecided();
   void DecideOther(Descriptor socket, std::span<const std::byte> request, const Origin& origin);
 
   const bool tls;
@@ -114,11 +113,7 @@ TcpListener::~TcpListener() = default;
 std::uint16_t TcpListener::port() const { return state_->port; }
 const LaneListenerCounters& TcpListener::counters() const { return state_->counters(); }
 std::uint32_t TcpListener::pending_count() const { return state_->count(); }
-bool TcpListener::PollOnce(DurationNs timeout) {
-  const bool any = state_->PollOnce(timeout);
-  state_->CountDecided();
-  return any;
-}
+bool TcpListener::PollOnce(DurationNs timeout) { return state_->PollOnce(timeout); }
 
 Descriptor TcpListener::State::Accept(const Descriptor& listening, Origin& origin) {
   SocketAddress address;
@@ -150,15 +145,6 @@ std::unique_ptr<PendingLanes::Handshake> TcpListener::State::BeginHandshake(
         key = KeyOfLane(name, nonce);
         return true;
       });
-}
-
-void TcpListener::State::CountDecided() {
-  if (other == nullptr) return;
-  const LaneKind::Decided decided = other->TakeDecided();
-  for (std::uint64_t i = 0; i < decided.accepted; ++i) CountAccepted();
-  for (std::uint64_t i = 0; i < decided.refused_capacity; ++i) {
-    CountRefusal(wire::LaneRefusal::kCapacity);
-  }
 }
 
 void TcpListener::State::DecideOther(Descriptor socket, std::span<const std::byte> request,

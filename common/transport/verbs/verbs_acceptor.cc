@@ -1,12 +1,16 @@
 #include "common/transport/verbs/verbs_acceptor.h"
 
 #include <fmt/format.h>
+#include <poll.h>
 #include <sys/socket.h>
 
+#include <algorithm>
 #include <array>
+#include <cerrno>
 #include <optional>
 #include <utility>
 
+#include "common/base/check.h"
 #include "common/base/cpu_topology.h"
 #include "common/base/log.h"
 #include "common/base/status_text.h"
@@ -14,8 +18,10 @@
 
 namespace phub::transport {
 
-VerbsAcceptor::VerbsAcceptor(VerbsGate& gate, Random& random) : gate_(gate), random_(random) {
+VerbsAcceptor::VerbsAcceptor(VerbsGate& gate, Random& random, DurationNs ready_timeout)
+    : gate_(gate), random_(random), ready_timeout_(ready_timeout) {
   for (std::size_t i = 0; i < kThreads; ++i) threads_.emplace_back([this] { Work(); });
+  threads_.emplace_back([this] { HearClients(); });
 }
 
 VerbsAcceptor::~VerbsAcceptor() {
@@ -24,6 +30,7 @@ VerbsAcceptor::~VerbsAcceptor() {
     stopping_ = true;
   }
   changed_.notify_all();
+  doorbell_.Ring();
   for (std::thread& thread : threads_) thread.join();
 }
 
@@ -76,10 +83,7 @@ LaneKind::Outcome VerbsAcceptor::Decide(Descriptor& socket, std::span<const std:
   return Outcome::kTaken;
 }
 
-LaneKind::Decided VerbsAcceptor::TakeDecided() {
-  const std::lock_guard lock(mutex_);
-  return std::exchange(decided_, {});
-}
+// ---- Making lanes ------------------------------------------------------------------------------
 
 void VerbsAcceptor::Work() {
   NameThisThread("rdma-accept");
@@ -90,7 +94,7 @@ void VerbsAcceptor::Work() {
 // Of the job after the one that was served last.
 bool VerbsAcceptor::Next(Request& request) {
   std::unique_lock lock(mutex_);
-  changed_.wait(lock, [this] { return stopping_ || waiting_count_ > 0; });
+  changed_.wait(lock, [this] { return stopping_ || !waiting_.empty(); });
   if (stopping_) return false;
   auto job = waiting_.upper_bound(served_last_);
   if (job == waiting_.end()) job = waiting_.begin();
@@ -98,49 +102,119 @@ bool VerbsAcceptor::Next(Request& request) {
   request = std::move(job->second.front());
   job->second.pop_front();
   if (job->second.empty()) waiting_.erase(job);
-  --waiting_count_;
   return true;
 }
 
 void VerbsAcceptor::Serve(Request request) {
-  // Fits the empty buffer of a new socket. If the peer is gone, the lane will say so.
-  const auto answer = [&](std::span<const std::byte> bytes) {
-    [[maybe_unused]] const ssize_t put =
-        send(request.socket.get(), bytes.data(), bytes.size(), MSG_DONTWAIT | MSG_NOSIGNAL);
-  };
-  std::array<std::byte, wire::kLaneWelcomeBytes + wire::kVerbsOfferBytes> bytes;
-  const auto welcome_bytes = std::span(bytes).first<wire::kLaneWelcomeBytes>();
   const wire::LaneHello& hello = request.hello;
   absl::StatusOr<std::unique_ptr<VerbsConnection>> connection = Make(hello, request.peer);
   if (!connection.ok()) {
     LogWarning("event=lane_failed transport=verbs rank={} core={} peer={} reason=\"{}\"",
                hello.rank.value, hello.core.value, request.origin, MessageOf(connection.status()));
-    {
-      const std::lock_guard lock(mutex_);
-      ++decided_.refused_capacity;
-    }
-    wire::LaneWelcome welcome = WelcomeOf(0);
-    welcome.refusal = wire::LaneRefusal::kCapacity;
-    wire::EncodeLaneWelcome(welcome, welcome_bytes);
-    return answer(welcome_bytes);
+    SendRefusal(request.socket, wire::LaneRefusal::kCapacity);
+    return ForgetWaiting(1);
   }
+  std::array<std::byte, wire::kLaneWelcomeBytes + wire::kVerbsOfferBytes> bytes;
+  wire::EncodeLaneWelcome(WelcomeOf(request.version),
+                          std::span(bytes).first<wire::kLaneWelcomeBytes>());
+  wire::EncodeVerbsOffer((*connection)->Offer(), std::span(bytes).last<wire::kVerbsOfferBytes>());
+  // Fits the empty buffer of a new socket. If the peer is gone, that will be heard.
+  [[maybe_unused]] const ssize_t put =
+      send(request.socket.get(), bytes.data(), bytes.size(), MSG_DONTWAIT | MSG_NOSIGNAL);
   {
     const std::lock_guard lock(mutex_);
-    ++decided_.accepted;
+    offered_.push_back({.request = std::move(request),
+                        .connection = *std::move(connection),
+                        .deadline = clock_.Now() + ready_timeout_});
   }
-  wire::EncodeLaneWelcome(WelcomeOf(request.version), welcome_bytes);
-  wire::EncodeVerbsOffer((*connection)->Offer(), std::span(bytes).last<wire::kVerbsOfferBytes>());
-  answer(bytes);
+  doorbell_.Ring();
+}
+
+void VerbsAcceptor::ForgetWaiting(std::size_t count) {
+  const std::lock_guard lock(mutex_);
+  waiting_count_ -= count;
+}
+
+// ---- Hearing clients ---------------------------------------------------------------------------
+
+void VerbsAcceptor::HearClients() {
+  NameThisThread("rdma-ready");
+  std::vector<Offered> offered;
+  while (TakeOffered(offered)) {
+    WaitForWords(offered);
+    for (Offered& one : offered) one.over = Settle(one);
+    ForgetWaiting(std::erase_if(offered, [](const Offered& one) { return one.over; }));
+  }
+}
+
+// Who asked for a lane once more has given the first up. So there is one for each place at most.
+bool VerbsAcceptor::TakeOffered(std::vector<Offered>& offered) {
+  std::vector<Offered> fresh;
+  {
+    const std::lock_guard lock(mutex_);
+    if (stopping_) return false;
+    fresh = std::exchange(offered_, {});
+  }
+  for (Offered& one : fresh) {
+    const wire::LaneHello& hello = one.request.hello;
+    ForgetWaiting(std::erase_if(offered, [&](const Offered& old) {
+      const wire::LaneHello& other = old.request.hello;
+      return other.incarnation == hello.incarnation && other.rank == hello.rank &&
+             other.core == hello.core;
+    }));
+    offered.push_back(std::move(one));
+  }
+  return true;
+}
+
+void VerbsAcceptor::WaitForWords(const std::vector<Offered>& offered) {
+  std::vector<pollfd> watched;
+  watched.push_back({.fd = doorbell_.descriptor(), .events = POLLIN, .revents = 0});
+  TimeNs first = INT64_MAX;
+  for (const Offered& one : offered) {
+    watched.push_back({.fd = one.request.socket.get(), .events = POLLIN, .revents = 0});
+    first = std::min(first, one.deadline);
+  }
+  int wait_ms = -1;
+  if (first != INT64_MAX) {
+    const DurationNs wait = std::max<DurationNs>(0, first - clock_.Now());
+    wait_ms = static_cast<int>(std::min<DurationNs>(wait / kMillisecond + 1, 60'000));
+  }
+  const int ready = poll(watched.data(), watched.size(), wait_ms);
+  PHUB_CHECK(ready >= 0 || errno == EINTR, "poll errno={}", errno);
+  doorbell_.Clear();
+}
+
+bool VerbsAcceptor::Settle(Offered& offered) {
+  std::byte word{};
+  const ssize_t got = recv(offered.request.socket.get(), &word, 1, MSG_DONTWAIT);
+  if (got == 1 && word == wire::kVerbsReady) {
+    Attach(offered);
+    return true;
+  }
+  const bool silent = got < 0 && (errno == EAGAIN || errno == EINTR);
+  if (silent && clock_.Now() < offered.deadline) return false;
+  const wire::LaneHello& hello = offered.request.hello;
+  LogWarning("event=lane_given_up transport=verbs rank={} core={} peer={} reason=\"{}\"",
+             hello.rank.value, hello.core.value, offered.request.origin,
+             silent     ? "its client did not say in time that it is connected"
+             : got == 1 ? "its client says something else than that it is connected"
+                        : "its client went away before it was connected");
+  return true;
+}
+
+void VerbsAcceptor::Attach(Offered& offered) {
+  Request& request = offered.request;
   Gid gid;
   for (std::size_t i = 0; i < gid.size(); ++i) {
     gid[i] = std::to_integer<std::uint8_t>(request.peer.gid[i]);
   }
-  const VerbsDevice& device = (*connection)->device();
+  const VerbsDevice& device = offered.connection->device();
   std::string description =
       fmt::format("{} {} from {}", device.name(), GidText(device.gid().gid), GidText(gid));
-  (*connection)
-      ->SetSocket(std::move(request.socket), fmt::format("{} ({})", request.origin, GidText(gid)));
-  gate_.Attach(hello, *std::move(connection), std::move(description));
+  offered.connection->SetSocket(std::move(request.socket),
+                                fmt::format("{} ({})", request.origin, GidText(gid)));
+  gate_.Attach(request.hello, std::move(offered.connection), std::move(description));
 }
 
 }  // namespace phub::transport

@@ -1,11 +1,14 @@
 // Makes the daemon's ends of lanes over verbs, for clients that ask on the data port.
 //
 // No queue pair exists for a peer before the gate has admitted its hello, which takes the control
-// plane's nonce. The socket stays with the lane.
+// plane's nonce. The socket stays with the lane. It is a lane, and the gate hears of it, once the
+// client says that it could connect its end, too: a client that cannot, or has no more time, goes
+// away, or asks for another, and the job never knew of this one.
 //
 // Making a lane takes long: memory is registered, and the kernel looks for the way to the peer's
 // address, for a second if there is none, or nobody there. So it is done by threads of its own, of
 // jobs in turn, and neither the listener nor other jobs wait for a peer that gives a bad address.
+// One more thread hears what clients say.
 #pragma once
 
 #include <condition_variable>
@@ -16,7 +19,9 @@
 #include <thread>
 #include <vector>
 
+#include "common/base/clock.h"
 #include "common/base/random.h"
+#include "common/base/waiter.h"
 #include "common/transport/tcp/lane_kind.h"
 #include "common/transport/verbs/verbs_gate.h"
 
@@ -26,11 +31,13 @@ class VerbsAcceptor final : public LaneKind {
  public:
   // At once: a few peers of one job that are not there leave room for another.
   static constexpr std::size_t kThreads = 4;
-  // Admitted, and not made yet; what is more is refused. As many as a listener has places.
+  // Admitted, and no lanes yet; what is more is refused. As many as a listener has places.
   static constexpr std::size_t kWaitingMax = 1024;
+  // For a client to connect its end. Its kernel looks for a way to this host, for a second or two.
+  static constexpr DurationNs kReadyTimeout = 10 * kSecond;
 
   // Both outlive the acceptor. `random` draws packet numbers, for any thread.
-  VerbsAcceptor(VerbsGate& gate, Random& random);
+  VerbsAcceptor(VerbsGate& gate, Random& random, DurationNs ready_timeout = kReadyTimeout);
   ~VerbsAcceptor() override;  // what waits is dropped, what is being made is finished
 
   std::size_t request_bytes() const override {
@@ -39,7 +46,6 @@ class VerbsAcceptor final : public LaneKind {
   bool Claims(std::span<const std::byte> first) const override;
   Outcome Decide(Descriptor& socket, std::span<const std::byte> request, const std::string& origin,
                  wire::LaneRefusal& refusal) override;
-  Decided TakeDecided() override;
 
  private:
   struct Request {
@@ -49,21 +55,37 @@ class VerbsAcceptor final : public LaneKind {
     std::string origin;
     std::uint8_t version = 0;
   };
+  // A client was welcomed, and has not said that it is ready.
+  struct Offered {
+    Request request;
+    std::unique_ptr<VerbsConnection> connection;
+    TimeNs deadline = 0;
+    bool over = false;  // it is a lane, or never will be
+  };
   void Work();
   bool Next(Request& request);  // waits; false: it is over
   void Serve(Request request);
   absl::StatusOr<std::unique_ptr<VerbsConnection>> Make(const wire::LaneHello& hello,
                                                         const wire::VerbsOffer& peer);
+  void HearClients();
+  bool TakeOffered(std::vector<Offered>& offered);  // false: it is over
+  void WaitForWords(const std::vector<Offered>& offered);
+  bool Settle(Offered& offered);  // true: it is over
+  void Attach(Offered& offered);
+  void ForgetWaiting(std::size_t count);
 
   VerbsGate& gate_;
   Random& random_;
+  const DurationNs ready_timeout_;
+  const SystemClock clock_;
+  const Doorbell doorbell_;  // offered_ has something, or it is over
   std::mutex mutex_;
   std::condition_variable changed_;
   bool stopping_ = false;
   std::map<Incarnation, std::deque<Request>> waiting_;  // no queue is empty
-  std::size_t waiting_count_ = 0;
+  std::vector<Offered> offered_;                        // for the thread that hears clients
+  std::size_t waiting_count_ = 0;                       // admitted, and no lanes yet
   Incarnation served_last_{};
-  Decided decided_;
   std::vector<std::thread> threads_;
 };
 

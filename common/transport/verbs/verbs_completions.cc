@@ -71,21 +71,29 @@ void VerbsTransport::FailLanesOf(const VerbsQueue& queue) {
   for (std::uint32_t i = 0; i < table_.served_count(); ++i) {
     VerbsEntry& entry = table_.served(i);
     if (!entry.ends() && entry.connection->queue_.get() == &queue) {
-      Fail(entry, TransportError::kReset, kDeviceLost);
+      FailForLoss(entry);
     }
   }
 }
 
+void VerbsTransport::FailForLoss(VerbsEntry& entry) {
+  Fail(entry, TransportError::kReset, kDeviceLost);
+}
+
 void VerbsTransport::PollQueues() {
   queues_drained_ = true;
-  for (const std::shared_ptr<VerbsQueue>& queue : queues_) {
+  for (std::size_t q = 0; q < queues_.size(); ++q) {
+    const std::shared_ptr<VerbsQueue>& queue = queues_[q];
     std::size_t count = kCompletionsAtOnce;
     for (std::size_t turn = 0; turn < kQueueTurns && count == kCompletionsAtOnce; ++turn) {
       count = queue->Poll({work_completions_.get(), kCompletionsAtOnce});
       for (std::size_t i = 0; i < count; ++i) TakeCompletion(work_completions_[i]);
     }
     if (count == kCompletionsAtOnce) queues_drained_ = false;
-    if (queue->broken()) FailLanesOf(*queue);
+    if (queue->broken() && !lost_[q]) {
+      lost_[q] = true;  // lanes that come later are told as they come
+      FailLanesOf(*queue);
+    }
   }
 }
 
@@ -205,9 +213,7 @@ void VerbsTransport::Tick(TimeNs now) {
 void VerbsTransport::CheckProgress(VerbsEntry& entry, TimeNs now) {
   if (entry.ends() || entry.failed != TransportError::kNone) return;
   const VerbsConnection& connection = *entry.connection;
-  if (connection.queue_->lost()) {
-    return Fail(entry, TransportError::kReset, kDeviceLost);
-  }
+  if (connection.queue_->lost()) return FailForLoss(entry);
   const std::uint64_t done = entry.sender().done();
   if (!entry.sender().has_posted() || done != entry.done_seen || entry.progress_at == 0) {
     entry.done_seen = done;

@@ -62,6 +62,9 @@ absl::StatusOr<std::unique_ptr<Connection>> DialVerbs(const std::string& host, s
   absl::Status status = Ask(*socket, peer, hello, (*connection)->Offer(), deadline, theirs);
   if (status.ok()) status = (*connection)->Connect(theirs);
   if (!status.ok()) return status;
+  if (!SendAll(socket->get(), {&wire::kVerbsReady, 1}, deadline)) {
+    return absl::UnavailableError(fmt::format("{} broke the connection", peer));
+  }
   (*connection)->SetSocket(*std::move(socket), peer);
   return std::unique_ptr<Connection>(*std::move(connection));
 }

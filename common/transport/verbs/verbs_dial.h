@@ -18,7 +18,9 @@ namespace phub::transport {
 // connection, `domain` of the job, on the same device. Errors are those of DialTcp; besides
 //   kUnimplemented  the daemon's data port makes no such lanes, or this host cannot (no memory to
 //                   pin, no room in the device)
-// The request goes in the clear: whatever comes of it, its nonce is good for nothing else.
+// Whoever gets an error has no lane at the daemon either: that is one only once this end is
+// connected. The request goes in the clear: whatever comes of it, its nonce is good for nothing
+// else.
 absl::StatusOr<std::unique_ptr<Connection>> DialVerbs(
     const std::string& host, std::uint16_t port, const wire::LaneHello& hello, DurationNs timeout,
     std::shared_ptr<VerbsQueue> queue, std::shared_ptr<VerbsDomain> domain, Random& random,

@@ -19,20 +19,21 @@ struct VerbsLaneParts {
   VerbsLimits limits;
 };
 
-// Admit comes from the listener's thread; Parts and Attach from any of the acceptor's, of several
-// lanes at a time.
+// Admit comes from the listener's thread; Parts from any of the acceptor's, of several lanes at a
+// time; Attach from one more.
 class VerbsGate {
  public:
   virtual ~VerbsGate() = default;
 
   // Whether this hello becomes a lane. kNone admits it, which consumes the nonce. Then Parts
-  // follows, and Attach once the lane is made of them: not if there are none, the device refuses,
-  // the peer cannot be reached, or too many wait. Then nothing more is said, and the nonce is gone.
+  // follows, and Attach once both ends are connected: not if there are no parts, the device
+  // refuses, an end cannot reach the other, or too many wait. Then nothing more is said, and the
+  // nonce is gone.
   virtual wire::LaneRefusal Admit(const wire::LaneHello& hello, std::string_view peer_address) = 0;
-  // What the admitted lane is made of; the job may have ended by now. An error, as any after it,
-  // ends the lane: the peer is told kCapacity.
+  // What the admitted lane is made of; the job may have ended by now. An error, as any until its
+  // end is made, ends the lane: the peer is told kCapacity.
   virtual absl::StatusOr<VerbsLaneParts> Parts(const wire::LaneHello& hello) = 0;
-  // Hands over the connection. The peer has been told that it is welcome; the job may have ended.
+  // Hands over the connection. The peer has connected its end; the job may have ended.
   virtual void Attach(const wire::LaneHello& hello, std::unique_ptr<Connection> connection,
                       std::string description) = 0;
 };

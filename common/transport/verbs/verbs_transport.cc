@@ -19,6 +19,7 @@ VerbsTransport::VerbsTransport(std::vector<std::shared_ptr<VerbsQueue>> queues,
                                std::uint32_t connections_max)
     : TurnTransport(connections_max),
       queues_(std::move(queues)),
+      lost_(queues_.size(), false),
       epoll_(epoll_create1(EPOLL_CLOEXEC)),
       events_(std::make_unique<epoll_event[]>(kEventsPerCollect)),
       work_completions_(std::make_unique<ibv_wc[]>(kCompletionsAtOnce)) {
@@ -44,7 +45,11 @@ ConnectionId VerbsTransport::Adopt(Connection& connection, std::span<const Landi
         return Watch(verbs, id);
       });
   if (entry == nullptr) return {};
-  if (!Open(*entry)) Fail(*entry, TransportError::kReset, "the queue pair takes no requests");
+  if (entry->connection->queue_->broken()) {
+    FailForLoss(*entry);
+  } else if (!Open(*entry)) {
+    Fail(*entry, TransportError::kReset, "the queue pair takes no requests");
+  }
   table_.MakeReady(*entry);
   return table_.IdOf(*entry);
 }

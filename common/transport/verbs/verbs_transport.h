@@ -68,6 +68,7 @@ class VerbsTransport final : public TurnTransport<VerbsEntry> {
   void CollectEvents();
   void TakeQueueEvents(VerbsQueue& queue, bool failed);
   void FailLanesOf(const VerbsQueue& queue);
+  void FailForLoss(VerbsEntry& entry);
   void PollQueues();
   void TakeCompletion(const ibv_wc& completion);
   void TakeSent(VerbsEntry& entry, const ibv_wc& completion);
@@ -92,6 +93,7 @@ class VerbsTransport final : public TurnTransport<VerbsEntry> {
   void StopServing(VerbsEntry& entry) override;
 
   const std::vector<std::shared_ptr<VerbsQueue>> queues_;
+  std::vector<bool> lost_;  // [queue]: its lanes were told
   Descriptor epoll_;
   const std::unique_ptr<epoll_event[]> events_;
   const std::unique_ptr<ibv_wc[]> work_completions_;

@@ -115,6 +115,18 @@ TEST_F(DeviceLoss, QueueThatFailsEndsItsLanes) {
   ExpectLost(0);
 }
 
+TEST_F(DeviceLoss, LaneThatComesLateEndsAtOnce) {
+  OpenLane();
+  fake_verbs::TheDevice().poll_fails = true;
+  ExpectLost(0);
+  const ConnectionId late = OpenLane();
+  std::array<Completion, 1> completions;
+  ASSERT_EQ(transport_->Poll(completions), 1u);  // no time has passed
+  EXPECT_EQ(completions[0].kind, CompletionKind::kClosed);
+  EXPECT_EQ(completions[0].connection, late);
+  EXPECT_EQ(transport_->counters().lanes_failed.Get(), 2u);
+}
+
 TEST_F(DeviceLoss, NoMoreIsMadeOnIt) {
   fake_verbs::TakeAway();
   SystemRandom random;

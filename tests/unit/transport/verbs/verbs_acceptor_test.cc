@@ -73,11 +73,13 @@ class VerbsAcceptorTest : public testing::Test {
  protected:
   VerbsAcceptorTest() { fake_verbs::Reset(); }
 
-  // The client's end of the connection that it asks over.
-  Descriptor Ask(VerbsAcceptor& acceptor, const OpenGate& gate, std::uint64_t job) {
+  // The client's end of the connection that it asks over. ready: it says so at once.
+  Descriptor Ask(VerbsAcceptor& acceptor, const OpenGate& gate, std::uint64_t job,
+                 bool ready = true) {
     wire::LaneHello hello;
     hello.version_min = hello.version_max = wire::kLaneVersion;
     hello.incarnation = Incarnation{job};
+    hello.rank = Rank{next_rank_++};
     std::array<std::byte, wire::kLaneHelloBytes> hello_bytes;
     wire::EncodeVerbsHello(hello, hello_bytes);
     std::vector<std::byte> request(hello_bytes.begin(), hello_bytes.end());
@@ -87,14 +89,35 @@ class VerbsAcceptorTest : public testing::Test {
     EXPECT_EQ(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends), 0);
     Descriptor socket(ends[0]);
     wire::LaneRefusal refusal{};
+    if (ready) Say(ends[1], wire::kVerbsReady);
     EXPECT_EQ(acceptor.Decide(socket, request, "10.0.0.2:5000", refusal),
               LaneKind::Outcome::kTaken);
     EXPECT_FALSE(socket);
     return Descriptor(ends[1]);
   }
 
+  static void Say(int socket, std::byte word) {
+    EXPECT_EQ(send(socket, &word, 1, MSG_NOSIGNAL), 1);
+  }
+  // Reads the daemon's welcome and its offer.
+  static void ExpectOffer(const Descriptor& peer) {
+    std::array<std::byte, wire::kLaneWelcomeBytes + wire::kVerbsOfferBytes> bytes;
+    ASSERT_EQ(recv(peer.get(), bytes.data(), bytes.size(), MSG_WAITALL),
+              static_cast<ssize_t>(bytes.size()));
+    wire::LaneWelcome welcome;
+    ASSERT_TRUE(
+        wire::DecodeLaneWelcome(std::span(bytes).first<wire::kLaneWelcomeBytes>(), welcome));
+    EXPECT_EQ(welcome.version, wire::kLaneVersion);
+  }
+  // Waits for the daemon to close.
+  static void ExpectClosed(const Descriptor& peer) {
+    std::byte byte{};
+    EXPECT_EQ(recv(peer.get(), &byte, 1, 0), 0);
+  }
+
   const SystemClock clock_;
   SystemRandom random_;
+  std::uint32_t next_rank_ = 0;
 };
 
 TEST_F(VerbsAcceptorTest, AddressThatLeadsNowhereHoldsUpNeitherTheListenerNorOtherJobs) {
@@ -113,25 +136,77 @@ TEST_F(VerbsAcceptorTest, AddressThatLeadsNowhereHoldsUpNeitherTheListenerNorOth
   ASSERT_EQ(jobs.size(), kOfOne + 1);
   // Behind those that were begun by then, and beside others.
   EXPECT_LT(std::ranges::find(jobs, 2u) - jobs.begin(), 2 * VerbsAcceptor::kThreads);
-  const LaneKind::Decided decided = acceptor.TakeDecided();
-  EXPECT_EQ(decided.accepted, kOfOne + 1);
-  EXPECT_EQ(decided.refused_capacity, 0u);
-  EXPECT_EQ(acceptor.TakeDecided().accepted, 0u);
 }
 
 TEST_F(VerbsAcceptorTest, PeerIsToldThatNoLaneCouldBeMade) {
   OpenGate gate;
   VerbsAcceptor acceptor(gate, random_);
   gate.refuses = true;
-  const Descriptor peer = Ask(acceptor, gate, 1);
+  const Descriptor peer = Ask(acceptor, gate, 1, /*ready=*/false);
   std::array<std::byte, wire::kLaneWelcomeBytes> bytes;
   ASSERT_EQ(recv(peer.get(), bytes.data(), bytes.size(), MSG_WAITALL),
             static_cast<ssize_t>(bytes.size()));
   wire::LaneWelcome welcome;
   ASSERT_TRUE(wire::DecodeLaneWelcome(bytes, welcome));
   EXPECT_EQ(welcome.refusal, wire::LaneRefusal::kCapacity);
-  EXPECT_EQ(recv(peer.get(), bytes.data(), bytes.size(), 0), 0);  // and closed
-  EXPECT_EQ(acceptor.TakeDecided().refused_capacity, 1u);
+  ExpectClosed(peer);
+}
+
+TEST_F(VerbsAcceptorTest, ClientThatCannotConnectLeavesNothingBehind) {
+  OpenGate gate;
+  VerbsAcceptor acceptor(gate, random_, /*ready_timeout=*/3600 * kSecond);
+  const std::uint64_t before = fake_verbs::TheDevice().queue_pairs;
+  Descriptor gone = Ask(acceptor, gate, 1, /*ready=*/false);
+  ASSERT_NO_FATAL_FAILURE(ExpectOffer(gone));
+  EXPECT_EQ(gate.WaitForJobs(0).size(), 0u);  // the job does not know of it
+  gone.Reset();
+  const Descriptor noisy = Ask(acceptor, gate, 2, /*ready=*/false);
+  ASSERT_NO_FATAL_FAILURE(ExpectOffer(noisy));
+  Say(noisy.get(), std::byte{1});
+  ExpectClosed(noisy);
+  const Descriptor peer = Ask(acceptor, gate, 3);
+  EXPECT_EQ(gate.WaitForJobs(1), std::vector<std::uint64_t>{3});
+  const TimeNs give_up = clock_.Now() + kPatience;
+  while (fake_verbs::TheDevice().queue_pairs > before + 1 && clock_.Now() < give_up) {
+    std::this_thread::yield();
+  }
+  EXPECT_EQ(fake_verbs::TheDevice().queue_pairs, before + 1);
+}
+
+TEST_F(VerbsAcceptorTest, SilentClientsAreGivenUpInTimeAndHoldUpNobody) {
+  OpenGate gate;
+  constexpr DurationNs kTime = 300 * kMillisecond;
+  VerbsAcceptor acceptor(gate, random_, kTime);
+  std::vector<Descriptor> silent;
+  const TimeNs begun = clock_.Now();
+  for (std::size_t i = 0; i < 4 * VerbsAcceptor::kThreads; ++i) {
+    silent.push_back(Ask(acceptor, gate, 1, /*ready=*/false));
+  }
+  const Descriptor slow = Ask(acceptor, gate, 2, /*ready=*/false);
+  const Descriptor peer = Ask(acceptor, gate, 3);
+  EXPECT_EQ(gate.WaitForJobs(1), std::vector<std::uint64_t>{3});
+  ASSERT_NO_FATAL_FAILURE(ExpectOffer(slow));
+  Say(slow.get(), wire::kVerbsReady);
+  EXPECT_EQ(gate.WaitForJobs(2).back(), 2u);
+  for (const Descriptor& one : silent) {
+    ASSERT_NO_FATAL_FAILURE(ExpectOffer(one));
+    ExpectClosed(one);
+  }
+  EXPECT_GE(clock_.Now() - begun, kTime);
+  EXPECT_EQ(gate.WaitForJobs(2).size(), 2u);
+}
+
+TEST_F(VerbsAcceptorTest, WhoAsksAgainHasGivenTheFirstUp) {
+  OpenGate gate;
+  VerbsAcceptor acceptor(gate, random_, /*ready_timeout=*/3600 * kSecond);
+  const Descriptor first = Ask(acceptor, gate, 1, /*ready=*/false);
+  ASSERT_NO_FATAL_FAILURE(ExpectOffer(first));
+  next_rank_ = 0;
+  const Descriptor second = Ask(acceptor, gate, 1, /*ready=*/false);
+  ExpectClosed(first);
+  ASSERT_NO_FATAL_FAILURE(ExpectOffer(second));
+  Say(second.get(), wire::kVerbsReady);
+  EXPECT_EQ(gate.WaitForJobs(1).size(), 1u);
 }
 
 TEST_F(VerbsAcceptorTest, EndsWithRequestsThatWait) {
