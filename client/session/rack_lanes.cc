@@ -34,10 +34,11 @@ const char* TransportName(std::uint8_t index) {
 }
 
 // Whether another way is worth a try: nobody is there, or not by this way; a device, or the
-// daemon's, has no room left. What else refuses here would refuse there too.
+// daemon's, has no room left, or takes too long. What else refuses here would refuse there too.
 bool MayGoAnotherWay(std::uint8_t way, const absl::Status& status) {
   return absl::IsUnavailable(status) || absl::IsUnimplemented(status) ||
-         (way == kVerbsTransportIndex && absl::IsResourceExhausted(status));
+         (way == kVerbsTransportIndex &&
+          (absl::IsResourceExhausted(status) || absl::IsDeadlineExceeded(status)));
 }
 
 }  // namespace
@@ -48,7 +49,8 @@ RackLanes::RackLanes(RackLanesSettings settings, const DaemonLinks& links, CallW
       waiter_(waiter),
       connections_(LaneCount(links)),
       transport_indices_(LaneCount(links)),
-      shared_(links.size()) {}
+      shared_(links.size()),
+      verbs_late_(links.size()) {}
 
 std::string RackLanes::WhyNotShared(const DaemonLink& link) const {
   const v1::SharedMemoryEndpoint& shared = link.joined.shared_memory();
@@ -90,6 +92,8 @@ absl::StatusOr<RackLanes::Dialled> RackLanes::DialBy(std::uint8_t way, const Dae
     if (link.joined.encryption_required())
       return absl::UnimplementedError("the tenant requires encryption, and RDMA has none");
     if (settings_.verbs == nullptr) return absl::UnimplementedError("not asked for");
+    if (verbs_late_[link.position])
+      return absl::UnimplementedError("the daemon did not answer in time for another lane");
     absl::StatusOr<VerbsSide::Way> taken = settings_.verbs->WayTo(host);
     if (!taken.ok()) return absl::UnimplementedError(taken.status().message());
     dialled.reason = std::move(taken->reason);
@@ -113,8 +117,12 @@ absl::StatusOr<RackLanes::Dialled> RackLanes::DialBy(std::uint8_t way, const Dae
 }
 
 absl::StatusOr<RackLanes::Dialled> RackLanes::Dial(const DaemonLink& link, std::uint32_t lane,
-                                                   wire::LaneHello hello,
-                                                   DurationNs timeout) const {
+                                                   wire::LaneHello hello, DurationNs timeout) {
+  const TimeNs deadline = clock_.Now() + timeout;
+  const auto left = [&] {  // in whole milliseconds, as errors tell it
+    const DurationNs until = std::max<DurationNs>(1, deadline - clock_.Now());
+    return (until + kMillisecond - 1) / kMillisecond * kMillisecond;
+  };
   const std::vector<std::uint8_t> ways = WaysOf(lane);
   std::string before;  // why the better ways did not do
   bool said = false;   // somebody may have been told the nonce
@@ -122,11 +130,13 @@ absl::StatusOr<RackLanes::Dialled> RackLanes::Dial(const DaemonLink& link, std::
     // What went over one way may have been read there, in the clear. So it is good for that way
     // only: the next one's key is made from a nonce that nobody has seen.
     if (std::exchange(said, false)) {
-      auto fresh = AskForLanes(link, {&lane, 1}, timeout);
+      auto fresh = AskForLanes(link, {&lane, 1}, left());
       if (!fresh.ok()) return fresh.status();
       hello = fresh->front();
     }
-    absl::StatusOr<Dialled> dialled = DialBy(way, link, lane, hello, timeout, said);
+    const bool has_half = way == kVerbsTransportIndex && way != ways.back();
+    absl::StatusOr<Dialled> dialled =
+        DialBy(way, link, lane, hello, has_half ? left() / 2 : left(), said);
     if (dialled.ok()) {
       const std::string wish = transport_indices_[lane] ? "as before" : "asked for";
       const std::string how = ways.size() == 1 ? wish : dialled->reason;
@@ -142,6 +152,7 @@ absl::StatusOr<RackLanes::Dialled> RackLanes::Dial(const DaemonLink& link, std::
     if (ways.size() == 1 || way == ways.back() || !MayGoAnotherWay(way, status))
       return before.empty() ? status
                             : absl::Status(status.code(), fmt::format("{} ({})", why, before));
+    if (absl::IsDeadlineExceeded(status)) verbs_late_[link.position] = true;
     before += fmt::format("{}{}: {}", before.empty() ? "" : "; ", TransportName(way), why);
   }
   return absl::InternalError("no way");

@@ -4,6 +4,9 @@
 // A lane that is opened again travels as it did before: keys may live in memory that only shared
 // lanes can serve.
 //
+// What is slow is not waited for to the end where there is another way: verbs gets half of a lane's
+// time, and a daemon that did not answer in it once is not asked for verbs again.
+//
 // Threads. One at a time opens lanes: whoever joins, later the reconnecting thread (rack_watch.h).
 // Opening blocks. IsShared() and Transports() from any thread, once OpenAll() is done.
 #pragma once
@@ -84,14 +87,16 @@ class RackLanes {
                                  const wire::LaneHello& hello, DurationNs timeout,
                                  bool& said) const;
   absl::StatusOr<Dialled> Dial(const DaemonLink& link, std::uint32_t lane, wire::LaneHello hello,
-                               DurationNs timeout) const;
+                               DurationNs timeout);
 
   const RackLanesSettings settings_;
   const DaemonLinks& links_;
   CallWaiter& waiter_;
+  const SystemClock clock_;
   std::vector<std::unique_ptr<transport::Connection>> connections_;  // [lane]
   std::vector<std::optional<std::uint8_t>> transport_indices_;       // [lane], once it was opened
   std::vector<bool> shared_;                                         // [daemon], fixed by OpenAll()
+  std::vector<bool> verbs_late_;                                     // [daemon]
 };
 
 }  // namespace phub::client

@@ -2,12 +2,14 @@
 
 #include <fmt/format.h>
 
+#include <cstdlib>
 #include <optional>
 #include <utility>
 
 #include "common/base/log.h"
 #include "common/base/status_text.h"
 #include "common/transport/tcp/tcp_socket.h"
+#include "common/transport/verbs/device_list.h"
 #include "common/transport/verbs/verbs_connection.h"
 #include "common/transport/verbs/verbs_doctor.h"
 
@@ -16,6 +18,19 @@ namespace {
 
 // Lanes of one worker are few; a queue pair takes some 450 entries.
 constexpr std::uint32_t kQueueEntries = 1u << 15;
+
+// Which device leads to the daemons is the host's matter, and no program's.
+constexpr const char* kDevicesVariable = "PHUB_VERBS_DEVICES";
+
+absl::StatusOr<std::vector<transport::VerbsDeviceOptions>> DevicesWanted() {
+  const char* const named = std::getenv(kDevicesVariable);
+  if (named != nullptr && *named != '\0') return transport::ParseVerbsDevices(named);
+  std::vector<transport::VerbsDeviceOptions> devices;
+  for (std::string& name : transport::VerbsDevice::Names()) {
+    devices.push_back({.name = std::move(name)});
+  }
+  return devices;
+}
 
 std::optional<transport::Gid> GidOf(const std::string& host) {
   const auto addresses = transport::Resolve(host, 0, /*passive=*/false);
@@ -47,10 +62,15 @@ void LogWhatIsWrong(const std::optional<transport::Gid>& peer) {
 VerbsSide::VerbsSide(const std::string& daemon_host) {
   const std::optional<transport::Gid> peer = GidOf(daemon_host);
   why_not_ = "this host has no RDMA device";
-  const std::vector<std::string> names = transport::VerbsDevice::Names();
-  if (!names.empty()) LogWhatIsWrong(peer);
-  for (const std::string& name : names) {
-    auto device = transport::VerbsDevice::Open({.name = name, .peer = peer});
+  const auto wanted = DevicesWanted();
+  if (!wanted.ok()) {
+    why_not_ = fmt::format("{}: {}", kDevicesVariable, MessageOf(wanted.status()));
+    return;
+  }
+  if (!wanted->empty()) LogWhatIsWrong(peer);
+  for (transport::VerbsDeviceOptions one : *wanted) {
+    one.peer = peer;
+    auto device = transport::VerbsDevice::Open(one);
     if (!device.ok()) {
       why_not_ = MessageOf(device.status());
       continue;
@@ -96,6 +116,7 @@ absl::StatusOr<VerbsSide::Way> VerbsSide::WayTo(const std::string& host) {
         "a key takes two, its gradients and its parameters: make one key of several tensors");
     if (!domain.ok()) return domain.status();
     best->domain = *std::move(domain);
+    for (const Memory& memory : memory_) RegisterWith(*best->domain, memory);
   }
   return Way{.queue = best->queue,
              .domain = best->domain,
@@ -106,14 +127,17 @@ absl::StatusOr<VerbsSide::Way> VerbsSide::WayTo(const std::string& host) {
 void VerbsSide::Register(std::byte* data, std::size_t bytes, transport::RegisteredMemory::Use use) {
   if (data == nullptr || bytes == 0) return;
   const std::lock_guard lock(mutex_);
+  memory_.push_back({.data = data, .bytes = bytes, .use = use});
   for (const Port& port : ports_) {
-    if (port.domain == nullptr) continue;
-    const auto index = port.domain->Add(data, bytes, use, /*owner=*/nullptr);
-    if (!index.ok()) {
-      LogWarning("event=memory_not_registered bytes={} reason=\"{}\"", bytes,
-                 MessageOf(index.status()));
-    }
+    if (port.domain != nullptr) RegisterWith(*port.domain, memory_.back());
   }
+}
+
+void VerbsSide::RegisterWith(transport::VerbsDomain& domain, const Memory& memory) {
+  const auto index = domain.Add(memory.data, memory.bytes, memory.use, /*owner=*/nullptr);
+  if (index.ok()) return;
+  LogWarning("event=memory_not_registered device={} bytes={} reason=\"{}\"", domain.device().name(),
+             memory.bytes, MessageOf(index.status()));
 }
 
 }  // namespace phub::client

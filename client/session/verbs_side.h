@@ -1,6 +1,9 @@
 // What a job has on the RDMA devices of its worker's host: a completion queue on each, for the
 // engine's transport, and a protection domain in which the memory of its keys is registered.
 //
+// A lane that is opened again may take another device than it had, if that one was lost. So what is
+// registered is registered with every device that a lane uses, ever.
+//
 // Cold. Opened before the engine; WayTo by whoever opens lanes, Register by whoever adds keys: one
 // thread at a time each.
 #pragma once
@@ -18,7 +21,8 @@ namespace phub::client {
 
 class VerbsSide {
  public:
-  // Every device that has an active port; `daemon_host` decides which of its addresses is used.
+  // Every device that has an active port, or those that the environment's PHUB_VERBS_DEVICES names
+  // (device_list.h); `daemon_host` decides which of its addresses is used, if that does not say.
   explicit VerbsSide(const std::string& daemon_host);
 
   // Why there is no device to use; empty if there is one.
@@ -26,7 +30,7 @@ class VerbsSide {
   std::vector<std::shared_ptr<transport::VerbsQueue>> queues() const;
 
   // How a lane to that host travels: by the device whose address has most in common with the
-  // host's.
+  // host's. With a device's first lane all memory is made known to it: that takes its time.
   struct Way {
     std::shared_ptr<transport::VerbsQueue> queue;
     std::shared_ptr<transport::VerbsDomain> domain;
@@ -43,10 +47,17 @@ class VerbsSide {
     std::shared_ptr<transport::VerbsQueue> queue;
     std::shared_ptr<transport::VerbsDomain> domain;  // null: no lane uses it
   };
+  struct Memory {
+    std::byte* data = nullptr;
+    std::size_t bytes = 0;
+    transport::RegisteredMemory::Use use{};
+  };
+  static void RegisterWith(transport::VerbsDomain& domain, const Memory& memory);
 
   std::string why_not_;
   std::mutex mutex_;  // lanes are opened again while keys are added
   std::vector<Port> ports_;
+  std::vector<Memory> memory_;
 };
 
 }  // namespace phub::client

@@ -31,7 +31,7 @@ FakeDaemon::FakeDaemon(const FakeDaemonOptions& options)
     : options_(options),
       layout_(options.chunk_bytes, BinCount(options)),
       chunk_bytes_(options.core_count) {
-  auto listener = transport::TcpListener::Create({}, *this, clock_);
+  auto listener = transport::TcpListener::Create({}, *this, clock_, options.other_lanes);
   PHUB_CHECK(listener.ok());
   listener_ = *std::move(listener);
   lanes_thread_ = std::thread([this] { ServeLanes(); });

@@ -37,6 +37,7 @@ struct FakeDaemonOptions {
   std::uint32_t position = 0;
   std::vector<std::uint32_t> rack_cores = {};  // of every daemon of the rack; empty: it is alone
   std::string shared_memory_name = {};         // that it offers; somebody else's
+  transport::LaneKind* other_lanes = nullptr;  // that its data port makes beside tcp
 };
 
 class FakeDaemon final : public transport::LaneGate {

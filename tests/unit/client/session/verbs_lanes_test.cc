@@ -1,0 +1,139 @@
+// Lanes that go another way since RDMA does not do, and nothing is left of it at the daemon.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/socket.h>
+
+#include <array>
+#include <chrono>
+#include <mutex>
+#include <utility>
+#include <vector>
+
+#include "common/transport/pending_lanes.h"
+#include "common/transport/tcp/lane_kind.h"
+#include "common/wire/verbs_lane.h"
+#include "phub/client.h"
+#include "tests/unit/client/session/fake_rack.h"
+#include "tests/verbs/fake_verbs.h"
+
+namespace phub::client {
+namespace {
+
+using std::chrono::milliseconds;
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+
+// What a daemon's data port makes of clients that ask for lanes over verbs.
+class VerbsPort final : public transport::LaneKind {
+ public:
+  enum class Answer : std::uint8_t { kNothing, kOffer };
+  explicit VerbsPort(Answer answer) : answer_(answer) {}
+
+  std::size_t request_bytes() const override {
+    return wire::kLaneHelloBytes + wire::kVerbsOfferBytes;
+  }
+  bool Claims(std::span<const std::byte> first) const override {
+    wire::LaneHello hello;
+    return wire::DecodeVerbsHello(first, hello);
+  }
+  Outcome Decide(Descriptor& socket, std::span<const std::byte>, const std::string&,
+                 wire::LaneRefusal&) override {
+    if (answer_ == Answer::kOffer) {
+      transport::SendWelcome(socket, transport::WelcomeOf(wire::kLaneVersion));
+      std::array<std::byte, wire::kVerbsOfferBytes> offer;
+      wire::EncodeVerbsOffer({.queue_pair = 5,
+                              .inbox_address = 4096,
+                              .inbox_bytes = wire::kInboxBytesMin,
+                              .messages_max = 16},
+                             offer);
+      EXPECT_EQ(send(socket.get(), offer.data(), offer.size(), MSG_NOSIGNAL),
+                static_cast<ssize_t>(offer.size()));
+    }
+    const std::lock_guard lock(mutex_);
+    sockets_.push_back(std::move(socket));
+    return Outcome::kTaken;
+  }
+
+  std::size_t asked() {
+    const std::lock_guard lock(mutex_);
+    return sockets_.size();
+  }
+  // What the client of this lane said after it was answered; waits for it, or for its end.
+  std::vector<std::byte> Word(std::size_t lane) {
+    const std::lock_guard lock(mutex_);
+    const int flags = 0;
+    std::byte word{};
+    timeval patience{.tv_sec = 10, .tv_usec = 0};
+    setsockopt(sockets_[lane].get(), SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience);
+    const ssize_t got = recv(sockets_[lane].get(), &word, 1, flags);
+    EXPECT_GE(got, 0);
+    return std::vector<std::byte>(got == 1 ? 1 : 0, word);
+  }
+
+ private:
+  const Answer answer_;
+  std::mutex mutex_;
+  std::vector<Descriptor> sockets_;
+};
+
+class VerbsLanes : public ::testing::Test {
+ protected:
+  VerbsLanes() { fake_verbs::Reset(); }
+  JobOptions Options(TransportChoice transport = TransportChoice::kAuto) const {
+    return {.job = "digits", .rank = 1, .world_size = 2, .transport = transport};
+  }
+};
+
+TEST_F(VerbsLanes, DaemonThatTakesTooLongIsAskedOnceAndThenItIsTcp) {
+  VerbsPort port(VerbsPort::Answer::kNothing);
+  FakeRack rack({3}, {.other_lanes = &port});
+  const auto begun = std::chrono::steady_clock::now();
+  auto job = rack.Join(Options(), 0, milliseconds(600));
+  ASSERT_TRUE(job.ok()) << ToString(job.status());
+  EXPECT_EQ(job->transports(), "tcp");
+  EXPECT_EQ(port.asked(), 1u);  // not again for each lane
+  EXPECT_GE(std::chrono::steady_clock::now() - begun, milliseconds(300));
+  EXPECT_EQ(rack[0].lane_count(), 3);
+  auto key = job->AddKey("w", f32, 100, None{});
+  ASSERT_TRUE(key.ok());
+  EXPECT_TRUE(key->PushPull().Wait().ok());
+  EXPECT_TRUE(job->Leave().ok());
+}
+
+TEST_F(VerbsLanes, WhoInsistsOnVerbsWaitsForAllOfTheTimeAndIsToldWhy) {
+  VerbsPort port(VerbsPort::Answer::kNothing);
+  FakeRack rack({1}, {.other_lanes = &port});
+  const auto job = rack.Join(Options(TransportChoice::kVerbs), 0, milliseconds(200));
+  ASSERT_FALSE(job.ok());
+  EXPECT_EQ(job.status().code(), StatusCode::kDeadlineExceeded);
+  EXPECT_THAT(job.status().message(), HasSubstr("did not answer the lane hello within 200 ms"));
+}
+
+TEST_F(VerbsLanes, EndThatCannotBeConnectedIsNoLaneAndThenItIsTcp) {
+  fake_verbs::TheDevice().connect_fails = true;
+  VerbsPort port(VerbsPort::Answer::kOffer);
+  FakeRack rack({2}, {.other_lanes = &port});
+  auto job = rack.Join(Options());
+  ASSERT_TRUE(job.ok()) << ToString(job.status());
+  EXPECT_EQ(job->transports(), "tcp");
+  ASSERT_EQ(port.asked(), 2u);
+  for (std::size_t lane = 0; lane < 2; ++lane) EXPECT_TRUE(port.Word(lane).empty());
+  // A nonce for each way of each lane.
+  const std::vector<wire::Nonce> nonces = rack[0].nonces();
+  ASSERT_EQ(nonces.size(), 2u);
+  EXPECT_EQ(nonces[0].front(), std::byte{3});
+  EXPECT_TRUE(job->Leave().ok());
+}
+
+TEST_F(VerbsLanes, DaemonIsToldOnceTheEndIsConnected) {
+  VerbsPort port(VerbsPort::Answer::kOffer);
+  FakeRack rack({1}, {.other_lanes = &port});
+  auto job = rack.Join(Options());
+  ASSERT_TRUE(job.ok()) << ToString(job.status());
+  EXPECT_EQ(job->transports(), "verbs");
+  EXPECT_EQ(port.Word(0), std::vector{wire::kVerbsReady});
+  EXPECT_TRUE(job->Leave().ok());
+}
+
+}  // namespace
+}  // namespace phub::client
