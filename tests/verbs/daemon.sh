@@ -40,7 +40,8 @@ stop_daemon() {
 }
 
 train() { phub-digits --quiet --data "$data" --world-size "$workers" "$@"; }
-# start_workers JOB OPTION...: sets pids, in the order of ranks.
+# start_workers JOB OPTION...: sets pids, in the order of ranks. They travel by $transport.
+transport=verbs
 start_workers() {
   local job=$1 rank=0
   shift
@@ -48,7 +49,7 @@ start_workers() {
   while [ $rank -lt "$workers" ]; do
     # Not by a function: $! is to be the program's own, to be killed.
     phub-digits --quiet --data "$data" --world-size "$workers" --endpoint "$endpoint" \
-      --job "$job" --rank $rank --transport verbs --save "rank-$rank" "$@" \
+      --job "$job" --rank $rank --transport $transport --save "rank-$rank" "$@" \
       >"rank-$rank.out" 2>"rank-$rank.err" &
     pids="$pids $!"
     rank=$((rank + 1))
