@@ -278,6 +278,10 @@ class Control {
   // the snapshot's reader any more.
   void SnapshotPartSent(std::string_view snapshot_id, const SnapshotSink* sink);
   void CancelSnapshot(std::string_view snapshot_id, const SnapshotSink* sink);
+  void ReportSavedState(const v1::ReportSavedStateRequest& request,
+                        Answer<v1::ReportSavedStateResponse> answer);
+  // The iteration of a snapshot that may be reported now.
+  absl::StatusOr<std::uint64_t> IterationReadOut(const v1::ReportSavedStateRequest& request) const;
 
   // --- Tenants. Who may call is decided before (server/control/access.h). ----------------------
   // Adds it, or changes its quota and whether it is suspended, from now on; weight and bandwidth of
@@ -288,10 +292,6 @@ class Control {
   Usage UsageOf(const std::string& tenant) const;
   std::uint64_t PushedBytesOf(const std::string& tenant) const;  // ever, to this daemon
   std::uint64_t MemoryLimitOf(const std::string& tenant) const;  // bytes; 0: it is not there
-  void ReportSavedState(const v1::ReportSavedStateRequest& request,
-                        Answer<v1::ReportSavedStateResponse> answer);
-  // The iteration of a snapshot that may be reported now.
-  absl::StatusOr<std::uint64_t> IterationReadOut(const v1::ReportSavedStateRequest& request) const;
   // Whose session or snapshot it is; nothing if it is not known.
   std::optional<std::string> TenantOfSession(std::string_view session_id) const;
   std::optional<std::string> TenantOfSnapshot(std::string_view snapshot_id) const;

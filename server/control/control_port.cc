@@ -57,6 +57,11 @@ Descriptor Listen(const SocketAddress& address) {
   return listening;
 }
 
+ControlPortOptions ScaledToProcess(const ControlPortOptions& options) {
+  rlimit limit{};
+  return getrlimit(RLIMIT_NOFILE, &limit) == 0 ? ScaledTo(options, limit.rlim_cur) : options;
+}
+
 void SetPort(SocketAddress& address, std::uint16_t port) {
   if (address.storage.ss_family == AF_INET6) {
     reinterpret_cast<sockaddr_in6&>(address.storage).sin6_port = htons(port);
@@ -67,8 +72,22 @@ void SetPort(SocketAddress& address, std::uint16_t port) {
 
 }  // namespace
 
+ControlPortOptions ScaledTo(ControlPortOptions options, std::uint64_t descriptors) {
+  const auto bound = [](std::uint32_t& limit, std::uint64_t most) {
+    limit = static_cast<std::uint32_t>(
+        std::min<std::uint64_t>(limit, std::max<std::uint64_t>(most, 1)));
+  };
+  bound(options.connections_max, descriptors / 2);
+  bound(options.connections_per_address_max, options.connections_max / 2);
+  bound(options.silent_max, options.connections_max / 4);
+  bound(options.silent_per_address_max, options.silent_max / 4);
+  bound(options.strangers_max, options.connections_max / 8);
+  bound(options.strangers_per_address_max, options.strangers_max / 4);
+  return options;
+}
+
 struct ControlPort::State {
-  explicit State(const ControlPortOptions& given) : options(given) {}
+  explicit State(const ControlPortOptions& given) : options(ScaledToProcess(given)) {}
 
   struct Silent {
     Descriptor socket;
@@ -104,7 +123,6 @@ struct ControlPort::State {
   Peers::iterator Forget(Peers::iterator it);
 
   const ControlPortOptions options;
-  std::uint32_t connections_max = 0;
   std::uint16_t port = 0;
   Descriptor epoll;
   std::vector<Descriptor> listening;  // their events' ids are their places here
@@ -156,12 +174,6 @@ absl::Status ControlPort::State::Bind() {
   if (!epoll || next_id < listening.size()) {
     return absl::UnavailableError(
         fmt::format("cannot watch the control port: {}", ErrnoText(errno)));
-  }
-  // Lanes, regions and files need descriptors, too.
-  rlimit limit{};
-  connections_max = options.connections_max;
-  if (getrlimit(RLIMIT_NOFILE, &limit) == 0 && limit.rlim_cur / 2 < connections_max) {
-    connections_max = static_cast<std::uint32_t>(limit.rlim_cur / 2);
   }
   return absl::OkStatus();
 }
@@ -216,7 +228,8 @@ void ControlPort::State::Accept(int from) {
     Count& count = counts[text.address];
     const std::uint64_t id = next_id++;
     epoll_event event{.events = EPOLLIN | EPOLLRDHUP | EPOLLET, .data = {.u64 = id}};
-    if (silent.size() >= options.silent_max || silent.size() + handed.size() >= connections_max ||
+    if (silent.size() >= options.silent_max ||
+        silent.size() + handed.size() >= options.connections_max ||
         count.silent >= options.silent_per_address_max ||
         count.all >= options.connections_per_address_max ||
         epoll_ctl(epoll.get(), EPOLL_CTL_ADD, socket.get(), &event) != 0) {

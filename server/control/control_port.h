@@ -27,9 +27,9 @@
 namespace phub::server {
 
 struct ControlPortOptions {
-  std::string host = "127.0.0.1";  // name or address, without brackets
-  std::uint16_t port = 0;          // 0: the kernel chooses
-  bool tls = false;                // what a first message looks like
+  std::string host = "127.0.0.1";                   // name or address, without brackets
+  std::uint16_t port = 0;                           // 0: the kernel chooses
+  bool tls = false;                                 // what a first message looks like
   DurationNs first_message_timeout = 10 * kSecond;  // hosts may be busy
   DurationNs stranger_timeout = 10 * kSecond;
   DurationNs displaced_after = 2 * kSecond;  // so long a stranger keeps its place from others
@@ -40,6 +40,10 @@ struct ControlPortOptions {
   std::uint32_t connections_max = 8192;  // of any kind
   std::uint32_t connections_per_address_max = 2048;
 };
+
+// With so many descriptors for the whole process: lanes and files need half of them, and of what is
+// left nobody, known or not, gets so much that others have none.
+ControlPortOptions ScaledTo(ControlPortOptions options, std::uint64_t descriptors);
 
 // What was closed, since the last report.
 struct ControlPortRefusals {

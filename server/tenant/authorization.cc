@@ -46,12 +46,12 @@ constexpr auto kRules = std::to_array<MethodRule>({
     {"phub.v1.Admin/GetJobVersions", kTenant | kAdmin},
     {"phub.v1.Admin/BeginSnapshot", kTenant | kAdmin},
     {"phub.v1.Admin/ReadSnapshot", kTenant | kAdmin},
+    {"phub.v1.Admin/ReportSavedState", kTenant | kAdmin, kAudited},
 
     {"phub.v1.Tenants/WhoAmI", kEveryone},
     {"phub.v1.Tenants/ListTenants", kReaders},
     {"phub.v1.Tenants/GetTenant", kReaders},
     {"phub.v1.Tenants/ListTokens", kTenant | kAdmin},
-    {"phub.v1.Admin/ReportSavedState", kTenant | kAdmin, kAudited},
     {"phub.v1.Tenants/ListAudit", kOperators},
     {"phub.v1.Tenants/CreateTenant", kAdmin, kAudited},
     {"phub.v1.Tenants/SetQuota", kAdmin, kAudited},
@@ -90,8 +90,9 @@ absl::Status Authorize(const Caller& caller, std::string_view method) {
   if (caller.open || rule->Allows(caller.role)) return absl::OkStatus();
   if (caller.role == Role::kNone) {
     return absl::UnauthenticatedError(
-        "this daemon has identities, and the call brings none; give a token (--token-file) or a "
-        "certificate (--certificate, --key)");
+        "this daemon has identities, and the call brings none; give a token (--token-file, "
+        "PHUB_TOKEN_FILE) or a certificate (--certificate and --key, PHUB_CERTIFICATE and "
+        "PHUB_KEY)");
   }
   return absl::PermissionDeniedError(fmt::format("{} has the role {}; {} is for: {}", caller.name,
                                                  ToString(caller.role), method,

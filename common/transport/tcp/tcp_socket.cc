@@ -34,6 +34,18 @@ std::uint16_t PortOf(const SocketAddress& address) {
   return ntohs(reinterpret_cast<const sockaddr_in*>(&address.storage)->sin_port);
 }
 
+std::vector<SocketAddress> Distinct(std::span<const SocketAddress> addresses) {
+  std::vector<SocketAddress> distinct;
+  for (const SocketAddress& address : addresses) {
+    const bool known = std::any_of(distinct.begin(), distinct.end(), [&](const auto& each) {
+      return each.bytes == address.bytes &&
+             std::memcmp(&each.storage, &address.storage, address.bytes) == 0;
+    });
+    if (!known) distinct.push_back(address);
+  }
+  return distinct;
+}
+
 absl::StatusOr<std::vector<SocketAddress>> Resolve(const std::string& host, std::uint16_t port,
                                                    bool passive) {
   addrinfo hints{};
@@ -61,7 +73,7 @@ absl::StatusOr<std::vector<SocketAddress>> Resolve(const std::string& host, std:
   if (addresses.empty()) {
     return absl::InvalidArgumentError(fmt::format("'{}' has no IPv4 or IPv6 address", host));
   }
-  return addresses;
+  return Distinct(addresses);
 }
 
 bool WaitSocket(int socket, short events, TimeNs deadline, const Clock& clock) {

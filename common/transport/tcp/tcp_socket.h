@@ -4,6 +4,7 @@
 #include <sys/socket.h>
 
 #include <cstdint>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -28,8 +29,11 @@ std::string HostPort(const std::string& host, std::uint16_t port);
 std::string AddressText(const SocketAddress& address);
 std::uint16_t PortOf(const SocketAddress& address);
 
-// Every address that host stands for, in the system's order. Blocks as long as the resolver does.
-// `passive`: for binding; an empty host is then every address of this machine.
+// Each once. /etc/hosts may say the same twice of a name, and nobody can listen twice.
+std::vector<SocketAddress> Distinct(std::span<const SocketAddress> addresses);
+
+// Every address that host stands for, once, in the system's order. Blocks as long as the resolver
+// does. `passive`: for binding; an empty host is then every address of this machine.
 absl::StatusOr<std::vector<SocketAddress>> Resolve(const std::string& host, std::uint16_t port,
                                                    bool passive);
 
