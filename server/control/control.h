@@ -169,7 +169,8 @@ class JobMemoryListener {
   // done elsewhere: says when it is, or null if there is nothing to do.
   virtual DoneFlag OnParameters(Incarnation incarnation, std::byte* data, std::size_t bytes,
                                 std::shared_ptr<const void> owner) = 0;
-  virtual void OnReleased(Incarnation incarnation) = 0;
+  // Says when nothing of it is held any more, or null if nothing is.
+  virtual DoneFlag OnReleased(Incarnation incarnation) = 0;
 };
 
 class Control {

@@ -106,13 +106,15 @@ void Control::State::HandleEvent(CoreIndex core, const Event& event) {
   PHUB_CHECK(false, "event kind={}", static_cast<int>(event.kind));
 }
 
-// Released jobs are remembered, the oldest forgotten.
+// Released jobs are remembered once nobody holds memory of theirs, and the oldest forgotten.
 void Control::State::ReapReleased() {
   for (auto job = jobs.begin(); job != jobs.end();) {
-    if (!(*job)->released()) {
+    const DoneFlag& let_go = (*job)->let_go;
+    if (!(*job)->released() || (let_go != nullptr && !let_go->load())) {
       ++job;
       continue;
     }
+    CloseAccount(**job);
     ended.push_back(std::move(*job));
     job = jobs.erase(job);
   }

@@ -274,11 +274,12 @@ void Control::State::Release(Job& job) {
     job.rack_run->batches.clear();
     for (PeerRack& rack : job.rack_run->racks) rack.lanes.clear();
   }
-  if (memory_listener != nullptr) memory_listener->OnReleased(job.account.incarnation);
+  if (memory_listener != nullptr) {
+    job.let_go = memory_listener->OnReleased(job.account.incarnation);
+  }
   job.batches.clear();
   job.keys.clear();
   job.key_names.clear();
-  const std::uint64_t bytes = ledger.Close(job.account);
   const absl::Status status =
       job.state == Job::State::kFailed ? absl::AbortedError(job.fault.message()) : absl::OkStatus();
   for (Member& member : job.members) {
@@ -286,6 +287,12 @@ void Control::State::Release(Job& job) {
     member.memory = {};
     if (member.sink) std::exchange(member.sink, nullptr)->End(status);
   }
+}
+
+// Only now: whoever is admitted by it takes memory at once, and devices take their time to unpin.
+void Control::State::CloseAccount(Job& job) {
+  job.let_go.reset();
+  const std::uint64_t bytes = ledger.Close(job.account);
   LogInfo("event=job_released tenant={} job=\"{}\" incarnation={} memory_bytes={}",
           job.account.tenant, job.name(), FormatIncarnation(job.account.incarnation), bytes);
   for (const auto& answer : std::exchange(job.evictions, {})) {

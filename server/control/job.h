@@ -201,6 +201,7 @@ struct Job {
   TimeNs end_commands_at = 0;     // left kRunning: when kEndJob goes out
   bool end_commands_sent = false;
   std::size_t cores_ended = 0;
+  DoneFlag let_go;  // released: devices have let go of its memory; null: none held any
 
   const std::string& name() const { return account.job; }
   bool running() const { return state == State::kRunning; }

@@ -115,19 +115,21 @@ DoneFlag ControlVerbsGate::OnParameters(Incarnation incarnation, std::byte* data
 
 // Unpinning takes as long as pinning. The job's lanes go before the lock is given back, so that
 // what is let go after that is the last of it.
-void ControlVerbsGate::OnReleased(Incarnation incarnation) {
+DoneFlag ControlVerbsGate::OnReleased(Incarnation incarnation) {
   const auto job = jobs_.find(incarnation);
-  if (job == jobs_.end()) return;
+  if (job == jobs_.end()) return nullptr;
   job->second.released->store(true);
   auto ended = std::make_shared<const JobMemory>(std::move(job->second));
   jobs_.erase(job);
-  thread_.Defer([this, ended = std::move(ended)]() mutable {
+  auto done = std::make_shared<std::atomic<bool>>(false);
+  thread_.Defer([this, done, ended = std::move(ended)]() mutable {
     Add({.domain = nullptr,
          .parameters = {},
          .released = nullptr,
-         .done = nullptr,
+         .done = std::move(done),
          .ended = std::move(ended)});
   });
+  return done;
 }
 
 void ControlVerbsGate::Add(Work work) {
@@ -151,6 +153,7 @@ void ControlVerbsGate::Attend() {
     }
     if (work.domain != nullptr && !work.released->load()) Register(work);
     if (work.done == nullptr) continue;
+    work.ended.reset();
     work.done->store(true);
     thread_.doorbell().Ring();
   }

@@ -4,7 +4,8 @@
 //
 // Registering pins every page, which takes a second for some GiB: a thread of its own does it, in
 // order, and lets go of what jobs had. Nobody who holds Control's lock waits for it; whoever added
-// the keys is answered once it is done. Until then replies are copied on their way.
+// the keys is answered once it is done, and until then replies are copied on their way. A job's
+// memory is its tenant's until it was let go of.
 //
 // Calls come from the listener's threads, and with Control's lock held (the memory listener's);
 // jobs and their domains are looked up under that lock only. The queue of work has a lock of its
@@ -42,7 +43,7 @@ class ControlVerbsGate final : public transport::VerbsGate, public JobMemoryList
 
   DoneFlag OnParameters(Incarnation incarnation, std::byte* data, std::size_t bytes,
                         std::shared_ptr<const void> owner) override;
-  void OnReleased(Incarnation incarnation) override;
+  DoneFlag OnReleased(Incarnation incarnation) override;
 
  private:
   using Domain = std::shared_ptr<transport::VerbsDomain>;

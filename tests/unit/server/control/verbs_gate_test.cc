@@ -113,12 +113,20 @@ TEST_F(VerbsGateTest, JobThatEndsMeanwhileWaitsForNoDevice) {
   CallPtr<v1::JobInfo> evicted;
   Locked([&] { evicted = EvictJob(request); });
   Locked([&] { Advance(5 * kSecond); });
-  EXPECT_TRUE(evicted->ok()) << evicted->message();  // it is released
   EXPECT_FALSE(call->ok());
   EXPECT_LT(system_clock_.Now() - begun, kTime / 2);
-  // Its memory stays until the device has let go; then nothing of the job is left.
+  // Its memory stays, and is nobody else's, until the device has let go; then nothing of it is
+  // left.
+  EXPECT_FALSE(evicted->answered());
+  EXPECT_GT(control().memory_bytes(), 4000u);
+  v1::GetJobRequest question;
+  question.set_job("digits");
+  EXPECT_GT(GetJob(question)->response.memory_bytes(), 4000u);
   *parts = {};
-  gate_.reset();
+  WaitForAnswer(evicted);
+  EXPECT_TRUE(evicted->ok()) << evicted->message();
+  EXPECT_EQ(evicted->response.memory_bytes(), 0u);
+  EXPECT_EQ(control().memory_bytes(), 0u);
   EXPECT_EQ(fake_verbs::TheDevice().registrations, 1u);
   EXPECT_EQ(fake_verbs::TheDevice().regions, 0u);
 }
