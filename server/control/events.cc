@@ -126,7 +126,7 @@ void Control::State::ReapReleased() {
 
 void Control::State::Poll() {
   const TimeNs now = clock.Now();
-  const TimeNs timer = NextTimer();
+  const TimeNs timer = std::min(NextTimer(), NextRackTimer());
   if (timer < now && now - timer > options.liveness_timeout / kLatenessFraction) {
     ForgiveSilence(now - timer);
   }

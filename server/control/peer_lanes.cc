@@ -21,6 +21,8 @@ void PutOff(RackRun& run, v1::Fault fault, TimeNs due) {
 
 void Control::State::GrantPeerLanes(Job& job) {
   RackRun& run = *job.rack_run;
+  // Nonces that are out stay good: whoever was told of them dials by now.
+  if (std::exchange(run.granted, true)) return;
   for (std::uint32_t rack = options.rack_index + 1; rack < run.racks.size(); ++rack) {
     if (!IsNeighbor(run, rack)) continue;
     v1::PeerMessage message;
@@ -44,13 +46,15 @@ void Control::State::GrantPeerLanes(Job& job) {
 
 // Empty, from rack 0: every rack has the job, so lanes may be granted. Else: dial these.
 void Control::State::HandleConnect(Job& job, RackIndex from, const v1::PeerConnect& connect) {
-  if (job.rack_run->state == RackRun::State::kStanding) return;
+  RackRun& run = *job.rack_run;
+  if (run.state == RackRun::State::kStanding) return;
   if (connect.grants().empty()) {
     if (from.value == 0) GrantPeerLanes(job);
     return;
   }
   if (connect.grants_size() != static_cast<int>(links.size()) ||
-      connect.cores_size() != connect.grants_size() || from.value >= options.rack_index) {
+      connect.cores_size() != connect.grants_size() || from.value >= options.rack_index ||
+      std::exchange(run.racks[from.value].dialled, true)) {
     counters.Add(ControlCounter::peers_refused_place);
     return;
   }

@@ -16,9 +16,9 @@ class PeerNetwork {
  public:
   virtual ~PeerNetwork() = default;
 
-  // Delivered in order and once, or not at all: then the rack is silent or was started again, and
-  // Control hears of neither receipts nor envelopes.
-  // How many older messages were dropped, as too many wait: those are lost.
+  // Waits until the rack takes it: messages come there in order and once, as long as neither daemon
+  // is started again. When too many wait, all of them are dropped for this one: returns how many.
+  // The rack finds the gap, and whoever sent knows it from here; jobs that span racks end by it.
   virtual std::size_t Send(RackIndex to, v1::PeerMessage message) = 0;
   // Makes a data lane; answered by Control::AttachPeerLane or Control::PeerLaneFailed. An empty
   // host stands for the one of the rack's control plane.

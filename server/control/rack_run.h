@@ -33,6 +33,7 @@ struct PeerRack {
   std::uint64_t instance = 0;        // of its daemon, when it last spoke of this job; 0: never yet
   bool opened = false;               // rack 0's knowledge, as is `ready`
   bool ready = false;
+  bool dialled = false;  // the lanes that it granted: once
   bool left = false;     // all its ranks
   std::string departed;  // a rank of it that left, for people; empty: none
   std::uint32_t batches_added = 0;
@@ -53,6 +54,7 @@ struct RackRun {
   std::vector<std::unique_ptr<exchange::ExchangeBatch>> batches;  // of all cores and batches
   v1::ExchangeInfo measured;   // what is kept of the shards' measures, once they are gone
   v1::ExchangeInfo predicted;  // of exchange_bytes; made when somebody asks for it
+  bool granted = false;        // nonces of its lanes: once
   bool said_ready = false;
   bool said_left = false;
   // A lane was lost or could not be made: its rack has ended the job, and why is on its way here by

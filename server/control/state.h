@@ -392,7 +392,7 @@ struct Control::State {
   LoadId loads_begun = 0;
   TimeNs polled_at = 0;
   bool draining = false, stopping = false;  // stopping: draining, and there is no way back
-  TimeNs drain_deadline = 0;
+  TimeNs polled_at = started_at, drain_deadline = 0;
   DurationNs drain_timeout = options.drain_timeout;  // may change while it runs
 };
 

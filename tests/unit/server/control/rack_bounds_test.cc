@@ -168,6 +168,32 @@ TEST_F(RackBoundsTest, AStartFromAnotherRackThan0OrTooEarlyStartsNothing) {
   EXPECT_EQ(node(1).Counter("phub_peers_refused_place_total"), 4u);
 }
 
+TEST_F(RackBoundsTest, LanesAreGrantedAndDialledOnceHoweverOftenThatIsAskedFor) {
+  node(2).cores[0]->stopped = true;
+  const auto call = Join(0);
+  Settle();
+  const std::uint64_t opening = node(0).cores[0]->executed.front().shard->config.incarnation.value;
+  v1::PeerMessage connect;
+  connect.mutable_connect();
+  for (int i = 0; i < 3; ++i) {
+    Say(0, 1, opening, connect);
+    Settle();
+  }
+  EXPECT_EQ(node(1).network.sent[Case::kConnect], 1) << "to rack 2";
+  v1::LaneGrant& grant = *connect.mutable_connect()->add_grants();
+  grant.set_nonce(std::string(wire::kNonceBytes, 'x'));
+  connect.mutable_connect()->add_cores();
+  Say(1, 2, opening, connect);
+  Settle();
+  EXPECT_EQ(node(2).Counter("phub_peers_refused_place_total"), 1u);
+  // Expect: what was granted first is still good.
+  node(2).cores[0]->stopped = false;
+  Settle();
+  EXPECT_TRUE(call->ok()) << call->message();
+  ExpectStateEverywhere("standing");
+  EXPECT_EQ(node(1).network.sent[Case::kConnect], 1 + 1) << "and ours";
+}
+
 TEST_F(RackBoundsTest, ATenantThatRequiresEncryptionHasNoPartInARackWithoutIt) {
   RequireEncryption(2);
   const auto call = Join(0);

@@ -157,6 +157,13 @@ class RackJobsTest : public testing::Test {
     }
   }
 
+  // As when everybody's host was asleep: nobody worked, and nobody was heard of.
+  void StandStill(DurationNs duration) {
+    now_ += duration;
+    for (const auto& node : nodes_) node->clock.now = now_;
+    Settle();
+  }
+
   v1::JoinRequest JoinOf(std::uint32_t rank, const std::string& job = "digits",
                          const std::string& plan = "ring") {
     v1::JoinRequest request = RackNode::JoinOf(rank, kRanks, job);

@@ -281,6 +281,18 @@ TEST_F(RackJobsTest, AJobWhoseRanksNeverCameToOneRackEndsOnceTheOthersHaveLeft) 
   ExpectNothingLeft();
 }
 
+TEST_F(RackJobsTest, ADaemonThatStoodStillItselfBlamesNobodyThoughItHasNoWorkers) {
+  Enter({0, 1, 2, 3});  // nobody in rack 2
+  Advance(kSecond);
+  StandStill(3 * node(2).options.liveness_timeout);
+  ExpectStateEverywhere("standing");
+  EXPECT_EQ(node(2).Counter("phub_silence_forgiven_total"), 1u);
+  // Expect: that is no excuse for a rack that stays silent.
+  CutOff(0, Cut::kAll);
+  Advance(node(2).options.liveness_timeout + kSecond);
+  EXPECT_EQ(node(2).Counter("phub_racks_silent_total"), 1u);
+}
+
 TEST_F(RackJobsTest, AWorkerThatFallsSilentIsNamedInEveryRack) {
   EnterAll();
   mute = {3};
