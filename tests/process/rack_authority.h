@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 #include <stdlib.h>
 
+#include <filesystem>
 #include <string>
 #include <utility>
 #include <vector>
@@ -19,9 +20,7 @@ namespace phub::process {
 class RackAuthority {
  public:
   RackAuthority() {
-    Run({"pki", "init", pki(), "--trust-domain", "rack.test"});
-    Run({"pki", "issue", pki(), "server", "node", "--host", "127.0.0.1"});
-    Run({"pki", "issue", pki(), "tenant", "acme"});
+    MakeFiles(pki());
     for (const auto& [name, file] : files()) setenv(name, file.c_str(), 1);
   }
   ~RackAuthority() {
@@ -46,6 +45,21 @@ class RackAuthority {
     for (const auto& [name, file] : files()) environment.push_back(std::string(name) + "=" + file);
     return environment;
   }
+  // The same files, of an authority that nobody has heard of before: what the one before has
+  // vouched for is good nowhere any more, once it was noticed.
+  void Renew() const {
+    const std::string renewed = folder_.path() + "/renewed";
+    MakeFiles(renewed);
+    for (const char* name :
+         {"ca.crt", "server-node.crt", "server-node.key", "tenant-acme.crt", "tenant-acme.key"}) {
+      std::filesystem::rename(fmt::format("{}/{}", renewed, name),
+                              fmt::format("{}/{}", pki(), name));
+    }
+  }
+  // Of one of them, where root may do everything.
+  std::string ControlSocket(std::size_t daemon) const {
+    return fmt::format("unix:{}/control{}", folder_.path(), daemon);
+  }
   // Of daemons that were started with these arguments and serve.
   void MakeTenant(const RackProcess& racks) const {
     for (std::size_t i = 0; i < racks.size(); ++i) {
@@ -54,6 +68,11 @@ class RackAuthority {
   }
 
  private:
+  static void MakeFiles(const std::string& folder) {
+    Run({"pki", "init", folder, "--trust-domain", "rack.test"});
+    Run({"pki", "issue", folder, "server", "node", "--host", "127.0.0.1"});
+    Run({"pki", "issue", folder, "tenant", "acme"});
+  }
   std::string pki() const { return folder_.path() + "/pki"; }
   std::vector<std::pair<const char*, std::string>> files() const {
     return {{"PHUB_CA_FILE", pki() + "/ca.crt"},

@@ -5,7 +5,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <phub/client.h>
+#include <signal.h>
 
+#include <chrono>
 #include <cstdlib>
 #include <memory>
 #include <mutex>
@@ -101,6 +103,23 @@ TEST(RackJobs, LanesBetweenRacksAreEncryptedIfDataTlsIsOn) {
   EXPECT_THAT(racks->Outputs(), HasSubstr("event=peer_lane_attached"));
   EXPECT_THAT(racks->Outputs(), HasSubstr("lane=\"tcp+tls "));
   EXPECT_THAT(racks->Outputs(), Not(HasSubstr("lane=\"tcp ")));
+}
+
+// One daemon is started anew with certificates of another authority, and the other one only sees
+// its files change: it shows the new one there, and takes nothing else from there.
+TEST(RackJobs, CertificatesAmongDaemonsAreReloadedWithoutARestart) {
+  const RackAuthority authority;
+  const auto racks = StartRacks(2, authority.DaemonArguments());
+  ASSERT_TRUE(racks->serving()) << racks->Outputs();
+  authority.MakeTenant(*racks);
+  ASSERT_EQ(RunRanks(*racks, DrawRackJob(40, 2, "ring")), "");
+  authority.Renew();
+  // Until they are noticed, which they are every two seconds, those who come now are strangers.
+  std::this_thread::sleep_for(std::chrono::seconds(5));
+  racks->daemon(1).Signal(SIGKILL);
+  ASSERT_TRUE(racks->daemon(1).Wait(60 * kSecond).has_value());
+  racks->Restart(1);
+  ASSERT_EQ(RunRanks(*racks, DrawRackJob(41, 2, "ring")), "");
 }
 
 std::string JoinProblem(const RackProcess& racks, std::size_t rack, const JobOptions& options) {

@@ -1,7 +1,11 @@
 // What may come over a lane with TLS that is no order of bytes as sent; and what a lane costs.
 #include <malloc.h>
+#include <sys/ioctl.h>
 
+#include <algorithm>
 #include <array>
+#include <span>
+#include <vector>
 
 #include "tests/unit/transport/tls/tls_fixture.h"
 
@@ -110,17 +114,66 @@ Ends MakeEnds(std::uint64_t bytes_per_key) {
   return ends;
 }
 
+// What anybody on the way sees of a stream: how long its records are.
+class RecordLengths {
+ public:
+  explicit RecordLengths(int socket) : socket_(socket) {}
+  // Of what came since the last call. Nobody reads between Begin and this.
+  void Look() {
+    std::vector<std::byte> bytes(Waiting());
+    ASSERT_EQ(recv(socket_, bytes.data(), bytes.size(), MSG_PEEK),
+              static_cast<ssize_t>(bytes.size()));
+    for (const std::byte byte : std::span(bytes).subspan(seen_)) Take(byte);
+  }
+  void Begin() { seen_ = Waiting(); }
+  std::size_t CountOf(std::size_t length) const {
+    return static_cast<std::size_t>(std::count(lengths_.begin(), lengths_.end(), length));
+  }
+
+ private:
+  std::size_t Waiting() const {
+    int bytes = 0;
+    EXPECT_EQ(ioctl(socket_, FIONREAD, &bytes), 0);
+    return static_cast<std::size_t>(bytes);
+  }
+  void Take(std::byte byte) {
+    if (left_ > 0) {
+      --left_;
+      return;
+    }
+    header_.push_back(byte);
+    if (header_.size() < 5) return;
+    left_ =
+        std::to_integer<std::size_t>(header_[3]) << 8 | std::to_integer<std::size_t>(header_[4]);
+    lengths_.push_back(left_);
+    header_.clear();
+  }
+
+  const int socket_;
+  std::size_t seen_ = 0;
+  std::size_t left_ = 0;  // of the record that has begun
+  std::vector<std::byte> header_;
+  std::vector<std::size_t> lengths_;
+};
+
 TEST(TlsSessionRecordsTest, KeysChangeAsOftenAsTheyShould) {
-  Ends ends = MakeEnds(100'000);
-  std::vector<std::byte> sent(64 * 1024);
+  constexpr std::size_t kRoundBytes = 64 * 1024;
+  constexpr std::size_t kRounds = 200;
+  constexpr std::size_t kBytesPerKey = 100'000;
+  constexpr std::size_t kKeyUpdate = 5 + 1 + 16;  // the message, its type, the tag
+  Ends ends = MakeEnds(kBytesPerKey);
+  RecordLengths lengths(ends.sockets[1].get());
+  std::vector<std::byte> sent(kRoundBytes);
   std::vector<std::byte> got(sent.size());
-  for (std::size_t round = 0; round < 200; ++round) {
+  for (std::size_t round = 0; round < kRounds; ++round) {
     std::fill(sent.begin(), sent.end(), static_cast<std::byte>(round));
     std::size_t in = 0;
     std::size_t out = 0;
     while (in < got.size()) {
       const iovec from{sent.data() + out, sent.size() - out};
+      lengths.Begin();
       if (out < sent.size()) out += ends.sender->Writev({&from, 1}).bytes;
+      lengths.Look();
       const iovec into{got.data() + in, got.size() - in};
       const IoResult io = ends.receiver->Readv({&into, 1}, false);
       ASSERT_TRUE(io.status == IoStatus::kMore || io.status == IoStatus::kDrained);
@@ -128,6 +181,10 @@ TEST(TlsSessionRecordsTest, KeysChangeAsOftenAsTheyShould) {
     }
     ASSERT_EQ(sent, got);
   }
+  // Before the record that comes after so many bytes, so a key serves for one record more at most.
+  constexpr std::size_t kRecordBytes = 16 * 1024;
+  EXPECT_LE(lengths.CountOf(kKeyUpdate), kRounds * kRoundBytes / kBytesPerKey);
+  EXPECT_GE(lengths.CountOf(kKeyUpdate), kRounds * kRoundBytes / (kBytesPerKey + kRecordBytes) - 1);
 }
 
 TEST(TlsSessionRecordsTest, FloodsOfRecordsWithoutDataEndTheLane) {
