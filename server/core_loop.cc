@@ -134,28 +134,30 @@ void CoreLoop::State::OnReceived(JobShard& shard, Rank rank,
     case ingest::Action::kRecord: return counters.Add(CoreCounter::records);
     case ingest::Action::kDecide: return OnDecision(shard, rank, message.header);
     case ingest::Action::kNothing: return;
-    default: break;
+    case ingest::Action::kStage:
+    case ingest::Action::kDuplicate:
+    case ingest::Action::kAnswer:
+    case ingest::Action::kAnswerPrevious: return OnAnswerable(shard, rank, verdict, message);
   }
+}
+
+// What a reply will come to, at once or with its round.
+void CoreLoop::State::OnAnswerable(JobShard& shard, Rank rank, const ingest::Verdict& verdict,
+                                   const transport::ReceivedMessage& message) {
   Chunk& chunk = *verdict.chunk;
   if (!replies.NoteReplyAddress(shard, chunk, rank, message.header.reply_address)) {
     const ingest::Verdict refused = {
         ingest::Action::kFault, FaultCode::kReplyAddress, {}, &chunk, chunk.key->key};
     return Refuse(shard, rank, refused, message.header);
   }
-  switch (verdict.action) {
-    case ingest::Action::kStage: return OnGradient(shard, rank, chunk, message);
-    case ingest::Action::kDuplicate:
-      counters.Add(CoreCounter::duplicates_staged);
-      return OnDuplicate(shard, rank, chunk, message.header);
-    case ingest::Action::kAnswer:
-      return OnAsked(shard, rank, chunk, chunk.applied, message.header.kind);
-    case ingest::Action::kAnswerPrevious:
-      return OnAsked(shard, rank, chunk, Iteration{chunk.applied.value - 1}, message.header.kind);
-    case ingest::Action::kRecord:
-    case ingest::Action::kDecide:
-    case ingest::Action::kNothing:
-    case ingest::Action::kFault: return;
+  if (verdict.action == ingest::Action::kStage) return OnGradient(shard, rank, chunk, message);
+  if (verdict.action == ingest::Action::kDuplicate) {
+    counters.Add(CoreCounter::duplicates_staged);
+    return OnDuplicate(shard, rank, chunk, message.header);
   }
+  const bool asks_previous = verdict.action == ingest::Action::kAnswerPrevious;
+  OnAsked(shard, rank, chunk, Iteration{chunk.applied.value - (asks_previous ? 1u : 0u)},
+          message.header.kind);
 }
 
 // Whatever comes is paid for, before anybody asks what it is: repetitions cost what news cost.

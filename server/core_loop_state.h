@@ -54,6 +54,8 @@ struct CoreLoop::State {
 
   // Data path.
   void OnReceived(JobShard& shard, Rank rank, const transport::ReceivedMessage& message);
+  void OnAnswerable(JobShard& shard, Rank rank, const ingest::Verdict& verdict,
+                    const transport::ReceivedMessage& message);
   void TakeIn(JobShard& shard, std::uint64_t bytes);
   void OnAsked(JobShard& shard, Rank rank, Chunk& chunk, Iteration version, wire::MessageKind kind);
   void Refuse(JobShard& shard, Rank rank, const ingest::Verdict& verdict,
