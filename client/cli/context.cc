@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
+#include <filesystem>
 #include <memory>
 
 #include "client/cli/cli.h"
@@ -41,12 +42,18 @@ int SetContext(const Options& options, const std::string& name) {
     const auto set = [&](const char* setting, const std::string& value) {
       if (!value.empty()) context[setting] = value;
     };
+    // A context is used from anywhere.
+    const auto set_file = [&](const char* setting, const std::string& path) {
+      std::error_code gone;  // the working directory, perhaps
+      const std::filesystem::path absolute = std::filesystem::absolute(path, gone);
+      if (!path.empty()) context[setting] = gone ? path : absolute.lexically_normal().string();
+    };
     set("endpoint", options.endpoint);
     set("tenant", options.tenant);
-    set("token_file", options.credentials.token_file);
-    set("ca_file", options.credentials.ca_file);
-    set("certificate", options.credentials.certificate);
-    set("key", options.credentials.key);
+    set_file("token_file", options.credentials.token_file);
+    set_file("ca_file", options.credentials.ca_file);
+    set_file("certificate", options.credentials.certificate);
+    set_file("key", options.credentials.key);
     set("server_name", options.credentials.server_name);
     if (contexts.current.empty()) contexts.current = name;
     return static_cast<int>(kOk);

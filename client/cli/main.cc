@@ -62,10 +62,21 @@ void AddGlobalOptions(CLI::App& app, Options& options) {
         return fmt::format("\"{}\" is not a duration, like \"5s\" or \"500ms\"", text);
       })
       ->capture_default_str();
-  app.add_option("--tenant", options.tenant, "Only jobs of this tenant")
+  app.add_option("--tenant", options.tenant, "The tenant that is meant: its jobs, its tokens")
       ->envname("PHUB_TENANT")
       ->type_name("TENANT");
 }
+
+// Global options may stand after any command, and every command's help says where they are.
+class HelpFormatter final : public CLI::Formatter {
+ public:
+  std::string make_footer(const CLI::App* app) const override {
+    std::string footer = CLI::Formatter::make_footer(app);
+    if (app->get_parent() == nullptr) return footer;
+    return footer +
+           "\nOptions of every command (-e, --context, --tenant, -o, ...): phubctl --help\n";
+  }
+};
 
 void AllowExtras(CLI::App& app) {
   app.allow_extras();  // reported by us, with a suggestion
@@ -137,6 +148,7 @@ int Main(int argument_count, char** arguments) {
   Options options;
   Command command;
   CLI::App app("phubctl asks a phub daemon how it and its jobs are.", "phubctl");
+  app.formatter(std::make_shared<HelpFormatter>());
   app.set_version_flag("--version", fmt::format("phubctl {} ({})", BuildVersion(), BuildCommit()));
   AddCommands(app, options, command);
   app.footer(

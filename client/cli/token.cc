@@ -152,7 +152,9 @@ void AddToken(CLI::App& parent, const Options& options, Command& command) {
 
   CLI::App* issue = token->add_subcommand("issue", "A new token; it is shown once");
   const auto request = std::make_shared<Issue>();
-  issue->add_option("--role", request->role, "tenant (with --tenant), operator, admin or server")
+  issue
+      ->add_option("--role", request->role,
+                   "tenant (with --tenant NAME), operator, admin or server")
       ->type_name("ROLE")
       ->check(CLI::IsMember({"tenant", "operator", "admin", "server"}));
   issue->add_option("--label", request->label, "What it is for")->type_name("TEXT");

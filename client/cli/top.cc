@@ -95,13 +95,15 @@ std::string TopFrame::DaemonsTable() const {
     for (const double share : BusyShares(endpoint)) {
       cores += share < 0 ? " -" : fmt::format(" {:.0f}%", share * 100);
     }
+    // A daemon does not show tenants what its core loops do for all.
+    const auto rate = [&](auto member) {
+      return daemon.busy_ns.empty() ? -1 : Rate(before_.daemons, after_.daemons, endpoint, member);
+    };
     table.Add({endpoint, daemon.server.state(),
                fmt::format("{} of {}", HumanBytes(daemon.server.memory_bytes()),
                            HumanBytes(daemon.server.memory_bytes_max())),
-               GigabytesPerSecond(
-                   Rate(before_.daemons, after_.daemons, endpoint, &DaemonFigures::gradient_bytes)),
-               GigabytesPerSecond(
-                   Rate(before_.daemons, after_.daemons, endpoint, &DaemonFigures::reply_bytes)),
+               GigabytesPerSecond(rate(&DaemonFigures::gradient_bytes)),
+               GigabytesPerSecond(rate(&DaemonFigures::reply_bytes)),
                cores.empty() ? "-" : cores.substr(1)});
   }
   return table.Text();

@@ -85,6 +85,11 @@ grpc::Status TakeTopSample(const Options& options, const Clock& clock, TopSample
     daemon.status = Call(member.options, &v1::Admin::Stub::GetStats, v1::GetStatsRequest(), stats);
     if (daemon.status.ok()) AddCounters(stats, daemon, sample);
   }
+  // With identities nobody is the default tenant, and it may have nothing.
+  std::erase_if(sample.tenants, [](const auto& each) {
+    const TenantFigures& tenant = each.second;
+    return tenant.memory_quota_bytes == 0 && tenant.jobs == 0 && tenant.memory_bytes == 0;
+  });
   if (!options.tenant.empty()) {
     std::erase_if(sample.tenants, [&](const auto& each) { return each.first != options.tenant; });
   }

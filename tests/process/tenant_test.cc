@@ -1,5 +1,6 @@
 // What a daemon with identities does for its tenants, and to whoever abuses it.
 #include <arpa/inet.h>
+#include <fmt/format.h>
 #include <netinet/in.h>
 #include <poll.h>
 #include <sys/socket.h>
@@ -9,6 +10,7 @@
 #include <span>
 
 #include "common/base/descriptor.h"
+#include "common/base/host_name.h"
 #include "phub/client.h"
 #include "tests/process/identity_fixture.h"
 #include "tests/support/freed_memory.h"
@@ -39,6 +41,37 @@ TEST_F(TenantTest, AJobTrainsWithATokenOverTls) {
   ASSERT_TRUE(nobody.ok());
   const auto refused = nobody->Join({.job = "x"});
   EXPECT_EQ(refused.status().code(), StatusCode::kUnauthenticated) << refused.status().message();
+}
+
+TEST_F(TenantTest, WhoSavedAJobAndWhereIsInTheLog) {
+  const std::string token = daemon_->IssueToken("saver", {"--tenant", "acme"});
+  auto session = Connect(daemon_->endpoint(),
+                         {.token_file = token, .tls = {.ca_file = daemon_->pki() + "/ca.crt"}});
+  ASSERT_TRUE(session.ok()) << session.status().message();
+  auto job = session->Join({.job = "kept"});
+  ASSERT_TRUE(job.ok()) << job.status().message();
+  auto key = job->AddKey("weights", f32, 4, Sgd{.learning_rate = 1.0});
+  ASSERT_TRUE(key.ok()) << key.status().message();
+  const float initial[] = {1, 2, 3, 4};
+  ASSERT_TRUE(job->Initialize(*key, std::span<const float>(initial)).ok());
+  ASSERT_TRUE(key->PushPull().Wait().ok());
+  const std::string by_rank = daemon_->folder() + "/by-rank";
+  const std::string by_tenant = daemon_->folder() + "/by-tenant";
+  ASSERT_TRUE(job->SaveState(by_rank).ok());
+  const Finished saved = daemon_->Ask(token, {"job", "save", "kept", by_tenant});
+  EXPECT_EQ(saved.exit, Exit::WithCode(0)) << saved.error;
+  EXPECT_THAT(daemon_->Ask(token, {"job", "get", "kept"}).output, HasSubstr(by_tenant));
+  // Others' jobs are nobody's, and what is not there is no change.
+  const std::string other = daemon_->IssueToken("other", {"--tenant", "zeta"});
+  EXPECT_EQ(daemon_->Ask(other, {"--tenant", "acme", "job", "save", "kept", by_tenant}).exit,
+            Exit::WithCode(4));
+  EXPECT_EQ(daemon_->Ask(token, {"job", "evict", "nothing", "--yes"}).exit, Exit::WithCode(3));
+  const std::string log = daemon_->AskAsRoot({"audit", "tail", "-n", "1000"}).output;
+  EXPECT_THAT(log, HasSubstr(fmt::format("job.save acme/kept (iteration 1 in {} on {})", by_rank,
+                                         HostName())));
+  EXPECT_THAT(log, HasSubstr(fmt::format("(iteration 1 in {} on ", by_tenant)));
+  EXPECT_THAT(log, Not(HasSubstr("acme/nothing")));
+  EXPECT_TRUE(job->Leave().ok());
 }
 
 TEST_F(TenantTest, QuotasRefuseWithTheShortfall) {
@@ -164,9 +197,13 @@ TEST(PhubctlContexts, AreKeptInAFileOfTheirOwnersAlone) {
   const auto phubctl = [&](const std::vector<std::string>& arguments) {
     return RunToEnd(kPhubctl, arguments, {"PHUB_CONTEXTS=" + file});
   };
+  // From here; and good from anywhere.
+  const std::string relative = std::filesystem::relative(token).string();
+  ASSERT_NE(relative, token);
   EXPECT_EQ(
-      phubctl({"context", "set", "rack", "-e", daemon.endpoint(), "--token-file", token}).exit,
+      phubctl({"context", "set", "rack", "-e", daemon.endpoint(), "--token-file", relative}).exit,
       Exit::WithCode(0));
+  EXPECT_THAT(phubctl({"context", "list"}).output, HasSubstr(" " + token));
   struct stat facts {};
   ASSERT_EQ(stat(file.c_str(), &facts), 0);
   EXPECT_EQ(facts.st_mode & 07777, 0600u);

@@ -120,6 +120,9 @@ int main(int argc, char** argv) {
   CLI::App app("Trains a small network on handwritten digits with phub.");
   Arguments arguments;
   AddTrainingOptions(app, arguments);
+  app.footer(
+      "Who you are, where the daemon asks for it: PHUB_TOKEN_FILE and, with TLS, PHUB_CA_FILE; or\n"
+      "PHUB_CERTIFICATE and PHUB_KEY.");
   CLI::App* compare = app.add_subcommand("compare", "compare two files written with --save");
   std::string path_a;
   std::string path_b;
