@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "common/base/printable.h"
 #include "common/base/units.h"
 
 namespace phub::client::cli {

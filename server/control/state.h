@@ -390,9 +390,9 @@ struct Control::State {
   Racks racks;
   StreamId streams_made = 0;
   LoadId loads_begun = 0;
-  TimeNs polled_at = 0;
+  TimeNs polled_at = started_at;
+  TimeNs drain_deadline = 0;
   bool draining = false, stopping = false;  // stopping: draining, and there is no way back
-  TimeNs polled_at = started_at, drain_deadline = 0;
   DurationNs drain_timeout = options.drain_timeout;  // may change while it runs
 };
 
