@@ -38,6 +38,7 @@ void SetRacks(const Settings& settings, const RackTopology& topology, ControlOpt
   const RackPlace place = PlaceOf(settings);
   options.racks = place.endpoints;
   options.rack_index = place.self;
+  options.aggregator_count = place.aggregator_count;
   options.rack_topology = topology;
 }
 
@@ -57,14 +58,24 @@ std::unique_ptr<PeerLinks> MakePeerLinks(const Settings& settings, ControlThread
 absl::StatusOr<RackTopology> ReadRackTopology(const Settings& settings) {
   const auto among = FindPlaceAmongRacks(settings);
   if (!among.ok()) return among.status();
-  const std::size_t racks = among->endpoints.size();
+  const std::size_t aggregators = among->aggregator_count;
+  const std::size_t racks = among->endpoints.size() - aggregators;
   if (racks == 0) return RackTopology();
-  if (racks > kRacksMax) {
+  if (racks + aggregators > kRacksMax) {
     return absl::InvalidArgumentError(
-        fmt::format("racks names {} racks, at most {} are possible", racks, kRacksMax));
+        fmt::format("racks and aggregators name {} daemons, at most {} are possible",
+                    racks + aggregators, kRacksMax));
   }
-  auto topology = settings.topology.empty() ? plan::Generate(fmt::format("switch:{}", racks))
-                                            : ReadTopology(settings.topology);
+  if (aggregators > 1 && settings.topology.empty()) {
+    return absl::InvalidArgumentError(
+        fmt::format("aggregators = \"{}\" are {}, and only a topology says which racks are at "
+                    "which; set `topology`",
+                    settings.aggregators, aggregators));
+  }
+  auto topology =
+      settings.topology.empty()
+          ? plan::Generate(fmt::format("switch:{}{}", racks, aggregators == 1 ? ",aggregate" : ""))
+          : ReadTopology(settings.topology);
   if (!topology.ok()) {
     return absl::InvalidArgumentError(
         fmt::format("topology = \"{}\": {}", settings.topology, MessageOf(topology.status())));
@@ -73,6 +84,13 @@ absl::StatusOr<RackTopology> ReadRackTopology(const Settings& settings) {
     return absl::InvalidArgumentError(
         fmt::format("topology = \"{}\" has {} members, racks names {} racks; member r is rack r",
                     settings.topology, topology->members().size(), racks));
+  }
+  const std::uint32_t switches = exchange::AggregatorCount(*topology);
+  if (aggregators > 0 && switches != aggregators) {
+    return absl::InvalidArgumentError(
+        fmt::format("topology = \"{}\" has {} aggregating switches, aggregators names {} daemons; "
+                    "each stands for one, in order",
+                    settings.topology, switches, aggregators));
   }
   return std::make_shared<const plan::Topology>(*std::move(topology));
 }

@@ -109,9 +109,11 @@ void CheckTogether(Config& config) {
     config.problems.push_back(fmt::format("{}: {}", culprit.place, MessageOf(place.status())));
   }
   if (const auto place = FindPlaceAmongRacks(settings); !place.ok()) {
-    const char* const culprit = !settings.rack_self.empty() ? "rack_self"
-                                : settings.racks.empty()    ? "topology"
-                                                            : "racks";
+    const char* const culprit = !settings.rack_self.empty()     ? "rack_self"
+                                : !settings.aggregators.empty() ? "aggregators"
+                                : !settings.racks.empty()       ? "racks"
+                                : !settings.topology.empty()    ? "topology"
+                                                                : "role";
     config.problems.push_back(
         fmt::format("{}: {}", EffectiveOf(config, culprit).place, MessageOf(place.status())));
   }

@@ -94,13 +94,60 @@ absl::StatusOr<RackPlace> FindRackPlace(const Settings& settings) {
   return FindPlace(settings, "daemons", settings.daemons, "self", settings.self);
 }
 
+namespace {
+
+// The settings were read one by one. Nobody is in both lists.
+absl::StatusOr<std::vector<std::string>> AggregatorsOf(const Settings& settings) {
+  auto aggregators = ParseDaemonList(settings.aggregators);
+  if (!aggregators.ok() || aggregators->empty()) return aggregators;
+  const auto racks = ParseDaemonList(settings.racks);
+  if (!racks.ok()) return racks.status();
+  if (racks->empty()) {
+    return absl::InvalidArgumentError(
+        fmt::format("aggregators = \"{}\" sum what `racks` exchange, and `racks` is empty",
+                    settings.aggregators));
+  }
+  for (const std::string& aggregator : *aggregators) {
+    if (std::find(racks->begin(), racks->end(), aggregator) == racks->end()) continue;
+    return absl::InvalidArgumentError(
+        fmt::format("aggregators = \"{}\" has the entry \"{}\", which is in racks, too; a daemon "
+                    "is one of both",
+                    settings.aggregators, aggregator));
+  }
+  return aggregators;
+}
+
+absl::Status CheckRole(const Settings& settings, const RackPlace& place) {
+  const bool placed = place.self >= place.endpoints.size() - place.aggregator_count;
+  const bool is_aggregator = place.aggregator_count > 0 && placed;
+  if (is_aggregator == (settings.role == RackRole::kAggregator)) return absl::OkStatus();
+  if (is_aggregator) {
+    return absl::InvalidArgumentError(
+        fmt::format("this daemon is {} of aggregators, and its role is \"rack\"; write role = "
+                    "\"aggregator\", so that nobody sends workers to it",
+                    place.endpoints[place.self]));
+  }
+  return absl::InvalidArgumentError(
+      "role = \"aggregator\", and this daemon is not one of `aggregators`; name it there, at every "
+      "daemon");
+}
+
+}  // namespace
+
 absl::StatusOr<RackPlace> FindPlaceAmongRacks(const Settings& settings) {
-  auto place = FindPlace(settings, "racks", settings.racks, "rack_self", settings.rack_self);
+  const auto aggregators = AggregatorsOf(settings);
+  if (!aggregators.ok()) return aggregators.status();
+  const std::string all =
+      aggregators->empty() ? settings.racks : settings.racks + "," + settings.aggregators;
+  auto place = FindPlace(settings, aggregators->empty() ? "racks" : "racks and aggregators", all,
+                         "rack_self", settings.rack_self);
   if (!place.ok()) return place;
-  if (place->endpoints.size() == 1) {
+  place->aggregator_count = static_cast<std::uint32_t>(aggregators->size());
+  if (place->endpoints.size() - place->aggregator_count == 1) {
     return absl::InvalidArgumentError(
         fmt::format("racks = \"{}\" is one rack; name at least two, or none", settings.racks));
   }
+  if (absl::Status status = CheckRole(settings, *place); !status.ok()) return status;
   if (place->endpoints.empty() && !settings.topology.empty()) {
     return absl::InvalidArgumentError(
         fmt::format("topology = \"{}\" says how `racks` are connected, and `racks` is empty",

@@ -18,11 +18,13 @@ absl::StatusOr<std::vector<std::string>> ParseDaemonList(std::string_view text);
 struct RackPlace {
   std::vector<std::string> endpoints;  // empty: a rack of its own
   std::uint32_t self = 0;
+  std::uint32_t aggregator_count = 0;  // among racks: the last so many of `endpoints`
 };
 // InvalidArgument says what does not fit together. The settings are right each by itself.
 absl::StatusOr<RackPlace> FindRackPlace(const Settings& settings);
 
-// The racks that jobs may span, and which of them this daemon is. The same errors.
+// The racks that jobs may span and then the aggregators, and which of them this daemon is. The same
+// errors.
 absl::StatusOr<RackPlace> FindPlaceAmongRacks(const Settings& settings);
 
 }  // namespace phub::server

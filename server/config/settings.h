@@ -23,6 +23,7 @@ enum class WaitMode : std::uint8_t { kAuto, kPoll, kBlock };
 enum class ShmMode : std::uint8_t { kOn, kOff };
 enum class VerbsMode : std::uint8_t { kAuto, kOn, kOff };
 enum class DataTlsMode : std::uint8_t { kAuto, kOn, kOff };
+enum class RackRole : std::uint8_t { kRack, kAggregator };
 
 #define PHUB_SETTINGS(X)                                                                           \
   X(std::string, listen, Address(), "127.0.0.1:7700",                                              \
@@ -64,11 +65,17 @@ enum class DataTlsMode : std::uint8_t { kAuto, kOn, kOff };
     "Jobs may span these racks: the control endpoint of each rack's daemon, separated by commas, " \
     "in the same order and spelling at each of them. The first opens such jobs. Empty: this one "  \
     "alone.")                                                                                      \
+  X(std::string, aggregators, DaemonList(), "",                                                    \
+    "Daemons that only sum and pass on what racks exchange, and have no workers: the control "     \
+    "endpoint of each, separated by commas, the same at each of them and at each of racks.")       \
+  X(RackRole, role, Choice("rack|aggregator"), "rack",                                             \
+    "What this daemon is. aggregator: one of aggregators, to which no worker comes.")              \
   X(std::string, rack_self, AddressOrEmpty(), "",                                                  \
-    "Which entry of racks this daemon is. Empty: the entry that equals listen.")                   \
+    "Which entry of racks, or of aggregators, this daemon is. Empty: the one that equals listen.") \
   X(std::string, topology, Path(), "",                                                             \
     "File (TOML or JSON, see docs/plan.md) of how the racks are connected: its members are the "   \
-    "racks, in order. The same at each of them. Empty: every rack has one link to one switch.")    \
+    "racks, its aggregating switches the aggregators, in order. The same at each of them. Empty: " \
+    "every rack has one link to one switch, which is the aggregator, if there is one.")            \
   X(ShmMode, shm, Choice("on|off"), "on",                                                          \
     "Shared memory with workers of the same host: gradients are summed where they lie.")           \
   X(VerbsMode, verbs, Choice("auto|on|off"), "auto",                                               \

@@ -6,6 +6,7 @@
 #include "common/base/check.h"
 #include "server/control/rack.h"
 #include "server/control/state.h"
+#include "server/exchange/rack_plan.h"
 
 namespace phub::server {
 namespace {
@@ -35,8 +36,10 @@ Control::State::State(const Clock& clock_given, Random& random_given,
   for (CoreHandle& handle : handles) links.emplace_back(std::move(handle));
   endpoints.assign(links.size(), {options.lane_host, options.lane_port});
   if (!options.racks.empty()) {
-    PHUB_CHECK(options.rack_topology != nullptr && options.rack_index < options.racks.size() &&
-               options.rack_topology->members().size() == options.racks.size());
+    PHUB_CHECK(options.rack_topology != nullptr && options.rack_index < options.racks.size());
+    PHUB_CHECK(options.rack_topology->members().size() == options.racks_with_ranks());
+    PHUB_CHECK(options.aggregator_count == 0 ||
+               options.aggregator_count == exchange::AggregatorCount(*options.rack_topology));
     racks.known.resize(options.racks.size());
     racks.configuration = HashOfRacks(options, links.size());
     racks.instance = random.Next() | 1;  // 0 means unknown

@@ -85,6 +85,13 @@ struct ControlOptions {
   std::vector<std::string> racks;
   std::uint32_t rack_index = 0;
   std::shared_ptr<const plan::Topology> rack_topology;
+  // So many of `racks`, the last, only sum and pass on, and have no ranks: they are the aggregating
+  // switches of the topology, in its order. All of them, or none.
+  std::uint32_t aggregator_count = 0;
+  std::uint32_t racks_with_ranks() const {
+    return static_cast<std::uint32_t>(racks.size()) - aggregator_count;
+  }
+  bool is_aggregator() const { return aggregator_count > 0 && rack_index >= racks_with_ranks(); }
 
   // Of rings, for each lane of a job, as shared memory charges them; see SetSharedMemoryEndpoint.
   std::uint64_t shared_lane_bytes = 0;

@@ -42,14 +42,23 @@ absl::Status ReadWaitOptions(const std::string& job, const v1::JobOptions& optio
 
 constexpr std::size_t kPlanBytesMax = 1 << 20;  // of a plan that comes with a request
 
-// REQUIRES: everything else is read. The ranks are dealt to the racks in equal parts, in order.
+// Whether a rank comes with the request.
+enum class From : std::uint8_t { kWorker, kRack };
+
+// REQUIRES: everything else is read. The ranks are dealt to the racks in equal parts, in order; an
+// aggregator has none.
 absl::Status ReadPlanOption(const v1::JoinRequest& request, const ControlOptions& defaults,
-                            JobSettings& settings) {
+                            From from, JobSettings& settings) {
   const std::string& plan = request.options().plan();
-  if (plan.empty()) return absl::OkStatus();
   const auto refuse = [&](const std::string& what) {
     return absl::InvalidArgumentError(fmt::format("job {}: {}", request.job(), what));
   };
+  if (plan.empty() && defaults.is_aggregator()) {
+    return refuse(fmt::format(
+        "this daemon is an aggregator, which has no workers; join at a rack's daemon, such as {}",
+        defaults.racks.front()));
+  }
+  if (plan.empty()) return absl::OkStatus();
   if (defaults.racks.empty()) {
     return refuse("it has a plan for several racks, and this daemon has none; configure `racks`");
   }
@@ -65,22 +74,24 @@ absl::Status ReadPlanOption(const v1::JoinRequest& request, const ControlOptions
         "on_loss=wait works in jobs of one rack only; jobs that span racks need "
         "on_loss=fail");
   }
-  const auto count = static_cast<std::uint32_t>(defaults.racks.size());
+  const std::uint32_t count = defaults.racks_with_ranks();
   if (settings.world_size % count != 0) {
     return refuse(fmt::format("world_size {} cannot be dealt to {} racks in equal parts",
                               settings.world_size, count));
   }
   const std::uint32_t part = settings.world_size / count;
   const std::uint32_t rack = request.rank() / part;
-  if (rack != defaults.rack_index) {
-    return refuse(fmt::format("rank {} belongs to rack {}, whose daemon is {}; this is rack {}",
-                              request.rank(), rack, defaults.racks[rack], defaults.rack_index));
+  if (from == From::kWorker && rack != defaults.rack_index) {
+    return refuse(fmt::format(
+        "rank {} belongs to rack {}, whose daemon is {}; this is {}", request.rank(), rack,
+        defaults.racks[rack],
+        defaults.is_aggregator() ? "an aggregator" : fmt::format("rack {}", defaults.rack_index)));
   }
   settings.plan = plan;
   settings.racks = count;
   settings.ranks_of_job = settings.world_size;
-  settings.rank_base = rack * part;
-  settings.world_size = part;
+  settings.rank_base = defaults.is_aggregator() ? 0 : defaults.rack_index * part;
+  settings.world_size = defaults.is_aggregator() ? 0 : part;
   return absl::OkStatus();
 }
 
@@ -140,9 +151,10 @@ absl::StatusOr<std::uint32_t> ChooseProtocolVersion(const v1::JoinRequest& reque
       request.protocol_version_min(), request.protocol_version_max()));
 }
 
-absl::StatusOr<JobSettings> CheckJoin(const v1::JoinRequest& request,
-                                      const ControlOptions& defaults,
-                                      const std::vector<std::uint32_t>& daemon_cores) {
+namespace {
+
+absl::StatusOr<JobSettings> Read(const v1::JoinRequest& request, const ControlOptions& defaults,
+                                 const std::vector<std::uint32_t>& daemon_cores, From from) {
   if (absl::Status status = CheckName("job", request.job()); !status.ok()) return status;
   if (!request.tenant().empty()) {
     if (absl::Status status = CheckName("tenant", request.tenant()); !status.ok()) return status;
@@ -200,13 +212,26 @@ absl::StatusOr<JobSettings> CheckJoin(const v1::JoinRequest& request,
       !status.ok()) {
     return status;
   }
-  if (absl::Status status = ReadPlanOption(request, defaults, settings); !status.ok()) {
+  if (absl::Status status = ReadPlanOption(request, defaults, from, settings); !status.ok()) {
     return status;
   }
   if (absl::Status status = ReadApplyOptions(request.job(), options, settings); !status.ok()) {
     return status;
   }
   return settings;
+}
+
+}  // namespace
+
+absl::StatusOr<JobSettings> CheckJoin(const v1::JoinRequest& request,
+                                      const ControlOptions& defaults,
+                                      const std::vector<std::uint32_t>& daemon_cores) {
+  return Read(request, defaults, daemon_cores, From::kWorker);
+}
+
+absl::StatusOr<JobSettings> CheckOpen(const v1::JoinRequest& request,
+                                      const ControlOptions& defaults, std::uint32_t core_count) {
+  return Read(request, defaults, {core_count}, From::kRack);
 }
 
 std::string DifferenceInSettings(const JobSettings& theirs, const JobSettings& ours,

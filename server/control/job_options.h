@@ -18,6 +18,10 @@ absl::StatusOr<std::uint32_t> ChooseProtocolVersion(const v1::JoinRequest& reque
 absl::StatusOr<JobSettings> CheckJoin(const v1::JoinRequest& request,
                                       const ControlOptions& defaults,
                                       const std::vector<std::uint32_t>& daemon_cores);
+// The same of a job that another rack's daemon has opened or asks for: no rank comes with it, and
+// what is read is this rack's part of it.
+absl::StatusOr<JobSettings> CheckOpen(const v1::JoinRequest& request,
+                                      const ControlOptions& defaults, std::uint32_t core_count);
 
 // "chunk_bytes 32768 (rank 0 (node1) said 65536)", or empty if they are the same.
 std::string DifferenceInSettings(const JobSettings& theirs, const JobSettings& ours,

@@ -72,7 +72,7 @@ void Control::State::HandlePeerKeys(Job& job, RackIndex from, const v1::PeerKeys
     return fail(fmt::format("{} sent batch {} of its keys out of turn", DescribeRackBriefly(from),
                             keys.batch()));
   }
-  if (keys.rank() / job.config.world_size != from.value) {
+  if (keys.rank() / job.config.ranks_per_rack != from.value) {
     return counters.Add(ControlCounter::peers_refused_place);
   }
   const Rank rank{keys.rank() - job.config.rank_base};

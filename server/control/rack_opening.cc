@@ -154,14 +154,13 @@ void Control::State::HandleOpenRequest(RackIndex from, const v1::PeerMessage& me
         fmt::format("{} runs a job {} of tenant {} that does not span racks",
                     DescribeRackBriefly(RackIndex{0}), asked.job(), asked.tenant()));
   }
-  v1::JoinRequest request = RequestOf(asked, {});
-  request.set_rank(0);
+  const v1::JoinRequest request = RequestOf(asked, {});
   if (draining) {
     status = absl::UnavailableError(
         fmt::format("{} is draining and takes no new jobs", DescribeRackBriefly(RackIndex{0})));
   }
   const absl::StatusOr<JobSettings> settings =
-      CheckJoin(request, options, {static_cast<std::uint32_t>(links.size())});
+      CheckOpen(request, options, static_cast<std::uint32_t>(links.size()));
   if (status.ok()) status = settings.status();
   if (status.ok()) {
     status = OpenEverywhere(asked, *settings).status();
@@ -202,9 +201,7 @@ void Control::State::HandleOpen(RackIndex from, const v1::PeerMessage& message) 
   if (Job* const running = FindRunningJob(job.tenant(), job.job())) {
     if (running->rack_run != nullptr && running->rack_run->said_left) return Defer(from, message);
   }
-  v1::JoinRequest request = RequestOf(job, Incarnation{message.incarnation()});
-  request.set_rank(options.rack_index *
-                   (job.options().world_size() / static_cast<std::uint32_t>(options.racks.size())));
+  const v1::JoinRequest request = RequestOf(job, Incarnation{message.incarnation()});
   absl::Status status = absl::OkStatus();
   if (message.incarnation() == 0 || FindRun(Incarnation{message.incarnation()}) != nullptr) {
     status = absl::AlreadyExistsError(
@@ -217,7 +214,7 @@ void Control::State::HandleOpen(RackIndex from, const v1::PeerMessage& message) 
                     DescribeRackBriefly(RackIndex{options.rack_index}), job.job(), job.tenant()));
   }
   const absl::StatusOr<JobSettings> settings =
-      CheckJoin(request, options, {static_cast<std::uint32_t>(links.size())});
+      CheckOpen(request, options, static_cast<std::uint32_t>(links.size()));
   if (status.ok()) status = settings.status();
   if (status.ok()) {
     const auto made = CreateRackJob(job, *settings, Incarnation{message.incarnation()});

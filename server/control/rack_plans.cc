@@ -41,7 +41,8 @@ plan::PlannerOptions BoundedPlanner() {
   return options;
 }
 
-absl::StatusOr<plan::Forest> MakeForest(const plan::Topology& topology, const std::string& asked) {
+absl::StatusOr<plan::Forest> MakeForest(const plan::Topology& topology, const std::string& asked,
+                                        bool aggregators) {
   if (IsPlanText(asked)) return plan::ParseForestJson(topology, asked);
   if (asked != kAuto) {
     const plan::Planner* const planner = plan::FindPlanner(asked);
@@ -60,8 +61,10 @@ absl::StatusOr<plan::Forest> MakeForest(const plan::Topology& topology, const st
   const plan::Candidate* best = nullptr;
   for (const plan::Candidate& candidate : choice->candidates) {
     if (!candidate.status.ok() || (best != nullptr && best->seconds <= candidate.seconds)) continue;
-    // Only plans that daemons can run: none that sums in switches.
-    if (exchange::MakeRackPlan(topology, candidate.forest, RackIndex{0}).ok()) best = &candidate;
+    // Only plans that daemons can run: none that sums in switches for which no daemon stands.
+    if (exchange::MakeRackPlan(topology, candidate.forest, RackIndex{0}, aggregators).ok()) {
+      best = &candidate;
+    }
   }
   if (best == nullptr) return absl::InvalidArgumentError("no planner fits the racks' topology");
   return best->forest;
@@ -80,7 +83,8 @@ absl::Status Control::State::ChoosePlan(v1::PeerJob& job) {
     return absl::OkStatus();
   }
   const SilenceGuard guard(*this);
-  const absl::StatusOr<plan::Forest> forest = MakeForest(topology, asked);
+  const absl::StatusOr<plan::Forest> forest =
+      MakeForest(topology, asked, options.aggregator_count > 0);
   if (!forest.ok()) return InPlan(job.job(), forest.status());
   if (const auto report = plan::Verify(topology, *forest); !report.ok()) {
     return InPlan(job.job(), report.status());
@@ -99,7 +103,8 @@ absl::StatusOr<std::unique_ptr<RackRun>> Control::State::MakeRackRun(const v1::P
   if (const auto report = plan::Verify(topology, *forest); !report.ok()) {
     return InPlan(job.job(), report.status());
   }
-  auto plan = exchange::MakeRackPlan(topology, *forest, RackIndex{options.rack_index});
+  auto plan = exchange::MakeRackPlan(topology, *forest, RackIndex{options.rack_index},
+                                     options.aggregator_count > 0);
   if (!plan.ok()) return InPlan(job.job(), plan.status());
   auto run = std::make_unique<RackRun>();
   run->asked = IsPlanText(job.options().plan()) ? "file" : job.options().plan();
@@ -108,6 +113,12 @@ absl::StatusOr<std::unique_ptr<RackRun>> Control::State::MakeRackRun(const v1::P
   run->topology = topology.name();
   run->plan = *std::move(plan);
   run->racks.resize(run->plan.rack_count);
+  // Aggregators have no ranks that others could wait for.
+  for (std::size_t rack = options.racks_with_ranks(); rack < run->racks.size(); ++rack) {
+    run->racks[rack].left = true;
+    run->racks[rack].barriers_reached = UINT64_MAX;
+  }
+  run->said_left = options.is_aggregator();
   for (PeerRack& rack : run->racks) rack.lanes.resize(links.size());
   for (std::size_t core = 0; core < links.size(); ++core) {
     run->choosers.emplace_back(run->plan, CoreAt(core));
@@ -119,6 +130,9 @@ void Control::State::DescribeExchange(const Job& job, v1::ExchangeInfo& info) co
   const RackRun& run = *job.rack_run;
   info.set_rack(options.rack_index);
   for (const std::string& endpoint : options.racks) info.add_racks(endpoint);
+  for (std::uint32_t rack = options.racks_with_ranks(); rack < options.racks.size(); ++rack) {
+    info.add_aggregators(rack);
+  }
   info.set_state(ToString(run.state));
   info.set_asked(run.asked);
   info.set_planner(run.planner);

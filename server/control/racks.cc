@@ -46,6 +46,7 @@ std::string HashOfRacks(const ControlOptions& options, std::size_t core_count) {
       kProtocolVersionMin, kProtocolVersionMax, wire::kLaneVersionMin, wire::kLaneVersion,
       options.chunk_bytes, options.staging_bytes_per_lane, core_count);
   for (const std::string& rack : options.racks) text += rack + "\n";
+  text += fmt::format("aggregators {}\n", options.aggregator_count);
   text += plan::TopologyToJson(*options.rack_topology);
   return Sha256Hex(text);
 }
@@ -62,7 +63,8 @@ std::size_t FillEnvelope(const std::deque<v1::PeerMessage>& messages, v1::PeerEn
 }
 
 std::string Control::State::DescribeRackBriefly(RackIndex rack) const {
-  return fmt::format("rack {} ({})", rack.value, options.racks[rack.value]);
+  return fmt::format("{} {} ({})", rack.value < options.racks_with_ranks() ? "rack" : "aggregator",
+                     rack.value, options.racks[rack.value]);
 }
 
 v1::PeerEnvelope Control::State::MakeEnvelope(RackIndex to) const {

@@ -39,8 +39,8 @@ std::vector<std::uint16_t> FreePorts(std::size_t count) {
 }  // namespace
 
 RackProcess::RackProcess(std::size_t daemon_count, const std::vector<std::string>& arguments,
-                         Kind kind)
-    : arguments_(arguments), kind_(kind) {
+                         Kind kind, std::size_t aggregator_count)
+    : arguments_(arguments), kind_(kind), aggregator_count_(aggregator_count) {
   for (const std::uint16_t port : FreePorts(daemon_count)) {
     endpoints_.push_back(fmt::format("127.0.0.1:{}", port));
   }
@@ -50,9 +50,16 @@ RackProcess::RackProcess(std::size_t daemon_count, const std::vector<std::string
 
 Process RackProcess::StartDaemon(std::size_t daemon, const std::vector<std::string>& more) const {
   std::vector<std::string> all = {"--listen", endpoints_[daemon]};
+  const auto racks_end = endpoints_.end() - static_cast<std::ptrdiff_t>(aggregator_count_);
   if (endpoints_.size() > 1) {
     all.insert(all.end(), {kind_ == Kind::kOneRack ? "--daemons" : "--racks",
-                           fmt::format("{}", fmt::join(endpoints_, ","))});
+                           fmt::format("{}", fmt::join(endpoints_.begin(), racks_end, ","))});
+  }
+  if (aggregator_count_ > 0) {
+    all.insert(all.end(),
+               {"--aggregators", fmt::format("{}", fmt::join(racks_end, endpoints_.end(), ","))});
+    const bool is_rack = daemon + aggregator_count_ < endpoints_.size();
+    all.insert(all.end(), {"--role", is_rack ? "rack" : "aggregator"});
   }
   for (std::string argument : arguments_) {
     const std::size_t at = argument.find(kDaemonNumber);

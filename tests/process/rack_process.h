@@ -16,9 +16,10 @@ class RackProcess {
  public:
   // What the daemons have in common: they make up one rack, or are one each of several racks.
   enum class Kind { kOneRack, kManyRacks };
-  // Starts the daemons and waits until all of them serve. One daemon is a rack of its own.
+  // Starts the daemons and waits until all of them serve. One daemon is a rack of its own. Of many
+  // racks, the last `aggregator_count` are aggregators.
   explicit RackProcess(std::size_t daemon_count, const std::vector<std::string>& arguments = {},
-                       Kind kind = Kind::kOneRack);
+                       Kind kind = Kind::kOneRack, std::size_t aggregator_count = 0);
 
   bool serving() const;
   std::size_t size() const { return daemons_.size(); }
@@ -37,6 +38,7 @@ class RackProcess {
 
   const std::vector<std::string> arguments_;
   const Kind kind_;
+  const std::size_t aggregator_count_;
   std::vector<std::string> endpoints_;
   std::vector<Process> daemons_;
   bool serving_ = true;

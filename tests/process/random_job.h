@@ -44,8 +44,10 @@ struct RandomKey {
   std::vector<Bytes> expected;      // [iteration]: in parameter_type; [0] zeros
 };
 
-// How the sum of one rack comes about: its ranks, in rank order, then other racks' sums.
+// How the sum of one rack comes about: its ranks, in rank order, then other racks' sums. Or of an
+// aggregator: other racks' sums alone.
 struct RackSum {
+  bool has_ranks = true;
   std::uint32_t rack = 0;
   std::vector<RackSum> children;
 };

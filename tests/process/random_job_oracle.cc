@@ -167,15 +167,19 @@ class SerialKeyOf final : public SerialKey {
 
   // Of element i, at that rack.
   T SumOf(const RackSum& sum, const std::vector<const std::byte*>& inputs, std::size_t i) const {
-    const std::uint32_t part = job_.world_size / job_.racks;
-    const auto first = inputs.begin() + sum.rack * part;
     const simd::Reduction reduction = ReductionOf(key_.operation);
-    T value =
-        reference::Folded<T>(Internal(key_.gradient_type), reduction, {first, first + part}, i);
-    for (const RackSum& child : sum.children) {
-      value = reference::Combined<T>(reduction, value, SumOf(child, inputs, i));
+    auto child = sum.children.begin();
+    T value = sum.has_ranks ? OwnSumOf(sum.rack, inputs, i) : SumOf(*child++, inputs, i);
+    for (; child != sum.children.end(); ++child) {
+      value = reference::Combined<T>(reduction, value, SumOf(*child, inputs, i));
     }
     return value;
+  }
+  T OwnSumOf(std::uint32_t rack, const std::vector<const std::byte*>& inputs, std::size_t i) const {
+    const std::uint32_t part = job_.world_size / job_.racks;
+    const auto first = inputs.begin() + rack * part;
+    return reference::Folded<T>(Internal(key_.gradient_type), ReductionOf(key_.operation),
+                                {first, first + part}, i);
   }
 
   const RandomJob& job_;

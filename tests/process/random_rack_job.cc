@@ -16,7 +16,8 @@ namespace {
 // Straight from the forest: what daemons make of it is what is tested.
 RackSum SumAt(const plan::Topology& topology, const plan::Tree& tree, plan::NodeIndex node) {
   RackSum sum;
-  sum.rack = topology.RankOf(node);
+  sum.has_ranks = topology.IsMember(node);
+  if (sum.has_ranks) sum.rack = topology.RankOf(node);
   std::vector<plan::Edge> edges;
   for (const plan::Edge& edge : tree.reduce) {
     if (edge.to == node) edges.push_back(edge);
@@ -38,17 +39,29 @@ std::uint64_t BytesOf(ElementType type) {
 RandomJob DrawRackJob(std::uint64_t seed, std::uint32_t racks, const std::string& planner) {
   const auto topology = plan::Generate(fmt::format("switch:{}", racks));
   PHUB_CHECK(topology.ok());
+  return DrawRackJob(seed, *topology, planner);
+}
+
+RandomJob DrawRackJob(std::uint64_t seed, const plan::Topology& topology,
+                      const std::string& planner) {
   const plan::Planner* const found = plan::FindPlanner(planner);
   PHUB_CHECK(found != nullptr, "planner={}", planner);
-  const auto forest = plan::MakePlan(*found, *topology, {});
-  PHUB_CHECK(forest.ok(), "planner={} racks={}", planner, racks);
-  const auto rack_plan = server::exchange::MakeRackPlan(*topology, *forest, server::RackIndex{0});
+  const auto forest = plan::MakePlan(*found, topology, {});
+  PHUB_CHECK(forest.ok(), "planner={} topology={}", planner, topology.name());
+  return DrawRackJob(seed, topology, *forest, planner);
+}
+
+RandomJob DrawRackJob(std::uint64_t seed, const plan::Topology& topology,
+                      const plan::Forest& forest, const std::string& asked) {
+  const auto racks = static_cast<std::uint32_t>(topology.members().size());
+  const auto rack_plan = server::exchange::MakeRackPlan(topology, forest, server::RackIndex{0},
+                                                        /*aggregators=*/true);
   PHUB_CHECK(rack_plan.ok());
 
   RandomJob job = DrawJob(seed);
-  job.name = fmt::format("{}.{}.{}", planner, racks, seed);
+  job.name = fmt::format("{}.{}.{}", forest.planner, racks, seed);
   job.racks = racks;
-  job.plan = planner;
+  job.plan = asked;
   job.restart = false;
   job.apply_iteration = false;
   job.clip_norm = 0.0;
@@ -68,7 +81,7 @@ RandomJob DrawRackJob(std::uint64_t seed, std::uint32_t racks, const std::string
       const auto type = static_cast<numeric::ElementType>(key.type);
       const std::uint64_t bytes = count * numeric::ElementBytes(numeric::AccumulationType(type));
       const std::uint32_t tree = chooser.Next((bytes + 63) / 64 * 64);
-      sums.push_back(SumAt(*topology, forest->trees[tree], forest->trees[tree].home));
+      sums.push_back(SumAt(topology, forest.trees[tree], forest.trees[tree].home));
     }
   }
   Expect(job);

@@ -12,7 +12,7 @@ namespace phub::sim {
 namespace {
 
 constexpr NodeId kNodesPerDaemon = 10;
-constexpr NodeId kFirstWorkerNode = 100;
+constexpr NodeId kFirstWorkerNode = 200;
 constexpr TimeNs kTimeLimit = 300 * kSecond;     // virtual; a run that needs more hangs
 constexpr DurationNs kTick = 20 * kMillisecond;  // virtual time moves at least this often
 

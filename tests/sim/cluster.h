@@ -22,8 +22,9 @@ enum class Layout : std::uint8_t { kOneRack, kManyRacks };
       X(crashes) X(seats_taken_over) X(keys_resumed) X(keys_resumed_back) X(gradients_in_place)    \
           X(gradients_copied) X(replies_in_pass) X(parameters_shared) X(snapshots_taken)           \
               X(snapshots_missed) X(snapshots_cancelled) X(decisions) X(rounds_skipped)
-#define PHUB_SIM_MANY_RACKS_COVERAGE(X) \
-  X(partials) X(results) X(jobs_across_racks) X(jobs_beside) X(racks_cut) X(envelopes_repeated)
+#define PHUB_SIM_MANY_RACKS_COVERAGE(X)                                                   \
+  X(partials) X(aggregated) X(results) X(jobs_across_racks) X(jobs_beside) X(racks_cut) \
+      X(envelopes_repeated)
 #define PHUB_SIM_BOTH_COVERAGE(X) X(rounds) X(jobs_failed) X(daemons_lost)
 
 struct Coverage {

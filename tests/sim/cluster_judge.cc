@@ -128,6 +128,9 @@ Coverage Cluster::Measure() const {
     coverage.gradients_in_place += daemon->Count(CoreCounter::gradients_in_place);
     coverage.partials += daemon->Count(CoreCounter::partials);
     coverage.results += daemon->Count(CoreCounter::results);
+    if (daemon->is_aggregator()) {
+      coverage.aggregated += daemon->Count(CoreCounter::partials);
+    }
     coverage.replies_in_pass += daemon->Count(CoreCounter::replies_in_pass);
     coverage.decisions += daemon->Count(CoreCounter::decisions);
     coverage.rounds_skipped += daemon->Count(CoreCounter::rounds_skipped);

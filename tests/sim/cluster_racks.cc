@@ -6,6 +6,7 @@
 
 #include "common/plan/generators.h"
 #include "common/plan/planners/planner.h"
+#include "server/exchange/rack_plan.h"
 #include "tests/sim/cluster_state.h"
 
 namespace phub::sim {
@@ -13,6 +14,8 @@ namespace {
 
 constexpr NodeId kNodesPerDaemon = 10;
 constexpr std::uint64_t kRacksMax = 8;
+
+constexpr std::uint64_t kAggregatorsOneIn = 3;  // of topologies with switches
 
 // Whose plans daemons run, of that topology.
 const std::vector<std::string>& PlannersOf(const std::string& name) {
@@ -32,6 +35,12 @@ std::string DrawTopology(SeededRandom& random, std::uint64_t racks) {
   return fmt::format("{}:{}", racks > 2 && random.Chance(1, 3) ? "ring" : "switch", racks);
 }
 
+// With daemons for its switches, at times.
+std::string DrawAggregators(SeededRandom& random, const std::string& topology) {
+  const bool has_switches = !topology.starts_with("ring");
+  return has_switches && random.Chance(1, kAggregatorsOneIn) ? topology + ",aggregate" : topology;
+}
+
 Fate DrawRackFate(SeededRandom& random) {
   constexpr Fate kFates[] = {
       Fate::kWorkerDies, Fate::kWorkerSilent, Fate::kLaneBreaks,
@@ -46,25 +55,30 @@ Fate DrawRackFate(SeededRandom& random) {
 // Wherever chunks of a job may lie, daemons have as many core loops in every rack.
 void Cluster::BuildRacks() {
   const std::uint64_t count = 2 + random_.Below(random_.Chance(1, 4) ? kRacksMax - 1 : 3);
-  topology_ = DrawTopology(random_, count);
+  racks_with_ranks_ = static_cast<std::uint32_t>(count);
+  topology_ = DrawAggregators(random_, DrawTopology(random_, count));
   SimDaemonOptions options;
   auto topology = plan::Generate(topology_);
   PHUB_CHECK(topology.ok(), "topology={}", topology_);
+  options.aggregators = server::exchange::AggregatorCount(*topology);
+  const std::uint32_t daemons = racks_with_ranks_ + options.aggregators;
   options.topology = std::make_shared<const plan::Topology>(*std::move(topology));
   options.core_count = static_cast<std::uint32_t>(1 + random_.Below(3));
   options.shm.ring_records = wire::kRingRecordsMin << random_.Below(6);
   options.shm.arena_bytes = wire::kArenaBytesMin;
   options.shm.send_queue = network_.options().limits.send_queue;
   options.shm.received_lent = network_.options().limits.received_lent;
-  for (std::uint32_t i = 0; i < count; ++i) options.racks.push_back(fmt::format("rack{}:7700", i));
-  for (std::uint32_t i = 0; i < count; ++i) {
+  for (std::uint32_t i = 0; i < daemons; ++i) {
+    options.racks.push_back(fmt::format("{}{}:7700", i < count ? "rack" : "aggregator", i));
+  }
+  for (std::uint32_t i = 0; i < daemons; ++i) {
     options.rack = i;
     options.rack_endpoints = {options.racks[i]};
     options.first_node = i * kNodesPerDaemon;
     options.shares_memory = random_.Chance(1, 2);
     rack_.push_back(std::make_unique<SimDaemon>(network_, control_random_, options));
   }
-  for (std::uint32_t i = 0; i < count; ++i) {
+  for (std::uint32_t i = 0; i < daemons; ++i) {
     peer_networks_.push_back(std::make_unique<SimPeerNetwork>(network_, random_, rack_, i));
     rack_[i]->control().SetPeerNetwork(*peer_networks_.back());
   }
@@ -72,7 +86,7 @@ void Cluster::BuildRacks() {
 
 void Cluster::DrawRackJobs() {
   Fate fate = DrawRackFate(random_);
-  const auto racks = static_cast<std::uint32_t>(rack_.size());
+  const std::uint32_t racks = racks_with_ranks_;
   const auto draw_plan = [&]() -> std::string {
     if (random_.Chance(1, 16)) return "auto";
     const std::vector<std::string>& planners = PlannersOf(topology_);

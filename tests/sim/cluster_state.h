@@ -84,6 +84,7 @@ class Cluster {
   SimRack rack_;                                   // of several racks: the daemon of each
   std::vector<std::unique_ptr<SimPeerNetwork>> peer_networks_;
   std::string topology_;
+  std::uint32_t racks_with_ranks_ = 1;  // several racks: the others are aggregators
   std::vector<std::unique_ptr<Job>> jobs_;
   NodeId next_node_ = 0;
   std::uint64_t breaks_per_second_ = 0;

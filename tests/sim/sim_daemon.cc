@@ -25,6 +25,7 @@ SimDaemon::SimDaemon(SimNetwork& network, Random& random, const SimDaemonOptions
   control.rack_self = options_.position;
   control.racks = options_.racks;
   control.rack_index = options_.rack;
+  control.aggregator_count = options_.aggregators;
   control.rack_topology = options_.topology;
   control.shared_lane_bytes =
       transport::LaneMemoryBytes(options_.shm.ring_records, options_.shm.arena_bytes);

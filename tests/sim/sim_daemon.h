@@ -24,6 +24,7 @@ struct SimDaemonOptions {
   // Daemons of all racks, if there are several, and which of them this is.
   std::vector<std::string> racks;
   std::uint32_t rack = 0;
+  std::uint32_t aggregators = 0;  // the last so many of `racks`
   std::shared_ptr<const plan::Topology> topology;
   NodeId first_node = 0;  // nodes [first_node, first_node + core_count) are this daemon's
   std::uint32_t core_count = 1;
@@ -42,6 +43,10 @@ class SimDaemon {
   std::uint32_t position() const { return options_.position; }
   const std::string& endpoint() const { return options_.rack_endpoints[options_.position]; }
   std::uint32_t core_count() const { return options_.core_count; }
+  bool is_aggregator() const {
+    return options_.aggregators > 0 &&
+           options_.rack + options_.aggregators >= options_.racks.size();
+  }
   bool shares_memory() const { return options_.shares_memory; }
   const transport::ShmLimits& shm() const { return options_.shm; }
   NodeId node(std::uint32_t core) const { return options_.first_node + core; }

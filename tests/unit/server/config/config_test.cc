@@ -335,6 +335,41 @@ TEST(Config, MistakesInARackAreNamedWithTheirPlace) {
   EXPECT_THAT(problem({"--daemons", "node1:1,,node2:1"}), HasSubstr("an empty entry"));
 }
 
+TEST(Config, AggregatorsComeAfterTheRacksAndSayWhatTheyAre) {
+  const std::vector<const char*> lists = {"--racks", "127.0.0.1:7700,node1:7700", "--aggregators",
+                                          "127.0.0.1:7800,node2:7800"};
+  const auto with = [&](const std::vector<const char*>& more) {
+    std::vector<const char*> arguments = lists;
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    return Load(arguments);
+  };
+  const Config rack = with({});
+  EXPECT_THAT(rack.problems, IsEmpty());
+  const auto place = FindPlaceAmongRacks(rack.settings);
+  ASSERT_TRUE(place.ok()) << place.status();
+  EXPECT_THAT(place->endpoints,
+              ElementsAre("127.0.0.1:7700", "node1:7700", "127.0.0.1:7800", "node2:7800"));
+  EXPECT_EQ(place->self, 0u);
+  EXPECT_EQ(place->aggregator_count, 2u);
+  const Config aggregator = with({"--listen", "127.0.0.1:7800", "--role", "aggregator"});
+  EXPECT_THAT(aggregator.problems, IsEmpty());
+  EXPECT_EQ(FindPlaceAmongRacks(aggregator.settings)->self, 2u);
+  // Each daemon says itself what it is, so that no list in the wrong order goes unnoticed.
+  EXPECT_THAT(with({"--listen", "127.0.0.1:7800"}).problems,
+              ElementsAre(AllOf(HasSubstr("127.0.0.1:7800 of aggregators"),
+                                HasSubstr("write role = \"aggregator\""))));
+  EXPECT_THAT(with({"--role", "aggregator"}).problems,
+              ElementsAre(HasSubstr("this daemon is not one of `aggregators`")));
+  EXPECT_THAT(with({"--listen", "127.0.0.1:7900"}).problems,
+              ElementsAre(HasSubstr("is not in racks and aggregators")));
+  EXPECT_THAT(Load({"--aggregators", "127.0.0.1:7700", "--role", "aggregator"}).problems,
+              ElementsAre(HasSubstr("`racks` is empty")));
+  EXPECT_THAT(Load({"--role", "aggregator"}).problems,
+              ElementsAre(HasSubstr("--role: role = \"aggregator\"")));
+  EXPECT_THAT(Load({"--racks", "127.0.0.1:7700,a:1", "--aggregators", "a:1"}).problems,
+              ElementsAre(HasSubstr("\"a:1\", which is in racks, too")));
+}
+
 // Else they start, and can never reach each other.
 TEST(Config, RacksWithTlsOrIdentitiesNeedWhoVouchesForTheOthers) {
   const std::vector<const char*> racks = {"--racks", "127.0.0.1:7700,127.0.0.1:7701", "--listen",

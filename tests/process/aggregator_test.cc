@@ -1,0 +1,188 @@
+// Jobs that span racks, with daemons that only sum and pass on: the bits of a serial oracle that
+// sums in the plan's order, and what becomes of the job when an aggregator dies.
+#include <fmt/format.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <phub/client.h>
+#include <signal.h>
+
+#include <mutex>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "common/plan/generators.h"
+#include "common/plan/topology_json.h"
+#include "tests/process/rack_process.h"
+#include "tests/process/random_rack_job.h"
+#include "tests/process/random_worker.h"
+#include "tests/process/training_process.h"
+#include "tests/support/temporary_folder.h"
+
+namespace phub::process {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::ContainsRegex;
+using ::testing::HasSubstr;
+
+constexpr DurationNs kPatience = 20 * kSecond;
+// liveness_timeout (2 s), the diagnosis, and what a busy machine adds.
+constexpr DurationNs kNoticeLimit = 6 * kSecond;
+
+std::string RunRanks(const RackProcess& racks, const RandomJob& job) {
+  std::mutex mutex;
+  std::string problem;
+  std::vector<std::thread> ranks;
+  for (std::uint32_t rank = 0; rank < job.world_size; ++rank) {
+    ranks.emplace_back([&, rank] {
+      const std::string wrong =
+          RunRank(job, rank, racks.endpoint(rank / (job.world_size / job.racks)));
+      const std::lock_guard lock(mutex);
+      if (problem.empty()) problem = wrong;
+    });
+  }
+  for (std::thread& thread : ranks) thread.join();
+  return problem.empty() ? "" : problem + "\n" + Describe(job) + "\n" + racks.Outputs();
+}
+
+std::uint64_t CountedAt(const RackProcess& racks, std::size_t daemon, const std::string& counter) {
+  const std::string stats = racks.Ask(daemon, {"stats", "--all"}).output;
+  const std::size_t at = stats.find(counter);
+  if (at == std::string::npos) return 0;
+  return std::stoull(stats.substr(stats.rfind(' ', stats.find('\n', at)) + 1));
+}
+
+void RunOver(const std::string& name, std::size_t aggregators, std::uint64_t seeds) {
+  const auto topology = plan::Generate(name);
+  ASSERT_TRUE(topology.ok()) << topology.status();
+  const TemporaryFolder folder;
+  const std::string file = folder.Write("racks.json", plan::TopologyToJson(*topology));
+  const std::size_t count = topology->members().size();
+  const RackProcess racks(count + aggregators, {"--cores", "1", "--pin", "off", "--topology", file},
+                          RackProcess::Kind::kManyRacks, aggregators);
+  ASSERT_TRUE(racks.serving()) << racks.Outputs();
+  for (const char* planner : {"in-switch", "sharded-star"}) {
+    for (std::uint64_t seed = 0; seed < seeds; ++seed) {
+      ASSERT_EQ(RunRanks(racks, DrawRackJob(500 + seed, *topology, planner)), "");
+    }
+  }
+  // Expect: whoever stands for a switch of which the plan makes use had sums to add up.
+  std::uint64_t partials = 0;
+  for (std::size_t i = 0; i < aggregators; ++i) {
+    partials += CountedAt(racks, count + i, "phub_partials_total");
+  }
+  EXPECT_GT(partials, 0u);
+}
+
+TEST(Aggregators, OneSwitchHasTheBitsOfTheSerialOracle) { RunOver("switch:3,aggregate", 1, 8); }
+TEST(Aggregators, SeveralSwitchesHaveTheBitsOfTheSerialOracle) {
+  RunOver("racks:2x2@2,aggregate", 3, 8);
+}
+
+class OneAggregator : public ::testing::Test {
+ protected:
+  static constexpr std::uint32_t kRacks = 3;
+
+  void SetUp() override { ASSERT_TRUE(racks_.serving()) << racks_.Outputs(); }
+  std::vector<Process> Train(std::uint64_t iterations) {
+    std::vector<Process> trainers;
+    for (std::uint32_t rank = 0; rank < kRacks; ++rank) {
+      trainers.push_back(StartTrainer({.endpoint = racks_.endpoint(rank),
+                                       .job = "training",
+                                       .rank = rank,
+                                       .world_size = kRacks,
+                                       .iterations = iterations,
+                                       .more = {"--plan", "in-switch"},
+                                       .environment = {}}));
+    }
+    return trainers;
+  }
+  // Every worker ends in time, and is told of the aggregator.
+  void ExpectNamed(std::vector<Process>& trainers, const std::string& word) {
+    const SystemClock clock;
+    const TimeNs deadline = clock.Now() + kNoticeLimit;
+    for (Process& trainer : trainers) {
+      const auto exit = trainer.Wait(std::max<DurationNs>(0, deadline - clock.Now()));
+      ASSERT_TRUE(exit.has_value()) << "hangs: " << trainer.Outputs() << racks_.Outputs();
+      EXPECT_EQ(exit, Exit::WithCode(1)) << trainer.Outputs();
+      EXPECT_THAT(
+          VerdictOf(trainer),
+          AllOf(HasSubstr(fmt::format("the daemon of aggregator 3 ({})", racks_.endpoint(kRacks))),
+                HasSubstr(word)));
+    }
+  }
+  void ExpectMemoryBack(std::size_t daemon) {
+    const SystemClock clock;
+    const TimeNs deadline = clock.Now() + 5 * kSecond;
+    Finished answer;
+    do {
+      answer = racks_.Ask(daemon, {"job", "get", "training", "-o", "json"});
+      if (answer.output.find("\"memory_bytes\": \"0\"") != std::string::npos) return;
+    } while (clock.Now() < deadline);
+    ADD_FAILURE() << racks_.endpoint(daemon) << ": " << answer.output << answer.error;
+  }
+
+  // Without a topology the aggregator is the switch between the racks.
+  RackProcess racks_{kRacks + 1,
+                     {"--cores", "1", "--pin", "off"},
+                     RackProcess::Kind::kManyRacks,
+                     /*aggregator_count=*/1};
+};
+
+TEST_F(OneAggregator, ThatIsKilledIsNamedEverywhereAndMayReturn) {
+  std::vector<Process> trainers = Train(1'000'000);
+  for (Process& trainer : trainers) {
+    ASSERT_TRUE(WaitForIteration(trainer, 20, kPatience)) << trainer.Outputs() << racks_.Outputs();
+  }
+  racks_.daemon(kRacks).Signal(SIGKILL);
+  ExpectNamed(trainers, "is gone, or the link to it");
+  for (std::size_t rack = 0; rack < kRacks; ++rack) ExpectMemoryBack(rack);
+  racks_.Restart(kRacks);
+  ASSERT_TRUE(racks_.serving()) << racks_.Outputs();
+  std::vector<Process> again = Train(30);
+  for (Process& trainer : again) {
+    EXPECT_EQ(trainer.Wait(kPatience), Exit::WithCode(0)) << trainer.Outputs() << racks_.Outputs();
+  }
+  ExpectMemoryBack(kRacks);
+}
+
+TEST_F(OneAggregator, ThatIsSilentIsNamedWithinTheLivenessTimeout) {
+  std::vector<Process> trainers = Train(1'000'000);
+  for (Process& trainer : trainers) {
+    ASSERT_TRUE(WaitForIteration(trainer, 20, kPatience)) << trainer.Outputs() << racks_.Outputs();
+  }
+  racks_.daemon(kRacks).Signal(SIGSTOP);
+  ExpectNamed(trainers, "was last heard of");
+  racks_.daemon(kRacks).Signal(SIGCONT);
+  for (std::size_t daemon = 0; daemon <= kRacks; ++daemon) ExpectMemoryBack(daemon);
+}
+
+TEST_F(OneAggregator, WorkersThatComeToItAreToldWhereToGo) {
+  const auto problem_of = [&](const JobOptions& options) {
+    auto session = Connect(racks_.endpoint(kRacks));
+    if (!session.ok()) return ToString(session.status());
+    const auto job = session->Join(options);
+    return job.ok() ? std::string("joined") : ToString(job.status());
+  };
+  EXPECT_THAT(problem_of({.job = "wrong", .rank = 1, .world_size = 3, .plan = "auto"}),
+              AllOf(HasSubstr("rank 1 belongs to rack 1"), HasSubstr(racks_.endpoint(1)),
+                    HasSubstr("an aggregator")));
+  EXPECT_THAT(problem_of({.job = "alone"}),
+              AllOf(HasSubstr("no workers"), HasSubstr(racks_.endpoint(0))));
+}
+
+TEST_F(OneAggregator, IsShownByJobGet) {
+  std::vector<Process> trainers = Train(30);
+  for (Process& trainer : trainers) {
+    ASSERT_EQ(trainer.Wait(kPatience), Exit::WithCode(0)) << trainer.Outputs() << racks_.Outputs();
+  }
+  const std::string shown = racks_.Ask(kRacks, {"job", "get", "training"}).output;
+  EXPECT_THAT(shown, ContainsRegex("aggregator +3 of 3 racks and 1 aggregator"));
+  EXPECT_THAT(shown, HasSubstr("children's sums"));
+  EXPECT_THAT(racks_.Ask(0, {"job", "get", "training", "-o", "json"}).output,
+              ContainsRegex("\"aggregators\": \\[[[:space:]]*3"));
+}
+
+}  // namespace
+}  // namespace phub::process
