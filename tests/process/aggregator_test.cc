@@ -11,8 +11,11 @@
 #include <thread>
 #include <vector>
 
+#include "common/plan/forest_json.h"
 #include "common/plan/generators.h"
+#include "common/plan/planners/planner.h"
 #include "common/plan/topology_json.h"
+#include "server/exchange/rack_plan.h"
 #include "tests/process/rack_process.h"
 #include "tests/process/random_rack_job.h"
 #include "tests/process/random_worker.h"
@@ -25,6 +28,7 @@ namespace {
 using ::testing::AllOf;
 using ::testing::ContainsRegex;
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 constexpr DurationNs kPatience = 20 * kSecond;
 // liveness_timeout (2 s), the diagnosis, and what a busy machine adds.
@@ -78,6 +82,49 @@ void RunOver(const std::string& name, std::size_t aggregators, std::uint64_t see
 TEST(Aggregators, OneSwitchHasTheBitsOfTheSerialOracle) { RunOver("switch:3,aggregate", 1, 8); }
 TEST(Aggregators, SeveralSwitchesHaveTheBitsOfTheSerialOracle) {
   RunOver("racks:2x2@2,aggregate", 3, 8);
+}
+
+// In one direction every rack sends straight to the home, or gets what it sends, over the switch.
+plan::Forest Straightened(const plan::Topology& topology, const plan::Forest& forest,
+                          bool reduces) {
+  plan::Forest made = forest;
+  made.planner = reduces ? "results-only" : "sums-only";
+  plan::PathTable paths(made);
+  const plan::NodeIndex middle = server::exchange::NodeOf(topology, server::RackIndex{3});
+  for (plan::Tree& tree : made.trees) {
+    std::vector<plan::Edge>& edges = reduces ? tree.reduce : tree.gather;
+    edges.clear();
+    for (const plan::NodeIndex member : topology.members()) {
+      if (member == tree.home) continue;
+      const plan::NodeIndex from = reduces ? member : tree.home;
+      const plan::NodeIndex to = reduces ? tree.home : member;
+      const auto step = static_cast<std::uint32_t>(edges.size()) + (reduces ? 0 : 2);
+      edges.push_back(
+          {from, to, step,
+           paths.Intern({*topology.FindLink(from, middle), *topology.FindLink(middle, to)})});
+    }
+  }
+  return made;
+}
+
+TEST(Aggregators, MaySumAndNotPassOnOrPassOnAndNotSum) {
+  const auto topology = plan::Generate("switch:3,aggregate");
+  ASSERT_TRUE(topology.ok()) << topology.status();
+  const auto forest = plan::MakePlan(*plan::FindPlanner("in-switch"), *topology, {});
+  ASSERT_TRUE(forest.ok()) << forest.status();
+  const RackProcess racks(4, {"--cores", "1", "--pin", "off"}, RackProcess::Kind::kManyRacks, 1);
+  ASSERT_TRUE(racks.serving()) << racks.Outputs();
+  for (const bool reduces : {false, true}) {
+    const plan::Forest straight = Straightened(*topology, *forest, reduces);
+    const std::string text = plan::ForestToJson(*topology, straight);
+    const auto partials = CountedAt(racks, 3, "phub_partials_total");
+    const auto results = CountedAt(racks, 3, "phub_results_total");
+    for (std::uint64_t seed = 0; seed < 6; ++seed) {
+      ASSERT_EQ(RunRanks(racks, DrawRackJob(700 + seed, *topology, straight, text)), "");
+    }
+    EXPECT_EQ(CountedAt(racks, 3, "phub_partials_total") > partials, !reduces);
+    EXPECT_EQ(CountedAt(racks, 3, "phub_results_total") > results, reduces);
+  }
 }
 
 class OneAggregator : public ::testing::Test {
@@ -135,6 +182,8 @@ TEST_F(OneAggregator, ThatIsKilledIsNamedEverywhereAndMayReturn) {
   for (Process& trainer : trainers) {
     ASSERT_TRUE(WaitForIteration(trainer, 20, kPatience)) << trainer.Outputs() << racks_.Outputs();
   }
+  EXPECT_THAT(racks_.Ask(kRacks, {"job", "get", "training", "-o", "json"}).output,
+              AllOf(HasSubstr("\"memory_bytes\""), Not(HasSubstr("\"memory_bytes\": \"0\""))));
   racks_.daemon(kRacks).Signal(SIGKILL);
   ExpectNamed(trainers, "is gone, or the link to it");
   for (std::size_t rack = 0; rack < kRacks; ++rack) ExpectMemoryBack(rack);
