@@ -25,6 +25,8 @@
 #include "server/control/data_port_report.h"
 #include "server/control/grpc_server.h"
 #include "server/control/lane_gate.h"
+#include "server/control/page_thread.h"
+#include "server/control/probe_gate.h"
 #include "server/control/shared_memory_gate.h"
 #include "server/control/verbs_gate.h"
 #include "server/core_plan.h"
@@ -82,6 +84,10 @@ struct Daemon::Parts {
         std::make_unique<ControlLaneGate>(*control_thread, kTcpIndex, DataTlsOf(settings).on);
     shared_memory_gate = std::make_unique<ControlSharedMemoryGate>(*control_thread, kShmIndex);
     if (!verbs_queues.empty()) {
+    prober = MakeProber(settings, topology, *control_thread, clock);
+    if (prober != nullptr) {
+      probe_gate = std::make_unique<ProbeGate>(*lane_gate, *prober, DataTlsOf(settings).on);
+    }
       verbs_gate = std::make_unique<ControlVerbsGate>(
           *control_thread, kVerbsIndex, std::move(verbs_queues), VerbsLimitsOf(settings));
       verbs_acceptor = std::make_unique<transport::VerbsAcceptor>(*verbs_gate, random);
@@ -116,7 +122,9 @@ struct Daemon::Parts {
   std::unique_ptr<ControlLaneGate> lane_gate;
   std::unique_ptr<ControlSharedMemoryGate> shared_memory_gate;
   std::unique_ptr<ControlVerbsGate> verbs_gate;  // null: no RDMA device; so is the acceptor
+  std::unique_ptr<Prober> prober;         // null as well; so is its gate
   std::unique_ptr<transport::VerbsAcceptor> verbs_acceptor;
+  std::unique_ptr<ProbeGate> probe_gate;
   std::unique_ptr<transport::TcpListener> listener;
   std::unique_ptr<transport::ShmListener> shared_memory_listener;  // null: shm is off
   Directory directory;
@@ -137,7 +145,9 @@ absl::Status Daemon::Parts::StartListener() {
   options.port = address.port;
   const DataTls data_tls = DataTlsOf(settings);
   options.tls = data_tls.on;
-  auto created = transport::TcpListener::Create(options, *lane_gate, clock, verbs_acceptor.get());
+  transport::LaneGate* const gate =
+      probe_gate != nullptr ? static_cast<transport::LaneGate*>(probe_gate.get()) : lane_gate.get();
+  auto created = transport::TcpListener::Create(options, *gate, clock, verbs_acceptor.get());
   if (!created.ok()) {
     return absl::Status(created.status().code(),
                         fmt::format("data lanes (data_listen): {}", MessageOf(created.status())));
@@ -150,6 +160,7 @@ absl::Status Daemon::Parts::StartListener() {
   listener_thread = std::thread([this] {
     NameThisThread("lane-listener");
     DataPortReport report(*control_thread, listener->counters());
+  if (prober != nullptr) prober->SetDataEndpoint(LaneHost(settings), listener->port());
     while (!listeners_stopping.load(std::memory_order_relaxed)) {
       if (listener->PollOnce(kListenerWait)) report.Update();
     }
@@ -226,6 +237,7 @@ absl::Status Daemon::Parts::StartControlServer() {
   auto created = GrpcServer::Create(*control_thread, options);
   if (!created.ok()) {
     return absl::Status(created.status().code(),
+  options.prober = prober.get();
                         fmt::format("control plane (listen): {}", MessageOf(created.status())));
   }
   grpc_server = std::move(*created);
@@ -267,6 +279,9 @@ absl::Status Daemon::Parts::Start() {
   if (absl::Status status = StartControlServer(); !status.ok()) return status;
   if (peer_links != nullptr) {
     if (absl::Status status = peer_links->Start(); !status.ok()) return status;
+  if (prober != nullptr) {
+    if (absl::Status status = prober->Start(); !status.ok()) return status;
+  }
   }
   return StartMetricsServer();
 }
@@ -278,6 +293,7 @@ void Daemon::Parts::Stop() {
   if (grpc_server) grpc_server->Shutdown();
   if (state_thread) state_thread->Stop();
   listeners_stopping.store(true, std::memory_order_relaxed);
+  if (prober != nullptr) prober->Stop();
   if (listener_thread.joinable()) listener_thread.join();
   if (shared_memory_thread.joinable()) shared_memory_thread.join();
   listener.reset();

@@ -10,6 +10,7 @@
 #include "common/plan/generators.h"
 #include "common/plan/topology_json.h"
 #include "common/plan/topology_toml.h"
+#include "server/config/data_tls.h"
 #include "server/config/rack_settings.h"
 #include "server/core_unit.h"
 #include "server/exchange/rack_plan.h"
@@ -32,6 +33,10 @@ RackPlace PlaceOf(const Settings& settings) {
   return *std::move(place);
 }
 
+PeerCredentials CredentialsOf(const Settings& settings) {
+  return {settings.tls_client_ca, settings.tls_certificate, settings.tls_key};
+}
+
 }  // namespace
 
 void SetRacks(const Settings& settings, const RackTopology& topology, ControlOptions& options) {
@@ -49,10 +54,27 @@ std::unique_ptr<PeerLinks> MakePeerLinks(const Settings& settings, ControlThread
   PeerLinkOptions options;
   options.racks = place.endpoints;
   options.self = place.self;
-  options.credentials = {settings.tls_client_ca, settings.tls_certificate, settings.tls_key};
+  options.credentials = CredentialsOf(settings);
   options.liveness_timeout = settings.liveness_timeout;
   options.tcp_index = kTcpIndex;
   return std::make_unique<PeerLinks>(control, clock, std::move(options));
+}
+
+std::unique_ptr<Prober> MakeProber(const Settings& settings, const RackTopology& topology,
+                                   ControlThread& control, const Clock& clock) {
+  if (settings.racks.empty()) return nullptr;
+  const RackPlace place = PlaceOf(settings);
+  // Between racks: what they have in common with aggregators is not measured.
+  if (settings.role == RackRole::kAggregator) return nullptr;
+  ProberOptions options;
+  options.racks = place.endpoints;
+  options.racks.resize(place.endpoints.size() - place.aggregator_count);
+  options.self = place.self;
+  options.topology = topology;
+  options.credentials = CredentialsOf(settings);
+  options.liveness_timeout = settings.liveness_timeout;
+  options.tls_lanes = DataTlsOf(settings).on;
+  return std::make_unique<Prober>(control, clock, std::move(options));
 }
 
 absl::StatusOr<RackTopology> ReadRackTopology(const Settings& settings) {

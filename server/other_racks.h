@@ -8,6 +8,7 @@
 #include "common/plan/topology.h"
 #include "server/config/settings.h"
 #include "server/control/peer_links.h"
+#include "server/control/prober.h"
 
 namespace phub::server {
 
@@ -17,8 +18,10 @@ using RackTopology = std::shared_ptr<const plan::Topology>;
 // file cannot be read, is no topology, or has another number of members than there are racks.
 absl::StatusOr<RackTopology> ReadRackTopology(const Settings& settings);
 void SetRacks(const Settings& settings, const RackTopology& topology, ControlOptions& options);
-// Null without racks.
+// Both are null without racks.
 std::unique_ptr<PeerLinks> MakePeerLinks(const Settings& settings, ControlThread& control,
                                          const Clock& clock);
+std::unique_ptr<Prober> MakeProber(const Settings& settings, const RackTopology& topology,
+                                   ControlThread& control, const Clock& clock);
 
 }  // namespace phub::server

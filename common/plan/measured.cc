@@ -17,8 +17,9 @@ namespace {
 
 // A gap, as far as groups are concerned: the next pair is so much farther.
 constexpr double kGap = 1.5;
-// And of round trips so much in any case: below it is what waking a thread up takes.
-constexpr double kRoundTripGapS = 30e-6;
+// And of round trips so much in any case: below it is what waking a thread up takes on a busy host,
+// and next to nothing beside what a plan sends.
+constexpr double kRoundTripGapS = 100e-6;
 // Bandwidths that differ by less are equal.
 constexpr double kEqual = 1.2;
 // What lies between two groups is their own link if it is narrower than their uplinks by more.
@@ -83,8 +84,13 @@ std::optional<Split> FindSplit(const SquareMatrix& far, double difference_min) {
     RankGroups groups = Connected(far, sorted[i - 1]);
     // Every pair below the gap is in one group; those beyond it must all be between groups.
     std::size_t inside = 0;
-    for (const auto& group : groups) inside += group.size() * (group.size() - 1) / 2;
-    if (inside == i) best = Split{std::move(groups), gap};
+    std::size_t alone = 0;
+    for (const auto& group : groups) {
+      inside += group.size() * (group.size() - 1) / 2;
+      alone += group.size() == 1 ? 1 : 0;
+    }
+    // A pair that was lucky is no group among others that were not.
+    if (inside == i && 2 * alone < far.size()) best = Split{std::move(groups), gap};
   }
   return best;
 }
@@ -283,11 +289,9 @@ class MeasuredTopology {
 }  // namespace
 
 RankGroups FindGroups(const Measured& measured) {
-  std::optional<Split> best = FindSplit(Farness(measured.bytes_per_s, /*inverse=*/true), 0);
-  std::optional<Split> by_time =
-      FindSplit(Farness(measured.round_trip_s, /*inverse=*/false), kRoundTripGapS);
-  if (by_time && (!best || by_time->gap > best->gap)) best = std::move(by_time);
-  if (best) return std::move(best->groups);
+  std::optional<Split> split = FindSplit(Farness(measured.bytes_per_s, /*inverse=*/true), 0);
+  if (!split) split = FindSplit(Farness(measured.round_trip_s, /*inverse=*/false), kRoundTripGapS);
+  if (split) return std::move(split->groups);
   RankGroups all(1, std::vector<std::uint32_t>(measured.bytes_per_s.size()));
   std::iota(all[0].begin(), all[0].end(), 0u);
   return all;

@@ -2,9 +2,9 @@
 // the ways are, and a forest made for one topology on another one. Pure; any thread; deterministic.
 //
 // Members of one group are near each other, and far from those of other groups, by a clear gap: the
-// farthest pair of any one group is nearer than the nearest pair of two groups. Groups that
-// bandwidth shows and groups that round trips show are both looked for; those with the wider gap
-// are taken.
+// farthest pair of any one group is nearer than the nearest pair of two groups; and most members
+// are in a group with others. Bandwidths are asked first, since a plan's time is mostly theirs;
+// round trips where those show nothing.
 //
 // The topology has a switch for each group. What lies between groups is measured apart, with as
 // many pairs at once as there are (`between`): one pair alone cannot tell a shared link from links

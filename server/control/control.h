@@ -260,6 +260,8 @@ class Control {
   void OnReceipt(RackIndex from, const v1::PeerReceipt& receipt);
   // Of DialLane: whether the lane is still of use, and what came of it.
   bool LacksPeerLane(const wire::LaneHello& hello, RackIndex to) const;
+  // FAILED_PRECONDITION says in what the sender does not fit together with this daemon; counts it.
+  absl::Status CheckEnvelope(const v1::PeerEnvelope& envelope);
   void AttachPeerLane(const wire::LaneHello& hello, RackIndex to,
                       std::unique_ptr<transport::Connection> connection,
                       std::uint8_t transport_index, std::string description);

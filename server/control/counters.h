@@ -32,7 +32,8 @@ namespace phub::server {
   X(lanes_refused_late) X(joins_refused_plan) X(racks_silent) X(racks_restarted) X(peer_faults)  \
   X(peers_refused_place) X(peers_refused_version) X(peers_refused_configuration)                 \
   X(peer_messages_dropped) X(connections_refused_form) X(connections_refused_crowd)              \
-  X(connections_refused_late)
+  X(connections_refused_late) X(probes) X(probes_failed) X(probes_refused_busy)                  \
+  X(probes_refused_invalid) X(probe_bytes)
 // clang-format on
 
 enum class ControlCounter : std::size_t {

@@ -97,7 +97,7 @@ struct GrpcServer::Impl {
       : access(options.directory, options.identities, options.trust_domain),
         shared(thread, access, options.admin, options.state_thread),
         services{MakeSessionService(shared), MakeAdminService(shared), MakeTenantsService(shared),
-                 MakePeerService(shared)} {
+                 MakePeerService(shared), MakeProbeService(shared, options.prober)} {
     access.SetOnKnown([this](const std::string& peer) { port->MarkKnown(peer); });
   }
   // Once gRPC serves: it closes what comes earlier.
@@ -105,7 +105,7 @@ struct GrpcServer::Impl {
 
   Access access;
   Shared shared;
-  const std::unique_ptr<grpc::Service> services[4];
+  const std::unique_ptr<grpc::Service> services[5];
   std::unique_ptr<ControlPort> port;
   std::unique_ptr<grpc::experimental::ExternalConnectionAcceptor> acceptor;
   std::unique_ptr<grpc::Server> server;

@@ -28,6 +28,8 @@
 
 namespace phub::server {
 
+class Prober;
+
 struct GrpcServerOptions {
   std::string host = "127.0.0.1";  // an address, without brackets, or a name
   std::uint16_t port = 0;          // 0: any free one, see port()
@@ -39,6 +41,7 @@ struct GrpcServerOptions {
   // Control state, and the thread that works on it; null: there is none. Outlive the server.
   TenantAdmin* admin = nullptr;
   StateThread* state_thread = nullptr;
+  Prober* prober = nullptr;  // null: there are no other racks. Stopped first; outlives the server.
 };
 
 // Owner's thread for everything; Shutdown before thread.Stop(), and before destruction of either.

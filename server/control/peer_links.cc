@@ -2,8 +2,6 @@
 
 #include <fmt/format.h>
 #include <grpcpp/grpcpp.h>
-#include <grpcpp/security/tls_certificate_provider.h>
-#include <grpcpp/security/tls_credentials_options.h>
 
 #include <algorithm>
 #include <chrono>
@@ -15,7 +13,6 @@
 
 #include "common/base/cpu_topology.h"
 #include "common/base/log.h"
-#include "common/base/secret_file.h"
 #include "common/base/status_text.h"
 #include "common/transport/tcp/tcp_dial.h"
 #include "common/transport/tls/tls_dial.h"
@@ -32,38 +29,6 @@ constexpr int kHeartbeatsPerTimeout = 4;
 constexpr DurationNs kRetryInterval = 50 * kMillisecond;
 // A rack's lanes are dialled one after the other, for all jobs.
 constexpr DurationNs kDialTimeoutMax = 3 * kSecond;
-// How soon new certificate files are noticed.
-constexpr unsigned kCertificateRefreshSeconds = 2;
-
-absl::StatusOr<std::shared_ptr<grpc::ChannelCredentials>> MakeCredentials(
-    const PeerCredentials& files) {
-  if (files.certificate.empty()) return grpc::InsecureChannelCredentials();
-  // Read here only to say what is wrong with them.
-  if (!files.ca.empty()) {
-    if (auto authority = ReadPublicFile(files.ca); !authority.ok()) return authority.status();
-  }
-  if (auto chain = ReadPublicFile(files.certificate); !chain.ok()) return chain.status();
-  if (auto key = ReadSecretFile(files.key); !key.ok()) return key.status();
-  grpc::experimental::TlsChannelCredentialsOptions options;
-  options.set_certificate_provider(
-      std::make_shared<grpc::experimental::FileWatcherCertificateProvider>(
-          files.key, files.certificate, files.ca, kCertificateRefreshSeconds));
-  options.watch_identity_key_cert_pairs();
-  if (!files.ca.empty()) options.watch_root_certs();
-  return grpc::experimental::TlsCredentials(options);
-}
-
-std::shared_ptr<grpc::Channel> MakeChannel(
-    const std::string& endpoint, const std::shared_ptr<grpc::ChannelCredentials>& credentials) {
-  grpc::ChannelArguments arguments;
-  // A daemon that comes back is to be found at once.
-  arguments.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, 50);
-  arguments.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, 50);
-  arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, 500);
-  // Else a new channel would have the old one's connection.
-  arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
-  return grpc::CreateCustomChannel(endpoint, credentials, arguments);
-}
 
 }  // namespace
 
@@ -94,7 +59,7 @@ PeerLinks::PeerLinks(ControlThread& control, const Clock& clock, PeerLinkOptions
 PeerLinks::~PeerLinks() { Stop(); }
 
 absl::Status PeerLinks::Start() {
-  auto credentials = MakeCredentials(options_.credentials);
+  auto credentials = MakePeerCredentials(options_.credentials);
   if (!credentials.ok()) return credentials.status();
   credentials_ = *std::move(credentials);
   for (const auto& link : links_) {
@@ -113,7 +78,7 @@ absl::Status PeerLinks::Start() {
 }
 
 void PeerLinks::Connect(Link& link) {
-  link.stub = v1::Peer::NewStub(MakeChannel(options_.racks[link.rack.value], credentials_));
+  link.stub = v1::Peer::NewStub(MakePeerChannel(options_.racks[link.rack.value], credentials_));
 }
 
 void PeerLinks::Stop() {
@@ -236,12 +201,8 @@ void PeerLinks::Dial(const Call& call) {
   const bool lacks =
       control_.Run([&](Control& control) { return control.LacksPeerLane(call.hello, call.to); });
   if (!lacks) return;  // its job has ended
-  std::string host = call.host;
-  if (host.empty()) {
-    const std::string& endpoint = options_.racks[call.to.value];
-    host = endpoint.substr(0, endpoint.rfind(':'));
-    if (host.starts_with('[')) host = host.substr(1, host.size() - 2);
-  }
+  const std::string host =
+      call.host.empty() ? HostOfRack(options_.racks[call.to.value]) : call.host;
   const auto dial = call.tls ? transport::DialTls : transport::DialTcp;
   auto connection =
       dial(host, call.port, call.hello, std::min(options_.liveness_timeout, kDialTimeoutMax), {});

@@ -19,20 +19,10 @@
 #include "absl/status/status.h"
 #include "common/base/clock.h"
 #include "server/control/control_thread.h"
+#include "server/control/peer_channel.h"
 #include "server/control/peer_network.h"
 
-namespace grpc {
-class ChannelCredentials;
-}  // namespace grpc
-
 namespace phub::server {
-
-// Files of this daemon's own certificate and of who vouches for the others'; empty: no TLS.
-struct PeerCredentials {
-  std::string ca;
-  std::string certificate;
-  std::string key;
-};
 
 struct PeerLinkOptions {
   std::vector<std::string> racks;  // "host:port" of their control planes

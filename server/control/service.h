@@ -19,6 +19,8 @@
 
 namespace phub::server {
 
+class Prober;
+
 // Calls that Control has not answered yet, so that shutting down can. Under ControlThread's lock;
 // shared with the answers that Control holds, which may come after the server is gone.
 class OpenCalls : public std::enable_shared_from_this<OpenCalls> {
@@ -162,5 +164,7 @@ std::unique_ptr<grpc::Service> MakeSessionService(Shared& shared);
 std::unique_ptr<grpc::Service> MakeAdminService(Shared& shared);
 std::unique_ptr<grpc::Service> MakeTenantsService(Shared& shared);
 std::unique_ptr<grpc::Service> MakePeerService(Shared& shared);
+// prober: null if there are no other racks.
+std::unique_ptr<grpc::Service> MakeProbeService(Shared& shared, Prober* prober);
 
 }  // namespace phub::server

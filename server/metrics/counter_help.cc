@@ -112,6 +112,10 @@ constexpr Help kHelp[] = {
     {"peer_faults", "Faults of other racks' daemons that core loops reported."},
     {"peer_messages_dropped", "Messages to or of other racks' daemons dropped, as too many wait."},
     {"peers_refused", "Messages of other racks' daemons that do not fit together with this one."},
+    {"probes", "Probes of the way to another rack that this daemon measured."},
+    {"probes_failed", "Probes of the way to another rack that came to no end."},
+    {"probes_refused", "Probes of the way between racks that were refused."},
+    {"probe_bytes", "Bytes that probes moved which this daemon measured."},
     // Control: questions and saved state.
     {"stall_reports", "Questions to core loops about who waits for whom."},
     {"version_reports", "Questions to core loops about versions of parameters."},
