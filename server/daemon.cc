@@ -25,7 +25,6 @@
 #include "server/control/data_port_report.h"
 #include "server/control/grpc_server.h"
 #include "server/control/lane_gate.h"
-#include "server/control/page_thread.h"
 #include "server/control/probe_gate.h"
 #include "server/control/shared_memory_gate.h"
 #include "server/control/verbs_gate.h"
@@ -82,12 +81,12 @@ struct Daemon::Parts {
     if (peer_links != nullptr) control->SetPeerNetwork(*peer_links);
     lane_gate =
         std::make_unique<ControlLaneGate>(*control_thread, kTcpIndex, DataTlsOf(settings).on);
-    shared_memory_gate = std::make_unique<ControlSharedMemoryGate>(*control_thread, kShmIndex);
-    if (!verbs_queues.empty()) {
     prober = MakeProber(settings, topology, *control_thread, clock);
     if (prober != nullptr) {
       probe_gate = std::make_unique<ProbeGate>(*lane_gate, *prober, DataTlsOf(settings).on);
     }
+    shared_memory_gate = std::make_unique<ControlSharedMemoryGate>(*control_thread, kShmIndex);
+    if (!verbs_queues.empty()) {
       verbs_gate = std::make_unique<ControlVerbsGate>(
           *control_thread, kVerbsIndex, std::move(verbs_queues), VerbsLimitsOf(settings));
       verbs_acceptor = std::make_unique<transport::VerbsAcceptor>(*verbs_gate, random);
@@ -119,12 +118,12 @@ struct Daemon::Parts {
   std::unique_ptr<Control> control;
   std::unique_ptr<ControlThread> control_thread;
   std::unique_ptr<PeerLinks> peer_links;  // null: there are no other racks
+  std::unique_ptr<Prober> prober;         // null as well; so is its gate
   std::unique_ptr<ControlLaneGate> lane_gate;
+  std::unique_ptr<ProbeGate> probe_gate;
   std::unique_ptr<ControlSharedMemoryGate> shared_memory_gate;
   std::unique_ptr<ControlVerbsGate> verbs_gate;  // null: no RDMA device; so is the acceptor
-  std::unique_ptr<Prober> prober;         // null as well; so is its gate
   std::unique_ptr<transport::VerbsAcceptor> verbs_acceptor;
-  std::unique_ptr<ProbeGate> probe_gate;
   std::unique_ptr<transport::TcpListener> listener;
   std::unique_ptr<transport::ShmListener> shared_memory_listener;  // null: shm is off
   Directory directory;
@@ -157,10 +156,10 @@ absl::Status Daemon::Parts::StartListener() {
     control->SetLaneEndpoint(CoreIndex{static_cast<std::uint32_t>(i)}, LaneHost(settings),
                              listener->port());
   }
+  if (prober != nullptr) prober->SetDataEndpoint(LaneHost(settings), listener->port());
   listener_thread = std::thread([this] {
     NameThisThread("lane-listener");
     DataPortReport report(*control_thread, listener->counters());
-  if (prober != nullptr) prober->SetDataEndpoint(LaneHost(settings), listener->port());
     while (!listeners_stopping.load(std::memory_order_relaxed)) {
       if (listener->PollOnce(kListenerWait)) report.Update();
     }
@@ -234,10 +233,10 @@ absl::Status Daemon::Parts::StartControlServer() {
   options.trust_domain = settings.trust_domain;
   options.admin = tenant_admin.get();
   options.state_thread = state_thread.get();
+  options.prober = prober.get();
   auto created = GrpcServer::Create(*control_thread, options);
   if (!created.ok()) {
     return absl::Status(created.status().code(),
-  options.prober = prober.get();
                         fmt::format("control plane (listen): {}", MessageOf(created.status())));
   }
   grpc_server = std::move(*created);
@@ -276,12 +275,12 @@ absl::Status Daemon::Parts::Start() {
   control_thread->Start();
   if (absl::Status status = StartListener(); !status.ok()) return status;
   if (absl::Status status = StartSharedMemoryListener(); !status.ok()) return status;
-  if (absl::Status status = StartControlServer(); !status.ok()) return status;
-  if (peer_links != nullptr) {
-    if (absl::Status status = peer_links->Start(); !status.ok()) return status;
   if (prober != nullptr) {
     if (absl::Status status = prober->Start(); !status.ok()) return status;
   }
+  if (absl::Status status = StartControlServer(); !status.ok()) return status;
+  if (peer_links != nullptr) {
+    if (absl::Status status = peer_links->Start(); !status.ok()) return status;
   }
   return StartMetricsServer();
 }
@@ -290,10 +289,10 @@ void Daemon::Parts::Stop() {
   metrics_server.reset();
   control_socket.reset();
   if (peer_links != nullptr) peer_links->Stop();
+  if (prober != nullptr) prober->Stop();
   if (grpc_server) grpc_server->Shutdown();
   if (state_thread) state_thread->Stop();
   listeners_stopping.store(true, std::memory_order_relaxed);
-  if (prober != nullptr) prober->Stop();
   if (listener_thread.joinable()) listener_thread.join();
   if (shared_memory_thread.joinable()) shared_memory_thread.join();
   listener.reset();

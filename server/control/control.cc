@@ -135,10 +135,10 @@ void Control::AttachLane(const wire::LaneHello& hello,
 
 void Control::SetPeerNetwork(PeerNetwork& network) { state_->racks.network = &network; }
 v1::PeerEnvelope Control::MakeEnvelope(RackIndex to) const { return state_->MakeEnvelope(to); }
-void Control::OnEnvelope(const v1::PeerEnvelope& envelope, Answer<v1::PeerReceipt> answer) {
 absl::Status Control::CheckEnvelope(const v1::PeerEnvelope& envelope) {
   return state_->CheckEnvelope(envelope);
 }
+void Control::OnEnvelope(const v1::PeerEnvelope& envelope, Answer<v1::PeerReceipt> answer) {
   state_->OnEnvelope(envelope, std::move(answer));
 }
 void Control::OnReceipt(RackIndex from, const v1::PeerReceipt& receipt) {

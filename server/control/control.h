@@ -256,12 +256,12 @@ class Control {
   void SetPeerNetwork(PeerNetwork& network);
   // An envelope with `rack` and `messages` to be filled in.
   v1::PeerEnvelope MakeEnvelope(RackIndex to) const;
+  // FAILED_PRECONDITION says in what the sender does not fit together with this daemon; counts it.
+  absl::Status CheckEnvelope(const v1::PeerEnvelope& envelope);
   void OnEnvelope(const v1::PeerEnvelope& envelope, Answer<v1::PeerReceipt> answer);
   void OnReceipt(RackIndex from, const v1::PeerReceipt& receipt);
   // Of DialLane: whether the lane is still of use, and what came of it.
   bool LacksPeerLane(const wire::LaneHello& hello, RackIndex to) const;
-  // FAILED_PRECONDITION says in what the sender does not fit together with this daemon; counts it.
-  absl::Status CheckEnvelope(const v1::PeerEnvelope& envelope);
   void AttachPeerLane(const wire::LaneHello& hello, RackIndex to,
                       std::unique_ptr<transport::Connection> connection,
                       std::uint8_t transport_index, std::string description);
