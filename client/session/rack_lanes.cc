@@ -41,6 +41,12 @@ bool MayGoAnotherWay(std::uint8_t way, const absl::Status& status) {
           (absl::IsResourceExhausted(status) || absl::IsDeadlineExceeded(status)));
 }
 
+// Whether another device of this host may do where one does not: not if it was none of theirs.
+bool MayUseAnotherDevice(const absl::Status& status, bool tried) {
+  return absl::IsUnavailable(status) || absl::IsResourceExhausted(status) ||
+         (tried && absl::IsUnimplemented(status));
+}
+
 }  // namespace
 
 RackLanes::RackLanes(RackLanesSettings settings, const DaemonLinks& links, CallWaiter& waiter)
@@ -60,18 +66,29 @@ std::string RackLanes::WhyNotShared(const DaemonLink& link) const {
   return {};
 }
 
-std::vector<std::uint8_t> RackLanes::WaysOf(std::uint32_t lane) const {
-  if (transport_indices_[lane]) return {*transport_indices_[lane]};
-  switch (settings_.transport) {
-    case TransportChoice::kTcp: return {kTcpTransportIndex};
-    case TransportChoice::kSharedMemory: return {kShmTransportIndex};
-    case TransportChoice::kVerbs: return {kVerbsTransportIndex};
-    case TransportChoice::kAuto: break;
+std::vector<RackLanes::Way> RackLanes::WaysOf(std::uint32_t lane) const {
+  std::vector<std::uint8_t> indices;
+  if (transport_indices_[lane]) {
+    indices = {*transport_indices_[lane]};
+  } else {
+    switch (settings_.transport) {
+      case TransportChoice::kTcp: indices = {kTcpTransportIndex}; break;
+      case TransportChoice::kSharedMemory: indices = {kShmTransportIndex}; break;
+      case TransportChoice::kVerbs: indices = {kVerbsTransportIndex}; break;
+      case TransportChoice::kAuto:
+        indices = {kShmTransportIndex, kVerbsTransportIndex, kTcpTransportIndex};
+    }
   }
-  return {kShmTransportIndex, kVerbsTransportIndex, kTcpTransportIndex};
+  std::vector<Way> ways;
+  for (const std::uint8_t index : indices) {
+    const bool by_device = index == kVerbsTransportIndex && settings_.verbs != nullptr;
+    const std::uint32_t attempts = by_device ? settings_.verbs->device_count() : 1;
+    for (std::uint32_t i = 0; i < std::max(attempts, 1u); ++i) ways.push_back({index, i});
+  }
+  return ways;
 }
 
-absl::StatusOr<RackLanes::Dialled> RackLanes::DialBy(std::uint8_t way, const DaemonLink& link,
+absl::StatusOr<RackLanes::Dialled> RackLanes::DialBy(const Way& way, const DaemonLink& link,
                                                      std::uint32_t lane,
                                                      const wire::LaneHello& hello,
                                                      DurationNs timeout, bool& said) const {
@@ -79,22 +96,22 @@ absl::StatusOr<RackLanes::Dialled> RackLanes::DialBy(std::uint8_t way, const Dae
   const std::string host = core.host().empty() ? link.endpoint.host : core.host();
   const auto port = static_cast<std::uint16_t>(core.port());
   Dialled dialled;
-  dialled.transport_index = way;
+  dialled.transport_index = way.transport_index;
   absl::StatusOr<std::unique_ptr<transport::Connection>> connection;
-  if (way == kShmTransportIndex) {
+  if (way.transport_index == kShmTransportIndex) {
     if (std::string why_not = WhyNotShared(link); !why_not.empty())
       return absl::UnimplementedError(why_not);
     dialled.reason = "same host";
     said = true;
     connection =
         transport::DialShm(link.joined.shared_memory().name(), hello, timeout, link.regions);
-  } else if (way == kVerbsTransportIndex) {
+  } else if (way.transport_index == kVerbsTransportIndex) {
     if (link.joined.encryption_required())
       return absl::UnimplementedError("the tenant requires encryption, and RDMA has none");
     if (settings_.verbs == nullptr) return absl::UnimplementedError("not asked for");
     if (verbs_late_[link.position])
       return absl::UnimplementedError("the daemon did not answer in time for another lane");
-    absl::StatusOr<VerbsSide::Way> taken = settings_.verbs->WayTo(host);
+    absl::StatusOr<VerbsSide::Way> taken = settings_.verbs->WayTo(host, core.core(), way.attempt);
     if (!taken.ok()) return absl::UnimplementedError(taken.status().message());
     dialled.reason = std::move(taken->reason);
     SystemRandom random;
@@ -123,10 +140,11 @@ absl::StatusOr<RackLanes::Dialled> RackLanes::Dial(const DaemonLink& link, std::
     const DurationNs until = std::max<DurationNs>(1, deadline - clock_.Now());
     return (until + kMillisecond - 1) / kMillisecond * kMillisecond;
   };
-  const std::vector<std::uint8_t> ways = WaysOf(lane);
+  const std::vector<Way> ways = WaysOf(lane);
+  const bool insists = ways.front().transport_index == ways.back().transport_index;
   std::string before;  // why the better ways did not do
   bool said = false;   // somebody may have been told the nonce
-  for (const std::uint8_t way : ways) {
+  for (std::size_t i = 0; i < ways.size(); ++i) {
     // What went over one way may have been read there, in the clear. So it is good for that way
     // only: the next one's key is made from a nonce that nobody has seen.
     if (std::exchange(said, false)) {
@@ -134,26 +152,32 @@ absl::StatusOr<RackLanes::Dialled> RackLanes::Dial(const DaemonLink& link, std::
       if (!fresh.ok()) return fresh.status();
       hello = fresh->front();
     }
-    const bool has_half = way == kVerbsTransportIndex && way != ways.back();
+    const std::uint8_t index = ways[i].transport_index;
+    const bool has_half = index == kVerbsTransportIndex && !insists;
     absl::StatusOr<Dialled> dialled =
-        DialBy(way, link, lane, hello, has_half ? left() / 2 : left(), said);
+        DialBy(ways[i], link, lane, hello, has_half ? left() / 2 : left(), said);
     if (dialled.ok()) {
       const std::string wish = transport_indices_[lane] ? "as before" : "asked for";
-      const std::string how = ways.size() == 1 ? wish : dialled->reason;
+      const std::string how = insists ? wish : dialled->reason;
       dialled->reason =
           fmt::format("{}{}{}", how, how.empty() || before.empty() ? "" : "; ", before);
       return dialled;
     }
     const absl::Status& status = dialled.status();
     const std::string_view why(status.message().data(), status.message().size());
-    if (ways.size() == 1 && absl::IsUnimplemented(status))
+    while (i + 1 < ways.size() && ways[i + 1].transport_index == index &&
+           !MayUseAnotherDevice(status, said)) {
+      ++i;
+    }
+    const bool last = i + 1 == ways.size();
+    if (insists && last && absl::IsUnimplemented(status))
       return absl::FailedPreconditionError(
-          fmt::format("{} was asked for, but {}", TransportName(way), why));
-    if (ways.size() == 1 || way == ways.back() || !MayGoAnotherWay(way, status))
+          fmt::format("{} was asked for, but {}", TransportName(index), why));
+    if (last || !MayGoAnotherWay(index, status))
       return before.empty() ? status
                             : absl::Status(status.code(), fmt::format("{} ({})", why, before));
     if (absl::IsDeadlineExceeded(status)) verbs_late_[link.position] = true;
-    before += fmt::format("{}{}: {}", before.empty() ? "" : "; ", TransportName(way), why);
+    before += fmt::format("{}{}: {}", before.empty() ? "" : "; ", TransportName(index), why);
   }
   return absl::InternalError("no way");
 }

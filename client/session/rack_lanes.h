@@ -77,13 +77,17 @@ class RackLanes {
   };
   // Why lanes to this daemon cannot be in shared memory; empty if they can.
   std::string WhyNotShared(const DaemonLink& link) const;
-  // The ways that are to be tried, by the transport's index, the best first.
-  std::vector<std::uint8_t> WaysOf(std::uint32_t lane) const;
+  struct Way {
+    std::uint8_t transport_index = kTcpTransportIndex;
+    std::uint32_t attempt = 0;  // of verbs: each by another device of this host
+  };
+  // The ways that are to be tried, the best first.
+  std::vector<Way> WaysOf(std::uint32_t lane) const;
   absl::StatusOr<std::vector<wire::LaneHello>> AskForLanes(const DaemonLink& link,
                                                            std::span<const std::uint32_t> lanes,
                                                            DurationNs timeout) const;
   // One way. kUnimplemented: it cannot be. said: set if the nonce may have left.
-  absl::StatusOr<Dialled> DialBy(std::uint8_t way, const DaemonLink& link, std::uint32_t lane,
+  absl::StatusOr<Dialled> DialBy(const Way& way, const DaemonLink& link, std::uint32_t lane,
                                  const wire::LaneHello& hello, DurationNs timeout,
                                  bool& said) const;
   absl::StatusOr<Dialled> Dial(const DaemonLink& link, std::uint32_t lane, wire::LaneHello hello,

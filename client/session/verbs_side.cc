@@ -2,7 +2,9 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cstdlib>
+#include <functional>
 #include <optional>
 #include <utility>
 
@@ -22,9 +24,10 @@ constexpr std::uint32_t kQueueEntries = 1u << 15;
 // Which device leads to the daemons is the host's matter, and no program's.
 constexpr const char* kDevicesVariable = "PHUB_VERBS_DEVICES";
 
-absl::StatusOr<std::vector<transport::VerbsDeviceOptions>> DevicesWanted() {
-  const char* const named = std::getenv(kDevicesVariable);
-  if (named != nullptr && *named != '\0') return transport::ParseVerbsDevices(named);
+absl::StatusOr<std::vector<transport::VerbsDeviceOptions>> DevicesWanted(bool& named) {
+  const char* const names = std::getenv(kDevicesVariable);
+  named = names != nullptr && *names != '\0';
+  if (named) return transport::ParseVerbsDevices(names);
   std::vector<transport::VerbsDeviceOptions> devices;
   for (std::string& name : transport::VerbsDevice::Names()) {
     devices.push_back({.name = std::move(name)});
@@ -62,7 +65,7 @@ void LogWhatIsWrong(const std::optional<transport::Gid>& peer) {
 VerbsSide::VerbsSide(const std::string& daemon_host) {
   const std::optional<transport::Gid> peer = GidOf(daemon_host);
   why_not_ = "this host has no RDMA device";
-  const auto wanted = DevicesWanted();
+  const auto wanted = DevicesWanted(named_);
   if (!wanted.ok()) {
     why_not_ = fmt::format("{}: {}", kDevicesVariable, MessageOf(wanted.status()));
     return;
@@ -91,23 +94,36 @@ std::vector<std::shared_ptr<transport::VerbsQueue>> VerbsSide::queues() const {
   return queues;
 }
 
-absl::StatusOr<VerbsSide::Way> VerbsSide::WayTo(const std::string& host) {
-  if (ports_.empty()) return absl::NotFoundError(why_not_);
-  const std::optional<transport::Gid> peer = GidOf(host);
-  const auto common = [&](const Port& port) {
-    return peer ? transport::CommonBits(port.queue->device()->gid().gid, *peer) : 0;
-  };
-  const std::lock_guard lock(mutex_);
-  Port* best = nullptr;
-  for (Port& port : ports_) {
-    if (port.queue->lost()) continue;
-    if (best == nullptr || common(port) > common(*best)) best = &port;
+VerbsSide::Port* VerbsSide::Choose(const std::optional<transport::Gid>& peer, std::uint32_t core,
+                                   std::uint32_t attempt) {
+  std::vector<Port*> ports;
+  for (std::size_t i = 0; i < ports_.size(); ++i) {
+    Port& port = ports_[named_ ? (core + i) % ports_.size() : i];
+    if (!port.queue->lost()) ports.push_back(&port);
   }
+  if (peer) {
+    const auto common = [&](const Port* port) {
+      return transport::CommonBits(port->queue->device()->gid().gid, *peer);
+    };
+    std::ranges::stable_sort(ports, std::greater<>(), common);
+  }
+  return attempt < ports.size() ? ports[attempt] : nullptr;
+}
+
+absl::StatusOr<VerbsSide::Way> VerbsSide::WayTo(const std::string& host, std::uint32_t core,
+                                                std::uint32_t attempt) {
+  if (ports_.empty()) return absl::NotFoundError(why_not_);
+  const std::optional<transport::Gid> peer = named_ ? std::nullopt : GidOf(host);
+  const std::lock_guard lock(mutex_);
+  Port* const best = Choose(peer, core, attempt);
   if (best == nullptr) {
+    const auto lost =
+        std::ranges::find_if(ports_, [](const Port& port) { return port.queue->lost(); });
+    if (lost == ports_.end()) return absl::NotFoundError("there is no other RDMA device");
     return absl::NotFoundError(
         fmt::format("RDMA device {} was lost while the job ran: unplugged, or its driver unloaded "
                     "or reset; start the worker again once it is back",
-                    ports_.front().queue->device()->name()));
+                    lost->queue->device()->name()));
   }
   const std::shared_ptr<const transport::VerbsDevice>& device = best->queue->device();
   if (best->domain == nullptr) {

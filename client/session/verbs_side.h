@@ -10,6 +10,7 @@
 
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -29,14 +30,17 @@ class VerbsSide {
   const std::string& why_not() const { return why_not_; }
   std::vector<std::shared_ptr<transport::VerbsQueue>> queues() const;
 
-  // How a lane to that host travels: by the device whose address has most in common with the
-  // host's. With a device's first lane all memory is made known to it: that takes its time.
+  // How the lane to this core of that host's daemon travels. Devices that the environment names are
+  // taken in turn, as the daemon's core loops take theirs; else first the device whose address has
+  // most in common with the host's. attempt: from 0 on; each is another device. With a device's
+  // first lane all memory is made known to it: that takes its time.
   struct Way {
     std::shared_ptr<transport::VerbsQueue> queue;
     std::shared_ptr<transport::VerbsDomain> domain;
     std::string reason;  // for the log
   };
-  absl::StatusOr<Way> WayTo(const std::string& host);
+  absl::StatusOr<Way> WayTo(const std::string& host, std::uint32_t core, std::uint32_t attempt);
+  std::uint32_t device_count() const { return static_cast<std::uint32_t>(ports_.size()); }
 
   // Makes memory known to every device that lanes use: gradients (kSend), parameters (kReceive). It
   // stays so until the job ends. What cannot be registered is copied on its way, and logged.
@@ -52,10 +56,14 @@ class VerbsSide {
     std::size_t bytes = 0;
     transport::RegisteredMemory::Use use{};
   };
+  // The one to be used, with the lock. peer: none if they are taken in turn. Null: there are fewer.
+  Port* Choose(const std::optional<transport::Gid>& peer, std::uint32_t core,
+               std::uint32_t attempt);
   static void RegisterWith(transport::VerbsDomain& domain, const Memory& memory);
 
   std::string why_not_;
-  std::mutex mutex_;  // lanes are opened again while keys are added
+  bool named_ = false;  // the environment says which devices, in what order
+  std::mutex mutex_;    // lanes are opened again while keys are added
   std::vector<Port> ports_;
   std::vector<Memory> memory_;
 };

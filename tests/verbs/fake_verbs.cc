@@ -171,14 +171,15 @@ int ibv_query_port(ibv_context*, uint8_t, _compat_ibv_port_attr* compatible) {
   attributes->max_msg_sz = 1u << 30;
   return Answer();
 }
-ssize_t _ibv_query_gid_table(ibv_context*, ibv_gid_entry* entries, size_t entries_max, uint32_t,
-                             size_t) {
+ssize_t _ibv_query_gid_table(ibv_context* context, ibv_gid_entry* entries, size_t entries_max,
+                             uint32_t, size_t) {
   if (entries_max == 0) return -EINVAL;
   entries[0] = {};
   entries[0].gid_index = 1;
   entries[0].port_num = TheDevice().bare_first_port ? 2 : 1;
   entries[0].gid_type = IBV_GID_TYPE_ROCE_V2;
-  const uint8_t address[] = {0xFF, 0xFF, 10, 0, 0, 1};  // ::ffff:10.0.0.1
+  const bool second = context->device == phub::fake_verbs::DeviceOfHost(1);
+  const uint8_t address[] = {0xFF, 0xFF, 10, 0, second ? uint8_t{1} : uint8_t{0}, 1};  // 10.0.0.1
   std::memcpy(entries[0].gid.raw + 10, address, sizeof address);
   return 1;
 }

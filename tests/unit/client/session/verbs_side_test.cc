@@ -32,7 +32,7 @@ TEST(VerbsSide, DeviceThatTakesOverKnowsTheMemoryOfAllKeys) {
   VerbsSide side("10.0.0.1");
   side.Register(before.data(), before.size(), Use::kSend);  // no lane uses a device yet
   EXPECT_EQ(fake_verbs::TheDevice().regions, 0u);
-  const auto first = side.WayTo("10.0.0.1");
+  const auto first = side.WayTo("10.0.0.1", 0, 0);
   ASSERT_TRUE(first.ok());
   side.Register(between.data(), between.size(), Use::kReceive);
   EXPECT_TRUE(Knows(*first->domain, before));
@@ -40,7 +40,7 @@ TEST(VerbsSide, DeviceThatTakesOverKnowsTheMemoryOfAllKeys) {
   EXPECT_EQ(fake_verbs::TheDevice().regions, 2u);  // what no lane uses pins nothing
 
   first->queue->Break("a test", EIO);
-  const auto second = side.WayTo("10.0.0.1");
+  const auto second = side.WayTo("10.0.0.1", 0, 0);
   ASSERT_TRUE(second.ok());
   ASSERT_NE(second->queue, first->queue);
   side.Register(after.data(), after.size(), Use::kSend);
@@ -48,8 +48,31 @@ TEST(VerbsSide, DeviceThatTakesOverKnowsTheMemoryOfAllKeys) {
     EXPECT_TRUE(Knows(*second->domain, *memory));
   }
   second->queue->Break("a test", EIO);
-  EXPECT_THAT(std::string(side.WayTo("10.0.0.1").status().message()),
+  EXPECT_THAT(std::string(side.WayTo("10.0.0.1", 0, 0).status().message()),
               HasSubstr("was lost while the job ran"));
+}
+
+std::string NameOf(const absl::StatusOr<VerbsSide::Way>& way) {
+  return way.ok() ? way->queue->device()->name() : std::string(way.status().message());
+}
+
+TEST(VerbsSide, NearestDeviceIsFirstUnlessTheHostNamesThemInTurn) {
+  fake_verbs::Reset();
+  fake_verbs::TheDevice().second_device = true;
+  VerbsSide side("10.0.1.7");  // fake1 has 10.0.1.1
+  for (const std::uint32_t core : {0u, 1u}) {
+    EXPECT_EQ(NameOf(side.WayTo("10.0.1.7", core, 0)), "fake1");
+    EXPECT_EQ(NameOf(side.WayTo("10.0.1.7", core, 1)), "fake0");
+  }
+  ASSERT_EQ(setenv("PHUB_VERBS_DEVICES", "fake0,fake1", 1), 0);
+  VerbsSide named("10.0.1.7");
+  ASSERT_EQ(unsetenv("PHUB_VERBS_DEVICES"), 0);
+  for (const std::uint32_t core : {0u, 1u, 2u}) {
+    EXPECT_EQ(NameOf(named.WayTo("10.0.1.7", core, 0)), core == 1 ? "fake1" : "fake0");
+    EXPECT_EQ(NameOf(named.WayTo("10.0.1.7", core, 1)), core == 1 ? "fake0" : "fake1");
+  }
+  named.WayTo("10.0.1.7", 1, 0)->queue->Break("a test", EIO);
+  EXPECT_EQ(NameOf(named.WayTo("10.0.1.7", 1, 0)), "fake0");
 }
 
 TEST(VerbsSide, UsesWhatTheHostSaysOrSaysWhyNot) {
