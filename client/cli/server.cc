@@ -24,6 +24,7 @@ constexpr auto kDrainPoll = std::chrono::milliseconds(200);
 struct DrainRequest {
   std::string deadline_text = "0s";
   bool wait = false;
+  bool yes = false;
 };
 
 std::string JsonString(const std::string& text) {
@@ -110,7 +111,16 @@ int Drain(const Options& options, const DrainRequest& drain) {
   v1::DrainServerRequest request;
   request.set_deadline_ns(ParseDuration(drain.deadline_text).value_or(0));
   v1::ServerInfo server;
-  grpc::Status status = Call(options, &v1::Admin::Stub::DrainServer, request, server);
+  grpc::Status status = Call(options, &v1::Admin::Stub::GetServer, v1::GetServerRequest(), server);
+  if (!status.ok()) return Report(status, options);
+  const std::string deadline =
+      request.deadline_ns() > 0 ? HumanDuration(request.deadline_ns()) : "its drain_timeout";
+  if (server.job_count() > 0 &&
+      !Confirmed(drain.yes, fmt::format("End those of {}'s {} job(s) that are not done within {}?",
+                                        Target(options.endpoint), server.job_count(), deadline))) {
+    return kUsage;
+  }
+  status = Call(options, &v1::Admin::Stub::DrainServer, request, server);
   std::uint32_t said = UINT32_MAX;
   while (status.ok() && drain.wait && server.job_count() > 0) {
     if (server.state() != "draining") {
@@ -166,7 +176,8 @@ void AddServer(CLI::App& parent, const Options& options, Command& command) {
   server->footer(
       "Examples:\n"
       "  phubctl server list\n"
-      "  phubctl -e rack7:7700 server drain --deadline 10m --wait && systemctl restart phubd");
+      "  phubctl -e rack7:7700 server drain --deadline 10m --wait --yes && systemctl restart "
+      "phubd");
 
   CLI::App* list = server->add_subcommand("list", "Every daemon of the rack, asked one by one");
   list->footer("Exit codes: 0 all answer, 1 one does not, 5 the one that was asked does not.");
@@ -191,6 +202,7 @@ void AddServer(CLI::App& parent, const Options& options, Command& command) {
         return fmt::format("\"{}\" is not a duration, like \"30s\" or \"10m\"", text);
       });
   drain->add_flag("--wait", request->wait, "Return once no job runs any more");
+  drain->add_flag("--yes", request->yes, "Do not ask, though jobs run");
   drain->callback([&, request] { command = [&, request] { return Drain(options, *request); }; });
 
   CLI::App* undrain = server->add_subcommand("undrain", "New jobs are welcome again");

@@ -44,7 +44,12 @@ class Draining : public ::testing::Test {
 
 TEST_F(Draining, NewJobsAreRefusedAndWhatIsLeftAtTheDeadlineFailsByName) {
   Train();
-  const Finished drained = rack_.Ask(1, {"server", "drain", "--deadline", "3s"});
+  // Expect: what ends jobs asks first, where somebody is there to answer.
+  const Finished unasked = rack_.Ask(1, {"server", "drain", "--deadline", "3s"});
+  EXPECT_EQ(unasked.exit, Exit::WithCode(2));
+  EXPECT_THAT(unasked.error, HasSubstr("1 job(s) that are not done within 3"));
+  EXPECT_THAT(unasked.error, HasSubstr("--yes"));
+  const Finished drained = rack_.Ask(1, {"server", "drain", "--deadline", "3s", "--yes"});
   ASSERT_EQ(drained.exit, Exit::WithCode(0)) << drained.error;
   EXPECT_THAT(drained.output, HasSubstr("draining"));
   EXPECT_THAT(rack_.Ask(0, {"server", "list"}).output, HasSubstr("draining: "));
@@ -66,7 +71,7 @@ TEST_F(Draining, NewJobsAreRefusedAndWhatIsLeftAtTheDeadlineFailsByName) {
 
 TEST_F(Draining, AJobSurvivesADrainThatIsTakenBack) {
   Train();
-  ASSERT_EQ(rack_.Ask(0, {"server", "drain", "--deadline", "2s"}).exit, Exit::WithCode(0));
+  ASSERT_EQ(rack_.Ask(0, {"server", "drain", "--deadline", "2s", "--yes"}).exit, Exit::WithCode(0));
   const std::string refusal = TryAnotherJob();
   EXPECT_THAT(refusal, HasSubstr("drain"));
   ASSERT_EQ(rack_.Ask(0, {"server", "undrain"}).exit, Exit::WithCode(0));
