@@ -7,6 +7,8 @@
 #include <functional>
 #include <memory>
 
+#include "common/base/units.h"
+
 namespace phub::client::cli {
 namespace {
 
@@ -55,6 +57,36 @@ class Registrar {
           return text == "json" || text == "table" ? std::string() : text;
         });
   }
+  void ProbeOptions(CLI::App& app) {
+    const auto duration = [](const std::string& text) {
+      const auto parsed = ParseDuration(text);
+      if (parsed && *parsed > 0) return std::string();
+      return fmt::format("\"{}\" is not a duration, like \"500ms\" or \"1s\"", text);
+    };
+    const auto bytes = [](const std::string& text) {
+      const auto parsed = ParseBytes(text);
+      if (parsed && *parsed > 0) return std::string();
+      return fmt::format("\"{}\" is not a size, like \"1GiB\"", text);
+    };
+    app.add_option("-s,--size", arguments_->size, "Bytes of all data, of what plans would take")
+        ->capture_default_str();
+    app.add_option("--duration", arguments_->duration, "Of one probe of two racks, 10ms to 10s")
+        ->type_name("DURATION")
+        ->check(duration)
+        ->capture_default_str();
+    app.add_option("--bytes", arguments_->bytes, "Of one probe at most, to 4GiB (default: 1GiB)")
+        ->type_name("SIZE")
+        ->check(bytes);
+    app.add_option("--repeat", arguments_->repeat, "Probes of each two racks; the best counts")
+        ->check(CLI::Range(1, 100))
+        ->capture_default_str();
+    app.add_option("--topology-out", arguments_->topology_out,
+                   "Write the measured topology to this file (.json)")
+        ->type_name("FILE");
+    app.add_option("--plan-out", arguments_->plan_out,
+                   "Write the proposed plan to this file (.json): new jobs take it with plan=FILE")
+        ->type_name("FILE");
+  }
   PlanArguments& arguments() { return *arguments_; }
 
  private:
@@ -63,10 +95,30 @@ class Registrar {
   std::shared_ptr<PlanArguments> arguments_ = std::make_shared<PlanArguments>();
 };
 
+void AddProbe(Registrar& registrar, CLI::App& plan) {
+  CLI::App& probe = registrar.Add(
+      plan, "probe", "Measure between the racks' daemons, and what follows", PlanProbe);
+  registrar.ProbeOptions(probe);
+  probe.footer(
+      "Asks one daemon (--endpoint) to have the racks of its `racks` measure latency and\n"
+      "bandwidth to each other, two at a time, over connections as jobs' lanes are. Prints both\n"
+      "matrices, the groups that they show, a better order of racks, and how much faster the best\n"
+      "plan for them is than the one that is chosen now. For operators. It takes bandwidth from\n"
+      "jobs meanwhile: duration x repeat for each two racks, and some more where there are "
+      "groups.\n\n"
+      "Examples:\n"
+      "  phubctl -e rack0:7700 plan probe\n"
+      "  phubctl -e rack0:7700 plan probe --plan-out plan.json       for new jobs, at once\n"
+      "  phubctl -e rack0:7700 plan probe --topology-out racks.json  for phubd's `topology`\n\n"
+      "Exit codes: 0 done, 1 a probe failed (its rack is named), 2 wrong usage, 4 not allowed,\n"
+      "5 the daemon that was asked does not answer.");
+}
+
 }  // namespace
 
 void AddPlan(CLI::App& parent, const Options& options, Command& command) {
-  CLI::App* plan = parent.add_subcommand("plan", "Exchange plans across racks; needs no daemon");
+  CLI::App* plan =
+      parent.add_subcommand("plan", "Exchange plans across racks; only `probe` needs daemons");
   Registrar registrar(options, command);
   constexpr const char* kBest = "as many as are best";
 
@@ -121,12 +173,15 @@ void AddPlan(CLI::App& parent, const Options& options, Command& command) {
   registrar.TopologyOption(from_xml);
   registrar.OutOption(from_xml);
 
+  AddProbe(registrar, *plan);
+
   plan->footer(
       "Examples:\n"
       "  phubctl plan compare --topology racks:4x8@4 --size 97.5MiB\n"
       "  phubctl plan make --topology torus:4x4 --planner multitree -o plan.json\n"
       "  phubctl plan verify plan.json --topology torus:4x4\n"
-      "  phubctl plan draw plan.json --topology torus:4x4 --home m5 -o plan.svg");
+      "  phubctl plan draw plan.json --topology torus:4x4 --home m5 -o plan.svg\n"
+      "  phubctl -e rack0:7700 plan probe");
 }
 
 }  // namespace phub::client::cli

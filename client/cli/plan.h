@@ -1,5 +1,5 @@
-// phubctl plan: what its commands share. Works without a daemon: topologies and plans come from
-// short names and files, everything is computed here. One thread.
+// phubctl plan: what its commands share. All but `probe` work without a daemon: topologies and
+// plans come from short names and files, everything is computed here. One thread.
 #pragma once
 
 #include <cstdint>
@@ -28,6 +28,11 @@ struct PlanArguments {
   std::uint32_t pieces = 0;  // 0: not given
   std::uint32_t starts = 0;
   std::uint64_t seed = 1;
+  std::string duration = "500ms";  // of a probe
+  std::string bytes;               // of a probe at most
+  std::string topology_out;
+  std::string plan_out;
+  std::uint32_t repeat = 2;
   bool lockstep = false;
   bool reorder = false;
 };
@@ -52,5 +57,6 @@ int PlanCompare(const PlanArguments& arguments, const Options& options);
 int PlanDraw(const PlanArguments& arguments, const Options& options);
 int PlanExport(const PlanArguments& arguments, const Options& options);
 int PlanImport(const PlanArguments& arguments, const Options& options);
+int PlanProbe(const PlanArguments& arguments, const Options& options);
 
 }  // namespace phub::client::cli

@@ -63,7 +63,7 @@ class RackAuthority {
   // Of daemons that were started with these arguments and serve.
   void MakeTenant(const RackProcess& racks) const {
     for (std::size_t i = 0; i < racks.size(); ++i) {
-      Run({"-e", fmt::format("unix:{}/control{}", folder_.path(), i), "tenant", "create", "acme"});
+      Run({"-e", ControlSocket(i), "tenant", "create", "acme"});
     }
   }
 
