@@ -12,9 +12,13 @@ constexpr std::size_t kAlignment = 64;  // of every chunk in memory: whole cache
 
 std::size_t WordsFor(std::size_t bits) { return (bits + 63) / 64; }
 
+// It is no chunk's home: no optimizer ever runs there.
+bool IsAggregator(const ShardConfig& config) {
+  return config.ranks_of_job > 0 && config.world_size == 0;
+}
+
 void CheckConfig(const ShardConfig& config) {
-  const bool is_aggregator = config.ranks_of_job > 0 && config.world_size == 0;
-  PHUB_CHECK((config.world_size >= 1 || is_aggregator) && config.world_size <= kRanksMax,
+  PHUB_CHECK((config.world_size >= 1 || IsAggregator(config)) && config.world_size <= kRanksMax,
              "world_size={}", config.world_size);
   PHUB_CHECK(config.chunk_bytes >= kChunkBytesMin && config.chunk_bytes <= kChunkBytesMax &&
                  config.chunk_bytes % kAlignment == 0,
@@ -50,15 +54,16 @@ struct BatchSizes {
   std::size_t chunk_count = 0;
 };
 
-BatchSizes SizesOf(std::span<const KeyShardSpec> keys) {
+BatchSizes SizesOf(const ShardConfig& config, std::span<const KeyShardSpec> keys) {
   BatchSizes sizes;
   for (const KeyShardSpec& key : keys) {
     for (const KeyShardSpec::ChunkSpec& chunk : key.chunks) {
       const ChunkSizes one = SizesOf(chunk.element_count, key.type, key.parameter_type);
-      sizes.master_bytes += one.masters;
       sizes.accumulator_bytes += one.accumulator;
-      sizes.state_bytes += simd::StateCount(key.optimizer) * one.accumulator;
       ++sizes.chunk_count;
+      if (IsAggregator(config)) continue;
+      sizes.master_bytes += one.masters;
+      sizes.state_bytes += simd::StateCount(key.optimizer) * one.accumulator;
     }
   }
   return sizes;
@@ -108,9 +113,9 @@ void InitializeKey(KeyState& key, const KeyShardSpec& spec) {
 // Takes the regions of a batch. False when the system does not give them.
 bool AllocateBatch(KeyBatch& batch, const BatchSizes& sizes) {
   using Backing = MappedMemory::Backing;
-  batch.masters = MappedMemory::Allocate(sizes.master_bytes, Backing::kPrefault);
+  batch.masters = MappedMemory::Allocate(sizes.master_bytes, Backing::kLater);
   batch.accumulators = MappedMemory::Allocate(sizes.accumulator_bytes, Backing::kOnTouch);
-  batch.state = MappedMemory::Allocate(sizes.state_bytes, Backing::kPrefault);
+  batch.state = MappedMemory::Allocate(sizes.state_bytes, Backing::kLater);
   return (sizes.master_bytes == 0 || batch.masters) &&
          (sizes.accumulator_bytes == 0 || batch.accumulators) &&
          (sizes.state_bytes == 0 || batch.state);
@@ -147,7 +152,7 @@ std::uint64_t JobShardBytes(const ShardConfig& config) {
 }
 
 std::uint64_t KeyBatchBytes(const ShardConfig& config, std::span<const KeyShardSpec> keys) {
-  const BatchSizes sizes = SizesOf(keys);
+  const BatchSizes sizes = SizesOf(config, keys);
   const std::uint64_t per_rank =
       sizeof(const std::byte*) + sizeof(SlotIndex) + sizeof(SharedAddress);
   const std::uint64_t per_chunk = sizeof(Chunk) + config.world_size * per_rank +
@@ -185,7 +190,7 @@ std::unique_ptr<JobShard> MakeJobShard(const ShardConfig& config) {
 std::unique_ptr<KeyBatch> MakeKeyBatch(const ShardConfig& config,
                                        std::span<const KeyShardSpec> keys) {
   CheckConfig(config);
-  const BatchSizes sizes = SizesOf(keys);
+  const BatchSizes sizes = SizesOf(config, keys);
   auto batch = std::make_unique<KeyBatch>();
   if (!AllocateBatch(*batch, sizes)) return nullptr;
   const std::size_t mask_words = WordsFor(config.world_size);
@@ -217,9 +222,10 @@ std::unique_ptr<KeyBatch> MakeKeyBatch(const ShardConfig& config,
         PHUB_CHECK(base != nullptr, "key={} version={}", spec.key.value, v);
         chunk.parameters[v] = base + offset;
       }
-      chunk.masters = masters.Take(one.masters);
       chunk.accumulator = accumulators.Take(one.accumulator);
-      for (std::size_t s = 0; s < simd::StateCount(spec.optimizer); ++s) {
+      if (!IsAggregator(config)) chunk.masters = masters.Take(one.masters);
+      const std::size_t state_count = IsAggregator(config) ? 0 : simd::StateCount(spec.optimizer);
+      for (std::size_t s = 0; s < state_count; ++s) {
         chunk.state[s] = state.Take(one.accumulator);
       }
       chunk.staged_data = batch->staged_data.data() + number * config.world_size;

@@ -110,6 +110,29 @@ TEST_F(CoreLoopAggregator, SumsAreMeasuredFromTheFirstChildsToTheLast) {
   EXPECT_EQ(metrics.links[2].result_wait_ns.Get(), 50u);
 }
 
+// Expect: no masters and no optimizer state are reserved, or taken, where no optimizer runs.
+TEST(AggregatorMemory, IsWhatSumsAndParametersTake) {
+  ShardConfig config;
+  config.world_size = 1;
+  config.ranks_of_job = 3;
+  std::vector<std::byte> parameters(2 * kElements);
+  KeyShardSpec key;
+  key.optimizer = Optimizer::kAdam;
+  key.parameter_type = ElementType::kF16;
+  key.chunks = {{kElements, 0}};
+  key.parameters = {parameters.data(), parameters.data()};
+  const auto at_rack = MakeKeyBatch(config, {&key, 1});
+  ASSERT_NE(at_rack->chunks[0].masters, nullptr);
+  ASSERT_NE(at_rack->chunks[0].state[1], nullptr);
+  config.world_size = 0;
+  const auto batch = MakeKeyBatch(config, {&key, 1});
+  EXPECT_NE(batch->chunks[0].accumulator, nullptr);
+  EXPECT_EQ(batch->chunks[0].masters, nullptr);
+  EXPECT_EQ(batch->chunks[0].state[0], nullptr);
+  const std::uint64_t per_array = kElements * sizeof(float);  // masters, and two of Adam's
+  EXPECT_LE(batch->memory_bytes + 3 * per_array, at_rack->memory_bytes);
+}
+
 TEST_F(CoreLoopAggregator, ARoundAllocatesNothing) {
   transport_.set_keep_posted(false);
   const std::vector<float> values = Filled(2);
