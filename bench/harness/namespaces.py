@@ -37,7 +37,7 @@ class Node:
     name: str
     rate_bits_per_s: float  # each way
     width: float = 1        # its buckets hold that many times the burst of a worker's
-    rack: int = 0           # of those that have an uplink
+    rack: int | None = 0    # of those that have an uplink; None: where all racks meet
 
 
 def missing() -> str:
@@ -141,7 +141,8 @@ def network(nodes: Sequence[Node], uplinks: Sequence[float] = ()) -> Iterator[Ne
                 "peer", "name", port, "netns", bridge)
             run("ip", "-n", own, "address", "add", f"{made.address(node.name)}/24",
                 "dev", INTERFACE)
-            switch = f"rack{node.rack}" if uplinks else "bridge0"
+            in_rack = uplinks and node.rack is not None
+            switch = f"rack{node.rack}" if in_rack else "bridge0"
             run("ip", "-n", bridge, "link", "set", port, "master", switch, "up")
             run("ip", "-n", own, "link", "set", "lo", "up")
             run("ip", "-n", own, "link", "set", INTERFACE, "up")

@@ -6,6 +6,7 @@ racks whose rate is that of all its workers' links together, divided by the rati
 8:1. Systems:
   phub                a daemon in each rack sums its own workers' gradients, and exchanges the sums
                       along the plan that `phubctl plan make` finds best for these uplinks
+  phub-aggregator     the same with an aggregator where the uplinks meet (--aggregator)
   phub-flat           all workers push to one server, in rack 0
   gloo-ring           ranks in the order of racks: the ring passes each uplink once
   gloo-ring-shuffled  ranks dealt to the racks in turn, as who knows no racks has them: each hop
@@ -39,6 +40,8 @@ from .workload import Workload, model
 SUMMARY = "the exchange across racks with shaped uplinks, in network namespaces (needs root)"
 PORT = 7700
 FLAT_PORT = 7701
+AGGREGATED_PORT = 7702  # of the racks' daemons that have an aggregator, and of that
+AGGREGATOR = "aggregator"
 RATIOS = (1, 2, 4, 8)
 SHORT_EXCHANGES = 1
 LINK_LATENCY = "50us"
@@ -54,6 +57,7 @@ class Shape:
     rate_mbit: float
     model: str
     exchanges: int
+    aggregator: bool = False
 
     @property
     def workers(self) -> int:
@@ -76,6 +80,8 @@ class Shape:
         link, uplink = {
             # A sum goes up and comes down once, whoever is home.
             "phub": (1.0, 2 * (self.racks - 1) / self.racks),
+            # It goes up, or comes down, once: at each rack, whether it is home or not.
+            "phub-aggregator": (1.0, 1.0),
             "phub-flat": (1.0, float(self.workers - self.workers_per_rack)),
             "gloo-ring": (ring, ring),
             "gloo-ring-shuffled": (ring, ring * self.workers_per_rack),
@@ -97,6 +103,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
                         help="of the workers' links of a rack to its uplink (default 1,2,4,8)")
     parser.add_argument("--model", default="16MiB", metavar="NAME",
                         help="resnet50, alexnet, a CSV file, or the bytes of one tensor (16MiB)")
+    parser.add_argument("--aggregator", action="store_true",
+                        help="also with an aggregator between the racks; of use from 3 racks on")
     parser.add_argument("--rounds", type=positive, default=2,
                         help="blocks of each system (default 2)")
     parser.add_argument("--exchanges", type=positive, default=4,
@@ -106,9 +114,9 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 def shapes(context: Context) -> list[Shape]:
     options = context.options
     if context.smoke:
-        return [Shape(2, 2, 2, 1000, "256KiB", 3)]
+        return [Shape(2, 3, 2, 1000, "256KiB", 3, aggregator=True)]
     return [Shape(ratio, options.racks, options.workers, options.rate, options.model,
-                  options.exchanges) for ratio in options.ratios]
+                  options.exchanges, options.aggregator) for ratio in options.ratios]
 
 
 def worker(rank: int) -> str:
@@ -124,17 +132,20 @@ def built(shape: Shape) -> Iterator[Network]:
     nodes += [Node(f"server{rack}", of_rack + shape.uplink_bits_per_s, shape.workers_per_rack, rack)
               for rack in range(shape.racks)]
     nodes.append(Node("flat", of_rack * shape.racks, shape.workers))
+    if shape.aggregator:
+        nodes.append(Node(AGGREGATOR, shape.uplink_bits_per_s * shape.racks, shape.workers, None))
     with namespaces.network(nodes, [shape.uplink_bits_per_s] * shape.racks) as network:
         yield network
 
 
-def write_topology(shape: Shape, path: Path) -> None:
+def write_topology(shape: Shape, path: Path, aggregates: bool) -> None:
     """Of the daemons: what an uplink carries of payload."""
     members = [f"rack{rack}" for rack in range(shape.racks)]
     names = ", ".join(f'"{name}"' for name in members)
     payload_bits_per_s = shape.uplink_bits_per_s * PAYLOAD_BYTES / FRAME_BYTES
+    kind = "aggregators" if aggregates else "switches"
     text = (f'name = "uplinks"\nunit = "{payload_bits_per_s / 1e6:.0f}Mbit/s"\n'
-            f'latency = "{LINK_LATENCY}"\nmembers = [{names}]\nswitches = ["core"]\n')
+            f'latency = "{LINK_LATENCY}"\nmembers = [{names}]\n{kind} = ["core"]\n')
     text += "".join(f'[[link]]\nfrom = "{name}"\nto = "core"\n' for name in members)
     path.write_text(text)
 
@@ -142,10 +153,11 @@ def write_topology(shape: Shape, path: Path) -> None:
 class Plan:
     """What phubctl finds best for the topology, and how long it would take alone."""
 
-    def __init__(self, context: Context, shape: Shape) -> None:
-        self.topology = context.scratch / f"racks-{shape.ratio}.toml"
-        self.path = context.scratch / f"plan-{shape.ratio}.json"
-        write_topology(shape, self.topology)
+    def __init__(self, context: Context, shape: Shape, aggregates: bool = False) -> None:
+        name = f"{shape.ratio}-aggregator" if aggregates else f"{shape.ratio}"
+        self.topology = context.scratch / f"racks-{name}.toml"
+        self.path = context.scratch / f"plan-{name}.json"
+        write_topology(shape, self.topology, aggregates)
         self._phubctl = context.build.phubctl
         given = ["--topology", str(self.topology), "--size", str(shape.workload().bytes)]
         self._ask("make", *given, "-o", str(self.path))
@@ -162,25 +174,42 @@ class Plan:
         return answer.stdout
 
 
+@dataclass(frozen=True)
+class Daemons:
+    of_racks: Sequence[Daemon]
+    flat: Daemon
+    aggregated: Sequence[Daemon]  # of racks with an aggregator; empty: it is not asked for
+
+
 @contextlib.contextmanager
-def daemons(context: Context, shape: Shape, network: Network,
-            plan: Plan) -> Iterator[tuple[list[Daemon], Daemon]]:
-    """One in each rack, and the one for all."""
+def daemons(context: Context, shape: Shape, network: Network, plan: Plan,
+            aggregated: Plan | None) -> Iterator[Daemons]:
+    """One in each rack, and the one for all; and those that have an aggregator."""
     servers = [f"server{rack}" for rack in range(shape.racks)]
-    listed = ",".join(f"{network.address(name)}:{PORT}" for name in servers)
 
     def daemon(name: str, port: int, arguments: Sequence[str]) -> Daemon:
-        return Daemon(context.build, context.scratch, f"phubd-{shape.ratio}-{name}",
+        return Daemon(context.build, context.scratch, f"phubd-{shape.ratio}-{name}-{port}",
                       ["--insecure", *arguments], network.address(name), network.prefix(name), port)
+
+    def listed(port: int) -> list[str]:
+        return ["--racks", ",".join(f"{network.address(name)}:{port}" for name in servers)]
     with contextlib.ExitStack() as stack:
-        of_racks = [stack.enter_context(
-            daemon(name, PORT, ["--racks", listed, "--topology", str(plan.topology)]))
-                    for name in servers]
-        yield of_racks, stack.enter_context(daemon("flat", FLAT_PORT, []))
+        arguments = [*listed(PORT), "--topology", str(plan.topology)]
+        of_racks = [stack.enter_context(daemon(name, PORT, arguments)) for name in servers]
+        flat = stack.enter_context(daemon("flat", FLAT_PORT, []))
+        with_aggregator: list[Daemon] = []
+        if aggregated is not None:
+            arguments = [*listed(AGGREGATED_PORT), "--topology", str(aggregated.topology),
+                         "--aggregators", f"{network.address(AGGREGATOR)}:{AGGREGATED_PORT}"]
+            with_aggregator = [stack.enter_context(daemon(name, AGGREGATED_PORT, arguments))
+                               for name in servers]
+            stack.enter_context(
+                daemon(AGGREGATOR, AGGREGATED_PORT, [*arguments, "--role", "aggregator"]))
+        yield Daemons(of_racks, flat, with_aggregator)
 
 
-def systems_of(context: Context, shape: Shape, network: Network, of_racks: Sequence[Daemon],
-               flat: Daemon, plan: Plan) -> list[System]:
+def systems_of(context: Context, shape: Shape, network: Network, running: Daemons, plan: Plan,
+               aggregated: Plan | None) -> list[System]:
     def place(ranks: Sequence[int]) -> Place:
         return Place([network.prefix(worker(rank)) for rank in ranks],
                      [network.address(worker(rank)) for rank in ranks], [INTERFACE] * len(ranks))
@@ -188,11 +217,15 @@ def systems_of(context: Context, shape: Shape, network: Network, of_racks: Seque
     dealt = place([rank % shape.racks * shape.workers_per_rack + rank // shape.racks
                    for rank in range(shape.workers)])
     rack_of = [rank // shape.workers_per_rack for rank in range(shape.workers)]
-    hierarchical = Phub(context.build, of_racks, "tcp", "library", ["--plan", str(plan.path)],
-                        ordered, rack_of)
-    one_server = Phub(context.build, [flat], "tcp", "library", (), ordered)
+    hierarchical = Phub(context.build, running.of_racks, "tcp", "library",
+                        ["--plan", str(plan.path)], ordered, rack_of)
+    one_server = Phub(context.build, [running.flat], "tcp", "library", (), ordered)
     one_server.name = "phub-flat"
     chosen: list[System] = [hierarchical, one_server]
+    if aggregated is not None:
+        chosen.append(Phub(context.build, running.aggregated, "tcp", "library",
+                           ["--plan", str(aggregated.path)], ordered, rack_of))
+        chosen[-1].name = "phub-aggregator"
     ring, shuffled = Gloo(context.build, "ring", ordered), Gloo(context.build, "ring", dealt)
     shuffled.name = "gloo-ring-shuffled"
     if ring.missing():
@@ -201,20 +234,22 @@ def systems_of(context: Context, shape: Shape, network: Network, of_racks: Seque
     return [*chosen, ring, shuffled]
 
 
-def measure(context: Context, shape: Shape) -> tuple[list[Result], Plan]:
+def measure(context: Context, shape: Shape) -> tuple[list[Result], dict[str, Plan]]:
     workload = shape.workload()
     case = workload.case("racks", f"tcp,{shape.racks}-racks,{shape.ratio}:1")
     rounds = 1 if context.smoke else context.options.rounds
     plan = Plan(context, shape)
+    aggregated = Plan(context, shape, aggregates=True) if shape.aggregator else None
     uplink_bytes: dict[str, float] = {}
     blocks: dict[str, list[Block]] = {}
-    with built(shape) as network, daemons(context, shape, network, plan) as (of_racks, flat):
+    with (built(shape) as network,
+          daemons(context, shape, network, plan, aggregated) as running):
         def counted(system: System, exchanges: int) -> tuple[Block, int]:
             before = sum(network.uplink_bytes(rack) for rack in range(shape.racks))
             block = run_block(system, workload.with_exchanges(exchanges), context.scratch)
             return block, sum(network.uplink_bytes(rack) for rack in range(shape.racks)) - before
 
-        systems = systems_of(context, shape, network, of_racks, flat, plan)
+        systems = systems_of(context, shape, network, running, plan, aggregated)
         short = {}
         for system in systems:
             context.progress(f"{case}: {system.name}, once")
@@ -232,12 +267,17 @@ def measure(context: Context, shape: Shape) -> tuple[list[Result], Plan]:
     for row in rows:
         row.more["ceiling"] = "payload and headers on the busiest link"
         row.more["uplink_bytes"] = uplink_bytes[row.system]
-    rows[0].more |= {"planner": plan.planner, "simulated_s": plan.simulated_s}
+    plans = {"phub": plan} | ({"phub-aggregator": aggregated} if aggregated is not None else {})
+    for row in rows:
+        if row.system in plans:
+            row.more |= {"planner": plans[row.system].planner,
+                         "simulated_s": plans[row.system].simulated_s}
     results.add_ratios(rows)
-    return rows, plan
+    return rows, plans
 
 
-def show(context: Context, shape: Shape, rows: Sequence[Result], plan: Plan) -> None:
+def show(context: Context, shape: Shape, rows: Sequence[Result],
+         plans: dict[str, Plan]) -> None:
     context.say(f"\n{rows[0].case}: workers' links {shape.rate_mbit:.0f} Mbit/s, uplinks "
                 f"{shape.uplink_bits_per_s / 1e6:.0f} Mbit/s")
     context.say(results.table(rows))
@@ -252,10 +292,15 @@ def show(context: Context, shape: Shape, rows: Sequence[Result], plan: Plan) -> 
     phub.more["uplink_bytes_of_flat"] = 1 / of_flat
     context.say(f"  one server for all moves {of_flat:.2f}x as much over the uplinks "
                 f"({shape.workers_per_rack} workers in a rack)")
-    # Pushes and pulls within the rack go on at the same time.
-    simulated_s = max(plan.simulated_s, shape.pass_s(shape.link_bits_per_s))
-    context.say(f"  plan {plan.planner}: simulated {results.seconds_text(simulated_s)}; measured "
-                f"{phub.median_s / simulated_s:.3f}x that")
+    for row in rows:
+        if row.system not in plans:
+            continue
+        plan = plans[row.system]
+        # Pushes and pulls within the rack go on at the same time.
+        simulated_s = max(plan.simulated_s, shape.pass_s(shape.link_bits_per_s))
+        context.say(f"  {row.system}, plan {plan.planner}: simulated "
+                    f"{results.seconds_text(simulated_s)}; measured "
+                    f"{row.median_s / simulated_s:.3f}x that")
 
 
 def run(context: Context) -> list[Result]:
@@ -266,8 +311,8 @@ def run(context: Context) -> list[Result]:
         raise NotPossibleHere(why)
     measured = []
     for shape in shapes(context):
-        rows, plan = measure(context, shape)
-        show(context, shape, rows, plan)
+        rows, plans = measure(context, shape)
+        show(context, shape, rows, plans)
         measured += rows
     return measured
 
