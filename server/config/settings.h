@@ -82,8 +82,9 @@ enum class RackRole : std::uint8_t { kRack, kAggregator };
     "Lanes over RDMA. auto: where this host has a device that can, else without a word; on: or "   \
     "phubd does not start.")                                                                       \
   X(std::string, verbs_devices, Names(), "",                                                       \
-    "RDMA devices for lanes, separated by commas (\"mlx5_0,mlx5_1\"); core loops take them in "    \
-    "turn. Empty: every one with an active port.")                                                 \
+    "RDMA devices for lanes, separated by commas (\"mlx5_0,mlx5_1\"), with port and GID index "    \
+    "where those found are not wanted (\"mlx5_0:1:3\"); core loops take them in turn. Empty: "     \
+    "every one with an active port.")                                                              \
   X(DurationNs, verbs_ack_timeout, Duration(10 * kMicrosecond, 3600 * kSecond), "250ms",           \
     "RDMA: an unanswered packet is sent again after so long (devices round up to 4.1 us times a "  \
     "power of two), up to seven times; then the lane is lost. Emulated devices want 4s.")          \

@@ -66,7 +66,7 @@ absl::StatusOr<transport::VerbsLaneParts> ControlVerbsGate::Parts(const wire::La
 absl::StatusOr<ControlVerbsGate::Domain> ControlVerbsGate::DomainOf(
     Incarnation incarnation, const std::shared_ptr<const transport::VerbsDevice>& device) {
   JobMemory& job = jobs_[incarnation];
-  Domain& known = job.domains[device->name()];
+  Domain& known = job.domains[device.get()];
   if (known != nullptr) return known;
   auto made = transport::VerbsDomain::Create(
       device, "a batch of keys takes one or two: add keys in larger batches");

@@ -55,7 +55,7 @@ class ControlVerbsGate final : public transport::VerbsGate, public JobMemoryList
   // What a job sends replies from, and where it is registered.
   struct JobMemory {
     std::vector<Parameters> parameters;
-    std::map<std::string, Domain> domains;  // by device
+    std::map<const transport::VerbsDevice*, Domain> domains;
     std::shared_ptr<std::atomic<bool>> released = std::make_shared<std::atomic<bool>>(false);
   };
   // To be registered; or, without a domain, to be let go.

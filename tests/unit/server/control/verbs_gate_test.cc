@@ -16,13 +16,17 @@ constexpr DurationNs kTime = 3 * kSecond;
 
 class VerbsGateTest : public ControlTest {
  protected:
-  VerbsGateTest() : ControlTest(1) {
+  explicit VerbsGateTest(std::size_t core_count = 1) : ControlTest(core_count) {
     fake_verbs::Reset();
     options.slot_header_bytes = wire::kSlotHeaderBytes;
-    queue_ =
-        transport::VerbsQueue::Create(transport::VerbsDevice::Open({}).value(), 1 << 16).value();
+    std::vector<std::shared_ptr<transport::VerbsQueue>> queues;
+    for (std::size_t core = 0; core < core_count; ++core) {
+      queues.push_back(
+          transport::VerbsQueue::Create(transport::VerbsDevice::Open({}).value(), 1 << 16).value());
+    }
+    queue_ = queues.front();
     thread_ = std::make_unique<ControlThread>(control(), system_clock_);
-    gate_ = std::make_unique<ControlVerbsGate>(*thread_, /*transport_index=*/2, std::vector{queue_},
+    gate_ = std::make_unique<ControlVerbsGate>(*thread_, /*transport_index=*/2, std::move(queues),
                                                transport::VerbsLimits{});
     control().SetMemoryListener(*gate_);
   }
@@ -32,9 +36,10 @@ class VerbsGateTest : public ControlTest {
   void Locked(Function function) {
     thread_->Run([&](Control&) { function(); });
   }
-  absl::StatusOr<transport::VerbsLaneParts> PartsOf(const std::string& session) {
+  absl::StatusOr<transport::VerbsLaneParts> PartsOf(const std::string& session,
+                                                    std::uint32_t core = 0) {
     const auto grants = OpenLanesOf(session);
-    return gate_->Parts(HelloOf(grants->response, 0, 0));
+    return gate_->Parts(HelloOf(grants->response, 0, core));
   }
   // Lets control work whenever its bell is rung, until the call is answered.
   template <typename Response>
@@ -79,6 +84,21 @@ TEST_F(VerbsGateTest, WhoAddsKeysWaitsForTheDeviceAndNobodyElseDoes) {
   const auto again = AddKeys(Batch(session, 0, {Key("weights", 1000)}));
   Settle();
   EXPECT_TRUE(again->ok());
+}
+
+// verbs_devices = "mlx4_0:1,mlx4_0:2": each port is opened on its own.
+class TwoPortsTest : public VerbsGateTest {
+ protected:
+  TwoPortsTest() : VerbsGateTest(2) {}
+};
+
+TEST_F(TwoPortsTest, OneDeviceThatIsOpenTwiceHasADomainForEach) {
+  const std::string session = Enter(0, 1);
+  for (const std::uint32_t core : {0u, 1u}) {
+    const auto parts = PartsOf(session, core);
+    ASSERT_TRUE(parts.ok()) << parts.status();
+    EXPECT_EQ(&parts->domain->device(), parts->queue->device().get());
+  }
 }
 
 TEST_F(VerbsGateTest, KeysThatWereThereBeforeTheFirstLaneAreRegisteredForIt) {
