@@ -25,6 +25,7 @@
 #include "server/control/data_port_report.h"
 #include "server/control/grpc_server.h"
 #include "server/control/lane_gate.h"
+#include "server/control/page_thread.h"
 #include "server/control/probe_gate.h"
 #include "server/control/shared_memory_gate.h"
 #include "server/control/verbs_gate.h"
@@ -79,6 +80,8 @@ struct Daemon::Parts {
     control_thread = std::make_unique<ControlThread>(*control, clock);
     peer_links = MakePeerLinks(settings, *control_thread, clock);
     if (peer_links != nullptr) control->SetPeerNetwork(*peer_links);
+    page_taker = std::make_unique<PageThread>([this] { control_thread->doorbell().Ring(); });
+    control->SetPageTaker(*page_taker);
     lane_gate =
         std::make_unique<ControlLaneGate>(*control_thread, kTcpIndex, DataTlsOf(settings).on);
     prober = MakeProber(settings, topology, *control_thread, clock);
@@ -117,6 +120,7 @@ struct Daemon::Parts {
   std::vector<std::unique_ptr<CoreUnit>> cores;
   std::unique_ptr<Control> control;
   std::unique_ptr<ControlThread> control_thread;
+  std::unique_ptr<PageThread> page_taker;
   std::unique_ptr<PeerLinks> peer_links;  // null: there are no other racks
   std::unique_ptr<Prober> prober;         // null as well; so is its gate
   std::unique_ptr<ControlLaneGate> lane_gate;

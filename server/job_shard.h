@@ -288,8 +288,9 @@ struct JobShard {
   bool live() const { return !ending && !faulted; }
 };
 
-// Control's side: builds a shard, or keys for it. Aborts on a config that control should have
-// refused; returns null when the memory cannot be had.
+// Control's side: builds a shard, or keys for it, of which masters and state have no pages yet
+// (TakePages). Aborts on a config that control should have refused; returns null when the memory
+// cannot be had.
 std::unique_ptr<JobShard> MakeJobShard(const ShardConfig& config);
 std::unique_ptr<KeyBatch> MakeKeyBatch(const ShardConfig& config,
                                        std::span<const KeyShardSpec> keys);

@@ -1,8 +1,10 @@
 #include "common/base/mapped_memory.h"
 
 #include <sys/mman.h>
+#include <unistd.h>
 
 #include <cerrno>
+#include <cstdint>
 #include <utility>
 
 #include "common/base/check.h"
@@ -13,17 +15,25 @@ namespace phub {
 MappedMemory MappedMemory::Allocate(std::size_t bytes, Backing backing) {
   MappedMemory memory;
   if (bytes == 0) return memory;
-  const bool prefault = backing == Backing::kPrefault;
-  const int flags = MAP_PRIVATE | MAP_ANONYMOUS | (prefault ? 0 : MAP_NORESERVE);
+  const int reserve = backing == Backing::kOnTouch ? MAP_NORESERVE : 0;
+  const int flags = MAP_PRIVATE | MAP_ANONYMOUS | reserve;
   void* address = MapForHugePages(bytes, PROT_READ | PROT_WRITE, flags, -1);
   if (address == MAP_FAILED) return memory;
   memory.data_ = static_cast<std::byte*>(address);
   memory.bytes_ = bytes;
-  if (!prefault) return memory;
-  TakeHugePages(address, bytes);
-  // Takes the rest, with an error and not a signal if there is none. Before Linux 5.14: on touch.
-  if (madvise(address, bytes, MADV_POPULATE_WRITE) != 0 && errno != EINVAL) return {};
+  if (backing == Backing::kPrefault && !TakePages(memory.data_, bytes)) return {};
   return memory;
+}
+
+bool TakePages(std::byte* data, std::size_t bytes) {
+  const auto page = static_cast<std::uintptr_t>(sysconf(_SC_PAGESIZE));
+  const auto begin = reinterpret_cast<std::uintptr_t>(data);
+  const std::uintptr_t first = begin / page * page;
+  const std::size_t whole = (begin + bytes - first + page - 1) / page * page;
+  void* const address = data - (begin - first);
+  TakeHugePages(address, whole);
+  // Takes the rest, with an error and not a signal if there is none. Before Linux 5.14: on touch.
+  return madvise(address, whole, MADV_POPULATE_WRITE) == 0 || errno == EINVAL;
 }
 
 MappedMemory::~MappedMemory() {

@@ -8,7 +8,8 @@ namespace phub {
 
 class MappedMemory {
  public:
-  enum class Backing { kOnTouch, kPrefault };
+  // kLater: charged by the system, and backed by TakePages.
+  enum class Backing { kOnTouch, kPrefault, kLater };
 
   MappedMemory() = default;
   // Empty on failure (operator bool tells); 0 bytes gives an empty object too.
@@ -25,5 +26,9 @@ class MappedMemory {
   std::byte* data_ = nullptr;
   std::size_t bytes_ = 0;
 };
+
+// Takes the pages of [data, data + bytes), which is mapped for writing and which nobody uses yet,
+// in huge pages where there are any. False if the system does not give them. Any thread.
+[[nodiscard]] bool TakePages(std::byte* data, std::size_t bytes);
 
 }  // namespace phub

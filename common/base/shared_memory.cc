@@ -45,7 +45,7 @@ int Prefault(int descriptor, void* address, std::size_t bytes) {
 }  // namespace
 
 absl::StatusOr<SharedMemory> SharedMemory::Create(const char* name, std::size_t bytes,
-                                                  Others others) {
+                                                  Others others, Pages pages) {
   if (bytes == 0) return absl::InvalidArgumentError("0 bytes of shared memory were asked for");
   SharedMemory memory;
   memory.descriptor_ = MakeMemfd(name);
@@ -59,9 +59,11 @@ absl::StatusOr<SharedMemory> SharedMemory::Create(const char* name, std::size_t 
   memory.data_ = static_cast<std::byte*>(address);
   memory.bytes_ = bytes;
   memory.writable_ = true;
-  TakeHugePages(address, bytes);
-  if (const int error = Prefault(descriptor, address, bytes); error != 0) {
-    return NoMemory(name, bytes, "take", error);
+  if (pages == Pages::kNow) {
+    TakeHugePages(address, bytes);
+    if (const int error = Prefault(descriptor, address, bytes); error != 0) {
+      return NoMemory(name, bytes, "take", error);
+    }
   }
   int seals = F_SEAL_SHRINK | F_SEAL_GROW;
   if (others == Others::kRead) seals |= F_SEAL_FUTURE_WRITE;
@@ -87,8 +89,7 @@ absl::StatusOr<SharedMemory> SharedMemory::Map(const Descriptor& descriptor, std
   }
   const bool write = access == Access::kWrite;
   const int protection = write ? PROT_READ | PROT_WRITE : PROT_READ;
-  void* address =
-      MapForHugePages(bytes, protection, MAP_SHARED | MAP_POPULATE, descriptor.get());
+  void* address = MapForHugePages(bytes, protection, MAP_SHARED | MAP_POPULATE, descriptor.get());
   if (address == MAP_FAILED) {
     return absl::FailedPreconditionError(
         fmt::format("cannot map {} bytes of shared memory for {}: {}", bytes,

@@ -22,11 +22,14 @@ class SharedMemory {
   enum class Others { kWrite, kRead };
   enum class Access { kWrite, kRead };
   enum class Size { kExact, kAtLeast };
+  enum class Pages { kNow, kLater };
 
   SharedMemory() = default;
-  // `bytes` of zeros, mapped read-write and prefaulted; in huge pages where the host gives them.
-  // `name` is what /proc shows. Errors: kInvalidArgument (0 bytes), kResourceExhausted.
-  static absl::StatusOr<SharedMemory> Create(const char* name, std::size_t bytes, Others others);
+  // `bytes` of zeros, mapped read-write; in huge pages where the host gives them. `name` is what
+  // /proc shows. `pages`: taken now, or later by TakePages (common/base/mapped_memory.h). Errors:
+  // kInvalidArgument (0 bytes), kResourceExhausted.
+  static absl::StatusOr<SharedMemory> Create(const char* name, std::size_t bytes, Others others,
+                                             Pages pages = Pages::kNow);
   // Maps memory that the daemon made, so many bytes of it. kFailedPrecondition unless it is sealed
   // and of that size.
   static absl::StatusOr<SharedMemory> Map(const Descriptor& descriptor, std::size_t bytes,

@@ -36,14 +36,6 @@ bool HasAllOfOrdinary(const ParameterLayout& layout,
   return true;
 }
 
-// Takes the pages behind [data, data + bytes) from the system.
-void Touch(std::byte* data, std::uint64_t bytes) {
-  for (std::uint64_t at = 0; at < bytes; at += kPageBytes) {
-    *static_cast<volatile std::byte*>(data + at) = std::byte{0};
-  }
-  *static_cast<volatile std::byte*>(data + bytes - 1) = std::byte{0};
-}
-
 }  // namespace
 
 std::vector<std::vector<KeyShardSpec>> CutForCores(
@@ -107,20 +99,22 @@ absl::StatusOr<BatchParameters> MakeParameters(const ParameterLayout& layout,
   if (layout.shared_bytes > 0) {
     absl::StatusOr<LentMemory> made =
         LentMemory::Create(LentMemory::Kind::kShared, "phub-parameters", layout.shared_bytes,
-                           SharedMemory::Others::kRead);
+                           SharedMemory::Others::kRead, SharedMemory::Pages::kLater);
     if (!made.ok()) return made.status();
     memory.shared = *std::move(made);
+    memory.own.emplace_back(memory.shared.data(), memory.shared.bytes());
   }
+  // As a whole it comes in huge pages, if there are any.
+  const bool has_all = HasAllOfOrdinary(layout, parts);
   if (layout.ordinary_bytes > 0) {
-    // As a whole it comes in huge pages, if there are any.
-    const auto backing = HasAllOfOrdinary(layout, parts) ? MappedMemory::Backing::kPrefault
-                                                         : MappedMemory::Backing::kOnTouch;
+    const auto backing = has_all ? MappedMemory::Backing::kLater : MappedMemory::Backing::kOnTouch;
     memory.ordinary = std::make_shared<const MappedMemory>(
         MappedMemory::Allocate(layout.ordinary_bytes, backing));
     if (!*memory.ordinary) {
       return absl::ResourceExhaustedError(
           fmt::format("the system does not give phubd {} bytes of memory", layout.ordinary_bytes));
     }
+    if (has_all) memory.own.emplace_back(memory.ordinary->data(), memory.ordinary->bytes());
   }
   for (std::vector<KeyShardSpec>& part : parts) {
     for (std::size_t i = 0; i < part.size(); ++i) {
@@ -131,9 +125,10 @@ absl::StatusOr<BatchParameters> MakeParameters(const ParameterLayout& layout,
       for (std::uint32_t version = 0; version < versions; ++version) {
         std::byte* const key = base + place.offset + version * place.version_bytes;
         part[i].parameters[version] = key;
-        if (place.shared) continue;
+        if (place.shared || has_all) continue;
         for (const KeyShardSpec::ChunkSpec& chunk : part[i].chunks) {
-          Touch(key + chunk.element_offset * element_bytes, chunk.element_count * element_bytes);
+          memory.own.emplace_back(key + chunk.element_offset * element_bytes,
+                                  chunk.element_count * element_bytes);
         }
       }
     }

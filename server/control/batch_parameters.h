@@ -8,6 +8,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -56,9 +57,10 @@ ParameterLayout LayOutParameters(const KeySpecs& keys,
 struct BatchParameters {
   LentMemory shared;                             // empty: nothing is shared
   std::shared_ptr<const MappedMemory> ordinary;  // null: all is
+  std::vector<std::span<std::byte>> own;         // of both: what is to have pages
 };
 
-// Takes the memory and points the parts at it.
+// Maps the memory and points the parts at it.
 absl::StatusOr<BatchParameters> MakeParameters(const ParameterLayout& layout,
                                                std::uint32_t versions,
                                                std::vector<std::vector<KeyShardSpec>>& parts);

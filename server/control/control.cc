@@ -61,6 +61,7 @@ void Control::SetLaneEndpoint(CoreIndex core, std::string host, std::uint16_t po
 void Control::SetMemoryListener(JobMemoryListener& listener) {
   state_->memory_listener = &listener;
 }
+void Control::SetPageTaker(PageTaker& taker) { state_->page_taker = &taker; }
 
 void Control::SetSharedMemoryEndpoint(std::string name, std::string boot_id) {
   PHUB_CHECK(state_->jobs.empty());

@@ -164,6 +164,8 @@ struct LaneStaging {
   std::shared_ptr<const void> owner;
 };
 
+class PageTaker;  // server/control/page_taker.h
+
 // Becomes true once; then control's doorbell is rung.
 using DoneFlag = std::shared_ptr<const std::atomic<bool>>;
 
@@ -197,6 +199,8 @@ class Control {
 
   // Before the first Join. Outlives every job.
   void SetMemoryListener(JobMemoryListener& listener);
+  // Likewise. Without one, pages are taken and given back by whoever calls, under the lock.
+  void SetPageTaker(PageTaker& taker);
 
   // --- Session (proto/phub/v1/session.proto). peer_address: where the worker calls from. -------
   void GetRack(const v1::GetRackRequest& request, Answer<v1::Rack> answer);

@@ -26,12 +26,23 @@ bool Control::State::Acknowledged(const std::vector<Ticket>& tickets) const {
 }
 
 void Control::State::AnswerAcknowledged(Job& job) {
+  const auto is = [](PagesState state) {
+    return [state](const PagesFlag& each) { return each != nullptr && each->load() == state; };
+  };
+  for (const PendingCall& call : job.pending) {
+    if (!std::ranges::any_of(call.pages, is(PagesState::kRefused))) continue;
+    counters.Add(ControlCounter::keys_refused_capacity);
+    return Fail(job, MakeFault(job, "out_of_memory",
+                               "the system does not give phubd the memory that its keys need: free "
+                               "memory on that host, or lower memory_max"));
+  }
   std::list<PendingCall> ready;
   for (auto call = job.pending.begin(); call != job.pending.end();) {
     const auto next = std::next(call);
     const bool there = !call->awaits_racks || RacksHave(job, call->batches);
     const bool done =
-        std::ranges::all_of(call->done, [](const DoneFlag& each) { return each->load(); });
+        std::ranges::all_of(call->done, [](const DoneFlag& each) { return each->load(); }) &&
+        std::ranges::none_of(call->pages, is(PagesState::kWaiting));
     if (there && done && Acknowledged(call->tickets)) {
       ready.splice(ready.end(), job.pending, call);
     }
@@ -109,8 +120,8 @@ void Control::State::HandleEvent(CoreIndex core, const Event& event) {
 // Released jobs are remembered once nobody holds memory of theirs, and the oldest forgotten.
 void Control::State::ReapReleased() {
   for (auto job = jobs.begin(); job != jobs.end();) {
-    const DoneFlag& let_go = (*job)->let_go;
-    if (!(*job)->released() || (let_go != nullptr && !let_go->load())) {
+    const auto is_done = [](const DoneFlag& each) { return each->load(); };
+    if (!(*job)->released() || !std::ranges::all_of((*job)->let_go, is_done)) {
       ++job;
       continue;
     }

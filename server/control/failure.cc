@@ -255,6 +255,31 @@ void Control::State::SendEndCommands(Job& job) {
 }
 
 // Every core loop has let go. What the job held comes back; what is known of it stays for a while.
+// Giving back some GiB takes as long as taking them: elsewhere, if there is somebody.
+void Control::State::FreeMemory(Job& job) {
+  auto unwanted = std::make_shared<std::vector<std::shared_ptr<const void>>>();
+  for (BatchRecord& record : job.batches) {
+    unwanted->insert(unwanted->end(), record.parts.begin(), record.parts.end());
+    unwanted->push_back(record.parameters.shared.shared());
+    unwanted->push_back(record.parameters.ordinary);
+  }
+  if (job.rack_run != nullptr) {
+    auto& batches = job.rack_run->batches;
+    unwanted->insert(unwanted->end(), batches.begin(), batches.end());
+    batches.clear();
+  }
+  for (Member& member : job.members) {
+    for (RankBatch& batch : member.memory.batches) unwanted->push_back(batch.worker);
+    member.memory = {};
+  }
+  job.batches.clear();
+  if (memory_listener != nullptr) {
+    DoneFlag let_go = memory_listener->OnReleased(job.account.incarnation);
+    if (let_go != nullptr) job.let_go.push_back(std::move(let_go));
+  }
+  if (page_taker != nullptr) job.let_go.push_back(page_taker->Free(std::move(unwanted)));
+}
+
 void Control::State::Release(Job& job) {
   for (StallQuery& query : job.queries) {
     if (query.done) std::exchange(query.done, nullptr)(query);
@@ -271,27 +296,22 @@ void Control::State::Release(Job& job) {
     kept.clear_racks();
     job.rack_run->measured = std::move(kept);
     job.rack_run->shards.clear();
-    job.rack_run->batches.clear();
     for (PeerRack& rack : job.rack_run->racks) rack.lanes.clear();
   }
-  if (memory_listener != nullptr) {
-    job.let_go = memory_listener->OnReleased(job.account.incarnation);
-  }
-  job.batches.clear();
+  FreeMemory(job);
   job.keys.clear();
   job.key_names.clear();
   const absl::Status status =
       job.state == Job::State::kFailed ? absl::AbortedError(job.fault.message()) : absl::OkStatus();
   for (Member& member : job.members) {
     member.lanes.clear();
-    member.memory = {};
     if (member.sink) std::exchange(member.sink, nullptr)->End(status);
   }
 }
 
 // Only now: whoever is admitted by it takes memory at once, and devices take their time to unpin.
 void Control::State::CloseAccount(Job& job) {
-  job.let_go.reset();
+  job.let_go.clear();
   const std::uint64_t bytes = ledger.Close(job.account);
   LogInfo("event=job_released tenant={} job=\"{}\" incarnation={} memory_bytes={}",
           job.account.tenant, job.name(), FormatIncarnation(job.account.incarnation), bytes);

@@ -26,6 +26,7 @@
 #include "server/control/core_link.h"
 #include "server/control/granted_nonce.h"
 #include "server/control/lent_memory.h"
+#include "server/control/page_taker.h"
 #include "server/control/rank_memory.h"
 #include "server/control/saved_state.h"
 #include "server/job_shard.h"
@@ -110,9 +111,10 @@ struct BatchRecord {
   std::vector<v1::KeySpec> keys;
   std::vector<Ticket> tickets;  // [core]
   v1::AddKeysResponse placements;
-  std::vector<std::unique_ptr<KeyBatch>> parts;  // [core]; freed when the job is released
+  std::vector<std::shared_ptr<KeyBatch>> parts;  // [core]; freed when the job is released
   ParameterLayout layout;
   BatchParameters parameters;   // what the parts point into
+  PagesFlag pages;              // of all that; null: taken
   std::vector<DoneFlag> known;  // to devices
 };
 
@@ -124,7 +126,8 @@ struct PendingCall {
   // Jobs that span racks: every rack must be there, and have this many batches of keys.
   bool awaits_racks = false;
   std::uint32_t batches = 0;
-  std::vector<DoneFlag> done = {};  // these, too, are waited for
+  std::vector<DoneFlag> done = {};    // these, too, are waited for
+  std::vector<PagesFlag> pages = {};  // and these; null: taken
 };
 
 // A question to every core loop about a job's stalls. The reports stay until all are answered, as
@@ -201,7 +204,7 @@ struct Job {
   TimeNs end_commands_at = 0;     // left kRunning: when kEndJob goes out
   bool end_commands_sent = false;
   std::size_t cores_ended = 0;
-  DoneFlag let_go;  // released: devices have let go of its memory; null: none held any
+  std::vector<DoneFlag> let_go;  // released: nobody holds memory of its any more once all are set
 
   const std::string& name() const { return account.job; }
   bool running() const { return state == State::kRunning; }

@@ -52,13 +52,16 @@ absl::Status Control::State::BuildParts(Job& job, const KeySpecs& keys,
     if (record.parts.back() == nullptr) status = absl::ResourceExhaustedError("out of memory");
   }
   if (status.ok() && job.rack_run != nullptr) status = BuildExchangeParts(job, parts, record);
+  if (status.ok()) {
+    record.parameters = *std::move(parameters);
+    status = TakeBatchPages(job, record);
+  }
   if (!status.ok()) {
     ledger.Return(job.account, bytes);
     return absl::ResourceExhaustedError(
         fmt::format("job {}: the system does not give phubd the {} that these keys need: {}",
                     job.name(), FormatBytes(bytes), std::string(status.message())));
   }
-  record.parameters = *std::move(parameters);
   TellOfParameters(job, record);
   job.memory_bytes += bytes;
   for (const std::vector<BinIndex>& key : placement) {
@@ -73,10 +76,51 @@ absl::Status Control::State::BuildExchangeParts(Job& job,
                                                 BatchRecord& record) {
   RackRun& run = *job.rack_run;
   for (std::size_t core = 0; core < parts.size(); ++core) {
-    auto batch = exchange::MakeExchangeBatch(*run.shards[core], parts[core], run.choosers[core]);
+    std::shared_ptr<exchange::ExchangeBatch> batch =
+        exchange::MakeExchangeBatch(*run.shards[core], parts[core], run.choosers[core]);
     if (batch == nullptr) return absl::ResourceExhaustedError("out of memory");
     record.parts[core]->exchange = batch.get();
     run.batches.push_back(std::move(batch));
+  }
+  return absl::OkStatus();
+}
+
+// All that the batch has, in every core.
+absl::Status Control::State::TakeBatchPages(const Job& job, BatchRecord& record) const {
+  std::vector<UnbackedMemory> memory;
+  const auto add = [&](const MappedMemory& each, const std::shared_ptr<const void>& owner) {
+    if (each) memory.push_back({.data = each.data(), .bytes = each.bytes(), .owner = owner});
+  };
+  for (const std::shared_ptr<KeyBatch>& part : record.parts) {
+    add(part->masters, part);
+    add(part->state, part);
+  }
+  if (job.rack_run != nullptr) {
+    const auto& batches = job.rack_run->batches;
+    for (std::size_t i = batches.size() - record.parts.size(); i < batches.size(); ++i) {
+      add(batches[i]->landing, batches[i]);
+    }
+  }
+  const BatchParameters& parameters = record.parameters;
+  for (const std::span<std::byte> own : parameters.own) {
+    const bool shared = parameters.shared.bytes() > 0 && own.data() == parameters.shared.data();
+    std::shared_ptr<const void> owner = parameters.ordinary;
+    if (shared) owner = parameters.shared.shared();
+    memory.push_back({.data = own.data(), .bytes = own.size(), .owner = std::move(owner)});
+  }
+  return TakePagesOf(std::move(memory), record.pages);
+}
+
+// At once, if there is nobody to do it elsewhere.
+absl::Status Control::State::TakePagesOf(std::vector<UnbackedMemory> memory,
+                                         PagesFlag& pages) const {
+  if (memory.empty()) return absl::OkStatus();
+  if (page_taker != nullptr) {
+    pages = page_taker->Take(std::move(memory));
+    return absl::OkStatus();
+  }
+  for (const UnbackedMemory& each : memory) {
+    if (!TakePages(each.data, each.bytes)) return absl::ResourceExhaustedError("out of memory");
   }
   return absl::OkStatus();
 }
@@ -188,8 +232,10 @@ void Control::State::AddKeys(const v1::AddKeysRequest& request,
                            AnswerBatch(job, rank, batch, answer);
                          },
                          [answer](const absl::Status& status) { answer(status, {}); },
-                         /*awaits_racks=*/job.rack_run != nullptr, request.batch() + 1,
-                         record.known});
+                         /*awaits_racks=*/job.rack_run != nullptr,
+                         request.batch() + 1,
+                         record.known,
+                         {record.pages, member.memory.batches[request.batch()].worker_pages}});
   AnswerAcknowledged(job);
 }
 

@@ -7,15 +7,18 @@
 namespace phub::server {
 
 absl::StatusOr<LentMemory> LentMemory::Create(Kind kind, const char* name, std::size_t bytes,
-                                              SharedMemory::Others others) {
+                                              SharedMemory::Others others,
+                                              SharedMemory::Pages pages) {
   LentMemory memory;
   if (kind == Kind::kShared) {
-    absl::StatusOr<SharedMemory> shared = SharedMemory::Create(name, bytes, others);
+    absl::StatusOr<SharedMemory> shared = SharedMemory::Create(name, bytes, others, pages);
     if (!shared.ok()) return shared.status();
     memory.shared_ = std::make_shared<const SharedMemory>(*std::move(shared));
     return memory;
   }
-  memory.ordinary_ = MappedMemory::Allocate(bytes, MappedMemory::Backing::kPrefault);
+  memory.ordinary_ = MappedMemory::Allocate(bytes, pages == SharedMemory::Pages::kNow
+                                                       ? MappedMemory::Backing::kPrefault
+                                                       : MappedMemory::Backing::kLater);
   if (memory.ordinary_) return memory;
   return absl::ResourceExhaustedError(
       fmt::format("the system does not give phubd {} bytes of memory", bytes));

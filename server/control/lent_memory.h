@@ -1,7 +1,7 @@
 // Memory that control lends to core loops, and that workers of this host may map as well.
 //
-// Zero-filled and taken from the system at once: after admission nothing may fail. Immutable but
-// for its bytes; whoever holds the object keeps the memory.
+// Zero-filled, and taken from the system before anybody is told of it: after admission nothing may
+// fail. Immutable but for its bytes; whoever holds the object keeps the memory.
 #pragma once
 
 #include <cstddef>
@@ -20,7 +20,8 @@ class LentMemory {
   LentMemory() = default;
   // `name` and `others`: of shared memory. RESOURCE_EXHAUSTED says what the system does not give.
   static absl::StatusOr<LentMemory> Create(Kind kind, const char* name, std::size_t bytes,
-                                           SharedMemory::Others others);
+                                           SharedMemory::Others others,
+                                           SharedMemory::Pages pages = SharedMemory::Pages::kNow);
 
   std::byte* data() const { return shared_ ? shared_->data() : ordinary_.data(); }
   std::size_t bytes() const { return shared_ ? shared_->bytes() : ordinary_.bytes(); }

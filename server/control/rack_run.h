@@ -51,7 +51,7 @@ struct RackRun {
   std::vector<PeerRack> racks;                                    // [rack]; the own one, too
   std::vector<std::unique_ptr<exchange::ShardExchange>> shards;   // [core]
   std::vector<exchange::TreeChooser> choosers;                    // [core]
-  std::vector<std::unique_ptr<exchange::ExchangeBatch>> batches;  // of all cores and batches
+  std::vector<std::shared_ptr<exchange::ExchangeBatch>> batches;  // of all cores and batches
   v1::ExchangeInfo measured;   // what is kept of the shards' measures, once they are gone
   v1::ExchangeInfo predicted;  // of exchange_bytes; made when somebody asks for it
   bool granted = false;        // nonces of its lanes: once

@@ -17,6 +17,7 @@
 #include "common/wire/lane_hello.h"
 #include "server/control/control.h"
 #include "server/control/granted_nonce.h"
+#include "server/control/page_taker.h"
 
 namespace phub::server {
 
@@ -29,7 +30,8 @@ struct RankBatch {
   // Their places in the rank's regions; kNoRegion: not among them.
   std::uint32_t worker_region = kNoRegion;
   std::uint32_t parameters_region = kNoRegion;
-  GrantedNonce nonce;  // for fetching both
+  PagesFlag worker_pages;  // null: taken
+  GrantedNonce nonce;      // for fetching both
 };
 struct RankMemory {
   std::shared_ptr<transport::SharedRegions> regions;  // made when it is first needed

@@ -113,23 +113,26 @@ absl::Status Control::State::MakeWorkerRegion(Job& job, Member& member, RankBatc
     return absl::InvalidArgumentError(fmt::format("job {}: shared_bytes is {}, must be at most {}",
                                                   job.name(), bytes, wire::kSharedRegionBytesMax));
   }
-  if (absl::Status status = ledger.Reserve(job.account, bytes); !status.ok()) return status;
+  if (absl::Status room = ledger.Reserve(job.account, bytes); !room.ok()) return room;
   const SilenceGuard guard(*this);
-  absl::StatusOr<SharedMemory> made =
-      SharedMemory::Create("phub-worker", bytes, SharedMemory::Others::kWrite);
+  absl::StatusOr<SharedMemory> made = SharedMemory::Create(
+      "phub-worker", bytes, SharedMemory::Others::kWrite, SharedMemory::Pages::kLater);
   std::uint32_t index = kNoRegion;
-  if (made.ok()) {
+  absl::Status status = made.status();
+  if (status.ok()) {
     entry.worker = std::make_shared<const SharedMemory>(*std::move(made));
-    index = member.memory.regions->Add(entry.worker, /*writable_by_peer=*/true);
+    status = TakePagesOf({{.data = entry.worker->data(), .bytes = bytes, .owner = entry.worker}},
+                         entry.worker_pages);
   }
+  if (status.ok()) index = member.memory.regions->Add(entry.worker, /*writable_by_peer=*/true);
   if (index == kNoRegion) {
     ledger.Return(job.account, bytes);
     entry.worker.reset();
-    return made.ok() ? absl::ResourceExhaustedError(fmt::format(
-                           "job {}: a rank and a daemon share at most {} regions of memory; add "
-                           "keys in larger batches",
-                           job.name(), wire::kSharedRegionsMax))
-                     : made.status();
+    return status.ok() ? absl::ResourceExhaustedError(fmt::format(
+                             "job {}: a rank and a daemon share at most {} regions of memory; add "
+                             "keys in larger batches",
+                             job.name(), wire::kSharedRegionsMax))
+                       : status;
   }
   entry.worker_region = index;
   member.memory.worker_bytes += bytes;

@@ -114,6 +114,8 @@ struct Control::State {
   void AnswerBatch(Job& job, Rank rank, std::uint32_t batch,
                    const Answer<v1::AddKeysResponse>& answer);
   void FailOverKeys(Job& job, Rank first, Rank rank, const std::string& difference);
+  absl::Status TakeBatchPages(const Job& job, BatchRecord& record) const;
+  absl::Status TakePagesOf(std::vector<UnbackedMemory> memory, PagesFlag& pages) const;
 
   // --- lanes.cc
   void OpenLanes(const v1::OpenLanesRequest& request, Answer<v1::OpenLanesResponse> answer);
@@ -163,6 +165,7 @@ struct Control::State {
   void AnswerAllPending(Job& job, const absl::Status& status);
   void SendEndCommands(Job& job);
   void Release(Job& job);
+  void FreeMemory(Job& job);
   void CloseAccount(Job& job);  // of a job that was released
 
   // --- events.cc
@@ -357,7 +360,6 @@ struct Control::State {
   void EvictJob(const v1::EvictJobRequest& request, Answer<v1::JobInfo> answer);
   // The job that runs, or why there is none to work on.
   absl::StatusOr<Job*> FindJobToWorkOn(const std::string& tenant, const std::string& name);
-
   Job* FindRunningJob(const std::string& tenant, const std::string& name);  // null: there is none
   CoreIndex CoreAt(std::size_t index) const { return {static_cast<std::uint32_t>(index)}; }
 
@@ -373,6 +375,7 @@ struct Control::State {
   };
   std::vector<Endpoint> endpoints;  // [core]
   JobMemoryListener* memory_listener = nullptr;
+  PageTaker* page_taker = nullptr;         // both may be null
   v1::SharedMemoryEndpoint shared_memory;  // without a name: nothing is shared
   Ledger ledger;
   ControlCounters counters;
@@ -386,13 +389,11 @@ struct Control::State {
     CoreIndex core{};
   };
   std::unordered_map<const JobShard*, ShardOwner> shard_owners;  // looked up, never iterated
-
   Racks racks;
   StreamId streams_made = 0;
   LoadId loads_begun = 0;
-  TimeNs polled_at = started_at;
-  TimeNs drain_deadline = 0;
   bool draining = false, stopping = false;  // stopping: draining, and there is no way back
+  TimeNs polled_at = started_at, drain_deadline = 0;
   DurationNs drain_timeout = options.drain_timeout;  // may change while it runs
 };
 

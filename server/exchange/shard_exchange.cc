@@ -80,7 +80,7 @@ std::unique_ptr<ExchangeBatch> MakeExchangeBatch(const ShardExchange& exchange,
   auto batch = std::make_unique<ExchangeBatch>();
   std::size_t chunk_count = 0;
   const std::size_t bytes = LandingBytes(exchange.plan, keys, chooser, chunk_count);
-  batch->landing = MappedMemory::Allocate(bytes, MappedMemory::Backing::kPrefault);
+  batch->landing = MappedMemory::Allocate(bytes, MappedMemory::Backing::kLater);
   if (bytes > 0 && !batch->landing) return nullptr;
   batch->chunks.reserve(chunk_count);
   std::byte* next = batch->landing.data();

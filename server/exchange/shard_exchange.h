@@ -108,7 +108,7 @@ struct ExchangeBatch {
   std::vector<ChunkExchange> chunks;
 };
 
-// Control's side. Null: the system does not give the memory.
+// Control's side. Null: the system does not give the memory. A batch's landing has no pages yet.
 std::unique_ptr<ShardExchange> MakeShardExchange(RackPlan plan, std::uint32_t rank_count);
 std::unique_ptr<ExchangeBatch> MakeExchangeBatch(const ShardExchange& exchange,
                                                  std::span<const KeyShardSpec> keys,

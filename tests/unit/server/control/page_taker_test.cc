@@ -1,0 +1,121 @@
+// Pages of what control lends are taken elsewhere: nobody is answered before they are there, and
+// nobody else waits.
+#include "server/control/page_taker.h"
+
+#include "tests/unit/server/control/control_fixture.h"
+
+namespace phub::server {
+namespace {
+
+using testing::HasSubstr;
+
+class FakePageTaker final : public PageTaker {
+ public:
+  PagesFlag Take(std::vector<UnbackedMemory> memory) override {
+    for (UnbackedMemory& each : memory) {
+      asked_bytes += each.bytes;
+      owners.push_back(std::move(each.owner));
+    }
+    flags.push_back(std::make_shared<std::atomic<PagesState>>(PagesState::kWaiting));
+    return flags.back();
+  }
+  DoneFlag Free(std::shared_ptr<const void> memory) override {
+    unwanted = std::move(memory);
+    freed = std::make_shared<std::atomic<bool>>(false);
+    return freed;
+  }
+  void SetAll(PagesState state) const {
+    for (const auto& flag : flags) flag->store(state);
+  }
+  std::size_t owned() const {
+    return static_cast<std::size_t>(std::count_if(
+        owners.begin(), owners.end(), [](const auto& owner) { return !owner.expired(); }));
+  }
+
+  std::uint64_t asked_bytes = 0;
+  std::vector<std::weak_ptr<const void>> owners;
+  std::vector<std::shared_ptr<std::atomic<PagesState>>> flags;
+  std::shared_ptr<const void> unwanted;
+  std::shared_ptr<std::atomic<bool>> freed;
+};
+
+class PageTakerTest : public ControlTest {
+ protected:
+  void SetUp() override { control().SetPageTaker(taker); }
+  std::uint64_t Reserved() { return GetServer({})->response.memory_bytes(); }
+  void Evict(const std::string& job) {
+    v1::EvictJobRequest request;
+    request.set_job(job);
+    EvictJob(request);
+    Advance(10 * kSecond);
+  }
+
+  FakePageTaker taker;
+};
+
+TEST_F(PageTakerTest, ARankIsAnsweredOnceItsKeysHavePages) {
+  const std::string session = Enter(0, 1);
+  const auto call = AddKeys(Batch(session, 0, {Key("a", 1000)}));
+  Settle();
+  EXPECT_FALSE(call->answered());
+  // Parameters and the optimizer's state; the accumulator has its pages when it is needed.
+  EXPECT_EQ(taker.asked_bytes, 2 * 4032u);
+  // Expect: another job gets on.
+  const std::string other = Enter(0, 1, "other");
+  taker.SetAll(PagesState::kTaken);
+  Settle();
+  EXPECT_TRUE(call->ok());
+}
+
+TEST_F(PageTakerTest, WhatTheSystemDoesNotGiveEndsThatJobOnly) {
+  const std::string other = Enter(0, 1, "other");
+  const std::vector<std::string> sessions = EnterAll(2);
+  const auto first = AddKeys(Batch(sessions[0], 0, {Key("a", 1000)}));
+  const auto second = AddKeys(Batch(sessions[1], 0, {Key("a", 1000)}));
+  Settle();
+  taker.SetAll(PagesState::kRefused);
+  Settle();
+  for (const auto& call : {first, second}) {
+    ASSERT_TRUE(call->answered());
+    EXPECT_THAT(call->message(), HasSubstr("does not give phubd the memory"));
+  }
+  const v1::Fault* const fault = sinks[sessions[1]]->fault();
+  ASSERT_NE(fault, nullptr);
+  EXPECT_EQ(fault->code(), "out_of_memory");
+  EXPECT_EQ(sinks[other]->fault(), nullptr);
+}
+
+TEST_F(PageTakerTest, MemoryIsItsTenantsUntilItWasGivenBack) {
+  const std::uint64_t before = Reserved();
+  const std::string session = Enter(0, 1);
+  AddKeys(Batch(session, 0, {Key("a", 1000)}));
+  taker.SetAll(PagesState::kTaken);
+  Settle();
+  EXPECT_GT(Reserved(), before);
+  Evict("digits");
+  ASSERT_NE(taker.freed, nullptr);
+  EXPECT_GT(taker.owned(), 0u);
+  EXPECT_GT(Reserved(), before);
+  taker.unwanted.reset();
+  EXPECT_EQ(taker.owned(), 0u) << "control kept some";
+  taker.freed->store(true);
+  Settle();
+  EXPECT_EQ(Reserved(), before);
+}
+
+// A job that ends while its pages are being taken.
+TEST_F(PageTakerTest, NobodyIsAnsweredForAJobThatEnded) {
+  const std::string session = Enter(0, 1);
+  const auto call = AddKeys(Batch(session, 0, {Key("a", 1000)}));
+  Settle();
+  Evict("digits");
+  ASSERT_TRUE(call->answered());
+  EXPECT_FALSE(call->ok());
+  taker.unwanted.reset();
+  EXPECT_EQ(taker.owned(), 0u);
+  taker.SetAll(PagesState::kTaken);
+  Settle();
+}
+
+}  // namespace
+}  // namespace phub::server
