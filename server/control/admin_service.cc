@@ -1,6 +1,7 @@
 // phub.v1.Admin: what operators ask, and tenants about their own jobs.
 #include <fmt/format.h>
 
+#include "common/base/clock.h"
 #include "common/base/units.h"
 #include "phub/v1/admin.grpc.pb.h"
 #include "server/control/snapshot_stream.h"
@@ -143,6 +144,10 @@ class AdminService final : public v1::Admin::CallbackService {
           // reported.
           if (!iteration.ok()) return control.ReportSavedState(scoped, std::move(answer));
           const std::string& tenant = scoped.tenant().empty() ? kDefaultTenant : scoped.tenant();
+          if (!shared_.audited_saves[tenant].Take(SystemClock().Now())) {
+            control.Count(ControlCounter::audit_suppressed);
+            return control.ReportSavedState(scoped, std::move(answer));
+          }
           RunAudited(shared_, control,
                      NoteOf(caller, "job.save", fmt::format("{}/{}", tenant, scoped.job()),
                             fmt::format("iteration {} in {} on {}", *iteration, scoped.directory(),

@@ -55,6 +55,13 @@ class OpenCalls : public std::enable_shared_from_this<OpenCalls> {
   std::map<std::uint64_t, grpc::ServerUnaryReactor*> reactors_;
 };
 
+// So many entries of the audit log at once and one a second: a flood of them is to fill no disk.
+struct AuditBudget {
+  TimeNs at = 0;
+  int left = 0;
+  bool Take(TimeNs now);  // false: it is used up
+};
+
 // What all services share, under ControlThread's lock but for what is constant.
 struct Shared {
   Shared(ControlThread& given, Access& door, TenantAdmin* tenant_admin, StateThread* worker)
@@ -74,8 +81,8 @@ struct Shared {
   // Once draining began or ended for the administrator; without the lock.
   std::function<void(bool serving)> set_serving;
   bool closed = false;
-  TimeNs audit_budget_at = 0;  // refusals that are audited: so many a second, and no more
-  int audit_budget = 0;
+  AuditBudget audited_refusals;
+  std::map<std::string, AuditBudget> audited_saves;  // by tenant; each has those of its own jobs
 
   // Under the lock. Counts a call that was refused at the door, and audits an attempt at a change
   // by somebody who is known.
