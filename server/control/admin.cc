@@ -49,7 +49,7 @@ v1::JobInfo Control::State::DescribeJob(const Job& job) const {
   if (job.rack_run != nullptr) DescribeExchange(job, *info.mutable_exchange());
   info.set_key_count(static_cast<std::uint32_t>(job.key_count));
   info.set_parameter_bytes(job.parameter_bytes);
-  info.set_memory_bytes(job.released() && job.let_go == nullptr ? 0 : job.memory_bytes);
+  info.set_memory_bytes(job.released() && job.let_go.empty() ? 0 : job.memory_bytes);
   info.set_chunk_bytes(job.config.chunk_bytes);
   info.set_slots_per_lane(job.config.slots_per_lane);
   info.set_on_loss(ToString(job.settings.on_loss));
