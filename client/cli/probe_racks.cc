@@ -15,8 +15,10 @@ namespace {
 
 // What a daemon may take beyond a probe's duration until it gives up.
 constexpr DurationNs kPatience = 20 * kSecond;
-// Pairs at once begin when their threads run; what is measured is to be long beside that.
-constexpr int kTogetherTimes = 2;
+// Pairs at once begin when their threads run and their daemons have been called; what is measured
+// is to be long beside that, or one has the link for itself for a part of it.
+constexpr int kTogetherTimes = 4;
+constexpr DurationNs kProbeDurationMax = 10 * kSecond;
 
 void ShowProgress(const std::string& what) {
   if (isatty(STDERR_FILENO) != 0) fmt::print(stderr, "\r\033[K{}", what);
@@ -112,10 +114,10 @@ grpc::Status RackProber::ProbeTogether(const std::vector<RackPair>& pairs, doubl
                                        double& back) {
   std::vector<v1::ProbePairResponse> probes(pairs.size());
   std::vector<grpc::Status> statuses(pairs.size());
+  const DurationNs duration = std::min(kTogetherTimes * settings_.duration, kProbeDurationMax);
   std::vector<std::thread> threads;
   for (std::size_t i = 0; i < pairs.size(); ++i) {
-    threads.emplace_back(
-        [&, i] { statuses[i] = Probe(pairs[i], kTogetherTimes * settings_.duration, probes[i]); });
+    threads.emplace_back([&, i] { statuses[i] = Probe(pairs[i], duration, probes[i]); });
   }
   for (std::thread& thread : threads) thread.join();
   out = back = 0;
@@ -149,8 +151,8 @@ grpc::Status RackProber::MeasureBetween(const plan::RankGroups& groups,
           ShowProgress("");
           return status;
         }
-        between[a][b] = std::max(between[a][b], out);
-        between[b][a] = std::max(between[b][a], back);
+        between[a][b] += out / settings_.repeat;
+        between[b][a] += back / settings_.repeat;
       }
     }
   }
