@@ -15,7 +15,7 @@ EXIT_SKIPPED = 77  # of a smoke test that cannot be done here, as ctest is told
 
 # Each a module of this package with SUMMARY (one line), add_options(parser) and
 # run(context) -> list[Result]; and, if its results make a picture, draw(results, path).
-BENCHES = ("exchange", "latency", "kernels", "network", "overlap", "racks", "scale",
+BENCHES = ("exchange", "latency", "kernels", "network", "overlap", "probe", "racks", "scale",
            "tenants", "verbs")
 
 

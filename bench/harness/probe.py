@@ -1,0 +1,148 @@
+"""Hidden racks: does `phubctl plan probe` find which daemons lie together, and how wide the ways
+are? Needs root.
+
+Daemons lie in groups, each behind an uplink of its own (network namespaces, tc tbf), and are named
+in an order that tells nothing of it. A run is right if the groups, and an order of racks that keeps
+each together, come out, and the links' and uplinks' rates within 15 % of what they were shaped to.
+It fails else. Beside that: how long probing took, and how much faster the proposed plan is to be.
+"""
+
+import argparse
+import json
+import subprocess
+import time
+from collections.abc import Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+
+from . import namespaces
+from .context import Context, positive
+from .daemon import Daemon
+from .failure import BenchFailure, NotPossibleHere
+from .namespaces import FRAME_BYTES, PAYLOAD_BYTES, Network, Node
+from .processes import clean_environment
+from .results import Result
+
+SUMMARY = "hidden racks behind shaped links, found by `phubctl plan probe` (needs root)"
+PORT = 7700
+TOLERANCE = 0.15
+SMOKE_TOLERANCE = 0.5
+
+
+@dataclass(frozen=True)
+class Hidden:
+    """group_of[r] is where rack r of the configuration lies."""
+
+    group_of: tuple[int, ...]
+    link_mbit: float
+    uplink_mbit: float
+
+    @property
+    def name(self) -> str:
+        return (f"{len(self.group_of)}-racks,{self.link_mbit:.0f}Mbit,"
+                f"uplinks-{self.uplink_mbit:.0f}Mbit")
+
+    @property
+    def groups(self) -> list[list[int]]:
+        return [[rack for rack, group in enumerate(self.group_of) if group == number]
+                for number in range(max(self.group_of) + 1)]
+
+
+SMOKE = Hidden((0, 1, 1, 0, 1, 0), 200, 100)
+CASES = (SMOKE,
+         Hidden((0, 1, 1, 0, 1, 0), 400, 100),
+         Hidden((0, 1, 2, 0, 2, 1, 1, 2), 200, 100),
+         Hidden((0, 1, 2, 3, 0, 1, 2, 3), 200, 50))
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--duration-ms", type=positive, default=1000, help="of one probe (1000)")
+
+
+def node(rack: int) -> str:
+    return f"server{rack}"
+
+
+def ask(context: Context, network: Network, endpoint: str, duration_ms: int,
+        files: Sequence[str]) -> dict[str, object]:
+    command = [*network.prefix(node(0)), str(context.build.phubctl), "-e", endpoint, "-o", "json",
+               "plan", "probe", "--duration", f"{duration_ms}ms", *files]
+    answer = subprocess.run(command, capture_output=True, text=True, check=False,
+                            env=clean_environment())
+    if answer.returncode != 0:
+        raise BenchFailure(f"phubctl plan probe: {answer.stderr}")
+    return dict(json.loads(answer.stdout))
+
+
+def probe(context: Context, hidden: Hidden, topology: Path) -> tuple[dict[str, object], float]:
+    nodes = [Node(node(rack), hidden.link_mbit * 1e6, rack=group)
+             for rack, group in enumerate(hidden.group_of)]
+    uplinks = [hidden.uplink_mbit * 1e6] * len(hidden.groups)
+    with namespaces.network(nodes, uplinks) as network, ExitStack() as stack:
+        listed = ",".join(f"{network.address(each.name)}:{PORT}" for each in nodes)
+        daemons = [stack.enter_context(
+            Daemon(context.build, context.scratch, f"phubd-{each.name}",
+                   ["--insecure", "--racks", listed, "--cores", "1"],
+                   network.address(each.name), network.prefix(each.name), PORT))
+                   for each in nodes]
+        begun = time.monotonic()
+        found = ask(context, network, daemons[0].endpoint, context.options.duration_ms,
+                    ["--topology-out", str(topology), "--repeat", "1" if context.smoke else "2"])
+        return found, time.monotonic() - begun
+
+
+def wrong(hidden: Hidden, found: dict[str, object], tolerance: float) -> str:
+    """Empty, or what did not come out."""
+    if found["groups"] != hidden.groups:
+        return f"groups {found['groups']} were found, and {hidden.groups} were hidden"
+    ranks: list[int] = found["order"]  # type: ignore[assignment]
+    order = [hidden.group_of[rack] for rack in ranks]
+    changes = sum(one != other for one, other in zip(order, order[1:]))
+    if changes != len(hidden.groups) - 1:
+        return f"the order of racks {found['order']} does not keep groups together"
+    for what, mbit, shaped in rates(hidden, found):
+        if abs(mbit / shaped - 1) > tolerance:
+            return f"{what}: {mbit:.1f} Mbit/s were measured, {shaped:.1f} shaped"
+    return ""
+
+
+def rates(hidden: Hidden, found: dict[str, object]) -> list[tuple[str, float, float]]:
+    """What was measured of each link that is known, and what it carries of payload, in Mbit/s."""
+    payload = PAYLOAD_BYTES / FRAME_BYTES
+    measured: list[list[float]] = found["bytes_per_s"]  # type: ignore[assignment]
+    between: list[list[float]] = found["between_groups_bytes_per_s"]  # type: ignore[assignment]
+    known = []
+    for one, row in enumerate(measured):
+        for other, bytes_per_s in enumerate(row):
+            if one != other and hidden.group_of[one] == hidden.group_of[other]:
+                known.append((f"racks {one} to {other}", bytes_per_s * 8e-6,
+                              hidden.link_mbit * payload))
+    for one, row in enumerate(between):
+        for other, bytes_per_s in enumerate(row):
+            if one != other:
+                known.append((f"groups {one} to {other}", bytes_per_s * 8e-6,
+                              hidden.uplink_mbit * payload))
+    return known
+
+
+def run(context: Context) -> list[Result]:
+    if why := namespaces.missing():
+        raise NotPossibleHere(why)
+    measured = []
+    for number, hidden in enumerate([SMOKE] if context.smoke else CASES):
+        context.progress(f"{hidden.name}: probing")
+        topology = context.scratch / f"topology-{number}.json"
+        found, seconds = probe(context, hidden, topology)
+        context.progress_done()
+        if why := wrong(hidden, found, SMOKE_TOLERANCE if context.smoke else TOLERANCE):
+            raise BenchFailure(f"{hidden.name}: {why}")
+        worst = max(abs(mbit / shaped - 1) for _, mbit, shaped in rates(hidden, found))
+        gain = float(str(found["gain"]))
+        context.say(f"{hidden.name}: groups {found['groups']} recovered in {seconds:.1f} s; rates "
+                    f"within {100 * worst:.1f} % of the shaped ones; proposed plan "
+                    f"{gain:.2f}x as fast")
+        measured.append(Result(f"probe/{hidden.name}", "phub", seconds, seconds, 0.0, 0.0, None, 1,
+                               {"groups": found["groups"], "order": found["order"],
+                                "worst_rate_error": worst, "predicted_gain": gain}))
+    return measured
