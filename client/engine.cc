@@ -66,17 +66,17 @@ bool Engine::RunOnce() {
   return busy;
 }
 
-// Half of what is under way, so that the last message is always waited for by itself. Where slots
-// run out, a quarter of those: meanwhile the daemon works on the rest.
+// All that is under way, if that is not much: what completes a round is mostly the last of it.
+// Where slots run out, a quarter of those: meanwhile the daemon works on the rest.
 void Engine::AwaitReplies() {
-  constexpr std::uint32_t kAwaitedMax = 32;
+  constexpr std::uint32_t kAwaitedMax = 64;
   for (const Lane& lane : state_->lanes) {
     if (lane.state != Lane::State::kOpen) continue;
     const bool wants_slots = !lane.ready[static_cast<std::size_t>(SendWay::kSlot)].empty();
     const std::uint32_t awaited_max =
         wants_slots ? std::max(state_->config.slots_per_lane / 4, 1u) : kAwaitedMax;
-    state_->transports[lane.transport_index]->Await(
-        lane.connection, std::clamp(lane.chunks_sent / 2, 1u, awaited_max));
+    state_->transports[lane.transport_index]->Await(lane.connection,
+                                                    std::clamp(lane.chunks_sent, 1u, awaited_max));
   }
 }
 
