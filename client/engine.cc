@@ -67,14 +67,20 @@ bool Engine::RunOnce() {
 }
 
 // All that is under way, if that is not much: what completes a round is mostly the last of it.
-// Where slots run out, a quarter of those: meanwhile the daemon works on the rest.
+// Where slots or pulls run out, a quarter of those: meanwhile the daemon works on the rest. Whole
+// iterations are decided in between, by whoever is told first.
 void Engine::AwaitReplies() {
   constexpr std::uint32_t kAwaitedMax = 64;
+  const auto waits = [](const Lane& lane, SendWay way) {
+    return !lane.ready[static_cast<std::size_t>(way)].empty();
+  };
   for (const Lane& lane : state_->lanes) {
     if (lane.state != Lane::State::kOpen) continue;
-    const bool wants_slots = !lane.ready[static_cast<std::size_t>(SendWay::kSlot)].empty();
-    const std::uint32_t awaited_max =
-        wants_slots ? std::max(state_->config.slots_per_lane / 4, 1u) : kAwaitedMax;
+    std::uint32_t awaited_max = state_->config.apply_iteration ? 1 : kAwaitedMax;
+    if (waits(lane, SendWay::kPull)) awaited_max = std::min(awaited_max, kPullsPerLaneMax / 4);
+    if (waits(lane, SendWay::kSlot)) {
+      awaited_max = std::min(awaited_max, std::max(state_->config.slots_per_lane / 4, 1u));
+    }
     state_->transports[lane.transport_index]->Await(lane.connection,
                                                     std::clamp(lane.chunks_sent, 1u, awaited_max));
   }

@@ -39,7 +39,10 @@ bool CoreLoop::RunOnce() {
   State& state = *state_;
   state.counters.Add(CoreCounter::loop_runs);
   state.BeginRun();
-  if (!state.FlushEvents()) return false;  // control is behind: nothing new until it has room
+  if (!state.FlushEvents()) {  // control is behind: nothing new until it has room
+    state.TellIdle();
+    return false;
+  }
   bool worked = state.ExecuteCommands();
   for (transport::Transport* const transport : state.transports) transport->Tick(state.now);
   worked |= state.PollAll();
@@ -50,10 +53,14 @@ bool CoreLoop::RunOnce() {
   state.FlushEvents();
   if (!worked) {
     state.fair.OnIdle();
-    for (transport::Transport* const transport : state.transports) transport->OnIdle();
+    state.TellIdle();
   }
   state.busy = worked;
   return worked;
+}
+
+void CoreLoop::State::TellIdle() {
+  for (transport::Transport* const transport : transports) transport->OnIdle();
 }
 
 // A run that had work was busy until the next one begins: no reading of the clock but this one.

@@ -51,6 +51,7 @@ struct CoreLoop::State {
   bool FinishRounds();
   bool FlushBacklogs();
   bool AdvanceSnapshots();
+  void TellIdle();
 
   // Data path.
   void OnReceived(JobShard& shard, Rank rank, const transport::ReceivedMessage& message);

@@ -109,7 +109,8 @@ absl::StatusOr<RackLanes::Dialled> RackLanes::DialBy(const Way& way, const Daemo
     if (link.joined.encryption_required())
       return absl::UnimplementedError("the tenant requires encryption, and RDMA has none");
     if (settings_.verbs == nullptr) return absl::UnimplementedError("not asked for");
-    if (verbs_late_[link.position])
+    // A lane that had it once has no other way.
+    if (!transport_indices_[lane] && verbs_late_[link.position])
       return absl::UnimplementedError("the daemon did not answer in time for another lane");
     absl::StatusOr<VerbsSide::Way> taken = settings_.verbs->WayTo(host, core.core(), way.attempt);
     if (!taken.ok()) return absl::UnimplementedError(taken.status().message());

@@ -30,11 +30,7 @@ void Control::State::AnswerAcknowledged(Job& job) {
     return [state](const PagesFlag& each) { return each != nullptr && each->load() == state; };
   };
   for (const PendingCall& call : job.pending) {
-    if (!std::ranges::any_of(call.pages, is(PagesState::kRefused))) continue;
-    counters.Add(ControlCounter::keys_refused_capacity);
-    return Fail(job, MakeFault(job, "out_of_memory",
-                               "the system does not give phubd the memory that its keys need: free "
-                               "memory on that host, or lower memory_max"));
+    if (std::ranges::any_of(call.pages, is(PagesState::kRefused))) return FailOverPages(job);
   }
   std::list<PendingCall> ready;
   for (auto call = job.pending.begin(); call != job.pending.end();) {
@@ -56,6 +52,16 @@ void Control::State::AnswerAcknowledged(Job& job) {
     if (job.rack_run == nullptr) return EndInOrder(job);
     EndIfAllLeft(job);
   }
+}
+
+void Control::State::FailOverPages(Job& job) {
+  counters.Add(ControlCounter::keys_refused_capacity);
+  const std::string daemon =
+      job.rack_run == nullptr ? "phubd" : DescribeRackBriefly(RackIndex{options.rack_index});
+  Fail(job, MakeFault(job, "out_of_memory",
+                      fmt::format("the system does not give {} the memory that its keys need: free "
+                                  "memory on that host, or lower memory_max",
+                                  daemon)));
 }
 
 void Control::State::HandleLaneClosed(Job& job, CoreIndex core, const Event& event) {

@@ -270,6 +270,7 @@ void Control::State::FreeMemory(Job& job) {
   }
   for (Member& member : job.members) {
     for (RankBatch& batch : member.memory.batches) unwanted->push_back(batch.worker);
+    for (LanePlace& place : member.lanes) unwanted->push_back(place.staging);
     member.memory = {};
   }
   job.batches.clear();

@@ -13,7 +13,7 @@ namespace {
 using exchange::RackTree;
 
 // Of a prediction: administrators wait for it, and everybody for the administrator.
-constexpr std::size_t kTransfersMax = 16384;
+constexpr std::size_t kTransfersMax = 4096;
 constexpr std::uint64_t kPiecesMax = 16;
 constexpr std::int64_t kPsPerNs = 1000;
 

@@ -165,7 +165,7 @@ struct Control::State {
   void AnswerAllPending(Job& job, const absl::Status& status);
   void SendEndCommands(Job& job);
   void Release(Job& job);
-  void FreeMemory(Job& job);
+  void FreeMemory(Job& job), FailOverPages(Job& job);
   void CloseAccount(Job& job);  // of a job that was released
 
   // --- events.cc

@@ -135,6 +135,9 @@ class Stream {
     if (kind_ == Request::Kind::kTake && DecodeRequest(receipt_) != Request{kind_, done.bytes}) {
       return Garbage("it is no receipt of what was sent");
     }
+    if (kind_ == Request::Kind::kTake && under_way_.size() == 1 && writing_left_ > 0) {
+      return Garbage("it is a receipt of what was not sent yet");
+    }
     under_way_.pop_front();
     if (!under_way_.empty()) ExpectAnswer();
     Size(done);

@@ -8,6 +8,7 @@
 
 #include <cstring>
 #include <memory>
+#include <random>
 #include <utility>
 
 #include "common/base/check.h"
@@ -18,20 +19,23 @@ namespace {
 
 constexpr DurationNs kStartPatience = 30 * kSecond;  // sanitizers and busy machines are slow
 
-// Ports that are free now, all different. The list must be known before any daemon starts.
+// Ports that are free now, all different. The list must be known before any daemon starts. Below
+// those that Linux gives to whoever asks for any: a daemon's data port is not to be the next one's.
 std::vector<std::uint16_t> FreePorts(std::size_t count) {
+  std::uniform_int_distribution<std::uint16_t> some(10'000, 32'000);
+  std::random_device device;
   std::vector<Descriptor> held;
   std::vector<std::uint16_t> ports;
-  for (std::size_t i = 0; i < count; ++i) {
-    held.emplace_back(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  for (int tries = 0; ports.size() < count; ++tries) {
+    PHUB_CHECK(tries < 10'000, "no free ports");
+    Descriptor holder(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
     sockaddr_in address{};
     address.sin_family = AF_INET;
     address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-    socklen_t bytes = sizeof address;
-    auto* generic = reinterpret_cast<sockaddr*>(&address);
-    PHUB_CHECK(bind(held.back().get(), generic, bytes) == 0);
-    PHUB_CHECK(getsockname(held.back().get(), generic, &bytes) == 0);
+    address.sin_port = htons(some(device));
+    if (bind(holder.get(), reinterpret_cast<sockaddr*>(&address), sizeof address) != 0) continue;
     ports.push_back(ntohs(address.sin_port));
+    held.push_back(std::move(holder));
   }
   return ports;
 }

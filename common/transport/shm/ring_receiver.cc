@@ -179,7 +179,9 @@ bool RingReceiver::TakePeerSleeps() {
 }
 
 void RingReceiver::Sleep(std::uint32_t messages) {
-  const auto target = static_cast<std::uint32_t>(taken_.records + messages);
+  // The record of a message whose payload is still on its way has been taken.
+  const std::uint32_t half = message_ == nullptr ? 0 : 1;
+  const auto target = static_cast<std::uint32_t>(taken_.records + messages - half);
   StoreShared(ring_.indices->receiver_awaits, target, std::memory_order_relaxed);
   SetSleeps(ring_.indices->receiver_sleeps, true);
 }
