@@ -1,43 +1,12 @@
 // Pages of what control lends are taken elsewhere: nobody is answered before they are there, and
 // nobody else waits.
-#include "server/control/page_taker.h"
-
 #include "tests/unit/server/control/control_fixture.h"
+#include "tests/unit/server/control/fake_page_taker.h"
 
 namespace phub::server {
 namespace {
 
 using testing::HasSubstr;
-
-class FakePageTaker final : public PageTaker {
- public:
-  PagesFlag Take(std::vector<UnbackedMemory> memory) override {
-    for (UnbackedMemory& each : memory) {
-      asked_bytes += each.bytes;
-      owners.push_back(std::move(each.owner));
-    }
-    flags.push_back(std::make_shared<std::atomic<PagesState>>(PagesState::kWaiting));
-    return flags.back();
-  }
-  DoneFlag Free(std::shared_ptr<const void> memory) override {
-    unwanted = std::move(memory);
-    freed = std::make_shared<std::atomic<bool>>(false);
-    return freed;
-  }
-  void SetAll(PagesState state) const {
-    for (const auto& flag : flags) flag->store(state);
-  }
-  std::size_t owned() const {
-    return static_cast<std::size_t>(std::count_if(
-        owners.begin(), owners.end(), [](const auto& owner) { return !owner.expired(); }));
-  }
-
-  std::uint64_t asked_bytes = 0;
-  std::vector<std::weak_ptr<const void>> owners;
-  std::vector<std::shared_ptr<std::atomic<PagesState>>> flags;
-  std::shared_ptr<const void> unwanted;
-  std::shared_ptr<std::atomic<bool>> freed;
-};
 
 class PageTakerTest : public ControlTest {
  protected:

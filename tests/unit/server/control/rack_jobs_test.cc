@@ -1,4 +1,5 @@
 // Jobs that span racks: opened everywhere or nowhere, and what ends them.
+#include "tests/unit/server/control/fake_page_taker.h"
 #include "tests/unit/server/control/rack_jobs_fixture.h"
 
 namespace phub::server {
@@ -72,6 +73,26 @@ TEST_F(RackJobsTest, KeysAreThereOnceEveryRackHasThem) {
   Settle();
   EXPECT_THAT(FaultOf(0), AllOf(HasSubstr("keys_mismatch"), HasSubstr("4095")));
   EXPECT_THAT(FaultOf(5), HasSubstr("keys_mismatch"));
+}
+
+// Nobody of rack 2 has asked for the keys, so nobody there waits for their pages.
+TEST_F(RackJobsTest, ARackHasKeysOnceTheyHavePagesAndEndsTheJobIfThereAreNone) {
+  FakePageTaker taker;
+  node(2).control().SetPageTaker(taker);
+  EnterAll();
+  const auto first = node(1).AddKeys(RackNode::Batch(sessions[2], 0, {RackNode::Key("a", 4096)}));
+  Settle();
+  EXPECT_FALSE(first->answered());
+  taker.SetAll(PagesState::kTaken);
+  Settle();
+  EXPECT_TRUE(first->ok()) << first->message();
+  const auto second = node(1).AddKeys(RackNode::Batch(sessions[2], 1, {RackNode::Key("b", 4096)}));
+  Settle();
+  taker.SetAll(PagesState::kRefused);
+  Settle();
+  EXPECT_THAT(second->message(),
+              AllOf(HasSubstr("out_of_memory"), HasSubstr("rack 2 (node2:7700)")));
+  EXPECT_THAT(FaultOf(5), HasSubstr("out_of_memory"));
 }
 
 TEST_F(RackJobsTest, ABarrierIsOfTheRanksOfAllRacks) {
