@@ -1,7 +1,7 @@
 // The simulator, by hand-counted times and against a slow one.
 #include "common/plan/simulator.h"
 
-#include <chrono>
+#include <ctime>
 #include <utility>
 
 #include "common/plan/bound.h"
@@ -160,7 +160,7 @@ TEST(Simulator, RefusesSizesThatOverflow) {
   EXPECT_FALSE(Simulate(slow, Planned("ring", slow), {.size_bytes = kSizeBytesMax}).ok());
 }
 
-TEST(Simulator, TakesAtMostASecondFor256Members) {
+TEST(Simulator, TakesSecondsAtMostFor256Members) {
   // Regular, irregular, and every pair of members at once.
   for (const auto& [spec, planner] : {std::pair{"racks:16x16@4", "ring"},
                                       {"racks:16x16@4", "hierarchical"},
@@ -169,11 +169,11 @@ TEST(Simulator, TakesAtMostASecondFor256Members) {
                                       {"random:256", "sharded-star"}}) {
     const Topology topology = Named(spec);
     const Forest forest = Planned(planner, topology);
-    const auto begin = std::chrono::steady_clock::now();
+    const std::clock_t begin = std::clock();  // of this process: others may have the machine
     ASSERT_TRUE(Simulate(topology, forest, {.size_bytes = 1 << 27}).ok());
-    const std::chrono::duration<double> took = std::chrono::steady_clock::now() - begin;
-    // Twenty times what it takes: builds with sanitizers and busy machines run this too.
-    EXPECT_LT(took.count(), 20.0) << planner << " on " << spec;
+    const double took_s = static_cast<double>(std::clock() - begin) / CLOCKS_PER_SEC;
+    // Sixty times what it takes: builds with sanitizers run this too. It took 400 s once.
+    EXPECT_LT(took_s, 60.0) << planner << " on " << spec;
   }
 }
 
