@@ -22,7 +22,8 @@ constexpr DurationNs kStartPatience = 30 * kSecond;  // sanitizers and busy mach
 // Ports that are free now, all different. The list must be known before any daemon starts. Below
 // those that Linux gives to whoever asks for any: a daemon's data port is not to be the next one's.
 std::vector<std::uint16_t> FreePorts(std::size_t count) {
-  std::uniform_int_distribution<std::uint16_t> some(10'000, 32'000);
+  constexpr std::uint32_t kFirst = 10'000;
+  constexpr std::uint32_t kCount = 22'000;
   std::random_device device;
   std::vector<Descriptor> held;
   std::vector<std::uint16_t> ports;
@@ -32,7 +33,7 @@ std::vector<std::uint16_t> FreePorts(std::size_t count) {
     sockaddr_in address{};
     address.sin_family = AF_INET;
     address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-    address.sin_port = htons(some(device));
+    address.sin_port = htons(static_cast<std::uint16_t>(kFirst + device() % kCount));
     if (bind(holder.get(), reinterpret_cast<sockaddr*>(&address), sizeof address) != 0) continue;
     ports.push_back(ntohs(address.sin_port));
     held.push_back(std::move(holder));
