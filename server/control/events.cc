@@ -26,25 +26,30 @@ bool Control::State::Acknowledged(const std::vector<Ticket>& tickets) const {
 }
 
 void Control::State::AnswerAcknowledged(Job& job) {
-  const auto is = [](PagesState state) {
-    return [state](const PagesFlag& each) { return each != nullptr && each->load() == state; };
-  };
-  for (const PendingCall& call : job.pending) {
-    if (std::ranges::any_of(call.pages, is(PagesState::kRefused))) return FailOverPages(job);
-  }
   std::list<PendingCall> ready;
+  std::list<PendingCall> refused;
   for (auto call = job.pending.begin(); call != job.pending.end();) {
     const auto next = std::next(call);
+    const PagesState pages = call->pages == nullptr ? PagesState::kTaken : call->pages->load();
     const bool there = !call->awaits_racks || RacksHave(job, call->batches);
     const bool done =
-        std::ranges::all_of(call->done, [](const DoneFlag& each) { return each->load(); }) &&
-        std::ranges::none_of(call->pages, is(PagesState::kWaiting));
-    if (there && done && Acknowledged(call->tickets)) {
+        std::ranges::all_of(call->done, [](const DoneFlag& each) { return each->load(); });
+    if (pages == PagesState::kRefused) {
+      refused.splice(refused.end(), job.pending, call);
+    } else if (there && done && pages == PagesState::kTaken && Acknowledged(call->tickets) &&
+               KeysAcknowledged(job, call->batches)) {
       ready.splice(ready.end(), job.pending, call);
     }
     call = next;
   }
   for (PendingCall& call : ready) call.succeed();
+  for (PendingCall& call : refused) {
+    call.fail(Refuse(ControlCounter::keys_refused_region,
+                     absl::ResourceExhaustedError(fmt::format(
+                         "job {}: the system does not give phubd the memory for this rank's "
+                         "gradients: free memory on that host, or lower memory_max",
+                         job.name()))));
+  }
   // Only once nobody waits any more: ending a job refuses what is still pending.
   const auto has_left = [](const Member& each) { return each.state == Member::State::kLeft; };
   if (!ready.empty() && job.pending.empty() && job.running() && !job.diagnosis &&
@@ -52,16 +57,6 @@ void Control::State::AnswerAcknowledged(Job& job) {
     if (job.rack_run == nullptr) return EndInOrder(job);
     EndIfAllLeft(job);
   }
-}
-
-void Control::State::FailOverPages(Job& job) {
-  counters.Add(ControlCounter::keys_refused_capacity);
-  const std::string daemon =
-      job.rack_run == nullptr ? "phubd" : DescribeRackBriefly(RackIndex{options.rack_index});
-  Fail(job, MakeFault(job, "out_of_memory",
-                      fmt::format("the system does not give {} the memory that its keys need: free "
-                                  "memory on that host, or lower memory_max",
-                                  daemon)));
 }
 
 void Control::State::HandleLaneClosed(Job& job, CoreIndex core, const Event& event) {
@@ -158,6 +153,7 @@ void Control::State::Poll() {
   CheckLeases(now);
   for (const auto& job : jobs) {
     if (job->released()) continue;
+    if (job->running()) HandOutBatches(*job);
     AnswerAcknowledged(*job);
     CheckQueries(*job, now);
     CheckVersionQueries(*job, now);

@@ -254,7 +254,6 @@ void Control::State::SendEndCommands(Job& job) {
   }
 }
 
-// Every core loop has let go. What the job held comes back; what is known of it stays for a while.
 // Giving back some GiB takes as long as taking them: elsewhere, if there is somebody.
 void Control::State::FreeMemory(Job& job) {
   auto unwanted = std::make_shared<std::vector<std::shared_ptr<const void>>>();
@@ -281,6 +280,7 @@ void Control::State::FreeMemory(Job& job) {
   if (page_taker != nullptr) job.let_go.push_back(page_taker->Free(std::move(unwanted)));
 }
 
+// Every core loop has let go. What the job held comes back; what is known of it stays for a while.
 void Control::State::Release(Job& job) {
   for (StallQuery& query : job.queries) {
     if (query.done) std::exchange(query.done, nullptr)(query);

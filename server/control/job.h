@@ -109,7 +109,7 @@ struct BatchRecord {
   Rank first{};
   std::uint32_t first_key = 0;
   std::vector<v1::KeySpec> keys;
-  std::vector<Ticket> tickets;  // [core]
+  std::vector<Ticket> tickets;  // [core]; empty until it is handed out
   v1::AddKeysResponse placements;
   std::vector<std::shared_ptr<KeyBatch>> parts;  // [core]; freed when the job is released
   ParameterLayout layout;
@@ -123,11 +123,11 @@ struct PendingCall {
   std::vector<Ticket> tickets;  // [core]
   std::function<void()> succeed;
   std::function<void(const absl::Status&)> fail;
-  // Jobs that span racks: every rack must be there, and have this many batches of keys.
+  // So many batches of keys must be there; of jobs that span racks, in every rack.
   bool awaits_racks = false;
   std::uint32_t batches = 0;
-  std::vector<DoneFlag> done = {};    // these, too, are waited for
-  std::vector<PagesFlag> pages = {};  // and these; null: taken
+  std::vector<DoneFlag> done = {};  // these, too, are waited for
+  PagesFlag pages = {};             // and these; null: taken
 };
 
 // A question to every core loop about a job's stalls. The reports stay until all are answered, as
@@ -171,6 +171,7 @@ struct Job {
   std::size_t key_count = 0;      // stays
   std::set<std::string> key_names;
   std::vector<BatchRecord> batches;
+  std::size_t batches_handed_out = 0;  // the first of them: core loops have them, or soon will
   OwnBins own_bins;                         // this daemon's core loops among the rack's
   std::vector<PlacementBin> bins;           // of the rack, in the order that settles ties
   std::vector<std::uint32_t> chunk_counts;  // [bin]

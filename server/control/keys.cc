@@ -10,6 +10,36 @@
 
 namespace phub::server {
 
+namespace {
+
+// All that the batch has, in every core; its exchange parts are the run's newest.
+std::vector<UnbackedMemory> UnbackedMemoryOf(const Job& job, const BatchRecord& record) {
+  std::vector<UnbackedMemory> memory;
+  const auto add = [&](const MappedMemory& each, const std::shared_ptr<const void>& owner) {
+    if (each) memory.push_back({.data = each.data(), .bytes = each.bytes(), .owner = owner});
+  };
+  for (const std::shared_ptr<KeyBatch>& part : record.parts) {
+    add(part->masters, part);
+    add(part->state, part);
+  }
+  if (job.rack_run != nullptr) {
+    const auto& batches = job.rack_run->batches;
+    for (std::size_t i = batches.size() - record.parts.size(); i < batches.size(); ++i) {
+      add(batches[i]->landing, batches[i]);
+    }
+  }
+  const BatchParameters& parameters = record.parameters;
+  for (const std::span<std::byte> own : parameters.own) {
+    const bool shared = parameters.shared.bytes() > 0 && own.data() == parameters.shared.data();
+    std::shared_ptr<const void> owner = parameters.ordinary;
+    if (shared) owner = parameters.shared.shared();
+    memory.push_back({.data = own.data(), .bytes = own.size(), .owner = std::move(owner)});
+  }
+  return memory;
+}
+
+}  // namespace
+
 absl::Status Control::State::CheckChunkCounts(
     const Job& job, const std::vector<std::vector<BinIndex>>& placement) const {
   std::vector<std::uint32_t> counts = job.chunk_counts;
@@ -54,7 +84,7 @@ absl::Status Control::State::BuildParts(Job& job, const KeySpecs& keys,
   if (status.ok() && job.rack_run != nullptr) status = BuildExchangeParts(job, parts, record);
   if (status.ok()) {
     record.parameters = *std::move(parameters);
-    status = TakeBatchPages(job, record);
+    status = TakePagesOf(UnbackedMemoryOf(job, record), record.pages);
   }
   if (!status.ok()) {
     ledger.Return(job.account, bytes);
@@ -85,32 +115,6 @@ absl::Status Control::State::BuildExchangeParts(Job& job,
   return absl::OkStatus();
 }
 
-// All that the batch has, in every core.
-absl::Status Control::State::TakeBatchPages(const Job& job, BatchRecord& record) const {
-  std::vector<UnbackedMemory> memory;
-  const auto add = [&](const MappedMemory& each, const std::shared_ptr<const void>& owner) {
-    if (each) memory.push_back({.data = each.data(), .bytes = each.bytes(), .owner = owner});
-  };
-  for (const std::shared_ptr<KeyBatch>& part : record.parts) {
-    add(part->masters, part);
-    add(part->state, part);
-  }
-  if (job.rack_run != nullptr) {
-    const auto& batches = job.rack_run->batches;
-    for (std::size_t i = batches.size() - record.parts.size(); i < batches.size(); ++i) {
-      add(batches[i]->landing, batches[i]);
-    }
-  }
-  const BatchParameters& parameters = record.parameters;
-  for (const std::span<std::byte> own : parameters.own) {
-    const bool shared = parameters.shared.bytes() > 0 && own.data() == parameters.shared.data();
-    std::shared_ptr<const void> owner = parameters.ordinary;
-    if (shared) owner = parameters.shared.shared();
-    memory.push_back({.data = own.data(), .bytes = own.size(), .owner = std::move(owner)});
-  }
-  return TakePagesOf(std::move(memory), record.pages);
-}
-
 // At once, if there is nobody to do it elsewhere.
 absl::Status Control::State::TakePagesOf(std::vector<UnbackedMemory> memory,
                                          PagesFlag& pages) const {
@@ -138,7 +142,7 @@ void Control::State::DescribePlacement(const Job& job,
   }
 }
 
-// The first rank to send a batch: checks, places and builds it, and tells the core loops.
+// The first rank to send a batch: checks, places and builds it.
 absl::Status Control::State::AcceptBatch(Job& job, const KeySpecs& given, Rank rank) {
   if (absl::Status status = CheckKeys(job, given); !status.ok()) {
     return Refuse(ControlCounter::keys_refused_invalid, status);
@@ -166,11 +170,6 @@ absl::Status Control::State::AcceptBatch(Job& job, const KeySpecs& given, Rank r
     record.keys.push_back(key);
   }
   job.key_count = job.keys.size();
-  for (std::size_t core = 0; core < links.size(); ++core) {
-    record.tickets.push_back(links[core].Send({.kind = Command::Kind::kAddKeys,
-                                               .shard = job.shards[core].get(),
-                                               .batch = record.parts[core].get()}));
-  }
   counters.Add(ControlCounter::key_batches);
   counters.Add(ControlCounter::keys_added, placement.size());
   LogInfo(
@@ -179,7 +178,37 @@ absl::Status Control::State::AcceptBatch(Job& job, const KeySpecs& given, Rank r
       record.layout.shared_bytes);
   job.batches.push_back(std::move(record));
   ShareOutAnew(job.account.tenant);
-  return absl::OkStatus();
+  HandOutBatches(job);
+  return job.running() ? absl::OkStatus() : absl::AbortedError(job.fault.message());
+}
+
+// To the core loops, in order, as their pages come: a worker can push from then on, whether or not
+// it was answered, and a core loop must not be the one to find out that there is no memory.
+void Control::State::HandOutBatches(Job& job) {
+  for (; job.batches_handed_out < job.batches.size(); ++job.batches_handed_out) {
+    BatchRecord& next = job.batches[job.batches_handed_out];
+    const PagesState pages = next.pages == nullptr ? PagesState::kTaken : next.pages->load();
+    if (pages == PagesState::kWaiting) return;
+    if (pages == PagesState::kRefused) {
+      counters.Add(ControlCounter::keys_refused_capacity);
+      const std::string daemon =
+          job.rack_run == nullptr ? "phubd" : DescribeRackBriefly(RackIndex{options.rack_index});
+      return Fail(job, MakeFault(job, "out_of_memory",
+                                 fmt::format("the system does not give {} the memory that its keys "
+                                             "need: free memory on that host, or lower memory_max",
+                                             daemon)));
+    }
+    for (std::size_t core = 0; core < links.size(); ++core) {
+      next.tickets.push_back(links[core].Send({.kind = Command::Kind::kAddKeys,
+                                               .shard = job.shards[core].get(),
+                                               .batch = next.parts[core].get()}));
+    }
+  }
+}
+
+bool Control::State::KeysAcknowledged(const Job& job, std::size_t batches) const {
+  return batches == 0 ||
+         (batches <= job.batches_handed_out && Acknowledged(job.batches[batches - 1].tickets));
 }
 
 // Ranks that disagree can never meet in a round, so the job ends, with the difference in the text.
@@ -227,7 +256,7 @@ void Control::State::AddKeys(const v1::AddKeysRequest& request,
   const absl::Status shared = ShareBatch(job, seat->rank, request.batch(), request.shared_bytes());
   if (!shared.ok()) return refuse(shared);
   if (request.batch() == member.next_batch) ++member.next_batch;
-  job.pending.push_back({record.tickets,
+  job.pending.push_back({{},
                          [this, &job, rank = seat->rank, batch = request.batch(), answer] {
                            AnswerBatch(job, rank, batch, answer);
                          },
@@ -235,7 +264,7 @@ void Control::State::AddKeys(const v1::AddKeysRequest& request,
                          /*awaits_racks=*/job.rack_run != nullptr,
                          request.batch() + 1,
                          record.known,
-                         {record.pages, member.memory.batches[request.batch()].worker_pages}});
+                         member.memory.batches[request.batch()].worker_pages});
   AnswerAcknowledged(job);
 }
 

@@ -88,7 +88,7 @@ absl::StatusOr<LoadId> Control::State::BeginLoad(const v1::LoadStateRequest& fir
   if (absl::Status status = RefuseAcrossRacks(job, "loading state"); !status.ok()) {
     return Refuse(ControlCounter::loads_refused, status);
   }
-  if (!KeysAcknowledged(job)) {
+  if (!KeysAcknowledged(job, job.batches.size())) {
     return Refuse(ControlCounter::loads_refused,
                   absl::AbortedError(fmt::format(
                       "keys are being added to job {}; load its state again", job.name())));

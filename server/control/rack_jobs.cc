@@ -14,17 +14,12 @@ constexpr std::size_t kKeysOverheadBytes = 1024;  // of a message, beside the ke
 
 }  // namespace
 
-// What the other racks have to know, once the core loops have acknowledged it and there is memory
-// for it. Where no rank waits for an answer, nobody else would hear that there is none.
+// What the other racks have to know, once the core loops have acknowledged it.
 void Control::State::AnnounceProgress(Job& job) {
   RackRun& run = *job.rack_run;
   PeerRack& own = run.racks[options.rack_index];
   const std::uint32_t before = own.batches_added;
-  while (own.batches_added < job.batches.size()) {
-    const BatchRecord& next = job.batches[own.batches_added];
-    const PagesState pages = next.pages == nullptr ? PagesState::kTaken : next.pages->load();
-    if (pages == PagesState::kRefused) return FailOverPages(job);
-    if (pages == PagesState::kWaiting || !Acknowledged(next.tickets)) break;
+  while (own.batches_added < job.batches.size() && KeysAcknowledged(job, own.batches_added + 1)) {
     ++own.batches_added;
   }
   if (own.batches_added > before) {

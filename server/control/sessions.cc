@@ -165,6 +165,11 @@ absl::StatusOr<StreamId> Control::State::AttachStream(std::string_view session_i
   Member& member = job.members[seat->rank.value];
   const StreamId id = ++streams_made;
   counters.Add(ControlCounter::streams_attached);
+  if (const auto saved = DescribeNewestSave(job, clock.Now())) {  // first: errors name it
+    v1::SessionEvent event;
+    *event.mutable_saved() = *saved;
+    sink->Send(event);
+  }
   if (job.state == Job::State::kFailed) {
     v1::SessionEvent event;
     *event.mutable_job_failed()->mutable_fault() = job.fault;
@@ -189,11 +194,6 @@ absl::StatusOr<StreamId> Control::State::AttachStream(std::string_view session_i
   member.stream_broke = false;
   HearOf(member);
   SendAwaited(job, seat->rank, *member.sink);
-  if (const auto saved = DescribeNewestSave(job, clock.Now())) {
-    v1::SessionEvent event;
-    *event.mutable_saved() = *saved;
-    member.sink->Send(event);
-  }
   CheckPresence(job, seat->rank);
   return id;
 }

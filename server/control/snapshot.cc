@@ -49,10 +49,6 @@ std::vector<TensorView> TensorsOf(const KeyState& key, const StateImage::ChunkIm
   return tensors;
 }
 
-bool Control::State::KeysAcknowledged(const Job& job) const {
-  return job.batches.empty() || Acknowledged(job.batches.back().tickets);
-}
-
 // In the order of the core loops' numbering, core after core.
 std::vector<ChunkRef> Control::State::ChunksOf(const Job& job) const {
   std::vector<ChunkRef> chunks;
@@ -69,7 +65,7 @@ std::vector<ChunkRef> Control::State::ChunksOf(const Job& job) const {
 
 absl::StatusOr<std::vector<std::unique_ptr<StateImage>>> Control::State::MakeImages(
     Job& job, std::uint64_t& bytes) {
-  PHUB_CHECK(KeysAcknowledged(job), "job={}", job.name());
+  PHUB_CHECK(KeysAcknowledged(job, job.batches.size()), "job={}", job.name());
   bytes = 0;
   for (const auto& shard : job.shards) bytes += StateImageBytes(*shard);
   if (absl::Status status = ledger.Reserve(job.account, bytes); !status.ok()) return status;
@@ -118,7 +114,7 @@ absl::Status Control::State::CheckTargets(const Job& job,
     }
     has_target[target.key_index()] = true;
   }
-  if (target_count < job.keys.size() || !KeysAcknowledged(job)) {
+  if (target_count < job.keys.size() || !KeysAcknowledged(job, job.batches.size())) {
     return absl::AbortedError(fmt::format(
         "job {} has {} keys by now, and targets for {} were given; ask for its versions "
         "again",

@@ -102,6 +102,8 @@ struct Control::State {
   // --- keys.cc
   void AddKeys(const v1::AddKeysRequest& request, Answer<v1::AddKeysResponse> answer);
   absl::Status AcceptBatch(Job& job, const KeySpecs& given, Rank rank);
+  void HandOutBatches(Job& job);
+  bool KeysAcknowledged(const Job& job, std::size_t batches) const;  // the first so many
   absl::Status CheckChunkCounts(const Job& job,
                                 const std::vector<std::vector<BinIndex>>& placement) const;
   absl::Status BuildParts(Job& job, const KeySpecs& keys,
@@ -114,7 +116,6 @@ struct Control::State {
   void AnswerBatch(Job& job, Rank rank, std::uint32_t batch,
                    const Answer<v1::AddKeysResponse>& answer);
   void FailOverKeys(Job& job, Rank first, Rank rank, const std::string& difference);
-  absl::Status TakeBatchPages(const Job& job, BatchRecord& record) const;
   absl::Status TakePagesOf(std::vector<UnbackedMemory> memory, PagesFlag& pages) const;
 
   // --- lanes.cc
@@ -165,7 +166,7 @@ struct Control::State {
   void AnswerAllPending(Job& job, const absl::Status& status);
   void SendEndCommands(Job& job);
   void Release(Job& job);
-  void FreeMemory(Job& job), FailOverPages(Job& job);
+  void FreeMemory(Job& job);
   void CloseAccount(Job& job);  // of a job that was released
 
   // --- events.cc
@@ -247,7 +248,6 @@ struct Control::State {
   absl::StatusOr<std::vector<std::unique_ptr<StateImage>>> MakeImages(Job& job,
                                                                       std::uint64_t& bytes);
   std::vector<ChunkRef> ChunksOf(const Job& job) const;
-  bool KeysAcknowledged(const Job& job) const;
   void AbandonSavedState(Job& job, const absl::Status& status);  // the job ended
   void FreeSavedState(Job& job);                                 // and the core loops let go
 

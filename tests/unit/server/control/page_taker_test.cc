@@ -27,6 +27,8 @@ TEST_F(PageTakerTest, ARankIsAnsweredOnceItsKeysHavePages) {
   const auto call = AddKeys(Batch(session, 0, {Key("a", 1000)}));
   Settle();
   EXPECT_FALSE(call->answered());
+  // A worker that does not wait for the answer could push to what core loops know.
+  for (const auto& core : cores) EXPECT_TRUE(core->Executed(Command::Kind::kAddKeys).empty());
   // Parameters and the optimizer's state; the accumulator has its pages when it is needed.
   EXPECT_EQ(taker.asked_bytes, 2 * 4032u);
   // Expect: another job gets on.
@@ -52,6 +54,24 @@ TEST_F(PageTakerTest, WhatTheSystemDoesNotGiveEndsThatJobOnly) {
   ASSERT_NE(fault, nullptr);
   EXPECT_EQ(fault->code(), "out_of_memory");
   EXPECT_EQ(sinks[other]->fault(), nullptr);
+}
+
+// The others' keys have what they need.
+TEST_F(PageTakerTest, ARanksOwnMemoryIsRefusedToThatRank) {
+  control().SetSharedMemoryEndpoint("phub-0123", "boot-1");
+  const std::vector<std::string> sessions = EnterAll(2);
+  v1::AddKeysRequest wanted = Batch(sessions[0], 0, {Key("a", 1000)});
+  wanted.set_shared_bytes(8192);
+  const auto first = AddKeys(wanted);
+  ASSERT_EQ(taker.flags.size(), 2u);
+  const auto second = AddKeys(Batch(sessions[1], 0, {Key("a", 1000)}));
+  taker.flags[0]->store(PagesState::kTaken);
+  taker.flags[1]->store(PagesState::kRefused);
+  Settle();
+  ASSERT_TRUE(first->answered());
+  EXPECT_EQ(first->code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_TRUE(second->ok()) << second->message();
+  EXPECT_EQ(sinks[sessions[1]]->fault(), nullptr);
 }
 
 TEST_F(PageTakerTest, MemoryIsItsTenantsUntilItWasGivenBack) {
