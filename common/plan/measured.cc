@@ -328,31 +328,15 @@ absl::StatusOr<Forest> Transfer(const Topology& from, const Forest& forest, cons
                                                   from.members().size(), to.name(),
                                                   to.members().size()));
   }
-  Forest result;
-  result.planner = forest.planner;
-  result.topology = to.name();
-  result.share_unit = forest.share_unit;
-  PathTable paths(result);
-  Router router(to);
-  const auto place = [&](NodeIndex node) { return to.members()[from.RankOf(node)]; };
   for (const Tree& tree : forest.trees) {
-    Tree& copy = result.trees.emplace_back();
-    copy.home = place(tree.home);
-    copy.share = tree.share;
     for (const bool reduces : {true, false}) {
       for (const Edge& edge : reduces ? tree.reduce : tree.gather) {
-        if (!from.IsMember(edge.from) || !from.IsMember(edge.to)) {
-          return absl::InvalidArgumentError("a plan that sums in switches fits its topology only");
-        }
-        std::optional<Path> path = router.Route(place(edge.from), place(edge.to));
-        if (!path) return absl::FailedPreconditionError("a member cannot reach another");
-        (reduces ? copy.reduce : copy.gather)
-            .push_back(
-                {place(edge.from), place(edge.to), edge.step, paths.Intern(*std::move(path))});
+        if (from.IsMember(edge.from) && from.IsMember(edge.to)) continue;
+        return absl::InvalidArgumentError("a plan that sums in switches fits its topology only");
       }
     }
   }
-  return result;
+  return Reroute(forest, to, [&](NodeIndex node) { return to.members()[from.RankOf(node)]; });
 }
 
 }  // namespace phub::plan

@@ -249,34 +249,9 @@ absl::StatusOr<CostMatrix> CostsOf(const Topology& topology, std::int64_t bytes)
 
 absl::StatusOr<Forest> Relabel(const Topology& topology, const Forest& forest,
                                const std::vector<NodeIndex>& order) {
-  Forest result;
-  result.planner = forest.planner;
-  result.topology = forest.topology;
-  result.share_unit = forest.share_unit;
-  PathTable paths(result);
-  Router router(topology);
-  std::map<std::pair<NodeIndex, NodeIndex>, PathIndex> known;
-  const auto place = [&](NodeIndex node) {
+  return Reroute(forest, topology, [&](NodeIndex node) {
     return topology.IsMember(node) ? order[topology.RankOf(node)] : node;
-  };
-  for (const Tree& tree : forest.trees) {
-    Tree& copy = result.trees.emplace_back();
-    copy.home = place(tree.home);
-    copy.share = tree.share;
-    for (const bool reduces : {true, false}) {
-      for (const Edge& edge : reduces ? tree.reduce : tree.gather) {
-        const NodeIndex from = place(edge.from), to = place(edge.to);
-        const auto [found, is_new] = known.try_emplace({from, to});
-        if (is_new) {
-          std::optional<Path> path = router.Route(from, to);
-          if (!path) return absl::FailedPreconditionError("a member cannot reach another");
-          found->second = paths.Intern(*std::move(path));
-        }
-        (reduces ? copy.reduce : copy.gather).push_back({from, to, edge.step, found->second});
-      }
-    }
-  }
-  return result;
+  });
 }
 
 absl::StatusOr<ReorderResult> Reorder(const Topology& topology, const Forest& forest,

@@ -1,5 +1,9 @@
 #include "common/plan/routes.h"
 
+#include <map>
+#include <utility>
+
+#include "absl/status/status.h"
 #include "common/base/check.h"
 
 namespace phub::plan {
@@ -57,6 +61,35 @@ std::optional<Path> Router::Route(NodeIndex from, NodeIndex to) {
     node = topology_.link(path.back()).to;
   }
   return path;
+}
+
+absl::StatusOr<Forest> Reroute(const Forest& forest, const Topology& topology,
+                               const std::function<NodeIndex(NodeIndex)>& place) {
+  Forest result;
+  result.planner = forest.planner;
+  result.topology = topology.name();
+  result.share_unit = forest.share_unit;
+  PathTable paths(result);
+  Router router(topology);
+  std::map<std::pair<NodeIndex, NodeIndex>, PathIndex> known;
+  for (const Tree& tree : forest.trees) {
+    Tree& copy = result.trees.emplace_back();
+    copy.home = place(tree.home);
+    copy.share = tree.share;
+    for (const bool reduces : {true, false}) {
+      for (const Edge& edge : reduces ? tree.reduce : tree.gather) {
+        const NodeIndex from = place(edge.from), to = place(edge.to);
+        const auto [found, is_new] = known.try_emplace({from, to});
+        if (is_new) {
+          std::optional<Path> path = router.Route(from, to);
+          if (!path) return absl::FailedPreconditionError("a member cannot reach another");
+          found->second = paths.Intern(*std::move(path));
+        }
+        (reduces ? copy.reduce : copy.gather).push_back({from, to, edge.step, found->second});
+      }
+    }
+  }
+  return result;
 }
 
 }  // namespace phub::plan

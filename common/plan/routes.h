@@ -7,9 +7,11 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <vector>
 
+#include "absl/status/statusor.h"
 #include "common/plan/forest.h"
 #include "common/plan/topology.h"
 
@@ -30,5 +32,9 @@ class Router {
   const Topology& topology_;
   std::vector<std::vector<std::uint16_t>> distance_to_;  // [to][from], empty until asked for
 };
+
+// The forest with place(node) of `topology` for each node, its edges routed there.
+absl::StatusOr<Forest> Reroute(const Forest& forest, const Topology& topology,
+                               const std::function<NodeIndex(NodeIndex)>& place);
 
 }  // namespace phub::plan
