@@ -17,59 +17,44 @@ class ProbeService final : public v1::Probe::CallbackService {
   grpc::ServerUnaryReactor* GetRacks(grpc::CallbackServerContext* context,
                                      const v1::GetRacksRequest* request,
                                      v1::RacksInfo* response) override {
-    return ServeByProber(
-        context, "phub.v1.Probe/GetRacks", request, response,
-        [](Prober& prober, Control& control, const Caller&, const v1::GetRacksRequest&,
-           const Answer<v1::RacksInfo>& answer) { prober.GetRacks(control, answer); });
+    return ServeBy(&Prober::GetRacks, "phub.v1.Probe/GetRacks", context, request, response);
   }
 
   grpc::ServerUnaryReactor* ProbePair(grpc::CallbackServerContext* context,
                                       const v1::ProbePairRequest* request,
                                       v1::ProbePairResponse* response) override {
-    return ServeByProber(
-        context, "phub.v1.Probe/ProbePair", request, response,
-        [](Prober& prober, Control& control, const Caller& caller,
-           const v1::ProbePairRequest& asked, Answer<v1::ProbePairResponse> answer) {
-          LogInfo("event=probe_asked from_rack={} to_rack={} by=\"{}\" peer={}", asked.from_rack(),
-                  asked.to_rack(), caller.name, caller.peer);
-          prober.ProbePair(control, asked, std::move(answer));
-        });
+    return ServeBy(&Prober::ProbePair, "phub.v1.Probe/ProbePair", context, request, response);
   }
 
   grpc::ServerUnaryReactor* RelayProbe(grpc::CallbackServerContext* context,
                                        const v1::PeerProbeRequest* request,
                                        v1::ProbePairResponse* response) override {
-    return ServeByProber(
-        context, "phub.v1.Probe/RelayProbe", request, response,
-        [](Prober& prober, Control& control, const Caller&, const v1::PeerProbeRequest& asked,
-           Answer<v1::ProbePairResponse> answer) {
-          prober.RelayProbe(control, asked, std::move(answer));
-        });
+    return ServeBy(&Prober::RelayProbe, "phub.v1.Probe/RelayProbe", context, request, response);
   }
 
   grpc::ServerUnaryReactor* GrantProbe(grpc::CallbackServerContext* context,
                                        const v1::PeerProbeRequest* request,
                                        v1::ProbeGrant* response) override {
-    return ServeByProber(
-        context, "phub.v1.Probe/GrantProbe", request, response,
-        [](Prober& prober, Control& control, const Caller&, const v1::PeerProbeRequest& asked,
-           const Answer<v1::ProbeGrant>& answer) { prober.GrantProbe(control, asked, answer); });
+    return ServeBy(&Prober::GrantProbe, "phub.v1.Probe/GrantProbe", context, request, response);
   }
 
  private:
-  template <typename Request, typename Response, typename Function>
-  grpc::ServerUnaryReactor* ServeByProber(grpc::CallbackServerContext* context,
-                                          std::string_view method, const Request* request,
-                                          Response* response, Function function) {
+  template <typename Request, typename Response>
+  grpc::ServerUnaryReactor* ServeBy(void (Prober::*call)(Control&, const Request&,
+                                                         Answer<Response>),
+                                    std::string_view method, grpc::CallbackServerContext* context,
+                                    const Request* request, Response* response) {
     return Serve(shared_, context, method, request, response,
-                 [this, function](Control& control, const Caller& caller, const Request& asked,
-                                  Answer<Response> answer) {
+                 [this, call, method](Control& control, const Caller& caller, const Request& asked,
+                                      Answer<Response> answer) {
                    if (prober_ == nullptr) {
                      return answer(absl::FailedPreconditionError(
                                        "this daemon has no other racks: its `racks` is empty"),
                                    {});
                    }
-                   function(*prober_, control, caller, asked, std::move(answer));
+                   LogInfo("event=probe_asked method={} by=\"{}\" peer={}", method, caller.name,
+                           caller.peer);
+                   (prober_->*call)(control, asked, std::move(answer));
                  });
   }
 

@@ -158,7 +158,8 @@ void Prober::End(std::uint64_t id) {
   if (under_way_ && under_way_->id == id) under_way_.reset();
 }
 
-void Prober::GetRacks(Control& control, const Answer<v1::RacksInfo>& answer) {
+void Prober::GetRacks(Control& control, const v1::GetRacksRequest& /*request*/,
+                      Answer<v1::RacksInfo> answer) {
   v1::RacksInfo info;
   for (std::size_t rack = 0; rack < rack_count(); ++rack) info.add_racks(options_.racks[rack]);
   info.set_rack(options_.self);

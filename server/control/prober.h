@@ -74,13 +74,13 @@ class Prober {
   void Stop();
 
   // --- phub.v1.Probe. Answered later, with Control's lock held. ---------------------------------
-  void GetRacks(Control& control, const Answer<v1::RacksInfo>& answer);
+  void GetRacks(Control& control, const v1::GetRacksRequest& request, Answer<v1::RacksInfo> answer);
   void ProbePair(Control& control, const v1::ProbePairRequest& request,
                  Answer<v1::ProbePairResponse> answer);
   void RelayProbe(Control& control, const v1::PeerProbeRequest& request,
                   Answer<v1::ProbePairResponse> answer);
   void GrantProbe(Control& control, const v1::PeerProbeRequest& request,
-                  const Answer<v1::ProbeGrant>& answer);
+                  Answer<v1::ProbeGrant> answer);
 
   // --- Lanes, as transport::LaneGate says. ------------------------------------------------------
   static bool IsProbe(const wire::LaneHello& hello) { return hello.rank.value >= kProbeRankBase; }

@@ -10,7 +10,7 @@
 namespace phub::server {
 
 void Prober::GrantProbe(Control& control, const v1::PeerProbeRequest& request,
-                        const Answer<v1::ProbeGrant>& answer) {
+                        Answer<v1::ProbeGrant> answer) {
   absl::Status status = control.CheckEnvelope(request.from());
   if (!status.ok()) return answer(status, {});
   absl::StatusOr<probe::Limits> limits = Check(request.probe());

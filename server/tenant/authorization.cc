@@ -35,7 +35,7 @@ constexpr auto kRules = std::to_array<MethodRule>({
     {"phub.v1.Peer/Exchange", kServer},
     // They take bandwidth from jobs, for a while.
     {"phub.v1.Probe/GetRacks", kOperators},
-    {"phub.v1.Probe/ProbePair", kOperators, kAudited},
+    {"phub.v1.Probe/ProbePair", kOperators},
     {"phub.v1.Probe/RelayProbe", kServer},
     {"phub.v1.Probe/GrantProbe", kServer},
 
