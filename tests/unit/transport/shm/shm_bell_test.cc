@@ -7,17 +7,10 @@
 namespace phub::transport {
 namespace {
 
-class ShmBellTest : public ::testing::Test {
+class ShmBellTest : public ShmPairTest {
  protected:
   void SetUp() override {
-    Offered offered(rank.lane(), limits);
-    daemon_connection = std::move(offered.daemon);
-    worker_connection = offered.Accept(rank.workers, limits);
-    landing = rank.landing();
-    parameters_here.assign(kRegionBytes, std::byte{0});
-    worker_landing = {{parameters_here.data(), kRegionBytes}};
-    daemon_id = daemon.Adopt(*daemon_connection, landing);
-    worker_id = worker.Adopt(*worker_connection, worker_landing);
+    ShmPairTest::SetUp();
     EXPECT_EQ(Take(), 0u);  // that they are there is news to both
     EXPECT_EQ(daemon.Poll(told), 0u);
   }
@@ -49,17 +42,6 @@ class ShmBellTest : public ::testing::Test {
     return poll(&item, 1, 0) == 1;
   }
 
-  const ShmLimits limits{.ring_records = 8, .arena_bytes = 4096};
-  RankMemory rank;
-  std::vector<LandingSlot> landing;
-  std::vector<LandingSlot> worker_landing;
-  std::vector<std::byte> parameters_here;
-  std::unique_ptr<ShmConnection> daemon_connection;
-  std::unique_ptr<ShmConnection> worker_connection;
-  ShmTransport daemon{4};
-  ShmTransport worker{4};
-  ConnectionId daemon_id;
-  ConnectionId worker_id;
   std::array<Completion, 16> told;
 };
 
@@ -127,6 +109,23 @@ TEST_F(ShmBellTest, IsRungWhenThereIsNoRoomForMore) {
   EXPECT_FALSE(Rung());
   Tell(1);
   EXPECT_TRUE(Rung());
+}
+
+// The bytes of a message follow its record, which has been read and comes no more.
+TEST_F(ShmBellTest, IsRungForTheRestOfAMessage) {
+  const std::vector<std::byte> payload(3000, std::byte{5});
+  const SendRequest request{
+      .header = Header(wire::MessageKind::kParameters, SlotIndex{0}, payload.size()),
+      .payload = payload,
+      .connections = {&daemon_id, 1}};
+  ASSERT_EQ(daemon.Post({&request, 1}), 1u);
+  ASSERT_EQ(daemon.Post({&request, 1}), 1u);  // there is room for a third of it
+  ASSERT_EQ(daemon.Poll(told), 0u);
+  EXPECT_EQ(Take(), 1u);
+  SleepAwaiting(1);
+  ASSERT_EQ(daemon.Poll(told), 0u);
+  EXPECT_TRUE(Rung());
+  EXPECT_EQ(Take(), 1u);
 }
 
 TEST_F(ShmBellTest, ALaneThatEndsIsNotRungLater) {

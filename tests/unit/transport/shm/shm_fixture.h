@@ -103,6 +103,33 @@ struct Offered {
   wire::SharedLane shape;
 };
 
+// One lane, with a transport at each end.
+class ShmPairTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    Offered offered(rank.lane(), limits);
+    daemon_connection = std::move(offered.daemon);
+    worker_connection = offered.Accept(rank.workers, limits);
+    landing = rank.landing();
+    parameters_here.assign(kRegionBytes, std::byte{0});
+    worker_landing = {{parameters_here.data(), kShmSlotBytes}};
+    daemon_id = daemon.Adopt(*daemon_connection, landing);
+    worker_id = worker.Adopt(*worker_connection, worker_landing);
+  }
+
+  const ShmLimits limits{.ring_records = 8, .arena_bytes = 4096};
+  RankMemory rank;
+  std::vector<LandingSlot> landing;
+  std::vector<LandingSlot> worker_landing;
+  std::vector<std::byte> parameters_here;
+  std::unique_ptr<ShmConnection> daemon_connection;
+  std::unique_ptr<ShmConnection> worker_connection;
+  ShmTransport daemon{4};
+  ShmTransport worker{4};
+  ConnectionId daemon_id;
+  ConnectionId worker_id;
+};
+
 inline wire::MessageHeader Header(wire::MessageKind kind, SlotIndex slot, std::size_t bytes) {
   wire::MessageHeader header;
   header.kind = kind;

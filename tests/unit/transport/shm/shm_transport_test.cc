@@ -10,18 +10,8 @@ namespace {
 using Bytes = std::vector<std::byte>;
 using wire::MessageKind;
 
-class ShmTransportTest : public ::testing::Test {
+class ShmTransportTest : public ShmPairTest {
  protected:
-  void SetUp() override {
-    Offered offered(rank.lane(), limits);
-    daemon_connection = std::move(offered.daemon);
-    worker_connection = offered.Accept(rank.workers, limits);
-    landing = rank.landing();
-    parameters_here.assign(kRegionBytes, std::byte{0});
-    worker_landing = {{parameters_here.data(), kShmSlotBytes}};
-    daemon_id = daemon.Adopt(*daemon_connection, landing);
-    worker_id = worker.Adopt(*worker_connection, worker_landing);
-  }
   bool Push(const wire::MessageHeader& header, std::span<const std::byte> payload,
             bool notify_sent = false) {
     const SendRequest request{.header = header,
@@ -47,17 +37,6 @@ class ShmTransportTest : public ::testing::Test {
     EXPECT_STREQ(ToString(closed.protocol_error), ToString(error));
   }
 
-  const ShmLimits limits{.ring_records = 8, .arena_bytes = 4096};
-  RankMemory rank;
-  std::vector<LandingSlot> landing;
-  std::vector<LandingSlot> worker_landing;
-  Bytes parameters_here;
-  std::unique_ptr<ShmConnection> daemon_connection;
-  std::unique_ptr<ShmConnection> worker_connection;
-  ShmTransport daemon{4};
-  ShmTransport worker{4};
-  ConnectionId daemon_id;
-  ConnectionId worker_id;
   std::size_t worker_told = 0;
 };
 
