@@ -103,6 +103,7 @@ class SmokeTest(unittest.TestCase):
         for row in rows:
             self.assertGreater(row["ceiling_s"], 0)
         self.assertGreater(rows[0]["together_of_alone"], 0)
+        self.assertGreater(rows[0]["kernel_of_alone"], 0)
         self.assertGreater(rows[-2]["p99_of_fair_share"], 0)
         self.assertGreater(rows[-1]["of_alone"], 0)
 
