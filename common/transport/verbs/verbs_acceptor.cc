@@ -17,9 +17,18 @@
 #include "common/transport/pending_lanes.h"
 
 namespace phub::transport {
+namespace {
 
-VerbsAcceptor::VerbsAcceptor(VerbsGate& gate, Random& random, DurationNs ready_timeout)
-    : gate_(gate), random_(random), ready_timeout_(ready_timeout) {
+// Who asks for a lane once more has given up what was asked for before.
+bool HaveSamePlace(const wire::LaneHello& a, const wire::LaneHello& b) {
+  return a.incarnation == b.incarnation && a.rank == b.rank && a.core == b.core;
+}
+
+}  // namespace
+
+VerbsAcceptor::VerbsAcceptor(VerbsGate& gate, Random& random, DurationNs ready_timeout,
+                             std::size_t waiting_max)
+    : gate_(gate), random_(random), ready_timeout_(ready_timeout), waiting_max_(waiting_max) {
   for (std::size_t i = 0; i < kThreads; ++i) threads_.emplace_back([this] { Work(); });
   threads_.emplace_back([this] { HearClients(); });
 }
@@ -61,10 +70,11 @@ LaneKind::Outcome VerbsAcceptor::Decide(Descriptor& socket, std::span<const std:
   }
   const std::optional<std::uint8_t> version =
       CommonVersion(taken.hello.version_min, taken.hello.version_max);
+  const Incarnation job = taken.hello.incarnation;
   {
     // Only this thread adds: there will be room, then.
     const std::lock_guard lock(mutex_);
-    if (waiting_count_ == kWaitingMax) {
+    if (!HasRoom(job)) {
       refusal = wire::LaneRefusal::kCapacity;
       return Outcome::kRefused;
     }
@@ -74,13 +84,33 @@ LaneKind::Outcome VerbsAcceptor::Decide(Descriptor& socket, std::span<const std:
   if (refusal != wire::LaneRefusal::kNone) return Outcome::kRefused;
   taken.version = *version;
   taken.origin = origin;
-  const Incarnation job = taken.hello.incarnation;
+  taken.number = ++asked_;
   const std::lock_guard lock(mutex_);
   taken.socket = std::move(socket);
-  waiting_[job].push_back(std::move(taken));
-  ++waiting_count_;
+  std::deque<Request>& queue = waiting_[job];
+  const auto given_up = std::ranges::find_if(
+      queue, [&](const Request& one) { return HaveSamePlace(one.hello, taken.hello); });
+  if (given_up != queue.end()) {
+    *given_up = std::move(taken);
+    return Outcome::kTaken;
+  }
+  queue.push_back(std::move(taken));
+  ++held_[job];
+  ++held_count_;
   changed_.notify_one();
   return Outcome::kTaken;
+}
+
+bool VerbsAcceptor::HasRoom(Incarnation job) const {
+  const auto held = held_.find(job);
+  return (held == held_.end() ? 0 : held->second) < waiting_max_ - held_count_;
+}
+
+void VerbsAcceptor::GiveRoom(Incarnation job) {
+  const std::lock_guard lock(mutex_);
+  const auto held = held_.find(job);
+  if (--held->second == 0) held_.erase(held);
+  --held_count_;
 }
 
 // ---- Making lanes ------------------------------------------------------------------------------
@@ -112,7 +142,7 @@ void VerbsAcceptor::Serve(Request request) {
     LogWarning("event=lane_failed transport=verbs rank={} core={} peer={} reason=\"{}\"",
                hello.rank.value, hello.core.value, request.origin, MessageOf(connection.status()));
     SendRefusal(request.socket, wire::LaneRefusal::kCapacity);
-    return ForgetWaiting(1);
+    return GiveRoom(hello.incarnation);
   }
   std::array<std::byte, wire::kLaneWelcomeBytes + wire::kVerbsOfferBytes> bytes;
   wire::EncodeLaneWelcome(WelcomeOf(request.version),
@@ -130,11 +160,6 @@ void VerbsAcceptor::Serve(Request request) {
   doorbell_.Ring();
 }
 
-void VerbsAcceptor::ForgetWaiting(std::size_t count) {
-  const std::lock_guard lock(mutex_);
-  waiting_count_ -= count;
-}
-
 // ---- Hearing clients ---------------------------------------------------------------------------
 
 void VerbsAcceptor::HearClients() {
@@ -142,12 +167,15 @@ void VerbsAcceptor::HearClients() {
   std::vector<Offered> offered;
   while (TakeOffered(offered)) {
     WaitForWords(offered);
-    for (Offered& one : offered) one.over = Settle(one);
-    ForgetWaiting(std::erase_if(offered, [](const Offered& one) { return one.over; }));
+    for (Offered& one : offered) {
+      one.over = Settle(one);
+      if (one.over) GiveRoom(one.request.hello.incarnation);
+    }
+    std::erase_if(offered, [](const Offered& one) { return one.over; });
   }
 }
 
-// Who asked for a lane once more has given the first up. So there is one for each place at most.
+// Lanes are not done in the order in which they were asked for.
 bool VerbsAcceptor::TakeOffered(std::vector<Offered>& offered) {
   std::vector<Offered> fresh;
   {
@@ -157,12 +185,14 @@ bool VerbsAcceptor::TakeOffered(std::vector<Offered>& offered) {
   }
   for (Offered& one : fresh) {
     const wire::LaneHello& hello = one.request.hello;
-    ForgetWaiting(std::erase_if(offered, [&](const Offered& old) {
-      const wire::LaneHello& other = old.request.hello;
-      return other.incarnation == hello.incarnation && other.rank == hello.rank &&
-             other.core == hello.core;
-    }));
-    offered.push_back(std::move(one));
+    const auto other = std::ranges::find_if(
+        offered, [&](const Offered& known) { return HaveSamePlace(known.request.hello, hello); });
+    if (other == offered.end()) {
+      offered.push_back(std::move(one));
+      continue;
+    }
+    GiveRoom(hello.incarnation);
+    if (one.request.number > other->request.number) *other = std::move(one);
   }
   return true;
 }

@@ -20,6 +20,7 @@
 #include <vector>
 
 #include "common/base/clock.h"
+#include "common/base/ids.h"
 #include "common/base/random.h"
 #include "common/base/waiter.h"
 #include "common/transport/tcp/lane_kind.h"
@@ -31,13 +32,16 @@ class VerbsAcceptor final : public LaneKind {
  public:
   // At once: a few peers of one job that are not there leave room for another.
   static constexpr std::size_t kThreads = 4;
-  // Admitted, and no lanes yet; what is more is refused. As many as a listener has places.
-  static constexpr std::size_t kWaitingMax = 1024;
+  // Admitted, and no lanes yet; what is more is refused. A job has at most as many as are left to
+  // others: alone, one for each rank that it may have; and whatever some jobs do, there is room for
+  // another.
+  static constexpr std::size_t kWaitingMax = 2 * std::size_t{kRanksMax};
   // For a client to connect its end. Its kernel looks for a way to this host, for a second or two.
   static constexpr DurationNs kReadyTimeout = 10 * kSecond;
 
   // Both outlive the acceptor. `random` draws packet numbers, for any thread.
-  VerbsAcceptor(VerbsGate& gate, Random& random, DurationNs ready_timeout = kReadyTimeout);
+  VerbsAcceptor(VerbsGate& gate, Random& random, DurationNs ready_timeout = kReadyTimeout,
+                std::size_t waiting_max = kWaitingMax);
   ~VerbsAcceptor() override;  // what waits is dropped, what is being made is finished
 
   std::size_t request_bytes() const override {
@@ -54,6 +58,7 @@ class VerbsAcceptor final : public LaneKind {
     wire::VerbsOffer peer;
     std::string origin;
     std::uint8_t version = 0;
+    std::uint64_t number = 0;  // who asked later has the larger
   };
   // A client was welcomed, and has not said that it is ready.
   struct Offered {
@@ -72,19 +77,23 @@ class VerbsAcceptor final : public LaneKind {
   void WaitForWords(const std::vector<Offered>& offered);
   bool Settle(Offered& offered);  // true: it is over
   void Attach(Offered& offered);
-  void ForgetWaiting(std::size_t count);
+  bool HasRoom(Incarnation job) const;  // with the lock
+  void GiveRoom(Incarnation job);
 
   VerbsGate& gate_;
   Random& random_;
   const DurationNs ready_timeout_;
+  const std::size_t waiting_max_;
   const SystemClock clock_;
   const Doorbell doorbell_;  // offered_ has something, or it is over
+  std::uint64_t asked_ = 0;  // the listener's thread's
   std::mutex mutex_;
   std::condition_variable changed_;
   bool stopping_ = false;
   std::map<Incarnation, std::deque<Request>> waiting_;  // no queue is empty
   std::vector<Offered> offered_;                        // for the thread that hears clients
-  std::size_t waiting_count_ = 0;                       // admitted, and no lanes yet
+  std::map<Incarnation, std::size_t> held_;             // admitted, and no lanes yet; none is 0
+  std::size_t held_count_ = 0;                          // of all jobs
   Incarnation served_last_{};
   std::vector<std::thread> threads_;
 };

@@ -19,11 +19,13 @@ namespace {
 
 constexpr DurationNs kPatience = 20 * kSecond;
 
-// Admits everybody, and keeps the lanes.
+// Admits everybody, and keeps the lanes. Calls for the parts of the first `held` lanes return once
+// they are let go.
 class OpenGate final : public VerbsGate {
  public:
-  OpenGate()
-      : device_(VerbsDevice::Open({}).value()),
+  explicit OpenGate(std::size_t held = 0)
+      : held_(held),
+        device_(VerbsDevice::Open({}).value()),
         queue_(VerbsQueue::Create(device_, 1 << 20).value()),
         domain_(VerbsDomain::Create(device_).value()) {}
 
@@ -32,6 +34,10 @@ class OpenGate final : public VerbsGate {
   }
   absl::StatusOr<VerbsLaneParts> Parts(const wire::LaneHello&) override {
     if (refuses) return absl::AbortedError("the job has ended");
+    std::unique_lock lock(mutex_);
+    const bool held = ++begun_ <= held_;
+    changed_.notify_all();
+    if (held) changed_.wait(lock, [this] { return let_go_; });
     return VerbsLaneParts{.queue = queue_, .domain = domain_, .staging = {}, .limits = {}};
   }
   void Attach(const wire::LaneHello& hello, std::unique_ptr<Connection> connection,
@@ -48,6 +54,16 @@ class OpenGate final : public VerbsGate {
                       [&] { return jobs_.size() >= count; });
     return jobs_;
   }
+  void WaitUntilBegun(std::size_t count) {
+    std::unique_lock lock(mutex_);
+    EXPECT_TRUE(changed_.wait_for(lock, std::chrono::nanoseconds(kPatience),
+                                  [&] { return begun_ >= count; }));
+  }
+  void LetGo() {
+    const std::lock_guard lock(mutex_);
+    let_go_ = true;
+    changed_.notify_all();
+  }
   std::vector<std::byte> Offer() const {
     SystemRandom random;
     const auto client =
@@ -60,6 +76,7 @@ class OpenGate final : public VerbsGate {
   std::atomic<bool> refuses{false};
 
  private:
+  const std::size_t held_;
   const std::shared_ptr<const VerbsDevice> device_;
   const std::shared_ptr<VerbsQueue> queue_;
   const std::shared_ptr<VerbsDomain> domain_;
@@ -67,15 +84,17 @@ class OpenGate final : public VerbsGate {
   std::condition_variable changed_;
   std::vector<std::unique_ptr<Connection>> lanes_;
   std::vector<std::uint64_t> jobs_;
+  std::size_t begun_ = 0;
+  bool let_go_ = false;
 };
 
 class VerbsAcceptorTest : public testing::Test {
  protected:
   VerbsAcceptorTest() { fake_verbs::Reset(); }
 
-  // The client's end of the connection that it asks over. ready: it says so at once.
-  Descriptor Ask(VerbsAcceptor& acceptor, const OpenGate& gate, std::uint64_t job,
-                 bool ready = true) {
+  // Asks for another rank each time. ready: it says so at once. The client's end of the connection,
+  // if what it asks for is not refused.
+  Descriptor Try(VerbsAcceptor& acceptor, const OpenGate& gate, std::uint64_t job, bool ready) {
     wire::LaneHello hello;
     hello.version_min = hello.version_max = wire::kLaneVersion;
     hello.incarnation = Incarnation{job};
@@ -90,10 +109,24 @@ class VerbsAcceptorTest : public testing::Test {
     Descriptor socket(ends[0]);
     wire::LaneRefusal refusal{};
     if (ready) Say(ends[1], wire::kVerbsReady);
-    EXPECT_EQ(acceptor.Decide(socket, request, "10.0.0.2:5000", refusal),
-              LaneKind::Outcome::kTaken);
-    EXPECT_FALSE(socket);
-    return Descriptor(ends[1]);
+    Descriptor peer(ends[1]);
+    if (acceptor.Decide(socket, request, "10.0.0.2:5000", refusal) == LaneKind::Outcome::kTaken) {
+      EXPECT_FALSE(socket);
+      return peer;
+    }
+    EXPECT_EQ(refusal, wire::LaneRefusal::kCapacity);
+    return {};
+  }
+  Descriptor Ask(VerbsAcceptor& acceptor, const OpenGate& gate, std::uint64_t job,
+                 bool ready = true) {
+    Descriptor peer = Try(acceptor, gate, job, ready);
+    EXPECT_TRUE(peer);
+    return peer;
+  }
+
+  Descriptor AskAgain(VerbsAcceptor& acceptor, const OpenGate& gate, std::uint64_t job) {
+    --next_rank_;
+    return Ask(acceptor, gate, job, /*ready=*/false);
   }
 
   static void Say(int socket, std::byte word) {
@@ -201,12 +234,61 @@ TEST_F(VerbsAcceptorTest, WhoAsksAgainHasGivenTheFirstUp) {
   VerbsAcceptor acceptor(gate, random_, /*ready_timeout=*/3600 * kSecond);
   const Descriptor first = Ask(acceptor, gate, 1, /*ready=*/false);
   ASSERT_NO_FATAL_FAILURE(ExpectOffer(first));
-  next_rank_ = 0;
-  const Descriptor second = Ask(acceptor, gate, 1, /*ready=*/false);
+  const Descriptor second = AskAgain(acceptor, gate, 1);
   ExpectClosed(first);
   ASSERT_NO_FATAL_FAILURE(ExpectOffer(second));
   Say(second.get(), wire::kVerbsReady);
   EXPECT_EQ(gate.WaitForJobs(1).size(), 1u);
+}
+
+TEST_F(VerbsAcceptorTest, WhatWasAskedForLaterCountsThoughItIsMadeFirst) {
+  OpenGate gate(/*held=*/1);
+  VerbsAcceptor acceptor(gate, random_);
+  const Descriptor first = Ask(acceptor, gate, 1, /*ready=*/false);
+  gate.WaitUntilBegun(1);
+  const Descriptor second = AskAgain(acceptor, gate, 1);
+  ASSERT_NO_FATAL_FAILURE(ExpectOffer(second));
+  gate.LetGo();
+  ASSERT_NO_FATAL_FAILURE(ExpectOffer(first));
+  ExpectClosed(first);
+  Say(second.get(), wire::kVerbsReady);
+  EXPECT_EQ(gate.WaitForJobs(1).size(), 1u);
+}
+
+TEST_F(VerbsAcceptorTest, NothingIsMadeOfARequestThatWasGivenUpBeforeItsTurn) {
+  OpenGate gate(/*held=*/VerbsAcceptor::kThreads);
+  VerbsAcceptor acceptor(gate, random_);
+  std::vector<Descriptor> peers;
+  for (std::size_t i = 0; i < VerbsAcceptor::kThreads; ++i) peers.push_back(Ask(acceptor, gate, 1));
+  gate.WaitUntilBegun(VerbsAcceptor::kThreads);
+  const Descriptor first = Ask(acceptor, gate, 2, /*ready=*/false);
+  const Descriptor second = AskAgain(acceptor, gate, 2);
+  ExpectClosed(first);
+  gate.LetGo();
+  ASSERT_NO_FATAL_FAILURE(ExpectOffer(second));
+  Say(second.get(), wire::kVerbsReady);
+  EXPECT_EQ(gate.WaitForJobs(peers.size() + 1).size(), peers.size() + 1);
+}
+
+TEST_F(VerbsAcceptorTest, JobLeavesAsManyPlacesToOthersAsItHas) {
+  OpenGate gate;
+  VerbsAcceptor acceptor(gate, random_, /*ready_timeout=*/3600 * kSecond, /*waiting_max=*/8);
+  std::vector<Descriptor> silent;
+  for (int i = 0; i < 4; ++i) silent.push_back(Ask(acceptor, gate, 1, /*ready=*/false));
+  EXPECT_FALSE(Try(acceptor, gate, 1, /*ready=*/false));
+  for (int i = 0; i < 2; ++i) silent.push_back(Ask(acceptor, gate, 2, /*ready=*/false));
+  EXPECT_FALSE(Try(acceptor, gate, 2, /*ready=*/false));
+  const Descriptor peer = Ask(acceptor, gate, 3);
+  EXPECT_EQ(gate.WaitForJobs(1), std::vector<std::uint64_t>{3});
+  // Places come back with what was given up.
+  silent.clear();
+  for (int i = 0; i < 4; ++i) {
+    const TimeNs give_up = clock_.Now() + kPatience;
+    Descriptor again = Try(acceptor, gate, 1, /*ready=*/false);
+    while (!again && clock_.Now() < give_up) again = Try(acceptor, gate, 1, /*ready=*/false);
+    ASSERT_TRUE(again);
+    silent.push_back(std::move(again));
+  }
 }
 
 TEST_F(VerbsAcceptorTest, EndsWithRequestsThatWait) {
