@@ -116,6 +116,7 @@ std::string SavedStateText(const v1::SavedState& state) {
                      HumanDuration(state.age_ns()));
 }
 
+// Behind an empty line; nothing once all lanes are gone.
 std::string LanesTable(const v1::JobInfo& job) {
   Table table({{"RANK", Align::kRight}, {"CORE", Align::kRight}, {"LANE"}, {"WHY"}});
   for (const v1::WorkerInfo& worker : job.workers()) {
@@ -124,7 +125,7 @@ std::string LanesTable(const v1::JobInfo& job) {
                  lane.reason().empty() ? "-" : lane.reason()});
     }
   }
-  return table.Text();
+  return table.empty() ? "" : "\n" + table.Text();
 }
 
 std::string JobText(const v1::JobInfo& job, bool wide) {
@@ -158,7 +159,7 @@ std::string JobText(const v1::JobInfo& job, bool wide) {
     const std::string exchange = ExchangeTables(job.exchange(), wide);
     if (!exchange.empty()) text += exchange + "\n";
   }
-  return text + WorkersTable(job) + "\n" + LanesTable(job);
+  return text + WorkersTable(job) + LanesTable(job);
 }
 
 int GetJob(const Options& options, const std::string& name) {
