@@ -1,5 +1,6 @@
 #include "server/exchange/exchange.h"
 
+#include <algorithm>
 #include <bit>
 #include <cstring>
 
@@ -67,6 +68,19 @@ std::uint32_t PartialBytesExpected(const JobShard& shard, const ReduceChild& chi
   return (child.subtree & RackBit(rack)) != 0 ? chunk.Bytes(header.type) : 0;
 }
 
+// A partial of a round, while our part of the round before has not even left: there can be no
+// result that `from`'s ranks had, or not by us. A rack's own ranks need that result before they
+// push again; and all ranks have it before the last partial is at the home. Racks below an
+// aggregator may have it from others.
+bool ComesTooSoon(const JobShard& shard, const ChunkExchange& state, RackIndex from) {
+  if (state.partial_waits) return true;
+  if (state.results_wait == 0) return false;
+  const std::size_t arrived = static_cast<std::size_t>(std::popcount(state.arrived));
+  if (!state.tree->reduce_parent && arrived + 1 == state.tree->reduce_children.size()) return true;
+  const std::uint32_t racks = shard.config.ranks_of_job / shard.config.ranks_per_rack;
+  return from.value < racks && (state.results_wait & RackBit(from)) != 0;
+}
+
 // How long stages take is measured of reductions: broadcasts have payload at one rack only.
 bool IsMeasured(const RoundTerms& terms) { return terms.operation == RoundOperation::kReduce; }
 
@@ -122,9 +136,12 @@ void ExchangeStage::NotePart(JobShard& shard, ChunkExchange& state, RackIndex fr
   if (aggregates && here == 1) Measure(shard, state, ExchangeSpan::kSums, Part::kBegins);
   if (here + 1 == parts) state.alone_since = now_;
   if (here < parts || parts == 1) return;
+  // Own ranks push only when they have the last round's result.
+  const bool own = from == shard.exchange->plan.self;
+  const TimeNs since = own ? std::max(state.alone_since, state.result_ready_at) : state.alone_since;
   LinkMetrics& link = shard.exchange->metrics.links[from.value];
   link.sums_last.Add();
-  link.sums_awaited_ns.Add(static_cast<std::uint64_t>(now_ - state.alone_since));
+  link.sums_awaited_ns.Add(static_cast<std::uint64_t>(now_ - since));
 }
 
 Verdict ExchangeStage::OnMessage(JobShard& shard, RackIndex from,
@@ -159,6 +176,7 @@ Verdict ExchangeStage::OnPartial(JobShard& shard, RackIndex from,
                  &chunk);
   }
   if ((state.arrived >> child & 1) != 0) return Fault(FaultCode::kSlotOccupied, &chunk);
+  if (ComesTooSoon(shard, state, from)) return Fault(FaultCode::kIterationGap, &chunk);
   if (!RoundFits(shard, header, *chunk.key)) return Fault(FaultCode::kType, &chunk);
   const std::uint32_t bytes =
       PartialBytesExpected(shard, state.tree->reduce_children[child], chunk, header);
@@ -194,6 +212,11 @@ Verdict ExchangeStage::OnParameters(JobShard& shard, RackIndex from,
     return Fault(header.iteration.value <= chunk.applied.value ? FaultCode::kStaleIteration
                                                                : FaultCode::kIterationGap,
                  &chunk);
+  }
+  // Everybody's part is in it, and everybody had the last one. An aggregator's own partial may be
+  // of the next round.
+  if (state.results_wait != 0 || (state.partial_waits && !aggregates)) {
+    return Fault(FaultCode::kIterationGap, &chunk);
   }
   if (header.type != chunk.key->parameter_type) return Fault(FaultCode::kType, &chunk);
   if (header.payload_bytes != chunk.reply_bytes()) return Fault(FaultCode::kPayloadSize, &chunk);
@@ -292,6 +315,18 @@ void ExchangeStage::Send(JobShard& shard, RackIndex to, std::uint32_t entry) {
   PHUB_CHECK(peer.waiting_end - peer.waiting_begin < peer.waiting_capacity, "rack={}", to.value);
   peer.waiting[peer.waiting_end++ & (peer.waiting_capacity - 1)] = entry;
   ++shard.exchange->waiting_count;
+  NoteWaits(shard, to, entry, true);
+}
+
+void ExchangeStage::NoteWaits(JobShard& shard, RackIndex to, std::uint32_t entry, bool waits) {
+  ChunkExchange& state = *shard.exchange->chunks()[entry / 2];
+  if (entry % 2 == kPartial) {
+    state.partial_waits = waits;
+  } else if (waits) {
+    state.results_wait |= RackBit(to);
+  } else {
+    state.results_wait &= ~RackBit(to);
+  }
 }
 
 bool ExchangeStage::Post(JobShard& shard, RackIndex to, std::uint32_t entry) {
@@ -349,11 +384,12 @@ bool ExchangeStage::Flush(JobShard& shard) {
   bool posted = false;
   for (std::uint32_t rack = 0; rack < shard.exchange->plan.rack_count; ++rack) {
     PeerLane& peer = shard.exchange->peers[rack];
-    while (peer.waiting_begin < peer.waiting_end &&
-           Post(shard, RackIndex{rack},
-                peer.waiting[peer.waiting_begin & (peer.waiting_capacity - 1)])) {
+    while (peer.waiting_begin < peer.waiting_end) {
+      const std::uint32_t entry = peer.waiting[peer.waiting_begin & (peer.waiting_capacity - 1)];
+      if (!Post(shard, RackIndex{rack}, entry)) break;
       ++peer.waiting_begin;
       --shard.exchange->waiting_count;
+      NoteWaits(shard, RackIndex{rack}, entry, false);
       posted = true;
     }
   }

@@ -70,6 +70,7 @@ class ExchangeStage {
   Verdict SendUp(JobShard& shard, Chunk& chunk, ChunkExchange& state);
   void Send(JobShard& shard, RackIndex to, std::uint32_t entry);
   bool Post(JobShard& shard, RackIndex to, std::uint32_t entry);
+  static void NoteWaits(JobShard& shard, RackIndex to, std::uint32_t entry, bool waits);
 
   const std::span<transport::Transport* const> transports_;
   CoreCounters& counters_;

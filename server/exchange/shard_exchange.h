@@ -60,9 +60,11 @@ struct ChunkExchange {
   bool local = false;  // the own sum is in the chunk's accumulator
   // Of round applied + 1, once its partial is sent (or waits for room in its lane).
   bool awaits_result = false;
-  Iteration summed{};        // of aggregators: the newest round whose partial went up
-  bool has_payload = false;  // of the own sum, then of the partial
-  RoundTerms partial_terms;  // of the partial
+  Iteration summed{};              // of aggregators: the newest round whose partial went up
+  bool has_payload = false;        // of the own sum, then of the partial
+  RoundTerms partial_terms;        // of the partial
+  bool partial_waits = false;      // for room in its lane: see PeerLane::waiting
+  std::uint64_t results_wait = 0;  // the same of the newest version: bit per gather child
   // When the last but one of the parts of the round that is collected came, and when the newest
   // partial and the newest version were ready to be sent.
   TimeNs alone_since = 0;
@@ -81,7 +83,8 @@ struct PeerLane {
   transport::ConnectionId connection{};
   std::span<transport::LandingSlot> landing;  // [2 * chunk + (0: partial, 1: parameters)]
   // Messages that found the send queue full, in order: each is 2 * chunk + kind. Never more than
-  // the landing table has entries, since none is sent twice in a round.
+  // the landing table has entries: while one waits, whoever says that the next round has begun, or
+  // is over, is at fault.
   std::uint32_t* waiting = nullptr;
   std::uint32_t waiting_capacity = 0;  // of the ring: a power of two
   std::uint64_t waiting_begin = 0;

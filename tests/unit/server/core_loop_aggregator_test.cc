@@ -15,6 +15,12 @@ class CoreLoopAggregator : public CoreLoopRacks {
     transport_.Deliver(peers_[rack], FromPeer(chunk_, iteration, 0), Filled(value));
     loop_.RunOnce();
   }
+  // Whose fault it is that a round begins, or ends, before the one before it can have.
+  void ExpectTooSoon(std::uint32_t rack) {
+    const Event event = Next(Event::Kind::kFault);
+    EXPECT_EQ(event.code, FaultCode::kIterationGap);
+    EXPECT_EQ(event.rank.value, kPeerRankBase + rack);
+  }
   void ResultFromHome(std::uint64_t iteration, float value) {
     transport_.Deliver(peers_[2], FromPeer(chunk_, iteration, 1), Filled(value));
     loop_.RunOnce();
@@ -82,6 +88,68 @@ TEST_F(CoreLoopAggregator, APartialOfARoundThatIsNotDueIsAFaultOfThatRack) {
   const Event event = Next(Event::Kind::kFault);
   EXPECT_EQ(event.code, FaultCode::kIterationGap);
   EXPECT_EQ(event.rank.value, kPeerRankBase);
+}
+
+// Expect: what waits for a rack that does not read is never more than one message of each kind.
+TEST_F(CoreLoopAggregator, NoRoundBeginsWhileTheSumOfTheLastOneWaits) {
+  transport_.set_post_limit(0);
+  PartialFrom(0, 1, 1);
+  PartialFrom(1, 1, 2);
+  EXPECT_EQ(exchange_->waiting_count, 1u);
+  PartialFrom(1, 2, 1);
+  ExpectTooSoon(1);
+  EXPECT_EQ(exchange_->waiting_count, 1u);
+}
+
+TEST_F(CoreLoopAggregator, NoResultComesWhileTheLastOneWaits) {
+  transport_.set_post_limit(1);
+  ResultFromHome(1, 1);
+  EXPECT_EQ(exchange_->waiting_count, 1u);
+  ResultFromHome(2, 2);
+  ExpectTooSoon(2);
+  EXPECT_EQ(exchange_->waiting_count, 1u);
+}
+
+TEST_F(CoreLoopAggregator, ARackThatHasNotReadAResultSendsNothingOfTheNextRound) {
+  PartialFrom(0, 1, 1);
+  PartialFrom(1, 1, 2);
+  transport_.set_post_limit(1);
+  ResultFromHome(1, 1);
+  const std::uint32_t waits = exchange_->peers[0].waiting_end > 0 ? 0 : 1;
+  PartialFrom(1 - waits, 2, 1);
+  EXPECT_EQ(Next(Event::Kind::kFault).kind, Event::Kind::kNone);
+  PartialFrom(waits, 2, 1);
+  ExpectTooSoon(waits);
+}
+
+// Expect: a queue that was full for a while is no fault of anybody.
+TEST_F(CoreLoopAggregator, RoundsGoOnOnceWhatWaitedHasLeft) {
+  for (std::uint64_t iteration = 1; iteration <= 3; ++iteration) {
+    transport_.set_post_limit(0);
+    PartialFrom(0, iteration, 1);
+    PartialFrom(1, iteration, 2);
+    transport_.set_post_limit(SIZE_MAX);
+    loop_.RunOnce();
+    transport_.set_post_limit(0);
+    ResultFromHome(iteration, 1);
+    transport_.set_post_limit(SIZE_MAX);
+    loop_.RunOnce();
+  }
+  EXPECT_EQ(Count(CoreCounter::partials_sent), 3u);
+  EXPECT_EQ(Count(CoreCounter::results_sent), 6u);
+  EXPECT_EQ(FaultOf(), FaultCode::kNone);
+}
+
+TEST_F(CoreLoopAggregator, AResultMayComeWhileTheNextRoundsSumWaits) {
+  PartialFrom(0, 1, 1);
+  PartialFrom(1, 1, 2);
+  transport_.set_post_limit(0);
+  PartialFrom(0, 2, 1);
+  PartialFrom(1, 2, 2);
+  ResultFromHome(1, 1);
+  transport_.set_post_limit(SIZE_MAX);
+  EXPECT_EQ(FaultOf(), FaultCode::kNone);
+  EXPECT_EQ(exchange_->waiting_count, 0u);
 }
 
 TEST_F(CoreLoopAggregator, RacksThatMeanOtherHyperParametersAreBothNamed) {

@@ -91,6 +91,29 @@ TEST_F(CoreLoopRackMeasures, WhoIsLastWasWaitedForAlone) {
   EXPECT_EQ(FaultOf(), FaultCode::kNone);
 }
 
+// Its child has the result first, and sends its part of the next round before the result is here.
+TEST_F(CoreLoopRackMeasures, OwnRanksAreNotWaitedForBeforeTheyHaveTheLastResult) {
+  StartRack(1, "ring");
+  std::uint32_t leaf = 0, middle = 0;
+  const auto tree_of = [this](std::uint32_t chunk) { return exchange_->chunks()[chunk]->tree; };
+  while (!tree_of(leaf)->reduce_children.empty()) ++leaf;
+  while (tree_of(middle)->reduce_children.empty() || !tree_of(middle)->reduce_parent) ++middle;
+  own_ = middle;
+  const std::uint32_t child = tree_of(middle)->reduce_children[0].rack.value;
+  PushAt(50, leaf);
+  PushAt(100, middle);
+  PartialAt(110, child);
+  iteration_ = 2;
+  PartialAt(150, child);
+  iteration_ = 1;
+  ResultAt(190, tree_of(middle)->gather_parent->value, middle);
+  iteration_ = 2;
+  PushAt(220, middle);
+  EXPECT_EQ(Link(1).sums_last.Get(), 1u);
+  EXPECT_EQ(Link(1).sums_awaited_ns.Get(), 30u);
+  EXPECT_EQ(FaultOf(), FaultCode::kNone);
+}
+
 TEST_F(CoreLoopRackMeasures, BytesOfEachLaneAreCountedUpAndDown) {
   StartMeasured();
   PushAt(100, up_);

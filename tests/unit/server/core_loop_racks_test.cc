@@ -173,6 +173,54 @@ TEST_F(CoreLoopRacks, AFullSendQueueDelaysAndLosesNothing) {
   EXPECT_EQ(Count(CoreCounter::partials_sent), 6u);
 }
 
+// Expect: what waits for a rack that does not read is never more than one message of each kind.
+TEST_F(CoreLoopRacks, ARackThatHasNotReadAResultSendsNothingOfTheNextRound) {
+  StartRack(0);
+  LearnHash();
+  const std::uint32_t chunk = ChunkWithHome(0);
+  transport_.set_post_limit(0);
+  Push(0, chunk, 1, 1, 3);
+  Push(1, chunk, 1, 1, 4);
+  for (const std::uint32_t rack : {1u, 2u}) {
+    transport_.Deliver(peers_[rack], FromPeer(chunk, 1, 0), Filled(9));
+  }
+  loop_.RunOnce();
+  EXPECT_EQ(exchange_->waiting_count, 2u);
+  transport_.Deliver(peers_[2], FromPeer(chunk, 2, 0), Filled(9));
+  const Event event = Next(Event::Kind::kFault);
+  EXPECT_EQ(event.code, FaultCode::kIterationGap);
+  EXPECT_EQ(event.rank.value, kPeerRankBase + 2);
+}
+
+TEST_F(CoreLoopRacks, NoRoundIsOverWhileTheLastOnesResultWaitsForAnAggregator) {
+  StartOver("switch:3,aggregate", 2, "in-switch", 3);
+  LearnHash();
+  const std::uint32_t chunk = ChunkWithHome(2);
+  transport_.set_post_limit(0);
+  Push(0, chunk, 1, 1, 3);
+  Push(1, chunk, 1, 1, 4);
+  transport_.Deliver(peers_[3], FromPeer(chunk, 1, 0), Filled(9));
+  loop_.RunOnce();
+  EXPECT_EQ(exchange_->waiting_count, 1u);
+  transport_.Deliver(peers_[3], FromPeer(chunk, 2, 0), Filled(9));
+  const Event event = Next(Event::Kind::kFault);
+  EXPECT_EQ(event.code, FaultCode::kIterationGap);
+  EXPECT_EQ(event.rank.value, kPeerRankBase + 3);
+}
+
+TEST_F(CoreLoopRacks, NoResultComesBeforeTheOwnSumHasLeft) {
+  StartRack(1);
+  const std::uint32_t chunk = ChunkWithHome(2);
+  transport_.set_post_limit(0);
+  Push(0, chunk, 1, 0, 3);
+  Push(1, chunk, 1, 0, 4);
+  ASSERT_TRUE(IsOpen(2, 2 * chunk + 1));
+  transport_.Deliver(peers_[2], FromPeer(chunk, 1, 1), Filled(-5));
+  const Event event = Next(Event::Kind::kFault);
+  EXPECT_EQ(event.code, FaultCode::kIterationGap);
+  EXPECT_EQ(event.rank.value, kPeerRankBase + 2);
+}
+
 TEST_F(CoreLoopRacks, ARoundAllocatesNothing) {
   StartRack(0);
   LearnHash();
