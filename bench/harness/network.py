@@ -14,7 +14,6 @@ import argparse
 import contextlib
 import shutil
 import sys
-import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -23,11 +22,11 @@ from . import iperf_links, namespaces, picture, results
 from .block import Block, run_block
 from .context import Context, listed, positive
 from .daemon import Daemon
-from .failure import BenchFailure, NotPossibleHere, UsageError
+from .failure import NotPossibleHere, UsageError
 from .iperf_links import Moved
 from .namespaces import FRAME_BYTES, INTERFACE, PAYLOAD_BYTES, Network, Node
 from .peers import Gloo
-from .processes import Command, started, tail
+from .processes import Command, started_and_ready
 from .results import Result
 from .systems import Phub, Place, System
 from .workload import ROOT, Workload, model
@@ -167,17 +166,10 @@ def daemons_on(context: Context, network: Network, nodes: Sequence[str]) -> Iter
 @contextlib.contextmanager
 def drain_echo(context: Context, network: Network, node: str) -> Iterator[str]:
     """Its ADDRESS:PORT."""
-    log = context.scratch / "drain-echo.log"
-    log.unlink(missing_ok=True)  # of an earlier case
     command = Command([*network.prefix(node), sys.executable, "-B", "-m", "harness.drain_echo",
-                       network.address(node), str(DRAIN_PORT)], log,
+                       network.address(node), str(DRAIN_PORT)], context.scratch / "drain-echo.log",
                       {"PYTHONPATH": str(ROOT / "bench")})
-    with started([command]) as (process,):
-        deadline = time.monotonic() + ECHO_START_SECONDS_MAX
-        while "echoes" not in tail(log):
-            if process.poll() is not None or time.monotonic() > deadline:
-                raise BenchFailure(f"the echo that drains links did not start:\n{tail(log)}")
-            time.sleep(0.02)
+    with started_and_ready(command, "echoes", ECHO_START_SECONDS_MAX):
         yield f"{network.address(node)}:{DRAIN_PORT}"
 
 

@@ -77,6 +77,20 @@ def started(commands: Sequence[Command]) -> Iterator[list[subprocess.Popen[bytes
             kill(process)
 
 
+@contextlib.contextmanager
+def started_and_ready(command: Command, said: str, seconds_max: float) -> Iterator[None]:
+    """Runs inside the `with`, which begins once it has said so in its log."""
+    command.log.unlink(missing_ok=True)  # of an earlier one
+    with started([command]) as (process,):
+        deadline = time.monotonic() + seconds_max
+        while said not in tail(command.log):
+            if process.poll() is not None or time.monotonic() > deadline:
+                raise BenchFailure(f"{' '.join(command.arguments)} did not get ready:\n"
+                                   f"{tail(command.log)}")
+            time.sleep(0.02)
+        yield
+
+
 def run_together(commands: Sequence[Command], timeout_s: float) -> None:
     """Runs all of them until the last has ended well, or fails with what the first bad one said."""
     deadline = time.monotonic() + timeout_s

@@ -12,7 +12,6 @@ is exact is shown in virtual time (tests/sim/fairness_test.cc).
 import argparse
 import statistics
 import sys
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -23,7 +22,7 @@ from .ceilings import KernelFloor
 from .context import Context, positive
 from .daemon import Daemon
 from .failure import BenchFailure
-from .processes import Command, run_together, started, tail
+from .processes import Command, run_together, started, started_and_ready
 from .results import Result
 from .systems import Phub
 from .workload import ROOT, Workload, model, size_text
@@ -139,17 +138,11 @@ class Tenants:
     def among_strangers(self) -> Block:
         """The job while as many strangers are held as will be."""
         held = 50 if self.context.smoke else STRANGERS
-        log = self.context.scratch / "strangers.log"
-        log.unlink(missing_ok=True)
         command = Command([*NICE, sys.executable, "-B", "-m", "harness.strangers", str(held),
                            str(STRANGERS_EACH_S), self.daemon.endpoint,
-                           self.daemon.data_endpoint], log, {"PYTHONPATH": str(ROOT / "bench")})
-        with started([command]) as (process,):
-            deadline = time.monotonic() + STRANGERS_COME_SECONDS_MAX
-            while "there" not in tail(log):
-                if process.poll() is not None or time.monotonic() > deadline:
-                    raise BenchFailure(f"the strangers did not come:\n{tail(log)}")
-                time.sleep(0.02)
+                           self.daemon.data_endpoint], self.context.scratch / "strangers.log",
+                          {"PYTHONPATH": str(ROOT / "bench")})
+        with started_and_ready(command, "there", STRANGERS_COME_SECONDS_MAX):
             return run_block(self.phub(), self.workload, self.context.scratch)
 
     def floor_s(self, jobs: int) -> float:
