@@ -20,11 +20,7 @@ ControlVerbsGate::ControlVerbsGate(ControlThread& thread, std::uint8_t transport
       registrar_([this] { Attend(); }) {}
 
 ControlVerbsGate::~ControlVerbsGate() {
-  {
-    const std::lock_guard lock(mutex_);
-    stopping_ = true;
-  }
-  changed_.notify_one();
+  work_->Stop();
   registrar_.join();
 }
 
@@ -71,13 +67,13 @@ absl::StatusOr<ControlVerbsGate::Domain> ControlVerbsGate::DomainOf(
   auto made = transport::VerbsDomain::Create(
       device, "a batch of keys takes one or two: add keys in larger batches");
   if (!made.ok()) return made.status();
-  known = *std::move(made);
+  // Whoever lets go of it last need not wait until it is unpinned.
+  transport::VerbsDomain* const domain = made->get();
+  known = Domain(domain, [work = work_, end = job.end, held = *std::move(made)](auto*) mutable {
+    work->Add({.end = std::move(end), .unwanted = std::move(held)});
+  });
   for (const Parameters& parameters : job.parameters) {
-    Add({.domain = known,
-         .parameters = parameters,
-         .released = job.released,
-         .done = nullptr,
-         .ended = nullptr});
+    work_->Add({.end = job.end, .domain = known, .parameters = parameters});
   }
   return known;
 }
@@ -104,57 +100,35 @@ DoneFlag ControlVerbsGate::OnParameters(Incarnation incarnation, std::byte* data
   auto done = std::make_shared<std::atomic<bool>>(false);
   // Done in order: the last is done when all are.
   for (const Domain& domain : domains) {
-    Add({.domain = domain,
-         .parameters = job.parameters.back(),
-         .released = job.released,
-         .done = domain == domains.back() ? done : nullptr,
-         .ended = nullptr});
+    work_->Add({.end = job.end,
+                .domain = domain,
+                .parameters = job.parameters.back(),
+                .done = domain == domains.back() ? done : nullptr});
   }
   return done;
 }
 
-// Unpinning takes as long as pinning. The job's lanes go before the lock is given back, so that
-// what is let go after that is the last of it.
+// Unpinning takes as long as pinning.
 DoneFlag ControlVerbsGate::OnReleased(Incarnation incarnation) {
   const auto job = jobs_.find(incarnation);
   if (job == jobs_.end()) return nullptr;
-  job->second.released->store(true);
   auto ended = std::make_shared<const JobMemory>(std::move(job->second));
   jobs_.erase(job);
-  auto done = std::make_shared<std::atomic<bool>>(false);
-  thread_.Defer([this, done, ended = std::move(ended)]() mutable {
-    Add({.domain = nullptr,
-         .parameters = {},
-         .released = nullptr,
-         .done = std::move(done),
-         .ended = std::move(ended)});
-  });
-  return done;
-}
-
-void ControlVerbsGate::Add(Work work) {
-  {
-    const std::lock_guard lock(mutex_);
-    work_.push_back(std::move(work));
-  }
-  changed_.notify_one();
+  ended->end->released.store(true);
+  DoneFlag let_go = ended->end->let_go;
+  work_->Add({.unwanted = std::move(ended)});
+  return let_go;
 }
 
 void ControlVerbsGate::Attend() {
   NameThisThread("rdma-memory");
   for (;;) {
-    Work work;
     {
-      std::unique_lock lock(mutex_);
-      changed_.wait(lock, [this] { return stopping_ || !work_.empty(); });
-      if (stopping_) return;
-      work = std::move(work_.front());
-      work_.pop_front();
-    }
-    if (work.domain != nullptr && !work.released->load()) Register(work);
-    if (work.done == nullptr) continue;
-    work.ended.reset();
-    work.done->store(true);
+      Work work;
+      if (!work_->Take(work)) return;
+      if (work.domain != nullptr && !work.end->released.load()) Register(work);
+      if (work.done != nullptr) work.done->store(true);
+    }  // what it has is let go
     thread_.doorbell().Ring();
   }
 }
@@ -167,6 +141,33 @@ void ControlVerbsGate::Register(const Work& work) {
   if (index.ok()) return;
   LogWarning("event=parameters_not_registered device={} bytes={} reason=\"{}\"",
              work.domain->device().name(), bytes, MessageOf(index.status()));
+}
+
+// ---- The queue ---------------------------------------------------------------------------------
+
+// Nothing is let go under the lock: what has a domain may come back.
+void ControlVerbsGate::WorkQueue::Add(Work work) {
+  const std::lock_guard lock(mutex_);
+  if (stopping_) return;
+  work_.push_back(std::move(work));
+  changed_.notify_one();
+}
+
+bool ControlVerbsGate::WorkQueue::Take(Work& work) {
+  std::unique_lock lock(mutex_);
+  changed_.wait(lock, [this] { return stopping_ || !work_.empty(); });
+  if (stopping_) return false;
+  work = std::move(work_.front());
+  work_.pop_front();
+  return true;
+}
+
+void ControlVerbsGate::WorkQueue::Stop() {
+  std::deque<Work> dropped;
+  const std::lock_guard lock(mutex_);
+  stopping_ = true;
+  dropped.swap(work_);
+  changed_.notify_one();
 }
 
 }  // namespace phub::server

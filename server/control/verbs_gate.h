@@ -5,13 +5,15 @@
 // Registering pins every page, which takes a second for some GiB: a thread of its own does it, in
 // order, and lets go of what jobs had. Nobody who holds Control's lock waits for it; whoever added
 // the keys is answered once it is done, and until then replies are copied on their way. A job's
-// memory is its tenant's until it was let go of.
+// memory is its tenant's until it was let go of: by lanes, too, of which some are no lanes yet, and
+// unknown to Control. Whoever lets go of a domain last, it is unpinned by that thread.
 //
 // Calls come from the listener's threads, and with Control's lock held (the memory listener's);
 // jobs and their domains are looked up under that lock only. The queue of work has a lock of its
 // own, inside which nothing else is locked.
 #pragma once
 
+#include <atomic>
 #include <condition_variable>
 #include <deque>
 #include <map>
@@ -52,24 +54,42 @@ class ControlVerbsGate final : public transport::VerbsGate, public JobMemoryList
     std::size_t bytes = 0;
     std::shared_ptr<const void> owner;
   };
+  // Held with whatever is of the job; at last by the gate's thread, which rings the bell.
+  struct JobEnd {
+    ~JobEnd() { let_go->store(true); }
+    std::atomic<bool> released{false};  // nothing more is worth being registered
+    const std::shared_ptr<std::atomic<bool>> let_go = std::make_shared<std::atomic<bool>>(false);
+  };
   // What a job sends replies from, and where it is registered.
   struct JobMemory {
+    std::shared_ptr<JobEnd> end = std::make_shared<JobEnd>();  // the last member to go
     std::vector<Parameters> parameters;
     std::map<const transport::VerbsDevice*, Domain> domains;
-    std::shared_ptr<std::atomic<bool>> released = std::make_shared<std::atomic<bool>>(false);
   };
   // To be registered; or, without a domain, to be let go.
   struct Work {
-    Domain domain;
-    Parameters parameters;
-    std::shared_ptr<const std::atomic<bool>> released;  // of the job: then it is not worth it
-    std::shared_ptr<std::atomic<bool>> done;            // set at the end, if there is one
-    std::shared_ptr<const JobMemory> ended;
+    std::shared_ptr<JobEnd> end = nullptr;  // the last member to go
+    Domain domain = nullptr;
+    Parameters parameters = {};
+    std::shared_ptr<std::atomic<bool>> done = nullptr;  // set at the end, if there is one
+    std::shared_ptr<const void> unwanted = nullptr;
+  };
+  // Outlives the gate in the domains that others have: what is added then, is let go at once.
+  class WorkQueue {
+   public:
+    void Add(Work work);
+    bool Take(Work& work);  // waits; false: it is over
+    void Stop();            // what waits is dropped
+
+   private:
+    std::mutex mutex_;
+    std::condition_variable changed_;
+    std::deque<Work> work_;
+    bool stopping_ = false;
   };
 
   absl::StatusOr<Domain> DomainOf(Incarnation incarnation,
                                   const std::shared_ptr<const transport::VerbsDevice>& device);
-  void Add(Work work);
   void Attend();
   void Register(const Work& work);
 
@@ -78,10 +98,7 @@ class ControlVerbsGate final : public transport::VerbsGate, public JobMemoryList
   const std::vector<std::shared_ptr<transport::VerbsQueue>> queues_;  // [core]
   const transport::VerbsLimits limits_;
   std::map<Incarnation, JobMemory> jobs_;
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  std::deque<Work> work_;  // under mutex_
-  bool stopping_ = false;  // under mutex_
+  const std::shared_ptr<WorkQueue> work_ = std::make_shared<WorkQueue>();
   std::thread registrar_;
 };
 

@@ -110,10 +110,11 @@ void Reset() {
   TakeAway();
   state.gone = false;
   state.kept.clear();
-  state.device.register_time = state.device.connect_time = 0;
+  state.device.register_time = state.device.unregister_time = state.device.connect_time = 0;
   state.device.poll_fails = state.device.notify_fails = state.device.reset_fails = false;
   state.device.regions = state.device.registered_bytes = state.device.queue_pairs = 0;
   state.device.registrations = 0;
+  state.device.first_is_full = false;
   state.device.bare_first_port = state.device.second_device = state.device.connect_fails = false;
 }
 
@@ -190,6 +191,10 @@ int ibv_get_async_event(ibv_context*, ibv_async_event*) { return -1; }
 void ibv_ack_async_event(ibv_async_event*) {}
 
 ibv_pd* ibv_alloc_pd(ibv_context* context) {
+  if (TheDevice().first_is_full && context->device == phub::fake_verbs::DeviceOfHost(0)) {
+    errno = ENOMEM;
+    return nullptr;
+  }
   auto* domain = new ibv_pd{};
   domain->context = context;
   return domain;
@@ -217,6 +222,7 @@ ibv_mr* ibv_reg_mr_iova2(ibv_pd* domain, void* data, size_t bytes, uint64_t, uns
   return ibv_reg_mr(domain, data, bytes, static_cast<int>(access));
 }
 int ibv_dereg_mr(ibv_mr* region) {
+  phub::fake_verbs::Pass(TheDevice().unregister_time);
   if (!TheState().gone) {
     --TheDevice().regions;
     TheDevice().registered_bytes -= region->length;

@@ -14,12 +14,14 @@ namespace phub::fake_verbs {
 struct Device {
   // How long calls take.
   std::atomic<DurationNs> register_time{0};
+  std::atomic<DurationNs> unregister_time{0};
   std::atomic<DurationNs> connect_time{0};  // until a queue pair is ready to receive
   // Its queues fail, and the device is there.
   std::atomic<bool> poll_fails{false};
   std::atomic<bool> notify_fails{false};
   std::atomic<bool> reset_fails{false};
   std::atomic<bool> connect_fails{false};  // no queue pair finds a way to its peer
+  std::atomic<bool> first_is_full{false};  // "fake0" has no protection domain left
   // There is another, "fake1".
   std::atomic<bool> second_device{false};
   // It has two ports, both active, and the first has no address.

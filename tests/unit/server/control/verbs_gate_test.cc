@@ -41,13 +41,22 @@ class VerbsGateTest : public ControlTest {
     const auto grants = OpenLanesOf(session);
     return gate_->Parts(HelloOf(grants->response, 0, core));
   }
+  CallPtr<v1::JobInfo> Evict() {
+    v1::EvictJobRequest request;
+    request.set_job("digits");
+    request.set_reason("a test");
+    CallPtr<v1::JobInfo> evicted;
+    Locked([&] { evicted = EvictJob(request); });
+    Locked([&] { Advance(5 * kSecond); });
+    return evicted;
+  }
   // Lets control work whenever its bell is rung, until the call is answered.
   template <typename Response>
-  void WaitForAnswer(const CallPtr<Response>& call) {
-    const TimeNs end = system_clock_.Now() + 20 * kSecond;
+  void WaitForAnswer(const CallPtr<Response>& call, DurationNs patience = 20 * kSecond) {
+    const TimeNs end = system_clock_.Now() + patience;
     while (!call->answered() && system_clock_.Now() < end) {
       pollfd bell{thread_->doorbell().descriptor(), POLLIN, 0};
-      ASSERT_EQ(poll(&bell, 1, 20'000), 1);
+      poll(&bell, 1, static_cast<int>(patience / kMillisecond));
       thread_->doorbell().Clear();
       Locked([&] { Settle(); });
     }
@@ -127,12 +136,7 @@ TEST_F(VerbsGateTest, JobThatEndsMeanwhileWaitsForNoDevice) {
     poll(nullptr, 0, 1);
   }
   const TimeNs begun = system_clock_.Now();
-  v1::EvictJobRequest request;
-  request.set_job("digits");
-  request.set_reason("a test");
-  CallPtr<v1::JobInfo> evicted;
-  Locked([&] { evicted = EvictJob(request); });
-  Locked([&] { Advance(5 * kSecond); });
+  const CallPtr<v1::JobInfo> evicted = Evict();
   EXPECT_FALSE(call->ok());
   EXPECT_LT(system_clock_.Now() - begun, kTime / 2);
   // Its memory stays, and is nobody else's, until the device has let go; then nothing of it is
@@ -148,6 +152,41 @@ TEST_F(VerbsGateTest, JobThatEndsMeanwhileWaitsForNoDevice) {
   EXPECT_EQ(evicted->response.memory_bytes(), 0u);
   EXPECT_EQ(control().memory_bytes(), 0u);
   EXPECT_EQ(fake_verbs::TheDevice().registrations, 1u);
+  EXPECT_EQ(fake_verbs::TheDevice().regions, 0u);
+}
+
+// Such as one that was offered, and that its client does not confirm.
+TEST_F(VerbsGateTest, MemoryOfALaneThatIsNoneYetIsItsTenantsUntilItIsUnpinnedElsewhere) {
+  const std::string session = Enter(0, 1);
+  auto parts = PartsOf(session);
+  ASSERT_TRUE(parts.ok()) << parts.status();
+  CallPtr<v1::AddKeysResponse> call;
+  Locked([&] { call = AddKeys(Batch(session, 0, {Key("weights", 1000)})); });
+  WaitForAnswer(call);
+  ASSERT_EQ(fake_verbs::TheDevice().regions, 1u);
+  const CallPtr<v1::JobInfo> evicted = Evict();
+  WaitForAnswer(evicted, 200 * kMillisecond);
+  EXPECT_FALSE(evicted->answered());
+  EXPECT_GT(control().memory_bytes(), 4000u);
+  EXPECT_EQ(fake_verbs::TheDevice().regions, 1u);
+  fake_verbs::TheDevice().unregister_time = kTime;
+  const TimeNs begun = system_clock_.Now();
+  *parts = {};
+  EXPECT_LT(system_clock_.Now() - begun, kTime / 2);
+  WaitForAnswer(evicted);
+  EXPECT_TRUE(evicted->ok()) << evicted->message();
+  EXPECT_GE(system_clock_.Now() - begun, kTime);
+  EXPECT_EQ(control().memory_bytes(), 0u);
+  EXPECT_EQ(fake_verbs::TheDevice().regions, 0u);
+}
+
+TEST_F(VerbsGateTest, DomainMayOutliveTheGate) {
+  const std::string session = Enter(0, 1);
+  auto parts = PartsOf(session);
+  ASSERT_TRUE(parts.ok()) << parts.status();
+  AddKeys(Batch(session, 0, {Key("weights", 1000)}));
+  gate_.reset();
+  *parts = {};
   EXPECT_EQ(fake_verbs::TheDevice().regions, 0u);
 }
 
