@@ -35,11 +35,12 @@ Descriptor MakeMemfd(const char* name) {
   return Descriptor(memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING));
 }
 
-// Takes the pages now, with an error and not a signal if there are none. 0 or errno.
-int Prefault(int descriptor, void* address, std::size_t bytes) {
-  if (madvise(address, bytes, MADV_POPULATE_WRITE) == 0) return 0;
+// Takes the first pages now, with an error and not a signal if there are none. 0 or errno. Before
+// Linux 5.14, where pages cannot be taken so, it takes all of the memory.
+int Prefault(int descriptor, void* address, std::size_t first_bytes, std::size_t bytes) {
+  if (madvise(address, first_bytes, MADV_POPULATE_WRITE) == 0) return 0;
   if (errno != EINVAL) return errno;
-  return posix_fallocate(descriptor, 0, static_cast<off_t>(bytes));  // before Linux 5.14
+  return posix_fallocate(descriptor, 0, static_cast<off_t>(bytes));
 }
 
 }  // namespace
@@ -59,11 +60,10 @@ absl::StatusOr<SharedMemory> SharedMemory::Create(const char* name, std::size_t 
   memory.data_ = static_cast<std::byte*>(address);
   memory.bytes_ = bytes;
   memory.writable_ = true;
-  if (pages == Pages::kNow) {
-    TakeHugePages(address, bytes);
-    if (const int error = Prefault(descriptor, address, bytes); error != 0) {
-      return NoMemory(name, bytes, "take", error);
-    }
+  if (pages == Pages::kNow) TakeHugePages(address, bytes);
+  const std::size_t now_bytes = pages == Pages::kNow ? bytes : 1;
+  if (const int error = Prefault(descriptor, address, now_bytes, bytes); error != 0) {
+    return NoMemory(name, bytes, "take", error);
   }
   int seals = F_SEAL_SHRINK | F_SEAL_GROW;
   if (others == Others::kRead) seals |= F_SEAL_FUTURE_WRITE;

@@ -11,22 +11,13 @@
 #include <vector>
 
 #include "common/base/huge_pages.h"
+#include "tests/support/backed_pages.h"
 
 namespace phub {
 namespace {
 
 using Backing = MappedMemory::Backing;
 constexpr std::size_t kBytes = std::size_t{8} << 20;
-
-std::size_t PageBytes() { return static_cast<std::size_t>(sysconf(_SC_PAGESIZE)); }
-
-// How many pages of the range have memory behind them; -1 if the range is not mapped.
-int BackedPages(std::byte* address, std::size_t bytes) {
-  std::vector<unsigned char> pages((bytes + PageBytes() - 1) / PageBytes());
-  if (mincore(address, bytes, pages.data()) != 0) return -1;
-  return static_cast<int>(
-      std::count_if(pages.begin(), pages.end(), [](unsigned char page) { return page & 1; }));
-}
 
 TEST(MappedMemory, IsZeroFilledAndPageAligned) {
   for (const Backing backing : {Backing::kOnTouch, Backing::kPrefault}) {
@@ -48,6 +39,15 @@ TEST(MappedMemory, IsBackedWhenTouchedOrAtOnce) {
 
   const MappedMemory prefaulted = MappedMemory::Allocate(kBytes, Backing::kPrefault);
   EXPECT_EQ(BackedPages(prefaulted.data(), kBytes), static_cast<int>(kBytes / PageBytes()));
+}
+
+TEST(MappedMemory, PagesAreTakenLaterWhereverTheRangeBegins) {
+  const MappedMemory later = MappedMemory::Allocate(kBytes, Backing::kLater);
+  EXPECT_EQ(BackedPages(later.data(), kBytes), 0);
+  EXPECT_TRUE(TakePages(later.data() + PageBytes() + 100, PageBytes()));  // parts of two
+  EXPECT_EQ(BackedPages(later.data() + PageBytes(), 2 * PageBytes()), 2);
+  EXPECT_TRUE(TakePages(later.data(), kBytes));
+  EXPECT_EQ(BackedPages(later.data(), kBytes), static_cast<int>(kBytes / PageBytes()));
 }
 
 TEST(MappedMemory, LargeOnesLieWhereHugePagesFit) {

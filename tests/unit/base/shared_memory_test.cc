@@ -15,6 +15,8 @@
 #include "common/base/descriptor_passing.h"
 #include "common/base/host_boot_id.h"
 #include "common/base/huge_pages.h"
+#include "common/base/mapped_memory.h"
+#include "tests/support/backed_pages.h"
 
 namespace phub {
 namespace {
@@ -22,6 +24,7 @@ namespace {
 using Access = SharedMemory::Access;
 using Others = SharedMemory::Others;
 constexpr std::size_t kBytes = (std::size_t{3} << 20) + 100;  // no whole number of pages
+const int kPages = static_cast<int>((kBytes + PageBytes() - 1) / PageBytes());
 
 SharedMemory Create(Others others) {
   auto memory = SharedMemory::Create("phub-test", kBytes, others);
@@ -31,16 +34,22 @@ SharedMemory Create(Others others) {
 
 Descriptor Copy(const SharedMemory& memory) { return Descriptor(dup(memory.descriptor())); }
 
+TEST(SharedMemory, PagesMayBeTakenLater) {
+  const auto memory =
+      SharedMemory::Create("phub-test", kBytes, Others::kRead, SharedMemory::Pages::kLater);
+  ASSERT_TRUE(memory.ok()) << memory.status();
+  EXPECT_LT(BackedPages(memory->data(), kBytes), kPages);
+  EXPECT_TRUE(TakePages(memory->data(), kBytes));
+  EXPECT_EQ(BackedPages(memory->data(), kBytes), kPages);
+}
+
 TEST(SharedMemory, IsZeroFilledPrefaultedAndSeenByBoth) {
   const SharedMemory memory = Create(Others::kWrite);
   ASSERT_EQ(memory.bytes(), kBytes);
   EXPECT_TRUE(memory.writable());
   EXPECT_TRUE(std::all_of(memory.data(), memory.data() + kBytes,
                           [](std::byte each) { return each == std::byte{0}; }));
-  const auto page = static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
-  std::vector<unsigned char> pages((kBytes + page - 1) / page);
-  ASSERT_EQ(mincore(memory.data(), kBytes, pages.data()), 0);
-  EXPECT_TRUE(std::ranges::all_of(pages, [](unsigned char each) { return (each & 1) != 0; }));
+  EXPECT_EQ(BackedPages(memory.data(), kBytes), kPages);
   const auto there = SharedMemory::Map(Copy(memory), kBytes, Access::kWrite);
   ASSERT_TRUE(there.ok()) << there.status();
   EXPECT_NE(there->data(), memory.data());

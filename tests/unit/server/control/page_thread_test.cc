@@ -8,22 +8,19 @@
 #include <future>
 
 #include "common/base/mapped_memory.h"
+#include "tests/support/backed_pages.h"
 
 namespace phub::server {
 namespace {
-
-constexpr std::size_t kPageBytes = 4096;
 
 std::shared_ptr<MappedMemory> Map(std::size_t bytes) {
   return std::make_shared<MappedMemory>(
       MappedMemory::Allocate(bytes, MappedMemory::Backing::kLater));
 }
 
-std::size_t PagesOf(const MappedMemory& memory) {
-  std::vector<unsigned char> resident(memory.bytes() / kPageBytes);
-  EXPECT_EQ(mincore(memory.data(), memory.bytes(), resident.data()), 0);
-  return static_cast<std::size_t>(
-      std::count_if(resident.begin(), resident.end(), [](unsigned char each) { return each & 1; }));
+int PagesOf(const MappedMemory& memory) { return BackedPages(memory.data(), memory.bytes()); }
+int AllPagesOf(const MappedMemory& memory) {
+  return static_cast<int>(memory.bytes() / PageBytes());
 }
 
 // Counts what it is told, and waits for it.
@@ -46,23 +43,23 @@ TEST(PageThreadTest, TakesAllPagesAndTellsOnce) {
   Changes changes;
   PageThread thread([&] { changes.Count(); });
   const auto large = Map(std::size_t{70} << 20);  // two pieces
-  const auto small = Map(3 * kPageBytes);
-  EXPECT_EQ(PagesOf(*small), 0u);
+  const auto small = Map(3 * PageBytes());
+  EXPECT_EQ(PagesOf(*small), 0);
   const PagesFlag flag =
       thread.Take({{.data = large->data(), .bytes = large->bytes(), .owner = large},
                    {.data = small->data(), .bytes = small->bytes(), .owner = small}});
   ASSERT_TRUE(changes.Reach(1));
   EXPECT_EQ(flag->load(), PagesState::kTaken);
-  EXPECT_EQ(PagesOf(*large), large->bytes() / kPageBytes);
-  EXPECT_EQ(PagesOf(*small), 3u);
+  EXPECT_EQ(PagesOf(*large), AllPagesOf(*large));
+  EXPECT_EQ(PagesOf(*small), 3);
 }
 
 TEST(PageThreadTest, SaysWhatTheSystemRefuses) {
   Changes changes;
   PageThread thread([&] { changes.Count(); });
-  const auto memory = Map(4 * kPageBytes);
-  const UnbackedMemory hole = {.data = memory->data(), .bytes = kPageBytes, .owner = memory};
-  ASSERT_EQ(munmap(hole.data, kPageBytes), 0);
+  const auto memory = Map(4 * PageBytes());
+  const UnbackedMemory hole = {.data = memory->data(), .bytes = PageBytes(), .owner = memory};
+  ASSERT_EQ(munmap(hole.data, PageBytes()), 0);
   const PagesFlag flag = thread.Take({hole});
   ASSERT_TRUE(changes.Reach(1));
   EXPECT_EQ(flag->load(), PagesState::kRefused);
@@ -71,7 +68,7 @@ TEST(PageThreadTest, SaysWhatTheSystemRefuses) {
 TEST(PageThreadTest, LeavesAloneWhatNobodyOwnsAndFreesWhatItIsGiven) {
   Changes changes;
   PageThread thread([&] { changes.Count(); });
-  auto memory = Map(4 * kPageBytes);
+  auto memory = Map(4 * PageBytes());
   const UnbackedMemory gone = {.data = memory->data(), .bytes = memory->bytes(), .owner = memory};
   const std::weak_ptr<const void> watched = memory;
   const DoneFlag freed = thread.Free(std::move(memory));
@@ -96,15 +93,15 @@ TEST(PageThreadTest, PiecesTakeTurns) {
   std::promise<void> both;
   thread.Free(std::shared_ptr<const void>(this, [&](const void*) { both.get_future().wait(); }));
   const auto large = Map(std::size_t{130} << 20);  // three pieces
-  const auto small = Map(kPageBytes);
+  const auto small = Map(PageBytes());
   large_flag = thread.Take({{.data = large->data(), .bytes = large->bytes(), .owner = large}});
   thread.Take({{.data = small->data(), .bytes = small->bytes(), .owner = small}});
   both.set_value();
   ASSERT_TRUE(changes.Reach(3));
   EXPECT_THAT(large_states,
               testing::ElementsAre(PagesState::kWaiting, PagesState::kWaiting, PagesState::kTaken));
-  EXPECT_EQ(PagesOf(*small), 1u);
-  EXPECT_EQ(PagesOf(*large), large->bytes() / kPageBytes);
+  EXPECT_EQ(PagesOf(*small), 1);
+  EXPECT_EQ(PagesOf(*large), AllPagesOf(*large));
 }
 
 }  // namespace
