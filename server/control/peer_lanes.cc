@@ -189,6 +189,11 @@ void Control::State::FailOverPeerFault(Job& job, CoreIndex core, const Event& ev
   const RackIndex rack{event.rank.value - kPeerRankBase};
   const std::string who = DescribeRackBriefly(rack);
   const std::string lane = fmt::format("lane to core {}", core.value);
+  // An aggregator has none of its own.
+  const auto ranks_of = [this](RackIndex each) {
+    return (each.value < options.racks_with_ranks() ? "the ranks of " : "ranks behind ") +
+           DescribeRackBriefly(each);
+  };
   std::string what;
   const char* code = ToString(event.code);
   switch (event.code) {
@@ -206,9 +211,8 @@ void Control::State::FailOverPeerFault(Job& job, CoreIndex core, const Event& ev
       break;
     case FaultCode::kRoundMismatch:
       what = fmt::format(
-          "the ranks of {} and of {} pushed one round with different operation, "
-          "root or hyper-parameters",
-          who, DescribeRackBriefly(RackIndex{event.other_rank.value - kPeerRankBase}));
+          "{} and {} pushed one round with different operation, root or hyper-parameters",
+          ranks_of(rack), ranks_of(RackIndex{event.other_rank.value - kPeerRankBase}));
       break;
     default:
       what = fmt::format("the daemon of {} sent what the job's plan has no place for", who);

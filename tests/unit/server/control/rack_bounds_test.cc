@@ -261,5 +261,34 @@ TEST_F(RackBoundsTest, ABatchOfKeysThatNoMessageHoldsIsRefusedAndTheJobGoesOn) {
   EXPECT_TRUE(taken->ok()) << taken->message();
 }
 
+// What racks say through an aggregator is not what its own ranks say: it has none.
+TEST_F(RackBoundsTest, RanksBehindAnAggregatorAreNamedAsThat) {
+  for (std::uint32_t rack = 0; rack < kRacks; ++rack) {
+    Start(rack, [](ControlOptions& options) {
+      options.aggregator_count = 1;
+      options.rack_topology =
+          std::make_shared<const plan::Topology>(*plan::Generate("switch:2,aggregate"));
+    });
+  }
+  v1::JoinRequest request = RackNode::JoinOf(0, 4, "digits");
+  request.mutable_options()->set_plan("in-switch");
+  const auto call = node(0).Join(request);
+  Settle();
+  ASSERT_TRUE(call->ok()) << call->message();
+  FakeCore& core = *node(0).cores[0];
+  core.Emit({.kind = Event::Kind::kFault,
+             .code = FaultCode::kRoundMismatch,
+             .rank = Rank{kPeerRankBase + 2},
+             .other_rank = Rank{kPeerRankBase},
+             .key = KeyIndex::Max(),
+             .shard = core.Executed(Command::Kind::kAddJob).back().shard});
+  Settle();
+  v1::GetJobRequest get;
+  get.set_job("digits");
+  EXPECT_THAT(node(0).GetJob(get)->response.fault(),
+              HasSubstr("ranks behind aggregator 2 (node2:7700) and the ranks of rack 0 "
+                        "(node0:7700) pushed one round with different"));
+}
+
 }  // namespace
 }  // namespace phub::server
