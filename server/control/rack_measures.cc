@@ -166,14 +166,16 @@ void DescribeMeasures(const RackRun& run, v1::ExchangeInfo& info) {
 
 void DescribePrediction(const plan::Topology& topology, RackRun& run, v1::ExchangeInfo& info) {
   if (info.exchange_bytes() == 0) return;
-  if (run.predicted.exchange_bytes() != info.exchange_bytes()) {
+  // A core loop that adds keys counts their bytes first: a span may have come since. None goes.
+  if (run.predicted.exchange_bytes() != info.exchange_bytes() ||
+      run.predicted.spans_size() != info.spans_size()) {
     run.predicted.Clear();
     run.predicted.set_exchange_bytes(info.exchange_bytes());
     *run.predicted.mutable_spans() = info.spans();
     Predict(topology, run, run.predicted);
   }
   info.set_predicted_exchange_ns(run.predicted.predicted_exchange_ns());
-  for (int i = 0; i < std::min(info.spans_size(), run.predicted.spans_size()); ++i) {
+  for (int i = 0; i < info.spans_size(); ++i) {
     info.mutable_spans(i)->set_predicted_ns(run.predicted.spans(i).predicted_ns());
   }
 }

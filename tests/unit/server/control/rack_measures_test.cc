@@ -71,6 +71,23 @@ TEST_F(RackMeasuresTest, StagesAreShownBesideWhatTheSimulationSays) {
   EXPECT_EQ(ShownAt(1).SerializeAsString(), info.SerializeAsString());
 }
 
+// As when keys are being added while somebody asks.
+TEST_F(RackMeasuresTest, AStageThatIsNewIsPredictedToo) {
+  EnterAll();
+  ExchangeMetrics& metrics = MetricsAt(1);
+  metrics.exchange_bytes.Add(kBytes);
+  metrics.trees[0][ExchangeSpan::kResult].Extend(kBytes);
+  const v1::ExchangeInfo before = ShownAt(1);
+  metrics.trees[0][ExchangeSpan::kWhole].Extend(kBytes);
+  const v1::ExchangeInfo after = ShownAt(1);
+  ASSERT_NE(SpanOf(after, "whole", -1), nullptr);
+  EXPECT_GE(SpanOf(after, "whole", -1)->predicted_ns(),
+            SpanOf(after, "result", -1)->predicted_ns());
+  EXPECT_GT(SpanOf(after, "result", -1)->predicted_ns(), 0);
+  EXPECT_EQ(SpanOf(after, "result", -1)->predicted_ns(),
+            SpanOf(before, "result", -1)->predicted_ns());
+}
+
 TEST_F(RackMeasuresTest, LanesToEveryNeighborAreShownAndKeptWhenTheJobIsOver) {
   EnterAll();
   ExchangeMetrics& metrics = MetricsAt(1);
