@@ -128,11 +128,11 @@ void ExchangeStage::Measure(JobShard& shard, const ChunkExchange& state, Exchang
 
 // A part of the sum has come, the own ranks' or a child's: whoever is last was waited for.
 void ExchangeStage::NotePart(JobShard& shard, ChunkExchange& state, RackIndex from) {
+  if (!IsMeasured(state.terms)) return;
   const bool aggregates = shard.exchange->plan.aggregates;
   const std::size_t parts = state.tree->reduce_children.size() + (aggregates ? 0 : 1);
   const std::size_t here =
       static_cast<std::size_t>(std::popcount(state.arrived)) + (state.local ? 1 : 0);
-  if (!IsMeasured(state.terms)) return;
   if (aggregates && here == 1) Measure(shard, state, ExchangeSpan::kSums, Part::kBegins);
   if (here + 1 == parts) state.alone_since = now_;
   if (here < parts || parts == 1) return;
