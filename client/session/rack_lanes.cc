@@ -56,7 +56,8 @@ RackLanes::RackLanes(RackLanesSettings settings, const DaemonLinks& links, CallW
       connections_(LaneCount(links)),
       transport_indices_(LaneCount(links)),
       shared_(links.size()),
-      verbs_late_(links.size()) {}
+      verbs_lost_(links.size()),
+      verbs_given_up_(links.size()) {}
 
 std::string RackLanes::WhyNotShared(const DaemonLink& link) const {
   const v1::SharedMemoryEndpoint& shared = link.joined.shared_memory();
@@ -110,10 +111,12 @@ absl::StatusOr<RackLanes::Dialled> RackLanes::DialBy(const Way& way, const Daemo
       return absl::UnimplementedError("the tenant requires encryption, and RDMA has none");
     if (settings_.verbs == nullptr) return absl::UnimplementedError("not asked for");
     // A lane that had it once has no other way.
-    if (!transport_indices_[lane] && verbs_late_[link.position])
-      return absl::UnimplementedError("the daemon did not answer in time for another lane");
+    if (!transport_indices_[lane] && verbs_given_up_[link.position])
+      return absl::UnimplementedError(
+          "other lanes to this daemon were tried for too long, and failed");
     absl::StatusOr<VerbsSide::Way> taken = settings_.verbs->WayTo(host, core.core(), way.attempt);
-    if (!taken.ok()) return absl::UnimplementedError(taken.status().message());
+    if (absl::IsNotFound(taken.status())) return absl::UnimplementedError(taken.status().message());
+    if (!taken.ok()) return taken.status();
     dialled.reason = std::move(taken->reason);
     SystemRandom random;
     said = true;
@@ -136,7 +139,8 @@ absl::StatusOr<RackLanes::Dialled> RackLanes::DialBy(const Way& way, const Daemo
 
 absl::StatusOr<RackLanes::Dialled> RackLanes::Dial(const DaemonLink& link, std::uint32_t lane,
                                                    wire::LaneHello hello, DurationNs timeout) {
-  const TimeNs deadline = clock_.Now() + timeout;
+  const TimeNs begun = clock_.Now();
+  const TimeNs deadline = begun + timeout;
   const auto left = [&] {  // in whole milliseconds, as errors tell it
     const DurationNs until = std::max<DurationNs>(1, deadline - clock_.Now());
     return (until + kMillisecond - 1) / kMillisecond * kMillisecond;
@@ -151,7 +155,7 @@ absl::StatusOr<RackLanes::Dialled> RackLanes::Dial(const DaemonLink& link, std::
     if (std::exchange(said, false)) {
       auto fresh = AskForLanes(link, {&lane, 1}, left());
       if (!fresh.ok()) return fresh.status();
-      hello = fresh->front();
+      hello = fresh->hellos.front();
     }
     const std::uint8_t index = ways[i].transport_index;
     const bool has_half = index == kVerbsTransportIndex && !insists;
@@ -171,21 +175,29 @@ absl::StatusOr<RackLanes::Dialled> RackLanes::Dial(const DaemonLink& link, std::
       ++i;
     }
     const bool last = i + 1 == ways.size();
-    if (insists && last && absl::IsUnimplemented(status))
-      return absl::FailedPreconditionError(
-          fmt::format("{} was asked for, but {}", TransportName(index), why));
-    if (last || !MayGoAnotherWay(index, status))
-      return before.empty() ? status
-                            : absl::Status(status.code(), fmt::format("{} ({})", why, before));
-    if (absl::IsDeadlineExceeded(status)) verbs_late_[link.position] = true;
+    if (last || !MayGoAnotherWay(index, status)) {
+      const std::string all =
+          before.empty() ? std::string(why) : fmt::format("{} ({})", why, before);
+      return insists && last && absl::IsUnimplemented(status)
+                 ? absl::FailedPreconditionError(
+                       fmt::format("{} was asked for, but {}", TransportName(index), all))
+                 : absl::Status(status.code(), all);
+    }
+    if (has_half && ways[i + 1].transport_index != index) {
+      verbs_lost_[link.position] += clock_.Now() - begun;
+      if (absl::IsDeadlineExceeded(status) || verbs_lost_[link.position] >= timeout / 2)
+        verbs_given_up_[link.position] = true;
+    }
     before += fmt::format("{}{}: {}", before.empty() ? "" : "; ", TransportName(index), why);
   }
   return absl::InternalError("no way");
 }
 
-// Their hellos, with a nonce each, which is good once; what was granted before is not any more.
-absl::StatusOr<std::vector<wire::LaneHello>> RackLanes::AskForLanes(
-    const DaemonLink& link, std::span<const std::uint32_t> lanes, DurationNs timeout) const {
+// With a nonce each, which is good once; what was granted before is not any more.
+absl::StatusOr<RackLanes::Hellos> RackLanes::AskForLanes(const DaemonLink& link,
+                                                         std::span<const std::uint32_t> lanes,
+                                                         DurationNs timeout) const {
+  const TimeNs asked = clock_.Now();
   v1::OpenLanesRequest request;
   request.set_session_id(link.joined.session_id());
   for (const std::uint32_t lane : lanes)
@@ -193,11 +205,12 @@ absl::StatusOr<std::vector<wire::LaneHello>> RackLanes::AskForLanes(
   const auto response = waiter_.Await<v1::OpenLanesResponse>(
       [&](auto done) { link.channel->OpenLanes(request, timeout, std::move(done)); });
   if (!response.ok()) return response.status();
-  std::vector<wire::LaneHello> hellos;
+  Hellos result;
+  if (response->valid_for_ns() > 0) result.old_at = asked + response->valid_for_ns() / 2;
   for (const std::uint32_t core : request.cores()) {
     const auto grant = std::find_if(response->grants().begin(), response->grants().end(),
                                     [&](const v1::LaneGrant& one) { return one.core() == core; });
-    wire::LaneHello& hello = hellos.emplace_back();
+    wire::LaneHello& hello = result.hellos.emplace_back();
     if (grant == response->grants().end() || grant->nonce().size() != hello.nonce.size())
       return absl::InternalError(fmt::format("it granted no lane to core {}", core));
     std::transform(grant->nonce().begin(), grant->nonce().end(), hello.nonce.begin(),
@@ -207,17 +220,24 @@ absl::StatusOr<std::vector<wire::LaneHello>> RackLanes::AskForLanes(
     hello.incarnation = Incarnation{link.joined.incarnation()};
     hello.membership_epoch = MembershipEpoch{link.joined.membership_epoch()};
   }
-  return hellos;
+  return result;
 }
 
 absl::Status RackLanes::Open(const DaemonLink& link, std::span<const std::uint32_t> lanes,
                              DurationNs timeout, const Opened& opened) {
-  const auto hellos = AskForLanes(link, lanes, timeout);
-  if (!hellos.ok()) return hellos.status();
+  Hellos asked;
+  std::size_t first = 0;  // lane of these hellos
   for (std::size_t i = 0; i < lanes.size(); ++i) {
+    if (i == 0 || clock_.Now() >= asked.old_at) {
+      absl::StatusOr<Hellos> fresh = AskForLanes(link, lanes.subspan(i), timeout);
+      if (!fresh.ok()) return fresh.status();
+      asked = *std::move(fresh);
+      first = i;
+    }
     const std::uint32_t lane = lanes[i];
-    const std::uint32_t core = (*hellos)[i].core.value;
-    absl::StatusOr<Dialled> dialled = Dial(link, lane, (*hellos)[i], timeout);
+    const wire::LaneHello& hello = asked.hellos[i - first];
+    const std::uint32_t core = hello.core.value;
+    absl::StatusOr<Dialled> dialled = Dial(link, lane, hello, timeout);
     if (!dialled.ok())
       return absl::Status(
           dialled.status().code(),

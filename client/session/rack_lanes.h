@@ -5,7 +5,8 @@
 // lanes can serve.
 //
 // What is slow is not waited for to the end where there is another way: verbs gets half of a lane's
-// time, and a daemon that did not answer in it once is not asked for verbs again.
+// time, and once lanes to a daemon have lost as much, or it did not answer one in time, it is not
+// asked for verbs again.
 //
 // Threads. One at a time opens lanes: whoever joins, later the reconnecting thread (rack_watch.h).
 // Opening blocks. IsShared() and Transports() from any thread, once OpenAll() is done.
@@ -13,6 +14,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <limits>
 #include <memory>
 #include <optional>
 #include <span>
@@ -83,9 +85,13 @@ class RackLanes {
   };
   // The ways that are to be tried, the best first.
   std::vector<Way> WaysOf(std::uint32_t lane) const;
-  absl::StatusOr<std::vector<wire::LaneHello>> AskForLanes(const DaemonLink& link,
-                                                           std::span<const std::uint32_t> lanes,
-                                                           DurationNs timeout) const;
+  struct Hellos {
+    std::vector<wire::LaneHello> hellos;  // one for each lane that was asked for
+    // Who says one later may come too late. Max: the daemon does not say how long they are good.
+    TimeNs old_at = std::numeric_limits<TimeNs>::max();
+  };
+  absl::StatusOr<Hellos> AskForLanes(const DaemonLink& link, std::span<const std::uint32_t> lanes,
+                                     DurationNs timeout) const;
   // One way. kUnimplemented: it cannot be. said: set if the nonce may have left.
   absl::StatusOr<Dialled> DialBy(const Way& way, const DaemonLink& link, std::uint32_t lane,
                                  const wire::LaneHello& hello, DurationNs timeout,
@@ -100,7 +106,8 @@ class RackLanes {
   std::vector<std::unique_ptr<transport::Connection>> connections_;  // [lane]
   std::vector<std::optional<std::uint8_t>> transport_indices_;       // [lane], once it was opened
   std::vector<bool> shared_;                                         // [daemon], fixed by OpenAll()
-  std::vector<bool> verbs_late_;                                     // [daemon]
+  std::vector<DurationNs> verbs_lost_;  // [daemon]: before lanes went another way
+  std::vector<bool> verbs_given_up_;    // [daemon]
 };
 
 }  // namespace phub::client

@@ -207,6 +207,7 @@ absl::Status FakeDaemon::HandleOpenLanes(const v1::OpenLanesRequest& request,
   if (forgotten_) return absl::NotFoundError("no such session");
   const std::lock_guard lock(mutex_);
   if (!lanes_refusal_.ok()) return lanes_refusal_;
+  response.set_valid_for_ns(options_.nonce_lifetime);
   for (const std::uint32_t core : request.cores()) {
     v1::LaneGrant& grant = *response.add_grants();
     grant.set_core(core);

@@ -34,6 +34,7 @@ struct FakeDaemonOptions {
   std::uint32_t chunk_bytes = 256;
   std::uint32_t slots_per_lane = 4;
   DurationNs liveness_timeout = 2 * kSecond;
+  DurationNs nonce_lifetime = 30 * kSecond;  // as it says; they are good for ever
   std::uint32_t position = 0;
   std::vector<std::uint32_t> rack_cores = {};  // of every daemon of the rack; empty: it is alone
   std::string shared_memory_name = {};         // that it offers; somebody else's

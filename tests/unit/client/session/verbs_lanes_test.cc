@@ -43,7 +43,10 @@ class VerbsPort final : public transport::LaneKind {
                  wire::LaneRefusal& refusal) override {
     wire::VerbsOffer asked;
     EXPECT_TRUE(wire::DecodeVerbsOffer(request.subspan(wire::kLaneHelloBytes), asked));
+    wire::LaneHello hello;
+    EXPECT_TRUE(wire::DecodeVerbsHello(request.first(wire::kLaneHelloBytes), hello));
     const std::lock_guard lock(mutex_);  // who is answered may look at once
+    nonces_.push_back(std::to_integer<int>(hello.nonce.front()));
     subnets_.push_back(asked.gid[14]);
     if (asked.gid[14] == refused_) {
       refusal = wire::LaneRefusal::kCapacity;
@@ -69,6 +72,10 @@ class VerbsPort final : public transport::LaneKind {
     const std::lock_guard lock(mutex_);
     return subnets_;
   }
+  std::vector<int> nonces() {  // the daemon counts them
+    const std::lock_guard lock(mutex_);
+    return nonces_;
+  }
   // What the client of this lane said after it was answered; waits for it, or for its end.
   std::vector<std::byte> Word(std::size_t lane) {
     const std::lock_guard lock(mutex_);
@@ -85,6 +92,7 @@ class VerbsPort final : public transport::LaneKind {
   std::mutex mutex_;
   std::byte refused_{0xFF};
   std::vector<std::byte> subnets_;
+  std::vector<int> nonces_;
   std::vector<Descriptor> sockets_;
 };
 
@@ -146,6 +154,54 @@ TEST_F(VerbsLanes, DeviceThatDoesNotReachTheDaemonIsFollowedByAnother) {
   EXPECT_EQ(job->transports(), "verbs");
   const std::byte near{0}, far{1};
   EXPECT_THAT(port.subnets(), ElementsAre(near, far, near, far));
+  EXPECT_TRUE(job->Leave().ok());
+}
+
+TEST_F(VerbsLanes, DeviceThatIsFullIsFollowedByAnother) {
+  fake_verbs::TheDevice().second_device = fake_verbs::TheDevice().first_is_full = true;
+  VerbsPort port(VerbsPort::Answer::kOffer);
+  FakeRack rack({2}, {.other_lanes = &port});
+  auto job = rack.Join(Options(TransportChoice::kVerbs));
+  ASSERT_TRUE(job.ok()) << ToString(job.status());
+  EXPECT_EQ(job->transports(), "verbs");
+  const std::byte far{1};
+  EXPECT_THAT(port.subnets(), ElementsAre(far, far));
+  EXPECT_TRUE(job->Leave().ok());
+}
+
+TEST_F(VerbsLanes, WhoInsistsOnVerbsIsToldOfEachDevice) {
+  fake_verbs::TheDevice().second_device = fake_verbs::TheDevice().first_is_full = true;
+  VerbsPort port(VerbsPort::Answer::kOffer);
+  port.Refuse(std::byte{1});
+  FakeRack rack({1}, {.other_lanes = &port});
+  const auto job = rack.Join(Options(TransportChoice::kVerbs));
+  ASSERT_FALSE(job.ok());
+  EXPECT_THAT(job.status().message(),
+              HasSubstr("verbs: RDMA device fake0 has no protection domain left"));
+  EXPECT_EQ(port.asked(), 1u);
+}
+
+TEST_F(VerbsLanes, LanesThatTakeTooLongToFailAreNotTriedForEver) {
+  fake_verbs::TheDevice().connect_fails = true;
+  fake_verbs::TheDevice().connect_time = 300 * kMillisecond;
+  VerbsPort port(VerbsPort::Answer::kOffer);
+  FakeRack rack({4}, {.other_lanes = &port});
+  auto job = rack.Join(Options(), 0, milliseconds(1200));
+  ASSERT_TRUE(job.ok()) << ToString(job.status());
+  EXPECT_EQ(job->transports(), "tcp");
+  EXPECT_GE(port.asked(), 1u);
+  EXPECT_LE(port.asked(), 2u);
+  EXPECT_TRUE(job->Leave().ok());
+}
+
+TEST_F(VerbsLanes, NoncesThatBecameOldMeanwhileAreAskedForAgain) {
+  fake_verbs::TheDevice().connect_time = 100 * kMillisecond;
+  VerbsPort port(VerbsPort::Answer::kOffer);
+  FakeRack rack({3}, {.nonce_lifetime = 100 * kMillisecond, .other_lanes = &port});
+  auto job = rack.Join(Options(TransportChoice::kVerbs));
+  ASSERT_TRUE(job.ok()) << ToString(job.status());
+  // Three; those of the two that are left; that of the last.
+  EXPECT_THAT(port.nonces(), ElementsAre(1, 4, 6));
   EXPECT_TRUE(job->Leave().ok());
 }
 
