@@ -33,7 +33,8 @@ class VerbsSide {
   // How the lane to this core of that host's daemon travels. Devices that the environment names are
   // taken in turn, as the daemon's core loops take theirs; else first the device whose address has
   // most in common with the host's. attempt: from 0 on; each is another device. With a device's
-  // first lane all memory is made known to it: that takes its time.
+  // first lane all memory is made known to it: that takes its time. kNotFound: there is no such
+  // device, nor one for attempts after it; else it is this one's trouble.
   struct Way {
     std::shared_ptr<transport::VerbsQueue> queue;
     std::shared_ptr<transport::VerbsDomain> domain;

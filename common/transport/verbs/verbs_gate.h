@@ -27,8 +27,8 @@ class VerbsGate {
 
   // Whether this hello becomes a lane. kNone admits it, which consumes the nonce. Then Parts
   // follows, and Attach once both ends are connected: not if there are no parts, the device
-  // refuses, an end cannot reach the other, or too many wait. Then nothing more is said, and the
-  // nonce is gone.
+  // refuses, an end cannot reach the other, or the client has asked for another. Then nothing more
+  // is said, and the nonce is gone.
   virtual wire::LaneRefusal Admit(const wire::LaneHello& hello, std::string_view peer_address) = 0;
   // What the admitted lane is made of; the job may have ended by now. An error, as any until its
   // end is made, ends the lane: the peer is told kCapacity.
