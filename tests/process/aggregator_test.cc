@@ -6,9 +6,7 @@
 #include <phub/client.h>
 #include <signal.h>
 
-#include <mutex>
 #include <string>
-#include <thread>
 #include <vector>
 
 #include "common/plan/forest_json.h"
@@ -18,7 +16,6 @@
 #include "server/exchange/rack_plan.h"
 #include "tests/process/rack_process.h"
 #include "tests/process/random_rack_job.h"
-#include "tests/process/random_worker.h"
 #include "tests/process/training_process.h"
 #include "tests/support/temporary_folder.h"
 
@@ -33,22 +30,6 @@ using ::testing::Not;
 constexpr DurationNs kPatience = 20 * kSecond;
 // liveness_timeout (2 s), the diagnosis, and what a busy machine adds.
 constexpr DurationNs kNoticeLimit = 6 * kSecond;
-
-std::string RunRanks(const RackProcess& racks, const RandomJob& job) {
-  std::mutex mutex;
-  std::string problem;
-  std::vector<std::thread> ranks;
-  for (std::uint32_t rank = 0; rank < job.world_size; ++rank) {
-    ranks.emplace_back([&, rank] {
-      const std::string wrong =
-          RunRank(job, rank, racks.endpoint(rank / (job.world_size / job.racks)));
-      const std::lock_guard lock(mutex);
-      if (problem.empty()) problem = wrong;
-    });
-  }
-  for (std::thread& thread : ranks) thread.join();
-  return problem.empty() ? "" : problem + "\n" + Describe(job) + "\n" + racks.Outputs();
-}
 
 std::uint64_t CountedAt(const RackProcess& racks, std::size_t daemon, const std::string& counter) {
   const std::string stats = racks.Ask(daemon, {"stats", "--all"}).output;

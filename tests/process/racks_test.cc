@@ -10,9 +10,7 @@
 #include <chrono>
 #include <cstdlib>
 #include <memory>
-#include <mutex>
 #include <string>
-#include <thread>
 #include <vector>
 
 #include "common/plan/generators.h"
@@ -20,7 +18,6 @@
 #include "tests/process/rack_authority.h"
 #include "tests/process/rack_process.h"
 #include "tests/process/random_rack_job.h"
-#include "tests/process/random_worker.h"
 
 namespace phub::process {
 namespace {
@@ -33,24 +30,6 @@ std::unique_ptr<RackProcess> StartRacks(std::size_t count,
   std::vector<std::string> arguments = {"--cores", "1", "--pin", "off"};
   arguments.insert(arguments.end(), more.begin(), more.end());
   return std::make_unique<RackProcess>(count, arguments, RackProcess::Kind::kManyRacks);
-}
-
-// Ranks come in an order of their own. Empty, or what is wrong.
-std::string RunRanks(const RackProcess& racks, const RandomJob& job) {
-  std::mutex mutex;
-  std::string problem;
-  std::vector<std::thread> ranks;
-  for (std::uint32_t i = 0; i < job.world_size; ++i) {
-    const auto rank = static_cast<std::uint32_t>((job.seed + i) % job.world_size);
-    ranks.emplace_back([&, rank] {
-      const std::string wrong =
-          RunRank(job, rank, racks.endpoint(rank / (job.world_size / job.racks)));
-      const std::lock_guard lock(mutex);
-      if (problem.empty()) problem = wrong;
-    });
-  }
-  for (std::thread& thread : ranks) thread.join();
-  return problem.empty() ? "" : problem + "\n" + Describe(job) + "\n" + racks.Outputs();
 }
 
 class Racks : public ::testing::TestWithParam<std::uint32_t> {};

@@ -7,9 +7,7 @@
 
 #include <cstdlib>
 #include <memory>
-#include <mutex>
 #include <string>
-#include <thread>
 #include <vector>
 
 #include "tests/process/rack_process.h"
@@ -31,20 +29,9 @@ class RandomJobs : public ::testing::Test {
   std::string Run(std::uint64_t seed) {
     const RandomJob job = DrawJob(seed);
     const RackProcess& rack = *racks_[job.daemons - 1];
-    std::mutex mutex;
-    std::string problem;
-    std::vector<std::thread> ranks;
-    for (std::uint32_t rank = 0; rank < job.world_size; ++rank) {
-      ranks.emplace_back([&, rank] {
-        // Workers may know any of the rack's daemons.
-        const std::string& endpoint = rack.endpoint((seed + rank) % job.daemons);
-        const std::string wrong = RunRank(job, rank, endpoint);
-        const std::lock_guard lock(mutex);
-        if (problem.empty()) problem = wrong;
-      });
-    }
-    for (std::thread& thread : ranks) thread.join();
-    return problem.empty() ? "" : problem + "\n" + Describe(job);
+    // Workers may know any of the rack's daemons.
+    return RunRanks(job,
+                    [&](std::uint32_t rank) { return rack.endpoint((seed + rank) % job.daemons); });
   }
 
   std::vector<std::unique_ptr<RackProcess>> racks_;

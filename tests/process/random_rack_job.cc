@@ -9,6 +9,7 @@
 #include "common/plan/generators.h"
 #include "common/plan/planners/planner.h"
 #include "server/exchange/rack_plan.h"
+#include "tests/process/random_worker.h"
 
 namespace phub::process {
 namespace {
@@ -86,6 +87,13 @@ RandomJob DrawRackJob(std::uint64_t seed, const plan::Topology& topology,
   }
   Expect(job);
   return job;
+}
+
+std::string RunRanks(const RackProcess& racks, const RandomJob& job) {
+  const std::uint32_t in_rack = job.world_size / job.racks;
+  const std::string problem =
+      RunRanks(job, [&](std::uint32_t rank) { return racks.endpoint(rank / in_rack); });
+  return problem.empty() ? "" : problem + "\n" + racks.Outputs();
 }
 
 }  // namespace phub::process

@@ -7,6 +7,7 @@
 
 #include "common/plan/forest.h"
 #include "common/plan/topology.h"
+#include "tests/process/rack_process.h"
 #include "tests/process/random_job.h"
 
 namespace phub::process {
@@ -19,5 +20,7 @@ RandomJob DrawRackJob(std::uint64_t seed, const plan::Topology& topology,
                       const std::string& planner);
 RandomJob DrawRackJob(std::uint64_t seed, const plan::Topology& topology,
                       const plan::Forest& forest, const std::string& asked);
+// Each rank at its rack's daemon. Empty, or what is wrong, and all that was said.
+std::string RunRanks(const RackProcess& racks, const RandomJob& job);
 
 }  // namespace phub::process

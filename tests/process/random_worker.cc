@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <cstring>
+#include <mutex>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -160,8 +162,21 @@ class Worker {
 
 }  // namespace
 
-std::string RunRank(const RandomJob& job, std::uint32_t rank, const std::string& endpoint) {
-  return Worker(job, rank).Run(endpoint);
+std::string RunRanks(const RandomJob& job,
+                     const std::function<std::string(std::uint32_t rank)>& endpoint_of) {
+  std::mutex mutex;
+  std::string problem;
+  std::vector<std::thread> ranks;
+  for (std::uint32_t i = 0; i < job.world_size; ++i) {
+    const auto rank = static_cast<std::uint32_t>((job.seed + i) % job.world_size);
+    ranks.emplace_back([&, rank] {
+      const std::string wrong = Worker(job, rank).Run(endpoint_of(rank));
+      const std::lock_guard lock(mutex);
+      if (problem.empty()) problem = wrong;
+    });
+  }
+  for (std::thread& thread : ranks) thread.join();
+  return problem.empty() ? "" : problem + "\n" + Describe(job);
 }
 
 }  // namespace phub::process
