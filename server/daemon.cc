@@ -14,6 +14,7 @@
 #include "common/base/random.h"
 #include "common/base/status_text.h"
 #include "common/base/version.h"
+#include "common/base/work_thread.h"
 #include "common/simd/kernels.h"
 #include "common/transport/shm/shm_listener.h"
 #include "common/transport/tcp/tcp_listener.h"
@@ -35,7 +36,6 @@
 #include "server/metrics/http_server.h"
 #include "server/other_racks.h"
 #include "server/tenant/state_store.h"
-#include "server/tenant/state_thread.h"
 #include "server/tenant/tenant_admin.h"
 #include "server/verbs_devices.h"
 
@@ -45,6 +45,8 @@ namespace {
 // How long a listener's thread waits at most before it looks whether it should stop; bounds how
 // long that takes.
 constexpr DurationNs kListenerWait = 100 * kMillisecond;
+// Changes of tenants that wait for the disk.
+constexpr std::size_t kStateWorkMax = 256;
 
 // Shared memory takes descriptors: one for every lane and batch of keys, and workers' own.
 void RaiseDescriptorLimit() {
@@ -132,7 +134,7 @@ struct Daemon::Parts {
   std::unique_ptr<transport::ShmListener> shared_memory_listener;  // null: shm is off
   Directory directory;
   std::unique_ptr<TenantAdmin> tenant_admin;
-  std::unique_ptr<StateThread> state_thread;
+  std::unique_ptr<WorkThread> state_thread;
   std::unique_ptr<GrpcServer> grpc_server;
   std::unique_ptr<MetricsServer> metrics_server;  // null: nobody is told
   std::unique_ptr<ControlSocket> control_socket;  // null: there is none
@@ -220,7 +222,7 @@ absl::Status Daemon::Parts::OpenState() {
   if (!admin.ok()) return admin.status();
   tenant_admin = *std::move(admin);
   if (settings.state_dir.empty()) directory.SetTenant({.name = kDefaultTenant});
-  state_thread = std::make_unique<StateThread>();
+  state_thread = std::make_unique<WorkThread>("state", kStateWorkMax);
   LogInfo("event=control_state state_dir=\"{}\" tenants={} tokens={}", settings.state_dir,
           directory.Tenants().size(), directory.Tokens().size());
   return absl::OkStatus();
@@ -295,7 +297,7 @@ void Daemon::Parts::Stop() {
   if (peer_links != nullptr) peer_links->Stop();
   if (prober != nullptr) prober->Stop();
   if (grpc_server) grpc_server->Shutdown();
-  if (state_thread) state_thread->Stop();
+  if (state_thread) state_thread->Finish();
   listeners_stopping.store(true, std::memory_order_relaxed);
   if (listener_thread.joinable()) listener_thread.join();
   if (shared_memory_thread.joinable()) shared_memory_thread.join();

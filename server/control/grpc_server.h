@@ -20,10 +20,10 @@
 
 #include "absl/status/statusor.h"
 #include "common/base/descriptor.h"
+#include "common/base/work_thread.h"
 #include "server/control/control_thread.h"
 #include "server/tenant/certificate.h"
 #include "server/tenant/directory.h"
-#include "server/tenant/state_thread.h"
 #include "server/tenant/tenant_admin.h"
 
 namespace phub::server {
@@ -40,7 +40,7 @@ struct GrpcServerOptions {
   std::string trust_domain = {};
   // Control state, and the thread that works on it; null: there is none. Outlive the server.
   TenantAdmin* admin = nullptr;
-  StateThread* state_thread = nullptr;
+  WorkThread* state_thread = nullptr;
   Prober* prober = nullptr;  // null: there are no other racks. Stopped first; outlives the server.
 };
 

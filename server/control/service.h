@@ -11,10 +11,10 @@
 #include <string>
 #include <utility>
 
+#include "common/base/work_thread.h"
 #include "server/control/access.h"
 #include "server/control/attend_stream.h"
 #include "server/control/control_thread.h"
-#include "server/tenant/state_thread.h"
 #include "server/tenant/tenant_admin.h"
 
 namespace phub::server {
@@ -64,7 +64,7 @@ struct AuditBudget {
 
 // What all services share, under ControlThread's lock but for what is constant.
 struct Shared {
-  Shared(ControlThread& given, Access& door, TenantAdmin* tenant_admin, StateThread* worker)
+  Shared(ControlThread& given, Access& door, TenantAdmin* tenant_admin, WorkThread* worker)
       : thread(given),
         access(door),
         admin(tenant_admin),
@@ -73,8 +73,8 @@ struct Shared {
 
   ControlThread& thread;
   Access& access;
-  TenantAdmin* const admin;         // null: no administrative changes are recorded (tests)
-  StateThread* const state_thread;  // where `admin` works
+  TenantAdmin* const admin;        // null: no administrative changes are recorded (tests)
+  WorkThread* const state_thread;  // where `admin` works
   const std::shared_ptr<OpenCalls> calls;
   // How to end each stream that is open.
   std::map<const void*, std::function<void(const absl::Status&)>> streams;

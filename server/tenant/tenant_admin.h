@@ -1,5 +1,5 @@
 // The administrator's changes: checked, made durable with their audit entry, and only then in force
-// (in the directory and in admission). One thread at a time: StateThread's, but for Create.
+// (in the directory and in admission). One thread at a time: the state thread's, but for Create.
 #pragma once
 
 #include <functional>

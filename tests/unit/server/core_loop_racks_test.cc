@@ -208,6 +208,26 @@ TEST_F(CoreLoopRacks, NoRoundIsOverWhileTheLastOnesResultWaitsForAnAggregator) {
   EXPECT_EQ(event.rank.value, kPeerRankBase + 3);
 }
 
+// Racks below an aggregator may have had the result by another way down.
+TEST_F(CoreLoopRacks, AnAggregatorThatHasNotReadAResultMaySendOfTheNextRound) {
+  StartOver("racks:2x2@2,aggregate", 4, "in-switch", 4);
+  const std::uint32_t chunk = ChunkWithHome(0);
+  const exchange::RackTree& tree = *exchange_->chunks()[chunk]->tree;
+  const auto below = std::find_if(tree.reduce_children.begin(), tree.reduce_children.end(),
+                                  [](const auto& child) { return child.rack.value >= 4; });
+  ASSERT_NE(below, tree.reduce_children.end());
+  for (const exchange::ReduceChild& child : tree.reduce_children) {
+    transport_.Deliver(peers_[child.rack.value], FromPeer(chunk, 1, 0), Filled(1));
+  }
+  loop_.RunOnce();
+  transport_.set_post_limit(0);
+  transport_.Deliver(peers_[tree.gather_parent->value], FromPeer(chunk, 1, 1), Filled(1));
+  loop_.RunOnce();
+  ASSERT_EQ(exchange_->waiting_count, 2u);
+  transport_.Deliver(peers_[below->rack.value], FromPeer(chunk, 2, 0), Filled(1));
+  EXPECT_EQ(FaultOf(), FaultCode::kNone);
+}
+
 TEST_F(CoreLoopRacks, NoResultComesBeforeTheOwnSumHasLeft) {
   StartRack(1);
   const std::uint32_t chunk = ChunkWithHome(2);

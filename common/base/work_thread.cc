@@ -1,0 +1,59 @@
+#include "common/base/work_thread.h"
+
+#include <utility>
+
+#include "common/base/cpu_topology.h"
+
+namespace phub {
+
+WorkThread::WorkThread(std::string name, std::size_t waiting_max)
+    : waiting_max_(waiting_max), thread_([this, name = std::move(name)] {
+        NameThisThread(name);
+        Loop();
+      }) {}
+
+WorkThread::~WorkThread() {
+  std::deque<std::function<void()>> dropped;
+  {
+    const std::lock_guard lock(mutex_);
+    ending_ = true;
+    dropped.swap(waiting_);
+  }
+  dropped.clear();  // without the lock: what it held may take others
+  Finish();
+}
+
+bool WorkThread::Post(std::function<void()> work) {
+  {
+    const std::lock_guard lock(mutex_);
+    if (ending_ || waiting_.size() >= waiting_max_) return false;
+    waiting_.push_back(std::move(work));
+  }
+  posted_.notify_one();
+  return true;
+}
+
+void WorkThread::Finish() {
+  {
+    const std::lock_guard lock(mutex_);
+    ending_ = true;
+  }
+  posted_.notify_one();
+  if (thread_.joinable()) thread_.join();
+}
+
+void WorkThread::Loop() {
+  std::unique_lock lock(mutex_);
+  for (;;) {
+    posted_.wait(lock, [&] { return ending_ || !waiting_.empty(); });
+    if (waiting_.empty()) return;
+    std::function<void()> work = std::move(waiting_.front());
+    waiting_.pop_front();
+    lock.unlock();
+    work();
+    work = nullptr;  // what it held goes without the lock
+    lock.lock();
+  }
+}
+
+}  // namespace phub
