@@ -45,16 +45,16 @@ class ProbeService final : public v1::Probe::CallbackService {
                                     std::string_view method, grpc::CallbackServerContext* context,
                                     const Request* request, Response* response) {
     return Serve(shared_, context, method, request, response,
-                 [this, call, method](Control& control, const Caller& caller, const Request& asked,
-                                      Answer<Response> answer) {
-                   if (prober_ == nullptr) {
+                 [prober = prober_, call, method](Control& control, const Caller& caller,
+                                                  const Request& asked, Answer<Response> answer) {
+                   if (prober == nullptr) {
                      return answer(absl::FailedPreconditionError(
                                        "this daemon has no other racks: its `racks` is empty"),
                                    {});
                    }
                    LogInfo("event=probe_asked method={} by=\"{}\" peer={}", method, caller.name,
                            caller.peer);
-                   (prober_->*call)(control, asked, std::move(answer));
+                   (prober->*call)(control, asked, std::move(answer));
                  });
   }
 
