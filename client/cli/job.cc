@@ -60,16 +60,12 @@ std::string JobsTable(const v1::ListJobsResponse& response, bool wide) {
 }
 
 int ListJobs(const Options& options, const std::string& watch_text) {
-  return Show(WatchInterval(watch_text), [&]() -> Shown {
-    v1::ListJobsRequest request;
-    request.set_tenant(options.tenant);
-    v1::ListJobsResponse response;
-    const grpc::Status status = Call(options, &v1::Admin::Stub::ListJobs, request, response);
-    if (!status.ok()) return {Report(status, options), ""};
-    if (options.output == Output::kJson)
-      return {kOk, ToJson(response, /*compact=*/!watch_text.empty())};
-    return {kOk, JobsTable(response, /*wide=*/options.output == Output::kWide)};
-  });
+  v1::ListJobsRequest request;
+  request.set_tenant(options.tenant);
+  return ShowAnswer(options, watch_text, &v1::Admin::Stub::ListJobs, request,
+                    [&](const v1::ListJobsResponse& response) {
+                      return JobsTable(response, /*wide=*/options.output == Output::kWide);
+                    });
 }
 
 std::string WorkersTable(const v1::JobInfo& job) {
@@ -162,17 +158,18 @@ std::string JobText(const v1::JobInfo& job, bool wide) {
   return text + WorkersTable(job) + LanesTable(job);
 }
 
-int GetJob(const Options& options, const std::string& name) {
+struct JobQuery {
+  std::string name;
+  std::string watch_text;
+};
+
+int GetJob(const Options& options, const JobQuery& query) {
   v1::GetJobRequest request;
   request.set_tenant(options.tenant);
-  request.set_job(name);
-  v1::JobInfo job;
-  const grpc::Status status = Call(options, &v1::Admin::Stub::GetJob, request, job);
-  if (!status.ok()) return Report(status, options);
-  fmt::print("{}", options.output == Output::kJson
-                       ? ToJson(job, /*compact=*/false)
-                       : JobText(job, /*wide=*/options.output == Output::kWide));
-  return kOk;
+  request.set_job(query.name);
+  return ShowAnswer(
+      options, query.watch_text, &v1::Admin::Stub::GetJob, request,
+      [&](const v1::JobInfo& job) { return JobText(job, options.output == Output::kWide); });
 }
 
 }  // namespace
@@ -182,7 +179,7 @@ void AddJob(CLI::App& parent, const Options& options, Command& command) {
   job->footer(
       "Examples:\n"
       "  phubctl job list\n"
-      "  phubctl job get digits\n"
+      "  phubctl job get digits --watch=5s\n"
       "  phubctl job stalls digits --watch\n"
       "  phubctl job save digits /var/lib/phub/digits");
 
@@ -193,9 +190,10 @@ void AddJob(CLI::App& parent, const Options& options, Command& command) {
       [&, watch_text] { command = [&, watch_text] { return ListJobs(options, *watch_text); }; });
 
   CLI::App* get = job->add_subcommand("get", "One job, its workers, and how their lanes travel");
-  const auto name = std::make_shared<std::string>();
-  get->add_option("NAME", *name, "Name of the job")->required()->type_name("");
-  get->callback([&, name] { command = [&, name] { return GetJob(options, *name); }; });
+  const auto query = std::make_shared<JobQuery>();
+  get->add_option("NAME", query->name, "Name of the job")->required()->type_name("");
+  AddWatch(*get, query->watch_text);
+  get->callback([&, query] { command = [&, query] { return GetJob(options, *query); }; });
 
   AddStalls(*job, options, command);
   AddJobEvict(*job, options, command);

@@ -51,6 +51,7 @@ struct Shown {
 };
 int Show(DurationNs interval, const std::function<Shown()>& show);  // interval 0: once
 
+inline const std::string kOnce;  // for commands that cannot be watched
 // The interval of --watch; 0 if it was not given.
 DurationNs WatchInterval(const std::string& watch_text);
 // Adds --watch to a command.

@@ -7,6 +7,7 @@
 #include <string>
 
 #include "client/cli/cli.h"
+#include "client/cli/output.h"
 #include "phub/v1/admin.grpc.pb.h"
 
 namespace phub::client::cli {
@@ -35,6 +36,23 @@ grpc::Status Call(const Options& options,
   grpc::ClientContext context;
   Prepare(context, options);
   return (stub.*method)(&context, request, &response);
+}
+
+// A command that shows one call's answer, as JSON or as text(answer) has it; again and again if
+// there is a `watch_text` (AddWatch). Returns the exit code.
+template <typename Stub, typename Request, typename Response, typename Text>
+int ShowAnswer(const Options& options, const std::string& watch_text,
+               grpc::Status (Stub::*method)(grpc::ClientContext*, const Request&, Response*),
+               const Request& request, Text text) {
+  return Show(WatchInterval(watch_text), [&]() -> Shown {
+    Response answer;
+    const grpc::Status status = Call(options, method, request, answer);
+    if (!status.ok()) return {Report(status, options), ""};
+    if (options.output == Output::kJson) {
+      return {kOk, ToJson(answer, /*compact=*/!watch_text.empty())};
+    }
+    return {kOk, text(answer)};
+  });
 }
 
 }  // namespace phub::client::cli

@@ -46,20 +46,18 @@ std::string StallsTable(const v1::ListStallsResponse& response) {
 }
 
 int Stalls(const Options& options, const StallsQuery& query) {
-  return Show(WatchInterval(query.watch_text), [&]() -> Shown {
-    v1::ListStallsRequest request;
-    request.set_tenant(options.tenant);
-    request.set_job(query.job);
-    request.set_waiting_for_ns_min(ParseDuration(query.longer_than_text).value_or(0));
-    v1::ListStallsResponse response;
-    const grpc::Status status = Call(options, &v1::Admin::Stub::ListStalls, request, response);
-    if (!status.ok()) return {Report(status, options), ""};
-    if (options.output == Output::kJson)
-      return {kOk, ToJson(response, /*compact=*/!query.watch_text.empty())};
-    if (response.stalls().empty())
-      fmt::print(stderr, "phubctl: no round of job {} waits for anybody\n", query.job);
-    return {kOk, StallsTable(response)};
-  });
+  v1::ListStallsRequest request;
+  request.set_tenant(options.tenant);
+  request.set_job(query.job);
+  request.set_waiting_for_ns_min(ParseDuration(query.longer_than_text).value_or(0));
+  return ShowAnswer(options, query.watch_text, &v1::Admin::Stub::ListStalls, request,
+                    [&](const v1::ListStallsResponse& response) {
+                      if (response.stalls().empty()) {
+                        fmt::print(stderr, "phubctl: no round of job {} waits for anybody\n",
+                                   query.job);
+                      }
+                      return StallsTable(response);
+                    });
 }
 
 }  // namespace

@@ -30,6 +30,7 @@ struct TenantRequest {
   std::string name;
   QuotaText quota;
   std::string encryption;
+  std::string watch_text;
   bool yes = false;
 };
 constexpr const char* kNone = "none";
@@ -138,38 +139,25 @@ std::string TenantsTable(const v1::ListTenantsResponse& response, bool wide) {
   return table.Text();
 }
 
-int PrintTenant(const Options& options, const v1::TenantInfo& tenant) {
-  if (options.output == Output::kJson) {
-    fmt::print("{}", ToJson(tenant, /*compact=*/false));
-    return kOk;
-  }
-  v1::ListTenantsResponse list;
-  *list.add_tenants() = tenant;
-  fmt::print("{}", TenantsTable(list, options.output == Output::kWide));
-  return kOk;
-}
-
 int ListTenants(const Options& options, const std::string& watch_text) {
-  return Show(WatchInterval(watch_text), [&]() -> Shown {
-    v1::ListTenantsRequest request;
-    request.set_tenant(options.tenant);
-    v1::ListTenantsResponse response;
-    const grpc::Status status = Call(options, &Stub::ListTenants, request, response);
-    if (!status.ok()) return {Report(status, options), ""};
-    if (options.output == Output::kJson)
-      return {kOk, ToJson(response, /*compact=*/!watch_text.empty())};
-    return {kOk, TenantsTable(response, options.output == Output::kWide)};
-  });
+  v1::ListTenantsRequest request;
+  request.set_tenant(options.tenant);
+  return ShowAnswer(options, watch_text, &Stub::ListTenants, request,
+                    [&](const v1::ListTenantsResponse& response) {
+                      return TenantsTable(response, options.output == Output::kWide);
+                    });
 }
 
 template <typename Request>
 int AskForTenant(const Options& options,
                  grpc::Status (Stub::*method)(grpc::ClientContext*, const Request&,
                                               v1::TenantInfo*),
-                 const Request& request) {
-  v1::TenantInfo tenant;
-  const grpc::Status status = Call(options, method, request, tenant);
-  return status.ok() ? PrintTenant(options, tenant) : Report(status, options);
+                 const Request& request, const std::string& watch_text = kOnce) {
+  return ShowAnswer(options, watch_text, method, request, [&](const v1::TenantInfo& tenant) {
+    v1::ListTenantsResponse list;
+    *list.add_tenants() = tenant;
+    return TenantsTable(list, options.output == Output::kWide);
+  });
 }
 
 int CreateTenant(const Options& options, const TenantRequest& asked) {
@@ -204,11 +192,8 @@ int DeleteTenant(const Options& options, const TenantRequest& asked) {
   }
   v1::DeleteTenantRequest request;
   request.set_tenant(asked.name);
-  v1::DeleteTenantResponse response;
-  const grpc::Status status = Call(options, &Stub::DeleteTenant, request, response);
-  if (!status.ok()) return Report(status, options);
-  if (options.output == Output::kJson) fmt::print("{}", ToJson(response, /*compact=*/false));
-  return kOk;
+  return ShowAnswer(options, kOnce, &Stub::DeleteTenant, request,
+                    [](const v1::DeleteTenantResponse&) { return std::string(); });
 }
 
 using Action = int (*)(const Options&, const TenantRequest&);
@@ -247,14 +232,15 @@ void AddTenant(CLI::App& parent, const Options& options, Command& command) {
   list->callback(
       [&, watch_text] { command = [&, watch_text] { return ListTenants(options, *watch_text); }; });
 
-  AddCommand(
+  request = AddCommand(
       *tenant, "get", "One tenant", options, command,
       [](const Options& given, const TenantRequest& asked) {
         v1::GetTenantRequest get;
         get.set_tenant(asked.name);
-        return AskForTenant(given, &Stub::GetTenant, get);
+        return AskForTenant(given, &Stub::GetTenant, get, asked.watch_text);
       },
       added);
+  AddWatch(*added, request->watch_text);
   request = AddCommand(*tenant, "set-quota", "Change the limits that are given; \"none\" lifts one",
                        options, command, SetQuota, added);
   AddQuotaOptions(*added, request->quota);

@@ -98,16 +98,13 @@ std::string TokensTable(const v1::ListTokensResponse& response, bool wide) {
   return table.Text();
 }
 
-int ListTokens(const Options& options) {
+int ListTokens(const Options& options, const std::string& watch_text) {
   v1::ListTokensRequest request;
   request.set_tenant(options.tenant);
-  v1::ListTokensResponse response;
-  const grpc::Status status = Call(options, &Stub::ListTokens, request, response);
-  if (!status.ok()) return Report(status, options);
-  fmt::print("{}", options.output == Output::kJson
-                       ? ToJson(response, /*compact=*/false)
-                       : TokensTable(response, options.output == Output::kWide));
-  return kOk;
+  return ShowAnswer(options, watch_text, &Stub::ListTokens, request,
+                    [&](const v1::ListTokensResponse& response) {
+                      return TokensTable(response, options.output == Output::kWide);
+                    });
 }
 
 int RevokeToken(const Options& options, const Revocation& revocation) {
@@ -117,25 +114,18 @@ int RevokeToken(const Options& options, const Revocation& revocation) {
   }
   v1::RevokeTokenRequest request;
   request.set_id(revocation.id);
-  v1::TokenInfo token;
-  const grpc::Status status = Call(options, &Stub::RevokeToken, request, token);
-  if (!status.ok()) return Report(status, options);
-  if (options.output == Output::kJson) fmt::print("{}", ToJson(token, /*compact=*/false));
-  return kOk;
+  return ShowAnswer(options, kOnce, &Stub::RevokeToken, request,
+                    [](const v1::TokenInfo&) { return std::string(); });
 }
 
 int WhoAmI(const Options& options) {
-  v1::Identity identity;
-  const grpc::Status status = Call(options, &Stub::WhoAmI, v1::WhoAmIRequest(), identity);
-  if (!status.ok()) return Report(status, options);
-  if (options.output == Output::kJson) {
-    fmt::print("{}", ToJson(identity, /*compact=*/false));
-  } else if (!identity.identities()) {
-    fmt::print("anonymous: {} has no identities\n", Target(options.endpoint));
-  } else {
-    fmt::print("{}, role {}\n", Printable(identity.name()), Printable(identity.role()));
-  }
-  return kOk;
+  return ShowAnswer(
+      options, kOnce, &Stub::WhoAmI, v1::WhoAmIRequest(), [&](const v1::Identity& identity) {
+        return identity.identities()
+                   ? fmt::format("{}, role {}\n", Printable(identity.name()),
+                                 Printable(identity.role()))
+                   : fmt::format("anonymous: {} has no identities\n", Target(options.endpoint));
+      });
 }
 
 }  // namespace
@@ -174,7 +164,10 @@ void AddToken(CLI::App& parent, const Options& options, Command& command) {
       [&, request] { command = [&, request] { return IssueToken(options, *request); }; });
 
   CLI::App* list = token->add_subcommand("list", "Tokens, without their secrets");
-  list->callback([&] { command = [&] { return ListTokens(options); }; });
+  const auto watch_text = std::make_shared<std::string>();
+  AddWatch(*list, *watch_text);
+  list->callback(
+      [&, watch_text] { command = [&, watch_text] { return ListTokens(options, *watch_text); }; });
 
   CLI::App* revoke = token->add_subcommand("revoke", "A token opens nothing any more");
   const auto revocation = std::make_shared<Revocation>();

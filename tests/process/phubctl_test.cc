@@ -109,6 +109,16 @@ TEST_F(PhubctlOnIdleDaemon, WatchAsksAgain) {
   EXPECT_TRUE(watching.WaitForOutput("{\"jobs\":[]}\n{\"jobs\":[]}\n{\"jobs\":[]}\n", 20 * kSecond))
       << watching.Outputs();
   EXPECT_TRUE(watching.IsRunning());
+  Process tokens = Process::Start(
+      kPhubctl, {"-e", daemon_->endpoint(), "token", "list", "-o", "json", "-w", "100ms"});
+  EXPECT_TRUE(tokens.WaitForOutput("{\"tokens\":[]}\n{\"tokens\":[]}\n", 20 * kSecond))
+      << tokens.Outputs();
+}
+
+TEST_F(PhubctlOnIdleDaemon, WatchingWhatIsNotThereIsExitCode3) {
+  const Finished gone = daemon_->Ask({"job", "get", "digits", "--watch=100ms"});
+  EXPECT_EQ(gone.exit, Exit::WithCode(3));
+  EXPECT_EQ(gone.output, "");
 }
 
 TEST_F(PhubctlOnIdleDaemon, EndpointsMayBeWrittenAsUrls) {
