@@ -110,15 +110,19 @@ class Daemon:
         tasks = Path(f"/proc/{self.pid}/task").glob("*/schedstat")
         return sum(int(task.read_text().split()[0]) for task in tasks) * 1e-9
 
-    def counters(self, phubctl: Path) -> Counter[str]:
-        """Of all core loops together, as phubctl stats has them: phub_rounds_total, ..."""
-        answer = subprocess.run([phubctl, "--endpoint", self.endpoint, "-o", "json", "stats"],
+    def ask(self, phubctl: Path, arguments: Sequence[str]) -> str:
+        """What `phubctl ARGUMENTS` says of this daemon."""
+        answer = subprocess.run([phubctl, "--endpoint", self.endpoint, *arguments],
                                 capture_output=True, text=True, check=False,
                                 env=clean_environment())
         if answer.returncode != 0:
-            raise BenchFailure(f"phubctl stats failed: {answer.stderr}")
+            raise BenchFailure(f"phubctl {' '.join(arguments)} failed: {answer.stderr}")
+        return answer.stdout
+
+    def counters(self, phubctl: Path) -> Counter[str]:
+        """Of all core loops together, as phubctl stats has them: phub_rounds_total, ..."""
         counters: Counter[str] = Counter()
-        for counter in json.loads(answer.stdout)["counters"]:
+        for counter in json.loads(self.ask(phubctl, ["stats", "-o", "json"]))["counters"]:
             if int(counter.get("core", -1)) >= 0:
                 counters[counter["name"]] += int(counter["value"])
         return counters

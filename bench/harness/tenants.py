@@ -3,17 +3,19 @@
 `alone` is one job by itself; `jobs8` the same job eight times at once. Each job's share is of what
 all of them did while all of them ran. `beside` is the job beside neighbours that do not behave: one
 that floods with tiny chunks, one that pushes ten times as much, one that joins and leaves all the
-time. `strangers` is the job while some thousand connections of nobody are held and opened at both
-ports. Their processes are niced: else they would take the workers' CPU rather than the daemon's.
-Without a core of its own for every process, times are the machine's as much as the daemon's: what
-is exact is shown in virtual time (tests/sim/fairness_test.cc).
+time. In `capped` they are those of a tenant with a quota: together they may push a quarter of what
+the job pushes alone, its fair share of a fourth of the daemon. `strangers` is the job while some
+thousand connections of nobody are held and opened at both ports. Their processes are niced: else
+they would take the workers' CPU rather than the daemon's. Without a core of its own for every
+process, times are the machine's as much as the daemon's: what is exact is shown in virtual time
+(tests/sim/fairness_test.cc).
 """
 
 import argparse
 import statistics
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from . import results
@@ -30,6 +32,8 @@ from .workload import ROOT, Workload, model, size_text
 SUMMARY = "several jobs on one daemon: shares, throughput, and a victim beside bad neighbours"
 SECONDS_MAX = 300.0
 NICE = ["nice", "-n", "19"]
+NEIGHBOURS = "neighbours"  # a tenant
+FAIR_SHARE = 4  # the victim and three neighbours: each may have as much of the daemon
 STRANGERS = 2000
 STRANGERS_EACH_S = 200
 STRANGERS_COME_SECONDS_MAX = 60.0
@@ -97,6 +101,12 @@ class Tenants:
         self.workload = Workload(model(size), options.workers, warmup=5).with_exchanges(
             3000 if context.smoke else options.exchanges)
         self.kernel = KernelFloor(context.build, daemon.core_loops)
+        self.is_capped = False
+
+    @property
+    def pushed_bytes(self) -> int:
+        """By all workers of a job, for one exchange."""
+        return self.workload.workers * self.workload.bytes
 
     def phub(self, options: Sequence[str] = ()) -> Phub:
         return Phub(self.context.build, [self.daemon], self.transport, "library", options)
@@ -119,16 +129,24 @@ class Tenants:
         blocks = [read_block(folder, self.workload.workers) for folder in folders]
         return Together(blocks, rates(blocks))
 
-    def beside(self) -> Block:
-        """The job while the neighbours go on until they are stopped."""
+    def cap_neighbours(self, pushed_bytes_per_s: float) -> None:
+        verb = "set-quota" if self.is_capped else "create"
+        self.daemon.ask(self.context.build.phubctl,
+                        ["tenant", verb, NEIGHBOURS, "--bandwidth", f"{pushed_bytes_per_s:.0f}"])
+        self.is_capped = True
+
+    def beside(self, tenant: str = "") -> Block:
+        """The job while the neighbours, jobs of `tenant`, go on until they are stopped."""
         endless = 10_000_000
         tiny = replace(self.workload, model=model("64KiB"), exchanges=endless)
         elements = 10 * self.workload.model.element_count
         large = replace(self.workload, model=model(str(4 * elements)), exchanges=endless)
-        commands = [*self.phub(["--chunk-bytes", "256"]).commands(tiny, self.folder("tiny")),
-                    *self.phub().commands(large, self.folder("large"))]
+        whose = ["--tenant", tenant] if tenant else []
+        flood, neighbour = self.phub([*whose, "--chunk-bytes", "256"]), self.phub(whose)
+        commands = [*flood.commands(tiny, self.folder("tiny")),
+                    *neighbour.commands(large, self.folder("large"))]
         short = replace(self.workload, model=model("4KiB"), workers=1, exchanges=1)
-        for command in self.phub().commands(short, self.folder("churn")):
+        for command in neighbour.commands(short, self.folder("churn")):
             loop = ["sh", "-c", 'while "$@" >/dev/null 2>&1; do sleep 0.05; done', "sh"]
             commands.append(replace(command, arguments=[*loop, *command.arguments]))
         with started([replace(command, arguments=[*NICE, *command.arguments])
@@ -163,54 +181,69 @@ class Tenants:
         return row
 
 
+@dataclass
+class Runs:
+    """What was run, by kind; kinds alternate."""
+
+    alone: list[Block] = field(default_factory=list)
+    together: list[Together] = field(default_factory=list)
+    beside: list[Block] = field(default_factory=list)
+    capped: list[Block] = field(default_factory=list)
+    strangers: list[Block] = field(default_factory=list)
+    floors_s: list[float] = field(default_factory=list)  # for one job's bytes
+    all_floors_s: list[float] = field(default_factory=list)
+
+    def alone_per_s(self) -> float:
+        return statistics.median(rates([block])[0] for block in self.alone)
+
+
 def run(context: Context) -> list[Result]:
     rounds = 1 if context.smoke else context.options.rounds
     with Daemon(context.build, context.scratch,
                 arguments=context.options.phubd.split()) as daemon:
         context.say(f"# phubd: {daemon.description()}")
         bench = Tenants(context, daemon)
-        alone, together, beside, strangers, floors_s = [], [], [], [], []
-        all_floors_s = []
+        runs = Runs()
         for number in range(rounds):
             context.progress(f"round {number + 1} of {rounds}")
-            alone.append(bench.alone())
-            together.append(bench.together())
-            beside.append(bench.beside())
-            strangers.append(bench.among_strangers())
-            floors_s.append(bench.floor_s(1))
-            all_floors_s.append(bench.floor_s(bench.jobs))
+            runs.alone.append(bench.alone())
+            runs.together.append(bench.together())
+            runs.beside.append(bench.beside())
+            bench.cap_neighbours(runs.alone_per_s() * bench.pushed_bytes / FAIR_SHARE)
+            runs.capped.append(bench.beside(NEIGHBOURS))
+            runs.strangers.append(bench.among_strangers())
+            runs.floors_s.append(bench.floor_s(1))
+            runs.all_floors_s.append(bench.floor_s(bench.jobs))
         context.progress_done()
-    return shown(bench, alone, together, beside, strangers, statistics.median(floors_s),
-                 statistics.median(all_floors_s))
+    return shown(bench, runs)
 
 
-def shown(bench: Tenants, alone: Sequence[Block], together: Sequence[Together],
-          beside: Sequence[Block], strangers: Sequence[Block],
-          floor_s: float, all_floor_s: float) -> list[Result]:
-    jobs = bench.jobs
-    one = bench.row("alone", "phub", alone, floor_s, 1)
-    alone_per_s = statistics.median(rates([block])[0] for block in alone)
-    one.more["exchanges_per_s"] = alone_per_s
+def shown(bench: Tenants, runs: Runs) -> list[Result]:
+    jobs, floor_s = bench.jobs, statistics.median(runs.floors_s)
+    all_floor_s = statistics.median(runs.all_floors_s)
+    one = bench.row("alone", "phub", runs.alone, floor_s, 1)
+    one.more["exchanges_per_s"] = runs.alone_per_s()
     rows = [one]
     for number in range(jobs):
         row = bench.row(f"jobs{jobs}", f"phub-job{number}",
-                        [each.blocks[number] for each in together], all_floor_s, jobs)
-        row.more["share"] = statistics.median(each.shares()[number] for each in together)
+                        [each.blocks[number] for each in runs.together], all_floor_s, jobs)
+        row.more["share"] = statistics.median(each.shares()[number] for each in runs.together)
         row.more["exchanges_per_s"] = statistics.median(
-            each.exchanges_per_s[number] for each in together)
+            each.exchanges_per_s[number] for each in runs.together)
         rows.append(row)
-    of_one = statistics.median(each.total_per_s for each in together) / alone_per_s
+    of_one = statistics.median(each.total_per_s for each in runs.together) / runs.alone_per_s()
     # As many of one job's throughputs as the kernel would reach.
     kernel_of_one = jobs * one.median_s / all_floor_s
     one.more |= {"together_of_alone": of_one, "kernel_of_alone": kernel_of_one}
-    # The victim and three neighbours: a quarter of the daemon is its fair share.
-    victim = bench.row("beside", "phub", beside, floor_s, 1)
-    fair_s = 4 * float(str(one.more["p99_s"]))
-    victim.more["p99_of_fair_share"] = float(str(victim.more["p99_s"])) / fair_s
-    rows.append(victim)
-    among = bench.row("strangers", "phub", strangers, floor_s, 1)
+    fair_s = FAIR_SHARE * float(str(one.more["p99_s"]))
+    victims = []
+    for kind, blocks in (("beside", runs.beside), ("capped", runs.capped)):
+        victim = bench.row(kind, f"phub-{kind}", blocks, floor_s, 1)
+        victim.more["p99_of_fair_share"] = float(str(victim.more["p99_s"])) / fair_s
+        victims.append(victim)
+    among = bench.row("strangers", "phub-strangers", runs.strangers, floor_s, 1)
     among.more["of_alone"] = among.median_s / one.median_s
-    rows.append(among)
+    rows += [*victims, among]
     say = bench.context.say
     say(f"\n{bench.case('...')}: {size_text(bench.workload.bytes)} of each worker")
     say(results.table(rows, (("p99", "p99_s"),)))
@@ -218,7 +251,9 @@ def shown(bench: Tenants, alone: Sequence[Block], together: Sequence[Together],
     say(f"  {jobs} jobs together: {of_one:.3f} of one job's throughput (the kernel alone would "
         f"reach {kernel_of_one:.3f}); shares "
         f"{min(shares) * jobs:.3f} to {max(shares) * jobs:.3f} of 1/{jobs}")
-    say(f"  victim: p99 {results.seconds_text(float(str(victim.more['p99_s'])))}, "
-        f"{victim.more['p99_of_fair_share']:.2f} of its fair-share time (4 times alone)")
+    for neighbours, victim in zip(("", ", neighbours capped"), victims):
+        say(f"  victim{neighbours}: p99 {results.seconds_text(float(str(victim.more['p99_s'])))}, "
+            f"{victim.more['p99_of_fair_share']:.2f} of its fair-share time "
+            f"({FAIR_SHARE} times alone)")
     say(f"  among strangers: {among.more['of_alone']:.3f} of the time alone")
     return rows

@@ -15,6 +15,7 @@ using namespace phub::bench;
 
 struct PhubOptions {
   std::string endpoint;
+  std::string tenant;
   phub::JobOptions job;
   std::string order = "forward";
   std::string priority = "forward";
@@ -63,7 +64,7 @@ class PhubExchanger : public Exchanger {
       : arguments_(arguments), options_(options), wire_(WireType(arguments.type)) {}
 
   void Open(const float* initial) override {
-    phub::Session session = Required(phub::Connect(options_.endpoint));
+    phub::Session session = Required(phub::Connect(options_.endpoint, {.tenant = options_.tenant}));
     job_ = std::make_unique<phub::Job>(Required(session.Join(options_.job)));
     AddKeys();
     handles_.resize(keys_.size());
@@ -159,6 +160,7 @@ int main(int argc, char** argv) {
   const auto add_options = [&](CLI::App& app) {
     app.add_option("--endpoint", options.endpoint, "host:port of the daemon")->required();
     app.add_option("--job", options.job.job, "name of the job")->required();
+    app.add_option("--tenant", options.tenant, "whose job it is; empty: the default tenant's");
     app.add_option("--transport", options.job.transport, "which way the bytes go")
         ->transform(CLI::CheckedTransformer(std::map<std::string, phub::TransportChoice>{
             {"auto", phub::TransportChoice::kAuto},

@@ -97,7 +97,7 @@ class SmokeTest(unittest.TestCase):
         if not rows:
             return
         kinds = {row["case"].rsplit("/", 1)[1] for row in rows}
-        self.assertEqual(kinds, {"alone", "jobs2", "beside", "strangers"})
+        self.assertEqual(kinds, {"alone", "jobs2", "beside", "capped", "strangers"})
         shares = [row["share"] for row in rows if "share" in row]
         self.assertAlmostEqual(sum(shares), 1.0, places=6)
         for row in rows:
