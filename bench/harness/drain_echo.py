@@ -1,6 +1,6 @@
 """python3 -m harness.drain_echo ADDRESS PORT: sends datagrams back, for bench/rank/link_drain.h.
 
-Those that begin with `a` are sent back, others are not. Runs until it is killed.
+Runs until it is killed.
 """
 
 import socket
@@ -21,8 +21,7 @@ def main() -> None:
         datagram = bytearray(65536)
         while True:
             length, sender = echo.recvfrom_into(datagram)
-            if datagram[:1] == b"a":
-                echo.sendto(memoryview(datagram)[:length], sender)
+            echo.sendto(memoryview(datagram)[:length], sender)
 
 
 if __name__ == "__main__":

@@ -42,7 +42,7 @@ struct RankArguments {
   std::vector<std::int32_t> daemon_pids;  // rank 0 reads how much CPU they take, too
   // Not empty: before each exchange that is timed, link_drain.h's echo is used.
   std::string drain;
-  std::string out;                        // the file to be written, JSON
+  std::string out;  // the file to be written, JSON
 
   std::uint64_t element_count() const;
 };

@@ -18,14 +18,10 @@ namespace {
 // Few enough for an echo in Python to keep up with a gigabit, small enough that the last one is
 // soon back.
 constexpr std::size_t kDatagramBytes = 8192;
-// What a bucket gains while the last datagrams come back is taken out again, unanswered.
-constexpr std::size_t kTopUpBytes = 32 * 1024;
+// So many are under way while others drain: what a bucket gains then, they take.
+constexpr std::size_t kUnderWay = 4;
 constexpr int kQuietMilliseconds = 200;
 constexpr int kBufferBytes = 8 << 20;
-
-// The first byte of a datagram; harness/drain_echo.py knows them.
-constexpr char kAnswer = 'a';
-constexpr char kDiscard = 'd';
 
 sockaddr_in AddressOf(const std::string& echo) {
   sockaddr_in address{};
@@ -56,24 +52,32 @@ LinkDrain::LinkDrain(const std::string& echo, std::size_t bytes)
 
 LinkDrain::~LinkDrain() { close(socket_); }
 
-void LinkDrain::Send(std::size_t count, char kind) {
-  datagram_[0] = kind;
-  for (std::size_t i = 0; i < count; ++i)
+void LinkDrain::Send(std::size_t count) {
+  for (std::size_t i = 0; i < count; ++i) {
     if (send(socket_, datagram_.data(), datagram_.size(), 0) < 0)
       Fail(std::string("--drain: a datagram cannot be sent: ") + std::strerror(errno));
+    ++under_way_;
+  }
 }
 
-void LinkDrain::Drain() {
-  const std::size_t count = bytes_ / kDatagramBytes;
-  Send(count, kAnswer);
-  std::size_t back = 0;
+void LinkDrain::AwaitBack(std::size_t left) {
   pollfd item{socket_, POLLIN, 0};
-  while (back < count && poll(&item, 1, kQuietMilliseconds) > 0)
-    if (recv(socket_, datagram_.data(), datagram_.size(), 0) > 0) ++back;
-  if (back < count)
-    Fail("--drain: only " + std::to_string(back) + " of " + std::to_string(count) +
-         " datagrams came back");
-  Send(kTopUpBytes / kDatagramBytes, kDiscard);
+  while (under_way_ > left) {
+    if (poll(&item, 1, kQuietMilliseconds) <= 0)
+      Fail("--drain: " + std::to_string(under_way_) + " datagrams did not come back");
+    if (recv(socket_, datagram_.data(), datagram_.size(), 0) > 0) --under_way_;
+  }
+}
+
+void LinkDrain::Drain(StartLine& line) {
+  AwaitBack(0);  // the last time's
+  Send(bytes_ / kDatagramBytes);
+  AwaitBack(kUnderWay);
+  line.Arrive();
+  while (!line.all_there()) {
+    AwaitBack(kUnderWay - 1);
+    Send(1);
+  }
 }
 
 }  // namespace phub::bench

@@ -1,6 +1,7 @@
 #include "bench/rank/run_rank.h"
 
 #include <cstring>
+#include <filesystem>
 #include <optional>
 #include <string_view>
 #include <vector>
@@ -8,6 +9,7 @@
 #include "bench/rank/build_info.h"
 #include "bench/rank/link_drain.h"
 #include "bench/rank/recorder.h"
+#include "bench/rank/start_line.h"
 #include "bench/rank/traffic.h"
 #include "bench/rank/training_job.h"
 
@@ -57,13 +59,19 @@ class Run {
     for (std::uint32_t i = 0; i < arguments_.warmup; ++i) Iterate();
     if (job_) job_->ForgetTimes();
     std::optional<LinkDrain> drain;
-    if (!arguments_.drain.empty()) drain.emplace(arguments_.drain, kDrainBytes);
+    std::optional<StartLine> line;
+    if (!arguments_.drain.empty()) {
+      drain.emplace(arguments_.drain, kDrainBytes);
+      // The ranks of a block write into one folder.
+      const auto folder = std::filesystem::path(arguments_.out).parent_path();
+      line.emplace(folder / "start-line", arguments_.world);
+    }
     Traffic before;
     const bool counted = ReadTraffic(before);
     recorder_.Start();
     for (std::uint32_t i = 0; i < arguments_.exchanges; ++i) {
       if (drain) {
-        drain->Drain();
+        drain->Drain(*line);
         recorder_.StampBegin();
       }
       Iterate();
