@@ -104,7 +104,7 @@ enum class RackRole : std::uint8_t { kRack, kAggregator };
     "On SIGTERM: how long running jobs may take to end before they are ended with an error.")      \
   X(std::uint64_t, memory_max, Bytes(16 * kMebibyte, 1024 * kTebibyte), "8GiB",                    \
     "Memory that all jobs together may reserve. A job that does not fit is refused.")              \
-  X(std::uint32_t, chunk_bytes, BytesMultipleOf(64, kChunkBytesMin, kChunkBytesMax), "64KiB",      \
+  X(std::uint32_t, chunk_bytes, BytesMultipleOf(64, kChunkBytesMin, kChunkBytesMax), "128KiB",     \
     "Size of a chunk for jobs that do not ask for one.")                                           \
   X(std::uint32_t, staging_bytes_per_lane, Bytes(kChunkBytesMin, kGibibyte), "1MiB",               \
     "Staging memory per worker and core loop for jobs that do not ask for more. Small enough to "  \

@@ -37,7 +37,7 @@ std::uint64_t HashOf(std::string_view text) {
   return hash ^ hash >> 32;  // its low bits alone are weak
 }
 
-constexpr std::uint32_t kBinsForWholeChunks = 32;
+constexpr std::uint32_t kBinsForWholeChunks = 16;
 constexpr std::uint32_t kChunkGranularityBytes = 64;  // whole cache lines and vectors
 
 }  // namespace

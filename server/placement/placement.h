@@ -38,9 +38,9 @@ struct PlacementBin {
 // All bins of a rack, empty, in the order that settles a job's ties. REQUIRES: bin_count > 0.
 std::vector<PlacementBin> BinsForJob(std::uint32_t bin_count, std::string_view job_name);
 
-// The chunk size that suits a rack of that many bins: halved for more than 32 bins, and again for
-// every doubling, so that a network of a hundred megabytes still balances within 1 %. With 64 KiB
-// chunks over 48 bins ResNet-50 has 32.4 whole chunks a bin, and so some bin 1.5 % too many.
+// The chunk size that suits a rack of that many bins: halved for more than 16 bins, and again for
+// every doubling, so that a network of a hundred megabytes still balances within 1 %. With 128 KiB
+// chunks over 24 bins ResNet-50 has 32.4 whole chunks a bin, and so some bin 1.5 % too many.
 std::uint32_t ChunkBytesForBins(std::uint32_t chunk_bytes, std::uint32_t bin_count);
 
 // How a key is cut: every chunk holds chunk_bytes but the last, which holds the rest. In bytes of

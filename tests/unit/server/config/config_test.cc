@@ -288,7 +288,7 @@ TEST(Config, StagingMustHoldAChunk) {
   ASSERT_THAT(config.problems, SizeIs(1));
   EXPECT_THAT(config.problems[0],
               HasSubstr("--staging-bytes-per-lane: staging_bytes_per_lane (32KiB, from "
-                        "--staging-bytes-per-lane) holds no chunk of chunk_bytes (64KiB, from "
+                        "--staging-bytes-per-lane) holds no chunk of chunk_bytes (128KiB, from "
                         "default)"));
 }
 

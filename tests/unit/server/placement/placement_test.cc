@@ -11,7 +11,7 @@
 namespace phub::server {
 namespace {
 
-constexpr std::uint32_t kChunkBytes = 64 * 1024;
+constexpr std::uint32_t kChunkBytes = 128 * 1024;
 
 std::vector<PlacementBin> Bins(std::uint32_t count) {
   std::vector<PlacementBin> bins;
@@ -132,10 +132,10 @@ TEST_P(PlacementOfModels, IsWithinOnePercentWhateverTheTypesOfTheKeys) {
 
 TEST(Placement, ChunksAreHalvedInLargeRacksOnly) {
   EXPECT_EQ(ChunkBytesForBins(kChunkBytes, 1), kChunkBytes);
-  EXPECT_EQ(ChunkBytesForBins(kChunkBytes, 32), kChunkBytes);
-  EXPECT_EQ(ChunkBytesForBins(kChunkBytes, 33), kChunkBytes / 2);
-  EXPECT_EQ(ChunkBytesForBins(kChunkBytes, 64), kChunkBytes / 2);
-  EXPECT_EQ(ChunkBytesForBins(kChunkBytes, 65), kChunkBytes / 4);
+  EXPECT_EQ(ChunkBytesForBins(kChunkBytes, 16), kChunkBytes);
+  EXPECT_EQ(ChunkBytesForBins(kChunkBytes, 17), kChunkBytes / 2);
+  EXPECT_EQ(ChunkBytesForBins(kChunkBytes, 32), kChunkBytes / 2);
+  EXPECT_EQ(ChunkBytesForBins(kChunkBytes, 33), kChunkBytes / 4);
   // Never to a size that a job may not have.
   EXPECT_EQ(ChunkBytesForBins(kChunkBytesMin, 1000), kChunkBytesMin);
   EXPECT_EQ(ChunkBytesForBins(3 * 192, 1000), 3u * 192);
