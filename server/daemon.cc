@@ -328,7 +328,7 @@ absl::StatusOr<std::unique_ptr<Daemon>> Daemon::Start(const Settings& settings,
       "event=serving version={} commit={} listen={} data_listen={} core_loops={} pinned={} wait={} "
       "simd={} usable_cores={} memory_max={} shm={} verbs={} tls={} data_tls={} identities={} "
       "metrics={} "
-      "daemons=\"{}\"",
+      "daemons=\"{}\" racks=\"{}\"",
       BuildVersion(), BuildCommit(),
       FormatHostAndPort({Address(settings.listen).host, daemon->control_port()}),
       FormatHostAndPort({DataAddress(settings).host, daemon->data_port()}),
@@ -336,7 +336,7 @@ absl::StatusOr<std::unique_ptr<Daemon>> Daemon::Start(const Settings& settings,
       simd::TargetName(), topology.cores().size(), ExactBytes(settings.memory_max),
       started.shared_memory_listener != nullptr, started.verbs_gate != nullptr,
       !settings.tls_certificate.empty(), DataTlsOf(settings).on, !settings.state_dir.empty(),
-      daemon->metrics_url(), settings.daemons);
+      daemon->metrics_url(), settings.daemons, settings.racks);
   if (started.plan.loop_count() > topology.cores().size()) {
     LogWarning("event=cores_oversubscribed core_loops={} usable_cores={}",
                started.plan.loop_count(), topology.cores().size());

@@ -56,6 +56,7 @@ class Joining {
   CallWaiter& waiter_;
   v1::Rack rack_;
   DaemonLinks links_;
+  bool run_is_over_ = false;  // at a daemon that was asked after the anchor
 };
 
 Status Joining::FromCall(const char* call, const DaemonLink& link,
@@ -115,8 +116,8 @@ Status Joining::AskCores(DaemonLink& link) {
         StatusCode::kFailedPrecondition,
         fmt::format("daemons {} and {} have different configurations ({:.12} and {:.12}); "
                     "all daemons of a rack need the same `daemons`, chunk_bytes, "
-                    "staging_bytes_per_lane and version: compare phubd --dump-config of "
-                    "both (job {}, rank {})",
+                    "staging_bytes_per_lane, version, place among `racks` and topology: compare "
+                    "phubd --dump-config of both (job {}, rank {})",
                     links_[rack_.self()]->endpoint.ToString(), link.endpoint.ToString(),
                     rack_.configuration(), rack->configuration(), settings_.options.job,
                     settings_.options.rank));
@@ -226,6 +227,7 @@ Status Joining::Reserve(DaemonLink& link) {
     std::this_thread::sleep_for(kTakeOverPause);
     response = join();
   }
+  if (link.position > 0) run_is_over_ = response.status().code() == absl::StatusCode::kAborted;
   if (!response.ok()) return FromCall("Join", link, response.status());
   link.joined = *std::move(response);
   if (link.position > 0) {
@@ -320,7 +322,8 @@ Result<DaemonLinks> Joining::Run() {
   });
   // A daemon that the rank was committed at ends the job with it: so it says why.
   const std::string why(status.message());
-  if (const Status left = LeaveRack(links_, settings_.call_timeout, waiter_, why); !left.ok())
+  const Status left = LeaveRack(links_, settings_.call_timeout, waiter_, why, run_is_over_);
+  if (!left.ok())
     LogWarning("event=reservation_not_returned job={} rank={} error=\"{}\"", settings_.options.job,
                settings_.options.rank, left.message());
   return status;
@@ -341,9 +344,11 @@ v1::LeaveRequest LeaveRequestOf(const DaemonLink& link, const std::string& verdi
 }
 
 Status LeaveRack(const DaemonLinks& links, DurationNs timeout, CallWaiter& waiter,
-                 const std::string& verdict) {
+                 const std::string& verdict, bool run_is_over) {
   const auto left = waiter.AwaitAll<v1::LeaveResponse>(links.size(), [&](std::size_t i, auto done) {
-    links[i]->channel->Leave(LeaveRequestOf(*links[i], verdict), timeout, std::move(done));
+    v1::LeaveRequest request = LeaveRequestOf(*links[i], verdict);
+    request.set_run_is_over(run_is_over);
+    links[i]->channel->Leave(request, timeout, std::move(done));
   });
   for (std::size_t i = 0; i < links.size(); ++i)
     if (!left[i].ok()) return NamedCallStatus("Leave", links[i]->endpoint, left[i].status());

@@ -40,7 +40,8 @@ Result<DaemonLinks> JoinRack(const JoinSettings& settings, Connector& connector,
 // The request that gives the rank back. verdict, unless empty: why the job has ended elsewhere.
 v1::LeaveRequest LeaveRequestOf(const DaemonLink& link, const std::string& verdict = {});
 // Gives the rank back at every daemon, all at once. The first error, with the daemon's name.
+// run_is_over: a daemon has said so, at which the rank has not even a reservation.
 Status LeaveRack(const DaemonLinks& links, DurationNs timeout, CallWaiter& waiter,
-                 const std::string& verdict = {});
+                 const std::string& verdict = {}, bool run_is_over = false);
 
 }  // namespace phub::client

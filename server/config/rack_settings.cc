@@ -134,6 +134,27 @@ absl::Status CheckRole(const Settings& settings, const RackPlace& place) {
 
 }  // namespace
 
+namespace {
+
+// The rack's other daemons exchange with other ones than this. REQUIRES: `racks` is right.
+absl::Status CheckOtherDaemons(const Settings& settings, const RackPlace& among) {
+  const auto rack = FindRackPlace(settings);
+  if (!rack.ok()) return absl::OkStatus();  // which is said of `daemons`
+  for (std::size_t d = 0; d < rack->endpoints.size() && !among.endpoints.empty(); ++d) {
+    const auto found =
+        std::find(among.endpoints.begin(), among.endpoints.end(), rack->endpoints[d]);
+    const auto index = static_cast<std::size_t>(found - among.endpoints.begin());
+    if (d == rack->self || found == among.endpoints.end()) continue;
+    return absl::InvalidArgumentError(fmt::format(
+        "racks and aggregators name {} as number {}, which is daemon {} of this daemon's own rack "
+        "by `daemons`; this is daemon {}, and names daemon {} of every rack",
+        rack->endpoints[d], index, d, rack->self, rack->self));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
 absl::StatusOr<RackPlace> FindPlaceAmongRacks(const Settings& settings) {
   const auto aggregators = AggregatorsOf(settings);
   if (!aggregators.ok()) return aggregators.status();
@@ -153,10 +174,7 @@ absl::StatusOr<RackPlace> FindPlaceAmongRacks(const Settings& settings) {
         fmt::format("topology = \"{}\" says how `racks` are connected, and `racks` is empty",
                     settings.topology));
   }
-  if (!place->endpoints.empty() && !settings.daemons.empty()) {
-    return absl::InvalidArgumentError(
-        "racks and daemons are both set: each rack of `racks` has one daemon");
-  }
+  if (absl::Status status = CheckOtherDaemons(settings, *place); !status.ok()) return status;
   return place;
 }
 

@@ -23,8 +23,8 @@ struct RackPlace {
 // InvalidArgument says what does not fit together. The settings are right each by itself.
 absl::StatusOr<RackPlace> FindRackPlace(const Settings& settings);
 
-// The racks that jobs may span and then the aggregators, and which of them this daemon is. The same
-// errors.
+// The racks that jobs may span and then the aggregators, one daemon of each, and which of them this
+// daemon is. The same errors.
 absl::StatusOr<RackPlace> FindPlaceAmongRacks(const Settings& settings);
 
 }  // namespace phub::server

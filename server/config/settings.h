@@ -63,7 +63,8 @@ enum class RackRole : std::uint8_t { kRack, kAggregator };
     "Which entry of daemons this one is. Empty: the entry that equals listen.")                    \
   X(std::string, racks, DaemonList(), "",                                                          \
     "Jobs may span these racks: the control endpoint of each rack's daemon, separated by commas, " \
-    "in the same order and spelling at each of them. The first opens such jobs. Empty: this one "  \
+    "in the same order and spelling at each of them. Of racks with several daemons, of the one "   \
+    "with the number that this one has in daemons. The first opens such jobs. Empty: this one "    \
     "alone.")                                                                                      \
   X(std::string, aggregators, DaemonList(), "",                                                    \
     "Daemons that only sum and pass on what racks exchange, and have no workers: the control "     \

@@ -79,9 +79,13 @@ struct ControlOptions {
   // them this is. Empty: a rack of its own.
   std::vector<std::string> rack_endpoints;
   std::uint32_t rack_self = 0;
+  std::uint32_t daemons_in_rack() const {
+    return rack_endpoints.empty() ? 1 : static_cast<std::uint32_t>(rack_endpoints.size());
+  }
 
-  // The racks: control endpoints of their daemons (one each), which of them is this one's, and how
-  // they are connected: member r of the topology is rack r. Empty: there is this one only.
+  // The racks: control endpoints of one daemon each, with the number that this one has in its own
+  // (rack_self), which of them is this one's, and how they are connected: member r of the topology
+  // is rack r. Empty: there is this one only.
   std::vector<std::string> racks;
   std::uint32_t rack_index = 0;
   std::shared_ptr<const plan::Topology> rack_topology;

@@ -230,8 +230,9 @@ absl::StatusOr<JobSettings> CheckJoin(const v1::JoinRequest& request,
 }
 
 absl::StatusOr<JobSettings> CheckOpen(const v1::JoinRequest& request,
-                                      const ControlOptions& defaults, std::uint32_t core_count) {
-  return Read(request, defaults, {core_count}, From::kRack);
+                                      const ControlOptions& defaults,
+                                      const std::vector<std::uint32_t>& daemon_cores) {
+  return Read(request, defaults, daemon_cores, From::kRack);
 }
 
 std::string DifferenceInSettings(const JobSettings& theirs, const JobSettings& ours,

@@ -1,7 +1,9 @@
 // Checks what a worker says of the job that it joins. Pure functions.
 #pragma once
 
+#include <cstdint>
 #include <string>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -21,7 +23,8 @@ absl::StatusOr<JobSettings> CheckJoin(const v1::JoinRequest& request,
 // The same of a job that another rack's daemon has opened or asks for: no rank comes with it, and
 // what is read is this rack's part of it.
 absl::StatusOr<JobSettings> CheckOpen(const v1::JoinRequest& request,
-                                      const ControlOptions& defaults, std::uint32_t core_count);
+                                      const ControlOptions& defaults,
+                                      const std::vector<std::uint32_t>& daemon_cores);
 
 // "chunk_bytes 32768 (rank 0 (node1) said 65536)", or empty if they are the same.
 std::string DifferenceInSettings(const JobSettings& theirs, const JobSettings& ours,

@@ -290,7 +290,8 @@ void Control::State::Join(const v1::JoinRequest& given, std::string_view peer_ad
   Job* job = *run;
   const bool created = job == nullptr;
   if (created) {
-    if (settings->racks > 0 && options.rack_index != 0) {
+    const bool awaits_older = FindRunningJob(tenant, request.job()) != nullptr;
+    if (settings->racks > 0 && (options.rack_index != 0 || awaits_older)) {
       const TimeNs deadline = clock.Now() + 2 * options.liveness_timeout;
       return AskToOpen({given, std::string(peer_address), std::move(answer), deadline, {}},
                        *settings);

@@ -7,7 +7,9 @@
 
 #include "common/base/check.h"
 #include "common/base/log.h"
+#include "common/plan/topology_json.h"
 #include "common/wire/message.h"
+#include "server/control/rack_run.h"
 #include "server/control/state.h"
 #include "server/control/text.h"
 
@@ -22,6 +24,13 @@ std::string Listed(const std::vector<std::uint32_t>& counts) {
   return text;
 }
 
+// "this daemon", "daemon 1 (node2:7700)"
+std::string DescribeSelf(const ControlOptions& options) {
+  if (options.rack_endpoints.empty()) return "this daemon";
+  return fmt::format("daemon {} ({})", options.rack_self,
+                     options.rack_endpoints[options.rack_self]);
+}
+
 }  // namespace
 
 std::string HashOfConfiguration(const ControlOptions& options) {
@@ -30,7 +39,31 @@ std::string HashOfConfiguration(const ControlOptions& options) {
                   kProtocolVersionMax, wire::kLaneVersionMin, wire::kLaneVersion,
                   options.chunk_bytes, options.staging_bytes_per_lane);
   for (const std::string& endpoint : options.rack_endpoints) text += endpoint + "\n";
+  if (!options.racks.empty()) {
+    text += fmt::format("rack {} of {}, aggregators {}\n", options.rack_index, options.racks.size(),
+                        options.aggregator_count);
+    text += plan::TopologyToJson(*options.rack_topology);
+  }
   return Sha256Hex(text);
+}
+
+std::string ProblemInCores(const ControlOptions& options, std::size_t core_count,
+                           const std::string& who, const std::vector<std::uint32_t>& cores) {
+  const std::string self = DescribeSelf(options);
+  if (cores.size() != options.daemons_in_rack()) {
+    return fmt::format("{} counts {} daemons in the rack, {} counts {}", who, cores.size(), self,
+                       options.daemons_in_rack());
+  }
+  if (cores[options.rack_self] != core_count) {
+    return fmt::format("{} says that {} has {} core loops, it has {}; was it started again?", who,
+                       self, cores[options.rack_self], core_count);
+  }
+  for (const std::uint32_t count : cores) {
+    if (count >= 1 && count <= kCoresPerDaemonMax) continue;
+    return fmt::format("the daemons' core loops are {}, each must be 1 to {}", Listed(cores),
+                       kCoresPerDaemonMax);
+  }
+  return {};
 }
 
 std::string Sha256Hex(std::string_view text) {
@@ -48,7 +81,7 @@ std::string Shortened(const std::string& hash) {
 
 v1::Rack Control::State::DescribeRack() const {
   v1::Rack rack;
-  const std::size_t count = std::max<std::size_t>(1, options.rack_endpoints.size());
+  const std::size_t count = options.daemons_in_rack();
   for (std::size_t i = 0; i < count; ++i) {
     v1::RackDaemon& daemon = *rack.add_daemons();
     if (!options.rack_endpoints.empty()) daemon.set_endpoint(options.rack_endpoints[i]);
@@ -63,11 +96,8 @@ v1::Rack Control::State::DescribeRack() const {
 
 absl::StatusOr<std::vector<std::uint32_t>> Control::State::CheckRack(
     const v1::JoinRequest& request) const {
-  const std::size_t daemon_count = std::max<std::size_t>(1, options.rack_endpoints.size());
-  const std::string self = options.rack_endpoints.empty()
-                               ? "this daemon"
-                               : fmt::format("daemon {} ({})", options.rack_self,
-                                             options.rack_endpoints[options.rack_self]);
+  const std::size_t daemon_count = options.daemons_in_rack();
+  const std::string self = DescribeSelf(options);
   const auto refuse = [&](const std::string& what) {
     return absl::FailedPreconditionError(
         fmt::format("job {}, rank {}: {}", request.job(), request.rank(), what));
@@ -82,8 +112,8 @@ absl::StatusOr<std::vector<std::uint32_t>> Control::State::CheckRack(
   if (says_configuration && request.configuration() != rack_configuration) {
     return refuse(fmt::format(
         "{} has configuration {}, the first daemon of the worker's rack has {}; the daemons of a "
-        "rack must have the same `daemons`, chunk_bytes, staging_bytes_per_lane and protocol "
-        "versions: compare phubd --dump-config of both",
+        "rack must have the same `daemons`, chunk_bytes, staging_bytes_per_lane, protocol "
+        "versions, place among `racks` and topology: compare phubd --dump-config of both",
         self, Shortened(rack_configuration), Shortened(request.configuration())));
   }
   if (request.daemon() != options.rack_self) {
@@ -103,21 +133,8 @@ absl::StatusOr<std::vector<std::uint32_t>> Control::State::CheckRack(
   }
   const std::vector<std::uint32_t> cores(request.daemon_cores().begin(),
                                          request.daemon_cores().end());
-  if (cores.size() != daemon_count) {
-    return refuse(fmt::format("the worker counts {} daemons in the rack, {} counts {}",
-                              cores.size(), self, daemon_count));
-  }
-  if (cores[options.rack_self] != links.size()) {
-    return refuse(
-        fmt::format("the worker says that {} has {} core loops, it has {}; was it "
-                    "started again? ask GetRack again",
-                    self, cores[options.rack_self], links.size()));
-  }
-  for (const std::uint32_t count : cores) {
-    if (count >= 1 && count <= kCoresPerDaemonMax) continue;
-    return refuse(fmt::format("the daemons' core loops are {}, each must be 1 to {}", Listed(cores),
-                              kCoresPerDaemonMax));
-  }
+  const std::string problem = ProblemInCores(options, links.size(), "the worker", cores);
+  if (!problem.empty()) return refuse(problem + "; ask GetRack again");
   return cores;
 }
 
@@ -129,6 +146,30 @@ Job* Control::State::FindRun(Incarnation incarnation) {
   return nullptr;
 }
 
+absl::StatusOr<Job*> Control::State::FindRunOf(Incarnation incarnation, const std::string& tenant,
+                                               const std::string& name) {
+  Job* const run = FindRun(incarnation);
+  if (run == nullptr) return nullptr;
+  if (run->account.tenant != tenant || run->name() != name) {
+    return absl::InvalidArgumentError(fmt::format("job {}: incarnation {} is another job's", name,
+                                                  FormatIncarnation(incarnation)));
+  }
+  if (run->diagnosis.has_value()) ConcludeDiagnosis(*run);
+  if (run->running()) return run;
+  return absl::AbortedError(run->state == Job::State::kFailed
+                                ? run->fault.message()
+                                : fmt::format("this run of job {} has ended", name));
+}
+
+// The anchor seats one run of a name at a time: if it seats a new one, the old one is over there.
+void Control::State::Supersede(Job& job, Incarnation by, const std::string& who) {
+  counters.Add(ControlCounter::jobs_superseded);
+  Fail(job, MakeFault(job, "superseded",
+                      fmt::format("a new run of it (incarnation {}) was begun by {}, so this one "
+                                  "is over at the rack's first daemon",
+                                  FormatIncarnation(by), who)));
+}
+
 absl::StatusOr<Job*> Control::State::FindRunToJoin(const v1::JoinRequest& request,
                                                    const std::string& tenant) {
   Job* job = FindRunningJob(tenant, request.job());
@@ -138,26 +179,12 @@ absl::StatusOr<Job*> Control::State::FindRunToJoin(const v1::JoinRequest& reques
     ConcludeDiagnosis(*job);
     return job->running() ? job : nullptr;
   }
-  if (Job* run = FindRun(Incarnation{request.incarnation()})) {
-    if (run->account.tenant != tenant || run->name() != request.job()) {
-      return absl::InvalidArgumentError(fmt::format("job {}: incarnation {} is another job's",
-                                                    request.job(),
-                                                    FormatIncarnation(run->account.incarnation)));
-    }
-    if (run->diagnosis.has_value()) ConcludeDiagnosis(*run);
-    if (run->running()) return run;
-    return absl::AbortedError(run->state == Job::State::kFailed
-                                  ? run->fault.message()
-                                  : fmt::format("this run of job {} has ended", request.job()));
-  }
-  if (job == nullptr) return nullptr;
-  // The anchor seats one run of a name at a time: if it seats a new one, the old one is over there.
-  counters.Add(ControlCounter::jobs_superseded);
-  Fail(*job, MakeFault(*job, "superseded",
-                       fmt::format("a new run of it (incarnation {}) was begun by rank {} ({}), so "
-                                   "this one is over at the rack's first daemon",
-                                   FormatIncarnation(Incarnation{request.incarnation()}),
-                                   request.rank(), request.host())));
+  const Incarnation incarnation{request.incarnation()};
+  absl::StatusOr<Job*> run = FindRunOf(incarnation, tenant, request.job());
+  if (!run.ok() || *run != nullptr || job == nullptr) return run;
+  // It only waits to hear that other racks' ranks have left, too: see AskToOpen.
+  if (!request.options().plan().empty() && IsLeavingRacks(*job)) return nullptr;
+  Supersede(*job, incarnation, fmt::format("rank {} ({})", request.rank(), request.host()));
   return nullptr;
 }
 

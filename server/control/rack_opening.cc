@@ -6,6 +6,7 @@
 #include "common/base/printable.h"
 #include "server/control/job_options.h"
 #include "server/control/key_specs.h"
+#include "server/control/rack.h"
 #include "server/control/rack_run.h"
 #include "server/control/state.h"
 #include "server/control/text.h"
@@ -38,10 +39,21 @@ v1::PeerJob JobOf(const v1::JoinRequest& request, const JobSettings& settings) {
   job.set_tenant(TenantOf(request));
   job.set_job(request.job());
   *job.mutable_options() = request.options();
+  for (const std::uint32_t count : settings.daemon_cores) job.add_daemon_cores(count);
   job.mutable_options()->set_chunk_bytes(settings.chunk_bytes);
   job.mutable_options()->set_staging_bytes_per_lane(settings.staging_bytes_per_lane);
   job.set_created_by(request.rank());
   return job;
+}
+
+// What another rack's daemon asks of this one, or rack 0's tells it.
+absl::StatusOr<JobSettings> ReadJob(const Control::State& state, RackIndex from,
+                                    const v1::PeerJob& job) {
+  const std::vector<std::uint32_t> cores(job.daemon_cores().begin(), job.daemon_cores().end());
+  const std::string problem =
+      ProblemInCores(state.options, state.links.size(), state.DescribeRackBriefly(from), cores);
+  if (problem.empty()) return CheckOpen(RequestOf(job, {}), state.options, cores);
+  return absl::FailedPreconditionError(fmt::format("job {}: {}", job.job(), problem));
 }
 
 }  // namespace
@@ -71,10 +83,13 @@ absl::Status Control::State::Hold(HeldJoin held) {
   return absl::OkStatus();
 }
 
-// Another rack than 0: a rank came, and there is no such job here.
+// A rank came, and there is no such job here: of another rack than 0. Or, of rack 0, an older run
+// waits here to hear that other racks' ranks have left; it is asked as any other, and waits, too.
 void Control::State::AskToOpen(HeldJoin held, const JobSettings& settings) {
   v1::PeerMessage message;
   *message.mutable_request() = JobOf(held.request, settings);
+  const Incarnation incarnation{held.request.incarnation()};
+  message.set_incarnation(incarnation.value);
   const v1::PeerJob& job = message.request();
   const Answer<v1::JoinResponse> answer = held.answer;
   if (const absl::Status status = Hold(std::move(held)); !status.ok()) return answer(status, {});
@@ -82,20 +97,23 @@ void Control::State::AskToOpen(HeldJoin held, const JobSettings& settings) {
   const std::uint64_t instance = racks.known[0].instance;
   const bool asked = std::any_of(racks.held.begin(), racks.held.end(), [&](const HeldJoin& each) {
     return TenantOf(each.request) == job.tenant() && each.request.job() == job.job() &&
-           each.asked_instance == instance;
+           each.request.incarnation() == incarnation.value && each.asked_instance == instance;
   });
   if (asked) return;
   racks.held.back().asked_instance = instance;
-  SendToRack(RackIndex{0}, {}, std::move(message));
+  if (options.rack_index == 0) return Defer(RackIndex{0}, message);
+  SendToRack(RackIndex{0}, incarnation, std::move(message));
 }
 
 // Rack 0: a rank came here, and there is no such job.
 absl::StatusOr<Job*> Control::State::OpenRackJob(const v1::JoinRequest& request,
                                                  const JobSettings& settings) {
-  return OpenEverywhere(JobOf(request, settings), settings);
+  return OpenEverywhere(JobOf(request, settings), settings, Incarnation{request.incarnation()});
 }
 
-absl::StatusOr<Job*> Control::State::OpenEverywhere(v1::PeerJob job, const JobSettings& settings) {
+// incarnation: 0 at the rack's first daemon, which draws it.
+absl::StatusOr<Job*> Control::State::OpenEverywhere(v1::PeerJob job, const JobSettings& settings,
+                                                    Incarnation incarnation) {
   if (absl::Status status = ChoosePlan(job); !status.ok()) {
     return Refuse(ControlCounter::joins_refused_plan, status);
   }
@@ -105,7 +123,7 @@ absl::StatusOr<Job*> Control::State::OpenEverywhere(v1::PeerJob job, const JobSe
                       "job {}: with its plan it has {} bytes, and at most {} go to other racks",
                       job.job(), job.ByteSizeLong(), kPeerMessageBytesMax)));
   }
-  auto made = CreateRackJob(job, settings, DrawIncarnation());
+  auto made = CreateRackJob(job, settings, is_anchor() ? DrawIncarnation() : incarnation);
   if (!made.ok()) return made;
   v1::PeerMessage open;
   *open.mutable_open() = job;
@@ -140,31 +158,54 @@ absl::StatusOr<Job*> Control::State::CreateRackJob(const v1::PeerJob& job,
   return made;
 }
 
-// Rack 0: a rank came to another rack.
-void Control::State::HandleOpenRequest(RackIndex from, const v1::PeerMessage& message) {
+// Rack 0: whether the job that is asked for may be opened. is_settled: there is nothing to do now.
+absl::Status Control::State::CheckNoRun(RackIndex from, const v1::PeerMessage& message,
+                                        bool& is_settled) {
   const v1::PeerJob& asked = message.request();
-  absl::Status status = absl::OkStatus();
-  if (Job* const running = FindRunningJob(asked.tenant(), asked.job())) {
-    if (running->rack_run != nullptr) {
-      // It is being opened there, or it is a run that is not quite over here.
-      if (running->rack_run->racks[from.value].opened) Defer(from, message);
-      return;
-    }
-    status = absl::AlreadyExistsError(
+  const Incarnation incarnation{message.incarnation()};
+  const absl::StatusOr<Job*> run = FindRunOf(incarnation, asked.tenant(), asked.job());
+  if (!run.ok()) return run.status();
+  Job* const running = FindRunningJob(asked.tenant(), asked.job());
+  is_settled = *run != nullptr;  // it is being opened there
+  if (is_settled || running == nullptr) return absl::OkStatus();
+  if (!is_anchor()) {
+    // The request may have waited long, so its run is not newer for being asked for later. A rank
+    // that is here now knows: of another rack, its daemon ends the older run before it asks.
+    is_settled = true;
+    if (IsLeavingRacks(*running)) Defer(from, message);
+    return absl::OkStatus();
+  }
+  if (running->rack_run == nullptr) {
+    return absl::AlreadyExistsError(
         fmt::format("{} runs a job {} of tenant {} that does not span racks",
                     DescribeRackBriefly(RackIndex{0}), asked.job(), asked.tenant()));
   }
-  const v1::JoinRequest request = RequestOf(asked, {});
-  if (draining) {
-    status = absl::UnavailableError(
-        fmt::format("{} is draining and takes no new jobs", DescribeRackBriefly(RackIndex{0})));
+  // It is being opened there, or it is a run that is not quite over here.
+  is_settled = true;
+  if (running->rack_run->racks[from.value].opened) Defer(from, message);
+  return absl::OkStatus();
+}
+
+// Rack 0: a rank came to another rack, or here while an older run was not over.
+void Control::State::HandleOpenRequest(RackIndex from, const v1::PeerMessage& message) {
+  const v1::PeerJob& asked = message.request();
+  const Incarnation incarnation{message.incarnation()};
+  if (options.rack_index != 0 || is_anchor() != (incarnation.value == 0)) {
+    return counters.Add(ControlCounter::peers_refused_place);
   }
-  const absl::StatusOr<JobSettings> settings =
-      CheckOpen(request, options, static_cast<std::uint32_t>(links.size()));
-  if (status.ok()) status = settings.status();
-  if (status.ok()) {
-    status = OpenEverywhere(asked, *settings).status();
+  bool is_settled = false;
+  absl::Status status = CheckNoRun(from, message, is_settled);
+  if (status.ok() && !is_settled) {
+    const absl::StatusOr<JobSettings> settings = ReadJob(*this, from, asked);
+    status = settings.status();
+    if (status.ok() && draining) {
+      status = absl::UnavailableError(
+          fmt::format("{} is draining and takes no new jobs", DescribeRackBriefly(RackIndex{0})));
+    }
+    if (status.ok()) status = OpenEverywhere(asked, *settings, incarnation).status();
   }
+  const bool stands = status.ok() && FindIncarnation(incarnation) != nullptr;
+  if (from.value == 0 && stands) JoinHeld(asked, incarnation);
   if (status.ok()) return;
   v1::PeerMessage answer;
   v1::PeerRefused& refused = *answer.mutable_refused();
@@ -172,21 +213,35 @@ void Control::State::HandleOpenRequest(RackIndex from, const v1::PeerMessage& me
   refused.set_job(asked.job());
   refused.set_code(static_cast<int>(status.code()));
   refused.set_message(std::string(status.message()));
-  SendToRack(from, {}, std::move(answer));
+  if (from.value == 0) return RefuseHeld(refused, incarnation);
+  SendToRack(from, incarnation, std::move(answer));
 }
 
-void Control::State::RefuseHeld(const v1::PeerRefused& refused) {
+void Control::State::RefuseHeld(const v1::PeerRefused& refused, Incarnation incarnation) {
   absl::Status status(static_cast<absl::StatusCode>(refused.code()), refused.message());
   if (status.ok())
     status = absl::InternalError(refused.message());  // no rank may take it for a yes
-  for (HeldJoin& held : TakeHeld(refused.tenant(), refused.job())) held.answer(status, {});
+  for (HeldJoin& held : TakeHeld(refused.tenant(), refused.job(), incarnation)) {
+    held.answer(status, {});
+  }
 }
 
-std::list<HeldJoin> Control::State::TakeHeld(const std::string& tenant, const std::string& job) {
+// It is here now.
+void Control::State::JoinHeld(const v1::PeerJob& job, Incarnation incarnation) {
+  for (HeldJoin& held : TakeHeld(job.tenant(), job.job(), incarnation)) {
+    Join(held.request, held.peer_address, std::move(held.answer));
+  }
+}
+
+std::list<HeldJoin> Control::State::TakeHeld(const std::string& tenant, const std::string& job,
+                                             Incarnation incarnation) {
+  // Ranks know the run from the rack's first daemon, but for those that are there.
+  const std::uint64_t asked_for = is_anchor() ? 0 : incarnation.value;
   std::list<HeldJoin> taken;
   for (auto held = racks.held.begin(); held != racks.held.end();) {
     const auto next = std::next(held);
-    if (TenantOf(held->request) == tenant && held->request.job() == job) {
+    if (TenantOf(held->request) == tenant && held->request.job() == job &&
+        held->request.incarnation() == asked_for) {
       taken.splice(taken.end(), racks.held, held);
     }
     held = next;
@@ -197,41 +252,37 @@ std::list<HeldJoin> Control::State::TakeHeld(const std::string& tenant, const st
 // Rack 0 has opened a job: this rack's part of it, or why there is none.
 void Control::State::HandleOpen(RackIndex from, const v1::PeerMessage& message) {
   const v1::PeerJob& job = message.open();
+  const Incarnation incarnation{message.incarnation()};
   if (from.value != 0) return counters.Add(ControlCounter::peers_refused_place);
-  if (Job* const running = FindRunningJob(job.tenant(), job.job())) {
-    if (running->rack_run != nullptr && running->rack_run->said_left) return Defer(from, message);
+  const bool is_new = incarnation.value != 0 && FindRun(incarnation) == nullptr;
+  if (Job* const running = FindRunningJob(job.tenant(), job.job()); running != nullptr && is_new) {
+    if (IsLeavingRacks(*running)) return Defer(from, message);
+    if (!is_anchor()) Supersede(*running, incarnation, DescribeRackBriefly(from));
   }
-  const v1::JoinRequest request = RequestOf(job, Incarnation{message.incarnation()});
   absl::Status status = absl::OkStatus();
-  if (message.incarnation() == 0 || FindRun(Incarnation{message.incarnation()}) != nullptr) {
+  if (!is_new) {
     status = absl::AlreadyExistsError(
         fmt::format("{} cannot give job {} incarnation {}: it is none, or another run's",
                     DescribeRackBriefly(RackIndex{options.rack_index}), job.job(),
-                    FormatIncarnation(Incarnation{message.incarnation()})));
+                    FormatIncarnation(incarnation)));
   } else if (FindRunningJob(job.tenant(), job.job()) != nullptr) {
     status = absl::AlreadyExistsError(
         fmt::format("{} runs another job {} of tenant {}",
                     DescribeRackBriefly(RackIndex{options.rack_index}), job.job(), job.tenant()));
   }
-  const absl::StatusOr<JobSettings> settings =
-      CheckOpen(request, options, static_cast<std::uint32_t>(links.size()));
+  const absl::StatusOr<JobSettings> settings = ReadJob(*this, from, job);
   if (status.ok()) status = settings.status();
   if (status.ok()) {
-    const auto made = CreateRackJob(job, *settings, Incarnation{message.incarnation()});
+    const auto made = CreateRackJob(job, *settings, incarnation);
     status = made.status();
     if (made.ok()) (*made)->rack_run->racks[from.value].instance = racks.known[from.value].instance;
   }
   v1::PeerMessage answer;
   answer.mutable_opened()->set_code(static_cast<int>(status.code()));
   answer.mutable_opened()->set_message(std::string(status.message()));
-  SendToRack(from, Incarnation{message.incarnation()}, std::move(answer));
-  for (HeldJoin& held : TakeHeld(job.tenant(), job.job())) {
-    if (status.ok()) {
-      Join(held.request, held.peer_address, std::move(held.answer));
-    } else {
-      held.answer(status, {});
-    }
-  }
+  SendToRack(from, incarnation, std::move(answer));
+  if (status.ok()) return JoinHeld(job, incarnation);
+  for (HeldJoin& held : TakeHeld(job.tenant(), job.job(), incarnation)) held.answer(status, {});
 }
 
 void Control::State::HandleOpened(Job& job, RackIndex from, const v1::PeerOpened& opened) {

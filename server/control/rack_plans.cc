@@ -1,4 +1,6 @@
 // Plans of jobs that span racks: made or read, verified, and cut to what this rack has to do.
+#include <numeric>
+
 #include "common/base/printable.h"
 #include "common/plan/chooser.h"
 #include "common/plan/forest_json.h"
@@ -120,8 +122,11 @@ absl::StatusOr<std::unique_ptr<RackRun>> Control::State::MakeRackRun(const v1::P
   }
   run->said_left = options.is_aggregator();
   for (PeerRack& rack : run->racks) rack.lanes.resize(links.size());
-  for (std::size_t core = 0; core < links.size(); ++core) {
-    run->choosers.emplace_back(run->plan, CoreAt(core));
+  // Ties go by the core loop's number in the rack, so that daemons spread over the trees, too.
+  const auto own = job.daemon_cores().begin() + static_cast<int>(options.rack_self);
+  const std::uint32_t first = std::accumulate(job.daemon_cores().begin(), own, 0u);
+  for (std::uint32_t core = 0; core < links.size(); ++core) {
+    run->choosers.emplace_back(run->plan, CoreIndex{first + core});
   }
   return run;
 }

@@ -66,6 +66,10 @@ struct RackRun {
   std::optional<PutOff> put_off;
 };
 const char* ToString(RackRun::State state);
+// Its ranks here have all left, and other racks' perhaps not.
+inline bool IsLeavingRacks(const Job& job) {
+  return job.rack_run != nullptr && job.rack_run->said_left;
+}
 
 // rack_measures.cc: spans, links and exchange_bytes, without predictions; `info` has the racks. And
 // the predictions for them: simulated once for a size, which takes time.

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "common/base/log.h"
+#include "common/base/printable.h"
 #include "common/plan/topology_json.h"
 #include "common/wire/message.h"
 #include "server/control/rack.h"
@@ -45,6 +46,7 @@ std::string HashOfRacks(const ControlOptions& options, std::size_t core_count) {
       "control {}..{}\nlanes {}..{}\nchunk_bytes {}\nstaging {}\ncore_loops {}\n",
       kProtocolVersionMin, kProtocolVersionMax, wire::kLaneVersionMin, wire::kLaneVersion,
       options.chunk_bytes, options.staging_bytes_per_lane, core_count);
+  text += fmt::format("daemon {} of {}\n", options.rack_self, options.daemons_in_rack());
   for (const std::string& rack : options.racks) text += rack + "\n";
   text += fmt::format("aggregators {}\n", options.aggregator_count);
   text += plan::TopologyToJson(*options.rack_topology);
@@ -74,6 +76,9 @@ v1::PeerEnvelope Control::State::MakeEnvelope(RackIndex to) const {
   envelope.set_rack(options.rack_index);
   envelope.set_to_rack(to.value);
   envelope.set_instance(racks.instance);
+  envelope.set_daemon(options.rack_self);
+  envelope.set_daemon_count(options.daemons_in_rack());
+  envelope.set_endpoint(options.racks[options.rack_index]);
   return envelope;
 }
 
@@ -105,12 +110,25 @@ absl::Status Control::State::CheckEnvelope(const v1::PeerEnvelope& envelope) {
                     "is rack {} of {}; are `racks` and `rack_self` right?",
                     envelope.rack(), envelope.to_rack(), options.rack_index, racks.known.size()));
   }
+  if (envelope.daemon() != options.rack_self ||
+      envelope.daemon_count() != options.daemons_in_rack()) {
+    return refuse(
+        ControlCounter::peers_refused_place,
+        fmt::format("rack {}'s daemon {} of {} ({}) takes this one for its counterpart, but it is "
+                    "rack {}'s daemon {} of {} ({}): every rack needs as many `daemons`, and "
+                    "`racks` names those at the same place in them",
+                    envelope.rack(), envelope.daemon(), envelope.daemon_count(),
+                    Printable(envelope.endpoint(), kNameBytesMax), options.rack_index,
+                    options.rack_self, options.daemons_in_rack(),
+                    options.racks[options.rack_index]));
+  }
   if (envelope.configuration() != racks.configuration) {
     return refuse(
         ControlCounter::peers_refused_configuration,
         fmt::format("rack {} has configuration {}, rack {} has {}; the daemons of all racks must "
                     "have the same `racks`, topology, chunk_bytes, staging_bytes_per_lane, number "
-                    "of core loops and versions: compare phubd --dump-config of both",
+                    "of core loops (of several, each as its counterpart) and versions: compare "
+                    "phubd --dump-config of both",
                     envelope.rack(), Shortened(envelope.configuration()), options.rack_index,
                     Shortened(racks.configuration)));
   }
@@ -199,7 +217,7 @@ void Control::State::HandlePeerMessage(RackIndex from, const v1::PeerMessage& me
     case Case::kOpen: return HandleOpen(from, message);
     case Case::kRefused:
       if (from.value != 0) return counters.Add(ControlCounter::peers_refused_place);
-      return RefuseHeld(message.refused());
+      return RefuseHeld(message.refused(), Incarnation{message.incarnation()});
     case Case::MESSAGE_NOT_SET: return;
     default: break;
   }
@@ -269,11 +287,17 @@ void Control::State::PollRacks(TimeNs now) {
     if (now >= held->deadline) {
       const HeldJoin late = std::move(*held);
       racks.held.erase(held);
+      const std::string opener = DescribeRackBriefly(RackIndex{0});
+      const std::string why =
+          options.rack_index == 0
+              ? fmt::format("an older run of it is not over at {}; try again", opener)
+              : fmt::format(
+                    "{}, which opens jobs that span racks, does not answer; is its phubd "
+                    "running?",
+                    opener);
       late.answer(Refuse(ControlCounter::joins_refused_rack,
-                         absl::UnavailableError(fmt::format(
-                             "job {} was not opened: {}, which opens jobs that span racks, does "
-                             "not answer; is its phubd running?",
-                             late.request.job(), DescribeRackBriefly(RackIndex{0})))),
+                         absl::UnavailableError(
+                             fmt::format("job {} was not opened: {}", late.request.job(), why))),
                   {});
     }
     held = next;

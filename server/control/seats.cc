@@ -11,6 +11,19 @@ namespace phub::server {
 // A worker joins every daemon of the rack, then commits at each: so that a rank that one daemon
 // refuses holds nothing at the others. In between its place is a lease, kept up by being heard of.
 
+namespace {
+
+// As long as racks may take to open a job, and more: a worker is heard of by one daemon while it
+// waits for the next one's part of the job to be opened everywhere.
+constexpr DurationNs kLeasesAcrossRacks = 6;  // in liveness timeouts
+
+DurationNs LeaseOf(const ControlOptions& options, const Job& job) {
+  const bool opens_one_by_one = job.rack_run != nullptr && options.daemons_in_rack() > 1;
+  return options.liveness_timeout * (opens_one_by_one ? kLeasesAcrossRacks : 1);
+}
+
+}  // namespace
+
 absl::StatusOr<Control::State::Seating> Control::State::FindCommitted(std::string_view session_id) {
   absl::StatusOr<Seating> seat = FindRunning(session_id);
   if (!seat.ok() || seat->job->members[seat->rank.value].state != Member::State::kReserved) {
@@ -73,14 +86,14 @@ void Control::State::CheckLeases(TimeNs now) {
     for (std::uint32_t rank = 0; rank < job->members.size() && job->running(); ++rank) {
       const Member& member = job->members[rank];
       if (member.state != Member::State::kReserved ||
-          now - member.last_heard < options.liveness_timeout) {
+          now - member.last_heard < LeaseOf(options, *job)) {
         continue;
       }
       counters.Add(ControlCounter::reservations_lapsed);
       FreeSeat(*job, Rank{rank},
                absl::DeadlineExceededError(fmt::format(
                    "rank {}'s reservation in job {} lapsed: it was not committed within {}", rank,
-                   job->name(), FormatAge(options.liveness_timeout))));
+                   job->name(), FormatAge(LeaseOf(options, *job)))));
       if (job->diagnosis) break;
     }
   }
@@ -91,7 +104,7 @@ TimeNs Control::State::NextLease(const Job& job) const {
   if (!Acknowledged(job.add_job_tickets) || !RacksHave(job, 0)) return next;
   for (const Member& member : job.members) {
     if (member.state != Member::State::kReserved) continue;
-    next = std::min(next, member.last_heard + options.liveness_timeout);
+    next = std::min(next, member.last_heard + LeaseOf(options, job));
   }
   return next;
 }

@@ -121,7 +121,10 @@ void Control::State::Leave(const v1::LeaveRequest& request, Answer<v1::LeaveResp
   if (!seat.ok()) return answer(seat.status(), {});
   Job& job = *seat->job;
   Member& member = job.members[seat->rank.value];
-  if (member.state == Member::State::kReserved) {
+  // Else every rank that tries again meets this run here, which nobody can complete.
+  const bool ends_run =
+      request.run_is_over() && job.rack_run != nullptr && !request.verdict().empty();
+  if (member.state == Member::State::kReserved && !ends_run) {
     counters.Add(ControlCounter::reservations_returned);
     FreeSeat(job, seat->rank, absl::CancelledError("the reservation was given back"));
     return answer(absl::OkStatus(), {});

@@ -63,6 +63,10 @@ struct Control::State {
   // The run that a worker is to join: null if it is to be created. An older one may end here.
   absl::StatusOr<Job*> FindRunToJoin(const v1::JoinRequest& request, const std::string& tenant);
   Job* FindRun(Incarnation incarnation);  // remembered ones too
+  // That run of the job: null if it is not known, ABORTED if it is over.
+  absl::StatusOr<Job*> FindRunOf(Incarnation incarnation, const std::string& tenant,
+                                 const std::string& name);
+  void Supersede(Job& job, Incarnation by, const std::string& who);
   v1::Rack DescribeRack() const;
   bool is_anchor() const { return options.rack_self == 0; }
   // Barriers are held by one daemon.
@@ -197,7 +201,6 @@ struct Control::State {
   std::string ReasonOf(const Job& job, std::string_view lane) const;
   v1::ServerInfo DescribeServer() const;
   absl::StatusOr<const Job*> FindJob(const std::string& tenant, const std::string& name) const;
-
   // --- metrics.cc
   void GetStats(Answer<v1::GetStatsResponse> answer);
   MetricsSample Sample() const;
@@ -207,7 +210,6 @@ struct Control::State {
   // Keeps what the job did, for itself and its tenant's totals. Before its shards go.
   void NoteTotals(Job& job);
   RankMetricsSum SumOfRank(const Job& job, Rank rank) const;
-
   // --- wait.cc
   // Live or lost, as what is known of the rank says. Of a rank that has a place; policy wait.
   void CheckPresence(Job& job, Rank rank);
@@ -222,7 +224,6 @@ struct Control::State {
   absl::Status TakenOver(const Job& job, Rank rank) const;
   void ForgiveAbsence(Member& member, DurationNs duration);
   std::string DescribeAbsence(const Job& job, Rank rank) const;
-
   // --- versions.cc
   void AskForVersions(Job& job, DurationNs timeout,
                       std::function<void(const absl::Status&, VersionQuery&)> done);
@@ -234,7 +235,6 @@ struct Control::State {
   void GetJobVersions(const v1::GetJobVersionsRequest& request,
                       Answer<v1::GetVersionsResponse> answer);
   absl::Status CheckQueryRoom(const Job& job) const;
-
   // --- snapshot.cc
   void BeginSnapshot(const v1::BeginSnapshotRequest& request, Answer<v1::Snapshot> answer);
   absl::Status CheckTargets(const Job& job, const v1::BeginSnapshotRequest& request) const;
@@ -250,7 +250,6 @@ struct Control::State {
   std::vector<ChunkRef> ChunksOf(const Job& job) const;
   void AbandonSavedState(Job& job, const absl::Status& status);  // the job ended
   void FreeSavedState(Job& job);                                 // and the core loops let go
-
   // --- snapshot_read.cc
   absl::Status ReadSnapshot(const v1::ReadSnapshotRequest& request,
                             std::shared_ptr<SnapshotSink> sink);
@@ -271,12 +270,10 @@ struct Control::State {
   void BringState(Job& job);
   void AdvanceLoad(Job& job, TimeNs now);
   Job* FindLoad(LoadId load);
-
   // --- elsewhere.cc
   void EndByVerdict(Job& job, Rank rank, const std::string& verdict);
   LoadId RefuseLoad(Job& job, Rank rank, const v1::LoadStateRequest& refusal);
   void TakeOverIterations(Job& job, const v1::LoadedState& loaded);
-
   // --- shares.cc
   // The same number for all jobs of a tenant: what core loops tell tenants apart by.
   std::uint32_t NumberOfTenant(const std::string& tenant);
@@ -306,14 +303,18 @@ struct Control::State {
   // The rank waits until rack 0 has opened its job.
   void AskToOpen(HeldJoin held, const JobSettings& settings);
   absl::StatusOr<Job*> OpenRackJob(const v1::JoinRequest& request, const JobSettings& settings);
-  absl::StatusOr<Job*> OpenEverywhere(v1::PeerJob job, const JobSettings& settings);
+  absl::StatusOr<Job*> OpenEverywhere(v1::PeerJob job, const JobSettings& settings,
+                                      Incarnation incarnation);
+  absl::Status CheckNoRun(RackIndex from, const v1::PeerMessage& message, bool& is_settled);
   absl::StatusOr<Job*> CreateRackJob(const v1::PeerJob& job, const JobSettings& settings,
                                      Incarnation incarnation);
   void HandleOpenRequest(RackIndex from, const v1::PeerMessage& message);
   void HandleOpen(RackIndex from, const v1::PeerMessage& message);
   void HandleOpened(Job& job, RackIndex from, const v1::PeerOpened& opened);
-  void RefuseHeld(const v1::PeerRefused& refused);
-  std::list<HeldJoin> TakeHeld(const std::string& tenant, const std::string& job);
+  void RefuseHeld(const v1::PeerRefused& refused, Incarnation incarnation);
+  void JoinHeld(const v1::PeerJob& job, Incarnation incarnation);
+  std::list<HeldJoin> TakeHeld(const std::string& tenant, const std::string& job,
+                               Incarnation incarnation);
   void HandleReady(Job& job, RackIndex from);
   void HandleStart(Job& job, RackIndex from);
   void AdvanceRackRun(Job& job);
@@ -349,7 +350,6 @@ struct Control::State {
   void CheckReady(Job& job);
   void HandlePeerLaneClosed(Job& job, CoreIndex core, const Event& event);
   void FailOverPeerFault(Job& job, CoreIndex core, const Event& event);
-
   // --- drain.cc
   void Drain(DurationNs grace);
   void SetDraining(DurationNs grace);

@@ -6,6 +6,7 @@
 #include <netinet/in.h>
 #include <sys/socket.h>
 
+#include <algorithm>
 #include <cstring>
 #include <memory>
 #include <random>
@@ -44,8 +45,8 @@ std::vector<std::uint16_t> FreePorts(std::size_t count) {
 }  // namespace
 
 RackProcess::RackProcess(std::size_t daemon_count, const std::vector<std::string>& arguments,
-                         Kind kind, std::size_t aggregator_count)
-    : arguments_(arguments), kind_(kind), aggregator_count_(aggregator_count) {
+                         Kind kind, std::size_t aggregator_count, std::size_t per_rack)
+    : arguments_(arguments), kind_(kind), aggregator_count_(aggregator_count), per_rack_(per_rack) {
   for (const std::uint16_t port : FreePorts(daemon_count)) {
     endpoints_.push_back(fmt::format("127.0.0.1:{}", port));
   }
@@ -53,18 +54,38 @@ RackProcess::RackProcess(std::size_t daemon_count, const std::vector<std::string
   for (Process& daemon : daemons_) serving_ &= daemon.WaitForOutput("serves on", kStartPatience);
 }
 
+// Who else there is, as the daemon's settings say it.
+std::vector<std::string> RackProcess::PlaceOf(std::size_t daemon) const {
+  if (endpoints_.size() == 1) return {};
+  if (kind_ == Kind::kOneRack) return {"--daemons", fmt::format("{}", fmt::join(endpoints_, ","))};
+  const std::size_t rack = daemon / per_rack_;
+  const std::size_t racks = endpoints_.size() / per_rack_ - aggregator_count_;
+  std::vector<std::string> plane;  // racks, then aggregators
+  for (std::size_t i = daemon % per_rack_; i < endpoints_.size(); i += per_rack_) {
+    plane.push_back(endpoints_[i]);
+  }
+  const auto racks_end = plane.begin() + static_cast<std::ptrdiff_t>(racks);
+  std::vector<std::string> place = {"--racks",
+                                    fmt::format("{}", fmt::join(plane.begin(), racks_end, ","))};
+  if (aggregator_count_ > 0) {
+    place.insert(place.end(),
+                 {"--aggregators", fmt::format("{}", fmt::join(racks_end, plane.end(), ",")),
+                  "--role", rack < racks ? "rack" : "aggregator"});
+  }
+  if (per_rack_ > 1) {
+    const auto first = endpoints_.begin() + static_cast<std::ptrdiff_t>(rack * per_rack_);
+    const auto end = first + static_cast<std::ptrdiff_t>(per_rack_);
+    place.insert(place.end(), {"--daemons", fmt::format("{}", fmt::join(first, end, ","))});
+  }
+  return place;
+}
+
 Process RackProcess::StartDaemon(std::size_t daemon, const std::vector<std::string>& more) const {
   std::vector<std::string> all = {"--listen", endpoints_[daemon]};
-  const auto racks_end = endpoints_.end() - static_cast<std::ptrdiff_t>(aggregator_count_);
-  if (endpoints_.size() > 1) {
-    all.insert(all.end(), {kind_ == Kind::kOneRack ? "--daemons" : "--racks",
-                           fmt::format("{}", fmt::join(endpoints_.begin(), racks_end, ","))});
-  }
-  if (aggregator_count_ > 0) {
-    all.insert(all.end(),
-               {"--aggregators", fmt::format("{}", fmt::join(racks_end, endpoints_.end(), ","))});
-    const bool is_rack = daemon + aggregator_count_ < endpoints_.size();
-    all.insert(all.end(), {"--role", is_rack ? "rack" : "aggregator"});
+  const std::vector<std::string> place = PlaceOf(daemon);
+  for (std::size_t i = 0; i < place.size(); i += 2) {
+    if (std::find(more.begin(), more.end(), place[i]) != more.end()) continue;  // said otherwise
+    all.insert(all.end(), {place[i], place[i + 1]});
   }
   for (std::string argument : arguments_) {
     const std::size_t at = argument.find(kDaemonNumber);

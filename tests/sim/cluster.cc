@@ -12,7 +12,7 @@ namespace phub::sim {
 namespace {
 
 constexpr NodeId kNodesPerDaemon = 10;
-constexpr NodeId kFirstWorkerNode = 200;
+constexpr NodeId kFirstWorkerNode = 400;
 constexpr TimeNs kTimeLimit = 300 * kSecond;     // virtual; a run that needs more hangs
 constexpr DurationNs kTick = 20 * kMillisecond;  // virtual time moves at least this often
 
@@ -111,7 +111,7 @@ void Cluster::AddProcess(Job& job, std::uint32_t rank) {
   std::span<const std::unique_ptr<SimDaemon>> daemons = rack_;
   if (layout_ == Layout::kManyRacks) {
     const std::uint32_t in_rack = job.script.world_size / job.script.racks;
-    daemons = daemons.subspan(job.first_rack + rank / in_rack, 1);
+    daemons = daemons.subspan((job.first_rack + rank / in_rack) * per_rack_, per_rack_);
   }
   job.seats[rank].processes.push_back(
       std::make_unique<SimWorker>(network_, daemons, random_, job, rank, next_node_++));

@@ -10,7 +10,7 @@
 
 namespace phub::sim {
 
-// What a seed draws: one rack, of one to three daemons; or several, of one daemon each.
+// What a seed draws: one rack, of one to three daemons; or several, of one to three each.
 enum class Layout : std::uint8_t { kOneRack, kManyRacks };
 
 // Rare things that a swarm must have seen, or it did not test them.
@@ -24,7 +24,7 @@ enum class Layout : std::uint8_t { kOneRack, kManyRacks };
               X(snapshots_missed) X(snapshots_cancelled) X(decisions) X(rounds_skipped)
 #define PHUB_SIM_MANY_RACKS_COVERAGE(X)                                                   \
   X(partials) X(aggregated) X(results) X(jobs_across_racks) X(jobs_beside) X(racks_cut) \
-      X(envelopes_repeated)
+      X(envelopes_repeated) X(several_planes)
 #define PHUB_SIM_BOTH_COVERAGE(X) X(rounds) X(jobs_failed) X(daemons_lost)
 
 struct Coverage {

@@ -91,10 +91,11 @@ std::string Cluster::JudgeCut(const Job& job, const SimWorker& worker) const {
 bool Cluster::NamesRacksOf(const JobScript& script, const SimWorker& worker) const {
   const std::uint32_t own = script.culprit / (script.world_size / script.racks);
   bool other = false;
-  for (std::uint32_t rack = 0; rack < rack_.size(); ++rack) {
-    other |= rack != own && Mentions(worker, rack_[rack]->endpoint());
+  bool itself = false;
+  for (std::uint32_t i = 0; i < rack_.size(); ++i) {
+    (i / per_rack_ == own ? itself : other) |= Mentions(worker, rack_[i]->endpoint());
   }
-  return other && Mentions(worker, rack_[own]->endpoint()) && Mentions(worker, script.name);
+  return other && itself && Mentions(worker, script.name);
 }
 
 std::string Cluster::JudgeNames(const Job& job, const SimWorker& worker) const {
@@ -160,6 +161,7 @@ Coverage Cluster::Measure() const {
   });
   for (const auto& peers : peer_networks_) coverage.envelopes_repeated += peers->repeated();
   coverage.racks_cut = racks_cut_at_ != 0;
+  coverage.several_planes = per_rack_ > 1;
   coverage.lanes_replaced = attached > lanes ? attached - lanes : 0;
   coverage.several_daemons = rack_.size() > 1;
   coverage.daemons_lost = daemon_died_at_ != 0;
@@ -175,12 +177,12 @@ std::string Cluster::Describe() const {
   std::string text = fmt::format(
       "cores={} latency_us={}+{} bytes_per_s={} pipe={} split={} partial={} clog={} "
       "send_queue={} received_lent={} breaks_per_s={} until_ms={} doomed={}@{}ms topology={} "
-      "cut={}-{}@{}ms",
+      "cut={}-{}@{}ms per_rack={}",
       cores, net.latency_min / kMicrosecond, net.latency_jitter / kMicrosecond,
       net.bytes_per_second, net.pipe_bytes, net.split_read_chance, net.partial_write_chance,
       net.clog_chance, net.limits.send_queue, net.limits.received_lent, breaks_per_second_,
       faults_until_ / kMillisecond, doomed_, daemon_died_at_ / kMillisecond, topology_, cut_[0],
-      cut_[1], racks_cut_at_ / kMillisecond);
+      cut_[1], racks_cut_at_ / kMillisecond, per_rack_);
   for (const auto& job : jobs_) {
     text += "\n  " + sim::Describe(job->script);
     for (const Seat& seat : job->seats) {

@@ -1,4 +1,4 @@
-// Clusters of several racks: a daemon in each, jobs that span them and others beside.
+// Clusters of several racks: daemons in each, jobs that span them and others beside.
 #include <fmt/format.h>
 
 #include <map>
@@ -14,6 +14,7 @@ namespace {
 
 constexpr NodeId kNodesPerDaemon = 10;
 constexpr std::uint64_t kRacksMax = 8;
+constexpr std::uint32_t kPlanesRacksMax = 6;  // of racks with several daemons: each costs time
 
 constexpr std::uint64_t kAggregatorsOneIn = 3;  // of topologies with switches
 
@@ -52,7 +53,8 @@ Fate DrawRackFate(SeededRandom& random) {
 
 }  // namespace
 
-// Wherever chunks of a job may lie, daemons have as many core loops in every rack.
+// Wherever chunks of a job may lie, daemons have as many core loops in every rack: those with one
+// number exchange with one another.
 void Cluster::BuildRacks() {
   const std::uint64_t count = 2 + random_.Below(random_.Chance(1, 4) ? kRacksMax - 1 : 3);
   racks_with_ranks_ = static_cast<std::uint32_t>(count);
@@ -61,25 +63,40 @@ void Cluster::BuildRacks() {
   auto topology = plan::Generate(topology_);
   PHUB_CHECK(topology.ok(), "topology={}", topology_);
   options.aggregators = server::exchange::AggregatorCount(*topology);
-  const std::uint32_t daemons = racks_with_ranks_ + options.aggregators;
+  const std::uint32_t racks = racks_with_ranks_ + options.aggregators;
+  if (random_.Chance(1, 2)) per_rack_ = static_cast<std::uint32_t>(2 + random_.Below(2));
+  if (racks > kPlanesRacksMax) per_rack_ = 1;
   options.topology = std::make_shared<const plan::Topology>(*std::move(topology));
-  options.core_count = static_cast<std::uint32_t>(1 + random_.Below(3));
+  std::vector<std::uint32_t> core_counts;
+  for (std::uint32_t d = 0; d < per_rack_; ++d) {
+    core_counts.push_back(static_cast<std::uint32_t>(1 + random_.Below(3)));
+  }
   options.shm.ring_records = wire::kRingRecordsMin << random_.Below(6);
   options.shm.arena_bytes = wire::kArenaBytesMin;
   options.shm.send_queue = network_.options().limits.send_queue;
   options.shm.received_lent = network_.options().limits.received_lent;
-  for (std::uint32_t i = 0; i < daemons; ++i) {
-    options.racks.push_back(fmt::format("{}{}:7700", i < count ? "rack" : "aggregator", i));
-  }
-  for (std::uint32_t i = 0; i < daemons; ++i) {
-    options.rack = i;
-    options.rack_endpoints = {options.racks[i]};
+  const auto endpoint = [&](std::uint32_t rack, std::uint32_t daemon) {
+    return fmt::format("{}{}:{}", rack < count ? "rack" : "aggregator", rack, 7700 + daemon);
+  };
+  for (std::uint32_t i = 0; i < racks * per_rack_; ++i) {
+    options.rack = i / per_rack_;
+    options.position = i % per_rack_;
+    options.core_count = core_counts[options.position];
+    options.racks.clear();
+    for (std::uint32_t r = 0; r < racks; ++r) {
+      options.racks.push_back(endpoint(r, options.position));
+    }
+    options.rack_endpoints.clear();
+    for (std::uint32_t d = 0; d < per_rack_; ++d) {
+      options.rack_endpoints.push_back(endpoint(options.rack, d));
+    }
     options.first_node = i * kNodesPerDaemon;
     options.shares_memory = random_.Chance(1, 2);
     rack_.push_back(std::make_unique<SimDaemon>(network_, control_random_, options));
   }
-  for (std::uint32_t i = 0; i < daemons; ++i) {
-    peer_networks_.push_back(std::make_unique<SimPeerNetwork>(network_, random_, rack_, i));
+  for (std::uint32_t i = 0; i < rack_.size(); ++i) {
+    peer_networks_.push_back(
+        std::make_unique<SimPeerNetwork>(network_, random_, rack_, i, per_rack_));
     rack_[i]->control().SetPeerNetwork(*peer_networks_.back());
   }
 }
@@ -108,7 +125,7 @@ void Cluster::DrawRackJobs() {
   }
 }
 
-// While the first job's culprit trains: all lanes between its rack's daemon and one that it
+// While the first job's culprit trains: all lanes between a daemon of its rack and one that it
 // exchanges with.
 void Cluster::CutRacks() {
   const Job& job = *jobs_.front();
@@ -120,14 +137,16 @@ void Cluster::CutRacks() {
   }
   if (witness.progress() + 1 < job.script.culprit_iteration || !random_.Chance(1, 4)) return;
   const std::uint32_t rack = job.script.culprit / (job.script.world_size / job.script.racks);
-  for (std::uint32_t other = 0; other < rack_.size(); ++other) {
-    if (other == rack) continue;
+  const auto plane = static_cast<std::uint32_t>(random_.Below(per_rack_));
+  const std::uint32_t own = rack * per_rack_ + plane;
+  for (std::uint32_t other = plane; other < rack_.size(); other += per_rack_) {
+    if (other == own) continue;
     bool found = false;
-    for (std::uint32_t core = 0; core < rack_[rack]->core_count(); ++core) {
-      found |= network_.ResetBetween(rack_[rack]->node(core), rack_[other]->node(core));
+    for (std::uint32_t core = 0; core < rack_[own]->core_count(); ++core) {
+      found |= network_.ResetBetween(rack_[own]->node(core), rack_[other]->node(core));
     }
     if (!found) continue;
-    cut_ = {rack, other};
+    cut_ = {own, other};
     racks_cut_at_ = network_.clock().Now();
     return;
   }

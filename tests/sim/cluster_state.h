@@ -81,17 +81,18 @@ class Cluster {
   SimNetwork network_;
   SeededRandom control_random_;
   std::vector<std::unique_ptr<SimSaver>> savers_;  // outlive the daemons that send to them
-  SimRack rack_;                                   // of several racks: the daemon of each
+  SimRack rack_;                                   // of several racks: those of rack 0 first
   std::vector<std::unique_ptr<SimPeerNetwork>> peer_networks_;
   std::string topology_;
   std::uint32_t racks_with_ranks_ = 1;  // several racks: the others are aggregators
+  std::uint32_t per_rack_ = 1;          // several racks: daemons of each
   std::vector<std::unique_ptr<Job>> jobs_;
   NodeId next_node_ = 0;
   std::uint64_t breaks_per_second_ = 0;
   TimeNs faults_until_ = 0;
   std::uint32_t doomed_ = 0;  // the daemon that dies, if one does
   TimeNs daemon_died_at_ = 0;
-  std::array<std::uint32_t, 2> cut_{};  // the racks whose lanes are cut
+  std::array<std::uint32_t, 2> cut_{};  // of daemons whose lanes are cut, in rack_
   TimeNs racks_cut_at_ = 0;
   std::uint64_t crashes_ = 0;
   std::string problem_;

@@ -15,12 +15,17 @@ constexpr DurationNs kDialTimeout = 3 * kSecond;
 }  // namespace
 
 SimPeerNetwork::SimPeerNetwork(SimNetwork& network, SeededRandom& random, const SimRack& daemons,
-                               std::uint32_t self)
-    : network_(network), random_(random), daemons_(daemons), self_(self), links_(daemons.size()) {}
+                               std::uint32_t self, std::uint32_t per_rack)
+    : network_(network),
+      random_(random),
+      daemons_(daemons),
+      self_(self),
+      per_rack_(per_rack),
+      links_(daemons.size() / per_rack) {}
 
 void SimPeerNetwork::Start() {
   for (std::uint32_t rack = 0; rack < links_.size(); ++rack) {
-    if (rack != self_) DeliverAfter(server::RackIndex{rack}, DrawDelay());
+    if (rack != self_ / per_rack_) DeliverAfter(server::RackIndex{rack}, DrawDelay());
   }
 }
 
@@ -61,7 +66,7 @@ void SimPeerNetwork::Deliver(server::RackIndex to) {
 
 void SimPeerNetwork::Arrive(server::RackIndex to, std::uint64_t turn,
                             const v1::PeerEnvelope& envelope) {
-  SimDaemon& daemon = *daemons_[to.value];
+  SimDaemon& daemon = DaemonOf(to);
   const auto refused = [this, to, turn] {
     After(DrawDelay(), [this, to, turn] { Finish(to, turn, 0, std::nullopt); });
   };
@@ -101,7 +106,7 @@ void SimPeerNetwork::DialLane(server::RackIndex to, std::string, std::uint16_t,
 // What the dialer and the other daemon's listener do.
 void SimPeerNetwork::Dial(server::RackIndex to, const wire::LaneHello& hello) {
   if (!self().alive() || !self().control().LacksPeerLane(hello, to)) return;
-  SimDaemon& daemon = *daemons_[to.value];
+  SimDaemon& daemon = DaemonOf(to);
   const auto fail = [this, to, hello](const absl::Status& why) {
     if (self().alive()) self().control().PeerLaneFailed(hello, to, why);
   };

@@ -18,9 +18,10 @@ namespace phub::sim {
 
 class SimPeerNetwork final : public server::PeerNetwork {
  public:
-  // Of daemons[self]. All racks' daemons, by rack; they outlive the run.
+  // Of daemons[self]. All racks' daemons, `per_rack` of each, those of rack 0 first; they outlive
+  // the run.
   SimPeerNetwork(SimNetwork& network, SeededRandom& random, const SimRack& daemons,
-                 std::uint32_t self);
+                 std::uint32_t self, std::uint32_t per_rack);
 
   void Start();  // heartbeats
 
@@ -39,6 +40,10 @@ class SimPeerNetwork final : public server::PeerNetwork {
   };
 
   SimDaemon& self() const { return *daemons_[self_]; }
+  // The one with the same number in its rack.
+  SimDaemon& DaemonOf(server::RackIndex rack) const {
+    return *daemons_[rack.value * per_rack_ + self_ % per_rack_];
+  }
   DurationNs DrawDelay();
   void After(DurationNs delay, std::function<void()> what);
   void DeliverAfter(server::RackIndex to, DurationNs delay);
@@ -53,6 +58,7 @@ class SimPeerNetwork final : public server::PeerNetwork {
   SeededRandom& random_;
   const SimRack& daemons_;
   const std::uint32_t self_;
+  const std::uint32_t per_rack_;
   std::vector<Link> links_;  // [rack]; unused at the own one
   std::uint64_t repeated_ = 0;
 };

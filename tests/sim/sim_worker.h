@@ -112,7 +112,7 @@ class SimWorker final : public client::EngineListener {
   v1::JoinRequest JoinRequestTo(const Link& link) const;
   void Reserve(std::size_t position);
   void Commit(std::size_t position);
-  void GiveBack(const Link& refused, const absl::Status& why);
+  void GiveBack(const Link& refused, const absl::Status& why, bool run_is_over);
   void Begin();
   void AskWhereToResume();
   void PlanResume();

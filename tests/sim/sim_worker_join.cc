@@ -80,7 +80,10 @@ void SimWorker::Reserve(std::size_t position) {
   Link& link = *links_[position];
   link.channel->Join(JoinRequestTo(link), CallTimeout(),
                      [this, &link, position](const absl::StatusOr<v1::JoinResponse>& answer) {
-                       if (!answer.ok()) return GiveBack(link, answer.status());
+                       if (!answer.ok()) {
+                         const bool over = position > 0 && absl::IsAborted(answer.status());
+                         return GiveBack(link, answer.status(), over);
+                       }
                        link.joined = *answer;
                        if (position == 0) config_.incarnation = Incarnation{answer->incarnation()};
                        if (answer->incarnation() != config_.incarnation.value) {
@@ -101,7 +104,9 @@ void SimWorker::Commit(std::size_t position) {
   link.channel->Commit(request, CallTimeout(),
                        [this, &link, position](const absl::StatusOr<v1::CommitResponse>& answer) {
                          if (done()) return;
-                         if (!answer.ok()) return GiveBack(link, answer.status());
+                         if (!answer.ok()) {
+                           return GiveBack(link, answer.status(), /*run_is_over=*/false);
+                         }
                          Attend(link);  // its place stands: it has to be heard of
                          if (position == 0) Heartbeat();
                          Commit(position + 1);
@@ -110,7 +115,7 @@ void SimWorker::Commit(std::size_t position) {
 
 // Some daemon refused: what the others have reserved is given back, and the worker tries again
 // where its predecessor may not be known to be dead everywhere.
-void SimWorker::GiveBack(const Link& refused, const absl::Status& why) {
+void SimWorker::GiveBack(const Link& refused, const absl::Status& why, bool run_is_over) {
   for (const auto& link : links_) {
     if (link->joined.session_id().empty()) break;
     v1::LeaveRequest request;
@@ -118,6 +123,7 @@ void SimWorker::GiveBack(const Link& refused, const absl::Status& why) {
     // Where the place was made sure of already, this is the job's end.
     const client::Endpoint endpoint = EndpointOf(refused);
     request.set_verdict(std::string(client::NamedCallStatus("join", endpoint, why).message()));
+    request.set_run_is_over(run_is_over);
     link->channel->Leave(request, kLeaveTimeout, [](const auto&) {});
     link->joined.Clear();
     link->attended = false;

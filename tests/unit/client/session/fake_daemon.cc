@@ -231,6 +231,7 @@ absl::Status FakeDaemon::HandleLeave(const v1::LeaveRequest& request) {
   if (quit_) return absl::UnavailableError("Socket closed");
   const std::lock_guard lock(mutex_);
   last_verdict_ = request.verdict();
+  said_run_is_over_ = request.run_is_over();
   ++left_count_;
   return absl::OkStatus();
 }

@@ -85,9 +85,10 @@ class FakeDaemon final : public transport::LaneGate {
   int reconnect_count() const { return reconnect_count_; }
   int lane_count() const { return lane_count_; }  // that were ever opened
   int gradient_count() const { return gradient_count_; }
-  std::vector<wire::MessageHeader> messages() const;  // gradients and pulls
-  std::vector<std::uint64_t> barriers() const;        // their numbers
-  std::string last_verdict() const;                   // that Leave said
+  std::vector<wire::MessageHeader> messages() const;           // gradients and pulls
+  std::vector<std::uint64_t> barriers() const;                 // their numbers
+  std::string last_verdict() const;                            // that Leave said
+  bool said_run_is_over() const { return said_run_is_over_; }  // with it
   std::vector<v1::LoadStateRequest> load_requests() const;
   v1::JoinRequest join_request() const;
   std::vector<v1::AddKeysRequest> add_keys_requests() const;
@@ -157,6 +158,7 @@ class FakeDaemon final : public transport::LaneGate {
   std::vector<std::uint64_t> barriers_;
   std::vector<v1::LoadStateRequest> load_requests_;
   std::string last_verdict_;
+  std::atomic<bool> said_run_is_over_{false};
   absl::Status lanes_refusal_;
   bool resumed_ = false;
   v1::GetVersionsResponse versions_;

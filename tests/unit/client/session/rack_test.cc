@@ -22,9 +22,7 @@ using ::testing::HasSubstr;
 
 constexpr milliseconds kLiveness{400};
 
-FakeDaemonOptions Options() {
-  return {.liveness_timeout = kLiveness.count() * kMillisecond};
-}
+FakeDaemonOptions Options() { return {.liveness_timeout = kLiveness.count() * kMillisecond}; }
 
 bool Eventually(const std::function<bool()>& condition) {
   const auto deadline = steady_clock::now() + std::chrono::seconds(10);
@@ -85,8 +83,21 @@ TEST_F(RackTest, RefusalOfOneDaemonGivesTheOthersBack) {
   EXPECT_EQ(job.status().code(), StatusCode::kResourceExhausted);
   EXPECT_THAT(job.status().message(), AllOf(HasSubstr("127.0.0.1:7701"), HasSubstr("3 MiB more")));
   EXPECT_EQ(rack_[0].left_count(), 1);
+  EXPECT_FALSE(rack_[0].said_run_is_over());
   EXPECT_EQ(rack_[0].committed_count(), 0);
   EXPECT_EQ(rack_[2].join_request().job(), "");  // was not asked
+}
+
+// Else the first daemons keep a run that nobody can complete.
+TEST_F(RackTest, ARunThatIsOverAtALaterDaemonIsSaidToBeToThoseBefore) {
+  rack_[2].RefuseJoin(absl::AbortedError("job digits failed: rank 0 died"));
+  const auto job = rack_.Join({.job = "digits"});
+  EXPECT_THAT(job.status().message(), AllOf(HasSubstr("127.0.0.1:7702"), HasSubstr("rank 0")));
+  for (std::size_t i = 0; i < 2; ++i) {
+    EXPECT_EQ(rack_[i].left_count(), 1);
+    EXPECT_TRUE(rack_[i].said_run_is_over());
+    EXPECT_THAT(rack_[i].last_verdict(), HasSubstr("rank 0 died"));
+  }
 }
 
 TEST_F(RackTest, RefusedCommitGivesAllBack) {

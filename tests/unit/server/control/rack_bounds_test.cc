@@ -107,6 +107,7 @@ TEST_F(RackBoundsTest, AnIncarnationThatIsTakenOrNoneIsRefused) {
     open.mutable_open()->set_tenant("default");
     open.mutable_open()->set_job("another");
     *open.mutable_open()->mutable_options() = JoinOf(0).options();
+    open.mutable_open()->add_daemon_cores(1);
     Say(0, 1, taken, open);
     node(0).Settle();
     SetCut(1, 0, Cut::kAll);
@@ -128,6 +129,7 @@ TEST_F(RackBoundsTest, OnlyRack0OpensAndRefuses) {
   open.mutable_open()->set_tenant("default");
   open.mutable_open()->set_job("digits");
   *open.mutable_open()->mutable_options() = JoinOf(0).options();
+  open.mutable_open()->add_daemon_cores(1);
   Say(2, 1, 77, open);
   v1::PeerMessage refused;
   refused.mutable_refused()->set_tenant("default");

@@ -81,6 +81,7 @@ class RackNode : public ControlTest {
   using ControlTest::Counter;
   using ControlTest::FaultAt;
   using ControlTest::GetJob;
+  using ControlTest::GetRack;
   using ControlTest::Heartbeat;
   using ControlTest::Join;
   using ControlTest::JoinOf;

@@ -282,6 +282,7 @@ TEST_F(RackJobsTest, AJobThatNobodyComesToEnds) {
   request.mutable_request()->set_job("digits");
   *request.mutable_request()->mutable_options() = JoinOf(2).options();
   request.mutable_request()->set_created_by(2);
+  request.mutable_request()->add_daemon_cores(1);
   Say(1, 0, 0, request);
   Settle();
   ExpectStateEverywhere("standing");

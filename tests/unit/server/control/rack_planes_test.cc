@@ -1,0 +1,396 @@
+// Jobs across racks of several daemons each: daemon d of every rack exchanges with the daemons d of
+// the others, which are a plane. Planes know nothing of each other but what workers bring.
+#include "server/control/rack.h"
+#include "tests/unit/server/control/rack_jobs_fixture.h"
+
+namespace phub::server {
+namespace {
+
+using testing::AllOf;
+using testing::HasSubstr;
+
+constexpr std::uint32_t kDaemons = 2;
+
+// The daemons with one number, of all racks.
+class Plane : public RackJobsTest {
+ public:
+  explicit Plane(std::uint32_t daemon) : daemon_(daemon) {
+    for (std::uint32_t rack = 0; rack < kRacks; ++rack) Restart(rack);
+  }
+  void TestBody() override {}
+
+  using RackJobsTest::Advance;
+  using RackJobsTest::Cut;
+  using RackJobsTest::CutOff;
+  using RackJobsTest::ExpectNothingLeft;
+  using RackJobsTest::ExpectStateEverywhere;
+  using RackJobsTest::FaultOf;
+  using RackJobsTest::kRacks;
+  using RackJobsTest::kRanks;
+  using RackJobsTest::Leave;
+  using RackJobsTest::mute;
+  using RackJobsTest::node;
+  using RackJobsTest::NodeOf;
+  using RackJobsTest::Say;
+  using RackJobsTest::sessions;
+  using RackJobsTest::SetCut;
+  using RackJobsTest::Settle;
+  using RackJobsTest::StateAt;
+
+  void Restart(std::uint32_t rack) {
+    Start(rack, [&](ControlOptions& options) {
+      for (std::uint32_t d = 0; d < kDaemons; ++d) {
+        options.rack_endpoints.push_back(fmt::format("node{}:{}", rack, 7700 + d));
+      }
+      options.rack_self = daemon_;
+      for (std::uint32_t r = 0; r < kRacks; ++r) {
+        options.racks[r] = fmt::format("node{}:{}", r, 7700 + daemon_);
+      }
+    });
+  }
+  v1::JoinRequest JoinOf(std::uint32_t rank, std::uint64_t run) {
+    v1::JoinRequest request = RackJobsTest::JoinOf(rank);
+    request.set_daemon(daemon_);
+    request.set_incarnation(run);
+    request.set_configuration(NodeOf(rank).GetRack({})->response.configuration());
+    for (std::uint32_t d = 0; d < kDaemons; ++d) request.add_daemon_cores(1);
+    return request;
+  }
+  CallPtr<v1::JoinResponse> Join(std::uint32_t rank, std::uint64_t run = 0) {
+    return NodeOf(rank).Join(JoinOf(rank, run));
+  }
+  void Commit(std::uint32_t rank, const v1::JoinResponse& joined) {
+    RackNode& node = NodeOf(rank);
+    const std::string session = sessions[rank] = joined.session_id();
+    const auto call = node.Commit(session);
+    ASSERT_TRUE(call->ok()) << call->message();
+    node.sinks[session] = std::make_shared<RecordingSink>();
+    ASSERT_TRUE(node.control().AttachStream(session, node.sinks[session]).ok());
+  }
+  CallPtr<v1::LeaveResponse> GiveBack(std::uint32_t rank, const std::string& session,
+                                      const std::string& verdict, bool run_is_over) {
+    v1::LeaveRequest request;
+    request.set_session_id(session);
+    request.set_verdict(verdict);
+    request.set_run_is_over(run_is_over);
+    auto call = std::make_shared<Call<v1::LeaveResponse>>();
+    NodeOf(rank).control().Leave(request, [call](const absl::Status& status, const auto& answer) {
+      call->status = status;
+      call->response = answer;
+    });
+    return call;
+  }
+
+ private:
+  const std::uint32_t daemon_;
+};
+
+class RackPlanesTest : public testing::Test {
+ protected:
+  void Settle() {
+    first.Settle();
+    second.Settle();
+  }
+  void Advance(DurationNs duration) {
+    constexpr DurationNs kStep = 100 * kMillisecond;
+    for (DurationNs done = 0; done < duration; done += kStep) {
+      first.Advance(kStep);
+      second.Advance(kStep);
+    }
+  }
+  // As a worker does: the first daemon of its rack, the others with its incarnation, then Commit.
+  void Enter(const std::vector<std::uint32_t>& ranks) {
+    for (const std::uint32_t rank : ranks) {
+      const auto at_first = first.Join(rank);
+      Settle();
+      ASSERT_TRUE(at_first->ok()) << rank << ": " << at_first->message();
+      run = at_first->response.incarnation();
+      const auto at_second = second.Join(rank, run);
+      Settle();
+      ASSERT_TRUE(at_second->ok()) << rank << ": " << at_second->message();
+      EXPECT_EQ(at_second->response.incarnation(), run);
+      ASSERT_NO_FATAL_FAILURE(first.Commit(rank, at_first->response));
+      ASSERT_NO_FATAL_FAILURE(second.Commit(rank, at_second->response));
+    }
+  }
+
+  const std::vector<std::uint32_t> everybody = {0, 1, 2, 3, 4, 5};
+  Plane first{0};
+  Plane second{1};
+  std::uint64_t run = 0;
+};
+
+TEST_F(RackPlanesTest, BothPlanesOpenTheRunThatRack0sFirstDaemonDrewWhoeverComesFirst) {
+  Enter({3});
+  first.ExpectStateEverywhere("standing");
+  second.ExpectStateEverywhere("standing");
+  const std::uint64_t drawn = run;
+  Enter({0, 1, 2, 4, 5});
+  EXPECT_EQ(run, drawn);
+  first.Leave(everybody);
+  second.Leave(everybody);
+  first.ExpectStateEverywhere("ended");
+  second.ExpectStateEverywhere("ended");
+  first.ExpectNothingLeft();
+  second.ExpectNothingLeft();
+}
+
+// Expect: whichever rack asks first, there is one run; and each daemon that is asked answers.
+TEST_F(RackPlanesTest, RanksOfAllRacksMayAskAtOnce) {
+  std::map<std::uint32_t, CallPtr<v1::JoinResponse>> calls;
+  for (const std::uint32_t rank : everybody) calls[rank] = first.Join(rank);
+  first.Settle();
+  for (const auto& [rank, call] : calls) {
+    ASSERT_TRUE(call->ok()) << rank << call->message();
+    run = call->response.incarnation();
+  }
+  for (const std::uint32_t rank : {5, 4, 3, 2, 1, 0}) calls[rank] = second.Join(rank, run);
+  second.Settle();
+  for (const auto& [rank, call] : calls) EXPECT_TRUE(call->ok()) << rank << call->message();
+  EXPECT_EQ(second.node(0).Counter("phub_jobs_created_total"), 1u);
+}
+
+TEST_F(RackPlanesTest, DaemonsWithOneNumberOwnTheSameChunksInAllRacks) {
+  Enter(everybody);
+  const auto keys = {RackNode::Key("a", 20 * 256), RackNode::Key("b", 3)};
+  std::vector<CallPtr<v1::AddKeysResponse>> calls;
+  for (Plane* const plane : {&first, &second}) {
+    for (const std::uint32_t rank : everybody) {
+      calls.push_back(plane->NodeOf(rank).AddKeys(RackNode::Batch(plane->sessions[rank], 0, keys)));
+    }
+  }
+  Settle();
+  for (const auto& call : calls) {
+    ASSERT_TRUE(call->ok()) << call->message();
+    EXPECT_EQ(call->response.SerializeAsString(), calls[0]->response.SerializeAsString());
+  }
+  std::vector<std::size_t> counts(kDaemons);
+  for (const v1::KeyPlacement& placed : calls[0]->response.placements()) {
+    for (const std::uint32_t bin : placed.chunk_bins()) ++counts.at(bin);
+  }
+  EXPECT_EQ(counts[0] + counts[1], 21u);
+  for (std::uint32_t rack = 0; rack < Plane::kRacks; ++rack) {
+    for (Plane* const plane : {&first, &second}) {
+      FakeCore& core = *plane->node(rack).cores[0];
+      const KeyBatch& batch = *core.Executed(Command::Kind::kAddKeys).at(0).batch;
+      EXPECT_EQ(batch.chunks.size(), counts[plane == &first ? 0 : 1]) << rack;
+    }
+  }
+}
+
+TEST_F(RackPlanesTest, AFaultOfOnePlaneIsBroughtToTheOtherByWorkersAndToldInAllItsRacks) {
+  Enter(everybody);
+  second.CutOff(1, Plane::Cut::kAll);
+  Advance(second.node(0).options.liveness_timeout + 500 * kMillisecond);
+  const std::string why = second.FaultOf(0);
+  EXPECT_THAT(why, AllOf(HasSubstr("rack_silent"), HasSubstr("rack 1 (node1:7701)")));
+  EXPECT_EQ(first.FaultOf(0), "");
+  EXPECT_TRUE(first.GiveBack(0, first.sessions[0], why, /*run_is_over=*/false)->ok());
+  Settle();
+  for (const std::uint32_t rank : everybody) EXPECT_EQ(first.FaultOf(rank), why);
+}
+
+// Else whoever tries again meets the run that nobody can complete, until it is abandoned.
+TEST_F(RackPlanesTest, ARunThatIsOverInOnePlaneIsEndedByAReservationThatIsGivenBack) {
+  second.CutOff(2, Plane::Cut::kAll);
+  const auto at_first = first.Join(0);
+  Settle();
+  ASSERT_TRUE(at_first->ok()) << at_first->message();
+  const auto at_second = second.Join(0, at_first->response.incarnation());
+  Advance(second.node(0).options.liveness_timeout + 500 * kMillisecond);
+  ASSERT_EQ(at_second->code(), absl::StatusCode::kAborted) << at_second->message();
+  EXPECT_THAT(at_second->message(), HasSubstr("rack 2 (node2:7701)"));
+  const auto left = first.GiveBack(0, at_first->response.session_id(),
+                                   std::string(at_second->message()), /*run_is_over=*/true);
+  EXPECT_TRUE(left->ok()) << left->message();
+  Settle();
+  first.ExpectStateEverywhere("failed");
+  second.CutOff(2, Plane::Cut::kNone);
+  Advance(kSecond);
+  Enter(everybody);
+  EXPECT_NE(run, at_first->response.incarnation());
+}
+
+TEST_F(RackPlanesTest, AReservationThatIsGivenBackForOtherReasonsEndsNothing) {
+  Enter({1, 2, 3});
+  const auto call = first.Join(0);
+  Settle();
+  ASSERT_TRUE(call->ok()) << call->message();
+  EXPECT_TRUE(first.GiveBack(0, call->response.session_id(), "no daemon", false)->ok());
+  Settle();
+  first.ExpectStateEverywhere("standing");
+  // Expect: a run that is over here is none that a rank of another rack can ask for.
+  v1::LeaveRequest request;
+  EXPECT_TRUE(second.GiveBack(1, second.sessions[1], "rank 1 gave up", false)->ok());
+  Settle();
+  const auto late = second.Join(4, run);
+  Settle();
+  EXPECT_EQ(late->code(), absl::StatusCode::kAborted);
+  EXPECT_THAT(late->message(), HasSubstr("rank 1 gave up"));
+}
+
+// The next daemons' planes may take their time, while nobody hears of the rank here.
+TEST_F(RackPlanesTest, AReservationOutlivesTheOpeningOfOtherPlanesAndThenLapses) {
+  const DurationNs liveness = first.node(0).options.liveness_timeout;
+  second.node(2).cores[0]->stopped = true;
+  const auto at_first = first.Join(0);
+  Settle();
+  const auto at_second = second.Join(0, at_first->response.incarnation());
+  Advance(4 * liveness);
+  EXPECT_FALSE(at_second->answered()) << at_second->message();
+  second.node(2).cores[0]->stopped = false;
+  Settle();
+  ASSERT_TRUE(at_second->ok()) << at_second->message();
+  EXPECT_TRUE(first.node(0).Commit(at_first->response.session_id())->ok());
+  // Expect: it died before it committed here. Its place is free, and the job goes on without it.
+  Advance(7 * liveness);
+  EXPECT_EQ(second.node(0).Counter("phub_reservations_lapsed_total"), 1u);
+  EXPECT_TRUE(second.StateAt(0) == "standing") << second.StateAt(0);
+}
+
+// All have left, which rack 0's second daemon has not heard of yet.
+TEST_F(RackPlanesTest, TheNextRunWaitsUntilTheOneBeforeIsOverInEveryPlane) {
+  for (const std::uint32_t rank : {0u, 3u}) {
+    Enter(everybody);
+    const std::uint32_t rack = rank / 2;
+    const std::uint32_t other = rack == 0 ? 2 : 0;
+    second.SetCut(other, rack, Plane::Cut::kAll);
+    first.Leave(everybody);
+    second.Leave(everybody);
+    first.ExpectStateEverywhere("ended");
+    EXPECT_EQ(second.StateAt(rack), "standing");
+    const auto at_first = first.Join(rank);
+    Settle();
+    ASSERT_TRUE(at_first->ok()) << at_first->message();
+    const auto at_second = second.Join(rank, at_first->response.incarnation());
+    Settle();
+    EXPECT_FALSE(at_second->answered()) << at_second->message();
+    second.SetCut(other, rack, Plane::Cut::kNone);
+    Advance(kSecond);
+    ASSERT_TRUE(at_second->ok()) << at_second->message();
+    EXPECT_EQ(second.node(rack).Counter("phub_jobs_superseded_total"), 0u);
+    EXPECT_EQ(second.node(rack).Counter("phub_jobs_failed_total"), 0u);
+    first.GiveBack(rank, at_first->response.session_id(), "over", true);
+    second.GiveBack(rank, at_second->response.session_id(), "over", true);
+    Advance(kSecond);
+    for (std::uint32_t r = 0; r < Plane::kRacks; ++r) {
+      first.Restart(r);
+      second.Restart(r);
+    }
+    Advance(kSecond);
+  }
+}
+
+// The run failed in the first plane, and whoever could have told the second one is gone.
+TEST_F(RackPlanesTest, ARunThatIsOverAtTheFirstDaemonsGivesWayToTheNextInEveryPlane) {
+  Enter({0, 3});
+  EXPECT_TRUE(first.GiveBack(0, first.sessions[0], "rank 0 gave up", false)->ok());
+  Settle();
+  const std::uint64_t old = run;
+  for (const std::uint32_t rank : {3u, 0u}) first.sessions.erase(rank);
+  const auto at_first = first.Join(2);
+  Settle();
+  ASSERT_TRUE(at_first->ok()) << at_first->message();
+  EXPECT_NE(at_first->response.incarnation(), old);
+  const auto at_second = second.Join(2, at_first->response.incarnation());
+  Settle();
+  EXPECT_TRUE(at_second->ok()) << at_second->message();
+  EXPECT_THAT(second.FaultOf(0), HasSubstr("superseded"));
+  EXPECT_THAT(second.FaultOf(3), HasSubstr("superseded"));
+}
+
+// It could not be delivered, or only now; nobody waits for that run any more.
+TEST_F(RackPlanesTest, ARequestThatComesLateEndsNoRun) {
+  Enter({0, 3});
+  v1::PeerMessage message;
+  v1::PeerJob& job = *message.mutable_request();
+  job.set_tenant("default");
+  job.set_job("digits");
+  *job.mutable_options() = second.JoinOf(2, 0).options();
+  job.set_created_by(2);
+  for (std::uint32_t d = 0; d < kDaemons; ++d) job.add_daemon_cores(1);
+  second.Say(1, 0, run + 1, message);
+  Advance(kSecond);
+  EXPECT_EQ(second.FaultOf(0), "");
+  second.ExpectStateEverywhere("standing");
+  // Expect: between first daemons nobody may say which run it is, and between others everybody
+  // must.
+  first.Say(1, 0, run + 1, message);
+  second.Say(1, 0, 0, message);
+  Settle();
+  EXPECT_EQ(first.node(0).Counter("phub_peers_refused_place_total"), 1u);
+  EXPECT_EQ(second.node(0).Counter("phub_peers_refused_place_total"), 1u);
+}
+
+TEST_F(RackPlanesTest, DaemonsThatAreNoCounterpartsAreRefusedAndBothNamed) {
+  const v1::PeerEnvelope envelope = first.node(0).control().MakeEnvelope(RackIndex{1});
+  const absl::Status status = second.node(1).control().CheckEnvelope(envelope);
+  EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_THAT(std::string(status.message()),
+              AllOf(HasSubstr("rack 0's daemon 0 of 2 (node0:7700)"),
+                    HasSubstr("rack 1's daemon 1 of 2 (node1:7701)")));
+  EXPECT_EQ(second.node(1).Counter("phub_peers_refused_place_total"), 1u);
+  RackNode alone(1, Plane::kRacks, 99);
+  EXPECT_THAT(std::string(alone.control().CheckEnvelope(envelope).message()),
+              AllOf(HasSubstr("rack 0's daemon 0 of 2 (node0:7700)"),
+                    HasSubstr("rack 1's daemon 0 of 1 (node1:7700)")));
+}
+
+TEST_F(RackPlanesTest, RacksWhoseOtherDaemonsHaveOtherCoreLoopsDoNotShareAJob) {
+  const auto with = [&](std::uint32_t rank, std::uint32_t others) {
+    v1::JoinRequest request = first.JoinOf(rank, 0);
+    request.set_daemon_cores(1, others);
+    return first.NodeOf(rank).Join(request);
+  };
+  const auto rank0 = with(0, 3);
+  Settle();
+  ASSERT_TRUE(rank0->ok()) << rank0->message();
+  const auto rank2 = with(2, 1);
+  Settle();
+  EXPECT_THAT(rank2->message(), HasSubstr("a rack of daemons with 1, 1 core loops, rank 0 created "
+                                          "it with 1, 3"));
+  // Expect: what rack 0 says of this daemon itself is looked at, too.
+  v1::PeerMessage message;
+  v1::PeerJob& job = *message.mutable_open();
+  job.set_tenant("default");
+  job.set_job("other");
+  *job.mutable_options() = first.JoinOf(0, 0).options();
+  job.add_daemon_cores(4);
+  job.add_daemon_cores(1);
+  first.Say(0, 1, 77, message);
+  job.clear_daemon_cores();
+  first.Say(0, 1, 78, message);
+  Settle();
+  EXPECT_EQ(first.StateAt(1, "other"), "");
+}
+
+TEST(RackPlanes, TheConfigurationIsThePlaceInTheRackAndAmongRacks) {
+  const auto hashes = [](const std::function<void(ControlOptions&)>& change) {
+    RackNode node(0, 3, 1);
+    node.options.rack_endpoints = {"node0:7700", "node0:7701"};
+    change(node.options);
+    return std::pair(HashOfConfiguration(node.options), HashOfRacks(node.options, 1));
+  };
+  const auto [in_rack, among_racks] = hashes([](auto&) {});
+  const auto second = hashes([](auto& options) { options.rack_self = 1; });
+  EXPECT_EQ(second.first, in_rack);
+  EXPECT_NE(second.second, among_racks);
+  const auto third = hashes([](auto& options) { options.rack_endpoints.push_back("node0:7702"); });
+  EXPECT_NE(third.first, in_rack);
+  EXPECT_NE(third.second, among_racks);
+  const auto renamed = hashes([](auto& options) { options.rack_endpoints[1] = "node0:1"; });
+  EXPECT_NE(renamed.first, in_rack);
+  EXPECT_EQ(renamed.second, among_racks);
+  // Expect: daemons of one rack agree on which rack it is, and on how racks are connected.
+  const auto elsewhere = hashes([](auto& options) { options.rack_index = 1; });
+  EXPECT_NE(elsewhere.first, in_rack);
+  EXPECT_EQ(elsewhere.second, among_racks);
+  const auto ring = hashes([](auto& options) {
+    options.rack_topology = std::make_shared<const plan::Topology>(*plan::Generate("ring:3"));
+  });
+  EXPECT_NE(ring.first, in_rack);
+  EXPECT_NE(ring.second, among_racks);
+}
+
+}  // namespace
+}  // namespace phub::server
