@@ -109,7 +109,7 @@ struct ControlOptions {
   std::uint64_t tls_lane_bytes = 0;
   std::string tls_reason;
 
-  std::uint32_t chunk_bytes = 64 * 1024;               // when the job does not say
+  std::uint32_t chunk_bytes = 128 * 1024;              // when the job does not say
   std::uint32_t staging_bytes_per_lane = 1024 * 1024;  // when the job does not say
 
   std::uint32_t jobs_max = 1024;                            // running or being torn down

@@ -35,7 +35,7 @@ TEST(Config, DefaultsAreValidAndServeLoopbackOnly) {
   EXPECT_EQ(config.settings.listen, "127.0.0.1:7700");
   EXPECT_EQ(config.settings.liveness_timeout, 2 * kSecond);
   EXPECT_EQ(config.settings.memory_max, 8 * kGibibyte);
-  EXPECT_EQ(config.settings.chunk_bytes, 64u * 1024);
+  EXPECT_EQ(config.settings.chunk_bytes, 128u * 1024);
   EXPECT_EQ(config.settings.pin, PinMode::kAuto);
   EXPECT_EQ(config.settings.log_level, LogLevel::kInfo);
   EXPECT_FALSE(config.settings.insecure);

@@ -53,8 +53,8 @@ TEST_F(JoinTest, DefaultsFillInWhatTheJobDoesNotSay) {
   const auto call = Join(request);
   Settle();
   ASSERT_TRUE(call->ok());
-  EXPECT_EQ(call->response.chunk_bytes(), 64u * 1024);
-  EXPECT_EQ(call->response.slots_per_lane(), 16u);
+  EXPECT_EQ(call->response.chunk_bytes(), 128u * 1024);
+  EXPECT_EQ(call->response.slots_per_lane(), 8u);
 }
 
 TEST_F(JoinTest, SlotsAreWithinTheirLimits) {
