@@ -95,8 +95,7 @@ void DealOut(std::uint32_t rack_count, RackIndex self, const std::vector<ChunkRe
   }
 }
 
-// What is wrong with a piece is said by who takes it: the own rack, if nobody else's place is
-// there.
+// A piece that makes no sense is left as it is: TakePiece says what is wrong with it.
 std::vector<v1::StatePiece> DealPiece(RackIndex self, StateArrival& arrival,
                                       const v1::StatePiece& piece) {
   std::vector<v1::StatePiece> own;

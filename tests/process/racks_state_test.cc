@@ -30,8 +30,9 @@ constexpr DurationNs kPatience = 60 * kSecond;
 
 class RacksState : public ::testing::Test {
  protected:
-  explicit RacksState(std::vector<std::string> more = {})
-      : racks_(kRacks, SmallAnd(std::move(more)), RackProcess::Kind::kManyRacks) {}
+  explicit RacksState(std::vector<std::string> more = {}, std::size_t aggregators = 0)
+      : racks_(kRacks + aggregators, SmallAnd(std::move(more)), RackProcess::Kind::kManyRacks,
+               aggregators) {}
   void SetUp() override { ASSERT_TRUE(racks_.serving()) << racks_.Outputs(); }
 
   static std::vector<std::string> SmallAnd(std::vector<std::string> arguments) {
@@ -105,8 +106,8 @@ class RacksState : public ::testing::Test {
       EXPECT_TRUE(of_rank.empty() || of_rank == parameters[0]);
     return parameters[0];
   }
-  std::vector<Process> StartTraining(std::uint64_t iterations,
-                                     const std::vector<std::string>& more) {
+  std::vector<Process> StartTraining(std::uint64_t iterations, const std::vector<std::string>& more,
+                                     const std::string& plan = "sharded-star") {
     std::vector<Process> trainers;
     for (std::uint32_t rank = 0; rank < kRanks; ++rank) {
       TrainerProcessOptions options{.endpoint = racks_.endpoint(rank / 2),
@@ -114,7 +115,7 @@ class RacksState : public ::testing::Test {
                                     .rank = rank,
                                     .world_size = kRanks,
                                     .iterations = iterations,
-                                    .more = {"--plan", "sharded-star"}};
+                                    .more = {"--plan", plan}};
       options.more.insert(options.more.end(), more.begin(), more.end());
       trainers.push_back(StartTrainer(options));
     }
@@ -243,6 +244,21 @@ TEST_F(RacksStateKill, WhoDiesDuringASaveKeepsNobodyFromTheNextOne) {
   EXPECT_EQ(saved.exit, Exit::WithCode(0)) << saved.error << racks_.Outputs();
   EXPECT_TRUE(std::filesystem::exists(directory() + "/manifest.json"));
   for (Process& trainer : trainers_) EXPECT_TRUE(trainer.IsRunning()) << trainer.Outputs();
+}
+
+// An aggregator is nobody's home, and passes on what it is asked, and rounds of kLoad.
+class RacksStateWithAggregator : public RacksState {
+ protected:
+  RacksStateWithAggregator() : RacksState({}, 1) {}
+};
+
+TEST_F(RacksStateWithAggregator, AResumedRunHasTheBitsOfAnUninterruptedOne) {
+  const Bytes expected = Train("in-switch", 40, 20, 4);
+  EXPECT_EQ(Resume("in-switch", 20, 40), expected);
+  std::vector<Process> trainers = StartTraining(1'000'000, {}, "in-switch");
+  ASSERT_TRUE(WaitForIteration(trainers[0], 2, kPatience)) << trainers[0].Outputs();
+  const Finished saved = racks_.Ask(kRacks, {"job", "save", "training", directory()});
+  EXPECT_EQ(saved.exit, Exit::WithCode(0)) << saved.error << racks_.Outputs();
 }
 
 // With identities: callers are known to their own rack's daemon, and daemons to each other.
