@@ -3,6 +3,7 @@
 #include <cstring>
 
 #include "server/core_loop_state.h"
+#include "server/state/shard_state.h"
 
 namespace phub::server {
 
@@ -48,8 +49,18 @@ void CoreLoop::State::OnExchanged(JobShard& shard, RackIndex rack,
          .shard = &shard});
 }
 
-// The home: the optimizer runs here, once for all racks.
+// The home: the optimizer runs here, once for all racks, and saved state is put in place. Control
+// may have taken that back while other racks were awaited.
 void CoreLoop::State::ApplyTotal(JobShard& shard, Chunk& chunk) {
+  state::BeforeRound(shard, chunk);
+  if (chunk.operation == RoundOperation::kLoad) {
+    if (!shard.StateIsBrought(chunk)) {
+      return OnExchanged(shard, shard.exchange->plan.self,
+                         {Step::kFault, FaultCode::kNoState, &chunk});
+    }
+    state::PutInPlace(shard, chunk, replies.OwnReplies(shard, chunk));
+    return CompleteRound(shard, chunk);
+  }
   simd::Terms terms;
   if (chunk.operation == RoundOperation::kReduce) {
     terms.folded = chunk.accumulator;
@@ -64,6 +75,7 @@ void CoreLoop::State::TakeResult(JobShard& shard, Chunk& chunk) {
   for (std::byte* const own : replies.OwnReplies(shard, chunk)) {
     std::memcpy(own, chunk.NextParameters(), chunk.reply_bytes());
   }
+  if (chunk.operation == RoundOperation::kLoad) state::CountAsBrought(shard, chunk);
   CompleteRound(shard, chunk);
 }
 

@@ -88,7 +88,7 @@ void CoreLoop::State::ReportVersions(JobShard& shard, VersionReport& report) {
   for (std::uint32_t i = 0; i < shard.chunk_count; ++i) {
     const Chunk& chunk = *shard.chunks()[i];
     const std::uint32_t key = chunk.key->key.value;
-    if (key < report.keys.size()) Include(chunk, report.keys[key]);
+    if (chunk.is_home && key < report.keys.size()) Include(chunk, report.keys[key]);
   }
   Emit({.kind = Event::Kind::kVersionsReported, .shard = &shard, .versions = &report});
 }

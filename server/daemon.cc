@@ -86,6 +86,7 @@ struct Daemon::Parts {
     control->SetPageTaker(*page_taker);
     lane_gate =
         std::make_unique<ControlLaneGate>(*control_thread, kTcpIndex, DataTlsOf(settings).on);
+    rack_relay = MakeRackRelay(settings, *control_thread);
     prober = MakeProber(settings, topology, *control_thread, clock);
     if (prober != nullptr) {
       probe_gate = std::make_unique<ProbeGate>(*lane_gate, *prober, DataTlsOf(settings).on);
@@ -124,6 +125,7 @@ struct Daemon::Parts {
   std::unique_ptr<ControlThread> control_thread;
   std::unique_ptr<PageThread> page_taker;
   std::unique_ptr<PeerLinks> peer_links;  // null: there are no other racks
+  std::unique_ptr<RackRelay> rack_relay;  // null as well
   std::unique_ptr<Prober> prober;         // null as well; so is its gate
   std::unique_ptr<ControlLaneGate> lane_gate;
   std::unique_ptr<ProbeGate> probe_gate;
@@ -240,6 +242,7 @@ absl::Status Daemon::Parts::StartControlServer() {
   options.admin = tenant_admin.get();
   options.state_thread = state_thread.get();
   options.prober = prober.get();
+  options.relay = rack_relay.get();
   auto created = GrpcServer::Create(*control_thread, options);
   if (!created.ok()) {
     return absl::Status(created.status().code(),
@@ -281,9 +284,7 @@ absl::Status Daemon::Parts::Start() {
   control_thread->Start();
   if (absl::Status status = StartListener(); !status.ok()) return status;
   if (absl::Status status = StartSharedMemoryListener(); !status.ok()) return status;
-  if (prober != nullptr) {
-    if (absl::Status status = prober->Start(); !status.ok()) return status;
-  }
+  if (absl::Status status = StartCalls(prober.get(), rack_relay.get()); !status.ok()) return status;
   if (absl::Status status = StartControlServer(); !status.ok()) return status;
   if (peer_links != nullptr) {
     if (absl::Status status = peer_links->Start(); !status.ok()) return status;
@@ -296,6 +297,7 @@ void Daemon::Parts::Stop() {
   control_socket.reset();
   if (peer_links != nullptr) peer_links->Stop();
   if (prober != nullptr) prober->Stop();
+  if (rack_relay != nullptr) rack_relay->Stop();
   if (grpc_server) grpc_server->Shutdown();
   if (state_thread) state_thread->Finish();
   listeners_stopping.store(true, std::memory_order_relaxed);

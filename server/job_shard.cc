@@ -244,6 +244,7 @@ std::uint64_t StateImageBytes(const JobShard& shard) {
                         shard.chunk_count * sizeof(StateImage::ChunkImage);
   for (std::uint32_t i = 0; i < shard.chunk_count; ++i) {
     const Chunk& chunk = *shard.chunks()[i];
+    if (!chunk.is_home) continue;
     const ChunkSizes one = SizesOf(chunk.element_count, chunk.key->type, chunk.key->parameter_type);
     bytes += one.parameters + one.masters;
     bytes += simd::StateCount(chunk.key->optimizer) * one.accumulator;
@@ -258,10 +259,11 @@ std::unique_ptr<StateImage> MakeStateImage(const JobShard& shard) {
   image->keys.resize(shard.key_count);
   image->chunks = std::make_unique<StateImage::ChunkImage[]>(shard.chunk_count);
   image->chunk_count = shard.chunk_count;
-  image->chunks_left = shard.chunk_count;
   Carver memory(image->memory);
   for (std::uint32_t i = 0; i < shard.chunk_count; ++i) {
     const Chunk& chunk = *shard.chunks()[i];
+    if (!chunk.is_home) continue;
+    ++image->chunks_left;
     const ChunkSizes one = SizesOf(chunk.element_count, chunk.key->type, chunk.key->parameter_type);
     StateImage::ChunkImage& copy = image->chunks[i];
     copy.parameters = memory.Take(one.parameters);

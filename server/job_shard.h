@@ -150,7 +150,10 @@ struct Chunk {
   RecordVersion record{};
   wire::RoundOperation operation{};
   ElementType payload_type{};
-  Rank root{};             // of the whole job
+  Rank root{};  // of the whole job
+  // This daemon applies its rounds, and has its masters and state: of a job that spans racks, in
+  // the chunk's home alone. Set before the core loop gets it.
+  bool is_home = true;
   bool is_queued = false;  // a whole round that waits to be finished (schedule/fair_queue.h)
   Chunk* next_queued = nullptr;
   TimeNs round_since = 0;         // when its first gradient came
@@ -213,7 +216,8 @@ struct KeyBatch {
 
 // State of a shard's chunks: a snapshot on its way out, or saved state on its way in. Built by
 // control; the core loop reads and writes it between kTakeSnapshot or kBringState and the end of
-// that (see commands.h).
+// that (see commands.h). Of chunks whose home is elsewhere it holds numbers only: they are saved
+// there, and brought there.
 struct StateImage {
   struct ChunkImage {
     std::byte* parameters = nullptr;  // in parameter_type
@@ -232,7 +236,7 @@ struct StateImage {
   std::vector<KeyImage> keys;            // [key]; snapshots only
   std::unique_ptr<ChunkImage[]> chunks;  // [chunk] of the shard
   std::uint32_t chunk_count = 0;
-  std::uint32_t chunks_left = 0;  // snapshots: not yet copied
+  std::uint32_t chunks_left = 0;  // snapshots: of those at home, not yet copied
   std::uint32_t cursor = 0;       // snapshots: chunks before it are copied, or wait for a round
   bool missed = false;            // snapshots: some chunk was past its target
   MappedMemory memory;
@@ -286,6 +290,11 @@ struct JobShard {
   Chunk** chunks() const { return reinterpret_cast<Chunk**>(chunk_table.data()); }
   KeyState** keys() const { return reinterpret_cast<KeyState**>(key_table.data()); }
   bool live() const { return !ending && !faulted; }
+  // A round of kLoad would put it in place.
+  bool StateIsBrought(const Chunk& chunk) const {
+    return brought != nullptr && chunk.index.value < brought->chunk_count &&
+           brought->chunks[chunk.index.value].ready.load(std::memory_order_relaxed);
+  }
 };
 
 // Control's side: builds a shard, or keys for it, of which masters and state have no pages yet

@@ -60,6 +60,11 @@ std::unique_ptr<PeerLinks> MakePeerLinks(const Settings& settings, ControlThread
   return std::make_unique<PeerLinks>(control, clock, std::move(options));
 }
 
+std::unique_ptr<RackRelay> MakeRackRelay(const Settings& settings, ControlThread& control) {
+  if (settings.racks.empty()) return nullptr;
+  return std::make_unique<RackRelay>(control, PlaceOf(settings).endpoints, CredentialsOf(settings));
+}
+
 std::unique_ptr<Prober> MakeProber(const Settings& settings, const RackTopology& topology,
                                    ControlThread& control, const Clock& clock) {
   if (settings.racks.empty()) return nullptr;
@@ -75,6 +80,13 @@ std::unique_ptr<Prober> MakeProber(const Settings& settings, const RackTopology&
   options.liveness_timeout = settings.liveness_timeout;
   options.tls_lanes = DataTlsOf(settings).on;
   return std::make_unique<Prober>(control, clock, std::move(options));
+}
+
+absl::Status StartCalls(Prober* prober, RackRelay* relay) {
+  absl::Status status;
+  if (prober != nullptr) status = prober->Start();
+  if (status.ok() && relay != nullptr) status = relay->Start();
+  return status;
 }
 
 absl::StatusOr<RackTopology> ReadRackTopology(const Settings& settings) {

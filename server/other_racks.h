@@ -9,6 +9,7 @@
 #include "server/config/settings.h"
 #include "server/control/peer_links.h"
 #include "server/control/prober.h"
+#include "server/control/rack_relay.h"
 
 namespace phub::server {
 
@@ -18,10 +19,13 @@ using RackTopology = std::shared_ptr<const plan::Topology>;
 // file cannot be read, is no topology, or has another number of members than there are racks.
 absl::StatusOr<RackTopology> ReadRackTopology(const Settings& settings);
 void SetRacks(const Settings& settings, const RackTopology& topology, ControlOptions& options);
-// Both are null without racks.
+// All are null without racks.
 std::unique_ptr<PeerLinks> MakePeerLinks(const Settings& settings, ControlThread& control,
                                          const Clock& clock);
+std::unique_ptr<RackRelay> MakeRackRelay(const Settings& settings, ControlThread& control);
 std::unique_ptr<Prober> MakeProber(const Settings& settings, const RackTopology& topology,
                                    ControlThread& control, const Clock& clock);
+// What answers calls by calls to other racks' daemons: before calls come. Both may be null.
+absl::Status StartCalls(Prober* prober, RackRelay* relay);
 
 }  // namespace phub::server

@@ -11,6 +11,7 @@
 #include "client/state_transfer/key_names.h"
 #include "client/state_transfer/state_transfer.h"
 #include "client/state_transfer/transfer.h"
+#include "common/base/printable.h"
 #include "common/base/version.h"
 #include "common/state/state_writer.h"
 
@@ -30,6 +31,29 @@ using Versions = std::vector<v1::GetVersionsResponse>;  // [daemon]
 using Daemons = std::span<const StateDaemon>;
 using Reader = grpc::ClientReaderInterface<v1::SnapshotPart>;
 
+// Of a request to a daemon that is one of several racks'.
+template <typename Request>
+void ChooseRack(const StateDaemon& daemon, Request& request) {
+  if (daemon.rack) request.mutable_rack()->set_rack(*daemon.rack);
+}
+
+// Every rack's daemons have a part of a job that spans them. They are asked through those that were
+// named: each knows its counterparts in the other racks, and they know it.
+std::vector<StateDaemon> SpreadOverRacks(const std::vector<StateDaemon>& daemons,
+                                         const Versions& versions) {
+  std::vector<StateDaemon> spread;
+  for (std::size_t i = 0; i < daemons.size(); ++i) {
+    const auto& racks = versions[i].racks();
+    if (racks.empty() || daemons[i].rack) spread.push_back(daemons[i]);
+    for (int rack = 0; rack < racks.size() && !daemons[i].rack; ++rack) {
+      StateDaemon& daemon = spread.emplace_back(daemons[i]);
+      daemon.endpoint = Printable(racks[rack]);
+      daemon.rack = static_cast<std::uint32_t>(rack);
+    }
+  }
+  return spread;
+}
+
 absl::StatusOr<Versions> AskVersions(Daemons daemons, const SaveRequest& request,
                                      const TransferOptions& options) {
   v1::GetJobVersionsRequest question;
@@ -37,6 +61,7 @@ absl::StatusOr<Versions> AskVersions(Daemons daemons, const SaveRequest& request
   question.set_job(request.job);
   Versions versions;
   for (const StateDaemon& daemon : daemons) {
+    ChooseRack(daemon, question);
     grpc::ClientContext context;
     Prepare(context, options);
     const grpc::Status status =
@@ -58,6 +83,7 @@ void GiveBack(Daemons daemons, const std::vector<std::string>& ids,
               const TransferOptions& options) {
   for (std::size_t i = 0; i < ids.size(); ++i) {
     v1::ReadSnapshotRequest request;
+    ChooseRack(daemons[i], request);
     request.set_snapshot_id(ids[i]);
     request.set_give_back(true);
     grpc::ClientContext context;
@@ -85,6 +111,7 @@ absl::StatusOr<Snapshots> Begin(Daemons daemons, const SaveRequest& request,
   for (const StateDaemon& daemon : daemons) {
     grpc::ClientContext context;
     Prepare(context, options);
+    ChooseRack(daemon, question);
     v1::Snapshot snapshot;
     const grpc::Status status = daemon.admin->BeginSnapshot(&context, question, &snapshot);
     if (!status.ok()) {
@@ -148,6 +175,7 @@ class Saving {
 
   absl::Status Read(std::size_t daemon) {
     v1::ReadSnapshotRequest question;
+    ChooseRack(daemons_[daemon], question);
     question.set_snapshot_id(snapshots_[daemon].snapshot_id());
     const std::unique_ptr<Reader> reader =
         daemons_[daemon].admin->ReadSnapshot(&transfer_.context(daemon), question);
@@ -234,6 +262,7 @@ absl::Status Report(Daemons daemons, const SaveRequest& request, std::uint64_t i
   absl::Status told;
   for (std::size_t i = 0; i < daemons.size(); ++i) {
     v1::ReportSavedStateRequest report;
+    ChooseRack(daemons[i], report);
     report.set_tenant(request.tenant);
     report.set_job(request.job);
     report.set_snapshot_id(ids[i]);
@@ -283,10 +312,11 @@ absl::StatusOr<SavedJobState> Fetch(Daemons daemons, const SaveRequest& request,
 
 }  // namespace
 
-absl::StatusOr<SavedJobState> SaveJobState(std::span<const StateDaemon> daemons,
+absl::StatusOr<SavedJobState> SaveJobState(std::span<const StateDaemon> named,
                                            const SaveRequest& request,
                                            const TransferOptions& options) {
-  if (daemons.empty()) return absl::InvalidArgumentError("no daemon to save from is named");
+  if (named.empty()) return absl::InvalidArgumentError("no daemon to save from is named");
+  std::vector<StateDaemon> daemons(named.begin(), named.end());
   Versions before;
   for (std::uint32_t attempt = 1;; ++attempt) {
     if (!Tell(options, {TransferProgress::Phase::kChoosing, attempt, 0, 0})) {
@@ -294,6 +324,10 @@ absl::StatusOr<SavedJobState> SaveJobState(std::span<const StateDaemon> daemons,
     }
     absl::StatusOr<Versions> versions = AskVersions(daemons, request, options);
     if (!versions.ok()) return versions.status();
+    if (daemons = SpreadOverRacks(daemons, *versions); daemons.size() > versions->size()) {
+      versions = AskVersions(daemons, request, options);
+      if (!versions.ok()) return versions.status();
+    }
     const absl::StatusOr<Boundary> boundary = ChooseBoundary(*versions, before, MarginOf(attempt));
     absl::Status status = boundary.status();
     if (status.ok()) {

@@ -8,6 +8,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -20,12 +21,14 @@
 
 namespace phub::client {
 
-// One daemon of the job's rack. The stubs outlive the call.
+// One daemon of the job's rack; of a job that spans racks, of the rack that asks. The stubs outlive
+// the call.
 struct StateDaemon {
   std::string endpoint;                           // to name it in errors and in the saved state
   v1::Admin::StubInterface* admin = nullptr;      // saving
   v1::Session::StubInterface* session = nullptr;  // loading
   std::string session_id;                         // loading: of this rank at this daemon
+  std::optional<std::uint32_t> rack = {};         // whose part is meant, asked for through `admin`
 };
 
 struct TransferProgress {
@@ -70,7 +73,8 @@ struct SavedJobState {
   // on disk, and whole, all the same.
   absl::Status told;
 };
-// All daemons of the rack, in its order; one that holds no chunk of the job takes part too.
+// All daemons of the rack, in its order; one that holds no chunk of the job takes part too. Of a
+// job that spans racks it asks the other racks' daemons, through those that are given.
 absl::StatusOr<SavedJobState> SaveJobState(std::span<const StateDaemon> daemons,
                                            const SaveRequest& request,
                                            const TransferOptions& options);

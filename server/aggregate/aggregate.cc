@@ -142,6 +142,7 @@ bool FoldAll(JobShard& shard, Chunk& chunk, FreedSlots& freed) {
   if (chunk.folded_count < shard.config.world_size) {
     FoldUpTo(shard, chunk, shard.config.world_size, freed);
   }
+  if (chunk.operation == RoundOperation::kLoad) return false;
   return chunk.operation != RoundOperation::kAssign ||
          RootHere(shard, chunk) < shard.config.world_size;
 }

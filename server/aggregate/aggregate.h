@@ -77,7 +77,7 @@ void RelieveFullLanes(JobShard& shard, Rank rank, Chunk& chunk, FreedSlots& scra
 
 // Jobs that span racks, or have apply_iteration: every rank has arrived, and what they pushed moves
 // to the accumulator; `freed` holds the slots that were freed. False if there is nothing to be
-// moved: of kAssign, when the root is in another rack.
+// moved: of kLoad, and of kAssign, when the root is in another rack.
 bool FoldAll(JobShard& shard, Chunk& chunk, FreedSlots& freed);
 
 // The terms of a whole round in rank order: the accumulator, if ranks were folded, then what is

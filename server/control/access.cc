@@ -32,6 +32,12 @@ absl::Status Foreign(Control& control, const Caller& caller, std::string_view wh
       "{} may not see or change {}: it is not of tenant {}", caller.name, what, caller.tenant));
 }
 
+absl::Status NoJobOfOneRack(Control& control, const Caller& caller) {
+  control.Count(ControlCounter::calls_refused_role);
+  return absl::FailedPreconditionError(fmt::format(
+      "{} may save and load jobs that span racks only, as another rack's daemon", caller.name));
+}
+
 bool IsScoped(const Caller& caller) { return !caller.open && caller.role == Role::kTenant; }
 
 }  // namespace
@@ -147,11 +153,33 @@ absl::Status CheckSession(Control& control, const Caller& caller, std::string_vi
   return Foreign(control, caller, "that session");
 }
 
-absl::Status CheckSnapshot(Control& control, const Caller& caller, std::string_view snapshot_id) {
-  if (!IsScoped(caller)) return absl::OkStatus();
-  const std::optional<std::string> tenant = control.TenantOfSnapshot(snapshot_id);
-  if (!tenant.has_value() || *tenant == caller.tenant) return absl::OkStatus();
+absl::Status CheckPassedOn(Control& control, const Caller& caller, const v1::RackChoice& rack) {
+  if (caller.open || caller.role != Role::kServer || rack.passed_on()) return absl::OkStatus();
+  return NoJobOfOneRack(control, caller);
+}
+
+absl::Status CheckSnapshot(Control& control, const Caller& caller,
+                           const v1::ReadSnapshotRequest& request) {
+  if (absl::Status status = CheckPassedOn(control, caller, request.rack()); !status.ok()) {
+    return status;
+  }
+  if (IsScoped(caller) && !request.tenant().empty()) {
+    if (absl::Status own = CheckTenant(control, caller, request.tenant()); !own.ok()) return own;
+  }
+  // Another rack's daemon says for whom it asks.
+  const std::string& whose = IsScoped(caller) ? caller.tenant : request.tenant();
+  if (whose.empty()) return absl::OkStatus();
+  const std::optional<std::string> tenant = control.TenantOfSnapshot(request.snapshot_id());
+  if (!tenant.has_value() || *tenant == whose) return absl::OkStatus();
   return Foreign(control, caller, "that snapshot");
+}
+
+absl::Status CheckLoad(Control& control, const Caller& caller, const v1::LoadStateRequest& first) {
+  const bool is_server = !caller.open && caller.role == Role::kServer;
+  if (first.incarnation() == 0 && is_server) return NoJobOfOneRack(control, caller);
+  if (first.incarnation() == 0) return CheckSession(control, caller, first.session_id());
+  if (caller.open || is_server) return absl::OkStatus();
+  return Foreign(control, caller, "a run of which it has no session");
 }
 
 }  // namespace phub::server

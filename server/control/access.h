@@ -67,11 +67,16 @@ class Access {
   std::map<std::string, PeerProcess> local_peers_;  // of the control socket; a few
 };
 
-// Whether the caller may concern himself with that tenant, session or snapshot; counts a refusal.
+// Whether the caller may concern himself with that tenant, session, snapshot or run; counts a
+// refusal.
 // Under control's lock.
 absl::Status CheckTenant(Control& control, const Caller& caller, std::string_view tenant);
 absl::Status CheckSession(Control& control, const Caller& caller, std::string_view session_id);
-absl::Status CheckSnapshot(Control& control, const Caller& caller, std::string_view snapshot_id);
+absl::Status CheckSnapshot(Control& control, const Caller& caller,
+                           const v1::ReadSnapshotRequest& request);
+// Another rack's daemon may ask about jobs that span racks, in somebody's name.
+absl::Status CheckPassedOn(Control& control, const Caller& caller, const v1::RackChoice& rack);
+absl::Status CheckLoad(Control& control, const Caller& caller, const v1::LoadStateRequest& first);
 
 template <typename Request>
 concept NamesTenant = requires(Request& request) {

@@ -4,6 +4,8 @@
 #include "common/base/clock.h"
 #include "common/base/units.h"
 #include "phub/v1/admin.grpc.pb.h"
+#include "server/control/rack_relay.h"
+#include "server/control/snapshot_relay.h"
 #include "server/control/snapshot_stream.h"
 #include "server/control/unary_call.h"
 
@@ -51,8 +53,33 @@ class AdminService final : public v1::Admin::CallbackService {
   PHUB_UNARY(Admin, ListJobs, ListJobsResponse)
   PHUB_UNARY(Admin, GetJob, JobInfo)
   PHUB_UNARY(Admin, ListStalls, ListStallsResponse)
-  PHUB_UNARY(Admin, GetJobVersions, GetVersionsResponse)
-  PHUB_UNARY(Admin, BeginSnapshot, Snapshot)
+
+  grpc::ServerUnaryReactor* GetJobVersions(grpc::CallbackServerContext* context,
+                                           const v1::GetJobVersionsRequest* request,
+                                           v1::GetVersionsResponse* response) override {
+    return Serve(
+        shared_, context, "phub.v1.Admin/GetJobVersions", request, response,
+        [this](Control& control, const Caller& caller, const v1::GetJobVersionsRequest& scoped,
+               Answer<v1::GetVersionsResponse> answer) {
+          const auto pass_on = [](auto& stub, auto... call) { stub.GetJobVersions(call...); };
+          if (IsPassedOn(control, caller, scoped, answer, pass_on)) return;
+          control.GetJobVersions(scoped, std::move(answer));
+        });
+  }
+
+  grpc::ServerUnaryReactor* BeginSnapshot(grpc::CallbackServerContext* context,
+                                          const v1::BeginSnapshotRequest* request,
+                                          v1::Snapshot* response) override {
+    return Serve(shared_, context, "phub.v1.Admin/BeginSnapshot", request, response,
+                 [this](Control& control, const Caller& caller,
+                        const v1::BeginSnapshotRequest& scoped, Answer<v1::Snapshot> answer) {
+                   const auto pass_on = [](auto& stub, auto... call) {
+                     stub.BeginSnapshot(call...);
+                   };
+                   if (IsPassedOn(control, caller, scoped, answer, pass_on)) return;
+                   control.BeginSnapshot(scoped, std::move(answer));
+                 });
+  }
 
   grpc::ServerUnaryReactor* GetServer(grpc::CallbackServerContext* context,
                                       const v1::GetServerRequest* request,
@@ -139,6 +166,8 @@ class AdminService final : public v1::Admin::CallbackService {
         shared_, context, "phub.v1.Admin/ReportSavedState", request, response,
         [this](Control& control, const Caller& caller, const v1::ReportSavedStateRequest& scoped,
                Answer<v1::ReportSavedStateResponse> answer) {
+          const auto pass_on = [](auto& stub, auto... call) { stub.ReportSavedState(call...); };
+          if (IsPassedOn(control, caller, scoped, answer, pass_on)) return;
           const auto iteration = control.IterationReadOut(scoped);
           // There is nothing to record; and each snapshot is recorded once, however often it is
           // reported.
@@ -162,17 +191,52 @@ class AdminService final : public v1::Admin::CallbackService {
   grpc::ServerWriteReactor<v1::SnapshotPart>* ReadSnapshot(
       grpc::CallbackServerContext* context, const v1::ReadSnapshotRequest* request) override {
     const Admission admission = shared_.access.Admit(*context, "phub.v1.Admin/ReadSnapshot");
-    auto* const stream = new SnapshotStream(shared_.thread, *request);  // deletes itself in OnDone
+    // Both delete themselves in OnDone.
+    if (const std::optional<RackIndex> from = RackOf(*request)) {
+      v1::ReadSnapshotRequest scoped = *request;
+      if (IsTenant(admission.caller)) scoped.set_tenant(admission.caller.tenant);
+      auto* const relay = new SnapshotRelay(shared_.thread, *shared_.relay, *from, scoped);
+      shared_.thread.Run([&](Control& control) {
+        shared_.Keep(control, relay, admission);
+        if (!shared_.closed && admission.status.ok()) relay->Begin();
+      });
+      return relay;
+    }
+    auto* const stream = new SnapshotStream(shared_.thread, *request);
     shared_.thread.Run([&](Control& control) {
       shared_.Keep(control, stream, admission);
       if (shared_.closed || !admission.status.ok()) return;
-      const absl::Status status = CheckSnapshot(control, admission.caller, request->snapshot_id());
+      const absl::Status status = CheckSnapshot(control, admission.caller, *request);
       status.ok() ? stream->Begin(control) : stream->End(status);
     });
     return stream;
   }
 
  private:
+  // Whether the call is not for this daemon, but for another rack's or for nobody: then it is
+  // answered.
+  template <typename Request, typename Response, typename Call>
+  bool IsPassedOn(Control& control, const Caller& caller, const Request& request,
+                  const Answer<Response>& answer, Call call) {
+    absl::StatusOr<std::optional<RackIndex>> rack = std::nullopt;
+    if (absl::Status may = CheckPassedOn(control, caller, request.rack()); !may.ok()) rack = may;
+    if (rack.ok() && request.has_rack()) rack = control.RackToAsk(request.rack());
+    if (rack.ok() && !rack->has_value()) return false;
+    if (rack.ok() && shared_.relay == nullptr) rack = absl::UnimplementedError("no other racks");
+    if (rack.ok()) {
+      shared_.relay->PassOn(**rack, request, answer, std::move(call));
+    } else {
+      answer(rack.status(), {});
+    }
+    return true;
+  }
+  // Whose snapshot is read; nobody: this daemon says of which it is not.
+  std::optional<RackIndex> RackOf(const v1::ReadSnapshotRequest& request) {
+    if (!request.has_rack() || shared_.relay == nullptr) return std::nullopt;
+    const auto rack =
+        shared_.thread.Run([&](Control& control) { return control.RackToAsk(request.rack()); });
+    return rack.ok() ? *rack : std::nullopt;
+  }
   // The health service says what the answer says, before whoever asked can look.
   Answer<v1::ServerInfo> Tell(Answer<v1::ServerInfo> answer, bool serving) {
     return [this, serving, answer = std::move(answer)](const absl::Status& status,

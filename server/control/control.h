@@ -17,6 +17,7 @@
 #include <atomic>
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -234,6 +235,10 @@ class Control {
   absl::Status LoadPart(LoadId load, const v1::LoadStateRequest& part);
   void FinishLoad(LoadId load, Answer<v1::LoadStateResponse> answer);
   void CancelLoad(LoadId load);  // ignored if it is over
+  // After each part of a load into a job that spans racks: what is to be sent to the daemons of
+  // other racks, by rack, as parts of a LoadState of theirs. FinishLoad only once they have all
+  // taken theirs to the end.
+  std::map<std::uint32_t, v1::LoadStateRequest> PartsForRacks(LoadId load);
   void GetLoadedState(const v1::GetLoadedStateRequest& request, Answer<v1::LoadedState> answer);
 
   // --- Lanes. A listener asks before it welcomes, then hands the connection over. --------------
@@ -289,6 +294,8 @@ class Control {
   void GetJobVersions(const v1::GetJobVersionsRequest& request,
                       Answer<v1::GetVersionsResponse> answer);
   void BeginSnapshot(const v1::BeginSnapshotRequest& request, Answer<v1::Snapshot> answer);
+  // Whom to pass a call on to that names a rack; nobody: it is for this daemon.
+  absl::StatusOr<std::optional<RackIndex>> RackToAsk(const v1::RackChoice& choice) const;
   // Parts go to the sink, one at a time, until its End. On an error the sink is not used.
   absl::Status ReadSnapshot(const v1::ReadSnapshotRequest& request,
                             std::shared_ptr<SnapshotSink> sink);

@@ -1,5 +1,6 @@
 // What a worker says of the other daemons of its rack: that the job has ended there, or that its
-// saved state cannot be loaded. This daemon's part of the job goes the same way.
+// saved state cannot be loaded. This daemon's part of the job goes the same way; what could not be
+// loaded is told other racks.
 #include <algorithm>
 
 #include "common/base/log.h"
@@ -28,12 +29,10 @@ void Control::State::EndByVerdict(Job& job, Rank rank, const std::string& verdic
   Fail(job, std::move(fault));
 }
 
-LoadId Control::State::RefuseLoad(Job& job, Rank rank, const v1::LoadStateRequest& refusal) {
-  const int code = refusal.refusal_code();
+void Control::State::DropBrought(Job& job, int code, const std::string& why) {
   const bool known = code > 0 && code <= static_cast<int>(absl::StatusCode::kUnauthenticated);
-  job.load_refusal =
-      absl::Status(known ? static_cast<absl::StatusCode>(code) : absl::StatusCode::kUnknown,
-                   Sentence(refusal.refusal()));
+  job.load_refusal = absl::Status(
+      known ? static_cast<absl::StatusCode>(code) : absl::StatusCode::kUnknown, Sentence(why));
   counters.Add(ControlCounter::loads_refused);
   if (job.arrival) FailArrival(job, job.load_refusal);
   if (job.brought) {  // the core loops let go of it
@@ -43,6 +42,17 @@ LoadId Control::State::RefuseLoad(Job& job, Rank rank, const v1::LoadStateReques
           links[core].Send({.kind = Command::Kind::kBringState, .shard = job.shards[core].get()}));
     }
     job.replaced_states.push_back(std::move(job.brought));
+  }
+}
+
+// The other racks hear of it before they hear that this rank has reached another barrier.
+LoadId Control::State::RefuseLoad(Job& job, Rank rank, const v1::LoadStateRequest& refusal) {
+  DropBrought(job, refusal.refusal_code(), refusal.refusal());
+  if (job.rack_run != nullptr) {
+    v1::PeerMessage message;
+    message.mutable_load_refused()->set_code(refusal.refusal_code());
+    message.mutable_load_refused()->set_message(Sentence(refusal.refusal()));
+    SendToRacks(job.account.incarnation, message);
   }
   auto arrival = std::make_unique<StateArrival>();
   arrival->id = ++loads_begun;

@@ -95,7 +95,7 @@ void SetLimits(grpc::ServerBuilder& builder) {
 struct GrpcServer::Impl {
   Impl(ControlThread& thread, const GrpcServerOptions& options)
       : access(options.directory, options.identities, options.trust_domain),
-        shared(thread, access, options.admin, options.state_thread),
+        shared(thread, access, options.admin, options.state_thread, options.relay),
         services{MakeSessionService(shared), MakeAdminService(shared), MakeTenantsService(shared),
                  MakePeerService(shared), MakeProbeService(shared, options.prober)} {
     access.SetOnKnown([this](const std::string& peer) { port->MarkKnown(peer); });

@@ -29,6 +29,7 @@
 namespace phub::server {
 
 class Prober;
+class RackRelay;
 
 struct GrpcServerOptions {
   std::string host = "127.0.0.1";  // an address, without brackets, or a name
@@ -41,7 +42,9 @@ struct GrpcServerOptions {
   // Control state, and the thread that works on it; null: there is none. Outlive the server.
   TenantAdmin* admin = nullptr;
   WorkThread* state_thread = nullptr;
-  Prober* prober = nullptr;  // null: there are no other racks. Stopped first; outlives the server.
+  // Null: there are no other racks. Both are stopped first, and outlive the server.
+  Prober* prober = nullptr;
+  RackRelay* relay = nullptr;
 };
 
 // Owner's thread for everything; Shutdown before thread.Stop(), and before destruction of either.

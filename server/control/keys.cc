@@ -109,7 +109,7 @@ absl::Status Control::State::BuildExchangeParts(Job& job,
     std::shared_ptr<exchange::ExchangeBatch> batch =
         exchange::MakeExchangeBatch(*run.shards[core], parts[core], run.choosers[core]);
     if (batch == nullptr) return absl::ResourceExhaustedError("out of memory");
-    record.parts[core]->exchange = batch.get();
+    exchange::AddExchange(*run.shards[core], *batch, *record.parts[core]);
     run.batches.push_back(std::move(batch));
   }
   return absl::OkStatus();

@@ -47,10 +47,13 @@ Job* Control::State::FindLoad(LoadId load) {
 absl::Status Control::State::NameKeys(const Job& job, const v1::LoadStateRequest& first,
                                       StateArrival& arrival) {
   arrival.named.assign(job.keys.size(), false);
+  std::vector<std::uint64_t> reductions(job.keys.size(), 0);
   arrival.parts.resize(job.keys.size());
-  for (const ChunkRef& place : ChunksOf(job)) {
+  const std::vector<ChunkRef> chunks = ChunksOf(job);
+  for (const ChunkRef& place : chunks) {
     const KeyState& key = *place.chunk->key;
     const auto& image = arrival.state->images[place.core.value]->chunks[place.index];
+    if (!place.chunk->is_home) continue;
     arrival.parts[key.key.value].push_back(
         {place, std::vector<std::uint32_t>(TensorsOf(key, image).size(), 0)});
   }
@@ -66,12 +69,19 @@ absl::Status Control::State::NameKeys(const Job& job, const v1::LoadStateRequest
                       job.name(), job.keys[info.key_index()].name()));
     }
     arrival.named[info.key_index()] = true;
-    for (StateArrival::Part& part : arrival.parts[info.key_index()]) {
-      const ChunkRef& place = part.place;
-      arrival.state->images[place.core.value]->chunks[place.index].reductions = info.reductions();
+    for (const StateArrival::Part& part : arrival.parts[info.key_index()]) {
       arrival.elements_left +=
-          std::uint64_t{place.chunk->element_count} * part.elements_come.size();
+          std::uint64_t{part.place.chunk->element_count} * part.elements_come.size();
     }
+    reductions[info.key_index()] = info.reductions();
+  }
+  for (const ChunkRef& place : chunks) {
+    const std::uint32_t key = place.chunk->key->key.value;
+    if (!arrival.named[key]) continue;
+    auto& image = arrival.state->images[place.core.value]->chunks[place.index];
+    image.reductions = reductions[key];
+    // No more than that comes of what is at home elsewhere.
+    if (!place.chunk->is_home) image.ready.store(true, std::memory_order_release);
   }
   for (auto& parts : arrival.parts) {
     std::sort(parts.begin(), parts.end(), [](const auto& a, const auto& b) {
@@ -82,12 +92,9 @@ absl::Status Control::State::NameKeys(const Job& job, const v1::LoadStateRequest
 }
 
 absl::StatusOr<LoadId> Control::State::BeginLoad(const v1::LoadStateRequest& first) {
-  const absl::StatusOr<Seating> seat = FindRunning(first.session_id());
+  const absl::StatusOr<Seating> seat = FindLoader(first);
   if (!seat.ok()) return seat.status();
   Job& job = *seat->job;
-  if (absl::Status status = RefuseAcrossRacks(job, "loading state"); !status.ok()) {
-    return Refuse(ControlCounter::loads_refused, status);
-  }
   if (!KeysAcknowledged(job, job.batches.size())) {
     return Refuse(ControlCounter::loads_refused,
                   absl::AbortedError(fmt::format(
@@ -110,6 +117,10 @@ absl::StatusOr<LoadId> Control::State::BeginLoad(const v1::LoadStateRequest& fir
   source = SaveAt(first.iteration(), first.source().directory(), first.source().host());
   source.set_loaded(true);
   const absl::Status status = NameKeys(job, first, *arrival);
+  if (status.ok() && job.rack_run != nullptr && !first.session_id().empty()) {
+    DealOut(options.racks_with_ranks(), RackIndex{options.rack_index}, ChunksOf(job),
+            arrival->state->description, *arrival);
+  }
   const LoadId id = arrival->id;
   job.arrival = std::move(arrival);
   if (!status.ok()) {
@@ -185,11 +196,17 @@ absl::Status Control::State::LoadPart(LoadId load, const v1::LoadStateRequest& p
   StateArrival& arrival = *job->arrival;
   if (!arrival.failure.ok()) return arrival.failure;
   if (arrival.is_refusal) return absl::OkStatus();
-  absl::Status status = FindRunning(arrival.session_id).status();
+  absl::Status status = CheckLoader(*job, arrival.session_id);
   for (const v1::StatePiece& piece : part.pieces()) {
     if (!status.ok()) break;
-    status = TakePiece(*job, arrival, piece);
     counters.Add(ControlCounter::load_bytes, piece.elements().size());
+    if (arrival.dealt.empty()) {
+      status = TakePiece(*job, arrival, piece);
+      continue;
+    }
+    for (const v1::StatePiece& own : DealPiece(RackIndex{options.rack_index}, arrival, piece)) {
+      if (status.ok()) status = TakePiece(*job, arrival, own);
+    }
   }
   if (!status.ok()) {
     FailArrival(*job, Refuse(ControlCounter::loads_refused, status));
@@ -204,7 +221,7 @@ void Control::State::FinishLoad(LoadId load, Answer<v1::LoadStateResponse> answe
   if (job == nullptr) return answer(Over(), {});
   StateArrival& arrival = *job->arrival;
   absl::Status status = arrival.failure;
-  if (status.ok()) status = FindRunning(arrival.session_id).status();
+  if (status.ok()) status = CheckLoader(*job, arrival.session_id);
   if (status.ok() && arrival.elements_left > 0) {
     status = absl::InvalidArgumentError(
         fmt::format("the saved state of job {} ended before it was whole: {} elements of this "
@@ -251,8 +268,10 @@ void Control::State::BringState(Job& job) {
   TakeOverIterations(job, job.brought->description);
   NoteSave(job, job.brought->description.source(), clock.Now(), clock.Now());
   counters.Add(ControlCounter::loads_brought);
-  LogInfo("event=state_brought tenant={} job=\"{}\" rank={} iteration={} keys={}",
-          job.account.tenant, job.name(), arrival->rank.value, job.brought->description.iteration(),
+  const std::string by =
+      arrival->session_id.empty() ? "rack" : fmt::format("rank {}", arrival->rank.value);
+  LogInfo("event=state_brought tenant={} job=\"{}\" by=\"{}\" iteration={} keys={}",
+          job.account.tenant, job.name(), by, job.brought->description.iteration(),
           job.brought->description.keys_size());
 }
 
@@ -281,9 +300,6 @@ void Control::State::GetLoadedState(const v1::GetLoadedStateRequest& request,
   const absl::StatusOr<Seating> seat = FindRunning(request.session_id());
   if (!seat.ok()) return answer(seat.status(), {});
   Job& job = *seat->job;
-  if (absl::Status status = RefuseAcrossRacks(job, "loading state"); !status.ok()) {
-    return answer(status, {});
-  }
   if (!job.load_refusal.ok()) return answer(job.load_refusal, {});
   if (job.brought == nullptr) {
     return answer(

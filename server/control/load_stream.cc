@@ -1,5 +1,6 @@
 #include "server/control/load_stream.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "server/control/access.h"
@@ -7,20 +8,57 @@
 
 namespace phub::server {
 
-LoadStream::LoadStream(ControlThread& thread, Caller caller, v1::LoadStateResponse* response)
-    : thread_(thread), caller_(std::move(caller)), response_(response) {
+LoadStream::LoadStream(ControlThread& thread, Caller caller, RackRelay* relay,
+                       v1::LoadStateResponse* response)
+    : thread_(thread), caller_(std::move(caller)), relay_(relay), response_(response) {
   StartRead(&part_);
 }
 
 absl::Status LoadStream::Take(Control& control) {
   if (!load_.has_value()) {
-    if (absl::Status own = CheckSession(control, caller_, part_.session_id()); !own.ok())
-      return own;
+    if (absl::Status own = CheckLoad(control, caller_, part_); !own.ok()) return own;
     const absl::StatusOr<LoadId> load = control.BeginLoad(part_);
     if (!load.ok()) return load.status();
     load_ = *load;
   }
-  return control.LoadPart(*load_, part_);
+  if (absl::Status status = control.LoadPart(*load_, part_); !status.ok()) return status;
+  return PassOn(control);
+}
+
+// No relay is busy: the part was read after they had taken theirs of the last one.
+absl::Status LoadStream::PassOn(Control& control) {
+  for (auto& [rack, part] : control.PartsForRacks(*load_)) {
+    if (relay_ == nullptr) return absl::UnimplementedError("this daemon reaches no other racks");
+    std::shared_ptr<LoadRelay>& relay = relays_[rack];
+    if (relay == nullptr) {
+      relay = std::make_shared<LoadRelay>(thread_, *relay_, RackIndex{rack},
+                                          [this, alive = alive_](Control& under_lock) {
+                                            if (*alive) Continue(under_lock);
+                                          });
+      relay->Begin();
+    }
+    if (relay->over()) continue;  // Continue says why
+    relay->Write(std::move(part));
+  }
+  return absl::OkStatus();
+}
+
+// Called whenever something has changed: reads the next part once everybody has the last one, and
+// finishes once everybody has all of them.
+void LoadStream::Continue(Control& control) {
+  const auto any = [&](auto is) {
+    return std::any_of(relays_.begin(), relays_.end(),
+                       [&](const auto& each) { return is(*each.second); });
+  };
+  for (const auto& [rack, relay] : relays_) {
+    if (relay->over() && !relay->status().ok()) End(relay->status());
+  }
+  if (end_.has_value()) return Advance();
+  if (reading_ || any([](const LoadRelay& each) { return each.busy(); })) return;
+  if (!come_) return Read();
+  if (finishing_ || any([](const LoadRelay& each) { return !each.over(); })) return;
+  finishing_ = true;
+  Finish(control);
 }
 
 // The client closed its side: it has sent everything.
@@ -40,29 +78,44 @@ void LoadStream::Cancel(Control& control) {
 
 void LoadStream::End(const absl::Status& status) {
   if (!end_.has_value()) end_ = ToGrpcStatus(status);
+  if (!end_->ok()) {
+    for (const auto& [rack, relay] : relays_) relay->Cancel();
+  }
   Advance();
 }
 
 void LoadStream::Advance() {
   if (finished_ || starting_ || !end_.has_value()) return;
+  for (const auto& [rack, relay] : relays_) {
+    if (!relay->over()) return;  // Continue is called then
+  }
   finished_ = true;
   thread_.Defer([this, status = *end_] { ServerReadReactor::Finish(status); });
 }
 
+void LoadStream::Read() {
+  reading_ = starting_ = true;
+  thread_.Defer([this] {
+    StartRead(&part_);
+    thread_.Run([this](Control&) {
+      starting_ = false;
+      Advance();
+    });
+  });
+}
+
 void LoadStream::OnReadDone(bool ok) {
   thread_.Run([&](Control& control) {
+    reading_ = false;
     if (end_.has_value()) return;
-    if (!ok) return Finish(control);
-    const absl::Status status = Take(control);
-    if (!status.ok()) return End(status);
-    starting_ = true;
-    thread_.Defer([this] {
-      StartRead(&part_);
-      thread_.Run([this](Control&) {
-        starting_ = false;
-        Advance();
-      });
-    });
+    if (ok) {
+      const absl::Status status = Take(control);
+      if (!status.ok()) return End(status);
+    } else {
+      come_ = true;
+      for (const auto& [rack, relay] : relays_) relay->Close();
+    }
+    Continue(control);
   });
 }
 

@@ -116,12 +116,6 @@ bool Control::State::RacksReachedBarrier(Job& job) {
                      [&](const PeerRack& rack) { return rack.barriers_reached >= reached; });
 }
 
-absl::Status Control::State::RefuseAcrossRacks(const Job& job, const char* what) const {
-  if (job.rack_run == nullptr) return absl::OkStatus();
-  return absl::UnimplementedError(
-      fmt::format("job {} spans racks, and {} works on jobs of one rack only", job.name(), what));
-}
-
 // This rack's ranks have all left: its part ends when everybody's have, since other racks' partial
 // sums and parameters may still pass through it.
 void Control::State::EndIfAllLeft(Job& job) {

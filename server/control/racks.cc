@@ -241,6 +241,8 @@ void Control::State::HandlePeerMessage(RackIndex from, const v1::PeerMessage& me
     case Case::kBarrier:
       job->rack_run->racks[from.value].barriers_reached = message.barrier().reached();
       return CompleteBarriers(*job);
+    case Case::kLoadRefused:
+      return DropBrought(*job, message.load_refused().code(), message.load_refused().message());
     case Case::kRankLeft: return HandleRankLeft(*job, from, message.rank_left());
     case Case::kLeft:
       job->rack_run->racks[from.value].left = true;

@@ -90,6 +90,8 @@ absl::StatusOr<std::uint64_t> Control::IterationReadOut(
         fmt::format("job {} has no such snapshot that was read to its end and not reported yet",
                     Printable(request.job(), kHostBytesMax)));
   }
+  absl::Status status = CheckSpansRacks(*job, request.has_rack());
+  if (!status.ok()) return status;
   return FindIn(*job, request.snapshot_id())->iteration;
 }
 

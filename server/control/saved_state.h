@@ -1,6 +1,7 @@
 // What control holds while it asks core loops for versions, takes a job's state out, or brings
 // saved state in, and what it knows of state that is on disk. Data with invariants, part of a Job;
-// the rules are in versions.cc, snapshot.cc, snapshot_read.cc, load_state.cc and saved_state.cc.
+// the rules are in versions.cc, snapshot.cc, snapshot_read.cc, load_state.cc, saved_state.cc and,
+// of jobs that span racks, rack_state.cc.
 //
 // Memory. Images are charged to the job. A core loop refers to an image from the command that names
 // it until a later one (kDropSnapshot, another kBringState) is acknowledged, or kJobEnded: until
@@ -9,6 +10,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -36,6 +38,7 @@ struct ChunkRef {
   CoreIndex core{};
   std::uint32_t index = 0;  // on that core
   const Chunk* chunk = nullptr;
+  RackIndex home{};  // of jobs that span racks
 };
 
 // A tensor of saved state that a key has, and where a chunk's part of it lies in an image.
@@ -74,7 +77,7 @@ struct SnapshotRun {
   bool reader_waits = false;  // it can take a part
   bool read = false;          // somebody was, or is
   bool keys_sent = false;
-  std::vector<ChunkRef> chunks;    // all of this daemon's
+  std::vector<ChunkRef> chunks;    // all of this daemon's that are at home
   std::size_t chunk_next = 0;      // what is sent next: a chunk,
   std::size_t tensor_next = 0;     // a tensor of it,
   std::uint32_t element_next = 0;  // an element of that
@@ -116,7 +119,7 @@ struct BroughtState {
 struct StateArrival {
   LoadId id = 0;
   Rank rank{};
-  std::string session_id;
+  std::string session_id;   // empty: another rack's daemon brings it
   TimeNs deadline = 0;      // for the next part
   absl::Status failure;     // why it will not succeed; its memory is gone then
   bool is_refusal = false;  // instead: rank 0 says that it could not load
@@ -125,9 +128,20 @@ struct StateArrival {
     ChunkRef place;
     std::vector<std::uint32_t> elements_come;  // [tensor of TensorsOf]
   };
-  std::vector<bool> named;               // [key]
-  std::vector<std::vector<Part>> parts;  // [key], by offset
-  std::uint64_t elements_left = 0;       // of all tensors of the keys that are named
+  // A job that spans racks is brought whole to one of their daemons, which deals it out.
+  std::vector<std::vector<ChunkRef>> dealt;                 // [key], by offset; empty: nothing is
+  std::map<std::uint32_t, v1::LoadStateRequest> for_racks;  // by rack: what is to go there next
+  std::vector<bool> named;                                  // [key]
+  std::vector<std::vector<Part>> parts;                     // [key], by offset
+  std::uint64_t elements_left = 0;  // of all tensors of the keys that are named
 };
+// rack_state.cc. Of a call that names a rack: other racks' daemons may ask no more.
+absl::Status CheckSpansRacks(const Job& job, bool has_to);
+// For who deals out: the other racks are told what comes; `chunks` are all chunks of
+// the job. And what of a piece is of this rack's chunks; the rest is kept for the others.
+void DealOut(std::uint32_t rack_count, RackIndex self, const std::vector<ChunkRef>& chunks,
+             const v1::LoadedState& state, StateArrival& arrival);
+std::vector<v1::StatePiece> DealPiece(RackIndex self, StateArrival& arrival,
+                                      const v1::StatePiece& piece);
 
 }  // namespace phub::server

@@ -20,6 +20,7 @@
 namespace phub::server {
 
 class Prober;
+class RackRelay;
 
 // Calls that Control has not answered yet, so that shutting down can. Under ControlThread's lock;
 // shared with the answers that Control holds, which may come after the server is gone.
@@ -64,17 +65,20 @@ struct AuditBudget {
 
 // What all services share, under ControlThread's lock but for what is constant.
 struct Shared {
-  Shared(ControlThread& given, Access& door, TenantAdmin* tenant_admin, WorkThread* worker)
+  Shared(ControlThread& given, Access& door, TenantAdmin* tenant_admin, WorkThread* worker,
+         RackRelay* racks)
       : thread(given),
         access(door),
         admin(tenant_admin),
         state_thread(worker),
+        relay(racks),
         calls(std::make_shared<OpenCalls>(given)) {}
 
   ControlThread& thread;
   Access& access;
   TenantAdmin* const admin;        // null: no administrative changes are recorded (tests)
   WorkThread* const state_thread;  // where `admin` works
+  RackRelay* const relay;          // null: there are no other racks
   const std::shared_ptr<OpenCalls> calls;
   // How to end each stream that is open.
   std::map<const void*, std::function<void(const absl::Status&)>> streams;

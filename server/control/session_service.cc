@@ -42,7 +42,7 @@ class SessionService final : public v1::Session::CallbackService {
       grpc::CallbackServerContext* context, v1::LoadStateResponse* response) override {
     const Admission admission = shared_.access.Admit(*context, "phub.v1.Session/LoadState");
     // Deletes itself in OnDone.
-    auto* const stream = new LoadStream(shared_.thread, admission.caller, response);
+    auto* const stream = new LoadStream(shared_.thread, admission.caller, shared_.relay, response);
     shared_.thread.Run([&](Control& control) { shared_.Keep(control, stream, admission); });
     return stream;
   }

@@ -10,6 +10,7 @@
 #include "server/control/silence_guard.h"
 #include "server/control/state.h"
 #include "server/control/text.h"
+#include "server/exchange/shard_exchange.h"
 
 namespace phub::server {
 namespace {
@@ -55,8 +56,10 @@ std::vector<ChunkRef> Control::State::ChunksOf(const Job& job) const {
   for (std::size_t core = 0; core < links.size(); ++core) {
     std::uint32_t index = 0;
     for (const BatchRecord& batch : job.batches) {
-      for (const Chunk& chunk : batch.parts[core]->chunks) {
-        chunks.push_back({CoreAt(core), index++, &chunk});
+      const KeyBatch& part = *batch.parts[core];
+      for (std::size_t i = 0; i < part.chunks.size(); ++i) {
+        ChunkRef& place = chunks.emplace_back(CoreAt(core), index++, &part.chunks[i]);
+        if (part.exchange != nullptr) place.home = part.exchange->chunks[i].tree->home;
       }
     }
   }
@@ -136,10 +139,11 @@ absl::Status Control::State::TakeSnapshot(Job& job, const v1::BeginSnapshotReque
   run->taken.assign(links.size(), false);
   run->key_count = static_cast<std::uint32_t>(job.keys.size());
   run->chunks = ChunksOf(job);
+  std::erase_if(run->chunks, [](const ChunkRef& place) { return !place.chunk->is_home; });
   v1::Snapshot& description = run->description;
   description.set_snapshot_id(run->id);
   description.set_job(job.name());
-  description.set_world_size(job.settings.world_size);
+  description.set_world_size(std::max(job.config.world_size, job.config.ranks_of_job));
   description.set_incarnation(job.account.incarnation.value);
   for (std::uint32_t i = 0; i < run->key_count; ++i) {
     v1::SnapshotKey& key = *description.add_keys();
@@ -174,7 +178,7 @@ void Control::State::BeginSnapshot(const v1::BeginSnapshotRequest& request,
                                    Answer<v1::Snapshot> answer) {
   const absl::StatusOr<Job*> found = FindJobToWorkOn(request.tenant(), request.job());
   absl::Status status = found.status();
-  if (status.ok()) status = RefuseAcrossRacks(**found, "saving state");
+  if (status.ok()) status = CheckSpansRacks(**found, request.has_rack());
   if (status.ok()) status = CheckTargets(**found, request);
   if (status.ok()) status = CheckQueryRoom(**found);
   if (status.ok()) status = TakeSnapshot(**found, request);

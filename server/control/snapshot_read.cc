@@ -31,6 +31,7 @@ absl::Status Control::State::ReadSnapshot(const v1::ReadSnapshotRequest& request
     return absl::NotFoundError(
         "there is no such snapshot: it was read or given back, or its job has ended");
   }
+  if (absl::Status status = CheckSpansRacks(*job, request.has_rack()); !status.ok()) return status;
   SnapshotRun& run = *job->snapshot;
   if (run.reader != nullptr) {
     return absl::FailedPreconditionError(

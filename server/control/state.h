@@ -9,7 +9,7 @@
 //   snapshot.cc, snapshot_read.cc  state on its way out; load_state.cc in; saved_state.cc on disk
 //   shares.cc    weights and bandwidths            metrics.cc  the daemon in numbers
 //   racks.cc     the daemons of other racks        rack_opening.cc, rack_jobs.cc  jobs that span
-//   rack_plans.cc  their plans                       racks; peer_lanes.cc  lanes between them
+//   rack_plans.cc, rack_state.cc  their plans; loads     racks; peer_lanes.cc  lanes between them
 #pragma once
 
 #include <deque>
@@ -75,8 +75,8 @@ struct Control::State {
   // --- seats.cc
   void Commit(const v1::CommitRequest& request, Answer<v1::CommitResponse> answer);
   absl::StatusOr<Seating> FindCommitted(std::string_view session_id);
-  // Takes a reservation back: the seat is free, and a job that nobody is in ends. If the rank was
-  // in the job before, under another process, it is lost instead.
+  // Takes a reservation back: the seat is free, and a job that nobody is in ends; or it is lost, if
+  // the rank was in the job before.
   void FreeSeat(Job& job, Rank rank, const absl::Status& why);
   void CheckLeases(TimeNs now);
   TimeNs NextLease(const Job& job) const;
@@ -151,9 +151,8 @@ struct Control::State {
   void CheckLiveness(TimeNs now);
   void CheckAbandoned(Job& job, TimeNs now);
   void HearOf(Member& member);
-  // Time in which control itself could not listen is not held against the workers: they get it
-  // back, and long enough from now on for heartbeats that lie unread. Only a few times in a row, so
-  // that a host that is always late still notices the dead.
+  // Time in which control itself could not listen is given back to the workers, with some for
+  // heartbeats that lie unread; a few times in a row: a host that is always late notices the dead.
   void ForgiveSilence(DurationNs duration);
 
   // --- failure.cc
@@ -270,9 +269,12 @@ struct Control::State {
   void BringState(Job& job);
   void AdvanceLoad(Job& job, TimeNs now);
   Job* FindLoad(LoadId load);
+  absl::StatusOr<Seating> FindLoader(const v1::LoadStateRequest& first);  // rack_state.cc
+  absl::Status CheckLoader(const Job& job, const std::string& session_id);
   // --- elsewhere.cc
   void EndByVerdict(Job& job, Rank rank, const std::string& verdict);
   LoadId RefuseLoad(Job& job, Rank rank, const v1::LoadStateRequest& refusal);
+  void DropBrought(Job& job, int code, const std::string& why);
   void TakeOverIterations(Job& job, const v1::LoadedState& loaded);
   // --- shares.cc
   // The same number for all jobs of a tenant: what core loops tell tenants apart by.
@@ -330,7 +332,6 @@ struct Control::State {
   bool RacksReachedBarrier(Job& job);
   void EndIfAllLeft(Job& job);
   void TellRacksOfFailure(const Job& job);
-  absl::Status RefuseAcrossRacks(const Job& job, const char* what) const;
   // --- rack_plans.cc
   absl::Status ChoosePlan(v1::PeerJob& job);
   absl::StatusOr<std::unique_ptr<RackRun>> MakeRackRun(const v1::PeerJob& job) const;
@@ -339,7 +340,6 @@ struct Control::State {
   void GrantPeerLanes(Job& job);
   void HandleConnect(Job& job, RackIndex from, const v1::PeerConnect& connect);
   wire::LaneRefusal CheckPeerLane(const wire::LaneHello& hello, bool encrypted);
-  // As FindGranted, of a lane from another rack.
   PeerLanePlace* FindGrantedPeer(const wire::LaneHello& hello, wire::LaneRefusal& refusal);
   bool LacksPeerLane(Incarnation incarnation, RackIndex rack, CoreIndex core);
   void AttachPeerLane(Incarnation incarnation, RackIndex rack, CoreIndex core,

@@ -82,6 +82,10 @@ v1::GetVersionsResponse Control::State::DescribeVersions(const Job& job,
     key.set_first_iteration(job.keys[i].first_iteration());
     for (const auto& report : query.reports) Merge(report->keys[i], key);
   }
+  if (job.rack_run == nullptr) return response;
+  for (std::uint32_t rack = 0; rack < options.racks_with_ranks(); ++rack) {
+    response.add_racks(options.racks[rack]);
+  }
   return response;
 }
 
@@ -113,7 +117,9 @@ void Control::State::GetVersions(const v1::GetVersionsRequest& request,
 void Control::State::GetJobVersions(const v1::GetJobVersionsRequest& request,
                                     Answer<v1::GetVersionsResponse> answer) {
   const absl::StatusOr<Job*> job = FindJobToWorkOn(request.tenant(), request.job());
-  if (!job.ok()) return answer(job.status(), {});
+  absl::Status status = job.status();
+  if (status.ok()) status = CheckSpansRacks(**job, request.has_rack());
+  if (!status.ok()) return answer(status, {});
   AnswerVersions(**job, std::move(answer));
 }
 

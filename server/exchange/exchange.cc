@@ -60,10 +60,11 @@ std::size_t ChildIndex(const RackTree& tree, RackIndex rack) {
   return child;
 }
 
-// How many bytes that child's partial has: none, if a broadcast's root is not below it.
+// How many bytes that child's partial has: none of kLoad, or if a broadcast's root is not below it.
 std::uint32_t PartialBytesExpected(const JobShard& shard, const ReduceChild& child,
                                    const Chunk& chunk, const MessageHeader& header) {
   if (header.operation == RoundOperation::kReduce) return chunk.Bytes(header.type);
+  if (header.operation == RoundOperation::kLoad) return 0;
   const RackIndex rack{header.root.value / shard.config.ranks_per_rack};
   return (child.subtree & RackBit(rack)) != 0 ? chunk.Bytes(header.type) : 0;
 }
@@ -84,14 +85,13 @@ bool ComesTooSoon(const JobShard& shard, const ChunkExchange& state, RackIndex f
 // How long stages take is measured of reductions: broadcasts have payload at one rack only.
 bool IsMeasured(const RoundTerms& terms) { return terms.operation == RoundOperation::kReduce; }
 
-// kLoad has no place here: saved state is not brought to jobs that span racks.
 bool RoundFits(const JobShard& shard, const MessageHeader& header, const KeyState& key) {
   switch (header.operation) {
     case RoundOperation::kReduce: return header.type == numeric::AccumulationType(key.type);
     case RoundOperation::kAssign:
       return header.root.value < shard.exchange->rank_count &&
              (header.type == key.type || header.type == key.parameter_type);
-    case RoundOperation::kLoad: break;
+    case RoundOperation::kLoad: return true;  // of no payload
   }
   return false;
 }
@@ -101,7 +101,6 @@ bool RoundFits(const JobShard& shard, const MessageHeader& header, const KeyStat
 Verdict ExchangeStage::OnLocalSum(JobShard& shard, Chunk& chunk, bool has_payload) {
   ChunkExchange& state = *shard.exchange->chunks()[chunk.index.value];
   PHUB_CHECK(!state.local && !state.awaits_result, "chunk={}", chunk.index.value);
-  if (chunk.operation == RoundOperation::kLoad) return Fault(FaultCode::kNoState, &chunk);
   if (!TakeTerms(state, OwnTerms(chunk), shard.exchange->plan.self)) {
     return Fault(FaultCode::kRoundMismatch, &chunk, state.terms_from);
   }

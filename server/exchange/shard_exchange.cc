@@ -112,6 +112,14 @@ std::uint64_t ExchangeBatchBytes(const RackPlan& plan, std::span<const KeyShardS
              (sizeof(ChunkExchange) + sizeof(ChunkExchange*) + (plan.rack_count - 1) * per_peer);
 }
 
+void AddExchange(const ShardExchange& exchange, ExchangeBatch& batch, KeyBatch& keys) {
+  PHUB_CHECK(keys.chunks.size() == batch.chunks.size());
+  keys.exchange = &batch;
+  for (std::size_t i = 0; i < keys.chunks.size(); ++i) {
+    keys.chunks[i].is_home = batch.chunks[i].tree->home == exchange.plan.self;
+  }
+}
+
 void LinkBatch(const JobShard& shard, ExchangeBatch& batch,
                std::span<transport::Transport* const> transports) {
   ShardExchange& exchange = *shard.exchange;

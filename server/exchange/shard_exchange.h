@@ -116,6 +116,8 @@ std::unique_ptr<ShardExchange> MakeShardExchange(RackPlan plan, std::uint32_t ra
 std::unique_ptr<ExchangeBatch> MakeExchangeBatch(const ShardExchange& exchange,
                                                  std::span<const KeyShardSpec> keys,
                                                  TreeChooser& chooser);
+// `keys` are the same: its chunks are at home where their trees are.
+void AddExchange(const ShardExchange& exchange, ExchangeBatch& batch, KeyBatch& keys);
 // For admission: of a shard; of a batch, whose trees `chooser` (a copy) would give.
 std::uint64_t ShardExchangeBytes(const RackPlan& plan);
 std::uint64_t ExchangeBatchBytes(const RackPlan& plan, std::span<const KeyShardSpec> keys,

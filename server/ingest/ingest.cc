@@ -63,17 +63,12 @@ std::uint32_t RanksOfJob(const JobShard& shard) {
   return std::max(shard.config.world_size, shard.config.ranks_of_job);
 }
 
-bool StateIsBrought(const JobShard& shard, const Chunk& chunk) {
-  return shard.brought != nullptr && chunk.index.value < shard.brought->chunk_count &&
-         shard.brought->chunks[chunk.index.value].ready.load(std::memory_order_relaxed);
-}
-
 Verdict JudgeNew(const JobShard& shard, Rank rank, const MessageHeader& header, Chunk& chunk) {
   if (chunk.HasArrived(rank)) return {Action::kDuplicate, {}, {}, &chunk, chunk.key->key};
   if (header.operation == RoundOperation::kAssign && header.root.value >= RanksOfJob(shard)) {
     return Fault(FaultCode::kRoundMismatch, &chunk, chunk.first_rank);
   }
-  if (header.operation == RoundOperation::kLoad && !StateIsBrought(shard, chunk)) {
+  if (header.operation == RoundOperation::kLoad && !shard.StateIsBrought(chunk)) {
     return Fault(FaultCode::kNoState, &chunk);
   }
   if (FindRecord(*chunk.key, header.record) == nullptr) {

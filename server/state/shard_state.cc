@@ -16,6 +16,7 @@ std::size_t StateBytes(const Chunk& chunk) {
 // The image of a chunk that is part of the snapshot, is at its target and was not copied; or null.
 StateImage::ChunkImage* Due(JobShard& shard, const Chunk& chunk) {
   StateImage* const image = shard.snapshot;
+  if (!chunk.is_home) return nullptr;
   if (image == nullptr || image->missed || chunk.index.value >= image->chunk_count) return nullptr;
   StateImage::ChunkImage& copy = image->chunks[chunk.index.value];
   if (copy.ready.load(std::memory_order_relaxed)) return nullptr;
@@ -51,7 +52,7 @@ bool Begin(JobShard& shard, StateImage& image) {
   PHUB_CHECK(image.chunk_count <= shard.chunk_count && image.keys.size() <= shard.key_count);
   for (std::uint32_t i = 0; i < image.chunk_count; ++i) {
     const Chunk& chunk = *shard.chunks()[i];
-    if (chunk.reductions > image.keys[chunk.key->key.value].target) {
+    if (chunk.is_home && chunk.reductions > image.keys[chunk.key->key.value].target) {
       image.missed = true;
       return false;
     }
@@ -84,7 +85,7 @@ bool Whole(const JobShard& shard) {
 }
 
 void PutInPlace(const JobShard& shard, Chunk& chunk, std::span<std::byte* const> own_replies) {
-  PHUB_CHECK(shard.brought != nullptr && chunk.index.value < shard.brought->chunk_count);
+  PHUB_CHECK(shard.StateIsBrought(chunk) && chunk.is_home);
   const StateImage::ChunkImage& image = shard.brought->chunks[chunk.index.value];
   std::memcpy(chunk.NextParameters(), image.parameters, chunk.reply_bytes());
   if (chunk.masters != nullptr) {
@@ -97,6 +98,11 @@ void PutInPlace(const JobShard& shard, Chunk& chunk, std::span<std::byte* const>
   for (std::byte* const reply : own_replies) {
     std::memcpy(reply, chunk.NextParameters(), chunk.reply_bytes());
   }
+}
+
+void CountAsBrought(const JobShard& shard, Chunk& chunk) {
+  if (!shard.StateIsBrought(chunk)) return;  // taken back meanwhile, by who breaks the order
+  chunk.reductions = shard.brought->chunks[chunk.index.value].reductions;
 }
 
 }  // namespace phub::server::state

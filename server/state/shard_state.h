@@ -23,7 +23,9 @@ bool Advance(JobShard& shard);
 bool Whole(const JobShard& shard);
 
 // Saved state becomes the chunk's next version, like a round's result; whoever calls moves
-// chunk.applied on. REQUIRES: the shard was brought an image that has the chunk.
+// chunk.applied on. REQUIRES: shard.StateIsBrought(chunk), and this is its home.
 void PutInPlace(const JobShard& shard, Chunk& chunk, std::span<std::byte* const> own_replies);
+// Of a job that spans racks, away from home: its parameters have come from there.
+void CountAsBrought(const JobShard& shard, Chunk& chunk);
 
 }  // namespace phub::server::state

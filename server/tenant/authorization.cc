@@ -28,7 +28,7 @@ constexpr auto kRules = std::to_array<MethodRule>({
     {"phub.v1.Session/Attend", kTenant},
     {"phub.v1.Session/Leave", kTenant},
     {"phub.v1.Session/GetVersions", kTenant},
-    {"phub.v1.Session/LoadState", kTenant},
+    {"phub.v1.Session/LoadState", kTenant | kServer},  // of jobs that span racks, passed on
     {"phub.v1.Session/GetLoadedState", kTenant},
 
     // Daemons of other racks.
@@ -47,11 +47,12 @@ constexpr auto kRules = std::to_array<MethodRule>({
     {"phub.v1.Admin/DrainServer", kOperators, kAudited},
     {"phub.v1.Admin/UndrainServer", kOperators, kAudited},
     {"phub.v1.Admin/EvictJob", kReaders, kAudited},
-    // These give parameters away: operators see that a job is there, not what it has learned.
-    {"phub.v1.Admin/GetJobVersions", kTenant | kAdmin},
-    {"phub.v1.Admin/BeginSnapshot", kTenant | kAdmin},
-    {"phub.v1.Admin/ReadSnapshot", kTenant | kAdmin},
-    {"phub.v1.Admin/ReportSavedState", kTenant | kAdmin, kAudited},
+    // These give parameters away: operators see that a job is there, not what it has learned. Other
+    // racks' daemons pass on what their callers ask of jobs that span racks.
+    {"phub.v1.Admin/GetJobVersions", kTenant | kAdmin | kServer},
+    {"phub.v1.Admin/BeginSnapshot", kTenant | kAdmin | kServer},
+    {"phub.v1.Admin/ReadSnapshot", kTenant | kAdmin | kServer},
+    {"phub.v1.Admin/ReportSavedState", kTenant | kAdmin | kServer, kAudited},
 
     {"phub.v1.Tenants/WhoAmI", kEveryone},
     {"phub.v1.Tenants/ListTenants", kReaders},

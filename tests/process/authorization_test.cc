@@ -185,6 +185,19 @@ TEST_F(AuthorizationTest, ATenantNamingAnotherIsDeniedOnEveryMethodThatNamesOne)
   EXPECT_GE(methods, 9);
 }
 
+// They pass on what others ask of jobs that span racks, and have no say in those of one rack.
+TEST_F(AuthorizationTest, DaemonsOfOtherRacksSaveAndLoadOnlyWhatSpansRacks) {
+  const auto daemon = daemon_->Channel(WithCertificate("server", "node"));
+  for (const auto* method : AllMethods()) {
+    const std::set<std::string> passed_on = {"GetJobVersions", "BeginSnapshot", "ReadSnapshot",
+                                             "ReportSavedState", "LoadState"};
+    if (!passed_on.contains(method->name())) continue;
+    const grpc::Status status = Call(daemon, *method, *RequestOf(*method, "acme"));
+    EXPECT_EQ(status.error_code(), grpc::StatusCode::FAILED_PRECONDITION) << NameOf(*method);
+    EXPECT_THAT(status.error_message(), HasSubstr("jobs that span racks only"));
+  }
+}
+
 TEST_F(AuthorizationTest, WhatHasNoRowIsUnknownAndReflectionIsOff) {
   const auto admin = daemon_->Channel(WithCertificate("admin", "ada"));
   for (const char* method : {"/phub.v1.Admin/Explode", "/phub.v1.Nothing/AtAll",

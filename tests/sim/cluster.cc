@@ -147,8 +147,12 @@ void Cluster::StartWorkers() {
 // Jobs are saved while they train.
 void Cluster::StartSavers() {
   for (const auto& job : jobs_) {
-    if (layout_ == Layout::kManyRacks || !random_.Chance(1, 2)) continue;
-    savers_.push_back(std::make_unique<SimSaver>(network_, rack_, random_, job->script));
+    if (!random_.Chance(1, 2)) continue;
+    std::span<const std::unique_ptr<SimDaemon>> daemons = rack_;
+    if (layout_ == Layout::kManyRacks) {
+      daemons = daemons.subspan(job->first_rack * per_rack_, job->script.racks * per_rack_);
+    }
+    savers_.push_back(std::make_unique<SimSaver>(network_, daemons, random_, job->script));
     network_.Schedule(static_cast<TimeNs>(random_.Below(200)) * kMillisecond,
                       [saver = savers_.back().get()] { saver->Start(); });
   }

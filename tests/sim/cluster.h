@@ -14,18 +14,24 @@ namespace phub::sim {
 enum class Layout : std::uint8_t { kOneRack, kManyRacks };
 
 // Rare things that a swarm must have seen, or it did not test them.
-#define PHUB_SIM_ONE_RACK_COVERAGE(X)                                                              \
-  X(gradients_folded)                                                                              \
-  X(replies_deferred)                                                                              \
-  X(duplicates_staged)                                                                             \
-  X(duplicates_applied) X(staged_discarded) X(lanes_replaced) X(streams_broken) X(several_daemons) \
-      X(crashes) X(seats_taken_over) X(keys_resumed) X(keys_resumed_back) X(gradients_in_place)    \
-          X(gradients_copied) X(replies_in_pass) X(parameters_shared) X(snapshots_taken)           \
-              X(snapshots_missed) X(snapshots_cancelled) X(decisions) X(rounds_skipped)
-#define PHUB_SIM_MANY_RACKS_COVERAGE(X)                                                   \
-  X(partials) X(aggregated) X(results) X(jobs_across_racks) X(jobs_beside) X(racks_cut) \
-      X(envelopes_repeated) X(several_planes)
-#define PHUB_SIM_BOTH_COVERAGE(X) X(rounds) X(jobs_failed) X(daemons_lost)
+#define PHUB_SIM_ONE_RACK_COVERAGE(X)                                                   \
+  X(gradients_folded)                                                                   \
+  X(replies_deferred)                                                                   \
+  X(duplicates_staged)                                                                  \
+  X(duplicates_applied)                                                                 \
+  X(staged_discarded)                                                                   \
+  X(lanes_replaced)                                                                     \
+  X(streams_broken) X(several_daemons) X(crashes) X(seats_taken_over) X(keys_resumed)   \
+      X(keys_resumed_back) X(gradients_in_place) X(gradients_copied) X(replies_in_pass) \
+          X(parameters_shared) X(decisions) X(rounds_skipped)
+#define PHUB_SIM_MANY_RACKS_COVERAGE(X)                                             \
+  X(partials)                                                                       \
+  X(aggregated)                                                                     \
+  X(results) X(jobs_across_racks) X(jobs_beside) X(racks_cut) X(envelopes_repeated) \
+      X(several_planes)
+#define PHUB_SIM_BOTH_COVERAGE(X) \
+  X(rounds)                       \
+  X(jobs_failed) X(daemons_lost) X(snapshots_taken) X(snapshots_missed) X(snapshots_cancelled)
 
 struct Coverage {
 #define PHUB_FIELD(name) std::uint64_t name = 0;

@@ -36,9 +36,13 @@ class SimSaver::Sink final : public server::SnapshotSink,
   const std::size_t position_;
 };
 
-SimSaver::SimSaver(SimNetwork& network, SimRack& rack, SeededRandom& random,
-                   const JobScript& script)
-    : network_(network), rack_(rack), random_(random), script_(script), parts_(rack.size()) {}
+SimSaver::SimSaver(SimNetwork& network, std::span<const std::unique_ptr<SimDaemon>> daemons,
+                   SeededRandom& random, const JobScript& script)
+    : network_(network),
+      daemons_(daemons),
+      random_(random),
+      script_(script),
+      parts_(daemons.size()) {}
 
 SimSaver::~SimSaver() { *alive_ = false; }
 
@@ -63,13 +67,13 @@ void SimSaver::Again() {
 }
 
 void SimSaver::Ask() {
-  left_ = rack_.size();
+  left_ = daemons_.size();
   auto failed = std::make_shared<bool>(false);
-  for (std::size_t i = 0; i < rack_.size(); ++i) {
-    if (!rack_[i]->alive()) return;
+  for (std::size_t i = 0; i < daemons_.size(); ++i) {
+    if (!daemons_[i]->alive()) return;
     v1::GetJobVersionsRequest request;
     request.set_job(script_.name);
-    rack_[i]->control().GetJobVersions(
+    daemons_[i]->control().GetJobVersions(
         request, [this, i, failed, alive = alive_](const absl::Status& status,
                                                    const v1::GetVersionsResponse& versions) {
           if (!*alive) return;
@@ -93,8 +97,8 @@ void SimSaver::Begin() {
 }
 
 void SimSaver::BeginAt(std::size_t position, std::uint64_t incarnation) {
-  if (position == rack_.size()) return Read();
-  if (!rack_[position]->alive()) return;
+  if (position == daemons_.size()) return Read();
+  if (!daemons_[position]->alive()) return;
   v1::BeginSnapshotRequest request;
   request.set_job(script_.name);
   request.set_incarnation(incarnation);
@@ -103,7 +107,7 @@ void SimSaver::BeginAt(std::size_t position, std::uint64_t incarnation) {
     target.set_key_index(static_cast<std::uint32_t>(key));
     target.set_reductions(targets_[key]);
   }
-  rack_[position]->control().BeginSnapshot(
+  daemons_[position]->control().BeginSnapshot(
       request,
       [this, position, alive = alive_](const absl::Status& status, const v1::Snapshot& snapshot) {
         if (!*alive) return;
@@ -122,8 +126,8 @@ void SimSaver::BeginAt(std::size_t position, std::uint64_t incarnation) {
 void SimSaver::GiveBack() {
   for (std::size_t i = 0; i < parts_.size(); ++i) {
     const std::string id = parts_[i].snapshot.snapshot_id();
-    if (id.empty() || !rack_[i]->alive()) continue;
-    server::Control& control = rack_[i]->control();
+    if (id.empty() || !daemons_[i]->alive()) continue;
+    server::Control& control = daemons_[i]->control();
     if (parts_[i].sink == nullptr) {
       parts_[i].sink = std::make_shared<Sink>(*this, i);
       v1::ReadSnapshotRequest request;
@@ -137,17 +141,17 @@ void SimSaver::GiveBack() {
 }
 
 void SimSaver::Read() {
-  left_ = rack_.size();
+  left_ = daemons_.size();
   if (random_.Chance(1, 8)) {
     ++cancelled_;
     return GiveBack();
   }
-  for (std::size_t i = 0; i < rack_.size(); ++i) {
+  for (std::size_t i = 0; i < daemons_.size(); ++i) {
     parts_[i].sink = std::make_shared<Sink>(*this, i);
     v1::ReadSnapshotRequest request;
     request.set_snapshot_id(parts_[i].snapshot.snapshot_id());
-    if (!rack_[i]->alive()) return;
-    const absl::Status status = rack_[i]->control().ReadSnapshot(request, parts_[i].sink);
+    if (!daemons_[i]->alive()) return;
+    const absl::Status status = daemons_[i]->control().ReadSnapshot(request, parts_[i].sink);
     if (!status.ok()) return GiveBack();  // the job has ended meanwhile
   }
 }
@@ -162,8 +166,8 @@ void SimSaver::OnPart(std::size_t position, const v1::SnapshotPart& part) {
     }
   }
   mine.pieces.insert(mine.pieces.end(), part.pieces().begin(), part.pieces().end());
-  if (!rack_[position]->alive()) return;
-  rack_[position]->control().SnapshotPartSent(mine.snapshot.snapshot_id(), mine.sink.get());
+  if (!daemons_[position]->alive()) return;
+  daemons_[position]->control().SnapshotPartSent(mine.snapshot.snapshot_id(), mine.sink.get());
 }
 
 void SimSaver::OnEnd(std::size_t position, const absl::Status& status) {

@@ -1,12 +1,13 @@
-// An administrator of the simulation, who takes snapshots of a job across all daemons of its rack
-// while it trains, as client/state_transfer does over gRPC: choose a boundary, have every daemon
-// begin, read what they send; begin again where the job was past the boundary. What comes is
-// compared with the script's expected parameters and optimizer state.
+// An administrator of the simulation, who takes snapshots of a job across all daemons of its rack,
+// or of all racks that it spans, while it trains, as client/state_transfer does over gRPC: choose a
+// boundary, have every daemon begin, read what they send; begin again where the job was past the
+// boundary. What comes is compared with the script's expected parameters and optimizer state.
 #pragma once
 
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -19,7 +20,9 @@ namespace phub::sim {
 
 class SimSaver {
  public:
-  SimSaver(SimNetwork& network, SimRack& rack, SeededRandom& random, const JobScript& script);
+  // `daemons`: of the job's rack, or of all racks that it spans.
+  SimSaver(SimNetwork& network, std::span<const std::unique_ptr<SimDaemon>> daemons,
+           SeededRandom& random, const JobScript& script);
   ~SimSaver();
 
   void Start();
@@ -52,7 +55,7 @@ class SimSaver {
   DurationNs Delay() { return static_cast<DurationNs>(50'000 + random_.Below(2'000'000)); }
 
   SimNetwork& network_;
-  SimRack& rack_;
+  const std::span<const std::unique_ptr<SimDaemon>> daemons_;
   SeededRandom& random_;
   const JobScript& script_;
   std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);

@@ -54,7 +54,7 @@ class CoreLoopRacks : public CoreLoopTest {
     exchange::TreeChooser chooser(exchange_->plan, CoreIndex{0});
     exchange_batch_ = exchange::MakeExchangeBatch(*exchange_, {&key_, 1}, chooser);
     ASSERT_NE(exchange_batch_, nullptr);
-    batch_->exchange = exchange_batch_.get();
+    exchange::AddExchange(*exchange_, *exchange_batch_, *batch_);
     Order({.kind = Command::Kind::kAddJob, .shard = shard_.get()});
     for (std::uint32_t rack = 0; rack < rack_count; ++rack) {
       if (rack == self) continue;

@@ -73,14 +73,18 @@ class RackNode : public ControlTest {
   using ControlTest::Attach;
   using ControlTest::Barrier;
   using ControlTest::Batch;
+  using ControlTest::BeginSnapshot;
   using ControlTest::clock;
   using ControlTest::Commit;
   using ControlTest::connections_live;
   using ControlTest::control;
   using ControlTest::cores;
   using ControlTest::Counter;
+  using ControlTest::Expect;
   using ControlTest::FaultAt;
   using ControlTest::GetJob;
+  using ControlTest::GetJobVersions;
+  using ControlTest::GetLoadedState;
   using ControlTest::GetRack;
   using ControlTest::Heartbeat;
   using ControlTest::Join;
