@@ -21,7 +21,7 @@ void LoadRelay::Begin() {
   self_ = shared_from_this();
   held_ = true;
   Start([this] {
-    relay_.session(to_).async()->LoadState(&context_, &response_, this);
+    relay_.session(to_)->async()->LoadState(&context_, &response_, this);
     AddHold();
     StartCall();
   });

@@ -141,7 +141,7 @@ void Control::State::AttachPeerLane(Incarnation incarnation, RackIndex rack, Cor
 void Control::State::PeerLaneFailed(Incarnation incarnation, RackIndex rack, CoreIndex core,
                                     const absl::Status& why) {
   Job* job = FindIncarnation(incarnation);
-  if (job == nullptr || !job->running()) return;
+  if (job == nullptr || !job->running() || job->rack_run == nullptr) return;
   // A rack that has ended the job refuses; why it has, it says by another connection.
   PutOff(*job->rack_run,
          MakeFault(*job, "rack_unreachable",

@@ -257,7 +257,10 @@ void Control::State::HandleOpen(RackIndex from, const v1::PeerMessage& message) 
   const bool is_new = incarnation.value != 0 && FindRun(incarnation) == nullptr;
   if (Job* const running = FindRunningJob(job.tenant(), job.job()); running != nullptr && is_new) {
     if (IsLeavingRacks(*running)) return Defer(from, message);
-    if (!is_anchor()) Supersede(*running, incarnation, DescribeRackBriefly(from));
+    // A run that spans racks was begun by workers that may be gone; one of this rack has its own.
+    if (!is_anchor() && running->rack_run != nullptr) {
+      Supersede(*running, incarnation, DescribeRackBriefly(from));
+    }
   }
   absl::Status status = absl::OkStatus();
   if (!is_new) {

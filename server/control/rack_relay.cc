@@ -6,18 +6,33 @@ namespace phub::server {
 
 RackRelay::RackRelay(ControlThread& control, std::vector<std::string> racks,
                      PeerCredentials credentials)
-    : control_(control), racks_(std::move(racks)), credentials_(std::move(credentials)) {}
+    : control_(control), racks_(std::move(racks)), files_(std::move(credentials)) {}
 
 RackRelay::~RackRelay() { Stop(); }
 
 absl::Status RackRelay::Start() {
-  const auto credentials = MakePeerCredentials(credentials_);
+  auto credentials = MakePeerCredentials(files_);
   if (!credentials.ok()) return credentials.status();
-  for (const std::string& rack : racks_) {
-    const std::shared_ptr<grpc::Channel> channel = MakePeerChannel(rack, *credentials);
-    stubs_.push_back({v1::Admin::NewStub(channel), v1::Session::NewStub(channel)});
+  credentials_ = *std::move(credentials);
+  for (std::uint32_t rack = 0; rack < racks_.size(); ++rack) {
+    stubs_.push_back(Connect(RackIndex{rack}));
   }
   return absl::OkStatus();
+}
+
+RackRelay::Stubs RackRelay::Connect(RackIndex rack) const {
+  const std::shared_ptr<grpc::Channel> channel = MakePeerChannel(racks_[rack.value], credentials_);
+  return {v1::Admin::NewStub(channel), v1::Session::NewStub(channel)};
+}
+
+std::shared_ptr<v1::Admin::Stub> RackRelay::admin(RackIndex rack) {
+  const std::lock_guard lock(mutex_);
+  return stubs_[rack.value].admin;
+}
+
+std::shared_ptr<v1::Session::Stub> RackRelay::session(RackIndex rack) {
+  const std::lock_guard lock(mutex_);
+  return stubs_[rack.value].session;
 }
 
 void RackRelay::Stop() {
@@ -39,7 +54,7 @@ void RackRelay::End(grpc::ClientContext* call) {
   ended_.notify_all();
 }
 
-absl::Status RackRelay::SaidBy(RackIndex rack, const grpc::Status& status) const {
+absl::Status RackRelay::SaidBy(RackIndex rack, const grpc::Status& status) {
   if (status.ok()) return absl::OkStatus();
   const std::string who = fmt::format("rack {} ({})", rack.value, racks_[rack.value]);
   switch (status.error_code()) {
@@ -50,7 +65,14 @@ absl::Status RackRelay::SaidBy(RackIndex rack, const grpc::Status& status) const
     case grpc::StatusCode::UNIMPLEMENTED:
       return absl::FailedPreconditionError(fmt::format(
           "the phubd of {} is older than this one; upgrade it: {}", who, status.error_message()));
-    case grpc::StatusCode::UNAUTHENTICATED:
+    case grpc::StatusCode::UNAUTHENTICATED: {
+      // The certificate of the connection has ended, perhaps: a new one has the certificate of now.
+      const std::lock_guard lock(mutex_);
+      stubs_[rack.value] = Connect(rack);
+      return absl::AbortedError(
+          fmt::format("{} did not know this daemon, and is connected to anew: {}", who,
+                      status.error_message()));
+    }
     case grpc::StatusCode::PERMISSION_DENIED:
       return absl::FailedPreconditionError(fmt::format(
           "{} does not take this daemon for one of its racks: {}", who, status.error_message()));

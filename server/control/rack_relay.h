@@ -52,7 +52,7 @@ class RackRelay {
     pending->context.set_deadline(std::chrono::system_clock::now() + kCallTimeout);
     if (!Begin(&pending->context)) return answer(absl::UnavailableError("phubd is stopping"), {});
     control_.Defer([this, to, pending, answer = std::move(answer), call = std::move(call)] {
-      call(*admin(to).async(), &pending->context, &pending->request, &pending->response,
+      call(*admin(to)->async(), &pending->context, &pending->request, &pending->response,
            [this, to, pending, answer](const grpc::Status& status) {
              control_.Run([&](Control&) { answer(SaidBy(to, status), pending->response); });
              End(&pending->context);
@@ -60,29 +60,32 @@ class RackRelay {
     });
   }
 
-  v1::Admin::Stub& admin(RackIndex rack) { return *stubs_[rack.value].admin; }
-  v1::Session::Stub& session(RackIndex rack) { return *stubs_[rack.value].session; }
+  // For one call: the next one may have another connection.
+  std::shared_ptr<v1::Admin::Stub> admin(RackIndex rack);
+  std::shared_ptr<v1::Session::Stub> session(RackIndex rack);
   // What that rack's daemon said, as the one that was asked says it.
-  absl::Status SaidBy(RackIndex rack, const grpc::Status& status) const;
+  absl::Status SaidBy(RackIndex rack, const grpc::Status& status);
 
  private:
   // Of one unary call: what a daemon takes to answer is bounded by itself.
   static constexpr std::chrono::seconds kCallTimeout{20};
 
   struct Stubs {
-    std::unique_ptr<v1::Admin::Stub> admin;
-    std::unique_ptr<v1::Session::Stub> session;
+    std::shared_ptr<v1::Admin::Stub> admin;
+    std::shared_ptr<v1::Session::Stub> session;
   };
 
+  Stubs Connect(RackIndex rack) const;
   bool Begin(grpc::ClientContext* call);  // false: it is stopping
   void End(grpc::ClientContext* call);
 
   ControlThread& control_;
   const std::vector<std::string> racks_;
-  const PeerCredentials credentials_;
-  std::vector<Stubs> stubs_;  // [rack], since Start
+  const PeerCredentials files_;
+  std::shared_ptr<grpc::ChannelCredentials> credentials_;  // of files_, since Start
 
-  std::mutex mutex_;  // of what follows
+  std::mutex mutex_;          // of what follows
+  std::vector<Stubs> stubs_;  // [rack], since Start
   std::condition_variable ended_;
   std::set<grpc::ClientContext*> calls_;
   bool stopping_ = false;

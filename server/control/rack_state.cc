@@ -113,7 +113,8 @@ std::vector<v1::StatePiece> DealPiece(RackIndex self, StateArrival& arrival,
                                 [](std::uint64_t offset, const ChunkRef& each) {
                                   return offset < each.chunk->element_offset;
                                 });
-  --place;  // the first begins with element 0
+  if (place == chunks.begin()) return {piece};  // another daemon's of this rack
+  --place;
   std::uint64_t offset = piece.element_offset();
   std::size_t from = 0;
   for (; from < piece.elements().size(); ++place) {

@@ -21,12 +21,14 @@ constexpr std::size_t kDeferredMax = 1024;
 constexpr std::size_t kEnvelopeBytes = 1 << 20;  // beyond this no further message is added
 constexpr int kEnvelopeMessagesMax = 64;
 
-// Of messages that open a job: whether both ask for the same.
+// Of messages that open a job: whether both are about the same. Workers say which run they request,
+// as many as they like, and it is the last one that they want; runs that rack 0 opens are few.
 bool IsSameRequest(const v1::PeerMessage& one, const v1::PeerMessage& other) {
   const auto job_of = [](const v1::PeerMessage& message) -> const v1::PeerJob& {
     return message.has_open() ? message.open() : message.request();
   };
-  return one.message_case() == other.message_case() && one.incarnation() == other.incarnation() &&
+  const bool same_run = one.has_request() || one.incarnation() == other.incarnation();
+  return one.message_case() == other.message_case() && same_run &&
          job_of(one).tenant() == job_of(other).tenant() && job_of(one).job() == job_of(other).job();
 }
 
@@ -259,8 +261,10 @@ void Control::State::HandlePeerMessage(RackIndex from, const v1::PeerMessage& me
 }
 
 void Control::State::Defer(RackIndex from, const v1::PeerMessage& message) {
-  for (const auto& [rack, earlier] : racks.deferred) {
-    if (rack == from && IsSameRequest(earlier, message)) return;
+  for (auto& [rack, earlier] : racks.deferred) {
+    if (rack != from || !IsSameRequest(earlier, message)) continue;
+    earlier = message;
+    return;
   }
   if (racks.deferred.size() >= kDeferredMax) {
     return counters.Add(ControlCounter::peer_messages_dropped);

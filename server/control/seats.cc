@@ -13,13 +13,13 @@ namespace phub::server {
 
 namespace {
 
-// As long as racks may take to open a job, and more: a worker is heard of by one daemon while it
-// waits for the next one's part of the job to be opened everywhere.
-constexpr DurationNs kLeasesAcrossRacks = 6;  // in liveness timeouts
+// As long as racks may take to open a job, two until they are asked and five until they have: a
+// worker is heard of by one daemon while it waits for the next ones' parts to be opened everywhere.
+constexpr DurationNs kOpeningOfAPlane = 7;  // in liveness timeouts
 
 DurationNs LeaseOf(const ControlOptions& options, const Job& job) {
-  const bool opens_one_by_one = job.rack_run != nullptr && options.daemons_in_rack() > 1;
-  return options.liveness_timeout * (opens_one_by_one ? kLeasesAcrossRacks : 1);
+  const DurationNs further = job.rack_run == nullptr ? 0 : options.daemons_in_rack() - 1;
+  return options.liveness_timeout * (1 + further * kOpeningOfAPlane);
 }
 
 }  // namespace

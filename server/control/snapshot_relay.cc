@@ -26,7 +26,7 @@ void SnapshotRelay::Start(std::function<void()> start) {
 void SnapshotRelay::Begin() {
   begun_ = held_ = reading_ = true;
   Start([this] {
-    relay_.admin(from_).async()->ReadSnapshot(&context_, &request_, &reader_);
+    relay_.admin(from_)->async()->ReadSnapshot(&context_, &request_, &reader_);
     reader_.AddHold();
     reader_.StartRead(&part_);
     reader_.StartCall();
@@ -34,6 +34,7 @@ void SnapshotRelay::Begin() {
 }
 
 void SnapshotRelay::End(const absl::Status& status) {
+  if (finished_) return;  // gRPC may have done with it before anything here runs
   if (!end_.has_value()) end_ = status;
   if (begun_) Start([this] { context_.TryCancel(); });
   Advance();

@@ -1,124 +1,14 @@
 // Jobs across racks of several daemons each: daemon d of every rack exchanges with the daemons d of
 // the others, which are a plane. Planes know nothing of each other but what workers bring.
 #include "server/control/rack.h"
-#include "tests/unit/server/control/rack_jobs_fixture.h"
+#include "tests/unit/server/control/rack_planes_fixture.h"
+#include "tests/unit/server/control/saved_state_fixture.h"
 
 namespace phub::server {
 namespace {
 
 using testing::AllOf;
 using testing::HasSubstr;
-
-constexpr std::uint32_t kDaemons = 2;
-
-// The daemons with one number, of all racks.
-class Plane : public RackJobsTest {
- public:
-  explicit Plane(std::uint32_t daemon) : daemon_(daemon) {
-    for (std::uint32_t rack = 0; rack < kRacks; ++rack) Restart(rack);
-  }
-  void TestBody() override {}
-
-  using RackJobsTest::Advance;
-  using RackJobsTest::Cut;
-  using RackJobsTest::CutOff;
-  using RackJobsTest::ExpectNothingLeft;
-  using RackJobsTest::ExpectStateEverywhere;
-  using RackJobsTest::FaultOf;
-  using RackJobsTest::kRacks;
-  using RackJobsTest::kRanks;
-  using RackJobsTest::Leave;
-  using RackJobsTest::mute;
-  using RackJobsTest::node;
-  using RackJobsTest::NodeOf;
-  using RackJobsTest::Say;
-  using RackJobsTest::sessions;
-  using RackJobsTest::SetCut;
-  using RackJobsTest::Settle;
-  using RackJobsTest::StateAt;
-
-  void Restart(std::uint32_t rack) {
-    Start(rack, [&](ControlOptions& options) {
-      for (std::uint32_t d = 0; d < kDaemons; ++d) {
-        options.rack_endpoints.push_back(fmt::format("node{}:{}", rack, 7700 + d));
-      }
-      options.rack_self = daemon_;
-      for (std::uint32_t r = 0; r < kRacks; ++r) {
-        options.racks[r] = fmt::format("node{}:{}", r, 7700 + daemon_);
-      }
-    });
-  }
-  v1::JoinRequest JoinOf(std::uint32_t rank, std::uint64_t run) {
-    v1::JoinRequest request = RackJobsTest::JoinOf(rank);
-    request.set_daemon(daemon_);
-    request.set_incarnation(run);
-    request.set_configuration(NodeOf(rank).GetRack({})->response.configuration());
-    for (std::uint32_t d = 0; d < kDaemons; ++d) request.add_daemon_cores(1);
-    return request;
-  }
-  CallPtr<v1::JoinResponse> Join(std::uint32_t rank, std::uint64_t run = 0) {
-    return NodeOf(rank).Join(JoinOf(rank, run));
-  }
-  void Commit(std::uint32_t rank, const v1::JoinResponse& joined) {
-    RackNode& node = NodeOf(rank);
-    const std::string session = sessions[rank] = joined.session_id();
-    const auto call = node.Commit(session);
-    ASSERT_TRUE(call->ok()) << call->message();
-    node.sinks[session] = std::make_shared<RecordingSink>();
-    ASSERT_TRUE(node.control().AttachStream(session, node.sinks[session]).ok());
-  }
-  CallPtr<v1::LeaveResponse> GiveBack(std::uint32_t rank, const std::string& session,
-                                      const std::string& verdict, bool run_is_over) {
-    v1::LeaveRequest request;
-    request.set_session_id(session);
-    request.set_verdict(verdict);
-    request.set_run_is_over(run_is_over);
-    auto call = std::make_shared<Call<v1::LeaveResponse>>();
-    NodeOf(rank).control().Leave(request, [call](const absl::Status& status, const auto& answer) {
-      call->status = status;
-      call->response = answer;
-    });
-    return call;
-  }
-
- private:
-  const std::uint32_t daemon_;
-};
-
-class RackPlanesTest : public testing::Test {
- protected:
-  void Settle() {
-    first.Settle();
-    second.Settle();
-  }
-  void Advance(DurationNs duration) {
-    constexpr DurationNs kStep = 100 * kMillisecond;
-    for (DurationNs done = 0; done < duration; done += kStep) {
-      first.Advance(kStep);
-      second.Advance(kStep);
-    }
-  }
-  // As a worker does: the first daemon of its rack, the others with its incarnation, then Commit.
-  void Enter(const std::vector<std::uint32_t>& ranks) {
-    for (const std::uint32_t rank : ranks) {
-      const auto at_first = first.Join(rank);
-      Settle();
-      ASSERT_TRUE(at_first->ok()) << rank << ": " << at_first->message();
-      run = at_first->response.incarnation();
-      const auto at_second = second.Join(rank, run);
-      Settle();
-      ASSERT_TRUE(at_second->ok()) << rank << ": " << at_second->message();
-      EXPECT_EQ(at_second->response.incarnation(), run);
-      ASSERT_NO_FATAL_FAILURE(first.Commit(rank, at_first->response));
-      ASSERT_NO_FATAL_FAILURE(second.Commit(rank, at_second->response));
-    }
-  }
-
-  const std::vector<std::uint32_t> everybody = {0, 1, 2, 3, 4, 5};
-  Plane first{0};
-  Plane second{1};
-  std::uint64_t run = 0;
-};
 
 TEST_F(RackPlanesTest, BothPlanesOpenTheRunThatRack0sFirstDaemonDrewWhoeverComesFirst) {
   Enter({3});
@@ -133,6 +23,43 @@ TEST_F(RackPlanesTest, BothPlanesOpenTheRunThatRack0sFirstDaemonDrewWhoeverComes
   second.ExpectStateEverywhere("ended");
   first.ExpectNothingLeft();
   second.ExpectNothingLeft();
+}
+
+// Expect: of a key that begins at one daemon, the other takes no piece from its first element on.
+TEST_F(RackPlanesTest, APieceOfAnotherDaemonsChunksIsRefused) {
+  std::vector<std::unique_ptr<KeepingCore>> keeping;
+  for (Plane* const plane : {&first, &second}) {
+    for (std::uint32_t rack = 0; rack < Plane::kRacks; ++rack) {
+      plane->node(rack).control();
+      keeping.push_back(std::make_unique<KeepingCore>(*plane->node(rack).cores[0]));
+    }
+  }
+  Enter(everybody);
+  std::vector<CallPtr<v1::AddKeysResponse>> calls;
+  for (Plane* const plane : {&first, &second}) {
+    for (const std::uint32_t rank : everybody) {
+      calls.push_back(plane->NodeOf(rank).AddKeys(
+          RackNode::Batch(plane->sessions[rank], 0, {RackNode::Key("a", 2000)})));
+    }
+  }
+  Settle();
+  for (const auto& call : calls) ASSERT_TRUE(call->ok()) << call->message();
+  std::vector<absl::StatusCode> codes;
+  for (Plane* const plane : {&first, &second}) {
+    v1::LoadStateRequest load;
+    load.set_session_id(plane->sessions[0]);
+    load.set_iteration(40);
+    load.add_keys()->set_reductions(40);
+    const auto begun = plane->node(0).control().BeginLoad(load);
+    ASSERT_TRUE(begun.ok()) << begun.status();
+    v1::LoadStateRequest part;
+    v1::StatePiece& piece = *part.add_pieces();
+    piece.set_tensor(v1::STATE_TENSOR_PARAMETERS);
+    piece.set_elements(std::string(sizeof(float), '\0'));
+    codes.push_back(plane->node(0).control().LoadPart(*begun, part).code());
+  }
+  EXPECT_THAT(codes, testing::UnorderedElementsAre(absl::StatusCode::kOk,
+                                                   absl::StatusCode::kInvalidArgument));
 }
 
 // Expect: whichever rack asks first, there is one run; and each daemon that is asked answers.
@@ -243,7 +170,7 @@ TEST_F(RackPlanesTest, AReservationOutlivesTheOpeningOfOtherPlanesAndThenLapses)
   ASSERT_TRUE(at_second->ok()) << at_second->message();
   EXPECT_TRUE(first.node(0).Commit(at_first->response.session_id())->ok());
   // Expect: it died before it committed here. Its place is free, and the job goes on without it.
-  Advance(7 * liveness);
+  Advance(9 * liveness);
   EXPECT_EQ(second.node(0).Counter("phub_reservations_lapsed_total"), 1u);
   EXPECT_TRUE(second.StateAt(0) == "standing") << second.StateAt(0);
 }
@@ -320,6 +247,25 @@ TEST_F(RackPlanesTest, ARequestThatComesLateEndsNoRun) {
   Settle();
   EXPECT_EQ(first.node(0).Counter("phub_peers_refused_place_total"), 1u);
   EXPECT_EQ(second.node(0).Counter("phub_peers_refused_place_total"), 1u);
+}
+
+// Of a run whose workers are gone, perhaps: those of the rack's own job are here.
+TEST_F(RackPlanesTest, ARunOfOtherRacksDoesNotEndAJobOfOneRack) {
+  constexpr std::uint64_t kLocalRun = 4711;
+  v1::JoinRequest local = second.JoinOf(2, kLocalRun);
+  local.mutable_options()->clear_plan();
+  local.set_rank(0);
+  local.mutable_options()->set_world_size(1);
+  const auto own = second.NodeOf(2).Join(local);
+  Settle();
+  ASSERT_TRUE(own->ok()) << own->message();
+  const auto at_first = first.Join(0);
+  Settle();
+  ASSERT_TRUE(at_first->ok()) << at_first->message();
+  const auto at_second = second.Join(0, at_first->response.incarnation());
+  Settle();
+  EXPECT_THAT(at_second->message(), HasSubstr("runs another job digits"));
+  EXPECT_TRUE(second.NodeOf(2).Commit(own->response.session_id())->ok());
 }
 
 TEST_F(RackPlanesTest, DaemonsThatAreNoCounterpartsAreRefusedAndBothNamed) {
