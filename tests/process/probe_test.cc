@@ -57,6 +57,7 @@ class ProbeTest : public ::testing::Test {
     request.mutable_from()->set_protocol_version(1);
     request.mutable_from()->set_configuration(info.configuration());
     request.mutable_from()->set_to_rack(1);
+    request.mutable_from()->set_daemon_count(1);
     request.mutable_probe()->set_to_rack(1);
     return request;
   }

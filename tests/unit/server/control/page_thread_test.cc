@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/mman.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <future>
@@ -57,10 +58,14 @@ TEST(PageThreadTest, TakesAllPagesAndTellsOnce) {
 TEST(PageThreadTest, SaysWhatTheSystemRefuses) {
   Changes changes;
   PageThread thread([&] { changes.Count(); });
-  const auto memory = Map(4 * PageBytes());
-  const UnbackedMemory hole = {.data = memory->data(), .bytes = PageBytes(), .owner = memory};
-  ASSERT_EQ(munmap(hole.data, PageBytes()), 0);
-  const PagesFlag flag = thread.Take({hole});
+  // Of a file without bytes, which has no pages.
+  const int file = memfd_create("empty", MFD_CLOEXEC);
+  void* const mapped = mmap(nullptr, PageBytes(), PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
+  close(file);
+  ASSERT_NE(mapped, MAP_FAILED);
+  const std::shared_ptr<const void> owner(mapped, [](void* data) { munmap(data, PageBytes()); });
+  const PagesFlag flag = thread.Take(
+      {{.data = static_cast<std::byte*>(mapped), .bytes = PageBytes(), .owner = owner}});
   ASSERT_TRUE(changes.Reach(1));
   EXPECT_EQ(flag->load(), PagesState::kRefused);
 }
