@@ -1,5 +1,6 @@
 #include "server/control/peer_channel.h"
 
+#include <fmt/format.h>
 #include <grpcpp/grpcpp.h>
 #include <grpcpp/security/tls_certificate_provider.h>
 #include <grpcpp/security/tls_credentials_options.h>
@@ -42,6 +43,26 @@ std::shared_ptr<grpc::Channel> MakePeerChannel(
   // Else a new channel would have the old one's connection.
   arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
   return grpc::CreateCustomChannel(endpoint, credentials, arguments);
+}
+
+absl::Status SaidByPeer(const std::string& who, const grpc::Status& status) {
+  if (status.ok()) return absl::OkStatus();
+  switch (status.error_code()) {
+    // Who asked reached this daemon: "unavailable" would tell him that he did not.
+    case grpc::StatusCode::UNAVAILABLE:
+    case grpc::StatusCode::DEADLINE_EXCEEDED:
+      return absl::AbortedError(fmt::format("{} does not answer: {}", who, status.error_message()));
+    case grpc::StatusCode::UNIMPLEMENTED:
+      return absl::FailedPreconditionError(fmt::format(
+          "the phubd of {} is older than this one; upgrade it: {}", who, status.error_message()));
+    case grpc::StatusCode::UNAUTHENTICATED:
+    case grpc::StatusCode::PERMISSION_DENIED:
+      return absl::FailedPreconditionError(fmt::format(
+          "{} does not take this daemon for one of its racks: {}", who, status.error_message()));
+    default:
+      return absl::Status(static_cast<absl::StatusCode>(status.error_code()),
+                          fmt::format("{}: {}", who, status.error_message()));
+  }
 }
 
 std::string HostOfRack(const std::string& endpoint) {

@@ -5,11 +5,13 @@
 #include <memory>
 #include <string>
 
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 
 namespace grpc {
 class Channel;
 class ChannelCredentials;
+class Status;
 }  // namespace grpc
 
 namespace phub::server {
@@ -28,6 +30,10 @@ absl::StatusOr<std::shared_ptr<grpc::ChannelCredentials>> MakePeerCredentials(
 // once.
 std::shared_ptr<grpc::Channel> MakePeerChannel(
     const std::string& endpoint, const std::shared_ptr<grpc::ChannelCredentials>& credentials);
+
+// What `who`, another daemon that this one asked for somebody, has answered: OK, or the error that
+// somebody is told, which names it.
+absl::Status SaidByPeer(const std::string& who, const grpc::Status& status);
 
 // The host of a rack's endpoint, without brackets.
 std::string HostOfRack(const std::string& endpoint);

@@ -24,26 +24,6 @@ constexpr DurationNs kDialTimeoutMax = 3 * kSecond;
 // Of administrators' calls that wait for another rack's daemon.
 constexpr int kRelaysMax = 64;
 
-// What another daemon said, as the one that was asked says it. Who asked reached this daemon:
-// "unavailable" would tell him that he did not.
-absl::Status SaidBy(const std::string& who, const grpc::Status& status) {
-  switch (status.error_code()) {
-    case grpc::StatusCode::UNAVAILABLE:
-    case grpc::StatusCode::DEADLINE_EXCEEDED:
-      return absl::AbortedError(fmt::format("{} does not answer: {}", who, status.error_message()));
-    case grpc::StatusCode::UNIMPLEMENTED:
-      return absl::FailedPreconditionError(
-          fmt::format("{} cannot be probed: its phubd is older than this one; upgrade it", who));
-    case grpc::StatusCode::UNAUTHENTICATED:
-    case grpc::StatusCode::PERMISSION_DENIED:
-      return absl::FailedPreconditionError(fmt::format(
-          "{} does not take this daemon for one of its racks: {}", who, status.error_message()));
-    default:
-      return absl::Status(static_cast<absl::StatusCode>(status.error_code()),
-                          fmt::format("{}: {}", who, status.error_message()));
-  }
-}
-
 void SetWay(const probe::Way& way, v1::ProbedWay& said) {
   said.set_bytes_per_s(way.bytes_per_s);
   said.set_mean_bytes_per_s(way.mean_bytes_per_s);
@@ -244,7 +224,7 @@ absl::StatusOr<v1::ProbeGrant> Prober::AskForLane(const v1::PeerProbeRequest& re
   Call call(*this, options_.liveness_timeout);
   v1::ProbeGrant grant;
   const grpc::Status status = stub->GrantProbe(call.context(), request, &grant);
-  if (!status.ok()) return SaidBy(Name(to), status);
+  if (!status.ok()) return SaidByPeer(Name(to), status);
   if (grant.grant().nonce().size() != wire::kNonceBytes || grant.endpoint().port() > 0xFFFF) {
     return absl::AbortedError(fmt::format("{} grants no lane that could be dialled", Name(to)));
   }
@@ -320,7 +300,7 @@ void Prober::RelayTo(Control& control, const v1::ProbePairRequest& request,
       const std::lock_guard lock(mutex_);
       --relays_;
     }
-    const absl::Status said = status.ok() ? absl::OkStatus() : SaidBy(Name(from), status);
+    const absl::Status said = SaidByPeer(Name(from), status);
     control_.Run([&](Control&) { answer(said, response); });
   });
   if (launched) return;

@@ -55,31 +55,13 @@ void RackRelay::End(grpc::ClientContext* call) {
 }
 
 absl::Status RackRelay::SaidBy(RackIndex rack, const grpc::Status& status) {
-  if (status.ok()) return absl::OkStatus();
   const std::string who = fmt::format("rack {} ({})", rack.value, racks_[rack.value]);
-  switch (status.error_code()) {
-    // Who asked reached this daemon: "unavailable" would tell him that he did not.
-    case grpc::StatusCode::UNAVAILABLE:
-    case grpc::StatusCode::DEADLINE_EXCEEDED:
-      return absl::AbortedError(fmt::format("{} does not answer: {}", who, status.error_message()));
-    case grpc::StatusCode::UNIMPLEMENTED:
-      return absl::FailedPreconditionError(fmt::format(
-          "the phubd of {} is older than this one; upgrade it: {}", who, status.error_message()));
-    case grpc::StatusCode::UNAUTHENTICATED: {
-      // The certificate of the connection has ended, perhaps: a new one has the certificate of now.
-      const std::lock_guard lock(mutex_);
-      stubs_[rack.value] = Connect(rack);
-      return absl::AbortedError(
-          fmt::format("{} did not know this daemon, and is connected to anew: {}", who,
-                      status.error_message()));
-    }
-    case grpc::StatusCode::PERMISSION_DENIED:
-      return absl::FailedPreconditionError(fmt::format(
-          "{} does not take this daemon for one of its racks: {}", who, status.error_message()));
-    default:
-      return absl::Status(static_cast<absl::StatusCode>(status.error_code()),
-                          fmt::format("{}: {}", who, status.error_message()));
-  }
+  if (status.error_code() != grpc::StatusCode::UNAUTHENTICATED) return SaidByPeer(who, status);
+  // The certificate of the connection has ended, perhaps: a new one has the certificate of now.
+  const std::lock_guard lock(mutex_);
+  stubs_[rack.value] = Connect(rack);
+  return absl::AbortedError(fmt::format("{} did not know this daemon, and is connected to anew: {}",
+                                        who, status.error_message()));
 }
 
 }  // namespace phub::server

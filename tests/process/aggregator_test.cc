@@ -14,6 +14,7 @@
 #include "common/plan/planners/planner.h"
 #include "common/plan/topology_json.h"
 #include "server/exchange/rack_plan.h"
+#include "tests/process/rack_expectations.h"
 #include "tests/process/rack_process.h"
 #include "tests/process/random_rack_job.h"
 #include "tests/process/training_process.h"
@@ -28,8 +29,6 @@ using ::testing::HasSubstr;
 using ::testing::Not;
 
 constexpr DurationNs kPatience = 20 * kSecond;
-// liveness_timeout (2 s), the diagnosis, and what a busy machine adds.
-constexpr DurationNs kNoticeLimit = 6 * kSecond;
 
 std::uint64_t CountedAt(const RackProcess& racks, std::size_t daemon, const std::string& counter) {
   const std::string stats = racks.Ask(daemon, {"stats", "--all"}).output;
@@ -128,27 +127,9 @@ class OneAggregator : public ::testing::Test {
   }
   // Every worker ends in time, and is told of the aggregator.
   void ExpectNamed(std::vector<Process>& trainers, const std::string& word) {
-    const SystemClock clock;
-    const TimeNs deadline = clock.Now() + kNoticeLimit;
-    for (Process& trainer : trainers) {
-      const auto exit = trainer.Wait(std::max<DurationNs>(0, deadline - clock.Now()));
-      ASSERT_TRUE(exit.has_value()) << "hangs: " << trainer.Outputs() << racks_.Outputs();
-      EXPECT_EQ(exit, Exit::WithCode(1)) << trainer.Outputs();
-      EXPECT_THAT(
-          VerdictOf(trainer),
-          AllOf(HasSubstr(fmt::format("the daemon of aggregator 3 ({})", racks_.endpoint(kRacks))),
-                HasSubstr(word)));
-    }
-  }
-  void ExpectMemoryBack(std::size_t daemon) {
-    const SystemClock clock;
-    const TimeNs deadline = clock.Now() + 5 * kSecond;
-    Finished answer;
-    do {
-      answer = racks_.Ask(daemon, {"job", "get", "training", "-o", "json"});
-      if (answer.output.find("\"memory_bytes\": \"0\"") != std::string::npos) return;
-    } while (clock.Now() < deadline);
-    ADD_FAILURE() << racks_.endpoint(daemon) << ": " << answer.output << answer.error;
+    ExpectVerdict(trainers,
+                  {fmt::format("the daemon of aggregator 3 ({})", racks_.endpoint(kRacks)), word},
+                  racks_);
   }
 
   // Without a topology the aggregator is the switch between the racks.
@@ -160,32 +141,26 @@ class OneAggregator : public ::testing::Test {
 
 TEST_F(OneAggregator, ThatIsKilledIsNamedEverywhereAndMayReturn) {
   std::vector<Process> trainers = Train(1'000'000);
-  for (Process& trainer : trainers) {
-    ASSERT_TRUE(WaitForIteration(trainer, 20, kPatience)) << trainer.Outputs() << racks_.Outputs();
-  }
+  ExpectTraining(trainers, racks_);
   EXPECT_THAT(racks_.Ask(kRacks, {"job", "get", "training", "-o", "json"}).output,
               AllOf(HasSubstr("\"memory_bytes\""), Not(HasSubstr("\"memory_bytes\": \"0\""))));
   racks_.daemon(kRacks).Signal(SIGKILL);
   ExpectNamed(trainers, "is gone, or the link to it");
-  for (std::size_t rack = 0; rack < kRacks; ++rack) ExpectMemoryBack(rack);
+  for (std::size_t rack = 0; rack < kRacks; ++rack) ExpectMemoryBack(racks_, rack);
   racks_.Restart(kRacks);
   ASSERT_TRUE(racks_.serving()) << racks_.Outputs();
   std::vector<Process> again = Train(30);
-  for (Process& trainer : again) {
-    EXPECT_EQ(trainer.Wait(kPatience), Exit::WithCode(0)) << trainer.Outputs() << racks_.Outputs();
-  }
-  ExpectMemoryBack(kRacks);
+  ExpectDone(again, racks_);
+  ExpectMemoryBack(racks_, kRacks);
 }
 
 TEST_F(OneAggregator, ThatIsSilentIsNamedWithinTheLivenessTimeout) {
   std::vector<Process> trainers = Train(1'000'000);
-  for (Process& trainer : trainers) {
-    ASSERT_TRUE(WaitForIteration(trainer, 20, kPatience)) << trainer.Outputs() << racks_.Outputs();
-  }
+  ExpectTraining(trainers, racks_);
   racks_.daemon(kRacks).Signal(SIGSTOP);
   ExpectNamed(trainers, "was last heard of");
   racks_.daemon(kRacks).Signal(SIGCONT);
-  for (std::size_t daemon = 0; daemon <= kRacks; ++daemon) ExpectMemoryBack(daemon);
+  for (std::size_t daemon = 0; daemon <= kRacks; ++daemon) ExpectMemoryBack(racks_, daemon);
 }
 
 TEST_F(OneAggregator, WorkersThatComeToItAreToldWhereToGo) {

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 #include <signal.h>
 
+#include "tests/process/rack_expectations.h"
 #include "tests/process/rack_process.h"
 #include "tests/process/trainer.h"
 #include "tests/process/training_process.h"
@@ -15,8 +16,6 @@ using ::testing::HasSubstr;
 
 constexpr std::uint32_t kRanks = 3;
 constexpr DurationNs kPatience = 20 * kSecond;
-// liveness_timeout (2 s), the diagnosis, and what a busy machine adds.
-constexpr DurationNs kNoticeLimit = 6 * kSecond;
 
 class Rack : public ::testing::Test {
  protected:
@@ -34,28 +33,6 @@ class Rack : public ::testing::Test {
                                        .iterations = iterations}));
     return trainers;
   }
-  // Every worker ends in time with an error that holds these words.
-  static void ExpectVerdict(std::vector<Process>& trainers, const std::vector<std::string>& words) {
-    const SystemClock clock;
-    const TimeNs deadline = clock.Now() + kNoticeLimit;
-    for (Process& trainer : trainers) {
-      const auto exit = trainer.Wait(std::max<DurationNs>(0, deadline - clock.Now()));
-      ASSERT_TRUE(exit.has_value()) << "hangs: " << trainer.Outputs();
-      EXPECT_EQ(exit, Exit::WithCode(1)) << trainer.Outputs();
-      for (const std::string& word : words) EXPECT_THAT(VerdictOf(trainer), HasSubstr(word));
-    }
-  }
-  void ExpectMemoryBack(std::size_t daemon, const std::string& job) {
-    const SystemClock clock;
-    const TimeNs deadline = clock.Now() + 5 * kSecond;
-    Finished answer;
-    do {
-      answer = rack_.Ask(daemon, {"job", "get", job, "-o", "json"});
-      if (answer.output.find("\"memory_bytes\": \"0\"") != std::string::npos) return;
-    } while (clock.Now() < deadline);
-    ADD_FAILURE() << rack_.endpoint(daemon) << ": " << answer.output << answer.error;
-  }
-
   RackProcess rack_;
 };
 
@@ -65,9 +42,9 @@ TEST_F(Rack, AKilledDaemonIsNamedTheOthersHaveTheirMemoryBackAndItMayReturn) {
     ASSERT_TRUE(WaitForIteration(trainer, 20, kPatience)) << trainer.Outputs();
   const std::string dead = rack_.endpoint(1);
   rack_.daemon(1).Signal(SIGKILL);
-  ExpectVerdict(trainers, {dead, "training"});
-  ExpectMemoryBack(0, "training");
-  ExpectMemoryBack(2, "training");
+  ExpectVerdict(trainers, {dead, "training"}, rack_);
+  ExpectMemoryBack(rack_, 0);
+  ExpectMemoryBack(rack_, 2);
 
   // Expect: it is a row that does not answer, and exit code 1.
   const Finished list = rack_.Ask(0, {"server", "list"});
@@ -94,11 +71,11 @@ TEST_F(Rack, AStoppedDaemonIsNamedAndGoesOnWithoutTheJob) {
   for (Process& trainer : trainers)
     ASSERT_TRUE(WaitForIteration(trainer, 20, kPatience)) << trainer.Outputs();
   rack_.daemon(2).Signal(SIGSTOP);
-  ExpectVerdict(trainers, {rack_.endpoint(2), "training"});
-  ExpectMemoryBack(0, "training");
-  ExpectMemoryBack(1, "training");
+  ExpectVerdict(trainers, {rack_.endpoint(2), "training"}, rack_);
+  ExpectMemoryBack(rack_, 0);
+  ExpectMemoryBack(rack_, 1);
   rack_.daemon(2).Signal(SIGCONT);
-  ExpectMemoryBack(2, "training");
+  ExpectMemoryBack(rack_, 2);
   std::vector<Process> again = Train("training", 50);
   for (Process& trainer : again)
     EXPECT_EQ(trainer.Wait(kPatience), Exit::WithCode(0)) << trainer.Outputs() << rack_.Outputs();

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "tests/process/rack_authority.h"
+#include "tests/process/rack_expectations.h"
 #include "tests/process/rack_process.h"
 #include "tests/process/training_process.h"
 
@@ -17,8 +18,6 @@ using ::testing::HasSubstr;
 
 constexpr std::uint32_t kRacks = 3;
 constexpr DurationNs kPatience = 20 * kSecond;
-// liveness_timeout (2 s), the diagnosis, and what a busy machine adds.
-constexpr DurationNs kNoticeLimit = 6 * kSecond;
 
 std::vector<std::string> SmallAnd(std::vector<std::string> arguments) {
   arguments.insert(arguments.end(), {"--cores", "1", "--pin", "off"});
@@ -44,43 +43,14 @@ class RackFaults : public ::testing::Test {
     }
     return trainers;
   }
-  void WaitUntilTheyTrain(std::vector<Process>& trainers) {
-    for (Process& trainer : trainers) {
-      ASSERT_TRUE(WaitForIteration(trainer, 20, kPatience))
-          << trainer.Outputs() << racks_.Outputs();
-    }
-  }
-  using Words = std::vector<std::string>;
   // What workers of other racks say, and those of `rack`: for them its daemon is gone, and no more.
   std::vector<Words> WordsBut(std::size_t rack, const Words& others) const {
-    std::vector<Words> words(kRacks, others);
-    words[rack] = {racks_.endpoint(rack), "training"};
+    std::vector<Words> words(2 * kRacks, others);
+    words[2 * rack] = words[2 * rack + 1] = {racks_.endpoint(rack), "training"};
     return words;
   }
-  // Every worker but `but` ends in time with an error that holds its rack's words.
-  void ExpectVerdict(std::vector<Process>& trainers, const std::vector<Words>& words_of_rack,
-                     std::size_t but = SIZE_MAX) {
-    const SystemClock clock;
-    const TimeNs deadline = clock.Now() + kNoticeLimit;
-    for (std::size_t i = 0; i < trainers.size(); ++i) {
-      if (i == but) continue;
-      const auto exit = trainers[i].Wait(std::max<DurationNs>(0, deadline - clock.Now()));
-      ASSERT_TRUE(exit.has_value()) << "hangs: " << trainers[i].Outputs() << racks_.Outputs();
-      EXPECT_EQ(exit, Exit::WithCode(1)) << trainers[i].Outputs();
-      for (const std::string& word : words_of_rack[i / 2]) {
-        EXPECT_THAT(VerdictOf(trainers[i]), HasSubstr(word));
-      }
-    }
-  }
-  void ExpectMemoryBack(std::size_t rack) {
-    const SystemClock clock;
-    const TimeNs deadline = clock.Now() + 5 * kSecond;
-    Finished answer;
-    do {
-      answer = racks_.Ask(rack, {"job", "get", "training", "-o", "json"}, environment_);
-      if (answer.output.find("\"memory_bytes\": \"0\"") != std::string::npos) return;
-    } while (clock.Now() < deadline);
-    ADD_FAILURE() << racks_.endpoint(rack) << ": " << answer.output << answer.error;
+  void ExpectMemoryBackAt(std::size_t rack) {
+    ExpectMemoryBack(racks_, rack, "training", environment_);
   }
   std::uint64_t Counted(std::size_t rack, const std::string& counter) {
     const std::string stats = racks_.Ask(rack, {"stats", "--all"}, environment_).output;
@@ -91,24 +61,22 @@ class RackFaults : public ::testing::Test {
   }
   void ExpectTrainingWorks() {
     std::vector<Process> again = Train(30);
-    for (Process& trainer : again) {
-      EXPECT_EQ(trainer.Wait(kPatience), Exit::WithCode(0))
-          << trainer.Outputs() << racks_.Outputs();
-    }
+    ExpectDone(again, racks_);
   }
 
   void KillsADaemon() {
     std::vector<Process> trainers = Train(1'000'000);
-    WaitUntilTheyTrain(trainers);
+    ExpectTraining(trainers, racks_);
     racks_.daemon(1).Signal(SIGKILL);
-    ExpectVerdict(
+    ExpectVerdicts(
         trainers,
         WordsBut(1, {fmt::format("job training failed: the daemon of rack 1 ({}) is gone, "
                                  "or the link to it",
                                  racks_.endpoint(1)),
-                     "(rack_lost)"}));
-    ExpectMemoryBack(0);
-    ExpectMemoryBack(2);
+                     "(rack_lost)"}),
+        racks_);
+    ExpectMemoryBackAt(0);
+    ExpectMemoryBackAt(2);
     racks_.Restart(1);
     ASSERT_TRUE(racks_.serving()) << racks_.Outputs();
     ExpectTrainingWorks();
@@ -135,26 +103,27 @@ TEST_F(EncryptedRackFaults, ADaemonThatIsKilledIsNamedInEveryRackAndMayReturn) {
 // Expect: as a link that is cut: nothing comes, and nothing says so.
 TEST_F(RackFaults, ADaemonThatIsSilentIsNamedWithinTheLivenessTimeout) {
   std::vector<Process> trainers = Train(1'000'000);
-  WaitUntilTheyTrain(trainers);
+  ExpectTraining(trainers, racks_);
   racks_.daemon(2).Signal(SIGSTOP);
-  ExpectVerdict(trainers,
-                WordsBut(2, {fmt::format("job training failed: the daemon of rack 2 ({}) was last "
-                                         "heard of",
-                                         racks_.endpoint(2)),
-                             "(rack_silent)"}));
-  ExpectMemoryBack(0);
-  ExpectMemoryBack(1);
+  ExpectVerdicts(trainers,
+                 WordsBut(2, {fmt::format("job training failed: the daemon of rack 2 ({}) was last "
+                                          "heard of",
+                                          racks_.endpoint(2)),
+                              "(rack_silent)"}),
+                 racks_);
+  ExpectMemoryBackAt(0);
+  ExpectMemoryBackAt(1);
   racks_.daemon(2).Signal(SIGCONT);
-  ExpectMemoryBack(2);
+  ExpectMemoryBackAt(2);
   ExpectTrainingWorks();
 }
 
 TEST_F(RackFaults, AWorkerThatDiesIsNamedByItsRankInEveryRack) {
   std::vector<Process> trainers = Train(1'000'000, "auto");
-  WaitUntilTheyTrain(trainers);
+  ExpectTraining(trainers, racks_);
   trainers[3].Signal(SIGKILL);
-  ExpectVerdict(trainers, std::vector<Words>(kRacks, {"job training failed: rank 3 ("}), /*but=*/3);
-  for (std::size_t rack = 0; rack < kRacks; ++rack) ExpectMemoryBack(rack);
+  ExpectVerdict(trainers, {"job training failed: rank 3 ("}, racks_, /*but=*/3);
+  for (std::size_t rack = 0; rack < kRacks; ++rack) ExpectMemoryBackAt(rack);
   ExpectTrainingWorks();
 }
 
@@ -169,7 +138,7 @@ TEST_F(RackFaults, ADaemonOfAnotherConfigurationIsRefusedNamedAndCounted) {
   const Words waiting = {
       fmt::format("job training was not opened: rack 0 ({})", racks_.endpoint(0)),
       "does not answer"};
-  ExpectVerdict(trainers, {silent, waiting, silent});
+  ExpectVerdicts(trainers, {silent, silent, waiting, waiting, silent, silent}, racks_);
   EXPECT_THAT(racks_.Outputs(), HasSubstr("rack 1 has configuration"));
   EXPECT_THAT(racks_.Outputs(), HasSubstr("--dump-config"));
   // Every envelope is refused, and tried again, so there are many.

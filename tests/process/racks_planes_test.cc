@@ -15,6 +15,7 @@
 #include "common/plan/generators.h"
 #include "common/plan/topology_json.h"
 #include "tests/process/rack_authority.h"
+#include "tests/process/rack_expectations.h"
 #include "tests/process/rack_process.h"
 #include "tests/process/random_rack_job.h"
 #include "tests/process/training_process.h"
@@ -28,8 +29,6 @@ using ::testing::HasSubstr;
 using ::testing::Not;
 
 constexpr DurationNs kPatience = 20 * kSecond;
-// liveness_timeout (2 s), the diagnosis, and what a busy machine adds.
-constexpr DurationNs kNoticeLimit = 6 * kSecond;
 
 const std::vector<std::string> kSmall = {"--cores", "1", "--pin", "off"};
 
@@ -99,41 +98,9 @@ class RackPlaneFaults : public ::testing::Test {
     }
     return trainers;
   }
-  void WaitUntilTheyTrain(std::vector<Process>& trainers) {
-    for (Process& trainer : trainers) {
-      ASSERT_TRUE(WaitForIteration(trainer, 20, kPatience))
-          << trainer.Outputs() << racks_.Outputs();
-    }
-  }
-  // Every worker but `but` ends in time with an error that holds these words.
-  void ExpectVerdict(std::vector<Process>& trainers, const std::vector<std::string>& words,
-                     std::size_t but = SIZE_MAX) {
-    const SystemClock clock;
-    const TimeNs deadline = clock.Now() + kNoticeLimit;
-    for (std::size_t i = 0; i < trainers.size(); ++i) {
-      if (i == but) continue;
-      const auto exit = trainers[i].Wait(std::max<DurationNs>(0, deadline - clock.Now()));
-      ASSERT_TRUE(exit.has_value()) << "hangs: " << trainers[i].Outputs() << racks_.Outputs();
-      EXPECT_EQ(exit, Exit::WithCode(1)) << trainers[i].Outputs();
-      for (const std::string& word : words) EXPECT_THAT(VerdictOf(trainers[i]), HasSubstr(word));
-    }
-  }
-  void ExpectMemoryBack(std::size_t daemon) {
-    const SystemClock clock;
-    const TimeNs deadline = clock.Now() + 5 * kSecond;
-    Finished answer;
-    do {
-      answer = racks_.Ask(daemon, {"job", "get", "training", "-o", "json"});
-      if (answer.output.find("\"memory_bytes\": \"0\"") != std::string::npos) return;
-    } while (clock.Now() < deadline);
-    ADD_FAILURE() << racks_.endpoint(daemon) << ": " << answer.output << answer.error;
-  }
   void ExpectTrainingWorks() {
     std::vector<Process> again = Train(30);
-    for (Process& trainer : again) {
-      EXPECT_EQ(trainer.Wait(kPatience), Exit::WithCode(0))
-          << trainer.Outputs() << racks_.Outputs();
-    }
+    ExpectDone(again, racks_);
   }
 
   RackProcess racks_;
@@ -142,11 +109,11 @@ class RackPlaneFaults : public ::testing::Test {
 TEST_F(RackPlaneFaults, ADaemonThatIsKilledIsNamedInEveryRackEveryPlaneEndsAndItMayReturn) {
   for (const std::size_t dead : {3u, 0u}) {  // of rack 1, its second; the first of all
     std::vector<Process> trainers = Train(1'000'000);
-    WaitUntilTheyTrain(trainers);
+    ExpectTraining(trainers, racks_);
     racks_.daemon(dead).Signal(SIGKILL);
-    ExpectVerdict(trainers, {racks_.endpoint(dead), "training"});
+    ExpectVerdict(trainers, {racks_.endpoint(dead), "training"}, racks_);
     for (std::size_t i = 0; i < racks_.size(); ++i) {
-      if (i != dead) ExpectMemoryBack(i);
+      if (i != dead) ExpectMemoryBack(racks_, i);
     }
     racks_.Restart(dead);
     ASSERT_TRUE(racks_.serving()) << racks_.Outputs();
@@ -157,21 +124,21 @@ TEST_F(RackPlaneFaults, ADaemonThatIsKilledIsNamedInEveryRackEveryPlaneEndsAndIt
 // Expect: as a link that is cut: nothing comes, and nothing says so.
 TEST_F(RackPlaneFaults, ADaemonThatIsSilentIsNamedInEveryRack) {
   std::vector<Process> trainers = Train(1'000'000);
-  WaitUntilTheyTrain(trainers);
+  ExpectTraining(trainers, racks_);
   racks_.daemon(1).Signal(SIGSTOP);
-  ExpectVerdict(trainers, {racks_.endpoint(1), "training"});
-  for (const std::size_t i : {0u, 2u, 3u}) ExpectMemoryBack(i);
+  ExpectVerdict(trainers, {racks_.endpoint(1), "training"}, racks_);
+  for (const std::size_t i : {0u, 2u, 3u}) ExpectMemoryBack(racks_, i);
   racks_.daemon(1).Signal(SIGCONT);
-  ExpectMemoryBack(1);
+  ExpectMemoryBack(racks_, 1);
   ExpectTrainingWorks();
 }
 
 TEST_F(RackPlaneFaults, AWorkerThatDiesIsNamedByItsRankInEveryRack) {
   std::vector<Process> trainers = Train(1'000'000);
-  WaitUntilTheyTrain(trainers);
+  ExpectTraining(trainers, racks_);
   trainers[3].Signal(SIGKILL);
-  ExpectVerdict(trainers, {"job training failed: rank 3 ("}, /*but=*/3);
-  for (std::size_t i = 0; i < racks_.size(); ++i) ExpectMemoryBack(i);
+  ExpectVerdict(trainers, {"job training failed: rank 3 ("}, racks_, /*but=*/3);
+  for (std::size_t i = 0; i < racks_.size(); ++i) ExpectMemoryBack(racks_, i);
   ExpectTrainingWorks();
 }
 

@@ -64,6 +64,15 @@ class RacksState : public ::testing::Test {
   }
   static std::string Text(const Status& status) { return status.ok() ? "" : ToString(status); }
 
+  // Expect: no rank had a problem, and all have the same, which is returned.
+  Bytes Agreed(const std::vector<std::string>& problems, const std::vector<Bytes>& parameters) {
+    for (const std::string& problem : problems) EXPECT_EQ(problem, "") << racks_.Outputs();
+    // Of a job of one rack there are fewer ranks.
+    for (std::size_t rank = 0; rank < problems.size(); ++rank)
+      EXPECT_EQ(parameters[rank], parameters[0]) << "rank " << rank;
+    return parameters[0];
+  }
+
   // Trains until `iterations`; rank `saver` saves after `save_at` of them, if that is not 0.
   Bytes Train(const std::string& plan, std::uint64_t iterations, std::uint64_t save_at = 0,
               std::uint32_t saver = 0) {
@@ -83,10 +92,7 @@ class RacksState : public ::testing::Test {
           if (status.ok()) status = trainer.job().Leave();
           return Text(status);
         });
-    for (const std::string& problem : problems) EXPECT_EQ(problem, "") << racks_.Outputs();
-    for (const Bytes& of_rank : parameters)
-      EXPECT_TRUE(of_rank.empty() || of_rank == parameters[0]);
-    return parameters[0];
+    return Agreed(problems, parameters);
   }
   // A new job that loads, and trains on from there. Of the same name, on which it depends by which
   // core loop and tree, and so in which order, a chunk is summed.
@@ -103,10 +109,7 @@ class RacksState : public ::testing::Test {
           if (status.ok()) status = trainer.job().Leave();
           return Text(status);
         });
-    for (const std::string& problem : problems) EXPECT_EQ(problem, "") << racks_.Outputs();
-    for (const Bytes& of_rank : parameters)
-      EXPECT_TRUE(of_rank.empty() || of_rank == parameters[0]);
-    return parameters[0];
+    return Agreed(problems, parameters);
   }
   std::vector<Process> StartTraining(std::uint64_t iterations, const std::vector<std::string>& more,
                                      const std::string& plan = "sharded-star") {

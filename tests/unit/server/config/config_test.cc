@@ -9,6 +9,7 @@
 
 #include "server/config/reload.h"
 #include "server/config/setting_table.h"
+#include "tests/unit/server/config/load_settings.h"
 
 namespace phub::server {
 namespace {
@@ -17,11 +18,6 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::SizeIs;
-
-Config Load(std::vector<const char*> flags, const std::vector<std::string>& environment = {}) {
-  flags.insert(flags.begin(), "phubd");
-  return LoadConfig(flags, environment);
-}
 
 std::string WriteFile(const std::string& name, const std::string& text) {
   const std::string path = testing::TempDir() + "phub_config_test_" + name;

@@ -4,7 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "server/config/config.h"
+#include "tests/unit/server/config/load_settings.h"
 
 namespace phub::server {
 namespace {
@@ -14,11 +14,6 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::SizeIs;
-
-Config Load(std::vector<const char*> flags, const std::vector<std::string>& environment = {}) {
-  flags.insert(flags.begin(), "phubd");
-  return LoadConfig(flags, environment);
-}
 
 TEST(RackSettings, ARackIsAListAndAnEntryOfIt) {
   const char* const list = "node1:7700,node2:7700, [::1]:7701";
