@@ -36,6 +36,8 @@ void Control::State::DropBrought(Job& job, int code, const std::string& why) {
   counters.Add(ControlCounter::loads_refused);
   if (job.arrival) FailArrival(job, job.load_refusal);
   if (job.brought) {  // the core loops let go of it
+    for (const auto& [key, iteration] : job.brought->iterations_before)
+      job.keys[key].set_first_iteration(iteration);
     job.brought->tickets.clear();
     for (std::size_t core = 0; core < links.size(); ++core) {
       job.brought->tickets.push_back(
@@ -64,11 +66,13 @@ LoadId Control::State::RefuseLoad(Job& job, Rank rank, const v1::LoadStateReques
   return job.arrival->id;
 }
 
-// From here on the keys count as they did when they were saved.
+// From here on the keys count as they did when they were saved; unless it is dropped.
 void Control::State::TakeOverIterations(Job& job, const v1::LoadedState& loaded) {
   for (const v1::KeyStateInfo& info : loaded.keys()) {
     const std::uint64_t reductions = std::min(info.reductions(), loaded.iteration());
-    job.keys[info.key_index()].set_first_iteration(loaded.iteration() - reductions);
+    auto& key = job.keys[info.key_index()];
+    job.brought->iterations_before.emplace_back(info.key_index(), key.first_iteration());
+    key.set_first_iteration(loaded.iteration() - reductions);
   }
 }
 

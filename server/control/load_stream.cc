@@ -29,6 +29,12 @@ absl::Status LoadStream::Take(Control& control) {
 absl::Status LoadStream::PassOn(Control& control) {
   for (auto& [rack, part] : control.PartsForRacks(*load_)) {
     if (relay_ == nullptr) return absl::UnimplementedError("this daemon reaches no other racks");
+    if (relays_.empty()) {
+      job_ = Incarnation{part.incarnation()};
+      relay_->loads().Begin(job_, this, [this] {
+        End(absl::AbortedError("another load of the job's saved state has begun"));
+      });
+    }
     std::shared_ptr<LoadRelay>& relay = relays_[rack];
     if (relay == nullptr) {
       relay = std::make_shared<LoadRelay>(thread_, *relay_, RackIndex{rack},
@@ -130,6 +136,7 @@ void LoadStream::OnDone() {
   thread_.Run([&](Control& control) {
     *alive_ = false;
     Cancel(control);
+    if (!relays_.empty()) relay_->loads().Over(job_, this);
     if (on_done) on_done();
   });
   delete this;

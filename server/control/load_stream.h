@@ -49,6 +49,7 @@ class LoadStream final : public grpc::ServerReadReactor<v1::LoadStateRequest> {
   v1::LoadStateRequest part_;                                   // being read
   std::optional<LoadId> load_;                                  // from the first message on
   std::map<std::uint32_t, std::shared_ptr<LoadRelay>> relays_;  // by rack
+  Incarnation job_;                                             // with relays_
   bool reading_ = true;    // a part, or the end of the client's side, is to come
   bool come_ = false;      // the client has sent everything
   bool starting_ = false;  // StartRead is being called

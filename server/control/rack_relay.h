@@ -22,6 +22,7 @@
 #include "phub/v1/session.grpc.pb.h"
 #include "server/control/control_thread.h"
 #include "server/control/peer_channel.h"
+#include "server/control/relayed_loads.h"
 
 namespace phub::server {
 
@@ -63,6 +64,7 @@ class RackRelay {
   // For one call: the next one may have another connection.
   std::shared_ptr<v1::Admin::Stub> admin(RackIndex rack);
   std::shared_ptr<v1::Session::Stub> session(RackIndex rack);
+  RelayedLoads& loads() { return loads_; }
   // What that rack's daemon said, as the one that was asked says it.
   absl::Status SaidBy(RackIndex rack, const grpc::Status& status);
 
@@ -83,6 +85,7 @@ class RackRelay {
   const std::vector<std::string> racks_;
   const PeerCredentials files_;
   std::shared_ptr<grpc::ChannelCredentials> credentials_;  // of files_, since Start
+  RelayedLoads loads_;                                     // under Control's lock
 
   std::mutex mutex_;          // of what follows
   std::vector<Stubs> stubs_;  // [rack], since Start

@@ -113,6 +113,8 @@ struct BroughtState {
                                 // when replaced, not used any more
   std::uint64_t memory_bytes = 0;
   v1::LoadedState description;
+  // What it changed of the keys that it names: index, first iteration.
+  std::vector<std::pair<std::uint32_t, std::uint64_t>> iterations_before;
 };
 
 // Saved state on its way in.

@@ -56,7 +56,7 @@ class RackStateTest : public RackJobsTest {
     first.set_iteration(40);
     for (std::uint32_t key = 0; key < 2; ++key) {
       first.add_keys()->set_key_index(key);
-      first.mutable_keys(static_cast<int>(key))->set_reductions(40 + key);
+      first.mutable_keys(static_cast<int>(key))->set_reductions(reductions[key]);
     }
     first.mutable_source()->set_directory("/data/digits");
     return first;
@@ -113,6 +113,13 @@ class RackStateTest : public RackJobsTest {
     }
     return status;
   }
+  std::uint64_t FirstIterationAt(std::uint32_t rack, int key) {
+    v1::GetJobVersionsRequest request;
+    request.set_job("digits");
+    const auto versions = node(rack).GetJobVersions(request);
+    Settle();
+    return versions->ok() ? versions->response.keys(key).first_iteration() : UINT64_MAX;
+  }
   CallPtr<v1::LoadedState> LoadedAt(std::uint32_t rank) {
     v1::GetLoadedStateRequest request;
     request.set_session_id(sessions[rank]);
@@ -121,6 +128,7 @@ class RackStateTest : public RackJobsTest {
     return call;
   }
 
+  std::uint64_t reductions[2] = {40, 41};             // of the keys, as they are loaded
   std::vector<std::unique_ptr<KeepingCore>> keeping;  // [rack]
   std::vector<std::uint64_t> used_before;             // [rack]
   std::map<std::uint32_t, LoadId> loads;              // by rack
@@ -250,7 +258,9 @@ TEST_F(RackStateTest, WhatIsBroughtToOneRackIsDealtOutToAll) {
 
 // Every rack's ranks are told the reason before they hear that the rank has reached a barrier.
 TEST_F(RackStateTest, WhatCouldNotBeLoadedIsDroppedInEveryRack) {
+  reductions[1] = 30;  // it was added at iteration 10
   ASSERT_TRUE(Bring().ok());
+  for (std::uint32_t rack = 0; rack < kRacks; ++rack) EXPECT_EQ(FirstIterationAt(rack, 1), 10u);
   v1::LoadStateRequest refusal;
   refusal.set_session_id(sessions[0]);
   refusal.set_refusal_code(static_cast<int>(absl::StatusCode::kInvalidArgument));
@@ -265,6 +275,7 @@ TEST_F(RackStateTest, WhatCouldNotBeLoadedIsDroppedInEveryRack) {
   for (std::uint32_t rack = 0; rack < kRacks; ++rack) {
     EXPECT_EQ(Shard(rack).brought, nullptr);
     EXPECT_EQ(node(rack).control().memory_bytes(), used_before[rack]);
+    EXPECT_EQ(FirstIterationAt(rack, 1), 0u);
   }
   // Expect: the next one is taken.
   ASSERT_TRUE(Bring().ok());

@@ -1,0 +1,37 @@
+// Which loads of saved state are passed on to other racks: of a job the newest only. Whoever began
+// an older one is not waited for: its streams to the other racks, of which a connection carries so
+// many, would stand until its client went away. With Control's lock held.
+#pragma once
+
+#include <functional>
+#include <map>
+#include <utility>
+
+#include "common/base/ids.h"
+
+namespace phub::server {
+
+class RelayedLoads {
+ public:
+  // `load`: who is asking. `end`: called once, if a newer one begins before this one is over.
+  void Begin(Incarnation job, const void* load, std::function<void()> end) {
+    const auto older = loads_.find(job);
+    std::function<void()> end_older;
+    if (older != loads_.end()) end_older = std::move(older->second.end);
+    loads_[job] = {load, std::move(end)};
+    if (end_older) end_older();
+  }
+  void Over(Incarnation job, const void* load) {
+    const auto found = loads_.find(job);
+    if (found != loads_.end() && found->second.load == load) loads_.erase(found);
+  }
+
+ private:
+  struct Load {
+    const void* load = nullptr;
+    std::function<void()> end;
+  };
+  std::map<Incarnation, Load> loads_;
+};
+
+}  // namespace phub::server
