@@ -59,6 +59,7 @@ struct Result {
 
 // The goals: of the ceiling out of cache, of the loads in cache, of the prediction.
 inline constexpr double kMemoryGoalPercent = 90.0;
+inline constexpr double kMovesGoalPercent = 90.0;  // in cache, where loads alone cannot be reached
 inline constexpr double kCacheGoalPercent = 80.0;
 inline constexpr double kFusingGoalPercent = 90.0;
 double GoalPercent(Place place);

@@ -151,7 +151,15 @@ simd::RoundMemory Workload::MemoryOf(const Piece& piece) {
   } else {
     memory.replies = replies_;
   }
+  memory.streams_results = Streams();
   return memory;
+}
+
+// As core loops do with results for all workers' own buffers that caches do not hold; and where one
+// result is longer than any cache.
+bool Workload::Streams() const {
+  if (case_.operation == Operation::kSumToAll) return case_.place >= Place::kMemory;
+  return case_.operation == Operation::kSum && case_.place == Place::kMemory;
 }
 
 void Workload::RunPiece(const Piece& piece) {

@@ -67,6 +67,7 @@ class Workload {
   simd::Round RoundOfCase() const;
   std::span<const std::byte* const> Inputs(const Piece& piece);
   simd::RoundMemory MemoryOf(const Piece& piece);
+  bool Streams() const;
   void RunPiece(const Piece& piece);
   void Fill(const Array& array);
   template <class T>

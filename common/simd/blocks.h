@@ -53,11 +53,16 @@ void Update(ElementType accumulation, Optimizer optimizer, const Coefficients& c
 void StreamCopy(const std::byte* input, std::byte* output, std::size_t bytes);
 void FinishStreaming();
 
-// All of a round but clipping and replies, in one loop, over any range; if there is one for it.
-// True if some sum is NaN or infinite.
-bool CanFoldAndUpdate(const Round& round);
+// All of a round but clipping, and replies in the parameters' type, in one loop, over any range; if
+// there is one for it. True if some sum is NaN or infinite.
+bool CanFoldAndUpdate(const Round& round, const RoundMemory& memory);
 bool FoldAndUpdate(const Combination& combination, Optimizer optimizer,
                    const Coefficients& coefficients, const Terms& terms, Range range,
                    const RoundMemory& memory);
+
+// The same for a sum that is stored, as it is, everywhere: to memory.next_parameters and replies.
+bool CanFoldToAll(const Round& round, const RoundMemory& memory);
+bool FoldToAll(const Combination& combination, const Terms& terms, Range range,
+               const RoundMemory& memory);
 
 }  // namespace phub::simd

@@ -1,7 +1,8 @@
-// Fold and update in one loop, for what most jobs do most of the time: f32 throughout, a sum or a
-// mean, an optimizer of the SGD family. (Within the caches, momentum on a sum of 4 takes 1.3 times
-// as long block by block, because each gradient is stored and loaded once more; with Adam's
-// divisions and roots, or conversions, in between, that no longer shows.)
+// Fold and update in one loop, for what most jobs do most of the time: f32 throughout, or halves on
+// the wire both ways and f32 masters; a sum or a mean; an optimizer of the SGD family or Adam's,
+// after its first step. (Within the caches, momentum
+// on a sum of 4 takes 1.3 times as long block by block, because each gradient is stored and loaded
+// once more.)
 #include "common/simd/blocks.h"
 
 // This file is compiled once per instruction set: foreach_target.h includes it again for each, and
@@ -20,44 +21,63 @@ HWY_BEFORE_NAMESPACE();
 namespace phub::simd {
 namespace HWY_NAMESPACE {
 
-template <class Epilogue>
-bool FoldThen(const Combination& combination, const Terms& terms, Range range,
-              const Epilogue& epilogue) {
-  if (combination.reduction == Reduction::kSum) {
-    return FoldTerms<Plain<float>, Sum>(terms, range, epilogue);
-  }
-  const auto divisor = static_cast<float>(combination.divisor);
-  return FoldTerms<Plain<float>, Sum>(terms, range, DivideThen<float, Epilogue>{divisor, epilogue});
-}
+// The arrays of a round of f32 whose terms are in Format.
+template <class Format, class Copy>
+struct Fusion {
+  const Combination& combination;
+  const Coefficients& coefficients;
+  const Terms& terms;
+  Range range;
+  const RoundMemory& memory;
+  Copy copy;
 
-template <class Update>
-bool FoldThenUpdate(const Combination& combination, const Coefficients& coefficients,
-                    const Terms& terms, Range range, const RoundMemory& memory,
-                    const Update& update) {
-  const float* const parameters = reinterpret_cast<const float*>(memory.parameters);
-  float* const next = reinterpret_cast<float*>(memory.next_parameters);
-  const float weight_decay = static_cast<float>(coefficients.weight_decay);
-  if (coefficients.weight_decay == 0.0) {
-    return FoldThen(combination, terms, range,
-                    UpdateParameters<float, false, Update>{parameters, next, 0.0f, update});
+  float* State(std::size_t i) const { return reinterpret_cast<float*>(memory.state[i]); }
+
+  template <class Update>
+  bool Run(const Update& update) const {
+    const float* const parameters = reinterpret_cast<const float*>(memory.parameters);
+    float* const next = reinterpret_cast<float*>(memory.next_parameters);
+    const float weight_decay = static_cast<float>(coefficients.weight_decay);
+    if (coefficients.weight_decay == 0.0) {
+      return AddTerms<Format>(
+          combination, terms, range,
+          UpdateParameters<float, false, Update, Copy>{parameters, next, 0.0f, update, copy});
+    }
+    return AddTerms<Format>(
+        combination, terms, range,
+        UpdateParameters<float, true, Update, Copy>{parameters, next, weight_decay, update, copy});
   }
-  return FoldThen(combination, terms, range,
-                  UpdateParameters<float, true, Update>{parameters, next, weight_decay, update});
+
+  bool RunOf(Optimizer optimizer) const {
+    if (optimizer == Optimizer::kSgd) return Run(SgdUpdate<float>(coefficients));
+    if (optimizer == Optimizer::kMomentum) {
+      return Run(MomentumUpdate<float, false, false>(coefficients, State(0)));
+    } else if (optimizer == Optimizer::kNesterov) {
+      return Run(MomentumUpdate<float, true, false>(coefficients, State(0)));
+    }
+    return Run(AdamUpdate<float>(coefficients, State(0), State(1)));
+  }
+};
+
+template <class Half>
+bool FoldHalvesAndUpdate(const Combination& combination, Optimizer optimizer,
+                         const Coefficients& coefficients, const Terms& terms, Range range,
+                         const RoundMemory& memory) {
+  const StoreAs<Half> copy{reinterpret_cast<typename Half::Element*>(memory.replies[0]), 0};
+  return Fusion<Half, StoreAs<Half>>{combination, coefficients, terms, range, memory, copy}.RunOf(
+      optimizer);
 }
 
 bool FoldAndUpdateKernel(const Combination& combination, Optimizer optimizer,
                          const Coefficients& coefficients, const Terms& terms, Range range,
                          const RoundMemory& memory) {
-  float* const state = reinterpret_cast<float*>(memory.state[0]);
-  if (optimizer == Optimizer::kSgd) {
-    return FoldThenUpdate(combination, coefficients, terms, range, memory,
-                          SgdUpdate<float>(coefficients));
-  } else if (optimizer == Optimizer::kMomentum) {
-    return FoldThenUpdate(combination, coefficients, terms, range, memory,
-                          MomentumUpdate<float, false, false>(coefficients, state));
+  if (combination.wire == ElementType::kF16) {
+    return FoldHalvesAndUpdate<F16>(combination, optimizer, coefficients, terms, range, memory);
+  } else if (combination.wire == ElementType::kBf16) {
+    return FoldHalvesAndUpdate<Bf16>(combination, optimizer, coefficients, terms, range, memory);
   }
-  return FoldThenUpdate(combination, coefficients, terms, range, memory,
-                        MomentumUpdate<float, true, false>(coefficients, state));
+  return Fusion<Plain<float>, NoCopy>{combination, coefficients, terms, range, memory, {}}.RunOf(
+      optimizer);
 }
 
 }  // namespace HWY_NAMESPACE
@@ -69,15 +89,18 @@ namespace phub::simd {
 
 HWY_EXPORT(FoldAndUpdateKernel);
 
-bool CanFoldAndUpdate(const Round& round) {
-  const bool floats = round.wire == ElementType::kF32 && round.type == ElementType::kF32;
+bool CanFoldAndUpdate(const Round& round, const RoundMemory& memory) {
+  const bool floats = round.type == ElementType::kF32 && round.wire == ElementType::kF32;
+  const bool halves = round.type == ElementType::kF32 && numeric::IsHalf(round.wire) &&
+                      round.reply == round.wire && memory.replies.size() == 1 &&
+                      !memory.streams_results;
   const bool adds = round.reduction == Reduction::kSum || round.reduction == Reduction::kMean;
   const bool clips = round.arguments.clip_value > 0.0;
-  const bool has_buffer =
-      round.optimizer == Optimizer::kMomentum || round.optimizer == Optimizer::kNesterov;
-  const bool updates =
-      round.optimizer == Optimizer::kSgd || (has_buffer && round.arguments.step > 1);
-  return floats && adds && !clips && updates;
+  const Optimizer optimizer = round.optimizer;
+  const bool keeps = optimizer == Optimizer::kMomentum || optimizer == Optimizer::kNesterov ||
+                     optimizer == Optimizer::kAdam || optimizer == Optimizer::kAdamW;
+  const bool updates = optimizer == Optimizer::kSgd || (keeps && round.arguments.step > 1);
+  return (floats || halves) && adds && !clips && updates;
 }
 
 bool FoldAndUpdate(const Combination& combination, Optimizer optimizer,

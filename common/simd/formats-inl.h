@@ -4,7 +4,8 @@
 //   using Element, using Accumulation
 //   Load(d, const Element* at) -> Vec<D>, with D a tag of Accumulation: exact, but that a NaN may
 //     become another NaN
-//   Store(d, value, Element* at): rounded to nearest even where Element is narrower
+//   Narrow(d, value) -> a vector of Elements: rounded to nearest even where Element is narrower
+//   Store(d, value, Element* at): Narrow, stored (StoreNarrowed)
 //
 // Conversions of bf16 are written here in integers. Those of f16 use the machine's instructions
 // where x86 has them (F16C: exact, rounds as the instruction says, keeps denormals in any mode),
@@ -29,6 +30,11 @@ namespace HWY_NAMESPACE {
 
 namespace hn = hwy::HWY_NAMESPACE;
 
+template <class V, class Element>
+HWY_INLINE void StoreNarrowed(V narrowed, Element* at) {
+  hn::StoreU(narrowed, hn::DFromV<V>(), at);
+}
+
 // f32, f64 and integers: kept as they are.
 template <class T>
 struct Plain {
@@ -39,8 +45,12 @@ struct Plain {
     return hn::LoadU(d, at);
   }
   template <class D, class V>
+  static HWY_INLINE V Narrow(D /*d*/, V value) {
+    return value;
+  }
+  template <class D, class V>
   static HWY_INLINE void Store(D d, V value, T* at) {
-    hn::StoreU(value, d, at);
+    StoreNarrowed(Narrow(d, value), at);
   }
 };
 
@@ -59,10 +69,10 @@ HWY_INLINE hn::Vec<hn::Rebind<std::int32_t, D>> BitsOfHalves(D d, V halves) {
 
 // The lower 16 bits of each lane; the upper ones are 0.
 template <class D, class V>
-HWY_INLINE void StoreHalfBits(D d, V bits, std::uint16_t* at) {
+HWY_INLINE hn::Vec<hn::Rebind<std::uint16_t, D>> HalfBits(D d, V bits) {
   const hn::Rebind<std::uint16_t, decltype(d)> d16;
   const hn::Rebind<std::uint32_t, decltype(d)> d32;
-  hn::StoreU(hn::TruncateTo(d16, hn::BitCast(d32, bits)), d16, at);
+  return hn::TruncateTo(d16, hn::BitCast(d32, bits));
 }
 
 template <class D>
@@ -100,7 +110,7 @@ struct Bf16 {
     return hn::BitCast(d, hn::ShiftLeft<16>(BitsOfHalves(d, LoadHalves(d, at))));
   }
   template <class D, class V>
-  static HWY_INLINE void Store(D d, V value, std::uint16_t* at) {
+  static HWY_INLINE hn::Vec<hn::Rebind<std::uint16_t, D>> Narrow(D d, V value) {
     // Carries stay below the sign: the largest magnitude but NaNs is infinity's, 0x7f80'0000.
     const hn::Rebind<std::uint32_t, decltype(d)> d32;
     const auto bits = hn::BitCast(d32, value);
@@ -108,7 +118,11 @@ struct Bf16 {
     const auto rounded = hn::Add(bits, hn::Add(odd, hn::Set(d32, 0x7fffu)));
     const auto number = hn::BitCast(d, rounded);
     const auto stored = hn::IfThenElse(hn::Eq(value, value), number, CanonicalNan(d));
-    StoreHalfBits(d, hn::ShiftRight<16>(hn::BitCast(d32, stored)), at);
+    return HalfBits(d, hn::ShiftRight<16>(hn::BitCast(d32, stored)));
+  }
+  template <class D, class V>
+  static HWY_INLINE void Store(D d, V value, std::uint16_t* at) {
+    StoreNarrowed(Narrow(d, value), at);
   }
 };
 
@@ -138,7 +152,7 @@ struct PortableF16 {
     return hn::BitCast(d, hn::Or(hn::IfThenElse(is_special, special, finite), sign));
   }
   template <class D, class V>
-  static HWY_INLINE void Store(D d, V value, std::uint16_t* at) {
+  static HWY_INLINE hn::Vec<hn::Rebind<std::uint16_t, D>> Narrow(D d, V value) {
     const hn::Rebind<std::int32_t, decltype(d)> d32;
     const auto bits = hn::BitCast(d32, value);
     const auto magnitude = hn::And(bits, hn::Set(d32, kMagnitudeMask));
@@ -155,7 +169,11 @@ struct PortableF16 {
     const auto is_denormal = hn::Lt(magnitude, hn::Set(d32, (127 - 14) << 23));
     const auto is_nan = hn::Gt(magnitude, hn::Set(d32, kInfinityBits));
     const auto number = hn::Or(hn::IfThenElse(is_denormal, denormal, normal), sign);
-    StoreHalfBits(d, hn::IfThenElse(is_nan, hn::Set(d32, 0x7e00), number), at);
+    return HalfBits(d, hn::IfThenElse(is_nan, hn::Set(d32, 0x7e00), number));
+  }
+  template <class D, class V>
+  static HWY_INLINE void Store(D d, V value, std::uint16_t* at) {
+    StoreNarrowed(Narrow(d, value), at);
   }
 };
 
@@ -173,11 +191,15 @@ struct F16 {
     return hn::PromoteTo(d, hn::BitCast(hn::Rebind<hwy::float16_t, decltype(d)>(), halves));
   }
   template <class D, class V>
-  static HWY_INLINE void Store(D d, V value, std::uint16_t* at) {
+  static HWY_INLINE hn::Vec<hn::Rebind<std::uint16_t, D>> Narrow(D d, V value) {
     const hn::Rebind<std::uint16_t, decltype(d)> d16;
     const hn::Rebind<hwy::float16_t, decltype(d)> half;
     const auto rounded = hn::DemoteTo(half, NanMadeCanonical(d, value));
-    hn::StoreU(hn::BitCast(d16, rounded), d16, at);
+    return hn::BitCast(d16, rounded);
+  }
+  template <class D, class V>
+  static HWY_INLINE void Store(D d, V value, std::uint16_t* at) {
+    StoreNarrowed(Narrow(d, value), at);
   }
 };
 

@@ -44,7 +44,8 @@ class BlockwiseRound {
         memory_(memory),
         accumulation_(numeric::AccumulationType(round.type)),
         updates_(round.optimizer != Optimizer::kNone),
-        fuses_(CanFoldAndUpdate(round)),
+        fuses_(CanFoldAndUpdate(round, memory)),
+        stores_to_all_(CanFoldToAll(round, memory)),
         clips_(round.arguments.clip_value > 0.0 && numeric::IsFloating(round.type)),
         combination_{round.wire, round.reduction, static_cast<double>(round.ranks),
                      !updates_ && !clips_ && numeric::IsHalf(round.type)} {
@@ -53,18 +54,23 @@ class BlockwiseRound {
 
   // True if nothing has to be kept from one step to the next: then any range is a block.
   bool TakesAnyRange() const {
-    if (!memory_.replies.empty() || clips_ || memory_.next_parameters == nullptr) return false;
-    return updates_ ? fuses_ : CombinesInPlace();
+    if (stores_to_all_) return true;
+    if (fuses_) return memory_.replies.empty() || FusesReplies();
+    const bool only_combines = memory_.replies.empty() && !clips_ && !updates_;
+    return only_combines && CombinesInPlace();
   }
 
   // True if something combined is NaN or infinite.
   bool Apply(Range block) {
+    if (stores_to_all_) return FoldToAll(combination_, terms_, block, memory_);
     const Values values = updates_ ? CombineAndUpdate(block) : Combine(block);
     std::byte* const next = Next(block);
     if (next != nullptr && values.at != next) {
       Store(values, round_.type, {&next, 1}, 0, block.size());
     }
-    Store(values, round_.reply, memory_.replies, block.begin, block.size());
+    if (!FusesReplies()) {
+      Store(values, round_.reply, memory_.replies, block.begin, block.size());
+    }
     return values.non_finite;
   }
 
@@ -74,6 +80,8 @@ class BlockwiseRound {
     ElementType type;
     bool non_finite;  // before they were divided, clipped or used
   };
+
+  bool FusesReplies() const { return fuses_ && numeric::IsHalf(round_.wire); }
 
   std::byte* Next(Range block) const {
     if (memory_.next_parameters == nullptr) return nullptr;
@@ -144,6 +152,7 @@ class BlockwiseRound {
   ElementType accumulation_;
   bool updates_;
   bool fuses_;
+  bool stores_to_all_;
   bool clips_;
   Combination combination_;
   Coefficients coefficients_;
@@ -207,8 +216,10 @@ bool ApplyRound(const Round& round, const Terms& terms, std::size_t count,
                 const RoundMemory& memory) {
   CheckRound(round, terms, memory);
   BlockwiseRound blockwise(round, terms, memory);
-  if (blockwise.TakesAnyRange()) return blockwise.Apply({0, count});
-  const std::size_t block = kRoundBlockBytes / ElementBytes(numeric::AccumulationType(round.type));
+  const std::size_t block =
+      blockwise.TakesAnyRange()
+          ? count
+          : kRoundBlockBytes / ElementBytes(numeric::AccumulationType(round.type));
   bool non_finite = false;
   for (std::size_t begin = 0; begin < count; begin += block) {
     non_finite |= blockwise.Apply({begin, std::min(count, begin + block)});

@@ -34,9 +34,24 @@ DoubleDouble Multiply(DoubleDouble a, DoubleDouble b) {
   return {high, low - (high - product)};
 }
 
+// All chunks of an iteration ask for the same power, one after another.
+struct LastPower {
+  double base = 1.0;
+  std::uint64_t exponent = 0;
+  double power = 1.0;
+  double Of(double new_base, std::uint64_t new_exponent) {
+    if (base != new_base || exponent != new_exponent) {
+      *this = {new_base, new_exponent, PowerOf(new_base, new_exponent)};
+    }
+    return power;
+  }
+};
+
 void SetAdam(const OptimizerArguments& arguments, Coefficients& coefficients) {
-  const double correction1 = 1.0 - PowerOf(arguments.beta1, arguments.step);
-  const double correction2 = 1.0 - PowerOf(arguments.beta2, arguments.step);
+  thread_local LastPower last1;
+  thread_local LastPower last2;
+  const double correction1 = 1.0 - last1.Of(arguments.beta1, arguments.step);
+  const double correction2 = 1.0 - last2.Of(arguments.beta2, arguments.step);
   coefficients.step_size = arguments.learning_rate / correction1;
   coefficients.decay = arguments.beta1;
   coefficients.gradient_weight = 1.0 - arguments.beta1;

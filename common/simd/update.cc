@@ -61,10 +61,10 @@ void Apply(const Coefficients& coefficients, const UpdateArrays& arrays, std::si
   T* const next = reinterpret_cast<T*>(arrays.next);
   const T weight_decay = static_cast<T>(coefficients.weight_decay);
   if (coefficients.weight_decay == 0.0) {
-    const UpdateParameters<T, false, Update> epilogue{parameters, next, T{0}, update};
+    const UpdateParameters<T, false, Update> epilogue{parameters, next, T{0}, update, {}};
     ForEach<T>(arrays.gradient, count, epilogue);
   } else {
-    const UpdateParameters<T, true, Update> epilogue{parameters, next, weight_decay, update};
+    const UpdateParameters<T, true, Update> epilogue{parameters, next, weight_decay, update, {}};
     ForEach<T>(arrays.gradient, count, epilogue);
   }
 }

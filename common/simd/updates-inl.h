@@ -19,21 +19,30 @@ namespace HWY_NAMESPACE {
 
 namespace hn = hwy::HWY_NAMESPACE;
 
+struct NoCopy {
+  template <class D, class V>
+  HWY_INLINE void operator()(D /*d*/, std::size_t /*i*/, V /*value*/) const {}
+};
+
 // The epilogue: Update is given the gradient and the parameters, both in lanes, and returns the new
-// parameters; whatever else it keeps (momentum...) it loads and stores itself.
-template <class T, bool kWeightDecay, class Update>
+// parameters; whatever else it keeps (momentum...) it loads and stores itself. Copy stores the new
+// parameters once more.
+template <class T, bool kWeightDecay, class Update, class Copy = NoCopy>
 struct UpdateParameters {
   const T* parameters;
   T* next;
   T weight_decay;
   Update update;
+  Copy copy;
   template <class D, class V>
   HWY_INLINE void operator()(D d, std::size_t i, V gradient) const {
     const V old = hn::LoadU(d, parameters + i);
     if constexpr (kWeightDecay) {
       gradient = hn::Add(gradient, hn::Mul(hn::Set(d, weight_decay), old));
     }
-    hn::StoreU(update(d, i, gradient, old), d, next + i);
+    const V updated = update(d, i, gradient, old);
+    hn::StoreU(updated, d, next + i);
+    copy(d, i, updated);
   }
 };
 

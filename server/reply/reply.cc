@@ -134,6 +134,16 @@ void ReplyStage::Answer(JobShard& shard, Chunk& chunk) {
   }
 }
 
+void ReplyStage::KeepVersions(JobShard& shard, const Chunk& chunk) {
+  if (!shard.config.restart || shard.reply_backlog == 0) return;
+  for (Lane& lane : shard.lanes) {
+    if (lane.replies_pending == 0 || !TestAndClear(lane.pending_reply, chunk.index.value)) continue;
+    if (!TestAndSet(lane.pending_previous, chunk.index.value)) continue;
+    --lane.replies_pending;  // it had asked for the one before that, too, which is not kept
+    --shard.reply_backlog;
+  }
+}
+
 void ReplyStage::AnswerOne(JobShard& shard, Chunk& chunk, Rank rank, Iteration version) {
   Lane& lane = shard.lanes[rank.value];
   PHUB_CHECK(lane.state == Lane::State::kOpen, "rank={}", rank.value);

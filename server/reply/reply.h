@@ -7,9 +7,10 @@
 // for it. Replies have a window per lane (replies_per_lane_max posted and not yet sent); a lane
 // whose window is full gets a bit in its own bitmap instead, and the reply is posted later from
 // the chunk's parameters, which cannot change before that rank has had it: the next version needs
-// that rank's next push. A credit that finds the send queue full waits in a list with room for one
-// per slot; what is to be told of a sum, in a bitmap of its own. So nothing here grows, and nothing
-// here blocks. Core loop's thread.
+// that rank's next push. Only what a process pulls that took its rank over may be a version behind
+// by then, since the one before it had pushed; it has a bitmap of its own. A credit that finds the
+// send queue full waits in a list with room for one per slot; what is to be told of a sum, in a
+// bitmap of its own. So nothing here grows, and nothing here blocks. Core loop's thread.
 #pragma once
 
 #include <array>
@@ -34,6 +35,9 @@ class ReplyStage {
   // Sends the chunk's current version to every rank whose wants_reply bit is set, and clears the
   // bits. REQUIRES: what OwnReplies named has been filled.
   void Answer(JobShard& shard, Chunk& chunk);
+  // The chunk has got a new version: what waits to be sent of the one before stays that one. Before
+  // Answer.
+  void KeepVersions(JobShard& shard, const Chunk& chunk);
   // Says that the chunk is summed, and so that its slot is free: to every rank that waits for the
   // reply, or to one. What the queue has no room for is said later.
   void TellSummed(JobShard& shard, const Chunk& chunk);

@@ -6,6 +6,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <new>
 #include <string>
 #include <vector>
 
@@ -24,9 +25,21 @@ inline constexpr Optimizer kOptimizers[] = {
     Optimizer::kNone, Optimizer::kSgd,   Optimizer::kMomentum, Optimizer::kNesterov,
     Optimizer::kAdam, Optimizer::kAdamW, Optimizer::kAdagrad};
 
-// `count` elements, aligned to an element and, mostly, to no vector. Ends where its allocation
-// ends, so that AddressSanitizer sees a read past it; or has a margin on both sides that must stay
-// as it is, if it is written.
+// To the longest vectors, and of exactly the bytes asked for.
+template <class T>
+struct AlignedAllocator {
+  using value_type = T;
+  static constexpr std::align_val_t kAlignment{64};
+  T* allocate(std::size_t count) {
+    return static_cast<T*>(::operator new(count * sizeof(T), kAlignment));
+  }
+  void deallocate(T* array, std::size_t /*count*/) { ::operator delete(array, kAlignment); }
+  bool operator==(const AlignedAllocator&) const = default;
+};
+
+// `count` elements, aligned to an element and, mostly, to no vector (to all with offset 0). Ends
+// where its allocation ends, so that AddressSanitizer sees a read past it; or has a margin on both
+// sides that must stay as it is, if it is written.
 class Array {
  public:
   enum class Use { kRead, kWritten };
@@ -46,7 +59,7 @@ class Array {
   std::size_t bytes_;
   std::size_t margin_;
   std::size_t offset_;
-  std::vector<std::byte> storage_;
+  std::vector<std::byte, AlignedAllocator<std::byte>> storage_;
 };
 
 // kOrdinary: signed, over some binades, so that nearly every operation rounds and no order of

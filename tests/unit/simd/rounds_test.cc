@@ -8,8 +8,8 @@
 #include <string>
 #include <vector>
 
-#include "tests/unit/simd/arrays.h"
 #include "tests/support/simd_reference.h"
+#include "tests/unit/simd/arrays.h"
 
 namespace phub::simd {
 namespace {
@@ -24,6 +24,7 @@ struct Shape {
   std::size_t replies = 0;
   bool in_place = false;
   bool without_next = false;  // replies only
+  bool streams = false;       // to arrays that are aligned for it
   Content content = Content::kOrdinary;
   std::uint64_t seed = 0;
 };
@@ -33,8 +34,8 @@ std::string NameOf(const Round& round, const Shape& shape) {
          " replied as " + numeric::ToString(round.reply) + ", " + ToString(round.reduction) + ", " +
          ToString(round.optimizer) + " step " + std::to_string(round.arguments.step) + " on " +
          TargetName() + ", ranks " + std::to_string(shape.ranks) + " folded " +
-         std::to_string(shape.folded) + " count " + std::to_string(shape.count) + " seed " +
-         std::to_string(shape.seed);
+         std::to_string(shape.folded) + (shape.streams ? " streamed" : "") + " count " +
+         std::to_string(shape.count) + " seed " + std::to_string(shape.seed);
 }
 
 // Payloads survive in minima and maxima, where they are canonical, and in halves. Elsewhere an
@@ -59,12 +60,13 @@ class Trial {
       input_places_.push_back(inputs_.back().data());
     }
     parameters_ = std::make_unique<Array>(Random(round.type, Array::Use::kWritten));
-    next_ = std::make_unique<Array>(round.type, shape.count, Array::Use::kWritten);
+    next_ = std::make_unique<Array>(round.type, shape.count, Array::Use::kWritten,
+                                    shape.streams ? 0 : 1);
     for (std::size_t i = 0; i < kStatesMax; ++i) {
       states_.push_back(Random(accumulation_, Array::Use::kWritten));
     }
     for (std::size_t i = 0; i < shape.replies; ++i) {
-      replies_.emplace_back(round.reply, shape.count, Array::Use::kWritten, i);
+      replies_.emplace_back(round.reply, shape.count, Array::Use::kWritten, shape.streams ? 0 : i);
       reply_places_.push_back(replies_.back().data());
     }
     ComputeExpected();
@@ -87,6 +89,7 @@ class Trial {
       memory.state[i] = states_[i].data();
     }
     memory.replies = reply_places_;
+    memory.streams_results = shape_.streams;
     ApplyRound(round_, terms, shape_.count, memory);
 
     if (!shape_.without_next) Check("parameters", round_.type, next, *expected_next_);
@@ -264,6 +267,27 @@ TEST_P(RoundsOnTarget, AsManyRanksAsThereCanBeAndManyRanksInManyBlocks) {
     shape.folded = random.Below(2);
     shape.count = 8'192 / numeric::ElementBytes(AccumulationType(round.type)) * 2 + 5;
     Try(round, shape);
+  });
+}
+
+// As many replies as workers with buffers of their own, past the caches and not.
+TEST_P(RoundsOnTarget, RepliesToAll) {
+  SeededRandom random(6);
+  ForEachRound([&random](Round round) {
+    if (round.optimizer != Optimizer::kNone && round.optimizer != Optimizer::kAdam) return;
+    round.arguments = SomeArguments(2);
+    for (const std::size_t replies : {1, 2, 4, 5, 9}) {
+      Shape shape;
+      shape.ranks = 1 + random.Below(10);
+      shape.folded = random.Chance(1, 2) ? 1 : 0;
+      shape.count = random.Chance(1, 2) ? 3'000 + random.Below(99) : random.Below(99);
+      shape.replies = replies;
+      shape.without_next = round.optimizer == Optimizer::kNone && random.Chance(1, 2);
+      shape.streams = random.Chance(2, 3);
+      shape.content = random.Chance(1, 4) ? Content::kAnyBits : Content::kOrdinary;
+      shape.seed = random.Next();
+      Try(round, shape);
+    }
   });
 }
 
