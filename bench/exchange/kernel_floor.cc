@@ -35,6 +35,9 @@ std::uint64_t Aligned(std::uint64_t bytes) {
   return (bytes + kTensorAlignment - 1) / kTensorAlignment * kTensorAlignment;
 }
 
+// Of a thread's part of the sums: from there on the daemon lets them go past the caches.
+constexpr std::uint64_t kStreamedBytes = 8 * 1024 * 1024;
+
 SharedMemory Shared(std::uint64_t bytes, SharedMemory::Others others) {
   absl::StatusOr<SharedMemory> memory = SharedMemory::Create("phub-floor", bytes, others);
   if (!memory.ok()) Fail(std::string(memory.status().message()));
@@ -177,6 +180,7 @@ class FloorExchanger : public Exchanger {
       memory.parameters = memory.next_parameters;
     }
     memory.replies = replies;
+    memory.streams_results = !update && bytes_ > kStreamedBytes * options_.threads;
     phub::simd::ApplyRound(round, {.inputs = inputs}, chunk.elements, memory);
   }
 

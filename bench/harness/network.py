@@ -13,7 +13,6 @@ megabyte pass at once. Its CPU time is then not told, since draining takes some.
 import argparse
 import contextlib
 import shutil
-import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -29,7 +28,7 @@ from .peers import Gloo
 from .processes import Command, started_and_ready
 from .results import Result
 from .systems import Phub, Place, System
-from .workload import ROOT, Workload, model
+from .workload import Workload, model
 
 SUMMARY = "the exchange over links of a given rate, in network namespaces (needs root)"
 SYSTEMS = ("phub", "gloo-ring", "gloo-hd")
@@ -166,11 +165,12 @@ def daemons_on(context: Context, network: Network, nodes: Sequence[str]) -> Iter
 @contextlib.contextmanager
 def drain_echo(context: Context, network: Network, node: str) -> Iterator[str]:
     """Its ADDRESS:PORT."""
-    command = Command([*network.prefix(node), sys.executable, "-B", "-m", "harness.drain_echo",
-                       network.address(node), str(DRAIN_PORT)], context.scratch / "drain-echo.log",
-                      {"PYTHONPATH": str(ROOT / "bench")})
+    address = f"{network.address(node)}:{DRAIN_PORT}"
+    program = context.build.program("bench-drain-echo")
+    command = Command([*network.prefix(node), str(program), address],
+                      context.scratch / "drain-echo.log")
     with started_and_ready(command, "echoes", ECHO_START_SECONDS_MAX):
-        yield f"{network.address(node)}:{DRAIN_PORT}"
+        yield address
 
 
 def systems_of(context: Context, shape: Shape, daemons: Sequence[Daemon],

@@ -5,6 +5,10 @@ Daemons lie in groups, each behind an uplink of its own (network namespaces, tc 
 in an order that tells nothing of it. A run is right if the groups, and an order of racks that keeps
 each together, come out, and the links' and uplinks' rates within 15 % of what they were shaped to.
 It fails else. Beside that: how long probing took, and how much faster the proposed plan is to be.
+
+And daemons with topology = "probe" measure the same by themselves: a job with plan=auto then moves
+next to nothing over the uplinks that it need not, by the kernel's counters, where racks of which
+nobody knows anything move several times as much (probed_job.py).
 """
 
 import argparse
@@ -12,41 +16,19 @@ import json
 import subprocess
 import time
 from collections.abc import Sequence
-from contextlib import ExitStack
-from dataclasses import dataclass
 from pathlib import Path
 
-from . import namespaces
+from . import namespaces, probed_job
 from .context import Context, positive
-from .daemon import Daemon
 from .failure import BenchFailure, NotPossibleHere
-from .namespaces import FRAME_BYTES, PAYLOAD_BYTES, Network, Node
+from .hidden_racks import Hidden, daemons_of, hidden_network, node
+from .namespaces import FRAME_BYTES, PAYLOAD_BYTES, Network
 from .processes import clean_environment
 from .results import Result
 
 SUMMARY = "hidden racks behind shaped links, found by `phubctl plan probe` (needs root)"
-PORT = 7700
 TOLERANCE = 0.15
 SMOKE_TOLERANCE = 0.5
-
-
-@dataclass(frozen=True)
-class Hidden:
-    """group_of[r] is where rack r of the configuration lies."""
-
-    group_of: tuple[int, ...]
-    link_mbit: float
-    uplink_mbit: float
-
-    @property
-    def name(self) -> str:
-        return (f"{len(self.group_of)}-racks,{self.link_mbit:.0f}Mbit,"
-                f"uplinks-{self.uplink_mbit:.0f}Mbit")
-
-    @property
-    def groups(self) -> list[list[int]]:
-        return [[rack for rack, group in enumerate(self.group_of) if group == number]
-                for number in range(max(self.group_of) + 1)]
 
 
 SMOKE = Hidden((0, 1, 1, 0, 1, 0), 200, 100)
@@ -58,10 +40,6 @@ CASES = (SMOKE,
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--duration-ms", type=positive, default=1000, help="of one probe (1000)")
-
-
-def node(rack: int) -> str:
-    return f"server{rack}"
 
 
 def ask(context: Context, network: Network, endpoint: str, duration_ms: int,
@@ -76,16 +54,7 @@ def ask(context: Context, network: Network, endpoint: str, duration_ms: int,
 
 
 def probe(context: Context, hidden: Hidden, topology: Path) -> tuple[dict[str, object], float]:
-    nodes = [Node(node(rack), hidden.link_mbit * 1e6, rack=group)
-             for rack, group in enumerate(hidden.group_of)]
-    uplinks = [hidden.uplink_mbit * 1e6] * len(hidden.groups)
-    with namespaces.network(nodes, uplinks) as network, ExitStack() as stack:
-        listed = ",".join(f"{network.address(each.name)}:{PORT}" for each in nodes)
-        daemons = [stack.enter_context(
-            Daemon(context.build, context.scratch, f"phubd-{each.name}",
-                   ["--insecure", "--racks", listed, "--cores", "1"],
-                   network.address(each.name), network.prefix(each.name), PORT))
-                   for each in nodes]
+    with hidden_network(hidden) as network, daemons_of(context, hidden, network) as daemons:
         begun = time.monotonic()
         found = ask(context, network, daemons[0].endpoint, context.options.duration_ms,
                     ["--topology-out", str(topology), "--repeat", "1" if context.smoke else "2"])
@@ -142,7 +111,12 @@ def run(context: Context) -> list[Result]:
         context.say(f"{hidden.name}: groups {found['groups']} recovered in {seconds:.1f} s; rates "
                     f"within {100 * worst:.1f} % of the shaped ones; proposed plan "
                     f"{gain:.2f}x as fast")
+        moved = probed_job.moved(context, hidden)
+        context.say(f"  plan=auto moves {moved['unknown']:.2f}x a worker's gradients over each "
+                    f"uplink where the racks are unknown, {moved['probed']:.2f}x with topology = "
+                    f"\"probe\"; no plan can do with less than {moved['least']:.2f}x")
         measured.append(Result(f"probe/{hidden.name}", "phub", seconds, seconds, 0.0, 0.0, None, 1,
                                {"groups": found["groups"], "order": found["order"],
-                                "worst_rate_error": worst, "predicted_gain": gain}))
+                                "worst_rate_error": worst, "predicted_gain": gain,
+                                "uplink_bytes_of_gradients": moved}))
     return measured

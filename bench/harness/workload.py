@@ -65,7 +65,7 @@ class Workload:
     type: str = "f32"
     exchanges: int = 10  # timed in a block
     warmup: int = 2
-    drain: str = ""  # ADDRESS:PORT of harness.drain_echo, used before each timed exchange
+    drain: str = ""  # ADDRESS:PORT of bench-drain-echo, used before each timed exchange
 
     @property
     def bytes(self) -> int:
