@@ -63,9 +63,10 @@ endfunction()
 # The same for all of them and for the precompiled headers.
 set(PHUB_TEST_OPTIONS -pthread $<$<CONFIG:Release>:-O1>)
 
-# phub_test(NAME SOURCES a_test.cc ... [DEPENDS lib ...] [LABELS fast ...] [TIMEOUT seconds]
+# phub_test(NAME SOURCES a_test.cc ... [DEPENDS lib ...] [LABELS fast|sanitized ...] [TIMEOUT seconds]
 #           [HEADERS target] [OPTIMIZED])
-# One GoogleTest program, one ctest entry. Label "fast" puts it into ./tests/run --fast. HEADERS: whose
+# One GoogleTest program, one ctest entry. Label "fast" puts it into ./tests/run --fast; "sanitized"
+# runs it under sanitizers, as the fast ones are, though it takes too long for that. HEADERS: whose
 # precompiled headers it uses; see tests/support. OPTIMIZED: its own code computes long enough to be
 # compiled as the product is; other tests spend more time in the compiler than running.
 function(phub_test name)

@@ -31,7 +31,7 @@ struct Command {
                   // loop; no staging
     kRankLeft,    // shard, rank: it left in order; a round that still needs it is a fault
     kReportStalls,    // shard, report: answered by kStallsReported
-    kReportVersions,  // shard, versions: answered by kVersionsReported
+    kReportVersions,  // shard, versions: answered by kVersionsReported. rank: that asks, or Max()
     kTakeSnapshot,    // shard, image with a target per key: every chunk is copied at its target,
                       // beside the rounds that go on; answered by kSnapshotTaken
     kDropSnapshot,    // shard: forgets the image of kTakeSnapshot; once it is acknowledged nothing

@@ -26,7 +26,8 @@ void CoreLoop::State::Execute(const Command& command) {
     case Command::Kind::kAttachLane: return AttachLane(command);
     case Command::Kind::kRankLeft: return OnRankLeft(shard, command.rank);
     case Command::Kind::kReportStalls: return ReportStalls(shard, *command.report);
-    case Command::Kind::kReportVersions: return ReportVersions(shard, *command.versions);
+    case Command::Kind::kReportVersions:
+      return ReportVersions(shard, *command.versions, command.rank);
     case Command::Kind::kTakeSnapshot: return TakeSnapshot(shard, *command.image);
     case Command::Kind::kDropSnapshot: return DropSnapshot(shard);
     case Command::Kind::kBringState: shard.brought = command.image; return;

@@ -108,7 +108,8 @@ void CoreLoop::State::OnPeerClosed(const LaneTable::Place& place,
            .protocol_error = completion.protocol_error,
            .rank = place.rank,
            .key = KeyIndex::Max(),
-           .shard = &shard});
+           .shard = &shard,
+           .connection = place.connection});
   }
 }
 

@@ -1,8 +1,8 @@
 // Jobs with apply=iteration: rounds are summed and wait in their accumulators, and the workers
 // decide what becomes of them. A rank is told of every chunk that is summed; once it knows of all,
 // on every core loop and daemon, it decides, and says so on every lane. All ranks know the same, so
-// they decide the same; a core loop applies what they say when all have said it. ARCHITECTURE.md
-// says why.
+// they decide the same; a core loop applies what they say when all have said it. The reasons
+// are in docs/internals/jobs.md.
 #include <bit>
 #include <cstring>
 #include <utility>

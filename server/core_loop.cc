@@ -317,6 +317,7 @@ void CoreLoop::State::CompleteRound(JobShard& shard, Chunk& chunk, bool skipped)
   aggregate::Finish(shard, chunk);
   state::AfterRound(shard, chunk);
   if (shard.exchange != nullptr) exchanges.PassOn(shard, chunk);
+  replies.KeepVersions(shard, chunk);
   replies.Answer(shard, chunk);
 }
 

@@ -105,7 +105,7 @@ struct CoreLoop::State {
                                 std::span<const transport::LandingSlot> landing);
   void OnRankLeft(JobShard& shard, Rank rank);
   void ReportStalls(JobShard& shard, StallReport& report);
-  void ReportVersions(JobShard& shard, VersionReport& report);
+  void ReportVersions(JobShard& shard, VersionReport& report, Rank asking);
   void TakeSnapshot(JobShard& shard, StateImage& image);
   void DropSnapshot(JobShard& shard);
   void ReportSnapshot(JobShard& shard);

@@ -82,13 +82,16 @@ void Include(const Chunk& chunk, VersionReport::Entry& entry) {
 
 }  // namespace
 
-void CoreLoop::State::ReportVersions(JobShard& shard, VersionReport& report) {
+// Of the chunks whose home it is, since only there is what can be saved; or, if a rank asks, of
+// all: those are what it pushes to and pulls from here, wherever they are at home.
+void CoreLoop::State::ReportVersions(JobShard& shard, VersionReport& report, Rank asking) {
+  const bool all = asking != Rank::Max();
   std::fill(report.keys.begin(), report.keys.end(), VersionReport::Entry{});
   report.key_count = shard.key_count;
   for (std::uint32_t i = 0; i < shard.chunk_count; ++i) {
     const Chunk& chunk = *shard.chunks()[i];
     const std::uint32_t key = chunk.key->key.value;
-    if (chunk.is_home && key < report.keys.size()) Include(chunk, report.keys[key]);
+    if ((all || chunk.is_home) && key < report.keys.size()) Include(chunk, report.keys[key]);
   }
   Emit({.kind = Event::Kind::kVersionsReported, .shard = &shard, .versions = &report});
 }

@@ -80,7 +80,13 @@ struct Daemon::Parts {
         std::make_unique<Control>(clock, random, std::move(handles),
                                   MakeControlOptions(settings, topology, !verbs_queues.empty()));
     control_thread = std::make_unique<ControlThread>(*control, clock);
-    peer_links = MakePeerLinks(settings, *control_thread, clock);
+    if (!verbs_queues.empty()) {
+      verbs_gate = std::make_unique<ControlVerbsGate>(
+          *control_thread, kVerbsIndex, std::move(verbs_queues), VerbsLimitsOf(settings));
+      verbs_acceptor = std::make_unique<transport::VerbsAcceptor>(*verbs_gate, random);
+      control->SetMemoryListener(*verbs_gate);
+    }
+    peer_links = MakePeerLinks(settings, *control_thread, clock, verbs_gate.get());
     if (peer_links != nullptr) control->SetPeerNetwork(*peer_links);
     page_taker = std::make_unique<PageThread>([this] { control_thread->doorbell().Ring(); });
     control->SetPageTaker(*page_taker);
@@ -89,15 +95,10 @@ struct Daemon::Parts {
     rack_relay = MakeRackRelay(settings, *control_thread);
     prober = MakeProber(settings, topology, *control_thread, clock);
     if (prober != nullptr) {
+      surveyor = SetRackSurveyor(settings, topology, *control, *control_thread, *prober);
       probe_gate = std::make_unique<ProbeGate>(*lane_gate, *prober, DataTlsOf(settings).on);
     }
     shared_memory_gate = std::make_unique<ControlSharedMemoryGate>(*control_thread, kShmIndex);
-    if (!verbs_queues.empty()) {
-      verbs_gate = std::make_unique<ControlVerbsGate>(
-          *control_thread, kVerbsIndex, std::move(verbs_queues), VerbsLimitsOf(settings));
-      verbs_acceptor = std::make_unique<transport::VerbsAcceptor>(*verbs_gate, random);
-      control->SetMemoryListener(*verbs_gate);
-    }
     for (std::size_t i = 0; i < cores.size(); ++i) {
       CoreUnit& core = *cores[i];
       core.thread = std::make_unique<CoreThread>(
@@ -124,14 +125,15 @@ struct Daemon::Parts {
   std::unique_ptr<Control> control;
   std::unique_ptr<ControlThread> control_thread;
   std::unique_ptr<PageThread> page_taker;
-  std::unique_ptr<PeerLinks> peer_links;  // null: there are no other racks
-  std::unique_ptr<RackRelay> rack_relay;  // null as well
-  std::unique_ptr<Prober> prober;         // null as well; so is its gate
+  std::unique_ptr<ControlVerbsGate> verbs_gate;  // null: no RDMA device; so is the acceptor
+  std::unique_ptr<transport::VerbsAcceptor> verbs_acceptor;
+  std::unique_ptr<PeerLinks> peer_links;   // null: there are no other racks
+  std::unique_ptr<RackRelay> rack_relay;   // null as well
+  std::unique_ptr<Prober> prober;          // null as well; so is its gate
+  std::unique_ptr<RackSurveyor> surveyor;  // null: nothing to measure, or not by this one
   std::unique_ptr<ControlLaneGate> lane_gate;
   std::unique_ptr<ProbeGate> probe_gate;
   std::unique_ptr<ControlSharedMemoryGate> shared_memory_gate;
-  std::unique_ptr<ControlVerbsGate> verbs_gate;  // null: no RDMA device; so is the acceptor
-  std::unique_ptr<transport::VerbsAcceptor> verbs_acceptor;
   std::unique_ptr<transport::TcpListener> listener;
   std::unique_ptr<transport::ShmListener> shared_memory_listener;  // null: shm is off
   Directory directory;
@@ -329,8 +331,7 @@ absl::StatusOr<std::unique_ptr<Daemon>> Daemon::Start(const Settings& settings,
   LogInfo(
       "event=serving version={} commit={} listen={} data_listen={} core_loops={} pinned={} wait={} "
       "simd={} usable_cores={} memory_max={} shm={} verbs={} tls={} data_tls={} identities={} "
-      "metrics={} "
-      "daemons=\"{}\" racks=\"{}\"",
+      "metrics={} daemons=\"{}\" racks=\"{}\"",
       BuildVersion(), BuildCommit(),
       FormatHostAndPort({Address(settings.listen).host, daemon->control_port()}),
       FormatHostAndPort({DataAddress(settings).host, daemon->data_port()}),

@@ -11,6 +11,7 @@
 #include "common/transport/verbs/verbs_connection.h"
 #include "server/config/data_tls.h"
 #include "server/config/rack_settings.h"
+#include "server/control/verbs_gate.h"
 #include "server/verbs_devices.h"
 
 namespace phub::server {
@@ -57,6 +58,17 @@ ControlOptions MakeControlOptions(const Settings& settings, const RackTopology& 
   if (verbs) {
     options.verbs_lane_bytes = transport::VerbsLaneBytes(VerbsLimitsOf(settings));
     options.slot_header_bytes = wire::kSlotHeaderBytes;
+  }
+  if (settings.peer_transport == PeerTransport::kTcp) {
+    options.no_peer_verbs_reason = "peer_transport = tcp at this daemon";
+  } else if (verbs) {
+    options.peer_verbs_lane_bytes =
+        transport::VerbsLaneBytes(PeerVerbsLimits(VerbsLimitsOf(settings)));
+    options.peer_verbs_only = settings.peer_transport == PeerTransport::kVerbs;
+  } else {
+    options.no_peer_verbs_reason = settings.verbs == VerbsMode::kOff
+                                       ? "verbs = off at this daemon"
+                                       : "this daemon's host has no RDMA device that it uses";
   }
   const DataTls data_tls = DataTlsOf(settings);
   options.tls_lanes = data_tls.on;

@@ -45,10 +45,11 @@ void SetRacks(const Settings& settings, const RackTopology& topology, ControlOpt
   options.rack_index = place.self;
   options.aggregator_count = place.aggregator_count;
   options.rack_topology = topology;
+  options.topology_is_measured = IsTopologyMeasured(settings);
 }
 
 std::unique_ptr<PeerLinks> MakePeerLinks(const Settings& settings, ControlThread& control,
-                                         const Clock& clock) {
+                                         const Clock& clock, transport::VerbsGate* verbs) {
   if (settings.racks.empty()) return nullptr;
   const RackPlace place = PlaceOf(settings);
   PeerLinkOptions options;
@@ -57,6 +58,8 @@ std::unique_ptr<PeerLinks> MakePeerLinks(const Settings& settings, ControlThread
   options.credentials = CredentialsOf(settings);
   options.liveness_timeout = settings.liveness_timeout;
   options.tcp_index = kTcpIndex;
+  options.verbs = verbs;
+  options.verbs_index = kVerbsIndex;
   return std::make_unique<PeerLinks>(control, clock, std::move(options));
 }
 
@@ -80,6 +83,19 @@ std::unique_ptr<Prober> MakeProber(const Settings& settings, const RackTopology&
   options.liveness_timeout = settings.liveness_timeout;
   options.tls_lanes = DataTlsOf(settings).on;
   return std::make_unique<Prober>(control, clock, std::move(options));
+}
+
+std::unique_ptr<RackSurveyor> SetRackSurveyor(const Settings& settings,
+                                              const RackTopology& topology, Control& control,
+                                              ControlThread& thread, Prober& prober) {
+  if (!IsTopologyMeasured(settings) || PlaceOf(settings).self != 0) return nullptr;
+  std::vector<std::string> names;
+  for (const plan::NodeIndex member : topology->members()) {
+    names.push_back(topology->node(member).name);
+  }
+  auto surveyor = std::make_unique<RackSurveyor>(thread, prober, std::move(names));
+  control.SetSurveyor(*surveyor);
+  return surveyor;
 }
 
 absl::Status StartCalls(Prober* prober, RackRelay* relay) {
@@ -107,7 +123,7 @@ absl::StatusOr<RackTopology> ReadRackTopology(const Settings& settings) {
                     settings.aggregators, aggregators));
   }
   auto topology =
-      settings.topology.empty()
+      settings.topology.empty() || IsTopologyMeasured(settings)  // until it is, none counts
           ? plan::Generate(fmt::format("switch:{}{}", racks, aggregators == 1 ? ",aggregate" : ""))
           : ReadTopology(settings.topology);
   if (!topology.ok()) {

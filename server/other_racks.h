@@ -10,6 +10,7 @@
 #include "server/control/peer_links.h"
 #include "server/control/prober.h"
 #include "server/control/rack_relay.h"
+#include "server/control/rack_surveyor.h"
 
 namespace phub::server {
 
@@ -19,12 +20,16 @@ using RackTopology = std::shared_ptr<const plan::Topology>;
 // file cannot be read, is no topology, or has another number of members than there are racks.
 absl::StatusOr<RackTopology> ReadRackTopology(const Settings& settings);
 void SetRacks(const Settings& settings, const RackTopology& topology, ControlOptions& options);
-// All are null without racks.
+// All are null without racks. `verbs`: see PeerLinkOptions.
 std::unique_ptr<PeerLinks> MakePeerLinks(const Settings& settings, ControlThread& control,
-                                         const Clock& clock);
+                                         const Clock& clock, transport::VerbsGate* verbs);
 std::unique_ptr<RackRelay> MakeRackRelay(const Settings& settings, ControlThread& control);
 std::unique_ptr<Prober> MakeProber(const Settings& settings, const RackTopology& topology,
                                    ControlThread& control, const Clock& clock);
+// Control's; null unless this is rack 0 and has the topology measured.
+std::unique_ptr<RackSurveyor> SetRackSurveyor(const Settings& settings,
+                                              const RackTopology& topology, Control& control,
+                                              ControlThread& thread, Prober& prober);
 // What answers calls by calls to other racks' daemons: before calls come. Both may be null.
 absl::Status StartCalls(Prober* prober, RackRelay* relay);
 

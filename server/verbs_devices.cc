@@ -27,6 +27,10 @@ std::optional<transport::Gid> OwnAddress(const Settings& settings) {
   return address.ok() ? transport::ParseGid(address->host) : std::nullopt;
 }
 
+bool PeersNeedVerbs(const Settings& settings) {
+  return !settings.racks.empty() && settings.peer_transport == PeerTransport::kVerbs;
+}
+
 absl::StatusOr<Devices> OpenDevices(const Settings& settings) {
   const bool named = !settings.verbs_devices.empty();
   std::vector<transport::VerbsDeviceOptions> wanted;
@@ -58,7 +62,8 @@ absl::StatusOr<Devices> OpenDevices(const Settings& settings) {
     if (named) return last;
     LogInfo("event=verbs_device_unused device={} reason=\"{}\"", one.name, MessageOf(last));
   }
-  if (devices.empty() && settings.verbs == VerbsMode::kOn) return last;
+  if (devices.empty() && (settings.verbs == VerbsMode::kOn || PeersNeedVerbs(settings)))
+    return last;
   return devices;
 }
 
@@ -95,6 +100,10 @@ std::vector<std::size_t> AssignDevices(const NumaNodes& core_nodes, const NumaNo
 }
 
 absl::StatusOr<VerbsQueues> OpenVerbsQueues(const Settings& settings, const NumaNodes& core_nodes) {
+  if (settings.verbs == VerbsMode::kOff && PeersNeedVerbs(settings)) {
+    return absl::InvalidArgumentError(
+        "peer_transport = verbs needs RDMA, and verbs = off; set one of them to auto");
+  }
   if (settings.verbs == VerbsMode::kOff) return VerbsQueues{};
   const auto failed = [](const absl::Status& status) {
     return absl::Status(

@@ -1,9 +1,13 @@
 #include "client/cli/exchange_text.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
+#include <set>
+#include <string>
 
+#include "client/cli/topology_text.h"
 #include "common/base/printable.h"
 #include "common/base/units.h"
 
@@ -61,11 +65,19 @@ std::string SpansTable(const v1::ExchangeInfo& exchange, bool wide) {
   return table.Text();
 }
 
+// By what they travel: the first words of what is said of each.
+std::string LanesText(const v1::ExchangeLink& link) {
+  std::set<std::string> kinds;
+  for (const std::string& lane : link.lanes()) kinds.insert(lane.substr(0, lane.find(' ')));
+  return kinds.empty() ? "-" : Printable(fmt::format("{}", fmt::join(kinds, ", ")));
+}
+
 std::string LinksTable(const v1::ExchangeInfo& exchange) {
   std::uint64_t sums = 0;
   for (const v1::ExchangeLink& link : exchange.links()) sums += link.sums_last();
   Table table({{"RACK", Align::kRight},
                {"DAEMON"},
+               {"LANES"},
                {"SENT", Align::kRight},
                {"RECEIVED", Align::kRight},
                {"LAST", Align::kRight},
@@ -77,10 +89,11 @@ std::string LinksTable(const v1::ExchangeInfo& exchange) {
         sums == 0 ? "-" : fmt::format("{} %", (100 * link.sums_last() + sums / 2) / sums);
     const std::string waited = MeanText(link.sums_awaited_ns(), link.sums_last());
     if (link.self()) {
-      table.Add({fmt::format("{}", link.rack()), "this one", "-", "-", last, waited, "-", "-"});
+      table.Add(
+          {fmt::format("{}", link.rack()), "this one", "-", "-", "-", last, waited, "-", "-"});
       continue;
     }
-    table.Add({fmt::format("{}", link.rack()), Printable(link.endpoint()),
+    table.Add({fmt::format("{}", link.rack()), Printable(link.endpoint()), LanesText(link),
                HumanBytes(link.partial_bytes_sent() + link.result_bytes_sent()),
                HumanBytes(link.partial_bytes_received() + link.result_bytes_received()), last,
                waited, MeanText(link.result_wait_ns(), link.results_received()),
@@ -123,6 +136,10 @@ void AddExchange(const v1::ExchangeInfo& exchange, Table& facts) {
   facts.Add({"plan", fmt::format("{} (asked for: {}), {} trees on {}",
                                  Printable(exchange.planner()), Printable(exchange.asked()),
                                  exchange.trees(), Printable(exchange.topology()))});
+  if (exchange.measured_unix_ns() != 0) {
+    facts.Add({"topology", fmt::format("probed {} ago: {}", AgeText(exchange.measured_unix_ns()),
+                                       BriefTopologyText(exchange.measured_topology()))});
+  }
   if (exchange.predicted_seconds() > 0) {
     facts.Add(
         {"predicted",

@@ -91,6 +91,11 @@ std::string WorkersTable(const v1::JobInfo& job) {
   return table.Text();
 }
 
+std::string AwaitedText(const v1::WorkerInfo& worker) {
+  return fmt::format("rank {} ({}) for another {}: {}", worker.rank(), worker.host(),
+                     HumanDuration(worker.awaited_for_ns()), worker.loss());
+}
+
 std::string ApplyText(const v1::JobInfo& job) {
   std::string text = job.apply();
   if (job.clip_norm() > 0.0) text += fmt::format(", clip_norm {}", job.clip_norm());
@@ -143,10 +148,10 @@ std::string JobText(const v1::JobInfo& job, bool wide) {
   facts.Add({"apply", ApplyText(job)});
   if (job.has_exchange()) AddExchange(job.exchange(), facts);
   for (const v1::WorkerInfo& worker : job.workers()) {
-    if (worker.state() != "lost") continue;
-    facts.Add(
-        {"awaited", fmt::format("rank {} ({}) for another {}: {}", worker.rank(), worker.host(),
-                                HumanDuration(worker.awaited_for_ns()), worker.loss())});
+    if (worker.state() == "lost") facts.Add({"awaited", AwaitedText(worker)});
+  }
+  for (const v1::WorkerInfo& worker : job.lost_elsewhere()) {
+    facts.Add({"awaited", AwaitedText(worker) + " (of another rack)"});
   }
   if (job.has_saved_state()) facts.Add({"saved state", SavedStateText(job.saved_state())});
   if (!job.encryption().empty()) facts.Add({"encryption", job.encryption()});

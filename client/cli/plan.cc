@@ -86,6 +86,14 @@ class Registrar {
     app.add_option("--plan-out", arguments_->plan_out,
                    "Write the proposed plan to this file (.json): new jobs take it with plan=FILE")
         ->type_name("FILE");
+    CLI::Option* const apply =
+        app.add_flag("--apply", arguments_->apply,
+                     "Plan new jobs for what was measured (racks with topology = \"probe\")");
+    // The plan would be one for the topology that stood before.
+    apply->excludes("--plan-out");
+    app.add_flag("--show", arguments_->show,
+                 "Measure nothing; show the topology that new jobs are planned for")
+        ->excludes(apply);
   }
   PlanArguments& arguments() { return *arguments_; }
 
@@ -106,8 +114,11 @@ void AddProbe(Registrar& registrar, CLI::App& plan) {
       "plan for them is than the one that is chosen now. For operators. It takes bandwidth from\n"
       "jobs meanwhile: duration x repeat for each two racks, and some more where there are "
       "groups.\n\n"
+      "Racks with topology = \"probe\" have measured it themselves when they started; --apply has\n"
+      "new jobs planned for what is measured now, --show tells what they are planned for.\n\n"
       "Examples:\n"
       "  phubctl -e rack0:7700 plan probe\n"
+      "  phubctl -e rack0:7700 plan probe --apply                    where topology = \"probe\"\n"
       "  phubctl -e rack0:7700 plan probe --plan-out plan.json       for new jobs, at once\n"
       "  phubctl -e rack0:7700 plan probe --topology-out racks.json  for phubd's `topology`\n\n"
       "Exit codes: 0 done, 1 a probe failed (its rack is named), 2 wrong usage, 4 not allowed,\n"

@@ -35,6 +35,8 @@ struct PlanArguments {
   std::uint32_t repeat = 2;
   bool lockstep = false;
   bool reorder = false;
+  bool apply = false;  // what a probe measured, to new jobs
+  bool show = false;   // what stands, and measure nothing
 };
 
 // Says on standard error what is wrong; returns the exit code.

@@ -10,6 +10,7 @@
 #include "client/cli/plan.h"
 #include "client/cli/probe_racks.h"
 #include "client/cli/rpc.h"
+#include "client/cli/topology_text.h"
 #include "common/base/printable.h"
 #include "common/base/status_text.h"
 #include "common/base/units.h"
@@ -22,11 +23,8 @@ namespace {
 
 using OrderedJson = nlohmann::ordered_json;
 
-struct Probed {
+struct Probed : plan::Surveyed {
   v1::RacksInfo racks;
-  plan::Measured measured;
-  plan::RankGroups groups;
-  plan::SquareMatrix between;
 };
 
 // Of payload; links are named by their bits.
@@ -134,13 +132,54 @@ std::string ProbeJson(const Probed& probed, const plan::Advice& advice, std::uin
   return json.dump(2, ' ', false, OrderedJson::error_handler_t::replace) + "\n";
 }
 
-grpc::Status ProbeAll(const Options& options, const ProbeSettings& settings, Probed& probed) {
-  RackProber prober(options, settings);
-  if (grpc::Status status = prober.GetRacks(probed.racks); !status.ok()) return status;
-  const auto count = static_cast<std::uint32_t>(probed.racks.racks_size());
-  if (grpc::Status status = prober.Measure(count, probed.measured); !status.ok()) return status;
-  probed.groups = plan::FindGroups(probed.measured);
-  return prober.MeasureBetween(probed.groups, probed.measured, probed.between);
+// "probe, measured 2 min ago"
+std::string StandingText(const v1::RacksInfo& racks) {
+  if (!racks.probed()) return "configured";
+  if (racks.measured_unix_ns() == 0) return fmt::format("probe, {}", Printable(racks.state()));
+  return fmt::format("probe, measured {} ago", AgeText(racks.measured_unix_ns()));
+}
+
+int ShowStanding(const v1::RacksInfo& racks, const plan::Topology& topology,
+                 const Options& options) {
+  const bool stands = !racks.probed() || racks.measured_unix_ns() != 0;
+  if (options.output == Output::kJson) {
+    OrderedJson json{{"probed", racks.probed()},
+                     {"state", racks.probed() ? racks.state() : "configured"},
+                     {"measured_unix_ns", racks.measured_unix_ns()},
+                     {"racks", OrderedJson::array()},
+                     {"topology", nullptr}};
+    for (const std::string& rack : racks.racks()) json["racks"].push_back(rack);
+    if (stands) json["topology"] = OrderedJson::parse(plan::TopologyToJson(topology));
+    fmt::print("{}\n", json.dump(2, ' ', false, OrderedJson::error_handler_t::replace));
+    return kOk;
+  }
+  fmt::print("topology: {}\n", StandingText(racks));
+  if (stands) fmt::print("{}", TopologySwitchesText(topology));
+  return kOk;
+}
+
+// Before anybody is made to measure.
+absl::Status CheckWanted(const PlanArguments& arguments, const v1::RacksInfo& racks) {
+  if (arguments.apply && !racks.probed()) {
+    return absl::FailedPreconditionError(
+        "--apply: the topology of these racks is configured; write topology = \"probe\" at every "
+        "rack, or --topology-out FILE and topology = FILE");
+  }
+  if (!arguments.plan_out.empty() && racks.probed() && racks.measured_unix_ns() == 0) {
+    return absl::FailedPreconditionError(
+        fmt::format("--plan-out: no plan can be made for the racks' topology: it is {}; try again, "
+                    "or with --apply",
+                    Printable(racks.state())));
+  }
+  return absl::OkStatus();
+}
+
+int Apply(RackProber& prober, const plan::Advice& advice, const Options& options) {
+  v1::RacksInfo applied;
+  const grpc::Status status = prober.Apply(plan::TopologyToJson(advice.measured), applied);
+  if (!status.ok()) return Report(status, options);
+  fmt::print(stderr, "new jobs are planned for this from now on; those that run keep theirs\n");
+  return kOk;
 }
 
 int WriteFiles(const PlanArguments& arguments, const plan::Topology& configured,
@@ -179,11 +218,21 @@ int PlanProbe(const PlanArguments& arguments, const Options& given) {
   settings.bytes = ParseBytes(arguments.bytes).value_or(0);
   settings.repeat = arguments.repeat;
   Probed probed;
-  const grpc::Status status = ProbeAll(options, settings, probed);
-  if (!status.ok()) return Report(status, options);
+  RackProber prober(options, settings);
+  if (grpc::Status status = prober.GetRacks(probed.racks); !status.ok()) {
+    return Report(status, options);
+  }
   const absl::StatusOr<plan::Topology> configured =
       plan::ParseTopologyJson(probed.racks.topology());
   if (!configured.ok()) return ReportPlanError(configured.status());
+  if (arguments.show) return ShowStanding(probed.racks, *configured, options);
+  if (absl::Status status = CheckWanted(arguments, probed.racks); !status.ok()) {
+    return ReportPlanError(status);
+  }
+  const auto count = static_cast<std::uint32_t>(probed.racks.racks_size());
+  if (grpc::Status status = prober.Survey(count, probed); !status.ok()) {
+    return Report(status, options);
+  }
   plan::AdviceOptions advising;
   advising.size_bytes = simulation->size_bytes;
   const absl::StatusOr<plan::Advice> advice =
@@ -194,7 +243,8 @@ int PlanProbe(const PlanArguments& arguments, const Options& given) {
       WriteOut("", options.output == Output::kJson ? ProbeJson(probed, *advice, size)
                                                    : ProbeText(probed, *advice, size));
   if (!printed.ok()) return ReportPlanError(printed);
-  return WriteFiles(arguments, *configured, *advice);
+  const int code = arguments.apply ? Apply(prober, *advice, options) : kOk;
+  return code == kOk ? WriteFiles(arguments, *configured, *advice) : code;
 }
 
 }  // namespace phub::client::cli

@@ -45,6 +45,12 @@ std::string StallsTable(const v1::ListStallsResponse& response) {
   return table.Text();
 }
 
+// "phubctl: rank 3 (node5) of another rack is lost, awaited for another 12 s"
+std::string LostElsewhereText(const v1::StalledRank& rank) {
+  return fmt::format("phubctl: rank {} ({}) of another rack is lost, awaited for another {}\n",
+                     rank.rank(), rank.host(), HumanDuration(rank.awaited_for_ns()));
+}
+
 int Stalls(const Options& options, const StallsQuery& query) {
   v1::ListStallsRequest request;
   request.set_tenant(options.tenant);
@@ -52,6 +58,8 @@ int Stalls(const Options& options, const StallsQuery& query) {
   request.set_waiting_for_ns_min(ParseDuration(query.longer_than_text).value_or(0));
   return ShowAnswer(options, query.watch_text, &v1::Admin::Stub::ListStalls, request,
                     [&](const v1::ListStallsResponse& response) {
+                      for (const v1::StalledRank& rank : response.lost_elsewhere())
+                        fmt::print(stderr, "{}", LostElsewhereText(rank));
                       if (response.stalls().empty()) {
                         fmt::print(stderr, "phubctl: no round of job {} waits for anybody\n",
                                    query.job);

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "absl/status/status.h"
+#include "common/base/printable.h"
 #include "common/plan/json_reader.h"
 #include "common/plan/rational.h"
 #include "fmt/format.h"
@@ -29,13 +30,13 @@ class Reader {
     const absl::StatusOr<std::string> format = StringField(root, "", "format");
     if (!format.ok()) return format.status();
     if (*format != kFormat)
-      return JsonError("format", fmt::format("'{}' is not {}", format->substr(0, 64), kFormat));
+      return JsonError("format", fmt::format("'{}' is not {}", Printable(*format, 64), kFormat));
     absl::StatusOr<std::string> planner = StringField(root, "", "planner");
     if (!planner.ok()) return planner.status();
     absl::StatusOr<std::string> name = StringField(root, "", "topology");
     if (!name.ok()) return name.status();
-    forest_.planner = planner->substr(0, 200);
-    forest_.topology = name->substr(0, 200);
+    forest_.planner = Printable(*planner, 200);
+    forest_.topology = Printable(*name, 200);
     const absl::StatusOr<const Json*> paths = ArrayField(root, "", "paths");
     if (!paths.ok()) return paths.status();
     const absl::StatusOr<const Json*> trees = ArrayField(root, "", "trees");
@@ -52,7 +53,7 @@ class Reader {
     const auto node = topology_.FindNode(text);
     if (!node)
       return JsonError(where, fmt::format("{} has no node '{}': is the plan for another topology?",
-                                          topology_.name(), text.substr(0, 64)));
+                                          topology_.name(), Printable(text, 64)));
     return *node;
   }
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "absl/status/status.h"
+#include "common/base/printable.h"
 #include "fmt/format.h"
 
 namespace phub::plan {
@@ -53,7 +54,7 @@ absl::Status CheckObject(const Json& value, std::string_view where,
   for (const auto& item : value.items()) {
     if (std::find(fields.begin(), fields.end(), item.key()) == fields.end())
       return JsonError(where, fmt::format("unknown field '{}' (known: {})",
-                                          item.key().substr(0, 64), fmt::join(fields, ", ")));
+                                          Printable(item.key(), 64), fmt::join(fields, ", ")));
   }
   return absl::OkStatus();
 }

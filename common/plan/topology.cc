@@ -4,6 +4,7 @@
 
 #include "absl/status/status.h"
 #include "common/base/check.h"
+#include "common/base/printable.h"
 #include "fmt/core.h"
 
 namespace phub::plan {
@@ -74,8 +75,8 @@ absl::Status Topology::Check() const {
   for (const Node& node : nodes) {
     if (node.name.empty()) return Invalid("a node has an empty name");
     if (node.name.size() > 64)
-      return Invalid(
-          fmt::format("the name of node '{}...' is longer than 64 bytes", node.name.substr(0, 32)));
+      return Invalid(fmt::format("the name of node '{}' is longer than 64 bytes",
+                                 Printable(node.name, 32)));
     member_count += node.kind == NodeKind::kMember ? 1 : 0;
   }
   if (member_count < 2)

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "absl/status/status.h"
+#include "common/base/printable.h"
 #include "common/plan/json_reader.h"
 #include "common/plan/topology_builder.h"
 #include "common/plan/topology_toml.h"
@@ -44,7 +45,7 @@ absl::Status ReadNodes(const Json& list, NodeMap& nodes, TopologyBuilder& builde
     if (!place.ok()) return place.status();
     const NodeIndex index = builder.AddNode({*name, *kind, *place});
     if (!nodes.emplace(*name, index).second)
-      return JsonError(where, fmt::format("two nodes are called '{}'", name->substr(0, 64)));
+      return JsonError(where, fmt::format("two nodes are called '{}'", Printable(*name, 64)));
   }
   return absl::OkStatus();
 }
@@ -55,7 +56,7 @@ absl::StatusOr<NodeIndex> ReadEnd(const Json& link, std::string_view where, cons
   if (!name.ok()) return name.status();
   const auto found = nodes.find(*name);
   if (found == nodes.end())
-    return JsonError(where, fmt::format("'{}' names no node: '{}'", field, name->substr(0, 64)));
+    return JsonError(where, fmt::format("'{}' names no node: '{}'", field, Printable(*name, 64)));
   return found->second;
 }
 
@@ -120,7 +121,7 @@ absl::StatusOr<Topology> ParseTopologyJson(std::string_view text) {
   const absl::StatusOr<std::string> format = StringField(*root, "", "format");
   if (!format.ok()) return format.status();
   if (*format != kFormat)
-    return JsonError("format", fmt::format("'{}' is not {}", format->substr(0, 64), kFormat));
+    return JsonError("format", fmt::format("'{}' is not {}", Printable(*format, 64), kFormat));
   const absl::StatusOr<std::string> name = StringField(*root, "", "name");
   if (!name.ok()) return name.status();
   const absl::StatusOr<std::int64_t> unit =
@@ -132,7 +133,7 @@ absl::StatusOr<Topology> ParseTopologyJson(std::string_view text) {
   if (!nodes.ok()) return nodes.status();
   const absl::StatusOr<const Json*> links = ArrayField(*root, "", "links");
   if (!links.ok()) return links.status();
-  TopologyBuilder builder(name->substr(0, 200), *unit, 0, false);
+  TopologyBuilder builder(Printable(*name, 200), *unit, 0, false);
   if (*forward) builder.SetMembersForward();
   NodeMap node_by_name;
   if (absl::Status status = ReadNodes(**nodes, node_by_name, builder); !status.ok()) return status;

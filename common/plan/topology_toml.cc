@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "absl/status/status.h"
+#include "common/base/printable.h"
 #include "common/base/units.h"
 #include "common/plan/generators.h"
 #include "common/plan/topology_builder.h"
@@ -32,7 +33,7 @@ absl::Status CheckKeys(const toml::table& table, const std::array<std::string_vi
     const std::string_view name = key.str();
     if (std::find(known.begin(), known.end(), name) == known.end())
       return At(key.source().begin.line,
-                fmt::format("unknown key '{}' in {} (known: {})", name.substr(0, 64), where,
+                fmt::format("unknown key '{}' in {} (known: {})", Printable(name, 64), where,
                             fmt::join(known, ", ")));
   }
   return absl::OkStatus();
@@ -122,7 +123,7 @@ absl::StatusOr<NodeIndex> Reader::ReadEnd(const toml::table& table, std::string_
   const auto found = nodes_.find(*name);
   if (found == nodes_.end())
     return At(LineOf(*node), fmt::format("link: no member, switch or aggregator is called '{}'",
-                                         name->substr(0, 64)));
+                                         Printable(*name, 64)));
   return found->second;
 }
 

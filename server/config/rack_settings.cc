@@ -155,6 +155,8 @@ absl::Status CheckOtherDaemons(const Settings& settings, const RackPlace& among)
 
 }  // namespace
 
+bool IsTopologyMeasured(const Settings& settings) { return settings.topology == "probe"; }
+
 absl::StatusOr<RackPlace> FindPlaceAmongRacks(const Settings& settings) {
   const auto aggregators = AggregatorsOf(settings);
   if (!aggregators.ok()) return aggregators.status();
@@ -173,6 +175,11 @@ absl::StatusOr<RackPlace> FindPlaceAmongRacks(const Settings& settings) {
     return absl::InvalidArgumentError(
         fmt::format("topology = \"{}\" says how `racks` are connected, and `racks` is empty",
                     settings.topology));
+  }
+  if (IsTopologyMeasured(settings) && place->aggregator_count > 0) {
+    return absl::InvalidArgumentError(
+        "topology = \"probe\" measures what lies between racks, and not where `aggregators` are; "
+        "write the topology into a file, or do without aggregators");
   }
   if (absl::Status status = CheckOtherDaemons(settings, *place); !status.ok()) return status;
   return place;

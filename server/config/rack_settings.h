@@ -23,6 +23,9 @@ struct RackPlace {
 // InvalidArgument says what does not fit together. The settings are right each by itself.
 absl::StatusOr<RackPlace> FindRackPlace(const Settings& settings);
 
+// topology = "probe": the daemons measure it, and there is no file.
+bool IsTopologyMeasured(const Settings& settings);
+
 // The racks that jobs may span and then the aggregators, one daemon of each, and which of them this
 // daemon is. The same errors.
 absl::StatusOr<RackPlace> FindPlaceAmongRacks(const Settings& settings);

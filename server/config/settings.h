@@ -22,6 +22,7 @@ enum class PinMode : std::uint8_t { kAuto, kOn, kOff };
 enum class WaitMode : std::uint8_t { kAuto, kPoll, kBlock };
 enum class ShmMode : std::uint8_t { kOn, kOff };
 enum class VerbsMode : std::uint8_t { kAuto, kOn, kOff };
+enum class PeerTransport : std::uint8_t { kAuto, kTcp, kVerbs };
 enum class DataTlsMode : std::uint8_t { kAuto, kOn, kOff };
 enum class RackRole : std::uint8_t { kRack, kAggregator };
 
@@ -76,7 +77,9 @@ enum class RackRole : std::uint8_t { kRack, kAggregator };
   X(std::string, topology, Path(), "",                                                             \
     "File (TOML or JSON, see docs/plan.md) of how the racks are connected: its members are the "   \
     "racks, its aggregating switches the aggregators, in order. The same at each of them. Empty: " \
-    "every rack has one link to one switch, which is the aggregator, if there is one.")            \
+    "every rack has one link to one switch, which is the aggregator, if there is one. probe: "     \
+    "rack "                                                                                        \
+    "0 has it measured.")                                                                          \
   X(ShmMode, shm, Choice("on|off"), "on",                                                          \
     "Shared memory with workers of the same host: gradients are summed where they lie.")           \
   X(VerbsMode, verbs, Choice("auto|on|off"), "auto",                                               \
@@ -89,6 +92,9 @@ enum class RackRole : std::uint8_t { kRack, kAggregator };
   X(DurationNs, verbs_ack_timeout, Duration(10 * kMicrosecond, 3600 * kSecond), "250ms",           \
     "RDMA: an unanswered packet is sent again after so long (devices round up to 4.1 us times a "  \
     "power of two), up to seven times; then the lane is lost. Emulated devices want 4s.")          \
+  X(PeerTransport, peer_transport, Choice("auto|tcp|verbs"), "auto",                               \
+    "Lanes to the daemons of other racks. auto: over RDMA where both have it, else over tcp; "     \
+    "verbs: over RDMA, or a job that spans racks does not start.")                                 \
   X(std::string, cores, CoreList(), "auto",                                                        \
     "Core loops: a list of cores (\"0-3,8\"; \"3-3\" for one), or how many. auto: a quarter of "   \
     "the usable cores, 2 to 8; 1 if there is one.")                                                \

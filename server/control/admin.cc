@@ -3,6 +3,7 @@
 #include "common/wire/message.h"
 #include "server/control/job_options.h"
 #include "server/control/rack_run.h"
+#include "server/control/rack_waiting.h"
 #include "server/control/silence_guard.h"
 #include "server/control/state.h"
 #include "server/control/text.h"
@@ -67,6 +68,7 @@ v1::JobInfo Control::State::DescribeJob(const Job& job) const {
   info.set_nonfinite_first(job.nonfinite_first);
   if (const auto saved = DescribeNewestSave(job, now)) *info.mutable_saved_state() = *saved;
   if (ledger.RequiresEncryption(job.account.tenant)) info.set_encryption("required");
+  DescribeLostElsewhere(job, now, info);
   for (std::uint32_t rank = 0; rank < job.members.size(); ++rank) {
     const Member& member = job.members[rank];
     v1::WorkerInfo& worker = *info.add_workers();
@@ -146,7 +148,7 @@ void Control::State::GetJob(const v1::GetJobRequest& request, Answer<v1::JobInfo
   v1::JobInfo info = DescribeJob(**job);
   if (RackRun* const run = (*job)->rack_run.get()) {
     const SilenceGuard guard(*this);
-    DescribePrediction(*options.rack_topology, *run, *info.mutable_exchange());
+    DescribePrediction(*run, *info.mutable_exchange());
   }
   answer(absl::OkStatus(), info);
 }

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "common/base/check.h"
+#include "common/base/printable.h"
 #include "server/control/rack.h"
 #include "server/control/state.h"
 #include "server/exchange/rack_plan.h"
@@ -40,6 +41,7 @@ Control::State::State(const Clock& clock_given, Random& random_given,
     PHUB_CHECK(options.rack_topology->members().size() == options.racks_with_ranks());
     PHUB_CHECK(options.aggregator_count == 0 ||
                options.aggregator_count == exchange::AggregatorCount(*options.rack_topology));
+    PHUB_CHECK(!options.topology_is_measured || options.aggregator_count == 0);
     racks.known.resize(options.racks.size());
     racks.configuration = HashOfRacks(options, links.size());
     racks.instance = random.Next() | 1;  // 0 means unknown
@@ -144,6 +146,9 @@ void Control::OnEnvelope(const v1::PeerEnvelope& envelope, Answer<v1::PeerReceip
 }
 void Control::OnReceipt(RackIndex from, const v1::PeerReceipt& receipt) {
   state_->OnReceipt(from, receipt);
+}
+void Control::OnPeerRefusal(RackIndex from, std::string_view why) {
+  state_->racks.known[from.value].refuses = Printable(why, kPeerWordsMax);
 }
 bool Control::LacksPeerLane(const wire::LaneHello& hello, RackIndex to) const {
   return state_->LacksPeerLane(hello.incarnation, to, hello.core);

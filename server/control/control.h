@@ -39,6 +39,7 @@
 #include "phub/v1/session.pb.h"
 #include "server/control/counters.h"
 #include "server/control/peer_network.h"
+#include "server/control/surveyor.h"
 #include "server/core_loop.h"
 #include "server/metrics/sample.h"
 #include "server/tenant/ledger.h"
@@ -90,6 +91,8 @@ struct ControlOptions {
   std::vector<std::string> racks;
   std::uint32_t rack_index = 0;
   std::shared_ptr<const plan::Topology> rack_topology;
+  // It is measured by the daemons; then rack_topology stands in for it, and no plan is made for it.
+  bool topology_is_measured = false;
   // So many of `racks`, the last, only sum and pass on, and have no ranks: they are the aggregating
   // switches of the topology, in its order. All of them, or none.
   std::uint32_t aggregator_count = 0;
@@ -104,6 +107,12 @@ struct ControlOptions {
   // slot. 0: none do.
   std::uint64_t verbs_lane_bytes = 0;
   std::uint32_t slot_header_bytes = 0;
+
+  // The same for each lane between this and another rack. 0: no such lane comes over verbs, and
+  // why.
+  std::uint64_t peer_verbs_lane_bytes = 0;
+  std::string no_peer_verbs_reason = "this daemon has none";
+  bool peer_verbs_only = false;  // such a lane is over verbs, or the job has none
 
   // Lanes over tcp are TLS; of sessions, for each such lane. And why they are, or are not.
   bool tls_lanes = false;
@@ -183,6 +192,9 @@ class JobMemoryListener {
   // done elsewhere: says when it is, or null if there is nothing to do.
   virtual DoneFlag OnParameters(Incarnation incarnation, std::byte* data, std::size_t bytes,
                                 std::shared_ptr<const void> owner) = 0;
+  // The same for what core loop `core` sends to other racks' beside parameters: partial sums.
+  virtual DoneFlag OnSums(Incarnation incarnation, CoreIndex core, std::byte* data,
+                          std::size_t bytes, std::shared_ptr<const void> owner) = 0;
   // Says when nothing of it is held any more, or null if nothing is.
   virtual DoneFlag OnReleased(Incarnation incarnation) = 0;
 };
@@ -273,12 +285,23 @@ class Control {
   absl::Status CheckEnvelope(const v1::PeerEnvelope& envelope);
   void OnEnvelope(const v1::PeerEnvelope& envelope, Answer<v1::PeerReceipt> answer);
   void OnReceipt(RackIndex from, const v1::PeerReceipt& receipt);
+  // That rack's daemon takes nothing from this one, and said why.
+  void OnPeerRefusal(RackIndex from, std::string_view why);
   // Of DialLane: whether the lane is still of use, and what came of it.
   bool LacksPeerLane(const wire::LaneHello& hello, RackIndex to) const;
   void AttachPeerLane(const wire::LaneHello& hello, RackIndex to,
                       std::unique_ptr<transport::Connection> connection,
                       std::uint8_t transport_index, std::string description);
   void PeerLaneFailed(const wire::LaneHello& hello, RackIndex to, const absl::Status& why);
+
+  // Of racks whose topology is measured. Rack 0 needs a surveyor, before the first Join or
+  // envelope; it outlives every job. See rack_survey.h.
+  void SetSurveyor(Surveyor& surveyor);
+  void OnSurvey(const absl::StatusOr<MeasuredTopology>& surveyed);
+  // An operator says what new jobs are planned for. FAILED_PRECONDITION: it is configured, or this
+  // is not rack 0's daemon. INVALID_ARGUMENT: it is no topology that probes of these racks find.
+  absl::Status ApplyTopology(std::string_view text, std::int64_t unix_ns);
+  TopologyState DescribeTopology() const;
 
   // --- Admin (proto/phub/v1/admin.proto). ------------------------------------------------------
   void GetServer(const v1::GetServerRequest& request, Answer<v1::ServerInfo> answer);

@@ -52,6 +52,7 @@ LoadId Control::State::RefuseLoad(Job& job, Rank rank, const v1::LoadStateReques
   DropBrought(job, refusal.refusal_code(), refusal.refusal());
   if (job.rack_run != nullptr) {
     v1::PeerMessage message;
+    message.mutable_load_refused()->set_number(++job.newest_load);
     message.mutable_load_refused()->set_code(refusal.refusal_code());
     message.mutable_load_refused()->set_message(Sentence(refusal.refusal()));
     SendToRacks(job.account.incarnation, message);

@@ -189,6 +189,7 @@ struct Job {
   std::unique_ptr<BroughtState> brought;  // saved state that the core loops have, or are given
   std::vector<std::unique_ptr<BroughtState>> replaced_states;  // until the core loops let go
   absl::Status load_refusal;  // why rank 0 could not load, since the last state that was brought
+  std::uint64_t newest_load = 0;  // racks: the highest number of a load or a refusal
   std::deque<ReadOut> read_outs;  // that nobody has reported yet: the newest few
   NewestSave newest_save;
   std::vector<Answer<v1::JobInfo>> evictions;  // answered when it is released

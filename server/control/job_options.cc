@@ -69,11 +69,6 @@ absl::Status ReadPlanOption(const v1::JoinRequest& request, const ControlOptions
   if (!plan.starts_with('{') && !IsName(plan)) {
     return refuse("its plan is neither `auto`, nor the name of a planner, nor a plan (JSON)");
   }
-  if (settings.on_loss != LossPolicy::kFail) {
-    return refuse(
-        "on_loss=wait works in jobs of one rack only; jobs that span racks need "
-        "on_loss=fail");
-  }
   const std::uint32_t count = defaults.racks_with_ranks();
   if (settings.world_size % count != 0) {
     return refuse(fmt::format("world_size {} cannot be dealt to {} racks in equal parts",
@@ -310,7 +305,8 @@ ShardConfig MakeShardConfig(const JobSettings& settings, Incarnation incarnation
   config.slots_per_lane = std::clamp(settings.staging_bytes_per_lane / settings.chunk_bytes,
                                      kSlotsPerLaneMin, kSlotsPerLaneMax);
   config.on_loss = settings.on_loss;
-  config.restart = settings.restart;
+  // An aggregator has no ranks that could start anew, and relays one version.
+  config.restart = settings.restart && settings.world_size > 0;
   config.screening = settings.screening;
   config.apply_iteration = settings.apply_iteration;
   config.norms = settings.clip_norm > 0.0;

@@ -6,6 +6,7 @@
 #include "common/base/log.h"
 #include "server/control/job_options.h"
 #include "server/control/rack_run.h"
+#include "server/control/rack_survey.h"
 #include "server/control/silence_guard.h"
 #include "server/control/state.h"
 #include "server/control/text.h"
@@ -63,7 +64,8 @@ std::uint64_t Control::State::MemoryOfJob(const Job& job) const {
   if (job.rack_run != nullptr) {
     const exchange::RackPlan& plan = job.rack_run->plan;
     exchange = exchange::ShardExchangeBytes(plan) +
-               static_cast<std::uint64_t>(std::popcount(plan.neighbors)) * options.tls_lane_bytes;
+               static_cast<std::uint64_t>(std::popcount(plan.neighbors)) *
+                   (options.tls_lane_bytes + options.peer_verbs_lane_bytes);
   }
   const std::uint64_t shards =
       (JobShardBytes(job.config) + exchange + job.config.world_size * network_lane) * links.size();
@@ -291,8 +293,9 @@ void Control::State::Join(const v1::JoinRequest& given, std::string_view peer_ad
   const bool created = job == nullptr;
   if (created) {
     const bool awaits_older = FindRunningJob(tenant, request.job()) != nullptr;
-    if (settings->racks > 0 && (options.rack_index != 0 || awaits_older)) {
-      const TimeNs deadline = clock.Now() + 2 * options.liveness_timeout;
+    const bool awaits = awaits_older || AwaitsSurvey(*this);
+    if (settings->racks > 0 && (options.rack_index != 0 || awaits)) {
+      const TimeNs deadline = clock.Now() + kHeldTimeouts * options.liveness_timeout;
       return AskToOpen({given, std::string(peer_address), std::move(answer), deadline, {}},
                        *settings);
     }

@@ -69,7 +69,8 @@ std::optional<wire::Nonce> Control::State::FindNonce(const wire::LaneHello& hell
   wire::LaneRefusal refusal{};
   if (hello.rank.value >= kPeerRankBase) {
     const PeerLanePlace* const place = FindGrantedPeer(hello, refusal);
-    return place == nullptr ? std::nullopt : std::optional(place->nonce.value());
+    if (place == nullptr || !place->nonce.IsGood(clock.Now())) return std::nullopt;
+    return place->nonce.value();
   }
   const LanePlace* const place = FindGranted(hello, refusal);
   return place == nullptr ? std::nullopt : std::optional(place->nonce.value());

@@ -101,6 +101,10 @@ absl::StatusOr<LoadId> Control::State::BeginLoad(const v1::LoadStateRequest& fir
                       "keys are being added to job {}; load its state again", job.name())));
   }
   if (first.refusal_code() != 0) return RefuseLoad(job, seat->rank, first);
+  const bool is_own = !first.session_id().empty();
+  if (!IsNewestLoad(job, is_own ? job.newest_load + 1 : first.number())) {
+    return Refuse(ControlCounter::loads_refused, Over());
+  }
   if (job.arrival) FailArrival(job, Over());
   auto arrival = std::make_unique<StateArrival>();
   arrival->id = ++loads_begun;
@@ -117,9 +121,10 @@ absl::StatusOr<LoadId> Control::State::BeginLoad(const v1::LoadStateRequest& fir
   source = SaveAt(first.iteration(), first.source().directory(), first.source().host());
   source.set_loaded(true);
   const absl::Status status = NameKeys(job, first, *arrival);
-  if (status.ok() && job.rack_run != nullptr && !first.session_id().empty()) {
+  if (status.ok() && job.rack_run != nullptr && is_own) {
     DealOut(options.racks_with_ranks(), RackIndex{options.rack_index}, ChunksOf(job),
             arrival->state->description, *arrival);
+    for (auto& [rack, part] : arrival->for_racks) part.set_number(job.newest_load);
   }
   const LoadId id = arrival->id;
   job.arrival = std::move(arrival);

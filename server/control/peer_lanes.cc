@@ -1,5 +1,8 @@
 // Lanes between core loops of different racks: only between racks that share an edge of the job's
-// plan. The rack with the lower number grants them, the other one dials.
+// plan. The rack with the lower number grants them, the other one dials: over verbs if both can and
+// may, else over tcp.
+#include <algorithm>
+
 #include "common/base/log.h"
 #include "server/control/rack_run.h"
 #include "server/control/state.h"
@@ -12,6 +15,37 @@ bool IsNeighbor(const RackRun& run, std::uint32_t rack) {
   return (run.plan.neighbors >> rack & 1) != 0;
 }
 
+// Empty: lanes to other racks may be over verbs, as far as this daemon has a say.
+std::string_view WhyNoVerbs(const ControlOptions& options, bool encryption_required) {
+  if (options.peer_verbs_lane_bytes == 0) return options.no_peer_verbs_reason;
+  if (encryption_required) return "the tenant requires encryption, and RDMA has none";
+  return {};
+}
+
+wire::Nonce NonceOf(const std::string& bytes) {
+  wire::Nonce nonce;
+  std::copy_n(reinterpret_cast<const std::byte*>(bytes.data()), nonce.size(), nonce.begin());
+  return nonce;
+}
+
+// Whether every grant has what it takes.
+bool IsWhole(const v1::PeerConnect& connect, std::size_t core_count) {
+  const auto is_nonce = [](const std::string& bytes) {
+    return bytes.size() == sizeof(wire::Nonce);
+  };
+  return connect.grants_size() == static_cast<int>(core_count) &&
+         connect.cores_size() == connect.grants_size() &&
+         (connect.verbs_nonces().empty() || connect.verbs_nonces_size() == connect.grants_size()) &&
+         std::ranges::all_of(connect.verbs_nonces(), is_nonce) &&
+         std::ranges::all_of(connect.grants(), [&](const v1::LaneGrant& grant) {
+           return grant.core() < core_count && is_nonce(grant.nonce());
+         });
+}
+
+// Queue pairs can be connected over ways that carry nothing, or nothing of full length: what is
+// lost by that is one job, and the next ones go by tcp for a while.
+constexpr DurationNs kNoVerbsAfterLoss = 600 * kSecond;
+
 // The job fails by it then, unless it has ended, or failed by what another rack says.
 void PutOff(RackRun& run, v1::Fault fault, TimeNs due) {
   if (!run.put_off) run.put_off = {std::move(fault), due};
@@ -23,14 +57,21 @@ void Control::State::GrantPeerLanes(Job& job) {
   RackRun& run = *job.rack_run;
   // Nonces that are out stay good: whoever was told of them dials by now.
   if (std::exchange(run.granted, true)) return;
+  const bool verbs = WhyNoVerbs(options, ledger.RequiresEncryption(job.account.tenant)).empty();
+  const TimeNs expires = clock.Now() + options.nonce_lifetime;
   for (std::uint32_t rack = options.rack_index + 1; rack < run.racks.size(); ++rack) {
     if (!IsNeighbor(run, rack)) continue;
     v1::PeerMessage message;
     v1::PeerConnect& connect = *message.mutable_connect();
     connect.set_tls_lanes(options.tls_lanes);
+    connect.set_verbs_only(options.peer_verbs_only);
     for (std::size_t core = 0; core < links.size(); ++core) {
       PeerLanePlace& place = run.racks[rack].lanes[core];
-      const wire::Nonce& nonce = place.nonce.Grant(random, clock.Now() + options.nonce_lifetime);
+      if (verbs) {
+        const wire::Nonce& nonce = place.verbs_nonce.Grant(random, expires);
+        connect.add_verbs_nonces(nonce.data(), nonce.size());
+      }
+      const wire::Nonce& nonce = place.nonce.Grant(random, expires);
       counters.Add(ControlCounter::lanes_granted);
       v1::LaneGrant& grant = *connect.add_grants();
       grant.set_core(static_cast<std::uint32_t>(core));
@@ -52,8 +93,7 @@ void Control::State::HandleConnect(Job& job, RackIndex from, const v1::PeerConne
     if (from.value == 0) GrantPeerLanes(job);
     return;
   }
-  if (connect.grants_size() != static_cast<int>(links.size()) ||
-      connect.cores_size() != connect.grants_size() || from.value >= options.rack_index ||
+  if (!IsWhole(connect, links.size()) || from.value >= options.rack_index ||
       std::exchange(run.racks[from.value].dialled, true)) {
     counters.Add(ControlCounter::peers_refused_place);
     return;
@@ -65,19 +105,41 @@ void Control::State::HandleConnect(Job& job, RackIndex from, const v1::PeerConne
                                            "grants are not: data_tls is off there",
                                            job.account.tenant, DescribeRackBriefly(from))));
   }
+  std::string no_verbs(WhyNoVerbs(options, ledger.RequiresEncryption(job.account.tenant)));
+  if (no_verbs.empty() && connect.verbs_nonces().empty()) {
+    no_verbs = fmt::format("{} grants none", DescribeRackBriefly(from));
+  }
+  const bool verbs_only = options.peer_verbs_only || connect.verbs_only();
+  if (no_verbs.empty() && !verbs_only && clock.Now() < racks.known[from.value].no_verbs_until) {
+    no_verbs = fmt::format("one to {} over verbs was lost, less than {} ago",
+                           DescribeRackBriefly(from), FormatAge(kNoVerbsAfterLoss));
+  }
+  if (verbs_only && !no_verbs.empty()) {
+    return Fail(job, MakeFault(job, "rack_refused",
+                               fmt::format("lanes between {} and {} have to be over RDMA "
+                                           "(peer_transport = verbs), and cannot: {}",
+                                           DescribeRackBriefly(RackIndex{options.rack_index}),
+                                           DescribeRackBriefly(from), no_verbs)));
+  }
+  LogInfo("event=peer_lanes_dialled tenant={} job=\"{}\" rack={} count={} first={} reason=\"{}\"",
+          job.account.tenant, job.name(), from.value, connect.grants_size(),
+          no_verbs.empty() ? "verbs" : "tcp", no_verbs.empty() ? "both have it" : no_verbs);
   for (int i = 0; i < connect.grants_size(); ++i) {
     const v1::LaneGrant& grant = connect.grants(i);
-    wire::LaneHello hello;
-    if (grant.core() >= links.size() || grant.nonce().size() != hello.nonce.size()) continue;
-    hello.core = CoreIndex{grant.core()};
-    hello.rank = Rank{kPeerRankBase + options.rack_index};
-    hello.incarnation = job.account.incarnation;
-    hello.membership_epoch = job.config.membership_epoch;
-    std::copy_n(reinterpret_cast<const std::byte*>(grant.nonce().data()), hello.nonce.size(),
-                hello.nonce.begin());
-    racks.network->DialLane(from, connect.cores(i).host(),
-                            static_cast<std::uint16_t>(connect.cores(i).port()), hello,
-                            connect.tls_lanes());
+    PeerLaneCall call{.to = from,
+                      .host = connect.cores(i).host(),
+                      .port = static_cast<std::uint16_t>(connect.cores(i).port()),
+                      .hello = {},
+                      .tls = connect.tls_lanes(),
+                      .verbs_nonce = std::nullopt,
+                      .verbs_only = verbs_only};
+    call.hello.core = CoreIndex{grant.core()};
+    call.hello.rank = Rank{kPeerRankBase + options.rack_index};
+    call.hello.incarnation = job.account.incarnation;
+    call.hello.membership_epoch = job.config.membership_epoch;
+    call.hello.nonce = NonceOf(grant.nonce());
+    if (no_verbs.empty()) call.verbs_nonce = NonceOf(connect.verbs_nonces(i));
+    racks.network->DialLane(std::move(call));
   }
 }
 
@@ -94,14 +156,21 @@ PeerLanePlace* Control::State::FindGrantedPeer(const wire::LaneHello& hello,
   RackRun& run = *job->rack_run;
   if (rack >= run.racks.size() || hello.core.value >= links.size()) return nullptr;
   PeerLanePlace& place = run.racks[rack].lanes[hello.core.value];
-  return place.nonce.IsGood(clock.Now()) ? &place : nullptr;
+  const bool good = place.nonce.IsGood(clock.Now()) || place.verbs_nonce.IsGood(clock.Now());
+  return good ? &place : nullptr;
 }
 
 wire::LaneRefusal Control::State::CheckPeerLane(const wire::LaneHello& hello, bool encrypted) {
   wire::LaneRefusal refusal{};
   PeerLanePlace* const place = FindGrantedPeer(hello, refusal);
   if (place == nullptr) return refusal;
-  if (!place->nonce.Take(hello.nonce)) return wire::LaneRefusal::kNonce;
+  // What is good over verbs only has been seen by whoever reads the network: inside TLS it is none.
+  const auto takes = [&](GrantedNonce& nonce) {
+    return nonce.IsGood(clock.Now()) && nonce.Take(hello.nonce);
+  };
+  if (!takes(place->nonce) && (encrypted || !takes(place->verbs_nonce))) {
+    return wire::LaneRefusal::kNonce;
+  }
   const Job& job = *FindIncarnation(hello.incarnation);
   if (!encrypted && ledger.RequiresEncryption(job.account.tenant)) {
     return wire::LaneRefusal::kEncryption;
@@ -225,6 +294,11 @@ void Control::State::FailOverPeerFault(Job& job, CoreIndex core, const Event& ev
   v1::Fault fault = MakeFault(job, code, what);
   RackRun& run = *job.rack_run;
   if (event.code == FaultCode::kLaneLost) {
+    const PeerLanePlace& place = run.racks[rack.value].lanes[core.value];
+    if (event.error != transport::TransportError::kPeerClosed &&
+        place.description.starts_with("verbs")) {
+      racks.known[rack.value].no_verbs_until = clock.Now() + kNoVerbsAfterLoss;
+    }
     // Its daemon died; or the job has ended there, and this overtook the reason, or the last word
     // of one that ended in order.
     const DurationNs patience = options.liveness_timeout / (run.said_left ? 1 : 2);

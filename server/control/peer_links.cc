@@ -11,24 +11,34 @@
 #include <thread>
 #include <utility>
 
+#include "common/base/check.h"
 #include "common/base/cpu_topology.h"
 #include "common/base/log.h"
+#include "common/base/random.h"
 #include "common/base/status_text.h"
 #include "common/transport/tcp/tcp_dial.h"
 #include "common/transport/tls/tls_dial.h"
+#include "common/transport/verbs/verbs_dial.h"
 #include "phub/v1/peer.grpc.pb.h"
 #include "server/control/racks.h"
 
 namespace phub::server {
 namespace {
 
-// That wait for one rack.
-constexpr std::size_t kMessagesMax = 4096;
-constexpr std::size_t kMessageBytesMax = 256 << 20;
 constexpr int kHeartbeatsPerTimeout = 4;
 constexpr DurationNs kRetryInterval = 50 * kMillisecond;
 // A rack's lanes are dialled one after the other, for all jobs.
 constexpr DurationNs kDialTimeoutMax = 3 * kSecond;
+constexpr DurationNs kLongDial = kSecond / 2;
+constexpr DurationNs kNoVerbsAfterLongDial = 60 * kSecond;
+
+// The daemon was reached, and takes nothing: trying again does not help.
+bool IsRefusal(const grpc::Status& status) {
+  return status.error_code() == grpc::StatusCode::FAILED_PRECONDITION ||
+         status.error_code() == grpc::StatusCode::PERMISSION_DENIED ||
+         status.error_code() == grpc::StatusCode::UNAUTHENTICATED ||
+         status.error_code() == grpc::StatusCode::UNIMPLEMENTED;
+}
 
 }  // namespace
 
@@ -39,13 +49,14 @@ struct PeerLinks::Link {
   std::thread dialer;
   std::mutex mutex;  // of what follows
   std::condition_variable changed;
-  std::deque<Call> calls;
-  std::deque<v1::PeerMessage> messages;
-  std::size_t message_bytes = 0;     // of all
-  std::uint64_t first_sequence = 0;  // of messages.front()
+  std::deque<PeerLaneCall> calls;
+  PeerQueue queue;
   bool stopping = false;
   grpc::ClientContext* under_way = nullptr;
   std::string last_error;  // the link's own thread
+  // The dialer's own: no lane could be made over verbs, of this job; or it took long to find out.
+  Incarnation no_verbs{};
+  TimeNs no_verbs_until = 0;
 };
 
 PeerLinks::PeerLinks(ControlThread& control, const Clock& clock, PeerLinkOptions options)
@@ -96,22 +107,11 @@ void PeerLinks::Stop() {
   }
 }
 
-std::size_t PeerLinks::Send(RackIndex to, v1::PeerMessage message) {
+DroppedMessages PeerLinks::Send(RackIndex to, const PeerSender& sender, v1::PeerMessage message) {
   Link& link = *links_[to.value];
-  const std::size_t bytes = message.ByteSizeLong();
-  std::size_t dropped = 0;
   const std::lock_guard lock(link.mutex);
-  if (link.messages.size() >= kMessagesMax || link.message_bytes + bytes > kMessageBytesMax) {
-    dropped = link.messages.size();
-    LogWarning("event=peer_messages_dropped rack={} count={}", to.value, dropped);
-    link.first_sequence += dropped;
-    link.messages.clear();
-    link.message_bytes = 0;
-  }
-  link.message_bytes += bytes;
-  link.messages.push_back(std::move(message));
   link.changed.notify_all();
-  return dropped;
+  return link.queue.Push(sender, std::move(message));
 }
 
 void PeerLinks::Deliver(Link& link) {
@@ -120,10 +120,10 @@ void PeerLinks::Deliver(Link& link) {
     const bool delivered = SendEnvelope(link);
     std::unique_lock lock(link.mutex);
     if (link.stopping) return;
-    if (delivered && !link.messages.empty()) continue;
+    if (delivered && !link.queue.empty()) continue;
     const auto wait = std::chrono::nanoseconds(delivered ? interval : kRetryInterval);
     link.changed.wait_for(lock, wait,
-                          [&] { return link.stopping || (delivered && !link.messages.empty()); });
+                          [&] { return link.stopping || (delivered && !link.queue.empty()); });
     if (link.stopping) return;
   }
 }
@@ -136,8 +136,7 @@ bool PeerLinks::SendEnvelope(Link& link) {
   {
     const std::lock_guard lock(link.mutex);
     if (link.stopping) return false;
-    envelope.set_first_sequence(link.first_sequence);
-    FillEnvelope(link.messages, envelope);
+    link.queue.Fill(envelope);
     link.under_way = &context;
   }
   context.set_deadline(std::chrono::system_clock::now() +
@@ -147,15 +146,10 @@ bool PeerLinks::SendEnvelope(Link& link) {
   {
     const std::lock_guard lock(link.mutex);
     link.under_way = nullptr;
+    // What was dropped meanwhile has moved the front on by itself.
     if (status.ok()) {
-      // What was dropped meanwhile has moved the front on by itself.
-      const std::uint64_t taken =
-          envelope.first_sequence() + static_cast<std::uint64_t>(envelope.messages_size());
-      while (!link.messages.empty() && link.first_sequence < taken) {
-        link.message_bytes -= link.messages.front().ByteSizeLong();
-        link.messages.pop_front();
-        ++link.first_sequence;
-      }
+      link.queue.Take(envelope.first_sequence() +
+                      static_cast<std::uint64_t>(envelope.messages_size()));
     }
   }
   if (status.ok()) {
@@ -164,28 +158,33 @@ bool PeerLinks::SendEnvelope(Link& link) {
     control_.Run([&](Control& control) { control.OnReceipt(link.rack, receipt); });
     return true;
   }
-  if (status.error_message() != link.last_error) {
+  const std::string error =
+      fmt::format("{} {}", static_cast<int>(status.error_code()), status.error_message());
+  if (error != link.last_error) {
     LogWarning("event=peer_not_reached rack={} endpoint={} code={} message=\"{}\"", link.rack.value,
                options_.racks[link.rack.value], static_cast<int>(status.error_code()),
                status.error_message());
-    link.last_error = status.error_message();
+    link.last_error = error;
+    if (IsRefusal(status)) {
+      control_.Run(
+          [&](Control& control) { control.OnPeerRefusal(link.rack, status.error_message()); });
+    }
   }
   // The certificate of the connection has ended, perhaps: a new one has the certificate of now.
   if (status.error_code() == grpc::StatusCode::UNAUTHENTICATED) Connect(link);
   return false;
 }
 
-void PeerLinks::DialLane(RackIndex to, std::string host, std::uint16_t port,
-                         const wire::LaneHello& hello, bool tls) {
-  Link& link = *links_[to.value];
+void PeerLinks::DialLane(PeerLaneCall call) {
+  Link& link = *links_[call.to.value];
   const std::lock_guard lock(link.mutex);
-  link.calls.push_back({to, std::move(host), port, hello, tls});
+  link.calls.push_back(std::move(call));
   link.changed.notify_all();
 }
 
 void PeerLinks::DialLanes(Link& link) {
   for (;;) {
-    Call call;
+    PeerLaneCall call;
     {
       std::unique_lock lock(link.mutex);
       link.changed.wait(lock, [&] { return link.stopping || !link.calls.empty(); });
@@ -193,26 +192,66 @@ void PeerLinks::DialLanes(Link& link) {
       call = std::move(link.calls.front());
       link.calls.pop_front();
     }
-    Dial(call);
+    Dial(link, call);
   }
 }
 
-void PeerLinks::Dial(const Call& call) {
+// The first that cannot be made over verbs is tried; the job's others to that rack are not, nor
+// other jobs' for a while if that took long: all wait for one another here.
+void PeerLinks::Dial(Link& link, const PeerLaneCall& call) {
   const bool lacks =
       control_.Run([&](Control& control) { return control.LacksPeerLane(call.hello, call.to); });
   if (!lacks) return;  // its job has ended
   const std::string host =
       call.host.empty() ? HostOfRack(options_.racks[call.to.value]) : call.host;
-  const auto dial = call.tls ? transport::DialTls : transport::DialTcp;
-  auto connection =
-      dial(host, call.port, call.hello, std::min(options_.liveness_timeout, kDialTimeoutMax), {});
-  control_.Run([&](Control& control) {
-    if (!connection.ok()) {
-      return control.PeerLaneFailed(call.hello, call.to, connection.status());
+  absl::StatusOr<Dialled> dialled = absl::UnimplementedError("not over verbs");
+  const TimeNs begun = clock_.Now();
+  const bool tries_verbs = link.no_verbs != call.hello.incarnation && begun >= link.no_verbs_until;
+  if (call.verbs_nonce && (call.verbs_only || tries_verbs)) {
+    dialled = DialVerbsLane(call, host);
+    if (!dialled.ok()) {
+      LogWarning("event=peer_lane_not_over_verbs rack={} core={} reason=\"{}\"", call.to.value,
+                 call.hello.core.value, MessageOf(dialled.status()));
+      link.no_verbs = call.hello.incarnation;
+      const TimeNs now = clock_.Now();
+      if (now - begun > kLongDial) link.no_verbs_until = now + kNoVerbsAfterLongDial;
     }
-    control.AttachPeerLane(call.hello, call.to, *std::move(connection), options_.tcp_index,
-                           fmt::format("{} {}:{}", call.tls ? "tcp+tls" : "tcp", host, call.port));
+  }
+  if (!dialled.ok() && !call.verbs_only) {
+    const auto dial = call.tls ? transport::DialTls : transport::DialTcp;
+    auto connection =
+        dial(host, call.port, call.hello, std::min(options_.liveness_timeout, kDialTimeoutMax), {});
+    if (connection.ok()) {
+      dialled = Dialled{*std::move(connection), options_.tcp_index,
+                        fmt::format("{} {}:{}", call.tls ? "tcp+tls" : "tcp", host, call.port)};
+    } else {
+      dialled = connection.status();
+    }
+  }
+  control_.Run([&](Control& control) {
+    if (!dialled.ok()) return control.PeerLaneFailed(call.hello, call.to, dialled.status());
+    control.AttachPeerLane(call.hello, call.to, std::move(dialled->connection),
+                           dialled->transport_index, std::move(dialled->description));
   });
+}
+
+absl::StatusOr<PeerLinks::Dialled> PeerLinks::DialVerbsLane(const PeerLaneCall& call,
+                                                            const std::string& host) {
+  PHUB_CHECK(options_.verbs != nullptr, "rack={}", call.to.value);
+  absl::StatusOr<transport::VerbsLaneParts> parts = options_.verbs->Parts(call.hello);
+  if (!parts.ok()) return parts.status();
+  wire::LaneHello hello = call.hello;
+  hello.nonce = *call.verbs_nonce;
+  const transport::VerbsDevice& device = *parts->queue->device();
+  std::string description = fmt::format("verbs {} {} to {}:{}", device.name(),
+                                        transport::GidText(device.gid().gid), host, call.port);
+  SystemRandom random;
+  auto connection = transport::DialVerbs(host, call.port, hello,
+                                         std::min(options_.liveness_timeout, kDialTimeoutMax),
+                                         std::move(parts->queue), std::move(parts->domain), random,
+                                         parts->limits, transport::VerbsEnd::kDialer);
+  if (!connection.ok()) return connection.status();
+  return Dialled{*std::move(connection), options_.verbs_index, std::move(description)};
 }
 
 }  // namespace phub::server

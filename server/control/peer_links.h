@@ -3,9 +3,9 @@
 // a rack that does not answer keeps nobody else's lanes waiting.
 //
 // An envelope is repeated until there is a receipt, so messages arrive in order and once. What a
-// rack has not taken is kept up to kMessagesMax and kMessageBytesMax, and then dropped as a whole:
-// no job that spans racks can go on without it, so Control, who is told, ends them all. Of a rank
-// that waits for its job to be opened the call expires.
+// rack has not taken is kept in a queue with bounds, peer_queue.h; Control, who is told what was
+// dropped, ends the jobs that cannot go on without it. Of a rank that waits for its job to be
+// opened the call expires.
 //
 // Threads: PeerNetwork's calls come with Control's lock held; Start and Stop are the owner's.
 #pragma once
@@ -17,7 +17,9 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "common/base/clock.h"
+#include "common/transport/verbs/verbs_gate.h"
 #include "server/control/control_thread.h"
 #include "server/control/peer_channel.h"
 #include "server/control/peer_network.h"
@@ -30,6 +32,9 @@ struct PeerLinkOptions {
   PeerCredentials credentials;
   DurationNs liveness_timeout = 0;
   std::uint8_t tcp_index = 0;  // of the core loops' transports
+  // What lanes over verbs are made of; outlives the links. Null: none are dialled.
+  transport::VerbsGate* verbs = nullptr;
+  std::uint8_t verbs_index = 0;
 };
 
 class PeerLinks final : public PeerNetwork {
@@ -42,25 +47,23 @@ class PeerLinks final : public PeerNetwork {
   absl::Status Start();
   void Stop();
 
-  std::size_t Send(RackIndex to, v1::PeerMessage message) override;
-  void DialLane(RackIndex to, std::string host, std::uint16_t port, const wire::LaneHello& hello,
-                bool tls) override;
+  DroppedMessages Send(RackIndex to, const PeerSender& sender, v1::PeerMessage message) override;
+  void DialLane(PeerLaneCall call) override;
 
  private:
   struct Link;
-  struct Call {
-    RackIndex to{};
-    std::string host;
-    std::uint16_t port = 0;
-    wire::LaneHello hello;
-    bool tls = false;
+  struct Dialled {
+    std::unique_ptr<transport::Connection> connection;
+    std::uint8_t transport_index = 0;
+    std::string description;
   };
 
   void Deliver(Link& link);
   bool SendEnvelope(Link& link);
   void Connect(Link& link);
   void DialLanes(Link& link);
-  void Dial(const Call& call);
+  void Dial(Link& link, const PeerLaneCall& call);
+  absl::StatusOr<Dialled> DialVerbsLane(const PeerLaneCall& call, const std::string& host);
 
   ControlThread& control_;
   std::shared_ptr<grpc::ChannelCredentials> credentials_;  // since Start

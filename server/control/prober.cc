@@ -10,10 +10,10 @@
 #include "common/base/cpu_topology.h"
 #include "common/base/log.h"
 #include "common/base/status_text.h"
-#include "common/plan/topology_json.h"
 #include "common/transport/tcp/tcp_dial.h"
 #include "common/transport/tls/tls_dial.h"
 #include "phub/v1/probe.grpc.pb.h"
+#include "server/control/prober_call.h"
 
 namespace phub::server {
 namespace {
@@ -21,8 +21,6 @@ namespace {
 // How long the other end keeps its place for a lane that was granted.
 constexpr DurationNs kGrantLifetime = 3 * kSecond;
 constexpr DurationNs kDialTimeoutMax = 3 * kSecond;
-// Of administrators' calls that wait for another rack's daemon.
-constexpr int kRelaysMax = 64;
 
 void SetWay(const probe::Way& way, v1::ProbedWay& said) {
   said.set_bytes_per_s(way.bytes_per_s);
@@ -32,26 +30,6 @@ void SetWay(const probe::Way& way, v1::ProbedWay& said) {
 }
 
 }  // namespace
-
-// A call to another daemon, which Stop() can end.
-class Prober::Call {
- public:
-  Call(Prober& prober, DurationNs timeout) : prober_(prober) {
-    context_.set_deadline(std::chrono::system_clock::now() + std::chrono::nanoseconds(timeout));
-    const std::lock_guard lock(prober_.mutex_);
-    if (prober_.stopping_) context_.TryCancel();
-    prober_.calls_.insert(&context_);
-  }
-  ~Call() {
-    const std::lock_guard lock(prober_.mutex_);
-    prober_.calls_.erase(&context_);
-  }
-  grpc::ClientContext* context() { return &context_; }
-
- private:
-  Prober& prober_;
-  grpc::ClientContext context_;
-};
 
 Prober::Prober(ControlThread& control, const Clock& clock, ProberOptions options)
     : control_(control), clock_(clock), options_(std::move(options)) {}
@@ -136,16 +114,6 @@ absl::StatusOr<Prober::UnderWay> Prober::Begin(UnderWay wanted) {
 void Prober::End(std::uint64_t id) {
   const std::lock_guard lock(mutex_);
   if (under_way_ && under_way_->id == id) under_way_.reset();
-}
-
-void Prober::GetRacks(Control& control, const v1::GetRacksRequest& /*request*/,
-                      Answer<v1::RacksInfo> answer) {
-  v1::RacksInfo info;
-  for (std::size_t rack = 0; rack < rack_count(); ++rack) info.add_racks(options_.racks[rack]);
-  info.set_rack(options_.self);
-  info.set_topology(plan::TopologyToJson(*options_.topology));
-  info.set_configuration(control.MakeEnvelope(RackIndex{options_.self}).configuration());
-  answer(absl::OkStatus(), info);
 }
 
 void Prober::ProbePair(Control& control, const v1::ProbePairRequest& request,
@@ -271,15 +239,9 @@ absl::StatusOr<v1::ProbePairResponse> Prober::RunMeasure(const v1::PeerProbeRequ
 
 void Prober::RelayTo(Control& control, const v1::ProbePairRequest& request,
                      const probe::Limits& limits, Answer<v1::ProbePairResponse> answer) {
-  {
-    const std::lock_guard lock(mutex_);
-    if (relays_ >= kRelaysMax) {
-      control.Count(ControlCounter::probes_refused_busy);
-      return answer(absl::ResourceExhaustedError(
-                        fmt::format("{} probes wait for other racks here already", relays_)),
-                    {});
-    }
-    ++relays_;
+  if (!BeginRelay()) {
+    control.Count(ControlCounter::probes_refused_busy);
+    return answer(TooManyRelays(), {});
   }
   v1::PeerProbeRequest asked;
   *asked.mutable_from() = control.MakeEnvelope(RackIndex{request.from_rack()});
@@ -296,18 +258,12 @@ void Prober::RelayTo(Control& control, const v1::ProbePairRequest& request,
       Call call(*this, timeout);
       status = stub->RelayProbe(call.context(), asked, &response);
     }
-    {
-      const std::lock_guard lock(mutex_);
-      --relays_;
-    }
+    EndRelay();
     const absl::Status said = SaidByPeer(Name(from), status);
     control_.Run([&](Control&) { answer(said, response); });
   });
   if (launched) return;
-  {
-    const std::lock_guard lock(mutex_);
-    --relays_;
-  }
+  EndRelay();
   answer(absl::UnavailableError("phubd is stopping"), {});
 }
 

@@ -75,6 +75,8 @@ class Prober {
 
   // --- phub.v1.Probe. Answered later, with Control's lock held. ---------------------------------
   void GetRacks(Control& control, const v1::GetRacksRequest& request, Answer<v1::RacksInfo> answer);
+  void ApplyTopology(Control& control, const v1::ApplyTopologyRequest& request,
+                     Answer<v1::RacksInfo> answer);
   void ProbePair(Control& control, const v1::ProbePairRequest& request,
                  Answer<v1::ProbePairResponse> answer);
   void RelayProbe(Control& control, const v1::PeerProbeRequest& request,
@@ -87,6 +89,10 @@ class Prober {
   std::optional<wire::Nonce> FindNonce(const wire::LaneHello& hello);
   wire::LaneRefusal Admit(const wire::LaneHello& hello, bool encrypted);
   void Attach(const wire::LaneHello& hello, std::unique_ptr<transport::Connection> connection);
+
+  bool stopping() const { return stopping_; }
+  // A thread of its own for it, which Stop() waits for; probes end then. False: it is stopping.
+  bool Launch(std::function<void()> function);
 
  private:
   // The probe that this daemon is in.
@@ -111,7 +117,12 @@ class Prober {
   absl::StatusOr<UnderWay> Begin(UnderWay wanted);
   void End(std::uint64_t id);
   UnderWay* Granted(const wire::LaneHello& hello);  // under mutex_
-  bool Launch(std::function<void()> function);
+  bool BeginRelay();                                // false: too many wait already
+  void EndRelay();
+
+  // The call to rack 0's daemon, which answers as it would its own operators. Method: of the stub.
+  template <typename Request, typename Method>
+  void AskRack0(Control& control, Request request, Answer<v1::RacksInfo> answer, Method method);
 
   void MeasureHere(Control& control, const v1::ProbePairRequest& request, std::uint64_t id,
                    const probe::Limits& limits, Answer<v1::ProbePairResponse> answer);

@@ -42,7 +42,7 @@ std::string HashOfConfiguration(const ControlOptions& options) {
   if (!options.racks.empty()) {
     text += fmt::format("rack {} of {}, aggregators {}\n", options.rack_index, options.racks.size(),
                         options.aggregator_count);
-    text += plan::TopologyToJson(*options.rack_topology);
+    text += DescribeTopologyForHash(options);
   }
   return Sha256Hex(text);
 }

@@ -136,7 +136,9 @@ void Control::State::EndIfAllLeft(Job& job) {
 }
 
 void Control::State::TellRacksOfFailure(const Job& job) {
-  if (job.rack_run == nullptr || job.failed_elsewhere) return;
+  // Rack 0 says again what another rack says: one that has not heard of the job yet does not know
+  // what that was about, and has it opened later on.
+  if (job.rack_run == nullptr || (job.failed_elsewhere && options.rack_index != 0)) return;
   v1::PeerMessage message;
   *message.mutable_failed()->mutable_fault() = job.fault;
   SendToRacks(job.account.incarnation, message);

@@ -54,6 +54,9 @@ void AddLink(const RackRun& run, std::uint32_t rack, v1::ExchangeInfo& info) {
   link.set_rack(rack);
   link.set_endpoint(info.racks(static_cast<int>(rack)));
   link.set_self(rack == run.plan.self.value);
+  for (const PeerLanePlace& lane : run.racks[rack].lanes) {
+    if (!lane.description.empty()) link.add_lanes(lane.description);
+  }
   for (const auto& shard : run.shards) {
     const LinkMetrics& metrics = shard->metrics.links[rack];
     const auto add = [&link](auto set, std::uint64_t before, const SingleWriterNumber& number) {
@@ -164,7 +167,7 @@ void DescribeMeasures(const RackRun& run, v1::ExchangeInfo& info) {
   }
 }
 
-void DescribePrediction(const plan::Topology& topology, RackRun& run, v1::ExchangeInfo& info) {
+void DescribePrediction(RackRun& run, v1::ExchangeInfo& info) {
   if (info.exchange_bytes() == 0) return;
   // A core loop that adds keys counts their bytes first: a span may have come since. None goes.
   if (run.predicted.exchange_bytes() != info.exchange_bytes() ||
@@ -172,7 +175,7 @@ void DescribePrediction(const plan::Topology& topology, RackRun& run, v1::Exchan
     run.predicted.Clear();
     run.predicted.set_exchange_bytes(info.exchange_bytes());
     *run.predicted.mutable_spans() = info.spans();
-    Predict(topology, run, run.predicted);
+    Predict(*run.topology, run, run.predicted);
   }
   info.set_predicted_exchange_ns(run.predicted.predicted_exchange_ns());
   for (int i = 0; i < info.spans_size(); ++i) {

@@ -8,6 +8,7 @@
 #include "server/control/key_specs.h"
 #include "server/control/rack.h"
 #include "server/control/rack_run.h"
+#include "server/control/rack_survey.h"
 #include "server/control/state.h"
 #include "server/control/text.h"
 
@@ -42,6 +43,10 @@ v1::PeerJob JobOf(const v1::JoinRequest& request, const JobSettings& settings) {
   for (const std::uint32_t count : settings.daemon_cores) job.add_daemon_cores(count);
   job.mutable_options()->set_chunk_bytes(settings.chunk_bytes);
   job.mutable_options()->set_staging_bytes_per_lane(settings.staging_bytes_per_lane);
+  // Which rack's default it is would else depend on who comes first.
+  if (settings.on_loss == LossPolicy::kWait) {
+    job.mutable_options()->set_wait_timeout_ns(settings.wait_timeout);
+  }
   job.set_created_by(request.rank());
   return job;
 }
@@ -84,14 +89,30 @@ absl::Status Control::State::Hold(HeldJoin held) {
 }
 
 // A rank came, and there is no such job here: of another rack than 0. Or, of rack 0, an older run
-// waits here to hear that other racks' ranks have left; it is asked as any other, and waits, too.
+// waits here to hear that other racks' ranks have left, or the topology is not measured yet; it is
+// asked as any other, and waits, too.
 void Control::State::AskToOpen(HeldJoin held, const JobSettings& settings) {
+  held.request.set_tenant(TenantOf(held.request));
+  if (AwaitsSurvey(*this)) {  // nobody waits for what will be refused
+    if (absl::Status status = CheckRoom(held.request); !status.ok()) {
+      return held.answer(status, {});
+    }
+  }
   v1::PeerMessage message;
   *message.mutable_request() = JobOf(held.request, settings);
   const Incarnation incarnation{held.request.incarnation()};
   message.set_incarnation(incarnation.value);
   const v1::PeerJob& job = message.request();
   const Answer<v1::JoinResponse> answer = held.answer;
+  if (job.ByteSizeLong() > kPeerMessageBytesMax) {
+    return answer(
+        Refuse(ControlCounter::joins_refused_plan,
+               absl::InvalidArgumentError(fmt::format(
+                   "job {}: as it is asked for it has {} bytes, and at most {} go to other "
+                   "racks",
+                   job.job(), job.ByteSizeLong(), kPeerMessageBytesMax))),
+        {});
+  }
   if (const absl::Status status = Hold(std::move(held)); !status.ok()) return answer(status, {});
   // One request is enough for all ranks that wait, unless rack 0 has forgotten it.
   const std::uint64_t instance = racks.known[0].instance;
@@ -147,7 +168,9 @@ absl::StatusOr<Job*> Control::State::CreateRackJob(const v1::PeerJob& job,
             "job {}: tenant {} requires encrypted lanes, and data_tls is off at {}", job.job(),
             job.tenant(), DescribeRackBriefly(RackIndex{options.rack_index}))));
   }
-  absl::StatusOr<std::unique_ptr<RackRun>> run = MakeRackRun(job);
+  auto topology = TopologyOfJob(*this, job);
+  if (!topology.ok()) return Refuse(ControlCounter::topologies_refused, topology.status());
+  absl::StatusOr<std::unique_ptr<RackRun>> run = MakeRackRun(*this, job, *std::move(topology));
   if (!run.ok()) return Refuse(ControlCounter::joins_refused_plan, run.status());
   v1::JoinRequest request = RequestOf(job, incarnation);
   request.set_rank(job.created_by() - settings.rank_base);  // of another rack: beyond all here
@@ -170,10 +193,19 @@ absl::Status Control::State::CheckNoRun(RackIndex from, const v1::PeerMessage& m
   if (is_settled || running == nullptr) return absl::OkStatus();
   if (!is_anchor()) {
     // The request may have waited long, so its run is not newer for being asked for later. A rank
-    // that is here now knows: of another rack, its daemon ends the older run before it asks.
-    is_settled = true;
-    if (IsLeavingRacks(*running)) Defer(from, message);
-    return absl::OkStatus();
+    // that is here now knows: of another rack, its daemon ends the older run before it asks; or
+    // that it is over is on its way here from a third.
+    const TimeNs since = racks.deferred_since != 0 ? racks.deferred_since : clock.Now();
+    is_settled = IsLeavingRacks(*running) || clock.Now() - since < options.liveness_timeout;
+    if (is_settled) {
+      Defer(from, message);
+      return absl::OkStatus();
+    }
+    return absl::UnavailableError(
+        fmt::format("job {} was not opened: {} has another run of it, incarnation {}, which is not "
+                    "over; end it (phubctl job evict), or try again",
+                    asked.job(), DescribeRackBriefly(RackIndex{0}),
+                    FormatIncarnation(running->account.incarnation)));
   }
   if (running->rack_run == nullptr) {
     return absl::AlreadyExistsError(
@@ -193,6 +225,9 @@ void Control::State::HandleOpenRequest(RackIndex from, const v1::PeerMessage& me
   if (options.rack_index != 0 || is_anchor() != (incarnation.value == 0)) {
     return counters.Add(ControlCounter::peers_refused_place);
   }
+  if (AwaitsSurvey(*this) && !draining) return Defer(from, message);
+  // Of the first daemon's own ranks that was all they waited for.
+  if (from.value == 0 && is_anchor()) return JoinHeld(asked, incarnation);
   bool is_settled = false;
   absl::Status status = CheckNoRun(from, message, is_settled);
   if (status.ok() && !is_settled) {
@@ -206,15 +241,7 @@ void Control::State::HandleOpenRequest(RackIndex from, const v1::PeerMessage& me
   }
   const bool stands = status.ok() && FindIncarnation(incarnation) != nullptr;
   if (from.value == 0 && stands) JoinHeld(asked, incarnation);
-  if (status.ok()) return;
-  v1::PeerMessage answer;
-  v1::PeerRefused& refused = *answer.mutable_refused();
-  refused.set_tenant(asked.tenant());
-  refused.set_job(asked.job());
-  refused.set_code(static_cast<int>(status.code()));
-  refused.set_message(std::string(status.message()));
-  if (from.value == 0) return RefuseHeld(refused, incarnation);
-  SendToRack(from, incarnation, std::move(answer));
+  if (!status.ok()) RefuseRequest(*this, from, message, status);
 }
 
 void Control::State::RefuseHeld(const v1::PeerRefused& refused, Incarnation incarnation) {
@@ -346,7 +373,8 @@ void Control::State::CheckOpening(Job& job, TimeNs now) {
   for (std::uint32_t rack = 0; options.rack_index == 0 && rack < run.racks.size(); ++rack) {
     if (run.racks[rack].ready) continue;
     missing +=
-        fmt::format("{}{}", missing.empty() ? "" : ", ", DescribeRackBriefly(RackIndex{rack}));
+        fmt::format("{}{}{}", missing.empty() ? "" : ", ", DescribeRackBriefly(RackIndex{rack}),
+                    DescribeTrouble(racks.known[rack]));
   }
   Fail(job, MakeFault(job, "rack_not_ready",
                       fmt::format("it was not opened in all racks within {}{}{}",

@@ -1,11 +1,14 @@
 // Plans of jobs that span racks: made or read, verified, and cut to what this rack has to do.
 #include <numeric>
+#include <utility>
 
 #include "common/base/printable.h"
 #include "common/plan/chooser.h"
 #include "common/plan/forest_json.h"
+#include "common/plan/topology_json.h"
 #include "common/plan/verifier.h"
 #include "server/control/rack_run.h"
+#include "server/control/rack_survey.h"
 #include "server/control/silence_guard.h"
 #include "server/control/state.h"
 
@@ -43,6 +46,8 @@ plan::PlannerOptions BoundedPlanner() {
   return options;
 }
 
+}  // namespace
+
 absl::StatusOr<plan::Forest> MakeForest(const plan::Topology& topology, const std::string& asked,
                                         bool aggregators) {
   if (IsPlanText(asked)) return plan::ParseForestJson(topology, asked);
@@ -72,12 +77,16 @@ absl::StatusOr<plan::Forest> MakeForest(const plan::Topology& topology, const st
   return best->forest;
 }
 
-}  // namespace
-
 // Rack 0: what the job's ranks asked for becomes a plan.
 absl::Status Control::State::ChoosePlan(v1::PeerJob& job) {
-  const plan::Topology& topology = *options.rack_topology;
+  const plan::Topology& topology = TopologyToPlanFor(*this);
   const std::string& asked = job.options().plan();
+  job.clear_topology();
+  job.clear_measured_unix_ns();
+  if (racks.survey.measured) {
+    job.set_topology(plan::TopologyToJson(topology));
+    job.set_measured_unix_ns(racks.survey.measured->unix_ns);
+  }
   job.set_reference_bytes(kReferenceBytes);
   if (const auto made = racks.plans.find(asked); made != racks.plans.end()) {
     job.set_plan(made->second.text);
@@ -97,9 +106,11 @@ absl::Status Control::State::ChoosePlan(v1::PeerJob& job) {
   return absl::OkStatus();
 }
 
-// Every rack, rack 0 too: nobody runs a plan that it has not verified itself.
-absl::StatusOr<std::unique_ptr<RackRun>> Control::State::MakeRackRun(const v1::PeerJob& job) const {
-  const plan::Topology& topology = *options.rack_topology;
+absl::StatusOr<std::unique_ptr<RackRun>> MakeRackRun(
+    const Control::State& state, const v1::PeerJob& job,
+    std::shared_ptr<const plan::Topology> planned_for) {
+  const plan::Topology& topology = *planned_for;
+  const ControlOptions& options = state.options;
   const absl::StatusOr<plan::Forest> forest = plan::ParseForestJson(topology, job.plan());
   if (!forest.ok()) return InPlan(job.job(), forest.status());
   if (const auto report = plan::Verify(topology, *forest); !report.ok()) {
@@ -112,7 +123,7 @@ absl::StatusOr<std::unique_ptr<RackRun>> Control::State::MakeRackRun(const v1::P
   run->asked = IsPlanText(job.options().plan()) ? "file" : job.options().plan();
   run->described = job;
   run->planner = forest->planner;
-  run->topology = topology.name();
+  run->topology = std::move(planned_for);
   run->plan = *std::move(plan);
   run->racks.resize(run->plan.rack_count);
   // Aggregators have no ranks that others could wait for.
@@ -121,11 +132,11 @@ absl::StatusOr<std::unique_ptr<RackRun>> Control::State::MakeRackRun(const v1::P
     run->racks[rack].barriers_reached = UINT64_MAX;
   }
   run->said_left = options.is_aggregator();
-  for (PeerRack& rack : run->racks) rack.lanes.resize(links.size());
+  for (PeerRack& rack : run->racks) rack.lanes.resize(state.links.size());
   // Ties go by the core loop's number in the rack, so that daemons spread over the trees, too.
   const auto own = job.daemon_cores().begin() + static_cast<int>(options.rack_self);
   const std::uint32_t first = std::accumulate(job.daemon_cores().begin(), own, 0u);
-  for (std::uint32_t core = 0; core < links.size(); ++core) {
+  for (std::uint32_t core = 0; core < state.links.size(); ++core) {
     run->choosers.emplace_back(run->plan, CoreIndex{first + core});
   }
   return run;
@@ -141,13 +152,15 @@ void Control::State::DescribeExchange(const Job& job, v1::ExchangeInfo& info) co
   info.set_state(ToString(run.state));
   info.set_asked(run.asked);
   info.set_planner(run.planner);
-  info.set_topology(run.topology);
+  info.set_topology(run.topology->name());
   info.set_trees(static_cast<std::uint32_t>(run.plan.trees.size()));
   info.set_predicted_seconds(run.described.seconds());
   info.set_reference_bytes(run.described.reference_bytes());
   info.set_first_rank(job.config.rank_base);
   info.set_rank_count(job.config.ranks_of_job);
   info.set_plan(run.described.plan());
+  info.set_measured_topology(run.described.topology());
+  info.set_measured_unix_ns(run.described.measured_unix_ns());
   DescribeMeasures(run, info);
 }
 

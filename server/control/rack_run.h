@@ -8,6 +8,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -23,8 +24,16 @@ namespace phub::server {
 // A lane to one core loop of another rack.
 struct PeerLanePlace {
   GrantedNonce nonce;
+  GrantedNonce verbs_nonce;  // see PeerConnect
   std::unique_ptr<transport::Connection> connection;
   std::string description;
+};
+
+// A rank of another rack that is lost and may come back (policy wait), as its daemon says.
+struct LostElsewhere {
+  std::string host;
+  std::string loss;
+  TimeNs awaited_until = 0;
 };
 
 // What another rack has said.
@@ -38,6 +47,7 @@ struct PeerRack {
   std::string departed;  // a rank of it that left, for people; empty: none
   std::uint32_t batches_added = 0;
   std::uint64_t barriers_reached = 0;
+  std::map<std::uint32_t, LostElsewhere> lost;  // by rank of the job: of this rack's only
 };
 
 struct RackRun {
@@ -46,7 +56,7 @@ struct RackRun {
   std::string asked;      // "auto", a planner's name, "file"
   v1::PeerJob described;  // with the plan
   std::string planner;
-  std::string topology;
+  std::shared_ptr<const plan::Topology> topology;  // for which the plan was made
   exchange::RackPlan plan;
   std::vector<PeerRack> racks;                                    // [rack]; the own one, too
   std::vector<std::unique_ptr<exchange::ShardExchange>> shards;   // [core]
@@ -64,16 +74,27 @@ struct RackRun {
     TimeNs due = 0;
   };
   std::optional<PutOff> put_off;
+  // What waited of it for another rack was dropped, as others would have been for it: the fault.
+  // All that other racks are told from here on is that it has failed.
+  std::string crowded_out;
 };
 const char* ToString(RackRun::State state);
+// rack_plans.cc: the plan of jobs that ask for `asked`: auto, a planner's name, or a plan.
+absl::StatusOr<plan::Forest> MakeForest(const plan::Topology& topology, const std::string& asked,
+                                        bool aggregators);
 // Its ranks here have all left, and other racks' perhaps not.
 inline bool IsLeavingRacks(const Job& job) {
   return job.rack_run != nullptr && job.rack_run->said_left;
 }
 
+// rack_plans.cc. Every rack, rack 0 too: nobody runs a plan that it has not verified itself.
+absl::StatusOr<std::unique_ptr<RackRun>> MakeRackRun(
+    const Control::State& state, const v1::PeerJob& job,
+    std::shared_ptr<const plan::Topology> topology);
+
 // rack_measures.cc: spans, links and exchange_bytes, without predictions; `info` has the racks. And
 // the predictions for them: simulated once for a size, which takes time.
 void DescribeMeasures(const RackRun& run, v1::ExchangeInfo& info);
-void DescribePrediction(const plan::Topology& topology, RackRun& run, v1::ExchangeInfo& info);
+void DescribePrediction(RackRun& run, v1::ExchangeInfo& info);
 
 }  // namespace phub::server

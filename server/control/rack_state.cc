@@ -54,6 +54,13 @@ absl::Status CheckSpansRacks(const Job& job, bool has_to) {
       fmt::format("a rack is named, and job {} does not span racks", job.name()));
 }
 
+bool IsNewestLoad(Job& job, std::uint64_t number) {
+  if (number == 0) return true;
+  if (number < job.newest_load) return false;
+  job.newest_load = number;
+  return true;
+}
+
 absl::StatusOr<Control::State::Seating> Control::State::FindLoader(
     const v1::LoadStateRequest& first) {
   if (first.incarnation() == 0) return FindRunning(first.session_id());

@@ -11,6 +11,8 @@
 #include "common/wire/message.h"
 #include "server/control/rack.h"
 #include "server/control/rack_run.h"
+#include "server/control/rack_survey.h"
+#include "server/control/rack_waiting.h"
 #include "server/control/state.h"
 #include "server/control/text.h"
 
@@ -18,8 +20,7 @@ namespace phub::server {
 namespace {
 
 constexpr std::size_t kDeferredMax = 1024;
-constexpr std::size_t kEnvelopeBytes = 1 << 20;  // beyond this no further message is added
-constexpr int kEnvelopeMessagesMax = 64;
+constexpr std::size_t kDeferredBytesMax = 64 << 20;
 
 // Of messages that open a job: whether both are about the same. Workers say which run they request,
 // as many as they like, and it is the last one that they want; runs that rack 0 opens are few.
@@ -43,6 +44,12 @@ const char* ToString(RackRun::State state) {
   return "unknown";
 }
 
+std::string DescribeTopologyForHash(const ControlOptions& options) {
+  // What is measured is different each time; that it is has to be the same everywhere.
+  return options.topology_is_measured ? "topology measured\n"
+                                      : plan::TopologyToJson(*options.rack_topology);
+}
+
 std::string HashOfRacks(const ControlOptions& options, std::size_t core_count) {
   std::string text = fmt::format(
       "control {}..{}\nlanes {}..{}\nchunk_bytes {}\nstaging {}\ncore_loops {}\n",
@@ -51,19 +58,8 @@ std::string HashOfRacks(const ControlOptions& options, std::size_t core_count) {
   text += fmt::format("daemon {} of {}\n", options.rack_self, options.daemons_in_rack());
   for (const std::string& rack : options.racks) text += rack + "\n";
   text += fmt::format("aggregators {}\n", options.aggregator_count);
-  text += plan::TopologyToJson(*options.rack_topology);
+  text += DescribeTopologyForHash(options);
   return Sha256Hex(text);
-}
-
-std::size_t FillEnvelope(const std::deque<v1::PeerMessage>& messages, v1::PeerEnvelope& envelope) {
-  std::size_t bytes = 0;
-  for (const v1::PeerMessage& message : messages) {
-    bytes += message.ByteSizeLong();
-    const int count = envelope.messages_size();
-    if (count == kEnvelopeMessagesMax || (count > 0 && bytes > kEnvelopeBytes)) break;
-    *envelope.add_messages() = message;
-  }
-  return static_cast<std::size_t>(envelope.messages_size());
 }
 
 std::string Control::State::DescribeRackBriefly(RackIndex rack) const {
@@ -90,6 +86,7 @@ absl::Status Control::State::CheckEnvelope(const v1::PeerEnvelope& envelope) {
     if (std::exchange(racks.last_refusal, what) != what) {
       LogWarning("event=peer_refused message=\"{}\"", what);
     }
+    if (envelope.rack() < racks.known.size()) racks.known[envelope.rack()].is_refused = what;
     return absl::FailedPreconditionError(what);
   };
   if (racks.known.empty()) {
@@ -111,6 +108,12 @@ absl::Status Control::State::CheckEnvelope(const v1::PeerEnvelope& envelope) {
         fmt::format("a daemon that says it is rack {} takes this one for rack {}, but it "
                     "is rack {} of {}; are `racks` and `rack_self` right?",
                     envelope.rack(), envelope.to_rack(), options.rack_index, racks.known.size()));
+  }
+  if (envelope.daemon_count() == 0) {
+    return refuse(ControlCounter::peers_refused_version,
+                  fmt::format("the phubd of rack {} ({}) is older than this one, and does not say "
+                              "which daemon of its rack it is; upgrade it",
+                              envelope.rack(), options.racks[envelope.rack()]));
   }
   if (envelope.daemon() != options.rack_self ||
       envelope.daemon_count() != options.daemons_in_rack()) {
@@ -142,6 +145,7 @@ void Control::State::OnEnvelope(const v1::PeerEnvelope& envelope, Answer<v1::Pee
   const RackIndex from{envelope.rack()};
   KnownRack& known = racks.known[from.value];
   known.last_heard = clock.Now();
+  known.is_refused.clear();
   if (known.instance != envelope.instance()) {
     known.instance = envelope.instance();
     known.next_sequence.reset();
@@ -152,6 +156,7 @@ void Control::State::OnEnvelope(const v1::PeerEnvelope& envelope, Answer<v1::Pee
     known.next_sequence.reset();
   }
   if (!known.next_sequence) known.next_sequence = envelope.first_sequence();
+  AdvanceSurvey(*this);
   std::uint64_t sequence = envelope.first_sequence();
   for (const v1::PeerMessage& message : envelope.messages()) {
     if (sequence++ < *known.next_sequence) continue;  // repeated: the receipt was lost
@@ -166,6 +171,8 @@ void Control::State::OnEnvelope(const v1::PeerEnvelope& envelope, Answer<v1::Pee
 void Control::State::OnReceipt(RackIndex from, const v1::PeerReceipt& receipt) {
   KnownRack& known = racks.known[from.value];
   known.last_heard = clock.Now();
+  known.refuses.clear();
+  AdvanceSurvey(*this);
   if (known.instance == receipt.instance()) return;
   known.instance = receipt.instance();
   known.next_sequence.reset();
@@ -175,7 +182,7 @@ void Control::State::OnReceipt(RackIndex from, const v1::PeerReceipt& receipt) {
 // It is another process than before, perhaps: it has forgotten its part of every job that it spoke
 // of when it was that one.
 void Control::State::OnRackRestarted(RackIndex rack) {
-  std::erase_if(racks.deferred, [&](const auto& each) { return each.first == rack; });
+  std::erase_if(racks.deferred, [&](const auto& each) { return each.from == rack; });
   for (const auto& job : jobs) {
     if (!job->running() || job->rack_run == nullptr) continue;
     const std::uint64_t instance = job->rack_run->racks[rack.value].instance;
@@ -185,30 +192,6 @@ void Control::State::OnRackRestarted(RackIndex rack) {
                          fmt::format("the daemon of {} was started again, and has forgotten its "
                                      "part of the job",
                                      DescribeRackBriefly(rack))));
-  }
-}
-
-// No job that spans racks goes on without what was lost: which jobs' it was, nobody knows any more.
-void Control::State::FailOverLostMessages(RackIndex rack, const char* what) {
-  for (const auto& job : jobs) {
-    if (!job->running() || job->rack_run == nullptr) continue;
-    Fail(*job, MakeFault(*job, "rack_messages_lost",
-                         fmt::format("the daemon of {} {}", DescribeRackBriefly(rack), what)));
-  }
-}
-
-void Control::State::SendToRack(RackIndex to, Incarnation incarnation, v1::PeerMessage message) {
-  message.set_incarnation(incarnation.value);
-  if (racks.network == nullptr) return;
-  const std::size_t dropped = racks.network->Send(to, std::move(message));
-  if (dropped == 0) return;
-  counters.Add(ControlCounter::peer_messages_dropped, dropped);
-  racks.known[to.value].missed_messages = true;
-}
-
-void Control::State::SendToRacks(Incarnation incarnation, const v1::PeerMessage& message) {
-  for (std::uint32_t rack = 0; rack < racks.known.size(); ++rack) {
-    if (rack != options.rack_index) SendToRack(RackIndex{rack}, incarnation, message);
   }
 }
 
@@ -226,7 +209,7 @@ void Control::State::HandlePeerMessage(RackIndex from, const v1::PeerMessage& me
   Job* job = FindIncarnation(Incarnation{message.incarnation()});
   if (message.message_case() == Case::kFailed) {  // before it was opened here
     std::erase_if(racks.deferred, [&](const auto& each) {
-      return each.second.has_open() && each.second.incarnation() == message.incarnation();
+      return each.message.has_open() && each.message.incarnation() == message.incarnation();
     });
   }
   if (job == nullptr || !job->running() || job->rack_run == nullptr) return;  // over here already
@@ -243,8 +226,15 @@ void Control::State::HandlePeerMessage(RackIndex from, const v1::PeerMessage& me
     case Case::kBarrier:
       job->rack_run->racks[from.value].barriers_reached = message.barrier().reached();
       return CompleteBarriers(*job);
-    case Case::kLoadRefused:
-      return DropBrought(*job, message.load_refused().code(), message.load_refused().message());
+    case Case::kLoadRefused: {
+      const v1::PeerLoadRefused& refused = message.load_refused();
+      if (!IsNewestLoad(*job, refused.number())) {
+        return counters.Add(ControlCounter::load_refusals_late);
+      }
+      return DropBrought(*job, refused.code(), refused.message());
+    }
+    case Case::kRankAwaited: return HandleRankAwaited(*this, *job, from, message.rank_awaited());
+    case Case::kRankReturned: return HandleRankReturned(*this, *job, from, message.rank_returned());
     case Case::kRankLeft: return HandleRankLeft(*job, from, message.rank_left());
     case Case::kLeft:
       job->rack_run->racks[from.value].left = true;
@@ -261,15 +251,24 @@ void Control::State::HandlePeerMessage(RackIndex from, const v1::PeerMessage& me
 }
 
 void Control::State::Defer(RackIndex from, const v1::PeerMessage& message) {
-  for (auto& [rack, earlier] : racks.deferred) {
-    if (rack != from || !IsSameRequest(earlier, message)) continue;
-    earlier = message;
+  const TimeNs since = racks.deferred_since != 0 ? racks.deferred_since : clock.Now();
+  for (DeferredMessage& earlier : racks.deferred) {
+    if (earlier.from != from || !IsSameRequest(earlier.message, message)) continue;
+    earlier = {from, message, since};
     return;
   }
-  if (racks.deferred.size() >= kDeferredMax) {
-    return counters.Add(ControlCounter::peer_messages_dropped);
+  std::size_t bytes = message.ByteSizeLong();
+  for (const DeferredMessage& earlier : racks.deferred) bytes += earlier.message.ByteSizeLong();
+  if (racks.deferred.size() >= kDeferredMax || bytes > kDeferredBytesMax) {
+    counters.Add(ControlCounter::peer_messages_dropped);
+    if (!message.has_request()) return;
+    return RefuseRequest(*this, from, message,
+                         Refuse(ControlCounter::joins_refused_capacity,
+                                absl::ResourceExhaustedError(fmt::format(
+                                    "job {} was not opened: too many wait for that at {} already",
+                                    message.request().job(), DescribeRackBriefly(RackIndex{0})))));
   }
-  racks.deferred.emplace_back(from, message);
+  racks.deferred.push_back({from, message, since});
 }
 
 // A job that nobody comes to must not stay for ever: see CheckAbandoned. One whose ranks have all
@@ -284,23 +283,21 @@ void Control::State::NoteIfNobodyIsHere(Job& job) {
 
 void Control::State::PollRacks(TimeNs now) {
   if (racks.known.empty()) return;
+  CheckQueues(*this);
   CheckRackLiveness(now);
-  std::deque<std::pair<RackIndex, v1::PeerMessage>> deferred;
-  deferred.swap(racks.deferred);
-  for (const auto& [from, message] : deferred) HandlePeerMessage(from, message);
+  std::deque<DeferredMessage> deferred = TakeDeferred(*this);
+  for (const DeferredMessage& each : deferred) {
+    racks.deferred_since = each.since;
+    HandlePeerMessage(each.from, each.message);
+  }
+  racks.deferred_since = 0;
+  AdvanceSurvey(*this);
   for (auto held = racks.held.begin(); held != racks.held.end();) {
     const auto next = std::next(held);
-    if (now >= held->deadline) {
+    if (now >= PatienceOf(*this, *held)) {
       const HeldJoin late = std::move(*held);
       racks.held.erase(held);
-      const std::string opener = DescribeRackBriefly(RackIndex{0});
-      const std::string why =
-          options.rack_index == 0
-              ? fmt::format("an older run of it is not over at {}; try again", opener)
-              : fmt::format(
-                    "{}, which opens jobs that span racks, does not answer; is its phubd "
-                    "running?",
-                    opener);
+      const std::string why = WhyNotOpened(*this);
       late.answer(Refuse(ControlCounter::joins_refused_rack,
                          absl::UnavailableError(
                              fmt::format("job {} was not opened: {}", late.request.job(), why))),
@@ -323,20 +320,19 @@ void Control::State::PollRacks(TimeNs now) {
 void Control::State::CheckRackLiveness(TimeNs now) {
   for (std::uint32_t rack = 0; rack < racks.known.size(); ++rack) {
     if (rack == options.rack_index) continue;
-    if (std::exchange(racks.known[rack].missed_messages, false)) {
-      FailOverLostMessages(RackIndex{rack}, "did not take messages for too long");
-    }
     for (const auto& job : jobs) {
       if (!job->running() || job->rack_run == nullptr) continue;
       const TimeNs heard = std::max(racks.known[rack].last_heard, job->created_at);
       if (now - heard < options.liveness_timeout) continue;
       counters.Add(ControlCounter::racks_silent);
       const bool never = racks.known[rack].last_heard == 0;
-      Fail(*job, MakeFault(*job, "rack_silent",
-                           fmt::format("the daemon of {} {}", DescribeRackBriefly(RackIndex{rack}),
-                                       never ? std::string("was never heard of")
-                                             : fmt::format("was last heard of {} ago",
-                                                           FormatAge(now - heard)))));
+      Fail(*job,
+           MakeFault(
+               *job, "rack_silent",
+               fmt::format("the daemon of {} {}{}", DescribeRackBriefly(RackIndex{rack}),
+                           never ? std::string("was never heard of")
+                                 : fmt::format("was last heard of {} ago", FormatAge(now - heard)),
+                           DescribeTrouble(racks.known[rack]))));
     }
   }
 }
@@ -346,8 +342,19 @@ TimeNs Control::State::NextRackTimer() const {
   const bool spans = std::any_of(jobs.begin(), jobs.end(), [](const auto& job) {
     return job->running() && job->rack_run != nullptr;
   });
-  for (const HeldJoin& held : racks.held) next = std::min(next, held.deadline);
-  if (!racks.deferred.empty()) next = std::min(next, polled_at + kMillisecond);
+  for (const HeldJoin& held : racks.held) {
+    // It can come to be over long ago; that is no time in which this daemon stood still.
+    next = std::min(next, std::max(PatienceOf(*this, held), polled_at));
+  }
+  if (!racks.held.empty() && options.topology_is_measured) {  // a rack that falls silent
+    next = std::min(next, polled_at + options.liveness_timeout / 8);
+  }
+  const DurationNs again = AwaitsSurvey(*this) ? 50 * kMillisecond : kMillisecond;
+  if (!racks.deferred.empty()) next = std::min(next, polled_at + again);
+  const bool ends = std::any_of(jobs.begin(), jobs.end(), [](const auto& job) {
+    return job->running() && job->rack_run != nullptr && !job->rack_run->crowded_out.empty();
+  });
+  if (ends) next = std::min(next, polled_at + kMillisecond);
   if (!spans) return next;
   // Often enough to name a silent rack in time; cheap.
   return std::min(next, polled_at + options.liveness_timeout / 8);

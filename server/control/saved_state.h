@@ -137,7 +137,10 @@ struct StateArrival {
   std::vector<std::vector<Part>> parts;                     // [key], by offset
   std::uint64_t elements_left = 0;  // of all tensors of the keys that are named
 };
-// rack_state.cc. Of a call that names a rack: other racks' daemons may ask no more.
+// rack_state.cc. Whether no newer load, or refusal of one, is known, as another rack numbers it:
+// its word may come late. Then it is the newest from here on.
+bool IsNewestLoad(Job& job, std::uint64_t number);
+// Of a call that names a rack: other racks' daemons may ask no more.
 absl::Status CheckSpansRacks(const Job& job, bool has_to);
 // For who deals out: the other racks are told what comes; `chunks` are all chunks of
 // the job. And what of a piece is of this rack's chunks; the rest is kept for the others.

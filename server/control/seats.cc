@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "common/base/log.h"
+#include "server/control/rack_survey.h"
 #include "server/control/state.h"
 #include "server/control/text.h"
 
@@ -19,7 +20,9 @@ constexpr DurationNs kOpeningOfAPlane = 7;  // in liveness timeouts
 
 DurationNs LeaseOf(const ControlOptions& options, const Job& job) {
   const DurationNs further = job.rack_run == nullptr ? 0 : options.daemons_in_rack() - 1;
-  return options.liveness_timeout * (1 + further * kOpeningOfAPlane);
+  const DurationNs survey = options.topology_is_measured ? kSurveyPatience : 0;
+  return options.liveness_timeout +
+         further * (options.liveness_timeout * kOpeningOfAPlane + survey);
 }
 
 }  // namespace

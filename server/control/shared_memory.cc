@@ -73,8 +73,10 @@ absl::StatusOr<transport::LaneMemory> Control::State::SharedLaneMemory(
 
 absl::StatusOr<LaneStaging> Control::State::StagingOf(const wire::LaneHello& hello) {
   Job* job = FindIncarnation(hello.incarnation);
-  if (job == nullptr || !job->running() || hello.rank.value >= job->members.size() ||
-      hello.core.value >= links.size()) {
+  if (job == nullptr || !job->running()) return absl::AbortedError("the job has ended");
+  // What other racks send lands in the exchange's memory.
+  if (job->rack_run != nullptr && hello.rank.value >= kPeerRankBase) return LaneStaging{};
+  if (hello.rank.value >= job->members.size() || hello.core.value >= links.size()) {
     return absl::AbortedError("the job has ended");
   }
   const std::shared_ptr<const LentMemory>& staging =
@@ -99,6 +101,15 @@ void Control::State::TellOfParameters(const Job& job, BatchRecord& record) {
   const std::shared_ptr<const MappedMemory>& ordinary = record.parameters.ordinary;
   if (ordinary != nullptr && options.rack_endpoints.size() <= 1) {
     tell(ordinary->data(), ordinary->bytes(), ordinary);
+  }
+  if (job.rack_run == nullptr) return;
+  for (std::uint32_t core = 0; core < record.parts.size(); ++core) {
+    const std::shared_ptr<KeyBatch>& part = record.parts[core];
+    if (!part->accumulators) continue;
+    DoneFlag done =
+        memory_listener->OnSums(job.account.incarnation, CoreIndex{core}, part->accumulators.data(),
+                                part->accumulators.bytes(), part);
+    if (done != nullptr) record.known.push_back(std::move(done));
   }
 }
 

@@ -2,6 +2,7 @@
 #include <map>
 
 #include "common/base/check.h"
+#include "server/control/rack_waiting.h"
 #include "server/control/state.h"
 #include "server/control/text.h"
 
@@ -109,6 +110,7 @@ void Control::State::DescribeStalls(const Job& job, const StallQuery& query,
       }
     }
   }
+  DescribeLostElsewhere(job, now, response);
   std::stable_sort(
       response.mutable_stalls()->begin(), response.mutable_stalls()->end(),
       [](const v1::Stall& a, const v1::Stall& b) { return a.since_ns() > b.since_ns(); });

@@ -334,7 +334,6 @@ struct Control::State {
   void TellRacksOfFailure(const Job& job);
   // --- rack_plans.cc
   absl::Status ChoosePlan(v1::PeerJob& job);
-  absl::StatusOr<std::unique_ptr<RackRun>> MakeRackRun(const v1::PeerJob& job) const;
   void DescribeExchange(const Job& job, v1::ExchangeInfo& info) const;
   // --- peer_lanes.cc
   void GrantPeerLanes(Job& job);

@@ -10,6 +10,11 @@
 
 namespace phub::server {
 
+transport::VerbsLimits PeerVerbsLimits(transport::VerbsLimits limits) {
+  limits.inbox_bytes = wire::kInboxBytesMax;
+  return limits;
+}
+
 ControlVerbsGate::ControlVerbsGate(ControlThread& thread, std::uint8_t transport_index,
                                    std::vector<std::shared_ptr<transport::VerbsQueue>> queues,
                                    const transport::VerbsLimits& limits)
@@ -49,13 +54,15 @@ absl::StatusOr<transport::VerbsLaneParts> ControlVerbsGate::Parts(const wire::La
     }
     auto domain = DomainOf(hello.incarnation, queue->device());
     if (!domain.ok()) return domain.status();
+    const bool to_rack = hello.rank.value >= kPeerRankBase;
+    if (to_rack) jobs_[hello.incarnation].cores_with_peers.insert(hello.core);
     return transport::VerbsLaneParts{.queue = queue,
                                      .domain = *std::move(domain),
                                      .staging = {.data = staging->data,
                                                  .slot_count = staging->slot_count,
                                                  .slot_bytes = staging->slot_bytes,
                                                  .owner = staging->owner},
-                                     .limits = limits_};
+                                     .limits = to_rack ? PeerVerbsLimits(limits_) : limits_};
   });
 }
 
@@ -65,7 +72,9 @@ absl::StatusOr<ControlVerbsGate::Domain> ControlVerbsGate::DomainOf(
   Domain& known = job.domains[device.get()];
   if (known != nullptr) return known;
   auto made = transport::VerbsDomain::Create(
-      device, "a batch of keys takes one or two: add keys in larger batches");
+      device,
+      "a batch of keys takes one or two, and between racks one for each core loop: add "
+      "keys in larger batches");
   if (!made.ok()) return made.status();
   // Whoever lets go of it last need not wait until it is unpinned.
   transport::VerbsDomain* const domain = made->get();
@@ -108,6 +117,21 @@ DoneFlag ControlVerbsGate::OnParameters(Incarnation incarnation, std::byte* data
   return done;
 }
 
+// Lanes to other racks stand before there are keys.
+DoneFlag ControlVerbsGate::OnSums(Incarnation incarnation, CoreIndex core, std::byte* data,
+                                  std::size_t bytes, std::shared_ptr<const void> owner) {
+  const auto job = jobs_.find(incarnation);
+  if (job == jobs_.end() || !job->second.cores_with_peers.contains(core)) return nullptr;
+  const auto domain = job->second.domains.find(queues_[core.value]->device().get());
+  if (domain == job->second.domains.end() || domain->second == nullptr) return nullptr;
+  auto done = std::make_shared<std::atomic<bool>>(false);
+  work_->Add({.end = job->second.end,
+              .domain = domain->second,
+              .parameters = {.data = data, .bytes = bytes, .owner = std::move(owner)},
+              .done = done});
+  return done;
+}
+
 // Unpinning takes as long as pinning.
 DoneFlag ControlVerbsGate::OnReleased(Incarnation incarnation) {
   const auto job = jobs_.find(incarnation);
@@ -133,7 +157,7 @@ void ControlVerbsGate::Attend() {
   }
 }
 
-// Replies from memory that is not registered are copied on their way, and counted: no reason to
+// What is sent from memory that is not registered is copied on their way, and counted: no reason to
 // end a job.
 void ControlVerbsGate::Register(const Work& work) {
   const auto& [data, bytes, owner] = work.parameters;

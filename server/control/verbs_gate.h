@@ -1,6 +1,7 @@
-// Lets the data port ask control which queue pairs become lanes, and keeps what jobs have on RDMA
-// devices: a protection domain for each device that a job has lanes on, in which its parameters are
-// registered.
+// Lets the data port ask control which queue pairs become lanes, says what those to other racks are
+// made of at either end, and keeps what jobs have on RDMA devices: a protection domain for each
+// device that a job has lanes on, in which its parameters are registered, and the sums that go to
+// other racks.
 //
 // Registering pins every page, which takes a second for some GiB: a thread of its own does it, in
 // order, and lets go of what jobs had. Nobody who holds Control's lock waits for it; whoever added
@@ -19,6 +20,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <set>
 #include <string>
 #include <thread>
 #include <vector>
@@ -28,6 +30,9 @@
 #include "server/control/control_thread.h"
 
 namespace phub::server {
+
+// Between racks every message goes through the inbox, chunks too: room for several.
+transport::VerbsLimits PeerVerbsLimits(transport::VerbsLimits limits);
 
 class ControlVerbsGate final : public transport::VerbsGate, public JobMemoryListener {
  public:
@@ -45,6 +50,8 @@ class ControlVerbsGate final : public transport::VerbsGate, public JobMemoryList
 
   DoneFlag OnParameters(Incarnation incarnation, std::byte* data, std::size_t bytes,
                         std::shared_ptr<const void> owner) override;
+  DoneFlag OnSums(Incarnation incarnation, CoreIndex core, std::byte* data, std::size_t bytes,
+                  std::shared_ptr<const void> owner) override;
   DoneFlag OnReleased(Incarnation incarnation) override;
 
  private:
@@ -65,6 +72,7 @@ class ControlVerbsGate final : public transport::VerbsGate, public JobMemoryList
     std::shared_ptr<JobEnd> end = std::make_shared<JobEnd>();  // the last member to go
     std::vector<Parameters> parameters;
     std::map<const transport::VerbsDevice*, Domain> domains;
+    std::set<CoreIndex> cores_with_peers;  // they have lanes to other racks
   };
   // To be registered; or, without a domain, to be let go.
   struct Work {

@@ -28,22 +28,39 @@ void Merge(const VersionReport::Entry& entry, v1::KeyVersions& key) {
   key.set_reductions_max(std::max(key.reductions_max(), entry.reductions_max));
 }
 
+// asking: Max() for the chunks that are at home here; a rank for all that it reads here.
+void Ask(Control::State& state, Job& job, Rank asking, DurationNs timeout,
+         std::function<void(const absl::Status&, VersionQuery&)> done) {
+  state.counters.Add(ControlCounter::version_reports);
+  VersionQuery& query = job.version_queries.emplace_back();
+  query.answered.assign(state.links.size(), false);
+  query.deadline = state.clock.Now() + timeout;
+  query.done = std::move(done);
+  for (std::size_t core = 0; core < state.links.size(); ++core) {
+    query.reports.push_back(std::make_unique<VersionReport>());
+    query.reports.back()->keys.resize(job.keys.size());
+    state.links[core].Send({.kind = Command::Kind::kReportVersions,
+                            .rank = asking,
+                            .shard = job.shards[core].get(),
+                            .versions = query.reports.back().get()});
+  }
+}
+
+void AnswerTo(Control::State& state, Job& job, Rank asking,
+              Answer<v1::GetVersionsResponse> answer) {
+  if (absl::Status status = state.CheckQueryRoom(job); !status.ok()) return answer(status, {});
+  Ask(state, job, asking, state.options.report_timeout,
+      [&state, &job, answer](const absl::Status& status, VersionQuery& query) {
+        if (!status.ok()) return answer(status, {});
+        answer(absl::OkStatus(), state.DescribeVersions(job, query));
+      });
+}
+
 }  // namespace
 
 void Control::State::AskForVersions(Job& job, DurationNs timeout,
                                     std::function<void(const absl::Status&, VersionQuery&)> done) {
-  counters.Add(ControlCounter::version_reports);
-  VersionQuery& query = job.version_queries.emplace_back();
-  query.answered.assign(links.size(), false);
-  query.deadline = clock.Now() + timeout;
-  query.done = std::move(done);
-  for (std::size_t core = 0; core < links.size(); ++core) {
-    query.reports.push_back(std::make_unique<VersionReport>());
-    query.reports.back()->keys.resize(job.keys.size());
-    links[core].Send({.kind = Command::Kind::kReportVersions,
-                      .shard = job.shards[core].get(),
-                      .versions = query.reports.back().get()});
-  }
+  Ask(*this, job, Rank::Max(), timeout, std::move(done));
 }
 
 void Control::State::HandleVersionsReported(Job& job, CoreIndex core, const Event& event) {
@@ -99,19 +116,14 @@ absl::Status Control::State::CheckQueryRoom(const Job& job) const {
 }
 
 void Control::State::AnswerVersions(Job& job, Answer<v1::GetVersionsResponse> answer) {
-  if (absl::Status status = CheckQueryRoom(job); !status.ok()) return answer(status, {});
-  AskForVersions(job, options.report_timeout,
-                 [this, &job, answer](const absl::Status& status, VersionQuery& query) {
-                   if (!status.ok()) return answer(status, {});
-                   answer(absl::OkStatus(), DescribeVersions(job, query));
-                 });
+  AnswerTo(*this, job, Rank::Max(), std::move(answer));
 }
 
 void Control::State::GetVersions(const v1::GetVersionsRequest& request,
                                  Answer<v1::GetVersionsResponse> answer) {
   const absl::StatusOr<Seating> seat = FindRunning(request.session_id());
   if (!seat.ok()) return answer(seat.status(), {});
-  AnswerVersions(*seat->job, std::move(answer));
+  AnswerTo(*this, *seat->job, seat->rank, std::move(answer));
 }
 
 void Control::State::GetJobVersions(const v1::GetJobVersionsRequest& request,

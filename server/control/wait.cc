@@ -1,10 +1,12 @@
 // Ranks that are gone and may come back (LOSS_POLICY_WAIT). A rank is lost as long as its stream is
 // broken, it is silent, or a lane that it had is missing; the other ranks hear of it, and a
 // deadline runs. The same process comes back by attending, being heard of, and opening its lanes
-// again. With restart a new process may take the seat over by joining.
+// again. With restart a new process may take the seat over by joining. In jobs that span racks each
+// rack does so for its own ranks; rack_waiting.h tells the others.
 #include <algorithm>
 
 #include "common/base/log.h"
+#include "server/control/rack_waiting.h"
 #include "server/control/state.h"
 #include "server/control/text.h"
 
@@ -31,7 +33,7 @@ v1::SessionEvent AwaitedEvent(const Job& job, Rank rank, TimeNs now) {
   const Member& member = job.members[rank.value];
   v1::SessionEvent event;
   v1::RankAwaited& awaited = *event.mutable_awaited();
-  awaited.set_rank(rank.value);
+  awaited.set_rank(rank.value + job.config.rank_base);
   awaited.set_host(member.host);
   awaited.set_deadline_ns(std::max<DurationNs>(0, member.awaited_until - now));
   return event;
@@ -67,6 +69,7 @@ void Control::State::BeginAbsence(Job& job, Rank rank) {
              job.account.tenant, job.name(), rank.value, member.host, member.absence,
              job.settings.wait_timeout);
   TellOthers(job, rank, AwaitedEvent(job, rank, member.lost_since));
+  TellRacksOfAbsence(*this, job, rank);
 }
 
 // It is back, or has left: it is not awaited any more.
@@ -78,9 +81,10 @@ void Control::State::EndAbsence(Job& job, Rank rank, bool restarted) {
           restarted);
   counters.Add(restarted ? ControlCounter::ranks_restarted : ControlCounter::ranks_returned);
   v1::SessionEvent event;
-  event.mutable_returned()->set_rank(rank.value);
+  event.mutable_returned()->set_rank(rank.value + job.config.rank_base);
   event.mutable_returned()->set_restarted(restarted);
   TellOthers(job, rank, event);
+  TellRacksOfReturn(*this, job, rank, restarted);
 }
 
 void Control::State::SendAwaited(const Job& job, Rank to, EventSink& sink) {
@@ -88,6 +92,7 @@ void Control::State::SendAwaited(const Job& job, Rank to, EventSink& sink) {
     if (rank == to.value || job.members[rank].state != Member::State::kLost) continue;
     sink.Send(AwaitedEvent(job, Rank{rank}, clock.Now()));
   }
+  SendLostElsewhere(job, clock.Now(), sink);
 }
 
 void Control::State::CheckWaiting(Job& job, TimeNs now) {
@@ -110,7 +115,8 @@ absl::Status Control::State::CheckTakeOver(const Job& job, const v1::JoinRequest
   const DurationNs age = clock.Now() - member.last_heard;
   const bool gone =
       member.stream_broke || member.silent || age > options.liveness_timeout / kTakeOverFraction;
-  const std::string who = fmt::format("rank {} of job {}", request.rank(), job.name());
+  const std::string who =
+      fmt::format("rank {} of job {}", request.rank() + job.config.rank_base, job.name());
   if (!gone) {
     return Refuse(ControlCounter::joins_refused_rank_held,
                   absl::AlreadyExistsError(fmt::format(
@@ -201,7 +207,7 @@ absl::Status Control::State::TakenOver(const Job& job, Rank rank) const {
   return absl::AbortedError(
       fmt::format("rank {} of job {} was taken over by a process on host {}, pid {}; this process "
                   "is done with",
-                  rank.value, job.name(), member.host, member.pid));
+                  rank.value + job.config.rank_base, job.name(), member.host, member.pid));
 }
 
 // Time in which control could not listen is not held against those who want to come back.

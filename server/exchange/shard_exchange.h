@@ -19,6 +19,25 @@
 // below had t's result before they sent any of t+1, and the parent had read t's before that), and
 // results as they come, into a slot that is always open.
 //
+// Ranks that are lost and come back (LossPolicy::kWait). A chunk's round t, at the rank's own rack,
+// is in one of these states when the rank pushes it again on a new lane:
+//   - It collects: applied is t-1, and not every own rank is in. What the rank had staged went with
+//     its lane, and is staged again; what was folded is in the accumulator, and a duplicate.
+//   - The own sum is complete (`local`), or has gone up (`awaits_result`). FoldAll has left
+//     folded_count at world_size, so any push of t is a duplicate: credited, and answered with the
+//     result. Nothing is folded again: OnLocalSum runs once a round, and a partial is sent once.
+//   - The result is here: applied is t. It is answered again.
+// Nothing else in an exchange knows of own lanes. t+1 cannot be over here, as it needs the push.
+//
+// Restart. A process that dies had pushed nothing beyond some P, and had had all replies of P-1
+// before it pushed any of P. So every chunk here is at P-1 or P, wherever it is at home; that its
+// home is at P already, and the result under way, changes nothing. P+1 is nowhere, as it needs this
+// rank's push. The result of t lands at parameters[t % 2], where t-1 is not, on every rack, and is
+// passed on from there; its slot is open from when the own sum of t has gone up, which needs the
+// own ranks' pushes of t. So until the new process pushes P+1 nothing is written over P-1: it may
+// be pulled here, before the result of P lands and after. Masters and optimizer state, at the home,
+// have one version: they are read only to make P+1.
+//
 // Ownership as of job_shard.h: control builds, the core loop uses, control frees.
 #pragma once
 

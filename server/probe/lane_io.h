@@ -17,8 +17,7 @@ class LaneIo {
  public:
   // All outlive it. After `deadline` every call fails.
   LaneIo(transport::TcpConnection& lane, const Clock& clock, TimeNs deadline,
-         const std::atomic<bool>& stopping)
-      : lane_(lane), clock_(clock), deadline_(deadline), stopping_(stopping) {}
+         const std::atomic<bool>& stopping);
 
   // All of the bytes, or Aborted: says what is in the way. The buffer of `count` bytes in all is
   // used again and again if it is smaller.

@@ -34,7 +34,8 @@ constexpr auto kRules = std::to_array<MethodRule>({
     // Daemons of other racks.
     {"phub.v1.Peer/Exchange", kServer},
     // They take bandwidth from jobs, for a while.
-    {"phub.v1.Probe/GetRacks", kOperators},
+    {"phub.v1.Probe/GetRacks", kOperators | kServer},
+    {"phub.v1.Probe/ApplyTopology", kOperators | kServer, kAudited},
     {"phub.v1.Probe/ProbePair", kOperators},
     {"phub.v1.Probe/RelayProbe", kServer},
     {"phub.v1.Probe/GrantProbe", kServer},

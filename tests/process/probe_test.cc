@@ -12,7 +12,7 @@
 #include <set>
 #include <thread>
 
-#include "client/cli/probe_racks.h"
+#include "common/plan/survey.h"
 #include "common/transport/tcp/tcp_dial.h"
 #include "phub/v1/probe.grpc.pb.h"
 #include "server/exchange/rack_plan.h"
@@ -263,10 +263,28 @@ TEST_F(ProbeTest, IsForOperatorsAndEncryptedAsLanesAre) {
   EXPECT_THAT(racks_->Outputs(), HasSubstr("lane=\"tcp+tls "));
 }
 
+// Only daemons pass it on, and where an operator asked it is in the log. He cannot stay out of it.
+TEST_F(ProbeTest, ATopologyThatSaysItWasPassedOnIsInTheAuditLogAllTheSame) {
+  const RackAuthority authority;
+  ASSERT_NO_FATAL_FAILURE(Start(2, authority.DaemonArguments()));
+  const std::string socket = authority.ControlSocket(0);
+  const auto stub =
+      v1::Probe::NewStub(grpc::CreateChannel(socket, grpc::InsecureChannelCredentials()));
+  v1::ApplyTopologyRequest request;
+  request.set_topology("{}");
+  request.set_passed_on(true);
+  grpc::ClientContext context;
+  v1::RacksInfo info;
+  EXPECT_FALSE(stub->ApplyTopology(&context, request, &info).ok());
+  const Finished log = RunToEnd(kPhubctl, {"-e", socket, "audit", "tail"});
+  EXPECT_EQ(log.exit, Exit::WithCode(0)) << log.error;
+  EXPECT_THAT(log.output, HasSubstr("racks.topology"));
+}
+
 TEST(ProbeRounds, HaveEveryPairOnceAndNobodyTwiceInOne) {
   for (std::uint32_t count = 2; count < 20; ++count) {
-    std::set<client::cli::RackPair> all;
-    const auto rounds = client::cli::Tournament(count);
+    std::set<plan::RankPair> all;
+    const auto rounds = plan::Tournament(count);
     EXPECT_EQ(rounds.size(), count - 1 + count % 2);
     for (const auto& pairs : rounds) {
       std::set<std::uint32_t> seen;

@@ -134,10 +134,10 @@ TEST_F(RackFaults, ADaemonOfAnotherConfigurationIsRefusedNamedAndCounted) {
   ASSERT_TRUE(racks_.serving()) << racks_.Outputs();
   std::vector<Process> trainers = Train(10);
   const Words silent = {fmt::format("the daemon of rack 1 ({})", racks_.endpoint(1)),
-                        "(rack_silent)"};
+                        "(rack_silent)", "has configuration"};
   const Words waiting = {
       fmt::format("job training was not opened: rack 0 ({})", racks_.endpoint(0)),
-      "does not answer"};
+      "does not answer", "has configuration"};
   ExpectVerdicts(trainers, {silent, silent, waiting, waiting, silent, silent}, racks_);
   EXPECT_THAT(racks_.Outputs(), HasSubstr("rack 1 has configuration"));
   EXPECT_THAT(racks_.Outputs(), HasSubstr("--dump-config"));

@@ -71,7 +71,9 @@ TEST(RackJobs, TheStoredPlanIsShownAtEveryRack) {
 
 TEST(RackJobs, LanesBetweenRacksAreEncryptedIfDataTlsIsOn) {
   const RackAuthority authority;
-  const auto racks = StartRacks(3, authority.DaemonArguments());
+  std::vector<std::string> arguments = authority.DaemonArguments();
+  arguments.insert(arguments.end(), {"--peer-transport", "tcp"});
+  const auto racks = StartRacks(3, arguments);
   ASSERT_TRUE(racks->serving()) << racks->Outputs();
   authority.MakeTenant(*racks);
   for (const char* planner : {"ring", "sharded-star"}) {
@@ -82,6 +84,27 @@ TEST(RackJobs, LanesBetweenRacksAreEncryptedIfDataTlsIsOn) {
   EXPECT_THAT(racks->Outputs(), HasSubstr("event=peer_lane_attached"));
   EXPECT_THAT(racks->Outputs(), HasSubstr("lane=\"tcp+tls "));
   EXPECT_THAT(racks->Outputs(), Not(HasSubstr("lane=\"tcp ")));
+}
+
+TEST(RackJobs, WithoutRdmaLanesAreOverTcpAndTheLogSaysWhy) {
+  const auto racks = StartRacks(2, {"--verbs", "off"});
+  ASSERT_TRUE(racks->serving()) << racks->Outputs();
+  const RandomJob job = DrawRackJob(8, 2, "ring");
+  ASSERT_EQ(RunRanks(*racks, job), "");
+  EXPECT_THAT(racks->Outputs(),
+              HasSubstr("rack=0 count=1 first=tcp reason=\"verbs = off at this daemon\""));
+  EXPECT_THAT(racks->Ask(0, {"job", "get", job.name, "-o", "json"}).output,
+              HasSubstr("\"tcp 127.0.0.1"));
+  EXPECT_THAT(racks->Ask(1, {"job", "get", job.name}).output,
+              HasSubstr(racks->endpoint(0) + "  tcp "));
+}
+
+TEST(RackJobs, ADaemonWhoseLanesHaveToBeOverRdmaDoesNotStartWithoutIt) {
+  const Finished refused = RunToEnd(
+      kPhubd, {"--listen", "127.0.0.1:0", "--racks", "127.0.0.1:1,127.0.0.1:2", "--rack-self",
+               "127.0.0.1:1", "--verbs", "off", "--peer-transport", "verbs"});
+  EXPECT_NE(refused.exit, Exit::WithCode(0));
+  EXPECT_THAT(refused.error, HasSubstr("peer_transport = verbs needs RDMA, and verbs = off"));
 }
 
 // One daemon is started anew with certificates of another authority, and the other one only sees
@@ -126,7 +149,7 @@ TEST(RackJobs, WhatDoesNotFitIsRefusedWithTheReason) {
   }
   EXPECT_THAT(
       JoinProblem(*racks, 0,
-                  {.job = "wait", .world_size = 2, .on_loss = LossPolicy::kWait, .plan = "auto"}),
+                  {.job = "whole", .world_size = 2, .apply = Apply::kIteration, .plan = "auto"}),
       HasSubstr("jobs of one rack only"));
   const DaemonProcess alone({"--cores", "1"});
   auto session = Connect(alone.endpoint());

@@ -15,6 +15,7 @@
 #include "common/base/random.h"
 #include "common/simd/kernels.h"
 #include "common/simd/optimizers.h"
+#include "tests/support/rack_sum.h"
 
 namespace phub::process {
 
@@ -44,14 +45,6 @@ struct RandomKey {
   std::vector<Bytes> expected;      // [iteration]: in parameter_type; [0] zeros
 };
 
-// How the sum of one rack comes about: its ranks, in rank order, then other racks' sums. Or of an
-// aggregator: other racks' sums alone.
-struct RackSum {
-  bool has_ranks = true;
-  std::uint32_t rack = 0;
-  std::vector<RackSum> children;
-};
-
 struct RandomJob {
   std::string name;
   std::uint64_t seed = 0;
@@ -69,7 +62,7 @@ struct RandomJob {
   // Of jobs that span racks: ranks are dealt to them in equal parts.
   std::uint32_t racks = 1;
   std::string plan;
-  std::vector<std::vector<RackSum>> sums;  // [key][chunk]: at the home
+  std::vector<std::vector<oracle::RackSum>> sums;  // [key][chunk]: at the home
   std::vector<RandomKey> keys;
 };
 

@@ -161,19 +161,17 @@ class SerialKeyOf final : public SerialKey {
     return gradient;
   }
 
-  const RackSum& SumAt(std::size_t element) const {
+  const oracle::RackSum& SumAt(std::size_t element) const {
     return job_.sums[index_][element * SizeOf(key_.type) / job_.chunk_bytes];
   }
 
-  // Of element i, at that rack.
-  T SumOf(const RackSum& sum, const std::vector<const std::byte*>& inputs, std::size_t i) const {
+  // Of element i, across racks.
+  T SumOf(const oracle::RackSum& sum, const std::vector<const std::byte*>& inputs,
+          std::size_t i) const {
     const simd::Reduction reduction = ReductionOf(key_.operation);
-    auto child = sum.children.begin();
-    T value = sum.has_ranks ? OwnSumOf(sum.rack, inputs, i) : SumOf(*child++, inputs, i);
-    for (; child != sum.children.end(); ++child) {
-      value = reference::Combined<T>(reduction, value, SumOf(*child, inputs, i));
-    }
-    return value;
+    return oracle::Fold<T>(
+        sum, [&](std::uint32_t rack) { return OwnSumOf(rack, inputs, i); },
+        [&](T a, T b) { return reference::Combined<T>(reduction, a, b); });
   }
   T OwnSumOf(std::uint32_t rack, const std::vector<const std::byte*>& inputs, std::size_t i) const {
     const std::uint32_t part = job_.world_size / job_.racks;

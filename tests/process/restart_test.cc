@@ -8,8 +8,9 @@
 #include <time.h>
 
 #include <cstdlib>
+#include <optional>
 #include <string>
-#include <tuple>
+#include <vector>
 
 #include "common/base/random.h"
 #include "tests/process/rack_process.h"
@@ -28,30 +29,61 @@ void Sleep(DurationNs duration) {
   nanosleep(&time, nullptr);
 }
 
-// Transport, and the number of daemons.
-class Restart : public ::testing::TestWithParam<std::tuple<const char*, std::size_t>> {
+// What trains, and over what.
+struct Layout {
+  const char* name;
+  std::string transport;
+  std::size_t daemons = 1;  // of each rack
+  std::size_t racks = 1;
+  std::uint32_t world_size = 3;
+  std::string plan = {};
+  std::uint64_t iterations = 8000;
+  const char* cores = "2";
+};
+
+class Restart : public ::testing::TestWithParam<Layout> {
  protected:
   Restart()
-      : rack_(std::get<1>(GetParam()),
-              {"--cores", "2", "--pin", "off", "--shm", transport() == "tcp" ? "off" : "on"}) {}
+      : rack_(GetParam().daemons * GetParam().racks,
+              {"--cores", GetParam().cores, "--pin", "off", "--shm",
+               GetParam().transport == "tcp" ? "off" : "on"},
+              GetParam().racks > 1 ? RackProcess::Kind::kManyRacks : RackProcess::Kind::kOneRack,
+              /*aggregator_count=*/0, GetParam().racks > 1 ? GetParam().daemons : 1) {}
   void SetUp() override { ASSERT_TRUE(rack_.serving()) << rack_.Outputs(); }
 
-  std::string transport() const { return std::get<0>(GetParam()); }
-  TrainingRun Train(const std::string& job, std::uint64_t iterations) {
-    return TrainingRun({.endpoint = rack_.endpoint(0),
-                        .job = job,
-                        .transport = transport(),
-                        .iterations = iterations});
+  // Of several racks, by which trees a chunk goes depends on the job's name, and so do the bits.
+  TrainingOptions OptionsOf(const std::string& job, std::uint64_t iterations) const {
+    const Layout& layout = GetParam();
+    TrainingOptions options = {.endpoints = {},
+                               .job = layout.racks > 1 ? "across" : job,
+                               .transport = layout.transport,
+                               .world_size = layout.world_size,
+                               .iterations = iterations,
+                               .plan = layout.plan};
+    for (std::size_t rack = 0; rack < layout.racks; ++rack) {
+      options.endpoints.push_back(rack_.endpoint(rack * layout.daemons));
+    }
+    return options;
+  }
+  // An undisturbed run, where nobody else knows what it must come to.
+  void LearnBits(TrainingOptions& options) {
+    if (GetParam().racks <= 2) return;
+    if (!undisturbed_) undisturbed_.emplace(options);
+    ASSERT_EQ(undisturbed_->Finish(kPatience), "") << rack_.Outputs();
+    options.expected = undisturbed_->SavedBy(0);
   }
   // One training, disturbed. How many processes it killed, and the problem if there is one.
   std::string Kill(std::uint64_t seed, std::uint32_t& killed, std::uint32_t& resumed);
 
   RackProcess rack_;
+  std::optional<TrainingRun> undisturbed_;
 };
 
 std::string Restart::Kill(std::uint64_t seed, std::uint32_t& killed, std::uint32_t& resumed) {
   SeededRandom random(seed);
-  TrainingRun run = Train(fmt::format("kill-{}", seed), 8000);
+  TrainingOptions options = OptionsOf(fmt::format("kill-{}", seed), GetParam().iterations);
+  LearnBits(options);
+  TrainingRun run(options);
   std::uint32_t of_run = 0;
   const auto kill_one = [&](std::uint32_t rank) {
     run.KillAndRestart(rank);
@@ -100,7 +132,9 @@ TEST_P(Restart, KilledAtRandomInstantsTheBitsAreThoseOfAnUndisturbedRun) {
 }
 
 TEST_P(Restart, AStoppedWorkerThatWasReplacedChangesNothingWhenItGoesOn) {
-  TrainingRun run = Train("zombie", 12'000);
+  TrainingOptions options = OptionsOf("zombie", GetParam().iterations * 3 / 2);
+  LearnBits(options);
+  TrainingRun run(options);
   while (run.Tenths() < 1) {
     ASSERT_FALSE(run.AnyEnded()) << run.worker(1).Outputs();
     Sleep(5 * kMillisecond);
@@ -111,17 +145,21 @@ TEST_P(Restart, AStoppedWorkerThatWasReplacedChangesNothingWhenItGoesOn) {
   EXPECT_FALSE(run.AnyEnded());
   zombie.Signal(SIGCONT);
   EXPECT_EQ(zombie.Wait(10 * kSecond), Exit::WithCode(1)) << zombie.Outputs();
-  EXPECT_THAT(zombie.StandardError(), HasSubstr("zombie"));
+  EXPECT_THAT(zombie.StandardError(), HasSubstr(options.job));
   EXPECT_EQ(run.Finish(kPatience), "") << zombie.Outputs();
 }
 
-INSTANTIATE_TEST_SUITE_P(Racks, Restart,
-                         ::testing::Combine(::testing::Values("shm", "tcp"),
-                                            ::testing::Values(std::size_t{1}, std::size_t{2})),
-                         [](const auto& parameters) {
-                           return fmt::format("{}Over{}", std::get<0>(parameters.param),
-                                              std::get<1>(parameters.param));
-                         });
+INSTANTIATE_TEST_SUITE_P(
+    Racks, Restart,
+    ::testing::Values(Layout{.name = "shmOver1", .transport = "shm"},
+                      Layout{.name = "shmOver2", .transport = "shm", .daemons = 2},
+                      Layout{.name = "tcpOver1", .transport = "tcp"},
+                      Layout{.name = "tcpOver2", .transport = "tcp", .daemons = 2},
+                      Layout{"tcpAcross2Racks", "tcp", 1, 2, 4, "ring", 3000, "1"},
+                      Layout{"shmAcross3Racks", "shm", 1, 3, 6, "sharded-star", 2000, "1"},
+                      Layout{"tcpAcross3Racks", "tcp", 1, 3, 3, "ring", 3000, "1"},
+                      Layout{"shmAcross2RacksOver2", "shm", 2, 2, 4, "sharded-star", 3000, "1"}),
+    [](const auto& parameters) { return std::string(parameters.param.name); });
 
 }  // namespace
 }  // namespace phub::process

@@ -24,6 +24,8 @@
 namespace phub::process {
 namespace {
 
+using ::testing::AllOf;
+using ::testing::ContainsRegex;
 using ::testing::HasSubstr;
 using namespace std::chrono_literals;
 
@@ -57,18 +59,37 @@ std::vector<int> SocketsTo(std::uint16_t port) {
   return sockets;
 }
 
-class Waiting : public ::testing::TestWithParam<std::size_t> {
+// Daemons, over what.
+struct Layout {
+  const char* name;
+  std::size_t daemons = 1;  // of each rack
+  std::size_t racks = 1;
+  std::string plan = {};
+};
+
+RackProcess Start(const Layout& layout, std::vector<std::string> arguments) {
+  if (layout.racks == 1) return RackProcess(layout.daemons, arguments);
+  return RackProcess(layout.daemons * layout.racks, arguments, RackProcess::Kind::kManyRacks,
+                     /*aggregator_count=*/0, layout.daemons);
+}
+
+class Waiting : public ::testing::TestWithParam<Layout> {
  protected:
   Waiting()
-      : rack_(GetParam(),
-              {"--cores", "2", "--pin", "off", "--shm", "off", "--liveness-timeout", "1s"}) {}
+      : rack_(Start(GetParam(),
+                    {"--cores", "2", "--pin", "off", "--shm", "off", "--liveness-timeout", "1s"})) {
+    for (std::size_t rack = 0; rack < GetParam().racks; ++rack) {
+      endpoints_.push_back(rack_.endpoint(rack * GetParam().daemons));
+    }
+  }
   void SetUp() override { ASSERT_TRUE(rack_.serving()) << rack_.Outputs(); }
   void CutLanes(JobOptions options);
   RackProcess rack_;
+  std::vector<std::string> endpoints_;  // [rack]
 };
 
 JobOptions OptionsOfWaiting(Apply apply) {
-  return {.job = "steady",
+  return {.job = "cut",
           .world_size = 3,
           .chunk_bytes = 4096,
           .on_loss = LossPolicy::kWait,
@@ -81,7 +102,9 @@ TEST_P(Waiting, LanesThatAreCutComeBackAndTheBitsAreTheSame) {
   CutLanes(OptionsOfWaiting(Apply::kChunk));
 }
 
-TEST_P(Waiting, LanesThatAreCutComeBackAndIterationsAreWhole) {
+class WaitingForIterations : public Waiting {};
+
+TEST_P(WaitingForIterations, LanesThatAreCutComeBackAndIterationsAreWhole) {
   JobOptions options = OptionsOfWaiting(Apply::kIteration);
   options.clip_norm = 50.0;
   CutLanes(options);
@@ -91,18 +114,19 @@ TEST_P(Waiting, LanesThatAreCutComeBackAndIterationsAreWhole) {
 // connection for both sides, as a middlebox that forgets it would.
 void Waiting::CutLanes(JobOptions options) {
   constexpr std::uint64_t kIterations = 400;
-  const Trained expected = TrainUndisturbed(rack_.endpoint(0), options, kIterations);
+  options.plan = GetParam().plan;
+  if (GetParam().racks > 1) options.world_size = static_cast<std::uint32_t>(2 * GetParam().racks);
+  const Trained expected = TrainUndisturbed(endpoints_, options, kIterations);
   ASSERT_EQ(expected.problem, "") << rack_.Outputs();
 
   const std::uint32_t cuts_wanted = std::getenv("PHUB_TEST_LONG") != nullptr ? 200 : 20;
-  options.job = "cut";
   std::uint32_t cuts = 0;
   SeededRandom random(7);
   while (cuts < cuts_wanted) {
     std::atomic<bool> over = false;
     Trained trained;
     std::thread training([&] {
-      trained = TrainUndisturbed(rack_.endpoint(0), options, kIterations);
+      trained = TrainUndisturbed(endpoints_, options, kIterations);
       over = true;
     });
     while (!over && cuts < cuts_wanted) {
@@ -118,8 +142,16 @@ void Waiting::CutLanes(JobOptions options) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Daemons, Waiting, ::testing::Values(1, 2),
-                         ::testing::PrintToStringParamName());
+const auto kNameOf = [](const auto& parameters) { return std::string(parameters.param.name); };
+
+INSTANTIATE_TEST_SUITE_P(Daemons, Waiting,
+                         ::testing::Values(Layout{"1"}, Layout{"2", 2},
+                                           Layout{"2Racks", 1, 2, "ring"},
+                                           Layout{"3Racks", 1, 3, "sharded-star"},
+                                           Layout{"2RacksOf2", 2, 2, "sharded-star"}),
+                         kNameOf);
+INSTANTIATE_TEST_SUITE_P(Daemons, WaitingForIterations,
+                         ::testing::Values(Layout{"1"}, Layout{"2", 2}), kNameOf);
 
 // Of a job that waits a second: rank 1's process is killed and nobody starts another.
 TEST(WaitingInVain, EverybodyIsToldByNameWhoDidNotComeBack) {
@@ -144,6 +176,36 @@ TEST(WaitingInVain, EverybodyIsToldByNameWhoDidNotComeBack) {
       EXPECT_THAT(said, HasSubstr("patient"));
       EXPECT_THAT(said, HasSubstr("wait_timeout"));
     }
+  }
+}
+
+TEST(WaitingInVain, EveryRackIsToldForWhomItWaitsAndWhoDidNotComeBack) {
+  const RackProcess racks =
+      Start({"3Racks", 1, 3}, {"--cores", "1", "--pin", "off", "--liveness-timeout", "1s"});
+  ASSERT_TRUE(racks.serving()) << racks.Outputs();
+  std::vector<Process> trainers;
+  for (std::uint32_t rank = 0; rank < 3; ++rank) {
+    trainers.push_back(
+        StartTrainer({.endpoint = racks.endpoint(rank),
+                      .job = "patient",
+                      .rank = rank,
+                      .world_size = 3,
+                      .iterations = 1'000'000,
+                      .more = {"--wait-timeout-ms", "3000", "--restart", "--plan", "ring"}}));
+  }
+  ASSERT_TRUE(WaitForIteration(trainers[1], 20, 20 * kSecond)) << trainers[1].Outputs();
+  trainers[1].Signal(SIGKILL);
+  std::string told;
+  for (int tries = 0; tries < 20 && told.find("of another rack") == std::string::npos; ++tries) {
+    Sleep(100 * kMillisecond);
+    told = racks.Ask(2, {"job", "get", "patient"}).output;
+  }
+  EXPECT_THAT(told, ContainsRegex("awaited +rank 1 \\(.*\\) for another .* \\(of another rack\\)"));
+  EXPECT_TRUE(trainers[0].IsRunning()) << trainers[0].Outputs();
+  for (const std::size_t rank : {0u, 2u}) {
+    ASSERT_EQ(trainers[rank].Wait(8 * kSecond), Exit::WithCode(1)) << trainers[rank].Outputs();
+    EXPECT_THAT(VerdictOf(trainers[rank]), AllOf(HasSubstr("rank 1 "), HasSubstr("wait_timeout")));
+    EXPECT_THAT(trainers[rank].StandardError(), HasSubstr("event=rank_awaited"));
   }
 }
 

@@ -143,12 +143,18 @@ std::vector<std::byte> Trainer::Parameters() const {
 
 Trained TrainUndisturbed(const std::string& endpoint, const JobOptions& job,
                          std::uint64_t iterations, const TrainerOptions& options) {
+  return TrainUndisturbed(std::vector<std::string>{endpoint}, job, iterations, options);
+}
+
+Trained TrainUndisturbed(const std::vector<std::string>& endpoints, const JobOptions& job,
+                         std::uint64_t iterations, const TrainerOptions& options) {
   std::vector<Trained> results(job.world_size);
   std::vector<std::thread> threads;
   for (std::uint32_t rank = 0; rank < job.world_size; ++rank) {
     threads.emplace_back([&, rank] {
       JobOptions own = job;
       own.rank = rank;
+      const std::string& endpoint = endpoints[rank * endpoints.size() / job.world_size];
       Result<Trainer> trainer = Trainer::Start(endpoint, own, options);
       Status status = trainer.status();
       if (status.ok()) status = trainer->TrainUntil(iterations);

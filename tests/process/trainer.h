@@ -53,5 +53,8 @@ struct Trained {
 // Runs a whole job without disturbances: what a disturbed one must come to.
 Trained TrainUndisturbed(const std::string& endpoint, const JobOptions& job,
                          std::uint64_t iterations, const TrainerOptions& options = {});
+// Across racks: one endpoint of each, to which ranks are dealt in equal parts.
+Trained TrainUndisturbed(const std::vector<std::string>& endpoints, const JobOptions& job,
+                         std::uint64_t iterations, const TrainerOptions& options = {});
 
 }  // namespace phub::process

@@ -8,6 +8,7 @@
 #include <map>
 #include <memory>
 #include <string_view>
+#include <tuple>
 #include <utility>
 
 #include "common/base/check.h"
@@ -17,18 +18,22 @@ namespace {
 
 constexpr std::string_view kBatch = "4";
 
+constexpr std::size_t kRacksOfSerialMax = 2;
+
 // The parameters of the serial run: computed once for every length of a training.
-const std::string& SerialRun(std::uint32_t world_size, std::uint64_t iterations) {
+const std::string& SerialRun(std::uint32_t world_size, std::uint64_t iterations,
+                             std::size_t racks) {
   static const auto* const folder = new TemporaryFolder();
-  static auto* const runs = new std::map<std::pair<std::uint32_t, std::uint64_t>, std::string>();
-  std::string& path = (*runs)[{world_size, iterations}];
+  static auto* const runs =
+      new std::map<std::tuple<std::uint32_t, std::uint64_t, std::size_t>, std::string>();
+  std::string& path = (*runs)[{world_size, iterations, racks}];
   if (!path.empty()) return path;
-  path = fmt::format("{}/serial-{}-{}", folder->path(), world_size, iterations);
+  path = fmt::format("{}/serial-{}-{}-{}", folder->path(), world_size, iterations, racks);
   const Finished serial =
       RunToEnd(PHUB_TEST_DIGITS,
                {"--serial", "--quiet", "--world-size", std::to_string(world_size), "--iterations",
-                std::to_string(iterations), "--batch", std::string(kBatch), "--data",
-                PHUB_TEST_DIGITS_DATA, "--save", path},
+                std::to_string(iterations), "--racks", std::to_string(racks), "--batch",
+                std::string(kBatch), "--data", PHUB_TEST_DIGITS_DATA, "--save", path},
                {}, 120 * kSecond);
   PHUB_CHECK(serial.exit == Exit::WithCode(0), "{}", serial.error);
   return path;
@@ -52,9 +57,15 @@ std::uint32_t TenthsIn(const std::string& text) {
 }  // namespace
 
 TrainingRun::TrainingRun(TrainingOptions options) : options_(std::move(options)) {
-  SerialRun(options_.world_size, options_.iterations);  // before there is somebody to be slowed
+  Expected();  // before there is somebody to be slowed
   workers_.reserve(options_.world_size);
   for (std::uint32_t rank = 0; rank < options_.world_size; ++rank) StartWorker(rank);
+}
+
+std::string TrainingRun::Expected() const {
+  if (!options_.expected.empty()) return options_.expected;
+  if (options_.endpoints.size() > kRacksOfSerialMax) return SavedBy(0);
+  return SerialRun(options_.world_size, options_.iterations, options_.endpoints.size());
 }
 
 std::string TrainingRun::SavedBy(std::uint32_t rank) const {
@@ -62,7 +73,8 @@ std::string TrainingRun::SavedBy(std::uint32_t rank) const {
 }
 
 void TrainingRun::StartWorker(std::uint32_t rank) {
-  std::vector<std::string> arguments = {"--endpoint",   options_.endpoint,
+  const std::size_t rack = rank * options_.endpoints.size() / options_.world_size;
+  std::vector<std::string> arguments = {"--endpoint",   options_.endpoints[rack],
                                         "--job",        options_.job,
                                         "--transport",  options_.transport,
                                         "--rank",       std::to_string(rank),
@@ -72,6 +84,7 @@ void TrainingRun::StartWorker(std::uint32_t rank) {
                                         "--data",       PHUB_TEST_DIGITS_DATA,
                                         "--save",       SavedBy(rank)};
   if (options_.restart) arguments.push_back("--restart");
+  if (!options_.plan.empty()) arguments.insert(arguments.end(), {"--plan", options_.plan});
   Process worker = Process::Start(PHUB_TEST_DIGITS, arguments);
   if (rank < workers_.size()) {
     std::destroy_at(&workers_[rank]);
@@ -122,8 +135,7 @@ std::string TrainingRun::Finish(DurationNs timeout) {
     if (!exit) return fmt::format("rank {} hangs: {}", rank, worker.Outputs());
     if (*exit != Exit::WithCode(0)) return fmt::format("rank {}: {}", rank, worker.Outputs());
     Count(worker);
-    const Finished compared = RunToEnd(
-        PHUB_TEST_DIGITS, {"compare", SavedBy(rank), SerialRun(world_size(), options_.iterations)});
+    const Finished compared = RunToEnd(PHUB_TEST_DIGITS, {"compare", SavedBy(rank), Expected()});
     if (compared.output != "identical\n")
       return fmt::format("rank {}: {}{}", rank, compared.output, compared.error);
   }

@@ -12,12 +12,16 @@
 namespace phub::process {
 
 struct TrainingOptions {
-  std::string endpoint;
+  std::vector<std::string> endpoints;  // of racks: one each, ranks are dealt to them in equal parts
   std::string job;
   std::string transport = "auto";
   std::uint32_t world_size = 3;
   std::uint64_t iterations = 5000;  // of 4 digits per rank: several of them in a millisecond
   bool restart = true;
+  std::string plan = {};  // not empty: the job spans racks
+  // Where parameters lie that it must come to. Empty: what the serial run comes to; of more than
+  // two racks, of which it does not know the order of sums, that all ranks come to the same.
+  std::string expected = {};
 };
 
 class TrainingRun {
@@ -38,14 +42,16 @@ class TrainingRun {
   // iteration than the first.
   std::uint32_t resumed_count() const { return resumed_count_; }
 
-  // Waits for all ranks. Empty if all of them ended well and with the bits of the serial run, else
+  // Waits for all ranks. Empty if all of them ended well and with the bits that are expected, else
   // what is wrong.
   std::string Finish(DurationNs timeout);
+  // Where the rank leaves its parameters, as long as this object is there.
+  std::string SavedBy(std::uint32_t rank) const;
 
  private:
   void StartWorker(std::uint32_t rank);
   void Count(const Process& ended);
-  std::string SavedBy(std::uint32_t rank) const;
+  std::string Expected() const;
 
   const TrainingOptions options_;
   TemporaryFolder folder_;

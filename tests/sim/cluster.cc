@@ -48,8 +48,9 @@ DurationNs DrawPause(SeededRandom& random) {
 
 }  // namespace
 
-Cluster::Cluster(Layout layout, std::uint64_t seed)
+Cluster::Cluster(Layout layout, std::uint64_t seed, oracle::Order order)
     : layout_(layout),
+      order_(order),
       random_(seed),
       network_(random_.Next(), DrawNetwork(random_)),
       control_random_(random_.Next()),
@@ -277,6 +278,8 @@ bool Cluster::Finished() const {
   return finished;
 }
 
-Outcome RunSeed(Layout layout, std::uint64_t seed) { return Cluster(layout, seed).Run(); }
+Outcome RunSeed(Layout layout, std::uint64_t seed, oracle::Order order) {
+  return Cluster(layout, seed, order).Run();
+}
 
 }  // namespace phub::sim

@@ -1,6 +1,7 @@
 // Whether a run ended as its scripts say, and what it has seen.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <set>
 
 #include "tests/sim/cluster_state.h"
@@ -64,7 +65,8 @@ std::string Cluster::JudgeLostDaemon(const Job& job, const SimWorker& worker) co
   if (daemon_died_at_ == 0) return fmt::format("failed: {}", worker.Describe());
   // A job that spans racks and is being opened when one dies ends when opening takes too long.
   const DurationNs opening = job.script.racks > 1 && !worker.was_in() ? kOpeningLimit : 0;
-  const DurationNs patience = job.script.wait_policy ? job.script.wait_timeout : opening;
+  const DurationNs waiting = job.script.wait_policy ? job.script.wait_timeout : 0;
+  const DurationNs patience = std::max(opening, waiting);
   if (worker.verdict_at() > daemon_died_at_ + kNoticeLimit + patience) {
     return fmt::format("noticed after {} ms: {}",
                        (worker.verdict_at() - daemon_died_at_) / kMillisecond, worker.Describe());
@@ -149,7 +151,7 @@ Coverage Cluster::Measure() const {
     coverage.jobs_failed += job->script.fate != Fate::kCompletes;
     (job->script.racks > 1 ? coverage.jobs_across_racks : coverage.jobs_beside) += 1;
   }
-  ForEachSeat([&](const Job&, const Seat& seat) {
+  ForEachSeat([&](const Job& job, const Seat& seat) {
     lanes += cores;
     for (const auto& process : seat.processes) {
       coverage.streams_broken += process->streams_broken();
@@ -157,11 +159,16 @@ Coverage Cluster::Measure() const {
       coverage.parameters_shared += process->parameters_shared();
       coverage.keys_resumed += process->keys_resumed();
       coverage.keys_resumed_back += process->keys_resumed_back();
+      if (job.script.racks == 1) continue;
+      coverage.streams_broken_across += process->streams_broken();
+      coverage.keys_resumed_across += process->keys_resumed();
+      coverage.keys_resumed_back_across += process->keys_resumed_back();
     }
   });
   for (const auto& peers : peer_networks_) coverage.envelopes_repeated += peers->repeated();
   coverage.racks_cut = racks_cut_at_ != 0;
   coverage.several_planes = per_rack_ > 1;
+  for (const auto& daemon : rack_) coverage.surveys += daemon->CountOfControl("phub_surveys_total");
   coverage.lanes_replaced = attached > lanes ? attached - lanes : 0;
   coverage.several_daemons = rack_.size() > 1;
   coverage.daemons_lost = daemon_died_at_ != 0;
@@ -181,8 +188,9 @@ std::string Cluster::Describe() const {
       cores, net.latency_min / kMicrosecond, net.latency_jitter / kMicrosecond,
       net.bytes_per_second, net.pipe_bytes, net.split_read_chance, net.partial_write_chance,
       net.clog_chance, net.limits.send_queue, net.limits.received_lent, breaks_per_second_,
-      faults_until_ / kMillisecond, doomed_, daemon_died_at_ / kMillisecond, topology_, cut_[0],
-      cut_[1], racks_cut_at_ / kMillisecond, per_rack_);
+      faults_until_ / kMillisecond, doomed_, daemon_died_at_ / kMillisecond,
+      topology_ + (topology_is_measured_ ? " (measured)" : ""), cut_[0], cut_[1],
+      racks_cut_at_ / kMillisecond, per_rack_);
   for (const auto& job : jobs_) {
     text += "\n  " + sim::Describe(job->script);
     for (const Seat& seat : job->seats) {

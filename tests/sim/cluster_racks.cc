@@ -6,6 +6,7 @@
 
 #include "common/plan/generators.h"
 #include "common/plan/planners/planner.h"
+#include "server/control/rack_run.h"
 #include "server/exchange/rack_plan.h"
 #include "tests/sim/cluster_state.h"
 
@@ -17,6 +18,7 @@ constexpr std::uint64_t kRacksMax = 8;
 constexpr std::uint32_t kPlanesRacksMax = 6;  // of racks with several daemons: each costs time
 
 constexpr std::uint64_t kAggregatorsOneIn = 3;  // of topologies with switches
+constexpr std::uint64_t kMeasuredOneIn = 4;     // of topologies without aggregators
 
 // Whose plans daemons run, of that topology.
 const std::vector<std::string>& PlannersOf(const std::string& name) {
@@ -29,6 +31,18 @@ const std::vector<std::string>& PlannersOf(const std::string& name) {
     if (planner.applies(*topology).ok()) planners.emplace_back(planner.name);
   }
   return planners;
+}
+
+// What rack 0 opens the job with.
+const plan::Forest& ForestOf(const std::string& name, const plan::Topology& topology,
+                             const std::string& asked) {
+  static std::map<std::pair<std::string, std::string>, plan::Forest> made;
+  const auto [found, is_new] = made.try_emplace({name, asked});
+  if (!is_new) return found->second;
+  auto forest =
+      server::MakeForest(topology, asked, server::exchange::AggregatorCount(topology) > 0);
+  PHUB_CHECK(forest.ok(), "topology={} plan={}", name, asked);
+  return found->second = *std::move(forest);
 }
 
 std::string DrawTopology(SeededRandom& random, std::uint64_t racks) {
@@ -44,9 +58,9 @@ std::string DrawAggregators(SeededRandom& random, const std::string& topology) {
 
 Fate DrawRackFate(SeededRandom& random) {
   constexpr Fate kFates[] = {
-      Fate::kWorkerDies, Fate::kWorkerSilent, Fate::kLaneBreaks,
-      Fate::kKeysDiffer, Fate::kRootsDiffer,  Fate::kRecordsDiffer,
-      Fate::kDaemonDies, Fate::kDaemonSilent, Fate::kRacksCut,
+      Fate::kWorkerDies,  Fate::kWorkerSilent,  Fate::kLaneBreaks, Fate::kKeysDiffer,
+      Fate::kRootsDiffer, Fate::kRecordsDiffer, Fate::kDaemonDies, Fate::kDaemonSilent,
+      Fate::kRacksCut,    Fate::kNeverReturns,
   };
   return random.Chance(1, 2) ? Fate::kCompletes : kFates[random.Below(std::size(kFates))];
 }
@@ -66,7 +80,10 @@ void Cluster::BuildRacks() {
   const std::uint32_t racks = racks_with_ranks_ + options.aggregators;
   if (random_.Chance(1, 2)) per_rack_ = static_cast<std::uint32_t>(2 + random_.Below(2));
   if (racks > kPlanesRacksMax) per_rack_ = 1;
-  options.topology = std::make_shared<const plan::Topology>(*std::move(topology));
+  rack_topology_ = std::make_shared<const plan::Topology>(*std::move(topology));
+  options.topology = rack_topology_;
+  options.topology_is_measured = options.aggregators == 0 && random_.Chance(1, kMeasuredOneIn);
+  topology_is_measured_ = options.topology_is_measured;
   std::vector<std::uint32_t> core_counts;
   for (std::uint32_t d = 0; d < per_rack_; ++d) {
     core_counts.push_back(static_cast<std::uint32_t>(1 + random_.Below(3)));
@@ -109,6 +126,11 @@ void Cluster::DrawRackJobs() {
     const std::vector<std::string>& planners = PlannersOf(topology_);
     return planners[random_.Below(planners.size())];
   };
+  RackPlanScript script;
+  script.racks = racks;
+  script.topology = rack_topology_.get();
+  script.order = order_;
+  for (std::uint32_t d = 0; d < per_rack_; ++d) script.core_count += rack_[d]->core_count();
   const std::uint64_t job_count = 1 + random_.Below(2);
   for (std::uint64_t i = 0; i < job_count; ++i) {
     const std::string name = fmt::format("job{}", i);
@@ -118,7 +140,9 @@ void Cluster::DrawRackJobs() {
                             (fate == Fate::kRacksCut && spans);
     const Fate own = i == 0 || all_suffer ? fate : Fate::kCompletes;
     if (spans) {
-      AddJob(DrawRackJob(random_, name, own, racks, draw_plan()), 0);
+      script.plan = draw_plan();
+      script.forest = &ForestOf(topology_, *rack_topology_, script.plan);
+      AddJob(DrawRackJob(random_, name, own, script), 0);
     } else {
       AddJob(DrawJob(random_, name, own), static_cast<std::uint32_t>(random_.Below(racks)));
     }

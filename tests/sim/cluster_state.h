@@ -20,7 +20,7 @@ namespace phub::sim {
 
 class Cluster {
  public:
-  Cluster(Layout layout, std::uint64_t seed);
+  Cluster(Layout layout, std::uint64_t seed, oracle::Order order);
   ~Cluster();
 
   Outcome Run();
@@ -77,6 +77,7 @@ class Cluster {
   std::string Describe() const;
 
   const Layout layout_;
+  const oracle::Order order_;
   SeededRandom random_;
   SimNetwork network_;
   SeededRandom control_random_;
@@ -84,6 +85,8 @@ class Cluster {
   SimRack rack_;                                   // of several racks: those of rack 0 first
   std::vector<std::unique_ptr<SimPeerNetwork>> peer_networks_;
   std::string topology_;
+  std::shared_ptr<const plan::Topology> rack_topology_;
+  bool topology_is_measured_ = false;   // by rack 0, and jobs wait for it
   std::uint32_t racks_with_ranks_ = 1;  // several racks: the others are aggregators
   std::uint32_t per_rack_ = 1;          // several racks: daemons of each
   std::vector<std::unique_ptr<Job>> jobs_;

@@ -2,12 +2,8 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <bit>
-#include <cmath>
 #include <limits>
-
-#include "tests/support/simd_reference.h"
 
 namespace phub::sim {
 namespace {
@@ -24,11 +20,6 @@ float UnitFloat(std::uint64_t bits) {
   return static_cast<float>(static_cast<std::int32_t>(bits >> 40) - (1 << 23)) * 0x1p-23f;
 }
 
-// In [-1, 1), so coarse that sums of all ranks are exact.
-float CoarseFloat(std::uint64_t bits) {
-  return static_cast<float>(static_cast<std::int32_t>(bits >> 50) - (1 << 13)) * 0x1p-13f;
-}
-
 std::uint64_t HashOf(const std::vector<float>& values) {
   std::uint64_t hash = values.size();
   for (const float value : values) hash = Mix(hash, std::bit_cast<std::uint32_t>(value));
@@ -37,125 +28,6 @@ std::uint64_t HashOf(const std::vector<float>& values) {
 
 float LaneValue(std::uint32_t key, std::uint64_t iteration) {
   return static_cast<float>(1 + (iteration + key) % 7);
-}
-
-simd::OptimizerArguments ArgumentsOf(const wire::HyperParameters& hyper, std::uint64_t step) {
-  simd::OptimizerArguments arguments;
-  arguments.learning_rate = hyper.learning_rate;
-  arguments.weight_decay = hyper.weight_decay;
-  arguments.momentum = hyper.momentum;
-  arguments.dampening = hyper.dampening;
-  arguments.beta1 = hyper.beta1;
-  arguments.beta2 = hyper.beta2;
-  arguments.epsilon = hyper.epsilon;
-  arguments.learning_rate_decay = hyper.learning_rate_decay;
-  arguments.step = step;
-  return arguments;
-}
-
-// What one key holds.
-struct KeyState {
-  std::vector<float> parameters;
-  std::vector<std::vector<float>> states;
-  std::uint64_t reductions = 0;
-};
-
-// What a round's gradients make, serially, each operation rounded on its own.
-std::vector<float> SumSerially(const JobScript& job, std::uint32_t key_index,
-                               std::uint64_t iteration, const std::vector<float>& parameters) {
-  const KeyScript& key = job.keys[key_index];
-  std::vector<float> sum = GradientOf(job, key_index, iteration, 0, parameters);
-  for (std::uint32_t rank = 1; rank < job.world_size; ++rank) {
-    const std::vector<float> term = GradientOf(job, key_index, iteration, rank, parameters);
-    for (std::size_t i = 0; i < sum.size(); ++i) sum[i] = sum[i] + term[i];
-  }
-  if (!key.mean) return sum;
-  for (float& value : sum) value = value / static_cast<float>(job.world_size);
-  return sum;
-}
-
-void UpdateSerially(const KeyScript& key, const RoundScript& round,
-                    const std::vector<float>& gradient, KeyState& state) {
-  const simd::OptimizerArguments arguments =
-      ArgumentsOf(round.hyper_parameters, ++state.reductions);
-  for (std::size_t i = 0; i < gradient.size(); ++i) {
-    if (key.optimizer == simd::Optimizer::kNone) {
-      state.parameters[i] = gradient[i];
-      continue;
-    }
-    state.parameters[i] =
-        simd::reference::Updated(key.optimizer, arguments, gradient[i], state.parameters[i],
-                                 &state.states[0][i], &state.states[1][i]);
-  }
-}
-
-// Of an iteration that is applied as a whole: what becomes of it.
-struct Decision {
-  bool skip = false;
-  double scale = 1.0;
-};
-
-Decision DecideSerially(const JobScript& job, std::uint64_t iteration,
-                        const std::vector<std::vector<float>>& gradients) {
-  double squared_norm = 0.0;
-  bool finite = true;
-  for (std::size_t index = 0; index < job.keys.size(); ++index) {
-    const std::vector<float>& gradient = gradients[index];
-    for (const float value : gradient) finite &= std::isfinite(value);
-    if (job.keys[index].optimizer == simd::Optimizer::kNone) continue;
-    const std::size_t chunk = job.chunk_bytes / sizeof(float);
-    for (std::size_t begin = 0; begin < gradient.size(); begin += chunk) {
-      squared_norm +=
-          simd::reference::SquaredNorm(gradient, begin, std::min(gradient.size(), begin + chunk));
-    }
-  }
-  const bool asked = job.troubles[iteration - 1].kind == TroubleScript::Kind::kAsks;
-  const double norm = std::sqrt(squared_norm);
-  Decision decision{.skip = asked || (job.skip_nonfinite && !finite)};
-  if (!decision.skip && job.clip_norm > 0.0 && norm > job.clip_norm) {
-    decision.scale = job.clip_norm / norm;
-  }
-  return decision;
-}
-
-void ApplyIteration(JobScript& job, std::uint64_t iteration, std::vector<KeyState>& states) {
-  std::vector<std::vector<float>> gradients(job.keys.size());
-  for (std::uint32_t index = 0; index < job.keys.size(); ++index) {
-    gradients[index] = SumSerially(job, index, iteration, states[index].parameters);
-  }
-  Decision decision;
-  if (job.apply_iteration) decision = DecideSerially(job, iteration, gradients);
-  for (std::uint32_t index = 0; index < job.keys.size(); ++index) {
-    KeyScript& key = job.keys[index];
-    RoundScript& round = key.rounds[iteration - 1];
-    if (round.operation == wire::RoundOperation::kAssign) {
-      states[index].parameters = BroadcastOf(job, index, iteration);
-      continue;
-    }
-    round.skipped = decision.skip;
-    if (decision.skip) continue;
-    if (decision.scale != 1.0 && key.optimizer != simd::Optimizer::kNone) {
-      for (float& value : gradients[index]) value *= static_cast<float>(decision.scale);
-    }
-    UpdateSerially(key, round, gradients[index], states[index]);
-  }
-}
-
-void ComputeExpected(JobScript& job) {
-  std::vector<KeyState> states(job.keys.size());
-  const auto keep = [&](std::size_t index) {
-    job.keys[index].expected.push_back(states[index].parameters);
-    job.keys[index].expected_states.push_back(states[index].states);
-  };
-  for (std::size_t index = 0; index < job.keys.size(); ++index) {
-    states[index].parameters.assign(job.keys[index].element_count, 0.0f);
-    states[index].states.assign(simd::kStatesMax, states[index].parameters);
-    keep(index);
-  }
-  for (std::uint32_t iteration = 1; iteration <= job.iterations; ++iteration) {
-    ApplyIteration(job, iteration, states);
-    for (std::size_t index = 0; index < job.keys.size(); ++index) keep(index);
-  }
 }
 
 wire::HyperParameters DrawHyperParameters(SeededRandom& random, simd::Optimizer optimizer) {
@@ -238,7 +110,7 @@ void DrawTroubles(SeededRandom random, JobScript& job) {
 
 void DrawPolicy(SeededRandom& random, JobScript& job) {
   const bool completes = job.fate == Fate::kCompletes;
-  const bool may_wait = completes || job.loses_daemon();
+  const bool may_wait = completes || job.loses_daemon() || job.fate == Fate::kRacksCut;
   job.wait_policy = job.fate == Fate::kNeverReturns || (may_wait && random.Chance(1, 2));
   job.restart = job.wait_policy && random.Chance(1, 2);
   if (completes && job.restart) job.crashes = static_cast<std::uint32_t>(random.Below(4));
@@ -295,7 +167,16 @@ void DrawTraining(SeededRandom& random, JobScript& job) {
   }
   if (job.fate != Fate::kCompletes) PrepareFate(random, job);
   DrawTroubles(random, job);
-  ComputeExpected(job);
+}
+
+// REQUIRES: the keys are drawn.
+void DrawSums(JobScript& job, const RackPlanScript& racks) {
+  oracle::SummedJob summed{
+      .name = job.name, .core_count = racks.core_count, .chunk_bytes = job.chunk_bytes, .keys = {}};
+  for (const KeyScript& key : job.keys) {
+    summed.keys.push_back({numeric::ElementType::kF32, key.element_count, key.batch});
+  }
+  job.sums = oracle::SumsOf(*racks.topology, *racks.forest, summed, racks.order);
 }
 
 }  // namespace
@@ -327,19 +208,24 @@ JobScript DrawJob(SeededRandom& random, std::string name, Fate fate) {
   DrawPolicy(random, job);
   DrawApply(random, job);
   DrawTraining(random, job);
+  ComputeExpected(job);
   return job;
 }
 
-JobScript DrawRackJob(SeededRandom& random, std::string name, Fate fate, std::uint32_t racks,
-                      std::string plan) {
+JobScript DrawRackJob(SeededRandom& random, std::string name, Fate fate,
+                      const RackPlanScript& racks) {
   JobScript job;
   job.name = std::move(name);
   job.fate = fate;
-  job.racks = racks;
-  job.plan = std::move(plan);
-  job.world_size = racks * static_cast<std::uint32_t>(1 + random.Below(3));
+  job.racks = racks.racks;
+  job.plan = racks.plan;
+  job.world_size = job.racks * static_cast<std::uint32_t>(1 + random.Below(3));
   DrawSlots(random, job);
+  SeededRandom aside = random;  // what else a seed decides stays what it was
+  DrawPolicy(aside, job);
   DrawTraining(random, job);
+  DrawSums(job, racks);
+  ComputeExpected(job);
   return job;
 }
 
@@ -370,7 +256,7 @@ std::vector<float> GradientOf(const JobScript& job, std::uint32_t key, std::uint
   }
   const std::uint64_t hash = Mix(HashOf(parameters), Mix(iteration, rank));
   for (std::size_t i = 0; i < gradient.size(); ++i) {
-    gradient[i] = job.racks > 1 ? CoarseFloat(Mix(hash, i)) : UnitFloat(Mix(hash, i));
+    gradient[i] = UnitFloat(Mix(hash, i));
   }
   if (job.IsIn(TroubleScript::Kind::kNonFinite, key, iteration, rank)) {
     gradient[hash % gradient.size()] = hash % 2 == 0 ? std::numeric_limits<float>::quiet_NaN()

@@ -6,7 +6,8 @@
 //          worker, 2v one that was counted twice; v depends on key and iteration, so a stale or
 //          misrouted chunk shows too.
 //   hash   gradients are a hash of the parameter bytes that the rank read. Whoever reads a mixture
-//          of two versions pushes something else, and every later version differs.
+//          of two versions pushes something else, and every later version differs. So does a sum
+//          in another order: of a job that spans racks, than its plan's.
 // Expected parameters are computed serially, an element at a time, before anything runs.
 #pragma once
 
@@ -18,6 +19,7 @@
 #include "common/base/random.h"
 #include "common/simd/optimizers.h"
 #include "common/wire/message.h"
+#include "tests/support/rack_sum.h"
 
 namespace phub::sim {
 
@@ -68,8 +70,9 @@ const char* ToString(Fate fate);
 struct JobScript {
   std::string name;
   std::uint32_t world_size = 1;
-  std::uint32_t racks = 1;  // that it spans, with equal parts of its ranks
-  std::string plan;         // by which they exchange
+  std::uint32_t racks = 1;                         // that it spans, with equal parts of its ranks
+  std::string plan;                                // by which they exchange
+  std::vector<std::vector<oracle::RackSum>> sums;  // racks > 1: [key][chunk], in the plan's order
   std::uint32_t chunk_bytes = 256;
   std::uint32_t slots_per_lane = 1;
   bool wait_policy = false;  // lanes may break and come back
@@ -102,10 +105,20 @@ struct JobScript {
 
 // Draws a job; `fate` decides whether and how it fails.
 JobScript DrawJob(SeededRandom& random, std::string name, Fate fate);
-// One that spans racks. Its gradients are coarse, so that sums are exact whatever the plan's order;
-// whether that order is right is for tests/process/racks_test.
-JobScript DrawRackJob(SeededRandom& random, std::string name, Fate fate, std::uint32_t racks,
-                      std::string plan);
+
+// The racks that a job spans, and how they exchange.
+struct RackPlanScript {
+  std::uint32_t racks = 0;  // that have ranks
+  const plan::Topology* topology = nullptr;
+  std::string plan;  // as the job asks for it
+  const plan::Forest* forest = nullptr;
+  std::uint32_t core_count = 0;  // of each rack
+  oracle::Order order{};         // in which the oracle sums
+};
+JobScript DrawRackJob(SeededRandom& random, std::string name, Fate fate,
+                      const RackPlanScript& racks);
+// script_oracle.cc: key.expected and what rounds are skipped. REQUIRES: all else is drawn.
+void ComputeExpected(JobScript& job);
 std::string Describe(const JobScript& job);
 
 // What rank `rank` pushes in that round, given the parameters that it read.

@@ -3,9 +3,15 @@
 #include "common/transport/shm/ring.h"
 
 namespace phub::sim {
+namespace {
+
+// Jobs come while it goes on, and after it.
+constexpr std::uint64_t kSurveyMax = 100 * kMillisecond;
+
+}  // namespace
 
 SimDaemon::SimDaemon(SimNetwork& network, Random& random, const SimDaemonOptions& options)
-    : network_(network), options_(options) {
+    : network_(network), random_(random), options_(options) {
   std::vector<server::CoreHandle> handles;
   for (std::uint32_t core = 0; core < options_.core_count; ++core) {
     std::vector<transport::Transport*> transports;
@@ -27,11 +33,20 @@ SimDaemon::SimDaemon(SimNetwork& network, Random& random, const SimDaemonOptions
   control.rack_index = options_.rack;
   control.aggregator_count = options_.aggregators;
   control.rack_topology = options_.topology;
+  control.topology_is_measured = options_.topology_is_measured;
   control.shared_lane_bytes =
       transport::LaneMemoryBytes(options_.shm.ring_records, options_.shm.arena_bytes);
   control_ =
       std::make_unique<server::Control>(network.clock(), random, std::move(handles), control);
+  control_->SetSurveyor(*this);
   if (options_.shares_memory) control_->SetSharedMemoryEndpoint("phub-simulated", "this-boot");
+}
+
+void SimDaemon::Begin() {
+  const auto duration = static_cast<DurationNs>(random_.Next() % kSurveyMax);
+  network_.Schedule(network_.clock().Now() + duration, [this] {
+    if (alive_) control_->OnSurvey(server::MeasuredTopology{options_.topology, 1});
+  });
 }
 
 bool SimDaemon::RunCore(std::uint32_t core) { return alive_ && loops_[core]->RunOnce(); }

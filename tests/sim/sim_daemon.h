@@ -26,6 +26,7 @@ struct SimDaemonOptions {
   std::uint32_t rack = 0;
   std::uint32_t aggregators = 0;  // the last so many of `racks`
   std::shared_ptr<const plan::Topology> topology;
+  bool topology_is_measured = false;  // by rack 0, which finds that one
   NodeId first_node = 0;  // nodes [first_node, first_node + core_count) are this daemon's
   std::uint32_t core_count = 1;
   bool shares_memory = false;
@@ -36,7 +37,7 @@ struct SimDaemonOptions {
 inline constexpr std::uint8_t kSimTransportIndex = 0;
 inline constexpr std::uint8_t kShmTransportIndex = 1;
 
-class SimDaemon {
+class SimDaemon final : private server::Surveyor {
  public:
   SimDaemon(SimNetwork& network, Random& random, const SimDaemonOptions& options);
 
@@ -64,7 +65,10 @@ class SimDaemon {
   void OnClosed(std::function<void()> hear) { on_closed_.push_back(std::move(hear)); }
 
  private:
+  void Begin() override;
+
   SimNetwork& network_;
+  Random& random_;
   const SimDaemonOptions options_;
   std::vector<std::unique_ptr<transport::Transport>> transports_;
   std::vector<std::unique_ptr<server::CoreLoop>> loops_;

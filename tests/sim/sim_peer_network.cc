@@ -2,8 +2,6 @@
 
 #include <utility>
 
-#include "server/control/racks.h"
-
 namespace phub::sim {
 namespace {
 
@@ -37,12 +35,14 @@ void SimPeerNetwork::After(DurationNs delay, std::function<void()> what) {
   network_.Schedule(network_.clock().Now() + delay, std::move(what));
 }
 
-std::size_t SimPeerNetwork::Send(server::RackIndex to, v1::PeerMessage message) {
+server::DroppedMessages SimPeerNetwork::Send(server::RackIndex to, const server::PeerSender& sender,
+                                             v1::PeerMessage message) {
   Link& link = links_[to.value];
-  link.messages.push_back(std::move(message));
+  const bool was_empty = link.queue.empty();
+  server::DroppedMessages dropped = link.queue.Push(sender, std::move(message));
   // Control's lock is held in the product: nothing happens before it is let go.
-  if (!link.under_way && link.messages.size() == 1) DeliverAfter(to, 0);
-  return 0;
+  if (!link.under_way && was_empty) DeliverAfter(to, 0);
+  return dropped;
 }
 
 void SimPeerNetwork::DeliverAfter(server::RackIndex to, DurationNs delay) {
@@ -58,8 +58,7 @@ void SimPeerNetwork::Deliver(server::RackIndex to) {
   link.under_way = true;
   const std::uint64_t turn = ++link.turn;
   v1::PeerEnvelope envelope = self().control().MakeEnvelope(to);
-  envelope.set_first_sequence(link.first_sequence);
-  server::FillEnvelope(link.messages, envelope);
+  link.queue.Fill(envelope);
   After(kLivenessTimeout, [this, to, turn] { Finish(to, turn, 0, std::nullopt); });
   After(DrawDelay(), [this, to, turn, envelope] { Arrive(to, turn, envelope); });
 }
@@ -90,17 +89,13 @@ void SimPeerNetwork::Finish(server::RackIndex to, std::uint64_t turn, std::uint6
     ++repeated_;
     return DeliverAfter(to, kRetryInterval);
   }
-  while (link.first_sequence < taken) {
-    link.messages.pop_front();
-    ++link.first_sequence;
-  }
-  DeliverAfter(to, link.messages.empty() ? kHeartbeatInterval : 0);
+  link.queue.Take(taken);
+  DeliverAfter(to, link.queue.empty() ? kHeartbeatInterval : 0);
   self().control().OnReceipt(to, *receipt);
 }
 
-void SimPeerNetwork::DialLane(server::RackIndex to, std::string, std::uint16_t,
-                              const wire::LaneHello& hello, bool) {
-  After(DrawDelay(), [this, to, hello] { Dial(to, hello); });
+void SimPeerNetwork::DialLane(server::PeerLaneCall call) {
+  After(DrawDelay(), [this, to = call.to, hello = call.hello] { Dial(to, hello); });
 }
 
 // What the dialer and the other daemon's listener do.

@@ -4,7 +4,6 @@
 #pragma once
 
 #include <cstdint>
-#include <deque>
 #include <optional>
 #include <string>
 #include <vector>
@@ -25,17 +24,16 @@ class SimPeerNetwork final : public server::PeerNetwork {
 
   void Start();  // heartbeats
 
-  std::size_t Send(server::RackIndex to, v1::PeerMessage message) override;
-  void DialLane(server::RackIndex to, std::string host, std::uint16_t port,
-                const wire::LaneHello& hello, bool tls) override;
+  server::DroppedMessages Send(server::RackIndex to, const server::PeerSender& sender,
+                               v1::PeerMessage message) override;
+  void DialLane(server::PeerLaneCall call) override;
 
   std::uint64_t repeated() const { return repeated_; }  // envelopes that had no receipt
 
  private:
   struct Link {
-    std::deque<v1::PeerMessage> messages;
-    std::uint64_t first_sequence = 0;  // of messages.front()
-    std::uint64_t turn = 0;            // what was scheduled for an earlier one is void
+    server::PeerQueue queue;
+    std::uint64_t turn = 0;  // what was scheduled for an earlier one is void
     bool under_way = false;
   };
 

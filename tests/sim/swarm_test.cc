@@ -76,5 +76,23 @@ TEST_F(Swarm, EverySeedAcrossRacksEndsAsItMust) {
            "EverySeedAcrossRacksEndsAsItMust");
 }
 
+// An oracle that sums in another order than the plan's must find that racks do not: else it would
+// not find it either if they did.
+TEST_F(Swarm, AnotherOrderOfSumsThanThePlansShows) {
+  constexpr std::uint64_t kTried = 60;
+  constexpr std::pair<oracle::Order, const char*> kOrders[] = {
+      {oracle::Order::kChildrenReversed, "children reversed"},
+      {oracle::Order::kOwnRanksLast, "own ranks last"},
+      {oracle::Order::kNextTree, "next tree"}};
+  for (const auto& [order, name] : kOrders) {
+    bool shows = false;
+    for (std::uint64_t seed = 0; seed < kTried && !shows; ++seed) {
+      const std::string problem = RunSeed(Layout::kManyRacks, seed, order).problem;
+      shows = problem.find(" instead of ") != std::string::npos;
+    }
+    EXPECT_TRUE(shows) << name;
+  }
+}
+
 }  // namespace
 }  // namespace phub::sim

@@ -10,9 +10,10 @@ namespace {
 class VerbsHarness final : public Harness {
  public:
   VerbsHarness(const HarnessLimits& limits, const transport::VerbsLimits& verbs_limits,
-               bool daemon_is_left)
+               bool daemon_is_left, transport::VerbsEnd dialled = transport::VerbsEnd::kClient)
       : limits_(verbs_limits),
         daemon_is_left_(daemon_is_left),
+        dialled_(dialled),
         daemon_("rxe1", limits.connections_max),
         client_("rxe0", limits.connections_max) {}
 
@@ -24,7 +25,7 @@ class VerbsHarness final : public Harness {
   }
 
   ConnectionPair Connect() override {
-    auto [daemon, client] = verbs_tests::ConnectVerbs(daemon_, client_, limits_);
+    auto [daemon, client] = verbs_tests::ConnectVerbs(daemon_, client_, limits_, {}, dialled_);
     if (daemon_is_left_) return {std::move(daemon), std::move(client)};
     return {std::move(client), std::move(daemon)};
   }
@@ -39,6 +40,7 @@ class VerbsHarness final : public Harness {
  private:
   const transport::VerbsLimits limits_;
   const bool daemon_is_left_;
+  const transport::VerbsEnd dialled_;
   verbs_tests::VerbsHost daemon_;
   verbs_tests::VerbsHost client_;
 };
@@ -57,6 +59,12 @@ std::unique_ptr<Harness> MakeVerbsClientHarness(const HarnessLimits& limits) {
   return std::make_unique<VerbsHarness>(limits, Limits(limits), /*daemon_is_left=*/false);
 }
 
+// Between two daemons.
+std::unique_ptr<Harness> MakeVerbsDialerHarness(const HarnessLimits& limits) {
+  return std::make_unique<VerbsHarness>(limits, Limits(limits), /*daemon_is_left=*/false,
+                                        transport::VerbsEnd::kDialer);
+}
+
 // Everything wraps and fills all the time.
 std::unique_ptr<Harness> MakeVerbsSmallHarness(const HarnessLimits& limits) {
   transport::VerbsLimits small = Limits(limits);
@@ -70,6 +78,7 @@ std::unique_ptr<Harness> MakeVerbsSmallHarness(const HarnessLimits& limits) {
 std::vector<HarnessFactory> AllHarnesses() {
   return {{"VerbsDaemon", MakeVerbsDaemonHarness, true, false},
           {"VerbsClient", MakeVerbsClientHarness, true, false},
+          {"VerbsDialer", MakeVerbsDialerHarness, true, false},
           {"VerbsSmall", MakeVerbsSmallHarness, true, false}};
 }
 

@@ -30,15 +30,15 @@ VerbsHost::VerbsHost(const char* device_name, std::uint32_t connections_max)
       transport({queue}, connections_max) {}
 
 VerbsConnections ConnectVerbs(VerbsHost& daemon, VerbsHost& client,
-                              const transport::VerbsLimits& limits,
-                              transport::VerbsStaging staging) {
+                              const transport::VerbsLimits& limits, transport::VerbsStaging staging,
+                              transport::VerbsEnd dialled) {
   SystemRandom random;
   using transport::VerbsConnection;
   using transport::VerbsEnd;
   auto ours = Must(VerbsConnection::Create(VerbsEnd::kDaemon, daemon.queue, daemon.domain,
                                            std::move(staging), limits, random));
-  auto theirs = Must(
-      VerbsConnection::Create(VerbsEnd::kClient, client.queue, client.domain, {}, limits, random));
+  auto theirs =
+      Must(VerbsConnection::Create(dialled, client.queue, client.domain, {}, limits, random));
   absl::Status status = ours->Connect(theirs->Offer());
   if (status.ok()) status = theirs->Connect(ours->Offer());
   PHUB_CHECK(status.ok(), "{}", MessageOf(status));

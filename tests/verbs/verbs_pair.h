@@ -26,10 +26,11 @@ inline constexpr std::uint8_t kGuestAckTimeout = 20;
 
 using VerbsConnections = std::pair<std::unique_ptr<transport::VerbsConnection>,
                                    std::unique_ptr<transport::VerbsConnection>>;
-// The daemon's end and the client's, connected, each with one end of a socket.
+// The daemon's end and the one that dialled, connected, each with one end of a socket.
 VerbsConnections ConnectVerbs(VerbsHost& daemon, VerbsHost& client,
                               const transport::VerbsLimits& limits,
-                              transport::VerbsStaging staging = {});
+                              transport::VerbsStaging staging = {},
+                              transport::VerbsEnd dialled = transport::VerbsEnd::kClient);
 
 // Blocks until either transport has something to do, at most a millisecond.
 void WaitForEither(transport::Transport& a, transport::Transport& b);

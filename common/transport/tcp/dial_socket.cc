@@ -24,8 +24,7 @@ namespace {
 
 absl::StatusOr<Descriptor> ConnectTo(const SocketAddress& address, const std::string& peer,
                                      const DialDeadline& deadline) {
-  Descriptor socket(
-      ::socket(address.storage.ss_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
+  Descriptor socket = LaneSocket(address.storage.ss_family);
   if (!socket) {
     return absl::UnavailableError(
         fmt::format("cannot make a socket for {}: {}", peer, ErrnoText(errno)));

@@ -37,8 +37,7 @@ std::array<std::byte, 16> KeyOf(const SocketAddress& address) {
 }
 
 absl::StatusOr<Descriptor> Bind(const SocketAddress& address, const std::string& where) {
-  Descriptor socket(
-      ::socket(address.storage.ss_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
+  Descriptor socket = LaneSocket(address.storage.ss_family);
   const int on = 1;
   if (!socket || setsockopt(socket.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof on) != 0) {
     return absl::UnavailableError(

@@ -4,12 +4,14 @@
 #include <fmt/format.h>
 #include <netdb.h>
 #include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <poll.h>
 
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <limits>
+#include <string_view>
 
 #include "common/base/errno_text.h"
 
@@ -74,6 +76,21 @@ absl::StatusOr<std::vector<SocketAddress>> Resolve(const std::string& host, std:
     return absl::InvalidArgumentError(fmt::format("'{}' has no IPv4 or IPv6 address", host));
   }
   return Distinct(addresses);
+}
+
+Descriptor LaneSocket(sa_family_t family) {
+  Descriptor socket(::socket(family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
+  if (!socket) return socket;
+  // Before there is a connection: BBR's pacing would outlast it. Accepted sockets inherit it.
+  char name[16] = {};  // TCP_CA_NAME_MAX
+  socklen_t bytes = sizeof name;
+  if (getsockopt(socket.get(), IPPROTO_TCP, TCP_CONGESTION, name, &bytes) != 0) return socket;
+  if (!std::string_view(name, strnlen(name, sizeof name)).starts_with("bbr")) return socket;
+  constexpr std::string_view kCubic = "cubic";
+  // Fails where the host does not allow it; then BBR it is.
+  [[maybe_unused]] const int result =
+      setsockopt(socket.get(), IPPROTO_TCP, TCP_CONGESTION, kCubic.data(), kCubic.size());
+  return socket;
 }
 
 bool WaitSocket(int socket, short events, TimeNs deadline, const Clock& clock) {

@@ -37,6 +37,15 @@ std::vector<SocketAddress> Distinct(std::span<const SocketAddress> addresses);
 absl::StatusOr<std::vector<SocketAddress>> Resolve(const std::string& host, std::uint16_t port,
                                                    bool passive);
 
+// For a lane, or to listen for lanes: non-blocking, not yet connected, and not under BBR's control.
+// Empty, with errno, if the system gives none.
+//
+// BBR is made for long and lossy ways. Of lanes that share a link it lets some run ahead for tens
+// of milliseconds, and a round ends when its last gradient is there; what it paces costs CPU, too.
+// CUBIC keeps them together, and is what most hosts have anyway (bench/NOTES.md has both). Other
+// algorithms that a host was given stay, such as DCTCP; so does BBR where CUBIC is not to be had.
+Descriptor LaneSocket(sa_family_t family);
+
 // Waits until the socket is readable or writable (POLLIN, POLLOUT). False when time is up.
 bool WaitSocket(int socket, short events, TimeNs deadline, const Clock& clock);
 

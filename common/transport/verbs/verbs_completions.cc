@@ -180,7 +180,7 @@ ProtocolError VerbsTransport::TakeControl(VerbsEntry& entry, const wire::VerbsCo
   VerbsConnection& connection = *entry.connection;
   switch (control.kind) {
     case wire::VerbsControlKind::kKeys:
-      if (connection.end() != VerbsEnd::kClient || connection.sender_->has_keys()) break;
+      if (connection.end() == VerbsEnd::kDaemon || connection.sender_->has_keys()) break;
       connection.sender_->SetKeys(control.inbox_key, control.slots_key);
       return ProtocolError::kNone;
     case wire::VerbsControlKind::kRegion:

@@ -50,7 +50,7 @@ absl::StatusOr<std::unique_ptr<VerbsConnection>> VerbsConnection::Create(
   PHUB_CHECK(limits.inbox_bytes >= wire::kInboxBytesMin && limits.outbox_bytes % 256 == 0 &&
              limits.messages_max >= wire::kVerbsMessagesMin &&
              limits.messages_max <= wire::kVerbsMessagesMax);
-  if (end == VerbsEnd::kDaemon && !domain->device().limits().windows) {
+  if (end != VerbsEnd::kClient && !domain->device().limits().windows) {
     return absl::FailedPreconditionError(
         fmt::format("RDMA device {} has no memory windows of type 2, so it cannot keep ranks of a "
                     "job apart; use transport=tcp",
@@ -62,10 +62,10 @@ absl::StatusOr<std::unique_ptr<VerbsConnection>> VerbsConnection::Create(
       static_cast<std::uint32_t>(random.Next()) & wire::kPacketSequenceMax;
   absl::Status status = connection->TakeMemory();
   if (status.ok()) status = connection->TakeQueuePair();
-  if (status.ok() && end == VerbsEnd::kDaemon) {
-    status = connection->MakeWindow(connection->inbox_window_);
+  if (status.ok() && end != VerbsEnd::kClient) {
+    status = connection->MakeWindow(connection->inbox_window_, connection->inbox_key_);
     if (status.ok() && connection->staging_.slot_count > 0) {
-      status = connection->MakeWindow(connection->slots_window_);
+      status = connection->MakeWindow(connection->slots_window_, connection->slots_key_);
     }
   }
   if (!status.ok()) return status;
@@ -102,7 +102,7 @@ absl::Status VerbsConnection::TakeMemory() {
     return absl::ResourceExhaustedError(
         fmt::format("{} bytes for a verbs lane cannot be had", bytes));
   }
-  const bool daemon = end_ == VerbsEnd::kDaemon;
+  const bool daemon = end_ != VerbsEnd::kClient;
   using Use = RegisteredMemory::Use;
   auto inbox =
       RegisteredMemory::Create(domain_->get(), domain_->device(), memory_.data(),
@@ -115,7 +115,7 @@ absl::Status VerbsConnection::TakeMemory() {
   if (!send.ok()) return send.status();
   send_memory_ = *std::move(send);
   if (staging_.slot_count == 0) return absl::OkStatus();
-  PHUB_CHECK(daemon && staging_.slot_bytes % wire::kSlotHeaderBytes == 0);
+  PHUB_CHECK(end_ == VerbsEnd::kDaemon && staging_.slot_bytes % wire::kSlotHeaderBytes == 0);
   auto slots = RegisteredMemory::Create(
       domain_->get(), domain_->device(), staging_.data,
       std::size_t{staging_.slot_count} * (wire::kSlotHeaderBytes + staging_.slot_bytes),
@@ -165,9 +165,10 @@ absl::Status VerbsConnection::TakeQueuePair() {
   return absl::OkStatus();
 }
 
-absl::Status VerbsConnection::MakeWindow(ibv_mw*& window) {
+absl::Status VerbsConnection::MakeWindow(ibv_mw*& window, std::uint32_t& key) {
   window = ibv_alloc_mw(domain_->get(), IBV_MW_TYPE_2);
   if (window == nullptr) return Failed(domain_->device(), "no memory window can be had", errno);
+  key = ibv_inc_rkey(window->rkey);  // with which it will be bound
   ++windows_to_bind_;
   return absl::OkStatus();
 }
@@ -203,7 +204,11 @@ wire::VerbsOffer VerbsConnection::Offer() const {
                  [](std::uint8_t byte) { return static_cast<std::byte>(byte); });
   offer.inbox_address = reinterpret_cast<std::uintptr_t>(memory_.data());
   offer.inbox_bytes = limits_.inbox_bytes;
-  offer.inbox_key = end_ == VerbsEnd::kClient ? inbox_.remote_key() : 0;
+  switch (end_) {
+    case VerbsEnd::kDaemon: break;  // said on the lane
+    case VerbsEnd::kClient: offer.inbox_key = inbox_.remote_key(); break;
+    case VerbsEnd::kDialer: offer.inbox_key = inbox_key_; break;
+  }
   offer.messages_max = limits_.messages_max;
   offer.slot_count = staging_.slot_count;
   offer.slot_bytes = staging_.slot_bytes;
@@ -248,7 +253,7 @@ absl::Status VerbsConnection::Connect(const wire::VerbsOffer& peer) {
   attributes = {};
   attributes.qp_state = IBV_QPS_RTS;
   attributes.sq_psn = packet_sequence_;
-  ack_timeout_ = end_ == VerbsEnd::kClient ? peer.ack_timeout : limits_.ack_timeout;
+  ack_timeout_ = end_ == VerbsEnd::kDaemon ? limits_.ack_timeout : peer.ack_timeout;
   attributes.timeout = ack_timeout_;
   attributes.retry_cnt = limits_.retry_count;
   attributes.rnr_retry = kReceiverNotReadyRetries;
@@ -285,9 +290,8 @@ bool VerbsConnection::PostReceives(std::uint32_t count, std::uint64_t work_reque
 }
 
 bool VerbsConnection::BindWindows(std::uint64_t work_request_id) {
-  const auto bind = [&](ibv_mw* window, const RegisteredMemory& memory, std::uint32_t& key) {
+  const auto bind = [&](ibv_mw* window, const RegisteredMemory& memory, std::uint32_t key) {
     if (window == nullptr) return true;
-    key = ibv_inc_rkey(window->rkey);
     ibv_send_wr request{};
     request.opcode = IBV_WR_BIND_MW;
     request.send_flags = IBV_SEND_SIGNALED;

@@ -7,6 +7,9 @@
 // memory windows that are bound to this queue pair, so that a key that another rank guesses is good
 // for nothing. They are bound when the connection is adopted, and the client waits for the keys.
 // The client's end opens its own inbox, and what it has registered for replies, to its daemon.
+// Of a lane between two daemons, the end that dials shares its domain with ranks' lanes: its inbox
+// is opened by a window, too. That is bound before the first word of this end, and the other says
+// nothing before it has heard that, so its key can go with the offer.
 //
 // A connected socket, if there is one (that of the handshake), stays open for the lane's life: when
 // a peer dies, however it dies, the kernel says so long before the NIC's retries are used up.
@@ -95,7 +98,7 @@ class VerbsConnection final : public Connection {
                   const VerbsLimits& limits);
   absl::Status TakeMemory();
   absl::Status TakeQueuePair();
-  absl::Status MakeWindow(ibv_mw*& window);
+  absl::Status MakeWindow(ibv_mw*& window, std::uint32_t& key);
   void MakeHalves();
 
   // For the transport.
@@ -123,7 +126,7 @@ class VerbsConnection final : public Connection {
   RegisteredMemory send_memory_;
   RegisteredMemory slots_;
   ibv_qp* queue_pair_ = nullptr;
-  ibv_mw* inbox_window_ = nullptr;  // the daemon's
+  ibv_mw* inbox_window_ = nullptr;  // of daemons
   ibv_mw* slots_window_ = nullptr;
   std::uint32_t inbox_key_ = 0;
   std::uint32_t slots_key_ = 0;

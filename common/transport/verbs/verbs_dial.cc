@@ -44,17 +44,15 @@ absl::Status Ask(const Descriptor& socket, const std::string& peer, wire::LaneHe
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<Connection>> DialVerbs(const std::string& host, std::uint16_t port,
-                                                      const wire::LaneHello& hello,
-                                                      DurationNs timeout,
-                                                      std::shared_ptr<VerbsQueue> queue,
-                                                      std::shared_ptr<VerbsDomain> domain,
-                                                      Random& random, const VerbsLimits& limits) {
+absl::StatusOr<std::unique_ptr<Connection>> DialVerbs(
+    const std::string& host, std::uint16_t port, const wire::LaneHello& hello, DurationNs timeout,
+    std::shared_ptr<VerbsQueue> queue, std::shared_ptr<VerbsDomain> domain, Random& random,
+    const VerbsLimits& limits, VerbsEnd end) {
   const SystemClock clock;
   const DialDeadline deadline{clock, clock.Now() + timeout, timeout};
   const std::string peer = HostPort(host, port);
-  auto connection = VerbsConnection::Create(VerbsEnd::kClient, std::move(queue), std::move(domain),
-                                            {}, limits, random);
+  auto connection =
+      VerbsConnection::Create(end, std::move(queue), std::move(domain), {}, limits, random);
   if (!connection.ok()) return absl::UnimplementedError(connection.status().message());
   absl::StatusOr<Descriptor> socket = DialSocket(host, port, deadline);
   if (!socket.ok()) return socket.status();

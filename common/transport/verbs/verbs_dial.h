@@ -1,4 +1,5 @@
-// Makes a lane over verbs from the client's side. Cold: blocks, allocates, any thread.
+// Makes a lane over verbs from the side of who asks for it: a client, or the daemon of another rack
+// (VerbsEnd::kDialer). Cold: blocks, allocates, any thread.
 #pragma once
 
 #include <cstdint>
@@ -24,6 +25,6 @@ namespace phub::transport {
 absl::StatusOr<std::unique_ptr<Connection>> DialVerbs(
     const std::string& host, std::uint16_t port, const wire::LaneHello& hello, DurationNs timeout,
     std::shared_ptr<VerbsQueue> queue, std::shared_ptr<VerbsDomain> domain, Random& random,
-    const VerbsLimits& limits = {});
+    const VerbsLimits& limits = {}, VerbsEnd end = VerbsEnd::kClient);
 
 }  // namespace phub::transport

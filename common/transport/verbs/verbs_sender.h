@@ -30,7 +30,8 @@
 
 namespace phub::transport {
 
-enum class VerbsEnd : std::uint8_t { kDaemon, kClient };
+// kDialer: the end of a lane between two daemons that asked for it. Its other end is a kDaemon.
+enum class VerbsEnd : std::uint8_t { kDaemon, kClient, kDialer };
 
 struct VerbsQueuePairLimits {
   std::uint32_t requests = 0;      // work requests under way

@@ -54,7 +54,7 @@ ConnectionId VerbsTransport::Adopt(Connection& connection, std::span<const Landi
   return table_.IdOf(*entry);
 }
 
-// The client speaks first, when it can receive; the daemon's end then says the keys.
+// Whoever dialled speaks first, when it can receive; the daemon's end then says the keys.
 bool VerbsTransport::Open(const VerbsEntry& entry) {
   VerbsConnection& connection = *entry.connection;
   const ConnectionId id = table_.IdOf(entry);
@@ -62,7 +62,8 @@ bool VerbsTransport::Open(const VerbsEntry& entry) {
     return false;
   }
   const std::uint64_t send_id = WorkRequestId(id, Half::kSend);
-  if (connection.end() == VerbsEnd::kDaemon) return connection.BindWindows(send_id);
+  if (connection.end() != VerbsEnd::kClient && !connection.BindWindows(send_id)) return false;
+  if (connection.end() == VerbsEnd::kDaemon) return true;
   return entry.sender().SendTaken(connection.queue_pair_, send_id, entry.receiver().TellTaken(),
                                   counters_, observer_);
 }
@@ -121,9 +122,9 @@ void VerbsTransport::Push(VerbsEntry& entry, std::span<const std::byte, wire::kH
 }
 
 bool VerbsTransport::CanSend(const VerbsEntry& entry) const {
-  // The daemon's end says nothing before it has heard its client.
+  // The daemon's end says nothing before it has heard who dialled.
   const bool may_send =
-      entry.connection->peer_ready_ || entry.connection->end() == VerbsEnd::kClient;
+      entry.connection->peer_ready_ || entry.connection->end() != VerbsEnd::kDaemon;
   return may_send && entry.failed == TransportError::kNone && entry.sender().CanFlush();
 }
 

@@ -1,6 +1,7 @@
 // The JSON form of plans, and pictures.
 #include <string>
 
+#include "common/base/printable.h"
 #include "common/plan/draw.h"
 #include "common/plan/forest_json.h"
 #include "tests/unit/plan/plan_support.h"
@@ -39,6 +40,25 @@ TEST(ForestJson, NamesThePlace) {
             "trees[0]: ring:3 has no node 'm7': is the plan for another topology?");
   EXPECT_EQ(why("\"home\":", "\"house\":").substr(0, 32), "trees[0]: unknown field 'house' ");
   EXPECT_EQ(Why(ParseForestJson(Named("switch:3"), good)), "paths[0]: switch:3 has no link m1->m2");
+}
+
+// No message between processes may carry half a character.
+TEST(ForestJson, WhatItNamesIsNotCutWithinACharacter) {
+  const Topology topology = Named("ring:3");
+  const std::string good = ForestToJson(topology, Planned("ring", topology));
+  for (std::size_t before = 55; before < 65; ++before) {
+    const std::string name = std::string(before, 'x') + "\u00e9\u00e9\u00e9";
+    const std::string why =
+        Why(ParseForestJson(topology, Replaced(good, "\"home\":", "\"" + name + "\":")));
+    EXPECT_NE(why.find("unknown field"), std::string::npos) << why;
+    EXPECT_EQ(Printable(why), why);
+    const std::string planner = std::string(before + 140, 'x') + "\u00e9\u00e9\u00e9";
+    const auto forest = ParseForestJson(
+        topology, Replaced(good, "\"planner\": \"ring\"", "\"planner\": \"" + planner + "\""));
+    ASSERT_TRUE(forest.ok()) << forest.status();
+    EXPECT_NE(forest->planner, "ring");
+    EXPECT_EQ(Printable(forest->planner), forest->planner);
+  }
 }
 
 TEST(Draw, ShowsEveryEdgeOfTheTreesOfAHome) {

@@ -48,8 +48,10 @@ class CoreLoopRacks : public CoreLoopTest {
     key_.optimizer = Optimizer::kSgd;
     key_.hyper_parameters = {.learning_rate = 0.5};
     for (std::uint32_t i = 0; i < chunks; ++i) key_.chunks.push_back({kElements, i * kElements});
-    parameters_[0].resize(chunks * kElements * sizeof(float));
-    key_.parameters[0] = parameters_[0].data();
+    for (std::size_t version = 0; version < config_.versions(); ++version) {
+      parameters_[version].resize(chunks * kElements * sizeof(float));
+      key_.parameters[version] = parameters_[version].data();
+    }
     batch_ = MakeKeyBatch(config_, {&key_, 1});
     exchange::TreeChooser chooser(exchange_->plan, CoreIndex{0});
     exchange_batch_ = exchange::MakeExchangeBatch(*exchange_, {&key_, 1}, chooser);

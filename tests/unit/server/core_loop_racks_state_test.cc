@@ -126,12 +126,18 @@ TEST_F(CoreLoopRacksState, ASnapshotIsOfTheChunksAtHomeAndWaitsForNoOthers) {
   EXPECT_EQ(image_->chunks[chunk].reductions, 1u);
 }
 
-TEST_F(CoreLoopRacksState, VersionsAreOfTheChunksAtHome) {
+// Expect: what is saved here is the chunks at home; what a rank goes on from, all that it has here.
+TEST_F(CoreLoopRacksState, VersionsAreOfTheChunksAtHomeUnlessARankAsks) {
   StartRack(1);
   VersionReport report;
   report.keys.resize(1);
-  Order({.kind = Command::Kind::kReportVersions, .shard = shard_.get(), .versions = &report});
-  EXPECT_EQ(report.keys[0].chunk_count, 1u);
+  for (const auto& [asking, count] : {std::pair{Rank::Max(), 1u}, std::pair{Rank{1}, 3u}}) {
+    Order({.kind = Command::Kind::kReportVersions,
+           .rank = asking,
+           .shard = shard_.get(),
+           .versions = &report});
+    EXPECT_EQ(report.keys[0].chunk_count, count);
+  }
 }
 
 }  // namespace

@@ -60,6 +60,45 @@ TEST_F(VersionsTest, PullsBeyondTheWindowWaitAndKeepTheirVersion) {
   EXPECT_EQ(replies[0].payload, Filled(-0.5f));
 }
 
+// What the process before this one pushed is folded, so the round completes without this one.
+TEST_F(VersionsTest, APullThatWaitsIsOfItsVersionThoughTheNextOneIsMadeMeanwhile) {
+  config_.replies_per_lane_max = 1;
+  StartTwoVersions(2);
+  for (const std::uint64_t iteration : {1u, 2u}) {
+    for (const std::uint32_t chunk : {0u, 1u}) Push(0, chunk, iteration, chunk, 1.0f);
+    if (iteration == 2) break;
+    for (const std::uint32_t chunk : {0u, 1u}) Push(1, chunk, iteration, chunk, 1.0f);
+  }
+  for (int i = 0; i < 4; ++i) loop_.RunOnce();
+  ASSERT_EQ(Count(CoreCounter::gradients_folded), 4u);
+  transport_.Break(lanes_[0], TransportError::kPeerClosed);
+  loop_.RunOnce();
+  Attach(0);
+  transport_.TakePosted();
+  transport_.set_report_sent(false);
+  wire::MessageHeader pull = Gradient(0, 1, 0);
+  pull.kind = MessageKind::kPull;
+  for (const std::uint32_t chunk : {0u, 1u}) {
+    pull.chunk = ChunkIndex{chunk};
+    transport_.Deliver(lanes_[0], pull);
+  }
+  loop_.RunOnce();
+  ASSERT_EQ(Replies().size(), 1u);
+  Push(1, 1, 2, 1, 1.0f);
+  transport_.set_report_sent(true);
+  for (int i = 0; i < 4; ++i) loop_.RunOnce();
+  std::vector<ScriptedTransport::Posted> pulled;
+  for (const auto& reply : Replies()) {
+    if (reply.connection == lanes_[0]) pulled.push_back(reply);
+  }
+  ASSERT_EQ(pulled.size(), 1u);
+  EXPECT_EQ(pulled[0].header.chunk, ChunkIndex{1});
+  EXPECT_EQ(pulled[0].header.iteration, Iteration{1});
+  EXPECT_EQ(pulled[0].payload, Filled(-1.0f));
+  EXPECT_EQ(shard_->reply_backlog, 0u);
+  EXPECT_EQ(FaultOf(), FaultCode::kNone);
+}
+
 TEST_F(VersionsTest, PullsAreForJobsThatKeepVersions) {
   Start(1, 2);
   EXPECT_TRUE(Pull(0, Iteration::Max()).empty());

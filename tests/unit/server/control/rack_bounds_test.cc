@@ -6,6 +6,7 @@ namespace {
 
 using testing::AllOf;
 using testing::HasSubstr;
+using testing::Not;
 
 using Case = v1::PeerMessage::MessageCase;
 
@@ -15,30 +16,6 @@ class RackBoundsTest : public RackJobsTest {
     node(rack).control().SetTenant({.name = "default", .encryption_required = true});
   }
 };
-
-std::deque<v1::PeerMessage> MessagesOf(const std::vector<std::size_t>& sizes) {
-  std::deque<v1::PeerMessage> messages;
-  for (const std::size_t size : sizes) {
-    messages.emplace_back().mutable_open()->set_plan(std::string(size, 'x'));
-  }
-  return messages;
-}
-
-std::size_t Filled(const std::vector<std::size_t>& sizes) {
-  v1::PeerEnvelope envelope;
-  const std::size_t count = FillEnvelope(MessagesOf(sizes), envelope);
-  EXPECT_EQ(envelope.messages_size(), static_cast<int>(count));
-  return count;
-}
-
-TEST_F(RackBoundsTest, AnEnvelopeHoldsAMebibyteOrOneMessage) {
-  constexpr std::size_t kMiB = 1 << 20;
-  EXPECT_EQ(Filled({}), 0u);
-  EXPECT_EQ(Filled(std::vector<std::size_t>(100, 10)), 64u);
-  EXPECT_EQ(Filled({kMiB / 2, kMiB / 4, kMiB / 2}), 2u);
-  EXPECT_EQ(Filled({3 * kMiB, 10}), 1u);
-  EXPECT_EQ(Filled({10, 3 * kMiB, 10}), 1u);
-}
 
 TEST_F(RackBoundsTest, OneRequestIsEnoughForAllRanksOfAJob) {
   CutOff(0, Cut::kAll);
@@ -73,8 +50,8 @@ TEST_F(RackBoundsTest, ADaemonOfRack0ThatWasStartedAgainIsAskedAgain) {
   Settle();
   CutOff(0, Cut::kAll);
   const auto first = Join(2);
-  node(1).network.queues[0].messages.clear();  // it took the request, and crashed
-  ++node(1).network.queues[0].first_sequence;
+  PeerQueue& queue = node(1).network.queues[0];
+  queue.Take(queue.first_sequence() + 1);  // it took the request, and crashed
   Start(0);
   CutOff(0, Cut::kNone);
   Settle();
@@ -100,6 +77,36 @@ TEST_F(RackBoundsTest, SoManyRanksWaitForRack0AndNoMore) {
   for (const auto& call : calls) ASSERT_EQ(call->code(), absl::StatusCode::kUnavailable);
 }
 
+// What is larger than an envelope would never be taken by rack 0, nor anything after it.
+TEST_F(RackBoundsTest, AJobThatIsTooLargeToBeAskedForIsRefusedAtOnce) {
+  v1::JoinRequest request = JoinOf(2);
+  v1::JobOptions& options = *request.mutable_options();
+  options.GetReflection()->MutableUnknownFields(&options)->AddLengthDelimited(
+      1000, std::string((4 << 20) - 1024, 'x'));
+  const auto call = node(1).Join(request);
+  EXPECT_EQ(call->code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(call->message(), AllOf(HasSubstr("job digits"), HasSubstr("bytes")));
+  EXPECT_TRUE(node(1).network.queues[0].empty());
+  EnterAll();
+}
+
+// Rack 1 has not heard of it when rack 2 says that it has failed, and hears of it later.
+TEST_F(RackBoundsTest, AJobThatFailedElsewhereIsNotOpenedLater) {
+  SetCut(0, 1, Cut::kAll);
+  const auto call = Join(4);
+  Settle();
+  ASSERT_NE(StateAt(2), "");
+  v1::EvictJobRequest evict;
+  evict.set_job("digits");
+  node(2).EvictJob(evict);
+  Settle();
+  SetCut(0, 1, Cut::kNone);
+  Advance(kSecond);
+  EXPECT_FALSE(call->ok());
+  EXPECT_EQ(StateAt(1), "");
+  EXPECT_EQ(node(1).Counter("phub_jobs_created_total"), 0u);
+}
+
 TEST_F(RackBoundsTest, AnIncarnationThatIsTakenOrNoneIsRefused) {
   EnterAll();
   for (const std::uint64_t taken : {incarnation, std::uint64_t{0}}) {
@@ -112,12 +119,11 @@ TEST_F(RackBoundsTest, AnIncarnationThatIsTakenOrNoneIsRefused) {
     node(0).Settle();
     SetCut(1, 0, Cut::kAll);
     Settle();
-    const auto& answers = node(1).network.queues[0].messages;
+    const PeerQueue& answers = node(1).network.queues[0];
     ASSERT_FALSE(answers.empty());
     EXPECT_EQ(answers.back().opened().code(), static_cast<int>(absl::StatusCode::kAlreadyExists));
     EXPECT_THAT(answers.back().opened().message(), HasSubstr("incarnation"));
     EXPECT_EQ(StateAt(1, "another"), "");
-    node(1).network.queues[0].messages.clear();
     SetCut(1, 0, Cut::kNone);
   }
 }
@@ -290,6 +296,51 @@ TEST_F(RackBoundsTest, RanksBehindAnAggregatorAreNamedAsThat) {
   EXPECT_THAT(node(0).GetJob(get)->response.fault(),
               HasSubstr("ranks behind aggregator 2 (node2:7700) and the ranks of rack 0 "
                         "(node0:7700) pushed one round with different"));
+}
+
+// What a daemon knows of why another takes nothing from it goes to the workers, too.
+TEST_F(RackBoundsTest, WorkersAreToldWhatDoesNotFitBetweenTwoRacks) {
+  Start(1, [](ControlOptions& options) {
+    options.rack_endpoints = {"node1:7699", "node1:7700"};
+    options.rack_self = 1;
+  });
+  const auto call = Join(0);
+  Advance(node(0).options.liveness_timeout + 300 * kMillisecond);
+  EXPECT_THAT(call->message(),
+              AllOf(HasSubstr("rack_silent"), HasSubstr("rack 1 (node1:7700) was never heard of"),
+                    HasSubstr("takes nothing that this daemon says, as rack 0's daemon 0 of 1 "
+                              "(node0:7700) takes this one for its counterpart, but it is rack 1's "
+                              "daemon 1 of 2 (node1:7700)")));
+  // Expect: who waits for rack 0 to open its job hears it as well.
+  Start(1, [](ControlOptions& options) {
+    options.rack_topology = std::make_shared<const plan::Topology>(*plan::Generate("ring:3"));
+  });
+  const auto waits = Join(2);
+  Advance(2 * node(1).options.liveness_timeout);
+  EXPECT_THAT(waits->message(),
+              AllOf(HasSubstr("rack 0 (node0:7700)"), HasSubstr("does not answer"),
+                    HasSubstr("rack 1 has configuration")));
+  // Expect: once they fit, nothing of it is left.
+  Start(1);
+  Settle();  // it hears of the runs that failed
+  EnterAll();
+  CutOff(1, Cut::kAll);
+  Advance(node(0).options.liveness_timeout + 300 * kMillisecond);
+  EXPECT_THAT(FaultOf(0), AllOf(HasSubstr("rack_silent"), Not(HasSubstr("takes nothing"))));
+}
+
+TEST_F(RackBoundsTest, APhubdThatDoesNotSayWhichOfItsRackItIsIsOlder) {
+  v1::PeerEnvelope envelope = node(0).control().MakeEnvelope(RackIndex{1});
+  envelope.clear_daemon();
+  envelope.clear_daemon_count();
+  envelope.clear_endpoint();
+  const absl::Status status = node(1).control().CheckEnvelope(envelope);
+  EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_THAT(std::string(status.message()),
+              AllOf(HasSubstr("the phubd of rack 0 (node0:7700) is older than this one"),
+                    HasSubstr("upgrade it")));
+  EXPECT_EQ(node(1).Counter("phub_peers_refused_version_total"), 1u);
+  EXPECT_EQ(node(1).Counter("phub_peers_refused_place_total"), 0u);
 }
 
 }  // namespace

@@ -8,6 +8,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <set>
 #include <string>
 #include <utility>
@@ -22,37 +23,27 @@ namespace phub::server {
 
 class FakePeerNetwork final : public PeerNetwork {
  public:
-  struct Queue {
-    std::deque<v1::PeerMessage> messages;
-    std::uint64_t first_sequence = 0;
-    std::size_t messages_max = 4096;
-  };
-  struct Dial {
-    RackIndex to{};
-    wire::LaneHello hello;
-    bool tls = false;
-  };
-
-  std::size_t Send(RackIndex to, v1::PeerMessage message) override {
-    Queue& queue = queues[to.value];
-    std::size_t dropped = 0;
-    if (queue.messages.size() >= queue.messages_max) {
-      dropped = queue.messages.size();
-      queue.first_sequence += dropped;
-      queue.messages.clear();
-    }
+  DroppedMessages Send(RackIndex to, const PeerSender& sender, v1::PeerMessage message) override {
     ++sent[message.message_case()];
-    queue.messages.push_back(std::move(message));
-    return dropped;
+    if (kept_kind && message.message_case() == *kept_kind && to == kept_to) {
+      kept.push_back(std::move(message));
+      return {};
+    }
+    return queues[to.value].Push(sender, std::move(message));
   }
-  void DialLane(RackIndex to, std::string, std::uint16_t, const wire::LaneHello& hello,
-                bool tls) override {
-    dials.push_back({to, hello, tls});
+  void DialLane(PeerLaneCall call) override { dials.push_back(std::move(call)); }
+  // From now on messages of that kind to that rack come into `kept` only; of none: no more.
+  void Keep(RackIndex to, std::optional<v1::PeerMessage::MessageCase> kind) {
+    kept_to = to;
+    kept_kind = kind;
   }
 
-  std::map<std::uint32_t, Queue> queues;  // by rack
-  std::deque<Dial> dials;
+  std::map<std::uint32_t, PeerQueue> queues;  // by rack
+  std::deque<PeerLaneCall> dials;
   std::map<v1::PeerMessage::MessageCase, int> sent;  // how many of each kind
+  std::vector<v1::PeerMessage> kept;
+  RackIndex kept_to{};
+  std::optional<v1::PeerMessage::MessageCase> kept_kind;
 };
 
 // One rack's daemon.
@@ -80,6 +71,7 @@ class RackNode : public ControlTest {
   using ControlTest::control;
   using ControlTest::cores;
   using ControlTest::Counter;
+  using ControlTest::EvictJob;
   using ControlTest::Expect;
   using ControlTest::FaultAt;
   using ControlTest::GetJob;
@@ -91,6 +83,7 @@ class RackNode : public ControlTest {
   using ControlTest::JoinOf;
   using ControlTest::Key;
   using ControlTest::Leave;
+  using ControlTest::ListStalls;
   using ControlTest::options;
   using ControlTest::Settle;
   using ControlTest::sinks;
@@ -134,7 +127,7 @@ class RackJobsTest : public testing::Test {
   // As if the daemon had said it.
   void Say(std::uint32_t from, std::uint32_t to, std::uint64_t run, v1::PeerMessage message) {
     message.set_incarnation(run);
-    node(from).network.Send(RackIndex{to}, std::move(message));
+    node(from).network.Send(RackIndex{to}, {"default", Incarnation{run}}, std::move(message));
   }
 
   // Until nothing happens any more; time stands still.
@@ -145,7 +138,7 @@ class RackJobsTest : public testing::Test {
       for (std::uint32_t from = 0; from < kRacks; ++from) {
         for (std::uint32_t to = 0; to < kRacks; ++to) moved |= from != to && Deliver(from, to);
       }
-      for (const auto& node : nodes_) moved |= MakeLanes(*node);
+      for (const auto& node : nodes_) moved |= !holds_dials && MakeLanes(*node);
     }
   }
   // Time passes; workers that are in jobs are heard of, unless they are mute.
@@ -173,6 +166,7 @@ class RackJobsTest : public testing::Test {
                          const std::string& plan = "ring") {
     v1::JoinRequest request = RackNode::JoinOf(rank, kRanks, job);
     request.mutable_options()->set_plan(plan);
+    if (set_options) set_options(*request.mutable_options());
     return request;
   }
   CallPtr<v1::JoinResponse> Join(std::uint32_t rank, const std::string& job = "digits",
@@ -191,7 +185,9 @@ class RackJobsTest : public testing::Test {
       const std::string session = sessions[rank] = call->response.session_id();
       ASSERT_TRUE(node.Commit(session)->ok());
       node.sinks[session] = std::make_shared<RecordingSink>();
-      ASSERT_TRUE(node.control().AttachStream(session, node.sinks[session]).ok());
+      const auto stream = node.control().AttachStream(session, node.sinks[session]);
+      ASSERT_TRUE(stream.ok());
+      streams[rank] = *stream;
     }
   }
   void EnterAll() { Enter({0, 1, 2, 3, 4, 5}); }
@@ -231,42 +227,49 @@ class RackJobsTest : public testing::Test {
     }
   }
 
-  std::map<std::uint32_t, std::string> sessions;  // by rank
-  std::set<std::uint32_t> mute;                   // ranks
-  std::uint64_t incarnation = 0;                  // of the last job that was entered
-  bool dials_plain = false;                       // whatever Control says
+  std::map<std::uint32_t, std::string> sessions;     // by rank
+  std::set<std::uint32_t> mute;                      // ranks
+  std::map<std::uint32_t, StreamId> streams;         // by rank
+  std::function<void(v1::JobOptions&)> set_options;  // of jobs that are joined; may be empty
+  std::uint64_t incarnation = 0;                     // of the last job that was entered
+  bool dials_plain = false;                          // whatever Control says
+  bool holds_dials = false;                          // they are not made
+  bool verbs_fails = false;                          // wherever it is tried
 
  private:
   // True if `to` took messages.
   bool Deliver(std::uint32_t from, std::uint32_t to) {
     const Cut cut = cuts_[{from, to}];
     if (cut == Cut::kAll) return false;
-    FakePeerNetwork::Queue& queue = node(from).network.queues[to];
+    PeerQueue& queue = node(from).network.queues[to];
     v1::PeerEnvelope envelope = node(from).control().MakeEnvelope(RackIndex{to});
-    envelope.set_first_sequence(queue.first_sequence);
-    const std::size_t count = FillEnvelope(queue.messages, envelope);
+    const std::size_t count = queue.Fill(envelope);
+    const std::uint64_t end = queue.first_sequence() + count;
     std::optional<v1::PeerReceipt> receipt;
     node(to).control().OnEnvelope(envelope, [&](const absl::Status& status, const auto& given) {
       if (status.ok()) receipt = given;
+      if (!status.ok())
+        node(from).control().OnPeerRefusal(RackIndex{to}, std::string(status.message()));
     });
     if (!receipt) return false;
-    if (cut == Cut::kReceipts) {
-      const std::uint64_t end = queue.first_sequence + count;
-      return std::exchange(heard_[{from, to}], end) != end;
-    }
-    queue.messages.erase(queue.messages.begin(),
-                         queue.messages.begin() + static_cast<std::ptrdiff_t>(count));
-    queue.first_sequence += count;
+    if (cut == Cut::kReceipts) return std::exchange(heard_[{from, to}], end) != end;
+    queue.Take(end);
     node(from).control().OnReceipt(RackIndex{to}, *receipt);
     return count > 0;
   }
   bool MakeLanes(RackNode& from) {
     const auto dials = std::exchange(from.network.dials, {});
-    for (const auto& [to, hello, tls] : dials) {
-      if (!from.control().LacksPeerLane(hello, to)) continue;
+    for (const PeerLaneCall& call : dials) {
+      const auto& [to, host, port, granted, tls, verbs_nonce, verbs_only] = call;
+      if (!from.control().LacksPeerLane(granted, to)) continue;
       RackNode& granter = node(to.value);
-      const bool encrypted = tls && !dials_plain;
-      const wire::LaneRefusal refusal = granter.control().AdmitLane(hello, std::nullopt, encrypted);
+      wire::LaneHello hello = granted;
+      const bool verbs = verbs_nonce && (verbs_only || !verbs_fails);
+      if (verbs) hello.nonce = *verbs_nonce;
+      const bool encrypted = tls && !dials_plain && !verbs;
+      const wire::LaneRefusal refusal = verbs && verbs_fails
+                                            ? wire::LaneRefusal::kCapacity
+                                            : granter.control().AdmitLane(hello, {}, encrypted);
       if (refusal != wire::LaneRefusal::kNone) {
         from.control().PeerLaneFailed(hello, to, absl::UnavailableError("refused"));
         continue;
@@ -274,7 +277,7 @@ class RackJobsTest : public testing::Test {
       granter.Attach(hello);
       from.control().AttachPeerLane(hello, to,
                                     std::make_unique<FakeConnection>(from.connections_live), 0,
-                                    "tcp " + from.options.racks[to.value]);
+                                    (verbs ? "verbs " : "tcp ") + from.options.racks[to.value]);
     }
     return !dials.empty();
   }

@@ -177,7 +177,7 @@ TEST_F(RackJobsTest, WhatIsRepeatedAsItsReceiptWasLostIsHeardOnce) {
 // the job's.
 TEST_F(RackJobsTest, DroppedMessagesEndTheJobsThatNeededThem) {
   EnterAll();
-  node(1).network.queues[0].messages_max = 2;
+  node(1).network.queues[0].set_limits({.messages = 2, .bytes = 1 << 20});
   SetCut(1, 0, Cut::kAll);
   for (std::uint32_t batch = 0; batch < 3; ++batch) {
     const std::string name = "key" + std::to_string(batch);
@@ -197,10 +197,9 @@ TEST_F(RackJobsTest, DroppedMessagesEndTheJobsThatNeededThem) {
 // Whoever lost something knows it; so does whoever it was lost to.
 TEST_F(RackJobsTest, AGapInWhatARackSaysEndsTheJobsHere) {
   EnterAll();
-  FakePeerNetwork::Queue& queue = node(1).network.queues[0];
+  PeerQueue& queue = node(1).network.queues[0];
   Say(1, 0, incarnation, {});
-  queue.messages.clear();
-  ++queue.first_sequence;
+  queue.Take(queue.first_sequence() + 1);
   Settle();
   EXPECT_THAT(FaultOf(0), AllOf(HasSubstr("rack 1 (node1:7700) dropped messages"),
                                 HasSubstr("rack_messages_lost")));

@@ -34,9 +34,11 @@ class Plane : public RackJobsTest {
   using RackJobsTest::NodeOf;
   using RackJobsTest::Say;
   using RackJobsTest::sessions;
+  using RackJobsTest::set_options;
   using RackJobsTest::SetCut;
   using RackJobsTest::Settle;
   using RackJobsTest::StateAt;
+  using RackJobsTest::streams;
 
   void Restart(std::uint32_t rack) {
     Start(rack, [&](ControlOptions& options) {
@@ -66,7 +68,9 @@ class Plane : public RackJobsTest {
     const auto call = node.Commit(session);
     ASSERT_TRUE(call->ok()) << call->message();
     node.sinks[session] = std::make_shared<RecordingSink>();
-    ASSERT_TRUE(node.control().AttachStream(session, node.sinks[session]).ok());
+    const auto stream = node.control().AttachStream(session, node.sinks[session]);
+    ASSERT_TRUE(stream.ok());
+    streams[rank] = *stream;
   }
   CallPtr<v1::LeaveResponse> GiveBack(std::uint32_t rank, const std::string& session,
                                       const std::string& verdict, bool run_is_over) {
@@ -113,6 +117,17 @@ class RackPlanesTest : public testing::Test {
       ASSERT_NO_FATAL_FAILURE(first.Commit(rank, at_first->response));
       ASSERT_NO_FATAL_FAILURE(second.Commit(rank, at_second->response));
     }
+  }
+  // What rack 1 asks rack 0 for when rank 2 comes to its second daemon.
+  v1::PeerMessage RequestOfRank2() {
+    v1::PeerMessage message;
+    v1::PeerJob& job = *message.mutable_request();
+    job.set_tenant("default");
+    job.set_job("digits");
+    *job.mutable_options() = second.JoinOf(2, 0).options();
+    job.set_created_by(2);
+    for (std::uint32_t d = 0; d < kDaemons; ++d) job.add_daemon_cores(1);
+    return message;
   }
 
   const std::vector<std::uint32_t> everybody = {0, 1, 2, 3, 4, 5};

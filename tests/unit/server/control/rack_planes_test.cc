@@ -229,13 +229,7 @@ TEST_F(RackPlanesTest, ARunThatIsOverAtTheFirstDaemonsGivesWayToTheNextInEveryPl
 // It could not be delivered, or only now; nobody waits for that run any more.
 TEST_F(RackPlanesTest, ARequestThatComesLateEndsNoRun) {
   Enter({0, 3});
-  v1::PeerMessage message;
-  v1::PeerJob& job = *message.mutable_request();
-  job.set_tenant("default");
-  job.set_job("digits");
-  *job.mutable_options() = second.JoinOf(2, 0).options();
-  job.set_created_by(2);
-  for (std::uint32_t d = 0; d < kDaemons; ++d) job.add_daemon_cores(1);
+  const v1::PeerMessage message = RequestOfRank2();
   second.Say(1, 0, run + 1, message);
   Advance(kSecond);
   EXPECT_EQ(second.FaultOf(0), "");
@@ -247,6 +241,28 @@ TEST_F(RackPlanesTest, ARequestThatComesLateEndsNoRun) {
   Settle();
   EXPECT_EQ(first.node(0).Counter("phub_peers_refused_place_total"), 1u);
   EXPECT_EQ(second.node(0).Counter("phub_peers_refused_place_total"), 1u);
+}
+
+// Whoever waits for it is told, once it is clear that the older run is not about to end.
+TEST_F(RackPlanesTest, ARequestThatAnotherRunIsInTheWayOfIsRefusedWithThat) {
+  Enter({0, 3});
+  const v1::PeerMessage message = RequestOfRank2();
+  second.Say(1, 0, run + 1, message);
+  const DurationNs patience = second.node(0).options.liveness_timeout;
+  Advance(patience - 200 * kMillisecond);
+  PeerQueue& answers = second.node(0).network.queues[1];
+  EXPECT_EQ(second.node(0).network.sent[v1::PeerMessage::kRefused], 0);
+  second.SetCut(0, 1, Plane::Cut::kAll);
+  Advance(400 * kMillisecond);
+  ASSERT_FALSE(answers.empty());
+  EXPECT_EQ(answers.back().incarnation(), run + 1);
+  EXPECT_THAT(answers.back().refused().message(),
+              AllOf(HasSubstr("rack 0 (node0:7701) has another run of it"), HasSubstr("try again"),
+                    HasSubstr("evict")));
+  EXPECT_EQ(second.FaultOf(0), "");
+  // Expect: it is not asked again.
+  Advance(300 * kMillisecond);
+  EXPECT_EQ(second.node(0).network.sent[v1::PeerMessage::kRefused], 1);
 }
 
 // Of a run whose workers are gone, perhaps: those of the rack's own job are here.

@@ -113,6 +113,16 @@ class RackStateTest : public RackJobsTest {
     }
     return status;
   }
+  // Rank 0 could not load.
+  void Refuse() {
+    v1::LoadStateRequest refusal;
+    refusal.set_session_id(sessions[0]);
+    refusal.set_refusal_code(static_cast<int>(absl::StatusCode::kInvalidArgument));
+    refusal.set_refusal("the manifest is gone");
+    const auto load = node(0).control().BeginLoad(refusal);
+    ASSERT_TRUE(load.ok()) << load.status();
+    Settle();
+  }
   std::uint64_t FirstIterationAt(std::uint32_t rack, int key) {
     v1::GetJobVersionsRequest request;
     request.set_job("digits");
@@ -261,13 +271,7 @@ TEST_F(RackStateTest, WhatCouldNotBeLoadedIsDroppedInEveryRack) {
   reductions[1] = 30;  // it was added at iteration 10
   ASSERT_TRUE(Bring().ok());
   for (std::uint32_t rack = 0; rack < kRacks; ++rack) EXPECT_EQ(FirstIterationAt(rack, 1), 10u);
-  v1::LoadStateRequest refusal;
-  refusal.set_session_id(sessions[0]);
-  refusal.set_refusal_code(static_cast<int>(absl::StatusCode::kInvalidArgument));
-  refusal.set_refusal("the manifest is gone");
-  const auto load = node(0).control().BeginLoad(refusal);
-  ASSERT_TRUE(load.ok()) << load.status();
-  Settle();
+  Refuse();
   for (std::uint32_t rank = 0; rank < kRanks; ++rank) {
     EXPECT_EQ(LoadedAt(rank)->code(), absl::StatusCode::kInvalidArgument);
     EXPECT_EQ(LoadedAt(rank)->message(), "the manifest is gone");
@@ -280,6 +284,35 @@ TEST_F(RackStateTest, WhatCouldNotBeLoadedIsDroppedInEveryRack) {
   // Expect: the next one is taken.
   ASSERT_TRUE(Bring().ok());
   EXPECT_TRUE(LoadedAt(5)->ok());
+}
+
+// In a plane without barriers nothing holds the next load back until the refusal is there.
+TEST_F(RackStateTest, ARefusalThatComesLateDropsNoNewerLoad) {
+  SetCut(0, 1, Cut::kAll);
+  Refuse();
+  ASSERT_TRUE(Bring().ok());
+  SetCut(0, 1, Cut::kNone);
+  Settle();
+  for (std::uint32_t rack = 0; rack < kRacks; ++rack) {
+    EXPECT_NE(Shard(rack).brought, nullptr) << rack;
+    EXPECT_TRUE(LoadedAt(2 * rack)->ok()) << rack;
+  }
+  EXPECT_EQ(node(1).Counter("phub_load_refusals_late_total"), 1u);
+  EXPECT_EQ(node(2).Counter("phub_load_refusals_late_total"), 0u);
+  // Expect: the next one is about what was brought.
+  Refuse();
+  for (std::uint32_t rack = 0; rack < kRacks; ++rack) {
+    EXPECT_EQ(Shard(rack).brought, nullptr) << rack;
+  }
+  // Expect: a load that was begun before it, and comes after it, is over.
+  v1::LoadStateRequest late = First();
+  late.clear_session_id();
+  late.set_incarnation(incarnation);
+  late.set_number(2);
+  EXPECT_EQ(node(1).control().BeginLoad(late).status().code(), absl::StatusCode::kAborted);
+  // Expect: an older phubd does not number them.
+  late.clear_number();
+  EXPECT_TRUE(node(1).control().BeginLoad(late).ok());
 }
 
 TEST_F(RackStateTest, ARackIsBroughtOnlyWhatIsAtHomeThereAndOfARunThatIsThere) {

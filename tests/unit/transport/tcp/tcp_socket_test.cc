@@ -1,6 +1,11 @@
 #include "common/transport/tcp/tcp_socket.h"
 
 #include <gtest/gtest.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <sys/socket.h>
+
+#include <string>
 
 namespace phub::transport {
 namespace {
@@ -22,6 +27,21 @@ TEST(TcpSocket, AnAddressThatIsNamedTwiceIsOne) {
   EXPECT_EQ(PortOf(distinct[1]), 7700);
   EXPECT_EQ(PortOf(distinct[2]), 7701);
   EXPECT_TRUE(Distinct({}).empty());
+}
+
+std::string CongestionControl(int socket) {
+  char name[16] = {};
+  socklen_t bytes = sizeof name;
+  EXPECT_EQ(getsockopt(socket, IPPROTO_TCP, TCP_CONGESTION, name, &bytes), 0);
+  return name;
+}
+
+TEST(TcpSocket, LanesHaveTheHostsCongestionControlUnlessThatIsBbr) {
+  const Descriptor plain(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  const Descriptor lane = LaneSocket(AF_INET);
+  ASSERT_TRUE(plain && lane);
+  const std::string host = CongestionControl(plain.get());
+  EXPECT_EQ(CongestionControl(lane.get()), host.starts_with("bbr") ? "cubic" : host);
 }
 
 }  // namespace

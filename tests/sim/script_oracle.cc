@@ -1,0 +1,148 @@
+// What must come out of a script's job: every key serially, an element at a time.
+#include <algorithm>
+#include <cmath>
+
+#include "tests/sim/script.h"
+#include "tests/support/simd_reference.h"
+
+namespace phub::sim {
+namespace {
+
+simd::OptimizerArguments ArgumentsOf(const wire::HyperParameters& hyper, std::uint64_t step) {
+  simd::OptimizerArguments arguments;
+  arguments.learning_rate = hyper.learning_rate;
+  arguments.weight_decay = hyper.weight_decay;
+  arguments.momentum = hyper.momentum;
+  arguments.dampening = hyper.dampening;
+  arguments.beta1 = hyper.beta1;
+  arguments.beta2 = hyper.beta2;
+  arguments.epsilon = hyper.epsilon;
+  arguments.learning_rate_decay = hyper.learning_rate_decay;
+  arguments.step = step;
+  return arguments;
+}
+
+// What one key holds.
+struct KeyState {
+  std::vector<float> parameters;
+  std::vector<std::vector<float>> states;
+  std::uint64_t reductions = 0;
+};
+
+// What the gradients of a rack's ranks make of an element. [rank] of the job.
+float SumOfRack(const JobScript& job, std::uint32_t rack,
+                const std::vector<std::vector<float>>& terms, std::size_t element) {
+  const std::uint32_t ranks = job.world_size / job.racks;
+  float sum = terms[rack * ranks][element];
+  for (std::uint32_t i = 1; i < ranks; ++i) sum = sum + terms[rack * ranks + i][element];
+  return sum;
+}
+
+// What a round's gradients make, serially, each operation rounded on its own.
+std::vector<float> SumSerially(const JobScript& job, std::uint32_t key_index,
+                               std::uint64_t iteration, const std::vector<float>& parameters) {
+  const KeyScript& key = job.keys[key_index];
+  std::vector<std::vector<float>> terms;
+  for (std::uint32_t rank = 0; rank < job.world_size; ++rank) {
+    terms.push_back(GradientOf(job, key_index, iteration, rank, parameters));
+  }
+  std::vector<float> sum(key.element_count);
+  const std::size_t in_chunk = job.chunk_bytes / sizeof(float);
+  for (std::size_t i = 0; i < sum.size(); ++i) {
+    const auto of_rack = [&](std::uint32_t rack) { return SumOfRack(job, rack, terms, i); };
+    sum[i] = job.racks == 1 ? of_rack(0)
+                            : oracle::Fold<float>(job.sums[key_index][i / in_chunk], of_rack,
+                                                  [](float a, float b) { return a + b; });
+  }
+  if (!key.mean) return sum;
+  for (float& value : sum) value = value / static_cast<float>(job.world_size);
+  return sum;
+}
+
+void UpdateSerially(const KeyScript& key, const RoundScript& round,
+                    const std::vector<float>& gradient, KeyState& state) {
+  const simd::OptimizerArguments arguments =
+      ArgumentsOf(round.hyper_parameters, ++state.reductions);
+  for (std::size_t i = 0; i < gradient.size(); ++i) {
+    if (key.optimizer == simd::Optimizer::kNone) {
+      state.parameters[i] = gradient[i];
+      continue;
+    }
+    state.parameters[i] =
+        simd::reference::Updated(key.optimizer, arguments, gradient[i], state.parameters[i],
+                                 &state.states[0][i], &state.states[1][i]);
+  }
+}
+
+// Of an iteration that is applied as a whole: what becomes of it.
+struct Decision {
+  bool skip = false;
+  double scale = 1.0;
+};
+
+Decision DecideSerially(const JobScript& job, std::uint64_t iteration,
+                        const std::vector<std::vector<float>>& gradients) {
+  double squared_norm = 0.0;
+  bool finite = true;
+  for (std::size_t index = 0; index < job.keys.size(); ++index) {
+    const std::vector<float>& gradient = gradients[index];
+    for (const float value : gradient) finite &= std::isfinite(value);
+    if (job.keys[index].optimizer == simd::Optimizer::kNone) continue;
+    const std::size_t chunk = job.chunk_bytes / sizeof(float);
+    for (std::size_t begin = 0; begin < gradient.size(); begin += chunk) {
+      squared_norm +=
+          simd::reference::SquaredNorm(gradient, begin, std::min(gradient.size(), begin + chunk));
+    }
+  }
+  const bool asked = job.troubles[iteration - 1].kind == TroubleScript::Kind::kAsks;
+  const double norm = std::sqrt(squared_norm);
+  Decision decision{.skip = asked || (job.skip_nonfinite && !finite)};
+  if (!decision.skip && job.clip_norm > 0.0 && norm > job.clip_norm) {
+    decision.scale = job.clip_norm / norm;
+  }
+  return decision;
+}
+
+void ApplyIteration(JobScript& job, std::uint64_t iteration, std::vector<KeyState>& states) {
+  std::vector<std::vector<float>> gradients(job.keys.size());
+  for (std::uint32_t index = 0; index < job.keys.size(); ++index) {
+    gradients[index] = SumSerially(job, index, iteration, states[index].parameters);
+  }
+  Decision decision;
+  if (job.apply_iteration) decision = DecideSerially(job, iteration, gradients);
+  for (std::uint32_t index = 0; index < job.keys.size(); ++index) {
+    KeyScript& key = job.keys[index];
+    RoundScript& round = key.rounds[iteration - 1];
+    if (round.operation == wire::RoundOperation::kAssign) {
+      states[index].parameters = BroadcastOf(job, index, iteration);
+      continue;
+    }
+    round.skipped = decision.skip;
+    if (decision.skip) continue;
+    if (decision.scale != 1.0 && key.optimizer != simd::Optimizer::kNone) {
+      for (float& value : gradients[index]) value *= static_cast<float>(decision.scale);
+    }
+    UpdateSerially(key, round, gradients[index], states[index]);
+  }
+}
+
+}  // namespace
+
+void ComputeExpected(JobScript& job) {
+  std::vector<KeyState> states(job.keys.size());
+  const auto keep = [&](std::size_t index) {
+    job.keys[index].expected.push_back(states[index].parameters);
+    job.keys[index].expected_states.push_back(states[index].states);
+  };
+  for (std::size_t index = 0; index < job.keys.size(); ++index) {
+    states[index].parameters.assign(job.keys[index].element_count, 0.0f);
+    states[index].states.assign(simd::kStatesMax, states[index].parameters);
+    keep(index);
+  }
+  for (std::uint32_t iteration = 1; iteration <= job.iterations; ++iteration) {
+    ApplyIteration(job, iteration, states);
+    for (std::size_t index = 0; index < job.keys.size(); ++index) keep(index);
+  }
+}
+
+}  // namespace phub::sim

@@ -1,0 +1,199 @@
+// Lanes between racks: by what they travel, and what is good for which.
+#include "tests/unit/server/control/rack_jobs_fixture.h"
+
+namespace phub::server {
+namespace {
+
+using testing::AllOf;
+using testing::HasSubstr;
+
+constexpr std::uint64_t kLaneBytes = 1 << 20;
+
+class RackLanesTest : public RackJobsTest {
+ protected:
+  using Change = std::function<void(ControlOptions&)>;
+
+  static void HasVerbs(ControlOptions& options) { options.peer_verbs_lane_bytes = kLaneBytes; }
+  static void HasVerbsOnly(ControlOptions& options) {
+    HasVerbs(options);
+    options.peer_verbs_only = true;
+  }
+  void StartAll(const Change& change) {
+    for (std::uint32_t rack = 0; rack < kRacks; ++rack) Start(rack, change);
+  }
+  // How the lanes of `rack` to `other` travel.
+  std::vector<std::string> LanesAt(std::uint32_t rack, std::uint32_t other) {
+    v1::GetJobRequest request;
+    request.set_job("digits");
+    const auto call = node(rack).GetJob(request);
+    EXPECT_TRUE(call->ok()) << call->message();
+    const v1::ExchangeLink& link = call->response.exchange().links(static_cast<int>(other));
+    return {link.lanes().begin(), link.lanes().end()};
+  }
+  // Of a job that is asked for: the lane that rack 1 would dial to rack 0.
+  PeerLaneCall HoldLane() {
+    holds_dials = true;
+    Join(2);
+    Settle();
+    for (const PeerLaneCall& call : node(1).network.dials) {
+      if (call.to == RackIndex{0}) return call;
+    }
+    ADD_FAILURE() << "no lane was granted";
+    return {};
+  }
+};
+
+TEST_F(RackLanesTest, AreOverVerbsWhereBothHaveIt) {
+  StartAll(HasVerbs);
+  EnterAll();
+  for (const auto& [rack, other] : {std::pair{1u, 0u}, {2u, 0u}, {2u, 1u}}) {
+    EXPECT_EQ(LanesAt(rack, other),
+              std::vector<std::string>{"verbs " + node(rack).options.racks[other]});
+  }
+}
+
+TEST_F(RackLanesTest, AreOverTcpWhereOneHasNoVerbs) {
+  for (const std::uint32_t without : {0u, 1u, 2u}) {
+    StartAll(HasVerbs);
+    Start(without, [](ControlOptions& options) { options.no_peer_verbs_reason = "not wanted"; });
+    EnterAll();
+    for (const auto& [rack, other] : {std::pair{1u, 0u}, {2u, 0u}, {2u, 1u}}) {
+      const bool verbs = rack != without && other != without;
+      EXPECT_EQ(LanesAt(rack, other), std::vector<std::string>{(verbs ? "verbs " : "tcp ") +
+                                                               node(rack).options.racks[other]});
+    }
+    Leave({0, 1, 2, 3, 4, 5});
+  }
+}
+
+TEST_F(RackLanesTest, ThatCannotBeMadeOverVerbsAreOverTcp) {
+  StartAll(HasVerbs);
+  verbs_fails = true;
+  EnterAll();
+  EXPECT_EQ(LanesAt(2, 0), std::vector<std::string>{"tcp " + node(2).options.racks[0]});
+}
+
+TEST_F(RackLanesTest, ThatHaveToBeOverVerbsAreNotOverTcp) {
+  StartAll(HasVerbs);
+  Start(2, HasVerbsOnly);
+  verbs_fails = true;
+  const auto call = Join(4);
+  Advance(node(2).options.liveness_timeout);
+  EXPECT_THAT(call->message(),
+              AllOf(HasSubstr("rack_unreachable"), HasSubstr("no lane to core 0")));
+  ExpectNothingLeft();
+}
+
+TEST_F(RackLanesTest, AJobWhoseLanesHaveToBeOverVerbsAndCannotSaysWhy) {
+  const Change without = [](ControlOptions& options) {
+    options.no_peer_verbs_reason = "its host has no device";
+  };
+  // Whoever of the two insists.
+  for (const bool dialer_insists : {true, false}) {
+    Start(0, dialer_insists ? without : Change(HasVerbsOnly));
+    Start(1, dialer_insists ? Change(HasVerbsOnly) : without);
+    Start(2, HasVerbs);
+    const auto call = Join(2);
+    Settle();
+    Advance(kSecond);
+    EXPECT_THAT(call->message(), AllOf(HasSubstr("rack 1"), HasSubstr("rack 0"),
+                                       HasSubstr("have to be over RDMA (peer_transport = verbs)"),
+                                       HasSubstr(dialer_insists ? "rack 0 (node0:7700) grants none"
+                                                                : "its host has no device")));
+    ExpectNothingLeft();
+  }
+}
+
+// A way that connects and carries nothing costs one job.
+TEST_F(RackLanesTest, AfterOneOverVerbsWasLostTheNextJobsGoByTcp) {
+  StartAll(HasVerbs);
+  EnterAll();
+  FakeCore& core = *node(1).cores[0];
+  const auto lane = std::ranges::find(core.attached, Rank{kPeerRankBase}, &Command::rank);
+  ASSERT_NE(lane, core.attached.end());
+  core.LoseLane(*lane, transport::TransportError::kReset);
+  Advance(2 * kSecond);
+  ExpectNothingLeft();
+  EnterAll();
+  EXPECT_EQ(LanesAt(1, 0), std::vector<std::string>{"tcp " + node(1).options.racks[0]});
+  EXPECT_EQ(LanesAt(2, 0), std::vector<std::string>{"verbs " + node(2).options.racks[0]});
+  Leave({0, 1, 2, 3, 4, 5});
+  ExpectNothingLeft();
+  Advance(600 * kSecond);
+  EnterAll();
+  EXPECT_EQ(LanesAt(1, 0), std::vector<std::string>{"verbs " + node(1).options.racks[0]});
+}
+
+TEST_F(RackLanesTest, OfATenantThatRequiresEncryptionAreNotOverVerbs) {
+  const Change secure = [](ControlOptions& options) {
+    HasVerbs(options);
+    options.tls_lanes = true;
+  };
+  StartAll(secure);
+  for (std::uint32_t rack = 0; rack < kRacks; ++rack) {
+    node(rack).control().SetTenant({.name = "default", .encryption_required = true});
+  }
+  EnterAll();
+  EXPECT_EQ(LanesAt(1, 0), std::vector<std::string>{"tcp " + node(1).options.racks[0]});
+}
+
+TEST_F(RackLanesTest, EachNonceIsGoodForItsOwnWayOnce) {
+  StartAll([](ControlOptions& options) {
+    HasVerbs(options);
+    options.tls_lanes = true;
+  });
+  const PeerLaneCall call = HoldLane();
+  ASSERT_TRUE(call.verbs_nonce);
+  EXPECT_NE(*call.verbs_nonce, call.hello.nonce);
+  Control& granter = node(0).control();
+  // A lane's key over TLS is made of the nonce that nobody has read.
+  EXPECT_EQ(granter.FindNonce(call.hello), std::optional(call.hello.nonce));
+  wire::LaneHello hello = call.hello;
+  hello.nonce = *call.verbs_nonce;
+  EXPECT_EQ(granter.AdmitLane(hello, std::nullopt, true), wire::LaneRefusal::kNonce);
+  EXPECT_EQ(granter.AdmitLane(hello), wire::LaneRefusal::kNone);
+  EXPECT_EQ(granter.AdmitLane(hello), wire::LaneRefusal::kNonce);
+  // It came to nothing; the other is good still.
+  EXPECT_EQ(granter.AdmitLane(call.hello, std::nullopt, true), wire::LaneRefusal::kNone);
+  EXPECT_EQ(granter.AdmitLane(call.hello, std::nullopt, true), wire::LaneRefusal::kNonce);
+  EXPECT_EQ(granter.FindNonce(call.hello), std::nullopt);
+}
+
+TEST_F(RackLanesTest, GrantsThatAreNotWholeAreRefused) {
+  StartAll(HasVerbs);
+  node(1).network.Keep(RackIndex{2}, v1::PeerMessage::kConnect);
+  const auto call = Join(2);
+  Settle();
+  ASSERT_EQ(node(1).network.kept.size(), 1u);
+  const v1::PeerMessage good = node(1).network.kept.front();
+  node(1).network.Keep(RackIndex{2}, std::nullopt);
+  const auto say = [&](const std::function<void(v1::PeerConnect&)>& change) {
+    v1::PeerMessage message = good;
+    change(*message.mutable_connect());
+    Say(1, 2, good.incarnation(), message);
+    Settle();
+  };
+  const auto refused = [&] { return node(2).Counter("phub_peers_refused_place_total"); };
+  const std::uint64_t before = refused();
+  say([](v1::PeerConnect& connect) { connect.set_verbs_nonces(0, "short"); });
+  say([](v1::PeerConnect& connect) { connect.add_verbs_nonces(std::string(16, 'n')); });
+  say([](v1::PeerConnect& connect) { connect.mutable_grants(0)->set_nonce("short"); });
+  say([](v1::PeerConnect& connect) { connect.mutable_grants(0)->set_core(1); });
+  EXPECT_EQ(refused(), before + 4);
+  EXPECT_FALSE(call->answered());
+  say([](v1::PeerConnect&) {});
+  EXPECT_EQ(refused(), before + 4);
+  EXPECT_TRUE(call->ok()) << call->message();
+}
+
+TEST_F(RackLanesTest, RegisteredMemoryOfLanesIsCharged) {
+  EnterAll();
+  const std::uint64_t plain = node(1).control().memory_bytes();
+  Leave({0, 1, 2, 3, 4, 5});
+  StartAll(HasVerbs);
+  EnterAll();
+  EXPECT_EQ(node(1).control().memory_bytes(), plain + 2 * kLaneBytes) << "to both others";
+}
+
+}  // namespace
+}  // namespace phub::server

@@ -1,0 +1,324 @@
+// Jobs that span racks and wait: each rack awaits its own ranks, and the others are told.
+#include "tests/unit/server/control/rack_planes_fixture.h"
+
+namespace phub::server {
+namespace {
+
+using testing::AllOf;
+using testing::HasSubstr;
+
+constexpr DurationNs kWait = 10 * kSecond;
+
+void Waiting(v1::JobOptions& options) {
+  options.set_on_loss(v1::LOSS_POLICY_WAIT);
+  options.set_wait_timeout_ns(kWait);
+}
+void WaitingWithRestart(v1::JobOptions& options) {
+  Waiting(options);
+  options.set_restart(true);
+}
+
+class RackWaitingTest : public RackJobsTest {
+ protected:
+  static constexpr std::uint32_t kLost = 3;  // of rack 1
+
+  RackWaitingTest() { set_options = Waiting; }
+
+  // Its process is gone, or cannot be heard.
+  void Lose(std::uint32_t rank) {
+    NodeOf(rank).control().DetachStream(sessions[rank], streams[rank]);
+    mute.insert(rank);
+    Settle();
+  }
+  void Return(std::uint32_t rank) {
+    RackNode& node = NodeOf(rank);
+    node.sinks[sessions[rank]] = std::make_shared<RecordingSink>();
+    const auto stream = node.control().AttachStream(sessions[rank], node.sinks[sessions[rank]]);
+    ASSERT_TRUE(stream.ok()) << stream.status();
+    streams[rank] = *stream;
+    mute.erase(rank);
+    Settle();
+  }
+  v1::JobInfo InfoAt(std::uint32_t rack) {
+    v1::GetJobRequest request;
+    request.set_job("digits");
+    return node(rack).GetJob(request)->response;
+  }
+  // "awaited 3", "returned 3", "restarted 3": what the rank was told.
+  std::vector<std::string> ToldTo(std::uint32_t rank) {
+    std::vector<std::string> told;
+    for (const v1::SessionEvent& event : NodeOf(rank).sinks[sessions[rank]]->events) {
+      if (event.has_awaited()) told.push_back(fmt::format("awaited {}", event.awaited().rank()));
+      if (!event.has_returned()) continue;
+      told.push_back(fmt::format("{} {}", event.returned().restarted() ? "restarted" : "returned",
+                                 event.returned().rank()));
+    }
+    return told;
+  }
+  void ExpectToldToAllBut(std::uint32_t rank, const std::vector<std::string>& told) {
+    for (const auto& [other, session] : sessions) {
+      if (other == rank) continue;
+      EXPECT_EQ(ToldTo(other), told) << other;
+    }
+  }
+  std::uint64_t RefusedAt(std::uint32_t rack) {
+    return node(rack).Counter("phub_peers_refused_place_total");
+  }
+  static v1::PeerMessage Awaited(std::uint32_t rank, DurationNs duration = kSecond) {
+    v1::PeerMessage message;
+    message.mutable_rank_awaited()->set_rank(rank);
+    message.mutable_rank_awaited()->set_host("somewhere");
+    message.mutable_rank_awaited()->set_awaited_for_ns(duration);
+    return message;
+  }
+  static v1::PeerMessage Returned(std::uint32_t rank) {
+    v1::PeerMessage message;
+    message.mutable_rank_returned()->set_rank(rank);
+    return message;
+  }
+};
+
+TEST_F(RackWaitingTest, ARankThatIsLostIsAwaitedInEveryRackAndComesBack) {
+  EnterAll();
+  for (std::uint32_t rack = 0; rack < kRacks; ++rack) {
+    EXPECT_EQ(InfoAt(rack).on_loss(), "wait") << rack;
+    EXPECT_EQ(InfoAt(rack).wait_timeout_ns(), kWait) << rack;
+  }
+  Lose(kLost);
+  Advance(kSecond);
+  ExpectToldToAllBut(kLost, {"awaited 3"});
+  for (const std::uint32_t rack : {0u, 2u}) {
+    const v1::JobInfo info = InfoAt(rack);
+    ASSERT_EQ(info.lost_elsewhere_size(), 1) << rack;
+    EXPECT_EQ(info.lost_elsewhere(0).rank(), kLost);
+    EXPECT_EQ(info.lost_elsewhere(0).host(), "node3");
+    EXPECT_EQ(info.lost_elsewhere(0).state(), "lost");
+    EXPECT_EQ(info.lost_elsewhere(0).awaited_for_ns(), kWait - kSecond);
+    EXPECT_THAT(info.lost_elsewhere(0).loss(), HasSubstr("heartbeat stream broke"));
+    v1::ListStallsRequest request;
+    request.set_job("digits");
+    const auto stalls = node(rack).ListStalls(request);
+    Settle();
+    ASSERT_EQ(stalls->response.lost_elsewhere_size(), 1) << rack;
+    EXPECT_EQ(stalls->response.lost_elsewhere(0).rank(), kLost);
+  }
+  EXPECT_EQ(InfoAt(1).lost_elsewhere_size(), 0);
+  // Expect: whoever attends later hears of it, too.
+  Return(5);
+  EXPECT_EQ(ToldTo(5), std::vector<std::string>{"awaited 3"});
+  Advance(kWait - 2 * kSecond);
+  Return(kLost);
+  ExpectToldToAllBut(kLost, {"awaited 3", "returned 3"});
+  Advance(2 * kWait);
+  for (std::uint32_t rack = 0; rack < kRacks; ++rack) {
+    EXPECT_EQ(InfoAt(rack).lost_elsewhere_size(), 0) << rack;
+    EXPECT_EQ(RefusedAt(rack), 0u) << rack;
+  }
+  ExpectStateEverywhere("standing");
+  Leave({0, 1, 2, 3, 4, 5});
+  ExpectStateEverywhere("ended");
+  ExpectNothingLeft();
+}
+
+TEST_F(RackWaitingTest, ARankThatIsAwaitedInVainEndsTheJobInEveryRackAndIsNamed) {
+  EnterAll();
+  Lose(kLost);
+  Advance(kWait - kSecond);
+  EXPECT_EQ(FaultOf(0), "");
+  Advance(2 * kSecond);
+  for (const std::uint32_t rank : {0u, 1u, 2u, 4u, 5u}) {
+    EXPECT_THAT(FaultOf(rank), AllOf(HasSubstr("rank 3 (node3, pid 4703) was lost"),
+                                     HasSubstr("wait_timeout (10.0 s)")));
+  }
+  EXPECT_EQ(node(1).Counter("phub_ranks_awaited_in_vain_total"), 1u);
+  EXPECT_EQ(InfoAt(0).lost_elsewhere_size(), 0);
+  ExpectNothingLeft();
+}
+
+TEST_F(RackWaitingTest, ALostRankThatLeavesIsNotAwaitedAnyMore) {
+  EnterAll();
+  Lose(kLost);
+  Leave({kLost});
+  ExpectToldToAllBut(kLost, {"awaited 3", "returned 3"});
+  Leave({0, 1, 2, 4, 5});
+  ExpectStateEverywhere("ended");
+  for (std::uint32_t rack = 0; rack < kRacks; ++rack) EXPECT_EQ(RefusedAt(rack), 0u) << rack;
+}
+
+TEST_F(RackWaitingTest, ANewProcessTakesItsSeatAtItsOwnRackWithoutAskingAnother) {
+  set_options = WaitingWithRestart;
+  EnterAll();
+  const int requests = node(1).network.sent[v1::PeerMessage::kRequest];
+  Lose(kLost);
+  CutOff(1, Cut::kAll);  // for a moment
+  const auto call = Join(kLost);
+  node(1).Settle();
+  ASSERT_TRUE(call->ok()) << call->message();
+  EXPECT_TRUE(call->response.resumed());
+  EXPECT_EQ(call->response.incarnation(), incarnation);
+  EXPECT_EQ(node(1).network.sent[v1::PeerMessage::kRequest], requests);
+  CutOff(1, Cut::kNone);
+  Settle();
+  ExpectToldToAllBut(kLost, {"awaited 3"});
+  const std::string old = sessions[kLost];
+  sessions[kLost] = call->response.session_id();
+  EXPECT_TRUE(node(1).Commit(sessions[kLost])->ok());
+  Return(kLost);
+  ExpectToldToAllBut(kLost, {"awaited 3", "restarted 3"});
+  // Expect: its keys are there already, in every rack.
+  EXPECT_THAT(std::string(node(1).control().Heartbeat(old, 9).message()),
+              HasSubstr("rank 3 of job digits was taken over"));
+  Advance(2 * kWait);
+  ExpectStateEverywhere("standing");
+}
+
+// Expect: who saves is told of the chunks at home, who goes on of all.
+TEST_F(RackWaitingTest, ARankAsksForTheVersionsOfAllThatItReads) {
+  set_options = WaitingWithRestart;
+  EnterAll();
+  v1::GetVersionsRequest request;
+  request.set_session_id(sessions[kLost]);
+  const auto [call, answer] = RackNode::Expect<v1::GetVersionsResponse>();
+  node(1).control().GetVersions(request, answer);
+  v1::GetJobVersionsRequest of_job;
+  of_job.set_job("digits");
+  node(1).GetJobVersions(of_job);
+  Settle();
+  const auto asked = node(1).cores[0]->Executed(Command::Kind::kReportVersions);
+  ASSERT_EQ(asked.size(), 2u);
+  EXPECT_EQ(asked[0].rank, Rank{kLost - 2});  // as it counts in its rack
+  EXPECT_EQ(asked[1].rank, Rank::Max());
+}
+
+TEST_F(RackWaitingTest, AProcessThatLivesIsNamedByItsRankInTheJob) {
+  set_options = WaitingWithRestart;
+  EnterAll();
+  const auto call = Join(kLost);
+  Settle();
+  EXPECT_THAT(call->message(), HasSubstr("rank 3 of job digits is held by a live worker"));
+}
+
+TEST_F(RackWaitingTest, BarriersOfAllRacksCountAcrossARestart) {
+  set_options = WaitingWithRestart;
+  EnterAll();
+  std::vector<CallPtr<v1::BarrierResponse>> calls;
+  for (const std::uint32_t rank : {0u, 1u, 2u, 3u}) {
+    calls.push_back(NodeOf(rank).Barrier(sessions[rank], 0));
+  }
+  Settle();
+  Lose(kLost);
+  const auto call = Join(kLost);
+  Settle();
+  ASSERT_TRUE(call->ok()) << call->message();
+  sessions[kLost] = call->response.session_id();
+  EXPECT_TRUE(node(1).Commit(sessions[kLost])->ok());
+  Return(kLost);
+  // Expect: what its predecessor called counts, so all complete once the others have come.
+  for (const std::uint32_t rank : {4u, 5u}) {
+    calls.push_back(NodeOf(rank).Barrier(sessions[rank], 0));
+  }
+  Settle();
+  for (const std::size_t each : {0u, 1u, 2u, 4u, 5u}) EXPECT_TRUE(calls[each]->ok()) << each;
+  EXPECT_EQ(calls[3]->code(), absl::StatusCode::kAborted);
+  EXPECT_TRUE(node(1).Barrier(sessions[kLost], 0)->ok());
+}
+
+TEST_F(RackWaitingTest, ARackSpeaksOfItsOwnRanksOnlyAndOfThoseThatWereLost) {
+  EnterAll();
+  // Receive: of another rack's rank; of one that the job does not have; the return of nobody.
+  Say(2, 0, incarnation, Awaited(kLost));
+  Say(2, 0, incarnation, Awaited(kRanks));
+  Say(2, 0, incarnation, Awaited(0));
+  Say(1, 0, incarnation, Returned(kLost));
+  Settle();
+  EXPECT_EQ(RefusedAt(0), 4u);
+  EXPECT_EQ(ToldTo(0), std::vector<std::string>{});
+  EXPECT_EQ(InfoAt(0).lost_elsewhere_size(), 0);
+  // Expect: what is said often, and without measure, stands once and for no longer than it may.
+  v1::PeerMessage message = Awaited(kLost, 1000 * kWait);
+  std::string host(100'000, 'x');
+  host.back() = '\n';
+  message.mutable_rank_awaited()->set_host(host);
+  for (int i = 0; i < 3; ++i) Say(1, 0, incarnation, message);
+  Settle();
+  ASSERT_EQ(InfoAt(0).lost_elsewhere_size(), 1);
+  EXPECT_EQ(InfoAt(0).lost_elsewhere(0).awaited_for_ns(), kWait);
+  EXPECT_LT(InfoAt(0).lost_elsewhere(0).host().size(), 1000u);
+  ExpectStateEverywhere("standing");
+}
+
+TEST_F(RackWaitingTest, OfAJobThatDoesNotWaitNobodyIsAwaited) {
+  set_options = nullptr;
+  EnterAll();
+  Say(1, 0, incarnation, Awaited(kLost));
+  Say(1, 0, incarnation + 1, Awaited(kLost));  // of no job: it may have ended here
+  Settle();
+  EXPECT_EQ(RefusedAt(0), 1u);
+  EXPECT_EQ(ToldTo(0), std::vector<std::string>{});
+}
+
+TEST_F(RackWaitingTest, ADaemonIsNotAwaited) {
+  EnterAll();
+  CutOff(2, Cut::kAll);
+  Advance(2 * node(0).options.liveness_timeout);
+  for (const std::uint32_t rank : {0u, 3u}) EXPECT_THAT(FaultOf(rank), HasSubstr("rack_silent"));
+}
+
+// Expect: where no rank says how long, it is the default of the rack that asks first, in all.
+TEST_F(RackWaitingTest, ADefaultIsThatOfTheRackThatAsksForTheJob) {
+  Start(1, [](ControlOptions& options) { options.wait_timeout = 7 * kSecond; });
+  set_options = [](v1::JobOptions& options) { options.set_on_loss(v1::LOSS_POLICY_WAIT); };
+  Enter({2});
+  for (std::uint32_t rack = 0; rack < kRacks; ++rack) {
+    EXPECT_EQ(InfoAt(rack).wait_timeout_ns(), 7 * kSecond) << rack;
+  }
+  const auto other = Join(0);
+  Settle();
+  EXPECT_THAT(other->message(), HasSubstr("wait_timeout"));
+}
+
+TEST_F(RackWaitingTest, TwoVersionsArePaidForInEveryRack) {
+  constexpr std::uint64_t kElements = 4096;
+  std::map<bool, std::vector<std::uint64_t>> bytes;  // with restart: of each rack
+  for (const bool restart : {false, true}) {
+    set_options = restart ? WaitingWithRestart : Waiting;
+    EnterAll();
+    const auto keys =
+        node(0).AddKeys(RackNode::Batch(sessions[0], 0, {RackNode::Key("fc", kElements)}));
+    Settle();
+    ASSERT_TRUE(keys->ok()) << keys->message();
+    for (std::uint32_t rack = 0; rack < kRacks; ++rack) {
+      bytes[restart].push_back(node(rack).control().memory_bytes());
+    }
+    Leave({0, 1, 2, 3, 4, 5});
+    ExpectNothingLeft();
+  }
+  for (std::uint32_t rack = 0; rack < kRacks; ++rack) {
+    EXPECT_GE(bytes[true][rack], bytes[false][rack] + kElements * sizeof(float)) << rack;
+  }
+}
+
+TEST_F(RackPlanesTest, ANewProcessTakesItsSeatInEveryPlane) {
+  first.set_options = second.set_options = WaitingWithRestart;
+  Enter(everybody);
+  for (Plane* const plane : {&first, &second}) {
+    plane->NodeOf(3).control().DetachStream(plane->sessions[3], plane->streams[3]);
+    plane->mute.insert(3);
+  }
+  Settle();
+  const std::uint64_t standing = run;
+  // Expect: the anchor's run is the one that stands; another is refused by the next daemon.
+  Enter({3});
+  EXPECT_EQ(run, standing);
+  first.mute.clear();
+  second.mute.clear();
+  Advance(2 * kWait);
+  first.ExpectStateEverywhere("standing");
+  second.ExpectStateEverywhere("standing");
+  for (Plane* const plane : {&first, &second}) {
+    EXPECT_EQ(plane->node(1).Counter("phub_ranks_restarted_total"), 1u);
+  }
+}
+
+}  // namespace
+}  // namespace phub::server
