@@ -7,6 +7,7 @@
 #include "client/session/job_state.h"
 #include "client/session/rack_join.h"
 #include "common/base/check.h"
+#include "common/base/host_name.h"
 #include "common/base/log.h"
 
 namespace phub::client {
@@ -21,7 +22,9 @@ Result<std::shared_ptr<JobState>> JobState::Join(JobSettings settings) {
   // A verdict that came meanwhile says more than a lane that could not be opened because of it.
   if (const Status verdict = job->status(); !verdict.ok()) status = verdict;
   if (status.ok()) return job;
-  job->Shutdown(status);
+  // The rank must not stay taken, and others, whose rounds need it, are told why.
+  job->Shutdown(Status(status.code(), fmt::format("rank {} ({}) could not take part: {}",
+                                                  job->rank(), HostName(), status.message())));
   return status;
 }
 
@@ -51,6 +54,7 @@ void JobState::StartThreads() {
     verbs_ = std::make_unique<VerbsSide>(links_.front()->endpoint.host);
   lanes_ = std::make_unique<RackLanes>(RackLanesSettings{.job = name(),
                                                          .rank = rank(),
+                                                         .wait = options.on_loss == LossPolicy::kWait,
                                                          .transport = options.transport,
                                                          .boot_id = settings_.boot_id,
                                                          .verbs = verbs_.get()},

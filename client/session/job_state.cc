@@ -185,11 +185,6 @@ Status JobState::LeaveEverywhere() {
 // Ends threads and calls, in whatever state the job is. After it keys only hold their memory.
 void JobState::Shutdown(Status verdict) {
   if (engine_ != nullptr) {
-    // Joined, but never handed to the caller: the rank must not stay taken.
-    if (!leaving_ && status().ok())
-      if (const Status left = LeaveEverywhere(); !left.ok())
-        LogWarning("event=rank_not_returned job={} rank={} error=\"{}\"", name(), rank(),
-                   left.message());
     Fail(std::move(verdict));
     std::unique_lock lock(mutex_);
     changed_.wait(lock, [this] { return ended(); });

@@ -16,6 +16,10 @@
 namespace phub::client {
 namespace {
 
+// Policy wait: a lane that is cut while it is being opened is opened again, as one that is cut later.
+constexpr int kOpenAttemptsMax = 4;
+constexpr DurationNs kPauseBetweenAttempts = 50 * kMillisecond;
+
 // As it is logged.
 const char* ShortName(std::uint8_t index) {
   switch (index) {
@@ -225,6 +229,7 @@ absl::StatusOr<RackLanes::Hellos> RackLanes::AskForLanes(const DaemonLink& link,
 
 absl::Status RackLanes::Open(const DaemonLink& link, std::span<const std::uint32_t> lanes,
                              DurationNs timeout, const Opened& opened) {
+  const std::lock_guard lock(opening_);
   Hellos asked;
   std::size_t first = 0;  // lane of these hellos
   for (std::size_t i = 0; i < lanes.size(); ++i) {
@@ -246,7 +251,7 @@ absl::Status RackLanes::Open(const DaemonLink& link, std::span<const std::uint32
             settings_.job, settings_.rank, link.endpoint.ToString(), core,
             ShortName(dialled->transport_index), dialled->reason);
     connections_[lane] = std::move(dialled->connection);
-    transport_indices_[lane] = dialled->transport_index;
+    if (!transport_indices_[lane]) transport_indices_[lane] = dialled->transport_index;
     opened(lane, dialled->transport_index, *connections_[lane]);
   }
   return absl::OkStatus();
@@ -263,11 +268,34 @@ std::string RackLanes::Transports() const {
   return names;
 }
 
+absl::Status RackLanes::OpenPatiently(const DaemonLink& link, std::span<const std::uint32_t> lanes,
+                                      DurationNs timeout, const Opened& opened) {
+  std::size_t done = 0;
+  const Opened count = [&](std::uint32_t lane, std::uint8_t index,
+                           transport::Connection& connection) {
+    ++done;
+    opened(lane, index, connection);
+  };
+  const TimeNs deadline = clock_.Now() + timeout;
+  DurationNs pause = kPauseBetweenAttempts;
+  for (int attempt = 1;; ++attempt, pause *= 2) {
+    const DurationNs left = std::max<DurationNs>(deadline - clock_.Now(), kMillisecond);
+    absl::Status status = Open(link, lanes.subspan(done), left, count);
+    const bool again = settings_.wait && absl::IsUnavailable(status) &&
+                       attempt < kOpenAttemptsMax && clock_.Now() + pause < deadline;
+    if (!again) return status;
+    LogWarning("event=lane_not_opened job={} rank={} daemon={} attempt={} error=\"{}\"",
+               settings_.job, settings_.rank, link.endpoint.ToString(), attempt,
+               std::string(status.message()));
+    if (waiter_.Pause(pause)) return status;
+  }
+}
+
 Status RackLanes::OpenAll(DurationNs timeout, const Opened& opened) {
   for (const std::unique_ptr<DaemonLink>& link : links_) {
     std::vector<std::uint32_t> lanes(link->lane_count());
     for (std::uint32_t i = 0; i < link->lane_count(); ++i) lanes[i] = link->first_lane + i;
-    const absl::Status status = Open(*link, lanes, timeout, opened);
+    const absl::Status status = OpenPatiently(*link, lanes, timeout, opened);
     if (!status.ok()) return NamedCallStatus("OpenLanes", link->endpoint, status);
     shared_[link->position] = std::all_of(lanes.begin(), lanes.end(), [this](std::uint32_t lane) {
       return transport_indices_[lane] == kShmTransportIndex;

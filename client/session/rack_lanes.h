@@ -8,14 +8,15 @@
 // time, and once lanes to a daemon have lost as much, or it did not answer one in time, it is not
 // asked for verbs again.
 //
-// Threads. One at a time opens lanes: whoever joins, later the reconnecting thread (rack_watch.h).
-// Opening blocks. IsShared() and Transports() from any thread, once OpenAll() is done.
+// Threads. Whoever joins opens lanes, and the reconnecting thread (rack_watch.h) those that broke,
+// which may be before all are open: one daemon's at a time. Opening blocks. IsShared() and Transports() from any thread, once OpenAll() is done.
 #pragma once
 
 #include <cstdint>
 #include <functional>
 #include <limits>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <span>
 #include <string>
@@ -41,6 +42,7 @@ inline constexpr std::uint8_t kVerbsTransportIndex = 2;  // if the host has a de
 struct RackLanesSettings {
   std::string job;
   std::uint32_t rank = 0;
+  bool wait = false;  // policy wait: what breaks while it is opened is tried again
   TransportChoice transport = TransportChoice::kAuto;
   std::string boot_id;         // of this host; empty: not known, which is no host in common
   VerbsSide* verbs = nullptr;  // outlives the lanes; null: not to be used
@@ -90,6 +92,9 @@ class RackLanes {
     // Who says one later may come too late. Max: the daemon does not say how long they are good.
     TimeNs old_at = std::numeric_limits<TimeNs>::max();
   };
+  // Open(), again where a lane broke meanwhile and policy is wait.
+  absl::Status OpenPatiently(const DaemonLink& link, std::span<const std::uint32_t> lanes,
+                             DurationNs timeout, const Opened& opened);
   absl::StatusOr<Hellos> AskForLanes(const DaemonLink& link, std::span<const std::uint32_t> lanes,
                                      DurationNs timeout) const;
   // One way. kUnimplemented: it cannot be. said: set if the nonce may have left.
@@ -103,6 +108,7 @@ class RackLanes {
   const DaemonLinks& links_;
   CallWaiter& waiter_;
   const SystemClock clock_;
+  std::mutex opening_;  // held while lanes are opened
   std::vector<std::unique_ptr<transport::Connection>> connections_;  // [lane]
   std::vector<std::optional<std::uint8_t>> transport_indices_;       // [lane], once it was opened
   std::vector<bool> shared_;                                         // [daemon], fixed by OpenAll()

@@ -142,6 +142,33 @@ void Waiting::CutLanes(JobOptions options) {
   }
 }
 
+// One rank, whose lanes to the first daemon's cores are cut as soon as they are seen, which is often
+// before the daemon has answered the hello.
+TEST_P(WaitingForIterations, LanesThatAreCutWhileTheyAreOpenedAreOpenedAgain) {
+  const int joins_wanted = std::getenv("PHUB_TEST_LONG") != nullptr ? 1000 : 50;
+  JobOptions options = OptionsOfWaiting(Apply::kChunk);
+  options.world_size = 1;
+  const Trained expected = TrainUndisturbed(endpoints_, options, 3);
+  const std::uint16_t port = DataPortOf(rack_.daemon(0));
+  int cuts = 0;
+  for (int i = 0; i < joins_wanted; ++i) {
+    std::atomic<bool> over = false;
+    std::thread cutter([&] {
+      bool cut = false;
+      while (!over && !cut) {
+        for (const int socket : SocketsTo(port)) cut |= shutdown(socket, SHUT_RDWR) == 0;
+      }
+      cuts += cut;
+    });
+    const Trained trained = TrainUndisturbed(endpoints_, options, 3);
+    over = true;
+    cutter.join();
+    ASSERT_EQ(trained.problem, "") << "join " << i << "\n" << rack_.Outputs();
+    ASSERT_EQ(trained.parameters, expected.parameters);
+  }
+  EXPECT_GT(cuts, joins_wanted / 2);
+}
+
 const auto kNameOf = [](const auto& parameters) { return std::string(parameters.param.name); };
 
 INSTANTIATE_TEST_SUITE_P(Daemons, Waiting,
