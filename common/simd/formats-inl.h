@@ -21,6 +21,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <type_traits>
 
 #include "hwy/highway.h"
 
@@ -109,22 +110,77 @@ struct Bf16 {
   static HWY_INLINE hn::Vec<D> Load(D d, const std::uint16_t* at) {
     return hn::BitCast(d, hn::ShiftLeft<16>(BitsOfHalves(d, LoadHalves(d, at))));
   }
+  // The upper 16 bits are the half's; the lower ones are to be dropped.
   template <class D, class V>
-  static HWY_INLINE hn::Vec<hn::Rebind<std::uint16_t, D>> Narrow(D d, V value) {
+  static HWY_INLINE hn::Vec<hn::RebindToUnsigned<D>> Rounded(D d, V value) {
     // Carries stay below the sign: the largest magnitude but NaNs is infinity's, 0x7f80'0000.
-    const hn::Rebind<std::uint32_t, decltype(d)> d32;
+    const hn::RebindToUnsigned<D> d32;
     const auto bits = hn::BitCast(d32, value);
     const auto odd = hn::And(hn::ShiftRight<16>(bits), hn::Set(d32, 1u));
     const auto rounded = hn::Add(bits, hn::Add(odd, hn::Set(d32, 0x7fffu)));
     const auto number = hn::BitCast(d, rounded);
-    const auto stored = hn::IfThenElse(hn::Eq(value, value), number, CanonicalNan(d));
-    return HalfBits(d, hn::ShiftRight<16>(hn::BitCast(d32, stored)));
+    return hn::BitCast(d32, hn::IfThenElse(hn::Eq(value, value), number, CanonicalNan(d)));
+  }
+  template <class D, class V>
+  static HWY_INLINE hn::Vec<hn::Rebind<std::uint16_t, D>> Narrow(D d, V value) {
+    return HalfBits(d, hn::ShiftRight<16>(Rounded(d, value)));
   }
   template <class D, class V>
   static HWY_INLINE void Store(D d, V value, std::uint16_t* at) {
     StoreNarrowed(Narrow(d, value), at);
   }
 };
+
+// The same, for sums of several rows: two vectors at a time, of the elements at even places and of
+// those at odd ones, which takes a shift and a mask where widening takes two shuffles and two
+// shifts. Finished values are put back in order, once for all rows, or narrowed as they are.
+#if HWY_TARGET != HWY_SCALAR
+struct Bf16Pairs : Bf16 {
+  template <class D>
+  static HWY_INLINE void LoadPair(D d, const std::uint16_t* at, hn::Vec<D>& even, hn::Vec<D>& odd) {
+    const hn::Repartition<std::uint16_t, decltype(d)> d16;
+    const hn::RebindToUnsigned<decltype(d)> d32;
+    const auto both = hn::BitCast(d32, hn::LoadU(d16, at));
+    even = hn::BitCast(d, hn::ShiftLeft<16>(both));
+    odd = hn::BitCast(d, hn::And(both, hn::Set(d32, 0xffff0000u)));
+  }
+  template <class D, class V>
+  static HWY_INLINE hn::Vec<hn::Repartition<std::uint16_t, D>> NarrowPair(D d, V even, V odd) {
+    const hn::RebindToUnsigned<D> d32;
+    const auto upper = hn::And(Rounded(d, odd), hn::Set(d32, 0xffff0000u));
+    const auto both = hn::Or(hn::ShiftRight<16>(Rounded(d, even)), upper);
+    return hn::BitCast(hn::Repartition<std::uint16_t, D>(), both);
+  }
+};
+
+// Of two vectors in the order of elements: even and odd places.
+template <class D, class V>
+HWY_INLINE void PutApart(D d, V& value0, V& value1) {
+  const V even = hn::ConcatEven(d, value1, value0);
+  value1 = hn::ConcatOdd(d, value1, value0);
+  value0 = even;
+}
+
+// The reverse. Each lane of a half comes twice, then every other one is the other vector's.
+template <class D, class V>
+HWY_INLINE void PutInOrder(D d, V& value0, V& value1) {
+  const hn::RebindToUnsigned<D> d32;
+  const auto place = hn::Iota(d32, 0u);
+  const auto lower = hn::IndicesFromVec(d, hn::ShiftRight<1>(place));
+  const auto half = hn::Set(d32, static_cast<std::uint32_t>(hn::Lanes(d) / 2));
+  const auto upper = hn::IndicesFromVec(d, hn::Add(hn::ShiftRight<1>(place), half));
+  const V even = value0;
+  value0 = hn::OddEven(hn::TableLookupLanes(value1, lower), hn::TableLookupLanes(even, lower));
+  value1 = hn::OddEven(hn::TableLookupLanes(value1, upper), hn::TableLookupLanes(even, upper));
+}
+
+template <class Format>
+inline constexpr bool kLoadsPairs = std::is_same_v<Bf16Pairs, Format>;
+#else
+using Bf16Pairs = Bf16;
+template <class Format>
+inline constexpr bool kLoadsPairs = false;
+#endif
 
 // binary16: 5 bits of exponent with bias 15, where binary32 has 8 and 127; 10 bits of fraction for
 // 23. Denormals are multiples of 2^-24, below 2^-14. A NaN keeps its payload, and stays signaling.
