@@ -52,9 +52,10 @@ void JobState::StartThreads() {
   layout_ = std::make_unique<LaneLayout>(anchor.chunk_bytes(), LaneCount(links_));
   if (options.transport == TransportChoice::kAuto || options.transport == TransportChoice::kVerbs)
     verbs_ = std::make_unique<VerbsSide>(links_.front()->endpoint.host);
+  const bool wait = options.on_loss == LossPolicy::kWait;
   lanes_ = std::make_unique<RackLanes>(RackLanesSettings{.job = name(),
                                                          .rank = rank(),
-                                                         .wait = options.on_loss == LossPolicy::kWait,
+                                                         .wait = wait,
                                                          .transport = options.transport,
                                                          .boot_id = settings_.boot_id,
                                                          .verbs = verbs_.get()},
@@ -67,7 +68,7 @@ void JobState::StartThreads() {
   watch_ =
       std::make_unique<RackWatch>(RackWatchSettings{.job = name(),
                                                     .rank = rank(),
-                                                    .wait = options.on_loss == LossPolicy::kWait,
+                                                    .wait = wait,
                                                     .wait_timeout = wait_timeout,
                                                     .call_timeout = call_timeout_ns()},
                                   links_, *lanes_, clock_, waiter_, *this);

@@ -9,7 +9,8 @@
 // asked for verbs again.
 //
 // Threads. Whoever joins opens lanes, and the reconnecting thread (rack_watch.h) those that broke,
-// which may be before all are open: one daemon's at a time. Opening blocks. IsShared() and Transports() from any thread, once OpenAll() is done.
+// which may be before all are open: one daemon's at a time. Opening blocks. IsShared() and
+// Transports() from any thread, once OpenAll() is done.
 #pragma once
 
 #include <cstdint>

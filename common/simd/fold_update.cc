@@ -74,7 +74,8 @@ bool FoldAndUpdateKernel(const Combination& combination, Optimizer optimizer,
   if (combination.wire == ElementType::kF16) {
     return FoldHalvesAndUpdate<F16>(combination, optimizer, coefficients, terms, range, memory);
   } else if (combination.wire == ElementType::kBf16) {
-    return FoldHalvesAndUpdate<Bf16Pairs>(combination, optimizer, coefficients, terms, range, memory);
+    return FoldHalvesAndUpdate<Bf16Pairs>(combination, optimizer, coefficients, terms, range,
+                                          memory);
   }
   return Fusion<Plain<float>, NoCopy>{combination, coefficients, terms, range, memory, {}}.RunOf(
       optimizer);
