@@ -142,8 +142,8 @@ void Waiting::CutLanes(JobOptions options) {
   }
 }
 
-// One rank, whose lanes to the first daemon's cores are cut as soon as they are seen, which is often
-// before the daemon has answered the hello.
+// One rank, one of whose lanes is cut as soon as it is seen, which is often before the daemon has
+// answered the hello.
 TEST_P(WaitingForIterations, LanesThatAreCutWhileTheyAreOpenedAreOpenedAgain) {
   const int joins_wanted = std::getenv("PHUB_TEST_LONG") != nullptr ? 1000 : 50;
   JobOptions options = OptionsOfWaiting(Apply::kChunk);
