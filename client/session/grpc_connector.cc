@@ -14,6 +14,8 @@ namespace {
 
 // How soon a daemon that was just started is found.
 constexpr int kReconnectMillisecondsMin = 50;
+// What one attempt may take, TLS included: gRPC has no setting of its own for that.
+constexpr int kConnectMillisecondsMax = 1000;
 constexpr int kReconnectMillisecondsMax = 1000;
 // A batch of many keys has one number per chunk in its answer.
 constexpr int kMessageBytesMax = 64 * 1024 * 1024;
@@ -23,7 +25,7 @@ grpc::ChannelArguments Arguments() {
   // A connection of its own, so that a new channel is a new connection.
   arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
   arguments.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, kReconnectMillisecondsMin);
-  arguments.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, kReconnectMillisecondsMin);
+  arguments.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, kConnectMillisecondsMax);
   arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, kReconnectMillisecondsMax);
   arguments.SetMaxReceiveMessageSize(kMessageBytesMax);
   return arguments;

@@ -23,8 +23,9 @@ Result<std::shared_ptr<JobState>> JobState::Join(JobSettings settings) {
   if (const Status verdict = job->status(); !verdict.ok()) status = verdict;
   if (status.ok()) return job;
   // The rank must not stay taken, and others, whose rounds need it, are told why.
-  job->Shutdown(Status(status.code(), fmt::format("rank {} ({}) could not take part: {}",
-                                                  job->rank(), HostName(), status.message())));
+  job->Shutdown(
+      Status(status.code(), fmt::format("job {}: rank {} ({}) could not take part: {}", job->name(),
+                                        job->rank(), HostName(), status.message())));
   return status;
 }
 

@@ -281,8 +281,11 @@ absl::Status RackLanes::OpenPatiently(const DaemonLink& link, std::span<const st
   for (int attempt = 1;; ++attempt, pause *= 2) {
     const DurationNs left = std::max<DurationNs>(deadline - clock_.Now(), kMillisecond);
     absl::Status status = Open(link, lanes.subspan(done), left, count);
-    const bool again = settings_.wait && absl::IsUnavailable(status) &&
-                       attempt < kOpenAttemptsMax && clock_.Now() + pause < deadline;
+    // A handshake of TLS that was cut is told like one with a nonce that is not good any more; each
+    // attempt has a fresh one.
+    const bool passing = IsPassing(status) || absl::IsPermissionDenied(status);
+    const bool again = settings_.wait && !status.ok() && passing && attempt < kOpenAttemptsMax &&
+                       clock_.Now() + pause < deadline;
     if (!again) return status;
     LogWarning("event=lane_not_opened job={} rank={} daemon={} attempt={} error=\"{}\"",
                settings_.job, settings_.rank, link.endpoint.ToString(), attempt,

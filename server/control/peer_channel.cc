@@ -36,9 +36,9 @@ absl::StatusOr<std::shared_ptr<grpc::ChannelCredentials>> MakePeerCredentials(
 std::shared_ptr<grpc::Channel> MakePeerChannel(
     const std::string& endpoint, const std::shared_ptr<grpc::ChannelCredentials>& credentials) {
   grpc::ChannelArguments arguments;
-  // A daemon that comes back is to be found at once.
+  // A daemon that comes back is to be found at once; "min" is what one attempt may take.
   arguments.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, 50);
-  arguments.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, 50);
+  arguments.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, 1000);
   arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, 500);
   // Else a new channel would have the old one's connection.
   arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);

@@ -40,7 +40,8 @@ inline std::string MakeOddCertificate(const IdentityDaemon& daemon, const std::s
 class IdentityTest : public testing::Test {
  protected:
   static void SetUpTestSuite() {
-    daemon_ = new IdentityDaemon({.tls = true});
+    // Sessions of these tests send no heartbeats.
+    daemon_ = new IdentityDaemon({.tls = true, .arguments = {"--liveness-timeout", "30s"}});
     ASSERT_NE(daemon_->endpoint(), "") << daemon_->process().Outputs();
     for (const char* tenant : {"acme", "zeta"}) {
       ASSERT_EQ(daemon_->AskAsRoot({"tenant", "create", tenant}).exit, Exit::WithCode(0));

@@ -75,7 +75,7 @@ TEST(RackQueue, WhoFillsItEndsAlone) {
                                      .job = "training",
                                      .rank = rank,
                                      .world_size = 2,
-                                     .iterations = 2000,
+                                     .iterations = 1000,
                                      .more = {"--plan", "ring", "--pause-ms", "1"}}));
   }
   ExpectTraining(trainers, racks);

@@ -65,9 +65,11 @@ struct Layout {
   std::size_t daemons = 1;  // of each rack
   std::size_t racks = 1;
   std::string plan = {};
+  bool tls = false;  // of lanes
 };
 
 RackProcess Start(const Layout& layout, std::vector<std::string> arguments) {
+  if (layout.tls) arguments.insert(arguments.end(), {"--data-tls", "on"});
   if (layout.racks == 1) return RackProcess(layout.daemons, arguments);
   return RackProcess(layout.daemons * layout.racks, arguments, RackProcess::Kind::kManyRacks,
                      /*aggregator_count=*/0, layout.daemons);
@@ -103,6 +105,7 @@ TEST_P(Waiting, LanesThatAreCutComeBackAndTheBitsAreTheSame) {
 }
 
 class WaitingForIterations : public Waiting {};
+class WaitingToJoin : public Waiting {};
 
 TEST_P(WaitingForIterations, LanesThatAreCutComeBackAndIterationsAreWhole) {
   JobOptions options = OptionsOfWaiting(Apply::kIteration);
@@ -144,7 +147,7 @@ void Waiting::CutLanes(JobOptions options) {
 
 // One rank, one of whose lanes is cut as soon as it is seen, which is often before the daemon has
 // answered the hello.
-TEST_P(WaitingForIterations, LanesThatAreCutWhileTheyAreOpenedAreOpenedAgain) {
+TEST_P(WaitingToJoin, LanesThatAreCutWhileTheyAreOpenedAreOpenedAgain) {
   const int joins_wanted = std::getenv("PHUB_TEST_LONG") != nullptr ? 1000 : 50;
   JobOptions options = OptionsOfWaiting(Apply::kChunk);
   options.world_size = 1;
@@ -179,6 +182,10 @@ INSTANTIATE_TEST_SUITE_P(Daemons, Waiting,
                          kNameOf);
 INSTANTIATE_TEST_SUITE_P(Daemons, WaitingForIterations,
                          ::testing::Values(Layout{"1"}, Layout{"2", 2}), kNameOf);
+INSTANTIATE_TEST_SUITE_P(Daemons, WaitingToJoin,
+                         ::testing::Values(Layout{"1"}, Layout{"2", 2},
+                                           Layout{"Tls", 1, 1, "", true}),
+                         kNameOf);
 
 // Of a job that waits a second: rank 1's process is killed and nobody starts another.
 TEST(WaitingInVain, EverybodyIsToldByNameWhoDidNotComeBack) {

@@ -24,7 +24,8 @@ using testing::HasSubstr;
 class Daemon {
  public:
   explicit Daemon(const std::string& job)
-      : control_(clock_, random_, {{&core_.queues, &core_.counters, {}}}, {}),
+      : control_(clock_, random_, {{&core_.queues, &core_.counters, {}}},
+                 {.liveness_timeout = 60 * kSecond}),  // nobody beats
         thread_(control_, clock_),
         keeping_(core_) {
     control_.SetLaneEndpoint(CoreIndex{0}, "", 7701);

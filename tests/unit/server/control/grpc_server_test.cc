@@ -290,6 +290,7 @@ TEST_F(GrpcServerTest, ShuttingDownAnswersWhatWaitsAndEndsStreams) {
     request.set_session_id(session);
     v1::BarrierResponse response;
     Context barrier_context;
+    barrier_context.set_wait_for_ready(false);  // of a server that is gone it is not to wait
     calling = true;
     status = session_->Barrier(&barrier_context, request, &response);
   });
