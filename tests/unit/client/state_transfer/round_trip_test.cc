@@ -20,12 +20,17 @@ namespace {
 using server::KeepingCore;
 using testing::HasSubstr;
 
+server::ControlOptions Options() {
+  server::ControlOptions options;
+  options.liveness_timeout = 60 * kSecond;  // the worker sends no heartbeats
+  return options;
+}
+
 // A daemon's control plane, its core loop, and one worker that is in.
 class Daemon {
  public:
   explicit Daemon(const std::string& job)
-      : control_(clock_, random_, {{&core_.queues, &core_.counters, {}}},
-                 {.liveness_timeout = 60 * kSecond}),  // nobody beats
+      : control_(clock_, random_, {{&core_.queues, &core_.counters, {}}}, Options()),
         thread_(control_, clock_),
         keeping_(core_) {
     control_.SetLaneEndpoint(CoreIndex{0}, "", 7701);
