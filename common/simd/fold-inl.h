@@ -42,8 +42,10 @@ namespace hn = hwy::HWY_NAMESPACE;
 // Rows folded in one go: each is a stream for the hardware prefetchers and a page for the TLB, and
 // both run out somewhere above this. (On a Zen 3 core, 16 rows out of cache: 22 GB/s in passes of
 // 8, 16 GB/s in one of 16; within the caches there is no difference.) With more rows than that,
-// elements go in blocks, whose running values stay in the L1 cache between passes.
+// elements go in blocks, whose running values stay in the L1 cache between passes. A few rows more
+// than that are still better off without running values.
 inline constexpr std::size_t kRowsPerPass = 8;
+inline constexpr std::size_t kRowsTogether = 12;  // where that makes one pass of all
 inline constexpr std::size_t kBlockBytes = 8192;  // of running values; of 32 KiB
 
 using Rows = std::span<const std::byte* const>;
@@ -183,13 +185,13 @@ HWY_INLINE hn::Vec<D> FoldVector(D d, const First& first, Rows rows, std::size_t
   return Screened(d, seen, value);
 }
 
-// Elements of `range`: `first`, then each of `rows` (at most kRowsPerPass), then the epilogue. By
+// Elements of `range`: `first`, then each of `rows` (fewer than kRowsTogether), then the epilogue. By
 // value, so that the compiler sees that no store through the epilogue's pointers changes the
 // epilogue; not inlined, so that kernels share the passes that they have in common. True if some
 // finished value is NaN or infinite.
 template <class Format, class Reduction, class First, class Epilogue>
 HWY_NOINLINE bool FoldPass(First first, Rows rows, Range range, Epilogue epilogue) {
-  PHUB_CHECK(rows.size() <= kRowsPerPass, "rows={}", rows.size());
+  PHUB_CHECK(rows.size() < kRowsTogether, "rows={}", rows.size());
   const hn::ScalableTag<typename Format::Accumulation> d;
   const std::size_t lanes = hn::Lanes(d);
   auto seen = hn::Zero(d);
@@ -218,8 +220,11 @@ HWY_NOINLINE bool FoldPass(First first, Rows rows, Range range, Epilogue epilogu
     // Not a loop: each row is to have load instructions of its own. Processors tell streams apart
     // by the instruction that loads, and prefetch only what they can tell apart. (In a loop: 1.5
     // times as long in the L2 cache, 4 rows and more, Zen 5.)
-    static_assert(kRowsPerPass == 8);
+    static_assert(kRowsPerPass < kRowsTogether && kRowsTogether == 12);
     switch (rows.size()) {
+      case 11: combine(11); [[fallthrough]];
+      case 10: combine(10); [[fallthrough]];
+      case 9: combine(9); [[fallthrough]];
       case 8: combine(8); [[fallthrough]];
       case 7: combine(7); [[fallthrough]];
       case 6: combine(6); [[fallthrough]];
@@ -274,7 +279,7 @@ HWY_INLINE bool FoldInPasses(const First& first, Rows all, Range range, const Ep
 
 template <class Format, class Reduction, class First, class Epilogue>
 HWY_INLINE bool FoldRows(const First& first, Rows rows, Range range, const Epilogue& epilogue) {
-  if (rows.size() >= kRowsPerPass) {
+  if (rows.size() >= kRowsTogether) {
     return FoldInPasses<Format, Reduction>(first, rows, range, epilogue);
   }
   return FoldPass<Format, Reduction>(first, rows, range, epilogue);
