@@ -178,8 +178,10 @@ def systems_of(context: Context, shape: Shape, daemons: Sequence[Daemon],
     wanted = context.options.systems
     chosen: list[System] = []
     if "phub" in wanted:
-        chosen.append(Phub(context.build, daemons, "tcp", "library", context.options.rank.split(),
-                           place))
+        # A worker reaches the server on its own host as a user's would; others by tcp all the same.
+        transport = "auto" if shape.servers == 0 else "tcp"
+        chosen.append(Phub(context.build, daemons, transport, "library",
+                           context.options.rank.split(), place))
     for name, algorithm in (("gloo-ring", "ring"), ("gloo-hd", "halving-doubling")):
         if name not in wanted or not shape.peers:
             continue

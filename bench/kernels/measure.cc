@@ -36,7 +36,8 @@ double MedianOf(std::vector<double> values) {
   return values[middle];
 }
 
-enum class Kind : std::uint8_t { kKernel, kCeiling, kLoads, kSeparate };
+// kLike: a ceiling with plain stores, of a kernel that has no others.
+enum class Kind : std::uint8_t { kKernel, kCeiling, kLike, kLoads, kSeparate };
 
 // One thing that is timed, and its timings of one pass.
 struct Subject {
@@ -59,6 +60,11 @@ struct Subject {
   }
 };
 
+// For whoever reads them next; a store then costs memory a read of what it overwrites, too.
+bool LeavesResultsInCaches(const Case& each) {
+  return !IsInCache(each.place) && Workload::HasOutputs(each) && !Workload::Streams(each);
+}
+
 std::vector<Subject> SubjectsOf(const Case& each) {
   std::vector<Subject> subjects;
   const auto add = [&](Kind kind, std::string name, std::function<void(Workload&)> pass) {
@@ -68,7 +74,8 @@ std::vector<Subject> SubjectsOf(const Case& each) {
   for (const std::size_t block : kCeilingBlockBytes) {
     for (const bool non_temporal : {false, true}) {
       if (non_temporal && (IsInCache(each.place) || !Workload::HasOutputs(each))) continue;
-      add(Kind::kCeiling,
+      const bool like = !non_temporal && LeavesResultsInCaches(each);
+      add(like ? Kind::kLike : Kind::kCeiling,
           absl::StrCat("blocks of ", block, ", ", non_temporal ? "non-temporal" : "plain"),
           [form = CeilingForm{block, non_temporal}](Workload& work) { work.RunCeiling(form); });
     }
@@ -81,20 +88,27 @@ std::vector<Subject> SubjectsOf(const Case& each) {
   return subjects;
 }
 
-// After the trial rounds: only the fastest forms of the ceiling go on. Nobody's trials count.
-void EndTrial(std::vector<Subject>& subjects) {
+// Only the fastest forms of a ceiling go on.
+void KeepFastest(Kind kind, std::vector<Subject>& subjects) {
   std::vector<double> fastest;
   const auto best = [](const Subject& subject) {
     return *std::min_element(subject.wall_s.begin(), subject.wall_s.end());
   };
   for (const Subject& subject : subjects) {
-    if (subject.kind == Kind::kCeiling) fastest.push_back(best(subject));
+    if (subject.kind == kind) fastest.push_back(best(subject));
   }
+  if (fastest.empty()) return;
   std::sort(fastest.begin(), fastest.end());
   const double slowest_kept = fastest[std::min(kFormsKept, fastest.size()) - 1];
   std::erase_if(subjects, [&](const Subject& subject) {
-    return subject.kind == Kind::kCeiling && best(subject) > slowest_kept;
+    return subject.kind == kind && best(subject) > slowest_kept;
   });
+}
+
+// After the trial rounds, which count for nobody.
+void EndTrial(std::vector<Subject>& subjects) {
+  KeepFastest(Kind::kCeiling, subjects);
+  KeepFastest(Kind::kLike, subjects);
   for (Subject& subject : subjects) {
     subject.wall_s.clear();
     subject.cpu_s.clear();
@@ -125,7 +139,10 @@ Result ResultOf(const Case& each, const std::vector<Workload>& works,
     if (subject.kind == Kind::kKernel) result.kernel = figures;
     if (subject.kind == Kind::kLoads) result.loads = figures;
     if (subject.kind == Kind::kSeparate) result.separate = figures;
-    if (subject.kind != Kind::kCeiling) continue;
+    if (subject.kind == Kind::kLike && (!result.like || figures.median_s < result.like->median_s)) {
+      result.like = figures;
+    }
+    if (subject.kind != Kind::kCeiling && subject.kind != Kind::kLike) continue;
     if (!result.ceiling_form.empty() && figures.median_s >= result.ceiling.median_s) continue;
     result.ceiling = figures;
     result.ceiling_form = subject.name;
@@ -147,6 +164,8 @@ double Result::CeilingBytesPerSecond() const {
 double Result::Percent() const { return 100.0 * BytesPerSecond() / CeilingBytesPerSecond(); }
 
 double Result::PercentOfCeiling() const { return 100.0 * ceiling.median_s / kernel.median_s; }
+
+double Result::PercentOfLike() const { return 100.0 * like->median_s / kernel.median_s; }
 
 double Result::FusingPercent() const {
   const double saved_bytes = static_cast<double>(separate_traffic_bytes - traffic_bytes);

@@ -44,6 +44,8 @@ struct Result {
   Figures kernel;
   Figures ceiling;               // the fastest loop that moves the same bytes of the same streams
   std::string ceiling_form;      // which one that was: "blocks of 256, plain"
+  // Out of cache, where the kernel leaves results in the caches: the fastest loop that does so too.
+  std::optional<Figures> like;
   std::optional<Figures> loads;  // in cache: loading every array's bytes once
   std::optional<Figures> separate;  // out of cache, fused: sum and update as two passes
 
@@ -52,6 +54,7 @@ struct Result {
   // Of the ceiling's rate, or, in cache, of the loads' rate.
   double Percent() const;
   double PercentOfCeiling() const;
+  double PercentOfLike() const;  // only with `like`
   // What fusing saved, of what the bytes that it does not move predict. Only with `separate`.
   double FusingPercent() const;
   double FusingSpeedup() const;
@@ -59,7 +62,8 @@ struct Result {
 
 // The goals: of the ceiling out of cache, of the loads in cache, of the prediction.
 inline constexpr double kMemoryGoalPercent = 90.0;
-inline constexpr double kMovesGoalPercent = 90.0;  // in cache, where loads alone cannot be reached
+// Of loops that move and store alike, where loads alone, or stores past the caches, are no measure.
+inline constexpr double kMovesGoalPercent = 90.0;
 inline constexpr double kCacheGoalPercent = 80.0;
 inline constexpr double kFusingGoalPercent = 90.0;
 double GoalPercent(Place place);

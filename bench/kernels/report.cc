@@ -21,13 +21,19 @@ double NanosecondsPerCall(const Result& result) {
          static_cast<double>(result.piece_count);
 }
 
-// Loads alone are more than a kernel that stores can reach in a small cache; there the same run's
-// loops that move its bytes are the limit.
+double PercentOfMoves(const Result& result) {
+  return result.like ? result.PercentOfLike() : result.PercentOfCeiling();
+}
+
+// Loads alone are more than a kernel that stores can reach in a small cache, and stores past the
+// caches more than one that leaves its results there; the same run's loops that move and store as it
+// does are the limit.
 enum class Verdict : std::uint8_t { kReached, kMovesReached, kMissed };
 Verdict VerdictOn(const Result& result) {
   if (result.Percent() >= GoalPercent(result.measured.place)) return Verdict::kReached;
-  return result.loads && result.PercentOfCeiling() >= kMovesGoalPercent ? Verdict::kMovesReached
-                                                                        : Verdict::kMissed;
+  return PercentOfMoves(result) >= kMovesGoalPercent && (result.loads || result.like)
+             ? Verdict::kMovesReached
+             : Verdict::kMissed;
 }
 char MarkOf(Verdict verdict) {
   switch (verdict) {
@@ -57,7 +63,8 @@ nlohmann::ordered_json ToJson(const Settings& settings, const Result& result) {
   json["ceiling"] = result.loads ? "loads" : "moves, " + result.ceiling_form;
   json["percent"] = result.Percent();
   json["goal_percent"] = GoalPercent(result.measured.place);
-  json["moves_s"] = result.ceiling.median_s;
+  json["moves_s"] = (result.like ? *result.like : result.ceiling).median_s;
+  json["moves_percent"] = PercentOfMoves(result);
   json["calls"] = result.piece_count;
   json["ns_per_call"] = NanosecondsPerCall(result);
   if (result.separate) {
@@ -76,8 +83,9 @@ void PrintHeader(const Settings& settings, std::uint32_t threads) {
       "1..{} threads, {} interleaved rounds.\n"
       "GB/s: bytes read and written once each, over the median time. ceiling: loops that move the "
       "same bytes and compute nothing, the best of plain and non-temporal stores; in cache, loads "
-      "alone. moves: the percent of the former, in cache too. Every case's results were compared "
-      "with a serial reference, bit for bit, before they were timed.\n\n",
+      "alone. moves: the percent of the former, in cache too; with plain stores alone for kernels "
+      "that leave results in the caches for whoever reads them next. Every case's results were "
+      "compared with a serial reference, bit for bit, before they were timed.\n\n",
       simd::TargetName(), ToString(settings.pages), HumanBytes(settings.memory_bytes),
       HumanBytes(settings.l1_bytes), HumanBytes(settings.l2_bytes),
       HumanBytes(settings.chunk_bytes), threads, settings.rounds);
@@ -97,7 +105,7 @@ void PrintRow(const Result& result) {
              Gigabytes(result.BytesPerSecond()),
              100.0 * result.kernel.mad_s / result.kernel.median_s,
              Gigabytes(result.CeilingBytesPerSecond()), percent, MarkOf(VerdictOn(result)),
-             result.PercentOfCeiling(), NanosecondsPerCall(result), fusing);
+             PercentOfMoves(result), NanosecondsPerCall(result), fusing);
   std::fflush(stdout);
 }
 
@@ -116,8 +124,8 @@ void PrintSummary(const std::vector<Result>& results) {
   }
   fmt::print(
       "\n{} of {} cases reach their goal ({:.0f} % of the ceiling out of cache, {:.0f} % of loads "
-      "in cache), {} more, marked ~, {:.0f} % of loops that move the same bytes in cache, stores "
-      "too; a - marks the others. Fusing: {} of {} gain {:.0f} % of the prediction.\n",
+      "in cache), {} more, marked ~, {:.0f} % of loops that move the same bytes and store as they "
+      "do; a - marks the others. Fusing: {} of {} gain {:.0f} % of the prediction.\n",
       reached, results.size(), kMemoryGoalPercent, kCacheGoalPercent, moves_reached,
       kMovesGoalPercent, fusing_reached, fused, kFusingGoalPercent);
 }

@@ -28,6 +28,13 @@ bool Workload::HasOutputs(const Case& each) {
   return !IsFused(each.operation) || each.wire != each.type;
 }
 
+// As core loops do with results for all workers' own buffers that caches do not hold; and where one
+// result is longer than any cache.
+bool Workload::Streams(const Case& each) {
+  if (each.operation == Operation::kSumToAll) return each.place >= Place::kMemory;
+  return each.operation == Operation::kSum && each.place == Place::kMemory;
+}
+
 Workload::Workload(const Case& each, std::size_t footprint_bytes, std::size_t chunk_bytes,
                    std::byte* memory, std::uint64_t seed)
     : case_(each), round_(RoundOfCase()) {
@@ -151,15 +158,8 @@ simd::RoundMemory Workload::MemoryOf(const Piece& piece) {
   } else {
     memory.replies = replies_;
   }
-  memory.streams_results = Streams();
+  memory.streams_results = Streams(case_);
   return memory;
-}
-
-// As core loops do with results for all workers' own buffers that caches do not hold; and where one
-// result is longer than any cache.
-bool Workload::Streams() const {
-  if (case_.operation == Operation::kSumToAll) return case_.place >= Place::kMemory;
-  return case_.operation == Operation::kSum && case_.place == Place::kMemory;
 }
 
 void Workload::RunPiece(const Piece& piece) {

@@ -20,6 +20,8 @@ class Workload {
 
   // True if there are arrays that are written only.
   static bool HasOutputs(const Case& each);
+  // True if outputs that no cache holds are stored past the caches.
+  static bool Streams(const Case& each);
 
   // Lays arrays out in `memory`, about `footprint_bytes` of them; chunks, where the place has any,
   // are of `chunk_bytes` of a rank's input. The seed orders the chunks.
@@ -67,7 +69,6 @@ class Workload {
   simd::Round RoundOfCase() const;
   std::span<const std::byte* const> Inputs(const Piece& piece);
   simd::RoundMemory MemoryOf(const Piece& piece);
-  bool Streams() const;
   void RunPiece(const Piece& piece);
   void Fill(const Array& array);
   template <class T>
