@@ -29,7 +29,9 @@ if(PHUB_SANITIZE)
   target_compile_options(phub_warnings INTERFACE -Wno-maybe-uninitialized)
   add_compile_options(-fsanitize=${PHUB_SANITIZE} -fno-omit-frame-pointer -g1)
   if(PHUB_SANITIZE MATCHES "undefined")
-    add_compile_options(-fno-sanitize-recover=undefined)
+    # Without null: the address sanitizer tells of what goes through a null pointer, and GCC 12 checks
+    # some before it has loaded them (`(object->*member)()`). A tenth of the compiler's time.
+    add_compile_options(-fno-sanitize-recover=undefined -fno-sanitize=null)
   endif()
   add_link_options(-fsanitize=${PHUB_SANITIZE})
 endif()
@@ -60,8 +62,11 @@ function(phub_library name)
   endif()
 endfunction()
 
-# The same for all of them and for the precompiled headers.
+# Tests take longer in the compiler than they run. The same for all of them and for the precompiled headers.
 set(PHUB_TEST_OPTIONS -pthread $<$<CONFIG:Release>:-O1>)
+if(PHUB_SANITIZE)
+  list(APPEND PHUB_TEST_OPTIONS -O0)
+endif()
 
 # phub_test(NAME SOURCES a_test.cc ... [DEPENDS lib ...] [LABELS fast|sanitized ...] [TIMEOUT seconds]
 #           [HEADERS target] [OPTIMIZED])
@@ -87,6 +92,9 @@ function(phub_test name)
     set(arg_TIMEOUT 120)
   endif()
   set_tests_properties(${name} PROPERTIES LABELS "${arg_LABELS}" TIMEOUT ${arg_TIMEOUT})
+  if(PHUB_SANITIZE AND NOT arg_LABELS MATCHES "^(fast|sanitized)$")  # tests/run leaves it out
+    set_target_properties(${name} PROPERTIES EXCLUDE_FROM_ALL TRUE)
+  endif()
 endfunction()
 
 # Adds the folders named that have a CMakeLists.txt of their own.
