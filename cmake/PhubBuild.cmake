@@ -92,9 +92,6 @@ function(phub_test name)
     set(arg_TIMEOUT 120)
   endif()
   set_tests_properties(${name} PROPERTIES LABELS "${arg_LABELS}" TIMEOUT ${arg_TIMEOUT})
-  if(PHUB_SANITIZE AND NOT arg_LABELS MATCHES "^(fast|sanitized)$")  # tests/run leaves it out
-    set_target_properties(${name} PROPERTIES EXCLUDE_FROM_ALL TRUE)
-  endif()
 endfunction()
 
 # Adds the folders named that have a CMakeLists.txt of their own.

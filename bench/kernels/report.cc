@@ -26,8 +26,8 @@ double PercentOfMoves(const Result& result) {
 }
 
 // Loads alone are more than a kernel that stores can reach in a small cache, and stores past the
-// caches more than one that leaves its results there; the same run's loops that move and store as it
-// does are the limit.
+// caches more than one that leaves its results there; the same run's loops that move and store as
+// it does are the limit.
 enum class Verdict : std::uint8_t { kReached, kMovesReached, kMissed };
 Verdict VerdictOn(const Result& result) {
   if (result.Percent() >= GoalPercent(result.measured.place)) return Verdict::kReached;

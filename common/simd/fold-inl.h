@@ -185,8 +185,8 @@ HWY_INLINE hn::Vec<D> FoldVector(D d, const First& first, Rows rows, std::size_t
   return Screened(d, seen, value);
 }
 
-// Elements of `range`: `first`, then each of `rows` (fewer than kRowsTogether), then the epilogue. By
-// value, so that the compiler sees that no store through the epilogue's pointers changes the
+// Elements of `range`: `first`, then each of `rows` (fewer than kRowsTogether), then the epilogue.
+// By value, so that the compiler sees that no store through the epilogue's pointers changes the
 // epilogue; not inlined, so that kernels share the passes that they have in common. True if some
 // finished value is NaN or infinite.
 template <class Format, class Reduction, class First, class Epilogue>
