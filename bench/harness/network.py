@@ -4,7 +4,8 @@ A network namespace per worker and per server, joined by a bridge, each behind a
 tbf): `--rate` for a worker, as many times that as it has workers for a server, both ways.
 The limit is what links of that rate need for the payload and its headers when pushes and pulls
 overlap: every worker sends its gradients and receives the parameters once. A ring has to move
-2 (N - 1) / N times that, and so has phub when its servers run on the workers' hosts.
+2 (N - 1) / N times that, and so has phub when its servers run on the workers' hosts. What a worker
+exchanges with its own host's is then in shared memory, and passes no link.
 
 Before each exchange of a single tensor the token buckets are drained: they would else let half a
 megabyte pass at once. Its CPU time is then not told, since draining takes some.

@@ -87,7 +87,7 @@ TEST(RackQueue, WhoFillsItEndsAlone) {
   int said = 0;
   for (; said < 2 * kMessagesMax && status.ok(); ++said) status = rank.RefuseLoad();
   racks.daemon(1).Signal(SIGCONT);
-  EXPECT_GT(said, kMessagesMax / 2);  // the other job may have places, too
+  EXPECT_GT(said, kMessagesMax / 2);  // what else waits has places, too
   EXPECT_THAT(status.error_message(),
               AllOf(HasSubstr("job flood failed"), HasSubstr(racks.endpoint(1)),
                     HasSubstr("too many are this job's"), HasSubstr("rack_messages_lost")));
