@@ -31,6 +31,28 @@ std::vector<Merged> Merge(std::span<const v1::GetVersionsResponse> versions) {
   return keys;
 }
 
+// False if there was no answer before, or it was of another run.
+bool GoesOnFrom(std::span<const Merged> before, std::span<const Merged> now) {
+  for (std::size_t i = 0; i < std::min(before.size(), now.size()); ++i) {
+    if (before[i].reductions_max > now[i].reductions_max) return false;
+  }
+  return !before.empty() && before.size() <= now.size();
+}
+
+// Whether, at some moment after the answers before and before those of now, all chunks can have
+// been within one iteration of each other.
+bool CanBeInLockstep(std::span<const Merged> now, std::span<const Merged> before) {
+  std::uint64_t highest = 0;          // at least, at that moment
+  std::uint64_t lowest = UINT64_MAX;  // at most
+  for (std::size_t i = 0; i < now.size(); ++i) {
+    if (!now[i].has_chunks) continue;
+    lowest = std::min(lowest, now[i].first_iteration + now[i].reductions_min);
+    if (i < before.size() && before[i].has_chunks)
+      highest = std::max(highest, before[i].first_iteration + before[i].reductions_max);
+  }
+  return highest <= lowest || highest - lowest <= 1;
+}
+
 }  // namespace
 
 absl::StatusOr<Boundary> ChooseBoundary(std::span<const v1::GetVersionsResponse> versions,
@@ -44,13 +66,15 @@ absl::StatusOr<Boundary> ChooseBoundary(std::span<const v1::GetVersionsResponse>
   const std::vector<Merged> keys = Merge(versions);
   const std::vector<Merged> earlier = Merge(before);
   Boundary boundary;
-  std::uint64_t lowest = UINT64_MAX;
   for (const Merged& key : keys) {
     if (!key.has_chunks) continue;
     boundary.iteration = std::max(boundary.iteration, key.first_iteration + key.reductions_max);
-    lowest = std::min(lowest, key.first_iteration + key.reductions_min);
   }
-  boundary.lockstep = lowest == UINT64_MAX || boundary.iteration - lowest <= 1;
+  boundary.lockstep = CanBeInLockstep(keys, keys);
+  if (!boundary.lockstep) {
+    if (!GoesOnFrom(earlier, keys)) return absl::AbortedError("keys look apart");
+    boundary.lockstep = CanBeInLockstep(keys, earlier);
+  }
   if (boundary.lockstep) boundary.iteration += margin;
   for (std::size_t i = 0; i < keys.size(); ++i) {
     const Merged& key = keys[i];

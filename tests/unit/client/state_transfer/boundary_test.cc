@@ -63,6 +63,25 @@ TEST(Boundary, KeysApartAreSavedEachAtItsHighestAndOnlyThoseThatMoveGetTheMargin
   EXPECT_THAT(boundary.targets, ElementsAre(35, 3));
 }
 
+TEST(Boundary, KeysThatLookApartAreAskedForAgain) {
+  EXPECT_EQ(ChooseBoundary(std::vector{Daemon({{0, 30, 30}, {0, 3, 3}})}, {}, 0).status().code(),
+            absl::StatusCode::kAborted);
+}
+
+// The daemons were not asked at one moment.
+TEST(Boundary, AFastJobIsInLockstepIfItCanHaveBeenBetweenTwoAnswers) {
+  const std::vector<v1::GetVersionsResponse> before = {Daemon({{0, 30, 30}}),
+                                                       Daemon({{0, 33, 34}})};
+  const Boundary boundary = Choose({Daemon({{0, 50, 51}}), Daemon({{0, 55, 55}})}, before, 2);
+  EXPECT_TRUE(boundary.lockstep);
+  EXPECT_EQ(boundary.iteration, 57u);
+  EXPECT_THAT(boundary.targets, ElementsAre(57));
+  // Expect: what one key has not reached by now, another had passed before: apart.
+  EXPECT_FALSE(Choose({Daemon({{0, 50, 51}, {0, 32, 32}}), Daemon({{0, 55, 55}, {0, 32, 32}})},
+                      {Daemon({{0, 30, 30}, {0, 30, 30}}), Daemon({{0, 33, 34}, {0, 30, 30}})}, 2)
+                   .lockstep);
+}
+
 TEST(Boundary, DaemonsThatDoNotKnowTheSameKeysAreAskedAgain) {
   const std::vector<v1::GetVersionsResponse> versions = {Daemon({{}, {}}), Daemon({{}})};
   EXPECT_EQ(ChooseBoundary(versions, {}, 0).status().code(), absl::StatusCode::kAborted);
