@@ -132,6 +132,93 @@ std::uint32_t LoadOnlyKernel(const std::byte* data, std::size_t bytes) {
   return WordOf(loads);
 }
 
+// Sums of floats, enough of them to hide an addition's latency.
+using Floats = hn::ScalableTag<float>;
+struct Sums {
+  hn::Vec<Floats> sum0;
+  hn::Vec<Floats> sum1;
+  hn::Vec<Floats> sum2;
+  hn::Vec<Floats> sum3;
+};
+HWY_INLINE Sums NoSums() {
+  const auto zero = hn::Zero(Floats());
+  return {zero, zero, zero, zero};
+}
+
+std::uint32_t WordOf(const Sums& sums) {
+  const auto all = hn::Add(hn::Add(sums.sum0, sums.sum1), hn::Add(sums.sum2, sums.sum3));
+  return hn::GetLane(hn::MaxOfLanes(Tag(), hn::BitCast(Tag(), all)));
+}
+
+// As the elements at even places and those at odd ones.
+HWY_INLINE void AddBf16(const std::uint32_t* at, hn::Vec<Floats>& even, hn::Vec<Floats>& odd) {
+  const Tag d;
+  const auto both = hn::Load(d, at);
+  even = hn::Add(even, hn::BitCast(Floats(), hn::ShiftLeft<16>(both)));
+  odd = hn::Add(odd, hn::BitCast(Floats(), hn::And(both, hn::Set(d, 0xffff0000u))));
+}
+
+HWY_INLINE void AddF16(const hwy::float16_t* at, hn::Vec<Floats>& sum) {
+  const hn::Rebind<hwy::float16_t, Floats> d16;
+  sum = hn::Add(sum, hn::PromoteTo(Floats(), hn::Load(d16, at)));
+}
+
+std::uint32_t WidenAndAddKernel(numeric::ElementType type, const std::byte* data,
+                                std::size_t bytes) {
+  const std::size_t lanes = hn::Lanes(Floats());
+  Sums sums = NoSums();
+  if (type == numeric::ElementType::kBf16) {
+    const auto* at = reinterpret_cast<const std::uint32_t*>(data);
+    const auto* const end = at + bytes / sizeof(std::uint32_t);
+    for (; at < end; at += 2 * lanes) {
+      AddBf16(at, sums.sum0, sums.sum1);
+      AddBf16(at + lanes, sums.sum2, sums.sum3);
+    }
+    return WordOf(sums);
+  }
+  const auto* at = reinterpret_cast<const hwy::float16_t*>(data);
+  const auto* const end = at + bytes / sizeof(hwy::float16_t);
+  for (; at < end; at += 4 * lanes) {
+    AddF16(at, sums.sum0);
+    AddF16(at + lanes, sums.sum1);
+    AddF16(at + 2 * lanes, sums.sum2);
+    AddF16(at + 3 * lanes, sums.sum3);
+  }
+  return WordOf(sums);
+}
+
+void NarrowToF16Kernel(std::byte* data, std::size_t bytes) {
+  const Floats d;
+  const hn::Rebind<hwy::float16_t, Floats> d16;
+  const std::size_t lanes = hn::Lanes(d);
+  auto* at = reinterpret_cast<hwy::float16_t*>(data);
+  auto* const end = at + bytes / sizeof(hwy::float16_t);
+  auto value = hn::Iota(d, 1.0f);
+  for (; at < end; at += 4 * lanes) {
+    for (std::size_t i = 0; i < 4; ++i) hn::Store(hn::DemoteTo(d16, value), d16, at + i * lanes);
+    value = hn::Neg(value);  // or it would be narrowed once, before the loop
+  }
+}
+
+std::uint32_t DivideAndRootKernel(const float* data, std::size_t count) {
+  const Floats d;
+  const std::size_t lanes = hn::Lanes(d);
+  const auto divisor = hn::Set(d, 3.0f);
+  const auto step = [&](const float* at, hn::Vec<Floats>& sum) HWY_ATTR {
+    const auto value = hn::Load(d, at);
+    const auto root = hn::Div(hn::Sqrt(value), divisor);
+    sum = hn::Add(sum, hn::Div(value, root));
+  };
+  Sums sums = NoSums();
+  for (std::size_t i = 0; i < count; i += 4 * lanes) {
+    step(data + i, sums.sum0);
+    step(data + i + lanes, sums.sum1);
+    step(data + i + 2 * lanes, sums.sum2);
+    step(data + i + 3 * lanes, sums.sum3);
+  }
+  return WordOf(sums);
+}
+
 }  // namespace HWY_NAMESPACE
 }  // namespace phub::bench
 HWY_AFTER_NAMESPACE();
@@ -141,6 +228,9 @@ namespace phub::bench {
 
 HWY_EXPORT(MoveStreamsKernel);
 HWY_EXPORT(LoadOnlyKernel);
+HWY_EXPORT(WidenAndAddKernel);
+HWY_EXPORT(NarrowToF16Kernel);
+HWY_EXPORT(DivideAndRootKernel);
 
 std::uint32_t MoveStreams(std::span<const Stream> streams, std::size_t count,
                           const CeilingForm& form) {
@@ -149,6 +239,18 @@ std::uint32_t MoveStreams(std::span<const Stream> streams, std::size_t count,
 
 std::uint32_t LoadOnly(const std::byte* data, std::size_t bytes) {
   return HWY_DYNAMIC_DISPATCH(LoadOnlyKernel)(data, bytes);
+}
+
+std::uint32_t WidenAndAdd(numeric::ElementType type, const std::byte* data, std::size_t bytes) {
+  return HWY_DYNAMIC_DISPATCH(WidenAndAddKernel)(type, data, bytes);
+}
+
+void NarrowToF16(std::byte* data, std::size_t bytes) {
+  HWY_DYNAMIC_DISPATCH(NarrowToF16Kernel)(data, bytes);
+}
+
+std::uint32_t DivideAndRoot(const float* data, std::size_t count) {
+  return HWY_DYNAMIC_DISPATCH(DivideAndRootKernel)(data, count);
 }
 
 }  // namespace phub::bench

@@ -1,11 +1,14 @@
-// What memory allows: loops that move the bytes of a kernel and compute nothing. Written apart from
-// common/simd, so that a weakness of its loops does not lower the ceiling too. Pure; any thread;
-// dispatched to the machine's widest instruction set.
+// What memory allows: loops that move the bytes of a kernel and compute nothing. And what
+// arithmetic allows where caches deliver faster than that. Written apart from common/simd, so that
+// a weakness of its loops does not lower the ceiling too. Pure; any thread; dispatched to the
+// machine's widest instruction set.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 #include <span>
+
+#include "common/base/element_type.h"
 
 namespace phub::bench {
 
@@ -44,5 +47,17 @@ std::uint32_t MoveStreams(std::span<const Stream> streams, std::size_t count,
 
 // Loads `bytes` (a multiple of kStepBytes) once, in order.
 std::uint32_t LoadOnly(const std::byte* data, std::size_t bytes);
+
+// The same of halves (kF16 or kBf16), each widened to f32 and added to something: what no sum of
+// halves in f32 can do without. Nothing is screened or stored.
+std::uint32_t WidenAndAdd(numeric::ElementType type, const std::byte* data, std::size_t bytes);
+
+// And what none of f16 can do without afterwards: floats narrowed, `bytes` (as above) of halves
+// stored. (Of bf16, machines narrow in too many ways.)
+void NarrowToF16(std::byte* data, std::size_t bytes);
+
+// Two divisions and a square root for each of `count` floats (of kStepBytes): what no step of Adam
+// can do without.
+std::uint32_t DivideAndRoot(const float* data, std::size_t count);
 
 }  // namespace phub::bench

@@ -37,7 +37,7 @@ double MedianOf(std::vector<double> values) {
 }
 
 // kLike: a ceiling with plain stores, of a kernel that has no others.
-enum class Kind : std::uint8_t { kKernel, kCeiling, kLike, kLoads, kSeparate };
+enum class Kind : std::uint8_t { kKernel, kCeiling, kLike, kLoads, kArithmetic, kSeparate };
 
 // One thing that is timed, and its timings of one pass.
 struct Subject {
@@ -82,6 +82,9 @@ std::vector<Subject> SubjectsOf(const Case& each) {
   }
   if (IsInCache(each.place)) {
     add(Kind::kLoads, "loads", [](Workload& work) { work.RunLoads(); });
+    if (Workload::HasArithmetic(each)) {
+      add(Kind::kArithmetic, "arithmetic", [](Workload& work) { work.RunArithmetic(); });
+    }
   } else if (IsFused(each.operation)) {
     add(Kind::kSeparate, "separate", [](Workload& work) { work.RunSeparately(); });
   }
@@ -138,6 +141,7 @@ Result ResultOf(const Case& each, const std::vector<Workload>& works,
     const Figures figures = subject.ToFigures();
     if (subject.kind == Kind::kKernel) result.kernel = figures;
     if (subject.kind == Kind::kLoads) result.loads = figures;
+    if (subject.kind == Kind::kArithmetic) result.arithmetic = figures;
     if (subject.kind == Kind::kSeparate) result.separate = figures;
     if (subject.kind == Kind::kLike && (!result.like || figures.median_s < result.like->median_s)) {
       result.like = figures;
@@ -166,6 +170,10 @@ double Result::Percent() const { return 100.0 * BytesPerSecond() / CeilingBytesP
 double Result::PercentOfCeiling() const { return 100.0 * ceiling.median_s / kernel.median_s; }
 
 double Result::PercentOfLike() const { return 100.0 * like->median_s / kernel.median_s; }
+
+double Result::PercentOfArithmetic() const {
+  return 100.0 * arithmetic->median_s / kernel.median_s;
+}
 
 double Result::FusingPercent() const {
   const double saved_bytes = static_cast<double>(separate_traffic_bytes - traffic_bytes);

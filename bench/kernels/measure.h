@@ -42,11 +42,13 @@ struct Result {
   std::size_t separate_traffic_bytes = 0;
   std::size_t piece_count = 0;  // calls in a pass
   Figures kernel;
-  Figures ceiling;               // the fastest loop that moves the same bytes of the same streams
-  std::string ceiling_form;      // which one that was: "blocks of 256, plain"
+  Figures ceiling;           // the fastest loop that moves the same bytes of the same streams
+  std::string ceiling_form;  // which one that was: "blocks of 256, plain"
   // Out of cache, where the kernel leaves results in the caches: the fastest loop that does so too.
   std::optional<Figures> like;
   std::optional<Figures> loads;  // in cache: loading every array's bytes once
+  // In cache, of halves and Adam: the arithmetic that no kernel for it can do without.
+  std::optional<Figures> arithmetic;
   std::optional<Figures> separate;  // out of cache, fused: sum and update as two passes
 
   double BytesPerSecond() const;
@@ -54,7 +56,8 @@ struct Result {
   // Of the ceiling's rate, or, in cache, of the loads' rate.
   double Percent() const;
   double PercentOfCeiling() const;
-  double PercentOfLike() const;  // only with `like`
+  double PercentOfLike() const;        // only with `like`
+  double PercentOfArithmetic() const;  // only with `arithmetic`
   // What fusing saved, of what the bytes that it does not move predict. Only with `separate`.
   double FusingPercent() const;
   double FusingSpeedup() const;
@@ -64,6 +67,8 @@ struct Result {
 inline constexpr double kMemoryGoalPercent = 90.0;
 // Of loops that move and store alike, where loads alone, or stores past the caches, are no measure.
 inline constexpr double kMovesGoalPercent = 90.0;
+// Of arithmetic alone, where it takes longer than loads.
+inline constexpr double kArithmeticGoalPercent = 90.0;
 inline constexpr double kCacheGoalPercent = 80.0;
 inline constexpr double kFusingGoalPercent = 90.0;
 double GoalPercent(Place place);

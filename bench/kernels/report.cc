@@ -27,18 +27,22 @@ double PercentOfMoves(const Result& result) {
 
 // Loads alone are more than a kernel that stores can reach in a small cache, and stores past the
 // caches more than one that leaves its results there; the same run's loops that move and store as
-// it does are the limit.
-enum class Verdict : std::uint8_t { kReached, kMovesReached, kMissed };
+// it does are the limit. Or arithmetic is, where the same run's takes longer than its loads.
+enum class Verdict : std::uint8_t { kReached, kMovesReached, kArithmeticReached, kMissed };
 Verdict VerdictOn(const Result& result) {
   if (result.Percent() >= GoalPercent(result.measured.place)) return Verdict::kReached;
-  return PercentOfMoves(result) >= kMovesGoalPercent && (result.loads || result.like)
-             ? Verdict::kMovesReached
+  if (PercentOfMoves(result) >= kMovesGoalPercent && (result.loads || result.like)) {
+    return Verdict::kMovesReached;
+  }
+  return result.arithmetic && result.PercentOfArithmetic() >= kArithmeticGoalPercent
+             ? Verdict::kArithmeticReached
              : Verdict::kMissed;
 }
 char MarkOf(Verdict verdict) {
   switch (verdict) {
     case Verdict::kReached: return ' ';
     case Verdict::kMovesReached: return '~';
+    case Verdict::kArithmeticReached: return '=';
     case Verdict::kMissed: return '-';
   }
   return '?';
@@ -65,6 +69,10 @@ nlohmann::ordered_json ToJson(const Settings& settings, const Result& result) {
   json["goal_percent"] = GoalPercent(result.measured.place);
   json["moves_s"] = (result.like ? *result.like : result.ceiling).median_s;
   json["moves_percent"] = PercentOfMoves(result);
+  if (result.arithmetic) {
+    json["arithmetic_s"] = result.arithmetic->median_s;
+    json["arithmetic_percent"] = result.PercentOfArithmetic();
+  }
   json["calls"] = result.piece_count;
   json["ns_per_call"] = NanosecondsPerCall(result);
   if (result.separate) {
@@ -84,13 +92,16 @@ void PrintHeader(const Settings& settings, std::uint32_t threads) {
       "GB/s: bytes read and written once each, over the median time. ceiling: loops that move the "
       "same bytes and compute nothing, the best of plain and non-temporal stores; in cache, loads "
       "alone. moves: the percent of the former, in cache too; with plain stores alone for kernels "
-      "that leave results in the caches for whoever reads them next. Every case's results were "
+      "that leave results in the caches for whoever reads them next. arith: in cache, the percent "
+      "of "
+      "loops of the arithmetic alone that halves or Adam cannot do without. Every case's results "
+      "were "
       "compared with a serial reference, bit for bit, before they were timed.\n\n",
       simd::TargetName(), ToString(settings.pages), HumanBytes(settings.memory_bytes),
       HumanBytes(settings.l1_bytes), HumanBytes(settings.l2_bytes),
       HumanBytes(settings.chunk_bytes), threads, settings.rounds);
-  fmt::print("{:<56} {:>7} {:>5} {:>7} {:>8} {:>6} {:>10}  {}\n", "case", "GB/s", "+-%", "ceiling",
-             "percent", "moves", "ns/call", "fused against two passes");
+  fmt::print("{:<56} {:>7} {:>5} {:>7} {:>8} {:>6} {:>6} {:>10}  {}\n", "case", "GB/s", "+-%",
+             "ceiling", "percent", "moves", "arith", "ns/call", "fused against two passes");
   std::fflush(stdout);
 }
 
@@ -101,23 +112,27 @@ void PrintRow(const Result& result) {
     fusing = fmt::format("{:.2f}x, {:.0f} % of predicted", result.FusingSpeedup(),
                          result.FusingPercent());
   }
-  fmt::print("{:<56} {:>7.1f} {:>5.1f} {:>7.1f} {:>7.0f}{} {:>6.0f} {:>10.0f}  {}\n", result.name,
-             Gigabytes(result.BytesPerSecond()),
+  const std::string arithmetic =
+      result.arithmetic ? fmt::format("{:.0f}", result.PercentOfArithmetic()) : "";
+  fmt::print("{:<56} {:>7.1f} {:>5.1f} {:>7.1f} {:>7.0f}{} {:>6.0f} {:>6} {:>10.0f}  {}\n",
+             result.name, Gigabytes(result.BytesPerSecond()),
              100.0 * result.kernel.mad_s / result.kernel.median_s,
              Gigabytes(result.CeilingBytesPerSecond()), percent, MarkOf(VerdictOn(result)),
-             PercentOfMoves(result), NanosecondsPerCall(result), fusing);
+             PercentOfMoves(result), arithmetic, NanosecondsPerCall(result), fusing);
   std::fflush(stdout);
 }
 
 void PrintSummary(const std::vector<Result>& results) {
   std::size_t reached = 0;
   std::size_t moves_reached = 0;
+  std::size_t arithmetic_reached = 0;
   std::size_t fused = 0;
   std::size_t fusing_reached = 0;
   for (const Result& result : results) {
     const Verdict verdict = VerdictOn(result);
     if (verdict == Verdict::kReached) ++reached;
     if (verdict == Verdict::kMovesReached) ++moves_reached;
+    if (verdict == Verdict::kArithmeticReached) ++arithmetic_reached;
     if (!result.separate) continue;
     ++fused;
     if (result.FusingPercent() >= kFusingGoalPercent) ++fusing_reached;
@@ -125,9 +140,12 @@ void PrintSummary(const std::vector<Result>& results) {
   fmt::print(
       "\n{} of {} cases reach their goal ({:.0f} % of the ceiling out of cache, {:.0f} % of loads "
       "in cache), {} more, marked ~, {:.0f} % of loops that move the same bytes and store as they "
-      "do; a - marks the others. Fusing: {} of {} gain {:.0f} % of the prediction.\n",
+      "do, {} more, marked =, {:.0f} % of the arithmetic alone; a - marks the others. Fusing: {} "
+      "of "
+      "{} gain {:.0f} % of the prediction.\n",
       reached, results.size(), kMemoryGoalPercent, kCacheGoalPercent, moves_reached,
-      kMovesGoalPercent, fusing_reached, fused, kFusingGoalPercent);
+      kMovesGoalPercent, arithmetic_reached, kArithmeticGoalPercent, fusing_reached, fused,
+      kFusingGoalPercent);
 }
 
 absl::Status WriteJson(const std::string& path, const Settings& settings,

@@ -35,6 +35,11 @@ bool Workload::Streams(const Case& each) {
   return each.operation == Operation::kSum && each.place == Place::kMemory;
 }
 
+bool Workload::HasArithmetic(const Case& each) {
+  const bool sums_halves = numeric::IsHalf(each.wire) && each.operation != Operation::kConvert;
+  return sums_halves || each.operation == Operation::kAdam;
+}
+
 Workload::Workload(const Case& each, std::size_t footprint_bytes, std::size_t chunk_bytes,
                    std::byte* memory, std::uint64_t seed)
     : case_(each), round_(RoundOfCase()) {
@@ -198,6 +203,21 @@ void Workload::RunCeiling(const CeilingForm& form) {
     }
     MoveStreams(streams_, piece.count, form);
   }
+}
+
+void Workload::RunArithmetic() {
+  for (const Array& array : arrays_) {
+    if (array.role == Role::kInput && numeric::IsHalf(array.type)) {
+      WidenAndAdd(array.type, array.data, element_count_ * ElementBytes(array.type));
+    } else if (array.role == Role::kOutput && array.type == ElementType::kF16) {
+      NarrowToF16(array.data, element_count_ * ElementBytes(array.type));
+    }
+  }
+  if (case_.operation != Operation::kAdam) return;
+  const Array& second_moments =
+      *std::find_if(arrays_.rbegin(), arrays_.rend(),
+                    [](const Array& array) { return array.role == Role::kState; });
+  DivideAndRoot(reinterpret_cast<const float*>(second_moments.data), element_count_);
 }
 
 void Workload::RunLoads() { LoadOnly(arrays_.front().data, footprint_bytes_); }

@@ -22,6 +22,8 @@ class Workload {
   static bool HasOutputs(const Case& each);
   // True if outputs that no cache holds are stored past the caches.
   static bool Streams(const Case& each);
+  // True if there is arithmetic that may take longer than a cache's loads: RunArithmetic()'s.
+  static bool HasArithmetic(const Case& each);
 
   // Lays arrays out in `memory`, about `footprint_bytes` of them; chunks, where the place has any,
   // are of `chunk_bytes` of a rank's input. The seed orders the chunks.
@@ -43,7 +45,8 @@ class Workload {
   void Run();
   void RunSeparately();  // IsFused() cases: sums of everything, then updates of everything
   void RunCeiling(const CeilingForm& form);
-  void RunLoads();  // every array's bytes, once
+  void RunLoads();       // every array's bytes, once
+  void RunArithmetic();  // of inputs and f16 outputs, or of Adam's second moments
 
  private:
   enum class Role : std::uint8_t { kInput, kParameters, kState, kOutput, kSums };

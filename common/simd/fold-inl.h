@@ -9,6 +9,8 @@
 //     operator()(d, i, value); called once for each i, ascending
 //     TakeFour(d, i, value0, value1, value2, value3), if it has one: four calls in one
 //     TakePairs(d, i, even0, odd0, even1, odd1), if it has one: the same, of Bf16Pairs
+//     TakeOrdinary(d, i, value0, ..., value3) -> bool, if it has one: instead of TakeFour or
+//       TakePairs; or it does nothing and returns false, and does so if a value is NaN or infinite
 // All work on any tag, since the last elements come through with one lane. Every lane sees the same
 // operations in the same order whatever the width, which is why the bits never depend on it. Every
 // element of a term is loaded exactly once (a peer may be writing to it).
@@ -45,7 +47,7 @@ namespace hn = hwy::HWY_NAMESPACE;
 // elements go in blocks, whose running values stay in the L1 cache between passes. A few rows more
 // than that are still better off without running values.
 inline constexpr std::size_t kRowsPerPass = 8;
-inline constexpr std::size_t kRowsTogether = 12;  // where that makes one pass of all
+inline constexpr std::size_t kRowsTogether = 14;  // where that makes one pass of all
 inline constexpr std::size_t kBlockBytes = 8192;  // of running values; of 32 KiB
 
 using Rows = std::span<const std::byte* const>;
@@ -84,6 +86,11 @@ HWY_INLINE void LoadFour(D d, const First& first, std::size_t i, V& value0, V& v
   }
 }
 
+template <class Format, class D, class V>
+concept StoresOrdinary = requires(D d, V value, typename Format::Element* at) {
+  Format::StoreOrdinary(d, value, value, value, value, at);
+};
+
 // The simplest epilogue: stored, `begin` being the first element's place.
 template <class Format>
 struct StoreAs {
@@ -99,6 +106,12 @@ struct StoreAs {
     typename Format::Element* const at = output + (i - begin);
     StoreNarrowed(Format::NarrowPair(d, even0, odd0), at);
     StoreNarrowed(Format::NarrowPair(d, even1, odd1), at + 2 * hn::Lanes(d));
+  }
+  template <class D, class V>
+  requires StoresOrdinary<Format, D, V> HWY_INLINE bool TakeOrdinary(D d, std::size_t i, V value0,
+                                                                     V value1, V value2,
+                                                                     V value3) const {
+    return Format::StoreOrdinary(d, value0, value1, value2, value3, output + (i - begin));
   }
 };
 
@@ -120,6 +133,11 @@ HWY_INLINE void GiveFour(const Epilogue& epilogue, D d, std::size_t i, V value0,
 template <class Epilogue, class D, class V>
 concept TakesPairs = requires(const Epilogue& epilogue, D d, std::size_t i, V value) {
   epilogue.TakePairs(d, i, value, value, value, value);
+};
+
+template <class Epilogue, class D, class V>
+concept TakesOrdinary = requires(const Epilogue& epilogue, D d, std::size_t i, V value) {
+  epilogue.TakeOrdinary(d, i, value, value, value, value);
 };
 
 // The same of two pairs (formats-inl.h).
@@ -156,6 +174,14 @@ struct DivideThen {
     const V by = hn::Set(d, divisor);
     next.TakePairs(d, i, hn::Div(even0, by), hn::Div(odd0, by), hn::Div(even1, by),
                    hn::Div(odd1, by));
+  }
+  template <class D, class V>
+  requires TakesOrdinary<Next, D, V> HWY_INLINE bool TakeOrdinary(D d, std::size_t i, V value0,
+                                                                  V value1, V value2,
+                                                                  V value3) const {
+    const V by = hn::Set(d, divisor);
+    return next.TakeOrdinary(d, i, hn::Div(value0, by), hn::Div(value1, by), hn::Div(value2, by),
+                             hn::Div(value3, by));
   }
 };
 
@@ -220,8 +246,10 @@ HWY_NOINLINE bool FoldPass(First first, Rows rows, Range range, Epilogue epilogu
     // Not a loop: each row is to have load instructions of its own. Processors tell streams apart
     // by the instruction that loads, and prefetch only what they can tell apart. (In a loop: 1.5
     // times as long in the L2 cache, 4 rows and more, Zen 5.)
-    static_assert(kRowsPerPass < kRowsTogether && kRowsTogether == 12);
+    static_assert(kRowsPerPass < kRowsTogether && kRowsTogether == 14);
     switch (rows.size()) {
+      case 13: combine(13); [[fallthrough]];
+      case 12: combine(12); [[fallthrough]];
       case 11: combine(11); [[fallthrough]];
       case 10: combine(10); [[fallthrough]];
       case 9: combine(9); [[fallthrough]];
@@ -235,9 +263,12 @@ HWY_NOINLINE bool FoldPass(First first, Rows rows, Range range, Epilogue epilogu
       case 1: combine(1); [[fallthrough]];
       default: break;  // none
     }
+    if constexpr (TakesOrdinary<Epilogue, decltype(d), decltype(value0)>) {
+      if (epilogue.TakeOrdinary(d, i, value0, value1, value2, value3)) continue;
+    }
     const auto seen01 = Screened(d, Screened(d, hn::Zero(d), value0), value1);
     const auto seen23 = Screened(d, Screened(d, hn::Zero(d), value2), value3);
-    seen = hn::Or(seen, hn::Or(seen01, seen23));
+    seen = hn::Or3(seen, seen01, seen23);
     if constexpr (kLoadsPairs<Format>) {
       GivePairs(epilogue, d, i, value0, value1, value2, value3);
     } else {

@@ -7,11 +7,15 @@
 //   Narrow(d, value) -> a vector of Elements: rounded to nearest even where Element is narrower
 //   Store(d, value, Element* at): Narrow, stored (StoreNarrowed)
 //
-// Conversions of bf16 are written here in integers. Those of f16 use the machine's instructions
-// where x86 has them (F16C: exact, rounds as the instruction says, keeps denormals in any mode),
-// else integers and two float operations that are exact by IEEE 754's own rules or round as it
-// says. Highway's own are not used otherwise: its DemoteTo truncates (to bf16 always, to f16 on
-// machines without F16C).
+//   StoreOrdinary(d, value0, ..., value3, Element* at) -> bool, where some instruction set has a
+//     faster way: four vectors are narrowed and stored. Or nothing is done and false returned, as
+//     happens if a value is NaN or infinite.
+//
+// Conversions of bf16 are written here in integers, but that x86's are used where they exist
+// (Bf16Instructions). Those of f16 use the machine's instructions where x86 has them (F16C: exact,
+// rounds as the instruction says, keeps denormals in any mode), else integers and two float
+// operations that are exact by IEEE 754's own rules or round as it says. Highway's own are not used
+// otherwise: its DemoteTo truncates (to bf16 always, to f16 on machines without F16C).
 #if defined(PHUB_SIMD_FORMATS_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef PHUB_SIMD_FORMATS_INL_H_
 #undef PHUB_SIMD_FORMATS_INL_H_
@@ -103,6 +107,45 @@ HWY_INLINE V RoundShiftRight(D d, V bits) {
 inline constexpr std::int32_t kMagnitudeMask = 0x7fffffff;
 inline constexpr std::int32_t kInfinityBits = 0x7f800000;
 
+// Conversions to bf16 by AVX512_BF16, which is not one of Highway's targets. They round as Bf16
+// does but that they flush denormals, in any mode, and keep what a NaN carries.
+#if HWY_TARGET == HWY_AVX3
+struct Bf16Instructions {
+  static HWY_INLINE bool Exist() { return __builtin_cpu_supports("avx512bf16") != 0; }
+  static HWY_INLINE hn::Vec256<std::uint16_t> Narrow(hn::Vec512<float> value) {
+    __m256i halves;
+    asm("vcvtneps2bf16 %1, %0" : "=v"(halves) : "v"(value.raw));
+    return hn::Vec256<std::uint16_t>{halves};
+  }
+  // Both, those of `lower` first.
+  static HWY_INLINE hn::Vec512<std::uint16_t> Narrow(hn::Vec512<float> upper,
+                                                     hn::Vec512<float> lower) {
+    __m512i halves;
+    asm("vcvtne2ps2bf16 %1, %2, %0" : "=v"(halves) : "v"(lower.raw), "v"(upper.raw));
+    return hn::Vec512<std::uint16_t>{halves};
+  }
+};
+
+// Classes of floats, as VFPCLASSPS names them.
+inline constexpr int kNonFinite = 0x01 | 0x80 | 0x08 | 0x10;  // quiet, signaling, +, - infinity
+inline constexpr int kDenormal = 0x20;
+inline constexpr int kNan = 0x01 | 0x80;
+
+template <int kClasses>
+HWY_INLINE bool AnyIs(hn::Vec512<float> value) {
+  return _mm512_fpclass_ps_mask(value.raw, kClasses) != 0;
+}
+template <int kClasses>
+HWY_INLINE bool AnyIs(hn::Vec512<float> value0, hn::Vec512<float> value1, hn::Vec512<float> value2,
+                      hn::Vec512<float> value3) {
+  const auto is = [](hn::Vec512<float> value)
+                      HWY_ATTR { return _mm512_fpclass_ps_mask(value.raw, kClasses); };
+  const __mmask16 is01 = _kor_mask16(is(value0), is(value1));
+  const __mmask16 is23 = _kor_mask16(is(value2), is(value3));
+  return _kortestz_mask16_u8(is01, is23) == 0;
+}
+#endif
+
 struct Bf16 {
   using Element = std::uint16_t;
   using Accumulation = float;
@@ -123,6 +166,12 @@ struct Bf16 {
   }
   template <class D, class V>
   static HWY_INLINE hn::Vec<hn::Rebind<std::uint16_t, D>> Narrow(D d, V value) {
+#if HWY_TARGET == HWY_AVX3
+    if constexpr (std::is_same_v<V, hn::Vec512<float>>) {
+      const bool exact = Bf16Instructions::Exist() && !AnyIs<kNan | kDenormal>(value);
+      if (HWY_LIKELY(exact)) return Bf16Instructions::Narrow(value);
+    }
+#endif
     return HalfBits(d, hn::ShiftRight<16>(Rounded(d, value)));
   }
   template <class D, class V>
@@ -151,6 +200,24 @@ struct Bf16Pairs : Bf16 {
     const auto both = hn::Or(hn::ShiftRight<16>(Rounded(d, even)), upper);
     return hn::BitCast(hn::Repartition<std::uint16_t, D>(), both);
   }
+#if HWY_TARGET == HWY_AVX3
+  template <class D, class V>
+  static HWY_INLINE bool StoreOrdinary(D /*d*/, V even0, V odd0, V even1, V odd1,
+                                       std::uint16_t* at) {
+    if (!Bf16Instructions::Exist()) return false;
+    if (HWY_UNLIKELY((AnyIs<kNonFinite | kDenormal>(even0, odd0, even1, odd1)))) return false;
+    const hn::ScalableTag<std::uint16_t> d16;
+    const auto place = hn::Iota(d16, std::uint16_t{0});
+    const auto upper = hn::And(hn::ShiftLeft<4>(place), hn::Set(d16, std::uint16_t{16}));
+    const auto from = hn::Add(hn::ShiftRight<1>(place), upper);  // 0, 16, 1, 17, ...
+    const auto zip = [&](hn::Vec512<std::uint16_t> halves) HWY_ATTR {
+      return hn::Vec512<std::uint16_t>{_mm512_permutexvar_epi16(from.raw, halves.raw)};
+    };
+    StoreNarrowed(zip(Bf16Instructions::Narrow(odd0, even0)), at);
+    StoreNarrowed(zip(Bf16Instructions::Narrow(odd1, even1)), at + hn::Lanes(d16));
+    return true;
+  }
+#endif
 };
 
 // Of two vectors in the order of elements: even and odd places.
@@ -161,17 +228,27 @@ HWY_INLINE void PutApart(D d, V& value0, V& value1) {
   value0 = even;
 }
 
-// The reverse. Each lane of a half comes twice, then every other one is the other vector's.
+// The reverse.
 template <class D, class V>
 HWY_INLINE void PutInOrder(D d, V& value0, V& value1) {
   const hn::RebindToUnsigned<D> d32;
   const auto place = hn::Iota(d32, 0u);
+  const V even = value0;
+#if HWY_TARGET == HWY_AVX3
+  // From both at once: a place of 16 and more is the second's.
+  const auto odd_place = hn::And(hn::ShiftLeft<4>(place), hn::Set(d32, 16u));
+  const auto lower = hn::Add(hn::ShiftRight<1>(place), odd_place);
+  const auto upper = hn::Add(lower, hn::Set(d32, 8u));
+  value0 = V{_mm512_permutex2var_ps(even.raw, lower.raw, value1.raw)};
+  value1 = V{_mm512_permutex2var_ps(even.raw, upper.raw, value1.raw)};
+#else
+  // Each lane of a half comes twice, then every other one is the other vector's.
   const auto lower = hn::IndicesFromVec(d, hn::ShiftRight<1>(place));
   const auto half = hn::Set(d32, static_cast<std::uint32_t>(hn::Lanes(d) / 2));
   const auto upper = hn::IndicesFromVec(d, hn::Add(hn::ShiftRight<1>(place), half));
-  const V even = value0;
   value0 = hn::OddEven(hn::TableLookupLanes(value1, lower), hn::TableLookupLanes(even, lower));
   value1 = hn::OddEven(hn::TableLookupLanes(value1, upper), hn::TableLookupLanes(even, upper));
+#endif
 }
 
 template <class Format>
@@ -257,6 +334,23 @@ struct F16 {
   static HWY_INLINE void Store(D d, V value, std::uint16_t* at) {
     StoreNarrowed(Narrow(d, value), at);
   }
+#if HWY_TARGET == HWY_AVX3
+  template <class D, class V>
+  static HWY_INLINE bool StoreOrdinary(D d, V value0, V value1, V value2, V value3,
+                                       std::uint16_t* at) {
+    if (HWY_UNLIKELY(AnyIs<kNonFinite>(value0, value1, value2, value3))) return false;
+    const hn::Rebind<hwy::float16_t, decltype(d)> half;
+    const hn::Rebind<std::uint16_t, decltype(d)> d16;
+    const auto store = [&](V value, std::size_t i) HWY_ATTR {
+      StoreNarrowed(hn::BitCast(d16, hn::DemoteTo(half, value)), at + i * hn::Lanes(d));
+    };
+    store(value0, 0);
+    store(value1, 1);
+    store(value2, 2);
+    store(value3, 3);
+    return true;
+  }
+#endif
 };
 
 // With every NaN's bits. Halves are loaded once, also where a NaN is found among them.
