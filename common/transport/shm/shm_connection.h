@@ -26,9 +26,9 @@ namespace phub::transport {
 struct ShmLimits {
   // Of each direction; powers of two, see common/wire/shared_memory.h. The arena only carries what
   // lies in ordinary memory, and streams what is longer than itself: small enough to stay in cache.
-  std::uint32_t ring_records = 256;
-  std::uint32_t arena_bytes = 64 * 1024;
-  std::uint32_t send_queue = 512;    // requests posted and not yet reported or forgotten
+  std::uint32_t ring_records = 128;
+  std::uint32_t arena_bytes = 16 * 1024;
+  std::uint32_t send_queue = 256;    // requests posted and not yet reported or forgotten
   std::uint32_t received_lent = 64;  // messages lent at once
 };
 
