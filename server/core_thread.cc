@@ -123,7 +123,7 @@ void CoreThread::Block(const transport::Transport* lingering, DurationNs timeout
   const DurationNs interval = events_wait ? std::min(timeout, kTickIntervalWithEvents) : timeout;
   waiter_.Wait(std::clamp<DurationNs>(loop_.NextTimer() - clock_.Now(), 0, interval),
                lingering == nullptr ? -1 : lingering->descriptor());
-  doorbell_.Clear();
+  if (waiter_.IsReadable(doorbell_.descriptor())) doorbell_.Clear();
 }
 
 void CoreThread::RingControl() {

@@ -10,8 +10,9 @@
 namespace phub::client {
 namespace {
 
-// A yield costs 7 to 10 us on a busy machine, a blocking wake 25: after a few it is time to sleep.
-constexpr int kYieldsBeforeSleep = 4;
+// A yield costs a microsecond where a core is free, a blocking wake 25. Fewer than these, and small
+// exchanges of more workers than cores fall into sleeping at every step (bench/NOTES.md).
+constexpr int kYieldsBeforeSleep = 16;
 // One that took so long let somebody else work: there is no idle core to wait on.
 constexpr DurationNs kYieldToOthers = 20 * kMicrosecond;
 // Nothing depends on it: every event wakes the thread.
@@ -100,9 +101,8 @@ void EngineThread::Sleep(DurationNs linger) {
   if (nothing_to_do)
     waiter_.Wait(linger > 0 ? linger : kSleepMax, linger > 0 ? tcp_.descriptor() : -1);
   sleeping_.exchange(false, std::memory_order_acq_rel);
-  // Always: a submitter that saw the sleeper may ring late, and would else ring for ever. A bell
-  // that is cleared here without being waited for is no loss, since the queue is looked at next.
-  doorbell_.Clear();
+  // A submitter that saw the sleeper may ring late: then the next sleep ends at once, and clears.
+  if (nothing_to_do && waiter_.IsReadable(doorbell_.descriptor())) doorbell_.Clear();
 }
 
 }  // namespace phub::client

@@ -11,8 +11,9 @@
 namespace phub::client {
 namespace {
 
-// Before blocking: a small round is often complete within a few yields, and a wake costs more.
-constexpr int kYieldsBeforeBlocking = 4;
+// Before blocking: a small round is often complete within some yields, and a wake costs more. As
+// many as the engine's, or the two wait for one another in turns.
+constexpr int kYieldsBeforeBlocking = 16;
 
 }  // namespace
 

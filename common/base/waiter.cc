@@ -2,6 +2,7 @@
 
 #include <sys/eventfd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdint>
 #include <ctime>
@@ -30,7 +31,17 @@ void Waiter::Add(int descriptor) { items_.push_back({descriptor, POLLIN, 0}); }
 bool Waiter::Wait(DurationNs timeout, int ignored) {
   for (pollfd& item : items_) item.events = item.fd == ignored ? 0 : POLLIN;
   const timespec limit{.tv_sec = timeout / kSecond, .tv_nsec = timeout % kSecond};
-  return ppoll(items_.data(), items_.size(), timeout < 0 ? nullptr : &limit, nullptr) > 0;
+  const int count = ppoll(items_.data(), items_.size(), timeout < 0 ? nullptr : &limit, nullptr);
+  for (pollfd& item : items_) {
+    if (count <= 0) item.revents = 0;  // the kernel leaves them as they were if it is interrupted
+  }
+  return count > 0;
+}
+
+bool Waiter::IsReadable(int descriptor) const {
+  return std::any_of(items_.begin(), items_.end(), [descriptor](const pollfd& item) {
+    return item.fd == descriptor && item.revents != 0;
+  });
 }
 
 }  // namespace phub

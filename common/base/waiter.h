@@ -30,6 +30,8 @@ class Waiter {
   // Until a descriptor is readable or the time is up (negative: no limit). True if one is readable.
   // `ignored`: one of the descriptors, not waited for this time.
   bool Wait(DurationNs timeout, int ignored = -1);
+  // After Wait: was that one?
+  bool IsReadable(int descriptor) const;
 
  private:
   std::vector<pollfd> items_;

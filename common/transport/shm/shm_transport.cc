@@ -157,6 +157,7 @@ void ShmTransport::LookAround() {
 
 void ShmTransport::CollectEvents() {
   polls_until_collect_ = kPollsPerCollect;
+  if (table_.served_count() == 0) return;  // nothing is watched
   const int count = epoll_wait(epoll_.get(), events_.get(), kEventsPerCollect, 0);
   PHUB_CHECK(count >= 0 || errno == EINTR, "epoll_wait errno={}", errno);
   for (int i = 0; i < count; ++i) {

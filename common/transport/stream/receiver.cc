@@ -71,10 +71,10 @@ bool StreamReceiver::ReadPayload(ByteStream& stream, bool& readable, std::size_t
   }
   PHUB_DCHECK(stash_size() == 0);
   const std::size_t rest = message_->header.payload_bytes - payload_have_;
-  const iovec parts[2] = {{payload_ + payload_have_, rest}, {stash_.data(), stash_.size()}};
+  const iovec parts[2] = {{payload_ + payload_have_, rest}, {stash_.data(), kStashBytes}};
   const IoResult io = stream.Readv(parts);
   if (!Account(io, readable, budget_bytes, ended)) return false;
-  PHUB_CHECK(io.bytes <= rest + stash_.size(), "bytes={} rest={}", io.bytes, rest);
+  PHUB_CHECK(io.bytes <= rest + kStashBytes, "bytes={} rest={}", io.bytes, rest);
   const std::size_t of_payload = std::min(io.bytes, rest);
   payload_have_ += of_payload;
   stash_begin_ = 0;

@@ -3,7 +3,8 @@
 // Reads ask for {rest of the payload, stash}: the payload goes straight to where it belongs, and
 // the stash takes the header that follows it, so a message costs one call while data is there.
 // The stash is a few headers long, so that a run of credits, which have no payload, costs one call
-// for several; what it catches of a payload is copied, less than 1 % of a 64 KiB chunk.
+// for several; what it catches of a payload is copied, less than 1 % of a 64 KiB chunk. Where
+// nothing says what comes next, a read takes a small message whole.
 //
 // Messages come from a fixed set and are lent until Release; when all are lent, nothing more is
 // decoded (kStarved), the stream fills, and the peer is held back. Nothing here allocates after
@@ -56,7 +57,8 @@ class StreamReceiver {
   std::uint32_t lent_count() const { return pool_.lent_count(); }
 
  private:
-  static constexpr std::size_t kStashBytes = 8 * wire::kHeaderBytes;
+  static constexpr std::size_t kStashBytes = 8 * wire::kHeaderBytes;  // behind a payload
+  static constexpr std::size_t kFirstBytes = 4096 + kStashBytes;      // where no payload is awaited
 
   std::size_t stash_size() const { return stash_end_ - stash_begin_; }
   bool ReadHeader(ByteStream& stream, bool& readable, std::size_t& budget_bytes, Result& ended);
@@ -75,7 +77,7 @@ class StreamReceiver {
 
   std::size_t stash_begin_ = 0;
   std::size_t stash_end_ = 0;
-  std::array<std::byte, kStashBytes> stash_;
+  std::array<std::byte, kFirstBytes> stash_;
 };
 
 }  // namespace phub::transport

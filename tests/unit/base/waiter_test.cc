@@ -54,6 +54,20 @@ TEST(Waiter, ARungBellIsReadableUntilCleared) {
   EXPECT_FALSE(waiter.Wait(0));
 }
 
+TEST(Waiter, TellsWhichOneWasReadable) {
+  const Doorbell rung;
+  const Doorbell silent;
+  Waiter waiter;
+  waiter.Add(rung.descriptor());
+  waiter.Add(silent.descriptor());
+  rung.Ring();
+  EXPECT_TRUE(waiter.Wait(0));
+  EXPECT_TRUE(waiter.IsReadable(rung.descriptor()));
+  EXPECT_FALSE(waiter.IsReadable(silent.descriptor()));
+  EXPECT_FALSE(waiter.Wait(0, rung.descriptor()));
+  EXPECT_FALSE(waiter.IsReadable(rung.descriptor()));
+}
+
 TEST(Waiter, AnyOfItsDescriptorsWakesIt) {
   const Doorbell bells[3];
   Waiter waiter;
