@@ -19,6 +19,7 @@ constexpr std::uint64_t kSeeds = 10'000;
 constexpr std::uint64_t kSeedsLong = 100'000;
 constexpr std::uint64_t kRackSeeds = 1'000;
 constexpr std::uint64_t kRackSeedsLong = 20'000;
+constexpr std::uint64_t kSeedsAtMost = 3;  // times as many, if something did not happen
 constexpr std::uint64_t kTwiceEvery = 20;  // 5 % of the seeds run twice and must agree
 
 const char* Environment(const char* name) {
@@ -50,7 +51,12 @@ void RunSeeds(Layout layout, std::uint64_t count, const char* name) {
   }
   if (const char* text = Environment("PHUB_SIM_SEEDS")) count = std::strtoull(text, nullptr, 10);
   Coverage coverage;
-  for (std::uint64_t seed = shard; seed < count; seed += shards) {
+  // Some things happen in one seed of hundreds, and a change of anything moves them to others: if
+  // one is missing, more seeds are run.
+  const auto goes_on = [&](std::uint64_t seed) {
+    return seed < count || (seed < kSeedsAtMost * count && !coverage.Missing(layout).empty());
+  };
+  for (std::uint64_t seed = shard; goes_on(seed); seed += shards) {
     const Outcome outcome = RunSeed(layout, seed);
     coverage.Add(outcome.coverage);
     ASSERT_EQ(outcome.problem, "") << "reproduce with: PHUB_SIM_SEED=" << seed
