@@ -93,10 +93,8 @@ void PrintHeader(const Settings& settings, std::uint32_t threads) {
       "same bytes and compute nothing, the best of plain and non-temporal stores; in cache, loads "
       "alone. moves: the percent of the former, in cache too; with plain stores alone for kernels "
       "that leave results in the caches for whoever reads them next. arith: in cache, the percent "
-      "of "
-      "loops of the arithmetic alone that halves or Adam cannot do without. Every case's results "
-      "were "
-      "compared with a serial reference, bit for bit, before they were timed.\n\n",
+      "of loops of the arithmetic alone that halves or Adam cannot do without. Every case's "
+      "results were compared with a serial reference, bit for bit, before they were timed.\n\n",
       simd::TargetName(), ToString(settings.pages), HumanBytes(settings.memory_bytes),
       HumanBytes(settings.l1_bytes), HumanBytes(settings.l2_bytes),
       HumanBytes(settings.chunk_bytes), threads, settings.rounds);

@@ -32,10 +32,9 @@ bool Waiter::Wait(DurationNs timeout, int ignored) {
   for (pollfd& item : items_) item.events = item.fd == ignored ? 0 : POLLIN;
   const timespec limit{.tv_sec = timeout / kSecond, .tv_nsec = timeout % kSecond};
   const int count = ppoll(items_.data(), items_.size(), timeout < 0 ? nullptr : &limit, nullptr);
-  for (pollfd& item : items_) {
-    if (count <= 0) item.revents = 0;  // the kernel leaves them as they were if it is interrupted
-  }
-  return count > 0;
+  if (count > 0) return true;
+  for (pollfd& item : items_) item.revents = 0;  // an interrupted call leaves what was there
+  return false;
 }
 
 bool Waiter::IsReadable(int descriptor) const {

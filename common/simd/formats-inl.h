@@ -127,9 +127,9 @@ struct Bf16Instructions {
 };
 
 // Classes of floats, as VFPCLASSPS names them.
-inline constexpr int kNonFinite = 0x01 | 0x80 | 0x08 | 0x10;  // quiet, signaling, +, - infinity
+inline constexpr int kNan = 0x01 | 0x80;               // quiet, signaling
+inline constexpr int kNonFinite = kNan | 0x08 | 0x10;  // and both infinities
 inline constexpr int kDenormal = 0x20;
-inline constexpr int kNan = 0x01 | 0x80;
 
 template <int kClasses>
 HWY_INLINE bool AnyIs(hn::Vec512<float> value) {

@@ -26,15 +26,18 @@ TEST(Waiter, WaitsForLessThanAMillisecond) {
   EXPECT_GE(clock.Now() - start, 300 * kMicrosecond);
 }
 
-TEST(Waiter, IgnoresTheOneThatItIsToldToIgnore) {
+TEST(Waiter, TellsWhichOneIsReadableAndIgnoresTheOneThatItIsToldToIgnore) {
   const Doorbell rung;
   const Doorbell silent;
   Waiter waiter;
   waiter.Add(rung.descriptor());
   waiter.Add(silent.descriptor());
   rung.Ring();
-  EXPECT_FALSE(waiter.Wait(kMillisecond, rung.descriptor()));
   EXPECT_TRUE(waiter.Wait(kMillisecond, silent.descriptor()));
+  EXPECT_TRUE(waiter.IsReadable(rung.descriptor()));
+  EXPECT_FALSE(waiter.IsReadable(silent.descriptor()));
+  EXPECT_FALSE(waiter.Wait(kMillisecond, rung.descriptor()));
+  EXPECT_FALSE(waiter.IsReadable(rung.descriptor()));
   EXPECT_TRUE(waiter.Wait(kMillisecond));
   silent.Ring();
   EXPECT_TRUE(waiter.Wait(kMillisecond, rung.descriptor()));
@@ -52,20 +55,6 @@ TEST(Waiter, ARungBellIsReadableUntilCleared) {
   EXPECT_FALSE(waiter.Wait(0));
   bell.Clear();  // and a bell that does not ring may be cleared: this does not block
   EXPECT_FALSE(waiter.Wait(0));
-}
-
-TEST(Waiter, TellsWhichOneWasReadable) {
-  const Doorbell rung;
-  const Doorbell silent;
-  Waiter waiter;
-  waiter.Add(rung.descriptor());
-  waiter.Add(silent.descriptor());
-  rung.Ring();
-  EXPECT_TRUE(waiter.Wait(0));
-  EXPECT_TRUE(waiter.IsReadable(rung.descriptor()));
-  EXPECT_FALSE(waiter.IsReadable(silent.descriptor()));
-  EXPECT_FALSE(waiter.Wait(0, rung.descriptor()));
-  EXPECT_FALSE(waiter.IsReadable(rung.descriptor()));
 }
 
 TEST(Waiter, AnyOfItsDescriptorsWakesIt) {
