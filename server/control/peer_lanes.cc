@@ -22,6 +22,10 @@ std::string_view WhyNoVerbs(const ControlOptions& options, bool encryption_requi
   return {};
 }
 
+std::string DescribePeerLoss(const Event& event) {
+  return DescribeLoss(event.error, event.protocol_error, event.connection, "the other daemon");
+}
+
 wire::Nonce NonceOf(const std::string& bytes) {
   wire::Nonce nonce;
   std::copy_n(reinterpret_cast<const std::byte*>(bytes.data()), nonce.size(), nonce.begin());
@@ -250,7 +254,7 @@ void Control::State::HandlePeerLaneClosed(Job& job, CoreIndex core, const Event&
   PHUB_CHECK(place.connection.get() == event.connection, "job={} rack={}", job.name(), rack);
   LogInfo("event=peer_lane_closed tenant={} job=\"{}\" rack={} core={} lane=\"{}\" reason=\"{}\"",
           job.account.tenant, job.name(), rack, core.value, place.description,
-          DescribeLoss(event.error, event.protocol_error, event.connection));
+          DescribePeerLoss(event));
   place.connection.reset();
 }
 
@@ -269,14 +273,11 @@ void Control::State::FailOverPeerFault(Job& job, CoreIndex core, const Event& ev
     case FaultCode::kLaneLost:
       code = "rack_lost";
       what = fmt::format("the daemon of {} is gone, or the link to it: its {} was lost ({})", who,
-                         lane,
-                         event.error == transport::TransportError::kPeerClosed
-                             ? "closed at its end"
-                             : DescribeLoss(event.error, event.protocol_error, event.connection));
+                         lane, DescribePeerLoss(event));
       break;
     case FaultCode::kProtocol:
       what = fmt::format("the daemon of {} broke the form of its {} ({})", who, lane,
-                         DescribeLoss(event.error, event.protocol_error, event.connection));
+                         DescribePeerLoss(event));
       break;
     case FaultCode::kRoundMismatch:
       what = fmt::format(

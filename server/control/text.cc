@@ -16,10 +16,10 @@ std::string FormatIncarnation(Incarnation value) { return fmt::format("{:016x}",
 
 namespace {
 
-std::string DescribeError(transport::TransportError error,
-                          transport::ProtocolError protocol_error) {
+std::string DescribeError(transport::TransportError error, transport::ProtocolError protocol_error,
+                          std::string_view peer) {
   switch (error) {
-    case transport::TransportError::kPeerClosed: return "closed by the worker";
+    case transport::TransportError::kPeerClosed: return fmt::format("closed by {}", peer);
     case transport::TransportError::kReset: return "connection reset";
     case transport::TransportError::kProtocol:
       return fmt::format("protocol error: {}", transport::ToString(protocol_error));
@@ -32,8 +32,8 @@ std::string DescribeError(transport::TransportError error,
 }  // namespace
 
 std::string DescribeLoss(transport::TransportError error, transport::ProtocolError protocol_error,
-                         const transport::Connection* connection) {
-  std::string text = DescribeError(error, protocol_error);
+                         const transport::Connection* connection, std::string_view peer) {
+  std::string text = DescribeError(error, protocol_error, peer);
   const std::string trouble = connection != nullptr ? connection->Trouble() : "";
   return trouble.empty() ? text : fmt::format("{}: {}", text, trouble);
 }

@@ -12,10 +12,11 @@ namespace phub::server {
 
 std::string FormatAge(DurationNs age);             // "2.0 s", "35 ms"
 std::string FormatIncarnation(Incarnation value);  // 16 hexadecimal digits
-// "connection reset", "protocol error: slot_range", ...
-// and what the connection, if it is known, has to say beyond that.
+// "connection reset", "closed by the worker", "protocol error: slot_range", ...
+// and what the connection, if it is known, has to say beyond that. peer: who is at its other end.
 std::string DescribeLoss(transport::TransportError error, transport::ProtocolError protocol_error,
-                         const transport::Connection* connection);
+                         const transport::Connection* connection,
+                         std::string_view peer = "the worker");
 
 // Names come from peers and go into messages, logs and terminals: 1..255 bytes, no control
 // characters.

@@ -18,6 +18,7 @@ namespace phub::process {
 namespace {
 
 using ::testing::HasSubstr;
+using ::testing::Not;
 using ::testing::StartsWith;
 
 constexpr DurationNs kPatience = 20 * kSecond;  // far beyond what any step takes
@@ -74,10 +75,12 @@ TEST(PhubdService, ShowsThatItIsAliveAsOftenAsItWasAsked) {
   DaemonProcess daemon({}, {supervisor.variable(), "WATCHDOG_USEC=1000000"});
   ASSERT_NE(daemon.endpoint(), "") << daemon.process().Outputs();
   EXPECT_THAT(supervisor.Next(), StartsWith("READY=1"));
+  // Twice in that time, of which the first can be late: four take a second and a half less that.
   const SystemClock clock;
+  while (!supervisor.Next(0).empty()) continue;  // while this test did not run
   const TimeNs started = clock.Now();
   for (int i = 0; i < 4; ++i) EXPECT_EQ(supervisor.Next(), "WATCHDOG=1");
-  EXPECT_GE(clock.Now() - started, 3 * 500 * kMillisecond);
+  EXPECT_GE(clock.Now() - started, kSecond);
   // A daemon that stands still says nothing.
   daemon.process().Signal(SIGSTOP);
   while (!supervisor.Next(100 * kMillisecond).empty()) continue;
@@ -108,7 +111,7 @@ TEST(PhubdReload, TakesOverWhatItCanAndNamesTheRest) {
   const std::string file = folder.Write("phubd.toml", "log_level = \"warning\"\n");
   DaemonProcess daemon({"--config", file});
   ASSERT_NE(daemon.endpoint(), "") << daemon.process().Outputs();
-  EXPECT_EQ(daemon.process().StandardError(), "");  // nothing to warn of
+  EXPECT_THAT(daemon.process().StandardError(), Not(HasSubstr("level=info")));
   folder.Write("phubd.toml",
                "log_level = \"info\"\ndrain_timeout = \"77s\"\nmemory_max = \"1GiB\"\n");
   daemon.process().Signal(SIGHUP);
