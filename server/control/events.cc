@@ -1,5 +1,4 @@
 #include <algorithm>
-#include <limits>
 
 #include "common/base/check.h"
 #include "common/base/log.h"
@@ -138,9 +137,8 @@ void Control::State::ReapReleased() {
 
 void Control::State::Poll() {
   const TimeNs now = clock.Now();
-  const TimeNs timer = std::min(NextTimer(), NextRackTimer());
-  if (timer < now && now - timer > options.liveness_timeout / kLatenessFraction) {
-    ForgiveSilence(now - timer);
+  if (wake_at < now && now - wake_at > options.liveness_timeout / kLatenessFraction) {
+    ForgiveSilence(now - wake_at);
   }
   for (const auto& job : jobs) NoteSnapshotAcknowledged(*job);
   for (std::size_t core = 0; core < links.size(); ++core) {
@@ -150,7 +148,6 @@ void Control::State::Poll() {
   }
   PollRacks(now);
   CheckLiveness(now);
-  CheckLeases(now);
   for (const auto& job : jobs) {
     if (job->released()) continue;
     if (job->running()) HandOutBatches(*job);
@@ -169,12 +166,14 @@ void Control::State::Poll() {
       SendEndCommands(*job);
     }
   }
+  CheckLeases(now);  // which begin when a join is answered
   ReapReleased();
   polled_at = now;
+  wake_at = std::min(NextTimer(), NextRackTimer());
 }
 
 TimeNs Control::State::NextTimer(const Job& job) const {
-  TimeNs next = std::numeric_limits<TimeNs>::max();
+  TimeNs next = kNever;
   for (const StallQuery& query : job.queries) {
     if (query.done) next = std::min(next, query.deadline);
   }
@@ -204,7 +203,7 @@ TimeNs Control::State::NextTimer(const Job& job) const {
 }
 
 TimeNs Control::State::NextTimer() const {
-  TimeNs next = std::numeric_limits<TimeNs>::max();
+  TimeNs next = kNever;
   for (const auto& job : jobs) next = std::min(next, NextTimer(*job));
   return next;
 }

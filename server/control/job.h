@@ -11,6 +11,7 @@
 #include <cstdint>
 #include <deque>
 #include <functional>
+#include <limits>
 #include <list>
 #include <map>
 #include <memory>
@@ -35,6 +36,8 @@
 #include "server/tenant/ledger.h"
 
 namespace phub::server {
+
+inline constexpr TimeNs kNever = std::numeric_limits<TimeNs>::max();
 
 // The options a job runs under, defaults filled in.
 struct JobSettings {

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <bit>
 #include <cstring>
-#include <limits>
 
 #include "common/base/check.h"
 #include "common/base/log.h"
@@ -17,7 +16,6 @@ namespace {
 static_assert(std::endian::native == std::endian::little, "elements are kept as they come");
 
 constexpr std::size_t kPieceBytesMax = 1 << 20;
-constexpr TimeNs kNever = std::numeric_limits<TimeNs>::max();
 
 const char* NameOf(v1::StateTensor tensor) {
   switch (tensor) {

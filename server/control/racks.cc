@@ -2,7 +2,6 @@
 #include "server/control/racks.h"
 
 #include <algorithm>
-#include <limits>
 #include <utility>
 
 #include "common/base/log.h"
@@ -338,14 +337,11 @@ void Control::State::CheckRackLiveness(TimeNs now) {
 }
 
 TimeNs Control::State::NextRackTimer() const {
-  TimeNs next = std::numeric_limits<TimeNs>::max();
+  TimeNs next = kNever;
   const bool spans = std::any_of(jobs.begin(), jobs.end(), [](const auto& job) {
     return job->running() && job->rack_run != nullptr;
   });
-  for (const HeldJoin& held : racks.held) {
-    // It can come to be over long ago; that is no time in which this daemon stood still.
-    next = std::min(next, std::max(PatienceOf(*this, held), polled_at));
-  }
+  for (const HeldJoin& held : racks.held) next = std::min(next, PatienceOf(*this, held));
   if (!racks.held.empty() && options.topology_is_measured) {  // a rack that falls silent
     next = std::min(next, polled_at + options.liveness_timeout / 8);
   }
@@ -355,6 +351,10 @@ TimeNs Control::State::NextRackTimer() const {
     return job->running() && job->rack_run != nullptr && !job->rack_run->crowded_out.empty();
   });
   if (ends) next = std::min(next, polled_at + kMillisecond);
+  for (const auto& job : jobs) {
+    if (!job->running() || job->rack_run == nullptr || !job->rack_run->put_off) continue;
+    next = std::min(next, job->rack_run->put_off->due);
+  }
   if (!spans) return next;
   // Often enough to name a silent rack in time; cheap.
   return std::min(next, polled_at + options.liveness_timeout / 8);

@@ -1,5 +1,4 @@
 #include <algorithm>
-#include <limits>
 #include <utility>
 
 #include "common/base/log.h"
@@ -103,7 +102,7 @@ void Control::State::CheckLeases(TimeNs now) {
 }
 
 TimeNs Control::State::NextLease(const Job& job) const {
-  TimeNs next = std::numeric_limits<TimeNs>::max();
+  TimeNs next = kNever;
   if (!Acknowledged(job.add_job_tickets) || !RacksHave(job, 0)) return next;
   for (const Member& member : job.members) {
     if (member.state != Member::State::kReserved) continue;

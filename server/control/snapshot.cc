@@ -2,7 +2,6 @@
 // each chunk at its target while rounds go on. See saved_state.h for who holds what until when.
 #include <algorithm>
 #include <array>
-#include <limits>
 
 #include "common/base/check.h"
 #include "common/base/log.h"
@@ -16,7 +15,6 @@ namespace phub::server {
 namespace {
 
 constexpr std::size_t kSnapshotIdBytes = 16;
-constexpr TimeNs kNever = std::numeric_limits<TimeNs>::max();
 
 // Keys as the core loops left them in their images: at their targets. Keys without a chunk here
 // stay as they were.

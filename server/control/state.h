@@ -393,6 +393,7 @@ struct Control::State {
   LoadId loads_begun = 0;
   bool draining = false, stopping = false;  // stopping: draining, and there is no way back
   TimeNs polled_at = started_at, drain_deadline = 0;
+  TimeNs wake_at = kNever;                           // what Poll said it had to run again by
   DurationNs drain_timeout = options.drain_timeout;  // may change while it runs
 };
 

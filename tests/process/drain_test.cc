@@ -45,24 +45,24 @@ class Draining : public ::testing::Test {
 TEST_F(Draining, NewJobsAreRefusedAndWhatIsLeftAtTheDeadlineFailsByName) {
   Train();
   // Expect: what ends jobs asks first, where somebody is there to answer.
-  const Finished unasked = rack_.Ask(1, {"server", "drain", "--deadline", "3s"});
+  const Finished unasked = rack_.Ask(1, {"server", "drain", "--deadline", "6s"});
   EXPECT_EQ(unasked.exit, Exit::WithCode(2));
-  EXPECT_THAT(unasked.error, HasSubstr("1 job(s) that are not done within 3"));
+  EXPECT_THAT(unasked.error, HasSubstr("1 job(s) that are not done within 6"));
   EXPECT_THAT(unasked.error, HasSubstr("--yes"));
-  const Finished drained = rack_.Ask(1, {"server", "drain", "--deadline", "3s", "--yes"});
+  const Finished drained = rack_.Ask(1, {"server", "drain", "--deadline", "6s", "--yes"});
   ASSERT_EQ(drained.exit, Exit::WithCode(0)) << drained.error;
   EXPECT_THAT(drained.output, HasSubstr("draining"));
   EXPECT_THAT(rack_.Ask(0, {"server", "list"}).output, HasSubstr("draining: "));
   // Expect: the job is told and goes on; another one is refused, by name and with the time left.
   for (Process& trainer : trainers_) {
-    EXPECT_TRUE(trainer.WaitForOutput("event=daemon_draining", kSecond)) << trainer.Outputs();
-    EXPECT_TRUE(WaitForIteration(trainer, IterationsOf(trainer) + 20, kSecond));
+    EXPECT_TRUE(trainer.WaitForOutput("event=daemon_draining", kPatience)) << trainer.Outputs();
+    EXPECT_TRUE(WaitForIteration(trainer, IterationsOf(trainer) + 20, kPatience));
   }
   const std::string refusal = TryAnotherJob();
   EXPECT_THAT(refusal, HasSubstr(rack_.endpoint(1)));
   EXPECT_THAT(refusal, HasSubstr("drain"));
   EXPECT_THAT(refusal, ::testing::ContainsRegex("[0-9.]+ m?s"));
-  ExpectVerdict(8 * kSecond, {"training", "drain", "in time"});
+  ExpectVerdict(kPatience, {"training", "drain", "in time"});
   // Expect: it stays drained until it is told otherwise.
   EXPECT_THAT(TryAnotherJob(), HasSubstr("drain"));
   EXPECT_EQ(rack_.Ask(1, {"server", "undrain"}).exit, Exit::WithCode(0));
@@ -71,13 +71,13 @@ TEST_F(Draining, NewJobsAreRefusedAndWhatIsLeftAtTheDeadlineFailsByName) {
 
 TEST_F(Draining, AJobSurvivesADrainThatIsTakenBack) {
   Train();
-  ASSERT_EQ(rack_.Ask(0, {"server", "drain", "--deadline", "2s", "--yes"}).exit, Exit::WithCode(0));
+  ASSERT_EQ(rack_.Ask(0, {"server", "drain", "--deadline", "4s", "--yes"}).exit, Exit::WithCode(0));
   const std::string refusal = TryAnotherJob();
   EXPECT_THAT(refusal, HasSubstr("drain"));
   ASSERT_EQ(rack_.Ask(0, {"server", "undrain"}).exit, Exit::WithCode(0));
   for (Process& trainer : trainers_) {
-    EXPECT_TRUE(trainer.WaitForOutput("event=daemon_undrained", kSecond)) << trainer.Outputs();
-    EXPECT_FALSE(trainer.Wait(3 * kSecond / 2).has_value()) << trainer.Outputs();
+    EXPECT_TRUE(trainer.WaitForOutput("event=daemon_undrained", kPatience)) << trainer.Outputs();
+    EXPECT_FALSE(trainer.Wait(5 * kSecond / 2).has_value()) << trainer.Outputs();
   }
   EXPECT_EQ(TryAnotherJob(), "") << rack_.Outputs();
 }
@@ -87,7 +87,7 @@ TEST_F(Draining, AnEvictedJobEndsAtAllItsWorkersWithTheReason) {
   const Finished evicted =
       rack_.Ask(1, {"job", "evict", "training", "--yes", "--reason", "rack 7 is moved"});
   EXPECT_EQ(evicted.exit, Exit::WithCode(0)) << evicted.error;
-  ExpectVerdict(3 * kSecond, {"training", "evicted", "rack 7 is moved"});
+  ExpectVerdict(kPatience, {"training", "evicted", "rack 7 is moved"});
   for (const std::size_t daemon : {0u, 1u})
     EXPECT_THAT(rack_.Ask(daemon, {"job", "get", "training", "-o", "json"}).output,
                 HasSubstr("\"memory_bytes\": \"0\""));

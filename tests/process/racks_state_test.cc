@@ -27,6 +27,7 @@ using Bytes = std::vector<std::byte>;
 constexpr std::uint32_t kRacks = 3;
 constexpr std::uint32_t kRanks = 2 * kRacks;
 constexpr DurationNs kPatience = 60 * kSecond;
+constexpr std::uint64_t kRunning = 1500;  // iterations: long enough to be saved on the way
 
 class RacksState : public ::testing::Test {
  protected:
@@ -155,7 +156,7 @@ TEST_F(RacksState, OneRackLoadsWhatManySavedAndTheOtherWayRound) {
 }
 
 TEST_F(RacksState, PhubctlSavesWhileTrainingGoesOnWhicheverRackIsAsked) {
-  std::vector<Process> trainers = StartTraining(600, {"--pause-ms", "2"});
+  std::vector<Process> trainers = StartTraining(kRunning, {"--pause-ms", "2"});
   ASSERT_TRUE(WaitForIteration(trainers[0], 10, kPatience)) << trainers[0].Outputs();
   std::vector<std::uint64_t> iterations;
   for (std::size_t rack = 0; rack < kRacks; ++rack) {
@@ -175,11 +176,11 @@ TEST_F(RacksState, PhubctlSavesWhileTrainingGoesOnWhicheverRackIsAsked) {
   for (Process& trainer : trainers)
     ASSERT_EQ(trainer.Wait(kPatience), Exit::WithCode(0)) << trainer.Outputs();
   chunk_bytes_ = 0;  // the daemons', as those processes had it
-  const Bytes expected = Train("sharded-star", 600);
+  const Bytes expected = Train("sharded-star", kRunning);
   for (std::size_t rack = 0; rack < kRacks; ++rack) {
     std::filesystem::remove_all(directory());
     std::filesystem::rename(fmt::format("{}/from-{}", folder_.path(), rack), directory());
-    EXPECT_EQ(Resume("sharded-star", iterations[rack], 600), expected);
+    EXPECT_EQ(Resume("sharded-star", iterations[rack], kRunning), expected);
   }
 }
 

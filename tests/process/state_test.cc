@@ -57,6 +57,7 @@ class State : public ::testing::TestWithParam<std::size_t> {
  protected:
   static constexpr std::uint32_t kRanks = 3;
   static constexpr std::uint64_t kIterations = 120;
+  static constexpr std::uint64_t kRunning = 4000;  // long enough to be saved on the way
 
   State() : rack_(GetParam(), {"--cores", "2", "--pin", "off"}) {}
   void SetUp() override { ASSERT_TRUE(rack_.serving()) << rack_.Outputs(); }
@@ -133,7 +134,7 @@ TEST_P(State, PhubctlSavesWhileTrainingGoesOn) {
   TrainerProcessOptions options{.endpoint = rack_.endpoint(0),
                                 .job = "running",
                                 .world_size = kRanks,
-                                .iterations = 1500,
+                                .iterations = kRunning,
                                 .more = {"--pause-ms", "1"}};
   std::vector<Process> trainers = StartTrainers(options, folder_.path());
   ASSERT_TRUE(WaitForIteration(trainers[0], 10, kPatience)) << trainers[0].Outputs();
@@ -158,7 +159,7 @@ TEST_P(State, PhubctlSavesWhileTrainingGoesOn) {
   ASSERT_FALSE(expected.empty());
   for (std::size_t i = 0; i < iterations.size(); ++i) {
     const std::string directory = fmt::format("{}/running-{}", folder_.path(), i);
-    EXPECT_EQ(Resumed(directory, iterations[i], 1500), expected);
+    EXPECT_EQ(Resumed(directory, iterations[i], kRunning), expected);
   }
 }
 

@@ -73,7 +73,9 @@ TEST_F(TenantTest, WhoSavedAJobAndWhereIsInTheLog) {
   EXPECT_THAT(log, Not(HasSubstr("acme/nothing")));
   // One that saves on and on fills no disk with that.
   const std::uint64_t suppressed = Counted("phub_audit_suppressed_total");
-  for (int i = 0; i < 60; ++i) ASSERT_TRUE(job->SaveState(by_rank).ok());
+  for (int i = 0; i < 600 && Counted("phub_audit_suppressed_total") == suppressed; i += 60) {
+    for (int j = 0; j < 60; ++j) ASSERT_TRUE(job->SaveState(by_rank).ok());
+  }
   EXPECT_GT(Counted("phub_audit_suppressed_total"), suppressed);
   EXPECT_THAT(daemon_->Ask(token, {"job", "get", "kept"}).output, HasSubstr(by_rank));
   EXPECT_TRUE(job->Leave().ok());

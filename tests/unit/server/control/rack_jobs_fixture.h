@@ -155,10 +155,14 @@ class RackJobsTest : public testing::Test {
     }
   }
 
-  // As when everybody's host was asleep: nobody worked, and nobody was heard of.
-  void StandStill(DurationNs duration) {
+  // Time passes, and nobody works.
+  void Pass(DurationNs duration) {
     now_ += duration;
     for (const auto& node : nodes_) node->clock.now = now_;
+  }
+  // As when everybody's host was asleep: nobody worked, and nobody was heard of.
+  void StandStill(DurationNs duration) {
+    Pass(duration);
     Settle();
   }
 

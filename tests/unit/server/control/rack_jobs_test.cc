@@ -275,6 +275,21 @@ TEST_F(RackJobsTest, ARackWhoseRanksHaveLeftWaitsForTheOthers) {
   ExpectNothingLeft();
 }
 
+// A daemon without jobs has nothing to wake up for; that is no lapse either once there is one.
+TEST_F(RackJobsTest, TimeWithoutJobsIsNotTakenForALapse) {
+  EnterAll();
+  Leave({0, 1, 2, 3, 4, 5});
+  Advance(kSecond);
+  ExpectNothingLeft();
+  for (std::uint32_t rack = 0; rack < kRacks; ++rack)
+    ASSERT_GT(node(rack).control().NextDeadline(), node(rack).clock.now + 1000 * kSecond);
+  Pass(1000 * kSecond);
+  EnterAll();
+  ExpectStateEverywhere("standing");
+  for (std::uint32_t rack = 0; rack < kRacks; ++rack)
+    EXPECT_EQ(node(rack).Counter("phub_silence_forgiven_total"), 0u) << rack;
+}
+
 TEST_F(RackJobsTest, AJobThatNobodyComesToEnds) {
   v1::PeerMessage request;
   request.mutable_request()->set_tenant("default");
