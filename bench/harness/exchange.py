@@ -51,7 +51,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--workers", type=counts(1, WORKERS_MAX), metavar="COUNTS",
                         help="default 4")
     parser.add_argument("--work", type=listed(WORKS), metavar="WORKS",
-                        help="update (default), allreduce or both")
+                        help="update (default) or allreduce; both with a comma")
     add_comparison_options(parser)
 
 

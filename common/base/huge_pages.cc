@@ -63,7 +63,10 @@ void TakeHugePages(void* address, std::size_t bytes) {
   // hosts leave in small pages (shmem_enabled).
   [[maybe_unused]] int advised = madvise(address, bytes, MADV_HUGEPAGE);
   for (std::uintptr_t page = first; page < last; page += kHugePageBytes) {
-    if (madvise(reinterpret_cast<void*>(page), kHugePageBytes, kCollapse) != 0) return;
+    void* const huge = reinterpret_cast<void*>(page);
+    // Newer kernels (seen: 6.18) collapse shared memory only where something is there already.
+    if (madvise(huge, 1, MADV_POPULATE_WRITE) != 0) return;
+    if (madvise(huge, kHugePageBytes, kCollapse) != 0) return;
   }
 }
 

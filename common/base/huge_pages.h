@@ -16,8 +16,8 @@ inline constexpr std::size_t kHugePageBytes = std::size_t{2} << 20;
 // MAP_FAILED with errno.
 void* MapForHugePages(std::size_t bytes, int protection, int flags, int descriptor);
 
-// Makes the whole huge pages within [address, address + bytes) huge, and takes them. To be called
-// before anything is there: what has pages already is copied.
+// Makes the whole huge pages within [address, address + bytes), which is writable, huge, and takes
+// them. To be called before anything is there: what has pages already is copied.
 void TakeHugePages(void* address, std::size_t bytes);
 
 }  // namespace phub

@@ -9,6 +9,10 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstdint>
+#include <cstdio>
+#include <cstring>
+#include <fstream>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -33,6 +37,45 @@ SharedMemory Create(Others others) {
 }
 
 Descriptor Copy(const SharedMemory& memory) { return Descriptor(dup(memory.descriptor())); }
+
+// Of the mapping that begins at `data`, what huge pages of shared memory are mapped for.
+std::size_t KilobytesInHugePages(const std::byte* data) {
+  std::ifstream smaps("/proc/self/smaps");
+  char begin[32];
+  std::snprintf(begin, sizeof begin, "%lx-", reinterpret_cast<unsigned long>(data));
+  const std::string field = "ShmemPmdMapped:";
+  bool here = false;
+  for (std::string line; std::getline(smaps, line);) {
+    here |= line.starts_with(begin);
+    if (here && line.starts_with(field)) return std::stoul(line.substr(field.size()));
+  }
+  return 0;
+}
+
+// Whether this host makes one huge page of small ones that are there.
+bool HostGivesHugePages() {
+  constexpr int kCollapse = 25;  // MADV_COLLAPSE; glibc's headers are older
+  const Descriptor file(memfd_create("phub-test", MFD_CLOEXEC));
+  if (!file || ftruncate(file.get(), kHugePageBytes) != 0) return false;
+  void* const data =
+      MapForHugePages(kHugePageBytes, PROT_READ | PROT_WRITE, MAP_SHARED, file.get());
+  if (data == MAP_FAILED) return false;
+  std::memset(data, 1, kHugePageBytes);
+  const bool gives = madvise(data, kHugePageBytes, kCollapse) == 0;
+  munmap(data, kHugePageBytes);
+  return gives;
+}
+
+TEST(SharedMemory, IsInHugePagesWhereTheHostGivesThem) {
+  const std::size_t expected = HostGivesHugePages() ? kHugePageBytes / 1024 : 0;
+  const SharedMemory now = Create(Others::kWrite);
+  EXPECT_GE(KilobytesInHugePages(now.data()), expected);
+  const auto later =
+      SharedMemory::Create("phub-test", kBytes, Others::kRead, SharedMemory::Pages::kLater);
+  ASSERT_TRUE(later.ok()) << later.status();
+  EXPECT_TRUE(TakePages(later->data(), kBytes));
+  EXPECT_GE(KilobytesInHugePages(later->data()), expected);
+}
 
 TEST(SharedMemory, PagesMayBeTakenLater) {
   const auto memory =
