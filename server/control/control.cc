@@ -228,7 +228,7 @@ void Control::GetLoadedState(const v1::GetLoadedStateRequest& request,
 }
 
 void Control::Poll() { state_->Poll(); }
-TimeNs Control::NextDeadline() const { return state_->NextDeadline(); }
+TimeNs Control::NextDeadline() { return state_->NextDeadline(); }
 void Control::Drain(DurationNs grace) { state_->Drain(grace); }
 void Control::SetDrainTimeout(DurationNs timeout) { state_->drain_timeout = timeout; }
 bool Control::Drained() const { return state_->draining && state_->jobs.empty(); }

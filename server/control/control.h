@@ -350,8 +350,9 @@ class Control {
   // Takes the core loops' events and acknowledgements, runs the timers. Call it when a core loop
   // pushed an event or executed a command, and at NextDeadline().
   void Poll();
-  // When Poll wants to be called next at the latest; INT64_MAX if nothing is pending.
-  TimeNs NextDeadline() const;
+  // When Poll wants to be called next at the latest; INT64_MAX if nothing is pending. To be asked
+  // after every call: a Poll that comes much later was late itself, and lets others off.
+  TimeNs NextDeadline();
 
   // --- Ending. ---------------------------------------------------------------------------------
   // The daemon stops: no new jobs from now on; sessions are told. What still runs after `grace` is

@@ -169,7 +169,8 @@ void Control::State::Poll() {
   CheckLeases(now);  // which begin when a join is answered
   ReapReleased();
   polled_at = now;
-  wake_at = std::min(NextTimer(), NextRackTimer());
+  wake_at = kNever;
+  NoteTimers();
 }
 
 TimeNs Control::State::NextTimer(const Job& job) const {
@@ -208,14 +209,21 @@ TimeNs Control::State::NextTimer() const {
   return next;
 }
 
-TimeNs Control::State::NextDeadline() const {
+TimeNs Control::State::NoteTimers() {
+  const TimeNs timer = std::min(NextTimer(), NextRackTimer());
+  // Of what a call brought, a timer may be over already; until now nobody had to wake up for it.
+  wake_at = std::min(wake_at, std::max(timer, clock.Now()));
+  return timer;
+}
+
+TimeNs Control::State::NextDeadline() {
   const auto waits = [](const auto& job) {
     const bool snapshot =
         job->snapshot != nullptr && job->snapshot->state != SnapshotRun::State::kTaking;
     return !job->pending.empty() || snapshot || !job->replaced_states.empty();
   };
   const auto is_behind = [](const CoreLink& link) { return link.backlog() > 0; };
-  const TimeNs timer = std::min(NextTimer(), NextRackTimer());
+  const TimeNs timer = NoteTimers();
   if (std::none_of(jobs.begin(), jobs.end(), waits) &&
       std::none_of(links.begin(), links.end(), is_behind)) {
     return timer;

@@ -174,8 +174,8 @@ struct Control::State {
 
   // --- events.cc
   void Poll();
-  TimeNs NextDeadline() const;
-  TimeNs NextTimer() const;  // without what only waits for core loops
+  TimeNs NextDeadline(), NoteTimers();  // the latter: without what only waits for core loops
+  TimeNs NextTimer() const;
   TimeNs NextTimer(const Job& job) const;
   void HandleEvent(CoreIndex core, const Event& event);
   void HandleLaneClosed(Job& job, CoreIndex core, const Event& event);
@@ -393,7 +393,7 @@ struct Control::State {
   LoadId loads_begun = 0;
   bool draining = false, stopping = false;  // stopping: draining, and there is no way back
   TimeNs polled_at = started_at, drain_deadline = 0;
-  TimeNs wake_at = kNever;                           // what Poll said it had to run again by
+  TimeNs wake_at = kNever;                           // when Poll has to run again at the latest
   DurationNs drain_timeout = options.drain_timeout;  // may change while it runs
 };
 

@@ -290,6 +290,19 @@ TEST_F(RackJobsTest, TimeWithoutJobsIsNotTakenForALapse) {
     EXPECT_EQ(node(rack).Counter("phub_silence_forgiven_total"), 0u) << rack;
 }
 
+TEST_F(RackJobsTest, ALapseRightAfterTheFirstJoinBlamesNobody) {
+  EnterAll();
+  Leave({0, 1, 2, 3, 4, 5});
+  Advance(kSecond);
+  const auto call = Join(0);
+  node(0).control().NextDeadline();  // as after every call
+  Pass(3 * node(0).options.liveness_timeout);
+  Settle();
+  EXPECT_TRUE(call->ok()) << call->message();
+  EXPECT_EQ(node(0).Counter("phub_silence_forgiven_total"), 1u);
+  ExpectStateEverywhere("standing");
+}
+
 TEST_F(RackJobsTest, AJobThatNobodyComesToEnds) {
   v1::PeerMessage request;
   request.mutable_request()->set_tenant("default");
