@@ -52,16 +52,16 @@ std::size_t KilobytesInHugePages(const std::byte* data) {
   return 0;
 }
 
-// Whether this host makes one huge page of small ones that are there.
+// Of small pages that are there already.
 bool HostGivesHugePages() {
-  constexpr int kCollapse = 25;  // MADV_COLLAPSE; glibc's headers are older
   const Descriptor file(memfd_create("phub-test", MFD_CLOEXEC));
   if (!file || ftruncate(file.get(), kHugePageBytes) != 0) return false;
   void* const data =
       MapForHugePages(kHugePageBytes, PROT_READ | PROT_WRITE, MAP_SHARED, file.get());
   if (data == MAP_FAILED) return false;
   std::memset(data, 1, kHugePageBytes);
-  const bool gives = madvise(data, kHugePageBytes, kCollapse) == 0;
+  TakeHugePages(data, kHugePageBytes);
+  const bool gives = KilobytesInHugePages(static_cast<const std::byte*>(data)) > 0;
   munmap(data, kHugePageBytes);
   return gives;
 }
