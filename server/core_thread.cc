@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <exception>
 #include <future>
+#include <utility>
 
 #include "common/base/check.h"
 #include "common/base/cpu_topology.h"
@@ -13,8 +14,8 @@
 namespace phub::server {
 namespace {
 
-// Yields before a loop without a core of its own blocks: a yield costs 7-10 us when somebody else
-// wants the core and well under 1 us when nobody does, a blocking wake about 25 us.
+// Yields at most before a loop without a core of its own blocks: a yield costs 7-10 us when
+// somebody else wants the core and well under 1 us when nobody does, a blocking wake about 25 us.
 constexpr std::uint32_t kYieldsBeforeBlock = 8;
 // A blocked loop runs this often whatever happens, for what transports and rounds do by time. Ten
 // runs a second are too few to show in the CPU time of an idle daemon.
@@ -31,7 +32,8 @@ CoreThread::CoreThread(CoreLoop& loop, std::span<transport::Transport* const> tr
       transports_(transports),
       clock_(clock),
       control_doorbell_(control_doorbell),
-      options_(options) {
+      options_(options),
+      yields_(kYieldsBeforeBlock) {
   waiter_.Add(doorbell_.descriptor());
   for (const transport::Transport* transport : transports_) {
     PHUB_CHECK(transport->descriptor() >= 0, "core={}", loop_.core().value);
@@ -74,25 +76,28 @@ void CoreThread::Run() {
     const bool worked = loop_.RunOnce();
     RingControl();
     if (!worked && options_.waiting == CorePlan::Waiting::kBlock && Linger()) continue;
-    if (ShouldBlock(worked)) Block(nullptr, kTickInterval);
+    if (!ShouldBlock(worked)) continue;
+    const TimeNs before = clock_.Now();
+    Block(nullptr, kTickInterval);
+    yields_.Slept(clock_.Now() - before);
   }
 }
 
 bool CoreThread::ShouldBlock(bool worked) {
   if (worked) {
-    idle_runs_ = 0;
+    is_idle_ = false;
+    yields_.Worked();
     return false;
   }
-  ++idle_runs_;
   switch (options_.waiting) {
     case CorePlan::Waiting::kPoll: return false;
     case CorePlan::Waiting::kPollThenBlock: {
       const TimeNs now = clock_.Now();
-      if (idle_runs_ == 1) idle_since_ = now;
+      if (!std::exchange(is_idle_, true)) idle_since_ = now;
       return now - idle_since_ >= kPollBeforeBlock;
     }
     case CorePlan::Waiting::kBlock:
-      if (idle_runs_ > kYieldsBeforeBlock) return true;
+      if (!yields_.Take()) return true;
       std::this_thread::yield();
       return false;
   }

@@ -13,6 +13,7 @@
 
 #include "absl/status/status.h"
 #include "common/base/clock.h"
+#include "common/base/idle_yields.h"
 #include "common/base/waiter.h"
 #include "common/transport/transport.h"
 #include "server/core_loop.h"
@@ -62,7 +63,8 @@ class CoreThread {
   std::thread thread_;
   // The thread's own.
   std::uint64_t commands_done_seen_ = 0;
-  std::uint32_t idle_runs_ = 0;  // RunOnce() in a row without work
+  IdleYields yields_;
+  bool is_idle_ = false;  // kPollThenBlock: the last RunOnce() had nothing to do
   TimeNs idle_since_ = 0;
 };
 

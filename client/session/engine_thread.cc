@@ -6,13 +6,14 @@
 #include <utility>
 
 #include "client/session/rack_lanes.h"
+#include "common/base/idle_yields.h"
 
 namespace phub::client {
 namespace {
 
 // A yield costs a microsecond where a core is free, a blocking wake 25. Fewer than these, and small
 // exchanges of more workers than cores fall into sleeping at every step (bench/NOTES.md).
-constexpr int kYieldsBeforeSleep = 16;
+constexpr std::uint32_t kYieldsBeforeSleep = 16;
 // One that took so long let somebody else work: there is no idle core to wait on.
 constexpr DurationNs kYieldToOthers = 20 * kMicrosecond;
 // Nothing depends on it: every event wakes the thread.
@@ -72,19 +73,20 @@ void EngineThread::Wake() {
 
 void EngineThread::Run() {
   pthread_setname_np(pthread_self(), "phub-engine");
-  int idle_runs = 0;
+  IdleYields yields(kYieldsBeforeSleep);
   while (!quit_.load(std::memory_order_acquire)) {
     if (engine_.RunOnce()) {
-      idle_runs = 0;
+      yields.Worked();
     } else if (const DurationNs linger = tcp_.TakeLinger(clock_.Now()); linger > 0) {
       Sleep(linger);
-    } else if (++idle_runs <= kYieldsBeforeSleep) {
+    } else if (yields.Take()) {
       const TimeNs before = clock_.Now();
       std::this_thread::yield();
-      if (clock_.Now() - before >= kYieldToOthers) idle_runs = kYieldsBeforeSleep;
+      if (clock_.Now() - before >= kYieldToOthers) yields.Forgo();
     } else {
+      const TimeNs before = clock_.Now();
       Sleep(0);
-      idle_runs = 0;
+      yields.Slept(clock_.Now() - before);
     }
   }
 }

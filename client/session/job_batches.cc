@@ -30,6 +30,13 @@ const DaemonLink* JobState::SharingDaemon() const {
   return found == links_.end() ? nullptr : found->get();
 }
 
+// With restart there are two versions, and with several daemons a key's parts lie in several
+// places: neither is one stretch of memory that a reply could just announce. This rank's own then
+// lie where the daemon on its host writes its part of them, so that it need not send it.
+bool JobState::ReadsDaemonsParameters() const {
+  return links_.size() == 1 && !settings_.options.restart;
+}
+
 const KeyResume* JobState::ResumeOf(KeyIndex key) const {
   return key.value < resume_.keys.size() ? &resume_.keys[key.value] : nullptr;
 }
@@ -149,9 +156,7 @@ Status JobState::FetchShared(const DaemonLink& link, std::uint32_t batch,
                   fmt::format("daemon {} shares {} bytes with this rank, {} were asked for",
                               link.endpoint.ToString(), own_bytes, shared_bytes));
   if (shared_bytes > 0) memory.own = {held->worker->data(), shared_bytes};
-  // With restart there are two versions, and with several daemons a key's parts lie in several
-  // places: neither is one stretch of memory that a reply could just announce.
-  if (held->parameters != nullptr && links_.size() == 1 && !settings_.options.restart)
+  if (held->parameters != nullptr && ReadsDaemonsParameters())
     memory.parameters = {held->parameters->data(), held->parameters->bytes()};
   memory.owner = held;
   return Status();

@@ -76,14 +76,13 @@ Result<std::vector<std::shared_ptr<KeyState>>> JobState::AddKeys(std::span<const
   const std::lock_guard calls(calls_mutex_);
   if (Status verdict = status(); !verdict.ok()) return verdict;
   if (specs.empty()) return std::vector<std::shared_ptr<KeyState>>();
-  const bool restart = settings_.options.restart;
-  if (restart || applies_iterations()) {
+  if (settings_.options.restart || applies_iterations()) {
     if (Status status = CheckBoundary(); !status.ok()) return status;
   }
   Result<std::vector<KeyDefinition>> definitions = CheckSpecs(specs);
   if (!definitions.ok()) return definitions.status();
   const std::uint64_t shared_bytes =
-      SharingDaemon() == nullptr ? 0 : PlanOwnMemory(*definitions, restart);
+      SharingDaemon() == nullptr ? 0 : PlanOwnMemory(*definitions, ReadsDaemonsParameters());
   Result<AddedBatch> added = AddEverywhere(MakeRequest(*definitions), shared_bytes);
   if (!added.ok()) return added.status();
   auto keys = Enter(*std::move(definitions), *added);

@@ -126,6 +126,8 @@ class JobState final : public EngineListener,
   Result<AddedBatch> AddEverywhere(v1::AddKeysRequest request, std::uint64_t shared_bytes);
   // The daemon that this rank shares memory with: the first that it reaches that way, or null.
   const DaemonLink* SharingDaemon() const;
+  // Where they are shared: parameters of its keys are then not held once more by this rank.
+  bool ReadsDaemonsParameters() const;
   Result<AddedBatch> Agree(const v1::AddKeysRequest& request, std::uint64_t shared_bytes,
                            std::vector<absl::StatusOr<v1::AddKeysResponse>> answers);
   Status FetchShared(const DaemonLink& link, std::uint32_t batch, std::uint64_t shared_bytes,

@@ -43,12 +43,12 @@ bool MayShareParameters(const KeyDefinition& key) {
 
 }  // namespace
 
-std::uint64_t PlanOwnMemory(std::span<KeyDefinition> keys, bool restart) {
+std::uint64_t PlanOwnMemory(std::span<KeyDefinition> keys, bool parameters_shared) {
   std::uint64_t total = 0;
   for (KeyDefinition& key : keys) {
     if (key.gradients.data == nullptr)
       key.own_gradients_offset = AddPiece(key.gradients_bytes(), total);
-    if (key.parameters.data == nullptr && (restart || !MayShareParameters(key)))
+    if (key.parameters.data == nullptr && !(parameters_shared && MayShareParameters(key)))
       key.own_parameters_offset = AddPiece(key.parameters_bytes(), total);
   }
   return total;

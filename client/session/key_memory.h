@@ -25,8 +25,8 @@ struct BatchMemory {
 };
 
 // Lays out the region of this rank's own: sets KeyDefinition::own_*_offset. Returns its bytes.
-// restart: two versions are kept of what the daemon has, so no parameters are shared.
-std::uint64_t PlanOwnMemory(std::span<KeyDefinition> keys, bool restart);
+// parameters_shared: the daemon's parameters are there to be read; else they are this rank's own.
+std::uint64_t PlanOwnMemory(std::span<KeyDefinition> keys, bool parameters_shared);
 
 // Gives a key the memory it lacks. shared_offset: of its parameters in memory.parameters. Refuses
 // what does not fit there (kInternal), and names the key when no memory is left.

@@ -11,7 +11,7 @@ constexpr std::size_t kMemoryFactor = 16;
 // needs no help.
 constexpr DurationNs kShortest = 100 * kMicrosecond;
 // What it may add to the time of whatever waits behind the flow.
-constexpr DurationNs kLongest = kMillisecond;
+constexpr DurationNs kLongest = 4 * kMillisecond;
 
 }  // namespace
 

@@ -127,8 +127,8 @@ KeyDefinition Defined(Optimizer optimizer, KeyOptions options = {}) {
 
 class KeyMemoryTest : public ::testing::Test {
  protected:
-  void Take(bool restart, bool parameters_shared) {
-    own_.resize(PlanOwnMemory(keys_, restart));
+  void Take(bool parameters_shared) {
+    own_.resize(PlanOwnMemory(keys_, parameters_shared));
     if (!own_.empty()) memory_.own = own_;
     if (parameters_shared) memory_.parameters = parameters_;
     for (std::size_t i = 0; i < keys_.size(); ++i)
@@ -144,7 +144,7 @@ TEST_F(KeyMemoryTest, PiecesLieInTheRegionsThatTheyBelongTo) {
   keys_.push_back(Defined(Sgd{.learning_rate = 0.1}));
   keys_.push_back(Defined(Sgd{.learning_rate = 0.1}, {.copy = true}));
   keys_.push_back(Defined(None{}));
-  Take(/*restart=*/false, /*parameters_shared=*/true);
+  Take(/*parameters_shared=*/true);
   EXPECT_EQ(own_.size(), 5 * 64u);  // three gradients, two parameters; 40 bytes each
   EXPECT_TRUE(keys_[0].parameters_shared);
   EXPECT_EQ(keys_[0].parameters.data, parameters_.data());
@@ -157,10 +157,11 @@ TEST_F(KeyMemoryTest, PiecesLieInTheRegionsThatTheyBelongTo) {
   }
 }
 
-TEST_F(KeyMemoryTest, WithRestartNoParametersAreShared) {
+TEST_F(KeyMemoryTest, ParametersThatAreNotSharedAreInTheOwnRegion) {
   keys_.push_back(Defined(Sgd{.learning_rate = 0.1}));
-  Take(/*restart=*/true, /*parameters_shared=*/true);
+  Take(/*parameters_shared=*/false);
   EXPECT_FALSE(keys_[0].parameters_shared);
+  EXPECT_EQ(keys_[0].parameters.data, own_.data() + 64);
   EXPECT_EQ(own_.size(), 2 * 64u);
 }
 
