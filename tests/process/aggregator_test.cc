@@ -30,13 +30,6 @@ using ::testing::Not;
 
 constexpr DurationNs kPatience = 20 * kSecond;
 
-std::uint64_t CountedAt(const RackProcess& racks, std::size_t daemon, const std::string& counter) {
-  const std::string stats = racks.Ask(daemon, {"stats", "--all"}).output;
-  const std::size_t at = stats.find(counter);
-  if (at == std::string::npos) return 0;
-  return std::stoull(stats.substr(stats.rfind(' ', stats.find('\n', at)) + 1));
-}
-
 void RunOver(const std::string& name, std::size_t aggregators, std::uint64_t seeds) {
   const auto topology = plan::Generate(name);
   ASSERT_TRUE(topology.ok()) << topology.status();

@@ -64,4 +64,11 @@ void ExpectMemoryBack(const RackProcess& racks, std::size_t daemon, const std::s
   ADD_FAILURE() << racks.endpoint(daemon) << ": " << answer.output << answer.error;
 }
 
+std::uint64_t CountedAt(const RackProcess& racks, std::size_t daemon, const std::string& counter) {
+  const std::string stats = racks.Ask(daemon, {"stats", "--all"}).output;
+  const std::size_t at = stats.find(counter);
+  if (at == std::string::npos) return 0;
+  return std::stoull(stats.substr(stats.rfind(' ', stats.find('\n', at)) + 1));
+}
+
 }  // namespace phub::process

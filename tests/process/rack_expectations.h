@@ -29,5 +29,7 @@ void ExpectVerdict(std::vector<Process>& trainers, const Words& words, const Rac
 void ExpectMemoryBack(const RackProcess& racks, std::size_t daemon,
                       const std::string& job = "training",
                       const std::vector<std::string>& environment = {});
+// What one daemon has counted.
+std::uint64_t CountedAt(const RackProcess& racks, std::size_t daemon, const std::string& counter);
 
 }  // namespace phub::process

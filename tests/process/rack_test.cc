@@ -2,7 +2,11 @@
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <phub/client.h>
 #include <signal.h>
+
+#include <algorithm>
+#include <vector>
 
 #include "tests/process/rack_expectations.h"
 #include "tests/process/rack_process.h"
@@ -79,6 +83,34 @@ TEST_F(Rack, AStoppedDaemonIsNamedAndGoesOnWithoutTheJob) {
   std::vector<Process> again = Train("training", 50);
   for (Process& trainer : again)
     EXPECT_EQ(trainer.Wait(kPatience), Exit::WithCode(0)) << trainer.Outputs() << rack_.Outputs();
+}
+
+// Parameters that come from several daemons are the worker's own, and the daemon that shares memory
+// with it writes its part there instead of sending it through the lane.
+TEST_F(Rack, ADaemonOnTheWorkersHostWritesItsPartOfTheParameters) {
+  constexpr std::uint64_t kElements = 1'000'000;
+  constexpr int kIterations = 5;
+  auto session = Connect(rack_.endpoint(1));
+  ASSERT_TRUE(session.ok()) << session.status().message();
+  auto job = session->Join({.job = "alone", .transport = TransportChoice::kSharedMemory});
+  ASSERT_TRUE(job.ok()) << job.status().message();
+  auto key = job->AddKey("weights", f32, kElements, Sgd{.learning_rate = 1.0});
+  ASSERT_TRUE(key.ok()) << key.status().message();
+  std::vector<float> first(kElements, 10.0f);
+  ASSERT_TRUE(job->Initialize(*key, {first.data(), kElements, f32}).ok());
+  std::ranges::fill(key->gradients<float>(), 1.0f);
+  for (int i = 0; i < kIterations; ++i) ASSERT_TRUE(key->PushPull().Wait().ok());
+  const auto parameters = key->parameters<float>();
+  EXPECT_TRUE(std::ranges::all_of(parameters, [](float value) { return value == 5.0f; }));
+
+  std::size_t writers = 0;
+  for (std::size_t daemon = 0; daemon < rack_.size(); ++daemon) {
+    const std::uint64_t written = CountedAt(rack_, daemon, "phub_replies_in_pass_total");
+    EXPECT_LE(written, CountedAt(rack_, daemon, "phub_rounds_total"));
+    if (written >= kIterations) ++writers;
+  }
+  EXPECT_EQ(writers, 1u) << rack_.Ask(1, {"stats", "--all"}).output;
+  EXPECT_TRUE(job->Leave().ok());
 }
 
 TEST(RackOfTwoMinds, DaemonsThatAreConfiguredDifferentlyAreRefusedAndBothNamed) {
