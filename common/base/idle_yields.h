@@ -14,7 +14,7 @@ namespace phub {
 
 class IdleYields {
  public:
-  // A few times what waking up costs: yields would have seen what came as soon.
+  // A few times what waking up costs; half and twice of it made no difference (bench/NOTES.md).
   static constexpr DurationNs kShortSleep = 100 * kMicrosecond;
 
   // At least 1. It starts with as many.
