@@ -27,6 +27,7 @@ using phub::SharedMemory;
 struct FloorOptions {
   std::uint32_t threads = 1;
   std::uint32_t chunk_bytes = 65536;
+  bool keep_sums = false;
 };
 
 // Tensors begin at cache lines, as the daemon lays keys out.
@@ -72,6 +73,7 @@ class FloorExchanger : public Exchanger {
     } else {
       for (std::uint32_t rank = 0; rank < arguments_.world; ++rank)
         sums_.push_back(Shared(bytes_, SharedMemory::Others::kWrite));
+      if (options_.keep_sums) parameters_ = Shared(bytes_, SharedMemory::Others::kRead);
     }
     Fill(initial);
     for (std::uint32_t thread = 1; thread < options_.threads; ++thread)
@@ -80,7 +82,7 @@ class FloorExchanger : public Exchanger {
 
   void* gradients(std::size_t tensor) override { return gradients_[0].data() + offsets_[tensor]; }
   const void* results(std::size_t tensor) const override {
-    return (parameters_ ? parameters_ : sums_[0]).data() + offsets_[tensor];
+    return (sums_.empty() ? parameters_ : sums_[0]).data() + offsets_[tensor];
   }
 
   void Exchange() override {
@@ -128,7 +130,7 @@ class FloorExchanger : public Exchanger {
         values.FillGradients(rank, first_index, count, gradients_[rank].data() + offsets_[tensor]);
       }
       first_index += count;
-      if (parameters_ && !has_masters()) {
+      if (sums_.empty() && !has_masters()) {
         std::memcpy(parameters_.data() + offsets_[tensor], initial, count * sizeof(float));
         initial += count;
       }
@@ -178,6 +180,8 @@ class FloorExchanger : public Exchanger {
         memory.next_parameters = masters_.data() + state_offset;
       }
       memory.parameters = memory.next_parameters;
+    } else if (parameters_) {
+      memory.next_parameters = parameters_.data() + chunk.offset;
     }
     memory.replies = replies;
     memory.streams_results = !update && bytes_ > kStreamedBytes * options_.threads;
@@ -212,6 +216,8 @@ int main(int argc, char** argv) {
             ->check(CLI::Range(1u, 256u));
         app.add_option("--chunk-bytes", options.chunk_bytes, "bytes of f32 in a chunk")
             ->check(CLI::Range(64u, 1u << 30));
+        app.add_flag("--keep-sums", options.keep_sums,
+                     "of an all-reduce: store one more, as a daemon keeps one of its own");
       },
       [&](const RankArguments& arguments) {
         phub::simd::SetFloatingPointMode();

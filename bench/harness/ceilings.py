@@ -18,19 +18,22 @@ START_SECONDS_MAX = 10.0
 
 
 class KernelFloor(System):
-    """The daemon's kernels alone on the same bytes, in as many threads as it has core loops."""
+    """The daemon's kernels alone on the same bytes, in as many threads as it has core loops.
+    `keeps_sums`: of an all-reduce, they store one copy more, as a daemon keeps one."""
 
-    name = "kernel"
     transport = "none"
     is_floor = True
 
-    def __init__(self, build: Build, threads: int) -> None:
+    def __init__(self, build: Build, threads: int, keeps_sums: bool = False) -> None:
+        self.name = "kernel-keeping" if keeps_sums else "kernel"
         self._build = build
         self._threads = threads
+        self._keeps_sums = keeps_sums
 
     @property
     def description(self) -> str:
-        return f"the kernel alone, {self._threads} thread{'s' if self._threads > 1 else ''}"
+        return (f"the kernel alone{' with the copy a daemon keeps' if self._keeps_sums else ''}, "
+                f"{self._threads} thread{'s' if self._threads > 1 else ''}")
 
     def rank_count(self, workload: Workload) -> int:
         return 1
@@ -38,7 +41,8 @@ class KernelFloor(System):
     def commands(self, workload: Workload, folder: Path) -> list[Command]:
         own, log = rank_files(0, folder)
         return [Command([str(self._build.program("bench-kernel-floor")), *own,
-                         *workload.rank_arguments(), "--threads", str(self._threads)], log)]
+                         *workload.rank_arguments(), "--threads", str(self._threads),
+                         *(["--keep-sums"] if self._keeps_sums else [])], log)]
 
 
 class WakeFloor(System):

@@ -84,7 +84,7 @@ class Comparison:
 
     # What is measured beside the systems, for the ceilings.
 
-    def floors(self) -> list[System]:
+    def floors(self, workload: Workload) -> list[System]:
         return [self.kernel]
 
     def sample(self, workload: Workload) -> None:
@@ -99,7 +99,7 @@ class Comparison:
                    if (chosen := self._fastest(family, workload)) is not None]
         measured = Measured(workload, systems)
         for number in range(rounds):
-            for system in [*systems, *self.floors()]:
+            for system in [*systems, *self.floors(workload)]:
                 self.context.progress(f"{workload.case('...', '*')}, round {number + 1} of "
                                       f"{rounds}: {system.label}")
                 block = self._block(system, workload)

@@ -11,11 +11,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from . import picture
-from .ceilings import Loopback
+from .ceilings import KernelFloor, Loopback
 from .comparison import (WORKERS_MAX, WORKS, Comparison, Measured, add_comparison_options,
                          compare)
 from .context import Context, counts, listed
 from .results import Result
+from .systems import System
 from .workload import Workload, model
 
 SUMMARY = "a model's gradients among workers of one host, over shared memory and tcp"
@@ -68,6 +69,27 @@ class ExchangeComparison(Comparison):
     after iperf3 has moved as many bytes over as many streams."""
 
     loopback: Loopback | None = None
+
+    def floors(self, workload: Workload) -> list[System]:
+        return [self.kernel, *([self._keeping] if self._keeps_sums(workload, "shm") else [])]
+
+    @property
+    def _keeping(self) -> KernelFloor:
+        return KernelFloor(self.context.build, self.daemon.core_loops, keeps_sums=True)
+
+    def _keeps_sums(self, workload: Workload, transport: str) -> bool:
+        """A daemon keeps a copy of results, also where it writes them into workers' buffers."""
+        return (workload.work == "allreduce" and transport == "shm"
+                and transport in self.transports)
+
+    def rows_of(self, measured: Measured, bench: str, transport: str) -> list[Result]:
+        rows = super().rows_of(measured, bench, transport)
+        if self._keeps_sums(measured.workload, transport):
+            for row in rows:
+                if row.system == "phub":
+                    row.more |= {"kept_copy_ceiling_s": measured.median_s(self._keeping),
+                                 "kept_copy_ceiling": self._keeping.description}
+        return rows
 
     def sample(self, workload: Workload) -> None:
         if "tcp" not in self.transports or Loopback.missing():

@@ -39,7 +39,7 @@ class LatencyComparison(Comparison):
         ways = ("eventfd", "yield") if transport == "shm" else ("tcp",)
         return [WakeFloor(self.context.build, way) for way in ways]
 
-    def floors(self) -> list[System]:
+    def floors(self, workload: Workload) -> list[System]:
         wakes = [wake for transport in self.transports for wake in self.wakes(transport)]
         return [*wakes, self.kernel]
 

@@ -92,6 +92,9 @@ def verdicts(results: Sequence[Result]) -> list[str]:
         if phub.ceiling_s:
             parts.append(f"{phub.median_s / phub.ceiling_s:.2f}x the ceiling "
                          f"({seconds_text(phub.ceiling_s)}: {phub.more['ceiling']})")
+        if kept_s := float(str(phub.more.get("kept_copy_ceiling_s", 0))):
+            parts.append(f"{phub.median_s / kept_s:.2f}x {phub.more['kept_copy_ceiling']} "
+                         f"({seconds_text(kept_s)})")
         used, formula = (int(str(phub.more.get(name, 0)))
                          for name in ("server_bytes", "server_formula_bytes"))
         if formula >= MEMORY_WORTH_TELLING_BYTES:

@@ -3,9 +3,11 @@
 // thread.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <type_traits>
 
 #include "common/base/check.h"
 #include "common/transport/transport.h"
@@ -16,7 +18,8 @@ class MessagePool {
  public:
   explicit MessagePool(std::uint32_t count)
       : count_(count),
-        messages_(std::make_unique<ReceivedMessage[]>(count)),
+        storage_(std::make_unique_for_overwrite<std::byte[]>(count * sizeof(ReceivedMessage))),
+        messages_(reinterpret_cast<ReceivedMessage*>(storage_.get())),
         free_(std::make_unique<std::uint32_t[]>(count)),
         lent_(std::make_unique<bool[]>(count)),
         free_count_(count) {
@@ -28,16 +31,22 @@ class MessagePool {
   bool empty() const { return free_count_ == 0; }
   std::uint32_t lent_count() const { return count_ - free_count_; }
   // The message that Lend will lend, to be filled in. REQUIRES: !empty().
-  ReceivedMessage& next() { return messages_[free_[free_count_ - 1]]; }
-  ReceivedMessage& Lend() {
-    const std::uint32_t index = free_[--free_count_];
-    lent_[index] = true;
+  ReceivedMessage& next() {
+    const std::uint32_t index = free_[free_count_ - 1];
+    // Each is first needed after those before it, and made then: most pools lend few messages at
+    // once, and the rest takes no pages.
+    if (index == made_) std::construct_at(&messages_[made_++]);
     return messages_[index];
+  }
+  ReceivedMessage& Lend() {
+    ReceivedMessage& message = next();
+    lent_[free_[--free_count_]] = true;
+    return message;
   }
   // Ends a loan. Ignores what is not lent by this pool.
   void Release(const ReceivedMessage* message) {
     const std::less<const ReceivedMessage*> before;
-    const ReceivedMessage* const first = messages_.get();
+    const ReceivedMessage* const first = messages_;
     if (before(message, first) || !before(message, first + count_)) return;
     const auto index = static_cast<std::uint32_t>(message - first);
     if (!lent_[index]) return;
@@ -47,10 +56,14 @@ class MessagePool {
 
  private:
   const std::uint32_t count_;
-  const std::unique_ptr<ReceivedMessage[]> messages_;
+  static_assert(std::is_trivially_destructible_v<ReceivedMessage> &&
+                alignof(ReceivedMessage) <= __STDCPP_DEFAULT_NEW_ALIGNMENT__);
+  const std::unique_ptr<std::byte[]> storage_;
+  ReceivedMessage* const messages_;
   const std::unique_ptr<std::uint32_t[]> free_;  // a stack of indices into messages_
   const std::unique_ptr<bool[]> lent_;
   std::uint32_t free_count_;
+  std::uint32_t made_ = 0;  // the first of messages_ that were lent before, or are about to be
 };
 
 }  // namespace phub::transport

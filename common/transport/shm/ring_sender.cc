@@ -14,23 +14,30 @@ constexpr std::size_t kPieceBytes = 64 * 1024;
 }  // namespace
 
 RingSender::RingSender(const Ring& ring, std::uint32_t capacity)
-    : ring_(ring), capacity_(capacity), requests_(std::make_unique<Request[]>(capacity)) {
+    : ring_(ring),
+      capacity_(capacity),
+      requests_(std::make_unique_for_overwrite<Request[]>(capacity)) {
   PHUB_CHECK(capacity > 0);
 }
 
 void RingSender::Push(std::span<const std::byte, wire::kHeaderBytes> header, Placement placement,
                       std::span<const std::byte> payload, std::uint64_t cookie, bool notify_sent) {
   PHUB_DCHECK(!full());
+  // From the first on whenever the queue is empty: only as much of it takes pages, and room in
+  // caches, as was ever under way at once.
+  if (reported_ == tail_) reported_ = written_ = tail_ = 0;
   Request& request = at(tail_++);
   std::copy(header.begin(), header.end(), request.record.header.begin());
   request.record.place = static_cast<std::uint64_t>(placement.place);
   request.record.address = placement.address.value;
-  request.arena_payload = {};
+  request.arena_payload = nullptr;
+  request.arena_bytes = 0;
   if (placement.place == PayloadPlace::kRecord) {
     PHUB_CHECK(payload.size() <= request.record.payload.size(), "bytes={}", payload.size());
     std::copy(payload.begin(), payload.end(), request.record.payload.begin());
   } else if (placement.place == PayloadPlace::kArena) {
-    request.arena_payload = payload;
+    request.arena_payload = payload.data();
+    request.arena_bytes = payload.size();
   }
   request.cookie = cookie;
   request.notify_sent = notify_sent;
@@ -70,7 +77,8 @@ bool RingSender::Flush(std::size_t& budget_bytes) {
   blocked_ = false;
   while (written_ != tail_ && budget_bytes > 0) {
     Request& request = at(written_);
-    const std::span<const std::byte> rest = request.arena_payload.subspan(front_put_);
+    const std::span<const std::byte> rest(request.arena_payload + front_put_,
+                                          request.arena_bytes - front_put_);
     const bool no_record = !front_recorded_ && put_.records - taken_.records == ring_.record_count;
     const bool no_bytes = !rest.empty() && put_.bytes - taken_.bytes == ring_.arena_bytes;
     if (no_record || (front_recorded_ && no_bytes)) {

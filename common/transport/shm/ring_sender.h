@@ -62,11 +62,12 @@ class RingSender {
   RingPosition PeersPosition() const;
 
  private:
-  struct Request {
+  struct Request {  // nothing is set before Push does, so that what was never used takes no pages
     RingRecord record;
-    std::span<const std::byte> arena_payload;
-    std::uint64_t cookie = 0;
-    bool notify_sent = false;
+    const std::byte* arena_payload;
+    std::size_t arena_bytes;
+    std::uint64_t cookie;
+    bool notify_sent;
   };
 
   bool LookForRoom();

@@ -8,7 +8,8 @@
 namespace phub::transport {
 
 SharedRegions::SharedRegions(std::uint32_t regions_max)
-    : regions_max_(regions_max), regions_(std::make_unique<SharedRegion[]>(regions_max)) {
+    : regions_max_(regions_max),
+      regions_(std::make_unique_for_overwrite<SharedRegion[]>(regions_max)) {
   PHUB_CHECK(regions_max > 0 && regions_max <= wire::kSharedRegionsMax, "{}", regions_max);
 }
 

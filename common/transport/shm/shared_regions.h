@@ -18,11 +18,12 @@
 
 namespace phub::transport {
 
-struct SharedRegion {
-  std::byte* data = nullptr;
-  std::size_t bytes = 0;
-  bool writable = false;          // by this end
-  bool writable_by_peer = false;  // only then may the peer send what lies there
+struct SharedRegion {  // nothing is set before Add does: most tables hold three, and have room for
+                       // all
+  std::byte* data;
+  std::size_t bytes;
+  bool writable;          // by this end
+  bool writable_by_peer;  // only then may the peer send what lies there
 };
 
 class SharedRegions {
