@@ -8,6 +8,7 @@ worker's own memory in, parameters updated by SGD with momentum, readable by eve
 import argparse
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
 from . import picture
@@ -70,25 +71,22 @@ class ExchangeComparison(Comparison):
 
     loopback: Loopback | None = None
 
-    def floors(self, workload: Workload) -> list[System]:
-        return [self.kernel, *([self._keeping] if self._keeps_sums(workload, "shm") else [])]
-
-    @property
-    def _keeping(self) -> KernelFloor:
+    @cached_property
+    def keeping(self) -> KernelFloor:
+        """A daemon keeps a copy of sums, also where it writes them into workers' buffers."""
         return KernelFloor(self.context.build, self.daemon.core_loops, keeps_sums=True)
 
-    def _keeps_sums(self, workload: Workload, transport: str) -> bool:
-        """A daemon keeps a copy of results, also where it writes them into workers' buffers."""
-        return (workload.work == "allreduce" and transport == "shm"
-                and transport in self.transports)
+    def floors(self, workload: Workload) -> list[System]:
+        keeps = workload.work == "allreduce" and "shm" in self.transports
+        return [self.kernel, self.keeping] if keeps else [self.kernel]
 
     def rows_of(self, measured: Measured, bench: str, transport: str) -> list[Result]:
         rows = super().rows_of(measured, bench, transport)
-        if self._keeps_sums(measured.workload, transport):
-            for row in rows:
-                if row.system == "phub":
-                    row.more |= {"kept_copy_ceiling_s": measured.median_s(self._keeping),
-                                 "kept_copy_ceiling": self._keeping.description}
+        keeps = transport == "shm" and self.keeping.label in measured.blocks
+        for row in rows:
+            if keeps and row.system == "phub":
+                row.more |= {"kept_copy_ceiling_s": measured.median_s(self.keeping),
+                             "kept_copy_ceiling": self.keeping.description}
         return rows
 
     def sample(self, workload: Workload) -> None:

@@ -63,7 +63,7 @@ class MessagePool {
   const std::unique_ptr<std::uint32_t[]> free_;  // a stack of indices into messages_
   const std::unique_ptr<bool[]> lent_;
   std::uint32_t free_count_;
-  std::uint32_t made_ = 0;  // the first of messages_ that were lent before, or are about to be
+  std::uint32_t made_ = 0;  // messages_[0, made_) are; the rest is storage that nobody touched
 };
 
 }  // namespace phub::transport
