@@ -51,8 +51,8 @@ bool IsWhole(const v1::PeerConnect& connect, std::size_t core_count) {
 constexpr DurationNs kNoVerbsAfterLoss = 600 * kSecond;
 
 // The job fails by it then, unless it has ended, or failed by what another rack says.
-void PutOff(RackRun& run, v1::Fault fault, TimeNs due) {
-  if (!run.put_off) run.put_off = {std::move(fault), due};
+void PutOff(RackRun& run, RackIndex rack, v1::Fault fault, TimeNs due) {
+  if (!run.put_off) run.put_off = {rack, std::move(fault), due};
 }
 
 }  // namespace
@@ -216,7 +216,7 @@ void Control::State::PeerLaneFailed(Incarnation incarnation, RackIndex rack, Cor
   Job* job = FindIncarnation(incarnation);
   if (job == nullptr || !job->running() || job->rack_run == nullptr) return;
   // A rack that has ended the job refuses; why it has, it says by another connection.
-  PutOff(*job->rack_run,
+  PutOff(*job->rack_run, rack,
          MakeFault(*job, "rack_unreachable",
                    fmt::format("no lane to core {} of {}: {}", core.value,
                                DescribeRackBriefly(rack), std::string(why.message()))),
@@ -303,7 +303,7 @@ void Control::State::FailOverPeerFault(Job& job, CoreIndex core, const Event& ev
     // Its daemon died; or the job has ended there, and this overtook the reason, or the last word
     // of one that ended in order.
     const DurationNs patience = options.liveness_timeout / (run.said_left ? 1 : 2);
-    return PutOff(run, std::move(fault), clock.Now() + patience);
+    return PutOff(run, rack, std::move(fault), clock.Now() + patience);
   }
   counters.Add(ControlCounter::peer_faults);
   Fail(job, std::move(fault));

@@ -70,6 +70,7 @@ struct RackRun {
   // A lane was lost or could not be made: its rack has ended the job, and why is on its way here by
   // another connection. Or it has not: then this is the fault, once its time has come.
   struct PutOff {
+    RackIndex rack;
     v1::Fault fault;
     TimeNs due = 0;
   };

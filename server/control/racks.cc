@@ -32,6 +32,11 @@ bool IsSameRequest(const v1::PeerMessage& one, const v1::PeerMessage& other) {
          job_of(one).tenant() == job_of(other).tenant() && job_of(one).job() == job_of(other).job();
 }
 
+void FailByPutOff(Control::State& state, Job& job) {
+  state.counters.Add(ControlCounter::peer_faults);
+  state.Fail(job, std::exchange(job.rack_run->put_off, std::nullopt)->fault);
+}
+
 }  // namespace
 
 const char* ToString(RackRun::State state) {
@@ -309,10 +314,7 @@ void Control::State::PollRacks(TimeNs now) {
     AdvanceRackRun(*job);
     CheckOpening(*job, now);
     RackRun& run = *job->rack_run;
-    if (job->running() && run.put_off && now >= run.put_off->due) {
-      counters.Add(ControlCounter::peer_faults);
-      Fail(*job, std::exchange(run.put_off, std::nullopt)->fault);
-    }
+    if (job->running() && run.put_off && now >= run.put_off->due) FailByPutOff(*this, *job);
   }
 }
 
@@ -324,6 +326,12 @@ void Control::State::CheckRackLiveness(TimeNs now) {
       const TimeNs heard = std::max(racks.known[rack].last_heard, job->created_at);
       if (now - heard < options.liveness_timeout) continue;
       counters.Add(ControlCounter::racks_silent);
+      // Which says more than that nothing was heard since.
+      const RackRun& run = *job->rack_run;
+      if (run.put_off && run.put_off->rack.value == rack) {
+        FailByPutOff(*this, *job);
+        continue;
+      }
       const bool never = racks.known[rack].last_heard == 0;
       Fail(*job,
            MakeFault(

@@ -160,6 +160,30 @@ TEST_F(RackJobsTest, ASilentRackIsNamedByTheOthersAfterTheLivenessTimeout) {
   EnterAll();
 }
 
+// Its daemon had not been heard of for a while when its lanes closed: that they did says more.
+TEST_F(RackJobsTest, ASilentRackWhoseLanesWereLostIsToldAsLost) {
+  EnterAll();
+  CutOff(1, Cut::kAll);
+  const DurationNs timeout = node(0).options.liveness_timeout;
+  Advance(timeout * 3 / 4);
+  for (const std::uint32_t rack : {0u, 2u}) {
+    FakeCore& core = *node(rack).cores[0];
+    const auto lane = std::ranges::find(core.attached, Rank{kPeerRankBase + 1}, &Command::rank);
+    ASSERT_NE(lane, core.attached.end());
+    core.LoseLane(*lane, transport::TransportError::kPeerClosed);
+  }
+  Advance(timeout / 4 - 100 * kMillisecond);
+  EXPECT_EQ(FaultOf(0), "") << "why may still come from there";
+  Advance(200 * kMillisecond);
+  for (const std::uint32_t rank : {0u, 1u, 4u, 5u}) {
+    EXPECT_THAT(FaultOf(rank), AllOf(HasSubstr("rack_lost"), HasSubstr("rack 1 (node1:7700)"),
+                                     HasSubstr("is gone, or the link to it")));
+  }
+  EXPECT_EQ(node(0).Counter("phub_racks_silent_total"), 1u);
+  CutOff(1, Cut::kNone);
+  ExpectNothingLeft();
+}
+
 TEST_F(RackJobsTest, WhatIsRepeatedAsItsReceiptWasLostIsHeardOnce) {
   SetCut(1, 0, Cut::kReceipts);
   Enter({2, 3});
