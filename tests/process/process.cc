@@ -14,11 +14,11 @@
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
-#include <fstream>
 #include <string_view>
 #include <utility>
 
 #include "common/base/check.h"
+#include "tests/support/resident_bytes.h"
 
 namespace phub::process {
 namespace {
@@ -159,12 +159,7 @@ DurationNs Process::CpuTime() const {
   return used.tv_sec * kSecond + used.tv_nsec;
 }
 
-std::uint64_t Process::ResidentBytes() const {
-  std::ifstream statm(fmt::format("/proc/{}/statm", pid_));
-  std::uint64_t total_pages = 0, resident_pages = 0;
-  statm >> total_pages >> resident_pages;
-  return resident_pages * static_cast<std::uint64_t>(sysconf(_SC_PAGESIZE));
-}
+std::uint64_t Process::ResidentBytes() const { return ResidentBytesOf(pid_); }
 
 Finished RunToEnd(const std::string& program, const std::vector<std::string>& arguments,
                   const std::vector<std::string>& environment, DurationNs timeout) {
