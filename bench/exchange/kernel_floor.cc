@@ -26,7 +26,7 @@ using phub::SharedMemory;
 
 struct FloorOptions {
   std::uint32_t threads = 1;
-  std::uint32_t chunk_bytes = 65536;
+  std::uint32_t chunk_bytes = 128 * 1024;  // as a daemon does by default
   bool keep_sums = false;
 };
 
