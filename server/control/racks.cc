@@ -32,11 +32,6 @@ bool IsSameRequest(const v1::PeerMessage& one, const v1::PeerMessage& other) {
          job_of(one).tenant() == job_of(other).tenant() && job_of(one).job() == job_of(other).job();
 }
 
-void FailByPutOff(Control::State& state, Job& job) {
-  state.counters.Add(ControlCounter::peer_faults);
-  state.Fail(job, std::exchange(job.rack_run->put_off, std::nullopt)->fault);
-}
-
 }  // namespace
 
 const char* ToString(RackRun::State state) {
@@ -314,7 +309,10 @@ void Control::State::PollRacks(TimeNs now) {
     AdvanceRackRun(*job);
     CheckOpening(*job, now);
     RackRun& run = *job->rack_run;
-    if (job->running() && run.put_off && now >= run.put_off->due) FailByPutOff(*this, *job);
+    if (job->running() && run.put_off && now >= run.put_off->due) {
+      counters.Add(ControlCounter::peer_faults);
+      Fail(*job, std::exchange(run.put_off, std::nullopt)->fault);
+    }
   }
 }
 
@@ -326,10 +324,10 @@ void Control::State::CheckRackLiveness(TimeNs now) {
       const TimeNs heard = std::max(racks.known[rack].last_heard, job->created_at);
       if (now - heard < options.liveness_timeout) continue;
       counters.Add(ControlCounter::racks_silent);
-      // Which says more than that nothing was heard since.
-      const RackRun& run = *job->rack_run;
-      if (run.put_off && run.put_off->rack.value == rack) {
-        FailByPutOff(*this, *job);
+      // That its lanes were lost says more than its silence, and need be put off no longer.
+      std::optional<RackRun::PutOff>& put_off = job->rack_run->put_off;
+      if (put_off && put_off->rack.value == rack) {
+        put_off->due = now;
         continue;
       }
       const bool never = racks.known[rack].last_heard == 0;

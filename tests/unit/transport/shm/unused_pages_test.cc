@@ -2,8 +2,10 @@
 // thousands of lanes, and most never have much under way.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <array>
 #include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <span>
 #include <vector>
@@ -26,10 +28,12 @@ constexpr std::uint32_t kRingRecords = 4;
 
 class UnusedPages : public testing::Test {
  protected:
-  std::size_t TakenBytes() const { return ResidentBytesOf(getpid()) - before_bytes_; }
+  std::uint64_t TakenBytes() const {
+    return std::max(ResidentBytesOf(getpid()), before_bytes_) - before_bytes_;
+  }
 
  private:
-  const std::size_t before_bytes_ = ResidentBytesOf(getpid());
+  const std::uint64_t before_bytes_ = ResidentBytesOf(getpid());
 };
 
 TEST_F(UnusedPages, OfAPoolThatLentFewMessages) {
