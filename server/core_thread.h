@@ -16,7 +16,7 @@
 #include "common/base/idle_yields.h"
 #include "common/base/waiter.h"
 #include "common/transport/transport.h"
-#include "server/core_loop.h"
+#include "server/core/core_loop.h"
 #include "server/core_plan.h"
 
 namespace phub::server {

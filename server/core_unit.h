@@ -11,7 +11,7 @@
 #include "common/transport/shm/shm_transport.h"
 #include "common/transport/tcp/tcp_transport.h"
 #include "common/transport/verbs/verbs_transport.h"
-#include "server/core_loop.h"
+#include "server/core/core_loop.h"
 #include "server/core_thread.h"
 
 namespace phub::server {

@@ -11,7 +11,7 @@
 #include "common/transport/verbs/verbs_connection.h"
 #include "server/config/data_tls.h"
 #include "server/config/rack_settings.h"
-#include "server/control/verbs_gate.h"
+#include "server/control/ports/verbs_gate.h"
 #include "server/verbs_devices.h"
 
 namespace phub::server {

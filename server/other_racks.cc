@@ -12,8 +12,8 @@
 #include "common/plan/topology_toml.h"
 #include "server/config/data_tls.h"
 #include "server/config/rack_settings.h"
+#include "server/core/exchange/rack_plan.h"
 #include "server/core_unit.h"
-#include "server/exchange/rack_plan.h"
 
 namespace phub::server {
 namespace {

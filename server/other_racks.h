@@ -7,10 +7,10 @@
 #include "common/base/clock.h"
 #include "common/plan/topology.h"
 #include "server/config/settings.h"
-#include "server/control/peer_links.h"
-#include "server/control/prober.h"
-#include "server/control/rack_relay.h"
-#include "server/control/rack_surveyor.h"
+#include "server/control/rpc/peer_links.h"
+#include "server/control/rpc/prober.h"
+#include "server/control/rpc/rack_relay.h"
+#include "server/control/rpc/rack_surveyor.h"
 
 namespace phub::server {
 

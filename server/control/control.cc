@@ -5,9 +5,9 @@
 
 #include "common/base/check.h"
 #include "common/base/printable.h"
-#include "server/control/rack.h"
+#include "server/control/jobs/local_rack.h"
 #include "server/control/state.h"
-#include "server/exchange/rack_plan.h"
+#include "server/core/exchange/rack_plan.h"
 
 namespace phub::server {
 namespace {

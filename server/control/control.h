@@ -1,15 +1,16 @@
 // The control plane's state machine: sessions, jobs, keys, lanes, liveness, faults, admission. It
-// speaks the messages of proto/phub/v1 and commands core loops (server/commands.h), and nothing
-// else: no threads, no gRPC, no locks, no wall clock, so the same object runs behind gRPC in phubd
-// (server/control/grpc_server.h) and inside the deterministic simulation.
+// speaks the messages of proto/phub/v1 and commands core loops (server/core/commands.h), and
+// nothing else: no threads, no gRPC, no locks, no wall clock, so the same object runs behind gRPC
+// in phubd (server/control/rpc/grpc_server.h) and inside the deterministic simulation.
 //
-// Threads: one at a time; whoever shares it brings the lock (server/control/control_thread.h).
-// Answers: every call is answered through its callback exactly once, either before the call
-// returns or from a later call to any member (mostly Poll). Callbacks and sinks must not call back
-// into Control. A call that concerns the core loops is answered only once every core loop has
-// acknowledged it: otherwise a gradient could overtake the key that it belongs to.
+// Threads: one at a time; whoever shares it brings the lock
+// (server/control/ports/control_thread.h). Answers: every call is answered through its callback
+// exactly once, either before the call returns or from a later call to any member (mostly Poll).
+// Callbacks and sinks must not call back into Control. A call that concerns the core loops is
+// answered only once every core loop has acknowledged it: otherwise a gradient could overtake the
+// key that it belongs to.
 //
-// Core loops and memory: Control builds the shards and key batches of server/job_shard.h, owns
+// Core loops and memory: Control builds the shards and key batches of server/core/job_shard.h, owns
 // them, and frees them when every core loop has said kJobEnded. Destroying Control frees them
 // outright, so the core loops must have stopped by then.
 #pragma once
@@ -38,9 +39,9 @@
 #include "phub/v1/peer.pb.h"
 #include "phub/v1/session.pb.h"
 #include "server/control/counters.h"
-#include "server/control/peer_network.h"
-#include "server/control/surveyor.h"
-#include "server/core_loop.h"
+#include "server/control/racks/peer_network.h"
+#include "server/control/racks/surveyor.h"
+#include "server/core/core_loop.h"
 #include "server/metrics/sample.h"
 #include "server/tenant/ledger.h"
 
@@ -178,7 +179,7 @@ struct LaneStaging {
   std::shared_ptr<const void> owner;
 };
 
-class PageTaker;  // server/control/page_taker.h
+class PageTaker;  // server/control/jobs/page_taker.h
 
 // Becomes true once; then control's doorbell is rung.
 using DoneFlag = std::shared_ptr<const std::atomic<bool>>;
@@ -331,9 +332,9 @@ class Control {
   // The iteration of a snapshot that may be reported now.
   absl::StatusOr<std::uint64_t> IterationReadOut(const v1::ReportSavedStateRequest& request) const;
 
-  // --- Tenants. Who may call is decided before (server/control/access.h). ----------------------
-  // Adds it, or changes its quota and whether it is suspended, from now on; weight and bandwidth of
-  // jobs that run, too. The default tenant is there from the start.
+  // --- Tenants. Who may call is decided before (server/control/rpc/access.h).
+  // ---------------------- Adds it, or changes its quota and whether it is suspended, from now on;
+  // weight and bandwidth of jobs that run, too. The default tenant is there from the start.
   void SetTenant(const Tenant& tenant);
   // FAILED_PRECONDITION names the jobs that it still has. OK if it is not there.
   absl::Status RemoveTenant(const std::string& name);

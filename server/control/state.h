@@ -24,8 +24,8 @@
 
 #include "server/control/control.h"
 #include "server/control/counters.h"
-#include "server/control/job.h"
-#include "server/control/racks.h"
+#include "server/control/jobs/job.h"
+#include "server/control/racks/racks.h"
 #include "server/metrics/sample.h"
 #include "server/tenant/ledger.h"
 

@@ -2,8 +2,8 @@
 // a test fails for every method of the .proto files without one.
 //
 // The table decides by role alone. That a tenant's calls concern that tenant's jobs only is decided
-// where the job is known (server/control/access.h). The standard health service answers anybody;
-// reflection is there only if the daemon has no identities. Constant; any thread.
+// where the job is known (server/control/rpc/access.h). The standard health service answers
+// anybody; reflection is there only if the daemon has no identities. Constant; any thread.
 #pragma once
 
 #include <span>

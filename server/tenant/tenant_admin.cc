@@ -7,7 +7,7 @@
 #include "common/base/log.h"
 #include "common/base/status_text.h"
 #include "common/base/units.h"
-#include "server/schedule/turn.h"
+#include "server/core/schedule/turn.h"
 #include "server/tenant/token.h"
 
 namespace phub::server {

@@ -13,7 +13,7 @@
 #include "common/plan/generators.h"
 #include "common/plan/planners/planner.h"
 #include "common/plan/topology_json.h"
-#include "server/exchange/rack_plan.h"
+#include "server/core/exchange/rack_plan.h"
 #include "tests/process/rack_expectations.h"
 #include "tests/process/rack_process.h"
 #include "tests/process/random_rack_job.h"

@@ -15,7 +15,7 @@
 #include "common/plan/survey.h"
 #include "common/transport/tcp/tcp_dial.h"
 #include "phub/v1/probe.grpc.pb.h"
-#include "server/exchange/rack_plan.h"
+#include "server/core/exchange/rack_plan.h"
 #include "tests/process/rack_authority.h"
 #include "tests/process/rack_process.h"
 #include "tests/process/training_process.h"

@@ -6,8 +6,8 @@
 
 #include "common/plan/generators.h"
 #include "common/plan/planners/planner.h"
-#include "server/control/rack_run.h"
-#include "server/exchange/rack_plan.h"
+#include "server/control/racks/rack_run.h"
+#include "server/core/exchange/rack_plan.h"
 #include "tests/sim/cluster_state.h"
 
 namespace phub::sim {

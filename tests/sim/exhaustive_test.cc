@@ -13,8 +13,8 @@
 #include <utility>
 #include <vector>
 
-#include "server/aggregate/aggregate.h"
-#include "server/optimize/optimize.h"
+#include "server/core/aggregate/aggregate.h"
+#include "server/core/optimize/optimize.h"
 
 namespace phub::server {
 namespace {

@@ -9,8 +9,8 @@
 #include <memory>
 #include <vector>
 
-#include "server/core_loop.h"
-#include "server/job_shard.h"
+#include "server/core/core_loop.h"
+#include "server/core/job_shard.h"
 
 namespace phub::server {
 

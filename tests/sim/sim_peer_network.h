@@ -1,4 +1,4 @@
-// What connects the control planes of simulated racks, as server/control/peer_links.h does over
+// What connects the control planes of simulated racks, as server/control/rpc/peer_links.h does over
 // gRPC: envelopes, repeated until there is a receipt, heartbeats, and lanes that are dialled. Calls
 // get lost now and then, on the way there or back.
 #pragma once
@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "common/base/random.h"
-#include "server/control/peer_network.h"
+#include "server/control/racks/peer_network.h"
 #include "tests/sim/sim_daemon.h"
 #include "tests/sim/sim_network.h"
 

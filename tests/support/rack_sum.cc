@@ -4,7 +4,7 @@
 #include <utility>
 
 #include "common/base/check.h"
-#include "server/exchange/rack_plan.h"
+#include "server/core/exchange/rack_plan.h"
 #include "server/placement/placement.h"
 
 namespace phub::oracle {

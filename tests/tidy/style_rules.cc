@@ -13,9 +13,7 @@ const std::array<std::string, 3> kUnfinished = {std::string("TO") + "DO", std::s
                                                 std::string("XX") + "X"};
 
 // The core loop and its stages: what runs on a core that owns chunks.
-constexpr std::array<std::string_view, 7> kCoreLoopPaths = {
-    "server/ingest/", "server/aggregate/", "server/exchange/", "server/optimize/",
-    "server/reply/",  "server/core_loop.", "server/job_shard."};
+constexpr std::string_view kCoreLoopFolder = "server/core";
 
 std::size_t Columns(std::string_view line) {  // UTF-8: continuation bytes take no column
   return static_cast<std::size_t>(std::count_if(line.begin(), line.end(), [](char c) {
@@ -120,9 +118,7 @@ Findings CheckDeterminism(const SourceFile& file) {
   const std::string code = CodeOnly(file.text);
   const std::vector<std::string_view> lines = Lines(code);
   const bool product = IsInFolder(file.path, "server") || IsInFolder(file.path, "common");
-  const bool core_loop =
-      std::any_of(kCoreLoopPaths.begin(), kCoreLoopPaths.end(),
-                  [&](std::string_view start) { return file.path.starts_with(start); });
+  const bool core_loop = IsInFolder(file.path, kCoreLoopFolder);
   const std::set<std::string> unordered = product ? UnorderedNames(code) : std::set<std::string>{};
   for (std::size_t i = 0; i < lines.size(); ++i) {
     const std::string line(lines[i]);

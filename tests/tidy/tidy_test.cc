@@ -93,8 +93,8 @@ TEST(TidyIncludes, LayersPointDownwards) {
   EXPECT_TRUE(broken("server/control/a.cc", "common/state/b.h"));
   EXPECT_TRUE(broken("server/a.cc", "client/b.h"));
   EXPECT_TRUE(broken("server/control/a.cc", "tests/b.h"));
-  EXPECT_TRUE(broken("client/session/a.cc", "server/commands.h"));
-  EXPECT_TRUE(broken("client/cli/a.cc", "server/commands.h"));
+  EXPECT_TRUE(broken("client/session/a.cc", "server/core/commands.h"));
+  EXPECT_TRUE(broken("client/cli/a.cc", "server/core/commands.h"));
   EXPECT_TRUE(broken("client/push/a.cc", "client/examples/digits/model.h"));
   EXPECT_TRUE(broken("client/examples/a.cc", "common/base/clock.h"));
 
@@ -108,7 +108,7 @@ TEST(TidyIncludes, LayersPointDownwards) {
   EXPECT_FALSE(broken("client/session/a.cc", "common/state/b.h"));
   EXPECT_FALSE(broken("client/cli/a.cc", "common/state/b.h"));
   EXPECT_FALSE(broken("client/examples/digits/a.cc", "client/examples/digits/b.h"));
-  EXPECT_FALSE(broken("tests/sim/a.cc", "server/core_loop.h"));
+  EXPECT_FALSE(broken("tests/sim/a.cc", "server/core/core_loop.h"));
 }
 
 TEST(TidyIncludes, SpacingDoesNotHideAnInclude) {
@@ -117,11 +117,14 @@ TEST(TidyIncludes, SpacingDoesNotHideAnInclude) {
 }
 
 TEST(TidyIncludes, StagesDoNotKnowEachOther) {
-  EXPECT_EQ(RulesBroken("server/ingest/a.cc", "#include \"server/reply/b.h\"\n"), Rules{"stages"});
-  EXPECT_EQ(RulesBroken("server/optimize/a.cc", "#include \"server/aggregate/b.h\"\n"),
+  EXPECT_EQ(RulesBroken("server/core/ingest/a.cc", "#include \"server/core/reply/b.h\"\n"),
             Rules{"stages"});
-  EXPECT_EQ(RulesBroken("server/ingest/a.cc", "#include \"server/ingest/b.h\"\n"), Rules{});
-  EXPECT_EQ(RulesBroken("server/core_loop.cc", "#include \"server/reply/b.h\"\n"), Rules{});
+  EXPECT_EQ(RulesBroken("server/core/optimize/a.cc", "#include \"server/core/aggregate/b.h\"\n"),
+            Rules{"stages"});
+  EXPECT_EQ(RulesBroken("server/core/ingest/a.cc", "#include \"server/core/ingest/b.h\"\n"),
+            Rules{});
+  EXPECT_EQ(RulesBroken("server/core/core_loop.cc", "#include \"server/core/reply/b.h\"\n"),
+            Rules{});
 }
 
 TEST(TidyIncludes, ControlPlaneLibrariesStayInTheControlPlane) {
@@ -129,7 +132,7 @@ TEST(TidyIncludes, ControlPlaneLibrariesStayInTheControlPlane) {
        {"<grpcpp/grpcpp.h>", "<grpc/grpc.h>", "<google/protobuf/message.h>",
         "\"proto/phub/v1/admin.pb.h\"", "\"phub/v1/session.grpc.pb.h\""}) {
     const std::string text = "#include " + target + "\n";
-    for (const char* path : {"server/daemon.cc", "server/ingest/a.cc", "common/wire/a.cc",
+    for (const char* path : {"server/daemon.cc", "server/core/ingest/a.cc", "common/wire/a.cc",
                              "client/push/a.cc", "client/include_me.cc"}) {
       const Rules rules = RulesBroken(path, text);
       EXPECT_NE(std::find(rules.begin(), rules.end(), "control"), rules.end()) << path << text;
@@ -223,8 +226,9 @@ TEST(TidyDeterminism, DistributionsDifferByLibrary) {
 
 TEST(TidyDeterminism, UnorderedContainersHaveNoOrder) {
   const std::string declared = "std::unordered_map<std::string, std::vector<int>> jobs_;\n";
-  EXPECT_EQ(RulesBroken("server/ingest/a.h", "#pragma once\n" + declared), Rules{"unordered"});
-  EXPECT_EQ(RulesBroken("server/core_loop.h", "#pragma once\n" + declared), Rules{"unordered"});
+  EXPECT_EQ(RulesBroken("server/core/ingest/a.h", "#pragma once\n" + declared), Rules{"unordered"});
+  EXPECT_EQ(RulesBroken("server/core/core_loop.h", "#pragma once\n" + declared),
+            Rules{"unordered"});
   EXPECT_EQ(RulesBroken("server/control/a.cc", declared + "jobs_.find(name);\n"), Rules{});
   EXPECT_EQ(RulesBroken("server/control/a.cc", declared + "for (auto& [k, v] : jobs_) f(v);\n"),
             Rules{"unordered"});

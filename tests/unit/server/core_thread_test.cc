@@ -10,7 +10,7 @@
 
 #include "common/base/cpu_topology.h"
 #include "common/transport/tcp/tcp_transport.h"
-#include "server/job_shard.h"
+#include "server/core/job_shard.h"
 
 namespace phub::server {
 namespace {

@@ -10,7 +10,7 @@
 
 #include "client/state_transfer/state_transfer.h"
 #include "common/base/host_name.h"
-#include "server/control/grpc_server.h"
+#include "server/control/rpc/grpc_server.h"
 #include "tests/support/temporary_folder.h"
 #include "tests/unit/server/control/saved_state_fixture.h"
 

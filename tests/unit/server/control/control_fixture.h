@@ -16,7 +16,7 @@
 
 #include "common/base/random.h"
 #include "server/control/control.h"
-#include "server/job_shard.h"
+#include "server/core/job_shard.h"
 
 namespace phub::server {
 

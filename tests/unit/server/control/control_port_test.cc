@@ -1,5 +1,5 @@
 // Who gets how much of the control port when there is little of it.
-#include "server/control/control_port.h"
+#include "server/control/ports/control_port.h"
 
 #include <arpa/inet.h>
 #include <gtest/gtest.h>

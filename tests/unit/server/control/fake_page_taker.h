@@ -7,7 +7,7 @@
 #include <utility>
 #include <vector>
 
-#include "server/control/page_taker.h"
+#include "server/control/jobs/page_taker.h"
 
 namespace phub::server {
 

@@ -1,5 +1,5 @@
 // The control plane over a real loopback channel.
-#include "server/control/grpc_server.h"
+#include "server/control/rpc/grpc_server.h"
 
 #include <grpcpp/grpcpp.h>
 #include <grpcpp/impl/client_unary_call.h>
@@ -10,7 +10,7 @@
 
 #include "phub/v1/admin.grpc.pb.h"
 #include "phub/v1/session.grpc.pb.h"
-#include "server/control/lane_gate.h"
+#include "server/control/ports/lane_gate.h"
 #include "tests/unit/server/control/control_fixture.h"
 
 namespace phub::server {

@@ -1,4 +1,4 @@
-#include "server/control/page_thread.h"
+#include "server/control/ports/page_thread.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

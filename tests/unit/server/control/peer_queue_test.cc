@@ -1,4 +1,4 @@
-#include "server/control/peer_queue.h"
+#include "server/control/racks/peer_queue.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,5 +1,5 @@
 // The daemons of several racks in one process: each with core loops that tests play, and between
-// them a network that moves envelopes and lanes as server/control/peer_links.h does, when it is
+// them a network that moves envelopes and lanes as server/control/rpc/peer_links.h does, when it is
 // told to. One time for all.
 #pragma once
 
@@ -15,8 +15,8 @@
 #include <vector>
 
 #include "common/plan/generators.h"
-#include "server/control/peer_network.h"
-#include "server/control/racks.h"
+#include "server/control/racks/peer_network.h"
+#include "server/control/racks/racks.h"
 #include "tests/unit/server/control/control_fixture.h"
 
 namespace phub::server {

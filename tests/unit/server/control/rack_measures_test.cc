@@ -1,5 +1,5 @@
 // What GetJob says of a job's exchange between racks: measured and predicted.
-#include "server/exchange/shard_exchange.h"
+#include "server/core/exchange/shard_exchange.h"
 #include "tests/unit/server/control/rack_jobs_fixture.h"
 
 namespace phub::server {

@@ -1,6 +1,6 @@
 // Jobs across racks of several daemons each: daemon d of every rack exchanges with the daemons d of
 // the others, which are a plane. Planes know nothing of each other but what workers bring.
-#include "server/control/rack.h"
+#include "server/control/jobs/local_rack.h"
 #include "tests/unit/server/control/rack_planes_fixture.h"
 #include "tests/unit/server/control/saved_state_fixture.h"
 

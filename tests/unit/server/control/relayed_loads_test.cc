@@ -1,4 +1,4 @@
-#include "server/control/relayed_loads.h"
+#include "server/control/rpc/relayed_loads.h"
 
 #include <gtest/gtest.h>
 

@@ -1,10 +1,10 @@
 // Control with core loops that keep chunks: keys are linked into shards, versions reported, and
-// snapshots taken with the core loop's own rules (server/state). Tests move the chunks on.
+// snapshots taken with the core loop's own rules (server/core/state). Tests move the chunks on.
 #pragma once
 
 #include <cstring>
 
-#include "server/state/shard_state.h"
+#include "server/core/state/shard_state.h"
 #include "tests/unit/server/control/control_fixture.h"
 
 namespace phub::server {

@@ -1,5 +1,5 @@
 // What jobs have on RDMA devices: made known to them without holding anybody up.
-#include "server/control/verbs_gate.h"
+#include "server/control/ports/verbs_gate.h"
 
 #include <poll.h>
 

@@ -1,0 +1,48 @@
+#include "server/control/jobs/job.h"
+
+namespace phub::server {
+
+const char* ToString(Member::State state) {
+  switch (state) {
+    case Member::State::kAwaited: return "awaited";
+    case Member::State::kReserved: return "reserved";
+    case Member::State::kLive: return "live";
+    case Member::State::kLost: return "lost";
+    case Member::State::kLeft: return "left";
+    case Member::State::kDead: return "dead";
+  }
+  return "unknown";
+}
+
+const char* ToString(Job::State state) {
+  switch (state) {
+    case Job::State::kRunning: return "running";
+    case Job::State::kFailed: return "failed";
+    case Job::State::kEnded: return "ended";
+  }
+  return "unknown";
+}
+
+std::string DescribeRank(const Job& job, Rank rank) {
+  if (rank.value >= job.members.size() || job.members[rank.value].host.empty()) {
+    return fmt::format("rank {}", rank.value + job.config.rank_base);
+  }
+  const Member& member = job.members[rank.value];
+  return fmt::format("rank {} ({}, pid {})", rank.value + job.config.rank_base, member.host,
+                     member.pid);
+}
+
+std::string DescribeRankBriefly(const Job& job, Rank rank) {
+  if (rank.value >= job.members.size() || job.members[rank.value].host.empty()) {
+    return fmt::format("rank {}", rank.value + job.config.rank_base);
+  }
+  return fmt::format("rank {} ({})", rank.value + job.config.rank_base,
+                     job.members[rank.value].host);
+}
+
+std::string DescribeKey(const Job& job, KeyIndex key) {
+  if (key.value >= job.keys.size()) return fmt::format("number {}", key.value);
+  return job.keys[key.value].name();
+}
+
+}  // namespace phub::server

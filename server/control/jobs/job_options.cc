@@ -1,0 +1,316 @@
+#include "server/control/jobs/job_options.h"
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+
+#include "server/control/text.h"
+
+namespace phub::server {
+namespace {
+
+constexpr std::uint32_t kChunkGranularityBytes = 64;  // whole cache lines and vectors
+constexpr std::uint32_t kSlotsPerLaneMin = 1;
+
+absl::Status CheckName(const char* what, const std::string& name) {
+  if (IsName(name)) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      fmt::format("the {} name must have 1 to {} bytes and no control characters; it has {} bytes",
+                  what, kNameBytesMax, name.size()));
+}
+
+constexpr DurationNs kWaitTimeoutMax = 7 * 24 * 3600 * kSecond;
+
+// REQUIRES: settings.on_loss is read.
+absl::Status ReadWaitOptions(const std::string& job, const v1::JobOptions& options,
+                             const ControlOptions& defaults, JobSettings& settings) {
+  if (settings.on_loss != LossPolicy::kWait) {
+    if (!options.restart()) return absl::OkStatus();
+    return absl::InvalidArgumentError(
+        fmt::format("job {}: restart=true needs on_loss=wait; else a lost rank ends the job", job));
+  }
+  settings.wait_timeout =
+      options.wait_timeout_ns() == 0 ? defaults.wait_timeout : options.wait_timeout_ns();
+  settings.restart = options.restart();
+  if (settings.wait_timeout > 0 && settings.wait_timeout <= kWaitTimeoutMax) {
+    return absl::OkStatus();
+  }
+  return absl::InvalidArgumentError(fmt::format("job {}: wait_timeout is {}, must be up to {}", job,
+                                                FormatAge(settings.wait_timeout),
+                                                FormatAge(kWaitTimeoutMax)));
+}
+
+constexpr std::size_t kPlanBytesMax = 1 << 20;  // of a plan that comes with a request
+
+// Whether a rank comes with the request.
+enum class From : std::uint8_t { kWorker, kRack };
+
+// REQUIRES: everything else is read. The ranks are dealt to the racks in equal parts, in order; an
+// aggregator has none.
+absl::Status ReadPlanOption(const v1::JoinRequest& request, const ControlOptions& defaults,
+                            From from, JobSettings& settings) {
+  const std::string& plan = request.options().plan();
+  const auto refuse = [&](const std::string& what) {
+    return absl::InvalidArgumentError(fmt::format("job {}: {}", request.job(), what));
+  };
+  if (plan.empty() && defaults.is_aggregator()) {
+    return refuse(fmt::format(
+        "this daemon is an aggregator, which has no workers; join at a rack's daemon, such as {}",
+        defaults.racks.front()));
+  }
+  if (plan.empty()) return absl::OkStatus();
+  if (defaults.racks.empty()) {
+    return refuse("it has a plan for several racks, and this daemon has none; configure `racks`");
+  }
+  if (plan.size() > kPlanBytesMax) {
+    return refuse(
+        fmt::format("its plan has {} bytes, at most {} are taken", plan.size(), kPlanBytesMax));
+  }
+  if (!plan.starts_with('{') && !IsName(plan)) {
+    return refuse("its plan is neither `auto`, nor the name of a planner, nor a plan (JSON)");
+  }
+  const std::uint32_t count = defaults.racks_with_ranks();
+  if (settings.world_size % count != 0) {
+    return refuse(fmt::format("world_size {} cannot be dealt to {} racks in equal parts",
+                              settings.world_size, count));
+  }
+  const std::uint32_t part = settings.world_size / count;
+  const std::uint32_t rack = request.rank() / part;
+  if (from == From::kWorker && rack != defaults.rack_index) {
+    return refuse(fmt::format(
+        "rank {} belongs to rack {}, whose daemon is {}; this is {}", request.rank(), rack,
+        defaults.racks[rack],
+        defaults.is_aggregator() ? "an aggregator" : fmt::format("rack {}", defaults.rack_index)));
+  }
+  settings.plan = plan;
+  settings.racks = count;
+  settings.ranks_of_job = settings.world_size;
+  settings.rank_base = defaults.is_aggregator() ? 0 : defaults.rack_index * part;
+  settings.world_size = defaults.is_aggregator() ? 0 : part;
+  return absl::OkStatus();
+}
+
+// REQUIRES: everything else is read.
+absl::Status ReadApplyOptions(const std::string& job, const v1::JobOptions& options,
+                              JobSettings& settings) {
+  const auto refuse = [&](const std::string& what) {
+    return absl::InvalidArgumentError(fmt::format("job {}: {}", job, what));
+  };
+  settings.clip_norm = options.clip_norm();
+  settings.skip_nonfinite = options.skip_nonfinite();
+  switch (options.apply()) {
+    case v1::APPLY_UNSPECIFIED:
+    case v1::APPLY_CHUNK: break;
+    case v1::APPLY_ITERATION: settings.apply_iteration = true; break;
+    default:
+      return refuse(fmt::format(
+          "apply is number {}, which this daemon does not know; it knows chunk and iteration",
+          static_cast<int>(options.apply())));
+  }
+  if (!std::isfinite(settings.clip_norm) || settings.clip_norm < 0.0) {
+    return refuse(
+        fmt::format("clip_norm is {}, must be positive, or 0 for no clipping", settings.clip_norm));
+  }
+  if (!settings.apply_iteration) {
+    if (settings.clip_norm == 0.0 && !settings.skip_nonfinite) return absl::OkStatus();
+    return refuse(
+        "clip_norm and skip_nonfinite need apply=iteration: else a chunk is applied before "
+        "the others are known");
+  }
+  if (settings.restart) {
+    return refuse(
+        "apply=iteration and restart=true do not go together: a process that starts anew cannot "
+        "know what its rank had decided; use on_loss=wait without restart, and saved states");
+  }
+  if (!settings.plan.empty()) {
+    return refuse("apply=iteration works in jobs of one rack only; leave `plan` empty");
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+const char* ApplyName(const JobSettings& settings) {
+  return settings.apply_iteration ? "iteration" : "chunk";
+}
+
+absl::StatusOr<std::uint32_t> ChooseProtocolVersion(const v1::JoinRequest& request,
+                                                    const std::string& daemon_version) {
+  const std::uint32_t low = std::max(request.protocol_version_min(), kProtocolVersionMin);
+  const std::uint32_t high = std::min(request.protocol_version_max(), kProtocolVersionMax);
+  if (low <= high) return high;
+  const std::string client = IsName(request.client_version()) ? " " + request.client_version() : "";
+  return absl::FailedPreconditionError(fmt::format(
+      "phubd {} speaks control protocol {}..{}, this client{} {}..{}; upgrade the older of the two",
+      daemon_version, kProtocolVersionMin, kProtocolVersionMax, client,
+      request.protocol_version_min(), request.protocol_version_max()));
+}
+
+namespace {
+
+absl::StatusOr<JobSettings> Read(const v1::JoinRequest& request, const ControlOptions& defaults,
+                                 const std::vector<std::uint32_t>& daemon_cores, From from) {
+  if (absl::Status status = CheckName("job", request.job()); !status.ok()) return status;
+  if (!request.tenant().empty()) {
+    if (absl::Status status = CheckName("tenant", request.tenant()); !status.ok()) return status;
+  }
+  if (!request.host().empty()) {
+    if (absl::Status status = CheckName("host", request.host()); !status.ok()) return status;
+  }
+  const v1::JobOptions& options = request.options();
+  JobSettings settings;
+  settings.world_size = options.world_size();
+  settings.daemon_cores = daemon_cores;
+  const std::uint32_t bins = std::accumulate(daemon_cores.begin(), daemon_cores.end(), 0u);
+  settings.chunk_bytes = options.chunk_bytes() == 0 ? ChunkBytesForBins(defaults.chunk_bytes, bins)
+                                                    : options.chunk_bytes();
+  settings.staging_bytes_per_lane = options.staging_bytes_per_lane() == 0
+                                        ? defaults.staging_bytes_per_lane
+                                        : options.staging_bytes_per_lane();
+  if (settings.world_size < 1 || settings.world_size > kRanksMax) {
+    return absl::InvalidArgumentError(fmt::format("job {}: world_size is {}, must be 1 to {}",
+                                                  request.job(), settings.world_size, kRanksMax));
+  }
+  if (request.rank() >= settings.world_size) {
+    return absl::InvalidArgumentError(
+        fmt::format("job {}: rank {} is outside world_size {}; ranks count from 0", request.job(),
+                    request.rank(), settings.world_size));
+  }
+  if (settings.chunk_bytes < kChunkBytesMin || settings.chunk_bytes > kChunkBytesMax ||
+      settings.chunk_bytes % kChunkGranularityBytes != 0) {
+    return absl::InvalidArgumentError(fmt::format(
+        "job {}: chunk_bytes is {}, must be a multiple of {} from {} to {}", request.job(),
+        settings.chunk_bytes, kChunkGranularityBytes, kChunkBytesMin, kChunkBytesMax));
+  }
+  switch (options.on_loss()) {
+    case v1::LOSS_POLICY_UNSPECIFIED:
+    case v1::LOSS_POLICY_FAIL: settings.on_loss = LossPolicy::kFail; break;
+    case v1::LOSS_POLICY_WAIT: settings.on_loss = LossPolicy::kWait; break;
+    default:
+      return absl::InvalidArgumentError(
+          fmt::format("job {}: on_loss is policy number {}, which this daemon does not know; it "
+                      "knows fail and wait",
+                      request.job(), static_cast<int>(options.on_loss())));
+  }
+  switch (options.screening()) {
+    case v1::SCREENING_OFF: settings.screening = Screening::kOff; break;
+    case v1::SCREENING_UNSPECIFIED:
+    case v1::SCREENING_REPORT: settings.screening = Screening::kReport; break;
+    case v1::SCREENING_REJECT: settings.screening = Screening::kReject; break;
+    default:
+      return absl::InvalidArgumentError(
+          fmt::format("job {}: screening is number {}, which this daemon does not know; it knows "
+                      "off, report and reject",
+                      request.job(), static_cast<int>(options.screening())));
+  }
+  if (absl::Status status = ReadWaitOptions(request.job(), options, defaults, settings);
+      !status.ok()) {
+    return status;
+  }
+  if (absl::Status status = ReadPlanOption(request, defaults, from, settings); !status.ok()) {
+    return status;
+  }
+  if (absl::Status status = ReadApplyOptions(request.job(), options, settings); !status.ok()) {
+    return status;
+  }
+  return settings;
+}
+
+}  // namespace
+
+absl::StatusOr<JobSettings> CheckJoin(const v1::JoinRequest& request,
+                                      const ControlOptions& defaults,
+                                      const std::vector<std::uint32_t>& daemon_cores) {
+  return Read(request, defaults, daemon_cores, From::kWorker);
+}
+
+absl::StatusOr<JobSettings> CheckOpen(const v1::JoinRequest& request,
+                                      const ControlOptions& defaults,
+                                      const std::vector<std::uint32_t>& daemon_cores) {
+  return Read(request, defaults, daemon_cores, From::kRack);
+}
+
+std::string DifferenceInSettings(const JobSettings& theirs, const JobSettings& ours,
+                                 const std::string& creator) {
+  const auto differ = [&](const char* what, std::uint32_t their_value, std::uint32_t our_value) {
+    return fmt::format("{} {}, {} created it with {}", what, their_value, creator, our_value);
+  };
+  if (theirs.world_size != ours.world_size) {
+    return differ("world_size", theirs.world_size, ours.world_size);
+  }
+  if (theirs.plan != ours.plan) {
+    const auto named = [](const std::string& plan) {
+      return plan.empty() ? "none" : plan.starts_with("{") ? "of its own" : plan;
+    };
+    return fmt::format("plan {}, {} created it with {}", named(theirs.plan), creator,
+                       named(ours.plan));
+  }
+  if (theirs.chunk_bytes != ours.chunk_bytes) {
+    return differ("chunk_bytes", theirs.chunk_bytes, ours.chunk_bytes);
+  }
+  if (theirs.staging_bytes_per_lane != ours.staging_bytes_per_lane) {
+    return differ("staging_bytes_per_lane", theirs.staging_bytes_per_lane,
+                  ours.staging_bytes_per_lane);
+  }
+  if (theirs.daemon_cores != ours.daemon_cores) {
+    const auto listed = [](const std::vector<std::uint32_t>& counts) {
+      std::string text;
+      for (const std::uint32_t count : counts) {
+        text += fmt::format("{}{}", text.empty() ? "" : ", ", count);
+      }
+      return text;
+    };
+    return fmt::format("a rack of daemons with {} core loops, {} created it with {}",
+                       listed(theirs.daemon_cores), creator, listed(ours.daemon_cores));
+  }
+  if (theirs.on_loss != ours.on_loss) {
+    return fmt::format("on_loss {}, {} created it with {}", ToString(theirs.on_loss), creator,
+                       ToString(ours.on_loss));
+  }
+  if (theirs.wait_timeout != ours.wait_timeout) {
+    return fmt::format("wait_timeout {}, {} created it with {}", FormatAge(theirs.wait_timeout),
+                       creator, FormatAge(ours.wait_timeout));
+  }
+  if (theirs.restart != ours.restart) {
+    return fmt::format("restart={}, {} created it with restart={}", theirs.restart, creator,
+                       ours.restart);
+  }
+  if (theirs.screening != ours.screening) {
+    return fmt::format("screening {}, {} created it with {}", ToString(theirs.screening), creator,
+                       ToString(ours.screening));
+  }
+  if (theirs.apply_iteration != ours.apply_iteration) {
+    return fmt::format("apply {}, {} created it with {}", ApplyName(theirs), creator,
+                       ApplyName(ours));
+  }
+  if (theirs.clip_norm != ours.clip_norm) {
+    return fmt::format("clip_norm {}, {} created it with {}", theirs.clip_norm, creator,
+                       ours.clip_norm);
+  }
+  if (theirs.skip_nonfinite != ours.skip_nonfinite) {
+    return fmt::format("skip_nonfinite={}, {} created it with skip_nonfinite={}",
+                       theirs.skip_nonfinite, creator, ours.skip_nonfinite);
+  }
+  return {};
+}
+
+ShardConfig MakeShardConfig(const JobSettings& settings, Incarnation incarnation) {
+  ShardConfig config;
+  config.incarnation = incarnation;
+  config.world_size = settings.world_size;
+  config.rank_base = settings.rank_base;
+  config.ranks_of_job = settings.ranks_of_job;
+  if (settings.racks > 0) config.ranks_per_rack = settings.ranks_of_job / settings.racks;
+  config.chunk_bytes = settings.chunk_bytes;
+  config.slots_per_lane = std::clamp(settings.staging_bytes_per_lane / settings.chunk_bytes,
+                                     kSlotsPerLaneMin, kSlotsPerLaneMax);
+  config.on_loss = settings.on_loss;
+  // An aggregator has no ranks that could start anew, and relays one version.
+  config.restart = settings.restart && settings.world_size > 0;
+  config.screening = settings.screening;
+  config.apply_iteration = settings.apply_iteration;
+  config.norms = settings.clip_norm > 0.0;
+  return config;
+}
+
+}  // namespace phub::server

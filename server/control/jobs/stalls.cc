@@ -1,0 +1,154 @@
+#include <algorithm>
+#include <map>
+
+#include "common/base/check.h"
+#include "server/control/racks/rack_waiting.h"
+#include "server/control/state.h"
+#include "server/control/text.h"
+
+namespace phub::server {
+namespace {
+
+constexpr std::size_t kReportEntriesMax = 256;  // per core; what does not fit is counted as dropped
+constexpr std::size_t kQueriesPerJobMax = 16;   // administrators asking at once
+
+std::unique_ptr<StallReport> MakeReport(std::size_t world_size) {
+  auto report = std::make_unique<StallReport>();
+  report->entries.resize(kReportEntriesMax);
+  for (StallReport::Entry& entry : report->entries) entry.missing.resize((world_size + 63) / 64);
+  return report;
+}
+
+// One key's iteration over all cores.
+struct Merged {
+  std::uint32_t chunks_waiting = 0;
+  TimeNs since = 0;
+  std::map<std::uint32_t, CoreIndex> missing;  // rank -> the first core that misses it
+};
+
+}  // namespace
+
+StallQuery& Control::State::AskForStalls(Job& job, DurationNs timeout,
+                                         std::function<void(StallQuery&)> done) {
+  counters.Add(ControlCounter::stall_reports);
+  StallQuery& query = job.queries.emplace_back();
+  query.answered.assign(links.size(), false);
+  query.deadline = clock.Now() + timeout;
+  query.done = std::move(done);
+  for (std::size_t core = 0; core < links.size(); ++core) {
+    query.reports.push_back(MakeReport(job.members.size()));
+    links[core].Send({.kind = Command::Kind::kReportStalls,
+                      .shard = job.shards[core].get(),
+                      .report = query.reports.back().get()});
+  }
+  return query;
+}
+
+void Control::State::HandleStallsReported(Job& job, CoreIndex core, const Event& event) {
+  const auto query = std::find_if(
+      job.queries.begin(), job.queries.end(),
+      [&](const StallQuery& each) { return each.reports[core.value].get() == event.report; });
+  PHUB_CHECK(query != job.queries.end() && !query->answered[core.value], "core={}", core.value);
+  query->answered[core.value] = true;
+  ++query->answered_count;
+}
+
+void Control::State::CheckQueries(Job& job, TimeNs now) {
+  for (auto query = job.queries.begin(); query != job.queries.end();) {
+    if (query->done && (query->complete() || now >= query->deadline)) {
+      std::exchange(query->done, nullptr)(*query);
+    }
+    query = query->complete() ? job.queries.erase(query) : std::next(query);
+  }
+}
+
+std::string Control::State::DescribeLane(const Member& member, CoreIndex core) const {
+  if (member.state == Member::State::kAwaited) return "none: the rank has not joined";
+  if (member.lanes.empty()) return "none: the job has ended";
+  const LanePlace& place = member.lanes[core.value];
+  if (place.connection != nullptr) return place.description;
+  if (place.description.empty()) return "none: not opened yet";
+  return fmt::format("none: {} was lost ({})", place.description, place.loss);
+}
+
+void Control::State::DescribeStalls(const Job& job, const StallQuery& query,
+                                    DurationNs waiting_for_min,
+                                    v1::ListStallsResponse& response) const {
+  const TimeNs now = clock.Now();
+  std::map<std::pair<KeyIndex, Iteration>, Merged> merged;
+  for (std::size_t core = 0; core < query.reports.size(); ++core) {
+    const StallReport& report = *query.reports[core];
+    for (std::uint32_t i = 0; i < report.count; ++i) {
+      const StallReport::Entry& entry = report.entries[i];
+      Merged& stall = merged[{entry.key, entry.iteration}];
+      stall.since = stall.chunks_waiting == 0 ? entry.since : std::min(stall.since, entry.since);
+      stall.chunks_waiting += entry.chunks_waiting;
+      for (std::uint32_t rank = 0; rank < job.members.size(); ++rank) {
+        if (entry.missing[rank / 64] >> (rank % 64) & 1) {
+          stall.missing.try_emplace(rank, CoreAt(core));
+        }
+      }
+    }
+  }
+  for (const auto& [round, stall] : merged) {
+    if (now - stall.since < waiting_for_min) continue;
+    v1::Stall& described = *response.add_stalls();
+    described.set_key(DescribeKey(job, round.first));
+    described.set_iteration(round.second.value);
+    described.set_chunks_waiting(stall.chunks_waiting);
+    described.set_since_ns(now - stall.since);
+    for (const auto& [rank, core] : stall.missing) {
+      const Member& member = job.members[rank];
+      v1::StalledRank& waited_for = *described.add_waiting_for();
+      waited_for.set_rank(rank + job.config.rank_base);
+      waited_for.set_host(member.host);
+      waited_for.set_state(ToString(member.state));
+      if (member.last_heard != 0) waited_for.set_last_heartbeat_age_ns(now - member.last_heard);
+      waited_for.set_lane(DescribeLane(member, core));
+      if (member.state == Member::State::kLost) {
+        waited_for.set_awaited_for_ns(std::max<DurationNs>(0, member.awaited_until - now));
+      }
+    }
+  }
+  DescribeLostElsewhere(job, now, response);
+  std::stable_sort(
+      response.mutable_stalls()->begin(), response.mutable_stalls()->end(),
+      [](const v1::Stall& a, const v1::Stall& b) { return a.since_ns() > b.since_ns(); });
+}
+
+void Control::State::ListStalls(const v1::ListStallsRequest& request,
+                                Answer<v1::ListStallsResponse> answer) {
+  const absl::StatusOr<const Job*> found = FindJob(request.tenant(), request.job());
+  if (!found.ok()) return answer(found.status(), {});
+  Job* job = FindIncarnation((*found)->account.incarnation);
+  if (job == nullptr || !job->running()) {
+    const std::string why =
+        (*found)->state == Job::State::kFailed ? (*found)->fault.message() : "it has ended";
+    return answer(absl::FailedPreconditionError(
+                      fmt::format("job {} does not run, so nothing waits: {}", request.job(), why)),
+                  {});
+  }
+  if (job->queries.size() >= kQueriesPerJobMax) {
+    return answer(absl::ResourceExhaustedError(
+                      fmt::format("{} others are asking for the stalls of job {}; try again",
+                                  job->queries.size(), request.job())),
+                  {});
+  }
+  AskForStalls(
+      *job, options.report_timeout,
+      [this, job, waiting_for_min = request.waiting_for_ns_min(), answer](StallQuery& query) {
+        if (!query.complete()) {
+          const auto silent = std::find(query.answered.begin(), query.answered.end(), false);
+          return answer(
+              absl::DeadlineExceededError(fmt::format(
+                  "core loop {} did not report the stalls of job {} within {}",
+                  silent - query.answered.begin(), job->name(), FormatAge(options.report_timeout))),
+              {});
+        }
+        v1::ListStallsResponse response;
+        DescribeStalls(*job, query, waiting_for_min, response);
+        answer(absl::OkStatus(), response);
+      });
+}
+
+}  // namespace phub::server

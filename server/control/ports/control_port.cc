@@ -1,0 +1,383 @@
+#include "server/control/ports/control_port.h"
+
+#include <fmt/format.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <sys/epoll.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cerrno>
+#include <map>
+#include <mutex>
+#include <set>
+#include <thread>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include "common/base/check.h"
+#include "common/base/cpu_topology.h"
+#include "common/base/errno_text.h"
+#include "common/base/log.h"
+#include "common/transport/tcp/tcp_socket.h"
+#include "server/control/ports/accepted_socket.h"
+
+namespace phub::server {
+namespace {
+
+using transport::SocketAddress;
+
+constexpr int kBacklog = 1024;
+constexpr int kAcceptedAtOnce = 64;
+constexpr int kEventsAtOnce = 64;
+// How long at most until it stops, a stranger's time is up, or a free place is noticed; and the
+// same for known connections, of which there are many.
+constexpr int kTurnMs = 50;
+constexpr DurationNs kKnownSweep = kSecond;
+// What gRPC sets where it listens itself: a peer that does not acknowledge is gone.
+constexpr int kUserTimeoutMs = 5'000;
+
+// Nothing, and errno, if it cannot be.
+Descriptor Listen(const SocketAddress& address) {
+  Descriptor listening(
+      socket(address.storage.ss_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
+  const int on = 1;
+  // Inherited by what is accepted.
+  if (!listening || setsockopt(listening.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof on) != 0 ||
+      setsockopt(listening.get(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof on) != 0 ||
+      setsockopt(listening.get(), IPPROTO_TCP, TCP_USER_TIMEOUT, &kUserTimeoutMs,
+                 sizeof kUserTimeoutMs) != 0 ||
+      bind(listening.get(), address.get(), address.bytes) != 0 ||
+      listen(listening.get(), kBacklog) != 0) {
+    return {};
+  }
+  return listening;
+}
+
+ControlPortOptions ScaledToProcess(const ControlPortOptions& options) {
+  rlimit limit{};
+  return getrlimit(RLIMIT_NOFILE, &limit) == 0 ? ScaledTo(options, limit.rlim_cur) : options;
+}
+
+void SetPort(SocketAddress& address, std::uint16_t port) {
+  if (address.storage.ss_family == AF_INET6) {
+    reinterpret_cast<sockaddr_in6&>(address.storage).sin6_port = htons(port);
+  } else {
+    reinterpret_cast<sockaddr_in&>(address.storage).sin_port = htons(port);
+  }
+}
+
+}  // namespace
+
+ControlPortOptions ScaledTo(ControlPortOptions options, std::uint64_t descriptors) {
+  const auto bound = [](std::uint32_t& limit, std::uint64_t most) {
+    limit = static_cast<std::uint32_t>(
+        std::min<std::uint64_t>(limit, std::max<std::uint64_t>(most, 1)));
+  };
+  bound(options.connections_max, descriptors / 2);
+  bound(options.connections_per_address_max, options.connections_max / 2);
+  bound(options.silent_max, options.connections_max / 4);
+  bound(options.silent_per_address_max, options.silent_max / 4);
+  bound(options.strangers_max, options.connections_max / 8);
+  bound(options.strangers_per_address_max, options.strangers_max / 4);
+  return options;
+}
+
+struct ControlPort::State {
+  explicit State(const ControlPortOptions& given) : options(ScaledToProcess(given)) {}
+
+  struct Silent {
+    Descriptor socket;
+    int listening = -1;
+    PeerText text;
+    TimeNs since = 0;
+    bool whole = false;
+  };
+  // gRPC has it.
+  struct Handed {
+    int number = -1;
+    std::uint64_t cookie = 0;
+    std::string address;
+    TimeNs since = 0;
+    bool known = false;
+  };
+  struct Count {
+    std::uint32_t silent = 0;
+    std::uint32_t strangers = 0;
+    std::uint32_t all = 0;
+  };
+  using Peers = std::unordered_map<std::string, Handed>;
+
+  absl::Status Bind();
+  void Loop();
+  void Turn(const epoll_event* events, int count);
+  void Accept(int listening);
+  void Look(std::uint64_t id);
+  void Sweep(TimeNs now);
+  void HandOverWhole();
+  bool MakePlace(const std::string& address);
+  std::map<std::uint64_t, Silent>::iterator Drop(std::map<std::uint64_t, Silent>::iterator it);
+  Peers::iterator Forget(Peers::iterator it);
+
+  const ControlPortOptions options;
+  std::uint16_t port = 0;
+  Descriptor epoll;
+  std::vector<Descriptor> listening;  // their events' ids are their places here
+  HandOver hand_over;
+  Report report;
+  SystemClock clock;
+  std::atomic<bool> stopping{false};
+  std::thread thread;
+  bool starved = false;                           // of descriptors or memory
+  std::vector<std::pair<int, Descriptor>> ready;  // for gRPC, with the listening descriptor
+
+  std::mutex mutex;  // the thread's, and MarkKnown's; of all that follows
+  std::uint64_t next_id = 0;
+  std::map<std::uint64_t, Silent> silent;  // the oldest first
+  Peers handed;                            // by peer
+  std::map<std::string, Count> counts;     // by address
+  std::uint32_t strangers = 0;
+  TimeNs swept = 0;
+  TimeNs known_swept = 0;
+  ControlPortRefusals refused;
+};
+
+absl::Status ControlPort::State::Bind() {
+  auto addresses = transport::Resolve(options.host, options.port, /*passive=*/true);
+  if (!addresses.ok()) return addresses.status();
+  bool taken = false;
+  for (SocketAddress& address : *addresses) {
+    if (port != 0) SetPort(address, port);  // a name of several addresses has one port
+    Descriptor made = Listen(address);
+    taken = taken || (!made && errno == EADDRINUSE);
+    if (!made) continue;  // ::1 of localhost on a host without IPv6
+    SocketAddress bound;
+    bound.bytes = sizeof bound.storage;
+    PHUB_CHECK(getsockname(made.get(), bound.get(), &bound.bytes) == 0, "errno={}", errno);
+    port = transport::PortOf(bound);
+    listening.push_back(std::move(made));
+  }
+  if (listening.empty() || taken) {
+    return absl::UnavailableError(fmt::format(
+        "cannot listen on {} for control: the address is not this host's, or another process, "
+        "perhaps another phubd, has the port",
+        transport::HostPort(options.host, options.port)));
+  }
+  epoll = Descriptor(epoll_create1(EPOLL_CLOEXEC));
+  for (next_id = 0; epoll && next_id < listening.size(); ++next_id) {
+    epoll_event event{.events = EPOLLIN, .data = {.u64 = next_id}};
+    if (epoll_ctl(epoll.get(), EPOLL_CTL_ADD, listening[next_id].get(), &event) != 0) break;
+  }
+  if (!epoll || next_id < listening.size()) {
+    return absl::UnavailableError(
+        fmt::format("cannot watch the control port: {}", ErrnoText(errno)));
+  }
+  return absl::OkStatus();
+}
+
+void ControlPort::State::Loop() {
+  NameThisThread("control-port");
+  epoll_event events[kEventsAtOnce];
+  while (!stopping.load(std::memory_order_relaxed)) {
+    const int count = epoll_wait(epoll.get(), events, kEventsAtOnce, kTurnMs);
+    ControlPortRefusals refusals;
+    {
+      const std::lock_guard lock(mutex);
+      Turn(events, std::max(count, 0));
+      refusals = std::exchange(refused, {});
+    }
+    // Nothing helps but to wait for some; meanwhile the kernel keeps who waits.
+    if (starved) std::this_thread::sleep_for(std::chrono::milliseconds(kTurnMs));
+    // gRPC may come back to us from within.
+    for (auto& [from, connection] : ready) hand_over(from, std::move(connection));
+    ready.clear();
+    if (refusals.any()) report(refusals);
+  }
+}
+
+void ControlPort::State::Turn(const epoll_event* events, int count) {
+  starved = false;
+  for (int i = 0; i < count; ++i) {
+    const std::uint64_t id = events[i].data.u64;
+    if (id < listening.size()) {
+      Accept(listening[id].get());
+    } else {
+      Look(id);
+    }
+  }
+  if (const TimeNs now = clock.Now(); now - swept >= kTurnMs * kMillisecond) {
+    swept = now;
+    Sweep(now);
+  }
+  HandOverWhole();
+}
+
+void ControlPort::State::Accept(int from) {
+  for (int i = 0; i < kAcceptedAtOnce; ++i) {
+    SocketAddress address;
+    address.bytes = sizeof address.storage;
+    Descriptor socket(accept4(from, address.get(), &address.bytes, SOCK_NONBLOCK | SOCK_CLOEXEC));
+    if (!socket) {
+      starved |= errno == EMFILE || errno == ENFILE || errno == ENOMEM || errno == ENOBUFS;
+      return;
+    }
+    PeerText text = PeerTextOf(address);
+    Count& count = counts[text.address];
+    const std::uint64_t id = next_id++;
+    epoll_event event{.events = EPOLLIN | EPOLLRDHUP | EPOLLET, .data = {.u64 = id}};
+    if (silent.size() >= options.silent_max ||
+        silent.size() + handed.size() >= options.connections_max ||
+        count.silent >= options.silent_per_address_max ||
+        count.all >= options.connections_per_address_max ||
+        epoll_ctl(epoll.get(), EPOLL_CTL_ADD, socket.get(), &event) != 0) {
+      if (count.all == 0) counts.erase(text.address);
+      ++refused.crowd;
+      continue;
+    }
+    ++count.silent;
+    ++count.all;
+    silent.emplace(id, Silent{std::move(socket), from, std::move(text), clock.Now()});
+  }
+}
+
+std::map<std::uint64_t, ControlPort::State::Silent>::iterator ControlPort::State::Drop(
+    std::map<std::uint64_t, Silent>::iterator it) {
+  const auto count = counts.find(it->second.text.address);
+  --count->second.silent;
+  if (--count->second.all == 0) counts.erase(count);
+  return silent.erase(it);
+}
+
+ControlPort::State::Peers::iterator ControlPort::State::Forget(Peers::iterator it) {
+  const auto count = counts.find(it->second.address);
+  if (!it->second.known) {
+    --count->second.strangers;
+    --strangers;
+  }
+  if (--count->second.all == 0) counts.erase(count);
+  return handed.erase(it);
+}
+
+void ControlPort::State::Look(std::uint64_t id) {
+  const auto found = silent.find(id);
+  if (found == silent.end()) return;
+  switch (LookAtFirstMessage(found->second.socket.get(), options.tls)) {
+    case FirstMessage::kMore: return;
+    case FirstMessage::kWhole: found->second.whole = true; return;
+    case FirstMessage::kBad: ++refused.form; break;
+    case FirstMessage::kGone: break;
+  }
+  Drop(found);
+}
+
+void ControlPort::State::Sweep(TimeNs now) {
+  for (auto it = silent.begin(); it != silent.end();) {
+    const DurationNs limit =
+        it->second.whole ? options.stranger_timeout : options.first_message_timeout;
+    const bool late = now - it->second.since >= limit;
+    refused.late += late ? 1 : 0;
+    it = late ? Drop(it) : std::next(it);
+  }
+  const bool sweeps_known = now - known_swept >= kKnownSweep;
+  if (sweeps_known) known_swept = now;
+  if (strangers == 0 && !sweeps_known) return;
+  for (auto it = handed.begin(); it != handed.end();) {
+    const Handed& each = it->second;
+    const bool looked_at = !each.known || sweeps_known;
+    const bool gone = looked_at && CookieOf(each.number) != each.cookie;
+    const bool late = !gone && !each.known && now - each.since >= options.stranger_timeout;
+    if (late) {
+      ++refused.late;
+      ShutDown(each.number, each.cookie);
+    }
+    it = gone || late ? Forget(it) : std::next(it);
+  }
+}
+
+// Whether there is one, or one could be made.
+bool ControlPort::State::MakePlace(const std::string& address) {
+  const bool own_full = counts[address].strangers >= options.strangers_per_address_max;
+  if (!own_full && strangers < options.strangers_max) return true;
+  auto oldest = handed.end();
+  for (auto it = handed.begin(); it != handed.end(); ++it) {
+    if (it->second.known || (own_full && it->second.address != address)) continue;
+    if (oldest == handed.end() || it->second.since < oldest->second.since) oldest = it;
+  }
+  if (oldest == handed.end()) return false;
+  if (clock.Now() - oldest->second.since < options.displaced_after) return false;
+  ++refused.crowd;
+  ShutDown(oldest->second.number, oldest->second.cookie);
+  Forget(oldest);
+  return true;
+}
+
+// The newest first: when strangers crowd their address, who has just come still waits.
+void ControlPort::State::HandOverWhole() {
+  std::set<std::string> full;  // addresses that have no place left; few have so many strangers
+  for (auto it = silent.end(); it != silent.begin();) {
+    Silent& each = (--it)->second;
+    if (!each.whole || full.contains(each.text.address)) continue;
+    if (!MakePlace(each.text.address)) {
+      if (strangers >= options.strangers_max) return;
+      full.insert(each.text.address);
+      continue;
+    }
+    epoll_ctl(epoll.get(), EPOLL_CTL_DEL, each.socket.get(), nullptr);
+    const Handed given{each.socket.get(), CookieOf(each.socket.get()), each.text.address,
+                       clock.Now()};
+    if (const auto old = handed.find(each.text.peer); old != handed.end()) {
+      // From the same port to another address of this host: gRPC's names cannot tell them apart.
+      if (CookieOf(old->second.number) == old->second.cookie) {
+        ++refused.crowd;
+        it = Drop(it);
+        continue;
+      }
+      Forget(old);  // gone, and its number came back to the same peer before we looked
+    }
+    ready.emplace_back(each.listening, std::move(each.socket));
+    handed[each.text.peer] = given;
+    Count& count = counts[given.address];
+    ++count.strangers;
+    ++count.all;
+    ++strangers;
+    it = Drop(it);
+  }
+}
+
+absl::StatusOr<std::unique_ptr<ControlPort>> ControlPort::Create(
+    const ControlPortOptions& options) {
+  auto state = std::make_unique<State>(options);
+  if (absl::Status status = state->Bind(); !status.ok()) return status;
+  return std::unique_ptr<ControlPort>(new ControlPort(std::move(state)));
+}
+
+ControlPort::ControlPort(std::unique_ptr<State> state) : state_(std::move(state)) {}
+ControlPort::~ControlPort() { Stop(); }
+
+std::uint16_t ControlPort::port() const { return state_->port; }
+
+void ControlPort::Start(HandOver hand_over, Report report) {
+  state_->hand_over = std::move(hand_over);
+  state_->report = std::move(report);
+  state_->thread = std::thread([this] { state_->Loop(); });
+}
+
+void ControlPort::Stop() {
+  state_->stopping.store(true, std::memory_order_relaxed);
+  if (state_->thread.joinable()) state_->thread.join();
+  state_->listening.clear();
+}
+
+void ControlPort::MarkKnown(const std::string& peer) {
+  const std::lock_guard lock(state_->mutex);
+  const auto found = state_->handed.find(peer);
+  if (found == state_->handed.end() || found->second.known) return;
+  found->second.known = true;
+  --state_->counts[found->second.address].strangers;
+  --state_->strangers;
+}
+
+}  // namespace phub::server

@@ -1,0 +1,64 @@
+#include "server/control/ports/control_thread.h"
+
+namespace phub::server {
+
+ControlThread::ControlThread(Control& control, const Clock& clock)
+    : control_(control), clock_(clock) {}
+
+ControlThread::~ControlThread() { Stop(); }
+
+void ControlThread::Start() {
+  thread_ = std::thread([this] { Loop(); });
+}
+
+void ControlThread::Stop() {
+  if (!thread_.joinable()) return;
+  {
+    const std::lock_guard lock(mutex_);
+    stopping_ = true;
+  }
+  doorbell_.Ring();
+  thread_.join();
+}
+
+ControlThread::Settle::~Settle() {
+  deferred_.swap(thread_.deferred_);
+  if (thread_.control_.NextDeadline() < thread_.sleeping_until_) thread_.doorbell_.Ring();
+}
+
+void ControlThread::RunDeferred(Deferred& deferred) {
+  for (const std::function<void()>& function : deferred) function();
+}
+
+void ControlThread::Loop() {
+  constexpr TimeNs kAwake = std::numeric_limits<TimeNs>::min();
+  Waiter waiter;
+  waiter.Add(doorbell_.descriptor());
+  for (;;) {
+    Deferred deferred;
+    TimeNs until = 0;
+    {
+      const std::lock_guard lock(mutex_);
+      if (stopping_) return;
+      control_.Poll();
+      deferred.swap(deferred_);
+      until = control_.NextDeadline();
+      sleeping_until_ = until;
+    }
+    RunDeferred(deferred);
+    const TimeNs now = clock_.Now();
+    if (until == std::numeric_limits<TimeNs>::max()) {
+      waiter.Wait(-1);
+    } else if (until > now) {
+      waiter.Wait(until - now + kMillisecond - 1);  // rounded up: waking early would spin
+    }
+    {
+      const std::lock_guard lock(mutex_);
+      sleeping_until_ = kAwake;
+    }
+    // Cleared before the next Poll looks: what rings from here on wakes again.
+    doorbell_.Clear();
+  }
+}
+
+}  // namespace phub::server

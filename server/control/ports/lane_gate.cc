@@ -1,0 +1,39 @@
+#include "server/control/ports/lane_gate.h"
+
+#include <utility>
+
+#include "common/base/log.h"
+
+namespace phub::server {
+
+ControlLaneGate::ControlLaneGate(ControlThread& thread, std::uint8_t transport_index, bool tls)
+    : thread_(thread), transport_index_(transport_index), tls_(tls) {}
+
+bool ControlLaneGate::FindNonce(const wire::LaneHello& hello, wire::Nonce& nonce) {
+  const auto found = thread_.Run([&](Control& control) { return control.FindNonce(hello); });
+  if (!found) return false;
+  nonce = *found;
+  return true;
+}
+
+wire::LaneRefusal ControlLaneGate::Admit(const wire::LaneHello& hello,
+                                         std::string_view peer_address) {
+  const wire::LaneRefusal refusal =
+      thread_.Run([&](Control& control) { return control.AdmitLane(hello, std::nullopt, tls_); });
+  if (refusal != wire::LaneRefusal::kNone) {
+    LogWarning("event=lane_refused reason={} rank={} core={} peer={}", wire::ToString(refusal),
+               hello.rank.value, hello.core.value, peer_address);
+  }
+  return refusal;
+}
+
+void ControlLaneGate::Attach(const wire::LaneHello& hello,
+                             std::unique_ptr<transport::Connection> connection,
+                             std::string peer_address) {
+  thread_.Run([&](Control& control) {
+    control.AttachLane(hello, std::move(connection), transport_index_, tls_ ? "tcp+tls" : "tcp",
+                       peer_address);
+  });
+}
+
+}  // namespace phub::server

@@ -1,0 +1,186 @@
+// What is measured of a job's exchange with other racks, and what the simulation says of the same.
+#include <algorithm>
+
+#include "common/base/check.h"
+#include "common/plan/forest_json.h"
+#include "common/plan/simulator.h"
+#include "common/plan/verifier.h"
+#include "server/control/racks/rack_run.h"
+
+namespace phub::server {
+namespace {
+
+using exchange::RackTree;
+
+// Of a prediction: administrators wait for it, and everybody for the administrator.
+constexpr std::size_t kTransfersMax = 4096;
+constexpr std::uint64_t kPiecesMax = 16;
+constexpr std::int64_t kPsPerNs = 1000;
+
+bool HasSpan(const RackTree& tree, ExchangeSpan span) {
+  switch (span) {
+    case ExchangeSpan::kSums: return !tree.reduce_children.empty();
+    case ExchangeSpan::kResult: return tree.reduce_parent.has_value();
+    case ExchangeSpan::kWhole:
+    case ExchangeSpan::kCount: break;
+  }
+  return true;
+}
+
+// Of one stage of one tree, or (place 0) of all. Without keys there is nothing to tell.
+void AddSpan(const RackRun& run, std::size_t place, ExchangeSpan span, v1::ExchangeInfo& info) {
+  v1::ExchangeSpan described;
+  for (std::size_t core = 0; core < run.shards.size(); ++core) {
+    const SpanMeter& meter = run.shards[core]->metrics.trees[place][span];
+    described.set_bytes(described.bytes() + meter.exchange_bytes());
+    const std::uint64_t exchanges = meter.exchanges();
+    if (exchanges == 0) continue;
+    const auto recent = static_cast<std::int64_t>(meter.recent_ns());
+    if (described.exchanges() > 0 && recent <= described.recent_ns()) continue;
+    described.set_recent_ns(recent);
+    described.set_mean_ns(static_cast<std::int64_t>(meter.busy_ns() / exchanges));
+    described.set_exchanges(exchanges);
+    described.set_core(static_cast<std::uint32_t>(core));
+  }
+  if (described.bytes() == 0) return;
+  described.set_stage(kExchangeSpanNames[static_cast<std::size_t>(span)]);
+  described.set_tree(static_cast<std::int32_t>(place) - 1);
+  if (place > 0) described.set_home(run.plan.trees[place - 1].home.value);
+  *info.add_spans() = std::move(described);
+}
+
+void AddLink(const RackRun& run, std::uint32_t rack, v1::ExchangeInfo& info) {
+  v1::ExchangeLink& link = *info.add_links();
+  link.set_rack(rack);
+  link.set_endpoint(info.racks(static_cast<int>(rack)));
+  link.set_self(rack == run.plan.self.value);
+  for (const PeerLanePlace& lane : run.racks[rack].lanes) {
+    if (!lane.description.empty()) link.add_lanes(lane.description);
+  }
+  for (const auto& shard : run.shards) {
+    const LinkMetrics& metrics = shard->metrics.links[rack];
+    const auto add = [&link](auto set, std::uint64_t before, const SingleWriterNumber& number) {
+      (link.*set)(before + number.Get());
+    };
+    using L = v1::ExchangeLink;
+    add(&L::set_sums_last, link.sums_last(), metrics.sums_last);
+    add(&L::set_sums_awaited_ns, link.sums_awaited_ns(), metrics.sums_awaited_ns);
+    add(&L::set_partials_sent, link.partials_sent(), metrics.partials_sent);
+    add(&L::set_partial_bytes_sent, link.partial_bytes_sent(), metrics.partial_bytes_sent);
+    add(&L::set_results_sent, link.results_sent(), metrics.results_sent);
+    add(&L::set_result_bytes_sent, link.result_bytes_sent(), metrics.result_bytes_sent);
+    add(&L::set_partials_received, link.partials_received(), metrics.partials_received);
+    add(&L::set_partial_bytes_received, link.partial_bytes_received(),
+        metrics.partial_bytes_received);
+    add(&L::set_results_received, link.results_received(), metrics.results_received);
+    add(&L::set_result_bytes_received, link.result_bytes_received(), metrics.result_bytes_received);
+    add(&L::set_result_wait_ns, link.result_wait_ns(), metrics.result_wait_ns);
+    add(&L::set_messages_taken, link.messages_taken(), metrics.messages_taken);
+    add(&L::set_message_wait_ns, link.message_wait_ns(), metrics.message_wait_ns);
+  }
+}
+
+// When, in one exchange, the stages at one rack begin and end.
+struct PredictedTimes {
+  std::int64_t sums_end = 0, result_begin = INT64_MAX, result_end = 0;  // ps
+  std::int64_t first_sum = INT64_MAX;  // when the first of the children's is here
+
+  // An aggregator has no sum of its own from which its children's could be counted.
+  std::int64_t Of(ExchangeSpan span, bool aggregates) const {
+    if (span == ExchangeSpan::kSums && aggregates) return sums_end - std::min(sums_end, first_sum);
+    if (span == ExchangeSpan::kSums) return sums_end;
+    if (span == ExchangeSpan::kWhole) return std::max(sums_end, result_end);
+    return result_end - std::min(result_end, result_begin);
+  }
+};
+
+// [0]: all trees; [1 + tree].
+std::vector<PredictedTimes> TimesAt(plan::NodeIndex node, const plan::Forest& forest,
+                                    const plan::SimulationResult& simulated) {
+  std::vector<PredictedTimes> times(1 + forest.trees.size());
+  for (const plan::TransferTimes& transfer : simulated.timeline) {
+    const plan::Tree& tree = forest.trees[transfer.tree];
+    const plan::Edge& edge = (transfer.reduces ? tree.reduce : tree.gather)[transfer.edge];
+    for (const std::size_t place : {std::size_t{0}, std::size_t{1} + transfer.tree}) {
+      PredictedTimes& at = times[place];
+      if (transfer.reduces && edge.to == node) {
+        at.sums_end = std::max(at.sums_end, transfer.arrived_ps);
+        at.first_sum = std::min(at.first_sum, transfer.arrived_ps);
+      }
+      if (transfer.reduces && edge.from == node) {
+        at.result_begin = std::min(at.result_begin, transfer.started_ps);
+      }
+      if (!transfer.reduces && edge.to == node) {
+        at.result_end = std::max(at.result_end, transfer.arrived_ps);
+      }
+    }
+  }
+  return times;
+}
+
+// Data move through the plan chunk by chunk: in as many pieces, up to what can be simulated soon.
+std::uint32_t PiecesOf(const plan::Forest& forest, std::uint64_t bytes, std::uint64_t chunk_bytes) {
+  const std::uint64_t chunks = bytes / std::max<std::uint64_t>(1, chunk_bytes);
+  const std::uint64_t pieces = std::min(kPiecesMax, chunks / forest.trees.size());
+  const std::uint64_t affordable =
+      kTransfersMax / std::max<std::size_t>(1, plan::EdgeCount(forest));
+  return static_cast<std::uint32_t>(std::max<std::uint64_t>(1, std::min(pieces, affordable)));
+}
+
+void Predict(const plan::Topology& topology, const RackRun& run, v1::ExchangeInfo& info) {
+  const auto forest = plan::ParseForestJson(topology, run.described.plan());
+  PHUB_CHECK(forest.ok(), "the plan was read when the job was opened");
+  if (plan::EdgeCount(*forest) > kTransfersMax) return;
+  plan::SimulationOptions options;
+  options.size_bytes = static_cast<std::int64_t>(info.exchange_bytes());
+  options.pieces = PiecesOf(*forest, info.exchange_bytes(), run.described.options().chunk_bytes());
+  options.keep_timeline = true;
+  const auto simulated = plan::Simulate(topology, *forest, options);
+  if (!simulated.ok()) return;
+  info.set_predicted_exchange_ns(simulated->time_ps / kPsPerNs);
+  const plan::NodeIndex node = exchange::NodeOf(topology, run.plan.self);
+  const std::vector<PredictedTimes> times = TimesAt(node, *forest, *simulated);
+  for (v1::ExchangeSpan& span : *info.mutable_spans()) {
+    const auto name = std::find(kExchangeSpanNames.begin(), kExchangeSpanNames.end(), span.stage());
+    const auto stage = static_cast<ExchangeSpan>(name - kExchangeSpanNames.begin());
+    const PredictedTimes& at = times[static_cast<std::size_t>(span.tree() + 1)];
+    span.set_predicted_ns(at.Of(stage, run.plan.aggregates) / kPsPerNs);
+  }
+}
+
+}  // namespace
+
+void DescribeMeasures(const RackRun& run, v1::ExchangeInfo& info) {
+  if (run.shards.empty()) return info.MergeFrom(run.measured);
+  for (const auto& shard : run.shards) {
+    info.set_exchange_bytes(info.exchange_bytes() + shard->metrics.exchange_bytes.Get());
+  }
+  for (std::size_t place = 0; place <= run.plan.trees.size(); ++place) {
+    for (const ExchangeSpan span :
+         {ExchangeSpan::kWhole, ExchangeSpan::kSums, ExchangeSpan::kResult}) {
+      if (place == 0 || HasSpan(run.plan.trees[place - 1], span)) AddSpan(run, place, span, info);
+    }
+  }
+  const std::uint64_t shown = run.plan.neighbors | exchange::RackBit(run.plan.self);
+  for (std::uint32_t rack = 0; rack < run.plan.rack_count; ++rack) {
+    if ((shown >> rack & 1) != 0) AddLink(run, rack, info);
+  }
+}
+
+void DescribePrediction(RackRun& run, v1::ExchangeInfo& info) {
+  if (info.exchange_bytes() == 0) return;
+  // A core loop that adds keys counts their bytes first: a span may have come since. None goes.
+  if (run.predicted.exchange_bytes() != info.exchange_bytes() ||
+      run.predicted.spans_size() != info.spans_size()) {
+    run.predicted.Clear();
+    run.predicted.set_exchange_bytes(info.exchange_bytes());
+    *run.predicted.mutable_spans() = info.spans();
+    Predict(*run.topology, run, run.predicted);
+  }
+  info.set_predicted_exchange_ns(run.predicted.predicted_exchange_ns());
+  for (int i = 0; i < info.spans_size(); ++i) {
+    info.mutable_spans(i)->set_predicted_ns(run.predicted.spans(i).predicted_ns());
+  }
+}
+
+}  // namespace phub::server

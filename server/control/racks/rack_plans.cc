@@ -1,0 +1,167 @@
+// Plans of jobs that span racks: made or read, verified, and cut to what this rack has to do.
+#include <numeric>
+#include <utility>
+
+#include "common/base/printable.h"
+#include "common/plan/chooser.h"
+#include "common/plan/forest_json.h"
+#include "common/plan/topology_json.h"
+#include "common/plan/verifier.h"
+#include "server/control/jobs/silence_guard.h"
+#include "server/control/racks/rack_run.h"
+#include "server/control/racks/rack_survey.h"
+#include "server/control/state.h"
+
+namespace phub::server {
+namespace {
+
+// Keys come after the job, so the choice is made for a model of common size.
+constexpr std::uint64_t kReferenceBytes = 64 << 20;
+constexpr const char* kAuto = "auto";
+// A choice is made while workers wait to join: bounds for planners that search, and for pieces,
+// which here are the chunks that each tree gets.
+constexpr std::uint32_t kStartsMax = 8;
+constexpr std::uint32_t kPiecesMax = 16;
+
+bool IsPlanText(const std::string& asked) { return asked.starts_with("{"); }
+
+absl::Status InPlan(const std::string& job, const absl::Status& status) {
+  return absl::Status(status.code() == absl::StatusCode::kInternal
+                          ? absl::StatusCode::kInvalidArgument
+                          : status.code(),
+                      fmt::format("job {}: the plan for its racks is refused: {}", job,
+                                  std::string(status.message())));
+}
+
+double PredictedSeconds(const plan::Topology& topology, const plan::Forest& forest) {
+  plan::SimulationOptions options;
+  options.size_bytes = static_cast<std::int64_t>(kReferenceBytes);
+  const auto simulated = plan::Simulate(topology, forest, options);
+  return simulated.ok() ? simulated->seconds() : 0;
+}
+
+plan::PlannerOptions BoundedPlanner() {
+  plan::PlannerOptions options;
+  options.starts = kStartsMax;
+  return options;
+}
+
+}  // namespace
+
+absl::StatusOr<plan::Forest> MakeForest(const plan::Topology& topology, const std::string& asked,
+                                        bool aggregators) {
+  if (IsPlanText(asked)) return plan::ParseForestJson(topology, asked);
+  if (asked != kAuto) {
+    const plan::Planner* const planner = plan::FindPlanner(asked);
+    if (planner != nullptr) return plan::MakePlan(*planner, topology, BoundedPlanner());
+    std::string names;
+    for (const plan::Planner& each : plan::Planners()) names += fmt::format(", {}", each.name);
+    return absl::InvalidArgumentError(
+        fmt::format("there is no planner {}; there are auto{}", Printable(asked), names));
+  }
+  plan::ChooserOptions options;
+  options.simulation.size_bytes = static_cast<std::int64_t>(kReferenceBytes);
+  options.planner = BoundedPlanner();
+  options.pieces_max = kPiecesMax;
+  auto choice = plan::Choose(topology, options);
+  if (!choice.ok()) return choice.status();
+  const plan::Candidate* best = nullptr;
+  for (const plan::Candidate& candidate : choice->candidates) {
+    if (!candidate.status.ok() || (best != nullptr && best->seconds <= candidate.seconds)) continue;
+    // Only plans that daemons can run: none that sums in switches for which no daemon stands.
+    if (exchange::MakeRackPlan(topology, candidate.forest, RackIndex{0}, aggregators).ok()) {
+      best = &candidate;
+    }
+  }
+  if (best == nullptr) return absl::InvalidArgumentError("no planner fits the racks' topology");
+  return best->forest;
+}
+
+// Rack 0: what the job's ranks asked for becomes a plan.
+absl::Status Control::State::ChoosePlan(v1::PeerJob& job) {
+  const plan::Topology& topology = TopologyToPlanFor(*this);
+  const std::string& asked = job.options().plan();
+  job.clear_topology();
+  job.clear_measured_unix_ns();
+  if (racks.survey.measured) {
+    job.set_topology(plan::TopologyToJson(topology));
+    job.set_measured_unix_ns(racks.survey.measured->unix_ns);
+  }
+  job.set_reference_bytes(kReferenceBytes);
+  if (const auto made = racks.plans.find(asked); made != racks.plans.end()) {
+    job.set_plan(made->second.text);
+    job.set_seconds(made->second.seconds);
+    return absl::OkStatus();
+  }
+  const SilenceGuard guard(*this);
+  const absl::StatusOr<plan::Forest> forest =
+      MakeForest(topology, asked, options.aggregator_count > 0);
+  if (!forest.ok()) return InPlan(job.job(), forest.status());
+  if (const auto report = plan::Verify(topology, *forest); !report.ok()) {
+    return InPlan(job.job(), report.status());
+  }
+  job.set_plan(plan::ForestToJson(topology, *forest));
+  job.set_seconds(PredictedSeconds(topology, *forest));
+  if (!IsPlanText(asked)) racks.plans[asked] = {job.plan(), job.seconds()};
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::unique_ptr<RackRun>> MakeRackRun(
+    const Control::State& state, const v1::PeerJob& job,
+    std::shared_ptr<const plan::Topology> planned_for) {
+  const plan::Topology& topology = *planned_for;
+  const ControlOptions& options = state.options;
+  const absl::StatusOr<plan::Forest> forest = plan::ParseForestJson(topology, job.plan());
+  if (!forest.ok()) return InPlan(job.job(), forest.status());
+  if (const auto report = plan::Verify(topology, *forest); !report.ok()) {
+    return InPlan(job.job(), report.status());
+  }
+  auto plan = exchange::MakeRackPlan(topology, *forest, RackIndex{options.rack_index},
+                                     options.aggregator_count > 0);
+  if (!plan.ok()) return InPlan(job.job(), plan.status());
+  auto run = std::make_unique<RackRun>();
+  run->asked = IsPlanText(job.options().plan()) ? "file" : job.options().plan();
+  run->described = job;
+  run->planner = forest->planner;
+  run->topology = std::move(planned_for);
+  run->plan = *std::move(plan);
+  run->racks.resize(run->plan.rack_count);
+  // Aggregators have no ranks that others could wait for.
+  for (std::size_t rack = options.racks_with_ranks(); rack < run->racks.size(); ++rack) {
+    run->racks[rack].left = true;
+    run->racks[rack].barriers_reached = UINT64_MAX;
+  }
+  run->said_left = options.is_aggregator();
+  for (PeerRack& rack : run->racks) rack.lanes.resize(state.links.size());
+  // Ties go by the core loop's number in the rack, so that daemons spread over the trees, too.
+  const auto own = job.daemon_cores().begin() + static_cast<int>(options.rack_self);
+  const std::uint32_t first = std::accumulate(job.daemon_cores().begin(), own, 0u);
+  for (std::uint32_t core = 0; core < state.links.size(); ++core) {
+    run->choosers.emplace_back(run->plan, CoreIndex{first + core});
+  }
+  return run;
+}
+
+void Control::State::DescribeExchange(const Job& job, v1::ExchangeInfo& info) const {
+  const RackRun& run = *job.rack_run;
+  info.set_rack(options.rack_index);
+  for (const std::string& endpoint : options.racks) info.add_racks(endpoint);
+  for (std::uint32_t rack = options.racks_with_ranks(); rack < options.racks.size(); ++rack) {
+    info.add_aggregators(rack);
+  }
+  info.set_state(ToString(run.state));
+  info.set_asked(run.asked);
+  info.set_planner(run.planner);
+  info.set_topology(run.topology->name());
+  info.set_trees(static_cast<std::uint32_t>(run.plan.trees.size()));
+  info.set_predicted_seconds(run.described.seconds());
+  info.set_reference_bytes(run.described.reference_bytes());
+  info.set_first_rank(job.config.rank_base);
+  info.set_rank_count(job.config.ranks_of_job);
+  info.set_plan(run.described.plan());
+  info.set_measured_topology(run.described.topology());
+  info.set_measured_unix_ns(run.described.measured_unix_ns());
+  DescribeMeasures(run, info);
+}
+
+}  // namespace phub::server

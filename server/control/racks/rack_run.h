@@ -1,0 +1,101 @@
+// What control knows of one job's run over several racks, beside what job.h says of its part here.
+// Data; the rules are in racks.cc, rack_opening.cc, rack_jobs.cc, rack_plans.cc, peer_lanes.cc and,
+// of what is measured, rack_measures.cc.
+// Owned by the Job.
+//
+// Life: kOpening (rack 0 waits until every rack has the job) -> kConnecting (lanes between racks
+// are made) -> kStanding (ranks' calls to Join are answered). Any trouble fails the job everywhere.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "phub/v1/admin.pb.h"
+#include "phub/v1/peer.pb.h"
+#include "server/control/jobs/job.h"
+#include "server/core/exchange/shard_exchange.h"
+
+namespace phub::server {
+
+// A lane to one core loop of another rack.
+struct PeerLanePlace {
+  GrantedNonce nonce;
+  GrantedNonce verbs_nonce;  // see PeerConnect
+  std::unique_ptr<transport::Connection> connection;
+  std::string description;
+};
+
+// A rank of another rack that is lost and may come back (policy wait), as its daemon says.
+struct LostElsewhere {
+  std::string host;
+  std::string loss;
+  TimeNs awaited_until = 0;
+};
+
+// What another rack has said.
+struct PeerRack {
+  std::vector<PeerLanePlace> lanes;  // [core]
+  std::uint64_t instance = 0;        // of its daemon, when it last spoke of this job; 0: never yet
+  bool opened = false;               // rack 0's knowledge, as is `ready`
+  bool ready = false;
+  bool dialled = false;  // the lanes that it granted: once
+  bool left = false;     // all its ranks
+  std::string departed;  // a rank of it that left, for people; empty: none
+  std::uint32_t batches_added = 0;
+  std::uint64_t barriers_reached = 0;
+  std::map<std::uint32_t, LostElsewhere> lost;  // by rank of the job: of this rack's only
+};
+
+struct RackRun {
+  enum class State : std::uint8_t { kOpening, kConnecting, kStanding };
+  State state = State::kOpening;
+  std::string asked;      // "auto", a planner's name, "file"
+  v1::PeerJob described;  // with the plan
+  std::string planner;
+  std::shared_ptr<const plan::Topology> topology;  // for which the plan was made
+  exchange::RackPlan plan;
+  std::vector<PeerRack> racks;                                    // [rack]; the own one, too
+  std::vector<std::unique_ptr<exchange::ShardExchange>> shards;   // [core]
+  std::vector<exchange::TreeChooser> choosers;                    // [core]
+  std::vector<std::shared_ptr<exchange::ExchangeBatch>> batches;  // of all cores and batches
+  v1::ExchangeInfo measured;   // what is kept of the shards' measures, once they are gone
+  v1::ExchangeInfo predicted;  // of exchange_bytes; made when somebody asks for it
+  bool granted = false;        // nonces of its lanes: once
+  bool said_ready = false;
+  bool said_left = false;
+  // A lane was lost or could not be made: its rack has ended the job, and why is on its way here by
+  // another connection. Or it has not: then this is the fault, once its time has come.
+  struct PutOff {
+    RackIndex rack;
+    v1::Fault fault;
+    TimeNs due = 0;
+  };
+  std::optional<PutOff> put_off;
+  // What waited of it for another rack was dropped, as others would have been for it: the fault.
+  // All that other racks are told from here on is that it has failed.
+  std::string crowded_out;
+};
+const char* ToString(RackRun::State state);
+// rack_plans.cc: the plan of jobs that ask for `asked`: auto, a planner's name, or a plan.
+absl::StatusOr<plan::Forest> MakeForest(const plan::Topology& topology, const std::string& asked,
+                                        bool aggregators);
+// Its ranks here have all left, and other racks' perhaps not.
+inline bool IsLeavingRacks(const Job& job) {
+  return job.rack_run != nullptr && job.rack_run->said_left;
+}
+
+// rack_plans.cc. Every rack, rack 0 too: nobody runs a plan that it has not verified itself.
+absl::StatusOr<std::unique_ptr<RackRun>> MakeRackRun(
+    const Control::State& state, const v1::PeerJob& job,
+    std::shared_ptr<const plan::Topology> topology);
+
+// rack_measures.cc: spans, links and exchange_bytes, without predictions; `info` has the racks. And
+// the predictions for them: simulated once for a size, which takes time.
+void DescribeMeasures(const RackRun& run, v1::ExchangeInfo& info);
+void DescribePrediction(RackRun& run, v1::ExchangeInfo& info);
+
+}  // namespace phub::server

@@ -1,0 +1,127 @@
+#include "server/control/racks/rack_waiting.h"
+
+#include <algorithm>
+
+#include "common/base/log.h"
+#include "common/base/printable.h"
+#include "server/control/racks/rack_run.h"
+#include "server/control/text.h"
+
+namespace phub::server {
+namespace {
+
+constexpr std::size_t kLossBytesMax = 512;  // several times what a daemon says of a loss
+
+DurationNs Left(TimeNs until, TimeNs now) { return std::max<DurationNs>(0, until - now); }
+
+v1::SessionEvent AwaitedEvent(std::uint32_t rank, const LostElsewhere& lost, TimeNs now) {
+  v1::SessionEvent event;
+  v1::RankAwaited& awaited = *event.mutable_awaited();
+  awaited.set_rank(rank);
+  awaited.set_host(lost.host);
+  awaited.set_deadline_ns(Left(lost.awaited_until, now));
+  return event;
+}
+
+void TellAllHere(const Job& job, const v1::SessionEvent& event) {
+  for (const Member& member : job.members) {
+    if (member.sink) member.sink->Send(event);
+  }
+}
+
+// Whether that rack may say so of the rank.
+bool IsRankOf(const Job& job, RackIndex from, std::uint32_t rank) {
+  return job.settings.on_loss == LossPolicy::kWait && rank < job.config.ranks_of_job &&
+         rank / job.config.ranks_per_rack == from.value;
+}
+
+// Calls visit(rank of the job, LostElsewhere), rack by rack.
+template <typename Visit>
+void ForEachLost(const Job& job, Visit&& visit) {
+  if (job.rack_run == nullptr || !job.running()) return;
+  for (const PeerRack& rack : job.rack_run->racks) {
+    for (const auto& [rank, lost] : rack.lost) visit(rank, lost);
+  }
+}
+
+}  // namespace
+
+void TellRacksOfAbsence(Control::State& state, const Job& job, Rank rank) {
+  if (job.rack_run == nullptr) return;
+  const Member& member = job.members[rank.value];
+  v1::PeerMessage message;
+  v1::PeerRankAwaited& awaited = *message.mutable_rank_awaited();
+  awaited.set_rank(rank.value + job.config.rank_base);
+  awaited.set_host(member.host);
+  awaited.set_awaited_for_ns(Left(member.awaited_until, state.clock.Now()));
+  awaited.set_loss(member.absence);
+  state.SendToRacks(job.account.incarnation, message);
+}
+
+void TellRacksOfReturn(Control::State& state, const Job& job, Rank rank, bool restarted) {
+  if (job.rack_run == nullptr) return;
+  v1::PeerMessage message;
+  message.mutable_rank_returned()->set_rank(rank.value + job.config.rank_base);
+  message.mutable_rank_returned()->set_restarted(restarted);
+  state.SendToRacks(job.account.incarnation, message);
+}
+
+void HandleRankAwaited(Control::State& state, Job& job, RackIndex from,
+                       const v1::PeerRankAwaited& awaited) {
+  if (!IsRankOf(job, from, awaited.rank())) {
+    return state.counters.Add(ControlCounter::peers_refused_place);
+  }
+  const TimeNs now = state.clock.Now();
+  LostElsewhere& lost = job.rack_run->racks[from.value].lost[awaited.rank()];
+  lost.host = Printable(awaited.host(), kNameBytesMax);
+  lost.loss = Printable(awaited.loss(), kLossBytesMax);
+  lost.awaited_until =
+      now + std::clamp<DurationNs>(awaited.awaited_for_ns(), 0, job.settings.wait_timeout);
+  LogWarning(
+      "event=rank_lost_elsewhere tenant={} job=\"{}\" rank={} rack={} host=\"{}\" reason=\"{}\"",
+      job.account.tenant, job.name(), awaited.rank(), from.value, lost.host, lost.loss);
+  TellAllHere(job, AwaitedEvent(awaited.rank(), lost, now));
+}
+
+void HandleRankReturned(Control::State& state, Job& job, RackIndex from,
+                        const v1::PeerRankReturned& returned) {
+  if (!IsRankOf(job, from, returned.rank()) ||
+      job.rack_run->racks[from.value].lost.erase(returned.rank()) == 0) {
+    return state.counters.Add(ControlCounter::peers_refused_place);
+  }
+  LogInfo("event=rank_returned_elsewhere tenant={} job=\"{}\" rank={} rack={} restarted={}",
+          job.account.tenant, job.name(), returned.rank(), from.value, returned.restarted());
+  v1::SessionEvent event;
+  event.mutable_returned()->set_rank(returned.rank());
+  event.mutable_returned()->set_restarted(returned.restarted());
+  TellAllHere(job, event);
+}
+
+void SendLostElsewhere(const Job& job, TimeNs now, EventSink& sink) {
+  ForEachLost(job, [&](std::uint32_t rank, const LostElsewhere& lost) {
+    sink.Send(AwaitedEvent(rank, lost, now));
+  });
+}
+
+void DescribeLostElsewhere(const Job& job, TimeNs now, v1::JobInfo& info) {
+  ForEachLost(job, [&](std::uint32_t rank, const LostElsewhere& lost) {
+    v1::WorkerInfo& worker = *info.add_lost_elsewhere();
+    worker.set_rank(rank);
+    worker.set_host(lost.host);
+    worker.set_state(ToString(Member::State::kLost));
+    worker.set_awaited_for_ns(Left(lost.awaited_until, now));
+    worker.set_loss(lost.loss);
+  });
+}
+
+void DescribeLostElsewhere(const Job& job, TimeNs now, v1::ListStallsResponse& response) {
+  ForEachLost(job, [&](std::uint32_t rank, const LostElsewhere& lost) {
+    v1::StalledRank& waited_for = *response.add_lost_elsewhere();
+    waited_for.set_rank(rank);
+    waited_for.set_host(lost.host);
+    waited_for.set_state(ToString(Member::State::kLost));
+    waited_for.set_awaited_for_ns(Left(lost.awaited_until, now));
+  });
+}
+
+}  // namespace phub::server

@@ -1,0 +1,185 @@
+#include "server/control/rpc/access.h"
+
+#include <fmt/format.h>
+
+#include "absl/strings/str_replace.h"
+#include "server/tenant/certificate.h"
+
+namespace phub::server {
+namespace {
+
+constexpr std::string_view kBearer = "Bearer ";
+
+std::string_view View(const grpc::string_ref& text) { return {text.data(), text.size()}; }
+
+ControlCounter CounterOf(IdentityFault fault) {
+  switch (fault) {
+    case IdentityFault::kExpired: return ControlCounter::calls_refused_expired;
+    case IdentityFault::kRevoked: return ControlCounter::calls_refused_revoked;
+    case IdentityFault::kCertificate:
+    case IdentityFault::kTenantGone:
+    case IdentityFault::kConflict: return ControlCounter::calls_refused_certificate;
+    case IdentityFault::kMalformed:
+    case IdentityFault::kForged:
+    case IdentityFault::kNone: return ControlCounter::calls_refused_token;
+  }
+  return ControlCounter::calls_refused_token;
+}
+
+absl::Status Foreign(Control& control, const Caller& caller, std::string_view what) {
+  control.Count(ControlCounter::calls_refused_tenant);
+  return absl::PermissionDeniedError(fmt::format(
+      "{} may not see or change {}: it is not of tenant {}", caller.name, what, caller.tenant));
+}
+
+absl::Status NoJobOfOneRack(Control& control, const Caller& caller) {
+  control.Count(ControlCounter::calls_refused_role);
+  return absl::FailedPreconditionError(fmt::format(
+      "{} may save and load jobs that span racks only, as another rack's daemon", caller.name));
+}
+
+bool IsScoped(const Caller& caller) { return !caller.open && caller.role == Role::kTenant; }
+
+}  // namespace
+
+std::string PeerAddress(const grpc::CallbackServerContext& context) {
+  const std::string peer = context.peer();
+  const bool has_scheme = peer.starts_with("ipv4:") || peer.starts_with("ipv6:");
+  return absl::StrReplaceAll(peer.substr(has_scheme ? 5 : 0),
+                             {{"%5B", "["}, {"%5D", "]"}, {"%25", "%"}});
+}
+
+void Access::SetLocalPeer(const std::string& peer, const PeerProcess& process) {
+  const std::lock_guard lock(mutex_);
+  local_peers_[peer] = process;
+}
+
+absl::StatusOr<Caller> Access::IdentifyCertificate(const grpc::AuthContext& connection,
+                                                   IdentityFault& fault) const {
+  const auto refuse = [&](const std::string& message) {
+    fault = IdentityFault::kCertificate;
+    return absl::UnauthenticatedError(message);
+  };
+  const auto uris = connection.FindPropertyValues(GRPC_PEER_URI_PROPERTY_NAME);
+  if (uris.size() != 1) {
+    return refuse(
+        fmt::format("the certificate has {} URIs among its alternative names, and must "
+                    "have one: spiffe://{}/tenant/NAME, say",
+                    uris.size(), trust_domain_));
+  }
+  // TLS checked it when the connection was made, which may be long ago.
+  const auto certificates = connection.FindPropertyValues(GRPC_X509_PEM_CERT_PROPERTY_NAME);
+  if (certificates.size() != 1) return refuse("the connection does not show its certificate");
+  const std::optional<WallTimeNs> end = CertificateEnd(View(certificates.front()));
+  if (!end.has_value() || WallNow() >= *end) {
+    return refuse("the connection's certificate has expired; connect again with another");
+  }
+  return directory_->IdentifyUri(View(uris.front()), trust_domain_, fault);
+}
+
+absl::StatusOr<Caller> Access::Identify(const grpc::CallbackServerContext& context,
+                                        IdentityFault& fault) const {
+  Caller caller;
+  if (!identities_) {
+    caller.open = true;
+    caller.name = "anonymous";
+    return caller;
+  }
+  {
+    const std::lock_guard lock(mutex_);
+    const auto found = local_peers_.find(context.peer());
+    if (found != local_peers_.end()) {
+      caller.role = Role::kAdmin;
+      caller.name = fmt::format("uid {}, pid {}", found->second.uid, found->second.pid);
+      caller.peer = "control socket";
+      return caller;
+    }
+  }
+  const std::shared_ptr<const grpc::AuthContext> connection = context.auth_context();
+  const bool has_certificate = connection != nullptr && connection->IsPeerAuthenticated();
+  if (has_certificate) {
+    absl::StatusOr<Caller> named = IdentifyCertificate(*connection, fault);
+    if (!named.ok()) return named;
+    caller = *std::move(named);
+  }
+  const auto [first, last] = context.client_metadata().equal_range("authorization");
+  if (first == last) return caller;
+  if (std::next(first) != last || !View(first->second).starts_with(kBearer)) {
+    fault = IdentityFault::kMalformed;
+    return absl::UnauthenticatedError("\"authorization\" is not one \"Bearer\" token");
+  }
+  absl::StatusOr<Caller> named =
+      directory_->IdentifyToken(View(first->second).substr(kBearer.size()), WallNow(), fault);
+  if (!named.ok() || !has_certificate) return named;
+  if (named->role != caller.role || named->tenant != caller.tenant) {
+    fault = IdentityFault::kConflict;
+    return absl::UnauthenticatedError(fmt::format(
+        "{} comes over a connection of another identity, {}", named->name, caller.name));
+  }
+  return named;
+}
+
+Admission Access::Admit(const grpc::CallbackServerContext& context, std::string_view method) const {
+  Admission admission;
+  admission.rule = FindMethodRule(method);
+  IdentityFault fault = IdentityFault::kNone;
+  absl::StatusOr<Caller> caller = Identify(context, fault);
+  if (!caller.ok()) {
+    admission.status = caller.status();
+    admission.refused = CounterOf(fault);
+    return admission;
+  }
+  admission.caller = *std::move(caller);
+  if (admission.caller.peer.empty()) admission.caller.peer = PeerAddress(context);
+  admission.status = Authorize(admission.caller, method);
+  if (absl::IsUnauthenticated(admission.status)) {
+    admission.refused = ControlCounter::calls_refused_anonymous;
+  } else if (on_known_) {
+    on_known_(admission.caller.peer);
+  }
+  return admission;
+}
+
+absl::Status CheckTenant(Control& control, const Caller& caller, std::string_view tenant) {
+  if (!IsScoped(caller) || tenant == caller.tenant) return absl::OkStatus();
+  return Foreign(control, caller, "another tenant's jobs");
+}
+
+absl::Status CheckSession(Control& control, const Caller& caller, std::string_view session_id) {
+  if (!IsScoped(caller)) return absl::OkStatus();
+  const std::optional<std::string> tenant = control.TenantOfSession(session_id);
+  // Of one that is not known, control says so.
+  if (!tenant.has_value() || *tenant == caller.tenant) return absl::OkStatus();
+  return Foreign(control, caller, "that session");
+}
+
+absl::Status CheckPassedOn(Control& control, const Caller& caller, const v1::RackChoice& rack) {
+  if (caller.open || caller.role != Role::kServer || rack.passed_on()) return absl::OkStatus();
+  return NoJobOfOneRack(control, caller);
+}
+
+absl::Status CheckSnapshot(Control& control, const Caller& caller,
+                           const v1::ReadSnapshotRequest& request) {
+  if (absl::Status status = CheckPassedOn(control, caller, request.rack()); !status.ok()) {
+    return status;
+  }
+  if (IsScoped(caller) && !request.tenant().empty()) {
+    if (absl::Status own = CheckTenant(control, caller, request.tenant()); !own.ok()) return own;
+  }
+  // Another rack's daemon says for whom it asks.
+  const std::string& whose = IsScoped(caller) ? caller.tenant : request.tenant();
+  if (whose.empty()) return absl::OkStatus();
+  const std::optional<std::string> tenant = control.TenantOfSnapshot(request.snapshot_id());
+  if (!tenant.has_value() || *tenant == whose) return absl::OkStatus();
+  return Foreign(control, caller, "that snapshot");
+}
+
+absl::Status CheckLoad(Control& control, const Caller& caller, const v1::LoadStateRequest& first) {
+  const bool is_server = !caller.open && caller.role == Role::kServer;
+  if (first.incarnation() == 0 && is_server) return NoJobOfOneRack(control, caller);
+  if (first.incarnation() == 0) return CheckSession(control, caller, first.session_id());
+  if (caller.open || is_server) return absl::OkStatus();
+  return Foreign(control, caller, "a run of which it has no session");
+}
+
+}  // namespace phub::server

@@ -1,0 +1,142 @@
+#include "server/control/rpc/attend_stream.h"
+
+#include <utility>
+
+#include "server/control/rpc/access.h"
+
+namespace phub::server {
+namespace {
+
+// Events wait here while the client does not read. Heartbeat answers beyond are dropped: whoever
+// does not read them does not miss them, and memory stays bounded.
+constexpr std::size_t kWaitingEventsMax = 64;
+
+}  // namespace
+
+grpc::Status ToGrpcStatus(const absl::Status& status) {
+  if (status.ok()) return grpc::Status::OK;
+  return {static_cast<grpc::StatusCode>(status.code()), std::string(status.message())};
+}
+
+// What Control holds on to. Under the lock.
+class AttendStream::Sink final : public EventSink {
+ public:
+  explicit Sink(AttendStream* stream) : stream_(stream) {}
+  void Send(const v1::SessionEvent& event) override {
+    if (stream_ != nullptr) stream_->Send(event);
+  }
+  void End(const absl::Status& status) override {
+    if (stream_ != nullptr) stream_->End(status);
+  }
+  void Forget() { stream_ = nullptr; }
+
+ private:
+  AttendStream* stream_;
+};
+
+AttendStream::AttendStream(ControlThread& thread, Caller caller)
+    : thread_(thread), caller_(std::move(caller)), sink_(std::make_shared<Sink>(this)) {
+  StartRead(&heartbeat_);
+}
+
+void AttendStream::Start(std::function<void()> operation) {
+  ++starting_;
+  thread_.Defer([this, operation = std::move(operation)] {
+    operation();
+    thread_.Run([this](Control&) {
+      --starting_;
+      Advance();
+    });
+  });
+}
+
+// Writes the next event, or finishes once everything is written.
+void AttendStream::Advance() {
+  if (finished_ || writing_) return;
+  if (peer_gone_) waiting_.clear();
+  if (!waiting_.empty()) {
+    writing_ = true;
+    outgoing_ = std::move(waiting_.front());
+    waiting_.pop_front();
+    Start([this] { StartWrite(&outgoing_); });
+    return;
+  }
+  if (end_.has_value() && starting_ == 0) {
+    finished_ = true;
+    thread_.Defer([this, status = *end_] { Finish(status); });
+  }
+}
+
+void AttendStream::Send(const v1::SessionEvent& event) {
+  if (end_.has_value()) return;
+  if (event.has_heartbeat() && waiting_.size() >= kWaitingEventsMax) return;
+  waiting_.push_back(event);
+  Advance();
+}
+
+void AttendStream::End(const absl::Status& status) {
+  if (!end_.has_value()) end_ = ToGrpcStatus(status);
+  Advance();
+}
+
+void AttendStream::Detach(Control& control) {
+  if (!session_id_.empty()) control.DetachStream(session_id_, stream_);
+}
+
+void AttendStream::HandleHeartbeat(Control& control) {
+  if (session_id_.empty()) {
+    if (heartbeat_.session_id().empty()) {
+      return End(absl::InvalidArgumentError("the heartbeat names no session"));
+    }
+    const absl::Status own = CheckSession(control, caller_, heartbeat_.session_id());
+    if (!own.ok()) return End(own);
+    const absl::StatusOr<StreamId> stream = control.AttachStream(heartbeat_.session_id(), sink_);
+    if (!stream.ok()) return End(stream.status());
+    session_id_ = heartbeat_.session_id();
+    stream_ = *stream;
+  }
+  if (heartbeat_.session_id() != session_id_) {
+    Detach(control);
+    return End(absl::InvalidArgumentError("one Attend stream serves one session"));
+  }
+  const absl::Status status = control.Heartbeat(session_id_, heartbeat_.sequence());
+  if (!status.ok()) End(status);
+}
+
+void AttendStream::OnReadDone(bool ok) {
+  thread_.Run([&](Control& control) {
+    if (!ok) {  // the client closed its side, or is gone
+      Detach(control);
+      return End(absl::OkStatus());
+    }
+    if (!end_.has_value()) HandleHeartbeat(control);
+    if (!finished_ && !end_.has_value()) Start([this] { StartRead(&heartbeat_); });
+  });
+}
+
+void AttendStream::OnWriteDone(bool ok) {
+  thread_.Run([&](Control&) {
+    writing_ = false;
+    if (!ok) peer_gone_ = true;
+    Advance();
+  });
+}
+
+void AttendStream::OnCancel() {
+  thread_.Run([&](Control& control) {
+    peer_gone_ = true;
+    Detach(control);
+    End(absl::CancelledError("the client cancelled the stream"));
+  });
+}
+
+void AttendStream::OnDone() {
+  thread_.Run([&](Control& control) {
+    Detach(control);
+    sink_->Forget();
+    if (on_done) on_done();
+  });
+  delete this;
+}
+
+}  // namespace phub::server

@@ -1,0 +1,62 @@
+// One Attend stream: heartbeats in, events out. A reactor of gRPC's callback interface.
+//
+// Lock and lifetime. All state is under ControlThread's lock. gRPC's Start... and Finish are only
+// called without it (Defer), as they may call back. Finish is called once, when no write is under
+// way and no Start... call is being made, so gRPC cannot destroy the reactor under one. gRPC ends
+// with OnDone, which deletes the reactor; Control's sink outlives it and then falls on nothing.
+#pragma once
+
+#include <grpcpp/grpcpp.h>
+
+#include <deque>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "server/control/ports/control_thread.h"
+#include "server/tenant/caller.h"
+
+namespace phub::server {
+
+grpc::Status ToGrpcStatus(const absl::Status& status);
+
+class AttendStream final : public grpc::ServerBidiReactor<v1::Heartbeat, v1::SessionEvent> {
+ public:
+  // `caller`: whose sessions it may attend.
+  AttendStream(ControlThread& thread, Caller caller);
+
+  // Under the lock: ends the stream from our side.
+  void End(const absl::Status& status);
+
+  void OnReadDone(bool ok) override;
+  void OnWriteDone(bool ok) override;
+  void OnCancel() override;
+  void OnDone() override;
+
+  // Called under the lock when gRPC is done with the stream.
+  std::function<void()> on_done;
+
+ private:
+  class Sink;
+  void Send(const v1::SessionEvent& event);
+  void HandleHeartbeat(Control& control);
+  void Detach(Control& control);
+  void Start(std::function<void()> operation);
+  void Advance();
+
+  ControlThread& thread_;
+  const Caller caller_;
+  std::shared_ptr<Sink> sink_;
+  v1::Heartbeat heartbeat_;  // being read
+  std::string session_id_;   // empty until the first heartbeat attached the stream
+  StreamId stream_ = 0;
+  std::deque<v1::SessionEvent> waiting_;
+  v1::SessionEvent outgoing_;  // being written
+  bool writing_ = false;
+  bool peer_gone_ = false;
+  bool finished_ = false;
+  int starting_ = 0;  // gRPC calls decided on and not yet returned
+  std::optional<grpc::Status> end_;
+};
+
+}  // namespace phub::server

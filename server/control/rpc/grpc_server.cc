@@ -1,0 +1,194 @@
+#include "server/control/rpc/grpc_server.h"
+
+#include <fmt/format.h>
+#include <grpcpp/ext/proto_server_reflection_plugin.h>
+#include <grpcpp/grpcpp.h>
+#include <grpcpp/health_check_service_interface.h>
+#include <grpcpp/security/tls_certificate_provider.h>
+#include <grpcpp/server_posix.h>
+
+#include <chrono>
+#include <memory>
+#include <mutex>
+#include <utility>
+#include <vector>
+
+#include "common/base/log.h"
+#include "server/control/ports/control_port.h"
+#include "server/control/rpc/service.h"
+
+namespace phub::server {
+namespace {
+
+constexpr const char* kSessionService = "phub.v1.Session";
+constexpr int kMessageBytesMax = 4 << 20;
+// Dead peers' connections are noticed and dropped; liveness itself is by heartbeats.
+constexpr int kKeepaliveMs = 10'000;
+constexpr int kKeepaliveTimeoutMs = 5'000;
+// Clients may ping as often as they like: it costs little, and a refused ping would look like a
+// dead daemon to them.
+constexpr int kPingIntervalMsMin = 10;
+constexpr int kPingStrikesUnlimited = 0;
+// Headers of one call: a token has 86 bytes. What a stranger sends beyond is refused unread.
+constexpr int kMetadataBytesMax = 8 * 1024;
+// A connection that has not done its handshake by then is closed.
+constexpr int kHandshakeTimeoutMs = 3'000;
+// A connection without a call for so long is closed: workers have a stream open all the time, and
+// clients connect again by themselves.
+constexpr int kIdleMs = 60'000;
+// Calls at once on one connection: a worker's barriers (64), and some.
+constexpr int kStreamsMax = 128;
+// How soon new certificate files are noticed.
+constexpr unsigned kCertificateRefreshSeconds = 2;
+
+void SetUpProcessOnce() {
+  static std::once_flag once;
+  std::call_once(once, [] {
+    grpc::EnableDefaultHealthCheckService(true);
+    grpc::reflection::InitProtoReflectionServerBuilderPlugin();
+  });
+}
+
+// Reflection tells anybody what is there, and its library gives it to every server of the process:
+// where callers need an identity it is taken out again.
+class WithoutReflection final : public grpc::ServerBuilderOption {
+ public:
+  void UpdateArguments(grpc::ChannelArguments*) override {}
+  void UpdatePlugins(std::vector<std::unique_ptr<grpc::ServerBuilderPlugin>>* plugins) override {
+    std::erase_if(*plugins, [](const std::unique_ptr<grpc::ServerBuilderPlugin>& plugin) {
+      return plugin->name() == "proto_server_reflection";
+    });
+  }
+};
+
+std::shared_ptr<grpc::ServerCredentials> MakeCredentials(const TlsFiles& tls) {
+  if (tls.empty()) return grpc::InsecureServerCredentials();
+  const auto provider = std::make_shared<grpc::experimental::FileWatcherCertificateProvider>(
+      tls.key, tls.certificate, tls.client_ca, kCertificateRefreshSeconds);
+  grpc::experimental::TlsServerCredentialsOptions options(provider);
+  options.watch_identity_key_cert_pairs();
+  if (!tls.client_ca.empty()) {
+    options.watch_root_certs();
+    // Not required: who has a token needs none. One that is brought must be right.
+    options.set_cert_request_type(GRPC_SSL_REQUEST_CLIENT_CERTIFICATE_AND_VERIFY);
+  }
+  return grpc::experimental::TlsServerCredentials(options);
+}
+
+void SetLimits(grpc::ServerBuilder& builder) {
+  builder.SetMaxReceiveMessageSize(kMessageBytesMax);
+  builder.SetMaxSendMessageSize(kMessageBytesMax);
+  builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIME_MS, kKeepaliveMs);
+  builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, kKeepaliveTimeoutMs);
+  builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1);
+  builder.AddChannelArgument(GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS,
+                             kPingIntervalMsMin);
+  builder.AddChannelArgument(GRPC_ARG_HTTP2_MAX_PING_STRIKES, kPingStrikesUnlimited);
+  builder.AddChannelArgument(GRPC_ARG_MAX_METADATA_SIZE, kMetadataBytesMax);
+  builder.AddChannelArgument(GRPC_ARG_MAX_CONNECTION_IDLE_MS, kIdleMs);
+  builder.AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS, kStreamsMax);
+  builder.AddChannelArgument(GRPC_ARG_SERVER_HANDSHAKE_TIMEOUT_MS, kHandshakeTimeoutMs);
+}
+
+}  // namespace
+
+struct GrpcServer::Impl {
+  Impl(ControlThread& thread, const GrpcServerOptions& options)
+      : access(options.directory, options.identities, options.trust_domain),
+        shared(thread, access, options.admin, options.state_thread, options.relay),
+        services{MakeSessionService(shared), MakeAdminService(shared), MakeTenantsService(shared),
+                 MakePeerService(shared), MakeProbeService(shared, options.prober)} {
+    access.SetOnKnown([this](const std::string& peer) { port->MarkKnown(peer); });
+  }
+  // Once gRPC serves: it closes what comes earlier.
+  void StartPort();
+
+  Access access;
+  Shared shared;
+  const std::unique_ptr<grpc::Service> services[5];
+  std::unique_ptr<ControlPort> port;
+  std::unique_ptr<grpc::experimental::ExternalConnectionAcceptor> acceptor;
+  std::unique_ptr<grpc::Server> server;
+};
+
+void GrpcServer::Impl::StartPort() {
+  port->Start(
+      [this](int listening, Descriptor connection) {
+        grpc::experimental::ExternalConnectionAcceptor::NewConnectionParameters given;
+        given.listener_fd = listening;
+        given.fd = connection.Release();
+        acceptor->HandleNewConnection(&given);
+      },
+      [this](const ControlPortRefusals& refused) {
+        shared.thread.Run([&](Control& control) {
+          control.Count(ControlCounter::connections_refused_form, refused.form);
+          control.Count(ControlCounter::connections_refused_crowd, refused.crowd);
+          control.Count(ControlCounter::connections_refused_late, refused.late);
+        });
+      });
+}
+
+GrpcServer::GrpcServer(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+GrpcServer::~GrpcServer() { Shutdown(); }
+
+absl::StatusOr<std::unique_ptr<GrpcServer>> GrpcServer::Create(ControlThread& thread,
+                                                               const GrpcServerOptions& options) {
+  if (!options.tls.empty()) {
+    if (absl::Status status = CheckTlsFiles(options.tls); !status.ok()) return status;
+  }
+  auto port = ControlPort::Create(
+      {.host = options.host, .port = options.port, .tls = !options.tls.empty()});
+  if (!port.ok()) return port.status();
+  SetUpProcessOnce();
+  auto impl = std::make_unique<Impl>(thread, options);
+  impl->port = *std::move(port);
+  grpc::ServerBuilder builder;
+  for (const auto& service : impl->services) builder.RegisterService(service.get());
+  SetLimits(builder);
+  if (options.identities) builder.SetOption(std::make_unique<WithoutReflection>());
+  impl->acceptor = builder.experimental().AddExternalConnectionAcceptor(
+      grpc::ServerBuilder::experimental_type::ExternalConnectionType::FROM_FD,
+      MakeCredentials(options.tls));
+  impl->server = builder.BuildAndStart();
+  if (impl->server == nullptr) return absl::InternalError("gRPC does not start a server");
+  impl->StartPort();
+  std::unique_ptr<GrpcServer> server(new GrpcServer(std::move(impl)));
+  server->impl_->shared.set_serving = [raw = server.get()](bool serving) {
+    raw->SetServing(serving);
+  };
+  server->SetServing(true);
+  LogInfo("event=control_listening host={} port={} tls={} identities={}", options.host,
+          server->port(), !options.tls.empty(), options.identities);
+  return server;
+}
+
+void GrpcServer::AddLocalConnection(Descriptor connection, const PeerProcess& process) {
+  // The name under which gRPC's calls know it; before it can make one.
+  impl_->access.SetLocalPeer(fmt::format("fd:{}", connection.get()), process);
+  grpc::AddInsecureChannelFromFd(impl_->server.get(), connection.Release());
+}
+
+std::uint16_t GrpcServer::port() const { return impl_->port->port(); }
+
+void GrpcServer::SetServing(bool serving) {
+  grpc::HealthCheckServiceInterface* const health = impl_->server->GetHealthCheckService();
+  health->SetServingStatus(serving);  // the name ""
+  health->SetServingStatus(kSessionService, serving);
+}
+
+void GrpcServer::Shutdown(DurationNs grace) {
+  impl_->port->Stop();
+  if (impl_->server == nullptr) return;
+  // Every reactor must finish before gRPC lets go, and only we can finish them.
+  impl_->shared.thread.Run([&](Control&) {
+    impl_->shared.closed = true;
+    const absl::Status status = absl::UnavailableError("phubd is stopping");
+    impl_->shared.calls->FinishAll(status);
+    for (const auto& [stream, end] : impl_->shared.streams) end(status);
+  });
+  impl_->server->Shutdown(std::chrono::system_clock::now() + std::chrono::nanoseconds(grace));
+  impl_->server->Wait();
+  impl_->server.reset();
+}
+
+}  // namespace phub::server

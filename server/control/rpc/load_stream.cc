@@ -1,0 +1,145 @@
+#include "server/control/rpc/load_stream.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "server/control/rpc/access.h"
+#include "server/control/rpc/attend_stream.h"
+
+namespace phub::server {
+
+LoadStream::LoadStream(ControlThread& thread, Caller caller, RackRelay* relay,
+                       v1::LoadStateResponse* response)
+    : thread_(thread), caller_(std::move(caller)), relay_(relay), response_(response) {
+  StartRead(&part_);
+}
+
+absl::Status LoadStream::Take(Control& control) {
+  if (!load_.has_value()) {
+    if (absl::Status own = CheckLoad(control, caller_, part_); !own.ok()) return own;
+    const absl::StatusOr<LoadId> load = control.BeginLoad(part_);
+    if (!load.ok()) return load.status();
+    load_ = *load;
+  }
+  if (absl::Status status = control.LoadPart(*load_, part_); !status.ok()) return status;
+  return PassOn(control);
+}
+
+// No relay is busy: the part was read after they had taken theirs of the last one.
+absl::Status LoadStream::PassOn(Control& control) {
+  for (auto& [rack, part] : control.PartsForRacks(*load_)) {
+    if (relay_ == nullptr) return absl::UnimplementedError("this daemon reaches no other racks");
+    if (relays_.empty()) {
+      job_ = Incarnation{part.incarnation()};
+      relay_->loads().Begin(job_, this, [this] {
+        End(absl::AbortedError("another load of the job's saved state has begun"));
+      });
+    }
+    std::shared_ptr<LoadRelay>& relay = relays_[rack];
+    if (relay == nullptr) {
+      relay = std::make_shared<LoadRelay>(thread_, *relay_, RackIndex{rack},
+                                          [this, alive = alive_](Control& under_lock) {
+                                            if (*alive) Continue(under_lock);
+                                          });
+      relay->Begin();
+    }
+    if (relay->over()) continue;  // Continue says why
+    relay->Write(std::move(part));
+  }
+  return absl::OkStatus();
+}
+
+// Called whenever something has changed: reads the next part once everybody has the last one, and
+// finishes once everybody has all of them.
+void LoadStream::Continue(Control& control) {
+  const auto any = [&](auto is) {
+    return std::any_of(relays_.begin(), relays_.end(),
+                       [&](const auto& each) { return is(*each.second); });
+  };
+  for (const auto& [rack, relay] : relays_) {
+    if (relay->over() && !relay->status().ok()) End(relay->status());
+  }
+  if (end_.has_value()) return Advance();
+  if (reading_ || any([](const LoadRelay& each) { return each.busy(); })) return;
+  if (!come_) return Read();
+  if (finishing_ || any([](const LoadRelay& each) { return !each.over(); })) return;
+  finishing_ = true;
+  Finish(control);
+}
+
+// The client closed its side: it has sent everything.
+void LoadStream::Finish(Control& control) {
+  if (!load_.has_value()) return End(absl::InvalidArgumentError("the load says nothing"));
+  control.FinishLoad(*load_, [this, alive = alive_](const absl::Status& status,
+                                                    const v1::LoadStateResponse& response) {
+    if (!*alive) return;
+    *response_ = response;
+    End(status);
+  });
+}
+
+void LoadStream::Cancel(Control& control) {
+  if (load_.has_value()) control.CancelLoad(*load_);
+}
+
+void LoadStream::End(const absl::Status& status) {
+  if (!end_.has_value()) end_ = ToGrpcStatus(status);
+  if (!end_->ok()) {
+    for (const auto& [rack, relay] : relays_) relay->Cancel();
+  }
+  Advance();
+}
+
+void LoadStream::Advance() {
+  if (finished_ || starting_ || !end_.has_value()) return;
+  for (const auto& [rack, relay] : relays_) {
+    if (!relay->over()) return;  // Continue is called then
+  }
+  finished_ = true;
+  thread_.Defer([this, status = *end_] { ServerReadReactor::Finish(status); });
+}
+
+void LoadStream::Read() {
+  reading_ = starting_ = true;
+  thread_.Defer([this] {
+    StartRead(&part_);
+    thread_.Run([this](Control&) {
+      starting_ = false;
+      Advance();
+    });
+  });
+}
+
+void LoadStream::OnReadDone(bool ok) {
+  thread_.Run([&](Control& control) {
+    reading_ = false;
+    if (end_.has_value()) return;
+    if (ok) {
+      const absl::Status status = Take(control);
+      if (!status.ok()) return End(status);
+    } else {
+      come_ = true;
+      for (const auto& [rack, relay] : relays_) relay->Close();
+    }
+    Continue(control);
+  });
+}
+
+void LoadStream::OnCancel() {
+  thread_.Run([&](Control& control) {
+    Cancel(control);
+    End(absl::CancelledError("the client cancelled the stream"));
+  });
+}
+
+void LoadStream::OnDone() {
+  thread_.Run([&](Control& control) {
+    *alive_ = false;
+    Cancel(control);
+    if (!relays_.empty()) relay_->loads().Over(job_, this);
+    if (on_done) on_done();
+  });
+  delete this;
+}
+
+}  // namespace phub::server

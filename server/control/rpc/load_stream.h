@@ -1,0 +1,63 @@
+// One LoadState stream: saved state in, message by message, each taken before the next is read. Of
+// a job that spans racks, what is other racks' is passed on to their daemons, and is taken there
+// before the next is read. A reactor of gRPC's callback interface; lock and lifetime as in
+// attend_stream.h.
+#pragma once
+
+#include <grpcpp/grpcpp.h>
+
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+
+#include "server/control/ports/control_thread.h"
+#include "server/control/rpc/load_relay.h"
+#include "server/tenant/caller.h"
+
+namespace phub::server {
+
+class LoadStream final : public grpc::ServerReadReactor<v1::LoadStateRequest> {
+ public:
+  // `caller`: whose jobs it may load. `relay`: null if there are no other racks.
+  LoadStream(ControlThread& thread, Caller caller, RackRelay* relay,
+             v1::LoadStateResponse* response);
+
+  // Under the lock: ends the stream from our side.
+  void End(const absl::Status& status);
+
+  void OnReadDone(bool ok) override;
+  void OnCancel() override;
+  void OnDone() override;
+
+  // Called under the lock when gRPC is done with the stream.
+  std::function<void()> on_done;
+
+ private:
+  absl::Status Take(Control& control);
+  absl::Status PassOn(Control& control);
+  void Finish(Control& control);
+  void Cancel(Control& control);
+  void Continue(Control& control);
+  void Read();
+  void Advance();
+
+  ControlThread& thread_;
+  const Caller caller_;
+  RackRelay* const relay_;
+  v1::LoadStateResponse* const response_;
+  v1::LoadStateRequest part_;                                   // being read
+  std::optional<LoadId> load_;                                  // from the first message on
+  std::map<std::uint32_t, std::shared_ptr<LoadRelay>> relays_;  // by rack
+  Incarnation job_;                                             // with relays_
+  bool reading_ = true;    // a part, or the end of the client's side, is to come
+  bool come_ = false;      // the client has sent everything
+  bool starting_ = false;  // StartRead is being called
+  bool finishing_ = false;
+  bool finished_ = false;
+  // Whether the stream is still there, for the answer that Control holds.
+  std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);
+  std::optional<grpc::Status> end_;
+};
+
+}  // namespace phub::server

@@ -1,0 +1,257 @@
+#include "server/control/rpc/peer_links.h"
+
+#include <fmt/format.h>
+#include <grpcpp/grpcpp.h>
+
+#include <algorithm>
+#include <chrono>
+#include <condition_variable>
+#include <deque>
+#include <mutex>
+#include <thread>
+#include <utility>
+
+#include "common/base/check.h"
+#include "common/base/cpu_topology.h"
+#include "common/base/log.h"
+#include "common/base/random.h"
+#include "common/base/status_text.h"
+#include "common/transport/tcp/tcp_dial.h"
+#include "common/transport/tls/tls_dial.h"
+#include "common/transport/verbs/verbs_dial.h"
+#include "phub/v1/peer.grpc.pb.h"
+#include "server/control/racks/racks.h"
+
+namespace phub::server {
+namespace {
+
+constexpr int kHeartbeatsPerTimeout = 4;
+constexpr DurationNs kRetryInterval = 50 * kMillisecond;
+// A rack's lanes are dialled one after the other, for all jobs.
+constexpr DurationNs kDialTimeoutMax = 3 * kSecond;
+constexpr DurationNs kLongDial = kSecond / 2;
+constexpr DurationNs kNoVerbsAfterLongDial = 60 * kSecond;
+
+// The daemon was reached, and takes nothing: trying again does not help.
+bool IsRefusal(const grpc::Status& status) {
+  return status.error_code() == grpc::StatusCode::FAILED_PRECONDITION ||
+         status.error_code() == grpc::StatusCode::PERMISSION_DENIED ||
+         status.error_code() == grpc::StatusCode::UNAUTHENTICATED ||
+         status.error_code() == grpc::StatusCode::UNIMPLEMENTED;
+}
+
+}  // namespace
+
+struct PeerLinks::Link {
+  RackIndex rack{};
+  std::unique_ptr<v1::Peer::Stub> stub;
+  std::thread thread;
+  std::thread dialer;
+  std::mutex mutex;  // of what follows
+  std::condition_variable changed;
+  std::deque<PeerLaneCall> calls;
+  PeerQueue queue;
+  bool stopping = false;
+  grpc::ClientContext* under_way = nullptr;
+  std::string last_error;  // the link's own thread
+  // The dialer's own: no lane could be made over verbs, of this job; or it took long to find out.
+  Incarnation no_verbs{};
+  TimeNs no_verbs_until = 0;
+};
+
+PeerLinks::PeerLinks(ControlThread& control, const Clock& clock, PeerLinkOptions options)
+    : control_(control), clock_(clock), options_(std::move(options)) {
+  for (std::uint32_t rack = 0; rack < options_.racks.size(); ++rack) {
+    links_.push_back(rack == options_.self ? nullptr : std::make_unique<Link>());
+    if (links_.back() != nullptr) links_.back()->rack = RackIndex{rack};
+  }
+}
+
+PeerLinks::~PeerLinks() { Stop(); }
+
+absl::Status PeerLinks::Start() {
+  auto credentials = MakePeerCredentials(options_.credentials);
+  if (!credentials.ok()) return credentials.status();
+  credentials_ = *std::move(credentials);
+  for (const auto& link : links_) {
+    if (link == nullptr) continue;
+    Connect(*link);
+    link->thread = std::thread([this, raw = link.get()] {
+      NameThisThread("peer-link");
+      Deliver(*raw);
+    });
+    link->dialer = std::thread([this, raw = link.get()] {
+      NameThisThread("peer-dialer");
+      DialLanes(*raw);
+    });
+  }
+  return absl::OkStatus();
+}
+
+void PeerLinks::Connect(Link& link) {
+  link.stub = v1::Peer::NewStub(MakePeerChannel(options_.racks[link.rack.value], credentials_));
+}
+
+void PeerLinks::Stop() {
+  for (const auto& link : links_) {
+    if (link == nullptr) continue;
+    const std::lock_guard lock(link->mutex);
+    link->stopping = true;
+    if (link->under_way != nullptr) link->under_way->TryCancel();
+    link->changed.notify_all();
+  }
+  for (const auto& link : links_) {
+    if (link == nullptr) continue;
+    if (link->thread.joinable()) link->thread.join();
+    if (link->dialer.joinable()) link->dialer.join();
+  }
+}
+
+DroppedMessages PeerLinks::Send(RackIndex to, const PeerSender& sender, v1::PeerMessage message) {
+  Link& link = *links_[to.value];
+  const std::lock_guard lock(link.mutex);
+  link.changed.notify_all();
+  return link.queue.Push(sender, std::move(message));
+}
+
+void PeerLinks::Deliver(Link& link) {
+  const DurationNs interval = options_.liveness_timeout / kHeartbeatsPerTimeout;
+  for (;;) {
+    const bool delivered = SendEnvelope(link);
+    std::unique_lock lock(link.mutex);
+    if (link.stopping) return;
+    if (delivered && !link.queue.empty()) continue;
+    const auto wait = std::chrono::nanoseconds(delivered ? interval : kRetryInterval);
+    link.changed.wait_for(lock, wait,
+                          [&] { return link.stopping || (delivered && !link.queue.empty()); });
+    if (link.stopping) return;
+  }
+}
+
+// True if there is a receipt.
+bool PeerLinks::SendEnvelope(Link& link) {
+  v1::PeerEnvelope envelope =
+      control_.Run([&](Control& control) { return control.MakeEnvelope(link.rack); });
+  grpc::ClientContext context;
+  {
+    const std::lock_guard lock(link.mutex);
+    if (link.stopping) return false;
+    link.queue.Fill(envelope);
+    link.under_way = &context;
+  }
+  context.set_deadline(std::chrono::system_clock::now() +
+                       std::chrono::nanoseconds(options_.liveness_timeout));
+  v1::PeerReceipt receipt;
+  const grpc::Status status = link.stub->Exchange(&context, envelope, &receipt);
+  {
+    const std::lock_guard lock(link.mutex);
+    link.under_way = nullptr;
+    // What was dropped meanwhile has moved the front on by itself.
+    if (status.ok()) {
+      link.queue.Take(envelope.first_sequence() +
+                      static_cast<std::uint64_t>(envelope.messages_size()));
+    }
+  }
+  if (status.ok()) {
+    if (!link.last_error.empty()) LogInfo("event=peer_reached rack={}", link.rack.value);
+    link.last_error.clear();
+    control_.Run([&](Control& control) { control.OnReceipt(link.rack, receipt); });
+    return true;
+  }
+  const std::string error =
+      fmt::format("{} {}", static_cast<int>(status.error_code()), status.error_message());
+  if (error != link.last_error) {
+    LogWarning("event=peer_not_reached rack={} endpoint={} code={} message=\"{}\"", link.rack.value,
+               options_.racks[link.rack.value], static_cast<int>(status.error_code()),
+               status.error_message());
+    link.last_error = error;
+    if (IsRefusal(status)) {
+      control_.Run(
+          [&](Control& control) { control.OnPeerRefusal(link.rack, status.error_message()); });
+    }
+  }
+  // The certificate of the connection has ended, perhaps: a new one has the certificate of now.
+  if (status.error_code() == grpc::StatusCode::UNAUTHENTICATED) Connect(link);
+  return false;
+}
+
+void PeerLinks::DialLane(PeerLaneCall call) {
+  Link& link = *links_[call.to.value];
+  const std::lock_guard lock(link.mutex);
+  link.calls.push_back(std::move(call));
+  link.changed.notify_all();
+}
+
+void PeerLinks::DialLanes(Link& link) {
+  for (;;) {
+    PeerLaneCall call;
+    {
+      std::unique_lock lock(link.mutex);
+      link.changed.wait(lock, [&] { return link.stopping || !link.calls.empty(); });
+      if (link.stopping) return;
+      call = std::move(link.calls.front());
+      link.calls.pop_front();
+    }
+    Dial(link, call);
+  }
+}
+
+// The first that cannot be made over verbs is tried; the job's others to that rack are not, nor
+// other jobs' for a while if that took long: all wait for one another here.
+void PeerLinks::Dial(Link& link, const PeerLaneCall& call) {
+  const bool lacks =
+      control_.Run([&](Control& control) { return control.LacksPeerLane(call.hello, call.to); });
+  if (!lacks) return;  // its job has ended
+  const std::string host =
+      call.host.empty() ? HostOfRack(options_.racks[call.to.value]) : call.host;
+  absl::StatusOr<Dialled> dialled = absl::UnimplementedError("not over verbs");
+  const TimeNs begun = clock_.Now();
+  const bool tries_verbs = link.no_verbs != call.hello.incarnation && begun >= link.no_verbs_until;
+  if (call.verbs_nonce && (call.verbs_only || tries_verbs)) {
+    dialled = DialVerbsLane(call, host);
+    if (!dialled.ok()) {
+      LogWarning("event=peer_lane_not_over_verbs rack={} core={} reason=\"{}\"", call.to.value,
+                 call.hello.core.value, MessageOf(dialled.status()));
+      link.no_verbs = call.hello.incarnation;
+      const TimeNs now = clock_.Now();
+      if (now - begun > kLongDial) link.no_verbs_until = now + kNoVerbsAfterLongDial;
+    }
+  }
+  if (!dialled.ok() && !call.verbs_only) {
+    const auto dial = call.tls ? transport::DialTls : transport::DialTcp;
+    auto connection =
+        dial(host, call.port, call.hello, std::min(options_.liveness_timeout, kDialTimeoutMax), {});
+    if (connection.ok()) {
+      dialled = Dialled{*std::move(connection), options_.tcp_index,
+                        fmt::format("{} {}:{}", call.tls ? "tcp+tls" : "tcp", host, call.port)};
+    } else {
+      dialled = connection.status();
+    }
+  }
+  control_.Run([&](Control& control) {
+    if (!dialled.ok()) return control.PeerLaneFailed(call.hello, call.to, dialled.status());
+    control.AttachPeerLane(call.hello, call.to, std::move(dialled->connection),
+                           dialled->transport_index, std::move(dialled->description));
+  });
+}
+
+absl::StatusOr<PeerLinks::Dialled> PeerLinks::DialVerbsLane(const PeerLaneCall& call,
+                                                            const std::string& host) {
+  PHUB_CHECK(options_.verbs != nullptr, "rack={}", call.to.value);
+  absl::StatusOr<transport::VerbsLaneParts> parts = options_.verbs->Parts(call.hello);
+  if (!parts.ok()) return parts.status();
+  wire::LaneHello hello = call.hello;
+  hello.nonce = *call.verbs_nonce;
+  const transport::VerbsDevice& device = *parts->queue->device();
+  std::string description = fmt::format("verbs {} {} to {}:{}", device.name(),
+                                        transport::GidText(device.gid().gid), host, call.port);
+  SystemRandom random;
+  auto connection = transport::DialVerbs(host, call.port, hello,
+                                         std::min(options_.liveness_timeout, kDialTimeoutMax),
+                                         std::move(parts->queue), std::move(parts->domain), random,
+                                         parts->limits, transport::VerbsEnd::kDialer);
+  if (!connection.ok()) return connection.status();
+  return Dialled{*std::move(connection), options_.verbs_index, std::move(description)};
+}
+
+}  // namespace phub::server

@@ -1,0 +1,92 @@
+// The end of a probe that answers: it grants a lane to who measures, and does what that one asks.
+#include <fmt/format.h>
+
+#include <utility>
+
+#include "common/base/log.h"
+#include "common/base/status_text.h"
+#include "server/control/rpc/prober.h"
+
+namespace phub::server {
+
+void Prober::GrantProbe(Control& control, const v1::PeerProbeRequest& request,
+                        Answer<v1::ProbeGrant> answer) {
+  absl::Status status = control.CheckEnvelope(request.from());
+  if (!status.ok()) return answer(status, {});
+  absl::StatusOr<probe::Limits> limits = Check(request.probe());
+  if (limits.ok() && (request.probe().from_rack() != request.from().rack() ||
+                      request.probe().to_rack() != options_.self)) {
+    limits = absl::InvalidArgumentError("a probe is granted to the rack that measures to this one");
+  }
+  if (!limits.ok()) {
+    control.Count(ControlCounter::probes_refused_invalid);
+    return answer(limits.status(), {});
+  }
+  UnderWay wanted;
+  wanted.other = request.from().rack();
+  wanted.limits = *limits;
+  const absl::StatusOr<UnderWay> begun = Begin(wanted);
+  if (!begun.ok()) {
+    control.Count(ControlCounter::probes_refused_busy);
+    return answer(begun.status(), {});
+  }
+  v1::ProbeGrant grant;
+  grant.set_probe(begun->id);
+  grant.set_tls(options_.tls_lanes);
+  grant.mutable_endpoint()->set_host(data_host_);
+  grant.mutable_endpoint()->set_port(data_port_);
+  const wire::Nonce& nonce = begun->nonce.value();
+  grant.mutable_grant()->set_nonce(nonce.data(), nonce.size());
+  answer(absl::OkStatus(), grant);
+}
+
+Prober::UnderWay* Prober::Granted(const wire::LaneHello& hello) {
+  const bool is_it = under_way_ && !under_way_->measures && !under_way_->is_open &&
+                     hello.rank.value == kProbeRankBase + under_way_->other &&
+                     hello.incarnation.value == under_way_->id &&
+                     under_way_->nonce.IsGood(clock_.Now());
+  return is_it ? &*under_way_ : nullptr;
+}
+
+std::optional<wire::Nonce> Prober::FindNonce(const wire::LaneHello& hello) {
+  const std::lock_guard lock(mutex_);
+  UnderWay* const granted = Granted(hello);
+  if (granted == nullptr) return std::nullopt;
+  return granted->nonce.value();
+}
+
+wire::LaneRefusal Prober::Admit(const wire::LaneHello& hello, bool encrypted) {
+  const std::lock_guard lock(mutex_);
+  UnderWay* const granted = Granted(hello);
+  if (granted == nullptr) return wire::LaneRefusal::kNonce;
+  if (!encrypted && options_.tls_lanes) return wire::LaneRefusal::kEncryption;
+  if (!granted->nonce.Take(hello.nonce)) return wire::LaneRefusal::kNonce;
+  granted->is_open = true;
+  return wire::LaneRefusal::kNone;
+}
+
+void Prober::Attach(const wire::LaneHello& hello,
+                    std::unique_ptr<transport::Connection> connection) {
+  const std::uint64_t id = hello.incarnation.value;
+  probe::Limits limits;
+  {
+    const std::lock_guard lock(mutex_);
+    if (!under_way_ || under_way_->id != id) return;
+    limits = under_way_->limits;
+  }
+  const std::shared_ptr<transport::Connection> lane = std::move(connection);
+  const bool launched = Launch([this, lane, limits, id, other = hello.rank.value - kProbeRankBase] {
+    // Every lane of the data port's listener is over tcp.
+    auto& tcp = static_cast<transport::TcpConnection&>(*lane);
+    const absl::Status status = probe::AnswerProbe(tcp, limits, clock_, stopping_);
+    if (!status.ok()) {
+      LogWarning("event=probe_answer_failed rack={} message=\"{}\"", other, MessageOf(status));
+    }
+    // First: whoever measured waits for the end of the lane, and may ask for another probe then.
+    End(id);
+    tcp.Shutdown();
+  });
+  if (!launched) End(id);
+}
+
+}  // namespace phub::server

@@ -1,0 +1,67 @@
+#include "server/control/rpc/rack_relay.h"
+
+#include <fmt/format.h>
+
+namespace phub::server {
+
+RackRelay::RackRelay(ControlThread& control, std::vector<std::string> racks,
+                     PeerCredentials credentials)
+    : control_(control), racks_(std::move(racks)), files_(std::move(credentials)) {}
+
+RackRelay::~RackRelay() { Stop(); }
+
+absl::Status RackRelay::Start() {
+  auto credentials = MakePeerCredentials(files_);
+  if (!credentials.ok()) return credentials.status();
+  credentials_ = *std::move(credentials);
+  for (std::uint32_t rack = 0; rack < racks_.size(); ++rack) {
+    stubs_.push_back(Connect(RackIndex{rack}));
+  }
+  return absl::OkStatus();
+}
+
+RackRelay::Stubs RackRelay::Connect(RackIndex rack) const {
+  const std::shared_ptr<grpc::Channel> channel = MakePeerChannel(racks_[rack.value], credentials_);
+  return {v1::Admin::NewStub(channel), v1::Session::NewStub(channel)};
+}
+
+std::shared_ptr<v1::Admin::Stub> RackRelay::admin(RackIndex rack) {
+  const std::lock_guard lock(mutex_);
+  return stubs_[rack.value].admin;
+}
+
+std::shared_ptr<v1::Session::Stub> RackRelay::session(RackIndex rack) {
+  const std::lock_guard lock(mutex_);
+  return stubs_[rack.value].session;
+}
+
+void RackRelay::Stop() {
+  std::unique_lock lock(mutex_);
+  stopping_ = true;
+  for (grpc::ClientContext* const call : calls_) call->TryCancel();
+  ended_.wait(lock, [&] { return calls_.empty(); });
+}
+
+bool RackRelay::Begin(grpc::ClientContext* call) {
+  const std::lock_guard lock(mutex_);
+  if (!stopping_) calls_.insert(call);
+  return !stopping_;
+}
+
+void RackRelay::End(grpc::ClientContext* call) {
+  const std::lock_guard lock(mutex_);
+  calls_.erase(call);
+  ended_.notify_all();
+}
+
+absl::Status RackRelay::SaidBy(RackIndex rack, const grpc::Status& status) {
+  const std::string who = fmt::format("rack {} ({})", rack.value, racks_[rack.value]);
+  if (status.error_code() != grpc::StatusCode::UNAUTHENTICATED) return SaidByPeer(who, status);
+  // The certificate of the connection has ended, perhaps: a new one has the certificate of now.
+  const std::lock_guard lock(mutex_);
+  stubs_[rack.value] = Connect(rack);
+  return absl::AbortedError(fmt::format("{} did not know this daemon, and is connected to anew: {}",
+                                        who, status.error_message()));
+}
+
+}  // namespace phub::server

@@ -1,0 +1,100 @@
+#include "server/control/rpc/snapshot_relay.h"
+
+#include <utility>
+
+#include "server/control/rpc/attend_stream.h"
+
+namespace phub::server {
+
+SnapshotRelay::SnapshotRelay(ControlThread& thread, RackRelay& relay, RackIndex from,
+                             const v1::ReadSnapshotRequest& request)
+    : thread_(thread), relay_(relay), from_(from), request_(request) {
+  request_.mutable_rack()->set_passed_on(true);
+}
+
+void SnapshotRelay::Start(std::function<void()> start) {
+  ++starting_;
+  thread_.Defer([this, start = std::move(start)] {
+    start();
+    thread_.Run([this](Control&) {
+      --starting_;
+      Advance();
+    });
+  });
+}
+
+void SnapshotRelay::Begin() {
+  begun_ = held_ = reading_ = true;
+  Start([this] {
+    relay_.admin(from_)->async()->ReadSnapshot(&context_, &request_, &reader_);
+    reader_.AddHold();
+    reader_.StartRead(&part_);
+    reader_.StartCall();
+  });
+}
+
+void SnapshotRelay::End(const absl::Status& status) {
+  if (finished_) return;  // gRPC may have done with it before anything here runs
+  if (!end_.has_value()) end_ = status;
+  if (begun_) Start([this] { context_.TryCancel(); });
+  Advance();
+}
+
+void SnapshotRelay::OnPart(bool ok) {
+  thread_.Run([&](Control&) {
+    reading_ = false;
+    if (ok && !end_.has_value()) {
+      writing_ = true;
+      Start([this] { StartWrite(&part_); });
+    } else {
+      reads_over_ = true;
+    }
+    Advance();
+  });
+}
+
+void SnapshotRelay::OnWriteDone(bool ok) {
+  thread_.Run([&](Control&) {
+    writing_ = false;
+    if (!ok) End(absl::CancelledError("the client is gone"));
+    if (end_.has_value()) {
+      reads_over_ = true;
+    } else {
+      reading_ = true;
+      Start([this] { reader_.StartRead(&part_); });
+    }
+    Advance();
+  });
+}
+
+void SnapshotRelay::OnReadEnd(const grpc::Status& status) {
+  thread_.Run([&](Control&) {
+    read_ended_ = true;
+    if (!end_.has_value()) end_ = relay_.SaidBy(from_, status);
+    Advance();
+  });
+}
+
+void SnapshotRelay::Advance() {
+  if (starting_ > 0 || reading_ || writing_ || finished_) return;
+  if (held_ && reads_over_) {
+    held_ = false;
+    return Start([this] { reader_.RemoveHold(); });
+  }
+  if (!end_.has_value() || (begun_ && !read_ended_)) return;
+  finished_ = true;
+  thread_.Defer([this, status = ToGrpcStatus(*end_)] { Finish(status); });
+}
+
+void SnapshotRelay::OnCancel() {
+  thread_.Run([&](Control&) { End(absl::CancelledError("the client cancelled the stream")); });
+}
+
+void SnapshotRelay::OnDone() {
+  thread_.Run([&](Control&) {
+    if (on_done) on_done();
+  });
+  delete this;
+}
+
+}  // namespace phub::server

@@ -1,0 +1,68 @@
+// One ReadSnapshot stream of another rack's snapshot: each part is read from that rack's daemon,
+// then written to who asked, then the next is read; one is held at a time. A reactor of gRPC's
+// callback interface; lock and lifetime as in attend_stream.h.
+#pragma once
+
+#include <grpcpp/grpcpp.h>
+
+#include <functional>
+#include <optional>
+
+#include "server/control/ports/control_thread.h"
+#include "server/control/rpc/rack_relay.h"
+
+namespace phub::server {
+
+class SnapshotRelay final : public grpc::ServerWriteReactor<v1::SnapshotPart> {
+ public:
+  SnapshotRelay(ControlThread& thread, RackRelay& relay, RackIndex from,
+                const v1::ReadSnapshotRequest& request);
+
+  // Under the lock: asks the other daemon; ends the stream.
+  void Begin();
+  void End(const absl::Status& status);
+
+  void OnWriteDone(bool ok) override;
+  void OnCancel() override;
+  void OnDone() override;
+
+  // Called under the lock when gRPC is done with the stream.
+  std::function<void()> on_done;
+
+ private:
+  // The other daemon's stream. It is held until no read will follow: reads are begun from outside.
+  class Reader final : public grpc::ClientReadReactor<v1::SnapshotPart> {
+   public:
+    explicit Reader(SnapshotRelay& relay) : relay_(relay) {}
+    void OnReadDone(bool ok) override { relay_.OnPart(ok); }
+    void OnDone(const grpc::Status& status) override { relay_.OnReadEnd(status); }
+
+   private:
+    SnapshotRelay& relay_;
+  };
+
+  void OnPart(bool ok);
+  void OnReadEnd(const grpc::Status& status);
+  // `start` is called without the lock; meanwhile the stream is not finished.
+  void Start(std::function<void()> start);
+  void Advance();
+
+  ControlThread& thread_;
+  RackRelay& relay_;
+  const RackIndex from_;
+  v1::ReadSnapshotRequest request_;
+  grpc::ClientContext context_;
+  Reader reader_{*this};
+  v1::SnapshotPart part_;    // being read, then written
+  bool begun_ = false;       // the other daemon was asked
+  bool held_ = false;        // reader_ is
+  bool reading_ = false;     // a read is under way
+  bool reads_over_ = false;  // there is none to follow
+  bool read_ended_ = false;  // the other daemon's stream is over
+  bool writing_ = false;     // a write is under way
+  int starting_ = 0;         // calls of Start that have not returned
+  bool finished_ = false;
+  std::optional<absl::Status> end_;
+};
+
+}  // namespace phub::server

@@ -1,0 +1,87 @@
+#include "server/control/rpc/snapshot_stream.h"
+
+#include <utility>
+
+#include "server/control/rpc/attend_stream.h"
+
+namespace phub::server {
+
+// What Control holds on to. Under the lock.
+class SnapshotStream::Sink final : public SnapshotSink {
+ public:
+  explicit Sink(SnapshotStream* stream) : stream_(stream) {}
+  void Send(const v1::SnapshotPart& part) override {
+    if (stream_ != nullptr) stream_->Send(part);
+  }
+  void End(const absl::Status& status) override {
+    if (stream_ != nullptr) stream_->End(status);
+  }
+  void Forget() { stream_ = nullptr; }
+
+ private:
+  SnapshotStream* stream_;
+};
+
+SnapshotStream::SnapshotStream(ControlThread& thread, const v1::ReadSnapshotRequest& request)
+    : thread_(thread), sink_(std::make_shared<Sink>(this)), request_(request) {}
+
+void SnapshotStream::Begin(Control& control) {
+  const absl::Status status = control.ReadSnapshot(request_, sink_);
+  if (!status.ok()) End(status);
+}
+
+void SnapshotStream::Send(const v1::SnapshotPart& part) {
+  if (end_.has_value()) return;
+  part_ = part;
+  writing_ = true;
+  starting_ = true;
+  thread_.Defer([this] {
+    StartWrite(&part_);
+    thread_.Run([this](Control&) {
+      starting_ = false;
+      Advance();
+    });
+  });
+}
+
+void SnapshotStream::End(const absl::Status& status) {
+  if (!end_.has_value()) end_ = ToGrpcStatus(status);
+  Advance();
+}
+
+void SnapshotStream::Advance() {
+  if (finished_ || writing_ || starting_ || !end_.has_value()) return;
+  finished_ = true;
+  thread_.Defer([this, status = *end_] { Finish(status); });
+}
+
+void SnapshotStream::OnWriteDone(bool ok) {
+  thread_.Run([&](Control& control) {
+    writing_ = false;
+    if (ok && !end_.has_value()) {
+      control.SnapshotPartSent(request_.snapshot_id(), sink_.get());
+    } else if (!ok) {
+      control.CancelSnapshot(request_.snapshot_id(), sink_.get());
+      End(absl::CancelledError("the client is gone"));
+    }
+    Advance();
+  });
+}
+
+void SnapshotStream::OnCancel() {
+  thread_.Run([&](Control& control) {
+    control.CancelSnapshot(request_.snapshot_id(), sink_.get());
+    End(absl::CancelledError("the client cancelled the stream"));
+  });
+}
+
+void SnapshotStream::OnDone() {
+  thread_.Run([&](Control& control) {
+    control.CancelSnapshot(request_.snapshot_id(), sink_.get());
+    sink_->Forget();
+    if (on_done) on_done();
+  });
+  delete this;
+}
+
+}  // namespace phub::server

@@ -1,0 +1,45 @@
+// One ReadSnapshot stream: a request in, a snapshot's parts out, each written before the next is
+// asked for. A reactor of gRPC's callback interface; lock and lifetime as in attend_stream.h.
+#pragma once
+
+#include <grpcpp/grpcpp.h>
+
+#include <functional>
+#include <memory>
+#include <optional>
+
+#include "server/control/ports/control_thread.h"
+
+namespace phub::server {
+
+class SnapshotStream final : public grpc::ServerWriteReactor<v1::SnapshotPart> {
+ public:
+  SnapshotStream(ControlThread& thread, const v1::ReadSnapshotRequest& request);
+
+  // Under the lock: asks for the snapshot; ends the stream.
+  void Begin(Control& control);
+  void End(const absl::Status& status);
+
+  void OnWriteDone(bool ok) override;
+  void OnCancel() override;
+  void OnDone() override;
+
+  // Called under the lock when gRPC is done with the stream.
+  std::function<void()> on_done;
+
+ private:
+  class Sink;
+  void Send(const v1::SnapshotPart& part);
+  void Advance();
+
+  ControlThread& thread_;
+  std::shared_ptr<Sink> sink_;
+  const v1::ReadSnapshotRequest request_;
+  v1::SnapshotPart part_;  // being written
+  bool writing_ = false;   // from the decision to write until OnWriteDone
+  bool starting_ = false;  // StartWrite is being called
+  bool finished_ = false;
+  std::optional<grpc::Status> end_;
+};
+
+}  // namespace phub::server

@@ -1,0 +1,314 @@
+// phub.v1.Tenants: tenants, quotas, tokens, the audit log.
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "phub/v1/tenants.grpc.pb.h"
+#include "server/control/rpc/service.h"
+
+namespace phub::server {
+namespace {
+
+constexpr std::int64_t kAuditCountMax = 1000;
+constexpr std::int64_t kAuditCountDefault = 100;
+
+Quota FromProto(const v1::Quota& given) {
+  Quota quota;
+  if (given.has_memory_bytes()) quota.memory_bytes = given.memory_bytes();
+  if (given.has_jobs()) quota.jobs = given.jobs();
+  if (given.has_workers()) quota.workers = given.workers();
+  if (given.has_keys()) quota.keys = given.keys();
+  if (given.has_weight()) quota.weight = given.weight();
+  if (given.has_bandwidth_bytes()) quota.bandwidth_bytes = given.bandwidth_bytes();
+  return quota;
+}
+
+v1::TenantInfo ToProto(const Control& control, const Tenant& tenant) {
+  v1::TenantInfo info;
+  info.set_name(tenant.name);
+  info.set_state(tenant.suspended ? "suspended" : "active");
+  v1::Quota& quota = *info.mutable_quota();
+  if (tenant.quota.memory_bytes) quota.set_memory_bytes(*tenant.quota.memory_bytes);
+  if (tenant.quota.jobs) quota.set_jobs(*tenant.quota.jobs);
+  if (tenant.quota.workers) quota.set_workers(*tenant.quota.workers);
+  if (tenant.quota.keys) quota.set_keys(*tenant.quota.keys);
+  if (tenant.quota.weight) quota.set_weight(*tenant.quota.weight);
+  if (tenant.quota.bandwidth_bytes) quota.set_bandwidth_bytes(*tenant.quota.bandwidth_bytes);
+  const Usage used = control.UsageOf(tenant.name);
+  info.mutable_usage()->set_memory_bytes(used.memory_bytes);
+  info.mutable_usage()->set_jobs(used.jobs);
+  info.mutable_usage()->set_workers(used.workers);
+  info.mutable_usage()->set_keys(used.keys);
+  info.mutable_usage()->set_gradient_bytes(control.PushedBytesOf(tenant.name));
+  info.set_created_at_ns(tenant.created_at);
+  info.set_encryption(tenant.encryption_required ? "required" : "optional");
+  return info;
+}
+
+v1::TokenInfo ToProto(const Token& token) {
+  v1::TokenInfo info;
+  info.set_id(token.id);
+  info.set_role(ToString(token.role));
+  info.set_tenant(token.tenant);
+  info.set_label(token.label);
+  info.set_created_at_ns(token.created_at);
+  info.set_expires_at_ns(token.expires_at);
+  info.set_revoked_at_ns(token.revoked_at);
+  info.set_created_by(token.created_by);
+  const bool expired = token.expires_at != 0 && WallNow() >= token.expires_at;
+  info.set_state(token.revoked_at != 0 ? "revoked" : expired ? "expired" : "valid");
+  return info;
+}
+
+v1::AuditRecord ToProto(const AuditEntry& entry) {
+  v1::AuditRecord record;
+  record.set_sequence(entry.sequence);
+  record.set_at_ns(entry.at);
+  record.set_actor(entry.actor);
+  record.set_peer(entry.peer);
+  record.set_action(entry.action);
+  record.set_subject(entry.subject);
+  record.set_detail(entry.detail);
+  record.set_outcome(entry.outcome);
+  return record;
+}
+
+absl::StatusOr<std::vector<AuditEntry>> ReadAudit(StateStore& store,
+                                                  const v1::ListAuditRequest& request) {
+  const std::int64_t count = request.count_max() == 0
+                                 ? kAuditCountDefault
+                                 : std::min<std::int64_t>(request.count_max(), kAuditCountMax);
+  std::int64_t after = std::max<std::int64_t>(0, request.after());
+  if (request.newest()) {
+    const absl::StatusOr<std::int64_t> last = store.LastAuditSequence();
+    if (!last.ok()) return last.status();
+    after = std::max(after, *last - count);
+  }
+  return store.ReadAudit(after, count);
+}
+
+class TenantsService final : public v1::Tenants::CallbackService {
+ public:
+  explicit TenantsService(Shared& shared) : shared_(shared) {}
+
+  grpc::ServerUnaryReactor* WhoAmI(grpc::CallbackServerContext* context,
+                                   const v1::WhoAmIRequest* request,
+                                   v1::Identity* response) override {
+    return Serve(shared_, context, "phub.v1.Tenants/WhoAmI", request, response,
+                 [this](Control&, const Caller& caller, const v1::WhoAmIRequest&,
+                        const Answer<v1::Identity>& answer) {
+                   v1::Identity identity;
+                   identity.set_name(caller.name);
+                   identity.set_role(ToString(caller.role));
+                   identity.set_tenant(caller.tenant);
+                   identity.set_identities(shared_.access.identities());
+                   answer(absl::OkStatus(), identity);
+                 });
+  }
+
+  grpc::ServerUnaryReactor* ListTenants(grpc::CallbackServerContext* context,
+                                        const v1::ListTenantsRequest* request,
+                                        v1::ListTenantsResponse* response) override {
+    return Serve(shared_, context, "phub.v1.Tenants/ListTenants", request, response,
+                 [this](Control& control, const Caller&, const v1::ListTenantsRequest& scoped,
+                        const Answer<v1::ListTenantsResponse>& answer) {
+                   v1::ListTenantsResponse list;
+                   for (const Tenant& tenant : Tenants()) {
+                     if (!scoped.tenant().empty() && scoped.tenant() != tenant.name) continue;
+                     *list.add_tenants() = ToProto(control, tenant);
+                   }
+                   answer(absl::OkStatus(), list);
+                 });
+  }
+
+  grpc::ServerUnaryReactor* GetTenant(grpc::CallbackServerContext* context,
+                                      const v1::GetTenantRequest* request,
+                                      v1::TenantInfo* response) override {
+    return Serve(shared_, context, "phub.v1.Tenants/GetTenant", request, response,
+                 [this](Control& control, const Caller&, const v1::GetTenantRequest& scoped,
+                        const Answer<v1::TenantInfo>& answer) {
+                   for (const Tenant& tenant : Tenants()) {
+                     if (tenant.name != scoped.tenant()) continue;
+                     return answer(absl::OkStatus(), ToProto(control, tenant));
+                   }
+                   answer(absl::NotFoundError(
+                              fmt::format("there is no tenant {} on this daemon", scoped.tenant())),
+                          {});
+                 });
+  }
+
+  grpc::ServerUnaryReactor* ListTokens(grpc::CallbackServerContext* context,
+                                       const v1::ListTokensRequest* request,
+                                       v1::ListTokensResponse* response) override {
+    return Serve(shared_, context, "phub.v1.Tenants/ListTokens", request, response,
+                 [this](Control&, const Caller&, const v1::ListTokensRequest& scoped,
+                        const Answer<v1::ListTokensResponse>& answer) {
+                   v1::ListTokensResponse list;
+                   if (directory() != nullptr) {
+                     for (const Token& token : directory()->Tokens()) {
+                       if (!scoped.tenant().empty() && scoped.tenant() != token.tenant) continue;
+                       *list.add_tokens() = ToProto(token);
+                     }
+                   }
+                   answer(absl::OkStatus(), list);
+                 });
+  }
+
+  grpc::ServerUnaryReactor* ListAudit(grpc::CallbackServerContext* context,
+                                      const v1::ListAuditRequest* request,
+                                      v1::ListAuditResponse* response) override {
+    return Serve(shared_, context, "phub.v1.Tenants/ListAudit", request, response,
+                 [this](Control&, const Caller&, const v1::ListAuditRequest& asked,
+                        Answer<v1::ListAuditResponse> answer) {
+                   RunOnState(
+                       shared_, std::move(answer),
+                       [this, asked] { return ReadAudit(shared_.admin->store(), asked); },
+                       [](Control&, const absl::StatusOr<std::vector<AuditEntry>>& entries,
+                          const Answer<v1::ListAuditResponse>& then) {
+                         if (!entries.ok()) return then(entries.status(), {});
+                         v1::ListAuditResponse list;
+                         for (const AuditEntry& entry : *entries)
+                           *list.add_entries() = ToProto(entry);
+                         then(absl::OkStatus(), list);
+                       });
+                 });
+  }
+
+  grpc::ServerUnaryReactor* CreateTenant(grpc::CallbackServerContext* context,
+                                         const v1::CreateTenantRequest* request,
+                                         v1::TenantInfo* response) override {
+    return ChangeTenant(
+        context, "phub.v1.Tenants/CreateTenant", request, response,
+        [](TenantAdmin& admin, const Caller& caller, const v1::CreateTenantRequest& asked) {
+          return admin.CreateTenant(caller, asked.name(), FromProto(asked.quota()),
+                                    asked.encryption());
+        });
+  }
+  grpc::ServerUnaryReactor* SetQuota(grpc::CallbackServerContext* context,
+                                     const v1::SetQuotaRequest* request,
+                                     v1::TenantInfo* response) override {
+    return ChangeTenant(
+        context, "phub.v1.Tenants/SetQuota", request, response,
+        [](TenantAdmin& admin, const Caller& caller, const v1::SetQuotaRequest& asked) {
+          return admin.SetQuota(caller, asked.tenant(),
+                                {FromProto(asked.set()),
+                                 {asked.lift().begin(), asked.lift().end()},
+                                 asked.encryption()});
+        });
+  }
+  grpc::ServerUnaryReactor* SuspendTenant(grpc::CallbackServerContext* context,
+                                          const v1::SuspendTenantRequest* request,
+                                          v1::TenantInfo* response) override {
+    return ChangeTenant(
+        context, "phub.v1.Tenants/SuspendTenant", request, response,
+        [](TenantAdmin& admin, const Caller& caller, const v1::SuspendTenantRequest& asked) {
+          return admin.SuspendTenant(caller, asked.tenant(), !asked.resume());
+        });
+  }
+
+  grpc::ServerUnaryReactor* DeleteTenant(grpc::CallbackServerContext* context,
+                                         const v1::DeleteTenantRequest* request,
+                                         v1::DeleteTenantResponse* response) override {
+    return Change(
+        context, "phub.v1.Tenants/DeleteTenant", request, response,
+        [](TenantAdmin& admin, const Caller& caller, const v1::DeleteTenantRequest& asked) {
+          return admin.DeleteTenant(caller, asked.tenant());
+        },
+        [](Control&, const absl::Status& result, const Answer<v1::DeleteTenantResponse>& then) {
+          then(result, {});
+        });
+  }
+
+  grpc::ServerUnaryReactor* IssueToken(grpc::CallbackServerContext* context,
+                                       const v1::IssueTokenRequest* request,
+                                       v1::IssuedToken* response) override {
+    return Change(
+        context, "phub.v1.Tenants/IssueToken", request, response,
+        [this](TenantAdmin& admin, const Caller& caller, const v1::IssueTokenRequest& asked) {
+          return Issue(admin, caller, asked);
+        },
+        [](Control&, const absl::StatusOr<IssuedToken>& issued,
+           const Answer<v1::IssuedToken>& then) {
+          if (!issued.ok()) return then(issued.status(), {});
+          v1::IssuedToken message;
+          *message.mutable_info() = ToProto(issued->token);
+          message.set_token(issued->text);
+          then(absl::OkStatus(), message);
+        });
+  }
+
+  grpc::ServerUnaryReactor* RevokeToken(grpc::CallbackServerContext* context,
+                                        const v1::RevokeTokenRequest* request,
+                                        v1::TokenInfo* response) override {
+    return Change(
+        context, "phub.v1.Tenants/RevokeToken", request, response,
+        [](TenantAdmin& admin, const Caller& caller, const v1::RevokeTokenRequest& asked) {
+          return admin.RevokeToken(caller, asked.id());
+        },
+        [](Control&, const absl::StatusOr<Token>& token, const Answer<v1::TokenInfo>& then) {
+          if (!token.ok()) return then(token.status(), {});
+          then(absl::OkStatus(), ToProto(*token));
+        });
+  }
+
+ private:
+  const Directory* directory() const { return shared_.access.directory(); }
+  std::vector<Tenant> Tenants() const {
+    return directory() == nullptr ? std::vector<Tenant>() : directory()->Tenants();
+  }
+
+  // work(admin, caller, request) where the disk is, finish(control, result, answer) under the lock.
+  template <typename Request, typename Response, typename Work, typename Finish>
+  grpc::ServerUnaryReactor* Change(grpc::CallbackServerContext* context, std::string_view method,
+                                   const Request* request, Response* response, Work work,
+                                   Finish finish) {
+    return Serve(
+        shared_, context, method, request, response,
+        [&](Control&, const Caller& caller, const Request& asked, Answer<Response> answer) {
+          RunOnState(
+              shared_, std::move(answer),
+              [this, caller, asked, work] { return work(*shared_.admin, caller, asked); }, finish);
+        });
+  }
+  template <typename Request, typename Work>
+  grpc::ServerUnaryReactor* ChangeTenant(grpc::CallbackServerContext* context,
+                                         std::string_view method, const Request* request,
+                                         v1::TenantInfo* response, Work work) {
+    return Change(context, method, request, response, work,
+                  [](Control& control, const absl::StatusOr<Tenant>& tenant,
+                     const Answer<v1::TenantInfo>& then) {
+                    if (!tenant.ok()) return then(tenant.status(), {});
+                    then(absl::OkStatus(), ToProto(control, *tenant));
+                  });
+  }
+
+  absl::StatusOr<IssuedToken> Issue(TenantAdmin& admin, const Caller& caller,
+                                    const v1::IssueTokenRequest& asked) {
+    if (!shared_.access.identities()) {
+      return absl::FailedPreconditionError(
+          "this daemon has no identities: it asks for no token, and would forget one when it "
+          "stops. Give it a state_dir first");
+    }
+    const std::optional<Role> role = asked.role().empty() ? Role::kTenant : ParseRole(asked.role());
+    if (!role.has_value()) {
+      return absl::InvalidArgumentError(fmt::format(
+          "there is no role \"{}\"; roles are tenant, operator, admin and server", asked.role()));
+    }
+    return admin.IssueToken(caller, {.role = *role,
+                                     .tenant = asked.tenant(),
+                                     .label = asked.label(),
+                                     .lifetime = asked.lifetime_ns(),
+                                     .replaces = asked.replaces(),
+                                     .grace = asked.grace_ns()});
+  }
+
+  Shared& shared_;
+};
+
+}  // namespace
+
+std::unique_ptr<grpc::Service> MakeTenantsService(Shared& shared) {
+  return std::make_unique<TenantsService>(shared);
+}
+
+}  // namespace phub::server

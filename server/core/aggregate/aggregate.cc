@@ -1,0 +1,191 @@
+#include "server/core/aggregate/aggregate.h"
+
+#include <cstring>
+
+#include "common/base/check.h"
+#include "common/simd/kernels.h"
+#include "server/core/aggregate/screening.h"
+
+namespace phub::server::aggregate {
+namespace {
+
+using wire::RoundOperation;
+
+// A gradient that is staged, has no payload, and is not read.
+const std::byte* NoPayload(const Chunk& chunk) { return chunk.accumulator; }
+
+void Occupy(JobShard& shard, Rank rank, Chunk& chunk, SlotIndex slot, const std::byte* data) {
+  Lane& lane = shard.lanes[rank.value];
+  chunk.staged_data[rank.value] = data;
+  chunk.staged_slot[rank.value] = slot;
+  ++chunk.staged_count;
+  if (slot == kNoSlot) {
+    ++lane.staged_in_place;
+    return;
+  }
+  PHUB_CHECK(lane.slot_chunk[slot.value] == ChunkIndex::Max(), "rank={} slot={}", rank.value,
+             slot.value);
+  lane.slot_chunk[slot.value] = chunk.index;
+  ++lane.slots_used;
+  shard.metrics.slots_used.Add();
+  if (LaneFull(shard, rank)) ++shard.lanes_full;
+}
+
+void Vacate(JobShard& shard, Rank rank, Chunk& chunk) {
+  Lane& lane = shard.lanes[rank.value];
+  const SlotIndex slot = chunk.staged_slot[rank.value];
+  chunk.staged_data[rank.value] = nullptr;
+  chunk.staged_slot[rank.value] = kNoSlot;
+  --chunk.staged_count;
+  if (slot == kNoSlot) {
+    --lane.staged_in_place;
+    return;
+  }
+  PHUB_CHECK(lane.slot_chunk[slot.value] == chunk.index, "rank={} slot={} chunk={}", rank.value,
+             slot.value, chunk.index.value);
+  if (LaneFull(shard, rank)) --shard.lanes_full;
+  lane.slot_chunk[slot.value] = ChunkIndex::Max();
+  --lane.slots_used;
+  shard.metrics.slots_used.Subtract();
+}
+
+// The staged ranks [chunk.folded_count, end), behind the accumulator if there are folded ones.
+simd::Terms TermsUpTo(const Chunk& chunk, std::uint32_t end, TermList& scratch) {
+  std::size_t count = 0;
+  for (std::uint32_t rank = chunk.folded_count; rank < end; ++rank) {
+    scratch[count++] = chunk.staged_data[rank];
+  }
+  return {chunk.folded_count > 0 ? chunk.accumulator : nullptr, {scratch.data(), count}};
+}
+
+// The root of kAssign among this rack's ranks; beyond them all if it is in another rack.
+std::uint32_t RootHere(const JobShard& shard, const Chunk& chunk) {
+  const std::uint32_t base = shard.config.rank_base;
+  return chunk.root.value < base ? kRanksMax : chunk.root.value - base;
+}
+
+// Takes ranks [chunk.folded_count, end) into the accumulator. True if it is a sum, and not finite.
+bool AddToAccumulator(const JobShard& shard, Chunk& chunk, std::uint32_t end) {
+  if (chunk.operation == RoundOperation::kLoad) return false;
+  if (chunk.operation == RoundOperation::kAssign) {
+    const std::uint32_t root = RootHere(shard, chunk);
+    if (root >= chunk.folded_count && root < end) {
+      std::memcpy(chunk.accumulator, chunk.staged_data[root], chunk.Bytes(chunk.payload_type));
+    }
+    return false;
+  }
+  TermList scratch;
+  return simd::Fold(chunk.key->gradient_type, chunk.key->reduction, TermsUpTo(chunk, end, scratch),
+                    chunk.element_count, chunk.accumulator);
+}
+
+// Moves ranks [chunk.folded_count, prefix_end) to the accumulator; they are all staged.
+void FoldUpTo(JobShard& shard, Chunk& chunk, std::uint32_t prefix_end, FreedSlots& freed) {
+  // Of minima and maxima, an infinity of a prefix may be none of the whole: what counts is the
+  // last.
+  chunk.sum_non_finite = AddToAccumulator(shard, chunk, prefix_end);
+  if (chunk.sum_non_finite) NoteNonFinite(shard, chunk, prefix_end);
+  for (std::uint32_t rank = chunk.folded_count; rank < prefix_end; ++rank) {
+    const SlotIndex slot = chunk.staged_slot[rank];
+    if (slot != kNoSlot) freed.items[freed.count++] = {Rank{rank}, chunk.index, slot};
+    Vacate(shard, Rank{rank}, chunk);
+  }
+  chunk.folded_count = prefix_end;
+}
+
+}  // namespace
+
+void Stage(JobShard& shard, Rank rank, Chunk& chunk, const transport::ReceivedMessage& message,
+           TimeNs now) {
+  const wire::MessageHeader& header = message.header;
+  PHUB_CHECK(!chunk.HasArrived(rank), "rank={} chunk={}", rank.value, chunk.index.value);
+  if (chunk.arrived_count() == 0) {
+    chunk.first_rank = rank;
+    chunk.record = header.record;
+    chunk.operation = header.operation;
+    chunk.payload_type = header.type;
+    chunk.root = header.root;
+    chunk.round_since = now;
+    chunk.skip_asked = false;
+  }
+  chunk.skip_asked |= (header.flags & wire::kFlagSkip) != 0;
+  const std::byte* const data = message.payload != nullptr ? message.payload : NoPayload(chunk);
+  Occupy(shard, rank, chunk, header.slot, data);
+}
+
+bool LaneFull(const JobShard& shard, Rank rank) {
+  return shard.lanes[rank.value].slots_used == shard.config.slots_per_lane;
+}
+
+bool HeldByFullLane(const JobShard& shard, const Chunk& chunk) {
+  if (shard.lanes_full == 0) return false;
+  for (std::uint32_t rank = chunk.folded_count; rank < shard.config.world_size; ++rank) {
+    if (chunk.staged_slot[rank] != kNoSlot && LaneFull(shard, Rank{rank})) return true;
+  }
+  return false;
+}
+
+void Fold(JobShard& shard, Chunk& chunk, FreedSlots& freed) {
+  freed.count = 0;
+  std::uint32_t prefix_end = chunk.folded_count;
+  while (prefix_end < shard.config.world_size && chunk.staged_data[prefix_end] != nullptr) {
+    ++prefix_end;
+  }
+  // A whole round is finished, not folded: it may be waiting for its turn.
+  if (prefix_end == chunk.folded_count || prefix_end == shard.config.world_size) return;
+  FoldUpTo(shard, chunk, prefix_end, freed);
+}
+
+bool FoldAll(JobShard& shard, Chunk& chunk, FreedSlots& freed) {
+  PHUB_CHECK(chunk.arrived_count() == shard.config.world_size, "chunk={}", chunk.index.value);
+  freed.count = 0;
+  if (chunk.folded_count < shard.config.world_size) {
+    FoldUpTo(shard, chunk, shard.config.world_size, freed);
+  }
+  if (chunk.operation == RoundOperation::kLoad) return false;
+  return chunk.operation != RoundOperation::kAssign ||
+         RootHere(shard, chunk) < shard.config.world_size;
+}
+
+simd::Terms GatherTerms(const JobShard& shard, const Chunk& chunk, TermList& scratch) {
+  PHUB_CHECK(chunk.arrived_count() == shard.config.world_size, "chunk={} arrived={}",
+             chunk.index.value, chunk.arrived_count());
+  switch (chunk.operation) {
+    case RoundOperation::kReduce: return TermsUpTo(chunk, shard.config.world_size, scratch);
+    case RoundOperation::kLoad: return {};
+    case RoundOperation::kAssign: break;
+  }
+  const std::uint32_t root = chunk.root.value;
+  scratch[0] = root < chunk.folded_count ? chunk.accumulator : chunk.staged_data[root];
+  return {nullptr, {scratch.data(), 1}};
+}
+
+void Finish(JobShard& shard, Chunk& chunk) {
+  for (std::uint32_t rank = chunk.folded_count; rank < shard.config.world_size; ++rank) {
+    Vacate(shard, Rank{rank}, chunk);
+  }
+  PHUB_CHECK(chunk.staged_count == 0, "chunk={}", chunk.index.value);
+  chunk.folded_count = 0;
+  chunk.folded_non_finite = false;
+}
+
+std::size_t DiscardStaged(JobShard& shard, Rank rank) {
+  Lane& lane = shard.lanes[rank.value];
+  std::size_t discarded = 0;
+  for (const ChunkIndex held : lane.slot_chunk) {
+    if (held == ChunkIndex::Max()) continue;
+    Vacate(shard, rank, *shard.chunks()[held.value]);
+    ++discarded;
+  }
+  for (std::uint32_t i = 0; i < shard.chunk_count && lane.staged_in_place > 0; ++i) {
+    Chunk& chunk = *shard.chunks()[i];
+    if (chunk.staged_data[rank.value] == nullptr) continue;
+    Vacate(shard, rank, chunk);
+    ++discarded;
+  }
+  PHUB_CHECK(lane.slots_used == 0 && lane.staged_in_place == 0, "rank={} slots_used={} in_place={}",
+             rank.value, lane.slots_used, lane.staged_in_place);
+  return discarded;
+}
+
+}  // namespace phub::server::aggregate

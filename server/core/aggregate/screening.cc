@@ -1,0 +1,23 @@
+#include "server/core/aggregate/screening.h"
+
+namespace phub::server::aggregate {
+
+void NoteNonFinite(JobShard& shard, Chunk& chunk, std::uint32_t end) {
+  if (shard.config.screening == Screening::kOff) return;
+  Rank first = Rank::Max();
+  for (std::uint32_t rank = chunk.folded_count; rank < end; ++rank) {
+    if (!simd::HasNonFinite(chunk.key->gradient_type, chunk.staged_data[rank],
+                            chunk.element_count)) {
+      continue;
+    }
+    shard.metrics.nonfinite_gradients.Add();
+    if (first == Rank::Max()) first = Rank{rank};
+  }
+  if (chunk.folded_non_finite) return;  // this round's sum is counted already
+  chunk.folded_non_finite = true;
+  shard.metrics.nonfinite_sums.Add();
+  if (shard.non_finite.seen) return;
+  shard.non_finite = {true, first, chunk.key->key, Iteration{chunk.applied.value + 1}};
+}
+
+}  // namespace phub::server::aggregate

@@ -1,0 +1,37 @@
+#include "server/core/commands.h"
+
+namespace phub::server {
+
+const char* ToString(FaultCode code) {
+  switch (code) {
+    case FaultCode::kNone: return "none";
+    case FaultCode::kLaneLost: return "lane_lost";
+    case FaultCode::kProtocol: return "protocol";
+    case FaultCode::kWrongIncarnation: return "wrong_incarnation";
+    case FaultCode::kWrongEpoch: return "wrong_epoch";
+    case FaultCode::kChunkRange: return "chunk_range";
+    case FaultCode::kSlotRange: return "slot_range";
+    case FaultCode::kSlotOccupied: return "slot_occupied";
+    case FaultCode::kPayloadSize: return "payload_size";
+    case FaultCode::kUnexpectedKind: return "unexpected_kind";
+    case FaultCode::kStaleIteration: return "stale_iteration";
+    case FaultCode::kIterationGap: return "iteration_gap";
+    case FaultCode::kUnknownRecord: return "unknown_record";
+    case FaultCode::kRecordRange: return "record_range";
+    case FaultCode::kRecordMismatch: return "record_mismatch";
+    case FaultCode::kRoundMismatch: return "round_mismatch";
+    case FaultCode::kDepartedRank: return "departed_rank";
+    case FaultCode::kType: return "type";
+    case FaultCode::kReplyAddress: return "reply_address";
+    case FaultCode::kAlignment: return "alignment";
+    case FaultCode::kVersionGone: return "version_gone";
+    case FaultCode::kNoState: return "no_state";
+    case FaultCode::kNonFinite: return "non_finite";
+    case FaultCode::kDecision: return "decision";
+    case FaultCode::kDecisionMismatch: return "decision_mismatch";
+    case FaultCode::kNotInPlan: return "not_in_plan";
+  }
+  return "unknown";
+}
+
+}  // namespace phub::server

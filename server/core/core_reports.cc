@@ -1,0 +1,121 @@
+// What a core loop tells control when asked: who waits for whom, which versions there are, and
+// snapshots of a shard's state.
+#include <algorithm>
+
+#include "server/core/core_loop_state.h"
+#include "server/core/state/shard_state.h"
+
+namespace phub::server {
+
+namespace {
+
+// A whole round waits for its turn, not for a rank; unless a lane was lost since it was queued. One
+// of apply=iteration that is summed waits for decisions, if it was the last; and then, what nobody
+// has pushed keeps all the others waiting.
+bool WaitsForRanks(const JobShard& shard, const Chunk& chunk) {
+  const ShardIteration& iteration = shard.iteration;
+  const bool is_whole = chunk.arrived_count() == shard.config.world_size;
+  if (chunk.is_queued && is_whole) return false;
+  if (chunk.is_summed) return iteration.summed_count == shard.chunk_count;
+  return chunk.arrived_count() > 0 || iteration.summed_count > 0;
+}
+
+bool IsMissing(const JobShard& shard, const Chunk& chunk, Rank rank) {
+  return chunk.is_summed ? !shard.lanes[rank.value].decided : !chunk.HasArrived(rank);
+}
+
+TimeNs Since(const JobShard& shard, const Chunk& chunk) {
+  const bool nobody_came = chunk.arrived_count() == 0;
+  return chunk.is_summed || nobody_came ? shard.iteration.summed_since : chunk.round_since;
+}
+
+}  // namespace
+
+void CoreLoop::State::ReportStalls(JobShard& shard, StallReport& report) {
+  report.count = 0;
+  report.dropped = 0;
+  for (std::uint32_t i = 0; i < shard.chunk_count; ++i) {
+    const Chunk& chunk = *shard.chunks()[i];
+    if (!WaitsForRanks(shard, chunk)) continue;
+    const Iteration iteration{chunk.applied.value + 1};
+    StallReport::Entry* entry = report.count > 0 ? &report.entries[report.count - 1] : nullptr;
+    if (entry == nullptr || entry->key != chunk.key->key || entry->iteration != iteration) {
+      if (report.count == report.entries.size()) {
+        ++report.dropped;
+        continue;
+      }
+      entry = &report.entries[report.count++];
+      entry->key = chunk.key->key;
+      entry->iteration = iteration;
+      entry->since = Since(shard, chunk);
+      entry->chunks_waiting = 0;
+      std::fill(entry->missing.begin(), entry->missing.end(), std::uint64_t{0});
+    }
+    ++entry->chunks_waiting;
+    entry->since = std::min(entry->since, Since(shard, chunk));
+    for (std::uint32_t rank = 0; rank < shard.config.world_size; ++rank) {
+      if (IsMissing(shard, chunk, Rank{rank})) {
+        entry->missing[rank / 64] |= std::uint64_t{1} << (rank % 64);
+      }
+    }
+  }
+  Emit({.kind = Event::Kind::kStallsReported, .shard = &shard, .report = &report});
+}
+
+namespace {
+
+// A chunk's part in what is said of its key.
+void Include(const Chunk& chunk, VersionReport::Entry& entry) {
+  const bool first = entry.chunk_count++ == 0;
+  if (first || chunk.applied < entry.applied_min) {
+    entry.applied_min = chunk.applied;
+    entry.record = chunk.applied_record[chunk.applied.value % 2];
+    entry.previous_record = chunk.applied_record[(chunk.applied.value + 1) % 2];
+    entry.hyper_parameters = chunk.key->ValuesOf(entry.record);
+    entry.previous_hyper_parameters = chunk.key->ValuesOf(entry.previous_record);
+  }
+  entry.applied_max = std::max(entry.applied_max, chunk.applied);
+  entry.reductions_min =
+      first ? chunk.reductions : std::min(entry.reductions_min, chunk.reductions);
+  entry.reductions_max = std::max(entry.reductions_max, chunk.reductions);
+}
+
+}  // namespace
+
+// Of the chunks whose home it is, since only there is what can be saved; or, if a rank asks, of
+// all: those are what it pushes to and pulls from here, wherever they are at home.
+void CoreLoop::State::ReportVersions(JobShard& shard, VersionReport& report, Rank asking) {
+  const bool all = asking != Rank::Max();
+  std::fill(report.keys.begin(), report.keys.end(), VersionReport::Entry{});
+  report.key_count = shard.key_count;
+  for (std::uint32_t i = 0; i < shard.chunk_count; ++i) {
+    const Chunk& chunk = *shard.chunks()[i];
+    const std::uint32_t key = chunk.key->key.value;
+    if ((all || chunk.is_home) && key < report.keys.size()) Include(chunk, report.keys[key]);
+  }
+  Emit({.kind = Event::Kind::kVersionsReported, .shard = &shard, .versions = &report});
+}
+
+void CoreLoop::State::TakeSnapshot(JobShard& shard, StateImage& image) {
+  if (!state::Begin(shard, image)) {
+    Emit({.kind = Event::Kind::kSnapshotTaken, .shard = &shard, .image = &image});
+    return;
+  }
+  ++snapshot_count;
+  counters.Add(CoreCounter::snapshots);
+  ReportSnapshot(shard);  // a shard without chunks is done at once
+}
+
+void CoreLoop::State::ReportSnapshot(JobShard& shard) {
+  if (!state::Whole(shard)) return;
+  Emit({.kind = Event::Kind::kSnapshotTaken, .shard = &shard, .image = shard.snapshot});
+  DropSnapshot(shard);
+}
+
+void CoreLoop::State::DropSnapshot(JobShard& shard) {
+  if (shard.snapshot == nullptr) return;
+  shard.snapshot = nullptr;
+  --snapshot_count;
+}
+
+}  // namespace phub::server

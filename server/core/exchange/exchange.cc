@@ -1,0 +1,398 @@
+#include "server/core/exchange/exchange.h"
+
+#include <algorithm>
+#include <bit>
+#include <cstring>
+
+#include "common/base/check.h"
+#include "common/base/fnv1a.h"
+#include "common/simd/kernels.h"
+
+namespace phub::server::exchange {
+namespace {
+
+using wire::MessageHeader;
+using wire::RoundOperation;
+
+enum Kind : std::uint32_t { kPartial = 0, kParameters = 1 };
+
+std::uint32_t EntryOf(ChunkIndex chunk, Kind kind) { return 2 * chunk.value + kind; }
+
+Verdict Fault(FaultCode code, Chunk* chunk = nullptr, RackIndex other = {}) {
+  return {Step::kFault, code, chunk, other};
+}
+
+// Over the wire's bytes: ranks of different racks never see each other's records.
+std::uint64_t HashOf(const wire::HyperParameters& values) {
+  std::array<std::byte, wire::kHyperParametersBytes> bytes;
+  wire::EncodeHyperParameters(values, bytes);
+  return Fnv1a(bytes);
+}
+
+RoundTerms OwnTerms(const Chunk& chunk) {
+  RoundTerms terms;
+  terms.record = chunk.record;
+  terms.record_hash = HashOf(chunk.key->ValuesOf(chunk.record));
+  terms.operation = chunk.operation;
+  terms.payload_type = chunk.operation == RoundOperation::kReduce
+                           ? numeric::AccumulationType(chunk.key->type)
+                           : chunk.payload_type;
+  if (chunk.operation == RoundOperation::kAssign) terms.root = chunk.root;
+  return terms;
+}
+
+RoundTerms TermsOf(const MessageHeader& header) {
+  return {header.record, header.reply_address.value, header.operation, header.type, header.root};
+}
+
+// False: somebody said otherwise before.
+bool TakeTerms(ChunkExchange& state, const RoundTerms& terms, RackIndex from) {
+  if (state.has_terms) return state.terms == terms;
+  state.has_terms = true;
+  state.terms = terms;
+  state.terms_from = from;
+  return true;
+}
+
+std::size_t ChildIndex(const RackTree& tree, RackIndex rack) {
+  std::size_t child = 0;
+  while (child < tree.reduce_children.size() && tree.reduce_children[child].rack != rack) ++child;
+  return child;
+}
+
+// How many bytes that child's partial has: none of kLoad, or if a broadcast's root is not below it.
+std::uint32_t PartialBytesExpected(const JobShard& shard, const ReduceChild& child,
+                                   const Chunk& chunk, const MessageHeader& header) {
+  if (header.operation == RoundOperation::kReduce) return chunk.Bytes(header.type);
+  if (header.operation == RoundOperation::kLoad) return 0;
+  const RackIndex rack{header.root.value / shard.config.ranks_per_rack};
+  return (child.subtree & RackBit(rack)) != 0 ? chunk.Bytes(header.type) : 0;
+}
+
+// A partial of a round, while our part of the round before has not even left: there can be no
+// result that `from`'s ranks had, or not by us. A rack's own ranks need that result before they
+// push again; and all ranks have it before the last partial is at the home. Racks below an
+// aggregator may have it from others.
+bool ComesTooSoon(const JobShard& shard, const ChunkExchange& state, RackIndex from) {
+  if (state.partial_waits) return true;
+  if (state.results_wait == 0) return false;
+  const std::size_t arrived = static_cast<std::size_t>(std::popcount(state.arrived));
+  if (!state.tree->reduce_parent && arrived + 1 == state.tree->reduce_children.size()) return true;
+  const std::uint32_t racks = shard.config.ranks_of_job / shard.config.ranks_per_rack;
+  return from.value < racks && (state.results_wait & RackBit(from)) != 0;
+}
+
+// How long stages take is measured of reductions: broadcasts have payload at one rack only.
+bool IsMeasured(const RoundTerms& terms) { return terms.operation == RoundOperation::kReduce; }
+
+bool RoundFits(const JobShard& shard, const MessageHeader& header, const KeyState& key) {
+  switch (header.operation) {
+    case RoundOperation::kReduce: return header.type == numeric::AccumulationType(key.type);
+    case RoundOperation::kAssign:
+      return header.root.value < shard.exchange->rank_count &&
+             (header.type == key.type || header.type == key.parameter_type);
+    case RoundOperation::kLoad: return true;  // of no payload
+  }
+  return false;
+}
+
+}  // namespace
+
+Verdict ExchangeStage::OnLocalSum(JobShard& shard, Chunk& chunk, bool has_payload) {
+  ChunkExchange& state = *shard.exchange->chunks()[chunk.index.value];
+  PHUB_CHECK(!state.local && !state.awaits_result, "chunk={}", chunk.index.value);
+  if (!TakeTerms(state, OwnTerms(chunk), shard.exchange->plan.self)) {
+    return Fault(FaultCode::kRoundMismatch, &chunk, state.terms_from);
+  }
+  state.local = true;
+  state.has_payload = has_payload;
+  if (IsMeasured(state.terms)) {
+    Measure(shard, state, ExchangeSpan::kWhole, Part::kBegins);
+    if (!state.tree->reduce_children.empty()) {
+      Measure(shard, state, ExchangeSpan::kSums, Part::kBegins);
+    }
+  }
+  NotePart(shard, state, shard.exchange->plan.self);
+  return Advance(shard, chunk, state);
+}
+
+void ExchangeStage::Measure(JobShard& shard, const ChunkExchange& state, ExchangeSpan span,
+                            Part part) {
+  ExchangeMetrics& metrics = shard.exchange->metrics;
+  for (const std::size_t place : {std::size_t{0}, std::size_t{1} + state.tree_index}) {
+    SpanMeter& meter = metrics.trees[place][span];
+    part == Part::kBegins ? meter.Begin(now_) : meter.End(now_, state.partial_bytes);
+  }
+}
+
+// A part of the sum has come, the own ranks' or a child's: whoever is last was waited for.
+void ExchangeStage::NotePart(JobShard& shard, ChunkExchange& state, RackIndex from) {
+  if (!IsMeasured(state.terms)) return;
+  const bool aggregates = shard.exchange->plan.aggregates;
+  const std::size_t parts = state.tree->reduce_children.size() + (aggregates ? 0 : 1);
+  const std::size_t here =
+      static_cast<std::size_t>(std::popcount(state.arrived)) + (state.local ? 1 : 0);
+  if (aggregates && here == 1) Measure(shard, state, ExchangeSpan::kSums, Part::kBegins);
+  if (here + 1 == parts) state.alone_since = now_;
+  if (here < parts || parts == 1) return;
+  // Own ranks push only when they have the last round's result.
+  const bool own = from == shard.exchange->plan.self;
+  const TimeNs since = own ? std::max(state.alone_since, state.result_ready_at) : state.alone_since;
+  LinkMetrics& link = shard.exchange->metrics.links[from.value];
+  link.sums_last.Add();
+  link.sums_awaited_ns.Add(static_cast<std::uint64_t>(now_ - since));
+}
+
+Verdict ExchangeStage::OnMessage(JobShard& shard, RackIndex from,
+                                 const transport::ReceivedMessage& message) {
+  const MessageHeader& header = message.header;
+  if (header.incarnation != shard.config.incarnation) return Fault(FaultCode::kWrongIncarnation);
+  if (header.membership_epoch != shard.config.membership_epoch) {
+    return Fault(FaultCode::kWrongEpoch);
+  }
+  if (header.chunk.value >= shard.exchange->chunk_count) return Fault(FaultCode::kChunkRange);
+  switch (header.kind) {
+    case wire::MessageKind::kGradient: return OnPartial(shard, from, message);
+    case wire::MessageKind::kParameters: return OnParameters(shard, from, message);
+    default: return Fault(FaultCode::kUnexpectedKind);
+  }
+}
+
+Verdict ExchangeStage::OnPartial(JobShard& shard, RackIndex from,
+                                 const transport::ReceivedMessage& message) {
+  const MessageHeader& header = message.header;
+  Chunk& chunk = *shard.chunks()[header.chunk.value];
+  ChunkExchange& state = *shard.exchange->chunks()[header.chunk.value];
+  const std::size_t child = ChildIndex(*state.tree, from);
+  if (child == state.tree->reduce_children.size()) return Fault(FaultCode::kNotInPlan, &chunk);
+  if (header.slot.value != EntryOf(chunk.index, kPartial)) {
+    return Fault(FaultCode::kSlotRange, &chunk);
+  }
+  const Iteration due = shard.exchange->plan.aggregates ? Iteration{state.summed.value + 1}
+                                                        : state.collecting(chunk.applied);
+  if (header.iteration != due) {
+    return Fault(header.iteration < due ? FaultCode::kStaleIteration : FaultCode::kIterationGap,
+                 &chunk);
+  }
+  if ((state.arrived >> child & 1) != 0) return Fault(FaultCode::kSlotOccupied, &chunk);
+  if (ComesTooSoon(shard, state, from)) return Fault(FaultCode::kIterationGap, &chunk);
+  if (!RoundFits(shard, header, *chunk.key)) return Fault(FaultCode::kType, &chunk);
+  const std::uint32_t bytes =
+      PartialBytesExpected(shard, state.tree->reduce_children[child], chunk, header);
+  if (header.payload_bytes != bytes) return Fault(FaultCode::kPayloadSize, &chunk);
+  if (!TakeTerms(state, TermsOf(header), from)) {
+    return Fault(FaultCode::kRoundMismatch, &chunk, state.terms_from);
+  }
+  counters_.Add(CoreCounter::partials);
+  counters_.Add(CoreCounter::partial_bytes, bytes);
+  LinkMetrics& link = shard.exchange->metrics.links[from.value];
+  link.partials_received.Add();
+  link.partial_bytes_received.Add(bytes);
+  state.arrived |= std::uint64_t{1} << child;
+  if (bytes == 0) state.empty |= std::uint64_t{1} << child;
+  // Closed until it was read: nothing may be written over it.
+  shard.exchange->peers[from.value].landing[header.slot.value] = {};
+  NotePart(shard, state, from);
+  return Advance(shard, chunk, state);
+}
+
+Verdict ExchangeStage::OnParameters(JobShard& shard, RackIndex from,
+                                    const transport::ReceivedMessage& message) {
+  const MessageHeader& header = message.header;
+  Chunk& chunk = *shard.chunks()[header.chunk.value];
+  ChunkExchange& state = *shard.exchange->chunks()[header.chunk.value];
+  if (state.tree->gather_parent != from) return Fault(FaultCode::kNotInPlan, &chunk);
+  if (header.slot.value != EntryOf(chunk.index, kParameters)) {
+    return Fault(FaultCode::kSlotRange, &chunk);
+  }
+  const bool aggregates = shard.exchange->plan.aggregates;
+  const bool is_due = aggregates || state.awaits_result;
+  if (!is_due || header.iteration.value != chunk.applied.value + 1) {
+    return Fault(header.iteration.value <= chunk.applied.value ? FaultCode::kStaleIteration
+                                                               : FaultCode::kIterationGap,
+                 &chunk);
+  }
+  // Everybody's part is in it, and everybody had the last one. An aggregator's own partial may be
+  // of the next round.
+  if (state.results_wait != 0 || (state.partial_waits && !aggregates)) {
+    return Fault(FaultCode::kIterationGap, &chunk);
+  }
+  if (header.type != chunk.key->parameter_type) return Fault(FaultCode::kType, &chunk);
+  if (header.payload_bytes != chunk.reply_bytes()) return Fault(FaultCode::kPayloadSize, &chunk);
+  counters_.Add(CoreCounter::results);
+  counters_.Add(CoreCounter::result_bytes, header.payload_bytes);
+  LinkMetrics& link = shard.exchange->metrics.links[from.value];
+  link.results_received.Add();
+  link.result_bytes_received.Add(header.payload_bytes);
+  if (!aggregates || state.summed == header.iteration) {
+    link.result_wait_ns.Add(static_cast<std::uint64_t>(now_ - state.partial_ready_at));
+  }
+  if (IsMeasured(state.partial_terms) && !aggregates) {
+    Measure(shard, state, ExchangeSpan::kResult, Part::kEnds);
+  }
+  state.awaits_result = false;
+  shard.exchange->peers[from.value].landing[header.slot.value] = {};
+  return {Step::kResult, FaultCode::kNone, &chunk};
+}
+
+// The partials, in the plan's order, behind the own sum; then their memory is free again.
+void ExchangeStage::FoldPartials(JobShard& shard, Chunk& chunk, ChunkExchange& state) {
+  const std::vector<ReduceChild>& children = state.tree->reduce_children;
+  std::size_t count = 0;
+  for (std::size_t child = 0; child < children.size(); ++child) {
+    const std::byte* const landed = state.landing + child * state.landing_stride;
+    if (state.terms.operation == RoundOperation::kReduce) {
+      inputs_[count++] = landed;
+    } else if ((state.empty >> child & 1) == 0) {
+      std::memcpy(chunk.accumulator, landed, chunk.Bytes(state.terms.payload_type));
+      state.has_payload = true;
+    }
+  }
+  if (count > 0) {
+    const std::byte* const own = shard.exchange->plan.aggregates ? nullptr : chunk.accumulator;
+    simd::Fold(state.terms.payload_type, chunk.key->reduction, {own, {inputs_.data(), count}},
+               chunk.element_count, chunk.accumulator);
+  }
+  for (std::size_t child = 0; child < children.size(); ++child) {
+    shard.exchange->peers[children[child].rack.value].landing[EntryOf(chunk.index, kPartial)] = {
+        state.landing + child * state.landing_stride, state.landing_stride};
+  }
+}
+
+Verdict ExchangeStage::Advance(JobShard& shard, Chunk& chunk, ChunkExchange& state) {
+  const bool aggregates = shard.exchange->plan.aggregates;
+  const std::size_t arrived = static_cast<std::size_t>(std::popcount(state.arrived));
+  if (!(state.local || aggregates) || arrived < state.tree->reduce_children.size()) return {};
+  if (aggregates) state.has_payload = IsMeasured(state.terms);
+  FoldPartials(shard, chunk, state);
+  const bool measured = IsMeasured(state.terms);
+  if (measured && arrived > 0) Measure(shard, state, ExchangeSpan::kSums, Part::kEnds);
+  state.partial_terms = state.terms;
+  state.arrived = state.empty = 0;
+  state.local = state.has_terms = false;
+  if (!state.tree->reduce_parent) return {Step::kTotal, FaultCode::kNone, &chunk};
+  return SendUp(shard, chunk, state);
+}
+
+Verdict ExchangeStage::SendUp(JobShard& shard, Chunk& chunk, ChunkExchange& state) {
+  state.partial_ready_at = now_;
+  if (shard.exchange->plan.aggregates) {
+    ++state.summed.value;
+  } else {
+    state.awaits_result = true;
+    if (IsMeasured(state.partial_terms)) {
+      Measure(shard, state, ExchangeSpan::kResult, Part::kBegins);
+    }
+    PeerLane& above = shard.exchange->peers[state.tree->gather_parent->value];
+    above.landing[EntryOf(chunk.index, kParameters)] = {chunk.NextParameters(),
+                                                        chunk.reply_bytes()};
+  }
+  Send(shard, *state.tree->reduce_parent, EntryOf(chunk.index, kPartial));
+  return {Step::kWaits, FaultCode::kNone, &chunk};
+}
+
+void ExchangeStage::PassOn(JobShard& shard, Chunk& chunk) {
+  ChunkExchange& state = *shard.exchange->chunks()[chunk.index.value];
+  state.result_ready_at = now_;
+  if (shard.exchange->plan.aggregates) {
+    // The next result comes only after everybody below has had this one.
+    PeerLane& above = shard.exchange->peers[state.tree->gather_parent->value];
+    above.landing[EntryOf(chunk.index, kParameters)] = {chunk.NextParameters(),
+                                                        chunk.reply_bytes()};
+  } else if (IsMeasured(state.partial_terms)) {
+    Measure(shard, state, ExchangeSpan::kWhole, Part::kEnds);
+  }
+  for (const RackIndex child : state.tree->gather_children) {
+    Send(shard, child, EntryOf(chunk.index, kParameters));
+  }
+}
+
+void ExchangeStage::Send(JobShard& shard, RackIndex to, std::uint32_t entry) {
+  PeerLane& peer = shard.exchange->peers[to.value];
+  if (!peer.open) return;  // its loss is a fault, and the shard only drains
+  if (peer.waiting_begin == peer.waiting_end && Post(shard, to, entry)) return;
+  PHUB_CHECK(peer.waiting_end - peer.waiting_begin < peer.waiting_capacity, "rack={}", to.value);
+  peer.waiting[peer.waiting_end++ & (peer.waiting_capacity - 1)] = entry;
+  ++shard.exchange->waiting_count;
+  NoteWaits(shard, to, entry, true);
+}
+
+void ExchangeStage::NoteWaits(JobShard& shard, RackIndex to, std::uint32_t entry, bool waits) {
+  ChunkExchange& state = *shard.exchange->chunks()[entry / 2];
+  if (entry % 2 == kPartial) {
+    state.partial_waits = waits;
+  } else if (waits) {
+    state.results_wait |= RackBit(to);
+  } else {
+    state.results_wait &= ~RackBit(to);
+  }
+}
+
+bool ExchangeStage::Post(JobShard& shard, RackIndex to, std::uint32_t entry) {
+  const PeerLane& peer = shard.exchange->peers[to.value];
+  const Chunk& chunk = *shard.chunks()[entry / 2];
+  const ChunkExchange& state = *shard.exchange->chunks()[entry / 2];
+  const bool is_partial = entry % 2 == kPartial;
+  transport::SendRequest request;
+  MessageHeader& header = request.header;
+  header.incarnation = shard.config.incarnation;
+  header.membership_epoch = shard.config.membership_epoch;
+  header.chunk = chunk.index;
+  header.slot = SlotIndex{entry};
+  header.key = chunk.key->key;
+  if (is_partial) {
+    const RoundTerms& terms = state.partial_terms;
+    header.kind = wire::MessageKind::kGradient;
+    header.iteration =
+        shard.exchange->plan.aggregates ? state.summed : Iteration{chunk.applied.value + 1};
+    header.record = terms.record;
+    header.operation = terms.operation;
+    header.type = terms.payload_type;
+    header.root = terms.root;
+    header.reply_address = SharedAddress{terms.record_hash};
+    header.payload_bytes = state.has_payload ? chunk.Bytes(terms.payload_type) : 0;
+    request.payload = {chunk.accumulator, header.payload_bytes};
+  } else {
+    header.kind = wire::MessageKind::kParameters;
+    header.iteration = chunk.applied;
+    header.type = chunk.key->parameter_type;
+    header.payload_bytes = chunk.reply_bytes();
+    request.payload = {chunk.Parameters(chunk.applied), header.payload_bytes};
+  }
+  request.connections = {&peer.connection, 1};
+  request.notify_sent = true;
+  request.cookie =
+      static_cast<std::uint64_t>(is_partial ? state.partial_ready_at : state.result_ready_at);
+  if (transports_[peer.transport_index]->Post({&request, 1}) == 0) return false;
+  counters_.Add(is_partial ? CoreCounter::partials_sent : CoreCounter::results_sent);
+  counters_.Add(CoreCounter::peer_bytes_sent, header.payload_bytes);
+  LinkMetrics& link = shard.exchange->metrics.links[to.value];
+  (is_partial ? link.partials_sent : link.results_sent).Add();
+  (is_partial ? link.partial_bytes_sent : link.result_bytes_sent).Add(header.payload_bytes);
+  return true;
+}
+
+void ExchangeStage::OnSent(JobShard& shard, RackIndex to, std::uint64_t cookie) {
+  LinkMetrics& link = shard.exchange->metrics.links[to.value];
+  link.messages_taken.Add();
+  link.message_wait_ns.Add(static_cast<std::uint64_t>(now_ - static_cast<TimeNs>(cookie)));
+}
+
+bool ExchangeStage::Flush(JobShard& shard) {
+  if (shard.exchange->waiting_count == 0) return false;
+  bool posted = false;
+  for (std::uint32_t rack = 0; rack < shard.exchange->plan.rack_count; ++rack) {
+    PeerLane& peer = shard.exchange->peers[rack];
+    while (peer.waiting_begin < peer.waiting_end) {
+      const std::uint32_t entry = peer.waiting[peer.waiting_begin & (peer.waiting_capacity - 1)];
+      if (!Post(shard, RackIndex{rack}, entry)) break;
+      ++peer.waiting_begin;
+      --shard.exchange->waiting_count;
+      NoteWaits(shard, RackIndex{rack}, entry, false);
+      posted = true;
+    }
+  }
+  return posted;
+}
+
+}  // namespace phub::server::exchange

@@ -1,0 +1,171 @@
+#include "server/core/ingest/ingest.h"
+
+#include <algorithm>
+#include <bit>
+#include <span>
+
+#include "server/core/ingest/records.h"
+
+namespace phub::server::ingest {
+namespace {
+
+using wire::MessageHeader;
+using wire::RoundOperation;
+
+Verdict Fault(FaultCode code, Chunk* chunk = nullptr, Rank other = {}) {
+  const KeyIndex key = chunk != nullptr ? chunk->key->key : KeyIndex::Max();
+  return {Action::kFault, code, other, chunk, key};
+}
+
+Verdict JudgeRecord(JobShard& shard, Rank rank, const transport::ReceivedMessage& message) {
+  const MessageHeader& header = message.header;
+  wire::HyperParameters values;
+  const std::span payload(message.inline_payload.data(), header.payload_bytes);
+  if (header.key.value >= shard.key_count || !wire::DecodeHyperParameters(payload, values)) {
+    return Fault(FaultCode::kRecordRange);
+  }
+  KeyState& key = *shard.keys()[header.key.value];
+  const RecordVerdict verdict = AcceptRecord(key, header.record, rank, values);
+  if (verdict.fault != FaultCode::kNone) {
+    return {Action::kFault, verdict.fault, verdict.other, nullptr, header.key};
+  }
+  return {Action::kRecord, FaultCode::kNone, {}, nullptr, header.key};
+}
+
+// Whether the round's payload may be of that type.
+bool TypeFits(const MessageHeader& header, const KeyState& key) {
+  switch (header.operation) {
+    case RoundOperation::kReduce: return header.type == key.gradient_type;
+    case RoundOperation::kAssign:
+      return header.type == key.type || header.type == key.parameter_type;
+    case RoundOperation::kLoad: return true;  // nobody sends any
+  }
+  return false;
+}
+
+// How many bytes this rank must send for the round that its header describes.
+std::uint32_t PayloadBytesExpected(const MessageHeader& header, Rank rank, const Chunk& chunk) {
+  switch (header.operation) {
+    case RoundOperation::kReduce: return chunk.Bytes(header.type);
+    case RoundOperation::kAssign: return header.root == rank ? chunk.Bytes(header.type) : 0;
+    case RoundOperation::kLoad: return 0;
+  }
+  return 0;
+}
+
+bool SameRound(const MessageHeader& header, const Chunk& chunk) {
+  if (header.operation != chunk.operation || header.record != chunk.record) return false;
+  return header.operation != RoundOperation::kAssign ||
+         (header.root == chunk.root && header.type == chunk.payload_type);
+}
+
+std::uint32_t RanksOfJob(const JobShard& shard) {
+  return std::max(shard.config.world_size, shard.config.ranks_of_job);
+}
+
+Verdict JudgeNew(const JobShard& shard, Rank rank, const MessageHeader& header, Chunk& chunk) {
+  if (chunk.HasArrived(rank)) return {Action::kDuplicate, {}, {}, &chunk, chunk.key->key};
+  if (header.operation == RoundOperation::kAssign && header.root.value >= RanksOfJob(shard)) {
+    return Fault(FaultCode::kRoundMismatch, &chunk, chunk.first_rank);
+  }
+  if (header.operation == RoundOperation::kLoad && !shard.StateIsBrought(chunk)) {
+    return Fault(FaultCode::kNoState, &chunk);
+  }
+  if (FindRecord(*chunk.key, header.record) == nullptr) {
+    return Fault(FaultCode::kUnknownRecord, &chunk);
+  }
+  if (chunk.arrived_count() > 0 && !SameRound(header, chunk)) {
+    return Fault(FaultCode::kRoundMismatch, &chunk, chunk.first_rank);
+  }
+  return {Action::kStage, {}, {}, &chunk, chunk.key->key};
+}
+
+// kNoSlot holds no slot: the transport lets it through only for payload in shared memory, or none.
+FaultCode JudgeSlot(const Lane& lane, SlotIndex slot) {
+  if (slot == kNoSlot) return FaultCode::kNone;
+  if (slot.value >= lane.slot_chunk.size()) return FaultCode::kSlotRange;
+  return lane.slot_chunk[slot.value] == ChunkIndex::Max() ? FaultCode::kNone
+                                                          : FaultCode::kSlotOccupied;
+}
+
+bool Aligned(const std::byte* payload, ElementType type) {
+  return reinterpret_cast<std::uintptr_t>(payload) % numeric::ElementBytes(type) == 0;
+}
+
+Verdict JudgeGradient(JobShard& shard, Rank rank, const transport::ReceivedMessage& message) {
+  const MessageHeader& header = message.header;
+  if (header.chunk.value >= shard.chunk_count) return Fault(FaultCode::kChunkRange);
+  Chunk& chunk = *shard.chunks()[header.chunk.value];
+  if (header.flags != 0 &&
+      (!shard.config.apply_iteration || header.operation != RoundOperation::kReduce)) {
+    return Fault(FaultCode::kUnexpectedKind, &chunk);
+  }
+  const FaultCode slot_fault = JudgeSlot(shard.lanes[rank.value], header.slot);
+  if (slot_fault != FaultCode::kNone) return Fault(slot_fault, &chunk);
+  if (!TypeFits(header, *chunk.key)) return Fault(FaultCode::kType, &chunk);
+  const Rank rank_in_job{shard.config.rank_base + rank.value};
+  if (header.payload_bytes != PayloadBytesExpected(header, rank_in_job, chunk)) {
+    return Fault(FaultCode::kPayloadSize, &chunk);
+  }
+  if (!Aligned(message.payload, header.type)) return Fault(FaultCode::kAlignment, &chunk);
+  const std::uint64_t applied = chunk.applied.value;
+  if (header.iteration.value == applied + 1) return JudgeNew(shard, rank, header, chunk);
+  // Iteration 0 is the state before any round: nobody pushes it.
+  if (header.iteration.value == applied && applied > 0) {
+    return {Action::kAnswer, {}, {}, &chunk, chunk.key->key};
+  }
+  return Fault(
+      header.iteration.value <= applied ? FaultCode::kStaleIteration : FaultCode::kIterationGap,
+      &chunk);
+}
+
+// Only where two versions are kept: elsewhere the current one may be overwritten while it is sent,
+// by a round that this rank takes no part in holding back.
+Verdict JudgePull(JobShard& shard, const MessageHeader& header) {
+  if (!shard.config.restart) return Fault(FaultCode::kUnexpectedKind);
+  if (header.chunk.value >= shard.chunk_count) return Fault(FaultCode::kChunkRange);
+  Chunk& chunk = *shard.chunks()[header.chunk.value];
+  const bool current = header.iteration == Iteration::Max() || header.iteration == chunk.applied;
+  if (current) return {Action::kAnswer, {}, {}, &chunk, chunk.key->key};
+  if (header.iteration.value + 1 == chunk.applied.value) {
+    return {Action::kAnswerPrevious, {}, {}, &chunk, chunk.key->key};
+  }
+  return Fault(FaultCode::kVersionGone, &chunk);
+}
+
+// Every chunk has to be summed: then every rank has been told so, and this one may know.
+Verdict JudgeDecision(const JobShard& shard, const MessageHeader& header) {
+  const ShardIteration& iteration = shard.iteration;
+  if (!shard.config.apply_iteration) return Fault(FaultCode::kUnexpectedKind);
+  if (header.iteration.value != 0 && header.iteration.value == iteration.decisions) {
+    return {Action::kNothing, {}, {}, nullptr, KeyIndex::Max()};
+  }
+  const auto scale = std::bit_cast<double>(header.value_bits);
+  const bool can_be = scale >= 0.0 && scale <= 1.0;  // false for a NaN
+  if (header.iteration.value != iteration.decisions + 1 || !can_be || shard.chunk_count == 0 ||
+      iteration.summed_count != shard.chunk_count) {
+    return Fault(FaultCode::kDecision);
+  }
+  const bool skip = (header.flags & wire::kFlagSkip) != 0;
+  if (iteration.decided_count > 0 && (skip != iteration.skip || scale != iteration.scale)) {
+    return Fault(FaultCode::kDecisionMismatch, nullptr, iteration.first_rank);
+  }
+  return {Action::kDecide, {}, {}, nullptr, KeyIndex::Max()};
+}
+
+}  // namespace
+
+Verdict Judge(JobShard& shard, Rank rank, const transport::ReceivedMessage& message) {
+  const MessageHeader& header = message.header;
+  if (header.incarnation != shard.config.incarnation) return Fault(FaultCode::kWrongIncarnation);
+  if (header.membership_epoch != shard.config.membership_epoch) {
+    return Fault(FaultCode::kWrongEpoch);
+  }
+  if (header.kind == wire::MessageKind::kGradient) return JudgeGradient(shard, rank, message);
+  if (header.kind == wire::MessageKind::kRecord) return JudgeRecord(shard, rank, message);
+  if (header.kind == wire::MessageKind::kPull) return JudgePull(shard, header);
+  if (header.kind == wire::MessageKind::kDecision) return JudgeDecision(shard, header);
+  return Fault(FaultCode::kUnexpectedKind);
+}
+
+}  // namespace phub::server::ingest

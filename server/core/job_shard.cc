@@ -1,0 +1,278 @@
+#include "server/core/job_shard.h"
+
+#include <new>
+
+#include "common/base/align.h"
+#include "common/base/check.h"
+
+namespace phub::server {
+namespace {
+
+constexpr std::size_t kAlignment = 64;  // of every chunk in memory: whole cache lines and vectors
+
+std::size_t WordsFor(std::size_t bits) { return (bits + 63) / 64; }
+
+// It is no chunk's home: no optimizer ever runs there.
+bool IsAggregator(const ShardConfig& config) {
+  return config.ranks_of_job > 0 && config.world_size == 0;
+}
+
+void CheckConfig(const ShardConfig& config) {
+  PHUB_CHECK((config.world_size >= 1 || IsAggregator(config)) && config.world_size <= kRanksMax,
+             "world_size={}", config.world_size);
+  PHUB_CHECK(config.chunk_bytes >= kChunkBytesMin && config.chunk_bytes <= kChunkBytesMax &&
+                 config.chunk_bytes % kAlignment == 0,
+             "chunk_bytes={}", config.chunk_bytes);
+  PHUB_CHECK(config.slots_per_lane >= 1 && config.slots_per_lane <= kSlotsPerLaneMax, "slots={}",
+             config.slots_per_lane);
+  PHUB_CHECK(config.replies_per_lane_max >= 1);
+}
+
+// What one chunk takes of each kind of memory.
+struct ChunkSizes {
+  std::size_t parameters = 0;
+  std::size_t masters = 0;
+  std::size_t accumulator = 0;  // and of each array of optimizer state
+};
+
+ChunkSizes SizesOf(std::uint32_t element_count, ElementType type, ElementType parameter_type) {
+  const std::size_t elements = element_count;
+  ChunkSizes sizes;
+  sizes.parameters = AlignUp(elements * numeric::ElementBytes(parameter_type), kAlignment);
+  if (type != parameter_type)
+    sizes.masters = AlignUp(elements * numeric::ElementBytes(type), kAlignment);
+  sizes.accumulator =
+      AlignUp(elements * numeric::ElementBytes(numeric::AccumulationType(type)), kAlignment);
+  return sizes;
+}
+
+// What a batch of keys takes, region by region.
+struct BatchSizes {
+  std::size_t master_bytes = 0;
+  std::size_t accumulator_bytes = 0;
+  std::size_t state_bytes = 0;
+  std::size_t chunk_count = 0;
+};
+
+BatchSizes SizesOf(const ShardConfig& config, std::span<const KeyShardSpec> keys) {
+  BatchSizes sizes;
+  for (const KeyShardSpec& key : keys) {
+    for (const KeyShardSpec::ChunkSpec& chunk : key.chunks) {
+      const ChunkSizes one = SizesOf(chunk.element_count, key.type, key.parameter_type);
+      sizes.accumulator_bytes += one.accumulator;
+      ++sizes.chunk_count;
+      if (IsAggregator(config)) continue;
+      sizes.master_bytes += one.masters;
+      sizes.state_bytes += simd::StateCount(key.optimizer) * one.accumulator;
+    }
+  }
+  return sizes;
+}
+
+// Hands out consecutive aligned pieces of a region.
+class Carver {
+ public:
+  explicit Carver(const MappedMemory& region) : next_(region.data()), left_(region.bytes()) {}
+  std::byte* Take(std::size_t bytes) {
+    if (bytes == 0) return nullptr;
+    PHUB_CHECK(bytes <= left_ && bytes % kAlignment == 0, "bytes={} left={}", bytes, left_);
+    std::byte* piece = next_;
+    next_ += bytes;
+    left_ -= bytes;
+    return piece;
+  }
+
+ private:
+  std::byte* next_;
+  std::size_t left_;
+};
+
+// Of bits per chunk, each of which has `words`.
+constexpr std::size_t kBitmapsPerLane = 3;
+
+void InitializeLane(Lane& lane, const ShardConfig& config, std::uint64_t* bits, std::size_t words) {
+  lane.pending_reply = bits;
+  lane.pending_previous = bits + words;
+  lane.pending_summed = bits + 2 * words;
+  lane.landing.resize(config.slots_per_lane);
+  lane.slot_chunk.assign(config.slots_per_lane, ChunkIndex::Max());
+  lane.credits_waiting.reserve(config.slots_per_lane);
+}
+
+void InitializeKey(KeyState& key, const KeyShardSpec& spec) {
+  key.key = spec.key;
+  key.reduction = spec.reduction;
+  key.optimizer = spec.optimizer;
+  key.type = spec.type;
+  key.gradient_type = spec.gradient_type;
+  key.parameter_type = spec.parameter_type;
+  key.first_values = spec.hyper_parameters;
+  key.records[1 % kRecordsPerKey] = {RecordVersion{1}, Rank{0}, spec.hyper_parameters};
+}
+
+// Takes the regions of a batch. False when the system does not give them.
+bool AllocateBatch(KeyBatch& batch, const BatchSizes& sizes) {
+  using Backing = MappedMemory::Backing;
+  batch.masters = MappedMemory::Allocate(sizes.master_bytes, Backing::kLater);
+  batch.accumulators = MappedMemory::Allocate(sizes.accumulator_bytes, Backing::kOnTouch);
+  batch.state = MappedMemory::Allocate(sizes.state_bytes, Backing::kLater);
+  return (sizes.master_bytes == 0 || batch.masters) &&
+         (sizes.accumulator_bytes == 0 || batch.accumulators) &&
+         (sizes.state_bytes == 0 || batch.state);
+}
+
+}  // namespace
+
+const char* ToString(LossPolicy policy) { return policy == LossPolicy::kFail ? "fail" : "wait"; }
+
+const char* ToString(Screening screening) {
+  switch (screening) {
+    case Screening::kOff: return "off";
+    case Screening::kReport: return "report";
+    case Screening::kReject: return "reject";
+  }
+  return "unknown";
+}
+
+const wire::HyperParameters& KeyState::ValuesOf(RecordVersion version) const {
+  const Record& record = records[version.value % kRecordsPerKey];
+  return version.value != 0 && record.version == version ? record.values : first_values;
+}
+
+std::uint64_t StagingBytesPerLane(const ShardConfig& config) {
+  return std::uint64_t{config.slots_per_lane} * config.chunk_bytes;
+}
+
+std::uint64_t JobShardBytes(const ShardConfig& config) {
+  const std::uint64_t per_slot =
+      sizeof(transport::LandingSlot) + sizeof(ChunkIndex) + sizeof(Lane::WaitingCredit);
+  return sizeof(JobShard) + std::uint64_t{config.world_size} *
+                                (StagingBytesPerLane(config) + sizeof(Lane) + sizeof(RankMetrics) +
+                                 config.slots_per_lane * per_slot);
+}
+
+std::uint64_t KeyBatchBytes(const ShardConfig& config, std::span<const KeyShardSpec> keys) {
+  const BatchSizes sizes = SizesOf(config, keys);
+  const std::uint64_t per_rank =
+      sizeof(const std::byte*) + sizeof(SlotIndex) + sizeof(SharedAddress);
+  const std::uint64_t per_chunk = sizeof(Chunk) + config.world_size * per_rank +
+                                  WordsFor(config.world_size) * sizeof(std::uint64_t);
+  return sizeof(KeyBatch) + keys.size() * sizeof(KeyState) + sizes.chunk_count * per_chunk +
+         sizes.master_bytes + sizes.accumulator_bytes + sizes.state_bytes;
+}
+
+std::unique_ptr<JobShard> MakeJobShard(const ShardConfig& config) {
+  CheckConfig(config);
+  using Backing = MappedMemory::Backing;
+  auto shard = std::make_unique<JobShard>();
+  shard->config = config;
+  const std::size_t words_per_lane = WordsFor(kChunksPerShardMax);
+  shard->chunk_table =
+      MappedMemory::Allocate(std::size_t{kChunksPerShardMax} * sizeof(Chunk*), Backing::kOnTouch);
+  shard->key_table =
+      MappedMemory::Allocate(std::size_t{kKeysPerJobMax} * sizeof(KeyState*), Backing::kOnTouch);
+  shard->pending_bits = MappedMemory::Allocate(
+      kBitmapsPerLane * config.world_size * words_per_lane * sizeof(std::uint64_t),
+      Backing::kOnTouch);
+  const bool has_bits = shard->pending_bits || config.world_size == 0;
+  if (!shard->chunk_table || !shard->key_table || !has_bits) return nullptr;
+  shard->lanes.resize(config.world_size);
+  shard->metrics.ranks = std::make_unique<RankMetrics[]>(config.world_size);
+  auto* words = reinterpret_cast<std::uint64_t*>(shard->pending_bits.data());
+  for (std::size_t rank = 0; rank < config.world_size; ++rank) {
+    std::uint64_t* const own = words + kBitmapsPerLane * rank * words_per_lane;
+    InitializeLane(shard->lanes[rank], config, own, words_per_lane);
+  }
+  shard->memory_bytes = JobShardBytes(config);
+  return shard;
+}
+
+std::unique_ptr<KeyBatch> MakeKeyBatch(const ShardConfig& config,
+                                       std::span<const KeyShardSpec> keys) {
+  CheckConfig(config);
+  const BatchSizes sizes = SizesOf(config, keys);
+  auto batch = std::make_unique<KeyBatch>();
+  if (!AllocateBatch(*batch, sizes)) return nullptr;
+  const std::size_t mask_words = WordsFor(config.world_size);
+  batch->staged_data.assign(sizes.chunk_count * config.world_size, nullptr);
+  batch->staged_slots.assign(sizes.chunk_count * config.world_size, kNoSlot);
+  batch->reply_addresses.assign(sizes.chunk_count * config.world_size, SharedAddress{});
+  batch->wants_reply.assign(sizes.chunk_count * mask_words, 0);
+  batch->keys.resize(keys.size());
+  batch->chunks.resize(sizes.chunk_count);
+
+  Carver masters(batch->masters), accumulators(batch->accumulators), state(batch->state);
+  std::size_t number = 0;
+  for (std::size_t i = 0; i < keys.size(); ++i) {
+    const KeyShardSpec& spec = keys[i];
+    InitializeKey(batch->keys[i], spec);
+    for (const KeyShardSpec::ChunkSpec& piece : spec.chunks) {
+      PHUB_CHECK(piece.element_count > 0 &&
+                     std::uint64_t{piece.element_count} * numeric::ElementBytes(spec.type) <=
+                         config.chunk_bytes,
+                 "elements={}", piece.element_count);
+      const ChunkSizes one = SizesOf(piece.element_count, spec.type, spec.parameter_type);
+      const std::size_t offset = piece.element_offset * numeric::ElementBytes(spec.parameter_type);
+      Chunk& chunk = batch->chunks[number];
+      chunk.key = &batch->keys[i];
+      chunk.element_count = piece.element_count;
+      chunk.element_offset = piece.element_offset;
+      for (std::uint32_t v = 0; v < 2; ++v) {
+        std::byte* const base = spec.parameters[config.versions() == 2 ? v : 0];
+        PHUB_CHECK(base != nullptr, "key={} version={}", spec.key.value, v);
+        chunk.parameters[v] = base + offset;
+      }
+      chunk.accumulator = accumulators.Take(one.accumulator);
+      if (!IsAggregator(config)) chunk.masters = masters.Take(one.masters);
+      const std::size_t state_count = IsAggregator(config) ? 0 : simd::StateCount(spec.optimizer);
+      for (std::size_t s = 0; s < state_count; ++s) {
+        chunk.state[s] = state.Take(one.accumulator);
+      }
+      chunk.staged_data = batch->staged_data.data() + number * config.world_size;
+      chunk.staged_slot = batch->staged_slots.data() + number * config.world_size;
+      chunk.reply_address = batch->reply_addresses.data() + number * config.world_size;
+      chunk.wants_reply = batch->wants_reply.data() + number * mask_words;
+      ++number;
+    }
+  }
+  batch->memory_bytes = KeyBatchBytes(config, keys);
+  return batch;
+}
+
+std::uint64_t StateImageBytes(const JobShard& shard) {
+  std::uint64_t bytes = sizeof(StateImage) + shard.key_count * sizeof(StateImage::KeyImage) +
+                        shard.chunk_count * sizeof(StateImage::ChunkImage);
+  for (std::uint32_t i = 0; i < shard.chunk_count; ++i) {
+    const Chunk& chunk = *shard.chunks()[i];
+    if (!chunk.is_home) continue;
+    const ChunkSizes one = SizesOf(chunk.element_count, chunk.key->type, chunk.key->parameter_type);
+    bytes += one.parameters + one.masters;
+    bytes += simd::StateCount(chunk.key->optimizer) * one.accumulator;
+  }
+  return bytes;
+}
+
+std::unique_ptr<StateImage> MakeStateImage(const JobShard& shard) {
+  auto image = std::make_unique<StateImage>();
+  image->memory = MappedMemory::Allocate(StateImageBytes(shard), MappedMemory::Backing::kPrefault);
+  if (!image->memory) return nullptr;
+  image->keys.resize(shard.key_count);
+  image->chunks = std::make_unique<StateImage::ChunkImage[]>(shard.chunk_count);
+  image->chunk_count = shard.chunk_count;
+  Carver memory(image->memory);
+  for (std::uint32_t i = 0; i < shard.chunk_count; ++i) {
+    const Chunk& chunk = *shard.chunks()[i];
+    if (!chunk.is_home) continue;
+    ++image->chunks_left;
+    const ChunkSizes one = SizesOf(chunk.element_count, chunk.key->type, chunk.key->parameter_type);
+    StateImage::ChunkImage& copy = image->chunks[i];
+    copy.parameters = memory.Take(one.parameters);
+    copy.masters = memory.Take(one.masters);
+    for (std::size_t s = 0; s < simd::StateCount(chunk.key->optimizer); ++s) {
+      copy.state[s] = memory.Take(one.accumulator);
+    }
+  }
+  return image;
+}
+
+}  // namespace phub::server

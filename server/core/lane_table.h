@@ -1,0 +1,56 @@
+// Whose lane a connection is: one table per transport of a core loop. Sized once.
+// Core loop's thread.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "common/base/check.h"
+#include "common/transport/transport.h"
+#include "server/core/job_shard.h"
+
+namespace phub::server {
+
+class LaneTable {
+ public:
+  struct Place {
+    JobShard* shard = nullptr;
+    Rank rank{};
+    transport::Connection* connection = nullptr;
+    bool current = false;  // false: the rank has another lane by now, this one only closes
+  };
+
+  explicit LaneTable(std::size_t connections_max = kConnectionsMax) : rows_(connections_max) {}
+
+  // Null if the id is not (or no longer) a lane's.
+  const Place* Find(transport::ConnectionId id) const {
+    if (id.index >= rows_.size()) return nullptr;
+    const Row& row = rows_[id.index];
+    return row.place.shard != nullptr && row.generation == id.generation ? &row.place : nullptr;
+  }
+  void Insert(transport::ConnectionId id, const Place& place) {
+    PHUB_CHECK(id.index < rows_.size(), "connection={}", id.index);
+    PHUB_CHECK(rows_[id.index].place.shard == nullptr, "connection={}", id.index);
+    rows_[id.index] = {id.generation, place};
+  }
+  void Erase(transport::ConnectionId id) {
+    PHUB_CHECK(Find(id) != nullptr, "connection={}", id.index);
+    rows_[id.index].place = {};
+  }
+  // The rank has a new lane; this one is waited for only until it has closed.
+  void Replace(transport::ConnectionId id) {
+    PHUB_CHECK(Find(id) != nullptr, "connection={}", id.index);
+    rows_[id.index].place.current = false;
+  }
+
+  static constexpr std::size_t kConnectionsMax = 16384;  // lanes of one core loop and transport
+
+ private:
+  struct Row {
+    std::uint32_t generation = 0;
+    Place place;
+  };
+  std::vector<Row> rows_;
+};
+
+}  // namespace phub::server

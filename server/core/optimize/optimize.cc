@@ -1,0 +1,116 @@
+#include "server/core/optimize/optimize.h"
+
+#include <array>
+#include <cstring>
+
+#include "common/base/check.h"
+
+namespace phub::server::optimize {
+namespace {
+
+using wire::RoundOperation;
+
+// Of one core loop's part of a job: with as much again for each rank's gradients and results, that
+// is more than an L3 cache keeps from one end of an iteration to the other.
+constexpr std::uint32_t kStreamedBytes = 8 * 1024 * 1024;
+
+simd::OptimizerArguments ArgumentsOf(const Chunk& chunk) {
+  const KeyState& key = *chunk.key;
+  const KeyState::Record& record = key.records[chunk.record.value % kRecordsPerKey];
+  PHUB_CHECK(record.version == chunk.record, "key={} record={}", key.key.value, chunk.record.value);
+  const wire::HyperParameters& values = record.values;
+  return {.learning_rate = values.learning_rate,
+          .weight_decay = values.weight_decay,
+          .clip_value = values.clip_value,
+          .momentum = values.momentum,
+          .dampening = values.dampening,
+          .beta1 = values.beta1,
+          .beta2 = values.beta2,
+          .epsilon = values.epsilon,
+          .learning_rate_decay = values.learning_rate_decay,
+          .initial_accumulator = key.first_values.initial_accumulator,
+          .step = chunk.reductions + 1};
+}
+
+bool Reduce(Chunk& chunk, simd::Reduction reduction, const simd::Terms& terms,
+            std::uint32_t world_size, std::span<std::byte* const> own_replies, bool streams) {
+  const KeyState& key = *chunk.key;
+  const simd::Round round = {.wire = key.gradient_type,
+                             .type = key.type,
+                             .reply = key.parameter_type,
+                             .reduction = reduction,
+                             .optimizer = key.optimizer,
+                             .ranks = world_size,
+                             .arguments = ArgumentsOf(chunk)};
+  // Masters are read and written in place, and the parameters are one more copy of the result.
+  std::array<std::byte*, kRanksMax + 1> replies;
+  std::size_t reply_count = 0;
+  if (chunk.masters != nullptr) replies[reply_count++] = chunk.NextParameters();
+  for (std::byte* const reply : own_replies) replies[reply_count++] = reply;
+  std::byte* const from =
+      chunk.masters != nullptr ? chunk.masters : chunk.Parameters(chunk.applied);
+  std::byte* const to = chunk.masters != nullptr ? chunk.masters : chunk.NextParameters();
+  return simd::ApplyRound(round, terms, chunk.element_count,
+                          {.parameters = from,
+                           .next_parameters = to,
+                           .state = chunk.state,
+                           .replies = {replies.data(), reply_count},
+                           .streams_results = streams});
+}
+
+// The payload is read once, whatever it is turned into: a worker may be writing to it.
+void Assign(Chunk& chunk, const std::byte* payload) {
+  const KeyState& key = *chunk.key;
+  std::byte* const next = chunk.NextParameters();
+  if (chunk.masters == nullptr) {
+    std::memcpy(next, payload, chunk.reply_bytes());
+    return;
+  }
+  simd::Convert(chunk.payload_type, payload, key.type, chunk.masters, chunk.element_count);
+  simd::Convert(key.type, chunk.masters, key.parameter_type, next, chunk.element_count);
+}
+
+bool IsUpdated(const Chunk& chunk) { return chunk.key->optimizer != Optimizer::kNone; }
+
+}  // namespace
+
+bool StreamsResults(const JobShard& shard, std::size_t own_count) {
+  return own_count == shard.config.world_size &&
+         shard.chunk_count > kStreamedBytes / shard.config.chunk_bytes;
+}
+
+double MakeGradient(Chunk& chunk, std::uint32_t world_size) {
+  if (!IsUpdated(chunk)) return 0.0;
+  const KeyState& key = *chunk.key;
+  const std::uint32_t divisor = key.reduction == Reduction::kMean ? world_size : 1;
+  return simd::DivideAndSquare(numeric::AccumulationType(key.type), divisor, chunk.accumulator,
+                               chunk.element_count);
+}
+
+void ApplySummed(Chunk& chunk, std::uint32_t world_size, bool norms, double scale,
+                 std::span<std::byte* const> own_replies, bool streams) {
+  const KeyState& key = *chunk.key;
+  const bool is_gradient = norms && IsUpdated(chunk);
+  if (is_gradient && scale != 1.0) {
+    simd::Scale(numeric::AccumulationType(key.type), scale, chunk.accumulator, chunk.element_count);
+  }
+  const simd::Reduction reduction = is_gradient ? simd::Reduction::kSum : key.reduction;
+  Reduce(chunk, reduction, {.folded = chunk.accumulator, .inputs = {}}, world_size, own_replies,
+         streams);
+}
+
+bool ApplyRound(Chunk& chunk, const simd::Terms& terms, std::uint32_t world_size,
+                std::span<std::byte* const> own_replies, bool streams) {
+  if (chunk.operation == RoundOperation::kReduce) {
+    return Reduce(chunk, chunk.key->reduction, terms, world_size, own_replies, streams);
+  }
+  PHUB_CHECK(chunk.operation == RoundOperation::kAssign && terms.inputs.size() == 1 &&
+             terms.folded == nullptr);
+  Assign(chunk, terms.inputs[0]);
+  for (std::byte* const reply : own_replies) {
+    std::memcpy(reply, chunk.NextParameters(), chunk.reply_bytes());
+  }
+  return false;
+}
+
+}  // namespace phub::server::optimize

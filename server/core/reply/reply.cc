@@ -1,0 +1,268 @@
+#include "server/core/reply/reply.h"
+
+#include <algorithm>
+#include <bit>
+#include <cstring>
+
+#include "common/base/check.h"
+#include "server/core/reply/bits.h"
+
+namespace phub::server::reply {
+ReplyStage::ReplyStage(std::span<transport::Transport* const> transports, CoreCounters& counters)
+    : transports_(transports), counters_(counters), connections_{}, own_replies_{} {}
+
+bool ReplyStage::HasWindow(const JobShard& shard, const Lane& lane) const {
+  return lane.replies_posted < shard.config.replies_per_lane_max;
+}
+
+std::byte* ReplyStage::OwnReply(const Lane& lane, const Chunk& chunk, SharedAddress address) const {
+  if (address == SharedAddress{}) return nullptr;
+  return transports_[lane.transport_index]->Resolve(lane.connection, address, chunk.reply_bytes());
+}
+
+bool ReplyStage::NoteReplyAddress(const JobShard& shard, Chunk& chunk, Rank rank,
+                                  SharedAddress address) {
+  chunk.reply_address[rank.value] = address;
+  if (address == SharedAddress{}) return true;
+  const Lane& lane = shard.lanes[rank.value];
+  if (!transports_[lane.transport_index]->CanPlace(lane.connection, address, chunk.reply_bytes())) {
+    return false;
+  }
+  // Where this end does not write itself, alignment is the device's business.
+  const std::byte* const memory = OwnReply(lane, chunk, address);
+  const std::uint32_t alignment = numeric::ElementBytes(chunk.key->parameter_type);
+  return reinterpret_cast<std::uintptr_t>(memory) % alignment == 0;
+}
+
+std::span<std::byte* const> ReplyStage::OwnReplies(const JobShard& shard, const Chunk& chunk) {
+  std::size_t count = 0;
+  for (std::uint32_t rank = 0; rank < shard.config.world_size; ++rank) {
+    if (chunk.reply_address[rank] == SharedAddress{} || !Test(chunk.wants_reply, rank)) continue;
+    std::byte* const memory = OwnReply(shard.lanes[rank], chunk, chunk.reply_address[rank]);
+    if (memory != nullptr) own_replies_[count++] = memory;
+  }
+  counters_.Add(CoreCounter::replies_in_pass, count);
+  return {own_replies_.data(), count};
+}
+
+void ReplyStage::Defer(JobShard& shard, Lane& lane, const Chunk& chunk, Iteration version) {
+  std::uint64_t* const bits = version == chunk.applied ? lane.pending_reply : lane.pending_previous;
+  if (TestAndSet(bits, chunk.index.value)) return;
+  ++lane.replies_pending;
+  ++shard.reply_backlog;
+  counters_.Add(CoreCounter::replies_deferred);
+}
+
+bool ReplyStage::PostReply(JobShard& shard, const Chunk& chunk, Iteration version,
+                           const std::byte* payload, std::uint8_t transport_index,
+                           std::span<const transport::ConnectionId> connections,
+                           SharedAddress reply_address) {
+  transport::SendRequest request;
+  request.header = HeaderFor(shard, wire::MessageKind::kParameters);
+  request.header.iteration = version;
+  request.header.chunk = chunk.index;
+  request.header.slot = SlotIndex{chunk.index.value};  // a worker's landing table is by chunk
+  request.header.key = chunk.key->key;
+  request.header.type = chunk.key->parameter_type;
+  request.header.payload_bytes = chunk.reply_bytes();
+  request.header.reply_address = reply_address;
+  request.payload = {payload, chunk.reply_bytes()};
+  request.connections = connections;
+  request.notify_sent = true;
+  if (transports_[transport_index]->Post({&request, 1}) == 0) return false;
+  counters_.Add(CoreCounter::replies, connections.size());
+  counters_.Add(CoreCounter::reply_bytes, connections.size() * chunk.reply_bytes());
+  shard.metrics.reply_bytes.Add(connections.size() * chunk.reply_bytes());
+  return true;
+}
+
+// To one lane that has window: from the rank's own memory, if it has named some.
+bool ReplyStage::PostTo(JobShard& shard, const Chunk& chunk, Rank rank, Iteration version) {
+  Lane& lane = shard.lanes[rank.value];
+  const std::byte* payload = OwnReply(lane, chunk, chunk.reply_address[rank.value]);
+  if (payload == nullptr) payload = chunk.Parameters(version);
+  if (!PostReply(shard, chunk, version, payload, lane.transport_index, {&lane.connection, 1},
+                 chunk.reply_address[rank.value])) {
+    return false;
+  }
+  ++lane.replies_posted;
+  DropCredit(shard, lane, chunk.index);
+  return true;
+}
+
+void ReplyStage::SendToRank(JobShard& shard, Chunk& chunk, Rank rank, Iteration version) {
+  Lane& lane = shard.lanes[rank.value];
+  if (HasWindow(shard, lane) && PostTo(shard, chunk, rank, version)) return;
+  Defer(shard, lane, chunk, version);
+}
+
+// One request for all lanes of one transport that want this chunk from where it lies and have
+// window; the others keep a bit. Ranks with memory of their own get a request each.
+void ReplyStage::SendToGroup(JobShard& shard, Chunk& chunk, std::uint8_t transport_index) {
+  std::array<std::uint32_t, kRanksMax> ranks;
+  std::size_t count = 0;
+  for (std::uint32_t rank = 0; rank < shard.config.world_size; ++rank) {
+    Lane& lane = shard.lanes[rank];
+    if (lane.state != Lane::State::kOpen || lane.transport_index != transport_index) continue;
+    if (!TestAndClear(chunk.wants_reply, rank)) continue;
+    if (chunk.reply_address[rank] != SharedAddress{}) {
+      SendToRank(shard, chunk, Rank{rank}, chunk.applied);
+    } else if (!HasWindow(shard, lane)) {
+      Defer(shard, lane, chunk, chunk.applied);
+    } else {
+      ranks[count] = rank;
+      connections_[count++] = lane.connection;
+    }
+  }
+  if (count == 0) return;
+  const bool posted = PostReply(shard, chunk, chunk.applied, chunk.Parameters(chunk.applied),
+                                transport_index, {connections_.data(), count}, {});
+  for (std::size_t i = 0; i < count; ++i) {
+    Lane& lane = shard.lanes[ranks[i]];
+    if (posted) {
+      ++lane.replies_posted;
+      DropCredit(shard, lane, chunk.index);
+    } else {
+      Defer(shard, lane, chunk, chunk.applied);
+    }
+  }
+}
+
+void ReplyStage::Answer(JobShard& shard, Chunk& chunk) {
+  for (std::size_t i = 0; i < transports_.size(); ++i) {
+    SendToGroup(shard, chunk, static_cast<std::uint8_t>(i));
+  }
+}
+
+void ReplyStage::KeepVersions(JobShard& shard, const Chunk& chunk) {
+  if (!shard.config.restart || shard.reply_backlog == 0) return;
+  for (Lane& lane : shard.lanes) {
+    if (lane.replies_pending == 0 || !TestAndClear(lane.pending_reply, chunk.index.value)) continue;
+    if (!TestAndSet(lane.pending_previous, chunk.index.value)) continue;
+    --lane.replies_pending;  // it had asked for the one before that, too, which is not kept
+    --shard.reply_backlog;
+  }
+}
+
+void ReplyStage::AnswerOne(JobShard& shard, Chunk& chunk, Rank rank, Iteration version) {
+  Lane& lane = shard.lanes[rank.value];
+  PHUB_CHECK(lane.state == Lane::State::kOpen, "rank={}", rank.value);
+  if (std::byte* own = OwnReply(lane, chunk, chunk.reply_address[rank.value])) {
+    std::memcpy(own, chunk.Parameters(version), chunk.reply_bytes());
+  }
+  if (shard.turn.throttled()) return Defer(shard, lane, chunk, version);
+  SendToRank(shard, chunk, rank, version);
+}
+
+bool ReplyStage::PostCredit(JobShard& shard, const Lane& lane, ChunkIndex chunk, SlotIndex slot) {
+  transport::SendRequest request;
+  request.header = HeaderFor(shard, wire::MessageKind::kCredit);
+  request.header.chunk = chunk;
+  request.header.slot = slot;
+  request.connections = {&lane.connection, 1};
+  if (transports_[lane.transport_index]->Post({&request, 1}) == 0) return false;
+  counters_.Add(CoreCounter::credits);
+  return true;
+}
+
+bool ReplyStage::Credit(JobShard& shard, Rank rank, ChunkIndex chunk, SlotIndex slot) {
+  Lane& lane = shard.lanes[rank.value];
+  if (lane.state != Lane::State::kOpen) return true;  // a new lane starts with all slots free
+  const bool may_post = lane.credits_waiting.empty() && !shard.turn.throttled();
+  if (may_post && PostCredit(shard, lane, chunk, slot)) return true;
+  if (lane.credits_waiting.size() == lane.slot_chunk.size()) return false;
+  lane.credits_waiting.push_back({chunk, slot});
+  ++shard.reply_backlog;
+  return true;
+}
+
+// A reply gives back the slot that its chunk holds. A credit that still waits would come after it,
+// when the slot may hold the chunk's next gradient already.
+void ReplyStage::DropCredit(JobShard& shard, Lane& lane, ChunkIndex chunk) {
+  shard.reply_backlog -= static_cast<std::uint32_t>(
+      std::erase_if(lane.credits_waiting,
+                    [&](const Lane::WaitingCredit& credit) { return credit.chunk == chunk; }));
+}
+
+void ReplyStage::OnSent(JobShard& shard, Rank rank) {
+  Lane& lane = shard.lanes[rank.value];
+  PHUB_CHECK(lane.replies_posted > 0, "rank={}", rank.value);
+  --lane.replies_posted;
+}
+
+bool ReplyStage::FlushCredits(JobShard& shard, Lane& lane) {
+  std::size_t posted = 0;
+  while (posted < lane.credits_waiting.size() &&
+         PostCredit(shard, lane, lane.credits_waiting[posted].chunk,
+                    lane.credits_waiting[posted].slot)) {
+    ++posted;
+  }
+  lane.credits_waiting.erase(lane.credits_waiting.begin(),
+                             lane.credits_waiting.begin() + static_cast<std::ptrdiff_t>(posted));
+  shard.reply_backlog -= static_cast<std::uint32_t>(posted);
+  return posted > 0;
+}
+
+bool ReplyStage::FlushReplies(JobShard& shard, Rank rank) {
+  Lane& lane = shard.lanes[rank.value];
+  const std::uint32_t words = WordsOfChunks(shard);
+  bool posted_any = false;
+  for (std::uint32_t visited = 0; visited <= words && lane.replies_pending > 0; ++visited) {
+    if (lane.pending_cursor >= words) lane.pending_cursor = 0;
+    for (std::uint64_t* const bits : {lane.pending_reply, lane.pending_previous}) {
+      std::uint64_t& word = bits[lane.pending_cursor];
+      while (word != 0) {
+        if (!HasWindow(shard, lane)) return posted_any;
+        const auto bit = static_cast<std::uint32_t>(std::countr_zero(word));
+        const Chunk& chunk = *shard.chunks()[lane.pending_cursor * kWordBits + bit];
+        const std::uint64_t behind = bits == lane.pending_previous ? 1 : 0;
+        if (!PostTo(shard, chunk, rank, Iteration{chunk.applied.value - behind})) return posted_any;
+        word &= word - 1;
+        --lane.replies_pending;
+        --shard.reply_backlog;
+        posted_any = true;
+      }
+    }
+    ++lane.pending_cursor;
+  }
+  return posted_any;
+}
+
+bool ReplyStage::Flush(JobShard& shard) {
+  if (shard.reply_backlog == 0 || shard.turn.throttled()) return false;
+  bool posted = false;
+  for (std::uint32_t rank = 0; rank < shard.config.world_size; ++rank) {
+    Lane& lane = shard.lanes[rank];
+    if (lane.state != Lane::State::kOpen) continue;
+    if (!lane.credits_waiting.empty()) posted |= FlushCredits(shard, lane);
+    if (lane.summed_pending > 0) posted |= FlushSummed(shard, lane);
+    if (lane.replies_pending > 0) posted |= FlushReplies(shard, Rank{rank});
+  }
+  return posted;
+}
+
+void ReplyStage::Forget(JobShard& shard, Rank rank) {
+  Lane& lane = shard.lanes[rank.value];
+  shard.reply_backlog -= lane.replies_pending;
+  shard.reply_backlog -= static_cast<std::uint32_t>(lane.credits_waiting.size());
+  shard.reply_backlog -= lane.summed_pending;
+  lane.credits_waiting.clear();
+  lane.replies_posted = 0;
+  if (lane.summed_pending > 0) {
+    std::fill_n(lane.pending_summed, WordsOfChunks(shard), std::uint64_t{0});
+    lane.summed_pending = 0;
+  }
+  if (lane.replies_pending > 0) {
+    const std::uint32_t words = WordsOfChunks(shard);
+    std::fill_n(lane.pending_reply, words, std::uint64_t{0});
+    std::fill_n(lane.pending_previous, words, std::uint64_t{0});
+    lane.replies_pending = 0;
+  }
+  for (std::uint32_t i = 0; i < shard.chunk_count; ++i) {
+    Chunk& chunk = *shard.chunks()[i];
+    TestAndClear(chunk.wants_reply, rank.value);
+    chunk.reply_address[rank.value] = {};
+  }
+}
+
+}  // namespace phub::server::reply

@@ -1,0 +1,205 @@
+#include "server/core/schedule/fair_queue.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "common/base/check.h"
+
+namespace phub::server::schedule {
+namespace {
+
+std::int64_t Scaled(DurationNs duration, std::uint32_t weight) {
+  return std::max<std::int64_t>(1, duration * weight / kWeightDefault);
+}
+
+bool IsWhole(const JobShard& shard, const Chunk& chunk) {
+  return chunk.arrived_count() == shard.config.world_size;
+}
+
+}  // namespace
+
+FairQueue::FairQueue() : rows_(std::make_unique<std::array<TenantTurn, kRows>>()) {}
+
+// The tenant's row, with what it owes; else one that was nobody's, or is nobody's any more.
+TenantTurn& FairQueue::RowOf(std::uint32_t tenant) {
+  TenantTurn* vacant = nullptr;
+  for (TenantTurn& row : *rows_) {
+    if (row.used && row.tenant == tenant) return row;
+    if (row.jobs == 0 && (vacant == nullptr || vacant->used)) vacant = &row;
+  }
+  PHUB_CHECK(vacant != nullptr, "tenant={}", tenant);
+  *vacant = {};
+  vacant->used = true;
+  vacant->tenant = tenant;
+  return *vacant;
+}
+
+void FairQueue::AddJob(JobShard& shard, TimeNs now) {
+  JobTurn& job = shard.turn;
+  PHUB_CHECK(job.tenant == nullptr);
+  job.shard = &shard;
+  job.tenant = &RowOf(shard.config.tenant);
+  if (job.tenant->jobs++ == 0 && job.tenant->bucket.limited()) ++limited_count_;
+  ++job_count_;
+  SetShare(shard, shard.config.share, now);
+}
+
+void FairQueue::AddKeys(JobShard& shard, const KeyBatch& batch) {
+  JobTurn& job = shard.turn;
+  if (job.tenant == nullptr) return;  // the core loop let go of it already
+  std::uint64_t bytes = 0;
+  for (const Chunk& chunk : batch.chunks) {
+    const KeyState& key = *chunk.key;
+    bytes += std::max({chunk.Bytes(key.type), chunk.Bytes(key.gradient_type), chunk.reply_bytes()});
+  }
+  job.iteration_bytes += bytes * shard.config.world_size;
+  job.tenant->iteration_bytes += bytes * shard.config.world_size;
+}
+
+void FairQueue::SetShare(JobShard& shard, const TenantShare& share, TimeNs now) {
+  if (shard.turn.tenant == nullptr) return;  // the core loop let go of it already
+  TenantTurn& tenant = *shard.turn.tenant;
+  tenant.weight = std::clamp<std::uint32_t>(share.weight, 1, kWeightMax);
+  const bool was_limited = tenant.bucket.limited();
+  tenant.bucket.SetRate(share.bandwidth_bytes, now);
+  limited_count_ += tenant.bucket.limited() ? 1 : 0;
+  limited_count_ -= was_limited ? 1 : 0;
+  next_refill_ = now;  // a throttled tenant may go on earlier, or later
+  Refill(now);
+}
+
+void FairQueue::RemoveJob(JobShard& shard) {
+  JobTurn& job = shard.turn;
+  PHUB_CHECK(job.tenant != nullptr);
+  Forget(job);
+  TenantTurn& tenant = *std::exchange(job.tenant, nullptr);
+  tenant.iteration_bytes -= std::exchange(job.iteration_bytes, 0);
+  --job_count_;
+  if (--tenant.jobs > 0) return;
+  if (tenant.bucket.limited()) --limited_count_;
+  if (!tenant.throttled) return;
+  tenant.throttled = false;
+  TenantTurn** at = &throttled_;
+  while (*at != &tenant) at = &(*at)->next_throttled;
+  *at = std::exchange(tenant.next_throttled, nullptr);
+}
+
+void FairQueue::Freshen(Turn& turn) const {
+  if (turn.epoch == epoch_) return;
+  turn.epoch = epoch_;
+  turn.deficit_ns = 0;
+}
+
+void FairQueue::Enter(Ring& ring, Turn& turn) {
+  if (turn.waits()) return;
+  Freshen(turn);
+  turn.deficit_ns = std::min<std::int64_t>(turn.deficit_ns, 0) + Scaled(kQuantumNs, turn.weight);
+  ring.Append(turn);
+}
+
+void FairQueue::Leave(Ring& ring, Turn& turn) {
+  if (turn.waits()) ring.Remove(turn);
+}
+
+void FairQueue::Push(JobShard& shard, Chunk& chunk) {
+  if (chunk.is_queued) return;  // it was whole before, and a lane was lost meanwhile
+  JobTurn& job = shard.turn;
+  chunk.is_queued = true;
+  chunk.next_queued = nullptr;
+  (job.last == nullptr ? job.first : job.last->next_queued) = &chunk;
+  job.last = &chunk;
+  Enter(job.tenant->waiting, job);
+  if (!job.tenant->throttled) Enter(tenants_, *job.tenant);
+}
+
+void FairQueue::Pay(Turn& turn, DurationNs cost) const {
+  Freshen(turn);
+  turn.deficit_ns =
+      std::max<std::int64_t>(turn.deficit_ns - cost, -Scaled(kDebtNsMax, turn.weight));
+}
+
+void FairQueue::Charge(JobShard& shard, DurationNs cost) {
+  Pay(shard.turn, cost);
+  Pay(*shard.turn.tenant, cost);
+}
+
+bool FairQueue::TakeIn(JobShard& shard, std::uint64_t bytes, TimeNs now) {
+  Charge(shard, TimeToTakeIn(bytes));
+  TenantTurn& tenant = *shard.turn.tenant;
+  if (!tenant.bucket.limited()) return false;
+  tenant.bucket.Refill(now);
+  tenant.bucket.Take(bytes, tenant.iteration_bytes);
+  if (tenant.throttled || !tenant.bucket.empty()) return false;
+  tenant.throttled = true;
+  tenant.next_throttled = std::exchange(throttled_, &tenant);
+  Leave(tenants_, tenant);
+  next_refill_ = std::min(next_refill_, tenant.bucket.FilledAt());
+  return true;
+}
+
+// Whose turn it is: of those that owe nothing, the first. Whoever owes is given his quantum each
+// time that the turn passes him.
+Turn& FairQueue::Pick(Ring& ring) {
+  while (!ring.alone() && ring.front().deficit_ns <= 0) {
+    ring.front().deficit_ns += Scaled(kQuantumNs, ring.front().weight);
+    ring.Rotate();
+  }
+  return ring.front();
+}
+
+bool FairQueue::MustHold(JobShard& shard) {
+  TenantTurn& tenant = *shard.turn.tenant;
+  if (tenants_.empty() || (tenants_.alone() && tenant.waits())) return false;
+  Freshen(tenant);
+  if (tenant.throttled || tenant.deficit_ns >= -Scaled(kHoldNs, tenant.weight)) return false;
+  Enter(tenants_, tenant);
+  return true;
+}
+
+FairQueue::Round FairQueue::Next() {
+  while (!tenants_.empty()) {
+    auto& tenant = static_cast<TenantTurn&>(Pick(tenants_));
+    if (tenant.waiting.empty()) {  // it was there to pay
+      Leave(tenants_, tenant);
+      continue;
+    }
+    auto& job = static_cast<JobTurn&>(Pick(tenant.waiting));
+    Chunk& chunk = *job.first;
+    JobShard& shard = *job.shard;
+    chunk.is_queued = false;
+    job.first = std::exchange(chunk.next_queued, nullptr);
+    if (job.first == nullptr || !shard.live()) Forget(job);
+    if (shard.live() && IsWhole(shard, chunk)) return {&shard, &chunk};
+  }
+  return {};
+}
+
+// Nothing of the job waits any more.
+void FairQueue::Forget(JobTurn& job) {
+  while (job.first != nullptr) {
+    job.first->is_queued = false;
+    job.first = std::exchange(job.first->next_queued, nullptr);
+  }
+  job.last = nullptr;
+  Leave(job.tenant->waiting, job);
+  if (job.tenant->waiting.empty()) Leave(tenants_, *job.tenant);
+}
+
+void FairQueue::Refill(TimeNs now) {
+  if (now < next_refill_) return;
+  next_refill_ = std::numeric_limits<TimeNs>::max();
+  for (TenantTurn** at = &throttled_; *at != nullptr;) {
+    TenantTurn& tenant = **at;
+    tenant.bucket.Refill(now);
+    if (tenant.bucket.empty()) {
+      next_refill_ = std::min(next_refill_, tenant.bucket.FilledAt());
+      at = &tenant.next_throttled;
+      continue;
+    }
+    *at = std::exchange(tenant.next_throttled, nullptr);
+    tenant.throttled = false;
+    if (!tenant.waiting.empty()) Enter(tenants_, tenant);
+  }
+}
+
+}  // namespace phub::server::schedule

@@ -1,0 +1,116 @@
+// What a core loop does with what makes no sense: a counter, a closed lane, a named fault.
+#include <functional>
+
+#include "tests/unit/server/core/core_loop_fixture.h"
+
+namespace phub::server {
+namespace {
+
+TEST_F(CoreLoopTest, RefusesWhatMakesNoSenseAndCountsIt) {
+  struct Case {
+    const char* what;
+    FaultCode code;
+    CoreCounter counter;
+    std::function<void(wire::MessageHeader&)> spoil;
+  };
+  const Case cases[] = {
+      {"another job", FaultCode::kWrongIncarnation, CoreCounter::refused_incarnation,
+       [](auto& h) { h.incarnation.value++; }},
+      {"late epoch", FaultCode::kWrongEpoch, CoreCounter::refused_epoch,
+       [](auto& h) { h.membership_epoch.value--; }},
+      {"chunk out of range", FaultCode::kChunkRange, CoreCounter::refused_chunk_range,
+       [](auto& h) { h.chunk.value = 4; }},
+      {"iteration 0", FaultCode::kStaleIteration, CoreCounter::refused_stale,
+       [](auto& h) { h.iteration.value = 0; }},
+      {"two ahead", FaultCode::kIterationGap, CoreCounter::refused_gap,
+       [](auto& h) { h.iteration.value = 2; }},
+      {"far ahead", FaultCode::kIterationGap, CoreCounter::refused_gap,
+       [](auto& h) { h.iteration.value = UINT64_MAX; }},
+      {"unknown record", FaultCode::kUnknownRecord, CoreCounter::refused_record,
+       [](auto& h) { h.record.value = 2; }},
+      {"record 0", FaultCode::kUnknownRecord, CoreCounter::refused_record,
+       [](auto& h) { h.record.value = 0; }},
+      {"a server's kind", FaultCode::kUnexpectedKind, CoreCounter::refused_kind,
+       [](auto& h) { h.kind = wire::MessageKind::kParameters; }},
+  };
+  Start(2, 2);
+  for (const Case& bad : cases) {
+    SCOPED_TRACE(bad.what);
+    shard_->faulted = false;
+    const std::uint64_t before = Count(bad.counter);
+    wire::MessageHeader header = Gradient(0, 1, 0);
+    bad.spoil(header);
+    const ConnectionId lane = lanes_[1];
+    transport_.Deliver(lane, header, Filled(1.0f));
+    const Event fault = Next(Event::Kind::kFault);
+    EXPECT_EQ(fault.code, bad.code);
+    EXPECT_EQ(fault.rank, Rank{1});
+    EXPECT_EQ(Count(bad.counter), before + 1);
+    EXPECT_EQ(shard_->lanes[1].state, Lane::State::kAbsent) << "its lane is closed";
+    shard_->faulted = false;
+    Attach(1);
+  }
+  // Expect: rank 0 was not disturbed.
+  EXPECT_EQ(shard_->lanes[0].state, Lane::State::kOpen);
+}
+
+TEST_F(CoreLoopTest, RefusesASlotThatIsTakenAndAPayloadOfTheWrongSize) {
+  Start(2, 2);
+  Push(1, 0, 1, 0, 1.0f);
+  Push(1, 1, 1, 0, 1.0f);
+  EXPECT_EQ(FaultOf(), FaultCode::kSlotOccupied);
+  shard_->faulted = false;
+  Attach(1);
+  transport_.Deliver(lanes_[1], Gradient(0, 1, 1), std::vector<float>(kElements - 1, 0.0f));
+  EXPECT_EQ(FaultOf(), FaultCode::kPayloadSize);
+  shard_->faulted = false;
+  Attach(1);
+  transport_.Deliver(lanes_[1], Gradient(0, 1, 1), std::vector<float>{});
+  EXPECT_EQ(FaultOf(), FaultCode::kPayloadSize);
+}
+
+TEST_F(CoreLoopTest, RanksThatDisagreeAreBothNamed) {
+  Start(2, 2, Optimizer::kSgd);
+  wire::MessageHeader record = Gradient(0, 0, 0);
+  record.record = RecordVersion{2};
+  transport_.DeliverRecord(lanes_[0], record, {.learning_rate = 0.1f});
+  transport_.DeliverRecord(lanes_[1], record, {.learning_rate = 0.2f});
+  Event fault = Next(Event::Kind::kFault);
+  EXPECT_EQ(fault.code, FaultCode::kRecordMismatch);
+  EXPECT_EQ(fault.rank, Rank{1});
+  EXPECT_EQ(fault.other_rank, Rank{0});
+
+  shard_->faulted = false;
+  Attach(1);
+  Push(0, 0, 1, 0, 1.0f);
+  wire::MessageHeader assign = Gradient(0, 1, 0);
+  assign.operation = wire::RoundOperation::kAssign;
+  assign.root = Rank{1};
+  transport_.Deliver(lanes_[1], assign, Filled(1.0f));
+  fault = Next(Event::Kind::kFault);
+  EXPECT_EQ(fault.code, FaultCode::kRoundMismatch);
+  EXPECT_EQ(fault.rank, Rank{1});
+  EXPECT_EQ(fault.other_rank, Rank{0});
+}
+
+TEST_F(CoreLoopTest, ARoundThatNeedsARankThatLeftIsAFault) {
+  Start(2, 2);
+  Push(0, 0, 1, 0, 1.0f);
+  Order({.kind = Command::Kind::kRankLeft, .rank = Rank{1}, .shard = shard_.get()});
+  Event fault = Next(Event::Kind::kFault);
+  EXPECT_EQ(fault.code, FaultCode::kDepartedRank);
+  EXPECT_EQ(fault.rank, Rank{1});
+  EXPECT_EQ(fault.other_rank, Rank{0});
+}
+
+TEST_F(CoreLoopTest, ARankThatLeftMayCloseItsLane) {
+  Start(2, 2);
+  Order({.kind = Command::Kind::kRankLeft, .rank = Rank{1}, .shard = shard_.get()});
+  transport_.Break(lanes_[1], TransportError::kPeerClosed);
+  EXPECT_EQ(FaultOf(), FaultCode::kNone);
+  Push(0, 0, 1, 0, 1.0f);  // and now rank 0 pushes what can never complete
+  EXPECT_EQ(FaultOf(), FaultCode::kDepartedRank);
+}
+
+}  // namespace
+}  // namespace phub::server
