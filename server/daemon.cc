@@ -1,7 +1,6 @@
 #include "server/daemon.h"
 
 #include <fmt/format.h>
-#include <sys/resource.h>
 
 #include <atomic>
 #include <thread>
@@ -20,7 +19,7 @@
 #include "common/transport/tcp/tcp_listener.h"
 #include "common/transport/verbs/verbs_acceptor.h"
 #include "server/config/data_tls.h"
-#include "server/control/control.h"
+#include "server/control/parts.h"
 #include "server/control/ports/control_socket.h"
 #include "server/control/ports/control_thread.h"
 #include "server/control/ports/data_port_report.h"
@@ -33,6 +32,7 @@
 #include "server/core_plan.h"
 #include "server/core_unit.h"
 #include "server/daemon_options.h"
+#include "server/descriptor_limit.h"
 #include "server/metrics/http_server.h"
 #include "server/other_racks.h"
 #include "server/tenant/state_store.h"
@@ -47,14 +47,6 @@ namespace {
 constexpr DurationNs kListenerWait = 100 * kMillisecond;
 // Changes of tenants that wait for the disk.
 constexpr std::size_t kStateWorkMax = 256;
-
-// Shared memory takes descriptors: one for every lane and batch of keys, and workers' own.
-void RaiseDescriptorLimit() {
-  rlimit limit{};
-  if (getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur >= limit.rlim_max) return;
-  limit.rlim_cur = limit.rlim_max;
-  if (setrlimit(RLIMIT_NOFILE, &limit) != 0) LogWarning("event=descriptor_limit_not_raised");
-}
 
 }  // namespace
 
@@ -84,12 +76,12 @@ struct Daemon::Parts {
       verbs_gate = std::make_unique<ControlVerbsGate>(
           *control_thread, kVerbsIndex, std::move(verbs_queues), VerbsLimitsOf(settings));
       verbs_acceptor = std::make_unique<transport::VerbsAcceptor>(*verbs_gate, random);
-      control->SetMemoryListener(*verbs_gate);
+      control->host_memory().SetMemoryListener(*verbs_gate);
     }
     peer_links = MakePeerLinks(settings, *control_thread, clock, verbs_gate.get());
-    if (peer_links != nullptr) control->SetPeerNetwork(*peer_links);
+    if (peer_links != nullptr) control->rack_messages().SetPeerNetwork(*peer_links);
     page_taker = std::make_unique<PageThread>([this] { control_thread->doorbell().Ring(); });
-    control->SetPageTaker(*page_taker);
+    control->host_memory().SetPageTaker(*page_taker);
     lane_gate =
         std::make_unique<ControlLaneGate>(*control_thread, kTcpIndex, DataTlsOf(settings).on);
     rack_relay = MakeRackRelay(settings, *control_thread);
@@ -195,7 +187,7 @@ absl::Status Daemon::Parts::StartSharedMemoryListener() {
                                     MessageOf(created.status())));
   }
   shared_memory_listener = std::move(*created);
-  control->SetSharedMemoryEndpoint(shared_memory_listener->name(), HostBootId());
+  control->host_memory().SetSharedMemoryEndpoint(shared_memory_listener->name(), HostBootId());
   shared_memory_thread = std::thread([this] {
     NameThisThread("shm-listener");
     while (!listeners_stopping.load(std::memory_order_relaxed)) {
@@ -212,15 +204,16 @@ absl::Status Daemon::Parts::OpenState() {
   // Only tenants that were created may have jobs; without identities everybody is the default one.
   if (!settings.state_dir.empty()) {
     const absl::Status removed = control_thread->Run(
-        [](Control& under_lock) { return under_lock.RemoveTenant(kDefaultTenant); });
+        [](Control& under_lock) { return under_lock.tenants().RemoveTenant(kDefaultTenant); });
     PHUB_CHECK(removed.ok());
   }
   AdmissionHooks hooks;
   hooks.set_tenant = [this](const Tenant& tenant) {
-    control_thread->Run([&](Control& under_lock) { under_lock.SetTenant(tenant); });
+    control_thread->Run([&](Control& under_lock) { under_lock.tenants().SetTenant(tenant); });
   };
   hooks.remove_tenant = [this](const std::string& name) {
-    return control_thread->Run([&](Control& under_lock) { return under_lock.RemoveTenant(name); });
+    return control_thread->Run(
+        [&](Control& under_lock) { return under_lock.tenants().RemoveTenant(name); });
   };
   auto admin = TenantAdmin::Create(*std::move(store), directory, system_random, std::move(hooks));
   if (!admin.ok()) return admin.status();
@@ -266,7 +259,7 @@ absl::Status Daemon::Parts::StartMetricsServer() {
   if (settings.metrics_listen.empty()) return absl::OkStatus();
   const HostAndPort address = Address(settings.metrics_listen);
   const auto collect = [this] {
-    return control_thread->Run([](Control& each) { return each.Sample(); });
+    return control_thread->Run([](Control& each) { return each.metrics().Sample(); });
   };
   auto created = MetricsServer::Create(address.host, address.port, collect, clock);
   if (!created.ok()) {
@@ -368,11 +361,12 @@ std::string Daemon::Summary() const {
 
 void Daemon::Drain(DurationNs grace) {
   parts_->grpc_server->SetServing(false);
-  parts_->control_thread->Run([grace](Control& control) { control.Drain(grace); });
+  parts_->control_thread->Run([grace](Control& control) { control.draining().Drain(grace); });
 }
 
 void Daemon::SetDrainTimeout(DurationNs timeout) {
-  parts_->control_thread->Run([timeout](Control& control) { control.SetDrainTimeout(timeout); });
+  parts_->control_thread->Run(
+      [timeout](Control& control) { control.draining().SetDrainTimeout(timeout); });
 }
 
 bool Daemon::MakesProgress() {
@@ -390,7 +384,7 @@ bool Daemon::MakesProgress() {
 }
 
 bool Daemon::Drained() {
-  return parts_->control_thread->Run([](Control& control) { return control.Drained(); });
+  return parts_->control_thread->Run([](Control& control) { return control.draining().Drained(); });
 }
 
 std::size_t Daemon::job_count() {

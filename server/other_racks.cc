@@ -12,6 +12,7 @@
 #include "common/plan/topology_toml.h"
 #include "server/config/data_tls.h"
 #include "server/config/rack_settings.h"
+#include "server/control/racks/topology_survey.h"
 #include "server/core/exchange/rack_plan.h"
 #include "server/core_unit.h"
 
@@ -94,7 +95,7 @@ std::unique_ptr<RackSurveyor> SetRackSurveyor(const Settings& settings,
     names.push_back(topology->node(member).name);
   }
   auto surveyor = std::make_unique<RackSurveyor>(thread, prober, std::move(names));
-  control.SetSurveyor(*surveyor);
+  control.survey().SetSurveyor(*surveyor);
   return surveyor;
 }
 

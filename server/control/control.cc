@@ -4,235 +4,315 @@
 #include <utility>
 
 #include "common/base/check.h"
-#include "common/base/printable.h"
-#include "server/control/jobs/local_rack.h"
-#include "server/control/state.h"
+#include "server/control/admin/admin.h"
+#include "server/control/admin/draining.h"
+#include "server/control/admin/metrics.h"
+#include "server/control/admin/stall_reports.h"
+#include "server/control/admin/tenants.h"
+#include "server/control/checkpoint/loads.h"
+#include "server/control/checkpoint/snapshots.h"
+#include "server/control/checkpoint/versions.h"
+#include "server/control/jobs/diagnoses.h"
+#include "server/control/jobs/ending.h"
+#include "server/control/jobs/host_memory.h"
+#include "server/control/jobs/job_table.h"
+#include "server/control/jobs/pending_calls.h"
+#include "server/control/jobs/presence.h"
+#include "server/control/jobs/sessions.h"
+#include "server/control/jobs/stall_queries.h"
+#include "server/control/jobs/tenant_shares.h"
+#include "server/control/jobs/tenant_totals.h"
+#include "server/control/keys/keys.h"
+#include "server/control/lanes/lanes.h"
+#include "server/control/lanes/rank_memories.h"
+#include "server/control/racks/peer_lanes.h"
+#include "server/control/racks/rack_jobs.h"
+#include "server/control/racks/rack_messages.h"
+#include "server/control/racks/rack_opening.h"
+#include "server/control/racks/rack_plans.h"
+#include "server/control/racks/rack_waiting.h"
+#include "server/control/racks/topology_survey.h"
+#include "server/control/ranks/barriers.h"
+#include "server/control/ranks/joins.h"
+#include "server/control/ranks/liveness.h"
+#include "server/control/ranks/local_rack.h"
+#include "server/control/ranks/seats.h"
+#include "server/control/text.h"
 #include "server/core/exchange/rack_plan.h"
 
 namespace phub::server {
 namespace {
 
-// What a worker says of itself names its rank in the job; control counts from 0 in each rack.
-template <typename State, typename Message>
-Message InRack(State& state, Message message) {
-  const Job* const job = state.FindIncarnation(message.incarnation);
-  if (job != nullptr && message.rank.value < kPeerRankBase) {
-    message.rank.value -= job->config.rank_base;
-  }
-  return message;
+// Acknowledgements are counters, not events: ringing control's bell after commands were executed is
+// faster, and this is the bound if nobody does.
+constexpr DurationNs kAcknowledgementPollInterval = kMillisecond;
+// How late a timer may run before the lapse is taken for control's own (a stopped or starved
+// daemon), as a part of the liveness timeout.
+constexpr int kLatenessFraction = 8;
+
+Racks MakeRacks(const Context& context) {
+  const ControlOptions& options = context.options;
+  PHUB_CHECK(options.rack_self < std::max<std::size_t>(1, options.rack_endpoints.size()));
+  Racks racks;
+  if (options.racks.empty()) return racks;
+  PHUB_CHECK(options.rack_topology != nullptr && options.rack_index < options.racks.size());
+  PHUB_CHECK(options.rack_topology->members().size() == options.racks_with_ranks());
+  PHUB_CHECK(options.aggregator_count == 0 ||
+             options.aggregator_count == exchange::AggregatorCount(*options.rack_topology));
+  PHUB_CHECK(!options.topology_is_measured || options.aggregator_count == 0);
+  racks.known.resize(options.racks.size());
+  racks.configuration = HashOfRacks(options, context.cores.size());
+  racks.instance = context.random.Next() | 1;  // 0 means unknown
+  return racks;
 }
 
 }  // namespace
 
-Control::State::State(const Clock& clock_given, Random& random_given,
-                      std::vector<CoreHandle> handles, ControlOptions options_given)
-    : clock(clock_given),
-      random(random_given),
-      options(std::move(options_given)),
-      started_at(clock_given.Now()),
-      rack_configuration(HashOfConfiguration(options)),
-      ledger(options.memory_bytes_max),
-      polled_at(started_at) {
-  PHUB_CHECK(!handles.empty());
-  for (CoreHandle& handle : handles) links.emplace_back(std::move(handle));
-  endpoints.assign(links.size(), {options.lane_host, options.lane_port});
-  if (!options.racks.empty()) {
-    PHUB_CHECK(options.rack_topology != nullptr && options.rack_index < options.racks.size());
-    PHUB_CHECK(options.rack_topology->members().size() == options.racks_with_ranks());
-    PHUB_CHECK(options.aggregator_count == 0 ||
-               options.aggregator_count == exchange::AggregatorCount(*options.rack_topology));
-    PHUB_CHECK(!options.topology_is_measured || options.aggregator_count == 0);
-    racks.known.resize(options.racks.size());
-    racks.configuration = HashOfRacks(options, links.size());
-    racks.instance = random.Next() | 1;  // 0 means unknown
+// In an order in which they are built; parts name those that come later, and use them only once all
+// are built.
+struct Control::Parts {
+  Parts(const Clock& clock, Random& random, std::vector<CoreHandle> handles, ControlOptions options)
+      : context(clock, random, std::move(handles), std::move(options)) {
+    context.forgive_silence = [this](DurationNs duration) { liveness.ForgiveSilence(duration); };
+    // Of what a job's end or a rank's new process concerns, in this order.
+    for (JobObserver* observer :
+         std::initializer_list<JobObserver*>{&rack_jobs, &versions, &snapshots, &loads}) {
+      jobs.AddObserver(*observer);
+    }
   }
-  PHUB_CHECK(options.rack_self < std::max<std::size_t>(1, options.rack_endpoints.size()));
-}
+
+  Context context;
+  JobTable jobs{context};
+  Sessions sessions{context};
+  HostMemory host_memory{context};
+  TenantShares shares{context, jobs};
+  TenantTotals totals;
+  Ending ending{context, jobs, sessions, host_memory, shares, totals};
+  StallQueries stall_queries{context};
+  Diagnoses diagnoses{context, ending, stall_queries};
+  PendingCalls pending_calls{context, ending, rack_jobs};
+  Presence presence{context, diagnoses, rack_waiting};
+
+  RankMemories rank_memories{context, host_memory, jobs};
+  Lanes lanes{context, jobs, sessions, presence, rank_memories, peer_lanes};
+  Keys keys{context,     sessions,      ending, pending_calls,
+            host_memory, rank_memories, shares, rack_jobs};
+
+  LocalRack local_rack{context, jobs, ending, diagnoses, rack_jobs};
+  Barriers barriers{context, sessions, local_rack, rack_jobs};
+  Seats seats{context,       jobs,     sessions, ending,        diagnoses,
+              pending_calls, presence, barriers, rank_memories, rack_jobs};
+  Liveness liveness{context, jobs, sessions, ending, diagnoses, presence, rack_jobs};
+  Joins joins{context,       jobs,        local_rack,    seats,  sessions,
+              pending_calls, host_memory, rank_memories, shares, opening};
+
+  Versions versions{context, jobs, sessions};
+  Snapshots snapshots{context, jobs, pending_calls, versions};
+  Loads loads{context, jobs, sessions, pending_calls, rack_jobs};
+
+  Racks racks = MakeRacks(context);
+  TopologySurvey survey{context, racks, rack_messages};
+  RackPlans plans{context, racks, survey};
+  RackMessages rack_messages{context,    racks,         jobs,      barriers, ending,       loads,
+                             peer_lanes, pending_calls, rack_jobs, opening,  rack_waiting, survey};
+  RackJobs rack_jobs{context, racks, jobs, barriers, ending, keys, pending_calls, rack_messages};
+  RackWaiting rack_waiting{context, rack_messages};
+  PeerLanes peer_lanes{context, racks, ending, jobs, rack_messages, opening};
+  RackOpening opening{context,    racks,         joins,     ending,        jobs,  local_rack,
+                      peer_lanes, pending_calls, rack_jobs, rack_messages, plans, survey};
+
+  Metrics metrics{context, jobs, totals};
+  StallReports stall_reports{context, jobs, stall_queries};
+  Admin admin{context, jobs, local_rack, metrics, plans, stall_reports, totals};
+  Draining draining{context, jobs, ending, admin};
+  Tenants tenants{context, jobs, sessions, snapshots, shares, totals};
+};
 
 Control::Control(const Clock& clock, Random& random, std::vector<CoreHandle> cores,
                  ControlOptions options)
-    : state_(std::make_unique<State>(clock, random, std::move(cores), std::move(options))) {}
+    : parts_(std::make_unique<Parts>(clock, random, std::move(cores), std::move(options))),
+      polled_at_(parts_->context.started_at),
+      wake_at_(kNever) {}
 
 Control::~Control() = default;
 
+Admin& Control::admin() { return parts_->admin; }
+Joins& Control::joins() { return parts_->joins; }
+Barriers& Control::barriers() { return parts_->barriers; }
+Draining& Control::draining() { return parts_->draining; }
+HostMemory& Control::host_memory() { return parts_->host_memory; }
+Keys& Control::keys() { return parts_->keys; }
+Lanes& Control::lanes() { return parts_->lanes; }
+Liveness& Control::liveness() { return parts_->liveness; }
+Loads& Control::loads() { return parts_->loads; }
+LocalRack& Control::local_rack() { return parts_->local_rack; }
+Metrics& Control::metrics() { return parts_->metrics; }
+PeerLanes& Control::peer_lanes() { return parts_->peer_lanes; }
+RackMessages& Control::rack_messages() { return parts_->rack_messages; }
+RankMemories& Control::rank_memories() { return parts_->rank_memories; }
+Seats& Control::seats() { return parts_->seats; }
+Snapshots& Control::snapshots() { return parts_->snapshots; }
+StallReports& Control::stall_reports() { return parts_->stall_reports; }
+Tenants& Control::tenants() { return parts_->tenants; }
+TopologySurvey& Control::survey() { return parts_->survey; }
+Versions& Control::versions() { return parts_->versions; }
+
 void Control::SetLaneEndpoint(CoreIndex core, std::string host, std::uint16_t port) {
-  PHUB_CHECK(core.value < state_->endpoints.size(), "core={}", core.value);
-  state_->endpoints[core.value] = {std::move(host), port};
+  std::vector<LaneEndpoint>& endpoints = parts_->context.endpoints;
+  PHUB_CHECK(core.value < endpoints.size(), "core={}", core.value);
+  endpoints[core.value] = {std::move(host), port};
 }
 
-void Control::SetMemoryListener(JobMemoryListener& listener) {
-  state_->memory_listener = &listener;
-}
-void Control::SetPageTaker(PageTaker& taker) { state_->page_taker = &taker; }
-
-void Control::SetSharedMemoryEndpoint(std::string name, std::string boot_id) {
-  PHUB_CHECK(state_->jobs.empty());
-  state_->shared_memory.set_name(std::move(name));
-  state_->shared_memory.set_boot_id(std::move(boot_id));
+void Control::Count(ControlCounter counter, std::uint64_t value) {
+  parts_->context.counters.Add(counter, value);
 }
 
-void Control::GetRack(const v1::GetRackRequest&, Answer<v1::Rack> answer) {
-  answer(absl::OkStatus(), state_->DescribeRack());
-}
-void Control::Join(const v1::JoinRequest& request, std::string_view peer_address,
-                   Answer<v1::JoinResponse> answer) {
-  state_->Join(request, peer_address, std::move(answer));
-}
-void Control::Commit(const v1::CommitRequest& request, Answer<v1::CommitResponse> answer) {
-  state_->Commit(request, std::move(answer));
-}
-void Control::AddKeys(const v1::AddKeysRequest& request, Answer<v1::AddKeysResponse> answer) {
-  state_->AddKeys(request, std::move(answer));
-}
-void Control::OpenLanes(const v1::OpenLanesRequest& request, Answer<v1::OpenLanesResponse> answer) {
-  state_->OpenLanes(request, std::move(answer));
-}
-void Control::Barrier(const v1::BarrierRequest& request, Answer<v1::BarrierResponse> answer) {
-  state_->Barrier(request, std::move(answer));
-}
-void Control::Leave(const v1::LeaveRequest& request, Answer<v1::LeaveResponse> answer) {
-  state_->Leave(request, std::move(answer));
-}
-
-absl::StatusOr<StreamId> Control::AttachStream(std::string_view session_id,
-                                               std::shared_ptr<EventSink> sink) {
-  return state_->AttachStream(session_id, std::move(sink));
-}
-absl::Status Control::Heartbeat(std::string_view session_id, std::uint64_t sequence) {
-  return state_->Heartbeat(session_id, sequence);
-}
-void Control::DetachStream(std::string_view session_id, StreamId stream) {
-  state_->DetachStream(session_id, stream);
-}
-
-wire::LaneRefusal Control::AdmitLane(const wire::LaneHello& hello,
-                                     std::optional<PeerProcess> process, bool encrypted) {
-  return state_->AdmitLane(InRack(*state_, hello), process, encrypted);
-}
-std::optional<wire::Nonce> Control::FindNonce(const wire::LaneHello& hello) const {
-  return state_->FindNonce(InRack(*state_, hello));
-}
-absl::StatusOr<LaneStaging> Control::StagingOf(const wire::LaneHello& hello) {
-  return state_->StagingOf(InRack(*state_, hello));
-}
-absl::StatusOr<transport::LaneMemory> Control::SharedLaneMemory(const wire::LaneHello& hello) {
-  return state_->SharedLaneMemory(InRack(*state_, hello));
-}
-wire::LaneRefusal Control::AdmitBatch(const wire::SharedBatchRequest& request, PeerProcess process,
-                                      transport::BatchMemory& memory) {
-  return state_->AdmitBatch(InRack(*state_, request), process, memory);
-}
-void Control::AttachLane(const wire::LaneHello& hello,
-                         std::unique_ptr<transport::Connection> connection,
-                         std::uint8_t transport_index, std::string_view transport_name,
-                         std::string_view peer_address) {
-  std::string description = fmt::format("{} {}", transport_name, peer_address);
-  if (hello.rank.value >= kPeerRankBase) {
-    return state_->AttachPeerLane(hello.incarnation, RackIndex{hello.rank.value - kPeerRankBase},
-                                  hello.core, std::move(connection), transport_index,
-                                  std::move(description));
+void Control::HandleFault(Job& job, CoreIndex core, const Event& event) {
+  if (!job.running() || job.diagnosis) return;  // the first cause stands
+  Parts& parts = *parts_;
+  if (event.rank.value >= kPeerRankBase && event.rank != Rank::Max()) {  // Max: nobody
+    return parts.peer_lanes.FailOverPeerFault(job, core, event);
   }
-  state_->AttachLane(InRack(*state_, hello), std::move(connection), transport_index,
-                     std::move(description));
+  if (event.code != FaultCode::kLaneLost) {
+    Count(ControlCounter::core_faults);
+    return parts.diagnoses.FailOverCoreFault(job, core, event);
+  }
+  Count(ControlCounter::lanes_lost);
+  Diagnosis diagnosis;
+  diagnosis.cause = Diagnosis::Cause::kLaneLost;
+  diagnosis.rank = event.rank;
+  diagnosis.core = core;
+  diagnosis.loss = DescribeLoss(event.error, event.protocol_error, event.connection);
+  parts.diagnoses.BeginDiagnosis(job, std::move(diagnosis));
 }
 
-void Control::SetPeerNetwork(PeerNetwork& network) { state_->racks.network = &network; }
-v1::PeerEnvelope Control::MakeEnvelope(RackIndex to) const { return state_->MakeEnvelope(to); }
-absl::Status Control::CheckEnvelope(const v1::PeerEnvelope& envelope) {
-  return state_->CheckEnvelope(envelope);
-}
-void Control::OnEnvelope(const v1::PeerEnvelope& envelope, Answer<v1::PeerReceipt> answer) {
-  state_->OnEnvelope(envelope, std::move(answer));
-}
-void Control::OnReceipt(RackIndex from, const v1::PeerReceipt& receipt) {
-  state_->OnReceipt(from, receipt);
-}
-void Control::OnPeerRefusal(RackIndex from, std::string_view why) {
-  state_->racks.known[from.value].refuses = Printable(why, kPeerWordsMax);
-}
-bool Control::LacksPeerLane(const wire::LaneHello& hello, RackIndex to) const {
-  return state_->LacksPeerLane(hello.incarnation, to, hello.core);
-}
-void Control::AttachPeerLane(const wire::LaneHello& hello, RackIndex to,
-                             std::unique_ptr<transport::Connection> connection,
-                             std::uint8_t transport_index, std::string description) {
-  state_->AttachPeerLane(hello.incarnation, to, hello.core, std::move(connection), transport_index,
-                         std::move(description));
-}
-void Control::PeerLaneFailed(const wire::LaneHello& hello, RackIndex to, const absl::Status& why) {
-  state_->PeerLaneFailed(hello.incarnation, to, hello.core, why);
+void Control::HandleEvent(CoreIndex core, const Event& event) {
+  Parts& parts = *parts_;
+  Job& job = parts.jobs.OwnerOf(event.shard, core);
+  switch (event.kind) {
+    case Event::Kind::kFault: return HandleFault(job, core, event);
+    case Event::Kind::kLaneClosed:
+      return event.rank.value >= kPeerRankBase
+                 ? parts.peer_lanes.HandlePeerLaneClosed(job, core, event)
+                 : parts.lanes.HandleLaneClosed(job, core, event);
+    case Event::Kind::kStallsReported:
+      return parts.stall_queries.HandleStallsReported(job, core, event);
+    case Event::Kind::kVersionsReported:
+      return parts.versions.HandleVersionsReported(job, core, event);
+    case Event::Kind::kSnapshotTaken: return parts.snapshots.HandleSnapshotTaken(job, core, event);
+    case Event::Kind::kNonFinite: return parts.diagnoses.NoteNonFinite(job, event);
+    case Event::Kind::kJobEnded:
+      if (++job.cores_ended == parts.context.cores.size()) parts.ending.Release(job);
+      return;
+    case Event::Kind::kNone: break;
+  }
+  PHUB_CHECK(false, "event kind={}", static_cast<int>(event.kind));
 }
 
-void Control::GetServer(const v1::GetServerRequest&, Answer<v1::ServerInfo> answer) {
-  state_->GetServer(std::move(answer));
-}
-void Control::ListJobs(const v1::ListJobsRequest& request, Answer<v1::ListJobsResponse> answer) {
-  state_->ListJobs(request, std::move(answer));
-}
-void Control::GetJob(const v1::GetJobRequest& request, Answer<v1::JobInfo> answer) {
-  state_->GetJob(request, std::move(answer));
-}
-void Control::ListStalls(const v1::ListStallsRequest& request,
-                         Answer<v1::ListStallsResponse> answer) {
-  state_->ListStalls(request, std::move(answer));
-}
-void Control::GetStats(const v1::GetStatsRequest&, Answer<v1::GetStatsResponse> answer) {
-  state_->GetStats(std::move(answer));
-}
-MetricsSample Control::Sample() const { return state_->Sample(); }
-
-void Control::DrainServer(const v1::DrainServerRequest& request, Answer<v1::ServerInfo> answer) {
-  state_->DrainServer(request, std::move(answer));
-}
-void Control::UndrainServer(const v1::UndrainServerRequest&, Answer<v1::ServerInfo> answer) {
-  state_->UndrainServer(std::move(answer));
-}
-void Control::EvictJob(const v1::EvictJobRequest& request, Answer<v1::JobInfo> answer) {
-  state_->EvictJob(request, std::move(answer));
-}
-void Control::GetJobVersions(const v1::GetJobVersionsRequest& request,
-                             Answer<v1::GetVersionsResponse> answer) {
-  state_->GetJobVersions(request, std::move(answer));
-}
-void Control::BeginSnapshot(const v1::BeginSnapshotRequest& request, Answer<v1::Snapshot> answer) {
-  state_->BeginSnapshot(request, std::move(answer));
-}
-absl::Status Control::ReadSnapshot(const v1::ReadSnapshotRequest& request,
-                                   std::shared_ptr<SnapshotSink> sink) {
-  return state_->ReadSnapshot(request, std::move(sink));
-}
-void Control::SnapshotPartSent(std::string_view snapshot_id, const SnapshotSink* sink) {
-  state_->SnapshotPartSent(snapshot_id, sink);
-}
-void Control::CancelSnapshot(std::string_view snapshot_id, const SnapshotSink* sink) {
-  state_->CancelSnapshot(snapshot_id, sink);
+void Control::PollJob(Job& job, TimeNs now) {
+  Parts& parts = *parts_;
+  if (job.running()) parts.keys.HandOutBatches(job);
+  parts.pending_calls.AnswerAcknowledged(job);
+  parts.stall_queries.CheckQueries(job, now);
+  parts.versions.CheckVersionQueries(job, now);
+  parts.snapshots.AdvanceSnapshot(job, now);
+  parts.loads.AdvanceLoad(job, now);
+  parts.presence.CheckWaiting(job, now);
+  parts.diagnoses.AdvanceDiagnosis(job, now);
+  parts.liveness.CheckAbandoned(job, now);
+  parts.draining.CheckDeadline(job, now);
+  if (!job.running() && !job.end_commands_sent && now >= job.end_commands_at) {
+    parts.ending.SendEndCommands(job);
+  }
 }
 
-void Control::GetVersions(const v1::GetVersionsRequest& request,
-                          Answer<v1::GetVersionsResponse> answer) {
-  state_->GetVersions(request, std::move(answer));
-}
-absl::StatusOr<LoadId> Control::BeginLoad(const v1::LoadStateRequest& first) {
-  return state_->BeginLoad(first);
-}
-absl::Status Control::LoadPart(LoadId load, const v1::LoadStateRequest& part) {
-  return state_->LoadPart(load, part);
-}
-void Control::FinishLoad(LoadId load, Answer<v1::LoadStateResponse> answer) {
-  state_->FinishLoad(load, std::move(answer));
-}
-void Control::CancelLoad(LoadId load) { state_->CancelLoad(load); }
-void Control::GetLoadedState(const v1::GetLoadedStateRequest& request,
-                             Answer<v1::LoadedState> answer) {
-  state_->GetLoadedState(request, std::move(answer));
+void Control::Poll() {
+  Parts& parts = *parts_;
+  Context& context = parts.context;
+  const TimeNs now = context.clock.Now();
+  if (wake_at_ < now && now - wake_at_ > context.options.liveness_timeout / kLatenessFraction) {
+    parts.liveness.ForgiveSilence(now - wake_at_);
+  }
+  for (const auto& job : parts.jobs.jobs()) parts.snapshots.NoteSnapshotAcknowledged(*job);
+  for (std::size_t core = 0; core < context.cores.size(); ++core) {
+    context.cores[core].Flush();
+    Event event;
+    while (context.cores[core].TakeEvent(event)) HandleEvent(CoreAt(core), event);
+  }
+  parts.rack_messages.PollRacks(now);
+  parts.liveness.CheckLiveness(now);
+  for (const auto& job : parts.jobs.jobs()) {
+    if (!job->released()) PollJob(*job, now);
+  }
+  parts.seats.CheckLeases(now);  // which begin when a join is answered
+  parts.ending.ReapReleased();
+  polled_at_ = now;
+  wake_at_ = kNever;
+  NoteTimers();
 }
 
-void Control::Poll() { state_->Poll(); }
-TimeNs Control::NextDeadline() { return state_->NextDeadline(); }
-void Control::Drain(DurationNs grace) { state_->Drain(grace); }
-void Control::SetDrainTimeout(DurationNs timeout) { state_->drain_timeout = timeout; }
-bool Control::Drained() const { return state_->draining && state_->jobs.empty(); }
-std::uint64_t Control::memory_bytes() const { return state_->ledger.used_bytes(); }
-std::size_t Control::job_count() const { return state_->jobs.size(); }
+TimeNs Control::NextTimer(const Job& job) const {
+  const Context& context = parts_->context;
+  TimeNs next = kNever;
+  for (const StallQuery& query : job.queries) {
+    if (query.done) next = std::min(next, query.deadline);
+  }
+  for (const VersionQuery& query : job.checkpoints->version_queries) {
+    if (query.done) next = std::min(next, query.deadline);
+  }
+  if (!job.running()) {
+    return job.end_commands_sent ? next : std::min(next, job.end_commands_at);
+  }
+  if (job.diagnosis) {
+    const TimeNs grace = job.diagnosis->stream_grace;
+    next = std::min(next, job.diagnosis->deadline);
+    // Once the grace is over and only reports are awaited, it is no timer any more.
+    return job.diagnosis->reported ? std::min(next, grace) : next;
+  }
+  for (const Member& member : job.members) {
+    if (!member.present()) continue;
+    if (!member.silent) {
+      next = std::min(next, member.last_heard + context.options.liveness_timeout);
+    }
+    if (member.state == Member::State::kLost) next = std::min(next, member.awaited_until);
+  }
+  next = std::min(next, parts_->seats.NextLease(job));
+  if (job.nobody_since != 0) {
+    next = std::min(next, job.nobody_since + context.options.abandoned_timeout);
+  }
+  if (context.drain.draining) next = std::min(next, context.drain.deadline);
+  const JobCheckpoints& checkpoints = *job.checkpoints;
+  if (checkpoints.snapshot) next = std::min(next, checkpoints.snapshot->deadline);
+  if (checkpoints.arrival) next = std::min(next, checkpoints.arrival->deadline);
+  return next;
+}
+
+// Without what only waits for core loops.
+TimeNs Control::NoteTimers() {
+  TimeNs timer = parts_->rack_messages.NextRackTimer(polled_at_);
+  for (const auto& job : parts_->jobs.jobs()) timer = std::min(timer, NextTimer(*job));
+  // A timer of what a call brought may be over already; until now nobody had to wake up for it.
+  wake_at_ = std::min(wake_at_, std::max(timer, parts_->context.clock.Now()));
+  return timer;
+}
+
+TimeNs Control::NextDeadline() {
+  const auto waits = [](const auto& job) {
+    const JobCheckpoints& checkpoints = *job->checkpoints;
+    const bool snapshot = checkpoints.snapshot != nullptr &&
+                          checkpoints.snapshot->state != SnapshotRun::State::kTaking;
+    return !job->pending.empty() || snapshot || !checkpoints.replaced_states.empty();
+  };
+  const auto is_behind = [](const CoreLink& link) { return link.backlog() > 0; };
+  const TimeNs timer = NoteTimers();
+  if (std::ranges::none_of(parts_->jobs.jobs(), waits) &&
+      std::ranges::none_of(parts_->context.cores, is_behind)) {
+    return timer;
+  }
+  return std::min(timer, polled_at_ + kAcknowledgementPollInterval);
+}
+
+std::uint64_t Control::memory_bytes() const { return parts_->context.ledger.used_bytes(); }
+std::size_t Control::job_count() const { return parts_->jobs.jobs().size(); }
 
 }  // namespace phub::server

@@ -31,4 +31,16 @@ bool CoreLink::Acknowledged(Ticket ticket) const {
   return handle_.counters->commands_done.load(std::memory_order_acquire) >= ticket;
 }
 
+CoreLinks::CoreLinks(std::vector<CoreHandle> handles) {
+  PHUB_CHECK(!handles.empty());
+  for (CoreHandle& handle : handles) links_.emplace_back(std::move(handle));
+}
+
+bool CoreLinks::Acknowledged(const std::vector<Ticket>& tickets) const {
+  for (std::size_t core = 0; core < tickets.size(); ++core) {
+    if (!links_[core].Acknowledged(tickets[core])) return false;
+  }
+  return true;
+}
+
 }  // namespace phub::server

@@ -7,10 +7,24 @@
 #include <cstddef>
 #include <cstdint>
 #include <deque>
+#include <functional>
+#include <vector>
 
-#include "server/control/control.h"
+#include "server/core/core_loop.h"
+
+namespace phub::transport {
+struct VerbsCounters;
+}  // namespace phub::transport
 
 namespace phub::server {
+
+// What control needs of one core loop. Everything pointed to outlives control.
+struct CoreHandle {
+  CoreQueues* queues = nullptr;
+  const CoreCounters* counters = nullptr;
+  std::function<void()> wake;  // called after commands were pushed; may be empty (simulation)
+  const transport::VerbsCounters* verbs_counters = nullptr;  // null: it has no lanes over verbs
+};
 
 // Number of a command among all sent to one core loop, from 1; 0 is acknowledged from the start.
 using Ticket = std::uint64_t;
@@ -33,5 +47,25 @@ class CoreLink {
   std::deque<Command> backlog_;
   Ticket sent_ = 0;
 };
+
+// All of them. [core]
+class CoreLinks {
+ public:
+  explicit CoreLinks(std::vector<CoreHandle> handles);
+
+  std::size_t size() const { return links_.size(); }
+  CoreLink& operator[](std::size_t core) { return links_[core]; }
+  const CoreLink& operator[](std::size_t core) const { return links_[core]; }
+  auto begin() const { return links_.begin(); }
+  auto end() const { return links_.end(); }
+
+  // Every core loop has executed the command that its ticket stands for. Empty: yes.
+  bool Acknowledged(const std::vector<Ticket>& tickets) const;
+
+ private:
+  std::vector<CoreLink> links_;
+};
+
+inline CoreIndex CoreAt(std::size_t index) { return {static_cast<std::uint32_t>(index)}; }
 
 }  // namespace phub::server

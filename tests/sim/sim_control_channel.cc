@@ -95,17 +95,18 @@ server::Answer<Response> SimControlChannel::Returning(DurationNs timeout, Done<R
   };
 }
 
-template <typename Request, typename Response>
-void SimControlChannel::Call(void (server::Control::*method)(const Request&,
-                                                             server::Answer<Response>),
+template <typename Part, typename Request, typename Response>
+void SimControlChannel::Call(Part& (server::Control::*part)(),
+                             void (Part::*method)(const Request&, server::Answer<Response>),
                              const Request& request, DurationNs timeout, Done<Response> done) {
-  AtDaemon([method, request, back = Returning<Response>(timeout, std::move(done))](
-               server::Control& control) { (control.*method)(request, back); });
+  AtDaemon([part, method, request, back = Returning<Response>(timeout, std::move(done))](
+               server::Control& control) { ((control.*part)().*method)(request, back); });
 }
 
 void SimControlChannel::GetRack(const v1::GetRackRequest& request, DurationNs timeout,
                                 Done<v1::Rack> done) {
-  Call(&server::Control::GetRack, request, timeout, std::move(done));
+  Call(&server::Control::local_rack, &server::LocalRack::GetRack, request, timeout,
+       std::move(done));
 }
 
 void SimControlChannel::Join(const v1::JoinRequest& request, DurationNs timeout,
@@ -116,55 +117,56 @@ void SimControlChannel::Join(const v1::JoinRequest& request, DurationNs timeout,
   };
   AtDaemon(
       [wire = wire_, request, back = Returning<v1::JoinResponse>(timeout, std::move(remember))](
-          server::Control& control) { control.Join(request, wire->address, back); });
+          server::Control& control) { control.joins().Join(request, wire->address, back); });
 }
 
 void SimControlChannel::Commit(const v1::CommitRequest& request, DurationNs timeout,
                                Done<v1::CommitResponse> done) {
-  Call(&server::Control::Commit, request, timeout, std::move(done));
+  Call(&server::Control::seats, &server::Seats::Commit, request, timeout, std::move(done));
 }
 
 void SimControlChannel::AddKeys(const v1::AddKeysRequest& request, DurationNs timeout,
                                 Done<v1::AddKeysResponse> done) {
-  Call(&server::Control::AddKeys, request, timeout, std::move(done));
+  Call(&server::Control::keys, &server::Keys::AddKeys, request, timeout, std::move(done));
 }
 
 void SimControlChannel::OpenLanes(const v1::OpenLanesRequest& request, DurationNs timeout,
                                   Done<v1::OpenLanesResponse> done) {
-  Call(&server::Control::OpenLanes, request, timeout, std::move(done));
+  Call(&server::Control::lanes, &server::Lanes::OpenLanes, request, timeout, std::move(done));
 }
 
 void SimControlChannel::Barrier(const v1::BarrierRequest& request, DurationNs timeout,
                                 Done<v1::BarrierResponse> done) {
-  Call(&server::Control::Barrier, request, timeout, std::move(done));
+  Call(&server::Control::barriers, &server::Barriers::Barrier, request, timeout, std::move(done));
 }
 
 void SimControlChannel::Leave(const v1::LeaveRequest& request, DurationNs timeout,
                               Done<v1::LeaveResponse> done) {
-  Call(&server::Control::Leave, request, timeout, std::move(done));
+  Call(&server::Control::seats, &server::Seats::Leave, request, timeout, std::move(done));
 }
 
 void SimControlChannel::GetVersions(const v1::GetVersionsRequest& request, DurationNs timeout,
                                     Done<v1::GetVersionsResponse> done) {
-  Call(&server::Control::GetVersions, request, timeout, std::move(done));
+  Call(&server::Control::versions, &server::Versions::GetVersions, request, timeout,
+       std::move(done));
 }
 
 void SimControlChannel::LoadState(const v1::LoadStateRequest& request, DurationNs timeout,
                                   Done<v1::LoadStateResponse> done) {
   AtDaemon([request, back = Returning<v1::LoadStateResponse>(timeout, std::move(done))](
                server::Control& control) {
-    const absl::StatusOr<server::LoadId> load = control.BeginLoad(request);
+    const absl::StatusOr<server::LoadId> load = control.loads().BeginLoad(request);
     absl::Status status = load.status();
-    if (status.ok()) status = control.LoadPart(*load, request);
-    if (status.ok()) return control.FinishLoad(*load, back);
-    if (load.ok()) control.CancelLoad(*load);
+    if (status.ok()) status = control.loads().LoadPart(*load, request);
+    if (status.ok()) return control.loads().FinishLoad(*load, back);
+    if (load.ok()) control.loads().CancelLoad(*load);
     back(status, {});
   });
 }
 
 void SimControlChannel::GetLoadedState(const v1::GetLoadedStateRequest& request, DurationNs timeout,
                                        Done<v1::LoadedState> done) {
-  Call(&server::Control::GetLoadedState, request, timeout, std::move(done));
+  Call(&server::Control::loads, &server::Loads::GetLoadedState, request, timeout, std::move(done));
 }
 
 void SimControlChannel::Attend(Observer& observer) {
@@ -178,19 +180,20 @@ void SimControlChannel::Attend(Observer& observer) {
       if (daemon.closed()) Wire::EndStream(wire, number, absl::UnavailableError("refused"));
       return;
     }
-    auto stream =
-        daemon.control().AttachStream(wire->session_id, std::make_shared<Sink>(wire, number));
+    auto stream = daemon.control().liveness().AttachStream(wire->session_id,
+                                                           std::make_shared<Sink>(wire, number));
     if (!stream.ok()) return Wire::EndStream(wire, number, stream.status());
     wire->stream = *stream;
     wire->attached = wire->attends == number && wire->open;
-    if (!wire->attached) daemon.control().DetachStream(wire->session_id, wire->stream);
+    if (!wire->attached) daemon.control().liveness().DetachStream(wire->session_id, wire->stream);
   });
 }
 
 void SimControlChannel::SendHeartbeat(const v1::Heartbeat& heartbeat) {
   AtDaemon([wire = wire_, heartbeat](server::Control& control) {
     // Refused once the session is over, which the worker learns from the stream.
-    if (wire->attached) (void)control.Heartbeat(heartbeat.session_id(), heartbeat.sequence()).ok();
+    if (wire->attached)
+      (void)control.liveness().Heartbeat(heartbeat.session_id(), heartbeat.sequence()).ok();
   });
 }
 
@@ -199,7 +202,7 @@ void SimControlChannel::BreakStream() {
   Wire::EndStream(wire_, wire_->attends, absl::UnavailableError("connection reset"));
   AtDaemon([wire = wire_](server::Control& control) {
     if (std::exchange(wire->attached, false)) {
-      control.DetachStream(wire->session_id, wire->stream);
+      control.liveness().DetachStream(wire->session_id, wire->stream);
     }
   });
 }
@@ -208,7 +211,7 @@ void SimControlChannel::Cut(bool silent) {
   wire_->cut = true;
   if (silent) return;
   AtDaemon([wire = wire_](server::Control& control) {
-    if (wire->attached) control.DetachStream(wire->session_id, wire->stream);
+    if (wire->attached) control.liveness().DetachStream(wire->session_id, wire->stream);
   });
 }
 

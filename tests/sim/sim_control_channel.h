@@ -54,9 +54,10 @@ class SimControlChannel final : public client::ControlChannel {
   class Sink;
   // At the daemon's end, one delay from now.
   void AtDaemon(std::function<void(server::Control&)> what);
-  template <typename Request, typename Response>
-  void Call(void (server::Control::*method)(const Request&, server::Answer<Response>),
-            const Request& request, DurationNs timeout, Done<Response> done);
+  template <typename Part, typename Request, typename Response>
+  void Call(Part& (server::Control::*part)(),
+            void (Part::*method)(const Request&, server::Answer<Response>), const Request& request,
+            DurationNs timeout, Done<Response> done);
   // What Control is to answer with; `done` is called one delay later, or at the timeout.
   template <typename Response>
   server::Answer<Response> Returning(DurationNs timeout, Done<Response> done);

@@ -38,14 +38,15 @@ SimDaemon::SimDaemon(SimNetwork& network, Random& random, const SimDaemonOptions
       transport::LaneMemoryBytes(options_.shm.ring_records, options_.shm.arena_bytes);
   control_ =
       std::make_unique<server::Control>(network.clock(), random, std::move(handles), control);
-  control_->SetSurveyor(*this);
-  if (options_.shares_memory) control_->SetSharedMemoryEndpoint("phub-simulated", "this-boot");
+  control_->survey().SetSurveyor(*this);
+  if (options_.shares_memory)
+    control_->host_memory().SetSharedMemoryEndpoint("phub-simulated", "this-boot");
 }
 
 void SimDaemon::Begin() {
   const auto duration = static_cast<DurationNs>(random_.Next() % kSurveyMax);
   network_.Schedule(network_.clock().Now() + duration, [this] {
-    if (alive_) control_->OnSurvey(server::MeasuredTopology{options_.topology, 1});
+    if (alive_) control_->survey().OnSurvey(server::MeasuredTopology{options_.topology, 1});
   });
 }
 
@@ -63,7 +64,7 @@ std::uint64_t SimDaemon::Count(server::CoreCounter counter) const {
 
 std::uint64_t SimDaemon::CountOfControl(const std::string& name) const {
   std::uint64_t sum = 0;
-  control_->GetStats({}, [&](const absl::Status&, const v1::GetStatsResponse& stats) {
+  control_->metrics().GetStats({}, [&](const absl::Status&, const v1::GetStatsResponse& stats) {
     for (const v1::Counter& counter : stats.counters()) {
       if (counter.name() == name) sum += counter.value();
     }

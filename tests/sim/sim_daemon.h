@@ -11,7 +11,7 @@
 
 #include "common/plan/topology.h"
 #include "common/transport/shm/shm_transport.h"
-#include "server/control/control.h"
+#include "server/control/parts.h"
 #include "server/core/core_loop.h"
 #include "tests/sim/sim_network.h"
 #include "tests/sim/sim_transport.h"

@@ -57,7 +57,7 @@ void SimPeerNetwork::Deliver(server::RackIndex to) {
   Link& link = links_[to.value];
   link.under_way = true;
   const std::uint64_t turn = ++link.turn;
-  v1::PeerEnvelope envelope = self().control().MakeEnvelope(to);
+  v1::PeerEnvelope envelope = self().control().rack_messages().MakeEnvelope(to);
   link.queue.Fill(envelope);
   After(kLivenessTimeout, [this, to, turn] { Finish(to, turn, 0, std::nullopt); });
   After(DrawDelay(), [this, to, turn, envelope] { Arrive(to, turn, envelope); });
@@ -73,7 +73,7 @@ void SimPeerNetwork::Arrive(server::RackIndex to, std::uint64_t turn,
   if (random_.Chance(1, 64)) return refused();
   const std::uint64_t taken =
       envelope.first_sequence() + static_cast<std::uint64_t>(envelope.messages_size());
-  daemon.control().OnEnvelope(
+  daemon.control().rack_messages().OnEnvelope(
       envelope, [&](const absl::Status& status, const v1::PeerReceipt& receipt) {
         if (!status.ok() || random_.Chance(1, 64)) return refused();
         After(DrawDelay(), [this, to, turn, taken, receipt] { Finish(to, turn, taken, receipt); });
@@ -91,7 +91,7 @@ void SimPeerNetwork::Finish(server::RackIndex to, std::uint64_t turn, std::uint6
   }
   link.queue.Take(taken);
   DeliverAfter(to, link.queue.empty() ? kHeartbeatInterval : 0);
-  self().control().OnReceipt(to, *receipt);
+  self().control().rack_messages().OnReceipt(to, *receipt);
 }
 
 void SimPeerNetwork::DialLane(server::PeerLaneCall call) {
@@ -100,16 +100,16 @@ void SimPeerNetwork::DialLane(server::PeerLaneCall call) {
 
 // What the dialer and the other daemon's listener do.
 void SimPeerNetwork::Dial(server::RackIndex to, const wire::LaneHello& hello) {
-  if (!self().alive() || !self().control().LacksPeerLane(hello, to)) return;
+  if (!self().alive() || !self().control().peer_lanes().LacksPeerLane(hello, to)) return;
   SimDaemon& daemon = DaemonOf(to);
   const auto fail = [this, to, hello](const absl::Status& why) {
-    if (self().alive()) self().control().PeerLaneFailed(hello, to, why);
+    if (self().alive()) self().control().peer_lanes().PeerLaneFailed(hello, to, why);
   };
   if (!daemon.alive()) {
     return After(daemon.closed() ? 0 : kDialTimeout,
                  [fail] { fail(absl::UnavailableError("nobody answers")); });
   }
-  const wire::LaneRefusal refusal = daemon.control().AdmitLane(hello);
+  const wire::LaneRefusal refusal = daemon.control().lanes().AdmitLane(hello);
   if (refusal != wire::LaneRefusal::kNone) {
     const bool over = refusal == wire::LaneRefusal::kJob;  // as in common/transport/lane_request.cc
     return fail(absl::Status(
@@ -118,10 +118,10 @@ void SimPeerNetwork::Dial(server::RackIndex to, const wire::LaneHello& hello) {
   }
   const std::uint32_t core = hello.core.value;
   auto [mine, theirs] = network_.Connect(self().node(core), daemon.node(core));
-  daemon.control().AttachLane(hello, std::move(theirs), kSimTransportIndex, "sim",
-                              self().endpoint());
-  self().control().AttachPeerLane(hello, to, std::move(mine), kSimTransportIndex,
-                                  "sim " + daemon.endpoint());
+  daemon.control().lanes().AttachLane(hello, std::move(theirs), kSimTransportIndex, "sim",
+                                      self().endpoint());
+  self().control().peer_lanes().AttachPeerLane(hello, to, std::move(mine), kSimTransportIndex,
+                                               "sim " + daemon.endpoint());
 }
 
 }  // namespace phub::sim

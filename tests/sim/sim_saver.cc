@@ -73,7 +73,7 @@ void SimSaver::Ask() {
     if (!daemons_[i]->alive()) return;
     v1::GetJobVersionsRequest request;
     request.set_job(script_.name);
-    daemons_[i]->control().GetJobVersions(
+    daemons_[i]->control().versions().GetJobVersions(
         request, [this, i, failed, alive = alive_](const absl::Status& status,
                                                    const v1::GetVersionsResponse& versions) {
           if (!*alive) return;
@@ -107,7 +107,7 @@ void SimSaver::BeginAt(std::size_t position, std::uint64_t incarnation) {
     target.set_key_index(static_cast<std::uint32_t>(key));
     target.set_reductions(targets_[key]);
   }
-  daemons_[position]->control().BeginSnapshot(
+  daemons_[position]->control().snapshots().BeginSnapshot(
       request,
       [this, position, alive = alive_](const absl::Status& status, const v1::Snapshot& snapshot) {
         if (!*alive) return;
@@ -132,9 +132,9 @@ void SimSaver::GiveBack() {
       parts_[i].sink = std::make_shared<Sink>(*this, i);
       v1::ReadSnapshotRequest request;
       request.set_snapshot_id(id);
-      if (!control.ReadSnapshot(request, parts_[i].sink).ok()) continue;
+      if (!control.snapshots().ReadSnapshot(request, parts_[i].sink).ok()) continue;
     }
-    control.CancelSnapshot(id, parts_[i].sink.get());
+    control.snapshots().CancelSnapshot(id, parts_[i].sink.get());
   }
   left_ = 0;  // what is still on its way is not looked at
   Again();
@@ -151,7 +151,8 @@ void SimSaver::Read() {
     v1::ReadSnapshotRequest request;
     request.set_snapshot_id(parts_[i].snapshot.snapshot_id());
     if (!daemons_[i]->alive()) return;
-    const absl::Status status = daemons_[i]->control().ReadSnapshot(request, parts_[i].sink);
+    const absl::Status status =
+        daemons_[i]->control().snapshots().ReadSnapshot(request, parts_[i].sink);
     if (!status.ok()) return GiveBack();  // the job has ended meanwhile
   }
 }
@@ -167,7 +168,8 @@ void SimSaver::OnPart(std::size_t position, const v1::SnapshotPart& part) {
   }
   mine.pieces.insert(mine.pieces.end(), part.pieces().begin(), part.pieces().end());
   if (!daemons_[position]->alive()) return;
-  daemons_[position]->control().SnapshotPartSent(mine.snapshot.snapshot_id(), mine.sink.get());
+  daemons_[position]->control().snapshots().SnapshotPartSent(mine.snapshot.snapshot_id(),
+                                                             mine.sink.get());
 }
 
 void SimSaver::OnEnd(std::size_t position, const absl::Status& status) {

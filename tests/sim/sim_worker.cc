@@ -96,7 +96,7 @@ void SimWorker::Dial(std::uint32_t lane, const wire::LaneHello& hello) {
   server::Control& control = link.daemon.control();
   const server::PeerProcess process{.pid = node_, .uid = 0};
   const wire::LaneRefusal refusal =
-      control.AdmitLane(hello, link.shared ? std::optional(process) : std::nullopt);
+      control.lanes().AdmitLane(hello, link.shared ? std::optional(process) : std::nullopt);
   if (refusal != wire::LaneRefusal::kNone) {
     if (refusal == wire::LaneRefusal::kBusy) {
       return After(kMillisecond, [this, &link, lane] { OpenLanes(link, {lane}); });
@@ -114,8 +114,8 @@ void SimWorker::Dial(std::uint32_t lane, const wire::LaneHello& hello) {
     command.transport_index = kShmTransportIndex;
   } else {
     auto [mine, theirs] = network_.Connect(node_, link.daemon.node(hello.core.value));
-    control.AttachLane(hello, std::move(theirs), kSimTransportIndex, "sim",
-                       fmt::format("node{}", node_));
+    control.lanes().AttachLane(hello, std::move(theirs), kSimTransportIndex, "sim",
+                               fmt::format("node{}", node_));
     lanes_[lane].connection = std::move(mine);
   }
   command.connection = lanes_[lane].connection.get();

@@ -57,7 +57,7 @@ SimWorker::Link* SimWorker::SharingLink() const {
 std::unique_ptr<transport::Connection> SimWorker::AttachShared(Link& link,
                                                                const wire::LaneHello& hello) {
   server::Control& control = link.daemon.control();
-  auto memory = control.SharedLaneMemory(hello);
+  auto memory = control.rank_memories().SharedLaneMemory(hello);
   PHUB_CHECK(memory.ok(), "error={}", memory.status().ToString());
   int sockets[2];
   PHUB_CHECK(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, sockets) == 0);
@@ -77,8 +77,8 @@ std::unique_ptr<transport::Connection> SimWorker::AttachShared(Link& link,
   auto mine =
       transport::AcceptShmLane(std::move(workers), shape, packet, link.regions, link.daemon.shm());
   PHUB_CHECK(mine.ok(), "error={}", mine.status().ToString());
-  control.AttachLane(hello, *std::move(theirs), kShmTransportIndex, "shm",
-                     fmt::format("node{}", node_));
+  control.lanes().AttachLane(hello, *std::move(theirs), kShmTransportIndex, "shm",
+                             fmt::format("node{}", node_));
   return *std::move(mine);
 }
 
@@ -115,7 +115,7 @@ bool SimWorker::FetchMemory(Link& link, std::uint32_t batch) {
                  request.nonce.begin(), [](char c) { return static_cast<std::byte>(c); });
   transport::BatchMemory given;
   const wire::LaneRefusal refusal =
-      link.daemon.control().AdmitBatch(request, {.pid = node_, .uid = 0}, given);
+      link.daemon.control().rank_memories().AdmitBatch(request, {.pid = node_, .uid = 0}, given);
   if (refusal != wire::LaneRefusal::kNone) {
     if (refusal != wire::LaneRefusal::kJob) {
       mistake_ = fmt::format("batch {} refused: {}", batch, wire::ToString(refusal));

@@ -1,7 +1,6 @@
 // What control holds while it asks core loops for versions, takes a job's state out, or brings
 // saved state in, and what it knows of state that is on disk. Data with invariants, part of a Job;
-// the rules are in versions.cc, snapshot.cc, snapshot_read.cc, load_state.cc, saved_state.cc and,
-// of jobs that span racks, rack_state.cc.
+// the rules are in versions.h, snapshots.h and loads.h.
 //
 // Memory. Images are charged to the job. A core loop refers to an image from the command that names
 // it until a later one (kDropSnapshot, another kBringState) is acknowledged, or kJobEnded: until
@@ -9,18 +8,23 @@
 #pragma once
 
 #include <cstdint>
+#include <deque>
 #include <functional>
+#include <list>
 #include <map>
 #include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
-#include "server/control/control.h"
+#include "server/control/answers.h"
 #include "server/control/core_link.h"
+#include "server/core/exchange/rack_plan.h"
 #include "server/core/job_shard.h"
 
 namespace phub::server {
+
+struct Job;
 
 // A question to every core loop for the versions of a job's keys.
 struct VersionQuery {
@@ -96,7 +100,6 @@ struct NewestSave {
   v1::SavedState state;
   TimeNs at = 0;  // its snapshot was begun, or it was loaded; 0: there is none
 };
-struct Job;
 void NoteReadOut(Job& job);  // the job's snapshot is
 // As it is told to others now; nothing if there is none.
 std::optional<v1::SavedState> DescribeNewestSave(const Job& job, TimeNs now);
@@ -137,16 +140,18 @@ struct StateArrival {
   std::vector<std::vector<Part>> parts;                     // [key], by offset
   std::uint64_t elements_left = 0;  // of all tensors of the keys that are named
 };
-// rack_state.cc. Whether no newer load, or refusal of one, is known, as another rack numbers it:
-// its word may come late. Then it is the newest from here on.
-bool IsNewestLoad(Job& job, std::uint64_t number);
-// Of a call that names a rack: other racks' daemons may ask no more.
-absl::Status CheckSpansRacks(const Job& job, bool has_to);
-// For who deals out: the other racks are told what comes; `chunks` are all chunks of
-// the job. And what of a piece is of this rack's chunks; the rest is kept for the others.
-void DealOut(std::uint32_t rack_count, RackIndex self, const std::vector<ChunkRef>& chunks,
-             const v1::LoadedState& state, StateArrival& arrival);
-std::vector<v1::StatePiece> DealPiece(RackIndex self, StateArrival& arrival,
-                                      const v1::StatePiece& piece);
+
+// All of a job.
+struct JobCheckpoints {
+  std::list<VersionQuery> version_queries;
+  std::unique_ptr<SnapshotRun> snapshot;  // null: none is being taken
+  std::unique_ptr<StateArrival> arrival;  // saved state that is coming in
+  std::unique_ptr<BroughtState> brought;  // saved state that the core loops have, or are given
+  std::vector<std::unique_ptr<BroughtState>> replaced_states;  // until the core loops let go
+  absl::Status load_refusal;  // why rank 0 could not load, since the last state that was brought
+  std::uint64_t newest_load = 0;  // racks: the highest number of a load or a refusal
+  std::deque<ReadOut> read_outs;  // that nobody has reported yet: the newest few
+  NewestSave newest_save;
+};
 
 }  // namespace phub::server

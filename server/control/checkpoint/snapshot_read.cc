@@ -5,7 +5,8 @@
 #include <cstring>
 
 #include "common/base/check.h"
-#include "server/control/state.h"
+#include "server/control/checkpoint/deal.h"
+#include "server/control/checkpoint/snapshots.h"
 #include "server/control/text.h"
 
 namespace phub::server {
@@ -17,22 +18,24 @@ constexpr std::uint64_t kPartBytesMax = 1 << 20;  // and so of a piece
 
 }  // namespace
 
-Job* Control::State::FindSnapshot(std::string_view snapshot_id) {
-  for (const auto& job : jobs) {
-    if (job->snapshot != nullptr && job->snapshot->id == snapshot_id) return job.get();
+Job* Snapshots::FindSnapshot(std::string_view snapshot_id) const {
+  for (const auto& job : jobs_.jobs()) {
+    if (job->checkpoints->snapshot != nullptr && job->checkpoints->snapshot->id == snapshot_id)
+      return job.get();
   }
   return nullptr;
 }
 
-absl::Status Control::State::ReadSnapshot(const v1::ReadSnapshotRequest& request,
-                                          std::shared_ptr<SnapshotSink> sink) {
+absl::Status Snapshots::ReadSnapshot(const v1::ReadSnapshotRequest& request,
+                                     std::shared_ptr<SnapshotSink> sink) {
   Job* const job = FindSnapshot(request.snapshot_id());
-  if (job == nullptr || !job->running() || job->snapshot->state != SnapshotRun::State::kTaking) {
+  if (job == nullptr || !job->running() ||
+      job->checkpoints->snapshot->state != SnapshotRun::State::kTaking) {
     return absl::NotFoundError(
         "there is no such snapshot: it was read or given back, or its job has ended");
   }
   if (absl::Status status = CheckSpansRacks(*job, request.has_rack()); !status.ok()) return status;
-  SnapshotRun& run = *job->snapshot;
+  SnapshotRun& run = *job->checkpoints->snapshot;
   if (run.reader != nullptr) {
     return absl::FailedPreconditionError(
         fmt::format("the snapshot of job {} is being read by somebody else", job->name()));
@@ -43,13 +46,13 @@ absl::Status Control::State::ReadSnapshot(const v1::ReadSnapshotRequest& request
     return absl::OkStatus();
   }
   run.reader_waits = true;
-  AdvanceSnapshot(*job, clock.Now());
+  AdvanceSnapshot(*job, context_.clock.Now());
   return absl::OkStatus();
 }
 
 // Fills and sends one part, or ends.
-void Control::State::SendSnapshotPart(Job& job) {
-  SnapshotRun& run = *job.snapshot;
+void Snapshots::SendSnapshotPart(Job& job) {
+  SnapshotRun& run = *job.checkpoints->snapshot;
   v1::SnapshotPart part;
   if (!run.keys_sent) {
     run.keys_sent = true;
@@ -82,32 +85,33 @@ void Control::State::SendSnapshotPart(Job& job) {
     ++run.chunk_next;
   }
   if (part.keys().empty() && part.pieces().empty()) {
-    counters.Add(ControlCounter::snapshots_read);
+    context_.counters.Add(ControlCounter::snapshots_read);
     NoteReadOut(job);
     return DropSnapshot(job, absl::OkStatus());
   }
-  if (part.keys().empty()) counters.Add(ControlCounter::snapshot_bytes, kPartBytesMax - room);
+  if (part.keys().empty())
+    context_.counters.Add(ControlCounter::snapshot_bytes, kPartBytesMax - room);
   run.reader_waits = false;
-  run.deadline = clock.Now() + options.transfer_timeout;
+  run.deadline = context_.clock.Now() + context_.options.transfer_timeout;
   run.reader->Send(part);
 }
 
-void Control::State::SnapshotPartSent(std::string_view snapshot_id, const SnapshotSink* sink) {
+void Snapshots::SnapshotPartSent(std::string_view snapshot_id, const SnapshotSink* sink) {
   Job* const job = FindSnapshot(snapshot_id);
-  if (job == nullptr || !job->running() || job->snapshot->reader.get() != sink ||
-      job->snapshot->state != SnapshotRun::State::kTaking) {
+  if (job == nullptr || !job->running() || job->checkpoints->snapshot->reader.get() != sink ||
+      job->checkpoints->snapshot->state != SnapshotRun::State::kTaking) {
     return;
   }
-  job->snapshot->reader_waits = true;
+  job->checkpoints->snapshot->reader_waits = true;
   SendSnapshotPart(*job);
 }
 
-void Control::State::CancelSnapshot(std::string_view snapshot_id, const SnapshotSink* sink) {
+void Snapshots::CancelSnapshot(std::string_view snapshot_id, const SnapshotSink* sink) {
   Job* const job = FindSnapshot(snapshot_id);
-  if (job == nullptr || job->snapshot->reader.get() != sink) return;
-  job->snapshot->reader.reset();
-  if (!job->running() || job->snapshot->state == SnapshotRun::State::kDropping) return;
-  counters.Add(ControlCounter::snapshots_abandoned);
+  if (job == nullptr || job->checkpoints->snapshot->reader.get() != sink) return;
+  job->checkpoints->snapshot->reader.reset();
+  if (!job->running() || job->checkpoints->snapshot->state == SnapshotRun::State::kDropping) return;
+  context_.counters.Add(ControlCounter::snapshots_abandoned);
   DropSnapshot(*job, absl::CancelledError("the reader is gone"));
 }
 

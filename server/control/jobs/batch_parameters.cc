@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "common/base/align.h"
-#include "server/control/jobs/key_specs.h"
+#include "server/control/keys/key_specs.h"
 
 namespace phub::server {
 namespace {

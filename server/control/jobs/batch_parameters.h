@@ -15,7 +15,7 @@
 #include "common/base/mapped_memory.h"
 #include "google/protobuf/repeated_ptr_field.h"
 #include "phub/v1/session.pb.h"
-#include "server/control/lanes/lent_memory.h"
+#include "server/control/jobs/lent_memory.h"
 #include "server/core/job_shard.h"
 #include "server/placement/placement.h"
 

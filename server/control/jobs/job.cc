@@ -23,6 +23,12 @@ const char* ToString(Job::State state) {
   return "unknown";
 }
 
+void NoteHeard(Member& member, TimeNs now) {
+  member.last_heard = now;
+  member.forgiven = 0;
+  member.silent = false;
+}
+
 std::string DescribeRank(const Job& job, Rank rank) {
   if (rank.value >= job.members.size() || job.members[rank.value].host.empty()) {
     return fmt::format("rank {}", rank.value + job.config.rank_base);

@@ -1,6 +1,6 @@
 // What control knows of one run of a job: its options, members, keys, the shards it lent to the
-// core loops, and whoever waits for an answer. Data with invariants; the rules are in state.h's
-// parts. Owned by Control's State; one thread at a time.
+// core loops, and the calls that wait for an answer. Data with invariants; the rules are in the
+// classes of the rooms around it. Owned by the JobTable; under control's lock.
 //
 // Life: kRunning -> kFailed or kEnded (no call is pending from here on) -> kEndJob sent to every
 // core loop -> released (every core loop said kJobEnded: shards, batches and memory are gone) ->
@@ -22,14 +22,16 @@
 #include <vector>
 
 #include "absl/status/status.h"
-#include "server/control/checkpoint/saved_state.h"
-#include "server/control/control.h"
+#include "server/control/answers.h"
+#include "server/control/context.h"
 #include "server/control/core_link.h"
 #include "server/control/jobs/batch_parameters.h"
+#include "server/control/jobs/granted_nonce.h"
+#include "server/control/jobs/job_exchange.h"
+#include "server/control/jobs/lent_memory.h"
+#include "server/control/jobs/memory_listener.h"
 #include "server/control/jobs/page_taker.h"
-#include "server/control/lanes/granted_nonce.h"
-#include "server/control/lanes/lent_memory.h"
-#include "server/control/lanes/rank_memory.h"
+#include "server/control/jobs/rank_memory.h"
 #include "server/core/job_shard.h"
 #include "server/metrics/sample.h"
 #include "server/placement/placement.h"
@@ -84,8 +86,8 @@ struct Member {
   std::uint32_t pid = 0;
   std::string address;
   std::string session_id;
-  TimeNs last_heard = 0;            // 0: never
-  std::uint32_t forgiven = 0;       // lapses of control's own since then; see ForgiveSilence
+  TimeNs last_heard = 0;       // 0: never
+  std::uint32_t forgiven = 0;  // lapses of control's own since then; see Liveness::ForgiveSilence
   std::shared_ptr<EventSink> sink;  // null: no stream
   StreamId stream = 0;
   bool stream_broke = false;  // it had a stream, and has none now
@@ -158,7 +160,8 @@ struct Diagnosis {
   std::uint64_t iteration = 0;
 };
 
-struct RackRun;  // server/control/racks/rack_run.h
+struct JobCheckpoints;  // server/control/checkpoint/saved_state.h
+struct RackRun;         // server/control/racks/rack_run.h
 
 struct Job {
   enum class State : std::uint8_t { kRunning, kFailed, kEnded };
@@ -186,20 +189,14 @@ struct Job {
   std::vector<Ticket> add_job_tickets;            // [core]
   std::list<PendingCall> pending;
   std::list<StallQuery> queries;
-  std::list<VersionQuery> version_queries;
-  std::unique_ptr<SnapshotRun> snapshot;  // null: none is being taken
-  std::unique_ptr<StateArrival> arrival;  // saved state that is coming in
-  std::unique_ptr<BroughtState> brought;  // saved state that the core loops have, or are given
-  std::vector<std::unique_ptr<BroughtState>> replaced_states;  // until the core loops let go
-  absl::Status load_refusal;  // why rank 0 could not load, since the last state that was brought
-  std::uint64_t newest_load = 0;  // racks: the highest number of a load or a refusal
-  std::deque<ReadOut> read_outs;  // that nobody has reported yet: the newest few
-  NewestSave newest_save;
-  std::vector<Answer<v1::JobInfo>> evictions;  // answered when it is released
+  std::shared_ptr<JobCheckpoints> checkpoints;   // made with the job
+  std::vector<std::function<void()>> on_closed;  // called once, when its memory was given back
   std::optional<Diagnosis> diagnosis;
   TimeNs nobody_since = 0;  // no live member since; 0: there is one
 
-  std::shared_ptr<RackRun> rack_run;  // null: the job is this rack's alone
+  // Jobs that span racks; else null.
+  std::shared_ptr<RackRun> rack_run;
+  std::shared_ptr<JobExchange> exchange;
 
   std::string nonfinite_first;    // "rank 2 (node5), key fc1, iteration 412": the first such sum
   WorkTotals totals;              // of a job that was released
@@ -216,6 +213,15 @@ struct Job {
   bool released() const { return end_commands_sent && shards.empty(); }
 };
 const char* ToString(Job::State state);
+
+// A rank's place in a job.
+struct Seating {
+  Job* job = nullptr;
+  Rank rank{};
+};
+
+// The rank's process was heard of.
+void NoteHeard(Member& member, TimeNs now);
 
 // "rank 2 (node5, pid 4711)"; "rank 2" before it joined.
 std::string DescribeRank(const Job& job, Rank rank);

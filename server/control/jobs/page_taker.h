@@ -9,7 +9,7 @@
 #include <memory>
 #include <vector>
 
-#include "server/control/control.h"
+#include "server/control/jobs/memory_listener.h"
 
 namespace phub::server {
 

@@ -1,91 +1,87 @@
-#include <cstring>
+#include "server/control/lanes/lanes.h"
+
+#include <algorithm>
+#include <utility>
 
 #include "common/base/check.h"
 #include "common/base/log.h"
-#include "server/control/racks/rack_run.h"
-#include "server/control/state.h"
+#include "server/control/lanes/in_rack.h"
+#include "server/control/text.h"
 
 namespace phub::server {
 
 // One nonce per (rank, core) is good at a time: a newer one replaces it, so their number is
 // bounded.
-void Control::State::OpenLanes(const v1::OpenLanesRequest& request,
-                               Answer<v1::OpenLanesResponse> answer) {
-  const absl::StatusOr<Seating> seat = FindCommitted(request.session_id());
+void Lanes::OpenLanes(const v1::OpenLanesRequest& request, Answer<v1::OpenLanesResponse> answer) {
+  const absl::StatusOr<Seating> seat = sessions_.FindCommitted(request.session_id());
   if (!seat.ok()) return answer(seat.status(), {});
   Member& member = seat->job->members[seat->rank.value];
   std::vector<std::uint32_t> cores(request.cores().begin(), request.cores().end());
   if (cores.empty()) {
-    for (std::size_t core = 0; core < links.size(); ++core) cores.push_back(CoreAt(core).value);
+    for (std::size_t core = 0; core < context_.cores.size(); ++core)
+      cores.push_back(CoreAt(core).value);
   }
-  if (cores.size() > links.size()) {
+  if (cores.size() > context_.cores.size()) {
     return answer(absl::InvalidArgumentError(
                       fmt::format("job {}: lanes to {} cores were asked for, this daemon has {}",
-                                  seat->job->name(), cores.size(), links.size())),
+                                  seat->job->name(), cores.size(), context_.cores.size())),
                   {});
   }
   for (const std::uint32_t core : cores) {
-    if (core < links.size()) continue;
+    if (core < context_.cores.size()) continue;
     return answer(absl::InvalidArgumentError(fmt::format(
                       "job {}: there is no core {}, this daemon has {}; cores count from 0",
-                      seat->job->name(), core, links.size())),
+                      seat->job->name(), core, context_.cores.size())),
                   {});
   }
   v1::OpenLanesResponse response;
-  response.set_valid_for_ns(options.nonce_lifetime);
+  response.set_valid_for_ns(context_.options.nonce_lifetime);
   for (const std::uint32_t core : cores) {
     LanePlace& place = member.lanes[core];
-    const wire::Nonce& nonce = place.nonce.Grant(random, clock.Now() + options.nonce_lifetime);
+    const wire::Nonce& nonce =
+        place.nonce.Grant(context_.random, context_.clock.Now() + context_.options.nonce_lifetime);
     v1::LaneGrant& grant = *response.add_grants();
     grant.set_core(core);
     grant.set_nonce(nonce.data(), nonce.size());
-    counters.Add(ControlCounter::lanes_granted);
+    context_.counters.Add(ControlCounter::lanes_granted);
   }
   answer(absl::OkStatus(), response);
 }
 
-Job* Control::State::FindIncarnation(Incarnation incarnation) {
-  for (const auto& job : jobs) {
-    if (job->account.incarnation == incarnation) return job.get();
-  }
-  return nullptr;
-}
-
-LanePlace* Control::State::FindGranted(const wire::LaneHello& hello, wire::LaneRefusal& refusal) {
-  Job* job = FindIncarnation(hello.incarnation);
+LanePlace* Lanes::FindGranted(const wire::LaneHello& hello, wire::LaneRefusal& refusal) {
+  Job* job = jobs_.FindIncarnation(hello.incarnation);
   if (job == nullptr || !job->running() || hello.membership_epoch != job->config.membership_epoch) {
     refusal = wire::LaneRefusal::kJob;
     return nullptr;
   }
   refusal = wire::LaneRefusal::kNonce;
-  if (hello.rank.value >= job->members.size() || hello.core.value >= links.size()) return nullptr;
+  if (hello.rank.value >= job->members.size() || hello.core.value >= context_.cores.size())
+    return nullptr;
   Member& member = job->members[hello.rank.value];
   LanePlace& place = member.lanes[hello.core.value];
-  const bool good = place.nonce.IsGood(clock.Now()) && member.present();
+  const bool good = place.nonce.IsGood(context_.clock.Now()) && member.present();
   return good ? &place : nullptr;
 }
 
-std::optional<wire::Nonce> Control::State::FindNonce(const wire::LaneHello& hello) {
+std::optional<wire::Nonce> Lanes::FindNonce(const wire::LaneHello& given) {
+  if (given.rank.value >= kPeerRankBase) return peer_lanes_.FindNonce(given);
+  const wire::LaneHello hello = InRack(jobs_, given);
   wire::LaneRefusal refusal{};
-  if (hello.rank.value >= kPeerRankBase) {
-    const PeerLanePlace* const place = FindGrantedPeer(hello, refusal);
-    if (place == nullptr || !place->nonce.IsGood(clock.Now())) return std::nullopt;
-    return place->nonce.value();
-  }
   const LanePlace* const place = FindGranted(hello, refusal);
   return place == nullptr ? std::nullopt : std::optional(place->nonce.value());
 }
 
-wire::LaneRefusal Control::State::CheckLane(const wire::LaneHello& hello,
-                                            std::optional<PeerProcess> process, bool encrypted) {
+wire::LaneRefusal Lanes::CheckLane(const wire::LaneHello& hello, std::optional<PeerProcess> process,
+                                   bool encrypted) {
   wire::LaneRefusal refusal{};
   LanePlace* const place = FindGranted(hello, refusal);
   if (place == nullptr) return refusal;
   if (!place->nonce.Take(hello.nonce)) return wire::LaneRefusal::kNonce;
-  Job& job = *FindIncarnation(hello.incarnation);
-  if (process && !IsProcessOf(job, hello.rank, *process)) return wire::LaneRefusal::kNonce;
+  Job& job = *jobs_.FindIncarnation(hello.incarnation);
+  if (process && !rank_memories_.IsProcessOf(job, hello.rank, *process))
+    return wire::LaneRefusal::kNonce;
   // What is in shared memory does not leave the host.
-  if (!process && !encrypted && ledger.RequiresEncryption(job.account.tenant)) {
+  if (!process && !encrypted && context_.ledger.RequiresEncryption(job.account.tenant)) {
     return wire::LaneRefusal::kEncryption;
   }
   const bool held = place->connection != nullptr;
@@ -93,39 +89,52 @@ wire::LaneRefusal Control::State::CheckLane(const wire::LaneHello& hello,
                                                            : wire::LaneRefusal::kNone;
 }
 
-wire::LaneRefusal Control::State::AdmitLane(const wire::LaneHello& hello,
-                                            std::optional<PeerProcess> process, bool encrypted) {
+wire::LaneRefusal Lanes::AdmitLane(const wire::LaneHello& hello, std::optional<PeerProcess> process,
+                                   bool encrypted) {
   const wire::LaneRefusal refusal = hello.rank.value >= kPeerRankBase
-                                        ? CheckPeerLane(hello, encrypted)
-                                        : CheckLane(hello, process, encrypted);
+                                        ? peer_lanes_.Check(hello, encrypted)
+                                        : CheckLane(InRack(jobs_, hello), process, encrypted);
   switch (refusal) {
-    case wire::LaneRefusal::kNone: counters.Add(ControlCounter::lanes_admitted); break;
-    case wire::LaneRefusal::kJob: counters.Add(ControlCounter::lanes_refused_job); break;
-    case wire::LaneRefusal::kBusy: counters.Add(ControlCounter::lanes_refused_busy); break;
+    case wire::LaneRefusal::kNone: context_.counters.Add(ControlCounter::lanes_admitted); break;
+    case wire::LaneRefusal::kJob: context_.counters.Add(ControlCounter::lanes_refused_job); break;
+    case wire::LaneRefusal::kBusy: context_.counters.Add(ControlCounter::lanes_refused_busy); break;
     case wire::LaneRefusal::kEncryption:
-      counters.Add(ControlCounter::lanes_refused_encryption);
+      context_.counters.Add(ControlCounter::lanes_refused_encryption);
       break;
-    default: counters.Add(ControlCounter::lanes_refused_nonce); break;
+    default: context_.counters.Add(ControlCounter::lanes_refused_nonce); break;
   }
   return refusal;
 }
 
-void Control::State::AttachLane(const wire::LaneHello& hello,
-                                std::unique_ptr<transport::Connection> connection,
-                                std::uint8_t transport_index, std::string description) {
+void Lanes::AttachLane(const wire::LaneHello& hello,
+                       std::unique_ptr<transport::Connection> connection,
+                       std::uint8_t transport_index, std::string_view transport_name,
+                       std::string_view peer_address) {
+  std::string description = fmt::format("{} {}", transport_name, peer_address);
+  if (hello.rank.value >= kPeerRankBase) {
+    return peer_lanes_.Attach(hello, std::move(connection), transport_index,
+                              std::move(description));
+  }
+  AttachWorker(InRack(jobs_, hello), std::move(connection), transport_index,
+               std::move(description));
+}
+
+void Lanes::AttachWorker(const wire::LaneHello& hello,
+                         std::unique_ptr<transport::Connection> connection,
+                         std::uint8_t transport_index, std::string description) {
   PHUB_CHECK(connection != nullptr);
-  Job* job = FindIncarnation(hello.incarnation);
+  Job* job = jobs_.FindIncarnation(hello.incarnation);
   const bool has_place =
       job != nullptr && job->running() && hello.rank.value < job->members.size() &&
-      hello.core.value < links.size() && job->members[hello.rank.value].present();
+      hello.core.value < context_.cores.size() && job->members[hello.rank.value].present();
   if (!has_place) {
-    counters.Add(ControlCounter::lanes_dropped);
+    context_.counters.Add(ControlCounter::lanes_dropped);
     return;
   }
   LanePlace& place = job->members[hello.rank.value].lanes[hello.core.value];
   // Some lanes take a while to be made. Who asked for another meanwhile has given this one up.
   if (!place.nonce.IsLast(hello.nonce)) {
-    counters.Add(ControlCounter::lanes_dropped);
+    context_.counters.Add(ControlCounter::lanes_dropped);
     return;
   }
   if (place.connection != nullptr) {  // the worker came back before its old lane was seen lost
@@ -137,13 +146,33 @@ void Control::State::AttachLane(const wire::LaneHello& hello,
   place.lost = false;
   LogInfo("event=lane_attached tenant={} job=\"{}\" rank={} core={} lane=\"{}\"",
           job->account.tenant, job->name(), hello.rank.value, hello.core.value, place.description);
-  links[hello.core.value].Send({.kind = Command::Kind::kAttachLane,
-                                .transport_index = transport_index,
-                                .rank = hello.rank,
-                                .shard = job->shards[hello.core.value].get(),
-                                .connection = place.connection.get(),
-                                .staging = place.staging->data()});
-  CheckPresence(*job, hello.rank);
+  context_.cores[hello.core.value].Send({.kind = Command::Kind::kAttachLane,
+                                         .transport_index = transport_index,
+                                         .rank = hello.rank,
+                                         .shard = job->shards[hello.core.value].get(),
+                                         .connection = place.connection.get(),
+                                         .staging = place.staging->data()});
+  presence_.CheckPresence(*job, hello.rank);
+}
+
+void Lanes::HandleLaneClosed(Job& job, CoreIndex core, const Event& event) {
+  PHUB_CHECK(event.rank.value < job.members.size(), "rank={}", event.rank.value);
+  LanePlace& place = job.members[event.rank.value].lanes[core.value];
+  place.loss = DescribeLoss(event.error, event.protocol_error, event.connection);
+  if (place.connection.get() == event.connection) {
+    place.connection.reset();
+    place.lost = true;
+  } else {
+    const std::size_t erased = std::erase_if(
+        place.replaced, [&](const auto& old) { return old.get() == event.connection; });
+    PHUB_CHECK(erased == 1, "job={} rank={} core={}", job.name(), event.rank.value, core.value);
+  }
+  std::erase_if(place.staging_in_use,
+                [&](const auto& in_use) { return in_use.first == event.connection; });
+  LogInfo("event=lane_closed tenant={} job=\"{}\" rank={} core={} lane=\"{}\" reason=\"{}\"",
+          job.account.tenant, job.name(), event.rank.value, core.value, place.description,
+          place.loss);
+  presence_.CheckPresence(job, event.rank);
 }
 
 }  // namespace phub::server

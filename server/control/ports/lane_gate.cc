@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "common/base/log.h"
+#include "server/control/lanes/lanes.h"
 
 namespace phub::server {
 
@@ -10,7 +11,8 @@ ControlLaneGate::ControlLaneGate(ControlThread& thread, std::uint8_t transport_i
     : thread_(thread), transport_index_(transport_index), tls_(tls) {}
 
 bool ControlLaneGate::FindNonce(const wire::LaneHello& hello, wire::Nonce& nonce) {
-  const auto found = thread_.Run([&](Control& control) { return control.FindNonce(hello); });
+  const auto found =
+      thread_.Run([&](Control& control) { return control.lanes().FindNonce(hello); });
   if (!found) return false;
   nonce = *found;
   return true;
@@ -18,8 +20,8 @@ bool ControlLaneGate::FindNonce(const wire::LaneHello& hello, wire::Nonce& nonce
 
 wire::LaneRefusal ControlLaneGate::Admit(const wire::LaneHello& hello,
                                          std::string_view peer_address) {
-  const wire::LaneRefusal refusal =
-      thread_.Run([&](Control& control) { return control.AdmitLane(hello, std::nullopt, tls_); });
+  const wire::LaneRefusal refusal = thread_.Run(
+      [&](Control& control) { return control.lanes().AdmitLane(hello, std::nullopt, tls_); });
   if (refusal != wire::LaneRefusal::kNone) {
     LogWarning("event=lane_refused reason={} rank={} core={} peer={}", wire::ToString(refusal),
                hello.rank.value, hello.core.value, peer_address);
@@ -31,8 +33,8 @@ void ControlLaneGate::Attach(const wire::LaneHello& hello,
                              std::unique_ptr<transport::Connection> connection,
                              std::string peer_address) {
   thread_.Run([&](Control& control) {
-    control.AttachLane(hello, std::move(connection), transport_index_, tls_ ? "tcp+tls" : "tcp",
-                       peer_address);
+    control.lanes().AttachLane(hello, std::move(connection), transport_index_,
+                               tls_ ? "tcp+tls" : "tcp", peer_address);
   });
 }
 

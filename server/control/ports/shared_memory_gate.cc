@@ -5,6 +5,8 @@
 #include <utility>
 
 #include "common/base/log.h"
+#include "server/control/lanes/lanes.h"
+#include "server/control/lanes/rank_memories.h"
 
 namespace phub::server {
 namespace {
@@ -22,7 +24,7 @@ ControlSharedMemoryGate::ControlSharedMemoryGate(ControlThread& thread,
 wire::LaneRefusal ControlSharedMemoryGate::Admit(const wire::LaneHello& hello,
                                                  const transport::PeerCredentials& credentials) {
   const wire::LaneRefusal refusal = thread_.Run(
-      [&](Control& control) { return control.AdmitLane(hello, ProcessOf(credentials)); });
+      [&](Control& control) { return control.lanes().AdmitLane(hello, ProcessOf(credentials)); });
   if (refusal != wire::LaneRefusal::kNone) {
     LogWarning("event=lane_refused reason={} rank={} core={} peer=\"{}\"", wire::ToString(refusal),
                hello.rank.value, hello.core.value, transport::ToString(credentials));
@@ -32,7 +34,8 @@ wire::LaneRefusal ControlSharedMemoryGate::Admit(const wire::LaneHello& hello,
 
 absl::StatusOr<transport::LaneMemory> ControlSharedMemoryGate::Memory(
     const wire::LaneHello& hello) {
-  return thread_.Run([&](Control& control) { return control.SharedLaneMemory(hello); });
+  return thread_.Run(
+      [&](Control& control) { return control.rank_memories().SharedLaneMemory(hello); });
 }
 
 void ControlSharedMemoryGate::Attach(const wire::LaneHello& hello,
@@ -42,7 +45,7 @@ void ControlSharedMemoryGate::Attach(const wire::LaneHello& hello,
   std::string_view process = peer_address;  // "shm pid 4711 uid 1000"
   if (process.starts_with(kName)) process.remove_prefix(std::min(kName.size() + 1, process.size()));
   thread_.Run([&](Control& control) {
-    control.AttachLane(hello, std::move(connection), transport_index_, kName, process);
+    control.lanes().AttachLane(hello, std::move(connection), transport_index_, kName, process);
   });
 }
 
@@ -50,7 +53,7 @@ wire::LaneRefusal ControlSharedMemoryGate::AdmitBatch(const wire::SharedBatchReq
                                                       const transport::PeerCredentials& credentials,
                                                       transport::BatchMemory& memory) {
   const wire::LaneRefusal refusal = thread_.Run([&](Control& control) {
-    return control.AdmitBatch(request, ProcessOf(credentials), memory);
+    return control.rank_memories().AdmitBatch(request, ProcessOf(credentials), memory);
   });
   if (refusal != wire::LaneRefusal::kNone) {
     LogWarning("event=batch_refused reason={} rank={} batch={} peer=\"{}\"",

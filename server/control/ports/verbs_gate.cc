@@ -7,6 +7,8 @@
 #include "common/base/cpu_topology.h"
 #include "common/base/log.h"
 #include "common/base/status_text.h"
+#include "server/control/lanes/lanes.h"
+#include "server/control/lanes/rank_memories.h"
 
 namespace phub::server {
 
@@ -34,7 +36,7 @@ ControlVerbsGate::~ControlVerbsGate() {
 wire::LaneRefusal ControlVerbsGate::Admit(const wire::LaneHello& hello,
                                           std::string_view peer_address) {
   const wire::LaneRefusal refusal =
-      thread_.Run([&](Control& control) { return control.AdmitLane(hello); });
+      thread_.Run([&](Control& control) { return control.lanes().AdmitLane(hello); });
   if (refusal != wire::LaneRefusal::kNone) {
     LogWarning("event=lane_refused transport=verbs reason={} rank={} core={} peer={}",
                wire::ToString(refusal), hello.rank.value, hello.core.value, peer_address);
@@ -45,7 +47,7 @@ wire::LaneRefusal ControlVerbsGate::Admit(const wire::LaneHello& hello,
 absl::StatusOr<transport::VerbsLaneParts> ControlVerbsGate::Parts(const wire::LaneHello& hello) {
   using Parts = absl::StatusOr<transport::VerbsLaneParts>;
   return thread_.Run([&](Control& control) -> Parts {
-    absl::StatusOr<LaneStaging> staging = control.StagingOf(hello);
+    absl::StatusOr<LaneStaging> staging = control.rank_memories().StagingOf(hello);
     if (!staging.ok()) return staging.status();
     const std::shared_ptr<transport::VerbsQueue>& queue = queues_[hello.core.value];
     if (queue->lost()) {
@@ -91,7 +93,8 @@ void ControlVerbsGate::Attach(const wire::LaneHello& hello,
                               std::unique_ptr<transport::Connection> connection,
                               std::string description) {
   thread_.Run([&](Control& control) {
-    control.AttachLane(hello, std::move(connection), transport_index_, "verbs", description);
+    control.lanes().AttachLane(hello, std::move(connection), transport_index_, "verbs",
+                               description);
   });
 }
 

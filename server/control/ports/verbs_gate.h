@@ -26,7 +26,7 @@
 #include <vector>
 
 #include "common/transport/verbs/verbs_gate.h"
-#include "server/control/control.h"
+#include "server/control/jobs/memory_listener.h"
 #include "server/control/ports/control_thread.h"
 
 namespace phub::server {

@@ -1,18 +1,21 @@
-// Lanes between core loops of different racks: only between racks that share an edge of the job's
-// plan. The rack with the lower number grants them, the other one dials: over verbs if both can and
-// may, else over tcp.
-#include <algorithm>
+#include "server/control/racks/peer_lanes.h"
 
+#include <algorithm>
+#include <utility>
+
+#include "common/base/check.h"
 #include "common/base/log.h"
+#include "server/control/jobs/ending.h"
+#include "server/control/racks/rack_messages.h"
+#include "server/control/racks/rack_opening.h"
 #include "server/control/racks/rack_run.h"
-#include "server/control/state.h"
 #include "server/control/text.h"
 
 namespace phub::server {
 namespace {
 
 bool IsNeighbor(const RackRun& run, std::uint32_t rack) {
-  return (run.plan.neighbors >> rack & 1) != 0;
+  return (run.exchange->plan.neighbors >> rack & 1) != 0;
 }
 
 // Empty: lanes to other racks may be over verbs, as far as this daemon has a say.
@@ -57,73 +60,80 @@ void PutOff(RackRun& run, RackIndex rack, v1::Fault fault, TimeNs due) {
 
 }  // namespace
 
-void Control::State::GrantPeerLanes(Job& job) {
+void PeerLanes::GrantPeerLanes(Job& job) {
   RackRun& run = *job.rack_run;
   // Nonces that are out stay good: whoever was told of them dials by now.
   if (std::exchange(run.granted, true)) return;
-  const bool verbs = WhyNoVerbs(options, ledger.RequiresEncryption(job.account.tenant)).empty();
-  const TimeNs expires = clock.Now() + options.nonce_lifetime;
-  for (std::uint32_t rack = options.rack_index + 1; rack < run.racks.size(); ++rack) {
+  const bool verbs =
+      WhyNoVerbs(context_.options, context_.ledger.RequiresEncryption(job.account.tenant)).empty();
+  const TimeNs expires = context_.clock.Now() + context_.options.nonce_lifetime;
+  for (std::uint32_t rack = context_.options.rack_index + 1; rack < run.racks.size(); ++rack) {
     if (!IsNeighbor(run, rack)) continue;
     v1::PeerMessage message;
     v1::PeerConnect& connect = *message.mutable_connect();
-    connect.set_tls_lanes(options.tls_lanes);
-    connect.set_verbs_only(options.peer_verbs_only);
-    for (std::size_t core = 0; core < links.size(); ++core) {
+    connect.set_tls_lanes(context_.options.tls_lanes);
+    connect.set_verbs_only(context_.options.peer_verbs_only);
+    for (std::size_t core = 0; core < context_.cores.size(); ++core) {
       PeerLanePlace& place = run.racks[rack].lanes[core];
       if (verbs) {
-        const wire::Nonce& nonce = place.verbs_nonce.Grant(random, expires);
+        const wire::Nonce& nonce = place.verbs_nonce.Grant(context_.random, expires);
         connect.add_verbs_nonces(nonce.data(), nonce.size());
       }
-      const wire::Nonce& nonce = place.nonce.Grant(random, expires);
-      counters.Add(ControlCounter::lanes_granted);
+      const wire::Nonce& nonce = place.nonce.Grant(context_.random, expires);
+      context_.counters.Add(ControlCounter::lanes_granted);
       v1::LaneGrant& grant = *connect.add_grants();
       grant.set_core(static_cast<std::uint32_t>(core));
       grant.set_nonce(nonce.data(), nonce.size());
       v1::CoreEndpoint& endpoint = *connect.add_cores();
       endpoint.set_core(static_cast<std::uint32_t>(core));
-      endpoint.set_host(endpoints[core].host);
-      endpoint.set_port(endpoints[core].port);
+      endpoint.set_host(context_.endpoints[core].host);
+      endpoint.set_port(context_.endpoints[core].port);
     }
-    SendToRack(RackIndex{rack}, job.account.incarnation, std::move(message));
+    messages_.SendToRack(RackIndex{rack}, job.account.incarnation, std::move(message));
   }
 }
 
 // Empty, from rack 0: every rack has the job, so lanes may be granted. Else: dial these.
-void Control::State::HandleConnect(Job& job, RackIndex from, const v1::PeerConnect& connect) {
+void PeerLanes::HandleConnect(Job& job, RackIndex from, const v1::PeerConnect& connect) {
   RackRun& run = *job.rack_run;
   if (run.state == RackRun::State::kStanding) return;
   if (connect.grants().empty()) {
     if (from.value == 0) GrantPeerLanes(job);
     return;
   }
-  if (!IsWhole(connect, links.size()) || from.value >= options.rack_index ||
+  if (!IsWhole(connect, context_.cores.size()) || from.value >= context_.options.rack_index ||
       std::exchange(run.racks[from.value].dialled, true)) {
-    counters.Add(ControlCounter::peers_refused_place);
+    context_.counters.Add(ControlCounter::peers_refused_place);
     return;
   }
-  if (!connect.tls_lanes() && ledger.RequiresEncryption(job.account.tenant)) {
-    counters.Add(ControlCounter::lanes_refused_encryption);
-    return Fail(job, MakeFault(job, "rack_refused",
-                               fmt::format("tenant {} requires encrypted lanes, and those that {} "
-                                           "grants are not: data_tls is off there",
-                                           job.account.tenant, DescribeRackBriefly(from))));
+  if (!connect.tls_lanes() && context_.ledger.RequiresEncryption(job.account.tenant)) {
+    context_.counters.Add(ControlCounter::lanes_refused_encryption);
+    return ending_.Fail(
+        job,
+        ending_.MakeFault(job, "rack_refused",
+                          fmt::format("tenant {} requires encrypted lanes, and those that {} "
+                                      "grants are not: data_tls is off there",
+                                      job.account.tenant, context_.options.DescribeRack(from))));
   }
-  std::string no_verbs(WhyNoVerbs(options, ledger.RequiresEncryption(job.account.tenant)));
+  std::string no_verbs(
+      WhyNoVerbs(context_.options, context_.ledger.RequiresEncryption(job.account.tenant)));
   if (no_verbs.empty() && connect.verbs_nonces().empty()) {
-    no_verbs = fmt::format("{} grants none", DescribeRackBriefly(from));
+    no_verbs = fmt::format("{} grants none", context_.options.DescribeRack(from));
   }
-  const bool verbs_only = options.peer_verbs_only || connect.verbs_only();
-  if (no_verbs.empty() && !verbs_only && clock.Now() < racks.known[from.value].no_verbs_until) {
+  const bool verbs_only = context_.options.peer_verbs_only || connect.verbs_only();
+  if (no_verbs.empty() && !verbs_only &&
+      context_.clock.Now() < racks_.known[from.value].no_verbs_until) {
     no_verbs = fmt::format("one to {} over verbs was lost, less than {} ago",
-                           DescribeRackBriefly(from), FormatAge(kNoVerbsAfterLoss));
+                           context_.options.DescribeRack(from), FormatAge(kNoVerbsAfterLoss));
   }
   if (verbs_only && !no_verbs.empty()) {
-    return Fail(job, MakeFault(job, "rack_refused",
-                               fmt::format("lanes between {} and {} have to be over RDMA "
-                                           "(peer_transport = verbs), and cannot: {}",
-                                           DescribeRackBriefly(RackIndex{options.rack_index}),
-                                           DescribeRackBriefly(from), no_verbs)));
+    return ending_.Fail(
+        job, ending_.MakeFault(
+                 job, "rack_refused",
+                 fmt::format("lanes between {} and {} have to be over RDMA "
+                             "(peer_transport = verbs), and cannot: {}",
+                             context_.options.DescribeRack(RackIndex{context_.options.rack_index}),
+                             context_.options.DescribeRack(from), no_verbs)));
   }
   LogInfo("event=peer_lanes_dialled tenant={} job=\"{}\" rack={} count={} first={} reason=\"{}\"",
           job.account.tenant, job.name(), from.value, connect.grants_size(),
@@ -138,19 +148,19 @@ void Control::State::HandleConnect(Job& job, RackIndex from, const v1::PeerConne
                       .verbs_nonce = std::nullopt,
                       .verbs_only = verbs_only};
     call.hello.core = CoreIndex{grant.core()};
-    call.hello.rank = Rank{kPeerRankBase + options.rack_index};
+    call.hello.rank = Rank{kPeerRankBase + context_.options.rack_index};
     call.hello.incarnation = job.account.incarnation;
     call.hello.membership_epoch = job.config.membership_epoch;
     call.hello.nonce = NonceOf(grant.nonce());
     if (no_verbs.empty()) call.verbs_nonce = NonceOf(connect.verbs_nonces(i));
-    racks.network->DialLane(std::move(call));
+    racks_.network->DialLane(std::move(call));
   }
 }
 
-PeerLanePlace* Control::State::FindGrantedPeer(const wire::LaneHello& hello,
-                                               wire::LaneRefusal& refusal) {
+PeerLanePlace* PeerLanes::FindGrantedPeer(const wire::LaneHello& hello,
+                                          wire::LaneRefusal& refusal) {
   const std::uint32_t rack = hello.rank.value - kPeerRankBase;
-  Job* job = FindIncarnation(hello.incarnation);
+  Job* job = jobs_.FindIncarnation(hello.incarnation);
   if (job == nullptr || !job->running() || hello.membership_epoch != job->config.membership_epoch) {
     refusal = wire::LaneRefusal::kJob;
     return nullptr;
@@ -158,44 +168,61 @@ PeerLanePlace* Control::State::FindGrantedPeer(const wire::LaneHello& hello,
   refusal = wire::LaneRefusal::kNonce;
   if (job->rack_run == nullptr) return nullptr;
   RackRun& run = *job->rack_run;
-  if (rack >= run.racks.size() || hello.core.value >= links.size()) return nullptr;
+  if (rack >= run.racks.size() || hello.core.value >= context_.cores.size()) return nullptr;
   PeerLanePlace& place = run.racks[rack].lanes[hello.core.value];
-  const bool good = place.nonce.IsGood(clock.Now()) || place.verbs_nonce.IsGood(clock.Now());
+  const bool good =
+      place.nonce.IsGood(context_.clock.Now()) || place.verbs_nonce.IsGood(context_.clock.Now());
   return good ? &place : nullptr;
 }
 
-wire::LaneRefusal Control::State::CheckPeerLane(const wire::LaneHello& hello, bool encrypted) {
+std::optional<wire::Nonce> PeerLanes::FindNonce(const wire::LaneHello& hello) {
+  wire::LaneRefusal refusal{};
+  const PeerLanePlace* const place = FindGrantedPeer(hello, refusal);
+  if (place == nullptr || !place->nonce.IsGood(context_.clock.Now())) return std::nullopt;
+  return place->nonce.value();
+}
+
+wire::LaneRefusal PeerLanes::Check(const wire::LaneHello& hello, bool encrypted) {
   wire::LaneRefusal refusal{};
   PeerLanePlace* const place = FindGrantedPeer(hello, refusal);
   if (place == nullptr) return refusal;
   // What is good over verbs only has been seen by whoever reads the network: inside TLS it is none.
   const auto takes = [&](GrantedNonce& nonce) {
-    return nonce.IsGood(clock.Now()) && nonce.Take(hello.nonce);
+    return nonce.IsGood(context_.clock.Now()) && nonce.Take(hello.nonce);
   };
   if (!takes(place->nonce) && (encrypted || !takes(place->verbs_nonce))) {
     return wire::LaneRefusal::kNonce;
   }
-  const Job& job = *FindIncarnation(hello.incarnation);
-  if (!encrypted && ledger.RequiresEncryption(job.account.tenant)) {
+  const Job& job = *jobs_.FindIncarnation(hello.incarnation);
+  if (!encrypted && context_.ledger.RequiresEncryption(job.account.tenant)) {
     return wire::LaneRefusal::kEncryption;
   }
   return place->connection != nullptr ? wire::LaneRefusal::kBusy : wire::LaneRefusal::kNone;
 }
 
 // While it has not and the job runs, a lane is worth dialling.
-bool Control::State::LacksPeerLane(Incarnation incarnation, RackIndex rack, CoreIndex core) {
-  const Job* const job = FindIncarnation(incarnation);
+bool PeerLanes::LacksPeerLane(const wire::LaneHello& hello, RackIndex rack) const {
+  const auto [incarnation, core] = std::pair(hello.incarnation, hello.core);
+  const Job* const job = jobs_.FindIncarnation(incarnation);
   return job != nullptr && job->running() && job->rack_run != nullptr &&
-         rack.value < job->rack_run->racks.size() && core.value < links.size() &&
+         rack.value < job->rack_run->racks.size() && core.value < context_.cores.size() &&
          job->rack_run->racks[rack.value].lanes[core.value].connection == nullptr;
 }
 
-void Control::State::AttachPeerLane(Incarnation incarnation, RackIndex rack, CoreIndex core,
-                                    std::unique_ptr<transport::Connection> connection,
-                                    std::uint8_t transport_index, std::string description) {
-  Job* job = FindIncarnation(incarnation);
-  if (!LacksPeerLane(incarnation, rack, core)) {
-    counters.Add(ControlCounter::lanes_dropped);
+void PeerLanes::Attach(const wire::LaneHello& hello,
+                       std::unique_ptr<transport::Connection> connection,
+                       std::uint8_t transport_index, std::string description) {
+  AttachPeerLane(hello, RackIndex{hello.rank.value - kPeerRankBase}, std::move(connection),
+                 transport_index, std::move(description));
+}
+
+void PeerLanes::AttachPeerLane(const wire::LaneHello& hello, RackIndex rack,
+                               std::unique_ptr<transport::Connection> connection,
+                               std::uint8_t transport_index, std::string description) {
+  const auto [incarnation, core] = std::pair(hello.incarnation, hello.core);
+  Job* job = jobs_.FindIncarnation(incarnation);
+  if (!LacksPeerLane(hello, rack)) {
+    context_.counters.Add(ControlCounter::lanes_dropped);
     return;
   }
   PeerLanePlace& place = job->rack_run->racks[rack.value].lanes[core.value];
@@ -203,29 +230,31 @@ void Control::State::AttachPeerLane(Incarnation incarnation, RackIndex rack, Cor
   place.description = std::move(description);
   LogInfo("event=peer_lane_attached tenant={} job=\"{}\" rack={} core={} lane=\"{}\"",
           job->account.tenant, job->name(), rack.value, core.value, place.description);
-  links[core.value].Send({.kind = Command::Kind::kAttachLane,
-                          .transport_index = transport_index,
-                          .rank = Rank{kPeerRankBase + rack.value},
-                          .shard = job->shards[core.value].get(),
-                          .connection = place.connection.get()});
-  AdvanceRackRun(*job);
+  context_.cores[core.value].Send({.kind = Command::Kind::kAttachLane,
+                                   .transport_index = transport_index,
+                                   .rank = Rank{kPeerRankBase + rack.value},
+                                   .shard = job->shards[core.value].get(),
+                                   .connection = place.connection.get()});
+  opening_.AdvanceRackRun(*job);
 }
 
-void Control::State::PeerLaneFailed(Incarnation incarnation, RackIndex rack, CoreIndex core,
-                                    const absl::Status& why) {
-  Job* job = FindIncarnation(incarnation);
+void PeerLanes::PeerLaneFailed(const wire::LaneHello& hello, RackIndex rack,
+                               const absl::Status& why) {
+  const auto [incarnation, core] = std::pair(hello.incarnation, hello.core);
+  Job* job = jobs_.FindIncarnation(incarnation);
   if (job == nullptr || !job->running() || job->rack_run == nullptr) return;
   // A rack that has ended the job refuses; why it has, it says by another connection.
   PutOff(*job->rack_run, rack,
-         MakeFault(*job, "rack_unreachable",
-                   fmt::format("no lane to core {} of {}: {}", core.value,
-                               DescribeRackBriefly(rack), std::string(why.message()))),
-         clock.Now() + options.liveness_timeout / 2);
+         ending_.MakeFault(
+             *job, "rack_unreachable",
+             fmt::format("no lane to core {} of {}: {}", core.value,
+                         context_.options.DescribeRack(rack), std::string(why.message()))),
+         context_.clock.Now() + context_.options.liveness_timeout / 2);
 }
 
 // This rack is ready once all its lanes are given to the core loops: a command that comes later is
 // executed later, so nothing that a worker does can overtake them.
-void Control::State::CheckReady(Job& job) {
+void PeerLanes::CheckReady(Job& job) {
   RackRun& run = *job.rack_run;
   for (std::uint32_t rack = 0; rack < run.racks.size() && !run.said_ready; ++rack) {
     if (!IsNeighbor(run, rack)) continue;
@@ -234,21 +263,21 @@ void Control::State::CheckReady(Job& job) {
     }
   }
   v1::PeerMessage message;
-  if (options.rack_index != 0) {
+  if (context_.options.rack_index != 0) {
     if (std::exchange(run.said_ready, true)) return;
     message.mutable_ready();
-    return SendToRack(RackIndex{0}, job.account.incarnation, std::move(message));
+    return messages_.SendToRack(RackIndex{0}, job.account.incarnation, std::move(message));
   }
   run.said_ready = run.racks[0].ready = true;
   for (const PeerRack& rack : run.racks) {
     if (!rack.ready) return;
   }
   message.mutable_start();
-  SendToRacks(job.account.incarnation, message);
-  StandRackRun(job);
+  messages_.SendToRacks(job.account.incarnation, message);
+  opening_.StandRackRun(job);
 }
 
-void Control::State::HandlePeerLaneClosed(Job& job, CoreIndex core, const Event& event) {
+void PeerLanes::HandlePeerLaneClosed(Job& job, CoreIndex core, const Event& event) {
   const std::uint32_t rack = event.rank.value - kPeerRankBase;
   PeerLanePlace& place = job.rack_run->racks[rack].lanes[core.value];
   PHUB_CHECK(place.connection.get() == event.connection, "job={} rack={}", job.name(), rack);
@@ -258,14 +287,14 @@ void Control::State::HandlePeerLaneClosed(Job& job, CoreIndex core, const Event&
   place.connection.reset();
 }
 
-void Control::State::FailOverPeerFault(Job& job, CoreIndex core, const Event& event) {
+void PeerLanes::FailOverPeerFault(Job& job, CoreIndex core, const Event& event) {
   const RackIndex rack{event.rank.value - kPeerRankBase};
-  const std::string who = DescribeRackBriefly(rack);
+  const std::string who = context_.options.DescribeRack(rack);
   const std::string lane = fmt::format("lane to core {}", core.value);
   // An aggregator has none of its own.
   const auto ranks_of = [this](RackIndex each) {
-    return (each.value < options.racks_with_ranks() ? "the ranks of " : "ranks behind ") +
-           DescribeRackBriefly(each);
+    return (each.value < context_.options.racks_with_ranks() ? "the ranks of " : "ranks behind ") +
+           context_.options.DescribeRack(each);
   };
   std::string what;
   const char* code = ToString(event.code);
@@ -292,21 +321,21 @@ void Control::State::FailOverPeerFault(Job& job, CoreIndex core, const Event& ev
     what +=
         fmt::format("; key {} iteration {}", DescribeKey(job, event.key), event.iteration.value);
   }
-  v1::Fault fault = MakeFault(job, code, what);
+  v1::Fault fault = ending_.MakeFault(job, code, what);
   RackRun& run = *job.rack_run;
   if (event.code == FaultCode::kLaneLost) {
     const PeerLanePlace& place = run.racks[rack.value].lanes[core.value];
     if (event.error != transport::TransportError::kPeerClosed &&
         place.description.starts_with("verbs")) {
-      racks.known[rack.value].no_verbs_until = clock.Now() + kNoVerbsAfterLoss;
+      racks_.known[rack.value].no_verbs_until = context_.clock.Now() + kNoVerbsAfterLoss;
     }
     // Its daemon died; or the job has ended there, and this overtook the reason, or the last word
     // of one that ended in order.
-    const DurationNs patience = options.liveness_timeout / (run.said_left ? 1 : 2);
-    return PutOff(run, rack, std::move(fault), clock.Now() + patience);
+    const DurationNs patience = context_.options.liveness_timeout / (run.said_left ? 1 : 2);
+    return PutOff(run, rack, std::move(fault), context_.clock.Now() + patience);
   }
-  counters.Add(ControlCounter::peer_faults);
-  Fail(job, std::move(fault));
+  context_.counters.Add(ControlCounter::peer_faults);
+  ending_.Fail(job, std::move(fault));
 }
 
 }  // namespace phub::server

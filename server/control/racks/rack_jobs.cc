@@ -1,11 +1,14 @@
-// Jobs that span racks: what every rack tells every other while they run, and how they end.
+#include "server/control/racks/rack_jobs.h"
+
 #include <algorithm>
 
-#include "common/base/log.h"
 #include "common/base/printable.h"
-#include "server/control/jobs/key_specs.h"
+#include "server/control/jobs/ending.h"
+#include "server/control/keys/key_specs.h"
+#include "server/control/keys/keys.h"
+#include "server/control/racks/rack_messages.h"
 #include "server/control/racks/rack_run.h"
-#include "server/control/state.h"
+#include "server/control/ranks/barriers.h"
 
 namespace phub::server {
 namespace {
@@ -15,23 +18,24 @@ constexpr std::size_t kKeysOverheadBytes = 1024;  // of a message, beside the ke
 }  // namespace
 
 // What the other racks have to know, once the core loops have acknowledged it.
-void Control::State::AnnounceProgress(Job& job) {
+void RackJobs::AnnounceProgress(Job& job) {
   RackRun& run = *job.rack_run;
-  PeerRack& own = run.racks[options.rack_index];
+  PeerRack& own = run.racks[context_.options.rack_index];
   const std::uint32_t before = own.batches_added;
-  while (own.batches_added < job.batches.size() && KeysAcknowledged(job, own.batches_added + 1)) {
+  while (own.batches_added < job.batches.size() &&
+         pending_calls_.KeysAcknowledged(job, own.batches_added + 1)) {
     ++own.batches_added;
   }
   if (own.batches_added > before) {
     v1::PeerMessage message;
     message.mutable_keys_added()->set_batches(own.batches_added);
-    SendToRacks(job.account.incarnation, message);
-    AnswerAcknowledged(job);
+    messages_.SendToRacks(job.account.incarnation, message);
+    pending_calls_.AnswerAcknowledged(job);
   }
 }
 
 // A call that has to wait for other racks: `batches` of keys must be everywhere.
-bool Control::State::RacksHave(const Job& job, std::uint32_t batches) const {
+bool RackJobs::HaveKeys(const Job& job, std::uint32_t batches) const {
   if (job.rack_run == nullptr) return true;
   const RackRun& run = *job.rack_run;
   return run.state == RackRun::State::kStanding &&
@@ -40,7 +44,7 @@ bool Control::State::RacksHave(const Job& job, std::uint32_t batches) const {
 }
 
 // What another daemon cannot receive would stop everything that is behind it.
-absl::Status Control::State::CheckKeysForRacks(const Job& job, const KeySpecs& keys) const {
+absl::Status RackJobs::CheckKeys(const Job& job, const KeySpecs& keys) const {
   if (job.rack_run == nullptr) return absl::OkStatus();
   v1::PeerMessage message;
   *message.mutable_keys()->mutable_keys() = FillInDefaults(keys);
@@ -52,43 +56,43 @@ absl::Status Control::State::CheckKeysForRacks(const Job& job, const KeySpecs& k
       job.name(), keys.size(), bytes, kPeerMessageBytesMax - kKeysOverheadBytes));
 }
 
-void Control::State::TellRacksOfKeys(const Job& job, std::uint32_t batch) {
+void RackJobs::TellOfKeys(const Job& job, std::uint32_t batch) {
   if (job.rack_run == nullptr) return;
   v1::PeerMessage message;
   v1::PeerKeys& keys = *message.mutable_keys();
   keys.set_batch(batch);
   keys.set_rank(job.batches[batch].first.value + job.config.rank_base);
   for (const v1::KeySpec& key : job.batches[batch].keys) *keys.add_keys() = key;
-  SendToRacks(job.account.incarnation, message);
+  messages_.SendToRacks(job.account.incarnation, message);
 }
 
 // A rank of another rack was the first to add the batch; or both had it at once.
-void Control::State::HandlePeerKeys(Job& job, RackIndex from, const v1::PeerKeys& keys) {
+void RackJobs::HandlePeerKeys(Job& job, RackIndex from, const v1::PeerKeys& keys) {
   const auto fail = [&](const std::string& what) {
-    Fail(job, MakeFault(job, "keys_mismatch", what));
+    ending_.Fail(job, ending_.MakeFault(job, "keys_mismatch", what));
   };
   if (keys.batch() > job.batches.size()) {
-    return fail(fmt::format("{} sent batch {} of its keys out of turn", DescribeRackBriefly(from),
-                            keys.batch()));
+    return fail(fmt::format("{} sent batch {} of its keys out of turn",
+                            context_.options.DescribeRack(from), keys.batch()));
   }
   if (keys.rank() / job.config.ranks_per_rack != from.value) {
-    return counters.Add(ControlCounter::peers_refused_place);
+    return context_.counters.Add(ControlCounter::peers_refused_place);
   }
   const Rank rank{keys.rank() - job.config.rank_base};
   if (keys.batch() == job.batches.size()) {
-    const absl::Status status = AcceptBatch(job, keys.keys(), rank);
+    const absl::Status status = keys_.AcceptBatch(job, keys.keys(), rank);
     if (status.ok()) return AnnounceProgress(job);
     return fail(fmt::format("{} cannot take the keys of {}: {}",
-                            DescribeRackBriefly(RackIndex{options.rack_index}),
-                            DescribeRackBriefly(from), std::string(status.message())));
+                            context_.options.DescribeRack(RackIndex{context_.options.rack_index}),
+                            context_.options.DescribeRack(from), std::string(status.message())));
   }
   const std::string difference = DifferenceInKeys(job, keys.batch(), keys.keys(), rank);
   if (difference.empty()) return;
-  counters.Add(ControlCounter::keys_refused_mismatch);
+  context_.counters.Add(ControlCounter::keys_refused_mismatch);
   fail(fmt::format("racks disagree on its keys: {}", difference));
 }
 
-void Control::State::HandleRankLeft(Job& job, RackIndex from, const v1::PeerRankLeft& left) {
+void RackJobs::HandleRankLeft(Job& job, RackIndex from, const v1::PeerRankLeft& left) {
   PeerRack& rack = job.rack_run->racks[from.value];
   rack.departed = fmt::format("rank {} ({})", left.rank(), Printable(left.host()));
   // What is complete there everybody has reached, though another rack's word of it may still be on
@@ -97,20 +101,20 @@ void Control::State::HandleRankLeft(Job& job, RackIndex from, const v1::PeerRank
   for (PeerRack& each : job.rack_run->racks) {
     each.barriers_reached = std::max(each.barriers_reached, complete);
   }
-  CompleteBarriers(job);
-  RefuseBarriersWithout(job, rack.departed);
+  barriers_.CompleteBarriers(job);
+  barriers_.RefuseBarriersWithout(job, rack.departed);
 }
 
 // Every rank here is in the job's next barrier: are those of the other racks?
-bool Control::State::RacksReachedBarrier(Job& job) {
+bool RackJobs::ReachedBarrier(Job& job) {
   if (job.rack_run == nullptr) return true;
   std::vector<PeerRack>& all = job.rack_run->racks;
   const std::uint64_t reached = job.barriers_done + 1;
-  if (all[options.rack_index].barriers_reached < reached) {
-    all[options.rack_index].barriers_reached = reached;
+  if (all[context_.options.rack_index].barriers_reached < reached) {
+    all[context_.options.rack_index].barriers_reached = reached;
     v1::PeerMessage message;
     message.mutable_barrier()->set_reached(reached);
-    SendToRacks(job.account.incarnation, message);
+    messages_.SendToRacks(job.account.incarnation, message);
   }
   return std::all_of(all.begin(), all.end(),
                      [&](const PeerRack& rack) { return rack.barriers_reached >= reached; });
@@ -118,9 +122,9 @@ bool Control::State::RacksReachedBarrier(Job& job) {
 
 // This rack's ranks have all left: its part ends when everybody's have, since other racks' partial
 // sums and parameters may still pass through it.
-void Control::State::EndIfAllLeft(Job& job) {
+void RackJobs::EndIfAllLeft(Job& job) {
   RackRun& run = *job.rack_run;
-  PeerRack& own = run.racks[options.rack_index];
+  PeerRack& own = run.racks[context_.options.rack_index];
   const auto has_left = [](const Member& each) { return each.state == Member::State::kLeft; };
   if (!run.said_left && job.pending.empty() &&
       std::all_of(job.members.begin(), job.members.end(), has_left)) {
@@ -128,20 +132,72 @@ void Control::State::EndIfAllLeft(Job& job) {
     job.nobody_since = 0;  // the other racks are at work: see NoteIfNobodyIsHere
     v1::PeerMessage message;
     message.mutable_left();
-    SendToRacks(job.account.incarnation, message);
+    messages_.SendToRacks(job.account.incarnation, message);
   }
   const bool all = std::all_of(run.racks.begin(), run.racks.end(),
                                [](const PeerRack& rack) { return rack.left; });
-  if (all && job.running() && !job.diagnosis) EndInOrder(job);
+  if (all && job.running() && !job.diagnosis) ending_.EndInOrder(job);
 }
 
-void Control::State::TellRacksOfFailure(const Job& job) {
+void RackJobs::OnFailed(Job& job) {
   // Rack 0 says again what another rack says: one that has not heard of the job yet does not know
   // what that was about, and has it opened later on.
-  if (job.rack_run == nullptr || (job.failed_elsewhere && options.rack_index != 0)) return;
+  if (job.rack_run == nullptr || (job.failed_elsewhere && context_.options.rack_index != 0)) return;
   v1::PeerMessage message;
   *message.mutable_failed()->mutable_fault() = job.fault;
-  SendToRacks(job.account.incarnation, message);
+  messages_.SendToRacks(job.account.incarnation, message);
+}
+
+void RackJobs::OnReleased(Job& job) {
+  if (job.rack_run == nullptr) return;
+  v1::ExchangeInfo kept;
+  for (const std::string& endpoint : context_.options.racks) kept.add_racks(endpoint);
+  DescribeMeasures(*job.rack_run, kept);
+  kept.clear_racks();
+  job.rack_run->measured = std::move(kept);
+  for (PeerRack& rack : job.rack_run->racks) rack.lanes.clear();
+}
+
+std::vector<std::string> RackJobs::DepartedRanks(const Job& job) const {
+  std::vector<std::string> departed;
+  if (job.rack_run == nullptr) return departed;
+  for (const PeerRack& rack : job.rack_run->racks) {
+    if (!rack.departed.empty()) departed.push_back(rack.departed);
+  }
+  return departed;
+}
+
+void RackJobs::TellOfDeparture(const Job& job, Rank rank) {
+  if (job.rack_run == nullptr) return;
+  v1::PeerMessage message;
+  message.mutable_rank_left()->set_rank(rank.value + job.config.rank_base);
+  message.mutable_rank_left()->set_host(job.members[rank.value].host);
+  message.mutable_rank_left()->set_barriers(job.barriers_done);
+  messages_.SendToRacks(job.account.incarnation, message);
+}
+
+bool RackJobs::IsLeaving(const Job& job) const {
+  return job.rack_run != nullptr && job.rack_run->said_left;
+}
+
+void RackJobs::ForgiveSilence(DurationNs duration) {
+  const TimeNs now = context_.clock.Now();
+  for (KnownRack& rack : racks_.known) {
+    if (rack.last_heard != 0) rack.last_heard = std::min(now, rack.last_heard + duration);
+  }
+  for (const auto& job : jobs_.jobs()) {
+    if (job->rack_run != nullptr && job->rack_run->put_off) job->rack_run->put_off->due += duration;
+  }
+}
+
+// The other racks hear of it before they hear that this rank has reached another barrier.
+void RackJobs::TellOfRefusedLoad(const Job& job, std::uint64_t load_number, int code,
+                                 const std::string& why) {
+  v1::PeerMessage message;
+  message.mutable_load_refused()->set_number(load_number);
+  message.mutable_load_refused()->set_code(code);
+  message.mutable_load_refused()->set_message(why);
+  messages_.SendToRacks(job.account.incarnation, message);
 }
 
 }  // namespace phub::server

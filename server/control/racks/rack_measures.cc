@@ -30,8 +30,8 @@ bool HasSpan(const RackTree& tree, ExchangeSpan span) {
 // Of one stage of one tree, or (place 0) of all. Without keys there is nothing to tell.
 void AddSpan(const RackRun& run, std::size_t place, ExchangeSpan span, v1::ExchangeInfo& info) {
   v1::ExchangeSpan described;
-  for (std::size_t core = 0; core < run.shards.size(); ++core) {
-    const SpanMeter& meter = run.shards[core]->metrics.trees[place][span];
+  for (std::size_t core = 0; core < run.exchange->shards.size(); ++core) {
+    const SpanMeter& meter = run.exchange->shards[core]->metrics.trees[place][span];
     described.set_bytes(described.bytes() + meter.exchange_bytes());
     const std::uint64_t exchanges = meter.exchanges();
     if (exchanges == 0) continue;
@@ -45,7 +45,7 @@ void AddSpan(const RackRun& run, std::size_t place, ExchangeSpan span, v1::Excha
   if (described.bytes() == 0) return;
   described.set_stage(kExchangeSpanNames[static_cast<std::size_t>(span)]);
   described.set_tree(static_cast<std::int32_t>(place) - 1);
-  if (place > 0) described.set_home(run.plan.trees[place - 1].home.value);
+  if (place > 0) described.set_home(run.exchange->plan.trees[place - 1].home.value);
   *info.add_spans() = std::move(described);
 }
 
@@ -53,11 +53,11 @@ void AddLink(const RackRun& run, std::uint32_t rack, v1::ExchangeInfo& info) {
   v1::ExchangeLink& link = *info.add_links();
   link.set_rack(rack);
   link.set_endpoint(info.racks(static_cast<int>(rack)));
-  link.set_self(rack == run.plan.self.value);
+  link.set_self(rack == run.exchange->plan.self.value);
   for (const PeerLanePlace& lane : run.racks[rack].lanes) {
     if (!lane.description.empty()) link.add_lanes(lane.description);
   }
-  for (const auto& shard : run.shards) {
+  for (const auto& shard : run.exchange->shards) {
     const LinkMetrics& metrics = shard->metrics.links[rack];
     const auto add = [&link](auto set, std::uint64_t before, const SingleWriterNumber& number) {
       (link.*set)(before + number.Get());
@@ -138,31 +138,33 @@ void Predict(const plan::Topology& topology, const RackRun& run, v1::ExchangeInf
   const auto simulated = plan::Simulate(topology, *forest, options);
   if (!simulated.ok()) return;
   info.set_predicted_exchange_ns(simulated->time_ps / kPsPerNs);
-  const plan::NodeIndex node = exchange::NodeOf(topology, run.plan.self);
+  const plan::NodeIndex node = exchange::NodeOf(topology, run.exchange->plan.self);
   const std::vector<PredictedTimes> times = TimesAt(node, *forest, *simulated);
   for (v1::ExchangeSpan& span : *info.mutable_spans()) {
     const auto name = std::find(kExchangeSpanNames.begin(), kExchangeSpanNames.end(), span.stage());
     const auto stage = static_cast<ExchangeSpan>(name - kExchangeSpanNames.begin());
     const PredictedTimes& at = times[static_cast<std::size_t>(span.tree() + 1)];
-    span.set_predicted_ns(at.Of(stage, run.plan.aggregates) / kPsPerNs);
+    span.set_predicted_ns(at.Of(stage, run.exchange->plan.aggregates) / kPsPerNs);
   }
 }
 
 }  // namespace
 
 void DescribeMeasures(const RackRun& run, v1::ExchangeInfo& info) {
-  if (run.shards.empty()) return info.MergeFrom(run.measured);
-  for (const auto& shard : run.shards) {
+  if (run.exchange->shards.empty()) return info.MergeFrom(run.measured);
+  for (const auto& shard : run.exchange->shards) {
     info.set_exchange_bytes(info.exchange_bytes() + shard->metrics.exchange_bytes.Get());
   }
-  for (std::size_t place = 0; place <= run.plan.trees.size(); ++place) {
+  for (std::size_t place = 0; place <= run.exchange->plan.trees.size(); ++place) {
     for (const ExchangeSpan span :
          {ExchangeSpan::kWhole, ExchangeSpan::kSums, ExchangeSpan::kResult}) {
-      if (place == 0 || HasSpan(run.plan.trees[place - 1], span)) AddSpan(run, place, span, info);
+      if (place == 0 || HasSpan(run.exchange->plan.trees[place - 1], span))
+        AddSpan(run, place, span, info);
     }
   }
-  const std::uint64_t shown = run.plan.neighbors | exchange::RackBit(run.plan.self);
-  for (std::uint32_t rack = 0; rack < run.plan.rack_count; ++rack) {
+  const std::uint64_t shown =
+      run.exchange->plan.neighbors | exchange::RackBit(run.exchange->plan.self);
+  for (std::uint32_t rack = 0; rack < run.exchange->plan.rack_count; ++rack) {
     if ((shown >> rack & 1) != 0) AddLink(run, rack, info);
   }
 }

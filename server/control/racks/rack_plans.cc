@@ -1,4 +1,5 @@
-// Plans of jobs that span racks: made or read, verified, and cut to what this rack has to do.
+#include "server/control/racks/rack_plans.h"
+
 #include <numeric>
 #include <utility>
 
@@ -7,10 +8,7 @@
 #include "common/plan/forest_json.h"
 #include "common/plan/topology_json.h"
 #include "common/plan/verifier.h"
-#include "server/control/jobs/silence_guard.h"
-#include "server/control/racks/rack_run.h"
-#include "server/control/racks/rack_survey.h"
-#include "server/control/state.h"
+#include "server/control/racks/topology_survey.h"
 
 namespace phub::server {
 namespace {
@@ -78,82 +76,82 @@ absl::StatusOr<plan::Forest> MakeForest(const plan::Topology& topology, const st
 }
 
 // Rack 0: what the job's ranks asked for becomes a plan.
-absl::Status Control::State::ChoosePlan(v1::PeerJob& job) {
-  const plan::Topology& topology = TopologyToPlanFor(*this);
+absl::Status RackPlans::ChoosePlan(v1::PeerJob& job) {
+  const plan::Topology& topology = survey_.TopologyToPlanFor();
   const std::string& asked = job.options().plan();
   job.clear_topology();
   job.clear_measured_unix_ns();
-  if (racks.survey.measured) {
+  if (racks_.survey.measured) {
     job.set_topology(plan::TopologyToJson(topology));
-    job.set_measured_unix_ns(racks.survey.measured->unix_ns);
+    job.set_measured_unix_ns(racks_.survey.measured->unix_ns);
   }
   job.set_reference_bytes(kReferenceBytes);
-  if (const auto made = racks.plans.find(asked); made != racks.plans.end()) {
+  if (const auto made = racks_.plans.find(asked); made != racks_.plans.end()) {
     job.set_plan(made->second.text);
     job.set_seconds(made->second.seconds);
     return absl::OkStatus();
   }
-  const SilenceGuard guard(*this);
+  const SilenceGuard guard(context_);
   const absl::StatusOr<plan::Forest> forest =
-      MakeForest(topology, asked, options.aggregator_count > 0);
+      MakeForest(topology, asked, context_.options.aggregator_count > 0);
   if (!forest.ok()) return InPlan(job.job(), forest.status());
   if (const auto report = plan::Verify(topology, *forest); !report.ok()) {
     return InPlan(job.job(), report.status());
   }
   job.set_plan(plan::ForestToJson(topology, *forest));
   job.set_seconds(PredictedSeconds(topology, *forest));
-  if (!IsPlanText(asked)) racks.plans[asked] = {job.plan(), job.seconds()};
+  if (!IsPlanText(asked)) racks_.plans[asked] = {job.plan(), job.seconds()};
   return absl::OkStatus();
 }
 
-absl::StatusOr<std::unique_ptr<RackRun>> MakeRackRun(
-    const Control::State& state, const v1::PeerJob& job,
-    std::shared_ptr<const plan::Topology> planned_for) {
+absl::StatusOr<std::unique_ptr<RackRun>> RackPlans::MakeRackRun(
+    const v1::PeerJob& job, std::shared_ptr<const plan::Topology> planned_for) const {
   const plan::Topology& topology = *planned_for;
-  const ControlOptions& options = state.options;
   const absl::StatusOr<plan::Forest> forest = plan::ParseForestJson(topology, job.plan());
   if (!forest.ok()) return InPlan(job.job(), forest.status());
   if (const auto report = plan::Verify(topology, *forest); !report.ok()) {
     return InPlan(job.job(), report.status());
   }
-  auto plan = exchange::MakeRackPlan(topology, *forest, RackIndex{options.rack_index},
-                                     options.aggregator_count > 0);
+  auto plan = exchange::MakeRackPlan(topology, *forest, RackIndex{context_.options.rack_index},
+                                     context_.options.aggregator_count > 0);
   if (!plan.ok()) return InPlan(job.job(), plan.status());
   auto run = std::make_unique<RackRun>();
   run->asked = IsPlanText(job.options().plan()) ? "file" : job.options().plan();
   run->described = job;
   run->planner = forest->planner;
   run->topology = std::move(planned_for);
-  run->plan = *std::move(plan);
-  run->racks.resize(run->plan.rack_count);
+  run->exchange = std::make_shared<JobExchange>();
+  run->exchange->plan = *std::move(plan);
+  run->racks.resize(run->exchange->plan.rack_count);
   // Aggregators have no ranks that others could wait for.
-  for (std::size_t rack = options.racks_with_ranks(); rack < run->racks.size(); ++rack) {
+  for (std::size_t rack = context_.options.racks_with_ranks(); rack < run->racks.size(); ++rack) {
     run->racks[rack].left = true;
     run->racks[rack].barriers_reached = UINT64_MAX;
   }
-  run->said_left = options.is_aggregator();
-  for (PeerRack& rack : run->racks) rack.lanes.resize(state.links.size());
+  run->said_left = context_.options.is_aggregator();
+  for (PeerRack& rack : run->racks) rack.lanes.resize(context_.cores.size());
   // Ties go by the core loop's number in the rack, so that daemons spread over the trees, too.
-  const auto own = job.daemon_cores().begin() + static_cast<int>(options.rack_self);
+  const auto own = job.daemon_cores().begin() + static_cast<int>(context_.options.rack_self);
   const std::uint32_t first = std::accumulate(job.daemon_cores().begin(), own, 0u);
-  for (std::uint32_t core = 0; core < state.links.size(); ++core) {
-    run->choosers.emplace_back(run->plan, CoreIndex{first + core});
+  for (std::uint32_t core = 0; core < context_.cores.size(); ++core) {
+    run->exchange->choosers.emplace_back(run->exchange->plan, CoreIndex{first + core});
   }
   return run;
 }
 
-void Control::State::DescribeExchange(const Job& job, v1::ExchangeInfo& info) const {
+void RackPlans::DescribeExchange(const Job& job, v1::ExchangeInfo& info) const {
   const RackRun& run = *job.rack_run;
-  info.set_rack(options.rack_index);
-  for (const std::string& endpoint : options.racks) info.add_racks(endpoint);
-  for (std::uint32_t rack = options.racks_with_ranks(); rack < options.racks.size(); ++rack) {
+  info.set_rack(context_.options.rack_index);
+  for (const std::string& endpoint : context_.options.racks) info.add_racks(endpoint);
+  for (std::uint32_t rack = context_.options.racks_with_ranks();
+       rack < context_.options.racks.size(); ++rack) {
     info.add_aggregators(rack);
   }
   info.set_state(ToString(run.state));
   info.set_asked(run.asked);
   info.set_planner(run.planner);
   info.set_topology(run.topology->name());
-  info.set_trees(static_cast<std::uint32_t>(run.plan.trees.size()));
+  info.set_trees(static_cast<std::uint32_t>(run.exchange->plan.trees.size()));
   info.set_predicted_seconds(run.described.seconds());
   info.set_reference_bytes(run.described.reference_bytes());
   info.set_first_rank(job.config.rank_base);

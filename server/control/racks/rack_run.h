@@ -1,7 +1,5 @@
-// What control knows of one job's run over several racks, beside what job.h says of its part here.
-// Data; the rules are in racks.cc, rack_opening.cc, rack_jobs.cc, rack_plans.cc, peer_lanes.cc and,
-// of what is measured, rack_measures.cc.
-// Owned by the Job.
+// What control knows of one job's run over several racks, in addition to what job.h says of its
+// part here. Data; the rules are in the classes of this room. Owned by the Job.
 //
 // Life: kOpening (rack 0 waits until every rack has the job) -> kConnecting (lanes between racks
 // are made) -> kStanding (ranks' calls to Join are answered). Any trouble fails the job everywhere.
@@ -17,7 +15,7 @@
 #include "phub/v1/admin.pb.h"
 #include "phub/v1/peer.pb.h"
 #include "server/control/jobs/job.h"
-#include "server/core/exchange/shard_exchange.h"
+#include "server/control/jobs/job_exchange.h"
 
 namespace phub::server {
 
@@ -57,11 +55,8 @@ struct RackRun {
   v1::PeerJob described;  // with the plan
   std::string planner;
   std::shared_ptr<const plan::Topology> topology;  // for which the plan was made
-  exchange::RackPlan plan;
-  std::vector<PeerRack> racks;                                    // [rack]; the own one, too
-  std::vector<std::unique_ptr<exchange::ShardExchange>> shards;   // [core]
-  std::vector<exchange::TreeChooser> choosers;                    // [core]
-  std::vector<std::shared_ptr<exchange::ExchangeBatch>> batches;  // of all cores and batches
+  std::shared_ptr<JobExchange> exchange;           // the job's, too
+  std::vector<PeerRack> racks;                     // [rack]; the own one, too
   v1::ExchangeInfo measured;   // what is kept of the shards' measures, once they are gone
   v1::ExchangeInfo predicted;  // of exchange_bytes; made when somebody asks for it
   bool granted = false;        // nonces of its lanes: once
@@ -83,16 +78,6 @@ const char* ToString(RackRun::State state);
 // rack_plans.cc: the plan of jobs that ask for `asked`: auto, a planner's name, or a plan.
 absl::StatusOr<plan::Forest> MakeForest(const plan::Topology& topology, const std::string& asked,
                                         bool aggregators);
-// Its ranks here have all left, and other racks' perhaps not.
-inline bool IsLeavingRacks(const Job& job) {
-  return job.rack_run != nullptr && job.rack_run->said_left;
-}
-
-// rack_plans.cc. Every rack, rack 0 too: nobody runs a plan that it has not verified itself.
-absl::StatusOr<std::unique_ptr<RackRun>> MakeRackRun(
-    const Control::State& state, const v1::PeerJob& job,
-    std::shared_ptr<const plan::Topology> topology);
-
 // rack_measures.cc: spans, links and exchange_bytes, without predictions; `info` has the racks. And
 // the predictions for them: simulated once for a size, which takes time.
 void DescribeMeasures(const RackRun& run, v1::ExchangeInfo& info);

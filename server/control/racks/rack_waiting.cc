@@ -4,6 +4,7 @@
 
 #include "common/base/log.h"
 #include "common/base/printable.h"
+#include "server/control/racks/rack_messages.h"
 #include "server/control/racks/rack_run.h"
 #include "server/control/text.h"
 
@@ -46,32 +47,31 @@ void ForEachLost(const Job& job, Visit&& visit) {
 
 }  // namespace
 
-void TellRacksOfAbsence(Control::State& state, const Job& job, Rank rank) {
+void RackWaiting::OnAbsence(const Job& job, Rank rank) {
   if (job.rack_run == nullptr) return;
   const Member& member = job.members[rank.value];
   v1::PeerMessage message;
   v1::PeerRankAwaited& awaited = *message.mutable_rank_awaited();
   awaited.set_rank(rank.value + job.config.rank_base);
   awaited.set_host(member.host);
-  awaited.set_awaited_for_ns(Left(member.awaited_until, state.clock.Now()));
+  awaited.set_awaited_for_ns(Left(member.awaited_until, context_.clock.Now()));
   awaited.set_loss(member.absence);
-  state.SendToRacks(job.account.incarnation, message);
+  messages_.SendToRacks(job.account.incarnation, message);
 }
 
-void TellRacksOfReturn(Control::State& state, const Job& job, Rank rank, bool restarted) {
+void RackWaiting::OnReturn(const Job& job, Rank rank, bool restarted) {
   if (job.rack_run == nullptr) return;
   v1::PeerMessage message;
   message.mutable_rank_returned()->set_rank(rank.value + job.config.rank_base);
   message.mutable_rank_returned()->set_restarted(restarted);
-  state.SendToRacks(job.account.incarnation, message);
+  messages_.SendToRacks(job.account.incarnation, message);
 }
 
-void HandleRankAwaited(Control::State& state, Job& job, RackIndex from,
-                       const v1::PeerRankAwaited& awaited) {
+void RackWaiting::HandleRankAwaited(Job& job, RackIndex from, const v1::PeerRankAwaited& awaited) {
   if (!IsRankOf(job, from, awaited.rank())) {
-    return state.counters.Add(ControlCounter::peers_refused_place);
+    return context_.counters.Add(ControlCounter::peers_refused_place);
   }
-  const TimeNs now = state.clock.Now();
+  const TimeNs now = context_.clock.Now();
   LostElsewhere& lost = job.rack_run->racks[from.value].lost[awaited.rank()];
   lost.host = Printable(awaited.host(), kNameBytesMax);
   lost.loss = Printable(awaited.loss(), kLossBytesMax);
@@ -83,11 +83,11 @@ void HandleRankAwaited(Control::State& state, Job& job, RackIndex from,
   TellAllHere(job, AwaitedEvent(awaited.rank(), lost, now));
 }
 
-void HandleRankReturned(Control::State& state, Job& job, RackIndex from,
-                        const v1::PeerRankReturned& returned) {
+void RackWaiting::HandleRankReturned(Job& job, RackIndex from,
+                                     const v1::PeerRankReturned& returned) {
   if (!IsRankOf(job, from, returned.rank()) ||
       job.rack_run->racks[from.value].lost.erase(returned.rank()) == 0) {
-    return state.counters.Add(ControlCounter::peers_refused_place);
+    return context_.counters.Add(ControlCounter::peers_refused_place);
   }
   LogInfo("event=rank_returned_elsewhere tenant={} job=\"{}\" rank={} rack={} restarted={}",
           job.account.tenant, job.name(), returned.rank(), from.value, returned.restarted());
@@ -97,7 +97,8 @@ void HandleRankReturned(Control::State& state, Job& job, RackIndex from,
   TellAllHere(job, event);
 }
 
-void SendLostElsewhere(const Job& job, TimeNs now, EventSink& sink) {
+void RackWaiting::SendAwaited(const Job& job, EventSink& sink) const {
+  const TimeNs now = context_.clock.Now();
   ForEachLost(job, [&](std::uint32_t rank, const LostElsewhere& lost) {
     sink.Send(AwaitedEvent(rank, lost, now));
   });

@@ -6,13 +6,20 @@
 
 #include "common/base/log.h"
 #include "common/base/printable.h"
-#include "common/plan/topology_json.h"
 #include "common/wire/message.h"
-#include "server/control/jobs/local_rack.h"
+#include "server/control/checkpoint/deal.h"
+#include "server/control/checkpoint/loads.h"
+#include "server/control/jobs/ending.h"
+#include "server/control/jobs/pending_calls.h"
+#include "server/control/racks/peer_lanes.h"
+#include "server/control/racks/rack_jobs.h"
+#include "server/control/racks/rack_messages.h"
+#include "server/control/racks/rack_opening.h"
 #include "server/control/racks/rack_run.h"
-#include "server/control/racks/rack_survey.h"
 #include "server/control/racks/rack_waiting.h"
-#include "server/control/state.h"
+#include "server/control/racks/topology_survey.h"
+#include "server/control/ranks/barriers.h"
+#include "server/control/ranks/local_rack.h"
 #include "server/control/text.h"
 
 namespace phub::server {
@@ -43,12 +50,6 @@ const char* ToString(RackRun::State state) {
   return "unknown";
 }
 
-std::string DescribeTopologyForHash(const ControlOptions& options) {
-  // What is measured is different each time; that it is has to be the same everywhere.
-  return options.topology_is_measured ? "topology measured\n"
-                                      : plan::TopologyToJson(*options.rack_topology);
-}
-
 std::string HashOfRacks(const ControlOptions& options, std::size_t core_count) {
   std::string text = fmt::format(
       "control {}..{}\nlanes {}..{}\nchunk_bytes {}\nstaging {}\ncore_loops {}\n",
@@ -61,34 +62,30 @@ std::string HashOfRacks(const ControlOptions& options, std::size_t core_count) {
   return Sha256Hex(text);
 }
 
-std::string Control::State::DescribeRackBriefly(RackIndex rack) const {
-  return fmt::format("{} {} ({})", rack.value < options.racks_with_ranks() ? "rack" : "aggregator",
-                     rack.value, options.racks[rack.value]);
-}
-
-v1::PeerEnvelope Control::State::MakeEnvelope(RackIndex to) const {
+/*DROP*/
+v1::PeerEnvelope RackMessages::MakeEnvelope(RackIndex to) const {
   v1::PeerEnvelope envelope;
   envelope.set_protocol_version(kProtocolVersionMax);
-  envelope.set_configuration(racks.configuration);
-  envelope.set_rack(options.rack_index);
+  envelope.set_configuration(racks_.configuration);
+  envelope.set_rack(context_.options.rack_index);
   envelope.set_to_rack(to.value);
-  envelope.set_instance(racks.instance);
-  envelope.set_daemon(options.rack_self);
-  envelope.set_daemon_count(options.daemons_in_rack());
-  envelope.set_endpoint(options.racks[options.rack_index]);
+  envelope.set_instance(racks_.instance);
+  envelope.set_daemon(context_.options.rack_self);
+  envelope.set_daemon_count(context_.options.daemons_in_rack());
+  envelope.set_endpoint(context_.options.racks[context_.options.rack_index]);
   return envelope;
 }
 
-absl::Status Control::State::CheckEnvelope(const v1::PeerEnvelope& envelope) {
+absl::Status RackMessages::CheckEnvelope(const v1::PeerEnvelope& envelope) {
   const auto refuse = [&](ControlCounter counter, const std::string& what) {
-    counters.Add(counter);
-    if (std::exchange(racks.last_refusal, what) != what) {
+    context_.counters.Add(counter);
+    if (std::exchange(racks_.last_refusal, what) != what) {
       LogWarning("event=peer_refused message=\"{}\"", what);
     }
-    if (envelope.rack() < racks.known.size()) racks.known[envelope.rack()].is_refused = what;
+    if (envelope.rack() < racks_.known.size()) racks_.known[envelope.rack()].is_refused = what;
     return absl::FailedPreconditionError(what);
   };
-  if (racks.known.empty()) {
+  if (racks_.known.empty()) {
     return refuse(ControlCounter::peers_refused_place,
                   "this daemon has no `racks`, and another one takes it for one of its own");
   }
@@ -100,50 +97,50 @@ absl::Status Control::State::CheckEnvelope(const v1::PeerEnvelope& envelope) {
                               envelope.rack(), envelope.protocol_version(), kProtocolVersionMin,
                               kProtocolVersionMax));
   }
-  if (envelope.rack() >= racks.known.size() || envelope.rack() == options.rack_index ||
-      envelope.to_rack() != options.rack_index) {
-    return refuse(
-        ControlCounter::peers_refused_place,
-        fmt::format("a daemon that says it is rack {} takes this one for rack {}, but it "
-                    "is rack {} of {}; are `racks` and `rack_self` right?",
-                    envelope.rack(), envelope.to_rack(), options.rack_index, racks.known.size()));
+  if (envelope.rack() >= racks_.known.size() || envelope.rack() == context_.options.rack_index ||
+      envelope.to_rack() != context_.options.rack_index) {
+    return refuse(ControlCounter::peers_refused_place,
+                  fmt::format("a daemon that says it is rack {} takes this one for rack {}, but it "
+                              "is rack {} of {}; are `racks` and `rack_self` right?",
+                              envelope.rack(), envelope.to_rack(), context_.options.rack_index,
+                              racks_.known.size()));
   }
   if (envelope.daemon_count() == 0) {
     return refuse(ControlCounter::peers_refused_version,
                   fmt::format("the phubd of rack {} ({}) is older than this one, and does not say "
                               "which daemon of its rack it is; upgrade it",
-                              envelope.rack(), options.racks[envelope.rack()]));
+                              envelope.rack(), context_.options.racks[envelope.rack()]));
   }
-  if (envelope.daemon() != options.rack_self ||
-      envelope.daemon_count() != options.daemons_in_rack()) {
+  if (envelope.daemon() != context_.options.rack_self ||
+      envelope.daemon_count() != context_.options.daemons_in_rack()) {
     return refuse(
         ControlCounter::peers_refused_place,
         fmt::format("rack {}'s daemon {} of {} ({}) takes this one for its counterpart, but it is "
                     "rack {}'s daemon {} of {} ({}): every rack needs as many `daemons`, and "
                     "`racks` names those at the same place in them",
                     envelope.rack(), envelope.daemon(), envelope.daemon_count(),
-                    Printable(envelope.endpoint(), kNameBytesMax), options.rack_index,
-                    options.rack_self, options.daemons_in_rack(),
-                    options.racks[options.rack_index]));
+                    Printable(envelope.endpoint(), kNameBytesMax), context_.options.rack_index,
+                    context_.options.rack_self, context_.options.daemons_in_rack(),
+                    context_.options.racks[context_.options.rack_index]));
   }
-  if (envelope.configuration() != racks.configuration) {
+  if (envelope.configuration() != racks_.configuration) {
     return refuse(
         ControlCounter::peers_refused_configuration,
         fmt::format("rack {} has configuration {}, rack {} has {}; the daemons of all racks must "
                     "have the same `racks`, topology, chunk_bytes, staging_bytes_per_lane, number "
                     "of core loops (of several, each as its counterpart) and versions: compare "
                     "phubd --dump-config of both",
-                    envelope.rack(), Shortened(envelope.configuration()), options.rack_index,
-                    Shortened(racks.configuration)));
+                    envelope.rack(), Shortened(envelope.configuration()),
+                    context_.options.rack_index, Shortened(racks_.configuration)));
   }
   return absl::OkStatus();
 }
 
-void Control::State::OnEnvelope(const v1::PeerEnvelope& envelope, Answer<v1::PeerReceipt> answer) {
+void RackMessages::OnEnvelope(const v1::PeerEnvelope& envelope, Answer<v1::PeerReceipt> answer) {
   if (absl::Status status = CheckEnvelope(envelope); !status.ok()) return answer(status, {});
   const RackIndex from{envelope.rack()};
-  KnownRack& known = racks.known[from.value];
-  known.last_heard = clock.Now();
+  KnownRack& known = racks_.known[from.value];
+  known.last_heard = context_.clock.Now();
   known.is_refused.clear();
   if (known.instance != envelope.instance()) {
     known.instance = envelope.instance();
@@ -155,7 +152,7 @@ void Control::State::OnEnvelope(const v1::PeerEnvelope& envelope, Answer<v1::Pee
     known.next_sequence.reset();
   }
   if (!known.next_sequence) known.next_sequence = envelope.first_sequence();
-  AdvanceSurvey(*this);
+  survey_.AdvanceSurvey();
   std::uint64_t sequence = envelope.first_sequence();
   for (const v1::PeerMessage& message : envelope.messages()) {
     if (sequence++ < *known.next_sequence) continue;  // repeated: the receipt was lost
@@ -163,15 +160,15 @@ void Control::State::OnEnvelope(const v1::PeerEnvelope& envelope, Answer<v1::Pee
     HandlePeerMessage(from, message);
   }
   v1::PeerReceipt receipt;
-  receipt.set_instance(racks.instance);
+  receipt.set_instance(racks_.instance);
   answer(absl::OkStatus(), receipt);
 }
 
-void Control::State::OnReceipt(RackIndex from, const v1::PeerReceipt& receipt) {
-  KnownRack& known = racks.known[from.value];
-  known.last_heard = clock.Now();
+void RackMessages::OnReceipt(RackIndex from, const v1::PeerReceipt& receipt) {
+  KnownRack& known = racks_.known[from.value];
+  known.last_heard = context_.clock.Now();
   known.refuses.clear();
-  AdvanceSurvey(*this);
+  survey_.AdvanceSurvey();
   if (known.instance == receipt.instance()) return;
   known.instance = receipt.instance();
   known.next_sequence.reset();
@@ -180,190 +177,213 @@ void Control::State::OnReceipt(RackIndex from, const v1::PeerReceipt& receipt) {
 
 // It is another process than before, perhaps: it has forgotten its part of every job that it spoke
 // of when it was that one.
-void Control::State::OnRackRestarted(RackIndex rack) {
-  std::erase_if(racks.deferred, [&](const auto& each) { return each.from == rack; });
-  for (const auto& job : jobs) {
+void RackMessages::OnRackRestarted(RackIndex rack) {
+  std::erase_if(racks_.deferred, [&](const auto& each) { return each.from == rack; });
+  for (const auto& job : jobs_.jobs()) {
     if (!job->running() || job->rack_run == nullptr) continue;
     const std::uint64_t instance = job->rack_run->racks[rack.value].instance;
-    if (instance == 0 || instance == racks.known[rack.value].instance) continue;
-    counters.Add(ControlCounter::racks_restarted);
-    Fail(*job, MakeFault(*job, "rack_restarted",
-                         fmt::format("the daemon of {} was started again, and has forgotten its "
-                                     "part of the job",
-                                     DescribeRackBriefly(rack))));
+    if (instance == 0 || instance == racks_.known[rack.value].instance) continue;
+    context_.counters.Add(ControlCounter::racks_restarted);
+    ending_.Fail(*job, ending_.MakeFault(
+                           *job, "rack_restarted",
+                           fmt::format("the daemon of {} was started again, and has forgotten its "
+                                       "part of the job",
+                                       context_.options.DescribeRack(rack))));
   }
 }
 
-void Control::State::HandlePeerMessage(RackIndex from, const v1::PeerMessage& message) {
+void RackMessages::HandlePeerMessage(RackIndex from, const v1::PeerMessage& message) {
   using Case = v1::PeerMessage::MessageCase;
   switch (message.message_case()) {
-    case Case::kRequest: return HandleOpenRequest(from, message);
-    case Case::kOpen: return HandleOpen(from, message);
+    case Case::kRequest: return opening_.HandleOpenRequest(from, message);
+    case Case::kOpen: return opening_.HandleOpen(from, message);
     case Case::kRefused:
-      if (from.value != 0) return counters.Add(ControlCounter::peers_refused_place);
-      return RefuseHeld(message.refused(), Incarnation{message.incarnation()});
+      if (from.value != 0) return context_.counters.Add(ControlCounter::peers_refused_place);
+      return opening_.RefuseHeld(message.refused(), Incarnation{message.incarnation()});
     case Case::MESSAGE_NOT_SET: return;
     default: break;
   }
-  Job* job = FindIncarnation(Incarnation{message.incarnation()});
+  Job* job = jobs_.FindIncarnation(Incarnation{message.incarnation()});
   if (message.message_case() == Case::kFailed) {  // before it was opened here
-    std::erase_if(racks.deferred, [&](const auto& each) {
+    std::erase_if(racks_.deferred, [&](const auto& each) {
       return each.message.has_open() && each.message.incarnation() == message.incarnation();
     });
   }
   if (job == nullptr || !job->running() || job->rack_run == nullptr) return;  // over here already
-  job->rack_run->racks[from.value].instance = racks.known[from.value].instance;
+  job->rack_run->racks[from.value].instance = racks_.known[from.value].instance;
   switch (message.message_case()) {
-    case Case::kOpened: return HandleOpened(*job, from, message.opened());
-    case Case::kConnect: return HandleConnect(*job, from, message.connect());
-    case Case::kReady: return HandleReady(*job, from);
-    case Case::kStart: return HandleStart(*job, from);
-    case Case::kKeys: return HandlePeerKeys(*job, from, message.keys());
+    case Case::kOpened: return opening_.HandleOpened(*job, from, message.opened());
+    case Case::kConnect: return peer_lanes_.HandleConnect(*job, from, message.connect());
+    case Case::kReady: return opening_.HandleReady(*job, from);
+    case Case::kStart: return opening_.HandleStart(*job, from);
+    case Case::kKeys: return rack_jobs_.HandlePeerKeys(*job, from, message.keys());
     case Case::kKeysAdded:
       job->rack_run->racks[from.value].batches_added = message.keys_added().batches();
-      return AnswerAcknowledged(*job);
+      return pending_calls_.AnswerAcknowledged(*job);
     case Case::kBarrier:
       job->rack_run->racks[from.value].barriers_reached = message.barrier().reached();
-      return CompleteBarriers(*job);
+      return barriers_.CompleteBarriers(*job);
     case Case::kLoadRefused: {
       const v1::PeerLoadRefused& refused = message.load_refused();
       if (!IsNewestLoad(*job, refused.number())) {
-        return counters.Add(ControlCounter::load_refusals_late);
+        return context_.counters.Add(ControlCounter::load_refusals_late);
       }
-      return DropBrought(*job, refused.code(), refused.message());
+      return loads_.DropLoaded(*job, refused.code(), refused.message());
     }
-    case Case::kRankAwaited: return HandleRankAwaited(*this, *job, from, message.rank_awaited());
-    case Case::kRankReturned: return HandleRankReturned(*this, *job, from, message.rank_returned());
-    case Case::kRankLeft: return HandleRankLeft(*job, from, message.rank_left());
+    case Case::kRankAwaited:
+      return rack_waiting_.HandleRankAwaited(*job, from, message.rank_awaited());
+    case Case::kRankReturned:
+      return rack_waiting_.HandleRankReturned(*job, from, message.rank_returned());
+    case Case::kRankLeft: return rack_jobs_.HandleRankLeft(*job, from, message.rank_left());
     case Case::kLeft:
       job->rack_run->racks[from.value].left = true;
       NoteIfNobodyIsHere(*job);
-      return EndIfAllLeft(*job);
+      return rack_jobs_.EndIfAllLeft(*job);
     case Case::kFailed: {
-      counters.Add(ControlCounter::jobs_ended_elsewhere);
+      context_.counters.Add(ControlCounter::jobs_ended_elsewhere);
       v1::Fault fault = message.failed().fault();
       job->failed_elsewhere = true;
-      return Fail(*job, std::move(fault));
+      return ending_.Fail(*job, std::move(fault));
     }
     default: return;
   }
 }
 
-void Control::State::Defer(RackIndex from, const v1::PeerMessage& message) {
-  const TimeNs since = racks.deferred_since != 0 ? racks.deferred_since : clock.Now();
-  for (DeferredMessage& earlier : racks.deferred) {
+void RackMessages::Defer(RackIndex from, const v1::PeerMessage& message) {
+  const TimeNs since = racks_.deferred_since != 0 ? racks_.deferred_since : context_.clock.Now();
+  for (DeferredMessage& earlier : racks_.deferred) {
     if (earlier.from != from || !IsSameRequest(earlier.message, message)) continue;
     earlier = {from, message, since};
     return;
   }
   std::size_t bytes = message.ByteSizeLong();
-  for (const DeferredMessage& earlier : racks.deferred) bytes += earlier.message.ByteSizeLong();
-  if (racks.deferred.size() >= kDeferredMax || bytes > kDeferredBytesMax) {
-    counters.Add(ControlCounter::peer_messages_dropped);
+  for (const DeferredMessage& earlier : racks_.deferred) bytes += earlier.message.ByteSizeLong();
+  if (racks_.deferred.size() >= kDeferredMax || bytes > kDeferredBytesMax) {
+    context_.counters.Add(ControlCounter::peer_messages_dropped);
     if (!message.has_request()) return;
-    return RefuseRequest(*this, from, message,
-                         Refuse(ControlCounter::joins_refused_capacity,
-                                absl::ResourceExhaustedError(fmt::format(
-                                    "job {} was not opened: too many wait for that at {} already",
-                                    message.request().job(), DescribeRackBriefly(RackIndex{0})))));
+    return RefuseRequest(
+        from, message,
+        context_.Refuse(
+            ControlCounter::joins_refused_capacity,
+            absl::ResourceExhaustedError(fmt::format(
+                "job {} was not opened: too many wait for that at {} already",
+                message.request().job(), context_.options.DescribeRack(RackIndex{0})))));
   }
-  racks.deferred.push_back({from, message, since});
+  racks_.deferred.push_back({from, message, since});
 }
 
 // A job that nobody comes to must not stay for ever: see CheckAbandoned. One whose ranks have all
 // left only waits for other racks'.
-void Control::State::NoteIfNobodyIsHere(Job& job) {
+void RackMessages::NoteIfNobodyIsHere(Job& job) {
   if (job.rack_run->said_left) return;
   const bool somebody = std::any_of(job.members.begin(), job.members.end(), [](const Member& each) {
     return each.present() || each.state == Member::State::kReserved;
   });
-  if (!somebody && job.nobody_since == 0) job.nobody_since = clock.Now();
+  if (!somebody && job.nobody_since == 0) job.nobody_since = context_.clock.Now();
 }
 
-void Control::State::PollRacks(TimeNs now) {
-  if (racks.known.empty()) return;
-  CheckQueues(*this);
+void RackMessages::PollRacks(TimeNs now) {
+  if (racks_.known.empty()) return;
+  CheckQueues();
   CheckRackLiveness(now);
-  std::deque<DeferredMessage> deferred = TakeDeferred(*this);
+  std::deque<DeferredMessage> deferred = TakeDeferred();
   for (const DeferredMessage& each : deferred) {
-    racks.deferred_since = each.since;
+    racks_.deferred_since = each.since;
     HandlePeerMessage(each.from, each.message);
   }
-  racks.deferred_since = 0;
-  AdvanceSurvey(*this);
-  for (auto held = racks.held.begin(); held != racks.held.end();) {
+  racks_.deferred_since = 0;
+  survey_.AdvanceSurvey();
+  for (auto held = racks_.held.begin(); held != racks_.held.end();) {
     const auto next = std::next(held);
-    if (now >= PatienceOf(*this, *held)) {
+    if (now >= opening_.PatienceOf(*held)) {
       const HeldJoin late = std::move(*held);
-      racks.held.erase(held);
-      const std::string why = WhyNotOpened(*this);
-      late.answer(Refuse(ControlCounter::joins_refused_rack,
-                         absl::UnavailableError(
-                             fmt::format("job {} was not opened: {}", late.request.job(), why))),
+      racks_.held.erase(held);
+      const std::string why = opening_.WhyNotOpened();
+      late.answer(context_.Refuse(ControlCounter::joins_refused_rack,
+                                  absl::UnavailableError(fmt::format("job {} was not opened: {}",
+                                                                     late.request.job(), why))),
                   {});
     }
     held = next;
   }
-  for (const auto& job : jobs) {
+  for (const auto& job : jobs_.jobs()) {
     if (!job->running() || job->rack_run == nullptr) continue;
-    AdvanceRackRun(*job);
-    CheckOpening(*job, now);
+    opening_.AdvanceRackRun(*job);
+    opening_.CheckOpening(*job, now);
     RackRun& run = *job->rack_run;
     if (job->running() && run.put_off && now >= run.put_off->due) {
-      counters.Add(ControlCounter::peer_faults);
-      Fail(*job, std::exchange(run.put_off, std::nullopt)->fault);
+      context_.counters.Add(ControlCounter::peer_faults);
+      ending_.Fail(*job, std::exchange(run.put_off, std::nullopt)->fault);
     }
   }
 }
 
-void Control::State::CheckRackLiveness(TimeNs now) {
-  for (std::uint32_t rack = 0; rack < racks.known.size(); ++rack) {
-    if (rack == options.rack_index) continue;
-    for (const auto& job : jobs) {
+void RackMessages::CheckRackLiveness(TimeNs now) {
+  for (std::uint32_t rack = 0; rack < racks_.known.size(); ++rack) {
+    if (rack == context_.options.rack_index) continue;
+    for (const auto& job : jobs_.jobs()) {
       if (!job->running() || job->rack_run == nullptr) continue;
-      const TimeNs heard = std::max(racks.known[rack].last_heard, job->created_at);
-      if (now - heard < options.liveness_timeout) continue;
-      counters.Add(ControlCounter::racks_silent);
+      const TimeNs heard = std::max(racks_.known[rack].last_heard, job->created_at);
+      if (now - heard < context_.options.liveness_timeout) continue;
+      context_.counters.Add(ControlCounter::racks_silent);
       // That its lanes were lost says more than its silence, and need be put off no longer.
       std::optional<RackRun::PutOff>& put_off = job->rack_run->put_off;
       if (put_off && put_off->rack.value == rack) {
         put_off->due = now;
         continue;
       }
-      const bool never = racks.known[rack].last_heard == 0;
-      Fail(*job,
-           MakeFault(
-               *job, "rack_silent",
-               fmt::format("the daemon of {} {}{}", DescribeRackBriefly(RackIndex{rack}),
-                           never ? std::string("was never heard of")
-                                 : fmt::format("was last heard of {} ago", FormatAge(now - heard)),
-                           DescribeTrouble(racks.known[rack]))));
+      const bool never = racks_.known[rack].last_heard == 0;
+      ending_.Fail(
+          *job,
+          ending_.MakeFault(
+              *job, "rack_silent",
+              fmt::format("the daemon of {} {}{}", context_.options.DescribeRack(RackIndex{rack}),
+                          never ? std::string("was never heard of")
+                                : fmt::format("was last heard of {} ago", FormatAge(now - heard)),
+                          DescribeTrouble(racks_.known[rack]))));
     }
   }
 }
 
-TimeNs Control::State::NextRackTimer() const {
+TimeNs RackMessages::NextRackTimer(TimeNs polled_at) const {
   TimeNs next = kNever;
-  const bool spans = std::any_of(jobs.begin(), jobs.end(), [](const auto& job) {
+  const bool spans = std::any_of(jobs_.jobs().begin(), jobs_.jobs().end(), [](const auto& job) {
     return job->running() && job->rack_run != nullptr;
   });
-  for (const HeldJoin& held : racks.held) next = std::min(next, PatienceOf(*this, held));
-  if (!racks.held.empty() && options.topology_is_measured) {  // a rack that falls silent
-    next = std::min(next, polled_at + options.liveness_timeout / 8);
+  for (const HeldJoin& held : racks_.held) next = std::min(next, opening_.PatienceOf(held));
+  if (!racks_.held.empty() && context_.options.topology_is_measured) {  // a rack that falls silent
+    next = std::min(next, polled_at + context_.options.liveness_timeout / 8);
   }
-  const DurationNs again = AwaitsSurvey(*this) ? 50 * kMillisecond : kMillisecond;
-  if (!racks.deferred.empty()) next = std::min(next, polled_at + again);
-  const bool ends = std::any_of(jobs.begin(), jobs.end(), [](const auto& job) {
+  const DurationNs again = survey_.AwaitsSurvey() ? 50 * kMillisecond : kMillisecond;
+  if (!racks_.deferred.empty()) next = std::min(next, polled_at + again);
+  const bool ends = std::any_of(jobs_.jobs().begin(), jobs_.jobs().end(), [](const auto& job) {
     return job->running() && job->rack_run != nullptr && !job->rack_run->crowded_out.empty();
   });
   if (ends) next = std::min(next, polled_at + kMillisecond);
-  for (const auto& job : jobs) {
+  for (const auto& job : jobs_.jobs()) {
     if (!job->running() || job->rack_run == nullptr || !job->rack_run->put_off) continue;
     next = std::min(next, job->rack_run->put_off->due);
   }
   if (!spans) return next;
   // Often enough to name a silent rack in time; cheap.
-  return std::min(next, polled_at + options.liveness_timeout / 8);
+  return std::min(next, polled_at + context_.options.liveness_timeout / 8);
+}
+
+std::deque<DeferredMessage> RackMessages::TakeDeferred() {
+  std::deque<DeferredMessage> taken;
+  taken.swap(racks_.deferred);
+  if (!survey_.AwaitsSurvey() || context_.drain.draining) return taken;
+  const DurationNs patience = kHeldTimeouts * context_.options.liveness_timeout + kSurveyPatience;
+  const TimeNs now = context_.clock.Now();
+  std::deque<DeferredMessage> others;
+  for (DeferredMessage& each : taken) {
+    if (!each.message.has_request()) {
+      others.push_back(std::move(each));
+    } else if (now - each.since < patience) {
+      racks_.deferred.push_back(std::move(each));
+    }
+  }
+  return others;
 }
 
 }  // namespace phub::server

@@ -1,4 +1,5 @@
-// What control knows of the other racks, whatever the job. Data; the rules are in racks.cc.
+// What control knows of the other racks, whatever the job. Data, owned by Control; the rules are in
+// the classes of this room.
 #pragma once
 
 #include <cstdint>
@@ -10,8 +11,10 @@
 #include <utility>
 #include <vector>
 
-#include "server/control/control.h"
+#include "server/control/context.h"
+#include "server/control/jobs/other_racks.h"
 #include "server/control/racks/peer_network.h"
+#include "server/control/racks/surveyor.h"
 
 namespace phub::server {
 
@@ -46,9 +49,6 @@ inline constexpr std::size_t kPeerWordsMax = 1024;  // of what it says
 // What is known to be wrong between the two, to go behind what comes of it: ": ..."; or nothing.
 std::string DescribeTrouble(const KnownRack& rack);
 
-// Jobs whose messages were dropped end.
-void CheckQueues(Control::State& state);
-
 // A message that waits until an older run of its job is over here.
 struct DeferredMessage {
   RackIndex from{};
@@ -56,7 +56,8 @@ struct DeferredMessage {
   TimeNs since = 0;
 };
 
-// What rack 0 knows of the racks' topology, where it is measured; the rules are in rack_survey.cc.
+// What rack 0 knows of the racks' topology, where it is measured; the rules are in
+// topology_survey.h.
 struct RackSurvey {
   Surveyor* surveyor = nullptr;
   std::optional<MeasuredTopology> measured;  // what new jobs are planned for
@@ -79,8 +80,6 @@ struct Racks {
   RackSurvey survey;
 };
 
-// Of the topology, what has to be equal everywhere. Pure.
-std::string DescribeTopologyForHash(const ControlOptions& options);
 // Over whatever has to be equal at the daemons of all racks; hexadecimal. Pure.
 std::string HashOfRacks(const ControlOptions& options, std::size_t core_count);
 

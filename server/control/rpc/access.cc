@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include "absl/strings/str_replace.h"
+#include "server/control/admin/tenants.h"
 #include "server/tenant/certificate.h"
 
 namespace phub::server {
@@ -147,7 +148,7 @@ absl::Status CheckTenant(Control& control, const Caller& caller, std::string_vie
 
 absl::Status CheckSession(Control& control, const Caller& caller, std::string_view session_id) {
   if (!IsScoped(caller)) return absl::OkStatus();
-  const std::optional<std::string> tenant = control.TenantOfSession(session_id);
+  const std::optional<std::string> tenant = control.tenants().TenantOfSession(session_id);
   // Of one that is not known, control says so.
   if (!tenant.has_value() || *tenant == caller.tenant) return absl::OkStatus();
   return Foreign(control, caller, "that session");
@@ -169,7 +170,8 @@ absl::Status CheckSnapshot(Control& control, const Caller& caller,
   // Another rack's daemon says for whom it asks.
   const std::string& whose = IsScoped(caller) ? caller.tenant : request.tenant();
   if (whose.empty()) return absl::OkStatus();
-  const std::optional<std::string> tenant = control.TenantOfSnapshot(request.snapshot_id());
+  const std::optional<std::string> tenant =
+      control.tenants().TenantOfSnapshot(request.snapshot_id());
   if (!tenant.has_value() || *tenant == whose) return absl::OkStatus();
   return Foreign(control, caller, "that snapshot");
 }

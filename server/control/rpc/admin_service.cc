@@ -4,6 +4,14 @@
 #include "common/base/clock.h"
 #include "common/base/units.h"
 #include "phub/v1/admin.grpc.pb.h"
+#include "server/control/admin/admin.h"
+#include "server/control/admin/draining.h"
+#include "server/control/admin/metrics.h"
+#include "server/control/admin/stall_reports.h"
+#include "server/control/admin/tenants.h"
+#include "server/control/checkpoint/snapshots.h"
+#include "server/control/checkpoint/versions.h"
+#include "server/control/racks/rack_messages.h"
 #include "server/control/rpc/rack_relay.h"
 #include "server/control/rpc/snapshot_relay.h"
 #include "server/control/rpc/snapshot_stream.h"
@@ -15,10 +23,10 @@ namespace {
 bool IsTenant(const Caller& caller) { return !caller.open && caller.role == Role::kTenant; }
 
 // What others hold is not a tenant's business: the daemon looks as large as the tenant's quota.
-void Narrow(const Control& control, const std::string& tenant, v1::ServerInfo& info) {
-  const Usage usage = control.UsageOf(tenant);
+void Narrow(Control& control, const std::string& tenant, v1::ServerInfo& info) {
+  const Usage usage = control.tenants().UsageOf(tenant);
   info.set_memory_bytes(usage.memory_bytes);
-  info.set_memory_bytes_max(control.MemoryLimitOf(tenant));
+  info.set_memory_bytes_max(control.tenants().MemoryLimitOf(tenant));
   info.set_job_count(static_cast<std::uint32_t>(usage.jobs));
 }
 
@@ -35,7 +43,7 @@ bool Runs(Control& control, const v1::EvictJobRequest& eviction) {
   question.set_tenant(eviction.tenant());
   question.set_job(eviction.job());
   bool runs = false;
-  control.GetJob(question, [&](const absl::Status& status, const v1::JobInfo& job) {
+  control.admin().GetJob(question, [&](const absl::Status& status, const v1::JobInfo& job) {
     runs = status.ok() && job.state() == "running";
   });
   return runs;
@@ -50,9 +58,9 @@ class AdminService final : public v1::Admin::CallbackService {
  public:
   explicit AdminService(Shared& shared) : shared_(shared) {}
 
-  PHUB_UNARY(Admin, ListJobs, ListJobsResponse)
-  PHUB_UNARY(Admin, GetJob, JobInfo)
-  PHUB_UNARY(Admin, ListStalls, ListStallsResponse)
+  PHUB_UNARY(admin, Admin, ListJobs, ListJobsResponse)
+  PHUB_UNARY(admin, Admin, GetJob, JobInfo)
+  PHUB_UNARY(stall_reports, Admin, ListStalls, ListStallsResponse)
 
   grpc::ServerUnaryReactor* GetJobVersions(grpc::CallbackServerContext* context,
                                            const v1::GetJobVersionsRequest* request,
@@ -63,7 +71,7 @@ class AdminService final : public v1::Admin::CallbackService {
                Answer<v1::GetVersionsResponse> answer) {
           const auto pass_on = [](auto& stub, auto... call) { stub.GetJobVersions(call...); };
           if (IsPassedOn(control, caller, scoped, answer, pass_on)) return;
-          control.GetJobVersions(scoped, std::move(answer));
+          control.versions().GetJobVersions(scoped, std::move(answer));
         });
   }
 
@@ -77,7 +85,7 @@ class AdminService final : public v1::Admin::CallbackService {
                      stub.BeginSnapshot(call...);
                    };
                    if (IsPassedOn(control, caller, scoped, answer, pass_on)) return;
-                   control.BeginSnapshot(scoped, std::move(answer));
+                   control.snapshots().BeginSnapshot(scoped, std::move(answer));
                  });
   }
 
@@ -87,13 +95,13 @@ class AdminService final : public v1::Admin::CallbackService {
     return Serve(shared_, context, "phub.v1.Admin/GetServer", request, response,
                  [](Control& control, const Caller& caller, const v1::GetServerRequest& scoped,
                     const Answer<v1::ServerInfo>& answer) {
-                   control.GetServer(scoped,
-                                     [&](const absl::Status& status, const v1::ServerInfo& info) {
-                                       if (!IsTenant(caller)) return answer(status, info);
-                                       v1::ServerInfo narrowed = info;
-                                       Narrow(control, caller.tenant, narrowed);
-                                       answer(status, narrowed);
-                                     });
+                   control.admin().GetServer(
+                       scoped, [&](const absl::Status& status, const v1::ServerInfo& info) {
+                         if (!IsTenant(caller)) return answer(status, info);
+                         v1::ServerInfo narrowed = info;
+                         Narrow(control, caller.tenant, narrowed);
+                         answer(status, narrowed);
+                       });
                  });
   }
 
@@ -103,7 +111,7 @@ class AdminService final : public v1::Admin::CallbackService {
     return Serve(shared_, context, "phub.v1.Admin/GetStats", request, response,
                  [](Control& control, const Caller& caller, const v1::GetStatsRequest& scoped,
                     const Answer<v1::GetStatsResponse>& answer) {
-                   control.GetStats(
+                   control.metrics().GetStats(
                        scoped, [&](const absl::Status& status, const v1::GetStatsResponse& all) {
                          answer(status, IsTenant(caller) ? OnlyOf(caller.tenant, all) : all);
                        });
@@ -118,7 +126,8 @@ class AdminService final : public v1::Admin::CallbackService {
                         Answer<v1::JobInfo> answer) {
                    // Where no job runs there is nothing to record; who asks on and on fills no
                    // disk.
-                   if (!Runs(control, scoped)) return control.EvictJob(scoped, std::move(answer));
+                   if (!Runs(control, scoped))
+                     return control.draining().EvictJob(scoped, std::move(answer));
                    const std::string& tenant =
                        scoped.tenant().empty() ? kDefaultTenant : scoped.tenant();
                    RunAudited(shared_, control,
@@ -126,7 +135,7 @@ class AdminService final : public v1::Admin::CallbackService {
                                      fmt::format("{}/{}", tenant, scoped.job()), scoped.reason()),
                               scoped, std::move(answer),
                               [](Control& under_lock, const v1::EvictJobRequest& asked, auto then) {
-                                under_lock.EvictJob(asked, std::move(then));
+                                under_lock.draining().EvictJob(asked, std::move(then));
                               });
                  });
   }
@@ -134,17 +143,18 @@ class AdminService final : public v1::Admin::CallbackService {
   grpc::ServerUnaryReactor* DrainServer(grpc::CallbackServerContext* context,
                                         const v1::DrainServerRequest* request,
                                         v1::ServerInfo* response) override {
-    return Serve(shared_, context, "phub.v1.Admin/DrainServer", request, response,
-                 [this](Control& control, const Caller& caller,
-                        const v1::DrainServerRequest& scoped, Answer<v1::ServerInfo> answer) {
-                   const std::string detail =
-                       scoped.deadline_ns() > 0 ? "deadline " + HumanDuration(scoped.deadline_ns())
-                                                : "";
-                   RunAudited(shared_, control, NoteOf(caller, "server.drain", "", detail), scoped,
-                              Tell(std::move(answer), /*serving=*/false),
-                              [](Control& under_lock, const v1::DrainServerRequest& asked,
-                                 auto then) { under_lock.DrainServer(asked, std::move(then)); });
-                 });
+    return Serve(
+        shared_, context, "phub.v1.Admin/DrainServer", request, response,
+        [this](Control& control, const Caller& caller, const v1::DrainServerRequest& scoped,
+               Answer<v1::ServerInfo> answer) {
+          const std::string detail =
+              scoped.deadline_ns() > 0 ? "deadline " + HumanDuration(scoped.deadline_ns()) : "";
+          RunAudited(shared_, control, NoteOf(caller, "server.drain", "", detail), scoped,
+                     Tell(std::move(answer), /*serving=*/false),
+                     [](Control& under_lock, const v1::DrainServerRequest& asked, auto then) {
+                       under_lock.draining().DrainServer(asked, std::move(then));
+                     });
+        });
   }
   grpc::ServerUnaryReactor* UndrainServer(grpc::CallbackServerContext* context,
                                           const v1::UndrainServerRequest* request,
@@ -152,10 +162,12 @@ class AdminService final : public v1::Admin::CallbackService {
     return Serve(shared_, context, "phub.v1.Admin/UndrainServer", request, response,
                  [this](Control& control, const Caller& caller,
                         const v1::UndrainServerRequest& scoped, Answer<v1::ServerInfo> answer) {
-                   RunAudited(shared_, control, NoteOf(caller, "server.undrain", "", ""), scoped,
-                              Tell(std::move(answer), /*serving=*/true),
-                              [](Control& under_lock, const v1::UndrainServerRequest& asked,
-                                 auto then) { under_lock.UndrainServer(asked, std::move(then)); });
+                   RunAudited(
+                       shared_, control, NoteOf(caller, "server.undrain", "", ""), scoped,
+                       Tell(std::move(answer), /*serving=*/true),
+                       [](Control& under_lock, const v1::UndrainServerRequest& asked, auto then) {
+                         under_lock.draining().UndrainServer(asked, std::move(then));
+                       });
                  });
   }
 
@@ -168,14 +180,15 @@ class AdminService final : public v1::Admin::CallbackService {
                Answer<v1::ReportSavedStateResponse> answer) {
           const auto pass_on = [](auto& stub, auto... call) { stub.ReportSavedState(call...); };
           if (IsPassedOn(control, caller, scoped, answer, pass_on)) return;
-          const auto iteration = control.IterationReadOut(scoped);
+          const auto iteration = control.snapshots().IterationReadOut(scoped);
           // There is nothing to record; and each snapshot is recorded once, however often it is
           // reported.
-          if (!iteration.ok()) return control.ReportSavedState(scoped, std::move(answer));
+          if (!iteration.ok())
+            return control.snapshots().ReportSavedState(scoped, std::move(answer));
           const std::string& tenant = scoped.tenant().empty() ? kDefaultTenant : scoped.tenant();
           if (!shared_.audited_saves[tenant].Take(SystemClock().Now())) {
             control.Count(ControlCounter::audit_suppressed);
-            return control.ReportSavedState(scoped, std::move(answer));
+            return control.snapshots().ReportSavedState(scoped, std::move(answer));
           }
           RunAudited(shared_, control,
                      NoteOf(caller, "job.save", fmt::format("{}/{}", tenant, scoped.job()),
@@ -183,7 +196,7 @@ class AdminService final : public v1::Admin::CallbackService {
                                         scoped.host())),
                      scoped, std::move(answer),
                      [](Control& under_lock, const v1::ReportSavedStateRequest& asked, auto then) {
-                       under_lock.ReportSavedState(asked, std::move(then));
+                       under_lock.snapshots().ReportSavedState(asked, std::move(then));
                      });
         });
   }
@@ -220,7 +233,7 @@ class AdminService final : public v1::Admin::CallbackService {
                   const Answer<Response>& answer, Call call) {
     absl::StatusOr<std::optional<RackIndex>> rack = std::nullopt;
     if (absl::Status may = CheckPassedOn(control, caller, request.rack()); !may.ok()) rack = may;
-    if (rack.ok() && request.has_rack()) rack = control.RackToAsk(request.rack());
+    if (rack.ok() && request.has_rack()) rack = control.rack_messages().RackToAsk(request.rack());
     if (rack.ok() && !rack->has_value()) return false;
     if (rack.ok() && shared_.relay == nullptr) rack = absl::UnimplementedError("no other racks");
     if (rack.ok()) {
@@ -233,8 +246,8 @@ class AdminService final : public v1::Admin::CallbackService {
   // Whose snapshot is read; nobody: this daemon says of which it is not.
   std::optional<RackIndex> RackOf(const v1::ReadSnapshotRequest& request) {
     if (!request.has_rack() || shared_.relay == nullptr) return std::nullopt;
-    const auto rack =
-        shared_.thread.Run([&](Control& control) { return control.RackToAsk(request.rack()); });
+    const auto rack = shared_.thread.Run(
+        [&](Control& control) { return control.rack_messages().RackToAsk(request.rack()); });
     return rack.ok() ? *rack : std::nullopt;
   }
   // The health service says what the answer says, before whoever asked can look.

@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "server/control/ranks/liveness.h"
 #include "server/control/rpc/access.h"
 
 namespace phub::server {
@@ -80,7 +81,7 @@ void AttendStream::End(const absl::Status& status) {
 }
 
 void AttendStream::Detach(Control& control) {
-  if (!session_id_.empty()) control.DetachStream(session_id_, stream_);
+  if (!session_id_.empty()) control.liveness().DetachStream(session_id_, stream_);
 }
 
 void AttendStream::HandleHeartbeat(Control& control) {
@@ -90,7 +91,8 @@ void AttendStream::HandleHeartbeat(Control& control) {
     }
     const absl::Status own = CheckSession(control, caller_, heartbeat_.session_id());
     if (!own.ok()) return End(own);
-    const absl::StatusOr<StreamId> stream = control.AttachStream(heartbeat_.session_id(), sink_);
+    const absl::StatusOr<StreamId> stream =
+        control.liveness().AttachStream(heartbeat_.session_id(), sink_);
     if (!stream.ok()) return End(stream.status());
     session_id_ = heartbeat_.session_id();
     stream_ = *stream;
@@ -99,7 +101,7 @@ void AttendStream::HandleHeartbeat(Control& control) {
     Detach(control);
     return End(absl::InvalidArgumentError("one Attend stream serves one session"));
   }
-  const absl::Status status = control.Heartbeat(session_id_, heartbeat_.sequence());
+  const absl::Status status = control.liveness().Heartbeat(session_id_, heartbeat_.sequence());
   if (!status.ok()) End(status);
 }
 

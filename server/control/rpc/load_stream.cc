@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "server/control/checkpoint/loads.h"
 #include "server/control/rpc/access.h"
 #include "server/control/rpc/attend_stream.h"
 
@@ -17,17 +18,17 @@ LoadStream::LoadStream(ControlThread& thread, Caller caller, RackRelay* relay,
 absl::Status LoadStream::Take(Control& control) {
   if (!load_.has_value()) {
     if (absl::Status own = CheckLoad(control, caller_, part_); !own.ok()) return own;
-    const absl::StatusOr<LoadId> load = control.BeginLoad(part_);
+    const absl::StatusOr<LoadId> load = control.loads().BeginLoad(part_);
     if (!load.ok()) return load.status();
     load_ = *load;
   }
-  if (absl::Status status = control.LoadPart(*load_, part_); !status.ok()) return status;
+  if (absl::Status status = control.loads().LoadPart(*load_, part_); !status.ok()) return status;
   return PassOn(control);
 }
 
 // No relay is busy: the part was read after they had taken theirs of the last one.
 absl::Status LoadStream::PassOn(Control& control) {
-  for (auto& [rack, part] : control.PartsForRacks(*load_)) {
+  for (auto& [rack, part] : control.loads().PartsForRacks(*load_)) {
     if (relay_ == nullptr) return absl::UnimplementedError("this daemon reaches no other racks");
     if (relays_.empty()) {
       job_ = Incarnation{part.incarnation()};
@@ -70,8 +71,8 @@ void LoadStream::Continue(Control& control) {
 // The client closed its side: it has sent everything.
 void LoadStream::Finish(Control& control) {
   if (!load_.has_value()) return End(absl::InvalidArgumentError("the load says nothing"));
-  control.FinishLoad(*load_, [this, alive = alive_](const absl::Status& status,
-                                                    const v1::LoadStateResponse& response) {
+  control.loads().FinishLoad(*load_, [this, alive = alive_](const absl::Status& status,
+                                                            const v1::LoadStateResponse& response) {
     if (!*alive) return;
     *response_ = response;
     End(status);
@@ -79,7 +80,7 @@ void LoadStream::Finish(Control& control) {
 }
 
 void LoadStream::Cancel(Control& control) {
-  if (load_.has_value()) control.CancelLoad(*load_);
+  if (load_.has_value()) control.loads().CancelLoad(*load_);
 }
 
 void LoadStream::End(const absl::Status& status) {

@@ -20,6 +20,8 @@
 #include "common/transport/tls/tls_dial.h"
 #include "common/transport/verbs/verbs_dial.h"
 #include "phub/v1/peer.grpc.pb.h"
+#include "server/control/racks/peer_lanes.h"
+#include "server/control/racks/rack_messages.h"
 #include "server/control/racks/racks.h"
 
 namespace phub::server {
@@ -130,8 +132,8 @@ void PeerLinks::Deliver(Link& link) {
 
 // True if there is a receipt.
 bool PeerLinks::SendEnvelope(Link& link) {
-  v1::PeerEnvelope envelope =
-      control_.Run([&](Control& control) { return control.MakeEnvelope(link.rack); });
+  v1::PeerEnvelope envelope = control_.Run(
+      [&](Control& control) { return control.rack_messages().MakeEnvelope(link.rack); });
   grpc::ClientContext context;
   {
     const std::lock_guard lock(link.mutex);
@@ -155,7 +157,7 @@ bool PeerLinks::SendEnvelope(Link& link) {
   if (status.ok()) {
     if (!link.last_error.empty()) LogInfo("event=peer_reached rack={}", link.rack.value);
     link.last_error.clear();
-    control_.Run([&](Control& control) { control.OnReceipt(link.rack, receipt); });
+    control_.Run([&](Control& control) { control.rack_messages().OnReceipt(link.rack, receipt); });
     return true;
   }
   const std::string error =
@@ -166,8 +168,9 @@ bool PeerLinks::SendEnvelope(Link& link) {
                status.error_message());
     link.last_error = error;
     if (IsRefusal(status)) {
-      control_.Run(
-          [&](Control& control) { control.OnPeerRefusal(link.rack, status.error_message()); });
+      control_.Run([&](Control& control) {
+        control.rack_messages().OnPeerRefusal(link.rack, status.error_message());
+      });
     }
   }
   // The certificate of the connection has ended, perhaps: a new one has the certificate of now.
@@ -199,8 +202,8 @@ void PeerLinks::DialLanes(Link& link) {
 // The first that cannot be made over verbs is tried; the job's others to that rack are not, nor
 // other jobs' for a while if that took long: all wait for one another here.
 void PeerLinks::Dial(Link& link, const PeerLaneCall& call) {
-  const bool lacks =
-      control_.Run([&](Control& control) { return control.LacksPeerLane(call.hello, call.to); });
+  const bool lacks = control_.Run(
+      [&](Control& control) { return control.peer_lanes().LacksPeerLane(call.hello, call.to); });
   if (!lacks) return;  // its job has ended
   const std::string host =
       call.host.empty() ? HostOfRack(options_.racks[call.to.value]) : call.host;
@@ -229,9 +232,10 @@ void PeerLinks::Dial(Link& link, const PeerLaneCall& call) {
     }
   }
   control_.Run([&](Control& control) {
-    if (!dialled.ok()) return control.PeerLaneFailed(call.hello, call.to, dialled.status());
-    control.AttachPeerLane(call.hello, call.to, std::move(dialled->connection),
-                           dialled->transport_index, std::move(dialled->description));
+    if (!dialled.ok())
+      return control.peer_lanes().PeerLaneFailed(call.hello, call.to, dialled.status());
+    control.peer_lanes().AttachPeerLane(call.hello, call.to, std::move(dialled->connection),
+                                        dialled->transport_index, std::move(dialled->description));
   });
 }
 

@@ -1,5 +1,6 @@
 // phub.v1.Peer: what the daemons of other racks say.
 #include "phub/v1/peer.grpc.pb.h"
+#include "server/control/racks/rack_messages.h"
 #include "server/control/rpc/service.h"
 
 namespace phub::server {
@@ -12,10 +13,11 @@ class PeerService final : public v1::Peer::CallbackService {
   grpc::ServerUnaryReactor* Exchange(grpc::CallbackServerContext* context,
                                      const v1::PeerEnvelope* request,
                                      v1::PeerReceipt* response) override {
-    return Serve(
-        shared_, context, "phub.v1.Peer/Exchange", request, response,
-        [](Control& control, const Caller&, const v1::PeerEnvelope& envelope,
-           Answer<v1::PeerReceipt> answer) { control.OnEnvelope(envelope, std::move(answer)); });
+    return Serve(shared_, context, "phub.v1.Peer/Exchange", request, response,
+                 [](Control& control, const Caller&, const v1::PeerEnvelope& envelope,
+                    Answer<v1::PeerReceipt> answer) {
+                   control.rack_messages().OnEnvelope(envelope, std::move(answer));
+                 });
   }
 
  private:

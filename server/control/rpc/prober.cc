@@ -13,6 +13,7 @@
 #include "common/transport/tcp/tcp_dial.h"
 #include "common/transport/tls/tls_dial.h"
 #include "phub/v1/probe.grpc.pb.h"
+#include "server/control/racks/rack_messages.h"
 #include "server/control/rpc/prober_call.h"
 
 namespace phub::server {
@@ -139,7 +140,7 @@ void Prober::ProbePair(Control& control, const v1::ProbePairRequest& request,
 
 void Prober::RelayProbe(Control& control, const v1::PeerProbeRequest& request,
                         Answer<v1::ProbePairResponse> answer) {
-  absl::Status status = control.CheckEnvelope(request.from());
+  absl::Status status = control.rack_messages().CheckEnvelope(request.from());
   if (status.ok() && request.probe().from_rack() != options_.self) {
     control.Count(ControlCounter::probes_refused_invalid);
     status = absl::InvalidArgumentError(fmt::format(
@@ -152,7 +153,7 @@ void Prober::RelayProbe(Control& control, const v1::PeerProbeRequest& request,
 void Prober::MeasureHere(Control& control, const v1::ProbePairRequest& request, std::uint64_t id,
                          const probe::Limits& limits, Answer<v1::ProbePairResponse> answer) {
   v1::PeerProbeRequest asked;
-  *asked.mutable_from() = control.MakeEnvelope(RackIndex{request.to_rack()});
+  *asked.mutable_from() = control.rack_messages().MakeEnvelope(RackIndex{request.to_rack()});
   *asked.mutable_probe() = request;
   const bool launched = Launch([this, asked, id, limits, answer] {
     const absl::StatusOr<v1::ProbePairResponse> result = RunMeasure(asked, limits);
@@ -244,7 +245,7 @@ void Prober::RelayTo(Control& control, const v1::ProbePairRequest& request,
     return answer(TooManyRelays(), {});
   }
   v1::PeerProbeRequest asked;
-  *asked.mutable_from() = control.MakeEnvelope(RackIndex{request.from_rack()});
+  *asked.mutable_from() = control.rack_messages().MakeEnvelope(RackIndex{request.from_rack()});
   *asked.mutable_probe() = request;
   // Its own patience with the third rack, and the way to it.
   const DurationNs timeout =

@@ -31,7 +31,7 @@
 #include "common/transport/transport.h"
 #include "common/wire/lane_hello.h"
 #include "phub/v1/probe.pb.h"
-#include "server/control/lanes/granted_nonce.h"
+#include "server/control/jobs/granted_nonce.h"
 #include "server/control/ports/control_thread.h"
 #include "server/control/rpc/peer_channel.h"
 #include "server/probe/measure.h"

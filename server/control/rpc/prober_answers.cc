@@ -5,13 +5,14 @@
 
 #include "common/base/log.h"
 #include "common/base/status_text.h"
+#include "server/control/racks/rack_messages.h"
 #include "server/control/rpc/prober.h"
 
 namespace phub::server {
 
 void Prober::GrantProbe(Control& control, const v1::PeerProbeRequest& request,
                         Answer<v1::ProbeGrant> answer) {
-  absl::Status status = control.CheckEnvelope(request.from());
+  absl::Status status = control.rack_messages().CheckEnvelope(request.from());
   if (!status.ok()) return answer(status, {});
   absl::StatusOr<probe::Limits> limits = Check(request.probe());
   if (limits.ok() && (request.probe().from_rack() != request.from().rack() ||

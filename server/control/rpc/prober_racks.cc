@@ -6,6 +6,8 @@
 
 #include "common/plan/topology_json.h"
 #include "phub/v1/probe.grpc.pb.h"
+#include "server/control/racks/rack_messages.h"
+#include "server/control/racks/topology_survey.h"
 #include "server/control/rpc/prober.h"
 #include "server/control/rpc/prober_call.h"
 #include "server/tenant/tenant.h"
@@ -63,7 +65,7 @@ void Prober::AskRack0(Control& control, Request request, Answer<v1::RacksInfo> a
 
 void Prober::GetRacks(Control& control, const v1::GetRacksRequest& request,
                       Answer<v1::RacksInfo> answer) {
-  const TopologyState state = control.DescribeTopology();
+  const TopologyState state = control.survey().DescribeTopology();
   if (state.is_measured && options_.self != 0 && !request.passed_on()) {
     return AskRack0(control, request, std::move(answer), &v1::Probe::Stub::GetRacks);
   }
@@ -72,7 +74,8 @@ void Prober::GetRacks(Control& control, const v1::GetRacksRequest& request,
   info.set_rack(options_.self);
   const bool stands = state.measured.topology != nullptr;
   info.set_topology(plan::TopologyToJson(stands ? *state.measured.topology : *options_.topology));
-  info.set_configuration(control.MakeEnvelope(RackIndex{options_.self}).configuration());
+  info.set_configuration(
+      control.rack_messages().MakeEnvelope(RackIndex{options_.self}).configuration());
   info.set_probed(state.is_measured);
   info.set_measured_unix_ns(state.measured.unix_ns);
   info.set_state(state.state);
@@ -81,11 +84,11 @@ void Prober::GetRacks(Control& control, const v1::GetRacksRequest& request,
 
 void Prober::ApplyTopology(Control& control, const v1::ApplyTopologyRequest& request,
                            Answer<v1::RacksInfo> answer) {
-  const bool is_measured = control.DescribeTopology().is_measured;
+  const bool is_measured = control.survey().DescribeTopology().is_measured;
   if (is_measured && options_.self != 0 && !request.passed_on()) {
     return AskRack0(control, request, std::move(answer), &v1::Probe::Stub::ApplyTopology);
   }
-  const absl::Status status = control.ApplyTopology(request.topology(), WallNow());
+  const absl::Status status = control.survey().ApplyTopology(request.topology(), WallNow());
   if (!status.ok()) return answer(status, {});
   GetRacks(control, {}, std::move(answer));
 }

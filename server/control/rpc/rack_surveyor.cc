@@ -11,6 +11,7 @@
 
 #include "common/base/log.h"
 #include "common/base/status_text.h"
+#include "server/control/racks/topology_survey.h"
 #include "server/tenant/tenant.h"
 
 namespace phub::server {
@@ -36,7 +37,7 @@ DurationNs SurveyProbeDuration(std::uint32_t rack_count) {
 void RackSurveyor::Begin() {
   const bool launched = prober_.Launch([this] {
     const absl::StatusOr<MeasuredTopology> surveyed = Run();
-    control_.Run([&](Control& control) { control.OnSurvey(surveyed); });
+    control_.Run([&](Control& control) { control.survey().OnSurvey(surveyed); });
   });
   if (!launched) LogInfo("event=survey_not_begun reason=\"phubd is stopping\"");
 }

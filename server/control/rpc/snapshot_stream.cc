@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "server/control/checkpoint/snapshots.h"
 #include "server/control/rpc/attend_stream.h"
 
 namespace phub::server {
@@ -26,7 +27,7 @@ SnapshotStream::SnapshotStream(ControlThread& thread, const v1::ReadSnapshotRequ
     : thread_(thread), sink_(std::make_shared<Sink>(this)), request_(request) {}
 
 void SnapshotStream::Begin(Control& control) {
-  const absl::Status status = control.ReadSnapshot(request_, sink_);
+  const absl::Status status = control.snapshots().ReadSnapshot(request_, sink_);
   if (!status.ok()) End(status);
 }
 
@@ -59,9 +60,9 @@ void SnapshotStream::OnWriteDone(bool ok) {
   thread_.Run([&](Control& control) {
     writing_ = false;
     if (ok && !end_.has_value()) {
-      control.SnapshotPartSent(request_.snapshot_id(), sink_.get());
+      control.snapshots().SnapshotPartSent(request_.snapshot_id(), sink_.get());
     } else if (!ok) {
-      control.CancelSnapshot(request_.snapshot_id(), sink_.get());
+      control.snapshots().CancelSnapshot(request_.snapshot_id(), sink_.get());
       End(absl::CancelledError("the client is gone"));
     }
     Advance();
@@ -70,14 +71,14 @@ void SnapshotStream::OnWriteDone(bool ok) {
 
 void SnapshotStream::OnCancel() {
   thread_.Run([&](Control& control) {
-    control.CancelSnapshot(request_.snapshot_id(), sink_.get());
+    control.snapshots().CancelSnapshot(request_.snapshot_id(), sink_.get());
     End(absl::CancelledError("the client cancelled the stream"));
   });
 }
 
 void SnapshotStream::OnDone() {
   thread_.Run([&](Control& control) {
-    control.CancelSnapshot(request_.snapshot_id(), sink_.get());
+    control.snapshots().CancelSnapshot(request_.snapshot_id(), sink_.get());
     sink_->Forget();
     if (on_done) on_done();
   });

@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "phub/v1/tenants.grpc.pb.h"
+#include "server/control/admin/tenants.h"
 #include "server/control/rpc/service.h"
 
 namespace phub::server {
@@ -23,7 +24,7 @@ Quota FromProto(const v1::Quota& given) {
   return quota;
 }
 
-v1::TenantInfo ToProto(const Control& control, const Tenant& tenant) {
+v1::TenantInfo ToProto(Control& control, const Tenant& tenant) {
   v1::TenantInfo info;
   info.set_name(tenant.name);
   info.set_state(tenant.suspended ? "suspended" : "active");
@@ -34,12 +35,12 @@ v1::TenantInfo ToProto(const Control& control, const Tenant& tenant) {
   if (tenant.quota.keys) quota.set_keys(*tenant.quota.keys);
   if (tenant.quota.weight) quota.set_weight(*tenant.quota.weight);
   if (tenant.quota.bandwidth_bytes) quota.set_bandwidth_bytes(*tenant.quota.bandwidth_bytes);
-  const Usage used = control.UsageOf(tenant.name);
+  const Usage used = control.tenants().UsageOf(tenant.name);
   info.mutable_usage()->set_memory_bytes(used.memory_bytes);
   info.mutable_usage()->set_jobs(used.jobs);
   info.mutable_usage()->set_workers(used.workers);
   info.mutable_usage()->set_keys(used.keys);
-  info.mutable_usage()->set_gradient_bytes(control.PushedBytesOf(tenant.name));
+  info.mutable_usage()->set_gradient_bytes(control.tenants().PushedBytesOf(tenant.name));
   info.set_created_at_ns(tenant.created_at);
   info.set_encryption(tenant.encryption_required ? "required" : "optional");
   return info;

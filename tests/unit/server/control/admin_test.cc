@@ -36,7 +36,7 @@ TEST_F(AdminTest, TheServerSaysWhatItIs) {
   EXPECT_EQ(info.job_count(), 1u);
   EXPECT_EQ(info.uptime_ns(), kSecond);
   EXPECT_EQ(info.lane_version_max(), wire::kLaneVersion);
-  control().Drain(kSecond);
+  control().draining().Drain(kSecond);
   EXPECT_EQ(GetServer({})->response.state(), "draining");
 }
 

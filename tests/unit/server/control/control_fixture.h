@@ -15,7 +15,7 @@
 #include <vector>
 
 #include "common/base/random.h"
-#include "server/control/control.h"
+#include "server/control/parts.h"
 #include "server/core/job_shard.h"
 
 namespace phub::server {
@@ -190,28 +190,28 @@ class ControlTest : public testing::Test {
               call->response = response;
             }};
   }
-#define PHUB_CALL(Method, Request, Response)                 \
+#define PHUB_CALL(part, Method, Request, Response)           \
   CallPtr<v1::Response> Method(const v1::Request& request) { \
     auto [call, answer] = Expect<v1::Response>();            \
-    control().Method(request, answer);                       \
+    control().part().Method(request, answer);                \
     return call;                                             \
   }
-  PHUB_CALL(GetRack, GetRackRequest, Rack)
-  PHUB_CALL(AddKeys, AddKeysRequest, AddKeysResponse)
-  PHUB_CALL(OpenLanes, OpenLanesRequest, OpenLanesResponse)
-  PHUB_CALL(ListStalls, ListStallsRequest, ListStallsResponse)
-  PHUB_CALL(ListJobs, ListJobsRequest, ListJobsResponse)
-  PHUB_CALL(GetJob, GetJobRequest, JobInfo)
-  PHUB_CALL(GetServer, GetServerRequest, ServerInfo)
-  PHUB_CALL(GetStats, GetStatsRequest, GetStatsResponse)
-  PHUB_CALL(DrainServer, DrainServerRequest, ServerInfo)
-  PHUB_CALL(UndrainServer, UndrainServerRequest, ServerInfo)
-  PHUB_CALL(EvictJob, EvictJobRequest, JobInfo)
-  PHUB_CALL(GetVersions, GetVersionsRequest, GetVersionsResponse)
-  PHUB_CALL(GetJobVersions, GetJobVersionsRequest, GetVersionsResponse)
-  PHUB_CALL(BeginSnapshot, BeginSnapshotRequest, Snapshot)
-  PHUB_CALL(GetLoadedState, GetLoadedStateRequest, LoadedState)
-  PHUB_CALL(ReportSavedState, ReportSavedStateRequest, ReportSavedStateResponse)
+  PHUB_CALL(local_rack, GetRack, GetRackRequest, Rack)
+  PHUB_CALL(keys, AddKeys, AddKeysRequest, AddKeysResponse)
+  PHUB_CALL(lanes, OpenLanes, OpenLanesRequest, OpenLanesResponse)
+  PHUB_CALL(stall_reports, ListStalls, ListStallsRequest, ListStallsResponse)
+  PHUB_CALL(admin, ListJobs, ListJobsRequest, ListJobsResponse)
+  PHUB_CALL(admin, GetJob, GetJobRequest, JobInfo)
+  PHUB_CALL(admin, GetServer, GetServerRequest, ServerInfo)
+  PHUB_CALL(metrics, GetStats, GetStatsRequest, GetStatsResponse)
+  PHUB_CALL(draining, DrainServer, DrainServerRequest, ServerInfo)
+  PHUB_CALL(draining, UndrainServer, UndrainServerRequest, ServerInfo)
+  PHUB_CALL(draining, EvictJob, EvictJobRequest, JobInfo)
+  PHUB_CALL(versions, GetVersions, GetVersionsRequest, GetVersionsResponse)
+  PHUB_CALL(versions, GetJobVersions, GetJobVersionsRequest, GetVersionsResponse)
+  PHUB_CALL(snapshots, BeginSnapshot, BeginSnapshotRequest, Snapshot)
+  PHUB_CALL(loads, GetLoadedState, GetLoadedStateRequest, LoadedState)
+  PHUB_CALL(snapshots, ReportSavedState, ReportSavedStateRequest, ReportSavedStateResponse)
 #undef PHUB_CALL
 
   static v1::JoinRequest JoinOf(std::uint32_t rank, std::uint32_t world_size,
@@ -231,14 +231,14 @@ class ControlTest : public testing::Test {
   }
   CallPtr<v1::JoinResponse> Join(const v1::JoinRequest& request) {
     auto [call, answer] = Expect<v1::JoinResponse>();
-    control().Join(request, "127.0.0.1:5000", answer);
+    control().joins().Join(request, "127.0.0.1:5000", answer);
     return call;
   }
   CallPtr<v1::CommitResponse> Commit(const std::string& session) {
     auto [call, answer] = Expect<v1::CommitResponse>();
     v1::CommitRequest request;
     request.set_session_id(session);
-    control().Commit(request, answer);
+    control().seats().Commit(request, answer);
     return call;
   }
   // A rank whose place is reserved. Returns the session id.
@@ -259,7 +259,7 @@ class ControlTest : public testing::Test {
     const auto commit = Commit(session);
     EXPECT_TRUE(commit->ok()) << commit->message();
     sinks[session] = std::make_shared<RecordingSink>();
-    const auto stream = control().AttachStream(session, sinks[session]);
+    const auto stream = control().liveness().AttachStream(session, sinks[session]);
     EXPECT_TRUE(stream.ok());
     if (stream.ok()) streams[session] = *stream;
     return session;
@@ -303,7 +303,7 @@ class ControlTest : public testing::Test {
     auto [call, answer] = Expect<v1::LeaveResponse>();
     v1::LeaveRequest request;
     request.set_session_id(session);
-    control().Leave(request, answer);
+    control().seats().Leave(request, answer);
     return call;
   }
   CallPtr<v1::BarrierResponse> Barrier(const std::string& session, std::uint64_t sequence) {
@@ -311,7 +311,7 @@ class ControlTest : public testing::Test {
     v1::BarrierRequest request;
     request.set_session_id(session);
     request.set_sequence(sequence);
-    control().Barrier(request, answer);
+    control().barriers().Barrier(request, answer);
     return call;
   }
   CallPtr<v1::OpenLanesResponse> OpenLanesOf(const std::string& session) {
@@ -337,21 +337,21 @@ class ControlTest : public testing::Test {
     return hello;
   }
   void Attach(const wire::LaneHello& hello) {
-    control().AttachLane(hello, std::make_unique<FakeConnection>(connections_live), 0, "tcp",
-                         "10.0.0.5:40112");
+    control().lanes().AttachLane(hello, std::make_unique<FakeConnection>(connections_live), 0,
+                                 "tcp", "10.0.0.5:40112");
   }
   void OpenAllLanes(const std::string& session, std::uint32_t rank) {
     const auto grants = OpenLanesOf(session);
     ASSERT_TRUE(grants->ok()) << grants->message();
     for (std::uint32_t core = 0; core < cores.size(); ++core) {
       const wire::LaneHello hello = HelloOf(grants->response, rank, core);
-      ASSERT_EQ(control().AdmitLane(hello), wire::LaneRefusal::kNone);
+      ASSERT_EQ(control().lanes().AdmitLane(hello), wire::LaneRefusal::kNone);
       Attach(hello);
     }
     Settle();
   }
   void Heartbeat(const std::string& session) {
-    EXPECT_TRUE(control().Heartbeat(session, ++heartbeats_).ok());
+    EXPECT_TRUE(control().liveness().Heartbeat(session, ++heartbeats_).ok());
   }
   std::uint64_t Counter(const std::string& name) {
     std::uint64_t value = 0;

@@ -52,7 +52,7 @@ TEST_F(DrainTest, UndrainWelcomesJobsAgainUnlessTheDaemonStops) {
   BeatFor(session, 3 * kSecond);
   EXPECT_EQ(FaultAt(session), nullptr);
   Enter(0, 1, "fresh");
-  control().Drain(kSecond);
+  control().draining().Drain(kSecond);
   EXPECT_EQ(UndrainServer({})->code(), absl::StatusCode::kFailedPrecondition);
   EXPECT_EQ(DrainFor(kSecond)->code(), absl::StatusCode::kFailedPrecondition);
 }

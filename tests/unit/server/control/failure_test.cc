@@ -88,7 +88,7 @@ TEST_F(FailureTest, ADeadProcessIsToldApartFromALostLane) {
   const std::vector<std::string> sessions = EnterAll(2, "died");
   OpenAllLanes(sessions[1], 1);
   cores[0]->LoseLane(cores[0]->attached[0], TransportError::kReset);
-  control().DetachStream(sessions[1], streams[sessions[1]]);
+  control().liveness().DetachStream(sessions[1], streams[sessions[1]]);
   Settle();
   ASSERT_NE(FaultAt(sessions[0]), nullptr);
   EXPECT_EQ(FaultAt(sessions[0])->code(), "worker_died");
@@ -119,7 +119,7 @@ TEST_F(FailureTest, AStreamThatBreaksALittleLaterStillMeansDeath) {
   Settle();
   Advance(10 * kMillisecond);
   EXPECT_EQ(FaultAt(sessions[0]), nullptr);
-  control().DetachStream(sessions[1], streams[sessions[1]]);
+  control().liveness().DetachStream(sessions[1], streams[sessions[1]]);
   ASSERT_NE(FaultAt(sessions[0]), nullptr);
   EXPECT_EQ(FaultAt(sessions[0])->code(), "worker_died");
 }
@@ -232,8 +232,8 @@ TEST_F(FailureTest, AHostThatIsAlwaysLateStillNoticesTheDead) {
 
 TEST_F(FailureTest, DrainingRefusesNewJobsTellsSessionsAndFailsWhatIsLeft) {
   const std::vector<std::string> sessions = EnterAll(2);
-  control().Drain(5 * kSecond);
-  EXPECT_FALSE(control().Drained());
+  control().draining().Drain(5 * kSecond);
+  EXPECT_FALSE(control().draining().Drained());
   EXPECT_EQ(sinks[sessions[0]]->events.back().draining().deadline_ns(), 5 * kSecond);
   const auto fresh = Join(JoinOf(0, 1, "fresh"));
   EXPECT_EQ(fresh->code(), absl::StatusCode::kUnavailable);
@@ -244,16 +244,16 @@ TEST_F(FailureTest, DrainingRefusesNewJobsTellsSessionsAndFailsWhatIsLeft) {
   ASSERT_NE(FaultAt(sessions[0]), nullptr);
   EXPECT_EQ(FaultAt(sessions[0])->code(), "daemon_stopped");
   Advance(options.teardown_delay);
-  EXPECT_TRUE(control().Drained());
+  EXPECT_TRUE(control().draining().Drained());
   EXPECT_EQ(control().memory_bytes(), 0u);
 }
 
 TEST_F(FailureTest, DrainingWaitsForJobsThatEndInTime) {
   const std::string session = Enter(0, 1);
-  control().Drain(5 * kSecond);
+  control().draining().Drain(5 * kSecond);
   Leave(session);
   Settle();
-  EXPECT_TRUE(control().Drained());
+  EXPECT_TRUE(control().draining().Drained());
   EXPECT_EQ(FaultAt(session), nullptr);
 }
 

@@ -205,7 +205,7 @@ TEST_F(GrpcServerTest, AClientThatVanishesLosesItsStream) {
   const auto detached = [&] {
     bool found = false;
     thread_.Run([&](Control& control) {
-      control.GetStats({}, [&](const absl::Status&, const v1::GetStatsResponse& stats) {
+      control.metrics().GetStats({}, [&](const absl::Status&, const v1::GetStatsResponse& stats) {
         for (const v1::Counter& counter : stats.counters()) {
           found |= counter.name() == "phub_streams_detached_total" && counter.value() == 1;
         }

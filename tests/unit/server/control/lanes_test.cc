@@ -15,9 +15,9 @@ TEST_F(LanesTest, ANonceOpensOneLaneOnce) {
   ASSERT_EQ(grants->response.grants_size(), 2);
   EXPECT_NE(grants->response.grants(0).nonce(), grants->response.grants(1).nonce());
   const wire::LaneHello hello = HelloOf(grants->response, 0, 1);
-  EXPECT_EQ(control().AdmitLane(hello), LaneRefusal::kNone);
+  EXPECT_EQ(control().lanes().AdmitLane(hello), LaneRefusal::kNone);
   // Receive the same hello again. Expect: the nonce is used up.
-  EXPECT_EQ(control().AdmitLane(hello), LaneRefusal::kNonce);
+  EXPECT_EQ(control().lanes().AdmitLane(hello), LaneRefusal::kNonce);
   Attach(hello);
   Settle();
   const auto commands = cores[1]->Executed(Command::Kind::kAttachLane);
@@ -36,7 +36,7 @@ TEST_F(LanesTest, ANonceIsGoodForItsRankCoreRunAndEpochOnly) {
   const auto refused = [&](const std::function<void(wire::LaneHello&)>& spoil) {
     wire::LaneHello hello = good;
     spoil(hello);
-    return control().AdmitLane(hello);
+    return control().lanes().AdmitLane(hello);
   };
   EXPECT_EQ(refused([](auto& hello) { hello.rank = Rank{1}; }), LaneRefusal::kNonce);
   EXPECT_EQ(refused([](auto& hello) { hello.rank = Rank{2}; }), LaneRefusal::kNonce);
@@ -47,12 +47,12 @@ TEST_F(LanesTest, ANonceIsGoodForItsRankCoreRunAndEpochOnly) {
   EXPECT_EQ(refused([](auto& hello) { ++hello.incarnation.value; }), LaneRefusal::kJob);
   EXPECT_EQ(refused([](auto& hello) { ++hello.membership_epoch.value; }), LaneRefusal::kJob);
   // Expect: none of this used it up.
-  EXPECT_EQ(control().AdmitLane(good), LaneRefusal::kNone);
+  EXPECT_EQ(control().lanes().AdmitLane(good), LaneRefusal::kNone);
 }
 
 TEST_F(LanesTest, AllZeroNoncesNeverWork) {
   Enter(0, 1);
-  EXPECT_EQ(control().AdmitLane(HelloOf({}, 0, 0)), LaneRefusal::kNonce);
+  EXPECT_EQ(control().lanes().AdmitLane(HelloOf({}, 0, 0)), LaneRefusal::kNonce);
 }
 
 TEST_F(LanesTest, NoncesExpire) {
@@ -62,15 +62,15 @@ TEST_F(LanesTest, NoncesExpire) {
     Heartbeat(session);
     Advance(kSecond);
   }
-  EXPECT_EQ(control().AdmitLane(HelloOf(grants->response, 0, 0)), LaneRefusal::kNonce);
+  EXPECT_EQ(control().lanes().AdmitLane(HelloOf(grants->response, 0, 0)), LaneRefusal::kNonce);
 }
 
 TEST_F(LanesTest, ANewerNonceReplacesTheOlder) {
   const std::string session = Enter(0, 1);
   const auto old = OpenLanesOf(session);
   const auto fresh = OpenLanesOf(session);
-  EXPECT_EQ(control().AdmitLane(HelloOf(old->response, 0, 0)), LaneRefusal::kNonce);
-  EXPECT_EQ(control().AdmitLane(HelloOf(fresh->response, 0, 0)), LaneRefusal::kNone);
+  EXPECT_EQ(control().lanes().AdmitLane(HelloOf(old->response, 0, 0)), LaneRefusal::kNonce);
+  EXPECT_EQ(control().lanes().AdmitLane(HelloOf(fresh->response, 0, 0)), LaneRefusal::kNone);
 }
 
 TEST_F(LanesTest, ALanesPlaceIsBusyUntilTheCoreReportsItClosed) {
@@ -78,12 +78,12 @@ TEST_F(LanesTest, ALanesPlaceIsBusyUntilTheCoreReportsItClosed) {
   OpenAllLanes(sessions[0], 0);
   EXPECT_EQ(connections_live, 2);
   const auto grants = OpenLanesOf(sessions[0]);
-  EXPECT_EQ(control().AdmitLane(HelloOf(grants->response, 0, 0)), LaneRefusal::kBusy);
+  EXPECT_EQ(control().lanes().AdmitLane(HelloOf(grants->response, 0, 0)), LaneRefusal::kBusy);
   cores[0]->CloseLane(cores[0]->attached[0], transport::TransportError::kLocalClosed);
   Settle();
   EXPECT_EQ(connections_live, 1);
   const auto again = OpenLanesOf(sessions[0]);
-  EXPECT_EQ(control().AdmitLane(HelloOf(again->response, 0, 0)), LaneRefusal::kNone);
+  EXPECT_EQ(control().lanes().AdmitLane(HelloOf(again->response, 0, 0)), LaneRefusal::kNone);
 }
 
 TEST_F(LanesTest, UnderPolicyWaitANewLaneReplacesTheOldOne) {
@@ -111,13 +111,13 @@ TEST_F(LanesTest, AConnectionThatComesAfterItsJobFailedIsDropped) {
   const std::string session = Enter(0, 2);
   const auto grants = OpenLanesOf(session);
   const wire::LaneHello hello = HelloOf(grants->response, 0, 0);
-  ASSERT_EQ(control().AdmitLane(hello), LaneRefusal::kNone);
+  ASSERT_EQ(control().lanes().AdmitLane(hello), LaneRefusal::kNone);
   Advance(options.liveness_timeout);
   ASSERT_NE(FaultAt(session), nullptr);
   Attach(hello);
   EXPECT_EQ(connections_live, 0);
   EXPECT_EQ(Counter("phub_lanes_dropped_total"), 1u);
-  EXPECT_EQ(control().AdmitLane(HelloOf(grants->response, 0, 1)), LaneRefusal::kJob);
+  EXPECT_EQ(control().lanes().AdmitLane(HelloOf(grants->response, 0, 1)), LaneRefusal::kJob);
 }
 
 // A lane over RDMA takes a while to be made; the worker, or its next process, may have lost
@@ -125,9 +125,9 @@ TEST_F(LanesTest, AConnectionThatComesAfterItsJobFailedIsDropped) {
 TEST_F(LanesTest, AConnectionThatComesAfterAnotherWasAskedForIsDropped) {
   const std::string session = Enter(0, 1);
   const wire::LaneHello slow = HelloOf(OpenLanesOf(session)->response, 0, 0);
-  ASSERT_EQ(control().AdmitLane(slow), LaneRefusal::kNone);
+  ASSERT_EQ(control().lanes().AdmitLane(slow), LaneRefusal::kNone);
   const wire::LaneHello next = HelloOf(OpenLanesOf(session)->response, 0, 0);
-  ASSERT_EQ(control().AdmitLane(next), LaneRefusal::kNone);
+  ASSERT_EQ(control().lanes().AdmitLane(next), LaneRefusal::kNone);
   Attach(next);
   EXPECT_EQ(connections_live, 1);
   Attach(slow);

@@ -31,7 +31,7 @@ class LoadStateTest : public SavedStateTest {
     return part;
   }
   LoadId Begin(const v1::LoadStateRequest& first) {
-    const auto load = control().BeginLoad(first);
+    const auto load = control().loads().BeginLoad(first);
     EXPECT_TRUE(load.ok()) << load.status();
     return load.ok() ? *load : 0;
   }
@@ -39,19 +39,19 @@ class LoadStateTest : public SavedStateTest {
   void SendAll(LoadId load, float value) {
     for (const auto tensor : {v1::STATE_TENSOR_PARAMETERS, v1::STATE_TENSOR_OPTIMIZER_0}) {
       for (std::uint64_t offset = 0; offset < 600; offset += 200) {
-        EXPECT_TRUE(control().LoadPart(load, Piece(0, tensor, offset, 200, value)).ok());
+        EXPECT_TRUE(control().loads().LoadPart(load, Piece(0, tensor, offset, 200, value)).ok());
       }
-      EXPECT_TRUE(control().LoadPart(load, Piece(1, tensor, 0, 300, value)).ok());
+      EXPECT_TRUE(control().loads().LoadPart(load, Piece(1, tensor, 0, 300, value)).ok());
     }
   }
   CallPtr<v1::LoadStateResponse> Finish(LoadId load) {
     auto [call, answer] = Expect<v1::LoadStateResponse>();
-    control().FinishLoad(load, answer);
+    control().loads().FinishLoad(load, answer);
     return call;
   }
   absl::Status Refused(const v1::LoadStateRequest& part) {
     const LoadId load = Begin(First());
-    const absl::Status status = control().LoadPart(load, part);
+    const absl::Status status = control().loads().LoadPart(load, part);
     // Expect: nothing of it stays.
     EXPECT_EQ(control().memory_bytes(), used_before);
     EXPECT_EQ(Finish(load)->message(), status.message());
@@ -138,18 +138,19 @@ TEST_F(LoadStateTest, PiecesThatMakeNoSenseAreRefusedAndNothingStays) {
 TEST_F(LoadStateTest, KeysThatMakeNoSenseAreRefused) {
   v1::LoadStateRequest first = First();
   first.mutable_keys(1)->set_key_index(0);
-  EXPECT_EQ(control().BeginLoad(first).status().code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(control().loads().BeginLoad(first).status().code(), absl::StatusCode::kInvalidArgument);
   first.mutable_keys(1)->set_key_index(9);
-  EXPECT_EQ(control().BeginLoad(first).status().code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(control().loads().BeginLoad(first).status().code(), absl::StatusCode::kInvalidArgument);
   first = First();
   first.mutable_keys(0)->mutable_hyper_parameters()->set_beta1(HUGE_VAL);
-  EXPECT_EQ(control().BeginLoad(first).status().code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(control().loads().BeginLoad(first).status().code(), absl::StatusCode::kInvalidArgument);
   EXPECT_EQ(control().memory_bytes(), used_before);
 }
 
 TEST_F(LoadStateTest, WhatIsNotWholeIsNotBrought) {
   const LoadId load = Begin(First());
-  EXPECT_TRUE(control().LoadPart(load, Piece(0, v1::STATE_TENSOR_PARAMETERS, 0, 600, 1)).ok());
+  EXPECT_TRUE(
+      control().loads().LoadPart(load, Piece(0, v1::STATE_TENSOR_PARAMETERS, 0, 600, 1)).ok());
   const auto finished = Finish(load);
   EXPECT_EQ(finished->code(), absl::StatusCode::kInvalidArgument);
   EXPECT_THAT(finished->message(), HasSubstr("1200 elements"));
@@ -164,8 +165,8 @@ TEST_F(LoadStateTest, WhatIsNotWholeIsNotBrought) {
 TEST_F(LoadStateTest, ANewerLoadEndsAnOlderOne) {
   const LoadId old = Begin(First());
   const LoadId fresh = Begin(First());
-  EXPECT_EQ(control().LoadPart(old, {}).code(), absl::StatusCode::kAborted);
-  control().CancelLoad(old);
+  EXPECT_EQ(control().loads().LoadPart(old, {}).code(), absl::StatusCode::kAborted);
+  control().loads().CancelLoad(old);
   SendAll(fresh, 1.0f);
   const auto finished = Finish(fresh);
   Settle();
@@ -179,12 +180,12 @@ TEST_F(LoadStateTest, ALoadThatStallsOrWhoseJobEndsGivesItsMemoryBack) {
     Advance(kSecond / 2);
   }
   EXPECT_EQ(control().memory_bytes(), used_before);
-  EXPECT_EQ(control().LoadPart(load, {}).code(), absl::StatusCode::kDeadlineExceeded);
+  EXPECT_EQ(control().loads().LoadPart(load, {}).code(), absl::StatusCode::kDeadlineExceeded);
   const LoadId next = Begin(First());
   v1::EvictJobRequest evict;
   evict.set_job("digits");
   EvictJob(evict);
-  EXPECT_EQ(control().LoadPart(next, {}).code(), absl::StatusCode::kAborted);
+  EXPECT_EQ(control().loads().LoadPart(next, {}).code(), absl::StatusCode::kAborted);
   EXPECT_EQ(Finish(next)->code(), absl::StatusCode::kAborted);
   Advance(options.teardown_delay);
   EXPECT_EQ(control().memory_bytes(), 0u);

@@ -41,7 +41,7 @@ TEST_F(MetricsTest, AJobsNumbersAreTheSumOverCoreLoops) {
     metrics.CountLast(Rank{1}, 2 * kMillisecond);
     metrics.slots_used.Add(3);
   }
-  const MetricsSample sample = control().Sample();
+  const MetricsSample sample = control().metrics().Sample();
   ASSERT_EQ(sample.jobs.size(), 1u);
   const JobSample& job = sample.jobs.front();
   EXPECT_EQ(job.job, "digits");
@@ -68,7 +68,7 @@ TEST_F(MetricsTest, ATenantsTotalsNeverShrink) {
   MetricsOf("first", 1).CountRound(kMillisecond);
   EndInOrder(first);
   EXPECT_EQ(control().memory_bytes(), 0u);
-  const MetricsSample after = control().Sample();
+  const MetricsSample after = control().metrics().Sample();
   EXPECT_TRUE(after.jobs.empty());
   ASSERT_EQ(after.tenants.size(), 1u);
   EXPECT_EQ(after.tenants[0].totals.gradient_bytes, 500u);
@@ -76,7 +76,7 @@ TEST_F(MetricsTest, ATenantsTotalsNeverShrink) {
   EXPECT_EQ(after.tenants[0].jobs, 0u);
   EnterNamed(1, "second");
   MetricsOf("second", 0).CountGradient(70);
-  const MetricsSample now = control().Sample();
+  const MetricsSample now = control().metrics().Sample();
   EXPECT_EQ(now.tenants[0].totals.gradient_bytes, 570u);
   EXPECT_EQ(now.tenants[0].jobs, 1u);
   EXPECT_EQ(now.tenants[0].live_workers, 1u);
@@ -87,7 +87,7 @@ TEST_F(MetricsTest, NamesAreBounded) {
   options.memory_bytes_max = std::uint64_t{4} << 30;
   const std::size_t count = kJobsSampledMax + 3;
   for (std::size_t i = 0; i < count; ++i) Enter(0, 1, "job" + std::to_string(i));
-  const MetricsSample sample = control().Sample();
+  const MetricsSample sample = control().metrics().Sample();
   EXPECT_EQ(sample.jobs.size(), kJobsSampledMax);
   EXPECT_EQ(sample.jobs_omitted, 3u);
   EXPECT_EQ(sample.jobs_running, count);
@@ -99,13 +99,13 @@ TEST_F(MetricsTest, AJobThatFailedIsEndingUntilItsMemoryIsBack) {
   Enter(0, 2);
   cores[0]->stopped = true;
   Advance(options.liveness_timeout + kSecond);
-  MetricsSample sample = control().Sample();
+  MetricsSample sample = control().metrics().Sample();
   EXPECT_EQ(sample.jobs_running, 0u);
   EXPECT_EQ(sample.jobs_ending, 1u);
   EXPECT_TRUE(sample.jobs.empty());
   cores[0]->stopped = false;
   Advance(kSecond);
-  EXPECT_EQ(control().Sample().jobs_ending, 0u);
+  EXPECT_EQ(control().metrics().Sample().jobs_ending, 0u);
 }
 
 TEST_F(MetricsTest, StatsTellTheSame) {

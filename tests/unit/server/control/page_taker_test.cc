@@ -10,7 +10,7 @@ using testing::HasSubstr;
 
 class PageTakerTest : public ControlTest {
  protected:
-  void SetUp() override { control().SetPageTaker(taker); }
+  void SetUp() override { control().host_memory().SetPageTaker(taker); }
   std::uint64_t Reserved() { return GetServer({})->response.memory_bytes(); }
   void Evict(const std::string& job) {
     v1::EvictJobRequest request;
@@ -58,7 +58,7 @@ TEST_F(PageTakerTest, WhatTheSystemDoesNotGiveEndsThatJobOnly) {
 
 // The others' keys have what they need.
 TEST_F(PageTakerTest, ARanksOwnMemoryIsRefusedToThatRank) {
-  control().SetSharedMemoryEndpoint("phub-0123", "boot-1");
+  control().host_memory().SetSharedMemoryEndpoint("phub-0123", "boot-1");
   const std::vector<std::string> sessions = EnterAll(2);
   v1::AddKeysRequest wanted = Batch(sessions[0], 0, {Key("a", 1000)});
   wanted.set_shared_bytes(8192);

@@ -13,7 +13,7 @@ using Case = v1::PeerMessage::MessageCase;
 class RackBoundsTest : public RackJobsTest {
  protected:
   void RequireEncryption(std::uint32_t rack) {
-    node(rack).control().SetTenant({.name = "default", .encryption_required = true});
+    node(rack).control().tenants().SetTenant({.name = "default", .encryption_required = true});
   }
 };
 
@@ -330,11 +330,11 @@ TEST_F(RackBoundsTest, WorkersAreToldWhatDoesNotFitBetweenTwoRacks) {
 }
 
 TEST_F(RackBoundsTest, APhubdThatDoesNotSayWhichOfItsRackItIsIsOlder) {
-  v1::PeerEnvelope envelope = node(0).control().MakeEnvelope(RackIndex{1});
+  v1::PeerEnvelope envelope = node(0).control().rack_messages().MakeEnvelope(RackIndex{1});
   envelope.clear_daemon();
   envelope.clear_daemon_count();
   envelope.clear_endpoint();
-  const absl::Status status = node(1).control().CheckEnvelope(envelope);
+  const absl::Status status = node(1).control().rack_messages().CheckEnvelope(envelope);
   EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
   EXPECT_THAT(std::string(status.message()),
               AllOf(HasSubstr("the phubd of rack 0 (node0:7700) is older than this one"),

@@ -56,7 +56,7 @@ TEST_F(RackCrowdsTest, ARankThatRefusesLoadsWithoutEndEndsItsJobAlone) {
   refusal.set_refusal_code(static_cast<int>(absl::StatusCode::kNotFound));
   refusal.set_refusal("no manifest");
   int refused = 0;
-  for (; refused < 5000 && node(0).control().BeginLoad(refusal).ok(); ++refused) {
+  for (; refused < 5000 && node(0).control().loads().BeginLoad(refusal).ok(); ++refused) {
     node(0).control().Poll();
     if (refused % 50 == 0) Settle();  // rack 2 takes everything
   }
@@ -83,7 +83,7 @@ TEST_F(RackCrowdsTest, ATenantThatAsksForManyJobsEndsNobodysJob) {
   EnterAll();
   const std::vector<std::string> other = EnterOther();
   for (std::uint32_t rack = 0; rack < kRacks; ++rack) {
-    node(rack).control().SetTenant({.name = "greedy"});
+    node(rack).control().tenants().SetTenant({.name = "greedy"});
   }
   node(1).network.queues[0].set_limits({.messages = 64, .bytes = 1 << 20});
   SetCut(1, 0, Cut::kAll);

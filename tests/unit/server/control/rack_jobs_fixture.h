@@ -110,7 +110,7 @@ class RackJobsTest : public testing::Test {
     nodes_[rack] = std::make_unique<RackNode>(rack, kRacks, ++seeds_);
     if (change) change(nodes_[rack]->options);
     nodes_[rack]->clock.now = now_;
-    nodes_[rack]->control().SetPeerNetwork(nodes_[rack]->network);
+    nodes_[rack]->control().rack_messages().SetPeerNetwork(nodes_[rack]->network);
   }
   RackNode& node(std::uint32_t rack) { return *nodes_[rack]; }
   static std::uint32_t RackOf(std::uint32_t rank) { return rank / (kRanks / kRacks); }
@@ -189,7 +189,7 @@ class RackJobsTest : public testing::Test {
       const std::string session = sessions[rank] = call->response.session_id();
       ASSERT_TRUE(node.Commit(session)->ok());
       node.sinks[session] = std::make_shared<RecordingSink>();
-      const auto stream = node.control().AttachStream(session, node.sinks[session]);
+      const auto stream = node.control().liveness().AttachStream(session, node.sinks[session]);
       ASSERT_TRUE(stream.ok());
       streams[rank] = *stream;
     }
@@ -246,42 +246,44 @@ class RackJobsTest : public testing::Test {
     const Cut cut = cuts_[{from, to}];
     if (cut == Cut::kAll) return false;
     PeerQueue& queue = node(from).network.queues[to];
-    v1::PeerEnvelope envelope = node(from).control().MakeEnvelope(RackIndex{to});
+    v1::PeerEnvelope envelope = node(from).control().rack_messages().MakeEnvelope(RackIndex{to});
     const std::size_t count = queue.Fill(envelope);
     const std::uint64_t end = queue.first_sequence() + count;
     std::optional<v1::PeerReceipt> receipt;
-    node(to).control().OnEnvelope(envelope, [&](const absl::Status& status, const auto& given) {
-      if (status.ok()) receipt = given;
-      if (!status.ok())
-        node(from).control().OnPeerRefusal(RackIndex{to}, std::string(status.message()));
-    });
+    node(to).control().rack_messages().OnEnvelope(
+        envelope, [&](const absl::Status& status, const auto& given) {
+          if (status.ok()) receipt = given;
+          if (!status.ok())
+            node(from).control().rack_messages().OnPeerRefusal(RackIndex{to},
+                                                               std::string(status.message()));
+        });
     if (!receipt) return false;
     if (cut == Cut::kReceipts) return std::exchange(heard_[{from, to}], end) != end;
     queue.Take(end);
-    node(from).control().OnReceipt(RackIndex{to}, *receipt);
+    node(from).control().rack_messages().OnReceipt(RackIndex{to}, *receipt);
     return count > 0;
   }
   bool MakeLanes(RackNode& from) {
     const auto dials = std::exchange(from.network.dials, {});
     for (const PeerLaneCall& call : dials) {
       const auto& [to, host, port, granted, tls, verbs_nonce, verbs_only] = call;
-      if (!from.control().LacksPeerLane(granted, to)) continue;
+      if (!from.control().peer_lanes().LacksPeerLane(granted, to)) continue;
       RackNode& granter = node(to.value);
       wire::LaneHello hello = granted;
       const bool verbs = verbs_nonce && (verbs_only || !verbs_fails);
       if (verbs) hello.nonce = *verbs_nonce;
       const bool encrypted = tls && !dials_plain && !verbs;
-      const wire::LaneRefusal refusal = verbs && verbs_fails
-                                            ? wire::LaneRefusal::kCapacity
-                                            : granter.control().AdmitLane(hello, {}, encrypted);
+      const wire::LaneRefusal refusal =
+          verbs && verbs_fails ? wire::LaneRefusal::kCapacity
+                               : granter.control().lanes().AdmitLane(hello, {}, encrypted);
       if (refusal != wire::LaneRefusal::kNone) {
-        from.control().PeerLaneFailed(hello, to, absl::UnavailableError("refused"));
+        from.control().peer_lanes().PeerLaneFailed(hello, to, absl::UnavailableError("refused"));
         continue;
       }
       granter.Attach(hello);
-      from.control().AttachPeerLane(hello, to,
-                                    std::make_unique<FakeConnection>(from.connections_live), 0,
-                                    (verbs ? "verbs " : "tcp ") + from.options.racks[to.value]);
+      from.control().peer_lanes().AttachPeerLane(
+          hello, to, std::make_unique<FakeConnection>(from.connections_live), 0,
+          (verbs ? "verbs " : "tcp ") + from.options.racks[to.value]);
     }
     return !dials.empty();
   }

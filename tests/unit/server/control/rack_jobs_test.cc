@@ -78,7 +78,7 @@ TEST_F(RackJobsTest, KeysAreThereOnceEveryRackHasThem) {
 // Nobody of rack 2 has asked for the keys, so nobody there waits for their pages.
 TEST_F(RackJobsTest, ARackHasKeysOnceTheyHavePagesAndEndsTheJobIfThereAreNone) {
   FakePageTaker taker;
-  node(2).control().SetPageTaker(taker);
+  node(2).control().host_memory().SetPageTaker(taker);
   EnterAll();
   const auto first = node(1).AddKeys(RackNode::Batch(sessions[2], 0, {RackNode::Key("a", 4096)}));
   Settle();
@@ -125,7 +125,7 @@ TEST_F(RackJobsTest, WhatRack0RefusesIsToldToWhoeverAsked) {
   EXPECT_EQ(call->code(), absl::StatusCode::kInvalidArgument);
   EXPECT_THAT(call->message(), HasSubstr("there is no planner best; there are auto"));
   EXPECT_EQ(node(0).Counter("phub_joins_refused_plan_total"), 1u);
-  node(0).control().Drain(kSecond);
+  node(0).control().draining().Drain(kSecond);
   const auto drained = Join(2);
   Settle();
   EXPECT_THAT(drained->message(), HasSubstr("rack 0 (node0:7700) is draining"));

@@ -131,7 +131,7 @@ TEST_F(RackLanesTest, OfATenantThatRequiresEncryptionAreNotOverVerbs) {
   };
   StartAll(secure);
   for (std::uint32_t rack = 0; rack < kRacks; ++rack) {
-    node(rack).control().SetTenant({.name = "default", .encryption_required = true});
+    node(rack).control().tenants().SetTenant({.name = "default", .encryption_required = true});
   }
   EnterAll();
   EXPECT_EQ(LanesAt(1, 0), std::vector<std::string>{"tcp " + node(1).options.racks[0]});
@@ -147,16 +147,16 @@ TEST_F(RackLanesTest, EachNonceIsGoodForItsOwnWayOnce) {
   EXPECT_NE(*call.verbs_nonce, call.hello.nonce);
   Control& granter = node(0).control();
   // A lane's key over TLS is made of the nonce that nobody has read.
-  EXPECT_EQ(granter.FindNonce(call.hello), std::optional(call.hello.nonce));
+  EXPECT_EQ(granter.lanes().FindNonce(call.hello), std::optional(call.hello.nonce));
   wire::LaneHello hello = call.hello;
   hello.nonce = *call.verbs_nonce;
-  EXPECT_EQ(granter.AdmitLane(hello, std::nullopt, true), wire::LaneRefusal::kNonce);
-  EXPECT_EQ(granter.AdmitLane(hello), wire::LaneRefusal::kNone);
-  EXPECT_EQ(granter.AdmitLane(hello), wire::LaneRefusal::kNonce);
+  EXPECT_EQ(granter.lanes().AdmitLane(hello, std::nullopt, true), wire::LaneRefusal::kNonce);
+  EXPECT_EQ(granter.lanes().AdmitLane(hello), wire::LaneRefusal::kNone);
+  EXPECT_EQ(granter.lanes().AdmitLane(hello), wire::LaneRefusal::kNonce);
   // It came to nothing; the other is good still.
-  EXPECT_EQ(granter.AdmitLane(call.hello, std::nullopt, true), wire::LaneRefusal::kNone);
-  EXPECT_EQ(granter.AdmitLane(call.hello, std::nullopt, true), wire::LaneRefusal::kNonce);
-  EXPECT_EQ(granter.FindNonce(call.hello), std::nullopt);
+  EXPECT_EQ(granter.lanes().AdmitLane(call.hello, std::nullopt, true), wire::LaneRefusal::kNone);
+  EXPECT_EQ(granter.lanes().AdmitLane(call.hello, std::nullopt, true), wire::LaneRefusal::kNonce);
+  EXPECT_EQ(granter.lanes().FindNonce(call.hello), std::nullopt);
 }
 
 TEST_F(RackLanesTest, GrantsThatAreNotWholeAreRefused) {

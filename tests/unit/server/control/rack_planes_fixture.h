@@ -68,7 +68,7 @@ class Plane : public RackJobsTest {
     const auto call = node.Commit(session);
     ASSERT_TRUE(call->ok()) << call->message();
     node.sinks[session] = std::make_shared<RecordingSink>();
-    const auto stream = node.control().AttachStream(session, node.sinks[session]);
+    const auto stream = node.control().liveness().AttachStream(session, node.sinks[session]);
     ASSERT_TRUE(stream.ok());
     streams[rank] = *stream;
   }
@@ -79,10 +79,11 @@ class Plane : public RackJobsTest {
     request.set_verdict(verdict);
     request.set_run_is_over(run_is_over);
     auto call = std::make_shared<Call<v1::LeaveResponse>>();
-    NodeOf(rank).control().Leave(request, [call](const absl::Status& status, const auto& answer) {
-      call->status = status;
-      call->response = answer;
-    });
+    NodeOf(rank).control().seats().Leave(request,
+                                         [call](const absl::Status& status, const auto& answer) {
+                                           call->status = status;
+                                           call->response = answer;
+                                         });
     return call;
   }
 

@@ -1,6 +1,6 @@
 // Jobs across racks of several daemons each: daemon d of every rack exchanges with the daemons d of
 // the others, which are a plane. Planes know nothing of each other but what workers bring.
-#include "server/control/jobs/local_rack.h"
+#include "server/control/ranks/local_rack.h"
 #include "tests/unit/server/control/rack_planes_fixture.h"
 #include "tests/unit/server/control/saved_state_fixture.h"
 
@@ -50,13 +50,13 @@ TEST_F(RackPlanesTest, APieceOfAnotherDaemonsChunksIsRefused) {
     load.set_session_id(plane->sessions[0]);
     load.set_iteration(40);
     load.add_keys()->set_reductions(40);
-    const auto begun = plane->node(0).control().BeginLoad(load);
+    const auto begun = plane->node(0).control().loads().BeginLoad(load);
     ASSERT_TRUE(begun.ok()) << begun.status();
     v1::LoadStateRequest part;
     v1::StatePiece& piece = *part.add_pieces();
     piece.set_tensor(v1::STATE_TENSOR_PARAMETERS);
     piece.set_elements(std::string(sizeof(float), '\0'));
-    codes.push_back(plane->node(0).control().LoadPart(*begun, part).code());
+    codes.push_back(plane->node(0).control().loads().LoadPart(*begun, part).code());
   }
   EXPECT_THAT(codes, testing::UnorderedElementsAre(absl::StatusCode::kOk,
                                                    absl::StatusCode::kInvalidArgument));
@@ -285,15 +285,16 @@ TEST_F(RackPlanesTest, ARunOfOtherRacksDoesNotEndAJobOfOneRack) {
 }
 
 TEST_F(RackPlanesTest, DaemonsThatAreNoCounterpartsAreRefusedAndBothNamed) {
-  const v1::PeerEnvelope envelope = first.node(0).control().MakeEnvelope(RackIndex{1});
-  const absl::Status status = second.node(1).control().CheckEnvelope(envelope);
+  const v1::PeerEnvelope envelope =
+      first.node(0).control().rack_messages().MakeEnvelope(RackIndex{1});
+  const absl::Status status = second.node(1).control().rack_messages().CheckEnvelope(envelope);
   EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
   EXPECT_THAT(std::string(status.message()),
               AllOf(HasSubstr("rack 0's daemon 0 of 2 (node0:7700)"),
                     HasSubstr("rack 1's daemon 1 of 2 (node1:7701)")));
   EXPECT_EQ(second.node(1).Counter("phub_peers_refused_place_total"), 1u);
   RackNode alone(1, Plane::kRacks, 99);
-  EXPECT_THAT(std::string(alone.control().CheckEnvelope(envelope).message()),
+  EXPECT_THAT(std::string(alone.control().rack_messages().CheckEnvelope(envelope).message()),
               AllOf(HasSubstr("rack 0's daemon 0 of 2 (node0:7700)"),
                     HasSubstr("rack 1's daemon 0 of 1 (node1:7700)")));
 }

@@ -82,32 +82,32 @@ class RackStateTest : public RackJobsTest {
   }
   absl::Status PassOn() {
     absl::Status status;
-    for (const auto& [rack, part] : node(0).control().PartsForRacks(loads[0])) {
+    for (const auto& [rack, part] : node(0).control().loads().PartsForRacks(loads[0])) {
       if (!loads.contains(rack)) {
-        const auto load = node(rack).control().BeginLoad(part);
+        const auto load = node(rack).control().loads().BeginLoad(part);
         if (!load.ok()) return load.status();
         loads[rack] = *load;
       }
-      status.Update(node(rack).control().LoadPart(loads[rack], part));
+      status.Update(node(rack).control().loads().LoadPart(loads[rack], part));
     }
     return status;
   }
   absl::Status Bring() {
-    const auto begun = node(0).control().BeginLoad(First());
+    const auto begun = node(0).control().loads().BeginLoad(First());
     if (!begun.ok()) return begun.status();
     loads = {{0, *begun}};
     absl::Status status = PassOn();
     for (std::uint32_t key = 0; key < 2; ++key) {
       for (const auto tensor : {v1::STATE_TENSOR_PARAMETERS, v1::STATE_TENSOR_OPTIMIZER_0}) {
         for (const v1::LoadStateRequest& part : Pieces(key, tensor)) {
-          status.Update(node(0).control().LoadPart(loads[0], part));
+          status.Update(node(0).control().loads().LoadPart(loads[0], part));
           status.Update(PassOn());
         }
       }
     }
     for (const std::uint32_t rack : {1u, 2u, 0u}) {
       auto [call, answer] = RackNode::Expect<v1::LoadStateResponse>();
-      node(rack).control().FinishLoad(loads[rack], answer);
+      node(rack).control().loads().FinishLoad(loads[rack], answer);
       Settle();
       status.Update(*call->status);
     }
@@ -119,7 +119,7 @@ class RackStateTest : public RackJobsTest {
     refusal.set_session_id(sessions[0]);
     refusal.set_refusal_code(static_cast<int>(absl::StatusCode::kInvalidArgument));
     refusal.set_refusal("the manifest is gone");
-    const auto load = node(0).control().BeginLoad(refusal);
+    const auto load = node(0).control().loads().BeginLoad(refusal);
     ASSERT_TRUE(load.ok()) << load.status();
     Settle();
   }
@@ -166,17 +166,18 @@ TEST_F(RackStateTest, VersionsAreOfTheChunksAtHomeAndNameTheRacks) {
 
 TEST_F(RackStateTest, CallsThatNameARackArePassedOnOnce) {
   v1::RackChoice choice;
-  const Control& control = node(1).control();
+  Control& control = node(1).control();
   choice.set_rack(1);
-  EXPECT_EQ(control.RackToAsk(choice).value(), std::nullopt);
+  EXPECT_EQ(control.rack_messages().RackToAsk(choice).value(), std::nullopt);
   choice.set_rack(2);
-  EXPECT_EQ(control.RackToAsk(choice).value(), RackIndex{2});
+  EXPECT_EQ(control.rack_messages().RackToAsk(choice).value(), RackIndex{2});
   choice.set_passed_on(true);
-  EXPECT_THAT(std::string(control.RackToAsk(choice).status().message()),
+  EXPECT_THAT(std::string(control.rack_messages().RackToAsk(choice).status().message()),
               AllOf(HasSubstr("rack 1 (node1:7700)"), HasSubstr("what rack 2 knows")));
   choice.set_rack(3);
-  EXPECT_EQ(control.RackToAsk(choice).status().code(), absl::StatusCode::kInvalidArgument);
-  EXPECT_EQ(control.RackToAsk(choice).status().message(),
+  EXPECT_EQ(control.rack_messages().RackToAsk(choice).status().code(),
+            absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(control.rack_messages().RackToAsk(choice).status().message(),
             "there is no rack 3: there are 3, from 0 on");
 }
 
@@ -199,12 +200,12 @@ TEST_F(RackStateTest, TheSnapshotsOfAllRacksHaveEveryElementOnceAndNoMore) {
     auto sink = std::make_shared<RecordingSnapshotSink>();
     v1::ReadSnapshotRequest read;
     read.set_snapshot_id(id);
-    ASSERT_TRUE(node(rack).control().ReadSnapshot(read, sink).ok());
+    ASSERT_TRUE(node(rack).control().snapshots().ReadSnapshot(read, sink).ok());
     keeping[rack]->Train();  // to the target, and beyond it
     keeping[rack]->Train();
     Settle();
     for (int i = 0; i < 100 && !sink->end; ++i) {
-      node(rack).control().SnapshotPartSent(id, sink.get());
+      node(rack).control().snapshots().SnapshotPartSent(id, sink.get());
       Settle();
     }
     ASSERT_TRUE(sink->end && sink->end->ok());
@@ -309,22 +310,24 @@ TEST_F(RackStateTest, ARefusalThatComesLateDropsNoNewerLoad) {
   late.clear_session_id();
   late.set_incarnation(incarnation);
   late.set_number(2);
-  EXPECT_EQ(node(1).control().BeginLoad(late).status().code(), absl::StatusCode::kAborted);
+  EXPECT_EQ(node(1).control().loads().BeginLoad(late).status().code(), absl::StatusCode::kAborted);
   // Expect: an older phubd does not number them.
   late.clear_number();
-  EXPECT_TRUE(node(1).control().BeginLoad(late).ok());
+  EXPECT_TRUE(node(1).control().loads().BeginLoad(late).ok());
 }
 
 TEST_F(RackStateTest, ARackIsBroughtOnlyWhatIsAtHomeThereAndOfARunThatIsThere) {
   v1::LoadStateRequest first = First();
   first.clear_session_id();
   first.set_incarnation(incarnation + 1);
-  EXPECT_EQ(node(1).control().BeginLoad(first).status().code(), absl::StatusCode::kNotFound);
+  EXPECT_EQ(node(1).control().loads().BeginLoad(first).status().code(),
+            absl::StatusCode::kNotFound);
   first.set_incarnation(incarnation);
-  const auto load = node(1).control().BeginLoad(first);
+  const auto load = node(1).control().loads().BeginLoad(first);
   ASSERT_TRUE(load.ok()) << load.status();
-  EXPECT_TRUE(node(1).control().PartsForRacks(*load).empty()) << "it would go in circles";
-  const auto status = node(1).control().LoadPart(*load, Pieces(0, v1::STATE_TENSOR_PARAMETERS)[0]);
+  EXPECT_TRUE(node(1).control().loads().PartsForRacks(*load).empty()) << "it would go in circles";
+  const auto status =
+      node(1).control().loads().LoadPart(*load, Pieces(0, v1::STATE_TENSOR_PARAMETERS)[0]);
   EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
   EXPECT_THAT(std::string(status.message()), HasSubstr("this daemon's chunks"));
   EXPECT_EQ(node(1).control().memory_bytes(), used_before[1]);
@@ -345,17 +348,18 @@ TEST_F(RackStateOfOneRack, CallsThatNameARackAreRefused) {
   read.set_snapshot_id(BeginAt(0));
   *read.mutable_rack() = question.rack();
   const auto sink = std::make_shared<RecordingSnapshotSink>();
-  EXPECT_EQ(control().ReadSnapshot(read, sink).code(), absl::StatusCode::kFailedPrecondition);
-  EXPECT_EQ(control().RackToAsk(question.rack()).status().code(),
+  EXPECT_EQ(control().snapshots().ReadSnapshot(read, sink).code(),
+            absl::StatusCode::kFailedPrecondition);
+  EXPECT_EQ(control().rack_messages().RackToAsk(question.rack()).status().code(),
             absl::StatusCode::kFailedPrecondition);
 }
 
 TEST_F(RackStateTest, PiecesThatMakeNoSenseAreRefusedByWhoDealsThemOut) {
   const auto refused = [&](const std::function<void(v1::StatePiece&)>& spoil) {
-    loads = {{0, *node(0).control().BeginLoad(First())}};
+    loads = {{0, *node(0).control().loads().BeginLoad(First())}};
     v1::LoadStateRequest part = Pieces(0, v1::STATE_TENSOR_PARAMETERS)[0];
     spoil(*part.mutable_pieces(0));
-    return node(0).control().LoadPart(loads[0], part).code();
+    return node(0).control().loads().LoadPart(loads[0], part).code();
   };
   const auto kInvalid = absl::StatusCode::kInvalidArgument;
   EXPECT_EQ(refused([](auto&) {}), absl::StatusCode::kOk);

@@ -44,10 +44,10 @@ class RackSurveyTest : public RackJobsTest {
   }
   void StartMeasured(std::uint32_t rack) {
     Start(rack, [](ControlOptions& options) { options.topology_is_measured = true; });
-    if (rack == 0) node(0).control().SetSurveyor(surveyor_);
+    if (rack == 0) node(0).control().survey().SetSurveyor(surveyor_);
   }
   void Survey(const absl::StatusOr<MeasuredTopology>& surveyed) {
-    node(0).control().OnSurvey(surveyed);
+    node(0).control().survey().OnSurvey(surveyed);
     Settle();
   }
   v1::ExchangeInfo ExchangeAt(std::uint32_t rack, const std::string& job = "digits") {
@@ -81,16 +81,16 @@ TEST_F(RackSurveyTest, ItIsMeasuredOnceWhenEveryRackIsHeardOf) {
   CutOff(2, Cut::kAll);
   Settle();
   EXPECT_EQ(surveyor_.begun, 0);
-  EXPECT_THAT(node(0).control().DescribeTopology().state,
+  EXPECT_THAT(node(0).control().survey().DescribeTopology().state,
               AllOf(HasSubstr("never heard of"), HasSubstr("rack 2 (node2:7700)")));
   CutOff(2, Cut::kNone);
   Settle();
   EXPECT_EQ(surveyor_.begun, 1);
-  EXPECT_EQ(node(0).control().DescribeTopology().state, "being measured");
+  EXPECT_EQ(node(0).control().survey().DescribeTopology().state, "being measured");
   Survey(Measured(1));
   Advance(10 * kSecond);
   EXPECT_EQ(surveyor_.begun, 1);
-  EXPECT_EQ(node(0).control().DescribeTopology().state, "measured");
+  EXPECT_EQ(node(0).control().survey().DescribeTopology().state, "measured");
   EXPECT_EQ(node(0).Counter("phub_surveys_total"), 1u);
   StartMeasured(0);  // it has forgotten it
   Settle();
@@ -140,7 +140,7 @@ TEST_F(RackSurveyTest, AfterOneThatFailedJobsAreRefusedAndTheNextHasItTriedAgain
                                        HasSubstr("rack 2 from rack 1 failed: it is gone")));
   }
   EXPECT_EQ(node(0).Counter("phub_surveys_failed_total"), 1u);
-  EXPECT_THAT(node(0).control().DescribeTopology().state, HasSubstr("rack 2 from rack 1"));
+  EXPECT_THAT(node(0).control().survey().DescribeTopology().state, HasSubstr("rack 2 from rack 1"));
   Advance(10 * kSecond);
   EXPECT_EQ(surveyor_.begun, 1);  // nobody asks
   const auto again = Join(2);
@@ -207,7 +207,7 @@ TEST_F(RackSurveyTest, Rack0ThatGoesWhileRanksHaveWaitedLongIsMissedAsSoon) {
 TEST_F(RackSurveyTest, ADaemonThatDrainsRefusesWhoWaits) {
   const auto call = Join(0), other = Join(2);
   Settle();
-  node(0).control().Drain(kSecond);
+  node(0).control().draining().Drain(kSecond);
   Advance(kSecond);
   for (const auto& each : {call, other}) {
     EXPECT_EQ(each->code(), absl::StatusCode::kUnavailable);
@@ -225,7 +225,7 @@ TEST_F(RackSurveyTest, ANewTopologyIsForNewJobsOnly) {
   Settle();
   ASSERT_TRUE(first->ok()) << first->message();
   const v1::ExchangeInfo before = ExchangeAt(1, "first");
-  ASSERT_TRUE(node(0).control().ApplyTopology(TextOf(Measured(2)), 42).ok());
+  ASSERT_TRUE(node(0).control().survey().ApplyTopology(TextOf(Measured(2)), 42).ok());
   const auto second = Join(1, "second", "auto");
   Settle();
   ASSERT_TRUE(second->ok()) << second->message();
@@ -242,7 +242,7 @@ TEST_F(RackSurveyTest, ANewTopologyIsForNewJobsOnly) {
 TEST_F(RackSurveyTest, WhatAnOperatorSaysStandsBeforeTheSurveyIsDone) {
   const auto call = Join(2);
   Settle();
-  ASSERT_TRUE(node(0).control().ApplyTopology(TextOf(Measured(2)), 42).ok());
+  ASSERT_TRUE(node(0).control().survey().ApplyTopology(TextOf(Measured(2)), 42).ok());
   Settle();
   EXPECT_TRUE(call->ok()) << call->message();
   Survey(Measured(1));
@@ -252,17 +252,17 @@ TEST_F(RackSurveyTest, WhatAnOperatorSaysStandsBeforeTheSurveyIsDone) {
 }
 
 TEST_F(RackSurveyTest, OnlyRack0TakesOneAndOnlyOfTheseRacks) {
-  EXPECT_EQ(node(1).control().ApplyTopology(TextOf(Measured(1)), 1).code(),
+  EXPECT_EQ(node(1).control().survey().ApplyTopology(TextOf(Measured(1)), 1).code(),
             absl::StatusCode::kFailedPrecondition);
   for (const std::string& text : {std::string(), std::string("{}"), std::string(2 << 20, ' '),
                                   plan::TopologyToJson(*plan::Generate("switch:4")),
                                   plan::TopologyToJson(*plan::Generate("switch:3,aggregate"))}) {
-    const absl::Status status = node(0).control().ApplyTopology(text, 1);
+    const absl::Status status = node(0).control().survey().ApplyTopology(text, 1);
     EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
     EXPECT_THAT(std::string(status.message()), HasSubstr("topology of the racks is refused"));
   }
   EXPECT_EQ(RefusedAt(0), 5u);
-  EXPECT_EQ(node(0).control().DescribeTopology().measured.topology, nullptr);
+  EXPECT_EQ(node(0).control().survey().DescribeTopology().measured.topology, nullptr);
 }
 
 TEST_F(RackSurveyTest, ATopologyThatIsNoneIsRefusedByEveryRack) {
@@ -300,7 +300,7 @@ TEST_F(RackSurveyTest, ADaemonWithATopologyOfItsOwnTakesNoneFromRack0) {
   Settle();
   EXPECT_EQ(StateAt(1, "forged"), "");
   EXPECT_EQ(RefusedAt(1), 1u);
-  EXPECT_EQ(node(1).control().ApplyTopology(TextOf(Measured(1)), 1).code(),
+  EXPECT_EQ(node(1).control().survey().ApplyTopology(TextOf(Measured(1)), 1).code(),
             absl::StatusCode::kFailedPrecondition);
 }
 

@@ -130,7 +130,7 @@ TEST_F(RackTest, AVerdictFromElsewhereEndsTheJobHereForEveryRank) {
   request.set_session_id(first);
   request.set_verdict("daemon node1:7700 died\n(job digits)");
   absl::Status left = absl::UnknownError("not answered");
-  other.control().Leave(
+  other.control().seats().Leave(
       request, [&](const absl::Status& status, const v1::LeaveResponse&) { left = status; });
   other.Settle();
   EXPECT_TRUE(left.ok()) << left.ToString();

@@ -26,14 +26,15 @@ class RackWaitingTest : public RackJobsTest {
 
   // Its process is gone, or cannot be heard.
   void Lose(std::uint32_t rank) {
-    NodeOf(rank).control().DetachStream(sessions[rank], streams[rank]);
+    NodeOf(rank).control().liveness().DetachStream(sessions[rank], streams[rank]);
     mute.insert(rank);
     Settle();
   }
   void Return(std::uint32_t rank) {
     RackNode& node = NodeOf(rank);
     node.sinks[sessions[rank]] = std::make_shared<RecordingSink>();
-    const auto stream = node.control().AttachStream(sessions[rank], node.sinks[sessions[rank]]);
+    const auto stream =
+        node.control().liveness().AttachStream(sessions[rank], node.sinks[sessions[rank]]);
     ASSERT_TRUE(stream.ok()) << stream.status();
     streams[rank] = *stream;
     mute.erase(rank);
@@ -166,7 +167,7 @@ TEST_F(RackWaitingTest, ANewProcessTakesItsSeatAtItsOwnRackWithoutAskingAnother)
   Return(kLost);
   ExpectToldToAllBut(kLost, {"awaited 3", "restarted 3"});
   // Expect: its keys are there already, in every rack.
-  EXPECT_THAT(std::string(node(1).control().Heartbeat(old, 9).message()),
+  EXPECT_THAT(std::string(node(1).control().liveness().Heartbeat(old, 9).message()),
               HasSubstr("rank 3 of job digits was taken over"));
   Advance(2 * kWait);
   ExpectStateEverywhere("standing");
@@ -179,7 +180,7 @@ TEST_F(RackWaitingTest, ARankAsksForTheVersionsOfAllThatItReads) {
   v1::GetVersionsRequest request;
   request.set_session_id(sessions[kLost]);
   const auto [call, answer] = RackNode::Expect<v1::GetVersionsResponse>();
-  node(1).control().GetVersions(request, answer);
+  node(1).control().versions().GetVersions(request, answer);
   v1::GetJobVersionsRequest of_job;
   of_job.set_job("digits");
   node(1).GetJobVersions(of_job);
@@ -302,7 +303,7 @@ TEST_F(RackPlanesTest, ANewProcessTakesItsSeatInEveryPlane) {
   first.set_options = second.set_options = WaitingWithRestart;
   Enter(everybody);
   for (Plane* const plane : {&first, &second}) {
-    plane->NodeOf(3).control().DetachStream(plane->sessions[3], plane->streams[3]);
+    plane->NodeOf(3).control().liveness().DetachStream(plane->sessions[3], plane->streams[3]);
     plane->mute.insert(3);
   }
   Settle();

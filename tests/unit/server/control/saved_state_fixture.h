@@ -144,13 +144,13 @@ class SavedStateTest : public ControlTest {
     auto sink = std::make_shared<RecordingSnapshotSink>();
     v1::ReadSnapshotRequest request;
     request.set_snapshot_id(id);
-    const absl::Status given = control().ReadSnapshot(request, sink);
+    const absl::Status given = control().snapshots().ReadSnapshot(request, sink);
     if (status != nullptr) *status = given;
     return sink;
   }
   void ReadToEnd(const std::string& id, RecordingSnapshotSink& sink) {
     for (int i = 0; i < 1000 && !sink.end; ++i) {
-      control().SnapshotPartSent(id, &sink);
+      control().snapshots().SnapshotPartSent(id, &sink);
       Settle();
     }
   }

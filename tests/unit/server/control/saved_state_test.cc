@@ -42,10 +42,10 @@ class SavedStateReportTest : public SavedStateTest {
     first.set_session_id(sessions[0]);
     first.set_iteration(iteration);
     *first.mutable_source() = source;
-    const auto load = control().BeginLoad(first);
+    const auto load = control().loads().BeginLoad(first);
     EXPECT_TRUE(load.ok()) << load.status();
     auto [call, answer] = Expect<v1::LoadStateResponse>();
-    control().FinishLoad(*load, answer);
+    control().loads().FinishLoad(*load, answer);
     Settle();
     EXPECT_TRUE(call->ok()) << call->message();
     return *load;
@@ -73,7 +73,7 @@ TEST_F(SavedStateReportTest, EveryRankIsToldAndTheJobShowsIt) {
   EXPECT_EQ(Job().saved_state().age_ns(), 2 * kSecond);
   // Expect: who opens a stream later is told, too.
   const auto later = std::make_shared<RecordingSink>();
-  ASSERT_TRUE(control().AttachStream(sessions[1], later).ok());
+  ASSERT_TRUE(control().liveness().AttachStream(sessions[1], later).ok());
   ASSERT_THAT(later->saved(), SizeIs(1));
   EXPECT_EQ(later->saved()[0].iteration(), 5u);
   EXPECT_EQ(later->saved()[0].age_ns(), 2 * kSecond);
@@ -96,7 +96,7 @@ TEST_F(SavedStateReportTest, OnlyWhatWasReadToItsEndIsBelievedAndOnce) {
   EXPECT_EQ(Report(begun)->code(), absl::StatusCode::kNotFound);
   const auto reader = Read(begun);
   EXPECT_EQ(Report(begun)->code(), absl::StatusCode::kNotFound);
-  control().CancelSnapshot(begun, reader.get());
+  control().snapshots().CancelSnapshot(begun, reader.get());
   Settle();
   const auto refused = Report(begun);
   EXPECT_EQ(refused->code(), absl::StatusCode::kNotFound);

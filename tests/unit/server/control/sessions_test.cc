@@ -118,20 +118,20 @@ TEST_F(SessionsTest, AJobThatNobodyIsInAnyMoreEnds) {
 
 TEST_F(SessionsTest, HeartbeatsAreAnsweredOnTheStream) {
   const std::string session = Enter(0, 1);
-  EXPECT_TRUE(control().Heartbeat(session, 77).ok());
+  EXPECT_TRUE(control().liveness().Heartbeat(session, 77).ok());
   ASSERT_FALSE(sinks[session]->events.empty());
   EXPECT_EQ(sinks[session]->events.back().heartbeat().sequence(), 77u);
-  EXPECT_EQ(control().Heartbeat("nobody", 1).code(), absl::StatusCode::kNotFound);
+  EXPECT_EQ(control().liveness().Heartbeat("nobody", 1).code(), absl::StatusCode::kNotFound);
 }
 
 TEST_F(SessionsTest, ANewerStreamTakesOverAndTheOlderOnesEndChangesNothing) {
   const std::string session = Enter(0, 1);
   auto newer = std::make_shared<RecordingSink>();
-  ASSERT_TRUE(control().AttachStream(session, newer).ok());
+  ASSERT_TRUE(control().liveness().AttachStream(session, newer).ok());
   ASSERT_TRUE(sinks[session]->end.has_value());
   EXPECT_EQ(sinks[session]->end->code(), absl::StatusCode::kAborted);
-  control().DetachStream(session, streams[session]);
-  EXPECT_TRUE(control().Heartbeat(session, 5).ok());
+  control().liveness().DetachStream(session, streams[session]);
+  EXPECT_TRUE(control().liveness().Heartbeat(session, 5).ok());
   EXPECT_EQ(newer->events.size(), 1u);
 }
 
@@ -139,12 +139,12 @@ TEST_F(SessionsTest, AStreamThatComesBackLearnsThatTheJobFailed) {
   const std::string session = Enter(0, 1);
   Advance(options.liveness_timeout);
   auto late = std::make_shared<RecordingSink>();
-  ASSERT_TRUE(control().AttachStream(session, late).ok());
+  ASSERT_TRUE(control().liveness().AttachStream(session, late).ok());
   ASSERT_NE(late->fault(), nullptr);
   Advance(kSecond);
   EXPECT_EQ(late->end->code(), absl::StatusCode::kAborted);
   auto later = std::make_shared<RecordingSink>();
-  ASSERT_TRUE(control().AttachStream(session, later).ok());
+  ASSERT_TRUE(control().liveness().AttachStream(session, later).ok());
   EXPECT_NE(later->fault(), nullptr);
   EXPECT_TRUE(later->end.has_value());
 }

@@ -15,7 +15,7 @@ class SharedMemoryTest : public ControlTest {
  protected:
   SharedMemoryTest() { options.memory_bytes_max = 256 << 20; }
 
-  void SetUp() override { control().SetSharedMemoryEndpoint("phub-0123", "boot-1"); }
+  void SetUp() override { control().host_memory().SetSharedMemoryEndpoint("phub-0123", "boot-1"); }
 
   wire::SharedBatchRequest RequestOf(const v1::AddKeysResponse& response, std::uint32_t rank,
                                      std::uint32_t batch) const {
@@ -42,8 +42,9 @@ class SharedMemoryTest : public ControlTest {
   transport::BatchMemory Fetch(const v1::AddKeysResponse& response, std::uint32_t rank,
                                std::uint32_t batch, PeerProcess process = kWorker) {
     transport::BatchMemory memory;
-    EXPECT_EQ(control().AdmitBatch(RequestOf(response, rank, batch), process, memory),
-              wire::LaneRefusal::kNone);
+    EXPECT_EQ(
+        control().rank_memories().AdmitBatch(RequestOf(response, rank, batch), process, memory),
+        wire::LaneRefusal::kNone);
     return memory;
   }
 };
@@ -100,8 +101,8 @@ TEST_F(SharedMemoryTest, ARanksOwnRegionIsChargedAndItsAlone) {
   // Expect: its lanes share the same regions, by the same numbers.
   const auto grants = OpenLanesOf(session);
   const wire::LaneHello hello = HelloOf(grants->response, 0, 1);
-  ASSERT_EQ(control().AdmitLane(hello, kWorker), wire::LaneRefusal::kNone);
-  const auto lane = control().SharedLaneMemory(hello);
+  ASSERT_EQ(control().lanes().AdmitLane(hello, kWorker), wire::LaneRefusal::kNone);
+  const auto lane = control().rank_memories().SharedLaneMemory(hello);
   ASSERT_TRUE(lane.ok());
   ASSERT_EQ(lane->regions->count(), 3u);
   EXPECT_EQ(lane->regions->region(0).data, memory.worker->data());
@@ -117,8 +118,8 @@ TEST_F(SharedMemoryTest, ALanesStagingIsWhatItsCoreLoopReceivesInto) {
   const std::string session = Enter(0, 1);
   const auto grants = OpenLanesOf(session);
   const wire::LaneHello hello = HelloOf(grants->response, 0, 1);
-  ASSERT_EQ(control().AdmitLane(hello, kWorker), wire::LaneRefusal::kNone);
-  const auto lane = control().SharedLaneMemory(hello);
+  ASSERT_EQ(control().lanes().AdmitLane(hello, kWorker), wire::LaneRefusal::kNone);
+  const auto lane = control().rank_memories().SharedLaneMemory(hello);
   ASSERT_TRUE(lane.ok());
   EXPECT_EQ(lane->slot_count, 4u);
   EXPECT_EQ(lane->slot_bytes, 1024u);
@@ -128,8 +129,9 @@ TEST_F(SharedMemoryTest, ALanesStagingIsWhatItsCoreLoopReceivesInto) {
   EXPECT_EQ(cores[1]->attached.at(0).staging, lane->staging->data());
   // The lane to the other core has memory of its own.
   const wire::LaneHello other = HelloOf(grants->response, 0, 0);
-  EXPECT_EQ(control().AdmitLane(other, kWorker), wire::LaneRefusal::kNone);
-  EXPECT_NE(control().SharedLaneMemory(other)->staging->data(), lane->staging->data());
+  EXPECT_EQ(control().lanes().AdmitLane(other, kWorker), wire::LaneRefusal::kNone);
+  EXPECT_NE(control().rank_memories().SharedLaneMemory(other)->staging->data(),
+            lane->staging->data());
 }
 
 TEST_F(SharedMemoryTest, NoncesOfBatchesAreGoodOnceAndForAWhile) {
@@ -139,25 +141,30 @@ TEST_F(SharedMemoryTest, NoncesOfBatchesAreGoodOnceAndForAWhile) {
   transport::BatchMemory memory;
   wire::SharedBatchRequest wrong = request;
   wrong.nonce[3] ^= std::byte{1};
-  EXPECT_EQ(control().AdmitBatch(wrong, kWorker, memory), wire::LaneRefusal::kNonce);
+  EXPECT_EQ(control().rank_memories().AdmitBatch(wrong, kWorker, memory),
+            wire::LaneRefusal::kNonce);
   wrong = request;
   wrong.batch = 1;
-  EXPECT_EQ(control().AdmitBatch(wrong, kWorker, memory), wire::LaneRefusal::kNonce);
+  EXPECT_EQ(control().rank_memories().AdmitBatch(wrong, kWorker, memory),
+            wire::LaneRefusal::kNonce);
   wrong = request;
   wrong.rank = Rank{9};
-  EXPECT_EQ(control().AdmitBatch(wrong, kWorker, memory), wire::LaneRefusal::kNonce);
+  EXPECT_EQ(control().rank_memories().AdmitBatch(wrong, kWorker, memory),
+            wire::LaneRefusal::kNonce);
   wrong = request;
   wrong.incarnation.value ^= 1;
-  EXPECT_EQ(control().AdmitBatch(wrong, kWorker, memory), wire::LaneRefusal::kJob);
+  EXPECT_EQ(control().rank_memories().AdmitBatch(wrong, kWorker, memory), wire::LaneRefusal::kJob);
   EXPECT_EQ(memory.worker, nullptr);
-  EXPECT_EQ(control().AdmitBatch(request, kWorker, memory), wire::LaneRefusal::kNone);
-  EXPECT_EQ(control().AdmitBatch(request, kWorker, memory), wire::LaneRefusal::kNonce);
+  EXPECT_EQ(control().rank_memories().AdmitBatch(request, kWorker, memory),
+            wire::LaneRefusal::kNone);
+  EXPECT_EQ(control().rank_memories().AdmitBatch(request, kWorker, memory),
+            wire::LaneRefusal::kNonce);
   // Asked again: a new nonce for the same memory.
   const v1::AddKeysResponse again = AddShared(session, 0, {Key("a", 8)}, 64);
   EXPECT_EQ(Fetch(again, 0, 0).worker, memory.worker);
   const v1::AddKeysResponse late = AddShared(session, 0, {Key("a", 8)}, 64);
   clock.now += options.nonce_lifetime;
-  EXPECT_EQ(control().AdmitBatch(RequestOf(late, 0, 0), kWorker, memory),
+  EXPECT_EQ(control().rank_memories().AdmitBatch(RequestOf(late, 0, 0), kWorker, memory),
             wire::LaneRefusal::kNonce);
   EXPECT_EQ(Counter("phub_batches_refused_nonce_total"), 5u);
   EXPECT_EQ(Counter("phub_batches_refused_job_total"), 1u);
@@ -169,16 +176,17 @@ TEST_F(SharedMemoryTest, EverythingOfARankGoesToOneProcess) {
   Fetch(AddShared(session, 0, {Key("a", 8)}, 64), 0, 0);
   transport::BatchMemory memory;
   const v1::AddKeysResponse again = AddShared(session, 0, {Key("a", 8)}, 64);
-  EXPECT_EQ(control().AdmitBatch(RequestOf(again, 0, 0), {.pid = 4712, .uid = 1000}, memory),
+  EXPECT_EQ(control().rank_memories().AdmitBatch(RequestOf(again, 0, 0), {.pid = 4712, .uid = 1000},
+                                                 memory),
             wire::LaneRefusal::kNonce);
   EXPECT_EQ(memory.parameters, nullptr);
   const auto grants = OpenLanesOf(session);
   const wire::LaneHello hello = HelloOf(grants->response, 0, 0);
-  EXPECT_EQ(control().AdmitLane(hello, PeerProcess{.pid = 4711, .uid = 0}),
+  EXPECT_EQ(control().lanes().AdmitLane(hello, PeerProcess{.pid = 4711, .uid = 0}),
             wire::LaneRefusal::kNonce);
   EXPECT_EQ(Counter("phub_shared_refused_process_total"), 2u);
   // A lane over tcp has no process to tell.
-  EXPECT_EQ(control().AdmitLane(HelloOf(OpenLanesOf(session)->response, 0, 0)),
+  EXPECT_EQ(control().lanes().AdmitLane(HelloOf(OpenLanesOf(session)->response, 0, 0)),
             wire::LaneRefusal::kNone);
 }
 

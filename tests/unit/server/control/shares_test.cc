@@ -19,7 +19,7 @@ class SharesTest : public ControlTest {
 };
 
 TEST_F(SharesTest, JobsOfATenantHaveItsNumberAndItsShareFromTheStart) {
-  control().SetTenant({.name = kDefaultTenant, .quota = {.weight = 300}});
+  control().tenants().SetTenant({.name = kDefaultTenant, .quota = {.weight = 300}});
   Enter(0, 1, "first");
   Enter(0, 1, "second");
   const auto added = cores[0]->Executed(Command::Kind::kAddJob);
@@ -33,7 +33,7 @@ TEST_F(SharesTest, JobsOfATenantHaveItsNumberAndItsShareFromTheStart) {
 TEST_F(SharesTest, AQuotaThatIsSetReachesJobsThatRun) {
   const std::string session = Enter(0, 1);
   AddKeys(Batch(session, 0, {Key("w", 1 << 16)}));
-  control().SetTenant(
+  control().tenants().SetTenant(
       {.name = kDefaultTenant, .quota = {.weight = 50, .bandwidth_bytes = 100'000'000}});
   std::uint64_t sum = 0;
   for (std::size_t core = 0; core < 2; ++core) {
@@ -42,13 +42,14 @@ TEST_F(SharesTest, AQuotaThatIsSetReachesJobsThatRun) {
   }
   EXPECT_NEAR(static_cast<double>(sum), 1e8, 2.0);
   // Lifted: the usual weight, no limit.
-  control().SetTenant({.name = kDefaultTenant});
+  control().tenants().SetTenant({.name = kDefaultTenant});
   EXPECT_EQ(LastTold(0).weight, 100u);
   EXPECT_EQ(LastTold(0).bandwidth_bytes, 0u);
 }
 
 TEST_F(SharesTest, PartsOfABandwidthAreAsChunksLieAndFollowThem) {
-  control().SetTenant({.name = kDefaultTenant, .quota = {.bandwidth_bytes = 100'000'000}});
+  control().tenants().SetTenant(
+      {.name = kDefaultTenant, .quota = {.bandwidth_bytes = 100'000'000}});
   const std::string session = Enter(0, 1);
   AddKeys(Batch(session, 0, {Key("w", 1)}));  // one chunk, on one of two core loops
   const std::uint64_t first = LastTold(0).bandwidth_bytes;

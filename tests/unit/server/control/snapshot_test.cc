@@ -115,7 +115,7 @@ TEST_F(SnapshotTest, OneAtATimeAndOneReader) {
   const auto intruder = Read(id, &second);
   EXPECT_EQ(second.code(), absl::StatusCode::kFailedPrecondition);
   // Receive: the intruder's goodbye does not end the reader's.
-  control().CancelSnapshot(id, intruder.get());
+  control().snapshots().CancelSnapshot(id, intruder.get());
   ReadToEnd(id, *reader);
   ExpectStateAt(*reader, 1);
   Read(id, &second);
@@ -126,7 +126,7 @@ TEST_F(SnapshotTest, AReaderThatGoesAwayGivesItBack) {
   Train();
   const std::string id = BeginAt(1);
   const auto sink = Read(id);
-  control().CancelSnapshot(id, sink.get());
+  control().snapshots().CancelSnapshot(id, sink.get());
   // Expect: not before the core loops have let go.
   EXPECT_GT(control().memory_bytes(), used_before);
   EXPECT_EQ(BeginSnapshot(TargetsAt(1))->code(), absl::StatusCode::kUnavailable);
@@ -156,8 +156,8 @@ TEST_F(SnapshotTest, TheJobEndsInTheMiddle) {
   ASSERT_TRUE(sink->end.has_value());
   EXPECT_EQ(sink->end->code(), absl::StatusCode::kAborted);
   // Receive: the reader's late signs of life.
-  control().SnapshotPartSent(id, sink.get());
-  control().CancelSnapshot(id, sink.get());
+  control().snapshots().SnapshotPartSent(id, sink.get());
+  control().snapshots().CancelSnapshot(id, sink.get());
   Advance(options.teardown_delay);
   EXPECT_EQ(control().memory_bytes(), 0u);
 }

@@ -28,7 +28,7 @@ class VerbsGateTest : public ControlTest {
     thread_ = std::make_unique<ControlThread>(control(), system_clock_);
     gate_ = std::make_unique<ControlVerbsGate>(*thread_, /*transport_index=*/2, std::move(queues),
                                                transport::VerbsLimits{});
-    control().SetMemoryListener(*gate_);
+    control().host_memory().SetMemoryListener(*gate_);
   }
 
   // Under the lock, as gRPC's threads do.

@@ -24,11 +24,11 @@ class WaitTest : public ControlTest {
     }
   }
   void BreakStream(const std::string& session) {
-    control().DetachStream(session, streams[session]);
+    control().liveness().DetachStream(session, streams[session]);
     sinks[session] = std::make_shared<RecordingSink>();
   }
   void Reattach(const std::string& session) {
-    const auto stream = control().AttachStream(session, sinks[session]);
+    const auto stream = control().liveness().AttachStream(session, sinks[session]);
     ASSERT_TRUE(stream.ok());
     streams[session] = *stream;
   }
@@ -160,7 +160,7 @@ TEST_F(WaitTest, ANewProcessTakesTheRankOverWithRestart) {
   Settle();
   EXPECT_TRUE(keys->ok()) << keys->message();
   // Expect: the old process is refused with the reason, whatever it calls.
-  const absl::Status beat = control().Heartbeat(old, 99);
+  const absl::Status beat = control().liveness().Heartbeat(old, 99);
   EXPECT_EQ(beat.code(), absl::StatusCode::kAborted);
   EXPECT_THAT(std::string(beat.message()), HasSubstr("taken over by a process on host node1"));
   EXPECT_EQ(AddKeys(Batch(old, 1, {Key("x", 1)}))->code(), absl::StatusCode::kAborted);

@@ -1,0 +1,138 @@
+#include "server/control/admin/admin.h"
+
+#include <algorithm>
+
+#include "common/wire/message.h"
+#include "server/control/checkpoint/saved_state.h"
+#include "server/control/jobs/job_options.h"
+#include "server/control/racks/rack_run.h"
+#include "server/control/racks/rack_waiting.h"
+#include "server/control/text.h"
+
+namespace phub::server {
+
+v1::ServerInfo Admin::DescribeServer() const {
+  v1::ServerInfo info;
+  info.set_version(context_.options.version);
+  info.set_commit(context_.options.commit);
+  info.set_protocol_version_min(kProtocolVersionMin);
+  info.set_protocol_version_max(kProtocolVersionMax);
+  info.set_lane_version_min(wire::kLaneVersionMin);
+  info.set_lane_version_max(wire::kLaneVersion);
+  info.set_state(context_.drain.draining ? "draining" : "serving");
+  info.set_uptime_ns(context_.clock.Now() - context_.started_at);
+  info.set_core_count(static_cast<std::uint32_t>(context_.cores.size()));
+  info.set_simd_target(context_.options.simd_target);
+  info.set_job_count(static_cast<std::uint32_t>(std::count_if(
+      jobs_.jobs().begin(), jobs_.jobs().end(), [](const auto& job) { return job->running(); })));
+  if (!context_.options.rack_endpoints.empty()) {
+    info.set_endpoint(context_.options.rack_endpoints[context_.options.rack_self]);
+  }
+  *info.mutable_rack() = local_rack_.DescribeRack();
+  info.set_memory_bytes(context_.ledger.used_bytes());
+  info.set_memory_bytes_max(context_.ledger.limit_bytes());
+  if (context_.drain.draining) {
+    info.set_drain_deadline_ns(
+        std::max<DurationNs>(0, context_.drain.deadline - context_.clock.Now()));
+  }
+  return info;
+}
+
+void Admin::GetServer(const v1::GetServerRequest& /*request*/, Answer<v1::ServerInfo> answer) {
+  answer(absl::OkStatus(), DescribeServer());
+}
+
+v1::JobInfo Admin::DescribeJob(const Job& job) const {
+  const TimeNs now = context_.clock.Now();
+  v1::JobInfo info;
+  info.set_tenant(job.account.tenant);
+  info.set_name(job.name());
+  info.set_incarnation(FormatIncarnation(job.account.incarnation));
+  info.set_state(ToString(job.state));
+  info.set_world_size(std::max(job.settings.world_size, job.settings.ranks_of_job));
+  if (job.rack_run != nullptr) plans_.DescribeExchange(job, *info.mutable_exchange());
+  info.set_key_count(static_cast<std::uint32_t>(job.key_count));
+  info.set_parameter_bytes(job.parameter_bytes);
+  info.set_memory_bytes(job.released() && job.let_go.empty() ? 0 : job.memory_bytes);
+  info.set_chunk_bytes(job.config.chunk_bytes);
+  info.set_slots_per_lane(job.config.slots_per_lane);
+  info.set_on_loss(ToString(job.settings.on_loss));
+  info.set_age_ns(now - job.created_at);
+  info.set_fault(job.fault.message());
+  info.set_restart(job.settings.restart);
+  info.set_wait_timeout_ns(job.settings.wait_timeout);
+  info.set_screening(ToString(job.settings.screening));
+  info.set_apply(ApplyName(job.settings));
+  info.set_clip_norm(job.settings.clip_norm);
+  info.set_skip_nonfinite(job.settings.skip_nonfinite);
+  const WorkTotals totals = job.released() ? job.totals : totals_.TotalsOf(job);
+  info.set_nonfinite_sums(totals.nonfinite_sums);
+  info.set_nonfinite_gradients(totals.nonfinite_gradients);
+  info.set_nonfinite_first(job.nonfinite_first);
+  if (const auto saved = DescribeNewestSave(job, now)) *info.mutable_saved_state() = *saved;
+  if (context_.ledger.RequiresEncryption(job.account.tenant)) info.set_encryption("required");
+  DescribeLostElsewhere(job, now, info);
+  for (std::uint32_t rank = 0; rank < job.members.size(); ++rank) {
+    const Member& member = job.members[rank];
+    v1::WorkerInfo& worker = *info.add_workers();
+    worker.set_rank(rank + job.config.rank_base);
+    worker.set_host(member.host);
+    worker.set_pid(member.pid);
+    worker.set_state(ToString(member.state));
+    worker.set_address(member.address);
+    if (member.last_heard != 0) worker.set_last_heartbeat_age_ns(now - member.last_heard);
+    worker.set_restarts(member.restarts);
+    const RankMetricsSum sum = metrics_.SumOfRank(job, Rank{rank});
+    worker.set_rounds_last(sum.rounds_last);
+    worker.set_straggler_wait_ns(sum.straggler_wait_ns);
+    if (member.state == Member::State::kLost) {
+      worker.set_awaited_for_ns(std::max<DurationNs>(0, member.awaited_until - now));
+      worker.set_loss(member.absence);
+    }
+    worker.set_lanes_open(static_cast<std::uint32_t>(
+        std::count_if(member.lanes.begin(), member.lanes.end(),
+                      [](const LanePlace& place) { return place.connection != nullptr; })));
+    for (std::size_t core = 0; core < member.lanes.size(); ++core) {
+      v1::LaneInfo& lane = *worker.add_lanes();
+      lane.set_core(CoreAt(core).value);
+      lane.set_lane(stall_reports_.DescribeLane(member, CoreAt(core)));
+      if (member.lanes[core].connection != nullptr) lane.set_reason(ReasonOf(job, lane.lane()));
+    }
+  }
+  return info;
+}
+
+// Why a lane that travels so is as safe as its tenant asks for.
+std::string Admin::ReasonOf(const Job& job, std::string_view lane) const {
+  if (lane.starts_with("shm")) return "same host: what is in its memory does not leave it";
+  if (lane.starts_with("verbs")) return "RDMA at both ends; not encrypted";
+  const bool required = context_.ledger.RequiresEncryption(job.account.tenant);
+  return context_.options.tls_reason +
+         (required ? "; the tenant requires encryption, so not RDMA" : "");
+}
+
+void Admin::ListJobs(const v1::ListJobsRequest& request, Answer<v1::ListJobsResponse> answer) {
+  v1::ListJobsResponse response;
+  const auto list = [&](const auto& all) {
+    for (const auto& job : all) {
+      if (!request.tenant().empty() && job->account.tenant != request.tenant()) continue;
+      *response.add_jobs() = DescribeJob(*job);
+    }
+  };
+  list(jobs_.ended());
+  list(jobs_.jobs());
+  answer(absl::OkStatus(), response);
+}
+
+void Admin::GetJob(const v1::GetJobRequest& request, Answer<v1::JobInfo> answer) {
+  const absl::StatusOr<const Job*> job = jobs_.FindJob(request.tenant(), request.job());
+  if (!job.ok()) return answer(job.status(), {});
+  v1::JobInfo info = DescribeJob(**job);
+  if (RackRun* const run = (*job)->rack_run.get()) {
+    const SilenceGuard guard(context_);
+    DescribePrediction(*run, *info.mutable_exchange());
+  }
+  answer(absl::OkStatus(), info);
+}
+
+}  // namespace phub::server

@@ -1,0 +1,188 @@
+#include "server/control/admin/metrics.h"
+
+#include <algorithm>
+
+#include "common/transport/verbs/verbs_counters.h"
+
+namespace phub::server {
+namespace {
+
+void AddCounter(v1::GetStatsResponse& response, const std::string& name, std::uint64_t value,
+                std::int32_t core = -1) {
+  v1::Counter& counter = *response.add_counters();
+  counter.set_name(name);
+  counter.set_core(core);
+  counter.set_value(value);
+}
+
+// Of one tenant, or of one of its jobs.
+void AddOwned(v1::GetStatsResponse& response, const std::string& tenant, const std::string& job,
+              const char* name, std::uint64_t value) {
+  AddCounter(response, name, value);
+  v1::Counter& counter = *response.mutable_counters()->rbegin();
+  counter.set_tenant(tenant);
+  counter.set_job(job);
+}
+
+WorkerCounts CountWorkers(const Job& job) {
+  WorkerCounts counts;
+  for (const Member& member : job.members) {
+    switch (member.state) {
+      case Member::State::kAwaited:
+      case Member::State::kReserved: ++counts.awaited; break;
+      case Member::State::kLive: ++counts.live; break;
+      case Member::State::kLost: ++counts.lost; break;
+      case Member::State::kLeft:
+      case Member::State::kDead: break;
+    }
+  }
+  return counts;
+}
+
+JobSample SampleJob(const Job& job, const WorkTotals& totals, std::uint64_t memory_bytes) {
+  JobSample sample;
+  sample.tenant = job.account.tenant;
+  sample.job = job.name();
+  sample.totals = totals;
+  sample.workers = CountWorkers(job);
+  sample.slots =
+      std::uint64_t{job.settings.world_size} * job.config.slots_per_lane * job.shards.size();
+  for (const auto& shard : job.shards) sample.slots_used += shard->metrics.slots_used.Get();
+  sample.memory_bytes = memory_bytes;
+  sample.parameter_bytes = job.parameter_bytes;
+  return sample;
+}
+
+}  // namespace
+
+RankMetricsSum Metrics::SumOfRank(const Job& job, Rank rank) const {
+  RankMetricsSum sum;
+  for (const auto& shard : job.shards) {
+    const RankMetrics& metrics = shard->metrics.ranks[rank.value];
+    sum.rounds_last += metrics.rounds_last.Get();
+    sum.straggler_wait_ns += metrics.straggler_wait_ns.Get();
+  }
+  return sum;
+}
+
+std::map<std::string, TenantSample> Metrics::SampleTenants() const {
+  std::map<std::string, TenantSample> tenants;
+  tenants[kDefaultTenant];
+  for (const auto& [tenant, totals] : totals_.released()) tenants[tenant].totals = totals;
+  for (const auto& job : jobs_.jobs()) {
+    TenantSample& tenant = tenants[job->account.tenant];
+    tenant.totals.Add(totals_.TotalsOf(*job));
+    if (!job->running()) continue;
+    ++tenant.jobs;
+    tenant.live_workers += CountWorkers(*job).live;
+  }
+  for (auto& [name, tenant] : tenants) {
+    tenant.tenant = name;
+    tenant.memory_bytes = context_.ledger.UsageOf(name).memory_bytes;
+    tenant.memory_quota_bytes = context_.ledger.tenant_limit_bytes(name);
+  }
+  return tenants;
+}
+
+MetricsSample Metrics::Sample() const {
+  MetricsSample sample;
+  sample.version = context_.options.version;
+  sample.commit = context_.options.commit;
+  sample.simd_target = context_.options.simd_target;
+  sample.uptime = context_.clock.Now() - context_.started_at;
+  sample.draining = context_.drain.draining;
+  sample.memory_bytes = context_.ledger.used_bytes();
+  sample.memory_limit_bytes = context_.ledger.limit_bytes();
+  for (const CoreLink& link : context_.cores) {
+    CoreSample& core = sample.cores.emplace_back();
+    for (std::size_t i = 0; i < kCoreCounterCount; ++i) {
+      core.counters[i] = link.counters().Get(static_cast<CoreCounter>(i));
+    }
+    core.commands_waiting = link.backlog();
+    if (link.verbs_counters() == nullptr) continue;
+    for (const transport::VerbsCounterField& field : transport::kVerbsCounterFields) {
+      core.verbs_counters.push_back((link.verbs_counters()->*field.value).Get());
+    }
+  }
+  for (std::size_t i = 0; i < kControlCounterCount; ++i) {
+    sample.control_counters.push_back(context_.counters.Get(static_cast<ControlCounter>(i)));
+  }
+  for (const auto& job : jobs_.jobs()) {
+    ++(job->running() ? sample.jobs_running : sample.jobs_ending);
+    if (!job->running()) continue;
+    const WorkerCounts workers = CountWorkers(*job);
+    sample.workers.awaited += workers.awaited;
+    sample.workers.live += workers.live;
+    sample.workers.lost += workers.lost;
+    if (sample.jobs.size() == kJobsSampledMax) {
+      ++sample.jobs_omitted;
+    } else {
+      sample.jobs.push_back(
+          SampleJob(*job, totals_.TotalsOf(*job), context_.ledger.used_bytes(job->account)));
+    }
+  }
+  for (auto& [name, tenant] : SampleTenants()) {
+    if (sample.tenants.size() == kTenantsSampledMax) {
+      ++sample.tenants_omitted;
+    } else {
+      sample.tenants.push_back(tenant);
+    }
+  }
+  return sample;
+}
+
+void Metrics::GetStats(const v1::GetStatsRequest& /*request*/,
+                       Answer<v1::GetStatsResponse> answer) {
+  const MetricsSample sample = Sample();
+  v1::GetStatsResponse response;
+  for (std::size_t core = 0; core < sample.cores.size(); ++core) {
+    const auto index = static_cast<std::int32_t>(core);
+    for (std::size_t i = 0; i < kCoreCounterCount; ++i) {
+      AddCounter(response, fmt::format("phub_{}_total", kCoreCounterNames[i]),
+                 sample.cores[core].counters[i], index);
+    }
+    AddCounter(response, "phub_commands_waiting", sample.cores[core].commands_waiting, index);
+    for (std::size_t i = 0; i < sample.cores[core].verbs_counters.size(); ++i) {
+      AddCounter(response, fmt::format("phub_{}_total", transport::kVerbsCounterFields[i].name),
+                 sample.cores[core].verbs_counters[i], index);
+    }
+  }
+  for (std::size_t i = 0; i < kControlCounterCount; ++i) {
+    AddCounter(response, fmt::format("phub_{}_total", kControlCounterNames[i]),
+               sample.control_counters[i]);
+  }
+  AddCounter(response, "phub_memory_bytes", sample.memory_bytes);
+  AddCounter(response, "phub_memory_bytes_max", sample.memory_limit_bytes);
+  AddCounter(response, "phub_jobs", sample.jobs_running + sample.jobs_ending);
+  for (const JobSample& job : sample.jobs) {
+    const auto add = [&](const char* name, std::uint64_t value) {
+      AddOwned(response, job.tenant, job.job, name, value);
+    };
+    add("phub_job_memory_bytes", job.memory_bytes);
+    add("phub_job_gradients_total", job.totals.gradients);
+    add("phub_job_gradient_bytes_total", job.totals.gradient_bytes);
+    add("phub_job_reply_bytes_total", job.totals.reply_bytes);
+    add("phub_job_rounds_total", job.totals.rounds());
+    add("phub_job_nonfinite_sums_total", job.totals.nonfinite_sums);
+    add("phub_job_nonfinite_gradients_total", job.totals.nonfinite_gradients);
+    add("phub_job_round_duration_ns_total", job.totals.round_duration_ns);
+    add("phub_job_straggler_wait_ns_total", job.totals.straggler_wait_ns);
+    add("phub_job_slots", job.slots);
+    add("phub_job_slots_used", job.slots_used);
+  }
+  for (const TenantSample& tenant : sample.tenants) {
+    const auto add = [&](const char* name, std::uint64_t value) {
+      AddOwned(response, tenant.tenant, "", name, value);
+    };
+    add("phub_tenant_jobs", tenant.jobs);
+    add("phub_tenant_live_workers", tenant.live_workers);
+    add("phub_tenant_memory_bytes", tenant.memory_bytes);
+    add("phub_tenant_memory_quota_bytes", tenant.memory_quota_bytes);
+    add("phub_tenant_gradient_bytes_total", tenant.totals.gradient_bytes);
+    add("phub_tenant_reply_bytes_total", tenant.totals.reply_bytes);
+    add("phub_tenant_rounds_total", tenant.totals.rounds());
+  }
+  answer(absl::OkStatus(), response);
+}
+
+}  // namespace phub::server

@@ -1,0 +1,32 @@
+// Which rounds of a job wait, for which ranks and since when, for administrators. Owned by Control;
+// under control's lock.
+#pragma once
+
+#include <string>
+
+#include "phub/v1/admin.pb.h"
+#include "server/control/context.h"
+#include "server/control/jobs/job_table.h"
+#include "server/control/jobs/stall_queries.h"
+
+namespace phub::server {
+
+class StallReports {
+ public:
+  StallReports(Context& context, JobTable& jobs, StallQueries& stall_queries)
+      : context_(context), jobs_(jobs), stall_queries_(stall_queries) {}
+
+  void ListStalls(const v1::ListStallsRequest& request, Answer<v1::ListStallsResponse> answer);
+  // "tcp 10.0.0.5:40112", or why there is none.
+  std::string DescribeLane(const Member& member, CoreIndex core) const;
+
+ private:
+  void DescribeStalls(const Job& job, const StallQuery& query, DurationNs waiting_for_min,
+                      v1::ListStallsResponse& response) const;
+
+  Context& context_;
+  JobTable& jobs_;
+  StallQueries& stall_queries_;
+};
+
+}  // namespace phub::server

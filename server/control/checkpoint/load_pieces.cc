@@ -1,0 +1,136 @@
+// Which keys a load of saved state names, and the check of each piece that comes.
+#include <algorithm>
+#include <bit>
+#include <cstring>
+
+#include "common/base/check.h"
+#include "server/control/checkpoint/deal.h"
+#include "server/control/checkpoint/loads.h"
+#include "server/control/jobs/hyper_parameters.h"
+
+namespace phub::server {
+namespace {
+
+static_assert(std::endian::native == std::endian::little, "elements are kept as they come");
+
+constexpr std::size_t kPieceBytesMax = 1 << 20;
+
+const char* NameOf(v1::StateTensor tensor) {
+  switch (tensor) {
+    case v1::STATE_TENSOR_PARAMETERS: return "parameters";
+    case v1::STATE_TENSOR_MASTERS: return "masters";
+    case v1::STATE_TENSOR_OPTIMIZER_0: return "first optimizer state";
+    case v1::STATE_TENSOR_OPTIMIZER_1: return "second optimizer state";
+    default: return "a tensor that phub does not know";
+  }
+}
+
+}  // namespace
+
+// Which keys come, and what there is of them here.
+absl::Status Loads::NameKeys(const Job& job, const v1::LoadStateRequest& first,
+                             StateArrival& arrival) {
+  arrival.named.assign(job.keys.size(), false);
+  std::vector<std::uint64_t> reductions(job.keys.size(), 0);
+  arrival.parts.resize(job.keys.size());
+  const std::vector<ChunkRef> chunks = ChunksOf(job);
+  for (const ChunkRef& place : chunks) {
+    const KeyState& key = *place.chunk->key;
+    const auto& image = arrival.state->images[place.core.value]->chunks[place.index];
+    if (!place.chunk->is_home) continue;
+    arrival.parts[key.key.value].push_back(
+        {place, std::vector<std::uint32_t>(TensorsOf(key, image).size(), 0)});
+  }
+  for (const v1::KeyStateInfo& info : first.keys()) {
+    if (info.key_index() >= job.keys.size() || arrival.named[info.key_index()]) {
+      return absl::InvalidArgumentError(fmt::format(
+          "job {}: the saved state names key number {}, which {}", job.name(), info.key_index(),
+          info.key_index() < job.keys.size() ? "it names twice" : "the job does not have"));
+    }
+    if (!IsFinite(info.hyper_parameters())) {
+      return absl::InvalidArgumentError(
+          fmt::format("job {} key {}: a hyper-parameter of the saved state is not finite",
+                      job.name(), job.keys[info.key_index()].name()));
+    }
+    arrival.named[info.key_index()] = true;
+    for (const StateArrival::Part& part : arrival.parts[info.key_index()]) {
+      arrival.elements_left +=
+          std::uint64_t{part.place.chunk->element_count} * part.elements_come.size();
+    }
+    reductions[info.key_index()] = info.reductions();
+  }
+  for (const ChunkRef& place : chunks) {
+    const std::uint32_t key = place.chunk->key->key.value;
+    if (!arrival.named[key]) continue;
+    auto& image = arrival.state->images[place.core.value]->chunks[place.index];
+    image.reductions = reductions[key];
+    // No more than that comes of what is at home elsewhere.
+    if (!place.chunk->is_home) image.ready.store(true, std::memory_order_release);
+  }
+  for (auto& parts : arrival.parts) {
+    std::sort(parts.begin(), parts.end(), [](const auto& a, const auto& b) {
+      return a.place.chunk->element_offset < b.place.chunk->element_offset;
+    });
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Loads::TakePiece(const Job& job, StateArrival& arrival, const v1::StatePiece& piece) {
+  const auto wrong = [&](const std::string& what) {
+    const std::string key = piece.key_index() < job.keys.size()
+                                ? job.keys[piece.key_index()].name()
+                                : fmt::format("number {}", piece.key_index());
+    return absl::InvalidArgumentError(fmt::format(
+        "job {} key {}: a piece of its saved state ({} from element {}, {} bytes) {}", job.name(),
+        key, NameOf(piece.tensor()), piece.element_offset(), piece.elements().size(), what));
+  };
+  if (piece.key_index() >= arrival.named.size() || !arrival.named[piece.key_index()]) {
+    return wrong("is of a key that the load does not name");
+  }
+  if (piece.elements().empty() || piece.elements().size() > kPieceBytesMax) {
+    return wrong(fmt::format("is empty or over {} bytes", kPieceBytesMax));
+  }
+  std::vector<StateArrival::Part>& parts = arrival.parts[piece.key_index()];
+  auto part = std::upper_bound(parts.begin(), parts.end(), piece.element_offset(),
+                               [](std::uint64_t offset, const StateArrival::Part& each) {
+                                 return offset < each.place.chunk->element_offset;
+                               });
+  if (part == parts.begin()) return wrong("is not of this daemon's chunks");
+  --part;
+  std::uint64_t offset = piece.element_offset();
+  const char* from = piece.elements().data();
+  std::size_t bytes = piece.elements().size();
+  for (; bytes > 0; ++part) {
+    if (part == parts.end()) return wrong("goes beyond this daemon's chunks");
+    const Chunk& chunk = *part->place.chunk;
+    const auto& image = arrival.state->images[part->place.core.value]->chunks[part->place.index];
+    const std::vector<TensorView> tensors = TensorsOf(*chunk.key, image);
+    const auto tensor = std::find_if(tensors.begin(), tensors.end(), [&](const TensorView& each) {
+      return each.tensor == piece.tensor();
+    });
+    if (tensor == tensors.end()) return wrong("is of a tensor that the key does not have");
+    if (bytes % tensor->element_bytes != 0) {
+      return wrong(fmt::format("is not of whole elements of {} bytes", tensor->element_bytes));
+    }
+    if (offset < chunk.element_offset || offset - chunk.element_offset >= chunk.element_count) {
+      return wrong("is not of this daemon's chunks");
+    }
+    std::uint32_t& come = part->elements_come[static_cast<std::size_t>(tensor - tensors.begin())];
+    if (offset != chunk.element_offset + come) {
+      return wrong(
+          fmt::format("is out of order: element {} is the next", chunk.element_offset + come));
+    }
+    const std::size_t count =
+        std::min<std::size_t>(bytes / tensor->element_bytes, chunk.element_count - come);
+    std::memcpy(tensor->data + std::size_t{come} * tensor->element_bytes, from,
+                count * tensor->element_bytes);
+    come += static_cast<std::uint32_t>(count);
+    arrival.elements_left -= count;
+    offset += count;
+    from += count * tensor->element_bytes;
+    bytes -= count * tensor->element_bytes;
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace phub::server

@@ -1,0 +1,313 @@
+// Saved state on its way in: gathered in images, piece by piece, each checked; brought to the core
+// loops when it is whole. See saved_state.h for who holds what until when.
+#include "server/control/checkpoint/loads.h"
+
+#include <algorithm>
+#include <bit>
+#include <cstring>
+#include <utility>
+
+#include "common/base/check.h"
+#include "common/base/log.h"
+#include "common/base/printable.h"
+#include "server/control/checkpoint/deal.h"
+#include "server/control/jobs/hyper_parameters.h"
+#include "server/control/text.h"
+
+namespace phub::server {
+namespace {
+
+constexpr std::size_t kSentenceBytesMax = 2048;  // several times what a daemon says of a fault
+
+// A worker's words, which others will read.
+std::string Sentence(std::string_view text) { return Printable(text, kSentenceBytesMax); }
+
+absl::Status Over() {
+  return absl::AbortedError(
+      "this load of saved state is over: a newer one took its place, or the job has ended");
+}
+
+}  // namespace
+
+Job* Loads::FindLoad(LoadId load) const {
+  for (const auto& job : jobs_.jobs()) {
+    if (job->checkpoints->arrival != nullptr && job->checkpoints->arrival->id == load)
+      return job.get();
+  }
+  return nullptr;
+}
+
+absl::StatusOr<LoadId> Loads::BeginLoad(const v1::LoadStateRequest& first) {
+  const absl::StatusOr<Seating> seat = FindLoader(first);
+  if (!seat.ok()) return seat.status();
+  Job& job = *seat->job;
+  if (!pending_calls_.KeysAcknowledged(job, job.batches.size())) {
+    return context_.Refuse(
+        ControlCounter::loads_refused,
+        absl::AbortedError(
+            fmt::format("keys are being added to job {}; load its state again", job.name())));
+  }
+  if (first.refusal_code() != 0) return RefuseLoad(job, seat->rank, first);
+  const bool is_own = !first.session_id().empty();
+  if (!IsNewestLoad(job, is_own ? job.checkpoints->newest_load + 1 : first.number())) {
+    return context_.Refuse(ControlCounter::loads_refused, Over());
+  }
+  if (job.checkpoints->arrival) FailArrival(job, Over());
+  auto arrival = std::make_unique<StateArrival>();
+  arrival->id = ++loads_begun_;
+  arrival->rank = seat->rank;
+  arrival->session_id = first.session_id();
+  arrival->deadline = context_.clock.Now() + context_.options.transfer_timeout;
+  arrival->state = std::make_unique<BroughtState>();
+  auto images = MakeImages(context_, job, arrival->state->memory_bytes);
+  if (!images.ok()) return context_.Refuse(ControlCounter::loads_refused, images.status());
+  arrival->state->images = *std::move(images);
+  arrival->state->description.set_iteration(first.iteration());
+  *arrival->state->description.mutable_keys() = first.keys();
+  v1::SavedState& source = *arrival->state->description.mutable_source();
+  source = SaveAt(first.iteration(), first.source().directory(), first.source().host());
+  source.set_loaded(true);
+  const absl::Status status = NameKeys(job, first, *arrival);
+  if (status.ok() && job.rack_run != nullptr && is_own) {
+    DealOut(context_.options.racks_with_ranks(), RackIndex{context_.options.rack_index},
+            ChunksOf(job), arrival->state->description, *arrival);
+    for (auto& [rack, part] : arrival->for_racks) part.set_number(job.checkpoints->newest_load);
+  }
+  const LoadId id = arrival->id;
+  job.checkpoints->arrival = std::move(arrival);
+  if (!status.ok()) {
+    FailArrival(job, status);
+    return status;
+  }
+  context_.counters.Add(ControlCounter::loads_begun);
+  return id;
+}
+
+absl::Status Loads::LoadPart(LoadId load, const v1::LoadStateRequest& part) {
+  Job* const job = FindLoad(load);
+  if (job == nullptr) return Over();
+  StateArrival& arrival = *job->checkpoints->arrival;
+  if (!arrival.failure.ok()) return arrival.failure;
+  if (arrival.is_refusal) return absl::OkStatus();
+  absl::Status status = CheckLoader(*job, arrival.session_id);
+  for (const v1::StatePiece& piece : part.pieces()) {
+    if (!status.ok()) break;
+    context_.counters.Add(ControlCounter::load_bytes, piece.elements().size());
+    if (arrival.dealt.empty()) {
+      status = TakePiece(*job, arrival, piece);
+      continue;
+    }
+    for (const v1::StatePiece& own :
+         DealPiece(RackIndex{context_.options.rack_index}, arrival, piece)) {
+      if (status.ok()) status = TakePiece(*job, arrival, own);
+    }
+  }
+  if (!status.ok()) {
+    FailArrival(*job, context_.Refuse(ControlCounter::loads_refused, status));
+    return status;
+  }
+  arrival.deadline = context_.clock.Now() + context_.options.transfer_timeout;
+  return absl::OkStatus();
+}
+
+void Loads::FinishLoad(LoadId load, Answer<v1::LoadStateResponse> answer) {
+  Job* const job = FindLoad(load);
+  if (job == nullptr) return answer(Over(), {});
+  StateArrival& arrival = *job->checkpoints->arrival;
+  absl::Status status = arrival.failure;
+  if (status.ok()) status = CheckLoader(*job, arrival.session_id);
+  if (status.ok() && arrival.elements_left > 0) {
+    status = absl::InvalidArgumentError(
+        fmt::format("the saved state of job {} ended before it was whole: {} elements of this "
+                    "daemon's chunks are missing",
+                    job->name(), arrival.elements_left));
+  }
+  if (!status.ok()) {
+    if (arrival.failure.ok())
+      FailArrival(*job, context_.Refuse(ControlCounter::loads_refused, status));
+    job->checkpoints->arrival.reset();
+    return answer(status, {});
+  }
+  if (arrival.is_refusal) {
+    job->checkpoints->arrival.reset();
+    return answer(absl::OkStatus(), {});
+  }
+  BringState(*job);
+  job->pending.push_back({job->checkpoints->brought->tickets,
+                          [answer] { answer(absl::OkStatus(), {}); },
+                          [answer](const absl::Status& failed) { answer(failed, {}); }});
+  pending_calls_.AnswerAcknowledged(*job);
+}
+
+// It is whole: the core loops have it from here on, and let go of what they had before.
+void Loads::BringState(Job& job) {
+  const std::unique_ptr<StateArrival> arrival = std::move(job.checkpoints->arrival);
+  std::unique_ptr<BroughtState> state = std::move(arrival->state);
+  for (std::size_t key = 0; key < arrival->parts.size(); ++key) {
+    if (!arrival->named[key]) continue;
+    for (const StateArrival::Part& part : arrival->parts[key]) {
+      state->images[part.place.core.value]->chunks[part.place.index].ready.store(
+          true, std::memory_order_release);
+    }
+  }
+  for (std::size_t core = 0; core < context_.cores.size(); ++core) {
+    state->tickets.push_back(context_.cores[core].Send({.kind = Command::Kind::kBringState,
+                                                        .shard = job.shards[core].get(),
+                                                        .image = state->images[core].get()}));
+  }
+  if (job.checkpoints->brought) {
+    job.checkpoints->brought->tickets = state->tickets;
+    job.checkpoints->replaced_states.push_back(std::move(job.checkpoints->brought));
+  }
+  job.checkpoints->brought = std::move(state);
+  job.checkpoints->load_refusal = absl::OkStatus();
+  TakeOverIterations(job, job.checkpoints->brought->description);
+  NoteSave(job, job.checkpoints->brought->description.source(), context_.clock.Now(),
+           context_.clock.Now());
+  context_.counters.Add(ControlCounter::loads_brought);
+  const std::string by =
+      arrival->session_id.empty() ? "rack" : fmt::format("rank {}", arrival->rank.value);
+  LogInfo("event=state_brought tenant={} job=\"{}\" by=\"{}\" iteration={} keys={}",
+          job.account.tenant, job.name(), by, job.checkpoints->brought->description.iteration(),
+          job.checkpoints->brought->description.keys_size());
+}
+
+// It will not come to anything: the core loops never saw it, so its memory comes back at once. Who
+// sends it learns why with the next part.
+void Loads::FailArrival(Job& job, const absl::Status& status) {
+  StateArrival& arrival = *job.checkpoints->arrival;
+  if (arrival.state == nullptr) return;
+  context_.ledger.Return(job.account, arrival.state->memory_bytes);
+  job.memory_bytes -= arrival.state->memory_bytes;
+  arrival.state.reset();
+  arrival.parts.clear();
+  arrival.failure = status;
+  arrival.deadline = kNever;
+}
+
+void Loads::CancelLoad(LoadId load) {
+  Job* const job = FindLoad(load);
+  if (job == nullptr) return;
+  FailArrival(*job, absl::CancelledError("the worker gave up"));
+  job->checkpoints->arrival.reset();
+}
+
+void Loads::GetLoadedState(const v1::GetLoadedStateRequest& request,
+                           Answer<v1::LoadedState> answer) {
+  const absl::StatusOr<Seating> seat = sessions_.FindRunning(request.session_id());
+  if (!seat.ok()) return answer(seat.status(), {});
+  Job& job = *seat->job;
+  if (!job.checkpoints->load_refusal.ok()) return answer(job.checkpoints->load_refusal, {});
+  if (job.checkpoints->brought == nullptr) {
+    return answer(
+        absl::NotFoundError(fmt::format("no saved state was brought to job {}", job.name())), {});
+  }
+  job.pending.push_back(
+      {job.checkpoints->brought->tickets,
+       [answer, state = job.checkpoints->brought->description] { answer(absl::OkStatus(), state); },
+       [answer](const absl::Status& failed) { answer(failed, {}); }});
+  pending_calls_.AnswerAcknowledged(job);
+}
+
+void Loads::AdvanceLoad(Job& job, TimeNs now) {
+  if (!job.running()) return;  // all of it is freed with the job
+  std::erase_if(job.checkpoints->replaced_states, [&](const std::unique_ptr<BroughtState>& state) {
+    if (!context_.cores.Acknowledged(state->tickets)) return false;
+    context_.ledger.Return(job.account, state->memory_bytes);
+    job.memory_bytes -= state->memory_bytes;
+    return true;
+  });
+  if (job.checkpoints->arrival && now >= job.checkpoints->arrival->deadline) {
+    FailArrival(job, absl::DeadlineExceededError(
+                         fmt::format("no more of job {}'s saved state came within {}", job.name(),
+                                     FormatAge(context_.options.transfer_timeout))));
+  }
+}
+
+void Loads::DropLoaded(Job& job, int code, const std::string& why) {
+  const bool known = code > 0 && code <= static_cast<int>(absl::StatusCode::kUnauthenticated);
+  job.checkpoints->load_refusal = absl::Status(
+      known ? static_cast<absl::StatusCode>(code) : absl::StatusCode::kUnknown, Sentence(why));
+  context_.counters.Add(ControlCounter::loads_refused);
+  if (job.checkpoints->arrival) FailArrival(job, job.checkpoints->load_refusal);
+  if (job.checkpoints->brought) {  // the core loops let go of it
+    for (const auto& [key, iteration] : job.checkpoints->brought->iterations_before)
+      job.keys[key].set_first_iteration(iteration);
+    job.checkpoints->brought->tickets.clear();
+    for (std::size_t core = 0; core < context_.cores.size(); ++core) {
+      job.checkpoints->brought->tickets.push_back(context_.cores[core].Send(
+          {.kind = Command::Kind::kBringState, .shard = job.shards[core].get()}));
+    }
+    job.checkpoints->replaced_states.push_back(std::move(job.checkpoints->brought));
+  }
+}
+
+// The other racks hear of it before they hear that this rank has reached another barrier.
+LoadId Loads::RefuseLoad(Job& job, Rank rank, const v1::LoadStateRequest& refusal) {
+  DropLoaded(job, refusal.refusal_code(), refusal.refusal());
+  if (job.rack_run != nullptr) {
+    other_racks_.TellOfRefusedLoad(job, ++job.checkpoints->newest_load, refusal.refusal_code(),
+                                   Sentence(refusal.refusal()));
+  }
+  auto arrival = std::make_unique<StateArrival>();
+  arrival->id = ++loads_begun_;
+  arrival->rank = rank;
+  arrival->session_id = refusal.session_id();
+  arrival->deadline = context_.clock.Now() + context_.options.transfer_timeout;
+  arrival->is_refusal = true;
+  job.checkpoints->arrival = std::move(arrival);
+  return job.checkpoints->arrival->id;
+}
+
+// From here on the keys count as they did when they were saved; unless it is dropped.
+void Loads::TakeOverIterations(Job& job, const v1::LoadedState& loaded) {
+  for (const v1::KeyStateInfo& info : loaded.keys()) {
+    const std::uint64_t reductions = std::min(info.reductions(), loaded.iteration());
+    auto& key = job.keys[info.key_index()];
+    job.checkpoints->brought->iterations_before.emplace_back(info.key_index(),
+                                                             key.first_iteration());
+    key.set_first_iteration(loaded.iteration() - reductions);
+  }
+}
+
+absl::StatusOr<Seating> Loads::FindLoader(const v1::LoadStateRequest& first) {
+  if (first.incarnation() == 0) return sessions_.FindRunning(first.session_id());
+  Job* const job = jobs_.FindIncarnation(Incarnation{first.incarnation()});
+  if (job == nullptr || job->rack_run == nullptr || !first.session_id().empty()) {
+    return absl::NotFoundError(
+        fmt::format("{} has no job of the run {} that spans racks, or it has ended",
+                    context_.options.racks.empty()
+                        ? std::string("this daemon")
+                        : context_.options.DescribeRack(RackIndex{context_.options.rack_index}),
+                    FormatIncarnation(Incarnation{first.incarnation()})));
+  }
+  if (absl::Status status = CheckLoader(*job, ""); !status.ok()) return status;
+  return Seating{job, Rank::Max()};
+}
+
+absl::Status Loads::CheckLoader(const Job& job, const std::string& session_id) {
+  if (!session_id.empty()) return sessions_.FindRunning(session_id).status();
+  if (job.running()) return absl::OkStatus();
+  return absl::AbortedError(job.fault.message().empty()
+                                ? fmt::format("job {} has ended", job.name())
+                                : job.fault.message());
+}
+
+std::map<std::uint32_t, v1::LoadStateRequest> Loads::PartsForRacks(LoadId load) {
+  Job* const job = FindLoad(load);
+  if (job == nullptr) return {};
+  std::map<std::uint32_t, v1::LoadStateRequest> parts =
+      std::exchange(job->checkpoints->arrival->for_racks, {});
+  for (auto& [rack, part] : parts) part.set_incarnation(job->account.incarnation.value);
+  return parts;
+}
+
+void Loads::OnOver(Job& job, const absl::Status& why) {
+  if (job.checkpoints->arrival) FailArrival(job, why);
+}
+
+void Loads::OnTakenOver(Job& job, Rank rank, const absl::Status& why) {
+  if (job.checkpoints->arrival && job.checkpoints->arrival->rank == rank) FailArrival(job, why);
+}
+
+}  // namespace phub::server

@@ -1,0 +1,71 @@
+// Saved state on its way in: gathered in images, piece by piece, each checked, and given to the
+// core loops when it is whole. A job that spans racks is loaded whole at one of their daemons,
+// which deals the others' parts out. See saved_state.h for who holds what until when. Owned by
+// Control; under control's lock.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "server/control/checkpoint/images.h"
+#include "server/control/jobs/job_observer.h"
+#include "server/control/jobs/job_table.h"
+#include "server/control/jobs/pending_calls.h"
+#include "server/control/jobs/sessions.h"
+
+namespace phub::server {
+
+class Loads final : public JobObserver {
+ public:
+  Loads(Context& context, JobTable& jobs, Sessions& sessions, PendingCalls& pending_calls,
+        OtherRacks& other_racks)
+      : context_(context),
+        jobs_(jobs),
+        sessions_(sessions),
+        pending_calls_(pending_calls),
+        other_racks_(other_racks) {}
+
+  // LoadState: what the first message of the call says, then every message (the first one, too),
+  // then the end of the client's side, which is answered. A load that failed says why at its next
+  // part.
+  absl::StatusOr<LoadId> BeginLoad(const v1::LoadStateRequest& first);
+  absl::Status LoadPart(LoadId load, const v1::LoadStateRequest& part);
+  void FinishLoad(LoadId load, Answer<v1::LoadStateResponse> answer);
+  void CancelLoad(LoadId load);  // ignored if it is over
+  // After each part of a load into a job that spans racks: what is to be sent to the daemons of
+  // other racks, by rack, as parts of a LoadState of theirs. FinishLoad only once they have all
+  // taken theirs to the end.
+  std::map<std::uint32_t, v1::LoadStateRequest> PartsForRacks(LoadId load);
+  void GetLoadedState(const v1::GetLoadedStateRequest& request, Answer<v1::LoadedState> answer);
+
+  // Rank 0 could not load: what was loaded, or is on its way, is dropped. code: an
+  // absl::StatusCode.
+  void DropLoaded(Job& job, int code, const std::string& why);
+  void AdvanceLoad(Job& job, TimeNs now);
+
+  void OnOver(Job& job, const absl::Status& why) override;
+  void OnTakenOver(Job& job, Rank rank, const absl::Status& why) override;
+
+ private:
+  Job* FindLoad(LoadId load) const;
+  absl::StatusOr<Seating> FindLoader(const v1::LoadStateRequest& first);
+  absl::Status CheckLoader(const Job& job, const std::string& session_id);
+  absl::Status NameKeys(const Job& job, const v1::LoadStateRequest& first, StateArrival& arrival);
+  absl::Status TakePiece(const Job& job, StateArrival& arrival, const v1::StatePiece& piece);
+  void FailArrival(Job& job, const absl::Status& status);
+  void BringState(Job& job);
+  LoadId RefuseLoad(Job& job, Rank rank, const v1::LoadStateRequest& refusal);
+  void TakeOverIterations(Job& job, const v1::LoadedState& loaded);
+
+  Context& context_;
+  JobTable& jobs_;
+  Sessions& sessions_;
+  PendingCalls& pending_calls_;
+  OtherRacks& other_racks_;
+  LoadId loads_begun_ = 0;
+};
+
+}  // namespace phub::server

@@ -1,0 +1,269 @@
+// A job's state on its way out: memory for a copy, a target for every key, and core loops that copy
+// each chunk at its target while rounds go on. See saved_state.h for who holds what until when.
+#include "server/control/checkpoint/snapshots.h"
+
+#include <algorithm>
+#include <array>
+#include <utility>
+
+#include "common/base/check.h"
+#include "common/base/log.h"
+#include "server/control/checkpoint/deal.h"
+#include "server/control/jobs/hyper_parameters.h"
+#include "server/control/text.h"
+
+namespace phub::server {
+namespace {
+
+constexpr std::size_t kSnapshotIdBytes = 16;
+
+// Keys as the core loops left them in their images: at their targets. Keys without a chunk here
+// stay as they were.
+void DescribeCopied(SnapshotRun& run) {
+  std::vector<bool> seen(run.key_count, false);
+  for (const ChunkRef& place : run.chunks) {
+    const std::uint32_t index = place.chunk->key->key.value;
+    const StateImage& image = *run.images[place.core.value];
+    const StateImage::ChunkImage& copy = image.chunks[place.index];
+    v1::SnapshotKey& key = *run.description.mutable_keys(static_cast<int>(index));
+    key.set_reductions(copy.reductions);
+    key.set_applied(seen[index] ? std::min(key.applied(), copy.applied.value) : copy.applied.value);
+    *key.mutable_hyper_parameters() = ToProto(image.keys[index].hyper_parameters);
+    seen[index] = true;
+  }
+}
+
+}  // namespace
+
+absl::Status Snapshots::CheckTargets(const Job& job,
+                                     const v1::BeginSnapshotRequest& request) const {
+  if (request.incarnation() != 0 && request.incarnation() != job.account.incarnation.value) {
+    return absl::FailedPreconditionError(
+        fmt::format("job {} is another run by now: {}, not {}", job.name(),
+                    FormatIncarnation(job.account.incarnation),
+                    FormatIncarnation(Incarnation{request.incarnation()})));
+  }
+  if (job.checkpoints->snapshot != nullptr &&
+      job.checkpoints->snapshot->state == SnapshotRun::State::kDropping) {
+    return absl::UnavailableError(fmt::format(
+        "the last snapshot of job {} is being given back; try again in a moment", job.name()));
+  }
+  if (job.checkpoints->snapshot != nullptr) {
+    return absl::FailedPreconditionError(
+        fmt::format("a snapshot of job {} was begun {} ago, and there is one at a time", job.name(),
+                    FormatAge(context_.clock.Now() - job.checkpoints->snapshot->begun_at)));
+  }
+  if (job.keys.empty()) {
+    return absl::FailedPreconditionError(fmt::format("job {} has no keys yet", job.name()));
+  }
+  const auto target_count = static_cast<std::size_t>(request.targets_size());
+  std::vector<bool> has_target(job.keys.size(), false);
+  for (const v1::SnapshotTarget& target : request.targets()) {
+    if (target.key_index() >= job.keys.size() || has_target[target.key_index()]) {
+      return absl::InvalidArgumentError(fmt::format(
+          "job {}: the snapshot's target for key number {} {}", job.name(), target.key_index(),
+          target.key_index() < job.keys.size() ? "is given twice"
+                                               : "is for a key that is not there"));
+    }
+    has_target[target.key_index()] = true;
+  }
+  if (target_count < job.keys.size() || !pending_calls_.KeysAcknowledged(job, job.batches.size())) {
+    return absl::AbortedError(fmt::format(
+        "job {} has {} keys by now, and targets for {} were given; ask for its versions "
+        "again",
+        job.name(), job.keys.size(), target_count));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Snapshots::TakeSnapshot(Job& job, const v1::BeginSnapshotRequest& request) {
+  auto run = std::make_unique<SnapshotRun>();
+  auto images = MakeImages(context_, job, run->memory_bytes);
+  if (!images.ok()) return images.status();
+  run->images = *std::move(images);
+  std::array<std::byte, kSnapshotIdBytes> id;
+  context_.random.Fill(id);
+  run->id.assign(reinterpret_cast<const char*>(id.data()), id.size());
+  run->begun_at = context_.clock.Now();
+  run->deadline = run->begun_at + context_.options.report_timeout;
+  run->taken.assign(context_.cores.size(), false);
+  run->key_count = static_cast<std::uint32_t>(job.keys.size());
+  run->chunks = ChunksOf(job);
+  std::erase_if(run->chunks, [](const ChunkRef& place) { return !place.chunk->is_home; });
+  v1::Snapshot& description = run->description;
+  description.set_snapshot_id(run->id);
+  description.set_job(job.name());
+  description.set_world_size(std::max(job.config.world_size, job.config.ranks_of_job));
+  description.set_incarnation(job.account.incarnation.value);
+  for (std::uint32_t i = 0; i < run->key_count; ++i) {
+    v1::SnapshotKey& key = *description.add_keys();
+    *key.mutable_spec() = job.keys[i];
+    key.set_key_index(i);
+  }
+  for (const v1::SnapshotTarget& target : request.targets()) {
+    const auto key = static_cast<int>(target.key_index());
+    description.mutable_keys(key)->set_reductions(target.reductions());
+    for (const auto& image : run->images) {
+      image->keys[target.key_index()].target = target.reductions();
+    }
+  }
+  std::uint64_t bytes = 0;
+  for (const ChunkRef& place : run->chunks) {
+    const auto& copy = run->images[place.core.value]->chunks[place.index];
+    for (const TensorView& tensor : TensorsOf(*place.chunk->key, copy)) {
+      bytes += std::uint64_t{place.chunk->element_count} * tensor.element_bytes;
+    }
+  }
+  description.set_bytes(bytes);
+  for (std::size_t core = 0; core < context_.cores.size(); ++core) {
+    run->tickets.push_back(context_.cores[core].Send({.kind = Command::Kind::kTakeSnapshot,
+                                                      .shard = job.shards[core].get(),
+                                                      .image = run->images[core].get()}));
+  }
+  job.checkpoints->snapshot = std::move(run);
+  return absl::OkStatus();
+}
+
+void Snapshots::BeginSnapshot(const v1::BeginSnapshotRequest& request,
+                              Answer<v1::Snapshot> answer) {
+  const absl::StatusOr<Job*> found = jobs_.FindJobToWorkOn(request.tenant(), request.job());
+  absl::Status status = found.status();
+  if (status.ok()) status = CheckSpansRacks(**found, request.has_rack());
+  if (status.ok()) status = CheckTargets(**found, request);
+  if (status.ok()) status = versions_.CheckQueryRoom(**found);
+  if (status.ok()) status = TakeSnapshot(**found, request);
+  if (!status.ok()) return answer(context_.Refuse(ControlCounter::snapshots_refused, status), {});
+  Job& job = **found;
+  job.checkpoints->snapshot->begun = std::move(answer);
+  context_.counters.Add(ControlCounter::snapshots_begun);
+  LogInfo("event=snapshot_begun tenant={} job=\"{}\" keys={} bytes={}", job.account.tenant,
+          job.name(), job.keys.size(), job.checkpoints->snapshot->description.bytes());
+  // After the snapshot's own command: what a key's rounds beside its reductions were stays so.
+  versions_.AskForVersions(
+      job, context_.options.report_timeout,
+      [this, &job, id = job.checkpoints->snapshot->id](const absl::Status& asked,
+                                                       VersionQuery& query) {
+        if (job.checkpoints->snapshot == nullptr || job.checkpoints->snapshot->id != id) return;
+        if (!asked.ok()) return DropSnapshot(job, asked);
+        const v1::GetVersionsResponse versions = versions_.DescribeVersions(job, query);
+        for (v1::SnapshotKey& key : *job.checkpoints->snapshot->description.mutable_keys()) {
+          const v1::KeyVersions& now = versions.keys(static_cast<int>(key.key_index()));
+          if (now.chunk_count() == 0) continue;
+          key.set_applied(key.reductions() + now.applied_max() - now.reductions_max());
+          *key.mutable_hyper_parameters() = now.hyper_parameters();
+        }
+        job.checkpoints->snapshot->versions_known = true;
+      });
+}
+
+// Called before the core loops' events are taken: what they said before they acknowledged is in the
+// queues by then, so once the events are taken nothing older can follow.
+void Snapshots::NoteSnapshotAcknowledged(Job& job) {
+  if (job.checkpoints->snapshot != nullptr)
+    job.checkpoints->snapshot->acknowledged =
+        context_.cores.Acknowledged(job.checkpoints->snapshot->tickets);
+}
+
+void Snapshots::HandleSnapshotTaken(Job& job, CoreIndex core, const Event& event) {
+  SnapshotRun* const run = job.checkpoints->snapshot.get();
+  PHUB_CHECK(run != nullptr && run->images[core.value].get() == event.image, "job={} core={}",
+             job.name(), core.value);
+  if (event.image->missed) {
+    run->missed = true;
+  } else {
+    run->taken[core.value] = true;
+  }
+}
+
+void Snapshots::AdvanceSnapshot(Job& job, TimeNs now) {
+  SnapshotRun* const run = job.checkpoints->snapshot.get();
+  if (run == nullptr || !job.running()) return;
+  if (run->state == SnapshotRun::State::kDropping) {
+    if (run->acknowledged) FreeSnapshot(job);
+    return;
+  }
+  if (run->missed) {
+    context_.counters.Add(ControlCounter::snapshots_missed);
+    return DropSnapshot(
+        job, absl::AbortedError(fmt::format(
+                 "job {} is past the boundary already; ask for a later one", job.name())));
+  }
+  if (run->state == SnapshotRun::State::kAccepting && run->acknowledged && run->versions_known) {
+    run->state = SnapshotRun::State::kTaking;
+    run->deadline = now + context_.options.transfer_timeout;
+    std::exchange(run->begun, nullptr)(absl::OkStatus(), run->description);
+  }
+  if (now >= run->deadline) {
+    const bool accepting = run->state == SnapshotRun::State::kAccepting;
+    if (!accepting) context_.counters.Add(ControlCounter::snapshots_abandoned);
+    return DropSnapshot(job, absl::DeadlineExceededError(fmt::format(
+                                 "the snapshot of job {} was given back: {} within {}", job.name(),
+                                 accepting ? "the core loops did not take it on" : "nobody read on",
+                                 FormatAge(accepting ? context_.options.report_timeout
+                                                     : context_.options.transfer_timeout))));
+  }
+  const auto is_taken = [](bool taken) { return taken; };
+  if (run->keys_sent || !run->reader_waits ||
+      !std::all_of(run->taken.begin(), run->taken.end(), is_taken)) {
+    if (run->reader != nullptr && !run->keys_sent) run->deadline = kNever;  // its own patience
+    return;
+  }
+  DescribeCopied(*run);
+  SendSnapshotPart(job);
+}
+
+// Nobody wants it any more. `why` is for whoever waits for it.
+void Snapshots::DropSnapshot(Job& job, absl::Status why) {
+  SnapshotRun& run = *job.checkpoints->snapshot;
+  if (run.state == SnapshotRun::State::kDropping) return;
+  run.state = SnapshotRun::State::kDropping;
+  run.acknowledged = false;
+  run.deadline = kNever;
+  run.end = std::move(why);
+  for (std::size_t core = 0; core < context_.cores.size(); ++core) {
+    run.tickets[core] = context_.cores[core].Send(
+        {.kind = Command::Kind::kDropSnapshot, .shard = job.shards[core].get()});
+  }
+}
+
+// The core loops have let go. Memory first, so that whoever is told may ask for another one.
+void Snapshots::FreeSnapshot(Job& job) {
+  const std::unique_ptr<SnapshotRun> run = std::move(job.checkpoints->snapshot);
+  run->images.clear();
+  context_.ledger.Return(job.account, run->memory_bytes);
+  job.memory_bytes -= run->memory_bytes;
+  LogInfo("event=snapshot_over tenant={} job=\"{}\" taken_ns={} status=\"{}\"", job.account.tenant,
+          job.name(), context_.clock.Now() - run->begun_at, std::string(run->end.message()));
+  if (run->begun) run->begun(run->end, {});
+  if (run->reader) run->reader->End(run->end);
+}
+
+void Snapshots::OnCreated(Job& job) { job.checkpoints = std::make_shared<JobCheckpoints>(); }
+
+// Errors that come later name the newest state on disk.
+void Snapshots::OnAttaching(const Job& job, EventSink& sink) {
+  const std::optional<v1::SavedState> saved = DescribeNewestSave(job, context_.clock.Now());
+  if (!saved) return;
+  v1::SessionEvent event;
+  *event.mutable_saved() = *saved;
+  sink.Send(event);
+}
+
+void Snapshots::OnOver(Job& job, const absl::Status& why) {
+  SnapshotRun* const run = job.checkpoints->snapshot.get();
+  if (run == nullptr) return;
+  const absl::Status end = run->state == SnapshotRun::State::kDropping ? run->end : why;
+  if (run->begun) std::exchange(run->begun, nullptr)(end, {});
+  if (run->reader) std::exchange(run->reader, nullptr)->End(end);
+}
+
+// The memory goes back with the job's account, which is closed as a whole.
+void Snapshots::OnReleased(Job& job) {
+  job.checkpoints->version_queries.clear();
+  job.checkpoints->snapshot.reset();
+  job.checkpoints->arrival.reset();
+  job.checkpoints->brought.reset();
+  job.checkpoints->replaced_states.clear();
+}
+
+}  // namespace phub::server

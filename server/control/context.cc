@@ -1,0 +1,46 @@
+#include "server/control/context.h"
+
+#include <string>
+#include <utility>
+
+#include "common/base/log.h"
+
+namespace phub::server {
+namespace {
+
+// Shorter lapses are covered by the client's sending four heartbeats per timeout.
+constexpr int kForgivenFraction = 8;
+
+}  // namespace
+
+Context::Context(const Clock& clock_given, Random& random_given, std::vector<CoreHandle> handles,
+                 ControlOptions options_given)
+    : clock(clock_given),
+      random(random_given),
+      options(std::move(options_given)),
+      started_at(clock_given.Now()),
+      cores(std::move(handles)),
+      endpoints(cores.size(), {options.lane_host, options.lane_port}),
+      ledger(options.memory_bytes_max) {
+  drain.timeout = options.drain_timeout;
+}
+
+absl::Status Context::Refuse(ControlCounter counter, absl::Status status) {
+  counters.Add(counter);
+  LogWarning("event=refused reason={} message=\"{}\"",
+             kControlCounterNames[static_cast<std::size_t>(counter)],
+             std::string(status.message()));
+  return status;
+}
+
+SilenceGuard::SilenceGuard(const Context& context)
+    : context_(context), begun_at_(context.clock.Now()) {}
+
+SilenceGuard::~SilenceGuard() {
+  const DurationNs taken = context_.clock.Now() - begun_at_;
+  if (taken > context_.options.liveness_timeout / kForgivenFraction) {
+    context_.forgive_silence(taken);
+  }
+}
+
+}  // namespace phub::server

@@ -1,0 +1,210 @@
+#include "server/control/jobs/diagnoses.h"
+
+#include <utility>
+
+#include "common/base/log.h"
+#include "common/base/printable.h"
+#include "server/control/text.h"
+
+namespace phub::server {
+namespace {
+
+constexpr const char* kWorkerSilent = "worker_silent";
+constexpr const char* kWorkerDied = "worker_died";
+constexpr const char* kWorkerLost = "worker_lost";  // policy wait: it did not come back
+
+constexpr std::size_t kSentenceBytesMax = 2048;  // several times what a daemon says of a fault
+
+// What a rank did, for faults that concern one rank.
+const char* Misdeed(FaultCode code) {
+  switch (code) {
+    case FaultCode::kWrongIncarnation: return "sent a message that names another run of the job";
+    case FaultCode::kWrongEpoch: return "sent a message of another membership epoch";
+    case FaultCode::kChunkRange: return "sent a chunk that the core does not own";
+    case FaultCode::kSlotRange: return "named a staging slot that its lane does not have";
+    case FaultCode::kSlotOccupied: return "sent into a staging slot that was still in use";
+    case FaultCode::kPayloadSize: return "sent a chunk of the wrong size";
+    case FaultCode::kUnexpectedKind:
+      return "sent a message that this job does not take from a worker";
+    case FaultCode::kStaleIteration: return "pushed an iteration that is over";
+    case FaultCode::kIterationGap: return "pushed an iteration more than one ahead of the server's";
+    case FaultCode::kUnknownRecord: return "named hyper-parameters that it has not announced";
+    case FaultCode::kRecordRange: return "announced hyper-parameters that are malformed or too old";
+    case FaultCode::kType: return "sent elements of another type than the key's";
+    case FaultCode::kReplyAddress: return "named shared memory that it does not have";
+    case FaultCode::kAlignment: return "named memory that is not aligned to its elements";
+    case FaultCode::kVersionGone: return "asked for a version that is not kept";
+    case FaultCode::kNoState: return "loads saved state that was not brought";
+    case FaultCode::kDecision: return "decided about an iteration that it cannot know to be summed";
+    default: return "broke the protocol";
+  }
+}
+
+// The round that waits longest for a rank, over all cores.
+const StallReport::Entry* FindWaitingFor(const StallQuery& query, Rank rank) {
+  const StallReport::Entry* oldest = nullptr;
+  for (std::size_t core = 0; core < query.reports.size(); ++core) {
+    if (!query.answered[core]) continue;  // the core loop may still be writing
+    const StallReport& report = *query.reports[core];
+    for (std::uint32_t i = 0; i < report.count; ++i) {
+      const StallReport::Entry& entry = report.entries[i];
+      if ((entry.missing[rank.value / 64] >> (rank.value % 64) & 1) == 0) continue;
+      if (oldest == nullptr || entry.since < oldest->since) oldest = &entry;
+    }
+  }
+  return oldest;
+}
+
+}  // namespace
+
+// Asks which key waits for the lost rank. The answer only adds to the text, so it is waited for a
+// short, bounded time.
+void Diagnoses::BeginDiagnosis(Job& job, Diagnosis diagnosis) {
+  const TimeNs now = context_.clock.Now();
+  diagnosis.deadline = now + context_.options.diagnosis_timeout;
+  diagnosis.stream_grace = now + context_.options.diagnosis_timeout / 2;
+  diagnosis.reported = job.keys.empty();
+  job.diagnosis = std::move(diagnosis);
+  if (!job.keys.empty()) {
+    const auto is_same = [&job, rank = job.diagnosis->rank, deadline = job.diagnosis->deadline] {
+      return job.diagnosis && job.diagnosis->rank == rank && job.diagnosis->deadline == deadline;
+    };
+    stall_queries_.AskForStalls(
+        job, context_.options.diagnosis_timeout, [&job, is_same](StallQuery& query) {
+          if (!is_same()) return;
+          job.diagnosis->reported = true;
+          const StallReport::Entry* entry = FindWaitingFor(query, job.diagnosis->rank);
+          if (entry == nullptr) return;
+          job.diagnosis->key = DescribeKey(job, entry->key);
+          job.diagnosis->iteration = entry->iteration.value;
+        });
+  }
+  AdvanceDiagnosis(job, now);
+}
+
+void Diagnoses::AdvanceDiagnosis(Job& job, TimeNs now) {
+  if (!job.diagnosis) return;
+  const Diagnosis& diagnosis = *job.diagnosis;
+  const bool awaited = diagnosis.cause == Diagnosis::Cause::kAwaitedInVain;
+  if (awaited && job.members[diagnosis.rank.value].state != Member::State::kLost) {
+    job.diagnosis.reset();  // it came back at the last moment
+    return;
+  }
+  const bool stream_settled = diagnosis.cause != Diagnosis::Cause::kLaneLost ||
+                              job.members[diagnosis.rank.value].sink == nullptr ||
+                              now >= diagnosis.stream_grace;
+  if ((diagnosis.reported && stream_settled) || now >= diagnosis.deadline) ConcludeDiagnosis(job);
+}
+
+void Diagnoses::ConcludeDiagnosis(Job& job) {
+  const Diagnosis diagnosis = *std::exchange(job.diagnosis, std::nullopt);
+  Member& member = job.members[diagnosis.rank.value];
+  const std::string who = DescribeRank(job, diagnosis.rank);
+  const std::string age = FormatAge(context_.clock.Now() - member.last_heard);
+  const char* code = kWorkerSilent;
+  std::string what = fmt::format("{} was last heard of {} ago", who, age);
+  if (diagnosis.cause == Diagnosis::Cause::kLaneLost) {
+    const std::string lane = fmt::format("lane to core {}", diagnosis.core.value);
+    if (member.stream_broke) {
+      code = kWorkerDied;
+      what = fmt::format(
+          "{} died: its {} was lost ({}) and its heartbeats ended, last heard of {} ago", who, lane,
+          diagnosis.loss, age);
+    } else {
+      code = ToString(FaultCode::kLaneLost);
+      what = fmt::format("{} lost its {} ({}), though its last heartbeat was {} ago", who, lane,
+                         diagnosis.loss, age);
+    }
+  }
+  if (diagnosis.cause == Diagnosis::Cause::kAwaitedInVain) {
+    code = kWorkerLost;
+    what = DescribeAbsence(job, diagnosis.rank);
+  }
+  if (!diagnosis.key.empty()) {
+    what += fmt::format("; key {} iteration {} waits for it", diagnosis.key, diagnosis.iteration);
+  }
+  v1::Fault fault = ending_.MakeFault(job, code, what);
+  ending_.BlameRank(job, diagnosis.rank, fault);
+  fault.set_key(diagnosis.key);
+  fault.set_iteration(diagnosis.iteration);
+  member.state = Member::State::kDead;
+  ending_.Fail(job, std::move(fault));
+}
+
+void Diagnoses::FailOverCoreFault(Job& job, CoreIndex core, const Event& event) {
+  if (event.code == FaultCode::kNonFinite) NoteNonFinite(job, event);
+  const bool has_rank = event.rank.value < job.members.size();
+  const std::string who = has_rank ? DescribeRank(job, event.rank) : "nobody";
+  const std::string other = DescribeRank(job, event.other_rank);
+  std::string what;
+  switch (event.code) {
+    case FaultCode::kProtocol:
+      what = fmt::format("{} broke the form of its lane to core {} ({})", who, core.value,
+                         DescribeLoss(event.error, event.protocol_error, event.connection));
+      break;
+    case FaultCode::kRecordMismatch:
+      what = fmt::format("{} and {} announced different hyper-parameters under one version", who,
+                         other);
+      break;
+    case FaultCode::kRoundMismatch:
+      what = fmt::format(
+          "{} and {} pushed one round with different operation, root or hyper-parameters", who,
+          other);
+      break;
+    case FaultCode::kDecisionMismatch:
+      what = fmt::format("{} and {} decided differently about one iteration", who, other);
+      break;
+    case FaultCode::kDepartedRank:
+      what = fmt::format("{} has left, and a round that {} takes part in needs it", who, other);
+      break;
+    case FaultCode::kNonFinite:
+      what = has_rank ? fmt::format("{} pushed NaN or infinity", who)
+                      : "the sum of finite gradients overflowed";
+      break;
+    default: what = fmt::format("{} {}", who, Misdeed(event.code)); break;
+  }
+  const bool has_key = event.key.value < job.keys.size();
+  if (has_key) what += fmt::format("; key {}", DescribeKey(job, event.key));
+  if (has_key && event.iteration.value > 0) {
+    what += fmt::format(" iteration {}", event.iteration.value);
+  }
+  v1::Fault fault = ending_.MakeFault(job, ToString(event.code), what);
+  ending_.BlameRank(job, event.rank, fault);
+  if (has_key) fault.set_key(DescribeKey(job, event.key));
+  fault.set_iteration(event.iteration.value);
+  ending_.Fail(job, std::move(fault));
+}
+
+// The job's first sum that is not finite (others are only counted). Of other core loops there may
+// be a first one, too.
+void Diagnoses::NoteNonFinite(Job& job, const Event& event) {
+  if (!job.nonfinite_first.empty()) return;
+  const bool has_rank = event.rank.value < job.members.size();
+  job.nonfinite_first = fmt::format(
+      "{}, key {}, iteration {}",
+      has_rank ? DescribeRankBriefly(job, event.rank) : std::string("overflow of the sum"),
+      DescribeKey(job, event.key), event.iteration.value);
+  LogWarning("event=nonfinite_gradient tenant={} job=\"{}\" first=\"{}\" screening={}",
+             job.account.tenant, job.name(), job.nonfinite_first, ToString(job.settings.screening));
+}
+
+std::string Diagnoses::DescribeAbsence(const Job& job, Rank rank) const {
+  const Member& member = job.members[rank.value];
+  return fmt::format("{} was lost {} ago: {}; it did not come back within wait_timeout ({})",
+                     DescribeRank(job, rank), FormatAge(context_.clock.Now() - member.lost_since),
+                     member.absence, FormatAge(job.settings.wait_timeout));
+}
+
+void Diagnoses::EndByVerdict(Job& job, Rank rank, const std::string& verdict) {
+  context_.counters.Add(ControlCounter::jobs_ended_elsewhere);
+  LogInfo("event=job_ended_elsewhere tenant={} job=\"{}\" rank={}", job.account.tenant, job.name(),
+          rank.value);
+  v1::Fault fault;
+  fault.set_code("failed_elsewhere");
+  fault.set_message(Printable(verdict, kSentenceBytesMax));
+  fault.set_tenant(job.account.tenant);
+  fault.set_job(job.name());
+  ending_.Fail(job, std::move(fault));
+}
+
+}  // namespace phub::server

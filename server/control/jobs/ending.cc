@@ -1,0 +1,148 @@
+#include "server/control/jobs/ending.h"
+
+#include <algorithm>
+#include <memory>
+#include <utility>
+
+#include "common/base/log.h"
+#include "server/control/text.h"
+namespace phub::server {
+
+v1::Fault Ending::MakeFault(const Job& job, const char* code, const std::string& what) const {
+  v1::Fault fault;
+  fault.set_code(code);
+  fault.set_message(fmt::format("job {} failed: {} ({})", job.name(), what, code));
+  fault.set_tenant(job.account.tenant);
+  fault.set_job(job.name());
+  return fault;
+}
+
+void Ending::BlameRank(const Job& job, Rank rank, v1::Fault& fault) const {
+  if (rank.value >= job.members.size()) return;
+  const Member& member = job.members[rank.value];
+  fault.set_has_rank(true);
+  fault.set_rank(rank.value + job.config.rank_base);
+  fault.set_host(member.host);
+  fault.set_age_ns(member.last_heard == 0 ? 0 : context_.clock.Now() - member.last_heard);
+}
+
+void Ending::AnswerAllPending(Job& job, const absl::Status& status) {
+  std::list<PendingCall> calls;
+  calls.swap(job.pending);
+  for (PendingCall& call : calls) call.fail(status);
+  for (Member& member : job.members) {
+    for (const auto& [sequence, answer] : std::exchange(member.barriers, {})) answer(status, {});
+  }
+  for (JobObserver* each : jobs_.observers()) each->OnOver(job, status);
+}
+
+// Tells everybody first; the lanes close a little later, when the core loops are told.
+void Ending::Fail(Job& job, v1::Fault fault) {
+  if (!job.running()) return;
+  job.state = Job::State::kFailed;
+  job.fault = std::move(fault);
+  job.diagnosis.reset();
+  job.ended_at = context_.clock.Now();
+  job.end_commands_at = job.ended_at + context_.options.teardown_delay;
+  context_.counters.Add(ControlCounter::jobs_failed);
+  LogError("event=job_failed tenant={} job=\"{}\" incarnation={} code={} message=\"{}\"",
+           job.account.tenant, job.name(), FormatIncarnation(job.account.incarnation),
+           job.fault.code(), job.fault.message());
+  v1::SessionEvent event;
+  *event.mutable_job_failed()->mutable_fault() = job.fault;
+  for (Member& member : job.members) {
+    if (member.sink) member.sink->Send(event);
+  }
+  for (JobObserver* each : jobs_.observers()) each->OnFailed(job);
+  AnswerAllPending(job, absl::AbortedError(job.fault.message()));
+}
+
+void Ending::EndInOrder(Job& job) {
+  job.state = Job::State::kEnded;
+  job.ended_at = context_.clock.Now();
+  job.end_commands_at = job.ended_at;
+  context_.counters.Add(ControlCounter::jobs_ended);
+  LogInfo("event=job_ended tenant={} job=\"{}\" incarnation={}", job.account.tenant, job.name(),
+          FormatIncarnation(job.account.incarnation));
+  AnswerAllPending(job, absl::FailedPreconditionError(
+                            fmt::format("job {} ended: every rank has left", job.name())));
+  SendEndCommands(job);
+}
+
+void Ending::SendEndCommands(Job& job) {
+  job.end_commands_sent = true;
+  shares_.ShareOutAgain(job.account.tenant);
+  for (std::size_t core = 0; core < context_.cores.size(); ++core) {
+    context_.cores[core].Send({.kind = Command::Kind::kEndJob, .shard = job.shards[core].get()});
+  }
+}
+
+// Giving back some GiB takes as long as taking them: elsewhere, if there is somebody.
+void Ending::FreeMemory(Job& job) {
+  auto unwanted = std::make_shared<std::vector<std::shared_ptr<const void>>>();
+  for (BatchRecord& record : job.batches) {
+    unwanted->insert(unwanted->end(), record.parts.begin(), record.parts.end());
+    unwanted->push_back(record.parameters.shared.shared());
+    unwanted->push_back(record.parameters.ordinary);
+  }
+  if (job.exchange != nullptr) {
+    auto& batches = job.exchange->batches;
+    unwanted->insert(unwanted->end(), batches.begin(), batches.end());
+    batches.clear();
+  }
+  for (Member& member : job.members) {
+    for (RankBatch& batch : member.memory.batches) unwanted->push_back(batch.worker);
+    for (LanePlace& place : member.lanes) unwanted->push_back(place.staging);
+    member.memory = {};
+  }
+  job.batches.clear();
+  job.let_go = host_memory_.Free(job.account.incarnation, std::move(unwanted));
+}
+
+// Every core loop has let go. What the job held comes back; what is known of it stays for a while.
+void Ending::Release(Job& job) {
+  for (StallQuery& query : job.queries) {
+    if (query.done) std::exchange(query.done, nullptr)(query);
+  }
+  job.queries.clear();
+  totals_.NoteTotals(job);
+  jobs_.ForgetShards(job);
+  job.shards.clear();
+  for (JobObserver* each : jobs_.observers()) each->OnReleased(job);
+  if (job.exchange != nullptr) job.exchange->shards.clear();
+  FreeMemory(job);
+  job.keys.clear();
+  job.key_names.clear();
+  const absl::Status status =
+      job.state == Job::State::kFailed ? absl::AbortedError(job.fault.message()) : absl::OkStatus();
+  for (Member& member : job.members) {
+    member.lanes.clear();
+    if (member.sink) std::exchange(member.sink, nullptr)->End(status);
+  }
+}
+
+// Only now: whoever is admitted by it takes memory at once, and devices take their time to unpin.
+void Ending::CloseAccount(Job& job) {
+  job.let_go.clear();
+  const std::uint64_t bytes = context_.ledger.Close(job.account);
+  LogInfo("event=job_released tenant={} job=\"{}\" incarnation={} memory_bytes={}",
+          job.account.tenant, job.name(), FormatIncarnation(job.account.incarnation), bytes);
+  for (const auto& call : std::exchange(job.on_closed, {})) call();
+}
+
+// Released jobs are remembered once nobody holds memory of theirs, and the oldest forgotten.
+void Ending::ReapReleased() {
+  const auto is_done = [](const DoneFlag& each) { return each->load(); };
+  for (auto next = jobs_.jobs().begin(); next != jobs_.jobs().end();) {
+    Job& job = **next++;
+    if (!job.released() || !std::ranges::all_of(job.let_go, is_done)) continue;
+    CloseAccount(job);
+    jobs_.Remember(job);
+  }
+  while (jobs_.ended().size() > context_.options.ended_jobs_max) {
+    for (const Member& member : jobs_.ended().front()->members) sessions_.ForgetSessions(member);
+    jobs_.ForgetOldest();
+  }
+}
+
+}  // namespace phub::server

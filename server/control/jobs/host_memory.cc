@@ -1,0 +1,63 @@
+#include "server/control/jobs/host_memory.h"
+
+#include <utility>
+
+namespace phub::server {
+
+void HostMemory::SetSharedMemoryEndpoint(std::string name, std::string boot_id) {
+  endpoint_.set_name(std::move(name));
+  endpoint_.set_boot_id(std::move(boot_id));
+}
+
+// At once, if there is nobody to do it elsewhere.
+absl::Status HostMemory::TakePagesOf(std::vector<UnbackedMemory> memory, PagesFlag& pages) const {
+  if (memory.empty()) return absl::OkStatus();
+  if (page_taker_ != nullptr) {
+    pages = page_taker_->Take(std::move(memory));
+    return absl::OkStatus();
+  }
+  for (const UnbackedMemory& each : memory) {
+    if (!TakePages(each.data, each.bytes)) return absl::ResourceExhaustedError("out of memory");
+  }
+  return absl::OkStatus();
+}
+
+// Of ordinary memory only this daemon's own chunks have pages, and registering it would take the
+// rest: with several daemons, replies from there are copied on their way.
+void HostMemory::TellOfParameters(const Job& job, BatchRecord& record) {
+  if (memory_listener_ == nullptr) return;
+  const auto tell = [&](std::byte* data, std::size_t bytes, std::shared_ptr<const void> owner) {
+    DoneFlag done =
+        memory_listener_->OnParameters(job.account.incarnation, data, bytes, std::move(owner));
+    if (done != nullptr) record.known.push_back(std::move(done));
+  };
+  const LentMemory& shared = record.parameters.shared;
+  if (shared.bytes() > 0) tell(shared.data(), shared.bytes(), shared.shared());
+  const std::shared_ptr<const MappedMemory>& ordinary = record.parameters.ordinary;
+  if (ordinary != nullptr && context_.options.rack_endpoints.size() <= 1) {
+    tell(ordinary->data(), ordinary->bytes(), ordinary);
+  }
+  if (job.rack_run == nullptr) return;
+  for (std::uint32_t core = 0; core < record.parts.size(); ++core) {
+    const std::shared_ptr<KeyBatch>& part = record.parts[core];
+    if (!part->accumulators) continue;
+    DoneFlag done =
+        memory_listener_->OnSums(job.account.incarnation, CoreIndex{core},
+                                 part->accumulators.data(), part->accumulators.bytes(), part);
+    if (done != nullptr) record.known.push_back(std::move(done));
+  }
+}
+
+// Giving back some GiB takes as long as taking them.
+std::vector<DoneFlag> HostMemory::Free(
+    Incarnation incarnation, std::shared_ptr<std::vector<std::shared_ptr<const void>>> unwanted) {
+  std::vector<DoneFlag> flags;
+  if (memory_listener_ != nullptr) {
+    DoneFlag done = memory_listener_->OnReleased(incarnation);
+    if (done != nullptr) flags.push_back(std::move(done));
+  }
+  if (page_taker_ != nullptr) flags.push_back(page_taker_->Free(std::move(unwanted)));
+  return flags;
+}
+
+}  // namespace phub::server

@@ -1,0 +1,102 @@
+#include "server/control/jobs/job_table.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "common/base/check.h"
+
+namespace phub::server {
+
+Job* JobTable::Add(std::unique_ptr<Job> job) {
+  for (JobObserver* each : observers_) each->OnCreated(*job);
+  jobs_.push_back(std::move(job));
+  return jobs_.back().get();
+}
+
+void JobTable::Remember(Job& job) {
+  const auto found = std::find_if(jobs_.begin(), jobs_.end(),
+                                  [&](const auto& each) { return each.get() == &job; });
+  PHUB_CHECK(found != jobs_.end() && job.released(), "job={}", job.name());
+  ended_.push_back(std::move(*found));
+  jobs_.erase(found);
+}
+
+Incarnation JobTable::DrawIncarnation() {
+  for (;;) {
+    const Incarnation drawn{context_.random.Next()};
+    const auto is_drawn = [&](const auto& job) { return job->account.incarnation == drawn; };
+    if (drawn.value != 0 && std::none_of(jobs_.begin(), jobs_.end(), is_drawn) &&
+        std::none_of(ended_.begin(), ended_.end(), is_drawn)) {
+      return drawn;
+    }
+  }
+}
+
+Job* JobTable::FindRunningJob(const std::string& tenant, const std::string& name) const {
+  for (const auto& job : jobs_) {
+    if (job->running() && job->account.tenant == tenant && job->name() == name) return job.get();
+  }
+  return nullptr;
+}
+
+Job* JobTable::FindIncarnation(Incarnation incarnation) const {
+  for (const auto& job : jobs_) {
+    if (job->account.incarnation == incarnation) return job.get();
+  }
+  return nullptr;
+}
+
+Job* JobTable::FindRun(Incarnation incarnation) const {
+  if (Job* job = FindIncarnation(incarnation)) return job;
+  for (const auto& job : ended_) {
+    if (job->account.incarnation == incarnation) return job.get();
+  }
+  return nullptr;
+}
+
+absl::StatusOr<const Job*> JobTable::FindJob(const std::string& tenant,
+                                             const std::string& name) const {
+  const std::string owner = tenant.empty() ? kDefaultTenant : tenant;
+  const Job* found = nullptr;
+  std::string others;
+  const auto look = [&](const auto& all) {
+    for (const auto& job : all) {
+      if (job->account.tenant != owner) continue;
+      if (job->name() == name) found = job.get();
+      if (job->running()) others += (others.empty() ? "" : ", ") + job->name();
+    }
+  };
+  look(ended_);
+  look(jobs_);
+  if (found != nullptr) return found;
+  return absl::NotFoundError(
+      fmt::format("tenant {} has no job {}; {}", owner, name,
+                  others.empty() ? "none is running" : "running: " + others));
+}
+
+absl::StatusOr<Job*> JobTable::FindJobToWorkOn(const std::string& tenant,
+                                               const std::string& name) const {
+  const absl::StatusOr<const Job*> found = FindJob(tenant, name);
+  if (!found.ok()) return found.status();
+  Job* const job = FindIncarnation((*found)->account.incarnation);
+  if (job != nullptr && job->running()) return job;
+  const std::string why =
+      (*found)->state == Job::State::kFailed ? (*found)->fault.message() : "it has ended";
+  return absl::FailedPreconditionError(fmt::format("job {} does not run: {}", name, why));
+}
+
+void JobTable::AddShard(const JobShard* shard, Job& job, CoreIndex core) {
+  shard_owners_[shard] = {&job, core};
+}
+
+void JobTable::ForgetShards(const Job& job) {
+  for (const auto& shard : job.shards) shard_owners_.erase(shard.get());
+}
+
+Job& JobTable::OwnerOf(const JobShard* shard, CoreIndex core) const {
+  const auto owner = shard_owners_.find(shard);
+  PHUB_CHECK(owner != shard_owners_.end() && owner->second.core == core, "core={}", core.value);
+  return *owner->second.job;
+}
+
+}  // namespace phub::server

@@ -1,0 +1,51 @@
+#include "server/control/jobs/pending_calls.h"
+
+#include <algorithm>
+#include <iterator>
+#include <list>
+
+#include "common/base/log.h"
+
+namespace phub::server {
+
+void PendingCalls::AnswerAcknowledged(Job& job) {
+  std::list<PendingCall> ready;
+  std::list<PendingCall> refused;
+  for (auto call = job.pending.begin(); call != job.pending.end();) {
+    const auto next = std::next(call);
+    const PagesState pages = call->pages == nullptr ? PagesState::kTaken : call->pages->load();
+    const bool there = !call->awaits_racks || other_racks_.HaveKeys(job, call->batches);
+    const bool done =
+        std::ranges::all_of(call->done, [](const DoneFlag& each) { return each->load(); });
+    if (pages == PagesState::kRefused) {
+      refused.splice(refused.end(), job.pending, call);
+    } else if (there && done && pages == PagesState::kTaken &&
+               context_.cores.Acknowledged(call->tickets) && KeysAcknowledged(job, call->batches)) {
+      ready.splice(ready.end(), job.pending, call);
+    }
+    call = next;
+  }
+  for (PendingCall& call : ready) call.succeed();
+  for (PendingCall& call : refused) {
+    call.fail(
+        context_.Refuse(ControlCounter::keys_refused_region,
+                        absl::ResourceExhaustedError(fmt::format(
+                            "job {}: the system does not give phubd the memory for this rank's "
+                            "gradients: free memory on that host, or lower memory_max",
+                            job.name()))));
+  }
+  // Only once nobody waits any more: ending a job refuses what is still pending.
+  const auto has_left = [](const Member& each) { return each.state == Member::State::kLeft; };
+  if (!ready.empty() && job.pending.empty() && job.running() && !job.diagnosis &&
+      std::all_of(job.members.begin(), job.members.end(), has_left)) {
+    if (job.rack_run == nullptr) return ending_.EndInOrder(job);
+    other_racks_.EndIfAllLeft(job);
+  }
+}
+
+bool PendingCalls::KeysAcknowledged(const Job& job, std::size_t batches) const {
+  return batches == 0 || (batches <= job.batches_handed_out &&
+                          context_.cores.Acknowledged(job.batches[batches - 1].tickets));
+}
+
+}  // namespace phub::server

@@ -1,0 +1,102 @@
+#include "server/control/jobs/presence.h"
+
+#include <algorithm>
+
+#include "common/base/log.h"
+
+namespace phub::server {
+namespace {
+
+// What is missing of a rank; empty: nothing.
+std::string AbsenceOf(const Member& member) {
+  if (member.silent) return "it fell silent";
+  for (std::size_t core = 0; core < member.lanes.size(); ++core) {
+    const LanePlace& place = member.lanes[core];
+    if (place.lost) return fmt::format("its lane to core {} was lost ({})", core, place.loss);
+  }
+  if (member.stream_broke) return "its heartbeat stream broke";
+  return {};
+}
+
+v1::SessionEvent AwaitedEvent(const Job& job, Rank rank, TimeNs now) {
+  const Member& member = job.members[rank.value];
+  v1::SessionEvent event;
+  v1::RankAwaited& awaited = *event.mutable_awaited();
+  awaited.set_rank(rank.value + job.config.rank_base);
+  awaited.set_host(member.host);
+  awaited.set_deadline_ns(std::max<DurationNs>(0, member.awaited_until - now));
+  return event;
+}
+
+void TellOthers(const Job& job, Rank rank, const v1::SessionEvent& event) {
+  for (std::uint32_t other = 0; other < job.members.size(); ++other) {
+    if (other != rank.value && job.members[other].sink) job.members[other].sink->Send(event);
+  }
+}
+
+}  // namespace
+
+void Presence::CheckPresence(Job& job, Rank rank) {
+  Member& member = job.members[rank.value];
+  if (!job.running() || job.settings.on_loss != LossPolicy::kWait || !member.present()) return;
+  std::string absence = AbsenceOf(member);
+  if (absence.empty()) {
+    if (member.state == Member::State::kLost) EndAbsence(job, rank, /*restarted=*/false);
+    return;
+  }
+  member.absence = std::move(absence);
+  if (member.state == Member::State::kLive) BeginAbsence(job, rank);
+}
+
+void Presence::BeginAbsence(Job& job, Rank rank) {
+  Member& member = job.members[rank.value];
+  member.state = Member::State::kLost;
+  member.lost_since = context_.clock.Now();
+  member.awaited_until = member.lost_since + job.settings.wait_timeout;
+  context_.counters.Add(ControlCounter::ranks_lost);
+  LogWarning("event=rank_lost tenant={} job=\"{}\" rank={} host=\"{}\" reason=\"{}\" wait_ns={}",
+             job.account.tenant, job.name(), rank.value, member.host, member.absence,
+             job.settings.wait_timeout);
+  TellOthers(job, rank, AwaitedEvent(job, rank, member.lost_since));
+  listener_.OnAbsence(job, rank);
+}
+
+// It is back, or has left: it is not awaited any more.
+void Presence::EndAbsence(Job& job, Rank rank, bool restarted) {
+  Member& member = job.members[rank.value];
+  member.state = Member::State::kLive;
+  LogInfo("event=rank_returned tenant={} job=\"{}\" rank={} host=\"{}\" gone_ns={} restarted={}",
+          job.account.tenant, job.name(), rank.value, member.host,
+          context_.clock.Now() - member.lost_since, restarted);
+  context_.counters.Add(restarted ? ControlCounter::ranks_restarted
+                                  : ControlCounter::ranks_returned);
+  v1::SessionEvent event;
+  event.mutable_returned()->set_rank(rank.value + job.config.rank_base);
+  event.mutable_returned()->set_restarted(restarted);
+  TellOthers(job, rank, event);
+  listener_.OnReturn(job, rank, restarted);
+}
+
+void Presence::SendAwaited(const Job& job, Rank to, EventSink& sink) {
+  for (std::uint32_t rank = 0; rank < job.members.size(); ++rank) {
+    if (rank == to.value || job.members[rank].state != Member::State::kLost) continue;
+    sink.Send(AwaitedEvent(job, Rank{rank}, context_.clock.Now()));
+  }
+  listener_.SendAwaited(job, sink);
+}
+
+void Presence::CheckWaiting(Job& job, TimeNs now) {
+  for (std::uint32_t rank = 0; rank < job.members.size(); ++rank) {
+    if (!job.running() || job.diagnosis) return;
+    CheckPresence(job, Rank{rank});
+    const Member& member = job.members[rank];
+    if (member.state != Member::State::kLost || now < member.awaited_until) continue;
+    context_.counters.Add(ControlCounter::ranks_awaited_in_vain);
+    Diagnosis diagnosis;
+    diagnosis.cause = Diagnosis::Cause::kAwaitedInVain;
+    diagnosis.rank = Rank{rank};
+    diagnoses_.BeginDiagnosis(job, std::move(diagnosis));
+  }
+}
+
+}  // namespace phub::server

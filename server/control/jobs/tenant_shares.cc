@@ -1,0 +1,60 @@
+#include "server/control/jobs/tenant_shares.h"
+
+#include <algorithm>
+
+namespace phub::server {
+namespace {
+
+// Nobody waits for ever, even where hardly any of his chunks lie.
+constexpr std::uint64_t kBandwidthPartMin = 64 * 1024;
+
+// Bytes of parameters of a job on a core loop, but for ends of keys.
+std::uint64_t ChunkBytesOn(const Job& job, std::size_t core) {
+  return std::uint64_t{job.chunk_counts[job.own_bins.first + core]} * job.settings.chunk_bytes;
+}
+
+}  // namespace
+
+std::uint32_t TenantShares::NumberOfTenant(const std::string& tenant) {
+  const auto number = static_cast<std::uint32_t>(tenant_numbers_.size() + 1);
+  return tenant_numbers_.try_emplace(tenant, number).first->second;
+}
+
+TenantShare TenantShares::ShareOf(const std::string& tenant, std::size_t core) const {
+  const Quota quota = context_.ledger.QuotaOf(tenant);
+  TenantShare share;
+  share.weight = quota.weight.value_or(schedule::kWeightDefault);
+  if (!quota.bandwidth_bytes) return share;
+  std::uint64_t here = 0;
+  std::uint64_t total = 0;
+  for (const auto& job : jobs_.jobs()) {
+    if (!job->running() || job->account.tenant != tenant) continue;
+    here += ChunkBytesOn(*job, core);
+    for (std::size_t each = 0; each < context_.cores.size(); ++each)
+      total += ChunkBytesOn(*job, each);
+  }
+  const double part = total == 0 ? 1.0 : static_cast<double>(here) / static_cast<double>(total);
+  share.bandwidth_bytes =
+      std::max(kBandwidthPartMin,
+               static_cast<std::uint64_t>(static_cast<double>(*quota.bandwidth_bytes) * part));
+  return share;
+}
+
+void TenantShares::ShareOut(const std::string& tenant) {
+  for (std::size_t core = 0; core < context_.cores.size(); ++core) {
+    const TenantShare share = ShareOf(tenant, core);
+    for (const auto& job : jobs_.jobs()) {
+      if (!job->running() || job->account.tenant != tenant) continue;
+      // One job's shard is enough: the core loop keeps it of the tenant.
+      context_.cores[core].Send(
+          {.kind = Command::Kind::kSetShare, .shard = job->shards[core].get(), .share = share});
+      break;
+    }
+  }
+}
+
+void TenantShares::ShareOutAgain(const std::string& tenant) {
+  if (context_.ledger.QuotaOf(tenant).bandwidth_bytes) ShareOut(tenant);
+}
+
+}  // namespace phub::server

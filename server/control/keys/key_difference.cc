@@ -1,0 +1,122 @@
+#include <algorithm>
+#include <array>
+#include <bit>
+
+#include "server/control/keys/key_specs.h"
+#include "server/control/text.h"
+
+namespace phub::server {
+namespace {
+
+std::string TypeName(int type) {
+  if (type < 1 || type > numeric::kElementTypeMax) return fmt::format("number {}", type);
+  return numeric::ToString(static_cast<ElementType>(type));
+}
+
+const char* OptimizerName(v1::OptimizerKind kind) {
+  switch (kind) {
+    case v1::OPTIMIZER_NONE: return "no optimizer";
+    case v1::OPTIMIZER_SGD: return "sgd";
+    case v1::OPTIMIZER_MOMENTUM: return "momentum";
+    case v1::OPTIMIZER_NESTEROV: return "nesterov";
+    case v1::OPTIMIZER_ADAM: return "adam";
+    case v1::OPTIMIZER_ADAMW: return "adamw";
+    case v1::OPTIMIZER_ADAGRAD: return "adagrad";
+    default: return "an unknown optimizer";
+  }
+}
+
+const char* OperationName(v1::Operation operation) {
+  switch (operation) {
+    case v1::OPERATION_SUM: return "sum";
+    case v1::OPERATION_MEAN: return "mean";
+    case v1::OPERATION_MIN: return "min";
+    case v1::OPERATION_MAX: return "max";
+    case v1::OPERATION_PRODUCT: return "product";
+    default: return "an unknown operation";
+  }
+}
+
+struct NamedValue {
+  const char* name;
+  double (v1::HyperParameters::*get)() const;
+};
+constexpr std::array<NamedValue, 10> kHyperParameters = {{
+    {"learning_rate", &v1::HyperParameters::learning_rate},
+    {"weight_decay", &v1::HyperParameters::weight_decay},
+    {"clip_value", &v1::HyperParameters::clip_value},
+    {"momentum", &v1::HyperParameters::momentum},
+    {"dampening", &v1::HyperParameters::dampening},
+    {"beta1", &v1::HyperParameters::beta1},
+    {"beta2", &v1::HyperParameters::beta2},
+    {"epsilon", &v1::HyperParameters::epsilon},
+    {"learning_rate_decay", &v1::HyperParameters::learning_rate_decay},
+    {"initial_accumulator", &v1::HyperParameters::initial_accumulator},
+}};
+
+// Bitwise, since results are.
+bool SameBits(double a, double b) {
+  return std::bit_cast<std::uint64_t>(a) == std::bit_cast<std::uint64_t>(b);
+}
+
+// What two keys say differently, as two phrases; both empty if they are equal.
+struct Phrases {
+  std::string first;
+  std::string other;
+};
+Phrases Compare(const v1::KeySpec& a, const v1::KeySpec& b) {
+  if (a.name() != b.name() || a.element_count() != b.element_count()) {
+    const std::string other = fmt::format("{} elements", b.element_count());
+    return {fmt::format("\"{}\" {} elements", a.name(), a.element_count()),
+            a.name() == b.name()
+                ? other
+                : fmt::format("\"{}\" {}", IsName(b.name()) ? b.name() : "?", other)};
+  }
+  const auto phrase = [&](const std::string& x, const std::string& y) {
+    return Phrases{fmt::format("\"{}\" {}", a.name(), x), y};
+  };
+  const auto types = [&](const char* what, int x, int y) {
+    return phrase(fmt::format("{} {}", what, TypeName(x)), fmt::format("{} {}", what, TypeName(y)));
+  };
+  if (a.type() != b.type()) return types("type", a.type(), b.type());
+  if (a.gradient_type() != b.gradient_type()) {
+    return types("gradient_type", a.gradient_type(), b.gradient_type());
+  }
+  if (a.parameter_type() != b.parameter_type()) {
+    return types("parameter_type", a.parameter_type(), b.parameter_type());
+  }
+  if (a.operation() != b.operation()) {
+    return phrase(OperationName(a.operation()), OperationName(b.operation()));
+  }
+  if (a.optimizer() != b.optimizer()) {
+    return phrase(OptimizerName(a.optimizer()), OptimizerName(b.optimizer()));
+  }
+  for (const NamedValue& value : kHyperParameters) {
+    const double x = (a.hyper_parameters().*value.get)();
+    const double y = (b.hyper_parameters().*value.get)();
+    if (SameBits(x, y)) continue;
+    return phrase(fmt::format("{} {:.17g}", value.name, x),
+                  fmt::format("{} {:.17g}", value.name, y));
+  }
+  return {};
+}
+
+}  // namespace
+
+std::string DifferenceInKeys(const Job& job, std::uint32_t batch, const KeySpecs& keys, Rank rank) {
+  const BatchRecord& record = job.batches[batch];
+  const std::string first = DescribeRankBriefly(job, record.first);
+  const std::string other = DescribeRankBriefly(job, rank);
+  const std::size_t count = static_cast<std::size_t>(keys.size());
+  for (std::size_t i = 0; i < std::min(count, record.keys.size()); ++i) {
+    const Phrases phrases = Compare(record.keys[i], keys[static_cast<int>(i)]);
+    if (phrases.first.empty()) continue;
+    return fmt::format("key {}: {} says {}, {} says {}", record.first_key + i, first, phrases.first,
+                       other, phrases.other);
+  }
+  if (count == record.keys.size()) return {};
+  return fmt::format("batch {}: {} adds {} keys, {} adds {}", batch, first, record.keys.size(),
+                     other, count);
+}
+
+}  // namespace phub::server

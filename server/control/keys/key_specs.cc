@@ -1,0 +1,251 @@
+#include "server/control/keys/key_specs.h"
+
+#include <array>
+#include <cmath>
+#include <set>
+#include <string_view>
+
+#include "common/base/check.h"
+#include "server/control/text.h"
+
+namespace phub::server {
+namespace {
+
+// Far more than any machine holds, and small enough that sums of sizes cannot overflow.
+constexpr std::uint64_t kKeyElementsMax = std::uint64_t{1} << 40;
+constexpr std::uint64_t kElementBytesMax = 8;
+static_assert(kKeyElementsMax * kElementBytesMax <= UINT64_MAX / kKeysPerJobMax / 8);
+
+static_assert(v1::ELEMENT_TYPE_F32 == static_cast<int>(ElementType::kF32));
+static_assert(v1::ELEMENT_TYPE_U8 == static_cast<int>(ElementType::kU8));
+static_assert(numeric::kElementTypeMax == v1::ELEMENT_TYPE_U8);
+
+ElementType TypeOf(v1::ElementType type) {
+  PHUB_CHECK(type >= 1 && type <= numeric::kElementTypeMax, "type={}", static_cast<int>(type));
+  return static_cast<ElementType>(type);
+}
+bool IsType(int value) { return value >= 1 && value <= numeric::kElementTypeMax; }
+
+Reduction ReductionOf(v1::Operation operation) {
+  switch (operation) {
+    case v1::OPERATION_SUM: return Reduction::kSum;
+    case v1::OPERATION_MEAN: return Reduction::kMean;
+    case v1::OPERATION_MIN: return Reduction::kMin;
+    case v1::OPERATION_MAX: return Reduction::kMax;
+    case v1::OPERATION_PRODUCT: return Reduction::kProduct;
+    default: break;
+  }
+  PHUB_CHECK(false, "operation={}", static_cast<int>(operation));
+  return Reduction::kSum;
+}
+
+Optimizer OptimizerOf(v1::OptimizerKind kind) {
+  switch (kind) {
+    case v1::OPTIMIZER_NONE: return Optimizer::kNone;
+    case v1::OPTIMIZER_SGD: return Optimizer::kSgd;
+    case v1::OPTIMIZER_MOMENTUM: return Optimizer::kMomentum;
+    case v1::OPTIMIZER_NESTEROV: return Optimizer::kNesterov;
+    case v1::OPTIMIZER_ADAM: return Optimizer::kAdam;
+    case v1::OPTIMIZER_ADAMW: return Optimizer::kAdamW;
+    case v1::OPTIMIZER_ADAGRAD: return Optimizer::kAdagrad;
+    default: break;
+  }
+  PHUB_CHECK(false, "optimizer={}", static_cast<int>(kind));
+  return Optimizer::kNone;
+}
+
+wire::HyperParameters HyperParametersOf(const v1::HyperParameters& from) {
+  wire::HyperParameters values;
+  values.learning_rate = from.learning_rate();
+  values.weight_decay = from.weight_decay();
+  values.clip_value = from.clip_value();
+  values.momentum = from.momentum();
+  values.dampening = from.dampening();
+  values.beta1 = from.beta1();
+  values.beta2 = from.beta2();
+  values.epsilon = from.epsilon();
+  values.learning_rate_decay = from.learning_rate_decay();
+  values.initial_accumulator = from.initial_accumulator();
+  return values;
+}
+
+absl::Status Wrong(const v1::KeySpec& key, const std::string& what) {
+  return absl::InvalidArgumentError(fmt::format("key {}: {}", key.name(), what));
+}
+
+// A way a type may travel: itself, and halves over f32.
+absl::Status CheckWireType(const v1::KeySpec& key, const char* field, int wire) {
+  if (wire == v1::ELEMENT_TYPE_UNSPECIFIED) return absl::OkStatus();
+  const ElementType type = TypeOf(key.type());
+  if (IsType(wire) && numeric::IsWireTypeOf(static_cast<ElementType>(wire), type)) {
+    return absl::OkStatus();
+  }
+  return Wrong(
+      key, fmt::format("{} is {}, but values of type {} travel as {}", field,
+                       IsType(wire) ? numeric::ToString(static_cast<ElementType>(wire))
+                                    : fmt::format("type number {}", wire).c_str(),
+                       numeric::ToString(type),
+                       type == ElementType::kF32 ? "f32, bf16 or f16" : numeric::ToString(type)));
+}
+
+absl::Status CheckTypes(const v1::KeySpec& key) {
+  if (!IsType(key.type())) {
+    return Wrong(key, fmt::format("element type number {} is not known to this daemon; it knows "
+                                  "f32, f16, bf16, f64, i32, i64, u8",
+                                  static_cast<int>(key.type())));
+  }
+  if (key.operation() < v1::OPERATION_SUM || key.operation() > v1::OPERATION_PRODUCT) {
+    return Wrong(key, fmt::format("operation number {} is not known to this daemon; it knows sum, "
+                                  "mean, min, max, product",
+                                  static_cast<int>(key.operation())));
+  }
+  if (key.optimizer() < v1::OPTIMIZER_NONE || key.optimizer() > v1::OPTIMIZER_ADAGRAD) {
+    return Wrong(key, fmt::format("optimizer number {} is not known to this daemon; it knows none, "
+                                  "sgd, momentum, nesterov, adam, adamw, adagrad",
+                                  static_cast<int>(key.optimizer())));
+  }
+  const ElementType type = TypeOf(key.type());
+  if (!numeric::IsFloating(type) && key.operation() == v1::OPERATION_MEAN) {
+    return Wrong(key,
+                 fmt::format("a mean of {} is not an {}; sum, min, max and product are allowed "
+                             "for integers",
+                             numeric::ToString(type), numeric::ToString(type)));
+  }
+  if (!numeric::IsFloating(type) && key.optimizer() != v1::OPTIMIZER_NONE) {
+    return Wrong(key,
+                 fmt::format("optimizer {} needs a floating-point key, its type is {}; allowed "
+                             "for integers: none",
+                             ToString(OptimizerOf(key.optimizer())), numeric::ToString(type)));
+  }
+  if (absl::Status status = CheckWireType(key, "gradient_type", key.gradient_type());
+      !status.ok()) {
+    return status;
+  }
+  return CheckWireType(key, "parameter_type", key.parameter_type());
+}
+
+using Kinds = unsigned;  // bit per v1::OptimizerKind
+constexpr Kinds kSgd = 1u << v1::OPTIMIZER_SGD;
+constexpr Kinds kMomentums = 1u << v1::OPTIMIZER_MOMENTUM | 1u << v1::OPTIMIZER_NESTEROV;
+constexpr Kinds kAdams = 1u << v1::OPTIMIZER_ADAM | 1u << v1::OPTIMIZER_ADAMW;
+constexpr Kinds kAdagrad = 1u << v1::OPTIMIZER_ADAGRAD;
+constexpr Kinds kAll = kSgd | kMomentums | kAdams | kAdagrad;
+
+// What torch.optim asks of each optimizer's hyper-parameters.
+struct Range {
+  std::string_view name;
+  double (v1::HyperParameters::*get)() const;
+  Kinds kinds;   // of the optimizers that read it
+  bool below_1;  // from 0 to 1, without 1; else from 0
+};
+constexpr std::array<Range, 9> kRanges = {{
+    {"learning_rate", &v1::HyperParameters::learning_rate, kAll, false},
+    {"weight_decay", &v1::HyperParameters::weight_decay, kAll, false},
+    {"clip_value", &v1::HyperParameters::clip_value, kAll, false},
+    {"momentum", &v1::HyperParameters::momentum, kMomentums, false},
+    {"beta1", &v1::HyperParameters::beta1, kAdams, true},
+    {"beta2", &v1::HyperParameters::beta2, kAdams, true},
+    {"epsilon", &v1::HyperParameters::epsilon, kAdams | kAdagrad, false},
+    {"learning_rate_decay", &v1::HyperParameters::learning_rate_decay, kAdagrad, false},
+    {"initial_accumulator", &v1::HyperParameters::initial_accumulator, kAdagrad, false},
+}};
+
+absl::Status CheckHyperParameters(const v1::KeySpec& key) {
+  const v1::HyperParameters& values = key.hyper_parameters();
+  const char* optimizer = ToString(OptimizerOf(key.optimizer()));
+  const Kinds kind = 1u << key.optimizer();
+  if (!std::isfinite(values.dampening())) return Wrong(key, "dampening is not finite");
+  for (const Range& range : kRanges) {
+    const double value = (values.*range.get)();
+    if (!std::isfinite(value)) return Wrong(key, fmt::format("{} is not finite", range.name));
+    if ((range.kinds & kind) == 0) continue;
+    if (value < 0 || (range.below_1 && value >= 1)) {
+      return Wrong(key, fmt::format("{} of {} is {:.17g}, must be {}", range.name, optimizer, value,
+                                    range.below_1 ? "at least 0 and less than 1" : "at least 0"));
+    }
+  }
+  if (key.optimizer() != v1::OPTIMIZER_NESTEROV) return absl::OkStatus();
+  if (values.dampening() != 0) return Wrong(key, "dampening of nesterov must be 0");
+  if (values.momentum() == 0) return Wrong(key, "momentum of nesterov is 0, must be more than 0");
+  return absl::OkStatus();
+}
+
+absl::Status CheckKey(const v1::KeySpec& key, std::size_t number) {
+  if (!IsName(key.name())) {
+    return absl::InvalidArgumentError(fmt::format(
+        "key {}: the name must have 1 to {} bytes and no control characters; it has {} bytes",
+        number, kNameBytesMax, key.name().size()));
+  }
+  if (key.element_count() == 0 || key.element_count() > kKeyElementsMax) {
+    return Wrong(key, fmt::format("element_count is {}, must be 1 to {}", key.element_count(),
+                                  kKeyElementsMax));
+  }
+  if (absl::Status status = CheckTypes(key); !status.ok()) return status;
+  return CheckHyperParameters(key);
+}
+
+}  // namespace
+
+std::uint64_t KeyBytes(const v1::KeySpec& key) {
+  return key.element_count() * numeric::ElementBytes(TypeOf(key.type()));
+}
+
+std::uint64_t KeyParameterBytes(const v1::KeySpec& key) {
+  return key.element_count() * numeric::ElementBytes(TypeOf(key.parameter_type()));
+}
+
+KeySpecs FillInDefaults(const KeySpecs& keys) {
+  KeySpecs filled = keys;
+  for (v1::KeySpec& key : filled) {
+    if (key.gradient_type() == v1::ELEMENT_TYPE_UNSPECIFIED) key.set_gradient_type(key.type());
+    if (key.parameter_type() == v1::ELEMENT_TYPE_UNSPECIFIED) key.set_parameter_type(key.type());
+  }
+  return filled;
+}
+
+KeyShardSpec ShardSpecOf(const v1::KeySpec& key, KeyIndex index) {
+  KeyShardSpec spec;
+  spec.key = index;
+  spec.reduction = ReductionOf(key.operation());
+  spec.optimizer = OptimizerOf(key.optimizer());
+  spec.type = TypeOf(key.type());
+  spec.gradient_type = TypeOf(key.gradient_type());
+  spec.parameter_type = TypeOf(key.parameter_type());
+  spec.hyper_parameters = HyperParametersOf(key.hyper_parameters());
+  return spec;
+}
+
+absl::Status CheckKeys(const Job& job, const KeySpecs& keys) {
+  if (keys.empty()) {
+    return absl::InvalidArgumentError(fmt::format("job {}: the batch holds no keys", job.name()));
+  }
+  const std::size_t key_count = static_cast<std::size_t>(keys.size());
+  if (key_count > kKeysPerJobMax - job.keys.size()) {
+    return absl::InvalidArgumentError(
+        fmt::format("job {}: {} keys and {} more are over the limit of {} keys; bundle small "
+                    "tensors into one key",
+                    job.name(), job.keys.size(), key_count, kKeysPerJobMax));
+  }
+  std::uint64_t chunks = 0;
+  for (const std::uint32_t count : job.chunk_counts) chunks += count;
+  const std::uint64_t chunks_max = std::uint64_t{kChunksPerShardMax} * job.chunk_counts.size();
+  std::set<std::string> names;
+  for (std::size_t i = 0; i < key_count; ++i) {
+    const v1::KeySpec& key = keys[static_cast<int>(i)];
+    if (absl::Status status = CheckKey(key, job.keys.size() + i); !status.ok()) return status;
+    if (job.key_names.contains(key.name()) || !names.insert(key.name()).second) {
+      return absl::InvalidArgumentError(
+          fmt::format("key {} is in job {} already", key.name(), job.name()));
+    }
+    chunks += ChunkCount(KeyBytes(key), job.settings.chunk_bytes);
+  }
+  if (chunks > chunks_max) {
+    return absl::InvalidArgumentError(fmt::format(
+        "job {}: its keys make {} chunks of {} bytes, over the limit of {}; use a larger "
+        "chunk_bytes",
+        job.name(), chunks, job.settings.chunk_bytes, chunks_max));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace phub::server

@@ -1,0 +1,259 @@
+#include "server/control/keys/keys.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "common/base/check.h"
+#include "common/base/log.h"
+#include "server/control/keys/key_specs.h"
+#include "server/control/text.h"
+
+namespace phub::server {
+
+namespace {
+
+// All that the batch has, in every core; its exchange parts are the run's newest.
+std::vector<UnbackedMemory> UnbackedMemoryOf(const Job& job, const BatchRecord& record) {
+  std::vector<UnbackedMemory> memory;
+  const auto add = [&](const MappedMemory& each, const std::shared_ptr<const void>& owner) {
+    if (each) memory.push_back({.data = each.data(), .bytes = each.bytes(), .owner = owner});
+  };
+  for (const std::shared_ptr<KeyBatch>& part : record.parts) {
+    add(part->masters, part);
+    add(part->state, part);
+  }
+  if (job.exchange != nullptr) {
+    const auto& batches = job.exchange->batches;
+    for (std::size_t i = batches.size() - record.parts.size(); i < batches.size(); ++i) {
+      add(batches[i]->landing, batches[i]);
+    }
+  }
+  const BatchParameters& parameters = record.parameters;
+  for (const std::span<std::byte> own : parameters.own) {
+    const bool shared = parameters.shared.bytes() > 0 && own.data() == parameters.shared.data();
+    std::shared_ptr<const void> owner = parameters.ordinary;
+    if (shared) owner = parameters.shared.shared();
+    memory.push_back({.data = own.data(), .bytes = own.size(), .owner = std::move(owner)});
+  }
+  return memory;
+}
+
+}  // namespace
+
+absl::Status Keys::CheckChunkCounts(const Job& job, const Placement& placement) const {
+  std::vector<std::uint32_t> counts = job.chunk_counts;
+  for (const std::vector<BinIndex>& key : placement) {
+    for (const BinIndex bin : key) ++counts[bin.value];
+  }
+  const std::uint32_t most = *std::max_element(counts.begin(), counts.end());
+  if (most <= kChunksPerShardMax) return absl::OkStatus();
+  return absl::InvalidArgumentError(fmt::format(
+      "job {}: a core loop would own {} chunks of {} bytes, over the limit of {}; use a larger "
+      "chunk_bytes",
+      job.name(), most, job.settings.chunk_bytes, kChunksPerShardMax));
+}
+
+// Reserves and builds every core's part of a batch, and the parameters that the parts point into.
+absl::Status Keys::BuildParts(Job& job, const KeySpecs& keys, const Placement& placement,
+                              BatchRecord& record) {
+  if (absl::Status status = CheckChunkCounts(job, placement); !status.ok()) return status;
+  const std::uint32_t versions = job.config.versions();
+  auto parts = CutForCores(keys, placement, job.own_bins, job.settings.chunk_bytes,
+                           static_cast<std::uint32_t>(job.keys.size()));
+  // A rank that starts anew reads the version before, which workers' maps do not name.
+  record.layout =
+      LayOutParameters(keys, parts, versions, host_memory_.shares_memory() && versions == 1);
+  std::uint64_t bytes = record.layout.memory_bytes;
+  for (const auto& part : parts) bytes += KeyBatchBytes(job.config, part);
+  if (job.rack_run != nullptr) {
+    for (std::size_t core = 0; core < parts.size(); ++core) {
+      bytes += exchange::ExchangeBatchBytes(job.exchange->plan, parts[core],
+                                            job.exchange->choosers[core]);
+    }
+  }
+  if (absl::Status status = context_.ledger.Reserve(job.account, bytes); !status.ok())
+    return status;
+  const SilenceGuard guard(context_);
+  absl::StatusOr<BatchParameters> parameters = MakeParameters(record.layout, versions, parts);
+  absl::Status status = parameters.status();
+  for (const auto& part : parts) {
+    if (!status.ok()) break;
+    record.parts.push_back(MakeKeyBatch(job.config, part));
+    if (record.parts.back() == nullptr) status = absl::ResourceExhaustedError("out of memory");
+  }
+  if (status.ok() && job.rack_run != nullptr) status = BuildExchangeParts(job, parts, record);
+  if (status.ok()) {
+    record.parameters = *std::move(parameters);
+    status = host_memory_.TakePagesOf(UnbackedMemoryOf(job, record), record.pages);
+  }
+  if (!status.ok()) {
+    context_.ledger.Return(job.account, bytes);
+    return absl::ResourceExhaustedError(
+        fmt::format("job {}: the system does not give phubd the {} that these keys need: {}",
+                    job.name(), FormatBytes(bytes), std::string(status.message())));
+  }
+  host_memory_.TellOfParameters(job, record);
+  job.memory_bytes += bytes;
+  for (const std::vector<BinIndex>& key : placement) {
+    for (const BinIndex bin : key) ++job.chunk_counts[bin.value];
+  }
+  return absl::OkStatus();
+}
+
+// Every core's landing memory for other racks' partial sums.
+absl::Status Keys::BuildExchangeParts(Job& job, const std::vector<std::vector<KeyShardSpec>>& parts,
+                                      BatchRecord& record) {
+  JobExchange& exchange = *job.exchange;
+  for (std::size_t core = 0; core < parts.size(); ++core) {
+    std::shared_ptr<exchange::ExchangeBatch> batch =
+        exchange::MakeExchangeBatch(*exchange.shards[core], parts[core], exchange.choosers[core]);
+    if (batch == nullptr) return absl::ResourceExhaustedError("out of memory");
+    exchange::AddExchange(*exchange.shards[core], *batch, *record.parts[core]);
+    exchange.batches.push_back(std::move(batch));
+  }
+  return absl::OkStatus();
+}
+
+void Keys::DescribePlacement(const Job& job, const Placement& placement, BatchRecord& record) {
+  record.first_key = static_cast<std::uint32_t>(job.keys.size());
+  for (std::size_t i = 0; i < placement.size(); ++i) {
+    v1::KeyPlacement& placed = *record.placements.add_placements();
+    placed.set_key_index(record.first_key + static_cast<std::uint32_t>(i));
+    for (const BinIndex bin : placement[i]) placed.add_chunk_bins(bin.value);
+    const ParameterLayout::KeyPlace& place = record.layout.keys[i];
+    if (place.shared) placed.set_shared_offset(place.offset);
+  }
+}
+
+// The first rank to send a batch: checks, places and builds it.
+absl::Status Keys::AcceptBatch(Job& job, const KeySpecs& given, Rank rank) {
+  if (absl::Status status = CheckKeys(job, given); !status.ok()) {
+    return context_.Refuse(ControlCounter::keys_refused_invalid, status);
+  }
+  const KeySpecs keys = FillInDefaults(given);
+  std::vector<std::uint64_t> key_bytes;
+  for (const v1::KeySpec& key : keys) key_bytes.push_back(KeyBytes(key));
+  std::vector<PlacementBin> bins = job.bins;
+  const auto placement = PlaceKeys(bins, key_bytes, job.settings.chunk_bytes);
+  if (absl::Status status = context_.ledger.AddKeys(job.account, placement.size()); !status.ok()) {
+    return context_.Refuse(ControlCounter::keys_refused_quota, status);
+  }
+  BatchRecord record;
+  if (absl::Status status = BuildParts(job, keys, placement, record); !status.ok()) {
+    context_.ledger.ReturnKeys(job.account, placement.size());
+    return context_.Refuse(ControlCounter::keys_refused_capacity, status);
+  }
+  job.bins = std::move(bins);
+  record.first = rank;
+  DescribePlacement(job, placement, record);
+  for (const v1::KeySpec& key : keys) {
+    job.parameter_bytes += KeyBytes(key);
+    job.key_names.insert(key.name());
+    job.keys.push_back(key);
+    record.keys.push_back(key);
+  }
+  job.key_count = job.keys.size();
+  context_.counters.Add(ControlCounter::key_batches);
+  context_.counters.Add(ControlCounter::keys_added, placement.size());
+  LogInfo(
+      "event=keys_added tenant={} job=\"{}\" batch={} keys={} parameter_bytes={} shared_bytes={}",
+      job.account.tenant, job.name(), job.batches.size(), placement.size(), job.parameter_bytes,
+      record.layout.shared_bytes);
+  job.batches.push_back(std::move(record));
+  shares_.ShareOutAgain(job.account.tenant);
+  HandOutBatches(job);
+  return job.running() ? absl::OkStatus() : absl::AbortedError(job.fault.message());
+}
+
+// To the core loops, in order, as their pages come: a worker can push from then on, whether or not
+// it was answered, and a core loop must not be the one to find out that there is no memory.
+void Keys::HandOutBatches(Job& job) {
+  for (; job.batches_handed_out < job.batches.size(); ++job.batches_handed_out) {
+    BatchRecord& next = job.batches[job.batches_handed_out];
+    const PagesState pages = next.pages == nullptr ? PagesState::kTaken : next.pages->load();
+    if (pages == PagesState::kWaiting) return;
+    if (pages == PagesState::kRefused) {
+      context_.counters.Add(ControlCounter::keys_refused_capacity);
+      const std::string daemon =
+          job.rack_run == nullptr
+              ? "phubd"
+              : context_.options.DescribeRack(RackIndex{context_.options.rack_index});
+      return ending_.Fail(
+          job, ending_.MakeFault(job, "out_of_memory",
+                                 fmt::format("the system does not give {} the memory that its keys "
+                                             "need: free memory on that host, or lower memory_max",
+                                             daemon)));
+    }
+    for (std::size_t core = 0; core < context_.cores.size(); ++core) {
+      next.tickets.push_back(context_.cores[core].Send({.kind = Command::Kind::kAddKeys,
+                                                        .shard = job.shards[core].get(),
+                                                        .batch = next.parts[core].get()}));
+    }
+  }
+}
+
+// Ranks that disagree can never meet in a round, so the job ends, with the difference in the text.
+void Keys::FailOverKeys(Job& job, Rank first, Rank rank, const std::string& difference) {
+  context_.counters.Add(ControlCounter::keys_refused_mismatch);
+  v1::Fault fault = ending_.MakeFault(
+      job, "keys_mismatch",
+      fmt::format("{} and {} disagree on its keys: {}", DescribeRankBriefly(job, first),
+                  DescribeRankBriefly(job, rank), difference));
+  ending_.BlameRank(job, rank, fault);
+  ending_.Fail(job, std::move(fault));
+}
+
+void Keys::AddKeys(const v1::AddKeysRequest& request, Answer<v1::AddKeysResponse> answer) {
+  const auto refuse = [&](const absl::Status& status) { answer(status, {}); };
+  const absl::StatusOr<Seating> seat = sessions_.FindCommitted(request.session_id());
+  if (!seat.ok()) return refuse(seat.status());
+  Job& job = *seat->job;
+  Member& member = job.members[seat->rank.value];
+  if (request.batch() > member.next_batch) {
+    return refuse(context_.Refuse(ControlCounter::keys_refused_invalid,
+                                  absl::InvalidArgumentError(fmt::format(
+                                      "{} sends batch {} of keys to job {}, its next is {}",
+                                      DescribeRankBriefly(job, seat->rank), request.batch(),
+                                      job.name(), member.next_batch))));
+  }
+  if (request.batch() == job.batches.size()) {
+    if (absl::Status status = other_racks_.CheckKeys(job, request.keys()); !status.ok()) {
+      return refuse(context_.Refuse(ControlCounter::keys_refused_invalid, status));
+    }
+    const absl::Status status = AcceptBatch(job, request.keys(), seat->rank);
+    if (!status.ok()) return refuse(status);
+    other_racks_.TellOfKeys(job, request.batch());
+  }
+  PHUB_CHECK(request.batch() < job.batches.size(), "batch={} batches={}", request.batch(),
+             job.batches.size());
+  const BatchRecord& record = job.batches[request.batch()];
+  const std::string difference =
+      DifferenceInKeys(job, request.batch(), FillInDefaults(request.keys()), seat->rank);
+  if (!difference.empty()) {
+    FailOverKeys(job, record.first, seat->rank, difference);
+    return refuse(absl::InvalidArgumentError(job.fault.message()));
+  }
+  const absl::Status shared =
+      rank_memories_.ShareBatch(job, seat->rank, request.batch(), request.shared_bytes());
+  if (!shared.ok()) return refuse(shared);
+  if (request.batch() == member.next_batch) ++member.next_batch;
+  job.pending.push_back({{},
+                         [this, &job, rank = seat->rank, batch = request.batch(), answer] {
+                           AnswerBatch(job, rank, batch, answer);
+                         },
+                         [answer](const absl::Status& status) { answer(status, {}); },
+                         /*awaits_racks=*/job.rack_run != nullptr,
+                         request.batch() + 1,
+                         record.known,
+                         member.memory.batches[request.batch()].worker_pages});
+  pending_calls_.AnswerAcknowledged(job);
+}
+
+void Keys::AnswerBatch(Job& job, Rank rank, std::uint32_t batch,
+                       const Answer<v1::AddKeysResponse>& answer) {
+  v1::AddKeysResponse response = job.batches[batch].placements;
+  rank_memories_.GrantBatch(job, job.members[rank.value], batch, response);
+  answer(absl::OkStatus(), response);
+}
+
+}  // namespace phub::server

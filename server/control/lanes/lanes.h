@@ -1,0 +1,70 @@
+// Lanes between workers and core loops: who may open one (nonces), and what became of it. A
+// listener asks before it welcomes a connection, then hands it over. Owned by Control; under
+// control's lock.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "common/transport/transport.h"
+#include "common/wire/lane_hello.h"
+#include "server/control/context.h"
+#include "server/control/jobs/job_table.h"
+#include "server/control/jobs/other_racks.h"
+#include "server/control/jobs/presence.h"
+#include "server/control/jobs/sessions.h"
+#include "server/control/lanes/rank_memories.h"
+
+namespace phub::server {
+
+class Lanes {
+ public:
+  Lanes(Context& context, JobTable& jobs, Sessions& sessions, Presence& presence,
+        RankMemories& rank_memories, PeerLaneAdmission& peer_lanes)
+      : context_(context),
+        jobs_(jobs),
+        sessions_(sessions),
+        presence_(presence),
+        rank_memories_(rank_memories),
+        peer_lanes_(peer_lanes) {}
+
+  // Grants a nonce for each lane that the rank wants to open.
+  void OpenLanes(const v1::OpenLanesRequest& request, Answer<v1::OpenLanesResponse> answer);
+
+  // Uses up the nonce. Versions are the listener's to check. `process`: who asks, on a lane in
+  // shared memory. `encrypted`: it came through TLS.
+  wire::LaneRefusal AdmitLane(const wire::LaneHello& hello,
+                              std::optional<PeerProcess> process = std::nullopt,
+                              bool encrypted = false);
+  // The nonce of the lane that the hello asks for, if one is good now; the hello's own is not
+  // looked at, and none is used up.
+  std::optional<wire::Nonce> FindNonce(const wire::LaneHello& hello);
+  // After AdmitLane said kNone. Destroys the connection if the lane has no place any more (the job
+  // ended meanwhile). Otherwise keeps it until the core loop reports kLaneClosed.
+  void AttachLane(const wire::LaneHello& hello, std::unique_ptr<transport::Connection> connection,
+                  std::uint8_t transport_index, std::string_view transport_name,
+                  std::string_view peer_address);
+
+  void HandleLaneClosed(Job& job, CoreIndex core, const Event& event);
+
+ private:
+  // The place that the hello asks for, if a nonce was granted for it that is still good. Null, and
+  // why.
+  LanePlace* FindGranted(const wire::LaneHello& hello, wire::LaneRefusal& refusal);
+  wire::LaneRefusal CheckLane(const wire::LaneHello& hello, std::optional<PeerProcess> process,
+                              bool encrypted);
+  void AttachWorker(const wire::LaneHello& hello, std::unique_ptr<transport::Connection> connection,
+                    std::uint8_t transport_index, std::string description);
+
+  Context& context_;
+  JobTable& jobs_;
+  Sessions& sessions_;
+  Presence& presence_;
+  RankMemories& rank_memories_;
+  PeerLaneAdmission& peer_lanes_;
+};
+
+}  // namespace phub::server

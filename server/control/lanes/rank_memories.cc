@@ -1,0 +1,214 @@
+#include "server/control/lanes/rank_memories.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "common/base/check.h"
+#include "common/base/log.h"
+#include "server/control/lanes/in_rack.h"
+#include "server/control/text.h"
+
+namespace phub::server {
+
+// Staging for every lane of a rank, at once: opening a lane later takes nothing.
+absl::Status RankMemories::TakeStaging(const Job& job, Member& member) const {
+  const std::uint64_t bytes =
+      StagingBytesPerLane(job.config) +
+      std::uint64_t{job.config.slots_per_lane} * context_.options.slot_header_bytes;
+  for (LanePlace& place : member.lanes) {
+    absl::StatusOr<LentMemory> made = LentMemory::Create(host_memory_.lent_kind(), "phub-staging",
+                                                         bytes, SharedMemory::Others::kWrite);
+    if (!made.ok()) return made.status();
+    place.staging = std::make_shared<const LentMemory>(*std::move(made));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status RankMemories::RenewRankMemory(Job& job, Rank rank) {
+  const SilenceGuard guard(context_);
+  Member& member = job.members[rank.value];
+  DropRankMemory(job, member);
+  // Ordinary memory is this process's alone, and the core loop discards what waits in it.
+  return host_memory_.shares_memory() ? TakeStaging(job, member) : absl::OkStatus();
+}
+
+void RankMemories::DropRankMemory(Job& job, Member& member) {
+  context_.ledger.Return(job.account, member.memory.worker_bytes);
+  job.memory_bytes -= member.memory.worker_bytes;
+  member.memory = {};
+}
+
+// The first process to use a grant of the rank is the rank's process.
+bool RankMemories::IsProcessOf(Job& job, Rank rank, const PeerProcess& process) {
+  std::optional<PeerProcess>& known = job.members[rank.value].memory.process;
+  if (!known) known = process;
+  if (*known == process) return true;
+  context_.counters.Add(ControlCounter::shared_refused_process);
+  LogWarning(
+      "event=shared_memory_refused tenant={} job=\"{}\" rank={} pid={} uid={} owner_pid={} "
+      "owner_uid={}",
+      job.account.tenant, job.name(), rank.value, process.pid, process.uid, known->pid, known->uid);
+  return false;
+}
+
+absl::StatusOr<transport::LaneMemory> RankMemories::SharedLaneMemory(const wire::LaneHello& given) {
+  const wire::LaneHello hello = InRack(jobs_, given);
+  Job* job = jobs_.FindIncarnation(hello.incarnation);
+  if (job == nullptr || !job->running() || hello.rank.value >= job->members.size() ||
+      hello.core.value >= context_.cores.size()) {
+    return absl::AbortedError("the job has ended");
+  }
+  Member& member = job->members[hello.rank.value];
+  const std::shared_ptr<const LentMemory>& staging = member.lanes[hello.core.value].staging;
+  PHUB_CHECK(staging != nullptr && staging->shared() != nullptr, "job={} rank={}", job->name(),
+             hello.rank.value);
+  if (!member.memory.regions) {
+    member.memory.regions = std::make_shared<transport::SharedRegions>();
+  }
+  transport::LaneMemory memory;
+  memory.staging = staging->shared();
+  memory.slot_count = job->config.slots_per_lane;
+  memory.slot_bytes = job->config.chunk_bytes;
+  memory.regions = member.memory.regions;
+  return memory;
+}
+
+absl::StatusOr<LaneStaging> RankMemories::StagingOf(const wire::LaneHello& given) {
+  const wire::LaneHello hello = InRack(jobs_, given);
+  Job* job = jobs_.FindIncarnation(hello.incarnation);
+  if (job == nullptr || !job->running()) return absl::AbortedError("the job has ended");
+  // What other racks send lands in the exchange's memory.
+  if (job->rack_run != nullptr && hello.rank.value >= kPeerRankBase) return LaneStaging{};
+  if (hello.rank.value >= job->members.size() || hello.core.value >= context_.cores.size()) {
+    return absl::AbortedError("the job has ended");
+  }
+  const std::shared_ptr<const LentMemory>& staging =
+      job->members[hello.rank.value].lanes[hello.core.value].staging;
+  return LaneStaging{.data = staging->data(),
+                     .slot_count = job->config.slots_per_lane,
+                     .slot_bytes = job->config.chunk_bytes,
+                     .owner = staging};
+}
+
+// The region that a rank wants for a batch: of its gradients and results.
+absl::Status RankMemories::MakeWorkerRegion(Job& job, Member& member, RankBatch& entry,
+                                            std::uint64_t bytes) {
+  if (!host_memory_.shares_memory()) {
+    return absl::FailedPreconditionError(
+        fmt::format("job {}: this daemon shares no memory (shm = off)", job.name()));
+  }
+  if (bytes > wire::kSharedRegionBytesMax) {
+    return absl::InvalidArgumentError(fmt::format("job {}: shared_bytes is {}, must be at most {}",
+                                                  job.name(), bytes, wire::kSharedRegionBytesMax));
+  }
+  if (absl::Status room = context_.ledger.Reserve(job.account, bytes); !room.ok()) return room;
+  const SilenceGuard guard(context_);
+  absl::StatusOr<SharedMemory> made = SharedMemory::Create(
+      "phub-worker", bytes, SharedMemory::Others::kWrite, SharedMemory::Pages::kLater);
+  std::uint32_t index = kNoRegion;
+  absl::Status status = made.status();
+  if (status.ok()) {
+    entry.worker = std::make_shared<const SharedMemory>(*std::move(made));
+    status = host_memory_.TakePagesOf(
+        {{.data = entry.worker->data(), .bytes = bytes, .owner = entry.worker}},
+        entry.worker_pages);
+  }
+  if (status.ok()) index = member.memory.regions->Add(entry.worker, /*writable_by_peer=*/true);
+  if (index == kNoRegion) {
+    context_.ledger.Return(job.account, bytes);
+    entry.worker.reset();
+    return status.ok() ? absl::ResourceExhaustedError(fmt::format(
+                             "job {}: a rank and a daemon share at most {} regions of memory; add "
+                             "keys in larger batches",
+                             job.name(), wire::kSharedRegionsMax))
+                       : status;
+  }
+  entry.worker_region = index;
+  member.memory.worker_bytes += bytes;
+  job.memory_bytes += bytes;
+  return absl::OkStatus();
+}
+
+// What a rank shares for a batch, the first time that it adds the batch; asked again, the same.
+// Regions are numbered in the order of batches: the worker's own, then the parameters.
+absl::Status RankMemories::ShareBatch(Job& job, Rank rank, std::uint32_t batch,
+                                      std::uint64_t worker_bytes) {
+  Member& member = job.members[rank.value];
+  const std::shared_ptr<const SharedMemory>& parameters =
+      job.batches[batch].parameters.shared.shared();
+  std::vector<RankBatch>& batches = member.memory.batches;
+  if (batch < batches.size() && batches[batch].made) return absl::OkStatus();
+  RankBatch entry;
+  entry.made = true;
+  if ((worker_bytes > 0 || parameters != nullptr) && !member.memory.regions) {
+    member.memory.regions = std::make_shared<transport::SharedRegions>();
+  }
+  if (worker_bytes > 0) {
+    if (absl::Status status = MakeWorkerRegion(job, member, entry, worker_bytes); !status.ok()) {
+      return context_.Refuse(ControlCounter::keys_refused_region, status);
+    }
+  }
+  if (parameters != nullptr) {  // a full table leaves them out: they come by message, as over tcp
+    entry.parameters_region = member.memory.regions->Add(parameters, /*writable_by_peer=*/false);
+  }
+  batches.resize(std::max<std::size_t>(batches.size(), batch + 1));
+  batches[batch] = std::move(entry);
+  return absl::OkStatus();
+}
+
+void RankMemories::GrantBatch(const Job& job, Member& member, std::uint32_t batch,
+                              v1::AddKeysResponse& response) {
+  if (batch >= member.memory.batches.size()) return;
+  RankBatch& entry = member.memory.batches[batch];
+  const bool has_parameters = entry.parameters_region != kNoRegion;
+  if (!has_parameters && entry.worker == nullptr) return;
+  const wire::Nonce& nonce =
+      entry.nonce.Grant(context_.random, context_.clock.Now() + context_.options.nonce_lifetime);
+  response.set_shared_nonce(nonce.data(), nonce.size());
+  if (has_parameters) {
+    response.set_shared_parameters_bytes(job.batches[batch].parameters.shared.bytes());
+  }
+  context_.counters.Add(ControlCounter::batches_granted);
+}
+
+wire::LaneRefusal RankMemories::CheckBatch(const wire::SharedBatchRequest& request,
+                                           const PeerProcess& process,
+                                           transport::BatchMemory& memory) {
+  Job* job = jobs_.FindIncarnation(request.incarnation);
+  if (job == nullptr || !job->running() ||
+      request.membership_epoch != job->config.membership_epoch) {
+    return wire::LaneRefusal::kJob;
+  }
+  if (request.rank.value >= job->members.size()) return wire::LaneRefusal::kNonce;
+  Member& member = job->members[request.rank.value];
+  if (request.batch >= member.memory.batches.size()) return wire::LaneRefusal::kNonce;
+  RankBatch& entry = member.memory.batches[request.batch];
+  if (!entry.nonce.IsGood(context_.clock.Now()) || !member.present() ||
+      !entry.nonce.Take(request.nonce)) {
+    return wire::LaneRefusal::kNonce;
+  }
+  if (!IsProcessOf(*job, request.rank, process)) return wire::LaneRefusal::kNonce;
+  if (entry.worker != nullptr) {
+    memory.worker = entry.worker;
+    memory.worker_region = entry.worker_region;
+  }
+  if (entry.parameters_region != kNoRegion) {
+    memory.parameters = job->batches[request.batch].parameters.shared.shared();
+    memory.parameters_region = entry.parameters_region;
+  }
+  return wire::LaneRefusal::kNone;
+}
+
+wire::LaneRefusal RankMemories::AdmitBatch(const wire::SharedBatchRequest& request,
+                                           const PeerProcess& process,
+                                           transport::BatchMemory& memory) {
+  const wire::LaneRefusal refusal = CheckBatch(InRack(jobs_, request), process, memory);
+  switch (refusal) {
+    case wire::LaneRefusal::kNone: context_.counters.Add(ControlCounter::batches_fetched); break;
+    case wire::LaneRefusal::kJob: context_.counters.Add(ControlCounter::batches_refused_job); break;
+    default: context_.counters.Add(ControlCounter::batches_refused_nonce); break;
+  }
+  return refusal;
+}
+
+}  // namespace phub::server

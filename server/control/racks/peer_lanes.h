@@ -1,0 +1,68 @@
+// Lanes between core loops of different racks: only between racks that share an edge of the job's
+// plan. The rack with the lower number grants them, the other one dials: over verbs if both can and
+// may, otherwise over tcp. Owned by Control; under control's lock.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "common/wire/lane_hello.h"
+#include "phub/v1/peer.pb.h"
+#include "server/control/context.h"
+#include "server/control/jobs/other_racks.h"
+#include "server/control/racks/rack_run.h"
+#include "server/control/racks/racks.h"
+
+namespace phub::server {
+
+class Ending;
+class JobTable;
+class RackMessages;
+class RackOpening;
+
+class PeerLanes final : public PeerLaneAdmission {
+ public:
+  PeerLanes(Context& context, Racks& racks, Ending& ending, JobTable& jobs, RackMessages& messages,
+            RackOpening& opening)
+      : context_(context),
+        racks_(racks),
+        ending_(ending),
+        jobs_(jobs),
+        messages_(messages),
+        opening_(opening) {}
+
+  wire::LaneRefusal Check(const wire::LaneHello& hello, bool encrypted) override;
+  std::optional<wire::Nonce> FindNonce(const wire::LaneHello& hello) override;
+  void Attach(const wire::LaneHello& hello, std::unique_ptr<transport::Connection> connection,
+              std::uint8_t transport_index, std::string description) override;
+
+  // Of PeerNetwork::DialLane: whether the lane is still of use, and what came of it.
+  bool LacksPeerLane(const wire::LaneHello& hello, RackIndex to) const;
+  void AttachPeerLane(const wire::LaneHello& hello, RackIndex to,
+                      std::unique_ptr<transport::Connection> connection,
+                      std::uint8_t transport_index, std::string description);
+  void PeerLaneFailed(const wire::LaneHello& hello, RackIndex to, const absl::Status& why);
+
+  // Once every rack has the job: grants nonces to the racks with higher numbers.
+  void GrantPeerLanes(Job& job);
+  // Dials what another rack granted.
+  void HandleConnect(Job& job, RackIndex from, const v1::PeerConnect& connect);
+  void CheckReady(Job& job);
+
+  void HandlePeerLaneClosed(Job& job, CoreIndex core, const Event& event);
+  void FailOverPeerFault(Job& job, CoreIndex core, const Event& event);
+
+ private:
+  PeerLanePlace* FindGrantedPeer(const wire::LaneHello& hello, wire::LaneRefusal& refusal);
+
+  Context& context_;
+  Racks& racks_;
+  Ending& ending_;
+  JobTable& jobs_;
+  RackMessages& messages_;
+  RackOpening& opening_;
+};
+
+}  // namespace phub::server

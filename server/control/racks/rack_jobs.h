@@ -1,0 +1,69 @@
+// Jobs that span racks, while they run: what every rack tells every other, and how they end. Owned
+// by Control; under control's lock.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "server/control/context.h"
+#include "server/control/jobs/job_observer.h"
+#include "server/control/jobs/other_racks.h"
+#include "server/control/racks/racks.h"
+
+namespace phub::server {
+
+class Barriers;
+class Ending;
+class JobTable;
+class Keys;
+class PendingCalls;
+class RackMessages;
+
+class RackJobs final : public OtherRacks, public JobObserver {
+ public:
+  RackJobs(Context& context, Racks& racks, JobTable& jobs, Barriers& barriers, Ending& ending,
+           Keys& keys, PendingCalls& pending_calls, RackMessages& messages)
+      : context_(context),
+        racks_(racks),
+        jobs_(jobs),
+        barriers_(barriers),
+        ending_(ending),
+        keys_(keys),
+        pending_calls_(pending_calls),
+        messages_(messages) {}
+
+  bool HaveKeys(const Job& job, std::uint32_t batches) const override;
+  absl::Status CheckKeys(const Job& job, const KeySpecs& keys) const override;
+  void TellOfKeys(const Job& job, std::uint32_t batch) override;
+  bool ReachedBarrier(Job& job) override;
+  std::vector<std::string> DepartedRanks(const Job& job) const override;
+  void TellOfDeparture(const Job& job, Rank rank) override;
+  void EndIfAllLeft(Job& job) override;
+  bool IsLeaving(const Job& job) const override;
+  void ForgiveSilence(DurationNs duration) override;
+  void TellOfRefusedLoad(const Job& job, std::uint64_t load_number, int code,
+                         const std::string& why) override;
+
+  // Tells the other racks. Rack 0 repeats what another rack says of the end.
+  void OnFailed(Job& job) override;
+  // Keeps what was measured.
+  void OnReleased(Job& job) override;
+
+  // What the other racks must know once the core loops have acknowledged it.
+  void AnnounceProgress(Job& job);
+  void HandlePeerKeys(Job& job, RackIndex from, const v1::PeerKeys& keys);
+  void HandleRankLeft(Job& job, RackIndex from, const v1::PeerRankLeft& left);
+
+ private:
+  Context& context_;
+  Racks& racks_;
+  JobTable& jobs_;
+  Barriers& barriers_;
+  Ending& ending_;
+  Keys& keys_;
+  PendingCalls& pending_calls_;
+  RackMessages& messages_;
+};
+
+}  // namespace phub::server

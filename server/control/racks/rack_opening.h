@@ -1,0 +1,98 @@
+// Opening jobs that span racks. Rack 0 opens them: it makes the plan, tells every rack, and once
+// all have the job, has the lanes between them made; when every rack is ready, the ranks that
+// waited are answered. Other racks' ranks wait (held joins) until rack 0 has opened their job, or
+// not in time. Owned by Control; under control's lock.
+#pragma once
+
+#include <list>
+#include <string>
+#include <string_view>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "phub/v1/peer.pb.h"
+#include "server/control/context.h"
+#include "server/control/jobs/other_racks.h"
+#include "server/control/racks/racks.h"
+
+namespace phub::server {
+
+class Joins;
+class Ending;
+class JobTable;
+class LocalRack;
+class PeerLanes;
+class PendingCalls;
+class RackJobs;
+class RackMessages;
+class RackPlans;
+class TopologySurvey;
+
+// As its first rank asks for it; the rank counts in the whole job. Pure function.
+v1::PeerJob JobOf(const v1::JoinRequest& request, const JobSettings& settings);
+
+class RackOpening final : public JobOpener {
+ public:
+  RackOpening(Context& context, Racks& racks, Joins& joins, Ending& ending, JobTable& jobs,
+              LocalRack& local_rack, PeerLanes& peer_lanes, PendingCalls& pending_calls,
+              RackJobs& rack_jobs, RackMessages& messages, RackPlans& plans, TopologySurvey& survey)
+      : context_(context),
+        racks_(racks),
+        joins_(joins),
+        ending_(ending),
+        jobs_(jobs),
+        local_rack_(local_rack),
+        peer_lanes_(peer_lanes),
+        pending_calls_(pending_calls),
+        rack_jobs_(rack_jobs),
+        messages_(messages),
+        plans_(plans),
+        survey_(survey) {}
+
+  bool OpensAtOnce() const override;
+  absl::StatusOr<Job*> Open(const v1::JoinRequest& request, const JobSettings& settings) override;
+  void AskToOpen(const v1::JoinRequest& request, std::string_view peer_address,
+                 const JobSettings& settings, Answer<v1::JoinResponse> answer) override;
+
+  void HandleOpenRequest(RackIndex from, const v1::PeerMessage& message);
+  void HandleOpen(RackIndex from, const v1::PeerMessage& message);
+  void HandleOpened(Job& job, RackIndex from, const v1::PeerOpened& opened);
+  void RefuseHeld(const v1::PeerRefused& refused, Incarnation incarnation);
+  void HandleReady(Job& job, RackIndex from);
+  void HandleStart(Job& job, RackIndex from);
+
+  void AdvanceRackRun(Job& job);
+  void CheckOpening(Job& job, TimeNs now);
+  void StandRackRun(Job& job);
+  // Until when a rank waits for rack 0 to open its job, and why it has waited for nothing.
+  TimeNs PatienceOf(const HeldJoin& held) const;
+  std::string WhyNotOpened() const;
+
+ private:
+  // What another rack's daemon asks of this one, or rack 0's tells it.
+  absl::StatusOr<JobSettings> ReadJob(RackIndex from, const v1::PeerJob& job) const;
+  absl::Status Hold(HeldJoin held);
+  absl::StatusOr<Job*> OpenEverywhere(v1::PeerJob job, const JobSettings& settings,
+                                      Incarnation incarnation);
+  absl::StatusOr<Job*> CreateRackJob(const v1::PeerJob& job, const JobSettings& settings,
+                                     Incarnation incarnation);
+  absl::Status CheckNoRun(RackIndex from, const v1::PeerMessage& message, bool& is_settled);
+  void JoinHeld(const v1::PeerJob& job, Incarnation incarnation);
+  std::list<HeldJoin> TakeHeld(const std::string& tenant, const std::string& job,
+                               Incarnation incarnation);
+
+  Context& context_;
+  Racks& racks_;
+  Joins& joins_;
+  Ending& ending_;
+  JobTable& jobs_;
+  LocalRack& local_rack_;
+  PeerLanes& peer_lanes_;
+  PendingCalls& pending_calls_;
+  RackJobs& rack_jobs_;
+  RackMessages& messages_;
+  RackPlans& plans_;
+  TopologySurvey& survey_;
+};
+
+}  // namespace phub::server

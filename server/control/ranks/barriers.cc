@@ -1,0 +1,76 @@
+#include "server/control/ranks/barriers.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace phub::server {
+namespace {
+
+constexpr std::uint64_t kBarriersAtOnceMax = 64;
+
+}  // namespace
+
+void Barriers::Barrier(const v1::BarrierRequest& request, Answer<v1::BarrierResponse> answer) {
+  const absl::StatusOr<Seating> seat = sessions_.FindCommitted(request.session_id());
+  if (!seat.ok()) return answer(seat.status(), {});
+  Job& job = *seat->job;
+  if (absl::Status status = local_rack_.CheckAnchor(job); !status.ok()) return answer(status, {});
+  Member& member = job.members[seat->rank.value];
+  const std::uint64_t sequence = request.sequence();
+  if (sequence < job.barriers_done) return answer(absl::OkStatus(), {});  // asked again
+  // Threads of one worker may be in several barriers at once, and their calls may cross.
+  if (sequence - job.barriers_done >= kBarriersAtOnceMax) {
+    context_.counters.Add(ControlCounter::barriers_refused);
+    return answer(
+        absl::InvalidArgumentError(fmt::format(
+            "{} of job {} calls barrier {} too early; the next to complete is {}",
+            DescribeRankBriefly(job, seat->rank), job.name(), sequence, job.barriers_done)),
+        {});
+  }
+  Answer<v1::BarrierResponse>& place = member.barriers[sequence];
+  if (place) {  // it asks again, as its connection broke, or is a new process
+    place(absl::CancelledError(fmt::format("{} of job {} called barrier {} again",
+                                           DescribeRankBriefly(job, seat->rank), job.name(),
+                                           sequence)),
+          {});
+  }
+  place = std::move(answer);
+  for (std::uint32_t rank = 0; rank < job.members.size(); ++rank) {
+    if (job.members[rank].state != Member::State::kLeft) continue;
+    RefuseBarriersWithout(job, DescribeRank(job, Rank{rank}));
+  }
+  for (const std::string& departed : other_racks_.DepartedRanks(job)) {
+    RefuseBarriersWithout(job, departed);
+  }
+  CompleteBarriers(job);
+}
+
+void Barriers::CompleteBarriers(Job& job) {
+  if (job.members.empty()) return;  // an aggregator is in none
+  const auto waits = [&](const Member& member) {
+    return member.barriers.contains(job.barriers_done);
+  };
+  while (std::all_of(job.members.begin(), job.members.end(), waits) &&
+         other_racks_.ReachedBarrier(job)) {
+    context_.counters.Add(ControlCounter::barriers);
+    const std::uint64_t sequence = job.barriers_done++;
+    for (Member& member : job.members) {
+      member.barriers.extract(sequence).mapped()(absl::OkStatus(), {});
+    }
+  }
+}
+
+// A rank that left never comes to a barrier: whoever waits there would wait for ever.
+void Barriers::RefuseBarriersWithout(Job& job, const std::string& departed) {
+  for (Member& member : job.members) {
+    for (const auto& [sequence, answer] : std::exchange(member.barriers, {})) {
+      context_.counters.Add(ControlCounter::barriers_refused);
+      answer(
+          absl::FailedPreconditionError(fmt::format(
+              "barrier {} of job {} cannot complete: {} has left", sequence, job.name(), departed)),
+          {});
+    }
+  }
+}
+
+}  // namespace phub::server

@@ -1,0 +1,281 @@
+#include "server/control/ranks/joins.h"
+
+#include <algorithm>
+#include <bit>
+#include <numeric>
+#include <utility>
+
+#include "common/base/log.h"
+#include "server/control/jobs/job_options.h"
+#include "server/control/text.h"
+
+namespace phub::server {
+namespace {
+
+const std::string& TenantOf(const v1::JoinRequest& request) {
+  static const std::string fallback = kDefaultTenant;
+  return request.tenant().empty() ? fallback : request.tenant();
+}
+
+}  // namespace
+
+// With staging, and what its ranks may share with this daemon but for regions of their own.
+std::uint64_t Joins::MemoryOfJob(const Job& job) const {
+  const std::uint64_t network_lane =
+      context_.options.verbs_lane_bytes + context_.options.tls_lane_bytes +
+      std::uint64_t{job.config.slots_per_lane} * context_.options.slot_header_bytes;
+  std::uint64_t exchange = 0;
+  if (job.exchange != nullptr) {
+    const exchange::RackPlan& plan = job.exchange->plan;
+    exchange = exchange::ShardExchangeBytes(plan) +
+               static_cast<std::uint64_t>(std::popcount(plan.neighbors)) *
+                   (context_.options.tls_lane_bytes + context_.options.peer_verbs_lane_bytes);
+  }
+  const std::uint64_t shards =
+      (JobShardBytes(job.config) + exchange + job.config.world_size * network_lane) *
+      context_.cores.size();
+  if (!host_memory_.shares_memory()) return shards;
+  const std::uint64_t tables =
+      std::uint64_t{wire::kSharedRegionsMax} * sizeof(transport::SharedRegion);
+  return shards + job.config.world_size *
+                      (tables + context_.options.shared_lane_bytes * context_.cores.size());
+}
+
+absl::Status Joins::BuildShards(Job& job) {
+  const SilenceGuard guard(context_);
+  absl::Status status;
+  for (std::size_t core = 0; core < context_.cores.size() && status.ok(); ++core) {
+    job.shards.push_back(MakeJobShard(job.config));
+    if (job.shards.back() == nullptr) status = absl::ResourceExhaustedError("no address space");
+    if (job.exchange == nullptr || !status.ok()) continue;
+    auto exchange = exchange::MakeShardExchange(job.exchange->plan, job.config.ranks_of_job);
+    if (exchange == nullptr) status = absl::ResourceExhaustedError("no address space");
+    job.shards.back()->exchange = exchange.get();
+    job.exchange->shards.push_back(std::move(exchange));
+  }
+  for (Member& member : job.members) {
+    if (status.ok()) status = rank_memories_.TakeStaging(job, member);
+  }
+  if (status.ok()) return status;
+  return absl::ResourceExhaustedError(
+      fmt::format("job {} was not created: the system does not give phubd the {} it needs: {}",
+                  job.name(), FormatBytes(MemoryOfJob(job)), std::string(status.message())));
+}
+
+absl::Status Joins::CheckRoom(const v1::JoinRequest& request) {
+  if (context_.drain.draining) {
+    return context_.Refuse(
+        ControlCounter::joins_refused_draining,
+        absl::UnavailableError(fmt::format(
+            "phubd is draining and takes no new jobs; job {} was not created. What runs may do so "
+            "for another {}",
+            request.job(),
+            FormatAge(std::max<DurationNs>(0, context_.drain.deadline - context_.clock.Now())))));
+  }
+  if (jobs_.jobs().size() >= context_.options.jobs_max) {
+    return context_.Refuse(
+        ControlCounter::joins_refused_capacity,
+        absl::ResourceExhaustedError(
+            fmt::format("job {} was not created: {} jobs are running or ending, the daemon's limit",
+                        request.job(), jobs_.jobs().size())));
+  }
+  for (std::size_t core = 0; core < context_.cores.size(); ++core) {
+    if (context_.cores[core].backlog() < context_.options.backlog_max) continue;
+    return context_.Refuse(
+        ControlCounter::joins_refused_capacity,
+        absl::UnavailableError(fmt::format(
+            "job {} was not created: core loop {} is {} commands behind; try again later",
+            request.job(), core, context_.cores[core].backlog())));
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<Job*> Joins::CreateJob(const v1::JoinRequest& request,
+                                          const JobSettings& settings, RackParts racks) {
+  if (absl::Status room = CheckRoom(request); !room.ok()) return room;
+  auto job = std::make_unique<Job>();
+  job->account = {
+      TenantOf(request), request.job(),
+      request.incarnation() == 0 ? jobs_.DrawIncarnation() : Incarnation{request.incarnation()}};
+  job->rack_run = std::move(racks.run);
+  job->exchange = std::move(racks.exchange);
+  job->settings = settings;
+  job->config = MakeShardConfig(settings, job->account.incarnation);
+  job->config.tenant = shares_.NumberOfTenant(job->account.tenant);
+  const std::uint64_t bytes = MemoryOfJob(*job);
+  if (absl::Status status = context_.ledger.Open(job->account, settings.world_size); !status.ok()) {
+    return context_.Refuse(ControlCounter::joins_refused_quota, status);
+  }
+  if (absl::Status status = context_.ledger.Reserve(job->account, bytes); !status.ok()) {
+    context_.ledger.Close(job->account);
+    LogWarning("event=memory_short job=\"{}\" tenant={} held_by=\"{}\"", job->name(),
+               job->account.tenant, context_.ledger.DescribeHolders());
+    return context_.Refuse(ControlCounter::joins_refused_capacity, status);
+  }
+  job->members.resize(settings.world_size);
+  for (Member& member : job->members) member.lanes.resize(context_.cores.size());
+  if (absl::Status status = BuildShards(*job); !status.ok()) {
+    context_.ledger.Close(job->account);
+    return context_.Refuse(ControlCounter::joins_refused_capacity, status);
+  }
+  job->memory_bytes = bytes;
+  job->created_by = Rank{request.rank()};
+  job->created_at = context_.clock.Now();
+  const std::vector<std::uint32_t>& cores = settings.daemon_cores;
+  const auto own = cores.begin() + context_.options.rack_self;
+  job->own_bins = {std::accumulate(cores.begin(), own, 0u), *own};
+  job->bins = BinsForJob(std::accumulate(cores.begin(), cores.end(), 0u), job->name());
+  job->chunk_counts.assign(job->bins.size(), 0);
+  for (std::size_t core = 0; core < context_.cores.size(); ++core) {
+    JobShard* shard = job->shards[core].get();
+    jobs_.AddShard(shard, *job, CoreAt(core));
+    shard->config.share = shares_.ShareOf(job->account.tenant, core);
+    job->add_job_tickets.push_back(
+        context_.cores[core].Send({.kind = Command::Kind::kAddJob, .shard = shard}));
+  }
+  context_.counters.Add(ControlCounter::jobs_created);
+  LogInfo(
+      "event=job_created tenant={} job=\"{}\" incarnation={} ranks={} chunk_bytes={} slots={} "
+      "memory_bytes={}",
+      job->account.tenant, job->name(), FormatIncarnation(job->account.incarnation),
+      settings.world_size, job->config.chunk_bytes, job->config.slots_per_lane, bytes);
+  return jobs_.Add(std::move(job));
+}
+
+// Whether a rank may take its place in a job that runs.
+absl::Status Joins::CheckPlace(const Job& job, const v1::JoinRequest& request,
+                                   const JobSettings& settings) {
+  const std::string difference =
+      DifferenceInSettings(settings, job.settings, DescribeRankBriefly(job, job.created_by));
+  if (!difference.empty()) {
+    return context_.Refuse(
+        ControlCounter::joins_refused_options,
+        absl::InvalidArgumentError(
+            fmt::format("rank {} ({}) joins job {} with {}; every rank must state the same options",
+                        request.rank(), request.host(), job.name(), difference)));
+  }
+  const Rank rank{request.rank()};
+  const Member& member = job.members[rank.value];
+  switch (member.state) {
+    case Member::State::kAwaited: return absl::OkStatus();
+    case Member::State::kLost: return seats_.CheckTakeOver(job, request);
+    case Member::State::kReserved:
+    case Member::State::kLive:
+      if (job.settings.on_loss == LossPolicy::kWait) return seats_.CheckTakeOver(job, request);
+      [[fallthrough]];
+    case Member::State::kDead:
+      return context_.Refuse(
+          ControlCounter::joins_refused_rank_held,
+          absl::AlreadyExistsError(fmt::format(
+              "rank {} of job {} is held by a live worker on host {}, pid {}, last heard of {} "
+              "ago; give this worker another rank or the job another name",
+              rank.value + job.config.rank_base, job.name(), member.host, member.pid,
+              FormatAge(context_.clock.Now() - member.last_heard))));
+    case Member::State::kLeft: break;
+  }
+  return context_.Refuse(
+      ControlCounter::joins_refused_rank_left,
+      absl::FailedPreconditionError(
+          fmt::format("{} has left job {}, which still runs; a new run of that name can start once "
+                      "every rank has left",
+                      DescribeRank(job, rank), job.name())));
+}
+
+v1::JoinResponse Joins::DescribeSeat(const Job& job, Rank rank, std::uint32_t version,
+                                         bool created) {
+  v1::JoinResponse response;
+  response.set_protocol_version(version);
+  response.set_daemon_version(context_.options.version);
+  response.set_session_id(job.members[rank.value].session_id);
+  response.set_incarnation(job.account.incarnation.value);
+  response.set_membership_epoch(job.config.membership_epoch.value);
+  response.set_chunk_bytes(job.config.chunk_bytes);
+  response.set_slots_per_lane(job.config.slots_per_lane);
+  response.set_liveness_timeout_ns(context_.options.liveness_timeout);
+  response.set_wait_timeout_ns(job.settings.wait_timeout);
+  response.set_tls_lanes(context_.options.tls_lanes);
+  response.set_encryption_required(context_.ledger.RequiresEncryption(job.account.tenant));
+  response.set_created(created);
+  response.set_apply(job.settings.apply_iteration ? v1::APPLY_ITERATION : v1::APPLY_CHUNK);
+  for (std::size_t core = 0; core < context_.endpoints.size(); ++core) {
+    v1::CoreEndpoint& endpoint = *response.add_cores();
+    endpoint.set_core(static_cast<std::uint32_t>(core));
+    endpoint.set_host(context_.endpoints[core].host);
+    endpoint.set_port(context_.endpoints[core].port);
+  }
+  if (host_memory_.shares_memory()) *response.mutable_shared_memory() = host_memory_.endpoint();
+  return response;
+}
+
+void Joins::Join(const v1::JoinRequest& given, std::string_view peer_address,
+                     Answer<v1::JoinResponse> answer) {
+  const auto refuse = [&](const absl::Status& status) { answer(status, {}); };
+  const absl::StatusOr<std::uint32_t> version =
+      ChooseProtocolVersion(given, context_.options.version);
+  if (!version.ok()) {
+    return refuse(context_.Refuse(ControlCounter::joins_refused_version, version.status()));
+  }
+  const absl::StatusOr<std::vector<std::uint32_t>> daemon_cores = local_rack_.CheckRack(given);
+  if (!daemon_cores.ok()) {
+    return refuse(context_.Refuse(ControlCounter::joins_refused_rack, daemon_cores.status()));
+  }
+  const absl::StatusOr<JobSettings> settings = CheckJoin(given, context_.options, *daemon_cores);
+  if (!settings.ok()) {
+    return refuse(context_.Refuse(ControlCounter::joins_refused_invalid, settings.status()));
+  }
+  v1::JoinRequest request = given;
+  request.set_rank(given.rank() - settings->rank_base);
+  const std::string& tenant = TenantOf(request);
+  if (!context_.ledger.HasTenant(tenant)) {
+    return refuse(
+        context_.Refuse(ControlCounter::joins_refused_tenant,
+                        absl::NotFoundError(fmt::format(
+                            "there is no tenant {} on this daemon; leave the tenant empty for {}",
+                            tenant, kDefaultTenant))));
+  }
+  if (context_.ledger.IsSuspended(tenant)) {
+    return refuse(context_.Refuse(
+        ControlCounter::joins_refused_tenant,
+        absl::PermissionDeniedError(fmt::format(
+            "tenant {} is suspended: nobody joins its jobs; ask the administrator", tenant))));
+  }
+  const absl::StatusOr<Job*> run = local_rack_.FindRunToJoin(request, tenant);
+  if (!run.ok()) return refuse(context_.Refuse(ControlCounter::joins_refused_rack, run.status()));
+  Job* job = *run;
+  const bool created = job == nullptr;
+  if (created) {
+    const bool awaits_older = jobs_.FindRunningJob(tenant, request.job()) != nullptr;
+    if (settings->racks > 0 && (awaits_older || !opener_.OpensAtOnce())) {
+      return opener_.AskToOpen(given, peer_address, *settings, std::move(answer));
+    }
+    const absl::StatusOr<Job*> made =
+        settings->racks > 0 ? opener_.Open(given, *settings) : CreateJob(request, *settings);
+    if (!made.ok()) return refuse(made.status());
+    job = *made;
+  } else if (absl::Status status = CheckPlace(*job, request, *settings); !status.ok()) {
+    return refuse(status);
+  }
+  const Rank rank{request.rank()};
+  Member& member = job->members[rank.value];
+  if (member.state != Member::State::kAwaited) {
+    if (absl::Status status = seats_.TakeOver(*job, rank); !status.ok()) return refuse(status);
+  }
+  seats_.Seat(*job, request, peer_address);
+  job->pending.push_back({job->add_job_tickets,
+                          [this, job, &member, rank, created, chosen = *version, answer,
+                           session_id = member.session_id] {
+                            if (member.session_id != session_id) {
+                              return answer(sessions_.TakenOver(*job, rank), {});
+                            }
+                            NoteHeard(member,
+                                      context_.clock.Now());  // it could not attend until now
+                            v1::JoinResponse response = DescribeSeat(*job, rank, chosen, created);
+                            response.set_resumed(member.committed);
+                            answer(absl::OkStatus(), response);
+                          },
+                          [answer](const absl::Status& status) { answer(status, {}); },
+                          /*awaits_racks=*/job->rack_run != nullptr});
+  pending_calls_.AnswerAcknowledged(*job);
+}
+
+}  // namespace phub::server

@@ -1,0 +1,72 @@
+// Who may join a job, and how a run of a job is created: checked against the daemon's room, the
+// tenant's quota and the options of the other ranks, with all its memory reserved and built before
+// any rank is answered. Owned by Control; under control's lock.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string_view>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "server/control/context.h"
+#include "server/control/jobs/host_memory.h"
+#include "server/control/jobs/pending_calls.h"
+#include "server/control/jobs/tenant_shares.h"
+#include "server/control/lanes/rank_memories.h"
+#include "server/control/ranks/local_rack.h"
+#include "server/control/ranks/seats.h"
+
+namespace phub::server {
+
+// What a job that spans racks is made with.
+struct RackParts {
+  std::shared_ptr<RackRun> run;
+  std::shared_ptr<JobExchange> exchange;
+};
+
+class Joins {
+ public:
+  Joins(Context& context, JobTable& jobs, LocalRack& local_rack, Seats& seats,
+            Sessions& sessions, PendingCalls& pending_calls, HostMemory& host_memory,
+            RankMemories& rank_memories, TenantShares& shares, JobOpener& opener)
+      : context_(context),
+        jobs_(jobs),
+        local_rack_(local_rack),
+        seats_(seats),
+        sessions_(sessions),
+        pending_calls_(pending_calls),
+        host_memory_(host_memory),
+        rank_memories_(rank_memories),
+        shares_(shares),
+        opener_(opener) {}
+
+  // peer_address: where the worker calls from.
+  void Join(const v1::JoinRequest& request, std::string_view peer_address,
+            Answer<v1::JoinResponse> answer);
+  // Whether this daemon takes jobs at all just now.
+  absl::Status CheckRoom(const v1::JoinRequest& request);
+  // Reserves and builds everything a job holds from the start, and hands it to every core loop.
+  absl::StatusOr<Job*> CreateJob(const v1::JoinRequest& request, const JobSettings& settings,
+                                 RackParts racks = {});
+
+ private:
+  std::uint64_t MemoryOfJob(const Job& job) const;
+  absl::Status BuildShards(Job& job);
+  absl::Status CheckPlace(const Job& job, const v1::JoinRequest& request,
+                          const JobSettings& settings);
+  v1::JoinResponse DescribeSeat(const Job& job, Rank rank, std::uint32_t version, bool created);
+
+  Context& context_;
+  JobTable& jobs_;
+  LocalRack& local_rack_;
+  Seats& seats_;
+  Sessions& sessions_;
+  PendingCalls& pending_calls_;
+  HostMemory& host_memory_;
+  RankMemories& rank_memories_;
+  TenantShares& shares_;
+  JobOpener& opener_;
+};
+
+}  // namespace phub::server

@@ -1,0 +1,201 @@
+#include "server/control/ranks/local_rack.h"
+
+#include <openssl/sha.h>
+
+#include <algorithm>
+#include <array>
+
+#include "common/base/check.h"
+#include "common/base/log.h"
+#include "common/plan/topology_json.h"
+#include "common/wire/message.h"
+#include "server/control/text.h"
+
+namespace phub::server {
+namespace {
+
+std::string Listed(const std::vector<std::uint32_t>& counts) {
+  std::string text;
+  for (const std::uint32_t count : counts) {
+    text += fmt::format("{}{}", text.empty() ? "" : ", ", count);
+  }
+  return text;
+}
+
+// "this daemon", "daemon 1 (node2:7700)"
+std::string DescribeSelf(const ControlOptions& options) {
+  if (options.rack_endpoints.empty()) return "this daemon";
+  return fmt::format("daemon {} ({})", options.rack_self,
+                     options.rack_endpoints[options.rack_self]);
+}
+
+}  // namespace
+
+std::string HashOfConfiguration(const ControlOptions& options) {
+  std::string text =
+      fmt::format("control {}..{}\nlanes {}..{}\nchunk_bytes {}\nstaging {}\n", kProtocolVersionMin,
+                  kProtocolVersionMax, wire::kLaneVersionMin, wire::kLaneVersion,
+                  options.chunk_bytes, options.staging_bytes_per_lane);
+  for (const std::string& endpoint : options.rack_endpoints) text += endpoint + "\n";
+  if (!options.racks.empty()) {
+    text += fmt::format("rack {} of {}, aggregators {}\n", options.rack_index, options.racks.size(),
+                        options.aggregator_count);
+    text += DescribeTopologyForHash(options);
+  }
+  return Sha256Hex(text);
+}
+
+std::string ProblemInCores(const ControlOptions& options, std::size_t core_count,
+                           const std::string& who, const std::vector<std::uint32_t>& cores) {
+  const std::string self = DescribeSelf(options);
+  if (cores.size() != options.daemons_in_rack()) {
+    return fmt::format("{} counts {} daemons in the rack, {} counts {}", who, cores.size(), self,
+                       options.daemons_in_rack());
+  }
+  if (cores[options.rack_self] != core_count) {
+    return fmt::format("{} says that {} has {} core loops, it has {}; was it started again?", who,
+                       self, cores[options.rack_self], core_count);
+  }
+  for (const std::uint32_t count : cores) {
+    if (count >= 1 && count <= kCoresPerDaemonMax) continue;
+    return fmt::format("the daemons' core loops are {}, each must be 1 to {}", Listed(cores),
+                       kCoresPerDaemonMax);
+  }
+  return {};
+}
+
+std::string Sha256Hex(std::string_view text) {
+  std::array<unsigned char, SHA256_DIGEST_LENGTH> digest{};
+  SHA256(reinterpret_cast<const unsigned char*>(text.data()), text.size(), digest.data());
+  std::string hash;
+  for (const unsigned char byte : digest) hash += fmt::format("{:02x}", byte);
+  return hash;
+}
+
+std::string Shortened(const std::string& hash) {
+  if (hash.empty()) return "none";
+  return IsName(hash) ? hash.substr(0, 12) : "?";
+}
+
+std::string DescribeTopologyForHash(const ControlOptions& options) {
+  // What is measured is different each time; that it is must be the same everywhere.
+  return options.topology_is_measured ? "topology measured\n"
+                                      : plan::TopologyToJson(*options.rack_topology);
+}
+
+void LocalRack::GetRack(const v1::GetRackRequest& /*request*/, Answer<v1::Rack> answer) {
+  answer(absl::OkStatus(), DescribeRack());
+}
+
+v1::Rack LocalRack::DescribeRack() const {
+  v1::Rack rack;
+  const std::size_t count = context_.options.daemons_in_rack();
+  for (std::size_t i = 0; i < count; ++i) {
+    v1::RackDaemon& daemon = *rack.add_daemons();
+    if (!context_.options.rack_endpoints.empty())
+      daemon.set_endpoint(context_.options.rack_endpoints[i]);
+    // Each knows its own only: the daemons of one rack do not talk to each other.
+    if (i == context_.options.rack_self)
+      daemon.set_core_count(static_cast<std::uint32_t>(context_.cores.size()));
+  }
+  rack.set_self(context_.options.rack_self);
+  rack.set_configuration(configuration_);
+  rack.set_state(context_.drain.draining ? "draining" : "serving");
+  return rack;
+}
+
+absl::StatusOr<std::vector<std::uint32_t>> LocalRack::CheckRack(
+    const v1::JoinRequest& request) const {
+  const std::size_t daemon_count = context_.options.daemons_in_rack();
+  const std::string self = DescribeSelf(context_.options);
+  const auto refuse = [&](const std::string& what) {
+    return absl::FailedPreconditionError(
+        fmt::format("job {}, rank {}: {}", request.job(), request.rank(), what));
+  };
+  if (request.daemon_cores().empty() && daemon_count > 1) {
+    return refuse(
+        fmt::format("{} is one of a rack of {}, and this client joins it alone; ask "
+                    "GetRack, and join all of them",
+                    self, daemon_count));
+  }
+  const bool says_configuration = !request.configuration().empty() || daemon_count > 1;
+  if (says_configuration && request.configuration() != configuration_) {
+    return refuse(fmt::format(
+        "{} has configuration {}, the first daemon of the worker's rack has {}; the daemons of a "
+        "rack must have the same `daemons`, chunk_bytes, staging_bytes_per_lane, protocol "
+        "versions, place among `racks` and topology: compare phubd --dump-config of both",
+        self, Shortened(configuration_), Shortened(request.configuration())));
+  }
+  if (request.daemon() != context_.options.rack_self) {
+    return refuse(
+        fmt::format("the worker takes it for daemon {} of the rack, but it is daemon {}; "
+                    "is its endpoint right in `daemons` and `self`?",
+                    request.daemon(), context_.options.rack_self));
+  }
+  if (context_.options.is_anchor() != (request.incarnation() == 0)) {
+    return refuse(
+        context_.options.is_anchor()
+            ? fmt::format("{} is the rack's first and draws the incarnation itself", self)
+            : fmt::format("{} needs the incarnation that the rack's first daemon drew", self));
+  }
+  if (request.daemon_cores().empty()) {
+    return std::vector<std::uint32_t>{static_cast<std::uint32_t>(context_.cores.size())};
+  }
+  const std::vector<std::uint32_t> cores(request.daemon_cores().begin(),
+                                         request.daemon_cores().end());
+  const std::string problem =
+      ProblemInCores(context_.options, context_.cores.size(), "the worker", cores);
+  if (!problem.empty()) return refuse(problem + "; ask GetRack again");
+  return cores;
+}
+
+absl::StatusOr<Job*> LocalRack::FindRunOf(Incarnation incarnation, const std::string& tenant,
+                                          const std::string& name) {
+  Job* const run = jobs_.FindRun(incarnation);
+  if (run == nullptr) return nullptr;
+  if (run->account.tenant != tenant || run->name() != name) {
+    return absl::InvalidArgumentError(fmt::format("job {}: incarnation {} is another job's", name,
+                                                  FormatIncarnation(incarnation)));
+  }
+  if (run->diagnosis.has_value()) diagnoses_.ConcludeDiagnosis(*run);
+  if (run->running()) return run;
+  return absl::AbortedError(run->state == Job::State::kFailed
+                                ? run->fault.message()
+                                : fmt::format("this run of job {} has ended", name));
+}
+
+void LocalRack::Supersede(Job& job, Incarnation by, const std::string& who) {
+  context_.counters.Add(ControlCounter::jobs_superseded);
+  ending_.Fail(job, ending_.MakeFault(
+                        job, "superseded",
+                        fmt::format("a new run of it (incarnation {}) was begun by {}, so this one "
+                                    "is over at the rack's first daemon",
+                                    FormatIncarnation(by), who)));
+}
+
+absl::StatusOr<Job*> LocalRack::FindRunToJoin(const v1::JoinRequest& request,
+                                              const std::string& tenant) {
+  Job* job = jobs_.FindRunningJob(tenant, request.job());
+  if (context_.options.is_anchor()) {
+    // A rank of it is lost, and only the wording is open: this worker belongs to the next run.
+    if (job == nullptr || !job->diagnosis.has_value()) return job;
+    diagnoses_.ConcludeDiagnosis(*job);
+    return job->running() ? job : nullptr;
+  }
+  const Incarnation incarnation{request.incarnation()};
+  absl::StatusOr<Job*> run = FindRunOf(incarnation, tenant, request.job());
+  if (!run.ok() || *run != nullptr || job == nullptr) return run;
+  // It only waits to hear that other racks' ranks have left, too: see AskToOpen.
+  if (!request.options().plan().empty() && other_racks_.IsLeaving(*job)) return nullptr;
+  Supersede(*job, incarnation, fmt::format("rank {} ({})", request.rank(), request.host()));
+  return nullptr;
+}
+
+absl::Status LocalRack::CheckAnchor(const Job& job) const {
+  if (context_.options.is_anchor()) return absl::OkStatus();
+  return absl::FailedPreconditionError(
+      fmt::format("barriers of job {} are held by the rack's first daemon, {}", job.name(),
+                  context_.options.rack_endpoints.front()));
+}
+
+}  // namespace phub::server

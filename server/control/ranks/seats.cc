@@ -1,0 +1,252 @@
+#include "server/control/ranks/seats.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "common/base/log.h"
+#include "server/control/text.h"
+
+namespace phub::server {
+namespace {
+
+constexpr std::size_t kFormerSessionsMax = 16;  // of one seat
+// A worker that lives sends four heartbeats per liveness timeout, so it is never silent for half of
+// one: then it may be taken for gone, if somebody else comes to take its place.
+constexpr int kTakeOverFraction = 2;
+
+// As long as racks may take to open a job, two until they are asked and five until they have: a
+// worker is heard of by one daemon while it waits for the next ones' parts to be opened everywhere.
+constexpr DurationNs kOpeningOfAPlane = 7;  // in liveness timeouts
+
+DurationNs LeaseOf(const ControlOptions& options, const Job& job) {
+  const DurationNs further = job.rack_run == nullptr ? 0 : options.daemons_in_rack() - 1;
+  const DurationNs survey = options.topology_is_measured ? kSurveyPatience : 0;
+  return options.liveness_timeout +
+         further * (options.liveness_timeout * kOpeningOfAPlane + survey);
+}
+
+}  // namespace
+
+void Seats::Commit(const v1::CommitRequest& request, Answer<v1::CommitResponse> answer) {
+  const absl::StatusOr<Seating> seat = sessions_.FindRunning(request.session_id());
+  if (!seat.ok()) return answer(seat.status(), {});
+  Job& job = *seat->job;
+  Member& member = job.members[seat->rank.value];
+  if (member.state == Member::State::kReserved) {
+    member.state = Member::State::kLive;
+    if (std::exchange(member.committed, true))
+      presence_.EndAbsence(job, seat->rank, /*restarted=*/true);
+    job.nobody_since = 0;
+    context_.counters.Add(ControlCounter::commits);
+    LogInfo("event=rank_committed tenant={} job=\"{}\" rank={}", job.account.tenant, job.name(),
+            seat->rank.value);
+  }
+  answer(absl::OkStatus(), {});
+}
+
+void Seats::FreeSeat(Job& job, Rank rank, const absl::Status& why) {
+  Member& member = job.members[rank.value];
+  if (member.committed) return LoseSeat(job, rank, why);
+  LogInfo("event=seat_freed tenant={} job=\"{}\" rank={} host=\"{}\" reason=\"{}\"",
+          job.account.tenant, job.name(), rank.value, member.host, std::string(why.message()));
+  sessions_.ForgetSessions(member);
+  if (member.sink) member.sink->End(why);
+  rank_memories_.DropRankMemory(job, member);
+  Member empty;
+  empty.lanes = std::move(member.lanes);
+  member = std::move(empty);
+  const auto is = [&](Member::State state) {
+    return [state](const Member& each) { return each.state == state; };
+  };
+  if (std::all_of(job.members.begin(), job.members.end(), is(Member::State::kAwaited))) {
+    if (job.rack_run == nullptr) return ending_.EndInOrder(job);
+    job.nobody_since = context_.clock.Now();  // other racks may have ranks in it
+    return;
+  }
+  if (std::none_of(job.members.begin(), job.members.end(), is(Member::State::kLive)) &&
+      std::none_of(job.members.begin(), job.members.end(), is(Member::State::kLost)) &&
+      std::none_of(job.members.begin(), job.members.end(), is(Member::State::kReserved))) {
+    job.nobody_since = context_.clock.Now();
+  }
+}
+
+void Seats::CheckLeases(TimeNs now) {
+  for (const auto& job : jobs_.jobs()) {
+    // Until the core loops, and other racks, have the job, its first ranks have no answer that they
+    // could act on.
+    if (!job->running() || job->diagnosis || !context_.cores.Acknowledged(job->add_job_tickets))
+      continue;
+    if (!other_racks_.HaveKeys(*job, 0)) continue;
+    for (std::uint32_t rank = 0; rank < job->members.size() && job->running(); ++rank) {
+      const Member& member = job->members[rank];
+      if (member.state != Member::State::kReserved ||
+          now - member.last_heard < LeaseOf(context_.options, *job)) {
+        continue;
+      }
+      context_.counters.Add(ControlCounter::reservations_lapsed);
+      FreeSeat(*job, Rank{rank},
+               absl::DeadlineExceededError(fmt::format(
+                   "rank {}'s reservation in job {} lapsed: it was not committed within {}", rank,
+                   job->name(), FormatAge(LeaseOf(context_.options, *job)))));
+      if (job->diagnosis) break;
+    }
+  }
+}
+
+TimeNs Seats::NextLease(const Job& job) const {
+  TimeNs next = kNever;
+  if (!context_.cores.Acknowledged(job.add_job_tickets) || !other_racks_.HaveKeys(job, 0))
+    return next;
+  for (const Member& member : job.members) {
+    if (member.state != Member::State::kReserved) continue;
+    next = std::min(next, member.last_heard + LeaseOf(context_.options, job));
+  }
+  return next;
+}
+
+void Seats::Seat(Job& job, const v1::JoinRequest& request, std::string_view peer_address) {
+  const Rank rank{request.rank()};
+  Member& member = job.members[rank.value];
+  member.state = Member::State::kReserved;
+  member.address = std::string(peer_address);
+  member.host = request.host().empty() ? "host unknown" : request.host();
+  member.pid = request.pid();
+  NoteHeard(member, context_.clock.Now());
+  sessions_.Open(job, rank);
+  job.nobody_since = 0;
+  context_.counters.Add(ControlCounter::joins);
+  LogInfo("event=rank_joined tenant={} job=\"{}\" rank={} host=\"{}\" pid={} address={}",
+          job.account.tenant, job.name(), rank.value, member.host, member.pid, member.address);
+}
+
+absl::Status Seats::CheckTakeOver(const Job& job, const v1::JoinRequest& request) {
+  const Member& member = job.members[request.rank()];
+  const DurationNs age = context_.clock.Now() - member.last_heard;
+  const bool gone = member.stream_broke || member.silent ||
+                    age > context_.options.liveness_timeout / kTakeOverFraction;
+  const std::string who =
+      fmt::format("rank {} of job {}", request.rank() + job.config.rank_base, job.name());
+  if (!gone) {
+    return context_.Refuse(
+        ControlCounter::joins_refused_rank_held,
+        absl::AlreadyExistsError(fmt::format(
+            "{} is held by a live worker on host {}, pid {}, last heard of {} ago; give "
+            "this worker another rank or the job another name",
+            who, member.host, member.pid, FormatAge(age))));
+  }
+  if (job.settings.restart) return absl::OkStatus();
+  if (!member.committed) return absl::OkStatus();  // nobody was in the job on this seat
+  if (member.state == Member::State::kLost) {
+    return context_.Refuse(
+        ControlCounter::joins_refused_rank_held,
+        absl::FailedPreconditionError(fmt::format(
+            "{} is lost ({} on host {}, pid {}), and only that process may come back, for another "
+            "{}: a new one may take its place in jobs created with restart=true",
+            who, member.absence, member.host, member.pid,
+            FormatAge(member.awaited_until - context_.clock.Now()))));
+  }
+  return context_.Refuse(
+      ControlCounter::joins_refused_rank_held,
+      absl::AlreadyExistsError(fmt::format(
+          "{} is held by a worker on host {}, pid {}, last heard of {} ago; a new process "
+          "may take its place in jobs created with on_loss=wait and restart=true",
+          who, member.host, member.pid, FormatAge(age))));
+}
+
+absl::Status Seats::TakeOver(Job& job, Rank rank) {
+  Member& member = job.members[rank.value];
+  if (absl::Status status = rank_memories_.RenewRankMemory(job, rank); !status.ok()) {
+    return context_.Refuse(ControlCounter::joins_refused_capacity, status);
+  }
+  if (member.state == Member::State::kLive) {
+    member.absence = "another process comes to take its place";
+    presence_.BeginAbsence(job, rank);
+  }
+  const absl::Status over = absl::AbortedError(
+      fmt::format("another process takes the place of {} in job {}: this one is done with",
+                  DescribeRank(job, rank), job.name()));
+  LogWarning("event=rank_taken_over tenant={} job=\"{}\" rank={} host=\"{}\" pid={}",
+             job.account.tenant, job.name(), rank.value, member.host, member.pid);
+  if (member.sink) std::exchange(member.sink, nullptr)->End(over);
+  member.former_sessions.push_back(member.session_id);
+  if (member.former_sessions.size() > kFormerSessionsMax) {
+    sessions_.Forget(member.former_sessions.front());
+    member.former_sessions.erase(member.former_sessions.begin());
+  }
+  // What the old process called counts; the new one will call the same.
+  for (auto& [sequence, answer] : member.barriers) {
+    std::exchange(answer, [](const absl::Status&, const v1::BarrierResponse&) {})(over, {});
+  }
+  for (JobObserver* each : jobs_.observers()) each->OnTakenOver(job, rank, over);
+  for (LanePlace& place : member.lanes) {
+    place.nonce.Drop();
+    place.lost = false;
+    if (place.connection) place.replaced.push_back(std::move(place.connection));
+  }
+  member.stream = 0;
+  member.stream_broke = false;
+  member.silent = false;
+  member.next_batch = 0;
+  if (member.committed) ++member.restarts;
+  return absl::OkStatus();
+}
+
+// A process that came to take a seat over does not make sure of it: the rank is awaited on.
+void Seats::LoseSeat(Job& job, Rank rank, const absl::Status& why) {
+  Member& member = job.members[rank.value];
+  LogWarning("event=seat_lost tenant={} job=\"{}\" rank={} host=\"{}\" reason=\"{}\"",
+             job.account.tenant, job.name(), rank.value, member.host, std::string(why.message()));
+  sessions_.Forget(member.session_id);
+  member.session_id.clear();
+  if (member.sink) std::exchange(member.sink, nullptr)->End(why);
+  member.stream = 0;
+  member.stream_broke = true;
+  member.absence = "a process that came to take its place gave up";
+  member.state = Member::State::kLost;
+}
+
+void Seats::Leave(const v1::LeaveRequest& request, Answer<v1::LeaveResponse> answer) {
+  const absl::StatusOr<Seating> known = sessions_.FindSession(request.session_id());
+  if (!known.ok()) return answer(known.status(), {});
+  if (known->job->members[known->rank.value].state == Member::State::kLeft) {
+    return answer(absl::OkStatus(), {});  // asked again
+  }
+  const absl::StatusOr<Seating> seat = sessions_.FindRunning(request.session_id());
+  if (!seat.ok()) return answer(seat.status(), {});
+  Job& job = *seat->job;
+  Member& member = job.members[seat->rank.value];
+  // Else every rank that tries again meets this run here, which nobody can complete.
+  const bool ends_run =
+      request.run_is_over() && job.rack_run != nullptr && !request.verdict().empty();
+  if (member.state == Member::State::kReserved && !ends_run) {
+    context_.counters.Add(ControlCounter::reservations_returned);
+    FreeSeat(job, seat->rank, absl::CancelledError("the reservation was given back"));
+    return answer(absl::OkStatus(), {});
+  }
+  if (!request.verdict().empty()) {
+    diagnoses_.EndByVerdict(job, seat->rank, request.verdict());
+    return answer(absl::OkStatus(), {});
+  }
+  barriers_.RefuseBarriersWithout(job, DescribeRank(job, seat->rank));
+  other_racks_.TellOfDeparture(job, seat->rank);
+  if (member.state == Member::State::kLost)
+    presence_.EndAbsence(job, seat->rank, /*restarted=*/false);
+  member.state = Member::State::kLeft;
+  context_.counters.Add(ControlCounter::leaves);
+  LogInfo("event=rank_left tenant={} job=\"{}\" rank={} host=\"{}\"", job.account.tenant,
+          job.name(), seat->rank.value, member.host);
+  std::vector<Ticket> tickets;
+  for (std::size_t core = 0; core < context_.cores.size(); ++core) {
+    tickets.push_back(context_.cores[core].Send(
+        {.kind = Command::Kind::kRankLeft, .rank = seat->rank, .shard = job.shards[core].get()}));
+  }
+  const auto is_present = [](const Member& each) { return each.present(); };
+  if (std::none_of(job.members.begin(), job.members.end(), is_present)) {
+    job.nobody_since = context_.clock.Now();
+  }
+  job.pending.push_back({std::move(tickets), [answer] { answer(absl::OkStatus(), {}); },
+                         [answer](const absl::Status& status) { answer(status, {}); }});
+  pending_calls_.AnswerAcknowledged(job);
+}
+
+}  // namespace phub::server
