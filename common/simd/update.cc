@@ -69,18 +69,24 @@ void Apply(const Coefficients& coefficients, const UpdateArrays& arrays, std::si
   }
 }
 
-template <class T>
-void UpdateAs(Optimizer optimizer, const Coefficients& coefficients, const UpdateArrays& arrays,
+template <class T, class Update>
+void UpdateBy(Optimizer optimizer, const Coefficients& coefficients, const UpdateArrays& arrays,
               std::size_t count) {
   States<T> states;
   for (std::size_t i = 0; i < kStatesMax; ++i) states[i] = reinterpret_cast<T*>(arrays.state[i]);
+  if (Update::kReadsState && coefficients.first_step) {
+    const T initial = static_cast<T>(coefficients.initial_state);
+    const std::size_t state_count = StateCount(optimizer);
+    for (std::size_t i = 0; i < state_count; ++i) std::fill_n(states[i], count, initial);
+  }
+  Apply<T>(coefficients, arrays, count, Update(coefficients, states));
+}
+
+template <class T>
+void UpdateAs(Optimizer optimizer, const Coefficients& coefficients, const UpdateArrays& arrays,
+              std::size_t count) {
   VisitUpdate<T>(optimizer, coefficients.first_step, [&]<class Update>() {
-    if (Update::kReadsState && coefficients.first_step) {
-      const T initial = static_cast<T>(coefficients.initial_state);
-      const std::size_t state_count = StateCount(optimizer);
-      for (std::size_t i = 0; i < state_count; ++i) std::fill_n(states[i], count, initial);
-    }
-    Apply<T>(coefficients, arrays, count, Update(coefficients, states));
+    UpdateBy<T, Update>(optimizer, coefficients, arrays, count);
   });
 }
 
