@@ -135,12 +135,14 @@ Status Key::SetHyperParameters(const Optimizer& values) {
   if (status.ok()) status = state_->job->status();
   if (!status.ok()) return status;
   const wire::HyperParameters record = client::HyperParametersOf(values);
-  const double initial = state_->definition.hyper_parameters.initial_accumulator;
-  if (record.initial_accumulator != initial)
-    return Status(StatusCode::kInvalidArgument,
-                  fmt::format("{}: initial_accumulator is {}, it was fixed as {} when the key was "
-                              "added",
-                              PlaceOf(*state_), record.initial_accumulator, initial));
+  for (const optimizer::Field& field : optimizer::kFields) {
+    const double now = record.*field.value;
+    const double first = state_->definition.hyper_parameters.*field.value;
+    if (field.is_fixed && now != first)
+      return Status(StatusCode::kInvalidArgument,
+                    fmt::format("{}: {} is {}, it was fixed as {} when the key was added",
+                                PlaceOf(*state_), field.name, now, first));
+  }
   state_->job->Submit({.kind = client::Command::Kind::kSetHyperParameters,
                        .key = state_->index,
                        .hyper_parameters = record});

@@ -2,51 +2,22 @@
 
 #include <fmt/format.h>
 
-#include <array>
 #include <utility>
+
+#include "common/optimizer/message_fields.h"
+#include "common/optimizer/optimizer_table.h"
 
 namespace phub::client {
 namespace {
 
 using numeric::ElementType;
 
-struct Field {
-  const char* name;
-  double (v1::HyperParameters::*get)() const;
-  void (v1::HyperParameters::*set)(double);
-};
-constexpr std::array<Field, 10> kFields = {{
-    {"learning_rate", &v1::HyperParameters::learning_rate, &v1::HyperParameters::set_learning_rate},
-    {"weight_decay", &v1::HyperParameters::weight_decay, &v1::HyperParameters::set_weight_decay},
-    {"clip_value", &v1::HyperParameters::clip_value, &v1::HyperParameters::set_clip_value},
-    {"momentum", &v1::HyperParameters::momentum, &v1::HyperParameters::set_momentum},
-    {"dampening", &v1::HyperParameters::dampening, &v1::HyperParameters::set_dampening},
-    {"beta1", &v1::HyperParameters::beta1, &v1::HyperParameters::set_beta1},
-    {"beta2", &v1::HyperParameters::beta2, &v1::HyperParameters::set_beta2},
-    {"epsilon", &v1::HyperParameters::epsilon, &v1::HyperParameters::set_epsilon},
-    {"learning_rate_decay", &v1::HyperParameters::learning_rate_decay,
-     &v1::HyperParameters::set_learning_rate_decay},
-    {"initial_accumulator", &v1::HyperParameters::initial_accumulator,
-     &v1::HyperParameters::set_initial_accumulator},
-}};
-
-std::vector<const char*> OptimizerTensorNames(v1::OptimizerKind optimizer) {
-  switch (optimizer) {
-    case v1::OPTIMIZER_MOMENTUM:
-    case v1::OPTIMIZER_NESTEROV: return {"momentum"};
-    case v1::OPTIMIZER_ADAM:
-    case v1::OPTIMIZER_ADAMW: return {"first_moment", "second_moment"};
-    case v1::OPTIMIZER_ADAGRAD: return {"sum_of_squares"};
-    default: return {};
-  }
-}
-
 ElementType TypeOr(v1::ElementType type, ElementType otherwise) {
   return type == v1::ELEMENT_TYPE_UNSPECIFIED ? otherwise : static_cast<ElementType>(type);
 }
 
 std::size_t OptimizerTensorIndex(v1::StateTensor tensor) {
-  return tensor == v1::STATE_TENSOR_OPTIMIZER_0 ? 0 : 1;
+  return static_cast<std::size_t>(tensor - v1::STATE_TENSOR_OPTIMIZER_0);
 }
 
 }  // namespace
@@ -63,31 +34,26 @@ const char* OperationName(v1::Operation operation) {
 }
 
 const char* OptimizerName(v1::OptimizerKind optimizer) {
-  switch (optimizer) {
-    case v1::OPTIMIZER_NONE: return "none";
-    case v1::OPTIMIZER_SGD: return "sgd";
-    case v1::OPTIMIZER_MOMENTUM: return "momentum";
-    case v1::OPTIMIZER_NESTEROV: return "nesterov";
-    case v1::OPTIMIZER_ADAM: return "adam";
-    case v1::OPTIMIZER_ADAMW: return "adamw";
-    case v1::OPTIMIZER_ADAGRAD: return "adagrad";
-    default: return "unknown";
-  }
+  const optimizer::Descriptor* const row = optimizer::FindDescriptor(optimizer);
+  return row == nullptr ? "unknown" : row->name;
 }
 
-std::map<std::string, double> HyperParameterMap(const v1::HyperParameters& values) {
+std::map<std::string, double> HyperParameterMap(const v1::HyperParameters& message) {
   std::map<std::string, double> map;
-  for (const Field& field : kFields) map[field.name] = (values.*field.get)();
+  const auto values = optimizer::FromMessage(message);
+  for (const optimizer::Field& field : optimizer::kFields) map[field.name] = values.*field.value;
   return map;
 }
 
-v1::HyperParameters HyperParametersOf(const std::map<std::string, double>& values) {
-  v1::HyperParameters parameters;
-  for (const Field& field : kFields) {
-    const auto found = values.find(field.name);
-    if (found != values.end()) (parameters.*field.set)(found->second);
+v1::HyperParameters HyperParametersOf(const std::map<std::string, double>& map) {
+  optimizer::HyperParameters values;
+  for (const optimizer::Field& field : optimizer::kFields) {
+    const auto found = map.find(field.name);
+    if (found != map.end()) values.*field.value = found->second;
   }
-  return parameters;
+  v1::HyperParameters message;
+  optimizer::ToMessage(values, message);
+  return message;
 }
 
 state::KeyState DescribeKey(const v1::KeySpec& spec) {
@@ -100,8 +66,9 @@ state::KeyState DescribeKey(const v1::KeySpec& spec) {
   key.operation = OperationName(spec.operation());
   key.optimizer = OptimizerName(spec.optimizer());
   key.hyper_parameters = HyperParameterMap(spec.hyper_parameters());
-  for (const char* name : OptimizerTensorNames(spec.optimizer())) {
-    key.optimizer_tensors.push_back({name, numeric::AccumulationType(key.type)});
+  if (const auto* const row = optimizer::FindDescriptor(spec.optimizer())) {
+    for (const char* name : row->states)
+      key.optimizer_tensors.push_back({name, numeric::AccumulationType(key.type)});
   }
   return key;
 }
@@ -109,8 +76,8 @@ state::KeyState DescribeKey(const v1::KeySpec& spec) {
 std::vector<v1::StateTensor> StateTensors(const state::KeyState& key) {
   std::vector<v1::StateTensor> tensors = {v1::STATE_TENSOR_PARAMETERS};
   if (key.type != key.parameter_type) tensors.push_back(v1::STATE_TENSOR_MASTERS);
-  if (!key.optimizer_tensors.empty()) tensors.push_back(v1::STATE_TENSOR_OPTIMIZER_0);
-  if (key.optimizer_tensors.size() > 1) tensors.push_back(v1::STATE_TENSOR_OPTIMIZER_1);
+  for (std::size_t i = 0; i < key.optimizer_tensors.size(); ++i)
+    tensors.push_back(static_cast<v1::StateTensor>(v1::STATE_TENSOR_OPTIMIZER_0 + i));
   return tensors;
 }
 

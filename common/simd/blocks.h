@@ -6,7 +6,7 @@
 #include <array>
 #include <cstddef>
 
-#include "common/simd/coefficients.h"
+#include "common/optimizer/coefficients.h"
 #include "common/simd/kernels.h"
 
 namespace phub::simd {

@@ -1,8 +1,8 @@
 // Fold and update in one loop, for what most jobs do most of the time: f32 throughout, or halves on
-// the wire both ways and f32 masters; a sum or a mean; an optimizer of the SGD family or Adam's,
-// after its first step. (Within the caches, momentum
-// on a sum of 4 takes 1.3 times as long block by block, because each gradient is stored and loaded
-// once more.)
+// the wire both ways and f32 masters; a sum or a mean; an optimizer whose update says that
+// it fuses (updates-inl.h). (Within the caches, momentum on a sum of 4 takes 1.3 times as long
+// block by block, because each gradient is stored and loaded once more.)
+#include "common/base/check.h"
 #include "common/simd/blocks.h"
 
 // This file is compiled once per instruction set: foreach_target.h includes it again for each, and
@@ -31,8 +31,6 @@ struct Fusion {
   const RoundMemory& memory;
   Copy copy;
 
-  float* State(std::size_t i) const { return reinterpret_cast<float*>(memory.state[i]); }
-
   template <class Update>
   bool Run(const Update& update) const {
     const float* const parameters = reinterpret_cast<const float*>(memory.parameters);
@@ -49,13 +47,18 @@ struct Fusion {
   }
 
   bool RunOf(Optimizer optimizer) const {
-    if (optimizer == Optimizer::kSgd) return Run(SgdUpdate<float>(coefficients));
-    if (optimizer == Optimizer::kMomentum) {
-      return Run(MomentumUpdate<float, false, false>(coefficients, State(0)));
-    } else if (optimizer == Optimizer::kNesterov) {
-      return Run(MomentumUpdate<float, true, false>(coefficients, State(0)));
+    States<float> states;
+    for (std::size_t i = 0; i < kStatesMax; ++i) {
+      states[i] = reinterpret_cast<float*>(memory.state[i]);
     }
-    return Run(AdamUpdate<float>(coefficients, State(0), State(1)));
+    return VisitUpdate<float>(optimizer, coefficients.first_step, [&]<class Update>() {
+      if constexpr (Update::kFuses) {
+        return Run(Update(coefficients, states));
+      } else {
+        PHUB_CHECK(false, "optimizer={}", ToString(optimizer));
+        return false;
+      }
+    });
   }
 };
 
@@ -81,6 +84,13 @@ bool FoldAndUpdateKernel(const Combination& combination, Optimizer optimizer,
       optimizer);
 }
 
+// State that must be set before the first step is set block by block.
+bool HasFusedUpdate(Optimizer optimizer, bool first_step) {
+  return VisitUpdate<float>(optimizer, first_step, [&]<class Update>() {
+    return Update::kFuses && !(first_step && Update::kReadsState);
+  });
+}
+
 }  // namespace HWY_NAMESPACE
 }  // namespace phub::simd
 HWY_AFTER_NAMESPACE();
@@ -97,10 +107,9 @@ bool CanFoldAndUpdate(const Round& round, const RoundMemory& memory) {
                       !memory.streams_results;
   const bool adds = round.reduction == Reduction::kSum || round.reduction == Reduction::kMean;
   const bool clips = round.arguments.clip_value > 0.0;
-  const Optimizer optimizer = round.optimizer;
-  const bool keeps = optimizer == Optimizer::kMomentum || optimizer == Optimizer::kNesterov ||
-                     optimizer == Optimizer::kAdam || optimizer == Optimizer::kAdamW;
-  const bool updates = optimizer == Optimizer::kSgd || (keeps && round.arguments.step > 1);
+  // The same for every instruction set.
+  const bool updates =
+      HWY_STATIC_DISPATCH(HasFusedUpdate)(round.optimizer, round.arguments.step == 1);
   return (floats || halves) && adds && !clips && updates;
 }
 

@@ -29,7 +29,8 @@ void CheckRound(const Round& round, const Terms& terms, const RoundMemory& memor
              round.ranks);
   if (round.optimizer == Optimizer::kNone) return;
   PHUB_CHECK(memory.parameters != nullptr && memory.next_parameters != nullptr);
-  for (std::size_t i = 0; i < StateCount(round.optimizer); ++i) {
+  const std::size_t state_count = StateCount(round.optimizer);
+  for (std::size_t i = 0; i < state_count; ++i) {
     PHUB_CHECK(memory.state[i] != nullptr, "optimizer={} state={}", ToString(round.optimizer), i);
   }
 }
@@ -44,12 +45,13 @@ class BlockwiseRound {
         memory_(memory),
         accumulation_(numeric::AccumulationType(round.type)),
         updates_(round.optimizer != Optimizer::kNone),
+        state_count_(StateCount(round.optimizer)),
         fuses_(CanFoldAndUpdate(round, memory)),
         stores_to_all_(CanFoldToAll(round, memory)),
         clips_(round.arguments.clip_value > 0.0 && numeric::IsFloating(round.type)),
         combination_{round.wire, round.reduction, static_cast<double>(round.ranks),
                      !updates_ && !clips_ && numeric::IsHalf(round.type)} {
-    if (updates_) coefficients_ = CoefficientsOf(round.optimizer, round.arguments);
+    if (updates_) coefficients_ = optimizer::CoefficientsOf(round.optimizer, round.arguments);
   }
 
   // True if nothing has to be kept from one step to the next: then any range is a block.
@@ -117,7 +119,7 @@ class BlockwiseRound {
       Convert(round_.type, arrays.parameters, accumulation_, values_, block.size());
       arrays.parameters = values_;
     }
-    for (std::size_t i = 0; i < StateCount(round_.optimizer); ++i) {
+    for (std::size_t i = 0; i < state_count_; ++i) {
       arrays.state[i] += block.begin * ElementBytes(accumulation_);
     }
     Update(accumulation_, round_.optimizer, coefficients_, arrays, block.size());
@@ -151,6 +153,7 @@ class BlockwiseRound {
   const RoundMemory& memory_;
   ElementType accumulation_;
   bool updates_;
+  std::size_t state_count_;
   bool fuses_;
   bool stores_to_all_;
   bool clips_;

@@ -34,11 +34,17 @@
 #include <vector>
 
 #include "common/base/element_type.h"
-#include "common/simd/optimizers.h"
+#include "common/optimizer/optimizer_table.h"
 
 namespace phub::simd {
 
 using numeric::ElementType;
+using optimizer::Coefficients;
+using optimizer::kStatesMax;
+using optimizer::Optimizer;
+using optimizer::OptimizerArguments;
+using optimizer::StateCount;
+using optimizer::ToString;
 
 enum class Reduction : std::uint8_t { kSum, kMean, kMin, kMax, kProduct };
 const char* ToString(Reduction reduction);  // "sum", "mean", "min", "max", "product"

@@ -69,38 +69,25 @@ void Apply(const Coefficients& coefficients, const UpdateArrays& arrays, std::si
   }
 }
 
-template <class T, bool kNesterov>
-void ApplyMomentum(const Coefficients& coefficients, const UpdateArrays& arrays,
-                   std::size_t count) {
-  T* const state = reinterpret_cast<T*>(arrays.state[0]);
-  if (coefficients.first_step) {
-    Apply<T>(coefficients, arrays, count, MomentumUpdate<T, kNesterov, true>(coefficients, state));
-  } else {
-    Apply<T>(coefficients, arrays, count, MomentumUpdate<T, kNesterov, false>(coefficients, state));
+template <class T, class Update>
+void UpdateBy(Optimizer optimizer, const Coefficients& coefficients, const UpdateArrays& arrays,
+              std::size_t count) {
+  States<T> states;
+  for (std::size_t i = 0; i < kStatesMax; ++i) states[i] = reinterpret_cast<T*>(arrays.state[i]);
+  if (Update::kReadsState && coefficients.first_step) {
+    const T initial = static_cast<T>(coefficients.initial_state);
+    const std::size_t state_count = StateCount(optimizer);
+    for (std::size_t i = 0; i < state_count; ++i) std::fill_n(states[i], count, initial);
   }
+  Apply<T>(coefficients, arrays, count, Update(coefficients, states));
 }
 
 template <class T>
 void UpdateAs(Optimizer optimizer, const Coefficients& coefficients, const UpdateArrays& arrays,
               std::size_t count) {
-  T* const state0 = reinterpret_cast<T*>(arrays.state[0]);
-  T* const state1 = reinterpret_cast<T*>(arrays.state[1]);
-  const bool starts = coefficients.first_step;
-  const T initial = static_cast<T>(coefficients.initial_state);
-  switch (optimizer) {
-    case Optimizer::kNone: return;
-    case Optimizer::kSgd: return Apply<T>(coefficients, arrays, count, SgdUpdate<T>(coefficients));
-    case Optimizer::kMomentum: return ApplyMomentum<T, false>(coefficients, arrays, count);
-    case Optimizer::kNesterov: return ApplyMomentum<T, true>(coefficients, arrays, count);
-    case Optimizer::kAdam:
-    case Optimizer::kAdamW:
-      if (starts) std::fill_n(state0, count, initial);
-      if (starts) std::fill_n(state1, count, initial);
-      return Apply<T>(coefficients, arrays, count, AdamUpdate<T>(coefficients, state0, state1));
-    case Optimizer::kAdagrad:
-      if (starts) std::fill_n(state0, count, initial);
-      return Apply<T>(coefficients, arrays, count, AdagradUpdate<T>(coefficients, state0));
-  }
+  VisitUpdate<T>(optimizer, coefficients.first_step, [&]<class Update>() {
+    UpdateBy<T, Update>(optimizer, coefficients, arrays, count);
+  });
 }
 
 void UpdateKernel(ElementType accumulation, Optimizer optimizer, const Coefficients& coefficients,

@@ -1,6 +1,7 @@
-// The optimizers' updates, as epilogues of fold-inl.h's loop; optimizers.h defines them. Compiled
-// once per instruction set, hence the toggled include guard. Multiplications and additions stay
-// apart: hn::MulAdd would round once where two roundings are promised.
+// The optimizers' updates, as epilogues of fold-inl.h's loop; common/optimizer/optimizers.h has
+// their formulas. Compiled once per instruction set, hence the toggled include guard.
+// Multiplications and additions stay apart: hn::MulAdd would round once where two roundings are
+// promised.
 #if defined(PHUB_SIMD_UPDATES_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef PHUB_SIMD_UPDATES_INL_H_
 #undef PHUB_SIMD_UPDATES_INL_H_
@@ -8,9 +9,10 @@
 #define PHUB_SIMD_UPDATES_INL_H_
 #endif
 
+#include <array>
 #include <cstddef>
 
-#include "common/simd/coefficients.h"
+#include "common/optimizer/coefficients.h"
 #include "hwy/highway.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -18,6 +20,10 @@ namespace phub::simd {
 namespace HWY_NAMESPACE {
 
 namespace hn = hwy::HWY_NAMESPACE;
+
+using optimizer::Coefficients;
+using optimizer::kStatesMax;
+using optimizer::Optimizer;
 
 struct NoCopy {
   template <class D, class V>
@@ -46,10 +52,19 @@ struct UpdateParameters {
   }
 };
 
+// Each update says
+//   kFuses       whether it is worth a loop that folds and updates in one (fold_update.cc)
+//   kReadsState  whether the state must hold initial_state before the first step
+template <class T>
+using States = std::array<T*, kStatesMax>;
+
 template <class T>
 struct SgdUpdate {
+  static constexpr bool kFuses = true;
+  static constexpr bool kReadsState = false;
   T step_size;
-  explicit SgdUpdate(const Coefficients& from) : step_size(static_cast<T>(from.step_size)) {}
+  SgdUpdate(const Coefficients& from, const States<T>& /*states*/)
+      : step_size(static_cast<T>(from.step_size)) {}
   template <class D, class V>
   HWY_INLINE V operator()(D d, std::size_t /*i*/, V gradient, V old) const {
     return hn::Sub(old, hn::Mul(hn::Set(d, step_size), gradient));
@@ -58,13 +73,15 @@ struct SgdUpdate {
 
 template <class T, bool kNesterov, bool kFirstStep>
 struct MomentumUpdate {
+  static constexpr bool kFuses = !kFirstStep;
+  static constexpr bool kReadsState = false;  // the first step sets it
   SgdUpdate<T> step;
   T* momentum;
   T decay;            // the hyper-parameter called momentum
   T gradient_weight;  // 1 - dampening
-  MomentumUpdate(const Coefficients& from, T* state)
-      : step(from),
-        momentum(state),
+  MomentumUpdate(const Coefficients& from, const States<T>& states)
+      : step(from, states),
+        momentum(states[0]),
         decay(static_cast<T>(from.decay)),
         gradient_weight(static_cast<T>(from.gradient_weight)) {}
   template <class D, class V>
@@ -86,6 +103,8 @@ struct MomentumUpdate {
 // Adam; with a parameter_scale that is not 1, AdamW. (Multiplying by 1 changes nothing.)
 template <class T>
 struct AdamUpdate {
+  static constexpr bool kFuses = true;
+  static constexpr bool kReadsState = true;
   T* first_moment;
   T* second_moment;
   T parameter_scale;
@@ -96,9 +115,9 @@ struct AdamUpdate {
   T square_weight;
   T square_correction;
   T epsilon;
-  AdamUpdate(const Coefficients& from, T* first, T* second)
-      : first_moment(first),
-        second_moment(second),
+  AdamUpdate(const Coefficients& from, const States<T>& states)
+      : first_moment(states[0]),
+        second_moment(states[1]),
         parameter_scale(static_cast<T>(from.parameter_scale)),
         step_size(static_cast<T>(from.step_size)),
         decay(static_cast<T>(from.decay)),
@@ -125,11 +144,13 @@ struct AdamUpdate {
 
 template <class T>
 struct AdagradUpdate {
+  static constexpr bool kFuses = false;
+  static constexpr bool kReadsState = true;
   T* sum_of_squares;
   T step_size;
   T epsilon;
-  AdagradUpdate(const Coefficients& from, T* state)
-      : sum_of_squares(state),
+  AdagradUpdate(const Coefficients& from, const States<T>& states)
+      : sum_of_squares(states[0]),
         step_size(static_cast<T>(from.step_size)),
         epsilon(static_cast<T>(from.epsilon)) {}
   template <class D, class V>
@@ -140,6 +161,26 @@ struct AdagradUpdate {
     return hn::Sub(old, hn::Div(hn::Mul(hn::Set(d, step_size), gradient), denominator));
   }
 };
+
+// visit.operator()<Update>() of the optimizer's update: the one list of kernels.
+template <class T, class Visit>
+auto VisitUpdate(Optimizer optimizer, bool first_step, const Visit& visit) {
+  using Result = decltype(visit.template operator()<SgdUpdate<T>>());
+  switch (optimizer) {
+    case Optimizer::kNone: break;
+    case Optimizer::kSgd: return visit.template operator()<SgdUpdate<T>>();
+    case Optimizer::kMomentum:
+      return first_step ? visit.template operator()<MomentumUpdate<T, false, true>>()
+                        : visit.template operator()<MomentumUpdate<T, false, false>>();
+    case Optimizer::kNesterov:
+      return first_step ? visit.template operator()<MomentumUpdate<T, true, true>>()
+                        : visit.template operator()<MomentumUpdate<T, true, false>>();
+    case Optimizer::kAdam:
+    case Optimizer::kAdamW: return visit.template operator()<AdamUpdate<T>>();
+    case Optimizer::kAdagrad: return visit.template operator()<AdagradUpdate<T>>();
+  }
+  return Result();
+}
 
 }  // namespace HWY_NAMESPACE
 }  // namespace phub::simd

@@ -86,14 +86,6 @@ void StoreDouble(double value, std::byte* bytes) {
   StoreLittleEndian(std::bit_cast<std::uint64_t>(value), bytes);
 }
 
-// The order of a record's fields on the wire; `reserved` follows.
-constexpr double HyperParameters::*kHyperParameterFields[] = {
-    &HyperParameters::learning_rate,       &HyperParameters::weight_decay,
-    &HyperParameters::clip_value,          &HyperParameters::momentum,
-    &HyperParameters::dampening,           &HyperParameters::beta1,
-    &HyperParameters::beta2,               &HyperParameters::epsilon,
-    &HyperParameters::learning_rate_decay, &HyperParameters::initial_accumulator};
-
 }  // namespace
 
 std::uint8_t FlagsOf(MessageKind kind) {
@@ -199,8 +191,8 @@ DecodeError DecodeHeader(std::span<const std::byte> bytes, MessageHeader& header
 void EncodeHyperParameters(const HyperParameters& values,
                            std::span<std::byte, kHyperParametersBytes> bytes) {
   std::byte* at = bytes.data();
-  for (const auto field : kHyperParameterFields) {
-    StoreDouble(values.*field, at);
+  for (const optimizer::Field& field : optimizer::kFields) {
+    StoreDouble(values.*field.value, at);
     at += sizeof(double);
   }
   for (const double value : values.reserved) {
@@ -213,13 +205,14 @@ bool DecodeHyperParameters(std::span<const std::byte> bytes, HyperParameters& va
   if (bytes.size() != kHyperParametersBytes) return false;
   HyperParameters decoded;
   const std::byte* at = bytes.data();
-  for (const auto field : kHyperParameterFields) {
-    decoded.*field = LoadDouble(at);
-    if (!std::isfinite(decoded.*field)) return false;
+  for (const optimizer::Field& field : optimizer::kFields) {
+    const double value = LoadDouble(at);
+    if (!std::isfinite(value)) return false;
+    decoded.*field.value = value;
     at += sizeof(double);
   }
   // All bits zero: -0 would be a value, which a later version may give a meaning.
-  constexpr std::size_t kReservedFieldsAt = std::size(kHyperParameterFields) * sizeof(double);
+  constexpr std::size_t kReservedFieldsAt = optimizer::kFields.size() * sizeof(double);
   if (!AllZero(bytes.subspan(kReservedFieldsAt))) return false;
   values = decoded;
   return true;

@@ -24,6 +24,7 @@
 
 #include "common/base/element_type.h"
 #include "common/base/ids.h"
+#include "common/optimizer/hyper_parameters.h"
 
 namespace phub::wire {
 
@@ -103,24 +104,8 @@ const char* ToString(DecodeError error);
 void EncodeHeader(const MessageHeader& header, std::span<std::byte, kHeaderBytes> bytes);
 [[nodiscard]] DecodeError DecodeHeader(std::span<const std::byte> bytes, MessageHeader& header);
 
-// The payload of kRecord: every optimizer reads the fields it needs (common/simd/optimizers.h). As
-// doubles, so that a value such as 0.9 means what it means to whoever wrote it; rounded to the
-// accumulation type where it is used. 96 bytes on the wire.
-struct HyperParameters {
-  double learning_rate = 0.0;
-  double weight_decay = 0.0;
-  double clip_value = 0.0;  // the combined gradient is clamped to [-clip_value, clip_value]; 0: not
-  double momentum = 0.0;
-  double dampening = 0.0;
-  double beta1 = 0.0;
-  double beta2 = 0.0;
-  double epsilon = 0.0;
-  double learning_rate_decay = 0.0;
-  double initial_accumulator = 0.0;  // of record version 1 only: later records cannot change it
-  std::array<double, 2> reserved{};  // zero
-
-  friend bool operator==(const HyperParameters&, const HyperParameters&) = default;
-};
+// The payload of kRecord: its doubles in order, 96 bytes on the wire.
+using optimizer::HyperParameters;
 inline constexpr std::size_t kHyperParametersBytes = 96;
 
 void EncodeHyperParameters(const HyperParameters& values,

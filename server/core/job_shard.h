@@ -19,7 +19,6 @@
 #include "common/base/ids.h"
 #include "common/base/mapped_memory.h"
 #include "common/simd/kernels.h"
-#include "common/simd/optimizers.h"
 #include "common/transport/transport.h"
 #include "common/wire/message.h"
 #include "server/core/commands.h"

@@ -110,7 +110,8 @@ RandomKey DrawKey(SeededRandom& random, const RandomJob& job, std::size_t index)
   }
   const bool floating = numeric::IsFloating(Internal(key.type));
   key.element_count = 1 + random.Below(random.Chance(1, 4) ? 8 : 400);
-  const std::size_t optimizer = floating && random.Chance(2, 3) ? 1 + random.Below(6) : 0;
+  const std::size_t optimizer =
+      floating && random.Chance(2, 3) ? 1 + random.Below(optimizer::Descriptors().size() - 1) : 0;
   const std::array<Operation, 5> operations = {Operation::kSum, Operation::kMin, Operation::kMax,
                                                Operation::kProduct, Operation::kMean};
   key.operation = operations[random.Below(floating ? 5 : 4)];

@@ -14,7 +14,6 @@
 
 #include "common/base/random.h"
 #include "common/simd/kernels.h"
-#include "common/simd/optimizers.h"
 #include "tests/support/rack_sum.h"
 
 namespace phub::process {

@@ -62,7 +62,7 @@ KeyScript DrawKey(SeededRandom& random, const JobScript& job, std::uint32_t inde
   key.element_count = static_cast<std::uint32_t>(1 + random.Below(random.Chance(1, 4) ? 8 : 400));
   key.gradients = random.Chance(1, 2) ? GradientKind::kLanes : GradientKind::kHash;
   if (key.gradients == GradientKind::kHash) {
-    key.optimizer = static_cast<simd::Optimizer>(random.Below(7));
+    key.optimizer = static_cast<simd::Optimizer>(random.Below(optimizer::Descriptors().size()));
     key.mean = random.Chance(1, 2);
   }
   wire::HyperParameters hyper = DrawHyperParameters(random, key.optimizer);

@@ -17,7 +17,7 @@
 
 #include "common/base/clock.h"
 #include "common/base/random.h"
-#include "common/simd/optimizers.h"
+#include "common/simd/kernels.h"
 #include "common/wire/message.h"
 #include "tests/support/rack_sum.h"
 

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "client/session/fault_text.h"
+#include "common/optimizer/message_fields.h"
 #include "tests/sim/sim_worker_calls.h"
 #include "tests/sim/sim_worker_key.h"
 
@@ -13,14 +14,7 @@ namespace {
 
 v1::HyperParameters ToProto(const wire::HyperParameters& hyper) {
   v1::HyperParameters values;
-  values.set_learning_rate(hyper.learning_rate);
-  values.set_momentum(hyper.momentum);
-  values.set_dampening(hyper.dampening);
-  values.set_weight_decay(hyper.weight_decay);
-  values.set_beta1(hyper.beta1);
-  values.set_beta2(hyper.beta2);
-  values.set_epsilon(hyper.epsilon);
-  values.set_learning_rate_decay(hyper.learning_rate_decay);
+  optimizer::ToMessage(hyper, values);
   return values;
 }
 

@@ -5,6 +5,7 @@
 #include <bit>
 #include <cstring>
 
+#include "common/optimizer/message_fields.h"
 #include "tests/sim/sim_worker.h"
 #include "tests/sim/sim_worker_key.h"
 
@@ -115,14 +116,7 @@ void SimWorker::Resume(Key& key, const client::KeyResume& resume) {
   pull.first_iteration = resume.first_iteration;
   pull.record = resume.record;
   if (resume.record.value > 0) {
-    pull.hyper_parameters.learning_rate = resume.hyper_parameters.learning_rate();
-    pull.hyper_parameters.momentum = resume.hyper_parameters.momentum();
-    pull.hyper_parameters.dampening = resume.hyper_parameters.dampening();
-    pull.hyper_parameters.weight_decay = resume.hyper_parameters.weight_decay();
-    pull.hyper_parameters.beta1 = resume.hyper_parameters.beta1();
-    pull.hyper_parameters.beta2 = resume.hyper_parameters.beta2();
-    pull.hyper_parameters.epsilon = resume.hyper_parameters.epsilon();
-    pull.hyper_parameters.learning_rate_decay = resume.hyper_parameters.learning_rate_decay();
+    pull.hyper_parameters = optimizer::FromMessage(resume.hyper_parameters);
   }
   pull.parameters_shared = key.parameters_shared;
   pull.parameters = reinterpret_cast<std::byte*>(key.parameters);

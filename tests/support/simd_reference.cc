@@ -2,7 +2,11 @@
 
 #include <algorithm>
 
+#include "common/optimizer/power.h"
+
 namespace phub::simd::reference {
+
+using optimizer::PowerOf;
 
 float WidenHalf(const HalfLayout& layout, std::uint16_t half) {
   const int fraction = half & ((1 << layout.fraction_bits) - 1);

@@ -16,12 +16,15 @@ struct Layer {
 const std::vector<Layer>& Layers() {
   static const std::vector<Layer> layers = {
       {"common/base", {}},
-      {"common/wire", {"common/base"}},
-      {"common/simd", {"common/base"}},
+      {"common/optimizer", {"common/base"}},
+      {"common/wire", {"common/base", "common/optimizer"}},
+      {"common/simd", {"common/base", "common/optimizer"}},
       {"common/plan", {"common/base"}},
       {"common/state", {"common/base"}},
       {"common/transport", {"common/base", "common/wire", "common/simd", "common/plan"}},
-      {"server", {"common/base", "common/wire", "common/simd", "common/plan", "common/transport"}},
+      {"server",
+       {"common/base", "common/optimizer", "common/wire", "common/simd", "common/plan",
+        "common/transport"}},
       {"client/include", {}},
       {"client/cli", {"common", "client"}},
       {"client/examples", {}},

@@ -1,8 +1,10 @@
 // Hyper-parameters as the control plane writes them and as the data plane does. Pure functions.
 #pragma once
 
+#include <algorithm>
 #include <cmath>
 
+#include "common/optimizer/message_fields.h"
 #include "common/wire/message.h"
 #include "phub/v1/session.pb.h"
 
@@ -10,25 +12,15 @@ namespace phub::server {
 
 inline v1::HyperParameters ToProto(const wire::HyperParameters& from) {
   v1::HyperParameters values;
-  values.set_learning_rate(from.learning_rate);
-  values.set_weight_decay(from.weight_decay);
-  values.set_clip_value(from.clip_value);
-  values.set_momentum(from.momentum);
-  values.set_dampening(from.dampening);
-  values.set_beta1(from.beta1);
-  values.set_beta2(from.beta2);
-  values.set_epsilon(from.epsilon);
-  values.set_learning_rate_decay(from.learning_rate_decay);
-  values.set_initial_accumulator(from.initial_accumulator);
+  optimizer::ToMessage(from, values);
   return values;
 }
 
-inline bool IsFinite(const v1::HyperParameters& values) {
-  return std::isfinite(values.learning_rate()) && std::isfinite(values.weight_decay()) &&
-         std::isfinite(values.clip_value()) && std::isfinite(values.momentum()) &&
-         std::isfinite(values.dampening()) && std::isfinite(values.beta1()) &&
-         std::isfinite(values.beta2()) && std::isfinite(values.epsilon()) &&
-         std::isfinite(values.learning_rate_decay()) && std::isfinite(values.initial_accumulator());
+inline bool IsFinite(const v1::HyperParameters& message) {
+  const wire::HyperParameters values = optimizer::FromMessage(message);
+  return std::ranges::all_of(optimizer::kFields, [&](const optimizer::Field& field) {
+    return std::isfinite(values.*field.value);
+  });
 }
 
 }  // namespace phub::server

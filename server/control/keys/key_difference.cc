@@ -1,7 +1,8 @@
 #include <algorithm>
-#include <array>
 #include <bit>
 
+#include "common/optimizer/message_fields.h"
+#include "common/optimizer/optimizer_table.h"
 #include "server/control/keys/key_specs.h"
 #include "server/control/text.h"
 
@@ -14,16 +15,9 @@ std::string TypeName(int type) {
 }
 
 const char* OptimizerName(v1::OptimizerKind kind) {
-  switch (kind) {
-    case v1::OPTIMIZER_NONE: return "no optimizer";
-    case v1::OPTIMIZER_SGD: return "sgd";
-    case v1::OPTIMIZER_MOMENTUM: return "momentum";
-    case v1::OPTIMIZER_NESTEROV: return "nesterov";
-    case v1::OPTIMIZER_ADAM: return "adam";
-    case v1::OPTIMIZER_ADAMW: return "adamw";
-    case v1::OPTIMIZER_ADAGRAD: return "adagrad";
-    default: return "an unknown optimizer";
-  }
+  if (kind == v1::OPTIMIZER_NONE) return "no optimizer";
+  const optimizer::Descriptor* const row = optimizer::FindDescriptor(kind);
+  return row == nullptr ? "an unknown optimizer" : row->name;
 }
 
 const char* OperationName(v1::Operation operation) {
@@ -36,23 +30,6 @@ const char* OperationName(v1::Operation operation) {
     default: return "an unknown operation";
   }
 }
-
-struct NamedValue {
-  const char* name;
-  double (v1::HyperParameters::*get)() const;
-};
-constexpr std::array<NamedValue, 10> kHyperParameters = {{
-    {"learning_rate", &v1::HyperParameters::learning_rate},
-    {"weight_decay", &v1::HyperParameters::weight_decay},
-    {"clip_value", &v1::HyperParameters::clip_value},
-    {"momentum", &v1::HyperParameters::momentum},
-    {"dampening", &v1::HyperParameters::dampening},
-    {"beta1", &v1::HyperParameters::beta1},
-    {"beta2", &v1::HyperParameters::beta2},
-    {"epsilon", &v1::HyperParameters::epsilon},
-    {"learning_rate_decay", &v1::HyperParameters::learning_rate_decay},
-    {"initial_accumulator", &v1::HyperParameters::initial_accumulator},
-}};
 
 // Bitwise, since results are.
 bool SameBits(double a, double b) {
@@ -91,12 +68,14 @@ Phrases Compare(const v1::KeySpec& a, const v1::KeySpec& b) {
   if (a.optimizer() != b.optimizer()) {
     return phrase(OptimizerName(a.optimizer()), OptimizerName(b.optimizer()));
   }
-  for (const NamedValue& value : kHyperParameters) {
-    const double x = (a.hyper_parameters().*value.get)();
-    const double y = (b.hyper_parameters().*value.get)();
+  const wire::HyperParameters a_values = optimizer::FromMessage(a.hyper_parameters());
+  const wire::HyperParameters b_values = optimizer::FromMessage(b.hyper_parameters());
+  for (const optimizer::Field& field : optimizer::kFields) {
+    const double x = a_values.*field.value;
+    const double y = b_values.*field.value;
     if (SameBits(x, y)) continue;
-    return phrase(fmt::format("{} {:.17g}", value.name, x),
-                  fmt::format("{} {:.17g}", value.name, y));
+    return phrase(fmt::format("{} {:.17g}", field.name, x),
+                  fmt::format("{} {:.17g}", field.name, y));
   }
   return {};
 }

@@ -1,11 +1,11 @@
 #include "server/control/keys/key_specs.h"
 
-#include <array>
 #include <cmath>
 #include <set>
-#include <string_view>
 
 #include "common/base/check.h"
+#include "common/optimizer/message_fields.h"
+#include "common/optimizer/optimizer_table.h"
 #include "server/control/text.h"
 
 namespace phub::server {
@@ -39,34 +39,11 @@ Reduction ReductionOf(v1::Operation operation) {
   return Reduction::kSum;
 }
 
-Optimizer OptimizerOf(v1::OptimizerKind kind) {
-  switch (kind) {
-    case v1::OPTIMIZER_NONE: return Optimizer::kNone;
-    case v1::OPTIMIZER_SGD: return Optimizer::kSgd;
-    case v1::OPTIMIZER_MOMENTUM: return Optimizer::kMomentum;
-    case v1::OPTIMIZER_NESTEROV: return Optimizer::kNesterov;
-    case v1::OPTIMIZER_ADAM: return Optimizer::kAdam;
-    case v1::OPTIMIZER_ADAMW: return Optimizer::kAdamW;
-    case v1::OPTIMIZER_ADAGRAD: return Optimizer::kAdagrad;
-    default: break;
-  }
-  PHUB_CHECK(false, "optimizer={}", static_cast<int>(kind));
-  return Optimizer::kNone;
-}
-
-wire::HyperParameters HyperParametersOf(const v1::HyperParameters& from) {
-  wire::HyperParameters values;
-  values.learning_rate = from.learning_rate();
-  values.weight_decay = from.weight_decay();
-  values.clip_value = from.clip_value();
-  values.momentum = from.momentum();
-  values.dampening = from.dampening();
-  values.beta1 = from.beta1();
-  values.beta2 = from.beta2();
-  values.epsilon = from.epsilon();
-  values.learning_rate_decay = from.learning_rate_decay();
-  values.initial_accumulator = from.initial_accumulator();
-  return values;
+// Of a number that the table has.
+const optimizer::Descriptor& OptimizerOf(v1::OptimizerKind kind) {
+  const optimizer::Descriptor* const row = optimizer::FindDescriptor(kind);
+  PHUB_CHECK(row != nullptr, "optimizer={}", static_cast<int>(kind));
+  return *row;
 }
 
 absl::Status Wrong(const v1::KeySpec& key, const std::string& what) {
@@ -99,10 +76,9 @@ absl::Status CheckTypes(const v1::KeySpec& key) {
                                   "mean, min, max, product",
                                   static_cast<int>(key.operation())));
   }
-  if (key.optimizer() < v1::OPTIMIZER_NONE || key.optimizer() > v1::OPTIMIZER_ADAGRAD) {
-    return Wrong(key, fmt::format("optimizer number {} is not known to this daemon; it knows none, "
-                                  "sgd, momentum, nesterov, adam, adamw, adagrad",
-                                  static_cast<int>(key.optimizer())));
+  if (optimizer::FindDescriptor(key.optimizer()) == nullptr) {
+    return Wrong(key, fmt::format("optimizer number {} is not known to this daemon; it knows {}",
+                                  static_cast<int>(key.optimizer()), optimizer::Names()));
   }
   const ElementType type = TypeOf(key.type());
   if (!numeric::IsFloating(type) && key.operation() == v1::OPERATION_MEAN) {
@@ -115,7 +91,7 @@ absl::Status CheckTypes(const v1::KeySpec& key) {
     return Wrong(key,
                  fmt::format("optimizer {} needs a floating-point key, its type is {}; allowed "
                              "for integers: none",
-                             ToString(OptimizerOf(key.optimizer())), numeric::ToString(type)));
+                             OptimizerOf(key.optimizer()).name, numeric::ToString(type)));
   }
   if (absl::Status status = CheckWireType(key, "gradient_type", key.gradient_type());
       !status.ok()) {
@@ -124,49 +100,36 @@ absl::Status CheckTypes(const v1::KeySpec& key) {
   return CheckWireType(key, "parameter_type", key.parameter_type());
 }
 
-using Kinds = unsigned;  // bit per v1::OptimizerKind
-constexpr Kinds kSgd = 1u << v1::OPTIMIZER_SGD;
-constexpr Kinds kMomentums = 1u << v1::OPTIMIZER_MOMENTUM | 1u << v1::OPTIMIZER_NESTEROV;
-constexpr Kinds kAdams = 1u << v1::OPTIMIZER_ADAM | 1u << v1::OPTIMIZER_ADAMW;
-constexpr Kinds kAdagrad = 1u << v1::OPTIMIZER_ADAGRAD;
-constexpr Kinds kAll = kSgd | kMomentums | kAdams | kAdagrad;
-
-// What torch.optim asks of each optimizer's hyper-parameters.
-struct Range {
-  std::string_view name;
-  double (v1::HyperParameters::*get)() const;
-  Kinds kinds;   // of the optimizers that read it
-  bool below_1;  // from 0 to 1, without 1; else from 0
-};
-constexpr std::array<Range, 9> kRanges = {{
-    {"learning_rate", &v1::HyperParameters::learning_rate, kAll, false},
-    {"weight_decay", &v1::HyperParameters::weight_decay, kAll, false},
-    {"clip_value", &v1::HyperParameters::clip_value, kAll, false},
-    {"momentum", &v1::HyperParameters::momentum, kMomentums, false},
-    {"beta1", &v1::HyperParameters::beta1, kAdams, true},
-    {"beta2", &v1::HyperParameters::beta2, kAdams, true},
-    {"epsilon", &v1::HyperParameters::epsilon, kAdams | kAdagrad, false},
-    {"learning_rate_decay", &v1::HyperParameters::learning_rate_decay, kAdagrad, false},
-    {"initial_accumulator", &v1::HyperParameters::initial_accumulator, kAdagrad, false},
-}};
-
-absl::Status CheckHyperParameters(const v1::KeySpec& key) {
-  const v1::HyperParameters& values = key.hyper_parameters();
-  const char* optimizer = ToString(OptimizerOf(key.optimizer()));
-  const Kinds kind = 1u << key.optimizer();
-  if (!std::isfinite(values.dampening())) return Wrong(key, "dampening is not finite");
-  for (const Range& range : kRanges) {
-    const double value = (values.*range.get)();
-    if (!std::isfinite(value)) return Wrong(key, fmt::format("{} is not finite", range.name));
-    if ((range.kinds & kind) == 0) continue;
-    if (value < 0 || (range.below_1 && value >= 1)) {
-      return Wrong(key, fmt::format("{} of {} is {:.17g}, must be {}", range.name, optimizer, value,
-                                    range.below_1 ? "at least 0 and less than 1" : "at least 0"));
-    }
+std::string RangeBroken(const optimizer::Descriptor& optimizer,
+                        const optimizer::HyperParameter& parameter, double value) {
+  const char* const name = parameter.field().name;
+  const auto must_be = [&](const char* allowed) {
+    return fmt::format("{} of {} is {:.17g}, must be {}", name, optimizer.name, value, allowed);
+  };
+  switch (parameter.range) {
+    case optimizer::Range::kZero: return fmt::format("{} of {} must be 0", name, optimizer.name);
+    case optimizer::Range::kBelowOne: return must_be("at least 0 and less than 1");
+    case optimizer::Range::kAboveZero:
+      if (value == 0) return must_be("more than 0");
+      break;
+    default: break;
   }
-  if (key.optimizer() != v1::OPTIMIZER_NESTEROV) return absl::OkStatus();
-  if (values.dampening() != 0) return Wrong(key, "dampening of nesterov must be 0");
-  if (values.momentum() == 0) return Wrong(key, "momentum of nesterov is 0, must be more than 0");
+  return must_be("at least 0");
+}
+
+// What torch.optim asks of each optimizer's hyper-parameters. Those that it does not have may have
+// any finite value.
+absl::Status CheckHyperParameters(const v1::KeySpec& key) {
+  const wire::HyperParameters values = optimizer::FromMessage(key.hyper_parameters());
+  for (const optimizer::Field& field : optimizer::kFields) {
+    if (!std::isfinite(values.*field.value))
+      return Wrong(key, fmt::format("{} is not finite", field.name));
+  }
+  const optimizer::Descriptor& optimizer = OptimizerOf(key.optimizer());
+  for (const optimizer::HyperParameter& parameter : optimizer.hyper_parameters) {
+    const double value = values.*parameter.value;
+    if (!IsIn(parameter.range, value)) return Wrong(key, RangeBroken(optimizer, parameter, value));
+  }
   return absl::OkStatus();
 }
 
@@ -207,11 +170,11 @@ KeyShardSpec ShardSpecOf(const v1::KeySpec& key, KeyIndex index) {
   KeyShardSpec spec;
   spec.key = index;
   spec.reduction = ReductionOf(key.operation());
-  spec.optimizer = OptimizerOf(key.optimizer());
+  spec.optimizer = OptimizerOf(key.optimizer()).optimizer;
   spec.type = TypeOf(key.type());
   spec.gradient_type = TypeOf(key.gradient_type());
   spec.parameter_type = TypeOf(key.parameter_type());
-  spec.hyper_parameters = HyperParametersOf(key.hyper_parameters());
+  spec.hyper_parameters = optimizer::FromMessage(key.hyper_parameters());
   return spec;
 }
 

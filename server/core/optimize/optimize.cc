@@ -14,22 +14,11 @@ using wire::RoundOperation;
 // is more than an L3 cache keeps from one end of an iteration to the other.
 constexpr std::uint32_t kStreamedBytes = 8 * 1024 * 1024;
 
-simd::OptimizerArguments ArgumentsOf(const Chunk& chunk) {
+optimizer::OptimizerArguments ArgumentsOf(const Chunk& chunk) {
   const KeyState& key = *chunk.key;
   const KeyState::Record& record = key.records[chunk.record.value % kRecordsPerKey];
   PHUB_CHECK(record.version == chunk.record, "key={} record={}", key.key.value, chunk.record.value);
-  const wire::HyperParameters& values = record.values;
-  return {.learning_rate = values.learning_rate,
-          .weight_decay = values.weight_decay,
-          .clip_value = values.clip_value,
-          .momentum = values.momentum,
-          .dampening = values.dampening,
-          .beta1 = values.beta1,
-          .beta2 = values.beta2,
-          .epsilon = values.epsilon,
-          .learning_rate_decay = values.learning_rate_decay,
-          .initial_accumulator = key.first_values.initial_accumulator,
-          .step = chunk.reductions + 1};
+  return optimizer::ArgumentsOf(record.values, key.first_values, chunk.reductions + 1);
 }
 
 bool Reduce(Chunk& chunk, simd::Reduction reduction, const simd::Terms& terms,

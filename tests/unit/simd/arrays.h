@@ -21,9 +21,12 @@ inline constexpr ElementType kElementTypes[] = {
     ElementType::kI32, ElementType::kI64, ElementType::kU8};
 inline constexpr Reduction kReductions[] = {Reduction::kSum, Reduction::kMean, Reduction::kMin,
                                             Reduction::kMax, Reduction::kProduct};
-inline constexpr Optimizer kOptimizers[] = {
-    Optimizer::kNone, Optimizer::kSgd,   Optimizer::kMomentum, Optimizer::kNesterov,
-    Optimizer::kAdam, Optimizer::kAdamW, Optimizer::kAdagrad};
+// Of the table.
+inline const std::vector<Optimizer> kOptimizers = [] {
+  std::vector<Optimizer> all;
+  for (const optimizer::Descriptor& row : optimizer::Descriptors()) all.push_back(row.optimizer);
+  return all;
+}();
 
 // To the longest vectors, and of exactly the bytes asked for.
 template <class T>

@@ -1,10 +1,7 @@
-// What is told about optimizers and rounds, and the powers that Adam's corrections are made of.
-#include "common/simd/optimizers.h"
-
+// Which rounds there are, and what becomes of the others.
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <cmath>
 #include <set>
 #include <string>
 
@@ -13,44 +10,10 @@
 namespace phub::simd {
 namespace {
 
-TEST(Optimizers, NamesAreApart) {
-  std::set<std::string> names;
-  for (const Optimizer optimizer : kOptimizers) {
-    names.insert(ToString(optimizer));
-    std::set<std::string> states;
-    for (std::size_t i = 0; i < StateCount(optimizer); ++i) states.insert(StateName(optimizer, i));
-    EXPECT_EQ(states.size(), StateCount(optimizer)) << ToString(optimizer);
-    EXPECT_FALSE(states.contains("")) << ToString(optimizer);
-    EXPECT_LE(StateCount(optimizer), kStatesMax);
-  }
-  EXPECT_EQ(names, (std::set<std::string>{"none", "sgd", "momentum", "nesterov", "adam", "adamw",
-                                          "adagrad"}));
+TEST(Reductions, NamesAreApart) {
   std::set<std::string> reductions;
   for (const Reduction reduction : kReductions) reductions.insert(ToString(reduction));
   EXPECT_EQ(reductions, (std::set<std::string>{"sum", "mean", "min", "max", "product"}));
-}
-
-TEST(Optimizers, StateIsNamedForSavedFiles) {
-  EXPECT_STREQ(StateName(Optimizer::kMomentum, 0), "momentum");
-  EXPECT_STREQ(StateName(Optimizer::kNesterov, 0), "momentum");
-  EXPECT_STREQ(StateName(Optimizer::kAdam, 0), "first_moment");
-  EXPECT_STREQ(StateName(Optimizer::kAdamW, 1), "second_moment");
-  EXPECT_STREQ(StateName(Optimizer::kAdagrad, 0), "sum_of_squares");
-}
-
-TEST(Optimizers, PowersAreTheNearestDouble) {
-  for (const double base : {0.0, 0.5, 0.9, 0.95, 0.98, 0.99, 0.999, 0.9999, 1.0}) {
-    for (std::uint64_t exponent = 0; exponent < 2'000'000; exponent += 1 + exponent / 7) {
-      const double power = PowerOf(base, exponent);
-      const long double expected =
-          std::pow(static_cast<long double>(base), static_cast<long double>(exponent));
-      // Half a last bit, and a little for the error of `expected`. Below 1e-280, where the parts
-      // that carry the lower bits are lost, powers are 0 to whatever they are subtracted from.
-      const long double last_bit = std::nextafter(power, 2.0) - power;
-      const long double bound = std::max(0.5005L * last_bit, 1e-280L);
-      EXPECT_LE(std::fabs(power - expected), bound) << base << "^" << exponent;
-    }
-  }
 }
 
 TEST(Rounds, WhatMakesNoSenseIsRefused) {

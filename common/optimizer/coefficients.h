@@ -1,10 +1,12 @@
 // What an update multiplies and divides by: derived once per call from the user's arguments, in
-// double, as PyTorch derives it. Kernels round each to the accumulation type. Internal to simd.
+// double, as PyTorch derives it. Kernels (common/simd) round each to the accumulation type. Pure;
+// any thread.
 #pragma once
 
-#include "common/simd/optimizers.h"
+#include "common/optimizer/hyper_parameters.h"
+#include "common/optimizer/optimizers.h"
 
-namespace phub::simd {
+namespace phub::optimizer {
 
 struct Coefficients {
   double weight_decay = 0.0;     // added to the gradient; 0 for AdamW, which shrinks instead
@@ -22,4 +24,4 @@ struct Coefficients {
 
 Coefficients CoefficientsOf(Optimizer optimizer, const OptimizerArguments& arguments);
 
-}  // namespace phub::simd
+}  // namespace phub::optimizer
