@@ -16,7 +16,7 @@ namespace {
 template <typename State, typename Message>
 Message InRack(State& state, Message message) {
   const Job* const job = state.FindIncarnation(message.incarnation);
-  if (job != nullptr && message.rank.value < kPeerRankBase) {
+  if (job != nullptr && LaneOwner::OfHello(message.rank).is_worker()) {
     message.rank.value -= job->config.rank_base;
   }
   return message;
@@ -127,10 +127,10 @@ void Control::AttachLane(const wire::LaneHello& hello,
                          std::uint8_t transport_index, std::string_view transport_name,
                          std::string_view peer_address) {
   std::string description = fmt::format("{} {}", transport_name, peer_address);
-  if (hello.rank.value >= kPeerRankBase) {
-    return state_->AttachPeerLane(hello.incarnation, RackIndex{hello.rank.value - kPeerRankBase},
-                                  hello.core, std::move(connection), transport_index,
-                                  std::move(description));
+  const LaneOwner owner = LaneOwner::OfHello(hello.rank);
+  if (owner.is_rack()) {
+    return state_->AttachPeerLane(hello.incarnation, owner.rack(), hello.core,
+                                  std::move(connection), transport_index, std::move(description));
   }
   state_->AttachLane(InRack(*state_, hello), std::move(connection), transport_index,
                      std::move(description));

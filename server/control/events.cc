@@ -59,8 +59,9 @@ void Control::State::AnswerAcknowledged(Job& job) {
 }
 
 void Control::State::HandleLaneClosed(Job& job, CoreIndex core, const Event& event) {
-  PHUB_CHECK(event.rank.value < job.members.size(), "rank={}", event.rank.value);
-  LanePlace& place = job.members[event.rank.value].lanes[core.value];
+  const Rank rank = event.source.rank();
+  PHUB_CHECK(rank.value < job.members.size(), "rank={}", rank.value);
+  LanePlace& place = job.members[rank.value].lanes[core.value];
   place.loss = DescribeLoss(event.error, event.protocol_error, event.connection);
   if (place.connection.get() == event.connection) {
     place.connection.reset();
@@ -68,14 +69,14 @@ void Control::State::HandleLaneClosed(Job& job, CoreIndex core, const Event& eve
   } else {
     const std::size_t erased = std::erase_if(
         place.replaced, [&](const auto& old) { return old.get() == event.connection; });
-    PHUB_CHECK(erased == 1, "job={} rank={} core={}", job.name(), event.rank.value, core.value);
+    PHUB_CHECK(erased == 1, "job={} rank={} core={}", job.name(), rank.value, core.value);
   }
   std::erase_if(place.staging_in_use,
                 [&](const auto& in_use) { return in_use.first == event.connection; });
   LogInfo("event=lane_closed tenant={} job=\"{}\" rank={} core={} lane=\"{}\" reason=\"{}\"",
-          job.account.tenant, job.name(), event.rank.value, core.value, place.description,
+          job.account.tenant, job.name(), rank.value, core.value, place.description,
           place.loss);
-  CheckPresence(job, event.rank);
+  CheckPresence(job, rank);
 }
 
 void Control::State::HandleEvent(CoreIndex core, const Event& event) {
@@ -86,9 +87,7 @@ void Control::State::HandleEvent(CoreIndex core, const Event& event) {
   switch (event.kind) {
     case Event::Kind::kFault:
       if (!job.running() || job.diagnosis) return;  // the first cause stands
-      if (event.rank.value >= kPeerRankBase && event.rank != Rank::Max()) {  // Max: nobody
-        return FailOverPeerFault(job, core, event);
-      }
+      if (event.source.is_rack()) return FailOverPeerFault(job, core, event);
       if (event.code != FaultCode::kLaneLost) {
         counters.Add(ControlCounter::core_faults);
         return FailOverCoreFault(job, core, event);
@@ -97,14 +96,14 @@ void Control::State::HandleEvent(CoreIndex core, const Event& event) {
       {
         Diagnosis diagnosis;
         diagnosis.cause = Diagnosis::Cause::kLaneLost;
-        diagnosis.rank = event.rank;
+        diagnosis.rank = event.source.rank();
         diagnosis.core = core;
         diagnosis.loss = DescribeLoss(event.error, event.protocol_error, event.connection);
         return BeginDiagnosis(job, std::move(diagnosis));
       }
     case Event::Kind::kLaneClosed:
-      return event.rank.value >= kPeerRankBase ? HandlePeerLaneClosed(job, core, event)
-                                               : HandleLaneClosed(job, core, event);
+      return event.source.is_rack() ? HandlePeerLaneClosed(job, core, event)
+                                    : HandleLaneClosed(job, core, event);
     case Event::Kind::kStallsReported: return HandleStallsReported(job, core, event);
     case Event::Kind::kVersionsReported: return HandleVersionsReported(job, core, event);
     case Event::Kind::kSnapshotTaken: return HandleSnapshotTaken(job, core, event);

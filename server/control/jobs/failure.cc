@@ -129,9 +129,10 @@ void Control::State::ConcludeDiagnosis(Job& job) {
 
 void Control::State::FailOverCoreFault(Job& job, CoreIndex core, const Event& event) {
   if (event.code == FaultCode::kNonFinite) NoteNonFinite(job, event);
-  const bool has_rank = event.rank.value < job.members.size();
-  const std::string who = has_rank ? DescribeRank(job, event.rank) : "nobody";
-  const std::string other = DescribeRank(job, event.other_rank);
+  const bool has_rank = event.source.is_worker();
+  const std::string who = has_rank ? DescribeRank(job, event.source.rank()) : "nobody";
+  const std::string other =
+      event.other.is_worker() ? DescribeRank(job, event.other.rank()) : std::string();
   std::string what;
   switch (event.code) {
     case FaultCode::kProtocol:
@@ -165,7 +166,7 @@ void Control::State::FailOverCoreFault(Job& job, CoreIndex core, const Event& ev
     what += fmt::format(" iteration {}", event.iteration.value);
   }
   v1::Fault fault = MakeFault(job, ToString(event.code), what);
-  BlameRank(job, event.rank, fault);
+  if (has_rank) BlameRank(job, event.source.rank(), fault);
   if (has_key) fault.set_key(DescribeKey(job, event.key));
   fault.set_iteration(event.iteration.value);
   Fail(job, std::move(fault));
@@ -175,10 +176,10 @@ void Control::State::FailOverCoreFault(Job& job, CoreIndex core, const Event& ev
 // be a first one, too.
 void Control::State::NoteNonFinite(Job& job, const Event& event) {
   if (!job.nonfinite_first.empty()) return;
-  const bool has_rank = event.rank.value < job.members.size();
+  const bool has_rank = event.source.is_worker();
   job.nonfinite_first = fmt::format(
       "{}, key {}, iteration {}",
-      has_rank ? DescribeRankBriefly(job, event.rank) : std::string("overflow of the sum"),
+      has_rank ? DescribeRankBriefly(job, event.source.rank()) : std::string("overflow of the sum"),
       DescribeKey(job, event.key), event.iteration.value);
   LogWarning("event=nonfinite_gradient tenant={} job=\"{}\" first=\"{}\" screening={}",
              job.account.tenant, job.name(), job.nonfinite_first, ToString(job.settings.screening));

@@ -67,7 +67,7 @@ LanePlace* Control::State::FindGranted(const wire::LaneHello& hello, wire::LaneR
 
 std::optional<wire::Nonce> Control::State::FindNonce(const wire::LaneHello& hello) {
   wire::LaneRefusal refusal{};
-  if (hello.rank.value >= kPeerRankBase) {
+  if (LaneOwner::OfHello(hello.rank).is_rack()) {
     const PeerLanePlace* const place = FindGrantedPeer(hello, refusal);
     if (place == nullptr || !place->nonce.IsGood(clock.Now())) return std::nullopt;
     return place->nonce.value();
@@ -95,7 +95,7 @@ wire::LaneRefusal Control::State::CheckLane(const wire::LaneHello& hello,
 
 wire::LaneRefusal Control::State::AdmitLane(const wire::LaneHello& hello,
                                             std::optional<PeerProcess> process, bool encrypted) {
-  const wire::LaneRefusal refusal = hello.rank.value >= kPeerRankBase
+  const wire::LaneRefusal refusal = LaneOwner::OfHello(hello.rank).is_rack()
                                         ? CheckPeerLane(hello, encrypted)
                                         : CheckLane(hello, process, encrypted);
   switch (refusal) {
@@ -139,7 +139,7 @@ void Control::State::AttachLane(const wire::LaneHello& hello,
           job->account.tenant, job->name(), hello.rank.value, hello.core.value, place.description);
   links[hello.core.value].Send({.kind = Command::Kind::kAttachLane,
                                 .transport_index = transport_index,
-                                .rank = hello.rank,
+                                .owner = hello.rank,
                                 .shard = job->shards[hello.core.value].get(),
                                 .connection = place.connection.get(),
                                 .staging = place.staging->data()});

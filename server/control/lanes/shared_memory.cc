@@ -75,7 +75,7 @@ absl::StatusOr<LaneStaging> Control::State::StagingOf(const wire::LaneHello& hel
   Job* job = FindIncarnation(hello.incarnation);
   if (job == nullptr || !job->running()) return absl::AbortedError("the job has ended");
   // What other racks send lands in the exchange's memory.
-  if (job->rack_run != nullptr && hello.rank.value >= kPeerRankBase) return LaneStaging{};
+  if (job->rack_run != nullptr && LaneOwner::OfHello(hello.rank).is_rack()) return LaneStaging{};
   if (hello.rank.value >= job->members.size() || hello.core.value >= links.size()) {
     return absl::AbortedError("the job has ended");
   }

@@ -138,7 +138,7 @@ void Control::State::HandleConnect(Job& job, RackIndex from, const v1::PeerConne
                       .verbs_nonce = std::nullopt,
                       .verbs_only = verbs_only};
     call.hello.core = CoreIndex{grant.core()};
-    call.hello.rank = Rank{kPeerRankBase + options.rack_index};
+    call.hello.rank = LaneOwner::HelloRank(RackIndex{options.rack_index});
     call.hello.incarnation = job.account.incarnation;
     call.hello.membership_epoch = job.config.membership_epoch;
     call.hello.nonce = NonceOf(grant.nonce());
@@ -149,7 +149,7 @@ void Control::State::HandleConnect(Job& job, RackIndex from, const v1::PeerConne
 
 PeerLanePlace* Control::State::FindGrantedPeer(const wire::LaneHello& hello,
                                                wire::LaneRefusal& refusal) {
-  const std::uint32_t rack = hello.rank.value - kPeerRankBase;
+  const std::uint32_t rack = LaneOwner::OfHello(hello.rank).rack().value;
   Job* job = FindIncarnation(hello.incarnation);
   if (job == nullptr || !job->running() || hello.membership_epoch != job->config.membership_epoch) {
     refusal = wire::LaneRefusal::kJob;
@@ -205,7 +205,7 @@ void Control::State::AttachPeerLane(Incarnation incarnation, RackIndex rack, Cor
           job->account.tenant, job->name(), rack.value, core.value, place.description);
   links[core.value].Send({.kind = Command::Kind::kAttachLane,
                           .transport_index = transport_index,
-                          .rank = Rank{kPeerRankBase + rack.value},
+                          .owner = rack,
                           .shard = job->shards[core.value].get(),
                           .connection = place.connection.get()});
   AdvanceRackRun(*job);
@@ -249,7 +249,7 @@ void Control::State::CheckReady(Job& job) {
 }
 
 void Control::State::HandlePeerLaneClosed(Job& job, CoreIndex core, const Event& event) {
-  const std::uint32_t rack = event.rank.value - kPeerRankBase;
+  const std::uint32_t rack = event.source.rack().value;
   PeerLanePlace& place = job.rack_run->racks[rack].lanes[core.value];
   PHUB_CHECK(place.connection.get() == event.connection, "job={} rack={}", job.name(), rack);
   LogInfo("event=peer_lane_closed tenant={} job=\"{}\" rack={} core={} lane=\"{}\" reason=\"{}\"",
@@ -259,7 +259,7 @@ void Control::State::HandlePeerLaneClosed(Job& job, CoreIndex core, const Event&
 }
 
 void Control::State::FailOverPeerFault(Job& job, CoreIndex core, const Event& event) {
-  const RackIndex rack{event.rank.value - kPeerRankBase};
+  const RackIndex rack = event.source.rack();
   const std::string who = DescribeRackBriefly(rack);
   const std::string lane = fmt::format("lane to core {}", core.value);
   // An aggregator has none of its own.
@@ -282,7 +282,7 @@ void Control::State::FailOverPeerFault(Job& job, CoreIndex core, const Event& ev
     case FaultCode::kRoundMismatch:
       what = fmt::format(
           "{} and {} pushed one round with different operation, root or hyper-parameters",
-          ranks_of(rack), ranks_of(RackIndex{event.other_rank.value - kPeerRankBase}));
+          ranks_of(rack), ranks_of(event.other.rack()));
       break;
     default:
       what = fmt::format("the daemon of {} sent what the job's plan has no place for", who);
