@@ -170,9 +170,7 @@ void Control::Count(ControlCounter counter, std::uint64_t value) {
 void Control::HandleFault(Job& job, CoreIndex core, const Event& event) {
   if (!job.running() || job.diagnosis) return;  // the first cause stands
   Parts& parts = *parts_;
-  if (event.rank.value >= kPeerRankBase && event.rank != Rank::Max()) {  // Max: nobody
-    return parts.peer_lanes.FailOverPeerFault(job, core, event);
-  }
+  if (event.source.is_rack()) return parts.peer_lanes.FailOverPeerFault(job, core, event);
   if (event.code != FaultCode::kLaneLost) {
     Count(ControlCounter::core_faults);
     return parts.diagnoses.FailOverCoreFault(job, core, event);
@@ -180,7 +178,7 @@ void Control::HandleFault(Job& job, CoreIndex core, const Event& event) {
   Count(ControlCounter::lanes_lost);
   Diagnosis diagnosis;
   diagnosis.cause = Diagnosis::Cause::kLaneLost;
-  diagnosis.rank = event.rank;
+  diagnosis.rank = event.source.rank();
   diagnosis.core = core;
   diagnosis.loss = DescribeLoss(event.error, event.protocol_error, event.connection);
   parts.diagnoses.BeginDiagnosis(job, std::move(diagnosis));
@@ -192,9 +190,8 @@ void Control::HandleEvent(CoreIndex core, const Event& event) {
   switch (event.kind) {
     case Event::Kind::kFault: return HandleFault(job, core, event);
     case Event::Kind::kLaneClosed:
-      return event.rank.value >= kPeerRankBase
-                 ? parts.peer_lanes.HandlePeerLaneClosed(job, core, event)
-                 : parts.lanes.HandleLaneClosed(job, core, event);
+      return event.source.is_rack() ? parts.peer_lanes.HandlePeerLaneClosed(job, core, event)
+                                    : parts.lanes.HandleLaneClosed(job, core, event);
     case Event::Kind::kStallsReported:
       return parts.stall_queries.HandleStallsReported(job, core, event);
     case Event::Kind::kVersionsReported:

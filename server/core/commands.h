@@ -8,6 +8,7 @@
 #include "common/base/clock.h"
 #include "common/base/ids.h"
 #include "common/transport/transport.h"
+#include "server/core/lane_owner.h"
 #include "server/core/schedule/turn.h"
 
 namespace phub::server {
@@ -25,10 +26,9 @@ struct Command {
     kNone,
     kAddJob,      // shard
     kAddKeys,     // shard, batch. The batch stays owned by control, for as long as the shard.
-    kAttachLane,  // shard, rank, connection (owned by control, alive until the kLaneClosed event),
-                  // transport_index, staging (slots_per_lane * chunk_bytes; control's, and alive
-                  // until the lane is closed). rank from kPeerRankBase on: another rack's core
-                  // loop; no staging
+    kAttachLane,  // shard, owner, connection (owned by control, alive until the kLaneClosed event),
+                  // transport_index; of a worker's lane also staging (slots_per_lane *
+                  // chunk_bytes; control's, alive until the lane is closed)
     kRankLeft,    // shard, rank: it left in order; a round that still needs it is a fault
     kReportStalls,    // shard, report: answered by kStallsReported
     kReportVersions,  // shard, versions: answered by kVersionsReported. rank: that asks, or Max()
@@ -42,6 +42,7 @@ struct Command {
   };
   Kind kind = Kind::kNone;
   std::uint8_t transport_index = 0;  // which of the core loop's transports
+  LaneOwner owner{};
   Rank rank{};
   JobShard* shard = nullptr;
   KeyBatch* batch = nullptr;
@@ -88,21 +89,22 @@ const char* ToString(FaultCode code);
 struct Event {
   enum class Kind : std::uint8_t {
     kNone,
-    kFault,             // shard, code, rank, other_rank, key, iteration; at most one per shard.
+    kFault,             // shard, code, source, other, key, iteration; at most one per shard.
                         // connection: of a lane that is closed; there until its kLaneClosed
-    kLaneClosed,        // shard, rank, connection: may be destroyed; error says why
+    kLaneClosed,        // shard, source, connection: may be destroyed; error says why
     kStallsReported,    // shard, report
     kVersionsReported,  // shard, versions
     kSnapshotTaken,     // shard, image: whole, or image->missed
-    kNonFinite,         // shard, rank (Max(): none's alone), key, iteration: the shard's first
+    kNonFinite,         // shard, source (nobody: the sum overflowed), key, iteration: the first of
+                        // the shard
     kJobEnded,          // shard: control may free it
   };
   Kind kind = Kind::kNone;
   FaultCode code = FaultCode::kNone;
   transport::TransportError error = transport::TransportError::kNone;
   transport::ProtocolError protocol_error = transport::ProtocolError::kNone;
-  Rank rank{};
-  Rank other_rank{};  // of mismatches and kDepartedRank: the rank it disagrees with
+  LaneOwner source{};  // the worker or rack that the event is about
+  LaneOwner other{};   // of mismatches and kDepartedRank: whom it disagrees with
   KeyIndex key{};
   Iteration iteration{};
   JobShard* shard = nullptr;

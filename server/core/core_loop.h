@@ -44,6 +44,10 @@ class CoreLoop {
   // Whoever runs the loop says so before it blocks: a counter.
   void CountBlock();
 
+  // Aborts if anything that the loop keeps contradicts itself (docs/internals/invariants.md). For
+  // simulations, after a run; checked builds check by themselves what each message touched.
+  void CheckInvariants() const;
+
   CoreIndex core() const;
   CoreQueues& queues();
   const CoreCounters& counters() const;

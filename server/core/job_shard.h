@@ -65,7 +65,7 @@ struct ShardConfig {
   LossPolicy on_loss = LossPolicy::kFail;
   bool restart = false;  // the version before the current one is kept, for ranks that start anew
   Screening screening = Screening::kReport;
-  // Rounds are summed, and applied once the workers have decided (core_iteration.cc).
+  // Rounds are summed, and applied once the workers have decided (rounds/whole_iteration.h).
   bool apply_iteration = false;
   bool norms = false;        // of apply_iteration: the workers are told the norm of each sum
   std::uint32_t tenant = 0;  // a number that is the same for all jobs of a tenant
@@ -250,7 +250,8 @@ struct NonFinite {
   bool told = false;  // to control
 };
 
-// Jobs with apply_iteration: what waits, and what the workers say of it (core_iteration.cc).
+// Jobs with apply_iteration: what waits, and what the workers say of it
+// (rounds/whole_iteration.h).
 struct ShardIteration {
   std::uint32_t summed_count = 0;    // chunks that are summed and wait to be decided
   TimeNs summed_since = 0;           // when the first of them was
@@ -262,6 +263,9 @@ struct ShardIteration {
   bool skip = false;
   double scale = 1.0;  // of every gradient
 };
+
+// How the rounds of a job become versions (rounds/round_stages.h).
+enum class RoundPolicy : std::uint8_t { kPlain, kWholeIteration, kAcrossRacks };
 
 struct JobShard {
   ShardConfig config;
@@ -275,6 +279,7 @@ struct JobShard {
   std::uint32_t lanes_open = 0;      // adopted by a transport and not yet reported closed
   std::uint32_t departed_count = 0;  // ranks that left in order
   std::uint32_t reply_backlog = 0;   // replies, credits and sums to be told that wait, of all lanes
+  RoundPolicy round_policy{};        // chosen when the core loop gets the job
   bool ending = false;               // kEndJob was executed
   bool faulted = false;              // a fault was reported; the shard only drains
   schedule::JobTurn turn;            // fair_queue.h's

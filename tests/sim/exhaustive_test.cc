@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "server/core/aggregate/aggregate.h"
+#include "server/core/on_core_loop.h"
 #include "server/core/optimize/optimize.h"
 
 namespace phub::server {
@@ -237,6 +238,7 @@ class Search {
   std::set<std::string> seen_;
   bool failed_ = false;
   std::size_t states_ = 0;
+  const OnCoreLoop on_core_loop_;  // stages are called without a loop
   aggregate::TermList terms_{};
   aggregate::FreedSlots freed_{};
 };

@@ -64,7 +64,7 @@ void FairJob::AttachLane(std::uint32_t rank) {
   transport_.SetNextHearer(
       [this, rank](const wire::MessageHeader& header) { OnMessage(rank, header); });
   Order({.kind = Command::Kind::kAttachLane,
-         .rank = Rank{rank},
+         .owner = Rank{rank},
          .shard = shard_.get(),
          .connection = &transport_.endpoint(),
          .staging = worker.staging.data()});

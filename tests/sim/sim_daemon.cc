@@ -50,7 +50,11 @@ void SimDaemon::Begin() {
   });
 }
 
-bool SimDaemon::RunCore(std::uint32_t core) { return alive_ && loops_[core]->RunOnce(); }
+bool SimDaemon::RunCore(std::uint32_t core) {
+  if (!alive_ || !loops_[core]->RunOnce()) return false;
+  loops_[core]->CheckInvariants();
+  return true;
+}
 
 void SimDaemon::RunControl() {
   if (alive_) control_->Poll();

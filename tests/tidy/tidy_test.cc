@@ -125,6 +125,12 @@ TEST(TidyIncludes, StagesDoNotKnowEachOther) {
             Rules{});
   EXPECT_EQ(RulesBroken("server/core/core_loop.cc", "#include \"server/core/reply/b.h\"\n"),
             Rules{});
+  EXPECT_EQ(RulesBroken("server/core/rounds/a.cc", "#include \"server/core/loop/b.h\"\n"), Rules{});
+  EXPECT_EQ(RulesBroken("server/core/loop/a.cc", "#include \"server/core/reply/b.h\"\n"), Rules{});
+  EXPECT_EQ(RulesBroken("server/core/loop/a.cc", "#include \"server/core/rounds/b.h\"\n"),
+            Rules{"stages"});
+  EXPECT_EQ(RulesBroken("server/core/reply/a.cc", "#include \"server/core/loop/b.h\"\n"),
+            Rules{"stages"});
 }
 
 TEST(TidyIncludes, ControlPlaneLibrariesStayInTheControlPlane) {

@@ -133,9 +133,10 @@ void Diagnoses::ConcludeDiagnosis(Job& job) {
 
 void Diagnoses::FailOverCoreFault(Job& job, CoreIndex core, const Event& event) {
   if (event.code == FaultCode::kNonFinite) NoteNonFinite(job, event);
-  const bool has_rank = event.rank.value < job.members.size();
-  const std::string who = has_rank ? DescribeRank(job, event.rank) : "nobody";
-  const std::string other = DescribeRank(job, event.other_rank);
+  const bool has_rank = event.source.is_worker();
+  const std::string who = has_rank ? DescribeRank(job, event.source.rank()) : "nobody";
+  const std::string other =
+      event.other.is_worker() ? DescribeRank(job, event.other.rank()) : std::string();
   std::string what;
   switch (event.code) {
     case FaultCode::kProtocol:
@@ -169,7 +170,7 @@ void Diagnoses::FailOverCoreFault(Job& job, CoreIndex core, const Event& event) 
     what += fmt::format(" iteration {}", event.iteration.value);
   }
   v1::Fault fault = ending_.MakeFault(job, ToString(event.code), what);
-  ending_.BlameRank(job, event.rank, fault);
+  if (has_rank) ending_.BlameRank(job, event.source.rank(), fault);
   if (has_key) fault.set_key(DescribeKey(job, event.key));
   fault.set_iteration(event.iteration.value);
   ending_.Fail(job, std::move(fault));
@@ -179,10 +180,10 @@ void Diagnoses::FailOverCoreFault(Job& job, CoreIndex core, const Event& event) 
 // be a first one, too.
 void Diagnoses::NoteNonFinite(Job& job, const Event& event) {
   if (!job.nonfinite_first.empty()) return;
-  const bool has_rank = event.rank.value < job.members.size();
+  const bool has_rank = event.source.is_worker();
   job.nonfinite_first = fmt::format(
       "{}, key {}, iteration {}",
-      has_rank ? DescribeRankBriefly(job, event.rank) : std::string("overflow of the sum"),
+      has_rank ? DescribeRankBriefly(job, event.source.rank()) : std::string("overflow of the sum"),
       DescribeKey(job, event.key), event.iteration.value);
   LogWarning("event=nonfinite_gradient tenant={} job=\"{}\" first=\"{}\" screening={}",
              job.account.tenant, job.name(), job.nonfinite_first, ToString(job.settings.screening));

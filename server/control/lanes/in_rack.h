@@ -6,11 +6,11 @@
 namespace phub::server {
 
 // A worker names its rank in the job; control counts ranks from 0 in each rack. Other racks' lanes
-// (kPeerRankBase and up) and unknown jobs stay as they are.
+// and unknown jobs stay as they are.
 template <typename Message>
 Message InRack(const JobTable& jobs, Message message) {
   const Job* const job = jobs.FindIncarnation(message.incarnation);
-  if (job != nullptr && message.rank.value < kPeerRankBase) {
+  if (job != nullptr && LaneOwner::OfHello(message.rank).is_worker()) {
     message.rank.value -= job->config.rank_base;
   }
   return message;

@@ -64,7 +64,7 @@ LanePlace* Lanes::FindGranted(const wire::LaneHello& hello, wire::LaneRefusal& r
 }
 
 std::optional<wire::Nonce> Lanes::FindNonce(const wire::LaneHello& given) {
-  if (given.rank.value >= kPeerRankBase) return peer_lanes_.FindNonce(given);
+  if (LaneOwner::OfHello(given.rank).is_rack()) return peer_lanes_.FindNonce(given);
   const wire::LaneHello hello = InRack(jobs_, given);
   wire::LaneRefusal refusal{};
   const LanePlace* const place = FindGranted(hello, refusal);
@@ -91,7 +91,7 @@ wire::LaneRefusal Lanes::CheckLane(const wire::LaneHello& hello, std::optional<P
 
 wire::LaneRefusal Lanes::AdmitLane(const wire::LaneHello& hello, std::optional<PeerProcess> process,
                                    bool encrypted) {
-  const wire::LaneRefusal refusal = hello.rank.value >= kPeerRankBase
+  const wire::LaneRefusal refusal = LaneOwner::OfHello(hello.rank).is_rack()
                                         ? peer_lanes_.Check(hello, encrypted)
                                         : CheckLane(InRack(jobs_, hello), process, encrypted);
   switch (refusal) {
@@ -111,7 +111,7 @@ void Lanes::AttachLane(const wire::LaneHello& hello,
                        std::uint8_t transport_index, std::string_view transport_name,
                        std::string_view peer_address) {
   std::string description = fmt::format("{} {}", transport_name, peer_address);
-  if (hello.rank.value >= kPeerRankBase) {
+  if (LaneOwner::OfHello(hello.rank).is_rack()) {
     return peer_lanes_.Attach(hello, std::move(connection), transport_index,
                               std::move(description));
   }
@@ -148,7 +148,7 @@ void Lanes::AttachWorker(const wire::LaneHello& hello,
           job->account.tenant, job->name(), hello.rank.value, hello.core.value, place.description);
   context_.cores[hello.core.value].Send({.kind = Command::Kind::kAttachLane,
                                          .transport_index = transport_index,
-                                         .rank = hello.rank,
+                                         .owner = hello.rank,
                                          .shard = job->shards[hello.core.value].get(),
                                          .connection = place.connection.get(),
                                          .staging = place.staging->data()});
@@ -156,8 +156,9 @@ void Lanes::AttachWorker(const wire::LaneHello& hello,
 }
 
 void Lanes::HandleLaneClosed(Job& job, CoreIndex core, const Event& event) {
-  PHUB_CHECK(event.rank.value < job.members.size(), "rank={}", event.rank.value);
-  LanePlace& place = job.members[event.rank.value].lanes[core.value];
+  const Rank rank = event.source.rank();
+  PHUB_CHECK(rank.value < job.members.size(), "rank={}", rank.value);
+  LanePlace& place = job.members[rank.value].lanes[core.value];
   place.loss = DescribeLoss(event.error, event.protocol_error, event.connection);
   if (place.connection.get() == event.connection) {
     place.connection.reset();
@@ -165,14 +166,13 @@ void Lanes::HandleLaneClosed(Job& job, CoreIndex core, const Event& event) {
   } else {
     const std::size_t erased = std::erase_if(
         place.replaced, [&](const auto& old) { return old.get() == event.connection; });
-    PHUB_CHECK(erased == 1, "job={} rank={} core={}", job.name(), event.rank.value, core.value);
+    PHUB_CHECK(erased == 1, "job={} rank={} core={}", job.name(), rank.value, core.value);
   }
   std::erase_if(place.staging_in_use,
                 [&](const auto& in_use) { return in_use.first == event.connection; });
   LogInfo("event=lane_closed tenant={} job=\"{}\" rank={} core={} lane=\"{}\" reason=\"{}\"",
-          job.account.tenant, job.name(), event.rank.value, core.value, place.description,
-          place.loss);
-  presence_.CheckPresence(job, event.rank);
+          job.account.tenant, job.name(), rank.value, core.value, place.description, place.loss);
+  presence_.CheckPresence(job, rank);
 }
 
 }  // namespace phub::server

@@ -78,7 +78,7 @@ absl::StatusOr<LaneStaging> RankMemories::StagingOf(const wire::LaneHello& given
   Job* job = jobs_.FindIncarnation(hello.incarnation);
   if (job == nullptr || !job->running()) return absl::AbortedError("the job has ended");
   // What other racks send lands in the exchange's memory.
-  if (job->rack_run != nullptr && hello.rank.value >= kPeerRankBase) return LaneStaging{};
+  if (job->rack_run != nullptr && LaneOwner::OfHello(hello.rank).is_rack()) return LaneStaging{};
   if (hello.rank.value >= job->members.size() || hello.core.value >= context_.cores.size()) {
     return absl::AbortedError("the job has ended");
   }

@@ -56,7 +56,7 @@ absl::StatusOr<transport::VerbsLaneParts> ControlVerbsGate::Parts(const wire::La
     }
     auto domain = DomainOf(hello.incarnation, queue->device());
     if (!domain.ok()) return domain.status();
-    const bool to_rack = hello.rank.value >= kPeerRankBase;
+    const bool to_rack = LaneOwner::OfHello(hello.rank).is_rack();
     if (to_rack) jobs_[hello.incarnation].cores_with_peers.insert(hello.core);
     return transport::VerbsLaneParts{.queue = queue,
                                      .domain = *std::move(domain),

@@ -148,7 +148,7 @@ void PeerLanes::HandleConnect(Job& job, RackIndex from, const v1::PeerConnect& c
                       .verbs_nonce = std::nullopt,
                       .verbs_only = verbs_only};
     call.hello.core = CoreIndex{grant.core()};
-    call.hello.rank = Rank{kPeerRankBase + context_.options.rack_index};
+    call.hello.rank = LaneOwner::HelloRank(RackIndex{context_.options.rack_index});
     call.hello.incarnation = job.account.incarnation;
     call.hello.membership_epoch = job.config.membership_epoch;
     call.hello.nonce = NonceOf(grant.nonce());
@@ -159,7 +159,7 @@ void PeerLanes::HandleConnect(Job& job, RackIndex from, const v1::PeerConnect& c
 
 PeerLanePlace* PeerLanes::FindGrantedPeer(const wire::LaneHello& hello,
                                           wire::LaneRefusal& refusal) {
-  const std::uint32_t rack = hello.rank.value - kPeerRankBase;
+  const std::uint32_t rack = LaneOwner::OfHello(hello.rank).rack().value;
   Job* job = jobs_.FindIncarnation(hello.incarnation);
   if (job == nullptr || !job->running() || hello.membership_epoch != job->config.membership_epoch) {
     refusal = wire::LaneRefusal::kJob;
@@ -212,7 +212,7 @@ bool PeerLanes::LacksPeerLane(const wire::LaneHello& hello, RackIndex rack) cons
 void PeerLanes::Attach(const wire::LaneHello& hello,
                        std::unique_ptr<transport::Connection> connection,
                        std::uint8_t transport_index, std::string description) {
-  AttachPeerLane(hello, RackIndex{hello.rank.value - kPeerRankBase}, std::move(connection),
+  AttachPeerLane(hello, LaneOwner::OfHello(hello.rank).rack(), std::move(connection),
                  transport_index, std::move(description));
 }
 
@@ -232,7 +232,7 @@ void PeerLanes::AttachPeerLane(const wire::LaneHello& hello, RackIndex rack,
           job->account.tenant, job->name(), rack.value, core.value, place.description);
   context_.cores[core.value].Send({.kind = Command::Kind::kAttachLane,
                                    .transport_index = transport_index,
-                                   .rank = Rank{kPeerRankBase + rack.value},
+                                   .owner = rack,
                                    .shard = job->shards[core.value].get(),
                                    .connection = place.connection.get()});
   opening_.AdvanceRackRun(*job);
@@ -278,7 +278,7 @@ void PeerLanes::CheckReady(Job& job) {
 }
 
 void PeerLanes::HandlePeerLaneClosed(Job& job, CoreIndex core, const Event& event) {
-  const std::uint32_t rack = event.rank.value - kPeerRankBase;
+  const std::uint32_t rack = event.source.rack().value;
   PeerLanePlace& place = job.rack_run->racks[rack].lanes[core.value];
   PHUB_CHECK(place.connection.get() == event.connection, "job={} rack={}", job.name(), rack);
   LogInfo("event=peer_lane_closed tenant={} job=\"{}\" rack={} core={} lane=\"{}\" reason=\"{}\"",
@@ -288,7 +288,7 @@ void PeerLanes::HandlePeerLaneClosed(Job& job, CoreIndex core, const Event& even
 }
 
 void PeerLanes::FailOverPeerFault(Job& job, CoreIndex core, const Event& event) {
-  const RackIndex rack{event.rank.value - kPeerRankBase};
+  const RackIndex rack = event.source.rack();
   const std::string who = context_.options.DescribeRack(rack);
   const std::string lane = fmt::format("lane to core {}", core.value);
   // An aggregator has none of its own.
@@ -311,7 +311,7 @@ void PeerLanes::FailOverPeerFault(Job& job, CoreIndex core, const Event& event) 
     case FaultCode::kRoundMismatch:
       what = fmt::format(
           "{} and {} pushed one round with different operation, root or hyper-parameters",
-          ranks_of(rack), ranks_of(RackIndex{event.other_rank.value - kPeerRankBase}));
+          ranks_of(rack), ranks_of(event.other.rack()));
       break;
     default:
       what = fmt::format("the daemon of {} sent what the job's plan has no place for", who);

@@ -5,6 +5,7 @@
 #include "common/base/check.h"
 #include "common/simd/kernels.h"
 #include "server/core/aggregate/screening.h"
+#include "server/core/on_core_loop.h"
 
 namespace phub::server::aggregate {
 namespace {
@@ -97,6 +98,7 @@ void FoldUpTo(JobShard& shard, Chunk& chunk, std::uint32_t prefix_end, FreedSlot
 
 void Stage(JobShard& shard, Rank rank, Chunk& chunk, const transport::ReceivedMessage& message,
            TimeNs now) {
+  PHUB_ON_CORE_LOOP();
   const wire::MessageHeader& header = message.header;
   PHUB_CHECK(!chunk.HasArrived(rank), "rank={} chunk={}", rank.value, chunk.index.value);
   if (chunk.arrived_count() == 0) {
@@ -126,6 +128,7 @@ bool HeldByFullLane(const JobShard& shard, const Chunk& chunk) {
 }
 
 void Fold(JobShard& shard, Chunk& chunk, FreedSlots& freed) {
+  PHUB_ON_CORE_LOOP();
   freed.count = 0;
   std::uint32_t prefix_end = chunk.folded_count;
   while (prefix_end < shard.config.world_size && chunk.staged_data[prefix_end] != nullptr) {
@@ -137,6 +140,7 @@ void Fold(JobShard& shard, Chunk& chunk, FreedSlots& freed) {
 }
 
 bool FoldAll(JobShard& shard, Chunk& chunk, FreedSlots& freed) {
+  PHUB_ON_CORE_LOOP();
   PHUB_CHECK(chunk.arrived_count() == shard.config.world_size, "chunk={}", chunk.index.value);
   freed.count = 0;
   if (chunk.folded_count < shard.config.world_size) {
@@ -148,6 +152,7 @@ bool FoldAll(JobShard& shard, Chunk& chunk, FreedSlots& freed) {
 }
 
 simd::Terms GatherTerms(const JobShard& shard, const Chunk& chunk, TermList& scratch) {
+  PHUB_ON_CORE_LOOP();
   PHUB_CHECK(chunk.arrived_count() == shard.config.world_size, "chunk={} arrived={}",
              chunk.index.value, chunk.arrived_count());
   switch (chunk.operation) {
@@ -161,6 +166,7 @@ simd::Terms GatherTerms(const JobShard& shard, const Chunk& chunk, TermList& scr
 }
 
 void Finish(JobShard& shard, Chunk& chunk) {
+  PHUB_ON_CORE_LOOP();
   for (std::uint32_t rank = chunk.folded_count; rank < shard.config.world_size; ++rank) {
     Vacate(shard, Rank{rank}, chunk);
   }
@@ -170,6 +176,7 @@ void Finish(JobShard& shard, Chunk& chunk) {
 }
 
 std::size_t DiscardStaged(JobShard& shard, Rank rank) {
+  PHUB_ON_CORE_LOOP();
   Lane& lane = shard.lanes[rank.value];
   std::size_t discarded = 0;
   for (const ChunkIndex held : lane.slot_chunk) {

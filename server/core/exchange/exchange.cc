@@ -7,16 +7,14 @@
 #include "common/base/check.h"
 #include "common/base/fnv1a.h"
 #include "common/simd/kernels.h"
+#include "server/core/exchange/landing_entry.h"
+#include "server/core/on_core_loop.h"
 
 namespace phub::server::exchange {
 namespace {
 
 using wire::MessageHeader;
 using wire::RoundOperation;
-
-enum Kind : std::uint32_t { kPartial = 0, kParameters = 1 };
-
-std::uint32_t EntryOf(ChunkIndex chunk, Kind kind) { return 2 * chunk.value + kind; }
 
 Verdict Fault(FaultCode code, Chunk* chunk = nullptr, RackIndex other = {}) {
   return {Step::kFault, code, chunk, other};
@@ -99,6 +97,7 @@ bool RoundFits(const JobShard& shard, const MessageHeader& header, const KeyStat
 }  // namespace
 
 Verdict ExchangeStage::OnLocalSum(JobShard& shard, Chunk& chunk, bool has_payload) {
+  PHUB_ON_CORE_LOOP();
   ChunkExchange& state = *shard.exchange->chunks()[chunk.index.value];
   PHUB_CHECK(!state.local && !state.awaits_result, "chunk={}", chunk.index.value);
   if (!TakeTerms(state, OwnTerms(chunk), shard.exchange->plan.self)) {
@@ -145,6 +144,7 @@ void ExchangeStage::NotePart(JobShard& shard, ChunkExchange& state, RackIndex fr
 
 Verdict ExchangeStage::OnMessage(JobShard& shard, RackIndex from,
                                  const transport::ReceivedMessage& message) {
+  PHUB_ON_CORE_LOOP();
   const MessageHeader& header = message.header;
   if (header.incarnation != shard.config.incarnation) return Fault(FaultCode::kWrongIncarnation);
   if (header.membership_epoch != shard.config.membership_epoch) {
@@ -165,7 +165,7 @@ Verdict ExchangeStage::OnPartial(JobShard& shard, RackIndex from,
   ChunkExchange& state = *shard.exchange->chunks()[header.chunk.value];
   const std::size_t child = ChildIndex(*state.tree, from);
   if (child == state.tree->reduce_children.size()) return Fault(FaultCode::kNotInPlan, &chunk);
-  if (header.slot.value != EntryOf(chunk.index, kPartial)) {
+  if (header.slot.value != EntryOf(chunk.index, EntryKind::kPartial)) {
     return Fault(FaultCode::kSlotRange, &chunk);
   }
   const Iteration due = shard.exchange->plan.aggregates ? Iteration{state.summed.value + 1}
@@ -202,7 +202,7 @@ Verdict ExchangeStage::OnParameters(JobShard& shard, RackIndex from,
   Chunk& chunk = *shard.chunks()[header.chunk.value];
   ChunkExchange& state = *shard.exchange->chunks()[header.chunk.value];
   if (state.tree->gather_parent != from) return Fault(FaultCode::kNotInPlan, &chunk);
-  if (header.slot.value != EntryOf(chunk.index, kParameters)) {
+  if (header.slot.value != EntryOf(chunk.index, EntryKind::kParameters)) {
     return Fault(FaultCode::kSlotRange, &chunk);
   }
   const bool aggregates = shard.exchange->plan.aggregates;
@@ -254,7 +254,8 @@ void ExchangeStage::FoldPartials(JobShard& shard, Chunk& chunk, ChunkExchange& s
                chunk.element_count, chunk.accumulator);
   }
   for (std::size_t child = 0; child < children.size(); ++child) {
-    shard.exchange->peers[children[child].rack.value].landing[EntryOf(chunk.index, kPartial)] = {
+    shard.exchange->peers[children[child].rack.value]
+        .landing[EntryOf(chunk.index, EntryKind::kPartial)] = {
         state.landing + child * state.landing_stride, state.landing_stride};
   }
 }
@@ -284,115 +285,28 @@ Verdict ExchangeStage::SendUp(JobShard& shard, Chunk& chunk, ChunkExchange& stat
       Measure(shard, state, ExchangeSpan::kResult, Part::kBegins);
     }
     PeerLane& above = shard.exchange->peers[state.tree->gather_parent->value];
-    above.landing[EntryOf(chunk.index, kParameters)] = {chunk.NextParameters(),
-                                                        chunk.reply_bytes()};
+    above.landing[EntryOf(chunk.index, EntryKind::kParameters)] = {chunk.NextParameters(),
+                                                                   chunk.reply_bytes()};
   }
-  Send(shard, *state.tree->reduce_parent, EntryOf(chunk.index, kPartial));
+  Send(shard, *state.tree->reduce_parent, EntryOf(chunk.index, EntryKind::kPartial));
   return {Step::kWaits, FaultCode::kNone, &chunk};
 }
 
 void ExchangeStage::PassOn(JobShard& shard, Chunk& chunk) {
+  PHUB_ON_CORE_LOOP();
   ChunkExchange& state = *shard.exchange->chunks()[chunk.index.value];
   state.result_ready_at = now_;
   if (shard.exchange->plan.aggregates) {
     // The next result comes only after everybody below has had this one.
     PeerLane& above = shard.exchange->peers[state.tree->gather_parent->value];
-    above.landing[EntryOf(chunk.index, kParameters)] = {chunk.NextParameters(),
-                                                        chunk.reply_bytes()};
+    above.landing[EntryOf(chunk.index, EntryKind::kParameters)] = {chunk.NextParameters(),
+                                                                   chunk.reply_bytes()};
   } else if (IsMeasured(state.partial_terms)) {
     Measure(shard, state, ExchangeSpan::kWhole, Part::kEnds);
   }
   for (const RackIndex child : state.tree->gather_children) {
-    Send(shard, child, EntryOf(chunk.index, kParameters));
+    Send(shard, child, EntryOf(chunk.index, EntryKind::kParameters));
   }
-}
-
-void ExchangeStage::Send(JobShard& shard, RackIndex to, std::uint32_t entry) {
-  PeerLane& peer = shard.exchange->peers[to.value];
-  if (!peer.open) return;  // its loss is a fault, and the shard only drains
-  if (peer.waiting_begin == peer.waiting_end && Post(shard, to, entry)) return;
-  PHUB_CHECK(peer.waiting_end - peer.waiting_begin < peer.waiting_capacity, "rack={}", to.value);
-  peer.waiting[peer.waiting_end++ & (peer.waiting_capacity - 1)] = entry;
-  ++shard.exchange->waiting_count;
-  NoteWaits(shard, to, entry, true);
-}
-
-void ExchangeStage::NoteWaits(JobShard& shard, RackIndex to, std::uint32_t entry, bool waits) {
-  ChunkExchange& state = *shard.exchange->chunks()[entry / 2];
-  if (entry % 2 == kPartial) {
-    state.partial_waits = waits;
-  } else if (waits) {
-    state.results_wait |= RackBit(to);
-  } else {
-    state.results_wait &= ~RackBit(to);
-  }
-}
-
-bool ExchangeStage::Post(JobShard& shard, RackIndex to, std::uint32_t entry) {
-  const PeerLane& peer = shard.exchange->peers[to.value];
-  const Chunk& chunk = *shard.chunks()[entry / 2];
-  const ChunkExchange& state = *shard.exchange->chunks()[entry / 2];
-  const bool is_partial = entry % 2 == kPartial;
-  transport::SendRequest request;
-  MessageHeader& header = request.header;
-  header.incarnation = shard.config.incarnation;
-  header.membership_epoch = shard.config.membership_epoch;
-  header.chunk = chunk.index;
-  header.slot = SlotIndex{entry};
-  header.key = chunk.key->key;
-  if (is_partial) {
-    const RoundTerms& terms = state.partial_terms;
-    header.kind = wire::MessageKind::kGradient;
-    header.iteration =
-        shard.exchange->plan.aggregates ? state.summed : Iteration{chunk.applied.value + 1};
-    header.record = terms.record;
-    header.operation = terms.operation;
-    header.type = terms.payload_type;
-    header.root = terms.root;
-    header.reply_address = SharedAddress{terms.record_hash};
-    header.payload_bytes = state.has_payload ? chunk.Bytes(terms.payload_type) : 0;
-    request.payload = {chunk.accumulator, header.payload_bytes};
-  } else {
-    header.kind = wire::MessageKind::kParameters;
-    header.iteration = chunk.applied;
-    header.type = chunk.key->parameter_type;
-    header.payload_bytes = chunk.reply_bytes();
-    request.payload = {chunk.Parameters(chunk.applied), header.payload_bytes};
-  }
-  request.connections = {&peer.connection, 1};
-  request.notify_sent = true;
-  request.cookie =
-      static_cast<std::uint64_t>(is_partial ? state.partial_ready_at : state.result_ready_at);
-  if (transports_[peer.transport_index]->Post({&request, 1}) == 0) return false;
-  counters_.Add(is_partial ? CoreCounter::partials_sent : CoreCounter::results_sent);
-  counters_.Add(CoreCounter::peer_bytes_sent, header.payload_bytes);
-  LinkMetrics& link = shard.exchange->metrics.links[to.value];
-  (is_partial ? link.partials_sent : link.results_sent).Add();
-  (is_partial ? link.partial_bytes_sent : link.result_bytes_sent).Add(header.payload_bytes);
-  return true;
-}
-
-void ExchangeStage::OnSent(JobShard& shard, RackIndex to, std::uint64_t cookie) {
-  LinkMetrics& link = shard.exchange->metrics.links[to.value];
-  link.messages_taken.Add();
-  link.message_wait_ns.Add(static_cast<std::uint64_t>(now_ - static_cast<TimeNs>(cookie)));
-}
-
-bool ExchangeStage::Flush(JobShard& shard) {
-  if (shard.exchange->waiting_count == 0) return false;
-  bool posted = false;
-  for (std::uint32_t rack = 0; rack < shard.exchange->plan.rack_count; ++rack) {
-    PeerLane& peer = shard.exchange->peers[rack];
-    while (peer.waiting_begin < peer.waiting_end) {
-      const std::uint32_t entry = peer.waiting[peer.waiting_begin & (peer.waiting_capacity - 1)];
-      if (!Post(shard, RackIndex{rack}, entry)) break;
-      ++peer.waiting_begin;
-      --shard.exchange->waiting_count;
-      NoteWaits(shard, RackIndex{rack}, entry, false);
-      posted = true;
-    }
-  }
-  return posted;
 }
 
 }  // namespace phub::server::exchange

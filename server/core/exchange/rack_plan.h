@@ -15,17 +15,9 @@
 #include "common/base/ids.h"
 #include "common/plan/forest.h"
 #include "common/plan/topology.h"
+#include "server/core/lane_owner.h"
 
-namespace phub::server {
-
-// 0-based index of a rack in the configuration, and among the members of the topology.
-using RackIndex = Id<struct RackIndexTag, std::uint32_t>;
-
-inline constexpr std::uint32_t kRacksMax = 64;  // of one job: masks of racks are 64 bits
-// What a lane's hello says as rank when it comes from another rack's daemon: this plus the rack.
-inline constexpr std::uint32_t kPeerRankBase = kRanksMax;
-
-namespace exchange {
+namespace phub::server::exchange {
 
 inline constexpr std::uint64_t RackBit(RackIndex rack) { return std::uint64_t{1} << rack.value; }
 
@@ -76,5 +68,4 @@ class TreeChooser {
   std::uint32_t first_ = 0;
 };
 
-}  // namespace exchange
-}  // namespace phub::server
+}  // namespace phub::server::exchange

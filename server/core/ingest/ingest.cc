@@ -5,6 +5,7 @@
 #include <span>
 
 #include "server/core/ingest/records.h"
+#include "server/core/on_core_loop.h"
 
 namespace phub::server::ingest {
 namespace {
@@ -156,6 +157,7 @@ Verdict JudgeDecision(const JobShard& shard, const MessageHeader& header) {
 }  // namespace
 
 Verdict Judge(JobShard& shard, Rank rank, const transport::ReceivedMessage& message) {
+  PHUB_ON_CORE_LOOP();
   const MessageHeader& header = message.header;
   if (header.incarnation != shard.config.incarnation) return Fault(FaultCode::kWrongIncarnation);
   if (header.membership_epoch != shard.config.membership_epoch) {

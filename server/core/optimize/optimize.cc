@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "common/base/check.h"
+#include "server/core/on_core_loop.h"
 
 namespace phub::server::optimize {
 namespace {
@@ -69,6 +70,7 @@ bool StreamsResults(const JobShard& shard, std::size_t own_count) {
 }
 
 double MakeGradient(Chunk& chunk, std::uint32_t world_size) {
+  PHUB_ON_CORE_LOOP();
   if (!IsUpdated(chunk)) return 0.0;
   const KeyState& key = *chunk.key;
   const std::uint32_t divisor = key.reduction == Reduction::kMean ? world_size : 1;
@@ -78,6 +80,7 @@ double MakeGradient(Chunk& chunk, std::uint32_t world_size) {
 
 void ApplySummed(Chunk& chunk, std::uint32_t world_size, bool norms, double scale,
                  std::span<std::byte* const> own_replies, bool streams) {
+  PHUB_ON_CORE_LOOP();
   const KeyState& key = *chunk.key;
   const bool is_gradient = norms && IsUpdated(chunk);
   if (is_gradient && scale != 1.0) {
@@ -90,6 +93,7 @@ void ApplySummed(Chunk& chunk, std::uint32_t world_size, bool norms, double scal
 
 bool ApplyRound(Chunk& chunk, const simd::Terms& terms, std::uint32_t world_size,
                 std::span<std::byte* const> own_replies, bool streams) {
+  PHUB_ON_CORE_LOOP();
   if (chunk.operation == RoundOperation::kReduce) {
     return Reduce(chunk, chunk.key->reduction, terms, world_size, own_replies, streams);
   }

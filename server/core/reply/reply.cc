@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "common/base/check.h"
+#include "server/core/on_core_loop.h"
 #include "server/core/reply/bits.h"
 
 namespace phub::server::reply {
@@ -22,6 +23,7 @@ std::byte* ReplyStage::OwnReply(const Lane& lane, const Chunk& chunk, SharedAddr
 
 bool ReplyStage::NoteReplyAddress(const JobShard& shard, Chunk& chunk, Rank rank,
                                   SharedAddress address) {
+  PHUB_ON_CORE_LOOP();
   chunk.reply_address[rank.value] = address;
   if (address == SharedAddress{}) return true;
   const Lane& lane = shard.lanes[rank.value];
@@ -35,6 +37,7 @@ bool ReplyStage::NoteReplyAddress(const JobShard& shard, Chunk& chunk, Rank rank
 }
 
 std::span<std::byte* const> ReplyStage::OwnReplies(const JobShard& shard, const Chunk& chunk) {
+  PHUB_ON_CORE_LOOP();
   std::size_t count = 0;
   for (std::uint32_t rank = 0; rank < shard.config.world_size; ++rank) {
     if (chunk.reply_address[rank] == SharedAddress{} || !Test(chunk.wants_reply, rank)) continue;
@@ -129,12 +132,14 @@ void ReplyStage::SendToGroup(JobShard& shard, Chunk& chunk, std::uint8_t transpo
 }
 
 void ReplyStage::Answer(JobShard& shard, Chunk& chunk) {
+  PHUB_ON_CORE_LOOP();
   for (std::size_t i = 0; i < transports_.size(); ++i) {
     SendToGroup(shard, chunk, static_cast<std::uint8_t>(i));
   }
 }
 
 void ReplyStage::KeepVersions(JobShard& shard, const Chunk& chunk) {
+  PHUB_ON_CORE_LOOP();
   if (!shard.config.restart || shard.reply_backlog == 0) return;
   for (Lane& lane : shard.lanes) {
     if (lane.replies_pending == 0 || !TestAndClear(lane.pending_reply, chunk.index.value)) continue;
@@ -145,6 +150,7 @@ void ReplyStage::KeepVersions(JobShard& shard, const Chunk& chunk) {
 }
 
 void ReplyStage::AnswerOne(JobShard& shard, Chunk& chunk, Rank rank, Iteration version) {
+  PHUB_ON_CORE_LOOP();
   Lane& lane = shard.lanes[rank.value];
   PHUB_CHECK(lane.state == Lane::State::kOpen, "rank={}", rank.value);
   if (std::byte* own = OwnReply(lane, chunk, chunk.reply_address[rank.value])) {
@@ -166,6 +172,7 @@ bool ReplyStage::PostCredit(JobShard& shard, const Lane& lane, ChunkIndex chunk,
 }
 
 bool ReplyStage::Credit(JobShard& shard, Rank rank, ChunkIndex chunk, SlotIndex slot) {
+  PHUB_ON_CORE_LOOP();
   Lane& lane = shard.lanes[rank.value];
   if (lane.state != Lane::State::kOpen) return true;  // a new lane starts with all slots free
   const bool may_post = lane.credits_waiting.empty() && !shard.turn.throttled();
@@ -185,6 +192,7 @@ void ReplyStage::DropCredit(JobShard& shard, Lane& lane, ChunkIndex chunk) {
 }
 
 void ReplyStage::OnSent(JobShard& shard, Rank rank) {
+  PHUB_ON_CORE_LOOP();
   Lane& lane = shard.lanes[rank.value];
   PHUB_CHECK(lane.replies_posted > 0, "rank={}", rank.value);
   --lane.replies_posted;
@@ -229,6 +237,7 @@ bool ReplyStage::FlushReplies(JobShard& shard, Rank rank) {
 }
 
 bool ReplyStage::Flush(JobShard& shard) {
+  PHUB_ON_CORE_LOOP();
   if (shard.reply_backlog == 0 || shard.turn.throttled()) return false;
   bool posted = false;
   for (std::uint32_t rank = 0; rank < shard.config.world_size; ++rank) {
@@ -242,6 +251,7 @@ bool ReplyStage::Flush(JobShard& shard) {
 }
 
 void ReplyStage::Forget(JobShard& shard, Rank rank) {
+  PHUB_ON_CORE_LOOP();
   Lane& lane = shard.lanes[rank.value];
   shard.reply_backlog -= lane.replies_pending;
   shard.reply_backlog -= static_cast<std::uint32_t>(lane.credits_waiting.size());

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "common/base/check.h"
+#include "server/core/on_core_loop.h"
 
 namespace phub::server::schedule {
 namespace {
@@ -35,6 +36,7 @@ TenantTurn& FairQueue::RowOf(std::uint32_t tenant) {
 }
 
 void FairQueue::AddJob(JobShard& shard, TimeNs now) {
+  PHUB_ON_CORE_LOOP();
   JobTurn& job = shard.turn;
   PHUB_CHECK(job.tenant == nullptr);
   job.shard = &shard;
@@ -69,6 +71,7 @@ void FairQueue::SetShare(JobShard& shard, const TenantShare& share, TimeNs now) 
 }
 
 void FairQueue::RemoveJob(JobShard& shard) {
+  PHUB_ON_CORE_LOOP();
   JobTurn& job = shard.turn;
   PHUB_CHECK(job.tenant != nullptr);
   Forget(job);
@@ -102,6 +105,7 @@ void FairQueue::Leave(Ring& ring, Turn& turn) {
 }
 
 void FairQueue::Push(JobShard& shard, Chunk& chunk) {
+  PHUB_ON_CORE_LOOP();
   if (chunk.is_queued) return;  // it was whole before, and a lane was lost meanwhile
   JobTurn& job = shard.turn;
   chunk.is_queued = true;
@@ -124,6 +128,7 @@ void FairQueue::Charge(JobShard& shard, DurationNs cost) {
 }
 
 bool FairQueue::TakeIn(JobShard& shard, std::uint64_t bytes, TimeNs now) {
+  PHUB_ON_CORE_LOOP();
   Charge(shard, TimeToTakeIn(bytes));
   TenantTurn& tenant = *shard.turn.tenant;
   if (!tenant.bucket.limited()) return false;
@@ -157,6 +162,7 @@ bool FairQueue::MustHold(JobShard& shard) {
 }
 
 FairQueue::Round FairQueue::Next() {
+  PHUB_ON_CORE_LOOP();
   while (!tenants_.empty()) {
     auto& tenant = static_cast<TenantTurn&>(Pick(tenants_));
     if (tenant.waiting.empty()) {  // it was there to pay
@@ -200,6 +206,33 @@ void FairQueue::Refill(TimeNs now) {
     tenant.throttled = false;
     if (!tenant.waiting.empty()) Enter(tenants_, tenant);
   }
+}
+
+void FairQueue::CheckInvariants(std::span<JobShard* const> shards) const {
+  PHUB_CHECK(job_count_ == shards.size(), "F1 jobs={} shards={}", job_count_, shards.size());
+  std::size_t limited = 0;
+  for (const JobShard* const shard : shards) {
+    const TenantTurn* const tenant = shard->turn.tenant;
+    PHUB_CHECK(tenant != nullptr && shard->turn.shard == shard, "F1 tenant={}",
+               shard->config.tenant);
+    std::uint32_t jobs = 0;
+    std::uint64_t bytes = 0;
+    const JobShard* first = nullptr;
+    for (const JobShard* const other : shards) {
+      if (other->turn.tenant != tenant) continue;
+      if (first == nullptr) first = other;
+      ++jobs;
+      bytes += other->turn.iteration_bytes;
+    }
+    PHUB_CHECK(jobs == tenant->jobs && bytes == tenant->iteration_bytes,
+               "F1 tenant={} jobs={} counted={}", tenant->tenant, jobs, tenant->jobs);
+    limited += first == shard && tenant->bucket.limited();
+    // F2: a tenant that has whole rounds takes turns, unless it is throttled.
+    PHUB_CHECK(!(tenant->throttled && tenant->waits()), "F2 tenant={}", tenant->tenant);
+    PHUB_CHECK(tenant->waiting.empty() || tenant->throttled || tenant->waits(), "F2 tenant={}",
+               tenant->tenant);
+  }
+  PHUB_CHECK(limited == limited_count_, "F1 limited={} counted={}", limited, limited_count_);
 }
 
 }  // namespace phub::server::schedule

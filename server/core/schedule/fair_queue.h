@@ -30,6 +30,7 @@
 #include <cstdint>
 #include <limits>
 #include <memory>
+#include <span>
 
 #include "common/base/clock.h"
 #include "server/core/job_shard.h"
@@ -90,6 +91,8 @@ class FairQueue {
   TimeNs next_refill() const { return next_refill_; }
   // The core loop had nothing to do: nobody was kept waiting.
   void OnIdle() { ++epoch_; }
+  // F1, F2 of docs/internals/invariants.md. `shards`: all that the core loop has.
+  void CheckInvariants(std::span<JobShard* const> shards) const;
 
  private:
   static constexpr std::size_t kRows = 2048;  // tenants; more than jobs, so that a row is free

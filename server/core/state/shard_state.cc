@@ -3,6 +3,7 @@
 #include <cstring>
 
 #include "common/base/check.h"
+#include "server/core/on_core_loop.h"
 
 namespace phub::server::state {
 namespace {
@@ -48,6 +49,7 @@ std::size_t Copy(StateImage& image, const Chunk& chunk, StateImage::ChunkImage& 
 }  // namespace
 
 bool Begin(JobShard& shard, StateImage& image) {
+  PHUB_ON_CORE_LOOP();
   PHUB_CHECK(shard.snapshot == nullptr);
   PHUB_CHECK(image.chunk_count <= shard.chunk_count && image.keys.size() <= shard.key_count);
   for (std::uint32_t i = 0; i < image.chunk_count; ++i) {
@@ -62,14 +64,17 @@ bool Begin(JobShard& shard, StateImage& image) {
 }
 
 void BeforeRound(JobShard& shard, const Chunk& chunk) {
+  PHUB_ON_CORE_LOOP();
   if (StateImage::ChunkImage* copy = Due(shard, chunk)) Copy(*shard.snapshot, chunk, *copy);
 }
 
 void AfterRound(JobShard& shard, const Chunk& chunk) {
+  PHUB_ON_CORE_LOOP();
   if (StateImage::ChunkImage* copy = Due(shard, chunk)) Copy(*shard.snapshot, chunk, *copy);
 }
 
 bool Advance(JobShard& shard) {
+  PHUB_ON_CORE_LOOP();
   StateImage* const image = shard.snapshot;
   if (image == nullptr || image->missed || image->cursor == image->chunk_count) return false;
   std::size_t bytes = 0;
@@ -85,6 +90,7 @@ bool Whole(const JobShard& shard) {
 }
 
 void PutInPlace(const JobShard& shard, Chunk& chunk, std::span<std::byte* const> own_replies) {
+  PHUB_ON_CORE_LOOP();
   PHUB_CHECK(shard.StateIsBrought(chunk) && chunk.is_home);
   const StateImage::ChunkImage& image = shard.brought->chunks[chunk.index.value];
   std::memcpy(chunk.NextParameters(), image.parameters, chunk.reply_bytes());

@@ -91,7 +91,7 @@ struct FakeCore {
                   [&](const Command& each) { return each.connection == lane.connection; });
     Emit({.kind = Event::Kind::kLaneClosed,
           .error = error,
-          .rank = lane.rank,
+          .source = lane.owner,
           .shard = lane.shard,
           .connection = lane.connection});
   }
@@ -99,7 +99,7 @@ struct FakeCore {
     Emit({.kind = Event::Kind::kFault,
           .code = FaultCode::kLaneLost,
           .error = error,
-          .rank = lane.rank,
+          .source = lane.owner,
           .key = KeyIndex::Max(),
           .shard = lane.shard});
     CloseLane(lane, error);

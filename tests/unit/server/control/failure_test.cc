@@ -129,8 +129,8 @@ TEST_F(FailureTest, FaultsOfCoresNameBothRanksTheKeyAndTheIteration) {
   AddKeysOfAll(sessions, {Key("w", 10)});
   cores[1]->Emit({.kind = Event::Kind::kFault,
                   .code = FaultCode::kRecordMismatch,
-                  .rank = Rank{2},
-                  .other_rank = Rank{0},
+                  .source = Rank{2},
+                  .other = Rank{0},
                   .key = KeyIndex{0},
                   .iteration = Iteration{5},
                   .shard = cores[1]->Executed(Command::Kind::kAddJob)[0].shard});
@@ -151,7 +151,7 @@ TEST_F(FailureTest, EveryFaultCodeFailsTheJobAndGivesItsMemoryBack) {
                     .code = static_cast<FaultCode>(code),
                     .error = TransportError::kProtocol,
                     .protocol_error = transport::ProtocolError::kSlotRange,
-                    .rank = Rank{0},
+                    .source = Rank{0},
                     .key = KeyIndex::Max(),
                     .shard = cores[0]->Executed(Command::Kind::kAddJob).back().shard});
     Settle();
@@ -169,7 +169,7 @@ TEST_F(FailureTest, TheFirstCauseStands) {
   for (const std::uint32_t rank : {1u, 0u}) {
     cores[0]->Emit({.kind = Event::Kind::kFault,
                     .code = FaultCode::kIterationGap,
-                    .rank = Rank{rank},
+                    .source = Rank{rank},
                     .key = KeyIndex::Max(),
                     .shard = shard});
   }

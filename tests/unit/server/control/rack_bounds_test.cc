@@ -286,8 +286,8 @@ TEST_F(RackBoundsTest, RanksBehindAnAggregatorAreNamedAsThat) {
   FakeCore& core = *node(0).cores[0];
   core.Emit({.kind = Event::Kind::kFault,
              .code = FaultCode::kRoundMismatch,
-             .rank = Rank{kPeerRankBase + 2},
-             .other_rank = Rank{kPeerRankBase},
+             .source = RackIndex{2},
+             .other = RackIndex{0},
              .key = KeyIndex::Max(),
              .shard = core.Executed(Command::Kind::kAddJob).back().shard});
   Settle();

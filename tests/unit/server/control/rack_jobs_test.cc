@@ -168,7 +168,7 @@ TEST_F(RackJobsTest, ASilentRackWhoseLanesWereLostIsToldAsLost) {
   Advance(timeout * 3 / 4);
   for (const std::uint32_t rack : {0u, 2u}) {
     FakeCore& core = *node(rack).cores[0];
-    const auto lane = std::ranges::find(core.attached, Rank{kPeerRankBase + 1}, &Command::rank);
+    const auto lane = std::ranges::find(core.attached, LaneOwner(RackIndex{1}), &Command::owner);
     ASSERT_NE(lane, core.attached.end());
     core.LoseLane(*lane, transport::TransportError::kPeerClosed);
   }

@@ -109,7 +109,7 @@ TEST_F(RackLanesTest, AfterOneOverVerbsWasLostTheNextJobsGoByTcp) {
   StartAll(HasVerbs);
   EnterAll();
   FakeCore& core = *node(1).cores[0];
-  const auto lane = std::ranges::find(core.attached, Rank{kPeerRankBase}, &Command::rank);
+  const auto lane = std::ranges::find(core.attached, LaneOwner(RackIndex{0}), &Command::owner);
   ASSERT_NE(lane, core.attached.end());
   core.LoseLane(*lane, transport::TransportError::kReset);
   Advance(2 * kSecond);

@@ -4,6 +4,7 @@
 
 #include <cstring>
 
+#include "server/core/on_core_loop.h"
 #include "server/core/state/shard_state.h"
 #include "tests/unit/server/control/control_fixture.h"
 
@@ -96,6 +97,7 @@ class KeepingCore {
   }
 
   FakeCore& core_;
+  const OnCoreLoop on_core_loop_;  // stages are called without a loop
   JobShard* shard_ = nullptr;
 };
 

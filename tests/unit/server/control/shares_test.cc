@@ -74,10 +74,10 @@ class NonFiniteTest : public ControlTest {
     request.set_job("digits");
     return GetJob(request)->response;
   }
-  Event NonFiniteAt(std::uint32_t rank) {
+  Event NonFiniteAt(LaneOwner source) {
     return {.kind = Event::Kind::kNonFinite,
             .code = FaultCode::kNonFinite,
-            .rank = Rank{rank},
+            .source = source,
             .key = KeyIndex{0},
             .iteration = Iteration{12},
             .shard = cores[0]->Executed(Command::Kind::kAddJob).front().shard};
@@ -89,11 +89,11 @@ TEST_F(NonFiniteTest, AJobTellsItsFirstSumThatWasNotFinite) {
   AddKeysOfAll(sessions, {Key("fc1", 10)});
   EXPECT_EQ(Info().screening(), "report");
   EXPECT_EQ(Info().nonfinite_first(), "");
-  const Event event = NonFiniteAt(1);
+  const Event event = NonFiniteAt(Rank{1});
   event.shard->metrics.nonfinite_sums.Add(3);
   event.shard->metrics.nonfinite_gradients.Add(4);
   cores[0]->Emit(event);
-  cores[0]->Emit(NonFiniteAt(0));  // a second one changes nothing
+  cores[0]->Emit(NonFiniteAt(Rank{0}));  // a second one changes nothing
   Settle();
   EXPECT_EQ(Info().nonfinite_first(), "rank 1 (node1), key fc1, iteration 12");
   EXPECT_EQ(Info().nonfinite_sums(), 3u);
@@ -109,7 +109,7 @@ TEST_F(NonFiniteTest, AJobTellsItsFirstSumThatWasNotFinite) {
 TEST_F(NonFiniteTest, ARejectedSumEndsTheJobByRankAndKey) {
   const auto sessions = EnterAll(2);
   AddKeysOfAll(sessions, {Key("fc1", 10)});
-  Event event = NonFiniteAt(1);
+  Event event = NonFiniteAt(Rank{1});
   event.kind = Event::Kind::kFault;
   cores[0]->Emit(event);
   Settle();
@@ -125,7 +125,7 @@ TEST_F(NonFiniteTest, ARejectedSumEndsTheJobByRankAndKey) {
 TEST_F(NonFiniteTest, AnOverflowBlamesNobody) {
   const auto sessions = EnterAll(2);
   AddKeysOfAll(sessions, {Key("fc1", 10)});
-  Event event = NonFiniteAt(Rank::Max().value);
+  Event event = NonFiniteAt({});
   event.kind = Event::Kind::kFault;
   cores[0]->Emit(event);
   Settle();

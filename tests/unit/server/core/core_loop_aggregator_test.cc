@@ -19,7 +19,7 @@ class CoreLoopAggregator : public CoreLoopRacks {
   void ExpectTooSoon(std::uint32_t rack) {
     const Event event = Next(Event::Kind::kFault);
     EXPECT_EQ(event.code, FaultCode::kIterationGap);
-    EXPECT_EQ(event.rank.value, kPeerRankBase + rack);
+    EXPECT_EQ(event.source, RackIndex{rack});
   }
   void ResultFromHome(std::uint64_t iteration, float value) {
     transport_.Deliver(peers_[2], FromPeer(chunk_, iteration, 1), Filled(value));
@@ -87,7 +87,7 @@ TEST_F(CoreLoopAggregator, APartialOfARoundThatIsNotDueIsAFaultOfThatRack) {
   PartialFrom(0, 2, 1);
   const Event event = Next(Event::Kind::kFault);
   EXPECT_EQ(event.code, FaultCode::kIterationGap);
-  EXPECT_EQ(event.rank.value, kPeerRankBase);
+  EXPECT_EQ(event.source, RackIndex{0});
 }
 
 // Expect: what waits for a rack that does not read is never more than one message of each kind.
@@ -158,8 +158,8 @@ TEST_F(CoreLoopAggregator, RacksThatMeanOtherHyperParametersAreBothNamed) {
   PartialFrom(0, 1, 1);
   const Event event = Next(Event::Kind::kFault);
   EXPECT_EQ(event.code, FaultCode::kRoundMismatch);
-  EXPECT_EQ(event.rank.value, kPeerRankBase);
-  EXPECT_EQ(event.other_rank.value, kPeerRankBase + 1);
+  EXPECT_EQ(event.source, RackIndex{0});
+  EXPECT_EQ(event.other, RackIndex{1});
 }
 
 TEST_F(CoreLoopAggregator, SumsAreMeasuredFromTheFirstChildsToTheLast) {

@@ -44,7 +44,7 @@ TEST_F(CoreLoopTest, RefusesWhatMakesNoSenseAndCountsIt) {
     transport_.Deliver(lane, header, Filled(1.0f));
     const Event fault = Next(Event::Kind::kFault);
     EXPECT_EQ(fault.code, bad.code);
-    EXPECT_EQ(fault.rank, Rank{1});
+    EXPECT_EQ(fault.source, Rank{1});
     EXPECT_EQ(Count(bad.counter), before + 1);
     EXPECT_EQ(shard_->lanes[1].state, Lane::State::kAbsent) << "its lane is closed";
     shard_->faulted = false;
@@ -77,8 +77,8 @@ TEST_F(CoreLoopTest, RanksThatDisagreeAreBothNamed) {
   transport_.DeliverRecord(lanes_[1], record, {.learning_rate = 0.2f});
   Event fault = Next(Event::Kind::kFault);
   EXPECT_EQ(fault.code, FaultCode::kRecordMismatch);
-  EXPECT_EQ(fault.rank, Rank{1});
-  EXPECT_EQ(fault.other_rank, Rank{0});
+  EXPECT_EQ(fault.source, Rank{1});
+  EXPECT_EQ(fault.other, Rank{0});
 
   shard_->faulted = false;
   Attach(1);
@@ -89,8 +89,8 @@ TEST_F(CoreLoopTest, RanksThatDisagreeAreBothNamed) {
   transport_.Deliver(lanes_[1], assign, Filled(1.0f));
   fault = Next(Event::Kind::kFault);
   EXPECT_EQ(fault.code, FaultCode::kRoundMismatch);
-  EXPECT_EQ(fault.rank, Rank{1});
-  EXPECT_EQ(fault.other_rank, Rank{0});
+  EXPECT_EQ(fault.source, Rank{1});
+  EXPECT_EQ(fault.other, Rank{0});
 }
 
 TEST_F(CoreLoopTest, ARoundThatNeedsARankThatLeftIsAFault) {
@@ -99,8 +99,8 @@ TEST_F(CoreLoopTest, ARoundThatNeedsARankThatLeftIsAFault) {
   Order({.kind = Command::Kind::kRankLeft, .rank = Rank{1}, .shard = shard_.get()});
   Event fault = Next(Event::Kind::kFault);
   EXPECT_EQ(fault.code, FaultCode::kDepartedRank);
-  EXPECT_EQ(fault.rank, Rank{1});
-  EXPECT_EQ(fault.other_rank, Rank{0});
+  EXPECT_EQ(fault.source, Rank{1});
+  EXPECT_EQ(fault.other, Rank{0});
 }
 
 TEST_F(CoreLoopTest, ARankThatLeftMayCloseItsLane) {

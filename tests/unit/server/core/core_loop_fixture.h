@@ -27,6 +27,17 @@ class FakeClock final : public Clock {
 
 inline std::vector<float> Filled(float value) { return std::vector<float>(kElements, value); }
 
+// Checks the whole loop after every run, as the simulation does.
+class CheckedLoop : public CoreLoop {
+ public:
+  using CoreLoop::CoreLoop;
+  bool RunOnce() {
+    const bool worked = CoreLoop::RunOnce();
+    CheckInvariants();
+    return worked;
+  }
+};
+
 class CoreLoopTest : public ::testing::Test {
  protected:
   void Start(std::uint32_t ranks, std::uint32_t slots, Optimizer optimizer = Optimizer::kNone,
@@ -61,7 +72,7 @@ class CoreLoopTest : public ::testing::Test {
   void Attach(std::uint32_t rank) {
     staging_[rank].resize(StagingBytesPerLane(config_));
     Order({.kind = Command::Kind::kAttachLane,
-           .rank = Rank{rank},
+           .owner = Rank{rank},
            .shard = shard_.get(),
            .connection = &endpoint_,
            .staging = staging_[rank].data()});
@@ -109,7 +120,7 @@ class CoreLoopTest : public ::testing::Test {
   FakeClock clock_;
   ScriptedTransport transport_;
   std::array<transport::Transport*, 1> transports_{&transport_};
-  CoreLoop loop_{CoreIndex{0}, clock_, transports_};
+  CheckedLoop loop_{CoreIndex{0}, clock_, transports_};
   ShardConfig config_;
   KeyShardSpec key_;  // tests may set types before Start
   std::array<std::vector<std::byte>, 2> parameters_;

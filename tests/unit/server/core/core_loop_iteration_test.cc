@@ -160,7 +160,7 @@ TEST_P(ImpossibleDecision, IsAFaultOfItsRank) {
   Decide(1, Decision(1, GetParam().first));
   const Event fault = Next(Event::Kind::kFault);
   EXPECT_EQ(fault.code, GetParam().second);
-  EXPECT_EQ(fault.rank, Rank{1});
+  EXPECT_EQ(fault.source, Rank{1});
 }
 
 TEST_F(IterationTest, ADecisionAheadIsAFault) {
@@ -186,8 +186,8 @@ TEST_F(IterationTest, RanksThatDecideDifferentlyAreBothNamed) {
   Decide(2, Decision(1, 0.25));
   const Event fault = Next(Event::Kind::kFault);
   EXPECT_EQ(fault.code, FaultCode::kDecisionMismatch);
-  EXPECT_EQ(fault.rank, Rank{2});
-  EXPECT_EQ(fault.other_rank, Rank{1});
+  EXPECT_EQ(fault.source, Rank{2});
+  EXPECT_EQ(fault.other, Rank{1});
   EXPECT_TRUE(Replies().empty());
 }
 
@@ -197,8 +197,8 @@ TEST_F(IterationTest, ARankThatLeavesWithoutDecidingIsAFault) {
   Order({.kind = Command::Kind::kRankLeft, .rank = Rank{1}, .shard = shard_.get()});
   const Event fault = Next(Event::Kind::kFault);
   EXPECT_EQ(fault.code, FaultCode::kDepartedRank);
-  EXPECT_EQ(fault.rank, Rank{1});
-  EXPECT_EQ(fault.other_rank, Rank{0});
+  EXPECT_EQ(fault.source, Rank{1});
+  EXPECT_EQ(fault.other, Rank{0});
   EXPECT_EQ(fault.iteration, Iteration{1});
 }
 
@@ -209,8 +209,8 @@ TEST_F(IterationTest, ARankThatLeftBeforeTheSumIsAFault) {
   Push(0, 0, 1, 0, 1.0f);
   const Event fault = Next(Event::Kind::kFault);
   EXPECT_EQ(fault.code, FaultCode::kDepartedRank);
-  EXPECT_EQ(fault.rank, Rank{1});
-  EXPECT_EQ(fault.other_rank, Rank{0});
+  EXPECT_EQ(fault.source, Rank{1});
+  EXPECT_EQ(fault.other, Rank{0});
   EXPECT_TRUE(Summed().empty());
 }
 
@@ -283,7 +283,7 @@ TEST_F(IterationTest, ALaneThatIsLostBeforeTheDecisionsLeavesEverythingAsItWas) 
   transport_.Break(lanes_[1], TransportError::kReset);
   const Event fault = Next(Event::Kind::kFault);
   EXPECT_EQ(fault.code, FaultCode::kLaneLost);
-  EXPECT_EQ(fault.rank, Rank{1});
+  EXPECT_EQ(fault.source, Rank{1});
   EXPECT_TRUE(Replies().empty());
   EXPECT_EQ(shard_->chunks()[0]->applied, Iteration{0});
   const std::vector<std::byte> zeros(parameters_[0].size());

@@ -61,7 +61,7 @@ class CoreLoopRacks : public CoreLoopTest {
     for (std::uint32_t rack = 0; rack < rack_count; ++rack) {
       if (rack == self) continue;
       Order({.kind = Command::Kind::kAttachLane,
-             .rank = Rank{kPeerRankBase + rack},
+             .owner = RackIndex{rack},
              .shard = shard_.get(),
              .connection = &endpoint_});
       peers_[rack] = transport_.last_adopted();

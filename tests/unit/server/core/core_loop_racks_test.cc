@@ -78,7 +78,7 @@ TEST_P(CoreLoopForgeries, AreFaultsOfThatRackAndCounted) {
   transport_.Deliver(peers_[1], header, std::vector<float>(GetParam().elements, 1.0f));
   const Event event = Next(Event::Kind::kFault);
   EXPECT_EQ(event.code, GetParam().fault);
-  EXPECT_EQ(event.rank.value, kPeerRankBase + 1);
+  EXPECT_EQ(event.source, RackIndex{1});
   EXPECT_EQ(Count(CoreCounter::refused_peer), 1u);
 }
 
@@ -129,7 +129,7 @@ TEST_F(CoreLoopRacks, ALostPeerLaneIsAFaultOfThatRack) {
   transport_.Break(peers_[2], TransportError::kReset);
   const Event event = Next(Event::Kind::kFault);
   EXPECT_EQ(event.code, FaultCode::kLaneLost);
-  EXPECT_EQ(event.rank.value, kPeerRankBase + 2);
+  EXPECT_EQ(event.source, RackIndex{2});
 }
 
 // Expect: the tenant's bandwidth and turn are those of its other jobs; another rack's part is not.
@@ -190,7 +190,7 @@ TEST_F(CoreLoopRacks, ARackThatHasNotReadAResultSendsNothingOfTheNextRound) {
   transport_.Deliver(peers_[2], FromPeer(chunk, 2, 0), Filled(9));
   const Event event = Next(Event::Kind::kFault);
   EXPECT_EQ(event.code, FaultCode::kIterationGap);
-  EXPECT_EQ(event.rank.value, kPeerRankBase + 2);
+  EXPECT_EQ(event.source, RackIndex{2});
 }
 
 TEST_F(CoreLoopRacks, NoRoundIsOverWhileTheLastOnesResultWaitsForAnAggregator) {
@@ -206,7 +206,7 @@ TEST_F(CoreLoopRacks, NoRoundIsOverWhileTheLastOnesResultWaitsForAnAggregator) {
   transport_.Deliver(peers_[3], FromPeer(chunk, 2, 0), Filled(9));
   const Event event = Next(Event::Kind::kFault);
   EXPECT_EQ(event.code, FaultCode::kIterationGap);
-  EXPECT_EQ(event.rank.value, kPeerRankBase + 3);
+  EXPECT_EQ(event.source, RackIndex{3});
 }
 
 // Racks below an aggregator may have had the result by another way down.
@@ -239,7 +239,7 @@ TEST_F(CoreLoopRacks, NoResultComesBeforeTheOwnSumHasLeft) {
   transport_.Deliver(peers_[2], FromPeer(chunk, 1, 1), Filled(-5));
   const Event event = Next(Event::Kind::kFault);
   EXPECT_EQ(event.code, FaultCode::kIterationGap);
-  EXPECT_EQ(event.rank.value, kPeerRankBase + 2);
+  EXPECT_EQ(event.source, RackIndex{2});
 }
 
 TEST_F(CoreLoopRacks, ARoundAllocatesNothing) {

@@ -30,7 +30,7 @@ TEST_F(ScreeningTest, ReportCountsTellsOnceAndAppliesTheSumAsItIs) {
   ASSERT_EQ(replies.size(), 3u);
   EXPECT_TRUE(std::isnan(replies[0].payload[0]));
   const Event event = Next(Event::Kind::kNonFinite);
-  EXPECT_EQ(event.rank, Rank{1});
+  EXPECT_EQ(event.source, Rank{1});
   EXPECT_EQ(event.key, KeyIndex{0});
   EXPECT_EQ(event.iteration, Iteration{1});
   EXPECT_EQ(sums(), 1u);
@@ -53,7 +53,7 @@ TEST_F(ScreeningTest, RejectIsAFaultThatNamesRankAndKeyAndNobodyIsAnswered) {
   EXPECT_TRUE(Replies().empty());
   const Event event = Next(Event::Kind::kFault);
   EXPECT_EQ(event.code, FaultCode::kNonFinite);
-  EXPECT_EQ(event.rank, Rank{1});
+  EXPECT_EQ(event.source, Rank{1});
   EXPECT_EQ(event.key, KeyIndex{0});
   EXPECT_EQ(event.iteration, Iteration{1});
   EXPECT_FALSE(shard_->live());
@@ -67,7 +67,7 @@ TEST_F(ScreeningTest, AFoldedPrefixIsLookedAtWhileItIsThere) {
   Push(0, 0, 1, 0, kNan);  // fills its lane: folded at once
   ASSERT_EQ(Posted(wire::MessageKind::kCredit).size(), 1u);
   EXPECT_EQ(sums(), 1u);
-  EXPECT_EQ(Next(Event::Kind::kNonFinite).rank, Rank{0});
+  EXPECT_EQ(Next(Event::Kind::kNonFinite).source, Rank{0});
   // The rest of the round: the same sum is counted once, another rank's gradient for itself.
   Push(1, 0, 1, 0, 1.0f);
   Push(2, 0, 1, 0, kNan);
@@ -90,7 +90,7 @@ TEST_F(ScreeningTest, AnOverflowBlamesNobody) {
   Push(1, 0, 1, 0, std::numeric_limits<float>::max());
   const Event event = Next(Event::Kind::kFault);
   EXPECT_EQ(event.code, FaultCode::kNonFinite);
-  EXPECT_EQ(event.rank, Rank::Max());
+  EXPECT_EQ(event.source, LaneOwner());
   EXPECT_EQ(gradients(), 0u);
 }
 
@@ -147,7 +147,7 @@ TEST_P(HalvesScreeningTest, AreScreenedToo) {
     EXPECT_EQ(gradients(), iteration - 1);
   }
   const Event event = Next(Event::Kind::kNonFinite);
-  EXPECT_EQ(event.rank, Rank{1});
+  EXPECT_EQ(event.source, Rank{1});
   EXPECT_EQ(event.iteration, Iteration{2});
 }
 

@@ -188,7 +188,7 @@ TEST_F(CoreLoopTest, ALaneLostUnderFailStopsTheJobAndNamesTheRank) {
   transport_.Break(lanes_[1], TransportError::kPeerClosed);
   const Event fault = Next(Event::Kind::kFault);
   EXPECT_EQ(fault.code, FaultCode::kLaneLost);
-  EXPECT_EQ(fault.rank, Rank{1});
+  EXPECT_EQ(fault.source, Rank{1});
   EXPECT_EQ(fault.error, TransportError::kPeerClosed);
 }
 

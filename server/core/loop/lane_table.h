@@ -1,4 +1,4 @@
-// Whose lane a connection is: one table per transport of a core loop. Sized once.
+// Whose lane a connection is: one table for each transport of a core loop. Sized once.
 // Core loop's thread.
 #pragma once
 
@@ -8,6 +8,7 @@
 #include "common/base/check.h"
 #include "common/transport/transport.h"
 #include "server/core/job_shard.h"
+#include "server/core/lane_owner.h"
 
 namespace phub::server {
 
@@ -15,7 +16,7 @@ class LaneTable {
  public:
   struct Place {
     JobShard* shard = nullptr;
-    Rank rank{};
+    LaneOwner owner;
     transport::Connection* connection = nullptr;
     bool current = false;  // false: the rank has another lane by now, this one only closes
   };
@@ -31,17 +32,22 @@ class LaneTable {
   void Insert(transport::ConnectionId id, const Place& place) {
     PHUB_CHECK(id.index < rows_.size(), "connection={}", id.index);
     PHUB_CHECK(rows_[id.index].place.shard == nullptr, "connection={}", id.index);
+    PHUB_CHECK(place.shard != nullptr && place.owner != LaneOwner(), "connection={}", id.index);
     rows_[id.index] = {id.generation, place};
+    ++used_;
   }
   void Erase(transport::ConnectionId id) {
     PHUB_CHECK(Find(id) != nullptr, "connection={}", id.index);
     rows_[id.index].place = {};
+    --used_;
   }
   // The rank has a new lane; this one is waited for only until it has closed.
   void Replace(transport::ConnectionId id) {
     PHUB_CHECK(Find(id) != nullptr, "connection={}", id.index);
     rows_[id.index].place.current = false;
   }
+
+  std::size_t used() const { return used_; }  // rows that are some lane's
 
   static constexpr std::size_t kConnectionsMax = 16384;  // lanes of one core loop and transport
 
@@ -51,6 +57,7 @@ class LaneTable {
     Place place;
   };
   std::vector<Row> rows_;
+  std::size_t used_ = 0;
 };
 
 }  // namespace phub::server

@@ -1,8 +1,8 @@
-// What a core loop tells control when asked: who waits for whom, which versions there are, and
-// snapshots of a shard's state.
+#include "server/core/loop/reports.h"
+
 #include <algorithm>
 
-#include "server/core/core_loop_state.h"
+#include "server/core/on_core_loop.h"
 #include "server/core/state/shard_state.h"
 
 namespace phub::server {
@@ -31,7 +31,8 @@ TimeNs Since(const JobShard& shard, const Chunk& chunk) {
 
 }  // namespace
 
-void CoreLoop::State::ReportStalls(JobShard& shard, StallReport& report) {
+void Reports::ReportStalls(JobShard& shard, StallReport& report) {
+  PHUB_ON_CORE_LOOP();
   report.count = 0;
   report.dropped = 0;
   for (std::uint32_t i = 0; i < shard.chunk_count; ++i) {
@@ -59,7 +60,7 @@ void CoreLoop::State::ReportStalls(JobShard& shard, StallReport& report) {
       }
     }
   }
-  Emit({.kind = Event::Kind::kStallsReported, .shard = &shard, .report = &report});
+  outbox_.Emit({.kind = Event::Kind::kStallsReported, .shard = &shard, .report = &report});
 }
 
 namespace {
@@ -84,7 +85,8 @@ void Include(const Chunk& chunk, VersionReport::Entry& entry) {
 
 // Of the chunks whose home it is, since only there is what can be saved; or, if a rank asks, of
 // all: those are what it pushes to and pulls from here, wherever they are at home.
-void CoreLoop::State::ReportVersions(JobShard& shard, VersionReport& report, Rank asking) {
+void Reports::ReportVersions(JobShard& shard, VersionReport& report, Rank asking) {
+  PHUB_ON_CORE_LOOP();
   const bool all = asking != Rank::Max();
   std::fill(report.keys.begin(), report.keys.end(), VersionReport::Entry{});
   report.key_count = shard.key_count;
@@ -93,29 +95,41 @@ void CoreLoop::State::ReportVersions(JobShard& shard, VersionReport& report, Ran
     const std::uint32_t key = chunk.key->key.value;
     if ((all || chunk.is_home) && key < report.keys.size()) Include(chunk, report.keys[key]);
   }
-  Emit({.kind = Event::Kind::kVersionsReported, .shard = &shard, .versions = &report});
+  outbox_.Emit({.kind = Event::Kind::kVersionsReported, .shard = &shard, .versions = &report});
 }
 
-void CoreLoop::State::TakeSnapshot(JobShard& shard, StateImage& image) {
+void Reports::TakeSnapshot(JobShard& shard, StateImage& image) {
+  PHUB_ON_CORE_LOOP();
   if (!state::Begin(shard, image)) {
-    Emit({.kind = Event::Kind::kSnapshotTaken, .shard = &shard, .image = &image});
+    outbox_.Emit({.kind = Event::Kind::kSnapshotTaken, .shard = &shard, .image = &image});
     return;
   }
-  ++snapshot_count;
-  counters.Add(CoreCounter::snapshots);
-  ReportSnapshot(shard);  // a shard without chunks is done at once
+  ++snapshot_count_;
+  loop_.counters.Add(CoreCounter::snapshots);
+  AnswerIfWhole(shard);  // a shard without chunks is done at once
 }
 
-void CoreLoop::State::ReportSnapshot(JobShard& shard) {
+void Reports::AnswerIfWhole(JobShard& shard) {
   if (!state::Whole(shard)) return;
-  Emit({.kind = Event::Kind::kSnapshotTaken, .shard = &shard, .image = shard.snapshot});
+  outbox_.Emit({.kind = Event::Kind::kSnapshotTaken, .shard = &shard, .image = shard.snapshot});
   DropSnapshot(shard);
 }
 
-void CoreLoop::State::DropSnapshot(JobShard& shard) {
+void Reports::DropSnapshot(JobShard& shard) {
   if (shard.snapshot == nullptr) return;
   shard.snapshot = nullptr;
-  --snapshot_count;
+  --snapshot_count_;
+}
+
+bool Reports::AdvanceSnapshots() {
+  if (snapshot_count_ == 0) return false;
+  bool copied = false;
+  for (JobShard* const shard : loop_.shards) {
+    if (shard->snapshot == nullptr) continue;
+    copied |= state::Advance(*shard);
+    AnswerIfWhole(*shard);
+  }
+  return copied;
 }
 
 }  // namespace phub::server

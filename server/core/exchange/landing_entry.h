@@ -1,0 +1,19 @@
+// Which entry of a peer lane's landing table a message is for; also its name where it waits for
+// room in the lane. Two for each chunk. Pure functions.
+#pragma once
+
+#include <cstdint>
+
+#include "common/base/ids.h"
+
+namespace phub::server::exchange {
+
+enum class EntryKind : std::uint32_t { kPartial = 0, kParameters = 1 };
+
+constexpr std::uint32_t EntryOf(ChunkIndex chunk, EntryKind kind) {
+  return 2 * chunk.value + static_cast<std::uint32_t>(kind);
+}
+constexpr ChunkIndex ChunkOf(std::uint32_t entry) { return ChunkIndex{entry / 2}; }
+constexpr EntryKind KindOf(std::uint32_t entry) { return static_cast<EntryKind>(entry % 2); }
+
+}  // namespace phub::server::exchange

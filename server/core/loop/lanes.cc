@@ -1,0 +1,203 @@
+#include "server/core/loop/lanes.h"
+
+#include "common/base/check.h"
+#include "server/core/aggregate/aggregate.h"
+#include "server/core/on_core_loop.h"
+
+namespace phub::server {
+namespace {
+
+bool BrokeForm(const transport::Completion& completion) {
+  return completion.error == transport::TransportError::kProtocol;
+}
+
+Event LossOf(const LaneTable::Place& place, const transport::Completion& completion) {
+  return {.code = BrokeForm(completion) ? FaultCode::kProtocol : FaultCode::kLaneLost,
+          .error = completion.error,
+          .protocol_error = completion.protocol_error,
+          .source = place.owner,
+          .key = KeyIndex::Max(),
+          .shard = place.shard,
+          .connection = place.connection};
+}
+
+}  // namespace
+
+Lanes::Lanes(LoopContext& loop, Outbox& outbox, reply::ReplyStage& replies)
+    : loop_(loop), outbox_(outbox), replies_(replies), tables_(loop.transports.size()) {}
+
+void Lanes::Attach(const Command& command) {
+  PHUB_ON_CORE_LOOP();
+  command.owner.is_rack() ? AttachRack(command) : AttachWorker(command);
+}
+
+// None: it is not wanted, the job is over, or the transport's table is full; control is told.
+transport::ConnectionId Lanes::Adopt(const Command& command, bool wanted,
+                                     std::span<const transport::LandingSlot> landing) {
+  JobShard& shard = *command.shard;
+  transport::ConnectionId id;
+  if (wanted && shard.live()) {
+    id = loop_.transports[command.transport_index]->Adopt(*command.connection, landing);
+  }
+  if (id == transport::ConnectionId{}) {
+    outbox_.Emit({.kind = Event::Kind::kLaneClosed,
+                  .error = transport::TransportError::kLocalClosed,
+                  .source = command.owner,
+                  .shard = &shard,
+                  .connection = command.connection});
+    return id;
+  }
+  tables_[command.transport_index].Insert(id, {&shard, command.owner, command.connection, true});
+  ++shard.lanes_open;
+  loop_.counters.Add(CoreCounter::lanes_attached);
+  return id;
+}
+
+void Lanes::AttachWorker(const Command& command) {
+  JobShard& shard = *command.shard;
+  const Rank rank = command.owner.rank();
+  PHUB_CHECK(rank.value < shard.lanes.size(), "rank={}", rank.value);
+  Lane& lane = shard.lanes[rank.value];
+  if (lane.state == Lane::State::kOpen) {  // the rank came back before its old lane was seen lost
+    const transport::ConnectionId old = lane.connection;
+    tables_[lane.transport_index].Replace(old);
+    loop_.transports[lane.transport_index]->Close(old);
+    LoseLane(shard, rank);
+  }
+  if (shard.live()) {
+    PHUB_CHECK(command.staging != nullptr);
+    const std::uint32_t slot_bytes = shard.config.chunk_bytes;
+    const std::uint32_t before = command.connection->slot_header_bytes();
+    for (std::size_t slot = 0; slot < lane.landing.size(); ++slot) {
+      lane.landing[slot] = {command.staging + slot * (before + slot_bytes) + before, slot_bytes};
+    }
+  }
+  const transport::ConnectionId id = Adopt(command, true, lane.landing);
+  if (id == transport::ConnectionId{}) return;
+  lane.state = Lane::State::kOpen;
+  lane.transport_index = command.transport_index;
+  lane.connection = id;
+  if (shard.turn.held) loop_.transports[command.transport_index]->Hold(id, true);
+}
+
+void Lanes::AttachRack(const Command& command) {
+  JobShard& shard = *command.shard;
+  const RackIndex rack = command.owner.rack();
+  PHUB_CHECK(shard.exchange != nullptr && rack.value < shard.exchange->plan.rack_count);
+  exchange::PeerLane& peer = shard.exchange->peers[rack.value];
+  const transport::ConnectionId id = Adopt(command, !peer.open, peer.landing);
+  if (id == transport::ConnectionId{}) return;
+  peer.open = true;
+  peer.transport_index = command.transport_index;
+  peer.connection = id;
+}
+
+void Lanes::OnClosed(std::uint8_t transport_index, const transport::Completion& completion) {
+  PHUB_ON_CORE_LOOP();
+  LaneTable& table = tables_[transport_index];
+  const LaneTable::Place* found = table.Find(completion.connection);
+  if (found == nullptr) return;
+  const LaneTable::Place place = *found;
+  table.Erase(completion.connection);
+  JobShard& shard = *place.shard;
+  PHUB_CHECK(shard.lanes_open > 0, "connection={}", completion.connection.index);
+  loop_.counters.Add(CoreCounter::lanes_closed);
+  if (BrokeForm(completion)) loop_.counters.Add(CoreCounter::refused_protocol);
+  if (place.owner.is_rack()) {
+    OnRackClosed(place, completion);
+  } else if (place.current) {
+    OnWorkerClosed(place, completion);
+  }
+  outbox_.Emit({.kind = Event::Kind::kLaneClosed,
+                .error = completion.error,
+                .protocol_error = completion.protocol_error,
+                .source = place.owner,
+                .shard = &shard,
+                .connection = place.connection});
+  --shard.lanes_open;
+}
+
+void Lanes::OnWorkerClosed(const LaneTable::Place& place, const transport::Completion& completion) {
+  JobShard& shard = *place.shard;
+  const Rank rank = place.owner.rank();
+  const bool departed = shard.lanes[rank.value].departed;
+  LoseLane(shard, rank);
+  if (!shard.live() || departed) return;
+  if (BrokeForm(completion) || shard.config.on_loss == LossPolicy::kFail) {
+    outbox_.Fault(LossOf(place, completion));
+  }
+}
+
+// A job that ends closes its lanes in order; any other loss ends the job.
+void Lanes::OnRackClosed(const LaneTable::Place& place, const transport::Completion& completion) {
+  JobShard& shard = *place.shard;
+  exchange::PeerLane& peer = shard.exchange->peers[place.owner.rack().value];
+  peer.open = false;
+  shard.exchange->waiting_count -=
+      static_cast<std::uint32_t>(peer.waiting_end - peer.waiting_begin);
+  peer.waiting_begin = peer.waiting_end;
+  if (BrokeForm(completion)) loop_.counters.Add(CoreCounter::refused_peer);
+  if (shard.live()) outbox_.Fault(LossOf(place, completion));
+}
+
+// The lane is no longer the rank's. Its gradients that are staged and not folded are discarded;
+// folded and applied gradients are kept; nothing waits for the lane. A new lane starts with every
+// slot free.
+void Lanes::LoseLane(JobShard& shard, Rank rank) {
+  Lane& lane = shard.lanes[rank.value];
+  loop_.counters.Add(CoreCounter::staged_discarded, aggregate::DiscardStaged(shard, rank));
+  replies_.Forget(shard, rank);
+  lane.state = Lane::State::kAbsent;
+  lane.connection = {};
+}
+
+void Lanes::CloseAll(JobShard& shard) {
+  PHUB_ON_CORE_LOOP();
+  if (shard.exchange != nullptr) {
+    for (const exchange::PeerLane& peer : shard.exchange->peers) {
+      if (peer.open) loop_.transports[peer.transport_index]->Close(peer.connection);
+    }
+  }
+  for (const Lane& lane : shard.lanes) {
+    if (lane.state != Lane::State::kOpen) continue;
+    loop_.transports[lane.transport_index]->Close(lane.connection);
+  }
+}
+
+void Lanes::Hold(const JobShard& shard, bool held) {
+  for (const Lane& lane : shard.lanes) {
+    if (lane.state != Lane::State::kOpen) continue;
+    loop_.transports[lane.transport_index]->Hold(lane.connection, held);
+  }
+}
+
+// L1: an open lane's connection is in the table, as its owner's current one.
+void Lanes::CheckPlace(const JobShard& shard, std::uint8_t transport_index,
+                       transport::ConnectionId id, LaneOwner owner) const {
+  PHUB_CHECK(transport_index < tables_.size(), "L1 transport={}", transport_index);
+  const LaneTable::Place* const place = tables_[transport_index].Find(id);
+  PHUB_CHECK(place != nullptr && place->current, "L1 connection={}", id.index);
+  PHUB_CHECK(place->shard == &shard && place->owner == owner, "L1 connection={}", id.index);
+}
+
+void Lanes::CheckInvariants() const {
+  std::size_t open = 0;
+  for (const JobShard* const shard : loop_.shards) {
+    open += shard->lanes_open;
+    for (std::uint32_t rank = 0; rank < shard->lanes.size(); ++rank) {
+      const Lane& lane = shard->lanes[rank];
+      if (lane.state != Lane::State::kOpen) continue;
+      CheckPlace(*shard, lane.transport_index, lane.connection, Rank{rank});
+    }
+    if (shard->exchange == nullptr) continue;
+    for (std::uint32_t rack = 0; rack < shard->exchange->peers.size(); ++rack) {
+      const exchange::PeerLane& peer = shard->exchange->peers[rack];
+      if (peer.open) CheckPlace(*shard, peer.transport_index, peer.connection, RackIndex{rack});
+    }
+  }
+  std::size_t used = 0;
+  for (const LaneTable& table : tables_) used += table.used();
+  PHUB_CHECK(used == open, "L2 rows={} open={}", used, open);
+}
+
+}  // namespace phub::server

@@ -1,0 +1,100 @@
+#include "server/core/orders.h"
+
+#include "common/base/check.h"
+#include "server/core/exchange/shard_exchange.h"
+#include "server/core/rounds/departed.h"
+#include "server/core/rounds/rounds.h"
+
+namespace phub::server {
+
+Orders::Orders(LoopContext& loop, SpscQueue<Command>& commands, Outbox& outbox, Lanes& lanes,
+               Turns& turns, Reports& reports)
+    : loop_(loop),
+      commands_(commands),
+      outbox_(outbox),
+      lanes_(lanes),
+      turns_(turns),
+      reports_(reports) {}
+
+bool Orders::Execute() {
+  Command command;
+  std::size_t count = 0;
+  while (count < kCommandsPerRun && commands_.TryPop(command)) {
+    Execute(command);
+    ++count;
+    auto& done = loop_.counters.commands_done;
+    done.store(done.load(std::memory_order_relaxed) + 1, std::memory_order_release);
+  }
+  return count > 0;
+}
+
+void Orders::Execute(const Command& command) {
+  PHUB_CHECK(command.shard != nullptr, "command kind={}", static_cast<int>(command.kind));
+  JobShard& shard = *command.shard;
+  switch (command.kind) {
+    case Command::Kind::kAddJob: return AddJob(shard);
+    case Command::Kind::kAddKeys: return AddKeys(shard, *command.batch);
+    case Command::Kind::kAttachLane: return lanes_.Attach(command);
+    case Command::Kind::kRankLeft: return departed::OnRankLeft(outbox_, shard, command.rank);
+    case Command::Kind::kReportStalls: return reports_.ReportStalls(shard, *command.report);
+    case Command::Kind::kReportVersions:
+      return reports_.ReportVersions(shard, *command.versions, command.rank);
+    case Command::Kind::kTakeSnapshot: return reports_.TakeSnapshot(shard, *command.image);
+    case Command::Kind::kDropSnapshot: return reports_.DropSnapshot(shard);
+    case Command::Kind::kBringState: shard.brought = command.image; return;
+    case Command::Kind::kSetShare: return turns_.SetShare(shard, command.share);
+    case Command::Kind::kEndJob: return EndJob(shard);
+    case Command::Kind::kNone: break;
+  }
+  PHUB_CHECK(false, "command kind={}", static_cast<int>(command.kind));
+}
+
+void Orders::AddJob(JobShard& shard) {
+  PHUB_CHECK(loop_.shards.size() < kShardsMax);
+  shard.round_policy = Rounds::PolicyFor(shard);
+  loop_.shards.push_back(&shard);
+  turns_.AddJob(shard);
+}
+
+void Orders::AddKeys(JobShard& shard, KeyBatch& batch) {
+  PHUB_CHECK(shard.key_count + batch.keys.size() <= kKeysPerJobMax);
+  PHUB_CHECK(shard.chunk_count + batch.chunks.size() <= kChunksPerShardMax);
+  for (KeyState& key : batch.keys) {
+    PHUB_CHECK(key.key.value == shard.key_count, "key={} expected={}", key.key.value,
+               shard.key_count);
+    shard.keys()[shard.key_count++] = &key;
+  }
+  for (Chunk& chunk : batch.chunks) {
+    chunk.index = ChunkIndex{shard.chunk_count};
+    shard.chunks()[shard.chunk_count++] = &chunk;
+  }
+  turns_.AddKeys(shard, batch);
+  if (batch.exchange != nullptr) exchange::LinkBatch(shard, *batch.exchange, loop_.transports);
+}
+
+void Orders::EndJob(JobShard& shard) {
+  PHUB_CHECK(!shard.ending);
+  shard.ending = true;
+  reports_.DropSnapshot(shard);
+  some_shard_ends_ = true;
+  lanes_.CloseAll(shard);
+}
+
+void Orders::RetireEndedShards() {
+  if (!some_shard_ends_) return;
+  some_shard_ends_ = false;
+  for (std::size_t i = 0; i < loop_.shards.size();) {
+    JobShard* const shard = loop_.shards[i];
+    if (!shard->ending || shard->lanes_open > 0) {
+      some_shard_ends_ |= shard->ending;
+      ++i;
+      continue;
+    }
+    turns_.RemoveJob(*shard);
+    loop_.shards[i] = loop_.shards.back();
+    loop_.shards.pop_back();
+    outbox_.Emit({.kind = Event::Kind::kJobEnded, .shard = shard});
+  }
+}
+
+}  // namespace phub::server

@@ -1,0 +1,26 @@
+#include "server/core/rounds/round_stages.h"
+
+#include "server/core/aggregate/screening.h"
+#include "server/core/optimize/optimize.h"
+
+namespace phub::server {
+
+Made RoundStages::Optimize(JobShard& shard, Chunk& chunk, const simd::Terms& sum,
+                           std::uint32_t ranks, std::span<std::byte* const> own_replies,
+                           bool streams) {
+  if (!optimize::ApplyRound(chunk, sum, ranks, own_replies, streams)) return Made::kVersion;
+  // In a job that spans racks this names nobody: the rank's own rack has reported it.
+  aggregate::NoteNonFinite(shard, chunk, shard.config.world_size);
+  outbox.ReportNonFinite(shard);
+  return shard.live() ? Made::kVersion : Made::kNothing;
+}
+
+void RoundStages::Credit(JobShard& shard, const aggregate::FreedSlot& slot) {
+  if (replies.Credit(shard, slot.rank, slot.chunk, slot.slot)) return;
+  outbox.Fault({.code = FaultCode::kSlotOccupied,
+                .source = slot.rank,
+                .key = shard.chunks()[slot.chunk.value]->key->key,
+                .shard = &shard});
+}
+
+}  // namespace phub::server

@@ -1,0 +1,61 @@
+#include "server/core/rounds/rounds.h"
+
+#include "common/base/check.h"
+#include "server/core/rounds/across_racks.h"
+#include "server/core/rounds/plain.h"
+#include "server/core/rounds/whole_iteration.h"
+#include "server/core/state/shard_state.h"
+
+namespace phub::server {
+
+Rounds::Rounds(LoopContext& loop, Outbox& outbox, Turns& turns, reply::ReplyStage& replies,
+               exchange::ExchangeStage& exchanges)
+    : stages_{loop, outbox, turns, replies, exchanges} {}
+
+RoundPolicy Rounds::PolicyFor(const JobShard& shard) {
+  PHUB_CHECK(shard.exchange == nullptr || !shard.config.apply_iteration,
+             "control refuses apply=iteration for jobs that span racks");
+  if (shard.exchange != nullptr) return RoundPolicy::kAcrossRacks;
+  return shard.config.apply_iteration ? RoundPolicy::kWholeIteration : RoundPolicy::kPlain;
+}
+
+void Rounds::Finish(JobShard& shard, Chunk& chunk) {
+  PHUB_DCHECK(shard.live() && chunk.arrived_count() == shard.config.world_size, "chunk={}",
+              chunk.index.value);
+  const Made made = Make(shard, chunk);
+  if (made != Made::kNothing) Publish(shard, chunk, made);
+}
+
+Made Rounds::Make(JobShard& shard, Chunk& chunk) {
+  switch (shard.round_policy) {
+    case RoundPolicy::kAcrossRacks: return across_racks::Finish(stages_, shard, chunk);
+    case RoundPolicy::kWholeIteration:
+      if (chunk.operation != wire::RoundOperation::kReduce) break;
+      return whole_iteration::Finish(stages_, shard, chunk);
+    case RoundPolicy::kPlain: break;
+  }
+  return plain::Finish(stages_, shard, chunk);
+}
+
+void Rounds::OnRackMessage(JobShard& shard, RackIndex rack,
+                           const transport::ReceivedMessage& message) {
+  stages_.turns.Charged(shard, message.header.payload_bytes, [&] {
+    const auto [chunk, made] = across_racks::OnMessage(stages_, shard, rack, message);
+    if (made != Made::kNothing) Publish(shard, *chunk, made);
+  });
+}
+
+// The next version is in place: it becomes the chunk's own, and goes to all who wait for it.
+void Rounds::Publish(JobShard& shard, Chunk& chunk, Made made) {
+  const bool is_reduction = chunk.operation == wire::RoundOperation::kReduce;
+  if (is_reduction && made != Made::kSkipped) ++chunk.reductions;
+  ++chunk.applied.value;
+  chunk.applied_record[chunk.applied.value % 2] = chunk.record;
+  aggregate::Finish(shard, chunk);
+  state::AfterRound(shard, chunk);
+  if (shard.round_policy == RoundPolicy::kAcrossRacks) stages_.exchanges.PassOn(shard, chunk);
+  stages_.replies.KeepVersions(shard, chunk);
+  stages_.replies.Answer(shard, chunk);
+}
+
+}  // namespace phub::server

@@ -1,0 +1,179 @@
+#include "server/core/shard_invariants.h"
+
+#include <bit>
+
+#include "common/base/check.h"
+
+namespace phub::server {
+namespace {
+
+std::uint32_t CountBits(const std::uint64_t* bits, std::uint32_t chunk_count) {
+  std::uint32_t count = 0;
+  for (std::uint32_t word = 0; word < (chunk_count + 63) / 64; ++word) {
+    count += static_cast<std::uint32_t>(std::popcount(bits[word]));
+  }
+  return count;
+}
+
+bool Wants(const Chunk& chunk, std::uint32_t rank) {
+  return (chunk.wants_reply[rank / 64] >> (rank % 64) & 1) != 0;
+}
+
+// S2: a slot and the chunk that is staged in it name each other.
+void CheckStaged(const JobShard& shard, const Chunk& chunk, std::uint32_t rank) {
+  const Lane& lane = shard.lanes[rank];
+  const SlotIndex slot = chunk.staged_slot[rank];
+  PHUB_CHECK(lane.state == Lane::State::kOpen, "S7 chunk={} rank={}", chunk.index.value, rank);
+  PHUB_CHECK(rank >= chunk.folded_count, "S1 chunk={} rank={} folded={}", chunk.index.value, rank,
+             chunk.folded_count);
+  if (slot == kNoSlot) return;
+  PHUB_CHECK(slot.value < lane.slot_chunk.size(), "S2 chunk={} rank={} slot={}", chunk.index.value,
+             rank, slot.value);
+  PHUB_CHECK(lane.slot_chunk[slot.value] == chunk.index, "S2 chunk={} rank={} slot={} holds={}",
+             chunk.index.value, rank, slot.value, lane.slot_chunk[slot.value].value);
+}
+
+// S8: the sums that wait for a decision, and those that are decided and not applied.
+void CheckIteration(const JobShard& shard) {
+  const ShardIteration& iteration = shard.iteration;
+  std::uint32_t summed = 0;
+  std::uint32_t decided = 0;
+  for (std::uint32_t i = 0; i < shard.chunk_count; ++i) summed += shard.chunks()[i]->is_summed;
+  for (const Lane& lane : shard.lanes) decided += lane.decided;
+  PHUB_CHECK(summed == iteration.summed_count + iteration.applying_count,
+             "S8 chunks={} summed={} applying={}", summed, iteration.summed_count,
+             iteration.applying_count);
+  PHUB_CHECK(decided == iteration.decided_count, "S8 lanes={} decided={}", decided,
+             iteration.decided_count);
+}
+
+// S9: the whole rounds that wait for their turn are the chunks that say so, in one list.
+void CheckQueue(const JobShard& shard) {
+  const schedule::JobTurn& turn = shard.turn;
+  std::uint32_t listed = 0;
+  for (const Chunk* chunk = turn.first; chunk != nullptr; chunk = chunk->next_queued) {
+    PHUB_CHECK(chunk->is_queued, "S9 chunk={}", chunk->index.value);
+    PHUB_CHECK(chunk->next_queued != nullptr || chunk == turn.last, "S9 chunk={}",
+               chunk->index.value);
+    PHUB_CHECK(++listed <= shard.chunk_count, "S9 the list goes in a circle");
+  }
+  std::uint32_t queued = 0;
+  for (std::uint32_t i = 0; i < shard.chunk_count; ++i) queued += shard.chunks()[i]->is_queued;
+  PHUB_CHECK(queued == listed, "S9 queued={} listed={}", queued, listed);
+  PHUB_CHECK(turn.waits() == (turn.first != nullptr), "S9 listed={}", listed);
+}
+
+// S10: a snapshot knows how many chunks it still lacks.
+void CheckSnapshot(const JobShard& shard) {
+  const StateImage* const image = shard.snapshot;
+  if (image == nullptr) return;
+  std::uint32_t left = 0;
+  for (std::uint32_t i = 0; i < image->chunk_count; ++i) {
+    const bool ready = image->chunks[i].ready.load(std::memory_order_relaxed);
+    left += shard.chunks()[i]->is_home && !ready;
+  }
+  PHUB_CHECK(left == image->chunks_left, "S10 left={} counted={}", left, image->chunks_left);
+}
+
+}  // namespace
+
+void CheckChunk(const JobShard& shard, const Chunk& chunk) {
+  const std::uint32_t ranks = shard.config.world_size;
+  PHUB_CHECK(chunk.folded_count <= ranks, "S1 chunk={} folded={}", chunk.index.value,
+             chunk.folded_count);
+  std::uint32_t staged = 0;
+  for (std::uint32_t rank = 0; rank < ranks; ++rank) {
+    if (chunk.staged_data[rank] != nullptr) {
+      ++staged;
+      CheckStaged(shard, chunk, rank);
+    } else {
+      PHUB_CHECK(chunk.staged_slot[rank] == kNoSlot, "S2 chunk={} rank={}", chunk.index.value,
+                 rank);
+    }
+    // S7: nobody without a lane waits for a reply.
+    PHUB_CHECK(!Wants(chunk, rank) || shard.lanes[rank].state == Lane::State::kOpen,
+               "S7 chunk={} rank={}", chunk.index.value, rank);
+    // S11: a reply is owed only for a push of the round.
+    PHUB_CHECK(!Wants(chunk, rank) || chunk.HasArrived(Rank{rank}), "S11 chunk={} rank={}",
+               chunk.index.value, rank);
+  }
+  PHUB_CHECK(staged == chunk.staged_count, "S1 chunk={} staged={} counted={}", chunk.index.value,
+             staged, chunk.staged_count);
+  PHUB_CHECK(!chunk.is_summed || chunk.folded_count == ranks, "S8 chunk={} folded={}",
+             chunk.index.value, chunk.folded_count);
+}
+
+void CheckLane(const JobShard& shard, Rank rank) {
+  const Lane& lane = shard.lanes[rank.value];
+  std::uint32_t used = 0;
+  for (std::size_t slot = 0; slot < lane.slot_chunk.size(); ++slot) {
+    const ChunkIndex held = lane.slot_chunk[slot];
+    if (held == ChunkIndex::Max()) continue;
+    ++used;
+    PHUB_CHECK(held.value < shard.chunk_count, "S2 rank={} slot={} chunk={}", rank.value, slot,
+               held.value);
+    PHUB_CHECK(shard.chunks()[held.value]->staged_slot[rank.value].value == slot,
+               "S2 rank={} slot={} chunk={}", rank.value, slot, held.value);
+  }
+  PHUB_CHECK(used == lane.slots_used, "S3 rank={} used={} counted={}", rank.value, used,
+             lane.slots_used);
+  PHUB_CHECK(lane.replies_posted <= shard.config.replies_per_lane_max, "S6 rank={} posted={}",
+             rank.value, lane.replies_posted);
+  PHUB_CHECK(lane.credits_waiting.size() <= lane.slot_chunk.size(), "S6 rank={} credits={}",
+             rank.value, lane.credits_waiting.size());
+  if (lane.state == Lane::State::kAbsent) {
+    PHUB_CHECK(used == 0 && lane.staged_in_place == 0 && lane.replies_pending == 0 &&
+                   lane.credits_waiting.empty() && lane.summed_pending == 0,
+               "S7 rank={} used={} in_place={} pending={}", rank.value, used, lane.staged_in_place,
+               lane.replies_pending);
+  }
+  // S4: what makes folding live. Nothing is folded for a job that has failed.
+  if (used < lane.slot_chunk.size() || !shard.live()) return;
+  for (const ChunkIndex held : lane.slot_chunk) {
+    const Chunk& chunk = *shard.chunks()[held.value];
+    if (chunk.arrived_count() == shard.config.world_size) continue;  // it waits for its turn
+    PHUB_CHECK(chunk.staged_data[chunk.folded_count] == nullptr, "S4 rank={} chunk={} folded={}",
+               rank.value, held.value, chunk.folded_count);
+  }
+}
+
+void CheckShard(const JobShard& shard) {
+  std::uint32_t full = 0;
+  std::uint32_t backlog = 0;
+  std::uint32_t departed = 0;
+  for (std::uint32_t rank = 0; rank < shard.config.world_size; ++rank) {
+    const Lane& lane = shard.lanes[rank];
+    CheckLane(shard, Rank{rank});
+    full += lane.slots_used == shard.config.slots_per_lane;
+    departed += lane.departed;
+    backlog += lane.replies_pending + lane.summed_pending +
+               static_cast<std::uint32_t>(lane.credits_waiting.size());
+    const std::uint32_t pending = CountBits(lane.pending_reply, shard.chunk_count) +
+                                  CountBits(lane.pending_previous, shard.chunk_count);
+    PHUB_CHECK(pending == lane.replies_pending, "S5 rank={} bits={} counted={}", rank, pending,
+               lane.replies_pending);
+    PHUB_CHECK(CountBits(lane.pending_summed, shard.chunk_count) == lane.summed_pending,
+               "S5 rank={} counted={}", rank, lane.summed_pending);
+    std::uint32_t in_place = 0;
+    for (std::uint32_t i = 0; i < shard.chunk_count; ++i) {
+      const Chunk& chunk = *shard.chunks()[i];
+      in_place += chunk.staged_data[rank] != nullptr && chunk.staged_slot[rank] == kNoSlot;
+    }
+    PHUB_CHECK(in_place == lane.staged_in_place, "S3 rank={} in_place={} counted={}", rank,
+               in_place, lane.staged_in_place);
+  }
+  PHUB_CHECK(full == shard.lanes_full, "S3 full={} counted={}", full, shard.lanes_full);
+  PHUB_CHECK(backlog == shard.reply_backlog, "S5 backlog={} counted={}", backlog,
+             shard.reply_backlog);
+  PHUB_CHECK(departed == shard.departed_count, "S12 departed={} counted={}", departed,
+             shard.departed_count);
+  for (std::uint32_t i = 0; i < shard.chunk_count; ++i) {
+    PHUB_CHECK(shard.chunks()[i]->index.value == i, "S12 chunk={}", i);
+    CheckChunk(shard, *shard.chunks()[i]);
+  }
+  CheckIteration(shard);
+  CheckQueue(shard);
+  CheckSnapshot(shard);
+}
+
+}  // namespace phub::server
