@@ -10,13 +10,14 @@
 #include "client/session/job_state.h"
 #include "client/session/key_checks.h"
 #include "client/session/key_memory.h"
+#include "client/session/optimizers.h"
 
 namespace phub::client {
 
 Result<std::vector<KeyDefinition>> JobState::CheckSpecs(std::span<const KeySpec> specs) const {
   // What the lanes together can number; what the daemons have memory for is their own affair.
   const std::uint64_t bytes_max = std::uint64_t{kChunksPerShardMax} * layout_->lane_count() *
-                                  links_.front()->joined.chunk_bytes();
+                                  calls_.links().front()->joined.chunk_bytes();
   if (specs.size() > kKeysPerJobMax - layout_->key_count())
     return Status(StatusCode::kInvalidArgument,
                   fmt::format("job {} would have more than {} keys", name(), kKeysPerJobMax));
@@ -66,12 +67,6 @@ Status JobState::CheckBoundary() const {
   return Status();
 }
 
-v1::AddKeysRequest JobState::MakeRequest(const std::vector<KeyDefinition>& keys) {
-  v1::AddKeysRequest request;
-  for (const KeyDefinition& key : keys) *request.add_keys() = ToProto(key);
-  return request;
-}
-
 Result<std::vector<std::shared_ptr<KeyState>>> JobState::AddKeys(std::span<const KeySpec> specs) {
   const std::lock_guard calls(calls_mutex_);
   if (Status verdict = status(); !verdict.ok()) return verdict;
@@ -82,8 +77,19 @@ Result<std::vector<std::shared_ptr<KeyState>>> JobState::AddKeys(std::span<const
   Result<std::vector<KeyDefinition>> definitions = CheckSpecs(specs);
   if (!definitions.ok()) return definitions.status();
   const std::uint64_t shared_bytes =
-      SharingDaemon() == nullptr ? 0 : PlanOwnMemory(*definitions, ReadsDaemonsParameters());
-  Result<AddedBatch> added = AddEverywhere(MakeRequest(*definitions), shared_bytes);
+      rack_batches_.SharingDaemon() == nullptr
+          ? 0
+          : PlanOwnMemory(*definitions, rack_batches_.ReadsDaemonsParameters());
+  v1::AddKeysRequest request;
+  for (const KeyDefinition& definition : *definitions) *request.add_keys() = ToProto(definition);
+  // A process that takes a rank over says of keys that are there already when that was.
+  for (int i = 0; i < request.keys_size(); ++i)
+    if (const KeyResume* resume =
+            ResumeOf(KeyIndex{layout_->key_count() + static_cast<std::uint32_t>(i)}))
+      request.mutable_keys(i)->set_first_iteration(resume->first_iteration);
+  bool is_split = false;
+  Result<AddedBatch> added = rack_batches_.Add(std::move(request), shared_bytes, is_split);
+  if (is_split) Fail(added.status());
   if (!added.ok()) return added.status();
   auto keys = Enter(*std::move(definitions), *added);
   if (!keys.ok()) {
@@ -110,7 +116,7 @@ Result<std::vector<std::shared_ptr<KeyState>>> JobState::Enter(
   absl::StatusOr<std::vector<KeyLayout>> layouts = layout_->AddKeys(views);
   if (!layouts.ok())
     return Status(StatusCode::kInternal,
-                  fmt::format("daemon {}: {}", links_.front()->endpoint.ToString(),
+                  fmt::format("daemon {}: {}", calls_.links().front()->endpoint.ToString(),
                               std::string(layouts.status().message())));
   auto batch = std::make_unique<KeyBatch>();
   std::vector<std::shared_ptr<KeyState>> keys;
@@ -147,6 +153,33 @@ Result<std::vector<std::shared_ptr<KeyState>>> JobState::Enter(
   batches_.push_back(std::move(batch));
   Submit({.kind = Command::Kind::kAddKeys, .batch = batches_.back().get()});
   return keys;
+}
+
+const KeyResume* JobState::ResumeOf(KeyIndex key) const {
+  return key.value < resume_.keys.size() ? &resume_.keys[key.value] : nullptr;
+}
+
+Status JobState::ResumeKeys(std::span<const std::shared_ptr<KeyState>> keys) {
+  if (!resumed()) return Status();
+  std::vector<std::pair<KeyState*, std::uint64_t>> tickets;
+  Status status;
+  for (const std::shared_ptr<KeyState>& key : keys) {
+    const KeyResume* const resume = ResumeOf(key->index);
+    if (resume == nullptr || resume->version == Iteration{}) continue;
+    const Result<std::uint64_t> ticket =
+        key->Resume({.version = resume->version,
+                     .reductions = resume->reductions,
+                     .record = resume->record,
+                     .hyper_parameters = resume->record == RecordVersion{}
+                                             ? key->definition.hyper_parameters
+                                             : FromProto(resume->hyper_parameters)});
+    if (ticket.ok()) tickets.emplace_back(key.get(), *ticket);
+    if (!ticket.ok() && status.ok()) status = ticket.status();
+  }
+  for (const auto& [key, ticket] : tickets)
+    if (Status complete = key->Wait(ticket, std::nullopt); !complete.ok() && status.ok())
+      status = complete;
+  return status;
 }
 
 }  // namespace phub::client

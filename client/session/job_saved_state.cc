@@ -46,14 +46,14 @@ struct JobState::StateAccess {
 
 JobState::StateAccess JobState::AccessState() const {
   StateAccess access;
-  for (const std::unique_ptr<DaemonLink>& link : links_) {
+  for (const std::unique_ptr<DaemonLink>& link : calls_.links()) {
     access.stubs.push_back(settings_.connector->MakeStateStubs(link->endpoint));
     access.daemons.push_back({.endpoint = link->endpoint.ToString(),
                               .admin = access.stubs.back().admin.get(),
                               .session = access.stubs.back().session.get(),
                               .session_id = link->joined.session_id()});
   }
-  access.options.call_timeout = call_timeout_ns();
+  access.options.call_timeout = calls_.timeout();
   access.options.progress = [this](const TransferProgress&) { return status().ok(); };
   return access;
 }
@@ -66,7 +66,7 @@ Result<std::uint64_t> JobState::SaveState(const std::string& directory) {
       SaveJobState(access.daemons,
                    {.tenant = settings_.tenant,
                     .job = name(),
-                    .incarnation = links_.front()->joined.incarnation(),
+                    .incarnation = calls_.links().front()->joined.incarnation(),
                     .directory = directory},
                    access.options);
   if (saved.ok()) {
@@ -136,9 +136,9 @@ Status JobState::BringState(const std::string& directory) {
   for (const std::unique_ptr<KeyBatch>& batch : batches_)
     for (const KeyPlan& plan : batch->keys) {
       LoadKey& key = keys.emplace_back();
-      key.spec = specs_[plan.layout.key.value];
+      key.spec = rack_batches_.specs()[plan.layout.key.value];
       for (const ChunkPlace& chunk : plan.layout.chunks)
-        key.chunks.push_back({.daemon = LinkOfLane(links_, chunk.lane).position,
+        key.chunks.push_back({.daemon = LinkOfLane(calls_.links(), chunk.lane).position,
                               .element_offset = chunk.element_offset,
                               .element_count = chunk.element_count});
     }
@@ -149,17 +149,18 @@ Status JobState::BringState(const std::string& directory) {
 // Every daemon drops what it was brought; the anchor keeps the reason for the other ranks.
 Status JobState::RefuseLoad(const Status& why) {
   const auto answers =
-      CallEach<v1::LoadStateResponse>(AllLinks(), [&](DaemonLink& link, auto done) {
+      calls_.Each<v1::LoadStateResponse>(calls_.All(), [&](DaemonLink& link, auto done) {
         v1::LoadStateRequest request;
         request.set_session_id(link.joined.session_id());
         request.set_refusal_code(static_cast<int>(why.code()));
         request.set_refusal(why.message());
-        link.channel->LoadState(request, call_timeout_ns(), std::move(done));
+        link.channel->LoadState(request, calls_.timeout(), std::move(done));
       });
   for (std::size_t i = 0; i < answers.size(); ++i) {
     if (answers[i].ok()) continue;
     // The others would wait for a reason that nobody tells them.
-    const Status status = FromCall("LoadState", *links_[i], answers[i].status());
+    const Status status =
+        calls_.StatusOf(*this, "LoadState", *calls_.links()[i], answers[i].status());
     Fail(status);
     return status;
   }
@@ -168,11 +169,11 @@ Status JobState::RefuseLoad(const Status& why) {
 
 // Not OK, and no verdict: rank 0 could not load, as it says.
 Status JobState::FetchLoaded(std::optional<v1::LoadedState>& loaded) {
-  DaemonLink* const anchor = links_.front().get();
+  DaemonLink* const anchor = calls_.links().front().get();
   v1::GetLoadedStateRequest request;
   request.set_session_id(anchor->joined.session_id());
-  auto answers = CallEach<v1::LoadedState>({&anchor, 1}, [&](DaemonLink& link, auto done) {
-    link.channel->GetLoadedState(request, call_timeout_ns(), std::move(done));
+  auto answers = calls_.Each<v1::LoadedState>({&anchor, 1}, [&](DaemonLink& link, auto done) {
+    link.channel->GetLoadedState(request, calls_.timeout(), std::move(done));
   });
   const absl::StatusOr<v1::LoadedState>& answer = answers.front();
   if (answer.ok()) {
@@ -181,7 +182,7 @@ Status JobState::FetchLoaded(std::optional<v1::LoadedState>& loaded) {
   }
   if (!IsPassing(answer.status())) return ToStatus(answer.status());
   // Whether the state was loaded is not known here, while the others go on.
-  const Status status = FromCall("GetLoadedState", *anchor, answer.status());
+  const Status status = calls_.StatusOf(*this, "GetLoadedState", *anchor, answer.status());
   Fail(status);
   return status;
 }
@@ -195,7 +196,7 @@ Status JobState::PutInPlace(const v1::LoadedState& loaded) {
   if (std::find(infos.begin(), infos.end(), nullptr) != infos.end())
     status = Status(StatusCode::kInternal,
                     fmt::format("daemon {} loaded state for some of the keys of job {} only",
-                                links_.front()->endpoint.ToString(), name()));
+                                calls_.links().front()->endpoint.ToString(), name()));
   std::vector<std::uint64_t> tickets;
   for (std::size_t i = 0; i < keys.size() && status.ok(); ++i) {
     Result<std::uint64_t> ticket = keys[i]->StartLoad(loaded.iteration(), infos[i]->reductions(),

@@ -12,7 +12,10 @@
 
 namespace phub::client {
 
-JobState::JobState(JobSettings settings) : settings_(std::move(settings)) {}
+JobState::JobState(JobSettings settings)
+    : settings_(std::move(settings)),
+      calls_(settings_.options, settings_.call_timeout, clock_),
+      rack_batches_(*this, calls_, settings_.options.restart) {}
 
 JobState::~JobState() { PHUB_CHECK(engine_ == nullptr || ended(), "job={}", name()); }
 
@@ -32,14 +35,14 @@ Result<std::shared_ptr<JobState>> JobState::Join(JobSettings settings) {
 Status JobState::JoinRackAndStart() {
   const JoinSettings join{.daemon = settings_.daemon,
                           .tenant = settings_.tenant,
-                          .call_timeout = call_timeout_ns(),
+                          .call_timeout = calls_.timeout(),
                           .options = settings_.options};
-  Result<DaemonLinks> links = JoinRack(join, *settings_.connector, waiter_);
+  Result<DaemonLinks> links = JoinRack(join, *settings_.connector, calls_.waiter());
   if (!links.ok()) return links.status();
-  links_ = *std::move(links);
+  calls_.links() = *std::move(links);
   StartThreads();
   const Status opened = lanes_->OpenAll(
-      call_timeout_ns(),
+      calls_.timeout(),
       [this](std::uint32_t lane, std::uint8_t index, transport::Connection& connection) {
         OnLaneOpened(lane, index, connection);
       });
@@ -49,10 +52,10 @@ Status JobState::JoinRackAndStart() {
 
 void JobState::StartThreads() {
   const JobOptions& options = settings_.options;
-  const v1::JoinResponse& anchor = links_.front()->joined;
-  layout_ = std::make_unique<LaneLayout>(anchor.chunk_bytes(), LaneCount(links_));
+  const v1::JoinResponse& anchor = calls_.links().front()->joined;
+  layout_ = std::make_unique<LaneLayout>(anchor.chunk_bytes(), LaneCount(calls_.links()));
   if (options.transport == TransportChoice::kAuto || options.transport == TransportChoice::kVerbs)
-    verbs_ = std::make_unique<VerbsSide>(links_.front()->endpoint.host);
+    verbs_ = std::make_unique<VerbsSide>(calls_.links().front()->endpoint.host);
   const bool wait = options.on_loss == LossPolicy::kWait;
   lanes_ = std::make_unique<RackLanes>(RackLanesSettings{.job = name(),
                                                          .rank = rank(),
@@ -60,19 +63,19 @@ void JobState::StartThreads() {
                                                          .transport = options.transport,
                                                          .boot_id = settings_.boot_id,
                                                          .verbs = verbs_.get()},
-                                       links_, waiter_);
+                                       calls_.links(), calls_.waiter());
+  rack_batches_.SetLanes(*lanes_);
   // The daemon may have bounded what was asked for.
   const DurationNs wait_timeout =
       anchor.wait_timeout_ns() > 0
           ? anchor.wait_timeout_ns()
           : std::chrono::duration_cast<std::chrono::nanoseconds>(options.wait_timeout).count();
-  watch_ =
-      std::make_unique<RackWatch>(RackWatchSettings{.job = name(),
-                                                    .rank = rank(),
-                                                    .wait = wait,
-                                                    .wait_timeout = wait_timeout,
-                                                    .call_timeout = call_timeout_ns()},
-                                  links_, *lanes_, clock_, waiter_, *this);
+  watch_ = std::make_unique<RackWatch>(RackWatchSettings{.job = name(),
+                                                         .rank = rank(),
+                                                         .wait = wait,
+                                                         .wait_timeout = wait_timeout,
+                                                         .call_timeout = calls_.timeout()},
+                                       calls_.links(), *lanes_, clock_, calls_.waiter(), *this);
   engine_ = std::make_unique<EngineThread>(
       EngineConfig{.incarnation = Incarnation{anchor.incarnation()},
                    .membership_epoch = MembershipEpoch{anchor.membership_epoch()},
@@ -98,19 +101,21 @@ void JobState::OnLaneOpened(std::uint32_t lane, std::uint8_t transport_index,
 
 Status JobState::AskWhereToResume() {
   std::vector<DaemonVersions> daemons;
-  for (const std::unique_ptr<DaemonLink>& link : links_)
+  for (const std::unique_ptr<DaemonLink>& link : calls_.links())
     daemons.push_back(
         {.daemon = link->endpoint.ToString(), .resumed = link->joined.resumed(), .versions = {}});
   if (std::none_of(daemons.begin(), daemons.end(),
                    [](const DaemonVersions& daemon) { return daemon.resumed; }))
     return Status();
-  auto answers = CallEach<v1::GetVersionsResponse>(AllLinks(), [this](DaemonLink& link, auto done) {
-    v1::GetVersionsRequest request;
-    request.set_session_id(link.joined.session_id());
-    link.channel->GetVersions(request, call_timeout_ns(), std::move(done));
-  });
+  auto answers =
+      calls_.Each<v1::GetVersionsResponse>(calls_.All(), [this](DaemonLink& link, auto done) {
+        v1::GetVersionsRequest request;
+        request.set_session_id(link.joined.session_id());
+        link.channel->GetVersions(request, calls_.timeout(), std::move(done));
+      });
   for (std::size_t i = 0; i < answers.size(); ++i) {
-    if (!answers[i].ok()) return FromCall("GetVersions", *links_[i], answers[i].status());
+    if (!answers[i].ok())
+      return calls_.StatusOf(*this, "GetVersions", *calls_.links()[i], answers[i].status());
     daemons[i].versions = *std::move(answers[i]);
   }
   Result<ResumePlan> plan = MakeResumePlan(daemons);

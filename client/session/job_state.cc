@@ -43,30 +43,6 @@ std::uint64_t JobState::iteration() const {
 
 std::string JobState::transports() const { return lanes_->Transports(); }
 
-std::vector<DaemonLink*> JobState::AllLinks() const {
-  std::vector<DaemonLink*> links;
-  for (const std::unique_ptr<DaemonLink>& link : links_) links.push_back(link.get());
-  return links;
-}
-
-Status JobState::FromCall(const char* call, const DaemonLink& link,
-                          const absl::Status& status) const {
-  // The job's end explains more than the call that it cut short.
-  if (Status verdict = this->status(); !verdict.ok()) return verdict;
-  // With one daemon there is no doubt who answered.
-  return links_.size() < 2 ? CallStatus(call, link.endpoint, status)
-                           : NamedCallStatus(call, link.endpoint, status);
-}
-
-DurationNs JobState::call_timeout_ns() const {
-  return std::chrono::duration_cast<std::chrono::nanoseconds>(settings_.call_timeout).count();
-}
-
-// From Leave on nobody watches whether a daemon lives, so the call itself has to end in time.
-DurationNs JobState::leave_timeout_ns() const {
-  return std::min<DurationNs>(call_timeout_ns(), links_.front()->joined.liveness_timeout_ns());
-}
-
 IterationOutcome JobState::last_iteration() const {
   const IterationDecider::Outcome outcome = engine_->outcome();
   return {.decided = outcome.decided,
@@ -83,17 +59,18 @@ Status JobState::Barrier() {
 
 Status JobState::BarrierAtAnchor() {
   v1::BarrierRequest request;
-  request.set_session_id(links_.front()->joined.session_id());
+  request.set_session_id(calls_.links().front()->joined.session_id());
   {
     const std::lock_guard lock(barrier_mutex_);
     request.set_sequence(next_barrier_++);
   }
-  DaemonLink* const anchor = links_.front().get();
+  DaemonLink* const anchor = calls_.links().front().get();
   const auto answers =
-      CallEach<v1::BarrierResponse>({&anchor, 1}, [&](DaemonLink& link, auto done) {
+      calls_.Each<v1::BarrierResponse>({&anchor, 1}, [&](DaemonLink& link, auto done) {
         link.channel->Barrier(request, /*timeout=*/0, std::move(done));
       });
-  if (!answers.front().ok()) return FromCall("Barrier", *anchor, answers.front().status());
+  if (!answers.front().ok())
+    return calls_.StatusOf(*this, "Barrier", *anchor, answers.front().status());
   return Status();
 }
 
@@ -117,13 +94,13 @@ void JobState::Fail(Status verdict, std::string key, const DaemonLink* from) {
 
 // Nobody waits for it here, but Shutdown() before it closes the channels.
 void JobState::LeaveElsewhere(const std::string& verdict, const DaemonLink* from) {
-  for (const std::unique_ptr<DaemonLink>& link : links_) {
+  for (const std::unique_ptr<DaemonLink>& link : calls_.links()) {
     if (link.get() == from) continue;
     {
       const std::lock_guard lock(mutex_);
       ++leaves_pending_;
     }
-    link->channel->Leave(LeaveRequestOf(*link, verdict), leave_timeout_ns(),
+    link->channel->Leave(LeaveRequestOf(*link, verdict), calls_.leave_timeout(),
                          [this, link = link.get()](const auto& response) {
                            if (!response.ok())
                              LogWarning(
@@ -146,7 +123,7 @@ void JobState::OnStopped() {
     keys = keys_;
     changed_.notify_all();
   }
-  waiter_.End();
+  calls_.waiter().End();
   for (const std::shared_ptr<KeyState>& key : keys) key->WakeAll();
 }
 
@@ -179,7 +156,7 @@ Status JobState::Leave() {
 Status JobState::LeaveEverywhere() {
   if (leaving_.exchange(true)) return status();  // a verdict was first
   watch_->StandDown();
-  return LeaveRack(links_, leave_timeout_ns(), waiter_);
+  return LeaveRack(calls_.links(), calls_.leave_timeout(), calls_.waiter());
 }
 
 // Ends threads and calls, in whatever state the job is. After it keys only hold their memory.
@@ -193,7 +170,7 @@ void JobState::Shutdown(Status verdict) {
     lock.lock();
     changed_.wait(lock, [this] { return leaves_pending_ == 0; });
   }
-  for (const std::unique_ptr<DaemonLink>& link : links_) link->channel->Close();
+  for (const std::unique_ptr<DaemonLink>& link : calls_.links()) link->channel->Close();
   if (engine_ != nullptr) {
     engine_->Quit();
     lanes_->Clear();

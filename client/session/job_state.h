@@ -1,11 +1,11 @@
 // A worker's place in one job: the daemons of its rack, its engine, its keys, and the verdict when
 // the job ends. Behind phub::Job, and shared by every Key and Handle, so that those can outlive it.
 //
-// Parts. rack_join.h joins at every daemon; rack_lanes.h opens lanes; rack_watch.h notices what
-// dies and brings back what it can; engine_thread.h moves the bytes. This object holds them
-// together and decides how it ends. Its functions are in job_state.cc (living, ending),
-// job_start.cc (joining), job_keys.cc and job_batches.cc (adding keys), job_saved_state.cc
-// (SaveState, LoadState).
+// Parts. rack_calls.h calls the daemons; rack_join.h joins at every one; rack_lanes.h opens lanes;
+// rack_watch.h notices what dies and brings back what it can; rack_batches.h adds batches of keys;
+// engine_thread.h moves the bytes. This object holds them together and decides how it ends. Its
+// functions are in job_state.cc (living, ending), job_start.cc (joining), job_keys.cc (adding
+// keys), job_saved_state.cc (SaveState, LoadState).
 //
 // Threads. Callers; the engine's thread (EngineListener); the watch's and the channels' threads
 // (RackWatch::Owner).
@@ -33,7 +33,6 @@
 #include <vector>
 
 #include "client/layout.h"
-#include "client/session/call_waiter.h"
 #include "client/session/connector.h"
 #include "client/session/daemon_link.h"
 #include "client/session/endpoint.h"
@@ -43,6 +42,8 @@
 #include "client/session/key_memory.h"
 #include "client/session/key_owner.h"
 #include "client/session/key_state.h"
+#include "client/session/rack_batches.h"
+#include "client/session/rack_calls.h"
 #include "client/session/rack_lanes.h"
 #include "client/session/rack_watch.h"
 #include "client/session/resume_plan.h"
@@ -57,12 +58,6 @@ struct JobSettings {
   JobOptions options;
   std::shared_ptr<Connector> connector;
   std::string boot_id = {};  // of this host
-};
-
-// What the rack answered to a batch of keys.
-struct AddedBatch {
-  v1::AddKeysResponse response;  // placements as all daemons have them
-  BatchMemory memory;
 };
 
 class JobState final : public EngineListener,
@@ -84,7 +79,7 @@ class JobState final : public EngineListener,
   void Submit(const Command& command) override { engine_->Submit(command); }
 
   std::uint32_t world_size() const { return settings_.options.world_size; }
-  bool created() const { return links_.front()->joined.created(); }
+  bool created() const { return calls_.links().front()->joined.created(); }
   bool resumed() const { return resume_.resumed; }
   std::uint64_t iteration() const;
   IterationOutcome last_iteration() const;
@@ -118,20 +113,9 @@ class JobState final : public EngineListener,
   // job_keys.cc
   Result<std::vector<KeyDefinition>> CheckSpecs(std::span<const KeySpec> specs) const;
   Status CheckBoundary() const;  // restart, apply: keys are added between iterations
-  static v1::AddKeysRequest MakeRequest(const std::vector<KeyDefinition>& keys);
   Result<std::vector<std::shared_ptr<KeyState>>> Enter(std::vector<KeyDefinition> definitions,
                                                        const AddedBatch& added);
 
-  // job_batches.cc
-  Result<AddedBatch> AddEverywhere(v1::AddKeysRequest request, std::uint64_t shared_bytes);
-  // The daemon that this rank shares memory with: the first that it reaches that way, or null.
-  const DaemonLink* SharingDaemon() const;
-  // Where they are shared: parameters of its keys are then not held once more by this rank.
-  bool ReadsDaemonsParameters() const;
-  Result<AddedBatch> Agree(const v1::AddKeysRequest& request, std::uint64_t shared_bytes,
-                           std::vector<absl::StatusOr<v1::AddKeysResponse>> answers);
-  Status FetchShared(const DaemonLink& link, std::uint32_t batch, std::uint64_t shared_bytes,
-                     const v1::AddKeysResponse& response, BatchMemory& memory);
   const KeyResume* ResumeOf(KeyIndex key) const;  // null: as in a first run
   // Gives keys that were there already what they were at the boundary; until they have it.
   Status ResumeKeys(std::span<const std::shared_ptr<KeyState>> keys);
@@ -156,21 +140,12 @@ class JobState final : public EngineListener,
   // The first verdict stands. Stops the engine, and leaves all daemons but `from`, which knows. Not
   // on the engine's thread.
   void Fail(Status verdict, std::string key = {}, const DaemonLink* from = nullptr);
-  Status FromCall(const char* call, const DaemonLink& link, const absl::Status& status) const;
-  DurationNs call_timeout_ns() const;
-  DurationNs leave_timeout_ns() const;  // of the call
-  std::vector<DaemonLink*> AllLinks() const;
   std::vector<std::shared_ptr<KeyState>> Keys() const;
-
-  // One call to each of these daemons, start(link, done), all at once. Policy wait: again where the
-  // daemon could not be reached, until it can or the job's verdict comes.
-  template <typename Response, typename Start>
-  std::vector<absl::StatusOr<Response>> CallEach(std::span<DaemonLink* const> links, Start start);
 
   const JobSettings settings_;
   const SystemClock clock_;
-  CallWaiter waiter_;
-  DaemonLinks links_;  // fixed once joined; the anchor first
+  RackCalls calls_;
+  RackBatches rack_batches_;
   std::unique_ptr<LaneLayout> layout_;
   std::unique_ptr<VerbsSide> verbs_;  // null: not to be used. The lanes and the engine use it
   std::unique_ptr<RackLanes> lanes_;
@@ -179,9 +154,7 @@ class JobState final : public EngineListener,
   ResumePlan resume_;  // fixed once joined
 
   std::mutex calls_mutex_;
-  std::uint32_t next_batch_ = 0;
   std::vector<std::unique_ptr<KeyBatch>> batches_;
-  std::vector<v1::KeySpec> specs_;  // [key index], as they were added
   std::uint64_t next_barrier_ = 0;  // with barrier_mutex_
   std::mutex barrier_mutex_;        // barriers are numbered in the order of the calls
   bool left_ = false;
@@ -200,30 +173,5 @@ class JobState final : public EngineListener,
   std::atomic<bool> ended_{false};
   std::atomic<bool> leaving_{false};  // Leave was, or is being, said
 };
-
-template <typename Response, typename Start>
-std::vector<absl::StatusOr<Response>> JobState::CallEach(std::span<DaemonLink* const> links,
-                                                         Start start) {
-  constexpr DurationNs kPause = 50 * kMillisecond;
-  const bool wait = settings_.options.on_loss == LossPolicy::kWait;
-  const TimeNs deadline =
-      clock_.Now() +
-      std::chrono::duration_cast<std::chrono::nanoseconds>(settings_.options.wait_timeout).count();
-  std::vector<absl::StatusOr<Response>> answers(links.size(), absl::UnavailableError("not asked"));
-  for (;;) {
-    std::vector<std::size_t> asked;
-    for (std::size_t i = 0; i < links.size(); ++i)
-      if (!answers[i].ok() && IsPassing(answers[i].status())) asked.push_back(i);
-    if (asked.empty()) return answers;
-    auto got = waiter_.AwaitAll<Response>(
-        asked.size(), [&](std::size_t i, auto done) { start(*links[asked[i]], std::move(done)); });
-    for (std::size_t i = 0; i < asked.size(); ++i) answers[asked[i]] = std::move(got[i]);
-    if (!wait || clock_.Now() >= deadline) return answers;
-    const bool all_answered = std::none_of(answers.begin(), answers.end(), [](const auto& answer) {
-      return !answer.ok() && IsPassing(answer.status());
-    });
-    if (all_answered || waiter_.Pause(kPause)) return answers;
-  }
-}
 
 }  // namespace phub::client

@@ -46,6 +46,14 @@ constexpr std::array<std::string_view, 7> kControlFolders = {
     "proto",          "bench"};
 constexpr std::array<std::string_view, 2> kVerbsFolders = {"common/transport/verbs", "tests/verbs"};
 
+// Control's rooms, from the bottom up, each a folder; server/control itself has what all use, and
+// Control, which only the last two see.
+constexpr std::string_view kControlFolder = "server/control/";
+constexpr std::array<std::string_view, 9> kRooms = {
+    "jobs", "lanes", "keys", "ranks", "checkpoint", "racks", "admin", "ports", "rpc"};
+constexpr std::size_t kRoomsBelowControl = 7;
+constexpr std::array<std::string_view, 2> kWholeControl = {"control", "parts"};  // files' names
+
 // C++20's headers, and the C library's under their C++ names.
 constexpr std::string_view kStandardHeaders =
     " algorithm any array atomic barrier bit bitset cassert ccomplex cctype cerrno cfenv cfloat "
@@ -126,6 +134,45 @@ std::optional<std::string> StageBroken(std::string_view path, std::string_view t
          ": only the core loop knows the stages' order";
 }
 
+// 0-based, kRooms.size() for a folder that is not among them; nothing outside of rooms.
+std::optional<std::size_t> RoomOf(std::string_view path) {
+  if (!path.starts_with(kControlFolder)) return std::nullopt;
+  const std::string_view rest = path.substr(kControlFolder.size());
+  const std::size_t end = rest.find('/');
+  if (end == std::string_view::npos) return std::nullopt;
+  return static_cast<std::size_t>(std::find(kRooms.begin(), kRooms.end(), rest.substr(0, end)) -
+                                  kRooms.begin());
+}
+
+// server/control/control.h and the like.
+bool IsWholeControl(std::string_view path) {
+  if (!path.starts_with(kControlFolder)) return false;
+  const std::string_view name = path.substr(kControlFolder.size());
+  return std::any_of(kWholeControl.begin(), kWholeControl.end(), [&](std::string_view each) {
+    return name.starts_with(each) && name.substr(each.size()).starts_with('.');
+  });
+}
+
+std::optional<std::string> RoomBroken(std::string_view path, std::string_view target) {
+  const std::optional<std::size_t> room = RoomOf(path);
+  const std::optional<std::size_t> other = RoomOf(target);
+  const bool is_root = path.starts_with(kControlFolder) && !room;
+  if (room == kRooms.size()) return std::string(path) + " is in no room that kRooms names";
+  if (is_root && other && !IsWholeControl(path)) {
+    return "what all rooms use must not include " + std::string(target);
+  }
+  if (!room) return std::nullopt;
+  if (other && *other > *room) {
+    return std::string(kRooms[*room]) + " must not include " + std::string(target) +
+           ", which lies above it";
+  }
+  if (*room < kRoomsBelowControl && IsWholeControl(target)) {
+    return std::string(kRooms[*room]) + " must not include " + std::string(target) +
+           ": a part does not know the whole";
+  }
+  return std::nullopt;
+}
+
 std::optional<std::string> ControlBroken(std::string_view path, std::string_view target) {
   const bool control = target.starts_with("grpc") || target.starts_with("google/protobuf") ||
                        target.ends_with(".pb.h");
@@ -167,6 +214,7 @@ Findings CheckIncludes(const SourceFile& file) {
     };
     add("layers", LayerBroken(file.path, include.target));
     add("stages", StageBroken(file.path, include.target));
+    add("rooms", RoomBroken(file.path, include.target));
     add("control", ControlBroken(file.path, include.target));
     add("machine", MachineBroken(file.path, include.target));
     add("public", PublicBroken(file.path, include));

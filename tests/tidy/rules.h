@@ -55,6 +55,14 @@ Findings CheckForm(const SourceFile& file);
 // over them elsewhere, throw.
 Findings CheckDeterminism(const SourceFile& file);
 
+// Over all files of the product: classes of at most 40 methods that are defined out of line.
+struct ClassSize {
+  std::string name;  // "server: Control"
+  std::size_t methods = 0;
+};
+std::vector<ClassSize> CountMethods(const std::vector<SourceFile>& files);
+
+inline constexpr std::size_t kMethodsMax = 40;
 inline constexpr std::size_t kLinesMax = 400;
 inline constexpr std::size_t kColumnsMax = 100;
 inline constexpr std::size_t kFunctionLinesMax = 70;

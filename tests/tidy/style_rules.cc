@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <array>
+#include <map>
 #include <regex>
 #include <set>
 
@@ -136,6 +137,25 @@ Findings CheckDeterminism(const SourceFile& file) {
     }
   }
   return findings;
+}
+
+// A definition starts in column 0, as formatted here; its parameters may take several lines.
+std::vector<ClassSize> CountMethods(const std::vector<SourceFile>& files) {
+  static const std::regex kDefinition(
+      "\\n(?=[A-Za-z])[^;{}=#]*?\\b((?:\\w+::)*\\w+)::~?\\w+\\([^;{}]*\\)[^;{}]*\\{");
+  std::map<std::string, std::size_t> methods;
+  for (const SourceFile& file : files) {
+    const std::string_view top = std::string_view(file.path).substr(0, file.path.find('/'));
+    if (!file.path.ends_with(".cc") || (top != "server" && top != "common" && top != "client")) {
+      continue;
+    }
+    const std::string code = CodeOnly(file.text);
+    for (std::sregex_iterator it(code.begin(), code.end(), kDefinition), end; it != end; ++it)
+      ++methods[std::string(top) + ": " + (*it)[1].str()];
+  }
+  std::vector<ClassSize> sizes;
+  for (const auto& [name, count] : methods) sizes.push_back({name, count});
+  return sizes;
 }
 
 }  // namespace phub::tidy

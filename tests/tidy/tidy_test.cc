@@ -77,6 +77,13 @@ TEST(Tidy, TheTreeKeepsItsRules) {
   }
 }
 
+TEST(Tidy, ClassesHaveFewMethods) {
+  const std::vector<ClassSize> sizes = CountMethods(Tree());
+  ASSERT_GT(sizes.size(), 100u);
+  for (const ClassSize& size : sizes)
+    EXPECT_LE(size.methods, kMethodsMax) << size.name << ": a piece is missing, make it";
+}
+
 // --- the rules ---
 
 TEST(TidyIncludes, LayersPointDownwards) {
@@ -131,6 +138,36 @@ TEST(TidyIncludes, StagesDoNotKnowEachOther) {
             Rules{"stages"});
   EXPECT_EQ(RulesBroken("server/core/reply/a.cc", "#include \"server/core/loop/b.h\"\n"),
             Rules{"stages"});
+}
+
+TEST(TidyIncludes, RoomsOfControlLieOneAboveTheOther) {
+  const auto broken = [](const char* path, const std::string& target) {
+    return RulesBroken(path, "#include \"server/control/" + target + "\"\n") == Rules{"rooms"};
+  };
+  EXPECT_TRUE(broken("server/control/jobs/a.cc", "racks/b.h"));
+  EXPECT_TRUE(broken("server/control/racks/a.cc", "rpc/b.h"));
+  EXPECT_TRUE(broken("server/control/jobs/a.cc", "control.h"));
+  EXPECT_TRUE(broken("server/control/racks/a.cc", "parts.h"));
+  EXPECT_TRUE(broken("server/control/context.cc", "jobs/b.h"));
+  EXPECT_TRUE(broken("server/control/cellar/a.cc", "context.h"));
+  EXPECT_FALSE(broken("server/control/racks/a.cc", "jobs/b.h"));
+  EXPECT_FALSE(broken("server/control/jobs/a.cc", "jobs/b.h"));
+  EXPECT_FALSE(broken("server/control/jobs/a.cc", "control_options.h"));
+  EXPECT_FALSE(broken("server/control/control.cc", "racks/b.h"));
+  EXPECT_FALSE(broken("server/control/rpc/a.cc", "control.h"));
+  EXPECT_FALSE(broken("server/daemon.cc", "racks/b.h"));
+}
+
+TEST(TidyForm, MethodsOfAClassAreCountedOverFiles) {
+  const std::vector<ClassSize> sizes = CountMethods(
+      {{"server/a.cc", "\nvoid A::B(\n    int c) const {\n  D::E(1);\n}\nA::A() : x(1) {}\n"},
+       {"server/b.cc", "\n// void A::F() {\nint A::G::H() { return 1; }\nvoid A::C() {\n}\n"},
+       {"tests/c.cc", "\nvoid A::I() {\n}\n"}});
+  ASSERT_EQ(sizes.size(), 2u);
+  EXPECT_EQ(sizes[0].name, "server: A");
+  EXPECT_EQ(sizes[0].methods, 3u);
+  EXPECT_EQ(sizes[1].name, "server: A::G");
+  EXPECT_EQ(sizes[1].methods, 1u);
 }
 
 TEST(TidyIncludes, ControlPlaneLibrariesStayInTheControlPlane) {

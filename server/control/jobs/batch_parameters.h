@@ -3,7 +3,7 @@
 // Keys lie one after another, each at a multiple of 64 bytes, in the type that workers get, one
 // version behind the other. Keys that are all this daemon's may lie in memory that workers of this
 // host map read-only; the others in ordinary memory, of which only the pages of this daemon's own
-// chunks are taken.
+// chunks are taken. Data; keys/batch_layout.h makes it.
 #pragma once
 
 #include <cstdint>
@@ -11,12 +11,10 @@
 #include <span>
 #include <vector>
 
-#include "absl/status/statusor.h"
 #include "common/base/mapped_memory.h"
 #include "google/protobuf/repeated_ptr_field.h"
 #include "phub/v1/session.pb.h"
 #include "server/control/jobs/lent_memory.h"
-#include "server/core/job_shard.h"
 #include "server/placement/placement.h"
 
 namespace phub::server {
@@ -30,13 +28,6 @@ struct OwnBins {
   bool Has(BinIndex bin) const { return bin.value >= first && bin.value - first < count; }
 };
 
-// Every core's part of a batch, still without memory: every key goes to every core, perhaps without
-// chunks, so that key numbers are the same everywhere. placement[key][chunk] as of PlaceKeys; keys
-// that were checked, with their defaults filled in; the first gets number `first_key`.
-std::vector<std::vector<KeyShardSpec>> CutForCores(
-    const KeySpecs& keys, const std::vector<std::vector<BinIndex>>& placement, OwnBins own,
-    std::uint32_t chunk_bytes, std::uint32_t first_key);
-
 struct ParameterLayout {
   struct KeyPlace {
     bool shared = false;
@@ -49,20 +40,10 @@ struct ParameterLayout {
   std::uint64_t memory_bytes = 0;    // that both take: what admission charges
 };
 
-// `share`: keys that are all in `parts` are to lie in shared memory.
-ParameterLayout LayOutParameters(const KeySpecs& keys,
-                                 const std::vector<std::vector<KeyShardSpec>>& parts,
-                                 std::uint32_t versions, bool share);
-
 struct BatchParameters {
   LentMemory shared;                             // empty: nothing is shared
   std::shared_ptr<const MappedMemory> ordinary;  // null: all is
   std::vector<std::span<std::byte>> own;         // of both: what is to have pages
 };
-
-// Maps the memory and points the parts at it.
-absl::StatusOr<BatchParameters> MakeParameters(const ParameterLayout& layout,
-                                               std::uint32_t versions,
-                                               std::vector<std::vector<KeyShardSpec>>& parts);
 
 }  // namespace phub::server

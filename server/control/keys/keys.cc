@@ -5,6 +5,7 @@
 
 #include "common/base/check.h"
 #include "common/base/log.h"
+#include "server/control/keys/batch_layout.h"
 #include "server/control/keys/key_specs.h"
 #include "server/control/text.h"
 

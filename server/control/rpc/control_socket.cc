@@ -1,4 +1,4 @@
-#include "server/control/ports/control_socket.h"
+#include "server/control/rpc/control_socket.h"
 
 #include <fmt/format.h>
 #include <poll.h>

@@ -1,4 +1,4 @@
-#include "server/control/jobs/batch_parameters.h"
+#include "server/control/keys/batch_layout.h"
 
 #include <fmt/format.h>
 

@@ -1,4 +1,4 @@
-#include "server/control/ports/probe_gate.h"
+#include "server/control/rpc/probe_gate.h"
 
 #include <utility>
 
