@@ -97,8 +97,20 @@ class ConnectionTable {
     return *vacant;
   }
 
+  // C1 of docs/internals/invariants.md: each entry is free, served or forgotten, and a served one
+  // knows its place. `entry`: the one that a turn has touched.
+  void CheckInvariants(const Entry& entry) const {
+    PHUB_CHECK(free_count_ + served_count_ + forgotten_count_ <= connections_max_,
+               "C1 free={} served={} forgotten={}", free_count_, served_count_, forgotten_count_);
+    PHUB_CHECK(ready_count() <= connections_max_, "C2 ready={}", ready_count());
+    if (entry.connection == nullptr || entry.forgotten) return;
+    PHUB_CHECK(entry.served_index < served_count_ && served_[entry.served_index] == IndexOf(entry),
+               "C1 index={} served_index={}", IndexOf(entry), entry.served_index);
+  }
+
   // Returns the entry's last completion.
   Completion Forget(Entry& entry) {
+    PHUB_CHECK(entry.ends() && !entry.forgotten && served_count_ > 0, "index={}", IndexOf(entry));
     Completion completion;
     completion.kind = CompletionKind::kClosed;
     completion.error = entry.ending;
@@ -135,6 +147,7 @@ class ConnectionTable {
   std::uint64_t ready_count() const { return ready_tail_ - ready_head_; }
   // Requires ready_count() > 0. The entry may have been freed, or ended, since it became ready.
   Entry& TakeReady() {
+    PHUB_DCHECK(ready_count() > 0);
     Entry& entry = entries_[ready_[ready_head_++ % connections_max_]];
     entry.in_ready = false;
     return entry;

@@ -32,6 +32,7 @@ class MessagePool {
   std::uint32_t lent_count() const { return count_ - free_count_; }
   // The message that Lend will lend, to be filled in. REQUIRES: !empty().
   ReceivedMessage& next() {
+    PHUB_DCHECK(!empty());
     const std::uint32_t index = free_[free_count_ - 1];
     // Each is first needed after those before it, and made then: most pools lend few messages at
     // once, and the rest takes no pages.
@@ -42,6 +43,16 @@ class MessagePool {
     ReceivedMessage& message = next();
     lent_[free_[--free_count_]] = true;
     return message;
+  }
+  // P1 of docs/internals/invariants.md: each message is free or lent, once.
+  void CheckInvariants() const {
+    PHUB_CHECK(free_count_ <= count_ && made_ <= count_, "P1 free={} made={}", free_count_, made_);
+    std::uint32_t lent = 0;
+    for (std::uint32_t i = 0; i < count_; ++i) lent += lent_[i];
+    PHUB_CHECK(lent + free_count_ == count_, "P1 lent={} free={}", lent, free_count_);
+    for (std::uint32_t i = 0; i < free_count_; ++i) {
+      PHUB_CHECK(free_[i] < count_ && !lent_[free_[i]], "P1 message={}", free_[i]);
+    }
   }
   // Ends a loan. Ignores what is not lent by this pool.
   void Release(const ReceivedMessage* message) {

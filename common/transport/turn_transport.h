@@ -7,7 +7,8 @@
 // so an empty ring means that blocking is right.
 //
 // `Entry` derives from ConnectionEntry and has sender(): the connection's queue, bounded, with
-// full(), PopBack(), has_unreported(), NextSent() and DropUnsent().
+// full(), PopBack(), has_unreported(), NextSent() and DropUnsent(). Its CheckInvariants() aborts if
+// its two halves are not in order; in checked builds it is called after each turn.
 #pragma once
 
 #include <algorithm>
@@ -17,6 +18,7 @@
 #include <span>
 
 #include "common/base/check.h"
+#include "common/base/owner_thread.h"
 #include "common/transport/connection_table.h"
 #include "common/transport/transport.h"
 
@@ -52,12 +54,14 @@ class TurnTransport : public Transport {
   }
 
   [[nodiscard]] std::size_t Post(std::span<const SendRequest> requests) final {
+    owner_.AssertOwned();
     std::size_t taken = 0;
     while (taken < requests.size() && PushToAll(requests[taken])) ++taken;
     return taken;
   }
 
   [[nodiscard]] std::size_t Poll(std::span<Completion> completions) final {
+    owner_.AssertOwned();
     table_.FreeForgotten();
     Notice();
     std::size_t count = 0;
@@ -68,6 +72,8 @@ class TurnTransport : public Transport {
       Entry& entry = table_.TakeReady();
       if (entry.connection == nullptr || entry.forgotten) continue;
       count += Serve(entry, completions.subspan(count), budget_bytes);
+      PHUB_CHECK(count <= completions.size(), "count={}", count);
+      if constexpr (kCheckedBuild) CheckTouched(entry);
     }
     return count;
   }
@@ -100,6 +106,7 @@ class TurnTransport : public Transport {
   }
 
   void End(Entry& entry, TransportError error, ProtocolError protocol_error) {
+    PHUB_CHECK(error != TransportError::kNone && !entry.ends() && !entry.forgotten);
     entry.ending = error;
     entry.protocol_error = protocol_error;
     entry.sender().DropUnsent();
@@ -114,6 +121,13 @@ class TurnTransport : public Transport {
   ConnectionTable<Entry> table_;
 
  private:
+  // What a turn has touched.
+  void CheckTouched(const Entry& entry) const {
+    table_.CheckInvariants(entry);
+    if (entry.forgotten) return;
+    entry.CheckInvariants();
+  }
+
   // What a subclass says. None is asked of an entry that is forgotten; only FinishTurn and
   // ReleaseMessage of one that ends.
 
@@ -217,6 +231,8 @@ class TurnTransport : public Transport {
     budget_bytes -= before - turn_bytes;
     return count;
   }
+
+  OwnerThread owner_;
 };
 
 }  // namespace phub::transport

@@ -1,6 +1,7 @@
 #include "common/transport/shm/ring_receiver.h"
 
 #include <algorithm>
+#include <bit>
 #include <cstring>
 #include <utility>
 
@@ -10,7 +11,12 @@
 namespace phub::transport {
 RingReceiver::RingReceiver(const Ring& ring, const SharedSlots& slots, const SharedRegions* regions,
                            std::uint32_t message_count)
-    : ring_(ring), slots_(slots), regions_(regions), pool_(message_count) {}
+    : ring_(ring), slots_(slots), regions_(regions), pool_(message_count) {
+  PHUB_CHECK(ring.indices != nullptr && std::has_single_bit(ring.record_count) &&
+                 (ring.arena_bytes == 0 || std::has_single_bit(ring.arena_bytes)),
+             "records={} arena={}", ring.record_count, ring.arena_bytes);
+  PHUB_CHECK(slots.data != nullptr || slots.count == 0, "slots={}", slots.count);
+}
 
 RingReceiver::Result RingReceiver::Receive(std::span<const LandingSlot> landing,
                                            std::size_t& budget_bytes) {
@@ -42,6 +48,7 @@ RingReceiver::Result RingReceiver::Receive(std::span<const LandingSlot> landing,
 }
 
 ProtocolError RingReceiver::Start(std::span<const LandingSlot> landing, std::size_t& budget_bytes) {
+  PHUB_DCHECK(taken_.records != written_records_ && !inside_message());
   CopyRecord(ring_.record(taken_.records), record_);
   ReceivedMessage& message = pool_.next();
   const wire::DecodeError decode_error = wire::DecodeHeader(record_.header, message.header);
@@ -124,6 +131,7 @@ ProtocolError RingReceiver::Land(std::span<const LandingSlot> landing, ReceivedM
 }
 
 ProtocolError RingReceiver::CheckLanding(std::span<const LandingSlot> landing) const {
+  PHUB_DCHECK(inside_message());
   const wire::MessageHeader& header = message_->header;
   if (header.slot.value >= landing.size()) return ProtocolError::kSlotRange;
   const LandingSlot& slot = landing[header.slot.value];
@@ -143,6 +151,8 @@ bool RingReceiver::TakeBytes(std::size_t& budget_bytes, Result& stop) {
     stop = {.outcome = Outcome::kBroken, .error = ProtocolError::kRing};
     return false;
   }
+  PHUB_CHECK(payload_have_ < message_->header.payload_bytes, "have={} of={}", payload_have_,
+             message_->header.payload_bytes);
   const std::size_t rest = message_->header.payload_bytes - payload_have_;
   const std::size_t count = std::min<std::size_t>(available, rest);
   if (count == 0) {
@@ -157,6 +167,17 @@ bool RingReceiver::TakeBytes(std::size_t& budget_bytes, Result& stop) {
   payload_have_ += count;
   budget_bytes -= std::min(budget_bytes, count);
   return true;
+}
+
+void RingReceiver::CheckInvariants() const {
+  pool_.CheckInvariants();
+  PHUB_CHECK(written_records_ - taken_.records <= ring_.record_count, "G3 written={} taken={}",
+             written_records_, taken_.records);
+  PHUB_CHECK(published_.records <= taken_.records && published_.bytes <= taken_.bytes,
+             "G3 published={} taken={}", published_.records, taken_.records);
+  if (message_ == nullptr) return;
+  PHUB_CHECK(payload_have_ < message_->header.payload_bytes && destination_ != nullptr,
+             "R2 have={} of={}", payload_have_, message_->header.payload_bytes);
 }
 
 bool RingReceiver::HasMore() const {

@@ -68,6 +68,9 @@ class RingReceiver {
   // Ends a loan. Ignores what is not lent by this receiver.
   void Release(const ReceivedMessage* message);
 
+  // P1, G3 and R2 of docs/internals/invariants.md.
+  void CheckInvariants() const;
+
   // What the peer says it has written; unchecked.
   RingPosition PeersPosition() const;
 

@@ -1,6 +1,7 @@
 #include "common/transport/shm/ring_sender.h"
 
 #include <algorithm>
+#include <bit>
 #include <cstring>
 
 #include "common/base/check.h"
@@ -17,7 +18,10 @@ RingSender::RingSender(const Ring& ring, std::uint32_t capacity)
     : ring_(ring),
       capacity_(capacity),
       requests_(std::make_unique_for_overwrite<Request[]>(capacity)) {
-  PHUB_CHECK(capacity > 0);
+  PHUB_CHECK(capacity > 0 && ring.indices != nullptr);
+  PHUB_CHECK(std::has_single_bit(ring.record_count) &&
+                 (ring.arena_bytes == 0 || std::has_single_bit(ring.arena_bytes)),
+             "records={} arena={}", ring.record_count, ring.arena_bytes);
 }
 
 void RingSender::Push(std::span<const std::byte, wire::kHeaderBytes> header, Placement placement,
@@ -63,6 +67,7 @@ RingPosition RingSender::PeersPosition() const { return LoadPosition(ring_.indic
 
 std::size_t RingSender::PutBytes(std::span<const std::byte> bytes) {
   const std::size_t room = ring_.arena_bytes - (put_.bytes - taken_.bytes);
+  PHUB_CHECK(room <= ring_.arena_bytes, "room={} arena={}", room, ring_.arena_bytes);
   const std::size_t count = std::min({bytes.size(), room, kPieceBytes});
   ForArenaParts(put_.bytes, count, ring_.arena_bytes,
                 [&](std::size_t offset, std::size_t from, std::size_t part) {
@@ -155,6 +160,20 @@ bool RingSender::NextSent(std::uint64_t& cookie) {
     return true;
   }
   return false;
+}
+
+void RingSender::CheckInvariants() const {
+  PHUB_CHECK(reported_ <= written_ && written_ <= tail_ && tail_ - reported_ <= capacity_,
+             "Q1 reported={} written={} tail={} capacity={}", reported_, written_, tail_,
+             capacity_);
+  PHUB_CHECK(put_.records - taken_.records <= ring_.record_count &&
+                 put_.bytes - taken_.bytes <= ring_.arena_bytes,
+             "G1 records={} bytes={}", put_.records - taken_.records, put_.bytes - taken_.bytes);
+  // All that is put is published before a turn ends.
+  PHUB_CHECK(put_ == published_, "G1 records={} published={}", put_.records, published_.records);
+  PHUB_CHECK(!front_recorded_ || has_unsent(), "G2 written={}", written_);
+  PHUB_CHECK(front_put_ == 0 || (front_recorded_ && front_put_ < at(written_).arena_bytes),
+             "G2 front_put={}", front_put_);
 }
 
 void RingSender::DropUnsent() {

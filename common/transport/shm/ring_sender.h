@@ -58,6 +58,9 @@ class RingSender {
   // Forgets what has not left whole.
   void DropUnsent();
 
+  // Q1, G1 and G2 of docs/internals/invariants.md.
+  void CheckInvariants() const;
+
   // What the peer says it has read; unchecked.
   RingPosition PeersPosition() const;
 

@@ -115,6 +115,7 @@ void ShmTransport::RingLater(ShmEntry& entry, bool later) {
   if (later == entry.ring_later) return;
   entry.ring_later = later;
   if (later && later_count_ == 0) later_since_ = now_;
+  PHUB_CHECK(later || later_count_ > 0);
   later ? ++later_count_ : --later_count_;
 }
 

@@ -32,6 +32,10 @@ struct ShmEntry : ConnectionEntry<ShmConnection> {
   std::uint32_t awaited = 1;  // messages, before this end has to be woken
 
   RingSender& sender() const { return connection->sender_; }
+  void CheckInvariants() const {
+    connection->sender_.CheckInvariants();
+    if (!ends()) connection->receiver_.CheckInvariants();
+  }
 };
 
 class ShmTransport final : public TurnTransport<ShmEntry> {

@@ -45,6 +45,17 @@ StreamReceiver::Result StreamReceiver::Receive(ByteStream& stream,
   }
 }
 
+void StreamReceiver::CheckInvariants() const {
+  pool_.CheckInvariants();
+  PHUB_CHECK(stash_begin_ <= stash_end_ && stash_end_ <= stash_.size(), "R1 begin={} end={}",
+             stash_begin_, stash_end_);
+  if (message_ == nullptr) return;
+  // A payload takes what is stashed before more is read.
+  PHUB_CHECK(payload_have_ < message_->header.payload_bytes && payload_ != nullptr,
+             "R2 have={} of={}", payload_have_, message_->header.payload_bytes);
+  PHUB_CHECK(stash_size() == 0 && pool_.lent_count() > 0, "R2 stash={}", stash_size());
+}
+
 bool StreamReceiver::ReadHeader(ByteStream& stream, bool& readable, std::size_t& budget_bytes,
                                 Result& ended) {
   if (!readable || budget_bytes == 0) {

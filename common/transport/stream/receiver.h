@@ -49,6 +49,9 @@ class StreamReceiver {
   Result Receive(ByteStream& stream, std::span<const LandingSlot> landing, bool& readable,
                  std::size_t& budget_bytes);
 
+  // P1, R1 and R2 of docs/internals/invariants.md.
+  void CheckInvariants() const;
+
   // Ends a loan. Ignores what is not lent by this receiver.
   void Release(const ReceivedMessage* message);
 

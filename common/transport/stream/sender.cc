@@ -89,6 +89,14 @@ void StreamSender::Advance(std::size_t bytes) {
   }
 }
 
+void StreamSender::CheckInvariants() const {
+  PHUB_CHECK(reported_ <= written_ && written_ <= tail_ && tail_ - reported_ <= capacity_,
+             "Q1 reported={} written={} tail={} capacity={}", reported_, written_, tail_,
+             capacity_);
+  PHUB_CHECK(front_sent_ == 0 || (has_unsent() && front_sent_ < at(written_).bytes()),
+             "Q2 front_sent={}", front_sent_);
+}
+
 bool StreamSender::NextSent(std::uint64_t& cookie) {
   while (has_unreported()) {
     const Request& request = at(reported_++);

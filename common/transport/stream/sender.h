@@ -45,6 +45,9 @@ class StreamSender {
   // call it until it says false.
   bool NextSent(std::uint64_t& cookie);
 
+  // Q1, Q2 of docs/internals/invariants.md.
+  void CheckInvariants() const;
+
   // Forgets what has not left whole.
   void DropUnsent() {
     tail_ = written_;

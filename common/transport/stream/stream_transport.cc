@@ -96,6 +96,7 @@ DurationNs StreamTransport::TakeLinger(TimeNs now) {
 void StreamTransport::NoteFlow(StreamEntry& entry, bool flows) {
   if ((entry.flowing_in == interval_) == flows) return;
   entry.flowing_in = flows ? interval_ : 0;
+  PHUB_CHECK(flows || flowing_count_ > 0);
   flowing_count_ += flows ? 1 : -1;
 }
 

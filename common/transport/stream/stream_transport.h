@@ -49,6 +49,10 @@ struct StreamEntry : ConnectionEntry<StreamConnection> {
   std::uint64_t flowing_in = 0;  // the interval in which it brought a part of a payload; see below
 
   StreamSender& sender() const { return connection->sender_; }
+  void CheckInvariants() const {
+    connection->sender_.CheckInvariants();
+    if (!ends()) connection->receiver_.CheckInvariants();
+  }
 };
 
 class StreamTransport : public TurnTransport<StreamEntry> {

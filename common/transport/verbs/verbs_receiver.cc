@@ -90,6 +90,7 @@ ProtocolError VerbsReceiver::Arrived(std::uint32_t immediate, std::uint32_t byte
 }
 
 void VerbsReceiver::TakeArrival() {
+  PHUB_CHECK(HasMore(), "put={} taken={}", arrivals_put_, arrivals_taken_);
   units_taken_ += arrivals_[arrivals_taken_ % messages_max_].units;
   ++arrivals_taken_;
   ++messages_taken_;
@@ -148,6 +149,7 @@ VerbsReceiver::Result VerbsReceiver::Receive(std::span<const LandingSlot> landin
 }
 
 void VerbsReceiver::StartMessage(const std::byte* payload, std::size_t payload_have) {
+  PHUB_DCHECK(!inside_message() && !pool_.empty());
   message_ = &pool_.Lend();
   message_->payload = payload;
   payload_have_ = payload_have;
@@ -284,6 +286,8 @@ ProtocolError VerbsReceiver::ContinueInbox(const Arrival& arrival,
 
 void VerbsReceiver::CopyIn(const std::byte* from, std::size_t bytes, std::size_t& budget_bytes,
                            VerbsCounters& counters) {
+  PHUB_CHECK(bytes <= message_->header.payload_bytes - payload_have_, "bytes={} have={} of={}",
+             bytes, payload_have_, message_->header.payload_bytes);
   std::memcpy(destination_ + payload_have_, from, bytes);
   payload_have_ += bytes;
   counters.bytes_copied.Add(bytes);

@@ -77,6 +77,9 @@ class VerbsReceiver {
   // What to tell it.
   std::uint32_t TellTaken();
 
+  // P1, V4 and R2 of docs/internals/invariants.md.
+  void CheckInvariants() const;
+
   void Release(const ReceivedMessage* message) {
     if (message != message_) pool_.Release(message);
   }

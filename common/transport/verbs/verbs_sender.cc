@@ -118,36 +118,6 @@ void VerbsSender::DropUnsent() {
 
 // ---- Room --------------------------------------------------------------------------------------
 
-void VerbsSender::OnCompletion() {
-  PHUB_CHECK(signals_taken_ < signals_put_);
-  const Signal& signal = signals_[signals_taken_++ % limits_.requests];
-  done_ = signal.posted;
-  completed_ = std::max(completed_, signal.written);
-  outbox_done_ = signal.outbox;
-  blocked_ = false;
-  while (has_unreported() && !at(reported_).notify_sent) ++reported_;
-}
-
-VerbsSender::Taken VerbsSender::OnTaken(std::uint32_t messages, std::uint32_t units) {
-  const auto since = [](std::uint32_t now, std::uint64_t before) {
-    return (now - static_cast<std::uint32_t>(before)) & kTakenMask;
-  };
-  const std::uint64_t messages_now = messages_taken_ + since(messages, messages_taken_);
-  const std::uint64_t units_now = units_taken_ + since(units, units_taken_);
-  if (messages_now > messages_sent_ || units_now > units_sent_) return Taken::kBroken;
-  const bool more = messages_now != messages_taken_ || units_now != units_taken_;
-  messages_taken_ = messages_now;
-  units_taken_ = units_now;
-  blocked_ = false;
-  return more ? Taken::kMore : Taken::kNothingNew;
-}
-
-bool VerbsSender::CanFlush() const {
-  if (blocked_) return false;
-  if (end_ == VerbsEnd::kDaemon && has_announcement_) return true;
-  return has_keys_ && has_unsent();
-}
-
 // Where in the inbox so many bytes in a row are free, and what they take with what is skipped.
 bool VerbsSender::FindInbox(std::size_t bytes, std::uint32_t& unit, std::uint32_t& units) const {
   const std::uint32_t size = peer_.inbox_bytes / kInboxUnitBytes;
@@ -201,6 +171,8 @@ bool VerbsSender::Flush(ibv_qp* queue_pair, std::uint64_t work_request_id,
 // Only the last of a batch says when it is complete: then all before it are.
 bool VerbsSender::PostBatch(RequestBatch& batch, ibv_qp* queue_pair, std::uint64_t work_request_id,
                             VerbsCounters& counters, WorkRequestObserver* observer) {
+  PHUB_CHECK(posted_ + batch.size() - done_ <= limits_.requests, "posted={} done={}", posted_,
+             done_);
   batch.last().send_flags |= IBV_SEND_SIGNALED;
   batch.last().wr_id = work_request_id;
   posted_ += batch.size();

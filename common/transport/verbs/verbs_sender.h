@@ -112,6 +112,8 @@ class VerbsSender {
 
   // The next request that left and asked to be told. Also forgets those that did not ask.
   bool NextSent(std::uint64_t& cookie);
+  // Q1, V1, V2 and V3 of docs/internals/invariants.md.
+  void CheckInvariants() const;
   // Forgets what has not left, as far as is known.
   void DropUnsent();
 

@@ -39,6 +39,10 @@ struct VerbsEntry : ConnectionEntry<VerbsConnection> {
 
   VerbsSender& sender() const { return *connection->sender_; }
   VerbsReceiver& receiver() const { return *connection->receiver_; }
+  void CheckInvariants() const {
+    sender().CheckInvariants();
+    if (!ends()) receiver().CheckInvariants();
+  }
 };
 
 class VerbsTransport final : public TurnTransport<VerbsEntry> {

@@ -4,9 +4,8 @@
 // know the same, so they decide the same; a core loop applies the decision when all ranks have sent
 // it. The reasons are in docs/internals/jobs.md.
 //
-// Invariants: the summed chunks are ShardIteration::summed_count, or, from the last decision to
-// their own update, applying_count; never both at once. A chunk that is summed has every rank's
-// gradient in its accumulator.
+// Invariants: a chunk that is summed has every rank's gradient in its accumulator, and is counted
+// in ShardIteration::summed_count, or, from the last decision to its own update, in applying_count.
 //
 // Broadcasts and loads of such a job are plain rounds.
 #pragma once

@@ -1,0 +1,129 @@
+"""One seeded bug for each invariant of docs/internals/invariants.md: what to replace in which file,
+and the tests that should fail, in the order in which they are tried."""
+
+from dataclasses import dataclass
+
+CORE = ("core_loop_test", "swarm_fast")
+LANES = ("transport_test", "conformance_test")
+RINGS = ("conformance_test", "shm_test")
+VERBS = ("verbs_lanes_test",)
+
+
+@dataclass(frozen=True)
+class Bug:
+    invariant: str
+    what: str  # in a few words
+    path: str
+    old: str  # occurs once in the file
+    new: str
+    tests: tuple[str, ...]
+
+
+AGGREGATE = "server/core/aggregate/aggregate.cc"
+EXCHANGE = "server/core/exchange/exchange.cc"
+FAIR_QUEUE = "server/core/schedule/fair_queue.cc"
+OF_LANES = "server/core/loop/lanes.cc"
+TABLE = "common/transport/connection_table.h"
+RING_SENDER = "common/transport/shm/ring_sender.cc"
+VERBS_SENDER = "common/transport/verbs/verbs_sender.h"
+VERBS_ROOM = "common/transport/verbs/verbs_room.cc"
+VERBS_RECEIVER = "common/transport/verbs/verbs_receiver.cc"
+
+BUGS = (
+    Bug("S1", "a gradient that leaves its round stays counted", AGGREGATE,
+        "  --chunk.staged_count;\n", "", CORE),
+    Bug("S2", "a chunk keeps the slot that it gave back", AGGREGATE,
+        "  chunk.staged_slot[rank.value] = kNoSlot;\n", "", CORE),
+    Bug("S3", "a slot that is free again stays counted", AGGREGATE,
+        "  --lane.slots_used;\n", "", CORE),
+    Bug("S4", "a chunk that a full lane of another rank holds is not folded",
+        "server/core/aggregate/aggregate.h",
+        "if (HeldByFullLane(shard, chunk)) fold(chunk);",
+        "if (false && HeldByFullLane(shard, chunk)) fold(chunk);", CORE),
+    Bug("S5", "credits that have left stay counted", "server/core/reply/reply.cc",
+        "  shard.reply_backlog -= static_cast<std::uint32_t>(posted);\n", "", CORE),
+    Bug("S6", "a lane has one reply more than its window", "server/core/reply/reply.cc",
+        "lane.replies_posted < shard.config", "lane.replies_posted <= shard.config", CORE),
+    Bug("S7", "what waited for a lost lane is kept", OF_LANES,
+        "  replies_.Forget(shard, rank);\n", "", CORE),
+    Bug("S8", "a sum that is applied still counts as decided",
+        "server/core/rounds/whole_iteration.cc", "  --iteration.applying_count;\n", "", CORE),
+    Bug("S9", "a round that has had its turn still counts as waiting", FAIR_QUEUE,
+        "    chunk.is_queued = false;\n", "", CORE),
+    Bug("S10", "a chunk that was copied is still awaited", "server/core/state/shard_state.cc",
+        "  --image.chunks_left;\n", "", CORE),
+    Bug("S11", "a rank that was answered is answered with the next round, too",
+        "server/core/reply/reply.cc", "if (!TestAndClear(chunk.wants_reply, rank)) continue;",
+        "if (!Test(chunk.wants_reply, rank)) continue;", CORE),
+    Bug("S12", "a rank that left is not counted", "server/core/rounds/departed.cc",
+        "  ++shard.departed_count;\n", "", CORE),
+    Bug("E1", "the slot of a partial stays open while the partial lies there", EXCHANGE,
+        "over it.\n  shard.exchange->peers[from.value].landing[header.slot.value] = {};\n",
+        "over it.\n", CORE),
+    Bug("E2", "the slot of new parameters stays open after them", EXCHANGE,
+        "awaits_result = false;\n  shard.exchange->peers[from.value]"
+        ".landing[header.slot.value] = {};\n", "awaits_result = false;\n", CORE),
+    Bug("E3", "a partial is noted as the next child's", EXCHANGE,
+        "  state.arrived |= std::uint64_t{1} << child;\n",
+        "  state.arrived |= std::uint64_t{2} << child;\n", CORE),
+    Bug("E4", "a sum that went up still counts as the own one", EXCHANGE,
+        "state.local = state.has_terms = false;", "state.has_terms = false;", CORE),
+    Bug("E5", "the terms of a round are those of the round before", EXCHANGE,
+        "state.local = state.has_terms = false;", "state.local = false;", CORE),
+    Bug("E6", "a round whose last part is the own sum stays", EXCHANGE,
+        "  NotePart(shard, state, shard.exchange->plan.self);\n"
+        "  return Advance(shard, chunk, state);\n",
+        "  NotePart(shard, state, shard.exchange->plan.self);\n  return {};\n", CORE),
+    Bug("E7", "a message that found room stays counted as waiting",
+        "server/core/exchange/peer_messages.cc", "      --shard.exchange->waiting_count;\n", "",
+        CORE),
+    Bug("E8", "a message that waits is not noted", "server/core/exchange/peer_messages.cc",
+        "  NoteWaits(shard, to, entry, true);\n", "", CORE),
+    Bug("L1", "a lane does not keep its new connection", OF_LANES,
+        "  lane.connection = id;\n", "", CORE),
+    Bug("L2", "a lane that has closed stays counted", OF_LANES,
+        "  --shard.lanes_open;\n", "", CORE),
+    Bug("F1", "a tenant's iteration lacks what its jobs push", FAIR_QUEUE,
+        "  job.tenant->iteration_bytes += bytes * shard.config.world_size;\n", "", CORE),
+    Bug("F2", "a throttled tenant keeps its turn", FAIR_QUEUE,
+        "throttled_, &tenant);\n  Leave(tenants_, tenant);\n", "throttled_, &tenant);\n", CORE),
+    Bug("F3", "a job whose lanes were held is counted when it is gone",
+        "server/core/loop/turns.cc", "  if (shard.turn.held) --held_count_;\n", "", CORE),
+    Bug("T1", "whoever stops a core loop runs it once more", "server/core_thread.cc",
+        "  if (thread_.joinable()) thread_.join();\n",
+        "  if (thread_.joinable()) {\n    thread_.join();\n    loop_.RunOnce();\n  }\n",
+        ("server_config_test",)),
+    Bug("P1", "a message that was given back counts as lent", "common/transport/message_pool.h",
+        "    lent_[index] = false;\n", "", LANES),
+    Bug("C1", "a connection does not learn its new place", TABLE,
+        "    entries_[last].served_index = entry.served_index;\n", "", LANES),
+    Bug("C2", "a ready connection enters the ring twice", TABLE,
+        "    if (entry.in_ready) return;\n", "", LANES),
+    Bug("Q1", "what was not reported is forgotten with what has not left",
+        "common/transport/stream/sender.h", "    tail_ = written_;\n", "    tail_ = reported_;\n",
+        LANES),
+    Bug("Q2", "bytes of a request that left are counted for the next",
+        "common/transport/stream/sender.cc", "    front_sent_ -= at(written_).bytes();\n", "",
+        LANES),
+    Bug("R1", "what was read behind a payload is overestimated",
+        "common/transport/stream/receiver.cc", "  stash_end_ = io.bytes - of_payload;\n",
+        "  stash_end_ = io.bytes;\n", LANES),
+    Bug("R2", "a piece of a payload is not counted", "common/transport/shm/ring_receiver.cc",
+        "  payload_have_ += count;\n", "  payload_have_ += count + 1;\n", RINGS),
+    Bug("G1", "a record more than the ring has is put into it", RING_SENDER,
+        "put_.records - taken_.records == ring_.record_count;",
+        "put_.records - taken_.records == ring_.record_count + 1;", RINGS),
+    Bug("G2", "a record that is forgotten counts as put", RING_SENDER,
+        "  tail_ = written_;\n  front_recorded_ = false;\n", "  tail_ = written_;\n", RINGS),
+    Bug("G3", "a receiver skips a record", "common/transport/shm/ring_receiver.cc",
+        "  ++taken_.records;\n", "  taken_.records += 2;\n", RINGS),
+    Bug("V1", "a message more than the peer's window leaves", VERBS_SENDER,
+        "messages_sent_ - messages_taken_ < peer_.messages_max",
+        "messages_sent_ - messages_taken_ <= peer_.messages_max", VERBS),
+    Bug("V2", "work requests that are done stay counted", VERBS_ROOM,
+        "  done_ = signal.posted;\n", "", VERBS),
+    Bug("V3", "copies are counted as done before they have left", VERBS_ROOM,
+        "  outbox_done_ = signal.outbox;\n", "  outbox_done_ = outbox_put_ + 64;\n", VERBS),
+    Bug("V4", "the peer is told of units that have only arrived", VERBS_RECEIVER,
+        "  units_told_ = units_taken_;\n", "  units_told_ = units_arrived_ + 1;\n", VERBS),
+)
