@@ -84,8 +84,8 @@ class Subcommand {
   CLI::App* app_ = nullptr;
 };
 
-// The result of parsing. At most one of these is set: `exit_code` (help or the version was requested
-// and printed), `error`, `extras` (words that no command knows).
+// The result of parsing. At most one of these is set: `exit_code` (help or the version was
+// requested and printed), `error`, `extras` (words that no command knows).
 struct Parsed {
   Subcommand named;  // as deep as it was understood
   std::optional<int> exit_code;
