@@ -1,7 +1,6 @@
 // phubctl audit tail: who changed what.
 #include <fmt/format.h>
 
-#include <CLI/CLI.hpp>
 #include <chrono>
 #include <memory>
 #include <thread>
@@ -66,16 +65,16 @@ int ShowTail(const Options& options, const Tail& tail) {
 
 }  // namespace
 
-void AddAudit(CLI::App& parent, const Options& options, Command& command) {
-  CLI::App* audit = parent.add_subcommand("audit", "The log of administrative changes");
-  CLI::App* tail = audit->add_subcommand("tail", "Its last entries, oldest first");
+void AddAudit(Subcommand parent, const Options& options, Command& command) {
+  const Subcommand audit = parent.AddSubcommand("audit", "The log of administrative changes");
+  const Subcommand tail = audit.AddSubcommand("tail", "Its last entries, oldest first");
   const auto request = std::make_shared<Tail>();
-  tail->add_option("-n,--lines", request->count, "How many")
-      ->type_name("COUNT")
-      ->check(CLI::Range(1, 1000))
-      ->capture_default_str();
-  tail->add_flag("-f,--follow", request->follow, "Go on with those that come, until interrupted");
-  tail->callback([&, request] { command = [&, request] { return ShowTail(options, *request); }; });
+  tail.AddOption("-n,--lines", request->count, "How many")
+      .TypeName("COUNT")
+      .InRange(1, 1000)
+      .ShowDefault();
+  tail.AddFlag("-f,--follow", request->follow, "Go on with those that come, until interrupted");
+  tail.OnNamed([&, request] { command = [&, request] { return ShowTail(options, *request); }; });
 }
 
 }  // namespace phub::client::cli

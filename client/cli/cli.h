@@ -10,12 +10,9 @@
 #include <functional>
 #include <string>
 
+#include "client/cli/command_line.h"
 #include "client/session/channel.h"
 #include "common/base/clock.h"
-
-namespace CLI {
-class App;
-}
 
 namespace phub::client::cli {
 
@@ -46,26 +43,26 @@ struct Options {
 // A command sets this when it is the one that was named; main() calls it then.
 using Command = std::function<int()>;
 
-void AddHealth(CLI::App& parent, const Options& options, Command& command);
-void AddVersion(CLI::App& parent, const Options& options, Command& command);
-void AddJob(CLI::App& parent, const Options& options, Command& command);
-void AddJobEvict(CLI::App& job, const Options& options, Command& command);
-void AddJobSave(CLI::App& job, const Options& options, Command& command);
-void AddServer(CLI::App& parent, const Options& options, Command& command);
+void AddHealth(Subcommand parent, const Options& options, Command& command);
+void AddVersion(Subcommand parent, const Options& options, Command& command);
+void AddJob(Subcommand parent, const Options& options, Command& command);
+void AddJobEvict(Subcommand job, const Options& options, Command& command);
+void AddJobSave(Subcommand job, const Options& options, Command& command);
+void AddServer(Subcommand parent, const Options& options, Command& command);
 // Of all that `parent` has when the script, or the page, is asked for.
-void AddCompletion(CLI::App& parent, Command& command);
-void AddManPage(CLI::App& parent, Command& command);
-void AddStalls(CLI::App& job, const Options& options, Command& command);  // under `job`
-void AddPlan(CLI::App& parent, const Options& options, Command& command);
-void AddAudit(CLI::App& parent, const Options& options, Command& command);
-void AddDoctor(CLI::App& parent, const Options& options, Command& command);
-void AddContext(CLI::App& parent, const Options& options, Command& command);
-void AddPki(CLI::App& parent, Command& command);
-void AddQuota(CLI::App& parent, const Options& options, Command& command);
-void AddTenant(CLI::App& parent, const Options& options, Command& command);
-void AddToken(CLI::App& parent, const Options& options, Command& command);
-void AddWhoAmI(CLI::App& parent, const Options& options, Command& command);
-void AddStats(CLI::App& parent, const Options& options, Command& command);
-void AddTop(CLI::App& parent, const Options& options, Command& command);
+void AddCompletion(Subcommand parent, Command& command);
+void AddManPage(Subcommand parent, Command& command);
+void AddStalls(Subcommand job, const Options& options, Command& command);  // under `job`
+void AddPlan(Subcommand parent, const Options& options, Command& command);
+void AddAudit(Subcommand parent, const Options& options, Command& command);
+void AddDoctor(Subcommand parent, const Options& options, Command& command);
+void AddContext(Subcommand parent, const Options& options, Command& command);
+void AddPki(Subcommand parent, Command& command);
+void AddQuota(Subcommand parent, const Options& options, Command& command);
+void AddTenant(Subcommand parent, const Options& options, Command& command);
+void AddToken(Subcommand parent, const Options& options, Command& command);
+void AddWhoAmI(Subcommand parent, const Options& options, Command& command);
+void AddStats(Subcommand parent, const Options& options, Command& command);
+void AddTop(Subcommand parent, const Options& options, Command& command);
 
 }  // namespace phub::client::cli

@@ -2,7 +2,6 @@
 // they know.
 #include <fmt/format.h>
 
-#include <CLI/CLI.hpp>
 #include <memory>
 #include <set>
 
@@ -11,17 +10,10 @@
 namespace phub::client::cli {
 namespace {
 
-std::vector<std::string> Names(const CLI::Option& option) {
-  std::vector<std::string> names;
-  for (const std::string& name : option.get_snames()) names.push_back("-" + name);
-  for (const std::string& name : option.get_lnames()) names.push_back("--" + name);
-  return names;
-}
-
-std::string OptionWords(const CLI::App& app) {
+std::string OptionWords(Subcommand command) {
   std::string words;
-  for (const CLI::Option* option : app.get_options())
-    for (const std::string& name : Names(*option)) words += " " + name;
+  for (const Argument& argument : command.Arguments())
+    for (const std::string& name : argument.Names()) words += " " + name;
   return words;
 }
 
@@ -33,28 +25,26 @@ struct Tables {
   std::set<std::string> with_value;
 };
 
-void Walk(const CLI::App& app, const std::string& path, const std::string& global_words,
-          Tables& tables) {
-  for (const CLI::Option* option : app.get_options()) {
-    if (option->get_expected_min() == 0) continue;
-    for (const std::string& name : Names(*option)) tables.with_value.insert(name);
+void Walk(Subcommand command, const std::string& global_words, Tables& tables) {
+  for (const Argument& argument : command.Arguments()) {
+    if (!argument.NeedsValue()) continue;
+    for (const std::string& name : argument.Names()) tables.with_value.insert(name);
   }
   std::string words;
-  for (const CLI::App* child : app.get_subcommands(nullptr)) {
-    if (child->get_group().empty()) continue;  // hidden
-    const std::string child_path = path + " " + child->get_name();
-    words += (words.empty() ? "" : " ") + child->get_name();
-    tables.commands += fmt::format("{}\"{}\"", tables.commands.empty() ? "" : "|", child_path);
-    Walk(*child, child_path, global_words, tables);
+  for (const Subcommand& child : command.Subcommands()) {
+    if (child.IsHidden()) continue;
+    words += (words.empty() ? "" : " ") + child.Name();
+    tables.commands += fmt::format("{}\"{}\"", tables.commands.empty() ? "" : "|", child.Path());
+    Walk(child, global_words, tables);
   }
-  const bool is_root = app.get_parent() == nullptr;
-  tables.follow += fmt::format("    \"{}\") words=\"{}{}{}\" ;;\n", path, words, OptionWords(app),
-                               is_root ? "" : global_words);
+  const bool is_root = !command.Parent().has_value();
+  tables.follow += fmt::format("    \"{}\") words=\"{}{}{}\" ;;\n", command.Path(), words,
+                               OptionWords(command), is_root ? "" : global_words);
 }
 
-std::string Script(const CLI::App& root) {
+std::string Script(Subcommand root) {
   Tables tables;
-  Walk(root, root.get_name(), OptionWords(root), tables);
+  Walk(root, OptionWords(root), tables);
   std::string with_value;
   for (const std::string& name : tables.with_value)
     with_value += (with_value.empty() ? "" : "|") + name;
@@ -79,7 +69,7 @@ std::string Script(const CLI::App& root) {
       tables.commands, with_value, tables.follow);
 }
 
-int PrintCompletion(const CLI::App& root, const std::string& shell) {
+int PrintCompletion(Subcommand root, const std::string& shell) {
   if (shell == "zsh") fmt::print("#compdef phubctl\nautoload -U +X bashcompinit && bashcompinit\n");
   fmt::print("{}", Script(root));
   return kOk;
@@ -87,20 +77,21 @@ int PrintCompletion(const CLI::App& root, const std::string& shell) {
 
 }  // namespace
 
-void AddCompletion(CLI::App& parent, Command& command) {
-  CLI::App* completion =
-      parent.add_subcommand("completion", "A script that completes phubctl's commands in a shell");
+void AddCompletion(Subcommand parent, Command& command) {
+  const Subcommand completion =
+      parent.AddSubcommand("completion", "A script that completes phubctl's commands in a shell");
   const auto shell = std::make_shared<std::string>();
-  completion->add_option("SHELL", *shell, "bash or zsh")
-      ->required()
-      ->type_name("")
-      ->check(CLI::IsMember({"bash", "zsh"}));
-  completion->footer(
+  completion.AddOption("SHELL", *shell, "bash or zsh")
+      .Required()
+      .TypeName("")
+      .OneOf({"bash", "zsh"});
+  completion.SetFooter(
       "Examples:\n"
       "  source <(phubctl completion bash)\n"
       "  phubctl completion bash > /etc/bash_completion.d/phubctl");
-  completion->callback(
-      [&, shell] { command = [&, shell] { return PrintCompletion(parent, *shell); }; });
+  completion.OnNamed([&command, parent, shell] {
+    command = [parent, shell] { return PrintCompletion(parent, *shell); };
+  });
 }
 
 }  // namespace phub::client::cli

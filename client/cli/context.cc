@@ -1,7 +1,6 @@
 // phubctl context set, use, list, delete.
 #include <fmt/format.h>
 
-#include <CLI/CLI.hpp>
 #include <filesystem>
 #include <memory>
 
@@ -95,31 +94,32 @@ int ListContexts() {
 
 }  // namespace
 
-void AddContext(CLI::App& parent, const Options& options, Command& command) {
-  CLI::App* context = parent.add_subcommand("context", "Daemons by name, and who you are there");
-  context->footer(
+void AddContext(Subcommand parent, const Options& options, Command& command) {
+  const Subcommand context =
+      parent.AddSubcommand("context", "Daemons by name, and who you are there");
+  context.SetFooter(
       "Examples:\n"
       "  phubctl context set rack7 -e rack7:7700 --token-file ~/.phub/token --ca-file ca.crt\n"
       "  phubctl context use rack7\n"
       "They are in PHUB_CONTEXTS, or ~/.config/phub/contexts.toml, which only you may read.");
   const auto name = std::make_shared<std::string>();
   const auto add = [&](const char* verb, const char* help) {
-    CLI::App* app = context->add_subcommand(verb, help);
-    app->add_option("NAME", *name, "Name of the context")->required()->type_name("");
+    const Subcommand app = context.AddSubcommand(verb, help);
+    app.AddOption("NAME", *name, "Name of the context").Required().TypeName("");
     return app;
   };
-  add("set", "Make or change one, of the options that are given")->callback([&, name] {
+  add("set", "Make or change one, of the options that are given").OnNamed([&, name] {
     command = [&, name] { return SetContext(options, *name); };
   });
-  add("use", "Take it when no other is named")->callback([&command, name] {
+  add("use", "Take it when no other is named").OnNamed([&command, name] {
     command = [name] { return UseContext(*name); };
   });
-  CLI::App* remove = add("delete", "Forget it");
+  const Subcommand remove = add("delete", "Forget it");
   const auto yes = std::make_shared<bool>(false);
-  remove->add_flag("--yes", *yes, "Do not ask");
-  remove->callback(
+  remove.AddFlag("--yes", *yes, "Do not ask");
+  remove.OnNamed(
       [&command, name, yes] { command = [name, yes] { return DeleteContext(*name, *yes); }; });
-  context->add_subcommand("list", "All of them")->callback([&command] {
+  context.AddSubcommand("list", "All of them").OnNamed([&command] {
     command = [] { return ListContexts(); };
   });
 }

@@ -1,7 +1,6 @@
 // phubctl doctor: what stands in the way of lanes over RDMA on this host, and how to mend it.
 #include <fmt/format.h>
 
-#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -69,30 +68,29 @@ int Doctor(const DoctorArguments& arguments, const Options& options) {
 
 }  // namespace
 
-void AddDoctor(CLI::App& parent, const Options& options, Command& command) {
-  CLI::App* doctor = parent.add_subcommand(
+void AddDoctor(Subcommand parent, const Options& options, Command& command) {
+  const Subcommand doctor = parent.AddSubcommand(
       "doctor", "What stands in the way of lanes over RDMA on this host, and how to mend it");
   const auto arguments = std::make_shared<DoctorArguments>();
   doctor
-      ->add_option("--pin", arguments->pinned_text,
-                   "Memory that a process registers here: at a worker, gradients and parameters\n"
-                   "of its keys")
-      ->type_name("SIZE")
-      ->check([](const std::string& text) {
+      .AddOption("--pin", arguments->pinned_text,
+                 "Memory that a process registers here: at a worker, gradients and parameters\n"
+                 "of its keys")
+      .TypeName("SIZE")
+      .Check([](const std::string& text) {
         return ParseBytes(text) ? std::string()
                                 : fmt::format("\"{}\" is not a size, like \"4GiB\"", text);
       })
-      ->capture_default_str();
-  doctor->add_option("--peer", arguments->peer, "IP address of the other end, to choose ours by")
-      ->type_name("ADDRESS")
-      ->check([](const std::string& text) {
+      .ShowDefault();
+  doctor.AddOption("--peer", arguments->peer, "IP address of the other end, to choose ours by")
+      .TypeName("ADDRESS")
+      .Check([](const std::string& text) {
         return transport::ParseGid(text) ? std::string()
                                          : fmt::format("\"{}\" is not an IP address", text);
       });
-  doctor->add_flag("--daemon", arguments->daemon, "Judge for phubd, which needs memory windows");
-  doctor->add_flag("--required", arguments->required,
-                   "Fail if no device can be used, and only then");
-  doctor->footer(
+  doctor.AddFlag("--daemon", arguments->daemon, "Judge for phubd, which needs memory windows");
+  doctor.AddFlag("--required", arguments->required, "Fail if no device can be used, and only then");
+  doctor.SetFooter(
       "Looks at devices and their files, ports, addresses (GIDs), MTU, the limit of pinned memory\n"
       "and huge pages, as this user sees them. Asks no daemon. A host without RDMA devices is in\n"
       "order: lanes go over tcp or shared memory.\n"
@@ -102,7 +100,7 @@ void AddDoctor(CLI::App& parent, const Options& options, Command& command) {
       "  phubctl doctor --pin 8GiB\n"
       "  sudo -u phub phubctl doctor --daemon --required\n"
       "  phubctl doctor -o json | jq '.findings[] | select(.state == \"BAD\")'");
-  doctor->callback(
+  doctor.OnNamed(
       [&, arguments] { command = [&, arguments] { return Doctor(*arguments, options); }; });
 }
 

@@ -3,7 +3,6 @@
 #include <google/protobuf/wrappers.pb.h>
 #include <grpcpp/generic/generic_stub.h>
 
-#include <CLI/CLI.hpp>
 #include <future>
 
 #include "client/cli/cli.h"
@@ -49,12 +48,12 @@ int Health(const Options& options) {
 
 }  // namespace
 
-void AddHealth(CLI::App& parent, const Options& options, Command& command) {
-  CLI::App* health = parent.add_subcommand("health", "Is the daemon there and serving?");
-  health->footer(
+void AddHealth(Subcommand parent, const Options& options, Command& command) {
+  const Subcommand health = parent.AddSubcommand("health", "Is the daemon there and serving?");
+  health.SetFooter(
       "Exit codes: 0 serving, 1 reached but not serving (draining), 5 not reached.\n"
       "\nExample:\n  phubctl health || echo 'no phubd here'");
-  health->callback([&] { command = [&] { return Health(options); }; });
+  health.OnNamed([&] { command = [&] { return Health(options); }; });
 }
 
 }  // namespace phub::client::cli

@@ -1,7 +1,6 @@
 // phubctl job list, phubctl job get; the other commands of `job` have files of their own.
 #include <fmt/format.h>
 
-#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <memory>
 #include <string>
@@ -179,30 +178,32 @@ int GetJob(const Options& options, const JobQuery& query) {
 
 }  // namespace
 
-void AddJob(CLI::App& parent, const Options& options, Command& command) {
-  CLI::App* job = parent.add_subcommand("job", "Jobs: list them, look at one, save it, end it");
-  job->footer(
+void AddJob(Subcommand parent, const Options& options, Command& command) {
+  const Subcommand job =
+      parent.AddSubcommand("job", "Jobs: list them, look at one, save it, end it");
+  job.SetFooter(
       "Examples:\n"
       "  phubctl job list\n"
       "  phubctl job get digits --watch=5s\n"
       "  phubctl job stalls digits --watch\n"
       "  phubctl job save digits /var/lib/phub/digits");
 
-  CLI::App* list = job->add_subcommand("list", "Every job, running or lately ended");
+  const Subcommand list = job.AddSubcommand("list", "Every job, running or lately ended");
   const auto watch_text = std::make_shared<std::string>();
-  AddWatch(*list, *watch_text);
-  list->callback(
+  AddWatch(list, *watch_text);
+  list.OnNamed(
       [&, watch_text] { command = [&, watch_text] { return ListJobs(options, *watch_text); }; });
 
-  CLI::App* get = job->add_subcommand("get", "One job, its workers, and how their lanes travel");
+  const Subcommand get =
+      job.AddSubcommand("get", "One job, its workers, and how their lanes travel");
   const auto query = std::make_shared<JobQuery>();
-  get->add_option("NAME", query->name, "Name of the job")->required()->type_name("");
-  AddWatch(*get, query->watch_text);
-  get->callback([&, query] { command = [&, query] { return GetJob(options, *query); }; });
+  get.AddOption("NAME", query->name, "Name of the job").Required().TypeName("");
+  AddWatch(get, query->watch_text);
+  get.OnNamed([&, query] { command = [&, query] { return GetJob(options, *query); }; });
 
-  AddStalls(*job, options, command);
-  AddJobEvict(*job, options, command);
-  AddJobSave(*job, options, command);
+  AddStalls(job, options, command);
+  AddJobEvict(job, options, command);
+  AddJobSave(job, options, command);
 }
 
 }  // namespace phub::client::cli

@@ -2,7 +2,6 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
-#include <CLI/CLI.hpp>
 #include <memory>
 
 #include "client/cli/cli.h"
@@ -139,37 +138,38 @@ int SaveJob(const Options& options, const Save& save) {
 
 }  // namespace
 
-void AddJobEvict(CLI::App& job, const Options& options, Command& command) {
-  CLI::App* evict =
-      job.add_subcommand("evict", "End a job; its workers are told who asked and why");
+void AddJobEvict(Subcommand job, const Options& options, Command& command) {
+  const Subcommand evict =
+      job.AddSubcommand("evict", "End a job; its workers are told who asked and why");
   const auto eviction = std::make_shared<Eviction>();
-  evict->add_option("NAME", eviction->job, "Name of the job")->required()->type_name("");
-  evict->add_option("--reason", eviction->reason, "What the workers are told")->type_name("TEXT");
-  evict->add_flag("--yes", eviction->yes, "Do not ask");
-  evict->footer("Returns once the job's memory is free again.");
-  evict->callback([&, eviction] { command = [&, eviction] { return Evict(options, *eviction); }; });
+  evict.AddOption("NAME", eviction->job, "Name of the job").Required().TypeName("");
+  evict.AddOption("--reason", eviction->reason, "What the workers are told").TypeName("TEXT");
+  evict.AddFlag("--yes", eviction->yes, "Do not ask");
+  evict.SetFooter("Returns once the job's memory is free again.");
+  evict.OnNamed([&, eviction] { command = [&, eviction] { return Evict(options, *eviction); }; });
 }
 
-void AddJobSave(CLI::App& job, const Options& options, Command& command) {
-  CLI::App* save = job.add_subcommand("save", "Save a running job's state while it trains on");
+void AddJobSave(Subcommand job, const Options& options, Command& command) {
+  const Subcommand save =
+      job.AddSubcommand("save", "Save a running job's state while it trains on");
   const auto request = std::make_shared<Save>();
-  save->add_option("NAME", request->job, "Name of the job")->required()->type_name("");
-  save->add_option("DIRECTORY", request->directory, "Where to: created, or its state replaced")
-      ->required()
-      ->type_name("");
-  save->add_option("--patience", request->patience_text,
-                   "Give up when nothing moves for so long; an iteration must fit in")
-      ->type_name("DURATION")
-      ->capture_default_str()
-      ->check([](const std::string& text) {
+  save.AddOption("NAME", request->job, "Name of the job").Required().TypeName("");
+  save.AddOption("DIRECTORY", request->directory, "Where to: created, or its state replaced")
+      .Required()
+      .TypeName("");
+  save.AddOption("--patience", request->patience_text,
+                 "Give up when nothing moves for so long; an iteration must fit in")
+      .TypeName("DURATION")
+      .ShowDefault()
+      .Check([](const std::string& text) {
         const auto patience = ParseDuration(text);
         if (patience && *patience > 0) return std::string();
         return fmt::format("\"{}\" is not a duration, like \"60s\"", text);
       });
-  save->footer(
+  save.SetFooter(
       "Parameters, masters, optimizer state and hyper-parameters of all keys, all as they were\n"
       "after one iteration, as safetensors with a manifest.");
-  save->callback([&, request] { command = [&, request] { return SaveJob(options, *request); }; });
+  save.OnNamed([&, request] { command = [&, request] { return SaveJob(options, *request); }; });
 }
 
 }  // namespace phub::client::cli

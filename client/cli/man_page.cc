@@ -3,8 +3,6 @@
 
 #include <fmt/format.h>
 
-#include <CLI/CLI.hpp>
-
 #include "client/cli/cli.h"
 #include "common/base/version.h"
 
@@ -12,38 +10,35 @@ namespace phub::client::cli {
 namespace {
 
 // "-o, --output FORMAT (PHUB_OUTPUT)"
-std::string TagOf(const CLI::Option& option) {
-  std::string tag = option.get_positional() ? option.get_name(/*positional=*/true) : "";
-  for (const std::string& name : option.get_snames()) tag += (tag.empty() ? "-" : ", -") + name;
-  for (const std::string& name : option.get_lnames()) tag += (tag.empty() ? "--" : ", --") + name;
-  if (option.nonpositional() && !option.get_type_name().empty() && option.get_expected_max() > 0)
-    tag += " " + option.get_type_name();
-  if (!option.get_envname().empty()) tag += fmt::format(" ({})", option.get_envname());
+std::string TagOf(const Argument& argument) {
+  std::string tag = argument.PositionalName();
+  for (const std::string& name : argument.Names()) tag += (tag.empty() ? "" : ", ") + name;
+  if (!argument.Placeholder().empty()) tag += " " + argument.Placeholder();
+  if (!argument.EnvironmentName().empty()) tag += fmt::format(" ({})", argument.EnvironmentName());
   return tag;
 }
 
-void WriteOptions(const CLI::App& app, ManPage& page) {
-  for (const CLI::Option* option : app.get_options()) {
-    const std::string fallback = option->get_default_str();
-    page.Item(TagOf(*option),
-              fmt::format("{}{}", option->get_description(),
+void WriteOptions(Subcommand command, ManPage& page) {
+  for (const Argument& argument : command.Arguments()) {
+    const std::string fallback = argument.DefaultText();
+    page.Item(TagOf(argument),
+              fmt::format("{}{}", argument.Description(),
                           fallback.empty() ? "" : fmt::format(" (default: {})", fallback)));
   }
 }
 
-void WriteCommands(const CLI::App& app, const std::string& path, ManPage& page) {
-  for (const CLI::App* child : app.get_subcommands(nullptr)) {
-    if (child->get_group().empty()) continue;  // hidden
-    const std::string child_path = fmt::format("{} {}", path, child->get_name());
-    page.Subsection(child_path);
-    page.Paragraph(child->get_description());
-    WriteOptions(*child, page);
-    if (!child->get_footer().empty()) page.Literal(child->get_footer());
-    WriteCommands(*child, child_path, page);
+void WriteCommands(Subcommand command, ManPage& page) {
+  for (const Subcommand& child : command.Subcommands()) {
+    if (child.IsHidden()) continue;
+    page.Subsection(child.Path());
+    page.Paragraph(child.Description());
+    WriteOptions(child, page);
+    if (!child.Footer().empty()) page.Literal(child.Footer());
+    WriteCommands(child, page);
   }
 }
 
-int PrintManPage(const CLI::App& root) {
+int PrintManPage(Subcommand root) {
   ManPage page("phubctl", 1, fmt::format("phub {}", BuildVersion()),
                "asks a phub daemon how it and its jobs are");
   page.Section("SYNOPSIS");
@@ -55,9 +50,9 @@ int PrintManPage(const CLI::App& root) {
   page.Section("OPTIONS");
   WriteOptions(root, page);
   page.Section("COMMANDS");
-  WriteCommands(root, root.get_name(), page);
+  WriteCommands(root, page);
   page.Section("EXAMPLES AND EXIT STATUS");
-  page.Literal(root.get_footer());
+  page.Literal(root.Footer());
   page.Section("SEE ALSO");
   page.Paragraph("phubd(8)");
   fmt::print("{}", page.text());
@@ -66,10 +61,10 @@ int PrintManPage(const CLI::App& root) {
 
 }  // namespace
 
-void AddManPage(CLI::App& parent, Command& command) {
-  CLI::App* man_page = parent.add_subcommand("man-page", "The manual page, for man(1)");
-  man_page->group("");  // for packagers: not among the commands that people are shown
-  man_page->callback([&] { command = [&] { return PrintManPage(parent); }; });
+void AddManPage(Subcommand parent, Command& command) {
+  const Subcommand man_page = parent.AddSubcommand("man-page", "The manual page, for man(1)");
+  man_page.Hide();  // for packagers: not among the commands that people are shown
+  man_page.OnNamed([&command, parent] { command = [parent] { return PrintManPage(parent); }; });
 }
 
 }  // namespace phub::client::cli

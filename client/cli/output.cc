@@ -4,7 +4,6 @@
 #include <google/protobuf/util/json_util.h>
 #include <unistd.h>
 
-#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
@@ -107,14 +106,13 @@ DurationNs WatchInterval(const std::string& watch_text) {
   return watch_text.empty() ? 0 : ParseDuration(watch_text).value_or(kSecond);
 }
 
-void AddWatch(CLI::App& command, std::string& watch_text) {
+void AddWatch(Subcommand command, std::string& watch_text) {
   command
-      .add_option("-w,--watch", watch_text,
-                  "Ask again and again, every INTERVAL (1s if not given), until interrupted")
-      ->type_name("INTERVAL")
-      ->expected(0, 1)
-      ->default_str("1s")
-      ->check([](const std::string& text) {
+      .AddOption("-w,--watch", watch_text,
+                 "Ask again and again, every INTERVAL (1s if not given), until interrupted")
+      .TypeName("INTERVAL")
+      .ValueMayBeLeftOut("1s")
+      .Check([](const std::string& text) {
         constexpr DurationNs kIntervalMin = 100 * kMillisecond;
         const auto interval = ParseDuration(text);
         if (interval && *interval >= kIntervalMin) return std::string();

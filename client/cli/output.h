@@ -55,6 +55,6 @@ inline const std::string kOnce;  // for commands that cannot be watched
 // The interval of --watch; 0 if it was not given.
 DurationNs WatchInterval(const std::string& watch_text);
 // Adds --watch to a command.
-void AddWatch(CLI::App& command, std::string& watch_text);
+void AddWatch(Subcommand command, std::string& watch_text);
 
 }  // namespace phub::client::cli

@@ -2,7 +2,6 @@
 #include <fmt/format.h>
 #include <sys/stat.h>
 
-#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <fstream>
 #include <iterator>
@@ -112,9 +111,10 @@ int Issue(const Pki& pki) {
 
 }  // namespace
 
-void AddPki(CLI::App& parent, Command& command) {
-  CLI::App* pki = parent.add_subcommand("pki", "An authority and certificates, without a daemon");
-  pki->footer(
+void AddPki(Subcommand parent, Command& command) {
+  const Subcommand pki =
+      parent.AddSubcommand("pki", "An authority and certificates, without a daemon");
+  pki.SetFooter(
       "Examples:\n"
       "  phubctl pki init /etc/phub/pki --trust-domain rack.example\n"
       "  phubctl pki issue /etc/phub/pki server node7 --host node7 --host 10.0.0.7\n"
@@ -122,38 +122,39 @@ void AddPki(CLI::App& parent, Command& command) {
       "Whoever has ca.key is everybody: keep it off the daemons. A daemon needs ca.crt\n"
       "(tls_client_ca) and its own pair (tls_certificate, tls_key); a caller its pair and ca.crt.");
   const auto request = std::make_shared<Pki>();
-  CLI::App* init = pki->add_subcommand("init", "A new authority in a directory");
-  init->add_option("DIRECTORY", request->folder, "Where it is kept")->required()->type_name("");
-  init->add_option("--trust-domain", request->trust_domain, "Name space; the daemons' trust_domain")
-      ->type_name("NAME")
-      ->check(CheckName)
-      ->capture_default_str();
-  init->add_option("--days", request->days, "How long it is good; 3650 if not given")
-      ->type_name("COUNT")
-      ->check(CLI::Range(1, 36500));
-  init->callback([&command, request] {
+  const Subcommand init = pki.AddSubcommand("init", "A new authority in a directory");
+  init.AddOption("DIRECTORY", request->folder, "Where it is kept").Required().TypeName("");
+  init.AddOption("--trust-domain", request->trust_domain, "Name space; the daemons' trust_domain")
+      .TypeName("NAME")
+      .Check(CheckName)
+      .ShowDefault();
+  init.AddOption("--days", request->days, "How long it is good; 3650 if not given")
+      .TypeName("COUNT")
+      .InRange(1, 36500);
+  init.OnNamed([&command, request] {
     command = [request] {
       if (request->days == 0) request->days = 3650;
       return Init(*request);
     };
   });
-  CLI::App* issue = pki->add_subcommand("issue", "A certificate and its key, by the authority");
-  issue->add_option("DIRECTORY", request->folder, "The authority's")->required()->type_name("");
-  issue->add_option("ROLE", request->role, "tenant, operator, admin or server")
-      ->required()
-      ->type_name("")
-      ->check(CLI::IsMember({"tenant", "operator", "admin", "server"}));
-  issue->add_option("NAME", request->name, "The tenant's, person's or daemon's name")
-      ->required()
-      ->type_name("")
-      ->check(CheckName);
-  issue->add_option("--host", request->hosts, "Name or address of a daemon; may be repeated")
-      ->type_name("HOST")
-      ->check(CheckHost);
-  issue->add_option("--days", request->days, "How long it is good; 90 if not given")
-      ->type_name("COUNT")
-      ->check(CLI::Range(1, 36500));
-  issue->callback([&command, request] {
+  const Subcommand issue =
+      pki.AddSubcommand("issue", "A certificate and its key, by the authority");
+  issue.AddOption("DIRECTORY", request->folder, "The authority's").Required().TypeName("");
+  issue.AddOption("ROLE", request->role, "tenant, operator, admin or server")
+      .Required()
+      .TypeName("")
+      .OneOf({"tenant", "operator", "admin", "server"});
+  issue.AddOption("NAME", request->name, "The tenant's, person's or daemon's name")
+      .Required()
+      .TypeName("")
+      .Check(CheckName);
+  issue.AddOption("--host", request->hosts, "Name or address of a daemon; may be repeated")
+      .TypeName("HOST")
+      .Check(CheckHost);
+  issue.AddOption("--days", request->days, "How long it is good; 90 if not given")
+      .TypeName("COUNT")
+      .InRange(1, 36500);
+  issue.OnNamed([&command, request] {
     command = [request] {
       if (request->days == 0) request->days = 90;
       return Issue(*request);

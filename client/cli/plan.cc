@@ -3,7 +3,6 @@
 
 #include <fmt/core.h>
 
-#include <CLI/CLI.hpp>
 #include <functional>
 #include <memory>
 
@@ -18,46 +17,46 @@ class Registrar {
  public:
   Registrar(const Options& options, Command& command) : options_(options), command_(command) {}
 
-  CLI::App& Add(CLI::App& parent, const char* name, const char* description, Run run) {
-    CLI::App* app = parent.add_subcommand(name, description);
-    app->callback([this_options = &options_, command = &command_, arguments = arguments_, run] {
+  Subcommand Add(Subcommand parent, const char* name, const char* description, Run run) {
+    const Subcommand app = parent.AddSubcommand(name, description);
+    app.OnNamed([this_options = &options_, command = &command_, arguments = arguments_, run] {
       *command = [this_options, arguments, run] { return run(*arguments, *this_options); };
     });
-    return *app;
+    return app;
   }
 
-  void TopologyOption(CLI::App& app) {
-    app.add_option("-t,--topology", arguments_->topology,
-                   "torus:4x4 mesh: ring: switch: fattree:4x8@2 racks:4x8@4 bigraph:4x8 random:, "
-                   "with ,bandwidth= ,latency= ,aggregate; or a .toml or .json file")
-        ->type_name("TOPOLOGY")
-        ->required();
+  void TopologyOption(Subcommand app) {
+    app.AddOption("-t,--topology", arguments_->topology,
+                  "torus:4x4 mesh: ring: switch: fattree:4x8@2 racks:4x8@4 bigraph:4x8 random:, "
+                  "with ,bandwidth= ,latency= ,aggregate; or a .toml or .json file")
+        .TypeName("TOPOLOGY")
+        .Required();
   }
-  void PlanArgument(CLI::App& app) {
-    app.add_option("plan", arguments_->plan, "The plan's file (.json, or MSCCL .xml)")->required();
+  void PlanArgument(Subcommand app) {
+    app.AddOption("plan", arguments_->plan, "The plan's file (.json, or MSCCL .xml)").Required();
   }
-  void SizeOptions(CLI::App& app, const char* pieces_default) {
-    app.add_option("-s,--size", arguments_->size, "Bytes of all data")->capture_default_str();
-    app.add_option("--pieces", arguments_->pieces,
-                   fmt::format("Into how many pieces data are cut (default: {})", pieces_default));
-    app.add_option("--sum-rate", arguments_->sum_rate, "How fast a member sums: 20GB/s");
-    app.add_option("--optimizer-rate", arguments_->optimizer_rate, "How fast a home updates");
-    app.add_flag("--lockstep", arguments_->lockstep, "One step after the other");
+  void SizeOptions(Subcommand app, const char* pieces_default) {
+    app.AddOption("-s,--size", arguments_->size, "Bytes of all data").ShowDefault();
+    app.AddOption("--pieces", arguments_->pieces,
+                  fmt::format("Into how many pieces data are cut (default: {})", pieces_default));
+    app.AddOption("--sum-rate", arguments_->sum_rate, "How fast a member sums: 20GB/s");
+    app.AddOption("--optimizer-rate", arguments_->optimizer_rate, "How fast a home updates");
+    app.AddFlag("--lockstep", arguments_->lockstep, "One step after the other");
   }
-  void SearchOptions(CLI::App& app) {
-    app.add_option("--starts", arguments_->starts, "Random starts of planners that search");
-    app.add_option("--seed", arguments_->seed, "Of the search")->capture_default_str();
+  void SearchOptions(Subcommand app) {
+    app.AddOption("--starts", arguments_->starts, "Random starts of planners that search");
+    app.AddOption("--seed", arguments_->seed, "Of the search").ShowDefault();
   }
-  void OutOption(CLI::App& app) {
+  void OutOption(Subcommand app) {
     // These commands have one format each, so their -o names a file. Who asks for a format all the
     // same, as everywhere else, gets standard output.
-    app.add_option("-o,-O,--out", arguments_->out, "File to write (default: standard output)")
-        ->type_name("FILE")
-        ->transform([](std::string text) {
+    app.AddOption("-o,-O,--out", arguments_->out, "File to write (default: standard output)")
+        .TypeName("FILE")
+        .Transform([](std::string text) {
           return text == "json" || text == "table" ? std::string() : text;
         });
   }
-  void ProbeOptions(CLI::App& app) {
+  void ProbeOptions(Subcommand app) {
     const auto duration = [](const std::string& text) {
       const auto parsed = ParseDuration(text);
       if (parsed && *parsed > 0) return std::string();
@@ -68,32 +67,31 @@ class Registrar {
       if (parsed && *parsed > 0) return std::string();
       return fmt::format("\"{}\" is not a size, like \"1GiB\"", text);
     };
-    app.add_option("-s,--size", arguments_->size, "Bytes of all data, of what plans would take")
-        ->capture_default_str();
-    app.add_option("--duration", arguments_->duration, "Of one probe of two racks, 10ms to 10s")
-        ->type_name("DURATION")
-        ->check(duration)
-        ->capture_default_str();
-    app.add_option("--bytes", arguments_->bytes, "Of one probe at most, to 4GiB (default: 1GiB)")
-        ->type_name("SIZE")
-        ->check(bytes);
-    app.add_option("--repeat", arguments_->repeat, "Probes of each two racks; the best counts")
-        ->check(CLI::Range(1, 100))
-        ->capture_default_str();
-    app.add_option("--topology-out", arguments_->topology_out,
-                   "Write the measured topology to this file (.json)")
-        ->type_name("FILE");
-    app.add_option("--plan-out", arguments_->plan_out,
-                   "Write the proposed plan to this file (.json): new jobs take it with plan=FILE")
-        ->type_name("FILE");
-    CLI::Option* const apply =
-        app.add_flag("--apply", arguments_->apply,
-                     "Plan new jobs for what was measured (racks with topology = \"probe\")");
-    // The plan would be one for the topology that stood before.
-    apply->excludes("--plan-out");
-    app.add_flag("--show", arguments_->show,
-                 "Measure nothing; show the topology that new jobs are planned for")
-        ->excludes(apply);
+    app.AddOption("-s,--size", arguments_->size, "Bytes of all data, of what plans would take")
+        .ShowDefault();
+    app.AddOption("--duration", arguments_->duration, "Of one probe of two racks, 10ms to 10s")
+        .TypeName("DURATION")
+        .Check(duration)
+        .ShowDefault();
+    app.AddOption("--bytes", arguments_->bytes, "Of one probe at most, to 4GiB (default: 1GiB)")
+        .TypeName("SIZE")
+        .Check(bytes);
+    app.AddOption("--repeat", arguments_->repeat, "Probes of each two racks; the best counts")
+        .InRange(1, 100)
+        .ShowDefault();
+    app.AddOption("--topology-out", arguments_->topology_out,
+                  "Write the measured topology to this file (.json)")
+        .TypeName("FILE");
+    app.AddOption("--plan-out", arguments_->plan_out,
+                  "Write the proposed plan to this file (.json): new jobs take it with plan=FILE")
+        .TypeName("FILE");
+    // With --plan-out the plan would be one for the topology that stood before.
+    app.AddFlag("--apply", arguments_->apply,
+                "Plan new jobs for what was measured (racks with topology = \"probe\")")
+        .Excludes("--plan-out");
+    app.AddFlag("--show", arguments_->show,
+                "Measure nothing; show the topology that new jobs are planned for")
+        .Excludes("--apply");
   }
   PlanArguments& arguments() { return *arguments_; }
 
@@ -103,11 +101,11 @@ class Registrar {
   std::shared_ptr<PlanArguments> arguments_ = std::make_shared<PlanArguments>();
 };
 
-void AddProbe(Registrar& registrar, CLI::App& plan) {
-  CLI::App& probe = registrar.Add(
+void AddProbe(Registrar& registrar, Subcommand plan) {
+  const Subcommand probe = registrar.Add(
       plan, "probe", "Measure between the racks' daemons, and what follows", PlanProbe);
   registrar.ProbeOptions(probe);
-  probe.footer(
+  probe.SetFooter(
       "Asks one daemon (--endpoint) to have the racks of its `racks` measure latency and\n"
       "bandwidth to each other, two at a time, over connections as jobs' lanes are. Prints both\n"
       "matrices, the groups that they show, a better order of racks, and how much faster the best\n"
@@ -127,66 +125,69 @@ void AddProbe(Registrar& registrar, CLI::App& plan) {
 
 }  // namespace
 
-void AddPlan(CLI::App& parent, const Options& options, Command& command) {
-  CLI::App* plan =
-      parent.add_subcommand("plan", "Exchange plans across racks; only `probe` needs daemons");
+void AddPlan(Subcommand parent, const Options& options, Command& command) {
+  const Subcommand plan =
+      parent.AddSubcommand("plan", "Exchange plans across racks; only `probe` needs daemons");
   Registrar registrar(options, command);
   constexpr const char* kBest = "as many as are best";
 
-  CLI::App* topology = plan->add_subcommand("topology", "Networks");
-  CLI::App& show = registrar.Add(*topology, "show", "A network's nodes and links", TopologyShow);
-  show.add_option("topology", registrar.arguments().topology, "A name or a file")->required();
+  const Subcommand topology = plan.AddSubcommand("topology", "Networks");
+  const Subcommand show =
+      registrar.Add(topology, "show", "A network's nodes and links", TopologyShow);
+  show.AddOption("topology", registrar.arguments().topology, "A name or a file").Required();
 
-  CLI::App& make = registrar.Add(*plan, "make", "Make a plan, as JSON", PlanMake);
+  const Subcommand make = registrar.Add(plan, "make", "Make a plan, as JSON", PlanMake);
   registrar.TopologyOption(make);
-  make.add_option("-p,--planner", registrar.arguments().planner,
-                  "A planner's name, or best: the fastest at --size")
-      ->capture_default_str();
-  make.add_flag("--reorder", registrar.arguments().reorder, "Look for a better order of ranks");
+  make.AddOption("-p,--planner", registrar.arguments().planner,
+                 "A planner's name, or best: the fastest at --size")
+      .ShowDefault();
+  make.AddFlag("--reorder", registrar.arguments().reorder, "Look for a better order of ranks");
   registrar.SizeOptions(make, kBest);
   registrar.SearchOptions(make);
   registrar.OutOption(make);
 
-  CLI::App& verify =
-      registrar.Add(*plan, "verify", "Is a plan right, and what it loads", PlanVerify);
+  const Subcommand verify =
+      registrar.Add(plan, "verify", "Is a plan right, and what it loads", PlanVerify);
   registrar.PlanArgument(verify);
   registrar.TopologyOption(verify);
 
-  CLI::App& bound = registrar.Add(*plan, "bound", "The least time any plan can take", PlanBound);
+  const Subcommand bound =
+      registrar.Add(plan, "bound", "The least time any plan can take", PlanBound);
   registrar.TopologyOption(bound);
-  bound.add_option("-s,--size", registrar.arguments().size, "Bytes of all data")
-      ->capture_default_str();
+  bound.AddOption("-s,--size", registrar.arguments().size, "Bytes of all data").ShowDefault();
 
-  CLI::App& simulate = registrar.Add(*plan, "simulate", "How long a plan takes", PlanSimulate);
+  const Subcommand simulate =
+      registrar.Add(plan, "simulate", "How long a plan takes", PlanSimulate);
   registrar.PlanArgument(simulate);
   registrar.TopologyOption(simulate);
   registrar.SizeOptions(simulate, "1");
-  simulate.add_option("--trace", registrar.arguments().trace, "Write a Chrome trace to this file");
+  simulate.AddOption("--trace", registrar.arguments().trace, "Write a Chrome trace to this file");
 
-  CLI::App& compare = registrar.Add(*plan, "compare", "All planners in one table", PlanCompare);
+  const Subcommand compare =
+      registrar.Add(plan, "compare", "All planners in one table", PlanCompare);
   registrar.TopologyOption(compare);
   registrar.SizeOptions(compare, kBest);
   registrar.SearchOptions(compare);
 
-  CLI::App& draw = registrar.Add(*plan, "draw", "A plan's trees as an SVG picture", PlanDraw);
+  const Subcommand draw = registrar.Add(plan, "draw", "A plan's trees as an SVG picture", PlanDraw);
   registrar.PlanArgument(draw);
   registrar.TopologyOption(draw);
-  draw.add_option("--home", registrar.arguments().home, "Only the trees of this member");
+  draw.AddOption("--home", registrar.arguments().home, "Only the trees of this member");
   registrar.OutOption(draw);
 
-  CLI::App& to_xml = registrar.Add(*plan, "export", "A plan as MSCCL XML", PlanExport);
+  const Subcommand to_xml = registrar.Add(plan, "export", "A plan as MSCCL XML", PlanExport);
   registrar.PlanArgument(to_xml);
   registrar.TopologyOption(to_xml);
   registrar.OutOption(to_xml);
 
-  CLI::App& from_xml = registrar.Add(*plan, "import", "MSCCL XML as a plan", PlanImport);
+  const Subcommand from_xml = registrar.Add(plan, "import", "MSCCL XML as a plan", PlanImport);
   registrar.PlanArgument(from_xml);
   registrar.TopologyOption(from_xml);
   registrar.OutOption(from_xml);
 
-  AddProbe(registrar, *plan);
+  AddProbe(registrar, plan);
 
-  plan->footer(
+  plan.SetFooter(
       "Examples:\n"
       "  phubctl plan compare --topology racks:4x8@4 --size 97.5MiB\n"
       "  phubctl plan make --topology torus:4x4 --planner multitree -o plan.json\n"

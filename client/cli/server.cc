@@ -2,7 +2,6 @@
 #include <fmt/format.h>
 #include <google/protobuf/wrappers.pb.h>
 
-#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <chrono>
 #include <memory>
@@ -171,42 +170,43 @@ grpc::Status AskRack(const Options& options, std::vector<RackMember>& daemons) {
   return grpc::Status::OK;
 }
 
-void AddServer(CLI::App& parent, const Options& options, Command& command) {
-  CLI::App* server = parent.add_subcommand("server", "Daemons: list the rack's, drain one");
-  server->footer(
+void AddServer(Subcommand parent, const Options& options, Command& command) {
+  const Subcommand server = parent.AddSubcommand("server", "Daemons: list the rack's, drain one");
+  server.SetFooter(
       "Examples:\n"
       "  phubctl server list\n"
       "  phubctl -e rack7:7700 server drain --deadline 10m --wait --yes && systemctl restart "
       "phubd");
 
-  CLI::App* list = server->add_subcommand("list", "Every daemon of the rack, asked one by one");
-  list->footer("Exit codes: 0 all answer, 1 one does not, 5 the one that was asked does not.");
+  const Subcommand list =
+      server.AddSubcommand("list", "Every daemon of the rack, asked one by one");
+  list.SetFooter("Exit codes: 0 all answer, 1 one does not, 5 the one that was asked does not.");
   const auto watch_text = std::make_shared<std::string>();
-  AddWatch(*list, *watch_text);
-  list->callback(
+  AddWatch(list, *watch_text);
+  list.OnNamed(
       [&, watch_text] { command = [&, watch_text] { return ListServers(options, *watch_text); }; });
 
-  CLI::App* drain = server->add_subcommand("drain", "Take no new jobs; end what runs in time");
-  drain->footer(
+  const Subcommand drain = server.AddSubcommand("drain", "Take no new jobs; end what runs in time");
+  drain.SetFooter(
       "Jobs that still run at the deadline are ended with an error that says why. Workers are "
       "told\n"
       "of it at once. A drained daemon serves again after `phubctl server undrain`.");
   const auto request = std::make_shared<DrainRequest>();
   drain
-      ->add_option("--deadline", request->deadline_text,
-                   "How long jobs may run on; default: the daemon's drain_timeout")
-      ->type_name("DURATION")
-      ->check([](const std::string& text) {
+      .AddOption("--deadline", request->deadline_text,
+                 "How long jobs may run on; default: the daemon's drain_timeout")
+      .TypeName("DURATION")
+      .Check([](const std::string& text) {
         const auto deadline = ParseDuration(text);
         if (deadline && *deadline > 0) return std::string();
         return fmt::format("\"{}\" is not a duration, like \"30s\" or \"10m\"", text);
       });
-  drain->add_flag("--wait", request->wait, "Return once no job runs any more");
-  drain->add_flag("--yes", request->yes, "Do not ask, though jobs run");
-  drain->callback([&, request] { command = [&, request] { return Drain(options, *request); }; });
+  drain.AddFlag("--wait", request->wait, "Return once no job runs any more");
+  drain.AddFlag("--yes", request->yes, "Do not ask, though jobs run");
+  drain.OnNamed([&, request] { command = [&, request] { return Drain(options, *request); }; });
 
-  CLI::App* undrain = server->add_subcommand("undrain", "New jobs are welcome again");
-  undrain->callback([&] { command = [&] { return Undrain(options); }; });
+  const Subcommand undrain = server.AddSubcommand("undrain", "New jobs are welcome again");
+  undrain.OnNamed([&] { command = [&] { return Undrain(options); }; });
 }
 
 }  // namespace phub::client::cli

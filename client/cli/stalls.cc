@@ -1,7 +1,6 @@
 // phubctl job stalls: which key waits for which ranks, since when, and when they were last seen.
 #include <fmt/format.h>
 
-#include <CLI/CLI.hpp>
 #include <memory>
 
 #include "client/cli/cli.h"
@@ -70,27 +69,27 @@ int Stalls(const Options& options, const StallsQuery& query) {
 
 }  // namespace
 
-void AddStalls(CLI::App& job, const Options& options, Command& command) {
-  CLI::App* stalls =
-      job.add_subcommand("stalls", "What a job waits for: key, missing ranks, since when");
+void AddStalls(Subcommand job, const Options& options, Command& command) {
+  const Subcommand stalls =
+      job.AddSubcommand("stalls", "What a job waits for: key, missing ranks, since when");
   const auto query = std::make_shared<StallsQuery>();
-  stalls->add_option("NAME", query->job, "Name of the job")->required()->type_name("");
+  stalls.AddOption("NAME", query->job, "Name of the job").Required().TypeName("");
   stalls
-      ->add_option("--longer-than", query->longer_than_text,
-                   "Leave out rounds that have waited for less")
-      ->type_name("DURATION")
-      ->check([](const std::string& text) {
+      .AddOption("--longer-than", query->longer_than_text,
+                 "Leave out rounds that have waited for less")
+      .TypeName("DURATION")
+      .Check([](const std::string& text) {
         if (ParseDuration(text)) return std::string();
         return fmt::format("\"{}\" is not a duration, like \"500ms\"", text);
       });
-  AddWatch(*stalls, query->watch_text);
-  stalls->footer(
+  AddWatch(stalls, query->watch_text);
+  stalls.SetFooter(
       "A running job has rounds in flight at any moment; those that stay are stalls.\n"
       "\nExample:\n"
       "  phubctl job stalls digits --longer-than 500ms\n"
       "  KEY         ITERATION  WAITING FOR     SINCE  LAST SEEN\n"
       "  fc1.weight        412  rank 2 (node5)  1.3 s  heartbeat 1.3 s ago, lane tcp 10.0.0.5");
-  stalls->callback([&, query] { command = [&, query] { return Stalls(options, *query); }; });
+  stalls.OnNamed([&, query] { command = [&, query] { return Stalls(options, *query); }; });
 }
 
 }  // namespace phub::client::cli

@@ -1,7 +1,6 @@
 // phubctl stats: the daemon's counters and, with --watch, how fast they grow.
 #include <fmt/format.h>
 
-#include <CLI/CLI.hpp>
 #include <map>
 #include <memory>
 #include <tuple>
@@ -76,17 +75,17 @@ class StatsView {
 
 }  // namespace
 
-void AddStats(CLI::App& parent, const Options& options, Command& command) {
-  CLI::App* stats =
-      parent.add_subcommand("stats", "Counters of the daemon, its jobs and core loops");
+void AddStats(Subcommand parent, const Options& options, Command& command) {
+  const Subcommand stats =
+      parent.AddSubcommand("stats", "Counters of the daemon, its jobs and core loops");
   const auto query = std::make_shared<StatsQuery>();
-  AddWatch(*stats, query->watch_text);
-  stats->add_flag("--all", query->all, "In tables, also counters that are 0");
-  stats->footer(
+  AddWatch(stats, query->watch_text);
+  stats.AddFlag("--all", query->all, "In tables, also counters that are 0");
+  stats.SetFooter(
       "Examples:\n"
       "  phubctl stats --watch\n"
       "  phubctl stats -o json | jq '.counters[] | select(.name | test(\"refused\"))'");
-  stats->callback([&, query] {
+  stats.OnNamed([&, query] {
     command = [&, query] {
       StatsView view(options, *query);
       return Show(WatchInterval(query->watch_text), [&view] { return view.Next(); });

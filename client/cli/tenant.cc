@@ -1,7 +1,6 @@
 // phubctl tenant create, list, get, set-quota, suspend, resume, delete; phubctl quota usage.
 #include <fmt/format.h>
 
-#include <CLI/CLI.hpp>
 #include <charconv>
 #include <memory>
 
@@ -63,10 +62,10 @@ std::string CheckBandwidth(const std::string& text) {
   return fmt::format("\"{}\" is neither bytes per second, like \"1GiB/s\", nor \"none\"", text);
 }
 
-void AddQuotaOptions(CLI::App& app, QuotaText& quota) {
+void AddQuotaOptions(Subcommand app, QuotaText& quota) {
   const auto add = [&](const char* name, std::string& text, const char* help, const char* type,
                        std::string (*check)(const std::string&)) {
-    app.add_option(name, text, help)->type_name(type)->check(check);
+    app.AddOption(name, text, help).TypeName(type).Check(check);
   };
   add("--memory", quota.memory, "Memory that its jobs may reserve", "BYTES", CheckBytes);
   add("--jobs", quota.jobs, "Jobs at once", "COUNT", CheckCount);
@@ -78,12 +77,12 @@ void AddQuotaOptions(CLI::App& app, QuotaText& quota) {
       CheckBandwidth);
 }
 
-void AddEncryptionOption(CLI::App& app, std::string& encryption) {
-  app.add_option("--encryption", encryption,
-                 "required: lanes that leave a host are encrypted (tcp with TLS, never RDMA), or "
-                 "refused. optional: as the daemon has them")
-      ->type_name("TEXT")
-      ->check(CLI::IsMember({"required", "optional"}));
+void AddEncryptionOption(Subcommand app, std::string& encryption) {
+  app.AddOption("--encryption", encryption,
+                "required: lanes that leave a host are encrypted (tcp with TLS, never RDMA), or "
+                "refused. optional: as the daemon has them")
+      .TypeName("TEXT")
+      .OneOf({"required", "optional"});
 }
 
 // The limits that were given; those of "none" go to `lift` (a new tenant has none to lift).
@@ -198,13 +197,13 @@ int DeleteTenant(const Options& options, const TenantRequest& asked) {
 
 using Action = int (*)(const Options&, const TenantRequest&);
 
-std::shared_ptr<TenantRequest> AddCommand(CLI::App& parent, const char* name, const char* help,
+std::shared_ptr<TenantRequest> AddCommand(Subcommand parent, const char* name, const char* help,
                                           const Options& options, Command& command, Action action,
-                                          CLI::App*& added) {
-  added = parent.add_subcommand(name, help);
+                                          Subcommand& added) {
+  added = parent.AddSubcommand(name, help);
   const auto request = std::make_shared<TenantRequest>();
-  added->add_option("NAME", request->name, "Name of the tenant")->required()->type_name("");
-  added->callback([&, request, action] {
+  added.AddOption("NAME", request->name, "Name of the tenant").Required().TypeName("");
+  added.OnNamed([&, request, action] {
     command = [&, request, action] { return action(options, *request); };
   });
   return request;
@@ -212,64 +211,65 @@ std::shared_ptr<TenantRequest> AddCommand(CLI::App& parent, const char* name, co
 
 }  // namespace
 
-void AddTenant(CLI::App& parent, const Options& options, Command& command) {
-  CLI::App* tenant = parent.add_subcommand("tenant", "Tenants: who may use the daemon, how much");
-  tenant->footer(
+void AddTenant(Subcommand parent, const Options& options, Command& command) {
+  const Subcommand tenant =
+      parent.AddSubcommand("tenant", "Tenants: who may use the daemon, how much");
+  tenant.SetFooter(
       "Examples:\n"
       "  phubctl tenant create acme --memory 16GiB --jobs 4\n"
       "  phubctl tenant set-quota acme --memory 32GiB --jobs none\n"
       "  phubctl tenant suspend acme --yes && phubctl job list --tenant acme\n"
       "Tenants are of one daemon: repeat what you change at each daemon of a rack (-e).");
-  CLI::App* added = nullptr;
-  auto request = AddCommand(*tenant, "create", "A new tenant, with the limits given", options,
+  Subcommand added;
+  auto request = AddCommand(tenant, "create", "A new tenant, with the limits given", options,
                             command, CreateTenant, added);
-  AddQuotaOptions(*added, request->quota);
-  AddEncryptionOption(*added, request->encryption);
+  AddQuotaOptions(added, request->quota);
+  AddEncryptionOption(added, request->encryption);
 
-  CLI::App* list = tenant->add_subcommand("list", "Tenants, what they hold and may hold");
+  const Subcommand list = tenant.AddSubcommand("list", "Tenants, what they hold and may hold");
   const auto watch_text = std::make_shared<std::string>();
-  AddWatch(*list, *watch_text);
-  list->callback(
+  AddWatch(list, *watch_text);
+  list.OnNamed(
       [&, watch_text] { command = [&, watch_text] { return ListTenants(options, *watch_text); }; });
 
   request = AddCommand(
-      *tenant, "get", "One tenant", options, command,
+      tenant, "get", "One tenant", options, command,
       [](const Options& given, const TenantRequest& asked) {
         v1::GetTenantRequest get;
         get.set_tenant(asked.name);
         return AskForTenant(given, &Stub::GetTenant, get, asked.watch_text);
       },
       added);
-  AddWatch(*added, request->watch_text);
-  request = AddCommand(*tenant, "set-quota", "Change the limits that are given; \"none\" lifts one",
+  AddWatch(added, request->watch_text);
+  request = AddCommand(tenant, "set-quota", "Change the limits that are given; \"none\" lifts one",
                        options, command, SetQuota, added);
-  AddQuotaOptions(*added, request->quota);
-  AddEncryptionOption(*added, request->encryption);
-  added->footer(
+  AddQuotaOptions(added, request->quota);
+  AddEncryptionOption(added, request->encryption);
+  added.SetFooter(
       "Weight and bandwidth take effect at once. What is reserved already stays; the other limits\n"
       "are for what is reserved from now on.");
 
   request = AddCommand(
-      *tenant, "suspend", "Nobody joins its jobs any more; those that run may end", options,
-      command,
+      tenant, "suspend", "Nobody joins its jobs any more; those that run may end", options, command,
       [](const Options& given, const TenantRequest& asked) { return Suspend(given, asked, false); },
       added);
-  added->add_flag("--yes", request->yes, "Do not ask");
+  added.AddFlag("--yes", request->yes, "Do not ask");
   AddCommand(
-      *tenant, "resume", "The end of a suspension", options, command,
+      tenant, "resume", "The end of a suspension", options, command,
       [](const Options& given, const TenantRequest& asked) { return Suspend(given, asked, true); },
       added);
-  request = AddCommand(*tenant, "delete", "Forget a tenant without jobs, and its tokens", options,
+  request = AddCommand(tenant, "delete", "Forget a tenant without jobs, and its tokens", options,
                        command, DeleteTenant, added);
-  added->add_flag("--yes", request->yes, "Do not ask");
+  added.AddFlag("--yes", request->yes, "Do not ask");
 }
 
-void AddQuota(CLI::App& parent, const Options& options, Command& command) {
-  CLI::App* quota = parent.add_subcommand("quota", "Quotas: what tenants hold of what they may");
-  CLI::App* usage = quota->add_subcommand("usage", "Held, of the limit if there is one");
+void AddQuota(Subcommand parent, const Options& options, Command& command) {
+  const Subcommand quota =
+      parent.AddSubcommand("quota", "Quotas: what tenants hold of what they may");
+  const Subcommand usage = quota.AddSubcommand("usage", "Held, of the limit if there is one");
   const auto watch_text = std::make_shared<std::string>();
-  AddWatch(*usage, *watch_text);
-  usage->callback(
+  AddWatch(usage, *watch_text);
+  usage.OnNamed(
       [&, watch_text] { command = [&, watch_text] { return ListTenants(options, *watch_text); }; });
 }
 

@@ -1,7 +1,6 @@
 // phubctl token issue, list, revoke; phubctl whoami.
 #include <fmt/format.h>
 
-#include <CLI/CLI.hpp>
 #include <memory>
 
 #include "client/cli/cli.h"
@@ -130,9 +129,9 @@ int WhoAmI(const Options& options) {
 
 }  // namespace
 
-void AddToken(CLI::App& parent, const Options& options, Command& command) {
-  CLI::App* token = parent.add_subcommand("token", "Tokens: issue, list, revoke them");
-  token->footer(
+void AddToken(Subcommand parent, const Options& options, Command& command) {
+  const Subcommand token = parent.AddSubcommand("token", "Tokens: issue, list, revoke them");
+  token.SetFooter(
       "Examples:\n"
       "  phubctl token issue --tenant acme --lifetime 720h --file acme.token\n"
       "  phubctl token issue --role operator --label \"night shift\" --file operator.token\n"
@@ -140,47 +139,43 @@ void AddToken(CLI::App& parent, const Options& options, Command& command) {
       "  phubctl token revoke 3f2a... --yes\n"
       "Tokens are of one daemon, as tenants are.");
 
-  CLI::App* issue = token->add_subcommand("issue", "A new token; it is shown once");
+  const Subcommand issue = token.AddSubcommand("issue", "A new token; it is shown once");
   const auto request = std::make_shared<Issue>();
-  issue
-      ->add_option("--role", request->role,
-                   "tenant (with --tenant NAME), operator, admin or server")
-      ->type_name("ROLE")
-      ->check(CLI::IsMember({"tenant", "operator", "admin", "server"}));
-  issue->add_option("--label", request->label, "What it is for")->type_name("TEXT");
-  issue
-      ->add_option("--lifetime", request->lifetime_text, "How long it is good; else without an end")
-      ->type_name("DURATION")
-      ->check(CheckDuration);
-  issue->add_option("--replaces", request->replaces, "Id of the token that it takes the place of")
-      ->type_name("ID");
-  issue->add_option("--grace", request->grace_text, "How long the replaced token is still good")
-      ->type_name("DURATION")
-      ->capture_default_str()
-      ->check(CheckDuration);
-  issue->add_option("--file", request->file, "Write it there (mode 0600) instead of printing it")
-      ->type_name("FILE");
-  issue->callback(
-      [&, request] { command = [&, request] { return IssueToken(options, *request); }; });
+  issue.AddOption("--role", request->role, "tenant (with --tenant NAME), operator, admin or server")
+      .TypeName("ROLE")
+      .OneOf({"tenant", "operator", "admin", "server"});
+  issue.AddOption("--label", request->label, "What it is for").TypeName("TEXT");
+  issue.AddOption("--lifetime", request->lifetime_text, "How long it is good; else without an end")
+      .TypeName("DURATION")
+      .Check(CheckDuration);
+  issue.AddOption("--replaces", request->replaces, "Id of the token that it takes the place of")
+      .TypeName("ID");
+  issue.AddOption("--grace", request->grace_text, "How long the replaced token is still good")
+      .TypeName("DURATION")
+      .ShowDefault()
+      .Check(CheckDuration);
+  issue.AddOption("--file", request->file, "Write it there (mode 0600) instead of printing it")
+      .TypeName("FILE");
+  issue.OnNamed([&, request] { command = [&, request] { return IssueToken(options, *request); }; });
 
-  CLI::App* list = token->add_subcommand("list", "Tokens, without their secrets");
+  const Subcommand list = token.AddSubcommand("list", "Tokens, without their secrets");
   const auto watch_text = std::make_shared<std::string>();
-  AddWatch(*list, *watch_text);
-  list->callback(
+  AddWatch(list, *watch_text);
+  list.OnNamed(
       [&, watch_text] { command = [&, watch_text] { return ListTokens(options, *watch_text); }; });
 
-  CLI::App* revoke = token->add_subcommand("revoke", "A token opens nothing any more");
+  const Subcommand revoke = token.AddSubcommand("revoke", "A token opens nothing any more");
   const auto revocation = std::make_shared<Revocation>();
-  revoke->add_option("ID", revocation->id, "Id of the token")->required()->type_name("");
-  revoke->add_flag("--yes", revocation->yes, "Do not ask");
-  revoke->footer("Jobs that were joined with it run on; end them with `phubctl job evict`.");
-  revoke->callback(
+  revoke.AddOption("ID", revocation->id, "Id of the token").Required().TypeName("");
+  revoke.AddFlag("--yes", revocation->yes, "Do not ask");
+  revoke.SetFooter("Jobs that were joined with it run on; end them with `phubctl job evict`.");
+  revoke.OnNamed(
       [&, revocation] { command = [&, revocation] { return RevokeToken(options, *revocation); }; });
 }
 
-void AddWhoAmI(CLI::App& parent, const Options& options, Command& command) {
-  CLI::App* whoami = parent.add_subcommand("whoami", "Who the daemon takes you for");
-  whoami->callback([&] { command = [&] { return WhoAmI(options); }; });
+void AddWhoAmI(Subcommand parent, const Options& options, Command& command) {
+  const Subcommand whoami = parent.AddSubcommand("whoami", "Who the daemon takes you for");
+  whoami.OnNamed([&] { command = [&] { return WhoAmI(options); }; });
 }
 
 }  // namespace phub::client::cli

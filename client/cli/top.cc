@@ -1,7 +1,6 @@
 // phubctl top: the rack, its tenants and its jobs, live.
 #include <fmt/format.h>
 
-#include <CLI/CLI.hpp>
 #include <chrono>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -227,19 +226,19 @@ class TopView {
 
 }  // namespace
 
-void AddTop(CLI::App& parent, const Options& options, Command& command) {
-  CLI::App* top = parent.add_subcommand("top", "The rack, its tenants and its jobs, live");
+void AddTop(Subcommand parent, const Options& options, Command& command) {
+  const Subcommand top = parent.AddSubcommand("top", "The rack, its tenants and its jobs, live");
   const auto query = std::make_shared<TopQuery>();
-  top->add_option("--interval", query->interval_text, "How often, and what rates are taken over")
-      ->type_name("DURATION")
-      ->capture_default_str()
-      ->check([](const std::string& text) {
+  top.AddOption("--interval", query->interval_text, "How often, and what rates are taken over")
+      .TypeName("DURATION")
+      .ShowDefault()
+      .Check([](const std::string& text) {
         const auto interval = ParseDuration(text);
         if (interval && *interval >= 100 * kMillisecond) return std::string();
         return fmt::format("\"{}\" is not an interval of at least 100ms, like \"2s\"", text);
       });
-  top->add_flag("--once", query->once, "Show one interval and leave");
-  top->footer(
+  top.AddFlag("--once", query->once, "Show one interval and leave");
+  top.SetFooter(
       "IN is gradients, OUT is replies with parameters. The straggler of a job is the rank that "
       "its\n"
       "rounds waited for longest: it came last in that share of them, so much after all others.\n"
@@ -247,7 +246,7 @@ void AddTop(CLI::App& parent, const Options& options, Command& command) {
       "\nExamples:\n"
       "  phubctl top\n"
       "  phubctl top --once --interval 10s -o json | jq '.jobs[] | {job, straggler}'");
-  top->callback([&, query] {
+  top.OnNamed([&, query] {
     command = [&, query] {
       const DurationNs interval = ParseDuration(query->interval_text).value_or(kSecond);
       TopView view(options, interval);

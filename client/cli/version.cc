@@ -3,8 +3,6 @@
 
 #include <fmt/format.h>
 
-#include <CLI/CLI.hpp>
-
 #include "client/cli/cli.h"
 #include "client/cli/output.h"
 #include "client/cli/rpc.h"
@@ -43,10 +41,11 @@ int PrintVersion(const Options& options) {
 
 }  // namespace
 
-void AddVersion(CLI::App& parent, const Options& options, Command& command) {
-  CLI::App* version = parent.add_subcommand("version", "Versions of phubctl and of the daemon");
-  version->footer("phubctl --version prints its own only, and needs no daemon.");
-  version->callback([&] { command = [&] { return PrintVersion(options); }; });
+void AddVersion(Subcommand parent, const Options& options, Command& command) {
+  const Subcommand version =
+      parent.AddSubcommand("version", "Versions of phubctl and of the daemon");
+  version.SetFooter("phubctl --version prints its own only, and needs no daemon.");
+  version.OnNamed([&] { command = [&] { return PrintVersion(options); }; });
 }
 
 }  // namespace phub::client::cli

@@ -1,0 +1,111 @@
+// The commands of phubctl and their options, as commands describe them: what they are called, where
+// values go, what is checked. The parser (CLI11) is behind this header and seen by command_line.cc
+// alone, since its own headers take longer to compile than most commands.
+//   Subcommand get = job.AddSubcommand("get", "One job");
+//   get.AddOption("NAME", query->name, "Name of the job").Required().TypeName("");
+//   get.OnNamed([&, query] { command = [&, query] { return GetJob(options, *query); }; });
+// Subcommand and Argument are handles, copied freely and valid as long as their CommandLine; so
+// must the variables be that options write to. One thread.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace CLI {
+class App;
+class Option;
+}  // namespace CLI
+
+namespace phub::client::cli {
+
+// An option ("-o,--output"), a flag or a positional argument ("NAME") of one command.
+class Argument {
+ public:
+  explicit Argument(CLI::Option* option) : option_(option) {}
+
+  Argument Required() const;
+  Argument TypeName(const std::string& name) const;  // in help, in the value's place
+  Argument Environment(const std::string& variable) const;
+  Argument ShowDefault() const;  // the variable's value now
+  Argument ValueMayBeLeftOut(const std::string& instead) const;
+  Argument OneOf(const std::vector<std::string>& values) const;
+  Argument InRange(int least, int most) const;
+  // Returns what is wrong with a value; empty if nothing is.
+  Argument Check(const std::function<std::string(const std::string&)>& check) const;
+  Argument Transform(const std::function<std::string(std::string)>& transform) const;
+  Argument Excludes(const std::string& other) const;  // which is there already
+
+  // For the manual page and the shell's completion.
+  std::vector<std::string> Names() const;  // "-o", "--output"; of a positional argument none
+  std::string PositionalName() const;      // empty: an option or flag
+  std::string Placeholder() const;         // of its value, in help; empty: it takes none
+  std::string EnvironmentName() const;
+  std::string DefaultText() const;
+  std::string Description() const;
+  bool NeedsValue() const;
+
+ private:
+  CLI::Option* option_;
+};
+
+// A command. A default-constructed one names no command; use it only after an assignment.
+class Subcommand {
+ public:
+  Subcommand() = default;
+  explicit Subcommand(CLI::App* app) : app_(app) {}
+
+  Subcommand AddSubcommand(const std::string& name, const std::string& description) const;
+  Argument AddOption(const std::string& names, std::string& value, const std::string& help) const;
+  Argument AddOption(const std::string& names, std::vector<std::string>& values,
+                     const std::string& help) const;
+  Argument AddOption(const std::string& names, int& value, const std::string& help) const;
+  Argument AddOption(const std::string& names, std::uint32_t& value, const std::string& help) const;
+  Argument AddOption(const std::string& names, std::uint64_t& value, const std::string& help) const;
+  Argument AddFlag(const std::string& names, bool& value, const std::string& help) const;
+  void SetFooter(const std::string& text) const;
+  void OnNamed(const std::function<void()>& call) const;  // called once all values are there
+  void Hide() const;                                      // not in help; see IsHidden()
+
+  std::string Name() const;
+  std::string Path() const;  // "phubctl job get"
+  std::string Description() const;
+  std::string Footer() const;
+  std::string Help() const;
+  bool IsHidden() const;
+  std::vector<Argument> Arguments() const;
+  std::vector<Subcommand> Subcommands() const;
+  std::optional<Subcommand> Parent() const;
+
+ private:
+  CLI::App* app_ = nullptr;
+};
+
+// The result of parsing. At most one of these is set: `exit_code` (help or the version was
+// requested and printed), `error`, `extras` (words that no command knows).
+struct Parsed {
+  Subcommand named;  // as deep as it was understood
+  std::optional<int> exit_code;
+  std::string error;
+  std::vector<std::string> extras;
+};
+
+class CommandLine {
+ public:
+  // `help_footer`: for the end of every command's help but the program's own.
+  CommandLine(const std::string& name, const std::string& description, const std::string& version,
+              const std::string& help_footer);
+  ~CommandLine();
+
+  Subcommand root() const;
+  // Once, after all commands were added. Options of the program itself may stand after any command.
+  Parsed Parse(int argument_count, char** arguments);
+
+ private:
+  std::unique_ptr<CLI::App> app_;
+};
+
+}  // namespace phub::client::cli
