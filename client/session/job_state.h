@@ -43,6 +43,7 @@
 #include "client/session/key_memory.h"
 #include "client/session/key_owner.h"
 #include "client/session/key_state.h"
+#include "client/session/lane_ways.h"
 #include "client/session/rack_lanes.h"
 #include "client/session/rack_watch.h"
 #include "client/session/resume_plan.h"
@@ -172,7 +173,7 @@ class JobState final : public EngineListener,
   CallWaiter waiter_;
   DaemonLinks links_;  // fixed once joined; the anchor first
   std::unique_ptr<LaneLayout> layout_;
-  std::unique_ptr<VerbsSide> verbs_;  // null: not to be used. The lanes and the engine use it
+  std::unique_ptr<LaneWays> ways_;  // of the lanes and the engine
   std::unique_ptr<RackLanes> lanes_;
   std::unique_ptr<RackWatch> watch_;
   std::unique_ptr<EngineThread> engine_;
