@@ -4,7 +4,7 @@
 //
 // To add a transport, implement ClientLanes in the transport's own folder and add its line to
 // client_registry.cc (and its sources to CMakeLists.txt). The choice of a transport for each lane,
-// the engine, logs and errors follow from that line. daemon_lanes.h describes the daemon's half.
+// the engine, logs and errors follow from that line.
 //
 // Cold: every call may block and allocate. Threads: one thread opens lanes at a time, and one adds
 // memory at a time; the two may run at once.
