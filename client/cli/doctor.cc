@@ -1,4 +1,5 @@
 // phubctl doctor: what stands in the way of lanes over RDMA on this host, and how to mend it.
+#include <arpa/inet.h>
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -9,13 +10,13 @@
 #include "client/cli/output.h"
 #include "common/base/printable.h"
 #include "common/base/units.h"
-#include "common/transport/verbs/verbs_doctor.h"
+#include "common/transport/client_lanes.h"
 
 namespace phub::client::cli {
 namespace {
 
-using transport::VerbsFinding;
-using Findings = std::vector<VerbsFinding>;
+using transport::LaneFinding;
+using Findings = std::vector<LaneFinding>;
 
 struct DoctorArguments {
   std::string pinned_text = "1GiB";
@@ -27,7 +28,7 @@ struct DoctorArguments {
 std::string FindingsText(const Findings& findings) {
   Table table({{"SUBJECT"}, {"STATE"}, {"WHAT IS SO"}});
   std::string fixes;
-  for (const VerbsFinding& finding : findings) {
+  for (const LaneFinding& finding : findings) {
     table.Add({finding.subject, ToString(finding.level), finding.text});
     if (finding.fix.empty()) continue;
     fixes += fmt::format("  {}: {}\n", Printable(finding.subject), Printable(finding.fix));
@@ -38,7 +39,7 @@ std::string FindingsText(const Findings& findings) {
 std::string FindingsJson(const Findings& findings, std::uint32_t usable) {
   nlohmann::ordered_json json{{"usable_devices", usable},
                               {"findings", nlohmann::ordered_json::array()}};
-  for (const VerbsFinding& finding : findings) {
+  for (const LaneFinding& finding : findings) {
     json["findings"].push_back({{"subject", finding.subject},
                                 {"state", ToString(finding.level)},
                                 {"text", finding.text},
@@ -47,17 +48,28 @@ std::string FindingsJson(const Findings& findings, std::uint32_t usable) {
   return json.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n";
 }
 
+bool IsAddress(const std::string& text) {
+  in6_addr address{};  // large enough for both
+  return inet_pton(AF_INET, text.c_str(), &address) == 1 ||
+         inet_pton(AF_INET6, text.c_str(), &address) == 1;
+}
+
 int Doctor(const DoctorArguments& arguments, const Options& options) {
-  transport::VerbsNeeds needs{.pinned_bytes = ParseBytes(arguments.pinned_text).value_or(0),
-                              .daemon = arguments.daemon};
-  if (!arguments.peer.empty()) needs.peer = transport::ParseGid(arguments.peer);
-  const transport::VerbsHostFacts facts = transport::ReadVerbsHostFacts();
-  const Findings findings = JudgeVerbs(facts, needs);
-  const std::uint32_t usable = UsableVerbsDevices(facts, needs);
+  const transport::LaneNeeds needs{.pinned_bytes = ParseBytes(arguments.pinned_text).value_or(0),
+                                   .peer = arguments.peer,
+                                   .daemon = arguments.daemon};
+  Findings findings;
+  std::uint32_t usable = 0;
+  for (const transport::ClientLaneProvider& provider : transport::ClientLaneProviders()) {
+    if (provider.diagnose == nullptr) continue;
+    const transport::LaneDiagnosis one = provider.diagnose(needs);
+    findings.insert(findings.end(), one.findings.begin(), one.findings.end());
+    usable += one.usable_devices;
+  }
   fmt::print("{}", options.output == Output::kJson ? FindingsJson(findings, usable)
                                                    : FindingsText(findings));
-  const bool bad = std::any_of(findings.begin(), findings.end(), [](const VerbsFinding& finding) {
-    return finding.level == VerbsFinding::Level::kBad;
+  const bool bad = std::any_of(findings.begin(), findings.end(), [](const LaneFinding& finding) {
+    return finding.level == LaneFinding::Level::kBad;
   });
   if (arguments.required && usable == 0) {
     fmt::print(stderr, "phubctl: lanes over RDMA were asked for, and no device can be used\n");
@@ -85,7 +97,7 @@ void AddDoctor(Subcommand parent, const Options& options, Command& command) {
   doctor.AddOption("--peer", arguments->peer, "IP address of the other end, to choose ours by")
       .TypeName("ADDRESS")
       .Check([](const std::string& text) {
-        return transport::ParseGid(text) ? std::string()
+        return IsAddress(text) ? std::string()
                                          : fmt::format("\"{}\" is not an IP address", text);
       });
   doctor.AddFlag("--daemon", arguments->daemon, "Judge for phubd, which needs memory windows");

@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <utility>
 
-#include "client/session/rack_lanes.h"
 #include "common/base/idle_yields.h"
 
 namespace phub::client {
@@ -18,31 +17,21 @@ constexpr std::uint32_t kYieldsBeforeSleep = 16;
 constexpr DurationNs kYieldToOthers = 20 * kMicrosecond;
 // Nothing depends on it: every event wakes the thread.
 constexpr DurationNs kSleepMax = 500 * kMillisecond;
-// One that is open, and one that was replaced and is still being forgotten.
-constexpr std::uint32_t kConnectionsPerLane = 2;
-static_assert(kTcpTransportIndex == 0 && kShmTransportIndex == 1 && kVerbsTransportIndex == 2,
-              "as EngineThread has them");
 
-std::vector<transport::Transport*> ListOf(transport::Transport& tcp, transport::Transport& shm,
-                                          transport::Transport* verbs) {
-  std::vector<transport::Transport*> list{&tcp, &shm};
-  if (verbs != nullptr) list.push_back(verbs);
+std::vector<transport::Transport*> ListOf(
+    const std::vector<std::unique_ptr<transport::Transport>>& owned) {
+  std::vector<transport::Transport*> list;
+  for (const auto& transport : owned) list.push_back(transport.get());
   return list;
 }
 
 }  // namespace
 
 EngineThread::EngineThread(const EngineConfig& config, const Clock& clock, EngineListener& listener,
-                           std::vector<std::shared_ptr<transport::VerbsQueue>> verbs_queues)
+                           std::vector<std::unique_ptr<transport::Transport>> transports)
     : clock_(clock),
-      tcp_(kConnectionsPerLane * config.lane_count,
-           transport::LingerBytes(std::size_t{config.slots_per_lane} * config.chunk_bytes)),
-      shm_(kConnectionsPerLane * config.lane_count),
-      verbs_(verbs_queues.empty()
-                 ? nullptr
-                 : std::make_unique<transport::VerbsTransport>(
-                       std::move(verbs_queues), kConnectionsPerLane * config.lane_count)),
-      transports_(ListOf(tcp_, shm_, verbs_.get())),
+      owned_(std::move(transports)),
+      transports_(ListOf(owned_)),
       engine_(config, clock_, transports_, listener) {
   waiter_.Add(doorbell_.descriptor());
   for (const transport::Transport* transport : transports_) waiter_.Add(transport->descriptor());
@@ -77,31 +66,43 @@ void EngineThread::Run() {
   while (!quit_.load(std::memory_order_acquire)) {
     if (engine_.RunOnce()) {
       yields.Worked();
-    } else if (const DurationNs linger = tcp_.TakeLinger(clock_.Now()); linger > 0) {
-      Sleep(linger);
+    } else if (Linger()) {
+      continue;
     } else if (yields.Take()) {
       const TimeNs before = clock_.Now();
       std::this_thread::yield();
       if (clock_.Now() - before >= kYieldToOthers) yields.Forgo();
     } else {
       const TimeNs before = clock_.Now();
-      Sleep(0);
+      Sleep(nullptr, 0);
       yields.Slept(clock_.Now() - before);
     }
   }
 }
 
-void EngineThread::Sleep(DurationNs linger) {
+bool EngineThread::Linger() {
+  const TimeNs now = clock_.Now();
+  for (transport::Transport* transport : transports_) {
+    const DurationNs linger = transport->TakeLinger(now);
+    if (linger == 0) continue;
+    Sleep(transport, linger);
+    return true;
+  }
+  return false;
+}
+
+void EngineThread::Sleep(const transport::Transport* lingering, DurationNs linger) {
   engine_.AwaitReplies();
   sleeping_.exchange(true, std::memory_order_acq_rel);
   const bool nothing_to_do =
       engine_.CommandsEmpty() && !quit_.load(std::memory_order_acquire) &&
       std::all_of(transports_.begin(), transports_.end(),
-                  [this, linger](transport::Transport* transport) {
-                    return (linger > 0 && transport == &tcp_) || transport->Arm();
+                  [lingering](transport::Transport* transport) {
+                    return transport == lingering || transport->Arm();
                   });
   if (nothing_to_do)
-    waiter_.Wait(linger > 0 ? linger : kSleepMax, linger > 0 ? tcp_.descriptor() : -1);
+    waiter_.Wait(lingering != nullptr ? linger : kSleepMax,
+                 lingering != nullptr ? lingering->descriptor() : -1);
   sleeping_.exchange(false, std::memory_order_acq_rel);
   // A submitter that saw the sleeper may ring late: then the next sleep ends at once, and clears.
   if (nothing_to_do && waiter_.IsReadable(doorbell_.descriptor())) doorbell_.Clear();

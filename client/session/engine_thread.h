@@ -1,6 +1,6 @@
 // The thread that runs a job's engine: polls while there is work, yields a few times when there is
-// none, then sleeps on its transports and a doorbell. It serves tcp, shared memory and verbs at
-// once; one that has no lane costs a look at an empty list.
+// none, then sleeps on its transports and a doorbell. It serves all its transports at once; one
+// that has no lane costs a look at an empty list.
 #pragma once
 
 #include <atomic>
@@ -12,17 +12,15 @@
 #include "client/engine.h"
 #include "common/base/clock.h"
 #include "common/base/waiter.h"
-#include "common/transport/shm/shm_transport.h"
-#include "common/transport/tcp/tcp_transport.h"
-#include "common/transport/verbs/verbs_transport.h"
+#include "common/transport/transport.h"
 
 namespace phub::client {
 
 class EngineThread {
  public:
-  // verbs_queues: of this host's RDMA devices; empty: there are none to use.
+  // Commands name a transport by its place in `transports`; see LaneWays.
   EngineThread(const EngineConfig& config, const Clock& clock, EngineListener& listener,
-               std::vector<std::shared_ptr<transport::VerbsQueue>> verbs_queues = {});
+               std::vector<std::unique_ptr<transport::Transport>> transports);
   ~EngineThread();  // quits
   EngineThread(const EngineThread&) = delete;
   EngineThread& operator=(const EngineThread&) = delete;
@@ -36,16 +34,14 @@ class EngineThread {
 
  private:
   void Run();
-  // linger > 0: for that long at most, whatever comes over tcp.
-  void Sleep(DurationNs linger);
+  bool Linger();  // false: no transport asks for it
+  // Not null: `lingering` is left alone, for `linger` at most.
+  void Sleep(const transport::Transport* lingering, DurationNs linger);
   void Wake();
 
   const Clock& clock_;
-  transport::TcpTransport tcp_;
-  transport::ShmTransport shm_;
-  const std::unique_ptr<transport::VerbsTransport> verbs_;  // null: there is no device
-  // Commands name a transport by its place here.
-  const std::vector<transport::Transport*> transports_;
+  const std::vector<std::unique_ptr<transport::Transport>> owned_;
+  const std::vector<transport::Transport*> transports_;  // the same, as the engine takes them
   Engine engine_;
   Doorbell doorbell_;
   Waiter waiter_;

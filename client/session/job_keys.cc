@@ -127,14 +127,10 @@ Result<std::vector<std::shared_ptr<KeyState>>> JobState::Enter(
     Status status = TakeMemory(definition, added.memory,
                                added.response.placements(static_cast<int>(i)).shared_offset());
     if (!status.ok()) return status;
-    if (verbs_ != nullptr) {
-      using Use = transport::RegisteredMemory::Use;
-      verbs_->Register(static_cast<std::byte*>(definition.gradients.data),
-                       definition.gradients_bytes(), Use::kSend);
-      if (!definition.parameters_shared)
-        verbs_->Register(static_cast<std::byte*>(definition.parameters.data),
-                         definition.parameters_bytes(), Use::kReceive);
-    }
+    using Use = transport::ClientLanes::MemoryUse;
+    ways_->Register(definition.gradients.data, definition.gradients_bytes(), Use::kSend);
+    if (!definition.parameters_shared)
+      ways_->Register(definition.parameters.data, definition.parameters_bytes(), Use::kReceive);
     batch->keys.push_back({.layout = std::move((*layouts)[i]),
                            .type = definition.type,
                            .gradient_type = definition.gradient_type,

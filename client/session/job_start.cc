@@ -11,6 +11,12 @@
 #include "common/base/log.h"
 
 namespace phub::client {
+namespace {
+
+// One that is open, and one that was replaced and is still being forgotten.
+constexpr std::uint32_t kConnectionsPerLane = 2;
+
+}  // namespace
 
 JobState::JobState(JobSettings settings)
     : settings_(std::move(settings)),
@@ -54,16 +60,15 @@ void JobState::StartThreads() {
   const JobOptions& options = settings_.options;
   const v1::JoinResponse& anchor = calls_.links().front()->joined;
   layout_ = std::make_unique<LaneLayout>(anchor.chunk_bytes(), LaneCount(calls_.links()));
-  if (options.transport == TransportChoice::kAuto || options.transport == TransportChoice::kVerbs)
-    verbs_ = std::make_unique<VerbsSide>(calls_.links().front()->endpoint.host);
+  ways_ = std::make_unique<LaneWays>(options.transport, calls_.links().front()->endpoint.host,
+                                     settings_.boot_id);
+  auto transports =
+      ways_->MakeTransports(kConnectionsPerLane * layout_->lane_count(),
+                            std::size_t{anchor.slots_per_lane()} * anchor.chunk_bytes());
   const bool wait = options.on_loss == LossPolicy::kWait;
-  lanes_ = std::make_unique<RackLanes>(RackLanesSettings{.job = name(),
-                                                         .rank = rank(),
-                                                         .wait = wait,
-                                                         .transport = options.transport,
-                                                         .boot_id = settings_.boot_id,
-                                                         .verbs = verbs_.get()},
-                                       calls_.links(), calls_.waiter());
+  lanes_ =
+      std::make_unique<RackLanes>(RackLanesSettings{.job = name(), .rank = rank(), .wait = wait},
+                                  *ways_, calls_.links(), calls_.waiter());
   rack_batches_.SetLanes(*lanes_);
   // The daemon may have bounded what was asked for.
   const DurationNs wait_timeout =
@@ -86,8 +91,7 @@ void JobState::StartThreads() {
                    .clip_norm = options.clip_norm,
                    .skip_nonfinite = options.skip_nonfinite,
                    .restart = options.restart},
-      clock_, *this,
-      verbs_ == nullptr ? std::vector<std::shared_ptr<transport::VerbsQueue>>() : verbs_->queues());
+      clock_, *this, std::move(transports));
   watch_->Start();
 }
 

@@ -42,6 +42,7 @@
 #include "client/session/key_memory.h"
 #include "client/session/key_owner.h"
 #include "client/session/key_state.h"
+#include "client/session/lane_ways.h"
 #include "client/session/rack_batches.h"
 #include "client/session/rack_calls.h"
 #include "client/session/rack_lanes.h"
@@ -147,7 +148,7 @@ class JobState final : public EngineListener,
   RackCalls calls_;
   RackBatches rack_batches_;
   std::unique_ptr<LaneLayout> layout_;
-  std::unique_ptr<VerbsSide> verbs_;  // null: not to be used. The lanes and the engine use it
+  std::unique_ptr<LaneWays> ways_;  // of the lanes and the engine
   std::unique_ptr<RackLanes> lanes_;
   std::unique_ptr<RackWatch> watch_;
   std::unique_ptr<EngineThread> engine_;

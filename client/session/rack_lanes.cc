@@ -3,15 +3,12 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <set>
 #include <utility>
 
 #include "client/session/fault_text.h"
 #include "common/base/ids.h"
 #include "common/base/log.h"
-#include "common/transport/shm/shm_dial.h"
-#include "common/transport/tcp/tcp_dial.h"
-#include "common/transport/tls/tls_dial.h"
-#include "common/transport/verbs/verbs_dial.h"
 
 namespace phub::client {
 namespace {
@@ -20,28 +17,11 @@ namespace {
 constexpr int kOpenAttemptsMax = 4;
 constexpr DurationNs kPauseBetweenAttempts = 50 * kMillisecond;
 
-// As it is logged.
-const char* ShortName(std::uint8_t index) {
-  switch (index) {
-    case kShmTransportIndex: return "shm";
-    case kVerbsTransportIndex: return "verbs";
-    default: return "tcp";
-  }
-}
-// As it is said to people.
-const char* TransportName(std::uint8_t index) {
-  switch (index) {
-    case kShmTransportIndex: return "shared memory";
-    case kVerbsTransportIndex: return "verbs";
-    default: return "tcp";
-  }
-}
-
-// Whether another way is worth a try: nobody is there, or not by this way; a device, or the
-// daemon's, has no room left, or takes too long. What else refuses here would refuse there too.
-bool MayGoAnotherWay(std::uint8_t way, const absl::Status& status) {
+// Whether another way is worth a try: nobody is there, or not by this way; or a best-effort way
+// lacks room or time. What else refuses here would refuse there too.
+bool MayGoAnotherWay(const LaneWay& way, const absl::Status& status) {
   return absl::IsUnavailable(status) || absl::IsUnimplemented(status) ||
-         (way == kVerbsTransportIndex &&
+         (way.provider->best_effort &&
           (absl::IsResourceExhausted(status) || absl::IsDeadlineExceeded(status)));
 }
 
@@ -53,92 +33,41 @@ bool MayUseAnotherDevice(const absl::Status& status, bool tried) {
 
 }  // namespace
 
-RackLanes::RackLanes(RackLanesSettings settings, const DaemonLinks& links, CallWaiter& waiter)
+RackLanes::RackLanes(RackLanesSettings settings, const LaneWays& ways, const DaemonLinks& links,
+                     CallWaiter& waiter)
     : settings_(std::move(settings)),
+      ways_(ways),
       links_(links),
       waiter_(waiter),
       connections_(LaneCount(links)),
-      transport_indices_(LaneCount(links)),
+      lane_ways_(LaneCount(links)),
       shared_(links.size()),
-      verbs_lost_(links.size()),
-      verbs_given_up_(links.size()) {}
+      losses_(links.size()) {}
 
-std::string RackLanes::WhyNotShared(const DaemonLink& link) const {
-  const v1::SharedMemoryEndpoint& shared = link.joined.shared_memory();
-  if (shared.name().empty()) return "the daemon offers no shared memory";
-  if (settings_.boot_id.empty() || shared.boot_id() != settings_.boot_id)
-    return "the daemon is on another host";
-  return {};
+std::vector<RackLanes::Attempt> RackLanes::AttemptsFor(std::uint32_t lane) const {
+  std::vector<Attempt> attempts;
+  for (const LaneWay& way : ways_.ways()) {
+    if (lane_ways_[lane] != nullptr && lane_ways_[lane] != &way) continue;
+    const std::uint32_t count = way.lanes->attempt_count();
+    for (std::uint32_t i = 0; i < count; ++i) attempts.push_back({&way, i});
+  }
+  return attempts;
 }
 
-std::vector<RackLanes::Way> RackLanes::WaysOf(std::uint32_t lane) const {
-  std::vector<std::uint8_t> indices;
-  if (transport_indices_[lane]) {
-    indices = {*transport_indices_[lane]};
-  } else {
-    switch (settings_.transport) {
-      case TransportChoice::kTcp: indices = {kTcpTransportIndex}; break;
-      case TransportChoice::kSharedMemory: indices = {kShmTransportIndex}; break;
-      case TransportChoice::kVerbs: indices = {kVerbsTransportIndex}; break;
-      case TransportChoice::kAuto:
-        indices = {kShmTransportIndex, kVerbsTransportIndex, kTcpTransportIndex};
-    }
-  }
-  std::vector<Way> ways;
-  for (const std::uint8_t index : indices) {
-    const bool by_device = index == kVerbsTransportIndex && settings_.verbs != nullptr;
-    const std::uint32_t attempts = by_device ? settings_.verbs->device_count() : 1;
-    for (std::uint32_t i = 0; i < std::max(attempts, 1u); ++i) ways.push_back({index, i});
-  }
-  return ways;
-}
-
-absl::StatusOr<RackLanes::Dialled> RackLanes::DialBy(const Way& way, const DaemonLink& link,
+absl::StatusOr<RackLanes::Dialled> RackLanes::DialBy(const Attempt& attempt, const DaemonLink& link,
                                                      std::uint32_t lane,
                                                      const wire::LaneHello& hello,
-                                                     DurationNs timeout, bool& said) const {
-  const v1::CoreEndpoint& core = link.joined.cores(static_cast<int>(lane - link.first_lane));
-  const std::string host = core.host().empty() ? link.endpoint.host : core.host();
-  const auto port = static_cast<std::uint16_t>(core.port());
-  Dialled dialled;
-  dialled.transport_index = way.transport_index;
-  absl::StatusOr<std::unique_ptr<transport::Connection>> connection;
-  if (way.transport_index == kShmTransportIndex) {
-    if (std::string why_not = WhyNotShared(link); !why_not.empty())
-      return absl::UnimplementedError(why_not);
-    dialled.reason = "same host";
-    said = true;
-    connection =
-        transport::DialShm(link.joined.shared_memory().name(), hello, timeout, link.regions);
-  } else if (way.transport_index == kVerbsTransportIndex) {
-    if (link.joined.encryption_required())
-      return absl::UnimplementedError("the tenant requires encryption, and RDMA has none");
-    if (settings_.verbs == nullptr) return absl::UnimplementedError("not asked for");
-    // A lane that had it once has no other way.
-    if (!transport_indices_[lane] && verbs_given_up_[link.position])
-      return absl::UnimplementedError(
-          "other lanes to this daemon were tried for too long, and failed");
-    absl::StatusOr<VerbsSide::Way> taken = settings_.verbs->WayTo(host, core.core(), way.attempt);
-    if (absl::IsNotFound(taken.status())) return absl::UnimplementedError(taken.status().message());
-    if (!taken.ok()) return taken.status();
-    dialled.reason = std::move(taken->reason);
-    SystemRandom random;
-    said = true;
-    connection = transport::DialVerbs(host, port, hello, timeout, std::move(taken->queue),
-                                      std::move(taken->domain), random);
-  } else if (link.joined.tls_lanes()) {
-    dialled.reason = "TLS 1.3";
-    connection = transport::DialTls(host, port, hello, timeout);
-  } else if (link.joined.encryption_required()) {
-    return absl::FailedPreconditionError(
-        "the tenant requires encryption, and the daemon's lanes over tcp have none (its setting "
-        "data_tls)");
-  } else {
-    connection = transport::DialTcp(host, port, hello, timeout);
-  }
-  if (!connection.ok()) return connection.status();
-  dialled.connection = *std::move(connection);
-  return dialled;
+                                                     DurationNs timeout, bool& nonce_used) const {
+  const LaneWay& way = *attempt.way;
+  const transport::LaneTarget target = ways_.TargetOf(way, link, lane);
+  if (absl::Status offered = way.lanes->Offer(target); !offered.ok()) return offered;
+  // A lane that travelled this way once has no other.
+  if (way.provider->best_effort && lane_ways_[lane] == nullptr && losses_[link.position].given_up)
+    return absl::UnimplementedError(
+        "other lanes to this daemon were tried for too long, and failed");
+  auto dialled = way.lanes->Dial(target, hello, timeout, attempt.number, nonce_used);
+  if (!dialled.ok()) return dialled.status();
+  return Dialled{&way, std::move(dialled->connection), std::move(dialled->reason)};
 }
 
 absl::StatusOr<RackLanes::Dialled> RackLanes::Dial(const DaemonLink& link, std::uint32_t lane,
@@ -149,24 +78,24 @@ absl::StatusOr<RackLanes::Dialled> RackLanes::Dial(const DaemonLink& link, std::
     const DurationNs until = std::max<DurationNs>(1, deadline - clock_.Now());
     return (until + kMillisecond - 1) / kMillisecond * kMillisecond;
   };
-  const std::vector<Way> ways = WaysOf(lane);
-  const bool insists = ways.front().transport_index == ways.back().transport_index;
-  std::string before;  // why the better ways did not do
-  bool said = false;   // somebody may have been told the nonce
-  for (std::size_t i = 0; i < ways.size(); ++i) {
+  const std::vector<Attempt> attempts = AttemptsFor(lane);
+  const bool insists = attempts.front().way == attempts.back().way;
+  std::string before;       // why the better ways did not do
+  bool nonce_used = false;  // somebody may have been told the nonce
+  for (std::size_t i = 0; i < attempts.size(); ++i) {
     // What went over one way may have been read there, in the clear. So it is good for that way
     // only: the next one's key is made from a nonce that nobody has seen.
-    if (std::exchange(said, false)) {
+    if (std::exchange(nonce_used, false)) {
       auto fresh = AskForLanes(link, {&lane, 1}, left());
       if (!fresh.ok()) return fresh.status();
       hello = fresh->hellos.front();
     }
-    const std::uint8_t index = ways[i].transport_index;
-    const bool has_half = index == kVerbsTransportIndex && !insists;
+    const LaneWay* const way = attempts[i].way;
+    const bool has_half = way->provider->best_effort && !insists;
     absl::StatusOr<Dialled> dialled =
-        DialBy(ways[i], link, lane, hello, has_half ? left() / 2 : left(), said);
+        DialBy(attempts[i], link, lane, hello, has_half ? left() / 2 : left(), nonce_used);
     if (dialled.ok()) {
-      const std::string wish = transport_indices_[lane] ? "as before" : "asked for";
+      const std::string wish = lane_ways_[lane] != nullptr ? "as before" : "asked for";
       const std::string how = insists ? wish : dialled->reason;
       dialled->reason =
           fmt::format("{}{}{}", how, how.empty() || before.empty() ? "" : "; ", before);
@@ -174,25 +103,25 @@ absl::StatusOr<RackLanes::Dialled> RackLanes::Dial(const DaemonLink& link, std::
     }
     const absl::Status& status = dialled.status();
     const std::string_view why(status.message().data(), status.message().size());
-    while (i + 1 < ways.size() && ways[i + 1].transport_index == index &&
-           !MayUseAnotherDevice(status, said)) {
+    while (i + 1 < attempts.size() && attempts[i + 1].way == way &&
+           !MayUseAnotherDevice(status, nonce_used)) {
       ++i;
     }
-    const bool last = i + 1 == ways.size();
-    if (last || !MayGoAnotherWay(index, status)) {
+    const bool last = i + 1 == attempts.size();
+    if (last || !MayGoAnotherWay(*way, status)) {
       const std::string all =
           before.empty() ? std::string(why) : fmt::format("{} ({})", why, before);
       return insists && last && absl::IsUnimplemented(status)
                  ? absl::FailedPreconditionError(
-                       fmt::format("{} was asked for, but {}", TransportName(index), all))
+                       fmt::format("{} was asked for, but {}", way->provider->spoken_name, all))
                  : absl::Status(status.code(), all);
     }
-    if (has_half && ways[i + 1].transport_index != index) {
-      verbs_lost_[link.position] += clock_.Now() - begun;
-      if (absl::IsDeadlineExceeded(status) || verbs_lost_[link.position] >= timeout / 2)
-        verbs_given_up_[link.position] = true;
+    if (has_half && attempts[i + 1].way != way) {
+      Losses& losses = losses_[link.position];
+      losses.time += clock_.Now() - begun;
+      if (absl::IsDeadlineExceeded(status) || losses.time >= timeout / 2) losses.given_up = true;
     }
-    before += fmt::format("{}{}: {}", before.empty() ? "" : "; ", TransportName(index), why);
+    before += fmt::format("{}{}: {}", before.empty() ? "" : "; ", way->provider->spoken_name, why);
   }
   return absl::InternalError("no way");
 }
@@ -249,22 +178,21 @@ absl::Status RackLanes::Open(const DaemonLink& link, std::span<const std::uint32
           fmt::format("lane to core {}: {}", core, std::string(dialled.status().message())));
     LogInfo("event=lane_opened job={} rank={} daemon={} core={} transport={} reason=\"{}\"",
             settings_.job, settings_.rank, link.endpoint.ToString(), core,
-            ShortName(dialled->transport_index), dialled->reason);
+            dialled->way->provider->name, dialled->reason);
     connections_[lane] = std::move(dialled->connection);
-    if (!transport_indices_[lane]) transport_indices_[lane] = dialled->transport_index;
-    opened(lane, dialled->transport_index, *connections_[lane]);
+    lane_ways_[lane] = dialled->way;
+    opened(lane, dialled->way->transport_index, *connections_[lane]);
   }
   return absl::OkStatus();
 }
 
 std::string RackLanes::Transports() const {
+  std::set<std::string_view> used;
+  for (const LaneWay* const way : lane_ways_)
+    if (way != nullptr) used.insert(way->provider->name);
   std::string names;
-  for (const std::uint8_t index : {kShmTransportIndex, kTcpTransportIndex, kVerbsTransportIndex}) {
-    if (std::find(transport_indices_.begin(), transport_indices_.end(), index) ==
-        transport_indices_.end())
-      continue;
-    names += fmt::format("{}{}", names.empty() ? "" : ",", ShortName(index));
-  }
+  for (const std::string_view name : used)
+    names += fmt::format("{}{}", names.empty() ? "" : ",", name);
   return names;
 }
 
@@ -301,7 +229,7 @@ Status RackLanes::OpenAll(DurationNs timeout, const Opened& opened) {
     const absl::Status status = OpenPatiently(*link, lanes, timeout, opened);
     if (!status.ok()) return NamedCallStatus("OpenLanes", link->endpoint, status);
     shared_[link->position] = std::all_of(lanes.begin(), lanes.end(), [this](std::uint32_t lane) {
-      return transport_indices_[lane] == kShmTransportIndex;
+      return lane_ways_[lane] != nullptr && lane_ways_[lane]->provider->shares_memory;
     });
   }
   return Status();

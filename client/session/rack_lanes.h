@@ -4,9 +4,9 @@
 // A lane that is opened again travels as it did before: keys may live in memory that only shared
 // lanes can serve.
 //
-// What is slow is not waited for to the end where there is another way: verbs gets half of a lane's
-// time, and once lanes to a daemon have lost as much, or it did not answer one in time, it is not
-// asked for verbs again.
+// A best-effort transport (ClientLaneProvider) is not waited for to the end where there is another
+// way: it gets half of a lane's time. Once lanes to a daemon have lost as much by it, or the daemon
+// did not answer one in time, later lanes to that daemon do not try it again.
 //
 // Threads. Whoever joins opens lanes, and the reconnecting thread (rack_watch.h) those that broke,
 // which may be before all are open: one daemon's at a time. Opening blocks. IsShared() and
@@ -18,7 +18,6 @@
 #include <limits>
 #include <memory>
 #include <mutex>
-#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -27,7 +26,7 @@
 #include "absl/status/statusor.h"
 #include "client/session/call_waiter.h"
 #include "client/session/daemon_link.h"
-#include "client/session/verbs_side.h"
+#include "client/session/lane_ways.h"
 #include "common/base/clock.h"
 #include "common/transport/transport.h"
 #include "common/wire/lane_hello.h"
@@ -35,24 +34,17 @@
 
 namespace phub::client {
 
-// Which of the engine's transports serves a lane (EngineThread has them in this order).
-inline constexpr std::uint8_t kTcpTransportIndex = 0;
-inline constexpr std::uint8_t kShmTransportIndex = 1;
-inline constexpr std::uint8_t kVerbsTransportIndex = 2;  // if the host has a device
-
 struct RackLanesSettings {
   std::string job;
   std::uint32_t rank = 0;
   bool wait = false;  // policy wait: what breaks while it is opened is tried again
-  TransportChoice transport = TransportChoice::kAuto;
-  std::string boot_id;         // of this host; empty: not known, which is no host in common
-  VerbsSide* verbs = nullptr;  // outlives the lanes; null: not to be used
 };
 
 class RackLanes {
  public:
-  // Both outlive this object.
-  RackLanes(RackLanesSettings settings, const DaemonLinks& links, CallWaiter& waiter);
+  // All three outlive this object.
+  RackLanes(RackLanesSettings settings, const LaneWays& ways, const DaemonLinks& links,
+            CallWaiter& waiter);
 
   // A lane is there: to be attached. The connection is kept until the lane is opened again, which
   // is not before it was closed.
@@ -76,18 +68,21 @@ class RackLanes {
 
  private:
   struct Dialled {
-    std::unique_ptr<transport::Connection> connection = nullptr;
-    std::uint8_t transport_index = kTcpTransportIndex;
+    const LaneWay* way = nullptr;
+    std::unique_ptr<transport::Connection> connection;
     std::string reason;
   };
-  // Why lanes to this daemon cannot be in shared memory; empty if they can.
-  std::string WhyNotShared(const DaemonLink& link) const;
-  struct Way {
-    std::uint8_t transport_index = kTcpTransportIndex;
-    std::uint32_t attempt = 0;  // of verbs: each by another device of this host
+  struct Attempt {
+    const LaneWay* way = nullptr;
+    std::uint32_t number = 0;  // see ClientLanes::attempt_count
   };
-  // The ways that are to be tried, the best first.
-  std::vector<Way> WaysOf(std::uint32_t lane) const;
+  // What is to be tried, the best first.
+  std::vector<Attempt> AttemptsFor(std::uint32_t lane) const;
+  // What best-effort transports have cost the lanes to one daemon.
+  struct Losses {
+    DurationNs time = 0;  // before lanes went another way
+    bool given_up = false;
+  };
   struct Hellos {
     std::vector<wire::LaneHello> hellos;  // one for each lane that was asked for
     // Who says one later may come too late. Max: the daemon does not say how long they are good.
@@ -98,23 +93,23 @@ class RackLanes {
                              DurationNs timeout, const Opened& opened);
   absl::StatusOr<Hellos> AskForLanes(const DaemonLink& link, std::span<const std::uint32_t> lanes,
                                      DurationNs timeout) const;
-  // One way. kUnimplemented: it cannot be. said: set if the nonce may have left.
-  absl::StatusOr<Dialled> DialBy(const Way& way, const DaemonLink& link, std::uint32_t lane,
-                                 const wire::LaneHello& hello, DurationNs timeout,
-                                 bool& said) const;
+  // One attempt. kUnimplemented: it cannot succeed. nonce_used: set if the nonce may have left.
+  absl::StatusOr<Dialled> DialBy(const Attempt& attempt, const DaemonLink& link,
+                                 std::uint32_t lane, const wire::LaneHello& hello,
+                                 DurationNs timeout, bool& nonce_used) const;
   absl::StatusOr<Dialled> Dial(const DaemonLink& link, std::uint32_t lane, wire::LaneHello hello,
                                DurationNs timeout);
 
   const RackLanesSettings settings_;
+  const LaneWays& ways_;
   const DaemonLinks& links_;
   CallWaiter& waiter_;
   const SystemClock clock_;
   std::mutex opening_;  // held while lanes are opened
   std::vector<std::unique_ptr<transport::Connection>> connections_;  // [lane]
-  std::vector<std::optional<std::uint8_t>> transport_indices_;       // [lane], once it was opened
+  std::vector<const LaneWay*> lane_ways_;                            // [lane]; null: never opened
   std::vector<bool> shared_;                                         // [daemon], fixed by OpenAll()
-  std::vector<DurationNs> verbs_lost_;  // [daemon]: before lanes went another way
-  std::vector<bool> verbs_given_up_;    // [daemon]
+  std::vector<Losses> losses_;                                       // [daemon]
 };
 
 }  // namespace phub::client

@@ -147,15 +147,6 @@ void JudgeHugePages(const VerbsHostFacts& facts, Findings& findings) {
 
 }  // namespace
 
-const char* ToString(VerbsFinding::Level level) {
-  switch (level) {
-    case Level::kGood: return "ok";
-    case Level::kAdvice: return "advice";
-    case Level::kBad: return "BAD";
-  }
-  return "?";
-}
-
 Findings JudgeVerbs(const VerbsHostFacts& facts, const VerbsNeeds& needs) {
   Findings findings;
   if (facts.devices.empty()) {

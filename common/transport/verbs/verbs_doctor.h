@@ -4,25 +4,14 @@
 
 #include <cstdint>
 #include <optional>
-#include <string>
 #include <vector>
 
+#include "common/transport/lane_finding.h"
 #include "common/transport/verbs/verbs_facts.h"
 
 namespace phub::transport {
 
-struct VerbsFinding {
-  enum class Level : std::uint8_t {
-    kGood,
-    kAdvice,  // works, and could be better
-    kBad,     // does not work, or copies instead
-  };
-  Level level = Level::kGood;
-  std::string subject;  // "mlx5_0 port 1"
-  std::string text;     // what is so
-  std::string fix;      // what to do; empty if it is good
-};
-const char* ToString(VerbsFinding::Level level);  // "ok", "advice", "BAD"
+using VerbsFinding = LaneFinding;
 
 struct VerbsNeeds {
   std::uint64_t pinned_bytes = 0;  // that a process will register

@@ -1,5 +1,5 @@
 // A worker's memory and the devices of its host.
-#include "client/session/verbs_side.h"
+#include "common/transport/verbs/verbs_side.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -12,15 +12,15 @@
 #include "common/transport/region_address.h"
 #include "tests/verbs/fake_verbs.h"
 
-namespace phub::client {
+namespace phub::transport {
 namespace {
 
 using ::testing::HasSubstr;
-using Use = transport::RegisteredMemory::Use;
+using Use = RegisteredMemory::Use;
 
-bool Knows(const transport::VerbsDomain& domain, const std::array<std::byte, 64>& memory) {
+bool Knows(const VerbsDomain& domain, const std::array<std::byte, 64>& memory) {
   std::uint32_t hint = 0;
-  return domain.Find(memory.data(), memory.size(), hint) != transport::kNoRegionIndex;
+  return domain.Find(memory.data(), memory.size(), hint) != kNoRegionIndex;
 }
 
 TEST(VerbsSide, DeviceThatTakesOverKnowsTheMemoryOfAllKeys) {
@@ -91,4 +91,4 @@ TEST(VerbsSide, UsesWhatTheHostSaysOrSaysWhyNot) {
 }
 
 }  // namespace
-}  // namespace phub::client
+}  // namespace phub::transport

@@ -18,7 +18,7 @@
 #include "common/transport/verbs/verbs_domain.h"
 #include "common/transport/verbs/verbs_queue.h"
 
-namespace phub::client {
+namespace phub::transport {
 
 class VerbsSide {
  public:
@@ -28,7 +28,7 @@ class VerbsSide {
 
   // Why there is no device to use; empty if there is one.
   const std::string& why_not() const { return why_not_; }
-  std::vector<std::shared_ptr<transport::VerbsQueue>> queues() const;
+  std::vector<std::shared_ptr<VerbsQueue>> queues() const;
 
   // How the lane to this core of that host's daemon travels. Devices that the environment names are
   // taken in turn, as the daemon's core loops take theirs; else first the device whose address has
@@ -36,8 +36,8 @@ class VerbsSide {
   // first lane all memory is made known to it: that takes its time. kNotFound: there is no such
   // device, nor one for attempts after it; else it is this one's trouble.
   struct Way {
-    std::shared_ptr<transport::VerbsQueue> queue;
-    std::shared_ptr<transport::VerbsDomain> domain;
+    std::shared_ptr<VerbsQueue> queue;
+    std::shared_ptr<VerbsDomain> domain;
     std::string reason;  // for the log
   };
   absl::StatusOr<Way> WayTo(const std::string& host, std::uint32_t core, std::uint32_t attempt);
@@ -45,22 +45,21 @@ class VerbsSide {
 
   // Makes memory known to every device that lanes use: gradients (kSend), parameters (kReceive). It
   // stays so until the job ends. What cannot be registered is copied on its way, and logged.
-  void Register(std::byte* data, std::size_t bytes, transport::RegisteredMemory::Use use);
+  void Register(std::byte* data, std::size_t bytes, RegisteredMemory::Use use);
 
  private:
   struct Port {
-    std::shared_ptr<transport::VerbsQueue> queue;
-    std::shared_ptr<transport::VerbsDomain> domain;  // null: no lane uses it
+    std::shared_ptr<VerbsQueue> queue;
+    std::shared_ptr<VerbsDomain> domain;  // null: no lane uses it
   };
   struct Memory {
     std::byte* data = nullptr;
     std::size_t bytes = 0;
-    transport::RegisteredMemory::Use use{};
+    RegisteredMemory::Use use{};
   };
   // The one to be used, with the lock. peer: none if they are taken in turn. Null: there are fewer.
-  Port* Choose(const std::optional<transport::Gid>& peer, std::uint32_t core,
-               std::uint32_t attempt);
-  static void RegisterWith(transport::VerbsDomain& domain, const Memory& memory);
+  Port* Choose(const std::optional<Gid>& peer, std::uint32_t core, std::uint32_t attempt);
+  static void RegisterWith(VerbsDomain& domain, const Memory& memory);
 
   std::string why_not_;
   bool named_ = false;  // the environment says which devices, in what order
@@ -69,4 +68,4 @@ class VerbsSide {
   std::vector<Memory> memory_;
 };
 
-}  // namespace phub::client
+}  // namespace phub::transport

@@ -1,4 +1,4 @@
-#include "client/session/verbs_side.h"
+#include "common/transport/verbs/verbs_side.h"
 
 #include <fmt/format.h>
 
@@ -15,7 +15,7 @@
 #include "common/transport/verbs/verbs_connection.h"
 #include "common/transport/verbs/verbs_doctor.h"
 
-namespace phub::client {
+namespace phub::transport {
 namespace {
 
 // Lanes of one worker are few; a queue pair takes some 450 entries.
@@ -24,22 +24,22 @@ constexpr std::uint32_t kQueueEntries = 1u << 15;
 // Which device leads to the daemons is the host's matter, and no program's.
 constexpr const char* kDevicesVariable = "PHUB_VERBS_DEVICES";
 
-absl::StatusOr<std::vector<transport::VerbsDeviceOptions>> DevicesWanted(bool& named) {
+absl::StatusOr<std::vector<VerbsDeviceOptions>> DevicesWanted(bool& named) {
   const char* const names = std::getenv(kDevicesVariable);
   named = names != nullptr && *names != '\0';
-  if (named) return transport::ParseVerbsDevices(names);
-  std::vector<transport::VerbsDeviceOptions> devices;
-  for (std::string& name : transport::VerbsDevice::Names()) {
+  if (named) return ParseVerbsDevices(names);
+  std::vector<VerbsDeviceOptions> devices;
+  for (std::string& name : VerbsDevice::Names()) {
     devices.push_back({.name = std::move(name)});
   }
   return devices;
 }
 
-std::optional<transport::Gid> GidOf(const std::string& host) {
-  const auto addresses = transport::Resolve(host, 0, /*passive=*/false);
+std::optional<Gid> GidOf(const std::string& host) {
+  const auto addresses = Resolve(host, 0, /*passive=*/false);
   if (!addresses.ok()) return std::nullopt;
-  for (const transport::SocketAddress& address : *addresses) {
-    if (auto gid = transport::ParseGid(transport::AddressText(address))) return gid;
+  for (const SocketAddress& address : *addresses) {
+    if (auto gid = ParseGid(AddressText(address))) return gid;
   }
   return std::nullopt;
 }
@@ -47,13 +47,12 @@ std::optional<transport::Gid> GidOf(const std::string& host) {
 // Once a process: what keeps devices from being used, each with what to do about it. How much keys
 // will take is not known yet (phubctl doctor can be told): a lane takes this. Memory that cannot be
 // registered later is logged then.
-void LogWhatIsWrong(const std::optional<transport::Gid>& peer) {
+void LogWhatIsWrong(const std::optional<Gid>& peer) {
   static std::once_flag once;
   std::call_once(once, [&] {
-    for (const transport::VerbsFinding& finding :
-         transport::JudgeVerbs(transport::ReadVerbsHostFacts(),
-                               {.pinned_bytes = transport::VerbsLaneBytes({}), .peer = peer})) {
-      if (finding.level != transport::VerbsFinding::Level::kBad) continue;
+    for (const VerbsFinding& finding :
+         JudgeVerbs(ReadVerbsHostFacts(), {.pinned_bytes = VerbsLaneBytes({}), .peer = peer})) {
+      if (finding.level != VerbsFinding::Level::kBad) continue;
       LogWarning("event=rdma_not_in_order subject=\"{}\" what=\"{}\" fix=\"{}\"", finding.subject,
                  finding.text, finding.fix);
     }
@@ -63,7 +62,7 @@ void LogWhatIsWrong(const std::optional<transport::Gid>& peer) {
 }  // namespace
 
 VerbsSide::VerbsSide(const std::string& daemon_host) {
-  const std::optional<transport::Gid> peer = GidOf(daemon_host);
+  const std::optional<Gid> peer = GidOf(daemon_host);
   why_not_ = "this host has no RDMA device";
   const auto wanted = DevicesWanted(named_);
   if (!wanted.ok()) {
@@ -71,14 +70,14 @@ VerbsSide::VerbsSide(const std::string& daemon_host) {
     return;
   }
   if (!wanted->empty()) LogWhatIsWrong(peer);
-  for (transport::VerbsDeviceOptions one : *wanted) {
+  for (VerbsDeviceOptions one : *wanted) {
     one.peer = peer;
-    auto device = transport::VerbsDevice::Open(one);
+    auto device = VerbsDevice::Open(one);
     if (!device.ok()) {
       why_not_ = MessageOf(device.status());
       continue;
     }
-    auto queue = transport::VerbsQueue::Create(*std::move(device), kQueueEntries);
+    auto queue = VerbsQueue::Create(*std::move(device), kQueueEntries);
     if (queue.ok()) {
       ports_.push_back({.queue = *std::move(queue), .domain = nullptr});
     } else {
@@ -88,13 +87,13 @@ VerbsSide::VerbsSide(const std::string& daemon_host) {
   if (!ports_.empty()) why_not_.clear();
 }
 
-std::vector<std::shared_ptr<transport::VerbsQueue>> VerbsSide::queues() const {
-  std::vector<std::shared_ptr<transport::VerbsQueue>> queues;
+std::vector<std::shared_ptr<VerbsQueue>> VerbsSide::queues() const {
+  std::vector<std::shared_ptr<VerbsQueue>> queues;
   for (const Port& port : ports_) queues.push_back(port.queue);
   return queues;
 }
 
-VerbsSide::Port* VerbsSide::Choose(const std::optional<transport::Gid>& peer, std::uint32_t core,
+VerbsSide::Port* VerbsSide::Choose(const std::optional<Gid>& peer, std::uint32_t core,
                                    std::uint32_t attempt) {
   std::vector<Port*> ports;
   for (std::size_t i = 0; i < ports_.size(); ++i) {
@@ -103,7 +102,7 @@ VerbsSide::Port* VerbsSide::Choose(const std::optional<transport::Gid>& peer, st
   }
   if (peer) {
     const auto common = [&](const Port* port) {
-      return transport::CommonBits(port->queue->device()->gid().gid, *peer);
+      return CommonBits(port->queue->device()->gid().gid, *peer);
     };
     std::ranges::stable_sort(ports, std::greater<>(), common);
   }
@@ -113,7 +112,7 @@ VerbsSide::Port* VerbsSide::Choose(const std::optional<transport::Gid>& peer, st
 absl::StatusOr<VerbsSide::Way> VerbsSide::WayTo(const std::string& host, std::uint32_t core,
                                                 std::uint32_t attempt) {
   if (ports_.empty()) return absl::NotFoundError(why_not_);
-  const std::optional<transport::Gid> peer = named_ ? std::nullopt : GidOf(host);
+  const std::optional<Gid> peer = named_ ? std::nullopt : GidOf(host);
   const std::lock_guard lock(mutex_);
   Port* const best = Choose(peer, core, attempt);
   if (best == nullptr) {
@@ -125,9 +124,9 @@ absl::StatusOr<VerbsSide::Way> VerbsSide::WayTo(const std::string& host, std::ui
                     "or reset; start the worker again once it is back",
                     lost->queue->device()->name()));
   }
-  const std::shared_ptr<const transport::VerbsDevice>& device = best->queue->device();
+  const std::shared_ptr<const VerbsDevice>& device = best->queue->device();
   if (best->domain == nullptr) {
-    auto domain = transport::VerbsDomain::Create(
+    auto domain = VerbsDomain::Create(
         device,
         "a key takes two, its gradients and its parameters: make one key of several tensors");
     if (!domain.ok()) return domain.status();
@@ -137,10 +136,10 @@ absl::StatusOr<VerbsSide::Way> VerbsSide::WayTo(const std::string& host, std::ui
   return Way{.queue = best->queue,
              .domain = best->domain,
              .reason = fmt::format("{} port {} gid {} ({})", device->name(), device->port(),
-                                   transport::GidText(device->gid().gid), device->gid_reason())};
+                                   GidText(device->gid().gid), device->gid_reason())};
 }
 
-void VerbsSide::Register(std::byte* data, std::size_t bytes, transport::RegisteredMemory::Use use) {
+void VerbsSide::Register(std::byte* data, std::size_t bytes, RegisteredMemory::Use use) {
   if (data == nullptr || bytes == 0) return;
   const std::lock_guard lock(mutex_);
   memory_.push_back({.data = data, .bytes = bytes, .use = use});
@@ -149,11 +148,11 @@ void VerbsSide::Register(std::byte* data, std::size_t bytes, transport::Register
   }
 }
 
-void VerbsSide::RegisterWith(transport::VerbsDomain& domain, const Memory& memory) {
+void VerbsSide::RegisterWith(VerbsDomain& domain, const Memory& memory) {
   const auto index = domain.Add(memory.data, memory.bytes, memory.use, /*owner=*/nullptr);
   if (index.ok()) return;
   LogWarning("event=memory_not_registered device={} bytes={} reason=\"{}\"", domain.device().name(),
              memory.bytes, MessageOf(index.status()));
 }
 
-}  // namespace phub::client
+}  // namespace phub::transport
