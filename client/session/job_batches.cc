@@ -78,7 +78,7 @@ Result<AddedBatch> JobState::AddEverywhere(v1::AddKeysRequest request,
         v1::AddKeysRequest mine = request;
         mine.set_session_id(link.joined.session_id());
         mine.set_shared_bytes(&link == sharing ? shared_bytes : 0);
-        link.channel->AddKeys(mine, call_timeout_ns(), std::move(done));
+        link.channel->Call<rpc::AddKeys>(mine, call_timeout_ns(), std::move(done));
       });
   const std::size_t added = static_cast<std::size_t>(
       std::count_if(answers.begin(), answers.end(), [](const auto& one) { return one.ok(); }));

@@ -107,7 +107,7 @@ Status JobState::AskWhereToResume() {
   auto answers = CallEach<v1::GetVersionsResponse>(AllLinks(), [this](DaemonLink& link, auto done) {
     v1::GetVersionsRequest request;
     request.set_session_id(link.joined.session_id());
-    link.channel->GetVersions(request, call_timeout_ns(), std::move(done));
+    link.channel->Call<rpc::GetVersions>(request, call_timeout_ns(), std::move(done));
   });
   for (std::size_t i = 0; i < answers.size(); ++i) {
     if (!answers[i].ok()) return FromCall("GetVersions", *links_[i], answers[i].status());
