@@ -1,6 +1,6 @@
-// How a worker talks to one daemon's control plane: the calls of proto/phub/v1/session.proto with
-// callbacks, so that gRPC (grpc_control_channel.h) and the simulation can both stand behind it.
-// One per job that was joined and daemon of its rack.
+// How a worker talks to one daemon's control plane: the calls of rpc::SessionCalls
+// (common/rpc/rpcs.h) with callbacks, so that gRPC (grpc_control_channel.h) and the simulation can
+// both stand behind it. One per job that was joined and daemon of its rack.
 //
 // Threads. Functions may be called from any thread, callbacks excepted: those may call everything
 // but Reconnect() and Close(). Callbacks come on threads of the channel, several at once, and
@@ -8,18 +8,42 @@
 #pragma once
 
 #include <functional>
+#include <utility>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "common/base/clock.h"
+#include "common/rpc/rpcs.h"
 #include "phub/v1/session.pb.h"
 
 namespace phub::client {
 
-class ControlChannel {
+template <typename Response>
+using Done = std::function<void(absl::StatusOr<Response>)>;
+
+// One virtual Start() for each RPC of a list.
+template <typename List>
+class Calls;
+template <>
+class Calls<rpc::List<>> {
+ public:
+  virtual ~Calls() = default;
+
+ protected:
+  void Start() {}  // ends the chain of overloads
+};
+template <typename First, typename... Rest>
+class Calls<rpc::List<First, Rest...>> : public Calls<rpc::List<Rest...>> {
+ protected:
+  using Calls<rpc::List<Rest...>>::Start;
+  virtual void Start(First, const typename First::Request& request, DurationNs timeout,
+                     Done<typename First::Response> done) = 0;
+};
+
+class ControlChannel : public Calls<rpc::SessionCalls> {
  public:
   template <typename Response>
-  using Done = std::function<void(absl::StatusOr<Response>)>;
+  using Done = client::Done<Response>;
 
   // Hears the Attend stream.
   class Observer {
@@ -29,30 +53,14 @@ class ControlChannel {
     virtual void OnAttendClosed(const absl::Status& status) = 0;  // nothing comes after it
   };
 
-  virtual ~ControlChannel() = default;
-
-  // timeout <= 0: none. Past it, `done` gets kDeadlineExceeded.
-  virtual void GetRack(const v1::GetRackRequest& request, DurationNs timeout,
-                       Done<v1::Rack> done) = 0;
-  virtual void Join(const v1::JoinRequest& request, DurationNs timeout,
-                    Done<v1::JoinResponse> done) = 0;
-  virtual void Commit(const v1::CommitRequest& request, DurationNs timeout,
-                      Done<v1::CommitResponse> done) = 0;
-  virtual void AddKeys(const v1::AddKeysRequest& request, DurationNs timeout,
-                       Done<v1::AddKeysResponse> done) = 0;
-  virtual void OpenLanes(const v1::OpenLanesRequest& request, DurationNs timeout,
-                         Done<v1::OpenLanesResponse> done) = 0;
-  virtual void Barrier(const v1::BarrierRequest& request, DurationNs timeout,
-                       Done<v1::BarrierResponse> done) = 0;
-  virtual void Leave(const v1::LeaveRequest& request, DurationNs timeout,
-                     Done<v1::LeaveResponse> done) = 0;
-  virtual void GetVersions(const v1::GetVersionsRequest& request, DurationNs timeout,
-                           Done<v1::GetVersionsResponse> done) = 0;
-  // A stream of one message. (Saved state itself is moved by client/state_transfer.)
-  virtual void LoadState(const v1::LoadStateRequest& request, DurationNs timeout,
-                         Done<v1::LoadStateResponse> done) = 0;
-  virtual void GetLoadedState(const v1::GetLoadedStateRequest& request, DurationNs timeout,
-                              Done<v1::LoadedState> done) = 0;
+  // channel.Call<rpc::Join>(request, timeout, done). timeout <= 0: none. Past it, `done` gets
+  // kDeadlineExceeded. LoadState is a stream of one message here; saved state itself is moved by
+  // client/state_transfer.
+  template <typename Rpc>
+  void Call(const typename Rpc::Request& request, DurationNs timeout,
+            Done<typename Rpc::Response> done) {
+    Start(Rpc(), request, timeout, std::move(done));
+  }
 
   // Opens the stream. One at a time: again only after OnAttendClosed(). The observer outlives the
   // channel, or at least Close().
@@ -66,6 +74,24 @@ class ControlChannel {
   // Cancels everything under way; when it returns, no callback runs or will run. Calls after it
   // get kCancelled.
   virtual void Close() = 0;
+};
+
+// A channel whose calls all go to one template of Self: void Carry<Rpc>(request, timeout, done).
+template <typename Self, typename List = rpc::SessionCalls>
+class ChannelOf;
+template <typename Self>
+class ChannelOf<Self, rpc::List<>> : public ControlChannel {
+ protected:
+  using ControlChannel::Start;
+};
+template <typename Self, typename First, typename... Rest>
+class ChannelOf<Self, rpc::List<First, Rest...>> : public ChannelOf<Self, rpc::List<Rest...>> {
+ protected:
+  using ChannelOf<Self, rpc::List<Rest...>>::Start;
+  void Start(First, const typename First::Request& request, DurationNs timeout,
+             Done<typename First::Response> done) final {
+    static_cast<Self*>(this)->template Carry<First>(request, timeout, std::move(done));
+  }
 };
 
 }  // namespace phub::client

@@ -1,9 +1,12 @@
 #include "client/session/grpc_control_channel.h"
 
+#include <grpcpp/generic/generic_stub.h>
+
 #include <chrono>
 #include <cstddef>
 #include <optional>
 #include <set>
+#include <type_traits>
 #include <utility>
 
 #include "common/base/check.h"
@@ -25,10 +28,11 @@ std::chrono::system_clock::time_point DeadlineIn(DurationNs timeout) {
 }  // namespace
 
 struct GrpcControlChannel::Connection {
-  explicit Connection(const std::shared_ptr<grpc::Channel>& channel)
-      : stub(v1::Session::NewStub(channel)) {}
+  explicit Connection(std::shared_ptr<grpc::Channel> to)
+      : channel(std::move(to)), stub(v1::Session::NewStub(channel)) {}
 
-  const std::unique_ptr<v1::Session::Stub> stub;
+  const std::shared_ptr<grpc::Channel> channel;
+  const std::unique_ptr<v1::Session::Stub> stub;  // of the streams
   std::set<grpc::ClientContext*> calls;  // what Drop() cancels; streams included
   std::size_t busy = 0;                  // calls whose callback has not ended
 };
@@ -91,7 +95,7 @@ class GrpcControlChannel::Attendance final
       if (channel_.attendance_ == this) channel_.attendance_ = nullptr;
     }
     observer_.OnAttendClosed(FromGrpc(status));
-    // The context holds the gRPC channel, as in Call(): it goes before End().
+    // The context holds the gRPC channel, as in CallUnary(): it goes before End().
     channel_.Forget(*connection_, *context_);
     context_.reset();
     GrpcControlChannel& channel = channel_;
@@ -209,9 +213,30 @@ void GrpcControlChannel::Close() {
   if (last != nullptr) Drop(std::move(last));
 }
 
-template <typename Request, typename Response, typename Method>
-void GrpcControlChannel::Call(Method method, const Request& request, DurationNs timeout,
-                              Done<Response> done) {
+void GrpcControlChannel::Load(const v1::LoadStateRequest& request, DurationNs timeout,
+                              Done<v1::LoadStateResponse> done) {
+  auto loading = std::make_unique<Loading>(*this, request, timeout, std::move(done));
+  Connection* const connection = Begin(loading->context());
+  if (connection == nullptr) return loading->Refuse();
+  loading.release()->Start(*connection);  // deletes itself
+}
+
+template <typename Rpc>
+void GrpcControlChannel::Carry(const typename Rpc::Request& request, DurationNs timeout,
+                               Done<typename Rpc::Response> done) {
+  if constexpr (std::is_same_v<Rpc, rpc::LoadState>) {
+    Load(request, timeout, std::move(done));
+  } else {
+    CallUnary<Rpc>(request, timeout, std::move(done));
+  }
+}
+
+template <typename Rpc>
+void GrpcControlChannel::CallUnary(const typename Rpc::Request& request, DurationNs timeout,
+                                   Done<typename Rpc::Response> done) {
+  static_assert(Rpc::kKind == rpc::Kind::kUnary);
+  using Request = typename Rpc::Request;
+  using Response = typename Rpc::Response;
   struct State {
     grpc::ClientContext context;
     Request request;
@@ -229,81 +254,20 @@ void GrpcControlChannel::Call(Method method, const Request& request, DurationNs 
     return;
   }
   (void)owned.release();  // to the callback, which always comes
-  method(connection->stub->async(), &state->context, &state->request, &state->response,
-         [this, connection, state](const grpc::Status& status) {
-           if (status.ok())
-             state->done(std::move(state->response));
-           else
-             state->done(FromGrpc(status));
-           // A context holds the gRPC channel. If a callback's thread drops the last hold, gRPC
-           // 1.51 joins that thread with itself and aborts (grpc/grpc#32584), so it goes before
-           // End(), while the stub still has one.
-           Forget(*connection, state->context);
-           delete state;
-           End(*connection);
-         });
-}
-
-void GrpcControlChannel::GetRack(const v1::GetRackRequest& request, DurationNs timeout,
-                                 Done<v1::Rack> done) {
-  Call([](auto* stub, auto... arguments) { stub->GetRack(arguments...); }, request, timeout,
-       std::move(done));
-}
-
-void GrpcControlChannel::Join(const v1::JoinRequest& request, DurationNs timeout,
-                              Done<v1::JoinResponse> done) {
-  Call([](auto* stub, auto... arguments) { stub->Join(arguments...); }, request, timeout,
-       std::move(done));
-}
-
-void GrpcControlChannel::Commit(const v1::CommitRequest& request, DurationNs timeout,
-                                Done<v1::CommitResponse> done) {
-  Call([](auto* stub, auto... arguments) { stub->Commit(arguments...); }, request, timeout,
-       std::move(done));
-}
-
-void GrpcControlChannel::AddKeys(const v1::AddKeysRequest& request, DurationNs timeout,
-                                 Done<v1::AddKeysResponse> done) {
-  Call([](auto* stub, auto... arguments) { stub->AddKeys(arguments...); }, request, timeout,
-       std::move(done));
-}
-
-void GrpcControlChannel::OpenLanes(const v1::OpenLanesRequest& request, DurationNs timeout,
-                                   Done<v1::OpenLanesResponse> done) {
-  Call([](auto* stub, auto... arguments) { stub->OpenLanes(arguments...); }, request, timeout,
-       std::move(done));
-}
-
-void GrpcControlChannel::Barrier(const v1::BarrierRequest& request, DurationNs timeout,
-                                 Done<v1::BarrierResponse> done) {
-  Call([](auto* stub, auto... arguments) { stub->Barrier(arguments...); }, request, timeout,
-       std::move(done));
-}
-
-void GrpcControlChannel::Leave(const v1::LeaveRequest& request, DurationNs timeout,
-                               Done<v1::LeaveResponse> done) {
-  Call([](auto* stub, auto... arguments) { stub->Leave(arguments...); }, request, timeout,
-       std::move(done));
-}
-
-void GrpcControlChannel::GetVersions(const v1::GetVersionsRequest& request, DurationNs timeout,
-                                     Done<v1::GetVersionsResponse> done) {
-  Call([](auto* stub, auto... arguments) { stub->GetVersions(arguments...); }, request, timeout,
-       std::move(done));
-}
-
-void GrpcControlChannel::GetLoadedState(const v1::GetLoadedStateRequest& request,
-                                        DurationNs timeout, Done<v1::LoadedState> done) {
-  Call([](auto* stub, auto... arguments) { stub->GetLoadedState(arguments...); }, request, timeout,
-       std::move(done));
-}
-
-void GrpcControlChannel::LoadState(const v1::LoadStateRequest& request, DurationNs timeout,
-                                   Done<v1::LoadStateResponse> done) {
-  auto loading = std::make_unique<Loading>(*this, request, timeout, std::move(done));
-  Connection* const connection = Begin(loading->context());
-  if (connection == nullptr) return loading->Refuse();
-  loading.release()->Start(*connection);  // deletes itself
+  grpc::TemplatedGenericStub<Request, Response>(connection->channel)
+      .UnaryCall(&state->context, Rpc::kPath, grpc::StubOptions(), &state->request,
+                 &state->response, [this, connection, state](const grpc::Status& status) {
+                   if (status.ok())
+                     state->done(std::move(state->response));
+                   else
+                     state->done(FromGrpc(status));
+                   // A context holds the gRPC channel. If a callback's thread drops the last hold,
+                   // gRPC 1.51 joins that thread with itself and aborts (grpc/grpc#32584), so it
+                   // goes before End(), while the connection still has one.
+                   Forget(*connection, state->context);
+                   delete state;
+                   End(*connection);
+                 });
 }
 
 void GrpcControlChannel::Attend(Observer& observer) {

@@ -154,7 +154,7 @@ Status JobState::RefuseLoad(const Status& why) {
         request.set_session_id(link.joined.session_id());
         request.set_refusal_code(static_cast<int>(why.code()));
         request.set_refusal(why.message());
-        link.channel->LoadState(request, calls_.timeout(), std::move(done));
+        link.channel->Call<rpc::LoadState>(request, calls_.timeout(), std::move(done));
       });
   for (std::size_t i = 0; i < answers.size(); ++i) {
     if (answers[i].ok()) continue;
@@ -173,7 +173,7 @@ Status JobState::FetchLoaded(std::optional<v1::LoadedState>& loaded) {
   v1::GetLoadedStateRequest request;
   request.set_session_id(anchor->joined.session_id());
   auto answers = calls_.Each<v1::LoadedState>({&anchor, 1}, [&](DaemonLink& link, auto done) {
-    link.channel->GetLoadedState(request, calls_.timeout(), std::move(done));
+    link.channel->Call<rpc::GetLoadedState>(request, calls_.timeout(), std::move(done));
   });
   const absl::StatusOr<v1::LoadedState>& answer = answers.front();
   if (answer.ok()) {

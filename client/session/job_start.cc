@@ -115,7 +115,7 @@ Status JobState::AskWhereToResume() {
       calls_.Each<v1::GetVersionsResponse>(calls_.All(), [this](DaemonLink& link, auto done) {
         v1::GetVersionsRequest request;
         request.set_session_id(link.joined.session_id());
-        link.channel->GetVersions(request, calls_.timeout(), std::move(done));
+        link.channel->Call<rpc::GetVersions>(request, calls_.timeout(), std::move(done));
       });
   for (std::size_t i = 0; i < answers.size(); ++i) {
     if (!answers[i].ok())

@@ -67,7 +67,7 @@ Status JobState::BarrierAtAnchor() {
   DaemonLink* const anchor = calls_.links().front().get();
   const auto answers =
       calls_.Each<v1::BarrierResponse>({&anchor, 1}, [&](DaemonLink& link, auto done) {
-        link.channel->Barrier(request, /*timeout=*/0, std::move(done));
+        link.channel->Call<rpc::Barrier>(request, /*timeout=*/0, std::move(done));
       });
   if (!answers.front().ok())
     return calls_.StatusOf(*this, "Barrier", *anchor, answers.front().status());
@@ -100,18 +100,18 @@ void JobState::LeaveElsewhere(const std::string& verdict, const DaemonLink* from
       const std::lock_guard lock(mutex_);
       ++leaves_pending_;
     }
-    link->channel->Leave(LeaveRequestOf(*link, verdict), calls_.leave_timeout(),
-                         [this, link = link.get()](const auto& response) {
-                           if (!response.ok())
-                             LogWarning(
-                                 "event=daemon_not_told job={} rank={} daemon={} "
-                                 "error=\"{}\"",
-                                 name(), rank(), link->endpoint.ToString(),
-                                 std::string(response.status().message()));
-                           const std::lock_guard lock(mutex_);
-                           --leaves_pending_;
-                           changed_.notify_all();
-                         });
+    link->channel->Call<rpc::Leave>(LeaveRequestOf(*link, verdict), calls_.leave_timeout(),
+                                    [this, link = link.get()](const auto& response) {
+                                      if (!response.ok())
+                                        LogWarning(
+                                            "event=daemon_not_told job={} rank={} daemon={} "
+                                            "error=\"{}\"",
+                                            name(), rank(), link->endpoint.ToString(),
+                                            std::string(response.status().message()));
+                                      const std::lock_guard lock(mutex_);
+                                      --leaves_pending_;
+                                      changed_.notify_all();
+                                    });
   }
 }
 

@@ -41,7 +41,7 @@ Result<AddedBatch> RackBatches::Add(v1::AddKeysRequest request, std::uint64_t sh
     v1::AddKeysRequest mine = request;
     mine.set_session_id(link.joined.session_id());
     mine.set_shared_bytes(&link == sharing ? shared_bytes : 0);
-    link.channel->AddKeys(mine, calls_.timeout(), std::move(done));
+    link.channel->Call<rpc::AddKeys>(mine, calls_.timeout(), std::move(done));
   });
   const std::size_t added = static_cast<std::size_t>(
       std::count_if(answers.begin(), answers.end(), [](const auto& one) { return one.ok(); }));
@@ -108,8 +108,8 @@ Status RackBatches::FetchShared(const DaemonLink& link, std::uint32_t batch,
                               link.endpoint.ToString(), response.shared_nonce().size()));
   std::transform(response.shared_nonce().begin(), response.shared_nonce().end(),
                  request.nonce.begin(), [](char c) { return static_cast<std::byte>(c); });
-  absl::StatusOr<transport::FetchedBatch> fetched = transport::FetchSharedBatch(
-      link.joined.shared_memory().name(), request, calls_.timeout());
+  absl::StatusOr<transport::FetchedBatch> fetched =
+      transport::FetchSharedBatch(link.joined.shared_memory().name(), request, calls_.timeout());
   absl::Status status = fetched.status();
   // Before the engine learns of the keys: what lies there is to be found from the first push on.
   if (status.ok()) status = transport::AddRegions(*fetched, *link.regions);

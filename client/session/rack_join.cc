@@ -71,8 +71,9 @@ Status Joining::FromCall(const char* call, const DaemonLink& link,
 Result<v1::Rack> Joining::AskRack(DaemonLink& link) const {
   v1::GetRackRequest request;
   request.set_tenant(settings_.tenant);
-  auto rack = waiter_.Await<v1::Rack>(
-      [&](auto done) { link.channel->GetRack(request, settings_.call_timeout, std::move(done)); });
+  auto rack = waiter_.Await<v1::Rack>([&](auto done) {
+    link.channel->Call<rpc::GetRack>(request, settings_.call_timeout, std::move(done));
+  });
   if (!rack.ok()) return FromCall("GetRack", link, rack.status());
   return *std::move(rack);
 }
@@ -215,8 +216,9 @@ v1::JoinRequest Joining::RequestFor(const DaemonLink& link) const {
 Status Joining::Reserve(DaemonLink& link) {
   const v1::JoinRequest request = RequestFor(link);
   const auto join = [&] {
-    return waiter_.Await<v1::JoinResponse>(
-        [&](auto done) { link.channel->Join(request, settings_.call_timeout, std::move(done)); });
+    return waiter_.Await<v1::JoinResponse>([&](auto done) {
+      link.channel->Call<rpc::Join>(request, settings_.call_timeout, std::move(done));
+    });
   };
   auto response = join();
   // A daemon that has not noticed yet that the process before this one is gone says that it lives.
@@ -304,7 +306,7 @@ Status Joining::CommitAll() {
       waiter_.AwaitAll<v1::CommitResponse>(links_.size(), [&](std::size_t i, auto done) {
         v1::CommitRequest request;
         request.set_session_id(links_[i]->joined.session_id());
-        links_[i]->channel->Commit(request, timeout, std::move(done));
+        links_[i]->channel->Call<rpc::Commit>(request, timeout, std::move(done));
       });
   for (std::size_t i = 0; i < links_.size(); ++i)
     if (!answers[i].ok()) return FromCall("Commit", *links_[i], answers[i].status());
@@ -348,7 +350,7 @@ Status LeaveRack(const DaemonLinks& links, DurationNs timeout, CallWaiter& waite
   const auto left = waiter.AwaitAll<v1::LeaveResponse>(links.size(), [&](std::size_t i, auto done) {
     v1::LeaveRequest request = LeaveRequestOf(*links[i], verdict);
     request.set_run_is_over(run_is_over);
-    links[i]->channel->Leave(request, timeout, std::move(done));
+    links[i]->channel->Call<rpc::Leave>(request, timeout, std::move(done));
   });
   for (std::size_t i = 0; i < links.size(); ++i)
     if (!left[i].ok()) return NamedCallStatus("Leave", links[i]->endpoint, left[i].status());

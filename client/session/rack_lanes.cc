@@ -136,7 +136,7 @@ absl::StatusOr<RackLanes::Hellos> RackLanes::AskForLanes(const DaemonLink& link,
   for (const std::uint32_t lane : lanes)
     request.add_cores(link.joined.cores(static_cast<int>(lane - link.first_lane)).core());
   const auto response = waiter_.Await<v1::OpenLanesResponse>(
-      [&](auto done) { link.channel->OpenLanes(request, timeout, std::move(done)); });
+      [&](auto done) { link.channel->Call<rpc::OpenLanes>(request, timeout, std::move(done)); });
   if (!response.ok()) return response.status();
   Hellos result;
   if (response->valid_for_ns() > 0) result.old_at = asked + response->valid_for_ns() / 2;

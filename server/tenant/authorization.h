@@ -1,5 +1,6 @@
-// Who may call what: one table, deny by default. A call without a row is refused to everybody, and
-// a test fails for every method of the .proto files without one.
+// Who may call what: one table, deny by default, made of the list of RPCs (common/rpc/rpcs.h). A
+// call without a row is refused to everybody, and a test fails for every method of the .proto files
+// without one.
 //
 // The table decides by role alone. That a tenant's calls concern that tenant's jobs only is decided
 // where the job is known (server/control/rpc/access.h). The standard health service answers

@@ -1,6 +1,9 @@
 #include "tests/sim/sim_control_channel.h"
 
+#include <type_traits>
 #include <utility>
+
+#include "server/control/rpc/control_methods.h"
 
 namespace phub::sim {
 
@@ -95,18 +98,18 @@ server::Answer<Response> SimControlChannel::Returning(DurationNs timeout, Done<R
   };
 }
 
-template <typename Part, typename Request, typename Response>
-void SimControlChannel::Call(Part& (server::Control::*part)(),
-                             void (Part::*method)(const Request&, server::Answer<Response>),
-                             const Request& request, DurationNs timeout, Done<Response> done) {
-  AtDaemon([part, method, request, back = Returning<Response>(timeout, std::move(done))](
-               server::Control& control) { ((control.*part)().*method)(request, back); });
-}
-
-void SimControlChannel::GetRack(const v1::GetRackRequest& request, DurationNs timeout,
-                                Done<v1::Rack> done) {
-  Call(&server::Control::local_rack, &server::LocalRack::GetRack, request, timeout,
-       std::move(done));
+template <typename Rpc>
+void SimControlChannel::Carry(const typename Rpc::Request& request, DurationNs timeout,
+                              Done<typename Rpc::Response> done) {
+  if constexpr (std::is_same_v<Rpc, rpc::Join>) {
+    Join(request, timeout, std::move(done));
+  } else if constexpr (std::is_same_v<Rpc, rpc::LoadState>) {
+    Load(request, timeout, std::move(done));
+  } else {
+    AtDaemon(
+        [request, back = Returning<typename Rpc::Response>(timeout, std::move(done))](
+            server::Control& control) { server::kControlMethod<Rpc>(control, request, back); });
+  }
 }
 
 void SimControlChannel::Join(const v1::JoinRequest& request, DurationNs timeout,
@@ -120,39 +123,8 @@ void SimControlChannel::Join(const v1::JoinRequest& request, DurationNs timeout,
           server::Control& control) { control.joins().Join(request, wire->address, back); });
 }
 
-void SimControlChannel::Commit(const v1::CommitRequest& request, DurationNs timeout,
-                               Done<v1::CommitResponse> done) {
-  Call(&server::Control::seats, &server::Seats::Commit, request, timeout, std::move(done));
-}
-
-void SimControlChannel::AddKeys(const v1::AddKeysRequest& request, DurationNs timeout,
-                                Done<v1::AddKeysResponse> done) {
-  Call(&server::Control::keys, &server::Keys::AddKeys, request, timeout, std::move(done));
-}
-
-void SimControlChannel::OpenLanes(const v1::OpenLanesRequest& request, DurationNs timeout,
-                                  Done<v1::OpenLanesResponse> done) {
-  Call(&server::Control::lanes, &server::Lanes::OpenLanes, request, timeout, std::move(done));
-}
-
-void SimControlChannel::Barrier(const v1::BarrierRequest& request, DurationNs timeout,
-                                Done<v1::BarrierResponse> done) {
-  Call(&server::Control::barriers, &server::Barriers::Barrier, request, timeout, std::move(done));
-}
-
-void SimControlChannel::Leave(const v1::LeaveRequest& request, DurationNs timeout,
-                              Done<v1::LeaveResponse> done) {
-  Call(&server::Control::seats, &server::Seats::Leave, request, timeout, std::move(done));
-}
-
-void SimControlChannel::GetVersions(const v1::GetVersionsRequest& request, DurationNs timeout,
-                                    Done<v1::GetVersionsResponse> done) {
-  Call(&server::Control::versions, &server::Versions::GetVersions, request, timeout,
-       std::move(done));
-}
-
-void SimControlChannel::LoadState(const v1::LoadStateRequest& request, DurationNs timeout,
-                                  Done<v1::LoadStateResponse> done) {
+void SimControlChannel::Load(const v1::LoadStateRequest& request, DurationNs timeout,
+                             Done<v1::LoadStateResponse> done) {
   AtDaemon([request, back = Returning<v1::LoadStateResponse>(timeout, std::move(done))](
                server::Control& control) {
     const absl::StatusOr<server::LoadId> load = control.loads().BeginLoad(request);
@@ -162,11 +134,6 @@ void SimControlChannel::LoadState(const v1::LoadStateRequest& request, DurationN
     if (load.ok()) control.loads().CancelLoad(*load);
     back(status, {});
   });
-}
-
-void SimControlChannel::GetLoadedState(const v1::GetLoadedStateRequest& request, DurationNs timeout,
-                                       Done<v1::LoadedState> done) {
-  Call(&server::Control::loads, &server::Loads::GetLoadedState, request, timeout, std::move(done));
 }
 
 void SimControlChannel::Attend(Observer& observer) {

@@ -56,7 +56,7 @@ void SimWorker::OpenLanes(Link& link, const std::vector<std::uint32_t>& lanes) {
   v1::OpenLanesRequest request;
   request.set_session_id(link.joined.session_id());
   for (const std::uint32_t lane : lanes) request.add_cores(lane - link.first_lane);
-  link.channel->OpenLanes(
+  link.channel->Call<rpc::OpenLanes>(
       request, CallTimeout(),
       [this, &link, lanes](const absl::StatusOr<v1::OpenLanesResponse>& answer) {
         // Where lanes may come back, so may a call that found nobody.
@@ -241,7 +241,7 @@ void SimWorker::Fail(const std::string& verdict, const Link* from) {
     v1::LeaveRequest request;
     request.set_session_id(link->joined.session_id());
     request.set_verdict(verdict);
-    link->channel->Leave(request, kLeaveTimeout, [](const auto&) {});
+    link->channel->Call<rpc::Leave>(request, kLeaveTimeout, [](const auto&) {});
   }
   if (engine_ == nullptr) {
     state_ = State::kFailed;
@@ -273,7 +273,7 @@ void SimWorker::LeaveInOrder() {
       [](Link& link, auto done) {
         v1::LeaveRequest request;
         request.set_session_id(link.joined.session_id());
-        link.channel->Leave(request, kLeaveTimeout, std::move(done));
+        link.channel->Call<rpc::Leave>(request, kLeaveTimeout, std::move(done));
       },
       [](Link&, const v1::LeaveResponse&) {}, [this] { Stop(); });
 }

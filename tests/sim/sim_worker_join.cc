@@ -35,7 +35,9 @@ void SimWorker::Start() { AskRack(); }
 void SimWorker::AskRack() {
   CallAll<v1::Rack>(
       "get rack",
-      [this](Link& link, auto done) { link.channel->GetRack({}, CallTimeout(), std::move(done)); },
+      [this](Link& link, auto done) {
+        link.channel->Call<rpc::GetRack>({}, CallTimeout(), std::move(done));
+      },
       [](Link& link, const v1::Rack& rack) { link.rack = rack; }, [this] { Reserve(0); });
 }
 
@@ -72,21 +74,21 @@ v1::JoinRequest SimWorker::JoinRequestTo(const Link& link) const {
 void SimWorker::Reserve(std::size_t position) {
   if (position == links_.size()) return Commit(0);
   Link& link = *links_[position];
-  link.channel->Join(JoinRequestTo(link), CallTimeout(),
-                     [this, &link, position](const absl::StatusOr<v1::JoinResponse>& answer) {
-                       if (!answer.ok()) {
-                         const bool over = position > 0 && absl::IsAborted(answer.status());
-                         return GiveBack(link, answer.status(), over);
-                       }
-                       link.joined = *answer;
-                       if (position == 0) config_.incarnation = Incarnation{answer->incarnation()};
-                       if (answer->incarnation() != config_.incarnation.value) {
-                         mistake_ = fmt::format("{} joins incarnation {:x}, not {:x}",
-                                                link.daemon.endpoint(), answer->incarnation(),
-                                                config_.incarnation.value);
-                       }
-                       Reserve(position + 1);
-                     });
+  link.channel->Call<rpc::Join>(
+      JoinRequestTo(link), CallTimeout(),
+      [this, &link, position](const absl::StatusOr<v1::JoinResponse>& answer) {
+        if (!answer.ok()) {
+          const bool over = position > 0 && absl::IsAborted(answer.status());
+          return GiveBack(link, answer.status(), over);
+        }
+        link.joined = *answer;
+        if (position == 0) config_.incarnation = Incarnation{answer->incarnation()};
+        if (answer->incarnation() != config_.incarnation.value) {
+          mistake_ = fmt::format("{} joins incarnation {:x}, not {:x}", link.daemon.endpoint(),
+                                 answer->incarnation(), config_.incarnation.value);
+        }
+        Reserve(position + 1);
+      });
 }
 
 void SimWorker::Commit(std::size_t position) {
@@ -95,16 +97,17 @@ void SimWorker::Commit(std::size_t position) {
   liveness_timeout_ = links_.front()->joined.liveness_timeout_ns();
   v1::CommitRequest request;
   request.set_session_id(link.joined.session_id());
-  link.channel->Commit(request, CallTimeout(),
-                       [this, &link, position](const absl::StatusOr<v1::CommitResponse>& answer) {
-                         if (done()) return;
-                         if (!answer.ok()) {
-                           return GiveBack(link, answer.status(), /*run_is_over=*/false);
-                         }
-                         Attend(link);  // its place stands: it has to be heard of
-                         if (position == 0) Heartbeat();
-                         Commit(position + 1);
-                       });
+  link.channel->Call<rpc::Commit>(
+      request, CallTimeout(),
+      [this, &link, position](const absl::StatusOr<v1::CommitResponse>& answer) {
+        if (done()) return;
+        if (!answer.ok()) {
+          return GiveBack(link, answer.status(), /*run_is_over=*/false);
+        }
+        Attend(link);  // its place stands: it has to be heard of
+        if (position == 0) Heartbeat();
+        Commit(position + 1);
+      });
 }
 
 // Some daemon refused: what the others have reserved is given back, and the worker tries again
@@ -118,7 +121,7 @@ void SimWorker::GiveBack(const Link& refused, const absl::Status& why, bool run_
     const client::Endpoint endpoint = EndpointOf(refused);
     request.set_verdict(std::string(client::NamedCallStatus("join", endpoint, why).message()));
     request.set_run_is_over(run_is_over);
-    link->channel->Leave(request, kLeaveTimeout, [](const auto&) {});
+    link->channel->Call<rpc::Leave>(request, kLeaveTimeout, [](const auto&) {});
     link->joined.Clear();
     link->attended = false;
   }
@@ -170,7 +173,7 @@ void SimWorker::AskWhereToResume() {
       [this](Link& link, auto done) {
         v1::GetVersionsRequest request;
         request.set_session_id(link.joined.session_id());
-        link.channel->GetVersions(request, CallTimeout(), std::move(done));
+        link.channel->Call<rpc::GetVersions>(request, CallTimeout(), std::move(done));
       },
       [](Link& link, const v1::GetVersionsResponse& versions) { link.versions = versions; },
       [this] { PlanResume(); });
@@ -241,7 +244,7 @@ void SimWorker::AddNextBatch() {
         v1::AddKeysRequest mine = request;
         if (&link == SharingLink()) mine.set_shared_bytes(shared_bytes);
         mine.set_session_id(link.joined.session_id());
-        link.channel->AddKeys(mine, CallTimeout(), std::move(done));
+        link.channel->Call<rpc::AddKeys>(mine, CallTimeout(), std::move(done));
       },
       [](Link& link, const v1::AddKeysResponse& placed) { link.placed = placed; },
       [this] { OnKeysAdded(); });

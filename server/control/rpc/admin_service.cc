@@ -7,15 +7,14 @@
 #include "server/control/admin/admin.h"
 #include "server/control/admin/draining.h"
 #include "server/control/admin/metrics.h"
-#include "server/control/admin/stall_reports.h"
 #include "server/control/admin/tenants.h"
 #include "server/control/checkpoint/snapshots.h"
 #include "server/control/checkpoint/versions.h"
 #include "server/control/racks/rack_messages.h"
+#include "server/control/rpc/grpc_service.h"
 #include "server/control/rpc/rack_relay.h"
 #include "server/control/rpc/snapshot_relay.h"
 #include "server/control/rpc/snapshot_stream.h"
-#include "server/control/rpc/unary_call.h"
 
 namespace phub::server {
 namespace {
@@ -54,156 +53,99 @@ AuditNote NoteOf(const Caller& caller, const char* action, const std::string& su
   return {caller.name, caller.peer, action, subject, detail, "asked"};
 }
 
-class AdminService final : public v1::Admin::CallbackService {
+class AdminHandlers {
  public:
-  explicit AdminService(Shared& shared) : shared_(shared) {}
+  explicit AdminHandlers(Shared& shared) : shared_(shared) {}
 
-  PHUB_UNARY(admin, Admin, ListJobs, ListJobsResponse)
-  PHUB_UNARY(admin, Admin, GetJob, JobInfo)
-  PHUB_UNARY(stall_reports, Admin, ListStalls, ListStallsResponse)
+  void Handle(RpcCall<rpc::GetJobVersions>& call) {
+    const auto pass_on = [](auto& stub, auto... passed) { stub.GetJobVersions(passed...); };
+    if (IsPassedOn(call, pass_on)) return;
+    call.control.versions().GetJobVersions(call.request, std::move(call.answer));
+  }
 
-  grpc::ServerUnaryReactor* GetJobVersions(grpc::CallbackServerContext* context,
-                                           const v1::GetJobVersionsRequest* request,
-                                           v1::GetVersionsResponse* response) override {
-    return Serve(
-        shared_, context, "phub.v1.Admin/GetJobVersions", request, response,
-        [this](Control& control, const Caller& caller, const v1::GetJobVersionsRequest& scoped,
-               Answer<v1::GetVersionsResponse> answer) {
-          const auto pass_on = [](auto& stub, auto... call) { stub.GetJobVersions(call...); };
-          if (IsPassedOn(control, caller, scoped, answer, pass_on)) return;
-          control.versions().GetJobVersions(scoped, std::move(answer));
+  void Handle(RpcCall<rpc::BeginSnapshot>& call) {
+    const auto pass_on = [](auto& stub, auto... passed) { stub.BeginSnapshot(passed...); };
+    if (IsPassedOn(call, pass_on)) return;
+    call.control.snapshots().BeginSnapshot(call.request, std::move(call.answer));
+  }
+
+  void Handle(RpcCall<rpc::GetServer>& call) {
+    call.control.admin().GetServer(call.request,
+                                   [&](const absl::Status& status, const v1::ServerInfo& info) {
+                                     if (!IsTenant(call.caller)) return call.answer(status, info);
+                                     v1::ServerInfo narrowed = info;
+                                     Narrow(call.control, call.caller.tenant, narrowed);
+                                     call.answer(status, narrowed);
+                                   });
+  }
+
+  void Handle(RpcCall<rpc::GetStats>& call) {
+    call.control.metrics().GetStats(
+        call.request, [&](const absl::Status& status, const v1::GetStatsResponse& all) {
+          call.answer(status, IsTenant(call.caller) ? OnlyOf(call.caller.tenant, all) : all);
         });
   }
 
-  grpc::ServerUnaryReactor* BeginSnapshot(grpc::CallbackServerContext* context,
-                                          const v1::BeginSnapshotRequest* request,
-                                          v1::Snapshot* response) override {
-    return Serve(shared_, context, "phub.v1.Admin/BeginSnapshot", request, response,
-                 [this](Control& control, const Caller& caller,
-                        const v1::BeginSnapshotRequest& scoped, Answer<v1::Snapshot> answer) {
-                   const auto pass_on = [](auto& stub, auto... call) {
-                     stub.BeginSnapshot(call...);
-                   };
-                   if (IsPassedOn(control, caller, scoped, answer, pass_on)) return;
-                   control.snapshots().BeginSnapshot(scoped, std::move(answer));
-                 });
+  void Handle(RpcCall<rpc::EvictJob>& call) {
+    const v1::EvictJobRequest& request = call.request;
+    // Where no job runs there is nothing to record; who asks on and on fills no disk.
+    if (!Runs(call.control, request))
+      return call.control.draining().EvictJob(request, std::move(call.answer));
+    const std::string& tenant = request.tenant().empty() ? kDefaultTenant : request.tenant();
+    RunAudited(shared_, call.control,
+               NoteOf(call.caller, "job.evict", fmt::format("{}/{}", tenant, request.job()),
+                      request.reason()),
+               request, std::move(call.answer),
+               [](Control& under_lock, const v1::EvictJobRequest& asked, auto then) {
+                 under_lock.draining().EvictJob(asked, std::move(then));
+               });
   }
 
-  grpc::ServerUnaryReactor* GetServer(grpc::CallbackServerContext* context,
-                                      const v1::GetServerRequest* request,
-                                      v1::ServerInfo* response) override {
-    return Serve(shared_, context, "phub.v1.Admin/GetServer", request, response,
-                 [](Control& control, const Caller& caller, const v1::GetServerRequest& scoped,
-                    const Answer<v1::ServerInfo>& answer) {
-                   control.admin().GetServer(
-                       scoped, [&](const absl::Status& status, const v1::ServerInfo& info) {
-                         if (!IsTenant(caller)) return answer(status, info);
-                         v1::ServerInfo narrowed = info;
-                         Narrow(control, caller.tenant, narrowed);
-                         answer(status, narrowed);
-                       });
-                 });
+  void Handle(RpcCall<rpc::DrainServer>& call) {
+    const std::int64_t deadline = call.request.deadline_ns();
+    const std::string detail = deadline > 0 ? "deadline " + HumanDuration(deadline) : "";
+    RunAudited(shared_, call.control, NoteOf(call.caller, "server.drain", "", detail), call.request,
+               Tell(std::move(call.answer), /*serving=*/false),
+               [](Control& under_lock, const v1::DrainServerRequest& asked, auto then) {
+                 under_lock.draining().DrainServer(asked, std::move(then));
+               });
+  }
+  void Handle(RpcCall<rpc::UndrainServer>& call) {
+    RunAudited(shared_, call.control, NoteOf(call.caller, "server.undrain", "", ""), call.request,
+               Tell(std::move(call.answer), /*serving=*/true),
+               [](Control& under_lock, const v1::UndrainServerRequest& asked, auto then) {
+                 under_lock.draining().UndrainServer(asked, std::move(then));
+               });
   }
 
-  grpc::ServerUnaryReactor* GetStats(grpc::CallbackServerContext* context,
-                                     const v1::GetStatsRequest* request,
-                                     v1::GetStatsResponse* response) override {
-    return Serve(shared_, context, "phub.v1.Admin/GetStats", request, response,
-                 [](Control& control, const Caller& caller, const v1::GetStatsRequest& scoped,
-                    const Answer<v1::GetStatsResponse>& answer) {
-                   control.metrics().GetStats(
-                       scoped, [&](const absl::Status& status, const v1::GetStatsResponse& all) {
-                         answer(status, IsTenant(caller) ? OnlyOf(caller.tenant, all) : all);
-                       });
-                 });
+  void Handle(RpcCall<rpc::ReportSavedState>& call) {
+    Control& control = call.control;
+    const v1::ReportSavedStateRequest& request = call.request;
+    const auto pass_on = [](auto& stub, auto... passed) { stub.ReportSavedState(passed...); };
+    if (IsPassedOn(call, pass_on)) return;
+    const auto iteration = control.snapshots().IterationReadOut(request);
+    // There is nothing to record; and each snapshot is recorded once, however often it is reported.
+    if (!iteration.ok())
+      return control.snapshots().ReportSavedState(request, std::move(call.answer));
+    const std::string& tenant = request.tenant().empty() ? kDefaultTenant : request.tenant();
+    if (!shared_.audited_saves[tenant].Take(SystemClock().Now())) {
+      control.Count(ControlCounter::audit_suppressed);
+      return control.snapshots().ReportSavedState(request, std::move(call.answer));
+    }
+    RunAudited(shared_, control,
+               NoteOf(call.caller, "job.save", fmt::format("{}/{}", tenant, request.job()),
+                      fmt::format("iteration {} in {} on {}", *iteration, request.directory(),
+                                  request.host())),
+               request, std::move(call.answer),
+               [](Control& under_lock, const v1::ReportSavedStateRequest& asked, auto then) {
+                 under_lock.snapshots().ReportSavedState(asked, std::move(then));
+               });
   }
 
-  grpc::ServerUnaryReactor* EvictJob(grpc::CallbackServerContext* context,
-                                     const v1::EvictJobRequest* request,
-                                     v1::JobInfo* response) override {
-    return Serve(shared_, context, "phub.v1.Admin/EvictJob", request, response,
-                 [this](Control& control, const Caller& caller, const v1::EvictJobRequest& scoped,
-                        Answer<v1::JobInfo> answer) {
-                   // Where no job runs there is nothing to record; who asks on and on fills no
-                   // disk.
-                   if (!Runs(control, scoped))
-                     return control.draining().EvictJob(scoped, std::move(answer));
-                   const std::string& tenant =
-                       scoped.tenant().empty() ? kDefaultTenant : scoped.tenant();
-                   RunAudited(shared_, control,
-                              NoteOf(caller, "job.evict",
-                                     fmt::format("{}/{}", tenant, scoped.job()), scoped.reason()),
-                              scoped, std::move(answer),
-                              [](Control& under_lock, const v1::EvictJobRequest& asked, auto then) {
-                                under_lock.draining().EvictJob(asked, std::move(then));
-                              });
-                 });
-  }
-
-  grpc::ServerUnaryReactor* DrainServer(grpc::CallbackServerContext* context,
-                                        const v1::DrainServerRequest* request,
-                                        v1::ServerInfo* response) override {
-    return Serve(
-        shared_, context, "phub.v1.Admin/DrainServer", request, response,
-        [this](Control& control, const Caller& caller, const v1::DrainServerRequest& scoped,
-               Answer<v1::ServerInfo> answer) {
-          const std::string detail =
-              scoped.deadline_ns() > 0 ? "deadline " + HumanDuration(scoped.deadline_ns()) : "";
-          RunAudited(shared_, control, NoteOf(caller, "server.drain", "", detail), scoped,
-                     Tell(std::move(answer), /*serving=*/false),
-                     [](Control& under_lock, const v1::DrainServerRequest& asked, auto then) {
-                       under_lock.draining().DrainServer(asked, std::move(then));
-                     });
-        });
-  }
-  grpc::ServerUnaryReactor* UndrainServer(grpc::CallbackServerContext* context,
-                                          const v1::UndrainServerRequest* request,
-                                          v1::ServerInfo* response) override {
-    return Serve(shared_, context, "phub.v1.Admin/UndrainServer", request, response,
-                 [this](Control& control, const Caller& caller,
-                        const v1::UndrainServerRequest& scoped, Answer<v1::ServerInfo> answer) {
-                   RunAudited(
-                       shared_, control, NoteOf(caller, "server.undrain", "", ""), scoped,
-                       Tell(std::move(answer), /*serving=*/true),
-                       [](Control& under_lock, const v1::UndrainServerRequest& asked, auto then) {
-                         under_lock.draining().UndrainServer(asked, std::move(then));
-                       });
-                 });
-  }
-
-  grpc::ServerUnaryReactor* ReportSavedState(grpc::CallbackServerContext* context,
-                                             const v1::ReportSavedStateRequest* request,
-                                             v1::ReportSavedStateResponse* response) override {
-    return Serve(
-        shared_, context, "phub.v1.Admin/ReportSavedState", request, response,
-        [this](Control& control, const Caller& caller, const v1::ReportSavedStateRequest& scoped,
-               Answer<v1::ReportSavedStateResponse> answer) {
-          const auto pass_on = [](auto& stub, auto... call) { stub.ReportSavedState(call...); };
-          if (IsPassedOn(control, caller, scoped, answer, pass_on)) return;
-          const auto iteration = control.snapshots().IterationReadOut(scoped);
-          // There is nothing to record; and each snapshot is recorded once, however often it is
-          // reported.
-          if (!iteration.ok())
-            return control.snapshots().ReportSavedState(scoped, std::move(answer));
-          const std::string& tenant = scoped.tenant().empty() ? kDefaultTenant : scoped.tenant();
-          if (!shared_.audited_saves[tenant].Take(SystemClock().Now())) {
-            control.Count(ControlCounter::audit_suppressed);
-            return control.snapshots().ReportSavedState(scoped, std::move(answer));
-          }
-          RunAudited(shared_, control,
-                     NoteOf(caller, "job.save", fmt::format("{}/{}", tenant, scoped.job()),
-                            fmt::format("iteration {} in {} on {}", *iteration, scoped.directory(),
-                                        scoped.host())),
-                     scoped, std::move(answer),
-                     [](Control& under_lock, const v1::ReportSavedStateRequest& asked, auto then) {
-                       under_lock.snapshots().ReportSavedState(asked, std::move(then));
-                     });
-        });
-  }
-
-  grpc::ServerWriteReactor<v1::SnapshotPart>* ReadSnapshot(
-      grpc::CallbackServerContext* context, const v1::ReadSnapshotRequest* request) override {
-    const Admission admission = shared_.access.Admit(*context, "phub.v1.Admin/ReadSnapshot");
+  grpc::ServerWriteReactor<v1::SnapshotPart>* Open(rpc::ReadSnapshot,
+                                                   grpc::CallbackServerContext* context,
+                                                   const v1::ReadSnapshotRequest* request) {
+    const Admission admission = shared_.access.Admit(*context, rpc::ReadSnapshot::kMethod);
     // Both delete themselves in OnDone.
     if (const std::optional<RackIndex> from = RackOf(*request)) {
       v1::ReadSnapshotRequest scoped = *request;
@@ -228,18 +170,18 @@ class AdminService final : public v1::Admin::CallbackService {
  private:
   // Whether the call is not for this daemon, but for another rack's or for nobody: then it is
   // answered.
-  template <typename Request, typename Response, typename Call>
-  bool IsPassedOn(Control& control, const Caller& caller, const Request& request,
-                  const Answer<Response>& answer, Call call) {
+  template <typename Rpc, typename PassOn>
+  bool IsPassedOn(RpcCall<Rpc>& call, PassOn pass_on) {
     absl::StatusOr<std::optional<RackIndex>> rack = std::nullopt;
-    if (absl::Status may = CheckPassedOn(control, caller, request.rack()); !may.ok()) rack = may;
-    if (rack.ok() && request.has_rack()) rack = control.rack_messages().RackToAsk(request.rack());
+    const v1::RackChoice& choice = call.request.rack();
+    if (absl::Status may = CheckPassedOn(call.control, call.caller, choice); !may.ok()) rack = may;
+    if (rack.ok() && call.request.has_rack()) rack = call.control.rack_messages().RackToAsk(choice);
     if (rack.ok() && !rack->has_value()) return false;
     if (rack.ok() && shared_.relay == nullptr) rack = absl::UnimplementedError("no other racks");
     if (rack.ok()) {
-      shared_.relay->PassOn(**rack, request, answer, std::move(call));
+      shared_.relay->PassOn(**rack, call.request, call.answer, std::move(pass_on));
     } else {
-      answer(rack.status(), {});
+      call.answer(rack.status(), {});
     }
     return true;
   }
@@ -265,7 +207,7 @@ class AdminService final : public v1::Admin::CallbackService {
 }  // namespace
 
 std::unique_ptr<grpc::Service> MakeAdminService(Shared& shared) {
-  return std::make_unique<AdminService>(shared);
+  return std::make_unique<GrpcService<AdminHandlers, rpc::Admin>>(shared);
 }
 
 }  // namespace phub::server

@@ -3,9 +3,9 @@
 #include <fmt/format.h>
 
 #include "common/base/log.h"
-#include "phub/v1/probe.grpc.pb.h"
+#include "phub/v1/probe.pb.h"
+#include "server/control/rpc/grpc_service.h"
 #include "server/control/rpc/prober.h"
-#include "server/control/rpc/service.h"
 
 namespace phub::server {
 namespace {
@@ -14,72 +14,43 @@ absl::Status NoRacks() {
   return absl::FailedPreconditionError("this daemon has no other racks: its `racks` is empty");
 }
 
-class ProbeService final : public v1::Probe::CallbackService {
+class ProbeHandlers {
  public:
-  ProbeService(Shared& shared, Prober* prober) : shared_(shared), prober_(prober) {}
+  ProbeHandlers(Shared& shared, Prober* prober) : shared_(shared), prober_(prober) {}
 
-  grpc::ServerUnaryReactor* GetRacks(grpc::CallbackServerContext* context,
-                                     const v1::GetRacksRequest* request,
-                                     v1::RacksInfo* response) override {
-    return ServeBy(&Prober::GetRacks, "phub.v1.Probe/GetRacks", context, request, response);
-  }
+  void Handle(RpcCall<rpc::GetRacks>& call) { Ask(call, &Prober::GetRacks); }
+  void Handle(RpcCall<rpc::ProbePair>& call) { Ask(call, &Prober::ProbePair); }
+  void Handle(RpcCall<rpc::RelayProbe>& call) { Ask(call, &Prober::RelayProbe); }
+  void Handle(RpcCall<rpc::GrantProbe>& call) { Ask(call, &Prober::GrantProbe); }
 
-  grpc::ServerUnaryReactor* ApplyTopology(grpc::CallbackServerContext* context,
-                                          const v1::ApplyTopologyRequest* request,
-                                          v1::RacksInfo* response) override {
-    return Serve(shared_, context, "phub.v1.Probe/ApplyTopology", request, response,
-                 [this](Control& control, const Caller& caller,
-                        const v1::ApplyTopologyRequest& asked, Answer<v1::RacksInfo> answer) {
-                   if (prober_ == nullptr) return answer(NoRacks(), {});
-                   LogInfo("event=topology_asked by=\"{}\" peer={} bytes={}", caller.name,
-                           caller.peer, asked.topology().size());
-                   const auto apply = [prober = prober_](Control& under_lock,
-                                                         const v1::ApplyTopologyRequest& wanted,
-                                                         Answer<v1::RacksInfo> then) {
-                     prober->ApplyTopology(under_lock, wanted, std::move(then));
-                   };
-                   // Where an operator asked it is recorded; only daemons pass it on.
-                   if (asked.passed_on() && (caller.open || caller.role == Role::kServer))
-                     return apply(control, asked, std::move(answer));
-                   RunAudited(shared_, control,
-                              {caller.name, caller.peer, "racks.topology", "racks",
-                               fmt::format("{} bytes", asked.topology().size()), "asked"},
-                              asked, std::move(answer), apply);
-                 });
-  }
-
-  grpc::ServerUnaryReactor* ProbePair(grpc::CallbackServerContext* context,
-                                      const v1::ProbePairRequest* request,
-                                      v1::ProbePairResponse* response) override {
-    return ServeBy(&Prober::ProbePair, "phub.v1.Probe/ProbePair", context, request, response);
-  }
-
-  grpc::ServerUnaryReactor* RelayProbe(grpc::CallbackServerContext* context,
-                                       const v1::PeerProbeRequest* request,
-                                       v1::ProbePairResponse* response) override {
-    return ServeBy(&Prober::RelayProbe, "phub.v1.Probe/RelayProbe", context, request, response);
-  }
-
-  grpc::ServerUnaryReactor* GrantProbe(grpc::CallbackServerContext* context,
-                                       const v1::PeerProbeRequest* request,
-                                       v1::ProbeGrant* response) override {
-    return ServeBy(&Prober::GrantProbe, "phub.v1.Probe/GrantProbe", context, request, response);
+  void Handle(RpcCall<rpc::ApplyTopology>& call) {
+    const Caller& caller = call.caller;
+    const v1::ApplyTopologyRequest& asked = call.request;
+    if (prober_ == nullptr) return call.answer(NoRacks(), {});
+    LogInfo("event=topology_asked by=\"{}\" peer={} bytes={}", caller.name, caller.peer,
+            asked.topology().size());
+    const auto apply = [prober = prober_](Control& under_lock,
+                                          const v1::ApplyTopologyRequest& wanted,
+                                          Answer<v1::RacksInfo> then) {
+      prober->ApplyTopology(under_lock, wanted, std::move(then));
+    };
+    // Where an operator asked it is recorded; only daemons pass it on.
+    if (asked.passed_on() && (caller.open || caller.role == Role::kServer))
+      return apply(call.control, asked, std::move(call.answer));
+    RunAudited(shared_, call.control,
+               {caller.name, caller.peer, "racks.topology", "racks",
+                fmt::format("{} bytes", asked.topology().size()), "asked"},
+               asked, std::move(call.answer), apply);
   }
 
  private:
-  template <typename Request, typename Response>
-  grpc::ServerUnaryReactor* ServeBy(void (Prober::*call)(Control&, const Request&,
-                                                         Answer<Response>),
-                                    std::string_view method, grpc::CallbackServerContext* context,
-                                    const Request* request, Response* response) {
-    return Serve(shared_, context, method, request, response,
-                 [prober = prober_, call, method](Control& control, const Caller& caller,
-                                                  const Request& asked, Answer<Response> answer) {
-                   if (prober == nullptr) return answer(NoRacks(), {});
-                   LogInfo("event=probe_asked method={} by=\"{}\" peer={}", method, caller.name,
-                           caller.peer);
-                   (prober->*call)(control, asked, std::move(answer));
-                 });
+  template <typename Rpc>
+  void Ask(RpcCall<Rpc>& call, void (Prober::*method)(Control&, const typename Rpc::Request&,
+                                                      Answer<typename Rpc::Response>)) {
+    if (prober_ == nullptr) return call.answer(NoRacks(), {});
+    LogInfo("event=probe_asked method={} by=\"{}\" peer={}", Rpc::kMethod, call.caller.name,
+            call.caller.peer);
+    (prober_->*method)(call.control, call.request, std::move(call.answer));
   }
 
   Shared& shared_;
@@ -89,7 +60,7 @@ class ProbeService final : public v1::Probe::CallbackService {
 }  // namespace
 
 std::unique_ptr<grpc::Service> MakeProbeService(Shared& shared, Prober* prober) {
-  return std::make_unique<ProbeService>(shared, prober);
+  return std::make_unique<GrpcService<ProbeHandlers, rpc::Probe>>(shared, prober);
 }
 
 }  // namespace phub::server

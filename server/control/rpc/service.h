@@ -1,5 +1,6 @@
-// What the gRPC services share: the way of a call from the wire to Control (and back), through
-// Access. Callback API: no thread waits. For the services' own files only.
+// What the gRPC services share: the way of a call to Control (and back), through Access.
+// grpc_service.h makes services of handlers. Callback API: no thread waits. For the services' own
+// files only.
 #pragma once
 
 #include <grpcpp/grpcpp.h>
@@ -105,38 +106,6 @@ struct Shared {
     }
   }
 };
-
-// Lets one unary call in, as far as it may: function(control, caller, request, answer) under the
-// lock, with the request scoped to the caller's tenant.
-template <typename Request, typename Response, typename Function>
-grpc::ServerUnaryReactor* Serve(Shared& shared, grpc::CallbackServerContext* context,
-                                std::string_view method, const Request* request, Response* response,
-                                Function function) {
-  grpc::ServerUnaryReactor* const reactor = context->DefaultReactor();
-  const Admission admission = shared.access.Admit(*context, method);
-  shared.thread.Run([&](Control& control) {
-    Answer<Response> answer = shared.calls->Open(reactor, response);
-    if (!admission.status.ok()) {
-      shared.NoteRefusal(control, admission);
-      return answer(admission.status, {});
-    }
-    if (shared.closed) return answer(absl::UnavailableError("phubd is stopping"), {});
-    if constexpr (NamesTenant<Request>) {
-      Request scoped = *request;
-      const absl::Status status = Scope(control, admission.caller, scoped);
-      if (!status.ok()) return answer(status, {});
-      function(control, admission.caller, scoped, std::move(answer));
-    } else {
-      absl::Status status;
-      if constexpr (NamesSession<Request>) {
-        status = CheckSession(control, admission.caller, request->session_id());
-      }
-      if (!status.ok()) return answer(status, {});
-      function(control, admission.caller, *request, std::move(answer));
-    }
-  });
-  return reactor;
-}
 
 // Has work done where control state may be touched, and then `finish` called under the lock with
 // what came out. Under the lock.

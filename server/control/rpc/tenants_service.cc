@@ -3,9 +3,9 @@
 
 #include <algorithm>
 
-#include "phub/v1/tenants.grpc.pb.h"
+#include "phub/v1/tenants.pb.h"
 #include "server/control/admin/tenants.h"
-#include "server/control/rpc/service.h"
+#include "server/control/rpc/grpc_service.h"
 
 namespace phub::server {
 namespace {
@@ -88,130 +88,88 @@ absl::StatusOr<std::vector<AuditEntry>> ReadAudit(StateStore& store,
   return store.ReadAudit(after, count);
 }
 
-class TenantsService final : public v1::Tenants::CallbackService {
+class TenantsHandlers {
  public:
-  explicit TenantsService(Shared& shared) : shared_(shared) {}
+  explicit TenantsHandlers(Shared& shared) : shared_(shared) {}
 
-  grpc::ServerUnaryReactor* WhoAmI(grpc::CallbackServerContext* context,
-                                   const v1::WhoAmIRequest* request,
-                                   v1::Identity* response) override {
-    return Serve(shared_, context, "phub.v1.Tenants/WhoAmI", request, response,
-                 [this](Control&, const Caller& caller, const v1::WhoAmIRequest&,
-                        const Answer<v1::Identity>& answer) {
-                   v1::Identity identity;
-                   identity.set_name(caller.name);
-                   identity.set_role(ToString(caller.role));
-                   identity.set_tenant(caller.tenant);
-                   identity.set_identities(shared_.access.identities());
-                   answer(absl::OkStatus(), identity);
-                 });
+  void Handle(RpcCall<rpc::WhoAmI>& call) {
+    v1::Identity identity;
+    identity.set_name(call.caller.name);
+    identity.set_role(ToString(call.caller.role));
+    identity.set_tenant(call.caller.tenant);
+    identity.set_identities(shared_.access.identities());
+    call.answer(absl::OkStatus(), identity);
   }
 
-  grpc::ServerUnaryReactor* ListTenants(grpc::CallbackServerContext* context,
-                                        const v1::ListTenantsRequest* request,
-                                        v1::ListTenantsResponse* response) override {
-    return Serve(shared_, context, "phub.v1.Tenants/ListTenants", request, response,
-                 [this](Control& control, const Caller&, const v1::ListTenantsRequest& scoped,
-                        const Answer<v1::ListTenantsResponse>& answer) {
-                   v1::ListTenantsResponse list;
-                   for (const Tenant& tenant : Tenants()) {
-                     if (!scoped.tenant().empty() && scoped.tenant() != tenant.name) continue;
-                     *list.add_tenants() = ToProto(control, tenant);
-                   }
-                   answer(absl::OkStatus(), list);
-                 });
+  void Handle(RpcCall<rpc::ListTenants>& call) {
+    const std::string& asked = call.request.tenant();
+    v1::ListTenantsResponse list;
+    for (const Tenant& tenant : Tenants()) {
+      if (!asked.empty() && asked != tenant.name) continue;
+      *list.add_tenants() = ToProto(call.control, tenant);
+    }
+    call.answer(absl::OkStatus(), list);
   }
 
-  grpc::ServerUnaryReactor* GetTenant(grpc::CallbackServerContext* context,
-                                      const v1::GetTenantRequest* request,
-                                      v1::TenantInfo* response) override {
-    return Serve(shared_, context, "phub.v1.Tenants/GetTenant", request, response,
-                 [this](Control& control, const Caller&, const v1::GetTenantRequest& scoped,
-                        const Answer<v1::TenantInfo>& answer) {
-                   for (const Tenant& tenant : Tenants()) {
-                     if (tenant.name != scoped.tenant()) continue;
-                     return answer(absl::OkStatus(), ToProto(control, tenant));
-                   }
-                   answer(absl::NotFoundError(
-                              fmt::format("there is no tenant {} on this daemon", scoped.tenant())),
-                          {});
-                 });
+  void Handle(RpcCall<rpc::GetTenant>& call) {
+    const std::string& asked = call.request.tenant();
+    for (const Tenant& tenant : Tenants()) {
+      if (tenant.name != asked) continue;
+      return call.answer(absl::OkStatus(), ToProto(call.control, tenant));
+    }
+    call.answer(absl::NotFoundError(fmt::format("there is no tenant {} on this daemon", asked)),
+                {});
   }
 
-  grpc::ServerUnaryReactor* ListTokens(grpc::CallbackServerContext* context,
-                                       const v1::ListTokensRequest* request,
-                                       v1::ListTokensResponse* response) override {
-    return Serve(shared_, context, "phub.v1.Tenants/ListTokens", request, response,
-                 [this](Control&, const Caller&, const v1::ListTokensRequest& scoped,
-                        const Answer<v1::ListTokensResponse>& answer) {
-                   v1::ListTokensResponse list;
-                   if (directory() != nullptr) {
-                     for (const Token& token : directory()->Tokens()) {
-                       if (!scoped.tenant().empty() && scoped.tenant() != token.tenant) continue;
-                       *list.add_tokens() = ToProto(token);
-                     }
-                   }
-                   answer(absl::OkStatus(), list);
-                 });
+  void Handle(RpcCall<rpc::ListTokens>& call) {
+    const std::string& asked = call.request.tenant();
+    v1::ListTokensResponse list;
+    if (directory() != nullptr) {
+      for (const Token& token : directory()->Tokens()) {
+        if (!asked.empty() && asked != token.tenant) continue;
+        *list.add_tokens() = ToProto(token);
+      }
+    }
+    call.answer(absl::OkStatus(), list);
   }
 
-  grpc::ServerUnaryReactor* ListAudit(grpc::CallbackServerContext* context,
-                                      const v1::ListAuditRequest* request,
-                                      v1::ListAuditResponse* response) override {
-    return Serve(shared_, context, "phub.v1.Tenants/ListAudit", request, response,
-                 [this](Control&, const Caller&, const v1::ListAuditRequest& asked,
-                        Answer<v1::ListAuditResponse> answer) {
-                   RunOnState(
-                       shared_, std::move(answer),
-                       [this, asked] { return ReadAudit(shared_.admin->store(), asked); },
-                       [](Control&, const absl::StatusOr<std::vector<AuditEntry>>& entries,
-                          const Answer<v1::ListAuditResponse>& then) {
-                         if (!entries.ok()) return then(entries.status(), {});
-                         v1::ListAuditResponse list;
-                         for (const AuditEntry& entry : *entries)
-                           *list.add_entries() = ToProto(entry);
-                         then(absl::OkStatus(), list);
-                       });
-                 });
-  }
-
-  grpc::ServerUnaryReactor* CreateTenant(grpc::CallbackServerContext* context,
-                                         const v1::CreateTenantRequest* request,
-                                         v1::TenantInfo* response) override {
-    return ChangeTenant(
-        context, "phub.v1.Tenants/CreateTenant", request, response,
-        [](TenantAdmin& admin, const Caller& caller, const v1::CreateTenantRequest& asked) {
-          return admin.CreateTenant(caller, asked.name(), FromProto(asked.quota()),
-                                    asked.encryption());
+  void Handle(RpcCall<rpc::ListAudit>& call) {
+    RunOnState(
+        shared_, std::move(call.answer),
+        [this, asked = call.request] { return ReadAudit(shared_.admin->store(), asked); },
+        [](Control&, const absl::StatusOr<std::vector<AuditEntry>>& entries,
+           const Answer<v1::ListAuditResponse>& then) {
+          if (!entries.ok()) return then(entries.status(), {});
+          v1::ListAuditResponse list;
+          for (const AuditEntry& entry : *entries) *list.add_entries() = ToProto(entry);
+          then(absl::OkStatus(), list);
         });
   }
-  grpc::ServerUnaryReactor* SetQuota(grpc::CallbackServerContext* context,
-                                     const v1::SetQuotaRequest* request,
-                                     v1::TenantInfo* response) override {
-    return ChangeTenant(
-        context, "phub.v1.Tenants/SetQuota", request, response,
-        [](TenantAdmin& admin, const Caller& caller, const v1::SetQuotaRequest& asked) {
-          return admin.SetQuota(caller, asked.tenant(),
-                                {FromProto(asked.set()),
-                                 {asked.lift().begin(), asked.lift().end()},
-                                 asked.encryption()});
-        });
+
+  void Handle(RpcCall<rpc::CreateTenant>& call) {
+    ChangeTenant(call, [](TenantAdmin& admin, const Caller& caller,
+                          const v1::CreateTenantRequest& asked) {
+      return admin.CreateTenant(caller, asked.name(), FromProto(asked.quota()), asked.encryption());
+    });
   }
-  grpc::ServerUnaryReactor* SuspendTenant(grpc::CallbackServerContext* context,
-                                          const v1::SuspendTenantRequest* request,
-                                          v1::TenantInfo* response) override {
-    return ChangeTenant(
-        context, "phub.v1.Tenants/SuspendTenant", request, response,
-        [](TenantAdmin& admin, const Caller& caller, const v1::SuspendTenantRequest& asked) {
+  void Handle(RpcCall<rpc::SetQuota>& call) {
+    ChangeTenant(call, [](TenantAdmin& admin, const Caller& caller,
+                          const v1::SetQuotaRequest& asked) {
+      return admin.SetQuota(
+          caller, asked.tenant(),
+          {FromProto(asked.set()), {asked.lift().begin(), asked.lift().end()}, asked.encryption()});
+    });
+  }
+  void Handle(RpcCall<rpc::SuspendTenant>& call) {
+    ChangeTenant(
+        call, [](TenantAdmin& admin, const Caller& caller, const v1::SuspendTenantRequest& asked) {
           return admin.SuspendTenant(caller, asked.tenant(), !asked.resume());
         });
   }
 
-  grpc::ServerUnaryReactor* DeleteTenant(grpc::CallbackServerContext* context,
-                                         const v1::DeleteTenantRequest* request,
-                                         v1::DeleteTenantResponse* response) override {
-    return Change(
-        context, "phub.v1.Tenants/DeleteTenant", request, response,
+  void Handle(RpcCall<rpc::DeleteTenant>& call) {
+    Change(
+        call,
         [](TenantAdmin& admin, const Caller& caller, const v1::DeleteTenantRequest& asked) {
           return admin.DeleteTenant(caller, asked.tenant());
         },
@@ -220,11 +178,9 @@ class TenantsService final : public v1::Tenants::CallbackService {
         });
   }
 
-  grpc::ServerUnaryReactor* IssueToken(grpc::CallbackServerContext* context,
-                                       const v1::IssueTokenRequest* request,
-                                       v1::IssuedToken* response) override {
-    return Change(
-        context, "phub.v1.Tenants/IssueToken", request, response,
+  void Handle(RpcCall<rpc::IssueToken>& call) {
+    Change(
+        call,
         [this](TenantAdmin& admin, const Caller& caller, const v1::IssueTokenRequest& asked) {
           return Issue(admin, caller, asked);
         },
@@ -238,11 +194,9 @@ class TenantsService final : public v1::Tenants::CallbackService {
         });
   }
 
-  grpc::ServerUnaryReactor* RevokeToken(grpc::CallbackServerContext* context,
-                                        const v1::RevokeTokenRequest* request,
-                                        v1::TokenInfo* response) override {
-    return Change(
-        context, "phub.v1.Tenants/RevokeToken", request, response,
+  void Handle(RpcCall<rpc::RevokeToken>& call) {
+    Change(
+        call,
         [](TenantAdmin& admin, const Caller& caller, const v1::RevokeTokenRequest& asked) {
           return admin.RevokeToken(caller, asked.id());
         },
@@ -259,28 +213,23 @@ class TenantsService final : public v1::Tenants::CallbackService {
   }
 
   // work(admin, caller, request) where the disk is, finish(control, result, answer) under the lock.
-  template <typename Request, typename Response, typename Work, typename Finish>
-  grpc::ServerUnaryReactor* Change(grpc::CallbackServerContext* context, std::string_view method,
-                                   const Request* request, Response* response, Work work,
-                                   Finish finish) {
-    return Serve(
-        shared_, context, method, request, response,
-        [&](Control&, const Caller& caller, const Request& asked, Answer<Response> answer) {
-          RunOnState(
-              shared_, std::move(answer),
-              [this, caller, asked, work] { return work(*shared_.admin, caller, asked); }, finish);
-        });
+  template <typename Rpc, typename Work, typename Finish>
+  void Change(RpcCall<Rpc>& call, Work work, Finish finish) {
+    RunOnState(
+        shared_, std::move(call.answer),
+        [this, caller = call.caller, asked = call.request, work] {
+          return work(*shared_.admin, caller, asked);
+        },
+        finish);
   }
-  template <typename Request, typename Work>
-  grpc::ServerUnaryReactor* ChangeTenant(grpc::CallbackServerContext* context,
-                                         std::string_view method, const Request* request,
-                                         v1::TenantInfo* response, Work work) {
-    return Change(context, method, request, response, work,
-                  [](Control& control, const absl::StatusOr<Tenant>& tenant,
-                     const Answer<v1::TenantInfo>& then) {
-                    if (!tenant.ok()) return then(tenant.status(), {});
-                    then(absl::OkStatus(), ToProto(control, *tenant));
-                  });
+  template <typename Rpc, typename Work>
+  void ChangeTenant(RpcCall<Rpc>& call, Work work) {
+    Change(call, work,
+           [](Control& control, const absl::StatusOr<Tenant>& tenant,
+              const Answer<v1::TenantInfo>& then) {
+             if (!tenant.ok()) return then(tenant.status(), {});
+             then(absl::OkStatus(), ToProto(control, *tenant));
+           });
   }
 
   absl::StatusOr<IssuedToken> Issue(TenantAdmin& admin, const Caller& caller,
@@ -309,7 +258,7 @@ class TenantsService final : public v1::Tenants::CallbackService {
 }  // namespace
 
 std::unique_ptr<grpc::Service> MakeTenantsService(Shared& shared) {
-  return std::make_unique<TenantsService>(shared);
+  return std::make_unique<GrpcService<TenantsHandlers, rpc::Tenants>>(shared);
 }
 
 }  // namespace phub::server

@@ -47,7 +47,7 @@ TEST(OptimizerTable, RowsAreFoundByTheNumberOfAMessage) {
   }
 }
 
-// Whoever gives no value gets one that passes, unless the optimizer insists on one.
+// A user who gives no value gets one that passes, unless the optimizer requires one.
 TEST(OptimizerTable, HyperParametersAreOnceInARowAndTheirDefaultsPass) {
   for (const Descriptor& row : Descriptors()) {
     std::set<std::string> fields;

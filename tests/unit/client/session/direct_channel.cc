@@ -1,81 +1,81 @@
 #include "tests/unit/client/session/direct_channel.h"
 
+#include <functional>
 #include <utility>
 
 #include "tests/unit/client/session/fake_daemon.h"
 
 namespace phub::client {
 
-template <typename Response, typename Handler>
-void DirectChannel::Call(Done<Response> done, Handler handler) {
+namespace {
+
+using Cancelled = std::function<bool()>;
+
+// What the daemon has nothing for.
+template <typename Rpc>
+absl::Status Ask(Rpc, FakeDaemon&, const typename Rpc::Request&, typename Rpc::Response&,
+                 const Cancelled&) {
+  return absl::UnimplementedError("not of the fake daemon");
+}
+absl::Status Ask(rpc::GetRack, FakeDaemon& daemon, const v1::GetRackRequest&, v1::Rack& response,
+                 const Cancelled&) {
+  return daemon.HandleGetRack(response);
+}
+absl::Status Ask(rpc::Join, FakeDaemon& daemon, const v1::JoinRequest& request,
+                 v1::JoinResponse& response, const Cancelled&) {
+  return daemon.HandleJoin(request, response);
+}
+absl::Status Ask(rpc::Commit, FakeDaemon& daemon, const v1::CommitRequest&, v1::CommitResponse&,
+                 const Cancelled&) {
+  return daemon.HandleCommit();
+}
+absl::Status Ask(rpc::AddKeys, FakeDaemon& daemon, const v1::AddKeysRequest& request,
+                 v1::AddKeysResponse& response, const Cancelled&) {
+  return daemon.HandleAddKeys(request, response);
+}
+absl::Status Ask(rpc::OpenLanes, FakeDaemon& daemon, const v1::OpenLanesRequest& request,
+                 v1::OpenLanesResponse& response, const Cancelled&) {
+  return daemon.HandleOpenLanes(request, response);
+}
+absl::Status Ask(rpc::Barrier, FakeDaemon& daemon, const v1::BarrierRequest& request,
+                 v1::BarrierResponse&, const Cancelled& cancelled) {
+  return daemon.HandleBarrier(request, cancelled);
+}
+absl::Status Ask(rpc::Leave, FakeDaemon& daemon, const v1::LeaveRequest& request,
+                 v1::LeaveResponse&, const Cancelled&) {
+  return daemon.HandleLeave(request);
+}
+absl::Status Ask(rpc::GetVersions, FakeDaemon& daemon, const v1::GetVersionsRequest&,
+                 v1::GetVersionsResponse& response, const Cancelled&) {
+  return daemon.HandleGetVersions(response);
+}
+absl::Status Ask(rpc::LoadState, FakeDaemon& daemon, const v1::LoadStateRequest& request,
+                 v1::LoadStateResponse&, const Cancelled&) {
+  return daemon.HandleLoadState(request);
+}
+absl::Status Ask(rpc::GetLoadedState, FakeDaemon& daemon, const v1::GetLoadedStateRequest&,
+                 v1::LoadedState& response, const Cancelled&) {
+  return daemon.HandleGetLoadedState(response);
+}
+
+}  // namespace
+
+DirectChannel::DirectChannel(FakeDaemon& daemon) : daemon_(daemon) {}
+
+template <typename Rpc>
+void DirectChannel::Carry(const typename Rpc::Request& request, DurationNs,
+                          Done<typename Rpc::Response> done) {
   const std::lock_guard lock(mutex_);
   if (closed_) return done(absl::CancelledError("closed"));
-  calls_.emplace_back([done = std::move(done), handler = std::move(handler)] {
-    Response response;
-    const absl::Status status = handler(response);
+  calls_.emplace_back([this, request, done = std::move(done), generation = generation_.load()] {
+    typename Rpc::Response response;
+    const absl::Status status = Ask(Rpc(), daemon_, request, response, [&] {
+      return closed_.load() || generation_.load() != generation;
+    });
     if (status.ok())
       done(std::move(response));
     else
       done(status);
-  });
-}
-
-void DirectChannel::GetRack(const v1::GetRackRequest&, DurationNs, Done<v1::Rack> done) {
-  Call<v1::Rack>(std::move(done),
-                 [this](v1::Rack& response) { return daemon_.HandleGetRack(response); });
-}
-void DirectChannel::Join(const v1::JoinRequest& request, DurationNs,
-                         Done<v1::JoinResponse> done) {
-  Call<v1::JoinResponse>(std::move(done), [this, request](v1::JoinResponse& response) {
-    return daemon_.HandleJoin(request, response);
-  });
-}
-void DirectChannel::Commit(const v1::CommitRequest&, DurationNs, Done<v1::CommitResponse> done) {
-  Call<v1::CommitResponse>(std::move(done),
-                           [this](v1::CommitResponse&) { return daemon_.HandleCommit(); });
-}
-void DirectChannel::AddKeys(const v1::AddKeysRequest& request, DurationNs,
-                            Done<v1::AddKeysResponse> done) {
-  Call<v1::AddKeysResponse>(std::move(done), [this, request](v1::AddKeysResponse& response) {
-    return daemon_.HandleAddKeys(request, response);
-  });
-}
-void DirectChannel::OpenLanes(const v1::OpenLanesRequest& request, DurationNs,
-                              Done<v1::OpenLanesResponse> done) {
-  Call<v1::OpenLanesResponse>(std::move(done), [this, request](v1::OpenLanesResponse& response) {
-    return daemon_.HandleOpenLanes(request, response);
-  });
-}
-void DirectChannel::Barrier(const v1::BarrierRequest& request, DurationNs,
-                            Done<v1::BarrierResponse> done) {
-  Call<v1::BarrierResponse>(
-      std::move(done), [this, request, generation = generation_.load()](v1::BarrierResponse&) {
-        return daemon_.HandleBarrier(
-            request, [&] { return closed_.load() || generation_.load() != generation; });
-      });
-}
-void DirectChannel::Leave(const v1::LeaveRequest& request, DurationNs,
-                          Done<v1::LeaveResponse> done) {
-  Call<v1::LeaveResponse>(std::move(done), [this, request](v1::LeaveResponse&) {
-    return daemon_.HandleLeave(request);
-  });
-}
-void DirectChannel::GetVersions(const v1::GetVersionsRequest&, DurationNs,
-                                Done<v1::GetVersionsResponse> done) {
-  Call<v1::GetVersionsResponse>(std::move(done), [this](v1::GetVersionsResponse& response) {
-    return daemon_.HandleGetVersions(response);
-  });
-}
-void DirectChannel::LoadState(const v1::LoadStateRequest& request, DurationNs,
-                              Done<v1::LoadStateResponse> done) {
-  Call<v1::LoadStateResponse>(std::move(done), [this, request](v1::LoadStateResponse&) {
-    return daemon_.HandleLoadState(request);
-  });
-}
-void DirectChannel::GetLoadedState(const v1::GetLoadedStateRequest&, DurationNs,
-                                   Done<v1::LoadedState> done) {
-  Call<v1::LoadedState>(std::move(done), [this](v1::LoadedState& response) {
-    return daemon_.HandleGetLoadedState(response);
   });
 }
 

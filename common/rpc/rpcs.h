@@ -1,0 +1,188 @@
+// Every RPC of the control plane, once: the client's channel, the fakes, the server's services and
+// authorization (deny by default) follow from this list.
+//
+// To add an RPC: its line in proto/phub/v1, its entry here, its handler in server/control/rpc. An
+// entry without a handler does not compile; a test compares the list with the .proto files.
+#pragma once
+
+#include "common/rpc/rpc.h"
+
+namespace phub::v1 {
+class AddKeysRequest;
+class AddKeysResponse;
+class ApplyTopologyRequest;
+class BarrierRequest;
+class BarrierResponse;
+class BeginSnapshotRequest;
+class CommitRequest;
+class CommitResponse;
+class CreateTenantRequest;
+class DeleteTenantRequest;
+class DeleteTenantResponse;
+class DrainServerRequest;
+class EvictJobRequest;
+class GetJobRequest;
+class GetJobVersionsRequest;
+class GetLoadedStateRequest;
+class GetRackRequest;
+class GetRacksRequest;
+class GetServerRequest;
+class GetStatsRequest;
+class GetStatsResponse;
+class GetTenantRequest;
+class GetVersionsRequest;
+class GetVersionsResponse;
+class Heartbeat;
+class Identity;
+class IssueTokenRequest;
+class IssuedToken;
+class JobInfo;
+class JoinRequest;
+class JoinResponse;
+class LeaveRequest;
+class LeaveResponse;
+class ListAuditRequest;
+class ListAuditResponse;
+class ListJobsRequest;
+class ListJobsResponse;
+class ListStallsRequest;
+class ListStallsResponse;
+class ListTenantsRequest;
+class ListTenantsResponse;
+class ListTokensRequest;
+class ListTokensResponse;
+class LoadStateRequest;
+class LoadStateResponse;
+class LoadedState;
+class OpenLanesRequest;
+class OpenLanesResponse;
+class PeerEnvelope;
+class PeerProbeRequest;
+class PeerReceipt;
+class ProbeGrant;
+class ProbePairRequest;
+class ProbePairResponse;
+class Rack;
+class RacksInfo;
+class ReadSnapshotRequest;
+class ReportSavedStateRequest;
+class ReportSavedStateResponse;
+class RevokeTokenRequest;
+class ServerInfo;
+class SessionEvent;
+class SetQuotaRequest;
+class Snapshot;
+class SnapshotPart;
+class SuspendTenantRequest;
+class TenantInfo;
+class TokenInfo;
+class UndrainServerRequest;
+class WhoAmIRequest;
+}  // namespace phub::v1
+
+namespace phub::rpc {
+
+// ---- phub.v1.Session: training is a tenant's own business ---------------------------------------
+struct GetRack : Rpc<"/phub.v1.Session/GetRack", v1::GetRackRequest, v1::Rack, kEveryone> {};
+struct Join : Rpc<"/phub.v1.Session/Join", v1::JoinRequest, v1::JoinResponse, kTenant> {};
+struct Commit : Rpc<"/phub.v1.Session/Commit", v1::CommitRequest, v1::CommitResponse, kTenant> {};
+struct AddKeys : Rpc<"/phub.v1.Session/AddKeys", v1::AddKeysRequest, v1::AddKeysResponse, kTenant> {
+};
+struct OpenLanes
+    : Rpc<"/phub.v1.Session/OpenLanes", v1::OpenLanesRequest, v1::OpenLanesResponse, kTenant> {};
+struct Barrier : Rpc<"/phub.v1.Session/Barrier", v1::BarrierRequest, v1::BarrierResponse, kTenant> {
+};
+struct Attend : Rpc<"/phub.v1.Session/Attend", v1::Heartbeat, v1::SessionEvent, kTenant, Audit::kNo,
+                    Kind::kBothStreams> {};
+struct Leave : Rpc<"/phub.v1.Session/Leave", v1::LeaveRequest, v1::LeaveResponse, kTenant> {};
+struct GetVersions : Rpc<"/phub.v1.Session/GetVersions", v1::GetVersionsRequest,
+                         v1::GetVersionsResponse, kTenant> {};
+
+// Of jobs that span racks, daemons pass it on.
+struct LoadState : Rpc<"/phub.v1.Session/LoadState", v1::LoadStateRequest, v1::LoadStateResponse,
+                       kTenant | kServer, Audit::kNo, Kind::kClientStream> {};
+struct GetLoadedState
+    : Rpc<"/phub.v1.Session/GetLoadedState", v1::GetLoadedStateRequest, v1::LoadedState, kTenant> {
+};
+
+// What a worker's channel calls: one request, one response.
+using SessionCalls = List<GetRack, Join, Commit, AddKeys, OpenLanes, Barrier, Leave, GetVersions,
+                          LoadState, GetLoadedState>;
+using Session = Joined<SessionCalls, List<Attend>>::Type;
+
+// ---- phub.v1.Peer: daemons of other racks ------------------------------------------------------
+struct Exchange : Rpc<"/phub.v1.Peer/Exchange", v1::PeerEnvelope, v1::PeerReceipt, kServer> {};
+using Peer = List<Exchange>;
+
+// ---- phub.v1.Probe: takes bandwidth from jobs for a while ---------------------------------------
+struct GetRacks
+    : Rpc<"/phub.v1.Probe/GetRacks", v1::GetRacksRequest, v1::RacksInfo, kOperators | kServer> {};
+struct ApplyTopology : Rpc<"/phub.v1.Probe/ApplyTopology", v1::ApplyTopologyRequest, v1::RacksInfo,
+                           kOperators | kServer, Audit::kYes> {};
+struct ProbePair
+    : Rpc<"/phub.v1.Probe/ProbePair", v1::ProbePairRequest, v1::ProbePairResponse, kOperators> {};
+struct RelayProbe
+    : Rpc<"/phub.v1.Probe/RelayProbe", v1::PeerProbeRequest, v1::ProbePairResponse, kServer> {};
+struct GrantProbe
+    : Rpc<"/phub.v1.Probe/GrantProbe", v1::PeerProbeRequest, v1::ProbeGrant, kServer> {};
+using Probe = List<GetRacks, ApplyTopology, ProbePair, RelayProbe, GrantProbe>;
+
+// ---- phub.v1.Admin ------------------------------------------------------------------------------
+struct GetServer
+    : Rpc<"/phub.v1.Admin/GetServer", v1::GetServerRequest, v1::ServerInfo, kEveryone> {};
+struct ListJobs
+    : Rpc<"/phub.v1.Admin/ListJobs", v1::ListJobsRequest, v1::ListJobsResponse, kReaders> {};
+struct GetJob : Rpc<"/phub.v1.Admin/GetJob", v1::GetJobRequest, v1::JobInfo, kReaders> {};
+struct ListStalls
+    : Rpc<"/phub.v1.Admin/ListStalls", v1::ListStallsRequest, v1::ListStallsResponse, kReaders> {};
+struct GetStats
+    : Rpc<"/phub.v1.Admin/GetStats", v1::GetStatsRequest, v1::GetStatsResponse, kReaders> {};
+struct DrainServer : Rpc<"/phub.v1.Admin/DrainServer", v1::DrainServerRequest, v1::ServerInfo,
+                         kOperators, Audit::kYes> {};
+struct UndrainServer : Rpc<"/phub.v1.Admin/UndrainServer", v1::UndrainServerRequest, v1::ServerInfo,
+                           kOperators, Audit::kYes> {};
+struct EvictJob
+    : Rpc<"/phub.v1.Admin/EvictJob", v1::EvictJobRequest, v1::JobInfo, kReaders, Audit::kYes> {};
+
+// These four give parameters away: operators see that a job exists, not what it has learned. Other
+// racks' daemons pass on what their callers ask about jobs that span racks.
+struct GetJobVersions : Rpc<"/phub.v1.Admin/GetJobVersions", v1::GetJobVersionsRequest,
+                            v1::GetVersionsResponse, kTenant | kAdmin | kServer> {};
+struct BeginSnapshot : Rpc<"/phub.v1.Admin/BeginSnapshot", v1::BeginSnapshotRequest, v1::Snapshot,
+                           kTenant | kAdmin | kServer> {};
+struct ReadSnapshot : Rpc<"/phub.v1.Admin/ReadSnapshot", v1::ReadSnapshotRequest, v1::SnapshotPart,
+                          kTenant | kAdmin | kServer, Audit::kNo, Kind::kServerStream> {};
+struct ReportSavedState
+    : Rpc<"/phub.v1.Admin/ReportSavedState", v1::ReportSavedStateRequest,
+          v1::ReportSavedStateResponse, kTenant | kAdmin | kServer, Audit::kYes> {};
+using Admin = List<GetServer, ListJobs, GetJob, ListStalls, GetStats, DrainServer, UndrainServer,
+                   EvictJob, GetJobVersions, BeginSnapshot, ReadSnapshot, ReportSavedState>;
+
+// ---- phub.v1.Tenants ----------------------------------------------------------------------------
+struct WhoAmI : Rpc<"/phub.v1.Tenants/WhoAmI", v1::WhoAmIRequest, v1::Identity, kEveryone> {};
+struct CreateTenant : Rpc<"/phub.v1.Tenants/CreateTenant", v1::CreateTenantRequest, v1::TenantInfo,
+                          kAdmin, Audit::kYes> {};
+struct ListTenants : Rpc<"/phub.v1.Tenants/ListTenants", v1::ListTenantsRequest,
+                         v1::ListTenantsResponse, kReaders> {};
+struct GetTenant
+    : Rpc<"/phub.v1.Tenants/GetTenant", v1::GetTenantRequest, v1::TenantInfo, kReaders> {};
+struct SetQuota
+    : Rpc<"/phub.v1.Tenants/SetQuota", v1::SetQuotaRequest, v1::TenantInfo, kAdmin, Audit::kYes> {};
+struct SuspendTenant : Rpc<"/phub.v1.Tenants/SuspendTenant", v1::SuspendTenantRequest,
+                           v1::TenantInfo, kAdmin, Audit::kYes> {};
+struct DeleteTenant : Rpc<"/phub.v1.Tenants/DeleteTenant", v1::DeleteTenantRequest,
+                          v1::DeleteTenantResponse, kAdmin, Audit::kYes> {};
+struct IssueToken : Rpc<"/phub.v1.Tenants/IssueToken", v1::IssueTokenRequest, v1::IssuedToken,
+                        kAdmin, Audit::kYes> {};
+struct ListTokens : Rpc<"/phub.v1.Tenants/ListTokens", v1::ListTokensRequest,
+                        v1::ListTokensResponse, kTenant | kAdmin> {};
+struct RevokeToken : Rpc<"/phub.v1.Tenants/RevokeToken", v1::RevokeTokenRequest, v1::TokenInfo,
+                         kAdmin, Audit::kYes> {};
+struct ListAudit
+    : Rpc<"/phub.v1.Tenants/ListAudit", v1::ListAuditRequest, v1::ListAuditResponse, kOperators> {};
+using Tenants = List<WhoAmI, CreateTenant, ListTenants, GetTenant, SetQuota, SuspendTenant,
+                     DeleteTenant, IssueToken, ListTokens, RevokeToken, ListAudit>;
+
+using All = Joined<Session, Peer, Probe, Admin, Tenants>::Type;
+
+}  // namespace phub::rpc

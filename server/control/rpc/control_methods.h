@@ -1,0 +1,72 @@
+// Which method of which part of Control serves an RPC: those that go straight to it, as
+// kControlMethod<Rpc>(control, request, answer). Services do the rest (service.h). No gRPC: the
+// simulation calls Control by this, too.
+#pragma once
+
+#include <cstddef>
+#include <utility>
+
+#include "common/rpc/rpcs.h"
+#include "server/control/admin/admin.h"
+#include "server/control/admin/stall_reports.h"
+#include "server/control/checkpoint/loads.h"
+#include "server/control/checkpoint/versions.h"
+#include "server/control/control.h"
+#include "server/control/keys/keys.h"
+#include "server/control/lanes/lanes.h"
+#include "server/control/racks/rack_messages.h"
+#include "server/control/ranks/barriers.h"
+#include "server/control/ranks/local_rack.h"
+#include "server/control/ranks/seats.h"
+
+namespace phub::server {
+
+template <typename Part, typename Request, typename Response>
+struct PartMethod {
+  Part& (Control::*part)();
+  void (Part::*method)(const Request&, Answer<Response>);
+
+  void operator()(Control& control, const Request& request, Answer<Response> answer) const {
+    ((control.*part)().*method)(request, std::move(answer));
+  }
+};
+
+// Null: a service has a handler of its own.
+template <typename Rpc>
+inline constexpr auto kControlMethod = nullptr;
+
+template <>
+inline constexpr auto kControlMethod<rpc::GetRack> =
+    PartMethod{&Control::local_rack, &LocalRack::GetRack};
+template <>
+inline constexpr auto kControlMethod<rpc::Commit> = PartMethod{&Control::seats, &Seats::Commit};
+template <>
+inline constexpr auto kControlMethod<rpc::AddKeys> = PartMethod{&Control::keys, &Keys::AddKeys};
+template <>
+inline constexpr auto kControlMethod<rpc::OpenLanes> =
+    PartMethod{&Control::lanes, &Lanes::OpenLanes};
+template <>
+inline constexpr auto kControlMethod<rpc::Barrier> =
+    PartMethod{&Control::barriers, &Barriers::Barrier};
+template <>
+inline constexpr auto kControlMethod<rpc::Leave> = PartMethod{&Control::seats, &Seats::Leave};
+template <>
+inline constexpr auto kControlMethod<rpc::GetVersions> =
+    PartMethod{&Control::versions, &Versions::GetVersions};
+template <>
+inline constexpr auto kControlMethod<rpc::GetLoadedState> =
+    PartMethod{&Control::loads, &Loads::GetLoadedState};
+
+template <>
+inline constexpr auto kControlMethod<rpc::ListJobs> = PartMethod{&Control::admin, &Admin::ListJobs};
+template <>
+inline constexpr auto kControlMethod<rpc::GetJob> = PartMethod{&Control::admin, &Admin::GetJob};
+template <>
+inline constexpr auto kControlMethod<rpc::ListStalls> =
+    PartMethod{&Control::stall_reports, &StallReports::ListStalls};
+
+template <>
+inline constexpr auto kControlMethod<rpc::Exchange> =
+    PartMethod{&Control::rack_messages, &RackMessages::OnEnvelope};
+
+}  // namespace phub::server
