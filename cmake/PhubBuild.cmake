@@ -55,8 +55,9 @@ endif()
 # Code off the data path: configuration, the control plane, generated messages, phubctl. It runs once per
 # call of a person or a few times per second, so the optimiser's second and third level only cost time
 # in the compiler: of six files of common, 12.9 CPU seconds became 10.3.
-# -Wno-array-bounds: at -O1, g++ 12 sees a StatusOr that holds an error read as its value.
-set(PHUB_COLD_OPTIONS $<$<CONFIG:Release>:-O1> $<$<CONFIG:Release>:-Wno-array-bounds>)
+# The warnings: at -O1, g++ 12 sees a StatusOr that holds an error read as its value.
+set(PHUB_COLD_OPTIONS $<$<CONFIG:Release>:-O1> $<$<CONFIG:Release>:-Wno-array-bounds>
+  $<$<CONFIG:Release>:-Wno-stringop-overflow> $<$<CONFIG:Release>:-Wno-maybe-uninitialized>)
 if(PHUB_SANITIZE)
   list(APPEND PHUB_COLD_OPTIONS -O0)
 endif()
