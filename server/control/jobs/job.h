@@ -201,7 +201,6 @@ struct Job {
   std::string nonfinite_first;    // "rank 2 (node5), key fc1, iteration 412": the first such sum
   WorkTotals totals;              // of a job that was released
   v1::Fault fault;                // kFailed
-  bool failed_elsewhere = false;  // another rack said so: it has told the others
   TimeNs ended_at = 0;            // left kRunning
   TimeNs end_commands_at = 0;     // left kRunning: when kEndJob goes out
   bool end_commands_sent = false;

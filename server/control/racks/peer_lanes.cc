@@ -55,20 +55,20 @@ constexpr DurationNs kNoVerbsAfterLoss = 600 * kSecond;
 
 // The job fails by it then, unless it has ended, or failed by what another rack says.
 void PutOff(RackRun& run, RackIndex rack, v1::Fault fault, TimeNs due) {
-  if (!run.put_off) run.put_off = {rack, std::move(fault), due};
+  const RackSteps steps = run.protocol.On(RunEvent::kLaneLost, rack, due);
+  if (Has(steps, RackAction::kPutFaultOff)) run.put_off = std::move(fault);
 }
 
 }  // namespace
 
-void PeerLanes::GrantPeerLanes(Job& job) {
+void PeerLanes::GrantPeerLanes(Job& job, const RackSteps& steps) {
   RackRun& run = *job.rack_run;
-  // Nonces that are out stay good: whoever was told of them dials by now.
-  if (std::exchange(run.granted, true)) return;
   const bool verbs =
       WhyNoVerbs(context_.options, context_.ledger.RequiresEncryption(job.account.tenant)).empty();
   const TimeNs expires = context_.clock.Now() + context_.options.nonce_lifetime;
-  for (std::uint32_t rack = context_.options.rack_index + 1; rack < run.racks.size(); ++rack) {
-    if (!IsNeighbor(run, rack)) continue;
+  for (const auto& [action, to] : steps) {
+    if (action != RackAction::kGrantLanes) continue;
+    const std::uint32_t rack = to.value;
     v1::PeerMessage message;
     v1::PeerConnect& connect = *message.mutable_connect();
     connect.set_tls_lanes(context_.options.tls_lanes);
@@ -96,13 +96,12 @@ void PeerLanes::GrantPeerLanes(Job& job) {
 // Empty, from rack 0: every rack has the job, so lanes may be granted. Else: dial these.
 void PeerLanes::HandleConnect(Job& job, RackIndex from, const v1::PeerConnect& connect) {
   RackRun& run = *job.rack_run;
-  if (run.state == RackRun::State::kStanding) return;
+  if (run.protocol.standing()) return;
   if (connect.grants().empty()) {
-    if (from.value == 0) GrantPeerLanes(job);
-    return;
+    return GrantPeerLanes(job, run.protocol.On(RunEvent::kConnectReceived, from));
   }
-  if (!IsWhole(connect, context_.cores.size()) || from.value >= context_.options.rack_index ||
-      std::exchange(run.racks[from.value].dialled, true)) {
+  if (!IsWhole(connect, context_.cores.size()) ||
+      !Has(run.protocol.OnPeer(from, PeerEvent::kLanesOffered), RackAction::kDialLanes)) {
     context_.counters.Add(ControlCounter::peers_refused_place);
     return;
   }
@@ -252,29 +251,14 @@ void PeerLanes::PeerLaneFailed(const wire::LaneHello& hello, RackIndex rack,
          context_.clock.Now() + context_.options.liveness_timeout / 2);
 }
 
-// This rack is ready once all its lanes are given to the core loops: a command that comes later is
-// executed later, so nothing that a worker does can overtake them.
-void PeerLanes::CheckReady(Job& job) {
-  RackRun& run = *job.rack_run;
-  for (std::uint32_t rack = 0; rack < run.racks.size() && !run.said_ready; ++rack) {
+bool PeerLanes::HasAllLanes(const RackRun& run) const {
+  for (std::uint32_t rack = 0; rack < run.racks.size(); ++rack) {
     if (!IsNeighbor(run, rack)) continue;
     for (const PeerLanePlace& place : run.racks[rack].lanes) {
-      if (place.connection == nullptr) return;
+      if (place.connection == nullptr) return false;
     }
   }
-  v1::PeerMessage message;
-  if (context_.options.rack_index != 0) {
-    if (std::exchange(run.said_ready, true)) return;
-    message.mutable_ready();
-    return messages_.SendToRack(RackIndex{0}, job.account.incarnation, std::move(message));
-  }
-  run.said_ready = run.racks[0].ready = true;
-  for (const PeerRack& rack : run.racks) {
-    if (!rack.ready) return;
-  }
-  message.mutable_start();
-  messages_.SendToRacks(job.account.incarnation, message);
-  opening_.StandRackRun(job);
+  return true;
 }
 
 void PeerLanes::HandlePeerLaneClosed(Job& job, CoreIndex core, const Event& event) {
@@ -331,7 +315,7 @@ void PeerLanes::FailOverPeerFault(Job& job, CoreIndex core, const Event& event) 
     }
     // Its daemon died; or the job has ended there, and this overtook the reason, or the last word
     // of one that ended in order.
-    const DurationNs patience = context_.options.liveness_timeout / (run.said_left ? 1 : 2);
+    const DurationNs patience = context_.options.liveness_timeout / (run.protocol.left() ? 1 : 2);
     return PutOff(run, rack, std::move(fault), context_.clock.Now() + patience);
   }
   context_.counters.Add(ControlCounter::peer_faults);

@@ -45,11 +45,13 @@ class PeerLanes final : public PeerLaneAdmission {
                       std::uint8_t transport_index, std::string description);
   void PeerLaneFailed(const wire::LaneHello& hello, RackIndex to, const absl::Status& why);
 
-  // Once every rack has the job: grants nonces to the racks with higher numbers.
-  void GrantPeerLanes(Job& job);
+  // Once every rack has the job: grants nonces to the racks that the steps name.
+  void GrantPeerLanes(Job& job, const RackSteps& steps);
   // Dials what another rack granted.
   void HandleConnect(Job& job, RackIndex from, const v1::PeerConnect& connect);
-  void CheckReady(Job& job);
+  // Every lane of this rack is given to its core loop: a command that comes later is executed
+  // later, so nothing that a worker does can overtake them.
+  bool HasAllLanes(const RackRun& run) const;
 
   void HandlePeerLaneClosed(Job& job, CoreIndex core, const Event& event);
   void FailOverPeerFault(Job& job, CoreIndex core, const Event& event);

@@ -38,7 +38,7 @@ void RackJobs::AnnounceProgress(Job& job) {
 bool RackJobs::HaveKeys(const Job& job, std::uint32_t batches) const {
   if (job.rack_run == nullptr) return true;
   const RackRun& run = *job.rack_run;
-  return run.state == RackRun::State::kStanding &&
+  return run.protocol.standing() &&
          std::all_of(run.racks.begin(), run.racks.end(),
                      [&](const PeerRack& rack) { return rack.batches_added >= batches; });
 }
@@ -123,26 +123,24 @@ bool RackJobs::ReachedBarrier(Job& job) {
 // This rack's ranks have all left: its part ends when everybody's have, since other racks' partial
 // sums and parameters may still pass through it.
 void RackJobs::EndIfAllLeft(Job& job) {
-  RackRun& run = *job.rack_run;
-  PeerRack& own = run.racks[context_.options.rack_index];
+  RackProtocol& protocol = job.rack_run->protocol;
   const auto has_left = [](const Member& each) { return each.state == Member::State::kLeft; };
-  if (!run.said_left && job.pending.empty() &&
-      std::all_of(job.members.begin(), job.members.end(), has_left)) {
-    run.said_left = own.left = true;
+  if (job.pending.empty() && std::ranges::all_of(job.members, has_left) &&
+      Has(protocol.On(RunEvent::kRanksLeft), RackAction::kSayLeft)) {
     job.nobody_since = 0;  // the other racks are at work: see NoteIfNobodyIsHere
     v1::PeerMessage message;
     message.mutable_left();
     messages_.SendToRacks(job.account.incarnation, message);
   }
-  const bool all = std::all_of(run.racks.begin(), run.racks.end(),
-                               [](const PeerRack& rack) { return rack.left; });
-  if (all && job.running() && !job.diagnosis) ending_.EndInOrder(job);
+  if (job.running() && !job.diagnosis &&
+      Has(protocol.On(RunEvent::kEndAllowed), RackAction::kEndInOrder)) {
+    ending_.EndInOrder(job);
+  }
 }
 
 void RackJobs::OnFailed(Job& job) {
-  // Rack 0 says again what another rack says: one that has not heard of the job yet does not know
-  // what that was about, and has it opened later on.
-  if (job.rack_run == nullptr || (job.failed_elsewhere && context_.options.rack_index != 0)) return;
+  if (job.rack_run == nullptr) return;
+  if (!Has(job.rack_run->protocol.On(RunEvent::kFailedHere), RackAction::kTellFailed)) return;
   v1::PeerMessage message;
   *message.mutable_failed()->mutable_fault() = job.fault;
   messages_.SendToRacks(job.account.incarnation, message);
@@ -177,7 +175,7 @@ void RackJobs::TellOfDeparture(const Job& job, Rank rank) {
 }
 
 bool RackJobs::IsLeaving(const Job& job) const {
-  return job.rack_run != nullptr && job.rack_run->said_left;
+  return job.rack_run != nullptr && job.rack_run->protocol.left();
 }
 
 void RackJobs::ForgiveSilence(DurationNs duration) {
@@ -186,7 +184,7 @@ void RackJobs::ForgiveSilence(DurationNs duration) {
     if (rack.last_heard != 0) rack.last_heard = std::min(now, rack.last_heard + duration);
   }
   for (const auto& job : jobs_.jobs()) {
-    if (job->rack_run != nullptr && job->rack_run->put_off) job->rack_run->put_off->due += duration;
+    if (job->rack_run != nullptr) job->rack_run->protocol.Forgive(duration);
   }
 }
 

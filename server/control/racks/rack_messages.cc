@@ -32,6 +32,7 @@ void RackMessages::NoteDropped(RackIndex to, const DroppedMessages& dropped) {
   for (const auto& [whose, count] : dropped.senders) {
     Job* const job = jobs_.FindIncarnation(whose.incarnation);
     if (job != nullptr && job->running() && job->rack_run != nullptr) {
+      job->rack_run->protocol.On(RunEvent::kMessagesDropped);
       job->rack_run->crowded_out = fmt::format(
           "the daemon of {} did not take messages for too long, and of those that wait for it too "
           "many are this job's: {} were dropped; does a rank ask for much without waiting for "
@@ -57,13 +58,14 @@ void RackMessages::SendToRack(RackIndex to, Incarnation incarnation, v1::PeerMes
     // It would never be taken, nor anything that comes after it.
     context_.counters.Add(ControlCounter::peer_messages_dropped);
     if (spans) {
+      job->rack_run->protocol.On(RunEvent::kMessagesDropped);
       job->rack_run->crowded_out = fmt::format(
           "a message of {} bytes has to go to {}, and at most {} can", message.ByteSizeLong(),
           context_.options.DescribeRack(to), kPeerMessageBytesMax);
     }
     return;
   }
-  if (spans && !job->rack_run->crowded_out.empty() && !message.has_failed()) return;
+  if (spans && job->rack_run->protocol.crowded_out() && !message.has_failed()) return;
   const PeerSender sender{spans ? job->account.tenant : TenantOf(message), incarnation};
   const DroppedMessages dropped = racks_.network->Send(to, sender, std::move(message));
   if (dropped.count > 0) NoteDropped(to, dropped);
@@ -100,7 +102,8 @@ void RackMessages::RefuseRequest(RackIndex from, const v1::PeerMessage& message,
 
 void RackMessages::CheckQueues() {
   for (const auto& job : jobs_.jobs()) {
-    if (!job->running() || job->rack_run == nullptr || job->rack_run->crowded_out.empty()) continue;
+    if (!job->running() || job->rack_run == nullptr) continue;
+    if (!Has(job->rack_run->protocol.On(RunEvent::kQueuesChecked), RackAction::kFail)) continue;
     context_.counters.Add(ControlCounter::jobs_crowded_out);
     ending_.Fail(*job, ending_.MakeFault(*job, "rack_messages_lost", job->rack_run->crowded_out));
   }

@@ -142,7 +142,7 @@ absl::Status RackOpening::CheckNoRun(RackIndex from, const v1::PeerMessage& mess
   }
   // It is being opened there, or it is a run that is not quite over here.
   is_settled = true;
-  if (running->rack_run->racks[from.value].opened) messages_.Defer(from, message);
+  if (running->rack_run->protocol.HasOpened(from)) messages_.Defer(from, message);
   return absl::OkStatus();
 }
 
@@ -204,8 +204,10 @@ void RackOpening::HandleOpen(RackIndex from, const v1::PeerMessage& message) {
   if (status.ok()) {
     const auto made = CreateRackJob(job, *settings, incarnation);
     status = made.status();
-    if (made.ok())
-      (*made)->rack_run->racks[from.value].instance = racks_.known[from.value].instance;
+    if (made.ok()) {
+      (*made)->rack_run->protocol.OnPeer(from, PeerEvent::kSpoke,
+                                         racks_.known[from.value].instance);
+    }
   }
   v1::PeerMessage answer;
   answer.mutable_opened()->set_code(static_cast<int>(status.code()));
@@ -222,58 +224,72 @@ void RackOpening::HandleOpened(Job& job, RackIndex from, const v1::PeerOpened& o
                                fmt::format("{} refused it: {}", context_.options.DescribeRack(from),
                                            Printable(opened.message()))));
   }
-  job.rack_run->racks[from.value].opened = true;
+  Do(job, job.rack_run->protocol.OnPeer(from, PeerEvent::kSaysOpened));
   AdvanceRackRun(job);
-}
-
-void RackOpening::HandleReady(Job& job, RackIndex from) {
-  job.rack_run->racks[from.value].ready = true;
-  AdvanceRackRun(job);
-}
-
-void RackOpening::HandleStart(Job& job, RackIndex from) {
-  const RackRun& run = *job.rack_run;
-  if (from.value != 0 || run.state != RackRun::State::kConnecting || !run.said_ready) {
-    return context_.counters.Add(ControlCounter::peers_refused_place);
-  }
-  StandRackRun(job);
 }
 
 // Rack 0 begins to connect once every rack has opened; other racks when they are dialled or told.
 void RackOpening::AdvanceRackRun(Job& job) {
-  RackRun& run = *job.rack_run;
-  if (run.state == RackRun::State::kOpening) {
-    if (!context_.cores.Acknowledged(job.add_job_tickets)) return;
-    PeerRack& own = run.racks[context_.options.rack_index];
-    own.opened = true;
-    const bool all = std::all_of(run.racks.begin(), run.racks.end(),
-                                 [](const PeerRack& rack) { return rack.opened; });
-    // Only rack 0 knows of all; the others may grant lanes once they have the job themselves, as
-    // rack 0 sends `open` before anybody can be asked to connect.
-    if (context_.options.rack_index == 0 && !all) return;
-    run.state = RackRun::State::kConnecting;
-    if (context_.options.rack_index == 0) {
-      v1::PeerMessage message;
-      message.mutable_connect();
-      messages_.SendToRacks(job.account.incarnation, message);
-      peer_lanes_.GrantPeerLanes(job);
-    }
+  RackProtocol& protocol = job.rack_run->protocol;
+  if (protocol.opening() && context_.cores.Acknowledged(job.add_job_tickets)) {
+    Do(job, protocol.On(RunEvent::kOpenedHere));
   }
-  if (run.state == RackRun::State::kConnecting) peer_lanes_.CheckReady(job);
+  if (protocol.opening()) return;
+  if (protocol.connecting() && peer_lanes_.HasAllLanes(*job.rack_run)) {
+    Do(job, protocol.On(RunEvent::kLanesAttached));
+  }
   rack_jobs_.AnnounceProgress(job);
+}
+
+void RackOpening::HandleReady(Job& job, RackIndex from) {
+  Do(job, job.rack_run->protocol.OnPeer(from, PeerEvent::kSaysReady));
+  AdvanceRackRun(job);
+}
+
+void RackOpening::HandleStart(Job& job, RackIndex from) {
+  Do(job, job.rack_run->protocol.On(RunEvent::kStartReceived, from));
+}
+
+// What the protocol says of the opening, from its first step to its last.
+void RackOpening::Do(Job& job, const RackSteps& steps) {
+  const Incarnation incarnation = job.account.incarnation;
+  v1::PeerMessage message;
+  if (Has(steps, RackAction::kTellConnect)) {
+    message.mutable_connect();
+    messages_.SendToRacks(incarnation, message);
+  }
+  if (Has(steps, RackAction::kGrantLanes)) peer_lanes_.GrantPeerLanes(job, steps);
+  if (Has(steps, RackAction::kSayReady)) {
+    message.mutable_ready();
+    messages_.SendToRack(RackIndex{0}, incarnation, message);
+  }
+  if (Has(steps, RackAction::kTellStart)) {
+    message.mutable_start();
+    messages_.SendToRacks(incarnation, message);
+  }
+  if (Has(steps, RackAction::kStand)) StandRackRun(job);
+  if (Has(steps, RackAction::kRefuse)) context_.counters.Add(ControlCounter::peers_refused_place);
+}
+
+void RackOpening::StandRackRun(Job& job) {
+  LogInfo("event=rack_job_stands tenant={} job=\"{}\"", job.account.tenant, job.name());
+  // The rank that asked for it is here, or has given up: then nobody else may ever come.
+  if (job.created_by.value < job.members.size()) messages_.NoteIfNobodyIsHere(job);
+  pending_calls_.AnswerAcknowledged(job);
 }
 
 // A rack that was started anew at the wrong moment has lost what it was told.
 void RackOpening::CheckOpening(Job& job, TimeNs now) {
-  const RackRun& run = *job.rack_run;
-  if (!job.running() || run.state == RackRun::State::kStanding ||
-      now - job.created_at < kOpeningTimeouts * context_.options.liveness_timeout) {
+  RackRun& run = *job.rack_run;
+  if (!job.running() ||
+      now - job.created_at < kOpeningTimeouts * context_.options.liveness_timeout ||
+      !Has(run.protocol.On(RunEvent::kOpeningLate), RackAction::kFail)) {
     return;
   }
   std::string missing;
   for (std::uint32_t rack = 0; context_.options.rack_index == 0 && rack < run.racks.size();
        ++rack) {
-    if (run.racks[rack].ready) continue;
+    if (run.protocol.IsReady(RackIndex{rack})) continue;
     missing += fmt::format("{}{}{}", missing.empty() ? "" : ", ",
                            context_.options.DescribeRack(RackIndex{rack}),
                            DescribeTrouble(racks_.known[rack]));
@@ -283,14 +299,6 @@ void RackOpening::CheckOpening(Job& job, TimeNs now) {
                         fmt::format("it was not opened in all racks within {}{}{}",
                                     FormatAge(kOpeningTimeouts * context_.options.liveness_timeout),
                                     missing.empty() ? "" : "; not ready: ", missing)));
-}
-
-void RackOpening::StandRackRun(Job& job) {
-  job.rack_run->state = RackRun::State::kStanding;
-  LogInfo("event=rack_job_stands tenant={} job=\"{}\"", job.account.tenant, job.name());
-  // The rank that asked for it is here, or has given up: then nobody else may ever come.
-  if (job.created_by.value < job.members.size()) messages_.NoteIfNobodyIsHere(job);
-  pending_calls_.AnswerAcknowledged(job);
 }
 
 }  // namespace phub::server

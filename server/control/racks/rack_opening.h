@@ -13,6 +13,7 @@
 #include "phub/v1/peer.pb.h"
 #include "server/control/context.h"
 #include "server/control/jobs/other_racks.h"
+#include "server/control/racks/rack_protocol.h"
 #include "server/control/racks/racks.h"
 
 namespace phub::server {
@@ -63,7 +64,6 @@ class RackOpening final : public JobOpener {
 
   void AdvanceRackRun(Job& job);
   void CheckOpening(Job& job, TimeNs now);
-  void StandRackRun(Job& job);
   // Until when a rank waits for rack 0 to open its job, and why it has waited for nothing.
   TimeNs PatienceOf(const HeldJoin& held) const;
   std::string WhyNotOpened() const;
@@ -77,6 +77,8 @@ class RackOpening final : public JobOpener {
   absl::StatusOr<Job*> CreateRackJob(const v1::PeerJob& job, const JobSettings& settings,
                                      Incarnation incarnation);
   absl::Status CheckNoRun(RackIndex from, const v1::PeerMessage& message, bool& is_settled);
+  void Do(Job& job, const RackSteps& steps);
+  void StandRackRun(Job& job);
   void JoinHeld(const v1::PeerJob& job, Incarnation incarnation);
   std::list<HeldJoin> TakeHeld(const std::string& tenant, const std::string& job,
                                Incarnation incarnation);

@@ -38,6 +38,12 @@ double PredictedSeconds(const plan::Topology& topology, const plan::Forest& fore
   return simulated.ok() ? simulated->seconds() : 0;
 }
 
+// For people. That this rack is ready while others are not is still "connecting".
+const char* StateName(const RackProtocol& protocol) {
+  if (protocol.standing()) return "standing";
+  return protocol.opening() ? "opening" : "connecting";
+}
+
 plan::PlannerOptions BoundedPlanner() {
   plan::PlannerOptions options;
   options.starts = kStartsMax;
@@ -115,7 +121,9 @@ absl::StatusOr<std::unique_ptr<RackRun>> RackPlans::MakeRackRun(
   auto plan = exchange::MakeRackPlan(topology, *forest, RackIndex{context_.options.rack_index},
                                      context_.options.aggregator_count > 0);
   if (!plan.ok()) return InPlan(job.job(), plan.status());
-  auto run = std::make_unique<RackRun>();
+  auto run = std::make_unique<RackRun>(RackProtocol(
+      plan->self, plan->rack_count, static_cast<std::uint32_t>(context_.options.racks_with_ranks()),
+      plan->neighbors));
   run->asked = IsPlanText(job.options().plan()) ? "file" : job.options().plan();
   run->described = job;
   run->planner = forest->planner;
@@ -125,10 +133,8 @@ absl::StatusOr<std::unique_ptr<RackRun>> RackPlans::MakeRackRun(
   run->racks.resize(run->exchange->plan.rack_count);
   // Aggregators have no ranks that others could wait for.
   for (std::size_t rack = context_.options.racks_with_ranks(); rack < run->racks.size(); ++rack) {
-    run->racks[rack].left = true;
     run->racks[rack].barriers_reached = UINT64_MAX;
   }
-  run->said_left = context_.options.is_aggregator();
   for (PeerRack& rack : run->racks) rack.lanes.resize(context_.cores.size());
   // Ties go by the core loop's number in the rack, so that daemons spread over the trees, too.
   const auto own = job.daemon_cores().begin() + static_cast<int>(context_.options.rack_self);
@@ -147,7 +153,7 @@ void RackPlans::DescribeExchange(const Job& job, v1::ExchangeInfo& info) const {
        rack < context_.options.racks.size(); ++rack) {
     info.add_aggregators(rack);
   }
-  info.set_state(ToString(run.state));
+  info.set_state(StateName(run.protocol));
   info.set_asked(run.asked);
   info.set_planner(run.planner);
   info.set_topology(run.topology->name());

@@ -1,21 +1,22 @@
 // What control knows of one job's run over several racks, in addition to what job.h says of its
 // part here. Data; the rules are in the classes of this room. Owned by the Job.
 //
-// Life: kOpening (rack 0 waits until every rack has the job) -> kConnecting (lanes between racks
-// are made) -> kStanding (ranks' calls to Join are answered). Any trouble fails the job everywhere.
+// How far the run is, and each peer rack with it, says its protocol (rack_protocol.h). Any trouble
+// fails the job everywhere.
 #pragma once
 
 #include <cstdint>
 #include <map>
 #include <memory>
-#include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "phub/v1/admin.pb.h"
 #include "phub/v1/peer.pb.h"
 #include "server/control/jobs/job.h"
 #include "server/control/jobs/job_exchange.h"
+#include "server/control/racks/rack_protocol.h"
 
 namespace phub::server {
 
@@ -37,20 +38,16 @@ struct LostElsewhere {
 // What another rack has said.
 struct PeerRack {
   std::vector<PeerLanePlace> lanes;  // [core]
-  std::uint64_t instance = 0;        // of its daemon, when it last spoke of this job; 0: never yet
-  bool opened = false;               // rack 0's knowledge, as is `ready`
-  bool ready = false;
-  bool dialled = false;  // the lanes that it granted: once
-  bool left = false;     // all its ranks
-  std::string departed;  // a rank of it that left, for people; empty: none
+  std::string departed;              // a rank of it that left, for people; empty: none
   std::uint32_t batches_added = 0;
   std::uint64_t barriers_reached = 0;
   std::map<std::uint32_t, LostElsewhere> lost;  // by rank of the job: of this rack's only
 };
 
 struct RackRun {
-  enum class State : std::uint8_t { kOpening, kConnecting, kStanding };
-  State state = State::kOpening;
+  explicit RackRun(RackProtocol made) : protocol(std::move(made)) {}
+
+  RackProtocol protocol;
   std::string asked;      // "auto", a planner's name, "file"
   v1::PeerJob described;  // with the plan
   std::string planner;
@@ -59,22 +56,13 @@ struct RackRun {
   std::vector<PeerRack> racks;                     // [rack]; the own one, too
   v1::ExchangeInfo measured;   // what is kept of the shards' measures, once they are gone
   v1::ExchangeInfo predicted;  // of exchange_bytes; made when somebody asks for it
-  bool granted = false;        // nonces of its lanes: once
-  bool said_ready = false;
-  bool said_left = false;
   // A lane was lost or could not be made: its rack has ended the job, and why is on its way here by
-  // another connection. Or it has not: then this is the fault, once its time has come.
-  struct PutOff {
-    RackIndex rack;
-    v1::Fault fault;
-    TimeNs due = 0;
-  };
-  std::optional<PutOff> put_off;
-  // What waited of it for another rack was dropped, as others would have been for it: the fault.
-  // All that other racks are told from here on is that it has failed.
+  // another connection. Or it has not: then this is the fault, once the protocol says so.
+  v1::Fault put_off;
+  // Messages of the run that waited for another rack were dropped, as those of other jobs would
+  // have been otherwise: the fault.
   std::string crowded_out;
 };
-const char* ToString(RackRun::State state);
 // rack_plans.cc: the plan of jobs that ask for `asked`: auto, a planner's name, or a plan.
 absl::StatusOr<plan::Forest> MakeForest(const plan::Topology& topology, const std::string& asked,
                                         bool aggregators);

@@ -41,15 +41,6 @@ bool IsSameRequest(const v1::PeerMessage& one, const v1::PeerMessage& other) {
 
 }  // namespace
 
-const char* ToString(RackRun::State state) {
-  switch (state) {
-    case RackRun::State::kOpening: return "opening";
-    case RackRun::State::kConnecting: return "connecting";
-    case RackRun::State::kStanding: return "standing";
-  }
-  return "unknown";
-}
-
 std::string HashOfRacks(const ControlOptions& options, std::size_t core_count) {
   std::string text = fmt::format(
       "control {}..{}\nlanes {}..{}\nchunk_bytes {}\nstaging {}\ncore_loops {}\n",
@@ -181,8 +172,9 @@ void RackMessages::OnRackRestarted(RackIndex rack) {
   std::erase_if(racks_.deferred, [&](const auto& each) { return each.from == rack; });
   for (const auto& job : jobs_.jobs()) {
     if (!job->running() || job->rack_run == nullptr) continue;
-    const std::uint64_t instance = job->rack_run->racks[rack.value].instance;
-    if (instance == 0 || instance == racks_.known[rack.value].instance) continue;
+    const RackSteps steps = job->rack_run->protocol.OnPeer(rack, PeerEvent::kRestarted,
+                                                           racks_.known[rack.value].instance);
+    if (!Has(steps, RackAction::kFail)) continue;
     context_.counters.Add(ControlCounter::racks_restarted);
     ending_.Fail(*job, ending_.MakeFault(
                            *job, "rack_restarted",
@@ -210,7 +202,8 @@ void RackMessages::HandlePeerMessage(RackIndex from, const v1::PeerMessage& mess
     });
   }
   if (job == nullptr || !job->running() || job->rack_run == nullptr) return;  // over here already
-  job->rack_run->racks[from.value].instance = racks_.known[from.value].instance;
+  RackProtocol& protocol = job->rack_run->protocol;
+  protocol.OnPeer(from, PeerEvent::kSpoke, racks_.known[from.value].instance);
   switch (message.message_case()) {
     case Case::kOpened: return opening_.HandleOpened(*job, from, message.opened());
     case Case::kConnect: return peer_lanes_.HandleConnect(*job, from, message.connect());
@@ -236,14 +229,13 @@ void RackMessages::HandlePeerMessage(RackIndex from, const v1::PeerMessage& mess
       return rack_waiting_.HandleRankReturned(*job, from, message.rank_returned());
     case Case::kRankLeft: return rack_jobs_.HandleRankLeft(*job, from, message.rank_left());
     case Case::kLeft:
-      job->rack_run->racks[from.value].left = true;
+      protocol.OnPeer(from, PeerEvent::kSaysLeft);
       NoteIfNobodyIsHere(*job);
       return rack_jobs_.EndIfAllLeft(*job);
     case Case::kFailed: {
       context_.counters.Add(ControlCounter::jobs_ended_elsewhere);
-      v1::Fault fault = message.failed().fault();
-      job->failed_elsewhere = true;
-      return ending_.Fail(*job, std::move(fault));
+      if (!Has(protocol.On(RunEvent::kFailureReceived, from), RackAction::kFail)) return;
+      return ending_.Fail(*job, message.failed().fault());
     }
     default: return;
   }
@@ -275,7 +267,7 @@ void RackMessages::Defer(RackIndex from, const v1::PeerMessage& message) {
 // A job that nobody comes to must not stay for ever: see CheckAbandoned. One whose ranks have all
 // left only waits for other racks'.
 void RackMessages::NoteIfNobodyIsHere(Job& job) {
-  if (job.rack_run->said_left) return;
+  if (job.rack_run->protocol.left()) return;
   const bool somebody = std::any_of(job.members.begin(), job.members.end(), [](const Member& each) {
     return each.present() || each.state == Member::State::kReserved;
   });
@@ -311,9 +303,10 @@ void RackMessages::PollRacks(TimeNs now) {
     opening_.AdvanceRackRun(*job);
     opening_.CheckOpening(*job, now);
     RackRun& run = *job->rack_run;
-    if (job->running() && run.put_off && now >= run.put_off->due) {
+    if (job->running() &&
+        Has(run.protocol.On(RunEvent::kPutOffDue, {}, now), RackAction::kFail)) {
       context_.counters.Add(ControlCounter::peer_faults);
-      ending_.Fail(*job, std::exchange(run.put_off, std::nullopt)->fault);
+      ending_.Fail(*job, std::move(run.put_off));
     }
   }
 }
@@ -327,11 +320,9 @@ void RackMessages::CheckRackLiveness(TimeNs now) {
       if (now - heard < context_.options.liveness_timeout) continue;
       context_.counters.Add(ControlCounter::racks_silent);
       // That its lanes were lost says more than its silence, and need be put off no longer.
-      std::optional<RackRun::PutOff>& put_off = job->rack_run->put_off;
-      if (put_off && put_off->rack.value == rack) {
-        put_off->due = now;
-        continue;
-      }
+      RackProtocol& protocol = job->rack_run->protocol;
+      const RackSteps steps = protocol.On(RunEvent::kPeerSilent, RackIndex{rack}, now);
+      if (!Has(steps, RackAction::kFail)) continue;
       const bool never = racks_.known[rack].last_heard == 0;
       ending_.Fail(
           *job,
@@ -357,12 +348,12 @@ TimeNs RackMessages::NextRackTimer(TimeNs polled_at) const {
   const DurationNs again = survey_.AwaitsSurvey() ? 50 * kMillisecond : kMillisecond;
   if (!racks_.deferred.empty()) next = std::min(next, polled_at + again);
   const bool ends = std::any_of(jobs_.jobs().begin(), jobs_.jobs().end(), [](const auto& job) {
-    return job->running() && job->rack_run != nullptr && !job->rack_run->crowded_out.empty();
+    return job->running() && job->rack_run != nullptr && job->rack_run->protocol.crowded_out();
   });
   if (ends) next = std::min(next, polled_at + kMillisecond);
   for (const auto& job : jobs_.jobs()) {
-    if (!job->running() || job->rack_run == nullptr || !job->rack_run->put_off) continue;
-    next = std::min(next, job->rack_run->put_off->due);
+    if (!job->running() || job->rack_run == nullptr) continue;
+    next = std::min(next, job->rack_run->protocol.put_off_due().value_or(kNever));
   }
   if (!spans) return next;
   // Often enough to name a silent rack in time; cheap.
