@@ -1,5 +1,5 @@
 // What one rank and this daemon share: regions of memory, and the right to fetch them. Data; the
-// rules are in shared_memory.cc. Owned by Control's State; one thread at a time.
+// rules are in lanes/rank_memories.h. Owned by the rank's Member; under control's lock.
 //
 // Whose memory. The first process that uses a grant of the rank is the rank's process: every later
 // lane and region must go to the same. Memory that was handed out is never given to another one: a
