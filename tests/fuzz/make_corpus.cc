@@ -95,7 +95,7 @@ void AddMessageHeaders(Files& files) {
 void AddHyperParameters(Files& files) {
   const auto encoded = [](const HyperParameters& values) {
     std::vector<std::byte> bytes(phub::wire::kHyperParametersBytes);
-    EncodeHyperParameters(values, std::span<std::byte, phub::wire::kHyperParametersBytes>(bytes));
+    wire::EncodeHyperParameters(values, std::span<std::byte, phub::wire::kHyperParametersBytes>(bytes));
     return bytes;
   };
   HyperParameters values;
