@@ -23,7 +23,7 @@
 
 namespace {
 
-using phub::wire::HyperParameters;
+namespace wire = phub::wire;
 using phub::wire::LaneHello;
 using phub::wire::LaneRefusal;
 using phub::wire::LaneWelcome;
@@ -93,12 +93,12 @@ void AddMessageHeaders(Files& files) {
 }
 
 void AddHyperParameters(Files& files) {
-  const auto encoded = [](const HyperParameters& values) {
+  const auto encoded = [](const wire::HyperParameters& values) {
     std::vector<std::byte> bytes(phub::wire::kHyperParametersBytes);
-    wire::EncodeHyperParameters(values, std::span<std::byte, phub::wire::kHyperParametersBytes>(bytes));
+    wire::EncodeHyperParameters(values, std::span(bytes).first<wire::kHyperParametersBytes>());
     return bytes;
   };
-  HyperParameters values;
+  wire::HyperParameters values;
   files.push_back({"hyper_parameters/zero", encoded(values)});
   values.learning_rate = 0.1;
   values.momentum = 0.9;
