@@ -111,6 +111,7 @@ bool CoreLoop::RunOnce() {
 
 // A run that had work was busy until the next one begins: no reading of the clock but this one.
 void CoreLoop::State::BeginRun() {
+  loop.counters.Add(CoreCounter::loop_runs);
   const TimeNs before = loop.now;
   loop.now = loop.clock.Now();
   exchanges.BeginRun(loop.now);
