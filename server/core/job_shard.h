@@ -154,7 +154,6 @@ struct Chunk {
   // the chunk's home alone. Set before the core loop gets it.
   bool is_home = true;
   bool is_queued = false;  // a whole round that waits to be finished (schedule/fair_queue.h)
-  bool lost_when_whole = false;  // a lane was lost while the whole round waited for its turn
   Chunk* next_queued = nullptr;
   TimeNs round_since = 0;         // when its first gradient came
   TimeNs last_awaited_since = 0;  // when one rank alone was missing; several ranks only

@@ -127,16 +127,6 @@ void CheckLane(const JobShard& shard, Rank rank) {
                "S7 rank={} used={} in_place={} pending={}", rank.value, used, lane.staged_in_place,
                lane.replies_pending);
   }
-  // S4: what makes folding live. Nothing is folded for a job that has failed. A whole round is not
-  // folded, either, and stays as it is when a lane is lost before its turn.
-  if (used < lane.slot_chunk.size() || !shard.live()) return;
-  for (const ChunkIndex held : lane.slot_chunk) {
-    const Chunk& chunk = *shard.chunks()[held.value];
-    if (chunk.arrived_count() == shard.config.world_size) continue;  // it waits for its turn
-    if (chunk.lost_when_whole) continue;
-    PHUB_CHECK(chunk.staged_data[chunk.folded_count] == nullptr, "S4 rank={} chunk={} folded={}",
-               rank.value, held.value, chunk.folded_count);
-  }
 }
 
 void CheckShard(const JobShard& shard) {

@@ -173,17 +173,7 @@ void Finish(JobShard& shard, Chunk& chunk) {
   PHUB_CHECK(chunk.staged_count == 0, "chunk={}", chunk.index.value);
   chunk.folded_count = 0;
   chunk.folded_non_finite = false;
-  chunk.lost_when_whole = false;
 }
-
-namespace {
-
-void DiscardOne(JobShard& shard, Rank rank, Chunk& chunk) {
-  chunk.lost_when_whole |= chunk.arrived_count() == shard.config.world_size;
-  Vacate(shard, rank, chunk);
-}
-
-}  // namespace
 
 std::size_t DiscardStaged(JobShard& shard, Rank rank) {
   PHUB_ON_CORE_LOOP();
@@ -191,13 +181,13 @@ std::size_t DiscardStaged(JobShard& shard, Rank rank) {
   std::size_t discarded = 0;
   for (const ChunkIndex held : lane.slot_chunk) {
     if (held == ChunkIndex::Max()) continue;
-    DiscardOne(shard, rank, *shard.chunks()[held.value]);
+    Vacate(shard, rank, *shard.chunks()[held.value]);
     ++discarded;
   }
   for (std::uint32_t i = 0; i < shard.chunk_count && lane.staged_in_place > 0; ++i) {
     Chunk& chunk = *shard.chunks()[i];
     if (chunk.staged_data[rank.value] == nullptr) continue;
-    DiscardOne(shard, rank, chunk);
+    Vacate(shard, rank, chunk);
     ++discarded;
   }
   PHUB_CHECK(lane.slots_used == 0 && lane.staged_in_place == 0, "rank={} slots_used={} in_place={}",
