@@ -68,13 +68,13 @@ Racks MakeRacks(const Context& context) {
 
 }  // namespace
 
-// In an order in which they are built; parts name those that come later, and use them only once all
-// are built.
+// In the order in which parts are built. A part may hold a reference to one that is built later, and
+// uses it only after all are built.
 struct Control::Parts {
   Parts(const Clock& clock, Random& random, std::vector<CoreHandle> handles, ControlOptions options)
       : context(clock, random, std::move(handles), std::move(options)) {
     context.forgive_silence = [this](DurationNs duration) { liveness.ForgiveSilence(duration); };
-    // Of what a job's end or a rank's new process concerns, in this order.
+    // The order in which they learn of a job's end or a rank's new process.
     for (JobObserver* observer :
          std::initializer_list<JobObserver*>{&rack_jobs, &versions, &snapshots, &loads}) {
       jobs.AddObserver(*observer);

@@ -89,7 +89,7 @@ BUGS = (
         "throttled_, &tenant);\n  Leave(tenants_, tenant);\n", "throttled_, &tenant);\n", CORE),
     Bug("F3", "a job whose lanes were held is counted when it is gone",
         "server/core/loop/turns.cc", "  if (shard.turn.held) --held_count_;\n", "", CORE),
-    Bug("T1", "whoever stops a core loop runs it once more", "server/core_thread.cc",
+    Bug("T1", "a stopped core loop is run once more by the thread that stopped it", "server/core_thread.cc",
         "  if (thread_.joinable()) thread_.join();\n",
         "  if (thread_.joinable()) {\n    thread_.join();\n    loop_.RunOnce();\n  }\n",
         ("server_config_test",)),
@@ -124,6 +124,6 @@ BUGS = (
         "  done_ = signal.posted;\n", "", VERBS),
     Bug("V3", "copies are counted as done before they have left", VERBS_ROOM,
         "  outbox_done_ = signal.outbox;\n", "  outbox_done_ = outbox_put_ + 64;\n", VERBS),
-    Bug("V4", "the peer is told of units that have only arrived", VERBS_RECEIVER,
+    Bug("V4", "units are reported to the peer before they are taken", VERBS_RECEIVER,
         "  units_told_ = units_taken_;\n", "  units_told_ = units_arrived_ + 1;\n", VERBS),
 )

@@ -53,9 +53,10 @@ void Draining::DrainServer(const v1::DrainServerRequest& request, Answer<v1::Ser
         {});
   }
   if (context_.drain.stopping) {
-    return answer(absl::FailedPreconditionError(
-                      "phubd was told to stop and drains already; its deadline stands"),
-                  {});
+    return answer(
+        absl::FailedPreconditionError(
+            "phubd is shutting down and drains already; the deadline of that drain applies"),
+        {});
   }
   SetDraining(request.deadline_ns() == 0 ? context_.drain.timeout : request.deadline_ns());
   answer(absl::OkStatus(), admin_.DescribeServer());
@@ -64,9 +65,9 @@ void Draining::DrainServer(const v1::DrainServerRequest& request, Answer<v1::Ser
 void Draining::UndrainServer(const v1::UndrainServerRequest& /*request*/,
                              Answer<v1::ServerInfo> answer) {
   if (context_.drain.stopping) {
-    return answer(absl::FailedPreconditionError(
-                      "phubd was told to stop, and there is no way back; start it anew"),
-                  {});
+    return answer(
+        absl::FailedPreconditionError("phubd is shutting down and cannot be undrained; restart it"),
+        {});
   }
   if (context_.drain.draining) {
     context_.drain.draining = false;

@@ -17,7 +17,7 @@ class StallReports {
       : context_(context), jobs_(jobs), stall_queries_(stall_queries) {}
 
   void ListStalls(const v1::ListStallsRequest& request, Answer<v1::ListStallsResponse> answer);
-  // "tcp 10.0.0.5:40112", or why there is none.
+  // "tcp 10.0.0.5:40112"; without a lane, the reason.
   std::string DescribeLane(const Member& member, CoreIndex core) const;
 
  private:

@@ -121,7 +121,8 @@ void Ending::Release(Job& job) {
   }
 }
 
-// Only now: whoever is admitted by it takes memory at once, and devices take their time to unpin.
+// The account closes last: a job that is admitted afterwards takes its memory at once, and devices
+// need time to unpin the memory of this one.
 void Ending::CloseAccount(Job& job) {
   job.let_go.clear();
   const std::uint64_t bytes = context_.ledger.Close(job.account);

@@ -80,7 +80,7 @@ absl::Status Sessions::TakenOver(const Job& job, Rank rank) const {
   const Member& member = job.members[rank.value];
   return absl::AbortedError(
       fmt::format("rank {} of job {} was taken over by a process on host {}, pid {}; this process "
-                  "is done with",
+                  "must exit",
                   rank.value + job.config.rank_base, job.name(), member.host, member.pid));
 }
 

@@ -95,8 +95,8 @@ void RackJobs::HandlePeerKeys(Job& job, RackIndex from, const v1::PeerKeys& keys
 void RackJobs::HandleRankLeft(Job& job, RackIndex from, const v1::PeerRankLeft& left) {
   PeerRack& rack = job.rack_run->racks[from.value];
   rack.departed = fmt::format("rank {} ({})", left.rank(), Printable(left.host()));
-  // What is complete there everybody has reached, though another rack's word of it may still be on
-  // its way here. The barrier that the rank left in the middle of is none of these.
+  // Every rack has reached the barriers that are complete there, though its message may not have
+  // arrived yet. The barrier during which the rank left is not among them.
   const std::uint64_t complete = std::min(left.barriers(), rack.barriers_reached);
   for (PeerRack& each : job.rack_run->racks) {
     each.barriers_reached = std::max(each.barriers_reached, complete);

@@ -163,7 +163,7 @@ absl::Status Seats::TakeOver(Job& job, Rank rank) {
     presence_.BeginAbsence(job, rank);
   }
   const absl::Status over = absl::AbortedError(
-      fmt::format("another process takes the place of {} in job {}: this one is done with",
+      fmt::format("another process took over {} in job {}: this process must exit",
                   DescribeRank(job, rank), job.name()));
   LogWarning("event=rank_taken_over tenant={} job=\"{}\" rank={} host=\"{}\" pid={}",
              job.account.tenant, job.name(), rank.value, member.host, member.pid);
