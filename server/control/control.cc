@@ -68,8 +68,8 @@ Racks MakeRacks(const Context& context) {
 
 }  // namespace
 
-// In the order in which parts are built. A part may hold a reference to one that is built later, and
-// uses it only after all are built.
+// In the order in which parts are built. A part may hold a reference to one that is built later,
+// and uses it only after all are built.
 struct Control::Parts {
   Parts(const Clock& clock, Random& random, std::vector<CoreHandle> handles, ControlOptions options)
       : context(clock, random, std::move(handles), std::move(options)) {

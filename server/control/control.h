@@ -12,7 +12,7 @@
 //   checkpoint  training state out and in                     racks       jobs that span racks
 //   admin       administrators' questions, metrics, tenants
 //
-// Threads: one at a time. Code that shares it between threads holds a lock (ports/control_thread.h).
+// Threads: one at a time. Threads that share it hold a lock (ports/control_thread.h).
 // Answers: every call is answered through its callback exactly once, either before the call returns
 // or from a later call to any part (mostly Poll). Callbacks and sinks must not call back into
 // Control. A call that concerns the core loops is answered only once every core loop has

@@ -29,9 +29,10 @@ constexpr std::size_t kCompletionsPerPoll = 64;  // bounds the work of one RunOn
 // Polls of one run, where several jobs share the core.
 constexpr std::size_t kPollsPerRun = 4;
 // One run reports at most two events per completion (a fault and a closed lane) and per command,
-// and of each shard that a snapshot is whole, that a sum was not finite and that it has ended.
+// and four of each shard: a snapshot is whole, a sum was not finite, a credit found no room after a
+// lane was lost, the job has ended.
 constexpr std::size_t kOutboxMax =
-    2 * (kCompletionsPerPoll * kTransportsMax + kCommandsPerRun) + 3 * kShardsMax;
+    2 * (kCompletionsPerPoll * kTransportsMax + kCommandsPerRun) + 4 * kShardsMax;
 
 }  // namespace
 
@@ -97,6 +98,7 @@ bool CoreLoop::RunOnce() {
   worked |= loop.turns.FinishDue([&](JobShard& shard, Chunk& chunk) {  // those that were put off
     loop.rounds.Finish(shard, chunk);
   });
+  loop.intake.RelieveAfterLosses();
   worked |= loop.FlushBacklogs();  // replies that found no room before
   worked |= loop.reports.AdvanceSnapshots();
   loop.orders.RetireEndedShards();

@@ -3,6 +3,7 @@
 #include <bit>
 
 #include "common/base/check.h"
+#include "server/core/aggregate/aggregate.h"
 
 namespace phub::server {
 namespace {
@@ -129,6 +130,18 @@ void CheckLane(const JobShard& shard, Rank rank) {
   }
 }
 
+// S4: what makes folding live. Nothing is folded for a job that has failed.
+void CheckFullLane(const JobShard& shard, Rank rank) {
+  const Lane& lane = shard.lanes[rank.value];
+  if (lane.slots_used < lane.slot_chunk.size() || !shard.live()) return;
+  if (aggregate::HoldsWholeRound(shard, rank)) return;
+  for (const ChunkIndex held : lane.slot_chunk) {
+    const Chunk& chunk = *shard.chunks()[held.value];
+    PHUB_CHECK(chunk.staged_data[chunk.folded_count] == nullptr, "S4 rank={} chunk={} folded={}",
+               rank.value, held.value, chunk.folded_count);
+  }
+}
+
 void CheckShard(const JobShard& shard) {
   std::uint32_t full = 0;
   std::uint32_t backlog = 0;
@@ -136,6 +149,7 @@ void CheckShard(const JobShard& shard) {
   for (std::uint32_t rank = 0; rank < shard.config.world_size; ++rank) {
     const Lane& lane = shard.lanes[rank];
     CheckLane(shard, Rank{rank});
+    CheckFullLane(shard, Rank{rank});
     full += lane.slots_used == shard.config.slots_per_lane;
     departed += lane.departed;
     backlog += lane.replies_pending + lane.summed_pending +

@@ -1,5 +1,6 @@
 #include "server/core/aggregate/aggregate.h"
 
+#include <algorithm>
 #include <cstring>
 
 #include "common/base/check.h"
@@ -125,6 +126,14 @@ bool HeldByFullLane(const JobShard& shard, const Chunk& chunk) {
     if (chunk.staged_slot[rank] != kNoSlot && LaneFull(shard, Rank{rank})) return true;
   }
   return false;
+}
+
+bool HoldsWholeRound(const JobShard& shard, Rank rank) {
+  const std::vector<ChunkIndex>& slots = shard.lanes[rank.value].slot_chunk;
+  return std::any_of(slots.begin(), slots.end(), [&](ChunkIndex held) {
+    return held != ChunkIndex::Max() &&
+           shard.chunks()[held.value]->arrived_count() == shard.config.world_size;
+  });
 }
 
 void Fold(JobShard& shard, Chunk& chunk, FreedSlots& freed) {

@@ -13,10 +13,11 @@
 // Gradients that lie in memory which worker and daemon share are staged where they lie: they hold
 // no slot, need no credit, and are folded along when a prefix is.
 //
-//   Invariant, after every arrival: if a lane is full, no chunk that it holds has a ready prefix.
-//   Why that is live: whatever rank 0 stages is a ready prefix, so rank 0 is never stuck; once all
-//   of rank 0 is in, the same holds for rank 1; and so on. tests/sim/exhaustive_test.cc searches
-//   every push order of small cases.
+//   Invariant, after every run: if a lane is full, it holds a whole round that waits for its turn,
+//   and which frees a slot then, or no chunk that it holds has a ready prefix. Why that is live:
+//   whatever rank 0 stages is a ready prefix, so rank 0 is never stuck; once all of rank 0 is in,
+//   the same holds for rank 1; and so on. tests/sim/exhaustive_test.cc searches every push order of
+//   small cases.
 //
 // Who is told: freed slots are appended to `freed`; the core loop credits them. Core loop's
 // thread; nothing allocates.
@@ -73,6 +74,24 @@ void RelieveFullLanes(JobShard& shard, Rank rank, Chunk& chunk, FreedSlots& scra
     }
   }
   if (HeldByFullLane(shard, chunk)) fold(chunk);
+}
+
+// A slot of the lane holds a whole round, which is finished and not folded.
+bool HoldsWholeRound(const JobShard& shard, Rank rank);
+
+// Restores the invariant after a lane was lost: what it had staged is gone, so rounds that were
+// whole and waited for their turn wait for its rank again, and lanes that they filled must be
+// relieved.
+template <typename Credit>
+void RelieveAfterLoss(JobShard& shard, FreedSlots& scratch, Credit&& credit) {
+  for (std::uint32_t rank = 0; rank < shard.config.world_size && shard.lanes_full > 0; ++rank) {
+    if (!LaneFull(shard, Rank{rank}) || HoldsWholeRound(shard, Rank{rank})) continue;
+    for (const ChunkIndex held : shard.lanes[rank].slot_chunk) {
+      if (held == ChunkIndex::Max()) continue;
+      Fold(shard, *shard.chunks()[held.value], scratch);
+      for (const FreedSlot& slot : scratch.all()) credit(slot);
+    }
+  }
 }
 
 // Jobs that span racks, or have apply_iteration: every rank has arrived, and what they pushed moves

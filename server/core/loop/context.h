@@ -36,6 +36,7 @@ struct LoopContext {
   CoreCounters counters;
   TimeNs now = 0;                 // when this run began
   std::vector<JobShard*> shards;  // never grows beyond kShardsMax
+  bool lane_lost = false;         // by a worker, since full lanes were relieved last
 };
 
 }  // namespace phub::server

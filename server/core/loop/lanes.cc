@@ -147,6 +147,7 @@ void Lanes::LoseLane(JobShard& shard, Rank rank) {
   Lane& lane = shard.lanes[rank.value];
   loop_.counters.Add(CoreCounter::staged_discarded, aggregate::DiscardStaged(shard, rank));
   replies_.Forget(shard, rank);
+  loop_.lane_lost = true;
   lane.state = Lane::State::kAbsent;
   lane.connection = {};
 }

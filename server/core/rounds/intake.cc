@@ -87,6 +87,24 @@ void Intake::RelieveFullLanes(JobShard& shard, Rank rank, Chunk& chunk) {
                                 stages_.Credit(shard, slot);
                                 ++credited;
                               });
+  NoteFolded(shard, credited);
+}
+
+void Intake::RelieveAfterLosses() {
+  if (!stages_.loop.lane_lost) return;
+  stages_.loop.lane_lost = false;
+  for (JobShard* const shard : stages_.loop.shards) {
+    if (!shard->live()) continue;
+    std::size_t credited = 0;
+    aggregate::RelieveAfterLoss(*shard, stages_.freed, [&](const aggregate::FreedSlot& slot) {
+      stages_.Credit(*shard, slot);
+      ++credited;
+    });
+    NoteFolded(*shard, credited);
+  }
+}
+
+void Intake::NoteFolded(JobShard& shard, std::size_t credited) {
   stages_.loop.counters.Add(CoreCounter::gradients_folded, credited);
   if (credited > 0) stages_.turns.ChargeWork(shard, credited * shard.config.chunk_bytes);
   stages_.outbox.ReportNonFinite(shard);

@@ -19,6 +19,9 @@ class Intake {
   // Does what the verdict says. The chunk whose round is whole now, or null.
   Chunk* Aggregate(JobShard& shard, Rank rank, const ingest::Verdict& verdict,
                    const transport::ReceivedMessage& message);
+  // After lanes were lost, if any were: no lane stays full for a round that waits for its rank
+  // again.
+  void RelieveAfterLosses();
 
  private:
   Chunk* OnChunkMessage(JobShard& shard, Rank rank, const ingest::Verdict& verdict,
@@ -28,6 +31,7 @@ class Intake {
   void OnDuplicate(JobShard& shard, Rank rank, Chunk& chunk, const wire::MessageHeader& header);
   void OnAsked(JobShard& shard, Rank rank, Chunk& chunk, Iteration version, wire::MessageKind kind);
   void RelieveFullLanes(JobShard& shard, Rank rank, Chunk& chunk);
+  void NoteFolded(JobShard& shard, std::size_t credited);
   void CountRound(JobShard& shard, Rank last, const Chunk& chunk);
   void Refuse(JobShard& shard, Rank rank, const ingest::Verdict& verdict,
               const wire::MessageHeader& header);

@@ -76,6 +76,32 @@ TEST_F(SharesTest, CreditsWaitToo) {
   EXPECT_EQ(Posted(MessageKind::kCredit).size(), 1u);
 }
 
+// A whole round that waits for its turn is not folded. When a lane is lost before, the round waits
+// for that rank again, which may push another chunk first.
+TEST_F(SharesTest, ARoundThatIsNoLongerWholeGivesBackItsSlots) {
+  StartLimited(3, 1);
+  for (const std::uint32_t rank : {2u, 1u, 0u}) Push(rank, 0, 1, 0, 1);
+  EXPECT_EQ(Count(CoreCounter::rounds_queued), 1u);
+  EXPECT_EQ(Count(CoreCounter::gradients_folded), 0u);
+  transport_.Break(lanes_[2], TransportError::kPeerClosed);
+  loop_.RunOnce();
+  Attach(2);
+  Push(2, 1, 1, 0, 1);
+  WaitUntilPaid();
+  // Expect: ranks 0 and 1 may push on.
+  EXPECT_EQ(Count(CoreCounter::gradients_folded), 2u);
+  EXPECT_EQ(Posted(MessageKind::kCredit).size(), 2u);
+  Push(0, 1, 1, 0, 1);
+  Push(1, 1, 1, 0, 1);
+  WaitUntilPaid();
+  EXPECT_EQ(Replies().size(), 3u);
+  Push(2, 0, 1, 0, 1);
+  WaitUntilPaid();
+  const auto replies = Replies();
+  ASSERT_EQ(replies.size(), 3u);
+  EXPECT_EQ(replies[0].payload, Filled(3));
+}
+
 TEST_F(SharesTest, AGradientThatIsRepeatedIsPaidAgain) {
   StartLimited(2, 4);
   Push(0, 0, 1, 0, 1);
