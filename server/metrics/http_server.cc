@@ -26,16 +26,16 @@ constexpr int kBacklog = 64;
 constexpr int kWaitMs = 100;
 constexpr std::string_view kPath = "/metrics";
 
-// An accepted connection.
-struct Watched {
-  int socket = -1;  // -1: the place is free
-  TimeNs since = 0;
-  bool asked = false;  // its request is whole
-};
-
 }  // namespace
 
 struct MetricsServer::State {
+  // An accepted connection.
+  struct Watched {
+    int socket = -1;  // -1: the place is free
+    TimeNs since = 0;
+    bool asked = false;  // its request is whole
+  };
+
   State(std::function<MetricsSample()> collect_given, const Clock& clock_given)
       : collect(std::move(collect_given)), clock(clock_given) {}
   ~State() {

@@ -14,7 +14,7 @@ using exchange::RackTree;
 
 // Of a prediction: administrators wait for it, and everybody for the administrator.
 constexpr std::size_t kTransfersMax = 4096;
-constexpr std::uint64_t kPiecesMax = 16;
+constexpr std::uint64_t kPredictedPiecesMax = 16;
 constexpr std::int64_t kPsPerNs = 1000;
 
 bool HasSpan(const RackTree& tree, ExchangeSpan span) {
@@ -121,7 +121,7 @@ std::vector<PredictedTimes> TimesAt(plan::NodeIndex node, const plan::Forest& fo
 // Data move through the plan chunk by chunk: in as many pieces, up to what can be simulated soon.
 std::uint32_t PiecesOf(const plan::Forest& forest, std::uint64_t bytes, std::uint64_t chunk_bytes) {
   const std::uint64_t chunks = bytes / std::max<std::uint64_t>(1, chunk_bytes);
-  const std::uint64_t pieces = std::min(kPiecesMax, chunks / forest.trees.size());
+  const std::uint64_t pieces = std::min(kPredictedPiecesMax, chunks / forest.trees.size());
   const std::uint64_t affordable =
       kTransfersMax / std::max<std::size_t>(1, plan::EdgeCount(forest));
   return static_cast<std::uint32_t>(std::max<std::uint64_t>(1, std::min(pieces, affordable)));

@@ -7,6 +7,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "common/base/clock.h"
 
 namespace grpc {
 class Channel;
@@ -15,6 +16,9 @@ class Status;
 }  // namespace grpc
 
 namespace phub::server {
+
+// How long a lane to another rack may take to dial: lanes are dialled one after the other.
+inline constexpr DurationNs kPeerDialTimeoutMax = 3 * kSecond;
 
 // Files of this daemon's own certificate and of who vouches for the others'; empty: no TLS.
 struct PeerCredentials {

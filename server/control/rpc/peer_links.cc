@@ -29,8 +29,6 @@ namespace {
 
 constexpr int kHeartbeatsPerTimeout = 4;
 constexpr DurationNs kRetryInterval = 50 * kMillisecond;
-// A rack's lanes are dialled one after the other, for all jobs.
-constexpr DurationNs kDialTimeoutMax = 3 * kSecond;
 constexpr DurationNs kLongDial = kSecond / 2;
 constexpr DurationNs kNoVerbsAfterLongDial = 60 * kSecond;
 
@@ -222,8 +220,8 @@ void PeerLinks::Dial(Link& link, const PeerLaneCall& call) {
   }
   if (!dialled.ok() && !call.verbs_only) {
     const auto dial = call.tls ? transport::DialTls : transport::DialTcp;
-    auto connection =
-        dial(host, call.port, call.hello, std::min(options_.liveness_timeout, kDialTimeoutMax), {});
+    auto connection = dial(host, call.port, call.hello,
+                           std::min(options_.liveness_timeout, kPeerDialTimeoutMax), {});
     if (connection.ok()) {
       dialled = Dialled{*std::move(connection), options_.tcp_index,
                         fmt::format("{} {}:{}", call.tls ? "tcp+tls" : "tcp", host, call.port)};
@@ -251,7 +249,7 @@ absl::StatusOr<PeerLinks::Dialled> PeerLinks::DialVerbsLane(const PeerLaneCall& 
                                         transport::GidText(device.gid().gid), host, call.port);
   SystemRandom random;
   auto connection = transport::DialVerbs(host, call.port, hello,
-                                         std::min(options_.liveness_timeout, kDialTimeoutMax),
+                                         std::min(options_.liveness_timeout, kPeerDialTimeoutMax),
                                          std::move(parts->queue), std::move(parts->domain), random,
                                          parts->limits, transport::VerbsEnd::kDialer);
   if (!connection.ok()) return connection.status();

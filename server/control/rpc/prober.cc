@@ -21,7 +21,6 @@ namespace {
 
 // How long the other end keeps its place for a lane that was granted.
 constexpr DurationNs kGrantLifetime = 3 * kSecond;
-constexpr DurationNs kDialTimeoutMax = 3 * kSecond;
 
 void SetWay(const probe::Way& way, v1::ProbedWay& said) {
   said.set_bytes_per_s(way.bytes_per_s);
@@ -219,7 +218,7 @@ absl::StatusOr<v1::ProbePairResponse> Prober::RunMeasure(const v1::PeerProbeRequ
     return absl::AbortedError(fmt::format("the probe of {} from {}: {}", Name(to),
                                           Name(options_.self), MessageOf(status)));
   };
-  auto lane = dial(host, port, hello, std::min(options_.liveness_timeout, kDialTimeoutMax), {});
+  auto lane = dial(host, port, hello, std::min(options_.liveness_timeout, kPeerDialTimeoutMax), {});
   if (!lane.ok()) return failed(lane.status());
   auto& tcp = static_cast<transport::TcpConnection&>(**lane);
   const absl::StatusOr<probe::Result> result = probe::Measure(tcp, limits, clock_, stopping_);
@@ -249,7 +248,7 @@ void Prober::RelayTo(Control& control, const v1::ProbePairRequest& request,
   *asked.mutable_probe() = request;
   // Its own patience with the third rack, and the way to it.
   const DurationNs timeout =
-      2 * limits.duration + probe::kPatience + kDialTimeoutMax + 2 * options_.liveness_timeout;
+      2 * limits.duration + probe::kPatience + kPeerDialTimeoutMax + 2 * options_.liveness_timeout;
   const bool launched = Launch([this, asked, timeout, answer] {
     const std::uint32_t from = asked.probe().from_rack();
     const auto stub = v1::Probe::NewStub(MakePeerChannel(options_.racks[from], credentials_));

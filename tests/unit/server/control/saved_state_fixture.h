@@ -27,6 +27,7 @@ class KeepingCore {
   // The next round of every chunk: parameters and momentum say its iteration and place from now on.
   void Train() {
     if (shard_ == nullptr) return;
+    const OnCoreLoop on_core_loop;  // on whichever thread stands for it
     for (std::uint32_t c = 0; c < shard_->chunk_count; ++c) TrainChunk(*shard_->chunks()[c]);
     ReportIfWhole();
   }
@@ -55,6 +56,7 @@ class KeepingCore {
     shard_->snapshot = nullptr;
   }
   void Execute(const Command& command) {
+    const OnCoreLoop on_core_loop;
     switch (command.kind) {
       case Command::Kind::kAddJob: shard_ = command.shard; return;
       case Command::Kind::kAddKeys:
@@ -97,7 +99,6 @@ class KeepingCore {
   }
 
   FakeCore& core_;
-  const OnCoreLoop on_core_loop_;  // stages are called without a loop
   JobShard* shard_ = nullptr;
 };
 
