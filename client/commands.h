@@ -33,7 +33,7 @@ struct KeyPlan {
   numeric::ElementType parameter_type = numeric::ElementType::kF32;
   std::uint64_t first_iteration = 0;         // the job's iteration when the key was added
   std::int32_t priority = 0;                 // higher first; ties go to the key added first
-  wire::HyperParameters hyper_parameters{};  // record version 1, which both sides know
+  wire::HyperParameters hyper_parameters{};  // version 1, which both sides know
   RoundListener* listener = nullptr;         // outlives the engine
 };
 struct KeyBatch {
@@ -69,11 +69,11 @@ struct Command {
   Rank root{};
   numeric::ElementType payload_type = numeric::ElementType::kF32;  // of what the root sends
   std::uint64_t ticket = 0;  // the caller's name for the round
-  Iteration version{};  // kResume
+  Iteration version{};       // kResume
   // kResume: how many of the rounds up to `version` were reductions. kLoad: of the saved state.
   std::uint64_t reductions = 0;
   std::uint64_t first_iteration = 0;  // kResume, kLoad: the job's iteration, less `reductions`
-  RecordVersion record{};             // kResume; 0: no round has named one yet
+  HyperVersion hyper_version{};       // kResume; 0: no round has named one yet
   const std::byte* gradients =
       nullptr;  // null: this rank pushes no payload (kAssign, not the root)
   std::byte* parameters = nullptr;

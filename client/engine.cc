@@ -5,7 +5,7 @@
 #include <utility>
 #include <vector>
 
-#include "client/engine_state.h"
+#include "client/engine_impl.h"
 #include "client/pull/receiver.h"
 
 namespace phub::client {
@@ -25,9 +25,9 @@ const char* ToString(LaneFault fault) {
   return "unknown";
 }
 
-Engine::State::State(const EngineConfig& config_in, const Clock& clock_in,
-                     std::span<transport::Transport* const> transports_in,
-                     EngineListener& listener_in)
+Engine::Impl::Impl(const EngineConfig& config_in, const Clock& clock_in,
+                   std::span<transport::Transport* const> transports_in,
+                   EngineListener& listener_in)
     : config(config_in),
       clock(clock_in),
       transports(transports_in.begin(), transports_in.end()),
@@ -43,26 +43,26 @@ Engine::State::State(const EngineConfig& config_in, const Clock& clock_in,
 
 Engine::Engine(const EngineConfig& config, const Clock& clock,
                std::span<transport::Transport* const> transports, EngineListener& listener)
-    : state_(std::make_unique<State>(config, clock, transports, listener)) {}
+    : impl_(std::make_unique<Impl>(config, clock, transports, listener)) {}
 Engine::~Engine() = default;
 
-bool Engine::Submit(const Command& command) { return state_->commands.TryPush(command); }
-bool Engine::CommandsEmpty() const { return state_->commands.Empty(); }
-const EngineCounters& Engine::counters() const { return state_->counters; }
-std::uint64_t Engine::job_iteration() const { return state_->gate.iteration(); }
-IterationDecider::Outcome Engine::outcome() const { return state_->decider.outcome(); }
+bool Engine::Submit(const Command& command) { return impl_->commands.TryPush(command); }
+bool Engine::CommandsEmpty() const { return impl_->commands.Empty(); }
+const EngineCounters& Engine::counters() const { return impl_->counters; }
+std::uint64_t Engine::job_iteration() const { return impl_->gate.iteration(); }
+IterationDecider::Outcome Engine::outcome() const { return impl_->decider.outcome(); }
 std::size_t Engine::free_slots(std::uint32_t lane) const {
-  return state_->lanes[lane].free_slots.size();
+  return impl_->lanes[lane].free_slots.size();
 }
 
 bool Engine::RunOnce() {
-  bool busy = state_->RunCommands();
-  const TimeNs now = state_->clock.Now();
-  for (std::size_t t = 0; t < state_->transports.size(); ++t) {
-    state_->transports[t]->Tick(now);
-    busy |= state_->PollTransport(t);
+  bool busy = impl_->RunCommands();
+  const TimeNs now = impl_->clock.Now();
+  for (std::size_t t = 0; t < impl_->transports.size(); ++t) {
+    impl_->transports[t]->Tick(now);
+    busy |= impl_->PollTransport(t);
   }
-  busy |= state_->SendAll();
+  busy |= impl_->SendAll();
   return busy;
 }
 
@@ -74,21 +74,21 @@ void Engine::AwaitReplies() {
   const auto waits = [](const Lane& lane, SendWay way) {
     return !lane.ready[static_cast<std::size_t>(way)].empty();
   };
-  for (const Lane& lane : state_->lanes) {
+  for (const Lane& lane : impl_->lanes) {
     if (lane.state != Lane::State::kOpen) continue;
-    std::uint32_t awaited_max = state_->config.apply_iteration ? 1 : kAwaitedMax;
+    std::uint32_t awaited_max = impl_->config.apply_iteration ? 1 : kAwaitedMax;
     if (waits(lane, SendWay::kPull)) awaited_max = std::min(awaited_max, kPullsPerLaneMax / 4);
     if (waits(lane, SendWay::kSlot)) {
-      awaited_max = std::min(awaited_max, std::max(state_->config.slots_per_lane / 4, 1u));
+      awaited_max = std::min(awaited_max, std::max(impl_->config.slots_per_lane / 4, 1u));
     }
-    state_->transports[lane.transport_index]->Await(lane.connection,
-                                                    std::clamp(lane.chunks_sent, 1u, awaited_max));
+    impl_->transports[lane.transport_index]->Await(lane.connection,
+                                                   std::clamp(lane.chunks_sent, 1u, awaited_max));
   }
 }
 
 // ---- Commands ----------------------------------------------------------------------------------
 
-bool Engine::State::RunCommands() {
+bool Engine::Impl::RunCommands() {
   std::size_t done = 0;
   Command command;
   while (done < kCommandsPerRun && commands.TryPop(command)) {
@@ -98,7 +98,7 @@ bool Engine::State::RunCommands() {
   return done > 0;
 }
 
-void Engine::State::Execute(const Command& command) {
+void Engine::Impl::Execute(const Command& command) {
   switch (command.kind) {
     case Command::Kind::kNone: break;
     case Command::Kind::kAttachLane: AttachLane(command); break;
@@ -113,7 +113,7 @@ void Engine::State::Execute(const Command& command) {
   }
 }
 
-void Engine::State::AttachLane(const Command& command) {
+void Engine::Impl::AttachLane(const Command& command) {
   PHUB_CHECK(command.lane < lanes.size(), "lane={}", command.lane);
   PHUB_CHECK(command.transport_index < transports.size(), "transport={}", command.transport_index);
   Lane& lane = lanes[command.lane];
@@ -138,7 +138,7 @@ void Engine::State::AttachLane(const Command& command) {
     QueueUnsent(lane, keys, k, *transports[lane.transport_index]);
 }
 
-void Engine::State::Stop() {
+void Engine::Impl::Stop() {
   stopping = true;
   for (Lane& lane : lanes)
     if (lane.state == Lane::State::kOpen) CloseLane(lane);
@@ -146,7 +146,7 @@ void Engine::State::Stop() {
 
 // ---- Lanes -------------------------------------------------------------------------------------
 
-bool Engine::State::PollTransport(std::size_t transport_index) {
+bool Engine::Impl::PollTransport(std::size_t transport_index) {
   transport::Transport& transport = *transports[transport_index];
   const std::size_t count = transport.Poll(completions);
   for (std::size_t i = 0; i < count; ++i) Take(transport_index, completions[i]);
@@ -154,7 +154,7 @@ bool Engine::State::PollTransport(std::size_t transport_index) {
   return count > 0;
 }
 
-void Engine::State::Take(std::size_t transport_index, const transport::Completion& completion) {
+void Engine::Impl::Take(std::size_t transport_index, const transport::Completion& completion) {
   const auto& table = lane_of_connection[transport_index];
   if (completion.connection.index >= table.size()) return;
   Lane& lane = lanes[table[completion.connection.index]];
@@ -171,7 +171,7 @@ void Engine::State::Take(std::size_t transport_index, const transport::Completio
   }
 }
 
-void Engine::State::TakeMessage(Lane& lane, const wire::MessageHeader& header) {
+void Engine::Impl::TakeMessage(Lane& lane, const wire::MessageHeader& header) {
   const Received received = Receive(config, lane, keys, header, counters);
   if (received.fault != LaneFault::kNone) {
     lane.why.fault = received.fault;
@@ -184,12 +184,12 @@ void Engine::State::TakeMessage(Lane& lane, const wire::MessageHeader& header) {
   if (received.completed != nullptr) CompleteRound(*received.completed);
 }
 
-void Engine::State::CloseLane(Lane& lane) {
+void Engine::Impl::CloseLane(Lane& lane) {
   lane.state = Lane::State::kClosing;
   transports[lane.transport_index]->Close(lane.connection);
 }
 
-void Engine::State::TakeClosed(Lane& lane, const transport::Completion& completion) {
+void Engine::Impl::TakeClosed(Lane& lane, const transport::Completion& completion) {
   lane.why.error = completion.error;
   lane.why.protocol_error = completion.protocol_error;
   lane.state = Lane::State::kDetached;
@@ -198,7 +198,7 @@ void Engine::State::TakeClosed(Lane& lane, const transport::Completion& completi
   listener.OnLaneClosed(lane.why);
 }
 
-bool Engine::State::SendAll() {
+bool Engine::Impl::SendAll() {
   if (stopping) {
     for (const Lane& lane : lanes)
       if (lane.state != Lane::State::kDetached) return false;

@@ -60,8 +60,8 @@ class Engine {
   std::size_t free_slots(std::uint32_t lane) const;
 
  private:
-  struct State;
-  std::unique_ptr<State> state_;
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
 };
 
 }  // namespace phub::client

@@ -3,12 +3,12 @@
 #include <utility>
 #include <vector>
 
-#include "client/engine_state.h"
+#include "client/engine_impl.h"
 #include "client/push/ready_queue.h"
 
 namespace phub::client {
 
-void Engine::State::AddKeys(const KeyBatch& batch) {
+void Engine::Impl::AddKeys(const KeyBatch& batch) {
   std::vector<std::size_t> chunks_added(lanes.size(), 0);
   std::vector<std::size_t> keys_added(lanes.size(), 0);
   for (const KeyPlan& plan : batch.keys) {
@@ -27,7 +27,7 @@ void Engine::State::AddKeys(const KeyBatch& batch) {
 }
 
 // Growing replaces the landing table under a connection that may be receiving.
-void Engine::State::GrowLane(Lane& lane, std::size_t chunks_added, std::size_t keys_added) {
+void Engine::Impl::GrowLane(Lane& lane, std::size_t chunks_added, std::size_t keys_added) {
   if (chunks_added == 0) return;
   lane.chunks.reserve(lane.chunks.size() + chunks_added);
   lane.keys.reserve(lane.keys.size() + keys_added);
@@ -39,7 +39,7 @@ void Engine::State::GrowLane(Lane& lane, std::size_t chunks_added, std::size_t k
     transports[lane.transport_index]->SetLanding(lane.connection, lane.landing);
 }
 
-void Engine::State::AddKey(const KeyPlan& plan) {
+void Engine::Impl::AddKey(const KeyPlan& plan) {
   PHUB_CHECK(plan.layout.key.value == keys.size(), "key={}", plan.layout.key.value);
   auto added = std::make_unique<EngineKey>();
   added->index = plan.layout.key;
@@ -49,7 +49,7 @@ void Engine::State::AddKey(const KeyPlan& plan) {
   added->first_iteration = plan.first_iteration;
   added->listener = plan.listener;
   added->chunk_count = static_cast<std::uint32_t>(plan.layout.chunks.size());
-  added->record_values = added->previous_values = added->wanted_values = plan.hyper_parameters;
+  added->announced_values = added->previous_values = added->wanted_values = plan.hyper_parameters;
   std::vector<std::uint32_t> lane_key_of(lanes.size(), UINT32_MAX);
   for (const ChunkPlace& place : plan.layout.chunks) {
     Lane& lane = lanes[place.lane];
@@ -69,7 +69,7 @@ void Engine::State::AddKey(const KeyPlan& plan) {
   owned_keys.push_back(std::move(added));
 }
 
-EngineKey& Engine::State::BeginRound(const Command& command) {
+EngineKey& Engine::Impl::BeginRound(const Command& command) {
   EngineKey& begun = key(command.key);
   PHUB_CHECK(!begun.active, "key={} ticket={}", command.key.value, command.ticket);
   begun.active = true;
@@ -86,7 +86,7 @@ EngineKey& Engine::State::BeginRound(const Command& command) {
   return begun;
 }
 
-void Engine::State::Push(const Command& command) {
+void Engine::Impl::Push(const Command& command) {
   if (stopping) return;  // whoever stopped the engine tells the callers why
   EngineKey& pushed = BeginRound(command);
   pushed.pulling = false;
@@ -98,19 +98,18 @@ void Engine::State::Push(const Command& command) {
       PHUB_CHECK(command.payload_type == pushed.gradient_type, "key={}", command.key.value);
       ++pushed.reductions_after;
       break;
-    case wire::RoundOperation::kAssign:
-      break;
+    case wire::RoundOperation::kAssign: break;
     case wire::RoundOperation::kLoad:
       pushed.gradients = nullptr;
       pushed.first_iteration_after = command.first_iteration;
       pushed.reductions_after = command.reductions;
       break;
   }
-  pushed.previous_record = pushed.record;
-  pushed.previous_values = pushed.record_values;
-  if (!(pushed.wanted_values == pushed.record_values)) {
-    ++pushed.record.value;
-    pushed.record_values = pushed.wanted_values;
+  pushed.previous_hyper_version = pushed.hyper_version;
+  pushed.previous_values = pushed.announced_values;
+  if (!(pushed.wanted_values == pushed.announced_values)) {
+    ++pushed.hyper_version.value;
+    pushed.announced_values = pushed.wanted_values;
   }
   if (gate.Hold(pushed))
     ++counters.pushes_held;
@@ -118,7 +117,7 @@ void Engine::State::Push(const Command& command) {
     StartRound(pushed);
 }
 
-void Engine::State::Resume(const Command& command) {
+void Engine::Impl::Resume(const Command& command) {
   if (stopping) return;
   EngineKey& resumed = BeginRound(command);
   PHUB_CHECK(resumed.completed == Iteration{}, "key={}", command.key.value);
@@ -127,14 +126,14 @@ void Engine::State::Resume(const Command& command) {
   resumed.gradients = nullptr;
   resumed.first_iteration_after = command.first_iteration;
   resumed.reductions_after = command.reductions;
-  if (command.record.value > 0) {
-    resumed.record = command.record;
-    resumed.record_values = resumed.wanted_values = command.hyper_parameters;
+  if (command.hyper_version.value > 0) {
+    resumed.hyper_version = command.hyper_version;
+    resumed.announced_values = resumed.wanted_values = command.hyper_parameters;
   }
   StartRound(resumed);
 }
 
-void Engine::State::StartRound(EngineKey& started) {
+void Engine::Impl::StartRound(EngineKey& started) {
   for (const EngineKey::Part& part : started.parts) {
     Lane& lane = lanes[part.lane];
     StartLaneKey(lane, part.lane_key);
@@ -144,7 +143,7 @@ void Engine::State::StartRound(EngineKey& started) {
   }
 }
 
-void Engine::State::CompleteRound(EngineKey& completed) {
+void Engine::Impl::CompleteRound(EngineKey& completed) {
   const std::uint64_t before = completed.job_iteration();
   // A reduction was decided before its replies came, and no other is before all have come.
   const bool skipped = config.apply_iteration && !completed.pulling &&
@@ -161,7 +160,7 @@ void Engine::State::CompleteRound(EngineKey& completed) {
   completed.listener->OnRoundComplete(completed.ticket, completed.completed, skipped);
 }
 
-void Engine::State::Cancel(const Command& command) {
+void Engine::Impl::Cancel(const Command& command) {
   EngineKey& pushed = key(command.key);
   const bool withdrawn =
       !stopping && pushed.active && pushed.ticket == command.ticket && !pushed.sent_any;
@@ -176,8 +175,8 @@ void Engine::State::Cancel(const Command& command) {
     }
     pushed.active = false;
     pushed.chunks_left = 0;
-    pushed.record = pushed.previous_record;
-    pushed.record_values = pushed.previous_values;
+    pushed.hyper_version = pushed.previous_hyper_version;
+    pushed.announced_values = pushed.previous_values;
   }
   pushed.listener->OnCancelAnswered(command.ticket, withdrawn);
 }

@@ -64,11 +64,12 @@ struct EngineKey {
   bool parameters_shared = false;
   bool skip = false;  // asks that the iteration be skipped
 
-  // The record that the round names, the one before it (a withdrawn round takes its record back),
-  // and what the caller set last (the next push makes a record of it if it differs).
-  RecordVersion record{1};
-  wire::HyperParameters record_values{};
-  RecordVersion previous_record{1};
+  // The version of the hyper-parameters that the round names, the one before it (a withdrawn round
+  // takes its version back),
+  // and what the caller set last (the next push makes a version of it if it differs).
+  HyperVersion hyper_version{1};
+  wire::HyperParameters announced_values{};
+  HyperVersion previous_hyper_version{1};
   wire::HyperParameters previous_values{};
   wire::HyperParameters wanted_values{};
 };
@@ -90,10 +91,10 @@ struct LaneKey {
   std::uint32_t key = 0;  // index into the engine's keys
   std::uint32_t first = 0;
   std::uint32_t count = 0;
-  std::uint32_t cursor = 0;    // chunks before it are not kReady
-  SendWay way{};               // of this round on the connection that the lane has now
-  bool queued = false;         // in Lane::ready[way]
-  RecordVersion announced{1};  // newest record said on the connection that the lane has now
+  std::uint32_t cursor = 0;   // chunks before it are not kReady
+  SendWay way{};              // of this round on the connection that the lane has now
+  bool queued = false;        // in Lane::ready[way]
+  HyperVersion announced{1};  // newest version sent on the connection that the lane has now
 
   std::uint32_t end() const { return first + count; }
 };
@@ -144,7 +145,7 @@ struct Lane {
   std::vector<transport::LandingSlot> landing;
   std::vector<SlotIndex> free_slots;  // a stack; free + held by chunks == slots_per_lane
   std::vector<SlotCopy> copies;       // [slot]
-  std::uint32_t chunks_sent = 0;  // that are kSent
+  std::uint32_t chunks_sent = 0;      // that are kSent
   std::uint32_t pulls_under_way = 0;
   // Heaps of lane keys, see push/ready_queue.h.
   std::array<std::vector<std::uint32_t>, kSendWays> ready;

@@ -20,22 +20,22 @@
 #include "common/transport/verbs/verbs_acceptor.h"
 #include "server/config/data_tls.h"
 #include "server/control/parts.h"
-#include "server/control/rpc/control_socket.h"
 #include "server/control/ports/control_thread.h"
 #include "server/control/ports/data_port_report.h"
 #include "server/control/ports/lane_gate.h"
 #include "server/control/ports/page_thread.h"
-#include "server/control/rpc/probe_gate.h"
 #include "server/control/ports/shared_memory_gate.h"
 #include "server/control/ports/verbs_gate.h"
+#include "server/control/rpc/control_socket.h"
 #include "server/control/rpc/grpc_server.h"
+#include "server/control/rpc/probe_gate.h"
 #include "server/core_plan.h"
 #include "server/core_unit.h"
 #include "server/daemon_options.h"
 #include "server/descriptor_limit.h"
 #include "server/metrics/http_server.h"
-#include "server/other_racks.h"
-#include "server/tenant/state_store.h"
+#include "server/peer_racks.h"
+#include "server/tenant/control_store.h"
 #include "server/tenant/tenant_admin.h"
 #include "server/verbs_devices.h"
 
@@ -80,8 +80,8 @@ struct Daemon::Parts {
     }
     peer_links = MakePeerLinks(settings, *control_thread, clock, verbs_gate.get());
     if (peer_links != nullptr) control->rack_messages().SetPeerNetwork(*peer_links);
-    page_taker = std::make_unique<PageThread>([this] { control_thread->doorbell().Ring(); });
-    control->host_memory().SetPageTaker(*page_taker);
+    prefaulter = std::make_unique<PageThread>([this] { control_thread->doorbell().Ring(); });
+    control->host_memory().SetPrefaulter(*prefaulter);
     lane_gate =
         std::make_unique<ControlLaneGate>(*control_thread, kTcpIndex, DataTlsOf(settings).on);
     rack_relay = MakeRackRelay(settings, *control_thread);
@@ -103,7 +103,7 @@ struct Daemon::Parts {
   absl::Status Start();
   absl::Status StartListener();
   absl::Status StartSharedMemoryListener();
-  absl::Status OpenState();
+  absl::Status OpenCheckpoint();
   absl::Status StartControlServer();
   absl::Status StartMetricsServer();
   void Stop();
@@ -116,7 +116,7 @@ struct Daemon::Parts {
   std::vector<std::unique_ptr<CoreUnit>> cores;
   std::unique_ptr<Control> control;
   std::unique_ptr<ControlThread> control_thread;
-  std::unique_ptr<PageThread> page_taker;
+  std::unique_ptr<PageThread> prefaulter;
   std::unique_ptr<ControlVerbsGate> verbs_gate;  // null: no RDMA device; so is the acceptor
   std::unique_ptr<transport::VerbsAcceptor> verbs_acceptor;
   std::unique_ptr<PeerLinks> peer_links;   // null: there are no other racks
@@ -198,8 +198,8 @@ absl::Status Daemon::Parts::StartSharedMemoryListener() {
 }
 
 // Tenants, tokens and the audit log; in memory if there is no place for them.
-absl::Status Daemon::Parts::OpenState() {
-  auto store = StateStore::Open(settings.state_dir, system_random);
+absl::Status Daemon::Parts::OpenCheckpoint() {
+  auto store = ControlStore::Open(settings.state_dir, system_random);
   if (!store.ok()) return store.status();
   // Only tenants that were created may have jobs; without identities everybody is the default one.
   if (!settings.state_dir.empty()) {
@@ -272,7 +272,7 @@ absl::Status Daemon::Parts::StartMetricsServer() {
 
 absl::Status Daemon::Parts::Start() {
   // First: of two daemons on one state_dir the second is to fail before it does anything.
-  if (absl::Status status = OpenState(); !status.ok()) return status;
+  if (absl::Status status = OpenCheckpoint(); !status.ok()) return status;
   for (const auto& core : cores) {
     if (absl::Status status = core->thread->Start(); !status.ok()) return status;
   }

@@ -6,7 +6,7 @@
 #include "server/config/setting_kind.h"
 #include "server/config/settings.h"
 #include "server/control/control.h"
-#include "server/other_racks.h"
+#include "server/peer_racks.h"
 
 namespace phub::server {
 

@@ -110,7 +110,7 @@ std::string ScreeningText(const v1::JobInfo& job) {
 }
 
 // "iteration 40 in /data/digits on node5, 3m ago"
-std::string SavedStateText(const v1::SavedState& state) {
+std::string CheckpointText(const v1::SavedState& state) {
   return fmt::format("iteration {} in {} on {}, {} {} ago", state.iteration(), state.directory(),
                      state.host(), state.loaded() ? "loaded" : "saved",
                      HumanDuration(state.age_ns()));
@@ -152,7 +152,7 @@ std::string JobText(const v1::JobInfo& job, bool wide) {
   for (const v1::WorkerInfo& worker : job.lost_elsewhere()) {
     facts.Add({"awaited", AwaitedText(worker) + " (of another rack)"});
   }
-  if (job.has_saved_state()) facts.Add({"saved state", SavedStateText(job.saved_state())});
+  if (job.has_saved_state()) facts.Add({"saved state", CheckpointText(job.saved_state())});
   if (!job.encryption().empty()) facts.Add({"encryption", job.encryption()});
   std::string text = facts.Text() + "\n";
   if (job.has_exchange()) {

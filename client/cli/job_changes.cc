@@ -4,11 +4,11 @@
 
 #include <memory>
 
+#include "client/checkpoint/checkpoint.h"
 #include "client/cli/cli.h"
 #include "client/cli/output.h"
 #include "client/cli/rack.h"
 #include "client/cli/rpc.h"
-#include "client/state_transfer/state_transfer.h"
 #include "common/base/printable.h"
 #include "common/base/status_text.h"
 #include "common/base/units.h"
@@ -82,7 +82,7 @@ int SaveJob(const Options& options, const Save& save) {
   const grpc::Status asked = AskRack(options, rack);
   if (!asked.ok()) return Report(asked, options);
   std::vector<std::unique_ptr<v1::Admin::Stub>> stubs;
-  std::vector<StateDaemon> daemons;
+  std::vector<CheckpointDaemon> daemons;
   for (const RackMember& daemon : rack) {
     if (!daemon.status.ok()) return Report(daemon.status, daemon.options);
     std::shared_ptr<grpc::Channel> channel;
@@ -102,7 +102,7 @@ int SaveJob(const Options& options, const Save& save) {
     PrintProgress(progress);
     return true;
   };
-  const absl::StatusOr<SavedJobState> saved = SaveJobState(
+  const absl::StatusOr<SavedCheckpoint> saved = SaveCheckpoint(
       daemons,
       {.tenant = options.tenant, .job = save.job, .incarnation = 0, .directory = save.directory},
       transfer);

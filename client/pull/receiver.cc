@@ -85,7 +85,7 @@ Received Receive(const EngineConfig& config, Lane& lane, std::span<EngineKey* co
     case wire::MessageKind::kSummed: return ReceiveSummed(config, lane, keys, header);
     case wire::MessageKind::kDecision:
     case wire::MessageKind::kGradient:
-    case wire::MessageKind::kRecord:
+    case wire::MessageKind::kHyperParameters:
     case wire::MessageKind::kPull: break;
   }
   return {.fault = LaneFault::kUnexpectedKind};

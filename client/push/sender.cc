@@ -85,7 +85,7 @@ void ResetLane(Lane& lane, std::uint32_t slot_count) {
   for (transport::LandingSlot& slot : lane.landing) slot = {};
   for (std::vector<std::uint32_t>& heap : lane.ready) heap.clear();
   for (LaneKey& lane_key : lane.keys) {
-    lane_key.announced = RecordVersion{1};
+    lane_key.announced = HyperVersion{1};
     lane_key.queued = false;
   }
 }
@@ -121,8 +121,8 @@ std::size_t Sender::Gather(Lane& lane, std::span<EngineKey* const> keys,
   while (count < kBurst && FirstLaneKey(lane, keys, index)) {
     LaneKey& lane_key = lane.keys[index];
     const EngineKey& key = *keys[lane_key.key];
-    if (!key.pulling && lane_key.announced < key.record) {
-      GatherRecord(lane, key, index, count++);
+    if (!key.pulling && lane_key.announced < key.hyper_version) {
+      GatherHyperParameters(lane, key, index, count++);
       continue;
     }
     GatherChunk(lane, key, index, count++, transport);
@@ -141,18 +141,19 @@ transport::SendRequest& Sender::Begin(const Lane& lane, std::size_t at, wire::Me
   return request;
 }
 
-void Sender::GatherRecord(Lane& lane, const EngineKey& key, std::uint32_t index, std::size_t at) {
+void Sender::GatherHyperParameters(Lane& lane, const EngineKey& key, std::uint32_t index,
+                                   std::size_t at) {
   LaneKey& lane_key = lane.keys[index];
   Entry& entry = entries_[at];
-  entry.sent = Sent::kRecord;
+  entry.sent = Sent::kHyperParameters;
   entry.lane_key = index;
   entry.announced_before = lane_key.announced;
-  wire::EncodeHyperParameters(key.record_values, entry.record_bytes);
-  lane_key.announced = key.record;
+  wire::EncodeHyperParameters(key.announced_values, entry.record_bytes);
+  lane_key.announced = key.hyper_version;
 
-  transport::SendRequest& request = Begin(lane, at, wire::MessageKind::kRecord);
+  transport::SendRequest& request = Begin(lane, at, wire::MessageKind::kHyperParameters);
   request.header.key = key.index;
-  request.header.record = key.record;
+  request.header.hyper_version = key.hyper_version;
   request.header.payload_bytes = static_cast<std::uint32_t>(entry.record_bytes.size());
   request.payload = entry.record_bytes;
 }
@@ -190,7 +191,7 @@ void Sender::FillGradient(Lane& lane, const EngineKey& key, LaneChunk& chunk, st
   transport::SendRequest& request = requests_[at];
   request.header.operation = key.operation;
   request.header.type = key.payload_type;
-  request.header.record = key.record;
+  request.header.hyper_version = key.hyper_version;
   request.header.root = key.root;
   if (key.skip) request.header.flags = wire::kFlagSkip;
   if (lane.keys[entry.lane_key].way == SendWay::kSlot) {
@@ -218,7 +219,7 @@ void Sender::Undo(Lane& lane, std::span<EngineKey* const> keys, std::size_t take
   for (std::size_t at = count; at > taken; --at) {
     const Entry& entry = entries_[at - 1];
     LaneKey& lane_key = lane.keys[entry.lane_key];
-    if (entry.sent == Sent::kRecord) {
+    if (entry.sent == Sent::kHyperParameters) {
       lane_key.announced = entry.announced_before;
       continue;
     }
@@ -239,7 +240,7 @@ void Sender::Account(const Lane& lane, std::span<EngineKey* const> keys, std::si
     const Entry& entry = entries_[at];
     keys[lane.keys[entry.lane_key].key]->sent_any = true;
     switch (entry.sent) {
-      case Sent::kRecord: ++counters_.records_sent; break;
+      case Sent::kHyperParameters: ++counters_.records_sent; break;
       case Sent::kPull: ++counters_.pulls_sent; break;
       case Sent::kGradient:
         ++counters_.gradients_sent;

@@ -38,20 +38,21 @@ class Sender {
   // Enough that one call of the transport can gather a megabyte of 64 KiB chunks, twice.
   static constexpr std::size_t kBurst = 32;
 
-  enum class Sent : std::uint8_t { kRecord, kGradient, kPull };
+  enum class Sent : std::uint8_t { kHyperParameters, kGradient, kPull };
   struct Entry {
     Sent sent{};
     bool copied = false;  // the gradient was, into the slot
     std::uint32_t lane_key = 0;
-    std::uint32_t chunk = 0;           // not of a record
-    RecordVersion announced_before{};  // of a record
+    std::uint32_t chunk = 0;          // not of a record
+    HyperVersion announced_before{};  // of a record
     std::array<std::byte, wire::kHyperParametersBytes> record_bytes;
   };
 
   std::size_t Gather(Lane& lane, std::span<EngineKey* const> keys,
                      const transport::Transport& transport);
   transport::SendRequest& Begin(const Lane& lane, std::size_t at, wire::MessageKind kind);
-  void GatherRecord(Lane& lane, const EngineKey& key, std::uint32_t lane_key, std::size_t at);
+  void GatherHyperParameters(Lane& lane, const EngineKey& key, std::uint32_t lane_key,
+                             std::size_t at);
   void GatherChunk(Lane& lane, const EngineKey& key, std::uint32_t lane_key, std::size_t at,
                    const transport::Transport& transport);
   void FillGradient(Lane& lane, const EngineKey& key, LaneChunk& chunk, std::size_t at,

@@ -12,8 +12,8 @@
 
 namespace phub::client {
 
-// What client/state_transfer calls a daemon with.
-struct StateStubs {
+// What client/checkpoint calls a daemon with.
+struct CheckpointStubs {
   std::unique_ptr<v1::Admin::StubInterface> admin;
   std::unique_ptr<v1::Session::StubInterface> session;
 };
@@ -24,7 +24,7 @@ class Connector {
   // A channel of its own. kUnavailable names the daemon if nobody answers there in time.
   virtual Result<std::unique_ptr<ControlChannel>> Connect(const Endpoint& daemon) = 0;
   // Blocking calls, over a connection of their own: megabytes are not to delay a heartbeat.
-  virtual StateStubs MakeStateStubs(const Endpoint& daemon) = 0;
+  virtual CheckpointStubs MakeCheckpointStubs(const Endpoint& daemon) = 0;
 };
 
 }  // namespace phub::client

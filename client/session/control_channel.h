@@ -55,7 +55,7 @@ class ControlChannel : public Calls<rpc::SessionCalls> {
 
   // channel.Call<rpc::Join>(request, timeout, done). timeout <= 0: none. Past it, `done` gets
   // kDeadlineExceeded. LoadState is a stream of one message here; saved state itself is moved by
-  // client/state_transfer.
+  // client/checkpoint.
   template <typename Rpc>
   void Call(const typename Rpc::Request& request, DurationNs timeout,
             Done<typename Rpc::Response> done) {

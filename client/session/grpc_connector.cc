@@ -68,7 +68,7 @@ Result<std::unique_ptr<ControlChannel>> GrpcConnector::Connect(const Endpoint& d
       }));
 }
 
-StateStubs GrpcConnector::MakeStateStubs(const Endpoint& daemon) {
+CheckpointStubs GrpcConnector::MakeCheckpointStubs(const Endpoint& daemon) {
   const std::shared_ptr<grpc::Channel> channel = MakeLaterChannel(daemon.ToString(), credentials_);
   return {.admin = v1::Admin::NewStub(channel), .session = v1::Session::NewStub(channel)};
 }

@@ -18,7 +18,7 @@ class GrpcConnector final : public Connector {
       : connect_timeout_(connect_timeout), credentials_(std::move(credentials)) {}
 
   Result<std::unique_ptr<ControlChannel>> Connect(const Endpoint& daemon) override;
-  StateStubs MakeStateStubs(const Endpoint& daemon) override;
+  CheckpointStubs MakeCheckpointStubs(const Endpoint& daemon) override;
 
  private:
   const std::chrono::milliseconds connect_timeout_;

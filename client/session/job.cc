@@ -1,44 +1,44 @@
-// phub::Job: the public face of client/session/job_state.h.
+// phub::Job: the public face of client/session/job_impl.h.
 #include <fmt/core.h>
 
 #include <utility>
 
-#include "client/session/job_state.h"
+#include "client/session/job_impl.h"
 #include "client/session/key_checks.h"
 #include "phub/client.h"
 
 namespace phub {
 
-Job::Job(std::shared_ptr<client::JobState> state) : state_(std::move(state)) {}
+Job::Job(std::shared_ptr<client::JobImpl> state) : impl_(std::move(state)) {}
 Job::Job(Job&& other) noexcept = default;
 
 Job& Job::operator=(Job&& other) noexcept {
-  std::swap(state_, other.state_);  // the other one leaves what this one had joined
+  std::swap(impl_, other.impl_);  // the other one leaves what this one had joined
   return *this;
 }
 
 Job::~Job() {
-  if (state_ != nullptr) (void)Leave();
+  if (impl_ != nullptr) (void)Leave();
 }
 
-const std::string& Job::name() const { return state_->name(); }
-std::uint32_t Job::rank() const { return state_->rank(); }
-std::uint32_t Job::world_size() const { return state_->world_size(); }
-bool Job::created() const { return state_->created(); }
-std::string Job::transports() const { return state_->transports(); }
-bool Job::resumed() const { return state_->resumed(); }
-std::uint64_t Job::iteration() const { return state_->iteration(); }
-IterationOutcome Job::last_iteration() const { return state_->last_iteration(); }
-Status Job::status() const { return state_->status(); }
-Status Job::Barrier() { return state_->Barrier(); }
-Status Job::Leave() { return state_->Leave(); }
+const std::string& Job::name() const { return impl_->name(); }
+std::uint32_t Job::rank() const { return impl_->rank(); }
+std::uint32_t Job::world_size() const { return impl_->world_size(); }
+bool Job::created() const { return impl_->created(); }
+std::string Job::transports() const { return impl_->transports(); }
+bool Job::resumed() const { return impl_->resumed(); }
+std::uint64_t Job::iteration() const { return impl_->iteration(); }
+IterationOutcome Job::last_iteration() const { return impl_->last_iteration(); }
+Status Job::status() const { return impl_->status(); }
+Status Job::Barrier() { return impl_->Barrier(); }
+Status Job::Leave() { return impl_->Leave(); }
 
 Result<std::vector<Key>> Job::AddKeys(std::span<const KeySpec> specs) {
-  auto states = state_->AddKeys(specs);
+  auto states = impl_->AddKeys(specs);
   if (!states.ok()) return states.status();
   std::vector<Key> keys;
   keys.reserve(states->size());
-  for (std::shared_ptr<client::KeyState>& state : *states) keys.push_back(Key(std::move(state)));
+  for (std::shared_ptr<client::KeyImpl>& state : *states) keys.push_back(Key(std::move(state)));
   return keys;
 }
 
@@ -70,7 +70,7 @@ Result<Key> Job::AddBundle(std::string_view name, ElementType type,
 }
 
 Status Job::Initialize(Key& key, ConstElements values) {
-  client::KeyState& state = *key.state_;
+  client::KeyImpl& state = *key.impl_;
   const client::KeyDefinition& definition = state.definition;
   if (state.has_values()) return this->status();
   const bool is_root = rank() == 0;
@@ -86,26 +86,25 @@ Status Job::Initialize(Key& key, ConstElements values) {
 }
 
 Handle Job::Broadcast(Key& key, std::uint32_t root, ConstElements values) {
-  client::KeyState& state = *key.state_;
+  client::KeyImpl& state = *key.impl_;
   const client::KeyDefinition& definition = state.definition;
   const std::string place = fmt::format("key {} of job {}", definition.name, name());
   if (root >= world_size())
     return Handle(
-        Status(StatusCode::kInvalidArgument, fmt::format("{}: root {} is not below world_size {}",
-                                                         place, root, world_size())));
+        Status(StatusCode::kInvalidArgument,
+               fmt::format("{}: root {} is not below world_size {}", place, root, world_size())));
   // Without values the root sends from where the same bytes will arrive.
   const bool from_parameters = values.count == 0;
   if (from_parameters) values = definition.parameters;
   const numeric::ElementType type = from_parameters ? definition.parameter_type : definition.type;
   const bool is_root = rank() == root;
   if (is_root && !from_parameters) {
-    Status status =
-        client::CheckElements(place, "values", values, type, definition.element_count);
+    Status status = client::CheckElements(place, "values", values, type, definition.element_count);
     if (!status.ok()) return Handle(std::move(status));
   }
   auto ticket = state.StartAssign(Rank{root}, type, is_root ? values.data : nullptr);
   if (!ticket.ok()) return Handle(ticket.status());
-  return Handle(key.state_, *ticket);
+  return Handle(key.impl_, *ticket);
 }
 
 }  // namespace phub

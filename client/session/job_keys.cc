@@ -7,14 +7,14 @@
 #include <string_view>
 #include <utility>
 
-#include "client/session/job_state.h"
+#include "client/session/job_impl.h"
 #include "client/session/key_checks.h"
 #include "client/session/key_memory.h"
 #include "client/session/optimizers.h"
 
 namespace phub::client {
 
-Result<std::vector<KeyDefinition>> JobState::CheckSpecs(std::span<const KeySpec> specs) const {
+Result<std::vector<KeyDefinition>> JobImpl::CheckSpecs(std::span<const KeySpec> specs) const {
   // What the lanes together can number; what the daemons have memory for is their own affair.
   const std::uint64_t bytes_max = std::uint64_t{kChunksPerShardMax} * layout_->lane_count() *
                                   calls_.links().front()->joined.chunk_bytes();
@@ -24,9 +24,9 @@ Result<std::vector<KeyDefinition>> JobState::CheckSpecs(std::span<const KeySpec>
   // When they were added is counted by what this rank has pushed: equal at every rank, however far
   // the replies are.
   std::uint64_t pushed = resume_.iteration;
-  const std::vector<std::shared_ptr<KeyState>> present = Keys();
+  const std::vector<std::shared_ptr<KeyImpl>> present = Keys();
   std::set<std::string_view> names;
-  for (const std::shared_ptr<KeyState>& key : present) {
+  for (const std::shared_ptr<KeyImpl>& key : present) {
     const std::uint64_t iteration = key->pushed_iteration();
     pushed = names.empty() ? iteration : std::min(pushed, iteration);
     names.insert(key->definition.name);
@@ -47,10 +47,10 @@ Result<std::vector<KeyDefinition>> JobState::CheckSpecs(std::span<const KeySpec>
 
 // A process that starts anew finds all keys at one iteration, or one further: so the new ones have
 // to begin where all others are. And what an iteration is made of must be the same everywhere.
-Status JobState::CheckBoundary() const {
+Status JobImpl::CheckBoundary() const {
   const char* const why = settings_.options.restart ? "may be restarted" : "has apply=kIteration";
-  const std::vector<std::shared_ptr<KeyState>> keys = Keys();
-  for (const std::shared_ptr<KeyState>& key : keys) {
+  const std::vector<std::shared_ptr<KeyImpl>> keys = Keys();
+  for (const std::shared_ptr<KeyImpl>& key : keys) {
     if (!key->Idle())
       return Status(StatusCode::kFailedPrecondition,
                     fmt::format("job {} {}, so keys are added between iterations; a round of key "
@@ -67,10 +67,10 @@ Status JobState::CheckBoundary() const {
   return Status();
 }
 
-Result<std::vector<std::shared_ptr<KeyState>>> JobState::AddKeys(std::span<const KeySpec> specs) {
+Result<std::vector<std::shared_ptr<KeyImpl>>> JobImpl::AddKeys(std::span<const KeySpec> specs) {
   const std::lock_guard calls(calls_mutex_);
   if (Status verdict = status(); !verdict.ok()) return verdict;
-  if (specs.empty()) return std::vector<std::shared_ptr<KeyState>>();
+  if (specs.empty()) return std::vector<std::shared_ptr<KeyImpl>>();
   if (settings_.options.restart || applies_iterations()) {
     if (Status status = CheckBoundary(); !status.ok()) return status;
   }
@@ -101,8 +101,8 @@ Result<std::vector<std::shared_ptr<KeyState>>> JobState::AddKeys(std::span<const
   return keys;
 }
 
-Result<std::vector<std::shared_ptr<KeyState>>> JobState::Enter(
-    std::vector<KeyDefinition> definitions, const AddedBatch& added) {
+Result<std::vector<std::shared_ptr<KeyImpl>>> JobImpl::Enter(std::vector<KeyDefinition> definitions,
+                                                             const AddedBatch& added) {
   std::vector<KeyPlacementView> views;
   for (std::size_t i = 0; i < definitions.size(); ++i) {
     const v1::KeyPlacement& placement = added.response.placements(static_cast<int>(i));
@@ -119,7 +119,7 @@ Result<std::vector<std::shared_ptr<KeyState>>> JobState::Enter(
                   fmt::format("daemon {}: {}", calls_.links().front()->endpoint.ToString(),
                               std::string(layouts.status().message())));
   auto batch = std::make_unique<KeyBatch>();
-  std::vector<std::shared_ptr<KeyState>> keys;
+  std::vector<std::shared_ptr<KeyImpl>> keys;
   for (std::size_t i = 0; i < definitions.size(); ++i) {
     KeyDefinition& definition = definitions[i];
     const KeyResume* const resume = ResumeOf(views[i].key);
@@ -139,7 +139,7 @@ Result<std::vector<std::shared_ptr<KeyState>>> JobState::Enter(
                            .priority = definition.priority,
                            .hyper_parameters = definition.hyper_parameters});
     keys.push_back(
-        std::make_shared<KeyState>(shared_from_this(), views[i].key, std::move(definition)));
+        std::make_shared<KeyImpl>(shared_from_this(), views[i].key, std::move(definition)));
     batch->keys.back().listener = keys.back().get();
   }
   {
@@ -151,22 +151,22 @@ Result<std::vector<std::shared_ptr<KeyState>>> JobState::Enter(
   return keys;
 }
 
-const KeyResume* JobState::ResumeOf(KeyIndex key) const {
+const KeyResume* JobImpl::ResumeOf(KeyIndex key) const {
   return key.value < resume_.keys.size() ? &resume_.keys[key.value] : nullptr;
 }
 
-Status JobState::ResumeKeys(std::span<const std::shared_ptr<KeyState>> keys) {
+Status JobImpl::ResumeKeys(std::span<const std::shared_ptr<KeyImpl>> keys) {
   if (!resumed()) return Status();
-  std::vector<std::pair<KeyState*, std::uint64_t>> tickets;
+  std::vector<std::pair<KeyImpl*, std::uint64_t>> tickets;
   Status status;
-  for (const std::shared_ptr<KeyState>& key : keys) {
+  for (const std::shared_ptr<KeyImpl>& key : keys) {
     const KeyResume* const resume = ResumeOf(key->index);
     if (resume == nullptr || resume->version == Iteration{}) continue;
     const Result<std::uint64_t> ticket =
         key->Resume({.version = resume->version,
                      .reductions = resume->reductions,
-                     .record = resume->record,
-                     .hyper_parameters = resume->record == RecordVersion{}
+                     .hyper_version = resume->hyper_version,
+                     .hyper_parameters = resume->hyper_version == HyperVersion{}
                                              ? key->definition.hyper_parameters
                                              : FromProto(resume->hyper_parameters)});
     if (ticket.ok()) tickets.emplace_back(key.get(), *ticket);

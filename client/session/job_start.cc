@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "client/session/job_state.h"
+#include "client/session/job_impl.h"
 #include "client/session/rack_join.h"
 #include "common/base/check.h"
 #include "common/base/host_name.h"
@@ -18,15 +18,15 @@ constexpr std::uint32_t kConnectionsPerLane = 2;
 
 }  // namespace
 
-JobState::JobState(JobSettings settings)
+JobImpl::JobImpl(JobSettings settings)
     : settings_(std::move(settings)),
       calls_(settings_.options, settings_.call_timeout, clock_),
       rack_batches_(*this, calls_, settings_.options.restart) {}
 
-JobState::~JobState() { PHUB_CHECK(engine_ == nullptr || ended(), "job={}", name()); }
+JobImpl::~JobImpl() { PHUB_CHECK(engine_ == nullptr || ended(), "job={}", name()); }
 
-Result<std::shared_ptr<JobState>> JobState::Join(JobSettings settings) {
-  std::shared_ptr<JobState> job(new JobState(std::move(settings)));
+Result<std::shared_ptr<JobImpl>> JobImpl::Join(JobSettings settings) {
+  std::shared_ptr<JobImpl> job(new JobImpl(std::move(settings)));
   Status status = job->JoinRackAndStart();
   // A verdict that came meanwhile says more than a lane that could not be opened because of it.
   if (const Status verdict = job->status(); !verdict.ok()) status = verdict;
@@ -38,7 +38,7 @@ Result<std::shared_ptr<JobState>> JobState::Join(JobSettings settings) {
   return status;
 }
 
-Status JobState::JoinRackAndStart() {
+Status JobImpl::JoinRackAndStart() {
   const JoinSettings join{.daemon = settings_.daemon,
                           .tenant = settings_.tenant,
                           .call_timeout = calls_.timeout(),
@@ -56,7 +56,7 @@ Status JobState::JoinRackAndStart() {
   return AskWhereToResume();
 }
 
-void JobState::StartThreads() {
+void JobImpl::StartThreads() {
   const JobOptions& options = settings_.options;
   const v1::JoinResponse& anchor = calls_.links().front()->joined;
   layout_ = std::make_unique<LaneLayout>(anchor.chunk_bytes(), LaneCount(calls_.links()));
@@ -95,15 +95,15 @@ void JobState::StartThreads() {
   watch_->Start();
 }
 
-void JobState::OnLaneOpened(std::uint32_t lane, std::uint8_t transport_index,
-                            transport::Connection& connection) {
+void JobImpl::OnLaneOpened(std::uint32_t lane, std::uint8_t transport_index,
+                           transport::Connection& connection) {
   Submit({.kind = Command::Kind::kAttachLane,
           .transport_index = transport_index,
           .lane = lane,
           .connection = &connection});
 }
 
-Status JobState::AskWhereToResume() {
+Status JobImpl::AskWhereToResume() {
   std::vector<DaemonVersions> daemons;
   for (const std::unique_ptr<DaemonLink>& link : calls_.links())
     daemons.push_back(

@@ -1,10 +1,10 @@
-// phub::Key and phub::Handle: the public faces of client/session/key_state.h.
+// phub::Key and phub::Handle: the public faces of client/session/key_impl.h.
 #include <fmt/core.h>
 
 #include <utility>
 
 #include "client/session/key_checks.h"
-#include "client/session/key_state.h"
+#include "client/session/key_impl.h"
 #include "client/session/optimizers.h"
 #include "common/base/check.h"
 #include "phub/client.h"
@@ -12,18 +12,17 @@
 namespace phub {
 namespace {
 
-std::string PlaceOf(const client::KeyState& key) {
+std::string PlaceOf(const client::KeyImpl& key) {
   return fmt::format("key {} of job {}", key.definition.name, key.job->name());
 }
 
 // The part of a key's memory that belongs to one tensor.
 Elements Part(const Elements& memory, std::uint64_t offset, std::uint64_t count) {
-  const std::uint64_t offset_bytes =
-      offset * numeric::ElementBytes(client::Numeric(memory.type));
+  const std::uint64_t offset_bytes = offset * numeric::ElementBytes(client::Numeric(memory.type));
   return Elements(static_cast<std::byte*>(memory.data) + offset_bytes, count, memory.type);
 }
 
-Result<std::uint64_t> StartReduce(client::KeyState& key, const void* gradients, void* parameters,
+Result<std::uint64_t> StartReduce(client::KeyImpl& key, const void* gradients, void* parameters,
                                   bool parameters_shared, bool skip = false) {
   return key.Start({.payload_type = key.definition.gradient_type,
                     .gradients = gradients,
@@ -36,49 +35,49 @@ Result<std::uint64_t> StartReduce(client::KeyState& key, const void* gradients, 
 
 // ---- Key ---------------------------------------------------------------------------------------
 
-Key::Key(std::shared_ptr<client::KeyState> state) : state_(std::move(state)) {}
+Key::Key(std::shared_ptr<client::KeyImpl> state) : impl_(std::move(state)) {}
 Key::~Key() = default;
 Key::Key(const Key& other) = default;
 Key& Key::operator=(const Key& other) = default;
 Key::Key(Key&& other) noexcept = default;
 Key& Key::operator=(Key&& other) noexcept = default;
 
-const std::string& Key::name() const { return state_->definition.name; }
-std::uint64_t Key::element_count() const { return state_->definition.element_count; }
-std::uint64_t Key::iteration() const { return state_->iteration.load(std::memory_order_relaxed); }
-ElementType Key::type() const { return client::Public(state_->definition.type); }
-Elements Key::gradients() const { return state_->definition.gradients; }
-ConstElements Key::parameters() const { return state_->definition.parameters; }
+const std::string& Key::name() const { return impl_->definition.name; }
+std::uint64_t Key::element_count() const { return impl_->definition.element_count; }
+std::uint64_t Key::iteration() const { return impl_->iteration.load(std::memory_order_relaxed); }
+ElementType Key::type() const { return client::Public(impl_->definition.type); }
+Elements Key::gradients() const { return impl_->definition.gradients; }
+ConstElements Key::parameters() const { return impl_->definition.parameters; }
 
 Elements Key::mutable_parameters() const {
-  const client::KeyDefinition& definition = state_->definition;
+  const client::KeyDefinition& definition = impl_->definition;
   if (definition.parameters_shared) return Elements(nullptr, 0, definition.parameters.type);
   return definition.parameters;
 }
 
-std::size_t Key::tensor_count() const { return state_->definition.tensors.size(); }
+std::size_t Key::tensor_count() const { return impl_->definition.tensors.size(); }
 
 Tensor Key::tensor(std::size_t i) const {
-  const std::vector<std::uint64_t>& tensors = state_->definition.tensors;
+  const std::vector<std::uint64_t>& tensors = impl_->definition.tensors;
   PHUB_CHECK(i < tensors.size(), "key={} tensor={} tensors={}", name(), i, tensors.size());
   std::uint64_t offset = 0;
   for (std::size_t before = 0; before < i; ++before) offset += tensors[before];
-  const client::KeyDefinition& definition = state_->definition;
+  const client::KeyDefinition& definition = impl_->definition;
   return {.gradients = Part(definition.gradients, offset, tensors[i]),
           .parameters = Part(definition.parameters, offset, tensors[i])};
 }
 
 Handle Key::PushPull() {
-  const client::KeyDefinition& definition = state_->definition;
-  auto ticket = StartReduce(*state_, definition.gradients.data, definition.parameters.data,
+  const client::KeyDefinition& definition = impl_->definition;
+  auto ticket = StartReduce(*impl_, definition.gradients.data, definition.parameters.data,
                             definition.parameters_shared);
   if (!ticket.ok()) return Handle(ticket.status());
-  return Handle(state_, *ticket);
+  return Handle(impl_, *ticket);
 }
 
 Handle Key::PushPull(ConstElements gradients, Elements parameters) {
-  const client::KeyDefinition& definition = state_->definition;
-  const std::string place = PlaceOf(*state_);
+  const client::KeyDefinition& definition = impl_->definition;
+  const std::string place = PlaceOf(*impl_);
   Status status = client::CheckElements(place, "gradients", gradients, definition.gradient_type,
                                         definition.element_count);
   if (status.ok())
@@ -86,66 +85,66 @@ Handle Key::PushPull(ConstElements gradients, Elements parameters) {
                                    definition.element_count);
   if (status.ok()) status = client::CheckNoOverlap(place, gradients, parameters);
   if (!status.ok()) return Handle(std::move(status));
-  auto ticket = StartReduce(*state_, gradients.data, parameters.data, /*parameters_shared=*/false);
+  auto ticket = StartReduce(*impl_, gradients.data, parameters.data, /*parameters_shared=*/false);
   if (!ticket.ok()) return Handle(ticket.status());
-  return Handle(state_, *ticket);
+  return Handle(impl_, *ticket);
 }
 
 Handle Key::PushPullToSkip() {
-  if (!state_->job->applies_iterations())
+  if (!impl_->job->applies_iterations())
     return Handle(Status(
         StatusCode::kFailedPrecondition,
         fmt::format("{}: iterations can be skipped only in jobs with apply=kIteration; this one "
                     "applies each chunk as soon as it is summed",
-                    PlaceOf(*state_))));
-  const client::KeyDefinition& definition = state_->definition;
-  auto ticket = StartReduce(*state_, definition.gradients.data, definition.parameters.data,
+                    PlaceOf(*impl_))));
+  const client::KeyDefinition& definition = impl_->definition;
+  auto ticket = StartReduce(*impl_, definition.gradients.data, definition.parameters.data,
                             definition.parameters_shared, /*skip=*/true);
   if (!ticket.ok()) return Handle(ticket.status());
-  return Handle(state_, *ticket);
+  return Handle(impl_, *ticket);
 }
 
 Handle Key::Push() { return PushPull(); }
 
 Handle Key::Push(ConstElements gradients) {
-  const client::KeyDefinition& definition = state_->definition;
-  const std::string place = PlaceOf(*state_);
+  const client::KeyDefinition& definition = impl_->definition;
+  const std::string place = PlaceOf(*impl_);
   Status status = client::CheckElements(place, "gradients", gradients, definition.gradient_type,
                                         definition.element_count);
   if (status.ok()) status = client::CheckNoOverlap(place, gradients, definition.parameters);
   if (!status.ok()) return Handle(std::move(status));
-  auto ticket = StartReduce(*state_, gradients.data, definition.parameters.data,
-                            definition.parameters_shared);
+  auto ticket =
+      StartReduce(*impl_, gradients.data, definition.parameters.data, definition.parameters_shared);
   if (!ticket.ok()) return Handle(ticket.status());
-  return Handle(state_, *ticket);
+  return Handle(impl_, *ticket);
 }
 
 Handle Key::Pull() const {
-  auto ticket = state_->LastPushed();
+  auto ticket = impl_->LastPushed();
   if (!ticket.ok()) return Handle(ticket.status());
-  return Handle(state_, *ticket);
+  return Handle(impl_, *ticket);
 }
 
 Status Key::SetHyperParameters(const Optimizer& values) {
-  if (values.index() != state_->definition.optimizer.index())
+  if (values.index() != impl_->definition.optimizer.index())
     return Status(StatusCode::kInvalidArgument,
                   fmt::format("key {} of job {} has another kind of optimizer",
-                              state_->definition.name, state_->job->name()));
-  Status status = client::CheckHyperParameters(PlaceOf(*state_), values);
-  if (status.ok()) status = state_->job->status();
+                              impl_->definition.name, impl_->job->name()));
+  Status status = client::CheckHyperParameters(PlaceOf(*impl_), values);
+  if (status.ok()) status = impl_->job->status();
   if (!status.ok()) return status;
   const wire::HyperParameters record = client::HyperParametersOf(values);
   for (const optimizer::Field& field : optimizer::kFields) {
     const double now = record.*field.value;
-    const double first = state_->definition.hyper_parameters.*field.value;
+    const double first = impl_->definition.hyper_parameters.*field.value;
     if (field.is_fixed && now != first)
       return Status(StatusCode::kInvalidArgument,
                     fmt::format("{}: {} is {}, it was fixed as {} when the key was added",
-                                PlaceOf(*state_), field.name, now, first));
+                                PlaceOf(*impl_), field.name, now, first));
   }
-  state_->job->Submit({.kind = client::Command::Kind::kSetHyperParameters,
-                       .key = state_->index,
-                       .hyper_parameters = record});
+  impl_->job->Submit({.kind = client::Command::Kind::kSetHyperParameters,
+                      .key = impl_->index,
+                      .hyper_parameters = record});
   return Status();
 }
 
@@ -154,7 +153,7 @@ Status Key::SetHyperParameters(const Optimizer& values) {
 Handle::Handle()
     : refused_(StatusCode::kFailedPrecondition, "this handle was made without a push") {}
 Handle::Handle(Status refused) : refused_(std::move(refused)) {}
-Handle::Handle(std::shared_ptr<client::KeyState> key, std::uint64_t ticket)
+Handle::Handle(std::shared_ptr<client::KeyImpl> key, std::uint64_t ticket)
     : key_(std::move(key)), ticket_(ticket) {}
 Handle::~Handle() = default;
 Handle::Handle(Handle&& other) noexcept = default;

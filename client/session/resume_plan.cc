@@ -29,8 +29,8 @@ Status CheckKey(const DaemonVersions& daemon, const v1::KeyVersions& key) {
   if (key.chunk_count() == 0) return Status();
   if (key.applied_min() > key.applied_max() || key.reductions_min() > key.reductions_max() ||
       key.reductions_min() > key.applied_min() || key.reductions_max() > key.applied_max())
-    return Nonsense(daemon, fmt::format("versions of key {} that contradict each other",
-                                        key.key_index()));
+    return Nonsense(daemon,
+                    fmt::format("versions of key {} that contradict each other", key.key_index()));
   return Status();
 }
 
@@ -45,9 +45,8 @@ Status Collect(const DaemonVersions& daemon, std::vector<Progress>& keys) {
     seen[index] = true;
     Progress& key = keys[index];
     if (key.known && key.first_iteration != versions.first_iteration())
-      return Nonsense(daemon,
-                      fmt::format("first iteration {} of key {}, another daemon says {}",
-                                  versions.first_iteration(), index, key.first_iteration));
+      return Nonsense(daemon, fmt::format("first iteration {} of key {}, another daemon says {}",
+                                          versions.first_iteration(), index, key.first_iteration));
     key.known = true;
     ++key.known_count;
     key.first_iteration = versions.first_iteration();
@@ -79,8 +78,7 @@ Result<KeyResume> ResumeKey(std::span<const DaemonVersions> daemons, std::uint32
     const v1::KeyVersions* const key = Find(daemon, index);
     if (key == nullptr) continue;
     // Which is at most one round ahead in any chunk: two versions are all that is kept.
-    if (key->reductions_min() < resume.reductions ||
-        key->reductions_max() > resume.reductions + 1)
+    if (key->reductions_min() < resume.reductions || key->reductions_max() > resume.reductions + 1)
       return Nonsense(
           daemon, fmt::format("key {} after {} to {} reductions; it should be {} or {} (iteration "
                               "{} of the job)",
@@ -102,9 +100,8 @@ Result<KeyResume> ResumeKey(std::span<const DaemonVersions> daemons, std::uint32
     if (!current && key->applied_min() != resume.version.value + 1) continue;
     const std::uint32_t record = current ? key->record() : key->previous_record();
     if (record == 0) continue;
-    resume.record = RecordVersion{record};
-    resume.hyper_parameters =
-        current ? key->hyper_parameters() : key->previous_hyper_parameters();
+    resume.hyper_version = HyperVersion{record};
+    resume.hyper_parameters = current ? key->hyper_parameters() : key->previous_hyper_parameters();
     break;
   }
   return resume;

@@ -32,7 +32,7 @@ struct KeyResume {
   // The round after which the key was at the boundary; 0: none yet, so it is as in a first run.
   Iteration version{};
   std::uint64_t reductions = 0;  // of the rounds up to `version`
-  RecordVersion record{};        // named by that round, with its values; 0: none was
+  HyperVersion hyper_version{};  // named by that round, with its values; 0: none was
   v1::HyperParameters hyper_parameters = {};
 };
 

@@ -7,9 +7,9 @@
 #include <utility>
 
 #include "client/session/grpc_connector.h"
-#include "client/session/job_state.h"
+#include "client/session/job_impl.h"
 #include "client/session/plan_option.h"
-#include "client/session/session_state.h"
+#include "client/session/session_impl.h"
 #include "common/base/host_boot_id.h"
 #include "phub/client.h"
 
@@ -95,10 +95,10 @@ Result<Session> Connect(std::string_view endpoint, const ConnectOptions& options
   // So that a wrong address is noticed here; every job has a connection of its own.
   if (auto channel = connector->Connect(*daemon); !channel.ok()) return channel.status();
   return Session(
-      std::make_shared<client::SessionState>(*std::move(daemon), options, std::move(connector)));
+      std::make_shared<client::SessionImpl>(*std::move(daemon), options, std::move(connector)));
 }
 
-Session::Session(std::shared_ptr<client::SessionState> state) : state_(std::move(state)) {}
+Session::Session(std::shared_ptr<client::SessionImpl> state) : impl_(std::move(state)) {}
 Session::~Session() = default;
 Session::Session(Session&& other) noexcept = default;
 Session& Session::operator=(Session&& other) noexcept = default;
@@ -107,12 +107,12 @@ Result<Job> Session::Join(const JobOptions& given) {
   if (Status status = CheckJobOptions(given); !status.ok()) return status;
   JobOptions options = given;
   if (Status status = client::ReadPlanFile(options); !status.ok()) return status;
-  auto job = client::JobState::Join({.daemon = state_->daemon(),
-                                     .tenant = state_->options().tenant,
-                                     .call_timeout = state_->options().call_timeout,
-                                     .options = options,
-                                     .connector = state_->connector(),
-                                     .boot_id = HostBootId()});
+  auto job = client::JobImpl::Join({.daemon = impl_->daemon(),
+                                    .tenant = impl_->options().tenant,
+                                    .call_timeout = impl_->options().call_timeout,
+                                    .options = options,
+                                    .connector = impl_->connector(),
+                                    .boot_id = HostBootId()});
   if (!job.ok()) return job.status();
   return Job(*std::move(job));
 }

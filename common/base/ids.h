@@ -29,8 +29,8 @@ using KeyIndex = Id<struct KeyIndexTag, std::uint32_t>;
 using ChunkIndex = Id<struct ChunkIndexTag, std::uint32_t>;
 // Training iteration of one key: 0 is the state before any round, the first round makes 1.
 using Iteration = Id<struct IterationTag, std::uint64_t>;
-// Version of one key's hyper-parameter record; the first is 1.
-using RecordVersion = Id<struct RecordVersionTag, std::uint32_t>;
+// Version of one key's hyper-parameters; the first is 1.
+using HyperVersion = Id<struct HyperVersionTag, std::uint32_t>;
 // 0-based index of a staging slot within one lane.
 using SlotIndex = Id<struct SlotIndexTag, std::uint32_t>;
 // 0-based index of a core loop within one daemon.
@@ -42,9 +42,9 @@ inline constexpr SlotIndex kNoSlot = SlotIndex::Max();
 using SharedAddress = Id<struct SharedAddressTag, std::uint64_t>;
 
 // Limits. Everything a peer can name is bounded; the bounds are checked where bytes come in.
-inline constexpr std::uint32_t kRanksMax = 1024;          // workers of one job
-inline constexpr std::uint32_t kSlotsPerLaneMax = 4096;   // staging slots of one lane
-inline constexpr std::uint32_t kChunkBytesMin = 256;      // small ones exist for tests
+inline constexpr std::uint32_t kRanksMax = 1024;         // workers of one job
+inline constexpr std::uint32_t kSlotsPerLaneMax = 4096;  // staging slots of one lane
+inline constexpr std::uint32_t kChunkBytesMin = 256;     // small ones exist for tests
 inline constexpr std::uint32_t kChunkBytesMax = 1u << 22;
 inline constexpr std::uint32_t kChunksPerShardMax = 1u << 20;
 inline constexpr std::uint32_t kKeysPerJobMax = 1u << 16;

@@ -28,7 +28,7 @@ struct HyperParameters {
   double beta2 = 0.0;
   double epsilon = 0.0;
   double learning_rate_decay = 0.0;
-  double initial_accumulator = 0.0;  // of record version 1 only: later records cannot change it
+  double initial_accumulator = 0.0;  // of version 1 only: later records cannot change it
   std::array<double, 2> reserved{};  // zero
 
   friend bool operator==(const HyperParameters&, const HyperParameters&) = default;

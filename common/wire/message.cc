@@ -37,11 +37,10 @@ bool KindIsKnown(MessageKind kind) {
     case MessageKind::kGradient:
     case MessageKind::kParameters:
     case MessageKind::kCredit:
-    case MessageKind::kRecord:
+    case MessageKind::kHyperParameters:
     case MessageKind::kPull:
     case MessageKind::kSummed:
-    case MessageKind::kDecision:
-      return true;
+    case MessageKind::kDecision: return true;
   }
   return false;
 }
@@ -50,8 +49,7 @@ bool OperationIsKnown(RoundOperation operation) {
   switch (operation) {
     case RoundOperation::kReduce:
     case RoundOperation::kAssign:
-    case RoundOperation::kLoad:
-      return true;
+    case RoundOperation::kLoad: return true;
   }
   return false;
 }
@@ -59,15 +57,12 @@ bool OperationIsKnown(RoundOperation operation) {
 std::uint32_t PayloadBytesMax(MessageKind kind) {
   switch (kind) {
     case MessageKind::kGradient:
-    case MessageKind::kParameters:
-      return kChunkBytesMax;
+    case MessageKind::kParameters: return kChunkBytesMax;
     case MessageKind::kCredit:
     case MessageKind::kPull:
     case MessageKind::kSummed:
-    case MessageKind::kDecision:
-      return 0;
-    case MessageKind::kRecord:
-      return kInlineBytesMax;
+    case MessageKind::kDecision: return 0;
+    case MessageKind::kHyperParameters: return kInlineBytesMax;
   }
   return 0;
 }
@@ -91,39 +86,27 @@ void StoreDouble(double value, std::byte* bytes) {
 std::uint8_t FlagsOf(MessageKind kind) {
   switch (kind) {
     case MessageKind::kGradient:
-    case MessageKind::kDecision:
-      return kFlagSkip;
-    case MessageKind::kSummed:
-      return kFlagSkip | kFlagNonFinite;
+    case MessageKind::kDecision: return kFlagSkip;
+    case MessageKind::kSummed: return kFlagSkip | kFlagNonFinite;
     case MessageKind::kParameters:
     case MessageKind::kCredit:
-    case MessageKind::kRecord:
-    case MessageKind::kPull:
-      return 0;
+    case MessageKind::kHyperParameters:
+    case MessageKind::kPull: return 0;
   }
   return 0;
 }
 
 const char* ToString(DecodeError error) {
   switch (error) {
-    case DecodeError::kNone:
-      return "none";
-    case DecodeError::kTruncated:
-      return "truncated";
-    case DecodeError::kMagic:
-      return "magic";
-    case DecodeError::kVersion:
-      return "version";
-    case DecodeError::kKind:
-      return "kind";
-    case DecodeError::kOperation:
-      return "operation";
-    case DecodeError::kType:
-      return "type";
-    case DecodeError::kReserved:
-      return "reserved";
-    case DecodeError::kPayloadBytes:
-      return "payload_bytes";
+    case DecodeError::kNone: return "none";
+    case DecodeError::kTruncated: return "truncated";
+    case DecodeError::kMagic: return "magic";
+    case DecodeError::kVersion: return "version";
+    case DecodeError::kKind: return "kind";
+    case DecodeError::kOperation: return "operation";
+    case DecodeError::kType: return "type";
+    case DecodeError::kReserved: return "reserved";
+    case DecodeError::kPayloadBytes: return "payload_bytes";
   }
   return "unknown";
 }
@@ -139,7 +122,7 @@ void EncodeHeader(const MessageHeader& header, std::span<std::byte, kHeaderBytes
   StoreLittleEndian(header.membership_epoch.value, at + kMembershipEpochAt);
   StoreLittleEndian(header.chunk.value, at + kChunkAt);
   StoreLittleEndian(header.slot.value, at + kSlotAt);
-  StoreLittleEndian(header.record.value, at + kRecordAt);
+  StoreLittleEndian(header.hyper_version.value, at + kRecordAt);
   StoreLittleEndian(header.key.value, at + kKeyAt);
   StoreLittleEndian(header.root.value, at + kRootAt);
   StoreLittleEndian(static_cast<std::uint8_t>(header.operation), at + kOperationAt);
@@ -179,7 +162,7 @@ DecodeError DecodeHeader(std::span<const std::byte> bytes, MessageHeader& header
   decoded.membership_epoch.value = LoadLittleEndian<std::uint32_t>(at + kMembershipEpochAt);
   decoded.chunk.value = LoadLittleEndian<std::uint32_t>(at + kChunkAt);
   decoded.slot.value = LoadLittleEndian<std::uint32_t>(at + kSlotAt);
-  decoded.record.value = LoadLittleEndian<std::uint32_t>(at + kRecordAt);
+  decoded.hyper_version.value = LoadLittleEndian<std::uint32_t>(at + kRecordAt);
   decoded.key.value = LoadLittleEndian<std::uint32_t>(at + kKeyAt);
   decoded.root.value = LoadLittleEndian<std::uint32_t>(at + kRootAt);
   (HasValue(decoded.kind) ? decoded.value_bits : decoded.reply_address.value) =

@@ -32,22 +32,23 @@ inline constexpr std::uint16_t kMessageMagic = 0x4850;  // "PH" in memory
 inline constexpr std::uint8_t kLaneVersion = 1;         // spoken by this build
 inline constexpr std::uint8_t kLaneVersionMin = 1;      // oldest still understood (N-1 from N=2 on)
 inline constexpr std::size_t kHeaderBytes = 64;
-// Payloads of kRecord travel inline: delivered beside the header, not into a landing slot.
+// Payloads of kHyperParameters travel inline: delivered beside the header, not into a landing slot.
 inline constexpr std::size_t kInlineBytesMax = 96;
 
 enum class MessageKind : std::uint8_t {
   kGradient = 1,    // worker -> server. Payload into staging slot `slot`, or kNoSlot if it is read
-                    // where it lies, in shared memory. Names `record`.
+                    // where it lies, in shared memory. Names `hyper_version`.
   kParameters = 2,  // server -> worker. The chunk's version `iteration`; `slot` is the chunk index.
   kCredit = 3,      // server -> worker. Staging slot `slot` (it held `chunk`) may be used again.
-  kRecord = 4,      // worker -> server. Hyper-parameters `record` of `key`, inline payload.
-  kPull = 5,        // worker -> server. Asks for the chunk's version `iteration`, without a push;
-                    // Iteration::Max(): whichever is current. Answered by kParameters.
+  kHyperParameters = 4,  // worker -> server. Version `hyper_version` of the hyper-parameters of
+                         // `key`, inline payload.
+  kPull = 5,  // worker -> server. Asks for the chunk's version `iteration`, without a push;
+              // Iteration::Max(): whichever is current. Answered by kParameters.
   // Of jobs with apply=iteration:
-  kSummed = 6,      // server -> worker. The chunk's gradients of round `iteration` are summed, and
-                    // its staging slot is free. `value`: the squared norm of what they make.
-  kDecision = 7,    // worker -> server. Every chunk of the job is summed: what this core loop has
-                    // is to be applied, times `value`. `iteration`: how many decisions this makes.
+  kSummed = 6,    // server -> worker. The chunk's gradients of round `iteration` are summed, and
+                  // its staging slot is free. `value`: the squared norm of what they make.
+  kDecision = 7,  // worker -> server. Every chunk of the job is summed: what this core loop has
+                  // is to be applied, times `value`. `iteration`: how many decisions this makes.
 };
 
 // What a round does with what the ranks push. All ranks of a round must agree.
@@ -75,7 +76,7 @@ struct MessageHeader {
   MembershipEpoch membership_epoch{};
   ChunkIndex chunk{};
   SlotIndex slot = kNoSlot;
-  RecordVersion record{};
+  HyperVersion hyper_version{};
   KeyIndex key{};
   Rank root{};
   // kGradient, kPull: where in shared memory the worker wants the reply's payload. 0: the reply
@@ -90,21 +91,21 @@ struct MessageHeader {
 
 enum class DecodeError : std::uint8_t {
   kNone,
-  kTruncated,     // fewer than kHeaderBytes
-  kMagic,         // not a phub lane, or out of step
-  kVersion,       // outside [kLaneVersionMin, kLaneVersion]
+  kTruncated,  // fewer than kHeaderBytes
+  kMagic,      // not a phub lane, or out of step
+  kVersion,    // outside [kLaneVersionMin, kLaneVersion]
   kKind,
   kOperation,
   kType,          // not an element type
   kReserved,      // reserved bytes not zero, or a flag that the kind has not
-  kPayloadBytes,  // over kChunkBytesMax; kRecord: over kInlineBytesMax; header only: not 0
+  kPayloadBytes,  // over kChunkBytesMax; kHyperParameters: over kInlineBytesMax; header only: not 0
 };
 const char* ToString(DecodeError error);
 
 void EncodeHeader(const MessageHeader& header, std::span<std::byte, kHeaderBytes> bytes);
 [[nodiscard]] DecodeError DecodeHeader(std::span<const std::byte> bytes, MessageHeader& header);
 
-// The payload of kRecord: its doubles in order, 96 bytes on the wire.
+// The payload of kHyperParameters: its doubles in order, 96 bytes on the wire.
 using optimizer::HyperParameters;
 inline constexpr std::size_t kHyperParametersBytes = 96;
 

@@ -298,7 +298,7 @@ TimeNs Control::NextDeadline() {
     const JobCheckpoints& checkpoints = *job->checkpoints;
     const bool snapshot = checkpoints.snapshot != nullptr &&
                           checkpoints.snapshot->state != SnapshotRun::State::kTaking;
-    return !job->pending.empty() || snapshot || !checkpoints.replaced_states.empty();
+    return !job->pending.empty() || snapshot || !checkpoints.replaced.empty();
   };
   const auto is_behind = [](const CoreLink& link) { return link.backlog() > 0; };
   const TimeNs timer = NoteTimers();

@@ -13,11 +13,11 @@
 
 namespace phub::server {
 
-struct JobShard;       // server/core/job_shard.h: one job's part of one core loop
-struct KeyBatch;       // server/core/job_shard.h: keys and chunks to be added to a shard
-struct StallReport;    // server/core/job_shard.h: filled by the core loop, read by control
-struct VersionReport;  // the same
-struct StateImage;     // server/core/job_shard.h: saved state of a shard, on its way out or in
+struct JobShard;         // server/core/job_shard.h: one job's part of one core loop
+struct KeyBatch;         // server/core/job_shard.h: keys and chunks to be added to a shard
+struct StallReport;      // server/core/job_shard.h: filled by the core loop, read by control
+struct VersionReport;    // the same
+struct CheckpointImage;  // server/core/job_shard.h: saved state of a shard, on its way out or in
 
 // Control -> core loop. Executed in order; the loop counts them in CoreCounters::commands_done
 // (release), which is how control knows that a command is acknowledged.
@@ -36,7 +36,7 @@ struct Command {
                       // beside the rounds that go on; answered by kSnapshotTaken
     kDropSnapshot,    // shard: forgets the image of kTakeSnapshot; once it is acknowledged nothing
                       // refers to it
-    kBringState,      // shard, image (or null: forget it): what rounds of kLoad put in place
+    kLoadCheckpoint,  // shard, image (or null: forget it): what rounds of kLoad put in place
     kSetShare,        // shard, share: of its tenant, whose other jobs it concerns as well
     kEndJob,          // shard: lanes are closed; answered by kJobEnded, then nothing refers to it
   };
@@ -48,7 +48,7 @@ struct Command {
   KeyBatch* batch = nullptr;
   StallReport* report = nullptr;
   VersionReport* versions = nullptr;
-  StateImage* image = nullptr;
+  CheckpointImage* image = nullptr;
   transport::Connection* connection = nullptr;
   std::byte* staging = nullptr;
   TenantShare share = {};
@@ -66,22 +66,22 @@ enum class FaultCode : std::uint8_t {
   kSlotOccupied,
   kPayloadSize,
   kUnexpectedKind,
-  kStaleIteration,    // older than the chunk's applied version
-  kIterationGap,      // more than one ahead
-  kUnknownRecord,     // gradient names a record that was not announced on this lane
-  kRecordRange,       // record for an unknown key, or malformed, or too old
-  kRecordMismatch,    // two ranks announced different hyper-parameters for one version
-  kRoundMismatch,     // two ranks pushed one round with different operation, root or record
-  kDepartedRank,      // a round needs a rank that has left the job
-  kType,              // elements of another type than the key's
-  kReplyAddress,      // wants its reply in shared memory that is not there
-  kAlignment,         // names memory that is not aligned to its elements
-  kVersionGone,       // asks for a version that is not kept
-  kNoState,           // a round of kLoad, and no saved state was brought for its chunk
-  kNonFinite,         // screening "reject": a sum is not finite
-  kDecision,          // decided an iteration that is not summed, or in a way that cannot be
-  kDecisionMismatch,  // two ranks decided one iteration differently
-  kNotInPlan,         // a rack sent what the job's plan does not let it send
+  kStaleIteration,           // older than the chunk's applied version
+  kIterationGap,             // more than one ahead
+  kUnknownHyperParameters,   // gradient names a record that was not announced on this lane
+  kHyperParametersRange,     // record for an unknown key, or malformed, or too old
+  kHyperParametersMismatch,  // two ranks announced different hyper-parameters for one version
+  kRoundMismatch,            // two ranks pushed one round with different operation, root or record
+  kDepartedRank,             // a round needs a rank that has left the job
+  kType,                     // elements of another type than the key's
+  kReplyAddress,             // wants its reply in shared memory that is not there
+  kAlignment,                // names memory that is not aligned to its elements
+  kVersionGone,              // asks for a version that is not kept
+  kNoCheckpoint,             // a round of kLoad, and no saved state was brought for its chunk
+  kNonFinite,                // screening "reject": a sum is not finite
+  kDecision,                 // decided an iteration that is not summed, or in a way that cannot be
+  kDecisionMismatch,         // two ranks decided one iteration differently
+  kNotInPlan,                // a rack sent what the job's plan does not let it send
 };
 const char* ToString(FaultCode code);
 
@@ -110,7 +110,7 @@ struct Event {
   JobShard* shard = nullptr;
   StallReport* report = nullptr;
   VersionReport* versions = nullptr;
-  StateImage* image = nullptr;
+  CheckpointImage* image = nullptr;
   transport::Connection* connection = nullptr;
 };
 

@@ -37,8 +37,8 @@ constexpr std::size_t kOutboxMax =
 }  // namespace
 
 // The parts of a loop, in the order in which they need each other.
-struct CoreLoop::State {
-  State(CoreIndex core, const Clock& clock, std::span<transport::Transport* const> transports)
+struct CoreLoop::Impl {
+  Impl(CoreIndex core, const Clock& clock, std::span<transport::Transport* const> transports)
       : loop(core, clock, transports) {}
 
   void BeginRun();
@@ -69,16 +69,16 @@ struct CoreLoop::State {
 
 CoreLoop::CoreLoop(CoreIndex core, const Clock& clock,
                    std::span<transport::Transport* const> transports)
-    : state_(std::make_unique<State>(core, clock, transports)) {}
+    : impl_(std::make_unique<Impl>(core, clock, transports)) {}
 CoreLoop::~CoreLoop() = default;
-void CoreLoop::CountBlock() { state_->loop.counters.Add(CoreCounter::loop_blocks); }
-TimeNs CoreLoop::NextTimer() const { return state_->turns.next_refill(); }
-CoreIndex CoreLoop::core() const { return state_->loop.core; }
-CoreQueues& CoreLoop::queues() { return state_->queues; }
-const CoreCounters& CoreLoop::counters() const { return state_->loop.counters; }
+void CoreLoop::CountBlock() { impl_->loop.counters.Add(CoreCounter::loop_blocks); }
+TimeNs CoreLoop::NextTimer() const { return impl_->turns.next_refill(); }
+CoreIndex CoreLoop::core() const { return impl_->loop.core; }
+CoreQueues& CoreLoop::queues() { return impl_->queues; }
+const CoreCounters& CoreLoop::counters() const { return impl_->loop.counters; }
 
 bool CoreLoop::RunOnce() {
-  State& loop = *state_;
+  Impl& loop = *impl_;
   loop.owner.AssertOwned();
   const OnCoreLoop on_core_loop;
   loop.BeginRun();
@@ -112,7 +112,7 @@ bool CoreLoop::RunOnce() {
 }
 
 // A run that had work was busy until the next one begins: no reading of the clock but this one.
-void CoreLoop::State::BeginRun() {
+void CoreLoop::Impl::BeginRun() {
   loop.counters.Add(CoreCounter::loop_runs);
   const TimeNs before = loop.now;
   loop.now = loop.clock.Now();
@@ -125,7 +125,7 @@ void CoreLoop::State::BeginRun() {
 // decided only once all gradients are in, or the job with the most lanes would always be found
 // waiting alone. Credits bound what can be there, and so do replies what is sent next.
 template <typename OnMessage>
-bool CoreLoop::State::Poll(OnMessage&& on_message) {
+bool CoreLoop::Impl::Poll(OnMessage&& on_message) {
   for (transport::Transport* const transport : loop.transports) transport->Tick(loop.now);
   bool any = false;
   for (std::size_t polls = 0; polls < kPollsPerRun; ++polls) {
@@ -140,7 +140,7 @@ bool CoreLoop::State::Poll(OnMessage&& on_message) {
 }
 
 template <typename OnMessage>
-bool CoreLoop::State::PollTransport(std::uint8_t transport_index, OnMessage& on_message) {
+bool CoreLoop::Impl::PollTransport(std::uint8_t transport_index, OnMessage& on_message) {
   transport::Transport& transport = *loop.transports[transport_index];
   const std::size_t count = transport.Poll(completions);
   PHUB_CHECK(count <= completions.size(), "count={}", count);
@@ -168,7 +168,7 @@ bool CoreLoop::State::PollTransport(std::uint8_t transport_index, OnMessage& on_
   return count > 0;
 }
 
-bool CoreLoop::State::FlushBacklogs() {
+bool CoreLoop::Impl::FlushBacklogs() {
   bool posted = false;
   for (JobShard* const shard : loop.shards) {
     if (shard->exchange != nullptr) posted |= exchanges.Flush(*shard);
@@ -177,19 +177,19 @@ bool CoreLoop::State::FlushBacklogs() {
   return posted;
 }
 
-void CoreLoop::State::TellIdle() {
+void CoreLoop::Impl::TellIdle() {
   for (transport::Transport* const transport : loop.transports) transport->OnIdle();
 }
 
 // What a message has touched. `chunk` is the peer's word.
-void CoreLoop::State::CheckTouched(const JobShard& shard, LaneOwner from, ChunkIndex chunk) const {
+void CoreLoop::Impl::CheckTouched(const JobShard& shard, LaneOwner from, ChunkIndex chunk) const {
   if (from.is_worker()) CheckLane(shard, from.rank());
   if (chunk.value >= shard.chunk_count) return;
   CheckChunk(shard, *shard.chunks()[chunk.value]);
   if (shard.exchange != nullptr) exchange::CheckExchange(shard, chunk);
 }
 
-void CoreLoop::State::CheckAll() const {
+void CoreLoop::Impl::CheckAll() const {
   for (const JobShard* const shard : loop.shards) {
     CheckShard(*shard);
     if (shard->exchange != nullptr) exchange::CheckExchanges(*shard);
@@ -198,6 +198,6 @@ void CoreLoop::State::CheckAll() const {
   turns.CheckInvariants();
 }
 
-void CoreLoop::CheckInvariants() const { state_->CheckAll(); }
+void CoreLoop::CheckInvariants() const { impl_->CheckAll(); }
 
 }  // namespace phub::server

@@ -53,8 +53,8 @@ class CoreLoop {
   const CoreCounters& counters() const;
 
  private:
-  struct State;
-  std::unique_ptr<State> state_;
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
 };
 
 }  // namespace phub::server

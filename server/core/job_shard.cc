@@ -99,7 +99,7 @@ void InitializeLane(Lane& lane, const ShardConfig& config, std::uint64_t* bits, 
   lane.credits_waiting.reserve(config.slots_per_lane);
 }
 
-void InitializeKey(KeyState& key, const KeyShardSpec& spec) {
+void InitializeKey(ShardKey& key, const KeyShardSpec& spec) {
   key.key = spec.key;
   key.reduction = spec.reduction;
   key.optimizer = spec.optimizer;
@@ -107,7 +107,8 @@ void InitializeKey(KeyState& key, const KeyShardSpec& spec) {
   key.gradient_type = spec.gradient_type;
   key.parameter_type = spec.parameter_type;
   key.first_values = spec.hyper_parameters;
-  key.records[1 % kRecordsPerKey] = {RecordVersion{1}, Rank{0}, spec.hyper_parameters};
+  key.hyper_parameters[1 % kHyperVersionsPerKey] = {HyperVersion{1}, Rank{0},
+                                                    spec.hyper_parameters};
 }
 
 // Takes the regions of a batch. False when the system does not give them.
@@ -134,9 +135,9 @@ const char* ToString(Screening screening) {
   return "unknown";
 }
 
-const wire::HyperParameters& KeyState::ValuesOf(RecordVersion version) const {
-  const Record& record = records[version.value % kRecordsPerKey];
-  return version.value != 0 && record.version == version ? record.values : first_values;
+const wire::HyperParameters& ShardKey::ValuesOf(HyperVersion version) const {
+  const HyperParameterSet& set = hyper_parameters[version.value % kHyperVersionsPerKey];
+  return version.value != 0 && set.version == version ? set.values : first_values;
 }
 
 std::uint64_t StagingBytesPerLane(const ShardConfig& config) {
@@ -157,7 +158,7 @@ std::uint64_t KeyBatchBytes(const ShardConfig& config, std::span<const KeyShardS
       sizeof(const std::byte*) + sizeof(SlotIndex) + sizeof(SharedAddress);
   const std::uint64_t per_chunk = sizeof(Chunk) + config.world_size * per_rank +
                                   WordsFor(config.world_size) * sizeof(std::uint64_t);
-  return sizeof(KeyBatch) + keys.size() * sizeof(KeyState) + sizes.chunk_count * per_chunk +
+  return sizeof(KeyBatch) + keys.size() * sizeof(ShardKey) + sizes.chunk_count * per_chunk +
          sizes.master_bytes + sizes.accumulator_bytes + sizes.state_bytes;
 }
 
@@ -170,7 +171,7 @@ std::unique_ptr<JobShard> MakeJobShard(const ShardConfig& config) {
   shard->chunk_table =
       MappedMemory::Allocate(std::size_t{kChunksPerShardMax} * sizeof(Chunk*), Backing::kOnTouch);
   shard->key_table =
-      MappedMemory::Allocate(std::size_t{kKeysPerJobMax} * sizeof(KeyState*), Backing::kOnTouch);
+      MappedMemory::Allocate(std::size_t{kKeysPerJobMax} * sizeof(ShardKey*), Backing::kOnTouch);
   shard->pending_bits = MappedMemory::Allocate(
       kBitmapsPerLane * config.world_size * words_per_lane * sizeof(std::uint64_t),
       Backing::kOnTouch);
@@ -239,9 +240,10 @@ std::unique_ptr<KeyBatch> MakeKeyBatch(const ShardConfig& config,
   return batch;
 }
 
-std::uint64_t StateImageBytes(const JobShard& shard) {
-  std::uint64_t bytes = sizeof(StateImage) + shard.key_count * sizeof(StateImage::KeyImage) +
-                        shard.chunk_count * sizeof(StateImage::ChunkImage);
+std::uint64_t CheckpointImageBytes(const JobShard& shard) {
+  std::uint64_t bytes = sizeof(CheckpointImage) +
+                        shard.key_count * sizeof(CheckpointImage::KeyImage) +
+                        shard.chunk_count * sizeof(CheckpointImage::ChunkImage);
   for (std::uint32_t i = 0; i < shard.chunk_count; ++i) {
     const Chunk& chunk = *shard.chunks()[i];
     if (!chunk.is_home) continue;
@@ -252,12 +254,13 @@ std::uint64_t StateImageBytes(const JobShard& shard) {
   return bytes;
 }
 
-std::unique_ptr<StateImage> MakeStateImage(const JobShard& shard) {
-  auto image = std::make_unique<StateImage>();
-  image->memory = MappedMemory::Allocate(StateImageBytes(shard), MappedMemory::Backing::kPrefault);
+std::unique_ptr<CheckpointImage> MakeCheckpointImage(const JobShard& shard) {
+  auto image = std::make_unique<CheckpointImage>();
+  image->memory =
+      MappedMemory::Allocate(CheckpointImageBytes(shard), MappedMemory::Backing::kPrefault);
   if (!image->memory) return nullptr;
   image->keys.resize(shard.key_count);
-  image->chunks = std::make_unique<StateImage::ChunkImage[]>(shard.chunk_count);
+  image->chunks = std::make_unique<CheckpointImage::ChunkImage[]>(shard.chunk_count);
   image->chunk_count = shard.chunk_count;
   Carver memory(image->memory);
   for (std::uint32_t i = 0; i < shard.chunk_count; ++i) {
@@ -265,7 +268,7 @@ std::unique_ptr<StateImage> MakeStateImage(const JobShard& shard) {
     if (!chunk.is_home) continue;
     ++image->chunks_left;
     const ChunkSizes one = SizesOf(chunk.element_count, chunk.key->type, chunk.key->parameter_type);
-    StateImage::ChunkImage& copy = image->chunks[i];
+    CheckpointImage::ChunkImage& copy = image->chunks[i];
     copy.parameters = memory.Take(one.parameters);
     copy.masters = memory.Take(one.masters);
     for (std::size_t s = 0; s < simd::StateCount(chunk.key->optimizer); ++s) {

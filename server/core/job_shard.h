@@ -86,18 +86,19 @@ struct KeyShardSpec {
   ElementType type = ElementType::kF32;            // of the parameters that are kept
   ElementType gradient_type = ElementType::kF32;   // as gradients come
   ElementType parameter_type = ElementType::kF32;  // as parameters go
-  wire::HyperParameters hyper_parameters{};        // record version 1
+  wire::HyperParameters hyper_parameters{};        // version 1
   std::vector<ChunkSpec> chunks;                   // in offset order
   // The whole key's parameters in parameter_type, zero-filled: version v at [v % versions()]. Local
   // workers may map this memory. Owned by control, for as long as the shard.
   std::array<std::byte*, 2> parameters{};
 };
 
-inline constexpr std::uint32_t kRecordsPerKey = 4;  // two can be live at once; see ingest/records.h
+inline constexpr std::uint32_t kHyperVersionsPerKey =
+    4;  // two can be live at once; see ingest/hyper_parameters.h
 
-struct KeyState {
-  struct Record {
-    RecordVersion version{};  // 0: empty
+struct ShardKey {
+  struct HyperParameterSet {
+    HyperVersion version{};  // 0: empty
     Rank announced_by{};
     wire::HyperParameters values{};
   };
@@ -107,12 +108,13 @@ struct KeyState {
   ElementType type = ElementType::kF32;
   ElementType gradient_type = ElementType::kF32;
   ElementType parameter_type = ElementType::kF32;
-  wire::HyperParameters first_values{};  // of record version 1
-  Record records[kRecordsPerKey];        // version v lies at v % kRecordsPerKey
+  wire::HyperParameters first_values{};  // of version 1
+  HyperParameterSet
+      hyper_parameters[kHyperVersionsPerKey];  // version v lies at v % kHyperVersionsPerKey
 
   bool has_masters() const { return type != parameter_type; }
-  // The values of a record that a round named: of its version 1, if it is not held any more.
-  const wire::HyperParameters& ValuesOf(RecordVersion version) const;
+  // The values of a version that a round named; of version 1 if it is not held any more.
+  const wire::HyperParameters& ValuesOf(HyperVersion version) const;
 };
 
 // A chunk's round: what is known of iteration applied+1, and the memory of the chunk.
@@ -120,7 +122,7 @@ struct Chunk {
   ChunkIndex index{};
   std::uint32_t element_count = 0;
   std::uint64_t element_offset = 0;  // in the key
-  KeyState* key = nullptr;
+  ShardKey* key = nullptr;
   // In key->parameter_type, as workers get them; of sum-only keys, the last result. Version v lies
   // at [v % 2]; both are the same memory when one version is kept.
   std::array<std::byte*, 2> parameters{};
@@ -129,10 +131,11 @@ struct Chunk {
   std::array<std::byte*, simd::kStatesMax> state{};  // optimizer state, or null
   Iteration applied{};
   std::uint64_t reductions = 0;  // of the rounds applied: those that were reductions
-  std::array<RecordVersion, 2> applied_record{};  // [v % 2]: named by the round that made version v
-  std::uint32_t folded_count = 0;                 // ranks [0, folded_count) are in the accumulator
-  std::uint32_t staged_count = 0;                 // ranks whose gradient waits
-  bool folded_non_finite = false;                 // the round so far is not finite, and counted
+  std::array<HyperVersion, 2>
+      applied_hyper_version{};     // [v % 2]: named by the round that made version v
+  std::uint32_t folded_count = 0;  // ranks [0, folded_count) are in the accumulator
+  std::uint32_t staged_count = 0;  // ranks whose gradient waits
+  bool folded_non_finite = false;  // the round so far is not finite, and counted
   // apply_iteration: the round is summed, and waits in the accumulator to be decided or applied.
   bool is_summed = false;
   bool sum_non_finite = false;  // of is_summed
@@ -146,7 +149,7 @@ struct Chunk {
   std::uint64_t* wants_reply = nullptr;    // bit per rank: pushed on the lane it now has
   // What the round's first rank said; the others must say the same.
   Rank first_rank{};
-  RecordVersion record{};
+  HyperVersion hyper_version{};
   wire::RoundOperation operation{};
   ElementType payload_type{};
   Rank root{};  // of the whole job
@@ -207,17 +210,17 @@ struct KeyBatch {
   std::vector<SlotIndex> staged_slots;
   std::vector<SharedAddress> reply_addresses;
   std::vector<std::uint64_t> wants_reply;
-  std::vector<KeyState> keys;
+  std::vector<ShardKey> keys;
   std::vector<Chunk> chunks;
   exchange::ExchangeBatch* exchange = nullptr;  // jobs that span racks; owned by control
   std::uint64_t memory_bytes = 0;               // what admission charges for it
 };
 
 // State of a shard's chunks: a snapshot on its way out, or saved state on its way in. Built by
-// control; the core loop reads and writes it between kTakeSnapshot or kBringState and the end of
-// that (see commands.h). Of chunks whose home is elsewhere it holds numbers only: they are saved
+// control; the core loop reads and writes it between kTakeSnapshot or kLoadCheckpoint and the end
+// of that (see commands.h). Of chunks whose home is elsewhere it holds numbers only: they are saved
 // there, and brought there.
-struct StateImage {
+struct CheckpointImage {
   struct ChunkImage {
     std::byte* parameters = nullptr;  // in parameter_type
     std::byte* masters = nullptr;     // in type; null where parameters are masters
@@ -230,7 +233,7 @@ struct StateImage {
   };
   struct KeyImage {
     std::uint64_t target = 0;  // of snapshots: copy the chunks at this number of reductions
-    wire::HyperParameters hyper_parameters{};  // of snapshots: the newest record
+    wire::HyperParameters hyper_parameters{};  // of snapshots: the newest version
   };
   std::vector<KeyImage> keys;            // [key]; snapshots only
   std::unique_ptr<ChunkImage[]> chunks;  // [chunk] of the shard
@@ -270,7 +273,7 @@ enum class RoundPolicy : std::uint8_t { kPlain, kWholeIteration, kAcrossRacks };
 struct JobShard {
   ShardConfig config;
   MappedMemory chunk_table;   // Chunk*[kChunksPerShardMax], address space only
-  MappedMemory key_table;     // KeyState*[kKeysPerJobMax], address space only
+  MappedMemory key_table;     // ShardKey*[kKeysPerJobMax], address space only
   MappedMemory pending_bits;  // of all lanes, address space only
   std::vector<Lane> lanes;    // [rank]
   std::uint32_t chunk_count = 0;
@@ -285,19 +288,19 @@ struct JobShard {
   schedule::JobTurn turn;            // fair_queue.h's
   NonFinite non_finite;              // the first sum that was not finite
   ShardIteration iteration;
-  StateImage* snapshot = nullptr;               // being taken
-  StateImage* brought = nullptr;                // what rounds of kLoad put in place
+  CheckpointImage* snapshot = nullptr;          // being taken
+  CheckpointImage* loaded = nullptr;           // what rounds of kLoad put in place
   exchange::ShardExchange* exchange = nullptr;  // null: the job is this rack's alone
   std::uint64_t memory_bytes = 0;               // what admission charges, without batches
   ShardMetrics metrics;                         // the core loop's to write, anybody's to read
 
   Chunk** chunks() const { return reinterpret_cast<Chunk**>(chunk_table.data()); }
-  KeyState** keys() const { return reinterpret_cast<KeyState**>(key_table.data()); }
+  ShardKey** keys() const { return reinterpret_cast<ShardKey**>(key_table.data()); }
   bool live() const { return !ending && !faulted; }
   // A round of kLoad would put it in place.
-  bool StateIsBrought(const Chunk& chunk) const {
-    return brought != nullptr && chunk.index.value < brought->chunk_count &&
-           brought->chunks[chunk.index.value].ready.load(std::memory_order_relaxed);
+  bool CheckpointIsLoaded(const Chunk& chunk) const {
+    return loaded != nullptr && chunk.index.value < loaded->chunk_count &&
+           loaded->chunks[chunk.index.value].ready.load(std::memory_order_relaxed);
   }
 };
 
@@ -309,13 +312,13 @@ std::unique_ptr<KeyBatch> MakeKeyBatch(const ShardConfig& config,
                                        std::span<const KeyShardSpec> keys);
 // Memory for an image of the shard's chunks. Reads what the core loop writes when keys are added:
 // to be called while no kAddKeys of this shard is unacknowledged.
-std::unique_ptr<StateImage> MakeStateImage(const JobShard& shard);
+std::unique_ptr<CheckpointImage> MakeCheckpointImage(const JobShard& shard);
 // What the above will take, for admission, without taking it. Of a shard: with the staging of its
 // lanes, which control allocates. Of a batch: without the parameters.
 std::uint64_t JobShardBytes(const ShardConfig& config);
 std::uint64_t StagingBytesPerLane(const ShardConfig& config);
 std::uint64_t KeyBatchBytes(const ShardConfig& config, std::span<const KeyShardSpec> keys);
-std::uint64_t StateImageBytes(const JobShard& shard);
+std::uint64_t CheckpointImageBytes(const JobShard& shard);
 
 // Rounds that wait for ranks, in chunk order. Bounded: `dropped` counts what found no room.
 struct StallReport {
@@ -338,7 +341,7 @@ struct VersionReport {
     Iteration applied_min{}, applied_max{};
     std::uint64_t reductions_min = 0, reductions_max = 0;
     // Named by the rounds that made version applied_min, and the one before it; 0: none did.
-    RecordVersion record{}, previous_record{};
+    HyperVersion hyper_version{}, previous_hyper_version{};
     wire::HyperParameters hyper_parameters{}, previous_hyper_parameters{};
   };
   std::vector<Entry> keys;      // sized by control

@@ -41,7 +41,7 @@ void Orders::Execute(const Command& command) {
       return reports_.ReportVersions(shard, *command.versions, command.rank);
     case Command::Kind::kTakeSnapshot: return reports_.TakeSnapshot(shard, *command.image);
     case Command::Kind::kDropSnapshot: return reports_.DropSnapshot(shard);
-    case Command::Kind::kBringState: shard.brought = command.image; return;
+    case Command::Kind::kLoadCheckpoint: shard.loaded = command.image; return;
     case Command::Kind::kSetShare: return turns_.SetShare(shard, command.share);
     case Command::Kind::kEndJob: return EndJob(shard);
     case Command::Kind::kNone: break;
@@ -59,7 +59,7 @@ void Orders::AddJob(JobShard& shard) {
 void Orders::AddKeys(JobShard& shard, KeyBatch& batch) {
   PHUB_CHECK(shard.key_count + batch.keys.size() <= kKeysPerJobMax);
   PHUB_CHECK(shard.chunk_count + batch.chunks.size() <= kChunksPerShardMax);
-  for (KeyState& key : batch.keys) {
+  for (ShardKey& key : batch.keys) {
     PHUB_CHECK(key.key.value == shard.key_count, "key={} expected={}", key.key.value,
                shard.key_count);
     shard.keys()[shard.key_count++] = &key;

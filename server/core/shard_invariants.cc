@@ -66,7 +66,7 @@ void CheckQueue(const JobShard& shard) {
 
 // S10: a snapshot knows how many chunks it still lacks.
 void CheckSnapshot(const JobShard& shard) {
-  const StateImage* const image = shard.snapshot;
+  const CheckpointImage* const image = shard.snapshot;
   if (image == nullptr) return;
   std::uint32_t left = 0;
   for (std::uint32_t i = 0; i < image->chunk_count; ++i) {

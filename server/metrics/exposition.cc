@@ -163,7 +163,7 @@ void WriteJobWork(const MetricsSample& sample, TextFormat& text) {
       });
 }
 
-void WriteJobState(const MetricsSample& sample, TextFormat& text) {
+void WriteCheckpoint(const MetricsSample& sample, TextFormat& text) {
   const auto each = [&](std::string_view name, std::string_view help,
                         std::uint64_t JobSample::*member) {
     WriteEach(sample.jobs, text, name, Type::kGauge, help, [&](const JobSample& job) {
@@ -242,7 +242,7 @@ std::string WriteExposition(const MetricsSample& sample, const ProcessSample& pr
   TextFormat text;
   WriteDaemon(sample, text);
   WriteTenants(sample, text);
-  WriteJobState(sample, text);
+  WriteCheckpoint(sample, text);
   WriteJobWork(sample, text);
   WriteCores(sample, text);
   WriteCounters(sample, text);

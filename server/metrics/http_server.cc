@@ -28,7 +28,7 @@ constexpr std::string_view kPath = "/metrics";
 
 }  // namespace
 
-struct MetricsServer::State {
+struct MetricsServer::Impl {
   // An accepted connection.
   struct Watched {
     int socket = -1;  // -1: the place is free
@@ -36,9 +36,9 @@ struct MetricsServer::State {
     bool asked = false;  // its request is whole
   };
 
-  State(std::function<MetricsSample()> collect_given, const Clock& clock_given)
+  Impl(std::function<MetricsSample()> collect_given, const Clock& clock_given)
       : collect(std::move(collect_given)), clock(clock_given) {}
-  ~State() {
+  ~Impl() {
     stopping.store(true, std::memory_order_relaxed);
     if (thread.joinable()) thread.join();
     if (response != nullptr) MHD_destroy_response(response);
@@ -68,7 +68,7 @@ struct MetricsServer::State {
   TimeNs response_since = 0;
 };
 
-void MetricsServer::State::Run() {
+void MetricsServer::Impl::Run() {
   NameThisThread("metrics");
   while (!stopping.load(std::memory_order_relaxed)) {
     MHD_run_wait(daemon, kWaitMs);
@@ -76,7 +76,7 @@ void MetricsServer::State::Run() {
   }
 }
 
-void MetricsServer::State::CutSlowConnections() {
+void MetricsServer::Impl::CutSlowConnections() {
   const TimeNs now = clock.Now();
   for (Watched& each : watched) {
     if (each.socket < 0) continue;
@@ -87,7 +87,7 @@ void MetricsServer::State::CutSlowConnections() {
   }
 }
 
-void MetricsServer::State::Watch(MHD_Connection* connection, void** place, bool started) {
+void MetricsServer::Impl::Watch(MHD_Connection* connection, void** place, bool started) {
   if (!started) {
     if (*place != nullptr) *static_cast<Watched*>(*place) = {};
     return;
@@ -104,7 +104,7 @@ void MetricsServer::State::Watch(MHD_Connection* connection, void** place, bool 
   PHUB_CHECK(false, "more than {} connections", kConnectionsMax);
 }
 
-MHD_Response* MetricsServer::State::Text() {
+MHD_Response* MetricsServer::Impl::Text() {
   const TimeNs now = clock.Now();
   if (response != nullptr && now - response_since < kTextAgeMax) return response;
   if (response != nullptr) MHD_destroy_response(response);
@@ -117,14 +117,14 @@ MHD_Response* MetricsServer::State::Text() {
   return response;
 }
 
-MHD_Result MetricsServer::State::Queue(MHD_Connection* connection, unsigned code,
-                                       MHD_Response* answer) {
+MHD_Result MetricsServer::Impl::Queue(MHD_Connection* connection, unsigned code,
+                                      MHD_Response* answer) {
   ++counts.answers[code];
   return MHD_queue_response(connection, code, answer);
 }
 
-MHD_Result MetricsServer::State::QueueText(MHD_Connection* connection, unsigned code,
-                                           std::string_view text, const char* allowed_methods) {
+MHD_Result MetricsServer::Impl::QueueText(MHD_Connection* connection, unsigned code,
+                                          std::string_view text, const char* allowed_methods) {
   MHD_Response* const answer = MHD_create_response_from_buffer(
       text.size(), const_cast<char*>(text.data()), MHD_RESPMEM_PERSISTENT);
   PHUB_CHECK(answer != nullptr);
@@ -139,8 +139,8 @@ MHD_Result MetricsServer::State::QueueText(MHD_Connection* connection, unsigned 
 }
 
 // Called once the header is whole; a body, if there is one, is never read.
-MHD_Result MetricsServer::State::Answer(MHD_Connection* connection, std::string_view path,
-                                        std::string_view method) {
+MHD_Result MetricsServer::Impl::Answer(MHD_Connection* connection, std::string_view path,
+                                       std::string_view method) {
   const MHD_ConnectionInfo* info =
       MHD_get_connection_info(connection, MHD_CONNECTION_INFO_SOCKET_CONTEXT);
   if (info != nullptr && info->socket_context != nullptr) {
@@ -162,46 +162,46 @@ absl::StatusOr<std::unique_ptr<MetricsServer>> MetricsServer::Create(
   auto addresses = transport::Resolve(host, port, /*passive=*/true);
   if (!addresses.ok()) return addresses.status();
   transport::SocketAddress& address = addresses->front();
-  auto state = std::make_unique<State>(std::move(collect), clock);
+  auto impl = std::make_unique<Impl>(std::move(collect), clock);
 
   const MHD_AccessHandlerCallback answer = [](void* self, MHD_Connection* connection,
                                               const char* path, const char* method, const char*,
                                               const char*, std::size_t*, void**) {
-    return static_cast<State*>(self)->Answer(connection, path, method);
+    return static_cast<Impl*>(self)->Answer(connection, path, method);
   };
   const MHD_NotifyConnectionCallback watch = [](void* self, MHD_Connection* connection,
                                                 void** place, MHD_ConnectionNotificationCode code) {
-    static_cast<State*>(self)->Watch(connection, place, code == MHD_CONNECTION_NOTIFY_STARTED);
+    static_cast<Impl*>(self)->Watch(connection, place, code == MHD_CONNECTION_NOTIFY_STARTED);
   };
   const MHD_LogCallback note = [](void* self, const char* format, va_list arguments) {
     std::array<char, 256> line{};
     std::vsnprintf(line.data(), line.size(), format, arguments);
-    static_cast<State*>(self)->last_error = line.data();
+    static_cast<Impl*>(self)->last_error = line.data();
   };
   unsigned flags = MHD_USE_EPOLL | MHD_USE_ERROR_LOG;
   if (address.storage.ss_family == AF_INET6) flags |= MHD_USE_IPv6;
-  state->daemon = MHD_start_daemon(
-      flags, port, nullptr, nullptr, answer, state.get(), MHD_OPTION_EXTERNAL_LOGGER, note,
-      state.get(), MHD_OPTION_SOCK_ADDR, address.get(), MHD_OPTION_CONNECTION_LIMIT,
+  impl->daemon = MHD_start_daemon(
+      flags, port, nullptr, nullptr, answer, impl.get(), MHD_OPTION_EXTERNAL_LOGGER, note,
+      impl.get(), MHD_OPTION_SOCK_ADDR, address.get(), MHD_OPTION_CONNECTION_LIMIT,
       unsigned{kConnectionsMax}, MHD_OPTION_CONNECTION_MEMORY_LIMIT, kConnectionMemoryBytes,
       MHD_OPTION_LISTEN_BACKLOG_SIZE, unsigned{kBacklog}, MHD_OPTION_NOTIFY_CONNECTION, watch,
-      state.get(), MHD_OPTION_END);
-  if (state->daemon == nullptr) {
-    std::string& why = state->last_error;
+      impl.get(), MHD_OPTION_END);
+  if (impl->daemon == nullptr) {
+    std::string& why = impl->last_error;
     while (!why.empty() && why.back() == '\n') why.pop_back();
     return absl::UnavailableError(
         fmt::format("cannot listen on {}: {}; choose another address or port, or stop what uses it",
                     transport::HostPort(host, port), why));
   }
-  const MHD_DaemonInfo* info = MHD_get_daemon_info(state->daemon, MHD_DAEMON_INFO_BIND_PORT);
+  const MHD_DaemonInfo* info = MHD_get_daemon_info(impl->daemon, MHD_DAEMON_INFO_BIND_PORT);
   PHUB_CHECK(info != nullptr);
-  state->port = info->port;
-  state->thread = std::thread([serving = state.get()] { serving->Run(); });
-  return std::unique_ptr<MetricsServer>(new MetricsServer(std::move(state)));
+  impl->port = info->port;
+  impl->thread = std::thread([serving = impl.get()] { serving->Run(); });
+  return std::unique_ptr<MetricsServer>(new MetricsServer(std::move(impl)));
 }
 
-MetricsServer::MetricsServer(std::unique_ptr<State> state) : state_(std::move(state)) {}
+MetricsServer::MetricsServer(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 MetricsServer::~MetricsServer() = default;
-std::uint16_t MetricsServer::port() const { return state_->port; }
+std::uint16_t MetricsServer::port() const { return impl_->port; }
 
 }  // namespace phub::server

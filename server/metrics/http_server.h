@@ -39,9 +39,9 @@ class MetricsServer {
   std::uint16_t port() const;
 
  private:
-  struct State;
-  explicit MetricsServer(std::unique_ptr<State> state);
-  std::unique_ptr<State> state_;
+  struct Impl;
+  explicit MetricsServer(std::unique_ptr<Impl> impl);
+  std::unique_ptr<Impl> impl_;
 };
 
 }  // namespace phub::server

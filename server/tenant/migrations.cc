@@ -57,7 +57,7 @@ absl::StatusOr<std::int64_t> VersionOf(Database& database) {
 
 }  // namespace
 
-std::span<const char* const> StateMigrations() { return kSteps; }
+std::span<const char* const> ControlStoreMigrations() { return kSteps; }
 
 absl::Status Migrate(Database& database, std::span<const char* const> steps) {
   const absl::StatusOr<std::int64_t> version = VersionOf(database);

@@ -9,7 +9,7 @@
 
 namespace phub::server {
 
-std::span<const char* const> StateMigrations();
+std::span<const char* const> ControlStoreMigrations();
 
 // Brings a database from whatever version it has to the last, one step per transaction: a kill
 // leaves it at one version or the next. FAILED_PRECONDITION if it is newer than the steps.

@@ -105,10 +105,9 @@ bool IsTenantName(std::string_view name) {
                      [&](char c) { return plain(c) || c == '-' || c == '_' || c == '.'; });
 }
 
-absl::StatusOr<std::unique_ptr<TenantAdmin>> TenantAdmin::Create(std::unique_ptr<StateStore> store,
-                                                                 Directory& directory,
-                                                                 Random& random,
-                                                                 AdmissionHooks hooks) {
+absl::StatusOr<std::unique_ptr<TenantAdmin>> TenantAdmin::Create(
+    std::unique_ptr<ControlStore> store, Directory& directory, Random& random,
+    AdmissionHooks hooks) {
   std::unique_ptr<TenantAdmin> admin(
       new TenantAdmin(std::move(store), directory, random, std::move(hooks)));
   const auto tenants = admin->store_->Tenants();

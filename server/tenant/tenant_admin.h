@@ -13,8 +13,8 @@
 #include "common/base/clock.h"
 #include "common/base/random.h"
 #include "server/tenant/caller.h"
+#include "server/tenant/control_store.h"
 #include "server/tenant/directory.h"
-#include "server/tenant/state_store.h"
 
 namespace phub::server {
 
@@ -49,7 +49,7 @@ struct AdmissionHooks {
 class TenantAdmin {
  public:
   // Loads what the store has into the directory and admission.
-  static absl::StatusOr<std::unique_ptr<TenantAdmin>> Create(std::unique_ptr<StateStore> store,
+  static absl::StatusOr<std::unique_ptr<TenantAdmin>> Create(std::unique_ptr<ControlStore> store,
                                                              Directory& directory, Random& random,
                                                              AdmissionHooks hooks);
 
@@ -64,10 +64,10 @@ class TenantAdmin {
   absl::StatusOr<Token> RevokeToken(const Caller& caller, const std::string& id);
   // Of a change that is made elsewhere (drain, evict), or of a refused attempt.
   absl::Status Audit(const AuditNote& note) { return store_->Audit(note); }
-  StateStore& store() { return *store_; }
+  ControlStore& store() { return *store_; }
 
  private:
-  TenantAdmin(std::unique_ptr<StateStore> store, Directory& directory, Random& random,
+  TenantAdmin(std::unique_ptr<ControlStore> store, Directory& directory, Random& random,
               AdmissionHooks hooks)
       : store_(std::move(store)),
         directory_(directory),
@@ -79,7 +79,7 @@ class TenantAdmin {
   absl::StatusOr<Tenant> Update(const Caller& caller, const Tenant& tenant, const char* action,
                                 const std::string& detail);
 
-  const std::unique_ptr<StateStore> store_;
+  const std::unique_ptr<ControlStore> store_;
   Directory& directory_;
   Random& random_;
   const AdmissionHooks hooks_;

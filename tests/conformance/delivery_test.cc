@@ -257,8 +257,8 @@ TEST_P(Delivery, RecordsTravelInlineAndAreCopiedWhenPosted) {
     Bytes payload = PatternBytes(bytes, bytes);
     const Bytes original = payload;
     wire::MessageHeader header;
-    header.kind = wire::MessageKind::kRecord;
-    header.record = RecordVersion{3};
+    header.kind = wire::MessageKind::kHyperParameters;
+    header.hyper_version = HyperVersion{3};
     header.payload_bytes = static_cast<std::uint32_t>(bytes);
     ASSERT_EQ(left.Post({.header = header, .payload = payload, .connections = {&lane.left, 1}}),
               1u);

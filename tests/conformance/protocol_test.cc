@@ -47,7 +47,7 @@ std::vector<Breach> Breaches() {
       {"PayloadOfCredit", ProtocolError::kPayloadBytes,
        change([](Header& h) { h.kind = wire::MessageKind::kCredit; })},
       {"RecordTooLong", ProtocolError::kPayloadBytes,
-       change([](Header& h) { h.kind = wire::MessageKind::kRecord; })},
+       change([](Header& h) { h.kind = wire::MessageKind::kHyperParameters; })},
       {"SlotOutOfRange", ProtocolError::kSlotRange,
        change([](Header& h) { h.slot = SlotIndex{4}; })},
       {"SlotNone", ProtocolError::kSlotRange, change([](Header& h) { h.slot = kNoSlot; })},

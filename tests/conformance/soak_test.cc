@@ -33,11 +33,9 @@ class Soak : public LaneTest {
     wire::MessageHeader header = Gradient(stream.next % kSlots, 0, stream.next);
     auto payload = std::make_unique<Bytes>();
     switch (random.Below(4)) {
-      case 0:
-        header.kind = wire::MessageKind::kCredit;
-        break;
+      case 0: header.kind = wire::MessageKind::kCredit; break;
       case 1:
-        header.kind = wire::MessageKind::kRecord;
+        header.kind = wire::MessageKind::kHyperParameters;
         *payload = PatternBytes(random.Below(wire::kInlineBytesMax + 1), random.Next());
         break;
       default:

@@ -13,9 +13,9 @@
 #include <vector>
 
 #include "common/base/check.h"
-#include "common/state/checksum.h"
-#include "common/state/manifest.h"
-#include "common/state/metadata.h"
+#include "common/checkpoint/checksum.h"
+#include "common/checkpoint/manifest.h"
+#include "common/checkpoint/metadata.h"
 #include "common/wire/lane_hello.h"
 #include "common/wire/message.h"
 #include "common/wire/shared_memory.h"
@@ -71,7 +71,7 @@ void AddMessageHeaders(Files& files) {
   header.membership_epoch = {1};
   header.chunk = {2};
   header.slot = {3};
-  header.record = {1};
+  header.hyper_version = {1};
   header.key = {4};
   files.push_back({"message_header/gradient", Encoded(header)});
   AddNearMisses(files, "message_header", Encoded(header), {0, 1, 2, 3, 4, 7, 48, 49, 63});
@@ -87,7 +87,7 @@ void AddMessageHeaders(Files& files) {
   header = {};
   header.kind = MessageKind::kCredit;
   files.push_back({"message_header/credit", Encoded(header)});
-  header.kind = MessageKind::kRecord;
+  header.kind = MessageKind::kHyperParameters;
   header.payload_bytes = phub::wire::kHyperParametersBytes;
   files.push_back({"message_header/record", Encoded(header)});
 }
@@ -165,7 +165,7 @@ void AddStreams(Files& files) {
   };
   std::vector<std::byte> mixed = start(3, 1);
   for (std::uint32_t round = 0; round < 3; ++round) {
-    Append(mixed, MessageKind::kRecord, 0, phub::wire::kHyperParametersBytes);
+    Append(mixed, MessageKind::kHyperParameters, 0, phub::wire::kHyperParametersBytes);
     Append(mixed, MessageKind::kGradient, 2, 1000 - round);
     Append(mixed, MessageKind::kGradient, 0, 64);
     Append(mixed, MessageKind::kParameters, 3, 257);
@@ -199,8 +199,8 @@ std::vector<std::byte> BytesOf(std::string_view text) {
   return {bytes.begin(), bytes.end()};
 }
 
-phub::state::StateDescription SavedDescription() {
-  phub::state::KeyState key;
+phub::checkpoint::CheckpointDescription SavedDescription() {
+  phub::checkpoint::SavedKey key;
   key.name = "fc1.weight";
   key.element_count = 3;
   key.parameter_type = phub::numeric::ElementType::kBf16;
@@ -210,7 +210,7 @@ phub::state::StateDescription SavedDescription() {
   key.optimizer_tensors = {{"first_moment", phub::numeric::ElementType::kF32},
                            {"second_moment", phub::numeric::ElementType::kF64}};
   key.initialized = true;
-  phub::state::StateDescription description;
+  phub::checkpoint::CheckpointDescription description;
   description.job = "digits";
   description.world_size = 4;
   description.iteration = 412;
@@ -223,8 +223,8 @@ phub::state::StateDescription SavedDescription() {
 // safetensors_fuzz.cc reads an input as a whole file, and as a header behind the number of bytes of
 // data that it is for.
 void AddSafetensors(Files& files) {
-  const phub::state::SafetensorsHeader header = phub::state::HeaderOf(SavedDescription());
-  std::string file = phub::state::EncodeHeader(header);
+  const phub::checkpoint::SafetensorsHeader header = phub::checkpoint::HeaderOf(SavedDescription());
+  std::string file = phub::checkpoint::EncodeHeader(header);
   std::string described(8, '\0');
   described[0] = static_cast<char>(header.tensors.back().end);
   files.push_back({"safetensors/described", BytesOf(described + file.substr(8))});
@@ -251,22 +251,22 @@ void AddSafetensors(Files& files) {
   plain("nested", 0, "{\"a\":[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[");
 }
 
-void AddStateManifests(Files& files) {
-  phub::state::Manifest manifest;
+void AddCheckpointManifests(Files& files) {
+  phub::checkpoint::Manifest manifest;
   manifest.description = SavedDescription();
   for (const auto& tensor : TensorsOf(manifest.description))
-    manifest.tensors.push_back({tensor.name, phub::state::Sha256Of(tensor.name)});
+    manifest.tensors.push_back({tensor.name, phub::checkpoint::Sha256Of(tensor.name)});
   manifest.description.keys.clear();
-  manifest.data_file = phub::state::DataFileName(412, 0xabc);
+  manifest.data_file = phub::checkpoint::DataFileName(412, 0xabc);
   manifest.data_bytes = 1000;
-  manifest.data_sha256 = phub::state::Sha256Of("data");
+  manifest.data_sha256 = phub::checkpoint::Sha256Of("data");
   const std::vector<std::byte> first = BytesOf(ManifestToJson(manifest));
-  PHUB_CHECK(phub::state::ParseManifest(ManifestToJson(manifest)).ok());
-  files.push_back({"state_manifest/first", first});
-  AddNearMisses(files, "state_manifest", first, {0, 20, 100, 400});
-  manifest.replaces = phub::state::DataFileName(411, 0xabd);
-  files.push_back({"state_manifest/later", BytesOf(ManifestToJson(manifest))});
-  files.push_back({"state_manifest/foreign", BytesOf(R"({"name":"My App","icons":[]})")});
+  PHUB_CHECK(phub::checkpoint::ParseManifest(ManifestToJson(manifest)).ok());
+  files.push_back({"checkpoint_manifest/first", first});
+  AddNearMisses(files, "checkpoint_manifest", first, {0, 20, 100, 400});
+  manifest.replaces = phub::checkpoint::DataFileName(411, 0xabd);
+  files.push_back({"checkpoint_manifest/later", BytesOf(ManifestToJson(manifest))});
+  files.push_back({"checkpoint_manifest/foreign", BytesOf(R"({"name":"My App","icons":[]})")});
 }
 
 void AddSharedMemory(Files& files) {
@@ -324,7 +324,7 @@ void AddRings(Files& files) {
     put(mixed, MessageKind::kGradient, 0, 512, 4, 0);
     mixed.insert(mixed.end(), {kPoll, kRelease});
     put(mixed, MessageKind::kGradient, 1, 100, 2, 0);
-    put(mixed, MessageKind::kRecord, 0, 96, 1, 0);
+    put(mixed, MessageKind::kHyperParameters, 0, 96, 1, 0);
     announce(mixed, 60);
     mixed.push_back(kPoll);
     announce(mixed, 40);
@@ -382,7 +382,7 @@ int main(int argc, char** argv) {
   AddLaneWelcomes(files);
   AddStreams(files);
   AddSafetensors(files);
-  AddStateManifests(files);
+  AddCheckpointManifests(files);
   AddSharedMemory(files);
   AddVerbsLane(files);
   AddRings(files);

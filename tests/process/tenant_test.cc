@@ -57,7 +57,7 @@ TEST_F(TenantTest, WhoSavedAJobAndWhereIsInTheLog) {
   ASSERT_TRUE(key->PushPull().Wait().ok());
   const std::string by_rank = daemon_->folder() + "/by-rank";
   const std::string by_tenant = daemon_->folder() + "/by-tenant";
-  ASSERT_TRUE(job->SaveState(by_rank).ok());
+  ASSERT_TRUE(job->SaveCheckpoint(by_rank).ok());
   const Finished saved = daemon_->Ask(token, {"job", "save", "kept", by_tenant});
   EXPECT_EQ(saved.exit, Exit::WithCode(0)) << saved.error;
   EXPECT_THAT(daemon_->Ask(token, {"job", "get", "kept"}).output, HasSubstr(by_tenant));
@@ -74,7 +74,7 @@ TEST_F(TenantTest, WhoSavedAJobAndWhereIsInTheLog) {
   // One that saves on and on fills no disk with that.
   const std::uint64_t suppressed = Counted("phub_audit_suppressed_total");
   for (int i = 0; i < 600 && Counted("phub_audit_suppressed_total") == suppressed; i += 60) {
-    for (int j = 0; j < 60; ++j) ASSERT_TRUE(job->SaveState(by_rank).ok());
+    for (int j = 0; j < 60; ++j) ASSERT_TRUE(job->SaveCheckpoint(by_rank).ok());
   }
   EXPECT_GT(Counted("phub_audit_suppressed_total"), suppressed);
   EXPECT_THAT(daemon_->Ask(token, {"job", "get", "kept"}).output, HasSubstr(by_rank));

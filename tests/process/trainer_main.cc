@@ -34,7 +34,7 @@ phub::Status Run(const Arguments& arguments) {
       phub::process::Trainer::Start(arguments.endpoint, arguments.job, arguments.trainer);
   if (!trainer.ok()) return trainer.status();
   if (!arguments.load.empty()) {
-    const auto loaded = trainer->job().LoadState(arguments.load);
+    const auto loaded = trainer->job().LoadCheckpoint(arguments.load);
     if (!loaded.ok()) return loaded.status();
     std::printf("loaded %llu\n", static_cast<unsigned long long>(*loaded));
   }

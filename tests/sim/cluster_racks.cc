@@ -58,8 +58,8 @@ std::string DrawAggregators(SeededRandom& random, const std::string& topology) {
 
 Fate DrawRackFate(SeededRandom& random) {
   constexpr Fate kFates[] = {
-      Fate::kWorkerDies,  Fate::kWorkerSilent,  Fate::kLaneBreaks, Fate::kKeysDiffer,
-      Fate::kRootsDiffer, Fate::kRecordsDiffer, Fate::kDaemonDies, Fate::kDaemonSilent,
+      Fate::kWorkerDies,  Fate::kWorkerSilent,          Fate::kLaneBreaks, Fate::kKeysDiffer,
+      Fate::kRootsDiffer, Fate::kHyperParametersDiffer, Fate::kDaemonDies, Fate::kDaemonSilent,
       Fate::kRacksCut,    Fate::kNeverReturns,
   };
   return random.Chance(1, 2) ? Fate::kCompletes : kFates[random.Below(std::size(kFates))];

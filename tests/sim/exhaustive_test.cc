@@ -190,7 +190,7 @@ class Search {
     }
     *memory = GradientOf(rank, index);
     message.payload = reinterpret_cast<const std::byte*>(memory);
-    message.header.record = RecordVersion{1};
+    message.header.hyper_version = HyperVersion{1};
     return true;
   }
 

@@ -120,7 +120,7 @@ void FairJob::Send(std::uint32_t rank, std::uint32_t chunk) {
   header.chunk = ChunkIndex{chunk};
   header.iteration = Iteration{iteration_};
   header.slot = SlotIndex{slot};
-  header.record = RecordVersion{1};
+  header.hyper_version = HyperVersion{1};
   header.payload_bytes = options_.chunk_bytes;
   bytes_pushed_ += options_.chunk_bytes;
   transport_.Send(worker.lane, header);

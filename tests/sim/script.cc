@@ -131,7 +131,7 @@ void PrepareFate(SeededRandom& random, JobScript& job) {
       }
     }
   };
-  if (job.fate == Fate::kRecordsDiffer) {
+  if (job.fate == Fate::kHyperParametersDiffer) {
     round.operation = wire::RoundOperation::kReduce;
     reduce_all(job.culprit_iteration);
     // The first round's record is agreed when keys are added; and a record that differs must be
@@ -188,7 +188,7 @@ const char* ToString(Fate fate) {
     case Fate::kWorkerSilent: return "worker_silent";
     case Fate::kLaneBreaks: return "lane_breaks";
     case Fate::kKeysDiffer: return "keys_differ";
-    case Fate::kRecordsDiffer: return "records_differ";
+    case Fate::kHyperParametersDiffer: return "records_differ";
     case Fate::kRootsDiffer: return "roots_differ";
     case Fate::kNeverReturns: return "never_returns";
     case Fate::kDaemonDies: return "daemon_dies";

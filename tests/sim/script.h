@@ -53,17 +53,17 @@ struct KeyScript {
 
 // How this job is meant to end.
 enum class Fate : std::uint8_t {
-  kCompletes,      // whatever the network does
-  kWorkerDies,     // policy fail: one rank dies; every survivor is told which
-  kWorkerSilent,   // the same, but nothing closes: only heartbeats tell
-  kLaneBreaks,     // policy fail: one lane is reset; the job fails and names its rank
-  kKeysDiffer,     // one rank adds another key: both are named
-  kRecordsDiffer,  // one rank sets another learning rate: both are named
-  kRootsDiffer,    // one rank broadcasts from another root: both are named
-  kNeverReturns,   // policy wait: one rank dies and nobody takes its place: it is named in time
-  kDaemonDies,     // of every job: one daemon of the rack dies; every worker is told which
-  kDaemonSilent,   // the same, but nothing closes
-  kRacksCut,       // lanes between the daemons of two racks are reset: one of them is named
+  kCompletes,              // whatever the network does
+  kWorkerDies,             // policy fail: one rank dies; every survivor is told which
+  kWorkerSilent,           // the same, but nothing closes: only heartbeats tell
+  kLaneBreaks,             // policy fail: one lane is reset; the job fails and names its rank
+  kKeysDiffer,             // one rank adds another key: both are named
+  kHyperParametersDiffer,  // one rank sets another learning rate: both are named
+  kRootsDiffer,            // one rank broadcasts from another root: both are named
+  kNeverReturns,  // policy wait: one rank dies and nobody takes its place: it is named in time
+  kDaemonDies,    // of every job: one daemon of the rack dies; every worker is told which
+  kDaemonSilent,  // the same, but nothing closes
+  kRacksCut,      // lanes between the daemons of two racks are reset: one of them is named
 };
 const char* ToString(Fate fate);
 
@@ -92,7 +92,8 @@ struct JobScript {
   std::uint32_t culprit_iteration = 1;  // when it does, in its own iterations of the first key
 
   bool disagrees() const {
-    return fate == Fate::kKeysDiffer || fate == Fate::kRecordsDiffer || fate == Fate::kRootsDiffer;
+    return fate == Fate::kKeysDiffer || fate == Fate::kHyperParametersDiffer ||
+           fate == Fate::kRootsDiffer;
   }
   bool IsIn(TroubleScript::Kind kind, std::uint32_t key, std::uint64_t iteration,
             std::uint32_t rank) const {

@@ -6,7 +6,7 @@
 #include <cstring>
 #include <utility>
 
-#include "client/state_transfer/boundary.h"
+#include "client/checkpoint/boundary.h"
 
 namespace phub::sim {
 namespace {

@@ -1,5 +1,5 @@
 // An administrator of the simulation, who takes snapshots of a job across all daemons of its rack,
-// or of all racks that it spans, while it trains, as client/state_transfer does over gRPC: choose a
+// or of all racks that it spans, while it trains, as client/checkpoint does over gRPC: choose a
 // boundary, have every daemon begin, read what they send; begin again where the job was past the
 // boundary. What comes is compared with the script's expected parameters and optimizer state.
 #pragma once

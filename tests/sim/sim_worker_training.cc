@@ -60,7 +60,7 @@ void SimWorker::StartRound(Key& key) {
   const std::uint64_t iteration = key.completed + 1;
   RoundScript round = script.rounds[iteration - 1];
   if (key.index == 0 && iteration == script_.culprit_iteration) {
-    if (IsCulprit(Fate::kRecordsDiffer)) round.hyper_parameters.learning_rate += 1.0f;
+    if (IsCulprit(Fate::kHyperParametersDiffer)) round.hyper_parameters.learning_rate += 1.0f;
     if (IsCulprit(Fate::kRootsDiffer)) round.root = rank_;
     if (IsCulprit(Fate::kLaneBreaks)) {
       for (std::uint32_t lane = 0; lane < lanes_.size(); ++lane) {
@@ -114,8 +114,8 @@ void SimWorker::Resume(Key& key, const client::KeyResume& resume) {
   pull.version = resume.version;
   pull.reductions = resume.reductions;
   pull.first_iteration = resume.first_iteration;
-  pull.record = resume.record;
-  if (resume.record.value > 0) {
+  pull.hyper_version = resume.hyper_version;
+  if (resume.hyper_version.value > 0) {
     pull.hyper_parameters = optimizer::FromMessage(resume.hyper_parameters);
   }
   pull.parameters_shared = key.parameters_shared;

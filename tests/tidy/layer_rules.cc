@@ -21,7 +21,7 @@ const std::vector<Layer>& Layers() {
       {"common/wire", {"common/base", "common/optimizer"}},
       {"common/simd", {"common/base", "common/optimizer"}},
       {"common/plan", {"common/base"}},
-      {"common/state", {"common/base"}},
+      {"common/checkpoint", {"common/base"}},
       {"common/transport", {"common/base", "common/wire", "common/simd", "common/plan"}},
       {"server",
        {"common/base", "common/optimizer", "common/rpc", "common/wire", "common/simd",
@@ -43,7 +43,7 @@ constexpr std::string_view kStagesFolder = "server/core/";
 constexpr std::string_view kLoopFolder = "server/core/loop";
 constexpr std::string_view kRoundsFolder = "server/core/rounds";
 constexpr std::array<std::string_view, 7> kControlFolders = {
-    "server/control", "client/session", "client/state_transfer", "client/cli", "tests",
+    "server/control", "client/session", "client/checkpoint", "client/cli", "tests",
     "proto",          "bench"};
 constexpr std::array<std::string_view, 2> kVerbsFolders = {"common/transport/verbs", "tests/verbs"};
 
@@ -178,7 +178,7 @@ std::optional<std::string> ControlBroken(std::string_view path, std::string_view
   const bool control = target.starts_with("grpc") || target.starts_with("google/protobuf") ||
                        target.ends_with(".pb.h");
   if (!control || IsInAny(path, kControlFolders)) return std::nullopt;
-  return "protobuf and gRPC stop at server/control, client/session, client/state_transfer and "
+  return "protobuf and gRPC stop at server/control, client/session, client/checkpoint and "
          "client/cli: " +
          std::string(target);
 }

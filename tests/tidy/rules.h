@@ -37,7 +37,7 @@ bool IsInFolder(std::string_view path, std::string_view folder);  // at any dept
 
 // --- layer_rules.cc: design rules on #include ---
 
-// base <- wire, simd, plan <- transport <- {server, client}; base <- state <- client; nobody
+// base <- wire, simd, plan <- transport <- {server, client}; base <- checkpoint <- client; nobody
 // includes tests or examples.
 // Stages of the core loop do not include each other; its folders loop and rounds may include them.
 // protobuf and gRPC stop at server/control,

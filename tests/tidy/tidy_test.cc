@@ -94,10 +94,10 @@ TEST(TidyIncludes, LayersPointDownwards) {
   EXPECT_TRUE(broken("common/wire/a.cc", "common/simd/b.h"));
   EXPECT_TRUE(broken("common/simd/a.cc", "common/transport/b.h"));
   EXPECT_TRUE(broken("common/plan/a.cc", "common/wire/b.h"));
-  EXPECT_TRUE(broken("common/state/a.cc", "common/wire/b.h"));
-  EXPECT_TRUE(broken("common/transport/tcp/a.cc", "common/state/b.h"));
+  EXPECT_TRUE(broken("common/checkpoint/a.cc", "common/wire/b.h"));
+  EXPECT_TRUE(broken("common/transport/tcp/a.cc", "common/checkpoint/b.h"));
   EXPECT_TRUE(broken("common/transport/tcp/a.cc", "server/b.h"));
-  EXPECT_TRUE(broken("server/control/a.cc", "common/state/b.h"));
+  EXPECT_TRUE(broken("server/control/a.cc", "common/checkpoint/b.h"));
   EXPECT_TRUE(broken("server/a.cc", "client/b.h"));
   EXPECT_TRUE(broken("server/control/a.cc", "tests/b.h"));
   EXPECT_TRUE(broken("client/session/a.cc", "server/core/commands.h"));
@@ -106,14 +106,14 @@ TEST(TidyIncludes, LayersPointDownwards) {
   EXPECT_TRUE(broken("client/examples/a.cc", "common/base/clock.h"));
 
   EXPECT_FALSE(broken("common/wire/a.cc", "common/base/ids.h"));
-  EXPECT_FALSE(broken("common/state/a.cc", "common/base/ids.h"));
+  EXPECT_FALSE(broken("common/checkpoint/a.cc", "common/base/ids.h"));
   EXPECT_FALSE(broken("common/transport/tcp/a.cc", "common/wire/message.h"));
   EXPECT_FALSE(broken("server/a.cc", "server/control/b.h"));
   EXPECT_FALSE(broken("server/a.cc", "common/transport/transport.h"));
   EXPECT_FALSE(broken("client/push/a.cc", "client/session/b.h"));
   EXPECT_FALSE(broken("client/push/a.cc", "common/wire/b.h"));
-  EXPECT_FALSE(broken("client/session/a.cc", "common/state/b.h"));
-  EXPECT_FALSE(broken("client/cli/a.cc", "common/state/b.h"));
+  EXPECT_FALSE(broken("client/session/a.cc", "common/checkpoint/b.h"));
+  EXPECT_FALSE(broken("client/cli/a.cc", "common/checkpoint/b.h"));
   EXPECT_FALSE(broken("client/examples/digits/a.cc", "client/examples/digits/b.h"));
   EXPECT_FALSE(broken("tests/sim/a.cc", "server/core/core_loop.h"));
 }

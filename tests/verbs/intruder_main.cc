@@ -8,6 +8,7 @@
 #include <grpcpp/grpcpp.h>
 #include <sys/socket.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cstdlib>
 #include <span>
@@ -214,10 +215,10 @@ class Intruder {
   std::uint64_t Refused() {
     const v1::GetStatsResponse stats =
         Call(*admin_, &v1::Admin::Stub::GetStats, v1::GetStatsRequest());
-    for (const v1::Counter& counter : stats.counters()) {
-      if (counter.name() == "phub_lanes_refused_nonce_total") return counter.value();
-    }
-    PHUB_CHECK(false, "no such counter");
+    const auto refused = std::ranges::find(stats.counters(), "phub_lanes_refused_nonce_total",
+                                           &v1::Counter::name);
+    PHUB_CHECK(refused != stats.counters().end(), "no such counter");
+    return refused->value();
   }
 
   const std::string host_;

@@ -51,10 +51,10 @@
 namespace phub {
 
 namespace client {  // not part of the API
-class JobState;
-class SessionState;
+class JobImpl;
+class SessionImpl;
 struct JobAccess;
-struct KeyState;
+struct KeyImpl;
 }  // namespace client
 
 // Version of the library in use, "0.1.0". Static storage.
@@ -123,9 +123,9 @@ class PHUB_API Handle {
   friend class Key;
   friend class Job;
   explicit Handle(Status refused);
-  Handle(std::shared_ptr<client::KeyState> key, std::uint64_t ticket);
+  Handle(std::shared_ptr<client::KeyImpl> key, std::uint64_t ticket);
 
-  std::shared_ptr<client::KeyState> key_;
+  std::shared_ptr<client::KeyImpl> key_;
   std::uint64_t ticket_ = 0;
   Status refused_;
 };
@@ -193,8 +193,8 @@ class PHUB_API Key {
 
  private:
   friend class Job;
-  explicit Key(std::shared_ptr<client::KeyState> state);
-  std::shared_ptr<client::KeyState> state_;
+  explicit Key(std::shared_ptr<client::KeyImpl> state);
+  std::shared_ptr<client::KeyImpl> impl_;
 };
 
 // ---- Sessions and jobs -------------------------------------------------------------------------
@@ -316,7 +316,7 @@ class PHUB_API Job {
 
   // A round that gives every rank rank 0's values in parameters(); blocks until they are there.
   // values: element_count elements of the key's type on rank 0; ignored, and may be empty, on
-  // others. At a resumed rank, and after LoadState(): nothing happens, the key has its values.
+  // others. At a resumed rank, and after LoadCheckpoint(): nothing happens, the key has its values.
   Status Initialize(Key& key, ConstElements values);
   // A round that gives every rank the values of rank `root`: elements of the key's type, or empty
   // for the root's parameters(). Not read at the others, which say by `count` if there are any.
@@ -326,15 +326,16 @@ class PHUB_API Job {
   Status Barrier();
 
   // Saves parameters, masters, optimizer state and hyper-parameters of all keys at an iteration
-  // boundary, while training goes on, into a directory of this host (see docs/state.md): an older
-  // state there is replaced once the new one is safe on disk. Any one rank calls it. Returns the
-  // iteration that was saved; the one that this rank has completed if it has no round under way.
-  Result<std::uint64_t> SaveState(std::string_view directory);
+  // boundary, while training goes on, into a directory of this host (see docs/checkpoints.md): an
+  // older state there is replaced once the new one is safe on disk. Any one rank calls it. Returns
+  // the iteration that was saved; the one that this rank has completed if it has no round under
+  // way.
+  Result<std::uint64_t> SaveCheckpoint(std::string_view directory);
   // Gives the job the state that was saved in a directory of rank 0's host (ignored at the others).
   // Collective, blocks: every rank calls it, after the same keys were added and with no round under
   // way. Parameters and hyper-parameters are then the saved ones at every rank. Returns the saved
   // iteration. A state that is damaged or of other keys is refused with the reason, at every rank.
-  Result<std::uint64_t> LoadState(std::string_view directory);
+  Result<std::uint64_t> LoadCheckpoint(std::string_view directory);
 
   // Lets rounds under way complete (at most leave_timeout, then kDeadlineExceeded says which did
   // not), leaves, and ends the engine. Calls after it are refused. Leaving twice is harmless.
@@ -343,8 +344,8 @@ class PHUB_API Job {
  private:
   friend class Session;
   friend struct client::JobAccess;
-  explicit Job(std::shared_ptr<client::JobState> state);
-  std::shared_ptr<client::JobState> state_;
+  explicit Job(std::shared_ptr<client::JobImpl> state);
+  std::shared_ptr<client::JobImpl> impl_;
 };
 
 // How a daemon is reached over TLS: paths of PEM files. TLS is used if any is given.
@@ -387,8 +388,8 @@ class PHUB_API Session {
 
  private:
   friend PHUB_API Result<Session> Connect(std::string_view endpoint, const ConnectOptions& options);
-  explicit Session(std::shared_ptr<client::SessionState> state);
-  std::shared_ptr<client::SessionState> state_;
+  explicit Session(std::shared_ptr<client::SessionImpl> state);
+  std::shared_ptr<client::SessionImpl> impl_;
 };
 
 // endpoint: "phub://host:port" or "host:port". kUnavailable if nothing answers there in time.

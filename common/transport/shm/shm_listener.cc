@@ -61,8 +61,8 @@ std::string ToString(const PeerCredentials& credentials) {
   return fmt::format("shm pid {} uid {}", credentials.pid, credentials.uid);
 }
 
-struct ShmListener::State final : PendingLanes {
-  State(const ShmListenerOptions& options, ShmGate& gate_in, const Clock& clock)
+struct ShmListener::Impl final : PendingLanes {
+  Impl(const ShmListenerOptions& options, ShmGate& gate_in, const Clock& clock)
       : PendingLanes({.request_timeout = options.hello_timeout,
                       .places_max = options.pending_max,
                       .places_per_origin_max = options.pending_per_user_max,
@@ -88,32 +88,32 @@ struct ShmListener::State final : PendingLanes {
 absl::StatusOr<std::unique_ptr<ShmListener>> ShmListener::Create(const ShmListenerOptions& options,
                                                                  ShmGate& gate, const Clock& clock,
                                                                  Random& random) {
-  auto state = std::make_unique<State>(options, gate, clock);
-  state->name = fmt::format("phub-{:016x}{:016x}", random.Next(), random.Next());
-  const ShmAddress address(state->name);
+  auto impl = std::make_unique<Impl>(options, gate, clock);
+  impl->name = fmt::format("phub-{:016x}{:016x}", random.Next(), random.Next());
+  const ShmAddress address(impl->name);
   Descriptor listening(socket(AF_UNIX, SOCK_SEQPACKET | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
-  const std::string where = fmt::format("Unix socket @{}", state->name);
+  const std::string where = fmt::format("Unix socket @{}", impl->name);
   if (!listening || bind(listening.get(), address.get(), address.bytes) != 0 ||
       listen(listening.get(), kBacklog) != 0) {
     return absl::UnavailableError(fmt::format("cannot listen on {}: {}", where, ErrnoText(errno)));
   }
-  const absl::Status watched = state->Listen(std::move(listening), where);
+  const absl::Status watched = impl->Listen(std::move(listening), where);
   if (!watched.ok()) return watched;
-  return std::unique_ptr<ShmListener>(new ShmListener(std::move(state)));
+  return std::unique_ptr<ShmListener>(new ShmListener(std::move(impl)));
 }
 
-ShmListener::ShmListener(std::unique_ptr<State> state) : state_(std::move(state)) {}
+ShmListener::ShmListener(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 ShmListener::~ShmListener() = default;
 
-const std::string& ShmListener::name() const { return state_->name; }
-const LaneListenerCounters& ShmListener::counters() const { return state_->counters(); }
+const std::string& ShmListener::name() const { return impl_->name; }
+const LaneListenerCounters& ShmListener::counters() const { return impl_->counters(); }
 std::uint64_t ShmListener::batches() const {
-  return state_->batches.load(std::memory_order_relaxed);
+  return impl_->batches.load(std::memory_order_relaxed);
 }
-std::uint32_t ShmListener::pending_count() const { return state_->count(); }
-bool ShmListener::PollOnce(DurationNs timeout) { return state_->PollOnce(timeout); }
+std::uint32_t ShmListener::pending_count() const { return impl_->count(); }
+bool ShmListener::PollOnce(DurationNs timeout) { return impl_->PollOnce(timeout); }
 
-Descriptor ShmListener::State::Accept(const Descriptor& listening, Origin& origin) {
+Descriptor ShmListener::Impl::Accept(const Descriptor& listening, Origin& origin) {
   Descriptor socket(accept4(listening.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
   PeerCredentials credentials;
   if (!socket || !GetCredentials(socket, credentials)) return {};
@@ -122,8 +122,8 @@ Descriptor ShmListener::State::Accept(const Descriptor& listening, Origin& origi
   return socket;
 }
 
-void ShmListener::State::Decide(Descriptor socket, std::span<const std::byte> request,
-                                const Origin& /*origin*/) {
+void ShmListener::Impl::Decide(Descriptor socket, std::span<const std::byte> request,
+                               const Origin& /*origin*/) {
   PeerCredentials credentials;
   wire::LaneHello hello;
   wire::SharedBatchRequest batch;
@@ -139,8 +139,8 @@ void ShmListener::State::Decide(Descriptor socket, std::span<const std::byte> re
 }
 
 // A nonce is spent on admission only, so versions are settled before it is looked at.
-void ShmListener::State::DecideLane(Descriptor socket, const wire::LaneHello& hello,
-                                    const PeerCredentials& credentials) {
+void ShmListener::Impl::DecideLane(Descriptor socket, const wire::LaneHello& hello,
+                                   const PeerCredentials& credentials) {
   const std::optional<std::uint8_t> version = CommonVersion(hello.version_min, hello.version_max);
   if (!version) return Refuse(socket, wire::LaneRefusal::kVersion);
   const wire::LaneRefusal refusal = gate.Admit(hello, credentials);
@@ -160,9 +160,9 @@ void ShmListener::State::DecideLane(Descriptor socket, const wire::LaneHello& he
   Refuse(socket, wire::LaneRefusal::kCapacity);
 }
 
-void ShmListener::State::DecideBatch(const Descriptor& socket,
-                                     const wire::SharedBatchRequest& request,
-                                     const PeerCredentials& credentials) {
+void ShmListener::Impl::DecideBatch(const Descriptor& socket,
+                                    const wire::SharedBatchRequest& request,
+                                    const PeerCredentials& credentials) {
   const std::optional<std::uint8_t> version =
       CommonVersion(request.version_min, request.version_max);
   if (!version) return Refuse(socket, wire::LaneRefusal::kVersion);

@@ -49,9 +49,9 @@ class ShmListener {
   std::uint32_t pending_count() const;  // the listener's thread
 
  private:
-  struct State;
-  explicit ShmListener(std::unique_ptr<State> state);
-  std::unique_ptr<State> state_;
+  struct Impl;
+  explicit ShmListener(std::unique_ptr<Impl> impl);
+  std::unique_ptr<Impl> impl_;
 };
 
 }  // namespace phub::transport

@@ -54,9 +54,8 @@ absl::StatusOr<Descriptor> Bind(const SocketAddress& address, const std::string&
 
 }  // namespace
 
-struct TcpListener::State final : PendingLanes {
-  State(const TcpListenerOptions& options, LaneGate& gate_in, const Clock& clock,
-        LaneKind* other_in)
+struct TcpListener::Impl final : PendingLanes {
+  Impl(const TcpListenerOptions& options, LaneGate& gate_in, const Clock& clock, LaneKind* other_in)
       : PendingLanes({.request_timeout = options.hello_timeout,
                       .places_max = options.pending_max,
                       .places_per_origin_max = options.pending_per_address_max,
@@ -93,28 +92,28 @@ absl::StatusOr<std::unique_ptr<TcpListener>> TcpListener::Create(const TcpListen
   absl::StatusOr<std::vector<SocketAddress>> addresses =
       Resolve(options.host, options.port, /*passive=*/true);
   if (!addresses.ok()) return addresses.status();
-  auto state = std::make_unique<State>(options, gate, clock, other);
+  auto impl = std::make_unique<Impl>(options, gate, clock, other);
   absl::StatusOr<Descriptor> listening =
       Bind(addresses->front(), HostPort(options.host, options.port));
   if (!listening.ok()) return listening.status();
   SocketAddress bound;
   bound.bytes = sizeof bound.storage;
   PHUB_CHECK(getsockname(listening->get(), bound.get(), &bound.bytes) == 0, "errno={}", errno);
-  state->port = PortOf(bound);
-  const absl::Status watched = state->Listen(*std::move(listening), "the listening socket");
+  impl->port = PortOf(bound);
+  const absl::Status watched = impl->Listen(*std::move(listening), "the listening socket");
   if (!watched.ok()) return watched;
-  return std::unique_ptr<TcpListener>(new TcpListener(std::move(state)));
+  return std::unique_ptr<TcpListener>(new TcpListener(std::move(impl)));
 }
 
-TcpListener::TcpListener(std::unique_ptr<State> state) : state_(std::move(state)) {}
+TcpListener::TcpListener(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 TcpListener::~TcpListener() = default;
 
-std::uint16_t TcpListener::port() const { return state_->port; }
-const LaneListenerCounters& TcpListener::counters() const { return state_->counters(); }
-std::uint32_t TcpListener::pending_count() const { return state_->count(); }
-bool TcpListener::PollOnce(DurationNs timeout) { return state_->PollOnce(timeout); }
+std::uint16_t TcpListener::port() const { return impl_->port; }
+const LaneListenerCounters& TcpListener::counters() const { return impl_->counters(); }
+std::uint32_t TcpListener::pending_count() const { return impl_->count(); }
+bool TcpListener::PollOnce(DurationNs timeout) { return impl_->PollOnce(timeout); }
 
-Descriptor TcpListener::State::Accept(const Descriptor& listening, Origin& origin) {
+Descriptor TcpListener::Impl::Accept(const Descriptor& listening, Origin& origin) {
   SocketAddress address;
   address.bytes = sizeof address.storage;
   Descriptor socket(
@@ -123,14 +122,14 @@ Descriptor TcpListener::State::Accept(const Descriptor& listening, Origin& origi
   return socket;
 }
 
-std::size_t TcpListener::State::RequestBytes(std::span<const std::byte> first) const {
+std::size_t TcpListener::Impl::RequestBytes(std::span<const std::byte> first) const {
   if (other != nullptr && other->Claims(first)) return other->request_bytes();
   const std::size_t record_bytes = tls ? TlsHandshake::RecordBytes(first) : 0;
   return record_bytes > first.size() && record_bytes <= kRequestBytesMax ? record_bytes
                                                                          : first.size();
 }
 
-std::unique_ptr<PendingLanes::Handshake> TcpListener::State::BeginHandshake(
+std::unique_ptr<PendingLanes::Handshake> TcpListener::Impl::BeginHandshake(
     int socket, std::span<const std::byte> first) {
   if (!tls || TlsHandshake::RecordBytes(first) != first.size()) return nullptr;
   return std::make_unique<TlsHandshake>(
@@ -146,8 +145,8 @@ std::unique_ptr<PendingLanes::Handshake> TcpListener::State::BeginHandshake(
       });
 }
 
-void TcpListener::State::DecideOther(Descriptor socket, std::span<const std::byte> request,
-                                     const Origin& origin) {
+void TcpListener::Impl::DecideOther(Descriptor socket, std::span<const std::byte> request,
+                                    const Origin& origin) {
   wire::LaneRefusal refusal = wire::LaneRefusal::kNone;
   switch (other->Decide(socket, request, origin.text, refusal)) {
     case LaneKind::Outcome::kTaken: return;
@@ -156,16 +155,16 @@ void TcpListener::State::DecideOther(Descriptor socket, std::span<const std::byt
   }
 }
 
-wire::LaneRefusal TcpListener::State::Judge(const wire::LaneHello& hello, const Origin& origin,
-                                            std::uint8_t& version) {
+wire::LaneRefusal TcpListener::Impl::Judge(const wire::LaneHello& hello, const Origin& origin,
+                                           std::uint8_t& version) {
   const std::optional<std::uint8_t> common = CommonVersion(hello.version_min, hello.version_max);
   version = common.value_or(0);
   // A nonce is spent on admission only, so versions are settled before it is looked at.
   return common ? gate.Admit(hello, origin.text) : wire::LaneRefusal::kVersion;
 }
 
-void TcpListener::State::Decide(Descriptor socket, std::span<const std::byte> request,
-                                const Origin& origin) {
+void TcpListener::Impl::Decide(Descriptor socket, std::span<const std::byte> request,
+                               const Origin& origin) {
   wire::LaneHello hello;
   if (request.size() > wire::kLaneHelloBytes) {
     return DecideOther(std::move(socket), request, origin);
@@ -183,8 +182,8 @@ void TcpListener::State::Decide(Descriptor socket, std::span<const std::byte> re
               origin.text);
 }
 
-void TcpListener::State::DecideAfter(std::unique_ptr<Handshake> handshake, Descriptor socket,
-                                     const Origin& origin) {
+void TcpListener::Impl::DecideAfter(std::unique_ptr<Handshake> handshake, Descriptor socket,
+                                    const Origin& origin) {
   auto& done = static_cast<TlsHandshake&>(*handshake);
   wire::LaneHello hello;
   // The key is this lane's, and no other's.

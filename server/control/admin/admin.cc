@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "common/wire/message.h"
-#include "server/control/checkpoint/saved_state.h"
+#include "server/control/checkpoint/checkpoints.h"
 #include "server/control/jobs/job_options.h"
 #include "server/control/racks/rack_run.h"
 #include "server/control/racks/rack_waiting.h"

@@ -9,7 +9,7 @@ namespace phub::server {
 namespace {
 
 // 0: the key has no such tensor.
-std::uint32_t ElementBytesOf(const KeyState& key, v1::StateTensor tensor) {
+std::uint32_t ElementBytesOf(const ShardKey& key, v1::StateTensor tensor) {
   const std::size_t states = simd::StateCount(key.optimizer);
   const ElementType accumulation = numeric::AccumulationType(key.type);
   switch (tensor) {
@@ -37,7 +37,7 @@ bool IsNewestLoad(Job& job, std::uint64_t number) {
 }
 
 void DealOut(std::uint32_t rack_count, RackIndex self, const std::vector<ChunkRef>& chunks,
-             const v1::LoadedState& state, StateArrival& arrival) {
+             const v1::LoadedState& state, CheckpointArrival& arrival) {
   arrival.dealt.resize(arrival.named.size());
   for (const ChunkRef& place : chunks) arrival.dealt[place.chunk->key->key.value].push_back(place);
   for (auto& key : arrival.dealt) {
@@ -55,7 +55,7 @@ void DealOut(std::uint32_t rack_count, RackIndex self, const std::vector<ChunkRe
 }
 
 // A piece that makes no sense is left as it is: TakePiece says what is wrong with it.
-std::vector<v1::StatePiece> DealPiece(RackIndex self, StateArrival& arrival,
+std::vector<v1::StatePiece> DealPiece(RackIndex self, CheckpointArrival& arrival,
                                       const v1::StatePiece& piece) {
   std::vector<v1::StatePiece> own;
   const std::uint32_t key = piece.key_index();

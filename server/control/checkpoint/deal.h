@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
-#include "server/control/checkpoint/saved_state.h"
+#include "server/control/checkpoint/checkpoints.h"
 #include "server/control/jobs/job.h"
 
 namespace phub::server {
@@ -20,8 +20,8 @@ absl::Status CheckSpansRacks(const Job& job, bool has_to);
 // For who deals out: the other racks are told what comes; `chunks` are all chunks of
 // the job. And what of a piece is of this rack's chunks; the rest is kept for the others.
 void DealOut(std::uint32_t rack_count, RackIndex self, const std::vector<ChunkRef>& chunks,
-             const v1::LoadedState& state, StateArrival& arrival);
-std::vector<v1::StatePiece> DealPiece(RackIndex self, StateArrival& arrival,
+             const v1::LoadedState& state, CheckpointArrival& arrival);
+std::vector<v1::StatePiece> DealPiece(RackIndex self, CheckpointArrival& arrival,
                                       const v1::StatePiece& piece);
 
 }  // namespace phub::server

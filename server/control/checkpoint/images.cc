@@ -6,7 +6,7 @@
 #include "server/core/exchange/shard_exchange.h"
 namespace phub::server {
 
-std::vector<TensorView> TensorsOf(const KeyState& key, const StateImage::ChunkImage& image) {
+std::vector<TensorView> TensorsOf(const ShardKey& key, const CheckpointImage::ChunkImage& image) {
   using numeric::ElementBytes;
   std::vector<TensorView> tensors;
   const auto add = [&](v1::StateTensor tensor, ElementType type, std::byte* data) {
@@ -35,15 +35,15 @@ std::vector<ChunkRef> ChunksOf(const Job& job) {
   return chunks;
 }
 
-absl::StatusOr<std::vector<std::unique_ptr<StateImage>>> MakeImages(Context& context, Job& job,
-                                                                    std::uint64_t& bytes) {
+absl::StatusOr<std::vector<std::unique_ptr<CheckpointImage>>> MakeImages(Context& context, Job& job,
+                                                                         std::uint64_t& bytes) {
   bytes = 0;
-  for (const auto& shard : job.shards) bytes += StateImageBytes(*shard);
+  for (const auto& shard : job.shards) bytes += CheckpointImageBytes(*shard);
   if (absl::Status status = context.ledger.Reserve(job.account, bytes); !status.ok()) return status;
   const SilenceGuard guard(context);
-  std::vector<std::unique_ptr<StateImage>> images;
+  std::vector<std::unique_ptr<CheckpointImage>> images;
   for (const auto& shard : job.shards) {
-    images.push_back(MakeStateImage(*shard));
+    images.push_back(MakeCheckpointImage(*shard));
     if (images.back() != nullptr) continue;
     context.ledger.Return(job.account, bytes);
     return absl::ResourceExhaustedError(

@@ -1,5 +1,5 @@
 // Copies of a job's training state: their memory, and where each chunk's tensors lie in them. See
-// saved_state.h for who holds an image until when. Under control's lock.
+// checkpoints.h for who holds an image until when. Under control's lock.
 #pragma once
 
 #include <cstdint>
@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "server/control/checkpoint/saved_state.h"
+#include "server/control/checkpoint/checkpoints.h"
 #include "server/control/context.h"
 #include "server/control/jobs/job.h"
 
@@ -18,7 +18,7 @@ std::vector<ChunkRef> ChunksOf(const Job& job);
 
 // Memory for images of all of the job's shards, charged to it; `bytes` says how much. Otherwise
 // the shortfall. REQUIRES: the core loops have all of the job's keys.
-absl::StatusOr<std::vector<std::unique_ptr<StateImage>>> MakeImages(Context& context, Job& job,
-                                                                    std::uint64_t& bytes);
+absl::StatusOr<std::vector<std::unique_ptr<CheckpointImage>>> MakeImages(Context& context, Job& job,
+                                                                         std::uint64_t& bytes);
 
 }  // namespace phub::server

@@ -29,13 +29,13 @@ const char* NameOf(v1::StateTensor tensor) {
 
 // Which keys come, and what there is of them here.
 absl::Status Loads::NameKeys(const Job& job, const v1::LoadStateRequest& first,
-                             StateArrival& arrival) {
+                             CheckpointArrival& arrival) {
   arrival.named.assign(job.keys.size(), false);
   std::vector<std::uint64_t> reductions(job.keys.size(), 0);
   arrival.parts.resize(job.keys.size());
   const std::vector<ChunkRef> chunks = ChunksOf(job);
   for (const ChunkRef& place : chunks) {
-    const KeyState& key = *place.chunk->key;
+    const ShardKey& key = *place.chunk->key;
     const auto& image = arrival.state->images[place.core.value]->chunks[place.index];
     if (!place.chunk->is_home) continue;
     arrival.parts[key.key.value].push_back(
@@ -53,7 +53,7 @@ absl::Status Loads::NameKeys(const Job& job, const v1::LoadStateRequest& first,
                       job.name(), job.keys[info.key_index()].name()));
     }
     arrival.named[info.key_index()] = true;
-    for (const StateArrival::Part& part : arrival.parts[info.key_index()]) {
+    for (const CheckpointArrival::Part& part : arrival.parts[info.key_index()]) {
       arrival.elements_left +=
           std::uint64_t{part.place.chunk->element_count} * part.elements_come.size();
     }
@@ -75,7 +75,8 @@ absl::Status Loads::NameKeys(const Job& job, const v1::LoadStateRequest& first,
   return absl::OkStatus();
 }
 
-absl::Status Loads::TakePiece(const Job& job, StateArrival& arrival, const v1::StatePiece& piece) {
+absl::Status Loads::TakePiece(const Job& job, CheckpointArrival& arrival,
+                              const v1::StatePiece& piece) {
   const auto wrong = [&](const std::string& what) {
     const std::string key = piece.key_index() < job.keys.size()
                                 ? job.keys[piece.key_index()].name()
@@ -90,9 +91,9 @@ absl::Status Loads::TakePiece(const Job& job, StateArrival& arrival, const v1::S
   if (piece.elements().empty() || piece.elements().size() > kPieceBytesMax) {
     return wrong(fmt::format("is empty or over {} bytes", kPieceBytesMax));
   }
-  std::vector<StateArrival::Part>& parts = arrival.parts[piece.key_index()];
+  std::vector<CheckpointArrival::Part>& parts = arrival.parts[piece.key_index()];
   auto part = std::upper_bound(parts.begin(), parts.end(), piece.element_offset(),
-                               [](std::uint64_t offset, const StateArrival::Part& each) {
+                               [](std::uint64_t offset, const CheckpointArrival::Part& each) {
                                  return offset < each.place.chunk->element_offset;
                                });
   if (part == parts.begin()) return wrong("is not of this daemon's chunks");

@@ -1,5 +1,5 @@
 // Saved state on its way in: gathered in images, piece by piece, each checked; brought to the core
-// loops when it is whole. See saved_state.h for who holds what until when.
+// loops when it is whole. See checkpoints.h for who holds what until when.
 #include "server/control/checkpoint/loads.h"
 
 #include <algorithm>
@@ -53,12 +53,12 @@ absl::StatusOr<LoadId> Loads::BeginLoad(const v1::LoadStateRequest& first) {
     return context_.Refuse(ControlCounter::loads_refused, Over());
   }
   if (job.checkpoints->arrival) FailArrival(job, Over());
-  auto arrival = std::make_unique<StateArrival>();
+  auto arrival = std::make_unique<CheckpointArrival>();
   arrival->id = ++loads_begun_;
   arrival->rank = seat->rank;
   arrival->session_id = first.session_id();
   arrival->deadline = context_.clock.Now() + context_.options.transfer_timeout;
-  arrival->state = std::make_unique<BroughtState>();
+  arrival->state = std::make_unique<DeliveredCheckpoint>();
   auto images = MakeImages(context_, job, arrival->state->memory_bytes);
   if (!images.ok()) return context_.Refuse(ControlCounter::loads_refused, images.status());
   arrival->state->images = *std::move(images);
@@ -86,7 +86,7 @@ absl::StatusOr<LoadId> Loads::BeginLoad(const v1::LoadStateRequest& first) {
 absl::Status Loads::LoadPart(LoadId load, const v1::LoadStateRequest& part) {
   Job* const job = FindLoad(load);
   if (job == nullptr) return Over();
-  StateArrival& arrival = *job->checkpoints->arrival;
+  CheckpointArrival& arrival = *job->checkpoints->arrival;
   if (!arrival.failure.ok()) return arrival.failure;
   if (arrival.is_refusal) return absl::OkStatus();
   absl::Status status = CheckLoader(*job, arrival.session_id);
@@ -113,7 +113,7 @@ absl::Status Loads::LoadPart(LoadId load, const v1::LoadStateRequest& part) {
 void Loads::FinishLoad(LoadId load, Answer<v1::LoadStateResponse> answer) {
   Job* const job = FindLoad(load);
   if (job == nullptr) return answer(Over(), {});
-  StateArrival& arrival = *job->checkpoints->arrival;
+  CheckpointArrival& arrival = *job->checkpoints->arrival;
   absl::Status status = arrival.failure;
   if (status.ok()) status = CheckLoader(*job, arrival.session_id);
   if (status.ok() && arrival.elements_left > 0) {
@@ -132,50 +132,50 @@ void Loads::FinishLoad(LoadId load, Answer<v1::LoadStateResponse> answer) {
     job->checkpoints->arrival.reset();
     return answer(absl::OkStatus(), {});
   }
-  BringState(*job);
-  job->pending.push_back({job->checkpoints->brought->tickets,
+  SendCheckpoint(*job);
+  job->pending.push_back({job->checkpoints->loaded->tickets,
                           [answer] { answer(absl::OkStatus(), {}); },
                           [answer](const absl::Status& failed) { answer(failed, {}); }});
   pending_calls_.AnswerAcknowledged(*job);
 }
 
 // It is whole: the core loops have it from here on, and let go of what they had before.
-void Loads::BringState(Job& job) {
-  const std::unique_ptr<StateArrival> arrival = std::move(job.checkpoints->arrival);
-  std::unique_ptr<BroughtState> state = std::move(arrival->state);
+void Loads::SendCheckpoint(Job& job) {
+  const std::unique_ptr<CheckpointArrival> arrival = std::move(job.checkpoints->arrival);
+  std::unique_ptr<DeliveredCheckpoint> state = std::move(arrival->state);
   for (std::size_t key = 0; key < arrival->parts.size(); ++key) {
     if (!arrival->named[key]) continue;
-    for (const StateArrival::Part& part : arrival->parts[key]) {
+    for (const CheckpointArrival::Part& part : arrival->parts[key]) {
       state->images[part.place.core.value]->chunks[part.place.index].ready.store(
           true, std::memory_order_release);
     }
   }
   for (std::size_t core = 0; core < context_.cores.size(); ++core) {
-    state->tickets.push_back(context_.cores[core].Send({.kind = Command::Kind::kBringState,
+    state->tickets.push_back(context_.cores[core].Send({.kind = Command::Kind::kLoadCheckpoint,
                                                         .shard = job.shards[core].get(),
                                                         .image = state->images[core].get()}));
   }
-  if (job.checkpoints->brought) {
-    job.checkpoints->brought->tickets = state->tickets;
-    job.checkpoints->replaced_states.push_back(std::move(job.checkpoints->brought));
+  if (job.checkpoints->loaded) {
+    job.checkpoints->loaded->tickets = state->tickets;
+    job.checkpoints->replaced.push_back(std::move(job.checkpoints->loaded));
   }
-  job.checkpoints->brought = std::move(state);
+  job.checkpoints->loaded = std::move(state);
   job.checkpoints->load_refusal = absl::OkStatus();
-  TakeOverIterations(job, job.checkpoints->brought->description);
-  NoteSave(job, job.checkpoints->brought->description.source(), context_.clock.Now(),
+  TakeOverIterations(job, job.checkpoints->loaded->description);
+  NoteSave(job, job.checkpoints->loaded->description.source(), context_.clock.Now(),
            context_.clock.Now());
   context_.counters.Add(ControlCounter::loads_brought);
   const std::string by =
       arrival->session_id.empty() ? "rack" : fmt::format("rank {}", arrival->rank.value);
   LogInfo("event=state_brought tenant={} job=\"{}\" by=\"{}\" iteration={} keys={}",
-          job.account.tenant, job.name(), by, job.checkpoints->brought->description.iteration(),
-          job.checkpoints->brought->description.keys_size());
+          job.account.tenant, job.name(), by, job.checkpoints->loaded->description.iteration(),
+          job.checkpoints->loaded->description.keys_size());
 }
 
 // It will not come to anything: the core loops never saw it, so its memory comes back at once. Who
 // sends it learns why with the next part.
 void Loads::FailArrival(Job& job, const absl::Status& status) {
-  StateArrival& arrival = *job.checkpoints->arrival;
+  CheckpointArrival& arrival = *job.checkpoints->arrival;
   if (arrival.state == nullptr) return;
   context_.ledger.Return(job.account, arrival.state->memory_bytes);
   job.memory_bytes -= arrival.state->memory_bytes;
@@ -198,20 +198,20 @@ void Loads::GetLoadedState(const v1::GetLoadedStateRequest& request,
   if (!seat.ok()) return answer(seat.status(), {});
   Job& job = *seat->job;
   if (!job.checkpoints->load_refusal.ok()) return answer(job.checkpoints->load_refusal, {});
-  if (job.checkpoints->brought == nullptr) {
+  if (job.checkpoints->loaded == nullptr) {
     return answer(
         absl::NotFoundError(fmt::format("no saved state was brought to job {}", job.name())), {});
   }
   job.pending.push_back(
-      {job.checkpoints->brought->tickets,
-       [answer, state = job.checkpoints->brought->description] { answer(absl::OkStatus(), state); },
+      {job.checkpoints->loaded->tickets,
+       [answer, state = job.checkpoints->loaded->description] { answer(absl::OkStatus(), state); },
        [answer](const absl::Status& failed) { answer(failed, {}); }});
   pending_calls_.AnswerAcknowledged(job);
 }
 
 void Loads::AdvanceLoad(Job& job, TimeNs now) {
   if (!job.running()) return;  // all of it is freed with the job
-  std::erase_if(job.checkpoints->replaced_states, [&](const std::unique_ptr<BroughtState>& state) {
+  std::erase_if(job.checkpoints->replaced, [&](const std::unique_ptr<DeliveredCheckpoint>& state) {
     if (!context_.cores.Acknowledged(state->tickets)) return false;
     context_.ledger.Return(job.account, state->memory_bytes);
     job.memory_bytes -= state->memory_bytes;
@@ -230,15 +230,15 @@ void Loads::DropLoaded(Job& job, int code, const std::string& why) {
       known ? static_cast<absl::StatusCode>(code) : absl::StatusCode::kUnknown, Sentence(why));
   context_.counters.Add(ControlCounter::loads_refused);
   if (job.checkpoints->arrival) FailArrival(job, job.checkpoints->load_refusal);
-  if (job.checkpoints->brought) {  // the core loops let go of it
-    for (const auto& [key, iteration] : job.checkpoints->brought->iterations_before)
+  if (job.checkpoints->loaded) {  // the core loops let go of it
+    for (const auto& [key, iteration] : job.checkpoints->loaded->iterations_before)
       job.keys[key].set_first_iteration(iteration);
-    job.checkpoints->brought->tickets.clear();
+    job.checkpoints->loaded->tickets.clear();
     for (std::size_t core = 0; core < context_.cores.size(); ++core) {
-      job.checkpoints->brought->tickets.push_back(context_.cores[core].Send(
-          {.kind = Command::Kind::kBringState, .shard = job.shards[core].get()}));
+      job.checkpoints->loaded->tickets.push_back(context_.cores[core].Send(
+          {.kind = Command::Kind::kLoadCheckpoint, .shard = job.shards[core].get()}));
     }
-    job.checkpoints->replaced_states.push_back(std::move(job.checkpoints->brought));
+    job.checkpoints->replaced.push_back(std::move(job.checkpoints->loaded));
   }
 }
 
@@ -246,10 +246,10 @@ void Loads::DropLoaded(Job& job, int code, const std::string& why) {
 LoadId Loads::RefuseLoad(Job& job, Rank rank, const v1::LoadStateRequest& refusal) {
   DropLoaded(job, refusal.refusal_code(), refusal.refusal());
   if (job.rack_run != nullptr) {
-    other_racks_.TellOfRefusedLoad(job, ++job.checkpoints->newest_load, refusal.refusal_code(),
-                                   Sentence(refusal.refusal()));
+    peer_racks_.TellOfRefusedLoad(job, ++job.checkpoints->newest_load, refusal.refusal_code(),
+                                  Sentence(refusal.refusal()));
   }
-  auto arrival = std::make_unique<StateArrival>();
+  auto arrival = std::make_unique<CheckpointArrival>();
   arrival->id = ++loads_begun_;
   arrival->rank = rank;
   arrival->session_id = refusal.session_id();
@@ -264,8 +264,8 @@ void Loads::TakeOverIterations(Job& job, const v1::LoadedState& loaded) {
   for (const v1::KeyStateInfo& info : loaded.keys()) {
     const std::uint64_t reductions = std::min(info.reductions(), loaded.iteration());
     auto& key = job.keys[info.key_index()];
-    job.checkpoints->brought->iterations_before.emplace_back(info.key_index(),
-                                                             key.first_iteration());
+    job.checkpoints->loaded->iterations_before.emplace_back(info.key_index(),
+                                                            key.first_iteration());
     key.set_first_iteration(loaded.iteration() - reductions);
   }
 }

@@ -1,6 +1,6 @@
 // Saved state on its way in: gathered in images, piece by piece, each checked, and given to the
 // core loops when it is whole. A job that spans racks is loaded whole at one of their daemons,
-// which deals the others' parts out. See saved_state.h for who holds what until when. Owned by
+// which deals the others' parts out. See checkpoints.h for who holds what until when. Owned by
 // Control; under control's lock.
 #pragma once
 
@@ -21,12 +21,12 @@ namespace phub::server {
 class Loads final : public JobObserver {
  public:
   Loads(Context& context, JobTable& jobs, Sessions& sessions, PendingCalls& pending_calls,
-        OtherRacks& other_racks)
+        PeerRacks& peer_racks)
       : context_(context),
         jobs_(jobs),
         sessions_(sessions),
         pending_calls_(pending_calls),
-        other_racks_(other_racks) {}
+        peer_racks_(peer_racks) {}
 
   // LoadState: what the first message of the call says, then every message (the first one, too),
   // then the end of the client's side, which is answered. A load that failed says why at its next
@@ -53,10 +53,11 @@ class Loads final : public JobObserver {
   Job* FindLoad(LoadId load) const;
   absl::StatusOr<Seating> FindLoader(const v1::LoadStateRequest& first);
   absl::Status CheckLoader(const Job& job, const std::string& session_id);
-  absl::Status NameKeys(const Job& job, const v1::LoadStateRequest& first, StateArrival& arrival);
-  absl::Status TakePiece(const Job& job, StateArrival& arrival, const v1::StatePiece& piece);
+  absl::Status NameKeys(const Job& job, const v1::LoadStateRequest& first,
+                        CheckpointArrival& arrival);
+  absl::Status TakePiece(const Job& job, CheckpointArrival& arrival, const v1::StatePiece& piece);
   void FailArrival(Job& job, const absl::Status& status);
-  void BringState(Job& job);
+  void SendCheckpoint(Job& job);
   LoadId RefuseLoad(Job& job, Rank rank, const v1::LoadStateRequest& refusal);
   void TakeOverIterations(Job& job, const v1::LoadedState& loaded);
 
@@ -64,7 +65,7 @@ class Loads final : public JobObserver {
   JobTable& jobs_;
   Sessions& sessions_;
   PendingCalls& pending_calls_;
-  OtherRacks& other_racks_;
+  PeerRacks& peer_racks_;
   LoadId loads_begun_ = 0;
 };
 

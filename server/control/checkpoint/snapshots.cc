@@ -1,5 +1,5 @@
 // A job's state on its way out: memory for a copy, a target for every key, and core loops that copy
-// each chunk at its target while rounds go on. See saved_state.h for who holds what until when.
+// each chunk at its target while rounds go on. See checkpoints.h for who holds what until when.
 #include "server/control/checkpoint/snapshots.h"
 
 #include <algorithm>
@@ -23,8 +23,8 @@ void DescribeCopied(SnapshotRun& run) {
   std::vector<bool> seen(run.key_count, false);
   for (const ChunkRef& place : run.chunks) {
     const std::uint32_t index = place.chunk->key->key.value;
-    const StateImage& image = *run.images[place.core.value];
-    const StateImage::ChunkImage& copy = image.chunks[place.index];
+    const CheckpointImage& image = *run.images[place.core.value];
+    const CheckpointImage::ChunkImage& copy = image.chunks[place.index];
     v1::SnapshotKey& key = *run.description.mutable_keys(static_cast<int>(index));
     key.set_reductions(copy.reductions);
     key.set_applied(seen[index] ? std::min(key.applied(), copy.applied.value) : copy.applied.value);
@@ -262,8 +262,8 @@ void Snapshots::OnReleased(Job& job) {
   job.checkpoints->version_queries.clear();
   job.checkpoints->snapshot.reset();
   job.checkpoints->arrival.reset();
-  job.checkpoints->brought.reset();
-  job.checkpoints->replaced_states.clear();
+  job.checkpoints->loaded.reset();
+  job.checkpoints->replaced.clear();
 }
 
 }  // namespace phub::server

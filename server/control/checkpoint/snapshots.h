@@ -1,6 +1,6 @@
 // A job's training state on its way out: memory for a copy, a target for every key, core loops that
 // copy each chunk at its target while rounds go on, and a reader that takes the copy part by part.
-// And what is known of states that are on disk. See saved_state.h for who holds what until when.
+// And what is known of states that are on disk. See checkpoints.h for who holds what until when.
 // Owned by Control; under control's lock.
 #pragma once
 

@@ -20,8 +20,8 @@ void Merge(const VersionReport::Entry& entry, v1::KeyVersions& key) {
   key.set_chunk_count(key.chunk_count() + entry.chunk_count);
   if (first || entry.applied_min.value < key.applied_min()) {
     key.set_applied_min(entry.applied_min.value);
-    key.set_record(entry.record.value);
-    key.set_previous_record(entry.previous_record.value);
+    key.set_record(entry.hyper_version.value);
+    key.set_previous_record(entry.previous_hyper_version.value);
     *key.mutable_hyper_parameters() = ToProto(entry.hyper_parameters);
     *key.mutable_previous_hyper_parameters() = ToProto(entry.previous_hyper_parameters);
   }

@@ -5,7 +5,7 @@
 #include <functional>
 
 #include "absl/status/status.h"
-#include "server/control/checkpoint/saved_state.h"
+#include "server/control/checkpoint/checkpoints.h"
 #include "server/control/context.h"
 #include "server/control/jobs/job_observer.h"
 #include "server/control/jobs/job_table.h"

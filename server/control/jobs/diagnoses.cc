@@ -28,13 +28,15 @@ const char* Misdeed(FaultCode code) {
       return "sent a message that this job does not take from a worker";
     case FaultCode::kStaleIteration: return "pushed an iteration that is over";
     case FaultCode::kIterationGap: return "pushed an iteration more than one ahead of the server's";
-    case FaultCode::kUnknownRecord: return "named hyper-parameters that it has not announced";
-    case FaultCode::kRecordRange: return "announced hyper-parameters that are malformed or too old";
+    case FaultCode::kUnknownHyperParameters:
+      return "named hyper-parameters that it has not announced";
+    case FaultCode::kHyperParametersRange:
+      return "announced hyper-parameters that are malformed or too old";
     case FaultCode::kType: return "sent elements of another type than the key's";
     case FaultCode::kReplyAddress: return "named shared memory that it does not have";
     case FaultCode::kAlignment: return "named memory that is not aligned to its elements";
     case FaultCode::kVersionGone: return "asked for a version that is not kept";
-    case FaultCode::kNoState: return "loads saved state that was not brought";
+    case FaultCode::kNoCheckpoint: return "loads saved state that was not brought";
     case FaultCode::kDecision: return "decided about an iteration that it cannot know to be summed";
     default: return "broke the protocol";
   }
@@ -143,7 +145,7 @@ void Diagnoses::FailOverCoreFault(Job& job, CoreIndex core, const Event& event) 
       what = fmt::format("{} broke the form of its lane to core {} ({})", who, core.value,
                          DescribeLoss(event.error, event.protocol_error, event.connection));
       break;
-    case FaultCode::kRecordMismatch:
+    case FaultCode::kHyperParametersMismatch:
       what = fmt::format("{} and {} announced different hyper-parameters under one version", who,
                          other);
       break;

@@ -12,8 +12,8 @@ void HostMemory::SetSharedMemoryEndpoint(std::string name, std::string boot_id) 
 // At once, if there is nobody to do it elsewhere.
 absl::Status HostMemory::TakePagesOf(std::vector<UnbackedMemory> memory, PagesFlag& pages) const {
   if (memory.empty()) return absl::OkStatus();
-  if (page_taker_ != nullptr) {
-    pages = page_taker_->Take(std::move(memory));
+  if (prefaulter_ != nullptr) {
+    pages = prefaulter_->Take(std::move(memory));
     return absl::OkStatus();
   }
   for (const UnbackedMemory& each : memory) {
@@ -56,7 +56,7 @@ std::vector<DoneFlag> HostMemory::Free(
     DoneFlag done = memory_listener_->OnReleased(incarnation);
     if (done != nullptr) flags.push_back(std::move(done));
   }
-  if (page_taker_ != nullptr) flags.push_back(page_taker_->Free(std::move(unwanted)));
+  if (prefaulter_ != nullptr) flags.push_back(prefaulter_->Free(std::move(unwanted)));
   return flags;
 }
 

@@ -10,7 +10,7 @@
 #include "server/control/context.h"
 #include "server/control/jobs/job.h"
 #include "server/control/jobs/memory_listener.h"
-#include "server/control/jobs/page_taker.h"
+#include "server/control/jobs/prefaulter.h"
 
 namespace phub::server {
 
@@ -23,7 +23,7 @@ class HostMemory {
   void SetSharedMemoryEndpoint(std::string name, std::string boot_id);
   void SetMemoryListener(JobMemoryListener& listener) { memory_listener_ = &listener; }
   // Without one, pages are taken and given back by the thread that calls, under the lock.
-  void SetPageTaker(PageTaker& taker) { page_taker_ = &taker; }
+  void SetPrefaulter(Prefaulter& taker) { prefaulter_ = &taker; }
 
   bool shares_memory() const { return !endpoint_.name().empty(); }
   LentMemory::Kind lent_kind() const {
@@ -41,7 +41,7 @@ class HostMemory {
  private:
   Context& context_;
   JobMemoryListener* memory_listener_ = nullptr;
-  PageTaker* page_taker_ = nullptr;    // both may be null
+  Prefaulter* prefaulter_ = nullptr;   // both may be null
   v1::SharedMemoryEndpoint endpoint_;  // without a name: nothing is shared
 };
 

@@ -30,7 +30,7 @@
 #include "server/control/jobs/job_exchange.h"
 #include "server/control/jobs/lent_memory.h"
 #include "server/control/jobs/memory_listener.h"
-#include "server/control/jobs/page_taker.h"
+#include "server/control/jobs/prefaulter.h"
 #include "server/control/jobs/rank_memory.h"
 #include "server/core/job_shard.h"
 #include "server/metrics/sample.h"
@@ -160,7 +160,7 @@ struct Diagnosis {
   std::uint64_t iteration = 0;
 };
 
-struct JobCheckpoints;  // server/control/checkpoint/saved_state.h
+struct JobCheckpoints;  // server/control/checkpoint/checkpoints.h
 struct RackRun;         // server/control/racks/rack_run.h
 
 struct Job {
@@ -198,11 +198,11 @@ struct Job {
   std::shared_ptr<RackRun> rack_run;
   std::shared_ptr<JobExchange> exchange;
 
-  std::string nonfinite_first;    // "rank 2 (node5), key fc1, iteration 412": the first such sum
-  WorkTotals totals;              // of a job that was released
-  v1::Fault fault;                // kFailed
-  TimeNs ended_at = 0;            // left kRunning
-  TimeNs end_commands_at = 0;     // left kRunning: when kEndJob goes out
+  std::string nonfinite_first;  // "rank 2 (node5), key fc1, iteration 412": the first such sum
+  WorkTotals totals;            // of a job that was released
+  v1::Fault fault;              // kFailed
+  TimeNs ended_at = 0;          // left kRunning
+  TimeNs end_commands_at = 0;   // left kRunning: when kEndJob goes out
   bool end_commands_sent = false;
   std::size_t cores_ended = 0;
   std::vector<DoneFlag> let_go;  // released: nobody holds memory of its any more once all are set

@@ -13,13 +13,14 @@ void PendingCalls::AnswerAcknowledged(Job& job) {
   std::list<PendingCall> refused;
   for (auto call = job.pending.begin(); call != job.pending.end();) {
     const auto next = std::next(call);
-    const PagesState pages = call->pages == nullptr ? PagesState::kTaken : call->pages->load();
-    const bool there = !call->awaits_racks || other_racks_.HaveKeys(job, call->batches);
+    const PrefaultState pages =
+        call->pages == nullptr ? PrefaultState::kTaken : call->pages->load();
+    const bool there = !call->awaits_racks || peer_racks_.HaveKeys(job, call->batches);
     const bool done =
         std::ranges::all_of(call->done, [](const DoneFlag& each) { return each->load(); });
-    if (pages == PagesState::kRefused) {
+    if (pages == PrefaultState::kRefused) {
       refused.splice(refused.end(), job.pending, call);
-    } else if (there && done && pages == PagesState::kTaken &&
+    } else if (there && done && pages == PrefaultState::kTaken &&
                context_.cores.Acknowledged(call->tickets) && KeysAcknowledged(job, call->batches)) {
       ready.splice(ready.end(), job.pending, call);
     }
@@ -39,7 +40,7 @@ void PendingCalls::AnswerAcknowledged(Job& job) {
   if (!ready.empty() && job.pending.empty() && job.running() && !job.diagnosis &&
       std::all_of(job.members.begin(), job.members.end(), has_left)) {
     if (job.rack_run == nullptr) return ending_.EndInOrder(job);
-    other_racks_.EndIfAllLeft(job);
+    peer_racks_.EndIfAllLeft(job);
   }
 }
 

@@ -4,14 +4,14 @@
 
 #include "server/control/context.h"
 #include "server/control/jobs/ending.h"
-#include "server/control/jobs/other_racks.h"
+#include "server/control/jobs/peer_racks.h"
 
 namespace phub::server {
 
 class PendingCalls {
  public:
-  PendingCalls(Context& context, Ending& ending, OtherRacks& other_racks)
-      : context_(context), ending_(ending), other_racks_(other_racks) {}
+  PendingCalls(Context& context, Ending& ending, PeerRacks& peer_racks)
+      : context_(context), ending_(ending), peer_racks_(peer_racks) {}
 
   // Answers those of the job whose time has come. Ends the job when every rank has left and none
   // waits.
@@ -22,7 +22,7 @@ class PendingCalls {
  private:
   Context& context_;
   Ending& ending_;
-  OtherRacks& other_racks_;
+  PeerRacks& peer_racks_;
 };
 
 }  // namespace phub::server

@@ -8,7 +8,7 @@
 
 #include "server/control/context.h"
 #include "server/control/jobs/diagnoses.h"
-#include "server/control/jobs/other_racks.h"
+#include "server/control/jobs/peer_racks.h"
 
 namespace phub::server {
 

@@ -17,7 +17,7 @@
 #include "common/wire/lane_hello.h"
 #include "server/control/answers.h"
 #include "server/control/jobs/granted_nonce.h"
-#include "server/control/jobs/page_taker.h"
+#include "server/control/jobs/prefaulter.h"
 
 namespace phub::server {
 

@@ -171,9 +171,9 @@ absl::Status Keys::AcceptBatch(Job& job, const KeySpecs& given, Rank rank) {
 void Keys::HandOutBatches(Job& job) {
   for (; job.batches_handed_out < job.batches.size(); ++job.batches_handed_out) {
     BatchRecord& next = job.batches[job.batches_handed_out];
-    const PagesState pages = next.pages == nullptr ? PagesState::kTaken : next.pages->load();
-    if (pages == PagesState::kWaiting) return;
-    if (pages == PagesState::kRefused) {
+    const PrefaultState pages = next.pages == nullptr ? PrefaultState::kTaken : next.pages->load();
+    if (pages == PrefaultState::kWaiting) return;
+    if (pages == PrefaultState::kRefused) {
       context_.counters.Add(ControlCounter::keys_refused_capacity);
       const std::string daemon =
           job.rack_run == nullptr
@@ -218,12 +218,12 @@ void Keys::AddKeys(const v1::AddKeysRequest& request, Answer<v1::AddKeysResponse
                                       job.name(), member.next_batch))));
   }
   if (request.batch() == job.batches.size()) {
-    if (absl::Status status = other_racks_.CheckKeys(job, request.keys()); !status.ok()) {
+    if (absl::Status status = peer_racks_.CheckKeys(job, request.keys()); !status.ok()) {
       return refuse(context_.Refuse(ControlCounter::keys_refused_invalid, status));
     }
     const absl::Status status = AcceptBatch(job, request.keys(), seat->rank);
     if (!status.ok()) return refuse(status);
-    other_racks_.TellOfKeys(job, request.batch());
+    peer_racks_.TellOfKeys(job, request.batch());
   }
   PHUB_CHECK(request.batch() < job.batches.size(), "batch={} batches={}", request.batch(),
              job.batches.size());

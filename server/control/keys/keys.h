@@ -21,7 +21,7 @@ class Keys {
  public:
   Keys(Context& context, Sessions& sessions, Ending& ending, PendingCalls& pending_calls,
        HostMemory& host_memory, RankMemories& rank_memories, TenantShares& shares,
-       OtherRacks& other_racks)
+       PeerRacks& peer_racks)
       : context_(context),
         sessions_(sessions),
         ending_(ending),
@@ -29,7 +29,7 @@ class Keys {
         host_memory_(host_memory),
         rank_memories_(rank_memories),
         shares_(shares),
-        other_racks_(other_racks) {}
+        peer_racks_(peer_racks) {}
 
   void AddKeys(const v1::AddKeysRequest& request, Answer<v1::AddKeysResponse> answer);
   // The first rank of this rack to send a batch, or another rack: checks, places and builds it.
@@ -58,7 +58,7 @@ class Keys {
   HostMemory& host_memory_;
   RankMemories& rank_memories_;
   TenantShares& shares_;
-  OtherRacks& other_racks_;
+  PeerRacks& peer_racks_;
 };
 
 }  // namespace phub::server

@@ -13,7 +13,7 @@
 #include "common/wire/lane_hello.h"
 #include "server/control/context.h"
 #include "server/control/jobs/job_table.h"
-#include "server/control/jobs/other_racks.h"
+#include "server/control/jobs/peer_racks.h"
 #include "server/control/jobs/presence.h"
 #include "server/control/jobs/sessions.h"
 #include "server/control/lanes/rank_memories.h"

@@ -86,8 +86,8 @@ ControlPortOptions ScaledTo(ControlPortOptions options, std::uint64_t descriptor
   return options;
 }
 
-struct ControlPort::State {
-  explicit State(const ControlPortOptions& given) : options(ScaledToProcess(given)) {}
+struct ControlPort::Impl {
+  explicit Impl(const ControlPortOptions& given) : options(ScaledToProcess(given)) {}
 
   struct Silent {
     Descriptor socket;
@@ -145,7 +145,7 @@ struct ControlPort::State {
   ControlPortRefusals refused;
 };
 
-absl::Status ControlPort::State::Bind() {
+absl::Status ControlPort::Impl::Bind() {
   auto addresses = transport::Resolve(options.host, options.port, /*passive=*/true);
   if (!addresses.ok()) return addresses.status();
   bool taken = false;
@@ -178,7 +178,7 @@ absl::Status ControlPort::State::Bind() {
   return absl::OkStatus();
 }
 
-void ControlPort::State::Loop() {
+void ControlPort::Impl::Loop() {
   NameThisThread("control-port");
   epoll_event events[kEventsAtOnce];
   while (!stopping.load(std::memory_order_relaxed)) {
@@ -198,7 +198,7 @@ void ControlPort::State::Loop() {
   }
 }
 
-void ControlPort::State::Turn(const epoll_event* events, int count) {
+void ControlPort::Impl::Turn(const epoll_event* events, int count) {
   starved = false;
   for (int i = 0; i < count; ++i) {
     const std::uint64_t id = events[i].data.u64;
@@ -215,7 +215,7 @@ void ControlPort::State::Turn(const epoll_event* events, int count) {
   HandOverWhole();
 }
 
-void ControlPort::State::Accept(int from) {
+void ControlPort::Impl::Accept(int from) {
   for (int i = 0; i < kAcceptedAtOnce; ++i) {
     SocketAddress address;
     address.bytes = sizeof address.storage;
@@ -243,7 +243,7 @@ void ControlPort::State::Accept(int from) {
   }
 }
 
-std::map<std::uint64_t, ControlPort::State::Silent>::iterator ControlPort::State::Drop(
+std::map<std::uint64_t, ControlPort::Impl::Silent>::iterator ControlPort::Impl::Drop(
     std::map<std::uint64_t, Silent>::iterator it) {
   const auto count = counts.find(it->second.text.address);
   --count->second.silent;
@@ -251,7 +251,7 @@ std::map<std::uint64_t, ControlPort::State::Silent>::iterator ControlPort::State
   return silent.erase(it);
 }
 
-ControlPort::State::Peers::iterator ControlPort::State::Forget(Peers::iterator it) {
+ControlPort::Impl::Peers::iterator ControlPort::Impl::Forget(Peers::iterator it) {
   const auto count = counts.find(it->second.address);
   if (!it->second.known) {
     --count->second.strangers;
@@ -261,7 +261,7 @@ ControlPort::State::Peers::iterator ControlPort::State::Forget(Peers::iterator i
   return handed.erase(it);
 }
 
-void ControlPort::State::Look(std::uint64_t id) {
+void ControlPort::Impl::Look(std::uint64_t id) {
   const auto found = silent.find(id);
   if (found == silent.end()) return;
   switch (LookAtFirstMessage(found->second.socket.get(), options.tls)) {
@@ -273,7 +273,7 @@ void ControlPort::State::Look(std::uint64_t id) {
   Drop(found);
 }
 
-void ControlPort::State::Sweep(TimeNs now) {
+void ControlPort::Impl::Sweep(TimeNs now) {
   for (auto it = silent.begin(); it != silent.end();) {
     const DurationNs limit =
         it->second.whole ? options.stranger_timeout : options.first_message_timeout;
@@ -298,7 +298,7 @@ void ControlPort::State::Sweep(TimeNs now) {
 }
 
 // Whether there is one, or one could be made.
-bool ControlPort::State::MakePlace(const std::string& address) {
+bool ControlPort::Impl::MakePlace(const std::string& address) {
   const bool own_full = counts[address].strangers >= options.strangers_per_address_max;
   if (!own_full && strangers < options.strangers_max) return true;
   auto oldest = handed.end();
@@ -315,7 +315,7 @@ bool ControlPort::State::MakePlace(const std::string& address) {
 }
 
 // The newest first: when strangers crowd their address, who has just come still waits.
-void ControlPort::State::HandOverWhole() {
+void ControlPort::Impl::HandOverWhole() {
   std::set<std::string> full;  // addresses that have no place left; few have so many strangers
   for (auto it = silent.end(); it != silent.begin();) {
     Silent& each = (--it)->second;
@@ -349,35 +349,35 @@ void ControlPort::State::HandOverWhole() {
 
 absl::StatusOr<std::unique_ptr<ControlPort>> ControlPort::Create(
     const ControlPortOptions& options) {
-  auto state = std::make_unique<State>(options);
-  if (absl::Status status = state->Bind(); !status.ok()) return status;
-  return std::unique_ptr<ControlPort>(new ControlPort(std::move(state)));
+  auto impl = std::make_unique<Impl>(options);
+  if (absl::Status status = impl->Bind(); !status.ok()) return status;
+  return std::unique_ptr<ControlPort>(new ControlPort(std::move(impl)));
 }
 
-ControlPort::ControlPort(std::unique_ptr<State> state) : state_(std::move(state)) {}
+ControlPort::ControlPort(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 ControlPort::~ControlPort() { Stop(); }
 
-std::uint16_t ControlPort::port() const { return state_->port; }
+std::uint16_t ControlPort::port() const { return impl_->port; }
 
 void ControlPort::Start(HandOver hand_over, Report report) {
-  state_->hand_over = std::move(hand_over);
-  state_->report = std::move(report);
-  state_->thread = std::thread([this] { state_->Loop(); });
+  impl_->hand_over = std::move(hand_over);
+  impl_->report = std::move(report);
+  impl_->thread = std::thread([this] { impl_->Loop(); });
 }
 
 void ControlPort::Stop() {
-  state_->stopping.store(true, std::memory_order_relaxed);
-  if (state_->thread.joinable()) state_->thread.join();
-  state_->listening.clear();
+  impl_->stopping.store(true, std::memory_order_relaxed);
+  if (impl_->thread.joinable()) impl_->thread.join();
+  impl_->listening.clear();
 }
 
 void ControlPort::MarkKnown(const std::string& peer) {
-  const std::lock_guard lock(state_->mutex);
-  const auto found = state_->handed.find(peer);
-  if (found == state_->handed.end() || found->second.known) return;
+  const std::lock_guard lock(impl_->mutex);
+  const auto found = impl_->handed.find(peer);
+  if (found == impl_->handed.end() || found->second.known) return;
   found->second.known = true;
-  --state_->counts[found->second.address].strangers;
-  --state_->strangers;
+  --impl_->counts[found->second.address].strangers;
+  --impl_->strangers;
 }
 
 }  // namespace phub::server

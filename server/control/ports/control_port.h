@@ -73,9 +73,9 @@ class ControlPort {
   void MarkKnown(const std::string& peer);
 
  private:
-  struct State;
-  explicit ControlPort(std::unique_ptr<State> state);
-  std::unique_ptr<State> state_;
+  struct Impl;
+  explicit ControlPort(std::unique_ptr<Impl> impl);
+  std::unique_ptr<Impl> impl_;
 };
 
 }  // namespace phub::server

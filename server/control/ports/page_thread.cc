@@ -17,7 +17,7 @@ struct PageThread::Taking {
   std::vector<UnbackedMemory> memory;
   std::size_t index = 0;   // in `memory`
   std::size_t offset = 0;  // in memory[index]
-  std::atomic<PagesState> state{PagesState::kWaiting};
+  std::atomic<PrefaultState> state{PrefaultState::kWaiting};
 };
 
 PagesFlag PageThread::Take(std::vector<UnbackedMemory> memory) {
@@ -38,7 +38,7 @@ DoneFlag PageThread::Free(std::shared_ptr<const void> memory) {
 }
 
 void PageThread::TakePiece(const std::shared_ptr<Taking>& taking) {
-  PagesState state = PagesState::kTaken;
+  PrefaultState state = PrefaultState::kTaken;
   if (taking->index < taking->memory.size()) {
     const UnbackedMemory& memory = taking->memory[taking->index];
     const std::size_t piece = std::min(kPieceBytes, memory.bytes - taking->offset);
@@ -50,7 +50,7 @@ void PageThread::TakePiece(const std::shared_ptr<Taking>& taking) {
       taking->offset = 0;
     }
     if (!done) {
-      state = PagesState::kRefused;
+      state = PrefaultState::kRefused;
     } else if (taking->index < taking->memory.size()) {
       thread_.Post([this, taking] { TakePiece(taking); });
       return;

@@ -8,11 +8,11 @@
 #include <vector>
 
 #include "common/base/work_thread.h"
-#include "server/control/jobs/page_taker.h"
+#include "server/control/jobs/prefaulter.h"
 
 namespace phub::server {
 
-class PageThread final : public PageTaker {
+class PageThread final : public Prefaulter {
  public:
   // `changed`: called after each flag that was set. Outlives the thread, whose end tells nobody of
   // what still waits.

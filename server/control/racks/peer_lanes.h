@@ -11,7 +11,7 @@
 #include "common/wire/lane_hello.h"
 #include "phub/v1/peer.pb.h"
 #include "server/control/context.h"
-#include "server/control/jobs/other_racks.h"
+#include "server/control/jobs/peer_racks.h"
 #include "server/control/racks/rack_run.h"
 #include "server/control/racks/racks.h"
 

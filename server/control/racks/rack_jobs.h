@@ -8,7 +8,7 @@
 
 #include "server/control/context.h"
 #include "server/control/jobs/job_observer.h"
-#include "server/control/jobs/other_racks.h"
+#include "server/control/jobs/peer_racks.h"
 #include "server/control/racks/racks.h"
 
 namespace phub::server {
@@ -20,7 +20,7 @@ class Keys;
 class PendingCalls;
 class RackMessages;
 
-class RackJobs final : public OtherRacks, public JobObserver {
+class RackJobs final : public PeerRacks, public JobObserver {
  public:
   RackJobs(Context& context, Racks& racks, JobTable& jobs, Barriers& barriers, Ending& ending,
            Keys& keys, PendingCalls& pending_calls, RackMessages& messages)

@@ -267,11 +267,11 @@ void RackOpening::Do(Job& job, const RackSteps& steps) {
     message.mutable_start();
     messages_.SendToRacks(incarnation, message);
   }
-  if (Has(steps, RackAction::kStand)) StandRackRun(job);
+  if (Has(steps, RackAction::kStand)) MarkReady(job);
   if (Has(steps, RackAction::kRefuse)) context_.counters.Add(ControlCounter::peers_refused_place);
 }
 
-void RackOpening::StandRackRun(Job& job) {
+void RackOpening::MarkReady(Job& job) {
   LogInfo("event=rack_job_stands tenant={} job=\"{}\"", job.account.tenant, job.name());
   // The rank that asked for it is here, or has given up: then nobody else may ever come.
   if (job.created_by.value < job.members.size()) messages_.NoteIfNobodyIsHere(job);

@@ -12,7 +12,7 @@
 #include "absl/status/statusor.h"
 #include "phub/v1/peer.pb.h"
 #include "server/control/context.h"
-#include "server/control/jobs/other_racks.h"
+#include "server/control/jobs/peer_racks.h"
 #include "server/control/racks/rack_protocol.h"
 #include "server/control/racks/racks.h"
 
@@ -78,7 +78,7 @@ class RackOpening final : public JobOpener {
                                      Incarnation incarnation);
   absl::Status CheckNoRun(RackIndex from, const v1::PeerMessage& message, bool& is_settled);
   void Do(Job& job, const RackSteps& steps);
-  void StandRackRun(Job& job);
+  void MarkReady(Job& job);
   void JoinHeld(const v1::PeerJob& job, Incarnation incarnation);
   std::list<HeldJoin> TakeHeld(const std::string& tenant, const std::string& job,
                                Incarnation incarnation);

@@ -7,7 +7,7 @@
 #include "phub/v1/admin.pb.h"
 #include "phub/v1/peer.pb.h"
 #include "server/control/context.h"
-#include "server/control/jobs/other_racks.h"
+#include "server/control/jobs/peer_racks.h"
 
 namespace phub::server {
 

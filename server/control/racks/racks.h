@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "server/control/context.h"
-#include "server/control/jobs/other_racks.h"
+#include "server/control/jobs/peer_racks.h"
 #include "server/control/racks/peer_network.h"
 #include "server/control/racks/surveyor.h"
 

@@ -39,7 +39,7 @@ void Barriers::Barrier(const v1::BarrierRequest& request, Answer<v1::BarrierResp
     if (job.members[rank].state != Member::State::kLeft) continue;
     RefuseBarriersWithout(job, DescribeRank(job, Rank{rank}));
   }
-  for (const std::string& departed : other_racks_.DepartedRanks(job)) {
+  for (const std::string& departed : peer_racks_.DepartedRanks(job)) {
     RefuseBarriersWithout(job, departed);
   }
   CompleteBarriers(job);
@@ -51,7 +51,7 @@ void Barriers::CompleteBarriers(Job& job) {
     return member.barriers.contains(job.barriers_done);
   };
   while (std::all_of(job.members.begin(), job.members.end(), waits) &&
-         other_racks_.ReachedBarrier(job)) {
+         peer_racks_.ReachedBarrier(job)) {
     context_.counters.Add(ControlCounter::barriers);
     const std::uint64_t sequence = job.barriers_done++;
     for (Member& member : job.members) {

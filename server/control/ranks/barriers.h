@@ -5,7 +5,7 @@
 #include <string>
 
 #include "server/control/context.h"
-#include "server/control/jobs/other_racks.h"
+#include "server/control/jobs/peer_racks.h"
 #include "server/control/jobs/sessions.h"
 #include "server/control/ranks/local_rack.h"
 
@@ -13,11 +13,8 @@ namespace phub::server {
 
 class Barriers {
  public:
-  Barriers(Context& context, Sessions& sessions, LocalRack& local_rack, OtherRacks& other_racks)
-      : context_(context),
-        sessions_(sessions),
-        local_rack_(local_rack),
-        other_racks_(other_racks) {}
+  Barriers(Context& context, Sessions& sessions, LocalRack& local_rack, PeerRacks& peer_racks)
+      : context_(context), sessions_(sessions), local_rack_(local_rack), peer_racks_(peer_racks) {}
 
   void Barrier(const v1::BarrierRequest& request, Answer<v1::BarrierResponse> answer);
   // Completes those that every rank, here and in other racks, is in.
@@ -29,7 +26,7 @@ class Barriers {
   Context& context_;
   Sessions& sessions_;
   LocalRack& local_rack_;
-  OtherRacks& other_racks_;
+  PeerRacks& peer_racks_;
 };
 
 }  // namespace phub::server

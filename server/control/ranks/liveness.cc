@@ -121,7 +121,7 @@ void Liveness::ForgiveSilence(DurationNs duration) {
   context_.counters.Add(ControlCounter::silence_forgiven);
   LogWarning("event=silence_forgiven duration_ns={}", duration);
   const TimeNs now = context_.clock.Now();
-  other_racks_.ForgiveSilence(duration);
+  peer_racks_.ForgiveSilence(duration);
   for (const auto& job : jobs_.jobs()) {
     for (Member& member : job->members) {
       const bool heard_of = member.present() || member.state == Member::State::kReserved;

@@ -8,7 +8,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "server/control/context.h"
-#include "server/control/jobs/other_racks.h"
+#include "server/control/jobs/peer_racks.h"
 #include "server/control/jobs/presence.h"
 #include "server/control/jobs/sessions.h"
 
@@ -17,14 +17,14 @@ namespace phub::server {
 class Liveness {
  public:
   Liveness(Context& context, JobTable& jobs, Sessions& sessions, Ending& ending,
-           Diagnoses& diagnoses, Presence& presence, OtherRacks& other_racks)
+           Diagnoses& diagnoses, Presence& presence, PeerRacks& peer_racks)
       : context_(context),
         jobs_(jobs),
         sessions_(sessions),
         ending_(ending),
         diagnoses_(diagnoses),
         presence_(presence),
-        other_racks_(other_racks) {}
+        peer_racks_(peer_racks) {}
 
   // Attend: one stream per session; a newer one ends the older. A failed job's fault is sent again
   // at once, so that a client that reconnects learns it.
@@ -49,7 +49,7 @@ class Liveness {
   Ending& ending_;
   Diagnoses& diagnoses_;
   Presence& presence_;
-  OtherRacks& other_racks_;
+  PeerRacks& peer_racks_;
   StreamId streams_made_ = 0;
 };
 

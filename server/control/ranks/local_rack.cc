@@ -186,7 +186,7 @@ absl::StatusOr<Job*> LocalRack::FindRunToJoin(const v1::JoinRequest& request,
   absl::StatusOr<Job*> run = FindRunOf(incarnation, tenant, request.job());
   if (!run.ok() || *run != nullptr || job == nullptr) return run;
   // It only waits to hear that other racks' ranks have left, too: see AskToOpen.
-  if (!request.options().plan().empty() && other_racks_.IsLeaving(*job)) return nullptr;
+  if (!request.options().plan().empty() && peer_racks_.IsLeaving(*job)) return nullptr;
   Supersede(*job, incarnation, fmt::format("rank {} ({})", request.rank(), request.host()));
   return nullptr;
 }

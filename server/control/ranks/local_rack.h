@@ -10,7 +10,7 @@
 #include "absl/status/statusor.h"
 #include "server/control/context.h"
 #include "server/control/jobs/diagnoses.h"
-#include "server/control/jobs/other_racks.h"
+#include "server/control/jobs/peer_racks.h"
 
 namespace phub::server {
 
@@ -37,12 +37,12 @@ std::string DescribeTopologyForHash(const ControlOptions& options);
 class LocalRack {
  public:
   LocalRack(Context& context, JobTable& jobs, Ending& ending, Diagnoses& diagnoses,
-            OtherRacks& other_racks)
+            PeerRacks& peer_racks)
       : context_(context),
         jobs_(jobs),
         ending_(ending),
         diagnoses_(diagnoses),
-        other_racks_(other_racks),
+        peer_racks_(peer_racks),
         configuration_(HashOfConfiguration(context.options)) {}
 
   void GetRack(const v1::GetRackRequest& request, Answer<v1::Rack> answer);
@@ -65,7 +65,7 @@ class LocalRack {
   JobTable& jobs_;
   Ending& ending_;
   Diagnoses& diagnoses_;
-  OtherRacks& other_racks_;
+  PeerRacks& peer_racks_;
   const std::string configuration_;
 };
 

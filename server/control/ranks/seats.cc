@@ -76,7 +76,7 @@ void Seats::CheckLeases(TimeNs now) {
     // could act on.
     if (!job->running() || job->diagnosis || !context_.cores.Acknowledged(job->add_job_tickets))
       continue;
-    if (!other_racks_.HaveKeys(*job, 0)) continue;
+    if (!peer_racks_.HaveKeys(*job, 0)) continue;
     for (std::uint32_t rank = 0; rank < job->members.size() && job->running(); ++rank) {
       const Member& member = job->members[rank];
       if (member.state != Member::State::kReserved ||
@@ -95,7 +95,7 @@ void Seats::CheckLeases(TimeNs now) {
 
 TimeNs Seats::NextLease(const Job& job) const {
   TimeNs next = kNever;
-  if (!context_.cores.Acknowledged(job.add_job_tickets) || !other_racks_.HaveKeys(job, 0))
+  if (!context_.cores.Acknowledged(job.add_job_tickets) || !peer_racks_.HaveKeys(job, 0))
     return next;
   for (const Member& member : job.members) {
     if (member.state != Member::State::kReserved) continue;
@@ -228,7 +228,7 @@ void Seats::Leave(const v1::LeaveRequest& request, Answer<v1::LeaveResponse> ans
     return answer(absl::OkStatus(), {});
   }
   barriers_.RefuseBarriersWithout(job, DescribeRank(job, seat->rank));
-  other_racks_.TellOfDeparture(job, seat->rank);
+  peer_racks_.TellOfDeparture(job, seat->rank);
   if (member.state == Member::State::kLost)
     presence_.EndAbsence(job, seat->rank, /*restarted=*/false);
   member.state = Member::State::kLeft;

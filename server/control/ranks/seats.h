@@ -20,7 +20,7 @@ class Seats {
  public:
   Seats(Context& context, JobTable& jobs, Sessions& sessions, Ending& ending, Diagnoses& diagnoses,
         PendingCalls& pending_calls, Presence& presence, Barriers& barriers,
-        RankMemories& rank_memories, OtherRacks& other_racks)
+        RankMemories& rank_memories, PeerRacks& peer_racks)
       : context_(context),
         jobs_(jobs),
         sessions_(sessions),
@@ -30,7 +30,7 @@ class Seats {
         presence_(presence),
         barriers_(barriers),
         rank_memories_(rank_memories),
-        other_racks_(other_racks) {}
+        peer_racks_(peer_racks) {}
 
   // Reserves the place for the process that joins, with a session of its own.
   void Seat(Job& job, const v1::JoinRequest& request, std::string_view peer_address);
@@ -62,7 +62,7 @@ class Seats {
   Presence& presence_;
   Barriers& barriers_;
   RankMemories& rank_memories_;
-  OtherRacks& other_racks_;
+  PeerRacks& peer_racks_;
 };
 
 }  // namespace phub::server

@@ -74,7 +74,7 @@ v1::AuditRecord ToProto(const AuditEntry& entry) {
   return record;
 }
 
-absl::StatusOr<std::vector<AuditEntry>> ReadAudit(StateStore& store,
+absl::StatusOr<std::vector<AuditEntry>> ReadAudit(ControlStore& store,
                                                   const v1::ListAuditRequest& request) {
   const std::int64_t count = request.count_max() == 0
                                  ? kAuditCountDefault

@@ -104,7 +104,7 @@ void Stage(JobShard& shard, Rank rank, Chunk& chunk, const transport::ReceivedMe
   PHUB_CHECK(!chunk.HasArrived(rank), "rank={} chunk={}", rank.value, chunk.index.value);
   if (chunk.arrived_count() == 0) {
     chunk.first_rank = rank;
-    chunk.record = header.record;
+    chunk.hyper_version = header.hyper_version;
     chunk.operation = header.operation;
     chunk.payload_type = header.type;
     chunk.root = header.root;

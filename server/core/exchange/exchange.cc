@@ -29,8 +29,8 @@ std::uint64_t HashOf(const wire::HyperParameters& values) {
 
 RoundTerms OwnTerms(const Chunk& chunk) {
   RoundTerms terms;
-  terms.record = chunk.record;
-  terms.record_hash = HashOf(chunk.key->ValuesOf(chunk.record));
+  terms.hyper_version = chunk.hyper_version;
+  terms.hyper_parameters_hash = HashOf(chunk.key->ValuesOf(chunk.hyper_version));
   terms.operation = chunk.operation;
   terms.payload_type = chunk.operation == RoundOperation::kReduce
                            ? numeric::AccumulationType(chunk.key->type)
@@ -40,7 +40,8 @@ RoundTerms OwnTerms(const Chunk& chunk) {
 }
 
 RoundTerms TermsOf(const MessageHeader& header) {
-  return {header.record, header.reply_address.value, header.operation, header.type, header.root};
+  return {header.hyper_version, header.reply_address.value, header.operation, header.type,
+          header.root};
 }
 
 // False: somebody said otherwise before.
@@ -83,7 +84,7 @@ bool ComesTooSoon(const JobShard& shard, const ChunkExchange& state, RackIndex f
 // How long stages take is measured of reductions: broadcasts have payload at one rack only.
 bool IsMeasured(const RoundTerms& terms) { return terms.operation == RoundOperation::kReduce; }
 
-bool RoundFits(const JobShard& shard, const MessageHeader& header, const KeyState& key) {
+bool RoundFits(const JobShard& shard, const MessageHeader& header, const ShardKey& key) {
   switch (header.operation) {
     case RoundOperation::kReduce: return header.type == numeric::AccumulationType(key.type);
     case RoundOperation::kAssign:

@@ -44,11 +44,11 @@ bool ExchangeStage::Post(JobShard& shard, RackIndex to, std::uint32_t entry) {
     header.kind = wire::MessageKind::kGradient;
     header.iteration =
         shard.exchange->plan.aggregates ? state.summed : Iteration{chunk.applied.value + 1};
-    header.record = terms.record;
+    header.hyper_version = terms.hyper_version;
     header.operation = terms.operation;
     header.type = terms.payload_type;
     header.root = terms.root;
-    header.reply_address = SharedAddress{terms.record_hash};
+    header.reply_address = SharedAddress{terms.hyper_parameters_hash};
     header.payload_bytes = state.has_payload ? chunk.Bytes(terms.payload_type) : 0;
     request.payload = {chunk.accumulator, header.payload_bytes};
   } else {

@@ -56,8 +56,8 @@ namespace phub::server::exchange {
 
 // What the first of a round's contributions said; the others must say the same.
 struct RoundTerms {
-  RecordVersion record{};
-  std::uint64_t record_hash = 0;  // of the record's values: every rank must mean the same
+  HyperVersion hyper_version{};
+  std::uint64_t hyper_parameters_hash = 0;  // of the record's values: every rank must mean the same
   wire::RoundOperation operation{};
   ElementType payload_type{};
   Rank root{};  // of the whole job

@@ -4,7 +4,7 @@
 #include <bit>
 #include <span>
 
-#include "server/core/ingest/records.h"
+#include "server/core/ingest/hyper_parameters.h"
 #include "server/core/on_core_loop.h"
 
 namespace phub::server::ingest {
@@ -23,10 +23,11 @@ Verdict JudgeRecord(JobShard& shard, Rank rank, const transport::ReceivedMessage
   wire::HyperParameters values;
   const std::span payload(message.inline_payload.data(), header.payload_bytes);
   if (header.key.value >= shard.key_count || !wire::DecodeHyperParameters(payload, values)) {
-    return Fault(FaultCode::kRecordRange);
+    return Fault(FaultCode::kHyperParametersRange);
   }
-  KeyState& key = *shard.keys()[header.key.value];
-  const RecordVerdict verdict = AcceptRecord(key, header.record, rank, values);
+  ShardKey& key = *shard.keys()[header.key.value];
+  const HyperParametersVerdict verdict =
+      AcceptHyperParameters(key, header.hyper_version, rank, values);
   if (verdict.fault != FaultCode::kNone) {
     return {Action::kFault, verdict.fault, verdict.other, nullptr, header.key};
   }
@@ -34,7 +35,7 @@ Verdict JudgeRecord(JobShard& shard, Rank rank, const transport::ReceivedMessage
 }
 
 // Whether the round's payload may be of that type.
-bool TypeFits(const MessageHeader& header, const KeyState& key) {
+bool TypeFits(const MessageHeader& header, const ShardKey& key) {
   switch (header.operation) {
     case RoundOperation::kReduce: return header.type == key.gradient_type;
     case RoundOperation::kAssign:
@@ -55,7 +56,8 @@ std::uint32_t PayloadBytesExpected(const MessageHeader& header, Rank rank, const
 }
 
 bool SameRound(const MessageHeader& header, const Chunk& chunk) {
-  if (header.operation != chunk.operation || header.record != chunk.record) return false;
+  if (header.operation != chunk.operation || header.hyper_version != chunk.hyper_version)
+    return false;
   return header.operation != RoundOperation::kAssign ||
          (header.root == chunk.root && header.type == chunk.payload_type);
 }
@@ -69,11 +71,11 @@ Verdict JudgeNew(const JobShard& shard, Rank rank, const MessageHeader& header, 
   if (header.operation == RoundOperation::kAssign && header.root.value >= RanksOfJob(shard)) {
     return Fault(FaultCode::kRoundMismatch, &chunk, chunk.first_rank);
   }
-  if (header.operation == RoundOperation::kLoad && !shard.StateIsBrought(chunk)) {
-    return Fault(FaultCode::kNoState, &chunk);
+  if (header.operation == RoundOperation::kLoad && !shard.CheckpointIsLoaded(chunk)) {
+    return Fault(FaultCode::kNoCheckpoint, &chunk);
   }
-  if (FindRecord(*chunk.key, header.record) == nullptr) {
-    return Fault(FaultCode::kUnknownRecord, &chunk);
+  if (FindHyperParameters(*chunk.key, header.hyper_version) == nullptr) {
+    return Fault(FaultCode::kUnknownHyperParameters, &chunk);
   }
   if (chunk.arrived_count() > 0 && !SameRound(header, chunk)) {
     return Fault(FaultCode::kRoundMismatch, &chunk, chunk.first_rank);
@@ -164,7 +166,7 @@ Verdict Judge(JobShard& shard, Rank rank, const transport::ReceivedMessage& mess
     return Fault(FaultCode::kWrongEpoch);
   }
   if (header.kind == wire::MessageKind::kGradient) return JudgeGradient(shard, rank, message);
-  if (header.kind == wire::MessageKind::kRecord) return JudgeRecord(shard, rank, message);
+  if (header.kind == wire::MessageKind::kHyperParameters) return JudgeRecord(shard, rank, message);
   if (header.kind == wire::MessageKind::kPull) return JudgePull(shard, header);
   if (header.kind == wire::MessageKind::kDecision) return JudgeDecision(shard, header);
   return Fault(FaultCode::kUnexpectedKind);

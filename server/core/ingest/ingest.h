@@ -1,6 +1,6 @@
-// First stage: what a message that arrived on a lane means. Decides, changes nothing but records.
-// Everything here judges what a peer sent: wrong is a fault of that rank, never a CHECK.
-// Core loop's thread.
+// First stage: what a message that arrived on a lane means. Decides, changes nothing but the
+// versions of hyper-parameters. Everything here judges what a peer sent: wrong is a fault of that
+// rank, never a CHECK. Core loop's thread.
 #pragma once
 
 #include "server/core/job_shard.h"

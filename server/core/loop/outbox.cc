@@ -58,10 +58,10 @@ void Outbox::CountRefusal(FaultCode code) {
     case FaultCode::kUnexpectedKind: return counters_.Add(CoreCounter::refused_kind);
     case FaultCode::kStaleIteration: return counters_.Add(CoreCounter::refused_stale);
     case FaultCode::kIterationGap: return counters_.Add(CoreCounter::refused_gap);
-    case FaultCode::kUnknownRecord:
-    case FaultCode::kRecordRange:
-    case FaultCode::kRecordMismatch: return counters_.Add(CoreCounter::refused_record);
-    case FaultCode::kNoState:
+    case FaultCode::kUnknownHyperParameters:
+    case FaultCode::kHyperParametersRange:
+    case FaultCode::kHyperParametersMismatch: return counters_.Add(CoreCounter::refused_record);
+    case FaultCode::kNoCheckpoint:
     case FaultCode::kRoundMismatch: return counters_.Add(CoreCounter::refused_round);
     case FaultCode::kType: return counters_.Add(CoreCounter::refused_type);
     case FaultCode::kReplyAddress:

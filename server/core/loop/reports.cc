@@ -2,8 +2,8 @@
 
 #include <algorithm>
 
+#include "server/core/checkpoint/shard_checkpoint.h"
 #include "server/core/on_core_loop.h"
-#include "server/core/state/shard_state.h"
 
 namespace phub::server {
 
@@ -70,10 +70,10 @@ void Include(const Chunk& chunk, VersionReport::Entry& entry) {
   const bool first = entry.chunk_count++ == 0;
   if (first || chunk.applied < entry.applied_min) {
     entry.applied_min = chunk.applied;
-    entry.record = chunk.applied_record[chunk.applied.value % 2];
-    entry.previous_record = chunk.applied_record[(chunk.applied.value + 1) % 2];
-    entry.hyper_parameters = chunk.key->ValuesOf(entry.record);
-    entry.previous_hyper_parameters = chunk.key->ValuesOf(entry.previous_record);
+    entry.hyper_version = chunk.applied_hyper_version[chunk.applied.value % 2];
+    entry.previous_hyper_version = chunk.applied_hyper_version[(chunk.applied.value + 1) % 2];
+    entry.hyper_parameters = chunk.key->ValuesOf(entry.hyper_version);
+    entry.previous_hyper_parameters = chunk.key->ValuesOf(entry.previous_hyper_version);
   }
   entry.applied_max = std::max(entry.applied_max, chunk.applied);
   entry.reductions_min =
@@ -98,9 +98,9 @@ void Reports::ReportVersions(JobShard& shard, VersionReport& report, Rank asking
   outbox_.Emit({.kind = Event::Kind::kVersionsReported, .shard = &shard, .versions = &report});
 }
 
-void Reports::TakeSnapshot(JobShard& shard, StateImage& image) {
+void Reports::TakeSnapshot(JobShard& shard, CheckpointImage& image) {
   PHUB_ON_CORE_LOOP();
-  if (!state::Begin(shard, image)) {
+  if (!checkpoint::Begin(shard, image)) {
     outbox_.Emit({.kind = Event::Kind::kSnapshotTaken, .shard = &shard, .image = &image});
     return;
   }
@@ -110,7 +110,7 @@ void Reports::TakeSnapshot(JobShard& shard, StateImage& image) {
 }
 
 void Reports::AnswerIfWhole(JobShard& shard) {
-  if (!state::Whole(shard)) return;
+  if (!checkpoint::Whole(shard)) return;
   outbox_.Emit({.kind = Event::Kind::kSnapshotTaken, .shard = &shard, .image = shard.snapshot});
   DropSnapshot(shard);
 }
@@ -126,7 +126,7 @@ bool Reports::AdvanceSnapshots() {
   bool copied = false;
   for (JobShard* const shard : loop_.shards) {
     if (shard->snapshot == nullptr) continue;
-    copied |= state::Advance(*shard);
+    copied |= checkpoint::Advance(*shard);
     AnswerIfWhole(*shard);
   }
   return copied;

@@ -1,6 +1,6 @@
 // What a core loop tells control when asked: which rounds wait for which ranks, which versions its
 // chunks have, and snapshots of a shard's state. A snapshot is taken over many runs, in the gaps of
-// the rounds (state/shard_state.h); the loop has at most one for each shard.
+// the rounds (checkpoint/shard_checkpoint.h); the loop has at most one for each shard.
 //
 // Owned by CoreLoop::State; loop's thread. The reports and images are control's.
 #pragma once
@@ -21,7 +21,7 @@ class Reports {
   void ReportStalls(JobShard& shard, StallReport& report);
   void ReportVersions(JobShard& shard, VersionReport& report, Rank asking);
   // Begins a snapshot; the answer comes when it is whole, or at once if it is missed.
-  void TakeSnapshot(JobShard& shard, StateImage& image);
+  void TakeSnapshot(JobShard& shard, CheckpointImage& image);
   void DropSnapshot(JobShard& shard);
   // Copies a little more of each snapshot that is being taken. True if anything was copied.
   bool AdvanceSnapshots();

@@ -16,15 +16,17 @@ using wire::RoundOperation;
 constexpr std::uint32_t kStreamedBytes = 8 * 1024 * 1024;
 
 optimizer::OptimizerArguments ArgumentsOf(const Chunk& chunk) {
-  const KeyState& key = *chunk.key;
-  const KeyState::Record& record = key.records[chunk.record.value % kRecordsPerKey];
-  PHUB_CHECK(record.version == chunk.record, "key={} record={}", key.key.value, chunk.record.value);
-  return optimizer::ArgumentsOf(record.values, key.first_values, chunk.reductions + 1);
+  const ShardKey& key = *chunk.key;
+  const ShardKey::HyperParameterSet& set =
+      key.hyper_parameters[chunk.hyper_version.value % kHyperVersionsPerKey];
+  PHUB_CHECK(set.version == chunk.hyper_version, "key={} record={}", key.key.value,
+             chunk.hyper_version.value);
+  return optimizer::ArgumentsOf(set.values, key.first_values, chunk.reductions + 1);
 }
 
 bool Reduce(Chunk& chunk, simd::Reduction reduction, const simd::Terms& terms,
             std::uint32_t world_size, std::span<std::byte* const> own_replies, bool streams) {
-  const KeyState& key = *chunk.key;
+  const ShardKey& key = *chunk.key;
   const simd::Round round = {.wire = key.gradient_type,
                              .type = key.type,
                              .reply = key.parameter_type,
@@ -50,7 +52,7 @@ bool Reduce(Chunk& chunk, simd::Reduction reduction, const simd::Terms& terms,
 
 // The payload is read once, whatever it is turned into: a worker may be writing to it.
 void Assign(Chunk& chunk, const std::byte* payload) {
-  const KeyState& key = *chunk.key;
+  const ShardKey& key = *chunk.key;
   std::byte* const next = chunk.NextParameters();
   if (chunk.masters == nullptr) {
     std::memcpy(next, payload, chunk.reply_bytes());
@@ -72,7 +74,7 @@ bool StreamsResults(const JobShard& shard, std::size_t own_count) {
 double MakeGradient(Chunk& chunk, std::uint32_t world_size) {
   PHUB_ON_CORE_LOOP();
   if (!IsUpdated(chunk)) return 0.0;
-  const KeyState& key = *chunk.key;
+  const ShardKey& key = *chunk.key;
   const std::uint32_t divisor = key.reduction == Reduction::kMean ? world_size : 1;
   return simd::DivideAndSquare(numeric::AccumulationType(key.type), divisor, chunk.accumulator,
                                chunk.element_count);
@@ -81,7 +83,7 @@ double MakeGradient(Chunk& chunk, std::uint32_t world_size) {
 void ApplySummed(Chunk& chunk, std::uint32_t world_size, bool norms, double scale,
                  std::span<std::byte* const> own_replies, bool streams) {
   PHUB_ON_CORE_LOOP();
-  const KeyState& key = *chunk.key;
+  const ShardKey& key = *chunk.key;
   const bool is_gradient = norms && IsUpdated(chunk);
   if (is_gradient && scale != 1.0) {
     simd::Scale(numeric::AccumulationType(key.type), scale, chunk.accumulator, chunk.element_count);

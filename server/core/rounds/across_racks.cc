@@ -3,7 +3,7 @@
 #include <cstring>
 
 #include "common/base/check.h"
-#include "server/core/state/shard_state.h"
+#include "server/core/checkpoint/shard_checkpoint.h"
 
 namespace phub::server::across_racks {
 namespace {
@@ -29,14 +29,15 @@ void Refuse(RoundStages& stages, JobShard& shard, RackIndex rack,
 // state back while other racks were awaited.
 Made ApplyTotal(RoundStages& stages, JobShard& shard, Chunk& chunk) {
   PHUB_CHECK(chunk.is_home, "chunk={}", chunk.index.value);
-  state::BeforeRound(shard, chunk);
-  if (chunk.operation == RoundOperation::kLoad && !shard.StateIsBrought(chunk)) {
-    Refuse(stages, shard, shard.exchange->plan.self, {Step::kFault, FaultCode::kNoState, &chunk});
+  checkpoint::BeforeRound(shard, chunk);
+  if (chunk.operation == RoundOperation::kLoad && !shard.CheckpointIsLoaded(chunk)) {
+    Refuse(stages, shard, shard.exchange->plan.self,
+           {Step::kFault, FaultCode::kNoCheckpoint, &chunk});
     return Made::kNothing;
   }
   const std::span<std::byte* const> own = stages.replies.OwnReplies(shard, chunk);
   if (chunk.operation == RoundOperation::kLoad) {
-    state::PutInPlace(shard, chunk, own);
+    checkpoint::PutInPlace(shard, chunk, own);
     return Made::kVersion;
   }
   simd::Terms total;
@@ -55,7 +56,7 @@ Made TakeResult(RoundStages& stages, JobShard& shard, Chunk& chunk) {
   for (std::byte* const own : stages.replies.OwnReplies(shard, chunk)) {
     std::memcpy(own, chunk.NextParameters(), chunk.reply_bytes());
   }
-  if (chunk.operation == RoundOperation::kLoad) state::CountAsBrought(shard, chunk);
+  if (chunk.operation == RoundOperation::kLoad) checkpoint::CountAsLoaded(shard, chunk);
   return Made::kVersion;
 }
 

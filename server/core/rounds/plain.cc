@@ -1,17 +1,17 @@
 #include "server/core/rounds/plain.h"
 
 #include "common/base/check.h"
+#include "server/core/checkpoint/shard_checkpoint.h"
 #include "server/core/optimize/optimize.h"
-#include "server/core/state/shard_state.h"
 
 namespace phub::server::plain {
 
 Made Finish(RoundStages& stages, JobShard& shard, Chunk& chunk) {
   PHUB_DCHECK(shard.exchange == nullptr && !chunk.is_summed, "chunk={}", chunk.index.value);
-  state::BeforeRound(shard, chunk);
+  checkpoint::BeforeRound(shard, chunk);
   const std::span<std::byte* const> own = stages.replies.OwnReplies(shard, chunk);
   if (chunk.operation == wire::RoundOperation::kLoad) {
-    state::PutInPlace(shard, chunk, own);
+    checkpoint::PutInPlace(shard, chunk, own);
     return Made::kVersion;
   }
   const simd::Terms sum = aggregate::GatherTerms(shard, chunk, stages.terms);

@@ -1,10 +1,10 @@
 #include "server/core/rounds/rounds.h"
 
 #include "common/base/check.h"
+#include "server/core/checkpoint/shard_checkpoint.h"
 #include "server/core/rounds/across_racks.h"
 #include "server/core/rounds/plain.h"
 #include "server/core/rounds/whole_iteration.h"
-#include "server/core/state/shard_state.h"
 
 namespace phub::server {
 
@@ -50,9 +50,9 @@ void Rounds::Publish(JobShard& shard, Chunk& chunk, Made made) {
   const bool is_reduction = chunk.operation == wire::RoundOperation::kReduce;
   if (is_reduction && made != Made::kSkipped) ++chunk.reductions;
   ++chunk.applied.value;
-  chunk.applied_record[chunk.applied.value % 2] = chunk.record;
+  chunk.applied_hyper_version[chunk.applied.value % 2] = chunk.hyper_version;
   aggregate::Finish(shard, chunk);
-  state::AfterRound(shard, chunk);
+  checkpoint::AfterRound(shard, chunk);
   if (shard.round_policy == RoundPolicy::kAcrossRacks) stages_.exchanges.PassOn(shard, chunk);
   stages_.replies.KeepVersions(shard, chunk);
   stages_.replies.Answer(shard, chunk);

@@ -5,9 +5,9 @@
 #include <utility>
 
 #include "common/base/check.h"
+#include "server/core/checkpoint/shard_checkpoint.h"
 #include "server/core/optimize/optimize.h"
 #include "server/core/rounds/departed.h"
-#include "server/core/state/shard_state.h"
 
 namespace phub::server::whole_iteration {
 namespace {
@@ -32,7 +32,7 @@ void Sum(RoundStages& stages, JobShard& shard, Chunk& chunk) {
 Made Apply(RoundStages& stages, JobShard& shard, Chunk& chunk) {
   ShardIteration& iteration = shard.iteration;
   PHUB_CHECK(iteration.applying_count > 0, "chunk={}", chunk.index.value);
-  state::BeforeRound(shard, chunk);
+  checkpoint::BeforeRound(shard, chunk);
   const std::span<std::byte* const> own = stages.replies.OwnReplies(shard, chunk);
   if (iteration.skip) {
     stages.loop.counters.Add(CoreCounter::rounds_skipped);

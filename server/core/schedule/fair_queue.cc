@@ -51,7 +51,7 @@ void FairQueue::AddKeys(JobShard& shard, const KeyBatch& batch) {
   if (job.tenant == nullptr) return;  // the core loop let go of it already
   std::uint64_t bytes = 0;
   for (const Chunk& chunk : batch.chunks) {
-    const KeyState& key = *chunk.key;
+    const ShardKey& key = *chunk.key;
     bytes += std::max({chunk.Bytes(key.type), chunk.Bytes(key.gradient_type), chunk.reply_bytes()});
   }
   job.iteration_bytes += bytes * shard.config.world_size;

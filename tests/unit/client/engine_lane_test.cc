@@ -131,7 +131,7 @@ TEST_F(EngineBreachTest, MessageOfAnotherEpochFailsTheLane) {
 }
 
 TEST_F(EngineBreachTest, RecordFromTheDaemonFailsTheLane) {
-  Deliver(FromDaemon(wire::MessageKind::kRecord, 0));
+  Deliver(FromDaemon(wire::MessageKind::kHyperParameters, 0));
   ExpectFault(LaneFault::kUnexpectedKind);
 }
 
@@ -190,8 +190,8 @@ TEST_F(EngineTest, ReplacedLaneHearsOfRecordsAgain) {
   Attach(0);
   const auto posted = RunAndTake();
   ASSERT_THAT(posted, SizeIs(2));
-  EXPECT_EQ(posted[0].header.kind, wire::MessageKind::kRecord);
-  EXPECT_EQ(posted[0].header.record, RecordVersion{2});
+  EXPECT_EQ(posted[0].header.kind, wire::MessageKind::kHyperParameters);
+  EXPECT_EQ(posted[0].header.hyper_version, HyperVersion{2});
   EXPECT_EQ(posted[1].header.kind, wire::MessageKind::kGradient);
 }
 

@@ -29,7 +29,7 @@ class EngineRestartTest : public EngineTest {
             .ticket = ++key.ticket,
             .version = Iteration{version},
             .reductions = reductions,
-            .record = RecordVersion{4},
+            .hyper_version = HyperVersion{4},
             .parameters = std::as_writable_bytes(std::span(key.parameters)).data(),
             .hyper_parameters = {.learning_rate = 0.25}};
   }
@@ -180,11 +180,11 @@ TEST_F(EngineRestartTest, ResumePullsTheVersionAndGoesOnFromThere) {
   EXPECT_EQ(engine_->job_iteration(), 5u);
   Push(key);
   posted = RunAndTake();
-  ASSERT_EQ(posted[0].header.kind, wire::MessageKind::kRecord);
+  ASSERT_EQ(posted[0].header.kind, wire::MessageKind::kHyperParameters);
   wire::HyperParameters values;
   ASSERT_TRUE(wire::DecodeHyperParameters(posted[0].bytes, values));
   EXPECT_EQ(values.learning_rate, 0.25);
-  EXPECT_EQ(posted[1].header.record, RecordVersion{4});
+  EXPECT_EQ(posted[1].header.hyper_version, HyperVersion{4});
   EXPECT_EQ(posted[1].header.iteration, Iteration{8});
 }
 

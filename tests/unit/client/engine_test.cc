@@ -26,7 +26,7 @@ TEST_F(EngineTest, PushSendsEveryChunkFromTheCallersMemory) {
     EXPECT_EQ(one.header.incarnation, config_.incarnation);
     EXPECT_EQ(one.header.membership_epoch, config_.membership_epoch);
     EXPECT_EQ(one.header.iteration, Iteration{1});
-    EXPECT_EQ(one.header.record, RecordVersion{1});
+    EXPECT_EQ(one.header.hyper_version, HyperVersion{1});
     EXPECT_EQ(one.header.payload_bytes, kChunkBytes);
     EXPECT_LT(one.header.slot.value, 4u);
   }
@@ -128,7 +128,7 @@ TEST_F(EngineTest, FullTransportLosesNothingAndKeepsTheOrder) {
   const auto posted = RunAndTake();
   EXPECT_THAT(Chunks(posted), ElementsAre(0, 1, 2, 3, 4));
   ASSERT_THAT(posted, SizeIs(6));  // the record once
-  EXPECT_EQ(posted[0].header.kind, wire::MessageKind::kRecord);
+  EXPECT_EQ(posted[0].header.kind, wire::MessageKind::kHyperParameters);
   EXPECT_EQ(engine_->free_slots(0), 3u);
 }
 
@@ -144,13 +144,13 @@ TEST_F(EngineTest, RecordGoesAheadOfTheFirstGradientThatNamesItOnEveryLaneOnce) 
   Push(key);
   const auto posted = RunAndTake();
   ASSERT_THAT(posted, SizeIs(5));
-  EXPECT_EQ(posted[0].header.kind, wire::MessageKind::kRecord);  // lane 0
-  EXPECT_EQ(posted[3].header.kind, wire::MessageKind::kRecord);  // lane 1
+  EXPECT_EQ(posted[0].header.kind, wire::MessageKind::kHyperParameters);  // lane 0
+  EXPECT_EQ(posted[3].header.kind, wire::MessageKind::kHyperParameters);  // lane 1
   wire::HyperParameters values;
   ASSERT_TRUE(wire::DecodeHyperParameters(posted[0].bytes, values));
   EXPECT_EQ(values.learning_rate, 0.05);
   EXPECT_EQ(posted[0].header.key, key.index);
-  for (const auto& one : posted) EXPECT_EQ(one.header.record, RecordVersion{2});
+  for (const auto& one : posted) EXPECT_EQ(one.header.hyper_version, HyperVersion{2});
   // The same values again are no new record.
   for (std::uint32_t chunk : {0u, 1u}) Reply(0, chunk, 2, 1.0f);
   Reply(1, 0, 2, 1.0f);
@@ -159,7 +159,7 @@ TEST_F(EngineTest, RecordGoesAheadOfTheFirstGradientThatNamesItOnEveryLaneOnce) 
   Push(key);
   const auto third = RunAndTake();
   ASSERT_THAT(third, SizeIs(3));
-  for (const auto& one : third) EXPECT_EQ(one.header.record, RecordVersion{2});
+  for (const auto& one : third) EXPECT_EQ(one.header.hyper_version, HyperVersion{2});
 }
 
 TEST_F(EngineTest, HigherPriorityAndEarlierKeysAreSentFirst) {
@@ -311,7 +311,7 @@ TEST_F(EngineTest, CancelBeforeAnythingWasSentWithdrawsTheRound) {
   Push(key);
   const auto posted = RunAndTake();
   ASSERT_THAT(posted, SizeIs(2));
-  EXPECT_EQ(posted[0].header.record, RecordVersion{2});
+  EXPECT_EQ(posted[0].header.hyper_version, HyperVersion{2});
   wire::HyperParameters values;
   ASSERT_TRUE(wire::DecodeHyperParameters(posted[0].bytes, values));
   EXPECT_EQ(values.learning_rate, 3.0);

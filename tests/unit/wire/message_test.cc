@@ -27,7 +27,7 @@ MessageHeader DistinctHeader() {
   header.membership_epoch = {0x31323334};
   header.chunk = {0x41424344};
   header.slot = {0x51525354};
-  header.record = {0x61626364};
+  header.hyper_version = {0x61626364};
   header.key = {0x71727374};
   header.root = {0x81828384};
   header.type = numeric::ElementType::kI64;
@@ -61,16 +61,16 @@ TEST(MessageHeader, HasTheDocumentedBytes) {
 }
 
 TEST(MessageHeader, EveryKindAndOperationRoundTrips) {
-  for (const auto kind :
-       {MessageKind::kGradient, MessageKind::kParameters, MessageKind::kCredit,
-        MessageKind::kRecord, MessageKind::kPull, MessageKind::kSummed, MessageKind::kDecision}) {
+  for (const auto kind : {MessageKind::kGradient, MessageKind::kParameters, MessageKind::kCredit,
+                          MessageKind::kHyperParameters, MessageKind::kPull, MessageKind::kSummed,
+                          MessageKind::kDecision}) {
     for (const auto operation :
          {RoundOperation::kReduce, RoundOperation::kAssign, RoundOperation::kLoad}) {
       MessageHeader header = DistinctHeader();
       header.kind = kind;
       header.operation = operation;
       const bool has_payload = kind == MessageKind::kGradient || kind == MessageKind::kParameters ||
-                               kind == MessageKind::kRecord;
+                               kind == MessageKind::kHyperParameters;
       header.flags = FlagsOf(kind);
       if (kind == MessageKind::kSummed || kind == MessageKind::kDecision) {
         header.value_bits = std::exchange(header.reply_address, {}).value;
@@ -92,7 +92,7 @@ TEST(MessageHeader, ExtremeFieldsRoundTrip) {
   header.membership_epoch = MembershipEpoch::Max();
   header.chunk = ChunkIndex::Max();
   header.slot = kNoSlot;
-  header.record = RecordVersion::Max();
+  header.hyper_version = HyperVersion::Max();
   header.key = KeyIndex::Max();
   header.root = Rank::Max();
   header.type = numeric::ElementType::kU8;
@@ -182,7 +182,7 @@ TEST(MessageHeader, PayloadBytesAreBoundedByKind) {
        {Case{MessageKind::kGradient, kChunkBytesMax},
         Case{MessageKind::kParameters, kChunkBytesMax}, Case{MessageKind::kCredit, 0},
         Case{MessageKind::kPull, 0}, Case{MessageKind::kSummed, 0}, Case{MessageKind::kDecision, 0},
-        Case{MessageKind::kRecord, kInlineBytesMax}}) {
+        Case{MessageKind::kHyperParameters, kInlineBytesMax}}) {
     for (const std::uint32_t bytes : {0u, 1u, each.bytes_max, each.bytes_max + 1, kOver}) {
       MessageHeader header = DistinctHeader();
       header.kind = each.kind;
@@ -257,12 +257,16 @@ TEST(HyperParameters, RoundTripBitForBit) {
 }
 
 // In the order of the wire.
-constexpr double HyperParameters::*kFields[] = {
-    &HyperParameters::learning_rate,       &HyperParameters::weight_decay,
-    &HyperParameters::clip_value,          &HyperParameters::momentum,
-    &HyperParameters::dampening,           &HyperParameters::beta1,
-    &HyperParameters::beta2,               &HyperParameters::epsilon,
-    &HyperParameters::learning_rate_decay, &HyperParameters::initial_accumulator};
+constexpr double HyperParameters::*kFields[] = {&HyperParameters::learning_rate,
+                                                &HyperParameters::weight_decay,
+                                                &HyperParameters::clip_value,
+                                                &HyperParameters::momentum,
+                                                &HyperParameters::dampening,
+                                                &HyperParameters::beta1,
+                                                &HyperParameters::beta2,
+                                                &HyperParameters::epsilon,
+                                                &HyperParameters::learning_rate_decay,
+                                                &HyperParameters::initial_accumulator};
 constexpr std::size_t kReservedAt = std::size(kFields) * sizeof(double);
 
 TEST(HyperParameters, FieldsLieInTheDocumentedOrder) {

@@ -330,7 +330,7 @@ void FakeDaemon::ServeLanes() {
 void FakeDaemon::Take(const transport::Completion& completion) {
   if (completion.kind != transport::CompletionKind::kReceived) return;
   const transport::ReceivedMessage& message = *completion.message;
-  if (message.header.kind == wire::MessageKind::kRecord) {
+  if (message.header.kind == wire::MessageKind::kHyperParameters) {
     wire::HyperParameters values;
     PHUB_CHECK(wire::DecodeHyperParameters(
         std::span(message.inline_payload).first(wire::kHyperParametersBytes), values));

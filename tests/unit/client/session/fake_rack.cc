@@ -4,14 +4,14 @@
 
 #include <utility>
 
-#include "client/session/job_state.h"
+#include "client/session/job_impl.h"
 #include "tests/unit/client/session/direct_channel.h"
 
 namespace phub::client {
 
 // A Job without a Session.
 struct JobAccess {
-  static Job Make(std::shared_ptr<JobState> state) { return Job(std::move(state)); }
+  static Job Make(std::shared_ptr<JobImpl> state) { return Job(std::move(state)); }
 };
 
 class FakeRack::DirectConnector final : public Connector {
@@ -25,7 +25,7 @@ class FakeRack::DirectConnector final : public Connector {
     return Status(StatusCode::kUnavailable, "no phub daemon answered at " + daemon.ToString());
   }
   // Whoever uses them finds nobody there.
-  StateStubs MakeStateStubs(const Endpoint&) override {
+  CheckpointStubs MakeCheckpointStubs(const Endpoint&) override {
     const auto channel = grpc::CreateChannel("127.0.0.1:1", grpc::InsecureChannelCredentials());
     return {.admin = v1::Admin::NewStub(channel), .session = v1::Session::NewStub(channel)};
   }
@@ -46,11 +46,11 @@ FakeRack::FakeRack(const std::vector<std::uint32_t>& core_counts, FakeDaemonOpti
 
 Result<Job> FakeRack::Join(JobOptions options, std::size_t through,
                            std::chrono::milliseconds call_timeout) {
-  auto state = JobState::Join({.daemon = *ParseEndpoint(daemons_[through]->name()),
-                               .call_timeout = call_timeout,
-                               .options = std::move(options),
-                               .connector = std::make_shared<DirectConnector>(*this),
-                               .boot_id = FakeDaemon::kBootId});
+  auto state = JobImpl::Join({.daemon = *ParseEndpoint(daemons_[through]->name()),
+                              .call_timeout = call_timeout,
+                              .options = std::move(options),
+                              .connector = std::make_shared<DirectConnector>(*this),
+                              .boot_id = FakeDaemon::kBootId});
   if (!state.ok()) return state.status();
   return JobAccess::Make(*std::move(state));
 }

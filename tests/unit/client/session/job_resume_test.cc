@@ -86,7 +86,7 @@ TEST(LoadState, EveryRankPutsInPlaceWhatRankZeroBrought) {
   ASSERT_TRUE(job.ok()) << ToString(job.status());
   auto key = job->AddKey("w", f32, 128, Sgd{.learning_rate = 0.1});
   ASSERT_TRUE(key.ok()) << ToString(key.status());
-  const auto iteration = job->LoadState("ignored");
+  const auto iteration = job->LoadCheckpoint("ignored");
   ASSERT_TRUE(iteration.ok()) << ToString(iteration.status());
   EXPECT_EQ(*iteration, 500u);
   EXPECT_EQ(job->iteration(), 500u);
@@ -113,7 +113,7 @@ TEST(LoadState, TheErrorThatEndsTheJobNamesWhatWasLoaded) {
     ASSERT_TRUE(job.ok()) << ToString(job.status());
     auto key = job->AddKey("w", f32, 128, None{});
     ASSERT_TRUE(key.ok()) << ToString(key.status());
-    ASSERT_TRUE(job->LoadState("ignored").ok());
+    ASSERT_TRUE(job->LoadCheckpoint("ignored").ok());
     v1::Fault fault;
     fault.set_message("rank 0 died");
     rack[0].GiveVerdict(fault);
@@ -131,7 +131,7 @@ TEST(LoadState, RefusalOfRankZeroIsEverybodysAndTheJobGoesOn) {
   auto key = job->AddKey("w", f32, 128, None{});
   ASSERT_TRUE(key.ok()) << ToString(key.status());
   rack[0].HaveLoaded(absl::InvalidArgumentError("/state: tensor w is truncated"));
-  const auto loaded = job->LoadState("ignored");
+  const auto loaded = job->LoadCheckpoint("ignored");
   EXPECT_EQ(loaded.status().code(), StatusCode::kInvalidArgument);
   EXPECT_EQ(loaded.status().message(), "/state: tensor w is truncated");
   EXPECT_THAT(rack[0].barriers(), ElementsAre(0, 1));
@@ -144,7 +144,7 @@ TEST(LoadState, RankZeroTellsEveryDaemonWhyThereIsNothing) {
   ASSERT_TRUE(job.ok()) << ToString(job.status());
   auto key = job->AddKey("w", f32, 128, None{});
   ASSERT_TRUE(key.ok()) << ToString(key.status());
-  const auto loaded = job->LoadState("/nowhere/state");
+  const auto loaded = job->LoadCheckpoint("/nowhere/state");
   EXPECT_FALSE(loaded.ok());
   for (std::size_t i = 0; i < 2; ++i) {
     const auto requests = rack[i].load_requests();

@@ -60,11 +60,11 @@ TEST(ResumePlan, RecordIsTheOneOfTheVersion) {
   const Result<ResumePlan> plan = MakeResumePlan(daemons);
   ASSERT_TRUE(plan.ok()) << ToString(plan.status());
   EXPECT_EQ(plan->iteration, 5u);
-  EXPECT_EQ(plan->keys[0].record.value, 4u);
+  EXPECT_EQ(plan->keys[0].hyper_version.value, 4u);
   EXPECT_EQ(plan->keys[1].version.value, 5u);
-  EXPECT_EQ(plan->keys[1].record.value, 6u);
+  EXPECT_EQ(plan->keys[1].hyper_version.value, 6u);
   EXPECT_EQ(plan->keys[1].hyper_parameters.learning_rate(), 6.0);
-  EXPECT_EQ(plan->keys[2].record.value, 2u);
+  EXPECT_EQ(plan->keys[2].hyper_version.value, 2u);
 }
 
 TEST(ResumePlan, KeyWithoutItsFirstAssignmentEverywhereIsAsInAFirstRun) {

@@ -128,7 +128,7 @@ TEST_F(FailureTest, FaultsOfCoresNameBothRanksTheKeyAndTheIteration) {
   const std::vector<std::string> sessions = EnterAll(3);
   AddKeysOfAll(sessions, {Key("w", 10)});
   cores[1]->Emit({.kind = Event::Kind::kFault,
-                  .code = FaultCode::kRecordMismatch,
+                  .code = FaultCode::kHyperParametersMismatch,
                   .source = Rank{2},
                   .other = Rank{0},
                   .key = KeyIndex{0},

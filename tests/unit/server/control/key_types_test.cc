@@ -172,8 +172,8 @@ TEST_F(KeyTypesTest, CoreLoopsGetTypesAndDoublesAsTheyWereSaid) {
   EXPECT_EQ(batch.keys[0].parameter_type, ElementType::kF16);
   EXPECT_EQ(batch.keys[0].optimizer, Optimizer::kAdamW);
   EXPECT_EQ(batch.keys[0].reduction, Reduction::kMean);
-  EXPECT_EQ(batch.keys[0].records[1].values.beta1, 0.9);
-  EXPECT_EQ(batch.keys[0].records[1].values.epsilon, 1e-8);
+  EXPECT_EQ(batch.keys[0].hyper_parameters[1].values.beta1, 0.9);
+  EXPECT_EQ(batch.keys[0].hyper_parameters[1].values.epsilon, 1e-8);
   EXPECT_EQ(batch.keys[1].reduction, Reduction::kMax);
   EXPECT_EQ(batch.keys[2].reduction, Reduction::kProduct);
   // Expect: chunks of 1024 bytes of the key's own type.

@@ -46,7 +46,7 @@ TEST_F(KeysTest, AreAnsweredOnceEveryCoreAcknowledgedWithTheSamePlacementForAll)
   EXPECT_EQ(batch.chunks.size(), 2u);
   EXPECT_EQ(batch.chunks[0].element_count, 256u);
   EXPECT_EQ(batch.keys[0].optimizer, Optimizer::kMomentum);
-  EXPECT_EQ(batch.keys[0].records[1].values.learning_rate, 0.1f);
+  EXPECT_EQ(batch.keys[0].hyper_parameters[1].values.learning_rate, 0.1f);
   const KeyBatch& other = *cores[Second()]->Executed(Command::Kind::kAddKeys)[0].batch;
   ASSERT_EQ(other.chunks.size(), 3u);
   EXPECT_EQ(other.chunks[1].element_count, 232u);

@@ -50,7 +50,7 @@ TEST(PageThreadTest, TakesAllPagesAndTellsOnce) {
       thread.Take({{.data = large->data(), .bytes = large->bytes(), .owner = large},
                    {.data = small->data(), .bytes = small->bytes(), .owner = small}});
   ASSERT_TRUE(changes.Reach(1));
-  EXPECT_EQ(flag->load(), PagesState::kTaken);
+  EXPECT_EQ(flag->load(), PrefaultState::kTaken);
   EXPECT_EQ(PagesOf(*large), AllPagesOf(*large));
   EXPECT_EQ(PagesOf(*small), 3);
 }
@@ -67,7 +67,7 @@ TEST(PageThreadTest, SaysWhatTheSystemRefuses) {
   const PagesFlag flag = thread.Take(
       {{.data = static_cast<std::byte*>(mapped), .bytes = PageBytes(), .owner = owner}});
   ASSERT_TRUE(changes.Reach(1));
-  EXPECT_EQ(flag->load(), PagesState::kRefused);
+  EXPECT_EQ(flag->load(), PrefaultState::kRefused);
 }
 
 TEST(PageThreadTest, LeavesAloneWhatNobodyOwnsAndFreesWhatItIsGiven) {
@@ -82,14 +82,14 @@ TEST(PageThreadTest, LeavesAloneWhatNobodyOwnsAndFreesWhatItIsGiven) {
   EXPECT_TRUE(watched.expired());
   const PagesFlag flag = thread.Take({gone});
   ASSERT_TRUE(changes.Reach(2));
-  EXPECT_EQ(flag->load(), PagesState::kTaken) << "nobody asks any more";
+  EXPECT_EQ(flag->load(), PrefaultState::kTaken) << "nobody asks any more";
 }
 
 // A large job does not keep a small one waiting.
 TEST(PageThreadTest, PiecesTakeTurns) {
   Changes changes;
   PagesFlag large_flag;
-  std::vector<PagesState> large_states;  // at each change
+  std::vector<PrefaultState> large_states;  // at each change
   PageThread thread([&] {
     if (large_flag != nullptr) large_states.push_back(large_flag->load());
     changes.Count();
@@ -103,8 +103,8 @@ TEST(PageThreadTest, PiecesTakeTurns) {
   thread.Take({{.data = small->data(), .bytes = small->bytes(), .owner = small}});
   both.set_value();
   ASSERT_TRUE(changes.Reach(3));
-  EXPECT_THAT(large_states,
-              testing::ElementsAre(PagesState::kWaiting, PagesState::kWaiting, PagesState::kTaken));
+  EXPECT_THAT(large_states, testing::ElementsAre(PrefaultState::kWaiting, PrefaultState::kWaiting,
+                                                 PrefaultState::kTaken));
   EXPECT_EQ(PagesOf(*small), 1);
   EXPECT_EQ(PagesOf(*large), AllPagesOf(*large));
 }

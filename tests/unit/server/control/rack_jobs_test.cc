@@ -1,5 +1,5 @@
 // Jobs that span racks: opened everywhere or nowhere, and what ends them.
-#include "tests/unit/server/control/fake_page_taker.h"
+#include "tests/unit/server/control/fake_prefaulter.h"
 #include "tests/unit/server/control/rack_jobs_fixture.h"
 
 namespace phub::server {
@@ -11,7 +11,7 @@ using testing::HasSubstr;
 TEST_F(RackJobsTest, AJobOpensInEveryRackWhoeverAsksForIt) {
   Enter({3});
   // Expect: ranks of the other racks need not be there.
-  ExpectStateEverywhere("standing");
+  ExpectCheckpointEverywhere("standing");
   const std::uint64_t first = incarnation;
   Enter({0, 1, 2, 4, 5});
   EXPECT_EQ(incarnation, first);
@@ -21,7 +21,7 @@ TEST_F(RackJobsTest, AJobOpensInEveryRackWhoeverAsksForIt) {
     EXPECT_EQ(node(rack).cores[0]->Executed(Command::Kind::kAttachLane).size(), 2u);
   }
   Leave({0, 1, 2, 3, 4, 5});
-  ExpectStateEverywhere("ended");
+  ExpectCheckpointEverywhere("ended");
   ExpectNothingLeft();
 }
 
@@ -34,7 +34,7 @@ TEST_F(RackJobsTest, NobodyIsLetInBeforeEveryRackHasTheJob) {
   node(2).cores[0]->stopped = false;
   Settle();
   EXPECT_TRUE(call->ok()) << call->message();
-  ExpectStateEverywhere("standing");
+  ExpectCheckpointEverywhere("standing");
 }
 
 // A rank that has no answer yet cannot commit: its lease must not run out meanwhile.
@@ -77,18 +77,18 @@ TEST_F(RackJobsTest, KeysAreThereOnceEveryRackHasThem) {
 
 // Nobody of rack 2 has asked for the keys, so nobody there waits for their pages.
 TEST_F(RackJobsTest, ARackHasKeysOnceTheyHavePagesAndEndsTheJobIfThereAreNone) {
-  FakePageTaker taker;
-  node(2).control().host_memory().SetPageTaker(taker);
+  FakePrefaulter taker;
+  node(2).control().host_memory().SetPrefaulter(taker);
   EnterAll();
   const auto first = node(1).AddKeys(RackNode::Batch(sessions[2], 0, {RackNode::Key("a", 4096)}));
   Settle();
   EXPECT_FALSE(first->answered());
-  taker.SetAll(PagesState::kTaken);
+  taker.SetAll(PrefaultState::kTaken);
   Settle();
   EXPECT_TRUE(first->ok()) << first->message();
   const auto second = node(1).AddKeys(RackNode::Batch(sessions[2], 1, {RackNode::Key("b", 4096)}));
   Settle();
-  taker.SetAll(PagesState::kRefused);
+  taker.SetAll(PrefaultState::kRefused);
   Settle();
   EXPECT_THAT(second->message(),
               AllOf(HasSubstr("out_of_memory"), HasSubstr("rack 2 (node2:7700)")));
@@ -248,7 +248,7 @@ TEST_F(RackJobsTest, ARunWaitsUntilTheOneBeforeIsOverAtRack0) {
   EXPECT_TRUE(beside->ok()) << beside->message();
   EXPECT_NE(next->response.incarnation(), incarnation);
   EXPECT_EQ(node(0).Counter("phub_jobs_created_total"), 2u);
-  ExpectStateEverywhere("standing");
+  ExpectCheckpointEverywhere("standing");
 }
 
 TEST_F(RackJobsTest, ARunWaitsUntilTheOneBeforeIsOverAtAnyRack) {
@@ -264,7 +264,7 @@ TEST_F(RackJobsTest, ARunWaitsUntilTheOneBeforeIsOverAtAnyRack) {
   Settle();
   Advance(10 * kMillisecond);
   EXPECT_TRUE(next->ok()) << next->message();
-  ExpectStateEverywhere("standing");
+  ExpectCheckpointEverywhere("standing");
 }
 
 // The run that waits has failed meanwhile: nobody opens it any more.
@@ -292,10 +292,10 @@ TEST_F(RackJobsTest, ARackWhoseRanksHaveLeftWaitsForTheOthers) {
   EnterAll();
   Leave({0, 1});
   Advance(3 * node(0).options.abandoned_timeout);
-  ExpectStateEverywhere("standing");
+  ExpectCheckpointEverywhere("standing");
   EXPECT_EQ(node(0).Counter("phub_silence_forgiven_total"), 0u);
   Leave({2, 3, 4, 5});
-  ExpectStateEverywhere("ended");
+  ExpectCheckpointEverywhere("ended");
   ExpectNothingLeft();
 }
 
@@ -309,7 +309,7 @@ TEST_F(RackJobsTest, TimeWithoutJobsIsNotTakenForALapse) {
     ASSERT_GT(node(rack).control().NextDeadline(), node(rack).clock.now + 1000 * kSecond);
   Pass(1000 * kSecond);
   EnterAll();
-  ExpectStateEverywhere("standing");
+  ExpectCheckpointEverywhere("standing");
   for (std::uint32_t rack = 0; rack < kRacks; ++rack)
     EXPECT_EQ(node(rack).Counter("phub_silence_forgiven_total"), 0u) << rack;
 }
@@ -324,7 +324,7 @@ TEST_F(RackJobsTest, ALapseRightAfterTheFirstJoinBlamesNobody) {
   Settle();
   EXPECT_TRUE(call->ok()) << call->message();
   EXPECT_EQ(node(0).Counter("phub_silence_forgiven_total"), 1u);
-  ExpectStateEverywhere("standing");
+  ExpectCheckpointEverywhere("standing");
 }
 
 TEST_F(RackJobsTest, AJobThatNobodyComesToEnds) {
@@ -336,9 +336,9 @@ TEST_F(RackJobsTest, AJobThatNobodyComesToEnds) {
   request.mutable_request()->add_daemon_cores(1);
   Say(1, 0, 0, request);
   Settle();
-  ExpectStateEverywhere("standing");
+  ExpectCheckpointEverywhere("standing");
   Advance(node(0).options.abandoned_timeout + kSecond);
-  ExpectStateEverywhere("failed");
+  ExpectCheckpointEverywhere("failed");
   EXPECT_EQ(node(1).Counter("phub_jobs_abandoned_total"), 1u);
   ExpectNothingLeft();
 }
@@ -346,11 +346,11 @@ TEST_F(RackJobsTest, AJobThatNobodyComesToEnds) {
 TEST_F(RackJobsTest, AJobWhoseRanksNeverCameToOneRackEndsOnceTheOthersHaveLeft) {
   Enter({0, 1, 2, 3});
   Advance(3 * node(2).options.abandoned_timeout);
-  ExpectStateEverywhere("standing");
+  ExpectCheckpointEverywhere("standing");
   Leave({0, 1, 2, 3});
   Advance(node(2).options.abandoned_timeout + kSecond);
   EXPECT_EQ(node(2).Counter("phub_jobs_abandoned_total"), 1u);
-  ExpectStateEverywhere("failed");
+  ExpectCheckpointEverywhere("failed");
   ExpectNothingLeft();
 }
 
@@ -358,7 +358,7 @@ TEST_F(RackJobsTest, ADaemonThatStoodStillItselfBlamesNobodyThoughItHasNoWorkers
   Enter({0, 1, 2, 3});  // nobody in rack 2
   Advance(kSecond);
   StandStill(3 * node(2).options.liveness_timeout);
-  ExpectStateEverywhere("standing");
+  ExpectCheckpointEverywhere("standing");
   EXPECT_EQ(node(2).Counter("phub_silence_forgiven_total"), 1u);
   // Expect: that is no excuse for a rack that stays silent.
   CutOff(0, Cut::kAll);

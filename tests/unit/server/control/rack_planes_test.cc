@@ -1,8 +1,8 @@
 // Jobs across racks of several daemons each: daemon d of every rack exchanges with the daemons d of
 // the others, which are a plane. Planes know nothing of each other but what workers bring.
 #include "server/control/ranks/local_rack.h"
+#include "tests/unit/server/control/checkpoint_fixture.h"
 #include "tests/unit/server/control/rack_planes_fixture.h"
-#include "tests/unit/server/control/saved_state_fixture.h"
 
 namespace phub::server {
 namespace {
@@ -12,15 +12,15 @@ using testing::HasSubstr;
 
 TEST_F(RackPlanesTest, BothPlanesOpenTheRunThatRack0sFirstDaemonDrewWhoeverComesFirst) {
   Enter({3});
-  first.ExpectStateEverywhere("standing");
-  second.ExpectStateEverywhere("standing");
+  first.ExpectCheckpointEverywhere("standing");
+  second.ExpectCheckpointEverywhere("standing");
   const std::uint64_t drawn = run;
   Enter({0, 1, 2, 4, 5});
   EXPECT_EQ(run, drawn);
   first.Leave(everybody);
   second.Leave(everybody);
-  first.ExpectStateEverywhere("ended");
-  second.ExpectStateEverywhere("ended");
+  first.ExpectCheckpointEverywhere("ended");
+  second.ExpectCheckpointEverywhere("ended");
   first.ExpectNothingLeft();
   second.ExpectNothingLeft();
 }
@@ -131,7 +131,7 @@ TEST_F(RackPlanesTest, ARunThatIsOverInOnePlaneIsEndedByAReservationThatIsGivenB
                                    std::string(at_second->message()), /*run_is_over=*/true);
   EXPECT_TRUE(left->ok()) << left->message();
   Settle();
-  first.ExpectStateEverywhere("failed");
+  first.ExpectCheckpointEverywhere("failed");
   second.CutOff(2, Plane::Cut::kNone);
   Advance(kSecond);
   Enter(everybody);
@@ -145,7 +145,7 @@ TEST_F(RackPlanesTest, AReservationThatIsGivenBackForOtherReasonsEndsNothing) {
   ASSERT_TRUE(call->ok()) << call->message();
   EXPECT_TRUE(first.GiveBack(0, call->response.session_id(), "no daemon", false)->ok());
   Settle();
-  first.ExpectStateEverywhere("standing");
+  first.ExpectCheckpointEverywhere("standing");
   // Expect: a run that is over here is none that a rank of another rack can ask for.
   v1::LeaveRequest request;
   EXPECT_TRUE(second.GiveBack(1, second.sessions[1], "rank 1 gave up", false)->ok());
@@ -184,7 +184,7 @@ TEST_F(RackPlanesTest, TheNextRunWaitsUntilTheOneBeforeIsOverInEveryPlane) {
     second.SetCut(other, rack, Plane::Cut::kAll);
     first.Leave(everybody);
     second.Leave(everybody);
-    first.ExpectStateEverywhere("ended");
+    first.ExpectCheckpointEverywhere("ended");
     EXPECT_EQ(second.StateAt(rack), "standing");
     const auto at_first = first.Join(rank);
     Settle();
@@ -233,7 +233,7 @@ TEST_F(RackPlanesTest, ARequestThatComesLateEndsNoRun) {
   second.Say(1, 0, run + 1, message);
   Advance(kSecond);
   EXPECT_EQ(second.FaultOf(0), "");
-  second.ExpectStateEverywhere("standing");
+  second.ExpectCheckpointEverywhere("standing");
   // Expect: between first daemons nobody may say which run it is, and between others everybody
   // must.
   first.Say(1, 0, run + 1, message);

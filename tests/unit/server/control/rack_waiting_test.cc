@@ -115,9 +115,9 @@ TEST_F(RackWaitingTest, ARankThatIsLostIsAwaitedInEveryRackAndComesBack) {
     EXPECT_EQ(InfoAt(rack).lost_elsewhere_size(), 0) << rack;
     EXPECT_EQ(RefusedAt(rack), 0u) << rack;
   }
-  ExpectStateEverywhere("standing");
+  ExpectCheckpointEverywhere("standing");
   Leave({0, 1, 2, 3, 4, 5});
-  ExpectStateEverywhere("ended");
+  ExpectCheckpointEverywhere("ended");
   ExpectNothingLeft();
 }
 
@@ -142,7 +142,7 @@ TEST_F(RackWaitingTest, ALostRankThatLeavesIsNotAwaitedAnyMore) {
   Leave({kLost});
   ExpectToldToAllBut(kLost, {"awaited 3", "returned 3"});
   Leave({0, 1, 2, 4, 5});
-  ExpectStateEverywhere("ended");
+  ExpectCheckpointEverywhere("ended");
   for (std::uint32_t rack = 0; rack < kRacks; ++rack) EXPECT_EQ(RefusedAt(rack), 0u) << rack;
 }
 
@@ -170,7 +170,7 @@ TEST_F(RackWaitingTest, ANewProcessTakesItsSeatAtItsOwnRackWithoutAskingAnother)
   EXPECT_THAT(std::string(node(1).control().liveness().Heartbeat(old, 9).message()),
               HasSubstr("rank 3 of job digits was taken over"));
   Advance(2 * kWait);
-  ExpectStateEverywhere("standing");
+  ExpectCheckpointEverywhere("standing");
 }
 
 // Expect: who saves is told of the chunks at home, who goes on of all.
@@ -245,7 +245,7 @@ TEST_F(RackWaitingTest, ARackSpeaksOfItsOwnRanksOnlyAndOfThoseThatWereLost) {
   ASSERT_EQ(InfoAt(0).lost_elsewhere_size(), 1);
   EXPECT_EQ(InfoAt(0).lost_elsewhere(0).awaited_for_ns(), kWait);
   EXPECT_LT(InfoAt(0).lost_elsewhere(0).host().size(), 1000u);
-  ExpectStateEverywhere("standing");
+  ExpectCheckpointEverywhere("standing");
 }
 
 TEST_F(RackWaitingTest, OfAJobThatDoesNotWaitNobodyIsAwaited) {
@@ -314,8 +314,8 @@ TEST_F(RackPlanesTest, ANewProcessTakesItsSeatInEveryPlane) {
   first.mute.clear();
   second.mute.clear();
   Advance(2 * kWait);
-  first.ExpectStateEverywhere("standing");
-  second.ExpectStateEverywhere("standing");
+  first.ExpectCheckpointEverywhere("standing");
+  second.ExpectCheckpointEverywhere("standing");
   for (Plane* const plane : {&first, &second}) {
     EXPECT_EQ(plane->node(1).Counter("phub_ranks_restarted_total"), 1u);
   }

@@ -1,14 +1,14 @@
-#include "tests/unit/server/control/saved_state_fixture.h"
+#include "tests/unit/server/control/checkpoint_fixture.h"
 
 namespace phub::server {
 namespace {
 
 using testing::HasSubstr;
 
-class SnapshotTest : public SavedStateTest {
+class SnapshotTest : public CheckpointTest {
  protected:
   // Expect: every element of every tensor exactly once, as it was after that many reductions.
-  static void ExpectStateAt(const RecordingSnapshotSink& sink, std::uint64_t reductions) {
+  static void ExpectCheckpointAt(const RecordingSnapshotSink& sink, std::uint64_t reductions) {
     ASSERT_TRUE(sink.end.has_value());
     ASSERT_TRUE(sink.end->ok()) << *sink.end;
     ASSERT_FALSE(sink.parts.empty());
@@ -79,7 +79,7 @@ TEST_F(SnapshotTest, AJobThatIsIdleIsSavedAsItIs) {
   EXPECT_EQ(snapshot.keys(0).spec().name(), "a");
   const auto sink = Read(id);
   ReadToEnd(id, *sink);
-  ExpectStateAt(*sink, 5);
+  ExpectCheckpointAt(*sink, 5);
   Settle();
   EXPECT_EQ(control().memory_bytes(), used_before);
 }
@@ -91,7 +91,7 @@ TEST_F(SnapshotTest, TrainingGoesOnAndTheBoundaryIsSeen) {
   EXPECT_TRUE(sink->parts.empty());
   Train(4);
   ReadToEnd(id, *sink);
-  ExpectStateAt(*sink, 7);
+  ExpectCheckpointAt(*sink, 7);
 }
 
 TEST_F(SnapshotTest, ABoundaryThatIsOverIsAborted) {
@@ -117,7 +117,7 @@ TEST_F(SnapshotTest, OneAtATimeAndOneReader) {
   // Receive: the intruder's goodbye does not end the reader's.
   control().snapshots().CancelSnapshot(id, intruder.get());
   ReadToEnd(id, *reader);
-  ExpectStateAt(*reader, 1);
+  ExpectCheckpointAt(*reader, 1);
   Read(id, &second);
   EXPECT_EQ(second.code(), absl::StatusCode::kNotFound);
 }

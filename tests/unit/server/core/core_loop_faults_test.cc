@@ -26,10 +26,10 @@ TEST_F(CoreLoopTest, RefusesWhatMakesNoSenseAndCountsIt) {
        [](auto& h) { h.iteration.value = 2; }},
       {"far ahead", FaultCode::kIterationGap, CoreCounter::refused_gap,
        [](auto& h) { h.iteration.value = UINT64_MAX; }},
-      {"unknown record", FaultCode::kUnknownRecord, CoreCounter::refused_record,
-       [](auto& h) { h.record.value = 2; }},
-      {"record 0", FaultCode::kUnknownRecord, CoreCounter::refused_record,
-       [](auto& h) { h.record.value = 0; }},
+      {"unknown record", FaultCode::kUnknownHyperParameters, CoreCounter::refused_record,
+       [](auto& h) { h.hyper_version.value = 2; }},
+      {"record 0", FaultCode::kUnknownHyperParameters, CoreCounter::refused_record,
+       [](auto& h) { h.hyper_version.value = 0; }},
       {"a server's kind", FaultCode::kUnexpectedKind, CoreCounter::refused_kind,
        [](auto& h) { h.kind = wire::MessageKind::kParameters; }},
   };
@@ -72,11 +72,11 @@ TEST_F(CoreLoopTest, RefusesASlotThatIsTakenAndAPayloadOfTheWrongSize) {
 TEST_F(CoreLoopTest, RanksThatDisagreeAreBothNamed) {
   Start(2, 2, Optimizer::kSgd);
   wire::MessageHeader record = Gradient(0, 0, 0);
-  record.record = RecordVersion{2};
-  transport_.DeliverRecord(lanes_[0], record, {.learning_rate = 0.1f});
-  transport_.DeliverRecord(lanes_[1], record, {.learning_rate = 0.2f});
+  record.hyper_version = HyperVersion{2};
+  transport_.DeliverHyperParameters(lanes_[0], record, {.learning_rate = 0.1f});
+  transport_.DeliverHyperParameters(lanes_[1], record, {.learning_rate = 0.2f});
   Event fault = Next(Event::Kind::kFault);
-  EXPECT_EQ(fault.code, FaultCode::kRecordMismatch);
+  EXPECT_EQ(fault.code, FaultCode::kHyperParametersMismatch);
   EXPECT_EQ(fault.source, Rank{1});
   EXPECT_EQ(fault.other, Rank{0});
 

@@ -86,7 +86,7 @@ class CoreLoopTest : public ::testing::Test {
     header.chunk = ChunkIndex{chunk};
     header.iteration = Iteration{iteration};
     header.slot = SlotIndex{slot};
-    header.record = RecordVersion{1};
+    header.hyper_version = HyperVersion{1};
     return header;
   }
   void Push(std::uint32_t rank, std::uint32_t chunk, std::uint64_t iteration, std::uint32_t slot,

@@ -55,10 +55,10 @@ TEST_F(CoreLoopTest, RecordsChangeHyperParametersFromTheGradientThatNamesThem) {
   Push(0, 0, 1, 0, 1.0f);
   EXPECT_EQ(Replies().at(0).payload, Filled(-0.5f));
   wire::MessageHeader record = Gradient(0, 0, 0);
-  record.record = RecordVersion{2};
-  transport_.DeliverRecord(lanes_[0], record, {.learning_rate = 2.0});
+  record.hyper_version = HyperVersion{2};
+  transport_.DeliverHyperParameters(lanes_[0], record, {.learning_rate = 2.0});
   wire::MessageHeader gradient = Gradient(0, 2, 0);
-  gradient.record = RecordVersion{2};
+  gradient.hyper_version = HyperVersion{2};
   transport_.Deliver(lanes_[0], gradient, Filled(1.0f));
   loop_.RunOnce();
   EXPECT_EQ(Replies().at(0).payload, Filled(-2.5f));

@@ -49,10 +49,10 @@ class ScriptedTransport final : public transport::Transport {
   void Share(transport::ConnectionId id, std::span<std::byte> memory) {
     shared_[id.index] = memory;
   }
-  void DeliverRecord(transport::ConnectionId to, wire::MessageHeader header,
-                     const wire::HyperParameters& values) {
+  void DeliverHyperParameters(transport::ConnectionId to, wire::MessageHeader header,
+                              const wire::HyperParameters& values) {
     transport::ReceivedMessage message;
-    header.kind = wire::MessageKind::kRecord;
+    header.kind = wire::MessageKind::kHyperParameters;
     header.payload_bytes = wire::kHyperParametersBytes;
     message.header = header;
     std::span<std::byte, wire::kHyperParametersBytes> bytes(message.inline_payload.data(),

@@ -18,7 +18,7 @@ using testing::Not;
 class IdentityTest : public testing::Test {
  protected:
   IdentityTest() {
-    auto store = StateStore::Open("", random_);
+    auto store = ControlStore::Open("", random_);
     AdmissionHooks hooks;
     hooks.set_tenant = [this](const Tenant& tenant) { in_force_.push_back(tenant); };
     hooks.remove_tenant = [this](const std::string&) { return removal_; };
@@ -174,8 +174,7 @@ TEST_F(IdentityTest, SharesAreSetWithinBoundsAndLifted) {
       admin_->SetQuota(admin_caller_, "acme", {.set = {}, .clear = {"weight", "bandwidth_bytes"}})
           .ok());
   EXPECT_EQ(in_force_.back().quota.weight, std::nullopt);
-  EXPECT_EQ((*admin_->store().ReadAudit(1, 100))[0].detail,
-            "jobs 2, weight 200, bandwidth 1GiB/s");
+  EXPECT_EQ((*admin_->store().ReadAudit(1, 100))[0].detail, "jobs 2, weight 200, bandwidth 1GiB/s");
 }
 
 TEST_F(IdentityTest, ATenantWithJobsIsNotDeletedAndADeletedOnesTokensAreNothing) {

@@ -1,0 +1,226 @@
+// SaveCheckpoint and LoadState: the job's side of client/checkpoint.
+//
+// LoadState is collective. Rank 0 brings the state to the daemons; a barrier; then every rank asks
+// the anchor what was brought, sets the hyper-parameters and runs a round of kLoad on every key,
+// which puts the state in place. If rank 0 could not load it tells the daemons why instead, and the
+// anchor answers every rank with that, so that all ranks return the same error. A second barrier
+// keeps rank 0 from bringing something else before everybody has heard.
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <optional>
+#include <utility>
+
+#include "client/checkpoint/checkpoint.h"
+#include "client/session/job_impl.h"
+#include "client/session/optimizers.h"
+#include "common/base/log.h"
+#include "common/base/printable.h"
+
+namespace phub::client {
+namespace {
+
+Status ToStatus(const absl::Status& status) {
+  // The codes of phub and Abseil are the same numbers.
+  return Status(static_cast<StatusCode>(status.code()), std::string(status.message()));
+}
+
+// "iteration 40 in /data/digits on host node5"; of other ranks' and phubctl's words, too.
+std::string Words(const v1::SavedState& state) {
+  constexpr std::size_t kDirectoryBytesMax = 1024;
+  constexpr std::size_t kHostBytesMax = 255;
+  std::string words = fmt::format("iteration {} ", state.iteration());
+  words += state.directory().empty() ? std::string("that rank 0 loaded")
+                                     : "in " + Printable(state.directory(), kDirectoryBytesMax);
+  if (!state.host().empty()) words += " on host " + Printable(state.host(), kHostBytesMax);
+  return words;
+}
+
+}  // namespace
+
+struct JobImpl::CheckpointAccess {
+  std::vector<CheckpointStubs> stubs;
+  std::vector<CheckpointDaemon> daemons;
+  TransferOptions options;
+};
+
+JobImpl::CheckpointAccess JobImpl::AccessCheckpoint() const {
+  CheckpointAccess access;
+  for (const std::unique_ptr<DaemonLink>& link : calls_.links()) {
+    access.stubs.push_back(settings_.connector->MakeCheckpointStubs(link->endpoint));
+    access.daemons.push_back({.endpoint = link->endpoint.ToString(),
+                              .admin = access.stubs.back().admin.get(),
+                              .session = access.stubs.back().session.get(),
+                              .session_id = link->joined.session_id()});
+  }
+  access.options.call_timeout = calls_.timeout();
+  access.options.progress = [this](const TransferProgress&) { return status().ok(); };
+  return access;
+}
+
+Result<std::uint64_t> JobImpl::SaveCheckpoint(const std::string& directory) {
+  if (Status verdict = status(); !verdict.ok()) return verdict;
+  const CheckpointAccess access = AccessCheckpoint();
+  const TimeNs begun_at = clock_.Now();
+  const absl::StatusOr<SavedCheckpoint> saved =
+      client::SaveCheckpoint(access.daemons,
+                             {.tenant = settings_.tenant,
+                              .job = name(),
+                              .incarnation = calls_.links().front()->joined.incarnation(),
+                              .directory = directory},
+                             access.options);
+  if (saved.ok()) {
+    if (!saved->told.ok())
+      LogWarning("event=saved_state_not_told job={} rank={} iteration={} error=\"{}\"", name(),
+                 rank(), saved->iteration, std::string(saved->told.message()));
+    NoteSavedState(WhereSaved(saved->iteration, directory), begun_at);
+    return saved->iteration;
+  }
+  if (Status verdict = status(); !verdict.ok()) return verdict;
+  return ToStatus(saved.status());
+}
+
+void JobImpl::OnSavedState(const v1::SavedState& state) {
+  NoteSavedState(state, clock_.Now() - std::max<DurationNs>(state.age_ns(), 0));
+}
+
+// Each daemon of the rack tells of the same one, and what is said late is not newer for it.
+void JobImpl::NoteSavedState(const v1::SavedState& state, TimeNs at) {
+  const std::lock_guard lock(mutex_);
+  if (at < saved_state_at_) return;
+  saved_state_ = Words(state);
+  saved_state_at_ = at;
+}
+
+// Nothing of a job outlives its daemon, and this is what its owner wants to know then.
+Status JobImpl::WithCheckpoint(Status verdict) const {
+  if (saved_state_.empty()) return verdict;
+  return Status(verdict.code(), fmt::format("{}; the last saved state that rank {} knows of is {}",
+                                            verdict.message(), rank(), saved_state_));
+}
+
+// ---- Loading -----------------------------------------------------------------------------------
+
+Result<std::uint64_t> JobImpl::LoadCheckpoint(const std::string& directory) {
+  const std::lock_guard calls(calls_mutex_);
+  if (Status verdict = status(); !verdict.ok()) return verdict;
+  // Who took a rank over has its keys as they are, like the ranks that never stopped.
+  if (resumed()) return iteration();
+  for (const std::shared_ptr<KeyImpl>& key : Keys())
+    if (!key->Idle())
+      return Status(StatusCode::kFailedPrecondition,
+                    fmt::format("LoadState: key {} of job {} has a round under way at rank {}",
+                                key->definition.name, name(), rank()));
+  if (rank() == 0) {
+    const Status brought = SendCheckpoint(directory);
+    if (!brought.ok())
+      if (Status told = RefuseLoad(brought); !told.ok()) return told;
+  }
+  if (Status met = BarrierAtAnchor(); !met.ok()) return met;
+  std::optional<v1::LoadedState> loaded;
+  const Status fetched = FetchLoaded(loaded);
+  if (!fetched.ok()) {
+    if (Status verdict = status(); !verdict.ok()) return verdict;
+    if (Status met = BarrierAtAnchor(); !met.ok()) return met;
+    return fetched;
+  }
+  if (Status placed = PutInPlace(*loaded); !placed.ok()) return placed;
+  v1::SavedState source = loaded->source();
+  source.set_iteration(loaded->iteration());  // all that a daemon says that is older than that
+  NoteSavedState(rank() == 0 ? WhereSaved(loaded->iteration(), directory) : source, clock_.Now());
+  return loaded->iteration();
+}
+
+Status JobImpl::SendCheckpoint(const std::string& directory) {
+  std::vector<LoadKey> keys;
+  for (const std::unique_ptr<KeyBatch>& batch : batches_)
+    for (const KeyPlan& plan : batch->keys) {
+      LoadKey& key = keys.emplace_back();
+      key.spec = rack_batches_.specs()[plan.layout.key.value];
+      for (const ChunkPlace& chunk : plan.layout.chunks)
+        key.chunks.push_back({.daemon = LinkOfLane(calls_.links(), chunk.lane).position,
+                              .element_offset = chunk.element_offset,
+                              .element_count = chunk.element_count});
+    }
+  const CheckpointAccess access = AccessCheckpoint();
+  return ToStatus(client::LoadCheckpoint(access.daemons, keys, directory, access.options).status());
+}
+
+// Every daemon drops what it was brought; the anchor keeps the reason for the other ranks.
+Status JobImpl::RefuseLoad(const Status& why) {
+  const auto answers =
+      calls_.Each<v1::LoadStateResponse>(calls_.All(), [&](DaemonLink& link, auto done) {
+        v1::LoadStateRequest request;
+        request.set_session_id(link.joined.session_id());
+        request.set_refusal_code(static_cast<int>(why.code()));
+        request.set_refusal(why.message());
+        link.channel->Call<rpc::LoadState>(request, calls_.timeout(), std::move(done));
+      });
+  for (std::size_t i = 0; i < answers.size(); ++i) {
+    if (answers[i].ok()) continue;
+    // The others would wait for a reason that nobody tells them.
+    const Status status =
+        calls_.StatusOf(*this, "LoadState", *calls_.links()[i], answers[i].status());
+    Fail(status);
+    return status;
+  }
+  return Status();
+}
+
+// Not OK, and no verdict: rank 0 could not load, as it says.
+Status JobImpl::FetchLoaded(std::optional<v1::LoadedState>& loaded) {
+  DaemonLink* const anchor = calls_.links().front().get();
+  v1::GetLoadedStateRequest request;
+  request.set_session_id(anchor->joined.session_id());
+  auto answers = calls_.Each<v1::LoadedState>({&anchor, 1}, [&](DaemonLink& link, auto done) {
+    link.channel->Call<rpc::GetLoadedState>(request, calls_.timeout(), std::move(done));
+  });
+  const absl::StatusOr<v1::LoadedState>& answer = answers.front();
+  if (answer.ok()) {
+    loaded = *answer;
+    return Status();
+  }
+  if (!IsPassing(answer.status())) return ToStatus(answer.status());
+  // Whether the state was loaded is not known here, while the others go on.
+  const Status status = calls_.StatusOf(*this, "GetLoadedState", *anchor, answer.status());
+  Fail(status);
+  return status;
+}
+
+Status JobImpl::PutInPlace(const v1::LoadedState& loaded) {
+  const std::vector<std::shared_ptr<KeyImpl>> keys = Keys();
+  std::vector<const v1::KeyStateInfo*> infos(keys.size(), nullptr);
+  for (const v1::KeyStateInfo& info : loaded.keys())
+    if (info.key_index() < infos.size()) infos[info.key_index()] = &info;
+  Status status;
+  if (std::find(infos.begin(), infos.end(), nullptr) != infos.end())
+    status = Status(StatusCode::kInternal,
+                    fmt::format("daemon {} loaded state for some of the keys of job {} only",
+                                calls_.links().front()->endpoint.ToString(), name()));
+  std::vector<std::uint64_t> tickets;
+  for (std::size_t i = 0; i < keys.size() && status.ok(); ++i) {
+    Result<std::uint64_t> ticket = keys[i]->StartLoad(loaded.iteration(), infos[i]->reductions(),
+                                                      FromProto(infos[i]->hyper_parameters()));
+    status = ticket.status();
+    if (ticket.ok()) tickets.push_back(*ticket);
+  }
+  // The other ranks put it in place, this one does not: the job cannot go on.
+  if (!status.ok()) Fail(status);
+  for (std::size_t i = 0; i < tickets.size(); ++i)
+    if (Status complete = keys[i]->Wait(tickets[i], std::nullopt); !complete.ok() && status.ok())
+      status = complete;
+  return status;
+}
+
+}  // namespace phub::client
+
+namespace phub {
+
+Result<std::uint64_t> Job::SaveCheckpoint(std::string_view directory) {
+  return impl_->SaveCheckpoint(std::string(directory));
+}
+Result<std::uint64_t> Job::LoadCheckpoint(std::string_view directory) {
+  return impl_->LoadCheckpoint(std::string(directory));
+}
+
+}  // namespace phub

@@ -1,0 +1,183 @@
+#include "client/session/job_impl.h"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "client/session/rack_join.h"
+#include "common/base/log.h"
+
+namespace phub::client {
+
+// ---- Living ------------------------------------------------------------------------------------
+
+Status JobImpl::status() const {
+  if (!failed_.load(std::memory_order_acquire)) return Status();
+  const std::lock_guard lock(mutex_);
+  return verdict_;
+}
+
+std::string JobImpl::verdict_key() const {
+  const std::lock_guard lock(mutex_);
+  return verdict_key_;
+}
+
+std::vector<std::shared_ptr<KeyImpl>> JobImpl::Keys() const {
+  const std::lock_guard lock(mutex_);
+  return keys_;
+}
+
+// With mutex_.
+std::uint64_t JobImpl::LeastIteration() const {
+  if (keys_.empty()) return keyless_iteration_;
+  std::uint64_t least = keys_.front()->job_iteration();
+  for (const std::shared_ptr<KeyImpl>& key : keys_) least = std::min(least, key->job_iteration());
+  return least;
+}
+
+std::uint64_t JobImpl::iteration() const {
+  const std::lock_guard lock(mutex_);
+  return LeastIteration();
+}
+
+std::string JobImpl::transports() const { return lanes_->Transports(); }
+
+IterationOutcome JobImpl::last_iteration() const {
+  const IterationDecider::Outcome outcome = engine_->outcome();
+  return {.decided = outcome.decided,
+          .skipped = outcome.skipped,
+          .last_skipped = outcome.last_skipped,
+          .norm = outcome.norm,
+          .scale = outcome.scale};
+}
+
+Status JobImpl::Barrier() {
+  if (Status verdict = status(); !verdict.ok()) return verdict;
+  return BarrierAtAnchor();
+}
+
+Status JobImpl::BarrierAtAnchor() {
+  v1::BarrierRequest request;
+  request.set_session_id(calls_.links().front()->joined.session_id());
+  {
+    const std::lock_guard lock(barrier_mutex_);
+    request.set_sequence(next_barrier_++);
+  }
+  DaemonLink* const anchor = calls_.links().front().get();
+  const auto answers =
+      calls_.Each<v1::BarrierResponse>({&anchor, 1}, [&](DaemonLink& link, auto done) {
+        link.channel->Call<rpc::Barrier>(request, /*timeout=*/0, std::move(done));
+      });
+  if (!answers.front().ok())
+    return calls_.StatusOf(*this, "Barrier", *anchor, answers.front().status());
+  return Status();
+}
+
+// ---- Ending ------------------------------------------------------------------------------------
+
+void JobImpl::Fail(Status verdict, std::string key, const DaemonLink* from) {
+  std::string text;
+  {
+    const std::lock_guard lock(mutex_);
+    if (!verdict_.ok()) return;
+    text = verdict.message();
+    // Others are told without it: they have words of their own.
+    verdict_ = WithCheckpoint(std::move(verdict));
+    verdict_key_ = std::move(key);
+    failed_.store(true, std::memory_order_release);
+  }
+  watch_->StandDown();
+  if (!leaving_.exchange(true)) LeaveElsewhere(text, from);
+  Submit({.kind = Command::Kind::kStop});
+}
+
+// Nobody waits for it here, but Shutdown() before it closes the channels.
+void JobImpl::LeaveElsewhere(const std::string& verdict, const DaemonLink* from) {
+  for (const std::unique_ptr<DaemonLink>& link : calls_.links()) {
+    if (link.get() == from) continue;
+    {
+      const std::lock_guard lock(mutex_);
+      ++leaves_pending_;
+    }
+    link->channel->Call<rpc::Leave>(LeaveRequestOf(*link, verdict), calls_.leave_timeout(),
+                                    [this, link = link.get()](const auto& response) {
+                                      if (!response.ok())
+                                        LogWarning(
+                                            "event=daemon_not_told job={} rank={} daemon={} "
+                                            "error=\"{}\"",
+                                            name(), rank(), link->endpoint.ToString(),
+                                            std::string(response.status().message()));
+                                      const std::lock_guard lock(mutex_);
+                                      --leaves_pending_;
+                                      changed_.notify_all();
+                                    });
+  }
+}
+
+void JobImpl::OnStopped() {
+  std::vector<std::shared_ptr<KeyImpl>> keys;
+  {
+    const std::lock_guard lock(mutex_);
+    ended_.store(true, std::memory_order_seq_cst);
+    keys = keys_;
+    changed_.notify_all();
+  }
+  calls_.waiter().End();
+  for (const std::shared_ptr<KeyImpl>& key : keys) key->WakeAll();
+}
+
+Status JobImpl::Drain() {
+  const auto deadline = std::chrono::steady_clock::now() + settings_.options.leave_timeout;
+  for (const std::shared_ptr<KeyImpl>& key : Keys())
+    if (!key->WaitIdle(deadline) && !ended())
+      return Status(
+          StatusCode::kDeadlineExceeded,
+          fmt::format("rank {} left job {} while iteration {} of key {} was still under way",
+                      rank(), name(), key->iteration.load() + 1, key->definition.name));
+  return Status();
+}
+
+Status JobImpl::Leave() {
+  const std::lock_guard calls(calls_mutex_);
+  if (left_) return leave_status_;
+  left_ = true;
+  leave_status_ = Drain();
+  if (status().ok()) {
+    const Status left = LeaveEverywhere();
+    if (!left.ok() && leave_status_.ok()) leave_status_ = left;
+  } else if (leave_status_.ok()) {
+    leave_status_ = status();
+  }
+  Shutdown(Status(StatusCode::kCancelled, fmt::format("rank {} left job {}", rank(), name())));
+  return leave_status_;
+}
+
+Status JobImpl::LeaveEverywhere() {
+  if (leaving_.exchange(true)) return status();  // a verdict was first
+  watch_->StandDown();
+  return LeaveRack(calls_.links(), calls_.leave_timeout(), calls_.waiter());
+}
+
+// Ends threads and calls, in whatever state the job is. After it keys only hold their memory.
+void JobImpl::Shutdown(Status verdict) {
+  if (engine_ != nullptr) {
+    Fail(std::move(verdict));
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [this] { return ended(); });
+    lock.unlock();
+    watch_->Quit();
+    lock.lock();
+    changed_.wait(lock, [this] { return leaves_pending_ == 0; });
+  }
+  for (const std::unique_ptr<DaemonLink>& link : calls_.links()) link->channel->Close();
+  if (engine_ != nullptr) {
+    engine_->Quit();
+    lanes_->Clear();
+  }
+  const std::lock_guard lock(mutex_);
+  keyless_iteration_ = LeastIteration();
+  keys_.clear();  // they own this object
+}
+
+}  // namespace phub::client

@@ -1,0 +1,178 @@
+// A worker's place in one job: the daemons of its rack, its engine, its keys, and the verdict when
+// the job ends. Behind phub::Job, and shared by every Key and Handle, so that those can outlive it.
+//
+// Parts. rack_calls.h calls the daemons; rack_join.h joins at every one; rack_lanes.h opens lanes;
+// rack_watch.h notices what dies and brings back what it can; rack_batches.h adds batches of keys;
+// engine_thread.h moves the bytes. This object holds them together and decides how it ends. Its
+// functions are in job_state.cc (living, ending), job_start.cc (joining), job_keys.cc (adding
+// keys), job_checkpoint.cc (SaveCheckpoint, LoadCheckpoint).
+//
+// Threads. Callers; the engine's thread (EngineListener); the watch's and the channels' threads
+// (RackWatch::Owner).
+//
+// Locks. calls_mutex_: one call that changes the set of keys, or leaves, at a time; held while
+// daemons are asked. mutex_: keys and verdict; never held while anybody is called.
+//
+// How a job ends. Fail() (a verdict from a daemon, a silent or lost daemon) or Leave() sets the
+// verdict, from when on pushes are refused, and stops the engine; the other daemons of the rack are
+// told. When the engine says that no lane is left, no memory of the caller is touched any more:
+// ended() turns true and everybody wakes.
+#pragma once
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <condition_variable>
+#include <cstdint>
+#include <limits>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "client/layout.h"
+#include "client/session/connector.h"
+#include "client/session/daemon_link.h"
+#include "client/session/endpoint.h"
+#include "client/session/engine_thread.h"
+#include "client/session/fault_text.h"
+#include "client/session/key_definition.h"
+#include "client/session/key_impl.h"
+#include "client/session/key_memory.h"
+#include "client/session/key_owner.h"
+#include "client/session/lane_ways.h"
+#include "client/session/rack_batches.h"
+#include "client/session/rack_calls.h"
+#include "client/session/rack_lanes.h"
+#include "client/session/rack_watch.h"
+#include "client/session/resume_plan.h"
+#include "phub/client.h"
+
+namespace phub::client {
+
+struct JobSettings {
+  Endpoint daemon;  // any of the rack: where the control plane was reached
+  std::string tenant = {};
+  std::chrono::milliseconds call_timeout{};
+  JobOptions options;
+  std::shared_ptr<Connector> connector;
+  std::string boot_id = {};  // of this host
+};
+
+class JobImpl final : public EngineListener,
+                      public KeyOwner,
+                      public RackWatch::Owner,
+                      public std::enable_shared_from_this<JobImpl> {
+ public:
+  // Joins, opens the lanes, and starts the threads. On an error whatever was begun is undone.
+  static Result<std::shared_ptr<JobImpl>> Join(JobSettings settings);
+  ~JobImpl() override;  // after Leave(), or after Join() failed
+
+  // KeyOwner.
+  const std::string& name() const override { return settings_.options.job; }
+  std::uint32_t rank() const override { return settings_.options.rank; }
+  bool applies_iterations() const override { return settings_.options.apply == Apply::kIteration; }
+  Status status() const override;
+  std::string verdict_key() const override;
+  bool ended() const override { return ended_.load(std::memory_order_seq_cst); }
+  void Submit(const Command& command) override { engine_->Submit(command); }
+
+  std::uint32_t world_size() const { return settings_.options.world_size; }
+  bool created() const { return calls_.links().front()->joined.created(); }
+  bool resumed() const { return resume_.resumed; }
+  std::uint64_t iteration() const;
+  IterationOutcome last_iteration() const;
+  std::string transports() const;
+
+  Result<std::vector<std::shared_ptr<KeyImpl>>> AddKeys(std::span<const KeySpec> specs);
+  Status Barrier();
+  Result<std::uint64_t> SaveCheckpoint(const std::string& directory);
+  Result<std::uint64_t> LoadCheckpoint(const std::string& directory);
+  Status Leave();
+
+  // EngineListener, on the engine's thread.
+  void OnLaneClosed(const LaneClosed& closed) override { watch_->OnLaneClosed(closed); }
+  void OnStopped() override;
+  // RackWatch::Owner, on threads of the watch and of the channels.
+  void OnVerdict(Status verdict, const std::string& key, const DaemonLink& from) override {
+    Fail(std::move(verdict), key, &from);
+  }
+  void OnSavedState(const v1::SavedState& state) override;
+  void OnLaneOpened(std::uint32_t lane, std::uint8_t transport_index,
+                    transport::Connection& connection) override;
+
+ private:
+  explicit JobImpl(JobSettings settings);
+
+  // job_start.cc
+  Status JoinRackAndStart();
+  void StartThreads();
+  Status AskWhereToResume();
+
+  // job_keys.cc
+  Result<std::vector<KeyDefinition>> CheckSpecs(std::span<const KeySpec> specs) const;
+  Status CheckBoundary() const;  // restart, apply: keys are added between iterations
+  Result<std::vector<std::shared_ptr<KeyImpl>>> Enter(std::vector<KeyDefinition> definitions,
+                                                      const AddedBatch& added);
+
+  const KeyResume* ResumeOf(KeyIndex key) const;  // null: as in a first run
+  // Gives keys that were there already what they were at the boundary; until they have it.
+  Status ResumeKeys(std::span<const std::shared_ptr<KeyImpl>> keys);
+
+  // job_checkpoint.cc
+  struct CheckpointAccess;
+  CheckpointAccess AccessCheckpoint() const;
+  Status SendCheckpoint(const std::string& directory);
+  Status RefuseLoad(const Status& why);
+  Status FetchLoaded(std::optional<v1::LoadedState>& loaded);
+  Status PutInPlace(const v1::LoadedState& loaded);
+  void NoteSavedState(const v1::SavedState& state, TimeNs at);
+  Status WithCheckpoint(Status verdict) const;  // and where to go on from; with the lock
+
+  // job_state.cc
+  std::uint64_t LeastIteration() const;
+  Status BarrierAtAnchor();
+  Status Drain();
+  Status LeaveEverywhere();
+  void LeaveElsewhere(const std::string& verdict, const DaemonLink* from);
+  void Shutdown(Status verdict);
+  // The first verdict stands. Stops the engine, and leaves all daemons but `from`, which knows. Not
+  // on the engine's thread.
+  void Fail(Status verdict, std::string key = {}, const DaemonLink* from = nullptr);
+  std::vector<std::shared_ptr<KeyImpl>> Keys() const;
+
+  const JobSettings settings_;
+  const SystemClock clock_;
+  RackCalls calls_;
+  RackBatches rack_batches_;
+  std::unique_ptr<LaneLayout> layout_;
+  std::unique_ptr<LaneWays> ways_;  // of the lanes and the engine
+  std::unique_ptr<RackLanes> lanes_;
+  std::unique_ptr<RackWatch> watch_;
+  std::unique_ptr<EngineThread> engine_;
+  ResumePlan resume_;  // fixed once joined
+
+  std::mutex calls_mutex_;
+  std::vector<std::unique_ptr<KeyBatch>> batches_;
+  std::uint64_t next_barrier_ = 0;  // with barrier_mutex_
+  std::mutex barrier_mutex_;        // barriers are numbered in the order of the calls
+  bool left_ = false;
+  Status leave_status_;
+
+  mutable std::mutex mutex_;
+  std::condition_variable changed_;
+  std::vector<std::shared_ptr<KeyImpl>> keys_;
+  std::uint64_t keyless_iteration_ = 0;  // the job's, while keys_ is empty
+  Status verdict_;
+  std::string verdict_key_;
+  std::string saved_state_;  // the newest that this rank knows of, in words
+  TimeNs saved_state_at_ = std::numeric_limits<TimeNs>::min();  // by this clock: of its snapshot
+  int leaves_pending_ = 0;                                      // calls of LeaveElsewhere()
+  std::atomic<bool> failed_{false};                             // verdict_ is set
+  std::atomic<bool> ended_{false};
+  std::atomic<bool> leaving_{false};  // Leave was, or is being, said
+};
+
+}  // namespace phub::client

@@ -1,0 +1,239 @@
+#include "client/session/key_impl.h"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <thread>
+#include <utility>
+
+#include "common/base/check.h"
+
+namespace phub::client {
+namespace {
+
+// Before blocking: a small round is often complete within some yields, and a wake costs more. As
+// many as the engine's, or the two wait for one another in turns.
+constexpr int kYieldsBeforeBlocking = 16;
+
+}  // namespace
+
+KeyImpl::KeyImpl(std::shared_ptr<KeyOwner> job_in, KeyIndex index_in, KeyDefinition definition_in)
+    : job(std::move(job_in)),
+      index(index_in),
+      definition(std::move(definition_in)),
+      job_iteration_(definition.first_iteration),
+      job_iteration_after_(definition.first_iteration) {}
+
+std::string KeyImpl::Place() const {
+  return fmt::format("key {} of job {}, rank {}", definition.name, job->name(), job->rank());
+}
+
+bool KeyImpl::Done(std::uint64_t ticket) const {
+  return done_ticket_.load(std::memory_order_seq_cst) >= ticket;
+}
+
+bool KeyImpl::Withdrawn(std::uint64_t ticket) const {
+  return std::find(withdrawn_.begin(), withdrawn_.end(), ticket) != withdrawn_.end();
+}
+
+bool KeyImpl::Idle() const {
+  const std::lock_guard lock(mutex_);
+  return Done(last_ticket_);
+}
+
+std::uint64_t KeyImpl::pushed_iteration() const {
+  const std::lock_guard lock(mutex_);
+  return job_iteration_after_;
+}
+
+Result<std::uint64_t> KeyImpl::Begin(Command command, std::uint64_t job_iteration_after) {
+  std::unique_lock lock(mutex_);
+  if (!job->status().ok()) return Verdict("was to be pushed for");
+  if (!Done(last_ticket_))
+    return Status(StatusCode::kFailedPrecondition,
+                  fmt::format("{}: iteration {} is still under way; wait for its handle before "
+                              "the next push",
+                              Place(), iteration.load(std::memory_order_relaxed) + 1));
+  pushed_ticket_before_ = pushed_ticket_;
+  pushed_ticket_ = ++last_ticket_;
+  job_iteration_after_ = job_iteration_after;
+  command.key = index;
+  command.ticket = last_ticket_;
+  // Without the lock: submitting may wait for the engine's thread, which may want the lock.
+  lock.unlock();
+  job->Submit(command);
+  return command.ticket;
+}
+
+Result<std::uint64_t> KeyImpl::Start(const Round& round) {
+  const bool reduces = round.operation == wire::RoundOperation::kReduce;
+  return Begin({.kind = Command::Kind::kPush,
+                .operation = round.operation,
+                .root = round.root,
+                .payload_type = round.payload_type,
+                .gradients = static_cast<const std::byte*>(round.gradients),
+                .parameters = static_cast<std::byte*>(round.parameters),
+                .parameters_shared = round.parameters_shared,
+                .skip = round.skip},
+               job_iteration() + (reduces ? 1 : 0));
+}
+
+Result<std::uint64_t> KeyImpl::StartAssign(Rank root, numeric::ElementType payload_type,
+                                           const void* values) {
+  return Start({.operation = wire::RoundOperation::kAssign,
+                .root = root,
+                .payload_type = payload_type,
+                .gradients = values,
+                .parameters = definition.parameters.data,
+                .parameters_shared = definition.parameters_shared});
+}
+
+Result<std::uint64_t> KeyImpl::StartLoad(std::uint64_t iteration_in, std::uint64_t reductions,
+                                         const wire::HyperParameters& hyper_parameters) {
+  if (reductions > iteration_in)
+    return Status(StatusCode::kInvalidArgument,
+                  fmt::format("{}: saved state of iteration {} after {} reductions", Place(),
+                              iteration_in, reductions));
+  auto ticket = Begin({.kind = Command::Kind::kPush,
+                       .operation = wire::RoundOperation::kLoad,
+                       .payload_type = definition.parameter_type,
+                       .reductions = reductions,
+                       .first_iteration = iteration_in - reductions,
+                       .parameters = static_cast<std::byte*>(definition.parameters.data),
+                       .parameters_shared = definition.parameters_shared},
+                      iteration_in);
+  if (!ticket.ok()) return ticket;
+  job->Submit({.kind = Command::Kind::kSetHyperParameters,
+               .key = index,
+               .hyper_parameters = hyper_parameters});
+  has_values_.store(true, std::memory_order_release);
+  return ticket;
+}
+
+Result<std::uint64_t> KeyImpl::Resume(const ResumePoint& point) {
+  if (point.version == Iteration{}) return std::uint64_t{0};  // nothing was pushed: as a new one
+  auto ticket = Begin({.kind = Command::Kind::kResume,
+                       .version = point.version,
+                       .reductions = point.reductions,
+                       .first_iteration = definition.first_iteration,
+                       .hyper_version = point.hyper_version,
+                       .parameters = static_cast<std::byte*>(definition.parameters.data),
+                       .parameters_shared = definition.parameters_shared,
+                       .hyper_parameters = point.hyper_parameters},
+                      definition.first_iteration + point.reductions);
+  if (ticket.ok()) has_values_.store(true, std::memory_order_release);
+  return ticket;
+}
+
+Result<std::uint64_t> KeyImpl::LastPushed() {
+  const std::lock_guard lock(mutex_);
+  if (pushed_ticket_ == 0)
+    return Status(StatusCode::kFailedPrecondition,
+                  fmt::format("{}: nothing was pushed yet, so there is nothing to pull", Place()));
+  return pushed_ticket_;
+}
+
+template <typename Predicate>
+bool KeyImpl::Block(std::unique_lock<std::mutex>& lock, const Deadline& deadline,
+                    Predicate predicate) {
+  if (deadline) return changed_.wait_until(lock, *deadline, predicate);
+  changed_.wait(lock, predicate);
+  return true;
+}
+
+Status KeyImpl::Wait(std::uint64_t ticket, const Deadline& deadline) {
+  for (int i = 0; i < kYieldsBeforeBlocking && !Test(ticket); ++i) std::this_thread::yield();
+  if (!Test(ticket)) {
+    // The engine's thread looks at waiting_ after it wrote done_ticket_, and this one writes it
+    // before it looks there: one of them sees the other.
+    waiting_.fetch_add(1, std::memory_order_seq_cst);
+    std::unique_lock lock(mutex_);
+    const bool complete = Block(lock, deadline, [&] { return Test(ticket); });
+    waiting_.fetch_sub(1, std::memory_order_seq_cst);
+    if (!complete)
+      return Status(StatusCode::kDeadlineExceeded,
+                    fmt::format("{}: iteration {} is still under way", Place(),
+                                iteration.load(std::memory_order_relaxed) + 1));
+  }
+  return Outcome(ticket);
+}
+
+Status KeyImpl::Outcome(std::uint64_t ticket) {
+  if (Done(ticket)) {
+    const std::lock_guard lock(mutex_);
+    if (!Withdrawn(ticket)) return Status();
+    return Status(StatusCode::kCancelled, fmt::format("{}: the push was withdrawn", Place()));
+  }
+  return Verdict("was waiting for");
+}
+
+// Why the job ended, and what that meant for this key.
+Status KeyImpl::Verdict(const char* what_it_did) const {
+  const Status verdict = job->status();
+  PHUB_CHECK(!verdict.ok(), "key={}", definition.name);
+  if (job->verdict_key() == definition.name) return verdict;
+  return Status(verdict.code(),
+                fmt::format("{}; key {} {} iteration {}", verdict.message(), definition.name,
+                            what_it_did, iteration.load(std::memory_order_relaxed) + 1));
+}
+
+bool KeyImpl::Test(std::uint64_t ticket) const { return Done(ticket) || job->ended(); }
+
+Status KeyImpl::Cancel(std::uint64_t ticket) {
+  std::unique_lock lock(mutex_);
+  if (!Done(ticket) && !job->ended()) {
+    const std::uint64_t asked = ++cancels_asked_;
+    lock.unlock();
+    job->Submit({.kind = Command::Kind::kCancel, .key = index, .ticket = ticket});
+    lock.lock();
+    waiting_.fetch_add(1, std::memory_order_seq_cst);
+    changed_.wait(lock, [&] { return cancels_answered_ >= asked || job->ended(); });
+    waiting_.fetch_sub(1, std::memory_order_seq_cst);
+  }
+  if (Withdrawn(ticket)) return Status();
+  const char* why = Done(ticket)   ? "the round is complete"
+                    : job->ended() ? "the job has ended"
+                                   : "some of it was sent: the round is under way";
+  return Status(StatusCode::kFailedPrecondition,
+                fmt::format("{}: too late to cancel, {}", Place(), why));
+}
+
+bool KeyImpl::WaitIdle(std::chrono::steady_clock::time_point deadline) {
+  waiting_.fetch_add(1, std::memory_order_seq_cst);
+  std::unique_lock lock(mutex_);
+  Block(lock, deadline, [&] { return Test(last_ticket_); });
+  waiting_.fetch_sub(1, std::memory_order_seq_cst);
+  return Done(last_ticket_);
+}
+
+void KeyImpl::WakeAll() {
+  { const std::lock_guard lock(mutex_); }
+  changed_.notify_all();
+}
+
+void KeyImpl::OnRoundComplete(std::uint64_t ticket, Iteration completed, bool skipped) {
+  iteration.store(completed.value, std::memory_order_relaxed);
+  if (skipped) {
+    const std::lock_guard lock(mutex_);
+    job_iteration_after_ = job_iteration_.load(std::memory_order_relaxed);
+  }
+  job_iteration_.store(job_iteration_after_, std::memory_order_release);
+  done_ticket_.store(ticket, std::memory_order_seq_cst);
+  if (waiting_.load(std::memory_order_seq_cst) > 0) WakeAll();
+}
+
+void KeyImpl::OnCancelAnswered(std::uint64_t ticket, bool withdrawn) {
+  {
+    const std::lock_guard lock(mutex_);
+    ++cancels_answered_;
+    if (withdrawn) {
+      withdrawn_[withdrawn_count_++ % kWithdrawnRemembered] = ticket;
+      pushed_ticket_ = pushed_ticket_before_;
+      job_iteration_after_ = job_iteration_.load(std::memory_order_relaxed);
+      done_ticket_.store(ticket, std::memory_order_seq_cst);
+    }
+  }
+  changed_.notify_all();
+}
+
+}  // namespace phub::client

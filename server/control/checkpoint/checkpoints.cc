@@ -1,0 +1,114 @@
+// What is known of a job's state on disk. Its savers and loaders say where it lies; control passes
+// it on to the job's ranks, since whoever reads the error that ends a job wants to know where to go
+// on from. Nothing of it survives the daemon: by then every rank knows it.
+#include "server/control/checkpoint/checkpoints.h"
+
+#include <algorithm>
+
+#include "common/base/check.h"
+#include "common/base/log.h"
+#include "common/base/printable.h"
+#include "server/control/checkpoint/deal.h"
+#include "server/control/checkpoint/snapshots.h"
+
+namespace phub::server {
+namespace {
+
+// Savers that write to disk at the same time. More is somebody who does not report.
+constexpr std::size_t kReadOutsMax = 4;
+constexpr std::size_t kDirectoryBytesMax = 1024;
+constexpr std::size_t kHostBytesMax = 255;
+
+auto FindIn(Job& job, std::string_view snapshot_id) {
+  return std::find_if(job.checkpoints->read_outs.begin(), job.checkpoints->read_outs.end(),
+                      [&](const ReadOut& read) { return read.id == snapshot_id; });
+}
+
+}  // namespace
+
+void NoteReadOut(Job& job) {
+  const SnapshotRun& run = *job.checkpoints->snapshot;
+  ReadOut read{.id = run.id, .begun_at = run.begun_at};
+  for (const v1::SnapshotKey& key : run.description.keys()) {
+    read.iteration = std::max(read.iteration, key.spec().first_iteration() + key.reductions());
+  }
+  job.checkpoints->read_outs.push_back(std::move(read));
+  if (job.checkpoints->read_outs.size() > kReadOutsMax) job.checkpoints->read_outs.pop_front();
+}
+
+std::optional<v1::SavedState> DescribeNewestSave(const Job& job, TimeNs now) {
+  if (job.checkpoints->newest_save.at == 0) return std::nullopt;
+  v1::SavedState state = job.checkpoints->newest_save.state;
+  state.set_age_ns(now - job.checkpoints->newest_save.at);
+  return state;
+}
+
+v1::SavedState SaveAt(std::uint64_t iteration, const std::string& directory,
+                      const std::string& host) {
+  v1::SavedState state;
+  state.set_iteration(iteration);
+  state.set_directory(Printable(directory, kDirectoryBytesMax));
+  state.set_host(Printable(host, kHostBytesMax));
+  return state;
+}
+
+void NoteSave(Job& job, const v1::SavedState& state, TimeNs at, TimeNs now) {
+  if (at <= job.checkpoints->newest_save.at || state.directory().empty()) return;
+  job.checkpoints->newest_save = {state, at};
+  LogInfo(
+      "event=state_saved tenant={} job=\"{}\" iteration={} directory=\"{}\" host=\"{}\" loaded={}",
+      job.account.tenant, job.name(), state.iteration(), state.directory(), state.host(),
+      state.loaded());
+  if (!job.running()) return;
+  v1::SessionEvent event;
+  *event.mutable_saved() = *DescribeNewestSave(job, now);
+  for (Member& member : job.members) {
+    if (member.sink) member.sink->Send(event);
+  }
+}
+
+Job* Snapshots::FindReadOut(const v1::ReportSavedStateRequest& request) const {
+  const std::string owner = request.tenant().empty() ? kDefaultTenant : request.tenant();
+  const auto look = [&](const auto& all) -> Job* {
+    for (const auto& job : all) {
+      if (job->account.tenant != owner || job->name() != request.job()) continue;
+      if (FindIn(*job, request.snapshot_id()) != job->checkpoints->read_outs.end())
+        return job.get();
+    }
+    return nullptr;
+  };
+  Job* const job = look(jobs_.jobs());
+  return job != nullptr ? job : look(jobs_.ended());
+}
+
+absl::StatusOr<std::uint64_t> Snapshots::IterationReadOut(
+    const v1::ReportSavedStateRequest& request) const {
+  if (request.directory().empty()) {
+    return absl::InvalidArgumentError("a saved state needs a directory");
+  }
+  Job* const job = FindReadOut(request);
+  if (job == nullptr) {
+    return absl::NotFoundError(
+        fmt::format("job {} has no such snapshot that was read to its end and not reported yet",
+                    Printable(request.job(), kHostBytesMax)));
+  }
+  absl::Status status = CheckSpansRacks(*job, request.has_rack());
+  if (!status.ok()) return status;
+  return FindIn(*job, request.snapshot_id())->iteration;
+}
+
+void Snapshots::ReportSavedState(const v1::ReportSavedStateRequest& request,
+                                 Answer<v1::ReportSavedStateResponse> answer) {
+  const absl::StatusOr<std::uint64_t> iteration = IterationReadOut(request);
+  if (!iteration.ok()) {
+    return answer(context_.Refuse(ControlCounter::snapshots_refused, iteration.status()), {});
+  }
+  Job& job = *FindReadOut(request);
+  const auto read = FindIn(job, request.snapshot_id());
+  NoteSave(job, SaveAt(*iteration, request.directory(), request.host()), read->begun_at,
+           context_.clock.Now());
+  job.checkpoints->read_outs.erase(read);
+  answer(absl::OkStatus(), {});
+}
+
+}  // namespace phub::server

@@ -1,0 +1,360 @@
+#include "server/tenant/control_store.h"
+
+#include <fmt/format.h>
+#include <sys/stat.h>
+
+#include <cerrno>
+#include <cstring>
+#include <limits>
+
+#include "common/base/printable.h"
+#include "common/base/secret_file.h"
+#include "common/base/status_text.h"
+#include "server/tenant/migrations.h"
+#include "server/tenant/token.h"
+
+namespace phub::server {
+namespace {
+
+constexpr mode_t kStateDirMode = 0700;
+constexpr std::size_t kAuditTextBytesMax = 1024;
+constexpr std::string_view kKeyCheckName = "key_check";
+constexpr std::string_view kKeyCheckText = "phub token key";
+constexpr std::string_view kTenantColumns =
+    "name, suspended, memory_bytes, jobs, workers, keys, weight, bandwidth_bytes, created_at, "
+    "encryption_required";
+constexpr std::string_view kAuditColumns =
+    "sequence, at, actor, peer, action, subject, detail, outcome, chain";
+
+absl::Status PrepareFolder(const std::string& path) {
+  if (mkdir(path.c_str(), kStateDirMode) != 0 && errno != EEXIST) {
+    return absl::FailedPreconditionError(
+        fmt::format("cannot make state_dir {}: {}", path, std::strerror(errno)));
+  }
+  struct stat facts {};
+  if (stat(path.c_str(), &facts) != 0 || !S_ISDIR(facts.st_mode)) {
+    return absl::FailedPreconditionError(fmt::format("state_dir {} is not a directory", path));
+  }
+  if ((facts.st_mode & 077) != 0) {
+    return absl::FailedPreconditionError(
+        fmt::format("others than its owner have rights to state_dir {} (mode {:04o}); run: chmod "
+                    "700 {}",
+                    path, static_cast<unsigned>(facts.st_mode & 07777), path));
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::string> ReadOrMakeKey(const std::string& path, Random& random) {
+  absl::StatusOr<std::string> key = ReadSecretFile(path);
+  if (absl::IsNotFound(key.status())) {
+    const std::string drawn = DrawBytes(random, kHashKeyBytes);
+    const absl::Status written = WriteFileDurably(path, drawn, kSecretFileMode, /*replace=*/false);
+    if (!written.ok()) return written;
+    return drawn;
+  }
+  if (key.ok() && key->size() != kHashKeyBytes) {
+    return absl::DataLossError(
+        fmt::format("{} has {} bytes, not {}; restore it from a backup: without it no token that "
+                    "was issued is known",
+                    path, key->size(), kHashKeyBytes));
+  }
+  return key;
+}
+
+template <typename Number>
+void BindLimit(Statement& statement, const std::optional<Number>& limit) {
+  constexpr std::uint64_t kMax = std::numeric_limits<std::int64_t>::max();
+  if (!limit.has_value()) {
+    statement.Null();
+  } else {
+    statement.Int(static_cast<std::int64_t>(std::min<std::uint64_t>(*limit, kMax)));
+  }
+}
+
+template <typename Number>
+std::optional<Number> LimitOf(const Statement& statement, int column) {
+  if (statement.IsNull(column)) return std::nullopt;
+  return static_cast<Number>(statement.GetInt(column));
+}
+
+Statement& BindQuota(Statement& statement, const Quota& quota) {
+  BindLimit(statement, quota.memory_bytes);
+  BindLimit(statement, quota.jobs);
+  BindLimit(statement, quota.workers);
+  BindLimit(statement, quota.keys);
+  BindLimit(statement, quota.weight);
+  BindLimit(statement, quota.bandwidth_bytes);
+  return statement;
+}
+
+absl::Status InsertToken(Database& database, const Token& token) {
+  Statement insert(database,
+                   "INSERT INTO tokens (id, role, tenant, label, hash, created_at, expires_at, "
+                   "revoked_at, created_by) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)");
+  insert.Text(token.id).Text(ToString(token.role));
+  token.tenant.empty() ? insert.Null() : insert.Text(token.tenant);
+  return insert.Text(token.label)
+      .Blob(token.hash)
+      .Int(token.created_at)
+      .Int(token.expires_at)
+      .Int(token.revoked_at)
+      .Text(token.created_by)
+      .Run();
+}
+
+AuditEntry ReadEntry(const Statement& row) {
+  return {.sequence = row.GetInt(0),
+          .at = row.GetInt(1),
+          .actor = row.GetText(2),
+          .peer = row.GetText(3),
+          .action = row.GetText(4),
+          .subject = row.GetText(5),
+          .detail = row.GetText(6),
+          .outcome = row.GetText(7),
+          .chain = row.GetText(8)};
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<ControlStore>> ControlStore::Open(const std::string& state_dir,
+                                                                 Random& random) {
+  std::string key;
+  std::string path;
+  if (state_dir.empty()) {
+    key = DrawBytes(random, kHashKeyBytes);
+  } else {
+    if (absl::Status status = PrepareFolder(state_dir); !status.ok()) return status;
+    path = state_dir + "/control.db";
+  }
+  // The database first: its lock says that no other daemon is making the key.
+  auto database = Database::Open(path);
+  if (!database.ok()) return database.status();
+  if (!state_dir.empty()) {
+    auto read = ReadOrMakeKey(state_dir + "/token.key", random);
+    if (!read.ok()) return read.status();
+    key = *std::move(read);
+  }
+  if (absl::Status status = Migrate(**database, ControlStoreMigrations()); !status.ok())
+    return status;
+  std::unique_ptr<ControlStore> store(new ControlStore(*std::move(database), std::move(key)));
+  if (absl::Status status = store->CheckKey(); !status.ok()) return status;
+  return store;
+}
+
+// Tokens that were issued are hashed with the key that was there then: another one knows none.
+absl::Status ControlStore::CheckKey() {
+  const std::string expected = KeyedHash(hash_key_, kKeyCheckText);
+  {
+    Statement find(*database_, "SELECT value FROM facts WHERE name = ?");
+    find.Text(kKeyCheckName);
+    if (find.Next()) {
+      if (EqualHashes(find.GetText(0), expected)) return absl::OkStatus();
+      return absl::DataLossError(
+          "token.key is not the key that control.db was written with; restore both from one "
+          "backup");
+    }
+    if (!find.status().ok()) return find.status();
+  }
+  Statement insert(*database_, "INSERT INTO facts (name, value) VALUES (?, ?)");
+  return insert.Text(kKeyCheckName).Blob(expected).Run();
+}
+
+absl::StatusOr<std::vector<Tenant>> ControlStore::Tenants() {
+  std::vector<Tenant> tenants;
+  Statement row(*database_, fmt::format("SELECT {} FROM tenants ORDER BY name", kTenantColumns));
+  while (row.Next()) {
+    Tenant tenant;
+    tenant.name = row.GetText(0);
+    tenant.suspended = row.GetInt(1) != 0;
+    tenant.quota.memory_bytes = LimitOf<std::uint64_t>(row, 2);
+    tenant.quota.jobs = LimitOf<std::uint32_t>(row, 3);
+    tenant.quota.workers = LimitOf<std::uint32_t>(row, 4);
+    tenant.quota.keys = LimitOf<std::uint32_t>(row, 5);
+    tenant.quota.weight = LimitOf<std::uint32_t>(row, 6);
+    tenant.quota.bandwidth_bytes = LimitOf<std::uint64_t>(row, 7);
+    tenant.created_at = row.GetInt(8);
+    tenant.encryption_required = row.GetInt(9) != 0;
+    tenants.push_back(std::move(tenant));
+  }
+  if (!row.status().ok()) return row.status();
+  return tenants;
+}
+
+absl::StatusOr<std::vector<Token>> ControlStore::Tokens() {
+  std::vector<Token> tokens;
+  Statement row(*database_,
+                "SELECT id, role, tenant, label, hash, created_at, expires_at, revoked_at, "
+                "created_by FROM tokens ORDER BY created_at, id");
+  while (row.Next()) {
+    const std::optional<Role> role = ParseRole(row.GetText(1));
+    if (!role.has_value()) {
+      return absl::DataLossError(
+          fmt::format("token {} has the unknown role {}", row.GetText(0), row.GetText(1)));
+    }
+    tokens.push_back({.id = row.GetText(0),
+                      .role = *role,
+                      .tenant = row.GetText(2),
+                      .label = row.GetText(3),
+                      .hash = row.GetText(4),
+                      .created_at = row.GetInt(5),
+                      .expires_at = row.GetInt(6),
+                      .revoked_at = row.GetInt(7),
+                      .created_by = row.GetText(8)});
+  }
+  if (!row.status().ok()) return row.status();
+  return tokens;
+}
+
+template <typename Change>
+absl::Status ControlStore::Apply(const AuditNote& note, Change change) {
+  auto transaction = Database::Transaction::Begin(*database_);
+  if (!transaction.ok()) return transaction.status();
+  if (absl::Status status = change(); !status.ok()) return status;
+  if (absl::Status status = Append(note); !status.ok()) return status;
+  return (*transaction)->Commit();
+}
+
+absl::Status ControlStore::CreateTenant(const Tenant& tenant, const AuditNote& note) {
+  return Apply(note, [&] {
+    Statement insert(*database_,
+                     fmt::format("INSERT INTO tenants ({}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+                                 kTenantColumns));
+    insert.Text(tenant.name).Int(tenant.suspended ? 1 : 0);
+    return BindQuota(insert, tenant.quota)
+        .Int(tenant.created_at)
+        .Int(tenant.encryption_required ? 1 : 0)
+        .Run();
+  });
+}
+
+absl::Status ControlStore::UpdateTenant(const Tenant& tenant, const AuditNote& note) {
+  return Apply(note, [&] {
+    Statement update(*database_,
+                     "UPDATE tenants SET suspended = ?, memory_bytes = ?, jobs = ?, workers = ?, "
+                     "keys = ?, weight = ?, bandwidth_bytes = ?, encryption_required = ? "
+                     "WHERE name = ?");
+    update.Int(tenant.suspended ? 1 : 0);
+    return BindQuota(update, tenant.quota)
+        .Int(tenant.encryption_required ? 1 : 0)
+        .Text(tenant.name)
+        .Run();
+  });
+}
+
+absl::Status ControlStore::DeleteTenant(const std::string& name, const AuditNote& note) {
+  return Apply(note, [&] {
+    return Statement(*database_, "DELETE FROM tenants WHERE name = ?").Text(name).Run();
+  });
+}
+
+absl::Status ControlStore::AddToken(const Token& token, const AuditNote& note) {
+  return Apply(note, [&] { return InsertToken(*database_, token); });
+}
+
+absl::Status ControlStore::RotateToken(const Token& token, const std::string& old_id,
+                                       WallTimeNs old_expires_at, const AuditNote& note) {
+  return Apply(note, [&] {
+    if (absl::Status status = InsertToken(*database_, token); !status.ok()) return status;
+    return Statement(*database_, "UPDATE tokens SET expires_at = ? WHERE id = ?")
+        .Int(old_expires_at)
+        .Text(old_id)
+        .Run();
+  });
+}
+
+absl::Status ControlStore::RevokeToken(const std::string& id, WallTimeNs at,
+                                       const AuditNote& note) {
+  return Apply(note, [&] {
+    return Statement(*database_, "UPDATE tokens SET revoked_at = ? WHERE id = ?")
+        .Int(at)
+        .Text(id)
+        .Run();
+  });
+}
+
+absl::Status ControlStore::Audit(const AuditNote& note) {
+  return Apply(note, [] { return absl::OkStatus(); });
+}
+
+std::string ControlStore::ChainOf(const AuditEntry& entry, const std::string& before) const {
+  std::string text = before + fmt::format("{}|{}", entry.sequence, entry.at);
+  for (const std::string* field :
+       {&entry.actor, &entry.peer, &entry.action, &entry.subject, &entry.detail, &entry.outcome}) {
+    text += fmt::format("|{}:{}", field->size(), *field);  // no two lists of fields look alike
+  }
+  return KeyedHash(hash_key_, text);
+}
+
+absl::Status ControlStore::Append(const AuditNote& note) {
+  AuditEntry entry;
+  std::string before;
+  {
+    Statement last(*database_, "SELECT sequence, chain FROM audit ORDER BY sequence DESC LIMIT 1");
+    if (last.Next()) {
+      entry.sequence = last.GetInt(0);
+      before = last.GetText(1);
+    }
+    if (!last.status().ok()) return last.status();
+  }
+  ++entry.sequence;
+  entry.at = WallNow();
+  const auto shortened = [](const std::string& text) {
+    return Printable(text, kAuditTextBytesMax);
+  };
+  entry.actor = shortened(note.actor);
+  entry.peer = shortened(note.peer);
+  entry.action = shortened(note.action);
+  entry.subject = shortened(note.subject);
+  entry.detail = shortened(note.detail);
+  entry.outcome = shortened(note.outcome);
+  Statement insert(*database_, fmt::format("INSERT INTO audit ({}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, "
+                                           "?)",
+                                           kAuditColumns));
+  return insert.Int(entry.sequence)
+      .Int(entry.at)
+      .Text(entry.actor)
+      .Text(entry.peer)
+      .Text(entry.action)
+      .Text(entry.subject)
+      .Text(entry.detail)
+      .Text(entry.outcome)
+      .Blob(ChainOf(entry, before))
+      .Run();
+}
+
+absl::StatusOr<std::vector<AuditEntry>> ControlStore::ReadAudit(std::int64_t after,
+                                                                std::int64_t count) {
+  std::vector<AuditEntry> entries;
+  Statement row(*database_,
+                fmt::format("SELECT {} FROM audit WHERE sequence > ? ORDER BY sequence LIMIT ?",
+                            kAuditColumns));
+  row.Int(after).Int(count);
+  while (row.Next()) entries.push_back(ReadEntry(row));
+  if (!row.status().ok()) return row.status();
+  return entries;
+}
+
+absl::StatusOr<std::int64_t> ControlStore::LastAuditSequence() {
+  Statement last(*database_, "SELECT COALESCE(MAX(sequence), 0) FROM audit");
+  if (!last.Next()) return last.status();
+  return last.GetInt(0);
+}
+
+absl::Status ControlStore::VerifyAudit() {
+  Statement row(*database_, fmt::format("SELECT {} FROM audit ORDER BY sequence", kAuditColumns));
+  std::string before;
+  std::int64_t expected = 1;
+  for (; row.Next(); ++expected) {
+    const AuditEntry entry = ReadEntry(row);
+    if (entry.sequence != expected) {
+      return absl::DataLossError(fmt::format("audit entry {} is missing", expected));
+    }
+    if (!EqualHashes(entry.chain, ChainOf(entry, before))) {
+      return absl::DataLossError(fmt::format("audit entry {} was changed", entry.sequence));
+    }
+    before = entry.chain;
+  }
+  return row.status();
+}
+
+}  // namespace phub::server

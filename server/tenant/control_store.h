@@ -1,0 +1,77 @@
+// Control state on disk: tenants, quotas, tokens and the audit log, in `state_dir`:
+//
+//   control.db (+ -wal)   SQLite; tokens are there as keyed hashes only
+//   token.key             the hashes' key; 32 bytes, mode 0600
+//
+// Every change and its audit entry are one transaction: after a kill at any instant both are there
+// or neither, and what was answered is there. Without a state_dir all of it is in memory, and gone
+// with the daemon.
+//
+// One thread at a time. Changes fail with what SQLite says (RESOURCE_EXHAUSTED: the disk is full),
+// and then nothing has changed.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "common/base/random.h"
+#include "server/tenant/database.h"
+#include "server/tenant/tenant.h"
+
+namespace phub::server {
+
+// What is to be remembered of a change: an AuditEntry but for its place in the log.
+struct AuditNote {
+  std::string actor;
+  std::string peer;
+  std::string action;
+  std::string subject;
+  std::string detail;
+  std::string outcome = "ok";
+};
+
+class ControlStore {
+ public:
+  // Makes the directory (mode 0700) and what is in it, as far as it is missing; empty: in memory.
+  static absl::StatusOr<std::unique_ptr<ControlStore>> Open(const std::string& state_dir,
+                                                            Random& random);
+
+  absl::StatusOr<std::vector<Tenant>> Tenants();  // by name
+  absl::StatusOr<std::vector<Token>> Tokens();    // oldest first
+
+  absl::Status CreateTenant(const Tenant& tenant, const AuditNote& note);
+  absl::Status UpdateTenant(const Tenant& tenant, const AuditNote& note);
+  absl::Status DeleteTenant(const std::string& name, const AuditNote& note);  // and its tokens
+  absl::Status AddToken(const Token& token, const AuditNote& note);
+  // A new token in the place of another, which expires at `old_expires_at`.
+  absl::Status RotateToken(const Token& token, const std::string& old_id, WallTimeNs old_expires_at,
+                           const AuditNote& note);
+  absl::Status RevokeToken(const std::string& id, WallTimeNs at, const AuditNote& note);
+  absl::Status Audit(const AuditNote& note);
+
+  // Entries with a sequence above `after`, oldest first, at most `count`.
+  absl::StatusOr<std::vector<AuditEntry>> ReadAudit(std::int64_t after, std::int64_t count);
+  absl::StatusOr<std::int64_t> LastAuditSequence();
+  // DATA_LOSS names the first entry that was changed, or is missing before another. An end that was
+  // cut off cannot be told from one that never was.
+  absl::Status VerifyAudit();
+
+  const std::string& hash_key() const { return hash_key_; }
+
+ private:
+  ControlStore(std::unique_ptr<Database> database, std::string hash_key)
+      : database_(std::move(database)), hash_key_(std::move(hash_key)) {}
+  absl::Status CheckKey();
+  absl::Status Append(const AuditNote& note);
+  std::string ChainOf(const AuditEntry& entry, const std::string& before) const;
+  template <typename Change>
+  absl::Status Apply(const AuditNote& note, Change change);
+
+  const std::unique_ptr<Database> database_;
+  const std::string hash_key_;
+};
+
+}  // namespace phub::server
