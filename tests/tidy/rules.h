@@ -24,7 +24,17 @@ struct SourceFile {
   std::string text;
 };
 
+// --- tree.cc ---
+
+// The files of the tree that are text, in the order of their paths: without corpora, build folders,
+// and what is at the root or in docs, which ReadDocuments() has.
+std::vector<SourceFile> ReadTree();
+std::vector<SourceFile> ReadDocuments();
+
 // --- source_text.cc ---
+
+// The end of the comment or literal that starts at `at` (one past it), or `at` if none does.
+std::size_t SkipBlank(std::string_view text, std::size_t at);
 
 // The lines of a text, without their ends.
 std::vector<std::string_view> Lines(std::string_view text);

@@ -7,7 +7,8 @@ namespace {
 
 bool IsIdentifier(char c) { return std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '_'; }
 
-// The end of the comment or literal that starts at `at` (one past it), or `at` if none does.
+}  // namespace
+
 std::size_t SkipBlank(std::string_view text, std::size_t at) {
   const auto end_or = [&](std::size_t found, std::size_t length) {
     return found == std::string_view::npos ? text.size() : found + length;
@@ -33,8 +34,6 @@ std::size_t SkipBlank(std::string_view text, std::size_t at) {
   }
   return at;
 }
-
-}  // namespace
 
 std::vector<std::string_view> Lines(std::string_view text) {
   std::vector<std::string_view> lines;

@@ -2,9 +2,6 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <filesystem>
-#include <fstream>
-#include <iterator>
 
 #include "tests/tidy/rules.h"
 
@@ -30,46 +27,13 @@ using Rules = std::vector<std::string>;
 
 // --- the tree ---
 
-constexpr const char* kFolders[] = {"bench", "client", "cmake", "common", "deploy",
-                                    "proto", "server", "tests", ".ci"};
-
-bool IsText(const std::filesystem::path& path) {
-  static const std::vector<std::string> kText = {".h",  ".cc", ".proto", ".cmake", ".txt",
-                                                 ".sh", ".py", ".toml",  ".md",    ".service"};
-  const std::string name = path.filename().string();
-  // Scripts have no extension: deploy/quickstart.
-  return path.extension().empty() ||
-         std::find(kText.begin(), kText.end(), path.extension().string()) != kText.end() ||
-         name == "CMakeLists.txt";
-}
-
-std::vector<SourceFile> Tree() {
-  const std::filesystem::path root(PHUB_SOURCE_DIR);
-  std::vector<std::filesystem::path> paths;
-  for (const char* folder : kFolders) {
-    if (!std::filesystem::exists(root / folder)) continue;
-    for (const auto& entry : std::filesystem::recursive_directory_iterator(root / folder)) {
-      const bool corpus = entry.path().string().find("/corpus/") != std::string::npos;
-      if (entry.is_regular_file() && !corpus && IsText(entry.path())) paths.push_back(entry.path());
-    }
-  }
-  std::sort(paths.begin(), paths.end());
-  std::vector<SourceFile> files;
-  for (const std::filesystem::path& path : paths) {
-    std::ifstream stream(path, std::ios::binary);
-    files.push_back({path.lexically_relative(root).generic_string(),
-                     std::string(std::istreambuf_iterator<char>(stream), {})});
-  }
-  return files;
-}
-
 TEST(Tidy, TheTreeKeepsItsRules) {
-  const std::vector<SourceFile> files = Tree();
+  const std::vector<SourceFile> files = ReadTree();
   const auto has = [&](const char* path) {
     return std::any_of(files.begin(), files.end(),
                        [&](const SourceFile& file) { return file.path == path; });
   };
-  ASSERT_TRUE(has("common/base/ids.h") && has("tests/tidy/tidy_test.cc")) << PHUB_SOURCE_DIR;
+  ASSERT_TRUE(has("common/base/ids.h") && has("tests/tidy/tidy_test.cc")) << files.size();
   for (const SourceFile& file : files) {
     for (const Finding& finding : CheckAll(file))
       ADD_FAILURE() << file.path << ":" << finding.line << ": " << finding.rule << ": "
@@ -78,7 +42,7 @@ TEST(Tidy, TheTreeKeepsItsRules) {
 }
 
 TEST(Tidy, ClassesHaveFewMethods) {
-  const std::vector<ClassSize> sizes = CountMethods(Tree());
+  const std::vector<ClassSize> sizes = CountMethods(ReadTree());
   ASSERT_GT(sizes.size(), 100u);
   for (const ClassSize& size : sizes)
     EXPECT_LE(size.methods, kMethodsMax) << size.name << ": a piece is missing, make it";
