@@ -93,8 +93,8 @@ struct KeyShardSpec {
   std::array<std::byte*, 2> parameters{};
 };
 
-inline constexpr std::uint32_t kHyperVersionsPerKey =
-    4;  // two can be live at once; see ingest/hyper_parameters.h
+// Two can be in use at once; see ingest/hyper_parameters.h.
+inline constexpr std::uint32_t kHyperVersionsPerKey = 4;
 
 struct ShardKey {
   struct HyperParameterSet {
@@ -109,8 +109,11 @@ struct ShardKey {
   ElementType gradient_type = ElementType::kF32;
   ElementType parameter_type = ElementType::kF32;
   wire::HyperParameters first_values{};  // of version 1
-  HyperParameterSet
-      hyper_parameters[kHyperVersionsPerKey];  // version v lies at v % kHyperVersionsPerKey
+  // Version v lies at v % kHyperVersionsPerKey.
+  HyperParameterSet hyper_parameters[kHyperVersionsPerKey];
+  // The key's chunks in this shard, one after the other.
+  ChunkIndex first_chunk{};
+  std::uint32_t chunk_count = 0;
 
   bool has_masters() const { return type != parameter_type; }
   // The values of a version that a round named; of version 1 if it is not held any more.
@@ -289,7 +292,7 @@ struct JobShard {
   NonFinite non_finite;              // the first sum that was not finite
   ShardIteration iteration;
   CheckpointImage* snapshot = nullptr;          // being taken
-  CheckpointImage* loaded = nullptr;           // what rounds of kLoad put in place
+  CheckpointImage* loaded = nullptr;            // what rounds of kLoad put in place
   exchange::ShardExchange* exchange = nullptr;  // null: the job is this rack's alone
   std::uint64_t memory_bytes = 0;               // what admission charges, without batches
   ShardMetrics metrics;                         // the core loop's to write, anybody's to read

@@ -66,6 +66,10 @@ void Orders::AddKeys(JobShard& shard, KeyBatch& batch) {
   }
   for (Chunk& chunk : batch.chunks) {
     chunk.index = ChunkIndex{shard.chunk_count};
+    ShardKey& key = *chunk.key;
+    if (key.chunk_count++ == 0) key.first_chunk = chunk.index;
+    PHUB_CHECK(chunk.index.value - key.first_chunk.value == key.chunk_count - 1, "chunk={} key={}",
+               chunk.index.value, key.key.value);
     shard.chunks()[shard.chunk_count++] = &chunk;
   }
   turns_.AddKeys(shard, batch);

@@ -27,7 +27,7 @@ Verdict JudgeRecord(JobShard& shard, Rank rank, const transport::ReceivedMessage
   }
   ShardKey& key = *shard.keys()[header.key.value];
   const HyperParametersVerdict verdict =
-      AcceptHyperParameters(key, header.hyper_version, rank, values);
+      AcceptHyperParameters(shard, key, header.hyper_version, rank, values);
   if (verdict.fault != FaultCode::kNone) {
     return {Action::kFault, verdict.fault, verdict.other, nullptr, header.key};
   }

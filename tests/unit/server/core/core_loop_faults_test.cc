@@ -93,6 +93,31 @@ TEST_F(CoreLoopTest, RanksThatDisagreeAreBothNamed) {
   EXPECT_EQ(fault.other, Rank{0});
 }
 
+TEST_F(CoreLoopTest, HyperParametersOfAnOpenRoundAreNotOverwritten) {
+  Start(2, 2, Optimizer::kSgd);
+  Push(0, 0, 1, 0, 1.0f);  // the round is open, with version 1
+  wire::MessageHeader announced = Gradient(0, 1, 0);
+  for (std::uint32_t version = 2; version < 1 + kHyperVersionsPerKey; ++version) {
+    announced.hyper_version = HyperVersion{version};
+    transport_.DeliverHyperParameters(lanes_[1], announced, {.learning_rate = 0.1f});
+    EXPECT_EQ(FaultOf(), FaultCode::kNone) << version;
+  }
+  announced.hyper_version = HyperVersion{1 + kHyperVersionsPerKey};
+  transport_.DeliverHyperParameters(lanes_[1], announced, {.learning_rate = 0.1f});
+  const Event fault = Next(Event::Kind::kFault);
+  EXPECT_EQ(fault.code, FaultCode::kHyperParametersRange);
+  EXPECT_EQ(fault.source, Rank{1});
+
+  // Expect: the round ends with the values that it began with, and then there is room again.
+  shard_->faulted = false;
+  Attach(1);
+  Push(1, 0, 1, 0, 1.0f);
+  EXPECT_EQ(FaultOf(), FaultCode::kNone);
+  EXPECT_EQ(shard_->chunks()[0]->applied, Iteration{1});
+  transport_.DeliverHyperParameters(lanes_[1], announced, {.learning_rate = 0.1f});
+  EXPECT_EQ(FaultOf(), FaultCode::kNone);
+}
+
 TEST_F(CoreLoopTest, ARoundThatNeedsARankThatLeftIsAFault) {
   Start(2, 2);
   Push(0, 0, 1, 0, 1.0f);
