@@ -18,27 +18,32 @@ constexpr std::size_t kSentenceBytesMax = 2048;  // several times what a daemon 
 // What a rank did, for faults that concern one rank.
 const char* Misdeed(FaultCode code) {
   switch (code) {
-    case FaultCode::kWrongIncarnation: return "sent a message that names another run of the job";
-    case FaultCode::kWrongEpoch: return "sent a message of another membership epoch";
-    case FaultCode::kChunkRange: return "sent a chunk that the core does not own";
-    case FaultCode::kSlotRange: return "named a staging slot that its lane does not have";
-    case FaultCode::kSlotOccupied: return "sent into a staging slot that was still in use";
+    case FaultCode::kWrongIncarnation: return "sent a message for another run of the job";
+    case FaultCode::kWrongEpoch: return "sent a message with the wrong membership epoch";
+    case FaultCode::kChunkRange: return "sent a chunk that the core loop does not own";
+    case FaultCode::kSlotRange: return "used a staging slot that its lane does not have";
+    case FaultCode::kSlotOccupied: return "pushed into a staging slot that was still in use";
     case FaultCode::kPayloadSize: return "sent a chunk of the wrong size";
     case FaultCode::kUnexpectedKind:
-      return "sent a message that this job does not take from a worker";
-    case FaultCode::kStaleIteration: return "pushed an iteration that is over";
-    case FaultCode::kIterationGap: return "pushed an iteration more than one ahead of the server's";
+      return "sent a kind of message that this job does not accept from workers";
+    case FaultCode::kStaleIteration: return "pushed an iteration that is already complete";
+    case FaultCode::kIterationGap: return "pushed more than one iteration ahead of the daemon";
     case FaultCode::kUnknownHyperParameters:
-      return "named hyper-parameters that it has not announced";
+      return "pushed with a version of the hyper-parameters that was not announced";
     case FaultCode::kHyperParametersRange:
-      return "announced hyper-parameters that are malformed or too old";
-    case FaultCode::kType: return "sent elements of another type than the key's";
-    case FaultCode::kReplyAddress: return "named shared memory that it does not have";
-    case FaultCode::kAlignment: return "named memory that is not aligned to its elements";
-    case FaultCode::kVersionGone: return "asked for a version that is not kept";
-    case FaultCode::kNoCheckpoint: return "loads saved state that was not brought";
-    case FaultCode::kDecision: return "decided about an iteration that it cannot know to be summed";
-    default: return "broke the protocol";
+      return "announced hyper-parameters that are malformed, too old or for an unknown key";
+    case FaultCode::kType: return "sent elements of a type other than the key's";
+    case FaultCode::kReplyAddress:
+      return "asked for a reply in shared memory that it does not have";
+    case FaultCode::kAlignment: return "used memory that is not aligned to the element type";
+    case FaultCode::kVersionGone:
+      return "pulled a version of the parameters that the daemon does not keep";
+    case FaultCode::kNoCheckpoint:
+      return "called LoadCheckpoint, but the daemon has no checkpoint loaded for the key";
+    case FaultCode::kDecision:
+      return "sent a clip or skip decision with an invalid scale, or for an iteration that is not "
+             "summed";
+    default: return "violated the protocol";
   }
 }
 
@@ -104,18 +109,20 @@ void Diagnoses::ConcludeDiagnosis(Job& job) {
   const std::string who = DescribeRank(job, diagnosis.rank);
   const std::string age = FormatAge(context_.clock.Now() - member.last_heard);
   const char* code = kWorkerSilent;
-  std::string what = fmt::format("{} was last heard of {} ago", who, age);
+  std::string what = fmt::format("{} sent no heartbeat for {} (liveness_timeout {})", who, age,
+                                 FormatAge(context_.options.liveness_timeout));
   if (diagnosis.cause == Diagnosis::Cause::kLaneLost) {
     const std::string lane = fmt::format("lane to core {}", diagnosis.core.value);
     if (member.stream_broke) {
       code = kWorkerDied;
       what = fmt::format(
-          "{} died: its {} was lost ({}) and its heartbeats ended, last heard of {} ago", who, lane,
-          diagnosis.loss, age);
+          "{} died: its {} was lost ({}) and its heartbeat stream broke; last contact {} ago", who,
+          lane, diagnosis.loss, age);
     } else {
       code = ToString(FaultCode::kLaneLost);
-      what = fmt::format("{} lost its {} ({}), though its last heartbeat was {} ago", who, lane,
-                         diagnosis.loss, age);
+      what =
+          fmt::format("{} lost its {} ({}), but its heartbeat stream is open; last contact {} ago",
+                      who, lane, diagnosis.loss, age);
     }
   }
   if (diagnosis.cause == Diagnosis::Cause::kAwaitedInVain) {
@@ -142,23 +149,30 @@ void Diagnoses::FailOverCoreFault(Job& job, CoreIndex core, const Event& event) 
   std::string what;
   switch (event.code) {
     case FaultCode::kProtocol:
-      what = fmt::format("{} broke the form of its lane to core {} ({})", who, core.value,
+      what = fmt::format("{} violated the protocol of its lane to core {} ({})", who, core.value,
                          DescribeLoss(event.error, event.protocol_error, event.connection));
       break;
     case FaultCode::kHyperParametersMismatch:
-      what = fmt::format("{} and {} announced different hyper-parameters under one version", who,
-                         other);
+      what = fmt::format(
+          "every rank must set the same hyper-parameters, but {} and {} announced different values "
+          "for the same version",
+          who, other);
       break;
     case FaultCode::kRoundMismatch:
       what = fmt::format(
-          "{} and {} pushed one round with different operation, root or hyper-parameters", who,
-          other);
+          "every rank must push a round with the same operation, root and hyper-parameters, but {} "
+          "and {} pushed different ones",
+          who, other);
       break;
     case FaultCode::kDecisionMismatch:
-      what = fmt::format("{} and {} decided differently about one iteration", who, other);
+      what = fmt::format(
+          "every rank must make the same clip or skip decision for an iteration, but {} and {} "
+          "sent different ones",
+          who, other);
       break;
     case FaultCode::kDepartedRank:
-      what = fmt::format("{} has left, and a round that {} takes part in needs it", who, other);
+      what = fmt::format("{} has left the job, but {} takes part in a round that needs it", who,
+                         other);
       break;
     case FaultCode::kNonFinite:
       what = has_rank ? fmt::format("{} pushed NaN or infinity", who)

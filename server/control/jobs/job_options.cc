@@ -26,8 +26,9 @@ absl::Status ReadWaitOptions(const std::string& job, const v1::JobOptions& optio
                              const ControlOptions& defaults, JobSettings& settings) {
   if (settings.on_loss != LossPolicy::kWait) {
     if (!options.restart()) return absl::OkStatus();
-    return absl::InvalidArgumentError(
-        fmt::format("job {}: restart=true needs on_loss=wait; else a lost rank ends the job", job));
+    return absl::InvalidArgumentError(fmt::format(
+        "job {}: restart=true requires on_loss=wait: with on_loss=fail a lost rank ends the job",
+        job));
   }
   settings.wait_timeout =
       options.wait_timeout_ns() == 0 ? defaults.wait_timeout : options.wait_timeout_ns();
@@ -35,9 +36,9 @@ absl::Status ReadWaitOptions(const std::string& job, const v1::JobOptions& optio
   if (settings.wait_timeout > 0 && settings.wait_timeout <= kWaitTimeoutMax) {
     return absl::OkStatus();
   }
-  return absl::InvalidArgumentError(fmt::format("job {}: wait_timeout is {}, must be up to {}", job,
-                                                FormatAge(settings.wait_timeout),
-                                                FormatAge(kWaitTimeoutMax)));
+  return absl::InvalidArgumentError(
+      fmt::format("job {}: wait_timeout is {}; it must be positive and at most {}", job,
+                  FormatAge(settings.wait_timeout), FormatAge(kWaitTimeoutMax)));
 }
 
 constexpr std::size_t kPlanBytesMax = 1 << 20;  // of a plan that comes with a request
@@ -54,33 +55,38 @@ absl::Status ReadPlanOption(const v1::JoinRequest& request, const ControlOptions
     return absl::InvalidArgumentError(fmt::format("job {}: {}", request.job(), what));
   };
   if (plan.empty() && defaults.is_aggregator()) {
-    return refuse(fmt::format(
-        "this daemon is an aggregator, which has no workers; join at a rack's daemon, such as {}",
-        defaults.racks.front()));
+    return refuse(
+        fmt::format("this daemon is an aggregator and accepts no workers; join at the daemon of a "
+                    "rack, such as {}",
+                    defaults.racks.front()));
   }
   if (plan.empty()) return absl::OkStatus();
   if (defaults.racks.empty()) {
-    return refuse("it has a plan for several racks, and this daemon has none; configure `racks`");
+    return refuse(
+        "it has a plan for several racks, but this daemon knows only its own; configure `racks`");
   }
   if (plan.size() > kPlanBytesMax) {
     return refuse(
-        fmt::format("its plan has {} bytes, at most {} are taken", plan.size(), kPlanBytesMax));
+        fmt::format("its plan has {} bytes; the limit is {} bytes", plan.size(), kPlanBytesMax));
   }
   if (!plan.starts_with('{') && !IsName(plan)) {
-    return refuse("its plan is neither `auto`, nor the name of a planner, nor a plan (JSON)");
+    return refuse("its plan must be `auto`, the name of a planner, or a plan in JSON");
   }
   const std::uint32_t count = defaults.racks_with_ranks();
   if (settings.world_size % count != 0) {
-    return refuse(fmt::format("world_size {} cannot be dealt to {} racks in equal parts",
-                              settings.world_size, count));
+    return refuse(
+        fmt::format("world_size {} is not a multiple of {}, the number of racks; every rack must "
+                    "have the same number of ranks",
+                    settings.world_size, count));
   }
   const std::uint32_t part = settings.world_size / count;
   const std::uint32_t rack = request.rank() / part;
   if (from == From::kWorker && rack != defaults.rack_index) {
-    return refuse(fmt::format(
-        "rank {} belongs to rack {}, whose daemon is {}; this is {}", request.rank(), rack,
-        defaults.racks[rack],
-        defaults.is_aggregator() ? "an aggregator" : fmt::format("rack {}", defaults.rack_index)));
+    return refuse(fmt::format("rank {} belongs to rack {}: join it at {}; this daemon is {}",
+                              request.rank(), rack, defaults.racks[rack],
+                              defaults.is_aggregator()
+                                  ? "an aggregator"
+                                  : fmt::format("in rack {}", defaults.rack_index)));
   }
   settings.plan = plan;
   settings.racks = count;
@@ -103,27 +109,27 @@ absl::Status ReadApplyOptions(const std::string& job, const v1::JobOptions& opti
     case v1::APPLY_CHUNK: break;
     case v1::APPLY_ITERATION: settings.apply_iteration = true; break;
     default:
-      return refuse(fmt::format(
-          "apply is number {}, which this daemon does not know; it knows chunk and iteration",
-          static_cast<int>(options.apply())));
+      return refuse(
+          fmt::format("apply has the unknown value {}; this daemon supports chunk and iteration",
+                      static_cast<int>(options.apply())));
   }
   if (!std::isfinite(settings.clip_norm) || settings.clip_norm < 0.0) {
-    return refuse(
-        fmt::format("clip_norm is {}, must be positive, or 0 for no clipping", settings.clip_norm));
+    return refuse(fmt::format("clip_norm is {}; it must be positive, or 0 for no clipping",
+                              settings.clip_norm));
   }
   if (!settings.apply_iteration) {
     if (settings.clip_norm == 0.0 && !settings.skip_nonfinite) return absl::OkStatus();
     return refuse(
-        "clip_norm and skip_nonfinite need apply=iteration: else a chunk is applied before "
-        "the others are known");
+        "clip_norm and skip_nonfinite need apply=iteration: with apply=chunk the daemon applies a "
+        "chunk before the other chunks are summed");
   }
   if (settings.restart) {
     return refuse(
-        "apply=iteration and restart=true do not go together: a process that starts anew cannot "
-        "know what its rank had decided; use on_loss=wait without restart, and saved states");
+        "apply=iteration cannot be combined with restart=true, because a restarted process cannot "
+        "know what its rank had decided; use on_loss=wait without restart, and checkpoints");
   }
   if (!settings.plan.empty()) {
-    return refuse("apply=iteration works in jobs of one rack only; leave `plan` empty");
+    return refuse("apply=iteration is not supported in jobs that span racks; leave `plan` empty");
   }
   return absl::OkStatus();
 }
@@ -140,10 +146,11 @@ absl::StatusOr<std::uint32_t> ChooseProtocolVersion(const v1::JoinRequest& reque
   const std::uint32_t high = std::min(request.protocol_version_max(), kProtocolVersionMax);
   if (low <= high) return high;
   const std::string client = IsName(request.client_version()) ? " " + request.client_version() : "";
-  return absl::FailedPreconditionError(fmt::format(
-      "phubd {} speaks control protocol {}..{}, this client{} {}..{}; upgrade the older of the two",
-      daemon_version, kProtocolVersionMin, kProtocolVersionMax, client,
-      request.protocol_version_min(), request.protocol_version_max()));
+  return absl::FailedPreconditionError(
+      fmt::format("phubd {} supports control protocol versions {}..{}, but this client{} supports "
+                  "{}..{}; upgrade the older one",
+                  daemon_version, kProtocolVersionMin, kProtocolVersionMax, client,
+                  request.protocol_version_min(), request.protocol_version_max()));
 }
 
 namespace {
@@ -168,7 +175,7 @@ absl::StatusOr<JobSettings> Read(const v1::JoinRequest& request, const ControlOp
                                         ? defaults.staging_bytes_per_lane
                                         : options.staging_bytes_per_lane();
   if (settings.world_size < 1 || settings.world_size > kRanksMax) {
-    return absl::InvalidArgumentError(fmt::format("job {}: world_size is {}, must be 1 to {}",
+    return absl::InvalidArgumentError(fmt::format("job {}: world_size is {}; it must be 1 to {}",
                                                   request.job(), settings.world_size, kRanksMax));
   }
   if (request.rank() >= settings.world_size) {
@@ -179,7 +186,7 @@ absl::StatusOr<JobSettings> Read(const v1::JoinRequest& request, const ControlOp
   if (settings.chunk_bytes < kChunkBytesMin || settings.chunk_bytes > kChunkBytesMax ||
       settings.chunk_bytes % kChunkGranularityBytes != 0) {
     return absl::InvalidArgumentError(fmt::format(
-        "job {}: chunk_bytes is {}, must be a multiple of {} from {} to {}", request.job(),
+        "job {}: chunk_bytes is {}; it must be a multiple of {} from {} to {}", request.job(),
         settings.chunk_bytes, kChunkGranularityBytes, kChunkBytesMin, kChunkBytesMax));
   }
   switch (options.on_loss()) {
@@ -187,10 +194,9 @@ absl::StatusOr<JobSettings> Read(const v1::JoinRequest& request, const ControlOp
     case v1::LOSS_POLICY_FAIL: settings.on_loss = LossPolicy::kFail; break;
     case v1::LOSS_POLICY_WAIT: settings.on_loss = LossPolicy::kWait; break;
     default:
-      return absl::InvalidArgumentError(
-          fmt::format("job {}: on_loss is policy number {}, which this daemon does not know; it "
-                      "knows fail and wait",
-                      request.job(), static_cast<int>(options.on_loss())));
+      return absl::InvalidArgumentError(fmt::format(
+          "job {}: on_loss has the unknown value {}; this daemon supports fail and wait",
+          request.job(), static_cast<int>(options.on_loss())));
   }
   switch (options.screening()) {
     case v1::SCREENING_OFF: settings.screening = Screening::kOff; break;
@@ -198,10 +204,10 @@ absl::StatusOr<JobSettings> Read(const v1::JoinRequest& request, const ControlOp
     case v1::SCREENING_REPORT: settings.screening = Screening::kReport; break;
     case v1::SCREENING_REJECT: settings.screening = Screening::kReject; break;
     default:
-      return absl::InvalidArgumentError(
-          fmt::format("job {}: screening is number {}, which this daemon does not know; it knows "
-                      "off, report and reject",
-                      request.job(), static_cast<int>(options.screening())));
+      return absl::InvalidArgumentError(fmt::format(
+          "job {}: screening has the unknown value {}; this daemon supports off, report "
+          "and reject",
+          request.job(), static_cast<int>(options.screening())));
   }
   if (absl::Status status = ReadWaitOptions(request.job(), options, defaults, settings);
       !status.ok()) {
@@ -233,16 +239,16 @@ absl::StatusOr<JobSettings> CheckOpen(const v1::JoinRequest& request,
 std::string DifferenceInSettings(const JobSettings& theirs, const JobSettings& ours,
                                  const std::string& creator) {
   const auto differ = [&](const char* what, std::uint32_t their_value, std::uint32_t our_value) {
-    return fmt::format("{} {}, {} created it with {}", what, their_value, creator, our_value);
+    return fmt::format("{} {}, but {} created it with {}", what, their_value, creator, our_value);
   };
   if (theirs.world_size != ours.world_size) {
     return differ("world_size", theirs.world_size, ours.world_size);
   }
   if (theirs.plan != ours.plan) {
     const auto named = [](const std::string& plan) {
-      return plan.empty() ? "none" : plan.starts_with("{") ? "of its own" : plan;
+      return plan.empty() ? "none" : plan.starts_with("{") ? "<JSON>" : plan;
     };
-    return fmt::format("plan {}, {} created it with {}", named(theirs.plan), creator,
+    return fmt::format("plan {}, but {} created it with {}", named(theirs.plan), creator,
                        named(ours.plan));
   }
   if (theirs.chunk_bytes != ours.chunk_bytes) {
@@ -260,35 +266,35 @@ std::string DifferenceInSettings(const JobSettings& theirs, const JobSettings& o
       }
       return text;
     };
-    return fmt::format("a rack of daemons with {} core loops, {} created it with {}",
+    return fmt::format("a rack of daemons with {} core loops, but {} created it with {}",
                        listed(theirs.daemon_cores), creator, listed(ours.daemon_cores));
   }
   if (theirs.on_loss != ours.on_loss) {
-    return fmt::format("on_loss {}, {} created it with {}", ToString(theirs.on_loss), creator,
+    return fmt::format("on_loss {}, but {} created it with {}", ToString(theirs.on_loss), creator,
                        ToString(ours.on_loss));
   }
   if (theirs.wait_timeout != ours.wait_timeout) {
-    return fmt::format("wait_timeout {}, {} created it with {}", FormatAge(theirs.wait_timeout),
+    return fmt::format("wait_timeout {}, but {} created it with {}", FormatAge(theirs.wait_timeout),
                        creator, FormatAge(ours.wait_timeout));
   }
   if (theirs.restart != ours.restart) {
-    return fmt::format("restart={}, {} created it with restart={}", theirs.restart, creator,
+    return fmt::format("restart={}, but {} created it with restart={}", theirs.restart, creator,
                        ours.restart);
   }
   if (theirs.screening != ours.screening) {
-    return fmt::format("screening {}, {} created it with {}", ToString(theirs.screening), creator,
-                       ToString(ours.screening));
+    return fmt::format("screening {}, but {} created it with {}", ToString(theirs.screening),
+                       creator, ToString(ours.screening));
   }
   if (theirs.apply_iteration != ours.apply_iteration) {
-    return fmt::format("apply {}, {} created it with {}", ApplyName(theirs), creator,
+    return fmt::format("apply {}, but {} created it with {}", ApplyName(theirs), creator,
                        ApplyName(ours));
   }
   if (theirs.clip_norm != ours.clip_norm) {
-    return fmt::format("clip_norm {}, {} created it with {}", theirs.clip_norm, creator,
+    return fmt::format("clip_norm {}, but {} created it with {}", theirs.clip_norm, creator,
                        ours.clip_norm);
   }
   if (theirs.skip_nonfinite != ours.skip_nonfinite) {
-    return fmt::format("skip_nonfinite={}, {} created it with skip_nonfinite={}",
+    return fmt::format("skip_nonfinite={}, but {} created it with skip_nonfinite={}",
                        theirs.skip_nonfinite, creator, ours.skip_nonfinite);
   }
   return {};

@@ -71,7 +71,7 @@ absl::StatusOr<const Job*> JobTable::FindJob(const std::string& tenant,
   if (found != nullptr) return found;
   return absl::NotFoundError(
       fmt::format("tenant {} has no job {}; {}", owner, name,
-                  others.empty() ? "none is running" : "running: " + others));
+                  others.empty() ? "no job is running" : "running jobs: " + others));
 }
 
 absl::StatusOr<Job*> JobTable::FindJobToWorkOn(const std::string& tenant,
@@ -82,7 +82,7 @@ absl::StatusOr<Job*> JobTable::FindJobToWorkOn(const std::string& tenant,
   if (job != nullptr && job->running()) return job;
   const std::string why =
       (*found)->state == Job::State::kFailed ? (*found)->fault.message() : "it has ended";
-  return absl::FailedPreconditionError(fmt::format("job {} does not run: {}", name, why));
+  return absl::FailedPreconditionError(fmt::format("job {} is not running: {}", name, why));
 }
 
 void JobTable::AddShard(const JobShard* shard, Job& job, CoreIndex core) {

@@ -20,8 +20,7 @@ absl::StatusOr<LentMemory> LentMemory::Create(Kind kind, const char* name, std::
                                                        ? MappedMemory::Backing::kPrefault
                                                        : MappedMemory::Backing::kLater);
   if (memory.ordinary_) return memory;
-  return absl::ResourceExhaustedError(
-      fmt::format("the system does not give phubd {} bytes of memory", bytes));
+  return absl::ResourceExhaustedError(fmt::format("allocation of {} bytes failed", bytes));
 }
 
 }  // namespace phub::server

@@ -28,12 +28,12 @@ void PendingCalls::AnswerAcknowledged(Job& job) {
   }
   for (PendingCall& call : ready) call.succeed();
   for (PendingCall& call : refused) {
-    call.fail(
-        context_.Refuse(ControlCounter::keys_refused_region,
-                        absl::ResourceExhaustedError(fmt::format(
-                            "job {}: the system does not give phubd the memory for this rank's "
-                            "gradients: free memory on that host, or lower memory_max",
-                            job.name()))));
+    call.fail(context_.Refuse(
+        ControlCounter::keys_refused_region,
+        absl::ResourceExhaustedError(
+            fmt::format("job {}: phubd could not allocate memory for the gradients of this rank; "
+                        "free memory on its host, or lower memory_max",
+                        job.name()))));
   }
   // Only once nobody waits any more: ending a job refuses what is still pending.
   const auto has_left = [](const Member& each) { return each.state == Member::State::kLeft; };

@@ -9,7 +9,7 @@ namespace {
 
 // What is missing of a rank; empty: nothing.
 std::string AbsenceOf(const Member& member) {
-  if (member.silent) return "it fell silent";
+  if (member.silent) return "its heartbeats stopped";
   for (std::size_t core = 0; core < member.lanes.size(); ++core) {
     const LanePlace& place = member.lanes[core];
     if (place.lost) return fmt::format("its lane to core {} was lost ({})", core, place.loss);

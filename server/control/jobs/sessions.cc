@@ -36,8 +36,8 @@ absl::StatusOr<Seating> Sessions::FindSession(std::string_view session_id) {
   if (found == nullptr) {
     context_.counters.Add(ControlCounter::sessions_unknown);
     return absl::NotFoundError(
-        "this daemon does not know the session: it restarted since, the job ended long ago, or the "
-        "reservation lapsed before it was committed; join again");
+        "this session is unknown: the daemon restarted, the job ended long ago, or the reservation "
+        "expired before Commit; join again");
   }
   const Seating& seat = *found;
   if (seat.job->members[seat.rank.value].session_id != session_id) {

@@ -112,7 +112,7 @@ absl::StatusOr<BatchParameters> MakeParameters(const ParameterLayout& layout,
         MappedMemory::Allocate(layout.ordinary_bytes, backing));
     if (!*memory.ordinary) {
       return absl::ResourceExhaustedError(
-          fmt::format("the system does not give phubd {} bytes of memory", layout.ordinary_bytes));
+          fmt::format("allocation of {} bytes failed", layout.ordinary_bytes));
     }
     if (has_all) memory.own.emplace_back(memory.ordinary->data(), memory.ordinary->bytes());
   }

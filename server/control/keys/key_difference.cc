@@ -22,11 +22,11 @@ const char* OptimizerName(v1::OptimizerKind kind) {
 
 const char* OperationName(v1::Operation operation) {
   switch (operation) {
-    case v1::OPERATION_SUM: return "sum";
-    case v1::OPERATION_MEAN: return "mean";
-    case v1::OPERATION_MIN: return "min";
-    case v1::OPERATION_MAX: return "max";
-    case v1::OPERATION_PRODUCT: return "product";
+    case v1::OPERATION_SUM: return "operation sum";
+    case v1::OPERATION_MEAN: return "operation mean";
+    case v1::OPERATION_MIN: return "operation min";
+    case v1::OPERATION_MAX: return "operation max";
+    case v1::OPERATION_PRODUCT: return "operation product";
     default: return "an unknown operation";
   }
 }
@@ -44,13 +44,13 @@ struct Phrases {
 Phrases Compare(const v1::KeySpec& a, const v1::KeySpec& b) {
   if (a.name() != b.name() || a.element_count() != b.element_count()) {
     const std::string other = fmt::format("{} elements", b.element_count());
-    return {fmt::format("\"{}\" {} elements", a.name(), a.element_count()),
+    return {fmt::format("\"{}\" with {} elements", a.name(), a.element_count()),
             a.name() == b.name()
                 ? other
-                : fmt::format("\"{}\" {}", IsName(b.name()) ? b.name() : "?", other)};
+                : fmt::format("\"{}\" with {}", IsName(b.name()) ? b.name() : "?", other)};
   }
   const auto phrase = [&](const std::string& x, const std::string& y) {
-    return Phrases{fmt::format("\"{}\" {}", a.name(), x), y};
+    return Phrases{fmt::format("\"{}\" with {}", a.name(), x), y};
   };
   const auto types = [&](const char* what, int x, int y) {
     return phrase(fmt::format("{} {}", what, TypeName(x)), fmt::format("{} {}", what, TypeName(y)));
@@ -90,12 +90,12 @@ std::string DifferenceInKeys(const Job& job, std::uint32_t batch, const KeySpecs
   for (std::size_t i = 0; i < std::min(count, record.keys.size()); ++i) {
     const Phrases phrases = Compare(record.keys[i], keys[static_cast<int>(i)]);
     if (phrases.first.empty()) continue;
-    return fmt::format("key {}: {} says {}, {} says {}", record.first_key + i, first, phrases.first,
-                       other, phrases.other);
+    return fmt::format("key {}: {} has {}, but {} has {}", record.first_key + i, first,
+                       phrases.first, other, phrases.other);
   }
   if (count == record.keys.size()) return {};
-  return fmt::format("batch {}: {} adds {} keys, {} adds {}", batch, first, record.keys.size(),
-                     other, count);
+  return fmt::format("batch {}: {} added {} keys, but {} added {}", batch, first,
+                     record.keys.size(), other, count);
 }
 
 }  // namespace phub::server

@@ -58,7 +58,7 @@ absl::Status CheckWireType(const v1::KeySpec& key, const char* field, int wire) 
     return absl::OkStatus();
   }
   return Wrong(
-      key, fmt::format("{} is {}, but values of type {} travel as {}", field,
+      key, fmt::format("{} is {}, but {} values can be sent only as {}", field,
                        IsType(wire) ? numeric::ToString(static_cast<ElementType>(wire))
                                     : fmt::format("type number {}", wire).c_str(),
                        numeric::ToString(type),
@@ -67,30 +67,31 @@ absl::Status CheckWireType(const v1::KeySpec& key, const char* field, int wire) 
 
 absl::Status CheckTypes(const v1::KeySpec& key) {
   if (!IsType(key.type())) {
-    return Wrong(key, fmt::format("element type number {} is not known to this daemon; it knows "
-                                  "f32, f16, bf16, f64, i32, i64, u8",
+    return Wrong(key, fmt::format("unknown element type number {}; this daemon supports f32, "
+                                  "f16, bf16, f64, i32, i64, u8",
                                   static_cast<int>(key.type())));
   }
   if (key.operation() < v1::OPERATION_SUM || key.operation() > v1::OPERATION_PRODUCT) {
-    return Wrong(key, fmt::format("operation number {} is not known to this daemon; it knows sum, "
+    return Wrong(key, fmt::format("unknown operation number {}; this daemon supports sum, "
                                   "mean, min, max, product",
                                   static_cast<int>(key.operation())));
   }
   if (optimizer::FindDescriptor(key.optimizer()) == nullptr) {
-    return Wrong(key, fmt::format("optimizer number {} is not known to this daemon; it knows {}",
+    return Wrong(key, fmt::format("unknown optimizer number {}; this daemon supports {}",
                                   static_cast<int>(key.optimizer()), optimizer::Names()));
   }
   const ElementType type = TypeOf(key.type());
   if (!numeric::IsFloating(type) && key.operation() == v1::OPERATION_MEAN) {
-    return Wrong(key,
-                 fmt::format("a mean of {} is not an {}; sum, min, max and product are allowed "
-                             "for integers",
-                             numeric::ToString(type), numeric::ToString(type)));
+    return Wrong(
+        key,
+        fmt::format("operation mean does not support {}: a mean of {} values may be fractional; "
+                    "integer keys support sum, min, max and product",
+                    numeric::ToString(type), numeric::ToString(type)));
   }
   if (!numeric::IsFloating(type) && key.optimizer() != v1::OPTIMIZER_NONE) {
     return Wrong(key,
-                 fmt::format("optimizer {} needs a floating-point key, its type is {}; allowed "
-                             "for integers: none",
+                 fmt::format("optimizer {} needs a floating-point key, but its type is {}; integer "
+                             "keys must use optimizer none",
                              OptimizerOf(key.optimizer()).name, numeric::ToString(type)));
   }
   if (absl::Status status = CheckWireType(key, "gradient_type", key.gradient_type());
@@ -104,7 +105,7 @@ std::string RangeBroken(const optimizer::Descriptor& optimizer,
                         const optimizer::HyperParameter& parameter, double value) {
   const char* const name = parameter.field().name;
   const auto must_be = [&](const char* allowed) {
-    return fmt::format("{} of {} is {:.17g}, must be {}", name, optimizer.name, value, allowed);
+    return fmt::format("{} of {} is {:.17g}; it must be {}", name, optimizer.name, value, allowed);
   };
   switch (parameter.range) {
     case optimizer::Range::kZero: return fmt::format("{} of {} must be 0", name, optimizer.name);
@@ -140,7 +141,7 @@ absl::Status CheckKey(const v1::KeySpec& key, std::size_t number) {
         number, kNameBytesMax, key.name().size()));
   }
   if (key.element_count() == 0 || key.element_count() > kKeyElementsMax) {
-    return Wrong(key, fmt::format("element_count is {}, must be 1 to {}", key.element_count(),
+    return Wrong(key, fmt::format("element_count is {}; it must be 1 to {}", key.element_count(),
                                   kKeyElementsMax));
   }
   if (absl::Status status = CheckTypes(key); !status.ok()) return status;
@@ -180,13 +181,14 @@ KeyShardSpec ShardSpecOf(const v1::KeySpec& key, KeyIndex index) {
 
 absl::Status CheckKeys(const Job& job, const KeySpecs& keys) {
   if (keys.empty()) {
-    return absl::InvalidArgumentError(fmt::format("job {}: the batch holds no keys", job.name()));
+    return absl::InvalidArgumentError(
+        fmt::format("job {}: the batch contains no keys", job.name()));
   }
   const std::size_t key_count = static_cast<std::size_t>(keys.size());
   if (key_count > kKeysPerJobMax - job.keys.size()) {
     return absl::InvalidArgumentError(
-        fmt::format("job {}: {} keys and {} more are over the limit of {} keys; bundle small "
-                    "tensors into one key",
+        fmt::format("job {} has {} keys; {} more would exceed the limit of {} keys; bundle "
+                    "small tensors into one key",
                     job.name(), job.keys.size(), key_count, kKeysPerJobMax));
   }
   std::uint64_t chunks = 0;
@@ -197,14 +199,14 @@ absl::Status CheckKeys(const Job& job, const KeySpecs& keys) {
     const v1::KeySpec& key = keys[static_cast<int>(i)];
     if (absl::Status status = CheckKey(key, job.keys.size() + i); !status.ok()) return status;
     if (job.key_names.contains(key.name()) || !names.insert(key.name()).second) {
-      return absl::InvalidArgumentError(
-          fmt::format("key {} is in job {} already", key.name(), job.name()));
+      return absl::InvalidArgumentError(fmt::format(
+          "key {} was already added to job {}; key names must be unique", key.name(), job.name()));
     }
     chunks += ChunkCount(KeyBytes(key), job.settings.chunk_bytes);
   }
   if (chunks > chunks_max) {
     return absl::InvalidArgumentError(fmt::format(
-        "job {}: its keys make {} chunks of {} bytes, over the limit of {}; use a larger "
+        "job {}: its keys need {} chunks of {} bytes; the limit is {} chunks; use a larger "
         "chunk_bytes",
         job.name(), chunks, job.settings.chunk_bytes, chunks_max));
   }

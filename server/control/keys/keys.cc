@@ -49,7 +49,7 @@ absl::Status Keys::CheckChunkCounts(const Job& job, const Placement& placement) 
   const std::uint32_t most = *std::max_element(counts.begin(), counts.end());
   if (most <= kChunksPerShardMax) return absl::OkStatus();
   return absl::InvalidArgumentError(fmt::format(
-      "job {}: a core loop would own {} chunks of {} bytes, over the limit of {}; use a larger "
+      "job {}: a core loop would own {} chunks of {} bytes; the limit is {} chunks; use a larger "
       "chunk_bytes",
       job.name(), most, job.settings.chunk_bytes, kChunksPerShardMax));
 }
@@ -90,8 +90,8 @@ absl::Status Keys::BuildParts(Job& job, const KeySpecs& keys, const Placement& p
   if (!status.ok()) {
     context_.ledger.Return(job.account, bytes);
     return absl::ResourceExhaustedError(
-        fmt::format("job {}: the system does not give phubd the {} that these keys need: {}",
-                    job.name(), FormatBytes(bytes), std::string(status.message())));
+        fmt::format("job {}: phubd could not allocate the {} that these keys need: {}", job.name(),
+                    FormatBytes(bytes), std::string(status.message())));
   }
   host_memory_.TellOfParameters(job, record);
   job.memory_bytes += bytes;
@@ -181,8 +181,8 @@ void Keys::HandOutBatches(Job& job) {
               : context_.options.DescribeRack(RackIndex{context_.options.rack_index});
       return ending_.Fail(
           job, ending_.MakeFault(job, "out_of_memory",
-                                 fmt::format("the system does not give {} the memory that its keys "
-                                             "need: free memory on that host, or lower memory_max",
+                                 fmt::format("{} could not allocate memory for the keys; free "
+                                             "memory on its host, or lower memory_max",
                                              daemon)));
     }
     for (std::size_t core = 0; core < context_.cores.size(); ++core) {
@@ -198,7 +198,7 @@ void Keys::FailOverKeys(Job& job, Rank first, Rank rank, const std::string& diff
   context_.counters.Add(ControlCounter::keys_refused_mismatch);
   v1::Fault fault = ending_.MakeFault(
       job, "keys_mismatch",
-      fmt::format("{} and {} disagree on its keys: {}", DescribeRankBriefly(job, first),
+      fmt::format("{} and {} added different keys: {}", DescribeRankBriefly(job, first),
                   DescribeRankBriefly(job, rank), difference));
   ending_.BlameRank(job, rank, fault);
   ending_.Fail(job, std::move(fault));
@@ -211,11 +211,12 @@ void Keys::AddKeys(const v1::AddKeysRequest& request, Answer<v1::AddKeysResponse
   Job& job = *seat->job;
   Member& member = job.members[seat->rank.value];
   if (request.batch() > member.next_batch) {
-    return refuse(context_.Refuse(ControlCounter::keys_refused_invalid,
-                                  absl::InvalidArgumentError(fmt::format(
-                                      "{} sends batch {} of keys to job {}, its next is {}",
-                                      DescribeRankBriefly(job, seat->rank), request.batch(),
-                                      job.name(), member.next_batch))));
+    return refuse(
+        context_.Refuse(ControlCounter::keys_refused_invalid,
+                        absl::InvalidArgumentError(fmt::format(
+                            "{} added batch {} of keys to job {}, but its next batch is {}",
+                            DescribeRankBriefly(job, seat->rank), request.batch(), job.name(),
+                            member.next_batch))));
   }
   if (request.batch() == job.batches.size()) {
     if (absl::Status status = peer_racks_.CheckKeys(job, request.keys()); !status.ok()) {

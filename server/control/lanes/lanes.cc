@@ -22,15 +22,15 @@ void Lanes::OpenLanes(const v1::OpenLanesRequest& request, Answer<v1::OpenLanesR
       cores.push_back(CoreAt(core).value);
   }
   if (cores.size() > context_.cores.size()) {
-    return answer(absl::InvalidArgumentError(
-                      fmt::format("job {}: lanes to {} cores were asked for, this daemon has {}",
-                                  seat->job->name(), cores.size(), context_.cores.size())),
+    return answer(absl::InvalidArgumentError(fmt::format(
+                      "job {}: the worker requested lanes to {} cores, but this daemon has {}",
+                      seat->job->name(), cores.size(), context_.cores.size())),
                   {});
   }
   for (const std::uint32_t core : cores) {
     if (core < context_.cores.size()) continue;
     return answer(absl::InvalidArgumentError(fmt::format(
-                      "job {}: there is no core {}, this daemon has {}; cores count from 0",
+                      "job {}: core {} does not exist; this daemon has {} cores, numbered from 0",
                       seat->job->name(), core, context_.cores.size())),
                   {});
   }

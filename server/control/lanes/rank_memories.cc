@@ -95,10 +95,10 @@ absl::Status RankMemories::MakeWorkerRegion(Job& job, Member& member, RankBatch&
                                             std::uint64_t bytes) {
   if (!host_memory_.shares_memory()) {
     return absl::FailedPreconditionError(
-        fmt::format("job {}: this daemon shares no memory (shm = off)", job.name()));
+        fmt::format("job {}: shared memory is disabled on this daemon (shm = off)", job.name()));
   }
   if (bytes > wire::kSharedRegionBytesMax) {
-    return absl::InvalidArgumentError(fmt::format("job {}: shared_bytes is {}, must be at most {}",
+    return absl::InvalidArgumentError(fmt::format("job {}: shared_bytes is {}; the limit is {}",
                                                   job.name(), bytes, wire::kSharedRegionBytesMax));
   }
   if (absl::Status room = context_.ledger.Reserve(job.account, bytes); !room.ok()) return room;
@@ -117,11 +117,12 @@ absl::Status RankMemories::MakeWorkerRegion(Job& job, Member& member, RankBatch&
   if (index == kNoRegion) {
     context_.ledger.Return(job.account, bytes);
     entry.worker.reset();
-    return status.ok() ? absl::ResourceExhaustedError(fmt::format(
-                             "job {}: a rank and a daemon share at most {} regions of memory; add "
-                             "keys in larger batches",
-                             job.name(), wire::kSharedRegionsMax))
-                       : status;
+    return status.ok()
+               ? absl::ResourceExhaustedError(fmt::format(
+                     "job {}: a rank can share at most {} memory regions with a daemon; add "
+                     "keys in larger batches",
+                     job.name(), wire::kSharedRegionsMax))
+               : status;
   }
   entry.worker_region = index;
   member.memory.worker_bytes += bytes;

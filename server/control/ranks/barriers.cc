@@ -23,15 +23,15 @@ void Barriers::Barrier(const v1::BarrierRequest& request, Answer<v1::BarrierResp
     context_.counters.Add(ControlCounter::barriers_refused);
     return answer(
         absl::InvalidArgumentError(fmt::format(
-            "{} of job {} calls barrier {} too early; the next to complete is {}",
+            "{} of job {} called barrier {} too early; the next barrier to complete is {}",
             DescribeRankBriefly(job, seat->rank), job.name(), sequence, job.barriers_done)),
         {});
   }
   Answer<v1::BarrierResponse>& place = member.barriers[sequence];
   if (place) {  // it asks again, as its connection broke, or is a new process
-    place(absl::CancelledError(fmt::format("{} of job {} called barrier {} again",
-                                           DescribeRankBriefly(job, seat->rank), job.name(),
-                                           sequence)),
+    place(absl::CancelledError(
+              fmt::format("{} of job {} called barrier {} again, which canceled this call",
+                          DescribeRankBriefly(job, seat->rank), job.name(), sequence)),
           {});
   }
   place = std::move(answer);

@@ -46,10 +46,10 @@ absl::Status Joins::BuildShards(Job& job) {
   absl::Status status;
   for (std::size_t core = 0; core < context_.cores.size() && status.ok(); ++core) {
     job.shards.push_back(MakeJobShard(job.config));
-    if (job.shards.back() == nullptr) status = absl::ResourceExhaustedError("no address space");
+    if (job.shards.back() == nullptr) status = absl::ResourceExhaustedError("out of address space");
     if (job.exchange == nullptr || !status.ok()) continue;
     auto exchange = exchange::MakeShardExchange(job.exchange->plan, job.config.ranks_of_job);
-    if (exchange == nullptr) status = absl::ResourceExhaustedError("no address space");
+    if (exchange == nullptr) status = absl::ResourceExhaustedError("out of address space");
     job.shards.back()->exchange = exchange.get();
     job.exchange->shards.push_back(std::move(exchange));
   }
@@ -58,7 +58,7 @@ absl::Status Joins::BuildShards(Job& job) {
   }
   if (status.ok()) return status;
   return absl::ResourceExhaustedError(
-      fmt::format("job {} was not created: the system does not give phubd the {} it needs: {}",
+      fmt::format("job {} was not created: phubd could not allocate the {} that it needs: {}",
                   job.name(), FormatBytes(MemoryOfJob(job)), std::string(status.message())));
 }
 
@@ -67,31 +67,31 @@ absl::Status Joins::CheckRoom(const v1::JoinRequest& request) {
     return context_.Refuse(
         ControlCounter::joins_refused_draining,
         absl::UnavailableError(fmt::format(
-            "phubd is draining and takes no new jobs; job {} was not created. What runs may do so "
-            "for another {}",
+            "phubd is draining and accepts no new jobs; job {} was not created; running jobs have "
+            "another {}",
             request.job(),
             FormatAge(std::max<DurationNs>(0, context_.drain.deadline - context_.clock.Now())))));
   }
   if (jobs_.jobs().size() >= context_.options.jobs_max) {
     return context_.Refuse(
         ControlCounter::joins_refused_capacity,
-        absl::ResourceExhaustedError(
-            fmt::format("job {} was not created: {} jobs are running or ending, the daemon's limit",
-                        request.job(), jobs_.jobs().size())));
+        absl::ResourceExhaustedError(fmt::format(
+            "job {} was not created: {} jobs are running or ending, the limit of this daemon",
+            request.job(), jobs_.jobs().size())));
   }
   for (std::size_t core = 0; core < context_.cores.size(); ++core) {
     if (context_.cores[core].backlog() < context_.options.backlog_max) continue;
     return context_.Refuse(
         ControlCounter::joins_refused_capacity,
         absl::UnavailableError(fmt::format(
-            "job {} was not created: core loop {} is {} commands behind; try again later",
+            "job {} was not created: core loop {} has a backlog of {} commands; try again later",
             request.job(), core, context_.cores[core].backlog())));
   }
   return absl::OkStatus();
 }
 
-absl::StatusOr<Job*> Joins::CreateJob(const v1::JoinRequest& request,
-                                          const JobSettings& settings, RackParts racks) {
+absl::StatusOr<Job*> Joins::CreateJob(const v1::JoinRequest& request, const JobSettings& settings,
+                                      RackParts racks) {
   if (absl::Status room = CheckRoom(request); !room.ok()) return room;
   auto job = std::make_unique<Job>();
   job->account = {
@@ -144,15 +144,15 @@ absl::StatusOr<Job*> Joins::CreateJob(const v1::JoinRequest& request,
 
 // Whether a rank may take its place in a job that runs.
 absl::Status Joins::CheckPlace(const Job& job, const v1::JoinRequest& request,
-                                   const JobSettings& settings) {
+                               const JobSettings& settings) {
   const std::string difference =
       DifferenceInSettings(settings, job.settings, DescribeRankBriefly(job, job.created_by));
   if (!difference.empty()) {
     return context_.Refuse(
         ControlCounter::joins_refused_options,
-        absl::InvalidArgumentError(
-            fmt::format("rank {} ({}) joins job {} with {}; every rank must state the same options",
-                        request.rank(), request.host(), job.name(), difference)));
+        absl::InvalidArgumentError(fmt::format(
+            "rank {} ({}) tried to join job {} with {}; every rank must use the same options",
+            request.rank(), request.host(), job.name(), difference)));
   }
   const Rank rank{request.rank()};
   const Member& member = job.members[rank.value];
@@ -167,22 +167,22 @@ absl::Status Joins::CheckPlace(const Job& job, const v1::JoinRequest& request,
       return context_.Refuse(
           ControlCounter::joins_refused_rank_held,
           absl::AlreadyExistsError(fmt::format(
-              "rank {} of job {} is held by a live worker on host {}, pid {}, last heard of {} "
-              "ago; give this worker another rank or the job another name",
+              "rank {} of job {} is held by a live worker on host {}, pid {} (last contact {} "
+              "ago); use a different rank or a different job name",
               rank.value + job.config.rank_base, job.name(), member.host, member.pid,
               FormatAge(context_.clock.Now() - member.last_heard))));
     case Member::State::kLeft: break;
   }
   return context_.Refuse(
       ControlCounter::joins_refused_rank_left,
-      absl::FailedPreconditionError(
-          fmt::format("{} has left job {}, which still runs; a new run of that name can start once "
-                      "every rank has left",
-                      DescribeRank(job, rank), job.name())));
+      absl::FailedPreconditionError(fmt::format(
+          "{} has left job {}, which is still running; a new run can start when every rank "
+          "has left",
+          DescribeRank(job, rank), job.name())));
 }
 
 v1::JoinResponse Joins::DescribeSeat(const Job& job, Rank rank, std::uint32_t version,
-                                         bool created) {
+                                     bool created) {
   v1::JoinResponse response;
   response.set_protocol_version(version);
   response.set_daemon_version(context_.options.version);
@@ -208,7 +208,7 @@ v1::JoinResponse Joins::DescribeSeat(const Job& job, Rank rank, std::uint32_t ve
 }
 
 void Joins::Join(const v1::JoinRequest& given, std::string_view peer_address,
-                     Answer<v1::JoinResponse> answer) {
+                 Answer<v1::JoinResponse> answer) {
   const auto refuse = [&](const absl::Status& status) { answer(status, {}); };
   const absl::StatusOr<std::uint32_t> version =
       ChooseProtocolVersion(given, context_.options.version);
@@ -227,17 +227,18 @@ void Joins::Join(const v1::JoinRequest& given, std::string_view peer_address,
   request.set_rank(given.rank() - settings->rank_base);
   const std::string& tenant = TenantOf(request);
   if (!context_.ledger.HasTenant(tenant)) {
-    return refuse(
-        context_.Refuse(ControlCounter::joins_refused_tenant,
-                        absl::NotFoundError(fmt::format(
-                            "there is no tenant {} on this daemon; leave the tenant empty for {}",
-                            tenant, kDefaultTenant))));
+    return refuse(context_.Refuse(
+        ControlCounter::joins_refused_tenant,
+        absl::NotFoundError(
+            fmt::format("this daemon has no tenant {}; leave the tenant empty to use {}", tenant,
+                        kDefaultTenant))));
   }
   if (context_.ledger.IsSuspended(tenant)) {
     return refuse(context_.Refuse(
         ControlCounter::joins_refused_tenant,
         absl::PermissionDeniedError(fmt::format(
-            "tenant {} is suspended: nobody joins its jobs; ask the administrator", tenant))));
+            "tenant {} is suspended: no worker can join its jobs; ask your administrator",
+            tenant))));
   }
   const absl::StatusOr<Job*> run = local_rack_.FindRunToJoin(request, tenant);
   if (!run.ok()) return refuse(context_.Refuse(ControlCounter::joins_refused_rack, run.status()));

@@ -38,7 +38,7 @@ absl::StatusOr<StreamId> Liveness::AttachStream(std::string_view session_id,
     sink->Send(event);
   }
   if (member.sink) {
-    member.sink->End(absl::AbortedError("a newer Attend stream of this session took over"));
+    member.sink->End(absl::AbortedError("a newer Attend stream of this session replaced this one"));
   }
   member.sink = std::move(sink);
   member.stream = id;
@@ -111,7 +111,7 @@ void Liveness::CheckAbandoned(Job& job, TimeNs now) {
         job,
         ending_.MakeFault(
             job, "abandoned",
-            fmt::format("{} has no rank in it any more, though some never came",
+            fmt::format("{} has no ranks left in the job, and some of its ranks never joined",
                         context_.options.DescribeRack(RackIndex{context_.options.rack_index}))));
   }
   ending_.EndInOrder(job);

@@ -49,16 +49,18 @@ std::string ProblemInCores(const ControlOptions& options, std::size_t core_count
                            const std::string& who, const std::vector<std::uint32_t>& cores) {
   const std::string self = DescribeSelf(options);
   if (cores.size() != options.daemons_in_rack()) {
-    return fmt::format("{} counts {} daemons in the rack, {} counts {}", who, cores.size(), self,
-                       options.daemons_in_rack());
+    return fmt::format("{} expects {} daemons in the rack, but {} has {} configured", who,
+                       cores.size(), self, options.daemons_in_rack());
   }
   if (cores[options.rack_self] != core_count) {
-    return fmt::format("{} says that {} has {} core loops, it has {}; was it started again?", who,
-                       self, cores[options.rack_self], core_count);
+    return fmt::format(
+        "{} expects {} to have {} core loops, but it has {}; it was probably restarted with other "
+        "settings",
+        who, self, cores[options.rack_self], core_count);
   }
   for (const std::uint32_t count : cores) {
     if (count >= 1 && count <= kCoresPerDaemonMax) continue;
-    return fmt::format("the daemons' core loops are {}, each must be 1 to {}", Listed(cores),
+    return fmt::format("the daemons have {} core loops; each must have 1 to {}", Listed(cores),
                        kCoresPerDaemonMax);
   }
   return {};
@@ -114,29 +116,30 @@ absl::StatusOr<std::vector<std::uint32_t>> LocalRack::CheckRack(
   };
   if (request.daemon_cores().empty() && daemon_count > 1) {
     return refuse(
-        fmt::format("{} is one of a rack of {}, and this client joins it alone; ask "
-                    "GetRack, and join all of them",
+        fmt::format("{} belongs to a rack of {} daemons, but the client joined only this one; call "
+                    "GetRack and join all of them",
                     self, daemon_count));
   }
   const bool says_configuration = !request.configuration().empty() || daemon_count > 1;
   if (says_configuration && request.configuration() != configuration_) {
     return refuse(fmt::format(
-        "{} has configuration {}, the first daemon of the worker's rack has {}; the daemons of a "
-        "rack must have the same `daemons`, chunk_bytes, staging_bytes_per_lane, protocol "
-        "versions, place among `racks` and topology: compare phubd --dump-config of both",
+        "{} has configuration {}, but the first daemon of the worker's rack has {}; the daemons of "
+        "a rack must have the same `daemons`, chunk_bytes, staging_bytes_per_lane, protocol "
+        "versions, position in `racks` and topology: compare the output of phubd --dump-config",
         self, Shortened(configuration_), Shortened(request.configuration())));
   }
   if (request.daemon() != context_.options.rack_self) {
     return refuse(
-        fmt::format("the worker takes it for daemon {} of the rack, but it is daemon {}; "
-                    "is its endpoint right in `daemons` and `self`?",
+        fmt::format("the worker expects daemon {} of the rack, but this is daemon {}; "
+                    "check the endpoints in `daemons` and `self`",
                     request.daemon(), context_.options.rack_self));
   }
   if (context_.options.is_anchor() != (request.incarnation() == 0)) {
     return refuse(
         context_.options.is_anchor()
-            ? fmt::format("{} is the rack's first and draws the incarnation itself", self)
-            : fmt::format("{} needs the incarnation that the rack's first daemon drew", self));
+            ? fmt::format("{} is the first daemon of the rack and draws the incarnation itself",
+                          self)
+            : fmt::format("{} needs the incarnation that the first daemon of the rack drew", self));
   }
   if (request.daemon_cores().empty()) {
     return std::vector<std::uint32_t>{static_cast<std::uint32_t>(context_.cores.size())};
@@ -145,7 +148,7 @@ absl::StatusOr<std::vector<std::uint32_t>> LocalRack::CheckRack(
                                          request.daemon_cores().end());
   const std::string problem =
       ProblemInCores(context_.options, context_.cores.size(), "the worker", cores);
-  if (!problem.empty()) return refuse(problem + "; ask GetRack again");
+  if (!problem.empty()) return refuse(problem + "; call GetRack again");
   return cores;
 }
 
@@ -154,8 +157,8 @@ absl::StatusOr<Job*> LocalRack::FindRunOf(Incarnation incarnation, const std::st
   Job* const run = jobs_.FindRun(incarnation);
   if (run == nullptr) return nullptr;
   if (run->account.tenant != tenant || run->name() != name) {
-    return absl::InvalidArgumentError(fmt::format("job {}: incarnation {} is another job's", name,
-                                                  FormatIncarnation(incarnation)));
+    return absl::InvalidArgumentError(fmt::format("job {}: incarnation {} belongs to another job",
+                                                  name, FormatIncarnation(incarnation)));
   }
   if (run->diagnosis.has_value()) diagnoses_.ConcludeDiagnosis(*run);
   if (run->running()) return run;
@@ -166,11 +169,12 @@ absl::StatusOr<Job*> LocalRack::FindRunOf(Incarnation incarnation, const std::st
 
 void LocalRack::Supersede(Job& job, Incarnation by, const std::string& who) {
   context_.counters.Add(ControlCounter::jobs_superseded);
-  ending_.Fail(job, ending_.MakeFault(
-                        job, "superseded",
-                        fmt::format("a new run of it (incarnation {}) was begun by {}, so this one "
-                                    "is over at the rack's first daemon",
-                                    FormatIncarnation(by), who)));
+  ending_.Fail(job,
+               ending_.MakeFault(
+                   job, "superseded",
+                   fmt::format("a new run of the job (incarnation {}) was started by {}, so the "
+                               "first daemon of the rack has already ended this run",
+                               FormatIncarnation(by), who)));
 }
 
 absl::StatusOr<Job*> LocalRack::FindRunToJoin(const v1::JoinRequest& request,
@@ -194,8 +198,8 @@ absl::StatusOr<Job*> LocalRack::FindRunToJoin(const v1::JoinRequest& request,
 absl::Status LocalRack::CheckAnchor(const Job& job) const {
   if (context_.options.is_anchor()) return absl::OkStatus();
   return absl::FailedPreconditionError(
-      fmt::format("barriers of job {} are held by the rack's first daemon, {}", job.name(),
-                  context_.options.rack_endpoints.front()));
+      fmt::format("barriers of job {} must be called at the first daemon of the rack, {}",
+                  job.name(), context_.options.rack_endpoints.front()));
 }
 
 }  // namespace phub::server

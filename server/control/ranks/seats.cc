@@ -86,8 +86,8 @@ void Seats::CheckLeases(TimeNs now) {
       context_.counters.Add(ControlCounter::reservations_lapsed);
       FreeSeat(*job, Rank{rank},
                absl::DeadlineExceededError(fmt::format(
-                   "rank {}'s reservation in job {} lapsed: it was not committed within {}", rank,
-                   job->name(), FormatAge(LeaseOf(context_.options, *job)))));
+                   "the reservation of rank {} in job {} expired: it was not committed within {}",
+                   rank, job->name(), FormatAge(LeaseOf(context_.options, *job)))));
       if (job->diagnosis) break;
     }
   }
@@ -130,8 +130,8 @@ absl::Status Seats::CheckTakeOver(const Job& job, const v1::JoinRequest& request
     return context_.Refuse(
         ControlCounter::joins_refused_rank_held,
         absl::AlreadyExistsError(fmt::format(
-            "{} is held by a live worker on host {}, pid {}, last heard of {} ago; give "
-            "this worker another rank or the job another name",
+            "{} is held by a live worker on host {}, pid {} (last contact {} ago); use a "
+            "different rank or a different job name",
             who, member.host, member.pid, FormatAge(age))));
   }
   if (job.settings.restart) return absl::OkStatus();
@@ -140,16 +140,16 @@ absl::Status Seats::CheckTakeOver(const Job& job, const v1::JoinRequest& request
     return context_.Refuse(
         ControlCounter::joins_refused_rank_held,
         absl::FailedPreconditionError(fmt::format(
-            "{} is lost ({} on host {}, pid {}), and only that process may come back, for another "
-            "{}: a new one may take its place in jobs created with restart=true",
+            "{} is lost ({}; host {}, pid {}); only the same process can return, within {}; a new "
+            "process can replace it only in jobs created with restart=true",
             who, member.absence, member.host, member.pid,
             FormatAge(member.awaited_until - context_.clock.Now()))));
   }
   return context_.Refuse(
       ControlCounter::joins_refused_rank_held,
       absl::AlreadyExistsError(fmt::format(
-          "{} is held by a worker on host {}, pid {}, last heard of {} ago; a new process "
-          "may take its place in jobs created with on_loss=wait and restart=true",
+          "{} is held by a worker on host {}, pid {} (last contact {} ago); a new process can "
+          "replace it only in jobs created with on_loss=wait and restart=true",
           who, member.host, member.pid, FormatAge(age))));
 }
 
@@ -159,11 +159,11 @@ absl::Status Seats::TakeOver(Job& job, Rank rank) {
     return context_.Refuse(ControlCounter::joins_refused_capacity, status);
   }
   if (member.state == Member::State::kLive) {
-    member.absence = "another process comes to take its place";
+    member.absence = "another process is taking its place";
     presence_.BeginAbsence(job, rank);
   }
   const absl::Status over = absl::AbortedError(
-      fmt::format("another process took over {} in job {}: this process must exit",
+      fmt::format("another process took over {} of job {}; this process must exit",
                   DescribeRank(job, rank), job.name()));
   LogWarning("event=rank_taken_over tenant={} job=\"{}\" rank={} host=\"{}\" pid={}",
              job.account.tenant, job.name(), rank.value, member.host, member.pid);
@@ -201,7 +201,7 @@ void Seats::LoseSeat(Job& job, Rank rank, const absl::Status& why) {
   if (member.sink) std::exchange(member.sink, nullptr)->End(why);
   member.stream = 0;
   member.stream_broke = true;
-  member.absence = "a process that came to take its place gave up";
+  member.absence = "the process that was to replace it gave up";
   member.state = Member::State::kLost;
 }
 
@@ -220,7 +220,7 @@ void Seats::Leave(const v1::LeaveRequest& request, Answer<v1::LeaveResponse> ans
       request.run_is_over() && job.rack_run != nullptr && !request.verdict().empty();
   if (member.state == Member::State::kReserved && !ends_run) {
     context_.counters.Add(ControlCounter::reservations_returned);
-    FreeSeat(job, seat->rank, absl::CancelledError("the reservation was given back"));
+    FreeSeat(job, seat->rank, absl::CancelledError("the worker returned its reservation"));
     return answer(absl::OkStatus(), {});
   }
   if (!request.verdict().empty()) {

@@ -171,7 +171,7 @@ TEST_F(AdminTest, StallsOfAJobThatFailedSayWhy) {
   Advance(options.liveness_timeout);
   const auto call = StallsOf("digits");
   EXPECT_EQ(call->code(), absl::StatusCode::kFailedPrecondition);
-  EXPECT_THAT(call->message(), HasSubstr("last heard of"));
+  EXPECT_THAT(call->message(), HasSubstr("sent no heartbeat for"));
   EXPECT_TRUE(pending->answered());
 }
 

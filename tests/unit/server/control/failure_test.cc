@@ -41,8 +41,8 @@ TEST_F(FailureTest, ASilentRankFailsTheJobByNameWithTheKeyThatWaits) {
   const v1::Fault* fault = FaultAt(sessions[0]);
   ASSERT_NE(fault, nullptr);
   EXPECT_EQ(fault->message(),
-            "job digits failed: rank 2 (node2, pid 4702) was last heard of 2.0 s ago; key "
-            "fc1.weight iteration 412 waits for it (worker_silent)");
+            "job digits failed: rank 2 (node2, pid 4702) sent no heartbeat for 2.0 s "
+            "(liveness_timeout 2.0 s); key fc1.weight iteration 412 waits for it (worker_silent)");
   EXPECT_EQ(fault->code(), "worker_silent");
   EXPECT_EQ(fault->rank(), 2u);
   EXPECT_TRUE(fault->has_rank());

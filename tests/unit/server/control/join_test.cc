@@ -116,8 +116,8 @@ TEST_F(JoinTest, VersionsThatDoNotMeetAreRefusedByName) {
   request.set_protocol_version_max(3);
   const auto call = Join(request);
   EXPECT_EQ(call->code(), absl::StatusCode::kFailedPrecondition);
-  EXPECT_THAT(call->message(), HasSubstr("phubd 0.1.0 speaks control protocol 1..1, this client "
-                                         "0.1.0 2..3"));
+  EXPECT_THAT(call->message(), HasSubstr("phubd 0.1.0 supports control protocol versions 1..1, but "
+                                         "this client 0.1.0 supports 2..3"));
   EXPECT_EQ(control().job_count(), 0u);
   // A client that speaks ours among others is served.
   request.set_protocol_version_min(0);

@@ -72,8 +72,9 @@ TEST_F(KeyTypesTest, EveryOptimizerNeedsAFloatingPointKey) {
       EXPECT_EQ(Refusal(KeyOf(type, v1::OPERATION_MEAN, optimizer)), "");
     }
     for (const v1::ElementType type : kIntegers) {
-      EXPECT_THAT(Refusal(KeyOf(type, v1::OPERATION_SUM, optimizer)),
-                  AllOf(HasSubstr("floating-point"), HasSubstr("allowed for integers: none")));
+      EXPECT_THAT(
+          Refusal(KeyOf(type, v1::OPERATION_SUM, optimizer)),
+          AllOf(HasSubstr("floating-point"), HasSubstr("integer keys must use optimizer none")));
     }
   }
 }
@@ -117,7 +118,7 @@ TEST_F(KeyTypesTest, HyperParametersHaveTheRangesOfTorchOptim) {
       {v1::OPTIMIZER_MOMENTUM, &H::set_dampening, -1, ""},
       {v1::OPTIMIZER_NESTEROV, &H::set_dampening, 0.1, "dampening of nesterov"},
       {v1::OPTIMIZER_NESTEROV, &H::set_momentum, 0, "momentum of nesterov"},
-      {v1::OPTIMIZER_ADAM, &H::set_beta1, 1, "beta1 of adam is 1, must be at least 0 and less"},
+      {v1::OPTIMIZER_ADAM, &H::set_beta1, 1, "beta1 of adam is 1; it must be at least 0 and less"},
       {v1::OPTIMIZER_ADAM, &H::set_beta1, 0.999, ""},
       {v1::OPTIMIZER_ADAMW, &H::set_beta2, -0.1, "beta2 of adamw"},
       {v1::OPTIMIZER_ADAMW, &H::set_beta2, 1, "beta2 of adamw"},

@@ -95,8 +95,8 @@ TEST_F(KeysTest, ADifferentBatchIsRefusedNamingBothRanksAndTheJobFails) {
   const auto call = AddKeys(Batch(sessions[2], 0, {Key("conv", 16), Key("fc1.weight", 4096)}));
   EXPECT_EQ(call->code(), absl::StatusCode::kInvalidArgument);
   EXPECT_THAT(call->message(),
-              HasSubstr("key 1: rank 0 (node0) says \"fc1.weight\" 8192 elements, rank 2 (node2) "
-                        "says 4096 elements"));
+              HasSubstr("key 1: rank 0 (node0) has \"fc1.weight\" with 8192 elements, but rank 2 "
+                        "(node2) has 4096 elements"));
   for (const std::string& session : sessions) {
     ASSERT_NE(FaultAt(session), nullptr);
     EXPECT_EQ(FaultAt(session)->code(), "keys_mismatch");
@@ -118,7 +118,7 @@ TEST_F(KeysTest, EveryFieldOfAKeyMustAgree) {
     return AddKeys(Batch(sessions[1], 0, {key}))->message();
   };
   EXPECT_THAT(message([](auto& key) { key.set_name("v"); }, "a"),
-              AllOf(HasSubstr("\"w\" 64"), HasSubstr("\"v\" 64")));
+              AllOf(HasSubstr("\"w\" with 64"), HasSubstr("\"v\" with 64")));
   EXPECT_THAT(message([](auto& key) { key.set_operation(v1::OPERATION_MEAN); }, "b"),
               AllOf(HasSubstr("sum"), HasSubstr("mean")));
   EXPECT_THAT(message([](auto& key) { key.set_optimizer(v1::OPTIMIZER_SGD); }, "c"),
@@ -140,8 +140,8 @@ TEST_F(KeysTest, ABatchOfAnotherLengthIsRefused) {
   const std::vector<std::string> sessions = EnterAll(2);
   AddKeys(Batch(sessions[0], 0, {Key("a", 1), Key("b", 1)}));
   const auto call = AddKeys(Batch(sessions[1], 0, {Key("a", 1)}));
-  EXPECT_THAT(call->message(), AllOf(HasSubstr("batch 0"), HasSubstr("rank 0 (node0) adds 2 keys"),
-                                     HasSubstr("rank 1 (node1) adds 1")));
+  EXPECT_THAT(call->message(), AllOf(HasSubstr("batch 0"), HasSubstr("rank 0 (node0) added 2 keys"),
+                                     HasSubstr("rank 1 (node1) added 1")));
 }
 
 TEST_F(KeysTest, BadKeysAreRefusedAndTheJobGoesOn) {

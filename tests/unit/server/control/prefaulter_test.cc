@@ -48,7 +48,7 @@ TEST_F(PrefaulterTest, WhatTheSystemDoesNotGiveEndsThatJobOnly) {
   Settle();
   for (const auto& call : {first, second}) {
     ASSERT_TRUE(call->answered());
-    EXPECT_THAT(call->message(), HasSubstr("does not give phubd the memory"));
+    EXPECT_THAT(call->message(), HasSubstr("phubd could not allocate memory"));
   }
   const v1::Fault* const fault = sinks[sessions[1]]->fault();
   ASSERT_NE(fault, nullptr);

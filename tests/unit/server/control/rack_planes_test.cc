@@ -310,8 +310,8 @@ TEST_F(RackPlanesTest, RacksWhoseOtherDaemonsHaveOtherCoreLoopsDoNotShareAJob) {
   ASSERT_TRUE(rank0->ok()) << rank0->message();
   const auto rank2 = with(2, 1);
   Settle();
-  EXPECT_THAT(rank2->message(), HasSubstr("a rack of daemons with 1, 1 core loops, rank 0 created "
-                                          "it with 1, 3"));
+  EXPECT_THAT(rank2->message(), HasSubstr("a rack of daemons with 1, 1 core loops, but rank 0 "
+                                          "created it with 1, 3"));
   // Expect: what rack 0 says of this daemon itself is looked at, too.
   v1::PeerMessage message;
   v1::PeerJob& job = *message.mutable_open();

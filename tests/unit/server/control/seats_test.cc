@@ -22,7 +22,7 @@ TEST_F(SeatsTest, AReservationThatIsNotCommittedLapsesAndItsJobIsGoneAtOnce) {
   EXPECT_EQ(Counter("phub_jobs_failed_total"), 0u);
   const auto late = Commit(session);
   EXPECT_EQ(late->code(), absl::StatusCode::kNotFound);
-  EXPECT_THAT(late->message(), HasSubstr("reservation lapsed"));
+  EXPECT_THAT(late->message(), HasSubstr("reservation expired"));
 }
 
 TEST_F(SeatsTest, AReservationIsKeptUpByHeartbeats) {

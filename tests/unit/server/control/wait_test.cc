@@ -112,7 +112,7 @@ TEST_F(WaitTest, ASilentRankIsAwaitedFailsAtTheDeadlineAndIsNamed) {
   EXPECT_EQ(fault->code(), "worker_lost");
   EXPECT_THAT(fault->message(),
               AllOf(HasSubstr("job digits failed: rank 1 (node1, pid 4701) was lost 10.0 s ago"),
-                    HasSubstr("it fell silent"), HasSubstr("wait_timeout (10.0 s)"),
+                    HasSubstr("its heartbeats stopped"), HasSubstr("wait_timeout (10.0 s)"),
                     HasSubstr("key fc1.weight iteration 7")));
   EXPECT_EQ(fault->rank(), 1u);
 }
