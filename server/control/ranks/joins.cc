@@ -237,8 +237,7 @@ void Joins::Join(const v1::JoinRequest& given, std::string_view peer_address,
     return refuse(context_.Refuse(
         ControlCounter::joins_refused_tenant,
         absl::PermissionDeniedError(fmt::format(
-            "tenant {} is suspended: no worker can join its jobs; ask your administrator",
-            tenant))));
+            "tenant {} is suspended: no worker can join its jobs; ask an admin", tenant))));
   }
   const absl::StatusOr<Job*> run = local_rack_.FindRunToJoin(request, tenant);
   if (!run.ok()) return refuse(context_.Refuse(ControlCounter::joins_refused_rack, run.status()));
@@ -268,8 +267,8 @@ void Joins::Join(const v1::JoinRequest& given, std::string_view peer_address,
                             if (member.session_id != session_id) {
                               return answer(sessions_.TakenOver(*job, rank), {});
                             }
-                            NoteHeard(member,
-                                      context_.clock.Now());  // it could not attend until now
+                            // It could not attend before this answer.
+                            NoteHeard(member, context_.clock.Now());
                             v1::JoinResponse response = DescribeSeat(*job, rank, chosen, created);
                             response.set_resumed(member.committed);
                             answer(absl::OkStatus(), response);
