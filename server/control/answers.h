@@ -1,5 +1,5 @@
-// How control answers: callbacks for calls, sinks for streams. All are called with control's lock
-// held and must not call back into control.
+// How control answers: callbacks for calls, sinks for streams. Control calls them with its lock
+// held, and they must not call back into control.
 #pragma once
 
 #include <cstdint>
@@ -11,28 +11,28 @@
 
 namespace phub::server {
 
-// Called exactly once, before the call returns or later.
+// Called exactly once, either before the call returns or later.
 template <typename Response>
 using Answer = std::function<void(const absl::Status&, const Response&)>;
 
-// Where a session's events go: one Attend stream.
+// Receives the events of a session: one Attend stream.
 class EventSink {
  public:
   virtual ~EventSink() = default;
   virtual void Send(const v1::SessionEvent& event) = 0;
-  // The last call: control has dropped the sink. OK after a job's orderly end.
+  // The last call: control has dropped the sink. The status is OK if the job ended in order.
   virtual void End(const absl::Status& status) = 0;
 };
 using StreamId = std::uint64_t;
 using LoadId = std::uint64_t;
 
-// Where a snapshot's parts go: one ReadSnapshot stream.
+// Receives the parts of a snapshot: one ReadSnapshot stream.
 class SnapshotSink {
  public:
   virtual ~SnapshotSink() = default;
-  // One part. The next one comes after Snapshots::SnapshotPartSent.
+  // Sends one part. Control sends the next one after Snapshots::SnapshotPartSent.
   virtual void Send(const v1::SnapshotPart& part) = 0;
-  // The last call: control has dropped the sink. OK: all parts were sent.
+  // The last call: control has dropped the sink. The status is OK if all parts were sent.
   virtual void End(const absl::Status& status) = 0;
 };
 

@@ -8,7 +8,7 @@
 namespace phub::server {
 namespace {
 
-// Shorter lapses are covered by the client's sending four heartbeats per timeout.
+// Shorter pauses do no harm, as a client sends four heartbeats per liveness timeout.
 constexpr int kForgivenFraction = 8;
 
 }  // namespace

@@ -1,5 +1,5 @@
-// What every part of control uses and none owns alone: time, randomness, settings, the links to the
-// core loops, the memory ledger, counters. Owned by Control, outlives its parts; under control's
+// The state that all parts of control share: time, randomness, settings, the links to the core
+// loops, the memory ledger, counters. Owned by Control and outlives its parts; under control's
 // lock.
 #pragma once
 
@@ -18,18 +18,19 @@
 
 namespace phub::server {
 
-// Where clients find a core loop's lanes.
+// The address where clients open lanes to a core loop.
 struct LaneEndpoint {
   std::string host;
   std::uint16_t port = 0;
 };
 
-// No new jobs; running ones may go on until the deadline. admin/draining.h has the rules.
+// A draining daemon accepts no new jobs; running jobs may continue until the deadline. See
+// admin/draining.h for the rules.
 struct DrainState {
   bool draining = false;
-  bool stopping = false;  // draining because the daemon stops: it cannot be undone
+  bool stopping = false;  // the daemon is shutting down; cannot be undrained
   TimeNs deadline = 0;
-  DurationNs timeout = 0;  // when the administrator names none; may change while control runs
+  DurationNs timeout = 0;  // default; may change while control runs
 };
 
 struct Context {
@@ -48,11 +49,12 @@ struct Context {
   Ledger ledger;
   ControlCounters counters;
   DrainState drain;
-  // Control was busy itself for so long and heard nobody: see Liveness::ForgiveSilence.
+  // Control was busy for this long and could not receive heartbeats: see Liveness::ForgiveSilence.
   std::function<void(DurationNs)> forgive_silence;
 };
 
-// Runs heavy work (building a shard) and forgives the workers the silence that it causes.
+// Guards heavy work such as building a shard. Afterwards, it extends the liveness deadlines of the
+// workers by the time in which control could not receive heartbeats.
 class SilenceGuard {
  public:
   explicit SilenceGuard(const Context& context);

@@ -43,11 +43,11 @@
 namespace phub::server {
 namespace {
 
-// Acknowledgements are counters, not events: ringing control's bell after commands were executed is
-// faster, and this is the bound if nobody does.
+// Acknowledgements are counters, not events. A core loop usually rings control's doorbell after it
+// executed commands; this interval bounds the delay if it does not.
 constexpr DurationNs kAcknowledgementPollInterval = kMillisecond;
-// How late a timer may run before the lapse is taken for control's own (a stopped or starved
-// daemon), as a part of the liveness timeout.
+// A timer that runs later than this fraction of the liveness timeout means that the daemon itself
+// was stopped or starved.
 constexpr int kLatenessFraction = 8;
 
 Racks MakeRacks(const Context& context) {
@@ -68,13 +68,13 @@ Racks MakeRacks(const Context& context) {
 
 }  // namespace
 
-// In the order in which parts are built. A part may hold a reference to one that is built later,
-// and uses it only after all are built.
+// The parts, in the order of construction. A part may hold a reference to a part that is built
+// later, but must not use it before all parts are built.
 struct Control::Parts {
   Parts(const Clock& clock, Random& random, std::vector<CoreHandle> handles, ControlOptions options)
       : context(clock, random, std::move(handles), std::move(options)) {
     context.forgive_silence = [this](DurationNs duration) { liveness.ForgiveSilence(duration); };
-    // The order in which they learn of a job's end or a rank's new process.
+    // They are notified in this order when a job ends or a new process takes over a rank.
     for (JobObserver* observer :
          std::initializer_list<JobObserver*>{&rack_jobs, &versions, &snapshots, &loads}) {
       jobs.AddObserver(*observer);
@@ -168,7 +168,7 @@ void Control::Count(ControlCounter counter, std::uint64_t value) {
 }
 
 void Control::HandleFault(Job& job, CoreIndex core, const Event& event) {
-  if (!job.running() || job.diagnosis) return;  // the first cause stands
+  if (!job.running() || job.diagnosis) return;  // report only the first cause
   Parts& parts = *parts_;
   if (event.source.is_rack()) return parts.peer_lanes.FailOverPeerFault(job, core, event);
   if (event.code != FaultCode::kLaneLost) {
@@ -241,7 +241,7 @@ void Control::Poll() {
   for (const auto& job : parts.jobs.jobs()) {
     if (!job->released()) PollJob(*job, now);
   }
-  parts.seats.CheckLeases(now);  // which begin when a join is answered
+  parts.seats.CheckLeases(now);  // after PollJob: a lease begins when a join is answered
   parts.ending.ReapReleased();
   polled_at_ = now;
   wake_at_ = kNever;
@@ -263,7 +263,7 @@ TimeNs Control::NextTimer(const Job& job) const {
   if (job.diagnosis) {
     const TimeNs grace = job.diagnosis->stream_grace;
     next = std::min(next, job.diagnosis->deadline);
-    // Once the grace is over and only reports are awaited, it is no timer any more.
+    // After the grace period only reports are awaited, and they need no timer.
     return job.diagnosis->reported ? std::min(next, grace) : next;
   }
   for (const Member& member : job.members) {
@@ -284,11 +284,11 @@ TimeNs Control::NextTimer(const Job& job) const {
   return next;
 }
 
-// Without what only waits for core loops.
+// Ignores calls that wait only for core loops.
 TimeNs Control::NoteTimers() {
   TimeNs timer = parts_->rack_messages.NextRackTimer(polled_at_);
   for (const auto& job : parts_->jobs.jobs()) timer = std::min(timer, NextTimer(*job));
-  // A timer of what a call brought may be over already; until now nobody had to wake up for it.
+  // A timer that a call has just started may have expired already. That is not a late wake-up.
   wake_at_ = std::min(wake_at_, std::max(timer, parts_->context.clock.Now()));
   return timer;
 }

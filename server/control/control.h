@@ -1,26 +1,26 @@
-// The control plane's state machine: who is in which job, with which keys and lanes, who is alive,
-// what ends a job. It speaks the messages of proto/phub/v1 and commands core loops
-// (server/core/commands.h), and nothing else: no threads, no gRPC, no locks, no wall clock, so the
-// same object runs behind gRPC in phubd (server/control/rpc/grpc_server.h) and inside the
-// deterministic simulation.
+// The state machine of the control plane: the ranks, keys and lanes of each job, the liveness of
+// the workers, and how jobs end. It exchanges the messages of proto/phub/v1 and sends commands to
+// core loops (server/core/commands.h). It uses no threads, gRPC, locks or wall clock, so the same
+// object runs behind gRPC in phubd (server/control/rpc/grpc_server.h) and inside the deterministic
+// simulation.
 //
-// Control itself only owns its parts, gives them their time (Poll) and hands them the core loops'
-// events; callers use the parts. Rooms, each a folder, from the bottom up; a room includes its own
-// headers and those of rooms below it:
+// Control owns its parts, runs their timers (Poll) and passes them the events of the core loops;
+// callers use the parts. Each folder is a room. Rooms from the bottom up (a room includes only its
+// own headers and those of rooms below it):
 //   jobs        runs of jobs, their sessions, how they end    lanes       lanes and shared memory
 //   keys        keys and their placement                      ranks       joining, seats, liveness
-//   checkpoint  training state out and in                     racks       jobs that span racks
-//   admin       administrators' questions, metrics, tenants
+//   checkpoint  saving and loading training state             racks       jobs that span racks
+//   admin       queries of administrators, metrics, tenants
 //
 // Threads: one at a time. Threads that share it hold a lock (ports/control_thread.h).
 // Answers: every call is answered through its callback exactly once, either before the call returns
 // or from a later call to any part (mostly Poll). Callbacks and sinks must not call back into
-// Control. A call that concerns the core loops is answered only once every core loop has
-// acknowledged it: otherwise a gradient could overtake the key that it belongs to.
+// Control. A call that concerns the core loops is answered only after every core loop has
+// acknowledged it: otherwise a gradient could arrive before its key.
 //
-// Core loops and memory: Control builds the shards and key batches of server/core/job_shard.h, owns
-// them, and frees them when every core loop has said kJobEnded. Destroying Control frees them
-// outright, so the core loops must have stopped by then.
+// Core loops and memory: Control builds and owns the shards and key batches of
+// server/core/job_shard.h, and frees them when every core loop has reported kJobEnded. Destroying
+// Control frees them immediately, so the core loops must have stopped before.
 #pragma once
 
 #include <cstdint>
@@ -97,20 +97,21 @@ class Control {
   Draining& draining();
   Tenants& tenants();
 
-  // Where clients find core `core`'s lanes. Before the first Join; default: the options'.
+  // Sets the address where clients open lanes to a core (default: lane_host and lane_port of the
+  // options). Call it before the first Join.
   void SetLaneEndpoint(CoreIndex core, std::string host, std::uint16_t port);
-  // Calls that were refused before they came to a part.
+  // Counts calls that were refused before they reached a part.
   void Count(ControlCounter counter, std::uint64_t value = 1);
 
-  // Takes the core loops' events and acknowledgements, runs the timers. Call it when a core loop
-  // pushed an event or executed a command, and at NextDeadline().
+  // Handles the events and acknowledgements of the core loops and runs the timers. Call it when a
+  // core loop pushed an event or executed a command, and at NextDeadline().
   void Poll();
-  // When Poll wants to be called next at the latest; INT64_MAX if nothing is pending. To be asked
-  // after every call: a Poll that comes much later was late itself, and forgives others their
-  // silence.
+  // The latest time for the next Poll; INT64_MAX if nothing is pending. Query it after every call.
+  // If Poll runs much later than this, control was late itself and extends the liveness deadlines
+  // of its peers.
   TimeNs NextDeadline();
 
-  // Reserved by all jobs. 0 once every job has ended.
+  // Memory reserved by all jobs; 0 after every job has ended.
   std::uint64_t memory_bytes() const;
   std::size_t job_count() const;  // running or being torn down
 
@@ -125,7 +126,7 @@ class Control {
 
   std::unique_ptr<Parts> parts_;
   TimeNs polled_at_;
-  TimeNs wake_at_;  // when Poll has to run again at the latest
+  TimeNs wake_at_;  // the latest time for the next Poll
 };
 
 }  // namespace phub::server

@@ -1,4 +1,4 @@
-// What control is configured with: fixed from its start to its end. Any thread may read it.
+// The configuration of control. It is immutable, so any thread may read it.
 #pragma once
 
 #include <cstdint>
@@ -13,11 +13,11 @@
 
 namespace phub::server {
 
-// The control protocol's versions that this build speaks.
+// The versions of the control protocol that this build supports.
 inline constexpr std::uint32_t kProtocolVersionMin = 1;
 inline constexpr std::uint32_t kProtocolVersionMax = 1;
 
-// A process of this host, as the kernel names it.
+// A process on this host, as the kernel identifies it.
 struct PeerProcess {
   std::int64_t pid = 0;
   std::uint32_t uid = 0;
@@ -25,31 +25,32 @@ struct PeerProcess {
 };
 
 struct ControlOptions {
-  std::string version = "0.1.0";  // of the daemon
+  std::string version = "0.1.0";  // the version of phubd
   std::string commit;
   std::string simd_target;
 
-  std::string lane_host;        // empty: where the client reached the control plane
+  std::string lane_host;        // empty: the host where the client reached control
   std::uint16_t lane_port = 0;  // of every core; see SetLaneEndpoint
 
-  // The rack: control endpoints of its daemons, in the order of the configuration, and which of
-  // them this is. Empty: a rack of its own.
+  // The control endpoints of the daemons of this rack, in the order of the configuration, and the
+  // index of this daemon. Empty: this daemon is the only one of its rack.
   std::vector<std::string> rack_endpoints;
   std::uint32_t rack_self = 0;
   std::uint32_t daemons_in_rack() const {
     return rack_endpoints.empty() ? 1 : static_cast<std::uint32_t>(rack_endpoints.size());
   }
 
-  // The racks: control endpoints of one daemon each, with the number that this one has in its own
-  // (rack_self), which of them is this one's, and how they are connected: member r of the topology
-  // is rack r. Empty: there is this one only.
+  // The control endpoint of one daemon of each rack: the daemon with index rack_self, which makes
+  // up this daemon's plane. rack_index is this daemon's rack. Member r of the topology is rack r.
+  // Empty: there is only this rack.
   std::vector<std::string> racks;
   std::uint32_t rack_index = 0;
   std::shared_ptr<const plan::Topology> rack_topology;
-  // It is measured by the daemons; then rack_topology stands in for it, and no plan is made for it.
+  // The daemons measure the topology. Then rack_topology is a placeholder, and plans do not use it.
   bool topology_is_measured = false;
-  // So many of `racks`, the last, only sum and pass on, and have no ranks: they are the aggregating
-  // switches of the topology, in its order. All of them, or none.
+  // The last aggregator_count entries of `racks` are aggregators: they have no ranks, and only sum
+  // and forward. They are the aggregating switches of the topology, in its order. The value is
+  // either 0 or the number of those switches.
   std::uint32_t aggregator_count = 0;
   std::uint32_t racks_with_ranks() const {
     return static_cast<std::uint32_t>(racks.size()) - aggregator_count;
@@ -59,48 +60,50 @@ struct ControlOptions {
   std::string DescribeRack(RackIndex rack) const;
   bool is_anchor() const { return rack_self == 0; }  // the first daemon of its rack
 
-  // Of rings, for each lane of a job, as shared memory charges them; see SetSharedMemoryEndpoint.
+  // Ring memory that each lane of a job is charged with if shared memory is enabled; see
+  // SetSharedMemoryEndpoint.
   std::uint64_t shared_lane_bytes = 0;
-  // Of registered memory beside the slots, for each lane that may come over verbs, and before each
-  // slot. 0: none do.
+  // Registered memory for each lane that may use verbs, in addition to its slots, and the header in
+  // front of each slot. 0: no lane uses verbs.
   std::uint64_t verbs_lane_bytes = 0;
   std::uint32_t slot_header_bytes = 0;
 
-  // The same for each lane between this and another rack. 0: no such lane comes over verbs, and
-  // why.
+  // The same for each lane between this rack and another one. 0: no peer lane uses verbs, and
+  // no_peer_verbs_reason says why.
   std::uint64_t peer_verbs_lane_bytes = 0;
   std::string no_peer_verbs_reason = "this daemon has none";
-  bool peer_verbs_only = false;  // such a lane is over verbs, or the job has none
+  bool peer_verbs_only = false;  // a job fails if its peer lanes cannot use verbs
 
-  // Lanes over tcp are TLS; of sessions, for each such lane. And why they are, or are not.
+  // Whether lanes over tcp use TLS, the memory of a TLS session for each of them, and the reason
+  // why they use TLS or do not.
   bool tls_lanes = false;
   std::uint64_t tls_lane_bytes = 0;
   std::string tls_reason;
 
-  std::uint32_t chunk_bytes = 128 * 1024;              // when the job does not say
-  std::uint32_t staging_bytes_per_lane = 1024 * 1024;  // when the job does not say
+  std::uint32_t chunk_bytes = 128 * 1024;              // default for jobs
+  std::uint32_t staging_bytes_per_lane = 1024 * 1024;  // default for jobs
 
   std::uint32_t jobs_max = 1024;                            // running or being torn down
-  std::uint64_t memory_bytes_max = std::uint64_t{1} << 62;  // of all jobs together
+  std::uint64_t memory_bytes_max = std::uint64_t{1} << 62;  // for all jobs together
   std::uint32_t ended_jobs_max = 64;  // remembered for `job list` and `job get`
-  std::size_t backlog_max = 65536;    // commands that wait for room in a core's queue
+  std::size_t backlog_max = 65536;    // commands that wait for space in the queue of a core loop
 
   DurationNs liveness_timeout = 2 * kSecond;
   DurationNs nonce_lifetime = 30 * kSecond;
-  // How long a failure may wait to learn which key waits for the rank that died.
+  // How long the report of a failure may be delayed to find out which key waits for the dead rank.
   DurationNs diagnosis_timeout = 200 * kMillisecond;
-  // Between telling a job's workers that it failed and closing their lanes, so that they hear the
-  // reason before they see the consequence.
+  // The delay between notifying the workers of a job that it failed and closing their lanes, so
+  // that they learn the reason before their lanes close.
   DurationNs teardown_delay = 100 * kMillisecond;
-  // A job that nobody is in any more, though some ranks never came, ends after this.
+  // A job whose joined ranks are all gone, although some ranks never joined, ends after this time.
   DurationNs abandoned_timeout = 30 * kSecond;
-  // How long an administrator's question may wait for a core loop.
+  // How long a query of an administrator may wait for a core loop.
   DurationNs report_timeout = kSecond;
-  // Policy wait, when the job does not say: how long a rank may be gone.
+  // Policy wait: the default for how long a rank may be lost.
   DurationNs wait_timeout = 60 * kSecond;
-  // How long a snapshot waits for its reader, and saved state for its next piece.
+  // How long a snapshot waits for its reader, and a checkpoint load for its next piece.
   DurationNs transfer_timeout = 30 * kSecond;
-  // How long an administrator's drain lets jobs run on, when he does not say.
+  // How long running jobs may continue while the daemon drains, by default.
   DurationNs drain_timeout = 10 * kSecond;
 };
 

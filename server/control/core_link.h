@@ -1,5 +1,5 @@
-// Control's end of one core loop: sends commands in order, knows which were executed. The queue is
-// bounded; commands that find it full wait here, in order, until Flush.
+// Control's end of one core loop: sends commands in order and knows which of them were executed.
+// The queue is bounded. Commands that do not fit wait here, in order, until Flush.
 //
 // Owned by control; one thread at a time.
 #pragma once
@@ -18,15 +18,16 @@ struct VerbsCounters;
 
 namespace phub::server {
 
-// What control needs of one core loop. Everything pointed to outlives control.
+// What control needs from one core loop. All pointers must outlive control.
 struct CoreHandle {
   CoreQueues* queues = nullptr;
   const CoreCounters* counters = nullptr;
-  std::function<void()> wake;  // called after commands were pushed; may be empty (simulation)
-  const transport::VerbsCounters* verbs_counters = nullptr;  // null: it has no lanes over verbs
+  std::function<void()> wake;  // called after commands were pushed; empty in the simulation
+  const transport::VerbsCounters* verbs_counters = nullptr;  // null: no lanes over verbs
 };
 
-// Number of a command among all sent to one core loop, from 1; 0 is acknowledged from the start.
+// The number of a command in the sequence sent to one core loop, from 1. Ticket 0 always counts as
+// acknowledged.
 using Ticket = std::uint64_t;
 
 class CoreLink {
@@ -48,7 +49,7 @@ class CoreLink {
   Ticket sent_ = 0;
 };
 
-// All of them. [core]
+// The links to all core loops. [core]
 class CoreLinks {
  public:
   explicit CoreLinks(std::vector<CoreHandle> handles);
@@ -59,7 +60,7 @@ class CoreLinks {
   auto begin() const { return links_.begin(); }
   auto end() const { return links_.end(); }
 
-  // Every core loop has executed the command that its ticket stands for. Empty: yes.
+  // Whether every core loop has executed the command of its ticket. True for no tickets.
   bool Acknowledged(const std::vector<Ticket>& tickets) const;
 
  private:

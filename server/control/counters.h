@@ -1,4 +1,4 @@
-// What control counts of its own: phub_<name>_total in `phubctl stats`. Under control's lock.
+// The counters of control: phub_<name>_total in `phubctl stats`. Under control's lock.
 #pragma once
 
 #include <array>

@@ -1,4 +1,4 @@
-// Control with all of its parts, for those who use many of them.
+// Includes Control and all of its parts, for callers that use many of them.
 #pragma once
 
 #include "server/control/admin/admin.h"
@@ -17,8 +17,8 @@
 #include "server/control/racks/peer_lanes.h"
 #include "server/control/racks/rack_messages.h"
 #include "server/control/racks/topology_survey.h"
-#include "server/control/ranks/joins.h"
 #include "server/control/ranks/barriers.h"
+#include "server/control/ranks/joins.h"
 #include "server/control/ranks/liveness.h"
 #include "server/control/ranks/local_rack.h"
 #include "server/control/ranks/seats.h"

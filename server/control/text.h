@@ -1,4 +1,4 @@
-// How control writes things in messages. Pure functions.
+// Formats values for messages. Pure functions.
 #pragma once
 
 #include <string>
@@ -12,14 +12,14 @@ namespace phub::server {
 
 std::string FormatAge(DurationNs age);             // "2.0 s", "35 ms"
 std::string FormatIncarnation(Incarnation value);  // 16 hexadecimal digits
-// "connection reset", "closed by the worker", "protocol error: slot_range", ...
-// and what the connection, if it is known, has to say beyond that. peer: who is at its other end.
+// "connection reset", "closed by the worker", "protocol error: slot_range", ... followed by the
+// error detail of the connection, if there is one. `peer` names the other end.
 std::string DescribeLoss(transport::TransportError error, transport::ProtocolError protocol_error,
                          const transport::Connection* connection,
                          std::string_view peer = "the worker");
 
-// Names come from peers and go into messages, logs and terminals: 1..255 bytes, no control
-// characters.
+// Names come from peers and appear in messages, logs and terminals, so a name must have 1 to 255
+// bytes and no control characters.
 inline constexpr std::size_t kNameBytesMax = 255;
 bool IsName(std::string_view text);
 

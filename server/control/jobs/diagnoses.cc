@@ -11,11 +11,11 @@ namespace {
 
 constexpr const char* kWorkerSilent = "worker_silent";
 constexpr const char* kWorkerDied = "worker_died";
-constexpr const char* kWorkerLost = "worker_lost";  // policy wait: it did not come back
+constexpr const char* kWorkerLost = "worker_lost";  // policy wait: it did not return in time
 
-constexpr std::size_t kSentenceBytesMax = 2048;  // several times what a daemon says of a fault
+constexpr std::size_t kSentenceBytesMax = 2048;  // several times the length of a fault message
 
-// What a rank did, for faults that concern one rank.
+// Completes "rank 2 ...", for faults that concern one rank.
 const char* Misdeed(FaultCode code) {
   switch (code) {
     case FaultCode::kWrongIncarnation: return "sent a message for another run of the job";
@@ -47,11 +47,11 @@ const char* Misdeed(FaultCode code) {
   }
 }
 
-// The round that waits longest for a rank, over all cores.
+// The round that has waited longest for the rank, over all cores.
 const StallReport::Entry* FindWaitingFor(const StallQuery& query, Rank rank) {
   const StallReport::Entry* oldest = nullptr;
   for (std::size_t core = 0; core < query.reports.size(); ++core) {
-    if (!query.answered[core]) continue;  // the core loop may still be writing
+    if (!query.answered[core]) continue;  // the core loop may still be writing the report
     const StallReport& report = *query.reports[core];
     for (std::uint32_t i = 0; i < report.count; ++i) {
       const StallReport::Entry& entry = report.entries[i];
@@ -64,8 +64,8 @@ const StallReport::Entry* FindWaitingFor(const StallQuery& query, Rank rank) {
 
 }  // namespace
 
-// Asks which key waits for the lost rank. The answer only adds to the text, so it is waited for a
-// short, bounded time.
+// Queries the core loops for the key that waits for the lost rank. The answer only adds detail to
+// the message, so the query has a short timeout.
 void Diagnoses::BeginDiagnosis(Job& job, Diagnosis diagnosis) {
   const TimeNs now = context_.clock.Now();
   diagnosis.deadline = now + context_.options.diagnosis_timeout;
@@ -94,7 +94,7 @@ void Diagnoses::AdvanceDiagnosis(Job& job, TimeNs now) {
   const Diagnosis& diagnosis = *job.diagnosis;
   const bool awaited = diagnosis.cause == Diagnosis::Cause::kAwaitedInVain;
   if (awaited && job.members[diagnosis.rank.value].state != Member::State::kLost) {
-    job.diagnosis.reset();  // it came back at the last moment
+    job.diagnosis.reset();  // the rank returned at the last moment
     return;
   }
   const bool stream_settled = diagnosis.cause != Diagnosis::Cause::kLaneLost ||
@@ -192,8 +192,8 @@ void Diagnoses::FailOverCoreFault(Job& job, CoreIndex core, const Event& event) 
   ending_.Fail(job, std::move(fault));
 }
 
-// The job's first sum that is not finite (others are only counted). Of other core loops there may
-// be a first one, too.
+// Every core loop reports the first sum of its shard that is not finite; only the first report of
+// the job is logged.
 void Diagnoses::NoteNonFinite(Job& job, const Event& event) {
   if (!job.nonfinite_first.empty()) return;
   const bool has_rank = event.source.is_worker();

@@ -1,6 +1,6 @@
-// What is wrong with a job, in words: a rank that died, fell silent or broke the protocol. Before a
-// job fails over a rank that is lost, core loops are asked for a short, bounded time which key
-// waits for it. Owned by Control; under control's lock.
+// Describes why a job fails: a rank died, went silent or violated the protocol. Before a job fails
+// because of a lost rank, the core loops are queried for the key that waits for the rank. The query
+// has a short timeout. Owned by Control; under control's lock.
 #pragma once
 
 #include <string>
@@ -17,15 +17,15 @@ class Diagnoses {
       : context_(context), ending_(ending), stall_queries_(stall_queries) {}
 
   void BeginDiagnosis(Job& job, Diagnosis diagnosis);
-  // Fails the job once the answer is there, or its time is over. Nothing without a diagnosis.
+  // Fails the job when the query is answered or timed out. Does nothing without a diagnosis.
   void AdvanceDiagnosis(Job& job, TimeNs now);
-  // Fails the job with what is known now. REQUIRES: job.diagnosis.
+  // Fails the job with the details known so far. REQUIRES: job.diagnosis.
   void ConcludeDiagnosis(Job& job);
 
   void FailOverCoreFault(Job& job, CoreIndex core, const Event& event);
-  // The job's first sum that is not finite is logged and remembered; others are only counted.
+  // Logs and records the first sum of the job that is not finite. Later ones are only counted.
   void NoteNonFinite(Job& job, const Event& event);
-  // A worker says that the job has ended at another daemon of its rack.
+  // A worker reported that the job has ended at another daemon of its rack.
   void EndByVerdict(Job& job, Rank rank, const std::string& verdict);
 
  private:

@@ -36,7 +36,7 @@ void Ending::AnswerAllPending(Job& job, const absl::Status& status) {
   for (JobObserver* each : jobs_.observers()) each->OnOver(job, status);
 }
 
-// Tells everybody first; the lanes close a little later, when the core loops are told.
+// Notifies the ranks first. Their lanes close later, when the core loops end the job.
 void Ending::Fail(Job& job, v1::Fault fault) {
   if (!job.running()) return;
   job.state = Job::State::kFailed;
@@ -77,7 +77,7 @@ void Ending::SendEndCommands(Job& job) {
   }
 }
 
-// Giving back some GiB takes as long as taking them: elsewhere, if there is somebody.
+// Freeing some GiB takes as long as prefaulting them, so the prefaulter does it if there is one.
 void Ending::FreeMemory(Job& job) {
   auto unwanted = std::make_shared<std::vector<std::shared_ptr<const void>>>();
   for (BatchRecord& record : job.batches) {
@@ -99,7 +99,7 @@ void Ending::FreeMemory(Job& job) {
   job.let_go = host_memory_.Free(job.account.incarnation, std::move(unwanted));
 }
 
-// Every core loop has let go. What the job held comes back; what is known of it stays for a while.
+// Every core loop has released the job. Its memory is freed; its record is kept for a while.
 void Ending::Release(Job& job) {
   for (StallQuery& query : job.queries) {
     if (query.done) std::exchange(query.done, nullptr)(query);
@@ -121,8 +121,8 @@ void Ending::Release(Job& job) {
   }
 }
 
-// The account closes last: a job that is admitted afterwards takes its memory at once, and devices
-// need time to unpin the memory of this one.
+// The account closes last. A job admitted afterwards allocates its memory at once, and devices need
+// time to unpin the memory of this job.
 void Ending::CloseAccount(Job& job) {
   job.let_go.clear();
   const std::uint64_t bytes = context_.ledger.Close(job.account);
@@ -131,7 +131,6 @@ void Ending::CloseAccount(Job& job) {
   for (const auto& call : std::exchange(job.on_closed, {})) call();
 }
 
-// Released jobs are remembered once nobody holds memory of theirs, and the oldest forgotten.
 void Ending::ReapReleased() {
   const auto is_done = [](const DoneFlag& each) { return each->load(); };
   for (auto next = jobs_.jobs().begin(); next != jobs_.jobs().end();) {

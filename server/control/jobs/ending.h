@@ -1,6 +1,5 @@
-// How a run of a job ends: in order or by a fault; what its ranks and callers are told; and how its
-// memory comes back. See job.h for the states it goes through. Owned by Control; under control's
-// lock.
+// Ends a run of a job, in order or by a fault: notifies its ranks, answers its pending calls and
+// frees its memory. See job.h for the states of a job. Owned by Control; under control's lock.
 #pragma once
 
 #include <string>
@@ -26,20 +25,22 @@ class Ending {
         shares_(shares),
         totals_(totals) {}
 
-  // Fills in the names; `what` says what happened, and goes into the message.
+  // Makes a fault with the names of the job filled in. `what` describes what happened.
   v1::Fault MakeFault(const Job& job, const char* code, const std::string& what) const;
   void BlameRank(const Job& job, Rank rank, v1::Fault& fault) const;
 
-  // Tells every rank and answers all pending calls. Ignored if the job has ended already: the first
-  // cause stands.
+  // Notifies every rank and answers all pending calls. Ignored if the job has ended already: only
+  // the first cause is reported.
   void Fail(Job& job, v1::Fault fault);
   void EndInOrder(Job& job);
 
-  // Lanes close when the core loops are told, a little after the ranks.
+  // Ends the job at the core loops, which closes the lanes. Called some time after the ranks are
+  // notified.
   void SendEndCommands(Job& job);
-  // Every core loop has ended the job: what it held comes back. What is known of it stays a while.
+  // Frees the memory of the job. REQUIRES: every core loop has ended it. The record of the job is
+  // kept for a while.
   void Release(Job& job);
-  // Released jobs are remembered once their memory is free, and the oldest are forgotten.
+  // Moves released jobs whose memory is free to JobTable::ended(), and forgets the oldest of those.
   void ReapReleased();
 
  private:

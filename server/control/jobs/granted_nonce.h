@@ -7,26 +7,27 @@
 
 namespace phub::server {
 
-// What opens one lane, or fetches a batch's memory, once: control hands it out, and who asks brings
-// it.
+// A nonce that control grants to a client. It authorizes the client once: to open one lane or to
+// fetch the memory of one batch.
 class GrantedNonce {
  public:
   const wire::Nonce& Grant(Random& random, TimeNs expires);
   bool IsGood(TimeNs now) const { return granted_ && now < expires_; }
-  // Compared in constant time, so that it cannot be guessed byte by byte. Gone once it was right.
+  // Whether the client showed the right nonce, which is then used up. Compared in constant time, so
+  // that it cannot be guessed byte by byte.
   bool Take(const wire::Nonce& shown);
-  // Nobody is to come by it, nor who came by it and is on the way still.
+  // Revokes the nonce, also for a client that used it and whose lane is still being set up.
   void Drop() {
     granted_ = false;
     value_ = {};
   }
-  // None was granted since.
+  // Whether no other nonce was granted since.
   bool IsLast(const wire::Nonce& taken) const { return value_ == taken; }
   const wire::Nonce& value() const { return value_; }
 
  private:
   wire::Nonce value_{};
-  bool granted_ = false;  // and not used
+  bool granted_ = false;  // and not used yet
   TimeNs expires_ = 0;
 };
 

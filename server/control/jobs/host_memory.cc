@@ -9,7 +9,7 @@ void HostMemory::SetSharedMemoryEndpoint(std::string name, std::string boot_id) 
   endpoint_.set_boot_id(std::move(boot_id));
 }
 
-// At once, if there is nobody to do it elsewhere.
+// Without a prefaulter this blocks until the pages are there.
 absl::Status HostMemory::TakePagesOf(std::vector<UnbackedMemory> memory, PagesFlag& pages) const {
   if (memory.empty()) return absl::OkStatus();
   if (prefaulter_ != nullptr) {
@@ -22,8 +22,9 @@ absl::Status HostMemory::TakePagesOf(std::vector<UnbackedMemory> memory, PagesFl
   return absl::OkStatus();
 }
 
-// Of ordinary memory only this daemon's own chunks have pages, and registering it would take the
-// rest: with several daemons, replies from there are copied on their way.
+// With several daemons in the rack, ordinary memory is not registered with devices: registering
+// would back all of its pages, but only those of this daemon's own chunks are charged. Replies from
+// there are copied when they are sent.
 void HostMemory::TellOfParameters(const Job& job, BatchRecord& record) {
   if (memory_listener_ == nullptr) return;
   const auto tell = [&](std::byte* data, std::size_t bytes, std::shared_ptr<const void> owner) {
@@ -48,7 +49,6 @@ void HostMemory::TellOfParameters(const Job& job, BatchRecord& record) {
   }
 }
 
-// Giving back some GiB takes as long as taking them.
 std::vector<DoneFlag> HostMemory::Free(
     Incarnation incarnation, std::shared_ptr<std::vector<std::shared_ptr<const void>>> unwanted) {
   std::vector<DoneFlag> flags;

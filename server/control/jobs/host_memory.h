@@ -1,5 +1,5 @@
-// Where the memory of jobs comes from on this host: shared with workers or not, by whom its pages
-// are taken and given back, and which devices learn of it. Owned by Control; under control's lock.
+// Allocates the memory of jobs on this host: whether it is shared with workers, who prefaults and
+// frees its pages, and which devices register it. Owned by Control; under control's lock.
 #pragma once
 
 #include <memory>
@@ -18,11 +18,12 @@ class HostMemory {
  public:
   explicit HostMemory(Context& context) : context_(context) {}
 
-  // The setters come before the first Join; what they name outlives every job.
-  // How workers of this host reach the shared-memory listener. Without it nothing is shared.
+  // Call the setters before the first Join. Their arguments must outlive every job.
+  // Sets how workers of this host reach the shared-memory listener. Without it, no memory is
+  // shared.
   void SetSharedMemoryEndpoint(std::string name, std::string boot_id);
   void SetMemoryListener(JobMemoryListener& listener) { memory_listener_ = &listener; }
-  // Without one, pages are taken and given back by the thread that calls, under the lock.
+  // Without a prefaulter, the calling thread prefaults and frees pages, under the lock.
   void SetPrefaulter(Prefaulter& taker) { prefaulter_ = &taker; }
 
   bool shares_memory() const { return !endpoint_.name().empty(); }
@@ -31,18 +32,18 @@ class HostMemory {
   }
   const v1::SharedMemoryEndpoint& endpoint() const { return endpoint_; }
 
-  // `pages` says when the pages are there; null: they are.
+  // Prefaults pages. `pages` reports when they are there; null: they are there already.
   absl::Status TakePagesOf(std::vector<UnbackedMemory> memory, PagesFlag& pages) const;
   void TellOfParameters(const Job& job, BatchRecord& record);
-  // Gives back what a job had, and tells the listener: the flags say when both are done.
+  // Frees the memory of a job and notifies the listener. The flags report when both are done.
   std::vector<DoneFlag> Free(Incarnation incarnation,
                              std::shared_ptr<std::vector<std::shared_ptr<const void>>> unwanted);
 
  private:
   Context& context_;
   JobMemoryListener* memory_listener_ = nullptr;
-  Prefaulter* prefaulter_ = nullptr;   // both may be null
-  v1::SharedMemoryEndpoint endpoint_;  // without a name: nothing is shared
+  Prefaulter* prefaulter_ = nullptr;   // may be null, and so may memory_listener_
+  v1::SharedMemoryEndpoint endpoint_;  // without a name: no memory is shared
 };
 
 }  // namespace phub::server

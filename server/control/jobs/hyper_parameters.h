@@ -1,4 +1,4 @@
-// Hyper-parameters as the control plane writes them and as the data plane does. Pure functions.
+// Converts hyper-parameters between their control-plane and data-plane forms. Pure functions.
 #pragma once
 
 #include <algorithm>

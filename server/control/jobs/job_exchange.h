@@ -1,6 +1,6 @@
-// What a job that spans racks has on this daemon for the exchange with them: the plan as this rack
-// runs it, and each core loop's part. Data; made with the job (racks/rack_plans.cc), freed when
-// every core loop has ended it.
+// The state on this daemon for the exchange of a job with other racks: this rack's part of the
+// plan, and the part of each core loop. Data; created with the job (racks/rack_plans.cc), freed
+// when every core loop has ended it.
 #pragma once
 
 #include <memory>
@@ -14,7 +14,7 @@ struct JobExchange {
   exchange::RackPlan plan;
   std::vector<std::unique_ptr<exchange::ShardExchange>> shards;   // [core]
   std::vector<exchange::TreeChooser> choosers;                    // [core]
-  std::vector<std::shared_ptr<exchange::ExchangeBatch>> batches;  // of all cores and batches
+  std::vector<std::shared_ptr<exchange::ExchangeBatch>> batches;  // all cores, all batches
 };
 
 }  // namespace phub::server

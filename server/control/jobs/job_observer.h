@@ -1,6 +1,5 @@
-// How parts of control that lie above the jobs' room learn what becomes of a job. Observers are
-// registered with the JobTable before the first job and called in the order of registration, under
-// control's lock.
+// Notifies rooms of control above jobs/ when a job changes its state. Observers are registered with
+// the JobTable before the first job and called in the order of registration, under control's lock.
 #pragma once
 
 #include "absl/status/status.h"
@@ -16,15 +15,15 @@ class JobObserver {
   virtual ~JobObserver() = default;
   // The job is about to enter the table; it has no shards yet.
   virtual void OnCreated(Job& /*job*/) {}
-  // A rank attends: what it must know first is sent to it.
+  // A rank opened its Attend stream: send the events that it needs first.
   virtual void OnAttaching(const Job& /*job*/, EventSink& /*sink*/) {}
-  // The job failed. Its ranks know; its pending calls are not answered yet.
+  // The job failed. Its ranks are notified; its pending calls are not answered yet.
   virtual void OnFailed(Job& /*job*/) {}
-  // The job left kRunning, by a fault or in order: `why` is for those who still wait.
+  // The job left kRunning, by a fault or in order. Answer pending calls with `why`.
   virtual void OnOver(Job& /*job*/, const absl::Status& /*why*/) {}
-  // Every core loop has ended the job: its memory can be freed. The shards are gone.
+  // Every core loop has ended the job and its shards are freed. Free the memory that belongs to it.
   virtual void OnReleased(Job& /*job*/) {}
-  // Another process took over the rank: calls of the one before end with `why`.
+  // Another process took over the rank. End the calls of the old process with `why`.
   virtual void OnTakenOver(Job& /*job*/, Rank /*rank*/, const absl::Status& /*why*/) {}
 };
 

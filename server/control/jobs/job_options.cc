@@ -21,7 +21,7 @@ absl::Status CheckName(const char* what, const std::string& name) {
 
 constexpr DurationNs kWaitTimeoutMax = 7 * 24 * 3600 * kSecond;
 
-// REQUIRES: settings.on_loss is read.
+// REQUIRES: settings.on_loss is set.
 absl::Status ReadWaitOptions(const std::string& job, const v1::JobOptions& options,
                              const ControlOptions& defaults, JobSettings& settings) {
   if (settings.on_loss != LossPolicy::kWait) {
@@ -41,13 +41,13 @@ absl::Status ReadWaitOptions(const std::string& job, const v1::JobOptions& optio
                   FormatAge(settings.wait_timeout), FormatAge(kWaitTimeoutMax)));
 }
 
-constexpr std::size_t kPlanBytesMax = 1 << 20;  // of a plan that comes with a request
+constexpr std::size_t kPlanBytesMax = 1 << 20;  // for a plan in a request
 
-// Whether a rank comes with the request.
+// The sender of the request. Only a worker joins with a rank.
 enum class From : std::uint8_t { kWorker, kRack };
 
-// REQUIRES: everything else is read. The ranks are dealt to the racks in equal parts, in order; an
-// aggregator has none.
+// Every rack gets the same number of consecutive ranks; an aggregator gets none. REQUIRES: all
+// other settings are set.
 absl::Status ReadPlanOption(const v1::JoinRequest& request, const ControlOptions& defaults,
                             From from, JobSettings& settings) {
   const std::string& plan = request.options().plan();
@@ -96,7 +96,7 @@ absl::Status ReadPlanOption(const v1::JoinRequest& request, const ControlOptions
   return absl::OkStatus();
 }
 
-// REQUIRES: everything else is read.
+// REQUIRES: all other settings are set.
 absl::Status ReadApplyOptions(const std::string& job, const v1::JobOptions& options,
                               JobSettings& settings) {
   const auto refuse = [&](const std::string& what) {
@@ -311,7 +311,7 @@ ShardConfig MakeShardConfig(const JobSettings& settings, Incarnation incarnation
   config.slots_per_lane = std::clamp(settings.staging_bytes_per_lane / settings.chunk_bytes,
                                      kSlotsPerLaneMin, kSlotsPerLaneMax);
   config.on_loss = settings.on_loss;
-  // An aggregator has no ranks that could start anew, and relays one version.
+  // An aggregator has no ranks that could restart, and relays one version.
   config.restart = settings.restart && settings.world_size > 0;
   config.screening = settings.screening;
   config.apply_iteration = settings.apply_iteration;

@@ -1,4 +1,4 @@
-// Checks what a worker says of the job that it joins. Pure functions.
+// Checks the job options in a join request. Pure functions.
 #pragma once
 
 #include <cstdint>
@@ -11,26 +11,26 @@
 
 namespace phub::server {
 
-// Whether the client's versions and ours overlap; FAILED_PRECONDITION names both if not.
+// The newest version that the client and this daemon support. FAILED_PRECONDITION if there is none.
 absl::StatusOr<std::uint32_t> ChooseProtocolVersion(const v1::JoinRequest& request,
                                                     const std::string& daemon_version);
 
-// Names, rank and options by themselves, without regard to what is there. `daemon_cores`: of the
-// rack, checked already.
+// Checks names, rank and options on their own, without comparing them to existing jobs.
+// `daemon_cores`: the core loops of each daemon of the rack, already checked.
 absl::StatusOr<JobSettings> CheckJoin(const v1::JoinRequest& request,
                                       const ControlOptions& defaults,
                                       const std::vector<std::uint32_t>& daemon_cores);
-// The same of a job that another rack's daemon has opened or asks for: no rank comes with it, and
-// what is read is this rack's part of it.
+// The same for a job that a daemon of another rack has opened or requests. No rank joins with the
+// request, and the settings are those of this rack's part of the job.
 absl::StatusOr<JobSettings> CheckOpen(const v1::JoinRequest& request,
                                       const ControlOptions& defaults,
                                       const std::vector<std::uint32_t>& daemon_cores);
 
-// "chunk_bytes 32768 (rank 0 (node1) said 65536)", or empty if they are the same.
+// "chunk_bytes 32768, but rank 0 (node1) created it with 65536"; empty if they are the same.
 std::string DifferenceInSettings(const JobSettings& theirs, const JobSettings& ours,
                                  const std::string& creator);
 
-// Of JobOptions.apply: "chunk" or "iteration".
+// The name of JobOptions.apply: "chunk" or "iteration".
 const char* ApplyName(const JobSettings& settings);
 
 ShardConfig MakeShardConfig(const JobSettings& settings, Incarnation incarnation);

@@ -1,7 +1,6 @@
 // All runs of jobs that this daemon knows: running, being torn down, and the newest that have
-// ended. Finds them by name, by incarnation and by the shards that core loops report about. Owned
-// by Control; under control's lock. Jobs stay where they are until they are forgotten, so pointers
-// and references to one are good until then.
+// ended. Finds them by name, by incarnation, and by the shards in the events of core loops. A
+// pointer to a job is valid until the job is forgotten. Owned by Control; under control's lock.
 #pragma once
 
 #include <deque>
@@ -22,34 +21,34 @@ class JobTable {
  public:
   explicit JobTable(Context& context) : context_(context) {}
 
-  // Before the first job. The observer outlives the table's jobs.
+  // Call it before the first job. The observer must outlive all jobs.
   void AddObserver(JobObserver& observer) { observers_.push_back(&observer); }
   const std::vector<JobObserver*>& observers() const { return observers_; }
 
-  // Running or being torn down, in the order of creation.
+  // Jobs that run or are being torn down, in the order of creation.
   const std::list<std::unique_ptr<Job>>& jobs() const { return jobs_; }
-  // Released, the oldest first.
+  // Released jobs, the oldest first.
   const std::deque<std::unique_ptr<Job>>& ended() const { return ended_; }
 
-  // The observers hear of it first.
+  // Notifies the observers, then adds the job.
   Job* Add(std::unique_ptr<Job> job);
-  // A released job: remembered from now on among those that have ended.
+  // Moves a released job to ended().
   void Remember(Job& job);
   // REQUIRES: some job has ended.
   void ForgetOldest() { ended_.pop_front(); }
 
-  Incarnation DrawIncarnation();  // used by no job that is known
+  Incarnation DrawIncarnation();  // differs from those of all known jobs
 
-  Job* FindIncarnation(Incarnation incarnation) const;  // null: none in jobs() has it
-  Job* FindRun(Incarnation incarnation) const;          // in ended(), too
-  // The one that runs; null: none does.
+  Job* FindIncarnation(Incarnation incarnation) const;  // in jobs(); null: none
+  Job* FindRun(Incarnation incarnation) const;          // in jobs() and ended(); null: none
+  // The running job; null: none.
   Job* FindRunningJob(const std::string& tenant, const std::string& name) const;
-  // The newest run of that name, NOT_FOUND if none is known.
+  // The newest run of that name; NOT_FOUND if none is known.
   absl::StatusOr<const Job*> FindJob(const std::string& tenant, const std::string& name) const;
-  // The same if it runs; otherwise why not.
+  // The same. FAILED_PRECONDITION if the job is not running, with the reason.
   absl::StatusOr<Job*> FindJobToWorkOn(const std::string& tenant, const std::string& name) const;
 
-  // Core loops report about shards.
+  // Maps the shards in the events of core loops to their jobs.
   void AddShard(const JobShard* shard, Job& job, CoreIndex core);
   void ForgetShards(const Job& job);
   Job& OwnerOf(const JobShard* shard, CoreIndex core) const;

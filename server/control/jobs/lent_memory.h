@@ -1,7 +1,7 @@
 // Memory that control lends to core loops, and that workers of this host may map as well.
 //
-// Zero-filled, and taken from the system before anybody is told of it: after admission nothing may
-// fail. Immutable but for its bytes; whoever holds the object keeps the memory.
+// It is zero-filled. Its pages are prefaulted before a worker learns of it, because an allocation
+// must not fail after admission. Only its bytes change. The object owns the memory.
 #pragma once
 
 #include <cstddef>
@@ -18,14 +18,14 @@ class LentMemory {
   enum class Kind { kShared, kOrdinary };
 
   LentMemory() = default;
-  // `name` and `others`: of shared memory. RESOURCE_EXHAUSTED says what the system does not give.
+  // `name` and `others` apply only to shared memory. RESOURCE_EXHAUSTED if the allocation fails.
   static absl::StatusOr<LentMemory> Create(Kind kind, const char* name, std::size_t bytes,
                                            SharedMemory::Others others,
                                            SharedMemory::Pages pages = SharedMemory::Pages::kNow);
 
   std::byte* data() const { return shared_ ? shared_->data() : ordinary_.data(); }
   std::size_t bytes() const { return shared_ ? shared_->bytes() : ordinary_.bytes(); }
-  // Null: it is ordinary memory.
+  // Null for ordinary memory.
   const std::shared_ptr<const SharedMemory>& shared() const { return shared_; }
 
  private:

@@ -35,7 +35,7 @@ void PendingCalls::AnswerAcknowledged(Job& job) {
                         "free memory on its host, or lower memory_max",
                         job.name()))));
   }
-  // Only once nobody waits any more: ending a job refuses what is still pending.
+  // End the job only when no call is pending: the end would refuse pending calls.
   const auto has_left = [](const Member& each) { return each.state == Member::State::kLeft; };
   if (!ready.empty() && job.pending.empty() && job.running() && !job.diagnosis &&
       std::all_of(job.members.begin(), job.members.end(), has_left)) {

@@ -1,5 +1,5 @@
-// Calls that are answered once core loops, other racks, devices and the system's memory have what
-// they ask for. Owned by Control; under control's lock.
+// Answers calls when everything that they wait for is done: commands to core loops, keys in other
+// racks, registration with devices, and prefaulted pages. Owned by Control; under control's lock.
 #pragma once
 
 #include "server/control/context.h"
@@ -13,10 +13,10 @@ class PendingCalls {
   PendingCalls(Context& context, Ending& ending, PeerRacks& peer_racks)
       : context_(context), ending_(ending), peer_racks_(peer_racks) {}
 
-  // Answers those of the job whose time has come. Ends the job when every rank has left and none
-  // waits.
+  // Answers the calls of the job that are ready. Ends the job when every rank has left and no call
+  // is pending.
   void AnswerAcknowledged(Job& job);
-  // Every core loop has the first `batches` of the job's keys.
+  // Whether every core loop has the first `batches` batches of the job's keys.
   bool KeysAcknowledged(const Job& job, std::size_t batches) const;
 
  private:

@@ -1,6 +1,5 @@
-// Who takes the pages of what control lends, and gives them back, where control does not wait for
-// it: that takes a second for some GiB, and whoever held Control's lock for so long would keep
-// every job's heartbeats unanswered.
+// Prefaults and frees the memory that control lends, on another thread. Some GiB take a second, and
+// holding Control's lock for that long would leave the heartbeats of all jobs unanswered.
 #pragma once
 
 #include <atomic>
@@ -13,23 +12,23 @@
 
 namespace phub::server {
 
-// Memory that is mapped and has no pages yet. Once nobody owns it, nobody needs them any more.
+// Mapped memory without pages. The pages are not needed any more when `owner` has expired.
 struct UnbackedMemory {
   std::byte* data = nullptr;
   std::size_t bytes = 0;
   std::weak_ptr<const void> owner;
 };
 
-enum class PrefaultState : std::uint8_t { kWaiting, kTaken, kRefused };  // kRefused: by the system
+enum class PrefaultState : std::uint8_t { kWaiting, kTaken, kRefused };  // kRefused: out of memory
 // Changes once; then control's doorbell is rung.
 using PagesFlag = std::shared_ptr<const std::atomic<PrefaultState>>;
 
-// Called with Control's lock held; returns at once.
+// Called with Control's lock held. Returns at once.
 class Prefaulter {
  public:
   virtual ~Prefaulter() = default;
   virtual PagesFlag Take(std::vector<UnbackedMemory> memory) = 0;
-  // Destroys it, unless others own it as well.
+  // Drops this reference on the other thread, which frees the memory if it was the last one.
   virtual DoneFlag Free(std::shared_ptr<const void> memory) = 0;
 };
 

@@ -7,7 +7,7 @@
 namespace phub::server {
 namespace {
 
-// What is missing of a rank; empty: nothing.
+// Why the rank is lost; empty if it is not.
 std::string AbsenceOf(const Member& member) {
   if (member.silent) return "its heartbeats stopped";
   for (std::size_t core = 0; core < member.lanes.size(); ++core) {
@@ -61,7 +61,7 @@ void Presence::BeginAbsence(Job& job, Rank rank) {
   listener_.OnAbsence(job, rank);
 }
 
-// It is back, or has left: it is not awaited any more.
+// The rank has returned or left, so the job does not wait for it any more.
 void Presence::EndAbsence(Job& job, Rank rank, bool restarted) {
   Member& member = job.members[rank.value];
   member.state = Member::State::kLive;

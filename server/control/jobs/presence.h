@@ -1,9 +1,9 @@
-// Ranks that are gone and may come back (LOSS_POLICY_WAIT). A rank is lost as long as its stream is
-// broken, it is silent, or a lane that it had is missing; the other ranks are told, and a deadline
-// runs. The same process comes back by attending, being heard of, and opening its lanes again. With
-// restart, a new process may take the rank over by joining (ranks/seats.h). In jobs that span racks
-// each rack does so for its own ranks, and tells the others. Owned by Control; under control's
-// lock.
+// Tracks ranks that are lost and may return (LOSS_POLICY_WAIT). A rank is lost while its Attend
+// stream is broken, its heartbeats are missing, or a lane that it had is missing. The other ranks
+// are notified, and wait_timeout starts. The same process returns when it attends, sends heartbeats
+// and opens its lanes again. With restart, a new process may take over the rank by joining
+// (ranks/seats.h). In jobs that span racks, each rack tracks its own ranks and notifies the other
+// racks. Owned by Control; under control's lock.
 #pragma once
 
 #include "server/control/context.h"
@@ -17,14 +17,14 @@ class Presence {
   Presence(Context& context, Diagnoses& diagnoses, AbsenceListener& listener)
       : context_(context), diagnoses_(diagnoses), listener_(listener) {}
 
-  // Live or lost, as what is known of the rank says. Nothing under other policies than wait, or of
-  // a rank without a place.
+  // Updates whether the rank is live or lost. Does nothing under other policies than wait, or if
+  // the rank has no place in the job.
   void CheckPresence(Job& job, Rank rank);
   void BeginAbsence(Job& job, Rank rank);
   void EndAbsence(Job& job, Rank rank, bool restarted);
-  // Ends the job over a rank that did not come back in time.
+  // Ends the job if a rank did not return in time.
   void CheckWaiting(Job& job, TimeNs now);
-  // Tells a rank that attends for whom the job waits.
+  // Sends a newly attached rank the lost ranks that the job waits for.
   void SendAwaited(const Job& job, Rank to, EventSink& sink);
 
  private:

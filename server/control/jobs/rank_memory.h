@@ -1,9 +1,9 @@
-// What one rank and this daemon share: regions of memory, and the right to fetch them. Data; the
+// The memory regions that one rank shares with this daemon, and the nonces to fetch them. Data; the
 // rules are in lanes/rank_memories.h. Owned by the rank's Member; under control's lock.
 //
-// Whose memory. The first process that uses a grant of the rank is the rank's process: every later
-// lane and region must go to the same. Memory that was handed out is never given to another one: a
-// rank that starts anew gets fresh memory.
+// Owner: the first process that uses a grant of the rank becomes the rank's process, and every
+// later lane and region must go to the same process. Memory that one process could map is never
+// given to another one: a restarted rank gets fresh memory.
 #pragma once
 
 #include <cstdint>
@@ -23,21 +23,21 @@ namespace phub::server {
 
 inline constexpr std::uint32_t kNoRegion = UINT32_MAX;
 
-// What a batch of keys has for one rank.
+// The memory of a batch of keys for one rank.
 struct RankBatch {
   bool made = false;                           // the rank has added the batch
-  std::shared_ptr<const SharedMemory> worker;  // null: the rank asked for none
-  // Their places in the rank's regions; kNoRegion: not among them.
+  std::shared_ptr<const SharedMemory> worker;  // null: the rank requested none
+  // Indices in the rank's regions; kNoRegion: not shared.
   std::uint32_t worker_region = kNoRegion;
   std::uint32_t parameters_region = kNoRegion;
-  PagesFlag worker_pages;  // null: taken
-  GrantedNonce nonce;      // for fetching both
+  PagesFlag worker_pages;  // null: prefaulted
+  GrantedNonce nonce;      // to fetch both regions
 };
 struct RankMemory {
-  std::shared_ptr<transport::SharedRegions> regions;  // made when it is first needed
+  std::shared_ptr<transport::SharedRegions> regions;  // created on first use
   std::vector<RankBatch> batches;                     // [batch]
   std::optional<PeerProcess> process;
-  std::uint64_t worker_bytes = 0;  // of its own regions, as charged to the job
+  std::uint64_t worker_bytes = 0;  // size of its own regions, charged to the job
 };
 
 }  // namespace phub::server

@@ -1,5 +1,5 @@
-// Whose session a call comes with. A session is one process's hold of a rank's place, by an id that
-// only the process knows. Owned by Control; under control's lock.
+// Finds the rank of a session. A session lets one process act as a rank of a job. Its id is known
+// only to that process. Owned by Control; under control's lock.
 #pragma once
 
 #include <map>
@@ -17,25 +17,25 @@ class Sessions {
  public:
   explicit Sessions(Context& context) : context_(context) {}
 
-  // Draws an id, which is the member's from now on.
+  // Draws a new session id for the member.
   void Open(Job& job, Rank rank);
   void Forget(const std::string& session_id) { sessions_.erase(session_id); }
-  void ForgetSessions(const Member& member);  // its former ones, too
+  void ForgetSessions(const Member& member);  // including its former ones
 
-  // Null: not known.
+  // Null if the session is not known.
   const Seating* Find(std::string_view session_id) const;
-  // NOT_FOUND: not known. ABORTED: another process has taken over the rank.
+  // NOT_FOUND if the session is not known, ABORTED if another process has taken over the rank.
   absl::StatusOr<Seating> FindSession(std::string_view session_id);
-  // The same, of a job that has not failed and a rank that has not left, which is heard of by this.
+  // The same, but also fails if the job has failed or the rank has left. Counts as a heartbeat.
   absl::StatusOr<Seating> FindRunning(std::string_view session_id);
-  // The same, of a rank that has committed its place.
+  // The same, but also fails if the rank has not committed its place.
   absl::StatusOr<Seating> FindCommitted(std::string_view session_id);
-  // What a process is answered whose rank another one has.
+  // The answer to a process whose rank was taken over.
   absl::Status TakenOver(const Job& job, Rank rank) const;
 
  private:
   Context& context_;
-  std::map<std::string, Seating, std::less<>> sessions_;  // by id; of jobs that have ended, too
+  std::map<std::string, Seating, std::less<>> sessions_;  // by id; including ended jobs
 };
 
 }  // namespace phub::server

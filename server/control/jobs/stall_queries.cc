@@ -8,7 +8,7 @@
 namespace phub::server {
 namespace {
 
-constexpr std::size_t kReportEntriesMax = 256;  // per core; what does not fit is counted as dropped
+constexpr std::size_t kReportEntriesMax = 256;  // per core; further entries are counted as dropped
 
 std::unique_ptr<StallReport> MakeReport(std::size_t world_size) {
   auto report = std::make_unique<StallReport>();

@@ -1,6 +1,6 @@
-// Asks the core loops which rounds of a job wait, and for whom. Answers come as events; a question
-// is answered when every core loop has reported, or its time is over. Owned by Control; under
-// control's lock.
+// Queries the core loops for the rounds of a job that wait, and the ranks that they wait for. Core
+// loops answer with events. A query ends when every core loop has reported or it timed out. Owned
+// by Control; under control's lock.
 #pragma once
 
 #include <functional>
@@ -14,7 +14,7 @@ class StallQueries {
  public:
   explicit StallQueries(Context& context) : context_(context) {}
 
-  // done: called once, with all reports (complete()), or with those that came within `timeout`.
+  // `done` is called once, with all reports (complete()) or with those that arrived in time.
   StallQuery& AskForStalls(Job& job, DurationNs timeout, std::function<void(StallQuery&)> done);
   void HandleStallsReported(Job& job, CoreIndex core, const Event& event);
   void CheckQueries(Job& job, TimeNs now);

@@ -5,10 +5,10 @@
 namespace phub::server {
 namespace {
 
-// Nobody waits for ever, even where hardly any of his chunks lie.
+// The minimum per core loop, so that a tenant makes progress even with few chunks on it.
 constexpr std::uint64_t kBandwidthPartMin = 64 * 1024;
 
-// Bytes of parameters of a job on a core loop, but for ends of keys.
+// Bytes of parameters of a job on a core loop. The last chunk of a key counts as a full one.
 std::uint64_t ChunkBytesOn(const Job& job, std::size_t core) {
   return std::uint64_t{job.chunk_counts[job.own_bins.first + core]} * job.settings.chunk_bytes;
 }
@@ -45,7 +45,7 @@ void TenantShares::ShareOut(const std::string& tenant) {
     const TenantShare share = ShareOf(tenant, core);
     for (const auto& job : jobs_.jobs()) {
       if (!job->running() || job->account.tenant != tenant) continue;
-      // One job's shard is enough: the core loop keeps it of the tenant.
+      // One shard is enough: the core loop keeps the share per tenant.
       context_.cores[core].Send(
           {.kind = Command::Kind::kSetShare, .shard = job->shards[core].get(), .share = share});
       break;

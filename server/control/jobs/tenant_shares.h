@@ -1,8 +1,8 @@
-// What tenants may have of the core loops: weights, and bandwidths in parts.
+// Divides the quotas of tenants among the core loops: weights and bandwidth.
 //
-// A tenant's bandwidth is that of the whole daemon. Each core loop limits its part by itself, so
-// that no core loop asks another one: the parts follow how the tenant's chunks lie on the core
-// loops, and are computed again whenever that changes. Owned by Control; under control's lock.
+// The bandwidth limit of a tenant applies to the whole daemon. Each core loop enforces its own part
+// of it, without talking to other core loops. The parts are proportional to the tenant's chunks on
+// each core loop, and are recomputed when those change. Owned by Control; under control's lock.
 #pragma once
 
 #include <cstddef>
@@ -19,13 +19,14 @@ class TenantShares {
  public:
   TenantShares(Context& context, JobTable& jobs) : context_(context), jobs_(jobs) {}
 
-  // The same number for all jobs of a tenant: core loops tell tenants apart by it.
+  // A number that identifies the tenant to core loops. All jobs of a tenant have the same number.
   std::uint32_t NumberOfTenant(const std::string& tenant);
-  // What its jobs may have of that core loop, as its quota is now.
+  // The share of the tenant's jobs of that core loop, from its current quota.
   TenantShare ShareOf(const std::string& tenant, std::size_t core) const;
-  // Tells the core loops.
+  // Sends the shares to the core loops.
   void ShareOut(const std::string& tenant);
-  // The same, if the share depends on where the tenant's chunks lie.
+  // The same, but only if the tenant has a bandwidth limit: its parts depend on the placement of
+  // its chunks.
   void ShareOutAgain(const std::string& tenant);
 
  private:

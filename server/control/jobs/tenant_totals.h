@@ -1,5 +1,5 @@
-// How much work jobs have done, and those that were released, by tenant. Owned by Control; under
-// control's lock.
+// Counts the work that jobs have done. Totals of released jobs are kept by tenant. Owned by
+// Control; under control's lock.
 #pragma once
 
 #include <map>
@@ -11,11 +11,11 @@ namespace phub::server {
 
 class TenantTotals {
  public:
-  // What the job did so far; nothing once it was released.
+  // The work of the job so far; zero after its release.
   static WorkTotals TotalsOf(const Job& job);
-  // Keeps what the job did, for itself and for its tenant. Before its shards are freed.
+  // Adds the work of the job to its record and to its tenant. Call it before its shards are freed.
   void NoteTotals(Job& job);
-  // Of jobs that were released. [tenant]
+  // Totals of released jobs. [tenant]
   const std::map<std::string, WorkTotals>& released() const { return released_; }
 
  private:
