@@ -14,12 +14,12 @@ namespace {
 constexpr std::uint64_t kAlignment = 64;  // whole cache lines and vectors
 constexpr std::uint64_t kPageBytes = 4096;
 
-// At most, wherever the chunk begins.
+// The most page bytes that a chunk can touch, wherever it begins.
 std::uint64_t PagesOfChunk(std::uint64_t chunk_bytes) {
   return AlignUp(chunk_bytes, kPageBytes) + kPageBytes;
 }
 
-// Whether this daemon has every chunk of the keys in ordinary memory.
+// Whether this daemon owns every chunk of the keys in ordinary memory.
 bool HasAllOfOrdinary(const ParameterLayout& layout,
                       const std::vector<std::vector<KeyShardSpec>>& parts) {
   for (std::size_t i = 0; i < layout.keys.size(); ++i) {
@@ -83,7 +83,8 @@ ParameterLayout LayOutParameters(const KeySpecs& keys,
       std::uint64_t& end = place.shared ? layout.shared_bytes : layout.ordinary_bytes;
       place.offset = end;
       end += versions * place.version_bytes;
-      // Pages that chunks have in common are counted twice, but no key counts for more than it is.
+      // Pages that two chunks share are counted twice, but a key is never charged more than its
+      // size.
       layout.memory_bytes +=
           versions * (whole ? place.version_bytes : std::min(own_pages_bytes, place.version_bytes));
     }
@@ -104,7 +105,7 @@ absl::StatusOr<BatchParameters> MakeParameters(const ParameterLayout& layout,
     memory.shared = *std::move(made);
     memory.own.emplace_back(memory.shared.data(), memory.shared.bytes());
   }
-  // As a whole it comes in huge pages, if there are any.
+  // If this daemon owns all of it, it is prefaulted as a whole, which allows huge pages.
   const bool has_all = HasAllOfOrdinary(layout, parts);
   if (layout.ordinary_bytes > 0) {
     const auto backing = has_all ? MappedMemory::Backing::kLater : MappedMemory::Backing::kOnTouch;

@@ -1,5 +1,5 @@
-// Cuts a batch of keys for the core loops, lays out its parameters and maps their memory. Pure
-// functions but for the memory.
+// Splits a batch of keys among the core loops, lays out its parameters and maps their memory. Only
+// MakeParameters has side effects.
 #pragma once
 
 #include <cstdint>
@@ -11,19 +11,20 @@
 
 namespace phub::server {
 
-// Every core's part of a batch, still without memory: every key goes to every core, perhaps without
-// chunks, so that key numbers are the same everywhere. placement[key][chunk] as of PlaceKeys; keys
-// that were checked, with their defaults filled in; the first gets number `first_key`.
+// Returns the part of a batch for every core, still without memory. Every core gets every key, if
+// necessary without chunks, so that key numbers are the same on all cores. `keys` are checked and
+// have their defaults filled in; the first one gets number `first_key`. placement[key][chunk] comes
+// from PlaceKeys.
 std::vector<std::vector<KeyShardSpec>> CutForCores(
     const KeySpecs& keys, const std::vector<std::vector<BinIndex>>& placement, OwnBins own,
     std::uint32_t chunk_bytes, std::uint32_t first_key);
 
-// `share`: keys that are all in `parts` are to lie in shared memory.
+// If `share` is set, keys whose chunks are all in `parts` are placed in shared memory.
 ParameterLayout LayOutParameters(const KeySpecs& keys,
                                  const std::vector<std::vector<KeyShardSpec>>& parts,
                                  std::uint32_t versions, bool share);
 
-// Maps the memory and points the parts at it.
+// Maps the memory and sets the pointers of the parts.
 absl::StatusOr<BatchParameters> MakeParameters(const ParameterLayout& layout,
                                                std::uint32_t versions,
                                                std::vector<std::vector<KeyShardSpec>>& parts);

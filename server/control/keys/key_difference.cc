@@ -31,12 +31,12 @@ const char* OperationName(v1::Operation operation) {
   }
 }
 
-// Bitwise, since results are.
+// Compares bitwise, because results must be reproducible bit by bit.
 bool SameBits(double a, double b) {
   return std::bit_cast<std::uint64_t>(a) == std::bit_cast<std::uint64_t>(b);
 }
 
-// What two keys say differently, as two phrases; both empty if they are equal.
+// Describes the first difference of two keys in two phrases. Both are empty if the keys are equal.
 struct Phrases {
   std::string first;
   std::string other;

@@ -11,7 +11,7 @@
 namespace phub::server {
 namespace {
 
-// Far more than any machine holds, and small enough that sums of sizes cannot overflow.
+// More than any machine can hold, and small enough that sums of sizes cannot overflow.
 constexpr std::uint64_t kKeyElementsMax = std::uint64_t{1} << 40;
 constexpr std::uint64_t kElementBytesMax = 8;
 static_assert(kKeyElementsMax * kElementBytesMax <= UINT64_MAX / kKeysPerJobMax / 8);
@@ -39,7 +39,7 @@ Reduction ReductionOf(v1::Operation operation) {
   return Reduction::kSum;
 }
 
-// Of a number that the table has.
+// REQUIRES: the table has this kind.
 const optimizer::Descriptor& OptimizerOf(v1::OptimizerKind kind) {
   const optimizer::Descriptor* const row = optimizer::FindDescriptor(kind);
   PHUB_CHECK(row != nullptr, "optimizer={}", static_cast<int>(kind));
@@ -50,7 +50,7 @@ absl::Status Wrong(const v1::KeySpec& key, const std::string& what) {
   return absl::InvalidArgumentError(fmt::format("key {}: {}", key.name(), what));
 }
 
-// A way a type may travel: itself, and halves over f32.
+// A key can be sent in its own type, and f32 also as f16 or bf16.
 absl::Status CheckWireType(const v1::KeySpec& key, const char* field, int wire) {
   if (wire == v1::ELEMENT_TYPE_UNSPECIFIED) return absl::OkStatus();
   const ElementType type = TypeOf(key.type());
@@ -118,8 +118,8 @@ std::string RangeBroken(const optimizer::Descriptor& optimizer,
   return must_be("at least 0");
 }
 
-// What torch.optim asks of each optimizer's hyper-parameters. Those that it does not have may have
-// any finite value.
+// Applies the limits of torch.optim to the hyper-parameters of the optimizer. Hyper-parameters that
+// the optimizer does not use may have any finite value.
 absl::Status CheckHyperParameters(const v1::KeySpec& key) {
   const wire::HyperParameters values = optimizer::FromMessage(key.hyper_parameters());
   for (const optimizer::Field& field : optimizer::kFields) {

@@ -13,7 +13,8 @@ namespace phub::server {
 
 namespace {
 
-// All that the batch has, in every core; its exchange parts are the run's newest.
+// The memory of the batch on every core that needs pages. Its exchange parts are the last ones of
+// the job.
 std::vector<UnbackedMemory> UnbackedMemoryOf(const Job& job, const BatchRecord& record) {
   std::vector<UnbackedMemory> memory;
   const auto add = [&](const MappedMemory& each, const std::shared_ptr<const void>& owner) {
@@ -54,14 +55,15 @@ absl::Status Keys::CheckChunkCounts(const Job& job, const Placement& placement) 
       job.name(), most, job.settings.chunk_bytes, kChunksPerShardMax));
 }
 
-// Reserves and builds every core's part of a batch, and the parameters that the parts point into.
+// Reserves memory for a batch, builds the part of every core, and maps the parameters.
 absl::Status Keys::BuildParts(Job& job, const KeySpecs& keys, const Placement& placement,
                               BatchRecord& record) {
   if (absl::Status status = CheckChunkCounts(job, placement); !status.ok()) return status;
   const std::uint32_t versions = job.config.versions();
   auto parts = CutForCores(keys, placement, job.own_bins, job.settings.chunk_bytes,
                            static_cast<std::uint32_t>(job.keys.size()));
-  // A rank that starts anew reads the version before, which workers' maps do not name.
+  // Workers map one version only, but a restarted rank reads the previous version: then nothing is
+  // shared.
   record.layout =
       LayOutParameters(keys, parts, versions, host_memory_.shares_memory() && versions == 1);
   std::uint64_t bytes = record.layout.memory_bytes;
@@ -101,7 +103,7 @@ absl::Status Keys::BuildParts(Job& job, const KeySpecs& keys, const Placement& p
   return absl::OkStatus();
 }
 
-// Every core's landing memory for other racks' partial sums.
+// Allocates the landing memory for partial sums of other racks, on every core.
 absl::Status Keys::BuildExchangeParts(Job& job, const std::vector<std::vector<KeyShardSpec>>& parts,
                                       BatchRecord& record) {
   JobExchange& exchange = *job.exchange;
@@ -126,7 +128,6 @@ void Keys::DescribePlacement(const Job& job, const Placement& placement, BatchRe
   }
 }
 
-// The first rank to send a batch: checks, places and builds it.
 absl::Status Keys::AcceptBatch(Job& job, const KeySpecs& given, Rank rank) {
   if (absl::Status status = CheckKeys(job, given); !status.ok()) {
     return context_.Refuse(ControlCounter::keys_refused_invalid, status);
@@ -166,8 +167,8 @@ absl::Status Keys::AcceptBatch(Job& job, const KeySpecs& given, Rank rank) {
   return job.running() ? absl::OkStatus() : absl::AbortedError(job.fault.message());
 }
 
-// To the core loops, in order, as their pages come: a worker can push from then on, whether or not
-// it was answered, and a core loop must not be the one to find out that there is no memory.
+// Sends a batch to the core loops only after its pages are prefaulted. From then on workers can
+// push, even if their calls are not answered yet, and an allocation must not fail on a core loop.
 void Keys::HandOutBatches(Job& job) {
   for (; job.batches_handed_out < job.batches.size(); ++job.batches_handed_out) {
     BatchRecord& next = job.batches[job.batches_handed_out];
@@ -193,7 +194,8 @@ void Keys::HandOutBatches(Job& job) {
   }
 }
 
-// Ranks that disagree can never meet in a round, so the job ends, with the difference in the text.
+// Ranks with different keys can never complete a round, so the job fails. The message describes the
+// difference.
 void Keys::FailOverKeys(Job& job, Rank first, Rank rank, const std::string& difference) {
   context_.counters.Add(ControlCounter::keys_refused_mismatch);
   v1::Fault fault = ending_.MakeFault(

@@ -1,6 +1,6 @@
-// The keys of a job: checked, placed on the rack's core loops, given memory, and handed to this
-// daemon's core loops. The first rank to send a batch decides; the others must send the same. Owned
-// by Control; under control's lock.
+// Adds the keys of a job: checks them, places them on the core loops of the rack, allocates memory,
+// and sends them to the core loops of this daemon. The first rank to add a batch defines it; the
+// others must add the same keys. Owned by Control; under control's lock.
 #pragma once
 
 #include <cstdint>
@@ -32,9 +32,9 @@ class Keys {
         peer_racks_(peer_racks) {}
 
   void AddKeys(const v1::AddKeysRequest& request, Answer<v1::AddKeysResponse> answer);
-  // The first rank of this rack to send a batch, or another rack: checks, places and builds it.
+  // Checks, places and builds a batch. The first rank of this rack, or another rack, sent it.
   absl::Status AcceptBatch(Job& job, const KeySpecs& given, Rank rank);
-  // To the core loops, in order, as the pages of their memory are there.
+  // Sends batches to the core loops, in order, as soon as their pages are prefaulted.
   void HandOutBatches(Job& job);
 
  private:

@@ -1,12 +1,12 @@
-// Ranks as lanes name them, and as control counts them. Pure function.
+// Converts the rank of a lane message to control's numbering. Pure function.
 #pragma once
 
 #include "server/control/jobs/job_table.h"
 
 namespace phub::server {
 
-// A worker names its rank in the job; control counts ranks from 0 in each rack. Other racks' lanes
-// and unknown jobs stay as they are.
+// A worker sends its rank in the whole job, but control numbers the ranks of each rack from 0. Does
+// not change messages from other racks or for unknown jobs.
 template <typename Message>
 Message InRack(const JobTable& jobs, Message message) {
   const Job* const job = jobs.FindIncarnation(message.incarnation);

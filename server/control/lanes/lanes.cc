@@ -10,8 +10,8 @@
 
 namespace phub::server {
 
-// One nonce per (rank, core) is good at a time: a newer one replaces it, so their number is
-// bounded.
+// Each (rank, core) has one valid nonce at a time. A newer nonce replaces it, so the number of
+// nonces is bounded.
 void Lanes::OpenLanes(const v1::OpenLanesRequest& request, Answer<v1::OpenLanesResponse> answer) {
   const absl::StatusOr<Seating> seat = sessions_.FindCommitted(request.session_id());
   if (!seat.ok()) return answer(seat.status(), {});
@@ -80,7 +80,7 @@ wire::LaneRefusal Lanes::CheckLane(const wire::LaneHello& hello, std::optional<P
   Job& job = *jobs_.FindIncarnation(hello.incarnation);
   if (process && !rank_memories_.IsProcessOf(job, hello.rank, *process))
     return wire::LaneRefusal::kNonce;
-  // What is in shared memory does not leave the host.
+  // Shared memory does not leave the host, so such a lane needs no encryption.
   if (!process && !encrypted && context_.ledger.RequiresEncryption(job.account.tenant)) {
     return wire::LaneRefusal::kEncryption;
   }
@@ -132,12 +132,12 @@ void Lanes::AttachWorker(const wire::LaneHello& hello,
     return;
   }
   LanePlace& place = job->members[hello.rank.value].lanes[hello.core.value];
-  // Some lanes take a while to be made. Who asked for another meanwhile has given this one up.
+  // Setting up a lane can take a while. If the worker requested another one since, drop this one.
   if (!place.nonce.IsLast(hello.nonce)) {
     context_.counters.Add(ControlCounter::lanes_dropped);
     return;
   }
-  if (place.connection != nullptr) {  // the worker came back before its old lane was seen lost
+  if (place.connection != nullptr) {  // the worker reconnected before the old lane was lost
     place.replaced.push_back(std::move(place.connection));
   }
   place.connection = std::move(connection);

@@ -1,6 +1,6 @@
-// Lanes between workers and core loops: who may open one (nonces), and what became of it. A
-// listener asks before it welcomes a connection, then hands it over. Owned by Control; under
-// control's lock.
+// Manages the lanes between workers and core loops: grants nonces to open them, admits and tracks
+// them. A listener calls AdmitLane before it accepts a connection and AttachLane afterwards. Owned
+// by Control; under control's lock.
 #pragma once
 
 #include <cstdint>
@@ -34,16 +34,17 @@ class Lanes {
   // Grants a nonce for each lane that the rank wants to open.
   void OpenLanes(const v1::OpenLanesRequest& request, Answer<v1::OpenLanesResponse> answer);
 
-  // Uses up the nonce. Versions are the listener's to check. `process`: who asks, on a lane in
-  // shared memory. `encrypted`: it came through TLS.
+  // Checks a hello and uses up its nonce. The listener has checked the protocol version. `process`
+  // is the client process of a lane over shared memory. `encrypted`: the lane uses TLS.
   wire::LaneRefusal AdmitLane(const wire::LaneHello& hello,
                               std::optional<PeerProcess> process = std::nullopt,
                               bool encrypted = false);
-  // The nonce of the lane that the hello asks for, if one is good now; the hello's own is not
-  // looked at, and none is used up.
+  // The valid nonce of the lane that the hello requests, if there is one. Ignores the nonce in the
+  // hello, and does not use up the nonce.
   std::optional<wire::Nonce> FindNonce(const wire::LaneHello& hello);
-  // After AdmitLane said kNone. Destroys the connection if the lane has no place any more (the job
-  // ended meanwhile). Otherwise keeps it until the core loop reports kLaneClosed.
+  // Attaches the lane to its core loop, and keeps the connection until the core loop reports
+  // kLaneClosed. Destroys the connection if the lane has no place any more, for example because the
+  // job has ended. REQUIRES: AdmitLane returned kNone.
   void AttachLane(const wire::LaneHello& hello, std::unique_ptr<transport::Connection> connection,
                   std::uint8_t transport_index, std::string_view transport_name,
                   std::string_view peer_address);
@@ -51,8 +52,7 @@ class Lanes {
   void HandleLaneClosed(Job& job, CoreIndex core, const Event& event);
 
  private:
-  // The place that the hello asks for, if a nonce was granted for it that is still good. Null, and
-  // why.
+  // The place that the hello requests, if it has a valid nonce. Otherwise null, and sets `refusal`.
   LanePlace* FindGranted(const wire::LaneHello& hello, wire::LaneRefusal& refusal);
   wire::LaneRefusal CheckLane(const wire::LaneHello& hello, std::optional<PeerProcess> process,
                               bool encrypted);

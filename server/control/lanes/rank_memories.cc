@@ -10,7 +10,6 @@
 
 namespace phub::server {
 
-// Staging for every lane of a rank, at once: opening a lane later takes nothing.
 absl::Status RankMemories::TakeStaging(const Job& job, Member& member) const {
   const std::uint64_t bytes =
       StagingBytesPerLane(job.config) +
@@ -28,7 +27,8 @@ absl::Status RankMemories::RenewRankMemory(Job& job, Rank rank) {
   const SilenceGuard guard(context_);
   Member& member = job.members[rank.value];
   DropRankMemory(job, member);
-  // Ordinary memory is this process's alone, and the core loop discards what waits in it.
+  // Ordinary memory can be reused: the old process cannot map it, and the core loop discards the
+  // payload in it.
   return host_memory_.shares_memory() ? TakeStaging(job, member) : absl::OkStatus();
 }
 
@@ -38,7 +38,6 @@ void RankMemories::DropRankMemory(Job& job, Member& member) {
   member.memory = {};
 }
 
-// The first process to use a grant of the rank is the rank's process.
 bool RankMemories::IsProcessOf(Job& job, Rank rank, const PeerProcess& process) {
   std::optional<PeerProcess>& known = job.members[rank.value].memory.process;
   if (!known) known = process;
@@ -77,7 +76,7 @@ absl::StatusOr<LaneStaging> RankMemories::StagingOf(const wire::LaneHello& given
   const wire::LaneHello hello = InRack(jobs_, given);
   Job* job = jobs_.FindIncarnation(hello.incarnation);
   if (job == nullptr || !job->running()) return absl::AbortedError("the job has ended");
-  // What other racks send lands in the exchange's memory.
+  // Payload from other racks is received into the memory of the exchange.
   if (job->rack_run != nullptr && LaneOwner::OfHello(hello.rank).is_rack()) return LaneStaging{};
   if (hello.rank.value >= job->members.size() || hello.core.value >= context_.cores.size()) {
     return absl::AbortedError("the job has ended");
@@ -90,7 +89,7 @@ absl::StatusOr<LaneStaging> RankMemories::StagingOf(const wire::LaneHello& given
                      .owner = staging};
 }
 
-// The region that a rank wants for a batch: of its gradients and results.
+// Creates the region that a rank requested for the gradients and results of a batch.
 absl::Status RankMemories::MakeWorkerRegion(Job& job, Member& member, RankBatch& entry,
                                             std::uint64_t bytes) {
   if (!host_memory_.shares_memory()) {
@@ -130,8 +129,8 @@ absl::Status RankMemories::MakeWorkerRegion(Job& job, Member& member, RankBatch&
   return absl::OkStatus();
 }
 
-// What a rank shares for a batch, the first time that it adds the batch; asked again, the same.
-// Regions are numbered in the order of batches: the worker's own, then the parameters.
+// Regions are numbered in the order of batches: in each batch the region of the worker, then the
+// parameters.
 absl::Status RankMemories::ShareBatch(Job& job, Rank rank, std::uint32_t batch,
                                       std::uint64_t worker_bytes) {
   Member& member = job.members[rank.value];
@@ -149,7 +148,7 @@ absl::Status RankMemories::ShareBatch(Job& job, Rank rank, std::uint32_t batch,
       return context_.Refuse(ControlCounter::keys_refused_region, status);
     }
   }
-  if (parameters != nullptr) {  // a full table leaves them out: they come by message, as over tcp
+  if (parameters != nullptr) {  // if the table is full, replies carry the parameters, as over tcp
     entry.parameters_region = member.memory.regions->Add(parameters, /*writable_by_peer=*/false);
   }
   batches.resize(std::max<std::size_t>(batches.size(), batch + 1));

@@ -1,6 +1,6 @@
-// The memory that each rank shares with this daemon: staging of its lanes, regions for gradients
-// and results, and the parameters that it may map. See jobs/rank_memory.h for whose memory it is.
-// Owned by Control; under control's lock.
+// Manages the memory that each rank shares with this daemon: the staging memory of its lanes,
+// regions for gradients and results, and the parameters that it may map. See jobs/rank_memory.h for
+// the rules of ownership. Owned by Control; under control's lock.
 #pragma once
 
 #include <cstddef>
@@ -18,7 +18,7 @@
 
 namespace phub::server {
 
-// The staging slots of one lane: slot i is slot_header_bytes (of the options) and then slot_bytes.
+// The staging slots of one lane. Each slot has slot_header_bytes (of the options), then slot_bytes.
 struct LaneStaging {
   std::byte* data = nullptr;
   std::uint32_t slot_count = 0;
@@ -31,25 +31,27 @@ class RankMemories {
   RankMemories(Context& context, HostMemory& host_memory, JobTable& jobs)
       : context_(context), host_memory_(host_memory), jobs_(jobs) {}
 
-  // Staging for every lane of a rank, at once: opening a lane later takes no memory.
+  // Allocates the staging memory of all lanes of a rank, so that opening a lane later cannot fail.
   absl::Status TakeStaging(const Job& job, Member& member) const;
-  // A new process has taken the rank over: no memory that the old one maps is used for it.
+  // A new process has taken over the rank: replaces all memory that the old process could map.
   absl::Status RenewRankMemory(Job& job, Rank rank);
   void DropRankMemory(Job& job, Member& member);
-  // The first process to use a grant of the rank is the rank's process.
+  // Whether the process may use the rank's grants. The first process that does so becomes the only
+  // one.
   bool IsProcessOf(Job& job, Rank rank, const PeerProcess& process);
 
-  // Of a lane in shared memory that was admitted: what it receives into and shares.
+  // The staging memory and the regions of an admitted lane over shared memory.
   absl::StatusOr<transport::LaneMemory> SharedLaneMemory(const wire::LaneHello& hello);
-  // Of a lane that was admitted.
+  // The staging slots of an admitted lane.
   absl::StatusOr<LaneStaging> StagingOf(const wire::LaneHello& hello);
 
-  // What a rank shares for a batch, the first time that it adds the batch; asked again, the same.
+  // Creates the regions that a rank shares for a batch. Does nothing if the rank adds the batch
+  // again.
   absl::Status ShareBatch(Job& job, Rank rank, std::uint32_t batch, std::uint64_t worker_bytes);
-  // Grants the right to fetch it.
+  // Grants a nonce to fetch the regions of the batch.
   void GrantBatch(const Job& job, Member& member, std::uint32_t batch,
                   v1::AddKeysResponse& response);
-  // A batch's memory for the rank that asks. Uses up the nonce.
+  // Returns the regions of a batch to the rank that requests them. Uses up the nonce.
   wire::LaneRefusal AdmitBatch(const wire::SharedBatchRequest& request, const PeerProcess& process,
                                transport::BatchMemory& memory);
 

@@ -17,8 +17,8 @@ void Barriers::Barrier(const v1::BarrierRequest& request, Answer<v1::BarrierResp
   if (absl::Status status = local_rack_.CheckAnchor(job); !status.ok()) return answer(status, {});
   Member& member = job.members[seat->rank.value];
   const std::uint64_t sequence = request.sequence();
-  if (sequence < job.barriers_done) return answer(absl::OkStatus(), {});  // asked again
-  // Threads of one worker may be in several barriers at once, and their calls may cross.
+  if (sequence < job.barriers_done) return answer(absl::OkStatus(), {});  // a retry
+  // Threads of one worker may wait in several barriers at once, and their calls may be reordered.
   if (sequence - job.barriers_done >= kBarriersAtOnceMax) {
     context_.counters.Add(ControlCounter::barriers_refused);
     return answer(
@@ -28,7 +28,7 @@ void Barriers::Barrier(const v1::BarrierRequest& request, Answer<v1::BarrierResp
         {});
   }
   Answer<v1::BarrierResponse>& place = member.barriers[sequence];
-  if (place) {  // it asks again, as its connection broke, or is a new process
+  if (place) {  // the worker reconnected or was restarted, and calls again
     place(absl::CancelledError(
               fmt::format("{} of job {} called barrier {} again, which canceled this call",
                           DescribeRankBriefly(job, seat->rank), job.name(), sequence)),
@@ -46,7 +46,7 @@ void Barriers::Barrier(const v1::BarrierRequest& request, Answer<v1::BarrierResp
 }
 
 void Barriers::CompleteBarriers(Job& job) {
-  if (job.members.empty()) return;  // an aggregator is in none
+  if (job.members.empty()) return;  // an aggregator has no ranks
   const auto waits = [&](const Member& member) {
     return member.barriers.contains(job.barriers_done);
   };
@@ -60,7 +60,6 @@ void Barriers::CompleteBarriers(Job& job) {
   }
 }
 
-// A rank that left never comes to a barrier: whoever waits there would wait for ever.
 void Barriers::RefuseBarriersWithout(Job& job, const std::string& departed) {
   for (Member& member : job.members) {
     for (const auto& [sequence, answer] : std::exchange(member.barriers, {})) {

@@ -1,5 +1,6 @@
-// Barriers: held by one daemon of the rack, the anchor. A barrier completes when every rank of the
-// job is in it, and never once a rank has left. Owned by Control; under control's lock.
+// Handles barriers. Only one daemon of the rack, the anchor, does so. A barrier completes when
+// every rank of the job waits in it. After a rank has left, no barrier can complete. Owned by
+// Control; under control's lock.
 #pragma once
 
 #include <string>
@@ -17,9 +18,10 @@ class Barriers {
       : context_(context), sessions_(sessions), local_rack_(local_rack), peer_racks_(peer_racks) {}
 
   void Barrier(const v1::BarrierRequest& request, Answer<v1::BarrierResponse> answer);
-  // Completes those that every rank, here and in other racks, is in.
+  // Completes the barriers that every rank of every rack has reached.
   void CompleteBarriers(Job& job);
-  // Answers all who wait: a rank that left never comes. `departed`: which, for people.
+  // Refuses all pending barriers, because the rank described by `departed` has left and can never
+  // reach them.
   void RefuseBarriersWithout(Job& job, const std::string& departed);
 
  private:

@@ -19,7 +19,8 @@ const std::string& TenantOf(const v1::JoinRequest& request) {
 
 }  // namespace
 
-// With staging, and what its ranks may share with this daemon but for regions of their own.
+// The memory of a job without keys: shards, staging memory and lanes. Does not include the regions
+// that ranks request for their batches.
 std::uint64_t Joins::MemoryOfJob(const Job& job) const {
   const std::uint64_t network_lane =
       context_.options.verbs_lane_bytes + context_.options.tls_lane_bytes +
@@ -142,7 +143,7 @@ absl::StatusOr<Job*> Joins::CreateJob(const v1::JoinRequest& request, const JobS
   return jobs_.Add(std::move(job));
 }
 
-// Whether a rank may take its place in a job that runs.
+// Checks whether a rank may take its place in a running job.
 absl::Status Joins::CheckPlace(const Job& job, const v1::JoinRequest& request,
                                const JobSettings& settings) {
   const std::string difference =

@@ -1,6 +1,6 @@
-// Who may join a job, and how a run of a job is created: checked against the daemon's room, the
-// tenant's quota and the options of the other ranks, with all its memory reserved and built before
-// any rank is answered. Owned by Control; under control's lock.
+// Admits ranks to jobs and creates runs of jobs. A join is checked against the limits of the
+// daemon, the quota of the tenant and the options of the other ranks. All memory of a job is
+// reserved and allocated before any rank is answered. Owned by Control; under control's lock.
 #pragma once
 
 #include <cstdint>
@@ -19,7 +19,7 @@
 
 namespace phub::server {
 
-// What a job that spans racks is made with.
+// The additional state of a job that spans racks.
 struct RackParts {
   std::shared_ptr<RackRun> run;
   std::shared_ptr<JobExchange> exchange;
@@ -27,9 +27,9 @@ struct RackParts {
 
 class Joins {
  public:
-  Joins(Context& context, JobTable& jobs, LocalRack& local_rack, Seats& seats,
-            Sessions& sessions, PendingCalls& pending_calls, HostMemory& host_memory,
-            RankMemories& rank_memories, TenantShares& shares, JobOpener& opener)
+  Joins(Context& context, JobTable& jobs, LocalRack& local_rack, Seats& seats, Sessions& sessions,
+        PendingCalls& pending_calls, HostMemory& host_memory, RankMemories& rank_memories,
+        TenantShares& shares, JobOpener& opener)
       : context_(context),
         jobs_(jobs),
         local_rack_(local_rack),
@@ -41,12 +41,13 @@ class Joins {
         shares_(shares),
         opener_(opener) {}
 
-  // peer_address: where the worker calls from.
+  // `peer_address` is the address of the worker.
   void Join(const v1::JoinRequest& request, std::string_view peer_address,
             Answer<v1::JoinResponse> answer);
-  // Whether this daemon takes jobs at all just now.
+  // Checks whether this daemon accepts new jobs now.
   absl::Status CheckRoom(const v1::JoinRequest& request);
-  // Reserves and builds everything a job holds from the start, and hands it to every core loop.
+  // Reserves and builds everything that a job needs before it has keys, and sends it to every core
+  // loop.
   absl::StatusOr<Job*> CreateJob(const v1::JoinRequest& request, const JobSettings& settings,
                                  RackParts racks = {});
 

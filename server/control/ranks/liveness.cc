@@ -31,7 +31,7 @@ absl::StatusOr<StreamId> Liveness::AttachStream(std::string_view session_id,
                                                : absl::OkStatus());
     return id;
   }
-  if (context_.drain.draining) {  // as TellAll said to those who were here
+  if (context_.drain.draining) {  // ranks that attended before got the same event from TellAll
     v1::SessionEvent event;
     event.mutable_draining()->set_deadline_ns(
         std::max<DurationNs>(0, context_.drain.deadline - context_.clock.Now()));
@@ -106,7 +106,7 @@ void Liveness::CheckAbandoned(Job& job, TimeNs now) {
     return;
   }
   context_.counters.Add(ControlCounter::jobs_abandoned);
-  if (job.rack_run != nullptr) {  // which the others have to hear
+  if (job.rack_run != nullptr) {  // the other racks must learn of it
     return ending_.Fail(
         job,
         ending_.MakeFault(

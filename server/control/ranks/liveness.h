@@ -1,5 +1,5 @@
-// Who is heard of: event streams (Attend), heartbeats, and what happens to ranks that fall silent
-// and to jobs that nobody is in. Owned by Control; under control's lock.
+// Tracks the liveness of ranks: event streams (Attend), heartbeats, ranks whose heartbeats stop,
+// and jobs without ranks. Owned by Control; under control's lock.
 #pragma once
 
 #include <memory>
@@ -26,20 +26,21 @@ class Liveness {
         presence_(presence),
         peer_racks_(peer_racks) {}
 
-  // Attend: one stream per session; a newer one ends the older. A failed job's fault is sent again
-  // at once, so that a client that reconnects learns it.
+  // Attend: each session has one stream; a newer one ends the older one. If the job has failed, its
+  // fault is sent again at once, so that a client that reconnects learns the reason.
   absl::StatusOr<StreamId> AttachStream(std::string_view session_id,
                                         std::shared_ptr<EventSink> sink);
-  // Answers through the stream, if the session has one.
+  // Records a heartbeat and answers it on the stream of the session, if it has one.
   absl::Status Heartbeat(std::string_view session_id, std::uint64_t sequence);
-  // The stream broke or was closed; ignored if it is no longer the session's.
+  // The stream broke or was closed. Ignored if the session has a newer stream.
   void DetachStream(std::string_view session_id, StreamId stream);
 
   void CheckLiveness(TimeNs now);
   void CheckAbandoned(Job& job, TimeNs now);
-  // Time in which control itself could not listen is given back to the workers, with some for
-  // heartbeats that are not read yet; a few times in a row: a host that is always late notices the
-  // dead.
+  // Extends the liveness deadlines by the time in which control could not read heartbeats.
+  // Heartbeats may still be unread, so a rank then has at least half of liveness_timeout left. A
+  // rank gets only a few extensions without a heartbeat, so that a host that is always late still
+  // detects dead ranks.
   void ForgiveSilence(DurationNs duration);
 
  private:

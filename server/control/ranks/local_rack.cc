@@ -80,7 +80,7 @@ std::string Shortened(const std::string& hash) {
 }
 
 std::string DescribeTopologyForHash(const ControlOptions& options) {
-  // What is measured is different each time; that it is must be the same everywhere.
+  // Every measurement differs, so the hash only covers that the topology is measured.
   return options.topology_is_measured ? "topology measured\n"
                                       : plan::TopologyToJson(*options.rack_topology);
 }
@@ -96,7 +96,7 @@ v1::Rack LocalRack::DescribeRack() const {
     v1::RackDaemon& daemon = *rack.add_daemons();
     if (!context_.options.rack_endpoints.empty())
       daemon.set_endpoint(context_.options.rack_endpoints[i]);
-    // Each knows its own only: the daemons of one rack do not talk to each other.
+    // A daemon knows only its own number: the daemons of one rack do not talk to each other.
     if (i == context_.options.rack_self)
       daemon.set_core_count(static_cast<std::uint32_t>(context_.cores.size()));
   }
@@ -181,7 +181,8 @@ absl::StatusOr<Job*> LocalRack::FindRunToJoin(const v1::JoinRequest& request,
                                               const std::string& tenant) {
   Job* job = jobs_.FindRunningJob(tenant, request.job());
   if (context_.options.is_anchor()) {
-    // A rank of it is lost, and only the wording is open: this worker belongs to the next run.
+    // The run has lost a rank and will fail; only its message is not complete. This worker joins
+    // the next run.
     if (job == nullptr || !job->diagnosis.has_value()) return job;
     diagnoses_.ConcludeDiagnosis(*job);
     return job->running() ? job : nullptr;
@@ -189,7 +190,7 @@ absl::StatusOr<Job*> LocalRack::FindRunToJoin(const v1::JoinRequest& request,
   const Incarnation incarnation{request.incarnation()};
   absl::StatusOr<Job*> run = FindRunOf(incarnation, tenant, request.job());
   if (!run.ok() || *run != nullptr || job == nullptr) return run;
-  // It only waits to hear that other racks' ranks have left, too: see AskToOpen.
+  // The old run ends as soon as the ranks of other racks have left, too: see AskToOpen.
   if (!request.options().plan().empty() && peer_racks_.IsLeaving(*job)) return nullptr;
   Supersede(*job, incarnation, fmt::format("rank {} ({})", request.rank(), request.host()));
   return nullptr;

@@ -1,5 +1,5 @@
-// The daemons of this rack: what they must have in common, and which run of a job a worker that
-// calls all of them means.
+// The daemons of this rack: checks that they have the same configuration, and that a worker joins
+// the same run of a job at all of them.
 #pragma once
 
 #include <string>
@@ -14,23 +14,25 @@
 
 namespace phub::server {
 
-// Limits of what a worker may say of a rack.
+// Limits for the description of a rack in a request.
 inline constexpr std::size_t kDaemonsPerRackMax = 64;
 inline constexpr std::uint32_t kCoresPerDaemonMax = 1024;
 
-// 64 hexadecimal digits: the list of daemons, the versions of the protocols, and the defaults that
-// jobs get, since a chunk must be cut the same everywhere.
-// Of daemons that jobs may span racks with: their place among the racks, and the topology, too.
+// A hash (64 hexadecimal digits) of the settings that all daemons of a rack must share:
+// - the list of daemons;
+// - the protocol versions;
+// - the defaults for jobs, because all daemons must split keys into the same chunks;
+// - with several racks: the rack's position in `racks`, and the topology.
 std::string HashOfConfiguration(const ControlOptions& options);
-// What is wrong with the core loops that `who` says the daemons of this rack have; empty: nothing.
-// core_count: this daemon's.
+// Checks the numbers of core loops that `who` expects the daemons of this rack to have. Returns the
+// problem, or an empty string. `core_count` is the number of core loops of this daemon.
 std::string ProblemInCores(const ControlOptions& options, std::size_t core_count,
                            const std::string& who, const std::vector<std::uint32_t>& cores);
-// SHA-256 in 64 hexadecimal digits, and enough of that to tell two apart in a message.
+// SHA-256 as 64 hexadecimal digits, and a prefix of such a hash for messages.
 std::string Sha256Hex(std::string_view text);
 std::string Shortened(const std::string& hash);
 
-// What of the topology must be the same everywhere. Pure function.
+// The properties of the topology that must be the same on all daemons. Pure function.
 std::string DescribeTopologyForHash(const ControlOptions& options);
 
 // Owned by Control; under control's lock.
@@ -47,17 +49,18 @@ class LocalRack {
 
   void GetRack(const v1::GetRackRequest& request, Answer<v1::Rack> answer);
   v1::Rack DescribeRack() const;
-  // Core loops of every daemon of the rack, if the request fits the rack and this daemon's place.
+  // Checks a request against the rack and this daemon's index in it. Returns the number of core
+  // loops of every daemon of the rack.
   absl::StatusOr<std::vector<std::uint32_t>> CheckRack(const v1::JoinRequest& request) const;
-  // Barriers are held by one daemon.
+  // Fails if this daemon is not the anchor, which handles barriers.
   absl::Status CheckAnchor(const Job& job) const;
 
-  // The run that a worker is to join: null if it is to be created. An older one may end here.
+  // The run for the worker to join; null if it must be created. May end an older run.
   absl::StatusOr<Job*> FindRunToJoin(const v1::JoinRequest& request, const std::string& tenant);
-  // That run of the job: null if it is not known, ABORTED if it is over.
+  // The run with this incarnation; null if it is not known, ABORTED if it has ended.
   absl::StatusOr<Job*> FindRunOf(Incarnation incarnation, const std::string& tenant,
                                  const std::string& name);
-  // The anchor seats one run of a name at a time: when it seats a new one, the old one is over.
+  // Ends a run because the anchor has started a new one: only one run of a name can be active.
   void Supersede(Job& job, Incarnation by, const std::string& who);
 
  private:

@@ -9,13 +9,14 @@
 namespace phub::server {
 namespace {
 
-constexpr std::size_t kFormerSessionsMax = 16;  // of one seat
-// A worker that lives sends four heartbeats per liveness timeout, so it is never silent for half of
-// one: then it may be taken for gone, if somebody else comes to take its place.
+constexpr std::size_t kFormerSessionsMax = 16;  // per seat
+// A live worker sends four heartbeats per liveness timeout. If it is silent for half of the
+// timeout, another process may take its place.
 constexpr int kTakeOverFraction = 2;
 
-// As long as racks may take to open a job, two until they are asked and five until they have: a
-// worker is heard of by one daemon while it waits for the next ones' parts to be opened everywhere.
+// The longest time to open a job in all racks: up to two liveness timeouts until the racks are
+// asked, and up to five until they have opened it. While a worker waits for the next daemon to open
+// its part of the job, it sends no heartbeats to the daemons that it has already joined.
 constexpr DurationNs kOpeningOfAPlane = 7;  // in liveness timeouts
 
 DurationNs LeaseOf(const ControlOptions& options, const Job& job) {
@@ -60,7 +61,7 @@ void Seats::FreeSeat(Job& job, Rank rank, const absl::Status& why) {
   };
   if (std::all_of(job.members.begin(), job.members.end(), is(Member::State::kAwaited))) {
     if (job.rack_run == nullptr) return ending_.EndInOrder(job);
-    job.nobody_since = context_.clock.Now();  // other racks may have ranks in it
+    job.nobody_since = context_.clock.Now();  // other racks may have ranks in the job
     return;
   }
   if (std::none_of(job.members.begin(), job.members.end(), is(Member::State::kLive)) &&
@@ -72,8 +73,8 @@ void Seats::FreeSeat(Job& job, Rank rank, const absl::Status& why) {
 
 void Seats::CheckLeases(TimeNs now) {
   for (const auto& job : jobs_.jobs()) {
-    // Until the core loops, and other racks, have the job, its first ranks have no answer that they
-    // could act on.
+    // The first ranks get no answer, and cannot commit, before the core loops and other racks have
+    // the job.
     if (!job->running() || job->diagnosis || !context_.cores.Acknowledged(job->add_job_tickets))
       continue;
     if (!peer_racks_.HaveKeys(*job, 0)) continue;
@@ -135,7 +136,7 @@ absl::Status Seats::CheckTakeOver(const Job& job, const v1::JoinRequest& request
             who, member.host, member.pid, FormatAge(age))));
   }
   if (job.settings.restart) return absl::OkStatus();
-  if (!member.committed) return absl::OkStatus();  // nobody was in the job on this seat
+  if (!member.committed) return absl::OkStatus();  // no process used this seat in the job
   if (member.state == Member::State::kLost) {
     return context_.Refuse(
         ControlCounter::joins_refused_rank_held,
@@ -173,7 +174,7 @@ absl::Status Seats::TakeOver(Job& job, Rank rank) {
     sessions_.Forget(member.former_sessions.front());
     member.former_sessions.erase(member.former_sessions.begin());
   }
-  // What the old process called counts; the new one will call the same.
+  // Barriers that the old process reached stay reached; the new process will call them again.
   for (auto& [sequence, answer] : member.barriers) {
     std::exchange(answer, [](const absl::Status&, const v1::BarrierResponse&) {})(over, {});
   }
@@ -191,7 +192,7 @@ absl::Status Seats::TakeOver(Job& job, Rank rank) {
   return absl::OkStatus();
 }
 
-// A process that came to take a seat over does not make sure of it: the rank is awaited on.
+// The process that took over the seat did not commit it, so the rank is still lost.
 void Seats::LoseSeat(Job& job, Rank rank, const absl::Status& why) {
   Member& member = job.members[rank.value];
   LogWarning("event=seat_lost tenant={} job=\"{}\" rank={} host=\"{}\" reason=\"{}\"",
@@ -209,13 +210,13 @@ void Seats::Leave(const v1::LeaveRequest& request, Answer<v1::LeaveResponse> ans
   const absl::StatusOr<Seating> known = sessions_.FindSession(request.session_id());
   if (!known.ok()) return answer(known.status(), {});
   if (known->job->members[known->rank.value].state == Member::State::kLeft) {
-    return answer(absl::OkStatus(), {});  // asked again
+    return answer(absl::OkStatus(), {});  // a retry
   }
   const absl::StatusOr<Seating> seat = sessions_.FindRunning(request.session_id());
   if (!seat.ok()) return answer(seat.status(), {});
   Job& job = *seat->job;
   Member& member = job.members[seat->rank.value];
-  // Else every rank that tries again meets this run here, which nobody can complete.
+  // Otherwise every rank that tries again would find this run, which can never complete.
   const bool ends_run =
       request.run_is_over() && job.rack_run != nullptr && !request.verdict().empty();
   if (member.state == Member::State::kReserved && !ends_run) {

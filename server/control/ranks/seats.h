@@ -1,7 +1,8 @@
-// Places of ranks in a job: reserved by a join, sure once committed, taken over by a new process,
-// given back or left. A worker joins every daemon of the rack, then commits at each: so a rank that
-// one daemon refuses holds nothing at the others. In between its place is a lease, kept up by being
-// heard of. Owned by Control; under control's lock.
+// Manages the seats of ranks in a job. A join reserves a seat and Commit makes it permanent. A seat
+// can be returned, left, or taken over by a new process. A worker joins every daemon of the rack
+// and then commits at each of them, so a rank that one daemon refuses keeps no seat at the others.
+// Until the commit the seat is a lease that heartbeats renew. Owned by Control; under control's
+// lock.
 #pragma once
 
 #include <string_view>
@@ -32,24 +33,24 @@ class Seats {
         rank_memories_(rank_memories),
         peer_racks_(peer_racks) {}
 
-  // Reserves the place for the process that joins, with a session of its own.
+  // Reserves the seat for the process that joins, and opens a session for it.
   void Seat(Job& job, const v1::JoinRequest& request, std::string_view peer_address);
   void Commit(const v1::CommitRequest& request, Answer<v1::CommitResponse> answer);
   void Leave(const v1::LeaveRequest& request, Answer<v1::LeaveResponse> answer);
 
-  // Whether the process that joins may take the place of the one that has it, or had it.
+  // Checks whether the process that joins may replace the current or former one.
   absl::Status CheckTakeOver(const Job& job, const v1::JoinRequest& request);
-  // Ends the hold of the process before; the new one is seated next. If the place was committed,
-  // the rank is awaited until the new process commits.
+  // Ends the session of the old process; call Seat for the new one next. If the seat was committed,
+  // the rank counts as lost until the new process commits.
   absl::Status TakeOver(Job& job, Rank rank);
 
-  // Takes back reservations that were not committed in time.
+  // Frees the seats whose reservations were not committed in time.
   void CheckLeases(TimeNs now);
   TimeNs NextLease(const Job& job) const;
 
  private:
-  // Takes a reservation back: the seat is free, and a job that nobody is in ends; or it is lost, if
-  // the rank was in the job before.
+  // Cancels a reservation. If the rank had committed the seat before, the rank is lost again
+  // (LoseSeat). Otherwise the seat is free, and the job ends if it has no ranks.
   void FreeSeat(Job& job, Rank rank, const absl::Status& why);
   void LoseSeat(Job& job, Rank rank, const absl::Status& why);
 
