@@ -63,14 +63,15 @@ absl::Status ReadPlanOption(const v1::JoinRequest& request, const ControlOptions
   if (plan.empty()) return absl::OkStatus();
   if (defaults.racks.empty()) {
     return refuse(
-        "it has a plan for several racks, but this daemon knows only its own; configure `racks`");
+        "plan is set, but this daemon has no `racks` configured; configure them, or leave `plan` "
+        "empty");
   }
   if (plan.size() > kPlanBytesMax) {
     return refuse(
-        fmt::format("its plan has {} bytes; the limit is {} bytes", plan.size(), kPlanBytesMax));
+        fmt::format("the plan has {} bytes; the limit is {} bytes", plan.size(), kPlanBytesMax));
   }
   if (!plan.starts_with('{') && !IsName(plan)) {
-    return refuse("its plan must be `auto`, the name of a planner, or a plan in JSON");
+    return refuse("plan must be `auto`, the name of a planner, or a plan in JSON");
   }
   const std::uint32_t count = defaults.racks_with_ranks();
   if (settings.world_size % count != 0) {

@@ -1,5 +1,6 @@
 // Interfaces to racks/, the room that communicates with other racks, for the rooms below it. Under
-// control's lock. For jobs that do not span racks the calls do nothing.
+// control's lock. For jobs that do not span racks, the calls have no effect and report that nothing
+// is missing.
 #pragma once
 
 #include <cstdint>

@@ -68,8 +68,8 @@ absl::Status Joins::CheckRoom(const v1::JoinRequest& request) {
     return context_.Refuse(
         ControlCounter::joins_refused_draining,
         absl::UnavailableError(fmt::format(
-            "phubd is draining and accepts no new jobs; job {} was not created; running jobs have "
-            "another {}",
+            "phubd is draining and accepts no new jobs; job {} was not created; running jobs may "
+            "continue for {}",
             request.job(),
             FormatAge(std::max<DurationNs>(0, context_.drain.deadline - context_.clock.Now())))));
   }
@@ -238,7 +238,7 @@ void Joins::Join(const v1::JoinRequest& given, std::string_view peer_address,
     return refuse(context_.Refuse(
         ControlCounter::joins_refused_tenant,
         absl::PermissionDeniedError(fmt::format(
-            "tenant {} is suspended: no worker can join its jobs; ask an admin", tenant))));
+            "tenant {} is suspended: no worker can join; ask the administrator", tenant))));
   }
   const absl::StatusOr<Job*> run = local_rack_.FindRunToJoin(request, tenant);
   if (!run.ok()) return refuse(context_.Refuse(ControlCounter::joins_refused_rack, run.status()));

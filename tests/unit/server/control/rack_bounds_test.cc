@@ -250,7 +250,7 @@ TEST_F(RackBoundsTest, APlanThatIsNeitherANameNorAPlanIsRefusedInAFewWords) {
   EXPECT_EQ(node(1).network.sent[Case::kRequest], 0);
   const auto large = Join(2, "digits", "{" + std::string(1 << 20, ' '));
   EXPECT_THAT(large->message(),
-              HasSubstr("its plan has 1048577 bytes; the limit is 1048576 bytes"));
+              HasSubstr("the plan has 1048577 bytes; the limit is 1048576 bytes"));
 }
 
 // Beyond what another daemon receives in one message, it would stop all that is behind it.
