@@ -244,7 +244,7 @@ TEST_F(RackBoundsTest, APlanThatIsNeitherANameNorAPlanIsRefusedInAFewWords) {
     const auto call = Join(2, "digits", plan);
     Settle();
     EXPECT_EQ(call->code(), absl::StatusCode::kInvalidArgument);
-    EXPECT_THAT(call->message(), HasSubstr("the name of a planner"));
+    EXPECT_THAT(call->message(), HasSubstr("plan must be `auto`, the name of a planner"));
     EXPECT_LT(call->message().size(), 1000u);
   }
   EXPECT_EQ(node(1).network.sent[Case::kRequest], 0);
