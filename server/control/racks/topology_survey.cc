@@ -185,8 +185,8 @@ void TopologySurvey::OnSurvey(const absl::StatusOr<MeasuredTopology>& surveyed) 
 absl::Status TopologySurvey::ApplyTopology(std::string_view text, std::int64_t unix_ns) {
   if (!IsRack0()) {
     return absl::FailedPreconditionError(
-        "the topology of these racks is configured; to apply a measured one, set topology = "
-        "\"probe\" at every rack");
+        "a measured topology can be applied only at rack 0 and if topology = \"probe\" is set at "
+        "every rack");
   }
   auto topology = ParseMeasured(text);
   if (!topology.ok()) {
