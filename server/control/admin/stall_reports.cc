@@ -88,7 +88,7 @@ void StallReports::ListStalls(const v1::ListStallsRequest& request,
   }
   if (job->queries.size() >= kQueriesPerJobMax) {
     return answer(absl::ResourceExhaustedError(fmt::format(
-                      "{} clients are already querying the stalls of job {}; retry later",
+                      "{} clients are already querying the stalls of job {}; try again later",
                       job->queries.size(), request.job())),
                   {});
   }

@@ -114,7 +114,7 @@ absl::Status Versions::CheckQueryRoom(const Job& job) const {
     return absl::OkStatus();
   }
   return absl::ResourceExhaustedError(
-      fmt::format("{} clients are already querying the versions of job {}; retry later",
+      fmt::format("{} clients are already querying the versions of job {}; try again later",
                   job.checkpoints->version_queries.size(), job.name()));
 }
 

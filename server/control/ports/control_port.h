@@ -6,8 +6,9 @@
 //   silent     accepted. Its first message (TLS's ClientHello, or HTTP/2's preface) is incomplete,
 //              or there is no place among the strangers. The data stays in the kernel, so the
 //              connection costs only a descriptor.
-//   stranger   given to gRPC. No call on it has been authorized yet.
-//   known      Access has authorized a call on it. gRPC keeps it until it is idle for a minute.
+//   stranger   given to gRPC. No call of an identified caller has arrived on it yet.
+//   known      Access has identified the caller of a call on it. gRPC keeps it until it is idle
+//              for a minute.
 //
 // All three are limited per address and in total, the first two also in time. When strangers have
 // all places, the oldest one is closed: a client with a token or certificate becomes known within
@@ -51,7 +52,7 @@ ControlPortOptions ScaledTo(ControlPortOptions options, std::uint64_t descriptor
 struct ControlPortRefusals {
   std::uint64_t form = 0;   // the first bytes are neither TLS nor HTTP/2
   std::uint64_t crowd = 0;  // a limit was reached, or the place went to a newer stranger
-  std::uint64_t late = 0;   // no complete first message or no authorized call in time
+  std::uint64_t late = 0;  // no complete first message, or no call of an identified caller, in time
   bool any() const { return form + crowd + late > 0; }
 };
 
@@ -71,8 +72,8 @@ class ControlPort {
   std::uint16_t port() const;
   void Start(HandOver hand_over, Report report);  // once
   void Stop();                                    // stops accepting; idempotent
-  // An authorized call was made on the connection from this peer ("10.0.0.5:40112", "[::1]:40112").
-  // Any thread.
+  // A call of an identified caller has arrived on the connection from this peer ("10.0.0.5:40112",
+  // "[::1]:40112"). Any thread.
   void MarkKnown(const std::string& peer);
 
  private:

@@ -55,9 +55,10 @@ absl::Status RackOpening::Hold(HeldJoin held) {
   if (racks_.held.size() >= kHeldMax || bytes > kHeldBytesMax) {
     return context_.Refuse(
         ControlCounter::joins_refused_capacity,
-        absl::ResourceExhaustedError(fmt::format(
-            "job {} was not opened: already {} ranks wait for {} to open their jobs; retry later",
-            held.request.job(), racks_.held.size(), context_.options.DescribeRack(RackIndex{0}))));
+        absl::ResourceExhaustedError(fmt::format("job {} was not opened: already {} ranks wait for "
+                                                 "{} to open their jobs; try again later",
+                                                 held.request.job(), racks_.held.size(),
+                                                 context_.options.DescribeRack(RackIndex{0}))));
   }
   racks_.held.push_back(std::move(held));
   return absl::OkStatus();

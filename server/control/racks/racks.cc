@@ -258,7 +258,7 @@ void RackMessages::Defer(RackIndex from, const v1::PeerMessage& message) {
         context_.Refuse(
             ControlCounter::joins_refused_capacity,
             absl::ResourceExhaustedError(fmt::format(
-                "job {} was not opened: too many jobs wait at {} already; retry later",
+                "job {} was not opened: too many jobs wait at {} already; try again later",
                 message.request().job(), context_.options.DescribeRack(RackIndex{0})))));
   }
   racks_.deferred.push_back({from, message, since});

@@ -112,7 +112,7 @@ struct Shared {
 };
 
 // Runs `work` on the thread of the control store, then calls `finish` with its result under the
-// lock. Under the lock.
+// lock. To be called under the lock.
 template <typename Response, typename Work, typename Finish>
 void RunOnState(Shared& shared, Answer<Response> answer, Work work, Finish finish) {
   if (shared.state_thread == nullptr) {
