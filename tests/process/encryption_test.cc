@@ -112,7 +112,8 @@ TEST_F(EncryptionTest, AdministratorsSeeHowLanesTravelAndWhy) {
   ASSERT_TRUE(trainer.ok()) << trainer.status().message();
   const std::string seen = daemon_->Ask(token_, {"job", "get", "seen"}).output;
   EXPECT_THAT(seen, HasSubstr("tcp+tls"));
-  EXPECT_THAT(seen, HasSubstr("data_tls = on; the tenant requires encryption, so not RDMA"));
+  EXPECT_THAT(seen,
+              HasSubstr("data_tls = on; RDMA is not used because the tenant requires encryption"));
   EXPECT_THAT(daemon_->AskAsRoot({"tenant", "get", "strict", "-o", "json"}).output,
               HasSubstr("\"required\""));
   EXPECT_TRUE(trainer->job().Leave().ok());

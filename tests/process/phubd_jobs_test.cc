@@ -139,7 +139,8 @@ TEST(PhubdDrain, JobsThatDoNotEndAreEndedWithAReason) {
   const Status ended = waiting.Wait(std::chrono::nanoseconds(kPatience));
   EXPECT_EQ(ended.code(), StatusCode::kAborted) << ToString(ended);
   EXPECT_THAT(ended.message(), HasSubstr("digits"));
-  EXPECT_THAT(ended.message(), HasSubstr("phubd was told to stop"));
+  EXPECT_THAT(ended.message(),
+              HasSubstr("phubd is shutting down and the job did not finish in time"));
   EXPECT_EQ(daemon.process().Wait(kPatience), Exit::WithCode(0)) << daemon.process().Outputs();
 }
 

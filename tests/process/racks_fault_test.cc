@@ -105,12 +105,12 @@ TEST_F(RackFaults, ADaemonThatIsSilentIsNamedWithinTheLivenessTimeout) {
   std::vector<Process> trainers = Train(1'000'000);
   ExpectTraining(trainers, racks_);
   racks_.daemon(2).Signal(SIGSTOP);
-  ExpectVerdicts(trainers,
-                 WordsBut(2, {fmt::format("job training failed: the daemon of rack 2 ({}) was last "
-                                          "heard of",
-                                          racks_.endpoint(2)),
-                              "(rack_silent)"}),
-                 racks_);
+  ExpectVerdicts(
+      trainers,
+      WordsBut(2, {fmt::format("job training failed: the daemon of rack 2 ({}) has been silent for",
+                               racks_.endpoint(2)),
+                   "(rack_silent)"}),
+      racks_);
   ExpectMemoryBackAt(0);
   ExpectMemoryBackAt(1);
   racks_.daemon(2).Signal(SIGCONT);

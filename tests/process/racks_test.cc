@@ -142,7 +142,7 @@ TEST(RackJobs, WhatDoesNotFitIsRefusedWithTheReason) {
     const auto own = static_cast<std::uint32_t>(rack);
     EXPECT_THAT(
         JoinProblem(*racks, rack, {.job = "best", .rank = own, .world_size = 2, .plan = "best"}),
-        HasSubstr("there is no planner best; there are auto"));
+        HasSubstr("there is no planner best; choose one of auto"));
     EXPECT_THAT(JoinProblem(*racks, rack,
                             {.job = "own", .rank = own, .world_size = 2, .plan = "{\"a\": 1}"}),
                 HasSubstr("the plan for its racks is refused"));

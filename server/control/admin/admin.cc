@@ -102,13 +102,13 @@ v1::JobInfo Admin::DescribeJob(const Job& job) const {
   return info;
 }
 
-// Why a lane that travels so is as safe as its tenant asks for.
+// Why a lane over this transport is as secure as its tenant requires.
 std::string Admin::ReasonOf(const Job& job, std::string_view lane) const {
-  if (lane.starts_with("shm")) return "same host: what is in its memory does not leave it";
-  if (lane.starts_with("verbs")) return "RDMA at both ends; not encrypted";
+  if (lane.starts_with("shm")) return "same host: data does not leave its memory";
+  if (lane.starts_with("verbs")) return "both ends support RDMA; not encrypted";
   const bool required = context_.ledger.RequiresEncryption(job.account.tenant);
   return context_.options.tls_reason +
-         (required ? "; the tenant requires encryption, so not RDMA" : "");
+         (required ? "; RDMA is not used because the tenant requires encryption" : "");
 }
 
 void Admin::ListJobs(const v1::ListJobsRequest& request, Answer<v1::ListJobsResponse> answer) {

@@ -1,4 +1,5 @@
-// What administrators ask about the daemon and its jobs. Owned by Control; under control's lock.
+// Answers administrators' queries about the daemon and its jobs. Owned by Control; under control's
+// lock.
 #pragma once
 
 #include <string>

@@ -39,23 +39,23 @@ void Draining::Drain(DurationNs grace) {
 v1::Fault Draining::MakeDrainFault(const Job& job) const {
   if (context_.drain.stopping) {
     return ending_.MakeFault(job, "daemon_stopped",
-                             "phubd was told to stop and the job was not done in time");
+                             "phubd is shutting down and the job did not finish in time");
   }
   return ending_.MakeFault(job, "daemon_draining",
-                           "phubd drains for its administrator and the job was not done in time");
+                           "an administrator drained phubd and the job did not finish in time");
 }
 
 void Draining::DrainServer(const v1::DrainServerRequest& request, Answer<v1::ServerInfo> answer) {
   if (request.deadline_ns() < 0 || request.deadline_ns() > kDrainMax) {
-    return answer(
-        absl::InvalidArgumentError(fmt::format(
-            "the deadline is {} ns, must be from now to a year from now", request.deadline_ns())),
-        {});
+    return answer(absl::InvalidArgumentError(fmt::format(
+                      "the drain deadline is {} ns from now; it must be between 0 and 365 days",
+                      request.deadline_ns())),
+                  {});
   }
   if (context_.drain.stopping) {
     return answer(
         absl::FailedPreconditionError(
-            "phubd is shutting down and drains already; the deadline of that drain applies"),
+            "phubd is shutting down and already draining; the deadline of its shutdown applies"),
         {});
   }
   SetDraining(request.deadline_ns() == 0 ? context_.drain.timeout : request.deadline_ns());
@@ -83,7 +83,8 @@ void Draining::EvictJob(const v1::EvictJobRequest& request, Answer<v1::JobInfo> 
   if (!request.reason().empty() && !IsName(request.reason())) {
     return answer(
         absl::InvalidArgumentError(fmt::format(
-            "the reason must have at most {} bytes and no control characters", kNameBytesMax)),
+            "the reason for the eviction must have at most {} bytes and no control characters",
+            kNameBytesMax)),
         {});
   }
   const absl::StatusOr<Job*> job = jobs_.FindJobToWorkOn(request.tenant(), request.job());

@@ -1,5 +1,5 @@
-// Draining: no new jobs, and running ones end by themselves or, after a deadline, with a fault.
-// Evicting: one job ends because the administrator says so. Owned by Control; under control's lock.
+// Draining: the daemon accepts no new jobs. Running jobs can finish; those that still run at the
+// deadline fail. Eviction: an administrator ends one job. Owned by Control; under control's lock.
 #pragma once
 
 #include "server/control/admin/admin.h"
@@ -14,17 +14,17 @@ class Draining {
   Draining(Context& context, JobTable& jobs, Ending& ending, Admin& admin)
       : context_(context), jobs_(jobs), ending_(ending), admin_(admin) {}
 
-  // The daemon stops: no new jobs from now on; sessions are told. Jobs that still run after `grace`
-  // fail. It cannot be undone.
+  // The daemon is shutting down. From now on it accepts no new jobs, and it notifies all sessions.
+  // Jobs that still run after `grace` fail. This cannot be undone.
   void Drain(DurationNs grace);
-  // Draining, and no job is left, in any core loop.
+  // Whether the daemon is draining and no core loop has a job any more.
   bool Drained() const { return context_.drain.draining && jobs_.jobs().empty(); }
-  // How long an administrator's drain lets jobs run on, when the call does not say, from now on.
+  // Sets how long jobs may run on when an administrator drains the daemon without a deadline.
   void SetDrainTimeout(DurationNs timeout) { context_.drain.timeout = timeout; }
 
   void DrainServer(const v1::DrainServerRequest& request, Answer<v1::ServerInfo> answer);
   void UndrainServer(const v1::UndrainServerRequest& request, Answer<v1::ServerInfo> answer);
-  // Answers once the job's memory was given back.
+  // Answers once the job's memory is freed.
   void EvictJob(const v1::EvictJobRequest& request, Answer<v1::JobInfo> answer);
 
   // Fails jobs that still run after the deadline.

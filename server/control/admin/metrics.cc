@@ -15,7 +15,7 @@ void AddCounter(v1::GetStatsResponse& response, const std::string& name, std::ui
   counter.set_value(value);
 }
 
-// Of one tenant, or of one of its jobs.
+// A counter of one tenant or of one of its jobs.
 void AddOwned(v1::GetStatsResponse& response, const std::string& tenant, const std::string& job,
               const char* name, std::uint64_t value) {
   AddCounter(response, name, value);

@@ -1,5 +1,5 @@
-// The daemon in numbers: GetStats for phubctl, a sample for the metrics port. Owned by Control;
-// under control's lock.
+// The daemon's counters and gauges: GetStats for phubctl, and a sample for the metrics port. Owned
+// by Control; under control's lock.
 #pragma once
 
 #include <map>
@@ -23,7 +23,7 @@ class Metrics {
   RankMetricsSum SumOfRank(const Job& job, Rank rank) const;
 
  private:
-  // The tenants that there are now: those with jobs, those that had some, and the default tenant.
+  // Tenants to report: those with jobs, those that had jobs before, and the default tenant.
   std::map<std::string, TenantSample> SampleTenants() const;
 
   Context& context_;

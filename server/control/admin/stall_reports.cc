@@ -9,13 +9,13 @@
 namespace phub::server {
 namespace {
 
-constexpr std::size_t kQueriesPerJobMax = 16;  // administrators asking at once
+constexpr std::size_t kQueriesPerJobMax = 16;  // concurrent queries from administrators
 
-// One key's iteration over all cores.
+// One iteration of one key, merged over all cores.
 struct Merged {
   std::uint32_t chunks_waiting = 0;
   TimeNs since = 0;
-  std::map<std::uint32_t, CoreIndex> missing;  // rank -> the first core that misses it
+  std::map<std::uint32_t, CoreIndex> missing;  // rank -> the first core that waits for it
 };
 
 }  // namespace
@@ -82,14 +82,14 @@ void StallReports::ListStalls(const v1::ListStallsRequest& request,
   if (job == nullptr || !job->running()) {
     const std::string why =
         (*found)->state == Job::State::kFailed ? (*found)->fault.message() : "it has ended";
-    return answer(absl::FailedPreconditionError(
-                      fmt::format("job {} does not run, so nothing waits: {}", request.job(), why)),
+    return answer(absl::FailedPreconditionError(fmt::format(
+                      "job {} is not running, so it has no stalls: {}", request.job(), why)),
                   {});
   }
   if (job->queries.size() >= kQueriesPerJobMax) {
-    return answer(absl::ResourceExhaustedError(
-                      fmt::format("{} others are asking for the stalls of job {}; try again",
-                                  job->queries.size(), request.job())),
+    return answer(absl::ResourceExhaustedError(fmt::format(
+                      "{} clients are already querying the stalls of job {}; try again later",
+                      job->queries.size(), request.job())),
                   {});
   }
   stall_queries_.AskForStalls(

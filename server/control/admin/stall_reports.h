@@ -1,5 +1,5 @@
-// Which rounds of a job wait, for which ranks and since when, for administrators. Owned by Control;
-// under control's lock.
+// For administrators: which rounds of a job are waiting, for which ranks and since when. Owned by
+// Control; under control's lock.
 #pragma once
 
 #include <string>
@@ -17,7 +17,7 @@ class StallReports {
       : context_(context), jobs_(jobs), stall_queries_(stall_queries) {}
 
   void ListStalls(const v1::ListStallsRequest& request, Answer<v1::ListStallsResponse> answer);
-  // "tcp 10.0.0.5:40112"; without a lane, the reason.
+  // The lane's description, such as "tcp 10.0.0.5:40112", or the reason why there is no lane.
   std::string DescribeLane(const Member& member, CoreIndex core) const;
 
  private:

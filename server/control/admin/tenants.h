@@ -1,5 +1,5 @@
-// What admission knows of tenants, and to whom sessions and snapshots belong. Who may call is
-// decided before (rpc/access.h). Owned by Control; under control's lock.
+// What admission knows of tenants, and which tenants own sessions and snapshots. Authorization
+// happens earlier (rpc/access.h). Owned by Control; under control's lock.
 #pragma once
 
 #include <cstdint>
@@ -28,15 +28,15 @@ class Tenants {
         shares_(shares),
         totals_(totals) {}
 
-  // Adds it, or changes its quota and whether it is suspended, from now on; weight and bandwidth of
-  // jobs that run, too. The default tenant is there from the start.
+  // Adds the tenant, or changes its quota and whether it is suspended. New weights and bandwidths
+  // apply to running jobs, too. The default tenant always exists.
   void SetTenant(const Tenant& tenant);
-  // FAILED_PRECONDITION names the jobs that it still has. OK if it is not there.
+  // FAILED_PRECONDITION names the jobs that the tenant still has. OK if there is no such tenant.
   absl::Status RemoveTenant(const std::string& name);
   Usage UsageOf(const std::string& tenant) const;
-  std::uint64_t PushedBytesOf(const std::string& tenant) const;  // ever, to this daemon
-  std::uint64_t MemoryLimitOf(const std::string& tenant) const;  // bytes; 0: it is not there
-  // Nothing if the session or snapshot is not known.
+  std::uint64_t PushedBytesOf(const std::string& tenant) const;  // since this daemon started
+  std::uint64_t MemoryLimitOf(const std::string& tenant) const;  // bytes; 0: no such tenant
+  // nullopt if the session or snapshot is not known.
   std::optional<std::string> TenantOfSession(std::string_view session_id) const;
   std::optional<std::string> TenantOfSnapshot(std::string_view snapshot_id) const;
 

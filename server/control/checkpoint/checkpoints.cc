@@ -1,6 +1,6 @@
-// What is known of a job's state on disk. Its savers and loaders say where it lies; control passes
-// it on to the job's ranks, since whoever reads the error that ends a job wants to know where to go
-// on from. Nothing of it survives the daemon: by then every rank knows it.
+// What is known of a job's checkpoints on disk. Clients that save or load report the directory, and
+// control forwards it to the job's ranks: the error that ends a job then names the checkpoint from
+// which to continue. The daemon does not store it, since every rank knows it.
 #include "server/control/checkpoint/checkpoints.h"
 
 #include <algorithm>
@@ -14,7 +14,8 @@
 namespace phub::server {
 namespace {
 
-// Savers that write to disk at the same time. More is somebody who does not report.
+// Clients that write to disk at the same time. Beyond this limit, some client probably never
+// reports.
 constexpr std::size_t kReadOutsMax = 4;
 constexpr std::size_t kDirectoryBytesMax = 1024;
 constexpr std::size_t kHostBytesMax = 255;
@@ -84,12 +85,13 @@ Job* Snapshots::FindReadOut(const v1::ReportSavedStateRequest& request) const {
 absl::StatusOr<std::uint64_t> Snapshots::IterationReadOut(
     const v1::ReportSavedStateRequest& request) const {
   if (request.directory().empty()) {
-    return absl::InvalidArgumentError("a saved state needs a directory");
+    return absl::InvalidArgumentError("the report of a saved checkpoint must name its directory");
   }
   Job* const job = FindReadOut(request);
   if (job == nullptr) {
     return absl::NotFoundError(
-        fmt::format("job {} has no such snapshot that was read to its end and not reported yet",
+        fmt::format("job {} has no such snapshot: it was not read completely, or its checkpoint "
+                    "was already reported",
                     Printable(request.job(), kHostBytesMax)));
   }
   absl::Status status = CheckSpansRacks(*job, request.has_rack());

@@ -8,7 +8,7 @@
 namespace phub::server {
 namespace {
 
-// 0: the key has no such tensor.
+// 0 if the key has no such tensor.
 std::uint32_t ElementBytesOf(const ShardKey& key, v1::StateTensor tensor) {
   const std::size_t states = simd::StateCount(key.optimizer);
   const ElementType accumulation = numeric::AccumulationType(key.type);
@@ -26,7 +26,7 @@ std::uint32_t ElementBytesOf(const ShardKey& key, v1::StateTensor tensor) {
 absl::Status CheckSpansRacks(const Job& job, bool has_to) {
   if (!has_to || job.rack_run != nullptr) return absl::OkStatus();
   return absl::FailedPreconditionError(
-      fmt::format("a rack is named, and job {} does not span racks", job.name()));
+      fmt::format("the request names a rack, but job {} does not span racks", job.name()));
 }
 
 bool IsNewestLoad(Job& job, std::uint64_t number) {
@@ -54,7 +54,7 @@ void DealOut(std::uint32_t rack_count, RackIndex self, const std::vector<ChunkRe
   }
 }
 
-// A piece that makes no sense is left as it is: TakePiece says what is wrong with it.
+// An invalid piece is returned unchanged: TakePiece reports what is wrong with it.
 std::vector<v1::StatePiece> DealPiece(RackIndex self, CheckpointArrival& arrival,
                                       const v1::StatePiece& piece) {
   std::vector<v1::StatePiece> own;
@@ -72,7 +72,7 @@ std::vector<v1::StatePiece> DealPiece(RackIndex self, CheckpointArrival& arrival
                                 [](std::uint64_t offset, const ChunkRef& each) {
                                   return offset < each.chunk->element_offset;
                                 });
-  if (place == chunks.begin()) return {piece};  // another daemon's of this rack
+  if (place == chunks.begin()) return {piece};  // belongs to another daemon of this rack
   --place;
   std::uint64_t offset = piece.element_offset();
   std::size_t from = 0;

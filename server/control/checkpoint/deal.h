@@ -1,6 +1,6 @@
-// Saved state of jobs that span racks. Each rack's daemon saves and loads the chunks whose home it
-// is. A saver asks every one of them; a load comes whole to one, which deals it out. Under
-// control's lock.
+// Checkpoints of jobs that span racks. Each rack's daemon saves and loads the chunks whose home it
+// is. A client saves from every daemon. It loads through one daemon, which distributes the parts to
+// the others. Under control's lock.
 #pragma once
 
 #include <cstdint>
@@ -12,13 +12,15 @@
 
 namespace phub::server {
 
-// Whether no newer load, or refusal of one, is known, as another rack numbers it:
-// its word may come late. Then it is the newest from here on.
+// Whether no load or refusal with a higher number is known. Other racks assign the numbers, and
+// their messages may arrive late. If true, this number becomes the newest.
 bool IsNewestLoad(Job& job, std::uint64_t number);
-// Of a call that names a rack: other racks' daemons may ask no more.
+// FAILED_PRECONDITION if the request names a rack (has_to) and the job does not span racks: other
+// racks' daemons may not access such a job.
 absl::Status CheckSpansRacks(const Job& job, bool has_to);
-// For who deals out: the other racks are told what comes; `chunks` are all chunks of
-// the job. And what of a piece is of this rack's chunks; the rest is kept for the others.
+// DealOut prepares the messages to the other racks; `chunks` are all chunks of the job. DealPiece
+// returns the parts of a piece that belong to this rack's chunks and keeps the other parts for the
+// other racks.
 void DealOut(std::uint32_t rack_count, RackIndex self, const std::vector<ChunkRef>& chunks,
              const v1::LoadedState& state, CheckpointArrival& arrival);
 std::vector<v1::StatePiece> DealPiece(RackIndex self, CheckpointArrival& arrival,

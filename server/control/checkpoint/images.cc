@@ -47,7 +47,8 @@ absl::StatusOr<std::vector<std::unique_ptr<CheckpointImage>>> MakeImages(Context
     if (images.back() != nullptr) continue;
     context.ledger.Return(job.account, bytes);
     return absl::ResourceExhaustedError(
-        fmt::format("job {}: the system does not give phubd the {} that a copy of its state needs",
+        fmt::format("job {}: the operating system refused to allocate {} for a copy of the job's "
+                    "training state; free memory on the host",
                     job.name(), FormatBytes(bytes)));
   }
   job.memory_bytes += bytes;

@@ -1,5 +1,5 @@
-// Copies of a job's training state: their memory, and where each chunk's tensors lie in them. See
-// checkpoints.h for who holds an image until when. Under control's lock.
+// Copies of a job's training state: their memory and where each chunk's tensors are in it. See
+// checkpoints.h for the lifetime of images. Under control's lock.
 #pragma once
 
 #include <cstdint>
@@ -13,11 +13,12 @@
 
 namespace phub::server {
 
-// All chunks of the job on this daemon, core after core, each in the core loop's own order.
+// All chunks of the job on this daemon, grouped by core, in each core loop's order.
 std::vector<ChunkRef> ChunksOf(const Job& job);
 
-// Memory for images of all of the job's shards, charged to it; `bytes` says how much. Otherwise
-// the shortfall. REQUIRES: the core loops have all of the job's keys.
+// Allocates images of all of the job's shards and charges them to the job; sets `bytes` to their
+// size. Otherwise returns why there is not enough memory. REQUIRES: the core loops have all of the
+// job's keys.
 absl::StatusOr<std::vector<std::unique_ptr<CheckpointImage>>> MakeImages(Context& context, Job& job,
                                                                          std::uint64_t& bytes);
 

@@ -1,4 +1,4 @@
-// Which keys a load of saved state names, and the check of each piece that comes.
+// Checks which keys a checkpoint load names, and checks each piece that arrives.
 #include <algorithm>
 #include <bit>
 #include <cstring>
@@ -11,7 +11,7 @@
 namespace phub::server {
 namespace {
 
-static_assert(std::endian::native == std::endian::little, "elements are kept as they come");
+static_assert(std::endian::native == std::endian::little, "pieces carry little-endian elements");
 
 constexpr std::size_t kPieceBytesMax = 1 << 20;
 
@@ -21,13 +21,13 @@ const char* NameOf(v1::StateTensor tensor) {
     case v1::STATE_TENSOR_MASTERS: return "masters";
     case v1::STATE_TENSOR_OPTIMIZER_0: return "first optimizer state";
     case v1::STATE_TENSOR_OPTIMIZER_1: return "second optimizer state";
-    default: return "a tensor that phub does not know";
+    default: return "unknown tensor";
   }
 }
 
 }  // namespace
 
-// Which keys come, and what there is of them here.
+// Records which keys the load names and counts the elements that this daemon must receive.
 absl::Status Loads::NameKeys(const Job& job, const v1::LoadStateRequest& first,
                              CheckpointArrival& arrival) {
   arrival.named.assign(job.keys.size(), false);
@@ -44,12 +44,12 @@ absl::Status Loads::NameKeys(const Job& job, const v1::LoadStateRequest& first,
   for (const v1::KeyStateInfo& info : first.keys()) {
     if (info.key_index() >= job.keys.size() || arrival.named[info.key_index()]) {
       return absl::InvalidArgumentError(fmt::format(
-          "job {}: the saved state names key number {}, which {}", job.name(), info.key_index(),
-          info.key_index() < job.keys.size() ? "it names twice" : "the job does not have"));
+          "job {}: the checkpoint lists key number {}, which {}", job.name(), info.key_index(),
+          info.key_index() < job.keys.size() ? "is listed twice" : "the job does not have"));
     }
     if (!IsFinite(info.hyper_parameters())) {
       return absl::InvalidArgumentError(
-          fmt::format("job {} key {}: a hyper-parameter of the saved state is not finite",
+          fmt::format("job {} key {}: a hyper-parameter in the checkpoint is not finite",
                       job.name(), job.keys[info.key_index()].name()));
     }
     arrival.named[info.key_index()] = true;
@@ -64,7 +64,7 @@ absl::Status Loads::NameKeys(const Job& job, const v1::LoadStateRequest& first,
     if (!arrival.named[key]) continue;
     auto& image = arrival.state->images[place.core.value]->chunks[place.index];
     image.reductions = reductions[key];
-    // No more than that comes of what is at home elsewhere.
+    // Chunks whose home is another daemon get no elements here, only the count of reductions.
     if (!place.chunk->is_home) image.ready.store(true, std::memory_order_release);
   }
   for (auto& parts : arrival.parts) {
@@ -82,44 +82,45 @@ absl::Status Loads::TakePiece(const Job& job, CheckpointArrival& arrival,
                                 ? job.keys[piece.key_index()].name()
                                 : fmt::format("number {}", piece.key_index());
     return absl::InvalidArgumentError(fmt::format(
-        "job {} key {}: a piece of its saved state ({} from element {}, {} bytes) {}", job.name(),
+        "job {} key {}: a piece of the checkpoint ({} from element {}, {} bytes) {}", job.name(),
         key, NameOf(piece.tensor()), piece.element_offset(), piece.elements().size(), what));
   };
   if (piece.key_index() >= arrival.named.size() || !arrival.named[piece.key_index()]) {
-    return wrong("is of a key that the load does not name");
+    return wrong("belongs to a key that the load does not list");
   }
   if (piece.elements().empty() || piece.elements().size() > kPieceBytesMax) {
-    return wrong(fmt::format("is empty or over {} bytes", kPieceBytesMax));
+    return wrong(fmt::format("must have 1 to {} bytes", kPieceBytesMax));
   }
   std::vector<CheckpointArrival::Part>& parts = arrival.parts[piece.key_index()];
   auto part = std::upper_bound(parts.begin(), parts.end(), piece.element_offset(),
                                [](std::uint64_t offset, const CheckpointArrival::Part& each) {
                                  return offset < each.place.chunk->element_offset;
                                });
-  if (part == parts.begin()) return wrong("is not of this daemon's chunks");
+  if (part == parts.begin()) return wrong("is not within this daemon's chunks");
   --part;
   std::uint64_t offset = piece.element_offset();
   const char* from = piece.elements().data();
   std::size_t bytes = piece.elements().size();
   for (; bytes > 0; ++part) {
-    if (part == parts.end()) return wrong("goes beyond this daemon's chunks");
+    if (part == parts.end()) return wrong("extends beyond this daemon's chunks");
     const Chunk& chunk = *part->place.chunk;
     const auto& image = arrival.state->images[part->place.core.value]->chunks[part->place.index];
     const std::vector<TensorView> tensors = TensorsOf(*chunk.key, image);
     const auto tensor = std::find_if(tensors.begin(), tensors.end(), [&](const TensorView& each) {
       return each.tensor == piece.tensor();
     });
-    if (tensor == tensors.end()) return wrong("is of a tensor that the key does not have");
+    if (tensor == tensors.end()) return wrong("belongs to a tensor that the key does not have");
     if (bytes % tensor->element_bytes != 0) {
-      return wrong(fmt::format("is not of whole elements of {} bytes", tensor->element_bytes));
+      return wrong(
+          fmt::format("is not a multiple of the element size of {} bytes", tensor->element_bytes));
     }
     if (offset < chunk.element_offset || offset - chunk.element_offset >= chunk.element_count) {
-      return wrong("is not of this daemon's chunks");
+      return wrong("is not within this daemon's chunks");
     }
     std::uint32_t& come = part->elements_come[static_cast<std::size_t>(tensor - tensors.begin())];
     if (offset != chunk.element_offset + come) {
       return wrong(
-          fmt::format("is out of order: element {} is the next", chunk.element_offset + come));
+          fmt::format("is out of order: expected element {}", chunk.element_offset + come));
     }
     const std::size_t count =
         std::min<std::size_t>(bytes / tensor->element_bytes, chunk.element_count - come);

@@ -1,5 +1,5 @@
-// Saved state on its way in: gathered in images, piece by piece, each checked; brought to the core
-// loops when it is whole. See checkpoints.h for who holds what until when.
+// Checks and collects a checkpoint's pieces in images and gives it to the core loops once it is
+// complete. See checkpoints.h for the lifetime of images.
 #include "server/control/checkpoint/loads.h"
 
 #include <algorithm>
@@ -17,14 +17,14 @@
 namespace phub::server {
 namespace {
 
-constexpr std::size_t kSentenceBytesMax = 2048;  // several times what a daemon says of a fault
+constexpr std::size_t kSentenceBytesMax = 2048;  // far more than a daemon's fault message has
 
-// A worker's words, which others will read.
+// A worker's message, to be shown to other ranks and users.
 std::string Sentence(std::string_view text) { return Printable(text, kSentenceBytesMax); }
 
 absl::Status Over() {
   return absl::AbortedError(
-      "this load of saved state is over: a newer one took its place, or the job has ended");
+      "this checkpoint load is over: a newer load replaced it or the job has ended");
 }
 
 }  // namespace
@@ -44,8 +44,8 @@ absl::StatusOr<LoadId> Loads::BeginLoad(const v1::LoadStateRequest& first) {
   if (!pending_calls_.KeysAcknowledged(job, job.batches.size())) {
     return context_.Refuse(
         ControlCounter::loads_refused,
-        absl::AbortedError(
-            fmt::format("keys are being added to job {}; load its state again", job.name())));
+        absl::AbortedError(fmt::format(
+            "keys are being added to job {}; retry loading the checkpoint", job.name())));
   }
   if (first.refusal_code() != 0) return RefuseLoad(job, seat->rank, first);
   const bool is_own = !first.session_id().empty();
@@ -117,10 +117,9 @@ void Loads::FinishLoad(LoadId load, Answer<v1::LoadStateResponse> answer) {
   absl::Status status = arrival.failure;
   if (status.ok()) status = CheckLoader(*job, arrival.session_id);
   if (status.ok() && arrival.elements_left > 0) {
-    status = absl::InvalidArgumentError(
-        fmt::format("the saved state of job {} ended before it was whole: {} elements of this "
-                    "daemon's chunks are missing",
-                    job->name(), arrival.elements_left));
+    status = absl::InvalidArgumentError(fmt::format(
+        "the checkpoint for job {} is incomplete: {} elements of this daemon's chunks are missing",
+        job->name(), arrival.elements_left));
   }
   if (!status.ok()) {
     if (arrival.failure.ok())
@@ -139,7 +138,7 @@ void Loads::FinishLoad(LoadId load, Answer<v1::LoadStateResponse> answer) {
   pending_calls_.AnswerAcknowledged(*job);
 }
 
-// It is whole: the core loops have it from here on, and let go of what they had before.
+// The checkpoint is complete: gives it to the core loops, which release the previous one.
 void Loads::SendCheckpoint(Job& job) {
   const std::unique_ptr<CheckpointArrival> arrival = std::move(job.checkpoints->arrival);
   std::unique_ptr<DeliveredCheckpoint> state = std::move(arrival->state);
@@ -172,8 +171,8 @@ void Loads::SendCheckpoint(Job& job) {
           job.checkpoints->loaded->description.keys_size());
 }
 
-// It will not come to anything: the core loops never saw it, so its memory comes back at once. Who
-// sends it learns why with the next part.
+// The load failed. The core loops never saw its memory, which is therefore freed at once. The
+// client gets the reason in answer to its next part.
 void Loads::FailArrival(Job& job, const absl::Status& status) {
   CheckpointArrival& arrival = *job.checkpoints->arrival;
   if (arrival.state == nullptr) return;
@@ -188,7 +187,7 @@ void Loads::FailArrival(Job& job, const absl::Status& status) {
 void Loads::CancelLoad(LoadId load) {
   Job* const job = FindLoad(load);
   if (job == nullptr) return;
-  FailArrival(*job, absl::CancelledError("the worker gave up"));
+  FailArrival(*job, absl::CancelledError("the client cancelled the load"));
   job->checkpoints->arrival.reset();
 }
 
@@ -200,7 +199,7 @@ void Loads::GetLoadedState(const v1::GetLoadedStateRequest& request,
   if (!job.checkpoints->load_refusal.ok()) return answer(job.checkpoints->load_refusal, {});
   if (job.checkpoints->loaded == nullptr) {
     return answer(
-        absl::NotFoundError(fmt::format("no saved state was brought to job {}", job.name())), {});
+        absl::NotFoundError(fmt::format("no checkpoint was loaded into job {}", job.name())), {});
   }
   job.pending.push_back(
       {job.checkpoints->loaded->tickets,
@@ -210,7 +209,7 @@ void Loads::GetLoadedState(const v1::GetLoadedStateRequest& request,
 }
 
 void Loads::AdvanceLoad(Job& job, TimeNs now) {
-  if (!job.running()) return;  // all of it is freed with the job
+  if (!job.running()) return;  // everything is freed with the job
   std::erase_if(job.checkpoints->replaced, [&](const std::unique_ptr<DeliveredCheckpoint>& state) {
     if (!context_.cores.Acknowledged(state->tickets)) return false;
     context_.ledger.Return(job.account, state->memory_bytes);
@@ -218,9 +217,9 @@ void Loads::AdvanceLoad(Job& job, TimeNs now) {
     return true;
   });
   if (job.checkpoints->arrival && now >= job.checkpoints->arrival->deadline) {
-    FailArrival(job, absl::DeadlineExceededError(
-                         fmt::format("no more of job {}'s saved state came within {}", job.name(),
-                                     FormatAge(context_.options.transfer_timeout))));
+    FailArrival(job, absl::DeadlineExceededError(fmt::format(
+                         "loading a checkpoint into job {} timed out: no data arrived within {}",
+                         job.name(), FormatAge(context_.options.transfer_timeout))));
   }
 }
 
@@ -230,7 +229,7 @@ void Loads::DropLoaded(Job& job, int code, const std::string& why) {
       known ? static_cast<absl::StatusCode>(code) : absl::StatusCode::kUnknown, Sentence(why));
   context_.counters.Add(ControlCounter::loads_refused);
   if (job.checkpoints->arrival) FailArrival(job, job.checkpoints->load_refusal);
-  if (job.checkpoints->loaded) {  // the core loops let go of it
+  if (job.checkpoints->loaded) {  // the core loops must release it
     for (const auto& [key, iteration] : job.checkpoints->loaded->iterations_before)
       job.keys[key].set_first_iteration(iteration);
     job.checkpoints->loaded->tickets.clear();
@@ -242,7 +241,7 @@ void Loads::DropLoaded(Job& job, int code, const std::string& why) {
   }
 }
 
-// The other racks hear of it before they hear that this rank has reached another barrier.
+// Messages to other racks are ordered: they receive the refusal before this rank's next barrier.
 LoadId Loads::RefuseLoad(Job& job, Rank rank, const v1::LoadStateRequest& refusal) {
   DropLoaded(job, refusal.refusal_code(), refusal.refusal());
   if (job.rack_run != nullptr) {
@@ -259,7 +258,7 @@ LoadId Loads::RefuseLoad(Job& job, Rank rank, const v1::LoadStateRequest& refusa
   return job.checkpoints->arrival->id;
 }
 
-// From here on the keys count as they did when they were saved; unless it is dropped.
+// The keys continue with the iteration numbers of the checkpoint, unless it is dropped.
 void Loads::TakeOverIterations(Job& job, const v1::LoadedState& loaded) {
   for (const v1::KeyStateInfo& info : loaded.keys()) {
     const std::uint64_t reductions = std::min(info.reductions(), loaded.iteration());
@@ -275,7 +274,7 @@ absl::StatusOr<Seating> Loads::FindLoader(const v1::LoadStateRequest& first) {
   Job* const job = jobs_.FindIncarnation(Incarnation{first.incarnation()});
   if (job == nullptr || job->rack_run == nullptr || !first.session_id().empty()) {
     return absl::NotFoundError(
-        fmt::format("{} has no job of the run {} that spans racks, or it has ended",
+        fmt::format("{} has no running job with incarnation {} that spans racks",
                     context_.options.racks.empty()
                         ? std::string("this daemon")
                         : context_.options.DescribeRack(RackIndex{context_.options.rack_index}),

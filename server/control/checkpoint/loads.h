@@ -1,6 +1,6 @@
-// Saved state on its way in: gathered in images, piece by piece, each checked, and given to the
-// core loops when it is whole. A job that spans racks is loaded whole at one of their daemons,
-// which deals the others' parts out. See checkpoints.h for who holds what until when. Owned by
+// Loads checkpoints. Pieces are checked one by one and collected in images, which the core loops
+// get once the checkpoint is complete. A job that spans racks is loaded through one daemon, which
+// distributes the other racks' parts. See checkpoints.h for the lifetime of images. Owned by
 // Control; under control's lock.
 #pragma once
 
@@ -28,20 +28,20 @@ class Loads final : public JobObserver {
         pending_calls_(pending_calls),
         peer_racks_(peer_racks) {}
 
-  // LoadState: what the first message of the call says, then every message (the first one, too),
-  // then the end of the client's side, which is answered. A load that failed says why at its next
-  // part.
+  // The LoadState call: BeginLoad for its first message, LoadPart for every message (the first,
+  // too), FinishLoad when the client has sent everything; it answers the call. If a load has
+  // failed, the next LoadPart returns the reason.
   absl::StatusOr<LoadId> BeginLoad(const v1::LoadStateRequest& first);
   absl::Status LoadPart(LoadId load, const v1::LoadStateRequest& part);
   void FinishLoad(LoadId load, Answer<v1::LoadStateResponse> answer);
   void CancelLoad(LoadId load);  // ignored if it is over
-  // After each part of a load into a job that spans racks: what is to be sent to the daemons of
-  // other racks, by rack, as parts of a LoadState of theirs. FinishLoad only once they have all
-  // taken theirs to the end.
+  // To be called after each part of a load into a job that spans racks. Returns by rack what to
+  // send to the other racks' daemons, as messages of a LoadState call. Call FinishLoad only after
+  // those calls have succeeded.
   std::map<std::uint32_t, v1::LoadStateRequest> PartsForRacks(LoadId load);
   void GetLoadedState(const v1::GetLoadedStateRequest& request, Answer<v1::LoadedState> answer);
 
-  // Rank 0 could not load: what was loaded, or is on its way, is dropped. code: an
+  // Rank 0 could not load: drops the checkpoint that is loaded or being loaded. code: an
   // absl::StatusCode.
   void DropLoaded(Job& job, int code, const std::string& why);
   void AdvanceLoad(Job& job, TimeNs now);

@@ -1,5 +1,4 @@
-// A snapshot's tensors on their way to the one who reads it, part by part, as fast as he takes
-// them.
+// Sends a snapshot's tensors to its reader part by part, as fast as the reader accepts them.
 #include <algorithm>
 #include <bit>
 #include <cstring>
@@ -12,9 +11,9 @@
 namespace phub::server {
 namespace {
 
-static_assert(std::endian::native == std::endian::little, "elements are sent as they lie");
+static_assert(std::endian::native == std::endian::little, "pieces carry little-endian elements");
 
-constexpr std::uint64_t kPartBytesMax = 1 << 20;  // and so of a piece
+constexpr std::uint64_t kPartBytesMax = 1 << 20;  // a piece has at most as many bytes
 
 }  // namespace
 
@@ -32,17 +31,17 @@ absl::Status Snapshots::ReadSnapshot(const v1::ReadSnapshotRequest& request,
   if (job == nullptr || !job->running() ||
       job->checkpoints->snapshot->state != SnapshotRun::State::kTaking) {
     return absl::NotFoundError(
-        "there is no such snapshot: it was read or given back, or its job has ended");
+        "there is no such snapshot: it was already read or released, or its job has ended");
   }
   if (absl::Status status = CheckSpansRacks(*job, request.has_rack()); !status.ok()) return status;
   SnapshotRun& run = *job->checkpoints->snapshot;
   if (run.reader != nullptr) {
     return absl::FailedPreconditionError(
-        fmt::format("the snapshot of job {} is being read by somebody else", job->name()));
+        fmt::format("another client is already reading the snapshot of job {}", job->name()));
   }
   run.reader = std::move(sink);
   if (request.give_back()) {
-    DropSnapshot(*job, absl::CancelledError("given back unread"));
+    DropSnapshot(*job, absl::CancelledError("released without being read"));
     return absl::OkStatus();
   }
   run.reader_waits = true;
@@ -50,7 +49,7 @@ absl::Status Snapshots::ReadSnapshot(const v1::ReadSnapshotRequest& request,
   return absl::OkStatus();
 }
 
-// Fills and sends one part, or ends.
+// Fills and sends one part, or ends the snapshot after the last part.
 void Snapshots::SendSnapshotPart(Job& job) {
   SnapshotRun& run = *job.checkpoints->snapshot;
   v1::SnapshotPart part;
@@ -112,7 +111,7 @@ void Snapshots::CancelSnapshot(std::string_view snapshot_id, const SnapshotSink*
   job->checkpoints->snapshot->reader.reset();
   if (!job->running() || job->checkpoints->snapshot->state == SnapshotRun::State::kDropping) return;
   context_.counters.Add(ControlCounter::snapshots_abandoned);
-  DropSnapshot(*job, absl::CancelledError("the reader is gone"));
+  DropSnapshot(*job, absl::CancelledError("the reader disconnected"));
 }
 
 }  // namespace phub::server

@@ -1,5 +1,5 @@
-// A job's state on its way out: memory for a copy, a target for every key, and core loops that copy
-// each chunk at its target while rounds go on. See checkpoints.h for who holds what until when.
+// Takes snapshots: memory for a copy, a target for every key, and core loops that copy each chunk
+// at its target while rounds go on. See checkpoints.h for the lifetime of images.
 #include "server/control/checkpoint/snapshots.h"
 
 #include <algorithm>
@@ -17,8 +17,8 @@ namespace {
 
 constexpr std::size_t kSnapshotIdBytes = 16;
 
-// Keys as the core loops left them in their images: at their targets. Keys without a chunk here
-// stay as they were.
+// Describes each key by what the core loops copied at its target. Keys without a chunk here keep
+// their description.
 void DescribeCopied(SnapshotRun& run) {
   std::vector<bool> seen(run.key_count, false);
   for (const ChunkRef& place : run.chunks) {
@@ -39,19 +39,19 @@ absl::Status Snapshots::CheckTargets(const Job& job,
                                      const v1::BeginSnapshotRequest& request) const {
   if (request.incarnation() != 0 && request.incarnation() != job.account.incarnation.value) {
     return absl::FailedPreconditionError(
-        fmt::format("job {} is another run by now: {}, not {}", job.name(),
+        fmt::format("job {} was started again: its incarnation is now {}, not {}", job.name(),
                     FormatIncarnation(job.account.incarnation),
                     FormatIncarnation(Incarnation{request.incarnation()})));
   }
   if (job.checkpoints->snapshot != nullptr &&
       job.checkpoints->snapshot->state == SnapshotRun::State::kDropping) {
     return absl::UnavailableError(fmt::format(
-        "the last snapshot of job {} is being given back; try again in a moment", job.name()));
+        "the previous snapshot of job {} is still being released; retry in a moment", job.name()));
   }
   if (job.checkpoints->snapshot != nullptr) {
-    return absl::FailedPreconditionError(
-        fmt::format("a snapshot of job {} was begun {} ago, and there is one at a time", job.name(),
-                    FormatAge(context_.clock.Now() - job.checkpoints->snapshot->begun_at)));
+    return absl::FailedPreconditionError(fmt::format(
+        "a snapshot of job {} is already in progress, started {} ago; retry when it is over",
+        job.name(), FormatAge(context_.clock.Now() - job.checkpoints->snapshot->begun_at)));
   }
   if (job.keys.empty()) {
     return absl::FailedPreconditionError(fmt::format("job {} has no keys yet", job.name()));
@@ -61,17 +61,17 @@ absl::Status Snapshots::CheckTargets(const Job& job,
   for (const v1::SnapshotTarget& target : request.targets()) {
     if (target.key_index() >= job.keys.size() || has_target[target.key_index()]) {
       return absl::InvalidArgumentError(fmt::format(
-          "job {}: the snapshot's target for key number {} {}", job.name(), target.key_index(),
+          "job {}: the snapshot target for key number {} {}", job.name(), target.key_index(),
           target.key_index() < job.keys.size() ? "is given twice"
-                                               : "is for a key that is not there"));
+                                               : "names a key that the job does not have"));
     }
     has_target[target.key_index()] = true;
   }
   if (target_count < job.keys.size() || !pending_calls_.KeysAcknowledged(job, job.batches.size())) {
-    return absl::AbortedError(fmt::format(
-        "job {} has {} keys by now, and targets for {} were given; ask for its versions "
-        "again",
-        job.name(), job.keys.size(), target_count));
+    return absl::AbortedError(
+        fmt::format("keys were added to job {}: it has {} keys, the request has targets for {}; "
+                    "query its versions again and retry",
+                    job.name(), job.keys.size(), target_count));
   }
   return absl::OkStatus();
 }
@@ -138,7 +138,8 @@ void Snapshots::BeginSnapshot(const v1::BeginSnapshotRequest& request,
   context_.counters.Add(ControlCounter::snapshots_begun);
   LogInfo("event=snapshot_begun tenant={} job=\"{}\" keys={} bytes={}", job.account.tenant,
           job.name(), job.keys.size(), job.checkpoints->snapshot->description.bytes());
-  // After the snapshot's own command: what a key's rounds beside its reductions were stays so.
+  // The core loops execute this query after the snapshot's command. From then on, the difference
+  // between a key's applied rounds and its reductions does not change.
   versions_.AskForVersions(
       job, context_.options.report_timeout,
       [this, &job, id = job.checkpoints->snapshot->id](const absl::Status& asked,
@@ -156,8 +157,8 @@ void Snapshots::BeginSnapshot(const v1::BeginSnapshotRequest& request,
       });
 }
 
-// Called before the core loops' events are taken: what they said before they acknowledged is in the
-// queues by then, so once the events are taken nothing older can follow.
+// Called before the core loops' events are handled. Everything that a core loop reported before it
+// acknowledged is already in the queues, so no older event can follow once they are handled.
 void Snapshots::NoteSnapshotAcknowledged(Job& job) {
   if (job.checkpoints->snapshot != nullptr)
     job.checkpoints->snapshot->acknowledged =
@@ -186,7 +187,8 @@ void Snapshots::AdvanceSnapshot(Job& job, TimeNs now) {
     context_.counters.Add(ControlCounter::snapshots_missed);
     return DropSnapshot(
         job, absl::AbortedError(fmt::format(
-                 "job {} is past the boundary already; ask for a later one", job.name())));
+                 "job {} has already passed the snapshot's target; request a later boundary",
+                 job.name())));
   }
   if (run->state == SnapshotRun::State::kAccepting && run->acknowledged && run->versions_known) {
     run->state = SnapshotRun::State::kTaking;
@@ -196,23 +198,25 @@ void Snapshots::AdvanceSnapshot(Job& job, TimeNs now) {
   if (now >= run->deadline) {
     const bool accepting = run->state == SnapshotRun::State::kAccepting;
     if (!accepting) context_.counters.Add(ControlCounter::snapshots_abandoned);
-    return DropSnapshot(job, absl::DeadlineExceededError(fmt::format(
-                                 "the snapshot of job {} was given back: {} within {}", job.name(),
-                                 accepting ? "the core loops did not take it on" : "nobody read on",
-                                 FormatAge(accepting ? context_.options.report_timeout
-                                                     : context_.options.transfer_timeout))));
+    return DropSnapshot(
+        job, absl::DeadlineExceededError(fmt::format(
+                 "the snapshot of job {} was dropped: {} within {}", job.name(),
+                 accepting ? "the core loops did not accept it" : "no client read from it",
+                 FormatAge(accepting ? context_.options.report_timeout
+                                     : context_.options.transfer_timeout))));
   }
   const auto is_taken = [](bool taken) { return taken; };
   if (run->keys_sent || !run->reader_waits ||
       !std::all_of(run->taken.begin(), run->taken.end(), is_taken)) {
-    if (run->reader != nullptr && !run->keys_sent) run->deadline = kNever;  // its own patience
+    // The reader has its own timeout.
+    if (run->reader != nullptr && !run->keys_sent) run->deadline = kNever;
     return;
   }
   DescribeCopied(*run);
   SendSnapshotPart(job);
 }
 
-// Nobody wants it any more. `why` is for whoever waits for it.
+// Gives up the snapshot. `why` is the answer to clients that wait for it.
 void Snapshots::DropSnapshot(Job& job, absl::Status why) {
   SnapshotRun& run = *job.checkpoints->snapshot;
   if (run.state == SnapshotRun::State::kDropping) return;
@@ -226,7 +230,8 @@ void Snapshots::DropSnapshot(Job& job, absl::Status why) {
   }
 }
 
-// The core loops have let go. Memory first, so that whoever is told may ask for another one.
+// The core loops have released the images. Frees the memory before it answers, so that a client
+// which gets the answer can request another snapshot.
 void Snapshots::FreeSnapshot(Job& job) {
   const std::unique_ptr<SnapshotRun> run = std::move(job.checkpoints->snapshot);
   run->images.clear();
@@ -240,7 +245,7 @@ void Snapshots::FreeSnapshot(Job& job) {
 
 void Snapshots::OnCreated(Job& job) { job.checkpoints = std::make_shared<JobCheckpoints>(); }
 
-// Errors that come later name the newest state on disk.
+// Gives a new rank the newest checkpoint on disk, which its later errors name.
 void Snapshots::OnAttaching(const Job& job, EventSink& sink) {
   const std::optional<v1::SavedState> saved = DescribeNewestSave(job, context_.clock.Now());
   if (!saved) return;
@@ -257,7 +262,7 @@ void Snapshots::OnOver(Job& job, const absl::Status& why) {
   if (run->reader) std::exchange(run->reader, nullptr)->End(end);
 }
 
-// The memory goes back with the job's account, which is closed as a whole.
+// The ledger gets the memory back when it closes the job's account.
 void Snapshots::OnReleased(Job& job) {
   job.checkpoints->version_queries.clear();
   job.checkpoints->snapshot.reset();

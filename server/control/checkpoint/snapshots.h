@@ -1,7 +1,7 @@
-// A job's training state on its way out: memory for a copy, a target for every key, core loops that
-// copy each chunk at its target while rounds go on, and a reader that takes the copy part by part.
-// And what is known of states that are on disk. See checkpoints.h for who holds what until when.
-// Owned by Control; under control's lock.
+// Snapshots of a job's training state. Control allocates memory for a copy and sets a target for
+// every key. The core loops copy each chunk at its target while rounds go on. A reader then gets
+// the copy part by part. Also keeps what is known of checkpoints on disk. See checkpoints.h for the
+// lifetime of images. Owned by Control; under control's lock.
 #pragma once
 
 #include <cstdint>
@@ -22,23 +22,23 @@ class Snapshots final : public JobObserver {
       : context_(context), jobs_(jobs), pending_calls_(pending_calls), versions_(versions) {}
 
   void BeginSnapshot(const v1::BeginSnapshotRequest& request, Answer<v1::Snapshot> answer);
-  // Parts go to the sink, one at a time, until its End. On an error the sink is not used.
+  // Sends parts to the sink, one at a time, then End. On an error the sink is not used.
   absl::Status ReadSnapshot(const v1::ReadSnapshotRequest& request,
                             std::shared_ptr<SnapshotSink> sink);
-  // The reader took its part, and may get the next one; or it is gone. Ignored if the sink is not
-  // the snapshot's reader any more.
+  // SnapshotPartSent: the reader has received its part and can get the next one. CancelSnapshot:
+  // the reader disconnected. Both are ignored if the sink is no longer the snapshot's reader.
   void SnapshotPartSent(std::string_view snapshot_id, const SnapshotSink* sink);
   void CancelSnapshot(std::string_view snapshot_id, const SnapshotSink* sink);
   Job* FindSnapshot(std::string_view snapshot_id) const;  // null: not known
 
-  // The reader says that it wrote the snapshot to disk.
+  // The reader reports that it wrote the snapshot to disk.
   void ReportSavedState(const v1::ReportSavedStateRequest& request,
                         Answer<v1::ReportSavedStateResponse> answer);
-  // The iteration of a snapshot that may be reported now.
+  // The iteration of a snapshot that was read completely and can be reported now.
   absl::StatusOr<std::uint64_t> IterationReadOut(const v1::ReportSavedStateRequest& request) const;
 
-  // Before the core loops' events are taken: those of a snapshot that is acknowledged are all
-  // among them.
+  // To be called before the core loops' events are handled: if a snapshot is acknowledged now, all
+  // its events are in the queues.
   void NoteSnapshotAcknowledged(Job& job);
   void HandleSnapshotTaken(Job& job, CoreIndex core, const Event& event);
   void AdvanceSnapshot(Job& job, TimeNs now);
@@ -49,7 +49,8 @@ class Snapshots final : public JobObserver {
   void OnReleased(Job& job) override;
 
  private:
-  Job* FindReadOut(const v1::ReportSavedStateRequest& request) const;  // null: not read lately
+  // Null: not among the snapshots that were read recently.
+  Job* FindReadOut(const v1::ReportSavedStateRequest& request) const;
   absl::Status CheckTargets(const Job& job, const v1::BeginSnapshotRequest& request) const;
   absl::Status TakeSnapshot(Job& job, const v1::BeginSnapshotRequest& request);
   void SendSnapshotPart(Job& job);

@@ -1,4 +1,4 @@
-// Where the chunks of a job's keys are: asked of every core loop, answered in bounded time.
+// The versions of a job's keys: queries every core loop and answers within a bounded time.
 #include "server/control/checkpoint/versions.h"
 
 #include <algorithm>
@@ -12,7 +12,7 @@
 namespace phub::server {
 namespace {
 
-constexpr std::size_t kVersionQueriesMax = 16;  // administrators; beside them one per rank
+constexpr std::size_t kVersionQueriesMax = 16;  // from administrators; in addition to one per rank
 
 void Merge(const VersionReport::Entry& entry, v1::KeyVersions& key) {
   if (entry.chunk_count == 0) return;
@@ -33,7 +33,6 @@ void Merge(const VersionReport::Entry& entry, v1::KeyVersions& key) {
 
 }  // namespace
 
-// asking: Max() for the chunks that are at home here; a rank for all that it reads here.
 void Versions::AskForVersionsOf(Job& job, Rank asking, DurationNs timeout,
                                 std::function<void(const absl::Status&, VersionQuery&)> done) {
   context_.counters.Add(ControlCounter::version_reports);
@@ -96,7 +95,7 @@ void Versions::CheckVersionQueries(Job& job, TimeNs now) {
 v1::GetVersionsResponse Versions::DescribeVersions(const Job& job,
                                                    const VersionQuery& query) const {
   v1::GetVersionsResponse response;
-  // Keys that were added after the question have no reports; they are asked for the next time.
+  // Keys that were added after the query began have no reports; the next query covers them.
   for (std::size_t i = 0; i < query.reports[0]->keys.size(); ++i) {
     v1::KeyVersions& key = *response.add_keys();
     key.set_key_index(static_cast<std::uint32_t>(i));
@@ -115,7 +114,7 @@ absl::Status Versions::CheckQueryRoom(const Job& job) const {
     return absl::OkStatus();
   }
   return absl::ResourceExhaustedError(
-      fmt::format("{} others are asking for the versions of job {}; try again",
+      fmt::format("{} clients are already querying the versions of job {}; try again later",
                   job.checkpoints->version_queries.size(), job.name()));
 }
 

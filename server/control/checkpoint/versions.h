@@ -1,5 +1,5 @@
-// Where the chunks of a job's keys are: asked of every core loop, answered in bounded time. Owned
-// by Control; under control's lock.
+// The versions of a job's keys: queries every core loop and answers within a bounded time. Owned by
+// Control; under control's lock.
 #pragma once
 
 #include <functional>
@@ -18,16 +18,16 @@ class Versions final : public JobObserver {
   Versions(Context& context, JobTable& jobs, Sessions& sessions)
       : context_(context), jobs_(jobs), sessions_(sessions) {}
 
-  // For a rank: the versions that it reads here.
+  // For a rank: the versions of all chunks that it reads from this daemon.
   void GetVersions(const v1::GetVersionsRequest& request, Answer<v1::GetVersionsResponse> answer);
-  // For administrators: the versions of the chunks that are at home here.
+  // For administrators: the versions of the chunks whose home is this daemon.
   void GetJobVersions(const v1::GetJobVersionsRequest& request,
                       Answer<v1::GetVersionsResponse> answer);
 
-  // RESOURCE_EXHAUSTED: too many ask already.
+  // RESOURCE_EXHAUSTED: too many queries are in progress.
   absl::Status CheckQueryRoom(const Job& job) const;
-  // Of the chunks that are at home here. done: called once; OK if the query is complete or out of
-  // time, otherwise the job has ended.
+  // Queries the versions of the chunks whose home is this daemon. done: called once; OK if the
+  // query is complete or timed out, otherwise the job has ended.
   void AskForVersions(Job& job, DurationNs timeout,
                       std::function<void(const absl::Status&, VersionQuery&)> done);
   v1::GetVersionsResponse DescribeVersions(const Job& job, const VersionQuery& query) const;
@@ -38,7 +38,8 @@ class Versions final : public JobObserver {
   void OnOver(Job& job, const absl::Status& why) override;
 
  private:
-  // asking: Max() for the chunks that are at home here; a rank for all that it reads here.
+  // asking: Rank::Max() selects the chunks whose home is this daemon; a rank selects all chunks
+  // that it reads here.
   void AskForVersionsOf(Job& job, Rank asking, DurationNs timeout,
                         std::function<void(const absl::Status&, VersionQuery&)> done);
   void AnswerVersionsTo(Job& job, Rank asking, Answer<v1::GetVersionsResponse> answer);

@@ -17,7 +17,7 @@ namespace {
 
 using transport::SocketAddress;
 
-// A ClientHello has some 500 bytes, and with keys for times to come 2 KiB; nothing comes after it
+// A ClientHello has about 500 bytes, or 2 KiB with post-quantum keys. The client sends nothing more
 // until it is answered.
 constexpr int kFirstBytesMax = 16 * 1024;
 constexpr std::string_view kPreface = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
@@ -61,7 +61,8 @@ std::uint64_t CookieOf(int socket) {
 
 void ShutDown(int number, std::uint64_t cookie) {
   if (CookieOf(number) != cookie) return;
-  // Looked at before and after it is ours: the number may be given to another in between.
+  // The number may be reused by another socket at any time, so the cookie is checked again on a
+  // duplicate.
   const Descriptor same(fcntl(number, F_DUPFD_CLOEXEC, 0));
   if (same && CookieOf(same.get()) == cookie) shutdown(same.get(), SHUT_RDWR);
 }
@@ -81,7 +82,7 @@ PeerText PeerTextOf(SocketAddress address) {
     }
   }
   PeerText text{.address = transport::AddressText(address), .peer = {}};
-  // gRPC writes an interface as a number.
+  // gRPC writes an interface (IPv6 scope) as a number.
   std::string numeric = text.address.substr(0, text.address.find('%'));
   if (address.storage.ss_family == AF_INET6) {
     const auto& v6 = reinterpret_cast<const sockaddr_in6&>(address.storage);

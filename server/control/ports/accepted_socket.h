@@ -1,4 +1,4 @@
-// What can be said of a connection to the control port before gRPC has it, and after. Any thread.
+// Functions for connections to the control port, before and after gRPC owns them. Any thread.
 #pragma once
 
 #include <cstdint>
@@ -8,26 +8,26 @@
 
 namespace phub::server {
 
-// What a client sends first: TLS's ClientHello, or the preface of HTTP/2.
+// The first message of a client: TLS's ClientHello, or the preface of HTTP/2.
 enum class FirstMessage {
-  kMore,   // not whole yet
-  kWhole,  // and nothing but its form has been looked at
-  kBad,    // something else
-  kGone,   // the connection has ended
+  kMore,   // incomplete so far
+  kWhole,  // complete; only its format was checked
+  kBad,    // not such a message
+  kGone,   // the connection is closed
 };
 
-// Takes nothing out of the socket.
+// Leaves the data in the socket.
 FirstMessage LookAtFirstMessage(int socket, bool tls);
 
-// The kernel never gives one twice. 0: that is no socket.
+// The socket's cookie, which the kernel never reuses. 0: not a socket.
 std::uint64_t CookieOf(int socket);
 
-// Ends the connection that had that number, if it still has.
+// Shuts down the socket with that descriptor number, if its cookie still matches.
 void ShutDown(int number, std::uint64_t cookie);
 
 struct PeerText {
-  std::string address;  // what counts as one
-  std::string peer;     // as PeerAddress() of a call gives it
+  std::string address;  // what the limits per address count as one address
+  std::string peer;     // in the format of a call's PeerAddress()
 };
 
 PeerText PeerTextOf(transport::SocketAddress address);

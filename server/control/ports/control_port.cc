@@ -33,19 +33,20 @@ using transport::SocketAddress;
 constexpr int kBacklog = 1024;
 constexpr int kAcceptedAtOnce = 64;
 constexpr int kEventsAtOnce = 64;
-// How long at most until it stops, a stranger's time is up, or a free place is noticed; and the
-// same for known connections, of which there are many.
+// Upper bound on the delay until the thread notices a stop request, a stranger's timeout or a free
+// place. Known connections are numerous and are checked less often.
 constexpr int kTurnMs = 50;
 constexpr DurationNs kKnownSweep = kSecond;
-// What gRPC sets where it listens itself: a peer that does not acknowledge is gone.
+// gRPC sets the same value on its own listening sockets: a connection is closed if the peer does
+// not acknowledge data for this long.
 constexpr int kUserTimeoutMs = 5'000;
 
-// Nothing, and errno, if it cannot be.
+// On failure: no descriptor, and errno is set.
 Descriptor Listen(const SocketAddress& address) {
   Descriptor listening(
       socket(address.storage.ss_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
   const int on = 1;
-  // Inherited by what is accepted.
+  // Accepted sockets inherit these options.
   if (!listening || setsockopt(listening.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof on) != 0 ||
       setsockopt(listening.get(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof on) != 0 ||
       setsockopt(listening.get(), IPPROTO_TCP, TCP_USER_TIMEOUT, &kUserTimeoutMs,
@@ -96,7 +97,7 @@ struct ControlPort::Impl {
     TimeNs since = 0;
     bool whole = false;
   };
-  // gRPC has it.
+  // A connection that was given to gRPC.
   struct Handed {
     int number = -1;
     std::uint64_t cookie = 0;
@@ -125,19 +126,20 @@ struct ControlPort::Impl {
   const ControlPortOptions options;
   std::uint16_t port = 0;
   Descriptor epoll;
-  std::vector<Descriptor> listening;  // their events' ids are their places here
+  std::vector<Descriptor> listening;  // an event's id is the index here
   HandOver hand_over;
   Report report;
   SystemClock clock;
   std::atomic<bool> stopping{false};
   std::thread thread;
-  bool starved = false;                           // of descriptors or memory
-  std::vector<std::pair<int, Descriptor>> ready;  // for gRPC, with the listening descriptor
+  bool starved = false;  // out of descriptors or memory
+  // To give to gRPC: the listening descriptor, the connection.
+  std::vector<std::pair<int, Descriptor>> ready;
 
-  std::mutex mutex;  // the thread's, and MarkKnown's; of all that follows
+  std::mutex mutex;  // between the thread and MarkKnown; guards all that follows
   std::uint64_t next_id = 0;
   std::map<std::uint64_t, Silent> silent;  // the oldest first
-  Peers handed;                            // by peer
+  Peers handed;                            // given to gRPC, by peer
   std::map<std::string, Count> counts;     // by address
   std::uint32_t strangers = 0;
   TimeNs swept = 0;
@@ -150,10 +152,10 @@ absl::Status ControlPort::Impl::Bind() {
   if (!addresses.ok()) return addresses.status();
   bool taken = false;
   for (SocketAddress& address : *addresses) {
-    if (port != 0) SetPort(address, port);  // a name of several addresses has one port
+    if (port != 0) SetPort(address, port);  // all addresses of a name use the same port
     Descriptor made = Listen(address);
     taken = taken || (!made && errno == EADDRINUSE);
-    if (!made) continue;  // ::1 of localhost on a host without IPv6
+    if (!made) continue;  // for example ::1 of localhost on a host without IPv6
     SocketAddress bound;
     bound.bytes = sizeof bound.storage;
     PHUB_CHECK(getsockname(made.get(), bound.get(), &bound.bytes) == 0, "errno={}", errno);
@@ -161,10 +163,10 @@ absl::Status ControlPort::Impl::Bind() {
     listening.push_back(std::move(made));
   }
   if (listening.empty() || taken) {
-    return absl::UnavailableError(fmt::format(
-        "cannot listen on {} for control: the address is not this host's, or another process, "
-        "perhaps another phubd, has the port",
-        transport::HostPort(options.host, options.port)));
+    return absl::UnavailableError(
+        fmt::format("cannot listen on {} for control connections: the address does not belong to "
+                    "this host, or another process (probably another phubd) uses the port",
+                    transport::HostPort(options.host, options.port)));
   }
   epoll = Descriptor(epoll_create1(EPOLL_CLOEXEC));
   for (next_id = 0; epoll && next_id < listening.size(); ++next_id) {
@@ -189,9 +191,9 @@ void ControlPort::Impl::Loop() {
       Turn(events, std::max(count, 0));
       refusals = std::exchange(refused, {});
     }
-    // Nothing helps but to wait for some; meanwhile the kernel keeps who waits.
+    // Waits for descriptors or memory to become free. Meanwhile the kernel queues new connections.
     if (starved) std::this_thread::sleep_for(std::chrono::milliseconds(kTurnMs));
-    // gRPC may come back to us from within.
+    // Without the lock, since gRPC may call back.
     for (auto& [from, connection] : ready) hand_over(from, std::move(connection));
     ready.clear();
     if (refusals.any()) report(refusals);
@@ -297,7 +299,7 @@ void ControlPort::Impl::Sweep(TimeNs now) {
   }
 }
 
-// Whether there is one, or one could be made.
+// Whether the address has a place for a stranger, if necessary by closing the oldest stranger.
 bool ControlPort::Impl::MakePlace(const std::string& address) {
   const bool own_full = counts[address].strangers >= options.strangers_per_address_max;
   if (!own_full && strangers < options.strangers_max) return true;
@@ -314,9 +316,10 @@ bool ControlPort::Impl::MakePlace(const std::string& address) {
   return true;
 }
 
-// The newest first: when strangers crowd their address, who has just come still waits.
+// The newest connections first: if an address has too many strangers, a client that has just
+// connected is still waiting for an answer.
 void ControlPort::Impl::HandOverWhole() {
-  std::set<std::string> full;  // addresses that have no place left; few have so many strangers
+  std::set<std::string> full;  // addresses without a place; rarely more than a few
   for (auto it = silent.end(); it != silent.begin();) {
     Silent& each = (--it)->second;
     if (!each.whole || full.contains(each.text.address)) continue;
@@ -329,13 +332,14 @@ void ControlPort::Impl::HandOverWhole() {
     const Handed given{each.socket.get(), CookieOf(each.socket.get()), each.text.address,
                        clock.Now()};
     if (const auto old = handed.find(each.text.peer); old != handed.end()) {
-      // From the same port to another address of this host: gRPC's names cannot tell them apart.
+      // The peer connected from the same port to another address of this host. gRPC's peer names
+      // cannot distinguish the two connections.
       if (CookieOf(old->second.number) == old->second.cookie) {
         ++refused.crowd;
         it = Drop(it);
         continue;
       }
-      Forget(old);  // gone, and its number came back to the same peer before we looked
+      Forget(old);  // closed, and the same peer has connected again since
     }
     ready.emplace_back(each.listening, std::move(each.socket));
     handed[each.text.peer] = given;

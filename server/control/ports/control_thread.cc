@@ -56,7 +56,7 @@ void ControlThread::Loop() {
       const std::lock_guard lock(mutex_);
       sleeping_until_ = kAwake;
     }
-    // Cleared before the next Poll looks: what rings from here on wakes again.
+    // Cleared before the next Poll, so that a ring during or after Poll wakes the thread again.
     doorbell_.Clear();
   }
 }

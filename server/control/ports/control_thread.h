@@ -1,5 +1,5 @@
-// The daemon's only lock, and the thread that gives Control its time: calls Poll when a core loop
-// rings the bell or a deadline comes. gRPC's threads and the lane listener come in through Run.
+// Control's lock, and the thread that calls Control's Poll whenever a core loop rings the doorbell
+// or a deadline passes. gRPC's threads and the lane listener call Control through Run.
 #pragma once
 
 #include <functional>
@@ -18,7 +18,8 @@ namespace phub::server {
 
 class ControlThread {
  public:
-  // Both outlive it. Any thread may call anything but Start and Stop, which are the owner's.
+  // Both must outlive it. Any thread may call any function except Start and Stop, which only the
+  // owner may call.
   ControlThread(Control& control, const Clock& clock);
   ~ControlThread();  // Stop()
   ControlThread(const ControlThread&) = delete;
@@ -27,10 +28,11 @@ class ControlThread {
   void Start();
   void Stop();
 
-  // Core loops ring it after they pushed events or executed commands.
+  // Core loops ring it after they push events or execute commands.
   const Doorbell& doorbell() const { return doorbell_; }
 
-  // Calls function(control) under the lock; what was deferred meanwhile runs after it is released.
+  // Calls function(control) under the lock. Functions deferred meanwhile run after the lock is
+  // released.
   template <typename Function>
   auto Run(Function&& function) {
     Deferred deferred;
@@ -49,13 +51,15 @@ class ControlThread {
     }
   }
 
-  // Only from inside Run (from Control's callbacks and sinks): runs without the lock, in order, on
-  // the thread that is in Run. This is how answers leave: gRPC may call back from within Finish.
+  // Only from inside Run (from Control's callbacks and sinks). Deferred functions run without the
+  // lock, in order, on the thread that called Run. Answers are sent this way, since gRPC may call
+  // back from within Finish.
   void Defer(std::function<void()> function) { deferred_.push_back(std::move(function)); }
 
  private:
   using Deferred = std::vector<std::function<void()>>;
-  // Ends a stay under the lock: takes what was deferred, wakes the thread if it sleeps too long.
+  // Runs before the lock is released: collects the deferred functions, and wakes the thread if it
+  // would sleep past the next deadline.
   class Settle {
    public:
     Settle(ControlThread& thread, Deferred& deferred) : thread_(thread), deferred_(deferred) {}
@@ -73,7 +77,7 @@ class ControlThread {
   Doorbell doorbell_;
   std::mutex mutex_;
   Deferred deferred_;                                           // under mutex_
-  TimeNs sleeping_until_ = std::numeric_limits<TimeNs>::min();  // under mutex_; min: it is awake
+  TimeNs sleeping_until_ = std::numeric_limits<TimeNs>::min();  // under mutex_; min: awake
   bool stopping_ = false;                                       // under mutex_
   std::thread thread_;
 };

@@ -1,5 +1,5 @@
-// What the data port refused before anybody was known, into control's counters, where metrics and
-// `phubctl stats` have it. The listener's thread.
+// Adds the connections that the data port refused before authentication to control's counters,
+// which metrics and `phubctl stats` report. Runs on the listener's thread.
 #pragma once
 
 #include <array>
@@ -12,11 +12,11 @@ namespace phub::server {
 
 class DataPortReport {
  public:
-  // Both outlive the report.
+  // Both must outlive the report.
   DataPortReport(ControlThread& thread, const transport::LaneListenerCounters& port)
       : thread_(thread), port_(port) {}
 
-  // Takes control's lock if anything was refused since.
+  // Takes control's lock only if there were refusals since the last call.
   void Update();
 
  private:

@@ -13,8 +13,8 @@ namespace phub::server {
 
 class ControlLaneGate final : public transport::LaneGate {
  public:
-  // transport_index: which of every core loop's transports serves the listener's connections;
-  // tls: they come through TLS. The thread outlives the gate.
+  // transport_index: which of every core loop's transports serves the listener's connections. tls:
+  // whether they use TLS. The thread must outlive the gate.
   explicit ControlLaneGate(ControlThread& thread, std::uint8_t transport_index = 0,
                            bool tls = false);
 

@@ -8,7 +8,7 @@
 namespace phub::server {
 namespace {
 
-// Some 20 ms of work: whole huge pages.
+// About 20 ms of work; a multiple of the size of huge pages.
 constexpr std::size_t kPieceBytes = std::size_t{64} << 20;
 
 }  // namespace

@@ -1,5 +1,5 @@
-// Takes and gives back pages on a thread of its own. Pieces of what waits take turns, so that a
-// large job does not keep small ones waiting. Any thread may call.
+// Allocates and frees pages on a separate thread. Large requests are split into pieces that take
+// turns, so that a large job does not delay small ones. Any thread may call.
 #pragma once
 
 #include <functional>
@@ -14,8 +14,8 @@ namespace phub::server {
 
 class PageThread final : public Prefaulter {
  public:
-  // `changed`: called after each flag that was set. Outlives the thread, whose end tells nobody of
-  // what still waits.
+  // `changed` is called after each flag that was set; it must outlive the thread. Requests that are
+  // still waiting when the thread ends get no notice.
   explicit PageThread(std::function<void()> changed) : changed_(std::move(changed)) {}
 
   PagesFlag Take(std::vector<UnbackedMemory> memory) override;

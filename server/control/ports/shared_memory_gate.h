@@ -1,5 +1,5 @@
 // Lets the shared-memory listener ask control which processes of this host get lanes and memory.
-// Called from the listener's thread.
+// Runs on the listener's thread.
 #pragma once
 
 #include <cstdint>
@@ -14,7 +14,7 @@ namespace phub::server {
 class ControlSharedMemoryGate final : public transport::ShmGate {
  public:
   // transport_index: which of every core loop's transports serves the listener's connections. The
-  // thread outlives the gate.
+  // thread must outlive the gate.
   ControlSharedMemoryGate(ControlThread& thread, std::uint8_t transport_index);
 
   wire::LaneRefusal Admit(const wire::LaneHello& hello,

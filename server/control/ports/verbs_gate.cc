@@ -51,8 +51,9 @@ absl::StatusOr<transport::VerbsLaneParts> ControlVerbsGate::Parts(const wire::La
     if (!staging.ok()) return staging.status();
     const std::shared_ptr<transport::VerbsQueue>& queue = queues_[hello.core.value];
     if (queue->lost()) {
-      return absl::UnavailableError(fmt::format(
-          "RDMA device {} was lost; start phubd anew once it is back", queue->device()->name()));
+      return absl::UnavailableError(
+          fmt::format("RDMA device {} was lost; restart phubd once the device is available again",
+                      queue->device()->name()));
     }
     auto domain = DomainOf(hello.incarnation, queue->device());
     if (!domain.ok()) return domain.status();
@@ -73,12 +74,12 @@ absl::StatusOr<ControlVerbsGate::Domain> ControlVerbsGate::DomainOf(
   JobMemory& job = jobs_[incarnation];
   Domain& known = job.domains[device.get()];
   if (known != nullptr) return known;
-  auto made = transport::VerbsDomain::Create(
-      device,
-      "a batch of keys takes one or two, and between racks one for each core loop: add "
-      "keys in larger batches");
+  auto made =
+      transport::VerbsDomain::Create(device,
+                                     "add keys in larger batches: each batch takes one or two "
+                                     "regions, and one more per core loop if the job spans racks");
   if (!made.ok()) return made.status();
-  // Whoever lets go of it last need not wait until it is unpinned.
+  // The last holder does not wait for the domain to be unpinned: the gate's thread destroys it.
   transport::VerbsDomain* const domain = made->get();
   known = Domain(domain, [work = work_, end = job.end, held = *std::move(made)](auto*) mutable {
     work->Add({.end = std::move(end), .unwanted = std::move(held)});
@@ -110,7 +111,7 @@ DoneFlag ControlVerbsGate::OnParameters(Incarnation incarnation, std::byte* data
   }
   if (domains.empty()) return nullptr;
   auto done = std::make_shared<std::atomic<bool>>(false);
-  // Done in order: the last is done when all are.
+  // Work is done in order, so the last item is done when all are.
   for (const Domain& domain : domains) {
     work_->Add({.end = job.end,
                 .domain = domain,
@@ -120,7 +121,7 @@ DoneFlag ControlVerbsGate::OnParameters(Incarnation incarnation, std::byte* data
   return done;
 }
 
-// Lanes to other racks stand before there are keys.
+// Lanes to other racks are open before there are keys.
 DoneFlag ControlVerbsGate::OnSums(Incarnation incarnation, CoreIndex core, std::byte* data,
                                   std::size_t bytes, std::shared_ptr<const void> owner) {
   const auto job = jobs_.find(incarnation);
@@ -135,7 +136,7 @@ DoneFlag ControlVerbsGate::OnSums(Incarnation incarnation, CoreIndex core, std::
   return done;
 }
 
-// Unpinning takes as long as pinning.
+// On the gate's thread, since unpinning takes as long as pinning.
 DoneFlag ControlVerbsGate::OnReleased(Incarnation incarnation) {
   const auto job = jobs_.find(incarnation);
   if (job == jobs_.end()) return nullptr;
@@ -155,13 +156,13 @@ void ControlVerbsGate::Attend() {
       if (!work_->Take(work)) return;
       if (work.domain != nullptr && !work.end->released.load()) Register(work);
       if (work.done != nullptr) work.done->store(true);
-    }  // what it has is let go
+    }  // destroys the work item and what it holds
     thread_.doorbell().Ring();
   }
 }
 
-// What is sent from memory that is not registered is copied on their way, and counted: no reason to
-// end a job.
+// Data in memory that is not registered is copied before it is sent, and counted. The job can go
+// on.
 void ControlVerbsGate::Register(const Work& work) {
   const auto& [data, bytes, owner] = work.parameters;
   const auto index = work.domain->Add(data, bytes, transport::RegisteredMemory::Use::kSend, owner);
@@ -172,7 +173,7 @@ void ControlVerbsGate::Register(const Work& work) {
 
 // ---- The queue ---------------------------------------------------------------------------------
 
-// Nothing is let go under the lock: what has a domain may come back.
+// Nothing is destroyed under the lock, since destroying a domain may add work.
 void ControlVerbsGate::WorkQueue::Add(Work work) {
   const std::lock_guard lock(mutex_);
   if (stopping_) return;

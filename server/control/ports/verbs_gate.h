@@ -1,17 +1,20 @@
-// Lets the data port ask control which queue pairs become lanes, says what those to other racks are
-// made of at either end, and keeps what jobs have on RDMA devices: a protection domain for each
-// device that a job has lanes on, in which its parameters are registered, and the sums that go to
-// other racks.
+// Lets the data port ask control which queue pairs become lanes, and provides the resources of
+// lanes, including those to other racks. Also keeps what jobs have on RDMA devices: a protection
+// domain for each device that a job has lanes on. The job's parameters and the sums for other racks
+// are registered in it.
 //
-// Registering pins every page, which takes a second for some GiB: a thread of its own does it, in
-// order, and lets go of what jobs had. Nobody who holds Control's lock waits for it; whoever added
-// the keys is answered once it is done, and until then replies are copied on their way. A job's
-// memory is its tenant's until it was let go of: by lanes, too, of which some are no lanes yet, and
-// unknown to Control. Whoever lets go of a domain last, it is unpinned by that thread.
+// Registration pins every page, which takes about a second for some GiB. A separate thread
+// registers and unregisters memory, in order, so that no thread waits for it while holding
+// Control's lock. The call that adds keys is answered once their memory is registered; until then
+// replies are copied before they are sent.
 //
-// Calls come from the listener's threads, and with Control's lock held (the memory listener's);
-// jobs and their domains are looked up under that lock only. The queue of work has a lock of its
-// own, inside which nothing else is locked.
+// A job's memory stays charged to its tenant until all its registrations are released. Lanes also
+// hold a domain, including lanes that are still being set up and that Control does not know yet.
+// The separate thread unpins a domain, whichever holder releases it last.
+//
+// Calls come from the listener's threads, and from the memory listener's callers, which hold
+// Control's lock. Jobs and their domains are only looked up under that lock. The work queue has its
+// own lock, inside which no other lock is taken.
 #pragma once
 
 #include <atomic>
@@ -31,17 +34,17 @@
 
 namespace phub::server {
 
-// Between racks every message goes through the inbox, chunks too: room for several.
+// Between racks, all messages including chunks go through the inbox, so it needs room for several.
 transport::VerbsLimits PeerVerbsLimits(transport::VerbsLimits limits);
 
 class ControlVerbsGate final : public transport::VerbsGate, public JobMemoryListener {
  public:
-  // queues: of every core loop's transport, which has number transport_index there. The thread
-  // outlives the gate.
+  // queues: one per core loop, for the transport with number transport_index there. The thread must
+  // outlive the gate.
   ControlVerbsGate(ControlThread& thread, std::uint8_t transport_index,
                    std::vector<std::shared_ptr<transport::VerbsQueue>> queues,
                    const transport::VerbsLimits& limits);
-  ~ControlVerbsGate() override;  // what waits to be registered is dropped
+  ~ControlVerbsGate() override;  // drops registrations that are still waiting
 
   wire::LaneRefusal Admit(const wire::LaneHello& hello, std::string_view peer_address) override;
   absl::StatusOr<transport::VerbsLaneParts> Parts(const wire::LaneHello& hello) override;
@@ -61,33 +64,35 @@ class ControlVerbsGate final : public transport::VerbsGate, public JobMemoryList
     std::size_t bytes = 0;
     std::shared_ptr<const void> owner;
   };
-  // Held with whatever is of the job; at last by the gate's thread, which rings the bell.
+  // Everything of a job holds a reference. The gate's thread releases the last one and then rings
+  // the doorbell.
   struct JobEnd {
     ~JobEnd() { let_go->store(true); }
-    std::atomic<bool> released{false};  // nothing more is worth being registered
+    std::atomic<bool> released{false};  // the job has ended: skip further registrations
     const std::shared_ptr<std::atomic<bool>> let_go = std::make_shared<std::atomic<bool>>(false);
   };
-  // What a job sends replies from, and where it is registered.
+  // Memory from which a job sends replies, and the domains in which it is registered.
   struct JobMemory {
-    std::shared_ptr<JobEnd> end = std::make_shared<JobEnd>();  // the last member to go
+    std::shared_ptr<JobEnd> end = std::make_shared<JobEnd>();  // destroyed after the other members
     std::vector<Parameters> parameters;
     std::map<const transport::VerbsDevice*, Domain> domains;
-    std::set<CoreIndex> cores_with_peers;  // they have lanes to other racks
+    std::set<CoreIndex> cores_with_peers;  // cores that have lanes to other racks
   };
-  // To be registered; or, without a domain, to be let go.
+  // Memory to be registered; or, without a domain, something to be released.
   struct Work {
-    std::shared_ptr<JobEnd> end = nullptr;  // the last member to go
+    std::shared_ptr<JobEnd> end = nullptr;  // destroyed after the other members
     Domain domain = nullptr;
     Parameters parameters = {};
-    std::shared_ptr<std::atomic<bool>> done = nullptr;  // set at the end, if there is one
+    std::shared_ptr<std::atomic<bool>> done = nullptr;  // may be null; set when the work is done
     std::shared_ptr<const void> unwanted = nullptr;
   };
-  // Outlives the gate in the domains that others have: what is added then, is let go at once.
+  // Domains that others hold keep the queue alive after the gate is gone; work added then is
+  // destroyed at once.
   class WorkQueue {
    public:
     void Add(Work work);
-    bool Take(Work& work);  // waits; false: it is over
-    void Stop();            // what waits is dropped
+    bool Take(Work& work);  // waits for work; false: stopped
+    void Stop();            // drops waiting work
 
    private:
     std::mutex mutex_;

@@ -1,4 +1,4 @@
-// Ranks that wait until rack 0 has opened their job.
+// Ranks that wait for rack 0 to open their job.
 #include <algorithm>
 #include <utility>
 
@@ -12,7 +12,7 @@ namespace phub::server {
 namespace {
 
 constexpr std::size_t kHeldMax = 4096;
-constexpr std::size_t kHeldBytesMax = 256 << 20;  // each has its job's plan
+constexpr std::size_t kHeldBytesMax = 256 << 20;  // each contains its job's plan
 
 const std::string& TenantOf(const v1::JoinRequest& request) {
   static const std::string fallback = kDefaultTenant;
@@ -29,7 +29,7 @@ v1::PeerJob JobOf(const v1::JoinRequest& request, const JobSettings& settings) {
   for (const std::uint32_t count : settings.daemon_cores) job.add_daemon_cores(count);
   job.mutable_options()->set_chunk_bytes(settings.chunk_bytes);
   job.mutable_options()->set_staging_bytes_per_lane(settings.staging_bytes_per_lane);
-  // Which rack's default it is would else depend on who comes first.
+  // Otherwise it would depend on the first rank which rack's default applies.
   if (settings.on_loss == LossPolicy::kWait) {
     job.mutable_options()->set_wait_timeout_ns(settings.wait_timeout);
   }
@@ -37,7 +37,7 @@ v1::PeerJob JobOf(const v1::JoinRequest& request, const JobSettings& settings) {
   return job;
 }
 
-// A rank that asks again has another connection than before, and hears by that one.
+// A rank that calls Join again has a new connection, on which it expects the answer.
 absl::Status RackOpening::Hold(HeldJoin held) {
   const auto is_same = [&](const HeldJoin& each) {
     return TenantOf(each.request) == TenantOf(held.request) &&
@@ -48,24 +48,25 @@ absl::Status RackOpening::Hold(HeldJoin held) {
   if (earlier != racks_.held.end()) {
     const Answer<v1::JoinResponse> answer = std::move(earlier->answer);
     racks_.held.erase(earlier);
-    answer(absl::CancelledError("the rank asked again"), {});
+    answer(absl::CancelledError("the rank called Join again"), {});
   }
   std::size_t bytes = held.request.ByteSizeLong();
   for (const HeldJoin& each : racks_.held) bytes += each.request.ByteSizeLong();
   if (racks_.held.size() >= kHeldMax || bytes > kHeldBytesMax) {
     return context_.Refuse(
         ControlCounter::joins_refused_capacity,
-        absl::ResourceExhaustedError(fmt::format(
-            "job {} was not opened: {} ranks wait already until {} opens their jobs",
-            held.request.job(), racks_.held.size(), context_.options.DescribeRack(RackIndex{0}))));
+        absl::ResourceExhaustedError(fmt::format("job {} was not opened: already {} ranks wait for "
+                                                 "{} to open their jobs; try again later",
+                                                 held.request.job(), racks_.held.size(),
+                                                 context_.options.DescribeRack(RackIndex{0}))));
   }
   racks_.held.push_back(std::move(held));
   return absl::OkStatus();
 }
 
-// A rank came, and there is no such job here: of another rack than 0. Or, of rack 0, an older run
-// waits here to hear that other racks' ranks have left, or the topology is not measured yet; it is
-// asked as any other, and waits, too.
+// A rank joins and the job does not exist here. This happens at racks other than 0. At rack 0 it
+// happens if an older run still waits for other racks' ranks to leave, or if the topology is not
+// measured yet; rack 0 then defers its own request, and the rank waits, too.
 void RackOpening::AskToOpen(const v1::JoinRequest& request, std::string_view peer_address,
                             const JobSettings& settings, Answer<v1::JoinResponse> answer_given) {
   HeldJoin held{
@@ -75,7 +76,7 @@ void RackOpening::AskToOpen(const v1::JoinRequest& request, std::string_view pee
       .deadline = context_.clock.Now() + kHeldTimeouts * context_.options.liveness_timeout,
       .asked_instance = {}};
   held.request.set_tenant(TenantOf(held.request));
-  if (survey_.AwaitsSurvey()) {  // nobody waits for what will be refused
+  if (survey_.AwaitsSurvey()) {  // do not let a rank wait for a refusal
     if (absl::Status status = joins_.CheckRoom(held.request); !status.ok()) {
       return held.answer(status, {});
     }
@@ -87,16 +88,16 @@ void RackOpening::AskToOpen(const v1::JoinRequest& request, std::string_view pee
   const v1::PeerJob& job = message.request();
   const Answer<v1::JoinResponse> answer = held.answer;
   if (job.ByteSizeLong() > kPeerMessageBytesMax) {
-    return answer(context_.Refuse(
-                      ControlCounter::joins_refused_plan,
-                      absl::InvalidArgumentError(fmt::format(
-                          "job {}: as it is asked for it has {} bytes, and at most {} go to other "
-                          "racks",
-                          job.job(), job.ByteSizeLong(), kPeerMessageBytesMax))),
-                  {});
+    return answer(
+        context_.Refuse(
+            ControlCounter::joins_refused_plan,
+            absl::InvalidArgumentError(fmt::format(
+                "job {}: its description has {} bytes, and at most {} can be sent to other racks",
+                job.job(), job.ByteSizeLong(), kPeerMessageBytesMax))),
+        {});
   }
   if (const absl::Status status = Hold(std::move(held)); !status.ok()) return answer(status, {});
-  // One request is enough for all ranks that wait, unless rack 0 has forgotten it.
+  // One request is enough for all waiting ranks, unless rack 0 has restarted since.
   const std::uint64_t instance = racks_.known[0].instance;
   const bool asked = std::any_of(racks_.held.begin(), racks_.held.end(), [&](const HeldJoin& each) {
     return TenantOf(each.request) == job.tenant() && each.request.job() == job.job() &&
@@ -111,13 +112,13 @@ void RackOpening::AskToOpen(const v1::JoinRequest& request, std::string_view pee
 void RackOpening::RefuseHeld(const v1::PeerRefused& refused, Incarnation incarnation) {
   absl::Status status(static_cast<absl::StatusCode>(refused.code()), refused.message());
   if (status.ok())
-    status = absl::InternalError(refused.message());  // no rank may take it for a yes
+    status = absl::InternalError(refused.message());  // a refusal must not look like a success
   for (HeldJoin& held : TakeHeld(refused.tenant(), refused.job(), incarnation)) {
     held.answer(status, {});
   }
 }
 
-// It is here now.
+// The job now exists here: its waiting ranks join.
 void RackOpening::JoinHeld(const v1::PeerJob& job, Incarnation incarnation) {
   for (HeldJoin& held : TakeHeld(job.tenant(), job.job(), incarnation)) {
     joins_.Join(held.request, held.peer_address, std::move(held.answer));
@@ -126,7 +127,7 @@ void RackOpening::JoinHeld(const v1::PeerJob& job, Incarnation incarnation) {
 
 std::list<HeldJoin> RackOpening::TakeHeld(const std::string& tenant, const std::string& job,
                                           Incarnation incarnation) {
-  // Ranks know the run from the rack's first daemon, but for those that are there.
+  // Joins at a rack's first daemon do not name the run; those at its other daemons do.
   const std::uint64_t asked_for = context_.options.is_anchor() ? 0 : incarnation.value;
   std::list<HeldJoin> taken;
   for (auto held = racks_.held.begin(); held != racks_.held.end();) {
@@ -148,12 +149,11 @@ std::string RackOpening::WhyNotOpened() const {
   const std::string opener = context_.options.DescribeRack(RackIndex{0});
   if (survey_.MayBeMeasuring()) {
     return fmt::format(
-        "{} has not opened it, and may still have the topology of the racks "
-        "measured; try again",
+        "{} has not opened it yet and may still be measuring the racks' topology; try again later",
         opener);
   }
   if (context_.options.rack_index == 0) {
-    return fmt::format("an older run of it is not over at {}; try again", opener);
+    return fmt::format("an older run of the job has not ended at {} yet; try again later", opener);
   }
   return fmt::format(
       "{}, which opens jobs that span racks, does not answer; is its phubd running?{}", opener,

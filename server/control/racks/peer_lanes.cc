@@ -18,10 +18,10 @@ bool IsNeighbor(const RackRun& run, std::uint32_t rack) {
   return (run.exchange->plan.neighbors >> rack & 1) != 0;
 }
 
-// Empty: lanes to other racks may be over verbs, as far as this daemon has a say.
+// Why lanes to other racks cannot use verbs, as far as this daemon knows; empty if they can.
 std::string_view WhyNoVerbs(const ControlOptions& options, bool encryption_required) {
   if (options.peer_verbs_lane_bytes == 0) return options.no_peer_verbs_reason;
-  if (encryption_required) return "the tenant requires encryption, and RDMA has none";
+  if (encryption_required) return "the tenant requires encryption, which RDMA lanes do not support";
   return {};
 }
 
@@ -35,7 +35,7 @@ wire::Nonce NonceOf(const std::string& bytes) {
   return nonce;
 }
 
-// Whether every grant has what it takes.
+// Whether the message is complete and well-formed.
 bool IsWhole(const v1::PeerConnect& connect, std::size_t core_count) {
   const auto is_nonce = [](const std::string& bytes) {
     return bytes.size() == sizeof(wire::Nonce);
@@ -49,11 +49,12 @@ bool IsWhole(const v1::PeerConnect& connect, std::size_t core_count) {
          });
 }
 
-// Queue pairs can be connected over ways that carry nothing, or nothing of full length: what is
-// lost by that is one job, and the next ones go by tcp for a while.
+// A network path can let queue pairs connect and still drop all packets, or all of full length.
+// Such a path costs one job; the next jobs use tcp for this long.
 constexpr DurationNs kNoVerbsAfterLoss = 600 * kSecond;
 
-// The job fails by it then, unless it has ended, or failed by what another rack says.
+// The job will fail with this fault at `due`, unless it has ended before or failed for a reason
+// that another rack reports.
 void PutOff(RackRun& run, RackIndex rack, v1::Fault fault, TimeNs due) {
   const RackSteps steps = run.protocol.On(RunEvent::kLaneLost, rack, due);
   if (Has(steps, RackAction::kPutFaultOff)) run.put_off = std::move(fault);
@@ -93,7 +94,8 @@ void PeerLanes::GrantPeerLanes(Job& job, const RackSteps& steps) {
   }
 }
 
-// Empty, from rack 0: every rack has the job, so lanes may be granted. Else: dial these.
+// An empty message from rack 0 means that every rack has the job, so lanes may be granted.
+// Otherwise the message contains lanes to dial.
 void PeerLanes::HandleConnect(Job& job, RackIndex from, const v1::PeerConnect& connect) {
   RackRun& run = *job.rack_run;
   if (run.protocol.standing()) return;
@@ -110,33 +112,34 @@ void PeerLanes::HandleConnect(Job& job, RackIndex from, const v1::PeerConnect& c
     return ending_.Fail(
         job,
         ending_.MakeFault(job, "rack_refused",
-                          fmt::format("tenant {} requires encrypted lanes, and those that {} "
-                                      "grants are not: data_tls is off there",
+                          fmt::format("tenant {} requires encrypted lanes, but {} offers "
+                                      "unencrypted ones: data_tls is off there",
                                       job.account.tenant, context_.options.DescribeRack(from))));
   }
   std::string no_verbs(
       WhyNoVerbs(context_.options, context_.ledger.RequiresEncryption(job.account.tenant)));
   if (no_verbs.empty() && connect.verbs_nonces().empty()) {
-    no_verbs = fmt::format("{} grants none", context_.options.DescribeRack(from));
+    no_verbs = fmt::format("{} offers no RDMA lanes", context_.options.DescribeRack(from));
   }
   const bool verbs_only = context_.options.peer_verbs_only || connect.verbs_only();
   if (no_verbs.empty() && !verbs_only &&
       context_.clock.Now() < racks_.known[from.value].no_verbs_until) {
-    no_verbs = fmt::format("one to {} over verbs was lost, less than {} ago",
+    no_verbs = fmt::format("an RDMA lane to {} was lost less than {} ago",
                            context_.options.DescribeRack(from), FormatAge(kNoVerbsAfterLoss));
   }
   if (verbs_only && !no_verbs.empty()) {
     return ending_.Fail(
         job, ending_.MakeFault(
                  job, "rack_refused",
-                 fmt::format("lanes between {} and {} have to be over RDMA "
-                             "(peer_transport = verbs), and cannot: {}",
+                 fmt::format("lanes between {} and {} must use RDMA (peer_transport = verbs), "
+                             "which is not possible: {}",
                              context_.options.DescribeRack(RackIndex{context_.options.rack_index}),
                              context_.options.DescribeRack(from), no_verbs)));
   }
   LogInfo("event=peer_lanes_dialled tenant={} job=\"{}\" rack={} count={} first={} reason=\"{}\"",
           job.account.tenant, job.name(), from.value, connect.grants_size(),
-          no_verbs.empty() ? "verbs" : "tcp", no_verbs.empty() ? "both have it" : no_verbs);
+          no_verbs.empty() ? "verbs" : "tcp",
+          no_verbs.empty() ? "both ends support RDMA" : no_verbs);
   for (int i = 0; i < connect.grants_size(); ++i) {
     const v1::LaneGrant& grant = connect.grants(i);
     PeerLaneCall call{.to = from,
@@ -185,7 +188,8 @@ wire::LaneRefusal PeerLanes::Check(const wire::LaneHello& hello, bool encrypted)
   wire::LaneRefusal refusal{};
   PeerLanePlace* const place = FindGrantedPeer(hello, refusal);
   if (place == nullptr) return refusal;
-  // What is good over verbs only has been seen by whoever reads the network: inside TLS it is none.
+  // The nonce for verbs is sent unencrypted and may have been observed, so it is not accepted
+  // inside TLS.
   const auto takes = [&](GrantedNonce& nonce) {
     return nonce.IsGood(context_.clock.Now()) && nonce.Take(hello.nonce);
   };
@@ -199,7 +203,7 @@ wire::LaneRefusal PeerLanes::Check(const wire::LaneHello& hello, bool encrypted)
   return place->connection != nullptr ? wire::LaneRefusal::kBusy : wire::LaneRefusal::kNone;
 }
 
-// While it has not and the job runs, a lane is worth dialling.
+// Whether the job runs and the lane is not open yet; otherwise dialling it is useless.
 bool PeerLanes::LacksPeerLane(const wire::LaneHello& hello, RackIndex rack) const {
   const auto [incarnation, core] = std::pair(hello.incarnation, hello.core);
   const Job* const job = jobs_.FindIncarnation(incarnation);
@@ -242,7 +246,7 @@ void PeerLanes::PeerLaneFailed(const wire::LaneHello& hello, RackIndex rack,
   const auto [incarnation, core] = std::pair(hello.incarnation, hello.core);
   Job* job = jobs_.FindIncarnation(incarnation);
   if (job == nullptr || !job->running() || job->rack_run == nullptr) return;
-  // A rack that has ended the job refuses; why it has, it says by another connection.
+  // A rack that has ended the job refuses the lane. It sends the reason over another connection.
   PutOff(*job->rack_run, rack,
          ending_.MakeFault(
              *job, "rack_unreachable",
@@ -275,7 +279,7 @@ void PeerLanes::FailOverPeerFault(Job& job, CoreIndex core, const Event& event) 
   const RackIndex rack = event.source.rack();
   const std::string who = context_.options.DescribeRack(rack);
   const std::string lane = fmt::format("lane to core {}", core.value);
-  // An aggregator has none of its own.
+  // An aggregator has no ranks of its own.
   const auto ranks_of = [this](RackIndex each) {
     return (each.value < context_.options.racks_with_ranks() ? "the ranks of " : "ranks behind ") +
            context_.options.DescribeRack(each);
@@ -285,20 +289,20 @@ void PeerLanes::FailOverPeerFault(Job& job, CoreIndex core, const Event& event) 
   switch (event.code) {
     case FaultCode::kLaneLost:
       code = "rack_lost";
-      what = fmt::format("the daemon of {} is gone, or the link to it: its {} was lost ({})", who,
-                         lane, DescribePeerLoss(event));
+      what = fmt::format("the daemon of {} or the link to it probably failed: its {} was lost ({})",
+                         who, lane, DescribePeerLoss(event));
       break;
     case FaultCode::kProtocol:
-      what = fmt::format("the daemon of {} broke the form of its {} ({})", who, lane,
+      what = fmt::format("the daemon of {} sent invalid data on its {} ({})", who, lane,
                          DescribePeerLoss(event));
       break;
     case FaultCode::kRoundMismatch:
       what = fmt::format(
-          "{} and {} pushed one round with different operation, root or hyper-parameters",
+          "{} and {} pushed the same round with different operations, roots or hyper-parameters",
           ranks_of(rack), ranks_of(event.other.rack()));
       break;
     default:
-      what = fmt::format("the daemon of {} sent what the job's plan has no place for", who);
+      what = fmt::format("the daemon of {} sent data that does not fit the job's plan", who);
       break;
   }
   if (event.key.value < job.keys.size()) {
@@ -313,8 +317,8 @@ void PeerLanes::FailOverPeerFault(Job& job, CoreIndex core, const Event& event) 
         place.description.starts_with("verbs")) {
       racks_.known[rack.value].no_verbs_until = context_.clock.Now() + kNoVerbsAfterLoss;
     }
-    // Its daemon died; or the job has ended there, and this overtook the reason, or the last word
-    // of one that ended in order.
+    // Either the daemon died, or the job has ended there. If the job has ended, the loss of the
+    // lane has overtaken the reason or the last message of a job that ended normally.
     const DurationNs patience = context_.options.liveness_timeout / (run.protocol.left() ? 1 : 2);
     return PutOff(run, rack, std::move(fault), context_.clock.Now() + patience);
   }

@@ -1,6 +1,6 @@
-// Lanes between core loops of different racks: only between racks that share an edge of the job's
-// plan. The rack with the lower number grants them, the other one dials: over verbs if both can and
-// may, otherwise over tcp. Owned by Control; under control's lock.
+// Lanes between core loops of different racks. Only racks that share an edge of the job's plan have
+// them. The rack with the lower number grants the lanes and the other one dials them: over verbs if
+// both racks support and allow it, otherwise over tcp. Owned by Control; under control's lock.
 #pragma once
 
 #include <cstdint>
@@ -38,19 +38,19 @@ class PeerLanes final : public PeerLaneAdmission {
   void Attach(const wire::LaneHello& hello, std::unique_ptr<transport::Connection> connection,
               std::uint8_t transport_index, std::string description) override;
 
-  // Of PeerNetwork::DialLane: whether the lane is still of use, and what came of it.
+  // For PeerNetwork::DialLane: whether the lane is still needed, and the result of the dial.
   bool LacksPeerLane(const wire::LaneHello& hello, RackIndex to) const;
   void AttachPeerLane(const wire::LaneHello& hello, RackIndex to,
                       std::unique_ptr<transport::Connection> connection,
                       std::uint8_t transport_index, std::string description);
   void PeerLaneFailed(const wire::LaneHello& hello, RackIndex to, const absl::Status& why);
 
-  // Once every rack has the job: grants nonces to the racks that the steps name.
+  // Called once every rack has the job: grants nonces to the racks that the steps name.
   void GrantPeerLanes(Job& job, const RackSteps& steps);
-  // Dials what another rack granted.
+  // Dials the lanes that another rack granted.
   void HandleConnect(Job& job, RackIndex from, const v1::PeerConnect& connect);
-  // Every lane of this rack is given to its core loop: a command that comes later is executed
-  // later, so nothing that a worker does can overtake them.
+  // Whether every lane of this rack was given to its core loop. Core loops execute commands in
+  // order, so nothing that a worker does later can overtake the attachment.
   bool HasAllLanes(const RackRun& run) const;
 
   void HandlePeerLaneClosed(Job& job, CoreIndex core, const Event& event);

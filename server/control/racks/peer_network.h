@@ -13,14 +13,14 @@
 
 namespace phub::server {
 
-// A lane that is to be made.
+// A request to open a lane.
 struct PeerLaneCall {
   RackIndex to{};
-  std::string host;  // empty: the one of the rack's control plane
+  std::string host;  // empty: the host of the rack's control plane
   std::uint16_t port = 0;
-  wire::LaneHello hello;  // with the nonce for tcp
-  bool tls = false;       // of tcp
-  // First over verbs, with this nonce. Then it has been said in the clear: tcp has the other.
+  wire::LaneHello hello;  // contains the nonce for tcp
+  bool tls = false;       // for tcp
+  // If set, try verbs first, with this nonce. It is sent unencrypted, so tcp uses the other nonce.
   std::optional<wire::Nonce> verbs_nonce;
   bool verbs_only = false;
 };
@@ -30,11 +30,11 @@ class PeerNetwork {
  public:
   virtual ~PeerNetwork() = default;
 
-  // Waits until the rack takes it: messages come there in order and once, as long as neither daemon
-  // is started again. When too many wait, some are dropped (peer_queue.h): jobs whose they were
-  // cannot go on.
+  // Queues a message until the rack accepts it. Messages arrive in order and exactly once, unless
+  // one of the two daemons restarts. If the queue is full, some messages are dropped
+  // (peer_queue.h), and the jobs that sent them fail.
   virtual DroppedMessages Send(RackIndex to, const PeerSender& sender, v1::PeerMessage message) = 0;
-  // Makes a data lane; answered by Control::AttachPeerLane or Control::PeerLaneFailed.
+  // Opens a data lane. Answered by Control::AttachPeerLane or Control::PeerLaneFailed.
   virtual void DialLane(PeerLaneCall call) = 0;
 };
 

@@ -10,7 +10,7 @@ namespace {
 
 constexpr std::size_t kEnvelopeBytes = 1 << 20;  // beyond this no further message is added
 constexpr int kEnvelopeMessagesMax = 64;
-constexpr std::size_t kShares = 16;  // a run that has more than one of so many fills the queue
+constexpr std::size_t kShares = 16;  // a run with more than 1/16 of the queue loses its messages
 
 }  // namespace
 

@@ -1,17 +1,18 @@
-// What waits for the daemon of another rack, in order, until it has taken it: the queue of one
-// link. Bounded. When it is full, whoever fills it loses what waits of his, and nobody else: a run
-// that has more than a share of the queue, the one that has most; else, if it is many small ones
-// that fill it, one of the tenant that has most.
+// The queue of messages to the daemon of another rack. A message stays in it, in order, until the
+// rack has accepted it. The queue is bounded. When it is full, messages of one sender are dropped:
 //
-// Messages are numbered when they are first put into an envelope, so one that never was can be
-// taken out and nobody will miss its number: the run whose it was has to be ended by whoever is
-// told here. What may be under way stays. So does the word that a run has failed; what waits of
-// that run before it is of no use to anybody, and goes, and if the rack was not even told that
-// there is such a run, so does the word.
+//   1. If a run has more than a fixed share of the queue: those of the run that has most.
+//   2. Otherwise many small runs fill it: those of the largest run of the tenant that has most.
 //
-// Only if nothing else is left is all of it dropped; the gap in the numbers tells the rack, too.
+// Messages are numbered when they are first put into an envelope. A message that was never in one
+// can be removed without leaving a gap in the numbers, but its run cannot go on: the caller must
+// end it. Messages that were in an envelope may have been sent, so they stay. A message that a run
+// has failed stays, too. It replaces the run's earlier messages, which are useless then. If the
+// message that opens the run is among those removed, the rack does not know the run, and the
+// failure is not sent either.
 //
-// One thread at a time.
+// If nothing else can be dropped, the whole queue is. The gap in the numbers shows this to the
+// other rack.
 #pragma once
 
 #include <cstddef>
@@ -26,7 +27,7 @@
 
 namespace phub::server {
 
-// Whose message it is. The incarnation may be 0, of requests for jobs that nobody has opened yet.
+// The sender of a message. The incarnation may be 0 for requests to open a job.
 struct PeerSender {
   std::string tenant;
   Incarnation incarnation{};
@@ -38,9 +39,9 @@ struct DroppedMessages {
     PeerSender whose;
     std::size_t count = 0;
   };
-  std::vector<Sender> senders;  // who lost what waited
-  std::size_t count = 0;        // over all; 0: nothing was dropped
-  bool all = false;             // everybody's, and the rack finds a gap
+  std::vector<Sender> senders;  // whose messages were dropped
+  std::size_t count = 0;        // total over the senders; 0: nothing was dropped
+  bool all = false;             // the whole queue was dropped; the rack will see a gap
 };
 
 class PeerQueue {
@@ -53,9 +54,10 @@ class PeerQueue {
   explicit PeerQueue(Limits limits) : limits_(limits) {}
 
   DroppedMessages Push(const PeerSender& sender, v1::PeerMessage message);
-  // As many of the first messages as an envelope takes: at least one, then about a MiB. How many.
+  // Fills the envelope with the first messages: at least one, and no more once they have about 1
+  // MiB. Returns their number.
   std::size_t Fill(v1::PeerEnvelope& envelope);
-  // The rack has taken what comes before that number.
+  // The rack has accepted all messages before that number.
   void Take(std::uint64_t sequence);
 
   bool empty() const { return messages_.empty(); }
@@ -72,17 +74,17 @@ class PeerQueue {
   };
 
   bool IsFull() const { return messages_.size() > limits_.messages || bytes_ > limits_.bytes; }
-  // Who is to lose what waits of his; nobody, if there is nothing that can be dropped.
+  // The sender whose messages are to be dropped; nullopt if nothing can be dropped.
   std::optional<PeerSender> Largest() const;
   template <typename Is>
-  std::size_t Drop(const Is& is);  // of those that were in no envelope
+  std::size_t Drop(const Is& is);  // only messages that were never in an envelope
   DroppedMessages DropAll();
 
   Limits limits_;
   std::deque<Waiting> messages_;
-  std::size_t bytes_ = 0;             // of all
-  std::uint64_t first_sequence_ = 0;  // of the first
-  std::size_t said_ = 0;              // so many of the first have been in an envelope
+  std::size_t bytes_ = 0;             // size of all messages
+  std::uint64_t first_sequence_ = 0;  // number of the first message
+  std::size_t said_ = 0;              // how many of the first messages have been in an envelope
 };
 
 }  // namespace phub::server

@@ -13,11 +13,10 @@
 namespace phub::server {
 namespace {
 
-constexpr std::size_t kKeysOverheadBytes = 1024;  // of a message, beside the keys
+constexpr std::size_t kKeysOverheadBytes = 1024;  // what a message has in addition to the keys
 
 }  // namespace
 
-// What the other racks have to know, once the core loops have acknowledged it.
 void RackJobs::AnnounceProgress(Job& job) {
   RackRun& run = *job.rack_run;
   PeerRack& own = run.racks[context_.options.rack_index];
@@ -34,7 +33,7 @@ void RackJobs::AnnounceProgress(Job& job) {
   }
 }
 
-// A call that has to wait for other racks: `batches` of keys must be everywhere.
+// Whether every rack has `batches` batches of keys; until then calls that depend on them wait.
 bool RackJobs::HaveKeys(const Job& job, std::uint32_t batches) const {
   if (job.rack_run == nullptr) return true;
   const RackRun& run = *job.rack_run;
@@ -43,17 +42,17 @@ bool RackJobs::HaveKeys(const Job& job, std::uint32_t batches) const {
                      [&](const PeerRack& rack) { return rack.batches_added >= batches; });
 }
 
-// What another daemon cannot receive would stop everything that is behind it.
+// A message that another daemon cannot receive would block all later messages.
 absl::Status RackJobs::CheckKeys(const Job& job, const KeySpecs& keys) const {
   if (job.rack_run == nullptr) return absl::OkStatus();
   v1::PeerMessage message;
   *message.mutable_keys()->mutable_keys() = FillInDefaults(keys);
   const std::size_t bytes = message.ByteSizeLong();
   if (bytes + kKeysOverheadBytes <= kPeerMessageBytesMax) return absl::OkStatus();
-  return absl::InvalidArgumentError(fmt::format(
-      "job {}: a batch of {} keys has {} bytes, and at most {} go to other racks; add the keys in "
-      "several batches",
-      job.name(), keys.size(), bytes, kPeerMessageBytesMax - kKeysOverheadBytes));
+  return absl::InvalidArgumentError(
+      fmt::format("job {}: a batch of {} keys has {} bytes, and at most {} can be sent to other "
+                  "racks; add the keys in several batches",
+                  job.name(), keys.size(), bytes, kPeerMessageBytesMax - kKeysOverheadBytes));
 }
 
 void RackJobs::TellOfKeys(const Job& job, std::uint32_t batch) {
@@ -66,13 +65,13 @@ void RackJobs::TellOfKeys(const Job& job, std::uint32_t batch) {
   messages_.SendToRacks(job.account.incarnation, message);
 }
 
-// A rank of another rack was the first to add the batch; or both had it at once.
+// A rank of another rack added the batch first, or at the same time as a rank of this one.
 void RackJobs::HandlePeerKeys(Job& job, RackIndex from, const v1::PeerKeys& keys) {
   const auto fail = [&](const std::string& what) {
     ending_.Fail(job, ending_.MakeFault(job, "keys_mismatch", what));
   };
   if (keys.batch() > job.batches.size()) {
-    return fail(fmt::format("{} sent batch {} of its keys out of turn",
+    return fail(fmt::format("{} sent batch {} of its keys out of order",
                             context_.options.DescribeRack(from), keys.batch()));
   }
   if (keys.rank() / job.config.ranks_per_rack != from.value) {
@@ -82,14 +81,14 @@ void RackJobs::HandlePeerKeys(Job& job, RackIndex from, const v1::PeerKeys& keys
   if (keys.batch() == job.batches.size()) {
     const absl::Status status = keys_.AcceptBatch(job, keys.keys(), rank);
     if (status.ok()) return AnnounceProgress(job);
-    return fail(fmt::format("{} cannot take the keys of {}: {}",
+    return fail(fmt::format("{} cannot add the keys of {}: {}",
                             context_.options.DescribeRack(RackIndex{context_.options.rack_index}),
                             context_.options.DescribeRack(from), std::string(status.message())));
   }
   const std::string difference = DifferenceInKeys(job, keys.batch(), keys.keys(), rank);
   if (difference.empty()) return;
   context_.counters.Add(ControlCounter::keys_refused_mismatch);
-  fail(fmt::format("racks disagree on its keys: {}", difference));
+  fail(fmt::format("racks added different keys: {}", difference));
 }
 
 void RackJobs::HandleRankLeft(Job& job, RackIndex from, const v1::PeerRankLeft& left) {
@@ -105,7 +104,8 @@ void RackJobs::HandleRankLeft(Job& job, RackIndex from, const v1::PeerRankLeft& 
   barriers_.RefuseBarriersWithout(job, rack.departed);
 }
 
-// Every rank here is in the job's next barrier: are those of the other racks?
+// Every rank of this rack is in the job's next barrier. Returns whether those of the other racks
+// are, too.
 bool RackJobs::ReachedBarrier(Job& job) {
   if (job.rack_run == nullptr) return true;
   std::vector<PeerRack>& all = job.rack_run->racks;
@@ -120,14 +120,14 @@ bool RackJobs::ReachedBarrier(Job& job) {
                      [&](const PeerRack& rack) { return rack.barriers_reached >= reached; });
 }
 
-// This rack's ranks have all left: its part ends when everybody's have, since other racks' partial
-// sums and parameters may still pass through it.
+// All ranks of this rack have left. Its part of the job ends only when the ranks of all racks have
+// left, since partial sums and parameters of other racks may still pass through it.
 void RackJobs::EndIfAllLeft(Job& job) {
   RackProtocol& protocol = job.rack_run->protocol;
   const auto has_left = [](const Member& each) { return each.state == Member::State::kLeft; };
   if (job.pending.empty() && std::ranges::all_of(job.members, has_left) &&
       Has(protocol.On(RunEvent::kRanksLeft), RackAction::kSayLeft)) {
-    job.nobody_since = 0;  // the other racks are at work: see NoteIfNobodyIsHere
+    job.nobody_since = 0;  // other racks still work: see NoteIfNobodyIsHere
     v1::PeerMessage message;
     message.mutable_left();
     messages_.SendToRacks(job.account.incarnation, message);
@@ -188,7 +188,7 @@ void RackJobs::ForgiveSilence(DurationNs duration) {
   }
 }
 
-// The other racks hear of it before they hear that this rank has reached another barrier.
+// Messages are ordered, so the other racks receive the refusal before this rank's next barrier.
 void RackJobs::TellOfRefusedLoad(const Job& job, std::uint64_t load_number, int code,
                                  const std::string& why) {
   v1::PeerMessage message;

@@ -1,5 +1,5 @@
-// Jobs that span racks, while they run: what every rack tells every other, and how they end. Owned
-// by Control; under control's lock.
+// Jobs that span racks, while they run: what racks report to each other, and how jobs end. Owned by
+// Control; under control's lock.
 #pragma once
 
 #include <cstdint>
@@ -45,12 +45,12 @@ class RackJobs final : public PeerRacks, public JobObserver {
   void TellOfRefusedLoad(const Job& job, std::uint64_t load_number, int code,
                          const std::string& why) override;
 
-  // Tells the other racks. Rack 0 repeats what another rack says of the end.
+  // Notifies the other racks. Rack 0 also forwards a failure that another rack reported.
   void OnFailed(Job& job) override;
-  // Keeps what was measured.
+  // Keeps the job's measurements.
   void OnReleased(Job& job) override;
 
-  // What the other racks must know once the core loops have acknowledged it.
+  // Reports to the other racks the keys that the core loops have acknowledged.
   void AnnounceProgress(Job& job);
   void HandlePeerKeys(Job& job, RackIndex from, const v1::PeerKeys& keys);
   void HandleRankLeft(Job& job, RackIndex from, const v1::PeerRankLeft& left);

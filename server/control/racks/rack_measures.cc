@@ -1,4 +1,4 @@
-// What is measured of a job's exchange with other racks, and what the simulation says of the same.
+// The measurements of a job's exchange with other racks, and the simulator's predictions for them.
 #include <algorithm>
 
 #include "common/base/check.h"
@@ -12,7 +12,7 @@ namespace {
 
 using exchange::RackTree;
 
-// Of a prediction: administrators wait for it, and everybody for the administrator.
+// Limits the cost of a prediction: an administrator waits for it, and it runs under control's lock.
 constexpr std::size_t kTransfersMax = 4096;
 constexpr std::uint64_t kPredictedPiecesMax = 16;
 constexpr std::int64_t kPsPerNs = 1000;
@@ -27,7 +27,8 @@ bool HasSpan(const RackTree& tree, ExchangeSpan span) {
   return true;
 }
 
-// Of one stage of one tree, or (place 0) of all. Without keys there is nothing to tell.
+// Adds the span of one stage of one tree, or (place 0) of all trees. Adds nothing if there are no
+// keys.
 void AddSpan(const RackRun& run, std::size_t place, ExchangeSpan span, v1::ExchangeInfo& info) {
   v1::ExchangeSpan described;
   for (std::size_t core = 0; core < run.exchange->shards.size(); ++core) {
@@ -80,12 +81,13 @@ void AddLink(const RackRun& run, std::uint32_t rack, v1::ExchangeInfo& info) {
   }
 }
 
-// When, in one exchange, the stages at one rack begin and end.
+// When the stages at one rack begin and end during one exchange.
 struct PredictedTimes {
   std::int64_t sums_end = 0, result_begin = INT64_MAX, result_end = 0;  // ps
-  std::int64_t first_sum = INT64_MAX;  // when the first of the children's is here
+  std::int64_t first_sum = INT64_MAX;  // when the first child's sum has arrived
 
-  // An aggregator has no sum of its own from which its children's could be counted.
+  // An aggregator has no sum of its own. The stage of sums begins when the first child's sum
+  // arrives.
   std::int64_t Of(ExchangeSpan span, bool aggregates) const {
     if (span == ExchangeSpan::kSums && aggregates) return sums_end - std::min(sums_end, first_sum);
     if (span == ExchangeSpan::kSums) return sums_end;
@@ -118,7 +120,8 @@ std::vector<PredictedTimes> TimesAt(plan::NodeIndex node, const plan::Forest& fo
   return times;
 }
 
-// Data move through the plan chunk by chunk: in as many pieces, up to what can be simulated soon.
+// Data move through the plan chunk by chunk. Returns the number of pieces to simulate, limited so
+// that the simulation stays short.
 std::uint32_t PiecesOf(const plan::Forest& forest, std::uint64_t bytes, std::uint64_t chunk_bytes) {
   const std::uint64_t chunks = bytes / std::max<std::uint64_t>(1, chunk_bytes);
   const std::uint64_t pieces = std::min(kPredictedPiecesMax, chunks / forest.trees.size());
@@ -129,7 +132,7 @@ std::uint32_t PiecesOf(const plan::Forest& forest, std::uint64_t bytes, std::uin
 
 void Predict(const plan::Topology& topology, const RackRun& run, v1::ExchangeInfo& info) {
   const auto forest = plan::ParseForestJson(topology, run.described.plan());
-  PHUB_CHECK(forest.ok(), "the plan was read when the job was opened");
+  PHUB_CHECK(forest.ok(), "the plan was parsed when the job was opened");
   if (plan::EdgeCount(*forest) > kTransfersMax) return;
   plan::SimulationOptions options;
   options.size_bytes = static_cast<std::int64_t>(info.exchange_bytes());
@@ -171,7 +174,8 @@ void DescribeMeasures(const RackRun& run, v1::ExchangeInfo& info) {
 
 void DescribePrediction(RackRun& run, v1::ExchangeInfo& info) {
   if (info.exchange_bytes() == 0) return;
-  // A core loop that adds keys counts their bytes first: a span may have come since. None goes.
+  // A core loop that adds keys counts their bytes first, so a span may appear after the bytes were
+  // counted. No span disappears.
   if (run.predicted.exchange_bytes() != info.exchange_bytes() ||
       run.predicted.spans_size() != info.spans_size()) {
     run.predicted.Clear();

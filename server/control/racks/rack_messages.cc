@@ -1,4 +1,4 @@
-// What is said to the daemons of other racks, and what becomes of jobs if they do not take it.
+// Sends messages to the daemons of other racks, and fails jobs whose messages were lost.
 #include "server/control/racks/rack_messages.h"
 
 #include <utility>
@@ -12,7 +12,7 @@
 namespace phub::server {
 namespace {
 
-// Of messages that are of no job that is here.
+// For messages that do not belong to a job of this daemon.
 std::string TenantOf(const v1::PeerMessage& message) {
   if (message.has_request()) return message.request().tenant();
   return message.has_refused() ? message.refused().tenant() : "";
@@ -20,7 +20,8 @@ std::string TenantOf(const v1::PeerMessage& message) {
 
 }  // namespace
 
-// Jobs end by it when Control is polled next: whoever speaks now is in the middle of something.
+// The jobs fail when Control is polled next, since the current caller may be in the middle of an
+// operation.
 void RackMessages::NoteDropped(RackIndex to, const DroppedMessages& dropped) {
   context_.counters.Add(ControlCounter::peer_messages_dropped, dropped.count);
   LogWarning("event=peer_messages_dropped rack={} count={} all={}", to.value, dropped.count,
@@ -34,13 +35,12 @@ void RackMessages::NoteDropped(RackIndex to, const DroppedMessages& dropped) {
     if (job != nullptr && job->running() && job->rack_run != nullptr) {
       job->rack_run->protocol.On(RunEvent::kMessagesDropped);
       job->rack_run->crowded_out = fmt::format(
-          "the daemon of {} did not take messages for too long, and of those that wait for it too "
-          "many are this job's: {} were dropped; does a rank ask for much without waiting for "
-          "answers?",
+          "the daemon of {} accepted no messages for too long and this job filled the queue: {} of "
+          "its messages were dropped; a rank probably makes many calls without waiting for answers",
           context_.options.DescribeRack(to), count);
       continue;
     }
-    // Requests for jobs: who comes next asks again.
+    // These were requests to open jobs. The next rank that joins sends the request again.
     for (HeldJoin& held : racks_.held) {
       const bool is = held.request.incarnation() == whose.incarnation.value &&
                       held.request.tenant() == whose.tenant;
@@ -55,12 +55,12 @@ void RackMessages::SendToRack(RackIndex to, Incarnation incarnation, v1::PeerMes
   Job* const job = jobs_.FindIncarnation(incarnation);
   const bool spans = job != nullptr && job->rack_run != nullptr;
   if (message.ByteSizeLong() > kPeerMessageBytesMax) {
-    // It would never be taken, nor anything that comes after it.
+    // The receiver would never accept it, and it would block all later messages.
     context_.counters.Add(ControlCounter::peer_messages_dropped);
     if (spans) {
       job->rack_run->protocol.On(RunEvent::kMessagesDropped);
       job->rack_run->crowded_out = fmt::format(
-          "a message of {} bytes has to go to {}, and at most {} can", message.ByteSizeLong(),
+          "a message of {} bytes to {} exceeds the limit of {} bytes", message.ByteSizeLong(),
           context_.options.DescribeRack(to), kPeerMessageBytesMax);
     }
     return;
@@ -77,7 +77,7 @@ void RackMessages::SendToRacks(Incarnation incarnation, const v1::PeerMessage& m
   }
 }
 
-// No job that spans racks goes on without what was lost: which jobs' it was, nobody knows any more.
+// All jobs that span racks fail, since it is no longer known whose messages were lost.
 void RackMessages::FailOverLostMessages(RackIndex rack, const char* what) {
   for (const auto& job : jobs_.jobs()) {
     if (!job->running() || job->rack_run == nullptr) continue;
@@ -109,16 +109,16 @@ void RackMessages::CheckQueues() {
   }
   for (std::uint32_t rack = 0; rack < racks_.known.size(); ++rack) {
     if (!std::exchange(racks_.known[rack].missed_messages, false)) continue;
-    FailOverLostMessages(RackIndex{rack}, "did not take messages for too long");
+    FailOverLostMessages(RackIndex{rack}, "accepted no messages for too long");
   }
 }
 
 std::string DescribeTrouble(const KnownRack& rack) {
   if (!rack.refuses.empty()) {
-    return fmt::format(": it takes nothing that this daemon says, as {}", rack.refuses);
+    return fmt::format(" (it refuses messages from this daemon: {})", rack.refuses);
   }
   if (!rack.is_refused.empty()) {
-    return fmt::format(": what it says is not taken here, as {}", rack.is_refused);
+    return fmt::format(" (this daemon refuses its messages: {})", rack.is_refused);
   }
   return "";
 }
@@ -128,18 +128,19 @@ absl::StatusOr<std::optional<RackIndex>> RackMessages::RackToAsk(
   const ControlOptions& options = context_.options;
   if (options.racks.empty()) {
     return absl::FailedPreconditionError(fmt::format(
-        "rack {} is asked for, and this daemon has no other racks: its `racks` is empty",
+        "the request names rack {}, but this daemon has no other racks: its `racks` is empty",
         choice.rack()));
   }
   if (choice.rack() >= options.racks_with_ranks()) {
-    return absl::InvalidArgumentError(fmt::format("there is no rack {}: there are {}, from 0 on",
-                                                  choice.rack(), options.racks_with_ranks()));
+    return absl::InvalidArgumentError(
+        fmt::format("there is no rack {}; there are {}, numbered from 0", choice.rack(),
+                    options.racks_with_ranks()));
   }
   if (choice.rack() == options.rack_index) return std::nullopt;
   if (choice.passed_on()) {
-    return absl::FailedPreconditionError(
-        fmt::format("{} was asked for what rack {} knows; are `racks` and `rack_self` right?",
-                    context_.options.DescribeRack(RackIndex{options.rack_index}), choice.rack()));
+    return absl::FailedPreconditionError(fmt::format(
+        "{} received a request meant for rack {}; check `racks` and `rack_self` of both",
+        context_.options.DescribeRack(RackIndex{options.rack_index}), choice.rack()));
   }
   return RackIndex{choice.rack()};
 }

@@ -1,6 +1,6 @@
-// The daemons of other racks: envelopes to and from them, which message goes where, who of them is
-// heard of, and what becomes of jobs whose messages were not taken. Owned by Control; under
-// control's lock.
+// Communication with the daemons of other racks: sends and receives envelopes, passes each message
+// to the class that handles it, detects silent daemons, and fails jobs whose messages were lost.
+// Owned by Control; under control's lock.
 #pragma once
 
 #include <deque>
@@ -46,40 +46,41 @@ class RackMessages {
         rack_waiting_(rack_waiting),
         survey_(survey) {}
 
-  // Before the first Join or envelope. Outlives every job.
+  // To be called before the first Join or envelope. The network must outlive every job.
   void SetPeerNetwork(PeerNetwork& network) { racks_.network = &network; }
-  // An envelope with `rack` and `messages` to be filled in.
+  // An envelope whose header is filled in and which has no messages yet.
   v1::PeerEnvelope MakeEnvelope(RackIndex to) const;
-  // FAILED_PRECONDITION says in what the sender does not fit together with this daemon; counts it.
+  // FAILED_PRECONDITION if the sender is not compatible with this daemon; the message says why, and
+  // the refusal is counted.
   absl::Status CheckEnvelope(const v1::PeerEnvelope& envelope);
   void OnEnvelope(const v1::PeerEnvelope& envelope, Answer<v1::PeerReceipt> answer);
   void OnReceipt(RackIndex from, const v1::PeerReceipt& receipt);
-  // That rack's daemon takes nothing from this one, and said why.
+  // That rack's daemon refuses this daemon's messages; `why` is its reason.
   void OnPeerRefusal(RackIndex from, std::string_view why);
 
-  // To which rack a call that names one is passed on; nullopt: it is for this daemon.
+  // The rack to which to forward a call that names one; nullopt: this daemon handles it.
   absl::StatusOr<std::optional<RackIndex>> RackToAsk(const v1::RackChoice& choice) const;
 
   void SendToRack(RackIndex to, Incarnation incarnation, v1::PeerMessage message);
   void SendToRacks(Incarnation incarnation, const v1::PeerMessage& message);
-  // The job that is asked for is not opened.
+  // Answers a request to open a job with the reason why it is not opened.
   void RefuseRequest(RackIndex from, const v1::PeerMessage& message, const absl::Status& status);
-  // The message waits until an older run of its job is over here.
+  // Keeps the message until an older run of its job has ended here.
   void Defer(RackIndex from, const v1::PeerMessage& message);
-  // A job that nobody comes to must end some time: see Liveness::CheckAbandoned.
+  // A job without ranks here must end some time: see Liveness::CheckAbandoned.
   void NoteIfNobodyIsHere(Job& job);
 
   void PollRacks(TimeNs now);
-  // polled_at: when control was polled last.
+  // polled_at: when Control was last polled.
   TimeNs NextRackTimer(TimeNs polled_at) const;
 
  private:
   void NoteDropped(RackIndex to, const DroppedMessages& dropped);
   void FailOverLostMessages(RackIndex rack, const char* what);
-  // Jobs whose messages were dropped end.
+  // Fails jobs whose messages were dropped.
   void CheckQueues();
-  // What has waited and may be looked at again. Not requests while there is no topology, but for
-  // those whose ranks were refused meanwhile: they are forgotten.
+  // Returns the deferred messages that can be handled again. While there is no topology, requests
+  // stay deferred; those whose ranks have been refused meanwhile are dropped.
   std::deque<DeferredMessage> TakeDeferred();
   void OnRackRestarted(RackIndex rack);
   void HandlePeerMessage(RackIndex from, const v1::PeerMessage& message);

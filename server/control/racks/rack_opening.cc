@@ -1,5 +1,5 @@
-// Jobs that span racks: how they are opened, everywhere or nowhere. Rack 0's daemon does it; ranks
-// that come to another one are held there, and rack 0 is asked.
+// Opens jobs that span racks, in every rack or in none. Rack 0's daemon does it; other daemons hold
+// their ranks' joins and send rack 0 a request.
 #include "server/control/racks/rack_opening.h"
 
 #include <algorithm>
@@ -24,7 +24,8 @@ namespace phub::server {
 namespace {
 
 constexpr DurationNs kOpeningTimeouts = 5;  // in liveness timeouts
-// What a job that is opened from another rack looks like to Join's own parts.
+// Converts a job that another rack opens into a join request, as the functions that check and
+// create jobs expect.
 v1::JoinRequest RequestOf(const v1::PeerJob& job, Incarnation incarnation) {
   v1::JoinRequest request;
   request.set_tenant(job.tenant());
@@ -36,7 +37,6 @@ v1::JoinRequest RequestOf(const v1::PeerJob& job, Incarnation incarnation) {
 
 }  // namespace
 
-// What another rack's daemon asks of this one, or rack 0's tells it.
 absl::StatusOr<JobSettings> RackOpening::ReadJob(RackIndex from, const v1::PeerJob& job) const {
   const std::vector<std::uint32_t> cores(job.daemon_cores().begin(), job.daemon_cores().end());
   const std::string problem = ProblemInCores(context_.options, context_.cores.size(),
@@ -49,24 +49,24 @@ bool RackOpening::OpensAtOnce() const {
   return context_.options.rack_index == 0 && !survey_.AwaitsSurvey();
 }
 
-// Rack 0: a rank came here, and there is no such job.
+// At rack 0: a rank joins, and there is no such job.
 absl::StatusOr<Job*> RackOpening::Open(const v1::JoinRequest& request,
                                        const JobSettings& settings) {
   return OpenEverywhere(JobOf(request, settings), settings, Incarnation{request.incarnation()});
 }
 
-// incarnation: 0 at the rack's first daemon, which draws it.
+// incarnation: 0 at the rack's first daemon, which draws one.
 absl::StatusOr<Job*> RackOpening::OpenEverywhere(v1::PeerJob job, const JobSettings& settings,
                                                  Incarnation incarnation) {
   if (absl::Status status = plans_.ChoosePlan(job); !status.ok()) {
     return context_.Refuse(ControlCounter::joins_refused_plan, status);
   }
-  if (job.ByteSizeLong() > kPeerMessageBytesMax) {  // as asked for, and as it is
-    return context_.Refuse(
-        ControlCounter::joins_refused_plan,
-        absl::InvalidArgumentError(
-            fmt::format("job {}: with its plan it has {} bytes, and at most {} go to other racks",
-                        job.job(), job.ByteSizeLong(), kPeerMessageBytesMax)));
+  if (job.ByteSizeLong() > kPeerMessageBytesMax) {  // the job with its options and its plan
+    return context_.Refuse(ControlCounter::joins_refused_plan,
+                           absl::InvalidArgumentError(
+                               fmt::format("job {}: its description and plan have {} bytes, and at "
+                                           "most {} can be sent to other racks",
+                                           job.job(), job.ByteSizeLong(), kPeerMessageBytesMax)));
   }
   auto made = CreateRackJob(job, settings,
                             context_.options.is_anchor() ? jobs_.DrawIncarnation() : incarnation);
@@ -83,14 +83,14 @@ absl::StatusOr<Job*> RackOpening::CreateRackJob(const v1::PeerJob& job, const Jo
     return context_.Refuse(
         ControlCounter::joins_refused_tenant,
         absl::FailedPreconditionError(fmt::format(
-            "{} has no tenant {}, or has suspended it",
+            "{} has no tenant {} or has suspended it",
             context_.options.DescribeRack(RackIndex{context_.options.rack_index}), job.tenant())));
   }
   if (context_.ledger.RequiresEncryption(job.tenant()) && !context_.options.tls_lanes) {
     return context_.Refuse(
         ControlCounter::joins_refused_plan,
         absl::FailedPreconditionError(fmt::format(
-            "job {}: tenant {} requires encrypted lanes, and data_tls is off at {}", job.job(),
+            "job {}: tenant {} requires encrypted lanes, but data_tls is off at {}", job.job(),
             job.tenant(), context_.options.DescribeRack(RackIndex{context_.options.rack_index}))));
   }
   auto topology = survey_.TopologyOfJob(job);
@@ -98,7 +98,8 @@ absl::StatusOr<Job*> RackOpening::CreateRackJob(const v1::PeerJob& job, const Jo
   absl::StatusOr<std::unique_ptr<RackRun>> run = plans_.MakeRackRun(job, *std::move(topology));
   if (!run.ok()) return context_.Refuse(ControlCounter::joins_refused_plan, run.status());
   v1::JoinRequest request = RequestOf(job, incarnation);
-  request.set_rank(job.created_by() - settings.rank_base);  // of another rack: beyond all here
+  // The rank of another rack becomes a number beyond all ranks here.
+  request.set_rank(job.created_by() - settings.rank_base);
   const std::shared_ptr<RackRun> made_run = *std::move(run);
   absl::StatusOr<Job*> made = joins_.CreateJob(request, settings, {made_run, made_run->exchange});
   if (!made.ok()) return made;
@@ -108,7 +109,8 @@ absl::StatusOr<Job*> RackOpening::CreateRackJob(const v1::PeerJob& job, const Jo
   return made;
 }
 
-// Rack 0: whether the job that is asked for may be opened. is_settled: there is nothing to do now.
+// At rack 0: checks whether the requested job may be opened. is_settled: nothing needs to be done
+// now.
 absl::Status RackOpening::CheckNoRun(RackIndex from, const v1::PeerMessage& message,
                                      bool& is_settled) {
   const v1::PeerJob& asked = message.request();
@@ -116,12 +118,12 @@ absl::Status RackOpening::CheckNoRun(RackIndex from, const v1::PeerMessage& mess
   const absl::StatusOr<Job*> run = local_rack_.FindRunOf(incarnation, asked.tenant(), asked.job());
   if (!run.ok()) return run.status();
   Job* const running = jobs_.FindRunningJob(asked.tenant(), asked.job());
-  is_settled = *run != nullptr;  // it is being opened there
+  is_settled = *run != nullptr;  // the job is being opened already
   if (is_settled || running == nullptr) return absl::OkStatus();
   if (!context_.options.is_anchor()) {
-    // The request may have waited long, so its run is not newer for being asked for later. A rank
-    // that is here now knows: of another rack, its daemon ends the older run before it asks; or
-    // that it is over is on its way here from a third.
+    // The request may have waited for long, so it does not prove that its run is the newer one. It
+    // is deferred for a while. In that time the older run may end: a rank's own daemon ends it
+    // before it sends the request, or a third rack's message about its end is on the way.
     const TimeNs since = racks_.deferred_since != 0 ? racks_.deferred_since : context_.clock.Now();
     is_settled = rack_jobs_.IsLeaving(*running) ||
                  context_.clock.Now() - since < context_.options.liveness_timeout;
@@ -129,24 +131,24 @@ absl::Status RackOpening::CheckNoRun(RackIndex from, const v1::PeerMessage& mess
       messages_.Defer(from, message);
       return absl::OkStatus();
     }
-    return absl::UnavailableError(
-        fmt::format("job {} was not opened: {} has another run of it, incarnation {}, which is not "
-                    "over; end it (phubctl job evict), or try again",
-                    asked.job(), context_.options.DescribeRack(RackIndex{0}),
-                    FormatIncarnation(running->account.incarnation)));
+    return absl::UnavailableError(fmt::format(
+        "job {} was not opened: {} has another run of it that has not ended (incarnation {}); "
+        "evict it (phubctl job evict) or try again later",
+        asked.job(), context_.options.DescribeRack(RackIndex{0}),
+        FormatIncarnation(running->account.incarnation)));
   }
   if (running->rack_run == nullptr) {
     return absl::AlreadyExistsError(
-        fmt::format("{} runs a job {} of tenant {} that does not span racks",
+        fmt::format("{} already runs a job {} of tenant {} that does not span racks",
                     context_.options.DescribeRack(RackIndex{0}), asked.job(), asked.tenant()));
   }
-  // It is being opened there, or it is a run that is not quite over here.
+  // The job is being opened already, or this is an earlier run that has not quite ended here.
   is_settled = true;
   if (running->rack_run->protocol.HasOpened(from)) messages_.Defer(from, message);
   return absl::OkStatus();
 }
 
-// Rack 0: a rank came to another rack, or here while an older run was not over.
+// At rack 0: a rank joined at another rack, or here before an older run had ended.
 void RackOpening::HandleOpenRequest(RackIndex from, const v1::PeerMessage& message) {
   const v1::PeerJob& asked = message.request();
   const Incarnation incarnation{message.incarnation()};
@@ -155,7 +157,7 @@ void RackOpening::HandleOpenRequest(RackIndex from, const v1::PeerMessage& messa
     return context_.counters.Add(ControlCounter::peers_refused_place);
   }
   if (survey_.AwaitsSurvey() && !context_.drain.draining) return messages_.Defer(from, message);
-  // Of the first daemon's own ranks that was all they waited for.
+  // Ranks of rack 0's first daemon waited only for the topology.
   if (from.value == 0 && context_.options.is_anchor()) return JoinHeld(asked, incarnation);
   bool is_settled = false;
   absl::Status status = CheckNoRun(from, message, is_settled);
@@ -163,7 +165,7 @@ void RackOpening::HandleOpenRequest(RackIndex from, const v1::PeerMessage& messa
     const absl::StatusOr<JobSettings> settings = ReadJob(from, asked);
     status = settings.status();
     if (status.ok() && context_.drain.draining) {
-      status = absl::UnavailableError(fmt::format("{} is draining and takes no new jobs",
+      status = absl::UnavailableError(fmt::format("{} is draining and accepts no new jobs",
                                                   context_.options.DescribeRack(RackIndex{0})));
     }
     if (status.ok()) status = OpenEverywhere(asked, *settings, incarnation).status();
@@ -173,7 +175,7 @@ void RackOpening::HandleOpenRequest(RackIndex from, const v1::PeerMessage& messa
   if (!status.ok()) messages_.RefuseRequest(from, message, status);
 }
 
-// Rack 0 has opened a job: this rack's part of it, or why there is none.
+// Rack 0 has opened a job: creates this rack's part of it, or answers why not.
 void RackOpening::HandleOpen(RackIndex from, const v1::PeerMessage& message) {
   const v1::PeerJob& job = message.open();
   const Incarnation incarnation{message.incarnation()};
@@ -182,7 +184,8 @@ void RackOpening::HandleOpen(RackIndex from, const v1::PeerMessage& message) {
   if (Job* const running = jobs_.FindRunningJob(job.tenant(), job.job());
       running != nullptr && is_new) {
     if (rack_jobs_.IsLeaving(*running)) return messages_.Defer(from, message);
-    // A run that spans racks was begun by workers that may be gone; one of this rack has its own.
+    // The older run was started by workers that may be gone. A job of this rack alone has live
+    // workers here.
     if (!context_.options.is_anchor() && running->rack_run != nullptr) {
       local_rack_.Supersede(*running, incarnation, context_.options.DescribeRack(from));
     }
@@ -190,12 +193,12 @@ void RackOpening::HandleOpen(RackIndex from, const v1::PeerMessage& message) {
   absl::Status status = absl::OkStatus();
   if (!is_new) {
     status = absl::AlreadyExistsError(
-        fmt::format("{} cannot give job {} incarnation {}: it is none, or another run's",
+        fmt::format("{} cannot open job {} with incarnation {}: it is 0 or belongs to another run",
                     context_.options.DescribeRack(RackIndex{context_.options.rack_index}),
                     job.job(), FormatIncarnation(incarnation)));
   } else if (jobs_.FindRunningJob(job.tenant(), job.job()) != nullptr) {
     status = absl::AlreadyExistsError(
-        fmt::format("{} runs another job {} of tenant {}",
+        fmt::format("{} already runs another job {} of tenant {}",
                     context_.options.DescribeRack(RackIndex{context_.options.rack_index}),
                     job.job(), job.tenant()));
   }
@@ -219,16 +222,17 @@ void RackOpening::HandleOpen(RackIndex from, const v1::PeerMessage& message) {
 
 void RackOpening::HandleOpened(Job& job, RackIndex from, const v1::PeerOpened& opened) {
   if (opened.code() != 0) {
-    return ending_.Fail(
-        job, ending_.MakeFault(job, "rack_refused",
-                               fmt::format("{} refused it: {}", context_.options.DescribeRack(from),
-                                           Printable(opened.message()))));
+    return ending_.Fail(job, ending_.MakeFault(job, "rack_refused",
+                                               fmt::format("{} refused to open the job: {}",
+                                                           context_.options.DescribeRack(from),
+                                                           Printable(opened.message()))));
   }
   Do(job, job.rack_run->protocol.OnPeer(from, PeerEvent::kSaysOpened));
   AdvanceRackRun(job);
 }
 
-// Rack 0 begins to connect once every rack has opened; other racks when they are dialled or told.
+// Rack 0 starts to connect once every rack has opened the job; other racks when rack 0 tells them
+// to or when they are dialled.
 void RackOpening::AdvanceRackRun(Job& job) {
   RackProtocol& protocol = job.rack_run->protocol;
   if (protocol.opening() && context_.cores.Acknowledged(job.add_job_tickets)) {
@@ -250,7 +254,7 @@ void RackOpening::HandleStart(Job& job, RackIndex from) {
   Do(job, job.rack_run->protocol.On(RunEvent::kStartReceived, from));
 }
 
-// What the protocol says of the opening, from its first step to its last.
+// Performs the steps of the opening, from the first to the last.
 void RackOpening::Do(Job& job, const RackSteps& steps) {
   const Incarnation incarnation = job.account.incarnation;
   v1::PeerMessage message;
@@ -273,12 +277,13 @@ void RackOpening::Do(Job& job, const RackSteps& steps) {
 
 void RackOpening::MarkReady(Job& job) {
   LogInfo("event=rack_job_stands tenant={} job=\"{}\"", job.account.tenant, job.name());
-  // The rank that asked for it is here, or has given up: then nobody else may ever come.
+  // The rank that requested the job is here or has given up. If it has given up, no other rank may
+  // ever join.
   if (job.created_by.value < job.members.size()) messages_.NoteIfNobodyIsHere(job);
   pending_calls_.AnswerAcknowledged(job);
 }
 
-// A rack that was started anew at the wrong moment has lost what it was told.
+// A rack that restarts during the opening loses its part of it, and the opening would never finish.
 void RackOpening::CheckOpening(Job& job, TimeNs now) {
   RackRun& run = *job.rack_run;
   if (!job.running() ||
@@ -296,7 +301,7 @@ void RackOpening::CheckOpening(Job& job, TimeNs now) {
   }
   ending_.Fail(job, ending_.MakeFault(
                         job, "rack_not_ready",
-                        fmt::format("it was not opened in all racks within {}{}{}",
+                        fmt::format("the job was not opened in all racks within {}{}{}",
                                     FormatAge(kOpeningTimeouts * context_.options.liveness_timeout),
                                     missing.empty() ? "" : "; not ready: ", missing)));
 }

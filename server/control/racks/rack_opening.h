@@ -1,7 +1,11 @@
-// Opening jobs that span racks. Rack 0 opens them: it makes the plan, tells every rack, and once
-// all have the job, has the lanes between them made; when every rack is ready, the ranks that
-// waited are answered. Other racks' ranks wait (held joins) until rack 0 has opened their job, or
-// not in time. Owned by Control; under control's lock.
+// Opens jobs that span racks:
+//
+//   1. Rack 0 makes the plan and sends the job to every rack.
+//   2. Once every rack has the job, rack 0 lets the racks open the lanes between them.
+//   3. Once every rack is ready, the waiting ranks are answered.
+//
+// Ranks of other racks wait (held joins) until rack 0 has opened their job, or until a timeout.
+// Owned by Control; under control's lock.
 #pragma once
 
 #include <list>
@@ -29,7 +33,7 @@ class RackMessages;
 class RackPlans;
 class TopologySurvey;
 
-// As its first rank asks for it; the rank counts in the whole job. Pure function.
+// The job as its first rank requests it; the rank is numbered within the whole job. Pure function.
 v1::PeerJob JobOf(const v1::JoinRequest& request, const JobSettings& settings);
 
 class RackOpening final : public JobOpener {
@@ -64,12 +68,13 @@ class RackOpening final : public JobOpener {
 
   void AdvanceRackRun(Job& job);
   void CheckOpening(Job& job, TimeNs now);
-  // Until when a rank waits for rack 0 to open its job, and why it has waited for nothing.
+  // PatienceOf: until when a rank waits for rack 0 to open its job. WhyNotOpened: the error when
+  // that time is over.
   TimeNs PatienceOf(const HeldJoin& held) const;
   std::string WhyNotOpened() const;
 
  private:
-  // What another rack's daemon asks of this one, or rack 0's tells it.
+  // Reads the job that another rack's daemon requests, or that rack 0's daemon opens.
   absl::StatusOr<JobSettings> ReadJob(RackIndex from, const v1::PeerJob& job) const;
   absl::Status Hold(HeldJoin held);
   absl::StatusOr<Job*> OpenEverywhere(v1::PeerJob job, const JobSettings& settings,

@@ -13,11 +13,11 @@
 namespace phub::server {
 namespace {
 
-// Keys come after the job, so the choice is made for a model of common size.
+// Keys are added after the job is created, so the plan is chosen for a model of typical size.
 constexpr std::uint64_t kReferenceBytes = 64 << 20;
 constexpr const char* kAuto = "auto";
-// A choice is made while workers wait to join: bounds for planners that search, and for pieces,
-// which here are the chunks that each tree gets.
+// Workers wait to join while the plan is chosen. These limits keep searching planners fast; pieces
+// are here the chunks that each tree gets.
 constexpr std::uint32_t kStartsMax = 8;
 constexpr std::uint32_t kPiecesMax = 16;
 
@@ -38,7 +38,7 @@ double PredictedSeconds(const plan::Topology& topology, const plan::Forest& fore
   return simulated.ok() ? simulated->seconds() : 0;
 }
 
-// For people. That this rack is ready while others are not is still "connecting".
+// For humans. Still "connecting" if this rack is ready and others are not.
 const char* StateName(const RackProtocol& protocol) {
   if (protocol.standing()) return "standing";
   return protocol.opening() ? "opening" : "connecting";
@@ -61,7 +61,7 @@ absl::StatusOr<plan::Forest> MakeForest(const plan::Topology& topology, const st
     std::string names;
     for (const plan::Planner& each : plan::Planners()) names += fmt::format(", {}", each.name);
     return absl::InvalidArgumentError(
-        fmt::format("there is no planner {}; there are auto{}", Printable(asked), names));
+        fmt::format("there is no planner {}; choose one of auto{}", Printable(asked), names));
   }
   plan::ChooserOptions options;
   options.simulation.size_bytes = static_cast<std::int64_t>(kReferenceBytes);
@@ -72,16 +72,16 @@ absl::StatusOr<plan::Forest> MakeForest(const plan::Topology& topology, const st
   const plan::Candidate* best = nullptr;
   for (const plan::Candidate& candidate : choice->candidates) {
     if (!candidate.status.ok() || (best != nullptr && best->seconds <= candidate.seconds)) continue;
-    // Only plans that daemons can run: none that sums in switches for which no daemon stands.
+    // Only plans that daemons can run: those that sum in a switch need a daemon for it.
     if (exchange::MakeRackPlan(topology, candidate.forest, RackIndex{0}, aggregators).ok()) {
       best = &candidate;
     }
   }
-  if (best == nullptr) return absl::InvalidArgumentError("no planner fits the racks' topology");
+  if (best == nullptr) return absl::InvalidArgumentError("no planner supports the racks' topology");
   return best->forest;
 }
 
-// Rack 0: what the job's ranks asked for becomes a plan.
+// At rack 0: makes the plan that the job's ranks request.
 absl::Status RackPlans::ChoosePlan(v1::PeerJob& job) {
   const plan::Topology& topology = survey_.TopologyToPlanFor();
   const std::string& asked = job.options().plan();
@@ -131,12 +131,13 @@ absl::StatusOr<std::unique_ptr<RackRun>> RackPlans::MakeRackRun(
   run->exchange = std::make_shared<JobExchange>();
   run->exchange->plan = *std::move(plan);
   run->racks.resize(run->exchange->plan.rack_count);
-  // Aggregators have no ranks that others could wait for.
+  // Aggregators have no ranks for which others could wait.
   for (std::size_t rack = context_.options.racks_with_ranks(); rack < run->racks.size(); ++rack) {
     run->racks[rack].barriers_reached = UINT64_MAX;
   }
   for (PeerRack& rack : run->racks) rack.lanes.resize(context_.cores.size());
-  // Ties go by the core loop's number in the rack, so that daemons spread over the trees, too.
+  // Ties are decided by the core loop's number within the rack, which also spreads the daemons over
+  // the trees.
   const auto own = job.daemon_cores().begin() + static_cast<int>(context_.options.rack_self);
   const std::uint32_t first = std::accumulate(job.daemon_cores().begin(), own, 0u);
   for (std::uint32_t core = 0; core < context_.cores.size(); ++core) {

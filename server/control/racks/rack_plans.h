@@ -21,9 +21,9 @@ class RackPlans {
   RackPlans(Context& context, Racks& racks, TopologySurvey& survey)
       : context_(context), racks_(racks), survey_(survey) {}
 
-  // At rack 0: fills in the plan that the job asks for, and what it takes.
+  // At rack 0: fills in the plan that the job requests, and its predicted duration.
   absl::Status ChoosePlan(v1::PeerJob& job);
-  // Every rack, rack 0 too: nobody runs a plan that it has not verified itself.
+  // At every rack, including rack 0: each rack verifies the plan that it runs.
   absl::StatusOr<std::unique_ptr<RackRun>> MakeRackRun(
       const v1::PeerJob& job, std::shared_ptr<const plan::Topology> planned_for) const;
   void DescribeExchange(const Job& job, v1::ExchangeInfo& info) const;

@@ -15,8 +15,8 @@ using enum RunState;
 using enum RunEvent;
 // clang-format off
 constexpr RunRule kRules[] = {
-    // opening: rack 0 has the lanes made once every rack has the job. The others may be told to
-    // grant lanes before their core loops have it.
+    // opening: rack 0 starts the connection of lanes once every rack has the job. The other racks
+    // may be asked to grant lanes before their core loops have the job.
     {kOpening,    kOpenedHere,    kAllOpened,  kConnecting, {kTellConnect, kGrantToAll}},
     {kOpening,    kOpenedHere,    kIsNotRack0, kConnecting, {}},
     {kConnecting, kLanesAttached, kIsNotRack0, kReady,      {kSayReady}},
@@ -24,10 +24,11 @@ constexpr RunRule kRules[] = {
     {kConnecting, kLanesAttached, kIsRack0,    kReady,      {}},
     {kReady,      kPeerReady,     kAllReady,   kStanding,   {kTellStart, kStand}},
     {kReady,      kStartReceived, kFromRack0,  kStanding,   {kStand}},
-    // Lanes are granted as soon as rack 0 says so. A rack that is ready has granted all of its own.
+    // Lanes are granted as soon as rack 0 allows it. A rack that is ready has already granted all
+    // of its lanes.
     {kOpening,    kConnectReceived, kFromRack0, kOpening,    {kGrantToAll}},
     {kConnecting, kConnectReceived, kFromRack0, kConnecting, {kGrantToAll}},
-    // A start that comes too early, too late or from the wrong rack starts nothing.
+    // A start message that comes too early, too late or from the wrong rack is refused.
     {kOpening,    kStartReceived, kAlways, kOpening,    {kRefuse}},
     {kConnecting, kStartReceived, kAlways, kConnecting, {kRefuse}},
     {kReady,      kStartReceived, kAlways, kReady,      {kRefuse}},
@@ -37,22 +38,23 @@ constexpr RunRule kRules[] = {
     {kConnecting, kOpeningLate,   kAlways, kConnecting, {kFail}},
     {kReady,      kOpeningLate,   kAlways, kReady,      {kFail}},
 
-    // ranks: the run ends here once the ranks of every rack have left.
+    // ranks: the run ends here once the ranks of all racks have left.
     {kAtWork, kRanksLeft,  kAlways,  kLeft,  {kSayLeft}},
     {kLeft,   kEndAllowed, kAllLeft, kEnded, {kEndInOrder}},
 
-    // messages: the call during which messages are dropped goes on; the run fails after it.
+    // messages: the call that drops messages continues; the run fails after it.
     {kSpeaking,   kMessagesDropped, kAlways, kCrowdedOut, {}},
     {kCrowdedOut, kQueuesChecked,   kAlways, kCrowdedOut, {kFail}},
 
-    // fault: the first lane that is lost counts. A better reason may come before its time.
+    // fault: the first lost lane counts. A more precise reason may arrive before the deferred fault
+    // is due.
     {kSound,  kLaneLost,   kAlways,      kPutOff, {kPutFaultOff}},
     {kPutOff, kPutOffDue,  kDue,         kPutOff, {kFail}},
     {kPutOff, kPeerSilent, kIsPutOffFor, kPutOff, {kBringForward}},
     {kPutOff, kPeerSilent, kAlways,      kPutOff, {kFail}},
     {kSound,  kPeerSilent, kAlways,      kSound,  {kFail}},
-    // Rack 0 repeats what another rack says: a third one may not have known the job yet when it
-    // was told, and had it opened later.
+    // Rack 0 forwards the failure that another rack reports: a third rack may not have known the
+    // job when it received the report, and may have opened it later.
     {kSound,           kFailureReceived, kAlways,  kFailedElsewhere, {kFail}},
     {kPutOff,          kFailureReceived, kAlways,  kFailedElsewhere, {kFail}},
     {kSound,           kFailedHere,      kAlways,  kFailed,          {kTellFailed}},
@@ -73,7 +75,8 @@ constexpr PeerRule kRules[] = {
     {kAsked,  kSaysReady,  kAlways, kReady,  {kRaiseReady}},
     {kOpened, kSaysReady,  kAlways, kReady,  {kRaiseReady}},
 
-    // lanes: of two racks the one with the lower number grants, the other one dials; both once.
+    // lanes: between two racks, the one with the lower number grants and the other one dials, each
+    // only once.
     {kNoLanes, kGrantAllowed, kIsHigherNeighbor, kGranted, {kGrantLanes}},
     {kNoLanes, kLanesOffered, kIsLower,          kDialled, {kDialLanes}},
     {kNoLanes, kLanesOffered, kAlways,           kNoLanes, {kRefuse}},
@@ -83,7 +86,7 @@ constexpr PeerRule kRules[] = {
     // ranks
     {kAtWork, kSaysLeft, kAlways, kLeft, {}},
 
-    // daemon: one that was started again has forgotten the runs that it spoke of before.
+    // daemon: after a restart it no longer has the runs whose messages it sent before.
     {kUnheard, kSpoke,     kAlways,          kHeard, {}},
     {kHeard,   kSpoke,     kAlways,          kHeard, {}},
     {kHeard,   kRestarted, kIsOtherInstance, kHeard, {kFail}},
@@ -105,7 +108,8 @@ constexpr std::size_t RegionOf(PeerState state) {
   return static_cast<std::size_t>(PeerRegion::kDaemon);
 }
 
-// No rule leads into another region, and no event is in the rules of two.
+// Checks that no rule leads into another region and that no event occurs in the rules of two
+// regions.
 template <typename Rule, std::size_t N>
 constexpr bool KeepToRegions(const Rule (&rules)[N]) {
   for (const Rule& rule : rules) {
@@ -218,7 +222,7 @@ bool RackProtocol::Holds(RackGuard guard, const Said& said) const {
   return false;
 }
 
-// States of a region are declared in the order in which they are reached.
+// The states of a region are declared in the order in which they are reached.
 bool RackProtocol::OthersAre(PeerRegion region, PeerState at_least) const {
   for (std::uint32_t rack = 0; rack < peers_.size(); ++rack) {
     if (rack != self_.value && peer(RackIndex{rack}, region) < at_least) return false;

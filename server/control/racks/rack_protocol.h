@@ -1,7 +1,7 @@
-// The protocol by which racks open, run and end one job together, as one rack sees it: an event in,
-// actions out. The rules are two tables in rack_protocol.cc, one for the run and one for each peer
-// rack. Pure: no I/O, no clock, no messages. The caller feeds the events and does what the actions
-// say; queues that all jobs share stay outside, and their outcomes are events.
+// The protocol by which racks open, run and end a job together, from the view of one rack. It turns
+// events into actions. Two tables in rack_protocol.cc contain the rules, one for the run and one
+// for each peer rack. Pure: no I/O, no clock, no messages. The caller feeds in events and performs
+// the actions. The queues that all jobs share are outside; their results are events.
 //
 // A run is in one state of each region, and so is each peer rack:
 //
@@ -14,7 +14,7 @@
 //          ranks     kAtWork -> kLeft
 //          daemon    kUnheard -> kHeard
 //
-// An event belongs to one region. Owned by the job's RackRun; under control's lock.
+// Each event belongs to one region. Owned by the job's RackRun; under control's lock.
 #pragma once
 
 #include <array>
@@ -31,35 +31,35 @@ namespace phub::server {
 enum class RunRegion : std::uint8_t { kOpening, kRanks, kMessages, kFault, kCount };
 enum class RunState : std::uint8_t {
   kOpening,     // rack 0: some rack does not have the job yet; others: the core loops do not
-  kConnecting,  // lanes between racks are made
-  kReady,       // this rack has all its lanes, and rack 0 knows or is rack 0
-  kStanding,    // every rack is ready: ranks' calls to Join are answered
+  kConnecting,  // lanes between racks are being opened
+  kReady,       // this rack has all its lanes and has reported it to rack 0
+  kStanding,    // every rack is ready; ranks' calls to Join are answered
   kAtWork,      // some rank of this rack has not left
-  kLeft,        // all have; partial sums of other racks may still pass through this one
+  kLeft,        // all ranks have left; other racks' partial sums may still pass through
   kEnded,
   kSpeaking,
-  kCrowdedOut,  // messages of the run were dropped: the only one that is still sent is `failed`
+  kCrowdedOut,  // messages of the run were dropped; only `failed` is still sent
   kSound,
-  kPutOff,  // a lane was lost; why is probably on its way here by another connection
+  kPutOff,  // a lane was lost; the reason will probably arrive over another connection
   kFailedElsewhere,
   kFailed,
 };
 enum class RunEvent : std::uint8_t {
   kOpenedHere,       // the core loops of this daemon have the job
-  kConnectReceived,  // rack 0 says that every rack has the job
+  kConnectReceived,  // rack 0 reports that every rack has the job
   kLanesAttached,    // every lane of this rack is attached
   kPeerReady,        // some peer became ready; raised by the peer's table
   kStartReceived,
-  kRanksLeft,        // all ranks here
-  kEndAllowed,       // no diagnosis is under way
-  kMessagesDropped,  // of this run
+  kRanksLeft,        // all ranks of this rack
+  kEndAllowed,       // no diagnosis is in progress
+  kMessagesDropped,  // messages of this run
   kQueuesChecked,    // outside of any call, so the run may fail
-  kLaneLost,         // to `rack`, or it could not be made; the fault's time comes at `time`
-  kPeerSilent,       // the daemon of `rack`; it is `time`
-  kPutOffDue,        // if it is by `time`
+  kLaneLost,         // the lane to `rack`, or it could not be opened; the run fails at `time`
+  kPeerSilent,       // the daemon of `rack` is silent; it is `time` now
+  kPutOffDue,        // a deferred fault is due; it is `time` now
   kOpeningLate,
-  kFailureReceived,  // another rack says that the job has failed
-  kFailedHere,       // the job has failed here, for whatever reason
+  kFailureReceived,  // another rack reports that the job has failed
+  kFailedHere,       // the job has failed here, for any reason
 };
 
 enum class PeerRegion : std::uint8_t { kOpening, kLanes, kRanks, kDaemon, kCount };
@@ -69,42 +69,42 @@ enum class PeerState : std::uint8_t {
   kReady,
   kNoLanes,
   kGranted,  // the peer has the nonces
-  kDialled,  // this rack has used those of the peer
+  kDialled,  // this rack has dialled with the peer's nonces
   kAtWork,
   kLeft,
-  kUnheard,  // its daemon has said nothing of this run
+  kUnheard,  // its daemon has sent no message of this run
   kHeard,
 };
 enum class PeerEvent : std::uint8_t {
   kSaysOpened,
   kSaysReady,
   kGrantAllowed,  // raised by the run's table
-  kLanesOffered,  // nonces of the peer came
+  kLanesOffered,  // nonces of the peer arrived
   kSaysLeft,
-  kSpoke,      // its daemon, as `instance`, of this run
+  kSpoke,      // its daemon (`instance`) sent a message of this run
   kRestarted,  // its daemon is now `instance`
 };
 
 enum class RackAction : std::uint8_t {
   kNone,
-  kTellConnect,  // everybody, that lanes may be granted
-  kGrantToAll,   // inside: kGrantAllowed for every peer
-  kGrantLanes,   // to `rack`
-  kDialLanes,    // that `rack` granted
-  kRaiseReady,   // inside: kPeerReady
-  kSayReady,     // to rack 0
-  kTellStart,    // everybody
-  kStand,
-  kSayLeft,  // to everybody
+  kTellConnect,  // tell all racks that lanes may be granted
+  kGrantToAll,   // internal: kGrantAllowed for every peer
+  kGrantLanes,   // grant lanes to `rack`
+  kDialLanes,    // dial the lanes that `rack` granted
+  kRaiseReady,   // internal: kPeerReady
+  kSayReady,     // tell rack 0 that this rack is ready
+  kTellStart,    // tell all racks to start
+  kStand,        // mark the job as ready
+  kSayLeft,      // tell all racks that this rack's ranks have left
   kEndInOrder,
-  kPutFaultOff,
-  kBringForward,  // inside: the fault that is put off is due now
-  kTellFailed,    // everybody
-  kFail,          // with the cause that the event has
-  kRefuse,        // the peer may not say so, or not now
+  kPutFaultOff,   // keep the fault and fail with it later
+  kBringForward,  // internal: the deferred fault is due now
+  kTellFailed,    // tell all racks that the job has failed
+  kFail,          // fail with the event's cause
+  kRefuse,        // the peer may not send this, or not now
 };
 
-// What must be true for a row to count, besides its state and event.
+// A further condition for a row to apply, in addition to its state and event.
 enum class RackGuard : std::uint8_t {
   kAlways,
   kIsRack0,
@@ -112,9 +112,9 @@ enum class RackGuard : std::uint8_t {
   kAllOpened,  // at rack 0, and every other rack has the job
   kAllReady,   // at rack 0, and every other rack is ready
   kFromRack0,
-  kAllLeft,  // the ranks of every other rack
+  kAllLeft,  // the ranks of all other racks have left
   kDue,
-  kIsPutOffFor,       // it is this rack's lane that was lost
+  kIsPutOffFor,       // the deferred fault is the loss of a lane to `rack`
   kIsHigherNeighbor,  // the peer
   kIsLower,           // the peer
   kIsOtherInstance,
@@ -130,8 +130,8 @@ struct RackRule {
 };
 using RunRule = RackRule<RunState, RunEvent>;
 using PeerRule = RackRule<PeerState, PeerEvent>;
-// Of the rows with the state and the event, the first whose guard holds counts. No such row: the
-// event changes nothing.
+// The first row that has the state and the event and whose guard holds applies. If there is none,
+// the event changes nothing.
 struct RackRules {
   std::span<const RunRule> run;
   std::span<const PeerRule> peer;
@@ -140,21 +140,22 @@ extern const RackRules kRackRules;
 
 struct RackStep {
   RackAction action = RackAction::kNone;
-  RackIndex rack{};  // whom it concerns, where the action says so
+  RackIndex rack{};  // the rack that the action concerns, if any
 };
 using RackSteps = std::vector<RackStep>;
 bool Has(const RackSteps& steps, RackAction action);
 
 class RackProtocol {
  public:
-  // neighbors: a bit per rack that shares lanes with this one. Racks from racks_with_ranks on have
-  // no ranks (aggregators). rules: others only in tests.
+  // neighbors: a bit per rack that shares lanes with this one. Racks with numbers from
+  // racks_with_ranks on have no ranks (aggregators). rules: only tests pass others.
   RackProtocol(RackIndex self, std::uint32_t racks, std::uint32_t racks_with_ranks,
                std::uint64_t neighbors, const RackRules& rules = kRackRules);
 
   RackSteps On(RunEvent event, RackIndex rack = {}, TimeNs time = 0);
   RackSteps OnPeer(RackIndex rack, PeerEvent event, std::uint64_t instance = 0);
-  // Nobody was heard of for so long, and that was this daemon's own fault.
+  // Extends the deadline of a deferred fault: this daemon itself was blocked for that long, and
+  // heard no one.
   void Forgive(DurationNs duration);
 
   RunState state(RunRegion region) const { return states_[static_cast<std::size_t>(region)]; }
@@ -166,10 +167,10 @@ class RackProtocol {
   bool standing() const { return state(RunRegion::kOpening) == RunState::kStanding; }
   bool left() const { return state(RunRegion::kRanks) != RunState::kAtWork; }
   bool crowded_out() const { return state(RunRegion::kMessages) == RunState::kCrowdedOut; }
-  // Rack 0: whether that rack has the job; and all its lanes.
+  // At rack 0: whether that rack has the job, and whether it has all its lanes.
   bool HasOpened(RackIndex rack) const;
   bool IsReady(RackIndex rack) const;
-  // When the job fails by the fault that is put off, if one is.
+  // When the job fails with the deferred fault, if there is one.
   std::optional<TimeNs> put_off_due() const;
 
  private:
@@ -177,7 +178,7 @@ class RackProtocol {
     std::array<PeerState, static_cast<std::size_t>(PeerRegion::kCount)> states;
     std::uint64_t instance = 0;
   };
-  struct Said {  // with the event
+  struct Said {  // the arguments of an event
     RackIndex rack{};
     TimeNs time = 0;
     std::uint64_t instance = 0;
@@ -192,7 +193,7 @@ class RackProtocol {
   RackIndex self_;
   std::uint64_t neighbors_;
   std::array<RunState, static_cast<std::size_t>(RunRegion::kCount)> states_;
-  std::vector<Peer> peers_;  // [rack]; the own one is not used
+  std::vector<Peer> peers_;  // [rack]; this rack's own entry is unused
   RackIndex put_off_for_{};
   TimeNs put_off_due_ = 0;
 };

@@ -1,8 +1,8 @@
-// What control knows of one job's run over several racks, in addition to what job.h says of its
-// part here. Data; the rules are in the classes of this room. Owned by the Job.
+// What control knows of one job's run over several racks, in addition to what job.h keeps about its
+// part here. Data; the rules are in the classes of this folder. Owned by the Job.
 //
-// How far the run is, and each peer rack with it, says its protocol (rack_protocol.h). Any trouble
-// fails the job everywhere.
+// The protocol (rack_protocol.h) keeps the state of the run and of each peer rack. Any error fails
+// the job in all racks.
 #pragma once
 
 #include <cstdint>
@@ -28,20 +28,20 @@ struct PeerLanePlace {
   std::string description;
 };
 
-// A rank of another rack that is lost and may come back (policy wait), as its daemon says.
+// A rank of another rack that is lost and may come back (policy wait), as its daemon reports.
 struct LostElsewhere {
   std::string host;
   std::string loss;
   TimeNs awaited_until = 0;
 };
 
-// What another rack has said.
+// What another rack has reported.
 struct PeerRack {
   std::vector<PeerLanePlace> lanes;  // [core]
-  std::string departed;              // a rank of it that left, for people; empty: none
+  std::string departed;              // a rank of it that left, for messages; empty: none
   std::uint32_t batches_added = 0;
   std::uint64_t barriers_reached = 0;
-  std::map<std::uint32_t, LostElsewhere> lost;  // by rank of the job: of this rack's only
+  std::map<std::uint32_t, LostElsewhere> lost;  // by rank of the job; only ranks of this rack
 };
 
 struct RackRun {
@@ -49,25 +49,27 @@ struct RackRun {
 
   RackProtocol protocol;
   std::string asked;      // "auto", a planner's name, "file"
-  v1::PeerJob described;  // with the plan
+  v1::PeerJob described;  // including the plan
   std::string planner;
-  std::shared_ptr<const plan::Topology> topology;  // for which the plan was made
-  std::shared_ptr<JobExchange> exchange;           // the job's, too
-  std::vector<PeerRack> racks;                     // [rack]; the own one, too
-  v1::ExchangeInfo measured;   // what is kept of the shards' measures, once they are gone
-  v1::ExchangeInfo predicted;  // of exchange_bytes; made when somebody asks for it
-  // A lane was lost or could not be made: its rack has ended the job, and why is on its way here by
-  // another connection. Or it has not: then this is the fault, once the protocol says so.
+  std::shared_ptr<const plan::Topology> topology;  // the topology for which the plan was made
+  std::shared_ptr<JobExchange> exchange;           // shared with the job
+  std::vector<PeerRack> racks;                     // [rack], including this one
+  v1::ExchangeInfo measured;   // the shards' measurements, kept after the shards are freed
+  v1::ExchangeInfo predicted;  // for exchange_bytes; computed on request
+  // The fault of a lane that was lost or could not be opened. That rack has probably ended the job,
+  // and its reason will arrive over another connection. If not, the job fails with this fault once
+  // the protocol says so.
   v1::Fault put_off;
-  // Messages of the run that waited for another rack were dropped, as those of other jobs would
-  // have been otherwise: the fault.
+  // The fault if messages of this run to another rack were dropped because they filled the queue
+  // that other jobs use, too.
   std::string crowded_out;
 };
-// rack_plans.cc: the plan of jobs that ask for `asked`: auto, a planner's name, or a plan.
+// rack_plans.cc: the plan for jobs that request `asked`: auto, a planner's name, or a plan.
 absl::StatusOr<plan::Forest> MakeForest(const plan::Topology& topology, const std::string& asked,
                                         bool aggregators);
-// rack_measures.cc: spans, links and exchange_bytes, without predictions; `info` has the racks. And
-// the predictions for them: simulated once for a size, which takes time.
+// rack_measures.cc: DescribeMeasures fills in spans, links and exchange_bytes; `info` must contain
+// the racks. DescribePrediction adds the predictions. They are simulated once per size, which takes
+// time.
 void DescribeMeasures(const RackRun& run, v1::ExchangeInfo& info);
 void DescribePrediction(RackRun& run, v1::ExchangeInfo& info);
 

@@ -11,7 +11,7 @@
 namespace phub::server {
 namespace {
 
-constexpr std::size_t kLossBytesMax = 512;  // several times what a daemon says of a loss
+constexpr std::size_t kLossBytesMax = 512;  // several times the length of a daemon's reason
 
 DurationNs Left(TimeNs until, TimeNs now) { return std::max<DurationNs>(0, until - now); }
 
@@ -30,7 +30,7 @@ void TellAllHere(const Job& job, const v1::SessionEvent& event) {
   }
 }
 
-// Whether that rack may say so of the rank.
+// Whether rack `from` may report the loss or return of this rank.
 bool IsRankOf(const Job& job, RackIndex from, std::uint32_t rank) {
   return job.settings.on_loss == LossPolicy::kWait && rank < job.config.ranks_of_job &&
          rank / job.config.ranks_per_rack == from.value;

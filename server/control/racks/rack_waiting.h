@@ -1,7 +1,7 @@
-// Ranks of other racks that are lost and may come back (LOSS_POLICY_WAIT). Each rack's daemon
-// awaits its own ranks, and ends the job if one stays away (jobs/presence.h); it tells the others,
-// so that their ranks, and administrators, know for whom they wait. Nothing is decided by it here.
-// Owned by Control; under control's lock.
+// Ranks of other racks that are lost and may come back (LOSS_POLICY_WAIT). Each rack's daemon waits
+// for its own ranks and ends the job if one does not return (jobs/presence.h). It notifies the
+// other daemons, so that their ranks and administrators know which rank is awaited. This class
+// decides nothing. Owned by Control; under control's lock.
 #pragma once
 
 #include "phub/v1/admin.pb.h"
@@ -17,13 +17,13 @@ class RackWaiting final : public AbsenceListener {
  public:
   RackWaiting(Context& context, RackMessages& messages) : context_(context), messages_(messages) {}
 
-  // Tells the other racks. Nothing for jobs of one rack.
+  // Notify the other racks. Jobs of one rack are ignored.
   void OnAbsence(const Job& job, Rank rank) override;
   void OnReturn(const Job& job, Rank rank, bool restarted) override;
   void SendAwaited(const Job& job, EventSink& sink) const override;
 
-  // What another rack says of its ranks. Of others' ranks, or in jobs that do not wait, it is
-  // refused.
+  // Messages from another rack about its ranks. Refused if the rank belongs to another rack or the
+  // job does not wait for ranks.
   void HandleRankAwaited(Job& job, RackIndex from, const v1::PeerRankAwaited& awaited);
   void HandleRankReturned(Job& job, RackIndex from, const v1::PeerRankReturned& returned);
 

@@ -1,4 +1,4 @@
-// The daemons of other racks: envelopes, who is heard of, and which message goes where.
+// Handles envelopes and messages from the daemons of other racks, and detects silent daemons.
 #include "server/control/racks/racks.h"
 
 #include <algorithm>
@@ -28,8 +28,9 @@ namespace {
 constexpr std::size_t kDeferredMax = 1024;
 constexpr std::size_t kDeferredBytesMax = 64 << 20;
 
-// Of messages that open a job: whether both are about the same. Workers say which run they request,
-// as many as they like, and it is the last one that they want; runs that rack 0 opens are few.
+// For messages that request or open a job: whether the newer one replaces the older one. Workers
+// may request any number of runs, and only the last request counts. Rack 0 opens few runs, so
+// `open` messages of different runs are all kept.
 bool IsSameRequest(const v1::PeerMessage& one, const v1::PeerMessage& other) {
   const auto job_of = [](const v1::PeerMessage& message) -> const v1::PeerJob& {
     return message.has_open() ? message.open() : message.request();
@@ -53,7 +54,6 @@ std::string HashOfRacks(const ControlOptions& options, std::size_t core_count) {
   return Sha256Hex(text);
 }
 
-/*DROP*/
 v1::PeerEnvelope RackMessages::MakeEnvelope(RackIndex to) const {
   v1::PeerEnvelope envelope;
   envelope.set_protocol_version(kProtocolVersionMax);
@@ -77,38 +77,39 @@ absl::Status RackMessages::CheckEnvelope(const v1::PeerEnvelope& envelope) {
     return absl::FailedPreconditionError(what);
   };
   if (racks_.known.empty()) {
-    return refuse(ControlCounter::peers_refused_place,
-                  "this daemon has no `racks`, and another one takes it for one of its own");
+    return refuse(
+        ControlCounter::peers_refused_place,
+        "another daemon expects this one to be one of its racks, but `racks` is not set here");
   }
   if (envelope.protocol_version() < kProtocolVersionMin ||
       envelope.protocol_version() > kProtocolVersionMax) {
     return refuse(ControlCounter::peers_refused_version,
-                  fmt::format("rack {} speaks control protocol {}, this daemon {}..{}; upgrade the "
-                              "older of the two",
+                  fmt::format("rack {} uses control protocol {}, this daemon supports {} to {}; "
+                              "upgrade the older of the two",
                               envelope.rack(), envelope.protocol_version(), kProtocolVersionMin,
                               kProtocolVersionMax));
   }
   if (envelope.rack() >= racks_.known.size() || envelope.rack() == context_.options.rack_index ||
       envelope.to_rack() != context_.options.rack_index) {
     return refuse(ControlCounter::peers_refused_place,
-                  fmt::format("a daemon that says it is rack {} takes this one for rack {}, but it "
-                              "is rack {} of {}; are `racks` and `rack_self` right?",
+                  fmt::format("the daemon of rack {} expects this one to be rack {}, but it is "
+                              "rack {} of {}; check `racks` and `rack_self` of both",
                               envelope.rack(), envelope.to_rack(), context_.options.rack_index,
                               racks_.known.size()));
   }
   if (envelope.daemon_count() == 0) {
     return refuse(ControlCounter::peers_refused_version,
-                  fmt::format("the phubd of rack {} ({}) is older than this one, and does not say "
-                              "which daemon of its rack it is; upgrade it",
+                  fmt::format("the phubd of rack {} ({}) is older than this one and does not send "
+                              "its position in the rack; upgrade it",
                               envelope.rack(), context_.options.racks[envelope.rack()]));
   }
   if (envelope.daemon() != context_.options.rack_self ||
       envelope.daemon_count() != context_.options.daemons_in_rack()) {
     return refuse(
         ControlCounter::peers_refused_place,
-        fmt::format("rack {}'s daemon {} of {} ({}) takes this one for its counterpart, but it is "
-                    "rack {}'s daemon {} of {} ({}): every rack needs as many `daemons`, and "
-                    "`racks` names those at the same place in them",
+        fmt::format("rack {}'s daemon {} of {} ({}) expects this one to be its counterpart, but it "
+                    "is rack {}'s daemon {} of {} ({}): every rack must have the same number of "
+                    "`daemons`, and `racks` must list the daemons at the same position in each",
                     envelope.rack(), envelope.daemon(), envelope.daemon_count(),
                     Printable(envelope.endpoint(), kNameBytesMax), context_.options.rack_index,
                     context_.options.rack_self, context_.options.daemons_in_rack(),
@@ -117,10 +118,9 @@ absl::Status RackMessages::CheckEnvelope(const v1::PeerEnvelope& envelope) {
   if (envelope.configuration() != racks_.configuration) {
     return refuse(
         ControlCounter::peers_refused_configuration,
-        fmt::format("rack {} has configuration {}, rack {} has {}; the daemons of all racks must "
-                    "have the same `racks`, topology, chunk_bytes, staging_bytes_per_lane, number "
-                    "of core loops (of several, each as its counterpart) and versions: compare "
-                    "phubd --dump-config of both",
+        fmt::format("rack {} has configuration {}, rack {} has {}; both daemons must have the same "
+                    "`racks`, topology, chunk_bytes, staging_bytes_per_lane, number of core loops "
+                    "and versions: compare phubd --dump-config of both",
                     envelope.rack(), Shortened(envelope.configuration()),
                     context_.options.rack_index, Shortened(racks_.configuration)));
   }
@@ -139,14 +139,14 @@ void RackMessages::OnEnvelope(const v1::PeerEnvelope& envelope, Answer<v1::PeerR
     OnRackRestarted(from);
   }
   if (known.next_sequence && envelope.first_sequence() > *known.next_sequence) {
-    FailOverLostMessages(from, "dropped messages that this one needed");
+    FailOverLostMessages(from, "dropped messages to this daemon");
     known.next_sequence.reset();
   }
   if (!known.next_sequence) known.next_sequence = envelope.first_sequence();
   survey_.AdvanceSurvey();
   std::uint64_t sequence = envelope.first_sequence();
   for (const v1::PeerMessage& message : envelope.messages()) {
-    if (sequence++ < *known.next_sequence) continue;  // repeated: the receipt was lost
+    if (sequence++ < *known.next_sequence) continue;  // a repetition: the receipt was lost
     known.next_sequence = sequence;
     HandlePeerMessage(from, message);
   }
@@ -166,8 +166,8 @@ void RackMessages::OnReceipt(RackIndex from, const v1::PeerReceipt& receipt) {
   OnRackRestarted(from);
 }
 
-// It is another process than before, perhaps: it has forgotten its part of every job that it spoke
-// of when it was that one.
+// The daemon's instance has changed, so it may be a new process, which does not know the jobs that
+// its predecessor had.
 void RackMessages::OnRackRestarted(RackIndex rack) {
   std::erase_if(racks_.deferred, [&](const auto& each) { return each.from == rack; });
   for (const auto& job : jobs_.jobs()) {
@@ -176,11 +176,11 @@ void RackMessages::OnRackRestarted(RackIndex rack) {
                                                            racks_.known[rack.value].instance);
     if (!Has(steps, RackAction::kFail)) continue;
     context_.counters.Add(ControlCounter::racks_restarted);
-    ending_.Fail(*job, ending_.MakeFault(
-                           *job, "rack_restarted",
-                           fmt::format("the daemon of {} was started again, and has forgotten its "
-                                       "part of the job",
-                                       context_.options.DescribeRack(rack))));
+    ending_.Fail(*job,
+                 ending_.MakeFault(
+                     *job, "rack_restarted",
+                     fmt::format("the daemon of {} was restarted and has lost its part of the job",
+                                 context_.options.DescribeRack(rack))));
   }
 }
 
@@ -196,12 +196,12 @@ void RackMessages::HandlePeerMessage(RackIndex from, const v1::PeerMessage& mess
     default: break;
   }
   Job* job = jobs_.FindIncarnation(Incarnation{message.incarnation()});
-  if (message.message_case() == Case::kFailed) {  // before it was opened here
+  if (message.message_case() == Case::kFailed) {  // the job may not be open here yet
     std::erase_if(racks_.deferred, [&](const auto& each) {
       return each.message.has_open() && each.message.incarnation() == message.incarnation();
     });
   }
-  if (job == nullptr || !job->running() || job->rack_run == nullptr) return;  // over here already
+  if (job == nullptr || !job->running() || job->rack_run == nullptr) return;  // already ended here
   RackProtocol& protocol = job->rack_run->protocol;
   protocol.OnPeer(from, PeerEvent::kSpoke, racks_.known[from.value].instance);
   switch (message.message_case()) {
@@ -258,14 +258,14 @@ void RackMessages::Defer(RackIndex from, const v1::PeerMessage& message) {
         context_.Refuse(
             ControlCounter::joins_refused_capacity,
             absl::ResourceExhaustedError(fmt::format(
-                "job {} was not opened: too many wait for that at {} already",
+                "job {} was not opened: too many jobs wait at {} already; try again later",
                 message.request().job(), context_.options.DescribeRack(RackIndex{0})))));
   }
   racks_.deferred.push_back({from, message, since});
 }
 
-// A job that nobody comes to must not stay for ever: see CheckAbandoned. One whose ranks have all
-// left only waits for other racks'.
+// A job without ranks here must not stay forever: see CheckAbandoned. If all ranks of this rack
+// have left, the job only waits for other racks' ranks.
 void RackMessages::NoteIfNobodyIsHere(Job& job) {
   if (job.rack_run->protocol.left()) return;
   const bool somebody = std::any_of(job.members.begin(), job.members.end(), [](const Member& each) {
@@ -303,8 +303,7 @@ void RackMessages::PollRacks(TimeNs now) {
     opening_.AdvanceRackRun(*job);
     opening_.CheckOpening(*job, now);
     RackRun& run = *job->rack_run;
-    if (job->running() &&
-        Has(run.protocol.On(RunEvent::kPutOffDue, {}, now), RackAction::kFail)) {
+    if (job->running() && Has(run.protocol.On(RunEvent::kPutOffDue, {}, now), RackAction::kFail)) {
       context_.counters.Add(ControlCounter::peer_faults);
       ending_.Fail(*job, std::move(run.put_off));
     }
@@ -319,7 +318,7 @@ void RackMessages::CheckRackLiveness(TimeNs now) {
       const TimeNs heard = std::max(racks_.known[rack].last_heard, job->created_at);
       if (now - heard < context_.options.liveness_timeout) continue;
       context_.counters.Add(ControlCounter::racks_silent);
-      // That its lanes were lost says more than its silence, and need be put off no longer.
+      // The loss of lanes explains more than silence does, so a deferred loss becomes due now.
       RackProtocol& protocol = job->rack_run->protocol;
       const RackSteps steps = protocol.On(RunEvent::kPeerSilent, RackIndex{rack}, now);
       if (!Has(steps, RackAction::kFail)) continue;
@@ -329,8 +328,8 @@ void RackMessages::CheckRackLiveness(TimeNs now) {
           ending_.MakeFault(
               *job, "rack_silent",
               fmt::format("the daemon of {} {}{}", context_.options.DescribeRack(RackIndex{rack}),
-                          never ? std::string("was never heard of")
-                                : fmt::format("was last heard of {} ago", FormatAge(now - heard)),
+                          never ? std::string("has never sent a message")
+                                : fmt::format("has been silent for {}", FormatAge(now - heard)),
                           DescribeTrouble(racks_.known[rack]))));
     }
   }
@@ -342,7 +341,7 @@ TimeNs RackMessages::NextRackTimer(TimeNs polled_at) const {
     return job->running() && job->rack_run != nullptr;
   });
   for (const HeldJoin& held : racks_.held) next = std::min(next, opening_.PatienceOf(held));
-  if (!racks_.held.empty() && context_.options.topology_is_measured) {  // a rack that falls silent
+  if (!racks_.held.empty() && context_.options.topology_is_measured) {  // a rack may become silent
     next = std::min(next, polled_at + context_.options.liveness_timeout / 8);
   }
   const DurationNs again = survey_.AwaitsSurvey() ? 50 * kMillisecond : kMillisecond;
@@ -356,7 +355,7 @@ TimeNs RackMessages::NextRackTimer(TimeNs polled_at) const {
     next = std::min(next, job->rack_run->protocol.put_off_due().value_or(kNever));
   }
   if (!spans) return next;
-  // Often enough to name a silent rack in time; cheap.
+  // Often enough to detect a silent rack in time; cheap.
   return std::min(next, polled_at + context_.options.liveness_timeout / 8);
 }
 

@@ -1,5 +1,5 @@
-// What control knows of the other racks, whatever the job. Data, owned by Control; the rules are in
-// the classes of this room.
+// What control knows of the other racks, independent of jobs. Data, owned by Control; the rules are
+// in the classes of this folder.
 #pragma once
 
 #include <cstdint>
@@ -20,17 +20,18 @@ namespace phub::server {
 
 struct PeerLanePlace;  // rack_run.h
 
-// A rank that waits until rack 0 has opened its job.
+// A rank that waits for rack 0 to open its job.
 struct HeldJoin {
   v1::JoinRequest request;
   std::string peer_address;
   Answer<v1::JoinResponse> answer;
   TimeNs deadline = 0;
-  std::optional<std::uint64_t> asked_instance;  // of rack 0's daemon, if it was asked for this one
+  // The instance of rack 0's daemon to which the request to open the job was sent.
+  std::optional<std::uint64_t> asked_instance;
 };
 
-// A plan that rack 0 made. Bounds are the same as long as the daemon runs; with another topology
-// all plans are dropped.
+// A plan that rack 0 made. The planners' limits do not change while the daemon runs. When the
+// topology changes, all plans are dropped.
 struct MadePlan {
   std::string text;  // phub.plan.v1
   double seconds = 0;
@@ -39,32 +40,31 @@ struct MadePlan {
 struct KnownRack {
   TimeNs last_heard = 0;                       // 0: never
   std::uint64_t instance = 0;                  // 0: unknown
-  std::optional<std::uint64_t> next_sequence;  // none: it has said nothing yet
-  bool missed_messages = false;                // of this daemon: jobs that span racks cannot go on
-  std::string refuses;                         // why it takes nothing of this daemon, as it says
-  std::string is_refused;                      // why nothing of it is taken here
-  TimeNs no_verbs_until = 0;                   // a lane to it over verbs was lost
+  std::optional<std::uint64_t> next_sequence;  // none: no envelope has arrived yet
+  bool missed_messages = false;                // from this daemon; jobs that span racks must fail
+  std::string refuses;        // why it refuses this daemon's messages, in its own words
+  std::string is_refused;     // why this daemon refuses its messages
+  TimeNs no_verbs_until = 0;  // use tcp until then, since a verbs lane was lost
 };
-inline constexpr std::size_t kPeerWordsMax = 1024;  // of what it says
-// What is known to be wrong between the two, to go behind what comes of it: ": ..."; or nothing.
+inline constexpr std::size_t kPeerWordsMax = 1024;  // limit for its refusals
+// A known problem between the two daemons, to append to an error: " (...)", or nothing.
 std::string DescribeTrouble(const KnownRack& rack);
 
-// A message that waits until an older run of its job is over here.
+// A message that waits until an older run of its job has ended here.
 struct DeferredMessage {
   RackIndex from{};
   v1::PeerMessage message;
   TimeNs since = 0;
 };
 
-// What rack 0 knows of the racks' topology, where it is measured; the rules are in
-// topology_survey.h.
+// What rack 0 knows of the racks' topology if it is measured; the rules are in topology_survey.h.
 struct RackSurvey {
   Surveyor* surveyor = nullptr;
-  std::optional<MeasuredTopology> measured;  // what new jobs are planned for
-  bool begun = false;                        // once at least
+  std::optional<MeasuredTopology> measured;  // new jobs are planned for this topology
+  bool begun = false;                        // at least one survey was begun
   bool under_way = false;
-  TimeNs awaited_since = 0;  // jobs wait, and some rack was never heard of; 0: no
-  absl::Status failure;      // of the last one
+  TimeNs awaited_since = 0;  // since when jobs wait for a rack that is not connected yet; 0: none
+  absl::Status failure;      // why the last survey failed
 };
 
 struct Racks {
@@ -72,18 +72,19 @@ struct Racks {
   std::vector<KnownRack> known;  // [rack]; empty: no racks are configured
   std::string configuration;
   std::uint64_t instance = 0;
-  std::string last_refusal;  // of an envelope: logged once, though it is repeated for ever
+  std::string last_refusal;  // why an envelope was refused; repetitions are not logged
   std::list<HeldJoin> held;
   std::deque<DeferredMessage> deferred;
-  TimeNs deferred_since = 0;              // while one is handled again
-  std::map<std::string, MadePlan> plans;  // by what was asked for: "auto", planners' names
+  TimeNs deferred_since = 0;              // nonzero while a deferred message is handled again
+  std::map<std::string, MadePlan> plans;  // by request: "auto" or a planner's name
   RackSurvey survey;
 };
 
-// Over whatever has to be equal at the daemons of all racks; hexadecimal. Pure.
+// A hash, in hexadecimal, over everything that must be equal at the daemons of all racks. Pure
+// function.
 std::string HashOfRacks(const ControlOptions& options, std::size_t core_count);
 
-// One message takes at most this: below what the other daemon's gRPC receives, with the envelope.
+// Maximum size of a message; with its envelope it stays below the limit of the other daemon's gRPC.
 inline constexpr std::size_t kPeerMessageBytesMax = (4 << 20) - (64 << 10);
 
 }  // namespace phub::server

@@ -1,5 +1,5 @@
-// How Control has the ways between all racks measured. Implemented by
-// server/control/rpc/rack_surveyor.h with probes between live daemons.
+// How Control measures the network between all racks. Implemented by
+// server/control/rpc/rack_surveyor.h with probes between running daemons.
 #pragma once
 
 #include <cstdint>
@@ -12,21 +12,21 @@ namespace phub::server {
 
 struct MeasuredTopology {
   std::shared_ptr<const plan::Topology> topology;  // member r is rack r
-  std::int64_t unix_ns = 0;                        // when
+  std::int64_t unix_ns = 0;                        // when it was measured
 };
 
-// What is said of the racks' topology, where it is measured.
+// The state of the racks' topology, for reports.
 struct TopologyState {
-  bool is_measured = false;   // else it is configured
-  MeasuredTopology measured;  // null: nothing is yet, or this is not rack 0
-  std::string state;          // for people
+  bool is_measured = false;   // false: it is configured
+  MeasuredTopology measured;  // null: not measured yet, or this is not rack 0
+  std::string state;          // for humans
 };
 
 // Called with Control's lock held; must return at once and must not call back into Control.
 class Surveyor {
  public:
   virtual ~Surveyor() = default;
-  // Answered by Control::OnSurvey, once, unless the daemon stops.
+  // Starts a survey. It is answered by one call of Control::OnSurvey, unless the daemon stops.
   virtual void Begin() = 0;
 };
 

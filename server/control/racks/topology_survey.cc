@@ -13,9 +13,9 @@
 namespace phub::server {
 namespace {
 
-// Of 64 racks in as many groups as there can be it has some 200 KiB.
+// A topology of 64 racks in the largest possible number of groups has about 200 KiB.
 constexpr std::size_t kTopologyBytesMax = 1 << 20;
-// How long a job waits for racks that were never heard of, in liveness timeouts.
+// How long a job waits for racks that have not contacted rack 0, in liveness timeouts.
 constexpr DurationNs kUnheardTimeouts = 2;
 
 absl::Status RefuseTopology(const std::string& what) {
@@ -25,19 +25,20 @@ absl::Status RefuseTopology(const std::string& what) {
 
 }  // namespace
 
-// Whether probes of these racks could have found it.
+// Checks that probes of these racks could have found it.
 absl::Status TopologySurvey::CheckMeasured(const plan::Topology& topology) const {
   const std::size_t racks = context_.options.racks.size();
   if (topology.members().size() != racks) {
-    return RefuseTopology(fmt::format("it has {} members, and `racks` names {} racks",
+    return RefuseTopology(fmt::format("it has {} members, but `racks` lists {} racks",
                                       topology.members().size(), racks));
   }
   if (exchange::AggregatorCount(topology) > 0) {
-    return RefuseTopology("it has switches that sum, and no daemons stand for them");
+    return RefuseTopology(
+        "it has aggregating switches, but probes find only switches that do not aggregate");
   }
-  // A switch for each group, and one between them.
+  // One switch for each group, and one that connects them.
   if (topology.nodes().size() > 2 * racks + 1) {
-    return RefuseTopology(fmt::format("it has {} nodes, and probes of {} racks find at most {}",
+    return RefuseTopology(fmt::format("it has {} nodes, but probes of {} racks find at most {}",
                                       topology.nodes().size(), racks, 2 * racks + 1));
   }
   return absl::OkStatus();
@@ -47,7 +48,7 @@ absl::StatusOr<std::shared_ptr<const plan::Topology>> TopologySurvey::ParseMeasu
     std::string_view text) const {
   if (text.size() > kTopologyBytesMax) {
     return RefuseTopology(
-        fmt::format("it has {} bytes, and at most {} are taken", text.size(), kTopologyBytesMax));
+        fmt::format("it has {} bytes, and at most {} are allowed", text.size(), kTopologyBytesMax));
   }
   absl::StatusOr<plan::Topology> topology = plan::ParseTopologyJson(text);
   if (!topology.ok()) return RefuseTopology(std::string(MessageOf(topology.status())));
@@ -59,7 +60,6 @@ bool TopologySurvey::IsRack0() const {
   return context_.options.topology_is_measured && context_.options.rack_index == 0;
 }
 
-// What keeps it from being measured; empty: nothing.
 std::string TopologySurvey::UnheardRacks() const {
   std::string names, troubles;
   for (std::uint32_t rack = 0; rack < racks_.known.size(); ++rack) {
@@ -69,10 +69,11 @@ std::string TopologySurvey::UnheardRacks() const {
     troubles += DescribeTrouble(racks_.known[rack]);
   }
   if (troubles.empty()) troubles = "; is its phubd running?";
-  return names.empty() ? names : fmt::format("{} was never heard of here{}", names, troubles);
+  return names.empty() ? names
+                       : fmt::format("no message has arrived from {} yet{}", names, troubles);
 }
 
-// Plans are made anew; jobs that run keep theirs.
+// New jobs get new plans; running jobs keep theirs.
 void TopologySurvey::AcceptTopology(MeasuredTopology measured, const char* by) {
   const plan::Topology& topology = *measured.topology;
   LogInfo("event=racks_topology by={} racks={} nodes={} links={} widest_mbit_s={:.0f}", by,
@@ -83,7 +84,7 @@ void TopologySurvey::AcceptTopology(MeasuredTopology measured, const char* by) {
   racks_.survey.measured = std::move(measured);
 }
 
-// Whoever waits hears of it; whoever comes later has it tried again.
+// Jobs that wait now are refused; a job that comes later triggers another survey.
 void TopologySurvey::FailSurvey(const absl::Status& why) {
   RackSurvey& survey = racks_.survey;
   LogWarning("event=survey_failed message=\"{}\"", MessageOf(why));
@@ -108,7 +109,7 @@ void TopologySurvey::FailSurvey(const absl::Status& why) {
   }
 }
 
-// At rack 0, as far as it is known here: nothing is measured by a daemon that is gone.
+// Rack 0 may be measuring if its daemon is alive.
 bool TopologySurvey::MayBeMeasuring() const {
   if (!context_.options.topology_is_measured) return false;
   if (context_.options.rack_index == 0) return AwaitsSurvey();
@@ -161,18 +162,19 @@ absl::StatusOr<std::shared_ptr<const plan::Topology>> TopologySurvey::TopologyOf
     const v1::PeerJob& job) const {
   if (context_.options.topology_is_measured) {
     if (!job.topology().empty()) return ParseMeasured(job.topology());
-    return RefuseTopology(fmt::format("job {} came without one", job.job()));
+    return RefuseTopology(fmt::format("job {} was sent without a topology", job.job()));
   }
   if (job.topology().empty() && job.measured_unix_ns() == 0) return context_.options.rack_topology;
   return absl::FailedPreconditionError(fmt::format(
-      "job {} comes with a topology of its own, and {} has one by its configuration", job.job(),
-      context_.options.DescribeRack(RackIndex{context_.options.rack_index})));
+      "job {} was sent with a measured topology, but {} has a configured one; set `topology` to "
+      "the same value at every rack",
+      job.job(), context_.options.DescribeRack(RackIndex{context_.options.rack_index})));
 }
 
 void TopologySurvey::OnSurvey(const absl::StatusOr<MeasuredTopology>& surveyed) {
   RackSurvey& survey = racks_.survey;
   survey.under_way = false;
-  if (survey.measured) return;  // an operator was faster
+  if (survey.measured) return;  // an operator has applied one meanwhile
   absl::Status status = surveyed.status();
   if (status.ok()) status = CheckMeasured(*surveyed->topology);
   if (!status.ok()) return FailSurvey(status);
@@ -183,8 +185,8 @@ void TopologySurvey::OnSurvey(const absl::StatusOr<MeasuredTopology>& surveyed) 
 absl::Status TopologySurvey::ApplyTopology(std::string_view text, std::int64_t unix_ns) {
   if (!IsRack0()) {
     return absl::FailedPreconditionError(
-        "the topology of these racks is configured; to have what was measured applied, write "
-        "topology = \"probe\" at every rack");
+        "a measured topology can be applied only at rack 0 and if topology = \"probe\" is set at "
+        "every rack");
   }
   auto topology = ParseMeasured(text);
   if (!topology.ok()) {

@@ -1,8 +1,8 @@
-// Racks whose topology is measured (`topology` is "probe"): rack 0 has it measured once it has
-// heard of every rack, and again when a job needs it after that had failed. Operators may say
-// another one. Jobs wait for it; a topology that was accepted is never taken back, only replaced.
-// The topology goes to the other racks with each job that was planned for it, so nobody has to
-// remember one. Owned by Control; under control's lock.
+// Racks whose topology is measured (`topology` is "probe"). Rack 0 starts a survey once every rack
+// has contacted it. If the survey fails, it starts another one when a job needs the topology.
+// Operators may apply a different topology. Jobs wait for a topology; one that was accepted is only
+// ever replaced by another. Each job carries the topology for which it was planned to the other
+// racks, so these need not store one. Owned by Control; under control's lock.
 #pragma once
 
 #include <cstdint>
@@ -25,32 +25,33 @@ class TopologySurvey {
   TopologySurvey(Context& context, Racks& racks, RackMessages& messages)
       : context_(context), racks_(racks), messages_(messages) {}
 
-  // Rack 0 needs one, before the first Join or envelope; it outlives every job.
+  // Required at rack 0, before the first Join or envelope. The surveyor must outlive every job.
   void SetSurveyor(Surveyor& surveyor) { racks_.survey.surveyor = &surveyor; }
   void OnSurvey(const absl::StatusOr<MeasuredTopology>& surveyed);
-  // An operator says what new jobs are planned for. FAILED_PRECONDITION: it is configured, or this
-  // is not rack 0's daemon. INVALID_ARGUMENT: probes of these racks cannot find such a topology.
+  // An operator sets the topology for new jobs. FAILED_PRECONDITION: it is configured, or this is
+  // not rack 0's daemon. INVALID_ARGUMENT: probes of these racks cannot find such a topology.
   absl::Status ApplyTopology(std::string_view text, std::int64_t unix_ns);
   TopologyState DescribeTopology() const;
 
-  // Rack 0 has none yet, so no job can be planned.
+  // Rack 0 has no topology yet, so no job can be planned.
   bool AwaitsSurvey() const;
-  // At rack 0, as far as it is known here.
+  // Whether rack 0 may be measuring, as far as this daemon knows.
   bool MayBeMeasuring() const;
-  // Begins one if it is time.
+  // Starts a survey if necessary.
   void AdvanceSurvey();
 
-  // What rack 0 plans for. REQUIRES: !AwaitsSurvey.
+  // The topology for which rack 0 plans. REQUIRES: !AwaitsSurvey.
   const plan::Topology& TopologyToPlanFor() const;
-  // What the job's plan was made for. FAILED_PRECONDITION: rack 0 has no say in it.
-  // INVALID_ARGUMENT: it is no topology of these racks.
+  // The topology for which the job's plan was made. FAILED_PRECONDITION: the topology is
+  // configured, so rack 0 may not send one. INVALID_ARGUMENT: it is not a valid topology of these
+  // racks.
   absl::StatusOr<std::shared_ptr<const plan::Topology>> TopologyOfJob(const v1::PeerJob& job) const;
 
  private:
   absl::Status CheckMeasured(const plan::Topology& topology) const;
   absl::StatusOr<std::shared_ptr<const plan::Topology>> ParseMeasured(std::string_view text) const;
   bool IsRack0() const;
-  // What keeps it from being measured; empty: nothing.
+  // Why no survey can start: the racks that have not contacted this one; empty if there are none.
   std::string UnheardRacks() const;
   void AcceptTopology(MeasuredTopology measured, const char* by);
   void FailSurvey(const absl::Status& why);

@@ -29,14 +29,15 @@ ControlCounter CounterOf(IdentityFault fault) {
 
 absl::Status Foreign(Control& control, const Caller& caller, std::string_view what) {
   control.Count(ControlCounter::calls_refused_tenant);
-  return absl::PermissionDeniedError(fmt::format(
-      "{} may not see or change {}: it is not of tenant {}", caller.name, what, caller.tenant));
+  return absl::PermissionDeniedError(
+      fmt::format("{} may not access {}: this identity is limited to tenant {}", caller.name, what,
+                  caller.tenant));
 }
 
 absl::Status NoJobOfOneRack(Control& control, const Caller& caller) {
   control.Count(ControlCounter::calls_refused_role);
   return absl::FailedPreconditionError(fmt::format(
-      "{} may save and load jobs that span racks only, as another rack's daemon", caller.name));
+      "{} is another rack's daemon and may save and load jobs that span racks only", caller.name));
 }
 
 bool IsScoped(const Caller& caller) { return !caller.open && caller.role == Role::kTenant; }
@@ -64,16 +65,16 @@ absl::StatusOr<Caller> Access::IdentifyCertificate(const grpc::AuthContext& conn
   const auto uris = connection.FindPropertyValues(GRPC_PEER_URI_PROPERTY_NAME);
   if (uris.size() != 1) {
     return refuse(
-        fmt::format("the certificate has {} URIs among its alternative names, and must "
-                    "have one: spiffe://{}/tenant/NAME, say",
+        fmt::format("the certificate has {} URIs in its subject alternative names but must have "
+                    "exactly one, such as spiffe://{}/tenant/NAME",
                     uris.size(), trust_domain_));
   }
-  // TLS checked it when the connection was made, which may be long ago.
+  // TLS checked the certificate when the connection was made, which may be long ago.
   const auto certificates = connection.FindPropertyValues(GRPC_X509_PEM_CERT_PROPERTY_NAME);
-  if (certificates.size() != 1) return refuse("the connection does not show its certificate");
+  if (certificates.size() != 1) return refuse("the certificate of the connection cannot be read");
   const std::optional<WallTimeNs> end = CertificateEnd(View(certificates.front()));
   if (!end.has_value() || WallNow() >= *end) {
-    return refuse("the connection's certificate has expired; connect again with another");
+    return refuse("the certificate of the connection has expired; reconnect with a valid one");
   }
   return directory_->IdentifyUri(View(uris.front()), trust_domain_, fault);
 }
@@ -107,15 +108,17 @@ absl::StatusOr<Caller> Access::Identify(const grpc::CallbackServerContext& conte
   if (first == last) return caller;
   if (std::next(first) != last || !View(first->second).starts_with(kBearer)) {
     fault = IdentityFault::kMalformed;
-    return absl::UnauthenticatedError("\"authorization\" is not one \"Bearer\" token");
+    return absl::UnauthenticatedError(
+        "the call's \"authorization\" metadata is not exactly one \"Bearer\" token");
   }
   absl::StatusOr<Caller> named =
       directory_->IdentifyToken(View(first->second).substr(kBearer.size()), WallNow(), fault);
   if (!named.ok() || !has_certificate) return named;
   if (named->role != caller.role || named->tenant != caller.tenant) {
     fault = IdentityFault::kConflict;
-    return absl::UnauthenticatedError(fmt::format(
-        "{} comes over a connection of another identity, {}", named->name, caller.name));
+    return absl::UnauthenticatedError(
+        fmt::format("the call has the token of {}, but its connection has the certificate of {}",
+                    named->name, caller.name));
   }
   return named;
 }
@@ -149,7 +152,7 @@ absl::Status CheckTenant(Control& control, const Caller& caller, std::string_vie
 absl::Status CheckSession(Control& control, const Caller& caller, std::string_view session_id) {
   if (!IsScoped(caller)) return absl::OkStatus();
   const std::optional<std::string> tenant = control.tenants().TenantOfSession(session_id);
-  // Of one that is not known, control says so.
+  // Control reports unknown sessions.
   if (!tenant.has_value() || *tenant == caller.tenant) return absl::OkStatus();
   return Foreign(control, caller, "that session");
 }
@@ -167,7 +170,7 @@ absl::Status CheckSnapshot(Control& control, const Caller& caller,
   if (IsScoped(caller) && !request.tenant().empty()) {
     if (absl::Status own = CheckTenant(control, caller, request.tenant()); !own.ok()) return own;
   }
-  // Another rack's daemon says for whom it asks.
+  // Another rack's daemon names the tenant for which it asks.
   const std::string& whose = IsScoped(caller) ? caller.tenant : request.tenant();
   if (whose.empty()) return absl::OkStatus();
   const std::optional<std::string> tenant =
@@ -181,7 +184,7 @@ absl::Status CheckLoad(Control& control, const Caller& caller, const v1::LoadSta
   if (first.incarnation() == 0 && is_server) return NoJobOfOneRack(control, caller);
   if (first.incarnation() == 0) return CheckSession(control, caller, first.session_id());
   if (caller.open || is_server) return absl::OkStatus();
-  return Foreign(control, caller, "a run of which it has no session");
+  return Foreign(control, caller, "a run in which it has no session");
 }
 
 }  // namespace phub::server

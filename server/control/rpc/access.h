@@ -1,11 +1,15 @@
-// Who calls, and whether he may: in front of every method of the services. What he may is decided
-// by the table of server/tenant/authorization.h; that a tenant's calls concern that tenant's jobs
-// and sessions only is decided here.
+// Identifies the caller and checks authorization before every method of the services. The table in
+// server/tenant/authorization.h says which roles may call a method. This file checks that a
+// tenant's calls concern only that tenant's jobs and sessions.
 //
-// Identities come, in this order of weight, from the control socket (the kernel vouches for root
-// and the daemon's own user), from a token in the call's metadata ("authorization: Bearer
-// phub_..."), from the connection's certificate. A token is of one call: two tenants may share a
-// connection. A connection with a certificate carries no other identity's tokens.
+// A caller's identity comes from one of these, in order of precedence:
+//
+//   1. the control socket: the kernel confirms that the peer is root or the daemon's own user
+//   2. a token in the call's metadata ("authorization: Bearer phub_...")
+//   3. the connection's certificate
+//
+// A token belongs to one call, so two tenants may share a connection. A connection with a
+// certificate only accepts tokens of the same identity.
 #pragma once
 
 #include <grpcpp/grpcpp.h>
@@ -23,21 +27,22 @@
 
 namespace phub::server {
 
-// "ipv4:10.0.0.5:40112" and "ipv6:%5B::1%5D:40112" as people write them.
+// The peer's address in common notation, from "ipv4:10.0.0.5:40112" or "ipv6:%5B::1%5D:40112".
 std::string PeerAddress(const grpc::CallbackServerContext& context);
 
-// What became of a call at the door.
+// The result of identification and authorization of a call.
 struct Admission {
   absl::Status status;
   Caller caller;
   const MethodRule* rule = nullptr;
-  ControlCounter refused = ControlCounter::calls_refused_role;  // if it was refused
+  // The counter to increment if the call is refused.
+  ControlCounter refused = ControlCounter::calls_refused_role;
 };
 
 // Any thread.
 class Access {
  public:
-  // `directory` outlives it. Without identities everybody is let in.
+  // `directory` must outlive it. Without identities every call is allowed.
   Access(const Directory* directory, bool identities, std::string trust_domain)
       : directory_(directory), identities_(identities), trust_domain_(std::move(trust_domain)) {}
 
@@ -45,10 +50,11 @@ class Access {
   const Directory* directory() const { return directory_; }
   Admission Admit(const grpc::CallbackServerContext& context, std::string_view method) const;
 
-  // A connection of the control socket, under the name that gRPC will give its calls' peer.
+  // Registers a connection of the control socket under the peer name that gRPC gives to its calls.
   void SetLocalPeer(const std::string& peer, const PeerProcess& process);
 
-  // Is told whose calls come from somebody who is known, by peer address. Before the first call.
+  // Sets a function that is called with the peer address of each call from an identified caller. To
+  // be called before the first call.
   void SetOnKnown(std::function<void(const std::string& peer)> on_known) {
     on_known_ = std::move(on_known);
   }
@@ -64,17 +70,16 @@ class Access {
   const std::string trust_domain_;
   std::function<void(const std::string& peer)> on_known_;
   mutable std::mutex mutex_;
-  std::map<std::string, PeerProcess> local_peers_;  // of the control socket; a few
+  std::map<std::string, PeerProcess> local_peers_;  // connections of the control socket; few
 };
 
-// Whether the caller may concern himself with that tenant, session, snapshot or run; counts a
-// refusal.
-// Under control's lock.
+// Check that the caller may access that tenant, session, snapshot or run; count a refusal. Under
+// control's lock.
 absl::Status CheckTenant(Control& control, const Caller& caller, std::string_view tenant);
 absl::Status CheckSession(Control& control, const Caller& caller, std::string_view session_id);
 absl::Status CheckSnapshot(Control& control, const Caller& caller,
                            const v1::ReadSnapshotRequest& request);
-// Another rack's daemon may ask about jobs that span racks, in somebody's name.
+// Another rack's daemon may access jobs that span racks on behalf of a caller.
 absl::Status CheckPassedOn(Control& control, const Caller& caller, const v1::RackChoice& rack);
 absl::Status CheckLoad(Control& control, const Caller& caller, const v1::LoadStateRequest& first);
 
@@ -87,7 +92,8 @@ concept NamesSession = requires(Request& request) {
   request.set_session_id(std::string());
 };
 
-// A tenant's request that names no tenant is about his own; one that names another is refused.
+// Fills in the caller's own tenant if a tenant's request names none; refuses requests that name
+// another tenant.
 template <NamesTenant Request>
 absl::Status Scope(Control& control, const Caller& caller, Request& request) {
   if (caller.open || caller.role != Role::kTenant) return absl::OkStatus();

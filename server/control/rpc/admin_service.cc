@@ -1,4 +1,4 @@
-// phub.v1.Admin: what operators ask, and tenants about their own jobs.
+// phub.v1.Admin: queries and commands of operators, and of tenants about their own jobs.
 #include <fmt/format.h>
 
 #include "common/base/clock.h"
@@ -21,7 +21,7 @@ namespace {
 
 bool IsTenant(const Caller& caller) { return !caller.open && caller.role == Role::kTenant; }
 
-// What others hold is not a tenant's business: the daemon looks as large as the tenant's quota.
+// Hides the usage of other tenants: the daemon looks as large as the tenant's quota.
 void Narrow(Control& control, const std::string& tenant, v1::ServerInfo& info) {
   const Usage usage = control.tenants().UsageOf(tenant);
   info.set_memory_bytes(usage.memory_bytes);
@@ -88,7 +88,7 @@ class AdminHandlers {
 
   void Handle(RpcCall<rpc::EvictJob>& call) {
     const v1::EvictJobRequest& request = call.request;
-    // Where no job runs there is nothing to record; who asks on and on fills no disk.
+    // If no such job runs, there is nothing to record. Repeated calls must not fill the disk.
     if (!Runs(call.control, request))
       return call.control.draining().EvictJob(request, std::move(call.answer));
     const std::string& tenant = request.tenant().empty() ? kDefaultTenant : request.tenant();
@@ -124,7 +124,8 @@ class AdminHandlers {
     const auto pass_on = [](auto& stub, auto... passed) { stub.ReportSavedState(passed...); };
     if (IsPassedOn(call, pass_on)) return;
     const auto iteration = control.snapshots().IterationReadOut(request);
-    // There is nothing to record; and each snapshot is recorded once, however often it is reported.
+    // There is nothing to record. Each snapshot is recorded once, even if it is reported
+    // repeatedly.
     if (!iteration.ok())
       return control.snapshots().ReportSavedState(request, std::move(call.answer));
     const std::string& tenant = request.tenant().empty() ? kDefaultTenant : request.tenant();
@@ -168,8 +169,8 @@ class AdminHandlers {
   }
 
  private:
-  // Whether the call is not for this daemon, but for another rack's or for nobody: then it is
-  // answered.
+  // Forwards a call that is for another rack, or answers it with an error if it is for none. False:
+  // the call is for this daemon.
   template <typename Rpc, typename PassOn>
   bool IsPassedOn(RpcCall<Rpc>& call, PassOn pass_on) {
     absl::StatusOr<std::optional<RackIndex>> rack = std::nullopt;
@@ -177,7 +178,8 @@ class AdminHandlers {
     if (absl::Status may = CheckPassedOn(call.control, call.caller, choice); !may.ok()) rack = may;
     if (rack.ok() && call.request.has_rack()) rack = call.control.rack_messages().RackToAsk(choice);
     if (rack.ok() && !rack->has_value()) return false;
-    if (rack.ok() && shared_.relay == nullptr) rack = absl::UnimplementedError("no other racks");
+    if (rack.ok() && shared_.relay == nullptr)
+      rack = absl::UnimplementedError("this daemon has no other racks");
     if (rack.ok()) {
       shared_.relay->PassOn(**rack, call.request, call.answer, std::move(pass_on));
     } else {
@@ -185,14 +187,15 @@ class AdminHandlers {
     }
     return true;
   }
-  // Whose snapshot is read; nobody: this daemon says of which it is not.
+  // The rack whose snapshot is read; nullopt: this daemon answers, possibly with an error.
   std::optional<RackIndex> RackOf(const v1::ReadSnapshotRequest& request) {
     if (!request.has_rack() || shared_.relay == nullptr) return std::nullopt;
     const auto rack = shared_.thread.Run(
         [&](Control& control) { return control.rack_messages().RackToAsk(request.rack()); });
     return rack.ok() ? *rack : std::nullopt;
   }
-  // The health service says what the answer says, before whoever asked can look.
+  // Updates the health service before the answer is sent, so that a client never sees a stale
+  // state.
   Answer<v1::ServerInfo> Tell(Answer<v1::ServerInfo> answer, bool serving) {
     return [this, serving, answer = std::move(answer)](const absl::Status& status,
                                                        const v1::ServerInfo& info) {

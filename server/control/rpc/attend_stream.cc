@@ -8,8 +8,8 @@
 namespace phub::server {
 namespace {
 
-// Events wait here while the client does not read. Heartbeat answers beyond are dropped: whoever
-// does not read them does not miss them, and memory stays bounded.
+// Events are queued while the client does not read. Beyond this limit heartbeat answers are
+// dropped, to bound memory; a client that does not read does not need them.
 constexpr std::size_t kWaitingEventsMax = 64;
 
 }  // namespace
@@ -19,7 +19,7 @@ grpc::Status ToGrpcStatus(const absl::Status& status) {
   return {static_cast<grpc::StatusCode>(status.code()), std::string(status.message())};
 }
 
-// What Control holds on to. Under the lock.
+// Control holds a reference to the sink. Under the lock.
 class AttendStream::Sink final : public EventSink {
  public:
   explicit Sink(AttendStream* stream) : stream_(stream) {}
@@ -87,7 +87,7 @@ void AttendStream::Detach(Control& control) {
 void AttendStream::HandleHeartbeat(Control& control) {
   if (session_id_.empty()) {
     if (heartbeat_.session_id().empty()) {
-      return End(absl::InvalidArgumentError("the heartbeat names no session"));
+      return End(absl::InvalidArgumentError("the heartbeat has no session id"));
     }
     const absl::Status own = CheckSession(control, caller_, heartbeat_.session_id());
     if (!own.ok()) return End(own);
@@ -99,7 +99,8 @@ void AttendStream::HandleHeartbeat(Control& control) {
   }
   if (heartbeat_.session_id() != session_id_) {
     Detach(control);
-    return End(absl::InvalidArgumentError("one Attend stream serves one session"));
+    return End(absl::InvalidArgumentError(
+        "the heartbeat names another session; use one Attend stream per session"));
   }
   const absl::Status status = control.liveness().Heartbeat(session_id_, heartbeat_.sequence());
   if (!status.ok()) End(status);
@@ -107,7 +108,7 @@ void AttendStream::HandleHeartbeat(Control& control) {
 
 void AttendStream::OnReadDone(bool ok) {
   thread_.Run([&](Control& control) {
-    if (!ok) {  // the client closed its side, or is gone
+    if (!ok) {  // the client closed its side or disconnected
       Detach(control);
       return End(absl::OkStatus());
     }

@@ -1,9 +1,10 @@
-// One Attend stream: heartbeats in, events out. A reactor of gRPC's callback interface.
+// One Attend stream: receives heartbeats and sends events. A reactor of gRPC's callback interface.
 //
-// Lock and lifetime. All state is under ControlThread's lock. gRPC's Start... and Finish are only
-// called without it (Defer), as they may call back. Finish is called once, when no write is under
-// way and no Start... call is being made, so gRPC cannot destroy the reactor under one. gRPC ends
-// with OnDone, which deletes the reactor; Control's sink outlives it and then falls on nothing.
+// Lock and lifetime. All state is under ControlThread's lock. gRPC's Start... and Finish are called
+// without it (Defer), since they may call back. Finish is called once, when no write is in progress
+// and no Start... call is being made, so gRPC cannot destroy the reactor during such a call.
+// Finally gRPC calls OnDone, which deletes the reactor. Control's sink may outlive the reactor and
+// then ignores events.
 #pragma once
 
 #include <grpcpp/grpcpp.h>
@@ -22,10 +23,10 @@ grpc::Status ToGrpcStatus(const absl::Status& status);
 
 class AttendStream final : public grpc::ServerBidiReactor<v1::Heartbeat, v1::SessionEvent> {
  public:
-  // `caller`: whose sessions it may attend.
+  // `caller`: the stream may attend only this caller's sessions.
   AttendStream(ControlThread& thread, Caller caller);
 
-  // Under the lock: ends the stream from our side.
+  // Under the lock: ends the stream from the server's side.
   void End(const absl::Status& status);
 
   void OnReadDone(bool ok) override;
@@ -33,7 +34,7 @@ class AttendStream final : public grpc::ServerBidiReactor<v1::Heartbeat, v1::Ses
   void OnCancel() override;
   void OnDone() override;
 
-  // Called under the lock when gRPC is done with the stream.
+  // Called under the lock when gRPC has finished with the stream.
   std::function<void()> on_done;
 
  private:
@@ -55,7 +56,7 @@ class AttendStream final : public grpc::ServerBidiReactor<v1::Heartbeat, v1::Ses
   bool writing_ = false;
   bool peer_gone_ = false;
   bool finished_ = false;
-  int starting_ = 0;  // gRPC calls decided on and not yet returned
+  int starting_ = 0;  // number of gRPC calls that are deferred or have not returned
   std::optional<grpc::Status> end_;
 };
 

@@ -1,6 +1,6 @@
-// Which method of which part of Control serves an RPC: those that go straight to it, as
-// kControlMethod<Rpc>(control, request, answer). Services do the rest (service.h). No gRPC: the
-// simulation calls Control by this, too.
+// For RPCs that are handled by one method of a part of Control: calls it as
+// kControlMethod<Rpc>(control, request, answer). Services handle the other RPCs (service.h). Does
+// not use gRPC, so that the simulation can call Control in the same way.
 #pragma once
 
 #include <cstddef>
@@ -31,7 +31,7 @@ struct PartMethod {
   }
 };
 
-// Null: a service has a handler of its own.
+// Null: a service has its own handler.
 template <typename Rpc>
 inline constexpr auto kControlMethod = nullptr;
 

@@ -17,13 +17,13 @@ namespace phub::server {
 namespace {
 
 constexpr int kListenBacklog = 16;
-constexpr int kPollMilliseconds = 100;  // how soon it stops
+constexpr int kPollMilliseconds = 100;  // how often the thread checks for a stop request
 constexpr mode_t kFolderMode = 0755;
 constexpr mode_t kSocketMode = 0600;
 
 absl::Status Bad(const std::string& path, std::string_view what) {
   return absl::FailedPreconditionError(
-      fmt::format("control socket {}: {}; control_socket names another place", path, what));
+      fmt::format("control socket {}: {}; choose another path with control_socket", path, what));
 }
 
 bool IsServed(const sockaddr_un& address) {
@@ -45,8 +45,8 @@ absl::StatusOr<std::unique_ptr<ControlSocket>> ControlSocket::Create(const std::
   if (slash != std::string::npos && slash > 0) mkdir(path.substr(0, slash).c_str(), kFolderMode);
   struct stat facts {};
   if (lstat(path.c_str(), &facts) == 0) {
-    if (!S_ISSOCK(facts.st_mode)) return Bad(path, "something that is no socket is there");
-    if (IsServed(address)) return Bad(path, "another phubd serves it");
+    if (!S_ISSOCK(facts.st_mode)) return Bad(path, "the path exists and is not a socket");
+    if (IsServed(address)) return Bad(path, "another phubd is using it");
     unlink(path.c_str());
   }
   Descriptor listening(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
@@ -54,7 +54,7 @@ absl::StatusOr<std::unique_ptr<ControlSocket>> ControlSocket::Create(const std::
       bind(listening.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0) {
     return Bad(path, std::strerror(errno));
   }
-  // Nobody can connect before listen().
+  // No client can connect before listen().
   if (chmod(path.c_str(), kSocketMode) != 0 || listen(listening.get(), kListenBacklog) != 0) {
     return Bad(path, std::strerror(errno));
   }

@@ -1,6 +1,7 @@
-// The daemon's Unix socket for its own host's administrator: root and the daemon's own user, as the
-// kernel names them (SO_PEERCRED), may do everything there, without a token. That is how the first
-// token is made. Everybody else is closed on at once, and could not open it anyway: mode 0600.
+// The daemon's Unix socket for the administrator of its own host. Root and the daemon's own user
+// may do everything there without a token; the kernel identifies them (SO_PEERCRED). The first
+// token is created this way. Connections of other users are closed at once, and the socket's mode
+// 0600 already keeps such users from connecting.
 #pragma once
 
 #include <atomic>
@@ -16,11 +17,11 @@ namespace phub::server {
 
 class ControlSocket {
  public:
-  // Makes the socket, and its folder if that is not there; takes the place of one that nobody
-  // serves any more. `server` outlives it.
+  // Creates the socket, and its folder if necessary. Replaces a socket that no process serves any
+  // more. `server` must outlive it.
   static absl::StatusOr<std::unique_ptr<ControlSocket>> Create(const std::string& path,
                                                                GrpcServer& server);
-  ~ControlSocket();  // takes no more connections; removes the socket
+  ~ControlSocket();  // stops accepting; removes the socket
   ControlSocket(const ControlSocket&) = delete;
   ControlSocket& operator=(const ControlSocket&) = delete;
 

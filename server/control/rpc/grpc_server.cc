@@ -22,23 +22,23 @@ namespace {
 
 constexpr const char* kSessionService = "phub.v1.Session";
 constexpr int kMessageBytesMax = 4 << 20;
-// Dead peers' connections are noticed and dropped; liveness itself is by heartbeats.
+// Keepalive closes connections of dead peers. Liveness itself is based on heartbeats.
 constexpr int kKeepaliveMs = 10'000;
 constexpr int kKeepaliveTimeoutMs = 5'000;
-// Clients may ping as often as they like: it costs little, and a refused ping would look like a
-// dead daemon to them.
+// Clients may ping as often as they like: a ping is cheap, and a client would take a refused ping
+// for a dead daemon.
 constexpr int kPingIntervalMsMin = 10;
 constexpr int kPingStrikesUnlimited = 0;
-// Headers of one call: a token has 86 bytes. What a stranger sends beyond is refused unread.
+// Maximum size of a call's headers; a token has 86 bytes. Larger headers are refused unread.
 constexpr int kMetadataBytesMax = 8 * 1024;
-// A connection that has not done its handshake by then is closed.
+// A connection that does not complete its handshake in this time is closed.
 constexpr int kHandshakeTimeoutMs = 3'000;
-// A connection without a call for so long is closed: workers have a stream open all the time, and
-// clients connect again by themselves.
+// A connection without a call for this long is closed. Workers always have an open stream, and
+// clients reconnect automatically.
 constexpr int kIdleMs = 60'000;
-// Calls at once on one connection: a worker's barriers (64), and some.
+// Concurrent calls on one connection: a worker's barriers (64), and a reserve.
 constexpr int kStreamsMax = 128;
-// How soon new certificate files are noticed.
+// How often the certificate files are checked for changes.
 constexpr unsigned kCertificateRefreshSeconds = 2;
 
 void SetUpProcessOnce() {
@@ -49,8 +49,8 @@ void SetUpProcessOnce() {
   });
 }
 
-// Reflection tells anybody what is there, and its library gives it to every server of the process:
-// where callers need an identity it is taken out again.
+// Reflection shows the services to any client, and its library adds it to every server of the
+// process. It is removed again if callers need an identity.
 class WithoutReflection final : public grpc::ServerBuilderOption {
  public:
   void UpdateArguments(grpc::ChannelArguments*) override {}
@@ -69,7 +69,8 @@ std::shared_ptr<grpc::ServerCredentials> MakeCredentials(const TlsFiles& tls) {
   options.watch_identity_key_cert_pairs();
   if (!tls.client_ca.empty()) {
     options.watch_root_certs();
-    // Not required: who has a token needs none. One that is brought must be right.
+    // A client certificate is optional, since a caller may use a token. A certificate that is
+    // presented must be valid.
     options.set_cert_request_type(GRPC_SSL_REQUEST_CLIENT_CERTIFICATE_AND_VERIFY);
   }
   return grpc::experimental::TlsServerCredentials(options);
@@ -100,7 +101,7 @@ struct GrpcServer::Impl {
                  MakePeerService(shared), MakeProbeService(shared, options.prober)} {
     access.SetOnKnown([this](const std::string& peer) { port->MarkKnown(peer); });
   }
-  // Once gRPC serves: it closes what comes earlier.
+  // To be called once gRPC serves; it closes connections that are handed over earlier.
   void StartPort();
 
   Access access;
@@ -150,7 +151,7 @@ absl::StatusOr<std::unique_ptr<GrpcServer>> GrpcServer::Create(ControlThread& th
       grpc::ServerBuilder::experimental_type::ExternalConnectionType::FROM_FD,
       MakeCredentials(options.tls));
   impl->server = builder.BuildAndStart();
-  if (impl->server == nullptr) return absl::InternalError("gRPC does not start a server");
+  if (impl->server == nullptr) return absl::InternalError("gRPC failed to start the server");
   impl->StartPort();
   std::unique_ptr<GrpcServer> server(new GrpcServer(std::move(impl)));
   server->impl_->shared.set_serving = [raw = server.get()](bool serving) {
@@ -163,7 +164,7 @@ absl::StatusOr<std::unique_ptr<GrpcServer>> GrpcServer::Create(ControlThread& th
 }
 
 void GrpcServer::AddLocalConnection(Descriptor connection, const PeerProcess& process) {
-  // The name under which gRPC's calls know it; before it can make one.
+  // Registers the peer name of the connection's calls before the first call can arrive.
   impl_->access.SetLocalPeer(fmt::format("fd:{}", connection.get()), process);
   grpc::AddInsecureChannelFromFd(impl_->server.get(), connection.Release());
 }
@@ -179,10 +180,10 @@ void GrpcServer::SetServing(bool serving) {
 void GrpcServer::Shutdown(DurationNs grace) {
   impl_->port->Stop();
   if (impl_->server == nullptr) return;
-  // Every reactor must finish before gRPC lets go, and only we can finish them.
+  // gRPC waits for every reactor to finish, and only this code can finish them.
   impl_->shared.thread.Run([&](Control&) {
     impl_->shared.closed = true;
-    const absl::Status status = absl::UnavailableError("phubd is stopping");
+    const absl::Status status = absl::UnavailableError("phubd is shutting down");
     impl_->shared.calls->FinishAll(status);
     for (const auto& [stream, end] : impl_->shared.streams) end(status);
   });

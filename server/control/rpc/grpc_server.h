@@ -1,16 +1,20 @@
 // The control plane on gRPC: phub.v1.Session, phub.v1.Admin and phub.v1.Tenants over Control, plus
-// the standard health service (names "" and "phub.v1.Session") and, where nobody needs an identity,
-// reflection. Callback API: no thread waits.
+// the standard health service (names "" and "phub.v1.Session") and, if calls need no identity,
+// reflection. Uses the callback API: no thread waits.
 //
 //   Control control(clock, random, cores, options);
-//   ControlThread thread(control, clock);            // its doorbell goes to the core loops
-//   ControlLaneGate gate(thread);                    // server/control/ports/lane_gate.h, to the
-//   listener control.SetLaneEndpoint(core, "", listener_port); thread.Start(); auto server =
-//   GrpcServer::Create(thread, {.host = "127.0.0.1", .port = 7700});
+//   ControlThread thread(control, clock);  // its doorbell goes to the core loops
+//   ControlLaneGate gate(thread);          // server/control/ports/lane_gate.h, to the listener
+//   control.SetLaneEndpoint(core, "", listener_port);
+//   thread.Start();
+//   auto server = GrpcServer::Create(thread, {.host = "127.0.0.1", .port = 7700});
 //   ...
-//   thread.Run([](Control& c) { c.Drain(10 * kSecond); });  server.value()->SetServing(false);
-//   until thread.Run([](Control& c) { return c.Drained(); });
-//   server.value()->Shutdown(); thread.Stop(); then stop the core loops; then destroy Control.
+//   thread.Run([](Control& c) { c.Drain(10 * kSecond); });
+//   server.value()->SetServing(false);
+//   // wait until thread.Run([](Control& c) { return c.Drained(); })
+//   server.value()->Shutdown();
+//   thread.Stop();
+//   // stop the core loops, then destroy Control
 #pragma once
 
 #include <cstdint>
@@ -32,21 +36,23 @@ class RackRelay;
 
 struct GrpcServerOptions {
   std::string host = "127.0.0.1";  // an address, without brackets, or a name
-  std::uint16_t port = 0;          // 0: any free one, see port()
-  TlsFiles tls = {};               // empty: without TLS. Read again every few seconds.
-  // Who is who; null: nobody has an identity. Outlives the server.
+  std::uint16_t port = 0;          // 0: any free port, see port()
+  TlsFiles tls = {};               // empty: no TLS; reloaded every few seconds
+  // Maps credentials to identities; null: no identities. Must outlive the server.
   const Directory* directory = nullptr;
-  bool identities = false;  // calls without one are refused
+  bool identities = false;  // refuse calls without an identity
   std::string trust_domain = {};
-  // Control state, and the thread that works on it; null: there is none. Outlive the server.
+  // The control store's administration and its thread; null: there is no control store. Both must
+  // outlive the server.
   TenantAdmin* admin = nullptr;
   WorkThread* state_thread = nullptr;
-  // Null: there are no other racks. Both are stopped first, and outlive the server.
+  // Null: there are no other racks. Both must be stopped before the server and must outlive it.
   Prober* prober = nullptr;
   RackRelay* relay = nullptr;
 };
 
-// Owner's thread for everything; Shutdown before thread.Stop(), and before destruction of either.
+// All functions are called by the owner's thread, unless noted otherwise. Call Shutdown before
+// thread.Stop() and before either object is destroyed.
 class GrpcServer {
  public:
   static absl::StatusOr<std::unique_ptr<GrpcServer>> Create(ControlThread& thread,
@@ -56,12 +62,12 @@ class GrpcServer {
   GrpcServer& operator=(const GrpcServer&) = delete;
 
   std::uint16_t port() const;
-  // Serves one connection of the control socket, from a process that may do everything. Takes the
-  // descriptor of a non-blocking stream socket. Any thread.
+  // Serves one connection of the control socket, from a process that may do everything. Takes
+  // ownership of the descriptor, a non-blocking stream socket. Any thread.
   void AddLocalConnection(Descriptor connection, const PeerProcess& process);
-  // What the health service says: SERVING, or NOT_SERVING once draining.
+  // Sets the state of the health service: SERVING, or NOT_SERVING once draining.
   void SetServing(bool serving);
-  // Takes no new calls and cancels what still runs after `grace`. Idempotent.
+  // Accepts no new calls and cancels running calls after `grace`. Idempotent.
   void Shutdown(DurationNs grace = kSecond);
 
  private:

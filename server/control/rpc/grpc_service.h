@@ -1,13 +1,14 @@
-// A gRPC service made of a list of RPCs (common/rpc/rpcs.h) and a class of handlers: every RPC of
-// the list is registered under its path, let in as far as authorization allows, and handled. A
-// missing handler does not compile. For the services' own files only.
+// A gRPC service, generated from a list of RPCs (common/rpc/rpcs.h) and a class of handlers. Every
+// RPC of the list is registered under its path, authorized and handled. A missing handler is a
+// compile error. Only for the files of the services.
 //
 // Handlers has, for each RPC,
 //   unary    void Handle(RpcCall<Rpc>&), under control's lock; or a method of Control
 //            (control_methods.h)
-//   streams  Open(Rpc, context, ...): the reactor, with what gRPC's callback API passes for it
+//   streams  Open(Rpc, context, ...): returns the reactor; gets the arguments of gRPC's callback
+//   API
 //
-// It registers methods as gRPC's generated services do, which is what grpc::internal is for here.
+// Methods are registered in the way of gRPC's generated services, which needs grpc::internal.
 #pragma once
 
 #include <grpcpp/grpcpp.h>
@@ -23,7 +24,7 @@
 
 namespace phub::server {
 
-// One unary call that was let in, under control's lock.
+// One authorized unary call, under control's lock.
 template <typename Rpc>
 struct RpcCall {
   const grpc::CallbackServerContext& context;
@@ -78,14 +79,14 @@ class GrpcService<Handlers, rpc::List<Rpcs...>> final : public grpc::Service {
     }
   }
 
-  // The handler becomes the service's.
+  // The service takes ownership of the handler.
   template <typename Rpc>
   void Register(grpc::internal::RpcMethod::RpcType type, grpc::internal::MethodHandler* handler) {
     AddMethod(new grpc::internal::RpcServiceMethod(Rpc::kPath, type, nullptr));
     MarkMethodCallback(method_count_++, handler);
   }
 
-  // Lets one call in, as far as it may.
+  // Authorizes one call and handles it.
   template <typename Rpc>
   grpc::ServerUnaryReactor* Serve(Context* context, const typename Rpc::Request* request,
                                   typename Rpc::Response* response) {
@@ -98,7 +99,7 @@ class GrpcService<Handlers, rpc::List<Rpcs...>> final : public grpc::Service {
         shared_.NoteRefusal(control, admission);
         return answer(admission.status, {});
       }
-      if (shared_.closed) return answer(absl::UnavailableError("phubd is stopping"), {});
+      if (shared_.closed) return answer(absl::UnavailableError("phubd is shutting down"), {});
       if constexpr (NamesTenant<Request>) {
         Request scoped = *request;
         const absl::Status status = Scope(control, admission.caller, scoped);

@@ -1,6 +1,6 @@
-// What of a LoadState is another rack's: a stream to that rack's daemon. One part is under way at a
-// time. A reactor of gRPC's callback interface; lock as in attend_stream.h. It keeps itself until
-// the stream is over; whoever made it waits for that.
+// Forwards another rack's parts of a LoadState stream to that rack's daemon, one part at a time. A
+// reactor of gRPC's callback interface; lock as in attend_stream.h. It keeps itself alive until its
+// stream ends, and its creator waits for that.
 #pragma once
 
 #include <grpcpp/grpcpp.h>
@@ -17,7 +17,7 @@ namespace phub::server {
 class LoadRelay final : public grpc::ClientWriteReactor<v1::LoadStateRequest>,
                         public std::enable_shared_from_this<LoadRelay> {
  public:
-  // on_change: a part was taken, or the stream is over. Called under the lock.
+  // on_change: called under the lock when a part was accepted or the stream has ended.
   LoadRelay(ControlThread& thread, RackRelay& relay, RackIndex to,
             std::function<void(Control&)> on_change)
       : thread_(thread), relay_(relay), to_(to), on_change_(std::move(on_change)) {}
@@ -25,18 +25,18 @@ class LoadRelay final : public grpc::ClientWriteReactor<v1::LoadStateRequest>,
   // All of these under the lock.
   void Begin();
   void Write(v1::LoadStateRequest part);  // REQUIRES: !busy() && !over()
-  void Close();                           // that was all of it
+  void Close();                           // no more parts follow
   void Cancel();
-  // A part is under way, or nothing can be written and why is still to come.
+  // A part is being sent, or writing failed and the reason has not arrived yet.
   bool busy() const { return writing_ || (broken_ && !over_); }
   bool over() const { return over_; }
-  const absl::Status& status() const { return status_; }  // of over(): what came of it
+  const absl::Status& status() const { return status_; }  // the result, once over()
 
   void OnWriteDone(bool ok) override;
   void OnDone(const grpc::Status& status) override;
 
  private:
-  // `start` is called without the lock; meanwhile the stream is held.
+  // Calls `start` without the lock; until it returns the stream is held.
   void Start(std::function<void()> start);
   void Advance();
 
@@ -44,14 +44,14 @@ class LoadRelay final : public grpc::ClientWriteReactor<v1::LoadStateRequest>,
   RackRelay& relay_;
   const RackIndex to_;
   const std::function<void(Control&)> on_change_;
-  std::shared_ptr<LoadRelay> self_;  // until it is over
+  std::shared_ptr<LoadRelay> self_;  // until the stream has ended
   grpc::ClientContext context_;
-  v1::LoadStateRequest part_;  // under way
+  v1::LoadStateRequest part_;  // being sent
   v1::LoadStateResponse response_;
   bool held_ = false;     // further writes may follow
   bool writing_ = false;  // from Write to OnWriteDone
   bool closing_ = false;
-  bool broken_ = false;  // nothing can be written any more
+  bool broken_ = false;  // no further write is possible
   bool over_ = false;
   int starting_ = 0;  // calls of Start that have not returned
   absl::Status status_;

@@ -26,14 +26,15 @@ absl::Status LoadStream::Take(Control& control) {
   return PassOn(control);
 }
 
-// No relay is busy: the part was read after they had taken theirs of the last one.
+// No relay is busy here: the next part is read only after all relays have sent theirs.
 absl::Status LoadStream::PassOn(Control& control) {
   for (auto& [rack, part] : control.loads().PartsForRacks(*load_)) {
-    if (relay_ == nullptr) return absl::UnimplementedError("this daemon reaches no other racks");
+    if (relay_ == nullptr)
+      return absl::UnimplementedError("this daemon has no connection to other racks");
     if (relays_.empty()) {
       job_ = Incarnation{part.incarnation()};
       relay_->loads().Begin(job_, this, [this] {
-        End(absl::AbortedError("another load of the job's saved state has begun"));
+        End(absl::AbortedError("a newer load of the job's checkpoint has begun"));
       });
     }
     std::shared_ptr<LoadRelay>& relay = relays_[rack];
@@ -44,14 +45,14 @@ absl::Status LoadStream::PassOn(Control& control) {
                                           });
       relay->Begin();
     }
-    if (relay->over()) continue;  // Continue says why
+    if (relay->over()) continue;  // Continue reports the reason
     relay->Write(std::move(part));
   }
   return absl::OkStatus();
 }
 
-// Called whenever something has changed: reads the next part once everybody has the last one, and
-// finishes once everybody has all of them.
+// Called whenever something has changed. Reads the next part once all relays have sent the last
+// one, and finishes once all have sent everything.
 void LoadStream::Continue(Control& control) {
   const auto any = [&](auto is) {
     return std::any_of(relays_.begin(), relays_.end(),
@@ -68,9 +69,10 @@ void LoadStream::Continue(Control& control) {
   Finish(control);
 }
 
-// The client closed its side: it has sent everything.
+// The client closed its side, so it has sent everything.
 void LoadStream::Finish(Control& control) {
-  if (!load_.has_value()) return End(absl::InvalidArgumentError("the load says nothing"));
+  if (!load_.has_value())
+    return End(absl::InvalidArgumentError("the LoadState call contains no message"));
   control.loads().FinishLoad(*load_, [this, alive = alive_](const absl::Status& status,
                                                             const v1::LoadStateResponse& response) {
     if (!*alive) return;

@@ -1,7 +1,7 @@
-// One LoadState stream: saved state in, message by message, each taken before the next is read. Of
-// a job that spans racks, what is other racks' is passed on to their daemons, and is taken there
-// before the next is read. A reactor of gRPC's callback interface; lock and lifetime as in
-// attend_stream.h.
+// One LoadState stream: receives a checkpoint, message by message. Each message is handled before
+// the next one is read. If the job spans racks, the parts of other racks are forwarded to their
+// daemons, which accept them before the next message is read. A reactor of gRPC's callback
+// interface; lock and lifetime as in attend_stream.h.
 #pragma once
 
 #include <grpcpp/grpcpp.h>
@@ -19,18 +19,19 @@ namespace phub::server {
 
 class LoadStream final : public grpc::ServerReadReactor<v1::LoadStateRequest> {
  public:
-  // `caller`: whose jobs it may load. `relay`: null if there are no other racks.
+  // `caller`: the stream may load only this caller's jobs. `relay`: null if there are no other
+  // racks.
   LoadStream(ControlThread& thread, Caller caller, RackRelay* relay,
              v1::LoadStateResponse* response);
 
-  // Under the lock: ends the stream from our side.
+  // Under the lock: ends the stream from the server's side.
   void End(const absl::Status& status);
 
   void OnReadDone(bool ok) override;
   void OnCancel() override;
   void OnDone() override;
 
-  // Called under the lock when gRPC is done with the stream.
+  // Called under the lock when gRPC has finished with the stream.
   std::function<void()> on_done;
 
  private:
@@ -47,15 +48,15 @@ class LoadStream final : public grpc::ServerReadReactor<v1::LoadStateRequest> {
   RackRelay* const relay_;
   v1::LoadStateResponse* const response_;
   v1::LoadStateRequest part_;                                   // being read
-  std::optional<LoadId> load_;                                  // from the first message on
+  std::optional<LoadId> load_;                                  // set by the first message
   std::map<std::uint32_t, std::shared_ptr<LoadRelay>> relays_;  // by rack
-  Incarnation job_;                                             // with relays_
-  bool reading_ = true;    // a part, or the end of the client's side, is to come
+  Incarnation job_;                                             // set if there are relays
+  bool reading_ = true;    // waiting for a part, or for the client to close its side
   bool come_ = false;      // the client has sent everything
   bool starting_ = false;  // StartRead is being called
   bool finishing_ = false;
   bool finished_ = false;
-  // Whether the stream is still there, for the answer that Control holds.
+  // Whether the stream still exists, for the answer that Control holds.
   std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);
   std::optional<grpc::Status> end_;
 };

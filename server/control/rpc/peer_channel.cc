@@ -10,7 +10,7 @@
 namespace phub::server {
 namespace {
 
-// How soon new certificate files are noticed.
+// How often the certificate files are checked for changes.
 constexpr unsigned kCertificateRefreshSeconds = 2;
 
 }  // namespace
@@ -18,7 +18,7 @@ constexpr unsigned kCertificateRefreshSeconds = 2;
 absl::StatusOr<std::shared_ptr<grpc::ChannelCredentials>> MakePeerCredentials(
     const PeerCredentials& files) {
   if (files.certificate.empty()) return grpc::InsecureChannelCredentials();
-  // Read here only to say what is wrong with them.
+  // Read here only to report errors in the files.
   if (!files.ca.empty()) {
     if (auto authority = ReadPublicFile(files.ca); !authority.ok()) return authority.status();
   }
@@ -36,11 +36,11 @@ absl::StatusOr<std::shared_ptr<grpc::ChannelCredentials>> MakePeerCredentials(
 std::shared_ptr<grpc::Channel> MakePeerChannel(
     const std::string& endpoint, const std::shared_ptr<grpc::ChannelCredentials>& credentials) {
   grpc::ChannelArguments arguments;
-  // A daemon that comes back is to be found at once; "min" is what one attempt may take.
+  // Reconnect quickly to a daemon that has restarted. "Min" is the timeout of one attempt.
   arguments.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, 50);
   arguments.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, 1000);
   arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, 500);
-  // Else a new channel would have the old one's connection.
+  // Otherwise a new channel would share the connection of an old one.
   arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
   return grpc::CreateCustomChannel(endpoint, credentials, arguments);
 }
@@ -48,7 +48,7 @@ std::shared_ptr<grpc::Channel> MakePeerChannel(
 absl::Status SaidByPeer(const std::string& who, const grpc::Status& status) {
   if (status.ok()) return absl::OkStatus();
   switch (status.error_code()) {
-    // Who asked reached this daemon: "unavailable" would tell him that he did not.
+    // The caller has reached this daemon, and UNAVAILABLE would mean that it has not.
     case grpc::StatusCode::UNAVAILABLE:
     case grpc::StatusCode::DEADLINE_EXCEEDED:
       return absl::AbortedError(fmt::format("{} does not answer: {}", who, status.error_message()));
@@ -58,7 +58,7 @@ absl::Status SaidByPeer(const std::string& who, const grpc::Status& status) {
     case grpc::StatusCode::UNAUTHENTICATED:
     case grpc::StatusCode::PERMISSION_DENIED:
       return absl::FailedPreconditionError(fmt::format(
-          "{} does not take this daemon for one of its racks: {}", who, status.error_message()));
+          "{} does not accept this daemon as one of its racks: {}", who, status.error_message()));
     default:
       return absl::Status(static_cast<absl::StatusCode>(status.error_code()),
                           fmt::format("{}: {}", who, status.error_message()));

@@ -1,5 +1,5 @@
-// Calls to the daemons of other racks: channels to their control planes, with this daemon's own
-// certificate. Any thread.
+// Channels to the control planes of other racks' daemons, with this daemon's own certificate. Any
+// thread.
 #pragma once
 
 #include <memory>
@@ -17,26 +17,27 @@ class Status;
 
 namespace phub::server {
 
-// How long a lane to another rack may take to dial: lanes are dialled one after the other.
+// Timeout for dialling one lane to another rack; lanes are dialled one after the other.
 inline constexpr DurationNs kPeerDialTimeoutMax = 3 * kSecond;
 
-// Files of this daemon's own certificate and of who vouches for the others'; empty: no TLS.
+// This daemon's own certificate and key, and the CA that signs those of other daemons; empty: no
+// TLS.
 struct PeerCredentials {
   std::string ca;
   std::string certificate;
   std::string key;
 };
 
-// The files are read again when they change. FAILED_PRECONDITION: one cannot be read.
+// The files are reloaded when they change. FAILED_PRECONDITION: a file cannot be read.
 absl::StatusOr<std::shared_ptr<grpc::ChannelCredentials>> MakePeerCredentials(
     const PeerCredentials& files);
-// "host:port". Shares no connection with other channels, and finds a daemon that comes back at
-// once.
+// endpoint: "host:port". The channel shares no connection with other channels, and quickly
+// reconnects to a daemon that has restarted.
 std::shared_ptr<grpc::Channel> MakePeerChannel(
     const std::string& endpoint, const std::shared_ptr<grpc::ChannelCredentials>& credentials);
 
-// What `who`, another daemon that this one asked for somebody, has answered: OK, or the error that
-// somebody is told, which names it.
+// Converts the answer of another daemon, `who`, that this daemon asked on behalf of a caller: OK,
+// or an error for the caller that names that daemon.
 absl::Status SaidByPeer(const std::string& who, const grpc::Status& status);
 
 // The host of a rack's endpoint, without brackets.

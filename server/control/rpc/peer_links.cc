@@ -32,7 +32,7 @@ constexpr DurationNs kRetryInterval = 50 * kMillisecond;
 constexpr DurationNs kLongDial = kSecond / 2;
 constexpr DurationNs kNoVerbsAfterLongDial = 60 * kSecond;
 
-// The daemon was reached, and takes nothing: trying again does not help.
+// The daemon was reached and refuses the messages: a retry does not help.
 bool IsRefusal(const grpc::Status& status) {
   return status.error_code() == grpc::StatusCode::FAILED_PRECONDITION ||
          status.error_code() == grpc::StatusCode::PERMISSION_DENIED ||
@@ -47,14 +47,15 @@ struct PeerLinks::Link {
   std::unique_ptr<v1::Peer::Stub> stub;
   std::thread thread;
   std::thread dialer;
-  std::mutex mutex;  // of what follows
+  std::mutex mutex;  // guards what follows
   std::condition_variable changed;
   std::deque<PeerLaneCall> calls;
   PeerQueue queue;
   bool stopping = false;
   grpc::ClientContext* under_way = nullptr;
-  std::string last_error;  // the link's own thread
-  // The dialer's own: no lane could be made over verbs, of this job; or it took long to find out.
+  std::string last_error;  // used by the link's thread only
+  // Used by the dialer only. This job could not open a lane over verbs; until when verbs is not
+  // tried because the last attempt took long.
   Incarnation no_verbs{};
   TimeNs no_verbs_until = 0;
 };
@@ -128,7 +129,7 @@ void PeerLinks::Deliver(Link& link) {
   }
 }
 
-// True if there is a receipt.
+// True if the peer sent a receipt.
 bool PeerLinks::SendEnvelope(Link& link) {
   v1::PeerEnvelope envelope = control_.Run(
       [&](Control& control) { return control.rack_messages().MakeEnvelope(link.rack); });
@@ -146,7 +147,7 @@ bool PeerLinks::SendEnvelope(Link& link) {
   {
     const std::lock_guard lock(link.mutex);
     link.under_way = nullptr;
-    // What was dropped meanwhile has moved the front on by itself.
+    // Messages dropped meanwhile have already advanced the front of the queue.
     if (status.ok()) {
       link.queue.Take(envelope.first_sequence() +
                       static_cast<std::uint64_t>(envelope.messages_size()));
@@ -171,7 +172,7 @@ bool PeerLinks::SendEnvelope(Link& link) {
       });
     }
   }
-  // The certificate of the connection has ended, perhaps: a new one has the certificate of now.
+  // The connection's certificate has probably expired; a new connection uses the current one.
   if (status.error_code() == grpc::StatusCode::UNAUTHENTICATED) Connect(link);
   return false;
 }
@@ -197,15 +198,16 @@ void PeerLinks::DialLanes(Link& link) {
   }
 }
 
-// The first that cannot be made over verbs is tried; the job's others to that rack are not, nor
-// other jobs' for a while if that took long: all wait for one another here.
+// Tries verbs until one lane fails. Then the job's other lanes to that rack use tcp. If the failure
+// took long, other jobs use tcp, too, for a while, since all lanes are dialled one after the other
+// here.
 void PeerLinks::Dial(Link& link, const PeerLaneCall& call) {
   const bool lacks = control_.Run(
       [&](Control& control) { return control.peer_lanes().LacksPeerLane(call.hello, call.to); });
   if (!lacks) return;  // its job has ended
   const std::string host =
       call.host.empty() ? HostOfRack(options_.racks[call.to.value]) : call.host;
-  absl::StatusOr<Dialled> dialled = absl::UnimplementedError("not over verbs");
+  absl::StatusOr<Dialled> dialled = absl::UnimplementedError("verbs was not tried");
   const TimeNs begun = clock_.Now();
   const bool tries_verbs = link.no_verbs != call.hello.incarnation && begun >= link.no_verbs_until;
   if (call.verbs_nonce && (call.verbs_only || tries_verbs)) {

@@ -1,13 +1,14 @@
-// The daemon's ways to the daemons of other racks, with two threads for each: one delivers
-// Control's envelopes (and, when there is nothing to say, heartbeats), and one dials lanes, so that
-// a rack that does not answer keeps nobody else's lanes waiting.
+// The daemon's links to the daemons of other racks. Each link has two threads. One sends Control's
+// envelopes and, if there are no messages, heartbeats. The other one dials lanes, so that a rack
+// which does not answer does not delay the lanes of other racks.
 //
-// An envelope is repeated until there is a receipt, so messages arrive in order and once. What a
-// rack has not taken is kept in a queue with bounds, peer_queue.h; Control, who is told what was
-// dropped, ends the jobs that cannot go on without it. Of a rank that waits for its job to be
-// opened the call expires.
+// An envelope is repeated until there is a receipt, so messages arrive in order and exactly once.
+// Messages that a rack has not accepted stay in a bounded queue (peer_queue.h). Control gets notice
+// of dropped messages and ends the jobs that cannot go on without them. If a request to open a job
+// was dropped, the waiting rank's call times out.
 //
-// Threads: PeerNetwork's calls come with Control's lock held; Start and Stop are the owner's.
+// Threads: PeerNetwork's functions are called with Control's lock held; only the owner calls Start
+// and Stop.
 #pragma once
 
 #include <cstdint>
@@ -31,15 +32,15 @@ struct PeerLinkOptions {
   std::uint32_t self = 0;
   PeerCredentials credentials;
   DurationNs liveness_timeout = 0;
-  std::uint8_t tcp_index = 0;  // of the core loops' transports
-  // What lanes over verbs are made of; outlives the links. Null: none are dialled.
+  std::uint8_t tcp_index = 0;  // index among the core loops' transports
+  // Provides the resources for lanes over verbs; must outlive the links. Null: no lanes over verbs.
   transport::VerbsGate* verbs = nullptr;
   std::uint8_t verbs_index = 0;
 };
 
 class PeerLinks final : public PeerNetwork {
  public:
-  // Both outlive it.
+  // Both must outlive it.
   PeerLinks(ControlThread& control, const Clock& clock, PeerLinkOptions options);
   ~PeerLinks() override;
 
@@ -66,10 +67,10 @@ class PeerLinks final : public PeerNetwork {
   absl::StatusOr<Dialled> DialVerbsLane(const PeerLaneCall& call, const std::string& host);
 
   ControlThread& control_;
-  std::shared_ptr<grpc::ChannelCredentials> credentials_;  // since Start
+  std::shared_ptr<grpc::ChannelCredentials> credentials_;  // set by Start
   const Clock& clock_;
   const PeerLinkOptions options_;
-  std::vector<std::unique_ptr<Link>> links_;  // [rack]; null at the own one
+  std::vector<std::unique_ptr<Link>> links_;  // [rack]; null for this rack
 };
 
 }  // namespace phub::server

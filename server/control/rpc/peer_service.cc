@@ -1,11 +1,11 @@
-// phub.v1.Peer: what the daemons of other racks say.
+// phub.v1.Peer: messages from the daemons of other racks.
 #include "phub/v1/peer.pb.h"
 #include "server/control/rpc/grpc_service.h"
 
 namespace phub::server {
 namespace {
 
-// Control does it all (control_methods.h).
+// Control handles all of them (control_methods.h).
 struct PeerHandlers {
   explicit PeerHandlers(Shared&) {}
 };

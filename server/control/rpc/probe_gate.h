@@ -1,5 +1,5 @@
-// In front of the gate of the data port's listener: lanes of probes go to the prober, all others
-// on. The listener's thread.
+// Sits in front of the gate of the data port's listener: passes the lanes of probes to the prober
+// and all others to that gate. Runs on the listener's thread.
 #pragma once
 
 #include <memory>
@@ -13,7 +13,7 @@ namespace phub::server {
 
 class ProbeGate final : public transport::LaneGate {
  public:
-  // All outlive it. tls: the listener's lanes are TLS.
+  // All must outlive it. tls: the listener's lanes use TLS.
   ProbeGate(transport::LaneGate& others, Prober& prober, bool tls);
 
   wire::LaneRefusal Admit(const wire::LaneHello& hello, std::string_view peer_address) override;

@@ -1,5 +1,5 @@
-// phub.v1.Probe: what operators ask about the ways between racks, and what the racks' daemons ask
-// each other for it.
+// phub.v1.Probe: operators' queries about the network between racks, and the calls that the racks'
+// daemons make to each other for them.
 #include <fmt/format.h>
 
 #include "common/base/log.h"
@@ -34,7 +34,7 @@ class ProbeHandlers {
                                           Answer<v1::RacksInfo> then) {
       prober->ApplyTopology(under_lock, wanted, std::move(then));
     };
-    // Where an operator asked it is recorded; only daemons pass it on.
+    // Recorded only at the daemon that the operator called; only daemons forward the call.
     if (asked.passed_on() && (caller.open || caller.role == Role::kServer))
       return apply(call.control, asked, std::move(call.answer));
     RunAudited(shared_, call.control,

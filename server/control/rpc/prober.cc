@@ -19,7 +19,7 @@
 namespace phub::server {
 namespace {
 
-// How long the other end keeps its place for a lane that was granted.
+// How long a granted lane may take to connect before its probe is given up.
 constexpr DurationNs kGrantLifetime = 3 * kSecond;
 
 void SetWay(const probe::Way& way, v1::ProbedWay& said) {
@@ -54,7 +54,7 @@ void Prober::Stop() {
     stopping_ = true;
     for (grpc::ClientContext* const context : calls_) context->TryCancel();
   }
-  // None is added any more.
+  // No worker is added from now on.
   for (Worker& worker : workers_) {
     if (worker.thread.joinable()) worker.thread.join();
   }
@@ -69,7 +69,7 @@ bool Prober::Launch(std::function<void()> function) {
   if (stopping_) return false;
   std::erase_if(workers_, [](Worker& worker) {
     if (!worker.done) return false;
-    worker.thread.join();  // it has nothing left to do
+    worker.thread.join();  // returns at once: its work is done
     return true;
   });
   Worker& worker = workers_.emplace_back();
@@ -85,24 +85,24 @@ absl::StatusOr<probe::Limits> Prober::Check(const v1::ProbePairRequest& request)
   const std::size_t racks = rack_count();
   for (const std::uint32_t rack : {request.from_rack(), request.to_rack()}) {
     if (rack < racks) continue;
-    return absl::InvalidArgumentError(
-        fmt::format("there is no rack {}: `racks` names {}, 0 to {}", rack, racks, racks - 1));
+    return absl::InvalidArgumentError(fmt::format(
+        "there is no rack {}: `racks` lists {} racks, 0 to {}", rack, racks, racks - 1));
   }
   if (request.from_rack() == request.to_rack()) {
     return absl::InvalidArgumentError(
-        fmt::format("a probe is between two racks, and both are rack {}", request.to_rack()));
+        fmt::format("a probe needs two different racks, but both are rack {}", request.to_rack()));
   }
   return probe::MakeLimits(request.duration_ns(), request.bytes(), request.echoes());
 }
 
 absl::StatusOr<Prober::UnderWay> Prober::Begin(UnderWay wanted) {
   const std::lock_guard lock(mutex_);
-  if (stopping_) return absl::UnavailableError("phubd is stopping");
+  if (stopping_) return absl::UnavailableError("phubd is shutting down");
   const bool is_over =
       under_way_ && !under_way_->is_open && !under_way_->nonce.IsGood(clock_.Now());
   if (under_way_ && !is_over) {
     return absl::ResourceExhaustedError(
-        fmt::format("{} is in a probe with {}; try again when that is over", Name(options_.self),
+        fmt::format("{} is busy with a probe with {}; try again later", Name(options_.self),
                     Name(under_way_->other)));
   }
   wanted.id = random_.Next();
@@ -142,8 +142,9 @@ void Prober::RelayProbe(Control& control, const v1::PeerProbeRequest& request,
   absl::Status status = control.rack_messages().CheckEnvelope(request.from());
   if (status.ok() && request.probe().from_rack() != options_.self) {
     control.Count(ControlCounter::probes_refused_invalid);
-    status = absl::InvalidArgumentError(fmt::format(
-        "{} is asked to measure for rack {}", Name(options_.self), request.probe().from_rack()));
+    status = absl::InvalidArgumentError(
+        fmt::format("{} received a request to measure that is meant for rack {}",
+                    Name(options_.self), request.probe().from_rack()));
   }
   if (!status.ok()) return answer(status, {});
   ProbePair(control, request.probe(), std::move(answer));
@@ -161,7 +162,7 @@ void Prober::MeasureHere(Control& control, const v1::ProbePairRequest& request, 
   });
   if (launched) return;
   End(id);
-  answer(absl::UnavailableError("phubd is stopping"), {});
+  answer(absl::UnavailableError("phubd is shutting down"), {});
 }
 
 void Prober::Finish(const v1::ProbePairRequest& request,
@@ -194,7 +195,8 @@ absl::StatusOr<v1::ProbeGrant> Prober::AskForLane(const v1::PeerProbeRequest& re
   const grpc::Status status = stub->GrantProbe(call.context(), request, &grant);
   if (!status.ok()) return SaidByPeer(Name(to), status);
   if (grant.grant().nonce().size() != wire::kNonceBytes || grant.endpoint().port() > 0xFFFF) {
-    return absl::AbortedError(fmt::format("{} grants no lane that could be dialled", Name(to)));
+    return absl::AbortedError(
+        fmt::format("{} granted a probe lane without a valid nonce or port", Name(to)));
   }
   return grant;
 }
@@ -215,7 +217,7 @@ absl::StatusOr<v1::ProbePairResponse> Prober::RunMeasure(const v1::PeerProbeRequ
   const auto port = static_cast<std::uint16_t>(grant->endpoint().port());
   const auto dial = grant->tls() ? transport::DialTls : transport::DialTcp;
   const auto failed = [&](const absl::Status& status) {
-    return absl::AbortedError(fmt::format("the probe of {} from {}: {}", Name(to),
+    return absl::AbortedError(fmt::format("cannot probe {} from {}: {}", Name(to),
                                           Name(options_.self), MessageOf(status)));
   };
   auto lane = dial(host, port, hello, std::min(options_.liveness_timeout, kPeerDialTimeoutMax), {});
@@ -246,7 +248,7 @@ void Prober::RelayTo(Control& control, const v1::ProbePairRequest& request,
   v1::PeerProbeRequest asked;
   *asked.mutable_from() = control.rack_messages().MakeEnvelope(RackIndex{request.from_rack()});
   *asked.mutable_probe() = request;
-  // Its own patience with the third rack, and the way to it.
+  // Includes that rack's own timeouts for the third rack, and the network delay to it.
   const DurationNs timeout =
       2 * limits.duration + probe::kPatience + kPeerDialTimeoutMax + 2 * options_.liveness_timeout;
   const bool launched = Launch([this, asked, timeout, answer] {
@@ -264,7 +266,7 @@ void Prober::RelayTo(Control& control, const v1::ProbePairRequest& request,
   });
   if (launched) return;
   EndRelay();
-  answer(absl::UnavailableError("phubd is stopping"), {});
+  answer(absl::UnavailableError("phubd is shutting down"), {});
 }
 
 }  // namespace phub::server

@@ -1,13 +1,13 @@
-// Probes: this daemon measures to another rack's, or answers another one that measures
-// (server/probe/measure.h), by a lane to its data port.
+// Probes: this daemon measures the network to another rack, or answers another daemon that measures
+// (server/probe/measure.h), over a lane to the answering daemon's data port.
 //
-// A daemon is in one probe at a time, at whichever end; who asks for another is refused and told
-// which one is under way. A probe has a thread of its own, that ends with it; core loops know
-// nothing of it. The lane is granted by the other end's control plane, to another rack's daemon
-// only, and once: by a nonce as those of jobs, with TLS where those have it.
+// A daemon takes part in one probe at a time, at either end. A request for another one is refused,
+// with the name of the current one. Each probe has its own thread, which ends with it; core loops
+// are not involved. The answering daemon's control plane grants the lane, once, and only to another
+// rack's daemon. As for jobs, the lane needs a nonce, and TLS if jobs' lanes use it.
 //
-// Threads: the calls of the service come with Control's lock held and return at once; those of the
-// gate are the listener's; Start and Stop are the owner's.
+// Threads: functions for the service are called with Control's lock held and return at once; those
+// for the gate are called by the listener; only the owner calls Start and Stop.
 #pragma once
 
 #include <atomic>
@@ -42,14 +42,14 @@ class ClientContext;
 
 namespace phub::server {
 
-// What a probing lane's hello says as rank: this plus the rack that measures. Its incarnation is
-// the probe.
+// The rank in a probe lane's hello is this plus the measuring rack. Its incarnation is the probe's
+// id.
 inline constexpr std::uint32_t kProbeRankBase = kPeerRankBase + 4096;
 static_assert(kProbeRankBase >= kPeerRankBase + kRacksMax);
 
 struct ProberOptions {
-  // "host:port" of their control planes: the topology's members, and then aggregators, which are
-  // not probed.
+  // "host:port" of the racks' control planes: first the topology's members, then aggregators, which
+  // are not probed.
   std::vector<std::string> racks;
   std::uint32_t self = 0;
   std::shared_ptr<const plan::Topology> topology;
@@ -60,17 +60,17 @@ struct ProberOptions {
 
 class Prober {
  public:
-  // Both outlive it.
+  // Both must outlive it.
   Prober(ControlThread& control, const Clock& clock, ProberOptions options);
   ~Prober();  // Stop()
   Prober(const Prober&) = delete;
   Prober& operator=(const Prober&) = delete;
 
-  // Where its own data port is. Before Start.
+  // Sets the address of this daemon's data port. To be called before Start.
   void SetDataEndpoint(std::string host, std::uint16_t port);
   // FAILED_PRECONDITION: a file of the credentials cannot be read.
   absl::Status Start();
-  // Ends what is under way. Nothing begins any more.
+  // Cancels running probes and calls, and allows no new ones.
   void Stop();
 
   // --- phub.v1.Probe. Answered later, with Control's lock held. ---------------------------------
@@ -84,25 +84,26 @@ class Prober {
   void GrantProbe(Control& control, const v1::PeerProbeRequest& request,
                   Answer<v1::ProbeGrant> answer);
 
-  // --- Lanes, as transport::LaneGate says. ------------------------------------------------------
+  // --- Lanes, for transport::LaneGate. ----------------------------------------------------------
   static bool IsProbe(const wire::LaneHello& hello) { return hello.rank.value >= kProbeRankBase; }
   std::optional<wire::Nonce> FindNonce(const wire::LaneHello& hello);
   wire::LaneRefusal Admit(const wire::LaneHello& hello, bool encrypted);
   void Attach(const wire::LaneHello& hello, std::unique_ptr<transport::Connection> connection);
 
   bool stopping() const { return stopping_; }
-  // A thread of its own for it, which Stop() waits for; probes end then. False: it is stopping.
+  // Runs `function` on a thread of its own, which Stop() waits for; probes end then. False:
+  // stopping.
   bool Launch(std::function<void()> function);
 
  private:
-  // The probe that this daemon is in.
+  // The probe in which this daemon takes part.
   struct UnderWay {
     std::uint64_t id = 0;
     std::uint32_t other = 0;  // rack
     bool measures = false;
     probe::Limits limits;
-    GrantedNonce nonce;    // of an answering end, until the lane comes
-    bool is_open = false;  // a thread works on it
+    GrantedNonce nonce;    // at the answering end, until the lane connects
+    bool is_open = false;  // a thread runs it
   };
   struct Worker {
     std::thread thread;
@@ -113,14 +114,15 @@ class Prober {
   std::size_t rack_count() const { return options_.topology->members().size(); }
   std::string Name(std::uint32_t rack) const;  // "rack 1 (10.0.1.5:7700)"
   absl::StatusOr<probe::Limits> Check(const v1::ProbePairRequest& request) const;
-  // Takes the place of the one probe, or says who has it.
+  // Starts the one probe, or returns an error that names the current one.
   absl::StatusOr<UnderWay> Begin(UnderWay wanted);
   void End(std::uint64_t id);
   UnderWay* Granted(const wire::LaneHello& hello);  // under mutex_
-  bool BeginRelay();                                // false: too many wait already
+  bool BeginRelay();                                // false: too many are waiting
   void EndRelay();
 
-  // The call to rack 0's daemon, which answers as it would its own operators. Method: of the stub.
+  // Calls rack 0's daemon, which answers as it answers its own operators. `method` is a method of
+  // the stub.
   template <typename Request, typename Method>
   void AskRack0(Control& control, Request request, Answer<v1::RacksInfo> answer, Method method);
 
@@ -128,7 +130,7 @@ class Prober {
                    const probe::Limits& limits, Answer<v1::ProbePairResponse> answer);
   void RelayTo(Control& control, const v1::ProbePairRequest& request, const probe::Limits& limits,
                Answer<v1::ProbePairResponse> answer);
-  // On a thread of their own.
+  // Run on their own thread.
   absl::StatusOr<v1::ProbePairResponse> RunMeasure(const v1::PeerProbeRequest& request,
                                                    const probe::Limits& limits);
   absl::StatusOr<v1::ProbeGrant> AskForLane(const v1::PeerProbeRequest& request);
@@ -139,11 +141,11 @@ class Prober {
   ControlThread& control_;
   const Clock& clock_;
   const ProberOptions options_;
-  std::shared_ptr<grpc::ChannelCredentials> credentials_;  // since Start
+  std::shared_ptr<grpc::ChannelCredentials> credentials_;  // set by Start
   std::string data_host_;
   std::uint16_t data_port_ = 0;
 
-  std::mutex mutex_;  // of what follows; Control's lock may be held by who takes it
+  std::mutex mutex_;  // guards what follows; may be taken while holding Control's lock
   SystemRandom random_;
   std::optional<UnderWay> under_way_;
   int relays_ = 0;

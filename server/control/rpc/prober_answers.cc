@@ -1,4 +1,4 @@
-// The end of a probe that answers: it grants a lane to who measures, and does what that one asks.
+// The answering end of a probe: grants a lane to the measuring daemon and answers its messages.
 #include <fmt/format.h>
 
 #include <utility>
@@ -17,7 +17,8 @@ void Prober::GrantProbe(Control& control, const v1::PeerProbeRequest& request,
   absl::StatusOr<probe::Limits> limits = Check(request.probe());
   if (limits.ok() && (request.probe().from_rack() != request.from().rack() ||
                       request.probe().to_rack() != options_.self)) {
-    limits = absl::InvalidArgumentError("a probe is granted to the rack that measures to this one");
+    limits = absl::InvalidArgumentError(
+        "only the rack that measures to this one may request a lane for the probe");
   }
   if (!limits.ok()) {
     control.Count(ControlCounter::probes_refused_invalid);
@@ -77,13 +78,14 @@ void Prober::Attach(const wire::LaneHello& hello,
   }
   const std::shared_ptr<transport::Connection> lane = std::move(connection);
   const bool launched = Launch([this, lane, limits, id, other = hello.rank.value - kProbeRankBase] {
-    // Every lane of the data port's listener is over tcp.
+    // All lanes of the data port's listener use tcp.
     auto& tcp = static_cast<transport::TcpConnection&>(*lane);
     const absl::Status status = probe::AnswerProbe(tcp, limits, clock_, stopping_);
     if (!status.ok()) {
       LogWarning("event=probe_answer_failed rack={} message=\"{}\"", other, MessageOf(status));
     }
-    // First: whoever measured waits for the end of the lane, and may ask for another probe then.
+    // First, since the measuring daemon waits for the lane to close and may then request another
+    // probe.
     End(id);
     tcp.Shutdown();
   });

@@ -1,4 +1,4 @@
-// The prober's calls to other daemons. For its own parts only.
+// The prober's calls to other daemons. Only for the files of the prober.
 #pragma once
 
 #include <grpcpp/grpcpp.h>
@@ -11,7 +11,7 @@
 
 namespace phub::server {
 
-// A call to another daemon, which Stop() can end.
+// A call to another daemon, which Stop() can cancel.
 class Prober::Call {
  public:
   Call(Prober& prober, DurationNs timeout) : prober_(prober) {
@@ -31,6 +31,6 @@ class Prober::Call {
   grpc::ClientContext context_;
 };
 
-absl::Status TooManyRelays();  // of operators' calls that wait for another rack's daemon
+absl::Status TooManyRelays();  // too many operators' calls wait for other racks
 
 }  // namespace phub::server

@@ -1,5 +1,6 @@
-// What operators ask of all racks together, and of rack 0, which opens jobs and plans for them:
-// what the racks are, and which topology new jobs are planned for.
+// Operators' queries and commands about all racks: the list of racks, and the topology for which
+// new jobs are planned. Rack 0, which plans and opens jobs, answers those about a measured
+// topology.
 #include <fmt/format.h>
 
 #include <utility>
@@ -22,7 +23,7 @@ constexpr DurationNs kRack0Timeout = 5 * kSecond;
 
 absl::Status TooManyRelays() {
   return absl::ResourceExhaustedError(
-      fmt::format("{} calls wait for other racks here already", kRelaysMax));
+      fmt::format("{} calls are already waiting for other racks; try again later", kRelaysMax));
 }
 
 bool Prober::BeginRelay() {
@@ -60,7 +61,7 @@ void Prober::AskRack0(Control& control, Request request, Answer<v1::RacksInfo> a
   });
   if (launched) return;
   EndRelay();
-  answer(absl::UnavailableError("phubd is stopping"), {});
+  answer(absl::UnavailableError("phubd is shutting down"), {});
 }
 
 void Prober::GetRacks(Control& control, const v1::GetRacksRequest& request,

@@ -57,11 +57,12 @@ void RackRelay::End(grpc::ClientContext* call) {
 absl::Status RackRelay::SaidBy(RackIndex rack, const grpc::Status& status) {
   const std::string who = fmt::format("rack {} ({})", rack.value, racks_[rack.value]);
   if (status.error_code() != grpc::StatusCode::UNAUTHENTICATED) return SaidByPeer(who, status);
-  // The certificate of the connection has ended, perhaps: a new one has the certificate of now.
+  // The connection's certificate has probably expired; a new connection uses the current one.
   const std::lock_guard lock(mutex_);
   stubs_[rack.value] = Connect(rack);
-  return absl::AbortedError(fmt::format("{} did not know this daemon, and is connected to anew: {}",
-                                        who, status.error_message()));
+  return absl::AbortedError(
+      fmt::format("{} did not accept this daemon's certificate; phubd reconnects, so try again: {}",
+                  who, status.error_message()));
 }
 
 }  // namespace phub::server

@@ -1,9 +1,10 @@
-// Calls that are about another rack's part of a job: passed on to that rack's daemon with this
-// daemon's own certificate, and answered as it answers. Callers have been let in by this daemon; in
-// whose name they call is in the request. Nothing of what passes through is kept, and streams go
-// part by part (snapshot_relay.h, load_relay.h).
+// Forwards calls that concern another rack's part of a job to that rack's daemon, with this
+// daemon's own certificate, and returns its answer. This daemon has already authorized the caller;
+// the request names the tenant. The relay stores nothing of what passes through, and forwards
+// streams part by part (snapshot_relay.h, load_relay.h).
 //
-// Threads: Start and Stop are the owner's; all else comes with Control's lock held.
+// Threads: only the owner calls Start and Stop; all other functions are called with Control's lock
+// held.
 #pragma once
 
 #include <grpcpp/grpcpp.h>
@@ -28,7 +29,7 @@ namespace phub::server {
 
 class RackRelay {
  public:
-  // racks: "host:port" of their control planes. `control` outlives it.
+  // racks: "host:port" of their control planes. `control` must outlive it.
   RackRelay(ControlThread& control, std::vector<std::string> racks, PeerCredentials credentials);
   ~RackRelay();  // Stop()
   RackRelay(const RackRelay&) = delete;
@@ -36,10 +37,10 @@ class RackRelay {
 
   // FAILED_PRECONDITION: a file of the credentials cannot be read.
   absl::Status Start();
-  // Ends the calls that are under way; their callers are told. Streams are ended by who has them.
+  // Cancels running calls; their callers get an error. Streams are ended by their owners.
   void Stop();
 
-  // call(async, context, request, response, callback): of the stub's interface.
+  // call(async, context, request, response, callback): a method of the stub's async interface.
   template <typename Response, typename Request, typename Call>
   void PassOn(RackIndex to, const Request& request, Answer<Response> answer, Call call) {
     struct Pending {
@@ -51,7 +52,8 @@ class RackRelay {
     pending->request = request;
     pending->request.mutable_rack()->set_passed_on(true);
     pending->context.set_deadline(std::chrono::system_clock::now() + kCallTimeout);
-    if (!Begin(&pending->context)) return answer(absl::UnavailableError("phubd is stopping"), {});
+    if (!Begin(&pending->context))
+      return answer(absl::UnavailableError("phubd is shutting down"), {});
     control_.Defer([this, to, pending, answer = std::move(answer), call = std::move(call)] {
       call(*admin(to)->async(), &pending->context, &pending->request, &pending->response,
            [this, to, pending, answer](const grpc::Status& status) {
@@ -61,15 +63,15 @@ class RackRelay {
     });
   }
 
-  // For one call: the next one may have another connection.
+  // For one call only: the stub may be replaced before the next one.
   std::shared_ptr<v1::Admin::Stub> admin(RackIndex rack);
   std::shared_ptr<v1::Session::Stub> session(RackIndex rack);
   RelayedLoads& loads() { return loads_; }
-  // What that rack's daemon said, as the one that was asked says it.
+  // Converts the answer of that rack's daemon to an error for the caller.
   absl::Status SaidBy(RackIndex rack, const grpc::Status& status);
 
  private:
-  // Of one unary call: what a daemon takes to answer is bounded by itself.
+  // For one unary call. The daemon itself bounds the time for an answer.
   static constexpr std::chrono::seconds kCallTimeout{20};
 
   struct Stubs {
@@ -78,17 +80,17 @@ class RackRelay {
   };
 
   Stubs Connect(RackIndex rack) const;
-  bool Begin(grpc::ClientContext* call);  // false: it is stopping
+  bool Begin(grpc::ClientContext* call);  // false: stopping
   void End(grpc::ClientContext* call);
 
   ControlThread& control_;
   const std::vector<std::string> racks_;
   const PeerCredentials files_;
-  std::shared_ptr<grpc::ChannelCredentials> credentials_;  // of files_, since Start
+  std::shared_ptr<grpc::ChannelCredentials> credentials_;  // made from files_ by Start
   RelayedLoads loads_;                                     // under Control's lock
 
-  std::mutex mutex_;          // of what follows
-  std::vector<Stubs> stubs_;  // [rack], since Start
+  std::mutex mutex_;          // guards what follows
+  std::vector<Stubs> stubs_;  // [rack]; set by Start
   std::condition_variable ended_;
   std::set<grpc::ClientContext*> calls_;
   bool stopping_ = false;

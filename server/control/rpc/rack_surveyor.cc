@@ -18,12 +18,12 @@ namespace phub::server {
 namespace {
 
 constexpr std::uint32_t kRepeat = 2;
-// Of the probes of pairs; those of groups come after them. A job waits so long, and some more.
+// For the probes of pairs; those of groups follow. A job waits a little longer than this.
 constexpr DurationNs kSurveyDuration = 12 * kSecond;
 constexpr DurationNs kDurationMin = 100 * kMillisecond, kDurationMax = 500 * kMillisecond;
-// A rack is in one probe at a time, and an operator may have begun another one.
+// A rack takes part in one probe at a time, and an operator may have started another one.
 constexpr DurationNs kBusyMax = 20 * kSecond;
-// A daemon that has just started, or a busy host, may fail once and not again.
+// A probe of a daemon that has just started, or of a busy host, may fail once and then succeed.
 constexpr DurationNs kFailingMax = 4 * kSecond;
 constexpr auto kBetweenTries = std::chrono::milliseconds(200);
 
@@ -39,7 +39,7 @@ void RackSurveyor::Begin() {
     const absl::StatusOr<MeasuredTopology> surveyed = Run();
     control_.Run([&](Control& control) { control.survey().OnSurvey(surveyed); });
   });
-  if (!launched) LogInfo("event=survey_not_begun reason=\"phubd is stopping\"");
+  if (!launched) LogInfo("event=survey_not_begun reason=\"phubd is shutting down\"");
 }
 
 absl::StatusOr<MeasuredTopology> RackSurveyor::Run() {

@@ -1,5 +1,5 @@
-// Has the ways between all racks measured by the prober, on a thread of the prober's, and tells
-// Control what topology that shows.
+// Measures the network between all racks with the prober, on one of its threads, and reports the
+// resulting topology to Control.
 #pragma once
 
 #include <string>
@@ -16,8 +16,8 @@ namespace phub::server {
 
 class RackSurveyor final : public Surveyor {
  public:
-  // Both outlive it, and the prober's Stop() ends what is under way. `names`: of the topology's
-  // members, in the order of racks.
+  // Both must outlive it; the prober's Stop() ends a running survey. `names`: the names of the
+  // topology's members, in the order of racks.
   RackSurveyor(ControlThread& control, Prober& prober, std::vector<std::string> names)
       : control_(control), prober_(prober), names_(std::move(names)) {}
 
@@ -33,8 +33,8 @@ class RackSurveyor final : public Surveyor {
   const std::vector<std::string> names_;
 };
 
-// Of one probe of a survey of so many racks: all of them together take some 12 s, where that leaves
-// each enough. Pure.
+// Duration of one probe in a survey of that many racks. Together the probes take about 12 s, unless
+// each would then be too short. Pure function.
 DurationNs SurveyProbeDuration(std::uint32_t rack_count);
 
 }  // namespace phub::server

@@ -1,6 +1,6 @@
-// Which loads of saved state are passed on to other racks: of a job the newest only. Whoever began
-// an older one is not waited for: its streams to the other racks, of which a connection carries so
-// many, would stand until its client went away. With Control's lock held.
+// The checkpoint loads that are forwarded to other racks: only the newest one of each job. An older
+// one is ended at once. Otherwise its streams to the other racks would stay open until its client
+// disconnects, and a connection has a limited number of streams. With Control's lock held.
 #pragma once
 
 #include <functional>
@@ -13,7 +13,8 @@ namespace phub::server {
 
 class RelayedLoads {
  public:
-  // `load`: who is asking. `end`: called once, if a newer one begins before this one is over.
+  // `load` identifies the caller. `end`: called once, if a newer load begins before this one is
+  // over.
   void Begin(Incarnation job, const void* load, std::function<void()> end) {
     const auto older = loads_.find(job);
     std::function<void()> end_older;

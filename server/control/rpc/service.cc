@@ -32,7 +32,8 @@ void Shared::NoteRefusal(Control& control, const Admission& admission) {
                       state_thread->Post([this, caller = admission.caller,
                                           method = std::string(admission.rule->method),
                                           why = std::string(MessageOf(admission.status))] {
-                        // What cannot be written now is at least counted (below, the next time).
+                        // If the entry cannot be written, it is at least counted (below, next
+                        // time).
                         static_cast<void>(admin->Audit(
                             {caller.name, caller.peer, method, "", "", "refused: " + why}));
                       });

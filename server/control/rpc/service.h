@@ -1,6 +1,6 @@
-// What the gRPC services share: the way of a call to Control (and back), through Access.
-// grpc_service.h makes services of handlers. Callback API: no thread waits. For the services' own
-// files only.
+// Shared by the gRPC services: the path of a call through Access to Control and back.
+// grpc_service.h makes services from handlers. Uses the callback API: no thread waits. Only for the
+// files of the services.
 #pragma once
 
 #include <grpcpp/grpcpp.h>
@@ -23,20 +23,22 @@ namespace phub::server {
 class Prober;
 class RackRelay;
 
-// Calls that Control has not answered yet, so that shutting down can. Under ControlThread's lock;
-// shared with the answers that Control holds, which may come after the server is gone.
+// Calls that Control has not answered yet, so that a shutdown can answer them. Under
+// ControlThread's lock. Shared with the answers that Control holds, which may be given after the
+// server is destroyed.
 class OpenCalls : public std::enable_shared_from_this<OpenCalls> {
  public:
   explicit OpenCalls(ControlThread& thread) : thread_(thread) {}
 
-  // What Control is to call. The response and the reactor live until the reactor is finished.
+  // Returns the answer for Control to call. The response and the reactor live until the reactor is
+  // finished.
   template <typename Response>
   Answer<Response> Open(grpc::ServerUnaryReactor* reactor, Response* response) {
     const std::uint64_t id = ++opened_;
     reactors_[id] = reactor;
     return [self = shared_from_this(), id, response](const absl::Status& status,
                                                      const Response& given) {
-      if (!self->reactors_.contains(id)) return;  // finished when the server shut down
+      if (!self->reactors_.contains(id)) return;  // already finished by the server's shutdown
       *response = given;
       self->Finish(id, status);
     };
@@ -57,14 +59,16 @@ class OpenCalls : public std::enable_shared_from_this<OpenCalls> {
   std::map<std::uint64_t, grpc::ServerUnaryReactor*> reactors_;
 };
 
-// So many entries of the audit log at once and one a second: a flood of them is to fill no disk.
+// A rate limit for entries of the audit log: a burst, then one per second, so that a flood of calls
+// cannot fill the disk.
 struct AuditBudget {
   TimeNs at = 0;
   int left = 0;
-  bool Take(TimeNs now);  // false: it is used up
+  bool Take(TimeNs now);  // false: the budget is used up
 };
 
-// What all services share, under ControlThread's lock but for what is constant.
+// State that all services share. Constant members need no lock, all others are under
+// ControlThread's lock.
 struct Shared {
   Shared(ControlThread& given, Access& door, TenantAdmin* tenant_admin, WorkThread* worker,
          RackRelay* racks)
@@ -77,23 +81,23 @@ struct Shared {
 
   ControlThread& thread;
   Access& access;
-  TenantAdmin* const admin;        // null: no administrative changes are recorded (tests)
-  WorkThread* const state_thread;  // where `admin` works
+  TenantAdmin* const admin;        // null: administrative changes are not recorded (tests)
+  WorkThread* const state_thread;  // runs the work of `admin`
   RackRelay* const relay;          // null: there are no other racks
   const std::shared_ptr<OpenCalls> calls;
-  // How to end each stream that is open.
+  // Functions that end the open streams.
   std::map<const void*, std::function<void(const absl::Status&)>> streams;
-  // Once draining began or ended for the administrator; without the lock.
+  // Called without the lock once an administrator has begun or ended draining.
   std::function<void(bool serving)> set_serving;
   bool closed = false;
   AuditBudget audited_refusals;
-  std::map<std::string, AuditBudget> audited_saves;  // by tenant; each has those of its own jobs
+  std::map<std::string, AuditBudget> audited_saves;  // by tenant, for saves of its jobs
 
-  // Under the lock. Counts a call that was refused at the door, and audits an attempt at a change
-  // by somebody who is known.
+  // Under the lock. Counts a refused call. If an identified caller attempted a change, also records
+  // it in the audit log.
   void NoteRefusal(Control& control, const Admission& admission);
 
-  // Under the lock: a stream that has just begun.
+  // Under the lock: registers a new stream, or ends it if it was refused.
   template <typename Stream>
   void Keep(Control& control, Stream* stream, const Admission& admission) {
     stream->on_done = [this, stream] { streams.erase(stream); };
@@ -102,17 +106,17 @@ struct Shared {
       NoteRefusal(control, admission);
       stream->End(admission.status);
     } else if (closed) {
-      stream->End(absl::UnavailableError("phubd is stopping"));
+      stream->End(absl::UnavailableError("phubd is shutting down"));
     }
   }
 };
 
-// Has work done where control state may be touched, and then `finish` called under the lock with
-// what came out. Under the lock.
+// Runs `work` on the thread of the control store, then calls `finish` with its result under the
+// lock. To be called under the lock.
 template <typename Response, typename Work, typename Finish>
 void RunOnState(Shared& shared, Answer<Response> answer, Work work, Finish finish) {
   if (shared.state_thread == nullptr) {
-    return answer(absl::UnimplementedError("this daemon keeps no control state"), {});
+    return answer(absl::UnimplementedError("this daemon has no control store"), {});
   }
   const bool posted = shared.state_thread->Post(
       [&shared, answer, work = std::move(work), finish = std::move(finish)] {
@@ -120,12 +124,14 @@ void RunOnState(Shared& shared, Answer<Response> answer, Work work, Finish finis
         shared.thread.Run([&](Control& control) { finish(control, result, answer); });
       });
   if (!posted) {
-    answer(absl::UnavailableError("too many changes of control state wait; try again"), {});
+    answer(absl::UnavailableError(
+               "too many changes of the control store are waiting; try again later"),
+           {});
   }
 }
 
-// An administrative change that is not control state's own: recorded, and then made. What cannot be
-// recorded is not done.
+// An administrative change outside the control store: it is recorded first. If it cannot be
+// recorded, it is not made.
 template <typename Request, typename Response, typename Function>
 void RunAudited(Shared& shared, Control& control, AuditNote note, const Request& request,
                 Answer<Response> answer, Function function) {

@@ -1,4 +1,4 @@
-// phub.v1.Session: what workers say.
+// phub.v1.Session: calls of workers.
 #include "phub/v1/session.pb.h"
 #include "server/control/ranks/joins.h"
 #include "server/control/rpc/grpc_service.h"

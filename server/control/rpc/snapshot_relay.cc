@@ -34,7 +34,7 @@ void SnapshotRelay::Begin() {
 }
 
 void SnapshotRelay::End(const absl::Status& status) {
-  if (finished_) return;  // gRPC may have done with it before anything here runs
+  if (finished_) return;  // gRPC may have finished the stream before this runs
   if (!end_.has_value()) end_ = status;
   if (begun_) Start([this] { context_.TryCancel(); });
   Advance();
@@ -56,7 +56,7 @@ void SnapshotRelay::OnPart(bool ok) {
 void SnapshotRelay::OnWriteDone(bool ok) {
   thread_.Run([&](Control&) {
     writing_ = false;
-    if (!ok) End(absl::CancelledError("the client is gone"));
+    if (!ok) End(absl::CancelledError("the client disconnected"));
     if (end_.has_value()) {
       reads_over_ = true;
     } else {

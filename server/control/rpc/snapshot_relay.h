@@ -1,6 +1,6 @@
-// One ReadSnapshot stream of another rack's snapshot: each part is read from that rack's daemon,
-// then written to who asked, then the next is read; one is held at a time. A reactor of gRPC's
-// callback interface; lock and lifetime as in attend_stream.h.
+// One ReadSnapshot stream for another rack's snapshot. Reads a part from that rack's daemon, writes
+// it to the client, then reads the next one; holds one part at a time. A reactor of gRPC's callback
+// interface; lock and lifetime as in attend_stream.h.
 #pragma once
 
 #include <grpcpp/grpcpp.h>
@@ -18,7 +18,7 @@ class SnapshotRelay final : public grpc::ServerWriteReactor<v1::SnapshotPart> {
   SnapshotRelay(ControlThread& thread, RackRelay& relay, RackIndex from,
                 const v1::ReadSnapshotRequest& request);
 
-  // Under the lock: asks the other daemon; ends the stream.
+  // Under the lock. Begin: calls the other daemon. End: ends the stream.
   void Begin();
   void End(const absl::Status& status);
 
@@ -26,11 +26,12 @@ class SnapshotRelay final : public grpc::ServerWriteReactor<v1::SnapshotPart> {
   void OnCancel() override;
   void OnDone() override;
 
-  // Called under the lock when gRPC is done with the stream.
+  // Called under the lock when gRPC has finished with the stream.
   std::function<void()> on_done;
 
  private:
-  // The other daemon's stream. It is held until no read will follow: reads are begun from outside.
+  // The other daemon's stream. It is held until no further read follows, since reads are started
+  // from outside its callbacks.
   class Reader final : public grpc::ClientReadReactor<v1::SnapshotPart> {
    public:
     explicit Reader(SnapshotRelay& relay) : relay_(relay) {}
@@ -43,7 +44,7 @@ class SnapshotRelay final : public grpc::ServerWriteReactor<v1::SnapshotPart> {
 
   void OnPart(bool ok);
   void OnReadEnd(const grpc::Status& status);
-  // `start` is called without the lock; meanwhile the stream is not finished.
+  // Calls `start` without the lock; until it returns the stream is not finished.
   void Start(std::function<void()> start);
   void Advance();
 
@@ -55,11 +56,11 @@ class SnapshotRelay final : public grpc::ServerWriteReactor<v1::SnapshotPart> {
   Reader reader_{*this};
   v1::SnapshotPart part_;    // being read, then written
   bool begun_ = false;       // the other daemon was asked
-  bool held_ = false;        // reader_ is
-  bool reading_ = false;     // a read is under way
-  bool reads_over_ = false;  // there is none to follow
-  bool read_ended_ = false;  // the other daemon's stream is over
-  bool writing_ = false;     // a write is under way
+  bool held_ = false;        // reader_ is held
+  bool reading_ = false;     // a read is in progress
+  bool reads_over_ = false;  // no further read follows
+  bool read_ended_ = false;  // the other daemon's stream has ended
+  bool writing_ = false;     // a write is in progress
   int starting_ = 0;         // calls of Start that have not returned
   bool finished_ = false;
   std::optional<absl::Status> end_;

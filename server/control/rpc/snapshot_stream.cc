@@ -7,7 +7,7 @@
 
 namespace phub::server {
 
-// What Control holds on to. Under the lock.
+// Control holds a reference to the sink. Under the lock.
 class SnapshotStream::Sink final : public SnapshotSink {
  public:
   explicit Sink(SnapshotStream* stream) : stream_(stream) {}
@@ -63,7 +63,7 @@ void SnapshotStream::OnWriteDone(bool ok) {
       control.snapshots().SnapshotPartSent(request_.snapshot_id(), sink_.get());
     } else if (!ok) {
       control.snapshots().CancelSnapshot(request_.snapshot_id(), sink_.get());
-      End(absl::CancelledError("the client is gone"));
+      End(absl::CancelledError("the client disconnected"));
     }
     Advance();
   });

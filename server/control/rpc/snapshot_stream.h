@@ -1,5 +1,6 @@
-// One ReadSnapshot stream: a request in, a snapshot's parts out, each written before the next is
-// asked for. A reactor of gRPC's callback interface; lock and lifetime as in attend_stream.h.
+// One ReadSnapshot stream: gets a request and sends a snapshot's parts; each part is written before
+// the next one is requested. A reactor of gRPC's callback interface; lock and lifetime as in
+// attend_stream.h.
 #pragma once
 
 #include <grpcpp/grpcpp.h>
@@ -16,7 +17,7 @@ class SnapshotStream final : public grpc::ServerWriteReactor<v1::SnapshotPart> {
  public:
   SnapshotStream(ControlThread& thread, const v1::ReadSnapshotRequest& request);
 
-  // Under the lock: asks for the snapshot; ends the stream.
+  // Under the lock. Begin: requests the snapshot. End: ends the stream.
   void Begin(Control& control);
   void End(const absl::Status& status);
 
@@ -24,7 +25,7 @@ class SnapshotStream final : public grpc::ServerWriteReactor<v1::SnapshotPart> {
   void OnCancel() override;
   void OnDone() override;
 
-  // Called under the lock when gRPC is done with the stream.
+  // Called under the lock when gRPC has finished with the stream.
   std::function<void()> on_done;
 
  private:

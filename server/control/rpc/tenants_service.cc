@@ -212,7 +212,8 @@ class TenantsHandlers {
     return directory() == nullptr ? std::vector<Tenant>() : directory()->Tenants();
   }
 
-  // work(admin, caller, request) where the disk is, finish(control, result, answer) under the lock.
+  // Runs work(admin, caller, request) on the control store's thread, then finish(control, result,
+  // answer) under the lock.
   template <typename Rpc, typename Work, typename Finish>
   void Change(RpcCall<Rpc>& call, Work work, Finish finish) {
     RunOnState(
@@ -236,13 +237,13 @@ class TenantsHandlers {
                                     const v1::IssueTokenRequest& asked) {
     if (!shared_.access.identities()) {
       return absl::FailedPreconditionError(
-          "this daemon has no identities: it asks for no token, and would forget one when it "
-          "stops. Give it a state_dir first");
+          "this daemon uses no identities, so it does not check tokens or store them; set "
+          "state_dir first");
     }
     const std::optional<Role> role = asked.role().empty() ? Role::kTenant : ParseRole(asked.role());
     if (!role.has_value()) {
       return absl::InvalidArgumentError(fmt::format(
-          "there is no role \"{}\"; roles are tenant, operator, admin and server", asked.role()));
+          "there is no role \"{}\"; use tenant, operator, admin or server", asked.role()));
     }
     return admin.IssueToken(caller, {.role = *role,
                                      .tenant = asked.tenant(),

@@ -116,20 +116,21 @@ TEST_F(LoadCheckpointTest, PiecesThatMakeNoSenseAreRefusedAndNothingStays) {
   EXPECT_THAT(std::string(Refused(Piece(7, parameters, 0, 1, 0)).message()),
               HasSubstr("key number 7"));
   EXPECT_THAT(std::string(Refused(Piece(0, v1::STATE_TENSOR_MASTERS, 0, 1, 0)).message()),
-              HasSubstr("job digits key a: a piece of its saved state (masters"));
+              HasSubstr("job digits key a: a piece of the checkpoint (masters"));
   EXPECT_THAT(std::string(Refused(Piece(0, v1::STATE_TENSOR_OPTIMIZER_1, 0, 1, 0)).message()),
               HasSubstr("does not have"));
   EXPECT_THAT(std::string(Refused(Piece(0, parameters, 1, 1, 0)).message()),
               HasSubstr("out of order"));
   EXPECT_THAT(std::string(Refused(Piece(0, parameters, 600, 1, 0)).message()),
-              HasSubstr("not of this daemon's chunks"));
+              HasSubstr("not within this daemon's chunks"));
   EXPECT_THAT(std::string(Refused(Piece(0, parameters, UINT64_MAX, 1, 0)).message()),
-              HasSubstr("not of this daemon's chunks"));
+              HasSubstr("not within this daemon's chunks"));
   EXPECT_THAT(std::string(Refused(Piece(0, parameters, 0, 601, 0)).message()), HasSubstr("beyond"));
-  EXPECT_THAT(std::string(Refused(Piece(0, parameters, 0, 0, 0)).message()), HasSubstr("empty"));
+  EXPECT_THAT(std::string(Refused(Piece(0, parameters, 0, 0, 0)).message()),
+              HasSubstr("must have 1 to"));
   v1::LoadStateRequest odd = Piece(0, parameters, 0, 1, 0);
   odd.mutable_pieces(0)->mutable_elements()->push_back('x');
-  EXPECT_THAT(std::string(Refused(odd).message()), HasSubstr("whole elements"));
+  EXPECT_THAT(std::string(Refused(odd).message()), HasSubstr("not a multiple of the element size"));
   v1::LoadStateRequest twice = Piece(0, parameters, 0, 1, 0);
   twice.MergeFrom(Piece(0, parameters, 0, 1, 0));
   EXPECT_THAT(std::string(Refused(twice).message()), HasSubstr("out of order"));

@@ -173,12 +173,12 @@ TEST_F(RackCheckpointTest, CallsThatNameARackArePassedOnOnce) {
   EXPECT_EQ(control.rack_messages().RackToAsk(choice).value(), RackIndex{2});
   choice.set_passed_on(true);
   EXPECT_THAT(std::string(control.rack_messages().RackToAsk(choice).status().message()),
-              AllOf(HasSubstr("rack 1 (node1:7700)"), HasSubstr("what rack 2 knows")));
+              AllOf(HasSubstr("rack 1 (node1:7700)"), HasSubstr("a request meant for rack 2")));
   choice.set_rack(3);
   EXPECT_EQ(control.rack_messages().RackToAsk(choice).status().code(),
             absl::StatusCode::kInvalidArgument);
   EXPECT_EQ(control.rack_messages().RackToAsk(choice).status().message(),
-            "there is no rack 3: there are 3, from 0 on");
+            "there is no rack 3; there are 3, numbered from 0");
 }
 
 TEST_F(RackCheckpointTest, TheSnapshotsOfAllRacksHaveEveryElementOnceAndNoMore) {

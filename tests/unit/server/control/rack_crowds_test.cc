@@ -29,7 +29,7 @@ class RackCrowdsTest : public RackJobsTest {
     EXPECT_THAT(FaultOf(2 * at),
                 AllOf(HasSubstr("job digits failed"),
                       HasSubstr("(node" + std::to_string(waits_for) + ":7700)"),
-                      HasSubstr("too many are this job's"), HasSubstr("rack_messages_lost")));
+                      HasSubstr("this job filled the queue"), HasSubstr("rack_messages_lost")));
     EXPECT_EQ(node(at).Counter("phub_jobs_crowded_out_total"), 1u);
     EXPECT_EQ(node(at).Counter("phub_jobs_failed_total"), 1u);
     EXPECT_GE(node(at).Counter("phub_peer_messages_dropped_total"), 1u);

@@ -280,7 +280,7 @@ TEST_F(RackPlanesTest, ARunOfOtherRacksDoesNotEndAJobOfOneRack) {
   ASSERT_TRUE(at_first->ok()) << at_first->message();
   const auto at_second = second.Join(0, at_first->response.incarnation());
   Settle();
-  EXPECT_THAT(at_second->message(), HasSubstr("runs another job digits"));
+  EXPECT_THAT(at_second->message(), HasSubstr("already runs another job digits"));
   EXPECT_TRUE(second.NodeOf(2).Commit(own->response.session_id())->ok());
 }
 

@@ -187,7 +187,7 @@ TEST_F(SnapshotTest, TargetsMustBeOfTheKeysThatAreThere) {
   EXPECT_EQ(BeginSnapshot(request)->code(), absl::StatusCode::kAborted);
   request = TargetsAt(0);
   request.set_incarnation(1);
-  EXPECT_THAT(BeginSnapshot(request)->message(), HasSubstr("another run"));
+  EXPECT_THAT(BeginSnapshot(request)->message(), HasSubstr("was started again"));
   // Expect: not while keys are on their way to the core loops.
   cores[0]->stopped = true;
   AddKeys(Batch(sessions[0], 1, {Key("c", 8)}));
