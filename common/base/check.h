@@ -1,12 +1,12 @@
-// CHECK: an invariant of ours, always on; a wrong sum is worse than a lost daemon. Never used on
-// anything that a peer sent: that gets an error, a counter and a closed connection.
-// DCHECK: the same, per element on hot paths, only in builds without NDEBUG.
+// CHECK asserts an internal invariant in every build: a crashed daemon is better than a wrong sum.
+// Never CHECK what a peer sent: answer bad input with an error, a counter and a closed connection.
+// DCHECK is for checks per element on hot paths; it is active only in builds without NDEBUG.
 //   PHUB_CHECK(slot.value < slot_count, "slot={} slots={}", slot.value, slot_count);
 #pragma once
 
-#include <string>
-
 #include <fmt/core.h>
+
+#include <string>
 
 namespace phub {
 
@@ -16,10 +16,10 @@ namespace phub {
 
 }  // namespace phub
 
-#define PHUB_CHECK(condition, ...)                                                          \
-  do {                                                                                      \
-    if (!(condition)) [[unlikely]]                                                          \
-      ::phub::CheckFailed(#condition, __FILE__, __LINE__, ::fmt::format("" __VA_ARGS__));   \
+#define PHUB_CHECK(condition, ...)                                                        \
+  do {                                                                                    \
+    if (!(condition)) [[unlikely]]                                                        \
+      ::phub::CheckFailed(#condition, __FILE__, __LINE__, ::fmt::format("" __VA_ARGS__)); \
   } while (false)
 
 #ifdef NDEBUG
