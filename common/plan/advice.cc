@@ -85,7 +85,9 @@ class Adviser {
     const absl::StatusOr<Choice> choice = Choose(configured_, Choosing());
     if (!choice.ok()) return choice.status();
     const Candidate* const best = BestOf(configured_, *choice);
-    if (best == nullptr) return absl::InvalidArgumentError("no planner fits the racks' topology");
+    if (best == nullptr)
+      return absl::InvalidArgumentError(
+          "no planner supports the topology of the racks; see: phubctl plan compare");
     const absl::StatusOr<Forest> here = Transfer(configured_, best->forest, truth_);
     if (!here.ok()) return here.status();
     if (absl::Status status = Offer(*here); !status.ok()) return status;
@@ -98,7 +100,7 @@ class Adviser {
     if (!choice.ok()) return choice.status();
     const Candidate* const best = BestOf(truth_, *choice);
     if (best == nullptr) {
-      return absl::InvalidArgumentError("no planner fits the measured topology");
+      return absl::InvalidArgumentError("no planner supports the measured topology");
     }
     return Offer(best->forest);
   }

@@ -53,8 +53,8 @@ Candidate Enter(const Topology& topology, const Planner& planner, const ChooserO
   candidate.forest = *std::move(forest);
   const absl::StatusOr<VerifyReport> report = Verify(topology, candidate.forest);
   if (!report.ok()) {
-    candidate.status = absl::InternalError(
-        fmt::format("the planner made a wrong plan: {}", std::string(report.status().message())));
+    candidate.status = absl::InternalError(fmt::format("the planner produced an invalid plan: {}",
+                                                       std::string(report.status().message())));
     return candidate;
   }
   candidate.steps = report->steps;
@@ -115,7 +115,7 @@ double MeanLinkUse(const Topology& topology, const Candidate& candidate, double 
 absl::StatusOr<Choice> Choose(const Topology& topology, const ChooserOptions& options) {
   Choice choice;
   const std::optional<ExchangeBound> bound = BoundOf(topology);
-  if (!bound) return absl::InvalidArgumentError("the bound does not fit 63 bits");
+  if (!bound) return absl::InvalidArgumentError("the bound exceeds 63 bits: round the bandwidths");
   choice.bound = *bound;
   const auto size = static_cast<double>(options.simulation.size_bytes);
   choice.bound_seconds = SecondsFor(topology, bound->both, size);
@@ -143,7 +143,7 @@ absl::StatusOr<Choice> Choose(const Topology& topology, const ChooserOptions& op
       choice.best = i;
   }
   if (!choice.best)
-    return absl::FailedPreconditionError("no planner can plan for this topology at this size");
+    return absl::FailedPreconditionError("no planner supports this topology at this size");
   return choice;
 }
 

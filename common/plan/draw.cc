@@ -271,7 +271,7 @@ absl::StatusOr<std::string> DrawForest(const Topology& topology, const Forest& f
       panels.push_back({tree, false});
     }
     if (panels.empty())
-      return absl::NotFoundError(fmt::format("'{}' is the home of no tree", home));
+      return absl::NotFoundError(fmt::format("no tree has '{}' as its home", home));
   }
   for (std::size_t tree = 0; home.empty() && tree < std::min(count, kPanelsMax); ++tree)
     panels.push_back({tree, false});

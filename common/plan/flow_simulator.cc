@@ -81,7 +81,7 @@ absl::StatusOr<SimulationResult> FlowSimulator::Run() {
   }
   if (arrived_count_ != transfers_.size())
     return absl::InvalidArgumentError(
-        fmt::format("{} of {} transfers never start: the plan waits for itself",
+        fmt::format("{} of {} transfers never start: the plan has a deadlock",
                     transfers_.size() - arrived_count_, transfers_.size()));
   return TakeResult();
 }

@@ -147,7 +147,7 @@ class MeasuredTopology {
     for (const double* value : all) widest_ = std::max(widest_, *value);
     if (!(widest_ >= 1) || widest_ > static_cast<double>(kUnitBytesPerSecondMax)) {
       return absl::InvalidArgumentError(
-          fmt::format("{} bytes per second are no bandwidth of a link", widest_));
+          fmt::format("the measured bandwidth of {} bytes per second is out of range", widest_));
     }
     return Lay();
   }
@@ -324,7 +324,7 @@ absl::StatusOr<Topology> TopologyOf(const std::vector<std::string>& names, const
 
 absl::StatusOr<Forest> Transfer(const Topology& from, const Forest& forest, const Topology& to) {
   if (from.members().size() != to.members().size()) {
-    return absl::InvalidArgumentError(fmt::format("{} has {} members, {} has {}", from.name(),
+    return absl::InvalidArgumentError(fmt::format("{} has {} members, but {} has {}", from.name(),
                                                   from.members().size(), to.name(),
                                                   to.members().size()));
   }
@@ -332,7 +332,8 @@ absl::StatusOr<Forest> Transfer(const Topology& from, const Forest& forest, cons
     for (const bool reduces : {true, false}) {
       for (const Edge& edge : reduces ? tree.reduce : tree.gather) {
         if (from.IsMember(edge.from) && from.IsMember(edge.to)) continue;
-        return absl::InvalidArgumentError("a plan that sums in switches fits its topology only");
+        return absl::InvalidArgumentError(
+            "the plan sums in switches and cannot be transferred to another topology");
       }
     }
   }

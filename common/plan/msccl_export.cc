@@ -39,14 +39,14 @@ class Exporter {
     const std::int64_t chunks = forest_.share_unit / divisor;
     if (chunks > kMscclChunksMax)
       return absl::InvalidArgumentError(fmt::format(
-          "the shares need {} chunks; at most {} are written", chunks, kMscclChunksMax));
+          "the shares need {} chunks; at most {} are allowed", chunks, kMscclChunksMax));
     std::int64_t offset = 0;
     for (const Tree& tree : forest_.trees) {
       for (const auto* edges : {&tree.reduce, &tree.gather})
         for (const Edge& edge : *edges)
           if (!topology_.IsMember(edge.from) || !topology_.IsMember(edge.to))
             return absl::InvalidArgumentError(
-                fmt::format("edge {}->{}: MSCCL knows no switches that aggregate",
+                fmt::format("edge {}->{}: MSCCL does not support aggregating switches",
                             topology_.node(edge.from).name, topology_.node(edge.to).name));
       Collect(tree, offset, tree.share / divisor);
       offset += tree.share / divisor;

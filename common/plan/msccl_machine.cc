@@ -49,8 +49,8 @@ class Machine {
     for (const Block& block : blocks_)
       if (block.next < block.program->steps.size())
         return absl::InvalidArgumentError(fmt::format(
-            "line {}: gpu {} waits here for ever: for a step behind it, or for a send that never "
-            "comes",
+            "line {}: gpu {} never gets past this step: it waits for a later step or for a missing "
+            "send",
             block.program->steps[block.next].line, block.gpu));
     return CheckResults();
   }
@@ -85,7 +85,7 @@ class Machine {
       }
     }
     if (places * gpus > kValueBytesMax)
-      return absl::InvalidArgumentError("the program has too many GPUs and chunks");
+      return absl::InvalidArgumentError("the program has too many GPUs and chunks to be checked");
     memory_.resize(gpus);
     for (std::size_t gpu = 0; gpu < gpus; ++gpu) {
       for (std::size_t buffer = 0; buffer < 3; ++buffer)
@@ -166,7 +166,7 @@ class Machine {
       auto& queue = in_flight_[{block.program->receive, block.gpu, block.program->channel}];
       if (queue.empty()) return false;  // the sender wakes it
       if (queue.front().size() != values.size())
-        return Fail(step, "it receives another number of chunks than was sent");
+        return Fail(step, "the step receives a different number of chunks than was sent");
       values = std::move(queue.front());
       queue.pop_front();
     }
@@ -190,9 +190,9 @@ class Machine {
       const bool writes =
           operation != MscclOperation::kSend && operation != MscclOperation::kReceiveReduceSend;
       if ((reads && source == nullptr) || (writes && target == nullptr))
-        return Fail(step, "its chunks are outside of the buffer");
+        return Fail(step, "the step's chunks are outside the buffer");
       if (reads && source->value == nullptr)
-        return Fail(step, "it reads a chunk that nobody has written");
+        return Fail(step, "the step reads a chunk that was never written");
       // `re` adds its source to its target; the others add their source to what was received.
       const Held* added = operation == MscclOperation::kReduce ? target : source;
       if (is_local || operation == MscclOperation::kSend) values[i] = *source;
@@ -205,20 +205,22 @@ class Machine {
   }
 
   bool Add(const Block& block, const MscclStep& step, const Held& added, Held& sum) {
-    if (added.value == nullptr) return Fail(step, "it adds to a chunk that nobody has written");
+    if (added.value == nullptr)
+      return Fail(step, "the step adds to a chunk that was never written");
     const Value& a = *added.value;
     const Value& b = *sum.value;
     if (a.chunk != b.chunk)
-      return Fail(step, fmt::format("it adds chunk {} to chunk {}", b.chunk, a.chunk));
+      return Fail(step, fmt::format("the step adds chunk {} to chunk {}", b.chunk, a.chunk));
     if (a.is_complete || b.is_complete)
-      return Fail(step, fmt::format("it adds to chunk {}, whose sum is complete", a.chunk));
+      return Fail(step,
+                  fmt::format("the step adds to chunk {}, whose sum is already complete", a.chunk));
     auto value = std::make_shared<Value>(a);
     bool is_complete = true;
     for (std::size_t gpu = 0; gpu < value->contributions.size(); ++gpu) {
       const unsigned count = unsigned{a.contributions[gpu]} + b.contributions[gpu];
       if (count > 1)
-        return Fail(step, fmt::format("it counts the contribution of gpu {} to chunk {} twice", gpu,
-                                      a.chunk));
+        return Fail(step, fmt::format("the step adds the contribution of gpu {} to chunk {} twice",
+                                      gpu, a.chunk));
       value->contributions[gpu] = static_cast<std::uint8_t>(count);
       is_complete &= count == 1;
     }
@@ -228,7 +230,7 @@ class Machine {
       if (home >= 0)
         return Fail(step,
                     fmt::format("not a forest: the sum of chunk {} is completed at gpu {} and "
-                                "at gpu {}",
+                                "again at gpu {}",
                                 a.chunk, home, block.gpu));
       home = static_cast<std::int64_t>(block.gpu);
     }
@@ -240,7 +242,7 @@ class Machine {
     const Pair pair{block.gpu, block.program->send, block.program->channel};
     const auto receiver = receiver_.find(pair);
     if (block.program->send < 0 || receiver == receiver_.end())
-      return Fail(step, "it sends, and nobody receives");
+      return Fail(step, "the step sends, but no thread block receives");
     for (Held& held : values) {
       MscclChunk& chunk = chunks_[static_cast<std::size_t>(held.value->chunk)];
       (held.value->is_complete ? chunk.results : chunk.partials)
@@ -248,7 +250,8 @@ class Machine {
                       static_cast<std::uint32_t>(block.program->send), block.clock});
       held.ready = block.clock + 1;
     }
-    if (++block.clock >= kStepsMax) return Fail(step, "the program has too many steps");
+    if (++block.clock >= kStepsMax)
+      return Fail(step, fmt::format("the program has more than {} steps", kStepsMax));
     in_flight_[pair].push_back(std::move(values));
     Wake(receiver->second);
     return true;

@@ -229,7 +229,7 @@ absl::StatusOr<CostMatrix> CostsOf(const Topology& topology, std::int64_t bytes)
       std::optional<Path> path = router.Route(topology.members()[i], topology.members()[j]);
       if (!path)
         return absl::FailedPreconditionError(
-            fmt::format("no way leads from {} to {}", topology.node(topology.members()[i]).name,
+            fmt::format("there is no path from {} to {}", topology.node(topology.members()[i]).name,
                         topology.node(topology.members()[j]).name));
       for (const LinkIndex link : *path) uses[link.value] += 1;
       paths[i][j] = *std::move(path);
@@ -260,7 +260,7 @@ absl::StatusOr<ReorderResult> Reorder(const Topology& topology, const Forest& fo
   const std::size_t count = topology.members().size();
   if (costs.size() != count ||
       std::any_of(costs.begin(), costs.end(), [&](const auto& row) { return row.size() != count; }))
-    return absl::InvalidArgumentError(fmt::format("the cost matrix is not {0} x {0}", count));
+    return absl::InvalidArgumentError(fmt::format("the cost matrix must be {0} x {0}", count));
   const CostMatrix symmetric = Symmetric(costs);
   const Ranks sequence = SequenceOf(TalksOf(topology, forest), count);
   const std::vector<Talk> talks = Along(sequence, TalksOf(topology, forest));

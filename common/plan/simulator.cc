@@ -31,18 +31,19 @@ std::vector<double> LinkBytes(const Topology& topology, const Forest& forest,
 absl::Status CheckOptions(const Topology& topology, const Forest& forest,
                           const SimulationOptions& options) {
   if (options.size_bytes < 1 || options.size_bytes > kSizeBytesMax)
-    return absl::InvalidArgumentError(
-        fmt::format("a size of {} bytes is not in 1..{}", options.size_bytes, kSizeBytesMax));
+    return absl::InvalidArgumentError(fmt::format(
+        "the size is {} bytes; it must be from 1 to {} bytes", options.size_bytes, kSizeBytesMax));
   if (options.pieces < 1 || options.pieces > kPiecesMax)
-    return absl::InvalidArgumentError(
-        fmt::format("{} pieces are not in 1..{}", options.pieces, kPiecesMax));
+    return absl::InvalidArgumentError(fmt::format(
+        "the number of pieces is {}; it must be from 1 to {}", options.pieces, kPiecesMax));
   if (EdgeCount(forest) * options.pieces > kTransfersMax)
     return absl::InvalidArgumentError(
-        fmt::format("{} edges in {} pieces are more than {} transfers", EdgeCount(forest),
+        fmt::format("{} edges in {} pieces exceed the limit of {} transfers", EdgeCount(forest),
                     options.pieces, kTransfersMax));
   const auto is_rate = [](double rate) { return rate >= 0 && rate < 1e18; };
   if (!is_rate(options.sum_bytes_per_s) || !is_rate(options.optimizer_bytes_per_s))
-    return absl::InvalidArgumentError("the rates of summing and optimizing must not be negative");
+    return absl::InvalidArgumentError(
+        "the rates of summing and optimizing must be from 0 to 10^18 bytes per second");
   double seconds = 0;
   const std::vector<double> bytes = LinkBytes(topology, forest, options.size_bytes);
   for (std::uint32_t i = 0; i < bytes.size(); ++i)

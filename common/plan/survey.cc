@@ -42,8 +42,8 @@ class Surveyor {
   absl::StatusOr<PairMeasure> Probe(RankPair pair, DurationNs duration) const {
     absl::StatusOr<PairMeasure> measure = probe_(pair, duration);
     if (!measure.ok() || IsMeasured(*measure)) return measure;
-    return absl::InternalError(
-        fmt::format("the probe between racks {} and {} has no result", pair.first, pair.second));
+    return absl::InternalError(fmt::format("the probe between racks {} and {} returned no result",
+                                           pair.first, pair.second));
   }
 
   absl::Status MeasurePairs() {
@@ -107,7 +107,7 @@ class Surveyor {
           between[b][a] = surveyed_.measured.bytes_per_s[to][from];
           continue;
         }
-        Progress(fmt::format("groups {} and {}: {} pairs at once", a, b, pairs.size()));
+        Progress(fmt::format("probe groups {} and {}: {} pairs at once", a, b, pairs.size()));
         for (std::uint32_t time = 0; time < options_.repeat; ++time) {
           const absl::Status status = ProbeTogether(pairs, between[a][b], between[b][a]);
           if (!status.ok()) return status;

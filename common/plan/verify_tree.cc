@@ -46,21 +46,24 @@ absl::Status TreeVerifier::CheckShape(bool reduces) {
       return Refuse(reduces, edge,
                     fmt::format("{} sends its partial sum twice", NameOf(edge.from)));
     if (++in_count_[edge.to.value] > 1 && !reduces)
-      return Refuse(reduces, edge, fmt::format("{} gets the result twice", NameOf(edge.to)));
+      return Refuse(reduces, edge, fmt::format("{} receives the result twice", NameOf(edge.to)));
   }
   for (const Edge& edge : Edges(reduces)) {
     if (reduces && edge.from == home)
-      return Refuse(reduces, edge, "the home sends its partial sum away");
+      return Refuse(reduces, edge, "the home must not send its partial sum");
     if (reduces && edge.to != home && out_count_[edge.to.value] == 0)
       return Refuse(reduces, edge,
-                    fmt::format("{} never passes the partial sum on", NameOf(edge.to)));
-    if (!reduces && edge.to == home) return Refuse(reduces, edge, "the home has the result");
+                    fmt::format("{} never forwards the partial sum", NameOf(edge.to)));
+    if (!reduces && edge.to == home)
+      return Refuse(reduces, edge, "the home already has the result");
     if (!reduces && !topology_.IsMember(edge.to) && out_count_[edge.to.value] == 0)
-      return Refuse(reduces, edge,
-                    fmt::format("the switch {} passes the result to nobody", NameOf(edge.to)));
+      return Refuse(
+          reduces, edge,
+          fmt::format("switch {} receives the result but does not forward it", NameOf(edge.to)));
     if (reduces && !topology_.IsMember(edge.from) && in_count_[edge.from.value] == 0)
-      return Refuse(reduces, edge,
-                    fmt::format("the switch {} has nothing to send", NameOf(edge.from)));
+      return Refuse(
+          reduces, edge,
+          fmt::format("switch {} sends a partial sum but receives none", NameOf(edge.from)));
   }
   return absl::OkStatus();
 }
@@ -88,8 +91,9 @@ absl::Status TreeVerifier::CheckCircle(bool reduces) {
   }
   for (std::size_t i = 0; i < edges.size(); ++i)
     if (!taken[i])
-      return Refuse(reduces, edges[i],
-                    "is in or behind a circle of edges that wait for each other");
+      return Refuse(
+          reduces, edges[i],
+          "the edge is part of a cycle of waits, or waits for one: the plan would deadlock");
   return absl::OkStatus();
 }
 
@@ -101,7 +105,7 @@ absl::Status TreeVerifier::CheckOrder() {
   for (const Edge& edge : tree.reduce)
     if (last_arrival_[edge.from.value] >= edge.step)
       return Refuse(true, edge,
-                    fmt::format("{} gets a partial sum only at step {}", NameOf(edge.from),
+                    fmt::format("{} receives a partial sum only at step {}", NameOf(edge.from),
                                 last_arrival_[edge.from.value]));
   const std::int64_t summed = last_arrival_[tree.home.value];
   last_arrival_.assign(topology_.nodes().size(), -1);
@@ -162,12 +166,12 @@ absl::Status TreeVerifier::Gather() {
   for (const std::uint32_t i : order_) {
     const Edge& edge = tree.gather[i];
     if (!has_result[edge.from.value])
-      return Refuse(false, edge, fmt::format("{} never gets the result", NameOf(edge.from)));
+      return Refuse(false, edge, fmt::format("{} never receives the result", NameOf(edge.from)));
     has_result[edge.to.value] = true;
   }
   for (const NodeIndex member : topology_.members())
     if (!has_result[member.value])
-      return RefuseTree(fmt::format("{} never gets the result", NameOf(member)));
+      return RefuseTree(fmt::format("{} never receives the result", NameOf(member)));
   return absl::OkStatus();
 }
 

@@ -63,9 +63,10 @@ absl::StatusOr<Forest> PlanDoubleBinaryTree(const Topology& topology, const Plan
 }  // namespace
 
 Planner DoubleBinaryTreePlanner() {
-  return {"double-binary-tree",
-          "two balanced trees with half of the data each, leaves of one inside the other",
-          CheckAllPairs, PlanDoubleBinaryTree};
+  return {
+      "double-binary-tree",
+      "two balanced trees with half of the data each; leaves of one are inner nodes of the other",
+      CheckAllPairs, PlanDoubleBinaryTree};
 }
 
 }  // namespace phub::plan

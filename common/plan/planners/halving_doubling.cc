@@ -17,7 +17,8 @@ namespace {
 absl::Status HalvingDoublingApplies(const Topology& topology) {
   const std::size_t count = topology.members().size();
   if (!std::has_single_bit(count))
-    return absl::FailedPreconditionError(fmt::format("{} members are not a power of two", count));
+    return absl::FailedPreconditionError(
+        fmt::format("the number of members, {}, is not a power of two", count));
   return CheckAllPairs(topology);
 }
 
@@ -44,7 +45,7 @@ Forest HalvingDoublingForest(const Topology& topology, std::string_view planner,
 }
 
 Planner HalvingDoublingPlanner() {
-  return {"halving-doubling", "exchanges halves at distances 1, 2, 4, ...; a power of two members",
+  return {"halving-doubling", "recursive halving and doubling; needs a power of two members",
           HalvingDoublingApplies, PlanHalvingDoubling};
 }
 

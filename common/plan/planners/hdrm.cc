@@ -63,12 +63,12 @@ absl::Status HdrmApplies(const Topology& topology) {
   const std::optional<BiGraph> graph = Recognize(topology);
   if (!graph)
     return absl::FailedPreconditionError(
-        "not a BiGraph: two equal halves of switches, one link between any two of different "
-        "halves, equally many members on each");
+        "not a BiGraph: it needs two equal halves of switches, a link between any two switches of "
+        "different halves, and the same number of members on each switch");
   if (!std::has_single_bit(graph->upper.size()) ||
       !std::has_single_bit(graph->members.begin()->second.size()))
     return absl::FailedPreconditionError(
-        "HDRM needs powers of two: switches, and members per switch");
+        "the number of switches and of members per switch must be powers of two");
   return CheckAllPairs(topology);
 }
 
@@ -99,7 +99,8 @@ absl::StatusOr<Forest> PlanHdrm(const Topology& topology, const PlannerOptions&)
 }  // namespace
 
 Planner HdrmPlanner() {
-  return {"hdrm", "halving-doubling with EFLOPS' rank mapping, for BiGraph", HdrmApplies, PlanHdrm};
+  return {"hdrm", "halving-doubling with the rank mapping of EFLOPS; for BiGraph topologies",
+          HdrmApplies, PlanHdrm};
 }
 
 }  // namespace phub::plan

@@ -13,7 +13,7 @@ absl::Status HierarchicalApplies(const Topology& topology) {
   const std::size_t groups = GroupsBySwitch(topology).size();
   if (groups < 2 || groups == topology.members().size())
     return absl::FailedPreconditionError(
-        "members do not form racks: at least two switches with members, one with several");
+        "members do not form racks: at least two switches must have members, one of them several");
   return CheckAllPairs(topology);
 }
 

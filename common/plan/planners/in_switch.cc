@@ -32,7 +32,8 @@ class Grower {
     forest.share_unit = static_cast<std::int64_t>(topology_.members().size());
     for (const NodeIndex home : topology_.members()) {
       if (!Spread(home))
-        return absl::FailedPreconditionError("members are reached only through other members");
+        return absl::FailedPreconditionError(
+            "some members can be reached only through other members");
       forest.trees.push_back(Contract(home));
     }
     return forest;
@@ -115,7 +116,8 @@ class Grower {
 
 absl::Status InSwitchApplies(const Topology& topology) {
   if (!topology.HasAggregators())
-    return absl::FailedPreconditionError("no switch aggregates (option ',aggregate')");
+    return absl::FailedPreconditionError(
+        "the topology has no aggregating switch (option ',aggregate')");
   const std::size_t count = topology.members().size();
   if (2 * count * topology.nodes().size() > kEdgesMax)
     return absl::FailedPreconditionError(

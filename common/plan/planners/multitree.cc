@@ -210,8 +210,8 @@ absl::StatusOr<OutForest> GrowMultiTree(const Topology& topology, const PlannerO
   }
   if (!best)
     return absl::FailedPreconditionError(
-        "some member is reached only through switches and links "
-        "that lead back to members already in the tree");
+        "some member can be reached only through links that lead back to members already in the "
+        "tree");
   return *std::move(best);
 }
 
@@ -232,7 +232,8 @@ absl::StatusOr<Forest> PlanMultiTree(const Topology& topology, const PlannerOpti
 }  // namespace
 
 Planner MultiTreePlanner() {
-  return {"multitree", "a tree per member, all grown together step by step over free links",
+  return {"multitree",
+          "one tree per member; all trees grow together, step by step, over free links",
           MultiTreeApplies, PlanMultiTree};
 }
 

@@ -46,7 +46,9 @@ class Builder {
 
   absl::StatusOr<Forest> Pair(const OutForest& up, bool up_is_mirrored, const OutForest& down) {
     const auto unit = CommonMultiple(up.share_unit, down.share_unit, kShareUnitMax);
-    if (!unit) return absl::ResourceExhaustedError("the trees' shares have no common unit");
+    if (!unit)
+      return absl::ResourceExhaustedError(
+          "the trees' shares have no common unit: round the bandwidths");
     forest_.share_unit = *unit;
     const std::uint32_t up_steps = StepsOf(up);
     const auto up_pieces = PiecesByHome(up, *unit);
@@ -68,7 +70,7 @@ class Builder {
               {edge.from, edge.to, up_steps + edge.step, paths_.Intern(edge.path)});
         edge_count += tree.reduce.size() + tree.gather.size();
         if (edge_count > kEdgesMax)
-          return absl::ResourceExhaustedError("the plan has too many edges");
+          return absl::ResourceExhaustedError("the plan has too many edges: round the bandwidths");
         if (up_list[u].end == end) ++u;
         if (down_list[d].end == end) ++d;
         begin = end;

@@ -40,7 +40,7 @@ absl::Status PackingApplies(const Topology& topology) {
       has_switches ? kPackedMembersBehindSwitchesMax : kPackedMembersMax;
   if (topology.members().size() > members_max || topology.nodes().size() > kPackedNodesMax)
     return absl::FailedPreconditionError(
-        fmt::format("the search is for at most {} members{} and {} nodes", members_max,
+        fmt::format("the planner supports at most {} members{} and {} nodes", members_max,
                     has_switches ? " behind switches" : "", kPackedNodesMax));
   for (std::uint32_t i = 0; i < topology.nodes().size(); ++i) {
     if (topology.IsMember(NodeIndex{i})) continue;
@@ -51,7 +51,7 @@ absl::Status PackingApplies(const Topology& topology) {
       balance -= topology.link(link).capacity;
     if (balance != 0)
       return absl::FailedPreconditionError(fmt::format(
-          "switch {}: the bandwidths in and out differ", topology.node(NodeIndex{i}).name));
+          "the bandwidths into and out of switch {} differ", topology.node(NodeIndex{i}).name));
   }
   return absl::OkStatus();
 }
@@ -61,13 +61,13 @@ absl::StatusOr<OutForest> GrowPacking(const Topology& topology, const PlannerOpt
   // In units of capacity instead of unit links.
   const auto y =
       Rational::Make(bound.numerator(), Wide{bound.denominator()} * topology.unit_capacity());
-  if (!y) return absl::ResourceExhaustedError("the bound does not fit 63 bits");
+  if (!y) return absl::ResourceExhaustedError("the bound exceeds 63 bits: round the bandwidths");
   std::int64_t divisor = y->denominator();
   for (const Link& link : topology.links()) divisor = std::gcd(divisor, link.capacity);
   const std::int64_t supply = y->denominator() / divisor;
   if (supply > kShareUnitMax / static_cast<std::int64_t>(topology.members().size()))
     return absl::ResourceExhaustedError(
-        fmt::format("{} trees per member would be needed: round the bandwidths", supply));
+        fmt::format("the plan would need {} trees per member: round the bandwidths", supply));
   std::vector<std::int64_t> capacities;
   for (const Link& link : topology.links())
     capacities.push_back(link.capacity / divisor * y->numerator());
@@ -84,8 +84,8 @@ absl::StatusOr<Forest> PlanPacking(const Topology& topology, const PlannerOption
 }  // namespace
 
 Planner PackingPlanner() {
-  return {"packing", "spanning trees packed so that bandwidth is used as well as it can be",
-          PackingApplies, PlanPacking};
+  return {"packing", "packs spanning trees for optimal use of the bandwidth", PackingApplies,
+          PlanPacking};
 }
 
 }  // namespace phub::plan

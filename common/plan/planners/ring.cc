@@ -29,7 +29,7 @@ absl::StatusOr<Forest> PlanRing(const Topology& topology, const PlannerOptions& 
 }  // namespace
 
 Planner RingPlanner() {
-  return {"ring", "partial sums walk round a circle of all members, then results do", CheckAllPairs,
+  return {"ring", "partial sums, then results, go around a ring of all members", CheckAllPairs,
           PlanRing};
 }
 

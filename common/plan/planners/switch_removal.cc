@@ -30,7 +30,7 @@ class Remover {
       if (topology_.IsMember(NodeIndex{node})) continue;
       if (!Remove(NodeIndex{node}))
         return absl::FailedPreconditionError(
-            fmt::format("switch {} cannot be replaced: its bandwidth in and out differ",
+            fmt::format("the bandwidths into and out of switch {} differ",
                         topology_.node(NodeIndex{node}).name));
       DropEmpty();
     }

@@ -46,11 +46,13 @@ class Packer {
       Batch batch = std::move(open_.front());
       open_.pop_front();
       while (batch.reached.size() < members)
-        if (!Extend(batch)) return absl::InternalError("no edge can be added to a tree");
+        if (!Extend(batch))
+          return absl::InternalError(
+              "no edge can be added to a tree (a bug in the packing planner)");
       done += batch.count;
       Finish(batch);
       if (forest_.trees.size() * members > kEdgesMax)
-        return absl::ResourceExhaustedError("the packing has too many trees");
+        return absl::ResourceExhaustedError("the plan has too many edges: round the bandwidths");
       if (progress)
         progress(static_cast<std::size_t>(done), static_cast<std::size_t>(forest_.share_unit));
     }
