@@ -111,7 +111,7 @@ absl::StatusOr<Spec> ParseSpec(std::string_view text) {
   return spec;
 }
 
-// Grids of any number of dimensions; `wraps` joins the ends.
+// Grids of any number of dimensions; `wraps` connects the ends of each dimension.
 absl::Status BuildGrid(const Spec& spec, bool wraps, TopologyBuilder& builder) {
   std::int64_t count = 1;
   for (const std::int64_t size : spec.shape) {
@@ -147,7 +147,7 @@ absl::Status BuildSwitch(const Spec& spec, TopologyBuilder& builder) {
   return absl::OkStatus();
 }
 
-// Leaves of `hosts` members each, in the order of their members; returns the leaves.
+// Adds leaf switches with `hosts` members each, in the order of members, and returns the leaves.
 std::vector<NodeIndex> BuildLeaves(std::int64_t leaves, std::int64_t hosts,
                                    TopologyBuilder& builder) {
   for (std::int64_t i = 0; i < leaves * hosts; ++i)
@@ -273,7 +273,7 @@ std::optional<std::int64_t> ParseBandwidth(std::string_view text) {
   std::string amount(text);
   if (is_bits) {
     amount.resize(amount.size() - kBit.size());
-    amount += 'B';  // "100G" + "B": read as bytes, divided by 8 below
+    amount += 'B';  // "100G" + "B": parsed as bytes, divided by 8 below
   }
   const std::optional<std::uint64_t> parsed = ParseBytes(amount);
   if (!parsed || (is_bits && *parsed % 8 != 0)) return std::nullopt;

@@ -11,7 +11,7 @@ namespace {
 
 constexpr int kDepthMax = 64;
 
-// "line 3, column 7" of a byte; the parser's own messages spell it differently for each error.
+// "line 3, column 7" for a byte offset. The parser's own messages have different formats.
 std::string PlaceOf(std::string_view text, std::size_t byte) {
   const std::string_view before = text.substr(0, byte > 0 ? byte - 1 : 0);
   const auto line = 1 + std::count(before.begin(), before.end(), '\n');

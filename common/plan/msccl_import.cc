@@ -70,7 +70,7 @@ class Importer {
     return steps;
   }
 
-  // The reduce phase of an all-gather program: its gather phase backwards, before it.
+  // Adds the reduce phase of an all-gather program: the reversed gather phase, before it.
   static void MirrorResults(std::vector<MscclChunk>& chunks) {
     const std::uint32_t steps = StepsOf(chunks);
     for (MscclChunk& chunk : chunks) {
@@ -81,7 +81,7 @@ class Importer {
     }
   }
 
-  // The gather phase of a reduce-scatter program: its reduce phase backwards, after it.
+  // Adds the gather phase of a reduce-scatter program: the reversed reduce phase, after it.
   static absl::Status MirrorPartials(std::vector<MscclChunk>& chunks) {
     const std::uint32_t steps = StepsOf(chunks);
     for (std::size_t i = 0; i < chunks.size(); ++i) {

@@ -13,17 +13,17 @@
 namespace phub::plan {
 namespace {
 
-// Sums of contributions take gpus bytes each; all places together stay below this.
+// Limit for the memory of all values. A value takes one byte per GPU.
 constexpr std::size_t kValueBytesMax = std::size_t{1} << 28;
 
 struct Value {
   std::int64_t chunk = 0;
   bool is_complete = false;
-  std::vector<std::uint8_t> contributions;  // by GPU; empty if complete from the start
+  std::vector<std::uint8_t> contributions;  // by GPU; empty if it is complete from the start
 };
-// A value and the step from which on it is there.
+// A value and the first step in which it is available.
 struct Held {
-  std::shared_ptr<const Value> value;  // null: nothing known
+  std::shared_ptr<const Value> value;  // null: never written
   std::uint32_t ready = 0;
 };
 
@@ -59,10 +59,10 @@ class Machine {
   struct Block {
     const MscclBlock* program;
     std::size_t gpu;
-    std::size_t next = 0;              // step
-    std::uint32_t clock = 0;           // first step in which it could send now
-    std::vector<std::uint32_t> ends;   // clock after each step that was done
-    std::vector<std::size_t> waiters;  // blocks to wake when it gets on
+    std::size_t next = 0;              // index of the next step
+    std::uint32_t clock = 0;           // earliest step of its next send
+    std::vector<std::uint32_t> ends;   // clock after each executed step
+    std::vector<std::size_t> waiters;  // blocks to wake after its next step
     bool is_awake = true;
   };
   using Pair = std::tuple<std::int64_t, std::int64_t, std::int64_t>;  // from, to, channel
@@ -107,7 +107,7 @@ class Machine {
     return absl::OkStatus();
   }
 
-  // In place, input and output are the same memory: the smaller one is a part of the other.
+  // For in-place programs input and output share memory: the smaller one is a part of the other.
   Held* Find(std::size_t gpu, MscclPlace place) {
     std::size_t buffer = place.buffer == 'i' ? 0 : place.buffer == 'o' ? 1 : 2;
     std::int64_t offset = place.offset;
@@ -146,7 +146,7 @@ class Machine {
            o == MscclOperation::kReceiveReduceCopySend || o == MscclOperation::kReduce;
   }
 
-  // False if the block cannot get on now.
+  // False if the block must wait.
   bool RunStep(std::size_t index) {
     Block& block = blocks_[index];
     if (block.next == block.program->steps.size()) return false;
@@ -164,7 +164,7 @@ class Machine {
     std::vector<Held> values(static_cast<std::size_t>(step.count));
     if (Receives(step.operation)) {
       auto& queue = in_flight_[{block.program->receive, block.gpu, block.program->channel}];
-      if (queue.empty()) return false;  // the sender wakes it
+      if (queue.empty()) return false;  // the sender will wake the block
       if (queue.front().size() != values.size())
         return Fail(step, "the step receives a different number of chunks than was sent");
       values = std::move(queue.front());
@@ -193,7 +193,7 @@ class Machine {
         return Fail(step, "the step's chunks are outside the buffer");
       if (reads && source->value == nullptr)
         return Fail(step, "the step reads a chunk that was never written");
-      // `re` adds its source to its target; the others add their source to what was received.
+      // `re` adds its source to its target. The others add their source to the received value.
       const Held* added = operation == MscclOperation::kReduce ? target : source;
       if (is_local || operation == MscclOperation::kSend) values[i] = *source;
       if (Reduces(operation) && !Add(block, step, *added, values[i])) return false;
@@ -275,18 +275,18 @@ class Machine {
       return held != nullptr && held->value != nullptr && held->value->is_complete &&
              held->value->chunk == chunk;
     };
-    // Its own part of an all-gather that is not in place is in its input.
+    // In an all-gather that is not in place, a GPU's own part may remain in its input.
     if (gathers_ && chunks_[static_cast<std::size_t>(chunk)].home == static_cast<std::int64_t>(gpu))
       return true;
     if (is_in({'o', scatters_ ? chunk % own_ : chunk})) return true;
-    // A sum that is not made in place may still be left in the input.
+    // If the program is not in place, a sum may remain in the input.
     return !gathers_ && is_in({'i', chunk});
   }
 
   const MscclProgram& program_;
   bool gathers_;
   bool scatters_;
-  std::int64_t own_;  // chunks of every GPU, of an all-gather or a reduce-scatter
+  std::int64_t own_;  // all-gather and reduce-scatter: chunks per GPU
   std::vector<MscclChunk> chunks_;
   std::vector<Block> blocks_;
   std::vector<std::size_t> first_block_;  // by GPU

@@ -53,7 +53,7 @@ class Reader {
     static_cast<Reader*>(reader)->Start(element, attributes);
   }
   static void OnEnd(void* reader, const XML_Char*) { --static_cast<Reader*>(reader)->depth_; }
-  // No program needs one, and its entities could grow without bound.
+  // No program needs a document type, and its entities could expand without limit.
   static void OnDoctype(void* reader, const XML_Char*, const XML_Char*, const XML_Char*, int) {
     static_cast<Reader*>(reader)->Fail("document types are not allowed");
   }

@@ -16,7 +16,7 @@ std::uint64_t EndsKey(NodeIndex from, NodeIndex to) {
 
 absl::Status Invalid(std::string message) { return absl::InvalidArgumentError(std::move(message)); }
 
-// Groups links by one of their ends (counting sort, so the order of links is kept).
+// Groups links by one of their ends. Counting sort keeps the order of links.
 template <typename End>
 void GroupByEnd(std::span<const Link> links, std::size_t node_count, End end,
                 std::vector<LinkIndex>& grouped, std::vector<std::uint32_t>& start) {
@@ -59,7 +59,7 @@ absl::StatusOr<Topology> Topology::Create(TopologyParts parts) {
   return topology;
 }
 
-// What can be said before anything is indexed: counts, ranges, ends that exist.
+// Checks that need no index: counts, ranges and ends of links.
 absl::Status Topology::Check() const {
   const auto& [name, nodes, links, unit_capacity, unit_bytes_per_s, forward] = parts_;
   if (nodes.size() > kNodesMax)
@@ -146,8 +146,8 @@ absl::Status Topology::CheckLinks() const {
   return absl::OkStatus();
 }
 
-// From the first member along the links, and against them: together, every member to every member.
-// Members pass on traffic here even where hosts do not forward: a plan may relay through them.
+// Searches from the first member along the links and against them; together this covers all pairs.
+// The search passes through members even if they do not forward: a plan may relay through them.
 absl::Status Topology::CheckReachability() const {
   for (const bool forwards : {true, false}) {
     std::vector<bool> reached(parts_.nodes.size(), false);

@@ -109,7 +109,7 @@ std::string TopologyToJson(const Topology& topology) {
                      {"bandwidth", topology.CapacityOf(LinkIndex{i}).ToString()},
                      {"latency_ns", link.latency_ns}});
   }
-  // Names are not checked to be UTF-8; what is not is replaced rather than refused.
+  // Names may be invalid UTF-8; invalid bytes are replaced, not rejected.
   return root.dump(1, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n";
 }
 

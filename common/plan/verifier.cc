@@ -9,7 +9,7 @@
 namespace phub::plan {
 namespace {
 
-// What can be said of each edge for itself, before a tree is executed.
+// Checks each edge separately, before trees are executed.
 class FormChecker {
  public:
   FormChecker(const Topology& topology, const Forest& forest)
@@ -97,11 +97,11 @@ class FormChecker {
 
   const Topology& topology_;
   const Forest& forest_;
-  std::vector<std::uint32_t> visited_;  // by node: the last visit_ that came by
+  std::vector<std::uint32_t> visited_;  // by node: visit_ of the last path through it
   std::uint32_t visit_ = 0;
 };
 
-// Sums up the loads. The busiest link of a set is the one with the greatest share/capacity.
+// Sums the loads. The busiest link is the one with the greatest share/capacity.
 class LoadCounter {
  public:
   LoadCounter(const Topology& topology, const Forest& forest)

@@ -35,8 +35,8 @@ absl::Status TreeVerifier::Verify(std::size_t tree) {
   return Gather();
 }
 
-// Nothing is sent twice, and nothing to where it ends: a reduce edge out of every vertex but the
-// home, a gather edge into every vertex but the home, and no switch as a leaf.
+// Checks that every vertex except the home has exactly one reduce edge out and one gather edge in,
+// and that no switch is a leaf.
 absl::Status TreeVerifier::CheckShape(bool reduces) {
   const NodeIndex home = forest_.trees[tree_].home;
   in_count_.assign(topology_.nodes().size(), 0);
@@ -68,7 +68,8 @@ absl::Status TreeVerifier::CheckShape(bool reduces) {
   return absl::OkStatus();
 }
 
-// Takes away, again and again, the edges that wait for nothing; what is left waits in a circle.
+// Repeatedly removes edges that wait for nothing. Edges that remain are part of a cycle of waits,
+// or wait for one.
 absl::Status TreeVerifier::CheckCircle(bool reduces) {
   const std::vector<Edge>& edges = Edges(reduces);
   std::vector<std::vector<std::uint32_t>> leaving(topology_.nodes().size());
@@ -139,7 +140,7 @@ absl::Status TreeVerifier::Reduce() {
     std::uint8_t* to = contributions_[tree.reduce[i].to.value].data();
     for (std::size_t rank = 0; rank < member_count; ++rank) {
       const unsigned sum = unsigned{from[rank]} + to[rank];
-      to[rank] = static_cast<std::uint8_t>(std::min(sum, 255u));  // beyond 1 it is wrong anyway
+      to[rank] = static_cast<std::uint8_t>(std::min(sum, 255u));  // any count above 1 is an error
     }
   }
   const std::vector<std::uint8_t>& result = contributions_[tree.home.value];
