@@ -5,7 +5,7 @@
 
 namespace phub {
 
-// REQUIRES: unit > 0, and the result fits.
+// REQUIRES: unit > 0, and the result fits 64 bits.
 constexpr std::uint64_t AlignUp(std::uint64_t bytes, std::uint64_t unit) {
   return (bytes + unit - 1) / unit * unit;
 }

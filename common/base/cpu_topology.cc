@@ -152,7 +152,8 @@ absl::Status PinThisThread(std::uint32_t os_index) {
   CPU_FREE(set);
   if (error != 0) {
     return absl::FailedPreconditionError(
-        fmt::format("cannot pin a thread to core {}: {}; is it in the process's affinity mask?",
+        fmt::format("cannot pin a thread to core {}: {}; the core is probably not in the process's "
+                    "affinity mask",
                     os_index, std::strerror(error)));
   }
   return absl::OkStatus();

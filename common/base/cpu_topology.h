@@ -14,7 +14,7 @@ namespace phub {
 
 // One logical processor that the affinity mask allows.
 struct Core {
-  std::uint32_t os_index = 0;  // as the kernel, taskset and top number it
+  std::uint32_t os_index = 0;  // the number in the kernel, taskset and top
   std::uint32_t numa_node = 0;
   std::uint32_t physical_core = 0;  // hyper-threads of one physical core share this number
 };
@@ -27,7 +27,8 @@ class CpuTopology {
   // In ascending order of os_index; never empty.
   const std::vector<Core>& cores() const { return cores_; }
   std::uint32_t numa_node_count() const { return numa_node_count_; }
-  const Core* Find(std::uint32_t os_index) const;  // null: no such core, or not allowed
+  const Core* Find(
+      std::uint32_t os_index) const;  // null: the core does not exist or is not allowed
 
   // Chooses `count` cores for busy threads when the user names none: one hyper-thread of every
   // physical core before second hyper-threads, and high numbers first, because interrupts and

@@ -14,7 +14,7 @@ namespace {
 #ifdef MADV_COLLAPSE
 constexpr int kCollapse = MADV_COLLAPSE;
 #else
-constexpr int kCollapse = 25;  // Linux 6.1; glibc's headers are older
+constexpr int kCollapse = 25;  // since Linux 6.1; older glibc headers lack it
 #endif
 
 std::uintptr_t RoundUp(std::uintptr_t value) {

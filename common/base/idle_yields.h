@@ -34,7 +34,7 @@ class IdleYields {
  private:
   const std::uint32_t most_;
   std::uint32_t allowed_;
-  std::uint32_t taken_ = 0;  // in a row
+  std::uint32_t taken_ = 0;  // consecutive
 };
 
 }  // namespace phub

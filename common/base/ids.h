@@ -45,7 +45,7 @@ using SharedAddress = Id<struct SharedAddressTag, std::uint64_t>;
 // Limits of every number that a peer can send. They are checked when a message is decoded.
 inline constexpr std::uint32_t kRanksMax = 1024;         // workers of one job
 inline constexpr std::uint32_t kSlotsPerLaneMax = 4096;  // staging slots of one lane
-inline constexpr std::uint32_t kChunkBytesMin = 256;     // small ones exist for tests
+inline constexpr std::uint32_t kChunkBytesMin = 256;     // small chunks are only for tests
 inline constexpr std::uint32_t kChunkBytesMax = 1u << 22;
 inline constexpr std::uint32_t kChunksPerShardMax = 1u << 20;
 inline constexpr std::uint32_t kKeysPerJobMax = 1u << 16;

@@ -16,7 +16,7 @@ namespace phub {
 namespace {
 
 #ifndef MFD_NOEXEC_SEAL
-constexpr unsigned kNoExecSeal = 8u;  // Linux 6.3; glibc's headers are older
+constexpr unsigned kNoExecSeal = 8u;  // since Linux 6.3; older glibc headers lack it
 #else
 constexpr unsigned kNoExecSeal = MFD_NOEXEC_SEAL;
 #endif

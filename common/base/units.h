@@ -25,7 +25,7 @@ std::optional<DurationNs> ParseDuration(std::string_view text);
 // nullopt if the text is not a size, is not a whole number of bytes, or exceeds 63 bits.
 std::optional<std::uint64_t> ParseBytes(std::string_view text);
 
-// In the largest unit that gives a whole number: "2s", "1500ms", "64KiB", "100".
+// Uses the largest unit that gives an integer: "2s", "1500ms", "64KiB", "100".
 std::string ExactDuration(DurationNs duration);
 std::string ExactBytes(std::uint64_t bytes);
 

@@ -81,8 +81,9 @@ absl::Status ReadDataFile(const Json& root, Manifest& manifest) {
     return JsonError("data_file", fmt::format("{} is not a valid data file name", Quoted(*name)));
   if (!IsSha256(*sha256)) return JsonError("data_file", "\"sha256\" is not a valid checksum");
   if (!replaces->empty() && (!IsDataFileName(*replaces) || *replaces == *name))
-    return JsonError("replaces", fmt::format("{} cannot be replaced: it is not another data file",
-                                             Quoted(*replaces)));
+    return JsonError("replaces",
+                     fmt::format("{} cannot be replaced: it is not the name of another data file",
+                                 Quoted(*replaces)));
   manifest.data_file = *std::move(name);
   manifest.data_bytes = *bytes;
   manifest.data_sha256 = *std::move(sha256);

@@ -206,7 +206,7 @@ absl::Status CheckTensors(const CheckpointDescription& description,
   for (const TensorDescription& tensor : expected) {
     const auto found = placed.find(tensor.name);
     const std::string where = fmt::format("tensor {}", Quoted(tensor.name));
-    if (found == placed.end()) return JsonError(where, "the file does not hold it");
+    if (found == placed.end()) return JsonError(where, "it is missing in the file");
     const PlacedTensor& its = *found->second;
     if (its.type != tensor.type || its.shape.size() != 1 || its.shape[0] != tensor.element_count)
       return JsonError(where, fmt::format("it must have one dimension of {} elements of {}",

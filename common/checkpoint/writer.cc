@@ -194,7 +194,8 @@ absl::Status CheckpointWriter::Publish() {
   int error = operations_.Sync(folder);  // the temporary manifest's name, which marks stale data
   if (error != 0) return FileError(folder_.path, "sync the folder", error);
   error = operations_.Rename(folder, data_file_ + kDataTemporaryEnd, data_file_);
-  if (error != 0) return FileError(PathOf(data_file_), "rename the temporary file to this", error);
+  if (error != 0)
+    return FileError(PathOf(data_file_), "rename the temporary file to this name", error);
   error = operations_.Sync(folder);
   if (error != 0) return FileError(folder_.path, "sync the folder", error);
 

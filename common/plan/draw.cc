@@ -13,7 +13,7 @@
 namespace phub::plan {
 namespace {
 
-constexpr double kSpacing = 72;  // pixels between neighbours of a grid
+constexpr double kSpacing = 72;  // pixels between neighbours in a grid
 constexpr double kMargin = 48;
 constexpr double kTitle = 30;
 constexpr double kRadius = 13;  // radius of a member

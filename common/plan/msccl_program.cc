@@ -120,7 +120,8 @@ class Reader {
     gpu.chunks = {Number("i_chunks", 0, kMscclChunksMax), Number("o_chunks", 0, kMscclChunksMax),
                   Number("s_chunks", 0, kMscclChunksMax)};
     for (const std::int64_t chunks : gpu.chunks) place_count_ += static_cast<std::size_t>(chunks);
-    if (place_count_ > kMscclStepsMax) Fail("the buffers of all GPUs have too many chunks");
+    if (place_count_ > kMscclStepsMax)
+      Fail(fmt::format("the buffers of all GPUs have more than {} chunks", kMscclStepsMax));
   }
 
   void StartBlock() {
@@ -132,7 +133,8 @@ class Reader {
     block.send = Number("send", -1, gpu_count_ - 1);
     block.receive = Number("recv", -1, gpu_count_ - 1);
     block.channel = Number("chan", 0, 1023);
-    if (++step_count_ > kMscclStepsMax) Fail("the program has too many thread blocks and steps");
+    if (++step_count_ > kMscclStepsMax)
+      Fail(fmt::format("the program has more than {} thread blocks and steps", kMscclStepsMax));
   }
 
   void StartStep() {
@@ -158,9 +160,11 @@ class Reader {
     step.wait_block = Number("depid", -1, static_cast<std::int64_t>(kMscclStepsMax));
     step.wait_step = Number("deps", -1, static_cast<std::int64_t>(kMscclStepsMax));
     steps.push_back(step);
-    if (++step_count_ > kMscclStepsMax) Fail("the program has too many thread blocks and steps");
+    if (++step_count_ > kMscclStepsMax)
+      Fail(fmt::format("the program has more than {} thread blocks and steps", kMscclStepsMax));
     moved_chunks_ += static_cast<std::size_t>(step.count);
-    if (moved_chunks_ > kMscclStepsMax) Fail("the program moves too many chunks");
+    if (moved_chunks_ > kMscclStepsMax)
+      Fail(fmt::format("the program moves more than {} chunks", kMscclStepsMax));
   }
 
   MscclPlace ReadPlace(std::string_view buffer_name, std::string_view offset_name) {

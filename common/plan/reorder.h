@@ -27,8 +27,8 @@ namespace phub::plan {
 using CostMatrix = std::vector<std::vector<double>>;
 
 // Costs from the links' bandwidths and latencies: the time of `bytes` on the shortest path. The
-// bandwidth of a shared link is divided by the number of members that are likely to use it
-// together.
+// time on a link grows with the number of shortest paths over it, as many members may use it at
+// once.
 absl::StatusOr<CostMatrix> CostsOf(const Topology& topology, std::int64_t bytes);
 
 // order[rank] is the member that replaces the member of that rank in `forest`. Edges are routed

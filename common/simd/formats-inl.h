@@ -231,7 +231,7 @@ HWY_INLINE void PutApart(D d, V& value0, V& value1) {
   value0 = even;
 }
 
-// The reverse.
+// The inverse of PutApart.
 template <class D, class V>
 HWY_INLINE void PutInOrder(D d, V& value0, V& value1) {
   const hn::RebindToUnsigned<D> d32;

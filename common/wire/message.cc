@@ -30,7 +30,7 @@ constexpr std::size_t kReservedBytes = 5;
 constexpr std::size_t kReplyAddressAt = 56;
 static_assert(kReservedAt + kReservedBytes == kReplyAddressAt);
 static_assert(kHyperParametersBytes == 12 * sizeof(double));
-static_assert(kHyperParametersBytes <= kInlineBytesMax);  // a record's payload travels inline
+static_assert(kHyperParametersBytes <= kInlineBytesMax);  // the payload is inline
 
 bool KindIsKnown(MessageKind kind) {
   switch (kind) {

@@ -160,11 +160,11 @@ class Packer {
   const Topology& topology_;
   std::vector<PathEdge> edges_;
   std::vector<std::vector<std::size_t>> leaving_;  // edges by the rank of their sender
-  std::deque<Batch> open_;                         // all but the one that grows
-  std::vector<std::uint32_t> batch_nodes_;         // of open_, in the network
+  std::deque<Batch> open_;                         // all batches except the growing one
+  std::vector<std::uint32_t> batch_nodes_;         // by batch of open_: its node in the network
   std::int64_t open_count_ = 0;
   FlowNetwork network_;
-  std::vector<TightSets> tight_sets_;  // by rank: those that it is in
+  std::vector<TightSets> tight_sets_;  // by rank: the sets that contain it
   std::size_t cut_count_ = 0;
   OutForest forest_;
 };

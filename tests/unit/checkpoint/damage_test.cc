@@ -173,7 +173,7 @@ TEST_F(DamagedCheckpoint, ForeignFilesAreRefused) {
   foreign = HeaderOf(state_.description);
   foreign.tensors[0].name = "stranger";
   Vouch(EncodeHeader(foreign) + tensors, manifest);
-  EXPECT_TRUE(Refused(data_path_, "the file does not hold it"));
+  EXPECT_TRUE(Refused(data_path_, "it is missing in the file"));
   Vouch("PK\x03\x04 a file of PyTorch's", manifest);
   EXPECT_TRUE(Refused(data_path_, "header: its length is"));
 
