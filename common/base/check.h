@@ -4,9 +4,9 @@
 //   PHUB_CHECK(slot.value < slot_count, "slot={} slots={}", slot.value, slot_count);
 #pragma once
 
-#include <fmt/core.h>
-
 #include <string>
+
+#include <fmt/core.h>
 
 namespace phub {
 
@@ -16,10 +16,10 @@ namespace phub {
 
 }  // namespace phub
 
-#define PHUB_CHECK(condition, ...)                                                        \
-  do {                                                                                    \
-    if (!(condition)) [[unlikely]]                                                        \
-      ::phub::CheckFailed(#condition, __FILE__, __LINE__, ::fmt::format("" __VA_ARGS__)); \
+#define PHUB_CHECK(condition, ...)                                                          \
+  do {                                                                                      \
+    if (!(condition)) [[unlikely]]                                                          \
+      ::phub::CheckFailed(#condition, __FILE__, __LINE__, ::fmt::format("" __VA_ARGS__));   \
   } while (false)
 
 #ifdef NDEBUG

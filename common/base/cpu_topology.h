@@ -27,8 +27,7 @@ class CpuTopology {
   // In ascending order of os_index; never empty.
   const std::vector<Core>& cores() const { return cores_; }
   std::uint32_t numa_node_count() const { return numa_node_count_; }
-  const Core* Find(
-      std::uint32_t os_index) const;  // null: the core does not exist or is not allowed
+  const Core* Find(std::uint32_t os_index) const;  // null: missing or not allowed
 
   // Chooses `count` cores for busy threads when the user names none: one hyper-thread of every
   // physical core before second hyper-threads, and high numbers first, because interrupts and

@@ -45,8 +45,8 @@ void* MapForHugePages(std::size_t bytes, int protection, int flags, int descript
   const std::uintptr_t aligned = RoundUp(begin);
   Unmap(begin, aligned);
   Unmap(aligned + WholePages(bytes), end);
-  void* const mapped =
-      mmap(reinterpret_cast<void*>(aligned), bytes, protection, flags | MAP_FIXED, descriptor, 0);
+  void* const mapped = mmap(reinterpret_cast<void*>(aligned), bytes, protection, flags | MAP_FIXED,
+                            descriptor, 0);
   if (mapped != MAP_FAILED) return mapped;
   const int error = errno;
   Unmap(aligned, aligned + WholePages(bytes));

@@ -31,21 +31,18 @@ spdlog::logger& Logger() {
 void SetLogLevel(LogLevel level) { Logger().set_level(ToSpdlog(level)); }
 
 bool ParseLogLevel(std::string_view text, LogLevel& level) {
-  if (text == "debug")
-    level = LogLevel::kDebug;
-  else if (text == "info")
-    level = LogLevel::kInfo;
-  else if (text == "warning")
-    level = LogLevel::kWarning;
-  else if (text == "error")
-    level = LogLevel::kError;
-  else
-    return false;
+  if (text == "debug") level = LogLevel::kDebug;
+  else if (text == "info") level = LogLevel::kInfo;
+  else if (text == "warning") level = LogLevel::kWarning;
+  else if (text == "error") level = LogLevel::kError;
+  else return false;
   return true;
 }
 
 bool LogEnabled(LogLevel level) { return Logger().should_log(ToSpdlog(level)); }
 
-void LogLine(LogLevel level, const std::string& line) { Logger().log(ToSpdlog(level), "{}", line); }
+void LogLine(LogLevel level, const std::string& line) {
+  Logger().log(ToSpdlog(level), "{}", line);
+}
 
 }  // namespace phub

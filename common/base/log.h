@@ -3,10 +3,10 @@
 //   LogInfo("event=job_created job={} ranks={}", name, world_size);
 #pragma once
 
-#include <fmt/core.h>
-
 #include <string>
 #include <string_view>
+
+#include <fmt/core.h>
 
 namespace phub {
 

@@ -79,8 +79,8 @@ absl::Status Topology::Check() const {
   for (const Node& node : nodes) {
     if (node.name.empty()) return Invalid("a node has an empty name");
     if (node.name.size() > 64)
-      return Invalid(
-          fmt::format("the name of node '{}' is longer than 64 bytes", Printable(node.name, 32)));
+      return Invalid(fmt::format("the name of node '{}' is longer than 64 bytes",
+                                 Printable(node.name, 32)));
     member_count += node.kind == NodeKind::kMember ? 1 : 0;
   }
   if (member_count < 2)

@@ -118,8 +118,7 @@ class NeighbourCircle {
                         0u) > 0;
     if (steps_left_ == 0) return false;
     --steps_left_;
-    std::vector<std::pair<std::uint64_t, std::uint32_t>>
-        choices;  // unvisited neighbours, then random
+    std::vector<std::pair<std::uint64_t, std::uint32_t>> choices;  // unvisited, then random
     for (const std::uint32_t next : neighbours_[circle_.back()])
       if (!used_[next])
         choices.emplace_back((std::uint64_t{WaysLeft(next)} << 32) | (random_.Next() >> 32), next);
@@ -148,8 +147,7 @@ std::vector<NodeIndex> RingOrder(const Topology& topology, std::uint64_t seed) {
   const Distances distances(topology);
   Ranks best;
   for (std::uint32_t i = 0; i < distances.count(); ++i) best.push_back(i);
-  const std::uint64_t shortest =
-      2 * distances.count();  // every neighbour one link away, in both directions
+  const std::uint64_t shortest = 2 * distances.count();  // all neighbours one link away
   const auto keep_shorter = [&](const Ranks& circle) {
     if (distances.Length(circle) < distances.Length(best)) best = circle;
   };
