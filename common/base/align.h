@@ -1,11 +1,11 @@
-// The least multiple of a unit that is not below a size.
+// Rounds a size up to a multiple of a unit.
 #pragma once
 
 #include <cstdint>
 
 namespace phub {
 
-// REQUIRES: unit > 0, and the result fits.
+// REQUIRES: unit > 0, and the result fits 64 bits.
 constexpr std::uint64_t AlignUp(std::uint64_t bytes, std::uint64_t unit) {
   return (bytes + unit - 1) / unit * unit;
 }

@@ -1,6 +1,6 @@
-// CHECK: an invariant of ours, always on; a wrong sum is worse than a lost daemon. Never used on
-// anything that a peer sent: that gets an error, a counter and a closed connection.
-// DCHECK: the same, per element on hot paths, only in builds without NDEBUG.
+// CHECK asserts an internal invariant in every build: a crashed daemon is better than a wrong sum.
+// Never CHECK what a peer sent: answer bad input with an error, a counter and a closed connection.
+// DCHECK is for checks per element on hot paths; it is active only in builds without NDEBUG.
 //   PHUB_CHECK(slot.value < slot_count, "slot={} slots={}", slot.value, slot_count);
 #pragma once
 

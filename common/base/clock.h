@@ -1,4 +1,4 @@
-// Time comes through this interface everywhere, so that the simulator can make it virtual.
+// All code reads time through this interface, which lets the simulator use virtual time.
 // Integer nanoseconds on a monotonic scale with an arbitrary start; never a double.
 #pragma once
 

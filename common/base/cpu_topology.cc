@@ -55,13 +55,15 @@ absl::StatusOr<std::uint32_t> ParseCoreNumber(std::string_view text, std::string
 absl::StatusOr<CpuTopology> CpuTopology::Create() {
   hwloc_topology_t raw = nullptr;
   if (hwloc_topology_init(&raw) != 0)
-    return absl::InternalError(fmt::format("hwloc_topology_init: {}", std::strerror(errno)));
+    return absl::InternalError(
+        fmt::format("cannot read the CPU topology: hwloc_topology_init: {}", std::strerror(errno)));
   const Topology topology(raw);
   if (hwloc_topology_load(raw) != 0)
-    return absl::InternalError(fmt::format("hwloc_topology_load: {}", std::strerror(errno)));
+    return absl::InternalError(
+        fmt::format("cannot read the CPU topology: hwloc_topology_load: {}", std::strerror(errno)));
 
   const Bitmap allowed(hwloc_bitmap_alloc());
-  // The process's own mask: what taskset, systemd's CPUAffinity or a container left us.
+  // The process's affinity mask, as set by taskset, systemd's CPUAffinity or a container.
   if (hwloc_get_cpubind(raw, allowed.get(), HWLOC_CPUBIND_PROCESS) != 0)
     hwloc_bitmap_copy(allowed.get(), hwloc_topology_get_allowed_cpuset(raw));
 
@@ -75,7 +77,8 @@ absl::StatusOr<CpuTopology> CpuTopology::Create() {
     numa_nodes.insert(result.cores_.back().numa_node);
   }
   if (result.cores_.empty())
-    return absl::InternalError("hwloc finds no core that this process may use");
+    return absl::InternalError(
+        "hwloc found no core that this process may use; check the process's affinity mask");
   std::sort(result.cores_.begin(), result.cores_.end(),
             [](const Core& a, const Core& b) { return a.os_index < b.os_index; });
   result.numa_node_count_ = static_cast<std::uint32_t>(numa_nodes.size());
@@ -116,11 +119,11 @@ absl::StatusOr<std::vector<std::uint32_t>> ParseCoreList(std::string_view text) 
     if (!last.ok()) return last.status();
     if (*last < *first)
       return absl::InvalidArgumentError(
-          fmt::format("\"{}\" runs backwards; write {}-{}", part, *last, *first));
+          fmt::format("core range \"{}\" is reversed; write {}-{}", part, *last, *first));
     for (std::uint32_t core = *first; core <= *last; ++core) {
       if (!seen.insert(core).second)
         return absl::InvalidArgumentError(
-            fmt::format("core {} is there twice in \"{}\"", core, text));
+            fmt::format("core {} is listed twice in \"{}\"", core, text));
     }
     begin = end + 1;
   }
@@ -149,7 +152,8 @@ absl::Status PinThisThread(std::uint32_t os_index) {
   CPU_FREE(set);
   if (error != 0) {
     return absl::FailedPreconditionError(
-        fmt::format("cannot pin a thread to core {}: {}; is it in the process's affinity mask?",
+        fmt::format("cannot pin a thread to core {}: {}; the core is probably not in the process's "
+                    "affinity mask",
                     os_index, std::strerror(error)));
   }
   return absl::OkStatus();

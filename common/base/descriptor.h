@@ -1,4 +1,4 @@
-// An owned file descriptor.
+// A file descriptor that is closed on destruction.
 #pragma once
 
 #include <unistd.h>

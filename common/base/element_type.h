@@ -1,7 +1,7 @@
-// Element types of keys, and what is computed in which. Pure; any thread.
+// Element types of keys, and the types in which phub computes on them. Pure; any thread.
 //
-// A key has a parameter type, and apart from it a wire type for each direction: gradients may come,
-// and new parameters may go, as bf16 or f16 while the daemon keeps f32 masters.
+// A key has a parameter type and one wire type for each direction. Gradients and parameters may
+// travel as bf16 or f16 while the daemon keeps f32 masters.
 #pragma once
 
 #include <cstdint>
@@ -43,12 +43,13 @@ constexpr bool IsHalf(ElementType type) {
   return type == ElementType::kF16 || type == ElementType::kBf16;
 }
 
-// What sums (minima, products) of a type are kept in, and optimizer state with them.
+// The type of accumulators (of sums, minima, products) and of optimizer state.
 constexpr ElementType AccumulationType(ElementType type) {
   return IsHalf(type) ? ElementType::kF32 : type;
 }
 
-// May values of a key of type `parameter` travel as `wire`? The type itself, and halves over f32.
+// Whether values of a key of type `parameter` may travel as `wire`: true for the same type, and
+// for half-precision types of an f32 key.
 constexpr bool IsWireTypeOf(ElementType wire, ElementType parameter) {
   return wire == parameter || (parameter == ElementType::kF32 && IsHalf(wire));
 }

@@ -1,4 +1,4 @@
-// What the system says of an errno, without strerror's shared buffer. Any thread.
+// The system's description of an errno, without strerror's shared buffer. Any thread.
 #pragma once
 
 #include <string>

@@ -1,5 +1,5 @@
-// FNV-1a of 64 bits: the same on every host, whatever its standard library. For telling apart and
-// spreading what nobody forges: collisions are easily made.
+// 64-bit FNV-1a: the same on every host and with every standard library. Not for untrusted input:
+// collisions are easy to construct.
 #pragma once
 
 #include <cstddef>

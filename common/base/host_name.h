@@ -1,11 +1,11 @@
-// What this host calls itself.
+// This host's name.
 #pragma once
 
 #include <string>
 
 namespace phub {
 
-// "unknown" where the kernel does not say. For people: never an address. Any thread.
+// "unknown" if the kernel does not report one. For display only, never an address. Any thread.
 std::string HostName();
 
 }  // namespace phub

@@ -14,7 +14,7 @@ namespace {
 #ifdef MADV_COLLAPSE
 constexpr int kCollapse = MADV_COLLAPSE;
 #else
-constexpr int kCollapse = 25;  // Linux 6.1; glibc's headers are older
+constexpr int kCollapse = 25;  // since Linux 6.1; older glibc headers lack it
 #endif
 
 std::uintptr_t RoundUp(std::uintptr_t value) {
@@ -36,7 +36,7 @@ std::size_t WholePages(std::size_t bytes) {
 
 void* MapForHugePages(std::size_t bytes, int protection, int flags, int descriptor) {
   if (bytes < kHugePageBytes) return mmap(nullptr, bytes, protection, flags, descriptor, 0);
-  // Address space is reserved with room to move, and what is over is given back.
+  // Reserve enough address space to align the mapping, then unmap the excess.
   void* const reserved = mmap(nullptr, WholePages(bytes) + kHugePageBytes, PROT_NONE,
                               MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (reserved == MAP_FAILED) return MAP_FAILED;
@@ -59,12 +59,12 @@ void TakeHugePages(void* address, std::size_t bytes) {
   const std::uintptr_t first = RoundUp(begin);
   const std::uintptr_t last = (begin + bytes) / kHugePageBytes * kHugePageBytes;
   if (first >= last) return;
-  // MADV_HUGEPAGE does for anonymous memory what MADV_COLLAPSE does for shared memory, which most
-  // hosts leave in small pages (shmem_enabled).
+  // MADV_HUGEPAGE is enough for anonymous memory. Shared memory needs MADV_COLLAPSE: most hosts
+  // keep it in small pages (shmem_enabled).
   [[maybe_unused]] int advised = madvise(address, bytes, MADV_HUGEPAGE);
   for (std::uintptr_t page = first; page < last; page += kHugePageBytes) {
     void* const huge = reinterpret_cast<void*>(page);
-    // Newer kernels (seen: 6.18) collapse shared memory only where something is there already.
+    // Newer kernels (seen: 6.18) collapse shared memory only if a page is already present.
     if (madvise(huge, 1, MADV_POPULATE_WRITE) != 0) return;
     if (madvise(huge, kHugePageBytes, kCollapse) != 0) return;
   }

@@ -1,6 +1,6 @@
-// Large mappings that the processor can address in huge pages: eight or more streams over 4 KiB
-// pages can run at half the speed of memory, for want of translations. Best effort: a host that
-// gives no huge pages gives small ones. Cold calls; any thread.
+// Large mappings backed by huge pages. Eight or more streams over 4 KiB pages can run at half the
+// memory bandwidth because of TLB misses. Best effort: the mapping uses small pages on a host
+// without huge pages. Cold calls; any thread.
 #pragma once
 
 #include <sys/types.h>
@@ -9,15 +9,16 @@
 
 namespace phub {
 
-// Of x86-64, and of aarch64 with 4 KiB pages. Elsewhere nothing is lost but the gain.
+// The huge page size of x86-64, and of aarch64 with 4 KiB pages. On other hosts only the speedup
+// is lost.
 inline constexpr std::size_t kHugePageBytes = std::size_t{2} << 20;
 
-// mmap of `descriptor` (-1: none) from its start, at an address that suits huge pages if one fits.
-// MAP_FAILED with errno.
+// mmap of `descriptor` (-1: none) from offset 0. The address is aligned to huge pages if the
+// mapping is at least one huge page long. On failure returns MAP_FAILED and sets errno.
 void* MapForHugePages(std::size_t bytes, int protection, int flags, int descriptor);
 
-// Makes the whole huge pages within [address, address + bytes), which is writable, huge, and takes
-// them. To be called before anything is there: what has pages already is copied.
+// Allocates the full huge pages inside [address, address + bytes), which must be writable. Call it
+// before anything touches the memory: pages that already exist are copied.
 void TakeHugePages(void* address, std::size_t bytes);
 
 }  // namespace phub

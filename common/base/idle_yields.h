@@ -1,8 +1,7 @@
-// How often a thread that polls yields before it sleeps. A yield costs less than waking up does,
-// but is worth it only while something is about to come. So a thread whose sleeps are short yields
-// twice as often the next time, up to a limit, and one whose sleeps are long half as often: what
-// the kernel's halt polling does for guests (Documentation/virt/kvm/halt-polling.rst).
-// Pure; one thread.
+// How often a polling thread yields before it sleeps. A yield is cheaper than a wakeup, but pays
+// off only if work arrives soon. The limit therefore adapts: it doubles after a short sleep, up to
+// a maximum, and halves after a long one. The kernel's halt polling for guests does the same
+// (Documentation/virt/kvm/halt-polling.rst). Pure; one thread.
 #pragma once
 
 #include <algorithm>
@@ -14,19 +13,19 @@ namespace phub {
 
 class IdleYields {
  public:
-  // A few times what waking up costs; half and twice of it made no difference (bench/NOTES.md).
+  // A few times the cost of a wakeup; halving or doubling it made no difference (bench/NOTES.md).
   static constexpr DurationNs kShortSleep = 100 * kMicrosecond;
 
-  // At least 1. It starts with as many.
+  // `most`: the maximum and also the initial limit; at least 1.
   explicit IdleYields(std::uint32_t most) : most_(most), allowed_(most) {}
 
-  // There was nothing to do, again: true to yield and look once more, false to sleep.
+  // Call when a poll found no work. True: yield and poll again. False: sleep.
   bool Take() { return ++taken_ <= allowed_; }
-  // There was something to do.
+  // Call when a poll found work.
   void Worked() { taken_ = 0; }
-  // Whoever has the core needs it: sleep next.
+  // Call when another thread needs the core: the next Take() returns false.
   void Forgo() { taken_ = allowed_; }
-  // Until something came, or the time was up.
+  // Call after a sleep, with its duration.
   void Slept(DurationNs duration) {
     taken_ = 0;
     allowed_ = duration < kShortSleep ? std::min(allowed_ * 2, most_) : std::max(allowed_ / 2, 1u);
@@ -35,7 +34,7 @@ class IdleYields {
  private:
   const std::uint32_t most_;
   std::uint32_t allowed_;
-  std::uint32_t taken_ = 0;  // in a row
+  std::uint32_t taken_ = 0;  // consecutive
 };
 
 }  // namespace phub

@@ -1,5 +1,5 @@
-// Logs: one line per event, event=... key=value ..., never one per chunk. Behind this header so
-// that spdlog stays out of everybody's compile. Any thread.
+// Logs: one line per event, event=... key=value ..., never one per chunk. This header keeps
+// spdlog's headers out of other files. Any thread.
 //   LogInfo("event=job_created job={} ranks={}", name, world_size);
 #pragma once
 
@@ -12,7 +12,7 @@ namespace phub {
 
 enum class LogLevel { kDebug, kInfo, kWarning, kError };
 
-// Any thread, at any time. Until then lines go to standard error at kInfo.
+// Any thread, at any time. The default is kInfo. Lines are written to standard error.
 void SetLogLevel(LogLevel level);
 bool ParseLogLevel(std::string_view text, LogLevel& level);  // "debug" "info" "warning" "error"
 bool LogEnabled(LogLevel level);

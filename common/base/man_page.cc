@@ -7,7 +7,7 @@
 namespace phub {
 namespace {
 
-// So that roff shows the text as it is: backslashes and minus signs, and no line a command.
+// Escapes backslashes, minus signs, and lines that roff would read as requests.
 std::string Escaped(std::string_view text) {
   std::string escaped;
   bool at_line_start = true;

@@ -1,4 +1,4 @@
-// Writes a manual page in roff (man(7)): text is text, whatever characters it has. One thread.
+// Writes a manual page in roff (man(7)). Special characters in text are escaped. One thread.
 #pragma once
 
 #include <string>
@@ -14,9 +14,9 @@ class ManPage {
 
   void Section(std::string_view title);  // "OPTIONS"
   void Subsection(std::string_view title);
-  void Paragraph(std::string_view text);                   // filled by the reader's width
-  void Item(std::string_view tag, std::string_view text);  // a term and what it means
-  void Literal(std::string_view text);                     // line by line, as it stands
+  void Paragraph(std::string_view text);                   // wrapped to the reader's width
+  void Item(std::string_view tag, std::string_view text);  // a term and its description
+  void Literal(std::string_view text);                     // not wrapped
   const std::string& text() const { return text_; }
 
  private:

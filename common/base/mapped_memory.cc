@@ -32,7 +32,8 @@ bool TakePages(std::byte* data, std::size_t bytes) {
   const std::size_t whole = (begin + bytes - first + page - 1) / page * page;
   void* const address = data - (begin - first);
   TakeHugePages(address, whole);
-  // Takes the rest, with an error and not a signal if there is none. Before Linux 5.14: on touch.
+  // Prefaults the rest. A lack of memory gives an error here instead of a signal on first touch.
+  // Before Linux 5.14 the pages are backed on first touch.
   return madvise(address, whole, MADV_POPULATE_WRITE) == 0 || errno == EINVAL;
 }
 

@@ -1,5 +1,5 @@
-// Anonymous memory straight from the kernel: zero-filled, page aligned, backed on first touch
-// unless prefaulted, given back whole when destroyed.
+// Anonymous memory from the kernel: zero-filled, page-aligned, backed on first touch unless
+// prefaulted, and unmapped on destruction.
 #pragma once
 
 #include <cstddef>
@@ -8,11 +8,11 @@ namespace phub {
 
 class MappedMemory {
  public:
-  // kLater: charged by the system, and backed by TakePages.
+  // kLater: the system accounts for the memory now; TakePages prefaults it later.
   enum class Backing { kOnTouch, kPrefault, kLater };
 
   MappedMemory() = default;
-  // Empty on failure (operator bool tells); 0 bytes gives an empty object too.
+  // Empty on failure and for 0 bytes (operator bool is false).
   static MappedMemory Allocate(std::size_t bytes, Backing backing);
   ~MappedMemory();
   MappedMemory(MappedMemory&& other) noexcept;
@@ -27,8 +27,8 @@ class MappedMemory {
   std::size_t bytes_ = 0;
 };
 
-// Takes the pages of [data, data + bytes), which is mapped for writing and which nobody uses yet,
-// in huge pages where there are any. False if the system does not give them. Any thread.
+// Prefaults [data, data + bytes), with huge pages if the host has them. REQUIRES: the range is
+// writable and not in use yet. False if the system is out of memory. Any thread.
 [[nodiscard]] bool TakePages(std::byte* data, std::size_t bytes);
 
 }  // namespace phub

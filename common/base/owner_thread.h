@@ -1,6 +1,6 @@
-// Checks that cost too much for a release: whole objects after each step, and the thread that a
-// comment names. Both run in checked builds, which are those without NDEBUG (debug, asan, tsan,
-// fuzz); a release compiles none of it.
+// Checks that are too expensive for a release: invariants of an entire object after each step, and
+// the thread that may use an object. They run in checked builds, that is, builds without NDEBUG
+// (debug, asan, tsan, fuzz). A release build does not compile them.
 #pragma once
 
 #include "common/base/check.h"
@@ -17,8 +17,8 @@ inline constexpr bool kCheckedBuild = false;
 inline constexpr bool kCheckedBuild = true;
 #endif
 
-// The thread that an object belongs to: the first one that asserts it. A member of the object.
-// Building and destroying the object are free, since both happen while nobody else can have it.
+// Asserts that one thread uses an object: the first thread that calls AssertOwned(). Make it a
+// member of the object. Construction and destruction are not checked and may happen on any thread.
 class OwnerThread {
  public:
 #ifdef NDEBUG
@@ -27,7 +27,7 @@ class OwnerThread {
   void AssertOwned() {
     const std::thread::id self = std::this_thread::get_id();
     if (owner_ == std::thread::id()) owner_ = self;
-    PHUB_CHECK(owner_ == self, "the object belongs to another thread");
+    PHUB_CHECK(owner_ == self, "another thread owns the object");
   }
 
  private:

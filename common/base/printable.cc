@@ -8,8 +8,8 @@ namespace {
 
 constexpr std::string_view kCut = "...";
 
-// Of the character that begins at `text`, which is not empty; 0: it is none, and one byte is passed
-// over. Control characters count as none.
+// The size of the first character of `text`, which is not empty. 0 if it is a control character or
+// not valid UTF-8; the caller then skips one byte.
 std::size_t CharacterBytes(std::string_view text) {
   const auto byte = [&](std::size_t i) { return static_cast<unsigned char>(text[i]); };
   const unsigned char first = byte(0);
@@ -30,7 +30,7 @@ std::size_t CharacterBytes(std::string_view text) {
 
 std::string Printable(std::string_view text, std::size_t bytes_max) {
   std::string printable;
-  std::size_t end = 0;  // of the last character after which the cut would fit
+  std::size_t end = 0;  // after the last character that leaves room for kCut
   while (!text.empty()) {
     const std::size_t bytes = CharacterBytes(text);
     const std::string_view character = bytes == 0 ? "?" : text.substr(0, bytes);

@@ -1,4 +1,4 @@
-// What somebody else wrote, on its way into messages, logs and terminals.
+// Makes untrusted text safe for messages, logs and terminals.
 #pragma once
 
 #include <cstddef>
@@ -8,9 +8,9 @@
 
 namespace phub {
 
-// With '?' for control characters, which could play tricks with a terminal, and for bytes that are
-// not UTF-8, which no message may carry. If that is longer than bytes_max, it ends, after a whole
-// character, in "...". bytes_max: at least 3.
+// Replaces control characters (terminal escapes) and bytes that are not valid UTF-8 (protobuf
+// rejects them) with '?'. A result longer than bytes_max is cut between characters and ends in
+// "...". REQUIRES: bytes_max >= 3.
 std::string Printable(std::string_view text,
                       std::size_t bytes_max = std::numeric_limits<std::size_t>::max());
 

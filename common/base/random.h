@@ -1,5 +1,6 @@
-// Randomness comes through this interface everywhere, so that one seed decides a whole simulation.
-// Product code uses it for names that must be unguessable (nonces, session ids, incarnations).
+// All code draws random numbers through this interface, which makes a simulation reproducible from
+// one seed. phubd and libphub use it for unguessable identifiers: nonces, session ids,
+// incarnations.
 #pragma once
 
 #include <cstddef>
@@ -11,7 +12,7 @@ namespace phub {
 class Random {
  public:
   virtual ~Random() = default;
-  virtual std::uint64_t Next() = 0;  // uniform over 64 bits; one thread unless a subclass says more
+  virtual std::uint64_t Next() = 0;  // uniform over 64 bits; one thread unless documented otherwise
   void Fill(std::span<std::byte> bytes);
 };
 
@@ -26,7 +27,8 @@ class SeededRandom final : public Random {
  public:
   explicit SeededRandom(std::uint64_t seed);
   std::uint64_t Next() override;
-  // Uniform in [0, bound), by rejection; bound > 0. Own code: those of std:: differ by library.
+  // Uniform in [0, bound), by rejection; bound > 0. The distributions of std:: are not used because
+  // they differ between standard libraries.
   std::uint64_t Below(std::uint64_t bound);
   // True with probability numerator/denominator.
   bool Chance(std::uint64_t numerator, std::uint64_t denominator);

@@ -48,7 +48,7 @@ bool WriteAll(int fd, std::string_view contents) {
 absl::Status WriteAside(const std::string& aside, std::string_view contents, mode_t mode) {
   const Descriptor file(open(aside.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, mode));
   if (!file) return FromErrno("write", aside, errno);
-  // The process's umask may have taken rights from a public file.
+  // The process's umask may have removed permissions from a public file.
   if (fchmod(file.get(), mode) != 0 || !WriteAll(file.get(), contents) || fsync(file.get()) != 0) {
     return FromErrno("write", aside, errno);
   }
@@ -67,8 +67,8 @@ absl::StatusOr<std::string> ReadSecretFile(const std::string& path) {
   }
   if ((facts.st_mode & 077) != 0) {
     return absl::FailedPreconditionError(
-        fmt::format("{} holds a secret, and others than its owner have rights to it (mode {:04o}); "
-                    "run: chmod 600 {}",
+        fmt::format("{} holds a secret but users other than its owner have access to it (mode "
+                    "{:04o}); run: chmod 600 {}",
                     path, static_cast<unsigned>(facts.st_mode & 07777), path));
   }
   std::string contents(kSecretFileBytesMax + 1, '\0');
@@ -82,7 +82,8 @@ absl::StatusOr<std::string> ReadSecretFile(const std::string& path) {
   }
   if (size > kSecretFileBytesMax) {
     return absl::FailedPreconditionError(
-        fmt::format("{} is larger than {} bytes: no token or key is", path, kSecretFileBytesMax));
+        fmt::format("{} is larger than {} bytes, the limit for a token or key; check the path",
+                    path, kSecretFileBytesMax));
   }
   contents.resize(size);
   return contents;
@@ -92,7 +93,8 @@ absl::StatusOr<std::string> ReadPublicFile(const std::string& path) {
   std::ifstream file(path, std::ios::binary);
   std::string text{std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
   if (file.bad() || text.empty()) {
-    return absl::FailedPreconditionError(fmt::format("cannot read {}, or it is empty", path));
+    return absl::FailedPreconditionError(
+        fmt::format("{} is empty or cannot be read; check the path and its permissions", path));
   }
   return text;
 }
@@ -100,7 +102,7 @@ absl::StatusOr<std::string> ReadPublicFile(const std::string& path) {
 absl::Status WriteFileDurably(const std::string& path, std::string_view contents, mode_t mode,
                               bool replace) {
   const std::string aside = fmt::format("{}.{}", path, getpid());
-  unlink(aside.c_str());  // of an earlier process of this number that was killed
+  unlink(aside.c_str());  // left by a killed process with the same pid
   absl::Status status = WriteAside(aside, contents, mode);
   if (status.ok()) {
     const bool placed =

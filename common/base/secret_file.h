@@ -1,6 +1,5 @@
-// Files that hold secrets (tokens, private keys) and what goes with them. Secrets are read only if
-// nobody but their owner may read them, written so that they are there whole or not at all. Any
-// thread.
+// Reads and writes files that hold secrets (tokens, private keys), and their certificates. Reading
+// a secret fails unless only the owner may read the file. Writing is atomic. Any thread.
 #pragma once
 
 #include <sys/types.h>
@@ -17,16 +16,18 @@ namespace phub {
 inline constexpr std::size_t kSecretFileBytesMax = 64 * 1024;
 inline constexpr mode_t kSecretFileMode = 0600;
 
-// The contents. FAILED_PRECONDITION if group or others have any right to the file (the message says
-// which chmod to run), NOT_FOUND, or what else is in the way; no message holds contents.
+// Returns the contents. FAILED_PRECONDITION if group or others have any permission on the file (the
+// message gives the chmod command), NOT_FOUND, or the status of the failed system call. Messages
+// never include the contents.
 absl::StatusOr<std::string> ReadSecretFile(const std::string& path);
 
-// As above, of what anybody may read, such as certificates. FAILED_PRECONDITION if it cannot be
-// read or is empty.
+// The same for a file that anybody may read, such as a certificate. FAILED_PRECONDITION if the file
+// cannot be read or is empty.
 absl::StatusOr<std::string> ReadPublicFile(const std::string& path);
 
-// Writes beside, syncs, and puts it into place: after a crash at any instant the file is as before
-// or as given. `replace` false: ALREADY_EXISTS if there is one. Other modes are for what is public.
+// Writes a temporary file in the same folder, syncs it and renames it: after a crash at any time
+// the file has either the old or the new contents. ALREADY_EXISTS if `replace` is false and the
+// file exists. `mode`: kSecretFileMode, or another mode for a public file.
 absl::Status WriteFileDurably(const std::string& path, std::string_view contents, mode_t mode,
                               bool replace);
 

@@ -16,27 +16,27 @@ namespace phub {
 namespace {
 
 #ifndef MFD_NOEXEC_SEAL
-constexpr unsigned kNoExecSeal = 8u;  // Linux 6.3; glibc's headers are older
+constexpr unsigned kNoExecSeal = 8u;  // since Linux 6.3; older glibc headers lack it
 #else
 constexpr unsigned kNoExecSeal = MFD_NOEXEC_SEAL;
 #endif
 
 absl::Status NoMemory(const char* name, std::size_t bytes, const char* what, int error) {
   return absl::ResourceExhaustedError(
-      fmt::format("cannot {} {} bytes of shared memory ({}): {}; free memory or descriptors, or "
-                  "raise the process's limits",
+      fmt::format("cannot {} {} bytes of shared memory ({}): {}; free memory or file descriptors, "
+                  "or raise the process's limits",
                   what, bytes, name, ErrnoText(error)));
 }
 
-// Never executable where the kernel can say so: hosts may demand it (vm.memfd_noexec).
+// Not executable if the kernel supports that flag: hosts may require it (vm.memfd_noexec).
 Descriptor MakeMemfd(const char* name) {
   Descriptor memfd(memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING | kNoExecSeal));
   if (memfd || errno != EINVAL) return memfd;
   return Descriptor(memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING));
 }
 
-// Takes the first pages now, with an error and not a signal if there are none. 0 or errno. Before
-// Linux 5.14, where pages cannot be taken so, it takes all of the memory.
+// Prefaults `first_bytes` now: a lack of memory gives an error here instead of a signal on first
+// touch. Linux before 5.14 cannot do that; there it allocates all of `bytes`. Returns 0 or errno.
 int Prefault(int descriptor, void* address, std::size_t first_bytes, std::size_t bytes) {
   if (madvise(address, first_bytes, MADV_POPULATE_WRITE) == 0) return 0;
   if (errno != EINVAL) return errno;
@@ -47,13 +47,13 @@ int Prefault(int descriptor, void* address, std::size_t first_bytes, std::size_t
 
 absl::StatusOr<SharedMemory> SharedMemory::Create(const char* name, std::size_t bytes,
                                                   Others others, Pages pages) {
-  if (bytes == 0) return absl::InvalidArgumentError("0 bytes of shared memory were asked for");
+  if (bytes == 0) return absl::InvalidArgumentError("cannot create shared memory of 0 bytes");
   SharedMemory memory;
   memory.descriptor_ = MakeMemfd(name);
-  if (!memory.descriptor_) return NoMemory(name, bytes, "make", errno);
+  if (!memory.descriptor_) return NoMemory(name, bytes, "create", errno);
   const int descriptor = memory.descriptor_.get();
   if (ftruncate(descriptor, static_cast<off_t>(bytes)) != 0) {
-    return NoMemory(name, bytes, "size", errno);
+    return NoMemory(name, bytes, "reserve", errno);
   }
   void* address = MapForHugePages(bytes, PROT_READ | PROT_WRITE, MAP_SHARED, descriptor);
   if (address == MAP_FAILED) return NoMemory(name, bytes, "map", errno);
@@ -63,7 +63,7 @@ absl::StatusOr<SharedMemory> SharedMemory::Create(const char* name, std::size_t 
   if (pages == Pages::kNow) TakeHugePages(address, bytes);
   const std::size_t now_bytes = pages == Pages::kNow ? bytes : 1;
   if (const int error = Prefault(descriptor, address, now_bytes, bytes); error != 0) {
-    return NoMemory(name, bytes, "take", error);
+    return NoMemory(name, bytes, "allocate", error);
   }
   int seals = F_SEAL_SHRINK | F_SEAL_GROW;
   if (others == Others::kRead) seals |= F_SEAL_FUTURE_WRITE;
@@ -78,14 +78,15 @@ absl::StatusOr<SharedMemory> SharedMemory::Map(const Descriptor& descriptor, std
                                                Access access, Size size) {
   const int seals = fcntl(descriptor.get(), F_GET_SEALS);
   if (seals < 0 || (seals & F_SEAL_SHRINK) == 0) {
-    return absl::FailedPreconditionError("shared memory is not sealed against shrinking");
+    return absl::FailedPreconditionError(
+        "the peer's shared memory is not sealed against shrinking (F_SEAL_SHRINK)");
   }
   struct stat status {};
   const bool known = fstat(descriptor.get(), &status) == 0 && bytes > 0;
   const auto wanted = static_cast<off_t>(bytes);
   if (!known || status.st_size < wanted || (size == Size::kExact && status.st_size != wanted)) {
-    return absl::FailedPreconditionError(
-        fmt::format("shared memory has {} bytes, {} were announced", status.st_size, bytes));
+    return absl::FailedPreconditionError(fmt::format(
+        "the peer's shared memory has {} bytes, but the peer announced {}", status.st_size, bytes));
   }
   const bool write = access == Access::kWrite;
   const int protection = write ? PROT_READ | PROT_WRITE : PROT_READ;

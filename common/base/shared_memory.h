@@ -1,11 +1,12 @@
 // Memory that two processes map: a sealed memfd.
 //
-// The daemon makes it (Create) and passes the descriptor; a client maps what it was given (Map).
-// Sealed against shrinking, so no process can take pages away under another's loads (SIGBUS), and
-// against growing, so what was charged is what there is. Descriptors that a client made are never
-// mapped: their seals would be the client's to leave out.
+// The daemon creates it (Create) and passes the descriptor to a client, which maps it (Map). Two
+// seals protect it:
+// - against shrinking: no process can cause a SIGBUS in another by removing pages;
+// - against growing: the size always equals the accounted size.
+// The daemon never maps descriptors that a client created, because the client could omit the seals.
 //
-// Cold calls; any thread. The memory itself has no owner but whoever holds the object.
+// Cold calls; any thread. The object's holder synchronizes accesses to the memory.
 #pragma once
 
 #include <cstddef>
@@ -17,21 +18,21 @@ namespace phub {
 
 class SharedMemory {
  public:
-  // What whoever receives the descriptor may do. kRead holds against any later mapping or write
-  // through the descriptor (F_SEAL_FUTURE_WRITE); the maker's own mapping stays writable.
+  // What a receiver of the descriptor may do. kRead forbids later writable mappings and writes
+  // through the descriptor (F_SEAL_FUTURE_WRITE); the creator's own mapping stays writable.
   enum class Others { kWrite, kRead };
   enum class Access { kWrite, kRead };
   enum class Size { kExact, kAtLeast };
   enum class Pages { kNow, kLater };
 
   SharedMemory() = default;
-  // `bytes` of zeros, mapped read-write; in huge pages where the host gives them. `name` is what
-  // /proc shows. `pages`: taken now, or later by TakePages (common/base/mapped_memory.h). Errors:
+  // Creates `bytes` of zeros, mapped read-write, in huge pages if the host has them. /proc shows
+  // `name`. `pages`: prefault now, or later with TakePages (common/base/mapped_memory.h). Errors:
   // kInvalidArgument (0 bytes), kResourceExhausted.
   static absl::StatusOr<SharedMemory> Create(const char* name, std::size_t bytes, Others others,
                                              Pages pages = Pages::kNow);
-  // Maps memory that the daemon made, so many bytes of it. kFailedPrecondition unless it is sealed
-  // and of that size.
+  // Maps the first `bytes` of memory that the daemon created. kFailedPrecondition unless it is
+  // sealed and its size fits `size`.
   static absl::StatusOr<SharedMemory> Map(const Descriptor& descriptor, std::size_t bytes,
                                           Access access, Size size = Size::kExact);
   ~SharedMemory();
@@ -41,9 +42,9 @@ class SharedMemory {
   std::byte* data() const { return data_; }
   std::size_t bytes() const { return bytes_; }
   bool writable() const { return writable_; }  // through this mapping
-  // For passing on; -1 when it was closed, and for memory that was mapped from a descriptor.
+  // For passing to another process. -1 once closed, and for memory from Map().
   int descriptor() const { return descriptor_.get(); }
-  // Once nobody else will be given it. The memory stays.
+  // Call once no other process will receive the descriptor. The mapping remains.
   void CloseDescriptor() { descriptor_.Reset(); }
   explicit operator bool() const { return data_ != nullptr; }
 

@@ -9,7 +9,7 @@ namespace phub {
 // A number that one thread writes and any thread reads.
 class SingleWriterNumber {
  public:
-  // The owner only: no read-modify-write, so that it costs a plain add.
+  // Writer thread only: not an atomic read-modify-write, therefore as cheap as a plain add.
   void Add(std::uint64_t value = 1) { Set(Get() + value); }
   void Subtract(std::uint64_t value = 1) { Set(Get() - value); }
   std::uint64_t Get() const { return value_.load(std::memory_order_relaxed); }

@@ -1,6 +1,7 @@
-// A bounded queue between exactly one producer thread and one consumer thread: how control and
-// core loops talk. Full means false, never growth. Each side caches the other's index and keeps
-// its own on a cache line of its own (after rigtorp's SPSCQueue and the MCRingBuffer paper).
+// A bounded queue between exactly one producer thread and one consumer thread. The control plane
+// and core loops communicate over it. A push to a full queue returns false; the queue never grows.
+// Each side caches the other side's index, and each index has its own cache line (as in rigtorp's
+// SPSCQueue and the MCRingBuffer paper).
 #pragma once
 
 #include <atomic>
@@ -25,11 +26,11 @@ class SpscQueue {
   SpscQueue(const SpscQueue&) = delete;
   SpscQueue& operator=(const SpscQueue&) = delete;
 
-  // Producer thread. False when full; the item is then untouched.
+  // Producer thread. False if full; the item is then unchanged.
   [[nodiscard]] bool TryPush(const T& item) { return Push(item); }
   [[nodiscard]] bool TryPush(T&& item) { return Push(std::move(item)); }
 
-  // Consumer thread. False when empty.
+  // Consumer thread. False if empty.
   [[nodiscard]] bool TryPop(T& item) {
     const std::size_t head = head_.load(std::memory_order_relaxed);
     if (head == tail_cache_) {
@@ -41,7 +42,7 @@ class SpscQueue {
     return true;
   }
 
-  // Either side; true may be stale by the time it is read.
+  // Producer or consumer thread. On the consumer's side true may already be outdated.
   bool Empty() const {
     return head_.load(std::memory_order_acquire) == tail_.load(std::memory_order_acquire);
   }

@@ -1,4 +1,5 @@
-// Debian's Abseil has a string_view of its own, which fmt cannot print: a status's words as std's.
+// A status's message as std::string_view. Debian's Abseil has its own string_view type, which fmt
+// cannot print.
 #pragma once
 
 #include <string_view>
@@ -7,7 +8,7 @@
 
 namespace phub {
 
-// Valid as long as the status.
+// Valid for the lifetime of the status.
 inline std::string_view MessageOf(const absl::Status& status) {
   return {status.message().data(), status.message().size()};
 }

@@ -9,7 +9,7 @@
 namespace phub {
 namespace {
 
-// Case, '-' and '_' are not what tells words apart when somebody mistypes.
+// Ignores case, '-' and '_': they are often mistyped.
 std::string Normalize(std::string_view word) {
   std::string normal;
   for (const char character : word) {
@@ -56,7 +56,7 @@ std::string_view Nearest(std::string_view word, std::span<const std::string_view
     if (normal.find(wanted) != std::string::npos) containing.push_back(candidate);
   }
   if (!nearest.empty()) return nearest;
-  constexpr std::size_t kLettersMin = 3;  // shorter words are inside almost everything
+  constexpr std::size_t kLettersMin = 3;  // most words contain some shorter word
   if (containing.size() == 1 && wanted.size() >= kLettersMin) return containing.front();
   return {};
 }

@@ -1,4 +1,4 @@
-// "Did you mean": the nearest known word to one that is not known. Pure; any thread.
+// "Did you mean": suggests the known word nearest to an unknown one. Pure; any thread.
 #pragma once
 
 #include <span>
@@ -7,14 +7,15 @@
 
 namespace phub {
 
-// Insertions, deletions, substitutions and swaps of neighbours that turn one word into the other.
+// The number of insertions, deletions, substitutions and swaps of neighbours that turn one word
+// into the other.
 std::size_t EditDistance(std::string_view from, std::string_view to);
 
-// The nearest of `known` if it is near enough to be meant (a third of its letters may differ, at
-// least 1), else the only one that begins with `word` or has it inside; else empty.
+// Returns the nearest of `known` if at most a third of its letters differ (one letter may always
+// differ). Failing that, returns the only known word that contains `word`; otherwise empty.
 std::string_view Nearest(std::string_view word, std::span<const std::string_view> known);
 
-// "; did you mean \"listen\"?", or "" when nothing is near.
+// "; did you mean \"listen\"?", or "" if there is no suggestion.
 std::string DidYouMean(std::string_view word, std::span<const std::string_view> known);
 
 }  // namespace phub

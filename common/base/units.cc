@@ -14,24 +14,24 @@ struct Unit {
   std::uint64_t scale;
 };
 
-// Largest first: Exact*() takes the first that divides.
+// Largest first: Exact() uses the first unit that divides the value.
 constexpr std::array kDurationUnits = {
     Unit{"h", 3'600'000'000'000}, Unit{"m", 60'000'000'000}, Unit{"s", 1'000'000'000},
     Unit{"ms", 1'000'000},        Unit{"us", 1'000},         Unit{"ns", 1}};
 constexpr std::array kByteUnits = {Unit{"TiB", kTebibyte}, Unit{"GiB", kGibibyte},
                                    Unit{"MiB", kMebibyte}, Unit{"KiB", kKibibyte}, Unit{"", 1}};
-constexpr std::array kByteUnitsAlso = {  // read, never written
+constexpr std::array kByteUnitsAlso = {  // accepted, but never written
     Unit{"B", 1}, Unit{"KB", 1'000}, Unit{"MB", 1'000'000}, Unit{"GB", 1'000'000'000},
     Unit{"TB", 1'000'000'000'000}};
 
-// Standard C++ has no 128 bits; __extension__ tells -Wpedantic that this is known.
+// Standard C++ has no 128-bit integers; __extension__ silences -Wpedantic.
 __extension__ using Wide = unsigned __int128;
 
 constexpr std::uint64_t kValueMax = std::numeric_limits<std::int64_t>::max();
 
 bool IsDigit(char character) { return character >= '0' && character <= '9'; }
 
-// "12.5" times scale, when that is a whole number of at most 63 bits. Exact: no floating point.
+// "12.5" times scale, if that is a whole number of at most 63 bits. Exact: no floating point.
 std::optional<std::uint64_t> Scale(std::string_view number, std::uint64_t scale) {
   const std::size_t point = number.find('.');
   const std::string_view whole = number.substr(0, point);
@@ -43,7 +43,7 @@ std::optional<std::uint64_t> Scale(std::string_view number, std::uint64_t scale)
   if (whole.empty()) return std::nullopt;
   Wide digits = 0;
   Wide divisor = 1;
-  constexpr std::size_t kDigitsMax = 19;  // times a scale of 2^40 stays inside 128 bits
+  constexpr std::size_t kDigitsMax = 19;  // multiplied by a scale of 2^42, it fits 128 bits
   if (whole.size() + fraction.size() > kDigitsMax) return std::nullopt;
   for (const std::string_view part : {whole, fraction}) {
     for (const char digit : part) {
@@ -85,7 +85,7 @@ std::string Exact(const Units& units, std::uint64_t value) {
   return fmt::format("0{}", units.back().name);
 }
 
-// Three significant digits, without trailing zeros; 999.6 becomes 1000 and stays in its unit.
+// Three significant digits, without trailing zeros; 999.6 becomes 1000 in the same unit.
 std::string ThreeDigits(double value) {
   const int decimals = value >= 99.95 ? 0 : value >= 9.995 ? 1 : 2;
   std::string text = fmt::format("{:.{}f}", value, decimals);
@@ -137,7 +137,7 @@ std::string HumanDuration(DurationNs duration) {
   if (seconds >= 3'600) return TwoUnits(seconds / 3'600, "h", seconds / 60 % 60, "min");
   if (seconds >= 60) return TwoUnits(seconds / 60, "min", seconds % 60, "s");
   const auto value = static_cast<double>(magnitude);
-  if (magnitude >= 1'000'000'000) {  // one decimal is what anybody reads: "1.3 s", not "1.27 s"
+  if (magnitude >= 1'000'000'000) {  // one decimal is enough: "1.3 s", not "1.27 s"
     return fmt::format("{:.1f} s", value / 1e9);
   }
   if (magnitude >= 1'000'000) return ThreeDigits(value / 1e6) + " ms";

@@ -1,10 +1,10 @@
-// Which phub this is. Constants of the build. (phub::Version() is libphub's own.)
+// Version and commit of this build. (phub::Version() is libphub's public function.)
 #pragma once
 
 namespace phub {
 
 const char* BuildVersion();  // "0.1.0"
-// Of the tree it was built from, with "-dirty" if it had changes; or "unknown".
+// The commit of the source tree, with "-dirty" if the tree had local changes; or "unknown".
 const char* BuildCommit();
 
 }  // namespace phub

@@ -17,7 +17,7 @@ Doorbell::Doorbell() : event_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
 
 void Doorbell::Ring() const {
   const std::uint64_t one = 1;
-  // Fails only when the counter is at its maximum, and then the bell is ringing already.
+  // Fails only if the counter is at its maximum; the descriptor is then already readable.
   [[maybe_unused]] const ssize_t written = write(event_.get(), &one, sizeof one);
 }
 
@@ -33,7 +33,7 @@ bool Waiter::Wait(DurationNs timeout, int ignored) {
   const timespec limit{.tv_sec = timeout / kSecond, .tv_nsec = timeout % kSecond};
   const int count = ppoll(items_.data(), items_.size(), timeout < 0 ? nullptr : &limit, nullptr);
   if (count > 0) return true;
-  for (pollfd& item : items_) item.revents = 0;  // an interrupted call leaves what was there
+  for (pollfd& item : items_) item.revents = 0;  // an interrupted call leaves old values
   return false;
 }
 

@@ -1,4 +1,4 @@
-// How a thread that polls goes to sleep when there is nothing to do, and how others wake it.
+// Lets a polling thread sleep when it has no work, and lets other threads wake it.
 #pragma once
 
 #include <poll.h>
@@ -22,15 +22,15 @@ class Doorbell {
   Descriptor event_;
 };
 
-// Blocks on several descriptors at once: a handful, or it would keep an epoll of its own. One
+// Blocks on several descriptors at once. Made for a handful of them; more would need epoll. One
 // thread.
 class Waiter {
  public:
   void Add(int descriptor);
-  // Until a descriptor is readable or the time is up (negative: no limit). True if one is readable.
-  // `ignored`: one of the descriptors, not waited for this time.
+  // Waits until a descriptor is readable or the timeout expires (negative: no timeout). True if one
+  // is readable. `ignored`: a descriptor that this call does not wait for.
   bool Wait(DurationNs timeout, int ignored = -1);
-  // After Wait: was that one?
+  // Whether the last Wait() found `descriptor` readable.
   bool IsReadable(int descriptor) const;
 
  private:

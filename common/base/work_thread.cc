@@ -19,7 +19,7 @@ WorkThread::~WorkThread() {
     ending_ = true;
     dropped.swap(waiting_);
   }
-  dropped.clear();  // without the lock: what it held may take others
+  dropped.clear();  // without the lock: the destructors of captured objects may take other locks
   Finish();
 }
 
@@ -51,7 +51,7 @@ void WorkThread::Loop() {
     waiting_.pop_front();
     lock.unlock();
     work();
-    work = nullptr;  // what it held goes without the lock
+    work = nullptr;  // destroy captured objects without the lock
     lock.lock();
   }
 }

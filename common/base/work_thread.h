@@ -1,5 +1,5 @@
-// A thread that does what it is given, in order: for whatever takes time where nobody may wait for
-// it, under a lock or in a loop that serves others.
+// A thread that runs posted functions in order. For slow work that must not run under a lock or in
+// an event loop.
 #pragma once
 
 #include <condition_variable>
@@ -15,16 +15,16 @@ namespace phub {
 
 class WorkThread {
  public:
-  // `name`: what the system shows. `waiting_max`: more is refused.
+  // `name`: the thread's name in top and gdb. `waiting_max`: the queue's limit; Post() then fails.
   explicit WorkThread(std::string name, std::size_t waiting_max = SIZE_MAX);
-  ~WorkThread();  // what waits is dropped
+  ~WorkThread();  // drops the functions that have not started
   WorkThread(const WorkThread&) = delete;
   WorkThread& operator=(const WorkThread&) = delete;
 
-  // Any thread, the one that does it too. False, and nothing happens, if too much waits already, or
-  // once it ends.
+  // Any thread, including a posted function. False, without effect, if the queue is full or the
+  // thread is ending.
   bool Post(std::function<void()> work);
-  // Does what waits, then ends. Owner's thread; idempotent.
+  // Runs the functions in the queue, then ends the thread. Owner's thread; idempotent.
   void Finish();
 
  private:

@@ -12,7 +12,7 @@ namespace phub::checkpoint {
 
 constexpr std::size_t kDigestBytes = 32;
 
-// OpenSSL refuses these calls only when it was built or configured without SHA-256.
+// These OpenSSL calls fail only if OpenSSL was built or configured without SHA-256.
 Sha256::Sha256() : context_(EVP_MD_CTX_new()) { Begin(); }
 Sha256::~Sha256() = default;
 Sha256::Sha256(Sha256&&) noexcept = default;

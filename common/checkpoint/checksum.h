@@ -1,4 +1,4 @@
-// SHA-256, as `sha256sum` prints it. One thread.
+// SHA-256, in the format of `sha256sum`. One thread.
 #pragma once
 
 #include <cstddef>
@@ -19,7 +19,7 @@ class Sha256 {
   Sha256& operator=(Sha256&&) noexcept;
 
   void Update(std::span<const std::byte> bytes);
-  // 64 hexadecimal digits in lower case; begins anew.
+  // Returns 64 lower-case hexadecimal digits and resets the object for new data.
   std::string Finish();
 
  private:

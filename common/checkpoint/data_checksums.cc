@@ -7,7 +7,7 @@
 namespace phub::checkpoint {
 namespace {
 
-constexpr std::uint64_t kBufferBytesMax = 1 << 20;  // calls cost nothing beside SHA-256
+constexpr std::uint64_t kBufferBytesMax = 1 << 20;  // large enough to hide the cost of system calls
 
 }  // namespace
 
@@ -23,7 +23,7 @@ absl::StatusOr<DataChecksums> ChecksumsOf(FileOperations& operations, int file,
       const std::span<std::byte> bytes(buffer.data(),
                                        std::min<std::uint64_t>(buffer.size(), end - at));
       const int error = operations.ReadAt(file, bytes, at);
-      if (error != 0) return FileError(path, "read it", error);
+      if (error != 0) return FileError(path, "read the file", error);
       whole.Update(bytes);
       part.Update(bytes);
       at += bytes.size();
@@ -33,7 +33,7 @@ absl::StatusOr<DataChecksums> ChecksumsOf(FileOperations& operations, int file,
 
   absl::Status status = read(0, data_start);
   if (!status.ok()) return status;
-  part.Finish();  // the header's: only the whole file's checksum covers it
+  part.Finish();  // discards the header's: only the checksum of the whole file covers the header
   DataChecksums checksums;
   for (const PlacedTensor& tensor : tensors) {
     status = read(data_start + tensor.begin, data_start + tensor.end);

@@ -1,4 +1,4 @@
-// The checksums of a data file, read once from its first byte to its last. Any thread.
+// Computes the checksums of a data file in one sequential read. Any thread.
 #pragma once
 
 #include <cstdint>
@@ -14,8 +14,8 @@
 namespace phub::checkpoint {
 
 struct DataChecksums {
-  std::string file;                     // of all bytes
-  std::vector<TensorChecksum> tensors;  // in the order of their places
+  std::string file;                     // covers the whole file
+  std::vector<TensorChecksum> tensors;  // by offset in the file
 };
 
 // REQUIRES: the tensors cover the bytes from `data_start` to the end of the file.

@@ -12,11 +12,12 @@ namespace phub::checkpoint {
 namespace {
 
 constexpr std::string_view kOwnPrefix = "phub:";
-constexpr std::string_view kMetadataName = "__metadata__";  // taken by the format
+constexpr std::string_view kMetadataName = "__metadata__";  // reserved by safetensors
 constexpr std::size_t kNameBytesMax = 255;
 constexpr std::size_t kWordBytesMax = 63;
 constexpr std::size_t kTensorsPerKeyMax = 16;
-// File offsets are 63 bits; this leaves room for the header, and sums of two cannot wrap.
+// File offsets have 63 bits. This limit leaves room for the header, and the sum of two sizes cannot
+// overflow.
 constexpr std::uint64_t kStateBytesMax = std::uint64_t{1} << 60;
 
 bool IsWord(std::string_view word) {
@@ -32,16 +33,18 @@ absl::Status CheckNumbers(const SavedKey& key) {
   };
   if (key.element_count == 0) return error("it has no elements");
   if (key.element_count > kStateBytesMax / 8)
-    return error(fmt::format("{} elements are more than a state can hold", key.element_count));
+    return error(fmt::format("it has {} elements; a checkpoint holds at most {} per key",
+                             key.element_count, kStateBytesMax / 8));
   if (!numeric::IsWireTypeOf(key.gradient_type, key.type))
-    return error(fmt::format("gradients of {} cannot travel as {}", numeric::ToString(key.type),
-                             numeric::ToString(key.gradient_type)));
+    return error(fmt::format("gradients of a key of type {} cannot be sent as {}",
+                             numeric::ToString(key.type), numeric::ToString(key.gradient_type)));
   if (!numeric::IsWireTypeOf(key.parameter_type, key.type))
-    return error(fmt::format("parameters of {} cannot travel as {}", numeric::ToString(key.type),
-                             numeric::ToString(key.parameter_type)));
+    return error(fmt::format("parameters of a key of type {} cannot be sent as {}",
+                             numeric::ToString(key.type), numeric::ToString(key.parameter_type)));
   for (const auto& [name, value] : key.hyper_parameters) {
-    if (!IsWord(name)) return error(fmt::format("{} is no hyper-parameter", Quoted(name)));
-    if (!std::isfinite(value)) return error(fmt::format("{} is not finite", name));
+    if (!IsWord(name))
+      return error(fmt::format("{} is not a valid hyper-parameter name", Quoted(name)));
+    if (!std::isfinite(value)) return error(fmt::format("hyper-parameter {} is not finite", name));
   }
   return absl::OkStatus();
 }
@@ -49,25 +52,29 @@ absl::Status CheckNumbers(const SavedKey& key) {
 absl::Status CheckKey(const SavedKey& key) {
   if (!IsCheckpointName(key.name))
     return absl::InvalidArgumentError(
-        fmt::format("key {}: a name has 1 to {} bytes of UTF-8 and no control characters",
+        fmt::format("key {}: the name must have 1 to {} bytes of UTF-8 without control characters",
                     Quoted(key.name), kNameBytesMax));
   const auto error = [&](std::string_view what) {
     return absl::InvalidArgumentError(fmt::format("key {}: {}", Quoted(key.name), what));
   };
   if (key.name.starts_with(kOwnPrefix) || key.name == kMetadataName)
     return error(
-        fmt::format("names that begin with \"{}\", and \"{}\", have a meaning of their "
-                    "own in saved state",
-                    kOwnPrefix, kMetadataName));
-  if (!IsWord(key.operation)) return error(Quoted(key.operation) + " is no operation");
-  if (!IsWord(key.optimizer)) return error(Quoted(key.optimizer) + " is no optimizer");
+        fmt::format("checkpoints reserve the name \"{}\" and names that start with \"{}\"; rename "
+                    "the key",
+                    kMetadataName, kOwnPrefix));
+  if (!IsWord(key.operation))
+    return error(Quoted(key.operation) + " is not a valid name of an operation");
+  if (!IsWord(key.optimizer))
+    return error(Quoted(key.optimizer) + " is not a valid name of an optimizer");
   if (key.optimizer_tensors.size() > kTensorsPerKeyMax)
-    return error(fmt::format("{} tensors of optimizer state", key.optimizer_tensors.size()));
+    return error(fmt::format("the optimizer has {} state tensors; at most {} are allowed",
+                             key.optimizer_tensors.size(), kTensorsPerKeyMax));
   std::set<std::string_view> names;
   for (const OptimizerTensor& tensor : key.optimizer_tensors) {
     if (!IsWord(tensor.name) || !names.insert(tensor.name).second)
       return error(
-          fmt::format("optimizer state {} is ill-named or named twice", Quoted(tensor.name)));
+          fmt::format("the name {} of an optimizer state tensor is invalid or occurs twice",
+                      Quoted(tensor.name)));
   }
   return CheckNumbers(key);
 }
@@ -113,30 +120,32 @@ bool IsCheckpointName(std::string_view name) {
 absl::Status CheckDescription(const CheckpointDescription& description) {
   if (!IsCheckpointName(description.job))
     return absl::InvalidArgumentError(
-        fmt::format("{} is no name of a job", Quoted(description.job)));
+        fmt::format("{} is not a valid job name", Quoted(description.job)));
   if (description.world_size == 0 || description.world_size > kRanksMax)
     return absl::InvalidArgumentError(
-        fmt::format("a job has 1 to {} workers, not {}", kRanksMax, description.world_size));
+        fmt::format("a job must have 1 to {} workers, but the checkpoint says {}", kRanksMax,
+                    description.world_size));
   if (!IsCheckpointName(description.phub_version))
     return absl::InvalidArgumentError(
-        fmt::format("{} is no version of phub", Quoted(description.phub_version)));
+        fmt::format("{} is not a valid phub version", Quoted(description.phub_version)));
   for (const std::string& daemon : description.daemons) {
     if (!IsCheckpointName(daemon))
-      return absl::InvalidArgumentError(fmt::format("{} is no name of a daemon", Quoted(daemon)));
+      return absl::InvalidArgumentError(
+          fmt::format("{} is not a valid name of a daemon", Quoted(daemon)));
   }
   if (description.keys.size() > kKeysPerJobMax)
-    return absl::InvalidArgumentError(
-        fmt::format("{} keys; a job has at most {}", description.keys.size(), kKeysPerJobMax));
+    return absl::InvalidArgumentError(fmt::format("the job has {} keys; at most {} are allowed",
+                                                  description.keys.size(), kKeysPerJobMax));
   std::set<std::string_view> names;
   std::uint64_t bytes = 0;
   for (const SavedKey& key : description.keys) {
     if (absl::Status status = CheckKey(key); !status.ok()) return status;
     if (!names.insert(key.name).second)
-      return absl::InvalidArgumentError(fmt::format("key {} comes twice", Quoted(key.name)));
+      return absl::InvalidArgumentError(fmt::format("two keys are named {}", Quoted(key.name)));
     for (const TensorDescription& tensor : TensorsOf(key)) {
       if (tensor.bytes() > kStateBytesMax - bytes)
-        return absl::InvalidArgumentError(fmt::format(
-            "key {}: the state would be larger than {} bytes", Quoted(key.name), kStateBytesMax));
+        return absl::InvalidArgumentError(fmt::format("with key {} the checkpoint exceeds {} bytes",
+                                                      Quoted(key.name), kStateBytesMax));
       bytes += tensor.bytes();
     }
   }

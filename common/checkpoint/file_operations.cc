@@ -15,7 +15,7 @@
 namespace phub::checkpoint {
 namespace {
 
-// Of a call that returns -1 on failure; repeated when a signal interrupts it.
+// Repeats a system call while signals interrupt it. Returns 0, or its errno if it returns -1.
 template <typename Call>
 int ErrnoOf(Call call) {
   while (call() < 0) {
@@ -90,7 +90,7 @@ FileOperations& FileOperations::System() {
 
 absl::Status FileError(std::string_view path, std::string_view what, int error) {
   if (error == kEndOfFile)
-    return absl::DataLossError(fmt::format("{}: cannot {}: the file ends before that", path, what));
+    return absl::DataLossError(fmt::format("{}: cannot {}: the file is truncated", path, what));
   return absl::Status(absl::ErrnoToStatusCode(error),
                       fmt::format("{}: cannot {}: {}", path, what, ErrnoText(error)));
 }
@@ -99,7 +99,7 @@ absl::StatusOr<Descriptor> OpenFolder(const std::string& path) {
   int opened = -1;
   const int error =
       ErrnoOf([&] { return opened = open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC); });
-  if (error != 0) return FileError(path, "open it as a folder of saved state", error);
+  if (error != 0) return FileError(path, "open the checkpoint folder", error);
   return Descriptor(opened);
 }
 
@@ -110,18 +110,18 @@ absl::StatusOr<Descriptor> OpenFile(int folder, const std::string& folder_path,
   const int error = ErrnoOf([&] {
     return opened = openat(folder, name.c_str(), O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
   });
-  if (error != 0) return FileError(path, "open it", error);
+  if (error != 0) return FileError(path, "open the file", error);
   Descriptor file(opened);
   struct stat status {};
-  if (fstat(file.get(), &status) != 0) return FileError(path, "look at it", errno);
+  if (fstat(file.get(), &status) != 0) return FileError(path, "stat the file", errno);
   if (!S_ISREG(status.st_mode))
-    return absl::FailedPreconditionError(fmt::format("{}: this is not a plain file", path));
+    return absl::FailedPreconditionError(fmt::format("{}: this is not a regular file", path));
   return file;
 }
 
 absl::StatusOr<std::uint64_t> FileBytes(int file, std::string_view path) {
   struct stat status {};
-  if (fstat(file, &status) != 0) return FileError(path, "look at it", errno);
+  if (fstat(file, &status) != 0) return FileError(path, "stat the file", errno);
   return static_cast<std::uint64_t>(status.st_size);
 }
 
@@ -134,11 +134,11 @@ absl::StatusOr<std::string> ReadFile(int folder, const std::string& folder_path,
   if (!bytes.ok()) return bytes.status();
   if (*bytes > bytes_max)
     return absl::DataLossError(
-        fmt::format("{}: it has {} bytes; at most {} are read", path, *bytes, bytes_max));
+        fmt::format("{}: the file has {} bytes; at most {} are allowed", path, *bytes, bytes_max));
   std::string text(*bytes, '\0');
   const int error =
       FileOperations::System().ReadAt(file->get(), std::as_writable_bytes(std::span(text)), 0);
-  if (error != 0) return FileError(path, "read it", error);
+  if (error != 0) return FileError(path, "read the file", error);
   return text;
 }
 

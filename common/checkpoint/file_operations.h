@@ -1,5 +1,5 @@
-// The system calls with which saved state changes a folder, behind an interface, so that tests can
-// make each of them fail, or be the last that a process makes. Stateless; any thread.
+// The system calls that change a checkpoint folder, behind an interface: tests can make each call
+// fail, or end the process after it. Stateless; any thread.
 #pragma once
 
 #include <cstddef>
@@ -13,13 +13,13 @@
 
 namespace phub::checkpoint {
 
-// Every call returns 0 or an errno.
+// Every function returns 0 or an errno.
 class FileOperations {
  public:
   virtual ~FileOperations() = default;
-  // A new file of this name; EEXIST if there is one.
+  // Creates a file; EEXIST if it exists already.
   virtual int CreateFile(int folder, const std::string& name, Descriptor& file);
-  // Makes the file so long and reserves the room on the disk, where the file system can.
+  // Sets the file's size, and reserves the disk space if the file system supports that.
   virtual int Reserve(int file, std::uint64_t bytes);
   virtual int WriteAt(int file, std::span<const std::byte> bytes, std::uint64_t offset);
   virtual int ReadAt(int file, std::span<std::byte> bytes, std::uint64_t offset);
@@ -30,18 +30,19 @@ class FileOperations {
   static FileOperations& System();
 };
 
-// What ReadAt returns where the file ends before the bytes do: no errno has this value.
+// ReadAt's result if the file ends too early. No errno has this value.
 inline constexpr int kEndOfFile = -1;
 
-// "<path>: cannot <what>: No space left on device", with the status code that fits the errno.
+// "<path>: cannot <what>: No space left on device", with the status code for the errno.
 absl::Status FileError(std::string_view path, std::string_view what, int error);
 
 absl::StatusOr<Descriptor> OpenFolder(const std::string& path);
-// A plain file, never through a symbolic link, never waiting; NotFound if there is none.
+// Opens a regular file for reading. Never follows a symbolic link and never blocks. NotFound if the
+// file does not exist.
 absl::StatusOr<Descriptor> OpenFile(int folder, const std::string& folder_path,
                                     const std::string& name);
 absl::StatusOr<std::uint64_t> FileBytes(int file, std::string_view path);
-// The whole of a small file.
+// Reads a small file completely.
 absl::StatusOr<std::string> ReadFile(int folder, const std::string& folder_path,
                                      const std::string& name, std::uint64_t bytes_max);
 

@@ -19,8 +19,8 @@ namespace {
 
 absl::Status MakeFolder(const std::string& path, FileOperations& operations) {
   if (mkdir(path.c_str(), 0777) != 0)
-    return errno == EEXIST ? absl::OkStatus() : FileError(path, "make the folder", errno);
-  // Its name must survive a power loss as what is in it does.
+    return errno == EEXIST ? absl::OkStatus() : FileError(path, "create the folder", errno);
+  // The folder's entry in its parent must survive a power loss, as its contents do.
   const std::filesystem::path parent = std::filesystem::path(path).parent_path();
   const auto folder = OpenFolder(parent.empty() ? "." : parent.string());
   if (!folder.ok()) return folder.status();
@@ -28,15 +28,15 @@ absl::Status MakeFolder(const std::string& path, FileOperations& operations) {
   return error == 0 ? absl::OkStatus() : FileError(parent.string(), "sync the folder", error);
 }
 
-// True: locked; false: this file system has no locks (some network file systems have none for
-// folders). Then two savers at once still cannot harm each other's states, but leave files behind.
+// True: locked. False: the file system does not support locks (some network file systems have none
+// for folders). Two concurrent writers are still safe without the lock, but may leave stale files.
 absl::StatusOr<bool> Lock(const CheckpointFolder& folder) {
   while (flock(folder.descriptor.get(), LOCK_EX | LOCK_NB) != 0) {
     if (errno == EINTR) continue;
     if (errno != EWOULDBLOCK) return false;
     return absl::FailedPreconditionError(
-        fmt::format("{}: a state is being saved into it by somebody else; wait for that, or choose "
-                    "another folder",
+        fmt::format("{}: another process is saving a checkpoint into this folder; retry when it "
+                    "has finished, or choose another folder",
                     folder.path));
   }
   return true;
@@ -50,23 +50,23 @@ absl::StatusOr<std::optional<Manifest>> ReadCurrent(const CheckpointFolder& fold
   absl::StatusOr<Manifest> manifest = ParseManifest(*text);
   if (!manifest.ok())
     return absl::FailedPreconditionError(
-        fmt::format("{}/{}: {}; it is left alone: choose another folder, or remove it", folder.path,
-                    kManifestFile, MessageOf(manifest.status())));
+        fmt::format("{}/{}: {}; refusing to overwrite the file: choose another folder or delete it",
+                    folder.path, kManifestFile, MessageOf(manifest.status())));
   return std::optional<Manifest>(*std::move(manifest));
 }
 
 absl::StatusOr<std::vector<std::string>> NamesIn(const CheckpointFolder& folder) {
-  auto again = OpenFolder(folder.path);  // a descriptor of its own: reading moves its position
+  auto again = OpenFolder(folder.path);  // reading would move the position of folder.descriptor
   if (!again.ok()) return again.status();
   DIR* const stream = fdopendir(again->get());
-  if (stream == nullptr) return FileError(folder.path, "list it", errno);
+  if (stream == nullptr) return FileError(folder.path, "list the folder", errno);
   again->Release();
   std::vector<std::string> names;
   errno = 0;
   while (const dirent* entry = readdir(stream)) names.emplace_back(entry->d_name);
   const int error = errno;
   closedir(stream);
-  if (error != 0) return FileError(folder.path, "list it", error);
+  if (error != 0) return FileError(folder.path, "list the folder", error);
   return names;
 }
 
@@ -75,7 +75,7 @@ absl::Status RemoveLeftovers(const CheckpointFolder& folder, FileOperations& ope
   const auto remove = [&](const std::string& name) {
     const int error = operations.Remove(folder.descriptor.get(), name);
     if (error == 0 || error == ENOENT) return absl::OkStatus();
-    return FileError(fmt::format("{}/{}", folder.path, name), "remove it", error);
+    return FileError(fmt::format("{}/{}", folder.path, name), "remove the file", error);
   };
   if (folder.current && !folder.current->replaces.empty()) {
     if (absl::Status status = remove(folder.current->replaces); !status.ok()) return status;
@@ -88,7 +88,7 @@ absl::Status RemoveLeftovers(const CheckpointFolder& folder, FileOperations& ope
       const std::string data_file(name.substr(0, name.size() - end.size()));
       if (!IsDataFileName(data_file)) continue;
       absl::Status status;
-      // Before the file that tells of it.
+      // Remove the data file before the temporary manifest, which marks it as stale.
       if (end == kManifestTemporaryEnd && data_file != current) status = remove(data_file);
       if (status.ok()) status = remove(std::string(name));
       if (!status.ok()) return status;

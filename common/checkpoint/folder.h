@@ -1,11 +1,11 @@
-// The folder into which a state is saved: opened, locked, its current manifest read, and freed of
-// what savers left that did not come to their end. Private to the writer. One thread.
+// Prepares a folder for saving a checkpoint: opens and locks it, reads its current manifest, and
+// removes files that interrupted writers left. Private to the writer. One thread.
 //
-// A saver's files, until its manifest is in place:
-//   <data file>.tmp           the data, until it is whole
-//   <data file>.manifest.tmp  the manifest, written before the data gets its name: so whatever the
-//                             instant of a crash, names alone tell which data file nobody wants
-// Nothing else is ever deleted, but the data file that the current manifest says it replaced.
+// A writer's temporary files, until its manifest is in place:
+//   <data file>.tmp           the data, until it is complete
+//   <data file>.manifest.tmp  the manifest. It is written before the data file is renamed, so that
+//                             after a crash at any time the names show which data file is stale.
+// The only other file that is ever deleted is the data file that the current manifest replaced.
 #pragma once
 
 #include <optional>
@@ -27,8 +27,9 @@ struct CheckpointFolder {
 inline constexpr const char* kDataTemporaryEnd = ".tmp";
 inline constexpr const char* kManifestTemporaryEnd = ".manifest.tmp";
 
-// Makes the folder if only its last part is missing. Fails if somebody else is saving into it, and
-// if its manifest.json is not a manifest of phub's or is damaged: it would be lost.
+// Creates the folder if only the last part of its path is missing. Fails if another process is
+// saving into it. Also fails if its manifest.json is damaged or not phub's, to avoid overwriting
+// it.
 absl::StatusOr<CheckpointFolder> OpenForSaving(const std::string& path, FileOperations& operations);
 
 }  // namespace phub::checkpoint

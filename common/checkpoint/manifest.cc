@@ -23,25 +23,25 @@ absl::Status CheckFormat(const Json& root) {
   const Json* const format =
       root.is_object() && root.contains("format") ? &root.at("format") : nullptr;
   if (format == nullptr || *format != kFormat)
-    return JsonError("", "this is not the manifest of a state that phub saved");
+    return JsonError("", "this is not the manifest of a phub checkpoint");
   const Json* const version =
       root.contains("format_version") ? &root.at("format_version") : nullptr;
   if (version == nullptr || !version->is_number_unsigned())
-    return JsonError("", "its format version is missing");
+    return JsonError("", "\"format_version\" is missing");
   if (version->get<std::uint64_t>() != kFormatVersion)
-    return JsonError("", fmt::format("its format version is {}; this phub reads version {}",
+    return JsonError("", fmt::format("the format version is {}; this phub reads version {}",
                                      version->get<std::uint64_t>(), kFormatVersion));
   return absl::OkStatus();
 }
 
-// What it says is what was written: any one changed bit changes the checksum or is none.
+// Detects any change of a value: even one flipped bit makes the checksum differ or invalid.
 absl::Status CheckOwnChecksum(const Json& root) {
   const absl::StatusOr<std::string> stated = TextField(root, "", kOwnChecksum);
   if (!stated.ok()) return stated.status();
   Json rest = root;
   rest.erase(kOwnChecksum);
   if (*stated != Sha256Of(rest.dump()))
-    return JsonError("", "its content does not match its own checksum: it was damaged or edited");
+    return JsonError("", "the content does not match its checksum: the file is damaged or edited");
   return absl::OkStatus();
 }
 
@@ -78,10 +78,12 @@ absl::Status ReadDataFile(const Json& root, Manifest& manifest) {
     if (!each.ok()) return each;
   }
   if (!IsDataFileName(*name))
-    return JsonError("data_file", fmt::format("{} is no name of a data file", Quoted(*name)));
-  if (!IsSha256(*sha256)) return JsonError("data_file", "\"sha256\" is no checksum");
+    return JsonError("data_file", fmt::format("{} is not a valid data file name", Quoted(*name)));
+  if (!IsSha256(*sha256)) return JsonError("data_file", "\"sha256\" is not a valid checksum");
   if (!replaces->empty() && (!IsDataFileName(*replaces) || *replaces == *name))
-    return JsonError("replaces", fmt::format("{} cannot be replaced", Quoted(*replaces)));
+    return JsonError("replaces",
+                     fmt::format("{} cannot be replaced: it is not the name of another data file",
+                                 Quoted(*replaces)));
   manifest.data_file = *std::move(name);
   manifest.data_bytes = *bytes;
   manifest.data_sha256 = *std::move(sha256);
@@ -100,7 +102,7 @@ absl::Status ReadTensors(const Json& root, Manifest& manifest) {
     auto sha256 = TextField(each, where, "sha256");
     if (!name.ok()) return name.status();
     if (!sha256.ok()) return sha256.status();
-    if (!IsSha256(*sha256)) return JsonError(where, "\"sha256\" is no checksum");
+    if (!IsSha256(*sha256)) return JsonError(where, "\"sha256\" is not a valid checksum");
     manifest.tensors.push_back({*std::move(name), *std::move(sha256)});
   }
   return absl::OkStatus();

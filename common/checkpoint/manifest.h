@@ -1,7 +1,6 @@
-// The manifest of a saved state, DIR/manifest.json: the one file whose replacement makes a new
-// state the current one. It names the data file and what its bytes must be, and ends with a
-// checksum of its own, over its meaning and not its layout: spaces may differ, nothing else.
-// Pure; any thread.
+// The manifest of a checkpoint, DIR/manifest.json. Replacing this file makes a new checkpoint the
+// current one. It holds the name, the size and the checksums of the data file, and ends with its
+// own checksum. That checksum covers the values but not the whitespace. Pure; any thread.
 #pragma once
 
 #include <cstdint>
@@ -15,7 +14,7 @@
 namespace phub::checkpoint {
 
 inline constexpr const char* kManifestFile = "manifest.json";
-inline constexpr std::size_t kManifestBytesMax = 256u << 20;  // some 200 bytes for each tensor
+inline constexpr std::size_t kManifestBytesMax = 256u << 20;  // a tensor takes about 200 bytes
 
 struct TensorChecksum {
   std::string name;
@@ -25,19 +24,19 @@ struct TensorChecksum {
 };
 
 struct Manifest {
-  CheckpointDescription description;  // without its keys: they are in the data file
+  CheckpointDescription description;  // without the keys, which are in the data file
   std::string data_file;
-  std::uint64_t data_bytes = 0;  // of the whole file
+  std::uint64_t data_bytes = 0;  // size of the data file
   std::string data_sha256;
-  std::vector<TensorChecksum> tensors;  // in the order of their places
-  // The data file that this one took the place of, "" if none: deleted, but for a crash.
+  std::vector<TensorChecksum> tensors;  // by offset in the data file
+  // The data file that this checkpoint replaced, or "". It still exists only after a crash.
   std::string replaces;
 
   friend bool operator==(const Manifest&, const Manifest&) = default;
 };
 
-// "state-<iteration>-<8 hexadecimal digits>.safetensors". Only files of such names are ever opened
-// or deleted on a manifest's word.
+// "state-<iteration>-<8 hexadecimal digits>.safetensors". A manifest can only cause files with such
+// names to be opened or deleted.
 std::string DataFileName(std::uint64_t iteration, std::uint32_t number);
 bool IsDataFileName(std::string_view name);
 

@@ -31,7 +31,7 @@ std::string TextOf(double value) {
   return {text, result.ptr};
 }
 
-// Only what the writers of this file write: one text for one number.
+// Accepts only the canonical text of a number, which the writer produces.
 template <typename Number>
 bool ParseNumber(const std::string& text, Number& value) {
   const char* const end = text.data() + text.size();
@@ -65,7 +65,7 @@ Json JsonOf(const SavedKey& key) {
           {"initialized", key.initialized}};
 }
 
-// Reads the fields of one object in turn; after the first error the rest is not read.
+// Reads the fields of one object. After the first error it ignores the rest.
 class Fields {
  public:
   Fields(const Json& object, std::string where) : object_(object), where_(std::move(where)) {}
@@ -115,7 +115,8 @@ void ReadHyperParameters(Fields& fields, const Json& values, SavedKey& key) {
   for (const auto& item : values.items()) {
     double value = 0.0;
     if (!item.value().is_string() || !ParseNumber(item.value().get<std::string>(), value))
-      return fields.Fail(fmt::format("hyper-parameter {} is no number", Quoted(item.key())));
+      return fields.Fail(
+          fmt::format("hyper-parameter {} is not a valid number", Quoted(item.key())));
     key.hyper_parameters[item.key()] = value;
   }
 }
@@ -153,7 +154,8 @@ absl::StatusOr<SavedKey> KeyOf(const Json& object, std::size_t index) {
   fields.Count("record_version", record_version);
   fields.Flag("initialized", key.initialized);
   if (fields.ok() && record_version > HyperVersion::Max().value)
-    fields.Fail(fmt::format("\"record_version\" is {}", record_version));
+    fields.Fail(fmt::format("\"record_version\" is {}; at most {} is allowed", record_version,
+                            HyperVersion::Max().value));
   if (fields.ok()) ReadHyperParameters(fields, object.at("hyper_parameters"), key);
   if (!fields.ok()) return fields.status();
   key.record_version = static_cast<std::uint32_t>(record_version);
@@ -165,7 +167,7 @@ absl::StatusOr<SavedKey> KeyOf(const Json& object, std::size_t index) {
 absl::StatusOr<std::vector<SavedKey>> KeysOf(const std::string& text) {
   const absl::StatusOr<Json> list = ParseStrictJson(text, kHeaderBytesMax);
   if (!list.ok()) return JsonError(kKeys, MessageOf(list.status()));
-  if (!list->is_array()) return JsonError(kKeys, "a list [...] is expected");
+  if (!list->is_array()) return JsonError(kKeys, "expected a list [...]");
   std::vector<SavedKey> keys;
   for (const Json& object : *list) {
     absl::StatusOr<SavedKey> key = KeyOf(object, keys.size());
@@ -181,12 +183,13 @@ absl::StatusOr<std::vector<std::string>> DaemonsOf(const std::string& text) {
   return TextList(*list, kDaemons);
 }
 
-// All that there must be, and nothing else.
+// Checks that all required names are present and no others.
 absl::Status CheckNames(const Metadata& metadata) {
   constexpr std::array kNames = {kVersion,     kJob,     kWorldSize, kIteration,
                                  kPhubVersion, kSavedAt, kDaemons,   kKeys};
   for (const char* name : kNames) {
-    if (!metadata.contains(name)) return JsonError("", fmt::format("no {} in its metadata", name));
+    if (!metadata.contains(name))
+      return JsonError("", fmt::format("{} is missing in the file's metadata", name));
   }
   for (const auto& [name, value] : metadata) {
     if (std::find(kNames.begin(), kNames.end(), name) == kNames.end())
@@ -203,16 +206,16 @@ absl::Status CheckTensors(const CheckpointDescription& description,
   for (const TensorDescription& tensor : expected) {
     const auto found = placed.find(tensor.name);
     const std::string where = fmt::format("tensor {}", Quoted(tensor.name));
-    if (found == placed.end()) return JsonError(where, "it is missing");
+    if (found == placed.end()) return JsonError(where, "it is missing in the file");
     const PlacedTensor& its = *found->second;
     if (its.type != tensor.type || its.shape.size() != 1 || its.shape[0] != tensor.element_count)
-      return JsonError(where, fmt::format("it must be {} elements of {}", tensor.element_count,
-                                          numeric::ToString(tensor.type)));
+      return JsonError(where, fmt::format("it must have one dimension of {} elements of {}",
+                                          tensor.element_count, numeric::ToString(tensor.type)));
     placed.erase(found);
   }
   if (placed.empty()) return absl::OkStatus();
   return JsonError(fmt::format("tensor {}", Quoted(placed.begin()->first)),
-                   "it belongs to no key of the state");
+                   "it does not belong to any key of the checkpoint");
 }
 
 }  // namespace
@@ -236,9 +239,9 @@ SafetensorsHeader HeaderOf(const CheckpointDescription& description) {
 absl::StatusOr<CheckpointDescription> DescriptionOf(const SafetensorsHeader& header) {
   const Metadata& metadata = header.metadata;
   if (!metadata.contains(kVersion))
-    return JsonError("", "a safetensors file, but not one that phub saved");
+    return JsonError("", "this safetensors file is not a phub checkpoint");
   if (metadata.at(kVersion) != std::to_string(kFormatVersion))
-    return JsonError("", fmt::format("its format version is {}; this phub reads version {}",
+    return JsonError("", fmt::format("the format version is {}; this phub reads version {}",
                                      Quoted(metadata.at(kVersion)), kFormatVersion));
   if (absl::Status status = CheckNames(metadata); !status.ok()) return status;
   CheckpointDescription description;
@@ -246,7 +249,7 @@ absl::StatusOr<CheckpointDescription> DescriptionOf(const SafetensorsHeader& hea
   description.phub_version = metadata.at(kPhubVersion);
   const auto number = [&](const char* name, auto& value) {
     if (ParseNumber(metadata.at(name), value)) return absl::OkStatus();
-    return JsonError(name, "no number: " + Quoted(metadata.at(name)));
+    return JsonError(name, Quoted(metadata.at(name)) + " is not a valid number");
   };
   absl::Status status = number(kWorldSize, description.world_size);
   if (status.ok()) status = number(kIteration, description.iteration);

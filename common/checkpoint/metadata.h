@@ -1,10 +1,10 @@
-// What a state's safetensors file says of itself in its metadata, so that it can be understood
-// without its manifest:
+// The metadata in a checkpoint's safetensors file. It describes the checkpoint completely, without
+// the manifest:
 //   phub.format_version  "1"
 //   phub.job, phub.world_size, phub.iteration, phub.version, phub.saved_at_unix_s
-//   phub.daemons         JSON: a list of texts
+//   phub.daemons         JSON: a list of strings
 //   phub.keys            JSON: a list with one object for each key, in the job's order
-// Hyper-parameters are the shortest decimals that read back to the same double. Pure; any thread.
+// A hyper-parameter is the shortest decimal that parses back to the same double. Pure; any thread.
 #pragma once
 
 #include <cstdint>
@@ -19,12 +19,12 @@
 
 namespace phub::checkpoint {
 
-// Of files and manifests; a reader refuses others than its own.
+// Of data files and manifests. A reader rejects any other version.
 inline constexpr std::uint64_t kFormatVersion = 1;
 
 SafetensorsHeader HeaderOf(const CheckpointDescription& description);
 
-// Fails if the file is not phub's, or if its tensors are not exactly those of its keys.
+// Fails if the file is not a phub checkpoint, or if its tensors do not match its keys exactly.
 absl::StatusOr<CheckpointDescription> DescriptionOf(const SafetensorsHeader& header);
 
 }  // namespace phub::checkpoint

@@ -14,7 +14,8 @@
 namespace phub::checkpoint {
 namespace {
 
-// A manifest may be replaced, and its data file deleted, between the two being opened.
+// Another process may replace the manifest and delete its data file before the reader opens the
+// data file; the reader then retries.
 constexpr int kOpenAttemptsMax = 8;
 
 absl::Status Refused(std::string_view path, std::string_view why) {
@@ -42,8 +43,8 @@ absl::Status CheckpointReader::OpenFiles() {
     const absl::StatusOr<std::string> text =
         ReadFile(folder->get(), directory_, kManifestFile, kManifestBytesMax);
     if (absl::IsNotFound(text.status()))
-      return absl::NotFoundError(
-          fmt::format("{}: no saved state is here: there is no {}", directory_, kManifestFile));
+      return absl::NotFoundError(fmt::format("{}: this folder is not a checkpoint: it has no {}",
+                                             directory_, kManifestFile));
     if (!text.ok()) return text.status();
     absl::StatusOr<Manifest> manifest = ParseManifest(*text);
     if (!manifest.ok()) return Refused(PathOf(kManifestFile), MessageOf(manifest.status()));
@@ -58,7 +59,8 @@ absl::Status CheckpointReader::OpenFiles() {
     if (*text == text_before) break;
     text_before = *text;
   }
-  return Refused(data_path_, fmt::format("{} names this file, but it is not there", kManifestFile));
+  return Refused(data_path_,
+                 fmt::format("{} refers to this file, but it does not exist", kManifestFile));
 }
 
 absl::Status CheckpointReader::ReadHeader() {
@@ -66,17 +68,17 @@ absl::Status CheckpointReader::ReadHeader() {
   const absl::StatusOr<std::uint64_t> file_bytes = FileBytes(data_.get(), data_path_);
   if (!file_bytes.ok()) return file_bytes.status();
   if (*file_bytes != manifest_.data_bytes)
-    return Refused(data_path_, fmt::format("it has {} bytes, but {} were saved", *file_bytes,
+    return Refused(data_path_, fmt::format("the file has {} bytes, but {} were saved", *file_bytes,
                                            manifest_.data_bytes));
   std::array<std::byte, kHeaderLengthBytes> length_bytes{};
   int error = operations.ReadAt(data_.get(), length_bytes, 0);
-  if (error != 0) return FileError(data_path_, "read the length of its header", error);
+  if (error != 0) return FileError(data_path_, "read the length of the header", error);
   const absl::StatusOr<std::uint64_t> length = DecodeHeaderLength(length_bytes, *file_bytes);
   if (!length.ok()) return Refused(data_path_, MessageOf(length.status()));
   std::string json(*length, '\0');
   error =
       operations.ReadAt(data_.get(), std::as_writable_bytes(std::span(json)), kHeaderLengthBytes);
-  if (error != 0) return FileError(data_path_, "read its header", error);
+  if (error != 0) return FileError(data_path_, "read the header", error);
   data_start_ = kHeaderLengthBytes + *length;
   absl::StatusOr<SafetensorsHeader> header = ParseHeader(json, *file_bytes - data_start_);
   if (!header.ok()) return Refused(data_path_, MessageOf(header.status()));
@@ -94,17 +96,17 @@ absl::Status CheckpointReader::CheckAgainstManifest() const {
   if (summary != manifest_.description)
     return Refused(
         data_path_,
-        fmt::format("{} describes another state than this file holds (job {} at "
-                    "iteration {}, and job {} at iteration {})",
+        fmt::format("{} does not match this file: it describes job {} at iteration {}, the file "
+                    "holds job {} at iteration {}",
                     kManifestFile, Quoted(manifest_.description.job),
                     manifest_.description.iteration, Quoted(summary.job), summary.iteration));
   if (manifest_.tensors.size() != header_.tensors.size())
     return Refused(data_path_,
-                   fmt::format("it holds {} tensors, and {} has checksums of {}",
+                   fmt::format("the file holds {} tensors, but {} has checksums of {}",
                                header_.tensors.size(), kManifestFile, manifest_.tensors.size()));
   for (std::size_t i = 0; i < header_.tensors.size(); ++i) {
     if (header_.tensors[i].name == manifest_.tensors[i].name) continue;
-    return Refused(data_path_, fmt::format("it holds tensor {} where {} has a checksum of {}",
+    return Refused(data_path_, fmt::format("the file holds tensor {} where {} has a checksum of {}",
                                            Quoted(header_.tensors[i].name), kManifestFile,
                                            Quoted(manifest_.tensors[i].name)));
   }
@@ -120,13 +122,12 @@ absl::Status CheckpointReader::Verify() {
     const PlacedTensor& tensor = header_.tensors[i];
     return Refused(
         data_path_,
-        fmt::format("tensor {}, bytes {} to {} of the file, is not what was saved: its "
-                    "checksum differs",
+        fmt::format("tensor {}, bytes {} to {} of the file, is damaged: its checksum differs",
                     Quoted(tensor.name), data_start_ + tensor.begin, data_start_ + tensor.end));
   }
   if (checksums->file != manifest_.data_sha256)
-    return Refused(data_path_, fmt::format("the header, its first {} bytes, is not what was saved: "
-                                           "the checksum of the file differs",
+    return Refused(data_path_, fmt::format("the header, the first {} bytes, is damaged: the "
+                                           "checksum of the file differs",
                                            data_start_));
   verified_ = true;
   return absl::OkStatus();
@@ -140,19 +141,19 @@ absl::Status CheckpointReader::Read(std::string_view tensor, std::uint64_t eleme
         fmt::format("{}: tensor {}: {}", data_path_, Quoted(tensor), what));
   };
   const auto found = index_of_.find(tensor);
-  if (found == index_of_.end()) return error("the state has none of this name");
+  if (found == index_of_.end()) return error("the checkpoint has no tensor of this name");
   const PlacedTensor& placed = header_.tensors[found->second];
   const std::uint64_t element_bytes = numeric::ElementBytes(placed.type);
   if (bytes.size() % element_bytes != 0)
-    return error(fmt::format("{} bytes are not whole elements of {}", bytes.size(),
+    return error(fmt::format("{} bytes are not a whole number of {} elements", bytes.size(),
                              numeric::ToString(placed.type)));
   const std::uint64_t count = bytes.size() / element_bytes;
   if (element_offset > placed.shape[0] || count > placed.shape[0] - element_offset)
-    return error(fmt::format("{} elements from {} on are not in its {}", count, element_offset,
-                             placed.shape[0]));
+    return error(fmt::format("{} elements from offset {} exceed the tensor's {}", count,
+                             element_offset, placed.shape[0]));
   const int failed = FileOperations::System().ReadAt(
       data_.get(), bytes, data_start_ + placed.begin + element_offset * element_bytes);
-  return failed == 0 ? absl::OkStatus() : FileError(data_path_, "read it", failed);
+  return failed == 0 ? absl::OkStatus() : FileError(data_path_, "read the file", failed);
 }
 
 }  // namespace phub::checkpoint

@@ -1,10 +1,9 @@
-// Reads a state that CheckpointWriter saved. Nothing of it is handed out before every byte was
-// found to be what was saved; damaged and foreign files are refused with the file, the place and
-// the reason.
+// Reads a checkpoint that CheckpointWriter saved. It returns data only after all checksums match.
+// Errors for damaged and foreign files name the file, the place and the reason.
 //
-// Owned by whoever loads. Any thread: nothing changes after Open(). The state stays readable when
-// a newer one takes its place meanwhile; a file that is overwritten in place after it was checked
-// is not noticed again, so do not let states be edited while they are loaded.
+// The loading code owns it. Any thread: nothing changes after Open(). The checkpoint stays readable
+// if a newer one replaces it. The reader does not detect a file that is overwritten in place after
+// the check: do not edit checkpoints while they are loaded.
 #pragma once
 
 #include <cstddef>
@@ -28,7 +27,7 @@ class CheckpointReader {
  public:
   enum class Check {
     kEverything,  // Open() verifies all checksums
-    kStructure,   // sizes, manifest and header only: to list states; call Verify() before Read()
+    kStructure,   // only sizes, manifest and header, to list; call Verify() before Read()
   };
   static absl::StatusOr<std::unique_ptr<CheckpointReader>> Open(const std::string& directory,
                                                                 Check check = Check::kEverything);
@@ -38,9 +37,9 @@ class CheckpointReader {
   const CheckpointDescription& description() const { return description_; }
   const Manifest& manifest() const { return manifest_; }
 
-  // Reads the whole file; the error names the tensor that is not what was saved.
+  // Reads the whole file and compares checksums. The error names the damaged tensor.
   absl::Status Verify();
-  // Whole elements from `element_offset` on. REQUIRES: verified.
+  // Reads whole elements, starting at `element_offset`. REQUIRES: verified.
   absl::Status Read(std::string_view tensor, std::uint64_t element_offset,
                     std::span<std::byte> bytes) const;
 

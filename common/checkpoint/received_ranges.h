@@ -1,4 +1,4 @@
-// Which elements of one tensor have come: each exactly once, in any order. One thread.
+// Tracks the received elements of one tensor: each exactly once, in any order. One thread.
 #pragma once
 
 #include <cstdint>
@@ -16,14 +16,14 @@ struct ElementRange {
 
 class ReceivedRanges {
  public:
-  // The range that came before and overlaps, if there is one: then nothing was added.
+  // Adds a range. If it overlaps a received range, returns that range and adds nothing.
   // REQUIRES: begin <= end.
   std::optional<ElementRange> Add(ElementRange range);
-  // The first that is missing of 0..element_count.
+  // The first missing range of 0..element_count.
   std::optional<ElementRange> FirstGap(std::uint64_t element_count) const;
 
  private:
-  std::map<std::uint64_t, std::uint64_t> ends_;  // by begin; disjoint, and neighbours are joined
+  std::map<std::uint64_t, std::uint64_t> ends_;  // by begin; disjoint, neighbours are merged
 };
 
 }  // namespace phub::checkpoint

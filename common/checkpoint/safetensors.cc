@@ -38,17 +38,17 @@ std::optional<ElementType> TypeOf(std::string_view name) {
 }
 
 absl::StatusOr<std::map<std::string, std::string>> ParseMetadata(const Json& value) {
-  if (!value.is_object()) return JsonError(kMetadata, "an object {...} is expected");
+  if (!value.is_object()) return JsonError(kMetadata, "expected an object {...}");
   std::map<std::string, std::string> metadata;
   for (const auto& item : value.items()) {
     if (!item.value().is_string())
-      return JsonError(kMetadata, fmt::format("{} must be a text", Quoted(item.key())));
+      return JsonError(kMetadata, fmt::format("{} must be a string", Quoted(item.key())));
     metadata[item.key()] = item.value().get<std::string>();
   }
   return metadata;
 }
 
-// The product of the shape and the element's size, if it is a number of 64 bits.
+// The product of the shape and the element's size; nullopt if it exceeds 64 bits.
 std::optional<std::uint64_t> BytesOf(const PlacedTensor& tensor) {
   std::uint64_t bytes = numeric::ElementBytes(tensor.type);
   for (const std::uint64_t count : tensor.shape) {
@@ -63,11 +63,12 @@ absl::StatusOr<std::vector<std::uint64_t>> ParseCounts(const Json& object, std::
   const absl::StatusOr<const Json*> list = ListField(object, where, field);
   if (!list.ok()) return list.status();
   if ((*list)->size() < least || (*list)->size() > most)
-    return JsonError(where, fmt::format("\"{}\" has {} numbers", field, (*list)->size()));
+    return JsonError(where, fmt::format("\"{}\" has {} numbers; {} to {} are allowed", field,
+                                        (*list)->size(), least, most));
   std::vector<std::uint64_t> counts;
   for (const Json& count : **list) {
     if (!count.is_number_unsigned())
-      return JsonError(where, fmt::format("\"{}\" must be whole numbers from 0", field));
+      return JsonError(where, fmt::format("\"{}\" must hold only integers >= 0", field));
     counts.push_back(count.get<std::uint64_t>());
   }
   return counts;
@@ -88,11 +89,11 @@ absl::StatusOr<PlacedTensor> ParseTensor(const std::string& name, const Json& va
 
   PlacedTensor tensor{name, *type, *std::move(shape), (*offsets)[0], (*offsets)[1]};
   if (tensor.begin > tensor.end)
-    return JsonError(
-        where, fmt::format("it ends at {}, before its begin at {}", tensor.end, tensor.begin));
+    return JsonError(where,
+                     fmt::format("its end {} is before its begin {}", tensor.end, tensor.begin));
   const std::optional<std::uint64_t> bytes = BytesOf(tensor);
   if (!bytes || *bytes != tensor.end - tensor.begin)
-    return JsonError(where, fmt::format("its shape and dtype do not make the {} bytes of its place",
+    return JsonError(where, fmt::format("its shape and dtype do not match its {} bytes of data",
                                         tensor.end - tensor.begin));
   return tensor;
 }
@@ -103,13 +104,12 @@ absl::Status CheckPlaces(const std::vector<PlacedTensor>& tensors, std::uint64_t
     if (tensor.begin != at)
       return JsonError(
           fmt::format("tensor {}", Quoted(tensor.name)),
-          fmt::format("begins at byte {} of the data, {} the tensor before, which "
-                      "ends at {}",
-                      tensor.begin, tensor.begin < at ? "inside" : "leaving a hole after", at));
+          fmt::format("begins at byte {} of the data, {} the tensor before, which ends at {}",
+                      tensor.begin, tensor.begin < at ? "inside" : "leaving a gap after", at));
     at = tensor.end;
   }
   if (at != data_bytes)
-    return JsonError("", fmt::format("the tensors have {} bytes, but there are {} bytes of data",
+    return JsonError("", fmt::format("the tensors have {} bytes, but the file has {} bytes of data",
                                      at, data_bytes));
   return absl::OkStatus();
 }
@@ -133,7 +133,7 @@ std::vector<PlacedTensor> PlaceTensors(const std::vector<TensorDescription>& ten
 }
 
 std::string EncodeHeader(const SafetensorsHeader& header) {
-  // Written by hand and not through an object, so that the tensors stand in their order.
+  // Written without a Json object, which would sort the tensors by name.
   std::string json = fmt::format("{{\"{}\":{}", kMetadata, Json(header.metadata).dump());
   for (const PlacedTensor& tensor : header.tensors) {
     json += fmt::format(",{}:{{\"dtype\":\"{}\",\"shape\":[{}],\"data_offsets\":[{},{}]}}",
@@ -154,7 +154,7 @@ absl::StatusOr<std::uint64_t> DecodeHeaderLength(
   for (std::size_t i = 0; i < kHeaderLengthBytes; ++i)
     length |= std::to_integer<std::uint64_t>(bytes[i]) << (8 * i);
   if (length > kHeaderBytesMax)
-    return JsonError("header", fmt::format("its length is {}; at most {} bytes are read", length,
+    return JsonError("header", fmt::format("its length is {}; at most {} bytes are allowed", length,
                                            kHeaderBytesMax));
   if (file_bytes < kHeaderLengthBytes || length > file_bytes - kHeaderLengthBytes)
     return JsonError(
@@ -163,10 +163,10 @@ absl::StatusOr<std::uint64_t> DecodeHeaderLength(
 }
 
 absl::StatusOr<SafetensorsHeader> ParseHeader(std::string_view json, std::uint64_t data_bytes) {
-  if (!json.starts_with('{')) return JsonError("header", "it does not begin with '{'");
-  // Only spaces may follow the object: the format's padding.
+  if (!json.starts_with('{')) return JsonError("header", "the JSON does not begin with '{'");
+  // Only spaces, the format's padding, may follow the object.
   if (const std::size_t last = json.find_last_not_of(' '); json[last] != '}')
-    return JsonError("header", "it does not end with '}' and spaces");
+    return JsonError("header", "the JSON does not end with '}' and optional spaces");
   const absl::StatusOr<Json> root = ParseStrictJson(json, kHeaderBytesMax);
   if (!root.ok())
     return JsonError("header", {root.status().message().data(), root.status().message().size()});

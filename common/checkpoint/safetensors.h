@@ -1,9 +1,9 @@
-// The safetensors format: what its header may say, strictly.
+// Reads and writes headers of the safetensors format, with strict checks.
 //
 //   | length of header, 8 bytes little-endian | header: JSON, padded with spaces | data |
 //
-// The header names each tensor's type, shape and place in the data, and strings of metadata. The
-// places cover the data exactly: no overlap, no hole, nothing after the last. Pure; any thread.
+// The header holds each tensor's name, type, shape and place in the data, and metadata strings. The
+// tensors cover the data exactly: no overlap, no gap, no trailing bytes. Pure; any thread.
 #pragma once
 
 #include <cstddef>
@@ -36,23 +36,23 @@ struct PlacedTensor {
 
 struct SafetensorsHeader {
   std::map<std::string, std::string> metadata;
-  std::vector<PlacedTensor> tensors;  // in the order of their places
+  std::vector<PlacedTensor> tensors;  // by begin
 
   friend bool operator==(const SafetensorsHeader&, const SafetensorsHeader&) = default;
 };
 
-// Places for tensors of one dimension, the widest types first: so each begins at a multiple of its
-// element's size, which readers that map the file rely on.
+// Places one-dimensional tensors, the widest types first. Each tensor then starts at a multiple of
+// its element size, on which readers that map the file rely.
 std::vector<PlacedTensor> PlaceTensors(const std::vector<TensorDescription>& tensors);
 
-// All bytes before the data: a multiple of eight.
+// All bytes before the data. Their number is a multiple of eight.
 std::string EncodeHeader(const SafetensorsHeader& header);
 
-// The length of the JSON, if a file of so many bytes can have it.
+// The length of the JSON. Fails if it is too large for the format or for a file of `file_bytes`.
 absl::StatusOr<std::uint64_t> DecodeHeaderLength(
     std::span<const std::byte, kHeaderLengthBytes> bytes, std::uint64_t file_bytes);
 
-// REQUIRES: `json` is what lies between the length and `data_bytes` of data.
+// `json`: the bytes between the length and the `data_bytes` of data.
 absl::StatusOr<SafetensorsHeader> ParseHeader(std::string_view json, std::uint64_t data_bytes);
 
 }  // namespace phub::checkpoint

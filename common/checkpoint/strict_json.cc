@@ -10,18 +10,18 @@ namespace {
 
 constexpr std::size_t kQuotedBytesMax = 96;
 
-// Builds the value as the parser goes and stops it at the first thing that is not allowed.
+// Builds the value during parsing and stops at the first violation.
 class StrictBuilder final : public nlohmann::json_sax<Json> {
  public:
   Json& root() { return root_; }
   const std::string& error() const { return error_; }
   std::size_t error_byte() const { return error_byte_; }
 
-  bool null() override { return Refuse("null means nothing here"); }
+  bool null() override { return Refuse("null is not allowed"); }
   bool number_float(double /*value*/, const std::string& text) override {
-    return Refuse(fmt::format("{} is not a whole number of 64 bits", text.substr(0, 40)));
+    return Refuse(fmt::format("{} is not a 64-bit integer", text.substr(0, 40)));
   }
-  bool binary(Json::binary_t& /*value*/) override { return Refuse("binary data"); }
+  bool binary(Json::binary_t& /*value*/) override { return Refuse("binary data is not allowed"); }
   bool boolean(bool value) override { return Add(value) != nullptr; }
   bool number_integer(std::int64_t value) override { return Add(value) != nullptr; }
   bool number_unsigned(std::uint64_t value) override { return Add(value) != nullptr; }
@@ -32,14 +32,14 @@ class StrictBuilder final : public nlohmann::json_sax<Json> {
   bool end_array() override { return Close(); }
   bool key(std::string& name) override {
     if (open_.back()->contains(name))
-      return Refuse(fmt::format("the name {} comes twice", Quoted(name)));
+      return Refuse(fmt::format("the name {} occurs twice", Quoted(name)));
     name_ = std::move(name);
     return true;
   }
   bool parse_error(std::size_t byte, const std::string& /*token*/,
                    const nlohmann::detail::exception& /*error*/) override {
     error_byte_ = byte;
-    return Refuse("this is not JSON");
+    return Refuse("invalid JSON");
   }
 
  private:
@@ -50,7 +50,7 @@ class StrictBuilder final : public nlohmann::json_sax<Json> {
 
   Json* Add(Json value) {
     if (++value_count_ > kJsonValuesMax) {
-      Refuse(fmt::format("more than {} values", kJsonValuesMax));
+      Refuse(fmt::format("the JSON has more than {} values", kJsonValuesMax));
       return nullptr;
     }
     if (open_.empty()) {
@@ -64,9 +64,9 @@ class StrictBuilder final : public nlohmann::json_sax<Json> {
 
   bool Open(Json value) {
     if (open_.size() == kJsonDepthMax)
-      return Refuse(fmt::format("nested over {} levels", kJsonDepthMax));
+      return Refuse(fmt::format("the JSON is nested deeper than {} levels", kJsonDepthMax));
     Json* const added = Add(std::move(value));
-    // Stays where it is: nothing is added to a parent while its child is open.
+    // The pointer stays valid: nothing is added to a parent while its child is open.
     if (added != nullptr) open_.push_back(added);
     return added != nullptr;
   }
@@ -89,10 +89,10 @@ class StrictBuilder final : public nlohmann::json_sax<Json> {
 absl::StatusOr<Json> ParseStrictJson(std::string_view text, std::size_t bytes_max) {
   if (text.size() > bytes_max)
     return absl::InvalidArgumentError(
-        fmt::format("{} bytes of JSON; at most {} are read", text.size(), bytes_max));
-  // The parser takes a zero byte for the end, and would not see what follows.
+        fmt::format("the JSON has {} bytes; at most {} are allowed", text.size(), bytes_max));
+  // The parser would stop at a zero byte and ignore the rest.
   if (const std::size_t zero = text.find('\0'); zero != std::string_view::npos)
-    return absl::InvalidArgumentError(fmt::format("byte {}: this is not JSON", zero));
+    return absl::InvalidArgumentError(fmt::format("byte {}: invalid JSON", zero));
   StrictBuilder builder;
   if (!Json::sax_parse(text, &builder)) {
     if (builder.error_byte() == 0) return absl::InvalidArgumentError(builder.error());
@@ -125,13 +125,14 @@ absl::Status JsonError(std::string_view where, std::string_view what) {
 
 absl::Status CheckFields(const Json& value, std::string_view where,
                          std::initializer_list<std::string_view> fields) {
-  if (!value.is_object()) return JsonError(where, "an object {...} is expected");
+  if (!value.is_object()) return JsonError(where, "expected an object {...}");
   for (const auto& item : value.items()) {
     if (std::find(fields.begin(), fields.end(), item.key()) == fields.end())
       return JsonError(where, fmt::format("unknown field {}", Quoted(item.key())));
   }
   for (const std::string_view field : fields) {
-    if (!value.contains(field)) return JsonError(where, fmt::format("no field \"{}\"", field));
+    if (!value.contains(field))
+      return JsonError(where, fmt::format("field \"{}\" is missing", field));
   }
   return absl::OkStatus();
 }
@@ -139,7 +140,7 @@ absl::Status CheckFields(const Json& value, std::string_view where,
 absl::StatusOr<std::string> TextField(const Json& object, std::string_view where,
                                       const char* field) {
   const Json& value = object.at(field);
-  if (!value.is_string()) return JsonError(where, fmt::format("\"{}\" must be a text", field));
+  if (!value.is_string()) return JsonError(where, fmt::format("\"{}\" must be a string", field));
   return value.get<std::string>();
 }
 
@@ -147,7 +148,7 @@ absl::StatusOr<std::uint64_t> CountField(const Json& object, std::string_view wh
                                          const char* field, std::uint64_t most) {
   const Json& value = object.at(field);
   if (!value.is_number_unsigned() || value.get<std::uint64_t>() > most)
-    return JsonError(where, fmt::format("\"{}\" must be a whole number in 0..{}", field, most));
+    return JsonError(where, fmt::format("\"{}\" must be an integer from 0 to {}", field, most));
   return value.get<std::uint64_t>();
 }
 
@@ -166,10 +167,10 @@ absl::StatusOr<const Json*> ListField(const Json& object, std::string_view where
 }
 
 absl::StatusOr<std::vector<std::string>> TextList(const Json& list, std::string_view where) {
-  if (!list.is_array()) return JsonError(where, "a list [...] is expected");
+  if (!list.is_array()) return JsonError(where, "expected a list [...]");
   std::vector<std::string> texts;
   for (const Json& each : list) {
-    if (!each.is_string()) return JsonError(where, "a list of texts is expected");
+    if (!each.is_string()) return JsonError(where, "expected a list of strings");
     texts.push_back(each.get<std::string>());
   }
   return texts;

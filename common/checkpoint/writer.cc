@@ -14,7 +14,7 @@
 namespace phub::checkpoint {
 namespace {
 
-// Names are drawn of 2^32 for one iteration: more attempts mean that something else is wrong.
+// The random part of a name has 32 bits: this many collisions in a row must have another cause.
 constexpr int kNameAttemptsMax = 16;
 
 bool Exists(const CheckpointFolder& folder, const std::string& name) {
@@ -37,7 +37,7 @@ absl::StatusOr<std::unique_ptr<CheckpointWriter>> CheckpointWriter::Create(
     const std::string& directory, CheckpointDescription description, FileOperations& operations) {
   if (absl::Status status = CheckDescription(description); !status.ok())
     return absl::InvalidArgumentError(
-        fmt::format("{}: cannot save this: {}", directory, MessageOf(status)));
+        fmt::format("{}: cannot save the checkpoint: {}", directory, MessageOf(status)));
   absl::StatusOr<CheckpointFolder> folder = OpenForSaving(directory, operations);
   if (!folder.ok()) return folder.status();
   // Not make_unique: the constructor is private.
@@ -51,7 +51,8 @@ absl::Status CheckpointWriter::CreateDataFile() {
   const std::string header = EncodeHeader(header_);
   if (header.size() - kHeaderLengthBytes > kHeaderBytesMax)
     return absl::InvalidArgumentError(
-        fmt::format("{}: cannot save this: its header has {} bytes, and the format allows {}",
+        fmt::format("{}: cannot save the checkpoint: its header has {} bytes; safetensors allows "
+                    "at most {}",
                     folder_.path, header.size(), kHeaderBytesMax));
   data_start_ = header.size();
   SystemRandom random;
@@ -63,21 +64,21 @@ absl::Status CheckpointWriter::CreateDataFile() {
     error = operations_.CreateFile(folder_.descriptor.get(), data_file_ + kDataTemporaryEnd, data_);
   }
   const std::string path = PathOf(data_file_ + kDataTemporaryEnd);
-  if (error != 0) return FileError(path, "create it", error);
+  if (error != 0) return FileError(path, "create the file", error);
   const std::uint64_t data_bytes = header_.tensors.empty() ? 0 : header_.tensors.back().end;
   error = operations_.Reserve(data_.get(), data_start_ + data_bytes);
   if (error != 0)
     return FileError(path, fmt::format("reserve {} bytes", data_start_ + data_bytes), error);
   error = operations_.WriteAt(data_.get(), std::as_bytes(std::span(header)), 0);
-  return error == 0 ? absl::OkStatus() : FileError(path, "write to it", error);
+  return error == 0 ? absl::OkStatus() : FileError(path, "write the file", error);
 }
 
 CheckpointWriter::~CheckpointWriter() {
   const auto remove = [&](const std::string& name) {
-    // Nobody to tell: what stays is removed by the next saver.
+    // A destructor cannot report an error. The next writer removes files that remain.
     (void)operations_.Remove(folder_.descriptor.get(), name);
   };
-  // From kReplacing on the manifest may be in place, even if the call said otherwise.
+  // From kReplacing on the new manifest may be in place, even if the rename reported an error.
   if (stage_ == Stage::kCommitted || stage_ == Stage::kReplacing || !data_) return;
   remove(data_file_ + kDataTemporaryEnd);
   if (stage_ != Stage::kRenaming) return;
@@ -98,23 +99,25 @@ absl::Status CheckpointWriter::Accept(std::string_view tensor, std::uint64_t ele
         fmt::format("{}: tensor {}: {}", PathOf(data_file_), Quoted(tensor), what));
   };
   const auto found = index_of_.find(tensor);
-  if (found == index_of_.end()) return error("the state that is being saved has none of this name");
+  if (found == index_of_.end()) return error("the checkpoint has no tensor of this name");
   const PlacedTensor& placed = header_.tensors[found->second];
   const std::uint64_t element_bytes = numeric::ElementBytes(placed.type);
   const std::uint64_t element_count = placed.shape[0];
   if (bytes % element_bytes != 0)
-    return error(fmt::format("{} bytes are not whole elements of {}", bytes,
+    return error(fmt::format("{} bytes are not a whole number of {} elements", bytes,
                              numeric::ToString(placed.type)));
   const std::uint64_t count = bytes / element_bytes;
   if (element_offset > element_count || count > element_count - element_offset)
-    return error(fmt::format("{} elements from {} on are not in its {}", count, element_offset,
-                             element_count));
+    return error(fmt::format("{} elements from offset {} exceed the tensor's {}", count,
+                             element_offset, element_count));
   const ElementRange range{element_offset, element_offset + count};
   const std::lock_guard lock(mutex_);
   if (!failed_.ok()) return failed_;
   if (const auto before = received_[found->second].Add(range))
-    return error(fmt::format("elements {} to {} came when {} to {} were there already", range.begin,
-                             range.end, before->begin, before->end));
+    return error(
+        fmt::format("elements {} to {} overlap elements {} to {}, which were written "
+                    "before",
+                    range.begin, range.end, before->begin, before->end));
   file_offset = data_start_ + placed.begin + element_offset * element_bytes;
   return absl::OkStatus();
 }
@@ -126,7 +129,7 @@ absl::Status CheckpointWriter::Write(std::string_view tensor, std::uint64_t elem
   if (!status.ok()) return Fail(std::move(status));
   const int error = operations_.WriteAt(data_.get(), bytes, file_offset);
   if (error == 0) return absl::OkStatus();
-  return Fail(FileError(PathOf(data_file_ + kDataTemporaryEnd), "write to it", error));
+  return Fail(FileError(PathOf(data_file_ + kDataTemporaryEnd), "write the file", error));
 }
 
 absl::Status CheckpointWriter::CheckComplete() const {
@@ -135,7 +138,7 @@ absl::Status CheckpointWriter::CheckComplete() const {
     const auto gap = received_[i].FirstGap(tensor.shape[0]);
     if (!gap) continue;
     return absl::FailedPreconditionError(
-        fmt::format("{}: tensor {}: elements {} to {} of {} did not come", PathOf(data_file_),
+        fmt::format("{}: tensor {}: elements {} to {} of {} are missing", PathOf(data_file_),
                     Quoted(tensor.name), gap->begin, gap->end, tensor.shape[0]));
   }
   return absl::OkStatus();
@@ -144,7 +147,8 @@ absl::Status CheckpointWriter::CheckComplete() const {
 absl::Status CheckpointWriter::Commit() {
   if (!failed_.ok()) return failed_;
   if (stage_ != Stage::kWriting)
-    return absl::FailedPreconditionError(PathOf(data_file_) + ": this state was committed already");
+    return absl::FailedPreconditionError(PathOf(data_file_) +
+                                         ": the checkpoint is already committed");
   absl::Status status = CheckComplete();
   if (!status.ok()) return Fail(std::move(status));
   const std::string path = PathOf(data_file_ + kDataTemporaryEnd);
@@ -152,7 +156,7 @@ absl::Status CheckpointWriter::Commit() {
       ChecksumsOf(operations_, data_.get(), path, data_start_, header_.tensors);
   if (!checksums.ok()) return Fail(checksums.status());
   const int error = operations_.Sync(data_.get());
-  if (error != 0) return Fail(FileError(path, "sync it", error));
+  if (error != 0) return Fail(FileError(path, "sync the file", error));
   stage_ = Stage::kRenaming;
   status = WriteManifest(*checksums);
   if (status.ok()) status = Publish();
@@ -172,37 +176,40 @@ absl::Status CheckpointWriter::WriteManifest(const DataChecksums& checksums) {
   const std::string name = data_file_ + kManifestTemporaryEnd;
   if (json.size() > kManifestBytesMax)
     return absl::InvalidArgumentError(
-        fmt::format("{}: a manifest of {} bytes would not be read", PathOf(name), json.size()));
+        fmt::format("{}: the manifest has {} bytes; at most {} are allowed", PathOf(name),
+                    json.size(), kManifestBytesMax));
   Descriptor file;
   int error = operations_.CreateFile(folder_.descriptor.get(), name, file);
-  if (error != 0) return FileError(PathOf(name), "create it", error);
+  if (error != 0) return FileError(PathOf(name), "create the file", error);
   error = operations_.WriteAt(file.get(), std::as_bytes(std::span(json)), 0);
-  if (error != 0) return FileError(PathOf(name), "write to it", error);
+  if (error != 0) return FileError(PathOf(name), "write the file", error);
   error = operations_.Sync(file.get());
-  return error == 0 ? absl::OkStatus() : FileError(PathOf(name), "sync it", error);
+  return error == 0 ? absl::OkStatus() : FileError(PathOf(name), "sync the file", error);
 }
 
-// Whatever is not yet on the disk when a name is given to it is lost with the power: so each step
-// is on the disk before the next is taken.
+// Each step is synced to disk before the next one: a rename must not reach the disk before the data
+// that it makes current.
 absl::Status CheckpointWriter::Publish() {
   const int folder = folder_.descriptor.get();
-  int error = operations_.Sync(folder);  // the temporary manifest's name, which tells of the data's
+  int error = operations_.Sync(folder);  // the temporary manifest's name, which marks stale data
   if (error != 0) return FileError(folder_.path, "sync the folder", error);
   error = operations_.Rename(folder, data_file_ + kDataTemporaryEnd, data_file_);
-  if (error != 0) return FileError(PathOf(data_file_), "give it its name", error);
+  if (error != 0)
+    return FileError(PathOf(data_file_), "rename the temporary file to this name", error);
   error = operations_.Sync(folder);
   if (error != 0) return FileError(folder_.path, "sync the folder", error);
 
   stage_ = Stage::kReplacing;
   error = operations_.Rename(folder, data_file_ + kManifestTemporaryEnd, kManifestFile);
-  if (error != 0) return FileError(PathOf(kManifestFile), "replace it", error);
+  if (error != 0) return FileError(PathOf(kManifestFile), "replace the file", error);
   error = operations_.Sync(folder);
   if (error != 0)
-    return FileError(folder_.path, "sync the folder, so the new state may be lost with the power",
+    return FileError(folder_.path, "sync the folder; a power loss may lose the new checkpoint",
                      error);
   stage_ = Stage::kCommitted;
 
-  // The new state stands: should this fail, the next saver does it, since the manifest says so.
+  // The new checkpoint is current. If the removal fails, the next writer retries it, because the
+  // manifest names the replaced file.
   if (folder_.current) (void)operations_.Remove(folder, folder_.current->data_file);
   return absl::OkStatus();
 }

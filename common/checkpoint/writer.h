@@ -1,14 +1,15 @@
-// Saves one state into a folder:
-//   manifest.json                              the current state; replaced last, in one step
+// Saves one checkpoint into a folder:
+//   manifest.json                              the current checkpoint; replaced last, atomically
 //   state-<iteration>-<8 digits>.safetensors   its data
-// At every instant, and after a crash or power loss at any, the folder holds the old state or the
-// new one, whole. Other files in it are left alone.
+// At any time, also after a crash or power loss, the folder holds either the complete old
+// checkpoint or the complete new one. The writer does not touch other files.
 //
-// Pieces of tensors come in any order, each element exactly once. After any error the writer only
-// repeats it: destroy it. Destroying one that has not committed removes what it wrote.
+// Write the pieces of tensors in any order, each element exactly once. After an error every call
+// returns that error: destroy the writer. The destructor removes the files of an uncommitted
+// writer.
 //
-// Owned by whoever saves. Write() may be called from several threads at once; Commit() and the
-// destructor when no Write() is running.
+// The saving code owns it. Several threads may call Write() at once. Commit() and the destructor
+// must not run concurrently with Write().
 #pragma once
 
 #include <cstdint>
@@ -33,8 +34,8 @@ namespace phub::checkpoint {
 
 class CheckpointWriter {
  public:
-  // Reserves the room on the disk, so that a full disk is known before anything is fetched. The
-  // tensors that must come are TensorsOf(description). The operations outlive the writer.
+  // Reserves the disk space, to detect a full disk before any data is fetched. The caller must
+  // write all of TensorsOf(description). `operations` must outlive the writer.
   static absl::StatusOr<std::unique_ptr<CheckpointWriter>> Create(
       const std::string& directory, CheckpointDescription description,
       FileOperations& operations = FileOperations::System());
@@ -42,16 +43,16 @@ class CheckpointWriter {
   CheckpointWriter(const CheckpointWriter&) = delete;
   CheckpointWriter& operator=(const CheckpointWriter&) = delete;
 
-  // Whole elements, little-endian, from `element_offset` on.
+  // Writes whole elements, little-endian, starting at `element_offset`.
   absl::Status Write(std::string_view tensor, std::uint64_t element_offset,
                      std::span<const std::byte> bytes);
-  // OK when the new state is the current one and survives a power loss.
+  // OK if the new checkpoint is current and survives a power loss.
   absl::Status Commit();
 
   const CheckpointDescription& description() const { return description_; }
 
  private:
-  // How far the commit came: what the destructor has to remove.
+  // Progress of the commit: decides which files the destructor removes.
   enum class Stage { kWriting, kRenaming, kReplacing, kCommitted };
 
   CheckpointWriter(CheckpointFolder folder, CheckpointDescription description,
@@ -75,9 +76,9 @@ class CheckpointWriter {
   Descriptor data_;
   Stage stage_ = Stage::kWriting;
 
-  std::mutex mutex_;  // over the two below
-  std::vector<ReceivedRanges> received_;
-  absl::Status failed_;
+  std::mutex mutex_;
+  std::vector<ReceivedRanges> received_;  // under mutex_
+  absl::Status failed_;                   // under mutex_
 };
 
 }  // namespace phub::checkpoint

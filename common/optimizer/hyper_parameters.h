@@ -1,9 +1,9 @@
-// Hyper-parameters: the record that carries them on a lane, what an update is computed from, and
-// one list of both. Plain data; any thread.
+// Hyper-parameters: the record sent on lanes, the arguments of an update, and one list of the
+// fields of both. Plain data; any thread.
 //
-// The list's order is the record's order on the wire, and field i has number i + 1 in
-// phub.v1.HyperParameters. A new hyper-parameter takes a spare double of the record, a line in each
-// of the lists below, and the next field of the message.
+// The list has the order of the record on the wire, and field i has number i + 1 in
+// phub.v1.HyperParameters. A new hyper-parameter takes a reserved double of the record, a line in
+// each list below, and the next field of the message.
 #pragma once
 
 #include <algorithm>
@@ -15,27 +15,27 @@
 
 namespace phub::optimizer {
 
-// The payload of kRecord (common/wire/message.h). Each optimizer reads the fields it needs.
-// Doubles, so that a value such as 0.9 means what it means to its author; rounded to the
-// accumulation type where it is used.
+// The payload of kHyperParameters (common/wire/message.h). Each optimizer reads the fields it
+// needs. The fields are doubles, so that a value such as 0.9 keeps its precision until kernels
+// round it to the accumulation type.
 struct HyperParameters {
   double learning_rate = 0.0;
   double weight_decay = 0.0;
-  double clip_value = 0.0;  // the combined gradient is clamped to [-clip_value, clip_value]; 0: not
+  double clip_value = 0.0;  // clamps the reduced gradient to [-clip_value, clip_value]; 0: off
   double momentum = 0.0;
   double dampening = 0.0;
   double beta1 = 0.0;
   double beta2 = 0.0;
   double epsilon = 0.0;
   double learning_rate_decay = 0.0;
-  double initial_accumulator = 0.0;  // of version 1 only: later records cannot change it
+  double initial_accumulator = 0.0;  // only version 1 sets it; later versions cannot change it
   std::array<double, 2> reserved{};  // zero
 
   friend bool operator==(const HyperParameters&, const HyperParameters&) = default;
 };
 
-// What one update is computed from: the user's values and the step. Any values are computed with,
-// sensible or not.
+// The arguments of one update: the user's values and the step. Updates accept any values, even
+// meaningless ones.
 struct OptimizerArguments {
   double learning_rate = 0.0;
   double weight_decay = 0.0;
@@ -51,10 +51,10 @@ struct OptimizerArguments {
 };
 
 struct Field {
-  const char* name;  // in messages and saved files
+  const char* name;  // in messages and checkpoints
   double HyperParameters::*value;
   double OptimizerArguments::*argument;
-  bool is_fixed = false;  // when the key is added: a later record cannot change it
+  bool is_fixed = false;  // set when the key is added; later versions cannot change it
 };
 inline constexpr std::array<Field, 10> kFields = {{
     {"learning_rate", &HyperParameters::learning_rate, &OptimizerArguments::learning_rate},
@@ -73,28 +73,28 @@ inline constexpr std::array<Field, 10> kFields = {{
 static_assert(sizeof(HyperParameters) ==
                   (kFields.size() +
                    std::tuple_size_v<decltype(HyperParameters::reserved)>)*sizeof(double),
-              "every double of the record is a field of the list or reserved");
+              "every double of the record must be in kFields or reserved");
 static_assert(sizeof(OptimizerArguments) == kFields.size() * sizeof(double) + sizeof(std::uint64_t),
-              "every argument but the step is a field of the list");
+              "every argument except the step must be in kFields");
 
-// Which fields of the list a struct has, by their names.
+// For each field of kFields, whether a struct has a member of that name.
+// clang-format off
 template <typename Struct>
 constexpr std::array<bool, kFields.size()> FieldsOf() {
-  return {requires(Struct s){s.learning_rate;
+  return {requires(Struct s) { s.learning_rate; },
+          requires(Struct s) { s.weight_decay; },
+          requires(Struct s) { s.clip_value; },
+          requires(Struct s) { s.momentum; },
+          requires(Struct s) { s.dampening; },
+          requires(Struct s) { s.beta1; },
+          requires(Struct s) { s.beta2; },
+          requires(Struct s) { s.epsilon; },
+          requires(Struct s) { s.learning_rate_decay; },
+          requires(Struct s) { s.initial_accumulator; }};
 }
-, requires(Struct s) { s.weight_decay; }
-, requires(Struct s) { s.clip_value; }
-, requires(Struct s) { s.momentum; }
-, requires(Struct s) { s.dampening; }
-, requires(Struct s) { s.beta1; }
-, requires(Struct s) { s.beta2; }
-, requires(Struct s) { s.epsilon; }
-, requires(Struct s) { s.learning_rate_decay; }
-, requires(Struct s) { s.initial_accumulator; }
-};  // namespace phub::optimizer
-}
+// clang-format on
 
-// A public optimizer's values, by their names: every double of the struct is a field of the list.
+// Copies a public optimizer struct by member names. Every double of the struct must be in kFields.
 template <typename Struct>
 constexpr HyperParameters FromStruct(const Struct& from) {
   HyperParameters values;
@@ -114,11 +114,11 @@ constexpr HyperParameters FromStruct(const Struct& from) {
   static_assert(std::is_empty_v<Struct> || sizeof(Struct) == static_cast<std::size_t>(std::count(
                                                                  kHas.begin(), kHas.end(), true)) *
                                                                  sizeof(double),
-                "a value of the struct is not in the list of hyper-parameters");
+                "a value of the struct is not in kFields");
   return values;
 }
 
-// `values` at one step of a key that was added with `first`.
+// The arguments of one step. `first`: the values with which the key was added.
 inline OptimizerArguments ArgumentsOf(const HyperParameters& values, const HyperParameters& first,
                                       std::uint64_t step) {
   OptimizerArguments arguments;

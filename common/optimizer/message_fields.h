@@ -1,7 +1,7 @@
-// Hyper-parameters in a protobuf message (phub.v1.HyperParameters). Templates over the message, so
-// that nothing in common/ includes protobuf. Pure functions.
+// Converts hyper-parameters from and to the protobuf message phub.v1.HyperParameters. The message
+// is a template parameter, because common/ must not include protobuf. Pure functions.
 //
-// Field i of kFields has number i + 1 in the message: a test compares the list with the .proto.
+// Field i of kFields has number i + 1 in the message. A test compares the list with the .proto.
 #pragma once
 
 #include "common/optimizer/hyper_parameters.h"

@@ -9,7 +9,7 @@
 namespace phub::optimizer {
 namespace {
 
-// All chunks of an iteration ask for the same power, one after another.
+// Caches the last power: consecutive chunks of an iteration need the same one.
 struct LastPower {
   double base = 1.0;
   std::uint64_t exponent = 0;
@@ -37,7 +37,7 @@ void DeriveAdam(const OptimizerArguments& arguments, Coefficients& coefficients)
   coefficients.gradient_weight = 1.0 - arguments.beta1;
   coefficients.square_decay = arguments.beta2;
   coefficients.square_weight = 1.0 - arguments.beta2;
-  coefficients.square_correction = std::sqrt(correction2);  // IEEE 754's, exact
+  coefficients.square_correction = std::sqrt(correction2);  // correctly rounded by IEEE 754
 }
 
 void DeriveAdamW(const OptimizerArguments& arguments, Coefficients& coefficients) {
@@ -55,7 +55,7 @@ void DeriveAdagrad(const OptimizerArguments& arguments, Coefficients& coefficien
 
 using H = HyperParameters;
 
-// The ranges are those of torch.optim.
+// The ranges are the same as in torch.optim.
 constexpr HyperParameter kSgd[] = {
     {&H::learning_rate}, {&H::weight_decay}, {&H::clip_value, Range::kZeroIsOff}};
 constexpr HyperParameter kMomentum[] = {{&H::learning_rate},
@@ -109,7 +109,8 @@ constexpr bool RowsAreInOrder() {
   }
   return true;
 }
-static_assert(RowsAreInOrder(), "row i is of the optimizer with value i, with room for its state");
+static_assert(RowsAreInOrder(),
+              "row i must describe optimizer i and have at most kStatesMax states");
 
 }  // namespace
 

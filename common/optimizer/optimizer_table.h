@@ -1,9 +1,9 @@
-// One row per optimizer: its name, hyper-parameters, state and coefficients. Client and server
-// checks, records, saved files and messages follow from the rows. Constant data; any thread.
+// One row per optimizer: its name, hyper-parameters, state and coefficients. Checks in client and
+// server, records, checkpoints and messages are derived from the rows. Constant data; any thread.
 //
-// To add an optimizer: its formula and value in optimizers.h, its row in optimizer_table.cc, its
-// kernel in common/simd/updates-inl.h, its value in proto/phub/v1/session.proto, its struct in
-// client/include/phub/types.h. Tests compare the five.
+// To add an optimizer, add its formula and value to optimizers.h, its row to optimizer_table.cc,
+// its kernel to common/simd/updates-inl.h, its value to proto/phub/v1/session.proto and its struct
+// to client/include/phub/types.h. Tests compare these five.
 #pragma once
 
 #include <cstddef>
@@ -17,14 +17,14 @@
 
 namespace phub::optimizer {
 
-// Values that a hyper-parameter may have. All of them are finite.
+// The valid values of a hyper-parameter. Infinities and NaN are never valid.
 enum class Range : std::uint8_t {
   kFinite,
   kAtLeastZero,
-  kZeroIsOff,  // as kAtLeastZero
+  kZeroIsOff,  // like kAtLeastZero; 0 turns the feature off
   kAboveZero,
   kBelowOne,  // at least 0 and less than 1
-  kZero,      // the optimizer does not have it, and refuses it
+  kZero,      // the optimizer does not support it; only 0 is valid
 };
 constexpr bool IsIn(Range range, double value) {
   if (!(value - value == 0.0)) return false;  // NaN, infinity
@@ -39,31 +39,31 @@ constexpr bool IsIn(Range range, double value) {
   return false;
 }
 
-// As one optimizer has it.
+// A hyper-parameter of one optimizer.
 struct HyperParameter {
   double HyperParameters::*value = nullptr;
   Range range = Range::kAtLeastZero;
-  double initial = 0.0;  // unless the user says otherwise: the default of the public struct
+  double initial = 0.0;  // the default, the same as in the public struct
 
   const Field& field() const;
 };
 
 struct Descriptor {
   Optimizer optimizer{};
-  const char* name = nullptr;  // in messages and saved files
+  const char* name = nullptr;  // in messages and checkpoints
   // In the order in which they are checked.
   std::span<const HyperParameter> hyper_parameters;
-  // What saved files call its arrays of state; at most kStatesMax.
+  // The names of its state arrays in checkpoints; at most kStatesMax.
   std::span<const char* const> states;
-  // Sets what the formula needs beyond the arguments' own weight_decay, learning_rate and epsilon;
-  // null: nothing.
+  // Sets the coefficients that the formula needs in addition to weight_decay, learning_rate and
+  // epsilon. Null: none.
   void (*derive)(const OptimizerArguments& arguments, Coefficients& coefficients) = nullptr;
 };
 
 // In the order of the enum.
 std::span<const Descriptor> Descriptors();
 const Descriptor& DescriptorOf(Optimizer optimizer);
-// By the number that a message carries; null: it is unknown.
+// Finds an optimizer by its number in messages. Null if the number is unknown.
 const Descriptor* FindDescriptor(std::int64_t number);
 
 const char* ToString(Optimizer optimizer);  // "none", "sgd", "momentum", ...

@@ -3,21 +3,21 @@
 namespace phub::optimizer {
 namespace {
 
-// A value in two doubles, low far below high's last bit: about 106 bits.
+// A value as the sum of two doubles, where low is below the last bit of high: about 106 bits.
 struct DoubleDouble {
   double high;
   double low;
 };
 
-// high + low == a, in two halves of at most 26 bits each, whose products are exact (Veltkamp).
+// Splits a into high + low with at most 26 bits each; products of such halves are exact (Veltkamp).
 DoubleDouble Split(double a) {
   const double scaled = 0x1.0000002p27 * a;  // 2^27 + 1
   const double high = scaled - (scaled - a);
   return {high, a - high};
 }
 
-// Dekker's product: high is the rounded a.high * b.high, low what that rounding lost and the cross
-// terms. Plain multiplications and additions only, so that no library or machine has a say.
+// Dekker's product: high is the rounded a.high * b.high; low is its rounding error plus the cross
+// terms. Only plain multiplications and additions: the result is the same on every machine.
 DoubleDouble Multiply(DoubleDouble a, DoubleDouble b) {
   const double product = a.high * b.high;
   const DoubleDouble x = Split(a.high);

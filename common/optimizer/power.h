@@ -5,8 +5,8 @@
 
 namespace phub::optimizer {
 
-// base^exponent for 0 <= base <= 1, to the last bit or nearly so, and the same bits everywhere: a C
-// library's pow promises neither.
+// base^exponent for 0 <= base <= 1, accurate to about the last bit and with the same bits on every
+// machine. The C library's pow guarantees neither.
 double PowerOf(double base, std::uint64_t exponent);
 
 }  // namespace phub::optimizer

@@ -42,7 +42,7 @@ class Adviser {
     return choosing;
   }
 
-  // On the measured topology, in as many pieces as are best.
+  // The time on the measured topology with the best number of pieces.
   absl::StatusOr<double> SecondsOf(const Forest& forest) const {
     double best = std::numeric_limits<double>::infinity();
     absl::Status status;
@@ -59,7 +59,7 @@ class Adviser {
     return best;
   }
 
-  // Keeps the forest, which is of the measured topology, if it is the fastest so far.
+  // Keeps the forest if it is the fastest so far. REQUIRES: it is on the measured topology.
   absl::Status Offer(const Forest& forest) {
     const absl::StatusOr<double> seconds = SecondsOf(forest);
     if (!seconds.ok()) return seconds.status();
@@ -69,7 +69,7 @@ class Adviser {
     return absl::OkStatus();
   }
 
-  // The fastest that daemons can run: none that sums in switches.
+  // The fastest candidate that daemons can run: plans that sum in switches are excluded.
   static const Candidate* BestOf(const Topology& topology, const Choice& choice) {
     const Candidate* best = nullptr;
     for (const Candidate& candidate : choice.candidates) {
@@ -85,7 +85,9 @@ class Adviser {
     const absl::StatusOr<Choice> choice = Choose(configured_, Choosing());
     if (!choice.ok()) return choice.status();
     const Candidate* const best = BestOf(configured_, *choice);
-    if (best == nullptr) return absl::InvalidArgumentError("no planner fits the racks' topology");
+    if (best == nullptr)
+      return absl::InvalidArgumentError(
+          "no planner supports the topology of the racks; see: phubctl plan compare");
     const absl::StatusOr<Forest> here = Transfer(configured_, best->forest, truth_);
     if (!here.ok()) return here.status();
     if (absl::Status status = Offer(*here); !status.ok()) return status;
@@ -98,12 +100,12 @@ class Adviser {
     if (!choice.ok()) return choice.status();
     const Candidate* const best = BestOf(truth_, *choice);
     if (best == nullptr) {
-      return absl::InvalidArgumentError("no planner fits the measured topology");
+      return absl::InvalidArgumentError("no planner supports the measured topology");
     }
     return Offer(best->forest);
   }
 
-  // As Cloud Collectives does: by costs alone, as if the network were not known.
+  // Orders a ring by costs only, without knowledge of the network, as Cloud Collectives does.
   absl::Status Ring(const RankGroups& groups, Advice& advice) {
     const std::size_t count = truth_.members().size();
     const absl::StatusOr<Topology> plain = Generate(fmt::format("switch:{}", count));
@@ -128,7 +130,8 @@ class Adviser {
     return Offer(ordered->forest);
   }
 
-  // A circle has no beginning: this is where it enters the group of rank 0, or rank 0.
+  // Rotates the ring so that it starts where it enters the group of rank 0, or with one group, at
+  // rank 0.
   static void Rotate(const RankGroups& groups, std::vector<std::uint32_t>& order) {
     std::vector<bool> is_first(order.size(), false);
     for (const std::uint32_t rank : groups[0]) is_first[rank] = true;

@@ -8,7 +8,7 @@
 namespace phub::plan {
 namespace {
 
-// members / capacity, both sums over one set of nodes.
+// members / capacity of a set of nodes: its members and the capacity of its outgoing links.
 struct Ratio {
   std::int64_t members;
   std::int64_t capacity;
@@ -29,7 +29,8 @@ class GatherSearch {
     best_set_.assign(topology_.nodes().size(), true);
     best_set_[worst.value] = false;
     Use(Rate(best_set_));
-    // What one member gets grows with y, so one pass over the members is enough.
+    // The flow to every member grows with y: a member with enough flow keeps enough. One pass over
+    // the members is therefore enough.
     for (const NodeIndex member : topology_.members())
       while (Improve(member)) {
       }
@@ -64,8 +65,9 @@ class GatherSearch {
     return ratio;
   }
 
-  // y = members/capacity: links carry y times their capacity, the source gives 1 to every member;
-  // all times ratio.capacity, to stay whole. kCapacityMax and kMembersMax keep this below 2^62.
+  // Sets y = members/capacity. Links have y times their capacity and the source has capacity 1 to
+  // every member. All are multiplied by ratio.capacity to be integers. kCapacityMax and kMembersMax
+  // keep them below 2^62.
   void Use(Ratio ratio) {
     best_ = ratio;
     const auto divisor = Rational::Make(ratio.members, ratio.capacity);
@@ -100,7 +102,7 @@ class GatherSearch {
   std::vector<bool> best_set_;
 };
 
-// The least capacity out of a set with members inside and outside.
+// The minimum capacity out of a set with members inside and outside.
 std::int64_t NarrowestCut(const Topology& topology) {
   FlowNetwork network(topology.nodes().size());
   for (const Link& link : topology.links())
@@ -109,7 +111,7 @@ std::int64_t NarrowestCut(const Topology& topology) {
   std::int64_t narrowest = FlowNetwork::kUnlimited;
   for (const NodeIndex member : topology.members().subspan(1)) {
     narrowest = std::min(narrowest, network.Solve(first, member.value, narrowest));
-    if (topology.IsSymmetric()) continue;  // the way back is as wide
+    if (topology.IsSymmetric()) continue;  // the reverse cut has the same capacity
     narrowest = std::min(narrowest, network.Solve(member.value, first, narrowest));
   }
   return narrowest;

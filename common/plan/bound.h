@@ -1,16 +1,16 @@
-// How fast an exchange can be at best, counting bandwidth only. Pure; any thread.
+// A lower bound for the time of an exchange, from bandwidth only. Pure; any thread.
 //
-// All-gather: every member starts with one chunk, 1/N of the data, and needs the other N-1.
-// Whatever the schedule, for any set S of nodes that lacks some member, the chunks of the members
-// in S must leave S over its outgoing links: that takes at least |members in S| / bandwidth out of
-// S. The greatest of these over all S is the bound; it is attained (Edmonds' disjoint branchings;
-// Zhao et al., "ForestColl: Throughput-Optimal Collective Communications on Heterogeneous Network
-// Fabrics", 2024). Reduce-scatter is an all-gather on the reversed links.
+// All-gather: every member starts with one chunk, 1/N of the data, and needs the other N-1. Take
+// any set S of nodes that does not contain all members. In every schedule the chunks of the members
+// in S must leave S over its outgoing links, which takes at least |members in S| / bandwidth out of
+// S. The maximum over all S is the bound. It can be reached (Edmonds' disjoint branchings; Zhao et
+// al., "ForestColl: Throughput-Optimal Collective Communications on Heterogeneous Network Fabrics",
+// 2024). Reduce-scatter is an all-gather on the reversed links.
 //
-// The set is found exactly, in whole numbers: y is the bound if and only if in the network with a
-// source that gives 1/y to every member, N/y flow from the source to each member. Starting from one
-// set's y, a member that gets less yields a cut, that is a set with a greater y, until none does
-// (Dinkelbach 1967).
+// The search is exact, in integers. Add a source with an edge of capacity 1/y to every member. y is
+// at least the bound if and only if the maximum flow from the source to each member is N/y. The
+// search starts with the y of one set. A member with less flow gives a cut, which is a set with a
+// greater y. The search ends when every member has enough flow (Dinkelbach 1967).
 #pragma once
 
 #include <optional>
@@ -22,7 +22,7 @@
 namespace phub::plan {
 
 struct CutBound {
-  // In the time that a chunk of 1/N of the data takes on a unit link: 15/4 on torus:4x4.
+  // The unit is the time of one chunk, 1/N of the data, on a unit link. 15/4 on torus:4x4.
   Rational chunk_times;
   std::vector<NodeIndex> cut;  // the set S
 };
@@ -30,17 +30,17 @@ struct CutBound {
 struct ExchangeBound {
   CutBound reduce;  // reduce-scatter
   CutBound gather;  // all-gather
-  Rational both;    // one after the other: the bound of every exchange built from the two
-  // What no all-reduce can beat, whatever switches sum and multicast: through every cut with
-  // members on both sides all of the data must pass each way, N chunks over the narrowest such cut.
+  Rational both;    // reduce + gather: the bound of every exchange that consists of both
+  // The bound of every all-reduce, even if switches sum and multicast: all data, N chunks, must
+  // cross every cut with members on both sides, in both directions.
   Rational aggregated;
 };
 
 CutBound GatherBound(const Topology& topology);
-// Nothing if a result does not fit 63 bits.
+// nullopt if a result exceeds 63 bits.
 std::optional<ExchangeBound> BoundOf(const Topology& topology);
 
-// Seconds for `chunk_times` when all data together are `bytes`.
+// Converts `chunk_times` to seconds. `bytes` is the size of all data.
 double SecondsFor(const Topology& topology, const Rational& chunk_times, double bytes);
 
 }  // namespace phub::plan

@@ -11,10 +11,10 @@
 namespace phub::plan {
 namespace {
 
-// A plan whose lockstep time is above this many times the best one's is not simulated as flows:
-// overlap gains less than that.
+// A plan is not simulated as flows if its lockstep time exceeds the best one by this factor:
+// overlap cannot gain that much.
 constexpr double kHopeless = 2.5;
-// Flow simulations of more transfers take many seconds each; the lockstep price has to do.
+// With more transfers a flow simulation takes many seconds; the lockstep time is used instead.
 constexpr std::size_t kFlowTransfersMax = std::size_t{1} << 18;
 constexpr std::size_t kQuickTransfersMax = std::size_t{1} << 15;
 
@@ -33,7 +33,7 @@ void Price(const Topology& topology, const ChooserOptions& options, Candidate& c
       candidate.status = result.status();
       return;
     }
-    // Fewer pieces are better at equal time: a piece more is a message more.
+    // At equal time, prefer fewer pieces: each piece is another message.
     if (candidate.seconds == 0 || result->seconds() < candidate.seconds * 0.98) {
       candidate.seconds = result->seconds();
       candidate.pieces = pieces;
@@ -53,8 +53,8 @@ Candidate Enter(const Topology& topology, const Planner& planner, const ChooserO
   candidate.forest = *std::move(forest);
   const absl::StatusOr<VerifyReport> report = Verify(topology, candidate.forest);
   if (!report.ok()) {
-    candidate.status = absl::InternalError(
-        fmt::format("the planner made a wrong plan: {}", std::string(report.status().message())));
+    candidate.status = absl::InternalError(fmt::format("the planner produced an invalid plan: {}",
+                                                       std::string(report.status().message())));
     return candidate;
   }
   candidate.steps = report->steps;
@@ -68,8 +68,8 @@ Candidate Enter(const Topology& topology, const Planner& planner, const ChooserO
   return candidate;
 }
 
-// Also with more pieces than lockstep asked for, as long as that is quick: waiting for each other
-// costs less with smaller pieces, which lockstep does not see.
+// Also tries more pieces than lockstep chose, while the simulation is fast. Smaller pieces reduce
+// waiting, which lockstep does not model.
 void SimulateFlows(const Topology& topology, const ChooserOptions& options, Candidate& candidate) {
   SimulationOptions simulation = options.simulation;
   simulation.mode = SimulationMode::kFlow;
@@ -95,7 +95,7 @@ void SimulateFlows(const Topology& topology, const ChooserOptions& options, Cand
   }
 }
 
-// Bytes that all links carried over what they could have in that time.
+// Bytes that all links carried, divided by the bytes that they could carry in that time.
 double MeanLinkUse(const Topology& topology, const Candidate& candidate, double size_bytes) {
   double carried = 0, could = 0;
   for (const Tree& tree : candidate.forest.trees) {
@@ -115,7 +115,7 @@ double MeanLinkUse(const Topology& topology, const Candidate& candidate, double 
 absl::StatusOr<Choice> Choose(const Topology& topology, const ChooserOptions& options) {
   Choice choice;
   const std::optional<ExchangeBound> bound = BoundOf(topology);
-  if (!bound) return absl::InvalidArgumentError("the bound does not fit 63 bits");
+  if (!bound) return absl::InvalidArgumentError("the bound exceeds 63 bits: round the bandwidths");
   choice.bound = *bound;
   const auto size = static_cast<double>(options.simulation.size_bytes);
   choice.bound_seconds = SecondsFor(topology, bound->both, size);
@@ -143,7 +143,7 @@ absl::StatusOr<Choice> Choose(const Topology& topology, const ChooserOptions& op
       choice.best = i;
   }
   if (!choice.best)
-    return absl::FailedPreconditionError("no planner can plan for this topology at this size");
+    return absl::FailedPreconditionError("no planner supports this topology at this size");
   return choice;
 }
 

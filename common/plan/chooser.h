@@ -1,9 +1,9 @@
-// Which planner, and how many pieces, for a topology and a size: the least simulated time over all
-// planners that apply. Pure; any thread.
+// Chooses the planner and the number of pieces for a topology and a size: the minimum simulated
+// time over all planners that support the topology. Pure; any thread.
 //
-// Every plan is verified, and priced in lockstep for 1, 4, 16, 64... pieces. The plans that could
-// be best by that are then simulated as flows; the others keep their lockstep price, which the
-// table says. Endpoint costs count in both.
+// Every plan is verified and then simulated in lockstep for 1, 4, 16, 64... pieces. Plans that may
+// be the best are then simulated as flows. The others keep their lockstep time, and the table says
+// so. Both simulations include endpoint costs.
 #pragma once
 
 #include <functional>
@@ -22,31 +22,31 @@
 namespace phub::plan {
 
 struct ChooserOptions {
-  SimulationOptions simulation;  // pieces: used as given if above 1, else chosen
+  SimulationOptions simulation;  // pieces: fixed if above 1; with 1 the chooser chooses
   PlannerOptions planner;
   std::uint32_t pieces_max = 256;
-  // Told which planner is at work; may be empty.
+  // Called with the name of each planner before it runs; may be empty.
   std::function<void(std::string_view planner)> progress = {};
 };
 
 struct Candidate {
   std::string planner;
-  absl::Status status;  // why it is not in the race, or OK
+  absl::Status status;  // OK, or why the planner is excluded
   Forest forest;
   std::uint32_t steps = 0;
   std::uint32_t pieces = 1;
-  bool is_simulated_as_flows = false;  // else the time is lockstep's
+  bool is_simulated_as_flows = false;  // false: `seconds` is from the lockstep simulation
   double seconds = 0;
-  double of_bound = 0;            // time / time of the bound for reduce-scatter + all-gather
-  double busiest_link_bytes = 0;  // both phases
-  double mean_link_use = 0;       // of links between any nodes, over the time
+  double of_bound = 0;            // seconds / the bound of reduce-scatter + all-gather
+  double busiest_link_bytes = 0;  // in both phases together
+  double mean_link_use = 0;       // bytes carried / bytes possible, over all links
 };
 
 struct Choice {
   ExchangeBound bound;
   double bound_seconds = 0;
   std::vector<Candidate> candidates;  // in the order of the registry
-  std::optional<std::size_t> best;    // into candidates
+  std::optional<std::size_t> best;    // index into candidates
 };
 
 absl::StatusOr<Choice> Choose(const Topology& topology, const ChooserOptions& options);

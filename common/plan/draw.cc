@@ -13,10 +13,10 @@
 namespace phub::plan {
 namespace {
 
-constexpr double kSpacing = 72;  // pixels between neighbours of a grid
+constexpr double kSpacing = 72;  // pixels between neighbours in a grid
 constexpr double kMargin = 48;
 constexpr double kTitle = 30;
-constexpr double kRadius = 13;  // of a member
+constexpr double kRadius = 13;  // radius of a member
 
 struct Panel {
   std::size_t tree;
@@ -44,7 +44,8 @@ Place OnCircle(double index, double count, double radius) {
   return {radius * std::cos(angle), radius * std::sin(angle)};
 }
 
-// Places given, or members on a circle and switches inside it, each towards its neighbours.
+// Uses the nodes' places if given. Otherwise members are on a circle, and switches are inside it,
+// near their neighbours.
 std::vector<Place> PlacesOf(const Topology& topology) {
   std::vector<Place> places(topology.nodes().size());
   const bool all_given = std::all_of(topology.nodes().begin(), topology.nodes().end(),
@@ -89,7 +90,7 @@ class Picture {
       right = std::max(right, place.x);
       bottom = std::max(bottom, place.y);
     }
-    // Levels of switches are drawn further apart than the members of a level.
+    // The distance between levels is larger than between nodes of a level.
     const bool is_wide = right - left_ > 4 * (bottom - top_);
     scale_y_ = is_wide ? 2.2 * kSpacing : kSpacing;
     width_ = std::max((right - left_) * kSpacing + 2 * kMargin, 260.0);
@@ -144,8 +145,8 @@ class Picture {
     return false;
   }
 
-  // The control point of a link's curve; links that would run through a node bend round it, and the
-  // two directions of a link bend away from each other.
+  // The control point of a link's curve. A link curves around nodes on its line, and the two
+  // directions of a link curve away from each other.
   Place Bend(LinkIndex index, double extra) const {
     const Link& link = topology_.link(index);
     const Place a = At(link.from), b = At(link.to);
@@ -247,7 +248,7 @@ class Picture {
   const Forest& forest_;
   std::vector<Place> places_;
   std::vector<bool> is_curved_;
-  std::vector<double> uses_;  // by link: edges drawn along it in this panel, to keep them apart
+  std::vector<double> uses_;  // by link: edges drawn along it in this panel, for their spacing
   double left_ = 0, top_ = 0, width_ = 0, height_ = 0, scale_y_ = kSpacing;
   fmt::memory_buffer out_;
 };
@@ -271,7 +272,7 @@ absl::StatusOr<std::string> DrawForest(const Topology& topology, const Forest& f
       panels.push_back({tree, false});
     }
     if (panels.empty())
-      return absl::NotFoundError(fmt::format("'{}' is the home of no tree", home));
+      return absl::NotFoundError(fmt::format("no tree has '{}' as its home", home));
   }
   for (std::size_t tree = 0; home.empty() && tree < std::min(count, kPanelsMax); ++tree)
     panels.push_back({tree, false});

@@ -1,5 +1,5 @@
-// A plan as a picture (SVG): each tree on the topology, edges along the links they take, coloured
-// and numbered by step. Pure; any thread.
+// Draws a plan as SVG: each tree on the topology, with edges along their links, coloured and
+// numbered by step. Pure; any thread.
 #pragma once
 
 #include <string>
@@ -11,8 +11,8 @@
 
 namespace phub::plan {
 
-// With a home: all of its trees, both phases (at most kPanelsMax pictures). Without: the gather
-// phase of the first trees. The forest must have passed Verify on the topology.
+// With a home, draws both phases of all trees of that home (at most kPanelsMax pictures). Without,
+// draws the gather phase of the first trees. REQUIRES: Verify has accepted the forest.
 inline constexpr std::size_t kPanelsMax = 16;
 absl::StatusOr<std::string> DrawForest(const Topology& topology, const Forest& forest,
                                        std::string_view home);

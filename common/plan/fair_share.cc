@@ -9,7 +9,7 @@
 namespace phub::plan {
 namespace {
 
-// Sums of rates are rounded: what differs by less is equal.
+// Relative rounding error of sums of rates; smaller differences count as equal.
 constexpr double kRounding = 1e-9;
 
 }  // namespace
@@ -61,7 +61,7 @@ void FairShare::Remove(Flow flow) {
     uses[place] = uses.back();
     place_[uses[place].flow * path_links_max_ + uses[place].hop] = place;
     uses.pop_back();
-    // On a link that was not full the other flows had all they can use.
+    // A link that was not full did not limit its other flows.
     if (IsFull(link)) dirty_.push_back(link);
     load_[link] = uses.empty() ? 0 : load_[link] - rate_[flow] * route_[flow].weight;
   }
@@ -82,7 +82,7 @@ std::span<const FairShare::Change> FairShare::Update() {
   touched_flows_.clear();
   passed_ = 0;
   CollectChanged(rate_removed_least);
-  // Each start over costs a filling, so after some of them more flows are taken than must be.
+  // Each restart costs a filling. After a few, collect more flows than necessary.
   constexpr int kNarrowTries = 3;
   for (int tries = 1;; ++tries) {
     CollectThroughFullLinks();
@@ -94,8 +94,8 @@ std::span<const FairShare::Change> FairShare::Update() {
   return changes_;
 }
 
-// A rate that the new flows of a link get from it at least, if it has any: what is left of it by
-// the flows below that rate, in equal parts. Two rounds of that are near enough from below.
+// A lower bound for the rate that new flows get on a link: subtract the flows below that rate and
+// divide the rest equally. Two rounds are accurate enough. kUnknown if the link has no new flow.
 double FairShare::RateLeast(std::uint32_t link) const {
   double least = 0;
   for (int round = 0; round < 2; ++round) {
@@ -126,16 +126,17 @@ void FairShare::CollectChanged(double rate_removed_least) {
     leasts.push_back(RateLeast(link));
     unchanged_below_ = std::min(unchanged_below_, leasts.back());
   }
-  unchanged_below_ *= 1 - 1e-6;  // far from any doubt by rounding
+  unchanged_below_ *= 1 - 1e-6;  // a margin far above rounding errors
   for (std::size_t i = 0; i < dirty_.size(); ++i) Collect(dirty_[i], leasts[i]);
 }
 
 void FairShare::CollectThroughFullLinks() {
-  for (; passed_ < touched_links_.size(); ++passed_)  // grows meanwhile
+  for (; passed_ < touched_links_.size(); ++passed_)  // Collect() appends to it
     if (IsFull(touched_links_[passed_])) Collect(touched_links_[passed_], kUnknown);
 }
 
-// The new flows of a link, those with its highest rate, and those of at least `least`.
+// Collects the new flows of a link, those with its highest rate, and those with a rate of at least
+// `least`, but none below unchanged_below_.
 void FairShare::Collect(std::uint32_t link, double least) {
   double highest = 0;
   for (const Use& use : uses_[link]) highest = std::max(highest, rate_[use.flow]);
@@ -153,8 +154,8 @@ void FairShare::Collect(std::uint32_t link, double least) {
   }
 }
 
-// A link's equal share never falls while flows are set aside at the least share, so a key that was
-// computed earlier is too low at most, and the link is put back with its new one.
+// A link's equal share never decreases during filling. An old key in the queue can therefore only
+// be too low; the link is then pushed again with its current share.
 void FairShare::Fill() {
   using Entry = std::pair<double, std::uint32_t>;
   ++fill_;
@@ -190,9 +191,9 @@ void FairShare::Fill() {
   }
 }
 
-// Sets aside the flows of a link that is full now.
+// Fixes the rates of the remaining flows of a bottleneck.
 void FairShare::Narrow(std::uint32_t link, double share) {
-  // Rounding may leave nothing of a link; a rate must not be zero.
+  // Rounding errors may leave no bandwidth, but a rate must not be zero.
   share = std::max(share, capacity_[link] * 1e-12);
   bottlenecks_.push_back({link, share});
   for (const Use& use : uses_[link]) {
@@ -208,8 +209,8 @@ void FairShare::Narrow(std::uint32_t link, double share) {
   }
 }
 
-// Takes in flows that have more on a bottleneck than its flows; false if there are none. `all`:
-// and the other flows of such links.
+// Collects flows with a rate above the share of their bottleneck. False if there are none. `all`:
+// also collects the other flows of such links.
 bool FairShare::CollectAboveBottlenecks(bool all) {
   const std::size_t flows_before = touched_flows_.size();
   for (const auto& [link, share] : bottlenecks_) {
@@ -221,7 +222,7 @@ bool FairShare::CollectAboveBottlenecks(bool all) {
   return touched_flows_.size() != flows_before;
 }
 
-// A rate that differs by rounding only stays as it is, so that equal flows keep ending together.
+// Keeps the old rate if it differs only by rounding, so that equal flows still end together.
 void FairShare::Commit() {
   for (const Flow flow : touched_flows_) {
     const double before = rate_[flow];

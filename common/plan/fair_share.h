@@ -1,16 +1,17 @@
-// Flows that share links max-min fairly (progressive filling; Bertsekas and Gallager, "Data
-// Networks", section 6.5.2): the flows of the narrowest link get equal shares of it, then they and
-// the link are set aside, and so on. One thread; part of the simulator.
+// Max-min fair rates of flows that share links, by progressive filling (Bertsekas and Gallager,
+// "Data Networks", section 6.5.2): the flows of the narrowest link get equal shares of it; then
+// those flows and the link are removed, and so on. One thread; part of the simulator.
 //
-// Invariant after Update: every flow has a *bottleneck*, a link that is full and on which no flow
-// has a higher rate. That is what makes rates max-min fair, and only one set of rates has it. So
-// after a change only those flows are computed again whose bottleneck it can touch:
-//  - the flows that are new, and those with the highest rate on a full link that lost or gained a
-//    flow, or on which a flow is computed again;
-//  - where a link becomes a bottleneck below the rate of a flow that was left alone, that flow too,
-//    from the start;
-//  - but none below the least rate that a flow that left had, or that a new flow must at least get:
-//    up to there the filling goes as it went before.
+// Invariant after Update: every flow has a *bottleneck*, a full link on which no flow has a higher
+// rate. Rates are max-min fair if and only if this holds, and they are unique. After a change,
+// Update therefore recomputes only flows whose bottleneck may be affected:
+//  - new flows;
+//  - flows with the highest rate on a full link that lost or gained a flow, or that carries a
+//    recomputed flow;
+//  - flows with a rate above the share of a link that becomes a bottleneck; the filling then
+//    restarts.
+// Update never recomputes flows with rates below both the lowest rate of a removed flow and the
+// lowest rate that a new flow is certain to get: up to there, the filling is the same as before.
 #pragma once
 
 #include <cstdint>
@@ -24,15 +25,15 @@ namespace phub::plan {
 
 class FairShare {
  public:
-  using Flow = std::uint32_t;  // given by Add, and given again after Remove
+  using Flow = std::uint32_t;  // returned by Add; reused after Remove
 
   FairShare(std::vector<double> link_bytes_per_s, const std::vector<Path>& paths);
 
-  // As many equal flows as `weight` says over one path; rate() is that of each.
+  // Adds `weight` equal flows over one path; rate() is the rate of each.
   Flow Add(PathIndex path, std::uint32_t weight);
   void Remove(Flow flow);
-  // Computes again what the calls since the last Update changed; the flows whose rate is another
-  // now, in a fixed order, with the rate they had. Lent until the next call.
+  // Recomputes rates after calls of Add and Remove. Returns the flows whose rate changed, in a
+  // deterministic order, with their old rates. Valid until the next call.
   struct Change {
     Flow flow;
     double rate_before;
@@ -68,28 +69,28 @@ class FairShare {
   void Commit();
 
   std::vector<double> capacity_;           // by link
-  std::vector<std::uint32_t> path_links_;  // of all paths, one after the other
+  std::vector<std::uint32_t> path_links_;  // the links of all paths, concatenated
   std::vector<std::size_t> path_start_;
   std::size_t path_links_max_ = 1;
 
-  std::vector<Route> route_;  // by flow, as the next two
-  std::vector<double> rate_;  // 0: new
+  std::vector<Route> route_;  // by flow
+  std::vector<double> rate_;  // by flow; 0: new
   std::vector<Flow> free_flows_;
-  std::vector<std::uint32_t> place_;    // flow, hop -> where in its link's uses
+  std::vector<std::uint32_t> place_;    // flow, hop -> index in its link's uses
   std::vector<std::vector<Use>> uses_;  // by link
   std::vector<double> load_;            // by link: the sum of its flows' rates
 
-  // What changed since the last Update.
+  // Changes since the last Update.
   std::vector<std::uint32_t> dirty_;
   double rate_removed_least_ = kUnknown;
 
-  // What the current Update computes again. Marks belong to the round, or the fill, in them.
+  // The state of the current Update. A mark is set if it equals round_ or fill_.
   std::uint32_t round_ = 0;
   std::uint32_t fill_ = 0;
   double unchanged_below_ = 0;
-  std::size_t passed_ = 0;                    // of touched_links_: their full ones were looked at
-  std::vector<std::uint32_t> touched_round_;  // by link: it has such flows
-  std::vector<std::uint32_t> flow_round_;     // by flow: it is one
+  std::size_t passed_ = 0;                    // number of touched_links_ already examined
+  std::vector<std::uint32_t> touched_round_;  // by link: it carries a recomputed flow
+  std::vector<std::uint32_t> flow_round_;     // by flow: it is recomputed
   std::vector<std::uint32_t> unfixed_fill_;   // by flow: it has no new rate yet
   std::vector<std::uint32_t> touched_links_;
   std::vector<Flow> touched_flows_;
@@ -99,7 +100,7 @@ class FairShare {
   };
   std::vector<Bottleneck> bottlenecks_;
   std::vector<double> new_rate_;        // by flow
-  std::vector<double> left_;            // by link
+  std::vector<double> left_;            // by link: free bandwidth
   std::vector<std::uint32_t> unfixed_;  // by link: weight of its flows without a new rate
   std::vector<Change> changes_;
 };

@@ -22,7 +22,7 @@ std::uint32_t FlowNetwork::AddEdge(std::uint32_t from, std::uint32_t to, std::in
 void FlowNetwork::ReturnTo(Mark mark) {
   while (capacity_.size() > mark.edges) {
     const auto edge = static_cast<std::uint32_t>(capacity_.size() - 1);
-    // Arcs were appended in order, so those of the last edge are last at their nodes.
+    // Arcs are appended in order: the arcs of the last edge are the last ones of their nodes.
     adjacent_[target_[2 * edge]].pop_back();
     adjacent_[target_[2 * edge + 1]].pop_back();
     target_.resize(2 * edge);
@@ -47,7 +47,8 @@ bool FlowNetwork::BuildLevels(std::uint32_t source, std::uint32_t sink) {
   return false;
 }
 
-// Walks down the levels with a stack of arcs; a node whose arcs are used up is not entered again.
+// Depth-first search along the levels with a stack of arcs. A node without remaining arcs is not
+// entered again.
 std::int64_t FlowNetwork::Augment(std::uint32_t source, std::uint32_t sink, std::int64_t limit) {
   std::int64_t total = 0;
   next_.assign(adjacent_.size(), 0);

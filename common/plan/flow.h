@@ -1,6 +1,6 @@
-// Maximum flow in whole numbers (Dinitz 1970: shortest augmenting paths found level by level), for
-// the bound and for packing trees. One thread. Capacities of all edges out of a node, and into one,
-// must sum to less than 2^63; kUnlimited may be used freely when the flow asked for is limited.
+// Maximum flow in integers (Dinitz 1970: shortest augmenting paths, level by level), for the bound
+// and for packing trees. One thread. The capacities of all edges out of a node, and into a node,
+// must sum to less than 2^63. kUnlimited edges are exempt if Solve() has a finite limit.
 #pragma once
 
 #include <cstdint>
@@ -19,7 +19,7 @@ class FlowNetwork {
   std::uint32_t AddEdge(std::uint32_t from, std::uint32_t to, std::int64_t capacity);
   void SetCapacity(std::uint32_t edge, std::int64_t capacity) { capacity_[edge] = capacity; }
   std::int64_t capacity(std::uint32_t edge) const { return capacity_[edge]; }
-  // Drops the edges and nodes added after a mark: what one question needs and the next does not.
+  // ReturnTo() removes the nodes and edges that were added after a mark.
   struct Mark {
     std::size_t nodes;
     std::size_t edges;
@@ -27,9 +27,10 @@ class FlowNetwork {
   Mark Here() const { return {adjacent_.size(), capacity_.size()}; }
   void ReturnTo(Mark mark);
 
-  // The greatest flow, or `limit` as soon as it is reached. Capacities stay as they were set.
+  // Returns the maximum flow, or `limit` if the flow is at least that. Keeps the capacities.
   std::int64_t Solve(std::uint32_t source, std::uint32_t sink, std::int64_t limit);
-  // After a Solve below its limit: the nodes on the source's side of the least cut.
+  // Whether a node is on the source's side of the minimum cut. REQUIRES: Solve() returned less than
+  // its limit.
   bool IsOnSourceSide(std::uint32_t node) const { return level_[node] != kUnreached; }
 
  private:
@@ -38,7 +39,7 @@ class FlowNetwork {
   bool BuildLevels(std::uint32_t source, std::uint32_t sink);
   std::int64_t Augment(std::uint32_t source, std::uint32_t sink, std::int64_t limit);
 
-  // Arc 2e is edge e, arc 2e+1 its way back; the other end of an arc is its target.
+  // Arc 2e is edge e; arc 2e+1 is its residual arc in the opposite direction.
   std::vector<std::vector<std::uint32_t>> adjacent_;  // arcs by node
   std::vector<std::uint32_t> target_;                 // by arc
   std::vector<std::int64_t> residual_;                // by arc

@@ -22,10 +22,10 @@ std::vector<double> Bandwidths(const Topology& topology) {
   return result;
 }
 
-// An end is rounded to an instant that others share: equal transfers then end together whatever the
-// rounding of their rates. While few flows are under way it is by less than a millionth of what the
-// transfer has to go. Where there are many, a change of shares costs much, so it must serve many
-// ends: by less than a hundredth of the transfer's whole duration, or less than a thirtieth.
+// Rounds the end of a transfer to a grid, so that equal transfers end together despite the rounding
+// of their rates. With few flows the error is below a millionth of the remaining time. With many
+// flows each update of rates is expensive and must cover many ends: the error is then up to a
+// hundredth, or a thirtieth, of the transfer's duration.
 std::int64_t RoundedEnd(std::int64_t now_ps, std::int64_t left_ps, std::int64_t passed_ps,
                         std::size_t flow_count) {
   constexpr std::size_t kExactFlowsMax = 1u << 12, kHundredthFlowsMax = 1u << 17;
@@ -81,7 +81,7 @@ absl::StatusOr<SimulationResult> FlowSimulator::Run() {
   }
   if (arrived_count_ != transfers_.size())
     return absl::InvalidArgumentError(
-        fmt::format("{} of {} transfers never start: the plan waits for itself",
+        fmt::format("{} of {} transfers never start: the plan has a deadlock",
                     transfers_.size() - arrived_count_, transfers_.size()));
   return TakeResult();
 }
@@ -102,7 +102,7 @@ void FlowSimulator::BuildSchedule() {
   }
 }
 
-// Moves on to the next wave and starts what of it is ready.
+// Advances to the next wave and starts its transfers that are ready.
 void FlowSimulator::NextWave(SendQueue& queue) {
   queue.first = queue.last;
   if (queue.first == queue.end) return;
@@ -202,7 +202,7 @@ void FlowSimulator::CountAtGate(std::uint32_t gate, std::uint32_t piece) {
     OpenGate(gate, piece);
     return;
   }
-  // Every home sends its result to somebody: any edge behind the gate names the home and the share.
+  // Every home has a gather edge, and any edge behind the gate gives the home and the share.
   const GraphEdge& edge = graph_.edges[graph_.opened[graph_.gates[gate].first_edge]];
   const std::int64_t done = Work(edge.from, BytesOf(edge), options_.optimizer_bytes_per_s);
   events_.push({done, Kind::kOptimized, index, 0});

@@ -1,8 +1,8 @@
 // The event loop of the simulator's flow mode; see common/plan/simulator.h. One thread.
 //
-// Plans move many shares together: transfers that are bound to have equal rates are one bundle, so
-// that the cost is that of the messages that a member would send, not that of the trees. An end
-// that moves to a later time leaves its event where it is; the event then puts itself back.
+// Transfers that must have equal rates form one bundle: the cost then depends on the number of
+// messages that members would send, not on the number of trees. If the end of a bundle moves to a
+// later time, its event stays in the queue and is queued again when it fires.
 #pragma once
 
 #include <cstdint>
@@ -18,7 +18,7 @@ namespace phub::plan {
 class FlowSimulator {
  public:
   FlowSimulator(const Topology& topology, const Forest& forest, const SimulationOptions& options);
-  // Fails if some transfer never starts: the forest had not passed Verify.
+  // Fails if some transfer never starts, which cannot happen if Verify has accepted the forest.
   absl::StatusOr<SimulationResult> Run();
 
  private:
@@ -27,7 +27,7 @@ class FlowSimulator {
     std::int64_t time_ps;
     Kind kind;
     std::uint32_t id;       // transfer; kSent: bundle; kOptimized: gate and piece
-    std::uint32_t version;  // kSent: void if the bundle has another one now
+    std::uint32_t version;  // kSent: ignored if the bundle's version has changed
     bool operator>(const Event& other) const {
       if (time_ps != other.time_ps) return time_ps > other.time_ps;
       if (kind != other.kind) return kind > other.kind;
@@ -35,24 +35,24 @@ class FlowSimulator {
     }
   };
   struct Transfer {
-    std::uint32_t place = 0;           // in schedule_
-    std::uint32_t next_in_bundle = 0;  // kNone: the last
+    std::uint32_t place = 0;           // index in schedule_
+    std::uint32_t next_in_bundle = 0;  // kNone: it is the last
     bool is_ready = false;
   };
-  // Transfers of equal size that started at one instant on one path: they have equal rates, and end
-  // at one instant. A bundle is one flow of shares_ and has its number.
+  // Transfers of equal size that start at the same time on the same path. They have equal rates and
+  // end at the same time. A bundle is one flow of shares_ and has the flow's number.
   struct Bundle {
-    double bytes_left = 0;  // of each transfer
+    double bytes_left = 0;  // per transfer
     std::int64_t started_ps = 0;
     std::int64_t updated_ps = 0;
     std::int64_t ends_ps = 0;
-    std::int64_t queued_ps = 0;  // time of its event: ends_ps, or before
+    std::int64_t queued_ps = 0;  // time of its event: at most ends_ps
     std::uint32_t version = 0;
     std::uint32_t first_transfer = 0;
   };
   static constexpr std::uint32_t kNone = ~std::uint32_t{0};
-  // What a sender has to send on one link, by wave. Transfers [first, last) of the schedule are of
-  // the wave that is being sent, `unsent` of them are not through.
+  // The transfers of a sender on one link, ordered by wave. Transfers [first, last) of schedule_
+  // are the current wave; `unsent` of them are not sent completely.
   struct SendQueue {
     std::uint32_t first = 0;
     std::uint32_t last = 0;
@@ -80,7 +80,7 @@ class FlowSimulator {
   void CountAtGate(std::uint32_t gate, std::uint32_t piece);
   void OpenGate(std::uint32_t gate, std::uint32_t piece);
   void UpdateRates();
-  // When `node` is through with `bytes` more work that starts no earlier than now.
+  // The time when `node` finishes `bytes` of additional work that starts now or later.
   std::int64_t Work(NodeIndex node, double bytes, double bytes_per_s);
   SimulationResult TakeResult();
 
@@ -88,12 +88,12 @@ class FlowSimulator {
   const Forest& forest_;
   SimulationOptions options_;
   SimulationGraph graph_;
-  std::vector<double> tree_bytes_;  // of one piece, by tree
+  std::vector<double> tree_bytes_;  // by tree: bytes of one piece
   std::vector<std::int64_t> path_latency_ps_;
   std::vector<std::int64_t> busy_until_ps_;  // by node
-  std::vector<std::uint32_t> gate_count_;    // gate, piece: transfers that came in
-  std::vector<Transfer> transfers_;          // edge, piece
-  std::vector<std::uint32_t> schedule_;      // transfers by queue and wave
+  std::vector<std::uint32_t> gate_count_;    // by gate and piece: transfers that arrived
+  std::vector<Transfer> transfers_;          // by edge and piece
+  std::vector<std::uint32_t> schedule_;      // transfers, ordered by queue and wave
   std::vector<SendQueue> queues_;            // by first link
   std::vector<std::uint32_t> starting_;      // transfers that start now
   std::vector<Bundle> bundles_;

@@ -1,14 +1,15 @@
-// A forest: how one group of chunks is exchanged between the members of a topology.
+// A forest is a plan: it describes how members of a topology exchange a group of chunks.
 //
-// Every tree carries a share of the data; the shares sum to 1. Up its in-tree (`reduce`) partial
-// sums flow to the tree's home, a member, where the optimizer runs once; down its out-tree
-// (`gather`) the result flows to every member. A vertex of a tree is a member or an aggregating
-// switch. An edge leads from one vertex to another over a physical path of links, and has a step:
-// the time slot in which it is sent. Steps are counted through both phases from 0, and an edge's
-// step is greater than those of the edges it waits for (reduce: all edges into its sender; gather:
-// the edge by which its sender got the result, at the home all reduce edges into it).
+// Every tree carries a share of the data; the shares sum to 1. Each tree has two phases:
+//  - reduce: partial sums flow up an in-tree to the tree's home, a member that runs the optimizer;
+//  - gather: the result flows down an out-tree to every member.
+// A vertex of a tree is a member or an aggregating switch. An edge connects two vertices over a
+// physical path of links. Its step is the time slot in which it is sent. Steps are counted from 0
+// through both phases. An edge's step is greater than those of the edges that it waits for. A
+// reduce edge waits for all edges into its sender. A gather edge waits for the gather edge into its
+// sender, or at the home, for all reduce edges into the home.
 //
-// A Forest is plain data and may be wrong; common/plan/verifier.h says whether it is right.
+// A Forest is plain data and may be invalid; common/plan/verifier.h checks it.
 #pragma once
 
 #include <cstdint>
@@ -24,8 +25,8 @@ namespace phub::plan {
 using PathIndex = Id<struct PathIndexTag, std::uint32_t>;  // into Forest::paths
 using Path = std::vector<LinkIndex>;                       // from sender to receiver, not empty
 
-// No forest beyond these is built or read: with them no sum over a forest overflows 63 bits.
-inline constexpr std::size_t kEdgesMax = std::size_t{1} << 22;  // of all trees, both phases
+// Limits of every forest. With them, no sum over a forest exceeds 63 bits.
+inline constexpr std::size_t kEdgesMax = std::size_t{1} << 22;  // all trees and both phases
 inline constexpr std::size_t kPathLinksMax = std::size_t{1} << 24;
 inline constexpr std::uint32_t kStepsMax = 1u << 22;
 inline constexpr std::int64_t kShareUnitMax = std::int64_t{1} << 40;
@@ -46,7 +47,7 @@ struct Tree {
 
 struct Forest {
   std::string planner;
-  std::string topology;  // its name, for people; edges name links, which is what counts
+  std::string topology;  // the topology's name, for display only
   std::int64_t share_unit = 1;
   std::vector<Path> paths;
   std::vector<Tree> trees;
@@ -58,7 +59,8 @@ std::size_t EdgeCount(const Forest& forest);
 std::string DescribeEdge(const Topology& topology, const Forest& forest, std::size_t tree,
                          bool reduces, const Edge& edge);
 
-// Gives equal paths one index. One thread; holds on to the forest it fills.
+// Adds paths to a forest and gives equal paths the same index. One thread. The forest must outlive
+// the table.
 class PathTable {
  public:
   explicit PathTable(Forest& forest) : forest_(forest) {}

@@ -48,12 +48,13 @@ class Reader {
 
  private:
   absl::StatusOr<NodeIndex> Node(const Json& name, std::string_view where) const {
-    if (!name.is_string()) return JsonError(where, "the name of a node is expected");
+    if (!name.is_string()) return JsonError(where, "expected the name of a node");
     const auto& text = name.get_ref<const std::string&>();
     const auto node = topology_.FindNode(text);
     if (!node)
-      return JsonError(where, fmt::format("{} has no node '{}': is the plan for another topology?",
-                                          topology_.name(), Printable(text, 64)));
+      return JsonError(where,
+                       fmt::format("{} has no node '{}'; the plan is probably for another topology",
+                                   topology_.name(), Printable(text, 64)));
     return *node;
   }
 
@@ -62,10 +63,10 @@ class Reader {
     for (std::size_t i = 0; i < list.size(); ++i) {
       const std::string where = fmt::format("paths[{}]", i);
       if (!list[i].is_array() || list[i].size() < 2)
-        return JsonError(where, "a list of at least two nodes is expected");
+        return JsonError(where, "expected a list of at least two nodes");
       link_count += list[i].size() - 1;
       if (link_count > kPathLinksMax)
-        return JsonError(where, fmt::format("over {} links in all paths", kPathLinksMax));
+        return JsonError(where, fmt::format("the paths have more than {} links", kPathLinksMax));
       Path path;
       for (std::size_t hop = 0; hop + 1 < list[i].size(); ++hop) {
         const absl::StatusOr<NodeIndex> from = Node(list[i][hop], where);
@@ -74,9 +75,10 @@ class Reader {
         if (!to.ok()) return to.status();
         const auto link = topology_.FindLink(*from, *to);
         if (!link)
-          return JsonError(where,
-                           fmt::format("{} has no link {}->{}", topology_.name(),
-                                       topology_.node(*from).name, topology_.node(*to).name));
+          return JsonError(
+              where,
+              fmt::format("{} has no link {}->{}; the plan is probably for another topology",
+                          topology_.name(), topology_.node(*from).name, topology_.node(*to).name));
         path.push_back(*link);
       }
       forest_.paths.push_back(std::move(path));
@@ -87,7 +89,7 @@ class Reader {
   absl::Status ReadEdges(const Json& list, const std::string& list_name, std::vector<Edge>& edges) {
     edge_count_ += list.size();
     if (edge_count_ > kEdgesMax)
-      return JsonError(list_name, fmt::format("over {} edges in all trees", kEdgesMax));
+      return JsonError(list_name, fmt::format("the trees have more than {} edges", kEdgesMax));
     edges.reserve(list.size());
     for (std::size_t i = 0; i < list.size(); ++i) {
       const std::string where = fmt::format("{}[{}]", list_name, i);
@@ -96,7 +98,7 @@ class Reader {
         return status;
       for (const char* field : {"from", "to"})
         if (!list[i].contains(field))
-          return JsonError(where, fmt::format("field '{}' must be a text", field));
+          return JsonError(where, fmt::format("field '{}' must be a string", field));
       const absl::StatusOr<NodeIndex> from = Node(list[i]["from"], where);
       if (!from.ok()) return from.status();
       const absl::StatusOr<NodeIndex> to = Node(list[i]["to"], where);
@@ -120,14 +122,15 @@ class Reader {
       if (absl::Status status = CheckObject(list[i], where, {"home", "share", "reduce", "gather"});
           !status.ok())
         return status;
-      if (!list[i].contains("home")) return JsonError(where, "field 'home' must be a text");
+      if (!list[i].contains("home")) return JsonError(where, "field 'home' must be a string");
       const absl::StatusOr<NodeIndex> home = Node(list[i]["home"], where);
       if (!home.ok()) return home.status();
       const absl::StatusOr<std::string> share_text = StringField(list[i], where, "share");
       if (!share_text.ok()) return share_text.status();
       const auto share = Rational::Parse(*share_text);
       if (!share || share->numerator() < 1 || *share > Rational(1))
-        return JsonError(where, "'share' must be a fraction in 0..1, such as \"1/16\"");
+        return JsonError(
+            where, "field 'share' must be a fraction above 0 and at most 1, such as \"1/16\"");
       const auto unit = CommonMultiple(forest_.share_unit, share->denominator(), kShareUnitMax);
       if (!unit) return JsonError(where, "the shares have no common denominator below 2^40");
       forest_.share_unit = *unit;

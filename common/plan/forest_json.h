@@ -2,16 +2,16 @@
 // Pure; any thread.
 //
 //   { "format": "phub.plan.v1",
-//     "planner": "ring",                  who made it
+//     "planner": "ring",                  the planner's name
 //     "topology": "torus:4x4",            the topology's name
 //     "paths": [ ["m0", "m1"], ... ],     nodes from sender to receiver; each path once
 //     "trees": [
-//       { "home": "m0",                   where partial sums end and the optimizer runs
-//         "share": "1/16",                of the data; the trees' shares sum to 1
+//       { "home": "m0",                   the member that gets the sum and runs the optimizer
+//         "share": "1/16",                fraction of the data; the trees' shares sum to 1
 //         "reduce": [ {"from": "m1", "to": "m2", "step": 0, "path": 4}, ... ],
 //         "gather": [ ... ] }, ... ] }    "path" is an index into "paths"
 //
-// Steps are counted from 0 through both phases. See common/plan/forest.h for what a tree means.
+// Steps are counted from 0 through both phases. common/plan/forest.h explains trees.
 #pragma once
 
 #include <string>
@@ -25,8 +25,7 @@ namespace phub::plan {
 inline constexpr std::size_t kPlanTextBytesMax = std::size_t{256} << 20;
 
 std::string ForestToJson(const Topology& topology, const Forest& forest);
-// Errors name the place, also when the plan was made for another topology:
-// "paths[3]: torus:4x4 has no link m1->m9". The plan is read, not verified.
+// Errors name the place: "paths[3]: torus:4x4 has no link m1->m9". Does not verify the plan.
 absl::StatusOr<Forest> ParseForestJson(const Topology& topology, std::string_view text);
 
 }  // namespace phub::plan

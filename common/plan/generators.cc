@@ -58,13 +58,14 @@ absl::Status ParseOption(std::string_view option, Spec& spec) {
   }
   if (key == "bandwidth") {
     const auto bandwidth = ParseBandwidth(value);
-    if (!bandwidth) return Bad(spec, fmt::format("'{}' is not a bandwidth (100Gbit/s)", value));
+    if (!bandwidth)
+      return Bad(spec, fmt::format("'{}' is not a bandwidth, such as 100Gbit/s", value));
     spec.bandwidth = *bandwidth;
     return absl::OkStatus();
   }
   if (key == "latency") {
     const auto latency = ParseDuration(value);
-    if (!latency) return Bad(spec, fmt::format("'{}' is not a latency (500ns)", value));
+    if (!latency) return Bad(spec, fmt::format("'{}' is not a latency, such as 500ns", value));
     spec.latency_ns = *latency;
     return absl::OkStatus();
   }
@@ -76,8 +77,8 @@ absl::Status ParseOption(std::string_view option, Spec& spec) {
     return absl::OkStatus();
   }
   return Bad(spec,
-             fmt::format("'{}' is not an option of {}: (bandwidth=, latency=, aggregate{})", option,
-                         spec.family, spec.family == "random" ? ", seed=, switches=" : ""));
+             fmt::format("{1} has no option '{0}'; it has bandwidth=, latency=, aggregate{2}",
+                         option, spec.family, spec.family == "random" ? ", seed=, switches=" : ""));
 }
 
 absl::StatusOr<Spec> ParseSpec(std::string_view text) {
@@ -94,15 +95,15 @@ absl::StatusOr<Spec> ParseSpec(std::string_view text) {
     spec.oversubscription = Rational::Parse(factor);
     if (!spec.oversubscription || spec.oversubscription->numerator() < 1 ||
         *spec.oversubscription > Rational(1'000'000) || spec.oversubscription->denominator() > 1000)
-      return Bad(spec, fmt::format("'@{}' is not an oversubscription (@4, @3/2)", factor));
+      return Bad(spec, fmt::format("'@{}' is not an oversubscription, such as @4 or @3/2", factor));
     shape = shape.substr(0, at);
   }
   for (const std::string_view dimension : Split(shape, 'x')) {
     std::int64_t size = 0;
     if (!ParseNumber(dimension, size) || size < 1 || size > static_cast<std::int64_t>(kNodesMax) ||
         spec.shape.size() >= 8)
-      return Bad(spec,
-                 fmt::format("'{}' is not a shape (4x4, every number in 1..{})", shape, kNodesMax));
+      return Bad(spec, fmt::format("'{}' is not a shape, such as 4x4, with numbers from 1 to {}",
+                                   shape, kNodesMax));
     spec.shape.push_back(size);
   }
   for (std::size_t i = 1; i < fields.size(); ++i)
@@ -110,13 +111,13 @@ absl::StatusOr<Spec> ParseSpec(std::string_view text) {
   return spec;
 }
 
-// Grids of any number of dimensions; `wraps` joins the ends.
+// Grids of any number of dimensions; `wraps` connects the ends of each dimension.
 absl::Status BuildGrid(const Spec& spec, bool wraps, TopologyBuilder& builder) {
   std::int64_t count = 1;
   for (const std::int64_t size : spec.shape) {
     count *= size;
     if (count > static_cast<std::int64_t>(kMembersMax))
-      return Bad(spec, fmt::format("more than {} members", kMembersMax));
+      return Bad(spec, fmt::format("the topology has more than {} members", kMembersMax));
   }
   const std::int64_t width = spec.shape.back();
   for (std::int64_t i = 0; i < count; ++i) {
@@ -146,7 +147,7 @@ absl::Status BuildSwitch(const Spec& spec, TopologyBuilder& builder) {
   return absl::OkStatus();
 }
 
-// Leaves of `hosts` members each, in the order of their members; returns the leaves.
+// Adds leaf switches with `hosts` members each, in the order of members, and returns the leaves.
 std::vector<NodeIndex> BuildLeaves(std::int64_t leaves, std::int64_t hosts,
                                    TopologyBuilder& builder) {
   for (std::int64_t i = 0; i < leaves * hosts; ++i)
@@ -247,16 +248,17 @@ constexpr std::array kFamilies = {
 
 absl::Status CheckShape(const Spec& spec, const Family& family) {
   if (family.dimensions != 0 && spec.shape.size() != family.dimensions)
-    return Bad(spec,
-               fmt::format("{}: takes {} number(s), joined by x", family.name, family.dimensions));
+    return Bad(spec, fmt::format("{}: the shape must have {} number(s), separated by x",
+                                 family.name, family.dimensions));
   if (spec.oversubscription && !family.takes_oversubscription)
-    return Bad(spec, fmt::format("{}: takes no oversubscription (@)", family.name));
+    return Bad(spec, fmt::format("{}: oversubscription (@) is not supported", family.name));
   if (spec.aggregate && !family.has_switches)
-    return Bad(spec, fmt::format("{}: has no switch that could aggregate", family.name));
+    return Bad(
+        spec, fmt::format("{}: 'aggregate' needs switches, and this family has none", family.name));
   Wide members = 1;
   for (const std::int64_t size : spec.shape) members *= size;
   if (members > static_cast<Wide>(kMembersMax) || members < 2)
-    return Bad(spec, fmt::format("the number of members is not in 2..{}", kMembersMax));
+    return Bad(spec, fmt::format("the number of members must be from 2 to {}", kMembersMax));
   return absl::OkStatus();
 }
 
@@ -271,7 +273,7 @@ std::optional<std::int64_t> ParseBandwidth(std::string_view text) {
   std::string amount(text);
   if (is_bits) {
     amount.resize(amount.size() - kBit.size());
-    amount += 'B';  // "100G" + "B": read as bytes, divided by 8 below
+    amount += 'B';  // "100G" + "B": parsed as bytes, divided by 8 below
   }
   const std::optional<std::uint64_t> parsed = ParseBytes(amount);
   if (!parsed || (is_bits && *parsed % 8 != 0)) return std::nullopt;
@@ -295,7 +297,7 @@ absl::StatusOr<Topology> Generate(std::string_view text) {
     return topology;
   }
   return Bad(*spec,
-             fmt::format("no family '{}' (one of {})", spec->family, fmt::join(names, ", ")));
+             fmt::format("unknown family '{}' (known: {})", spec->family, fmt::join(names, ", ")));
 }
 
 }  // namespace phub::plan

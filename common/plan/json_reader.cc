@@ -11,7 +11,7 @@ namespace {
 
 constexpr int kDepthMax = 64;
 
-// "line 3, column 7" of a byte; the parser's own messages spell it differently for each error.
+// "line 3, column 7" for a byte offset. The parser's own messages have different formats.
 std::string PlaceOf(std::string_view text, std::size_t byte) {
   const std::string_view before = text.substr(0, byte > 0 ? byte - 1 : 0);
   const auto line = 1 + std::count(before.begin(), before.end(), '\n');
@@ -30,7 +30,7 @@ absl::Status JsonError(std::string_view where, std::string_view what) {
 absl::StatusOr<Json> ParseJson(std::string_view text, std::size_t bytes_max) {
   if (text.size() > bytes_max)
     return absl::InvalidArgumentError(
-        fmt::format("{} bytes of JSON; at most {} are read", text.size(), bytes_max));
+        fmt::format("the JSON has {} bytes; at most {} are allowed", text.size(), bytes_max));
   bool too_deep = false;
   try {
     Json value = Json::parse(text, [&](int depth, Json::parse_event_t, Json&) {
@@ -38,11 +38,11 @@ absl::StatusOr<Json> ParseJson(std::string_view text, std::size_t bytes_max) {
       return depth <= kDepthMax;
     });
     if (too_deep)
-      return absl::InvalidArgumentError(fmt::format("JSON nested over {} levels", kDepthMax));
+      return absl::InvalidArgumentError(
+          fmt::format("the JSON is nested deeper than {} levels", kDepthMax));
     return value;
   } catch (const Json::parse_error& error) {
-    return absl::InvalidArgumentError(
-        fmt::format("{}: this is not JSON", PlaceOf(text, error.byte)));
+    return absl::InvalidArgumentError(fmt::format("{}: invalid JSON", PlaceOf(text, error.byte)));
   } catch (const Json::exception& error) {
     return absl::InvalidArgumentError(error.what());
   }
@@ -50,7 +50,7 @@ absl::StatusOr<Json> ParseJson(std::string_view text, std::size_t bytes_max) {
 
 absl::Status CheckObject(const Json& value, std::string_view where,
                          std::initializer_list<std::string_view> fields) {
-  if (!value.is_object()) return JsonError(where, "an object {...} is expected");
+  if (!value.is_object()) return JsonError(where, "expected an object {...}");
   for (const auto& item : value.items()) {
     if (std::find(fields.begin(), fields.end(), item.key()) == fields.end())
       return JsonError(where, fmt::format("unknown field '{}' (known: {})",
@@ -71,7 +71,7 @@ absl::StatusOr<std::string> StringField(const Json& object, std::string_view whe
                                         const char* field) {
   const auto found = object.find(field);
   if (found == object.end() || !found->is_string())
-    return JsonError(where, fmt::format("field '{}' must be a text", field));
+    return JsonError(where, fmt::format("field '{}' must be a string", field));
   return found->get<std::string>();
 }
 
@@ -84,7 +84,7 @@ absl::StatusOr<std::int64_t> IntegerField(const Json& object, std::string_view w
                                     found->get<std::uint64_t>() > static_cast<std::uint64_t>(most));
   if (!fits || found->get<std::int64_t>() < least || found->get<std::int64_t>() > most)
     return JsonError(
-        where, fmt::format("field '{}' must be a whole number in {}..{}", field, least, most));
+        where, fmt::format("field '{}' must be an integer from {} to {}", field, least, most));
   return found->get<std::int64_t>();
 }
 

@@ -1,6 +1,6 @@
-// Reads the fields of a JSON object strictly: every field must be known, of the right type and in
-// range, and errors say where ("trees[3].reduce[1].step: ..."). Shared by the readers of topologies
-// and plans. Private to common/plan: it brings nlohmann-json along. One thread.
+// Reads JSON objects strictly: every field must be known, have the right type and be in range.
+// Errors name the place ("trees[3].reduce[1].step: ..."). Shared by the readers of topologies and
+// plans. Private to common/plan: it includes nlohmann-json. One thread.
 #pragma once
 
 #include <cstdint>
@@ -15,12 +15,12 @@ namespace phub::plan {
 
 using Json = nlohmann::json;
 
-// Syntax errors name line and column. At most `bytes_max` bytes and 64 levels are read.
+// Syntax errors name line and column. Fails for more than `bytes_max` bytes or 64 levels.
 absl::StatusOr<Json> ParseJson(std::string_view text, std::size_t bytes_max);
 
 absl::Status JsonError(std::string_view where, std::string_view what);
 
-// `value` is an object and has no other fields than these.
+// Checks that `value` is an object without other fields than these.
 absl::Status CheckObject(const Json& value, std::string_view where,
                          std::initializer_list<std::string_view> fields);
 absl::StatusOr<const Json*> ArrayField(const Json& object, std::string_view where,
@@ -29,7 +29,7 @@ absl::StatusOr<std::string> StringField(const Json& object, std::string_view whe
                                         const char* field);
 absl::StatusOr<std::int64_t> IntegerField(const Json& object, std::string_view where,
                                           const char* field, std::int64_t least, std::int64_t most);
-// Absent is false.
+// False if the field is absent.
 absl::StatusOr<bool> FlagField(const Json& object, std::string_view where, const char* field);
 
 }  // namespace phub::plan

@@ -15,22 +15,22 @@
 namespace phub::plan {
 namespace {
 
-// A gap, as far as groups are concerned: the next pair is so much farther.
+// Minimum ratio of a gap between groups.
 constexpr double kGap = 1.5;
-// And of round trips so much in any case: below it is what waking a thread up takes on a busy host,
-// and next to nothing beside what a plan sends.
+// Minimum difference of a gap in round trips. Smaller differences may be the wakeup of a thread on
+// a busy host, and are negligible for a plan.
 constexpr double kRoundTripGapS = 100e-6;
-// Bandwidths that differ by less are equal.
+// Bandwidths within this ratio count as equal.
 constexpr double kEqual = 1.2;
-// What lies between two groups is their own link if it is narrower than their uplinks by more.
+// Two groups have their own link if its bandwidth is below this fraction of their uplinks'.
 constexpr double kNarrower = 0.7;
-// Bandwidths are whole numbers of hundredths of the widest, or of a power of ten of it.
+// Bandwidths are rounded to hundredths of the widest one, divided by a power of ten.
 constexpr std::int64_t kSteps = 100;
 constexpr int kDecadesMax = 6;
 
 double Mean(double a, double b) { return (a + b) / 2; }
 
-// Both directions together, as farness: the greater, the farther.
+// The distance of each pair: the mean of both directions, or its inverse.
 SquareMatrix Farness(const SquareMatrix& matrix, bool inverse) {
   SquareMatrix far = matrix;
   for (std::size_t i = 0; i < matrix.size(); ++i) {
@@ -43,7 +43,7 @@ SquareMatrix Farness(const SquareMatrix& matrix, bool inverse) {
   return far;
 }
 
-// Who is connected by pairs that are not farther than `limit`.
+// The connected components of pairs with a distance of at most `limit`.
 RankGroups Connected(const SquareMatrix& far, double limit) {
   RankGroups groups;
   std::vector<bool> used(far.size(), false);
@@ -66,10 +66,10 @@ RankGroups Connected(const SquareMatrix& far, double limit) {
 
 struct Split {
   RankGroups groups;
-  double gap = 0;  // the nearest pair of two groups, by the farthest of one
+  double gap = 0;  // nearest pair of two groups / farthest pair within a group
 };
 
-// The widest gap that separates groups, if there is one.
+// Finds the widest gap that separates groups.
 std::optional<Split> FindSplit(const SquareMatrix& far, double difference_min) {
   std::vector<double> sorted;
   for (std::size_t i = 0; i < far.size(); ++i) {
@@ -82,20 +82,20 @@ std::optional<Split> FindSplit(const SquareMatrix& far, double difference_min) {
     if (gap < kGap || sorted[i] - sorted[i - 1] < difference_min) continue;
     if (best && gap <= best->gap) continue;
     RankGroups groups = Connected(far, sorted[i - 1]);
-    // Every pair below the gap is in one group; those beyond it must all be between groups.
+    // All pairs below the gap are within groups; all pairs above it must be between groups.
     std::size_t inside = 0;
     std::size_t alone = 0;
     for (const auto& group : groups) {
       inside += group.size() * (group.size() - 1) / 2;
       alone += group.size() == 1 ? 1 : 0;
     }
-    // A pair that was lucky is no group among others that were not.
+    // A few fast pairs among single members are noise, not groups.
     if (inside == i && 2 * alone < far.size()) best = Split{std::move(groups), gap};
   }
   return best;
 }
 
-// Equal numbers for those that are about equal: the mean of each run of the sorted ones.
+// Replaces values that are about equal by their mean.
 void MakeEqual(std::vector<double*>& values) {
   std::sort(values.begin(), values.end(), [](const double* a, const double* b) { return *a < *b; });
   for (std::size_t begin = 0, end = 0; begin < values.size(); begin = end) {
@@ -147,14 +147,14 @@ class MeasuredTopology {
     for (const double* value : all) widest_ = std::max(widest_, *value);
     if (!(widest_ >= 1) || widest_ > static_cast<double>(kUnitBytesPerSecondMax)) {
       return absl::InvalidArgumentError(
-          fmt::format("{} bytes per second are no bandwidth of a link", widest_));
+          fmt::format("the measured bandwidth of {} bytes per second is out of range", widest_));
     }
     return Lay();
   }
 
  private:
-  // Of a member's own link: what it carries at best. Of its latency: a path inside a group has two
-  // such links, a round trip four.
+  // The bandwidth of a member's link is its best measurement. Its latency is a quarter of the round
+  // trip within the group: a path has two such links, a round trip four.
   void MeasureMembers() {
     std::vector<double> all;
     for (std::size_t g = 0; g < groups_.size(); ++g) {
@@ -168,7 +168,7 @@ class MeasuredTopology {
       if (!inside.empty()) all.push_back(latency_s_.back());
       for (const std::uint32_t a : groups_[g]) MeasureMember(a, groups_[g]);
     }
-    // A member that is alone may be as far from its switch as others are from theirs.
+    // A group of one member has no such measurement; use the minimum of the other groups.
     const double least = all.empty() ? 0 : *std::min_element(all.begin(), all.end());
     for (double& latency : latency_s_) latency = latency < 0 ? least : latency;
   }
@@ -203,7 +203,7 @@ class MeasuredTopology {
     if (!has_core_) up_.assign(up_.size(), 0), down_.assign(down_.size(), 0);
   }
 
-  // From the switch of one group to that of the other.
+  // The latency between the switches of two groups.
   double LatencyBetween(std::size_t a, std::size_t b) const {
     std::vector<double> one_way;
     for (const std::uint32_t from : groups_[a]) {
@@ -279,9 +279,9 @@ class MeasuredTopology {
   const Measured& measured_;
   const RankGroups& groups_;
   SquareMatrix between_;
-  std::vector<double> out_, in_;   // [rank] of the member's own link
-  std::vector<double> up_, down_;  // [group] of its uplink; 0: it has none
-  std::vector<double> latency_s_;  // [group] of its members' links
+  std::vector<double> out_, in_;   // by rank: bandwidth of the member's link
+  std::vector<double> up_, down_;  // by group: bandwidth of its uplink; 0: it has none
+  std::vector<double> latency_s_;  // by group: latency of its members' links
   bool has_core_ = true;
   double widest_ = 0;
 };
@@ -324,7 +324,7 @@ absl::StatusOr<Topology> TopologyOf(const std::vector<std::string>& names, const
 
 absl::StatusOr<Forest> Transfer(const Topology& from, const Forest& forest, const Topology& to) {
   if (from.members().size() != to.members().size()) {
-    return absl::InvalidArgumentError(fmt::format("{} has {} members, {} has {}", from.name(),
+    return absl::InvalidArgumentError(fmt::format("{} has {} members, but {} has {}", from.name(),
                                                   from.members().size(), to.name(),
                                                   to.members().size()));
   }
@@ -332,7 +332,8 @@ absl::StatusOr<Forest> Transfer(const Topology& from, const Forest& forest, cons
     for (const bool reduces : {true, false}) {
       for (const Edge& edge : reduces ? tree.reduce : tree.gather) {
         if (from.IsMember(edge.from) && from.IsMember(edge.to)) continue;
-        return absl::InvalidArgumentError("a plan that sums in switches fits its topology only");
+        return absl::InvalidArgumentError(
+            "the plan sums in switches and cannot be transferred to another topology");
       }
     }
   }

@@ -1,15 +1,14 @@
-// What was measured between members, and the topology that it tells of: who is near whom, how wide
-// the ways are, and a forest made for one topology on another one. Pure; any thread; deterministic.
+// Derives a topology from measurements between members: groups of near members and the bandwidths
+// of links. Also transfers a forest to another topology. Pure; any thread; deterministic.
 //
-// Members of one group are near each other, and far from those of other groups, by a clear gap: the
-// farthest pair of any one group is nearer than the nearest pair of two groups; and most members
-// are in a group with others. Bandwidths are asked first, since a plan's time is mostly theirs;
-// round trips where those show nothing.
+// A clear gap separates groups: the farthest pair within a group is nearer than the nearest pair of
+// two groups, and most members are in a group with others. Bandwidths are compared first, because
+// they determine most of a plan's time. Round trips are compared if bandwidths show no gap.
 //
-// The topology has a switch for each group. What lies between groups is measured apart, with as
-// many pairs at once as there are (`between`): one pair alone cannot tell a shared link from links
-// of their own. Where that fits, each group has an uplink to one core switch; else every two groups
-// have a link. Bandwidths that differ by less than noise does are made equal.
+// The topology has a switch for each group. The bandwidth between groups (`between`) is measured
+// separately, with as many concurrent pairs as possible: a single pair cannot tell a shared link
+// from separate links. If the result is consistent, each group has an uplink to one core switch.
+// Otherwise every two groups have a link. Bandwidths that differ only by noise are made equal.
 #pragma once
 
 #include <cstdint>
@@ -30,26 +29,26 @@ struct Measured {  // [from rank][to rank]
   SquareMatrix bytes_per_s;
 };
 
-// Ranks, ascending; groups by their first.
+// Each group is in ascending order of ranks; groups are ordered by their first rank.
 using RankGroups = std::vector<std::vector<std::uint32_t>>;
 
-// One group of all if there is no clear gap. All numbers are positive.
+// Returns one group of all members if there is no clear gap. REQUIRES: all numbers are positive.
 RankGroups FindGroups(const Measured& measured);
 
-// What it takes to bring so many bytes from one to the other.
+// The time to send `bytes` from one member to another.
 CostMatrix CostsOf(const Measured& measured, std::int64_t bytes);
 
-// Pairs of two groups that talk at once without sharing a member, as many as there are.
+// As many pairs between two groups as possible without a common member.
 std::vector<std::pair<std::uint32_t, std::uint32_t>> PairsBetween(
     const std::vector<std::uint32_t>& one, const std::vector<std::uint32_t>& other);
 
-// `names` are the members', in the order of ranks; `between`: bytes per second of all pairs from
-// one group to another together, [from group][to group]. Errors: a number that is no bandwidth.
+// `names`: the members' names, in the order of ranks. `between`: total bytes per second of all
+// pairs from one group to another, [from group][to group]. Fails if a bandwidth is out of range.
 absl::StatusOr<Topology> TopologyOf(const std::vector<std::string>& names, const Measured& measured,
                                     const RankGroups& groups, const SquareMatrix& between);
 
-// The same forest on a topology with as many members: what member r did, its member r does.
-// InvalidArgument: their numbers differ, or switches sum.
+// Transfers a forest to another topology: rank r of `to` replaces rank r of `from`. InvalidArgument
+// if the numbers of members differ, or if the forest sums in switches.
 absl::StatusOr<Forest> Transfer(const Topology& from, const Forest& forest, const Topology& to);
 
 }  // namespace phub::plan

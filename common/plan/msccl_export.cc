@@ -17,7 +17,7 @@ struct Step {
   const char* type;
   std::int64_t offset;
   std::int64_t count;
-  std::size_t wait_block = ~std::size_t{0};  // of the same GPU; none if all ones
+  std::size_t wait_block = ~std::size_t{0};  // a thread block of the same GPU; all ones: none
   std::size_t wait_step = 0;
   bool is_waited_for = false;
 };
@@ -39,14 +39,14 @@ class Exporter {
     const std::int64_t chunks = forest_.share_unit / divisor;
     if (chunks > kMscclChunksMax)
       return absl::InvalidArgumentError(fmt::format(
-          "the shares need {} chunks; at most {} are written", chunks, kMscclChunksMax));
+          "the shares need {} chunks; at most {} are allowed", chunks, kMscclChunksMax));
     std::int64_t offset = 0;
     for (const Tree& tree : forest_.trees) {
       for (const auto* edges : {&tree.reduce, &tree.gather})
         for (const Edge& edge : *edges)
           if (!topology_.IsMember(edge.from) || !topology_.IsMember(edge.to))
             return absl::InvalidArgumentError(
-                fmt::format("edge {}->{}: MSCCL knows no switches that aggregate",
+                fmt::format("edge {}->{}: MSCCL does not support aggregating switches",
                             topology_.node(edge.from).name, topology_.node(edge.to).name));
       Collect(tree, offset, tree.share / divisor);
       offset += tree.share / divisor;
@@ -71,7 +71,7 @@ class Exporter {
         sends_.push_back({edge, reduces, offset, count});
   }
 
-  // Both ends append in the same order, so the k-th send of a pair meets its k-th receive.
+  // Both ends append in the same order: the k-th send of a pair matches its k-th receive.
   void Emit(const Send& send) {
     const std::uint32_t from = topology_.RankOf(send.edge.from);
     const std::uint32_t to = topology_.RankOf(send.edge.to);
@@ -81,7 +81,8 @@ class Exporter {
     last_write_[{to, send.offset}] = written;
   }
 
-  // Waits for the last step that wrote these chunks at this GPU, and returns where the step is.
+  // Makes the step wait for the last step that wrote these chunks at this GPU, and returns where
+  // the step is.
   std::pair<std::size_t, std::size_t> Append(std::uint32_t gpu, std::uint32_t peer, bool sends,
                                              Step step) {
     const auto [found, is_new] = block_of_.try_emplace({gpu, peer, sends}, gpus_[gpu].size());
@@ -139,7 +140,7 @@ class Exporter {
   std::vector<std::vector<Block>> gpus_;
   std::vector<Send> sends_;
   std::map<std::tuple<std::uint32_t, std::uint32_t, bool>, std::size_t> block_of_;
-  // GPU, offset of a tree's chunks -> block and step
+  // GPU and offset of a tree's chunks -> block and step
   std::map<std::pair<std::uint32_t, std::int64_t>, std::pair<std::size_t, std::size_t>> last_write_;
 };
 

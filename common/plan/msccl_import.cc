@@ -31,7 +31,8 @@ class Importer {
             fmt::format("not a forest: the sum of chunk {} is never completed", i));
       edge_count_ += chunks[i].partials.size() + chunks[i].results.size();
       if (edge_count_ > kEdgesMax)
-        return absl::InvalidArgumentError(fmt::format("more than {} transfers", kEdgesMax));
+        return absl::InvalidArgumentError(
+            fmt::format("the program has more than {} transfers", kEdgesMax));
       if (i > 0 && IsSame(chunks[i - 1], chunks[i])) {
         ++forest_.trees.back().share;
         continue;
@@ -69,7 +70,7 @@ class Importer {
     return steps;
   }
 
-  // The reduce phase of an all-gather program: its gather phase backwards, before it.
+  // Adds the reduce phase of an all-gather program: the reversed gather phase, before it.
   static void MirrorResults(std::vector<MscclChunk>& chunks) {
     const std::uint32_t steps = StepsOf(chunks);
     for (MscclChunk& chunk : chunks) {
@@ -80,15 +81,15 @@ class Importer {
     }
   }
 
-  // The gather phase of a reduce-scatter program: its reduce phase backwards, after it.
+  // Adds the gather phase of a reduce-scatter program: the reversed reduce phase, after it.
   static absl::Status MirrorPartials(std::vector<MscclChunk>& chunks) {
     const std::uint32_t steps = StepsOf(chunks);
     for (std::size_t i = 0; i < chunks.size(); ++i) {
       MscclChunk& chunk = chunks[i];
       if (!chunk.results.empty())
         return absl::InvalidArgumentError(
-            fmt::format("not a forest: the sum of chunk {} is completed at gpu {}, and sent on by "
-                        "gpu {}",
+            fmt::format("not a forest: gpu {2} sends the complete sum of chunk {0}; in a "
+                        "reduce_scatter it must stay at gpu {1}",
                         i, chunk.home, chunk.results.front().from));
       for (const MscclTransfer& transfer : chunk.partials)
         chunk.results.push_back({transfer.to, transfer.from, 2 * steps - 1 - transfer.step});
@@ -106,7 +107,7 @@ class Importer {
         std::optional<Path> path = router_.Route(from, to);
         if (!path)
           return absl::InvalidArgumentError(
-              fmt::format("{}: no way leads from {} to {} without passing through members",
+              fmt::format("{}: every path from {} to {} passes through other members",
                           topology_.name(), topology_.node(from).name, topology_.node(to).name));
         found->second = paths_.Intern(*std::move(path));
       }
@@ -131,14 +132,13 @@ absl::StatusOr<Forest> ParseMsccl(const Topology& topology, std::string_view xml
   const bool is_all_reduce = program->collective == "allreduce";
   if (!is_all_reduce && program->collective != "allgather" &&
       program->collective != "reduce_scatter")
-    return absl::InvalidArgumentError(fmt::format(
-        "coll=\"{}\": only allreduce, allgather and reduce_scatter are exchanges of the "
-        "same data by all",
-        program->collective));
+    return absl::InvalidArgumentError(
+        fmt::format("coll=\"{}\" is not supported; use allreduce, allgather or reduce_scatter",
+                    program->collective));
   if (program->gpus.size() != topology.members().size())
-    return absl::InvalidArgumentError(fmt::format("the program is for {} GPUs, {} has {} members",
-                                                  program->gpus.size(), topology.name(),
-                                                  topology.members().size()));
+    return absl::InvalidArgumentError(
+        fmt::format("the program is for {} GPUs, but {} has {} members", program->gpus.size(),
+                    topology.name(), topology.members().size()));
   if (!is_all_reduce && program->chunk_count % static_cast<std::int64_t>(program->gpus.size()) != 0)
     return absl::InvalidArgumentError("nchunksperloop is not a multiple of ngpus");
   absl::StatusOr<std::vector<MscclChunk>> chunks = ExecuteMsccl(*program);

@@ -13,17 +13,17 @@
 namespace phub::plan {
 namespace {
 
-// Sums of contributions take gpus bytes each; all places together stay below this.
+// Limit for the memory of all values. A value takes one byte per GPU.
 constexpr std::size_t kValueBytesMax = std::size_t{1} << 28;
 
 struct Value {
   std::int64_t chunk = 0;
   bool is_complete = false;
-  std::vector<std::uint8_t> contributions;  // by GPU; empty if complete from the start
+  std::vector<std::uint8_t> contributions;  // by GPU; empty if it is complete from the start
 };
-// A value and the step from which on it is there.
+// A value and the first step in which it is available.
 struct Held {
-  std::shared_ptr<const Value> value;  // null: nothing known
+  std::shared_ptr<const Value> value;  // null: never written
   std::uint32_t ready = 0;
 };
 
@@ -49,8 +49,8 @@ class Machine {
     for (const Block& block : blocks_)
       if (block.next < block.program->steps.size())
         return absl::InvalidArgumentError(fmt::format(
-            "line {}: gpu {} waits here for ever: for a step behind it, or for a send that never "
-            "comes",
+            "line {}: gpu {} never gets past this step: it waits for a later step or for a missing "
+            "send",
             block.program->steps[block.next].line, block.gpu));
     return CheckResults();
   }
@@ -59,10 +59,10 @@ class Machine {
   struct Block {
     const MscclBlock* program;
     std::size_t gpu;
-    std::size_t next = 0;              // step
-    std::uint32_t clock = 0;           // first step in which it could send now
-    std::vector<std::uint32_t> ends;   // clock after each step that was done
-    std::vector<std::size_t> waiters;  // blocks to wake when it gets on
+    std::size_t next = 0;              // index of the next step
+    std::uint32_t clock = 0;           // earliest step of its next send
+    std::vector<std::uint32_t> ends;   // clock after each executed step
+    std::vector<std::size_t> waiters;  // blocks to wake after its next step
     bool is_awake = true;
   };
   using Pair = std::tuple<std::int64_t, std::int64_t, std::int64_t>;  // from, to, channel
@@ -85,7 +85,7 @@ class Machine {
       }
     }
     if (places * gpus > kValueBytesMax)
-      return absl::InvalidArgumentError("the program has too many GPUs and chunks");
+      return absl::InvalidArgumentError("the program has too many GPUs and chunks to be checked");
     memory_.resize(gpus);
     for (std::size_t gpu = 0; gpu < gpus; ++gpu) {
       for (std::size_t buffer = 0; buffer < 3; ++buffer)
@@ -107,7 +107,7 @@ class Machine {
     return absl::OkStatus();
   }
 
-  // In place, input and output are the same memory: the smaller one is a part of the other.
+  // For in-place programs input and output share memory: the smaller one is a part of the other.
   Held* Find(std::size_t gpu, MscclPlace place) {
     std::size_t buffer = place.buffer == 'i' ? 0 : place.buffer == 'o' ? 1 : 2;
     std::int64_t offset = place.offset;
@@ -146,7 +146,7 @@ class Machine {
            o == MscclOperation::kReceiveReduceCopySend || o == MscclOperation::kReduce;
   }
 
-  // False if the block cannot get on now.
+  // False if the block must wait.
   bool RunStep(std::size_t index) {
     Block& block = blocks_[index];
     if (block.next == block.program->steps.size()) return false;
@@ -164,9 +164,9 @@ class Machine {
     std::vector<Held> values(static_cast<std::size_t>(step.count));
     if (Receives(step.operation)) {
       auto& queue = in_flight_[{block.program->receive, block.gpu, block.program->channel}];
-      if (queue.empty()) return false;  // the sender wakes it
+      if (queue.empty()) return false;  // the sender will wake the block
       if (queue.front().size() != values.size())
-        return Fail(step, "it receives another number of chunks than was sent");
+        return Fail(step, "the step receives a different number of chunks than was sent");
       values = std::move(queue.front());
       queue.pop_front();
     }
@@ -190,10 +190,10 @@ class Machine {
       const bool writes =
           operation != MscclOperation::kSend && operation != MscclOperation::kReceiveReduceSend;
       if ((reads && source == nullptr) || (writes && target == nullptr))
-        return Fail(step, "its chunks are outside of the buffer");
+        return Fail(step, "the step's chunks are outside the buffer");
       if (reads && source->value == nullptr)
-        return Fail(step, "it reads a chunk that nobody has written");
-      // `re` adds its source to its target; the others add their source to what was received.
+        return Fail(step, "the step reads a chunk that was never written");
+      // `re` adds its source to its target. The others add their source to the received value.
       const Held* added = operation == MscclOperation::kReduce ? target : source;
       if (is_local || operation == MscclOperation::kSend) values[i] = *source;
       if (Reduces(operation) && !Add(block, step, *added, values[i])) return false;
@@ -205,20 +205,22 @@ class Machine {
   }
 
   bool Add(const Block& block, const MscclStep& step, const Held& added, Held& sum) {
-    if (added.value == nullptr) return Fail(step, "it adds to a chunk that nobody has written");
+    if (added.value == nullptr)
+      return Fail(step, "the step adds to a chunk that was never written");
     const Value& a = *added.value;
     const Value& b = *sum.value;
     if (a.chunk != b.chunk)
-      return Fail(step, fmt::format("it adds chunk {} to chunk {}", b.chunk, a.chunk));
+      return Fail(step, fmt::format("the step adds chunk {} to chunk {}", b.chunk, a.chunk));
     if (a.is_complete || b.is_complete)
-      return Fail(step, fmt::format("it adds to chunk {}, whose sum is complete", a.chunk));
+      return Fail(step,
+                  fmt::format("the step adds to chunk {}, whose sum is already complete", a.chunk));
     auto value = std::make_shared<Value>(a);
     bool is_complete = true;
     for (std::size_t gpu = 0; gpu < value->contributions.size(); ++gpu) {
       const unsigned count = unsigned{a.contributions[gpu]} + b.contributions[gpu];
       if (count > 1)
-        return Fail(step, fmt::format("it counts the contribution of gpu {} to chunk {} twice", gpu,
-                                      a.chunk));
+        return Fail(step, fmt::format("the step adds the contribution of gpu {} to chunk {} twice",
+                                      gpu, a.chunk));
       value->contributions[gpu] = static_cast<std::uint8_t>(count);
       is_complete &= count == 1;
     }
@@ -228,7 +230,7 @@ class Machine {
       if (home >= 0)
         return Fail(step,
                     fmt::format("not a forest: the sum of chunk {} is completed at gpu {} and "
-                                "at gpu {}",
+                                "again at gpu {}",
                                 a.chunk, home, block.gpu));
       home = static_cast<std::int64_t>(block.gpu);
     }
@@ -240,7 +242,7 @@ class Machine {
     const Pair pair{block.gpu, block.program->send, block.program->channel};
     const auto receiver = receiver_.find(pair);
     if (block.program->send < 0 || receiver == receiver_.end())
-      return Fail(step, "it sends, and nobody receives");
+      return Fail(step, "the step sends, but no thread block receives");
     for (Held& held : values) {
       MscclChunk& chunk = chunks_[static_cast<std::size_t>(held.value->chunk)];
       (held.value->is_complete ? chunk.results : chunk.partials)
@@ -248,7 +250,8 @@ class Machine {
                       static_cast<std::uint32_t>(block.program->send), block.clock});
       held.ready = block.clock + 1;
     }
-    if (++block.clock >= kStepsMax) return Fail(step, "the program has too many steps");
+    if (++block.clock >= kStepsMax)
+      return Fail(step, fmt::format("the program has more than {} steps", kStepsMax));
     in_flight_[pair].push_back(std::move(values));
     Wake(receiver->second);
     return true;
@@ -272,18 +275,18 @@ class Machine {
       return held != nullptr && held->value != nullptr && held->value->is_complete &&
              held->value->chunk == chunk;
     };
-    // Its own part of an all-gather that is not in place is in its input.
+    // In an all-gather that is not in place, a GPU's own part may remain in its input.
     if (gathers_ && chunks_[static_cast<std::size_t>(chunk)].home == static_cast<std::int64_t>(gpu))
       return true;
     if (is_in({'o', scatters_ ? chunk % own_ : chunk})) return true;
-    // A sum that is not made in place may still be left in the input.
+    // If the program is not in place, a sum may remain in the input.
     return !gathers_ && is_in({'i', chunk});
   }
 
   const MscclProgram& program_;
   bool gathers_;
   bool scatters_;
-  std::int64_t own_;  // chunks of every GPU, of an all-gather or a reduce-scatter
+  std::int64_t own_;  // all-gather and reduce-scatter: chunks per GPU
   std::vector<MscclChunk> chunks_;
   std::vector<Block> blocks_;
   std::vector<std::size_t> first_block_;  // by GPU

@@ -1,5 +1,5 @@
-// Executes an MSCCL program symbolically: what it moves from where to where. Part of
-// common/plan/msccl.h. One thread.
+// Executes an MSCCL program symbolically and records its transfers. Part of common/plan/msccl.h.
+// One thread.
 #pragma once
 
 #include <cstdint>
@@ -11,7 +11,7 @@
 
 namespace phub::plan {
 
-// What one chunk of the data goes through. Ranks are GPUs.
+// Ranks are GPUs.
 struct MscclTransfer {
   std::uint32_t from;
   std::uint32_t to;
@@ -19,13 +19,13 @@ struct MscclTransfer {
 };
 
 struct MscclChunk {
-  std::int64_t home = -1;  // where the sum was completed, or where it was from the start
-  std::vector<MscclTransfer> partials;  // of sums that were not complete
-  std::vector<MscclTransfer> results;
+  std::int64_t home = -1;               // the GPU that completed the sum, or had it from the start
+  std::vector<MscclTransfer> partials;  // transfers of partial sums
+  std::vector<MscclTransfer> results;   // transfers of the complete sum
 };
 
-// By chunk. The program's collective is allreduce, allgather or reduce_scatter; of the latter two
-// its chunks are a multiple of its GPUs.
+// The result is indexed by chunk. REQUIRES: the collective is allreduce, allgather or
+// reduce_scatter. For allgather and reduce_scatter the chunks must be a multiple of the GPUs.
 absl::StatusOr<std::vector<MscclChunk>> ExecuteMsccl(const MscclProgram& program);
 
 }  // namespace phub::plan

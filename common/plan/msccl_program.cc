@@ -53,9 +53,9 @@ class Reader {
     static_cast<Reader*>(reader)->Start(element, attributes);
   }
   static void OnEnd(void* reader, const XML_Char*) { --static_cast<Reader*>(reader)->depth_; }
-  // No program needs one, and its entities could grow without bound.
+  // No program needs a document type, and its entities could expand without limit.
   static void OnDoctype(void* reader, const XML_Char*, const XML_Char*, const XML_Char*, int) {
-    static_cast<Reader*>(reader)->Fail("a document type is not read");
+    static_cast<Reader*>(reader)->Fail("document types are not allowed");
   }
 
   std::size_t Line() const { return XML_GetCurrentLineNumber(parser_); }
@@ -72,7 +72,7 @@ class Reader {
     if (!error_.ok()) return;
     const std::size_t level = depth_ - 1;
     if (level >= kLevels.size() || element != kLevels[level])
-      return Fail(fmt::format("element <{}> is not expected here", element.substr(0, 40)));
+      return Fail(fmt::format("unexpected element <{}>", element.substr(0, 40)));
     attributes_ = attributes;
     switch (level) {
       case 0: return StartProgram();
@@ -100,7 +100,7 @@ class Reader {
     const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
     if (error == std::errc{} && end == text.data() + text.size() && value >= least && value <= most)
       return value;
-    Fail(fmt::format("attribute '{}' must be a whole number in {}..{}", name, least, most));
+    Fail(fmt::format("attribute '{}' must be an integer from {} to {}", name, least, most));
     return least;
   }
 
@@ -115,24 +115,26 @@ class Reader {
   void StartGpu() {
     const auto id = static_cast<std::int64_t>(program_.gpus.size());
     if (id >= gpu_count_ || Number("id", 0, gpu_count_ - 1) != id)
-      return Fail(fmt::format("<gpu id=\"{}\"> is expected here, of {}", id, gpu_count_));
+      return Fail(fmt::format("expected <gpu id=\"{}\"> (ngpus is {})", id, gpu_count_));
     MscclGpu& gpu = program_.gpus.emplace_back();
     gpu.chunks = {Number("i_chunks", 0, kMscclChunksMax), Number("o_chunks", 0, kMscclChunksMax),
                   Number("s_chunks", 0, kMscclChunksMax)};
     for (const std::int64_t chunks : gpu.chunks) place_count_ += static_cast<std::size_t>(chunks);
-    if (place_count_ > kMscclStepsMax) Fail("the buffers of all GPUs have too many chunks");
+    if (place_count_ > kMscclStepsMax)
+      Fail(fmt::format("the buffers of all GPUs have more than {} chunks", kMscclStepsMax));
   }
 
   void StartBlock() {
     MscclGpu& gpu = program_.gpus.back();
     const auto id = static_cast<std::int64_t>(gpu.blocks.size());
     if (Number("id", 0, static_cast<std::int64_t>(kMscclStepsMax)) != id)
-      return Fail(fmt::format("<tb id=\"{}\"> is expected here", id));
+      return Fail(fmt::format("expected <tb id=\"{}\">", id));
     MscclBlock& block = gpu.blocks.emplace_back();
     block.send = Number("send", -1, gpu_count_ - 1);
     block.receive = Number("recv", -1, gpu_count_ - 1);
     block.channel = Number("chan", 0, 1023);
-    if (++step_count_ > kMscclStepsMax) Fail("the program has too many thread blocks and steps");
+    if (++step_count_ > kMscclStepsMax)
+      Fail(fmt::format("the program has more than {} thread blocks and steps", kMscclStepsMax));
   }
 
   void StartStep() {
@@ -141,7 +143,7 @@ class Reader {
     step.line = Line();
     if (Number("s", 0, static_cast<std::int64_t>(kMscclStepsMax)) !=
         static_cast<std::int64_t>(steps.size()))
-      return Fail(fmt::format("<step s=\"{}\"> is expected here", steps.size()));
+      return Fail(fmt::format("expected <step s=\"{}\">", steps.size()));
     const std::string_view type = Text("type");
     bool is_known = false;
     for (const auto& [name, operation] : kOperations) {
@@ -149,24 +151,26 @@ class Reader {
       step.operation = operation;
       is_known = true;
     }
-    if (!is_known) return Fail(fmt::format("'{}' is not a type of step", type.substr(0, 20)));
+    if (!is_known) return Fail(fmt::format("unknown step type '{}'", type.substr(0, 20)));
     step.source = ReadPlace("srcbuf", "srcoff");
     step.target = ReadPlace("dstbuf", "dstoff");
     step.count = Number("cnt", 0, kMscclChunksMax);
     if (step.count == 0 && step.operation != MscclOperation::kNothing)
-      Fail("a step that moves no chunk");
+      Fail("the step moves no chunk: cnt is 0");
     step.wait_block = Number("depid", -1, static_cast<std::int64_t>(kMscclStepsMax));
     step.wait_step = Number("deps", -1, static_cast<std::int64_t>(kMscclStepsMax));
     steps.push_back(step);
-    if (++step_count_ > kMscclStepsMax) Fail("the program has too many thread blocks and steps");
+    if (++step_count_ > kMscclStepsMax)
+      Fail(fmt::format("the program has more than {} thread blocks and steps", kMscclStepsMax));
     moved_chunks_ += static_cast<std::size_t>(step.count);
-    if (moved_chunks_ > kMscclStepsMax) Fail("the program moves too many chunks");
+    if (moved_chunks_ > kMscclStepsMax)
+      Fail(fmt::format("the program moves more than {} chunks", kMscclStepsMax));
   }
 
   MscclPlace ReadPlace(std::string_view buffer_name, std::string_view offset_name) {
     const std::string_view buffer = Text(buffer_name);
     if (buffer != "i" && buffer != "o" && buffer != "s")
-      Fail(fmt::format("attribute '{}' is none of i, o, s", buffer_name));
+      Fail(fmt::format("attribute '{}' must be i, o or s", buffer_name));
     return {buffer.empty() ? 'i' : buffer[0], Number(offset_name, -1, kMscclChunksMax)};
   }
 
@@ -185,8 +189,8 @@ class Reader {
 
 absl::StatusOr<MscclProgram> ReadMsccl(std::string_view xml) {
   if (xml.size() > kMscclTextBytesMax)
-    return absl::InvalidArgumentError(
-        fmt::format("{} bytes of XML; at most {} are read", xml.size(), kMscclTextBytesMax));
+    return absl::InvalidArgumentError(fmt::format("the XML has {} bytes; at most {} are allowed",
+                                                  xml.size(), kMscclTextBytesMax));
   absl::StatusOr<MscclProgram> program = Reader().Read(xml);
   if (!program.ok()) return program.status();
   for (const MscclGpu& gpu : program->gpus) {
@@ -199,7 +203,7 @@ absl::StatusOr<MscclProgram> ReadMsccl(std::string_view xml) {
                 static_cast<std::int64_t>(
                     gpu.blocks[static_cast<std::size_t>(step.wait_block)].steps.size()))
           return absl::InvalidArgumentError(
-              fmt::format("line {}: it waits for a step that is not there", step.line));
+              fmt::format("line {}: the step waits for a step that does not exist", step.line));
       }
     }
   }

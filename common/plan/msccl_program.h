@@ -1,4 +1,4 @@
-// An MSCCL XML file as it stands, before anybody asks what it does. Part of common/plan/msccl.h.
+// Parses an MSCCL XML file into structs, without executing it. Part of common/plan/msccl.h.
 #pragma once
 
 #include <array>
@@ -32,7 +32,7 @@ struct MscclStep {
   MscclOperation operation = MscclOperation::kNothing;
   MscclPlace source, target;
   std::int64_t count = 1;
-  std::int64_t wait_block = -1;  // of the same GPU; -1: none
+  std::int64_t wait_block = -1;  // a thread block of the same GPU; -1: none
   std::int64_t wait_step = -1;
   std::size_t line = 0;
 };
@@ -45,7 +45,7 @@ struct MscclBlock {
 };
 
 struct MscclGpu {
-  std::array<std::int64_t, 3> chunks = {0, 0, 0};  // of the buffers i, o, s
+  std::array<std::int64_t, 3> chunks = {0, 0, 0};  // sizes of the buffers i, o, s
   std::vector<MscclBlock> blocks;                  // by id
 };
 
@@ -57,8 +57,7 @@ struct MscclProgram {
   std::vector<MscclGpu> gpus;  // by id
 };
 
-// Numbers are within the limits of common/plan/msccl.h; peers, waits and offsets may still be
-// wrong.
+// Checks the limits of common/plan/msccl.h, but not peers, waits and offsets.
 absl::StatusOr<MscclProgram> ReadMsccl(std::string_view xml);
 
 }  // namespace phub::plan

@@ -12,7 +12,7 @@ Rational RandomCapacity(SeededRandom& random) {
   return Rational(1 + static_cast<std::int64_t>(random.Below(4)));
 }
 
-// A random tree over the nodes, so that all are connected, and as many links again.
+// A random spanning tree, which connects all nodes, and the same number of additional links.
 void ConnectAtRandom(const std::vector<NodeIndex>& nodes, SeededRandom& random,
                      TopologyBuilder& builder) {
   for (std::size_t i = 1; i < nodes.size(); ++i)
@@ -42,7 +42,7 @@ void BuildRandomTopology(const RandomTopologyOptions& options, TopologyBuilder& 
   for (const NodeIndex member : members) {
     const NodeIndex home = switches[random.Below(switches.size())];
     builder.Connect(member, home, Rational(1));
-    // A quarter of the members has a second network card.
+    // A quarter of the members have a second network card.
     const NodeIndex second = switches[random.Below(switches.size())];
     if (second != home && random.Chance(1, 4)) builder.Connect(member, second, Rational(1));
   }

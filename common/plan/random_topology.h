@@ -1,5 +1,5 @@
-// Random topologies for property tests and for trying planners: connected, links both ways, small
-// whole capacities. The same for equal options, on every platform.
+// Random topologies for tests and for evaluating planners: connected, with links in both directions
+// and small integer capacities. Deterministic for given options, on every platform.
 #pragma once
 
 #include <cstdint>

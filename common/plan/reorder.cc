@@ -14,10 +14,9 @@
 namespace phub::plan {
 namespace {
 
-using Ranks =
-    std::vector<std::uint32_t>;  // position in the sequence of places -> rank of the member
+using Ranks = std::vector<std::uint32_t>;  // position in the sequence -> rank of the member
 
-struct Talk {  // two places that exchange data
+struct Talk {  // two positions that exchange data
   std::uint32_t a;
   std::uint32_t b;
   double share;
@@ -39,8 +38,8 @@ std::vector<Talk> TalksOf(const Topology& topology, const Forest& forest) {
   return talks;
 }
 
-// The places in an order in which neighbours talk much: along the ring of a ring, subcube by
-// subcube of halving-doubling. Members near each other are to take places near each other in it.
+// A sequence of positions in which neighbours exchange much data: along the ring for a ring,
+// subcube by subcube for halving-doubling. Near members should get near positions in it.
 Ranks SequenceOf(const std::vector<Talk>& talks, std::size_t count) {
   std::vector<std::vector<double>> share(count, std::vector<double>(count, 0));
   for (const Talk& talk : talks) share[talk.a][talk.b] = share[talk.b][talk.a] = talk.share;
@@ -57,7 +56,7 @@ Ranks SequenceOf(const std::vector<Talk>& talks, std::size_t count) {
   return sequence;
 }
 
-// The talks between positions of the sequence instead of places.
+// The talks with positions replaced by their index in the sequence.
 std::vector<Talk> Along(const Ranks& sequence, std::vector<Talk> talks) {
   Ranks position(sequence.size());
   for (std::uint32_t i = 0; i < sequence.size(); ++i) position[sequence[i]] = i;
@@ -72,7 +71,7 @@ CostMatrix Symmetric(const CostMatrix& costs) {
   return result;
 }
 
-// Single-linkage clusters: members connected by costs up to `limit`, in the order of their ranks.
+// Single-linkage clusters: members connected by costs up to `limit`, in the order of ranks.
 void ClusterBelow(const CostMatrix& costs, double limit, const Ranks& ranks,
                   std::vector<Ranks>& clusters) {
   std::vector<bool> used(costs.size(), false);
@@ -91,9 +90,9 @@ void ClusterBelow(const CostMatrix& costs, double limit, const Ranks& ranks,
   }
 }
 
-// Splits at the widest gap between neighbouring costs, then each cluster again.
+// Splits at the widest gap between consecutive costs, then splits each cluster again.
 Ranks OrderByGaps(const CostMatrix& costs, const Ranks& ranks, int depth) {
-  constexpr double kWide = 1.2;  // a gap: the next cost is so much higher
+  constexpr double kWide = 1.2;  // minimum ratio of consecutive costs at a gap
   constexpr int kDepthMax = 8;
   std::vector<double> sorted;
   for (const std::uint32_t i : ranks)
@@ -139,10 +138,10 @@ double SumOf(const std::vector<Talk>& talks, const CostMatrix& costs, const Rank
   return sum;
 }
 
-// Turns parts of the order round while the sum falls, a bounded number of times.
+// 2-opt: reverses parts of the order while that lowers the sum, within a budget.
 void TwoOpt(const std::vector<Talk>& talks, const CostMatrix& costs, Ranks& order) {
   constexpr double kEnough = 1e-9;
-  // An evaluation looks at every talk; the budget keeps 256 members to a second or so.
+  // An evaluation reads every talk; the budget limits 256 members to about a second.
   std::size_t budget = 400'000'000 / std::max<std::size_t>(talks.size(), 1);
   double best = SumOf(talks, costs, order);
   for (bool improved = true; improved;) {
@@ -182,7 +181,7 @@ class Polisher {
     return result->seconds();
   }
 
-  // Exchanges two members while that is faster.
+  // Swaps two members while that is faster.
   absl::Status Polish(Ranks& order, double& seconds) const {
     std::size_t budget = 2'000'000 / std::max<std::size_t>(EdgeCount(forest_), 1);
     for (std::size_t i = 0; i < order.size(); ++i) {
@@ -229,7 +228,7 @@ absl::StatusOr<CostMatrix> CostsOf(const Topology& topology, std::int64_t bytes)
       std::optional<Path> path = router.Route(topology.members()[i], topology.members()[j]);
       if (!path)
         return absl::FailedPreconditionError(
-            fmt::format("no way leads from {} to {}", topology.node(topology.members()[i]).name,
+            fmt::format("there is no path from {} to {}", topology.node(topology.members()[i]).name,
                         topology.node(topology.members()[j]).name));
       for (const LinkIndex link : *path) uses[link.value] += 1;
       paths[i][j] = *std::move(path);
@@ -260,11 +259,11 @@ absl::StatusOr<ReorderResult> Reorder(const Topology& topology, const Forest& fo
   const std::size_t count = topology.members().size();
   if (costs.size() != count ||
       std::any_of(costs.begin(), costs.end(), [&](const auto& row) { return row.size() != count; }))
-    return absl::InvalidArgumentError(fmt::format("the cost matrix is not {0} x {0}", count));
+    return absl::InvalidArgumentError(fmt::format("the cost matrix must be {0} x {0}", count));
   const CostMatrix symmetric = Symmetric(costs);
   const Ranks sequence = SequenceOf(TalksOf(topology, forest), count);
   const std::vector<Talk> talks = Along(sequence, TalksOf(topology, forest));
-  const Ranks& as_it_is = sequence;  // every member in its own place
+  const Ranks& as_it_is = sequence;  // every member in its own position
   const Polisher polisher(topology, forest, sequence, simulation);
   SimulationOptions lockstep = simulation;
   lockstep.mode = SimulationMode::kLockstep;

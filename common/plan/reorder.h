@@ -1,18 +1,16 @@
-// Rank reordering: the same plan, with members in other places. Where ranks were given out at
-// random, neighbours of a ring lie in different racks and every step crosses narrow links; a better
-// order is found from a matrix of what it costs any two members to talk, without knowing the
-// network (after Luo et al., "PLink/Cloud Collectives", 2020-2021). Pure; any thread;
+// Rank reordering: the same plan with members in other positions. If ranks are assigned at random,
+// neighbours in a ring are in different racks and every step crosses narrow links. A better order
+// is computed from a matrix of the communication costs of every two members, without knowledge of
+// the network (after Luo et al., "PLink/Cloud Collectives", 2020-2021). Pure; any thread;
 // deterministic.
 //
-//  1. Members are clustered: costs are sorted, and at every wide gap in them members that are
-//  closer
-//     than the gap become one cluster; ordering members cluster by cluster is a first start.
-//  2. From it, from the given order and from a nearest-neighbour order, parts of the order are
-//  turned
-//     round while the sum over the plan's edges of share times cost falls (2-opt). The matrix is
-//     made symmetric first: with costs that differ by direction turning round might go on for ever.
-//     Directly lowering the busiest link gets stuck on plateaus; the sum does not.
-//  3. The best few are polished by the simulator: exchanging two members, keeping what is faster.
+//  1. Cluster the members: sort the costs; at every wide gap, members with costs below the gap form
+//     a cluster. The members in the order of clusters are the first starting order.
+//  2. Improve this order, the given order and a nearest-neighbour order by 2-opt: reverse parts of
+//     the order while that lowers the sum of share times cost over the plan's edges. The matrix is
+//     made symmetric first; otherwise 2-opt might not terminate. Minimizing the load of the busiest
+//     link instead of the sum would get stuck on plateaus.
+//  3. Improve the best few orders with the simulator: swap two members if that is faster.
 #pragma once
 
 #include <cstdint>
@@ -25,23 +23,24 @@
 
 namespace phub::plan {
 
-// [from rank][to rank], any unit, such as measured round trips; the diagonal is ignored.
+// [from rank][to rank], in any unit, such as measured round trips. The diagonal is ignored.
 using CostMatrix = std::vector<std::vector<double>>;
 
-// What the links' bandwidths and latencies say: the time of `bytes` alone on the shortest path.
-// A shared link counts by how many members are behind it, as they are likely to use it together.
+// Costs from the links' bandwidths and latencies: the time of `bytes` on the shortest path. The
+// time on a link grows with the number of shortest paths over it, as many members may use it at
+// once.
 absl::StatusOr<CostMatrix> CostsOf(const Topology& topology, std::int64_t bytes);
 
-// order[rank] is the member that takes the place which `forest` gives to the member of that rank.
-// Edges are routed anew.
+// order[rank] is the member that replaces the member of that rank in `forest`. Edges are routed
+// again.
 absl::StatusOr<Forest> Relabel(const Topology& topology, const Forest& forest,
                                const std::vector<NodeIndex>& order);
 
 struct ReorderResult {
   std::vector<NodeIndex> order;
   Forest forest;
-  double seconds_before = 0;  // lockstep, of the forest as given
-  double seconds_after = 0;   // never more
+  double seconds_before = 0;  // lockstep time of the given forest
+  double seconds_after = 0;   // never more than seconds_before
 };
 
 absl::StatusOr<ReorderResult> Reorder(const Topology& topology, const Forest& forest,

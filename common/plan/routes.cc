@@ -10,7 +10,7 @@ namespace phub::plan {
 namespace {
 
 constexpr std::uint16_t kUnreachable = 0xffff;
-static_assert(kNodesMax < kUnreachable, "a distance must fit");
+static_assert(kNodesMax < kUnreachable, "kUnreachable must not be a possible distance");
 
 }  // namespace
 
@@ -82,7 +82,7 @@ absl::StatusOr<Forest> Reroute(const Forest& forest, const Topology& topology,
         const auto [found, is_new] = known.try_emplace({from, to});
         if (is_new) {
           std::optional<Path> path = router.Route(from, to);
-          if (!path) return absl::FailedPreconditionError("a member cannot reach another");
+          if (!path) return absl::FailedPreconditionError("there is no path between two members");
           found->second = paths.Intern(*std::move(path));
         }
         (reduces ? copy.reduce : copy.gather).push_back({from, to, edge.step, found->second});

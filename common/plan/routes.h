@@ -1,9 +1,9 @@
-// Which links a transfer takes when a planner does not choose them itself: a shortest path, counted
-// in links. Where several next links are on a shortest path, the receiver's rank modulo their
-// number picks one: forwarding tables by destination, the static routing of fat trees ("D-mod-K").
-// Members are passed through only where the topology says that they forward.
+// Routes transfers for planners that do not choose links themselves: over a shortest path, counted
+// in links. If several next links are on a shortest path, the receiver's rank modulo their number
+// selects one. This is static routing by destination, as in fat trees ("D-mod-K"). Paths pass
+// through members only if the topology's members forward.
 //
-// One thread: distances are computed on first use and kept.
+// One thread: distances are computed on first use and cached.
 #pragma once
 
 #include <cstdint>
@@ -21,19 +21,19 @@ class Router {
  public:
   explicit Router(const Topology& topology);
 
-  // Nothing if no way leads there. from != to.
+  // nullopt if there is no path. REQUIRES: from != to.
   std::optional<Path> Route(NodeIndex from, NodeIndex to);
-  // In links; nothing if no way leads there.
+  // In links; nullopt if there is no path.
   std::optional<std::uint32_t> Distance(NodeIndex from, NodeIndex to);
 
  private:
   const std::vector<std::uint16_t>& DistancesTo(NodeIndex to);
 
   const Topology& topology_;
-  std::vector<std::vector<std::uint16_t>> distance_to_;  // [to][from], empty until asked for
+  std::vector<std::vector<std::uint16_t>> distance_to_;  // [to][from], empty until first use
 };
 
-// The forest with place(node) of `topology` for each node, its edges routed there.
+// The forest with every node replaced by place(node) of `topology`, and its edges routed there.
 absl::StatusOr<Forest> Reroute(const Forest& forest, const Topology& topology,
                                const std::function<NodeIndex(NodeIndex)>& place);
 

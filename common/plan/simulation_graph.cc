@@ -8,7 +8,7 @@ SimulationGraph::SimulationGraph(const Topology& topology, const Forest& forest)
       gather_gate_(topology.nodes().size(), kNoGate) {
   edges.reserve(EdgeCount(forest));
   for (std::uint32_t tree = 0; tree < forest.trees.size(); ++tree) AddTree(forest, tree);
-  // Edges behind a gate, grouped by gate.
+  // Group the edges by the gate that they wait for.
   for (const GraphEdge& edge : edges)
     if (edge.gate_in != kNoGate) ++gates[edge.gate_in].edge_count;
   std::uint32_t first = 0;
@@ -30,7 +30,7 @@ void SimulationGraph::AddTree(const Forest& forest, std::uint32_t tree) {
   for (const bool reduces : {true, false}) {
     const std::vector<Edge>& list = reduces ? forest.trees[tree].reduce : forest.trees[tree].gather;
     for (std::uint32_t i = 0; i < list.size(); ++i)
-      // A link has one sender only, so its index names the sender's queue for it.
+      // A link has only one sender: the link's index identifies the sender's queue.
       edges.push_back({tree, i, reduces, list[i].step,
                        forest.paths[list[i].path.value].front().value, kNoGate, kNoGate,
                        list[i].from, list[i].to, list[i].path});

@@ -27,22 +27,24 @@ std::vector<double> LinkBytes(const Topology& topology, const Forest& forest,
   return bytes;
 }
 
-// Refuses what could not be counted in 63 bits of picoseconds even if nothing went on in parallel.
+// Rejects options and forests whose time, even without any parallelism, could exceed 63 bits of
+// picoseconds.
 absl::Status CheckOptions(const Topology& topology, const Forest& forest,
                           const SimulationOptions& options) {
   if (options.size_bytes < 1 || options.size_bytes > kSizeBytesMax)
-    return absl::InvalidArgumentError(
-        fmt::format("a size of {} bytes is not in 1..{}", options.size_bytes, kSizeBytesMax));
+    return absl::InvalidArgumentError(fmt::format(
+        "the size is {} bytes; it must be from 1 to {} bytes", options.size_bytes, kSizeBytesMax));
   if (options.pieces < 1 || options.pieces > kPiecesMax)
-    return absl::InvalidArgumentError(
-        fmt::format("{} pieces are not in 1..{}", options.pieces, kPiecesMax));
+    return absl::InvalidArgumentError(fmt::format(
+        "the number of pieces is {}; it must be from 1 to {}", options.pieces, kPiecesMax));
   if (EdgeCount(forest) * options.pieces > kTransfersMax)
     return absl::InvalidArgumentError(
-        fmt::format("{} edges in {} pieces are more than {} transfers", EdgeCount(forest),
+        fmt::format("{} edges in {} pieces exceed the limit of {} transfers", EdgeCount(forest),
                     options.pieces, kTransfersMax));
   const auto is_rate = [](double rate) { return rate >= 0 && rate < 1e18; };
   if (!is_rate(options.sum_bytes_per_s) || !is_rate(options.optimizer_bytes_per_s))
-    return absl::InvalidArgumentError("the rates of summing and optimizing must not be negative");
+    return absl::InvalidArgumentError(
+        "the rates of summing and optimizing must be from 0 to 10^18 bytes per second");
   double seconds = 0;
   const std::vector<double> bytes = LinkBytes(topology, forest, options.size_bytes);
   for (std::uint32_t i = 0; i < bytes.size(); ++i)
@@ -58,7 +60,7 @@ absl::Status CheckOptions(const Topology& topology, const Forest& forest,
   return absl::OkStatus();
 }
 
-// Loads of every wave, one after the other: a window of `pieces` steps slides over the forest.
+// The loads of each wave in turn: a window of `pieces` steps slides over the forest.
 class Lockstep {
  public:
   Lockstep(const Topology& topology, const Forest& forest, const SimulationOptions& options)
@@ -82,7 +84,7 @@ class Lockstep {
       for (std::size_t step = first; step <= std::min(wave, steps_.size() - 1); ++step)
         latency_ps = std::max(latency_ps, steps_[step].latency_ps);
       const double busiest = *std::max_element(seconds.begin(), seconds.end());
-      // Sliding leaves rounding errors behind, far below a picosecond's worth.
+      // Sliding accumulates rounding errors, far below a picosecond.
       time_ps +=
           latency_ps + static_cast<std::int64_t>(std::ceil(busiest * kPicosecondsPerSecond - 1e-3));
     }
@@ -91,7 +93,7 @@ class Lockstep {
 
  private:
   struct Step {
-    std::vector<std::pair<std::size_t, double>> busy;  // link, or links + node; seconds
+    std::vector<std::pair<std::size_t, double>> busy;  // link, or link count + node; seconds
     std::int64_t latency_ps = 0;
   };
 
@@ -159,7 +161,7 @@ std::string ChromeTrace(const Topology& topology, const Forest& forest,
                    separator, what, process, thread, name);
     separator = ",\n";
   };
-  // Names of nodes are texts from files: what JSON would have to escape is left out.
+  // Node names come from files: drop characters that JSON would have to escape.
   const auto plain = [](std::string name) {
     std::erase_if(name,
                   [](char c) { return c == '"' || c == '\\' || (c >= 0 && c < 32) || c < 0; });

@@ -9,8 +9,8 @@
 namespace phub::plan {
 namespace {
 
-// Pairs at once begin when their threads run and their daemons have been called; what is measured
-// is to be long beside that, or one has the link for itself for a part of it.
+// Concurrent probes do not start at exactly the same time. They must be much longer than that
+// offset; otherwise one has the link to itself for part of its time.
 constexpr int kTogetherTimes = 4;
 constexpr DurationNs kDurationMax = 10 * kSecond;
 
@@ -42,8 +42,8 @@ class Surveyor {
   absl::StatusOr<PairMeasure> Probe(RankPair pair, DurationNs duration) const {
     absl::StatusOr<PairMeasure> measure = probe_(pair, duration);
     if (!measure.ok() || IsMeasured(*measure)) return measure;
-    return absl::InternalError(
-        fmt::format("the probe between racks {} and {} has no result", pair.first, pair.second));
+    return absl::InternalError(fmt::format("the probe between racks {} and {} returned no result",
+                                           pair.first, pair.second));
   }
 
   absl::Status MeasurePairs() {
@@ -54,7 +54,7 @@ class Surveyor {
       for (const std::vector<RankPair>& pairs : rounds) {
         for (const auto& [low, high] : pairs) {
           Progress(fmt::format("probe {} of {}: racks {} and {}", ++done, total, low, high));
-          // Each end leads in turn.
+          // Alternate the direction.
           const RankPair pair = time % 2 == 0 ? RankPair(low, high) : RankPair(high, low);
           const absl::StatusOr<PairMeasure> measure = Probe(pair, options_.duration);
           if (!measure.ok()) return measure.status();
@@ -87,7 +87,8 @@ class Surveyor {
     for (std::thread& thread : threads) thread.join();
     for (const absl::StatusOr<PairMeasure>& measure : measures) {
       if (!measure.ok()) return measure.status();
-      // All the time counts: what is fast while another pair waits is not what they get together.
+      // Use the mean including pauses: a pair is faster while another one pauses, but that is not
+      // the bandwidth that the pairs get together.
       out += measure->out_mean_bytes_per_s / options_.repeat;
       back += measure->back_mean_bytes_per_s / options_.repeat;
     }
@@ -101,13 +102,13 @@ class Surveyor {
     for (std::uint32_t a = 0; a < groups.size(); ++a) {
       for (std::uint32_t b = a + 1; b < groups.size(); ++b) {
         const std::vector<RankPair> pairs = PairsBetween(groups[a], groups[b]);
-        if (pairs.size() == 1) {  // that is known
+        if (pairs.size() == 1) {  // already measured
           const auto [from, to] = pairs[0];
           between[a][b] = surveyed_.measured.bytes_per_s[from][to];
           between[b][a] = surveyed_.measured.bytes_per_s[to][from];
           continue;
         }
-        Progress(fmt::format("groups {} and {}: {} pairs at once", a, b, pairs.size()));
+        Progress(fmt::format("probe groups {} and {}: {} pairs at once", a, b, pairs.size()));
         for (std::uint32_t time = 0; time < options_.repeat; ++time) {
           const absl::Status status = ProbeTogether(pairs, between[a][b], between[b][a]);
           if (!status.ok()) return status;
@@ -126,12 +127,12 @@ class Surveyor {
 }  // namespace
 
 std::vector<std::vector<RankPair>> Tournament(std::uint32_t count) {
-  // With an odd number one has a round off: whoever meets the one that is not there.
+  // With an odd number, add a dummy member; its partner pauses in that round.
   const std::uint32_t places = count + count % 2;
   std::vector<std::vector<RankPair>> rounds;
   for (std::uint32_t round = 0; round + 1 < places; ++round) {
     auto& pairs = rounds.emplace_back();
-    // The last place stands, the others go round.
+    // The last place is fixed, the others rotate.
     const auto at = [&](std::uint32_t place) {
       return place == places - 1 ? place : (round + place) % (places - 1);
     };

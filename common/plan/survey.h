@@ -1,8 +1,8 @@
-// Has the ways between all members measured, two at a time: first every pair by itself, so that no
-// probe meets another one, then every two of the groups that show, with as many pairs at once as
-// there are. Who measures is the caller's.
+// Measures bandwidth and round trips between all members. First it probes every pair alone, without
+// interference by other probes. Then it probes every two of the groups found, with as many
+// concurrent pairs as possible. The caller provides the probe.
 //
-// Blocking; starts and joins the threads that pairs at once need, from which `probe` is called.
+// Blocks until done. Calls `probe` from its own threads, one per concurrent pair.
 #pragma once
 
 #include <cstdint>
@@ -19,17 +19,16 @@ namespace phub::plan {
 
 using RankPair = std::pair<std::uint32_t, std::uint32_t>;
 
-// Every pair of `count` members once, in rounds of pairs without a member in common: the circle
-// method of tournaments. One after the other, so nobody is probed twice in a row where that is
-// possible.
+// Every pair of `count` members once, in rounds of pairs without a common member (the circle method
+// of tournaments). If pairs are probed in this order, a member is rarely probed twice in a row.
 std::vector<std::vector<RankPair>> Tournament(std::uint32_t count);
 
-// From the first of a pair to the second, and back. All are positive.
+// `out`: from the first of a pair to the second; `back`: the opposite direction. All are positive.
 struct PairMeasure {
   double round_trip_s = 0;
-  double out_bytes_per_s = 0;  // without pauses
+  double out_bytes_per_s = 0;  // excluding pauses
   double back_bytes_per_s = 0;
-  double out_mean_bytes_per_s = 0;  // of all the time
+  double out_mean_bytes_per_s = 0;  // including pauses
   double back_mean_bytes_per_s = 0;
 };
 using ProbeFunction =
@@ -37,17 +36,17 @@ using ProbeFunction =
 
 struct SurveyOptions {
   DurationNs duration = 500 * kMillisecond;  // of one probe
-  std::uint32_t repeat = 2;                  // probes of each pair; the best counts
+  std::uint32_t repeat = 2;                  // probes per pair; the best result is used
   std::function<void(const std::string& what)> progress = {};  // may be empty
 };
 
 struct Surveyed {
   Measured measured;
   RankGroups groups;
-  SquareMatrix between;  // as TopologyOf has it
+  SquareMatrix between;  // see TopologyOf
 };
 
-// The first error of a probe ends it.
+// Returns the first error of a probe.
 absl::StatusOr<Surveyed> Survey(std::uint32_t count, const SurveyOptions& options,
                                 const ProbeFunction& probe);
 

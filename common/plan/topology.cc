@@ -16,7 +16,7 @@ std::uint64_t EndsKey(NodeIndex from, NodeIndex to) {
 
 absl::Status Invalid(std::string message) { return absl::InvalidArgumentError(std::move(message)); }
 
-// Groups links by one of their ends (counting sort, so the order of links is kept).
+// Groups links by one of their ends. Counting sort keeps the order of links.
 template <typename End>
 void GroupByEnd(std::span<const Link> links, std::size_t node_count, End end,
                 std::vector<LinkIndex>& grouped, std::vector<std::uint32_t>& start) {
@@ -59,18 +59,22 @@ absl::StatusOr<Topology> Topology::Create(TopologyParts parts) {
   return topology;
 }
 
-// What can be said before anything is indexed: counts, ranges, ends that exist.
+// Checks that need no index: counts, ranges and ends of links.
 absl::Status Topology::Check() const {
   const auto& [name, nodes, links, unit_capacity, unit_bytes_per_s, forward] = parts_;
   if (nodes.size() > kNodesMax)
-    return Invalid(fmt::format("{} nodes; at most {} are allowed", nodes.size(), kNodesMax));
+    return Invalid(
+        fmt::format("the topology has {} nodes; at most {} are allowed", nodes.size(), kNodesMax));
   if (links.size() > kLinksMax)
-    return Invalid(fmt::format("{} links; at most {} are allowed", links.size(), kLinksMax));
+    return Invalid(
+        fmt::format("the topology has {} links; at most {} are allowed", links.size(), kLinksMax));
   if (unit_capacity < 1 || unit_capacity > kCapacityMax)
-    return Invalid(fmt::format("unit capacity {} is not in 1..{}", unit_capacity, kCapacityMax));
+    return Invalid(fmt::format("the unit capacity is {}; it must be from 1 to {}", unit_capacity,
+                               kCapacityMax));
   if (unit_bytes_per_s < 1 || unit_bytes_per_s > kUnitBytesPerSecondMax)
-    return Invalid(fmt::format("a unit link of {} bytes/s is not in 1..{}", unit_bytes_per_s,
-                               kUnitBytesPerSecondMax));
+    return Invalid(
+        fmt::format("the bandwidth of a unit link is {} bytes/s; it must be from 1 to {}",
+                    unit_bytes_per_s, kUnitBytesPerSecondMax));
   std::size_t member_count = 0;
   for (const Node& node : nodes) {
     if (node.name.empty()) return Invalid("a node has an empty name");
@@ -80,13 +84,15 @@ absl::Status Topology::Check() const {
     member_count += node.kind == NodeKind::kMember ? 1 : 0;
   }
   if (member_count < 2)
-    return Invalid(fmt::format("{} member(s); an exchange needs at least 2", member_count));
+    return Invalid(
+        fmt::format("the topology has {} member(s); an exchange needs at least 2", member_count));
   if (member_count > kMembersMax)
-    return Invalid(fmt::format("{} members; at most {} are allowed", member_count, kMembersMax));
+    return Invalid(fmt::format("the topology has {} members; at most {} are allowed", member_count,
+                               kMembersMax));
   for (const Link& link : links) {
     if (link.from.value >= nodes.size() || link.to.value >= nodes.size())
-      return Invalid(fmt::format("a link between nodes {} and {}, of {} nodes", link.from.value,
-                                 link.to.value, nodes.size()));
+      return Invalid(fmt::format("a link connects nodes {} and {}, but there are only {} nodes",
+                                 link.from.value, link.to.value, nodes.size()));
   }
   return absl::OkStatus();
 }
@@ -116,30 +122,32 @@ void Topology::Index() {
 absl::Status Topology::CheckLinks() const {
   for (std::uint32_t i = 0; i < parts_.nodes.size(); ++i) {
     if (FindNode(parts_.nodes[i].name) != NodeIndex{i})
-      return Invalid(fmt::format("two nodes are called '{}'", parts_.nodes[i].name));
+      return Invalid(fmt::format("two nodes are named '{}'", parts_.nodes[i].name));
   }
   for (std::uint32_t i = 0; i < parts_.links.size(); ++i) {
     const Link& link = parts_.links[i];
     const std::string name = LinkName(LinkIndex{i});
-    if (link.from == link.to) return Invalid(fmt::format("link {} leads to itself", name));
+    if (link.from == link.to)
+      return Invalid(fmt::format("link {} connects a node to itself", name));
     if (link.capacity < 1)
       return Invalid(fmt::format("link {}: the bandwidth must be positive", name));
     if (link.capacity > kCapacityMax)
       return Invalid(
-          fmt::format("link {}: its bandwidth is over {} common units", name, kCapacityMax));
+          fmt::format("link {}: the bandwidth exceeds {} common units", name, kCapacityMax));
     if (link.latency_ns < 0 || link.latency_ns > kLatencyNsMax)
-      return Invalid(fmt::format("link {}: a latency of {} ns is not in 0..{}", name,
+      return Invalid(fmt::format("link {}: the latency is {} ns; it must be from 0 to {} ns", name,
                                  link.latency_ns, kLatencyNsMax));
     if (FindLink(link.from, link.to) != LinkIndex{i})
-      return Invalid(fmt::format(
-          "link {} is given twice: give parallel cables as one link of their summed bandwidth",
-          name));
+      return Invalid(
+          fmt::format("link {} is defined twice; define parallel cables as one link with the sum "
+                      "of their bandwidths",
+                      name));
   }
   return absl::OkStatus();
 }
 
-// From the first member along the links, and against them: together, every member to every member.
-// Members pass on traffic here even where hosts do not forward: a plan may relay through them.
+// Searches from the first member along the links and against them; together this covers all pairs.
+// The search passes through members even if they do not forward: a plan may relay through them.
 absl::Status Topology::CheckReachability() const {
   for (const bool forwards : {true, false}) {
     std::vector<bool> reached(parts_.nodes.size(), false);
@@ -159,7 +167,7 @@ absl::Status Topology::CheckReachability() const {
       if (reached[member.value]) continue;
       const std::string& first = node(members_.front()).name;
       const std::string& other = node(member).name;
-      return Invalid(fmt::format("no way leads from member '{}' to member '{}'",
+      return Invalid(fmt::format("there is no path from member '{}' to member '{}'",
                                  forwards ? first : other, forwards ? other : first));
     }
   }

@@ -1,14 +1,16 @@
-// A topology: who exchanges (members), what lies between them (plain and aggregating switches) and
-// the directed links with their bandwidth and latency. Immutable once created; any thread may read.
+// A topology: members, which exchange data; plain and aggregating switches; and directed links with
+// bandwidth and latency. Immutable; any thread.
 //
-// Invariants of every Topology: names are unique; a link has two different ends, at most one link
-// leads from a node to another (parallel cables are one link of their summed bandwidth), every
-// capacity is positive, and every member reaches every other member. Sizes are within the limits
-// below, so that no sum over a topology can overflow 63 bits.
+// Invariants:
+//  - names are unique;
+//  - a link connects two different nodes, and there is at most one link from a node to another
+//    (parallel cables are one link with the sum of their bandwidths);
+//  - every capacity is positive, and every member reaches every other member;
+//  - sizes are within the limits below, so that no sum over a topology exceeds 63 bits.
 //
-// Bandwidth is counted in whole numbers. `unit_capacity` is the capacity of one *unit link*: on
-// torus:4x4 every link is one; on racks:4x8@3 a host's link is one and an uplink is 8/3, so
-// unit_capacity is 3 and the uplinks' capacity is 8. A unit link carries `unit_bytes_per_s`.
+// Bandwidths are integers. `unit_capacity` is the capacity of a *unit link*, which has a bandwidth
+// of `unit_bytes_per_s`. On torus:4x4 every link is a unit link. On racks:4x8@3 a host's link is a
+// unit link and an uplink has 8/3 of that: unit_capacity is 3 and an uplink's capacity is 8.
 #pragma once
 
 #include <cstdint>
@@ -25,28 +27,28 @@
 
 namespace phub::plan {
 
-// 0-based, in the order in which a topology names them.
+// 0-based, in the order in which the topology lists them.
 using NodeIndex = Id<struct NodeIndexTag, std::uint32_t>;
 using LinkIndex = Id<struct LinkIndexTag, std::uint32_t>;
 
 inline constexpr std::size_t kMembersMax = 4096;
 inline constexpr std::size_t kNodesMax = 16384;
 inline constexpr std::size_t kLinksMax = 1u << 18;
-inline constexpr std::int64_t kCapacityMax = std::int64_t{1} << 31;  // of one link, in units
-inline constexpr std::int64_t kLatencyNsMax = 60'000'000'000;        // a minute
+inline constexpr std::int64_t kCapacityMax = std::int64_t{1} << 31;  // of one link
+inline constexpr std::int64_t kLatencyNsMax = 60'000'000'000;        // 1 minute
 inline constexpr std::int64_t kUnitBytesPerSecondMax = std::int64_t{1} << 50;
 inline constexpr std::int64_t kDefaultUnitBytesPerSecond = 12'500'000'000;  // 100 Gbit/s
 inline constexpr std::int64_t kDefaultLatencyNs = 500;
 
 enum class NodeKind : std::uint8_t {
-  kMember,      // contributes, sums, and gets every result; can be a home
-  kAggregator,  // a switch that sums what comes in and multiplies what goes out
+  kMember,      // contributes, sums, and receives every result; can be a home
+  kAggregator,  // a switch that sums and multicasts
   kSwitch,      // a switch that only forwards
 };
 std::string_view KindName(NodeKind kind);  // "member" "aggregator" "switch"
 std::optional<NodeKind> ParseKind(std::string_view text);
 
-// Where a generator would draw a node; only pictures use it.
+// Coordinates of a node in pictures.
 struct Place {
   double x = 0;
   double y = 0;
@@ -61,7 +63,7 @@ struct Node {
 struct Link {
   NodeIndex from;
   NodeIndex to;
-  std::int64_t capacity = 1;  // in 1/unit_capacity of a unit link
+  std::int64_t capacity = 1;  // bandwidth, in 1/unit_capacity of a unit link
   std::int64_t latency_ns = 0;
 };
 
@@ -71,13 +73,13 @@ struct TopologyParts {
   std::vector<Link> links;
   std::int64_t unit_capacity = 1;
   std::int64_t unit_bytes_per_s = kDefaultUnitBytesPerSecond;
-  // Members forward what is not for them, as the routers of a torus do. Hosts do not.
+  // Whether members forward traffic for other members, as in a torus. Hosts do not.
   bool members_forward = false;
 };
 
 class Topology {
  public:
-  // Refuses parts that break an invariant; the message names the node or the link ("m1->m2").
+  // Fails if the parts violate an invariant. The message names the node or the link ("m1->m2").
   static absl::StatusOr<Topology> Create(TopologyParts parts);
 
   const std::string& name() const { return parts_.name; }
@@ -90,21 +92,21 @@ class Topology {
   bool members_forward() const { return parts_.members_forward; }
   const TopologyParts& parts() const { return parts_; }
 
-  // Members in the order of their nodes: a member's place in it is its rank in the exchange.
+  // Members in the order of nodes. A member's index in this list is its rank.
   std::span<const NodeIndex> members() const { return members_; }
   bool IsMember(NodeIndex index) const { return node(index).kind == NodeKind::kMember; }
   bool HasAggregators() const { return has_aggregators_; }
-  // Rank of a member; of any other node its index after all members, so that it is unique too.
+  // A member's rank. Other nodes have unique numbers after those of all members.
   std::uint32_t RankOf(NodeIndex index) const { return rank_of_[index.value]; }
 
   std::span<const LinkIndex> OutLinks(NodeIndex index) const;
   std::span<const LinkIndex> InLinks(NodeIndex index) const;
   std::optional<LinkIndex> FindLink(NodeIndex from, NodeIndex to) const;
   std::optional<NodeIndex> FindNode(std::string_view name) const;
-  // The link back, if there is one of the same capacity.
+  // The link in the opposite direction, if there is one with the same capacity.
   std::optional<LinkIndex> MirrorOf(LinkIndex index) const;
   bool IsSymmetric() const { return is_symmetric_; }  // every link has a mirror
-  // The same nodes and link indices, every link turned round.
+  // The same nodes and link indices, with every link reversed.
   Topology Reversed() const;
 
   // In unit links.
@@ -125,7 +127,7 @@ class Topology {
   bool has_aggregators_ = false;
   bool is_symmetric_ = false;
   std::vector<LinkIndex> out_links_, in_links_;      // grouped by node
-  std::vector<std::uint32_t> out_start_, in_start_;  // node -> first place in the above
+  std::vector<std::uint32_t> out_start_, in_start_;  // node -> first index in out_links_, in_links_
   std::unordered_map<std::string, NodeIndex> node_by_name_;
   std::unordered_map<std::uint64_t, LinkIndex> link_by_ends_;
 };

@@ -57,7 +57,7 @@ absl::StatusOr<Topology> TopologyBuilder::Build() {
     const Wide scaled = Wide{capacities_[i].numerator()} * (unit / capacities_[i].denominator());
     if (scaled > kCapacityMax)
       return absl::InvalidArgumentError(
-          fmt::format("link {}->{}: its bandwidth is over {} times the common unit of all links",
+          fmt::format("link {}->{}: the bandwidth exceeds {} times the common unit of all links",
                       parts_.nodes[parts_.links[i].from.value].name,
                       parts_.nodes[parts_.links[i].to.value].name, kCapacityMax));
     parts_.links[i].capacity = static_cast<std::int64_t>(scaled);

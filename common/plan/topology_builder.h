@@ -1,5 +1,5 @@
-// Puts a topology together node by node, with capacities as fractions of a unit link, and finds
-// their common unit. Used by the generators and the TOML reader. One thread.
+// Builds a topology node by node, with capacities as fractions of a unit link, and computes their
+// common unit. Used by the generators and the TOML reader. One thread.
 #pragma once
 
 #include <cstdint>
@@ -19,21 +19,21 @@ class TopologyBuilder {
   TopologyBuilder(std::string name, std::int64_t unit_bytes_per_s, std::int64_t latency_ns,
                   bool aggregate);
 
-  NodeIndex AddMember(std::optional<Place> place);  // called m0, m1, ...
+  NodeIndex AddMember(std::optional<Place> place);  // named m0, m1, ...
   NodeIndex AddSwitch(std::string name, std::optional<Place> place);
   NodeIndex AddNode(Node node);
-  // A link one way, or both. The capacity is in unit links and positive.
+  // AddLink adds one direction, Connect both. `capacity`: in unit links; must be positive.
   void AddLink(NodeIndex from, NodeIndex to, Rational capacity, std::int64_t latency_ns);
   void Connect(NodeIndex a, NodeIndex b, Rational capacity);
   bool HasLink(NodeIndex from, NodeIndex to) const;
   void SetMembersForward() { parts_.members_forward = true; }
 
-  // Fails as Topology::Create does, and when the capacities have no common unit in range.
+  // Fails like Topology::Create, or if the capacities have no common unit within the limits.
   absl::StatusOr<Topology> Build();
 
  private:
   TopologyParts parts_;
-  std::vector<Rational> capacities_;  // of parts_.links
+  std::vector<Rational> capacities_;  // by link of parts_
   std::int64_t latency_ns_;
   bool aggregate_;
   std::int64_t member_count_ = 0;

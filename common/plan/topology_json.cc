@@ -25,7 +25,7 @@ absl::StatusOr<std::optional<Place>> ReadPlace(const Json& node, std::string_vie
     return JsonError(where, "field 'place' must be two numbers [x, y]");
   const Place place{(*found)[0].get<double>(), (*found)[1].get<double>()};
   if (!(std::abs(place.x) < 1e6) || !(std::abs(place.y) < 1e6))
-    return JsonError(where, "field 'place' is out of range");
+    return JsonError(where, "field 'place' must hold numbers between -1e6 and 1e6");
   return std::optional<Place>(place);
 }
 
@@ -40,12 +40,12 @@ absl::Status ReadNodes(const Json& list, NodeMap& nodes, TopologyBuilder& builde
     absl::StatusOr<std::string> kind_name = StringField(list[i], where, "kind");
     if (!kind_name.ok()) return kind_name.status();
     const auto kind = ParseKind(*kind_name);
-    if (!kind) return JsonError(where, "'kind' is none of member, aggregator, switch");
+    if (!kind) return JsonError(where, "field 'kind' must be member, aggregator or switch");
     absl::StatusOr<std::optional<Place>> place = ReadPlace(list[i], where);
     if (!place.ok()) return place.status();
     const NodeIndex index = builder.AddNode({*name, *kind, *place});
     if (!nodes.emplace(*name, index).second)
-      return JsonError(where, fmt::format("two nodes are called '{}'", Printable(*name, 64)));
+      return JsonError(where, fmt::format("two nodes are named '{}'", Printable(*name, 64)));
   }
   return absl::OkStatus();
 }
@@ -56,7 +56,8 @@ absl::StatusOr<NodeIndex> ReadEnd(const Json& link, std::string_view where, cons
   if (!name.ok()) return name.status();
   const auto found = nodes.find(*name);
   if (found == nodes.end())
-    return JsonError(where, fmt::format("'{}' names no node: '{}'", field, Printable(*name, 64)));
+    return JsonError(where,
+                     fmt::format("field '{}': there is no node '{}'", field, Printable(*name, 64)));
   return found->second;
 }
 
@@ -76,7 +77,8 @@ absl::Status ReadLinks(const Json& list, const NodeMap& nodes, TopologyBuilder& 
     if (!bandwidth.ok()) return bandwidth.status();
     const auto capacity = Rational::Parse(*bandwidth);
     if (!capacity || capacity->numerator() <= 0)
-      return JsonError(where, "'bandwidth' must be a positive number or fraction (\"8/3\")");
+      return JsonError(where,
+                       "field 'bandwidth' must be a positive number or a fraction such as \"8/3\"");
     const absl::StatusOr<std::int64_t> latency =
         IntegerField(list[i], where, "latency_ns", 0, kLatencyNsMax);
     if (!latency.ok()) return latency.status();
@@ -107,7 +109,7 @@ std::string TopologyToJson(const Topology& topology) {
                      {"bandwidth", topology.CapacityOf(LinkIndex{i}).ToString()},
                      {"latency_ns", link.latency_ns}});
   }
-  // Names are not checked to be UTF-8; what is not is replaced rather than refused.
+  // Names may be invalid UTF-8; invalid bytes are replaced, not rejected.
   return root.dump(1, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n";
 }
 

@@ -1,16 +1,16 @@
-// The JSON form of a topology: what programs exchange. Field names are stable; additions raise the
-// version in "format". Pure; any thread.
+// The JSON form of a topology, for programs. Field names are stable; additions raise the version in
+// "format". Pure; any thread.
 //
 //   { "format": "phub.topology.v1",
 //     "name": "racks:4x8@3",
-//     "unit_bytes_per_s": 12500000000,      what a link of bandwidth "1" carries
-//     "members_forward": false,             optional; members pass on what is not for them
+//     "unit_bytes_per_s": 12500000000,      bytes per second of a link of bandwidth "1"
+//     "members_forward": false,             optional; whether members forward for others
 //     "nodes": [ {"name": "m0", "kind": "member", "place": [0, 2]}, ... ],
 //     "links": [ {"from": "m0", "to": "leaf0", "bandwidth": "1", "latency_ns": 500}, ... ] }
 //
-// "kind" is "member", "aggregator" or "switch"; ranks are given in the order of the members.
-// "bandwidth" is a text, a whole number or a fraction of the unit: "8/3". "place" is optional and
-// says where a picture shows the node. Links are directed.
+// "kind" is "member", "aggregator" or "switch". Ranks follow the order of members. "bandwidth" is a
+// string with an integer or a fraction of the unit, such as "8/3". "place" is optional: the node's
+// coordinates in pictures. Links are directed.
 #pragma once
 
 #include <string>

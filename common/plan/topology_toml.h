@@ -1,21 +1,21 @@
-// Reads a topology that somebody wrote by hand. Pure: the text is given, nothing is opened.
+// Parses a topology in TOML, for files written by hand. Pure: it opens no file.
 //
 //   name = "two racks"          # optional
-//   unit = "100Gbit/s"          # what a bandwidth of 1 means; 100Gbit/s if absent
-//   latency = "500ns"           # of links that give none; 500ns if absent
-//   members_forward = false     # true: members pass on what is not for them, as a torus does
-//   members = ["a", "b", "c"]   # their order is the order of ranks
-//   switches = ["s"]            # only forward
+//   unit = "100Gbit/s"          # a bandwidth of 1 (default: 100Gbit/s)
+//   latency = "500ns"           # of links without their own latency (default: 500ns)
+//   members_forward = false     # true: members forward for others, as in a torus
+//   members = ["a", "b", "c"]   # in the order of ranks
+//   switches = ["s"]            # switches that only forward
 //   aggregators = []            # switches that sum and multicast
 //   [[link]]
 //   from = "a"
 //   to = "s"
-//   bandwidth = 1               # of the unit: 1, "8/3", or "40Gbit/s"
+//   bandwidth = 1               # in units: 1 or "8/3"; or absolute: "40Gbit/s"
 //   latency = "1us"             # optional
-//   one_way = true              # optional; without it the link is laid both ways
+//   one_way = true              # optional (default: links in both directions)
 //
 // Errors name the line: "line 12: link a->s: the bandwidth must be positive". Unknown keys are
-// errors. Time and memory are bounded by kTopologyTextBytesMax.
+// errors. kTopologyTextBytesMax limits time and memory.
 #pragma once
 
 #include <string_view>

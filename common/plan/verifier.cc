@@ -9,7 +9,7 @@
 namespace phub::plan {
 namespace {
 
-// What can be said of each edge for itself, before a tree is executed.
+// Checks each edge separately, before trees are executed.
 class FormChecker {
  public:
   FormChecker(const Topology& topology, const Forest& forest)
@@ -23,7 +23,8 @@ class FormChecker {
         const auto& edges = reduces ? forest_.trees[tree].reduce : forest_.trees[tree].gather;
         edge_count += edges.size();
         if (edge_count > kEdgesMax)
-          return absl::InvalidArgumentError(fmt::format("more than {} edges", kEdgesMax));
+          return absl::InvalidArgumentError(
+              fmt::format("the plan has more than {} edges", kEdgesMax));
         for (const Edge& edge : edges) {
           const std::string reason = FaultOf(edge);
           if (!reason.empty())
@@ -39,34 +40,34 @@ class FormChecker {
   absl::Status CheckShares() const {
     if (forest_.trees.empty()) return absl::InvalidArgumentError("the plan has no tree");
     if (forest_.share_unit < 1 || forest_.share_unit > kShareUnitMax)
-      return absl::InvalidArgumentError(
-          fmt::format("share unit {} is not in 1..{}", forest_.share_unit, kShareUnitMax));
+      return absl::InvalidArgumentError(fmt::format("the share unit is {}; it must be from 1 to {}",
+                                                    forest_.share_unit, kShareUnitMax));
     Wide sum = 0;
     for (std::size_t tree = 0; tree < forest_.trees.size(); ++tree) {
       const auto& [home, share, reduce, gather] = forest_.trees[tree];
       if (home.value >= topology_.nodes().size() || !topology_.IsMember(home))
-        return absl::InvalidArgumentError(fmt::format("tree {}: its home is not a member", tree));
+        return absl::InvalidArgumentError(fmt::format("tree {}: the home is not a member", tree));
       if (share < 1 || share > forest_.share_unit)
         return absl::InvalidArgumentError(
-            fmt::format("tree {} (home {}): a share of {}/{} is not in 0..1", tree,
-                        topology_.node(home).name, share, forest_.share_unit));
+            fmt::format("tree {} (home {}): the share is {}/{}; it must be above 0 and at most 1",
+                        tree, topology_.node(home).name, share, forest_.share_unit));
       sum += share;
     }
     if (sum != forest_.share_unit)
       return absl::InvalidArgumentError(
-          fmt::format("the trees' shares sum to {:.6g}, not to 1",
+          fmt::format("the trees' shares sum to {:.6g}; they must sum to 1",
                       static_cast<double>(sum) / static_cast<double>(forest_.share_unit)));
     return absl::OkStatus();
   }
 
   std::string FaultOf(const Edge& edge) {
     for (const NodeIndex end : {edge.from, edge.to}) {
-      if (end.value >= topology_.nodes().size()) return "an end is not in the topology";
+      if (end.value >= topology_.nodes().size()) return "one of its nodes is not in the topology";
       if (topology_.node(end).kind == NodeKind::kSwitch)
         return fmt::format("{} is a switch that cannot sum", topology_.node(end).name);
     }
-    if (edge.from == edge.to) return "it leads to where it starts";
-    if (edge.step >= kStepsMax) return fmt::format("steps go to {} at most", kStepsMax - 1);
+    if (edge.from == edge.to) return "it connects a node to itself";
+    if (edge.step >= kStepsMax) return fmt::format("the step exceeds {}", kStepsMax - 1);
     if (edge.path.value >= forest_.paths.size()) return "it has no path";
     return PathFault(edge, forest_.paths[edge.path.value]);
   }
@@ -76,10 +77,11 @@ class FormChecker {
     NodeIndex at = edge.from;
     visited_[at.value] = visit_;
     for (const LinkIndex index : path) {
-      if (index.value >= topology_.links().size()) return "its path names a link that is not there";
+      if (index.value >= topology_.links().size())
+        return "its path contains a link that does not exist";
       const Link& link = topology_.link(index);
       if (link.from != at)
-        return fmt::format("its path is broken before link {}", topology_.LinkName(index));
+        return fmt::format("its path has a gap before link {}", topology_.LinkName(index));
       if (at != edge.from && topology_.IsMember(at) && !topology_.members_forward())
         return fmt::format("its path passes through member {}, which does not forward",
                            topology_.node(at).name);
@@ -88,17 +90,18 @@ class FormChecker {
         return fmt::format("its path visits {} twice", topology_.node(at).name);
       visited_[at.value] = visit_;
     }
-    if (at != edge.to) return fmt::format("its path ends at {}", topology_.node(at).name);
+    if (at != edge.to)
+      return fmt::format("its path ends at another node, {}", topology_.node(at).name);
     return "";
   }
 
   const Topology& topology_;
   const Forest& forest_;
-  std::vector<std::uint32_t> visited_;  // by node: the last visit_ that came by
+  std::vector<std::uint32_t> visited_;  // by node: visit_ of the last path through it
   std::uint32_t visit_ = 0;
 };
 
-// Sums up the loads. The busiest link of a set is the one with the greatest share/capacity.
+// Sums the loads. The busiest link is the one with the greatest share/capacity.
 class LoadCounter {
  public:
   LoadCounter(const Topology& topology, const Forest& forest)
@@ -181,7 +184,7 @@ class LoadCounter {
 
   static absl::Status TooFine() {
     return absl::InvalidArgumentError(
-        "the loads of links do not fit 63 bits: shares and bandwidths have no simple common unit");
+        "the loads of links exceed 63 bits: round the shares and bandwidths");
   }
 
   const Topology& topology_;

@@ -35,8 +35,8 @@ absl::Status TreeVerifier::Verify(std::size_t tree) {
   return Gather();
 }
 
-// Nothing is sent twice, and nothing to where it ends: a reduce edge out of every vertex but the
-// home, a gather edge into every vertex but the home, and no switch as a leaf.
+// Checks that every vertex except the home has exactly one reduce edge out and one gather edge in,
+// and that no switch is a leaf.
 absl::Status TreeVerifier::CheckShape(bool reduces) {
   const NodeIndex home = forest_.trees[tree_].home;
   in_count_.assign(topology_.nodes().size(), 0);
@@ -46,26 +46,30 @@ absl::Status TreeVerifier::CheckShape(bool reduces) {
       return Refuse(reduces, edge,
                     fmt::format("{} sends its partial sum twice", NameOf(edge.from)));
     if (++in_count_[edge.to.value] > 1 && !reduces)
-      return Refuse(reduces, edge, fmt::format("{} gets the result twice", NameOf(edge.to)));
+      return Refuse(reduces, edge, fmt::format("{} receives the result twice", NameOf(edge.to)));
   }
   for (const Edge& edge : Edges(reduces)) {
     if (reduces && edge.from == home)
-      return Refuse(reduces, edge, "the home sends its partial sum away");
+      return Refuse(reduces, edge, "the home must not send its partial sum");
     if (reduces && edge.to != home && out_count_[edge.to.value] == 0)
       return Refuse(reduces, edge,
-                    fmt::format("{} never passes the partial sum on", NameOf(edge.to)));
-    if (!reduces && edge.to == home) return Refuse(reduces, edge, "the home has the result");
+                    fmt::format("{} never forwards the partial sum", NameOf(edge.to)));
+    if (!reduces && edge.to == home)
+      return Refuse(reduces, edge, "the home already has the result");
     if (!reduces && !topology_.IsMember(edge.to) && out_count_[edge.to.value] == 0)
-      return Refuse(reduces, edge,
-                    fmt::format("the switch {} passes the result to nobody", NameOf(edge.to)));
+      return Refuse(
+          reduces, edge,
+          fmt::format("switch {} receives the result but does not forward it", NameOf(edge.to)));
     if (reduces && !topology_.IsMember(edge.from) && in_count_[edge.from.value] == 0)
-      return Refuse(reduces, edge,
-                    fmt::format("the switch {} has nothing to send", NameOf(edge.from)));
+      return Refuse(
+          reduces, edge,
+          fmt::format("switch {} sends a partial sum but receives none", NameOf(edge.from)));
   }
   return absl::OkStatus();
 }
 
-// Takes away, again and again, the edges that wait for nothing; what is left waits in a circle.
+// Repeatedly removes edges that wait for nothing. Edges that remain are part of a cycle of waits,
+// or wait for one.
 absl::Status TreeVerifier::CheckCircle(bool reduces) {
   const std::vector<Edge>& edges = Edges(reduces);
   std::vector<std::vector<std::uint32_t>> leaving(topology_.nodes().size());
@@ -88,8 +92,9 @@ absl::Status TreeVerifier::CheckCircle(bool reduces) {
   }
   for (std::size_t i = 0; i < edges.size(); ++i)
     if (!taken[i])
-      return Refuse(reduces, edges[i],
-                    "is in or behind a circle of edges that wait for each other");
+      return Refuse(
+          reduces, edges[i],
+          "the edge is part of a cycle of waits, or waits for one: the plan would deadlock");
   return absl::OkStatus();
 }
 
@@ -101,7 +106,7 @@ absl::Status TreeVerifier::CheckOrder() {
   for (const Edge& edge : tree.reduce)
     if (last_arrival_[edge.from.value] >= edge.step)
       return Refuse(true, edge,
-                    fmt::format("{} gets a partial sum only at step {}", NameOf(edge.from),
+                    fmt::format("{} receives a partial sum only at step {}", NameOf(edge.from),
                                 last_arrival_[edge.from.value]));
   const std::int64_t summed = last_arrival_[tree.home.value];
   last_arrival_.assign(topology_.nodes().size(), -1);
@@ -135,7 +140,7 @@ absl::Status TreeVerifier::Reduce() {
     std::uint8_t* to = contributions_[tree.reduce[i].to.value].data();
     for (std::size_t rank = 0; rank < member_count; ++rank) {
       const unsigned sum = unsigned{from[rank]} + to[rank];
-      to[rank] = static_cast<std::uint8_t>(std::min(sum, 255u));  // beyond 1 it is wrong anyway
+      to[rank] = static_cast<std::uint8_t>(std::min(sum, 255u));  // any count above 1 is an error
     }
   }
   const std::vector<std::uint8_t>& result = contributions_[tree.home.value];
@@ -162,12 +167,12 @@ absl::Status TreeVerifier::Gather() {
   for (const std::uint32_t i : order_) {
     const Edge& edge = tree.gather[i];
     if (!has_result[edge.from.value])
-      return Refuse(false, edge, fmt::format("{} never gets the result", NameOf(edge.from)));
+      return Refuse(false, edge, fmt::format("{} never receives the result", NameOf(edge.from)));
     has_result[edge.to.value] = true;
   }
   for (const NodeIndex member : topology_.members())
     if (!has_result[member.value])
-      return RefuseTree(fmt::format("{} never gets the result", NameOf(member)));
+      return RefuseTree(fmt::format("{} never receives the result", NameOf(member)));
   return absl::OkStatus();
 }
 

@@ -1,4 +1,4 @@
-// One tree of a forest, executed symbolically: the verifier's core. Private to common/plan.
+// Executes one tree of a forest symbolically: the core of the verifier. Private to common/plan.
 #pragma once
 
 #include <cstdint>
@@ -11,11 +11,11 @@
 
 namespace phub::plan {
 
-// Scratch memory is kept between trees. One thread.
+// Reuses its scratch memory for all trees. One thread.
 class TreeVerifier {
  public:
   TreeVerifier(const Topology& topology, const Forest& forest);
-  // The edges' ends and paths have been checked already.
+  // REQUIRES: the edges' ends and paths are valid.
   absl::Status Verify(std::size_t tree);
 
  private:
@@ -32,9 +32,9 @@ class TreeVerifier {
   const Topology& topology_;
   const Forest& forest_;
   std::size_t tree_ = 0;
-  std::vector<std::uint32_t> in_count_, out_count_;       // of one phase, by node
-  std::vector<std::int64_t> last_arrival_;                // step by node; -1: none
-  std::vector<std::vector<std::uint8_t>> contributions_;  // node -> member rank -> times
+  std::vector<std::uint32_t> in_count_, out_count_;       // by node, for one phase
+  std::vector<std::int64_t> last_arrival_;                // by node: step; -1: none
+  std::vector<std::vector<std::uint8_t>> contributions_;  // [node][member rank]: count
   std::vector<std::uint32_t> order_;
 };
 

@@ -1,6 +1,6 @@
-// What an RPC of the control plane is to the compiler: a type that names its path, its messages,
-// who may call it and whether the audit log has it. rpcs.h is the list of all. No protobuf and no
-// gRPC: messages may be incomplete here. Constants; any thread.
+// Describes an RPC of the control plane as a type: its path, its messages, its permitted callers
+// and whether the audit log records it. rpcs.h lists all RPCs. This header needs neither protobuf
+// nor gRPC: message types may be incomplete here. Constants; any thread.
 #pragma once
 
 #include <algorithm>
@@ -10,7 +10,7 @@
 
 namespace phub::rpc {
 
-// Who may call, as bits: the roles of server/tenant/tenant.h, which checks that bit r is role r's.
+// Permitted callers as a bit set: bit r is role r of server/tenant/tenant.h, which asserts this.
 using Callers = unsigned;
 inline constexpr Callers kTenant = 1u << 1;
 inline constexpr Callers kOperator = 1u << 2;
@@ -18,15 +18,15 @@ inline constexpr Callers kAdmin = 1u << 3;
 inline constexpr Callers kServer = 1u << 4;  // another daemon
 inline constexpr Callers kOperators = kOperator | kAdmin;
 inline constexpr Callers kReaders = kTenant | kOperators;
-inline constexpr Callers kEveryone = kReaders | kServer;  // with an identity
+inline constexpr Callers kEveryone = kReaders | kServer;  // every authenticated caller
 
-// An administrative change is in the audit log, refused or not.
+// kYes: the audit log records each call, including refused calls.
 enum class Audit : bool { kNo, kYes };
 
 enum class Kind : std::uint8_t { kUnary, kClientStream, kServerStream, kBothStreams };
 
 template <std::size_t kSize>
-struct Text {  // as a template argument
+struct Text {  // a string that can be a template argument
   char characters[kSize];
   constexpr Text(const char (&text)[kSize]) { std::copy_n(text, kSize, characters); }
 };
@@ -42,13 +42,13 @@ struct Rpc {
   static constexpr bool kAudited = kAuditValue == Audit::kYes;
   static constexpr Kind kKind = kKindValue;
   static_assert(kPathText.characters[0] == '/');
-  static_assert(kCallers != 0, "an RPC that nobody may call");
+  static_assert(kCallers != 0, "the RPC has no permitted caller");
 };
 
 template <typename... Rpcs>
 struct List {
   static constexpr std::size_t kCount = sizeof...(Rpcs);
-  // visit.operator()<Rpc>() of each.
+  // Calls visit.operator()<Rpc>() for each RPC.
   template <typename Visit>
   static constexpr void ForEach(const Visit& visit) {
     (visit.template operator()<Rpcs>(), ...);

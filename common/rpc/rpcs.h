@@ -1,8 +1,9 @@
-// Every RPC of the control plane, once: the client's channel, the fakes, the server's services and
-// authorization (deny by default) follow from this list.
+// The list of all RPCs of the control plane. The client's channel, the test fakes, the server's
+// services and authorization (deny by default) are generated from it.
 //
-// To add an RPC: its line in proto/phub/v1, its entry here, its handler in server/control/rpc. An
-// entry without a handler does not compile; a test compares the list with the .proto files.
+// To add an RPC, add its line to proto/phub/v1, its entry here and its handler to
+// server/control/rpc. An entry without a handler does not compile. A test compares the list with
+// the .proto files.
 #pragma once
 
 #include "common/rpc/rpc.h"
@@ -82,7 +83,7 @@ class WhoAmIRequest;
 
 namespace phub::rpc {
 
-// ---- phub.v1.Session: training is a tenant's own business ---------------------------------------
+// ---- phub.v1.Session: only tenants train; operators and admins cannot join a job ----------------
 struct GetRack : Rpc<"/phub.v1.Session/GetRack", v1::GetRackRequest, v1::Rack, kEveryone> {};
 struct Join : Rpc<"/phub.v1.Session/Join", v1::JoinRequest, v1::JoinResponse, kTenant> {};
 struct Commit : Rpc<"/phub.v1.Session/Commit", v1::CommitRequest, v1::CommitResponse, kTenant> {};
@@ -98,14 +99,14 @@ struct Leave : Rpc<"/phub.v1.Session/Leave", v1::LeaveRequest, v1::LeaveResponse
 struct GetVersions : Rpc<"/phub.v1.Session/GetVersions", v1::GetVersionsRequest,
                          v1::GetVersionsResponse, kTenant> {};
 
-// Of jobs that span racks, daemons pass it on.
+// Daemons of other racks forward LoadState of jobs that span racks.
 struct LoadState : Rpc<"/phub.v1.Session/LoadState", v1::LoadStateRequest, v1::LoadStateResponse,
                        kTenant | kServer, Audit::kNo, Kind::kClientStream> {};
 struct GetLoadedState
     : Rpc<"/phub.v1.Session/GetLoadedState", v1::GetLoadedStateRequest, v1::LoadedState, kTenant> {
 };
 
-// What a worker's channel calls: one request, one response.
+// The unary and client-streaming RPCs that a worker's channel calls: one response each.
 using SessionCalls = List<GetRack, Join, Commit, AddKeys, OpenLanes, Barrier, Leave, GetVersions,
                           LoadState, GetLoadedState>;
 using Session = Joined<SessionCalls, List<Attend>>::Type;
@@ -114,7 +115,7 @@ using Session = Joined<SessionCalls, List<Attend>>::Type;
 struct Exchange : Rpc<"/phub.v1.Peer/Exchange", v1::PeerEnvelope, v1::PeerReceipt, kServer> {};
 using Peer = List<Exchange>;
 
-// ---- phub.v1.Probe: takes bandwidth from jobs for a while ---------------------------------------
+// ---- phub.v1.Probe: a probe takes bandwidth from jobs while it runs -----------------------------
 struct GetRacks
     : Rpc<"/phub.v1.Probe/GetRacks", v1::GetRacksRequest, v1::RacksInfo, kOperators | kServer> {};
 struct ApplyTopology : Rpc<"/phub.v1.Probe/ApplyTopology", v1::ApplyTopologyRequest, v1::RacksInfo,
@@ -144,8 +145,9 @@ struct UndrainServer : Rpc<"/phub.v1.Admin/UndrainServer", v1::UndrainServerRequ
 struct EvictJob
     : Rpc<"/phub.v1.Admin/EvictJob", v1::EvictJobRequest, v1::JobInfo, kReaders, Audit::kYes> {};
 
-// These four give parameters away: operators see that a job exists, not what it has learned. Other
-// racks' daemons pass on what their callers ask about jobs that span racks.
+// These four RPCs expose parameters or saved state. Operators may see that a job exists, but not
+// what it has learned. Daemons of other racks forward their callers' requests for jobs that span
+// racks.
 struct GetJobVersions : Rpc<"/phub.v1.Admin/GetJobVersions", v1::GetJobVersionsRequest,
                             v1::GetVersionsResponse, kTenant | kAdmin | kServer> {};
 struct BeginSnapshot : Rpc<"/phub.v1.Admin/BeginSnapshot", v1::BeginSnapshotRequest, v1::Snapshot,

@@ -1,6 +1,6 @@
-// What kernels.h is made of: each function below does one thing to a range of elements, commonly
-// one that stays in the L1 cache between one function and the next, and is dispatched to the
-// machine's instruction set. Internal to simd; pure.
+// The building blocks of kernels.h. Each function is one step over a range of elements and
+// dispatches to the machine's instruction set. Ranges are usually short enough to stay in the L1
+// cache between steps. Internal to simd; pure.
 #pragma once
 
 #include <array>
@@ -17,10 +17,10 @@ struct Range {
   std::size_t size() const { return end - begin; }
 };
 
-// output = the terms' elements [range.begin, range.end) combined, and divided if it is a mean.
-// `output` is the place of element range.begin; of the accumulation type, or, if the combination
-// narrows, of the wire type. FoldRange picks among the others by wire type. True if some element,
-// combined and not yet divided, is NaN or infinite.
+// Combines elements [range.begin, range.end) of the terms, and divides for a mean. `output` points
+// to element range.begin. Its type is the accumulation type, or the wire type if `narrows` is set.
+// FoldRange calls one of the other functions, by wire type. Returns true if a combined element is
+// NaN or infinite before division.
 struct Combination {
   ElementType wire;
   Reduction reduction;
@@ -44,23 +44,24 @@ struct UpdateArrays {
 };
 void ClipGradient(ElementType accumulation, double clip_value, std::byte* gradient,
                   std::size_t count);
-// Weight decay, then the optimizer. The gradient is used up.
+// Applies weight decay, then the optimizer. Overwrites the gradient.
 void Update(ElementType accumulation, Optimizer optimizer, const Coefficients& coefficients,
             const UpdateArrays& arrays, std::size_t count);
 
-// To memory, past the caches (to where it is aligned to a vector; else as any copy). Whoever tells
-// others of what was written calls FinishStreaming() first.
+// Copies with non-temporal stores if `output` is aligned to a vector, otherwise with normal stores.
+// Call FinishStreaming() before notifying another thread of the data.
 void StreamCopy(const std::byte* input, std::byte* output, std::size_t bytes);
 void FinishStreaming();
 
-// All of a round but clipping, and replies in the parameters' type, in one loop, over any range; if
-// there is one for it. True if some sum is NaN or infinite.
+// A round in a single loop over any range, without intermediate results. CanFoldAndUpdate() returns
+// whether such a loop exists for the round; clipping and replies in the parameters' type have none.
+// FoldAndUpdate() returns true if a sum is NaN or infinite.
 bool CanFoldAndUpdate(const Round& round, const RoundMemory& memory);
 bool FoldAndUpdate(const Combination& combination, Optimizer optimizer,
                    const Coefficients& coefficients, const Terms& terms, Range range,
                    const RoundMemory& memory);
 
-// The same for a sum that is stored, as it is, everywhere: to memory.next_parameters and replies.
+// The same for a sum or mean that is stored unchanged in memory.next_parameters and replies.
 bool CanFoldToAll(const Round& round, const RoundMemory& memory);
 bool FoldToAll(const Combination& combination, const Terms& terms, Range range,
                const RoundMemory& memory);

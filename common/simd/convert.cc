@@ -1,4 +1,4 @@
-// Conversions among f32, f16 and bf16; copies past the caches; and which instruction set is in use.
+// Conversions between f32, f16 and bf16; non-temporal copies; the instruction set in use.
 #include <cstring>
 
 #include "common/base/check.h"
@@ -20,7 +20,7 @@ HWY_BEFORE_NAMESPACE();
 namespace phub::simd {
 namespace HWY_NAMESPACE {
 
-// A fold of one term, stored in another format.
+// Converts as a fold of one term that is stored in another format.
 template <class Input, class Output>
 void ConvertAs(const std::byte* input, std::byte* output, std::size_t count) {
   const From<Input> first{reinterpret_cast<const typename Input::Element*>(input), 0};

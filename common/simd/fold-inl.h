@@ -1,23 +1,23 @@
-// The one loop behind every kernel: fold k terms element by element, hand each finished value to an
-// epilogue. Compiled once per instruction set (Highway's foreach_target), hence the toggled include
-// guard and HWY_NAMESPACE; only the .cc files of this folder include it.
+// The common loop of all kernels: folds k terms element by element and passes each finished value
+// to an epilogue. Compiled once per instruction set (Highway's foreach_target), hence the toggled
+// include guard and HWY_NAMESPACE. Only the .cc files of this folder include it.
 //
-// What can be exchanged:
-// - Format: how a term's elements become lanes of the accumulation type (formats-inl.h).
-// - Reduction: how the next term joins the running value (reductions-inl.h).
-// - Epilogue: what becomes of the finished lanes [i, i + Lanes(d)): stored, averaged, an update.
-//     operator()(d, i, value); called once for each i, ascending
-//     TakeFour(d, i, value0, value1, value2, value3), if it has one: four calls in one
-//     TakePairs(d, i, even0, odd0, even1, odd1), if it has one: the same, of Bf16Pairs
-//     TakeOrdinary(d, i, value0, ..., value3) -> bool, if it has one: instead of TakeFour or
-//       TakePairs; or it does nothing and returns false, and does so if a value is NaN or infinite
-// All work on any tag, since the last elements come through with one lane. Every lane sees the same
-// operations in the same order whatever the width, which is why the bits never depend on it. Every
-// element of a term is loaded exactly once (a peer may be writing to it).
+// Template parameters:
+// - Format: converts a term's elements to lanes of the accumulation type (formats-inl.h).
+// - Reduction: combines the running value with the next term (reductions-inl.h).
+// - Epilogue: consumes the finished lanes [i, i + Lanes(d)): stores, averages or updates.
+//     operator()(d, i, value): called once for each i, ascending
+//     TakeFour(d, i, value0, value1, value2, value3), optional: four calls in one
+//     TakePairs(d, i, even0, odd0, even1, odd1), optional: the same for Bf16Pairs
+//     TakeOrdinary(d, i, value0, ..., value3) -> bool, optional: replaces TakeFour or TakePairs.
+//       If a value is NaN or infinite it must return false without effect; it always may.
+// All must work with any tag, because the last elements are processed with one lane. Every lane
+// performs the same operations in the same order at every width: the bits do not depend on the
+// width. Every element of a term is loaded exactly once, because a peer may be writing to it.
 //
-// Every fold of floats also says whether some finished value is NaN or infinite (`Screened`): that
-// is two instructions per vector whatever the number of terms, since a sum or a product keeps what
-// a term brought in.
+// Every fold of floats also reports whether a finished value is NaN or infinite (`Screened`). This
+// takes two instructions per vector for any number of terms, because sums and products propagate
+// NaNs and infinities.
 #if defined(PHUB_SIMD_FOLD_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef PHUB_SIMD_FOLD_INL_H_
 #undef PHUB_SIMD_FOLD_INL_H_
@@ -41,18 +41,17 @@ namespace HWY_NAMESPACE {
 
 namespace hn = hwy::HWY_NAMESPACE;
 
-// Rows folded in one go: each is a stream for the hardware prefetchers and a page for the TLB, and
-// both run out somewhere above this. (On a Zen 3 core, 16 rows out of cache: 22 GB/s in passes of
-// 8, 16 GB/s in one of 16; within the caches there is no difference.) With more rows than that,
-// elements go in blocks, whose running values stay in the L1 cache between passes. A few rows more
-// than that are still better off without running values.
+// Rows per pass. Each row needs a hardware prefetch stream and a TLB entry, and more rows exceed
+// both. (On a Zen 3 core, 16 rows out of cache: 22 GB/s in passes of 8, 16 GB/s in one pass of 16;
+// no difference within the caches.) More rows are folded in blocks; the running values of a block
+// stay in the L1 cache between passes. Fewer than kRowsTogether rows are faster in a single pass.
 inline constexpr std::size_t kRowsPerPass = 8;
-inline constexpr std::size_t kRowsTogether = 14;  // where that makes one pass of all
-inline constexpr std::size_t kBlockBytes = 8192;  // of running values; of 32 KiB
+inline constexpr std::size_t kRowsTogether = 14;
+inline constexpr std::size_t kBlockBytes = 8192;  // of running values, in an L1 cache of 32 KiB
 
 using Rows = std::span<const std::byte* const>;
 
-// Where a fold starts: an array, and which element its first is.
+// The first term of a fold: an array, and the index of its first element.
 template <class FormatOf>
 struct From {
   using Format = FormatOf;
@@ -64,8 +63,8 @@ struct From {
   }
 };
 
-// Four vectors from element i on, in the order that rows of RowFormat have: in pairs of even and
-// odd places if it is such a format.
+// Loads four vectors from element i on, in the order of RowFormat: pairs of even and odd places if
+// RowFormat loads pairs.
 template <class RowFormat, class D, class First, class V>
 HWY_INLINE void LoadFour(D d, const First& first, std::size_t i, V& value0, V& value1, V& value2,
                          V& value3) {
@@ -91,7 +90,7 @@ concept StoresOrdinary = requires(D d, V value, typename Format::Element* at) {
   Format::StoreOrdinary(d, value, value, value, value, at);
 };
 
-// The simplest epilogue: stored, `begin` being the first element's place.
+// The simplest epilogue: stores the values. output[0] is element `begin`.
 template <class Format>
 struct StoreAs {
   typename Format::Element* output;
@@ -115,7 +114,7 @@ struct StoreAs {
   }
 };
 
-// Four vectors of finished values, from element i on.
+// Passes four vectors of finished values, from element i on, to the epilogue.
 template <class Epilogue, class D, class V>
 HWY_INLINE void GiveFour(const Epilogue& epilogue, D d, std::size_t i, V value0, V value1, V value2,
                          V value3) {
@@ -140,7 +139,7 @@ concept TakesOrdinary = requires(const Epilogue& epilogue, D d, std::size_t i, V
   epilogue.TakeOrdinary(d, i, value, value, value, value);
 };
 
-// The same of two pairs (formats-inl.h).
+// The same for two pairs (formats-inl.h).
 template <class Epilogue, class D, class V>
 HWY_INLINE void GivePairs(const Epilogue& epilogue, D d, std::size_t i, V even0, V odd0, V even1,
                           V odd1) {
@@ -153,7 +152,7 @@ HWY_INLINE void GivePairs(const Epilogue& epilogue, D d, std::size_t i, V even0,
   }
 }
 
-// Divided, then the next epilogue.
+// Divides, then calls the next epilogue.
 template <class Accumulation, class Next>
 struct DivideThen {
   Accumulation divisor;
@@ -185,8 +184,8 @@ struct DivideThen {
   }
 };
 
-// Remembers NaNs and infinities in `seen`, zero before: v - v is 0 of a finite v, and NaN else.
-// Integers have none.
+// Records NaNs and infinities in `seen`, which starts as zero: v - v is 0 for a finite v and NaN
+// otherwise. Does nothing for integers.
 template <class D, class V>
 HWY_INLINE V Screened([[maybe_unused]] D d, V seen, [[maybe_unused]] V value) {
   if constexpr (!kIsFloating<D>) return seen;
@@ -198,7 +197,7 @@ HWY_INLINE bool IsNonFinite([[maybe_unused]] D d, [[maybe_unused]] V seen) {
   return !hn::AllTrue(d, hn::Eq(seen, hn::Zero(d)));
 }
 
-// One vector's worth (one lane's, with a tag of one lane) of FoldPass.
+// FoldPass for one vector.
 template <class Format, class Reduction, class D, class First, class Epilogue>
 HWY_INLINE hn::Vec<D> FoldVector(D d, const First& first, Rows rows, std::size_t i,
                                  const Epilogue& epilogue, hn::Vec<D> seen) {
@@ -211,10 +210,10 @@ HWY_INLINE hn::Vec<D> FoldVector(D d, const First& first, Rows rows, std::size_t
   return Screened(d, seen, value);
 }
 
-// Elements of `range`: `first`, then each of `rows` (fewer than kRowsTogether), then the epilogue.
-// By value, so that the compiler sees that no store through the epilogue's pointers changes the
-// epilogue; not inlined, so that kernels share the passes that they have in common. True if some
-// finished value is NaN or infinite.
+// Folds the elements of `range`: `first`, then each of `rows` (fewer than kRowsTogether), and
+// passes the results to the epilogue. Returns true if a result is NaN or infinite. The epilogue is
+// passed by value: the compiler then knows that stores through its pointers cannot change it. The
+// function is not inlined: kernels share common passes.
 template <class Format, class Reduction, class First, class Epilogue>
 HWY_NOINLINE bool FoldPass(First first, Rows rows, Range range, Epilogue epilogue) {
   PHUB_CHECK(rows.size() < kRowsTogether, "rows={}", rows.size());
@@ -222,8 +221,8 @@ HWY_NOINLINE bool FoldPass(First first, Rows rows, Range range, Epilogue epilogu
   const std::size_t lanes = hn::Lanes(d);
   auto seen = hn::Zero(d);
   std::size_t i = range.begin;
-  // Four vectors at a time: independent chains hide the latency of an addition, and the load of a
-  // row's address is paid once for all four.
+  // Four vectors at a time: independent chains hide the latency of additions, and a row's address
+  // is loaded once for all four.
   for (; i + 4 * lanes <= range.end; i += 4 * lanes) {
     hn::Vec<decltype(d)> value0, value1, value2, value3;
     LoadFour<Format>(d, first, i, value0, value1, value2, value3);
@@ -231,7 +230,7 @@ HWY_NOINLINE bool FoldPass(First first, Rows rows, Range range, Epilogue epilogu
     value1 = Reduction::First(d, value1);
     value2 = Reduction::First(d, value2);
     value3 = Reduction::First(d, value3);
-    // Always inlined: GCC 12 would call it from passes of many rows, with the values in memory.
+    // Always inlined: for many rows GCC 12 would emit calls and keep the values in memory.
     // (Sums of 8 rows of integers: 2 times as long in the L1 cache, Zen 5.)
     const auto combine = [&](std::size_t from_last) HWY_ATTR __attribute__((always_inline)) {
       const std::byte* const row = rows.end()[-static_cast<std::ptrdiff_t>(from_last)];
@@ -243,9 +242,9 @@ HWY_NOINLINE bool FoldPass(First first, Rows rows, Range range, Epilogue epilogu
       value2 = Reduction::Combine(d, value2, term2);
       value3 = Reduction::Combine(d, value3, term3);
     };
-    // Not a loop: each row is to have load instructions of its own. Processors tell streams apart
-    // by the instruction that loads, and prefetch only what they can tell apart. (In a loop: 1.5
-    // times as long in the L2 cache, 4 rows and more, Zen 5.)
+    // Not a loop: each row needs its own load instructions, because hardware prefetchers identify a
+    // stream by the address of the load instruction. (In a loop: 1.5 times as long in the L2 cache,
+    // 4 rows and more, Zen 5.)
     static_assert(kRowsPerPass < kRowsTogether && kRowsTogether == 14);
     switch (rows.size()) {
       case 13: combine(13); [[fallthrough]];
@@ -286,7 +285,8 @@ HWY_NOINLINE bool FoldPass(First first, Rows rows, Range range, Epilogue epilogu
   return IsNonFinite(d, seen) || IsNonFinite(one, seen_last);
 }
 
-// More rows than one pass takes. (Of minima and maxima, only the last pass's values are finished.)
+// Folds more rows than fit into one pass. Only the last pass is screened: an infinity that a
+// minimum or maximum drops earlier is not reported.
 template <class Format, class Reduction, class First, class Epilogue>
 HWY_INLINE bool FoldInPasses(const First& first, Rows all, Range range, const Epilogue& epilogue) {
   using Accumulation = typename Format::Accumulation;
@@ -316,7 +316,7 @@ HWY_INLINE bool FoldRows(const First& first, Rows rows, Range range, const Epilo
   return FoldPass<Format, Reduction>(first, rows, range, epilogue);
 }
 
-// All of it: a left fold of the terms over the elements of `range`.
+// Folds all terms over the elements of `range`.
 template <class Format, class Reduction, class Epilogue>
 HWY_INLINE bool FoldTerms(const Terms& terms, Range range, const Epilogue& epilogue) {
   using Accumulation = typename Format::Accumulation;
@@ -330,7 +330,7 @@ HWY_INLINE bool FoldTerms(const Terms& terms, Range range, const Epilogue& epilo
   }
 }
 
-// Of sums and means alone.
+// FoldTerms for sums and means only.
 template <class Format, class Epilogue>
 HWY_INLINE bool AddTerms(const Combination& combination, const Terms& terms, Range range,
                          const Epilogue& epilogue) {
@@ -345,7 +345,7 @@ HWY_INLINE bool AddTerms(const Combination& combination, const Terms& terms, Ran
   return FoldTerms<Format, Sum>(terms, range, epilogue);
 }
 
-// The choices that do not change within a call are made here, once, and not per element.
+// Dispatches on the reduction once per call, not per element.
 template <class Format, class Output>
 HWY_INLINE bool FoldAs(const Combination& combination, const Terms& terms, Range range,
                        std::byte* output) {

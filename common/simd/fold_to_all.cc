@@ -1,6 +1,6 @@
-// Fold and store to many arrays in one loop: an all-reduce into every worker's own buffer.
-// (Block by block, each block copied to one array after another, memory waits while a block is
-// folded, and the fold while one is copied: half of what loops that move the bytes reach.)
+// Folds and stores to many arrays in one loop: an all-reduce into every worker's own buffer.
+// Working block by block would reach only half the memory bandwidth, because memory idles while a
+// block is folded and the fold idles while the block is copied.
 #include <algorithm>
 #include <array>
 #include <cstdint>
@@ -33,7 +33,7 @@ struct StoreToAll {
     const auto narrowed = Format::Narrow(d, value);
     for (std::byte* const output : outputs) Put(d, narrowed, output, i);
   }
-  // A row of one array before the next array's.
+  // Writes all four vectors to one array before the next array.
   template <class D, class V>
   HWY_INLINE void TakeFour(D d, std::size_t i, V value0, V value1, V value2, V value3) const {
     const std::size_t lanes = hn::Lanes(d);
@@ -64,7 +64,7 @@ struct StoreToAll {
   static HWY_INLINE void Put(D /*d*/, V narrowed, std::byte* output, std::size_t i) {
     using Element = typename Format::Element;
     Element* const at = reinterpret_cast<Element*>(output) + i;
-    // Half a vector of SSE's cannot be streamed, nor a single element.
+    // Non-temporal stores need at least a full SSE vector.
     if constexpr (kStreams && hn::MaxLanes(D()) * sizeof(Element) >= 16) {
       hn::Stream(narrowed, hn::DFromV<V>(), at);
     } else {
@@ -113,10 +113,11 @@ HWY_EXPORT(FoldToAllKernel);
 
 namespace {
 
-constexpr std::size_t kStreamedAlignment = 64;  // of the longest vectors
-// Without streaming. With as many ranks' gradients, and arrays at the same place of their pages, as
-// buffers of a job are, more than this share the 8 or 12 lines of one set of an L1 cache. (8 ranks,
-// in the L2 cache, Zen 5: 0.8 and 0.9 of what block by block reaches; 4: 1.1 to 1.3.)
+constexpr std::size_t kStreamedAlignment = 64;  // alignment of the longest vectors
+// The limit without streaming. A job's buffers have the same offsets in their pages and therefore
+// map to the same L1 set, which has 8 or 12 lines. Every rank has a gradient and a reply; more
+// ranks exceed the set. (Speed relative to block by block, in the L2 cache, Zen 5: 8 ranks 0.8 and
+// 0.9; 4 ranks 1.1 to 1.3.)
 constexpr std::size_t kCachedRepliesMax = 4;
 
 bool IsAligned(const std::byte* array) {

@@ -1,7 +1,7 @@
-// Fold and update in one loop, for what most jobs do most of the time: f32 throughout, or halves on
-// the wire both ways and f32 masters; a sum or a mean; an optimizer whose update says that
-// it fuses (updates-inl.h). (Within the caches, momentum on a sum of 4 takes 1.3 times as long
-// block by block, because each gradient is stored and loaded once more.)
+// Folds and updates in one loop, for the most common rounds: f32 throughout, or f32 masters with
+// half precision on the wire in both directions; a sum or a mean; an optimizer whose update has
+// kFuses (updates-inl.h). Block by block, momentum on a sum of 4 takes 1.3 times as long within the
+// caches, because each gradient is stored and loaded once more.
 #include "common/base/check.h"
 #include "common/simd/blocks.h"
 
@@ -21,7 +21,7 @@ HWY_BEFORE_NAMESPACE();
 namespace phub::simd {
 namespace HWY_NAMESPACE {
 
-// The arrays of a round of f32 whose terms are in Format.
+// A round of f32 whose terms are in Format.
 template <class Format, class Copy>
 struct Fusion {
   const Combination& combination;
@@ -84,7 +84,7 @@ bool FoldAndUpdateKernel(const Combination& combination, Optimizer optimizer,
       optimizer);
 }
 
-// State that must be set before the first step is set block by block.
+// A first step that must initialize state runs block by block instead.
 bool HasFusedUpdate(Optimizer optimizer, bool first_step) {
   return VisitUpdate<float>(optimizer, first_step, [&]<class Update>() {
     return Update::kFuses && !(first_step && Update::kReadsState);
@@ -107,7 +107,7 @@ bool CanFoldAndUpdate(const Round& round, const RoundMemory& memory) {
                       !memory.streams_results;
   const bool adds = round.reduction == Reduction::kSum || round.reduction == Reduction::kMean;
   const bool clips = round.arguments.clip_value > 0.0;
-  // The same for every instruction set.
+  // The answer is the same for every instruction set.
   const bool updates =
       HWY_STATIC_DISPATCH(HasFusedUpdate)(round.optimizer, round.arguments.step == 1);
   return (floats || halves) && adds && !clips && updates;

@@ -1,21 +1,23 @@
-// Element types as arrays hold them and as lanes of the accumulation type have them. Compiled once
+// Conversions between an element type in memory and lanes of its accumulation type. Compiled once
 // per instruction set, hence the toggled include guard.
 //
 //   using Element, using Accumulation
-//   Load(d, const Element* at) -> Vec<D>, with D a tag of Accumulation: exact, but that a NaN may
-//     become another NaN
-//   Narrow(d, value) -> a vector of Elements: rounded to nearest even where Element is narrower
-//   Store(d, value, Element* at): Narrow, stored (StoreNarrowed)
+//   Load(d, const Element* at) -> Vec<D>, where D is a tag of Accumulation: exact, except that a
+//     NaN may become another NaN
+//   Narrow(d, value) -> a vector of Elements, rounded to nearest even if Element is narrower
+//   Store(d, value, Element* at): Narrow, then store (StoreNarrowed)
 //
-//   StoreOrdinary(d, value0, ..., value3, Element* at) -> bool, where some instruction set has a
-//     faster way: four vectors are narrowed and stored. Or nothing is done and false returned, as
-//     happens if a value is NaN or infinite.
+//   StoreOrdinary(d, value0, ..., value3, Element* at) -> bool, only if an instruction set has a
+//     faster way: narrows and stores four vectors. If a value is NaN or infinite, and possibly in
+//     other cases, it returns false without effect.
 //
-// Conversions of bf16 are written here in integers, but that x86's are used where they exist
-// (Bf16Instructions). Those of f16 use the machine's instructions where x86 has them (F16C: exact,
-// rounds as the instruction says, keeps denormals in any mode), else integers and two float
-// operations that are exact by IEEE 754's own rules or round as it says. Highway's own are not used
-// otherwise: its DemoteTo truncates (to bf16 always, to f16 on machines without F16C).
+// Implementations:
+// - bf16: integer operations, or the instructions of x86 if the processor has them
+//   (Bf16Instructions).
+// - f16: the F16C instructions on x86 (exact, the instruction sets the rounding, denormals kept in
+//   any mode). Otherwise integers and two float operations, which are exact or round as IEEE 754
+//   specifies.
+// Highway's DemoteTo is used only with F16C: it truncates to bf16, and to f16 without F16C.
 #if defined(PHUB_SIMD_FORMATS_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef PHUB_SIMD_FORMATS_INL_H_
 #undef PHUB_SIMD_FORMATS_INL_H_
@@ -40,7 +42,7 @@ HWY_INLINE void StoreNarrowed(V narrowed, Element* at) {
   hn::StoreU(narrowed, hn::DFromV<V>(), at);
 }
 
-// f32, f64 and integers: kept as they are.
+// f32, f64 and integers: no conversion.
 template <class T>
 struct Plain {
   using Element = T;
@@ -59,20 +61,20 @@ struct Plain {
   }
 };
 
-// The bits of a half for each lane.
+// Loads the bits of one half-precision value per lane.
 template <class D>
 HWY_INLINE hn::Vec<hn::Rebind<std::uint16_t, D>> LoadHalves(D d, const std::uint16_t* at) {
   return hn::LoadU(hn::Rebind<std::uint16_t, decltype(d)>(), at);
 }
 
-// The same, zero-extended. Signed, since all comparisons below are of values under 2^31, and only
-// signed ones exist everywhere.
+// Zero-extends half-precision bits to 32 bits. Signed, because only signed comparisons exist on
+// every instruction set; all values compared below are under 2^31.
 template <class D, class V>
 HWY_INLINE hn::Vec<hn::Rebind<std::int32_t, D>> BitsOfHalves(D d, V halves) {
   return hn::PromoteTo(hn::Rebind<std::int32_t, decltype(d)>(), halves);
 }
 
-// The lower 16 bits of each lane; the upper ones are 0.
+// The lower 16 bits of each lane. REQUIRES: the upper bits are 0.
 template <class D, class V>
 HWY_INLINE hn::Vec<hn::Rebind<std::uint16_t, D>> HalfBits(D d, V bits) {
   const hn::Rebind<std::uint16_t, decltype(d)> d16;
@@ -95,8 +97,8 @@ HWY_INLINE V NanMadeCanonical(D d, V value) {
   return hn::IfThenElse(hn::Eq(value, value), value, CanonicalNan(d));
 }
 
-// bits >> kDropped, rounded to nearest even. (Whatever is carried out of the fraction goes into the
-// exponent, as it should.)
+// bits >> kDropped, rounded to nearest even. A carry out of the fraction increments the exponent,
+// which is correct.
 template <int kDropped, class D, class V>
 HWY_INLINE V RoundShiftRight(D d, V bits) {
   const V odd = hn::And(hn::ShiftRight<kDropped>(bits), hn::Set(d, 1));
@@ -107,8 +109,8 @@ HWY_INLINE V RoundShiftRight(D d, V bits) {
 inline constexpr std::int32_t kMagnitudeMask = 0x7fffffff;
 inline constexpr std::int32_t kInfinityBits = 0x7f800000;
 
-// Conversions to bf16 by AVX512_BF16, which is not one of Highway's targets. They round as Bf16
-// does but that they flush denormals, in any mode, and keep what a NaN carries.
+// Conversions to bf16 with AVX512_BF16, which is not a target of Highway. They round like Bf16,
+// except that they flush denormals in any mode and keep NaN payloads.
 #if HWY_TARGET == HWY_AVX3
 struct Bf16Instructions {
   static HWY_INLINE bool Exist() { return __builtin_cpu_supports("avx512bf16") != 0; }
@@ -117,7 +119,7 @@ struct Bf16Instructions {
     asm("vcvtneps2bf16 %1, %0" : "=v"(halves) : "v"(value.raw));
     return hn::Vec256<std::uint16_t>{halves};
   }
-  // Both, those of `lower` first.
+  // Narrows both; the elements of `lower` come first.
   static HWY_INLINE hn::Vec512<std::uint16_t> Narrow(hn::Vec512<float> upper,
                                                      hn::Vec512<float> lower) {
     __m512i halves;
@@ -126,9 +128,9 @@ struct Bf16Instructions {
   }
 };
 
-// Classes of floats, as VFPCLASSPS names them.
+// Classes of floats, encoded as in VFPCLASSPS.
 inline constexpr int kNan = 0x01 | 0x80;               // quiet, signaling
-inline constexpr int kNonFinite = kNan | 0x08 | 0x10;  // and both infinities
+inline constexpr int kNonFinite = kNan | 0x08 | 0x10;  // NaNs and both infinities
 inline constexpr int kDenormal = 0x20;
 
 template <int kClasses>
@@ -153,10 +155,11 @@ struct Bf16 {
   static HWY_INLINE hn::Vec<D> Load(D d, const std::uint16_t* at) {
     return hn::BitCast(d, hn::ShiftLeft<16>(BitsOfHalves(d, LoadHalves(d, at))));
   }
-  // The upper 16 bits are the half's; the lower ones are to be dropped.
+  // The upper 16 bits are the bf16 value; the caller drops the lower ones.
   template <class D, class V>
   static HWY_INLINE hn::Vec<hn::RebindToUnsigned<D>> Rounded(D d, V value) {
-    // Carries stay below the sign: the largest magnitude but NaNs is infinity's, 0x7f80'0000.
+    // A carry never reaches the sign: except for NaNs, the largest magnitude is that of infinity,
+    // 0x7f80'0000.
     const hn::RebindToUnsigned<D> d32;
     const auto bits = hn::BitCast(d32, value);
     const auto odd = hn::And(hn::ShiftRight<16>(bits), hn::Set(d32, 1u));
@@ -180,9 +183,9 @@ struct Bf16 {
   }
 };
 
-// The same, for sums of several rows: two vectors at a time, of the elements at even places and of
-// those at odd ones, which takes a shift and a mask where widening takes two shuffles and two
-// shifts. Finished values are put back in order, once for all rows, or narrowed as they are.
+// Bf16 for sums of several rows. It loads two vectors at a time: the elements at even places and
+// those at odd places. That takes a shift and a mask, whereas widening in order takes two shuffles
+// and two shifts. Finished values are reordered once for all rows, or narrowed in pairs.
 #if HWY_TARGET != HWY_SCALAR
 struct Bf16Pairs : Bf16 {
   template <class D>
@@ -220,7 +223,7 @@ struct Bf16Pairs : Bf16 {
 #endif
 };
 
-// Of two vectors in the order of elements: even and odd places.
+// Splits two vectors in element order into even and odd places.
 template <class D, class V>
 HWY_INLINE void PutApart(D d, V& value0, V& value1) {
   const V even = hn::ConcatEven(d, value1, value0);
@@ -228,21 +231,21 @@ HWY_INLINE void PutApart(D d, V& value0, V& value1) {
   value0 = even;
 }
 
-// The reverse.
+// The inverse of PutApart.
 template <class D, class V>
 HWY_INLINE void PutInOrder(D d, V& value0, V& value1) {
   const hn::RebindToUnsigned<D> d32;
   const auto place = hn::Iota(d32, 0u);
   const V even = value0;
 #if HWY_TARGET == HWY_AVX3
-  // From both at once: a place of 16 and more is the second's.
+  // Selects from both vectors: indices from 16 on select from the second.
   const auto odd_place = hn::And(hn::ShiftLeft<4>(place), hn::Set(d32, 16u));
   const auto lower = hn::Add(hn::ShiftRight<1>(place), odd_place);
   const auto upper = hn::Add(lower, hn::Set(d32, 8u));
   value0 = V{_mm512_permutex2var_ps(even.raw, lower.raw, value1.raw)};
   value1 = V{_mm512_permutex2var_ps(even.raw, upper.raw, value1.raw)};
 #else
-  // Each lane of a half comes twice, then every other one is the other vector's.
+  // Duplicate each lane, then take every other lane from the other vector.
   const auto lower = hn::IndicesFromVec(d, hn::ShiftRight<1>(place));
   const auto half = hn::Set(d32, static_cast<std::uint32_t>(hn::Lanes(d) / 2));
   const auto upper = hn::IndicesFromVec(d, hn::Add(hn::ShiftRight<1>(place), half));
@@ -259,8 +262,8 @@ template <class Format>
 inline constexpr bool kLoadsPairs = false;
 #endif
 
-// binary16: 5 bits of exponent with bias 15, where binary32 has 8 and 127; 10 bits of fraction for
-// 23. Denormals are multiples of 2^-24, below 2^-14. A NaN keeps its payload, and stays signaling.
+// binary16 has 5 exponent bits with bias 15 and 10 fraction bits; binary32 has 8, 127 and 23.
+// Denormals are multiples of 2^-24 below 2^-14. A NaN keeps its payload, and stays signaling.
 struct PortableF16 {
   using Element = std::uint16_t;
   using Accumulation = float;
@@ -290,12 +293,12 @@ struct PortableF16 {
     const auto bits = hn::BitCast(d32, value);
     const auto magnitude = hn::And(bits, hn::Set(d32, kMagnitudeMask));
     const auto sign = hn::And(hn::ShiftRight<16>(bits), hn::Set(d32, 0x8000));
-    // All from 2^16 on, infinity included, becomes 2^16, which is binary16's infinity.
+    // Magnitudes from 2^16 on, including infinity, become 2^16, which encodes binary16's infinity.
     const auto capped = hn::Min(magnitude, hn::Set(d32, (127 + 16) << 23));
     const auto rebiased = hn::Sub(capped, hn::Set(d32, (127 - 15) << 23));
     const auto normal = RoundShiftRight<13>(d32, rebiased);
-    // Floats in [0.5, 1) lie 2^-24 apart: the addition rounds to the denormals' grid, and leaves
-    // the multiple of 2^-24 in the fraction.
+    // Floats in [0.5, 1) are 2^-24 apart. The addition therefore rounds to a multiple of 2^-24, as
+    // for denormals, and leaves that multiple in the fraction.
     const auto half = hn::Set(d, 0.5f);
     const auto sum = hn::Add(hn::BitCast(d, magnitude), half);
     const auto denormal = hn::Sub(hn::BitCast(d32, sum), hn::BitCast(d32, half));
@@ -311,7 +314,7 @@ struct PortableF16 {
 };
 
 #if HWY_ARCH_X86 && HWY_TARGET <= HWY_AVX2 && !defined(HWY_DISABLE_F16C)
-// As hardware converts. It makes signaling NaNs quiet.
+// Converts in hardware, which makes signaling NaNs quiet.
 struct F16 {
   using Element = std::uint16_t;
   using Accumulation = float;
@@ -353,7 +356,7 @@ struct F16 {
 #endif
 };
 
-// With every NaN's bits. Halves are loaded once, also where a NaN is found among them.
+// Keeps the bits of every NaN. Memory is loaded only once, even if there is a NaN.
 struct ExactF16 : F16 {
   template <class D>
   static HWY_INLINE hn::Vec<D> Load(D d, const std::uint16_t* at) {

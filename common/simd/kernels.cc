@@ -12,8 +12,9 @@ namespace {
 
 using numeric::ElementBytes;
 
-// Bytes of a block in the accumulation type. Twice as many share the L1 cache badly with the rows
-// that pass through it, half as many cost too many calls (momentum on 4 and 8 rows of f32, Zen 3).
+// Bytes of a block in the accumulation type. With twice as many, the block and the streamed rows
+// exceed the L1 cache; with half as many, calls cost too much (momentum on 4 and 8 rows of f32,
+// Zen 3).
 constexpr std::size_t kRoundBlockBytes = 4096;
 
 void CheckTerms(const Terms& terms) {
@@ -35,8 +36,8 @@ void CheckRound(const Round& round, const Terms& terms, const RoundMemory& memor
   }
 }
 
-// One round over one block after another: what is between two steps of a block stays in the L1
-// cache, so that memory is passed over once.
+// Runs a round block by block. Intermediate results of a block stay in the L1 cache, and every
+// array is read from memory only once.
 class BlockwiseRound {
  public:
   BlockwiseRound(const Round& round, const Terms& terms, const RoundMemory& memory)
@@ -54,7 +55,7 @@ class BlockwiseRound {
     if (updates_) coefficients_ = optimizer::CoefficientsOf(round.optimizer, round.arguments);
   }
 
-  // True if nothing has to be kept from one step to the next: then any range is a block.
+  // True if the round has no intermediate results: a block may then have any size.
   bool TakesAnyRange() const {
     if (stores_to_all_) return true;
     if (fuses_) return memory_.replies.empty() || FusesReplies();
@@ -62,7 +63,7 @@ class BlockwiseRound {
     return only_combines && CombinesInPlace();
   }
 
-  // True if something combined is NaN or infinite.
+  // True if a combined element is NaN or infinite.
   bool Apply(Range block) {
     if (stores_to_all_) return FoldToAll(combination_, terms_, block, memory_);
     const Values values = updates_ ? CombineAndUpdate(block) : Combine(block);
@@ -80,7 +81,7 @@ class BlockwiseRound {
   struct Values {
     const std::byte* at;
     ElementType type;
-    bool non_finite;  // before they were divided, clipped or used
+    bool non_finite;  // before division, clipping and the optimizer
   };
 
   bool FusesReplies() const { return fuses_ && numeric::IsHalf(round_.wire); }
@@ -90,7 +91,7 @@ class BlockwiseRound {
     return memory_.next_parameters + block.begin * ElementBytes(round_.type);
   }
 
-  // Without optimizer: where combined values are to be, and may be while they are made.
+  // Without optimizer: whether the fold can write directly to next_parameters.
   bool CombinesInPlace() const {
     return memory_.next_parameters != nullptr && !memory_.streams_results &&
            (combination_.narrows || round_.type == accumulation_);
@@ -126,7 +127,7 @@ class BlockwiseRound {
     return {arrays.next, accumulation_, non_finite};
   }
 
-  // To elements [begin, begin + count) of arrays of `type`. Nothing is read back from them.
+  // Writes elements [begin, begin + count) of arrays of `type`, and never reads those arrays.
   void Store(Values values, ElementType type, std::span<std::byte* const> arrays, std::size_t begin,
              std::size_t count) {
     const std::size_t bytes = count * ElementBytes(type);

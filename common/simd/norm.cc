@@ -1,6 +1,5 @@
-// Squared norms and scaling: what clipping by a global norm needs besides a round. Plain loops, so
-// that the order of every sum is the one written here whatever the machine; compilers make vectors
-// of them.
+// Squared norms and scaling, for clipping by a global norm. Plain loops: the order of every sum is
+// the same on every machine. Compilers vectorize them.
 #include <array>
 #include <cstring>
 
@@ -10,8 +9,8 @@
 namespace phub::simd {
 namespace {
 
-// Running sums, element i belongs to i % kSums: enough that additions do not wait for each other,
-// and a multiple of every vector's lanes.
+// Number of running sums; element i is added to sum i % kSums. Enough to hide the latency of
+// additions, and a multiple of every vector's lanes.
 constexpr std::size_t kSums = 8;
 
 template <class T, bool divides>
@@ -37,7 +36,7 @@ void ScaleAs(T factor, T* array, std::size_t count) {
   for (std::size_t i = 0; i < count; ++i) array[i] *= factor;
 }
 
-// A sum is only read.
+// With divisor 1 the array is only read.
 template <class T>
 double DivideAndSquareAs(std::uint32_t divisor, std::byte* array, std::size_t count) {
   T* const values = reinterpret_cast<T*>(array);

@@ -1,9 +1,9 @@
-// How a term joins the running value, in lanes of the accumulation type. Compiled once per
-// instruction set, hence the toggled include guard.
+// Reductions: combine a term with the running value, in lanes of the accumulation type. Compiled
+// once per instruction set, hence the toggled include guard.
 //
-//   First(d, term) -> Vec<D>: the running value that a fold starts from
+//   First(d, term) -> Vec<D>: the running value at the start of a fold
 //   Combine(d, running, next) -> Vec<D>
-// First of a running value is that value, so that a fold may go on from what another left.
+// First() returns a running value unchanged, which lets a fold continue another fold's result.
 #if defined(PHUB_SIMD_REDUCTIONS_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef PHUB_SIMD_REDUCTIONS_INL_H_
 #undef PHUB_SIMD_REDUCTIONS_INL_H_
@@ -52,7 +52,7 @@ struct Product {
       const unsigned product = unsigned{hn::GetLane(running)} * unsigned{hn::GetLane(next)};
       return hn::Set(d, static_cast<T>(product));
     } else {
-      // Bytes are multiplied as pairs: the lower of each pair where it is, the upper shifted down.
+      // Bytes are multiplied in pairs: the lower byte in place, the upper byte shifted down.
       const hn::Repartition<std::uint16_t, D> d16;
       const auto running16 = hn::BitCast(d16, running);
       const auto next16 = hn::BitCast(d16, next);
@@ -64,8 +64,8 @@ struct Product {
   }
 };
 
-// IEEE 754-2019's minimum and maximum. The instructions of that name are not: on x86, which operand
-// comes back for two zeros or for a NaN depends on the order.
+// The minimum and maximum operations of IEEE 754-2019. The x86 instructions of that name differ:
+// for two zeros or a NaN, their result depends on the order of operands.
 template <bool kMaximum>
 struct Extremum {
   template <class D, class V>
@@ -83,10 +83,10 @@ struct Extremum {
     } else {
       const auto keep = kMaximum ? hn::Gt(running, next) : hn::Lt(running, next);
       const V unequal = hn::IfThenElse(keep, running, next);
-      // Equal numbers have equal bits, but for the sign of a zero.
+      // Equal numbers have equal bits, except for the sign of zero.
       const V equal = kMaximum ? hn::And(running, next) : hn::Or(running, next);
       const V number = hn::IfThenElse(hn::Eq(running, next), equal, unequal);
-      // A NaN in `next` came through as it is; one in `running`, canonical already, did not.
+      // `number` already holds a NaN of `next`, but not one of `running`, which is canonical.
       const V whole = hn::IfThenElse(hn::Eq(running, running), number, running);
       return NanMadeCanonical(d, whole);
     }

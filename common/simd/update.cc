@@ -1,4 +1,4 @@
-// Clipping and the optimizers' updates of a block that has been combined already.
+// Clipping and optimizer updates of a block that is already combined.
 #include <algorithm>
 
 #include "common/simd/blocks.h"
@@ -32,7 +32,7 @@ struct ClipAndStore {
   }
 };
 
-// An epilogue, over an array alone.
+// Runs an epilogue over one array.
 template <class T, class Epilogue>
 void ForEach(const std::byte* array, std::size_t count, const Epilogue& epilogue) {
   const From<Plain<T>> first{reinterpret_cast<const T*>(array), 0};

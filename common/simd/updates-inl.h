@@ -1,7 +1,6 @@
-// The optimizers' updates, as epilogues of fold-inl.h's loop; common/optimizer/optimizers.h has
-// their formulas. Compiled once per instruction set, hence the toggled include guard.
-// Multiplications and additions stay apart: hn::MulAdd would round once where two roundings are
-// promised.
+// The optimizers' updates, as epilogues of the loop in fold-inl.h. common/optimizer/optimizers.h
+// has the formulas. Compiled once per instruction set, hence the toggled include guard. The code
+// never uses hn::MulAdd: it rounds once, but every operation must round separately.
 #if defined(PHUB_SIMD_UPDATES_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef PHUB_SIMD_UPDATES_INL_H_
 #undef PHUB_SIMD_UPDATES_INL_H_
@@ -30,9 +29,9 @@ struct NoCopy {
   HWY_INLINE void operator()(D /*d*/, std::size_t /*i*/, V /*value*/) const {}
 };
 
-// The epilogue: Update is given the gradient and the parameters, both in lanes, and returns the new
-// parameters; whatever else it keeps (momentum...) it loads and stores itself. Copy stores the new
-// parameters once more.
+// The epilogue. Update receives lanes of the gradient and the parameters and returns the new
+// parameters. It loads and stores its own state, such as momentum. Copy stores a second copy of the
+// new parameters.
 template <class T, bool kWeightDecay, class Update, class Copy = NoCopy>
 struct UpdateParameters {
   const T* parameters;
@@ -52,8 +51,8 @@ struct UpdateParameters {
   }
 };
 
-// Each update says
-//   kFuses       whether it is worth a loop that folds and updates in one (fold_update.cc)
+// Each update has two constants:
+//   kFuses       whether a fused loop for folding and updating pays off (fold_update.cc)
 //   kReadsState  whether the state must hold initial_state before the first step
 template <class T>
 using States = std::array<T*, kStatesMax>;
@@ -77,7 +76,7 @@ struct MomentumUpdate {
   static constexpr bool kReadsState = false;  // the first step sets it
   SgdUpdate<T> step;
   T* momentum;
-  T decay;            // the hyper-parameter called momentum
+  T decay;            // the hyper-parameter `momentum`
   T gradient_weight;  // 1 - dampening
   MomentumUpdate(const Coefficients& from, const States<T>& states)
       : step(from, states),
@@ -100,7 +99,7 @@ struct MomentumUpdate {
   }
 };
 
-// Adam; with a parameter_scale that is not 1, AdamW. (Multiplying by 1 changes nothing.)
+// Adam, and AdamW if parameter_scale is not 1. For Adam the multiplication by 1 changes nothing.
 template <class T>
 struct AdamUpdate {
   static constexpr bool kFuses = true;
@@ -162,7 +161,7 @@ struct AdagradUpdate {
   }
 };
 
-// visit.operator()<Update>() of the optimizer's update: the one list of kernels.
+// Calls visit.operator()<Update>() with the optimizer's update. The only list of update kernels.
 template <class T, class Visit>
 auto VisitUpdate(Optimizer optimizer, bool first_step, const Visit& visit) {
   using Result = decltype(visit.template operator()<SgdUpdate<T>>());

@@ -10,7 +10,7 @@ namespace {
 
 constexpr std::uint32_t kWelcomeMagic = 0x574C4850;  // "PHLW" in memory
 
-// Offsets of LaneWelcome's.
+// Offsets of LaneWelcome's fields.
 constexpr std::size_t kWelcomeVersionAt = 4;
 constexpr std::size_t kWelcomeRefusalAt = 5;
 constexpr std::size_t kWelcomeVersionMinAt = 6;
@@ -31,7 +31,7 @@ bool RefusalIsKnown(LaneRefusal refusal) {
   return false;
 }
 
-// Accepted: the version chosen is one that the daemon speaks. Refused: none is chosen.
+// Accepted: the chosen version is within the daemon's range. Refused: the version is 0.
 bool VersionFitsRefusal(const LaneWelcome& welcome) {
   if (welcome.refusal != LaneRefusal::kNone) return welcome.version == 0;
   return welcome.version != 0 && welcome.version >= welcome.version_min &&

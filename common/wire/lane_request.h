@@ -1,5 +1,6 @@
-// What the requests of a client without a lane have in common (LaneHello, SharedBatchRequest): 64
-// bytes, told apart by their magic. lane_hello.h and shared_memory.h draw them.
+// The common layout of the two requests that a client sends before it has a lane: LaneHello and
+// SharedBatchRequest. Both have 64 bytes and differ in their magic. lane_hello.h and
+// shared_memory.h show the layouts.
 #pragma once
 
 #include <cstdint>
@@ -21,7 +22,7 @@ struct LaneRequest {
 
 void EncodeLaneRequest(std::uint32_t magic, const LaneRequest& request,
                        std::span<std::byte, kLaneHelloBytes> bytes);
-// False unless the form is right (size, magic, zero fields, version_min <= version_max).
+// False unless size, magic, zero fields and version_min <= version_max are valid.
 [[nodiscard]] bool DecodeLaneRequest(std::uint32_t magic, std::span<const std::byte> bytes,
                                      LaneRequest& request);
 

@@ -1,5 +1,5 @@
-// Little-endian loads and stores at any alignment, one byte at a time: the same on every machine
-// (compilers make one instruction of each). The caller has checked the bounds. Any thread.
+// Little-endian loads and stores at any alignment, byte by byte: portable, and compilers emit one
+// instruction for each. REQUIRES: the caller has checked the bounds. Any thread.
 #pragma once
 
 #include <algorithm>

@@ -9,7 +9,7 @@
 namespace phub::wire {
 namespace {
 
-// Offsets of the header's fields; message.h draws them.
+// Offsets of the header's fields; message.h shows the layout.
 constexpr std::size_t kMagicAt = 0;
 constexpr std::size_t kVersionAt = 2;
 constexpr std::size_t kKindAt = 3;
@@ -30,7 +30,7 @@ constexpr std::size_t kReservedBytes = 5;
 constexpr std::size_t kReplyAddressAt = 56;
 static_assert(kReservedAt + kReservedBytes == kReplyAddressAt);
 static_assert(kHyperParametersBytes == 12 * sizeof(double));
-static_assert(kHyperParametersBytes <= kInlineBytesMax);  // a record's payload travels inline
+static_assert(kHyperParametersBytes <= kInlineBytesMax);  // the payload is inline
 
 bool KindIsKnown(MessageKind kind) {
   switch (kind) {
@@ -67,12 +67,12 @@ std::uint32_t PayloadBytesMax(MessageKind kind) {
   return 0;
 }
 
-// A number in the place where other kinds have an address.
+// Whether the kind has a value where other kinds have a reply address.
 bool HasValue(MessageKind kind) {
   return kind == MessageKind::kSummed || kind == MessageKind::kDecision;
 }
 
-// Doubles travel as the bits of IEEE 754 binary64.
+// Doubles are IEEE 754 binary64 on the wire.
 double LoadDouble(const std::byte* bytes) {
   return std::bit_cast<double>(LoadLittleEndian<std::uint64_t>(bytes));
 }
@@ -194,7 +194,7 @@ bool DecodeHyperParameters(std::span<const std::byte> bytes, HyperParameters& va
     decoded.*field.value = value;
     at += sizeof(double);
   }
-  // All bits zero: -0 would be a value, which a later version may give a meaning.
+  // All bits must be zero. -0 is rejected too: a later version may give it a meaning.
   constexpr std::size_t kReservedFieldsAt = optimizer::kFields.size() * sizeof(double);
   if (!AllZero(bytes.subspan(kReservedFieldsAt))) return false;
   values = decoded;

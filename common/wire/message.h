@@ -1,4 +1,4 @@
-// The data plane's message: a 64-byte header, then payload_bytes of payload. Little-endian.
+// The message of the data plane: a 64-byte header and payload_bytes of payload. Little-endian.
 //
 //   0        2        4                 8                                 16
 //   +--------+---+----+-----------------+---------------------------------+
@@ -11,10 +11,10 @@
 //   |op|ty|fl|     zero (5 bytes)       |     reply_address or value      |
 //   +--+--+--+------------------------------------------------------------+
 //
-// A sender that sets a reserved byte speaks another version.
+// A sender that sets a reserved byte uses another version of the protocol.
 //
-// Decoding checks form (magic, version, kind, reserved bytes, operation), not meaning: whether a
-// slot, chunk or iteration makes sense is for whoever owns the lane. Pure functions, any thread.
+// Decoding checks the form (magic, version, kind, reserved bytes, operation). The lane's owner
+// checks the meaning: whether a slot, chunk or iteration is valid. Pure functions, any thread.
 #pragma once
 
 #include <array>
@@ -29,46 +29,46 @@
 namespace phub::wire {
 
 inline constexpr std::uint16_t kMessageMagic = 0x4850;  // "PH" in memory
-inline constexpr std::uint8_t kLaneVersion = 1;         // spoken by this build
-inline constexpr std::uint8_t kLaneVersionMin = 1;      // oldest still understood (N-1 from N=2 on)
+inline constexpr std::uint8_t kLaneVersion = 1;         // the version of this build
+inline constexpr std::uint8_t kLaneVersionMin = 1;      // the oldest supported (N-1 from N=2 on)
 inline constexpr std::size_t kHeaderBytes = 64;
-// Payloads of kHyperParameters travel inline: delivered beside the header, not into a landing slot.
+// Payloads of kHyperParameters are inline: delivered together with the header, not into a slot.
 inline constexpr std::size_t kInlineBytesMax = 96;
 
 enum class MessageKind : std::uint8_t {
-  kGradient = 1,    // worker -> server. Payload into staging slot `slot`, or kNoSlot if it is read
-                    // where it lies, in shared memory. Names `hyper_version`.
+  kGradient = 1,    // worker -> server. The payload goes into staging slot `slot`; with kNoSlot the
+                    // daemon reads it in place from shared memory. Refers to `hyper_version`.
   kParameters = 2,  // server -> worker. The chunk's version `iteration`; `slot` is the chunk index.
   kCredit = 3,      // server -> worker. Staging slot `slot` (it held `chunk`) may be used again.
   kHyperParameters = 4,  // worker -> server. Version `hyper_version` of the hyper-parameters of
                          // `key`, inline payload.
-  kPull = 5,  // worker -> server. Asks for the chunk's version `iteration`, without a push;
-              // Iteration::Max(): whichever is current. Answered by kParameters.
-  // Of jobs with apply=iteration:
-  kSummed = 6,    // server -> worker. The chunk's gradients of round `iteration` are summed, and
-                  // its staging slot is free. `value`: the squared norm of what they make.
-  kDecision = 7,  // worker -> server. Every chunk of the job is summed: what this core loop has
-                  // is to be applied, times `value`. `iteration`: how many decisions this makes.
+  kPull = 5,  // worker -> server. Asks for the chunk's version `iteration`, without a push.
+              // Iteration::Max() asks for the current version. The answer is kParameters.
+  // Only in jobs with apply=iteration:
+  kSummed = 6,    // server -> worker. The chunk's gradients of round `iteration` are summed and
+                  // its staging slot is free. `value`: the squared norm of the sum.
+  kDecision = 7,  // worker -> server. Every chunk of the job is summed; this core loop must apply
+                  // its sums, scaled by `value`. `iteration`: the decision's number, from 1.
 };
 
-// What a round does with what the ranks push. All ranks of a round must agree.
+// What a round does with the payloads that the ranks push. All ranks of a round must agree.
 enum class RoundOperation : std::uint8_t {
   kReduce = 0,  // sum or mean, then the key's optimizer
   kAssign = 1,  // the payload of rank `root` becomes the parameters; other ranks push 0 bytes
-  kLoad = 2,    // saved state, brought by control, becomes the chunk's; all ranks push 0 bytes
+  kLoad = 2,    // a checkpoint's state, sent by control, replaces the chunk's; ranks push 0 bytes
 };
 
-// Of one message; which kinds may carry which is FlagsOf's to say.
-inline constexpr std::uint8_t kFlagSkip = 1;       // kGradient, kSummed: a rank asks that its
-                                                   // iteration changes nothing; kDecision: it does
-inline constexpr std::uint8_t kFlagNonFinite = 2;  // kSummed: the sum holds NaN or an infinity
-std::uint8_t FlagsOf(MessageKind kind);            // all that it may carry
+// Flags of a message. FlagsOf() returns the flags that a kind allows.
+inline constexpr std::uint8_t kFlagSkip = 1;       // kGradient, kSummed: a rank asks to skip the
+                                                   // iteration; kDecision: the iteration is skipped
+inline constexpr std::uint8_t kFlagNonFinite = 2;  // kSummed: the sum contains NaN or an infinity
+std::uint8_t FlagsOf(MessageKind kind);
 
 struct MessageHeader {
   std::uint8_t version = kLaneVersion;
   MessageKind kind{};
   RoundOperation operation = RoundOperation::kReduce;
-  // Of the elements that are sent, or (kGradient without payload) that the root sends.
+  // The type of the payload's elements. kGradient without payload: the type of the root's elements.
   numeric::ElementType type = numeric::ElementType::kF32;
   std::uint32_t payload_bytes = 0;
   Incarnation incarnation{};
@@ -79,11 +79,11 @@ struct MessageHeader {
   HyperVersion hyper_version{};
   KeyIndex key{};
   Rank root{};
-  // kGradient, kPull: where in shared memory the worker wants the reply's payload. 0: the reply
-  // is put (tcp) or may be read (shm) wherever it lies.
+  // kGradient, kPull: the address in shared memory where the worker expects the reply's payload.
+  // 0: no particular address; over shm the worker may read the payload in place.
   SharedAddress reply_address{};
   std::uint8_t flags = 0;
-  // kSummed, kDecision, which have no reply_address: the bits of an f64.
+  // kSummed, kDecision: the bits of an f64, in place of reply_address.
   std::uint64_t value_bits = 0;
 
   friend bool operator==(const MessageHeader&, const MessageHeader&) = default;
@@ -92,26 +92,26 @@ struct MessageHeader {
 enum class DecodeError : std::uint8_t {
   kNone,
   kTruncated,  // fewer than kHeaderBytes
-  kMagic,      // not a phub lane, or out of step
+  kMagic,      // not a phub lane, or not at the start of a message
   kVersion,    // outside [kLaneVersionMin, kLaneVersion]
   kKind,
   kOperation,
   kType,          // not an element type
-  kReserved,      // reserved bytes not zero, or a flag that the kind has not
-  kPayloadBytes,  // over kChunkBytesMax; kHyperParameters: over kInlineBytesMax; header only: not 0
+  kReserved,      // reserved bytes not zero, or a flag that the kind does not allow
+  kPayloadBytes,  // over kChunkBytesMax (kHyperParameters: kInlineBytesMax; kinds without one: 0)
 };
 const char* ToString(DecodeError error);
 
 void EncodeHeader(const MessageHeader& header, std::span<std::byte, kHeaderBytes> bytes);
 [[nodiscard]] DecodeError DecodeHeader(std::span<const std::byte> bytes, MessageHeader& header);
 
-// The payload of kHyperParameters: its doubles in order, 96 bytes on the wire.
+// The payload of kHyperParameters: the struct's doubles in order, 96 bytes on the wire.
 using optimizer::HyperParameters;
 inline constexpr std::size_t kHyperParametersBytes = 96;
 
 void EncodeHyperParameters(const HyperParameters& values,
                            std::span<std::byte, kHyperParametersBytes> bytes);
-// False unless exactly 96 bytes, all finite, reserved fields zero.
+// False unless there are exactly 96 bytes, every value is finite and reserved fields are zero.
 [[nodiscard]] bool DecodeHyperParameters(std::span<const std::byte> bytes, HyperParameters& values);
 
 }  // namespace phub::wire

@@ -11,7 +11,7 @@ namespace {
 
 constexpr std::uint32_t kBatchMagic = 0x424C4850;  // "PHLB" in memory
 
-// Offsets of SharedBatch's.
+// Offsets of SharedBatch's fields.
 constexpr std::size_t kWorkerBytesAt = 0;
 constexpr std::size_t kParametersBytesAt = 8;
 constexpr std::size_t kWorkerRegionAt = 16;

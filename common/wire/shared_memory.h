@@ -1,17 +1,17 @@
-// What passes over a daemon's Unix socket before shared memory is mapped. Each is one packet.
-// Little-endian; fixed sizes; zero where nothing is said.
+// Messages on a daemon's Unix socket that set up shared memory, one packet each. Little-endian;
+// fixed sizes; unused bytes are zero.
 //
-// A client asks for a lane with a LaneHello (lane_hello.h), or for the memory of a batch of keys:
+// A client requests a lane with a LaneHello (lane_hello.h), or the memory of a batch of keys with:
 //   SharedBatchRequest (64 bytes): magic u32 "PHLB", version_min u8, version_max u8, zero u16,
 //                                  batch u32, rank u32, incarnation u64, membership_epoch u32,
 //                                  zero u32, nonce 16 bytes, zero 16 bytes
-// The daemon answers with a LaneWelcome (16 bytes) if it refuses, else with a LaneWelcome and
-// behind it, in the same packet as the descriptors:
+// The daemon refuses with a LaneWelcome (16 bytes). It accepts with a packet that holds a
+// LaneWelcome, one of the following, and the descriptors:
 //   SharedLane  (16 bytes): ring_records u32, arena_bytes u32, slot_count u32, slot_bytes u32
-//                           descriptors: rings, staging (unless slot_count is 0), doorbell
+//                           descriptors: rings, staging (if slot_count > 0), doorbell
 //   SharedBatch (32 bytes): worker_bytes u64, parameters_bytes u64, worker_region u32,
 //                           parameters_region u32, zero 8 bytes
-//                           descriptors: worker's region, parameters; each unless its bytes are 0
+//                           descriptors: worker's region, parameters; each only if its bytes > 0
 #pragma once
 
 #include <cstddef>
@@ -27,20 +27,20 @@ inline constexpr std::size_t kSharedBatchRequestBytes = kLaneHelloBytes;
 inline constexpr std::size_t kSharedLaneBytes = 16;
 inline constexpr std::size_t kSharedBatchBytes = 32;
 
-// Of the rings of a lane: powers of two within these.
+// Limits of a lane's rings. Both sizes are powers of two.
 inline constexpr std::uint32_t kRingRecordsMin = 4;
 inline constexpr std::uint32_t kRingRecordsMax = 4096;
 inline constexpr std::uint32_t kArenaBytesMin = 4096;
 inline constexpr std::uint32_t kArenaBytesMax = 1u << 24;
 
-// Regions that both ends of a rank's lanes map: told apart by index, the same at both ends.
+// Regions that both ends of a rank's lanes map. An index, equal at both ends, identifies a region.
 inline constexpr std::uint32_t kSharedRegionsMax = 4096;
 inline constexpr std::uint64_t kSharedRegionBytesMax = std::uint64_t{1} << 48;
 
 struct SharedBatchRequest {
   std::uint8_t version_min = 0;
   std::uint8_t version_max = 0;
-  std::uint32_t batch = 0;  // which batch of keys, as control numbers them
+  std::uint32_t batch = 0;  // control's number of the batch of keys
   Rank rank{};
   Incarnation incarnation{};
   MembershipEpoch membership_epoch{};
@@ -49,15 +49,15 @@ struct SharedBatchRequest {
 };
 
 struct SharedLane {
-  std::uint32_t ring_records = 0;  // of each direction
-  std::uint32_t arena_bytes = 0;   // of each direction
+  std::uint32_t ring_records = 0;  // per direction
+  std::uint32_t arena_bytes = 0;   // per direction
   std::uint32_t slot_count = 0;
   std::uint32_t slot_bytes = 0;
   friend bool operator==(const SharedLane&, const SharedLane&) = default;
 };
 
 struct SharedBatch {
-  std::uint64_t worker_bytes = 0;      // 0: no region of the worker's
+  std::uint64_t worker_bytes = 0;      // 0: the worker has no region
   std::uint64_t parameters_bytes = 0;  // 0: no parameters to map
   std::uint32_t worker_region = 0;
   std::uint32_t parameters_region = 0;
@@ -66,20 +66,19 @@ struct SharedBatch {
 
 void EncodeSharedBatchRequest(const SharedBatchRequest& request,
                               std::span<std::byte, kSharedBatchRequestBytes> bytes);
-// False unless the form is right (size, magic, zero fields, version_min <= version_max).
+// False unless size, magic, zero fields and version_min <= version_max are valid.
 [[nodiscard]] bool DecodeSharedBatchRequest(std::span<const std::byte> bytes,
                                             SharedBatchRequest& request);
 
-// Powers of two within the limits above.
+// Whether both are powers of two within the limits above.
 bool RingsFit(std::uint32_t ring_records, std::uint32_t arena_bytes);
 void EncodeSharedLane(const SharedLane& lane, std::span<std::byte, kSharedLaneBytes> bytes);
-// False unless the rings fit, and there are at most kSlotsPerLaneMax slots of at most
-// kChunkBytesMax, or neither.
+// False unless the rings fit and slot_count and slot_bytes are within kSlotsPerLaneMax and
+// kChunkBytesMax and are both 0 or both positive.
 [[nodiscard]] bool DecodeSharedLane(std::span<const std::byte> bytes, SharedLane& lane);
 
 void EncodeSharedBatch(const SharedBatch& batch, std::span<std::byte, kSharedBatchBytes> bytes);
-// False unless sizes and indices are within their limits, and an index is 0 where there are no
-// bytes.
+// False unless sizes and indices are within their limits. The index of an empty region must be 0.
 [[nodiscard]] bool DecodeSharedBatch(std::span<const std::byte> bytes, SharedBatch& batch);
 
 }  // namespace phub::wire

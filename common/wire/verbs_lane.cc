@@ -47,7 +47,7 @@ bool Wraps(std::uint64_t address, std::uint64_t bytes) { return address + bytes 
 bool SlotsFit(const VerbsOffer& offer) {
   if (offer.slot_count == 0) return offer.slot_bytes == 0 && offer.slots_address == 0;
   if (offer.slot_count > kSlotsPerLaneMax) return false;
-  // Every slot's header is aligned as the first one's.
+  // slot_bytes is a multiple of kSlotHeaderBytes, which aligns all slot headers like the first.
   if (offer.slot_bytes == 0 || offer.slot_bytes > kChunkBytesMax) return false;
   if (offer.slot_bytes % kSlotHeaderBytes != 0) return false;
   const std::uint64_t bytes =

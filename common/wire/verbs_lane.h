@@ -1,15 +1,16 @@
-// What the two ends of a verbs lane tell each other. Little-endian; fixed sizes; zero where nothing
-// is said. Pure functions, any thread.
+// Messages between the two ends of a verbs lane. Little-endian; fixed sizes; unused bytes are zero.
+// Pure functions, any thread.
 //
-// Before the lane, over a connection to the daemon's data port. The client: a LaneHello with the
-// magic "PHLV", behind it a VerbsOffer. The daemon: a LaneWelcome, and if that is one, behind it
-// its VerbsOffer. The client again, once its end is connected: kVerbsReady, a byte. Before that
-// there is no lane, and either may go away: nothing is lost but the nonce.
+// The handshake, over a TCP connection to the daemon's data port:
+//   1. client: LaneHello with the magic "PHLV", then a VerbsOffer
+//   2. daemon: LaneWelcome; if it accepts, then its VerbsOffer
+//   3. client, once its queue pair is connected: the byte kVerbsReady
+// The lane is open after step 3. If either end disconnects earlier, only the nonce is lost.
 //   VerbsOffer   (72 bytes): magic u32 "PHVO", mtu u8, ack_timeout u8, lid u16, queue_pair u32,
 //                            packet_sequence u32, gid 16 bytes, inbox_address u64, inbox_bytes u32,
 //                            inbox_key u32, messages_max u32, slot_count u32, slot_bytes u32,
 //                            zero u32, slots_address u64
-// On the lane, where an immediate says that one lies in the inbox:
+// On the lane, announced by an immediate once it is in the inbox:
 //   VerbsControl (64 bytes): magic u32 "PHVC", kind u8, zero 3 bytes, and by kind
 //     kKeys   (daemon -> client): inbox_key u32, slots_key u32, zero 48 bytes
 //     kRegion (client -> daemon): index u32, key u32, address u64, bytes u64, zero 32 bytes
@@ -33,27 +34,27 @@ inline constexpr std::uint32_t kPacketSequenceMax = (1u << 24) - 1;
 inline constexpr std::uint8_t kVerbsMtuMin = 1;  // 256 bytes, as InfiniBand counts them
 inline constexpr std::uint8_t kVerbsMtuMax = 5;  // 4096 bytes
 inline constexpr std::uint8_t kAckTimeoutMax = 31;
-// The inbox is a power of two. Its bytes and messages are counted modulo 2^15 (of 64 bytes each).
+// The inbox size is a power of two. Messages, and inbox units of 64 bytes, are counted modulo 2^15.
 inline constexpr std::uint32_t kInboxBytesMin = 4096;
 inline constexpr std::uint32_t kInboxBytesMax = 1u << 20;
 inline constexpr std::uint32_t kVerbsMessagesMin = 4;
 inline constexpr std::uint32_t kVerbsMessagesMax = 1u << 14;
-// Before the payload of every slot: the header of the gradient that lies there.
+// Each slot starts with the header of its gradient; the payload follows.
 inline constexpr std::uint32_t kSlotHeaderBytes = 64;
 
 struct VerbsOffer {
-  std::uint8_t mtu = kVerbsMtuMin;  // of the port
-  std::uint8_t ack_timeout = 1;     // the daemon's holds for both ends: 4.1 us * 2^this
+  std::uint8_t mtu = kVerbsMtuMin;  // the port's
+  std::uint8_t ack_timeout = 1;     // 4.1 us * 2^ack_timeout; both ends use the daemon's
   std::uint16_t lid = 0;            // InfiniBand; 0 on RoCE
   std::uint32_t queue_pair = 0;
-  std::uint32_t packet_sequence = 0;  // the first that this end sends
+  std::uint32_t packet_sequence = 0;  // number of the first packet that this end sends
   std::array<std::byte, 16> gid{};
   std::uint64_t inbox_address = 0;
   std::uint32_t inbox_bytes = 0;
-  std::uint32_t inbox_key = 0;     // 0: to come by kKeys
-  std::uint32_t messages_max = 0;  // that may be on their way to this end
-  // Staging slots: number i is kSlotHeaderBytes and then slot_bytes, from slots_address +
-  // i * (kSlotHeaderBytes + slot_bytes) on. Their key comes by kKeys.
+  std::uint32_t inbox_key = 0;     // 0: kKeys will send it
+  std::uint32_t messages_max = 0;  // maximum number of messages in flight to this end
+  // Staging slot i has kSlotHeaderBytes and then slot_bytes, and starts at
+  // slots_address + i * (kSlotHeaderBytes + slot_bytes). kKeys sends the slots' memory key.
   std::uint32_t slot_count = 0;
   std::uint32_t slot_bytes = 0;
   std::uint64_t slots_address = 0;
@@ -66,20 +67,20 @@ struct VerbsControl {
   VerbsControlKind kind = VerbsControlKind::kKeys;
   std::uint32_t inbox_key = 0;  // kKeys
   std::uint32_t slots_key = 0;
-  std::uint32_t index = 0;  // kRegion: which
+  std::uint32_t index = 0;  // kRegion: the region's index
   std::uint32_t key = 0;
   std::uint64_t address = 0;
   std::uint64_t bytes = 0;
   friend bool operator==(const VerbsControl&, const VerbsControl&) = default;
 };
 
-// A LaneHello of a lane over verbs.
+// A LaneHello with the magic of a verbs lane.
 void EncodeVerbsHello(const LaneHello& hello, std::span<std::byte, kLaneHelloBytes> bytes);
 [[nodiscard]] bool DecodeVerbsHello(std::span<const std::byte> bytes, LaneHello& hello);
 
 void EncodeVerbsOffer(const VerbsOffer& offer, std::span<std::byte, kVerbsOfferBytes> bytes);
-// False unless the form is right: size, magic, zero fields, every number within its limits, and
-// memory that does not wrap around the address space.
+// False unless size, magic and zero fields are valid, every number is within its limits, and no
+// memory range wraps around the address space.
 [[nodiscard]] bool DecodeVerbsOffer(std::span<const std::byte> bytes, VerbsOffer& offer);
 
 void EncodeVerbsControl(const VerbsControl& control,

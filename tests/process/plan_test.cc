@@ -92,7 +92,7 @@ TEST_F(PhubctlPlan, BadInputIsExitCode1AndNamesThePlace) {
   const std::string at = "phubctl: " + In("net.toml") + ": line ";
   EXPECT_THAT(bound_of("name = \"x\"\nmembres = []\n"),
               StartsWith(at + "2: unknown key 'membres'"));
-  EXPECT_EQ(bound_of("members = [\"a\",\n \"a\"]\n"), at + "2: two nodes are called 'a'\n");
+  EXPECT_EQ(bound_of("members = [\"a\",\n \"a\"]\n"), at + "2: two nodes are named 'a'\n");
   const std::string link =
       "members = [\"a\", \"b\"]\n[[link]]\nfrom = \"a\"\nto = \"b\"\nbandwidth = ";
   for (const char* bandwidth : {"-1", "0", "nan", "inf", "1e30", "\"0/1\"", "\"-1GB/s\""})
@@ -105,7 +105,8 @@ TEST_F(PhubctlPlan, BadInputIsExitCode1AndNamesThePlace) {
               HasSubstr("ring.json: paths["));
   EXPECT_THAT(Error(1, {"make", "-p", "hdrm", "-t", "ring:4"}),
               StartsWith("phubctl: hdrm does not fit ring:4: "));
-  EXPECT_THAT(Error(1, {"bound", "-t", "ring:99999999999"}), HasSubstr("is not a shape"));
+  EXPECT_THAT(Error(1, {"bound", "-t", "ring:99999999999"}),
+              HasSubstr("is not a shape, such as 4x4"));
   EXPECT_THAT(Error(1, {"bound", "-t", "ring:4", "-s", "-1"}), HasSubstr("--size: '-1'"));
   EXPECT_THAT(Error(1, {"make", "-p", "ring", "-t", "ring:4", "-o", In("no/folder.json")}),
               EndsWith("cannot be written\n"));
@@ -177,7 +178,7 @@ TEST_F(PhubctlPlan, DrawsExportsAndImports) {
   const std::string inside = In("in-switch.json");
   Made("in-switch", "switch:4,aggregate");
   EXPECT_THAT(Error(1, {"export", inside, "-t", "switch:4,aggregate"}),
-              HasSubstr("MSCCL knows no switches that aggregate"));
+              HasSubstr("MSCCL does not support aggregating switches"));
 }
 
 TEST_F(PhubctlPlan, ReorderingSaysWhatItGains) {

@@ -1,11 +1,12 @@
 // Double binary trees (Sanders, Speck and Traeff, "Two-tree algorithms for full bandwidth
 // broadcast, reduction and scan", Parallel Computing 2009). One binary tree uses the network badly:
-// its leaves only send in the first phase, and inner nodes receive twice what they send. Two trees
-// with half of the data each, such that the leaves of one are inner nodes of the other, balance
-// this: every member is inner in at most one. The first tree has its nodes in in-order (rank r is
-// at the height of the lowest set bit of r+1); the second is its mirror image for an even number of
-// members, else the first shifted by one rank. Depth is logarithmic; the bandwidth is full only
-// with many pieces under way at once.
+// in the first phase its leaves only send, and inner nodes receive twice as much as they send. Two
+// trees with half of the data each balance this, if the leaves of one are inner nodes of the other:
+// every member is an inner node of at most one tree.
+//
+// The first tree numbers its nodes in-order: rank r is at the height of the lowest set bit of r+1.
+// The second tree is its mirror image for an even number of members, and the first tree shifted by
+// one rank for an odd number. The depth is logarithmic. Full bandwidth needs many pieces in flight.
 #include <algorithm>
 
 #include "common/plan/planners/planner.h"
@@ -20,13 +21,13 @@ struct Arc {
   std::uint32_t step;
 };
 
-// Appends the arcs of the balanced in-order tree over [first, last) and returns its root. An arc is
-// sent when its sender's own arcs have come in; the second child waits for the first, so that a
-// parent receives one at a time. `ready` is set to the first step in which the root could send.
+// Appends the arcs of the balanced in-order tree over [first, last) and returns its root. A node
+// sends after it has received from its children. The second child waits for the first: a parent
+// receives one at a time. Sets `ready` to the first step in which the root could send.
 std::size_t InOrderTree(std::size_t first, std::size_t last, std::vector<Arc>& arcs,
                         std::uint32_t& ready) {
-  // The root is the position with the most trailing zeros of (position - first + 1): the greatest
-  // power of two that is not above the size, which keeps the left side perfect.
+  // The root is at the largest power of two that is at most the size (1-based). The left subtree is
+  // then a perfect tree.
   const std::size_t size = last - first;
   std::size_t half = 1;
   while (half * 2 <= size) half *= 2;
@@ -63,9 +64,10 @@ absl::StatusOr<Forest> PlanDoubleBinaryTree(const Topology& topology, const Plan
 }  // namespace
 
 Planner DoubleBinaryTreePlanner() {
-  return {"double-binary-tree",
-          "two balanced trees with half of the data each, leaves of one inside the other",
-          CheckAllPairs, PlanDoubleBinaryTree};
+  return {
+      "double-binary-tree",
+      "two balanced trees with half of the data each; leaves of one are inner nodes of the other",
+      CheckAllPairs, PlanDoubleBinaryTree};
 }
 
 }  // namespace phub::plan

@@ -1,10 +1,10 @@
 // Recursive halving and doubling (Thakur, Rabenseifner and Gropp, "Optimization of Collective
-// Communication Operations in MPICH", IJHPCA 2005). In step s of the first half, rank r exchanges
-// with rank r xor 2^s: each gives the other the half of its remaining data whose homes lie on the
-// other's side. Seen from one home h this is a binomial tree: rank r keeps its partial sum until
-// the step of the lowest bit in which it differs from h, and sends it to the rank with that bit
-// flipped. The second half is the first, backwards. Distances grow 1, 2, 4..., data shrinks D/2,
-// D/4..., so the most data goes to the nearest ranks. Needs a power of two members.
+// Communication Operations in MPICH", IJHPCA 2005). In step s of the reduce phase, rank r exchanges
+// with rank r xor 2^s: each sends the half of its remaining data whose homes are on the other side.
+// For one home h this is a binomial tree: rank r keeps its partial sum until the step of the lowest
+// bit in which it differs from h, and then sends it to the rank with that bit flipped. The gather
+// phase is the reverse. Distances grow 1, 2, 4... while data shrinks D/2, D/4...: most data goes to
+// the nearest ranks. The number of members must be a power of two.
 #include <bit>
 
 #include "common/plan/planners/planner.h"
@@ -17,7 +17,8 @@ namespace {
 absl::Status HalvingDoublingApplies(const Topology& topology) {
   const std::size_t count = topology.members().size();
   if (!std::has_single_bit(count))
-    return absl::FailedPreconditionError(fmt::format("{} members are not a power of two", count));
+    return absl::FailedPreconditionError(
+        fmt::format("the number of members, {}, is not a power of two", count));
   return CheckAllPairs(topology);
 }
 
@@ -35,7 +36,7 @@ Forest HalvingDoublingForest(const Topology& topology, std::string_view planner,
   for (std::size_t home = 0; home < count; ++home) {
     forest.AddTree(home, 1);
     for (std::size_t i = 1; i < count; ++i) {
-      const std::size_t rank = home ^ i;  // differs from the home in the bits of i
+      const std::size_t rank = home ^ i;  // differs from the home in the set bits of i
       const auto step = static_cast<std::uint32_t>(std::countr_zero(i));
       forest.Mirror(rank, rank ^ (std::size_t{1} << step), step, steps);
     }
@@ -44,7 +45,7 @@ Forest HalvingDoublingForest(const Topology& topology, std::string_view planner,
 }
 
 Planner HalvingDoublingPlanner() {
-  return {"halving-doubling", "exchanges halves at distances 1, 2, 4, ...; a power of two members",
+  return {"halving-doubling", "recursive halving and doubling; needs a power of two members",
           HalvingDoublingApplies, PlanHalvingDoubling};
 }
 

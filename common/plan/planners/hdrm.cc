@@ -1,13 +1,14 @@
 // HDRM, halving-doubling with rank mapping (Dong et al., "EFLOPS: Algorithm and System Co-Design
 // for a High Performance Distributed Training Platform", HPCA 2020), for BiGraph(M,N): N switches
-// in two halves, one link between any two of different halves, M members on each. Between members
-// on different halves there is exactly one path of two switches.
+// in two halves, one link between any two switches of different halves, M members on each switch.
+// Members on different halves have exactly one path, over two switches.
 //
-// The exchanges of halving-doubling are the edges of a hypercube, and a hypercube has two colours:
-// ranks with an even and with an odd number of set bits. Put one colour on each half, and every
-// exchange crosses between the halves. Members in slot j of their switches take ranks j*N..j*N+N-1,
-// and a rotation of the upper half by slot spreads the slots over different links: with M <= N/2 no
-// link between switches carries more than one exchange per step, with more members M/(N/2) of them.
+// The exchanges of halving-doubling are the edges of a hypercube. A hypercube is bipartite: each
+// edge connects a rank with an even number of set bits and one with an odd number. With even ranks
+// on one half and odd ranks on the other, every exchange crosses between the halves. Members in
+// slot j of their switches get ranks j*N..j*N+N-1. Rotating the upper half by slot spreads the
+// slots over different links. With M <= N/2 a link between switches carries at most one exchange
+// per step, with more members M/(N/2).
 #include <algorithm>
 #include <bit>
 #include <map>
@@ -29,14 +30,14 @@ bool IsLinked(const Topology& topology, NodeIndex a, NodeIndex b) {
   return topology.FindLink(a, b).has_value() && topology.FindLink(b, a).has_value();
 }
 
-// The topology as a BiGraph, if it is one.
+// The topology as a BiGraph; nullopt if it is not one.
 std::optional<BiGraph> Recognize(const Topology& topology) {
   BiGraph graph;
   std::vector<NodeIndex> switches;
   for (std::uint32_t i = 0; i < topology.nodes().size(); ++i)
     if (!topology.IsMember(NodeIndex{i})) switches.push_back(NodeIndex{i});
   if (switches.size() < 2 || switches.size() % 2 != 0) return std::nullopt;
-  // The first switch is in the upper half; who is linked to it is in the lower.
+  // The first switch is in the upper half. Switches linked to it are in the lower half.
   for (const NodeIndex node : switches)
     (IsLinked(topology, switches[0], node) ? graph.lower : graph.upper).push_back(node);
   if (graph.upper.size() != graph.lower.size()) return std::nullopt;
@@ -63,12 +64,12 @@ absl::Status HdrmApplies(const Topology& topology) {
   const std::optional<BiGraph> graph = Recognize(topology);
   if (!graph)
     return absl::FailedPreconditionError(
-        "not a BiGraph: two equal halves of switches, one link between any two of different "
-        "halves, equally many members on each");
+        "not a BiGraph: it needs two equal halves of switches, a link between any two switches of "
+        "different halves, and the same number of members on each switch");
   if (!std::has_single_bit(graph->upper.size()) ||
       !std::has_single_bit(graph->members.begin()->second.size()))
     return absl::FailedPreconditionError(
-        "HDRM needs powers of two: switches, and members per switch");
+        "the number of switches and of members per switch must be powers of two");
   return CheckAllPairs(topology);
 }
 
@@ -99,7 +100,8 @@ absl::StatusOr<Forest> PlanHdrm(const Topology& topology, const PlannerOptions&)
 }  // namespace
 
 Planner HdrmPlanner() {
-  return {"hdrm", "halving-doubling with EFLOPS' rank mapping, for BiGraph", HdrmApplies, PlanHdrm};
+  return {"hdrm", "halving-doubling with the rank mapping of EFLOPS; for BiGraph topologies",
+          HdrmApplies, PlanHdrm};
 }
 
 }  // namespace phub::plan

@@ -1,8 +1,8 @@
-// Hierarchical exchange, PHub's own across racks (Luo et al., "Parameter Hub", SoCC 2018): partial
-// sums are first made inside each rack, at the rack's leader for that shard, then exchanged between
-// the leaders and the home. The i-th member of a rack leads for the homes that are i-th in theirs,
-// so the work is spread evenly. Each shard crosses a rack's uplink once instead of once per host;
-// it pays where uplinks are narrow, and costs two more steps everywhere else.
+// Hierarchical exchange, as in PHub across racks (Luo et al., "Parameter Hub", SoCC 2018). Each
+// rack first sums at its leader for the shard; leaders then exchange with the home. The i-th member
+// of a rack leads for the homes that are i-th in their racks, which spreads the work evenly. Each
+// shard crosses a rack's uplink once instead of once per host. This helps with narrow uplinks;
+// otherwise it costs two additional steps.
 #include "common/plan/planners/planner.h"
 #include "common/plan/planners/rank_forest.h"
 
@@ -13,12 +13,12 @@ absl::Status HierarchicalApplies(const Topology& topology) {
   const std::size_t groups = GroupsBySwitch(topology).size();
   if (groups < 2 || groups == topology.members().size())
     return absl::FailedPreconditionError(
-        "members do not form racks: at least two switches with members, one with several");
+        "members do not form racks: at least two switches must have members, one of them several");
   return CheckAllPairs(topology);
 }
 
 absl::StatusOr<Forest> PlanHierarchical(const Topology& topology, const PlannerOptions&) {
-  constexpr std::uint32_t kSteps = 2;  // inside racks, between racks
+  constexpr std::uint32_t kSteps = 2;  // within racks, then between racks
   const std::vector<std::vector<std::uint32_t>> groups = GroupsBySwitch(topology);
   RankForest forest(topology, "hierarchical", NaturalOrder(topology),
                     static_cast<std::int64_t>(topology.members().size()));

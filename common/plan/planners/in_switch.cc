@@ -1,14 +1,14 @@
 // Reduction and multicast in the network (SwitchML: Sapio et al., "Scaling Distributed Machine
 // Learning with In-Network Aggregation", NSDI 2021; for trees of switches Graham et al., "Scalable
-// Hierarchical Aggregation Protocol", COMHPC 2016). Aggregating switches are vertices of the trees:
-// a switch sums what its children send and passes one partial sum on, and multiplies a result on
-// the way down. A member then sends and receives each shard once, however many members there are:
-// all of the data each way, where exchanges between hosts take 2(N-1)/N of it.
+// Hierarchical Aggregation Protocol", COMHPC 2016). Aggregating switches are vertices of the trees.
+// A switch sums its children's partial sums and sends one partial sum to its parent, and multicasts
+// results to its children. A member sends and receives each shard once, for any number of members:
+// all data once in each direction, whereas exchanges between hosts take 2(N-1)/N of it.
 //
-// Every member is a home, so that the optimizer's work is spread; a home's tree is a shortest-path
-// tree. Where several parents are equally near, the one whose link carries least so far is taken,
-// which spreads the trees over equal spines. Switches with nobody below are cut off, and those with
-// a single child are passed through without stopping.
+// Every member is a home, which spreads the optimizer's work. A home's tree is a shortest-path
+// tree. Among equally near parents, the one with the least loaded link is used, which spreads the
+// trees over equal spines. Switches without members below are removed; switches with a single child
+// become part of a path.
 #include <algorithm>
 #include <limits>
 #include <utility>
@@ -32,14 +32,15 @@ class Grower {
     forest.share_unit = static_cast<std::int64_t>(topology_.members().size());
     for (const NodeIndex home : topology_.members()) {
       if (!Spread(home))
-        return absl::FailedPreconditionError("members are reached only through other members");
+        return absl::FailedPreconditionError(
+            "some members can be reached only through other members");
       forest.trees.push_back(Contract(home));
     }
     return forest;
   }
 
  private:
-  // Breadth first from the home; members end their branch unless they forward.
+  // Breadth-first search from the home. Members are leaves unless they forward.
   bool Spread(NodeIndex home) {
     parent_.assign(topology_.nodes().size(), LinkIndex{kNone});
     depth_.assign(topology_.nodes().size(), kNone);
@@ -73,7 +74,8 @@ class Grower {
            Wide{load_[b.value]} * topology_.link(a).capacity;
   }
 
-  // Keeps as vertices the members and the switches where branches meet; the rest become paths.
+  // Keeps members and switches with several children as vertices; other switches become part of
+  // paths.
   OutTree Contract(NodeIndex home) {
     std::vector<std::uint32_t> children(topology_.nodes().size(), 0);
     std::vector<bool> is_needed(topology_.nodes().size(), false);
@@ -115,7 +117,8 @@ class Grower {
 
 absl::Status InSwitchApplies(const Topology& topology) {
   if (!topology.HasAggregators())
-    return absl::FailedPreconditionError("no switch aggregates (option ',aggregate')");
+    return absl::FailedPreconditionError(
+        "the topology has no aggregating switch (option ',aggregate')");
   const std::size_t count = topology.members().size();
   if (2 * count * topology.nodes().size() > kEdgesMax)
     return absl::FailedPreconditionError(

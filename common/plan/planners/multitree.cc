@@ -1,17 +1,16 @@
 // MultiTree (Huang et al., "Communication Algorithm-Architecture Co-Design for Distributed Deep
 // Learning", ISCA 2021). Every member is the home of one chunk and the root of one spanning tree.
-// All trees grow together, one time step after the other: in a step every link can carry one chunk
-// (as many as it has times the bandwidth of the slowest link), and taking a link in a step and
-// adding an edge to a tree are the same act. Trees take turns, one child per turn, so that they
-// grow evenly; only vertices that were in the tree before the step may send, earliest first. Trees
-// are therefore dense near their roots and sparse near their leaves, as the number of holders
-// grows, and no link is used beyond its bandwidth in any step. Through switches, a tree first takes
-// a member that hangs on the switch of one of its vertices, then the nearest one over links still
-// free in the step.
+// All trees grow together, step by step. In a step the slowest link carries one chunk, and other
+// links carry several in proportion to their bandwidth. Adding an edge to a tree uses a link in
+// that step, so no link is ever overloaded. Trees grow evenly: they take turns and add one child
+// per turn. Only vertices that were in the tree before the step may send, earliest first. Trees are
+// therefore dense near their roots and sparse near their leaves. In networks with switches, a tree
+// first adds a member on the same switch as one of its vertices, then the nearest member over links
+// that are still free in the step.
 //
-// How many steps this takes depends on the order in which neighbours are tried, so the search is
-// run from many orders in parallel and the shortest result is kept; the first of several, so that
-// the number of threads does not matter.
+// The number of steps depends on the order in which neighbours are tried. The search runs with many
+// orders in parallel and keeps the shortest result. Among equal results it keeps the first, so that
+// the result does not depend on the number of threads.
 #include <oneapi/tbb/parallel_for.h>
 
 #include <algorithm>
@@ -30,7 +29,7 @@
 namespace phub::plan {
 namespace {
 
-constexpr std::uint32_t kNear = 2;  // itself and its own switch
+constexpr std::uint32_t kNear = 2;  // search limit: the member and its switch
 constexpr std::uint32_t kNone = std::numeric_limits<std::uint32_t>::max();
 
 // One run of the greedy construction.
@@ -66,7 +65,7 @@ class Growth {
     arrived_by_.resize(topology.nodes().size());
   }
 
-  // The number of steps; kNone if it would not be below `limit`, or nothing can be added.
+  // Returns the number of steps. kNone if it reaches `limit`, or if no edge can be added.
   std::uint32_t Run(std::uint32_t limit) {
     const std::size_t count = roots_.size();
     std::size_t missing = count * (count - 1);
@@ -85,9 +84,10 @@ class Growth {
  private:
   std::size_t RunStep(std::uint32_t step) {
     free_ = slots_;
-    // Holders before the cursor have nothing to give: to members on their own switch, to others.
+    // Holders before a cursor cannot reach another member in this step: near_cursor for members on
+    // the same switch, far_cursor for others.
     std::vector<std::size_t> near_cursor(roots_.size(), 0), far_cursor(roots_.size(), 0);
-    std::vector<std::size_t> holder_count;  // those from before this step
+    std::vector<std::size_t> holder_count;  // at the start of this step
     for (const auto& holders : holders_) holder_count.push_back(holders.size());
     std::size_t added = 0;
     for (bool progress = true; progress;) {
@@ -103,7 +103,8 @@ class Growth {
     return added;
   }
 
-  // Within a step links only fill and trees only grow, so who found nothing finds nothing later.
+  // Within a step links only fill and trees only grow: a holder that finds no member now will not
+  // find one later in the step.
   bool GiveFromOne(std::uint32_t root, std::uint32_t reach, std::size_t& cursor, std::size_t end,
                    std::uint32_t step) {
     for (; cursor < end; ++cursor)
@@ -111,8 +112,8 @@ class Growth {
     return false;
   }
 
-  // Adds the nearest member that the tree lacks and that `from` reaches over free links, going on
-  // from at most `reach` nodes.
+  // Adds the nearest member that is not in the tree and that `from` reaches over free links. The
+  // search expands at most `reach` nodes.
   bool GiveToOne(std::uint32_t root, NodeIndex from, std::uint32_t reach, std::uint32_t step) {
     ++visit_;
     queue_.assign(1, from);
@@ -149,16 +150,16 @@ class Growth {
   }
 
   const Topology& topology_;
-  std::vector<std::uint32_t> slots_;  // chunks per step, by link
+  std::vector<std::uint32_t> slots_;  // by link: chunks per step
   std::vector<std::uint32_t> free_;
   std::vector<std::vector<LinkIndex>> out_links_;
-  std::vector<std::uint32_t> roots_;  // in the order of turns
+  std::vector<std::uint32_t> roots_;  // in the order of their turns
   std::vector<OutTree> trees_;
-  std::vector<std::vector<bool>> joined_;        // root, node
+  std::vector<std::vector<bool>> joined_;        // [root][node]
   std::vector<std::vector<NodeIndex>> holders_;  // root -> members in the order of joining
   std::uint32_t steps_ = 0;
   std::uint32_t visit_ = 0;
-  std::vector<std::uint32_t> seen_;  // by node: the last visit_ that came by
+  std::vector<std::uint32_t> seen_;  // by node: visit_ of the last search that reached it
   std::vector<LinkIndex> arrived_by_;
   std::vector<NodeIndex> queue_;
 };
@@ -173,7 +174,7 @@ std::uint32_t StartsFor(const Topology& topology, const PlannerOptions& options)
   return count <= 256 ? 8 : 2;
 }
 
-// The fewest steps any order could reach: the cut bound, in steps of one chunk on the slowest link.
+// A lower bound for the number of steps: the cut bound, in steps of one chunk on the slowest link.
 std::uint32_t FewestSteps(const Topology& topology) {
   std::int64_t slowest = kCapacityMax;
   for (const Link& link : topology.links()) slowest = std::min(slowest, link.capacity);
@@ -189,8 +190,8 @@ absl::StatusOr<OutForest> GrowMultiTree(const Topology& topology, const PlannerO
   const std::uint32_t enough = starts > 1 ? FewestSteps(topology) : 1;
   std::optional<OutForest> best;
   std::uint32_t best_steps = kNone;
-  // Batches have a fixed size, and a run is cut short only by what earlier batches found, so the
-  // result depends on neither threads nor timing.
+  // Batches have a fixed size, and only results of earlier batches end a run early: the result does
+  // not depend on threads or timing.
   for (std::uint32_t first = 0; first < starts && best_steps > enough; first += kBatch) {
     const std::uint32_t count = std::min(kBatch, starts - first);
     std::vector<std::uint32_t> steps(count, kNone);
@@ -210,8 +211,8 @@ absl::StatusOr<OutForest> GrowMultiTree(const Topology& topology, const PlannerO
   }
   if (!best)
     return absl::FailedPreconditionError(
-        "some member is reached only through switches and links "
-        "that lead back to members already in the tree");
+        "some member can be reached only through links that lead back to members already in the "
+        "tree");
   return *std::move(best);
 }
 
@@ -232,7 +233,8 @@ absl::StatusOr<Forest> PlanMultiTree(const Topology& topology, const PlannerOpti
 }  // namespace
 
 Planner MultiTreePlanner() {
-  return {"multitree", "a tree per member, all grown together step by step over free links",
+  return {"multitree",
+          "one tree per member; all trees grow together, step by step, over free links",
           MultiTreeApplies, PlanMultiTree};
 }
 

@@ -19,13 +19,13 @@ std::uint32_t StepsOf(const OutForest& forest) {
   return steps;
 }
 
-// A piece of a tree that carries [begin, begin + share) of its home's data.
+// A part of a tree that carries [begin, begin + share) of its home's data.
 struct Piece {
   std::size_t tree = 0;
   std::int64_t end = 0;
 };
 
-// Where the trees of each home end in its data, all shares in 1/unit.
+// For each home: the trees, and where each ends in the home's data. Shares are in 1/unit.
 std::map<NodeIndex, std::vector<Piece>> PiecesByHome(const OutForest& forest, std::int64_t unit) {
   std::map<NodeIndex, std::vector<Piece>> pieces;
   for (std::size_t i = 0; i < forest.trees.size(); ++i) {
@@ -46,7 +46,9 @@ class Builder {
 
   absl::StatusOr<Forest> Pair(const OutForest& up, bool up_is_mirrored, const OutForest& down) {
     const auto unit = CommonMultiple(up.share_unit, down.share_unit, kShareUnitMax);
-    if (!unit) return absl::ResourceExhaustedError("the trees' shares have no common unit");
+    if (!unit)
+      return absl::ResourceExhaustedError(
+          "the trees' shares have no common unit: round the bandwidths");
     forest_.share_unit = *unit;
     const std::uint32_t up_steps = StepsOf(up);
     const auto up_pieces = PiecesByHome(up, *unit);
@@ -68,7 +70,7 @@ class Builder {
               {edge.from, edge.to, up_steps + edge.step, paths_.Intern(edge.path)});
         edge_count += tree.reduce.size() + tree.gather.size();
         if (edge_count > kEdgesMax)
-          return absl::ResourceExhaustedError("the plan has too many edges");
+          return absl::ResourceExhaustedError("the plan has too many edges: round the bandwidths");
         if (up_list[u].end == end) ++u;
         if (down_list[d].end == end) ++d;
         begin = end;
@@ -78,7 +80,7 @@ class Builder {
   }
 
  private:
-  // On the reversed topology link i is link i turned round, so only the order changes.
+  // Link i of the reversed topology is link i reversed: only the order of a path's links changes.
   Path Backwards(const Path& path, bool is_mirrored) const {
     Path result(path.rbegin(), path.rend());
     if (is_mirrored)

@@ -1,4 +1,4 @@
-// For planners that grow out-trees and let the reduce phase be the same backwards.
+// For planners that grow out-trees for the gather phase and reverse them for the reduce phase.
 #pragma once
 
 #include <cstdint>
@@ -29,13 +29,13 @@ struct OutForest {
   std::vector<OutTree> trees;
 };
 
-// Steps in which edges leave a vertex as soon as it has been reached: its depth in the tree.
-// Requires edges in the order in which the tree grew.
+// Sets each edge's step to the depth of its sender, the first possible step. REQUIRES: edges are in
+// the order in which the tree grew.
 void StepsByDepth(OutTree& tree);
 
-// Grows the gather phase on the topology. Where every link has a mirror, the reduce phase is the
-// gather phase backwards over the mirrors; else it is grown on the reversed topology, and the trees
-// of each home are paired by cutting them to common shares.
+// Grows the gather phase on the topology. If every link has a mirror, the reduce phase is the
+// reversed gather phase over the mirrors. Otherwise the reduce phase is grown on the reversed
+// topology, and the trees of each home are split into common shares and paired.
 absl::StatusOr<Forest> GrowBothPhases(
     const Topology& topology, std::string_view planner,
     const std::function<absl::StatusOr<OutForest>(const Topology&)>& grow);

@@ -1,20 +1,21 @@
 // Optimal spanning-tree packing (Zhao et al., "ForestColl: Throughput-Optimal Collective
-// Communications on Heterogeneous Network Fabrics", 2024), in whole numbers throughout. If only
-// bandwidth counts, no exchange made of reduce-scatter and all-gather is faster.
+// Communications on Heterogeneous Network Fabrics", 2024), in integers throughout. By bandwidth, no
+// exchange that consists of reduce-scatter and all-gather is faster.
 //
-//  1. The bound (common/plan/bound.h) says that an all-gather takes y = p/q chunk times. Capacities
-//     are multiplied by U = p/g, where g divides q and every capacity, and every member becomes the
-//     root of k = q/g trees: then k trees from every member together just fill the worst cut.
+//  1. The bound (common/plan/bound.h) of an all-gather is y = p/q chunk times. Capacities are
+//     multiplied by U = p/g, where g divides q and every capacity. Every member becomes the root of
+//     k = q/g trees. The k trees of all members together exactly fill the worst cut.
 //  2. Plain switches cannot be vertices of a tree. They are replaced by direct edges between their
-//     neighbours, as long as the flow to every member stays (planners/switch_removal.h).
-//  3. k trees from every member are packed into what is left, edge by edge; before each edge a flow
-//     says for how many copies of the tree it can be taken without making the rest impossible
-//     (Edmonds 1973; with copies, Berczi and Frank 2010; planners/tree_packing.h). Our own choice
-//     is to take the edge nearest to the root that is possible, which keeps the trees shallow.
-//  4. Every edge knows the physical path it stands for, so nothing has to be mapped back.
+//     neighbours that preserve the maximum flow to every member (planners/switch_removal.h).
+//  3. k trees from every member are packed into these edges, edge by edge. Before each edge a
+//     maximum flow gives the number of copies of the tree that can take it such that the other
+//     trees remain possible (Edmonds 1973; with copies, Berczi and Frank 2010;
+//     planners/tree_packing.h). Among possible edges, this planner takes the one nearest to the
+//     root, for shallow trees.
+//  4. Every edge stores its physical path, so results need no mapping to the physical network.
 //
-// A tree of one member carries 1/(N*k) of the data per copy. The trees are deep where members have
-// one link each, so the packing is for large sizes, cut into many pieces; the chooser decides.
+// A copy of a tree carries 1/(N*k) of the data. Trees are deep if members have one link each.
+// Packing is therefore for large sizes in many pieces; the chooser decides.
 #include <numeric>
 #include <utility>
 
@@ -28,8 +29,8 @@
 namespace phub::plan {
 namespace {
 
-// The flows that step 2 and 3 ask for grow with the cube of the members and more: at these limits
-// the search takes some ten to twenty seconds.
+// The cost of the flows in steps 2 and 3 grows at least with the cube of the members. At these
+// limits the search takes 10 to 20 s.
 constexpr std::size_t kPackedMembersMax = 256;
 constexpr std::size_t kPackedMembersBehindSwitchesMax = 128;
 constexpr std::size_t kPackedNodesMax = 256;
@@ -40,7 +41,7 @@ absl::Status PackingApplies(const Topology& topology) {
       has_switches ? kPackedMembersBehindSwitchesMax : kPackedMembersMax;
   if (topology.members().size() > members_max || topology.nodes().size() > kPackedNodesMax)
     return absl::FailedPreconditionError(
-        fmt::format("the search is for at most {} members{} and {} nodes", members_max,
+        fmt::format("the planner supports at most {} members{} and {} nodes", members_max,
                     has_switches ? " behind switches" : "", kPackedNodesMax));
   for (std::uint32_t i = 0; i < topology.nodes().size(); ++i) {
     if (topology.IsMember(NodeIndex{i})) continue;
@@ -51,23 +52,23 @@ absl::Status PackingApplies(const Topology& topology) {
       balance -= topology.link(link).capacity;
     if (balance != 0)
       return absl::FailedPreconditionError(fmt::format(
-          "switch {}: the bandwidths in and out differ", topology.node(NodeIndex{i}).name));
+          "the bandwidths into and out of switch {} differ", topology.node(NodeIndex{i}).name));
   }
   return absl::OkStatus();
 }
 
 absl::StatusOr<OutForest> GrowPacking(const Topology& topology, const PlannerOptions& options) {
   const Rational bound = GatherBound(topology).chunk_times;
-  // In units of capacity instead of unit links.
+  // The bound in units of capacity instead of unit links.
   const auto y =
       Rational::Make(bound.numerator(), Wide{bound.denominator()} * topology.unit_capacity());
-  if (!y) return absl::ResourceExhaustedError("the bound does not fit 63 bits");
+  if (!y) return absl::ResourceExhaustedError("the bound exceeds 63 bits: round the bandwidths");
   std::int64_t divisor = y->denominator();
   for (const Link& link : topology.links()) divisor = std::gcd(divisor, link.capacity);
   const std::int64_t supply = y->denominator() / divisor;
   if (supply > kShareUnitMax / static_cast<std::int64_t>(topology.members().size()))
     return absl::ResourceExhaustedError(
-        fmt::format("{} trees per member would be needed: round the bandwidths", supply));
+        fmt::format("the plan would need {} trees per member: round the bandwidths", supply));
   std::vector<std::int64_t> capacities;
   for (const Link& link : topology.links())
     capacities.push_back(link.capacity / divisor * y->numerator());
@@ -84,8 +85,8 @@ absl::StatusOr<Forest> PlanPacking(const Topology& topology, const PlannerOption
 }  // namespace
 
 Planner PackingPlanner() {
-  return {"packing", "spanning trees packed so that bandwidth is used as well as it can be",
-          PackingApplies, PlanPacking};
+  return {"packing", "packs spanning trees for optimal use of the bandwidth", PackingApplies,
+          PlanPacking};
 }
 
 }  // namespace phub::plan

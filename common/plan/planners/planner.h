@@ -1,8 +1,8 @@
-// What a planner is, and the list of all. A planner is a pure function from a topology to a forest;
-// equal options give the equal forest, whatever the number of threads.
+// The interface of planners, and their list. A planner is a pure function from a topology to a
+// forest. Equal options give equal forests, for any number of threads.
 //
-// To add a planner, write its file here and its line in registry.cc (and CMakeLists.txt): the
-// chooser, the command line and the property tests take it from there.
+// To add a planner, add its file here and its line to registry.cc (and CMakeLists.txt). The
+// chooser, the command line and the property tests use that list.
 #pragma once
 
 #include <cstddef>
@@ -19,23 +19,24 @@ namespace phub::plan {
 
 struct PlannerOptions {
   std::uint64_t seed = 1;
-  // How many random starts a planner that searches makes; 0: as many as take about a second.
+  // Random starts of planners that search. 0: as many as take about a second.
   std::uint32_t starts = 0;
-  // Told now and then how far a long search is, from one thread at a time; may be empty.
+  // Called from time to time with the progress of a long search, by one thread at a time. May be
+  // empty.
   std::function<void(std::size_t done, std::size_t total)> progress = {};
 };
 
 struct Planner {
   std::string_view name;     // "double-binary-tree"
-  std::string_view summary;  // one line, for people
-  // OK, or the reason why it cannot plan for this topology. Cheap next to `plan`.
+  std::string_view summary;  // one line, for display
+  // OK, or why the planner does not support the topology. Much cheaper than `plan`.
   absl::Status (*applies)(const Topology& topology);
   absl::StatusOr<Forest> (*plan)(const Topology& topology, const PlannerOptions& options);
 };
 
 std::span<const Planner> Planners();
 const Planner* FindPlanner(std::string_view name);  // null if there is none
-// Checks `applies` first.
+// Calls `applies`, then `plan`.
 absl::StatusOr<Forest> MakePlan(const Planner& planner, const Topology& topology,
                                 const PlannerOptions& options);
 

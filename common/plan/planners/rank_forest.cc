@@ -69,7 +69,7 @@ Edge RankForest::Route(std::size_t from, std::size_t to, std::uint32_t step) {
 }
 
 std::vector<std::vector<std::uint32_t>> GroupsBySwitch(const Topology& topology) {
-  std::map<NodeIndex, std::vector<std::uint32_t>> groups;  // by the first switch, or the member
+  std::map<NodeIndex, std::vector<std::uint32_t>> groups;  // by first switch, or member
   for (const NodeIndex member : topology.members()) {
     NodeIndex group = member;
     for (const LinkIndex link : topology.OutLinks(member)) {

@@ -1,4 +1,4 @@
-// The one place where planners are listed.
+// The only list of planners.
 #include <array>
 
 #include "common/plan/planners/planner.h"

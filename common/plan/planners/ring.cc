@@ -1,9 +1,9 @@
 // Ring (Patarasuk and Yuan, "Bandwidth optimal all-reduce algorithms for clusters of workstations",
-// JPDC 2009). Members stand in a circle; the partial sum of home h starts at the member behind it
-// and walks once round the circle, each member adding its own, until it reaches h; the result walks
-// round again. In every step each member sends one shard and receives one: the load of a member is
-// the least possible, at the price of N-1 steps each way. The circle is chosen so that neighbours
-// are near: common/plan/planners/ring_order.h.
+// JPDC 2009). The partial sum of home h starts at the member after h and goes once around the ring;
+// each member adds its contribution, until the sum reaches h. The result then goes around the ring.
+// In every step each member sends one shard and receives one. The load of a member is the minimum,
+// but each phase takes N-1 steps. Neighbours in the ring are near:
+// common/plan/planners/ring_order.h.
 #include "common/plan/planners/planner.h"
 #include "common/plan/planners/rank_forest.h"
 #include "common/plan/planners/ring_order.h"
@@ -29,7 +29,7 @@ absl::StatusOr<Forest> PlanRing(const Topology& topology, const PlannerOptions& 
 }  // namespace
 
 Planner RingPlanner() {
-  return {"ring", "partial sums walk round a circle of all members, then results do", CheckAllPairs,
+  return {"ring", "partial sums, then results, go around a ring of all members", CheckAllPairs,
           PlanRing};
 }
 

@@ -12,7 +12,7 @@ namespace {
 
 using Ranks = std::vector<std::uint32_t>;
 
-// Both ways, so that turning a part of the circle round changes nothing inside it.
+// Both directions together: reversing a part of the ring does not change its length inside.
 class Distances {
  public:
   explicit Distances(const Topology& topology) : count_(topology.members().size()) {
@@ -61,8 +61,8 @@ Ranks NearestNeighbourCircle(const Distances& distances) {
   return circle;
 }
 
-// Turns parts of the circle round while that makes it shorter. Lengths are whole numbers and
-// strictly fall, so it ends.
+// 2-opt: reverses parts of the ring while that makes it shorter. It terminates because lengths are
+// integers and strictly decrease.
 void TwoOpt(const Distances& distances, Ranks& circle) {
   const std::size_t count = circle.size();
   for (bool improved = true; improved;) {
@@ -111,14 +111,14 @@ class NeighbourCircle {
                       [&](std::uint32_t next) { return !used_[next]; }));
   }
 
-  // Its depth is the number of members, at most kMembersMax.
+  // The recursion depth is the number of members, at most kMembersMax.
   bool Extend() {
     if (circle_.size() == neighbours_.size())
       return std::count(neighbours_[circle_.back()].begin(), neighbours_[circle_.back()].end(),
                         0u) > 0;
     if (steps_left_ == 0) return false;
     --steps_left_;
-    std::vector<std::pair<std::uint64_t, std::uint32_t>> choices;  // ways left, then at random
+    std::vector<std::pair<std::uint64_t, std::uint32_t>> choices;  // unvisited, then random
     for (const std::uint32_t next : neighbours_[circle_.back()])
       if (!used_[next])
         choices.emplace_back((std::uint64_t{WaysLeft(next)} << 32) | (random_.Next() >> 32), next);
@@ -147,7 +147,7 @@ std::vector<NodeIndex> RingOrder(const Topology& topology, std::uint64_t seed) {
   const Distances distances(topology);
   Ranks best;
   for (std::uint32_t i = 0; i < distances.count(); ++i) best.push_back(i);
-  const std::uint64_t shortest = 2 * distances.count();  // every neighbour one link away, both ways
+  const std::uint64_t shortest = 2 * distances.count();  // all neighbours one link away
   const auto keep_shorter = [&](const Ranks& circle) {
     if (distances.Length(circle) < distances.Length(best)) best = circle;
   };

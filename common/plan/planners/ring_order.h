@@ -1,4 +1,4 @@
-// The order in which members stand in a ring so that the ring is short. Pure.
+// Finds an order of members for a short ring. Pure.
 #pragma once
 
 #include <cstdint>
@@ -8,10 +8,12 @@
 
 namespace phub::plan {
 
-// The members' own order if no shorter circle is found; else, on networks where members are linked
-// to each other, a circle of neighbours if one is found (depth-first search that visits first who
-// has the fewest ways left, Warnsdorff 1823, with few steps back and several starts), else the best
-// of a nearest-neighbour circle improved by 2-opt (Croes 1958).
+// Returns the shortest ring of these:
+//  - the members in the order of ranks;
+//  - if members are linked to each other, a ring of direct neighbours. Depth-first search that
+//    visits the member with the fewest unvisited neighbours first (Warnsdorff 1823), with limited
+//    backtracking and several starts;
+//  - otherwise, a nearest-neighbour ring improved by 2-opt (Croes 1958).
 std::vector<NodeIndex> RingOrder(const Topology& topology, std::uint64_t seed);
 
 }  // namespace phub::plan

@@ -1,8 +1,8 @@
 // Sharded star: every member is the home of 1/N of the data; all others send to it directly, and it
-// sends the result to all. This is the parameter server's own exchange (Li et al., "Scaling
-// Distributed Machine Learning with the Parameter Server", OSDI 2014), all-to-all between homes:
-// two steps whatever the number of members, so latency counts twice only; but nothing is summed on
-// the way, so a narrow link carries every partial for itself.
+// sends the result to all. This is the exchange of parameter servers (Li et al., "Scaling
+// Distributed Machine Learning with the Parameter Server", OSDI 2014), all-to-all between homes. It
+// takes two steps for any number of members, so latency counts only twice. But nothing is summed on
+// the way: a narrow link carries every member's contribution separately.
 #include "common/plan/planners/planner.h"
 #include "common/plan/planners/rank_forest.h"
 
@@ -15,7 +15,7 @@ absl::StatusOr<Forest> PlanShardedStar(const Topology& topology, const PlannerOp
                     static_cast<std::int64_t>(count));
   for (std::size_t home = 0; home < count; ++home) {
     forest.AddTree(home, 1);
-    // Rank by rank after the home, so that no receiver is first with everybody.
+    // In the order of ranks after the home: receivers do not all start with the same member.
     for (std::size_t i = 1; i < count; ++i) forest.Mirror((home + i) % count, home, 0, 1);
   }
   return forest.Take();
@@ -24,7 +24,7 @@ absl::StatusOr<Forest> PlanShardedStar(const Topology& topology, const PlannerOp
 }  // namespace
 
 Planner ShardedStarPlanner() {
-  return {"sharded-star", "every member sends each shard straight to its home", CheckAllPairs,
+  return {"sharded-star", "every member sends each shard directly to its home", CheckAllPairs,
           PlanShardedStar};
 }
 

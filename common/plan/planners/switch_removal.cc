@@ -30,7 +30,7 @@ class Remover {
       if (topology_.IsMember(NodeIndex{node})) continue;
       if (!Remove(NodeIndex{node}))
         return absl::FailedPreconditionError(
-            fmt::format("switch {} cannot be replaced: its bandwidth in and out differ",
+            fmt::format("the bandwidths into and out of switch {} differ",
                         topology_.node(NodeIndex{node}).name));
       DropEmpty();
     }
@@ -44,7 +44,7 @@ class Remover {
       if (edges_[i].to == hub) in.push_back(i);
       if (edges_[i].from == hub) out.push_back(i);
     }
-    // Ways on to others first: what goes back to where it came from is of no use.
+    // Pairs with different ends first: an edge back to the same node is useless.
     for (const bool back : {false, true})
       for (const std::size_t i : in)
         for (const std::size_t o : out)
@@ -62,7 +62,7 @@ class Remover {
     edges_[out].capacity -= amount;
     if (edges_[in].from == edges_[out].to) return;
     Path path = Joined(edges_[in].path, edges_[out].path);
-    for (PathEdge& edge : edges_) {  // equal paths stay one edge
+    for (PathEdge& edge : edges_) {  // merge equal paths into one edge
       if (edge.path != path) continue;
       edge.capacity += amount;
       return;
@@ -70,8 +70,7 @@ class Remover {
     edges_.push_back({edges_[in].from, edges_[out].to, amount, std::move(path)});
   }
 
-  // One path after the other; a way round that comes back to a node is left out, and what it would
-  // have used stays free.
+  // Concatenates two paths. Drops loops, so that their capacity remains free.
   Path Joined(const Path& first, const Path& second) const {
     Path joined;
     for (const Path* part : {&first, &second}) {
@@ -90,9 +89,8 @@ class Remover {
     return joined;
   }
 
-  // How much of u->hub->t can become u->t. Two families of cuts could become too small: those with
-  // u and t on one side and hub on the other, for each of the two ways round (ForestColl, section
-  // 5).
+  // How much capacity of u->hub->t can become u->t. Two families of cuts lose capacity: those that
+  // separate u and t from hub, in both directions (ForestColl, section 5).
   std::int64_t Removable(NodeIndex hub, NodeIndex u, NodeIndex t, std::int64_t most) {
     FlowNetwork network(topology_.nodes().size() + 1);
     for (const PathEdge& edge : edges_)
@@ -119,7 +117,7 @@ class Remover {
     return most;
   }
 
-  // The member that forbids this pair is likely to forbid the next: it is asked first.
+  // The member that rejected this pair is likely to reject the next pair: check it first.
   std::int64_t Nothing(std::size_t i) {
     std::rotate(likely_.begin(), likely_.begin() + static_cast<std::ptrdiff_t>(i),
                 likely_.begin() + static_cast<std::ptrdiff_t>(i) + 1);
@@ -136,7 +134,7 @@ class Remover {
   std::uint32_t source_;
   std::int64_t supply_;
   std::int64_t wanted_;
-  std::vector<NodeIndex> likely_;  // members, those that forbade something lately first
+  std::vector<NodeIndex> likely_;  // members; those that recently rejected a pair come first
   std::vector<PathEdge> edges_;
 };
 

@@ -1,5 +1,5 @@
-// Replaces plain switches by direct edges between their neighbours without making any member harder
-// to reach: the first half of packing spanning trees (see planners/packing.cc). One thread.
+// Replaces plain switches by direct edges between their neighbours, without reducing the maximum
+// flow to any member. A step of packing spanning trees (see planners/packing.cc). One thread.
 #pragma once
 
 #include <cstdint>
@@ -19,10 +19,11 @@ struct PathEdge {
   Path path;
 };
 
-// `capacities` by link, `supply` what the source gives to every member: the least flow from the
-// source to a member must be members * supply, and still is over the edges that are returned (Bang-
-// Jensen, Frank and Jackson 1995: an edge into a switch of balanced capacity and one out of it can
-// be split off together). Capacities into and out of every switch must be equal.
+// `capacities`: by link. `supply`: the capacity of an edge from a source to every member. REQUIRES:
+// the minimum over all members of the maximum flow from the source is members * supply, and the
+// capacities into and out of every switch are equal. The flow is the same over the returned edges.
+// (Bang-Jensen, Frank and Jackson 1995: an edge into a switch with balanced capacities and an edge
+// out of it can be split off together.)
 absl::StatusOr<std::vector<PathEdge>> RemoveSwitches(const Topology& topology,
                                                      const std::vector<std::int64_t>& capacities,
                                                      std::int64_t supply);

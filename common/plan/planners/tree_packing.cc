@@ -11,11 +11,11 @@
 namespace phub::plan {
 namespace {
 
-// Trees that are equal so far: `count` copies of one tree.
+// A batch: `count` copies of a tree that are equal so far.
 struct Batch {
   std::uint32_t root = 0;  // ranks
   std::int64_t count = 0;
-  std::vector<std::size_t> edges;      // into PathEdges, in the order of growth
+  std::vector<std::size_t> edges;      // indices of PathEdges, in the order of growth
   std::vector<std::uint32_t> reached;  // ranks, in the order of joining
   std::vector<std::uint32_t> depth;    // by rank; kNone: not reached
 };
@@ -46,11 +46,13 @@ class Packer {
       Batch batch = std::move(open_.front());
       open_.pop_front();
       while (batch.reached.size() < members)
-        if (!Extend(batch)) return absl::InternalError("no edge can be added to a tree");
+        if (!Extend(batch))
+          return absl::InternalError(
+              "no edge can be added to a tree (a bug in the packing planner)");
       done += batch.count;
       Finish(batch);
       if (forest_.trees.size() * members > kEdgesMax)
-        return absl::ResourceExhaustedError("the packing has too many trees");
+        return absl::ResourceExhaustedError("the plan has too many edges: round the bandwidths");
       if (progress)
         progress(static_cast<std::size_t>(done), static_cast<std::size_t>(forest_.share_unit));
     }
@@ -61,11 +63,11 @@ class Packer {
   static constexpr std::size_t kTightSetsMax = 512;
   using TightSets = std::bitset<kTightSetsMax>;
 
-  // Adds the edge that leaves the tree nearest to the root. Any edge with room would do for
-  // bandwidth; the nearest keeps the trees shallow.
+  // Adds the possible edge nearest to the root. Any possible edge would give the same bandwidth;
+  // the nearest one keeps the trees shallow.
   bool Extend(Batch& batch) {
     BuildNetwork();
-    for (const std::uint32_t from : batch.reached) {  // by depth, as the tree grows by depth
+    for (const std::uint32_t from : batch.reached) {  // in order of depth, as the tree grows
       for (const std::size_t index : leaving_[from]) {
         const std::uint32_t to = topology_.RankOf(edges_[index].to);
         if (edges_[index].capacity == 0 || batch.depth[to] != kNone) continue;
@@ -75,7 +77,7 @@ class Packer {
           RememberCut();
           continue;
         }
-        if (room < batch.count) {  // the other copies stay as they are, for later
+        if (room < batch.count) {  // the other copies become a batch of their own
           Batch rest = batch;
           rest.count -= room;
           open_.push_front(std::move(rest));
@@ -91,8 +93,8 @@ class Packer {
     return false;
   }
 
-  // What is left of the capacities, and a node for every other open batch with ways to the vertices
-  // which that batch has reached.
+  // Builds a network of the remaining capacities. Every other open batch has a node with unlimited
+  // edges to the vertices that the batch has reached.
   void BuildNetwork() {
     network_ = FlowNetwork(leaving_.size());
     for (const PathEdge& edge : edges_)
@@ -103,7 +105,7 @@ class Packer {
     for (const Batch& other : open_) {
       open_count_ += other.count;
       if (other.reached.size() == 1) {
-        batch_nodes_.push_back(other.root);  // a way to its node leads to its root only
+        batch_nodes_.push_back(other.root);  // its only vertex is the root
         continue;
       }
       batch_nodes_.push_back(network_.AddNode());
@@ -112,12 +114,12 @@ class Packer {
     }
   }
 
-  // A set of members is tight if the capacity into it is only just what the batches need that are
-  // not in it yet. An edge into it by a batch that is in it already is forbidden, and so it stays:
-  // every edge into the set that is taken lessens capacity and need alike. So the cut that one
-  // question found answers later ones; half of them and more, counted.
+  // Caches the cut that the last Solve() found. A set of members is tight if the capacity into it
+  // is exactly what batches that have not reached it need. A batch inside a tight set must not take
+  // an edge into it. The set stays tight: each edge taken into it reduces capacity and need alike.
+  // Cached cuts answer more than half of the later queries.
   void RememberCut() {
-    const std::size_t set = cut_count_++ % kTightSetsMax;  // the oldest makes room
+    const std::size_t set = cut_count_++ % kTightSetsMax;  // replaces the oldest
     for (std::uint32_t rank = 0; rank < tight_sets_.size(); ++rank)
       tight_sets_[rank][set] = !network_.IsOnSourceSide(rank);
   }
@@ -129,9 +131,10 @@ class Packer {
                        [&](std::uint32_t rank) { return (tight_sets_[rank] & entered).any(); });
   }
 
-  // How many copies of the tree may take the edge so that all open batches can still be completed
-  // (Berczi and Frank 2010): the flow from its sender to its receiver, where the sender also gives
-  // to every other batch as much as that batch has copies, must stay above the sum of those.
+  // How many copies of the tree may take the edge without making any open batch impossible to
+  // complete (Berczi and Frank 2010). Add an edge from the sender to the node of every other batch,
+  // with the batch's count as its capacity. The result is the maximum flow from sender to receiver
+  // minus the sum of these counts.
   std::int64_t Room(const Batch& batch, std::size_t index, std::uint32_t from, std::uint32_t to) {
     const std::int64_t most = std::min(batch.count, edges_[index].capacity);
     const FlowNetwork::Mark mark = network_.Here();
@@ -157,11 +160,11 @@ class Packer {
   const Topology& topology_;
   std::vector<PathEdge> edges_;
   std::vector<std::vector<std::size_t>> leaving_;  // edges by the rank of their sender
-  std::deque<Batch> open_;                         // all but the one that grows
-  std::vector<std::uint32_t> batch_nodes_;         // of open_, in the network
+  std::deque<Batch> open_;                         // all batches except the growing one
+  std::vector<std::uint32_t> batch_nodes_;         // by batch of open_: its node in the network
   std::int64_t open_count_ = 0;
   FlowNetwork network_;
-  std::vector<TightSets> tight_sets_;  // by rank: those that it is in
+  std::vector<TightSets> tight_sets_;  // by rank: the sets that contain it
   std::size_t cut_count_ = 0;
   OutForest forest_;
 };

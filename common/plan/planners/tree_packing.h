@@ -1,5 +1,5 @@
-// Packs spanning trees into capacities: `supply` trees out of every member, as many at a time as
-// can share their edges (see planners/packing.cc). One thread.
+// Packs spanning trees into capacities: `supply` trees from every member. Equal trees are handled
+// together as batches (see planners/packing.cc). One thread.
 #pragma once
 
 #include <cstdint>
@@ -13,8 +13,9 @@
 
 namespace phub::plan {
 
-// Trees with shares in 1/(members * supply); edges in the order of growth, steps by depth. Requires
-// a flow of members * supply from a source that gives `supply` to each member, to every member.
+// Returns trees with shares in 1/(members * supply), edges in the order of growth and steps by
+// depth. REQUIRES: with a source that has an edge of capacity `supply` to each member, the maximum
+// flow from the source to every member is members * supply.
 absl::StatusOr<OutForest> PackTrees(
     const Topology& topology, std::vector<PathEdge> edges, std::int64_t supply,
     const std::function<void(std::size_t done, std::size_t total)>& progress);

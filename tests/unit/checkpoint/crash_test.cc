@@ -158,7 +158,8 @@ TEST_F(OldAndNew, EveryFailingCallIsReportedAndNothingIsLost) {
       } else {
         EXPECT_TRUE(TextOf(status).starts_with(folder.path())) << status;
         EXPECT_TRUE(TextOf(status).ends_with(text)) << status;
-        const bool warns = TextOf(status).find("may be lost with the power") != std::string::npos;
+        const bool warns =
+            TextOf(status).find("a power loss may lose the new checkpoint") != std::string::npos;
         EXPECT_EQ(warns, is_new) << status;
         EXPECT_TRUE(error == EIO || absl::IsResourceExhausted(status)) << status;
       }

@@ -86,7 +86,7 @@ TEST_F(DamagedCheckpoint, EveryTruncationIsFound) {
   // All but the newline at the end means something.
   for (std::size_t length = 0; length + 1 < manifest_.size(); ++length) {
     WriteWhole(manifest_path_, std::string_view(manifest_).substr(0, length));
-    ASSERT_TRUE(Refused(manifest_path_, "not JSON")) << length;
+    ASSERT_TRUE(Refused(manifest_path_, "invalid JSON")) << length;
   }
 }
 
@@ -109,7 +109,7 @@ TEST_F(DamagedCheckpoint, TheDamagedTensorIsNamedWithItsPlace) {
   damaged = data_;
   damaged[data_.find("digits") + 1] = 'o';
   WriteWhole(data_path_, damaged);
-  EXPECT_TRUE(Refused(data_path_, "describes another state"));
+  EXPECT_TRUE(Refused(data_path_, "does not match this file"));
   damaged = data_;
   damaged[data_.find("momentum") + 1] = 'a';
   WriteWhole(data_path_, damaged);
@@ -165,24 +165,24 @@ TEST_F(DamagedCheckpoint, ForeignFilesAreRefused) {
   const std::string tensors(std::string_view(data_).substr(data_.size() - 90));
   foreign.metadata = {{"format", "pt"}};
   Vouch(EncodeHeader(foreign) + tensors, manifest);
-  EXPECT_TRUE(Refused(data_path_, "a safetensors file, but not one that phub saved"));
+  EXPECT_TRUE(Refused(data_path_, "this safetensors file is not a phub checkpoint"));
   foreign = HeaderOf(state_.description);
   foreign.metadata["phub.format_version"] = "7";
   Vouch(EncodeHeader(foreign) + tensors, manifest);
-  EXPECT_TRUE(Refused(data_path_, "its format version is \"7\"; this phub reads version 1"));
+  EXPECT_TRUE(Refused(data_path_, "the format version is \"7\"; this phub reads version 1"));
   foreign = HeaderOf(state_.description);
   foreign.tensors[0].name = "stranger";
   Vouch(EncodeHeader(foreign) + tensors, manifest);
-  EXPECT_TRUE(Refused(data_path_, "is missing"));
+  EXPECT_TRUE(Refused(data_path_, "it is missing in the file"));
   Vouch("PK\x03\x04 a file of PyTorch's", manifest);
   EXPECT_TRUE(Refused(data_path_, "header: its length is"));
 
   WriteWhole(manifest_path_, "{\"name\": \"My App\", \"icons\": []}");
-  EXPECT_TRUE(Refused(manifest_path_, "not the manifest of a state that phub saved"));
+  EXPECT_TRUE(Refused(manifest_path_, "not the manifest of a phub checkpoint"));
   std::string newer = manifest_;
   newer.replace(newer.find("\"format_version\": 1"), 19, "\"format_version\": 2");
   WriteWhole(manifest_path_, newer);
-  EXPECT_TRUE(Refused(manifest_path_, "its format version is 2; this phub reads version 1"));
+  EXPECT_TRUE(Refused(manifest_path_, "the format version is 2; this phub reads version 1"));
 }
 
 TEST_F(DamagedCheckpoint, TheManifestOfAnotherFileIsRefused) {
@@ -193,7 +193,7 @@ TEST_F(DamagedCheckpoint, TheManifestOfAnotherFileIsRefused) {
   const std::string other_manifest = ReadWhole(other.path() + "/" + kManifestFile);
   WriteWhole(manifest_path_, other_manifest);
   const std::string other_data = folder_.path() + "/" + ManifestOf(other.path()).data_file;
-  EXPECT_TRUE(Refused(other_data, "names this file, but it is not there"));
+  EXPECT_TRUE(Refused(other_data, "refers to this file, but it does not exist"));
   std::filesystem::copy(data_path_, other_data);
   EXPECT_NE(RefusalOf(other_data), "");
   // The same sizes and names, other bytes.
@@ -202,7 +202,7 @@ TEST_F(DamagedCheckpoint, TheManifestOfAnotherFileIsRefused) {
   const FolderInMemory third;
   ASSERT_EQ(Save(third.path(), changed), absl::OkStatus());
   WriteWhole(data_path_, ReadWhole(DataPathOf(third.path())));
-  EXPECT_TRUE(Refused(data_path_, "is not what was saved"));
+  EXPECT_TRUE(Refused(data_path_, "is damaged: its checksum differs"));
 }
 
 TEST_F(DamagedCheckpoint, ManifestsMayNotNameOtherFiles) {
@@ -213,13 +213,13 @@ TEST_F(DamagedCheckpoint, ManifestsMayNotNameOtherFiles) {
     EXPECT_FALSE(parsed.ok());
     EXPECT_NE(TextOf(parsed.status()).find(why), std::string::npos) << parsed.status();
   };
-  refused([](auto& m) { m.data_file = "/etc/passwd"; }, "no name of a data file");
-  refused([](auto& m) { m.data_file = "../" + m.data_file; }, "no name of a data file");
+  refused([](auto& m) { m.data_file = "/etc/passwd"; }, "not a valid data file name");
+  refused([](auto& m) { m.data_file = "../" + m.data_file; }, "not a valid data file name");
   refused([](auto& m) { m.replaces = "notes.txt"; }, "cannot be replaced");
   refused([](auto& m) { m.replaces = m.data_file; }, "cannot be replaced");
-  refused([](auto& m) { m.data_sha256[3] = 'A'; }, "no checksum");
-  refused([](auto& m) { m.tensors[0].sha256.pop_back(); }, "no checksum");
-  refused([](auto& m) { m.description.world_size = 0; }, "1 to 1024 workers");
+  refused([](auto& m) { m.data_sha256[3] = 'A'; }, "not a valid checksum");
+  refused([](auto& m) { m.tensors[0].sha256.pop_back(); }, "not a valid checksum");
+  refused([](auto& m) { m.description.world_size = 0; }, "must have 1 to 1024 workers");
 }
 
 TEST_F(DamagedCheckpoint, ChecksumsAreThoseOfTheTensors) {
@@ -231,24 +231,24 @@ TEST_F(DamagedCheckpoint, ChecksumsAreThoseOfTheTensors) {
   };
   EXPECT_TRUE(refused([](auto& m) { m.tensors.pop_back(); }, "has checksums of 2"));
   EXPECT_TRUE(refused([](auto& m) { m.tensors[1].name = "x"; }, "a checksum of \"x\""));
-  EXPECT_TRUE(
-      refused([](auto& m) { m.tensors[1].sha256 = Sha256Of(""); }, "is not what was saved"));
+  EXPECT_TRUE(refused([](auto& m) { m.tensors[1].sha256 = Sha256Of(""); },
+                      "is damaged: its checksum differs"));
   EXPECT_TRUE(refused([](auto& m) { m.data_sha256 = Sha256Of(""); }, "the header"));
-  EXPECT_TRUE(refused([](auto& m) { m.description.iteration = 6; }, "another state"));
-  EXPECT_TRUE(refused([](auto& m) { m.description.daemons = {}; }, "another state"));
+  EXPECT_TRUE(refused([](auto& m) { m.description.iteration = 6; }, "does not match this file"));
+  EXPECT_TRUE(refused([](auto& m) { m.description.daemons = {}; }, "does not match this file"));
 }
 
 TEST_F(DamagedCheckpoint, OnlyPlainFilesAreOpened) {
   const std::string target = folder_.path() + "/target";
   std::filesystem::rename(data_path_, target);
   std::filesystem::create_symlink(target, data_path_);
-  EXPECT_TRUE(Refused(data_path_, "cannot open it"));
+  EXPECT_TRUE(Refused(data_path_, "cannot open the file"));
   std::filesystem::remove(data_path_);
   ASSERT_EQ(mkfifo(data_path_.c_str(), 0600), 0);
-  EXPECT_TRUE(Refused(data_path_, "not a plain file"));
+  EXPECT_TRUE(Refused(data_path_, "this is not a regular file"));
   std::filesystem::remove(manifest_path_);
   ASSERT_EQ(mkfifo(manifest_path_.c_str(), 0600), 0);
-  EXPECT_TRUE(Refused(manifest_path_, "not a plain file"));
+  EXPECT_TRUE(Refused(manifest_path_, "this is not a regular file"));
 }
 
 TEST_F(DamagedCheckpoint, FoldersThatHoldNoStateAreSaidToBe) {
@@ -259,7 +259,9 @@ TEST_F(DamagedCheckpoint, FoldersThatHoldNoStateAreSaidToBe) {
   std::filesystem::remove(manifest_path_);
   const absl::Status empty = CheckpointReader::Open(folder_.path()).status();
   EXPECT_TRUE(absl::IsNotFound(empty)) << empty;
-  EXPECT_NE(TextOf(empty).find("no saved state is here"), std::string::npos) << empty;
+  EXPECT_NE(TextOf(empty).find("this folder is not a checkpoint: it has no manifest.json"),
+            std::string::npos)
+      << empty;
 }
 
 TEST_F(DamagedCheckpoint, StructureAloneCanBeChecked) {

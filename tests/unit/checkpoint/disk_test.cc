@@ -64,7 +64,7 @@ TEST_F(SmallDisk, ADiskThatFillsUpMeanwhileFailsTheCommit) {
   }
   const absl::Status status = (*writer)->Commit();
   EXPECT_TRUE(absl::IsResourceExhausted(status)) << status;
-  EXPECT_NE(TextOf(status).find(".manifest.tmp: cannot write to it: No space left on device"),
+  EXPECT_NE(TextOf(status).find(".manifest.tmp: cannot write the file: No space left on device"),
             std::string::npos)
       << status;
   writer->reset();
@@ -79,7 +79,7 @@ TEST_F(SmallDisk, AReadOnlyDiskIsReadAndNotWritten) {
   ASSERT_EQ(mount(nullptr, folder_.path().c_str(), nullptr, MS_REMOUNT | MS_RDONLY, nullptr), 0);
   const absl::Status status = Save(folder_.path(), StateOf(2, 1000));
   EXPECT_TRUE(TextOf(status).starts_with(folder_.path() + "/state-2-")) << status;
-  EXPECT_TRUE(TextOf(status).ends_with("cannot create it: Read-only file system")) << status;
+  EXPECT_TRUE(TextOf(status).ends_with("cannot create the file: Read-only file system")) << status;
   EXPECT_EQ(*Load(folder_.path()), small);
 }
 

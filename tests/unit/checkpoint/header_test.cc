@@ -59,14 +59,14 @@ TEST(SafetensorsHeader, PlacesCoverTheDataExactly) {
   const auto with = [&](const std::string& rest, std::uint64_t data_bytes) {
     return Refusal("{" + a + "," + Tensor("b", rest) + "}", data_bytes);
   };
-  EXPECT_NE(with(R"("dtype":"U8","shape":[3],"data_offsets":[5,8])", 8).find("leaving a hole"),
+  EXPECT_NE(with(R"("dtype":"U8","shape":[3],"data_offsets":[5,8])", 8).find("leaving a gap"),
             std::string::npos);
   EXPECT_NE(with(R"("dtype":"U8","shape":[3],"data_offsets":[3,6])", 6).find("begins at byte 3"),
             std::string::npos);
   EXPECT_NE(with(kFour, 4).find("inside the tensor before"), std::string::npos);
-  EXPECT_NE(with(kNext, 8).find("the tensors have 7 bytes, but there are 8"), std::string::npos);
-  EXPECT_NE(with(kNext, 6).find("there are 6 bytes"), std::string::npos);
-  EXPECT_NE(with(R"("dtype":"U8","shape":[3],"data_offsets":[7,4])", 7).find("before its begin"),
+  EXPECT_NE(with(kNext, 8).find("the tensors have 7 bytes, but the file has 8"), std::string::npos);
+  EXPECT_NE(with(kNext, 6).find("the file has 6 bytes"), std::string::npos);
+  EXPECT_NE(with(R"("dtype":"U8","shape":[3],"data_offsets":[7,4])", 7).find("before its begin 7"),
             std::string::npos);
 }
 
@@ -94,20 +94,20 @@ TEST(SafetensorsHeader, ShapesMakeTheirBytes) {
 
 TEST(SafetensorsHeader, JsonIsStrict) {
   const std::string a = Tensor("a", kFour);
-  EXPECT_NE(Refusal("{" + a + "," + a + "}", 4).find("the name \"a\" comes twice"),
+  EXPECT_NE(Refusal("{" + a + "," + a + "}", 4).find("the name \"a\" occurs twice"),
             std::string::npos);
-  EXPECT_NE(Refusal("{\"a\":{" + kFour + R"(,"dtype":"F32"}})", 4).find("\"dtype\" comes twice"),
+  EXPECT_NE(Refusal("{\"a\":{" + kFour + R"(,"dtype":"F32"}})", 4).find("\"dtype\" occurs twice"),
             std::string::npos);
   // The same name, spelled with an escape.
-  EXPECT_NE(Refusal("{" + a + "," + Tensor("\\u0061", kNext) + "}", 7).find("comes twice"),
+  EXPECT_NE(Refusal("{" + a + "," + Tensor("\\u0061", kNext) + "}", 7).find("occurs twice"),
             std::string::npos);
   EXPECT_NE(Refusal(R"({"a":{"dtype":"F32","shape":[1.0],"data_offsets":[0,4]}})", 4)
-                .find("not a whole number"),
+                .find("not a 64-bit integer"),
             std::string::npos);
   EXPECT_NE(Refusal(R"({"a":null})", 0).find("null"), std::string::npos);
-  EXPECT_NE(Refusal("{\"\xff\":{" + kFour + "}}", 4).find("not JSON"), std::string::npos);
-  EXPECT_NE(Refusal(std::string("{}\0{}", 5), 0).find("not JSON"), std::string::npos);
-  EXPECT_NE(Refusal("{} {}", 0).find("not JSON"), std::string::npos);
+  EXPECT_NE(Refusal("{\"\xff\":{" + kFour + "}}", 4).find("invalid JSON"), std::string::npos);
+  EXPECT_NE(Refusal(std::string("{}\0{}", 5), 0).find("invalid JSON"), std::string::npos);
+  EXPECT_NE(Refusal("{} {}", 0).find("invalid JSON"), std::string::npos);
   EXPECT_NE(Refusal(R"({"__metadata__":{"a":1}})", 0).find("__metadata__"), std::string::npos);
   EXPECT_NE(Refusal(R"({"__metadata__":[]})", 0).find("__metadata__"), std::string::npos);
   for (const char* json : {"", " {}", "{}\n", "[]", "{", "}", "\xef\xbb\xbf{}", "{}x"})
@@ -118,7 +118,7 @@ TEST(SafetensorsHeader, DeepAndWideJsonEndsEarly) {
   for (const char* open : {"[", "{\"a\":"}) {
     std::string deep = "{\"a\":";
     while (deep.size() < 20'000'000) deep += open;
-    EXPECT_NE(Refusal(deep + "}", 0).find("nested over 16 levels"), std::string::npos);
+    EXPECT_NE(Refusal(deep + "}", 0).find("nested deeper than 16 levels"), std::string::npos);
   }
   std::string wide = "{\"a\":[0";
   while (wide.size() < 20'000'000) wide += ",0";
@@ -148,19 +148,20 @@ std::string RefusedDescription(Change change) {
 }
 
 TEST(CheckpointMetadata, TensorsAreExactlyThoseOfTheKeys) {
-  EXPECT_NE(RefusedDescription([](auto& h) { h.tensors.pop_back(); }).find("it is missing"),
-            std::string::npos);
+  EXPECT_NE(
+      RefusedDescription([](auto& h) { h.tensors.pop_back(); }).find("it is missing in the file"),
+      std::string::npos);
   EXPECT_NE(RefusedDescription([](auto& h) {
               h.tensors.push_back({"more", {}, {1}, 0, 0});
-            }).find("tensor \"more\": it belongs to no key"),
+            }).find("tensor \"more\": it does not belong to any key"),
             std::string::npos);
   EXPECT_NE(RefusedDescription([](auto& h) {
               h.tensors[0].shape = {3, 3};
-            }).find("it must be 9 elements of f32"),
+            }).find("it must have one dimension of 9 elements of f32"),
             std::string::npos);
   EXPECT_NE(RefusedDescription([](auto& h) {
               h.tensors[0].type = numeric::ElementType::kI32;
-            }).find("it must be 9 elements of f32"),
+            }).find("it must have one dimension of 9 elements of f32"),
             std::string::npos);
 }
 
@@ -170,18 +171,21 @@ TEST(CheckpointMetadata, ForeignAndChangedMetadataIsRefused) {
   };
   EXPECT_NE(RefusedDescription([](auto& h) {
               h.metadata = {{"format", "pt"}};
-            }).find("not one that phub saved"),
+            }).find("not a phub checkpoint"),
             std::string::npos);
   EXPECT_NE(with("phub.format_version", "2").find("this phub reads version 1"), std::string::npos);
   EXPECT_NE(with("more", "1").find("unknown metadata \"more\""), std::string::npos);
   for (const char* number : {"", "04", "+4", "4 ", "-1", "4.0", "99999999999999999999", "x"})
-    EXPECT_NE(with("phub.world_size", number).find("phub.world_size: no number"), std::string::npos)
+    EXPECT_NE(with("phub.world_size", number)
+                  .find(std::string("phub.world_size: \"") + number + "\" is not a valid number"),
+              std::string::npos)
         << number;
-  EXPECT_NE(with("phub.job", "").find("no name of a job"), std::string::npos);
-  EXPECT_NE(with("phub.daemons", "[1]").find("list of texts"), std::string::npos);
+  EXPECT_NE(with("phub.job", "").find("not a valid job name"), std::string::npos);
+  EXPECT_NE(with("phub.daemons", "[1]").find("list of strings"), std::string::npos);
   EXPECT_NE(with("phub.keys", "[[[[").find("phub.keys"), std::string::npos);
-  EXPECT_NE(with("phub.keys", "[{}]").find("phub.keys[0]: no field"), std::string::npos);
-  EXPECT_NE(with("phub.keys", "[]").find("belongs to no key"), std::string::npos);
+  EXPECT_NE(with("phub.keys", "[{}]").find("phub.keys[0]: field \"name\" is missing"),
+            std::string::npos);
+  EXPECT_NE(with("phub.keys", "[]").find("does not belong to any key"), std::string::npos);
   const std::string keys = HeaderOf(SmallCheckpoint(5, 1).description).metadata.at("phub.keys");
   const auto replaced = [&](const std::string& from, const std::string& to) {
     std::string changed = keys;
@@ -189,11 +193,11 @@ TEST(CheckpointMetadata, ForeignAndChangedMetadataIsRefused) {
     EXPECT_NE(at, std::string::npos) << from;
     return with("phub.keys", changed.replace(at, from.size(), to));
   };
-  EXPECT_NE(replaced("\"0.1\"", "\"0.10\"").find("\"learning_rate\" is no number"),
+  EXPECT_NE(replaced("\"0.1\"", "\"0.10\"").find("\"learning_rate\" is not a valid number"),
             std::string::npos);
-  EXPECT_NE(replaced("\"0.1\"", "\"inf\"").find("is no number"), std::string::npos);
-  EXPECT_NE(replaced("\"0.1\"", "\"nan\"").find("is no number"), std::string::npos);
-  EXPECT_NE(replaced("\"0.1\"", "\"0x1p4\"").find("is no number"), std::string::npos);
+  EXPECT_NE(replaced("\"0.1\"", "\"inf\"").find("is not a valid number"), std::string::npos);
+  EXPECT_NE(replaced("\"0.1\"", "\"nan\"").find("is not a valid number"), std::string::npos);
+  EXPECT_NE(replaced("\"0.1\"", "\"0x1p4\"").find("is not a valid number"), std::string::npos);
   EXPECT_NE(replaced("\"type\":\"f32\"", "\"type\":\"f31\"").find("unknown type"),
             std::string::npos);
   EXPECT_NE(
@@ -201,8 +205,9 @@ TEST(CheckpointMetadata, ForeignAndChangedMetadataIsRefused) {
       std::string::npos);
   EXPECT_NE(replaced("\"initialized\":true", "\"initialized\":1").find("true or false"),
             std::string::npos);
-  EXPECT_NE(replaced("\"initialized\":true", "\"initialized\":false").find("belongs to no key"),
-            std::string::npos);
+  EXPECT_NE(
+      replaced("\"initialized\":true", "\"initialized\":false").find("does not belong to any key"),
+      std::string::npos);
 }
 
 TEST(DataFileName, OnlyOurOwn) {

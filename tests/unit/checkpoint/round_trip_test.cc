@@ -183,7 +183,7 @@ TEST(SavedState, FoldersAreMadeOneLevelDeep) {
   EXPECT_TRUE(Load(folder.path() + "/new").ok());
   const absl::Status status = Save(folder.path() + "/a/b", SmallCheckpoint(1, 1));
   EXPECT_TRUE(absl::IsNotFound(status)) << status;
-  EXPECT_NE(TextOf(status).find(folder.path() + "/a/b: cannot make the folder: No such file"),
+  EXPECT_NE(TextOf(status).find(folder.path() + "/a/b: cannot create the folder: No such file"),
             std::string::npos)
       << status;
 }
@@ -217,27 +217,28 @@ TEST(CheckpointWriter, RefusesOverlapsGapsAndStrangers) {
         EXPECT_TRUE(writer.Write(name, 2, bytes.subspan(8, 8)).ok());
         return writer.Write(name, 0, bytes.first(12));
       },
-      "elements 0 to 3 came when 2 to 4 were there already");
+      "elements 0 to 3 overlap elements 2 to 4");
   refused(
       [&](CheckpointWriter& writer) {
         EXPECT_TRUE(writer.Write(name, 0, bytes.first(12)).ok());
         return writer.Write(name, 2, bytes.subspan(8));
       },
-      "elements 2 to 9 came when 0 to 3 were there already");
+      "elements 2 to 9 overlap elements 0 to 3");
   refused([&](CheckpointWriter& writer) { return writer.Write("fc2", 0, bytes); },
-          "none of this name");
-  refused([&](CheckpointWriter& writer) { return writer.Write(name, 1, bytes); }, "not in its 9");
+          "no tensor of this name");
+  refused([&](CheckpointWriter& writer) { return writer.Write(name, 1, bytes); },
+          "exceed the tensor's 9");
   refused([&](CheckpointWriter& writer) { return writer.Write(name, UINT64_MAX, bytes.first(4)); },
-          "not in its 9");
+          "exceed the tensor's 9");
   refused([&](CheckpointWriter& writer) { return writer.Write(name, 0, bytes.first(3)); },
-          "not whole elements of f32");
+          "not a whole number of f32 elements");
   refused(
       [&](CheckpointWriter& writer) {
         EXPECT_TRUE(WriteAll(writer, {{}, {{name, {bytes.begin(), bytes.begin() + 8}}}}).ok());
         EXPECT_TRUE(writer.Write(name, 5, bytes.subspan(20)).ok());
         return writer.Commit();
       },
-      "elements 2 to 5 of 9 did not come");
+      "elements 2 to 5 of 9 are missing");
   EXPECT_TRUE(NamesIn(folder.path()).empty());
 }
 

@@ -54,7 +54,7 @@ TEST(Chooser, PricesWhoDoesNotApplyWithTheReason) {
   const Choice choice = Chosen(Named("ring:6"), 1 << 20);
   EXPECT_EQ(choice.candidates.size(), Planners().size());
   EXPECT_EQ(std::string(Find(choice, "halving-doubling").status.message()),
-            "6 members are not a power of two");
+            "the number of members, 6, is not a power of two");
 }
 
 }  // namespace

@@ -30,16 +30,17 @@ TEST(ForestJson, NamesThePlace) {
     return Why(ParseForestJson(topology, Replaced(good, what, with)));
   };
   EXPECT_EQ(why("\"step\": 0", "\"step\": -1"),
-            "trees[0].reduce[0]: field 'step' must be a whole number in 0..4194303");
+            "trees[0].reduce[0]: field 'step' must be an integer from 0 to 4194303");
   EXPECT_EQ(why("\"step\": 0", "\"step\": 1e99").substr(0, 18), "trees[0].reduce[0]");
   EXPECT_EQ(why("\"path\": 0", "\"path\": 99"),
-            "trees[0].reduce[0]: field 'path' must be a whole number in 0..2");
+            "trees[0].reduce[0]: field 'path' must be an integer from 0 to 2");
   EXPECT_EQ(why("\"share\": \"1/3\"", "\"share\": \"4/3\""),
-            "trees[0]: 'share' must be a fraction in 0..1, such as \"1/16\"");
+            "trees[0]: field 'share' must be a fraction above 0 and at most 1, such as \"1/16\"");
   EXPECT_EQ(why("\"home\": \"m0\"", "\"home\": \"m7\""),
-            "trees[0]: ring:3 has no node 'm7': is the plan for another topology?");
+            "trees[0]: ring:3 has no node 'm7'; the plan is probably for another topology");
   EXPECT_EQ(why("\"home\":", "\"house\":").substr(0, 32), "trees[0]: unknown field 'house' ");
-  EXPECT_EQ(Why(ParseForestJson(Named("switch:3"), good)), "paths[0]: switch:3 has no link m1->m2");
+  EXPECT_EQ(Why(ParseForestJson(Named("switch:3"), good)),
+            "paths[0]: switch:3 has no link m1->m2; the plan is probably for another topology");
 }
 
 // No message between processes may carry half a character.

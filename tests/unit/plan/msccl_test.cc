@@ -242,8 +242,10 @@ TEST(Msccl, RefusesAReduceScatterThatEndsElsewhere) {
   program = RingReduceScatter(true);
   program.gpus[0][0].steps[2].type = "rrcs";
   program.gpus[1][0].steps.push_back({"r", {'i', 0}, {'i', 0}});
-  EXPECT_EQ(Why(ParseMsccl(topology, program.Xml())),
-            "not a forest: the sum of chunk 0 is completed at gpu 0, and sent on by gpu 0");
+  EXPECT_EQ(
+      Why(ParseMsccl(topology, program.Xml())),
+      "not a forest: gpu 0 sends the complete sum of chunk 0; in a reduce_scatter it must stay "
+      "at gpu 0");
   program = RingReduceScatter(true);
   program.chunks = 4;
   EXPECT_EQ(Why(ParseMsccl(topology, program.Xml())), "nchunksperloop is not a multiple of ngpus");
@@ -255,18 +257,19 @@ TEST(Msccl, RefusesWhatIsNoForestWithTheReason) {
     return Why(ParseMsccl(topology, Replaced(Whole(kTwoGpus), what, with)));
   };
   EXPECT_EQ(why("allreduce", "alltoall").substr(0, 15), "coll=\"alltoall\"");
-  EXPECT_EQ(why("type=\"s\"", "type=\"x\""), "line 4: 'x' is not a type of step");
-  EXPECT_EQ(why("srcoff=\"1\"", "srcoff=\"7\""), "line 4: its chunks are outside of the buffer");
+  EXPECT_EQ(why("type=\"s\"", "type=\"x\""), "line 4: unknown step type 'x'");
+  EXPECT_EQ(why("srcoff=\"1\"", "srcoff=\"7\""),
+            "line 4: the step's chunks are outside the buffer");
   EXPECT_EQ(why("type=\"s\" srcbuf=\"i\" srcoff=\"1\"", "type=\"s\" srcbuf=\"i\" srcoff=\"0\""),
-            "line 11: it adds chunk 0 to chunk 1");
+            "line 11: the step adds chunk 0 to chunk 1");
   EXPECT_EQ(why("depid=\"-1\" deps=\"-1\"", "depid=\"3\" deps=\"0\""),
-            "line 4: it waits for a step that is not there");
-  EXPECT_EQ(why("depid=\"-1\" deps=\"-1\"", "depid=\"0\" deps=\"2\"").substr(0, 29),
-            "line 4: gpu 0 waits here for ");
-  EXPECT_EQ(why("<algo", "<!DOCTYPE a><algo"), "line 1: a document type is not read");
+            "line 4: the step waits for a step that does not exist");
+  EXPECT_EQ(why("depid=\"-1\" deps=\"-1\"", "depid=\"0\" deps=\"2\"").substr(0, 39),
+            "line 4: gpu 0 never gets past this step");
+  EXPECT_EQ(why("<algo", "<!DOCTYPE a><algo"), "line 1: document types are not allowed");
   EXPECT_EQ(why("</algo>", ""), "line 14: no element found");
   EXPECT_EQ(Why(ParseMsccl(Named("ring:3"), Whole(kTwoGpus))),
-            "the program is for 2 GPUs, ring:3 has 3 members");
+            "the program is for 2 GPUs, but ring:3 has 3 members");
 }
 
 TEST(Msccl, RefusesRecursiveDoubling) {
@@ -281,7 +284,8 @@ TEST(Msccl, RefusesRecursiveDoubling) {
 
 TEST(Msccl, RefusesToWriteSwitchesThatSum) {
   const Topology topology = Named("switch:4,aggregate");
-  EXPECT_NE(Why(ForestToMsccl(topology, Planned("in-switch", topology))).find("no switches"),
+  EXPECT_NE(Why(ForestToMsccl(topology, Planned("in-switch", topology)))
+                .find("does not support aggregating switches"),
             std::string::npos);
 }
 

@@ -51,7 +51,7 @@ TEST(Survey, EndsWithTheFirstProbeThatFails) {
   EXPECT_EQ(failed.status().message(), "rack 3 is gone");
   EXPECT_EQ(probes, 3);
   const auto empty = Survey(2, {}, [](RankPair, DurationNs) { return PairMeasure{}; });
-  EXPECT_THAT(std::string(empty.status().message()), HasSubstr("has no result"));
+  EXPECT_THAT(std::string(empty.status().message()), HasSubstr("returned no result"));
 }
 
 }  // namespace

@@ -139,29 +139,30 @@ std::string WithLine(int line, std::string_view replacement) {
 
 TEST(TopologyToml, NamesTheLine) {
   EXPECT_EQ(WhyNot(WithLine(9, "to = \"t\"")),
-            "line 9: link: no member, switch or aggregator is called 't'");
+            "line 9: link: no member, switch or aggregator is named 't'");
   EXPECT_EQ(WhyNot(WithLine(13, "bandwidth = 0")),
             "line 13: link b->s: the bandwidth must be positive");
   EXPECT_EQ(WhyNot(WithLine(13, "bandwidth = \"-8/3\"")),
             "line 13: link b->s: the bandwidth must be positive");
   EXPECT_EQ(WhyNot(WithLine(13, "bandwidth = 1.5")),
-            "line 13: link b->s: bandwidth is none of 1, \"8/3\", \"40Gbit/s\"");
+            "line 13: link b->s: the bandwidth must be like 1, \"8/3\" or \"40Gbit/s\"");
   EXPECT_EQ(
       WhyNot(WithLine(13, "speed = 3")),
       "line 13: unknown key 'speed' in [[link]] (known: from, to, bandwidth, latency, one_way)");
   EXPECT_EQ(WhyNot(WithLine(4, "latency = 3")).substr(0, 8), "line 4: ");
-  EXPECT_EQ(WhyNot(WithLine(5, "members = [\"a\", \"a\"]")), "line 5: two nodes are called 'a'");
+  EXPECT_EQ(WhyNot(WithLine(5, "members = [\"a\", \"a\"]")), "line 5: two nodes are named 'a'");
   EXPECT_EQ(WhyNot(WithLine(2, "name = ")).substr(0, 8), "line 2: ");
   EXPECT_EQ(WhyNot(WithLine(11, "from = \"a\"")).substr(0, 8), "line 10:");
 }
 
 TEST(TopologyToml, RefusesMembersThatCannotBeReached) {
   EXPECT_EQ(WhyNot("members = [\"a\", \"b\", \"c\"]\n[[link]]\nfrom = \"a\"\nto = \"b\"\n"),
-            "no way leads from member 'a' to member 'c'");
+            "there is no path from member 'a' to member 'c'");
   EXPECT_EQ(
       WhyNot("members = [\"a\", \"b\"]\n[[link]]\nfrom = \"a\"\nto = \"b\"\none_way = true\n"),
-      "no way leads from member 'b' to member 'a'");
-  EXPECT_EQ(WhyNot("members = [\"a\"]\nlink = []\n"), "1 member(s); an exchange needs at least 2");
+      "there is no path from member 'b' to member 'a'");
+  EXPECT_EQ(WhyNot("members = [\"a\"]\nlink = []\n"),
+            "the topology has 1 member(s); an exchange needs at least 2");
 }
 
 TEST(TopologyToml, RefusesBandwidthsWithoutACommonUnit) {
@@ -187,14 +188,14 @@ TEST(TopologyJson, NamesThePlace) {
     const absl::StatusOr<Topology> topology = ParseTopologyJson(text);
     return topology.ok() ? "accepted" : Message(topology.status());
   };
-  EXPECT_EQ(why("{\n \"format\": }"), "line 2, column 12: this is not JSON");
+  EXPECT_EQ(why("{\n \"format\": }"), "line 2, column 12: invalid JSON");
   EXPECT_EQ(why("{\"format\": \"phub.topology.v9\"}"),
             "format: 'phub.topology.v9' is not phub.topology.v1");
   EXPECT_EQ(why("{\"form\": 1}").substr(0, 20), "unknown field 'form'");
   EXPECT_FALSE(ParseTopologyJson(std::string(1000, '[')).ok());
   std::string text = TopologyToJson(Named("ring:3"));
   text.replace(text.find("\"to\": \"m1\""), 10, "\"to\": \"m9\"");
-  EXPECT_EQ(why(text), "links[0]: 'to' names no node: 'm9'");
+  EXPECT_EQ(why(text), "links[0]: field 'to': there is no node 'm9'");
 }
 
 }  // namespace

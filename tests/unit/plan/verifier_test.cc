@@ -185,19 +185,20 @@ TEST(Verifier, NamesTreeEdgeAndReason) {
   const Forest good = Planned("ring", topology);
   Forest late = good;
   late.trees[0].reduce[1].step = 0;
-  EXPECT_EQ(WhyRefused(topology, late),
-            "tree 0 (home m0), reduce edge m2->m0 at step 0: m2 gets a partial sum only at step 0");
+  EXPECT_EQ(
+      WhyRefused(topology, late),
+      "tree 0 (home m0), reduce edge m2->m0 at step 0: m2 receives a partial sum only at step 0");
   Forest twice = good;
   twice.trees[1].gather.push_back(twice.trees[1].gather.back());
   EXPECT_EQ(WhyRefused(topology, twice),
-            "tree 1 (home m1), gather edge m2->m0 at step 3: m0 gets the result twice");
+            "tree 1 (home m1), gather edge m2->m0 at step 3: m0 receives the result twice");
   Forest lost = good;
   lost.trees[2].reduce.erase(lost.trees[2].reduce.begin());
   EXPECT_EQ(WhyRefused(topology, lost),
             "tree 2 (home m2): the contribution of m0 never reaches the home");
   Forest shares = good;
   shares.trees[0].share = 2;
-  EXPECT_EQ(WhyRefused(topology, shares), "the trees' shares sum to 1.33333, not to 1");
+  EXPECT_EQ(WhyRefused(topology, shares), "the trees' shares sum to 1.33333; they must sum to 1");
 }
 
 TEST(Verifier, RefusesWaitsInACircle) {
@@ -213,7 +214,7 @@ TEST(Verifier, RefusesWaitsInACircle) {
   circle.reduce[1] = {m2, m1, 1, paths.Intern({*topology.FindLink(m2, m1)})};
   const std::string why = WhyRefused(topology, one_more);
   EXPECT_NE(why.find("tree 0 (home m0), reduce edge m1->m2"), std::string::npos) << why;
-  EXPECT_NE(why.find("circle"), std::string::npos) << why;
+  EXPECT_NE(why.find("cycle of waits"), std::string::npos) << why;
 }
 
 TEST(Verifier, RefusesAPathThroughAHostThatDoesNotForward) {
