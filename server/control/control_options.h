@@ -9,6 +9,7 @@
 #include "common/base/clock.h"
 #include "common/base/ids.h"
 #include "common/plan/topology.h"
+#include "server/control/lane_transport.h"
 #include "server/core/exchange/rack_plan.h"
 
 namespace phub::server {
@@ -59,23 +60,8 @@ struct ControlOptions {
   std::string DescribeRack(RackIndex rack) const;
   bool is_anchor() const { return rack_self == 0; }  // the first daemon of its rack
 
-  // Of rings, for each lane of a job, as shared memory charges them; see SetSharedMemoryEndpoint.
-  std::uint64_t shared_lane_bytes = 0;
-  // Of registered memory beside the slots, for each lane that may come over verbs, and before each
-  // slot. 0: none do.
-  std::uint64_t verbs_lane_bytes = 0;
-  std::uint32_t slot_header_bytes = 0;
-
-  // The same for each lane between this and another rack. 0: no such lane comes over verbs, and
-  // why.
-  std::uint64_t peer_verbs_lane_bytes = 0;
-  std::string no_peer_verbs_reason = "this daemon has none";
-  bool peer_verbs_only = false;  // such a lane is over verbs, or the job has none
-
-  // Lanes over tcp are TLS; of sessions, for each such lane. And why they are, or are not.
-  bool tls_lanes = false;
-  std::uint64_t tls_lane_bytes = 0;
-  std::string tls_reason;
+  LaneTransports lane_transports;  // tcp first
+  bool tls_lanes = false;          // lanes over tcp use TLS
 
   std::uint32_t chunk_bytes = 128 * 1024;              // when the job does not say
   std::uint32_t staging_bytes_per_lane = 1024 * 1024;  // when the job does not say

@@ -104,11 +104,13 @@ v1::JobInfo Admin::DescribeJob(const Job& job) const {
 
 // Why a lane that travels so is as safe as its tenant asks for.
 std::string Admin::ReasonOf(const Job& job, std::string_view lane) const {
-  if (lane.starts_with("shm")) return "same host: what is in its memory does not leave it";
-  if (lane.starts_with("verbs")) return "RDMA at both ends; not encrypted";
+  const LaneTransports& transports = context_.options.lane_transports;
+  const LaneTransport* const transport = FindTransportOf(transports, lane);
+  if (transport == nullptr) return {};
+  const bool first = transport == &transports.front();
   const bool required = context_.ledger.RequiresEncryption(job.account.tenant);
-  return context_.options.tls_reason +
-         (required ? "; the tenant requires encryption, so not RDMA" : "");
+  return transport->privacy +
+         (first && required ? "; the tenant requires encryption, so not RDMA" : "");
 }
 
 void Admin::ListJobs(const v1::ListJobsRequest& request, Answer<v1::ListJobsResponse> answer) {

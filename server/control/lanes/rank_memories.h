@@ -18,7 +18,7 @@
 
 namespace phub::server {
 
-// The staging slots of one lane: slot i is slot_header_bytes (of the options) and then slot_bytes.
+// The staging slots of one lane: slot i is SlotHeaderBytes() and then slot_bytes.
 struct LaneStaging {
   std::byte* data = nullptr;
   std::uint32_t slot_count = 0;

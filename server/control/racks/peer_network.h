@@ -1,10 +1,10 @@
 // How Control reaches the daemons of other racks. Implemented by server/control/rpc/peer_links.h
-// over gRPC, tcp and verbs.
+// over gRPC and the daemon's transports.
 #pragma once
 
 #include <cstdint>
-#include <optional>
 #include <string>
+#include <vector>
 
 #include "common/wire/lane_hello.h"
 #include "phub/v1/peer.pb.h"
@@ -13,16 +13,22 @@
 
 namespace phub::server {
 
+// A transport that both daemons have for a lane. Its nonce was sent in the clear, so it is good for
+// this transport only.
+struct PeerLaneOffer {
+  std::uint8_t transport_index = 0;
+  wire::Nonce nonce{};
+};
+
 // A lane that is to be made.
 struct PeerLaneCall {
   RackIndex to{};
   std::string host;  // empty: the one of the rack's control plane
   std::uint16_t port = 0;
-  wire::LaneHello hello;  // with the nonce for tcp
-  bool tls = false;       // of tcp
-  // First over verbs, with this nonce. Then it has been said in the clear: tcp has the other.
-  std::optional<wire::Nonce> verbs_nonce;
-  bool verbs_only = false;
+  wire::LaneHello hello;              // with the nonce for tcp
+  bool tls = false;                   // of tcp
+  std::vector<PeerLaneOffer> offers;  // tried in order, before tcp
+  bool offers_only = false;           // never over tcp
 };
 
 // Called with Control's lock held; must return at once and must not call back into Control.

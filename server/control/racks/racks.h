@@ -43,7 +43,8 @@ struct KnownRack {
   bool missed_messages = false;                // of this daemon: jobs that span racks cannot go on
   std::string refuses;                         // why it takes nothing of this daemon, as it says
   std::string is_refused;                      // why nothing of it is taken here
-  TimeNs no_verbs_until = 0;                   // a lane to it over verbs was lost
+  // A lane to it over this transport was lost: until then another one is used.
+  std::map<std::string, TimeNs> avoided_until;
 };
 inline constexpr std::size_t kPeerWordsMax = 1024;  // of what it says
 // What is known to be wrong between the two, to go behind what comes of it: ": ..."; or nothing.

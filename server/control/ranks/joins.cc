@@ -21,24 +21,22 @@ const std::string& TenantOf(const v1::JoinRequest& request) {
 
 // With staging, and what its ranks may share with this daemon but for regions of their own.
 std::uint64_t Joins::MemoryOfJob(const Job& job) const {
-  const std::uint64_t network_lane =
-      context_.options.verbs_lane_bytes + context_.options.tls_lane_bytes +
-      std::uint64_t{job.config.slots_per_lane} * context_.options.slot_header_bytes;
+  const LaneTransports& transports = context_.options.lane_transports;
+  const std::uint64_t lane = WorkerLaneBytes(transports) +
+                             std::uint64_t{job.config.slots_per_lane} * SlotHeaderBytes(transports);
   std::uint64_t exchange = 0;
   if (job.exchange != nullptr) {
     const exchange::RackPlan& plan = job.exchange->plan;
-    exchange = exchange::ShardExchangeBytes(plan) +
-               static_cast<std::uint64_t>(std::popcount(plan.neighbors)) *
-                   (context_.options.tls_lane_bytes + context_.options.peer_verbs_lane_bytes);
+    exchange =
+        exchange::ShardExchangeBytes(plan) +
+        static_cast<std::uint64_t>(std::popcount(plan.neighbors)) * PeerLaneBytes(transports);
   }
   const std::uint64_t shards =
-      (JobShardBytes(job.config) + exchange + job.config.world_size * network_lane) *
-      context_.cores.size();
+      (JobShardBytes(job.config) + exchange + job.config.world_size * lane) * context_.cores.size();
   if (!host_memory_.shares_memory()) return shards;
   const std::uint64_t tables =
       std::uint64_t{wire::kSharedRegionsMax} * sizeof(transport::SharedRegion);
-  return shards + job.config.world_size *
-                      (tables + context_.options.shared_lane_bytes * context_.cores.size());
+  return shards + job.config.world_size * tables;
 }
 
 absl::Status Joins::BuildShards(Job& job) {
@@ -90,8 +88,8 @@ absl::Status Joins::CheckRoom(const v1::JoinRequest& request) {
   return absl::OkStatus();
 }
 
-absl::StatusOr<Job*> Joins::CreateJob(const v1::JoinRequest& request,
-                                          const JobSettings& settings, RackParts racks) {
+absl::StatusOr<Job*> Joins::CreateJob(const v1::JoinRequest& request, const JobSettings& settings,
+                                      RackParts racks) {
   if (absl::Status room = CheckRoom(request); !room.ok()) return room;
   auto job = std::make_unique<Job>();
   job->account = {
@@ -144,7 +142,7 @@ absl::StatusOr<Job*> Joins::CreateJob(const v1::JoinRequest& request,
 
 // Whether a rank may take its place in a job that runs.
 absl::Status Joins::CheckPlace(const Job& job, const v1::JoinRequest& request,
-                                   const JobSettings& settings) {
+                               const JobSettings& settings) {
   const std::string difference =
       DifferenceInSettings(settings, job.settings, DescribeRankBriefly(job, job.created_by));
   if (!difference.empty()) {
@@ -182,7 +180,7 @@ absl::Status Joins::CheckPlace(const Job& job, const v1::JoinRequest& request,
 }
 
 v1::JoinResponse Joins::DescribeSeat(const Job& job, Rank rank, std::uint32_t version,
-                                         bool created) {
+                                     bool created) {
   v1::JoinResponse response;
   response.set_protocol_version(version);
   response.set_daemon_version(context_.options.version);
@@ -208,7 +206,7 @@ v1::JoinResponse Joins::DescribeSeat(const Job& job, Rank rank, std::uint32_t ve
 }
 
 void Joins::Join(const v1::JoinRequest& given, std::string_view peer_address,
-                     Answer<v1::JoinResponse> answer) {
+                 Answer<v1::JoinResponse> answer) {
   const auto refuse = [&](const absl::Status& status) { answer(status, {}); };
   const absl::StatusOr<std::uint32_t> version =
       ChooseProtocolVersion(given, context_.options.version);

@@ -4,8 +4,8 @@
 //
 //   Control control(clock, random, cores, options);
 //   ControlThread thread(control, clock);            // its doorbell goes to the core loops
-//   ControlLaneGate gate(thread);                    // server/control/ports/lane_gate.h, to the
-//   listener control.SetLaneEndpoint(core, "", listener_port); thread.Start(); auto server =
+//   ControlLaneGate gate(thread);                    // server/transports/tcp/tcp_lane_gate.h, to
+//   the listener control.SetLaneEndpoint(core, "", listener_port); thread.Start(); auto server =
 //   GrpcServer::Create(thread, {.host = "127.0.0.1", .port = 7700});
 //   ...
 //   thread.Run([](Control& c) { c.Drain(10 * kSecond); });  server.value()->SetServing(false);
