@@ -37,8 +37,9 @@ std::vector<Offer> ReadOffers(const v1::PeerConnect& connect) {
 
 std::string WhyNotOffered(const LaneTransport& transport, bool encryption_required) {
   using Peers = LaneTransport::Peers;
-  if (transport.peers == Peers::kNever || transport.peers == Peers::kUnavailable)
-    return transport.why_no_peers;
+  if (transport.peers == Peers::kNever)
+    return fmt::format("{} is not offered to other racks", transport.name);
+  if (transport.peers == Peers::kUnavailable) return transport.why_no_peers;
   if (!encryption_required) return {};
   return fmt::format("the tenant requires encryption, and {} lanes have none", transport.name);
 }
