@@ -106,4 +106,13 @@ absl::StatusOr<CorePlan> PlanCores(const Settings& settings, const CpuTopology& 
   return plan;
 }
 
+NumaNodes NodesOf(const CorePlan& plan, const CpuTopology& topology) {
+  NumaNodes nodes;
+  for (const std::optional<std::uint32_t>& pin : plan.pins) {
+    const Core* const core = pin ? topology.Find(*pin) : nullptr;
+    nodes.push_back(core != nullptr ? std::optional(core->numa_node) : std::nullopt);
+  }
+  return nodes;
+}
+
 }  // namespace phub::server

@@ -43,6 +43,10 @@ struct CorePlan {
 };
 const char* ToString(CorePlan::Waiting waiting);
 
+// The NUMA node of each core loop's core; nothing for a loop that is not pinned.
+using NumaNodes = std::vector<std::optional<std::uint32_t>>;
+NumaNodes NodesOf(const CorePlan& plan, const CpuTopology& topology);
+
 // InvalidArgument: a core that may not be used, more pinned loops than cores, too many loops; says
 // which cores are usable.
 absl::StatusOr<CorePlan> PlanCores(const Settings& settings, const CpuTopology& topology);

@@ -4,48 +4,46 @@
 
 #include <cstdint>
 #include <memory>
-#include <span>
 #include <utility>
 #include <vector>
 
-#include "common/transport/shm/shm_transport.h"
-#include "common/transport/tcp/tcp_transport.h"
-#include "common/transport/verbs/verbs_transport.h"
+#include "common/transport/transport.h"
+#include "server/control/core_link.h"
 #include "server/core/core_loop.h"
 #include "server/core_thread.h"
 
 namespace phub::server {
 
-// Positions in every core loop's list of transports.
-inline constexpr std::uint8_t kTcpIndex = 0;
-inline constexpr std::uint8_t kShmIndex = 1;
-inline constexpr std::uint8_t kVerbsIndex = 2;
-
-// One core loop and all that belongs to it. The transports come first: they outlive the loop.
+// The transports come first: they outlive the loop.
 struct CoreUnit {
-  transport::TcpTransport tcp;
-  transport::ShmTransport shm;
-  std::unique_ptr<transport::VerbsTransport> verbs;  // null: the daemon has no RDMA device
-  std::vector<transport::Transport*> transports{&tcp, &shm};
+  std::vector<std::unique_ptr<transport::Transport>> owned_transports;
+  std::vector<transport::Transport*> transports;  // [transport index]
   CoreLoop loop;
   std::unique_ptr<CoreThread> thread;  // made once control's doorbell is there
   std::uint64_t runs_seen = 0;         // by Daemon::MakesProgress
 
-  CoreUnit(CoreIndex core, const Clock& clock, std::uint32_t staging_bytes_per_lane,
-           std::shared_ptr<transport::VerbsQueue> queue)
-      : tcp(transport::kConnectionsMaxDefault, transport::LingerBytes(staging_bytes_per_lane)),
-        verbs(MakeVerbs(std::move(queue))),
-        loop(core, clock, List()) {}
+  CoreUnit(CoreIndex core, const Clock& clock,
+           std::vector<std::unique_ptr<transport::Transport>> given)
+      : owned_transports(std::move(given)),
+        transports(Pointers(owned_transports)),
+        loop(core, clock, transports) {}
+
+  // For control. Refers to this.
+  CoreHandle Handle() {
+    std::vector<transport::TransportCounter> counters;
+    for (const transport::Transport* each : transports) {
+      for (const transport::TransportCounter& counter : each->ListCounters())
+        counters.push_back(counter);
+    }
+    return {&loop.queues(), &loop.counters(), [this] { thread->Wake(); }, std::move(counters)};
+  }
 
  private:
-  static std::unique_ptr<transport::VerbsTransport> MakeVerbs(
-      std::shared_ptr<transport::VerbsQueue> queue) {
-    if (queue == nullptr) return nullptr;
-    return std::make_unique<transport::VerbsTransport>(std::vector{std::move(queue)});
-  }
-  std::span<transport::Transport* const> List() {
-    if (verbs != nullptr) transports.push_back(verbs.get());
-    return transports;
+  static std::vector<transport::Transport*> Pointers(
+      const std::vector<std::unique_ptr<transport::Transport>>& owned) {
+    std::vector<transport::Transport*> pointers;
+    for (const auto& each : owned) pointers.push_back(each.get());
+    return pointers;
   }
 };
 

@@ -2,33 +2,22 @@
 
 #include <fmt/format.h>
 
-#include <atomic>
-#include <thread>
 #include <utility>
 #include <vector>
 
 #include "common/base/check.h"
-#include "common/base/host_boot_id.h"
 #include "common/base/log.h"
 #include "common/base/random.h"
 #include "common/base/status_text.h"
 #include "common/base/version.h"
 #include "common/base/work_thread.h"
 #include "common/simd/kernels.h"
-#include "common/transport/shm/shm_listener.h"
-#include "common/transport/tcp/tcp_listener.h"
-#include "common/transport/verbs/verbs_acceptor.h"
 #include "server/config/data_tls.h"
 #include "server/control/parts.h"
 #include "server/control/ports/control_thread.h"
-#include "server/control/ports/data_port_report.h"
-#include "server/control/ports/lane_gate.h"
 #include "server/control/ports/page_thread.h"
-#include "server/control/ports/shared_memory_gate.h"
-#include "server/control/ports/verbs_gate.h"
 #include "server/control/rpc/control_socket.h"
 #include "server/control/rpc/grpc_server.h"
-#include "server/control/rpc/probe_gate.h"
 #include "server/core_plan.h"
 #include "server/core_unit.h"
 #include "server/daemon_options.h"
@@ -37,14 +26,12 @@
 #include "server/peer_racks.h"
 #include "server/tenant/control_store.h"
 #include "server/tenant/tenant_admin.h"
-#include "server/verbs_devices.h"
+#include "server/transports/tcp/data_port.h"
+#include "server/transports/transport_list.h"
 
 namespace phub::server {
 namespace {
 
-// How long a listener's thread waits at most before it looks whether it should stop; bounds how
-// long that takes.
-constexpr DurationNs kListenerWait = 100 * kMillisecond;
 // Changes of tenants that wait for the disk.
 constexpr std::size_t kStateWorkMax = 256;
 
@@ -53,56 +40,16 @@ constexpr std::size_t kStateWorkMax = 256;
 // Members are in the order in which they are made; destruction goes the other way round, after
 // Stop() has ended every thread.
 struct Daemon::Parts {
-  // verbs_queues: one for each core loop, or none at all.
-  Parts(const Settings& daemon_settings, CorePlan core_plan, const RackTopology& topology,
-        VerbsQueues verbs_queues)
-      : settings(daemon_settings), plan(std::move(core_plan)) {
-    for (std::size_t i = 0; i < plan.loop_count(); ++i) {
-      cores.push_back(std::make_unique<CoreUnit>(CoreIndex{static_cast<std::uint32_t>(i)}, clock,
-                                                 settings.staging_bytes_per_lane,
-                                                 verbs_queues.empty() ? nullptr : verbs_queues[i]));
-    }
-    std::vector<CoreHandle> handles;
-    for (const auto& core : cores) {
-      handles.push_back({&core->loop.queues(), &core->loop.counters(),
-                         [unit = core.get()] { unit->thread->Wake(); },
-                         core->verbs != nullptr ? &core->verbs->counters() : nullptr});
-    }
-    control =
-        std::make_unique<Control>(clock, random, std::move(handles),
-                                  MakeControlOptions(settings, topology, !verbs_queues.empty()));
-    control_thread = std::make_unique<ControlThread>(*control, clock);
-    if (!verbs_queues.empty()) {
-      verbs_gate = std::make_unique<ControlVerbsGate>(
-          *control_thread, kVerbsIndex, std::move(verbs_queues), VerbsLimitsOf(settings));
-      verbs_acceptor = std::make_unique<transport::VerbsAcceptor>(*verbs_gate, random);
-      control->host_memory().SetMemoryListener(*verbs_gate);
-    }
-    peer_links = MakePeerLinks(settings, *control_thread, clock, verbs_gate.get());
-    if (peer_links != nullptr) control->rack_messages().SetPeerNetwork(*peer_links);
-    prefaulter = std::make_unique<PageThread>([this] { control_thread->doorbell().Ring(); });
-    control->host_memory().SetPrefaulter(*prefaulter);
-    lane_gate =
-        std::make_unique<ControlLaneGate>(*control_thread, kTcpIndex, DataTlsOf(settings).on);
-    rack_relay = MakeRackRelay(settings, *control_thread);
-    prober = MakeProber(settings, topology, *control_thread, clock);
-    if (prober != nullptr) {
-      surveyor = SetRackSurveyor(settings, topology, *control, *control_thread, *prober);
-      probe_gate = std::make_unique<ProbeGate>(*lane_gate, *prober, DataTlsOf(settings).on);
-    }
-    shared_memory_gate = std::make_unique<ControlSharedMemoryGate>(*control_thread, kShmIndex);
-    for (std::size_t i = 0; i < cores.size(); ++i) {
-      CoreUnit& core = *cores[i];
-      core.thread = std::make_unique<CoreThread>(
-          core.loop, core.transports, clock, control_thread->doorbell(),
-          CoreThread::Options{.pin = plan.pins[i], .waiting = plan.waiting});
-    }
-  }
+  Parts(const Settings& daemon_settings, CorePlan core_plan)
+      : settings(daemon_settings), plan(std::move(core_plan)) {}
   ~Parts() { Stop(); }
 
+  // Makes everything that needs no port.
+  absl::Status Build(const CpuTopology& topology);
+  void MakeControl(const RackTopology& rack_topology);
+  void MakeProbes(const RackTopology& rack_topology);
   absl::Status Start();
-  absl::Status StartListener();
-  absl::Status StartSharedMemoryListener();
+  absl::Status StartDataPort();
   absl::Status OpenCheckpoint();
   absl::Status StartControlServer();
   absl::Status StartMetricsServer();
@@ -117,83 +64,86 @@ struct Daemon::Parts {
   std::unique_ptr<Control> control;
   std::unique_ptr<ControlThread> control_thread;
   std::unique_ptr<PageThread> prefaulter;
-  std::unique_ptr<ControlVerbsGate> verbs_gate;  // null: no RDMA device; so is the acceptor
-  std::unique_ptr<transport::VerbsAcceptor> verbs_acceptor;
+  TransportList transports;
   std::unique_ptr<PeerLinks> peer_links;   // null: there are no other racks
   std::unique_ptr<RackRelay> rack_relay;   // null as well
-  std::unique_ptr<Prober> prober;          // null as well; so is its gate
+  std::unique_ptr<Prober> prober;          // null as well
   std::unique_ptr<RackSurveyor> surveyor;  // null: nothing to measure, or not by this one
-  std::unique_ptr<ControlLaneGate> lane_gate;
-  std::unique_ptr<ProbeGate> probe_gate;
-  std::unique_ptr<ControlSharedMemoryGate> shared_memory_gate;
-  std::unique_ptr<transport::TcpListener> listener;
-  std::unique_ptr<transport::ShmListener> shared_memory_listener;  // null: shm is off
+  std::unique_ptr<DataPort> data_port;     // since Start
   Directory directory;
   std::unique_ptr<TenantAdmin> tenant_admin;
   std::unique_ptr<WorkThread> state_thread;
   std::unique_ptr<GrpcServer> grpc_server;
   std::unique_ptr<MetricsServer> metrics_server;  // null: nobody is told
   std::unique_ptr<ControlSocket> control_socket;  // null: there is none
-  std::atomic<bool> listeners_stopping{false};
-  std::thread listener_thread;
-  std::thread shared_memory_thread;
 };
 
-absl::Status Daemon::Parts::StartListener() {
-  const HostAndPort address = DataAddress(settings);
-  transport::TcpListenerOptions options;
-  options.host = address.host;
-  options.port = address.port;
-  const DataTls data_tls = DataTlsOf(settings);
-  options.tls = data_tls.on;
-  transport::LaneGate* const gate =
-      probe_gate != nullptr ? static_cast<transport::LaneGate*>(probe_gate.get()) : lane_gate.get();
-  auto created = transport::TcpListener::Create(options, *gate, clock, verbs_acceptor.get());
-  if (!created.ok()) {
-    return absl::Status(created.status().code(),
-                        fmt::format("data lanes (data_listen): {}", MessageOf(created.status())));
-  }
-  listener = std::move(*created);
+absl::Status Daemon::Parts::Build(const CpuTopology& topology) {
+  const NumaNodes core_nodes = NodesOf(plan, topology);
+  auto opened = TransportList::Open(
+      {.settings = settings, .core_nodes = core_nodes, .clock = clock, .random = random});
+  if (!opened.ok()) return opened.status();
+  transports = *std::move(opened);
+  const auto rack_topology = ReadRackTopology(settings);
+  if (!rack_topology.ok()) return rack_topology.status();
+  MakeControl(*rack_topology);
+  MakeProbes(*rack_topology);
   for (std::size_t i = 0; i < cores.size(); ++i) {
-    control->SetLaneEndpoint(CoreIndex{static_cast<std::uint32_t>(i)}, LaneHost(settings),
-                             listener->port());
-  }
-  if (prober != nullptr) prober->SetDataEndpoint(LaneHost(settings), listener->port());
-  listener_thread = std::thread([this] {
-    NameThisThread("lane-listener");
-    DataPortReport report(*control_thread, listener->counters());
-    while (!listeners_stopping.load(std::memory_order_relaxed)) {
-      if (listener->PollOnce(kListenerWait)) report.Update();
-    }
-  });
-  if (data_tls.beyond_loopback && !data_tls.on) {
-    LogWarning("event=lanes_in_the_clear data_listen={} reason=\"{}\"",
-               FormatHostAndPort({address.host, listener->port()}), data_tls.reason);
-  }
-  if (data_tls.beyond_loopback && verbs_gate != nullptr) {
-    LogWarning(
-        "event=verbs_lanes_in_the_clear reason=\"RDMA is not encrypted; tenants that require "
-        "encryption get tcp with TLS\"");
+    CoreUnit& core = *cores[i];
+    core.thread = std::make_unique<CoreThread>(
+        core.loop, core.transports, clock, control_thread->doorbell(),
+        CoreThread::Options{.pin = plan.pins[i], .waiting = plan.waiting});
   }
   return absl::OkStatus();
 }
 
-absl::Status Daemon::Parts::StartSharedMemoryListener() {
-  if (settings.shm == ShmMode::kOff) return absl::OkStatus();
-  auto created = transport::ShmListener::Create({}, *shared_memory_gate, clock, random);
-  if (!created.ok()) {
-    return absl::Status(created.status().code(),
-                        fmt::format("shared memory (shm; --shm off does without): {}",
-                                    MessageOf(created.status())));
+// With its core loops, and what it calls.
+void Daemon::Parts::MakeControl(const RackTopology& rack_topology) {
+  std::vector<CoreHandle> handles;
+  for (std::size_t i = 0; i < plan.loop_count(); ++i) {
+    const CoreIndex core{static_cast<std::uint32_t>(i)};
+    cores.push_back(std::make_unique<CoreUnit>(core, clock, transports.MakeTransports(core)));
+    handles.push_back(cores.back()->Handle());
   }
-  shared_memory_listener = std::move(*created);
-  control->host_memory().SetSharedMemoryEndpoint(shared_memory_listener->name(), HostBootId());
-  shared_memory_thread = std::thread([this] {
-    NameThisThread("shm-listener");
-    while (!listeners_stopping.load(std::memory_order_relaxed)) {
-      shared_memory_listener->PollOnce(kListenerWait);
-    }
-  });
+  control = std::make_unique<Control>(
+      clock, random, std::move(handles),
+      MakeControlOptions(settings, rack_topology, transports.descriptions()));
+  control_thread = std::make_unique<ControlThread>(*control, clock);
+  transports.Connect(*control_thread, *control);
+  peer_links = MakePeerLinks(settings, *control_thread, clock, transports);
+  if (peer_links != nullptr) control->rack_messages().SetPeerNetwork(*peer_links);
+  prefaulter = std::make_unique<PageThread>([this] { control_thread->doorbell().Ring(); });
+  control->host_memory().SetPrefaulter(*prefaulter);
+}
+
+void Daemon::Parts::MakeProbes(const RackTopology& rack_topology) {
+  rack_relay = MakeRackRelay(settings, *control_thread);
+  prober = MakeProber(settings, rack_topology, *control_thread, clock);
+  if (prober == nullptr) return;
+  surveyor = SetRackSurveyor(settings, rack_topology, *control, *control_thread, *prober);
+}
+
+absl::Status Daemon::Parts::StartDataPort() {
+  const HostAndPort address = DataAddress(settings);
+  const DataTls data_tls = DataTlsOf(settings);
+  auto opened = DataPort::Open({.host = address.host,
+                                .port = address.port,
+                                .tls = data_tls.on,
+                                .other_kinds = transports.LaneKinds(),
+                                .prober = prober.get()},
+                               *control_thread, clock);
+  if (!opened.ok()) return opened.status();
+  data_port = *std::move(opened);
+  for (std::size_t i = 0; i < cores.size(); ++i) {
+    control->SetLaneEndpoint(CoreIndex{static_cast<std::uint32_t>(i)}, LaneHost(settings),
+                             data_port->port());
+  }
+  if (prober != nullptr) prober->SetDataEndpoint(LaneHost(settings), data_port->port());
+  data_port->Start();
+  if (data_tls.beyond_loopback && !data_tls.on) {
+    LogWarning("event=lanes_in_the_clear data_listen={} reason=\"{}\"",
+               FormatHostAndPort({address.host, data_port->port()}), data_tls.reason);
+  }
   return absl::OkStatus();
 }
 
@@ -277,8 +227,8 @@ absl::Status Daemon::Parts::Start() {
     if (absl::Status status = core->thread->Start(); !status.ok()) return status;
   }
   control_thread->Start();
-  if (absl::Status status = StartListener(); !status.ok()) return status;
-  if (absl::Status status = StartSharedMemoryListener(); !status.ok()) return status;
+  if (absl::Status status = StartDataPort(); !status.ok()) return status;
+  if (absl::Status status = transports.Start(); !status.ok()) return status;
   if (absl::Status status = StartCalls(prober.get(), rack_relay.get()); !status.ok()) return status;
   if (absl::Status status = StartControlServer(); !status.ok()) return status;
   if (peer_links != nullptr) {
@@ -295,13 +245,11 @@ void Daemon::Parts::Stop() {
   if (rack_relay != nullptr) rack_relay->Stop();
   if (grpc_server) grpc_server->Shutdown();
   if (state_thread) state_thread->Finish();
-  listeners_stopping.store(true, std::memory_order_relaxed);
-  if (listener_thread.joinable()) listener_thread.join();
-  if (shared_memory_thread.joinable()) shared_memory_thread.join();
-  listener.reset();
-  verbs_acceptor.reset();  // its threads hand lanes over
-  control_thread->Stop();
-  for (const auto& core : cores) core->thread->Stop();
+  data_port.reset();  // its thread uses what the transports have
+  transports.Stop();
+  if (control_thread) control_thread->Stop();
+  for (const auto& core : cores)
+    if (core->thread) core->thread->Stop();
 }
 
 Daemon::Daemon(std::unique_ptr<Parts> parts) : parts_(std::move(parts)) {}
@@ -312,12 +260,8 @@ absl::StatusOr<std::unique_ptr<Daemon>> Daemon::Start(const Settings& settings,
   RaiseDescriptorLimit();
   auto plan = PlanCores(settings, topology);
   if (!plan.ok()) return plan.status();
-  auto verbs_queues = OpenVerbsQueues(settings, NodesOf(*plan, topology));
-  if (!verbs_queues.ok()) return verbs_queues.status();
-  auto rack_topology = ReadRackTopology(settings);
-  if (!rack_topology.ok()) return rack_topology.status();
-  auto parts =
-      std::make_unique<Parts>(settings, *std::move(plan), *rack_topology, *std::move(verbs_queues));
+  auto parts = std::make_unique<Parts>(settings, *std::move(plan));
+  if (absl::Status status = parts->Build(topology); !status.ok()) return status;
   if (absl::Status status = parts->Start(); !status.ok()) return status;
   std::unique_ptr<Daemon> daemon(new Daemon(std::move(parts)));
   const Parts& started = *daemon->parts_;
@@ -330,7 +274,7 @@ absl::StatusOr<std::unique_ptr<Daemon>> Daemon::Start(const Settings& settings,
       FormatHostAndPort({DataAddress(settings).host, daemon->data_port()}),
       started.plan.loop_count(), started.plan.PinsText(), ToString(started.plan.waiting),
       simd::TargetName(), topology.cores().size(), ExactBytes(settings.memory_max),
-      started.shared_memory_listener != nullptr, started.verbs_gate != nullptr,
+      started.transports.Serves("shm"), started.transports.Serves("verbs"),
       !settings.tls_certificate.empty(), DataTlsOf(settings).on, !settings.state_dir.empty(),
       daemon->metrics_url(), settings.daemons, settings.racks);
   if (started.plan.loop_count() > topology.cores().size()) {
@@ -341,7 +285,7 @@ absl::StatusOr<std::unique_ptr<Daemon>> Daemon::Start(const Settings& settings,
 }
 
 std::uint16_t Daemon::control_port() const { return parts_->grpc_server->port(); }
-std::uint16_t Daemon::data_port() const { return parts_->listener->port(); }
+std::uint16_t Daemon::data_port() const { return parts_->data_port->port(); }
 std::string Daemon::metrics_url() const {
   if (parts_->metrics_server == nullptr) return "off";
   const HostAndPort address = {Address(parts_->settings.metrics_listen).host,

@@ -5,14 +5,8 @@
 #include "common/base/check.h"
 #include "common/base/version.h"
 #include "common/simd/kernels.h"
-#include "common/transport/shm/ring.h"
-#include "common/transport/shm/shm_listener.h"
-#include "common/transport/tls/tls_session.h"
-#include "common/transport/verbs/verbs_connection.h"
 #include "server/config/data_tls.h"
 #include "server/config/rack_settings.h"
-#include "server/control/ports/verbs_gate.h"
-#include "server/verbs_devices.h"
 
 namespace phub::server {
 namespace {
@@ -46,34 +40,15 @@ std::string LaneHost(const Settings& settings) {
 }
 
 ControlOptions MakeControlOptions(const Settings& settings, const RackTopology& topology,
-                                  bool verbs) {
+                                  const LaneTransports& transports) {
   ControlOptions options;
   SetRacks(settings, topology, options);
   const auto place = FindRackPlace(settings);
   PHUB_CHECK(place.ok(), "daemons={} self={}", settings.daemons, settings.self);  // checked by then
   options.rack_endpoints = place->endpoints;
   options.rack_self = place->self;
-  const transport::ShmLimits limits;  // of the listener's lanes
-  options.shared_lane_bytes = transport::LaneMemoryBytes(limits.ring_records, limits.arena_bytes);
-  if (verbs) {
-    options.verbs_lane_bytes = transport::VerbsLaneBytes(VerbsLimitsOf(settings));
-    options.slot_header_bytes = wire::kSlotHeaderBytes;
-  }
-  if (settings.peer_transport == PeerTransport::kTcp) {
-    options.no_peer_verbs_reason = "peer_transport = tcp at this daemon";
-  } else if (verbs) {
-    options.peer_verbs_lane_bytes =
-        transport::VerbsLaneBytes(PeerVerbsLimits(VerbsLimitsOf(settings)));
-    options.peer_verbs_only = settings.peer_transport == PeerTransport::kVerbs;
-  } else {
-    options.no_peer_verbs_reason = settings.verbs == VerbsMode::kOff
-                                       ? "verbs = off at this daemon"
-                                       : "this daemon's host has no RDMA device that it uses";
-  }
-  const DataTls data_tls = DataTlsOf(settings);
-  options.tls_lanes = data_tls.on;
-  options.tls_reason = data_tls.reason;
-  if (data_tls.on) options.tls_lane_bytes = transport::TlsSession::kLaneBytes;
+  options.lane_transports = transports;
+  options.tls_lanes = DataTlsOf(settings).on;
   options.version = BuildVersion();
   options.commit = BuildCommit();
   options.simd_target = simd::TargetName();

@@ -17,8 +17,7 @@ HostAndPort DataAddress(const Settings& settings);
 std::string ControlSocketPath(const Settings& settings);
 // The host that clients are told to reach lanes at; empty: where they reached the control plane.
 std::string LaneHost(const Settings& settings);
-// verbs: lanes may come over RDMA.
 ControlOptions MakeControlOptions(const Settings& settings, const RackTopology& topology,
-                                  bool verbs);
+                                  const LaneTransports& transports);
 
 }  // namespace phub::server

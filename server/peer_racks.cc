@@ -14,7 +14,6 @@
 #include "server/config/rack_settings.h"
 #include "server/control/racks/topology_survey.h"
 #include "server/core/exchange/rack_plan.h"
-#include "server/core_unit.h"
 
 namespace phub::server {
 namespace {
@@ -50,7 +49,7 @@ void SetRacks(const Settings& settings, const RackTopology& topology, ControlOpt
 }
 
 std::unique_ptr<PeerLinks> MakePeerLinks(const Settings& settings, ControlThread& control,
-                                         const Clock& clock, transport::VerbsGate* verbs) {
+                                         const Clock& clock, TransportList& transports) {
   if (settings.racks.empty()) return nullptr;
   const RackPlace place = PlaceOf(settings);
   PeerLinkOptions options;
@@ -58,9 +57,9 @@ std::unique_ptr<PeerLinks> MakePeerLinks(const Settings& settings, ControlThread
   options.self = place.self;
   options.credentials = CredentialsOf(settings);
   options.liveness_timeout = settings.liveness_timeout;
-  options.tcp_index = kTcpIndex;
-  options.verbs = verbs;
-  options.verbs_index = kVerbsIndex;
+  options.dialers = transports.PeerDialers();
+  for (const LaneTransport& each : transports.descriptions())
+    options.transport_names.push_back(each.name);
   return std::make_unique<PeerLinks>(control, clock, std::move(options));
 }
 

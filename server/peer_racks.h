@@ -11,6 +11,7 @@
 #include "server/control/rpc/prober.h"
 #include "server/control/rpc/rack_relay.h"
 #include "server/control/rpc/rack_surveyor.h"
+#include "server/transports/transport_list.h"
 
 namespace phub::server {
 
@@ -20,9 +21,9 @@ using RackTopology = std::shared_ptr<const plan::Topology>;
 // file cannot be read, is no topology, or has another number of members than there are racks.
 absl::StatusOr<RackTopology> ReadRackTopology(const Settings& settings);
 void SetRacks(const Settings& settings, const RackTopology& topology, ControlOptions& options);
-// All are null without racks. `verbs`: see PeerLinkOptions.
+// All are null without racks. Transports are connected to control, and outlive the links.
 std::unique_ptr<PeerLinks> MakePeerLinks(const Settings& settings, ControlThread& control,
-                                         const Clock& clock, transport::VerbsGate* verbs);
+                                         const Clock& clock, TransportList& transports);
 std::unique_ptr<RackRelay> MakeRackRelay(const Settings& settings, ControlThread& control);
 std::unique_ptr<Prober> MakeProber(const Settings& settings, const RackTopology& topology,
                                    ControlThread& control, const Clock& clock);

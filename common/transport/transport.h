@@ -28,8 +28,10 @@
 #include <cstdint>
 #include <span>
 #include <string>
+#include <vector>
 
 #include "common/base/clock.h"
+#include "common/base/single_writer_number.h"
 #include "common/wire/message.h"
 
 namespace phub::transport {
@@ -60,11 +62,18 @@ enum class TransportError : std::uint8_t {
 const char* ToString(TransportError error);
 
 enum class ProtocolError : std::uint8_t {
-  kNone, kMagic, kVersion, kKind, kOperation, kType, kReserved, kPayloadBytes,
-  kSlotRange,    // slot outside the landing table
-  kSlotClosed,   // landing slot has no memory
-  kSlotBytes,    // payload larger than the landing slot
-  kTruncated,    // the stream ended inside a message
+  kNone,
+  kMagic,
+  kVersion,
+  kKind,
+  kOperation,
+  kType,
+  kReserved,
+  kPayloadBytes,
+  kSlotRange,     // slot outside the landing table
+  kSlotClosed,    // landing slot has no memory
+  kSlotBytes,     // payload larger than the landing slot
+  kTruncated,     // the stream ended inside a message
   kSlotReadOnly,  // payload for a landing slot that is not to be written lies elsewhere
   kSharedRange,   // names shared memory that is not there, or not the peer's
   kRing,          // the indices of a shared ring make no sense
@@ -75,7 +84,7 @@ const char* ToString(ProtocolError error);
 
 struct SendRequest {
   wire::MessageHeader header;
-  std::span<const std::byte> payload;  // kRecord: copied at Post; else lent (see above)
+  std::span<const std::byte> payload;         // kRecord: copied at Post; else lent (see above)
   std::span<const ConnectionId> connections;  // read during Post only; a reply names many lanes
   std::uint64_t cookie = 0;
   bool notify_sent = false;  // one kSent completion per connection
@@ -112,9 +121,19 @@ class Connection {
   virtual std::uint32_t slot_header_bytes() const { return 0; }
 };
 
+// A number that a transport counts: its metric is phub_<name>_total. One thread writes it.
+struct TransportCounter {
+  const char* name = nullptr;  // starts with the transport's name
+  const char* help = nullptr;  // one sentence
+  const SingleWriterNumber* value = nullptr;
+};
+
 class Transport {
  public:
   virtual ~Transport() = default;
+
+  // What it counts, for metrics; cold. The values live as long as the transport.
+  virtual std::vector<TransportCounter> ListCounters() const { return {}; }
 
   // Starts serving a connection. The landing table is read whenever a header arrives, and must
   // outlive the connection. ConnectionId{} if the transport's table is full.

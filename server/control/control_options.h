@@ -9,6 +9,7 @@
 #include "common/base/clock.h"
 #include "common/base/ids.h"
 #include "common/plan/topology.h"
+#include "server/control/lane_transport.h"
 #include "server/core/exchange/rack_plan.h"
 
 namespace phub::server {
@@ -60,25 +61,8 @@ struct ControlOptions {
   std::string DescribeRack(RackIndex rack) const;
   bool is_anchor() const { return rack_self == 0; }  // the first daemon of its rack
 
-  // Ring memory that each lane of a job is charged with if shared memory is enabled; see
-  // SetSharedMemoryEndpoint.
-  std::uint64_t shared_lane_bytes = 0;
-  // Registered memory for each lane that may use verbs, in addition to its slots, and the header in
-  // front of each slot. 0: no lane uses verbs.
-  std::uint64_t verbs_lane_bytes = 0;
-  std::uint32_t slot_header_bytes = 0;
-
-  // The same for each lane between this rack and another one. 0: no peer lane uses verbs, and
-  // no_peer_verbs_reason says why.
-  std::uint64_t peer_verbs_lane_bytes = 0;
-  std::string no_peer_verbs_reason = "this daemon has none";
-  bool peer_verbs_only = false;  // a job fails if its peer lanes cannot use verbs
-
-  // Whether lanes over tcp use TLS, the memory of a TLS session for each of them, and the reason
-  // why they use TLS or do not.
-  bool tls_lanes = false;
-  std::uint64_t tls_lane_bytes = 0;
-  std::string tls_reason;
+  LaneTransports lane_transports;  // tcp first
+  bool tls_lanes = false;          // lanes over tcp use TLS
 
   std::uint32_t chunk_bytes = 128 * 1024;              // default for jobs
   std::uint32_t staging_bytes_per_lane = 1024 * 1024;  // default for jobs

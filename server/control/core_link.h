@@ -12,10 +12,6 @@
 
 #include "server/core/core_loop.h"
 
-namespace phub::transport {
-struct VerbsCounters;
-}  // namespace phub::transport
-
 namespace phub::server {
 
 // What control needs from one core loop. All pointers must outlive control.
@@ -23,7 +19,7 @@ struct CoreHandle {
   CoreQueues* queues = nullptr;
   const CoreCounters* counters = nullptr;
   std::function<void()> wake;  // called after commands were pushed; empty in the simulation
-  const transport::VerbsCounters* verbs_counters = nullptr;  // null: no lanes over verbs
+  std::vector<transport::TransportCounter> transport_counters = {};  // of its transports
 };
 
 // The number of a command in the sequence sent to one core loop, from 1. Ticket 0 always counts as
@@ -41,7 +37,9 @@ class CoreLink {
 
   std::size_t backlog() const { return backlog_.size(); }
   const CoreCounters& counters() const { return *handle_.counters; }
-  const transport::VerbsCounters* verbs_counters() const { return handle_.verbs_counters; }
+  const std::vector<transport::TransportCounter>& transport_counters() const {
+    return handle_.transport_counters;
+  }
 
  private:
   CoreHandle handle_;

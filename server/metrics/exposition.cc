@@ -5,7 +5,6 @@
 #include <tuple>
 #include <vector>
 
-#include "common/transport/verbs/verbs_counters.h"
 #include "server/control/counters.h"
 #include "server/metrics/text_format.h"
 
@@ -48,11 +47,8 @@ CounterFamilies GroupCounters(const MetricsSample& sample) {
     }
   }
   for (std::size_t core = 0; core < sample.cores.size(); ++core) {
-    const std::vector<std::uint64_t>& values = sample.cores[core].verbs_counters;
-    for (std::size_t i = 0; i < values.size(); ++i) {
-      families[transport::kVerbsCounterFields[i].name].push_back(
-          {fmt::format("{}", core), "", values[i]});
-    }
+    for (const TransportCount& count : sample.cores[core].transport_counts)
+      families[count.name].push_back({fmt::format("{}", core), "", count.value});
   }
   for (std::size_t i = 0; i < sample.control_counters.size(); ++i) {
     const CounterFamily family = FamilyOf(kControlCounterNames[i]);
@@ -61,9 +57,19 @@ CounterFamilies GroupCounters(const MetricsSample& sample) {
   return families;
 }
 
+// Of a counter of core loops, control or a transport.
+std::string_view HelpOfFamily(const MetricsSample& sample, std::string_view family) {
+  for (const CoreSample& core : sample.cores) {
+    for (const TransportCount& count : core.transport_counts)
+      if (family == count.name) return count.help;
+  }
+  return HelpOf(family);
+}
+
 void WriteCounters(const MetricsSample& sample, TextFormat& text) {
   for (const auto& [family, samples] : GroupCounters(sample)) {
-    text.BeginFamily(fmt::format("phub_{}_total", family), Type::kCounter, HelpOf(family));
+    text.BeginFamily(fmt::format("phub_{}_total", family), Type::kCounter,
+                     HelpOfFamily(sample, family));
     for (const CounterSample& one : samples) {
       text.Add(one.value, {{"core", one.core}, {"reason", one.reason}});
     }

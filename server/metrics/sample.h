@@ -41,11 +41,17 @@ struct RankMetricsSum {
   std::uint64_t straggler_wait_ns = 0;
 };
 
+// See transport::TransportCounter.
+struct TransportCount {
+  const char* name = nullptr;
+  const char* help = nullptr;
+  std::uint64_t value = 0;
+};
+
 struct CoreSample {
   std::array<std::uint64_t, kCoreCounterCount> counters{};
   std::uint64_t commands_waiting = 0;
-  // [transport::kVerbsCounterFields]; empty where there are no lanes over verbs.
-  std::vector<std::uint64_t> verbs_counters;
+  std::vector<TransportCount> transport_counts;  // of all transports that the core loop serves
 };
 
 struct WorkerCounts {

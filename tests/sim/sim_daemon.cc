@@ -34,8 +34,12 @@ SimDaemon::SimDaemon(SimNetwork& network, Random& random, const SimDaemonOptions
   control.aggregator_count = options_.aggregators;
   control.rack_topology = options_.topology;
   control.topology_is_measured = options_.topology_is_measured;
-  control.shared_lane_bytes =
-      transport::LaneMemoryBytes(options_.shm.ring_records, options_.shm.arena_bytes);
+  control.lane_transports.push_back({.name = "tcp"});
+  if (options_.shares_memory) {
+    control.lane_transports.push_back({.name = "shm",
+                                       .lane_bytes = transport::LaneMemoryBytes(
+                                           options_.shm.ring_records, options_.shm.arena_bytes)});
+  }
   control_ =
       std::make_unique<server::Control>(network.clock(), random, std::move(handles), control);
   control_->survey().SetSurveyor(*this);

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <netinet/in.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <cstring>
@@ -55,7 +56,8 @@ absl::StatusOr<Descriptor> Bind(const SocketAddress& address, const std::string&
 }  // namespace
 
 struct TcpListener::Impl final : PendingLanes {
-  Impl(const TcpListenerOptions& options, LaneGate& gate_in, const Clock& clock, LaneKind* other_in)
+  Impl(const TcpListenerOptions& options, LaneGate& gate_in, const Clock& clock,
+       std::vector<LaneKind*> others_in)
       : PendingLanes({.request_timeout = options.hello_timeout,
                       .places_max = options.pending_max,
                       .places_per_origin_max = options.pending_per_address_max,
@@ -65,7 +67,7 @@ struct TcpListener::Impl final : PendingLanes {
         tls(options.tls),
         limits(options.limits),
         gate(gate_in),
-        other(other_in) {}
+        others(std::move(others_in)) {}
 
   Descriptor Accept(const Descriptor& listening, Origin& origin) override;
   std::size_t RequestBytes(std::span<const std::byte> first) const override;
@@ -76,23 +78,26 @@ struct TcpListener::Impl final : PendingLanes {
   // Reads, asks the gate and counts; kNone admits it.
   wire::LaneRefusal Judge(const wire::LaneHello& hello, const Origin& origin,
                           std::uint8_t& version);
-  void DecideOther(Descriptor socket, std::span<const std::byte> request, const Origin& origin);
+  // The kind of lane that a request asks for; null: a lane over tcp.
+  LaneKind* FindOther(std::span<const std::byte> request) const;
+  void DecideOther(LaneKind& other, Descriptor socket, std::span<const std::byte> request,
+                   const Origin& origin);
 
   const bool tls;
   const StreamLimits limits;
   LaneGate& gate;
-  LaneKind* const other;  // null: there is none
+  const std::vector<LaneKind*> others;
   std::uint16_t port = 0;
 };
 
 absl::StatusOr<std::unique_ptr<TcpListener>> TcpListener::Create(const TcpListenerOptions& options,
                                                                  LaneGate& gate, const Clock& clock,
-                                                                 LaneKind* other) {
-  PHUB_CHECK(other == nullptr || other->request_bytes() > wire::kLaneHelloBytes);
+                                                                 std::vector<LaneKind*> others) {
+  for (const LaneKind* other : others) PHUB_CHECK(other->request_bytes() > wire::kLaneHelloBytes);
   absl::StatusOr<std::vector<SocketAddress>> addresses =
       Resolve(options.host, options.port, /*passive=*/true);
   if (!addresses.ok()) return addresses.status();
-  auto impl = std::make_unique<Impl>(options, gate, clock, other);
+  auto impl = std::make_unique<Impl>(options, gate, clock, std::move(others));
   absl::StatusOr<Descriptor> listening =
       Bind(addresses->front(), HostPort(options.host, options.port));
   if (!listening.ok()) return listening.status();
@@ -123,7 +128,7 @@ Descriptor TcpListener::Impl::Accept(const Descriptor& listening, Origin& origin
 }
 
 std::size_t TcpListener::Impl::RequestBytes(std::span<const std::byte> first) const {
-  if (other != nullptr && other->Claims(first)) return other->request_bytes();
+  if (const LaneKind* other = FindOther(first)) return other->request_bytes();
   const std::size_t record_bytes = tls ? TlsHandshake::RecordBytes(first) : 0;
   return record_bytes > first.size() && record_bytes <= kRequestBytesMax ? record_bytes
                                                                          : first.size();
@@ -145,10 +150,17 @@ std::unique_ptr<PendingLanes::Handshake> TcpListener::Impl::BeginHandshake(
       });
 }
 
-void TcpListener::Impl::DecideOther(Descriptor socket, std::span<const std::byte> request,
-                                    const Origin& origin) {
+LaneKind* TcpListener::Impl::FindOther(std::span<const std::byte> request) const {
+  const auto found = std::ranges::find_if(others, [request](const LaneKind* other) {
+    return other->Claims(request.first(wire::kLaneHelloBytes));
+  });
+  return found == others.end() ? nullptr : *found;
+}
+
+void TcpListener::Impl::DecideOther(LaneKind& other, Descriptor socket,
+                                    std::span<const std::byte> request, const Origin& origin) {
   wire::LaneRefusal refusal = wire::LaneRefusal::kNone;
-  switch (other->Decide(socket, request, origin.text, refusal)) {
+  switch (other.Decide(socket, request, origin.text, refusal)) {
     case LaneKind::Outcome::kTaken: return;
     case LaneKind::Outcome::kRefused: return Refuse(socket, refusal);
     case LaneKind::Outcome::kForm: return CountRefusedForm();
@@ -167,7 +179,7 @@ void TcpListener::Impl::Decide(Descriptor socket, std::span<const std::byte> req
                                const Origin& origin) {
   wire::LaneHello hello;
   if (request.size() > wire::kLaneHelloBytes) {
-    return DecideOther(std::move(socket), request, origin);
+    return DecideOther(*FindOther(request), std::move(socket), request, origin);
   }
   // Whoever does not speak our language would understand no answer.
   if (!wire::DecodeLaneHello(request, hello)) return CountRefusedForm();

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "common/base/clock.h"
@@ -30,11 +31,10 @@ struct TcpListenerOptions {
 
 class TcpListener {
  public:
-  // Gate, clock and `other` (null: there is none) outlive the listener. Binds and listens, or says
-  // why not.
+  // Gate, clock and other kinds of lane outlive the listener. Binds and listens, or says why not.
   static absl::StatusOr<std::unique_ptr<TcpListener>> Create(const TcpListenerOptions& options,
                                                              LaneGate& gate, const Clock& clock,
-                                                             LaneKind* other = nullptr);
+                                                             std::vector<LaneKind*> others = {});
   ~TcpListener();
   TcpListener(const TcpListener&) = delete;
   TcpListener& operator=(const TcpListener&) = delete;

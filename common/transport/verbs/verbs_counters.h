@@ -1,5 +1,5 @@
-// Messages and copies of one verbs transport: written by its thread alone, read by anybody. Names
-// are what phubctl stats prints: phub_verbs_<name>_total.
+// Messages and copies of one verbs transport: its thread writes them, any thread reads them. The
+// metric of each is phub_verbs_<name>_total.
 #pragma once
 
 #include <array>
@@ -9,36 +9,37 @@
 
 namespace phub::transport {
 
-// messages_sent      whole messages, by whatever way
-// slot_writes        gradients written into their slots (a client's)
-// slot_arrivals      gradients that came in their slots (a daemon's)
-// reply_writes       replies written into the worker's parameters
-// inbox_messages     messages that went through the peer's inbox
-// sends_copied       payloads copied on their way out, because they were not registered
-// receives_copied    payloads copied out of the inbox
-// bytes_copied       of both
-// taken_sent         work requests that only tell what was taken
-// immediates_refused immediates that named what is not the peer's to name; each closed its lane
-// lanes_failed       lanes that the device or the peer's end broke
+// Name and help text.
 // clang-format off
-#define PHUB_VERBS_COUNTERS(X)                                                      \
-  X(messages_sent) X(slot_writes) X(slot_arrivals) X(reply_writes) X(inbox_messages) \
-  X(sends_copied) X(receives_copied) X(bytes_copied) X(work_requests) X(doorbells)   \
-  X(taken_sent) X(immediates_refused) X(lanes_failed)
+#define PHUB_VERBS_COUNTERS(X)                                                                      \
+  X(messages_sent, "Messages that core loops sent over RDMA.")                                      \
+  X(slot_writes, "Gradients written into the peer's slots by RDMA; 0 at a daemon.")                 \
+  X(slot_arrivals, "Gradients that workers wrote directly into their slots by RDMA.")               \
+  X(reply_writes, "Replies written directly into workers' parameters by RDMA.")                     \
+  X(inbox_messages, "Messages sent through the peer's inbox: all except direct replies.")           \
+  X(sends_copied, "Payloads copied before RDMA because their memory is not registered.")            \
+  X(receives_copied, "Payloads copied out of an inbox because they have no place of their own.")    \
+  X(bytes_copied, "Bytes of payload copied before or after RDMA.")                                  \
+  X(work_requests, "Work requests posted to RDMA devices.")                                         \
+  X(doorbells, "Posts of one or more work requests to RDMA devices.")                               \
+  X(taken_sent, "Work requests that only report to workers what was received.")                     \
+  X(immediates_refused, "Immediates that named memory of another worker; each closed its lane.")    \
+  X(lanes_failed, "Lanes over RDMA that failed at the device or at the peer.")
 // clang-format on
 
 struct VerbsCounters {
-#define PHUB_NAME(name) SingleWriterNumber name;
+#define PHUB_NAME(name, help) SingleWriterNumber name;
   PHUB_VERBS_COUNTERS(PHUB_NAME)
 #undef PHUB_NAME
 };
 
 struct VerbsCounterField {
   const char* name = nullptr;
+  const char* help = nullptr;
   SingleWriterNumber VerbsCounters::*value = nullptr;
 };
 inline constexpr auto kVerbsCounterFields = std::to_array<VerbsCounterField>({
-#define PHUB_NAME(name) {"verbs_" #name, &VerbsCounters::name},
+#define PHUB_NAME(name, help) {"verbs_" #name, help, &VerbsCounters::name},
     PHUB_VERBS_COUNTERS(PHUB_NAME)
 #undef PHUB_NAME
 });

@@ -185,4 +185,11 @@ bool VerbsTransport::HasWork(const VerbsEntry& entry) const {
          entry.receiver().HasMore();
 }
 
+std::vector<TransportCounter> VerbsTransport::ListCounters() const {
+  std::vector<TransportCounter> counters;
+  for (const VerbsCounterField& field : kVerbsCounterFields)
+    counters.push_back({field.name, field.help, &(counters_.*field.value)});
+  return counters;
+}
+
 }  // namespace phub::transport

@@ -63,6 +63,7 @@ class VerbsTransport final : public TurnTransport<VerbsEntry> {
   bool CanPlace(ConnectionId connection, SharedAddress address, std::size_t bytes) const override;
 
   const VerbsCounters& counters() const { return counters_; }
+  std::vector<TransportCounter> ListCounters() const override;
   // Of every work request from here on. Null: nobody.
   void Observe(WorkRequestObserver* observer) { observer_ = observer; }
 

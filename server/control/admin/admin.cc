@@ -104,11 +104,13 @@ v1::JobInfo Admin::DescribeJob(const Job& job) const {
 
 // Why a lane over this transport is as secure as its tenant requires.
 std::string Admin::ReasonOf(const Job& job, std::string_view lane) const {
-  if (lane.starts_with("shm")) return "same host: data does not leave its memory";
-  if (lane.starts_with("verbs")) return "both ends support RDMA; not encrypted";
+  const LaneTransports& transports = context_.options.lane_transports;
+  const LaneTransport* const transport = FindTransportOf(transports, lane);
+  if (transport == nullptr) return {};
+  const bool first = transport == &transports.front();
   const bool required = context_.ledger.RequiresEncryption(job.account.tenant);
-  return context_.options.tls_reason +
-         (required ? "; RDMA is not used because the tenant requires encryption" : "");
+  return transport->privacy +
+         (first && required ? "; RDMA is not used because the tenant requires encryption" : "");
 }
 
 void Admin::ListJobs(const v1::ListJobsRequest& request, Answer<v1::ListJobsResponse> answer) {

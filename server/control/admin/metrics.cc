@@ -2,8 +2,6 @@
 
 #include <algorithm>
 
-#include "common/transport/verbs/verbs_counters.h"
-
 namespace phub::server {
 namespace {
 
@@ -99,10 +97,8 @@ MetricsSample Metrics::Sample() const {
       core.counters[i] = link.counters().Get(static_cast<CoreCounter>(i));
     }
     core.commands_waiting = link.backlog();
-    if (link.verbs_counters() == nullptr) continue;
-    for (const transport::VerbsCounterField& field : transport::kVerbsCounterFields) {
-      core.verbs_counters.push_back((link.verbs_counters()->*field.value).Get());
-    }
+    for (const transport::TransportCounter& counter : link.transport_counters())
+      core.transport_counts.push_back({counter.name, counter.help, counter.value->Get()});
   }
   for (std::size_t i = 0; i < kControlCounterCount; ++i) {
     sample.control_counters.push_back(context_.counters.Get(static_cast<ControlCounter>(i)));
@@ -142,10 +138,8 @@ void Metrics::GetStats(const v1::GetStatsRequest& /*request*/,
                  sample.cores[core].counters[i], index);
     }
     AddCounter(response, "phub_commands_waiting", sample.cores[core].commands_waiting, index);
-    for (std::size_t i = 0; i < sample.cores[core].verbs_counters.size(); ++i) {
-      AddCounter(response, fmt::format("phub_{}_total", transport::kVerbsCounterFields[i].name),
-                 sample.cores[core].verbs_counters[i], index);
-    }
+    for (const TransportCount& count : sample.cores[core].transport_counts)
+      AddCounter(response, fmt::format("phub_{}_total", count.name), count.value, index);
   }
   for (std::size_t i = 0; i < kControlCounterCount; ++i) {
     AddCounter(response, fmt::format("phub_{}_total", kControlCounterNames[i]),

@@ -13,7 +13,7 @@ namespace phub::server {
 absl::Status RankMemories::TakeStaging(const Job& job, Member& member) const {
   const std::uint64_t bytes =
       StagingBytesPerLane(job.config) +
-      std::uint64_t{job.config.slots_per_lane} * context_.options.slot_header_bytes;
+      std::uint64_t{job.config.slots_per_lane} * SlotHeaderBytes(context_.options.lane_transports);
   for (LanePlace& place : member.lanes) {
     absl::StatusOr<LentMemory> made = LentMemory::Create(host_memory_.lent_kind(), "phub-staging",
                                                          bytes, SharedMemory::Others::kWrite);

@@ -18,7 +18,7 @@
 
 namespace phub::server {
 
-// The staging slots of one lane. Each slot has slot_header_bytes (of the options), then slot_bytes.
+// The staging slots of one lane. Each slot has SlotHeaderBytes(), then slot_bytes.
 struct LaneStaging {
   std::byte* data = nullptr;
   std::uint32_t slot_count = 0;

@@ -6,6 +6,7 @@
 #include "common/base/check.h"
 #include "common/base/log.h"
 #include "server/control/jobs/ending.h"
+#include "server/control/racks/peer_offers.h"
 #include "server/control/racks/rack_messages.h"
 #include "server/control/racks/rack_opening.h"
 #include "server/control/racks/rack_run.h"
@@ -18,13 +19,6 @@ bool IsNeighbor(const RackRun& run, std::uint32_t rack) {
   return (run.exchange->plan.neighbors >> rack & 1) != 0;
 }
 
-// Why lanes to other racks cannot use verbs, as far as this daemon knows; empty if they can.
-std::string_view WhyNoVerbs(const ControlOptions& options, bool encryption_required) {
-  if (options.peer_verbs_lane_bytes == 0) return options.no_peer_verbs_reason;
-  if (encryption_required) return "the tenant requires encryption, which RDMA lanes do not support";
-  return {};
-}
-
 std::string DescribePeerLoss(const Event& event) {
   return DescribeLoss(event.error, event.protocol_error, event.connection, "the other daemon");
 }
@@ -35,23 +29,22 @@ wire::Nonce NonceOf(const std::string& bytes) {
   return nonce;
 }
 
+std::string BytesOf(const wire::Nonce& nonce) {
+  return {reinterpret_cast<const char*>(nonce.data()), nonce.size()};
+}
+
 // Whether the message is complete and well-formed.
 bool IsWhole(const v1::PeerConnect& connect, std::size_t core_count) {
-  const auto is_nonce = [](const std::string& bytes) {
-    return bytes.size() == sizeof(wire::Nonce);
-  };
   return connect.grants_size() == static_cast<int>(core_count) &&
-         connect.cores_size() == connect.grants_size() &&
-         (connect.verbs_nonces().empty() || connect.verbs_nonces_size() == connect.grants_size()) &&
-         std::ranges::all_of(connect.verbs_nonces(), is_nonce) &&
+         connect.cores_size() == connect.grants_size() && OffersAreWhole(connect) &&
          std::ranges::all_of(connect.grants(), [&](const v1::LaneGrant& grant) {
-           return grant.core() < core_count && is_nonce(grant.nonce());
+           return grant.core() < core_count && grant.nonce().size() == sizeof(wire::Nonce);
          });
 }
 
-// A network path can let queue pairs connect and still drop all packets, or all of full length.
-// Such a path costs one job; the next jobs use tcp for this long.
-constexpr DurationNs kNoVerbsAfterLoss = 600 * kSecond;
+// A network path can let a lane connect and still drop all packets, or all of full length. Such a
+// path costs one job; the next jobs use another transport for this long.
+constexpr DurationNs kAvoidAfterLoss = 600 * kSecond;
 
 // The job will fail with this fault at `due`, unless it has ended before or failed for a reason
 // that another rack reports.
@@ -64,8 +57,8 @@ void PutOff(RackRun& run, RackIndex rack, v1::Fault fault, TimeNs due) {
 
 void PeerLanes::GrantPeerLanes(Job& job, const RackSteps& steps) {
   RackRun& run = *job.rack_run;
-  const bool verbs =
-      WhyNoVerbs(context_.options, context_.ledger.RequiresEncryption(job.account.tenant)).empty();
+  const bool encryption_required = context_.ledger.RequiresEncryption(job.account.tenant);
+  const LaneTransports& transports = context_.options.lane_transports;
   const TimeNs expires = context_.clock.Now() + context_.options.nonce_lifetime;
   for (const auto& [action, to] : steps) {
     if (action != RackAction::kGrantLanes) continue;
@@ -73,13 +66,9 @@ void PeerLanes::GrantPeerLanes(Job& job, const RackSteps& steps) {
     v1::PeerMessage message;
     v1::PeerConnect& connect = *message.mutable_connect();
     connect.set_tls_lanes(context_.options.tls_lanes);
-    connect.set_verbs_only(context_.options.peer_verbs_only);
     for (std::size_t core = 0; core < context_.cores.size(); ++core) {
       PeerLanePlace& place = run.racks[rack].lanes[core];
-      if (verbs) {
-        const wire::Nonce& nonce = place.verbs_nonce.Grant(context_.random, expires);
-        connect.add_verbs_nonces(nonce.data(), nonce.size());
-      }
+      place.offers.assign(transports.size(), {});
       const wire::Nonce& nonce = place.nonce.Grant(context_.random, expires);
       context_.counters.Add(ControlCounter::lanes_granted);
       v1::LaneGrant& grant = *connect.add_grants();
@@ -89,6 +78,13 @@ void PeerLanes::GrantPeerLanes(Job& job, const RackSteps& steps) {
       endpoint.set_core(static_cast<std::uint32_t>(core));
       endpoint.set_host(context_.endpoints[core].host);
       endpoint.set_port(context_.endpoints[core].port);
+    }
+    for (std::size_t i = 0; i < transports.size(); ++i) {
+      if (!WhyNotOffered(transports[i], encryption_required).empty()) continue;
+      std::vector<std::string> nonces;
+      for (PeerLanePlace& place : run.racks[rack].lanes)
+        nonces.push_back(BytesOf(place.offers[i].Grant(context_.random, expires)));
+      AddOffer(transports[i], std::move(nonces), connect);
     }
     messages_.SendToRack(RackIndex{rack}, job.account.incarnation, std::move(message));
   }
@@ -116,30 +112,22 @@ void PeerLanes::HandleConnect(Job& job, RackIndex from, const v1::PeerConnect& c
                                       "unencrypted ones: data_tls is off there",
                                       job.account.tenant, context_.options.DescribeRack(from))));
   }
-  std::string no_verbs(
-      WhyNoVerbs(context_.options, context_.ledger.RequiresEncryption(job.account.tenant)));
-  if (no_verbs.empty() && connect.verbs_nonces().empty()) {
-    no_verbs = fmt::format("{} offers no RDMA lanes", context_.options.DescribeRack(from));
-  }
-  const bool verbs_only = context_.options.peer_verbs_only || connect.verbs_only();
-  if (no_verbs.empty() && !verbs_only &&
-      context_.clock.Now() < racks_.known[from.value].no_verbs_until) {
-    no_verbs = fmt::format("an RDMA lane to {} was lost less than {} ago",
-                           context_.options.DescribeRack(from), FormatAge(kNoVerbsAfterLoss));
-  }
-  if (verbs_only && !no_verbs.empty()) {
+  const PeerOffers offers = OffersOf(job, from, connect);
+  if (!offers.missing.empty()) {
     return ending_.Fail(
         job, ending_.MakeFault(
                  job, "rack_refused",
-                 fmt::format("lanes between {} and {} must use RDMA (peer_transport = verbs), "
-                             "which is not possible: {}",
+                 fmt::format("lanes between {} and {} must use {} (peer_transport = {}), which is "
+                             "not possible: {}",
                              context_.options.DescribeRack(RackIndex{context_.options.rack_index}),
-                             context_.options.DescribeRack(from), no_verbs)));
+                             context_.options.DescribeRack(from), offers.missing, offers.missing,
+                             offers.reason)));
   }
+  const LaneTransports& transports = context_.options.lane_transports;
   LogInfo("event=peer_lanes_dialled tenant={} job=\"{}\" rack={} count={} first={} reason=\"{}\"",
           job.account.tenant, job.name(), from.value, connect.grants_size(),
-          no_verbs.empty() ? "verbs" : "tcp",
-          no_verbs.empty() ? "both ends support RDMA" : no_verbs);
+          offers.usable.empty() ? "tcp" : transports[offers.usable.front().transport_index].name,
+          offers.usable.empty() ? offers.reason : "both daemons offer it");
   for (int i = 0; i < connect.grants_size(); ++i) {
     const v1::LaneGrant& grant = connect.grants(i);
     PeerLaneCall call{.to = from,
@@ -147,16 +135,36 @@ void PeerLanes::HandleConnect(Job& job, RackIndex from, const v1::PeerConnect& c
                       .port = static_cast<std::uint16_t>(connect.cores(i).port()),
                       .hello = {},
                       .tls = connect.tls_lanes(),
-                      .verbs_nonce = std::nullopt,
-                      .verbs_only = verbs_only};
+                      .offers = {},
+                      .offers_only = offers.offers_only};
     call.hello.core = CoreIndex{grant.core()};
     call.hello.rank = LaneOwner::HelloRank(RackIndex{context_.options.rack_index});
     call.hello.incarnation = job.account.incarnation;
     call.hello.membership_epoch = job.config.membership_epoch;
     call.hello.nonce = NonceOf(grant.nonce());
-    if (no_verbs.empty()) call.verbs_nonce = NonceOf(connect.verbs_nonces(i));
+    for (const UsableOffer& offer : offers.usable) {
+      const std::string& nonce = offer.nonces[static_cast<std::size_t>(i)];
+      call.offers.push_back({offer.transport_index, NonceOf(nonce)});
+    }
     racks_.network->DialLane(std::move(call));
   }
+}
+
+PeerOffers PeerLanes::OffersOf(const Job& job, RackIndex from,
+                               const v1::PeerConnect& connect) const {
+  const std::string peer = context_.options.DescribeRack(from);
+  const auto why_avoided = [&](const std::string& transport) -> std::string {
+    const std::map<std::string, TimeNs>& avoided = racks_.known[from.value].avoided_until;
+    const auto until = avoided.find(transport);
+    if (until == avoided.end() || context_.clock.Now() >= until->second) return {};
+    return fmt::format("a lane to {} over {} was lost less than {} ago", peer, transport,
+                       FormatAge(kAvoidAfterLoss));
+  };
+  return ChooseOffers(
+      context_.options.lane_transports, connect,
+      {.peer = peer,
+       .encryption_required = context_.ledger.RequiresEncryption(job.account.tenant),
+       .why_avoided = why_avoided});
 }
 
 PeerLanePlace* PeerLanes::FindGrantedPeer(const wire::LaneHello& hello,
@@ -172,8 +180,10 @@ PeerLanePlace* PeerLanes::FindGrantedPeer(const wire::LaneHello& hello,
   RackRun& run = *job->rack_run;
   if (rack >= run.racks.size() || hello.core.value >= context_.cores.size()) return nullptr;
   PeerLanePlace& place = run.racks[rack].lanes[hello.core.value];
-  const bool good =
-      place.nonce.IsGood(context_.clock.Now()) || place.verbs_nonce.IsGood(context_.clock.Now());
+  const auto is_good = [now = context_.clock.Now()](const GrantedNonce& nonce) {
+    return nonce.IsGood(now);
+  };
+  const bool good = is_good(place.nonce) || std::ranges::any_of(place.offers, is_good);
   return good ? &place : nullptr;
 }
 
@@ -188,12 +198,12 @@ wire::LaneRefusal PeerLanes::Check(const wire::LaneHello& hello, bool encrypted)
   wire::LaneRefusal refusal{};
   PeerLanePlace* const place = FindGrantedPeer(hello, refusal);
   if (place == nullptr) return refusal;
-  // The nonce for verbs is sent unencrypted and may have been observed, so it is not accepted
+  // The nonce of an offer is sent unencrypted and may have been observed, so it is not accepted
   // inside TLS.
   const auto takes = [&](GrantedNonce& nonce) {
     return nonce.IsGood(context_.clock.Now()) && nonce.Take(hello.nonce);
   };
-  if (!takes(place->nonce) && (encrypted || !takes(place->verbs_nonce))) {
+  if (!takes(place->nonce) && (encrypted || !std::ranges::any_of(place->offers, takes))) {
     return wire::LaneRefusal::kNonce;
   }
   const Job& job = *jobs_.FindIncarnation(hello.incarnation);
@@ -313,9 +323,11 @@ void PeerLanes::FailOverPeerFault(Job& job, CoreIndex core, const Event& event) 
   RackRun& run = *job.rack_run;
   if (event.code == FaultCode::kLaneLost) {
     const PeerLanePlace& place = run.racks[rack.value].lanes[core.value];
-    if (event.error != transport::TransportError::kPeerClosed &&
-        place.description.starts_with("verbs")) {
-      racks_.known[rack.value].no_verbs_until = context_.clock.Now() + kNoVerbsAfterLoss;
+    const LaneTransport* const lost =
+        FindTransportOf(context_.options.lane_transports, place.description);
+    if (event.error != transport::TransportError::kPeerClosed && lost != nullptr &&
+        lost->peers != LaneTransport::Peers::kNever) {
+      racks_.known[rack.value].avoided_until[lost->name] = context_.clock.Now() + kAvoidAfterLoss;
     }
     // Either the daemon died, or the job has ended there. If the job has ended, the loss of the
     // lane has overtaken the reason or the last message of a job that ended normally.

@@ -1,6 +1,7 @@
 // Lanes between core loops of different racks. Only racks that share an edge of the job's plan have
-// them. The rack with the lower number grants the lanes and the other one dials them: over verbs if
-// both racks support and allow it, otherwise over tcp. Owned by Control; under control's lock.
+// them. The rack with the lower number grants the lanes and the other one dials them: over a
+// transport that both offer (peer_offers.h), otherwise over tcp. Owned by Control; under control's
+// lock.
 #pragma once
 
 #include <cstdint>
@@ -12,6 +13,7 @@
 #include "phub/v1/peer.pb.h"
 #include "server/control/context.h"
 #include "server/control/jobs/peer_racks.h"
+#include "server/control/racks/peer_offers.h"
 #include "server/control/racks/rack_run.h"
 #include "server/control/racks/racks.h"
 
@@ -57,6 +59,8 @@ class PeerLanes final : public PeerLaneAdmission {
   void FailOverPeerFault(Job& job, CoreIndex core, const Event& event);
 
  private:
+  // What of the peer's offers this daemon can use for the job.
+  PeerOffers OffersOf(const Job& job, RackIndex from, const v1::PeerConnect& connect) const;
   PeerLanePlace* FindGrantedPeer(const wire::LaneHello& hello, wire::LaneRefusal& refusal);
 
   Context& context_;

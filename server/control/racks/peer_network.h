@@ -1,10 +1,10 @@
 // How Control reaches the daemons of other racks. Implemented by server/control/rpc/peer_links.h
-// over gRPC, tcp and verbs.
+// over gRPC and the daemon's transports.
 #pragma once
 
 #include <cstdint>
-#include <optional>
 #include <string>
+#include <vector>
 
 #include "common/wire/lane_hello.h"
 #include "phub/v1/peer.pb.h"
@@ -13,16 +13,22 @@
 
 namespace phub::server {
 
+// A transport that both daemons offer for a lane. Its nonce is sent unencrypted, so it is valid for
+// this transport only.
+struct PeerLaneOffer {
+  std::uint8_t transport_index = 0;
+  wire::Nonce nonce{};
+};
+
 // A request to open a lane.
 struct PeerLaneCall {
   RackIndex to{};
   std::string host;  // empty: the host of the rack's control plane
   std::uint16_t port = 0;
-  wire::LaneHello hello;  // contains the nonce for tcp
-  bool tls = false;       // for tcp
-  // If set, try verbs first, with this nonce. It is sent unencrypted, so tcp uses the other nonce.
-  std::optional<wire::Nonce> verbs_nonce;
-  bool verbs_only = false;
+  wire::LaneHello hello;              // contains the nonce for tcp
+  bool tls = false;                   // for tcp
+  std::vector<PeerLaneOffer> offers;  // tried in order, before tcp
+  bool offers_only = false;           // tcp is not tried
 };
 
 // Called with Control's lock held; must return at once and must not call back into Control.

@@ -23,7 +23,7 @@ namespace phub::server {
 // A lane to one core loop of another rack.
 struct PeerLanePlace {
   GrantedNonce nonce;
-  GrantedNonce verbs_nonce;  // see PeerConnect
+  std::vector<GrantedNonce> offers;  // [transport index]; see PeerLaneOffer in peer.proto
   std::unique_ptr<transport::Connection> connection;
   std::string description;
 };

@@ -42,9 +42,10 @@ struct KnownRack {
   std::uint64_t instance = 0;                  // 0: unknown
   std::optional<std::uint64_t> next_sequence;  // none: no envelope has arrived yet
   bool missed_messages = false;                // from this daemon; jobs that span racks must fail
-  std::string refuses;        // why it refuses this daemon's messages, in its own words
-  std::string is_refused;     // why this daemon refuses its messages
-  TimeNs no_verbs_until = 0;  // use tcp until then, since a verbs lane was lost
+  std::string refuses;     // why it refuses this daemon's messages, in its own words
+  std::string is_refused;  // why this daemon refuses its messages
+  // By transport: a lane over it was lost, so another one is used until then.
+  std::map<std::string, TimeNs> avoided_until;
 };
 inline constexpr std::size_t kPeerWordsMax = 1024;  // limit for its refusals
 // A known problem between the two daemons, to append to an error: " (...)", or nothing.

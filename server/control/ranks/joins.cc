@@ -22,24 +22,22 @@ const std::string& TenantOf(const v1::JoinRequest& request) {
 // The memory of a job without keys: shards, staging memory and lanes. Does not include the regions
 // that ranks request for their batches.
 std::uint64_t Joins::MemoryOfJob(const Job& job) const {
-  const std::uint64_t network_lane =
-      context_.options.verbs_lane_bytes + context_.options.tls_lane_bytes +
-      std::uint64_t{job.config.slots_per_lane} * context_.options.slot_header_bytes;
+  const LaneTransports& transports = context_.options.lane_transports;
+  const std::uint64_t lane = WorkerLaneBytes(transports) +
+                             std::uint64_t{job.config.slots_per_lane} * SlotHeaderBytes(transports);
   std::uint64_t exchange = 0;
   if (job.exchange != nullptr) {
     const exchange::RackPlan& plan = job.exchange->plan;
-    exchange = exchange::ShardExchangeBytes(plan) +
-               static_cast<std::uint64_t>(std::popcount(plan.neighbors)) *
-                   (context_.options.tls_lane_bytes + context_.options.peer_verbs_lane_bytes);
+    exchange =
+        exchange::ShardExchangeBytes(plan) +
+        static_cast<std::uint64_t>(std::popcount(plan.neighbors)) * PeerLaneBytes(transports);
   }
   const std::uint64_t shards =
-      (JobShardBytes(job.config) + exchange + job.config.world_size * network_lane) *
-      context_.cores.size();
+      (JobShardBytes(job.config) + exchange + job.config.world_size * lane) * context_.cores.size();
   if (!host_memory_.shares_memory()) return shards;
   const std::uint64_t tables =
       std::uint64_t{wire::kSharedRegionsMax} * sizeof(transport::SharedRegion);
-  return shards + job.config.world_size *
-                      (tables + context_.options.shared_lane_bytes * context_.cores.size());
+  return shards + job.config.world_size * tables;
 }
 
 absl::Status Joins::BuildShards(Job& job) {

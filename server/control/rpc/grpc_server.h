@@ -4,7 +4,7 @@
 //
 //   Control control(clock, random, cores, options);
 //   ControlThread thread(control, clock);  // its doorbell goes to the core loops
-//   ControlLaneGate gate(thread);          // server/control/ports/lane_gate.h, to the listener
+//   ControlLaneGate gate(thread);          // server/transports/tcp, to the listener
 //   control.SetLaneEndpoint(core, "", listener_port);
 //   thread.Start();
 //   auto server = GrpcServer::Create(thread, {.host = "127.0.0.1", .port = 7700});

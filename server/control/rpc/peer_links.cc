@@ -7,6 +7,7 @@
 #include <chrono>
 #include <condition_variable>
 #include <deque>
+#include <map>
 #include <mutex>
 #include <thread>
 #include <utility>
@@ -14,11 +15,7 @@
 #include "common/base/check.h"
 #include "common/base/cpu_topology.h"
 #include "common/base/log.h"
-#include "common/base/random.h"
 #include "common/base/status_text.h"
-#include "common/transport/tcp/tcp_dial.h"
-#include "common/transport/tls/tls_dial.h"
-#include "common/transport/verbs/verbs_dial.h"
 #include "phub/v1/peer.grpc.pb.h"
 #include "server/control/racks/peer_lanes.h"
 #include "server/control/racks/rack_messages.h"
@@ -30,7 +27,13 @@ namespace {
 constexpr int kHeartbeatsPerTimeout = 4;
 constexpr DurationNs kRetryInterval = 50 * kMillisecond;
 constexpr DurationNs kLongDial = kSecond / 2;
-constexpr DurationNs kNoVerbsAfterLongDial = 60 * kSecond;
+constexpr DurationNs kAvoidAfterLongDial = 60 * kSecond;
+
+// A transport over which no lane could be made to a rack.
+struct FailedTransport {
+  Incarnation job{};         // of the last lane
+  TimeNs avoided_until = 0;  // it took long to find out
+};
 
 // The daemon was reached and refuses the messages: a retry does not help.
 bool IsRefusal(const grpc::Status& status) {
@@ -53,11 +56,8 @@ struct PeerLinks::Link {
   PeerQueue queue;
   bool stopping = false;
   grpc::ClientContext* under_way = nullptr;
-  std::string last_error;  // used by the link's thread only
-  // Used by the dialer only. This job could not open a lane over verbs; until when verbs is not
-  // tried because the last attempt took long.
-  Incarnation no_verbs{};
-  TimeNs no_verbs_until = 0;
+  std::string last_error;                          // used by the link's thread only
+  std::map<std::uint8_t, FailedTransport> failed;  // by transport index; used by the dialer only
 };
 
 PeerLinks::PeerLinks(ControlThread& control, const Clock& clock, PeerLinkOptions options)
@@ -198,64 +198,56 @@ void PeerLinks::DialLanes(Link& link) {
   }
 }
 
-// Tries verbs until one lane fails. Then the job's other lanes to that rack use tcp. If the failure
-// took long, other jobs use tcp, too, for a while, since all lanes are dialled one after the other
-// here.
 void PeerLinks::Dial(Link& link, const PeerLaneCall& call) {
   const bool lacks = control_.Run(
       [&](Control& control) { return control.peer_lanes().LacksPeerLane(call.hello, call.to); });
   if (!lacks) return;  // its job has ended
-  const std::string host =
-      call.host.empty() ? HostOfRack(options_.racks[call.to.value]) : call.host;
-  absl::StatusOr<Dialled> dialled = absl::UnimplementedError("verbs was not tried");
-  const TimeNs begun = clock_.Now();
-  const bool tries_verbs = link.no_verbs != call.hello.incarnation && begun >= link.no_verbs_until;
-  if (call.verbs_nonce && (call.verbs_only || tries_verbs)) {
-    dialled = DialVerbsLane(call, host);
-    if (!dialled.ok()) {
-      LogWarning("event=peer_lane_not_over_verbs rack={} core={} reason=\"{}\"", call.to.value,
-                 call.hello.core.value, MessageOf(dialled.status()));
-      link.no_verbs = call.hello.incarnation;
-      const TimeNs now = clock_.Now();
-      if (now - begun > kLongDial) link.no_verbs_until = now + kNoVerbsAfterLongDial;
-    }
-  }
-  if (!dialled.ok() && !call.verbs_only) {
-    const auto dial = call.tls ? transport::DialTls : transport::DialTcp;
-    auto connection = dial(host, call.port, call.hello,
-                           std::min(options_.liveness_timeout, kPeerDialTimeoutMax), {});
-    if (connection.ok()) {
-      dialled = Dialled{*std::move(connection), options_.tcp_index,
-                        fmt::format("{} {}:{}", call.tls ? "tcp+tls" : "tcp", host, call.port)};
-    } else {
-      dialled = connection.status();
-    }
+  const PeerLaneTarget target{
+      .host = call.host.empty() ? HostOfRack(options_.racks[call.to.value]) : call.host,
+      .port = call.port,
+      .hello = call.hello,
+      .tls = call.tls,
+      .timeout = std::min(options_.liveness_timeout, kPeerDialTimeoutMax)};
+  std::uint8_t transport_index = 0;
+  absl::StatusOr<DialledPeerLane> dialled = DialOffers(link, call, target, transport_index);
+  if (!dialled.ok() && !call.offers_only) {
+    transport_index = 0;
+    dialled = options_.dialers.front()->DialPeer(target);
   }
   control_.Run([&](Control& control) {
     if (!dialled.ok())
       return control.peer_lanes().PeerLaneFailed(call.hello, call.to, dialled.status());
     control.peer_lanes().AttachPeerLane(call.hello, call.to, std::move(dialled->connection),
-                                        dialled->transport_index, std::move(dialled->description));
+                                        transport_index, std::move(dialled->description));
   });
 }
 
-absl::StatusOr<PeerLinks::Dialled> PeerLinks::DialVerbsLane(const PeerLaneCall& call,
-                                                            const std::string& host) {
-  PHUB_CHECK(options_.verbs != nullptr, "rack={}", call.to.value);
-  absl::StatusOr<transport::VerbsLaneParts> parts = options_.verbs->Parts(call.hello);
-  if (!parts.ok()) return parts.status();
-  wire::LaneHello hello = call.hello;
-  hello.nonce = *call.verbs_nonce;
-  const transport::VerbsDevice& device = *parts->queue->device();
-  std::string description = fmt::format("verbs {} {} to {}:{}", device.name(),
-                                        transport::GidText(device.gid().gid), host, call.port);
-  SystemRandom random;
-  auto connection = transport::DialVerbs(host, call.port, hello,
-                                         std::min(options_.liveness_timeout, kPeerDialTimeoutMax),
-                                         std::move(parts->queue), std::move(parts->domain), random,
-                                         parts->limits, transport::VerbsEnd::kDialer);
-  if (!connection.ok()) return connection.status();
-  return Dialled{*std::move(connection), options_.verbs_index, std::move(description)};
+// A transport over which a lane failed is not tried for the other lanes of the job to that rack,
+// and if the failure took long, not for other jobs for a while: all of them wait for one another.
+absl::StatusOr<DialledPeerLane> PeerLinks::DialOffers(Link& link, const PeerLaneCall& call,
+                                                      const PeerLaneTarget& target,
+                                                      std::uint8_t& transport_index) {
+  absl::StatusOr<DialledPeerLane> dialled = absl::UnimplementedError("no transport was tried");
+  for (const PeerLaneOffer& offer : call.offers) {
+    const TimeNs begun = clock_.Now();
+    FailedTransport& failed = link.failed[offer.transport_index];
+    const bool is_avoided = failed.job == call.hello.incarnation || begun < failed.avoided_until;
+    if (is_avoided && !call.offers_only) continue;
+    PHUB_CHECK(options_.dialers[offer.transport_index] != nullptr, "rack={} transport={}",
+               call.to.value, options_.transport_names[offer.transport_index]);
+    PeerLaneTarget offered = target;
+    offered.hello.nonce = offer.nonce;
+    transport_index = offer.transport_index;
+    dialled = options_.dialers[offer.transport_index]->DialPeer(offered);
+    if (dialled.ok()) return dialled;
+    LogWarning("event=peer_lane_not_over_{} rack={} core={} reason=\"{}\"",
+               options_.transport_names[offer.transport_index], call.to.value,
+               call.hello.core.value, MessageOf(dialled.status()));
+    failed.job = call.hello.incarnation;
+    const TimeNs now = clock_.Now();
+    if (now - begun > kLongDial) failed.avoided_until = now + kAvoidAfterLongDial;
+  }
+  return dialled;
 }
 
 }  // namespace phub::server

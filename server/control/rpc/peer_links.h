@@ -20,8 +20,8 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "common/base/clock.h"
-#include "common/transport/verbs/verbs_gate.h"
 #include "server/control/ports/control_thread.h"
+#include "server/control/ports/peer_lane_dialer.h"
 #include "server/control/racks/peer_network.h"
 #include "server/control/rpc/peer_channel.h"
 
@@ -32,10 +32,9 @@ struct PeerLinkOptions {
   std::uint32_t self = 0;
   PeerCredentials credentials;
   DurationNs liveness_timeout = 0;
-  std::uint8_t tcp_index = 0;  // index among the core loops' transports
-  // Provides the resources for lanes over verbs; must outlive the links. Null: no lanes over verbs.
-  transport::VerbsGate* verbs = nullptr;
-  std::uint8_t verbs_index = 0;
+  // [transport index], tcp first. They must outlive the links. Null: no lanes to other racks.
+  std::vector<PeerLaneDialer*> dialers;
+  std::vector<std::string> transport_names;  // [transport index], for logs
 };
 
 class PeerLinks final : public PeerNetwork {
@@ -53,18 +52,16 @@ class PeerLinks final : public PeerNetwork {
 
  private:
   struct Link;
-  struct Dialled {
-    std::unique_ptr<transport::Connection> connection;
-    std::uint8_t transport_index = 0;
-    std::string description;
-  };
 
   void Deliver(Link& link);
   bool SendEnvelope(Link& link);
   void Connect(Link& link);
   void DialLanes(Link& link);
   void Dial(Link& link, const PeerLaneCall& call);
-  absl::StatusOr<Dialled> DialVerbsLane(const PeerLaneCall& call, const std::string& host);
+  // Over one of the transports that both racks offer; kUnimplemented: none was tried.
+  absl::StatusOr<DialledPeerLane> DialOffers(Link& link, const PeerLaneCall& call,
+                                             const PeerLaneTarget& target,
+                                             std::uint8_t& transport_index);
 
   ControlThread& control_;
   std::shared_ptr<grpc::ChannelCredentials> credentials_;  // set by Start

@@ -1,4 +1,4 @@
-#include "server/verbs_devices.h"
+#include "server/transports/verbs/verbs_devices.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

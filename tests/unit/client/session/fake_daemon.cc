@@ -31,7 +31,9 @@ FakeDaemon::FakeDaemon(const FakeDaemonOptions& options)
     : options_(options),
       layout_(options.chunk_bytes, BinCount(options)),
       chunk_bytes_(options.core_count) {
-  auto listener = transport::TcpListener::Create({}, *this, clock_, options.other_lanes);
+  std::vector<transport::LaneKind*> others;
+  if (options.other_lanes != nullptr) others.push_back(options.other_lanes);
+  auto listener = transport::TcpListener::Create({}, *this, clock_, std::move(others));
   PHUB_CHECK(listener.ok());
   listener_ = *std::move(listener);
   lanes_thread_ = std::thread([this] { ServeLanes(); });

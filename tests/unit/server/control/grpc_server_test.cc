@@ -10,7 +10,7 @@
 
 #include "phub/v1/admin.grpc.pb.h"
 #include "phub/v1/session.grpc.pb.h"
-#include "server/control/ports/lane_gate.h"
+#include "server/transports/tcp/tcp_lane_gate.h"
 #include "tests/unit/server/control/control_fixture.h"
 
 namespace phub::server {

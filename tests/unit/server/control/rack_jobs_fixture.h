@@ -238,7 +238,7 @@ class RackJobsTest : public testing::Test {
   std::uint64_t incarnation = 0;                     // of the last job that was entered
   bool dials_plain = false;                          // whatever Control says
   bool holds_dials = false;                          // they are not made
-  bool verbs_fails = false;                          // wherever it is tried
+  bool offers_fail = false;                          // wherever it is tried
 
  private:
   // True if `to` took messages.
@@ -266,16 +266,16 @@ class RackJobsTest : public testing::Test {
   bool MakeLanes(RackNode& from) {
     const auto dials = std::exchange(from.network.dials, {});
     for (const PeerLaneCall& call : dials) {
-      const auto& [to, host, port, granted, tls, verbs_nonce, verbs_only] = call;
+      const auto& [to, host, port, granted, tls, offers, offers_only] = call;
       if (!from.control().peer_lanes().LacksPeerLane(granted, to)) continue;
       RackNode& granter = node(to.value);
       wire::LaneHello hello = granted;
-      const bool verbs = verbs_nonce && (verbs_only || !verbs_fails);
-      if (verbs) hello.nonce = *verbs_nonce;
-      const bool encrypted = tls && !dials_plain && !verbs;
+      const bool by_offer = !offers.empty() && (offers_only || !offers_fail);
+      if (by_offer) hello.nonce = offers.front().nonce;
+      const bool encrypted = tls && !dials_plain && !by_offer;
       const wire::LaneRefusal refusal =
-          verbs && verbs_fails ? wire::LaneRefusal::kCapacity
-                               : granter.control().lanes().AdmitLane(hello, {}, encrypted);
+          by_offer && offers_fail ? wire::LaneRefusal::kCapacity
+                                  : granter.control().lanes().AdmitLane(hello, {}, encrypted);
       if (refusal != wire::LaneRefusal::kNone) {
         from.control().peer_lanes().PeerLaneFailed(hello, to, absl::UnavailableError("refused"));
         continue;
@@ -283,9 +283,13 @@ class RackJobsTest : public testing::Test {
       granter.Attach(hello);
       from.control().peer_lanes().AttachPeerLane(
           hello, to, std::make_unique<FakeConnection>(from.connections_live), 0,
-          (verbs ? "verbs " : "tcp ") + from.options.racks[to.value]);
+          NameOf(from, call, by_offer) + " " + from.options.racks[to.value]);
     }
     return !dials.empty();
+  }
+  static std::string NameOf(const RackNode& from, const PeerLaneCall& call, bool by_offer) {
+    if (!by_offer) return "tcp";
+    return from.options.lane_transports[call.offers.front().transport_index].name;
   }
 
   TimeNs now_ = 1000 * kSecond;

@@ -13,10 +13,25 @@ class RackLanesTest : public RackJobsTest {
  protected:
   using Change = std::function<void(ControlOptions&)>;
 
-  static void HasVerbs(ControlOptions& options) { options.peer_verbs_lane_bytes = kLaneBytes; }
+  using Peers = LaneTransport::Peers;
+
+  static void HasTransport(ControlOptions& options, std::string name, Peers peers,
+                           std::string why_not = {}) {
+    const bool offered = peers == Peers::kOffered || peers == Peers::kRequired;
+    options.lane_transports = {{.name = "tcp"},
+                               {.name = std::move(name),
+                                .peers = peers,
+                                .why_no_peers = std::move(why_not),
+                                .peer_lane_bytes = offered ? kLaneBytes : 0}};
+  }
+  static void HasVerbs(ControlOptions& options) { HasTransport(options, "verbs", Peers::kOffered); }
   static void HasVerbsOnly(ControlOptions& options) {
-    HasVerbs(options);
-    options.peer_verbs_only = true;
+    HasTransport(options, "verbs", Peers::kRequired);
+  }
+  static Change HasNoVerbs(const std::string& reason) {
+    return [reason](ControlOptions& options) {
+      HasTransport(options, "verbs", Peers::kUnavailable, reason);
+    };
   }
   void StartAll(const Change& change) {
     for (std::uint32_t rack = 0; rack < kRacks; ++rack) Start(rack, change);
@@ -55,7 +70,7 @@ TEST_F(RackLanesTest, AreOverVerbsWhereBothHaveIt) {
 TEST_F(RackLanesTest, AreOverTcpWhereOneHasNoVerbs) {
   for (const std::uint32_t without : {0u, 1u, 2u}) {
     StartAll(HasVerbs);
-    Start(without, [](ControlOptions& options) { options.no_peer_verbs_reason = "not wanted"; });
+    Start(without, HasNoVerbs("not wanted"));
     EnterAll();
     for (const auto& [rack, other] : {std::pair{1u, 0u}, {2u, 0u}, {2u, 1u}}) {
       const bool verbs = rack != without && other != without;
@@ -68,7 +83,7 @@ TEST_F(RackLanesTest, AreOverTcpWhereOneHasNoVerbs) {
 
 TEST_F(RackLanesTest, ThatCannotBeMadeOverVerbsAreOverTcp) {
   StartAll(HasVerbs);
-  verbs_fails = true;
+  offers_fail = true;
   EnterAll();
   EXPECT_EQ(LanesAt(2, 0), std::vector<std::string>{"tcp " + node(2).options.racks[0]});
 }
@@ -76,7 +91,7 @@ TEST_F(RackLanesTest, ThatCannotBeMadeOverVerbsAreOverTcp) {
 TEST_F(RackLanesTest, ThatHaveToBeOverVerbsAreNotOverTcp) {
   StartAll(HasVerbs);
   Start(2, HasVerbsOnly);
-  verbs_fails = true;
+  offers_fail = true;
   const auto call = Join(4);
   Advance(node(2).options.liveness_timeout);
   EXPECT_THAT(call->message(),
@@ -85,9 +100,7 @@ TEST_F(RackLanesTest, ThatHaveToBeOverVerbsAreNotOverTcp) {
 }
 
 TEST_F(RackLanesTest, AJobWhoseLanesHaveToBeOverVerbsAndCannotSaysWhy) {
-  const Change without = [](ControlOptions& options) {
-    options.no_peer_verbs_reason = "its host has no device";
-  };
+  const Change without = HasNoVerbs("its host has no device");
   // Whoever of the two insists.
   for (const bool dialer_insists : {true, false}) {
     Start(0, dialer_insists ? without : Change(HasVerbsOnly));
@@ -98,8 +111,8 @@ TEST_F(RackLanesTest, AJobWhoseLanesHaveToBeOverVerbsAndCannotSaysWhy) {
     Advance(kSecond);
     EXPECT_THAT(call->message(),
                 AllOf(HasSubstr("rack 1"), HasSubstr("rack 0"),
-                      HasSubstr("must use RDMA (peer_transport = verbs)"),
-                      HasSubstr(dialer_insists ? "rack 0 (node0:7700) offers no RDMA lanes"
+                      HasSubstr("must use verbs (peer_transport = verbs)"),
+                      HasSubstr(dialer_insists ? "rack 0 (node0:7700) does not offer verbs"
                                                : "its host has no device")));
     ExpectNothingLeft();
   }
@@ -144,13 +157,14 @@ TEST_F(RackLanesTest, EachNonceIsGoodForItsOwnWayOnce) {
     options.tls_lanes = true;
   });
   const PeerLaneCall call = HoldLane();
-  ASSERT_TRUE(call.verbs_nonce);
-  EXPECT_NE(*call.verbs_nonce, call.hello.nonce);
+  ASSERT_EQ(call.offers.size(), 1u);
+  EXPECT_EQ(call.offers.front().transport_index, 1);
+  EXPECT_NE(call.offers.front().nonce, call.hello.nonce);
   Control& granter = node(0).control();
   // A lane's key over TLS is made of the nonce that nobody has read.
   EXPECT_EQ(granter.lanes().FindNonce(call.hello), std::optional(call.hello.nonce));
   wire::LaneHello hello = call.hello;
-  hello.nonce = *call.verbs_nonce;
+  hello.nonce = call.offers.front().nonce;
   EXPECT_EQ(granter.lanes().AdmitLane(hello, std::nullopt, true), wire::LaneRefusal::kNonce);
   EXPECT_EQ(granter.lanes().AdmitLane(hello), wire::LaneRefusal::kNone);
   EXPECT_EQ(granter.lanes().AdmitLane(hello), wire::LaneRefusal::kNonce);
@@ -158,6 +172,53 @@ TEST_F(RackLanesTest, EachNonceIsGoodForItsOwnWayOnce) {
   EXPECT_EQ(granter.lanes().AdmitLane(call.hello, std::nullopt, true), wire::LaneRefusal::kNone);
   EXPECT_EQ(granter.lanes().AdmitLane(call.hello, std::nullopt, true), wire::LaneRefusal::kNonce);
   EXPECT_EQ(granter.lanes().FindNonce(call.hello), std::nullopt);
+}
+
+// Control names no transport: a new one needs its entry in the table only.
+TEST_F(RackLanesTest, AreOverAnyTransportThatBothOffer) {
+  StartAll([](ControlOptions& options) { HasTransport(options, "datagrams", Peers::kOffered); });
+  EnterAll();
+  EXPECT_EQ(LanesAt(1, 0), std::vector<std::string>{"datagrams " + node(1).options.racks[0]});
+}
+
+TEST_F(RackLanesTest, ATransportThatOnlyThePeerKnowsIsLeftOut) {
+  StartAll(HasVerbs);
+  Start(0, [](ControlOptions& options) { HasTransport(options, "datagrams", Peers::kOffered); });
+  EnterAll();
+  EXPECT_EQ(LanesAt(1, 0), std::vector<std::string>{"tcp " + node(1).options.racks[0]});
+}
+
+TEST_F(RackLanesTest, ATransportThatThePeerRequiresAndThisDaemonDoesNotKnowEndsTheJob) {
+  StartAll(HasVerbs);
+  Start(0, [](ControlOptions& options) { HasTransport(options, "datagrams", Peers::kRequired); });
+  const auto call = Join(2);
+  Settle();
+  Advance(kSecond);
+  EXPECT_THAT(call->message(), AllOf(HasSubstr("must use datagrams (peer_transport = datagrams)"),
+                                     HasSubstr("this daemon does not have datagrams")));
+  ExpectNothingLeft();
+}
+
+// Daemons that do not know PeerConnect.offers send and read the older fields.
+TEST_F(RackLanesTest, OffersOfVerbsAreUnderstoodByAndFromOlderDaemons) {
+  StartAll(HasVerbs);
+  node(1).network.Keep(RackIndex{2}, v1::PeerMessage::kConnect);
+  holds_dials = true;
+  const auto call = Join(2);
+  Settle();
+  ASSERT_EQ(node(1).network.kept.size(), 1u);
+  v1::PeerMessage older = node(1).network.kept.front();
+  node(1).network.Keep(RackIndex{2}, std::nullopt);
+  v1::PeerConnect& connect = *older.mutable_connect();
+  ASSERT_EQ(connect.offers_size(), 1);
+  EXPECT_THAT(connect.verbs_nonces(), testing::ElementsAreArray(connect.offers(0).nonces()));
+  EXPECT_FALSE(connect.verbs_only());
+  connect.clear_offers();
+  node(2).network.dials.clear();
+  Say(1, 2, older.incarnation(), older);
+  Settle();
+  ASSERT_FALSE(node(2).network.dials.empty());
+  EXPECT_EQ(node(2).network.dials.front().offers.size(), 1u);
 }
 
 TEST_F(RackLanesTest, GrantsThatAreNotWholeAreRefused) {
@@ -176,14 +237,18 @@ TEST_F(RackLanesTest, GrantsThatAreNotWholeAreRefused) {
   };
   const auto refused = [&] { return node(2).Counter("phub_peers_refused_place_total"); };
   const std::uint64_t before = refused();
+  say([](v1::PeerConnect& connect) { connect.mutable_offers(0)->set_nonces(0, "short"); });
+  say([](v1::PeerConnect& connect) {
+    connect.mutable_offers(0)->add_nonces(std::string(16, 'n'));
+  });
   say([](v1::PeerConnect& connect) { connect.set_verbs_nonces(0, "short"); });
   say([](v1::PeerConnect& connect) { connect.add_verbs_nonces(std::string(16, 'n')); });
   say([](v1::PeerConnect& connect) { connect.mutable_grants(0)->set_nonce("short"); });
   say([](v1::PeerConnect& connect) { connect.mutable_grants(0)->set_core(1); });
-  EXPECT_EQ(refused(), before + 4);
+  EXPECT_EQ(refused(), before + 6);
   EXPECT_FALSE(call->answered());
   say([](v1::PeerConnect&) {});
-  EXPECT_EQ(refused(), before + 4);
+  EXPECT_EQ(refused(), before + 6);
   EXPECT_TRUE(call->ok()) << call->message();
 }
 

@@ -1,5 +1,5 @@
 // What jobs have on RDMA devices: made known to them without holding anybody up.
-#include "server/control/ports/verbs_gate.h"
+#include "server/transports/verbs/verbs_gate.h"
 
 #include <poll.h>
 
@@ -18,7 +18,7 @@ class VerbsGateTest : public ControlTest {
  protected:
   explicit VerbsGateTest(std::size_t core_count = 1) : ControlTest(core_count) {
     fake_verbs::Reset();
-    options.slot_header_bytes = wire::kSlotHeaderBytes;
+    options.lane_transports = {{.name = "verbs", .slot_header_bytes = wire::kSlotHeaderBytes}};
     std::vector<std::shared_ptr<transport::VerbsQueue>> queues;
     for (std::size_t core = 0; core < core_count; ++core) {
       queues.push_back(

@@ -8,7 +8,6 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "common/base/cpu_topology.h"
 #include "common/transport/verbs/verbs_connection.h"
 #include "common/transport/verbs/verbs_queue.h"
 #include "server/config/settings.h"
@@ -20,9 +19,6 @@ using VerbsQueues = std::vector<std::shared_ptr<transport::VerbsQueue>>;  // [co
 
 // Empty: no lanes over verbs. An error where verbs are asked for, or a device by
 // name, and cannot be had; it says what to do. What is used, and why not, is logged.
-// core_nodes: the NUMA node of every core loop's core; nothing for a loop that is not pinned.
-using NumaNodes = std::vector<std::optional<std::uint32_t>>;
-NumaNodes NodesOf(const CorePlan& plan, const CpuTopology& topology);
 absl::StatusOr<VerbsQueues> OpenVerbsQueues(const Settings& settings, const NumaNodes& core_nodes);
 // Which device each core loop uses: those on its own node in turn; if it has none, or is not bound
 // to one, all in turn. At least one device.

@@ -1,4 +1,4 @@
-#include "server/control/ports/verbs_gate.h"
+#include "server/transports/verbs/verbs_gate.h"
 
 #include <fmt/format.h>
 

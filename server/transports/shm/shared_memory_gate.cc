@@ -1,4 +1,4 @@
-#include "server/control/ports/shared_memory_gate.h"
+#include "server/transports/shm/shared_memory_gate.h"
 
 #include <algorithm>
 #include <string_view>

@@ -1,4 +1,4 @@
-#include "server/control/ports/lane_gate.h"
+#include "server/transports/tcp/tcp_lane_gate.h"
 
 #include <utility>
 

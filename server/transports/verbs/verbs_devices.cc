@@ -1,4 +1,4 @@
-#include "server/verbs_devices.h"
+#include "server/transports/verbs/verbs_devices.h"
 
 #include <fmt/format.h>
 
@@ -73,15 +73,6 @@ transport::VerbsLimits VerbsLimitsOf(const Settings& settings) {
   transport::VerbsLimits limits;
   limits.ack_timeout = transport::AckTimeoutFor(settings.verbs_ack_timeout);
   return limits;
-}
-
-NumaNodes NodesOf(const CorePlan& plan, const CpuTopology& topology) {
-  NumaNodes nodes;
-  for (const std::optional<std::uint32_t>& pin : plan.pins) {
-    const Core* const core = pin ? topology.Find(*pin) : nullptr;
-    nodes.push_back(core != nullptr ? std::optional(core->numa_node) : std::nullopt);
-  }
-  return nodes;
 }
 
 std::vector<std::size_t> AssignDevices(const NumaNodes& core_nodes, const NumaNodes& device_nodes) {

@@ -1,4 +1,4 @@
-#include "server/control/ports/data_port_report.h"
+#include "server/transports/tcp/data_port_report.h"
 
 namespace phub::server {
 
