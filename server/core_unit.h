@@ -1,5 +1,5 @@
-// A core loop of the daemon with its transports and its thread. Made and owned by the daemon; what
-// runs inside is the thread's.
+// A core loop of the daemon with its transports and its thread. The daemon creates and owns it;
+// only the thread uses the loop and the transports.
 #pragma once
 
 #include <cstdint>
@@ -21,14 +21,14 @@ inline constexpr std::uint8_t kTcpIndex = 0;
 inline constexpr std::uint8_t kShmIndex = 1;
 inline constexpr std::uint8_t kVerbsIndex = 2;
 
-// One core loop and all that belongs to it. The transports come first: they outlive the loop.
+// One core loop and its parts. The transports come first because they must outlive the loop.
 struct CoreUnit {
   transport::TcpTransport tcp;
   transport::ShmTransport shm;
   std::unique_ptr<transport::VerbsTransport> verbs;  // null: the daemon has no RDMA device
   std::vector<transport::Transport*> transports{&tcp, &shm};
   CoreLoop loop;
-  std::unique_ptr<CoreThread> thread;  // made once control's doorbell is there
+  std::unique_ptr<CoreThread> thread;  // created after control's doorbell
   std::uint64_t runs_seen = 0;         // by Daemon::MakesProgress
 
   CoreUnit(CoreIndex core, const Clock& clock, std::uint32_t staging_bytes_per_lane,

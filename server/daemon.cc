@@ -42,18 +42,17 @@
 namespace phub::server {
 namespace {
 
-// How long a listener's thread waits at most before it looks whether it should stop; bounds how
-// long that takes.
+// How often a listener's thread checks whether to stop; bounds how long stopping takes.
 constexpr DurationNs kListenerWait = 100 * kMillisecond;
-// Changes of tenants that wait for the disk.
+// The most changes of tenants that wait for the disk.
 constexpr std::size_t kStateWorkMax = 256;
 
 }  // namespace
 
-// Members are in the order in which they are made; destruction goes the other way round, after
-// Stop() has ended every thread.
+// Members are in the order of construction. They are destroyed in reverse order, after Stop() has
+// ended every thread.
 struct Daemon::Parts {
-  // verbs_queues: one for each core loop, or none at all.
+  // verbs_queues: one for each core loop, or empty.
   Parts(const Settings& daemon_settings, CorePlan core_plan, const RackTopology& topology,
         VerbsQueues verbs_queues)
       : settings(daemon_settings), plan(std::move(core_plan)) {
@@ -111,20 +110,21 @@ struct Daemon::Parts {
   const Settings settings;
   const CorePlan plan;
   SystemClock clock;
-  SystemRandom random;         // control's, under its lock
-  SystemRandom system_random;  // control state's
+  SystemRandom random;         // for control, under its lock
+  SystemRandom system_random;  // for the control store
   std::vector<std::unique_ptr<CoreUnit>> cores;
   std::unique_ptr<Control> control;
   std::unique_ptr<ControlThread> control_thread;
   std::unique_ptr<PageThread> prefaulter;
-  std::unique_ptr<ControlVerbsGate> verbs_gate;  // null: no RDMA device; so is the acceptor
-  std::unique_ptr<transport::VerbsAcceptor> verbs_acceptor;
-  std::unique_ptr<PeerLinks> peer_links;   // null: there are no other racks
-  std::unique_ptr<RackRelay> rack_relay;   // null as well
-  std::unique_ptr<Prober> prober;          // null as well; so is its gate
-  std::unique_ptr<RackSurveyor> surveyor;  // null: nothing to measure, or not by this one
+  std::unique_ptr<ControlVerbsGate> verbs_gate;              // null: no RDMA device
+  std::unique_ptr<transport::VerbsAcceptor> verbs_acceptor;  // null: no RDMA device
+  // Null without other racks.
+  std::unique_ptr<PeerLinks> peer_links;
+  std::unique_ptr<RackRelay> rack_relay;
+  std::unique_ptr<Prober> prober;          // also null on an aggregator
+  std::unique_ptr<RackSurveyor> surveyor;  // null unless this daemon has the topology measured
   std::unique_ptr<ControlLaneGate> lane_gate;
-  std::unique_ptr<ProbeGate> probe_gate;
+  std::unique_ptr<ProbeGate> probe_gate;  // null without a prober
   std::unique_ptr<ControlSharedMemoryGate> shared_memory_gate;
   std::unique_ptr<transport::TcpListener> listener;
   std::unique_ptr<transport::ShmListener> shared_memory_listener;  // null: shm is off
@@ -132,8 +132,8 @@ struct Daemon::Parts {
   std::unique_ptr<TenantAdmin> tenant_admin;
   std::unique_ptr<WorkThread> state_thread;
   std::unique_ptr<GrpcServer> grpc_server;
-  std::unique_ptr<MetricsServer> metrics_server;  // null: nobody is told
-  std::unique_ptr<ControlSocket> control_socket;  // null: there is none
+  std::unique_ptr<MetricsServer> metrics_server;  // null: no metrics port
+  std::unique_ptr<ControlSocket> control_socket;  // null: no control socket
   std::atomic<bool> listeners_stopping{false};
   std::thread listener_thread;
   std::thread shared_memory_thread;
@@ -173,7 +173,7 @@ absl::Status Daemon::Parts::StartListener() {
   if (data_tls.beyond_loopback && verbs_gate != nullptr) {
     LogWarning(
         "event=verbs_lanes_in_the_clear reason=\"RDMA is not encrypted; tenants that require "
-        "encryption get tcp with TLS\"");
+        "encryption use TCP with TLS\"");
   }
   return absl::OkStatus();
 }
@@ -183,7 +183,7 @@ absl::Status Daemon::Parts::StartSharedMemoryListener() {
   auto created = transport::ShmListener::Create({}, *shared_memory_gate, clock, random);
   if (!created.ok()) {
     return absl::Status(created.status().code(),
-                        fmt::format("shared memory (shm; --shm off does without): {}",
+                        fmt::format("shared memory (shm; disable it with --shm off): {}",
                                     MessageOf(created.status())));
   }
   shared_memory_listener = std::move(*created);
@@ -197,11 +197,12 @@ absl::Status Daemon::Parts::StartSharedMemoryListener() {
   return absl::OkStatus();
 }
 
-// Tenants, tokens and the audit log; in memory if there is no place for them.
+// Opens the store of tenants, tokens and the audit log; in memory without a state_dir.
 absl::Status Daemon::Parts::OpenCheckpoint() {
   auto store = ControlStore::Open(settings.state_dir, system_random);
   if (!store.ok()) return store.status();
-  // Only tenants that were created may have jobs; without identities everybody is the default one.
+  // With identities only tenants in the store may have jobs; without, every caller is the default
+  // tenant.
   if (!settings.state_dir.empty()) {
     const absl::Status removed = control_thread->Run(
         [](Control& under_lock) { return under_lock.tenants().RemoveTenant(kDefaultTenant); });
@@ -271,7 +272,7 @@ absl::Status Daemon::Parts::StartMetricsServer() {
 }
 
 absl::Status Daemon::Parts::Start() {
-  // First: of two daemons on one state_dir the second is to fail before it does anything.
+  // Open the store first: a second daemon on the same state_dir must fail before it does anything.
   if (absl::Status status = OpenCheckpoint(); !status.ok()) return status;
   for (const auto& core : cores) {
     if (absl::Status status = core->thread->Start(); !status.ok()) return status;
@@ -299,7 +300,7 @@ void Daemon::Parts::Stop() {
   if (listener_thread.joinable()) listener_thread.join();
   if (shared_memory_thread.joinable()) shared_memory_thread.join();
   listener.reset();
-  verbs_acceptor.reset();  // its threads hand lanes over
+  verbs_acceptor.reset();  // its threads pass lanes to control
   control_thread->Stop();
   for (const auto& core : cores) core->thread->Stop();
 }

@@ -25,7 +25,7 @@ bool IsWildcard(std::string_view host) { return host == "0.0.0.0" || host == "::
 
 HostAndPort Address(const std::string& text) {
   const auto address = ParseHostAndPort(text);
-  PHUB_CHECK(address.ok(), "address={}", text);  // the setting's kind has checked it
+  PHUB_CHECK(address.ok(), "address={}", text);  // checked when the setting was read
   return *address;
 }
 
@@ -50,25 +50,25 @@ ControlOptions MakeControlOptions(const Settings& settings, const RackTopology& 
   ControlOptions options;
   SetRacks(settings, topology, options);
   const auto place = FindRackPlace(settings);
-  PHUB_CHECK(place.ok(), "daemons={} self={}", settings.daemons, settings.self);  // checked by then
+  PHUB_CHECK(place.ok(), "daemons={} self={}", settings.daemons, settings.self);  // CheckTogether
   options.rack_endpoints = place->endpoints;
   options.rack_self = place->self;
-  const transport::ShmLimits limits;  // of the listener's lanes
+  const transport::ShmLimits limits;  // the defaults, which the listener uses
   options.shared_lane_bytes = transport::LaneMemoryBytes(limits.ring_records, limits.arena_bytes);
   if (verbs) {
     options.verbs_lane_bytes = transport::VerbsLaneBytes(VerbsLimitsOf(settings));
     options.slot_header_bytes = wire::kSlotHeaderBytes;
   }
   if (settings.peer_transport == PeerTransport::kTcp) {
-    options.no_peer_verbs_reason = "peer_transport = tcp at this daemon";
+    options.no_peer_verbs_reason = "peer_transport = tcp on this daemon";
   } else if (verbs) {
     options.peer_verbs_lane_bytes =
         transport::VerbsLaneBytes(PeerVerbsLimits(VerbsLimitsOf(settings)));
     options.peer_verbs_only = settings.peer_transport == PeerTransport::kVerbs;
   } else {
     options.no_peer_verbs_reason = settings.verbs == VerbsMode::kOff
-                                       ? "verbs = off at this daemon"
-                                       : "this daemon's host has no RDMA device that it uses";
+                                       ? "verbs = off on this daemon"
+                                       : "this daemon has no usable RDMA device";
   }
   const DataTls data_tls = DataTlsOf(settings);
   options.tls_lanes = data_tls.on;

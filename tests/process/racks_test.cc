@@ -92,7 +92,7 @@ TEST(RackJobs, WithoutRdmaLanesAreOverTcpAndTheLogSaysWhy) {
   const RandomJob job = DrawRackJob(8, 2, "ring");
   ASSERT_EQ(RunRanks(*racks, job), "");
   EXPECT_THAT(racks->Outputs(),
-              HasSubstr("rack=0 count=1 first=tcp reason=\"verbs = off at this daemon\""));
+              HasSubstr("rack=0 count=1 first=tcp reason=\"verbs = off on this daemon\""));
   EXPECT_THAT(racks->Ask(0, {"job", "get", job.name, "-o", "json"}).output,
               HasSubstr("\"tcp 127.0.0.1"));
   EXPECT_THAT(racks->Ask(1, {"job", "get", job.name}).output,
