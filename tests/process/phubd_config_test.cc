@@ -147,7 +147,8 @@ TEST(PhubdExposure, ListeningBeyondLoopbackNeedsInsecure) {
 TEST(PhubdCores, ACoreThatIsNotThereIsAUsageError) {
   const Finished refused = RunToEnd(kPhubd, {"--listen", "127.0.0.1:0", "--cores", "4001-4002"});
   EXPECT_EQ(refused.exit, Exit::WithCode(2));
-  EXPECT_THAT(refused.error, HasSubstr("has core 4001, which this process may not use; usable cores:"));
+  EXPECT_THAT(refused.error,
+              HasSubstr("has core 4001, which this process may not use; usable cores:"));
 }
 
 }  // namespace
