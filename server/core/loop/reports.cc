@@ -12,9 +12,8 @@ namespace {
 // Whether the chunk's round waits for some rank:
 //   - A whole round in the queue waits for its turn. It can be incomplete again after a lane was
 //     lost.
-//   - apply=iteration: when all chunks are summed, they wait for decisions. Before that, chunks
-//   that
-//     no rank has pushed make the summed chunks wait.
+//   - apply=iteration: when all chunks are summed, they wait for decisions. Before that, a chunk
+//     without any push makes the summed chunks wait.
 bool WaitsForRanks(const JobShard& shard, const Chunk& chunk) {
   const ShardIteration& iteration = shard.iteration;
   const bool is_whole = chunk.arrived_count() == shard.config.world_size;
