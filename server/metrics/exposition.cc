@@ -100,7 +100,7 @@ void WriteDaemon(const MetricsSample& sample, TextFormat& text) {
                    "Running jobs, and ended jobs whose memory is not released yet.");
   text.Add(sample.jobs_running, {{"state", "running"}});
   text.Add(sample.jobs_ending, {{"state", "ending"}});
-  text.BeginFamily("phub_workers", Type::kGauge, "Ranks of running jobs.");
+  text.BeginFamily("phub_workers", Type::kGauge, "Ranks of running jobs, by state.");
   WriteWorkers(sample.workers, text);
   text.BeginFamily("phub_metrics_omitted", Type::kGauge,
                    "Jobs and tenants left out of the metrics because there are too many.");
@@ -177,7 +177,7 @@ void WriteCheckpoint(const MetricsSample& sample, TextFormat& text) {
        &JobSample::parameter_bytes);
   each("phub_job_slots", "Staging slots of all lanes of the job.", &JobSample::slots);
   each("phub_job_slots_used", "Staging slots that hold a gradient.", &JobSample::slots_used);
-  WriteEach(sample.jobs, text, "phub_job_workers", Type::kGauge, "Ranks of the job.",
+  WriteEach(sample.jobs, text, "phub_job_workers", Type::kGauge, "Ranks of the job, by state.",
             [&](const JobSample& job) { WriteWorkers(job.workers, text, &job); });
 }
 

@@ -189,8 +189,10 @@ absl::StatusOr<std::vector<Token>> ControlStore::Tokens() {
   while (row.Next()) {
     const std::optional<Role> role = ParseRole(row.GetText(1));
     if (!role.has_value()) {
-      return absl::DataLossError(
-          fmt::format("token {} has the unknown role {}", row.GetText(0), row.GetText(1)));
+      return absl::DataLossError(fmt::format(
+          "control.db has token {} with the unknown role {}; probably a newer phubd has "
+          "written it",
+          row.GetText(0), row.GetText(1)));
     }
     tokens.push_back({.id = row.GetText(0),
                       .role = *role,

@@ -88,14 +88,15 @@ absl::Status Ledger::Open(const Account& account, std::uint32_t workers) {
   Holder& holder = found->second;
   if (holder.quota.jobs && holder.used.jobs >= *holder.quota.jobs) {
     return absl::ResourceExhaustedError(fmt::format(
-        "job {} was not created: tenant {} may have {} jobs at once and already has {}: {}",
+        "job {} was not created: tenant {} may have {} jobs at once and already has {}: {}. End "
+        "another job, or raise the quota",
         account.job, account.tenant, *holder.quota.jobs, holder.used.jobs,
         DescribeJobs(account.tenant)));
   }
   if (holder.quota.workers && holder.used.workers + workers > *holder.quota.workers) {
     return absl::ResourceExhaustedError(fmt::format(
         "job {} was not created: it has {} workers, {} too many. Tenant {} may have {} workers at "
-        "once, and its jobs have {}: {}",
+        "once, and its jobs have {}: {}. End another job, or raise the quota",
         account.job, workers, holder.used.workers + workers - *holder.quota.workers, account.tenant,
         *holder.quota.workers, holder.used.workers, DescribeJobs(account.tenant)));
   }
