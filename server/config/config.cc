@@ -23,7 +23,7 @@ std::vector<Assignment> Defaults() {
   return defaults;
 }
 
-// Called from the weakest source to the strongest.
+// Call it for the sources in order of increasing precedence.
 void Overlay(const Assignments& source, Config& config) {
   for (const Assignment& assignment : source.found)
     config.effective[assignment.setting_index] = assignment;

@@ -133,7 +133,7 @@ constexpr Help kHelp[] = {
     {"surveys_failed", "Failed measurements of the paths between all racks."},
     {"topologies_applied", "Measured topologies that operators applied to new jobs."},
     {"topologies_refused", "Measured topologies from operators or from rack 0 that were refused."},
-    // Control: questions and saved state.
+    // Control: reports and checkpoints.
     {"stall_reports", "Requests to core loops for a report of stalled rounds."},
     {"version_reports", "Requests to core loops for a report of parameter versions."},
     {"snapshots_begun", "Snapshots that were started."},

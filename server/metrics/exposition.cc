@@ -14,7 +14,7 @@ namespace {
 
 using Type = TextFormat::Type;
 
-// One sample of a counter's family: which core loop, why, how many.
+// One sample of a counter's family: the labels core and reason, and the value.
 struct CounterSample {
   std::string core;
   std::string reason;
@@ -123,7 +123,7 @@ void WriteCores(const MetricsSample& sample, TextFormat& text) {
   }
 }
 
-// One family with a sample for each job, or for each tenant.
+// Writes a family with a sample for each job, or for each tenant.
 template <typename Owner, typename Add>
 void WriteEach(const std::vector<Owner>& owners, TextFormat& text, std::string_view name, Type type,
                std::string_view help, Add add) {
@@ -238,7 +238,7 @@ CounterFamily FamilyOf(std::string_view counter) {
   const std::size_t found = counter.find(kRefused);
   if (found == std::string_view::npos) return {std::string(counter), ""};
   const std::string reason(counter.substr(found + kRefused.size()));
-  const std::string what(counter.substr(0, found));  // "joins_"; core loops refuse messages
+  const std::string what(counter.substr(0, found));  // "joins_"; empty for a core loop's messages
   return {fmt::format("{}refused", what.empty() ? "messages_" : what), reason};
 }
 

@@ -27,7 +27,7 @@ void ReplyStage::DeferSummed(JobShard& shard, Lane& lane, const Chunk& chunk) {
   ++shard.reply_backlog;
 }
 
-// One request for all lanes of one transport.
+// Posts one request for all lanes of each transport.
 void ReplyStage::TellSummed(JobShard& shard, const Chunk& chunk) {
   for (std::size_t i = 0; i < transports_.size(); ++i) {
     std::size_t count = 0;
