@@ -11,10 +11,11 @@ namespace phub::server {
 namespace {
 
 constexpr std::uint32_t kLoopsOfAutoMax = 8;
-// One core does not fill a host's memory bandwidth, which is what summing lives on; two come near
-// it. They block when there is nothing to sum, so that a small host loses nothing to the second.
+// Summing is bound by memory bandwidth. One core does not saturate it; two almost do. Loops block
+// when there is nothing to sum, so the second loop costs a small host nothing.
 constexpr std::uint32_t kLoopsOfAutoMin = 2;
-// Left to the control plane and the kernel before loops that only have a number are pinned.
+// With cores = <number>, loops are pinned only if this many cores stay free for the control plane
+// and the kernel.
 constexpr std::size_t kCoresLeftFree = 2;
 
 std::string UsableText(const CpuTopology& topology) {
@@ -31,20 +32,21 @@ std::optional<std::uint32_t> AsCount(const std::string& text) {
 }
 
 absl::Status TooMany(const std::string& cores, std::size_t count) {
-  return absl::InvalidArgumentError(fmt::format(
-      "cores = \"{}\" makes {} core loops; at most {} can be", cores, count, kCoreLoopsMax));
+  return absl::InvalidArgumentError(
+      fmt::format("cores = \"{}\" asks for {} core loops; at most {} are possible", cores, count,
+                  kCoreLoopsMax));
 }
 
 absl::StatusOr<CorePlan> PlanList(const Settings& settings, const CpuTopology& topology) {
   const auto list = ParseCoreList(settings.cores);
-  PHUB_CHECK(list.ok(), "cores={}", settings.cores);  // the setting's kind has checked it
+  PHUB_CHECK(list.ok(), "cores={}", settings.cores);  // checked when the setting was read
   if (list->size() > kCoreLoopsMax) return TooMany(settings.cores, list->size());
   CorePlan plan;
   for (const std::uint32_t core : *list) {
     if (topology.Find(core) == nullptr) {
-      return absl::InvalidArgumentError(
-          fmt::format("cores = \"{}\" names core {}, which this process may not use; usable: {}",
-                      settings.cores, core, UsableText(topology)));
+      return absl::InvalidArgumentError(fmt::format(
+          "cores = \"{}\" has core {}, which this process may not use; usable cores: {}",
+          settings.cores, core, UsableText(topology)));
     }
     plan.pins.push_back(settings.pin == PinMode::kOff ? std::nullopt : std::optional(core));
   }
@@ -65,7 +67,7 @@ absl::StatusOr<CorePlan> PlanCount(const Settings& settings, const CpuTopology& 
   if (!pin) return plan;
   if (count > usable) {
     return absl::InvalidArgumentError(
-        fmt::format("pin = \"on\" and cores = \"{}\" need {} cores; usable are {} ({})",
+        fmt::format("pin = \"on\" with cores = \"{}\" needs {} cores, but only {} are usable ({})",
                     settings.cores, count, usable, UsableText(topology)));
   }
   const std::vector<std::uint32_t> chosen = topology.Choose(count);

@@ -1,14 +1,15 @@
-// How many core loops there are, where they run and how they wait: the settings cores, pin and
-// wait, and the machine, made into a plan. Pure; any thread.
+// The number of core loops, where they run and how they wait, computed from the settings cores, pin
+// and wait and from the machine. Pure; any thread.
 //
-// How many. A list of cores: one loop for each. A number: as many. auto: a quarter of the usable
-// cores, 2 to 8 (1 if there is one): on a shared host the workers, the control plane and the kernel
-// need the rest.
-// Pinned. pin = auto pins a list always, since the user named the cores; a number if at least two
-// more cores are usable than there are loops (control and kernel need somewhere to run); auto
-// never, since nothing says that the host is ours: two daemons would choose the same cores.
-// Waiting. wait = auto lets a pinned loop poll, and block once it had no work for a while, so that
-// an idle daemon is idle; a loop without a core of its own must not poll at all.
+//   cores = list     one loop for each core; pin = auto pins them, since the user chose the cores
+//   cores = number   that many loops; pin = auto pins them if at least two more cores are usable,
+//                    so that control and the kernel have cores to run on
+//   cores = auto     a quarter of the usable cores, 2 to 8 (1 if only one is usable): on a shared
+//                    host the workers, the control plane and the kernel need the rest. pin = auto
+//                    does not pin them, because a second daemon would choose the same cores
+//
+// wait = auto: a pinned loop polls, and blocks after a while without work, so that an idle daemon
+// uses no CPU. A loop that is not pinned must not poll.
 #pragma once
 
 #include <cstdint>
@@ -22,10 +23,10 @@
 
 namespace phub::server {
 
-// Loops of one daemon; bounds threads and the tables that have a row for each.
+// The most core loops of one daemon. Bounds the threads and the tables with a row for each loop.
 inline constexpr std::size_t kCoreLoopsMax = 256;
-// A polling loop blocks after so long without work. A wake from blocking costs about 25 us, which
-// is nothing once 10 ms have passed.
+// A polling loop blocks after this time without work. A wakeup costs about 25 us, which is
+// negligible after 10 ms.
 inline constexpr DurationNs kPollBeforeBlock = 10 * kMillisecond;
 
 struct CorePlan {
@@ -43,12 +44,11 @@ struct CorePlan {
 };
 const char* ToString(CorePlan::Waiting waiting);
 
-// The NUMA node of each core loop's core; nothing for a loop that is not pinned.
+// The NUMA node of each core loop's core; nullopt for a loop that is not pinned.
 using NumaNodes = std::vector<std::optional<std::uint32_t>>;
 NumaNodes NodesOf(const CorePlan& plan, const CpuTopology& topology);
 
-// InvalidArgument: a core that may not be used, more pinned loops than cores, too many loops; says
-// which cores are usable.
+// InvalidArgument: a core that may not be used, more pinned loops than cores, or too many loops.
 absl::StatusOr<CorePlan> PlanCores(const Settings& settings, const CpuTopology& topology);
 
 }  // namespace phub::server

@@ -14,14 +14,14 @@
 namespace phub::server {
 namespace {
 
-// Yields at most before a loop without a core of its own blocks: a yield costs 7-10 us when
-// somebody else wants the core and well under 1 us when nobody does, a blocking wake about 25 us.
+// A loop that is not pinned yields at most this often before it blocks. A yield costs 7-10 us if
+// another thread needs the core, otherwise well under 1 us; a wakeup costs about 25 us.
 constexpr std::uint32_t kYieldsBeforeBlock = 8;
-// A blocked loop runs this often whatever happens, for what transports and rounds do by time. Ten
-// runs a second are too few to show in the CPU time of an idle daemon.
+// A blocked loop runs at least this often, for the timers of transports and rounds. Ten runs per
+// second do not show in the CPU time of an idle daemon.
 constexpr DurationNs kTickInterval = 100 * kMillisecond;
-// While control has not yet taken all events, more may wait inside the loop for room in the queue,
-// and nothing rings when room appears.
+// The same while control has not taken all events: more events may wait for room in the queue, and
+// no doorbell rings when there is room.
 constexpr DurationNs kTickIntervalWithEvents = kMillisecond;
 
 }  // namespace
@@ -51,7 +51,7 @@ absl::Status CoreThread::Start() {
     NameThisThread(fmt::format("core-{}", loop_.core().value));
     const absl::Status pinned = options_.pin ? PinThisThread(*options_.pin) : absl::OkStatus();
     const bool may_run = pinned.ok();
-    started.set_value(pinned);  // `started` is gone after this
+    started.set_value(pinned);  // `started` may be destroyed after this
     if (!may_run) return;
     try {
       Run();
@@ -104,7 +104,7 @@ bool CoreThread::ShouldBlock(bool worked) {
   return false;
 }
 
-// A loop without a core of its own leaves the core to others while a flow gathers.
+// A loop that is not pinned leaves the core to other threads while a burst of data accumulates.
 bool CoreThread::Linger() {
   const TimeNs now = clock_.Now();
   for (transport::Transport* transport : transports_) {
@@ -119,8 +119,8 @@ bool CoreThread::Linger() {
 void CoreThread::Block(const transport::Transport* lingering, DurationNs timeout) {
   for (transport::Transport* transport : transports_)
     if (transport != lingering && !transport->Arm()) return;  // something came meanwhile
-  // The doorbell is rung after a push and cleared only here, so a push that this check misses has
-  // its ring still to come.
+  // The doorbell is rung after a push and cleared only here, so a push that this check misses will
+  // still ring it.
   CoreQueues& queues = loop_.queues();
   if (!queues.commands.Empty()) return;
   const bool events_wait = !queues.events.Empty();
@@ -136,8 +136,8 @@ void CoreThread::RingControl() {
       loop_.counters().commands_done.load(std::memory_order_relaxed);
   const bool acknowledged = commands_done != commands_done_seen_;
   commands_done_seen_ = commands_done;
-  // Rung again as long as events wait: whether control has seen the newest cannot be told, and
-  // events are rare.
+  // Ring again as long as events wait: the loop does not know whether control has seen the newest
+  // one, and events are rare.
   if (acknowledged || !loop_.queues().events.Empty()) control_doorbell_.Ring();
 }
 

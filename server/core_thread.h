@@ -1,8 +1,8 @@
-// The thread of one core loop: calls RunOnce() until it is stopped, waits when there is nothing to
-// do, and tells control when there is something for it. All the I/O and waiting that a CoreLoop
-// itself must not do, so that the simulation can do without.
+// The thread of one core loop: calls RunOnce() until it is stopped, waits while there is no work,
+// and rings control's doorbell. It does the waiting and the system calls that a CoreLoop must not
+// do, so that the simulation can run CoreLoops without it.
 //
-// Threads: Start, Stop and destruction are the owner's; Wake may come from any thread.
+// Threads: only the owner calls Start, Stop and the destructor; any thread may call Wake.
 #pragma once
 
 #include <atomic>
@@ -28,26 +28,26 @@ class CoreThread {
     CorePlan::Waiting waiting = CorePlan::Waiting::kBlock;
   };
 
-  // Everything given outlives the thread. `control_doorbell` is rung after the loop pushed events
-  // or executed commands. Every transport has a descriptor.
+  // The references must outlive the thread. `control_doorbell` is rung after the loop has pushed
+  // events or executed commands. Every transport must have a descriptor.
   CoreThread(CoreLoop& loop, std::span<transport::Transport* const> transports, const Clock& clock,
              const Doorbell& control_doorbell, Options options);
   ~CoreThread();  // Stop()
   CoreThread(const CoreThread&) = delete;
   CoreThread& operator=(const CoreThread&) = delete;
 
-  // Returns once the thread is pinned and runs, or says why it cannot be.
+  // Returns once the thread is pinned and running, or the error that prevents it.
   absl::Status Start();
-  // Finishes the RunOnce() that it is in. Idempotent.
+  // Stops after the current RunOnce(). Idempotent.
   void Stop();
 
-  // To be called after commands were pushed: ends the wait of a loop that blocks.
+  // Call after pushing commands: wakes a loop that blocks.
   void Wake() const { doorbell_.Ring(); }
 
  private:
   void Run();
   bool ShouldBlock(bool worked);
-  // `lingering` is not waited for, and not armed; null: all are.
+  // Waits for all transports except `lingering`, which may be null.
   void Block(const transport::Transport* lingering, DurationNs timeout);
   bool Linger();  // false: nothing to linger for
   void RingControl();
@@ -61,7 +61,7 @@ class CoreThread {
   Waiter waiter_;
   std::atomic<bool> stopping_{false};
   std::thread thread_;
-  // The thread's own.
+  // Only for the thread.
   std::uint64_t commands_done_seen_ = 0;
   IdleYields yields_;
   bool is_idle_ = false;  // kPollThenBlock: the last RunOnce() had nothing to do

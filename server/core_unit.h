@@ -1,5 +1,5 @@
-// A core loop of the daemon with its transports and its thread. Made and owned by the daemon; what
-// runs inside is the thread's.
+// A core loop of the daemon with its transports and its thread. The daemon creates and owns it;
+// only the thread uses the loop and the transports.
 #pragma once
 
 #include <cstdint>
@@ -14,12 +14,12 @@
 
 namespace phub::server {
 
-// The transports come first: they outlive the loop.
+// One core loop and its parts. The transports come first because they must outlive the loop.
 struct CoreUnit {
   std::vector<std::unique_ptr<transport::Transport>> owned_transports;
   std::vector<transport::Transport*> transports;  // [transport index]
   CoreLoop loop;
-  std::unique_ptr<CoreThread> thread;  // made once control's doorbell is there
+  std::unique_ptr<CoreThread> thread;  // created after control's doorbell
   std::uint64_t runs_seen = 0;         // by Daemon::MakesProgress
 
   CoreUnit(CoreIndex core, const Clock& clock,
@@ -28,7 +28,7 @@ struct CoreUnit {
         transports(Pointers(owned_transports)),
         loop(core, clock, transports) {}
 
-  // For control. Refers to this.
+  // Control's end of the loop; must not outlive this.
   CoreHandle Handle() {
     std::vector<transport::TransportCounter> counters;
     for (const transport::Transport* each : transports) {

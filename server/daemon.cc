@@ -32,19 +32,19 @@
 namespace phub::server {
 namespace {
 
-// Changes of tenants that wait for the disk.
+// The most changes of tenants that wait for the disk.
 constexpr std::size_t kStateWorkMax = 256;
 
 }  // namespace
 
-// Members are in the order in which they are made; destruction goes the other way round, after
-// Stop() has ended every thread.
+// Members are in the order of construction. They are destroyed in reverse order, after Stop() has
+// ended every thread.
 struct Daemon::Parts {
   Parts(const Settings& daemon_settings, CorePlan core_plan)
       : settings(daemon_settings), plan(std::move(core_plan)) {}
   ~Parts() { Stop(); }
 
-  // Makes everything that needs no port.
+  // Creates everything that needs no port.
   absl::Status Build(const CpuTopology& topology);
   void MakeControl(const RackTopology& rack_topology);
   void MakeProbes(const RackTopology& rack_topology);
@@ -58,24 +58,25 @@ struct Daemon::Parts {
   const Settings settings;
   const CorePlan plan;
   SystemClock clock;
-  SystemRandom random;         // control's, under its lock
-  SystemRandom system_random;  // control state's
+  SystemRandom random;         // for control, under its lock
+  SystemRandom system_random;  // for the control store
   std::vector<std::unique_ptr<CoreUnit>> cores;
   std::unique_ptr<Control> control;
   std::unique_ptr<ControlThread> control_thread;
   std::unique_ptr<PageThread> prefaulter;
   TransportList transports;
-  std::unique_ptr<PeerLinks> peer_links;   // null: there are no other racks
-  std::unique_ptr<RackRelay> rack_relay;   // null as well
-  std::unique_ptr<Prober> prober;          // null as well
-  std::unique_ptr<RackSurveyor> surveyor;  // null: nothing to measure, or not by this one
-  std::unique_ptr<DataPort> data_port;     // since Start
+  // Null without other racks.
+  std::unique_ptr<PeerLinks> peer_links;
+  std::unique_ptr<RackRelay> rack_relay;
+  std::unique_ptr<Prober> prober;          // also null on an aggregator
+  std::unique_ptr<RackSurveyor> surveyor;  // null unless this daemon has the topology measured
+  std::unique_ptr<DataPort> data_port;     // created by Start
   Directory directory;
   std::unique_ptr<TenantAdmin> tenant_admin;
   std::unique_ptr<WorkThread> state_thread;
   std::unique_ptr<GrpcServer> grpc_server;
-  std::unique_ptr<MetricsServer> metrics_server;  // null: nobody is told
-  std::unique_ptr<ControlSocket> control_socket;  // null: there is none
+  std::unique_ptr<MetricsServer> metrics_server;  // null: no metrics port
+  std::unique_ptr<ControlSocket> control_socket;  // null: no control socket
 };
 
 absl::Status Daemon::Parts::Build(const CpuTopology& topology) {
@@ -97,7 +98,7 @@ absl::Status Daemon::Parts::Build(const CpuTopology& topology) {
   return absl::OkStatus();
 }
 
-// With its core loops, and what it calls.
+// Creates the core loops, control, and what control calls.
 void Daemon::Parts::MakeControl(const RackTopology& rack_topology) {
   std::vector<CoreHandle> handles;
   for (std::size_t i = 0; i < plan.loop_count(); ++i) {
@@ -147,11 +148,12 @@ absl::Status Daemon::Parts::StartDataPort() {
   return absl::OkStatus();
 }
 
-// Tenants, tokens and the audit log; in memory if there is no place for them.
+// Opens the store of tenants, tokens and the audit log; in memory without a state_dir.
 absl::Status Daemon::Parts::OpenCheckpoint() {
   auto store = ControlStore::Open(settings.state_dir, system_random);
   if (!store.ok()) return store.status();
-  // Only tenants that were created may have jobs; without identities everybody is the default one.
+  // With identities only tenants in the store may have jobs; without, every caller is the default
+  // tenant.
   if (!settings.state_dir.empty()) {
     const absl::Status removed = control_thread->Run(
         [](Control& under_lock) { return under_lock.tenants().RemoveTenant(kDefaultTenant); });
@@ -221,7 +223,7 @@ absl::Status Daemon::Parts::StartMetricsServer() {
 }
 
 absl::Status Daemon::Parts::Start() {
-  // First: of two daemons on one state_dir the second is to fail before it does anything.
+  // Open the store first: a second daemon on the same state_dir must fail before it does anything.
   if (absl::Status status = OpenCheckpoint(); !status.ok()) return status;
   for (const auto& core : cores) {
     if (absl::Status status = core->thread->Start(); !status.ok()) return status;
@@ -245,7 +247,7 @@ void Daemon::Parts::Stop() {
   if (rack_relay != nullptr) rack_relay->Stop();
   if (grpc_server) grpc_server->Shutdown();
   if (state_thread) state_thread->Finish();
-  data_port.reset();  // its thread uses what the transports have
+  data_port.reset();  // its thread calls the transports
   transports.Stop();
   if (control_thread) control_thread->Stop();
   for (const auto& core : cores)

@@ -1,7 +1,7 @@
-// The daemon, put together: core loops on their threads, the control plane, the listener of data
-// lanes. Takes settings, knows nothing of files, flags or signals: those are main.cc's.
+// The daemon: core loops on their threads, the control plane and the listener of data lanes. It
+// gets its settings as values; main.cc handles files, flags and signals.
 //
-// Threads: the owner's for every call.
+// Threads: only the owner's.
 #pragma once
 
 #include <cstdint>
@@ -16,10 +16,10 @@ namespace phub::server {
 
 class Daemon {
  public:
-  // Binds both ports and serves; or says what is in the way and what to do about it.
+  // Binds the ports and serves, or returns an error with the cause and the fix.
   static absl::StatusOr<std::unique_ptr<Daemon>> Start(const Settings& settings,
                                                        const CpuTopology& topology);
-  // Stops what still runs; jobs end without a word. Drain first.
+  // Stops everything; running jobs end without a notice to their workers. Call Drain first.
   ~Daemon();
   Daemon(const Daemon&) = delete;
   Daemon& operator=(const Daemon&) = delete;
@@ -27,16 +27,16 @@ class Daemon {
   std::uint16_t control_port() const;
   std::uint16_t data_port() const;
   std::string metrics_url() const;  // "http://127.0.0.1:7780/metrics", or "off"
-  std::string Summary() const;  // one line for people: where it serves, on which cores
+  std::string Summary() const;      // one line for people: addresses and cores
 
-  // For an administrator's drains that come without a deadline.
+  // The deadline of an administrator's drain that has none of its own.
   void SetDrainTimeout(DurationNs timeout);
-  // False if some core loop has not run since the last call: it hangs. Does not return if control
-  // does. To be called at most once a second: an idle loop runs ten times in that.
+  // False if some core loop has not run since the last call, so it hangs. Does not return if
+  // control hangs. Call it at most once per second: an idle loop runs ten times per second.
   bool MakesProgress();
 
-  // No new jobs from now on; those that run may end for `grace`, then they are ended with an error
-  // that says so. Returns at once.
+  // Refuses new jobs from now on. Running jobs may end within `grace`; after that they are ended
+  // with an error. Returns at once.
   void Drain(DurationNs grace);
   bool Drained();
   std::size_t job_count();

@@ -19,7 +19,7 @@ bool IsWildcard(std::string_view host) { return host == "0.0.0.0" || host == "::
 
 HostAndPort Address(const std::string& text) {
   const auto address = ParseHostAndPort(text);
-  PHUB_CHECK(address.ok(), "address={}", text);  // the setting's kind has checked it
+  PHUB_CHECK(address.ok(), "address={}", text);  // checked when the setting was read
   return *address;
 }
 
@@ -44,7 +44,7 @@ ControlOptions MakeControlOptions(const Settings& settings, const RackTopology& 
   ControlOptions options;
   SetRacks(settings, topology, options);
   const auto place = FindRackPlace(settings);
-  PHUB_CHECK(place.ok(), "daemons={} self={}", settings.daemons, settings.self);  // checked by then
+  PHUB_CHECK(place.ok(), "daemons={} self={}", settings.daemons, settings.self);  // CheckTogether
   options.rack_endpoints = place->endpoints;
   options.rack_self = place->self;
   options.lane_transports = transports;

@@ -1,4 +1,4 @@
-// What the settings come to for the parts of a daemon. Pure.
+// Converts the settings into options for the parts of a daemon. Pure.
 #pragma once
 
 #include <string>
@@ -10,12 +10,12 @@
 
 namespace phub::server {
 
-// Of a setting that is an address.
+// REQUIRES: the text of a setting that is an address.
 HostAndPort Address(const std::string& text);
 HostAndPort DataAddress(const Settings& settings);
-// Empty: there is none.
+// Empty: no control socket.
 std::string ControlSocketPath(const Settings& settings);
-// The host that clients are told to reach lanes at; empty: where they reached the control plane.
+// The host that clients use for lanes; empty: the host of the control plane that they connected to.
 std::string LaneHost(const Settings& settings);
 ControlOptions MakeControlOptions(const Settings& settings, const RackTopology& topology,
                                   const LaneTransports& transports);

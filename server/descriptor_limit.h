@@ -1,10 +1,10 @@
-// How many file descriptors the daemon may have. Called once, before its threads start.
+// Raises the limit of file descriptors. Called once, before any thread starts.
 #pragma once
 
 namespace phub::server {
 
-// Shared memory takes descriptors: one for every lane and batch of keys, and workers' own. Raises
-// the soft limit to the hard one; a failure is logged.
+// Shared memory needs descriptors: one for every lane and batch of keys, and one for each region of
+// a worker. Raises the soft limit to the hard limit; a failure is logged.
 void RaiseDescriptorLimit();
 
 }  // namespace phub::server

@@ -1,5 +1,5 @@
 // phubd: reads the settings, starts the daemon, waits for a signal, drains.
-//   SIGTERM, SIGINT   drain, leave with 0; a second one leaves at once with 1
+//   SIGTERM, SIGINT   drain and exit with 0; a second one exits at once with 1
 //   SIGHUP            read the settings again
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -33,9 +33,9 @@ constexpr int kExitOk = 0;
 constexpr int kExitFailure = 1;
 constexpr int kExitUsage = 2;
 
-// How often a draining daemon looks whether its last job has ended.
+// How often a draining daemon checks whether its last job has ended.
 constexpr DurationNs kDrainPoll = 10 * kMillisecond;
-// After drain_timeout every job is ended by force; that takes moments, or something is broken.
+// After drain_timeout every job is ended by force. If that takes longer than this, phubd gives up.
 constexpr DurationNs kDrainOvertime = 5 * kSecond;
 
 sigset_t HandledSignals() {
@@ -47,14 +47,14 @@ sigset_t HandledSignals() {
   return signals;
 }
 
-// Before any thread starts: all inherit it, so that signals come to WaitForSignal alone.
+// Call before any thread starts: threads inherit the mask, so only WaitForSignal gets the signals.
 void PrepareSignals() {
   const sigset_t signals = HandledSignals();
   pthread_sigmask(SIG_BLOCK, &signals, nullptr);
-  signal(SIGPIPE, SIG_IGN);  // a peer that is gone is an error value of write()
+  signal(SIGPIPE, SIG_IGN);  // write() returns an error if the peer is gone
 }
 
-// 0 when the time is up, or by a signal that is none of ours. Negative timeout: no limit.
+// The signal's number; 0 on timeout. A negative timeout means no limit.
 int WaitForSignal(DurationNs timeout) {
   const sigset_t signals = HandledSignals();
   const timespec limit{timeout / kSecond, timeout % kSecond};
@@ -66,7 +66,8 @@ int WaitForSignal(DurationNs timeout) {
   }
 }
 
-// Written aside and renamed, so that whoever waits for the file never reads half of it.
+// Writes a temporary file and renames it, so that a program that waits for the file never reads a
+// part of it.
 absl::Status WritePortFile(const std::string& path, std::uint16_t port) {
   const std::string aside = fmt::format("{}.{}", path, getpid());
   std::FILE* file = std::fopen(aside.c_str(), "w");
@@ -87,7 +88,7 @@ int Fail(std::string_view message) {
   return kExitFailure;
 }
 
-// What the daemon was started with, to be read again.
+// The daemon's arguments and environment, which SIGHUP reads again.
 struct Sources {
   std::vector<const char*> arguments;
   std::vector<std::string> environment;
@@ -99,7 +100,7 @@ std::string Joined(const std::vector<std::string>& names) {
   return fmt::format("{}", fmt::join(names, ","));
 }
 
-// Takes over what can change in a daemon that runs. A configuration that is wrong changes nothing.
+// Applies the settings that can change without a restart. An invalid configuration changes nothing.
 void Reload(const Sources& sources, Config& running, Daemon& daemon) {
   const Config read = sources.Load();
   for (const std::string& problem : read.problems) LogError("event=reload_refused {}", problem);
@@ -121,7 +122,7 @@ int DrainAndLeave(Daemon& daemon, DurationNs grace, ServiceManager& manager) {
   const SystemClock clock;
   const TimeNs started = clock.Now();
   TimeNs kept_alive = started;
-  // The supervisor waits a little longer than jobs and their end may take.
+  // Ask the supervisor to wait a little longer than draining may take.
   manager.Stopping("draining", grace + 2 * kDrainOvertime);
   daemon.Drain(grace);
   while (!daemon.Drained()) {
@@ -137,14 +138,14 @@ int DrainAndLeave(Daemon& daemon, DurationNs grace, ServiceManager& manager) {
     const int number = WaitForSignal(kDrainPoll);
     if (number != 0 && number != SIGHUP) {
       LogWarning("event=stopped_at_once signal={} jobs={}", strsignal(number), daemon.job_count());
-      std::_Exit(kExitFailure);  // the second signal: nothing is waited for any more
+      std::_Exit(kExitFailure);  // the second signal: do not wait for jobs
     }
   }
   LogInfo("event=stopped after={}", HumanDuration(clock.Now() - started));
   return kExitOk;
 }
 
-// Until a signal says to stop.
+// Returns when a signal asks to stop.
 void ServeUntilSignal(const Sources& sources, Config& config, Daemon& daemon,
                       ServiceManager& manager) {
   const SystemClock clock;
@@ -216,7 +217,7 @@ int Main(int argument_count, const char* const* arguments, char** environment_bl
     fmt::print("{}", DumpConfig(config));
     return kExitOk;
   }
-  // gRPC's own lines on standard error are not ours: what it cannot do comes back as a status.
+  // Silence gRPC's own log on standard error; phubd reports its errors from the returned statuses.
   setenv("GRPC_VERBOSITY", "NONE", /*overwrite=*/0);
   PrepareSignals();
   return Serve(sources, std::move(config));
@@ -226,7 +227,7 @@ int Main(int argument_count, const char* const* arguments, char** environment_bl
 }  // namespace phub::server
 
 int main(int argument_count, char** arguments) {
-  // gRPC's threads may outlive main: OpenSSL must not be taken down under them.
+  // gRPC's threads may outlive main and still use OpenSSL, so it must not clean up at exit.
   OPENSSL_init_crypto(OPENSSL_INIT_NO_ATEXIT, nullptr);
   return phub::server::Main(argument_count, arguments, environ);
 }

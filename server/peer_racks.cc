@@ -26,7 +26,7 @@ absl::StatusOr<plan::Topology> ReadTopology(const std::string& path) {
   return plan::ParseTopologyToml(*text);
 }
 
-// The settings were checked.
+// REQUIRES: valid settings.
 RackPlace PlaceOf(const Settings& settings) {
   auto place = FindPlaceAmongRacks(settings);
   PHUB_CHECK(place.ok(), "racks={} rack_self={}", settings.racks, settings.rack_self);
@@ -72,7 +72,7 @@ std::unique_ptr<Prober> MakeProber(const Settings& settings, const RackTopology&
                                    ControlThread& control, const Clock& clock) {
   if (settings.racks.empty()) return nullptr;
   const RackPlace place = PlaceOf(settings);
-  // Between racks: what they have in common with aggregators is not measured.
+  // Probes measure paths between racks only, not paths to aggregators.
   if (settings.role == RackRole::kAggregator) return nullptr;
   ProberOptions options;
   options.racks = place.endpoints;
@@ -113,17 +113,17 @@ absl::StatusOr<RackTopology> ReadRackTopology(const Settings& settings) {
   if (racks == 0) return RackTopology();
   if (racks + aggregators > kRacksMax) {
     return absl::InvalidArgumentError(
-        fmt::format("racks and aggregators name {} daemons, at most {} are possible",
+        fmt::format("racks and aggregators list {} daemons; at most {} are possible",
                     racks + aggregators, kRacksMax));
   }
   if (aggregators > 1 && settings.topology.empty()) {
     return absl::InvalidArgumentError(
-        fmt::format("aggregators = \"{}\" are {}, and only a topology says which racks are at "
-                    "which; set `topology`",
+        fmt::format("aggregators = \"{}\" lists {} daemons; set `topology` to describe which racks "
+                    "connect to which of them",
                     settings.aggregators, aggregators));
   }
   auto topology =
-      settings.topology.empty() || IsTopologyMeasured(settings)  // until it is, none counts
+      settings.topology.empty() || IsTopologyMeasured(settings)  // placeholder until measured
           ? plan::Generate(fmt::format("switch:{}{}", racks, aggregators == 1 ? ",aggregate" : ""))
           : ReadTopology(settings.topology);
   if (!topology.ok()) {
@@ -132,14 +132,15 @@ absl::StatusOr<RackTopology> ReadRackTopology(const Settings& settings) {
   }
   if (topology->members().size() != racks) {
     return absl::InvalidArgumentError(
-        fmt::format("topology = \"{}\" has {} members, racks names {} racks; member r is rack r",
+        fmt::format("topology = \"{}\" has {} members, but racks lists {} racks; member r must be "
+                    "rack r",
                     settings.topology, topology->members().size(), racks));
   }
   const std::uint32_t switches = exchange::AggregatorCount(*topology);
   if (aggregators > 0 && switches != aggregators) {
     return absl::InvalidArgumentError(
-        fmt::format("topology = \"{}\" has {} aggregating switches, aggregators names {} daemons; "
-                    "each stands for one, in order",
+        fmt::format("topology = \"{}\" has {} aggregating switches, but aggregators lists {} "
+                    "daemons; list one daemon for each switch, in order",
                     settings.topology, switches, aggregators));
   }
   return std::make_shared<const plan::Topology>(*std::move(topology));

@@ -1,7 +1,7 @@
-// What phubd tells the program that supervises it, by systemd's notification protocol
-// (sd_notify(3)): one datagram to the socket that NOTIFY_SOCKET names. Without that variable
-// nothing happens. Messages that cannot be delivered are dropped: a supervisor that is gone is no
-// reason to stop. One thread.
+// Sends phubd's status to its supervisor with systemd's notification protocol (sd_notify(3)): one
+// datagram for each message, to the socket in NOTIFY_SOCKET. Does nothing if that variable is not
+// set. A message that cannot be delivered is dropped, because phubd must not depend on its
+// supervisor. One thread.
 #pragma once
 
 #include <string>
@@ -14,23 +14,23 @@ namespace phub::server {
 
 class ServiceManager {
  public:
-  // Reads NOTIFY_SOCKET, WATCHDOG_USEC and WATCHDOG_PID, and removes them, so that no child
-  // process speaks for this one.
+  // Reads NOTIFY_SOCKET, WATCHDOG_USEC and WATCHDOG_PID, and removes them, so that child processes
+  // do not inherit them.
   static ServiceManager FromEnvironment();
 
-  // How often KeepAlive() is wanted; 0: never. Half of what the supervisor waits.
+  // How often to call KeepAlive(): half of the supervisor's timeout; 0: never.
   DurationNs keep_alive_interval() const { return keep_alive_interval_; }
 
   void Ready(std::string_view status);
-  void Reloading(TimeNs now);  // by CLOCK_MONOTONIC, as SystemClock has it; Ready() ends it
-  // Stopping may take `grace`; the supervisor is asked to wait for so long.
+  void Reloading(TimeNs now);  // CLOCK_MONOTONIC, like SystemClock; call Ready() afterwards
+  // Asks the supervisor to wait up to `grace` for phubd to stop.
   void Stopping(std::string_view status, DurationNs grace);
   void KeepAlive();
 
  private:
   void Send(const std::string& message) const;
 
-  std::string address_;  // "/run/...", or "@..." for an abstract one; empty: nobody listens
+  std::string address_;  // "/run/...", or "@..." for an abstract socket; empty: no supervisor
   Descriptor socket_;
   DurationNs keep_alive_interval_ = 0;
 };

@@ -23,7 +23,7 @@ std::vector<std::string> KnownFlags() {
 
 std::string DescribeExtra(const std::string& argument) {
   if (argument.rfind('-', 0) != 0) {
-    return fmt::format("unexpected argument \"{}\"; phubd takes flags only, {}", argument,
+    return fmt::format("unexpected argument \"{}\": phubd accepts only flags; {}", argument,
                        kSeeHelp);
   }
   const std::vector<std::string> flags = KnownFlags();
@@ -51,7 +51,7 @@ void ReadFlag(std::size_t index, const std::string& text, Assignments& assignmen
 CommandLine ReadCommandLine(std::span<const char* const> arguments) {
   CommandLine result;
   CLI::App app("phubd");
-  app.set_help_flag();  // the help is ours: it is made from the table of settings
+  app.set_help_flag();  // HelpText() prints the help, from the table of settings
   app.allow_extras();
   bool help = false, version = false, man_page = false, check = false, dump = false;
   app.add_flag("-h,--help", help);
@@ -85,7 +85,7 @@ CommandLine ReadCommandLine(std::span<const char* const> arguments) {
     result.action = Action::kDumpConfig;
   if (!result.assignments.problems.empty()) return result;
   for (const std::string& extra : app.remaining()) {
-    // The value of an unknown flag is left over too; one message for both is enough.
+    // The value of an unknown flag is left over too; report only the flag.
     if (extra.rfind('-', 0) != 0 && !result.assignments.problems.empty()) continue;
     result.assignments.problems.push_back(DescribeExtra(extra));
   }

@@ -23,7 +23,7 @@ std::vector<Assignment> Defaults() {
   return defaults;
 }
 
-// Called from the weakest source to the strongest.
+// Call it for the sources in order of increasing precedence.
 void Overlay(const Assignments& source, Config& config) {
   for (const Assignment& assignment : source.found)
     config.effective[assignment.setting_index] = assignment;
@@ -46,13 +46,13 @@ void CheckExposure(std::string_view name, const std::string& text, Config& confi
   const Assignment& assignment = EffectiveOf(config, name);
   const char* const missing = !settings.state_dir.empty() ? "calls would not be encrypted"
                               : !settings.tls_certificate.empty()
-                                  ? "phub would not ask who calls"
-                                  : "calls would not be encrypted, nor asked who calls";
+                                  ? "callers would not be authenticated"
+                                  : "calls would be neither encrypted nor authenticated";
   config.problems.push_back(fmt::format(
-      "{}: {} = \"{}\" can be reached from other hosts, and {}: whoever reaches the port could use "
-      "and read every job. Set tls_certificate, tls_key (phubctl pki makes them) and state_dir, "
-      "listen on 127.0.0.1, or accept the risk with --insecure (insecure = true in the file, "
-      "PHUB_INSECURE=true)",
+      "{}: {} = \"{}\" can be reached from other hosts, and {}. Anyone who reaches the port could "
+      "use and read every job. Set tls_certificate, tls_key (phubctl pki creates them) and "
+      "state_dir, listen on 127.0.0.1, or accept the risk with --insecure (insecure = true in the "
+      "file, PHUB_INSECURE=true)",
       assignment.place, name, text, missing));
 }
 
@@ -67,18 +67,18 @@ void CheckTls(Config& config) {
   needs("tls_certificate", settings.tls_certificate, "tls_key", settings.tls_key);
   needs("tls_key", settings.tls_key, "tls_certificate", settings.tls_certificate);
   needs("tls_client_ca", settings.tls_client_ca, "tls_certificate", settings.tls_certificate);
-  // Without state there is no tenant that a certificate could name.
+  // Without state_dir there are no tenants that a certificate could name.
   needs("tls_client_ca", settings.tls_client_ca, "state_dir", settings.state_dir);
   constexpr std::string_view kOfADomain = "abcdefghijklmnopqrstuvwxyz0123456789.-_";
   if (settings.trust_domain.empty() ||
       settings.trust_domain.find_first_not_of(kOfADomain) != std::string::npos) {
     config.problems.push_back(
-        fmt::format("{}: trust_domain = \"{}\" is not a name of a-z, 0-9, '.', '-' and '_'",
+        fmt::format("{}: trust_domain = \"{}\" is not valid; use only a-z, 0-9, '.', '-' and '_'",
                     EffectiveOf(config, "trust_domain").place, settings.trust_domain));
   }
 }
 
-// The metrics port only tells: to open it is another decision than to open the control plane.
+// The metrics port is read-only, so opening it needs less than opening the control plane.
 void CheckMetricsExposure(Config& config) {
   const Settings& settings = config.settings;
   if (settings.metrics_listen.empty() || settings.metrics_open) return;
@@ -86,9 +86,9 @@ void CheckMetricsExposure(Config& config) {
   PHUB_CHECK(address.ok(), "metrics_listen={}", settings.metrics_listen);
   if (IsLoopback(address->host)) return;
   config.problems.push_back(fmt::format(
-      "{}: metrics_listen = \"{}\" can be reached from other hosts, and whoever reaches it can "
-      "read the names of tenants and jobs. Listen on 127.0.0.1, or allow it with --metrics-open "
-      "(metrics_open = true in the file, PHUB_METRICS_OPEN=true)",
+      "{}: metrics_listen = \"{}\" can be reached from other hosts. Anyone who reaches the port "
+      "could read the names of tenants and jobs. Listen on 127.0.0.1, or allow it with "
+      "--metrics-open (metrics_open = true in the file, PHUB_METRICS_OPEN=true)",
       EffectiveOf(config, "metrics_listen").place, settings.metrics_listen));
 }
 
@@ -120,8 +120,9 @@ void CheckTogether(Config& config) {
   const bool has_identity = !settings.state_dir.empty() || !settings.tls_certificate.empty();
   if (!settings.racks.empty() && has_identity && settings.tls_client_ca.empty()) {
     config.problems.push_back(fmt::format(
-        "{}: racks with a state_dir or a tls_certificate need both, and tls_client_ca: the daemons "
-        "of the racks know each other by certificates of server/<name> (phubctl pki makes them)",
+        "{}: racks needs state_dir, tls_certificate and tls_client_ca together as soon as one of "
+        "them is set. Daemons of different racks authenticate with certificates of server/<name> "
+        "(phubctl pki creates them)",
         EffectiveOf(config, "racks").place));
   }
   if (settings.staging_bytes_per_lane < settings.chunk_bytes) {
@@ -129,8 +130,8 @@ void CheckTogether(Config& config) {
     const Assignment& chunk = EffectiveOf(config, "chunk_bytes");
     const Assignment& culprit = staging.source >= chunk.source ? staging : chunk;
     config.problems.push_back(fmt::format(
-        "{}: staging_bytes_per_lane ({}, from {}) holds no chunk of chunk_bytes ({}, from "
-        "{}); make it at least as large",
+        "{}: staging_bytes_per_lane ({}, from {}) is smaller than chunk_bytes ({}, from {}); make "
+        "it at least as large",
         culprit.place, ExactBytes(settings.staging_bytes_per_lane), staging.place,
         ExactBytes(settings.chunk_bytes), chunk.place));
   }
@@ -156,7 +157,7 @@ Config LoadConfig(std::span<const char* const> arguments,
   Overlay(command_line.assignments, config);
   for (std::size_t i = 0; i < config.effective.size(); ++i)
     AllSettings()[i].assign(config.settings, config.effective[i].value);
-  // Values that are wrong alone were left out above: judging the rest together would mislead.
+  // Invalid values were left out above, so checking the others together could mislead.
   if (config.problems.empty()) CheckTogether(config);
   return config;
 }

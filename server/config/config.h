@@ -16,17 +16,17 @@ struct Config {
   Action action = Action::kRun;
   Settings settings;
   std::vector<Assignment> effective;  // one per setting, in the order of the table
-  // Not empty: nothing else is to be used. One line each, without the program's name.
+  // If not empty, do not use the other members. One line each, without the program's name.
   std::vector<std::string> problems;
 };
 
-// `arguments` as main() gets them, `environment` as "NAME=value". With --help, --version or
-// --man-page nothing else is read. Reads the file of --config or, without that, of PHUB_CONFIG;
-// there is no file that is read without being named.
+// `arguments`: as passed to main(). `environment`: a list of "NAME=value". With --help, --version
+// or --man-page nothing else is read. Reads the file of --config, otherwise that of PHUB_CONFIG,
+// otherwise none.
 Config LoadConfig(std::span<const char* const> arguments, std::span<const std::string> environment);
 
-// The effective values as a TOML file, where each came from in a comment. Reading it back gives
-// the same values.
+// The effective values as a TOML file, with the source of each in a comment. Reading the file back
+// gives the same values.
 std::string DumpConfig(const Config& config);
 std::string HelpText();
 std::string ManPageText();  // phubd(8), roff

@@ -22,7 +22,7 @@ const char* TypeName(const toml::node& node) {
   switch (node.type()) {
     case toml::node_type::table: return "a table";
     case toml::node_type::array: return "an array";
-    case toml::node_type::floating_point: return "a number with a fraction";
+    case toml::node_type::floating_point: return "a floating-point number";
     default: return "a date or time";
   }
 }
@@ -34,7 +34,7 @@ std::optional<RawValue> ToRaw(const toml::node& node) {
   return std::nullopt;
 }
 
-// The value as TOML, which is close to how the user wrote it.
+// The value as TOML, close to what the user wrote.
 std::string Shown(const RawValue& raw) {
   if (const auto* text = std::get_if<std::string>(&raw)) return fmt::format("\"{}\"", *text);
   if (const auto* number = std::get_if<std::int64_t>(&raw)) return fmt::format("{}", *number);
@@ -62,7 +62,7 @@ void ReadEntry(const toml::key& key, const toml::node& node, const std::string& 
   const std::string value_place = PlaceOf(path, node.source());
   const std::optional<RawValue> raw = ToRaw(node);
   if (!raw) {
-    result.problems.push_back(fmt::format("{}: {} is {}, which no setting is ({})", value_place,
+    result.problems.push_back(fmt::format("{}: {} cannot be {}; allowed: {}", value_place,
                                           setting.name, TypeName(node), Allowed(setting.kind)));
     return;
   }
@@ -83,7 +83,7 @@ Assignments ReadConfigText(std::string_view text, const std::string& path) {
   try {
     const toml::table table = toml::parse(text, std::string_view(path));
     for (const auto& [key, node] : table) ReadEntry(key, node, path, result);
-  } catch (const toml::parse_error& error) {  // as Debian builds toml++; it goes no further
+  } catch (const toml::parse_error& error) {  // Debian's toml++ is built with exceptions
     result.problems.push_back(
         fmt::format("{}: not TOML: {}", PlaceOf(path, error.source()), error.description()));
   }

@@ -1,7 +1,7 @@
-// The three places that settings come from: flags, environment and file. Each reader gives the
-// assignments it found, in order, and every problem as one line that says where, what and the fix:
+// The three sources of settings: flags, environment and file. Each reader returns the assignments
+// in order, and every problem as one line with its place, its cause and the fix:
 //   phubd.toml:3:1: unknown setting "lisen"; did you mean "listen"?
-// Readers never stop at the first problem. Pure but for ReadConfigFile's reading; any thread.
+// Readers report all problems, not only the first. Only ReadConfigFile does I/O. Any thread.
 #pragma once
 
 #include <span>
@@ -28,18 +28,18 @@ struct Assignments {
   std::vector<std::string> problems;
 };
 
-// What the command line asks for, and the settings in it. A --help, --version or --man-page among
-// the arguments wins over everything else.
+// The action and the settings on the command line. --help, --version or --man-page overrides every
+// other argument.
 enum class Action : std::uint8_t { kRun, kHelp, kVersion, kManPage, kCheckConfig, kDumpConfig };
 struct CommandLine {
   Action action = Action::kRun;
   std::string config_path;  // empty: not given
   Assignments assignments;
 };
-CommandLine ReadCommandLine(std::span<const char* const> arguments);  // with the program's name
+CommandLine ReadCommandLine(std::span<const char* const> arguments);  // [0]: the program's name
 
-// `environment` is a list of "NAME=value". Only PHUB_* is looked at; an empty value counts as not
-// set; variables that belong to phub's other programs are known and passed over.
+// `environment` is a list of "NAME=value". Only PHUB_* is read. A variable with an empty value
+// counts as not set. Variables of phub's other programs are ignored.
 struct Environment {
   std::string config_path;  // PHUB_CONFIG
   Assignments assignments;

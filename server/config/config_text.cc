@@ -1,4 +1,4 @@
-// What phubd says of its settings: help, manual page, the dump of what is in effect.
+// Texts about phubd's settings: the help, the manual page and the dump of the values in effect.
 #include <fmt/format.h>
 
 #include "common/base/man_page.h"
@@ -14,30 +14,30 @@ struct Flag {
   std::string_view help;
 };
 constexpr Flag kFlags[] = {
-    {"-h, --help", "this text"},
-    {"--version", "version and commit"},
-    {"--man-page", "the manual page, for man(1)"},
+    {"-h, --help", "print this help"},
+    {"--version", "print version and commit"},
+    {"--man-page", "print the manual page, for man(1)"},
     {"-c, --config FILE", "read settings from a TOML file (also: PHUB_CONFIG)"},
-    {"--check-config", "check the settings and leave: 0 and \"ok\", or 2 and every problem"},
-    {"--dump-config", "print the settings in effect as TOML, with where each came from"},
+    {"--check-config", "check the settings and exit: 0 and \"ok\", or 2 and every problem"},
+    {"--dump-config", "print the settings in effect as TOML, with the source of each"},
 };
 constexpr std::string_view kExamples =
     "  phubd                                        serve this host on 127.0.0.1:7700\n"
-    "  phubd --listen 127.0.0.1:0 --port-file port  any free port, written to the file \"port\"\n"
-    "  phubd --cores 2-5 --memory-max 32GiB         four pinned core loops\n"
-    "  phubd --dump-config > phubd.toml             a file to start from, with every default\n"
-    "  phubd --config phubd.toml --check-config     is it right? prints ok, or what is wrong\n";
+    "  phubd --listen 127.0.0.1:0 --port-file port  use any free port, write it to \"port\"\n"
+    "  phubd --cores 2-5 --memory-max 32GiB         run four pinned core loops\n"
+    "  phubd --dump-config > phubd.toml             write a file with every default\n"
+    "  phubd --config phubd.toml --check-config     check a file: print ok, or every problem\n";
 constexpr std::string_view kAboutSettings =
-    "Each is a flag (--data-listen), a variable (PHUB_DATA_LISTEN) and a key of the file "
-    "(data_listen); a flag wins over a variable, a variable over the file, the file over the "
-    "default.";
+    "Set each one with a flag (--data-listen), an environment variable (PHUB_DATA_LISTEN) or a key "
+    "in the file (data_listen). A flag overrides a variable, a variable overrides the file, and "
+    "the file overrides the default.";
 constexpr std::string_view kSignals =
-    "SIGTERM and SIGINT drain: no new jobs, running jobs may end for drain_timeout, then phubd "
-    "leaves with 0. A second signal ends it at once, with 1. SIGHUP reads the settings again: "
-    "log_level and drain_timeout change at once, of others the log says that they need a restart, "
-    "and a file that is wrong changes nothing.";
+    "SIGTERM and SIGINT drain phubd: it accepts no new jobs, gives running jobs drain_timeout to "
+    "end, and exits with 0. A second signal ends it at once with 1. SIGHUP reads the settings "
+    "again: log_level and drain_timeout change at once. Other changed settings need a restart, "
+    "which the log reports. An invalid file changes nothing.";
 
-// Words of `text` in lines of at most 100 columns, each after `indent` spaces.
+// Wraps `text` to lines of at most 100 columns, each after `indent`.
 std::string Wrapped(std::string_view text, std::string_view indent) {
   constexpr std::size_t kColumns = 100;
   std::string wrapped(indent);
@@ -65,7 +65,7 @@ std::string Wrapped(std::string_view text, std::string_view indent) {
 
 std::string DumpConfig(const Config& config) {
   std::string text = fmt::format(
-      "# The configuration in effect, of {}. Feed it back with --config FILE.\n", VersionText());
+      "# The configuration in effect of {}. Use it with --config FILE.\n", VersionText());
   for (const Assignment& assignment : config.effective) {
     const Setting& setting = AllSettings()[assignment.setting_index];
     const std::string line =
@@ -94,7 +94,8 @@ std::string HelpText() {
     text += Wrapped(setting.help, "      ");
   }
   text += fmt::format("\n{}", Wrapped(kSignals, ""));
-  text += "\nExit codes: 0 ok; 1 failure (a port in use, say); 2 wrong flags or settings.\n";
+  text +=
+      "\nExit codes: 0 success; 1 failure, such as a port in use; 2 invalid flags or settings.\n";
   return text;
 }
 
@@ -104,8 +105,8 @@ std::string ManPageText() {
   page.Literal("phubd [--config FILE] [SETTING...]");
   page.Section("DESCRIPTION");
   page.Paragraph(
-      "phubd sums the gradients of training jobs, runs their optimizers and answers every worker "
-      "with the new parameters. Training programs connect with libphub, operators with "
+      "phubd sums the gradients of training jobs, runs their optimizers and sends the new "
+      "parameters to every worker. Training programs connect with libphub, operators with "
       "phubctl(1).");
   page.Section("OPTIONS");
   for (const Flag& flag : kFlags) page.Item(flag.name, flag.help);
@@ -119,7 +120,7 @@ std::string ManPageText() {
   page.Section("SIGNALS");
   page.Paragraph(kSignals);
   page.Section("EXIT STATUS");
-  page.Paragraph("0 ok; 1 failure (a port in use, say); 2 wrong flags or settings.");
+  page.Paragraph("0 success; 1 failure, such as a port in use; 2 invalid flags or settings.");
   page.Section("FILES");
   page.Item("/etc/phub/phubd.toml", "The settings of the packaged service, phubd.service.");
   page.Section("EXAMPLES");

@@ -1,4 +1,4 @@
-// Whether data lanes over tcp are TLS. Pure.
+// Whether data lanes over TCP use TLS. Pure.
 #pragma once
 
 #include <string>
@@ -9,11 +9,11 @@ namespace phub::server {
 
 struct DataTls {
   bool on = false;
-  std::string reason = {};  // for administrators: why it is so
+  std::string reason = {};  // why it is on or off, for administrators
   bool beyond_loopback = false;
-  std::string problem = {};  // what cannot be, and what to do; empty: all is well
+  std::string problem = {};  // why the settings contradict, and what to do; empty: they do not
 };
-// Of settings that are right one by one.
+// REQUIRES: each setting by itself is valid.
 DataTls DataTlsOf(const Settings& settings);
 
 }  // namespace phub::server

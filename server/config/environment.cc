@@ -13,15 +13,15 @@ namespace {
 constexpr std::string_view kPrefix = "PHUB_";
 constexpr std::string_view kConfigVariable = "PHUB_CONFIG";
 
-// Variables of phub's other programs, scripts and tests: not ours, and no mistake of anybody's. A
-// name that ends in '_' stands for all that begin with it.
+// Variables of phub's other programs, scripts and tests; phubd ignores them. A name that ends in
+// '_' matches every variable that begins with it.
 constexpr auto kVariablesOfOthers = std::to_array<std::string_view>(
     {"PHUB_ENDPOINT", "PHUB_TENANT", "PHUB_TIMEOUT", "PHUB_OUTPUT", "PHUB_JOB", "PHUB_RANK",
      "PHUB_WORLD_SIZE", "PHUB_TRANSPORT", "PHUB_TOKEN_FILE", "PHUB_CA_FILE", "PHUB_CERTIFICATE",
      "PHUB_KEY", "PHUB_SERVER_NAME", "PHUB_CONTEXT", "PHUB_CONTEXTS", "PHUB_JOBS", "PHUB_TEST_",
      "PHUB_SIM_", "PHUB_FUZZ_"});
 
-// Kubernetes describes every service whose name begins with "phub" to every container:
+// Kubernetes sets variables in every container for every service whose name begins with "phub":
 // PHUB_SERVICE_HOST, PHUB_PORT, PHUB_RACK7_PORT_7700_TCP_ADDR.
 bool IsServiceLink(std::string_view name) {
   if (name.find("_SERVICE_HOST") != std::string_view::npos) return true;
@@ -45,7 +45,7 @@ std::string DescribeUnknown(std::string_view name) {
   for (const Setting& setting : AllSettings()) variables.push_back(setting.Variable());
   const std::vector<std::string_view> known(variables.begin(), variables.end());
   const std::string hint = DidYouMean(name, known);
-  return fmt::format("{}: unknown variable of phub{}", name,
+  return fmt::format("{}: unknown PHUB_ variable{}", name,
                      hint.empty() ? "; unset it, or see phubd --help for all settings" : hint);
 }
 

@@ -18,7 +18,7 @@ std::string_view Trimmed(std::string_view text) {
 }
 
 absl::Status CheckEntry(std::string_view entry) {
-  if (entry.empty()) return absl::InvalidArgumentError("has an empty entry between its commas");
+  if (entry.empty()) return absl::InvalidArgumentError("has an empty entry");
   const auto address = ParseHostAndPort(entry);
   if (!address.ok()) {
     return absl::InvalidArgumentError(
@@ -26,11 +26,11 @@ absl::Status CheckEntry(std::string_view entry) {
   }
   if (address->port == 0) {
     return absl::InvalidArgumentError(
-        fmt::format("has the entry \"{}\", whose port is open; workers need to know it", entry));
+        fmt::format("has the entry \"{}\" with port 0; workers need a fixed port", entry));
   }
   if (address->host == "0.0.0.0" || address->host == "::") {
     return absl::InvalidArgumentError(fmt::format(
-        "has the entry \"{}\", which names no host; write the one that workers reach", entry));
+        "has the entry \"{}\", a wildcard address; write the host that workers connect to", entry));
   }
   return absl::OkStatus();
 }
@@ -59,7 +59,7 @@ absl::StatusOr<std::vector<std::string>> ParseDaemonList(std::string_view text) 
 
 namespace {
 
-// What a pair of settings says: a list of daemons, and which of them this one is.
+// Reads a pair of settings: a list of daemons, and the entry of it that is this daemon.
 absl::StatusOr<RackPlace> FindPlace(const Settings& settings, std::string_view list_name,
                                     const std::string& list, std::string_view self_name,
                                     const std::string& given) {
@@ -70,8 +70,8 @@ absl::StatusOr<RackPlace> FindPlace(const Settings& settings, std::string_view l
   if (place.endpoints.empty()) {
     if (given.empty()) return place;
     return absl::InvalidArgumentError(
-        fmt::format("{} = \"{}\" says which of `{}` this one is, and `{}` is empty", self_name,
-                    given, list_name, list_name));
+        fmt::format("{} = \"{}\" selects an entry of `{}`, but `{}` is empty", self_name, given,
+                    list_name, list_name));
   }
   const std::string& self = given.empty() ? settings.listen : given;
   const auto found = std::find(place.endpoints.begin(), place.endpoints.end(), self);
@@ -81,10 +81,10 @@ absl::StatusOr<RackPlace> FindPlace(const Settings& settings, std::string_view l
   }
   return absl::InvalidArgumentError(
       given.empty()
-          ? fmt::format("listen = \"{}\" is not in {} = \"{}\"; say with `{}` which entry this "
-                        "daemon is",
+          ? fmt::format("listen = \"{}\" is not in {} = \"{}\"; set `{}` to the entry that is this "
+                        "daemon",
                         settings.listen, list_name, list, self_name)
-          : fmt::format("{} = \"{}\" is not in {} = \"{}\"; write it as it is written there",
+          : fmt::format("{} = \"{}\" is not in {} = \"{}\"; spell it exactly as in the list",
                         self_name, given, list_name, list));
 }
 
@@ -96,7 +96,7 @@ absl::StatusOr<RackPlace> FindRackPlace(const Settings& settings) {
 
 namespace {
 
-// The settings were read one by one. Nobody is in both lists.
+// REQUIRES: each setting by itself is valid. Checks that no daemon is in both lists.
 absl::StatusOr<std::vector<std::string>> AggregatorsOf(const Settings& settings) {
   auto aggregators = ParseDaemonList(settings.aggregators);
   if (!aggregators.ok() || aggregators->empty()) return aggregators;
@@ -104,14 +104,15 @@ absl::StatusOr<std::vector<std::string>> AggregatorsOf(const Settings& settings)
   if (!racks.ok()) return racks.status();
   if (racks->empty()) {
     return absl::InvalidArgumentError(
-        fmt::format("aggregators = \"{}\" sum what `racks` exchange, and `racks` is empty",
+        fmt::format("aggregators = \"{}\" is set, but `racks` is empty; aggregators only sum what "
+                    "racks exchange",
                     settings.aggregators));
   }
   for (const std::string& aggregator : *aggregators) {
     if (std::find(racks->begin(), racks->end(), aggregator) == racks->end()) continue;
     return absl::InvalidArgumentError(
-        fmt::format("aggregators = \"{}\" has the entry \"{}\", which is in racks, too; a daemon "
-                    "is one of both",
+        fmt::format("aggregators = \"{}\" has the entry \"{}\", which is also in racks; a daemon "
+                    "can be in only one of the two lists",
                     settings.aggregators, aggregator));
   }
   return aggregators;
@@ -123,12 +124,12 @@ absl::Status CheckRole(const Settings& settings, const RackPlace& place) {
   if (is_aggregator == (settings.role == RackRole::kAggregator)) return absl::OkStatus();
   if (is_aggregator) {
     return absl::InvalidArgumentError(
-        fmt::format("this daemon is {} of aggregators, and its role is \"rack\"; write role = "
-                    "\"aggregator\", so that nobody sends workers to it",
+        fmt::format("this daemon is {} in aggregators, but its role is \"rack\"; set role = "
+                    "\"aggregator\", so that no workers are sent to it",
                     place.endpoints[place.self]));
   }
   return absl::InvalidArgumentError(
-      "role = \"aggregator\", and this daemon is not one of `aggregators`; name it there, at every "
+      "role = \"aggregator\", but `aggregators` does not list this daemon; add it there on every "
       "daemon");
 }
 
@@ -136,18 +137,19 @@ absl::Status CheckRole(const Settings& settings, const RackPlace& place) {
 
 namespace {
 
-// The rack's other daemons exchange with other ones than this. REQUIRES: `racks` is right.
+// Daemon d of a rack exchanges only with daemon d of the other racks, so this daemon's lists must
+// not name other daemons of its own rack. REQUIRES: `racks` is valid.
 absl::Status CheckOtherDaemons(const Settings& settings, const RackPlace& among) {
   const auto rack = FindRackPlace(settings);
-  if (!rack.ok()) return absl::OkStatus();  // which is said of `daemons`
+  if (!rack.ok()) return absl::OkStatus();  // reported as an error of `daemons`
   for (std::size_t d = 0; d < rack->endpoints.size() && !among.endpoints.empty(); ++d) {
     const auto found =
         std::find(among.endpoints.begin(), among.endpoints.end(), rack->endpoints[d]);
     const auto index = static_cast<std::size_t>(found - among.endpoints.begin());
     if (d == rack->self || found == among.endpoints.end()) continue;
     return absl::InvalidArgumentError(fmt::format(
-        "racks and aggregators name {} as number {}, which is daemon {} of this daemon's own rack "
-        "by `daemons`; this is daemon {}, and names daemon {} of every rack",
+        "racks and aggregators list {} as entry {}, but `daemons` lists it as daemon {} of this "
+        "rack; this is daemon {}, which must list daemon {} of every rack",
         rack->endpoints[d], index, d, rack->self, rack->self));
   }
   return absl::OkStatus();
@@ -168,18 +170,19 @@ absl::StatusOr<RackPlace> FindPlaceAmongRacks(const Settings& settings) {
   place->aggregator_count = static_cast<std::uint32_t>(aggregators->size());
   if (place->endpoints.size() - place->aggregator_count == 1) {
     return absl::InvalidArgumentError(
-        fmt::format("racks = \"{}\" is one rack; name at least two, or none", settings.racks));
+        fmt::format("racks = \"{}\" lists one rack; list at least two, or none", settings.racks));
   }
   if (absl::Status status = CheckRole(settings, *place); !status.ok()) return status;
   if (place->endpoints.empty() && !settings.topology.empty()) {
     return absl::InvalidArgumentError(
-        fmt::format("topology = \"{}\" says how `racks` are connected, and `racks` is empty",
+        fmt::format("topology = \"{}\" is set, but `racks` is empty; a topology describes how "
+                    "racks are connected",
                     settings.topology));
   }
   if (IsTopologyMeasured(settings) && place->aggregator_count > 0) {
     return absl::InvalidArgumentError(
-        "topology = \"probe\" measures what lies between racks, and not where `aggregators` are; "
-        "write the topology into a file, or do without aggregators");
+        "topology = \"probe\" measures only the paths between racks and cannot place "
+        "`aggregators`; write a topology file, or remove the aggregators");
   }
   if (absl::Status status = CheckOtherDaemons(settings, *place); !status.ok()) return status;
   return place;

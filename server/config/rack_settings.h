@@ -1,4 +1,4 @@
-// Which daemons make up the rack, and which of them this one is. Pure functions; any thread.
+// The daemons of the rack, and the index of this daemon among them. Pure functions; any thread.
 #pragma once
 
 #include <cstdint>
@@ -11,23 +11,23 @@
 
 namespace phub::server {
 
-// The entries of `daemons`: "node1:7700,node2:7700". InvalidArgument completes the sentence
+// The entries of a list like "node1:7700,node2:7700". The message of InvalidArgument continues
 // "daemons = <value> ...".
 absl::StatusOr<std::vector<std::string>> ParseDaemonList(std::string_view text);
 
 struct RackPlace {
-  std::vector<std::string> endpoints;  // empty: a rack of its own
+  std::vector<std::string> endpoints;  // empty: this daemon is a rack by itself
   std::uint32_t self = 0;
-  std::uint32_t aggregator_count = 0;  // among racks: the last so many of `endpoints`
+  std::uint32_t aggregator_count = 0;  // the last entries of `endpoints` that are aggregators
 };
-// InvalidArgument says what does not fit together. The settings are right each by itself.
+// InvalidArgument: the settings contradict each other. REQUIRES: each setting by itself is valid.
 absl::StatusOr<RackPlace> FindRackPlace(const Settings& settings);
 
-// topology = "probe": the daemons measure it, and there is no file.
+// topology = "probe": the daemons measure the topology instead of reading a file.
 bool IsTopologyMeasured(const Settings& settings);
 
-// The racks that jobs may span and then the aggregators, one daemon of each, and which of them this
-// daemon is. The same errors.
+// The racks that jobs may span, followed by the aggregators, one daemon for each, and this daemon's
+// index among them. Errors and requirements as for FindRackPlace.
 absl::StatusOr<RackPlace> FindPlaceAmongRacks(const Settings& settings);
 
 }  // namespace phub::server

@@ -10,7 +10,7 @@
 namespace phub::server {
 namespace {
 
-// As SettingsAfterReload() has it.
+// The settings that SettingsAfterReload() changes.
 constexpr std::array<std::string_view, 2> kReloaded = {"drain_timeout", "log_level"};
 
 }  // namespace

@@ -1,4 +1,4 @@
-// What of a configuration that was read again can take effect in a daemon that runs. Pure; any
+// Which changes of a configuration that was read again take effect without a restart. Pure; any
 // thread.
 #pragma once
 
@@ -9,14 +9,14 @@
 
 namespace phub::server {
 
-// Settings that differ, by name. Those that need a restart keep their old values until then.
+// Names of the settings that differ. Those in need_restart keep their old values until a restart.
 struct ConfigChanges {
   std::vector<std::string> applied;
   std::vector<std::string> need_restart;
 };
 ConfigChanges CompareConfigs(const Config& running, const Config& read);
 
-// `running` with the values of `read` for the settings that can change.
+// `running`, with the values of `read` for the settings that can change without a restart.
 Settings SettingsAfterReload(const Settings& running, const Settings& read);
 
 }  // namespace phub::server

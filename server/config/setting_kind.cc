@@ -72,9 +72,9 @@ absl::StatusOr<SettingValue> ReadCores(std::string_view text) {
   if (text == "auto") return SettingValue(std::string(text));
   if (const auto count = ParseCount(text)) {
     if (*count == 0 || *count > kCoreOsIndexMax)
-      return absl::InvalidArgumentError(
-          fmt::format("is not a number of core loops from 1 to {}; core {} alone is \"{}-{}\"",
-                      kCoreOsIndexMax, *count, *count, *count));
+      return absl::InvalidArgumentError(fmt::format(
+          "is not a number of core loops from 1 to {}; for core {} alone write \"{}-{}\"",
+          kCoreOsIndexMax, *count, *count, *count));
     return SettingValue(std::string(text));
   }
   const auto list = ParseCoreList(text);
@@ -85,7 +85,7 @@ absl::StatusOr<SettingValue> ReadCores(std::string_view text) {
 }
 
 absl::Status WrongType(const SettingKind& kind, std::string_view got) {
-  const char* wanted = "text in quotes";
+  const char* wanted = "a string in quotes";
   if (kind.form == Form::kSwitch) wanted = "true or false, without quotes";
   if (kind.form == Form::kBytes) wanted = "a size";
   return absl::InvalidArgumentError(
@@ -141,12 +141,12 @@ absl::StatusOr<SettingValue> ReadText(const SettingKind& kind, std::string_view 
     }
     case Form::kPath:
       if (text.find('\0') != std::string_view::npos)
-        return absl::InvalidArgumentError("has a zero byte, which no path can have");
+        return absl::InvalidArgumentError("contains a zero byte, which a path cannot contain");
       return SettingValue(std::string(text));
     case Form::kNames:
       if (text.find_first_not_of("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"
                                  "_-.,:") != std::string_view::npos)
-        return absl::InvalidArgumentError("is no list of names, separated by commas");
+        return absl::InvalidArgumentError("is not a list of names separated by commas");
       return SettingValue(std::string(text));
     case Form::kCoreList: return ReadCores(text);
     case Form::kChoice: return ReadChoice(kind, text);
@@ -154,14 +154,14 @@ absl::StatusOr<SettingValue> ReadText(const SettingKind& kind, std::string_view 
       const auto duration = ParseDuration(text);
       if (!duration)
         return absl::InvalidArgumentError(
-            "is not a duration; write a number and h, m, s, ms, us or ns, like \"2s\"");
+            "is not a duration; write a number with h, m, s, ms, us or ns, like \"2s\"");
       return CheckRange(kind, static_cast<std::uint64_t>(*duration));
     }
     case Form::kBytes: {
       const auto bytes = ParseBytes(text);
       if (!bytes)
         return absl::InvalidArgumentError(
-            "is not a size; write bytes, or a number and KiB, MiB, GiB or TiB, like \"64KiB\"");
+            "is not a size; write bytes, or a number with KiB, MiB, GiB or TiB, like \"64KiB\"");
       return CheckRange(kind, *bytes);
     }
   }
@@ -170,7 +170,7 @@ absl::StatusOr<SettingValue> ReadText(const SettingKind& kind, std::string_view 
 
 absl::StatusOr<SettingValue> ReadValue(const SettingKind& kind, const RawValue& raw) {
   if (const bool* value = std::get_if<bool>(&raw)) {
-    if (kind.form != Form::kSwitch) return WrongType(kind, "a truth value");
+    if (kind.form != Form::kSwitch) return WrongType(kind, "a boolean");
     return SettingValue(*value);
   }
   if (const std::int64_t* value = std::get_if<std::int64_t>(&raw)) {
@@ -184,7 +184,7 @@ absl::StatusOr<SettingValue> ReadValue(const SettingKind& kind, const RawValue& 
     return WrongType(kind, "a number");
   }
   const std::string& text = std::get<std::string>(raw);
-  if (kind.form == Form::kSwitch) return WrongType(kind, "text");
+  if (kind.form == Form::kSwitch) return WrongType(kind, "a string");
   return ReadText(kind, text);
 }
 
@@ -217,11 +217,11 @@ absl::StatusOr<HostAndPort> ParseHostAndPort(std::string_view text) {
   }
   if (host.empty())
     return absl::InvalidArgumentError(
-        "has no address; write \"127.0.0.1:port\", or \"0.0.0.0:port\" for all");
+        "has no host; write \"127.0.0.1:port\", or \"0.0.0.0:port\" for all interfaces");
   const auto port = ParseCount(port_text);
   if (!port || *port > std::numeric_limits<std::uint16_t>::max())
     return absl::InvalidArgumentError(
-        fmt::format("has \"{}\" where a port from 0 to 65535 belongs", port_text));
+        fmt::format("has the port \"{}\"; a port is a number from 0 to 65535", port_text));
   return HostAndPort{std::string(host), static_cast<std::uint16_t>(*port)};
 }
 

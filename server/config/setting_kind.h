@@ -1,4 +1,4 @@
-// What a setting's value may be: how it is read from text or TOML, checked, and written back.
+// The kinds of settings: how a value is read from text or TOML, checked, and written back.
 // Pure functions; any thread.
 #pragma once
 
@@ -15,8 +15,8 @@ namespace phub::server {
 // A checked value: a switch, a number (count, bytes, ns, index of a choice) or a text.
 using SettingValue = std::variant<bool, std::uint64_t, std::string>;
 
-// A value as TOML or text gives it, not yet checked. A flag or a variable is always text; a TOML
-// value keeps its type, so that `insecure = "yes"` and `listen = 7700` can be told from right ones.
+// A value as read from TOML or text, not yet checked. A flag or a variable is always text. A TOML
+// value keeps its type, so that `insecure = "yes"` and `listen = 7700` are refused.
 using RawValue = std::variant<bool, std::int64_t, std::string>;
 
 struct SettingKind {
@@ -63,25 +63,26 @@ constexpr SettingKind Bytes(std::uint64_t min, std::uint64_t max) {
   return BytesMultipleOf(1, min, max);
 }
 
-// The checked value, or InvalidArgument that completes the sentence "<name> = <value> ...":
+// The checked value, or InvalidArgument whose message continues "<name> = <value> ...", for example
 // "is out of range; allowed: 100ms to 1h".
 absl::StatusOr<SettingValue> ReadValue(const SettingKind& kind, const RawValue& raw);
 // The same for text from a flag or a variable: "true", "8GiB", "2".
 absl::StatusOr<SettingValue> ReadText(const SettingKind& kind, std::string_view text);
 
-// The value as TOML: `true`, `"2s"`, `"64KiB"`. ReadValue() of it gives the value again.
+// The value as TOML: `true`, `"2s"`, `"64KiB"`. ReadValue() of it returns the same value.
 std::string ToToml(const SettingKind& kind, const SettingValue& value);
-// What is allowed, for help and errors: "100ms to 1h", "auto, on or off", "address:port".
+// The allowed values, for help and errors: "100ms to 1h", "auto, on or off", "address:port".
 std::string Allowed(const SettingKind& kind);
 
-// "127.0.0.1:7700", "[::1]:7700", "node5:0" apart. InvalidArgument says what is wrong.
+// Splits "127.0.0.1:7700", "[::1]:7700" or "node5:0" into host and port. InvalidArgument: its
+// message continues "<name> = <value> ...".
 struct HostAndPort {
   std::string host;  // without brackets
   std::uint16_t port = 0;
 };
 absl::StatusOr<HostAndPort> ParseHostAndPort(std::string_view text);
 std::string FormatHostAndPort(const HostAndPort& address);  // brackets around IPv6
-// 127.0.0.0/8, ::1 and "localhost"; any other name may lead anywhere.
+// True for 127.0.0.0/8, ::1 and "localhost"; any other name may resolve to any address.
 bool IsLoopback(std::string_view host);
 
 }  // namespace phub::server

@@ -11,7 +11,7 @@ template <typename Member>
 void Assign(Member& member, const SettingValue& value) {
   if constexpr (std::is_same_v<Member, std::string> || std::is_same_v<Member, bool>) {
     member = std::get<Member>(value);
-  } else {  // numbers, and choices, whose names are listed in the order of the enumerators
+  } else {  // numbers; and choices, which are listed in the order of the enumerators
     member = static_cast<Member>(std::get<std::uint64_t>(value));
   }
 }

@@ -1,5 +1,5 @@
-// The table of settings.h at run time: what the readers of flags, variables and files walk over.
-// Constant; any thread.
+// The table of settings.h at run time, for the readers of flags, variables and files. Constant; any
+// thread.
 #pragma once
 
 #include <span>
@@ -16,14 +16,14 @@ struct Setting {
   SettingKind kind;
   std::string_view fallback;  // as text
   std::string_view help;
-  void (*assign)(Settings&, const SettingValue&);  // the value must come from ReadValue(kind)
+  void (*assign)(Settings&, const SettingValue&);  // REQUIRES: the value is from ReadValue(kind)
 
   std::string Flag() const;      // "--data-listen"
   std::string Variable() const;  // "PHUB_DATA_LISTEN"
 };
 
 std::span<const Setting> AllSettings();
-// Index into AllSettings(), or its size if there is none of that name.
+// Index into AllSettings(), or its size if no setting has that name.
 std::size_t FindSetting(std::string_view name);
 
 }  // namespace phub::server

@@ -1,5 +1,6 @@
-// What control and a core loop say to each other: commands down, events up, each through a bounded
-// SPSC queue. Control builds every object and frees it; a core loop only uses what it was handed.
+// Messages between control and a core loop: commands from control, events from the loop, each
+// through a bounded SPSC queue. Control creates and frees every object; a core loop only uses the
+// objects in its commands.
 #pragma once
 
 #include <cstddef>
@@ -17,28 +18,30 @@ struct JobShard;         // server/core/job_shard.h: one job's part of one core 
 struct KeyBatch;         // server/core/job_shard.h: keys and chunks to be added to a shard
 struct StallReport;      // server/core/job_shard.h: filled by the core loop, read by control
 struct VersionReport;    // the same
-struct CheckpointImage;  // server/core/job_shard.h: saved state of a shard, on its way out or in
+struct CheckpointImage;  // server/core/job_shard.h: a snapshot or loaded checkpoint of a shard
 
-// Control -> core loop. Executed in order; the loop counts them in CoreCounters::commands_done
-// (release), which is how control knows that a command is acknowledged.
+// Control -> core loop. Executed in order. The loop counts them in CoreCounters::commands_done
+// (release), which acknowledges them to control.
 struct Command {
   enum class Kind : std::uint8_t {
     kNone,
     kAddJob,      // shard
-    kAddKeys,     // shard, batch. The batch stays owned by control, for as long as the shard.
-    kAttachLane,  // shard, owner, connection (owned by control, alive until the kLaneClosed event),
-                  // transport_index; of a worker's lane also staging (slots_per_lane *
-                  // chunk_bytes; control's, alive until the lane is closed)
-    kRankLeft,    // shard, rank: it left in order; a round that still needs it is a fault
+    kAddKeys,     // shard, batch (owned by control, valid as long as the shard)
+    kAttachLane,  // shard, owner, connection (owned by control, valid until the kLaneClosed event),
+                  // transport_index. For a worker's lane also staging (slots_per_lane *
+                  // chunk_bytes, owned by control, valid until the lane is closed)
+    kRankLeft,    // shard, rank: it left normally; a round that still needs it is a fault
     kReportStalls,    // shard, report: answered by kStallsReported
-    kReportVersions,  // shard, versions: answered by kVersionsReported. rank: that asks, or Max()
-    kTakeSnapshot,    // shard, image with a target per key: every chunk is copied at its target,
-                      // beside the rounds that go on; answered by kSnapshotTaken
-    kDropSnapshot,    // shard: forgets the image of kTakeSnapshot; once it is acknowledged nothing
-                      // refers to it
-    kLoadCheckpoint,  // shard, image (or null: forget it): what rounds of kLoad put in place
-    kSetShare,        // shard, share: of its tenant, whose other jobs it concerns as well
-    kEndJob,          // shard: lanes are closed; answered by kJobEnded, then nothing refers to it
+    kReportVersions,  // shard, versions, rank (the rank that asks, or Max()): answered by
+                      // kVersionsReported
+    kTakeSnapshot,    // shard, image with a target per key: copies every chunk at its target while
+                      // rounds continue; answered by kSnapshotTaken
+    kDropSnapshot,    // shard: drops the image of kTakeSnapshot; once this is acknowledged the loop
+                      // does not refer to the image
+    kLoadCheckpoint,  // shard, image: rounds of kLoad put it in place; null: drops the last one
+    kSetShare,        // shard, share: applies to all jobs of the shard's tenant
+    kEndJob,          // shard: closes its lanes; answered by kJobEnded, after which the loop does
+                      // not refer to the shard
   };
   Kind kind = Kind::kNone;
   std::uint8_t transport_index = 0;  // which of the core loop's transports
@@ -54,11 +57,11 @@ struct Command {
   TenantShare share = {};
 };
 
-// Why a job cannot go on. Named so that counters, events and messages use the same word.
+// Why a job cannot continue. Counters, events and messages use these names.
 enum class FaultCode : std::uint8_t {
   kNone,
   kLaneLost,  // rank's lane closed or failed (policy fail: ends the job)
-  kProtocol,  // rank broke the lane's form
+  kProtocol,  // rank sent malformed data on its lane
   kWrongIncarnation,
   kWrongEpoch,
   kChunkRange,
@@ -67,21 +70,21 @@ enum class FaultCode : std::uint8_t {
   kPayloadSize,
   kUnexpectedKind,
   kStaleIteration,           // older than the chunk's applied version
-  kIterationGap,             // more than one ahead
-  kUnknownHyperParameters,   // gradient names a record that was not announced on this lane
+  kIterationGap,             // more than one ahead of the chunk's applied version
+  kUnknownHyperParameters,   // gradient names a version that was not announced, or is too old
   kHyperParametersRange,     // record for an unknown key, or malformed, or too old
   kHyperParametersMismatch,  // two ranks announced different hyper-parameters for one version
   kRoundMismatch,            // two ranks pushed one round with different operation, root or record
   kDepartedRank,             // a round needs a rank that has left the job
-  kType,                     // elements of another type than the key's
-  kReplyAddress,             // wants its reply in shared memory that is not there
-  kAlignment,                // names memory that is not aligned to its elements
-  kVersionGone,              // asks for a version that is not kept
-  kNoCheckpoint,             // a round of kLoad, and no saved state was brought for its chunk
+  kType,                     // elements have another type than the key's
+  kReplyAddress,             // the reply address is not in the rank's shared memory, or misaligned
+  kAlignment,                // the payload is not aligned to its elements
+  kVersionGone,              // the requested version is not kept
+  kNoCheckpoint,             // a round of kLoad, but no checkpoint was loaded for its chunk
   kNonFinite,                // screening "reject": a sum is not finite
-  kDecision,                 // decided an iteration that is not summed, or in a way that cannot be
-  kDecisionMismatch,         // two ranks decided one iteration differently
-  kNotInPlan,                // a rack sent what the job's plan does not let it send
+  kDecision,                 // decision about an iteration that is not summed, or an invalid one
+  kDecisionMismatch,         // two ranks decided differently about one iteration
+  kNotInPlan,                // a rack sent a message that the job's plan does not allow
 };
 const char* ToString(FaultCode code);
 
@@ -90,13 +93,13 @@ struct Event {
   enum class Kind : std::uint8_t {
     kNone,
     kFault,             // shard, code, source, other, key, iteration; at most one per shard.
-                        // connection: of a lane that is closed; there until its kLaneClosed
-    kLaneClosed,        // shard, source, connection: may be destroyed; error says why
+                        // connection: the lost lane's, valid until its kLaneClosed event
+    kLaneClosed,        // shard, source, connection (control may destroy it), error: the reason
     kStallsReported,    // shard, report
     kVersionsReported,  // shard, versions
-    kSnapshotTaken,     // shard, image: whole, or image->missed
-    kNonFinite,         // shard, source (nobody: the sum overflowed), key, iteration: the first of
-                        // the shard
+    kSnapshotTaken,     // shard, image: complete, or image->missed
+    kNonFinite,         // shard, source (nobody if the sum overflowed), key, iteration; only for
+                        // the first such sum of the shard
     kJobEnded,          // shard: control may free it
   };
   Kind kind = Kind::kNone;
@@ -104,7 +107,7 @@ struct Event {
   transport::TransportError error = transport::TransportError::kNone;
   transport::ProtocolError protocol_error = transport::ProtocolError::kNone;
   LaneOwner source{};  // the worker or rack that the event is about
-  LaneOwner other{};   // of mismatches and kDepartedRank: whom it disagrees with
+  LaneOwner other{};   // for mismatches and kDepartedRank: the rank or rack it conflicts with
   KeyIndex key{};
   Iteration iteration{};
   JobShard* shard = nullptr;

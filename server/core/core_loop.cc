@@ -1,6 +1,5 @@
-// The order in which a gradient meets the stages is in RunOnce() and nowhere else: the stages do
-// not know each other. What they share is in loop/; how gradients become rounds, and rounds become
-// versions, is in rounds/.
+// Only RunOnce() defines the order of the stages; the stages do not know each other. Their shared
+// state is in loop/. rounds/ turns gradients into rounds, and rounds into versions.
 #include "server/core/core_loop.h"
 
 #include <array>
@@ -26,17 +25,17 @@ using transport::ReceivedMessage;
 namespace {
 
 constexpr std::size_t kCompletionsPerPoll = 64;  // bounds the work of one RunOnce
-// Polls of one run, where several jobs share the core.
+// The most polls of one run while several jobs share the core.
 constexpr std::size_t kPollsPerRun = 4;
-// One run reports at most two events per completion (a fault and a closed lane) and per command,
-// and four of each shard: a snapshot is whole, a sum was not finite, a credit found no room after a
-// lane was lost, the job has ended.
+// One run reports at most two events for each completion (a fault and a closed lane) and command,
+// and four for each shard: a snapshot is complete, a sum was not finite, a credit found no room
+// after a lane was lost, the job has ended.
 constexpr std::size_t kOutboxMax =
     2 * (kCompletionsPerPoll * kTransportsMax + kCommandsPerRun) + 4 * kShardsMax;
 
 }  // namespace
 
-// The parts of a loop, in the order in which they need each other.
+// The parts of a loop, each after the parts that it uses.
 struct CoreLoop::Impl {
   Impl(CoreIndex core, const Clock& clock, std::span<transport::Transport* const> transports)
       : loop(core, clock, transports) {}
@@ -82,7 +81,7 @@ bool CoreLoop::RunOnce() {
   loop.owner.AssertOwned();
   const OnCoreLoop on_core_loop;
   loop.BeginRun();
-  if (!loop.outbox.Flush()) {  // control is behind: nothing new until it has room
+  if (!loop.outbox.Flush()) {  // control's queue is full: do nothing until it has room
     loop.TellIdle();
     return false;
   }
@@ -95,7 +94,7 @@ bool CoreLoop::RunOnce() {
     if (whole == nullptr || loop.turns.PutOff(shard, *whole)) return;  // schedule
     loop.rounds.Finish(shard, *whole);  // (exchange,) optimize, reply
   });
-  worked |= loop.turns.FinishDue([&](JobShard& shard, Chunk& chunk) {  // those that were put off
+  worked |= loop.turns.FinishDue([&](JobShard& shard, Chunk& chunk) {  // rounds that were queued
     loop.rounds.Finish(shard, chunk);
   });
   loop.intake.RelieveAfterLosses();
@@ -111,7 +110,8 @@ bool CoreLoop::RunOnce() {
   return worked;
 }
 
-// A run that had work was busy until the next one begins: no reading of the clock but this one.
+// A run that had work counts as busy until the next run begins, so one reading of the clock per run
+// is enough.
 void CoreLoop::Impl::BeginRun() {
   loop.counters.Add(CoreCounter::loop_runs);
   const TimeNs before = loop.now;
@@ -121,9 +121,9 @@ void CoreLoop::Impl::BeginRun() {
   busy = false;
 }
 
-// One poll of each transport. With several jobs, until nothing is left: whose round is next can be
-// decided only once all gradients are in, or the job with the most lanes would always be found
-// waiting alone. Credits bound what can be there, and so do replies what is sent next.
+// Polls each transport once. With several jobs it polls up to kPollsPerRun times, until no input is
+// left: the order of rounds is fair only if all gradients that have arrived are known; otherwise
+// the job with the most lanes would often seem to wait alone. Credits and replies bound the input.
 template <typename OnMessage>
 bool CoreLoop::Impl::Poll(OnMessage&& on_message) {
   for (transport::Transport* const transport : loop.transports) transport->Tick(loop.now);
@@ -151,7 +151,7 @@ bool CoreLoop::Impl::PollTransport(std::uint8_t transport_index, OnMessage& on_m
       continue;
     }
     const LaneTable::Place* place = lanes.Find(transport_index, completion.connection);
-    if (place == nullptr || !place->current) continue;  // what a replaced lane still had to say
+    if (place == nullptr || !place->current) continue;  // a late message of a replaced lane
     JobShard& shard = *place->shard;
     if (completion.kind == CompletionKind::kReceived) {
       if (!shard.live()) continue;
@@ -181,7 +181,7 @@ void CoreLoop::Impl::TellIdle() {
   for (transport::Transport* const transport : loop.transports) transport->OnIdle();
 }
 
-// What a message has touched. `chunk` is the peer's word.
+// Checks the lane and the chunk that a message touched. `chunk` is from the message, not validated.
 void CoreLoop::Impl::CheckTouched(const JobShard& shard, LaneOwner from, ChunkIndex chunk) const {
   if (from.is_worker()) CheckLane(shard, from.rank());
   if (chunk.value >= shard.chunk_count) return;

@@ -1,12 +1,12 @@
 // One core's share of the daemon: polls its transports, stages gradients, sums them when a round
-// is whole, updates parameters and replies, all on one thread and without locks. Open
-// core_loop.cc: RunOnce() is the table of contents.
+// is whole, updates parameters and replies, all on one thread and without locks. Start reading at
+// RunOnce() in core_loop.cc: it shows the order of the stages.
 //
-// It takes clock and transports through interfaces and does no I/O of its own, so the same object
-// runs pinned to a core in phubd and inside the deterministic simulation.
+// It gets clock and transports through interfaces and does no I/O of its own, so the same code runs
+// on a thread in phubd and in the deterministic simulation.
 //
-// Threads: everything here belongs to the loop's thread, except queues(), counters() and the
-// construction. Nothing allocates after construction (a test hooks operator new).
+// Threads: only the loop's thread, except for queues(), counters() and the constructor. Nothing
+// allocates after construction (a test hooks operator new).
 #pragma once
 
 #include <memory>
@@ -28,24 +28,25 @@ struct CoreQueues {
 
 class CoreLoop {
  public:
-  // Everything given outlives the loop.
+  // The references must outlive the loop.
   CoreLoop(CoreIndex core, const Clock& clock, std::span<transport::Transport* const> transports);
   ~CoreLoop();
   CoreLoop(const CoreLoop&) = delete;
   CoreLoop& operator=(const CoreLoop&) = delete;
 
-  // Does what is there to do, in bounded time. True if it did anything.
+  // Does the work that is available, in bounded time. True if there was any.
   bool RunOnce();
 
-  // When RunOnce() has to be called again though nothing comes: a throttled tenant may go on. The
-  // end of time if never.
+  // When to call RunOnce() again even if no input arrives, because a throttled tenant may continue
+  // then. The maximum if never.
   TimeNs NextTimer() const;
 
-  // Whoever runs the loop says so before it blocks: a counter.
+  // Counts a block. The thread calls it before it blocks.
   void CountBlock();
 
-  // Aborts if anything that the loop keeps contradicts itself (docs/internals/invariants.md). For
-  // simulations, after a run; checked builds check by themselves what each message touched.
+  // Aborts if the loop's state violates an invariant (docs/internals/invariants.md). For
+  // simulations, after a run; checked builds also check after each message what the message
+  // touched.
   void CheckInvariants() const;
 
   CoreIndex core() const;

@@ -8,11 +8,11 @@
 namespace phub::server {
 namespace {
 
-constexpr std::size_t kAlignment = 64;  // of every chunk in memory: whole cache lines and vectors
+constexpr std::size_t kAlignment = 64;  // chunks are aligned to cache lines and vectors
 
 std::size_t WordsFor(std::size_t bits) { return (bits + 63) / 64; }
 
-// It is no chunk's home: no optimizer ever runs there.
+// An aggregator is never a chunk's home, so no optimizer runs there.
 bool IsAggregator(const ShardConfig& config) {
   return config.ranks_of_job > 0 && config.world_size == 0;
 }
@@ -28,11 +28,11 @@ void CheckConfig(const ShardConfig& config) {
   PHUB_CHECK(config.replies_per_lane_max >= 1);
 }
 
-// What one chunk takes of each kind of memory.
+// The size of each kind of memory of one chunk.
 struct ChunkSizes {
   std::size_t parameters = 0;
   std::size_t masters = 0;
-  std::size_t accumulator = 0;  // and of each array of optimizer state
+  std::size_t accumulator = 0;  // also the size of each array of optimizer state
 };
 
 ChunkSizes SizesOf(std::uint32_t element_count, ElementType type, ElementType parameter_type) {
@@ -46,7 +46,7 @@ ChunkSizes SizesOf(std::uint32_t element_count, ElementType type, ElementType pa
   return sizes;
 }
 
-// What a batch of keys takes, region by region.
+// The size of each memory region of a batch of keys.
 struct BatchSizes {
   std::size_t master_bytes = 0;
   std::size_t accumulator_bytes = 0;
@@ -87,7 +87,7 @@ class Carver {
   std::size_t left_;
 };
 
-// Of bits per chunk, each of which has `words`.
+// Each bitmap has a bit per chunk, in `words` words.
 constexpr std::size_t kBitmapsPerLane = 3;
 
 void InitializeLane(Lane& lane, const ShardConfig& config, std::uint64_t* bits, std::size_t words) {
@@ -111,7 +111,7 @@ void InitializeKey(ShardKey& key, const KeyShardSpec& spec) {
                                                     spec.hyper_parameters};
 }
 
-// Takes the regions of a batch. False when the system does not give them.
+// Allocates the regions of a batch. False: out of memory.
 bool AllocateBatch(KeyBatch& batch, const BatchSizes& sizes) {
   using Backing = MappedMemory::Backing;
   batch.masters = MappedMemory::Allocate(sizes.master_bytes, Backing::kLater);

@@ -1,10 +1,11 @@
-// One job's part of one core loop: its lanes, its keys, the chunks it owns and their memory.
+// One job's part of one core loop: its lanes, its keys, the chunks that the loop owns, and their
+// memory.
 //
-// Ownership. Control builds a JobShard (and every KeyBatch) on its own thread and frees them; from
-// kAddJob to kJobEnded only the core loop touches what is inside, without locks. Everything is
-// sized when it is built: the core loop never allocates. Address space for chunks_max chunks is
-// reserved up front; memory behind it is taken as keys are added, and accumulators are backed by
-// memory only once they are touched.
+// Ownership. Control creates and frees a JobShard and every KeyBatch on its own thread. From
+// kAddJob to kJobEnded only the core loop accesses their contents, without locks. Everything has
+// its final size when it is created, so the core loop never allocates. Address space for
+// kChunksPerShardMax chunks is reserved at once; pages are allocated as keys are added, and for
+// accumulators only when they are first used.
 #pragma once
 
 #include <array>
@@ -28,7 +29,7 @@
 namespace phub::server {
 
 namespace exchange {
-struct ShardExchange;  // server/core/exchange/shard_exchange.h: of jobs that span racks
+struct ShardExchange;  // server/core/exchange/shard_exchange.h: for jobs that span racks
 struct ExchangeBatch;
 }  // namespace exchange
 
@@ -36,64 +37,65 @@ using numeric::ElementType;
 using simd::Optimizer;
 using simd::Reduction;
 
-// Policy for a lane that is lost while its job runs.
+// What happens when a lane is lost while its job runs.
 enum class LossPolicy : std::uint8_t {
   kFail,  // a fault: the job ends
-  kWait,  // what it had staged is discarded; the rank may attach a new lane and push again
+  kWait,  // its staged gradients are discarded; the rank may attach a new lane and push again
 };
 
 const char* ToString(LossPolicy policy);  // "fail", "wait"
 
-// What becomes of a reduction whose result is not finite.
+// What happens when the result of a reduction is not finite.
 enum class Screening : std::uint8_t {
-  kOff,     // nobody looks
-  kReport,  // counted, and told once
-  kReject,  // a fault: the job ends, with the parameters as the round left them
+  kOff,     // not checked
+  kReport,  // all are counted, the first one is reported
+  kReject,  // a fault: the job ends with the parameters that the round produced
 };
 const char* ToString(Screening screening);  // "off", "report", "reject"
 
 struct ShardConfig {
   Incarnation incarnation{};
   MembershipEpoch membership_epoch{};
-  std::uint32_t world_size = 1;      // ranks of this rack; they count from 0 here, see rank_base
-  std::uint32_t rank_base = 0;       // jobs that span racks: what rank 0 of this rack is in the job
-  std::uint32_t ranks_of_job = 0;    // jobs that span racks: of all of them
-  std::uint32_t ranks_per_rack = 0;  // the same: of each but aggregators, whose world_size is 0
-  std::uint32_t chunk_bytes = 64 * 1024;  // of a chunk's elements in the key's parameter type
+  std::uint32_t world_size = 1;  // ranks of this rack, counted from 0; an aggregator has none
+  // The next three are for jobs that span racks.
+  std::uint32_t rank_base = 0;            // this rack's rank 0 is this rank of the job
+  std::uint32_t ranks_of_job = 0;         // ranks of all racks together
+  std::uint32_t ranks_per_rack = 0;       // ranks of each rack, except aggregators
+  std::uint32_t chunk_bytes = 64 * 1024;  // size of a chunk's elements in the key's own type
   std::uint32_t slots_per_lane = 16;
   std::uint32_t replies_per_lane_max = 64;  // replies posted and not yet sent
   LossPolicy on_loss = LossPolicy::kFail;
-  bool restart = false;  // the version before the current one is kept, for ranks that start anew
+  bool restart = false;  // keep the version before the current one, for ranks that restart
   Screening screening = Screening::kReport;
   // Rounds are summed, and applied once the workers have decided (rounds/whole_iteration.h).
   bool apply_iteration = false;
-  bool norms = false;        // of apply_iteration: the workers are told the norm of each sum
-  std::uint32_t tenant = 0;  // a number that is the same for all jobs of a tenant
-  TenantShare share = {};    // of that tenant, when the job is added
+  bool norms = false;        // apply_iteration: send the norm of each sum to the workers
+  std::uint32_t tenant = 0;  // the same number for all jobs of a tenant
+  TenantShare share = {};    // the tenant's share when the job is added
 
   std::uint32_t versions() const { return restart ? 2 : 1; }
 };
 
-// A key as one shard sees it: the chunks of it that this core loop owns.
+// A key's part in one shard: the chunks of the key that this core loop owns.
 struct KeyShardSpec {
   struct ChunkSpec {
     std::uint32_t element_count = 0;
     std::uint64_t element_offset = 0;  // in the key
   };
-  KeyIndex key{};  // keys of a job are added in order, each shard gets every key (perhaps 0 chunks)
+  KeyIndex key{};  // keys are added in order; each shard gets every key, perhaps without chunks
   Reduction reduction = Reduction::kSum;
   Optimizer optimizer = Optimizer::kNone;
-  ElementType type = ElementType::kF32;            // of the parameters that are kept
-  ElementType gradient_type = ElementType::kF32;   // as gradients come
-  ElementType parameter_type = ElementType::kF32;  // as parameters go
+  ElementType type = ElementType::kF32;            // type of the parameters that are kept
+  ElementType gradient_type = ElementType::kF32;   // type of gradients on the wire
+  ElementType parameter_type = ElementType::kF32;  // type of parameters on the wire
   wire::HyperParameters hyper_parameters{};        // version 1
   std::vector<ChunkSpec> chunks;                   // in offset order
   // The whole key's parameters in parameter_type, zero-filled: version v at [v % versions()]. Local
-  // workers may map this memory. Owned by control, for as long as the shard.
+  // workers may map this memory. Owned by control, valid as long as the shard.
   std::array<std::byte*, 2> parameters{};
 };
 
-// Two can be in use at once; see ingest/hyper_parameters.h.
+// At most two are in use at the same time; see ingest/hyper_parameters.h.
 inline constexpr std::uint32_t kHyperVersionsPerKey = 4;
 
 struct ShardKey {
@@ -108,61 +110,61 @@ struct ShardKey {
   ElementType type = ElementType::kF32;
   ElementType gradient_type = ElementType::kF32;
   ElementType parameter_type = ElementType::kF32;
-  wire::HyperParameters first_values{};  // of version 1
-  // Version v lies at v % kHyperVersionsPerKey.
+  wire::HyperParameters first_values{};  // version 1
+  // Version v is at v % kHyperVersionsPerKey.
   HyperParameterSet hyper_parameters[kHyperVersionsPerKey];
-  // The key's chunks in this shard, one after the other.
+  // The key's chunks in this shard have consecutive indices.
   ChunkIndex first_chunk{};
   std::uint32_t chunk_count = 0;
 
   bool has_masters() const { return type != parameter_type; }
-  // The values of a version that a round named; of version 1 if it is not held any more.
+  // The values of a version that a round named; those of version 1 if it is no longer kept.
   const wire::HyperParameters& ValuesOf(HyperVersion version) const;
 };
 
-// A chunk's round: what is known of iteration applied+1, and the memory of the chunk.
+// A chunk: the state of its round for iteration applied+1, and its memory.
 struct Chunk {
   ChunkIndex index{};
   std::uint32_t element_count = 0;
   std::uint64_t element_offset = 0;  // in the key
   ShardKey* key = nullptr;
-  // In key->parameter_type, as workers get them; of sum-only keys, the last result. Version v lies
-  // at [v % 2]; both are the same memory when one version is kept.
+  // In key->parameter_type, as sent to workers; for sum-only keys, the last result. Version v is at
+  // [v % 2]; both pointers are equal if only one version is kept.
   std::array<std::byte*, 2> parameters{};
-  std::byte* masters = nullptr;      // in key->type, if that is another type; one version
-  std::byte* accumulator = nullptr;  // ranks [0, folded_count), if any; accumulation type
+  std::byte* masters = nullptr;      // in key->type, if that differs; one version
+  std::byte* accumulator = nullptr;  // the fold of ranks [0, folded_count), in accumulation type
   std::array<std::byte*, simd::kStatesMax> state{};  // optimizer state, or null
   Iteration applied{};
-  std::uint64_t reductions = 0;  // of the rounds applied: those that were reductions
-  std::array<HyperVersion, 2>
-      applied_hyper_version{};     // [v % 2]: named by the round that made version v
+  std::uint64_t reductions = 0;  // applied rounds that were reductions
+  // [v % 2]: the hyper-parameters' version that the round of version v named.
+  std::array<HyperVersion, 2> applied_hyper_version{};
   std::uint32_t folded_count = 0;  // ranks [0, folded_count) are in the accumulator
-  std::uint32_t staged_count = 0;  // ranks whose gradient waits
-  bool folded_non_finite = false;  // the round so far is not finite, and counted
-  // apply_iteration: the round is summed, and waits in the accumulator to be decided or applied.
+  std::uint32_t staged_count = 0;  // ranks whose gradient is staged
+  bool folded_non_finite = false;  // the round's sum is not finite and has been counted
+  // apply_iteration: the sum is in the accumulator and waits for the decision or the update.
   bool is_summed = false;
-  bool sum_non_finite = false;  // of is_summed
-  bool skip_asked = false;      // by some rank of the round
-  double squared_norm = 0.0;    // of is_summed, with ShardConfig::norms
-  // [rank]: where its gradient lies, null if it does not wait; and the slot that it holds, or
-  // kNoSlot if it lies in memory that worker and daemon share.
+  bool sum_non_finite = false;  // if is_summed
+  bool skip_asked = false;      // some rank asked to skip this iteration
+  double squared_norm = 0.0;    // if is_summed, with ShardConfig::norms
+  // [rank]: the address of its staged gradient, or null; and the slot of the gradient, or kNoSlot
+  // if it is in memory that worker and daemon share.
   const std::byte** staged_data = nullptr;
   SlotIndex* staged_slot = nullptr;
-  SharedAddress* reply_address = nullptr;  // [rank]: where it wants the reply; 0: anywhere
-  std::uint64_t* wants_reply = nullptr;    // bit per rank: pushed on the lane it now has
-  // What the round's first rank said; the others must say the same.
+  SharedAddress* reply_address = nullptr;  // [rank]: where to write its reply; 0: no preference
+  std::uint64_t* wants_reply = nullptr;    // bit per rank that pushed on its current lane
+  // The parameters of the round, from its first rank; all others must have the same.
   Rank first_rank{};
   HyperVersion hyper_version{};
   wire::RoundOperation operation{};
   ElementType payload_type{};
-  Rank root{};  // of the whole job
-  // This daemon applies its rounds, and has its masters and state: of a job that spans racks, in
-  // the chunk's home alone. Set before the core loop gets it.
+  Rank root{};  // numbered over the whole job
+  // This rack applies the chunk's rounds and has its masters and state. If the job spans racks,
+  // that is only the chunk's home. Set before the core loop gets the chunk.
   bool is_home = true;
-  bool is_queued = false;  // a whole round that waits to be finished (schedule/fair_queue.h)
+  bool is_queued = false;  // its whole round waits for its turn (schedule/fair_queue.h)
   Chunk* next_queued = nullptr;
-  TimeNs round_since = 0;         // when its first gradient came
-  TimeNs last_awaited_since = 0;  // when one rank alone was missing; several ranks only
+  TimeNs round_since = 0;         // when the round's first gradient arrived
+  TimeNs last_awaited_since = 0;  // since when only one rank is missing; unused with one rank
 
   std::uint32_t arrived_count() const { return folded_count + staged_count; }
   bool HasArrived(Rank rank) const {
@@ -179,23 +181,23 @@ struct Chunk {
 struct Lane {
   enum class State : std::uint8_t { kAbsent, kOpen };
   State state = State::kAbsent;
-  bool departed = false;  // the rank left in order
+  bool departed = false;  // the rank left normally
   std::uint8_t transport_index = 0;
   transport::ConnectionId connection{};
-  std::vector<transport::LandingSlot> landing;  // [slot], over the memory that came with the lane
+  std::vector<transport::LandingSlot> landing;  // [slot], in the lane's staging memory
   std::vector<ChunkIndex> slot_chunk;           // [slot]: the chunk staged there, or Max()
   std::uint32_t slots_used = 0;
-  std::uint32_t staged_in_place = 0;  // gradients that wait in shared memory, without a slot
-  // Replies: a window, and bits per chunk for those that found it full.
+  std::uint32_t staged_in_place = 0;  // gradients staged in shared memory, without a slot
+  // Replies: a window, and a bit for each chunk whose reply found the window full.
   std::uint32_t replies_posted = 0;
   std::uint32_t replies_pending = 0;
   std::uint64_t* pending_reply = nullptr;     // bit per chunk: the current version
   std::uint64_t* pending_previous = nullptr;  // bit per chunk: the version before it
   std::uint32_t pending_cursor = 0;           // word at which the next search starts
-  std::uint64_t* pending_summed = nullptr;    // bit per chunk: it is to be told that it is summed
-  std::uint32_t summed_pending = 0;           // bits that are set there
-  bool decided = false;                       // apply_iteration: about the iteration that waits
-  // Credits wait here when the transport's queue is full. Capacity: one per slot, never more.
+  std::uint64_t* pending_summed = nullptr;    // bit per chunk: its kSummed message waits
+  std::uint32_t summed_pending = 0;           // number of bits set there
+  bool decided = false;                       // apply_iteration: has decided on this iteration
+  // Credits wait here while the transport's queue is full; at most one per slot.
   struct WaitingCredit {
     ChunkIndex chunk{};
     SlotIndex slot{};
@@ -203,11 +205,11 @@ struct Lane {
   std::vector<WaitingCredit> credits_waiting;
 };
 
-// Keys and chunks ready to be linked into a shard; the memory behind them, but for the parameters.
-// Owned by control.
+// Keys and chunks to be linked into a shard, with their memory except for the parameters. Owned by
+// control.
 struct KeyBatch {
   MappedMemory masters;
-  MappedMemory accumulators;  // not backed until touched
+  MappedMemory accumulators;  // pages are allocated on first use
   MappedMemory state;
   std::vector<const std::byte*> staged_data;
   std::vector<SlotIndex> staged_slots;
@@ -219,55 +221,56 @@ struct KeyBatch {
   std::uint64_t memory_bytes = 0;               // what admission charges for it
 };
 
-// State of a shard's chunks: a snapshot on its way out, or saved state on its way in. Built by
-// control; the core loop reads and writes it between kTakeSnapshot or kLoadCheckpoint and the end
-// of that (see commands.h). Of chunks whose home is elsewhere it holds numbers only: they are saved
-// there, and brought there.
+// State of a shard's chunks: a snapshot that is taken, or a checkpoint that is loaded. Created by
+// control; the core loop uses it from kTakeSnapshot or kLoadCheckpoint until the command's end (see
+// commands.h). For chunks whose home is another rack it has only numbers: the home saves and loads
+// them.
 struct CheckpointImage {
   struct ChunkImage {
     std::byte* parameters = nullptr;  // in parameter_type
-    std::byte* masters = nullptr;     // in type; null where parameters are masters
+    std::byte* masters = nullptr;     // in type; null if the parameters are the masters
     std::array<std::byte*, simd::kStatesMax> state{};
     std::uint64_t reductions = 0;
-    Iteration applied{};  // of snapshots
-    // Snapshot: it was copied. Saved state: it was brought. Read by control while a snapshot is
-    // taken, so that it can send what is there already.
+    Iteration applied{};  // snapshots only
+    // The chunk was copied (snapshot) or has been loaded (checkpoint). Control reads it while a
+    // snapshot is taken, to send the chunks that are already copied.
     std::atomic<bool> ready{false};
   };
   struct KeyImage {
-    std::uint64_t target = 0;  // of snapshots: copy the chunks at this number of reductions
-    wire::HyperParameters hyper_parameters{};  // of snapshots: the newest version
+    std::uint64_t target = 0;                  // copy the chunks at this number of reductions
+    wire::HyperParameters hyper_parameters{};  // the version that the copied round named
   };
   std::vector<KeyImage> keys;            // [key]; snapshots only
   std::unique_ptr<ChunkImage[]> chunks;  // [chunk] of the shard
   std::uint32_t chunk_count = 0;
-  std::uint32_t chunks_left = 0;  // snapshots: of those at home, not yet copied
-  std::uint32_t cursor = 0;       // snapshots: chunks before it are copied, or wait for a round
-  bool missed = false;            // snapshots: some chunk was past its target
+  // For snapshots:
+  std::uint32_t chunks_left = 0;  // chunks at home that are not copied yet
+  std::uint32_t cursor = 0;       // Advance() has visited the chunks before it
+  bool missed = false;            // some chunk was past its target
   MappedMemory memory;
 };
 
 // The first reduction of a shard whose result was not finite.
 struct NonFinite {
   bool seen = false;
-  Rank rank = Rank::Max();  // whose gradient was the first to be so; Max(): the sum overflowed
+  Rank rank = Rank::Max();  // the first rank with such a gradient; Max(): the sum overflowed
   KeyIndex key{};
   Iteration iteration{};
-  bool told = false;  // to control
+  bool told = false;  // reported to control
 };
 
-// Jobs with apply_iteration: what waits, and what the workers say of it
+// Jobs with apply_iteration: the sums that wait, and the workers' decision about them
 // (rounds/whole_iteration.h).
 struct ShardIteration {
-  std::uint32_t summed_count = 0;    // chunks that are summed and wait to be decided
-  TimeNs summed_since = 0;           // when the first of them was
+  std::uint32_t summed_count = 0;    // chunks that are summed and wait for the decision
+  TimeNs summed_since = 0;           // when the first of them was summed
   std::uint32_t decided_count = 0;   // ranks that have decided about them
-  std::uint64_t decisions = 0;       // that were made
-  std::uint32_t applying_count = 0;  // chunks of the last decision that are still to be applied
-  // Of the last decision, or the one under way: what its first rank said.
+  std::uint64_t decisions = 0;       // decisions so far
+  std::uint32_t applying_count = 0;  // chunks that wait for the update of the last decision
+  // The current or last decision, from its first rank; all others must decide the same.
   Rank first_rank{};
   bool skip = false;
-  double scale = 1.0;  // of every gradient
+  double scale = 1.0;  // multiplies every gradient
 };
 
 // How the rounds of a job become versions (rounds/round_stages.h).
@@ -277,78 +280,77 @@ struct JobShard {
   ShardConfig config;
   MappedMemory chunk_table;   // Chunk*[kChunksPerShardMax], address space only
   MappedMemory key_table;     // ShardKey*[kKeysPerJobMax], address space only
-  MappedMemory pending_bits;  // of all lanes, address space only
+  MappedMemory pending_bits;  // bitmaps of all lanes, address space only
   std::vector<Lane> lanes;    // [rank]
   std::uint32_t chunk_count = 0;
   std::uint32_t key_count = 0;
   std::uint32_t lanes_full = 0;      // lanes without a free slot
   std::uint32_t lanes_open = 0;      // adopted by a transport and not yet reported closed
-  std::uint32_t departed_count = 0;  // ranks that left in order
-  std::uint32_t reply_backlog = 0;   // replies, credits and sums to be told that wait, of all lanes
+  std::uint32_t departed_count = 0;  // ranks that left normally
+  std::uint32_t reply_backlog = 0;   // waiting replies, credits and kSummed messages, of all lanes
   RoundPolicy round_policy{};        // chosen when the core loop gets the job
   bool ending = false;               // kEndJob was executed
   bool faulted = false;              // a fault was reported; the shard only drains
-  schedule::JobTurn turn;            // fair_queue.h's
+  schedule::JobTurn turn;            // used by fair_queue.h
   NonFinite non_finite;              // the first sum that was not finite
   ShardIteration iteration;
   CheckpointImage* snapshot = nullptr;          // being taken
-  CheckpointImage* loaded = nullptr;            // what rounds of kLoad put in place
-  exchange::ShardExchange* exchange = nullptr;  // null: the job is this rack's alone
+  CheckpointImage* loaded = nullptr;            // rounds of kLoad put it in place
+  exchange::ShardExchange* exchange = nullptr;  // null: the job does not span racks
   std::uint64_t memory_bytes = 0;               // what admission charges, without batches
-  ShardMetrics metrics;                         // the core loop's to write, anybody's to read
+  ShardMetrics metrics;                         // written by the core loop, read by any thread
 
   Chunk** chunks() const { return reinterpret_cast<Chunk**>(chunk_table.data()); }
   ShardKey** keys() const { return reinterpret_cast<ShardKey**>(key_table.data()); }
   bool live() const { return !ending && !faulted; }
-  // A round of kLoad would put it in place.
+  // A round of kLoad can put the chunk's state in place.
   bool CheckpointIsLoaded(const Chunk& chunk) const {
     return loaded != nullptr && chunk.index.value < loaded->chunk_count &&
            loaded->chunks[chunk.index.value].ready.load(std::memory_order_relaxed);
   }
 };
 
-// Control's side: builds a shard, or keys for it, of which masters and state have no pages yet
-// (TakePages). Aborts on a config that control should have refused; returns null when the memory
-// cannot be had.
+// Called by control: creates a shard, or keys for it. Masters and state of keys have no pages yet
+// (TakePages). Aborts on a config that control should have refused; returns null if out of memory.
 std::unique_ptr<JobShard> MakeJobShard(const ShardConfig& config);
 std::unique_ptr<KeyBatch> MakeKeyBatch(const ShardConfig& config,
                                        std::span<const KeyShardSpec> keys);
-// Memory for an image of the shard's chunks. Reads what the core loop writes when keys are added:
-// to be called while no kAddKeys of this shard is unacknowledged.
+// Creates an image of the shard's chunks. It reads data that the core loop writes when keys are
+// added, so call it only while every kAddKeys of this shard is acknowledged.
 std::unique_ptr<CheckpointImage> MakeCheckpointImage(const JobShard& shard);
-// What the above will take, for admission, without taking it. Of a shard: with the staging of its
-// lanes, which control allocates. Of a batch: without the parameters.
+// The memory that these will need, for admission. A shard includes the staging of its lanes, which
+// control allocates. A batch does not include the parameters.
 std::uint64_t JobShardBytes(const ShardConfig& config);
 std::uint64_t StagingBytesPerLane(const ShardConfig& config);
 std::uint64_t KeyBatchBytes(const ShardConfig& config, std::span<const KeyShardSpec> keys);
 std::uint64_t CheckpointImageBytes(const JobShard& shard);
 
-// Rounds that wait for ranks, in chunk order. Bounded: `dropped` counts what found no room.
+// Rounds that wait for ranks, in chunk order. `dropped` counts chunks that found no room.
 struct StallReport {
   struct Entry {
     KeyIndex key{};
     Iteration iteration{};
-    TimeNs since = 0;  // when the round's first gradient came
+    TimeNs since = 0;  // when the round's first gradient arrived
     std::uint32_t chunks_waiting = 0;
-    std::vector<std::uint64_t> missing;  // bit per rank; sized by control before sending
+    std::vector<std::uint64_t> missing;  // bit per rank; sized by control
   };
-  std::vector<Entry> entries;  // sized by control: the bound
+  std::vector<Entry> entries;  // sized by control
   std::uint32_t count = 0;
   std::uint32_t dropped = 0;
 };
 
-// Where the chunks of each key are. Filled by the core loop.
+// The versions of each key's chunks. Filled by the core loop.
 struct VersionReport {
   struct Entry {
-    std::uint32_t chunk_count = 0;  // 0: the rest means nothing
+    std::uint32_t chunk_count = 0;  // 0: the other fields are not valid
     Iteration applied_min{}, applied_max{};
     std::uint64_t reductions_min = 0, reductions_max = 0;
-    // Named by the rounds that made version applied_min, and the one before it; 0: none did.
+    // The versions that the rounds of applied_min and of the version before it named; 0: none.
     HyperVersion hyper_version{}, previous_hyper_version{};
     wire::HyperParameters hyper_parameters{}, previous_hyper_parameters{};
   };
   std::vector<Entry> keys;      // sized by control
-  std::uint32_t key_count = 0;  // of the shard, by now; entries beyond `keys` are left out
+  std::uint32_t key_count = 0;  // keys that the shard has now; may be more than `keys` has room for
 };
 
 }  // namespace phub::server

@@ -1,7 +1,7 @@
 // Who is at the far end of a lane: a worker of this rack, or the daemon of a peer rack.
 //
-// A lane's hello says it in one number (OfHello). Where the hello is read that number becomes a
-// LaneOwner, and from there on the type says what the lane is. Plain values; any thread.
+// A lane's hello encodes it in one number, which the reader of the hello converts to a LaneOwner
+// (OfHello). Plain values; any thread.
 #pragma once
 
 #include <cstdint>
@@ -14,7 +14,7 @@ namespace phub::server {
 // 0-based index of a rack in the configuration, and among the members of the topology.
 using RackIndex = Id<struct RackIndexTag, std::uint32_t>;
 
-inline constexpr std::uint32_t kRacksMax = 64;  // of one job: masks of racks are 64 bits
+inline constexpr std::uint32_t kRacksMax = 64;  // per job: masks of racks have 64 bits
 // The rank that a hello from a peer rack's daemon names: this number plus the rack's index.
 inline constexpr std::uint32_t kPeerRankBase = kRanksMax;
 
@@ -25,12 +25,12 @@ class LaneOwner {
   constexpr LaneOwner(Rank rank) : kind_(Kind::kWorker), index_(rank.value) {}
   constexpr LaneOwner(RackIndex rack) : kind_(Kind::kRack), index_(rack.value) {}
 
-  // `said`: the rank that a hello names. The rack's index is not checked against any configuration.
+  // `said`: the rank in a hello. The rack's index is not checked against the configuration.
   static constexpr LaneOwner OfHello(Rank said) {
     if (said.value < kPeerRankBase) return said;
     return RackIndex{said.value - kPeerRankBase};
   }
-  // What this daemon's own hellos name as their rank.
+  // The rank in this daemon's own hellos.
   static constexpr Rank HelloRank(RackIndex self) { return Rank{kPeerRankBase + self.value}; }
 
   constexpr bool is_worker() const { return kind_ == Kind::kWorker; }

@@ -1,8 +1,8 @@
-// Says that a function belongs to a core loop's thread, and checks it in checked builds: the caller
-// must be inside some CoreLoop::RunOnce() on this thread. Stages open with PHUB_ON_CORE_LOOP().
+// Checks in checked builds that a function runs on a core loop's thread, inside some
+// CoreLoop::RunOnce(). Functions of stages begin with PHUB_ON_CORE_LOOP().
 //
-// A simulation runs many loops in one thread: each RunOnce() marks the thread for its own time. A
-// test that calls stages without a loop holds an OnCoreLoop of its own.
+// A simulation runs many loops in one thread, so each RunOnce() marks the thread while it runs. A
+// test that calls stages without a loop must have an OnCoreLoop object.
 #pragma once
 
 #include "common/base/check.h"

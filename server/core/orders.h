@@ -1,7 +1,6 @@
-// What control orders a core loop to do: jobs, keys and lanes come and go here. The cold side of
-// the loop.
+// Executes control's commands: adds and removes jobs, keys and lanes. Not on the hot path.
 //
-// Owned by CoreLoop::State; loop's thread. Nothing allocates after construction.
+// Owned by CoreLoop::Impl; loop's thread. Nothing allocates after construction.
 #pragma once
 
 #include "common/base/spsc_queue.h"
@@ -21,9 +20,9 @@ class Orders {
   Orders(LoopContext& loop, SpscQueue<Command>& commands, Outbox& outbox, Lanes& lanes,
          Turns& turns, Reports& reports);
 
-  // Executes commands that came. True if there were any.
+  // Executes waiting commands. True if there were any.
   bool Execute();
-  // Gives back the shards that have ended, once their last lane is closed: nothing lends their
+  // Returns ended shards to control once their last lane is closed, so that no transport uses their
   // memory any more.
   void RetireEndedShards();
 

@@ -20,7 +20,7 @@ bool Wants(const Chunk& chunk, std::uint32_t rank) {
   return (chunk.wants_reply[rank / 64] >> (rank % 64) & 1) != 0;
 }
 
-// S2: a slot and the chunk that is staged in it name each other.
+// S2: a slot and the chunk that is staged in it refer to each other.
 void CheckStaged(const JobShard& shard, const Chunk& chunk, std::uint32_t rank) {
   const Lane& lane = shard.lanes[rank];
   const SlotIndex slot = chunk.staged_slot[rank];
@@ -34,7 +34,7 @@ void CheckStaged(const JobShard& shard, const Chunk& chunk, std::uint32_t rank) 
              chunk.index.value, rank, slot.value, lane.slot_chunk[slot.value].value);
 }
 
-// S8: the sums that wait for a decision, and those that are decided and not applied.
+// S8: the counts of sums that wait for a decision, and of decided sums that are not applied yet.
 void CheckIteration(const JobShard& shard) {
   const ShardIteration& iteration = shard.iteration;
   std::uint32_t summed = 0;
@@ -48,7 +48,7 @@ void CheckIteration(const JobShard& shard) {
              iteration.decided_count);
 }
 
-// S9: the whole rounds that wait for their turn are the chunks that say so, in one list.
+// S9: the list of queued rounds has exactly the chunks with is_queued.
 void CheckQueue(const JobShard& shard) {
   const schedule::JobTurn& turn = shard.turn;
   std::uint32_t listed = 0;
@@ -56,7 +56,7 @@ void CheckQueue(const JobShard& shard) {
     PHUB_CHECK(chunk->is_queued, "S9 chunk={}", chunk->index.value);
     PHUB_CHECK(chunk->next_queued != nullptr || chunk == turn.last, "S9 chunk={}",
                chunk->index.value);
-    PHUB_CHECK(++listed <= shard.chunk_count, "S9 the list goes in a circle");
+    PHUB_CHECK(++listed <= shard.chunk_count, "S9 the list has a cycle");
   }
   std::uint32_t queued = 0;
   for (std::uint32_t i = 0; i < shard.chunk_count; ++i) queued += shard.chunks()[i]->is_queued;
@@ -64,7 +64,7 @@ void CheckQueue(const JobShard& shard) {
   PHUB_CHECK(turn.waits() == (turn.first != nullptr), "S9 listed={}", listed);
 }
 
-// S10: a snapshot knows how many chunks it still lacks.
+// S10: a snapshot counts the chunks that are not copied yet.
 void CheckSnapshot(const JobShard& shard) {
   const CheckpointImage* const image = shard.snapshot;
   if (image == nullptr) return;
@@ -91,7 +91,7 @@ void CheckChunk(const JobShard& shard, const Chunk& chunk) {
       PHUB_CHECK(chunk.staged_slot[rank] == kNoSlot, "S2 chunk={} rank={}", chunk.index.value,
                  rank);
     }
-    // S7: nobody without a lane waits for a reply.
+    // S7: only ranks with a lane wait for a reply.
     PHUB_CHECK(!Wants(chunk, rank) || shard.lanes[rank].state == Lane::State::kOpen,
                "S7 chunk={} rank={}", chunk.index.value, rank);
     // S11: a reply is owed only for a push of the round.
@@ -130,7 +130,7 @@ void CheckLane(const JobShard& shard, Rank rank) {
   }
 }
 
-// S4: what makes folding live. Nothing is folded for a job that has failed.
+// S4: the invariant that prevents deadlock. A job that has failed does not fold any more.
 void CheckFullLane(const JobShard& shard, Rank rank) {
   const Lane& lane = shard.lanes[rank.value];
   if (lane.slots_used < lane.slot_chunk.size() || !shard.live()) return;

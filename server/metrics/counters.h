@@ -1,5 +1,5 @@
-// Counters of one core loop: written by that loop alone (relaxed), read by anybody. Names are what
-// phubctl stats prints: phub_<name>_total; exposition.h says what the metrics port makes of them.
+// Counters of one core loop: written only by that loop (relaxed), read by any thread. phubctl stats
+// prints them as phub_<name>_total. exposition.h describes their names on the metrics port.
 #pragma once
 
 #include <array>
@@ -48,7 +48,7 @@ class CoreCounters {
     return values_[static_cast<std::size_t>(counter)].Get();
   }
 
-  // How many commands the loop has executed: release by the loop, acquire by control.
+  // Number of commands that the loop has executed: release by the loop, acquire by control.
   std::atomic<std::uint64_t> commands_done{0};
 
  private:

@@ -13,7 +13,7 @@ namespace {
 
 using Type = TextFormat::Type;
 
-// One sample of a counter's family: which core loop, why, how many.
+// One sample of a counter's family: the labels core and reason, and the value.
 struct CounterSample {
   std::string core;
   std::string reason;
@@ -21,7 +21,7 @@ struct CounterSample {
 };
 using CounterFamilies = std::map<std::string, std::vector<CounterSample>>;
 
-// Reasons are summed over core loops: who refused does not matter, and series are dear.
+// Sums reasons over core loops: the core loop does not matter, and time series are expensive.
 void AddReason(std::vector<CounterSample>& samples, const std::string& reason,
                std::uint64_t value) {
   for (CounterSample& sample : samples) {
@@ -36,7 +36,7 @@ CounterFamilies GroupCounters(const MetricsSample& sample) {
   CounterFamilies families;
   for (std::size_t core = 0; core < sample.cores.size(); ++core) {
     for (std::size_t i = 0; i < kCoreCounterCount; ++i) {
-      if (static_cast<CoreCounter>(i) == CoreCounter::busy_ns) continue;  // told in seconds
+      if (static_cast<CoreCounter>(i) == CoreCounter::busy_ns) continue;  // see WriteCores
       const CounterFamily family = FamilyOf(kCoreCounterNames[i]);
       const std::uint64_t value = sample.cores[core].counters[i];
       if (family.reason.empty()) {
@@ -89,33 +89,34 @@ void WriteWorkers(const WorkerCounts& workers, TextFormat& text, const JobSample
 
 void WriteDaemon(const MetricsSample& sample, TextFormat& text) {
   text.BeginFamily("phub_build_info", Type::kGauge,
-                   "Always 1; the labels say which build of phubd this is.");
+                   "Always 1; the labels identify the build of phubd.");
   text.Add(1,
            {{"version", sample.version}, {"commit", sample.commit}, {"simd", sample.simd_target}});
-  text.BeginFamily("phub_uptime_seconds", Type::kGauge, "How long the daemon has been running.");
+  text.BeginFamily("phub_uptime_seconds", Type::kGauge, "Time since the daemon started.");
   text.AddSeconds(sample.uptime);
-  text.BeginFamily("phub_draining", Type::kGauge, "1 while the daemon takes no new jobs.");
+  text.BeginFamily("phub_draining", Type::kGauge,
+                   "1 while the daemon drains and accepts no new jobs.");
   text.Add(sample.draining ? 1 : 0);
   text.BeginFamily("phub_memory_reserved_bytes", Type::kGauge, "Memory that jobs have reserved.");
   text.Add(sample.memory_bytes);
   text.BeginFamily("phub_memory_limit_bytes", Type::kGauge,
-                   "Memory that jobs may reserve: the setting memory_max.");
+                   "Memory that all jobs together may reserve (memory_max).");
   text.Add(sample.memory_limit_bytes);
   text.BeginFamily("phub_jobs", Type::kGauge,
-                   "Jobs that run, and jobs whose memory is not back yet.");
+                   "Running jobs, and ended jobs whose memory is not released yet.");
   text.Add(sample.jobs_running, {{"state", "running"}});
   text.Add(sample.jobs_ending, {{"state", "ending"}});
-  text.BeginFamily("phub_workers", Type::kGauge, "Places of workers in running jobs.");
+  text.BeginFamily("phub_workers", Type::kGauge, "Ranks of running jobs, by state.");
   WriteWorkers(sample.workers, text);
   text.BeginFamily("phub_metrics_omitted", Type::kGauge,
-                   "Jobs and tenants without metrics of their own: there are too many.");
+                   "Jobs and tenants left out of the metrics because there are too many.");
   text.Add(sample.jobs_omitted, {{"kind", "job"}});
   text.Add(sample.tenants_omitted, {{"kind", "tenant"}});
 }
 
 void WriteCores(const MetricsSample& sample, TextFormat& text) {
   text.BeginFamily("phub_core_busy_seconds_total", Type::kCounter,
-                   "Time that the core loop spent in runs that had work; its rate is the share.");
+                   "Time that the core loop was busy; its rate is the utilization.");
   for (std::size_t core = 0; core < sample.cores.size(); ++core) {
     const auto busy = static_cast<std::size_t>(CoreCounter::busy_ns);
     text.AddSeconds(static_cast<DurationNs>(sample.cores[core].counters[busy]),
@@ -128,7 +129,7 @@ void WriteCores(const MetricsSample& sample, TextFormat& text) {
   }
 }
 
-// One family with a sample for each job, or for each tenant.
+// Writes a family with a sample for each job, or for each tenant.
 template <typename Owner, typename Add>
 void WriteEach(const std::vector<Owner>& owners, TextFormat& text, std::string_view name, Type type,
                std::string_view help, Add add) {
@@ -149,24 +150,25 @@ void WriteJobWork(const MetricsSample& sample, TextFormat& text) {
        &WorkTotals::gradient_bytes);
   each("phub_job_reply_bytes_total", "Payload of the replies to the job's workers.",
        &WorkTotals::reply_bytes);
-  each("phub_job_nonfinite_sums_total", "Sums of chunks that were NaN, infinite or overflowed.",
+  each("phub_job_nonfinite_sums_total", "Sums of chunks that contain NaN or infinity.",
        &WorkTotals::nonfinite_sums);
   each("phub_job_nonfinite_gradients_total",
-       "Gradients of chunks with NaN or infinity that made a sum so.",
+       "Gradients of chunks whose NaN or infinity ended up in a sum.",
        &WorkTotals::nonfinite_gradients);
   WriteEach(sample.jobs, text, "phub_job_straggler_wait_seconds_total", Type::kCounter,
-            "Time that rounds waited for their last rank alone, added up over rounds of chunks.",
+            "Time that rounds waited only for their last rank, added up over all chunks.",
             [&](const JobSample& job) {
               text.AddSeconds(static_cast<DurationNs>(job.totals.straggler_wait_ns),
                               {{"tenant", job.tenant}, {"job", job.job}});
             });
-  WriteEach(
-      sample.jobs, text, "phub_job_round_duration_seconds", Type::kHistogram,
-      "Rounds of chunks, from a round's first gradient to its last.", [&](const JobSample& job) {
-        text.AddHistogram({kRoundDurationBounds.data(), job.totals.round_duration_buckets.data(),
-                           kRoundDurationBounds.size(), job.totals.round_duration_ns},
-                          {{"tenant", job.tenant}, {"job", job.job}});
-      });
+  WriteEach(sample.jobs, text, "phub_job_round_duration_seconds", Type::kHistogram,
+            "Duration of rounds of chunks, from the first gradient to the last.",
+            [&](const JobSample& job) {
+              text.AddHistogram(
+                  {kRoundDurationBounds.data(), job.totals.round_duration_buckets.data(),
+                   kRoundDurationBounds.size(), job.totals.round_duration_ns},
+                  {{"tenant", job.tenant}, {"job", job.job}});
+            });
 }
 
 void WriteCheckpoint(const MetricsSample& sample, TextFormat& text) {
@@ -176,12 +178,12 @@ void WriteCheckpoint(const MetricsSample& sample, TextFormat& text) {
       text.Add(job.*member, {{"tenant", job.tenant}, {"job", job.job}});
     });
   };
-  each("phub_job_memory_bytes", "Memory that is reserved for the job.", &JobSample::memory_bytes);
-  each("phub_job_parameter_bytes", "Size of the job's keys, of the whole rack.",
+  each("phub_job_memory_bytes", "Memory that the job has reserved.", &JobSample::memory_bytes);
+  each("phub_job_parameter_bytes", "Size of the job's keys on the whole rack.",
        &JobSample::parameter_bytes);
   each("phub_job_slots", "Staging slots of all lanes of the job.", &JobSample::slots);
   each("phub_job_slots_used", "Staging slots that hold a gradient.", &JobSample::slots_used);
-  WriteEach(sample.jobs, text, "phub_job_workers", Type::kGauge, "Places of workers in the job.",
+  WriteEach(sample.jobs, text, "phub_job_workers", Type::kGauge, "Ranks of the job, by state.",
             [&](const JobSample& job) { WriteWorkers(job.workers, text, &job); });
 }
 
@@ -192,8 +194,8 @@ void WriteTenants(const MetricsSample& sample, TextFormat& text) {
       text.Add(tenant.*member, {{"tenant", tenant.tenant}});
     });
   };
-  gauge("phub_tenant_jobs", "Jobs of the tenant that run.", &TenantSample::jobs);
-  gauge("phub_tenant_live_workers", "Workers that are in the tenant's jobs.",
+  gauge("phub_tenant_jobs", "Running jobs of the tenant.", &TenantSample::jobs);
+  gauge("phub_tenant_live_workers", "Live workers of the tenant's jobs.",
         &TenantSample::live_workers);
   gauge("phub_tenant_memory_bytes", "Memory that the tenant's jobs have reserved.",
         &TenantSample::memory_bytes);
@@ -204,31 +206,34 @@ void WriteTenants(const MetricsSample& sample, TextFormat& text) {
       text.Add(value(tenant.totals), {{"tenant", tenant.tenant}});
     });
   };
-  counter("phub_tenant_gradient_bytes_total", "Payload of gradients, of all jobs there ever were.",
+  counter("phub_tenant_gradient_bytes_total",
+          "Payload of the gradients of all jobs, ended ones included.",
           [](const WorkTotals& totals) { return totals.gradient_bytes; });
-  counter("phub_tenant_reply_bytes_total", "Payload of replies, of all jobs there ever were.",
+  counter("phub_tenant_reply_bytes_total",
+          "Payload of the replies of all jobs, ended ones included.",
           [](const WorkTotals& totals) { return totals.reply_bytes; });
-  counter("phub_tenant_rounds_total", "Rounds of chunks, of all jobs there ever were.",
+  counter("phub_tenant_rounds_total",
+          "Completed rounds of chunks of all jobs, ended ones included.",
           [](const WorkTotals& totals) { return totals.rounds(); });
 }
 
 void WriteProcess(const ProcessSample& process, const HttpSample& http, TextFormat& text) {
   text.BeginFamily("process_cpu_seconds_total", Type::kCounter,
-                   "CPU time of all threads, user and system.");
+                   "User and system CPU time of all threads.");
   text.AddSeconds(process.cpu_time);
-  text.BeginFamily("process_resident_memory_bytes", Type::kGauge, "Memory that is resident.");
+  text.BeginFamily("process_resident_memory_bytes", Type::kGauge, "Resident memory.");
   text.Add(process.resident_bytes);
   text.BeginFamily("process_open_fds", Type::kGauge, "Open file descriptors.");
   text.Add(process.open_descriptors);
-  text.BeginFamily("process_max_fds", Type::kGauge, "File descriptors that may be open.");
+  text.BeginFamily("process_max_fds", Type::kGauge, "Maximum number of open file descriptors.");
   text.Add(process.descriptors_max);
   text.BeginFamily("phub_metrics_answers_total", Type::kCounter,
-                   "Answers of the metrics port, by HTTP status.");
+                   "Responses of the metrics port, by HTTP status.");
   for (const auto& [code, count] : http.answers) {
     text.Add(count, {{"code", fmt::format("{}", code)}});
   }
   text.BeginFamily("phub_metrics_connections_cut_total", Type::kCounter,
-                   "Connections to the metrics port that were closed for being slow.");
+                   "Connections to the metrics port closed because they were too slow.");
   text.Add(http.connections_cut);
 }
 
@@ -239,7 +244,7 @@ CounterFamily FamilyOf(std::string_view counter) {
   const std::size_t found = counter.find(kRefused);
   if (found == std::string_view::npos) return {std::string(counter), ""};
   const std::string reason(counter.substr(found + kRefused.size()));
-  const std::string what(counter.substr(0, found));  // "joins_"; core loops refuse messages
+  const std::string what(counter.substr(0, found));  // "joins_"; empty for a core loop's messages
   return {fmt::format("{}refused", what.empty() ? "messages_" : what), reason};
 }
 

@@ -21,8 +21,7 @@ namespace phub::server {
 namespace {
 
 constexpr int kBacklog = 64;
-// How long the thread waits at most before it looks for slow connections and whether it should
-// stop.
+// The thread wakes at least this often to close slow connections and to check whether to stop.
 constexpr int kWaitMs = 100;
 constexpr std::string_view kPath = "/metrics";
 
@@ -33,7 +32,7 @@ struct MetricsServer::Impl {
   struct Watched {
     int socket = -1;  // -1: the place is free
     TimeNs since = 0;
-    bool asked = false;  // its request is whole
+    bool asked = false;  // its request is complete
   };
 
   Impl(std::function<MetricsSample()> collect_given, const Clock& clock_given)
@@ -52,16 +51,17 @@ struct MetricsServer::Impl {
   MHD_Result Queue(MHD_Connection* connection, unsigned code, MHD_Response* answer);
   MHD_Result QueueText(MHD_Connection* connection, unsigned code, std::string_view text,
                        const char* allowed_methods);
-  MHD_Response* Text();  // of now, or nearly so
+  MHD_Response* Text();  // at most kTextAgeMax old
 
   const std::function<MetricsSample()> collect;
   const Clock& clock;
   MHD_Daemon* daemon = nullptr;
-  std::string last_error;  // what the library said, while it starts
+  std::string last_error;  // the library's last message during startup
   std::uint16_t port = 0;
   std::atomic<bool> stopping{false};
   std::thread thread;
-  // The thread's own. Connections that are served still hold on to an older text.
+  // Only for the server's thread. Connections that are being served may still refer to an older
+  // response.
   std::array<Watched, kConnectionsMax> watched;
   HttpSample counts;
   MHD_Response* response = nullptr;
@@ -81,7 +81,7 @@ void MetricsServer::Impl::CutSlowConnections() {
   for (Watched& each : watched) {
     if (each.socket < 0) continue;
     if (now - each.since < (each.asked ? kAnswerTimeout : kRequestTimeout)) continue;
-    // The library closes it when it sees the end, which is at once.
+    // The library sees the end of the stream at once and closes the connection.
     if (shutdown(each.socket, SHUT_RDWR) == 0) ++counts.connections_cut;
     each.since = now;
   }
@@ -138,7 +138,7 @@ MHD_Result MetricsServer::Impl::QueueText(MHD_Connection* connection, unsigned c
   return queued;
 }
 
-// Called once the header is whole; a body, if there is one, is never read.
+// Called once the header is complete. A request body is never read.
 MHD_Result MetricsServer::Impl::Answer(MHD_Connection* connection, std::string_view path,
                                        std::string_view method) {
   const MHD_ConnectionInfo* info =
@@ -150,8 +150,8 @@ MHD_Result MetricsServer::Impl::Answer(MHD_Connection* connection, std::string_v
     return QueueText(connection, MHD_HTTP_NOT_FOUND, "phubd's metrics are at /metrics\n", nullptr);
   }
   if (method != MHD_HTTP_METHOD_GET && method != MHD_HTTP_METHOD_HEAD) {
-    return QueueText(connection, MHD_HTTP_METHOD_NOT_ALLOWED, "metrics can only be read: GET\n",
-                     "GET, HEAD");
+    return QueueText(connection, MHD_HTTP_METHOD_NOT_ALLOWED,
+                     "/metrics accepts only GET and HEAD\n", "GET, HEAD");
   }
   return Queue(connection, MHD_HTTP_OK, Text());
 }
@@ -190,7 +190,8 @@ absl::StatusOr<std::unique_ptr<MetricsServer>> MetricsServer::Create(
     std::string& why = impl->last_error;
     while (!why.empty() && why.back() == '\n') why.pop_back();
     return absl::UnavailableError(
-        fmt::format("cannot listen on {}: {}; choose another address or port, or stop what uses it",
+        fmt::format("cannot listen on {}: {}; choose another address or port, or stop the program "
+                    "that uses it",
                     transport::HostPort(host, port), why));
   }
   const MHD_DaemonInfo* info = MHD_get_daemon_info(impl->daemon, MHD_DAEMON_INFO_BIND_PORT);

@@ -1,12 +1,14 @@
-// The metrics port: answers GET /metrics over HTTP and nothing else. A thread of its own serves all
-// connections in turn, so that whoever scrapes, however many and however slowly, takes bounded
-// memory and never more than one thread's time; core loops are not involved.
+// The metrics port: answers GET and HEAD of /metrics over HTTP. One thread of its own serves all
+// connections in turn, so scraping takes bounded memory and at most one thread's time. Core loops
+// are not involved.
 //
-// Bounds: kConnectionsMax at once, others wait in the kernel; kConnectionMemoryBytes each; a
-// connection is for one request, has kRequestTimeout to ask and kAnswerTimeout in all; the text is
-// made anew at most every kTextAgeMax.
+// Bounds:
+//   - at most kConnectionsMax connections; others wait in the kernel
+//   - kConnectionMemoryBytes for each connection
+//   - one request per connection, sent within kRequestTimeout, answered within kAnswerTimeout
+//   - the text is regenerated at most once every kTextAgeMax
 //
-// Threads: creation and destruction are the owner's; `collect` is called by the port's thread.
+// Threads: the owner creates and destroys it; the port's thread calls `collect`.
 #pragma once
 
 #include <cstdint>
@@ -28,7 +30,7 @@ class MetricsServer {
   static constexpr DurationNs kAnswerTimeout = 10 * kSecond;
   static constexpr DurationNs kTextAgeMax = 100 * kMillisecond;
 
-  // Binds host:port, port 0 for any free one. `collect` and `clock` outlive the server.
+  // Binds host:port; port 0 picks any free port. `collect` and `clock` must outlive the server.
   static absl::StatusOr<std::unique_ptr<MetricsServer>> Create(
       const std::string& host, std::uint16_t port, std::function<MetricsSample()> collect,
       const Clock& clock);

@@ -1,4 +1,4 @@
-// What the kernel counts of this process. Any thread.
+// The kernel's statistics of this process. Any thread.
 #pragma once
 
 #include <cstdint>
@@ -8,13 +8,13 @@
 namespace phub::server {
 
 struct ProcessSample {
-  DurationNs cpu_time = 0;  // of all threads, user and system
+  DurationNs cpu_time = 0;  // user and system time of all threads
   std::uint64_t resident_bytes = 0;
   std::uint64_t open_descriptors = 0;
   std::uint64_t descriptors_max = 0;
 };
 
-// Zeros where /proc cannot be read.
+// Fields that cannot be read from /proc are 0.
 ProcessSample ReadProcessSample();
 
 }  // namespace phub::server

@@ -1,5 +1,5 @@
-// What is known of the daemon at one moment, as plain numbers: control fills it in, exposition.h
-// writes it down. A copy; any thread may have one.
+// A snapshot of the daemon's numbers: control fills it in, exposition.h formats it. Plain data; any
+// thread.
 #pragma once
 
 #include <array>
@@ -13,9 +13,9 @@
 
 namespace phub::server {
 
-// What is told apart by name: of the jobs that run those created first, of the tenants those that
-// come first by name. Others are counted in `jobs_omitted` and `tenants_omitted`, so that nobody
-// can fill the monitoring's memory with names.
+// The most jobs and tenants with metrics of their own: the running jobs that were created first,
+// and the tenants that are first by name. The others are counted in `jobs_omitted` and
+// `tenants_omitted`. This bounds the memory that names take in the monitoring system.
 inline constexpr std::size_t kJobsSampledMax = 128;
 inline constexpr std::size_t kTenantsSampledMax = 256;
 
@@ -35,7 +35,7 @@ struct WorkTotals {
   std::uint64_t rounds() const;
 };
 
-// A rank's, over the shards of its job; see RankMetrics.
+// A rank's metrics summed over the shards of its job; see RankMetrics.
 struct RankMetricsSum {
   std::uint64_t rounds_last = 0;
   std::uint64_t straggler_wait_ns = 0;
@@ -55,9 +55,9 @@ struct CoreSample {
 };
 
 struct WorkerCounts {
-  std::uint64_t awaited = 0;  // never came, or reserved a place and has not taken it
+  std::uint64_t awaited = 0;  // never joined, or has reserved its place and not committed it
   std::uint64_t live = 0;
-  std::uint64_t lost = 0;  // awaited back
+  std::uint64_t lost = 0;  // lost; the job waits for it to come back
 };
 
 struct JobSample {
@@ -65,7 +65,7 @@ struct JobSample {
   std::string job;
   WorkTotals totals;
   WorkerCounts workers;
-  std::uint64_t slots = 0;  // of all lanes to this daemon
+  std::uint64_t slots = 0;  // over all lanes to this daemon
   std::uint64_t slots_used = 0;
   std::uint64_t memory_bytes = 0;
   std::uint64_t parameter_bytes = 0;
@@ -73,7 +73,7 @@ struct JobSample {
 
 struct TenantSample {
   std::string tenant;
-  WorkTotals totals;  // of jobs that ended, too
+  WorkTotals totals;  // ended jobs included
   std::uint64_t jobs = 0;
   std::uint64_t live_workers = 0;
   std::uint64_t memory_bytes = 0;
@@ -89,11 +89,11 @@ struct MetricsSample {
   std::uint64_t memory_bytes = 0;
   std::uint64_t memory_limit_bytes = 0;
   std::uint64_t jobs_running = 0;
-  std::uint64_t jobs_ending = 0;  // over, and the core loops have not let go of them yet
+  std::uint64_t jobs_ending = 0;  // ended, but core loops have not released them yet
   WorkerCounts workers;
   std::vector<CoreSample> cores;                // [core]
   std::vector<std::uint64_t> control_counters;  // [ControlCounter]
-  std::vector<JobSample> jobs;                  // that run; a name of a tenant's comes once
+  std::vector<JobSample> jobs;                  // running jobs; (tenant, name) is unique
   std::vector<TenantSample> tenants;
   std::uint64_t jobs_omitted = 0;
   std::uint64_t tenants_omitted = 0;

@@ -1,6 +1,6 @@
-// What a core loop counts of one job, beside its own counters (counters.h): written by the loop
-// alone, read by control for as long as the shard lives. Nothing here allocates, locks or asks for
-// the time: times are those at which a run of the loop began, so they are exact to one run.
+// A core loop's counters of one job, in addition to its own counters (counters.h). Written only by
+// the loop, read by control as long as the shard exists. Nothing here allocates, locks or reads the
+// clock: times are those at which a run of the loop began, so they are exact to one run.
 #pragma once
 
 #include <array>
@@ -14,8 +14,8 @@
 
 namespace phub::server {
 
-// Upper bounds of the buckets of a round's duration; one more bucket holds what is longer. From
-// what a round over shared memory takes to what somebody should have been called for.
+// Upper bounds of the buckets of a round's duration; one more bucket holds longer durations. The
+// range is from a round over shared memory to a stall that needs an operator.
 inline constexpr auto kRoundDurationBounds = std::to_array<DurationNs>(
     {25 * kMicrosecond, 50 * kMicrosecond, 100 * kMicrosecond, 250 * kMicrosecond,
      500 * kMicrosecond, kMillisecond, 2500 * kMicrosecond, 5 * kMillisecond, 10 * kMillisecond,
@@ -30,11 +30,12 @@ inline std::size_t RoundDurationBucket(DurationNs duration) {
   return bucket;
 }
 
-// A rank as the one that rounds waited for. A round is one chunk's, so many wait at once: the sum
-// divided by the rounds is how late the rank is; by itself it is no time on a clock.
+// How much rounds waited for a rank. A round is for one chunk, so many rounds wait at the same
+// time: straggler_wait_ns divided by rounds_last is how late the rank is; the sum is not wall-clock
+// time.
 struct RankMetrics {
-  SingleWriterNumber rounds_last;        // rounds that this rank completed, as the last one
-  SingleWriterNumber straggler_wait_ns;  // that those rounds had been waiting for it alone
+  SingleWriterNumber rounds_last;        // rounds for which this rank was the last to push
+  SingleWriterNumber straggler_wait_ns;  // time that those rounds waited only for this rank
 };
 
 struct ShardMetrics {
@@ -42,9 +43,9 @@ struct ShardMetrics {
   SingleWriterNumber gradient_bytes;
   SingleWriterNumber reply_bytes;
   SingleWriterNumber nonfinite_sums;       // see aggregate/screening.h
-  SingleWriterNumber nonfinite_gradients;  // that made them so
-  SingleWriterNumber slots_used;           // of all lanes, now
-  SingleWriterNumber round_duration_ns;  // of all rounds, from a round's first gradient to its last
+  SingleWriterNumber nonfinite_gradients;  // gradients that made those sums not finite
+  SingleWriterNumber slots_used;           // gauge, over all lanes
+  SingleWriterNumber round_duration_ns;    // sum over rounds, each from first gradient to last
   std::array<SingleWriterNumber, kRoundDurationBuckets> round_duration_buckets;
   std::unique_ptr<RankMetrics[]> ranks;  // [rank]
 

@@ -16,7 +16,7 @@ const char* ToString(TextFormat::Type type) {
   return "untyped";
 }
 
-// In help texts quotes stand for themselves; in label values they end the value.
+// Help texts may contain quotes; in label values a quote must be escaped.
 void AppendEscaped(std::string_view text, bool quotes, std::string& to) {
   for (const char character : text) {
     if (character == '\n') {
@@ -28,7 +28,7 @@ void AppendEscaped(std::string_view text, bool quotes, std::string& to) {
   }
 }
 
-// Decimal and exact, without zeros that say nothing: "0.0025".
+// Decimal and exact, without trailing zeros: "0.0025".
 std::string Seconds(std::uint64_t nanoseconds) {
   const auto whole = static_cast<std::uint64_t>(kSecond);
   std::string text = fmt::format("{}.{:09}", nanoseconds / whole, nanoseconds % whole);

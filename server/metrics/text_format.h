@@ -1,5 +1,5 @@
 // Writes Prometheus' text format, version 0.0.4: families, each with its help and type, then its
-// samples. Names are the caller's to get right; label values may be any UTF-8. One thread.
+// samples. The caller must pass valid names; label values may be any UTF-8. One thread.
 #pragma once
 
 #include <cstdint>
@@ -16,7 +16,7 @@ inline constexpr const char kTextFormatContentType[] = "text/plain; version=0.0.
 
 struct Label {
   std::string_view name;
-  std::string_view value;  // empty: as good as no label, and left out
+  std::string_view value;  // empty: the label is left out
 };
 using Labels = std::initializer_list<Label>;
 
@@ -24,11 +24,11 @@ class TextFormat {
  public:
   enum class Type : std::uint8_t { kCounter, kGauge, kHistogram };
 
-  // All samples of a family follow its head; no family comes twice.
+  // Add all samples of a family after this call. Begin each family only once.
   void BeginFamily(std::string_view name, Type type, std::string_view help);
   void Add(std::uint64_t value, Labels labels = {});
   void AddSeconds(DurationNs value, Labels labels = {});  // exact
-  // Counts of each bucket by itself; the last one is of what is beyond all bounds.
+  // Counts are per bucket, not cumulative; the last one is for values beyond all bounds.
   struct Histogram {
     const DurationNs* bounds = nullptr;
     const std::uint64_t* counts = nullptr;  // one more than bounds

@@ -18,7 +18,8 @@ struct Piece {
   std::size_t chunk = 0;
 };
 
-// In key order, and within a key in offset order: a stable sort by size then gives the rule.
+// In key order, and within a key in offset order, so that a stable sort by size breaks ties as
+// documented.
 std::vector<Piece> CutIntoChunks(std::span<const std::uint64_t> key_bytes,
                                  std::uint64_t chunk_bytes) {
   std::vector<Piece> pieces;
@@ -31,10 +32,10 @@ std::vector<Piece> CutIntoChunks(std::span<const std::uint64_t> key_bytes,
   return pieces;
 }
 
-// The same at every daemon.
+// The same on every daemon.
 std::uint64_t HashOf(std::string_view text) {
   const std::uint64_t hash = Fnv1a(std::as_bytes(std::span(text)));
-  return hash ^ hash >> 32;  // its low bits alone are weak
+  return hash ^ hash >> 32;  // the low bits of FNV-1a alone are weak
 }
 
 constexpr std::uint32_t kBinsForWholeChunks = 16;

@@ -18,35 +18,36 @@ namespace {
 using transport::IoResult;
 using transport::IoStatus;
 
-// How long a wait goes on after somebody wants it to end.
+// How often a wait checks whether the daemon is shutting down.
 constexpr DurationNs kLook = 50 * kMillisecond;
 
 absl::Status Gone() {
-  return absl::AbortedError("the other end, or the link to it, is gone: the lane was closed");
+  return absl::AbortedError("the lane was closed: the peer is gone, or the link to it failed");
 }
 
 }  // namespace
 
-// By BBR, where it is to be had: it keeps to the rate of a link and leaves its queue short. Of
-// groups behind shaped uplinks its rates were 8 to 14 % off, CUBIC's 16 to 28 % (bench/run
-// probe). Lanes of jobs have other needs (transport/tcp/tcp_socket.h).
+// Uses BBR if available, because it matches the rate of a link and keeps its queue short. Behind
+// shaped uplinks, rates measured with BBR were 8 to 14 % off, with CUBIC 16 to 28 % (bench/run
+// probe). Lanes of jobs have other requirements (transport/tcp/tcp_socket.h).
 LaneIo::LaneIo(transport::TcpConnection& lane, const Clock& clock, TimeNs deadline,
                const std::atomic<bool>& stopping)
     : lane_(lane), clock_(clock), deadline_(deadline), stopping_(stopping) {
   constexpr std::string_view kBbr = "bbr";
-  // Fails where the host does not allow it; then it is what lanes have.
+  // If the host does not allow BBR, the lane keeps its congestion control.
   [[maybe_unused]] const int result =
       setsockopt(lane_.socket(), IPPROTO_TCP, TCP_CONGESTION, kBbr.data(), kBbr.size());
 }
 
 absl::Status LaneIo::Await(short events) {
   for (;;) {
-    if (stopping_.load(std::memory_order_relaxed)) return absl::AbortedError("phubd is stopping");
+    if (stopping_.load(std::memory_order_relaxed))
+      return absl::AbortedError("phubd is shutting down");
     const TimeNs now = clock_.Now();
     if (now >= deadline_) {
       return absl::AbortedError(
-          "the other end did not answer in time: it hangs, or the link is too slow for a probe of "
-          "this duration");
+          "the peer did not answer in time; it hangs, or the link is too slow for a probe of this "
+          "duration");
     }
     const TimeNs look = std::min(deadline_, now + kLook);
     if (transport::WaitSocket(lane_.socket(), events, look, clock_)) return absl::OkStatus();
@@ -61,7 +62,7 @@ absl::StatusOr<std::size_t> LaneIo::TryRead(std::span<std::byte> buffer) {
 }
 
 absl::StatusOr<std::size_t> LaneIo::TryWrite(std::span<const std::byte> bytes) {
-  // Only read.
+  // writev() only reads the bytes, so the cast is safe.
   const std::array<iovec, 1> part{{{const_cast<std::byte*>(bytes.data()), bytes.size()}}};
   const IoResult result = lane_.Writev(part);
   if (result.status == IoStatus::kReset) return Gone();
@@ -75,7 +76,7 @@ absl::Status LaneIo::ReadOver(std::span<std::byte> buffer, std::uint64_t count) 
     const auto read = TryRead(buffer.subspan(at, static_cast<std::size_t>(bytes)));
     if (!read.ok()) return read.status();
     got += *read;
-    // A short read may be followed by bytes that are there already.
+    // After a short read more bytes may already be available.
     if (*read > 0) continue;
     if (absl::Status status = Await(POLLIN); !status.ok()) return status;
   }
@@ -110,7 +111,7 @@ absl::Status LaneIo::AwaitEnd() {
     if (result.status == IoStatus::kClosed || result.status == IoStatus::kReset) {
       return absl::OkStatus();
     }
-    if (result.bytes > 0) return absl::AbortedError("the other end sent more than was asked for");
+    if (result.bytes > 0) return absl::AbortedError("the peer sent more data than requested");
     if (absl::Status status = Await(POLLIN); !status.ok()) return status;
   }
 }

@@ -15,28 +15,28 @@ namespace phub::server::probe {
 
 class LaneIo {
  public:
-  // All outlive it. After `deadline` every call fails.
+  // The references must outlive the object. After `deadline` every call fails.
   LaneIo(transport::TcpConnection& lane, const Clock& clock, TimeNs deadline,
          const std::atomic<bool>& stopping);
 
-  // All of the bytes, or Aborted: says what is in the way. The buffer of `count` bytes in all is
-  // used again and again if it is smaller.
+  // Transfer all bytes, or return Aborted with the reason. If the buffer is smaller than `count`
+  // bytes, it is reused.
   absl::Status Read(std::span<std::byte> bytes) { return ReadOver(bytes, bytes.size()); }
   absl::Status ReadOver(std::span<std::byte> buffer, std::uint64_t count);
   absl::Status Write(std::span<const std::byte> bytes) { return WriteOver(bytes, bytes.size()); }
   absl::Status WriteOver(std::span<const std::byte> buffer, std::uint64_t count);
-  // Until the other end has closed the lane.
+  // Blocks until the peer has closed the lane.
   absl::Status AwaitEnd();
 
-  // What goes without waiting; may be nothing.
+  // Transfer without blocking; the result may be 0 bytes.
   absl::StatusOr<std::size_t> TryRead(std::span<std::byte> buffer);
   absl::StatusOr<std::size_t> TryWrite(std::span<const std::byte> bytes);
-  // Until one of poll's events is there.
+  // Blocks until one of poll's events occurs.
   absl::Status Await(short events);
 
-  // What the other end's kernel has acknowledged, and what this end's has received, since the lane
-  // was connected: bytes that lie in buffers count. So neither end's threads matter, as long as one
-  // always has something to send and the other takes it.
+  // Bytes that the peer's kernel has acknowledged, and that this kernel has received, since the
+  // lane was connected. Bytes in socket buffers count, so the threads' speed does not matter as
+  // long as one end always has data to send and the other end reads it.
   struct Moved {
     std::uint64_t acknowledged = 0;
     std::uint64_t received = 0;

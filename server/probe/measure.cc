@@ -15,25 +15,28 @@ namespace phub::server::probe {
 namespace {
 
 constexpr std::uint32_t kMagic = 0x42504850;  // "PHPB" in memory
-// What is sent and received over and over: it stays in a core's cache.
+// The buffer that is sent and received repeatedly; it fits into a core's cache.
 constexpr std::size_t kBufferBytes = std::size_t{128} << 10;
-// A request is for what takes about so long, so many are under way, and together they are more than
-// two round trips; the first ones are small, and each is twice as large as the last one at most.
+// A request is sized to take about kTransferTime. kTransfersAhead requests are in flight, which
+// together is more than two round trips. The first requests are small; each is at most twice as
+// large as the one before.
 constexpr DurationNs kTransferTime = 10 * kMillisecond;
 constexpr std::size_t kTransfersAhead = 4;
 constexpr std::uint64_t kTransferBytesMin = std::uint64_t{16} << 10;
 constexpr std::uint64_t kTransferBytesMax = std::uint64_t{16} << 20;
-// On a long way a direction takes so many round trips, and so much longer at most.
+// On a path with a long round trip a direction is measured for this many round trips, but for at
+// most kLongerMax longer than usual.
 constexpr int kRoundTripsPerWay = 40;
 constexpr DurationNs kLongerMax = kSecond;
-// Of a direction's time, or of its bytes, if they come to an end first.
+// The first third of a direction's time, or of its bytes if they run out first, is not measured.
 constexpr int kFirstPart = 3;
 constexpr DurationNs kSampleEvery = kMillisecond / 2;
-constexpr std::size_t kParts = 8;  // of what is timed; the median of their rates counts
-// Of the duration: a fifth for echoes, and two fifths for each direction.
+constexpr std::size_t kParts =
+    8;  // the measured time has 8 parts; the median of their rates counts
+// Echoes take a fifth of the duration, each direction two fifths.
 constexpr int kEchoPart = 5;
-constexpr std::uint32_t kEchoesFirst = 4;                // not timed: both ends wake up
-constexpr DurationNs kLongRoundTrip = 5 * kMillisecond;  // beside which that is nothing
+constexpr std::uint32_t kEchoesFirst = 4;                // not timed: both threads wake up first
+constexpr DurationNs kLongRoundTrip = 5 * kMillisecond;  // makes wakeups negligible: timed at once
 
 template <typename Value>
 Value Percentile(std::vector<Value>& values, int percent) {
@@ -42,7 +45,7 @@ Value Percentile(std::vector<Value>& values, int percent) {
 }
 
 absl::Status Garbage(const std::string& what) {
-  return absl::AbortedError(fmt::format("the other end sent what is no part of a probe: {}", what));
+  return absl::AbortedError(fmt::format("the peer broke the probe protocol: {}", what));
 }
 
 absl::Status Send(LaneIo& io, const Request& request) {
@@ -54,11 +57,11 @@ absl::Status Send(LaneIo& io, const Request& request) {
 absl::Status AwaitSame(LaneIo& io, const Request& request) {
   std::array<std::byte, kRequestBytes> bytes;
   if (absl::Status status = io.Read(bytes); !status.ok()) return status;
-  if (DecodeRequest(bytes) != request) return Garbage("it is no receipt of what was sent");
+  if (DecodeRequest(bytes) != request) return Garbage("its receipt does not match the request");
   return absl::OkStatus();
 }
 
-// Requests of one kind, so many of them under way at any time.
+// A stream of requests of one kind, with up to kTransfersAhead in flight.
 class Stream {
  public:
   Stream(LaneIo& io, Request::Kind kind, std::span<std::byte> buffer)
@@ -67,13 +70,14 @@ class Stream {
   std::uint64_t asked() const { return asked_; }
   std::uint64_t next_bytes() const { return next_bytes_; }
 
-  // Asks for more if it is time to, sends and receives what goes, or waits until something does.
+  // Starts a request if there is room, sends and receives what is possible, or waits until
+  // something is.
   absl::Status Go(DurationNs transfer_time) {
     transfer_time_ = transfer_time;
     if (writing_left_ == 0 && under_way_.size() < kTransfersAhead) Ask();
     return Move();
   }
-  // Until all that was asked for is there.
+  // Blocks until all requests are complete.
   absl::Status Finish() {
     while (!under_way_.empty()) {
       if (absl::Status status = Move(); !status.ok()) return status;
@@ -133,17 +137,17 @@ class Stream {
     if (reading_left_ > 0) return absl::OkStatus();
     const Transfer done = under_way_.front();
     if (kind_ == Request::Kind::kTake && DecodeRequest(receipt_) != Request{kind_, done.bytes}) {
-      return Garbage("it is no receipt of what was sent");
+      return Garbage("its receipt does not match the request");
     }
     if (kind_ == Request::Kind::kTake && under_way_.size() == 1 && writing_left_ > 0) {
-      return Garbage("it is a receipt of what was not sent yet");
+      return Garbage("it acknowledged bytes that were not sent yet");
     }
     under_way_.pop_front();
     if (!under_way_.empty()) ExpectAnswer();
     Size(done);
     return absl::OkStatus();
   }
-  // The next transfers, from how long this one took since it was the first that was under way.
+  // Sizes the next transfers from the time that this one took as the oldest in flight.
   void Size(const Transfer& done) {
     const TimeNs now = io_.Now();
     const DurationNs took = std::max<DurationNs>(now - std::max(done.asked, last_done_), 1);
@@ -162,9 +166,9 @@ class Stream {
   const std::span<std::byte> buffer_;
   std::array<std::byte, kRequestBytes> request_{};  // the one that is being written
   std::size_t request_left_ = 0;
-  std::uint64_t writing_left_ = 0;  // of it, and of what follows it
+  std::uint64_t writing_left_ = 0;  // bytes of the request and of the data that follows it
   std::array<std::byte, kRequestBytes> receipt_{};
-  std::uint64_t reading_left_ = 0;  // of the first that is under way
+  std::uint64_t reading_left_ = 0;  // bytes of the answer to the oldest request in flight
   std::deque<Transfer> under_way_;
   DurationNs transfer_time_ = 0;
   std::uint64_t next_bytes_ = kTransferBytesMin;
@@ -240,7 +244,7 @@ class Measurement {
     way.bytes = stream.asked();
     Judge(samples, way);
     if (absl::Status status = stream.Finish(); !status.ok()) return status;
-    // So few bytes that they were gone before there was anything to look at.
+    // The transfer was too short for samples; use the whole of it.
     if (way.duration < kSampleEvery || way.mean_bytes_per_s <= 0) {
       Judge({at_first, Sampled(kind)}, way);
     }
@@ -288,7 +292,7 @@ absl::Status TakeLimit(const char* name, Number given, Number least, Number most
   if (given == 0) return absl::OkStatus();
   if (given < least || given > most) {
     return absl::InvalidArgumentError(
-        fmt::format("a probe's {} is {}; it can be {} to {}", name, given, least, most));
+        fmt::format("the probe's {} is {}; it must be from {} to {}", name, given, least, most));
   }
   limit = given;
   return absl::OkStatus();
@@ -335,7 +339,7 @@ absl::StatusOr<Result> Measure(transport::TcpConnection& lane, const Limits& lim
 
 absl::Status AnswerProbe(transport::TcpConnection& lane, const Limits& limits, const Clock& clock,
                          const std::atomic<bool>& stopping) {
-  // The other end gives up first, and can say why.
+  // The measuring end times out first, so that it can report why.
   LaneIo io(lane, clock, clock.Now() + 2 * limits.duration + 2 * kPatience, stopping);
   std::vector<std::byte> buffer(kBufferBytes);
   std::uint64_t bytes = 0;
@@ -344,15 +348,16 @@ absl::Status AnswerProbe(transport::TcpConnection& lane, const Limits& limits, c
     std::array<std::byte, kRequestBytes> received;
     if (absl::Status status = io.Read(received); !status.ok()) return status;
     const std::optional<Request> request = DecodeRequest(received);
-    if (!request) return Garbage("it is no request");
+    if (!request) return Garbage("it sent an invalid request");
     if (request->kind == Request::Kind::kEnd) return absl::OkStatus();
     absl::Status status;
     if (request->kind == Request::Kind::kEcho) {
-      if (++echoes > limits.echoes + kEchoesFirst) return Garbage("more echoes than it asked for");
+      if (++echoes > limits.echoes + kEchoesFirst)
+        return Garbage("it sent more echoes than it announced");
       status = io.Write(received);
     } else {
       if (request->bytes > limits.bytes - std::min(bytes, limits.bytes)) {
-        return Garbage("more bytes than it asked for");
+        return Garbage("it requested more bytes than it announced");
       }
       bytes += request->bytes;
       if (request->kind == Request::Kind::kGive) {

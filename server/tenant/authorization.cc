@@ -45,17 +45,17 @@ const MethodRule* FindMethodRule(std::string_view method) {
 absl::Status Authorize(const Caller& caller, std::string_view method) {
   const MethodRule* const rule = FindMethodRule(method);
   if (rule == nullptr) {
-    return absl::PermissionDeniedError(fmt::format("{} is not allowed to anybody", method));
+    return absl::PermissionDeniedError(fmt::format("no role may call {}", method));
   }
   if (caller.open || rule->Allows(caller.role)) return absl::OkStatus();
   if (caller.role == Role::kNone) {
     return absl::UnauthenticatedError(
-        "this daemon has identities, and the call brings none; give a token (--token-file, "
+        "this daemon requires an identity, but the call has none; pass a token (--token-file, "
         "PHUB_TOKEN_FILE) or a certificate (--certificate and --key, PHUB_CERTIFICATE and "
         "PHUB_KEY)");
   }
-  return absl::PermissionDeniedError(fmt::format("{} has the role {}; {} is for: {}", caller.name,
-                                                 ToString(caller.role), method,
+  return absl::PermissionDeniedError(fmt::format("{} has the role {}; {} requires one of: {}",
+                                                 caller.name, ToString(caller.role), method,
                                                  RolesText(rule->roles)));
 }
 

@@ -56,7 +56,7 @@ absl::Status CheckTlsFiles(const TlsFiles& files) {
     return bad(files.certificate, "does not begin with a certificate (PEM)");
   const std::optional<WallTimeNs> end = CertificateEnd(*chain);
   if (!end.has_value() || *end <= WallNow()) {
-    return bad(files.certificate, "has expired; issue another (phubctl pki issue)");
+    return bad(files.certificate, "has expired; issue a new one (phubctl pki issue)");
   }
   const absl::StatusOr<std::string> key_text = ReadSecretFile(files.key);
   if (!key_text.ok()) return key_text.status();
@@ -68,7 +68,7 @@ absl::Status CheckTlsFiles(const TlsFiles& files) {
   if (key == nullptr) return bad(files.key, "is not a private key (PEM, without a passphrase)");
   const bool match = X509_check_private_key(certificate.get(), key.get()) == 1;
   ERR_clear_error();
-  if (!match) return bad(files.key, fmt::format("is not the key of {}", files.certificate));
+  if (!match) return bad(files.key, fmt::format("is not the private key of {}", files.certificate));
   if (files.client_ca.empty()) return absl::OkStatus();
   const absl::StatusOr<std::string> authority = ReadPublicFile(files.client_ca);
   if (!authority.ok()) return authority.status();

@@ -1,4 +1,4 @@
-// What the daemon checks of certificates itself; the rest is TLS's. Pure but for reading files.
+// The daemon's own checks of certificates; TLS does the others. Pure, except for reading files.
 #pragma once
 
 #include <optional>
@@ -10,7 +10,7 @@
 
 namespace phub::server {
 
-// When a certificate (PEM) ends; nothing if it is not one.
+// When a certificate (PEM) expires; nullopt if it is not a certificate.
 std::optional<WallTimeNs> CertificateEnd(std::string_view pem);
 
 struct TlsFiles {
@@ -19,8 +19,8 @@ struct TlsFiles {
   std::string client_ca;    // PEM; empty: no client certificates
   bool empty() const { return certificate.empty(); }
 };
-// Whether they can be read, belong together, and are not over: before a server is started with
-// them. Names the file, and what to do.
+// Checks, before a server is started with the files, that they can be read, match each other and
+// have not expired. The error names the file and the fix.
 absl::Status CheckTlsFiles(const TlsFiles& files);
 
 }  // namespace phub::server

@@ -29,7 +29,7 @@ constexpr std::string_view kAuditColumns =
 absl::Status PrepareFolder(const std::string& path) {
   if (mkdir(path.c_str(), kStateDirMode) != 0 && errno != EEXIST) {
     return absl::FailedPreconditionError(
-        fmt::format("cannot make state_dir {}: {}", path, std::strerror(errno)));
+        fmt::format("cannot create state_dir {}: {}", path, std::strerror(errno)));
   }
   struct stat facts {};
   if (stat(path.c_str(), &facts) != 0 || !S_ISDIR(facts.st_mode)) {
@@ -37,8 +37,8 @@ absl::Status PrepareFolder(const std::string& path) {
   }
   if ((facts.st_mode & 077) != 0) {
     return absl::FailedPreconditionError(
-        fmt::format("others than its owner have rights to state_dir {} (mode {:04o}); run: chmod "
-                    "700 {}",
+        fmt::format("users other than its owner have access to state_dir {} (mode {:04o}); run: "
+                    "chmod 700 {}",
                     path, static_cast<unsigned>(facts.st_mode & 07777), path));
   }
   return absl::OkStatus();
@@ -54,8 +54,8 @@ absl::StatusOr<std::string> ReadOrMakeKey(const std::string& path, Random& rando
   }
   if (key.ok() && key->size() != kHashKeyBytes) {
     return absl::DataLossError(
-        fmt::format("{} has {} bytes, not {}; restore it from a backup: without it no token that "
-                    "was issued is known",
+        fmt::format("{} has {} bytes instead of {}; restore it from a backup, because without it "
+                    "every issued token is invalid",
                     path, key->size(), kHashKeyBytes));
   }
   return key;
@@ -126,7 +126,7 @@ absl::StatusOr<std::unique_ptr<ControlStore>> ControlStore::Open(const std::stri
     if (absl::Status status = PrepareFolder(state_dir); !status.ok()) return status;
     path = state_dir + "/control.db";
   }
-  // The database first: its lock says that no other daemon is making the key.
+  // Open the database first: its lock ensures that no other daemon creates the key meanwhile.
   auto database = Database::Open(path);
   if (!database.ok()) return database.status();
   if (!state_dir.empty()) {
@@ -141,7 +141,8 @@ absl::StatusOr<std::unique_ptr<ControlStore>> ControlStore::Open(const std::stri
   return store;
 }
 
-// Tokens that were issued are hashed with the key that was there then: another one knows none.
+// The stored hashes of tokens are valid only with the key that made them, so a different key would
+// reject every token.
 absl::Status ControlStore::CheckKey() {
   const std::string expected = KeyedHash(hash_key_, kKeyCheckText);
   {
@@ -150,7 +151,7 @@ absl::Status ControlStore::CheckKey() {
     if (find.Next()) {
       if (EqualHashes(find.GetText(0), expected)) return absl::OkStatus();
       return absl::DataLossError(
-          "token.key is not the key that control.db was written with; restore both from one "
+          "token.key is not the key that control.db was written with; restore both from the same "
           "backup");
     }
     if (!find.status().ok()) return find.status();
@@ -188,8 +189,10 @@ absl::StatusOr<std::vector<Token>> ControlStore::Tokens() {
   while (row.Next()) {
     const std::optional<Role> role = ParseRole(row.GetText(1));
     if (!role.has_value()) {
-      return absl::DataLossError(
-          fmt::format("token {} has the unknown role {}", row.GetText(0), row.GetText(1)));
+      return absl::DataLossError(fmt::format(
+          "control.db has token {} with the unknown role {}; probably a newer phubd has "
+          "written it",
+          row.GetText(0), row.GetText(1)));
     }
     tokens.push_back({.id = row.GetText(0),
                       .role = *role,
@@ -280,7 +283,7 @@ std::string ControlStore::ChainOf(const AuditEntry& entry, const std::string& be
   std::string text = before + fmt::format("{}|{}", entry.sequence, entry.at);
   for (const std::string* field :
        {&entry.actor, &entry.peer, &entry.action, &entry.subject, &entry.detail, &entry.outcome}) {
-    text += fmt::format("|{}:{}", field->size(), *field);  // no two lists of fields look alike
+    text += fmt::format("|{}:{}", field->size(), *field);  // sizes make the encoding unambiguous
   }
   return KeyedHash(hash_key_, text);
 }

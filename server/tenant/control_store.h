@@ -1,13 +1,13 @@
-// Control state on disk: tenants, quotas, tokens and the audit log, in `state_dir`:
+// The control store: tenants, quotas, tokens and the audit log, on disk in `state_dir`:
 //
-//   control.db (+ -wal)   SQLite; tokens are there as keyed hashes only
-//   token.key             the hashes' key; 32 bytes, mode 0600
+//   control.db (+ -wal)   SQLite; it has only keyed hashes of tokens
+//   token.key             the key of the hashes; 32 bytes, mode 0600
 //
-// Every change and its audit entry are one transaction: after a kill at any instant both are there
-// or neither, and what was answered is there. Without a state_dir all of it is in memory, and gone
-// with the daemon.
+// Every change and its audit entry are one transaction: after a kill at any instant either both are
+// stored or neither, and every acknowledged change is stored. Without a state_dir everything is in
+// memory and is lost when the daemon stops.
 //
-// One thread at a time. Changes fail with what SQLite says (RESOURCE_EXHAUSTED: the disk is full),
+// One thread at a time. A change fails with SQLite's error (RESOURCE_EXHAUSTED: the disk is full),
 // and then nothing has changed.
 #pragma once
 
@@ -23,7 +23,7 @@
 
 namespace phub::server {
 
-// What is to be remembered of a change: an AuditEntry but for its place in the log.
+// The part of an AuditEntry that describes the change, without its place in the log.
 struct AuditNote {
   std::string actor;
   std::string peer;
@@ -35,7 +35,7 @@ struct AuditNote {
 
 class ControlStore {
  public:
-  // Makes the directory (mode 0700) and what is in it, as far as it is missing; empty: in memory.
+  // Creates the directory (mode 0700) and its files if they are missing. Empty: in memory.
   static absl::StatusOr<std::unique_ptr<ControlStore>> Open(const std::string& state_dir,
                                                             Random& random);
 
@@ -46,7 +46,7 @@ class ControlStore {
   absl::Status UpdateTenant(const Tenant& tenant, const AuditNote& note);
   absl::Status DeleteTenant(const std::string& name, const AuditNote& note);  // and its tokens
   absl::Status AddToken(const Token& token, const AuditNote& note);
-  // A new token in the place of another, which expires at `old_expires_at`.
+  // Adds a token that replaces another one; the other one expires at `old_expires_at`.
   absl::Status RotateToken(const Token& token, const std::string& old_id, WallTimeNs old_expires_at,
                            const AuditNote& note);
   absl::Status RevokeToken(const std::string& id, WallTimeNs at, const AuditNote& note);
@@ -55,8 +55,8 @@ class ControlStore {
   // Entries with a sequence above `after`, oldest first, at most `count`.
   absl::StatusOr<std::vector<AuditEntry>> ReadAudit(std::int64_t after, std::int64_t count);
   absl::StatusOr<std::int64_t> LastAuditSequence();
-  // DATA_LOSS names the first entry that was changed, or is missing before another. An end that was
-  // cut off cannot be told from one that never was.
+  // DATA_LOSS names the first entry that was changed or is missing. Entries that were removed at
+  // the end of the log cannot be detected.
   absl::Status VerifyAudit();
 
   const std::string& hash_key() const { return hash_key_; }

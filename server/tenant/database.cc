@@ -30,7 +30,8 @@ absl::StatusCode CodeOf(int sqlite_code) {
   }
 }
 
-// SQLite gives its -wal file the rights of the database's, so those come first.
+// SQLite gives its -wal file the mode of the database file, so the mode must be right from the
+// start.
 absl::Status MakeFile(const std::string& path) {
   const Descriptor file(open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, kSecretFileMode));
   if (file) return absl::OkStatus();
@@ -48,18 +49,19 @@ absl::StatusOr<std::unique_ptr<Database>> Database::Open(const std::string& path
   sqlite3* handle = nullptr;
   const int flags = SQLITE_OPEN_READWRITE | SQLITE_OPEN_FULLMUTEX;
   const int code = sqlite3_open_v2(in_memory ? ":memory:" : path.c_str(), &handle, flags, nullptr);
-  if (handle == nullptr) return absl::ResourceExhaustedError("no memory for a database");
+  if (handle == nullptr)
+    return absl::ResourceExhaustedError("not enough memory to open a database");
   std::unique_ptr<Database> database(new Database(handle, in_memory ? "memory" : path));
   if (code != SQLITE_OK) return database->Error("open");
   sqlite3_extended_result_codes(handle, 1);
-  // Exclusive: locked from the first access on, and the log needs no shared memory.
+  // Exclusive locking holds the lock from the first access on, and the log needs no shared memory.
   const absl::Status status = database->Execute(
       "PRAGMA locking_mode = EXCLUSIVE; PRAGMA journal_mode = WAL; PRAGMA synchronous = FULL;"
       "PRAGMA foreign_keys = ON; PRAGMA trusted_schema = OFF;"
       "BEGIN IMMEDIATE; COMMIT;");
   if (status.code() == absl::StatusCode::kFailedPrecondition) {
-    return absl::FailedPreconditionError(
-        fmt::format("{} is in use: another phubd has this state_dir", path));
+    return absl::FailedPreconditionError(fmt::format(
+        "{} is locked or not writable; probably another phubd uses this state_dir", path));
   }
   if (!status.ok()) return status;
   return database;
@@ -67,13 +69,14 @@ absl::StatusOr<std::unique_ptr<Database>> Database::Open(const std::string& path
 
 Database::~Database() {
   const int code = sqlite3_close(handle_);
-  PHUB_CHECK(code == SQLITE_OK, "database={} code={}", path_, code);  // a statement is left open
+  PHUB_CHECK(code == SQLITE_OK, "database={} code={}", path_,
+             code);  // fails if a statement is open
 }
 
 absl::Status Database::Error(std::string_view doing) const {
   return absl::Status(
       CodeOf(sqlite3_extended_errcode(handle_)),
-      fmt::format("control state ({}): cannot {}: {}", path_, doing, sqlite3_errmsg(handle_)));
+      fmt::format("control store ({}): cannot {}: {}", path_, doing, sqlite3_errmsg(handle_)));
 }
 
 absl::Status Database::Execute(const std::string& sql) {
@@ -121,7 +124,7 @@ Statement& Statement::Text(std::string_view value) {
   if (!status_.ok()) return *this;
   Check(sqlite3_bind_text(statement_, ++bound_, value.data(), static_cast<int>(value.size()),
                           SQLITE_TRANSIENT),
-        "bind a text");
+        "bind text");
   return *this;
 }
 
@@ -139,7 +142,7 @@ Statement& Statement::Int(std::int64_t value) {
 }
 
 Statement& Statement::Null() {
-  if (status_.ok()) Check(sqlite3_bind_null(statement_, ++bound_), "bind nothing");
+  if (status_.ok()) Check(sqlite3_bind_null(statement_, ++bound_), "bind null");
   return *this;
 }
 
@@ -147,7 +150,7 @@ bool Statement::Next() {
   if (!status_.ok()) return false;
   const int code = sqlite3_step(statement_);
   if (code == SQLITE_ROW) return true;
-  if (code != SQLITE_DONE) status_ = database_.Error("step");
+  if (code != SQLITE_DONE) status_ = database_.Error("run a statement");
   return false;
 }
 

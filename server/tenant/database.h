@@ -1,7 +1,9 @@
-// SQLite behind values instead of codes: open, prepare, bind, step. One thread at a time.
+// A wrapper of SQLite that returns statuses instead of codes: open, prepare, bind, step. One thread
+// at a time.
 //
-// What is committed survives a kill at any instant and a loss of power (write-ahead log, synced at
-// every commit). A file is one daemon's: it stays locked until the Database is gone.
+// A committed transaction survives a kill at any instant and a loss of power (write-ahead log,
+// synced at every commit). Only one daemon can open a file: it stays locked until the Database is
+// destroyed.
 #pragma once
 
 #include <cstdint>
@@ -19,8 +21,8 @@ namespace phub::server {
 
 class Database {
  public:
-  // Makes the file (mode 0600) if it is not there. Empty path: in memory, gone with the object.
-  // FAILED_PRECONDITION: another process holds it; DATA_LOSS: what is there is damaged.
+  // Creates the file (mode 0600) if it does not exist. Empty path: in memory, for the lifetime of
+  // the object. FAILED_PRECONDITION: another process has locked it; DATA_LOSS: it is damaged.
   static absl::StatusOr<std::unique_ptr<Database>> Open(const std::string& path);
   ~Database();
   Database(const Database&) = delete;
@@ -29,7 +31,7 @@ class Database {
   // Statements without results, separated by semicolons.
   absl::Status Execute(const std::string& sql);
 
-  // Begin() ... Commit(); a transaction that is not committed is rolled back at its end.
+  // Begin() ... Commit(). The destructor rolls back a transaction that was not committed.
   class Transaction {
    public:
     static absl::StatusOr<std::unique_ptr<Transaction>> Begin(Database& database);
@@ -69,7 +71,7 @@ class Statement {
   Statement& Int(std::int64_t value);
   Statement& Null();
 
-  // True: there is a row. False: that was all, or an error (see status()).
+  // True: there is a row. False: no more rows, or an error (see status()).
   bool Next();
   // For statements without rows.
   absl::Status Run();

@@ -75,23 +75,27 @@ absl::StatusOr<Caller> Directory::IdentifyToken(std::string_view text, WallTimeN
   const std::optional<TokenText> given = ParseToken(text);
   if (!given.has_value()) {
     return Refuse(fault, IdentityFault::kMalformed,
-                  "what the call brings is not a phub token; is the token file whole?");
+                  "the call's token is not a phub token; check that the token file is complete");
   }
   const std::lock_guard lock(mutex_);
   const auto found = tokens_.find(given->id);
   const std::string hash = KeyedHash(hash_key_, given->secret);
   if (found == tokens_.end() || !EqualHashes(hash, found->second.hash)) {
     return Refuse(fault, IdentityFault::kForged,
-                  fmt::format("token {} is not known to this daemon", given->id));
+                  fmt::format("token {} is not valid on this daemon; ask the administrator for a "
+                              "new one",
+                              given->id));
   }
   const Token& token = found->second;
   if (token.revoked_at != 0) {
-    return Refuse(fault, IdentityFault::kRevoked,
-                  fmt::format("token {} was revoked; ask the administrator for another", token.id));
+    return Refuse(
+        fault, IdentityFault::kRevoked,
+        fmt::format("token {} was revoked; ask the administrator for a new one", token.id));
   }
   if (token.expires_at != 0 && now >= token.expires_at) {
-    return Refuse(fault, IdentityFault::kExpired,
-                  fmt::format("token {} has expired; ask the administrator for another", token.id));
+    return Refuse(
+        fault, IdentityFault::kExpired,
+        fmt::format("token {} has expired; ask the administrator for a new one", token.id));
   }
   Caller caller;
   caller.role = token.role;
@@ -109,19 +113,19 @@ absl::StatusOr<Caller> Directory::IdentifyUri(std::string_view uri, std::string_
   };
   const std::string start = fmt::format("spiffe://{}/", trust_domain);
   if (!uri.starts_with(start)) {
-    return refuse(fmt::format("which is not of this daemon's trust domain {}", trust_domain));
+    return refuse(fmt::format("which is not in this daemon's trust domain {}", trust_domain));
   }
   const std::string_view path = uri.substr(start.size());
   const std::size_t slash = path.find('/');
   const std::string name(slash == std::string_view::npos ? "" : path.substr(slash + 1));
   const std::optional<Role> role = ParseRole(std::string(path.substr(0, slash)));
   if (!role.has_value() || name.empty() || name.find('/') != std::string::npos) {
-    return refuse("which is not tenant/NAME, operator/NAME, admin/NAME or server/NAME");
+    return refuse("whose path is not tenant/NAME, operator/NAME, admin/NAME or server/NAME");
   }
   if (*role == Role::kTenant && !FindTenant(name).has_value()) {
     fault = IdentityFault::kTenantGone;
     return absl::UnauthenticatedError(
-        fmt::format("the certificate is of tenant {}, which this daemon does not have", name));
+        fmt::format("the certificate names tenant {}, which does not exist on this daemon", name));
   }
   Caller caller;
   caller.role = *role;

@@ -1,5 +1,5 @@
-// Tenants and tokens as every call needs them: in memory, behind a lock of its own that is never
-// held while a disk works. TenantAdmin keeps it equal to the store. Any thread.
+// In-memory copy of the tenants and tokens, for checking every call. It has its own lock, which is
+// never held during disk I/O. TenantAdmin keeps the copy equal to the store. Any thread.
 #pragma once
 
 #include <map>
@@ -15,16 +15,16 @@
 
 namespace phub::server {
 
-// Why an identity was not accepted; all but kNone are UNAUTHENTICATED.
+// Why an identity was refused; each reason except kNone gives UNAUTHENTICATED.
 enum class IdentityFault : std::uint8_t {
   kNone,
-  kMalformed,  // not a token at all
-  kForged,     // the id, or its secret, is unknown
+  kMalformed,  // it does not have a token's form
+  kForged,     // its id is unknown, or its secret is wrong
   kExpired,
   kRevoked,
-  kCertificate,  // of another trust domain, of no known role, or over
-  kTenantGone,   // its tenant is not there
-  kConflict,     // a certificate and a token, of different identities
+  kCertificate,  // it has another trust domain or no known role, or has expired
+  kTenantGone,   // its tenant does not exist
+  kConflict,     // the call has a certificate and a token with different identities
 };
 
 class Directory {
@@ -38,11 +38,11 @@ class Directory {
   std::vector<Token> Tokens() const;    // oldest first
   void SetHashKey(std::string key);     // once, before the first call
 
-  // Who brings this token. The message never holds more of it than the id.
+  // The caller with this token. The message never contains more of the token than its id.
   absl::StatusOr<Caller> IdentifyToken(std::string_view text, WallTimeNs now,
                                        IdentityFault& fault) const;
-  // Who a certificate's URI names: spiffe://<trust domain>/tenant/<name>, /operator/<name>,
-  // /admin/<name>, /server/<name>. That the certificate is right is TLS's to check.
+  // The caller that a certificate's URI names: spiffe://<trust domain>/tenant/<name>,
+  // /operator/<name>, /admin/<name>, /server/<name>. TLS has verified the certificate before.
   absl::StatusOr<Caller> IdentifyUri(std::string_view uri, std::string_view trust_domain,
                                      IdentityFault& fault) const;
 

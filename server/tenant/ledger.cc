@@ -21,7 +21,7 @@ std::string FormatBytes(std::uint64_t bytes) {
 
 namespace {
 
-// Jobs that a message names; there may be many more.
+// The most jobs that a message names; a tenant may have many more.
 constexpr std::size_t kNamedJobsMax = 8;
 
 }  // namespace
@@ -42,7 +42,7 @@ absl::Status Ledger::RemoveTenant(const std::string& name) {
   if (found == tenants_.end()) return absl::OkStatus();
   if (found->second.used.jobs > 0) {
     return absl::FailedPreconditionError(
-        fmt::format("tenant {} still has jobs that run or end: {}; suspend it, evict them, and try "
+        fmt::format("tenant {} still has jobs: {}; suspend the tenant, evict the jobs, and try "
                     "again",
                     name, DescribeJobs(name)));
   }
@@ -88,13 +88,15 @@ absl::Status Ledger::Open(const Account& account, std::uint32_t workers) {
   Holder& holder = found->second;
   if (holder.quota.jobs && holder.used.jobs >= *holder.quota.jobs) {
     return absl::ResourceExhaustedError(fmt::format(
-        "job {} was not created: tenant {} may have {} jobs at once, and has {}: {}", account.job,
-        account.tenant, *holder.quota.jobs, holder.used.jobs, DescribeJobs(account.tenant)));
+        "job {} was not created: tenant {} may have {} jobs at once and already has {}: {}. End "
+        "another job, or raise the quota",
+        account.job, account.tenant, *holder.quota.jobs, holder.used.jobs,
+        DescribeJobs(account.tenant)));
   }
   if (holder.quota.workers && holder.used.workers + workers > *holder.quota.workers) {
     return absl::ResourceExhaustedError(fmt::format(
-        "job {} was not created: it has {} workers, {} too many: tenant {} may have {} at once, "
-        "and its jobs have {}: {}",
+        "job {} was not created: it has {} workers, {} too many. Tenant {} may have {} workers at "
+        "once, and its jobs have {}: {}. End another job, or raise the quota",
         account.job, workers, holder.used.workers + workers - *holder.quota.workers, account.tenant,
         *holder.quota.workers, holder.used.workers, DescribeJobs(account.tenant)));
   }
@@ -117,11 +119,13 @@ absl::Status Ledger::Reserve(const Account& account, std::uint64_t bytes) {
   if (bytes > left) {
     const bool of_tenant = tenant_left < daemon_left;
     return absl::ResourceExhaustedError(fmt::format(
-        "job {} of tenant {} needs {} more memory, {} too much (exactly {} bytes): of the {}'s {}, "
-        "{} are reserved; the tenant's jobs hold: {}; end another job, use fewer staging bytes per "
+        "job {} of tenant {} needs {} more memory, {} too much (exactly {} bytes). The {} is {}, "
+        "and "
+        "{} are reserved. The tenant's jobs hold: {}. End another job, use fewer staging bytes per "
         "lane, or raise the limit",
         account.job, account.tenant, FormatBytes(bytes), FormatBytes(bytes - left), bytes - left,
-        of_tenant ? "tenant" : "daemon", FormatBytes(of_tenant ? limit : limit_bytes_),
+        of_tenant ? "tenant's memory quota" : "daemon's memory_max",
+        FormatBytes(of_tenant ? limit : limit_bytes_),
         FormatBytes(of_tenant ? holder.used.memory_bytes : used_bytes_),
         DescribeJobs(account.tenant)));
   }
@@ -137,10 +141,11 @@ absl::Status Ledger::AddKeys(const Account& account, std::uint64_t count) {
   Holder& holder = tenants_[account.tenant];
   const std::uint64_t after = holder.used.keys + count;
   if (holder.quota.keys && after > *holder.quota.keys) {
-    return absl::ResourceExhaustedError(fmt::format(
-        "job {} adds {} keys, {} too many: tenant {} may have {} at once, and its jobs have {}",
-        account.job, count, after - *holder.quota.keys, account.tenant, *holder.quota.keys,
-        holder.used.keys));
+    return absl::ResourceExhaustedError(
+        fmt::format("job {} adds {} keys, {} too many. Tenant {} may have {} keys at once, and its "
+                    "jobs have {}",
+                    account.job, count, after - *holder.quota.keys, account.tenant,
+                    *holder.quota.keys, holder.used.keys));
   }
   found->second.keys += count;
   holder.used.keys = after;

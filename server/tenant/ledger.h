@@ -1,10 +1,10 @@
-// Who holds how much of the daemon: admission reserves in it before anything is taken, and a job's
-// end returns everything, however it ended.
+// The daemon's resources that each tenant and job has reserved. Admission reserves here before
+// anything is allocated. When a job ends, in whatever way, everything that it reserved is returned.
 //
-// Owned by control; one thread at a time. Invariants: what a tenant uses is the sum of its accounts
-// and, when it was admitted, at most its quota; what the daemon uses is the sum of its tenants and
-// at most its limit. A quota that was lowered below what is used refuses what is new, and takes
-// nothing away.
+// Owned by control; one thread at a time. Invariants:
+//   - A tenant's usage is the sum of its accounts, and at admission it is at most its quota.
+//   - The daemon's usage is the sum over its tenants, and at most its limit.
+// If a quota is lowered below the usage, new reservations are refused and existing ones are kept.
 #pragma once
 
 #include <compare>
@@ -21,8 +21,8 @@ namespace phub::server {
 
 inline constexpr const char kDefaultTenant[] = "default";
 
-// One run of one job of one tenant. The incarnation keeps a new run apart from an old one of the
-// same name that is still being torn down.
+// One run of one job of one tenant. The incarnation distinguishes a new run from an old run with
+// the same name that is still being torn down.
 struct Account {
   std::string tenant;
   std::string job;
@@ -39,38 +39,38 @@ struct Usage {
 
 class Ledger {
  public:
-  // The default tenant is there, and may use all of it.
+  // The ledger starts with the default tenant, which has no quota.
   explicit Ledger(std::uint64_t memory_bytes_max);
 
-  // Adds it, or changes what it may do from now on.
+  // Adds the tenant, or changes its quota and state from now on.
   void SetTenant(const Tenant& tenant);
-  // FAILED_PRECONDITION names its jobs that are not gone yet. OK if it is not there.
+  // FAILED_PRECONDITION names the jobs that it still has. OK if there is no such tenant.
   absl::Status RemoveTenant(const std::string& name);
   bool HasTenant(const std::string& tenant) const { return tenants_.contains(tenant); }
   bool IsSuspended(const std::string& tenant) const;
   bool RequiresEncryption(const std::string& tenant) const;
 
-  // A new account, of a job of so many workers. RESOURCE_EXHAUSTED says which limit, and what the
-  // tenant has. REQUIRES: a known tenant, no such account.
+  // Opens an account for a job with that many workers. RESOURCE_EXHAUSTED names the limit and the
+  // tenant's usage. REQUIRES: a known tenant, no such account.
   [[nodiscard]] absl::Status Open(const Account& account, std::uint32_t workers);
-  // Adds to the account, or changes nothing: RESOURCE_EXHAUSTED says how much is missing, to the
-  // byte, and what the tenant's jobs hold. REQUIRES: an open account.
+  // Adds to the account, or changes nothing: RESOURCE_EXHAUSTED says how many bytes are missing,
+  // and how much the tenant's jobs hold. REQUIRES: an open account.
   [[nodiscard]] absl::Status Reserve(const Account& account, std::uint64_t bytes);
   [[nodiscard]] absl::Status AddKeys(const Account& account, std::uint64_t count);
-  // Give back a part that was reserved and could not be used.
+  // Return a part of a reservation that could not be used.
   void Return(const Account& account, std::uint64_t bytes);
   void ReturnKeys(const Account& account, std::uint64_t count);
-  // Closes the account; returns the memory that it held. 0 if there is none.
+  // Closes the account and returns the bytes that it held; 0 if there is no such account.
   std::uint64_t Close(const Account& account);
 
   std::uint64_t used_bytes() const { return used_bytes_; }
   std::uint64_t limit_bytes() const { return limit_bytes_; }
   std::uint64_t used_bytes(const Account& account) const;
-  // Of a tenant that is not there: no limits.
+  // An unknown tenant has no limits.
   Quota QuotaOf(const std::string& tenant) const;
-  // Of a tenant that is not there: nothing.
+  // An unknown tenant has no usage.
   Usage UsageOf(const std::string& tenant) const;
-  // The most that the tenant's jobs may reserve together; 0 if it is not there.
+  // The most memory that the tenant's jobs may reserve together; 0 for an unknown tenant.
   std::uint64_t tenant_limit_bytes(const std::string& tenant) const;
   // For the daemon's log: "acme 3.0 GiB, default 1.0 GiB".
   std::string DescribeHolders() const;

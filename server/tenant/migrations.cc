@@ -8,7 +8,7 @@ namespace phub::server {
 namespace {
 
 constexpr const char* kSteps[] = {
-    // 1. Empty columns of a quota: not limited. Times are ns since 1970; 0: never.
+    // 1. A null column of a quota means no limit. Times are in ns since 1970; 0 means never.
     R"(
 CREATE TABLE facts (name TEXT PRIMARY KEY, value BLOB NOT NULL) STRICT;
 CREATE TABLE tenants (
@@ -65,8 +65,9 @@ absl::Status Migrate(Database& database, std::span<const char* const> steps) {
   const auto last = static_cast<std::int64_t>(steps.size());
   if (*version > last) {
     return absl::FailedPreconditionError(fmt::format(
-        "control state has version {}, and this phubd knows versions up to {}: it was written by a "
-        "newer phubd; run that one, or restore a backup of before the upgrade",
+        "the control store has version {}, but this phubd supports versions up to {}. A newer "
+        "phubd "
+        "has written it; run the newer phubd, or restore a backup from before the upgrade",
         *version, last));
   }
   for (std::int64_t step = *version; step < last; ++step) {

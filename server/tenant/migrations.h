@@ -1,5 +1,5 @@
-// The schema of control state, as the list of steps that led to it. A step, once released, is never
-// changed: a new one is added behind it.
+// The schema of the control store, as a list of migration steps. A released step is never changed;
+// add a new step at the end.
 #pragma once
 
 #include <span>
@@ -11,8 +11,8 @@ namespace phub::server {
 
 std::span<const char* const> ControlStoreMigrations();
 
-// Brings a database from whatever version it has to the last, one step per transaction: a kill
-// leaves it at one version or the next. FAILED_PRECONDITION if it is newer than the steps.
+// Migrates a database to the last version, one step per transaction, so that after a kill it has
+// either the old or the new version of a step. FAILED_PRECONDITION: it is newer than the steps.
 absl::Status Migrate(Database& database, std::span<const char* const> steps);
 
 }  // namespace phub::server

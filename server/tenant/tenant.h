@@ -1,4 +1,4 @@
-// What control state consists of: tenants with their quotas, tokens, the audit log. Plain data.
+// The records of the control store: tenants with their quotas, tokens, the audit log. Plain data.
 #pragma once
 
 #include <cstdint>
@@ -7,18 +7,17 @@
 
 namespace phub::server {
 
-// Since 1970, as people date things: these times outlive the daemon and its monotonic clock.
+// Nanoseconds since 1970, because these times outlive the daemon and its monotonic clock.
 using WallTimeNs = std::int64_t;
 WallTimeNs WallNow();
 
-// What a tenant may hold at once; an empty one is not limited, but by what the daemon has.
+// What a tenant may use at the same time. An empty limit means that only the daemon's limits apply.
 struct Quota {
   std::optional<std::uint64_t> memory_bytes = {};  // reserved by its jobs
   std::optional<std::uint32_t> jobs = {};          // running or being torn down
-  std::optional<std::uint32_t> workers =
-      {};                                  // ranks of all its jobs, whether they have come or not
-  std::optional<std::uint32_t> keys = {};  // of all its jobs
-  // Of busy core loops, beside other tenants; empty: kWeightDefault of schedule/turn.h.
+  std::optional<std::uint32_t> workers = {};       // ranks of all its jobs, joined or not
+  std::optional<std::uint32_t> keys = {};          // total over its jobs
+  // Share of busy core loops relative to other tenants; empty: kWeightDefault of schedule/turn.h.
   std::optional<std::uint32_t> weight = {};
   std::optional<std::uint64_t> bandwidth_bytes = {};  // per second, pushed by all its workers
   friend bool operator==(const Quota&, const Quota&) = default;
@@ -26,7 +25,7 @@ struct Quota {
 
 struct Tenant {
   std::string name = {};
-  bool suspended = false;  // no new jobs, and nobody joins one
+  bool suspended = false;  // no new jobs, and no workers may join
   Quota quota = {};
   WallTimeNs created_at = 0;
   bool encryption_required = false;  // lanes that leave a host are encrypted, or refused
@@ -34,26 +33,26 @@ struct Tenant {
 };
 
 enum class Role : std::uint8_t {
-  kNone,      // nobody knows who it is
-  kTenant,    // works for one tenant: sees and runs that tenant's jobs
-  kOperator,  // runs the daemons: sees every job, drains, evicts
-  kAdmin,     // the operator who also decides who may do what
+  kNone,      // no identity
+  kTenant,    // belongs to one tenant: sees and runs that tenant's jobs
+  kOperator,  // operates the daemons: sees every job, drains, evicts
+  kAdmin,     // an operator who also manages tenants, quotas and tokens
   kServer,    // another daemon of the rack
 };
 inline constexpr int kRoleCount = 5;
 const char* ToString(Role role);
 std::optional<Role> ParseRole(const std::string& text);
 
-// A token as it is stored: enough to recognise it, not enough to make it.
+// A token as stored: enough to verify it, not enough to forge it.
 struct Token {
   std::string id = {};  // public: 16 hexadecimal digits
   Role role = Role::kTenant;
-  std::string tenant = {};  // of kTenant; empty else
-  std::string label = {};   // what it is for, in the words of whoever issued it
+  std::string tenant = {};  // only for kTenant, otherwise empty
+  std::string label = {};   // its purpose, as the issuer wrote it
   std::string hash = {};    // HMAC-SHA256 of the secret
   WallTimeNs created_at = 0;
   WallTimeNs expires_at = 0;  // 0: never
-  WallTimeNs revoked_at = 0;  // 0: it is not
+  WallTimeNs revoked_at = 0;  // 0: not revoked
   std::string created_by = {};
 };
 

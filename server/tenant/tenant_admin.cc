@@ -16,8 +16,8 @@ namespace {
 constexpr std::size_t kTenantNameBytesMax = 63;
 constexpr std::size_t kLabelBytesMax = 200;
 constexpr std::size_t kTenantsMax = 10'000;
-constexpr std::uint64_t kBandwidthMin = 1 << 20;  // bytes per second: a chunk now and then
-constexpr std::size_t kTokensMax = 100'000;       // revoked and expired ones are remembered, too
+constexpr std::uint64_t kBandwidthMin = 1 << 20;  // bytes per second: a few chunks
+constexpr std::size_t kTokensMax = 100'000;       // revoked and expired tokens count, too
 
 AuditNote Note(const Caller& caller, const char* action, const std::string& subject,
                const std::string& detail) {
@@ -44,10 +44,10 @@ absl::Status Lift(Quota& quota, const std::string& limit) {
   } else if (limit == "bandwidth_bytes") {
     quota.bandwidth_bytes.reset();
   } else {
-    return absl::InvalidArgumentError(fmt::format(
-        "there is no limit \"{}\"; limits are memory_bytes, jobs, workers, keys, weight "
-        "and bandwidth_bytes",
-        limit));
+    return absl::InvalidArgumentError(
+        fmt::format("unknown limit \"{}\"; limits are memory_bytes, jobs, workers, keys, weight "
+                    "and bandwidth_bytes",
+                    limit));
   }
   return absl::OkStatus();
 }
@@ -55,8 +55,8 @@ absl::Status Lift(Quota& quota, const std::string& limit) {
 absl::Status CheckQuota(const Quota& quota) {
   if (quota.weight && (*quota.weight < 1 || *quota.weight > schedule::kWeightMax)) {
     return absl::InvalidArgumentError(
-        fmt::format("weight is {}; it must be 1 to {}, and a tenant without one has {}",
-                    *quota.weight, schedule::kWeightMax, schedule::kWeightDefault));
+        fmt::format("weight is {}; it must be from 1 to {} (default: {})", *quota.weight,
+                    schedule::kWeightMax, schedule::kWeightDefault));
   }
   if (quota.bandwidth_bytes && *quota.bandwidth_bytes < kBandwidthMin) {
     return absl::InvalidArgumentError(
@@ -74,7 +74,7 @@ absl::Status ApplyEncryption(Tenant& tenant, const std::string& text) {
   if (text.empty()) return absl::OkStatus();
   if (text != kRequired && text != kOptional) {
     return absl::InvalidArgumentError(
-        fmt::format("encryption is \"{}\" or \"{}\", not \"{}\"", kRequired, kOptional, text));
+        fmt::format("encryption must be \"{}\" or \"{}\", not \"{}\"", kRequired, kOptional, text));
   }
   tenant.encryption_required = text == kRequired;
   return absl::OkStatus();
@@ -120,7 +120,7 @@ absl::StatusOr<std::unique_ptr<TenantAdmin>> TenantAdmin::Create(
     admin->hooks_.set_tenant(tenant);
   }
   for (const Token& token : *tokens) directory.SetToken(token);
-  // What was tampered with is said, not hidden behind a daemon that does not start.
+  // Report a damaged audit log, but start, so that the error can be investigated.
   if (absl::Status status = admin->store_->VerifyAudit(); !status.ok()) {
     LogError("event=audit_log_broken error=\"{}\"", MessageOf(status));
   }
@@ -136,18 +136,19 @@ absl::StatusOr<Tenant> TenantAdmin::CreateTenant(const Caller& caller, const std
                                                  const Quota& quota,
                                                  const std::string& encryption) {
   if (!IsTenantName(name)) {
-    return absl::InvalidArgumentError(fmt::format(
-        "a tenant's name has 1 to {} of a-z, 0-9, '-', '_' and '.', and begins with a letter or a "
-        "digit",
-        kTenantNameBytesMax));
+    return absl::InvalidArgumentError(
+        fmt::format("a tenant's name must have 1 to {} characters of a-z, 0-9, '-', '_' and '.', "
+                    "and begin with "
+                    "a letter or a digit",
+                    kTenantNameBytesMax));
   }
   if (absl::Status status = CheckQuota(quota); !status.ok()) return status;
   if (directory_.FindTenant(name).has_value()) {
-    return absl::AlreadyExistsError(fmt::format("there is a tenant {} already", name));
+    return absl::AlreadyExistsError(fmt::format("tenant {} already exists", name));
   }
   if (directory_.Tenants().size() >= kTenantsMax) {
     return absl::ResourceExhaustedError(
-        fmt::format("there are {} tenants, as many as a daemon keeps", kTenantsMax));
+        fmt::format("there are already {} tenants, the most that a daemon supports", kTenantsMax));
   }
   Tenant tenant{name, /*suspended=*/false, quota, WallNow()};
   if (absl::Status wrong = ApplyEncryption(tenant, encryption); !wrong.ok()) return wrong;
@@ -199,7 +200,7 @@ absl::StatusOr<Tenant> TenantAdmin::SuspendTenant(const Caller& caller, const st
 absl::Status TenantAdmin::DeleteTenant(const Caller& caller, const std::string& name) {
   const absl::StatusOr<Tenant> tenant = Find(name);
   if (!tenant.ok()) return tenant.status();
-  // First, so that no job begins meanwhile.
+  // Remove it from admission first, so that no job starts meanwhile.
   if (absl::Status status = hooks_.remove_tenant(name); !status.ok()) return status;
   const absl::Status status = store_->DeleteTenant(name, Note(caller, "tenant.delete", name, ""));
   if (!status.ok()) {
@@ -218,10 +219,10 @@ absl::StatusOr<Token> TenantAdmin::Plan(const TokenRequest& request,
   token.label = request.label;
   if (!IsLabel(request.label)) {
     return absl::InvalidArgumentError(
-        fmt::format("a token's label has at most {} printable characters", kLabelBytesMax));
+        fmt::format("a token's label must have at most {} printable characters", kLabelBytesMax));
   }
   if (request.lifetime < 0 || request.grace < 0) {
-    return absl::InvalidArgumentError("a token's lifetime and grace are not negative");
+    return absl::InvalidArgumentError("a token's lifetime and grace must not be negative");
   }
   if (!request.replaces.empty()) {
     old = directory_.FindToken(request.replaces);
@@ -230,7 +231,7 @@ absl::StatusOr<Token> TenantAdmin::Plan(const TokenRequest& request,
     }
     if (old->revoked_at != 0) {
       return absl::FailedPreconditionError(
-          fmt::format("token {} was revoked; issue one without replacing it", old->id));
+          fmt::format("token {} was revoked and cannot be replaced; issue a new token", old->id));
     }
     token.role = old->role;
     token.tenant = old->tenant;
@@ -239,7 +240,7 @@ absl::StatusOr<Token> TenantAdmin::Plan(const TokenRequest& request,
   const bool of_tenant = token.role == Role::kTenant;
   if (token.role == Role::kNone || of_tenant == token.tenant.empty()) {
     return absl::InvalidArgumentError(
-        "a token is for a tenant, or has the role operator, admin or server: one of the two");
+        "a token must have either a tenant or one of the roles operator, admin and server");
   }
   if (of_tenant) {
     if (auto tenant = Find(token.tenant); !tenant.ok()) return tenant.status();
@@ -254,7 +255,7 @@ absl::StatusOr<IssuedToken> TenantAdmin::IssueToken(const Caller& caller,
   if (!token.ok()) return token.status();
   if (directory_.Tokens().size() >= kTokensMax) {
     return absl::ResourceExhaustedError(
-        fmt::format("there are {} tokens, as many as a daemon keeps", kTokensMax));
+        fmt::format("there are already {} tokens, the most that a daemon supports", kTokensMax));
   }
   const TokenText text = DrawToken(random_);
   token->id = text.id;
@@ -263,12 +264,13 @@ absl::StatusOr<IssuedToken> TenantAdmin::IssueToken(const Caller& caller,
   token->created_at = WallNow();
   if (request.lifetime > 0) token->expires_at = token->created_at + request.lifetime;
   std::string detail = token->tenant.empty() ? ToString(token->role) : "tenant " + token->tenant;
-  detail += request.lifetime > 0 ? ", for " + ExactDuration(request.lifetime) : ", without an end";
+  detail += request.lifetime > 0 ? ", for " + ExactDuration(request.lifetime) : ", never expires";
   absl::Status status;
   if (old.has_value()) {
     const WallTimeNs end = token->created_at + request.grace;
     old->expires_at = old->expires_at == 0 ? end : std::min(old->expires_at, end);
-    detail += fmt::format("; replaces {}, which ends in {}", old->id, ExactDuration(request.grace));
+    detail +=
+        fmt::format("; replaces {}, which expires in {}", old->id, ExactDuration(request.grace));
     status = store_->RotateToken(*token, old->id, old->expires_at,
                                  Note(caller, "token.rotate", token->id, detail));
   } else {
@@ -283,7 +285,7 @@ absl::StatusOr<IssuedToken> TenantAdmin::IssueToken(const Caller& caller,
 absl::StatusOr<Token> TenantAdmin::RevokeToken(const Caller& caller, const std::string& id) {
   std::optional<Token> token = directory_.FindToken(id);
   if (!token.has_value()) return absl::NotFoundError(fmt::format("there is no token {}", id));
-  if (token->revoked_at != 0) return *token;  // asked again
+  if (token->revoked_at != 0) return *token;  // already revoked
   token->revoked_at = WallNow();
   const absl::Status status =
       store_->RevokeToken(id, token->revoked_at, Note(caller, "token.revoke", id, token->label));

@@ -1,5 +1,6 @@
-// The administrator's changes: checked, made durable with their audit entry, and only then in force
-// (in the directory and in admission). One thread at a time: the state thread's, but for Create.
+// The administrator's changes. Each change is checked, then made durable with its audit entry, and
+// only then applied to the directory and to admission. One thread at a time: the state thread,
+// except for Create.
 #pragma once
 
 #include <functional>
@@ -18,11 +19,11 @@
 
 namespace phub::server {
 
-// What of a quota is to change.
+// A change of a quota.
 struct QuotaChange {
-  Quota set = {};                       // limits that are given
-  std::vector<std::string> clear = {};  // limits to be lifted: "memory_bytes", "jobs", ...
-  std::string encryption = {};          // "required", "optional"; empty: as it was
+  Quota set = {};                       // limits to set; the empty ones stay as they are
+  std::vector<std::string> clear = {};  // limits to remove: "memory_bytes", "jobs", ...
+  std::string encryption = {};          // "required", "optional"; empty: unchanged
 };
 
 struct TokenRequest {
@@ -30,16 +31,17 @@ struct TokenRequest {
   std::string tenant = {};
   std::string label = {};
   DurationNs lifetime = 0;  // 0: does not expire
-  std::string replaces =
-      {};  // id of a token, which then expires in `grace`; role and tenant are its
+  // Id of a token that this one replaces. The old token expires after `grace`, and the new token
+  // has its role and tenant. Empty: none.
+  std::string replaces = {};
   DurationNs grace = 0;
 };
 struct IssuedToken {
   Token token;
-  std::string text;  // shown once; kept nowhere
+  std::string text;  // shown once and not stored
 };
 
-// How changes reach admission (server/control): called after they are durable.
+// Apply changes to admission (server/control). set_tenant is called after the change is durable.
 struct AdmissionHooks {
   std::function<void(const Tenant&)> set_tenant;
   // FAILED_PRECONDITION names the jobs that the tenant still has.
@@ -62,7 +64,7 @@ class TenantAdmin {
   absl::Status DeleteTenant(const Caller& caller, const std::string& name);
   absl::StatusOr<IssuedToken> IssueToken(const Caller& caller, const TokenRequest& request);
   absl::StatusOr<Token> RevokeToken(const Caller& caller, const std::string& id);
-  // Of a change that is made elsewhere (drain, evict), or of a refused attempt.
+  // Records a change that other code makes (drain, evict), or a refused attempt.
   absl::Status Audit(const AuditNote& note) { return store_->Audit(note); }
   ControlStore& store() { return *store_; }
 
@@ -74,7 +76,7 @@ class TenantAdmin {
         random_(random),
         hooks_(std::move(hooks)) {}
   absl::StatusOr<Tenant> Find(const std::string& name) const;
-  // The token that is asked for, without id and hash; `old`: what it takes the place of.
+  // The requested token, without id and hash. `old`: the token that it replaces, if any.
   absl::StatusOr<Token> Plan(const TokenRequest& request, std::optional<Token>& old) const;
   absl::StatusOr<Tenant> Update(const Caller& caller, const Tenant& tenant, const char* action,
                                 const std::string& detail);
@@ -87,8 +89,8 @@ class TenantAdmin {
 
 // "memory 8GiB, jobs 4", "no limits".
 std::string DescribeQuota(const Quota& quota);
-// Names of tenants, and of identities in certificates: 1 to 63 of a-z, 0-9, '-', '_' and '.', and
-// the first one a letter or a digit.
+// Valid names of tenants, and of identities in certificates: 1 to 63 characters of a-z, 0-9, '-',
+// '_' and '.'; the first one is a letter or a digit.
 bool IsTenantName(std::string_view name);
 
 }  // namespace phub::server

@@ -1,9 +1,9 @@
-// Tokens: how they are made, written and recognised. Pure but for the generator of random bytes.
+// Tokens: generating, formatting and verifying them. Pure, except for the random generator.
 //
 //   phub_<id>_<secret>   id: 16 hexadecimal digits, public; secret: 64 hexadecimal digits, 256 bits
 //
-// The daemon keeps HMAC-SHA256(key, secret), the key in a file of its own: neither the database nor
-// a copy of it is enough to make, or to test, a token.
+// The daemon stores HMAC-SHA256(key, secret) in the database and the key in a separate file, so the
+// database alone is not enough to forge or to verify a token.
 #pragma once
 
 #include <optional>
@@ -26,11 +26,11 @@ struct TokenText {
 };
 
 TokenText DrawToken(Random& random);
-// Nothing if it is not of the form above.
+// nullopt if the text does not have the form above.
 std::optional<TokenText> ParseToken(std::string_view text);
 // 32 bytes.
 std::string KeyedHash(std::string_view key, std::string_view data);
-// In a time that does not tell where they differ.
+// Compares in constant time.
 bool EqualHashes(std::string_view left, std::string_view right);
 std::string DrawBytes(Random& random, std::size_t count);
 

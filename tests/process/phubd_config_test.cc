@@ -15,7 +15,7 @@ TEST(PhubdCommandLine, HelpListsSettingsAndExitCodes) {
   const Finished help = RunToEnd(kPhubd, {"--help"});
   EXPECT_EQ(help.exit, Exit::WithCode(0));
   EXPECT_THAT(help.output, HasSubstr("--liveness-timeout <100ms to 1h>  (default: 2s)"));
-  EXPECT_THAT(help.output, HasSubstr("Exit codes: 0 ok; 1 failure"));
+  EXPECT_THAT(help.output, HasSubstr("Exit codes: 0 success; 1 failure"));
   EXPECT_EQ(help.error, "");
 }
 
@@ -71,7 +71,7 @@ INSTANTIATE_TEST_SUITE_P(
         BadFile{"UnknownKey", "\nmemory_maxx = \"1GiB\"\n",
                 ":2:1: unknown setting \"memory_maxx\"; did you mean \"memory_max\"?"},
         BadFile{"WrongType", "listen = 7700\n",
-                ":1:10: listen = 7700 is a number, but must be text in quotes (address:port)"},
+                ":1:10: listen = 7700 is a number, but must be a string in quotes (address:port)"},
         BadFile{"OutOfRange", "liveness_timeout = \"1ms\"\n",
                 ":1:20: liveness_timeout = \"1ms\" is out of range; allowed: 100ms to 1h"},
         BadFile{"NoUnit", "drain_timeout = 5\n",
@@ -88,7 +88,7 @@ INSTANTIATE_TEST_SUITE_P(
         BadFile{"DaemonWithoutPort", "daemons = \"node1:1,node2\"\n",
                 ":1:11: daemons = \"node1:1,node2\" has the entry \"node2\", which has no port"},
         BadFile{"SelfAlone", "self = \"127.0.0.1:7700\"\n",
-                ":1:1: self = \"127.0.0.1:7700\" says which of `daemons` this one is"},
+                ":1:1: self = \"127.0.0.1:7700\" selects an entry of `daemons`"},
         BadFile{"NotToml", "listen 127.0.0.1\n", ":1:8: not TOML"},
         BadFile{"BeyondLoopback", "listen = \"0.0.0.0:7700\"\n",
                 ":1:1: listen = \"0.0.0.0:7700\" can be reached from other hosts"}),
@@ -104,7 +104,7 @@ TEST(PhubdCheckConfig, MissingFileIsNamed) {
 TEST(PhubdCheckConfig, UnknownVariableIsAnErrorAndAClientsIsNot) {
   const Finished refused = RunToEnd(kPhubd, {"--check-config"}, {"PHUB_LISTENN=127.0.0.1:0"});
   EXPECT_EQ(refused.exit, Exit::WithCode(2));
-  EXPECT_THAT(refused.error, HasSubstr("PHUB_LISTENN: unknown variable of phub; did you mean "
+  EXPECT_THAT(refused.error, HasSubstr("PHUB_LISTENN: unknown PHUB_ variable; did you mean "
                                        "\"PHUB_LISTEN\"?"));
   EXPECT_EQ(RunToEnd(kPhubd, {"--check-config"}, {"PHUB_ENDPOINT=a:1"}).exit, Exit::WithCode(0));
 }
@@ -147,7 +147,8 @@ TEST(PhubdExposure, ListeningBeyondLoopbackNeedsInsecure) {
 TEST(PhubdCores, ACoreThatIsNotThereIsAUsageError) {
   const Finished refused = RunToEnd(kPhubd, {"--listen", "127.0.0.1:0", "--cores", "4001-4002"});
   EXPECT_EQ(refused.exit, Exit::WithCode(2));
-  EXPECT_THAT(refused.error, HasSubstr("names core 4001, which this process may not use; usable:"));
+  EXPECT_THAT(refused.error,
+              HasSubstr("has core 4001, which this process may not use; usable cores:"));
 }
 
 }  // namespace

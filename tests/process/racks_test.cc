@@ -92,7 +92,7 @@ TEST(RackJobs, WithoutRdmaLanesAreOverTcpAndTheLogSaysWhy) {
   const RandomJob job = DrawRackJob(8, 2, "ring");
   ASSERT_EQ(RunRanks(*racks, job), "");
   EXPECT_THAT(racks->Outputs(),
-              HasSubstr("rack=0 count=1 first=tcp reason=\"verbs = off at this daemon\""));
+              HasSubstr("rack=0 count=1 first=tcp reason=\"verbs = off on this daemon\""));
   EXPECT_THAT(racks->Ask(0, {"job", "get", job.name, "-o", "json"}).output,
               HasSubstr("\"tcp 127.0.0.1"));
   EXPECT_THAT(racks->Ask(1, {"job", "get", job.name}).output,
@@ -104,7 +104,7 @@ TEST(RackJobs, ADaemonWhoseLanesHaveToBeOverRdmaDoesNotStartWithoutIt) {
       kPhubd, {"--listen", "127.0.0.1:0", "--racks", "127.0.0.1:1,127.0.0.1:2", "--rack-self",
                "127.0.0.1:1", "--verbs", "off", "--peer-transport", "verbs"});
   EXPECT_NE(refused.exit, Exit::WithCode(0));
-  EXPECT_THAT(refused.error, HasSubstr("peer_transport = verbs needs RDMA, and verbs = off"));
+  EXPECT_THAT(refused.error, HasSubstr("peer_transport = verbs needs RDMA, but verbs = off"));
 }
 
 // One daemon is started anew with certificates of another authority, and the other one only sees

@@ -94,7 +94,7 @@ TEST_F(TenantTest, QuotasRefuseWithTheShortfall) {
   };
   const grpc::Status refused = join("big");
   EXPECT_EQ(refused.error_code(), grpc::StatusCode::RESOURCE_EXHAUSTED);
-  EXPECT_THAT(refused.error_message(), HasSubstr("tenant's 64.0 KiB"));
+  EXPECT_THAT(refused.error_message(), HasSubstr("tenant's memory quota is 64.0 KiB"));
   const std::string& message = refused.error_message();
   const std::size_t at = message.find("exactly ");
   ASSERT_NE(at, std::string::npos) << message;
@@ -181,7 +181,7 @@ TEST(PhubdWithTls, DoesNotStartWithAKeyThatOthersMayReadOrThatIsNotTheCertificat
   const std::string other = daemon.IssueCertificate("server", "other") + ".key";
   std::filesystem::copy_file(other, key, std::filesystem::copy_options::overwrite_existing);
   EXPECT_FALSE(daemon.Start());
-  EXPECT_THAT(daemon.process().StandardError(), HasSubstr("is not the key of"));
+  EXPECT_THAT(daemon.process().StandardError(), HasSubstr("is not the private key of"));
 }
 
 TEST(PhubdWithState, ATokenIsNotSentInTheClearToAnotherHost) {

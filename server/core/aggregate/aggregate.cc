@@ -13,7 +13,7 @@ namespace {
 
 using wire::RoundOperation;
 
-// A gradient that is staged, has no payload, and is not read.
+// Marks a gradient without payload as staged; the memory is not read.
 const std::byte* NoPayload(const Chunk& chunk) { return chunk.accumulator; }
 
 void Occupy(JobShard& shard, Rank rank, Chunk& chunk, SlotIndex slot, const std::byte* data) {
@@ -51,7 +51,7 @@ void Vacate(JobShard& shard, Rank rank, Chunk& chunk) {
   shard.metrics.slots_used.Subtract();
 }
 
-// The staged ranks [chunk.folded_count, end), behind the accumulator if there are folded ones.
+// The accumulator, if ranks were folded, then the staged ranks [chunk.folded_count, end).
 simd::Terms TermsUpTo(const Chunk& chunk, std::uint32_t end, TermList& scratch) {
   std::size_t count = 0;
   for (std::uint32_t rank = chunk.folded_count; rank < end; ++rank) {
@@ -60,13 +60,14 @@ simd::Terms TermsUpTo(const Chunk& chunk, std::uint32_t end, TermList& scratch) 
   return {chunk.folded_count > 0 ? chunk.accumulator : nullptr, {scratch.data(), count}};
 }
 
-// The root of kAssign among this rack's ranks; beyond them all if it is in another rack.
+// The root of kAssign as a rank of this rack; world_size or more if it is in another rack.
 std::uint32_t RootHere(const JobShard& shard, const Chunk& chunk) {
   const std::uint32_t base = shard.config.rank_base;
   return chunk.root.value < base ? kRanksMax : chunk.root.value - base;
 }
 
-// Takes ranks [chunk.folded_count, end) into the accumulator. True if it is a sum, and not finite.
+// Adds ranks [chunk.folded_count, end) to the accumulator. True if this is a reduction and its
+// result is not finite.
 bool AddToAccumulator(const JobShard& shard, Chunk& chunk, std::uint32_t end) {
   if (chunk.operation == RoundOperation::kLoad) return false;
   if (chunk.operation == RoundOperation::kAssign) {
@@ -81,10 +82,10 @@ bool AddToAccumulator(const JobShard& shard, Chunk& chunk, std::uint32_t end) {
                     chunk.element_count, chunk.accumulator);
 }
 
-// Moves ranks [chunk.folded_count, prefix_end) to the accumulator; they are all staged.
+// Moves ranks [chunk.folded_count, prefix_end) to the accumulator. REQUIRES: all are staged.
 void FoldUpTo(JobShard& shard, Chunk& chunk, std::uint32_t prefix_end, FreedSlots& freed) {
-  // Of minima and maxima, an infinity of a prefix may be none of the whole: what counts is the
-  // last.
+  // For min and max, the result of a prefix may be infinite although the final result is finite, so
+  // each fold overwrites the flag.
   chunk.sum_non_finite = AddToAccumulator(shard, chunk, prefix_end);
   if (chunk.sum_non_finite) NoteNonFinite(shard, chunk, prefix_end);
   for (std::uint32_t rank = chunk.folded_count; rank < prefix_end; ++rank) {
@@ -143,7 +144,7 @@ void Fold(JobShard& shard, Chunk& chunk, FreedSlots& freed) {
   while (prefix_end < shard.config.world_size && chunk.staged_data[prefix_end] != nullptr) {
     ++prefix_end;
   }
-  // A whole round is finished, not folded: it may be waiting for its turn.
+  // A whole round is finished instead of folded; it may be waiting for its turn.
   if (prefix_end == chunk.folded_count || prefix_end == shard.config.world_size) return;
   FoldUpTo(shard, chunk, prefix_end, freed);
 }

@@ -13,7 +13,7 @@ void NoteNonFinite(JobShard& shard, Chunk& chunk, std::uint32_t end) {
     shard.metrics.nonfinite_gradients.Add();
     if (first == Rank::Max()) first = Rank{rank};
   }
-  if (chunk.folded_non_finite) return;  // this round's sum is counted already
+  if (chunk.folded_non_finite) return;  // this round's sum has been counted
   chunk.folded_non_finite = true;
   shard.metrics.nonfinite_sums.Add();
   if (shard.non_finite.seen) return;

@@ -1,17 +1,18 @@
-// Sums that are not finite: whose gradients made them so, counted in the job's metrics, the first
-// one kept for the core loop to tell (ShardConfig::screening says what becomes of it).
+// Finds the ranks whose gradients made a sum not finite. Counts such sums and gradients in the
+// job's metrics, and keeps the first sum for the core loop to report (see ShardConfig::screening).
 //
-// That a sum is not finite falls out of summing (common/simd); only then is each gradient looked at
-// again, while it is still staged. A worker that writes to shared memory meanwhile hides itself at
-// most: the sum is told all the same. A sum whose gradients are all finite overflowed; nobody is
-// named. Only reductions are screened: whoever assigns an infinity means it. Core loop's thread.
+// Summing detects a sum that is not finite (common/simd). Only then each gradient is checked, while
+// it is still staged. A worker that overwrites shared memory meanwhile can avoid being named, but
+// the sum is still reported. If all gradients are finite, the sum has overflowed and no rank is
+// named. Only reductions are screened, because an assigned infinity is intended. Core loop's
+// thread.
 #pragma once
 
 #include "server/core/job_shard.h"
 
 namespace phub::server::aggregate {
 
-// Ranks [chunk.folded_count, end) of a reduction were combined with what was folded before, and the
+// Call when ranks [chunk.folded_count, end) of a reduction were added to the accumulator and the
 // result is not finite. REQUIRES: they are still staged.
 void NoteNonFinite(JobShard& shard, Chunk& chunk, std::uint32_t end);
 

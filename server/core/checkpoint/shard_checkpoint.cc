@@ -14,7 +14,8 @@ std::size_t StateBytes(const Chunk& chunk) {
   return chunk.Bytes(numeric::AccumulationType(chunk.key->type));
 }
 
-// The image of a chunk that is part of the snapshot, is at its target and was not copied; or null.
+// The image of the chunk if it is in the snapshot, is at its target and is not copied yet; else
+// null.
 CheckpointImage::ChunkImage* Due(JobShard& shard, const Chunk& chunk) {
   CheckpointImage* const image = shard.snapshot;
   if (!chunk.is_home) return nullptr;
@@ -107,7 +108,8 @@ void PutInPlace(const JobShard& shard, Chunk& chunk, std::span<std::byte* const>
 }
 
 void CountAsLoaded(const JobShard& shard, Chunk& chunk) {
-  if (!shard.CheckpointIsLoaded(chunk)) return;  // taken back meanwhile, by who breaks the order
+  // Control may have dropped the loaded state if a worker did not keep the order of calls.
+  if (!shard.CheckpointIsLoaded(chunk)) return;
   chunk.reductions = shard.loaded->chunks[chunk.index.value].reductions;
 }
 

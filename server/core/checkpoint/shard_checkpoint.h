@@ -1,11 +1,14 @@
-// Saved state of a shard: copied out at an iteration boundary while rounds go on, or put in place
-// by a round of kLoad.
+// Checkpoints of a shard: a snapshot copies the state at an iteration boundary while rounds
+// continue; a round of kLoad puts loaded state in place.
 //
-// A snapshot has a target per key: a number of reductions. Every chunk is copied when it is exactly
-// there: right after the round that brought it there, while it is in cache; before the next round,
-// if that comes first; or when the loop has nothing better to do. So all chunks show the same
-// iteration, and no round waits for a copy of more than its own chunk. A snapshot that comes too
-// late for some chunk is `missed` as a whole. Core loop's thread; nothing allocates.
+// A snapshot has a target for each key: a number of reductions. A chunk is copied while it is
+// exactly at its target, at the first of these moments:
+//   - right after the round that reached the target, while the chunk is in cache
+//   - before the chunk's next round
+//   - when Advance() gets to the chunk
+// So all chunks have the same iteration, and a round waits at most for the copy of its own chunk.
+// If some chunk is past its target when the snapshot begins, the whole snapshot is `missed`. Core
+// loop's thread; nothing allocates.
 #pragma once
 
 #include "server/core/job_shard.h"
@@ -14,18 +17,20 @@ namespace phub::server::checkpoint {
 
 // True if the snapshot can be taken; false: missed.
 bool Begin(JobShard& shard, CheckpointImage& image);
-// To be called before a round is applied to the chunk, and after it.
+// Call before and after a round is applied to the chunk.
 void BeforeRound(JobShard& shard, const Chunk& chunk);
 void AfterRound(JobShard& shard, const Chunk& chunk);
-// Copies chunks that are at their target, some 256 KiB of them. True if any was.
+// Visits the next chunks and copies those at their target, about 256 KiB. False if no chunk was
+// left to visit.
 bool Advance(JobShard& shard);
-// The snapshot of this shard is whole.
+// The snapshot of this shard is complete.
 bool Whole(const JobShard& shard);
 
-// Saved state becomes the chunk's next version, like a round's result; whoever calls moves
-// chunk.applied on. REQUIRES: shard.CheckpointIsLoaded(chunk), and this is its home.
+// Writes the loaded state as the chunk's next version, like the result of a round. The caller
+// increments chunk.applied. REQUIRES: shard.CheckpointIsLoaded(chunk), and chunk.is_home.
 void PutInPlace(const JobShard& shard, Chunk& chunk, std::span<std::byte* const> own_replies);
-// Of a job that spans racks, away from home: its parameters have come from there.
+// For a chunk of a job that spans racks, when its home has sent the loaded parameters: sets the
+// number of reductions.
 void CountAsLoaded(const JobShard& shard, Chunk& chunk);
 
 }  // namespace phub::server::checkpoint

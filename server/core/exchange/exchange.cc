@@ -20,7 +20,7 @@ Verdict Fault(FaultCode code, Chunk* chunk = nullptr, RackIndex other = {}) {
   return {Step::kFault, code, chunk, other};
 }
 
-// Over the wire's bytes: ranks of different racks never see each other's records.
+// A hash of the encoded values, because a rack never sees the records of another rack's ranks.
 std::uint64_t HashOf(const wire::HyperParameters& values) {
   std::array<std::byte, wire::kHyperParametersBytes> bytes;
   wire::EncodeHyperParameters(values, bytes);
@@ -44,7 +44,7 @@ RoundTerms TermsOf(const MessageHeader& header) {
           header.root};
 }
 
-// False: somebody said otherwise before.
+// False: the terms contradict the first contribution of this round.
 bool TakeTerms(ChunkExchange& state, const RoundTerms& terms, RackIndex from) {
   if (state.has_terms) return state.terms == terms;
   state.has_terms = true;
@@ -59,7 +59,8 @@ std::size_t ChildIndex(const RackTree& tree, RackIndex rack) {
   return child;
 }
 
-// How many bytes that child's partial has: none of kLoad, or if a broadcast's root is not below it.
+// The size of that child's partial sum; 0 for kLoad, and for a broadcast whose root is not below
+// the child.
 std::uint32_t PartialBytesExpected(const JobShard& shard, const ReduceChild& child,
                                    const Chunk& chunk, const MessageHeader& header) {
   if (header.operation == RoundOperation::kReduce) return chunk.Bytes(header.type);
@@ -68,10 +69,12 @@ std::uint32_t PartialBytesExpected(const JobShard& shard, const ReduceChild& chi
   return (child.subtree & RackBit(rack)) != 0 ? chunk.Bytes(header.type) : 0;
 }
 
-// A partial of a round, while our part of the round before has not even left: there can be no
-// result that `from`'s ranks had, or not by us. A rack's own ranks need that result before they
-// push again; and all ranks have it before the last partial is at the home. Racks below an
-// aggregator may have it from others.
+// A partial sum of a round arrives although this rack has not yet sent its message of the round
+// before, so `from` cannot have that round's result:
+//   - partial_waits: our partial sum was not sent, so no rack can have the result
+//   - results_wait: our result was not sent to some rack. That rack's own ranks need it before they
+//     push again, and all ranks have it before the last partial sum reaches the home.
+// Racks below an aggregator may have received the result from another rack.
 bool ComesTooSoon(const JobShard& shard, const ChunkExchange& state, RackIndex from) {
   if (state.partial_waits) return true;
   if (state.results_wait == 0) return false;
@@ -81,7 +84,7 @@ bool ComesTooSoon(const JobShard& shard, const ChunkExchange& state, RackIndex f
   return from.value < racks && (state.results_wait & RackBit(from)) != 0;
 }
 
-// How long stages take is measured of reductions: broadcasts have payload at one rack only.
+// Only reductions are measured, because broadcasts have payload in one rack only.
 bool IsMeasured(const RoundTerms& terms) { return terms.operation == RoundOperation::kReduce; }
 
 bool RoundFits(const JobShard& shard, const MessageHeader& header, const ShardKey& key) {
@@ -90,7 +93,7 @@ bool RoundFits(const JobShard& shard, const MessageHeader& header, const ShardKe
     case RoundOperation::kAssign:
       return header.root.value < shard.exchange->rank_count &&
              (header.type == key.type || header.type == key.parameter_type);
-    case RoundOperation::kLoad: return true;  // of no payload
+    case RoundOperation::kLoad: return true;  // no payload
   }
   return false;
 }
@@ -125,7 +128,7 @@ void ExchangeStage::Measure(JobShard& shard, const ChunkExchange& state, Exchang
   }
 }
 
-// A part of the sum has come, the own ranks' or a child's: whoever is last was waited for.
+// A part of the sum has arrived, from the own ranks or a child. The sum waited for the last part.
 void ExchangeStage::NotePart(JobShard& shard, ChunkExchange& state, RackIndex from) {
   if (!IsMeasured(state.terms)) return;
   const bool aggregates = shard.exchange->plan.aggregates;
@@ -135,7 +138,7 @@ void ExchangeStage::NotePart(JobShard& shard, ChunkExchange& state, RackIndex fr
   if (aggregates && here == 1) Measure(shard, state, ExchangeSpan::kSums, Part::kBegins);
   if (here + 1 == parts) state.alone_since = now_;
   if (here < parts || parts == 1) return;
-  // Own ranks push only when they have the last round's result.
+  // Own ranks push only after they have the last round's result.
   const bool own = from == shard.exchange->plan.self;
   const TimeNs since = own ? std::max(state.alone_since, state.result_ready_at) : state.alone_since;
   LinkMetrics& link = shard.exchange->metrics.links[from.value];
@@ -191,7 +194,7 @@ Verdict ExchangeStage::OnPartial(JobShard& shard, RackIndex from,
   link.partial_bytes_received.Add(bytes);
   state.arrived |= std::uint64_t{1} << child;
   if (bytes == 0) state.empty |= std::uint64_t{1} << child;
-  // Closed until it was read: nothing may be written over it.
+  // Close the slot until the partial sum is read, so that nothing overwrites it.
   shard.exchange->peers[from.value].landing[header.slot.value] = {};
   NotePart(shard, state, from);
   return Advance(shard, chunk, state);
@@ -213,8 +216,8 @@ Verdict ExchangeStage::OnParameters(JobShard& shard, RackIndex from,
                                                                : FaultCode::kIterationGap,
                  &chunk);
   }
-  // Everybody's part is in it, and everybody had the last one. An aggregator's own partial may be
-  // of the next round.
+  // The result contains every rack's part, and every rack below had the last result, so none of our
+  // messages can still wait. An aggregator's partial sum may belong to the next round.
   if (state.results_wait != 0 || (state.partial_waits && !aggregates)) {
     return Fault(FaultCode::kIterationGap, &chunk);
   }
@@ -236,7 +239,7 @@ Verdict ExchangeStage::OnParameters(JobShard& shard, RackIndex from,
   return {Step::kResult, FaultCode::kNone, &chunk};
 }
 
-// The partials, in the plan's order, behind the own sum; then their memory is free again.
+// Folds the own sum and then the partial sums in the plan's order. Afterwards their slots are open.
 void ExchangeStage::FoldPartials(JobShard& shard, Chunk& chunk, ChunkExchange& state) {
   const std::vector<ReduceChild>& children = state.tree->reduce_children;
   std::size_t count = 0;
@@ -298,7 +301,7 @@ void ExchangeStage::PassOn(JobShard& shard, Chunk& chunk) {
   ChunkExchange& state = *shard.exchange->chunks()[chunk.index.value];
   state.result_ready_at = now_;
   if (shard.exchange->plan.aggregates) {
-    // The next result comes only after everybody below has had this one.
+    // The next result arrives only after every rack below has received this one.
     PeerLane& above = shard.exchange->peers[state.tree->gather_parent->value];
     above.landing[EntryOf(chunk.index, EntryKind::kParameters)] = {chunk.NextParameters(),
                                                                    chunk.reply_bytes()};

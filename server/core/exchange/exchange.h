@@ -2,20 +2,20 @@
 // chunk's in-tree, new parameters come down its out-tree.
 //
 // A chunk's round, at one rack:
-//   own sum complete + every child's partial here -> fold the partials, in the plan's order
-//     at the home:  the total is in the accumulator           -> Step::kTotal
-//     elsewhere:    the accumulator is sent to the parent, and the parameters' slot is opened
-//   new parameters came (they landed where the chunk's lie)    -> Step::kResult
-// The core loop then applies or takes over the version, calls PassOn, and replies to its workers.
+//   own sum complete and every child's partial sum arrived -> fold them, in the plan's order
+//     at the home:     the total is in the accumulator             -> Step::kTotal
+//     at other racks:  send the accumulator to the parent and open the slot for the parameters
+//   new parameters arrived (they land in the chunk's memory)       -> Step::kResult
+// The core loop then applies or accepts the version, calls PassOn, and replies to its workers.
 //
-// An aggregator has no own sum: the partial goes up once every child's is here, and results are
-// passed on as they come.
+// An aggregator has no own sum: it sends the partial sum up once every child's has arrived, and
+// forwards results as they arrive.
 //
-// Messages are those of a worker's lane: a partial is a kGradient in the accumulation type, whose
-// reply_address holds a hash of the hyper-parameters that its record stands for; new parameters are
-// kParameters. What a peer says is judged by value, as a worker is. Partials are lent to the
-// transport until the result comes, parameters until the next round's: neither needs kSent, which
-// is asked for to measure how long the lane takes for them.
+// Messages have the same form as on a worker's lane. A partial sum is a kGradient in the
+// accumulation type, with a hash of the hyper-parameters of its record in reply_address. New
+// parameters are kParameters. Messages from peers are validated like those of workers. Partial sums
+// are lent to the transport until the result arrives, parameters until those of the next round
+// arrive. So neither needs kSent, which is requested only to measure the time that the lane takes.
 //
 // Core loop's thread; nothing allocates.
 #pragma once
@@ -29,17 +29,17 @@
 namespace phub::server::exchange {
 
 enum class Step : std::uint8_t {
-  kWaits,   // for this rack's ranks, or for other racks
+  kWaits,   // the round waits for this rack's ranks or for other racks
   kTotal,   // home: the sum over all racks is in chunk->accumulator
   kResult,  // the new version is at chunk->NextParameters()
-  kFault,   // `rack` broke the protocol, or disagrees
+  kFault,   // the sender broke the protocol or contradicts others
 };
 
 struct Verdict {
   Step step = Step::kWaits;
   FaultCode fault = FaultCode::kNone;
-  Chunk* chunk = nullptr;  // null: no chunk is concerned
-  RackIndex other{};       // kRoundMismatch: whose ranks said otherwise before
+  Chunk* chunk = nullptr;  // null: the fault does not concern a chunk
+  RackIndex other{};       // kRoundMismatch: the rack that contradicts
 };
 
 class ExchangeStage {
@@ -48,15 +48,15 @@ class ExchangeStage {
       : transports_(transports), counters_(counters) {}
 
   void BeginRun(TimeNs now) { now_ = now; }
-  // Every own rank's gradient is folded into the chunk's accumulator; of kAssign, the root's
-  // payload, if the root is one of them.
+  // Call when every own rank's gradient is folded into the chunk's accumulator. has_payload: false
+  // for kLoad, and for kAssign if the root is in another rack.
   Verdict OnLocalSum(JobShard& shard, Chunk& chunk, bool has_payload);
   Verdict OnMessage(JobShard& shard, RackIndex from, const transport::ReceivedMessage& message);
-  // The new version is the chunk's, and chunk.applied has moved on: sends it down the out-tree.
+  // Sends the new version down the out-tree. Call after chunk.applied was incremented.
   void PassOn(JobShard& shard, Chunk& chunk);
-  // The system has taken the last byte of a message to that rack; `cookie` is the request's.
+  // The system has accepted the last byte of a message to that rack; `cookie` is the request's.
   void OnSent(JobShard& shard, RackIndex to, std::uint64_t cookie);
-  // Posts what found no room before. True if it posted anything.
+  // Posts the messages that found the send queue full. True if it posted any.
   bool Flush(JobShard& shard);
 
  private:

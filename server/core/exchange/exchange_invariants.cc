@@ -43,7 +43,7 @@ void CheckExchange(const JobShard& shard, ChunkIndex index) {
   PHUB_CHECK(!exchange.plan.aggregates || !(state.local || state.awaits_result), "E4 chunk={}",
              index.value);
   PHUB_CHECK(chunk.is_home == (state.tree->home == exchange.plan.self), "E4 chunk={}", index.value);
-  if (!shard.live()) return;  // a fault may have left a round half judged
+  if (!shard.live()) return;  // a fault may have left a round in an intermediate state
   PHUB_CHECK(state.has_terms == (state.local || state.arrived != 0), "E5 chunk={} terms={}",
              index.value, state.has_terms);
   const bool has_all = static_cast<std::size_t>(std::popcount(state.arrived)) == children;

@@ -1,5 +1,5 @@
-// Which entry of a peer lane's landing table a message is for; also its name where it waits for
-// room in the lane. Two for each chunk. Pure functions.
+// The entry of a peer lane's landing table that a message is for. It also identifies the message
+// while it waits for room in the lane. There are two entries for each chunk. Pure functions.
 #pragma once
 
 #include <cstdint>

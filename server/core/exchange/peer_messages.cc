@@ -1,4 +1,4 @@
-// Messages to peer racks, and those that wait for room in their lane. Part of ExchangeStage.
+// Sends messages to peer racks and queues those that find their lane full. Part of ExchangeStage.
 #include "common/base/check.h"
 #include "server/core/exchange/exchange.h"
 #include "server/core/exchange/landing_entry.h"
@@ -8,7 +8,7 @@ namespace phub::server::exchange {
 
 void ExchangeStage::Send(JobShard& shard, RackIndex to, std::uint32_t entry) {
   PeerLane& peer = shard.exchange->peers[to.value];
-  if (!peer.open) return;  // its loss is a fault, and the shard only drains
+  if (!peer.open) return;  // the loss of the lane is a fault, so the shard only drains
   if (peer.waiting_begin == peer.waiting_end && Post(shard, to, entry)) return;
   PHUB_CHECK(peer.waiting_end - peer.waiting_begin < peer.waiting_capacity, "rack={}", to.value);
   peer.waiting[peer.waiting_end++ & (peer.waiting_capacity - 1)] = entry;

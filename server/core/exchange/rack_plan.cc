@@ -28,7 +28,7 @@ std::vector<Edge> InStepOrder(const std::vector<Edge>& edges) {
   return sorted;
 }
 
-// Everything whose sum reaches `rack`, itself included.
+// Bits of all racks whose sums reach `rack`, including itself.
 std::uint64_t SubtreeOf(const std::multimap<std::uint32_t, std::uint32_t>& children,
                         std::uint32_t rack) {
   std::uint64_t mask = RackBit(RackIndex{rack});
@@ -64,8 +64,8 @@ absl::Status CheckEnds(const plan::Topology& topology, const std::vector<Edge>& 
       const bool is_daemon = topology.IsMember(node) || aggregators;
       if (is_daemon && topology.node(node).kind != plan::NodeKind::kSwitch) continue;
       return absl::InvalidArgumentError(
-          fmt::format("it sums in {}, which is a switch; daemons run plans that sum in racks, and "
-                      "in aggregators if `aggregators` names a daemon for each",
+          fmt::format("it sums in switch {}; daemons can sum only in racks, and in aggregators if "
+                      "`aggregators` lists a daemon for each",
                       topology.node(node).name));
     }
   }
@@ -99,7 +99,7 @@ absl::StatusOr<RackPlan> MakeRackPlan(const plan::Topology& topology, const plan
   made.aggregates = self.value >= member_count;
   if (made.rack_count > kRacksMax) {
     return absl::InvalidArgumentError(
-        fmt::format("it has {} racks, a job spans at most {}", made.rack_count, kRacksMax));
+        fmt::format("it has {} racks, but a job can span at most {}", made.rack_count, kRacksMax));
   }
   for (const plan::Tree& tree : forest.trees) {
     for (const auto* edges : {&tree.reduce, &tree.gather}) {

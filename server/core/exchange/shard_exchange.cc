@@ -8,10 +8,11 @@ namespace {
 
 constexpr std::size_t kAlignment = 64;
 constexpr std::uint32_t kSlotsPerTable = 2 * kChunksPerShardMax;
-static_assert((kSlotsPerTable & (kSlotsPerTable - 1)) == 0, "the ring of waiting messages wraps");
+static_assert((kSlotsPerTable & (kSlotsPerTable - 1)) == 0, "the ring needs a power of two");
 
-// Calls visit(index of its tree, bytes of a partial) for each chunk, in order. Partials travel in
-// the accumulation type, the widest that does; trees are chosen by what they take in memory.
+// Calls visit(index of its tree, bytes of a partial sum) for each chunk, in order. Partial sums are
+// sent in the accumulation type, the widest type on the wire. Trees are chosen by the memory that
+// partial sums need.
 template <typename Visit>
 void ForEachChunk(std::span<const KeyShardSpec> keys, TreeChooser& chooser, Visit&& visit) {
   for (const KeyShardSpec& key : keys) {
@@ -23,7 +24,7 @@ void ForEachChunk(std::span<const KeyShardSpec> keys, TreeChooser& chooser, Visi
   }
 }
 
-// Through which stages the chunk will go.
+// Adds the chunk's bytes to the meters of the stages that it will pass.
 void ExtendSpans(const RackPlan& plan, ExchangeMetrics& metrics, const ChunkExchange& chunk) {
   metrics.exchange_bytes.Add(chunk.partial_bytes);
   for (SpanMeters* const meters :

@@ -13,7 +13,7 @@ HyperVersion Newest(const ShardKey& key) {
   return newest;
 }
 
-// Bits, not values: -0 and 0 differ in what they do to a sum.
+// Compares bits instead of values, because -0 and 0 affect a sum differently.
 bool SameBits(const wire::HyperParameters& a, const wire::HyperParameters& b) {
   return std::memcmp(&a, &b, sizeof a) == 0;
 }

@@ -18,8 +18,8 @@ struct HyperParametersVerdict {
 };
 
 // Accepts or refuses the version that `rank` announced. kHyperParametersRange: version 0, one older
-// than the ring still holds, one that skips a version, or one that would overwrite a version in use.
-// kHyperParametersMismatch: another rank announced other values for this version.
+// than the ring still holds, one that skips a version, or one that would overwrite a version in
+// use. kHyperParametersMismatch: another rank announced other values for this version.
 HyperParametersVerdict AcceptHyperParameters(const JobShard& shard, ShardKey& key,
                                              HyperVersion version, Rank rank,
                                              const wire::HyperParameters& values);

@@ -34,13 +34,13 @@ Verdict JudgeRecord(JobShard& shard, Rank rank, const transport::ReceivedMessage
   return {Action::kRecord, FaultCode::kNone, {}, nullptr, header.key};
 }
 
-// Whether the round's payload may be of that type.
+// Whether the payload may have that type in this kind of round.
 bool TypeFits(const MessageHeader& header, const ShardKey& key) {
   switch (header.operation) {
     case RoundOperation::kReduce: return header.type == key.gradient_type;
     case RoundOperation::kAssign:
       return header.type == key.type || header.type == key.parameter_type;
-    case RoundOperation::kLoad: return true;  // nobody sends any
+    case RoundOperation::kLoad: return true;  // no payload
   }
   return false;
 }
@@ -83,7 +83,7 @@ Verdict JudgeNew(const JobShard& shard, Rank rank, const MessageHeader& header, 
   return {Action::kStage, {}, {}, &chunk, chunk.key->key};
 }
 
-// kNoSlot holds no slot: the transport lets it through only for payload in shared memory, or none.
+// kNoSlot is valid: the transport accepts it only for payload in shared memory or without payload.
 FaultCode JudgeSlot(const Lane& lane, SlotIndex slot) {
   if (slot == kNoSlot) return FaultCode::kNone;
   if (slot.value >= lane.slot_chunk.size()) return FaultCode::kSlotRange;
@@ -113,7 +113,7 @@ Verdict JudgeGradient(JobShard& shard, Rank rank, const transport::ReceivedMessa
   if (!Aligned(message.payload, header.type)) return Fault(FaultCode::kAlignment, &chunk);
   const std::uint64_t applied = chunk.applied.value;
   if (header.iteration.value == applied + 1) return JudgeNew(shard, rank, header, chunk);
-  // Iteration 0 is the state before any round: nobody pushes it.
+  // Iteration 0 is the state before any round and is never pushed.
   if (header.iteration.value == applied && applied > 0) {
     return {Action::kAnswer, {}, {}, &chunk, chunk.key->key};
   }
@@ -122,8 +122,8 @@ Verdict JudgeGradient(JobShard& shard, Rank rank, const transport::ReceivedMessa
       &chunk);
 }
 
-// Only where two versions are kept: elsewhere the current one may be overwritten while it is sent,
-// by a round that this rank takes no part in holding back.
+// Pulls are allowed only if two versions are kept. Otherwise the next round could overwrite the
+// current version while it is sent, because a rank that only pulls does not hold that round back.
 Verdict JudgePull(JobShard& shard, const MessageHeader& header) {
   if (!shard.config.restart) return Fault(FaultCode::kUnexpectedKind);
   if (header.chunk.value >= shard.chunk_count) return Fault(FaultCode::kChunkRange);
@@ -136,7 +136,7 @@ Verdict JudgePull(JobShard& shard, const MessageHeader& header) {
   return Fault(FaultCode::kVersionGone, &chunk);
 }
 
-// Every chunk has to be summed: then every rank has been told so, and this one may know.
+// A decision is valid only when every chunk is summed: only then can the rank know of all sums.
 Verdict JudgeDecision(const JobShard& shard, const MessageHeader& header) {
   const ShardIteration& iteration = shard.iteration;
   if (!shard.config.apply_iteration) return Fault(FaultCode::kUnexpectedKind);

@@ -1,19 +1,19 @@
-// First stage: what a message that arrived on a lane means. Decides, changes nothing but the
-// versions of hyper-parameters. Everything here judges what a peer sent: wrong is a fault of that
-// rank, never a CHECK. Core loop's thread.
+// First stage: validates a message from a worker's lane and decides what to do with it. Changes
+// only the versions of hyper-parameters. An invalid message is a fault of its rank, never a CHECK.
+// Core loop's thread.
 #pragma once
 
 #include "server/core/job_shard.h"
 
 namespace phub::server::ingest {
 
-// Per (chunk, rank), with T the chunk's applied iteration (design: "exactly once"):
+// For a push, where T is the chunk's applied iteration (design: "exactly once"):
 //   T+1, new                 -> kStage
-//   T+1, staged or folded    -> kDuplicate: credit its slot, it is answered with the round
-//   T                        -> kAnswer: already applied, reply with the current version
+//   T+1, staged or folded    -> kDuplicate: credit its slot; the round's reply answers it
+//   T                        -> kAnswer: already applied; reply with the current version
 //   older / more than T+1    -> fault kStaleIteration / kIterationGap
-// kPull asks for a version without a push: T -> kAnswer, T-1 where it is kept -> kAnswerPrevious.
-// kDecision, with n the decisions that the shard has made: n+1 -> kDecide, n -> kNothing.
+// For a kPull, which asks for a version without a push: T -> kAnswer, T-1 -> kAnswerPrevious.
+// For a kDecision, where n is the number of decisions so far: n+1 -> kDecide, n -> kNothing.
 enum class Action : std::uint8_t {
   kStage,
   kDuplicate,
@@ -28,9 +28,9 @@ enum class Action : std::uint8_t {
 struct Verdict {
   Action action = Action::kFault;
   FaultCode fault = FaultCode::kNone;
-  Rank other{};            // the rank that the sender disagrees with, for mismatches
-  Chunk* chunk = nullptr;  // of a chunk's messages; of faults, where a chunk is known
-  KeyIndex key{};          // for naming the fault
+  Rank other{};            // for mismatches: the rank that the sender contradicts
+  Chunk* chunk = nullptr;  // the message's chunk, if it has a valid one
+  KeyIndex key{};          // for the description of a fault
 };
 
 Verdict Judge(JobShard& shard, Rank rank, const transport::ReceivedMessage& message);

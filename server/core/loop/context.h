@@ -1,7 +1,7 @@
-// What every part of one core loop may use: the clock, the transports, the counters and the list of
-// shards. One object for each loop, owned by CoreLoop::State.
+// The state that all parts of one core loop share: the clock, the transports, the counters and the
+// list of shards. One object for each loop, owned by CoreLoop::Impl.
 //
-// Threads: the loop's, except that other threads read counters.
+// Threads: only the loop's, except that other threads read the counters.
 #pragma once
 
 #include <cstddef>
@@ -36,7 +36,7 @@ struct LoopContext {
   CoreCounters counters;
   TimeNs now = 0;                 // when this run began
   std::vector<JobShard*> shards;  // never grows beyond kShardsMax
-  bool lane_lost = false;         // by a worker, since full lanes were relieved last
+  bool lane_lost = false;         // a worker's lane was lost since RelieveAfterLosses()
 };
 
 }  // namespace phub::server

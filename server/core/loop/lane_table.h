@@ -1,5 +1,5 @@
-// Whose lane a connection is: one table for each transport of a core loop. Sized once.
-// Core loop's thread.
+// Maps a connection to its lane: one table of fixed size for each transport of a core loop. Core
+// loop's thread.
 #pragma once
 
 #include <cstdint>
@@ -18,12 +18,12 @@ class LaneTable {
     JobShard* shard = nullptr;
     LaneOwner owner;
     transport::Connection* connection = nullptr;
-    bool current = false;  // false: the rank has another lane by now, this one only closes
+    bool current = false;  // false: the rank has a newer lane, and this one only closes
   };
 
   explicit LaneTable(std::size_t connections_max = kConnectionsMax) : rows_(connections_max) {}
 
-  // Null if the id is not (or no longer) a lane's.
+  // Null if the id does not (or no longer) belong to a lane.
   const Place* Find(transport::ConnectionId id) const {
     if (id.index >= rows_.size()) return nullptr;
     const Row& row = rows_[id.index];
@@ -41,13 +41,13 @@ class LaneTable {
     rows_[id.index].place = {};
     --used_;
   }
-  // The rank has a new lane; this one is waited for only until it has closed.
+  // The rank has a new lane; this one stays in the table only until it has closed.
   void Replace(transport::ConnectionId id) {
     PHUB_CHECK(Find(id) != nullptr, "connection={}", id.index);
     rows_[id.index].place.current = false;
   }
 
-  std::size_t used() const { return used_; }  // rows that are some lane's
+  std::size_t used() const { return used_; }  // rows that belong to a lane
 
   static constexpr std::size_t kConnectionsMax = 16384;  // lanes of one core loop and transport
 

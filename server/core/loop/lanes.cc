@@ -31,7 +31,8 @@ void Lanes::Attach(const Command& command) {
   command.owner.is_rack() ? AttachRack(command) : AttachWorker(command);
 }
 
-// None: it is not wanted, the job is over, or the transport's table is full; control is told.
+// Returns an empty id, and reports to control that the lane is closed, if the lane is not wanted,
+// the job has ended or failed, or the transport's table is full.
 transport::ConnectionId Lanes::Adopt(const Command& command, bool wanted,
                                      std::span<const transport::LandingSlot> landing) {
   JobShard& shard = *command.shard;
@@ -58,7 +59,7 @@ void Lanes::AttachWorker(const Command& command) {
   const Rank rank = command.owner.rank();
   PHUB_CHECK(rank.value < shard.lanes.size(), "rank={}", rank.value);
   Lane& lane = shard.lanes[rank.value];
-  if (lane.state == Lane::State::kOpen) {  // the rank came back before its old lane was seen lost
+  if (lane.state == Lane::State::kOpen) {  // the loss of the rank's old lane was not detected yet
     const transport::ConnectionId old = lane.connection;
     tables_[lane.transport_index].Replace(old);
     loop_.transports[lane.transport_index]->Close(old);
@@ -128,7 +129,7 @@ void Lanes::OnWorkerClosed(const LaneTable::Place& place, const transport::Compl
   }
 }
 
-// A job that ends closes its lanes in order; any other loss ends the job.
+// Lanes are closed normally when the job ends; any other loss ends the job.
 void Lanes::OnRackClosed(const LaneTable::Place& place, const transport::Completion& completion) {
   JobShard& shard = *place.shard;
   exchange::PeerLane& peer = shard.exchange->peers[place.owner.rack().value];
@@ -140,9 +141,9 @@ void Lanes::OnRackClosed(const LaneTable::Place& place, const transport::Complet
   if (shard.live()) outbox_.Fault(LossOf(place, completion));
 }
 
-// The lane is no longer the rank's. Its gradients that are staged and not folded are discarded;
-// folded and applied gradients are kept; nothing waits for the lane. A new lane starts with every
-// slot free.
+// Detaches the lane from its rank. Gradients that are staged and not folded are discarded; folded
+// and applied gradients are kept; waiting replies and credits are dropped. A new lane starts with
+// every slot free.
 void Lanes::LoseLane(JobShard& shard, Rank rank) {
   Lane& lane = shard.lanes[rank.value];
   loop_.counters.Add(CoreCounter::staged_discarded, aggregate::DiscardStaged(shard, rank));
@@ -172,7 +173,7 @@ void Lanes::Hold(const JobShard& shard, bool held) {
   }
 }
 
-// L1: an open lane's connection is in the table, as its owner's current one.
+// L1: an open lane's connection is in the table, as the current one of its owner.
 void Lanes::CheckPlace(const JobShard& shard, std::uint8_t transport_index,
                        transport::ConnectionId id, LaneOwner owner) const {
   PHUB_CHECK(transport_index < tables_.size(), "L1 transport={}", transport_index);

@@ -1,13 +1,13 @@
-// The lanes of one core loop: which connection is whose, and how a lane begins and ends.
+// The lanes of one core loop: the owner of each connection, and attaching and closing lanes.
 //
-// A worker has one lane to the loop at a time. When it opens another before its old lane is seen
-// lost, the old one is replaced: it only closes, and what it still says is ignored. A peer rack has
-// one lane, for as long as the job runs; its loss ends the job.
+// A worker has one lane to the loop at a time. If it opens another before the loss of its old lane
+// is detected, the new lane replaces the old one: the old one only closes, and its late messages
+// are ignored. A peer rack has one lane as long as the job runs; its loss ends the job.
 //
-// Invariants: a rank's lane is open exactly while one current row of a table is its own;
-// JobShard::lanes_open is the number of rows that are the shard's.
+// Invariants: a rank's lane is open exactly while the tables have one current row for it;
+// JobShard::lanes_open is the number of the shard's rows.
 //
-// Owned by CoreLoop::State; loop's thread. Nothing allocates after construction.
+// Owned by CoreLoop::Impl; loop's thread. Nothing allocates after construction.
 #pragma once
 
 #include <cstdint>
@@ -27,19 +27,19 @@ class Lanes {
  public:
   Lanes(LoopContext& loop, Outbox& outbox, reply::ReplyStage& replies);
 
-  // Whose lane it is; null if it is not (or no longer) one.
+  // The lane of a connection; null if it does not (or no longer) belong to a lane.
   const LaneTable::Place* Find(std::uint8_t transport_index, transport::ConnectionId id) const {
     return tables_[transport_index].Find(id);
   }
   // Takes over the connection of a kAttachLane.
   void Attach(const Command& command);
-  // The transport has let go of a connection.
+  // The transport has closed and released a connection.
   void OnClosed(std::uint8_t transport_index, const transport::Completion& completion);
-  // The job ends: all its lanes are closed in order.
+  // The job ends: closes all its lanes normally.
   void CloseAll(JobShard& shard);
-  // Whether the transports leave what the job's workers send unread.
+  // Makes the transports stop reading (held) or read again from the job's workers.
   void Hold(const JobShard& shard, bool held);
-  // L1, L2 of docs/internals/invariants.md.
+  // Checks L1 and L2 of docs/internals/invariants.md.
   void CheckInvariants() const;
 
  private:

@@ -1,8 +1,8 @@
-// A core loop's reports to control. Events go to a bounded queue; those that find it full wait here
-// for the next run, which does nothing else until they are gone. So the order is kept, nothing is
-// lost, and the outbox is bounded by what one run can report.
+// Sends a core loop's events to control through a bounded queue. Events that find the queue full
+// wait here, and the loop does nothing else until they are sent. So the order is kept, no event is
+// lost, and the outbox is bounded by the events of one run.
 //
-// Owned by CoreLoop::State; loop's thread. Nothing allocates after construction.
+// Owned by CoreLoop::Impl; loop's thread. Nothing allocates after construction.
 #pragma once
 
 #include <cstddef>
@@ -21,15 +21,15 @@ class Outbox {
   Outbox(SpscQueue<Event>& events, CoreCounters& counters, std::size_t capacity);
 
   void Emit(const Event& event);
-  // The first fault of a shard stops it: control ends the job and tells every rank. Others are
-  // dropped. `event` needs no kind.
+  // Reports the first fault of a shard and stops the shard; control ends the job and notifies every
+  // rank. Further faults are dropped. `event` needs no kind.
   void Fault(Event event);
   // Counts a message that was refused for that reason.
   void CountRefusal(FaultCode code);
-  // The first sum of a shard that is not finite, if there is one and it was not reported: an event,
-  // or the end of the job.
+  // Reports the first sum of the shard that is not finite, unless it was reported: as an event, or
+  // as a fault if the job rejects such sums.
   void ReportNonFinite(JobShard& shard);
-  // Sends what waits. True if nothing is left.
+  // Sends waiting events. True if none is left.
   bool Flush();
   bool empty() const { return waiting_.empty(); }
 

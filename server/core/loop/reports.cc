@@ -9,9 +9,11 @@ namespace phub::server {
 
 namespace {
 
-// A whole round waits for its turn, not for a rank; unless a lane was lost since it was queued. One
-// of apply=iteration that is summed waits for decisions, if it was the last; and then, what nobody
-// has pushed keeps all the others waiting.
+// Whether the chunk's round waits for some rank:
+//   - A whole round in the queue waits for its turn. It can be incomplete again after a lane was
+//     lost.
+//   - apply=iteration: when all chunks are summed, they wait for decisions. Before that, a chunk
+//     without any push makes the summed chunks wait.
 bool WaitsForRanks(const JobShard& shard, const Chunk& chunk) {
   const ShardIteration& iteration = shard.iteration;
   const bool is_whole = chunk.arrived_count() == shard.config.world_size;
@@ -65,7 +67,7 @@ void Reports::ReportStalls(JobShard& shard, StallReport& report) {
 
 namespace {
 
-// A chunk's part in what is said of its key.
+// Adds a chunk to the report of its key.
 void Include(const Chunk& chunk, VersionReport::Entry& entry) {
   const bool first = entry.chunk_count++ == 0;
   if (first || chunk.applied < entry.applied_min) {
@@ -83,8 +85,8 @@ void Include(const Chunk& chunk, VersionReport::Entry& entry) {
 
 }  // namespace
 
-// Of the chunks whose home it is, since only there is what can be saved; or, if a rank asks, of
-// all: those are what it pushes to and pulls from here, wherever they are at home.
+// For control: the chunks whose home is this rack, because only the home can save them. For a rank:
+// all chunks, because the rank pushes and pulls all of them here.
 void Reports::ReportVersions(JobShard& shard, VersionReport& report, Rank asking) {
   PHUB_ON_CORE_LOOP();
   const bool all = asking != Rank::Max();
@@ -106,7 +108,7 @@ void Reports::TakeSnapshot(JobShard& shard, CheckpointImage& image) {
   }
   ++snapshot_count_;
   loop_.counters.Add(CoreCounter::snapshots);
-  AnswerIfWhole(shard);  // a shard without chunks is done at once
+  AnswerIfWhole(shard);  // the snapshot of a shard without chunks is complete at once
 }
 
 void Reports::AnswerIfWhole(JobShard& shard) {

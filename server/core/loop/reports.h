@@ -1,8 +1,8 @@
-// What a core loop tells control when asked: which rounds wait for which ranks, which versions its
-// chunks have, and snapshots of a shard's state. A snapshot is taken over many runs, in the gaps of
-// the rounds (checkpoint/shard_checkpoint.h); the loop has at most one for each shard.
+// Answers control's requests: which rounds wait for which ranks, which versions the chunks have,
+// and snapshots of a shard's state. A snapshot is taken over many runs, between rounds
+// (checkpoint/shard_checkpoint.h); each shard has at most one at a time.
 //
-// Owned by CoreLoop::State; loop's thread. The reports and images are control's.
+// Owned by CoreLoop::Impl; loop's thread. Control owns the reports and images.
 #pragma once
 
 #include <cstddef>
@@ -20,10 +20,10 @@ class Reports {
   // Fills `report` and answers.
   void ReportStalls(JobShard& shard, StallReport& report);
   void ReportVersions(JobShard& shard, VersionReport& report, Rank asking);
-  // Begins a snapshot; the answer comes when it is whole, or at once if it is missed.
+  // Begins a snapshot. Answers when it is complete, or at once if it is missed.
   void TakeSnapshot(JobShard& shard, CheckpointImage& image);
   void DropSnapshot(JobShard& shard);
-  // Copies a little more of each snapshot that is being taken. True if anything was copied.
+  // Continues each snapshot that is being taken. True if any had chunks left to visit.
   bool AdvanceSnapshots();
 
  private:
@@ -31,7 +31,7 @@ class Reports {
 
   LoopContext& loop_;
   Outbox& outbox_;
-  std::size_t snapshot_count_ = 0;  // shards of which one is being taken
+  std::size_t snapshot_count_ = 0;  // snapshots that are being taken
 };
 
 }  // namespace phub::server

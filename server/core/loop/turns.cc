@@ -17,11 +17,11 @@ void Turns::RemoveJob(JobShard& shard) {
   if (shard.turn.held) --held_count_;
 }
 
-// A round of kLoad never waits: nobody has pushed anything for it, and control may take back the
-// state that it puts in place.
+// A round of kLoad is never queued: it has no payload, and control may drop the loaded state
+// meanwhile.
 bool Turns::PutOff(JobShard& shard, Chunk& chunk) {
-  // A round that is queued already, and whole again after a rank came back, stays queued even if
-  // nobody shares the loop any more: finished here, it would be finished twice.
+  // A queued round can become whole again after a rank came back. It stays queued even if the loop
+  // is no longer shared; otherwise it would be finished twice.
   const bool waits = queue_.Shares() || chunk.is_queued;
   if (!waits || chunk.operation == wire::RoundOperation::kLoad) return false;
   loop_.counters.Add(CoreCounter::rounds_queued);

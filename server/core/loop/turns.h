@@ -1,10 +1,11 @@
-// Whose round a core loop finishes next, and whose lanes it reads. The order itself is
-// schedule/fair_queue.h's; here it meets the loop's counters, its time and its transports.
+// Schedules a core loop's work: which job's round it finishes next, and which jobs' lanes it reads.
+// Connects schedule/fair_queue.h, which decides the order, to the loop's counters, clock and
+// transports.
 //
-// While one job is alone on the loop and nothing limits it, all this costs nothing: rounds are
-// finished at once and nothing is charged.
+// If the loop has only one job and no bandwidth limit, this costs nothing: rounds are finished at
+// once and nothing is charged.
 //
-// Owned by CoreLoop::State; loop's thread. Nothing allocates after construction.
+// Owned by CoreLoop::Impl; loop's thread. Nothing allocates after construction.
 #pragma once
 
 #include <cstddef>
@@ -25,17 +26,17 @@ class Turns {
   void SetShare(JobShard& shard, const TenantShare& share);
   void RemoveJob(JobShard& shard);
 
-  // Charges a message with that payload, whatever it turns out to be: a repeated one costs as much
-  // as a new one.
+  // Charges a message with that payload before it is validated: a repeated message costs as much as
+  // a new one.
   void ChargeIngress(JobShard& shard, std::uint64_t bytes) {
     if (!queue_.Shares() || !queue_.TakeIn(shard, bytes, loop_.now)) return;
     loop_.counters.Add(CoreCounter::throttles);
   }
-  // Charges work that moved that many bytes, outside of a round.
+  // Charges work outside of a round that moved that many bytes.
   void ChargeWork(JobShard& shard, std::uint64_t bytes) {
     if (queue_.Shares()) queue_.Charge(shard, schedule::TimeToTakeIn(bytes));
   }
-  // Runs `work` on the job's account, by the clock and for a message with that payload.
+  // Runs `work` and charges the job its duration and a message with that payload.
   template <typename Work>
   void Charged(JobShard& shard, std::uint64_t bytes, Work&& work) {
     if (!queue_.Shares()) return work();
@@ -44,12 +45,12 @@ class Turns {
     queue_.Charge(shard, loop_.clock.Now() - before + schedule::TimeToTakeIn(bytes));
   }
 
-  // A round is whole. True: it waits for its turn; false: it is to be finished now.
+  // Call when a round is whole. True: it was queued and waits for its turn; false: finish it now.
   [[nodiscard]] bool PutOff(JobShard& shard, Chunk& chunk);
-  // A round that must not be finished within this call; it takes turns with other jobs' work.
+  // Queues a round that must not be finished within this call.
   void Queue(JobShard& shard, Chunk& chunk) { queue_.Push(shard, chunk); }
-  // Calls finish(JobShard&, Chunk&) for rounds whose turn it is, for a bounded time. True if it
-  // had any; then there may be more.
+  // Calls finish(JobShard&, Chunk&) for rounds whose turn it is, for a bounded time. True if there
+  // were any; there may be more.
   template <typename Finish>
   bool FinishDue(Finish&& finish) {
     queue_.Refill(loop_.now);
@@ -67,17 +68,18 @@ class Turns {
     return true;
   }
 
-  // Holds the lanes of jobs whose tenant owes much while others wait, and releases the others.
-  // False if nobody shares the loop and nothing is held: then there was nothing to do.
+  // Stops reading the lanes of jobs whose tenant is far over its share while others wait, and
+  // resumes the others. False if there was nothing to do: the loop is not shared, and no lane is
+  // held.
   bool UpdateHolds();
   void OnIdle() { queue_.OnIdle(); }
-  // F1 to F3 of docs/internals/invariants.md.
+  // Checks F1 to F3 of docs/internals/invariants.md.
   void CheckInvariants() const;
   TimeNs next_refill() const { return queue_.next_refill(); }
 
  private:
-  // Rounds that waited for their turn are finished for so long; then transports are polled again,
-  // so that a tenant with more right to the core is noticed.
+  // Queued rounds are finished for this time; then the transports are polled again, because a
+  // tenant that is more entitled to the core may have new rounds.
   static constexpr DurationNs kFinishTimeMax = 100 * kMicrosecond;
 
   LoopContext& loop_;

@@ -11,8 +11,8 @@ namespace {
 
 using wire::RoundOperation;
 
-// Of one core loop's part of a job: with as much again for each rank's gradients and results, that
-// is more than an L3 cache keeps from one end of an iteration to the other.
+// Parameters of a job on one core loop. Together with each rank's gradients and results, this is
+// more than an L3 cache keeps over an iteration.
 constexpr std::uint32_t kStreamedBytes = 8 * 1024 * 1024;
 
 optimizer::OptimizerArguments ArgumentsOf(const Chunk& chunk) {
@@ -34,7 +34,7 @@ bool Reduce(Chunk& chunk, simd::Reduction reduction, const simd::Terms& terms,
                              .optimizer = key.optimizer,
                              .ranks = world_size,
                              .arguments = ArgumentsOf(chunk)};
-  // Masters are read and written in place, and the parameters are one more copy of the result.
+  // Masters are updated in place, and the parameters are one more copy of the result.
   std::array<std::byte*, kRanksMax + 1> replies;
   std::size_t reply_count = 0;
   if (chunk.masters != nullptr) replies[reply_count++] = chunk.NextParameters();
@@ -50,7 +50,7 @@ bool Reduce(Chunk& chunk, simd::Reduction reduction, const simd::Terms& terms,
                            .streams_results = streams});
 }
 
-// The payload is read once, whatever it is turned into: a worker may be writing to it.
+// Reads the payload only once, because a worker may be writing to it.
 void Assign(Chunk& chunk, const std::byte* payload) {
   const ShardKey& key = *chunk.key;
   std::byte* const next = chunk.NextParameters();

@@ -1,5 +1,5 @@
 // Third stage: turns the terms of a whole round into the chunk's next version, in one pass that
-// sums, updates, and writes every copy of it. Core loop's thread; nothing allocates.
+// sums, updates, and writes every copy of the result. Core loop's thread; nothing allocates.
 #pragma once
 
 #include <cstddef>
@@ -10,24 +10,26 @@
 
 namespace phub::server::optimize {
 
-// Whether results go past the caches: every rank has them in memory of its own, and they are more
-// than caches hold, so that they are gone from there by the time that somebody reads them.
+// Whether to write results with non-temporal stores, which bypass the caches. True if every rank
+// gets them in its own memory and the job's results do not fit into the caches, so that they would
+// be evicted before a worker reads them.
 bool StreamsResults(const JobShard& shard, std::size_t own_count);
 
-// Makes version chunk.applied + 1; whoever calls moves chunk.applied on. terms: of kReduce in rank
-// order; of kAssign the one payload that wins, in chunk.payload_type. own_replies: memory of
-// workers who want their reply there, chunk.reply_bytes() each, written in the same pass; past the
-// caches, if `streams`: for jobs whose results do not stay there until somebody reads them. True if
-// it is a reduction, and its result (in the accumulation type) is not finite.
+// Makes version chunk.applied + 1. The caller increments chunk.applied. Returns true if the round
+// is a reduction whose result (in the accumulation type) is not finite.
+//   terms         for kReduce, in rank order; for kAssign, the root's payload in chunk.payload_type
+//   own_replies   workers' memory for their replies, chunk.reply_bytes() each, written in the same
+//                 pass
+//   streams       write own_replies with non-temporal stores, see StreamsResults
 bool ApplyRound(Chunk& chunk, const simd::Terms& terms, std::uint32_t world_size,
                 std::span<std::byte* const> own_replies, bool streams);
 
-// Rounds that are applied later than summed (apply_iteration). The sum in the chunk's accumulator
-// is made the gradient that the optimizer gets, so that its norm can be told: a mean is divided
-// now. The squared norm, an f64 whose bits depend on the chunk's elements alone; of keys without an
-// optimizer 0, since what they sum is no gradient.
+// For rounds that are summed and applied later (apply_iteration). Turns the sum in the chunk's
+// accumulator into the gradient for the optimizer: a mean is divided now. Returns the gradient's
+// squared norm, an f64 whose bits depend only on the chunk's elements; 0 for keys without an
+// optimizer, whose sums are not gradients.
 double MakeGradient(Chunk& chunk, std::uint32_t world_size);
-// Like ApplyRound with what is in the accumulator. norms: it went through MakeGradient, and is
+// Like ApplyRound, with the sum in the accumulator. norms: MakeGradient was called; the gradient is
 // multiplied by `scale` first.
 void ApplySummed(Chunk& chunk, std::uint32_t world_size, bool norms, double scale,
                  std::span<std::byte* const> own_replies, bool streams);

@@ -1,4 +1,4 @@
-// Bitmaps of what waits, a bit per chunk or rank; and how messages to workers begin.
+// Bitmaps with a bit per chunk or rank, and the header of messages to workers.
 #pragma once
 
 #include <cstdint>
@@ -18,7 +18,7 @@ inline bool Test(const std::uint64_t* bits, std::uint32_t index) {
   return (bits[index / kWordBits] >> (index % kWordBits) & 1) != 0;
 }
 
-// What the bit was before.
+// These return the bit's old value.
 inline bool TestAndSet(std::uint64_t* bits, std::uint32_t index) {
   const bool was = Test(bits, index);
   bits[index / kWordBits] |= std::uint64_t{1} << (index % kWordBits);

@@ -30,7 +30,7 @@ bool ReplyStage::NoteReplyAddress(const JobShard& shard, Chunk& chunk, Rank rank
   if (!transports_[lane.transport_index]->CanPlace(lane.connection, address, chunk.reply_bytes())) {
     return false;
   }
-  // Where this end does not write itself, alignment is the device's business.
+  // If the device writes the memory (then OwnReply is null), alignment does not matter here.
   const std::byte* const memory = OwnReply(lane, chunk, address);
   const std::uint32_t alignment = numeric::ElementBytes(chunk.key->parameter_type);
   return reinterpret_cast<std::uintptr_t>(memory) % alignment == 0;
@@ -64,7 +64,7 @@ bool ReplyStage::PostReply(JobShard& shard, const Chunk& chunk, Iteration versio
   request.header = HeaderFor(shard, wire::MessageKind::kParameters);
   request.header.iteration = version;
   request.header.chunk = chunk.index;
-  request.header.slot = SlotIndex{chunk.index.value};  // a worker's landing table is by chunk
+  request.header.slot = SlotIndex{chunk.index.value};  // a worker's landing table has one per chunk
   request.header.key = chunk.key->key;
   request.header.type = chunk.key->parameter_type;
   request.header.payload_bytes = chunk.reply_bytes();
@@ -79,7 +79,8 @@ bool ReplyStage::PostReply(JobShard& shard, const Chunk& chunk, Iteration versio
   return true;
 }
 
-// To one lane that has window: from the rank's own memory, if it has named some.
+// Posts to one lane whose window has room; the payload is in the rank's own memory if it named
+// some.
 bool ReplyStage::PostTo(JobShard& shard, const Chunk& chunk, Rank rank, Iteration version) {
   Lane& lane = shard.lanes[rank.value];
   const std::byte* payload = OwnReply(lane, chunk, chunk.reply_address[rank.value]);
@@ -99,8 +100,8 @@ void ReplyStage::SendToRank(JobShard& shard, Chunk& chunk, Rank rank, Iteration 
   Defer(shard, lane, chunk, version);
 }
 
-// One request for all lanes of one transport that want this chunk from where it lies and have
-// window; the others keep a bit. Ranks with memory of their own get a request each.
+// Posts one request for all lanes of one transport whose window has room and whose ranks named no
+// memory. Ranks that named memory get a request each. If a window is full, the chunk's bit is set.
 void ReplyStage::SendToGroup(JobShard& shard, Chunk& chunk, std::uint8_t transport_index) {
   std::array<std::uint32_t, kRanksMax> ranks;
   std::size_t count = 0;
@@ -144,7 +145,7 @@ void ReplyStage::KeepVersions(JobShard& shard, const Chunk& chunk) {
   for (Lane& lane : shard.lanes) {
     if (lane.replies_pending == 0 || !TestAndClear(lane.pending_reply, chunk.index.value)) continue;
     if (!TestAndSet(lane.pending_previous, chunk.index.value)) continue;
-    --lane.replies_pending;  // it had asked for the one before that, too, which is not kept
+    --lane.replies_pending;  // a reply with the version before that waited, too; it is not kept
     --shard.reply_backlog;
   }
 }
@@ -183,8 +184,8 @@ bool ReplyStage::Credit(JobShard& shard, Rank rank, ChunkIndex chunk, SlotIndex 
   return true;
 }
 
-// A reply gives back the slot that its chunk holds. A credit that still waits would come after it,
-// when the slot may hold the chunk's next gradient already.
+// A reply also credits the chunk's slot. A credit that still waits would arrive after the reply,
+// when the slot may already hold the chunk's next gradient.
 void ReplyStage::DropCredit(JobShard& shard, Lane& lane, ChunkIndex chunk) {
   shard.reply_backlog -= static_cast<std::uint32_t>(
       std::erase_if(lane.credits_waiting,

@@ -1,16 +1,22 @@
-// Last stage: new versions and credits go back to the workers.
+// Last stage: sends new versions and credits to the workers.
 //
-// A worker that shares memory with the daemon may name a place there for its reply. Such memory is
-// filled in the pass that makes the new version (OwnReplies), and the reply only says so.
+// A worker that shares memory with the daemon may name an address there for its reply. The pass
+// that makes the new version also writes that memory (OwnReplies), and the reply message only
+// reports it.
 //
-// A whole round is answered at once, unasked, with one request that names every lane that waits
-// for it. Replies have a window per lane (replies_per_lane_max posted and not yet sent); a lane
-// whose window is full gets a bit in its own bitmap instead, and the reply is posted later from
-// the chunk's parameters, which cannot change before that rank has had it: the next version needs
-// that rank's next push. Only what a process pulls that took its rank over may be a version behind
-// by then, since the one before it had pushed; it has a bitmap of its own. A credit that finds the
-// send queue full waits in a list with room for one per slot; what is to be told of a sum, in a
-// bitmap of its own. So nothing here grows, and nothing here blocks. Core loop's thread.
+// A whole round is answered at once, with one request for all lanes that wait for it. Nothing here
+// blocks or grows, because messages that cannot be sent wait in memory of fixed size:
+//   reply    Each lane has a window (replies_per_lane_max posted and not yet sent). If it is full,
+//            the chunk's bit is set in the lane's bitmap, and the reply is posted later from the
+//            chunk's parameters. These cannot change before the rank has the reply, because the
+//            next version needs the rank's next push.
+//   reply with the previous version
+//            A process that took over a rank may pull a version that is not current any more when
+//            the reply is posted, because its predecessor had already pushed. It has another
+//            bitmap.
+//   credit   waits in a list with room for one per slot
+//   kSummed  waits in a bitmap of its own
+// Core loop's thread.
 #pragma once
 
 #include <array>
@@ -26,33 +32,33 @@ class ReplyStage {
  public:
   ReplyStage(std::span<transport::Transport* const> transports, CoreCounters& counters);
 
-  // Keeps where the rank wants the chunk's next reply: from its last message about the chunk. False
-  // if that is no memory of its own, or misaligned.
+  // Stores the reply address of the rank's last message about the chunk. False if it is not in the
+  // rank's memory, or is misaligned.
   [[nodiscard]] bool NoteReplyAddress(const JobShard& shard, Chunk& chunk, Rank rank,
                                       SharedAddress address);
-  // The memory that ranks who wait for this round have named. Valid until the next call.
+  // The memory that the ranks that wait for this round have named. Valid until the next call.
   std::span<std::byte* const> OwnReplies(const JobShard& shard, const Chunk& chunk);
   // Sends the chunk's current version to every rank whose wants_reply bit is set, and clears the
-  // bits. REQUIRES: what OwnReplies named has been filled.
+  // bits. REQUIRES: the memory from OwnReplies has been written.
   void Answer(JobShard& shard, Chunk& chunk);
-  // The chunk has got a new version: what waits to be sent of the one before stays that one. Before
-  // Answer.
+  // Call when the chunk has a new version, before Answer: waiting replies with the version before
+  // keep that version.
   void KeepVersions(JobShard& shard, const Chunk& chunk);
-  // Says that the chunk is summed, and so that its slot is free: to every rank that waits for the
-  // reply, or to one. What the queue has no room for is said later.
+  // Sends that the chunk is summed, and so that its slot is free, to every rank that waits for the
+  // reply, or to one. Messages that find the queue full are sent later.
   void TellSummed(JobShard& shard, const Chunk& chunk);
   void TellSummed(JobShard& shard, const Chunk& chunk, Rank rank);
-  // Sends one version that is kept to one rank, once the tenant's bandwidth allows.
+  // Sends one of the kept versions to one rank, once the tenant's bandwidth allows it.
   void AnswerOne(JobShard& shard, Chunk& chunk, Rank rank, Iteration version);
-  // Gives a staging slot back, once the tenant's bandwidth allows. False if the rank has more
-  // credits waiting than slots, which only a peer that ignores credits can bring about.
+  // Returns a staging slot to the rank, once the tenant's bandwidth allows it. False if the rank
+  // has more credits waiting than slots, which happens only if the worker ignores credits.
   [[nodiscard]] bool Credit(JobShard& shard, Rank rank, ChunkIndex chunk, SlotIndex slot);
-  // A reply has left the lane's window.
+  // A reply was sent, so the lane's window has room for another.
   void OnSent(JobShard& shard, Rank rank);
-  // Posts what waits and now finds room; nothing while the tenant is over its bandwidth. True if it
-  // posted anything.
+  // Posts waiting messages that find room; none while the tenant is over its bandwidth. True if it
+  // posted any.
   bool Flush(JobShard& shard);
-  // The lane is gone, and with it all that waited for it.
+  // The lane was lost: drops all messages that wait for it.
   void Forget(JobShard& shard, Rank rank);
 
  private:

@@ -1,4 +1,4 @@
-// Jobs with apply=iteration: ranks are told of chunks that are summed. Part of ReplyStage.
+// Jobs with apply=iteration: notifies ranks of summed chunks (kSummed). Part of ReplyStage.
 #include <bit>
 
 #include "server/core/reply/bits.h"
@@ -27,7 +27,7 @@ void ReplyStage::DeferSummed(JobShard& shard, Lane& lane, const Chunk& chunk) {
   ++shard.reply_backlog;
 }
 
-// One request for all lanes of one transport.
+// Posts one request for all lanes of each transport.
 void ReplyStage::TellSummed(JobShard& shard, const Chunk& chunk) {
   for (std::size_t i = 0; i < transports_.size(); ++i) {
     std::size_t count = 0;
@@ -53,7 +53,8 @@ void ReplyStage::TellSummed(JobShard& shard, const Chunk& chunk) {
 
 void ReplyStage::TellSummed(JobShard& shard, const Chunk& chunk, Rank rank) {
   Lane& lane = shard.lanes[rank.value];
-  // The slot's credit waits for the tenant's bandwidth, and so does this, which frees it as well.
+  // Wait for the tenant's bandwidth, like the slot's credit, because this message frees the slot
+  // too.
   if (shard.turn.throttled()) return DeferSummed(shard, lane, chunk);
   DropCredit(shard, lane, chunk.index);
   if (PostSummed(shard, chunk, lane.transport_index, {&lane.connection, 1})) return;
@@ -68,7 +69,8 @@ bool ReplyStage::FlushSummed(JobShard& shard, Lane& lane) {
     while (word != 0) {
       const Chunk& chunk =
           *shard.chunks()[i * kWordBits + static_cast<std::uint32_t>(std::countr_zero(word))];
-      // One that is applied meanwhile was decided by this rank before it lost a lane: it knew.
+      // If the chunk was applied meanwhile, the rank had decided before it lost its lane, so it
+      // knows.
       const bool wanted = chunk.is_summed;
       if (wanted) DropCredit(shard, lane, chunk.index);
       if (wanted && !PostSummed(shard, chunk, lane.transport_index, {&lane.connection, 1})) {

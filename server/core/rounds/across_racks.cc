@@ -25,8 +25,8 @@ void Refuse(RoundStages& stages, JobShard& shard, RackIndex rack,
        .shard = &shard});
 }
 
-// The home: the optimizer runs here, or saved state is put in place. Control may have taken the
-// state back while other racks were awaited.
+// At the home: runs the optimizer, or puts loaded state in place. Control may have dropped the
+// state while the round waited for other racks.
 Made ApplyTotal(RoundStages& stages, JobShard& shard, Chunk& chunk) {
   PHUB_CHECK(chunk.is_home, "chunk={}", chunk.index.value);
   checkpoint::BeforeRound(shard, chunk);
@@ -50,7 +50,7 @@ Made ApplyTotal(RoundStages& stages, JobShard& shard, Chunk& chunk) {
   return stages.Optimize(shard, chunk, total, shard.exchange->rank_count, own, /*streams=*/false);
 }
 
-// Elsewhere: the next version has landed where it belongs.
+// At other racks: the next version has landed in the chunk's memory.
 Made TakeResult(RoundStages& stages, JobShard& shard, Chunk& chunk) {
   PHUB_CHECK(!chunk.is_home, "chunk={}", chunk.index.value);
   for (std::byte* const own : stages.replies.OwnReplies(shard, chunk)) {
@@ -78,7 +78,7 @@ Made Finish(RoundStages& stages, JobShard& shard, Chunk& chunk) {
   const bool has_payload = aggregate::FoldAll(shard, chunk, stages.freed);
   for (const aggregate::FreedSlot& slot : stages.freed.all()) stages.Credit(shard, slot);
   stages.outbox.ReportNonFinite(shard);
-  if (!shard.live()) return Made::kNothing;  // rejected: no other rack is told of the round
+  if (!shard.live()) return Made::kNothing;  // rejected: do not send the sum to other racks
   return Follow(stages, shard, shard.exchange->plan.self,
                 stages.exchanges.OnLocalSum(shard, chunk, has_payload));
 }

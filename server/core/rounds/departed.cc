@@ -14,7 +14,7 @@ void Fault(Outbox& outbox, JobShard& shard, const Chunk& chunk, Rank departed, R
                 .shard = &shard});
 }
 
-// Who takes part in the chunk's round without the rank that has left.
+// A rank of the chunk's round other than the rank that has left.
 Rank OtherThan(const JobShard& shard, const Chunk& chunk, Rank departed) {
   Rank other = chunk.first_rank;
   for (std::uint32_t i = 0; i < shard.config.world_size && other == departed; ++i) {

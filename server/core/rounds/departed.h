@@ -1,5 +1,5 @@
-// Rounds that need a rank that has left the job in order: they can never be whole, so each is a
-// fault of the job, found at the earliest of three moments. Loop's thread; nothing allocates.
+// A round that needs a rank that has left the job normally can never complete, so it is a fault of
+// the job. Each function detects it at another moment. Loop's thread; nothing allocates.
 #pragma once
 
 #include "server/core/job_shard.h"
@@ -7,13 +7,13 @@
 
 namespace phub::server::departed {
 
-// The rank leaves. A fault if a round has begun that still needs it.
+// Call when the rank leaves. Reports a fault if a round has begun that still needs it.
 void OnRankLeft(Outbox& outbox, JobShard& shard, Rank rank);
-// `rank` has pushed into a round that is not whole. True, and a fault, if the round needs a rank
-// that has left.
+// Call when `rank` has pushed into a round that is not whole. Reports a fault and returns true if
+// the round needs a rank that has left.
 bool FaultIfNeeded(Outbox& outbox, JobShard& shard, const Chunk& chunk, Rank rank);
-// apply=iteration: the round is summed, and every rank has to decide about it. True, and a fault,
-// if one has left.
+// Call when a round of apply=iteration is summed, so that every rank must decide about it. Reports
+// a fault and returns true if a rank has left.
 bool FaultIfUndecidable(Outbox& outbox, JobShard& shard, const Chunk& chunk);
 
 }  // namespace phub::server::departed

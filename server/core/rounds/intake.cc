@@ -38,7 +38,7 @@ Chunk* Intake::Aggregate(JobShard& shard, Rank rank, const ingest::Verdict& verd
   return nullptr;
 }
 
-// Messages that a reply answers, at once or with their round.
+// Handles messages that get a reply, at once or with their round.
 Chunk* Intake::OnChunkMessage(JobShard& shard, Rank rank, const ingest::Verdict& verdict,
                               const transport::ReceivedMessage& message) {
   Chunk& chunk = *verdict.chunk;
@@ -110,7 +110,7 @@ void Intake::NoteFolded(JobShard& shard, std::size_t credited) {
   stages_.outbox.ReportNonFinite(shard);
 }
 
-// The gradient is here already: its slot is free again, and its rank is answered with the round.
+// The gradient had already arrived: credits the slot; the round's reply answers the rank.
 void Intake::OnDuplicate(JobShard& shard, Rank rank, Chunk& chunk,
                          const wire::MessageHeader& header) {
   stages_.loop.counters.Add(CoreCounter::duplicates_staged);
@@ -126,7 +126,7 @@ void Intake::OnDuplicate(JobShard& shard, Rank rank, Chunk& chunk,
                         .shard = &shard});
 }
 
-// A version for one rank alone. What is pulled is charged as if it had been pushed.
+// Sends a version to one rank. A pull is charged like a push.
 void Intake::OnAsked(JobShard& shard, Rank rank, Chunk& chunk, Iteration version,
                      wire::MessageKind kind) {
   if (kind == wire::MessageKind::kPull) {

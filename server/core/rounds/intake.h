@@ -1,7 +1,7 @@
-// What workers send, up to a whole round: the stages ingest and aggregate, and what they mean for
-// credits, accounts and faults.
+// Processes workers' messages up to a whole round: the stages ingest and aggregate, and the
+// resulting credits, charges and faults.
 //
-// Owned by CoreLoop::State; loop's thread. Nothing allocates after construction.
+// Owned by CoreLoop::Impl; loop's thread. Nothing allocates after construction.
 #pragma once
 
 #include "server/core/ingest/ingest.h"
@@ -13,14 +13,13 @@ class Intake {
  public:
   explicit Intake(RoundStages& stages) : stages_(stages) {}
 
-  // Charges the message and says what it means. Changes nothing but the account and, of a record,
-  // the key's records.
+  // Charges and validates the message. Otherwise it changes only the key's hyper-parameters, for a
+  // message that announces some.
   ingest::Verdict Ingest(JobShard& shard, Rank rank, const transport::ReceivedMessage& message);
-  // Does what the verdict says. The chunk whose round is whole now, or null.
+  // Executes the verdict. Returns the chunk whose round is whole now, or null.
   Chunk* Aggregate(JobShard& shard, Rank rank, const ingest::Verdict& verdict,
                    const transport::ReceivedMessage& message);
-  // After lanes were lost, if any were: no lane stays full for a round that waits for its rank
-  // again.
+  // If lanes were lost: relieves lanes that are full of rounds that wait for the lost ranks again.
   void RelieveAfterLosses();
 
  private:

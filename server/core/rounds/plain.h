@@ -1,6 +1,6 @@
-// The policy of most rounds: once every rank has pushed and it is the job's turn, one pass sums
-// what is staged, in rank order, runs the optimizer and writes every copy of the next version.
-// Broadcasts and loads of saved state, which are no sums, go the same way.
+// The policy of most rounds. When every rank has pushed and it is the job's turn, one pass sums the
+// staged gradients in rank order, runs the optimizer and writes every copy of the next version.
+// Broadcasts and loads of checkpoints also use it.
 #pragma once
 
 #include "server/core/rounds/round_stages.h"

@@ -1,15 +1,15 @@
-// What the policies of rounds work with: the stages that a whole round goes through, scratch
-// memory, and the two things that every policy does alike.
+// What the policies of rounds use: the stages that a whole round passes, scratch memory, and two
+// functions for all policies.
 //
-// A policy makes a chunk's next version out of a whole round. It is a namespace with a function
-// Finish (and what else its kind of job needs), in a file of its own:
+// A policy makes a chunk's next version from a whole round. It is a namespace with a function
+// Finish (and more functions if its kind of job needs them), in a file of its own:
 //
-//   policy           how the next version comes to be                            file
-//   kPlain           sum and update in one pass over what is staged              plain.h
-//   kWholeIteration  sum now; update when all workers have decided about all     whole_iteration.h
-//   kAcrossRacks     sum now; add the peer racks' sums; update at the home        across_racks.h
+//   policy           how it makes the next version                               file
+//   kPlain           sum and update in one pass over the staged gradients        plain.h
+//   kWholeIteration  sum now; update when all workers have decided               whole_iteration.h
+//   kAcrossRacks     sum now; add the peer racks' sums; update at the home       across_racks.h
 //
-// Nothing here moves chunk.applied on or answers anybody: Rounds does, for all policies.
+// Rounds increments chunk.applied and sends the replies, for all policies.
 // Owned by Rounds; loop's thread. Nothing allocates.
 #pragma once
 
@@ -25,20 +25,19 @@
 
 namespace phub::server {
 
-// What has become of a round for now.
+// The result of a policy's function.
 enum class Made : std::uint8_t {
-  kNothing,  // it waits for somebody, or the job has failed
-  kVersion,  // chunk.NextParameters() holds the next version
-  kSkipped,  // the same, and it is the version before: the iteration was skipped
+  kNothing,  // the round waits for workers or racks, or the job has failed
+  kVersion,  // chunk.NextParameters() has the next version
+  kSkipped,  // the iteration was skipped: the next version is equal to the current one
 };
 
 struct RoundStages {
-  // Makes the next version from the terms of all ranks of the job, `ranks` of them. own_replies and
-  // streams: as in optimize.h. kNothing: the result is not finite, and the job rejects that.
+  // Makes the next version from the terms of all `ranks` ranks of the job. own_replies and streams:
+  // see optimize.h. kNothing: the result is not finite, and the job rejects such results.
   Made Optimize(JobShard& shard, Chunk& chunk, const simd::Terms& terms, std::uint32_t ranks,
                 std::span<std::byte* const> own_replies, bool streams);
-  // Gives a staging slot back to its worker. A fault if the worker has used it again without its
-  // credit.
+  // Returns a staging slot to its worker. Reports a fault if the worker ignores credits.
   void Credit(JobShard& shard, const aggregate::FreedSlot& slot);
 
   LoopContext& loop;
@@ -46,7 +45,7 @@ struct RoundStages {
   Turns& turns;
   reply::ReplyStage& replies;
   exchange::ExchangeStage& exchanges;
-  aggregate::TermList terms{};    // scratch: 8 KiB that need not be on the stack
+  aggregate::TermList terms{};    // scratch: 8 KiB, too large for the stack
   aggregate::FreedSlots freed{};  // scratch
 };
 

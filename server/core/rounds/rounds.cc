@@ -45,7 +45,7 @@ void Rounds::OnRackMessage(JobShard& shard, RackIndex rack,
   });
 }
 
-// The next version is in place: it becomes the chunk's own, and goes to all who wait for it.
+// Makes the next version current and sends it to the workers and racks that wait for it.
 void Rounds::Publish(JobShard& shard, Chunk& chunk, Made made) {
   const bool is_reduction = chunk.operation == wire::RoundOperation::kReduce;
   if (is_reduction && made != Made::kSkipped) ++chunk.reductions;

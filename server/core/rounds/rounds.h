@@ -1,8 +1,8 @@
-// The end of a round's way: a whole round becomes the chunk's next version, and everybody who
-// waits for it is answered. How the version is made is the policy of the job (round_stages.h lists
-// them), chosen when the job is added; what a new version entails is the same for all.
+// Finishes whole rounds: makes the chunk's next version and answers the workers and racks that wait
+// for it. The job's policy makes the version (round_stages.h lists the policies); it is chosen when
+// the job is added. Publishing a version is the same for all policies.
 //
-// Owned by CoreLoop::State; loop's thread. Nothing allocates after construction.
+// Owned by CoreLoop::Impl; loop's thread. Nothing allocates after construction.
 #pragma once
 
 #include "server/core/rounds/round_stages.h"
@@ -16,10 +16,10 @@ class Rounds {
 
   static RoundPolicy PolicyFor(const JobShard& shard);
 
-  // The round is whole, and it is the job's turn: exchange, optimize, reply.
+  // Call when the round is whole and it is the job's turn: exchange, optimize, reply.
   void Finish(JobShard& shard, Chunk& chunk);
-  // What a peer rack sent, which may be the last that a round waited for. It is not put off, since
-  // that rack waits for it; but it is charged: as what workers send, and for the work it causes.
+  // Handles a message of a peer rack, which may complete a round. The round is not queued, because
+  // that rack waits for it, but the job is charged for the message and for the work.
   void OnRackMessage(JobShard& shard, RackIndex rack, const transport::ReceivedMessage& message);
 
   RoundStages& stages() { return stages_; }

@@ -12,12 +12,13 @@
 namespace phub::server::whole_iteration {
 namespace {
 
-// Every rank's gradient is here: their sum moves to the accumulator, and the slots are free.
+// Folds every rank's gradient into the accumulator, which frees their slots, and notifies the
+// ranks.
 void Sum(RoundStages& stages, JobShard& shard, Chunk& chunk) {
-  // No credits: a rank that is told of the sum knows that its slot is free.
+  // No credits: the kSummed message also frees the rank's slot.
   aggregate::FoldAll(shard, chunk, stages.freed);
   stages.outbox.ReportNonFinite(shard);
-  if (!shard.live()) return;  // rejected: nothing of the iteration was applied
+  if (!shard.live()) return;  // rejected: no chunk of the iteration was applied
   if (departed::FaultIfUndecidable(stages.outbox, shard, chunk)) return;
   if (shard.config.norms) {
     chunk.squared_norm = optimize::MakeGradient(chunk, shard.config.world_size);
@@ -59,7 +60,7 @@ Made Finish(RoundStages& stages, JobShard& shard, Chunk& chunk) {
 void Decide(RoundStages& stages, JobShard& shard, Rank rank, const wire::MessageHeader& header) {
   ShardIteration& iteration = shard.iteration;
   Lane& lane = shard.lanes[rank.value];
-  if (lane.decided) return;  // again, on a new lane
+  if (lane.decided) return;  // repeated on a new lane
   PHUB_CHECK(iteration.summed_count == shard.chunk_count, "summed={}", iteration.summed_count);
   if (iteration.decided_count == 0) {
     iteration.first_rank = rank;
@@ -74,7 +75,7 @@ void Decide(RoundStages& stages, JobShard& shard, Rank rank, const wire::Message
   ++iteration.decisions;
   stages.loop.counters.Add(CoreCounter::decisions);
   iteration.applying_count = std::exchange(iteration.summed_count, 0);
-  // A run of the loop is bounded, and an iteration is long: its chunks take turns with other work.
+  // A run of the loop is bounded and an iteration is long, so queue the chunks among other work.
   for (std::uint32_t i = 0; i < shard.chunk_count; ++i) {
     stages.turns.Queue(shard, *shard.chunks()[i]);
   }

@@ -21,7 +21,7 @@ bool IsWhole(const JobShard& shard, const Chunk& chunk) {
 
 FairQueue::FairQueue() : rows_(std::make_unique<std::array<TenantTurn, kRows>>()) {}
 
-// The tenant's row, with what it owes; else one that was nobody's, or is nobody's any more.
+// The tenant's row, which keeps its debt; otherwise an unused row, or one whose tenant has no jobs.
 TenantTurn& FairQueue::RowOf(std::uint32_t tenant) {
   TenantTurn* vacant = nullptr;
   for (TenantTurn& row : *rows_) {
@@ -48,7 +48,7 @@ void FairQueue::AddJob(JobShard& shard, TimeNs now) {
 
 void FairQueue::AddKeys(JobShard& shard, const KeyBatch& batch) {
   JobTurn& job = shard.turn;
-  if (job.tenant == nullptr) return;  // the core loop let go of it already
+  if (job.tenant == nullptr) return;  // the core loop has already removed the job
   std::uint64_t bytes = 0;
   for (const Chunk& chunk : batch.chunks) {
     const ShardKey& key = *chunk.key;
@@ -59,14 +59,14 @@ void FairQueue::AddKeys(JobShard& shard, const KeyBatch& batch) {
 }
 
 void FairQueue::SetShare(JobShard& shard, const TenantShare& share, TimeNs now) {
-  if (shard.turn.tenant == nullptr) return;  // the core loop let go of it already
+  if (shard.turn.tenant == nullptr) return;  // the core loop has already removed the job
   TenantTurn& tenant = *shard.turn.tenant;
   tenant.weight = std::clamp<std::uint32_t>(share.weight, 1, kWeightMax);
   const bool was_limited = tenant.bucket.limited();
   tenant.bucket.SetRate(share.bandwidth_bytes, now);
   limited_count_ += tenant.bucket.limited() ? 1 : 0;
   limited_count_ -= was_limited ? 1 : 0;
-  next_refill_ = now;  // a throttled tenant may go on earlier, or later
+  next_refill_ = now;  // the end of throttling may have changed
   Refill(now);
 }
 
@@ -106,7 +106,7 @@ void FairQueue::Leave(Ring& ring, Turn& turn) {
 
 void FairQueue::Push(JobShard& shard, Chunk& chunk) {
   PHUB_ON_CORE_LOOP();
-  if (chunk.is_queued) return;  // it was whole before, and a lane was lost meanwhile
+  if (chunk.is_queued) return;  // it was queued before a lane was lost, and is whole again
   JobTurn& job = shard.turn;
   chunk.is_queued = true;
   chunk.next_queued = nullptr;
@@ -142,8 +142,7 @@ bool FairQueue::TakeIn(JobShard& shard, std::uint64_t bytes, TimeNs now) {
   return true;
 }
 
-// Whose turn it is: of those that owe nothing, the first. Whoever owes is given his quantum each
-// time that the turn passes him.
+// The first turn without debt. A turn with debt that is passed over gets its quantum.
 Turn& FairQueue::Pick(Ring& ring) {
   while (!ring.alone() && ring.front().deficit_ns <= 0) {
     ring.front().deficit_ns += Scaled(kQuantumNs, ring.front().weight);
@@ -165,7 +164,7 @@ FairQueue::Round FairQueue::Next() {
   PHUB_ON_CORE_LOOP();
   while (!tenants_.empty()) {
     auto& tenant = static_cast<TenantTurn&>(Pick(tenants_));
-    if (tenant.waiting.empty()) {  // it was there to pay
+    if (tenant.waiting.empty()) {  // it took turns only to pay its debt
       Leave(tenants_, tenant);
       continue;
     }
@@ -180,7 +179,7 @@ FairQueue::Round FairQueue::Next() {
   return {};
 }
 
-// Nothing of the job waits any more.
+// Removes the job's queued rounds.
 void FairQueue::Forget(JobTurn& job) {
   while (job.first != nullptr) {
     job.first->is_queued = false;

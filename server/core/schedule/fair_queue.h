@@ -1,27 +1,26 @@
-// Which whole round a core loop finishes next, when several jobs want it: deficit round robin over
-// tenants by their weights, and over the jobs of each tenant alike. Summing, updating and replying
-// is what a round costs, so rounds are what is scheduled; taking gradients in cannot be put off,
-// and is charged.
+// Decides which whole round a core loop finishes next when several jobs share it: deficit round
+// robin over tenants by their weights, and over the jobs of each tenant equally. Rounds are
+// scheduled, because summing, updating and replying are most of the work. Receiving gradients is
+// not scheduled, but it is charged.
 //
-// Taking in is put off only where somebody owes much already (MustHold): then his lanes are not
-// read while others wait, so that a burst over many lanes takes no more of the core than its share
-// either.
+// If a tenant is far over its share while others wait (MustHold), the loop does not read its lanes.
+// So a burst over many lanes does not get more than its share of the core either.
 //
-// What a turn is measured in: nanoseconds. A round is charged what it took by the clock. A gradient
-// that came in is charged kMessageNs + its bytes * kNsPerKibibyte / 1024: reading the clock for
-// each would cost more than it tells. Both are paid from the same account, which may be overdrawn;
-// whoever owes waits until his turns have paid for it. Debts are bounded, and forgiven when the
-// core loop had nothing to do. What somebody does not use of his turn is lost, not saved.
+// Turns are measured in nanoseconds. A round is charged its measured duration. A received gradient
+// is charged kMessageNs + its bytes * kNsPerKibibyte / 1024, because reading the clock for each
+// would cost too much. Both are charged to the same account, which may go negative (a debt); its
+// owner then waits until its quanta have paid the debt. Debts are bounded, and they are cancelled
+// when the core loop was idle. The unused rest of a turn is lost.
 //
-//   A tenant that begins to wait is behind those that wait already. So it waits for one quantum of
-//   each at most, and one round that was begun (rounds are not interrupted).
-//   With one tenant waiting, nobody counts: it is served as fast as the core can.
+//   A tenant that starts to wait is queued behind the tenants that wait already. So it waits at
+//   most for one quantum of each, and for one round that has begun (rounds are not interrupted). A
+//   tenant that waits alone gets the whole core, and its deficit does not matter.
 //
-// Holding back rounds holds back replies, and with them the slots that the worker needs to send
-// more: a flood ends at the credits. So does a bandwidth: a tenant whose bucket is empty is
-// throttled, which means that its rounds stay unfinished and its credits and replies unsent.
-// Nothing is dropped. It owes one iteration of its jobs at most: nobody pushes more than that ahead
-// but by repeating itself.
+// A delayed round delays its replies, and so the slots that the worker needs to send more: credits
+// stop a flood. Bandwidth limits work the same way: if a tenant's token bucket is empty, the tenant
+// is throttled, which means that its rounds are not finished and its credits and replies are not
+// sent. Nothing is dropped. Its debt is at most one iteration of its jobs, because workers can push
+// more than that ahead only by repeating messages.
 //
 // Core loop's thread; nothing allocates.
 #pragma once
@@ -37,14 +36,15 @@
 
 namespace phub::server::schedule {
 
-// A turn at weight 100: several rounds of a usual job, and short beside an iteration.
+// A turn at weight 100: several rounds of a typical job, and short compared to an iteration.
 inline constexpr DurationNs kQuantumNs = 50 * kMicrosecond;
-// Nobody owes more than this, at weight 100: what somebody took while nobody else was waiting is
-// held against him for so long.
+// The largest debt at weight 100. It limits how long a tenant pays for time that it used while no
+// other tenant waited.
 inline constexpr DurationNs kDebtNsMax = 64 * kQuantumNs;
-// Whoever owes more than this, while others wait, is not even read.
+// The lanes of a tenant with a larger debt than this, at weight 100, are not read while others
+// wait.
 inline constexpr DurationNs kHoldNs = 4 * kQuantumNs;
-// Of taking in one message, and 1 KiB of it: about what a memory copy takes.
+// The cost of receiving one message, and of each KiB of it: about the cost of a memory copy.
 inline constexpr DurationNs kMessageNs = 250;
 inline constexpr DurationNs kNsPerKibibyte = 64;
 
@@ -56,42 +56,42 @@ class FairQueue {
  public:
   FairQueue();
 
-  // The job's rounds may come from now on. What its config says of the tenant is so from now on.
+  // Call before the job's first round. Applies the tenant's share from the job's config.
   void AddJob(JobShard& shard, TimeNs now);
-  // Its rounds are forgotten.
+  // Drops the job's queued rounds.
   void RemoveJob(JobShard& shard);
-  // The job has these, too.
+  // Adds the keys' bytes to the size of the job's iteration.
   static void AddKeys(JobShard& shard, const KeyBatch& batch);
-  // For the tenant of the job, and so for all its jobs.
+  // Sets the share of the job's tenant, which all its jobs have.
   void SetShare(JobShard& shard, const TenantShare& share, TimeNs now);
 
-  // False: nobody else is there and nothing is limited, so that rounds may be finished at once, and
-  // nothing need be charged.
+  // False: the loop has at most one job and no bandwidth limit, so rounds may be finished at once
+  // and nothing must be charged.
   bool Shares() const { return job_count_ > 1 || limited_count_ > 0; }
-  // A whole round waits.
+  // Queues a whole round.
   void Push(JobShard& shard, Chunk& chunk);
-  // A message came in, or as much is to be sent unasked. True if that used up the tenant's
+  // Charges a received message, or a pulled reply of that size. True if that used up the tenant's
   // bandwidth.
   bool TakeIn(JobShard& shard, std::uint64_t bytes, TimeNs now);
   void Charge(JobShard& shard, DurationNs cost);
 
   struct Round {
-    JobShard* shard = nullptr;  // null: there is none that may be finished now
+    JobShard* shard = nullptr;  // null: no round may be finished now
     Chunk* chunk = nullptr;
   };
   Round Next();
-  // Whether the job's lanes are not to be read: its tenant owes much, and others wait. It then pays
-  // as if it waited, too.
+  // Whether not to read the job's lanes, because its tenant has a large debt while others wait. The
+  // tenant then takes turns to pay its debt, even if it has no rounds.
   bool MustHold(JobShard& shard);
   bool HasRounds() const { return !tenants_.empty(); }
 
-  // Tenants whose bandwidth allows it are throttled no more.
+  // Unthrottles the tenants whose token buckets are not empty any more.
   void Refill(TimeNs now);
-  // When Refill has something to do; the end of time if never.
+  // When Refill has something to do; the maximum if never.
   TimeNs next_refill() const { return next_refill_; }
-  // The core loop had nothing to do: nobody was kept waiting.
+  // The core loop was idle: cancels all debts, because no tenant had to wait.
   void OnIdle() { ++epoch_; }
-  // F1, F2 of docs/internals/invariants.md. `shards`: all that the core loop has.
+  // Checks F1 and F2 of docs/internals/invariants.md. `shards`: all shards of the core loop.
   void CheckInvariants(std::span<JobShard* const> shards) const;
 
  private:
@@ -106,11 +106,11 @@ class FairQueue {
   void Forget(JobTurn& job);
 
   std::unique_ptr<std::array<TenantTurn, kRows>> rows_;
-  Ring tenants_;                     // with whole rounds, and not throttled
-  TenantTurn* throttled_ = nullptr;  // the first of them
+  Ring tenants_;                     // tenants that take turns: not throttled
+  TenantTurn* throttled_ = nullptr;  // head of the list of throttled tenants
   std::uint64_t epoch_ = 1;
   std::size_t job_count_ = 0;
-  std::size_t limited_count_ = 0;  // tenants with a bandwidth and jobs
+  std::size_t limited_count_ = 0;  // tenants that have jobs and a bandwidth limit
   TimeNs next_refill_ = std::numeric_limits<TimeNs>::max();
 };
 

@@ -1,5 +1,5 @@
-// What fair_queue.h keeps of each tenant and job: a place in a ring, what it may still use of its
-// turn, and a tenant's bandwidth. Plain data of one core loop, and that loop's alone.
+// fair_queue.h's state of each tenant and job: its place in a ring, the rest of its turn, and a
+// tenant's bandwidth. Plain data, only for the core loop's thread.
 #pragma once
 
 #include <algorithm>
@@ -12,10 +12,10 @@ namespace phub::server {
 struct Chunk;
 struct JobShard;
 
-// What a tenant's jobs may have of one core loop.
+// The share of one core loop that a tenant's jobs may use.
 struct TenantShare {
-  std::uint32_t weight = 100;         // beside other tenants', where the core loop is busy
-  std::uint64_t bandwidth_bytes = 0;  // per second, pushed to this core loop; 0: no limit
+  std::uint32_t weight = 100;         // relative to other tenants, if the core loop is busy
+  std::uint64_t bandwidth_bytes = 0;  // pushed to this core loop per second; 0: no limit
 };
 
 }  // namespace phub::server
@@ -25,10 +25,10 @@ namespace phub::server::schedule {
 inline constexpr std::uint32_t kWeightDefault = 100;
 inline constexpr std::uint32_t kWeightMax = 10'000;
 
-// A place in a ring of those that take turns. In one ring or in none.
+// A member of at most one ring of tenants or jobs that take turns.
 struct Turn {
-  std::int64_t deficit_ns = 0;  // what is left of its turn; negative: owed
-  std::uint64_t epoch = 0;      // FairQueue's, when deficit_ns was last right
+  std::int64_t deficit_ns = 0;  // the rest of its turn; negative: debt
+  std::uint64_t epoch = 0;      // FairQueue's epoch in which deficit_ns is valid
   std::uint32_t weight = kWeightDefault;
   Turn* next = nullptr;  // null: in no ring
   Turn* previous = nullptr;
@@ -41,7 +41,7 @@ class Ring {
   bool alone() const { return head_ != nullptr && head_->next == head_; }
   Turn& front() const { return *head_; }
   void Rotate() { head_ = head_->next; }
-  // Behind all others.
+  // Adds the turn behind all others.
   void Append(Turn& turn) {
     if (head_ == nullptr) {
       head_ = turn.next = turn.previous = &turn;
@@ -63,11 +63,11 @@ class Ring {
   Turn* head_ = nullptr;
 };
 
-// Bytes per second, in debt by what had arrived already when they ran out, and by what comes while
-// they are out: to a limit, which whoever takes knows.
+// A token bucket of bytes. It may go into debt by bytes that had already arrived, or that arrive
+// while it is empty, up to a limit that the caller of Take() passes.
 class TokenBucket {
  public:
-  // 0: no limit. What is owed stays owed.
+  // 0: no limit. A debt is kept.
   void SetRate(std::uint64_t bytes_per_second, TimeNs now) {
     Refill(now);
     rate_ = bytes_per_second;
@@ -83,28 +83,28 @@ class TokenBucket {
   }
   void Refill(TimeNs now) {
     if (!limited() || now <= refilled_at_) return;
-    // In microseconds, so that no rate overflows; what is less than one is left for the next time.
+    // In microseconds, so that no rate overflows; the remainder counts at the next call.
     const std::int64_t elapsed = (now - refilled_at_) / kMicrosecond;
     const std::int64_t burst = BytesIn(kBurst / kMicrosecond);
-    // However long nobody looked: a full bucket is a full bucket.
+    // Stop at a full bucket, so that a long time since the last call does not overflow.
     const std::int64_t wanted = (burst - std::min(tokens_, burst)) + 1;
     const std::int64_t full_in = MicrosecondsFor(wanted);
     tokens_ = elapsed >= full_in ? burst : tokens_ + BytesIn(elapsed);
     refilled_at_ += elapsed * kMicrosecond;
   }
-  // When it will not be empty any more.
+  // When the bucket will not be empty any more.
   TimeNs FilledAt() const {
     return tokens_ >= 0 ? refilled_at_ : refilled_at_ + MicrosecondsFor(-tokens_) * kMicrosecond;
   }
 
  private:
-  // What a tenant may take at once after a pause: long for a transport, short for a person.
+  // The burst that a tenant may send after a pause: long for a transport, short for people.
   static constexpr DurationNs kBurst = 10 * kMillisecond;
   std::int64_t BytesIn(std::int64_t microseconds) const {
     return static_cast<std::int64_t>(rate_ / 1'000'000) * microseconds +
            static_cast<std::int64_t>(rate_ % 1'000'000) * microseconds / 1'000'000;
   }
-  // Rounded up, and a little more: never too few.
+  // Rounded up by a little more than one, so that the time is never too short.
   std::int64_t MicrosecondsFor(std::int64_t bytes) const {
     return static_cast<std::int64_t>(static_cast<double>(bytes) * 1e6 /
                                      static_cast<double>(rate_)) +
@@ -117,15 +117,15 @@ class TokenBucket {
 
 // A tenant on a core loop. Its jobs share its turn.
 struct TenantTurn : Turn {
-  std::uint32_t tenant = 0;  // control's number of it
-  std::uint32_t jobs = 0;    // that the core loop has
-  bool used = false;         // the row was ever somebody's
-  bool throttled = false;    // over its bandwidth: no round is begun to be finished, no own reply
-                             // sent; what other racks bring is answered all the same
+  std::uint32_t tenant = 0;  // control's number of the tenant
+  std::uint32_t jobs = 0;    // its jobs on this core loop
+  bool used = false;         // the row has or had a tenant
+  bool throttled = false;    // over its bandwidth: its rounds are not finished and replies to its
+                             // workers are not sent, but messages of other racks are processed
   Ring waiting;              // JobTurns with whole rounds
   TokenBucket bucket;
-  std::uint64_t iteration_bytes = 0;     // that one iteration of all its jobs pushes
-  TenantTurn* next_throttled = nullptr;  // in FairQueue's list, while throttled
+  std::uint64_t iteration_bytes = 0;     // bytes that one iteration of all its jobs pushes
+  TenantTurn* next_throttled = nullptr;  // next in FairQueue's list of throttled tenants
 };
 
 // A job on a core loop, and its whole rounds that wait to be finished, oldest first.

@@ -37,7 +37,7 @@ class ShmLanes final : public DaemonLanes {
     auto created = transport::ShmListener::Create({}, *gate_, clock_, random_);
     if (!created.ok()) {
       return absl::Status(created.status().code(),
-                          fmt::format("shared memory (shm; --shm off does without): {}",
+                          fmt::format("shared memory (shm; disable it with --shm off): {}",
                                       MessageOf(created.status())));
     }
     listener_ = *std::move(created);

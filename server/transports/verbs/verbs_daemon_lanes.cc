@@ -65,11 +65,11 @@ void DescribePeers(const Settings& settings, bool has_devices, LaneTransport& de
   using Peers = LaneTransport::Peers;
   description.peers = Peers::kUnavailable;
   if (settings.peer_transport == PeerTransport::kTcp) {
-    description.why_no_peers = "peer_transport = tcp at this daemon";
+    description.why_no_peers = "peer_transport = tcp on this daemon";
   } else if (!has_devices) {
     description.why_no_peers = settings.verbs == VerbsMode::kOff
-                                   ? "verbs = off at this daemon"
-                                   : "this daemon's host has no RDMA device that it uses";
+                                   ? "verbs = off on this daemon"
+                                   : "this daemon has no usable RDMA device";
   } else {
     const bool required = settings.peer_transport == PeerTransport::kVerbs;
     description.peers = required ? Peers::kRequired : Peers::kOffered;
@@ -92,7 +92,7 @@ absl::StatusOr<OpenedLanes> OpenVerbs(const DaemonLanesContext& context) {
   if (DataTlsOf(context.settings).beyond_loopback) {
     LogWarning(
         "event=verbs_lanes_in_the_clear reason=\"RDMA is not encrypted; tenants that require "
-        "encryption get tcp with TLS\"");
+        "encryption use TCP with TLS\"");
   }
   return opened;
 }

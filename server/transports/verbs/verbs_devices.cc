@@ -15,12 +15,13 @@
 namespace phub::server {
 namespace {
 
-// Room for some hundred lanes of a core loop; devices may have less.
+// Enough for several hundred lanes of a core loop; devices may support less.
 constexpr std::uint32_t kQueueEntries = 1u << 16;
 
 using Devices = std::vector<std::shared_ptr<const transport::VerbsDevice>>;
 
-// Where workers reach this daemon, if the settings say: the address of that subnet is chosen.
+// The address that workers connect to, if the settings have one. The device's GID in the same
+// subnet is preferred.
 std::optional<transport::Gid> OwnAddress(const Settings& settings) {
   const std::string& text = settings.data_listen.empty() ? settings.listen : settings.data_listen;
   const auto address = ParseHostAndPort(text);
@@ -49,10 +50,10 @@ absl::StatusOr<Devices> OpenDevices(const Settings& settings) {
     one.peer = OwnAddress(settings);
     auto device = transport::VerbsDevice::Open(one);
     if (device.ok() && !(*device)->limits().windows) {
-      device = absl::FailedPreconditionError(
-          fmt::format("RDMA device {} has no memory windows of type 2, so it cannot keep ranks of "
-                      "a job apart",
-                      one.name));
+      device = absl::FailedPreconditionError(fmt::format(
+          "RDMA device {} has no memory windows of type 2, which phubd needs to isolate "
+          "the ranks of a job",
+          one.name));
     }
     if (device.ok()) {
       devices.push_back(*std::move(device));
@@ -78,7 +79,7 @@ transport::VerbsLimits VerbsLimitsOf(const Settings& settings) {
 std::vector<std::size_t> AssignDevices(const NumaNodes& core_nodes, const NumaNodes& device_nodes) {
   PHUB_CHECK(!device_nodes.empty());
   std::vector<std::size_t> assigned;
-  std::map<std::optional<std::uint32_t>, std::size_t> turns;  // of the loops of a node
+  std::map<std::optional<std::uint32_t>, std::size_t> turns;  // [node]: loops assigned so far
   for (const std::optional<std::uint32_t>& node : core_nodes) {
     std::vector<std::size_t> near;
     for (std::size_t i = 0; i < device_nodes.size(); ++i) {
@@ -93,13 +94,13 @@ std::vector<std::size_t> AssignDevices(const NumaNodes& core_nodes, const NumaNo
 absl::StatusOr<VerbsQueues> OpenVerbsQueues(const Settings& settings, const NumaNodes& core_nodes) {
   if (settings.verbs == VerbsMode::kOff && PeersNeedVerbs(settings)) {
     return absl::InvalidArgumentError(
-        "peer_transport = verbs needs RDMA, and verbs = off; set one of them to auto");
+        "peer_transport = verbs needs RDMA, but verbs = off; set one of them to auto");
   }
   if (settings.verbs == VerbsMode::kOff) return VerbsQueues{};
   const auto failed = [](const absl::Status& status) {
-    return absl::Status(
-        status.code(),
-        fmt::format("lanes over RDMA (verbs; --verbs off does without): {}", MessageOf(status)));
+    return absl::Status(status.code(),
+                        fmt::format("lanes over RDMA (verbs; disable them with --verbs off): {}",
+                                    MessageOf(status)));
   };
   const absl::StatusOr<Devices> devices = OpenDevices(settings);
   if (!devices.ok()) return failed(devices.status());

@@ -1,5 +1,5 @@
-// The RDMA devices that the daemon's core loops use: the settings verbs, verbs_devices and
-// verbs_ack_timeout, and what this host has, made into one completion queue per core loop. Cold.
+// The RDMA devices of the daemon's core loops. Creates one completion queue per core loop from the
+// settings verbs, verbs_devices and verbs_ack_timeout and from this host's devices. Cold.
 #pragma once
 
 #include <cstdint>
@@ -17,11 +17,11 @@ namespace phub::server {
 
 using VerbsQueues = std::vector<std::shared_ptr<transport::VerbsQueue>>;  // [core loop]
 
-// Empty: no lanes over verbs. An error where verbs are asked for, or a device by
-// name, and cannot be had; it says what to do. What is used, and why not, is logged.
+// Empty: no lanes over RDMA. An error if the settings require RDMA or name a device that cannot be
+// used. Logs the device of each core loop, and why devices are not used.
 absl::StatusOr<VerbsQueues> OpenVerbsQueues(const Settings& settings, const NumaNodes& core_nodes);
-// Which device each core loop uses: those on its own node in turn; if it has none, or is not bound
-// to one, all in turn. At least one device.
+// The device of each core loop: the devices on its own node in turn; all devices in turn if the
+// node has none or the loop is not pinned. REQUIRES: at least one device.
 std::vector<std::size_t> AssignDevices(const NumaNodes& core_nodes, const NumaNodes& device_nodes);
 
 transport::VerbsLimits VerbsLimitsOf(const Settings& settings);

@@ -68,8 +68,8 @@ TEST(CorePlan, RefusalsSayWhichCoresAreUsable) {
   settings.cores = "4000-4000";
   const auto foreign = PlanCores(settings, Machine());
   ASSERT_FALSE(foreign.ok());
-  EXPECT_THAT(std::string(MessageOf(foreign.status())), HasSubstr("names core 4000"));
-  EXPECT_THAT(std::string(MessageOf(foreign.status())), HasSubstr("usable: "));
+  EXPECT_THAT(std::string(MessageOf(foreign.status())), HasSubstr("has core 4000"));
+  EXPECT_THAT(std::string(MessageOf(foreign.status())), HasSubstr("usable cores: "));
   settings.cores = "257";
   EXPECT_FALSE(PlanCores(settings, Machine()).ok());
   settings.cores = std::to_string(Machine().cores().size() + 1);

@@ -48,7 +48,7 @@ TEST(Config, EverySettingIsInHelpWithItsDefaultAndInTheDump) {
     EXPECT_THAT(ManPageText(), HasSubstr(fmt::format("\n.TP\n\\fB{}, ", setting.name)));
     EXPECT_TRUE(variables.insert(setting.Variable()).second) << setting.name;
   }
-  EXPECT_THAT(help, HasSubstr("Exit codes: 0 ok"));
+  EXPECT_THAT(help, HasSubstr("Exit codes: 0 success"));
 }
 
 TEST(Reload, OnlyWhatCanChangeChanges) {
@@ -142,12 +142,12 @@ TEST(Config, WrongTypesNameKeyPlaceAndWhatIsAllowed) {
   EXPECT_THAT(
       read.problems,
       testing::UnorderedElementsAre(
-          "f.toml:1:10: listen = 7700 is a number, but must be text in quotes (address:port)",
-          "f.toml:2:12: insecure = \"yes\" is text, but must be true or false, without quotes "
+          "f.toml:1:10: listen = 7700 is a number, but must be a string in quotes (address:port)",
+          "f.toml:2:12: insecure = \"yes\" is a string, but must be true or false, without quotes "
           "(true or false)",
           "f.toml:3:20: liveness_timeout = 2 has no unit; write it in quotes, like \"2s\"",
-          "f.toml:4:14: memory_max is an array, which no setting is (16MiB to 1024TiB)",
-          "f.toml:5:7: pin = true is a truth value, but must be text in quotes (auto, on or off)",
+          "f.toml:4:14: memory_max cannot be an array; allowed: 16MiB to 1024TiB",
+          "f.toml:5:7: pin = true is a boolean, but must be a string in quotes (auto, on or off)",
           "f.toml:6:15: chunk_bytes = -5 is negative; allowed: 256 to 4MiB, a multiple of 64"));
 }
 
@@ -190,7 +190,7 @@ TEST(Config, DirectoryAsFileIsAnError) {
 
 TEST(Config, UnknownVariableSuggestsTheNearest) {
   const Config config = Load({}, {"PHUB_LISTN=127.0.0.1:1"});
-  EXPECT_THAT(config.problems, ElementsAre("PHUB_LISTN: unknown variable of phub; did you mean "
+  EXPECT_THAT(config.problems, ElementsAre("PHUB_LISTN: unknown PHUB_ variable; did you mean "
                                            "\"PHUB_LISTEN\"?"));
 }
 
@@ -258,7 +258,7 @@ TEST(Config, TlsAndIdentitiesAllowListeningBeyondLoopback) {
   };
   EXPECT_THAT(with(tls, {"--state-dir", "/var/lib/phub"}), IsEmpty());
   // Expect: either alone is not enough, and the message says which is missing.
-  EXPECT_THAT(with(tls, {}), testing::ElementsAre(HasSubstr("would not ask who calls")));
+  EXPECT_THAT(with(tls, {}), testing::ElementsAre(HasSubstr("would not be authenticated")));
   EXPECT_THAT(with({"--listen", "0.0.0.0:7700", "--state-dir", "s"}, {}),
               testing::ElementsAre(HasSubstr("would not be encrypted")));
   EXPECT_THAT(with({"--tls-certificate", "c"}, {}),
@@ -272,7 +272,7 @@ TEST(Config, TlsAndIdentitiesAllowListeningBeyondLoopback) {
 
 TEST(Config, MalformedAddressesSayWhatIsMissing) {
   EXPECT_THAT(Load({"--listen", "127.0.0.1"}).problems[0], HasSubstr("has no port"));
-  EXPECT_THAT(Load({"--listen", ":7700"}).problems[0], HasSubstr("has no address"));
+  EXPECT_THAT(Load({"--listen", ":7700"}).problems[0], HasSubstr("has no host"));
   EXPECT_THAT(Load({"--listen", "::1:7700"}).problems[0], HasSubstr("needs brackets"));
   EXPECT_THAT(Load({"--listen", "127.0.0.1:99999"}).problems[0], HasSubstr("0 to 65535"));
   EXPECT_THAT(Load({"--listen", "127.0.0.1:http"}).problems[0], HasSubstr("\"http\""));
@@ -283,7 +283,7 @@ TEST(Config, StagingMustHoldAChunk) {
   ASSERT_THAT(config.problems, SizeIs(1));
   EXPECT_THAT(config.problems[0],
               HasSubstr("--staging-bytes-per-lane: staging_bytes_per_lane (32KiB, from "
-                        "--staging-bytes-per-lane) holds no chunk of chunk_bytes (128KiB, from "
+                        "--staging-bytes-per-lane) is smaller than chunk_bytes (128KiB, from "
                         "default)"));
 }
 

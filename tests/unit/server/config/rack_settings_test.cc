@@ -38,8 +38,8 @@ TEST(RackSettings, MistakesInARackAreNamedWithTheirPlace) {
     return config.problems.empty() ? std::string() : config.problems[0];
   };
   EXPECT_EQ(problem({"--daemons", "node1:7700,node2:7700", "--self", "node3:7700"}),
-            "--self: self = \"node3:7700\" is not in daemons = \"node1:7700,node2:7700\"; write it "
-            "as it is written there");
+            "--self: self = \"node3:7700\" is not in daemons = \"node1:7700,node2:7700\"; spell it "
+            "exactly as in the list");
   EXPECT_THAT(problem({"--daemons", "node1:7700"}),
               HasSubstr("--daemons: listen = \"127.0.0.1:7700\" is not in daemons"));
   EXPECT_THAT(problem({"--self", "node1:7700"}), HasSubstr("`daemons` is empty"));
@@ -47,8 +47,8 @@ TEST(RackSettings, MistakesInARackAreNamedWithTheirPlace) {
               HasSubstr("has the entry \"node1:1\" twice"));
   EXPECT_THAT(problem({"--daemons", "node1"}),
               HasSubstr("has the entry \"node1\", which has no port"));
-  EXPECT_THAT(problem({"--daemons", "node1:0"}), HasSubstr("whose port is open"));
-  EXPECT_THAT(problem({"--daemons", "0.0.0.0:7700"}), HasSubstr("names no host"));
+  EXPECT_THAT(problem({"--daemons", "node1:0"}), HasSubstr("\"node1:0\" with port 0"));
+  EXPECT_THAT(problem({"--daemons", "0.0.0.0:7700"}), HasSubstr("a wildcard address"));
   EXPECT_THAT(problem({"--daemons", "node1:1,,node2:1"}), HasSubstr("an empty entry"));
 }
 
@@ -73,10 +73,10 @@ TEST(RackSettings, AggregatorsComeAfterTheRacksAndSayWhatTheyAre) {
   EXPECT_EQ(FindPlaceAmongRacks(aggregator.settings)->self, 2u);
   // Each daemon says itself what it is, so that no list in the wrong order goes unnoticed.
   EXPECT_THAT(with({"--listen", "127.0.0.1:7800"}).problems,
-              ElementsAre(AllOf(HasSubstr("127.0.0.1:7800 of aggregators"),
-                                HasSubstr("write role = \"aggregator\""))));
+              ElementsAre(AllOf(HasSubstr("127.0.0.1:7800 in aggregators"),
+                                HasSubstr("set role = \"aggregator\""))));
   EXPECT_THAT(with({"--role", "aggregator"}).problems,
-              ElementsAre(HasSubstr("this daemon is not one of `aggregators`")));
+              ElementsAre(HasSubstr("`aggregators` does not list this daemon")));
   EXPECT_THAT(with({"--listen", "127.0.0.1:7900"}).problems,
               ElementsAre(HasSubstr("is not in racks and aggregators")));
   EXPECT_THAT(Load({"--aggregators", "127.0.0.1:7700", "--role", "aggregator"}).problems,
@@ -84,7 +84,7 @@ TEST(RackSettings, AggregatorsComeAfterTheRacksAndSayWhatTheyAre) {
   EXPECT_THAT(Load({"--role", "aggregator"}).problems,
               ElementsAre(HasSubstr("--role: role = \"aggregator\"")));
   EXPECT_THAT(Load({"--racks", "127.0.0.1:7700,a:1", "--aggregators", "a:1"}).problems,
-              ElementsAre(HasSubstr("\"a:1\", which is in racks, too")));
+              ElementsAre(HasSubstr("\"a:1\", which is also in racks")));
 }
 
 TEST(RackSettings, RacksMayHaveSeveralDaemonsWhichEachNameTheirOwnCounterparts) {
@@ -96,9 +96,11 @@ TEST(RackSettings, RacksMayHaveSeveralDaemonsWhichEachNameTheirOwnCounterparts) 
   EXPECT_EQ(FindRackPlace(right.settings)->self, 1u);
   EXPECT_EQ(FindPlaceAmongRacks(right.settings)->self, 0u);
   EXPECT_THAT(with("127.0.0.1:7701,127.0.0.1:7700", "127.0.0.1:7700,127.0.0.1:7701").problems,
-              ElementsAre(AllOf(HasSubstr("--racks: racks and aggregators name 127.0.0.1:7700 as "
-                                          "number 1, which is daemon 0 of this daemon's own rack"),
-                                HasSubstr("this is daemon 1, and names daemon 1 of every rack"))));
+              ElementsAre(AllOf(HasSubstr("--racks: racks and aggregators list 127.0.0.1:7700 as "
+                                          "entry 1, but `daemons` lists it as daemon 0 of this "
+                                          "rack"),
+                                HasSubstr("this is daemon 1, which must list daemon 1 of every "
+                                          "rack"))));
 }
 
 // Else they start, and can never reach each other.
@@ -113,8 +115,9 @@ TEST(RackSettings, RacksWithTlsOrIdentitiesNeedWhoVouchesForTheOthers) {
   EXPECT_THAT(with({}), IsEmpty());
   const std::vector<const char*> tls = {"--tls-certificate", "c", "--tls-key", "k"};
   ASSERT_THAT(with(tls), SizeIs(1));
-  EXPECT_THAT(with(tls)[0], AllOf(HasSubstr("racks"), HasSubstr("need both, and tls_client_ca")));
-  EXPECT_THAT(with({"--state-dir", "s"}), Contains(HasSubstr("need both, and tls_client_ca")));
+  const char* const needed = "racks needs state_dir, tls_certificate and tls_client_ca together";
+  EXPECT_THAT(with(tls)[0], HasSubstr(needed));
+  EXPECT_THAT(with({"--state-dir", "s"}), Contains(HasSubstr(needed)));
   EXPECT_THAT(with({"--tls-certificate", "c", "--tls-key", "k", "--tls-client-ca", "a",
                     "--state-dir", "s"}),
               IsEmpty());

@@ -49,7 +49,7 @@ TEST(RackPlan, AnAggregatorSumsWhatTheRacksSendAndSendsTheResultToAll) {
 TEST(RackPlan, SumsInSwitchesForWhichNoDaemonStandsAreRefused) {
   const Planned made = Make("switch:3,aggregate", "in-switch");
   const auto rack = MakeRackPlan(made.topology, made.forest, RackIndex{1});
-  EXPECT_THAT(std::string(rack.status().message()), HasSubstr("names a daemon for each"));
+  EXPECT_THAT(std::string(rack.status().message()), HasSubstr("lists a daemon for each"));
 }
 
 // Expect: aggregators are numbered after the racks, in the topology's order.

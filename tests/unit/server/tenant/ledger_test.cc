@@ -19,10 +19,11 @@ TEST(Ledger, ReservesUpToTheLimitAndSaysHowMuchIsMissing) {
   EXPECT_TRUE(ledger.Reserve(kDigits, 3072).ok());
   const absl::Status refused = ledger.Reserve(kDigitsAgain, 2048);
   EXPECT_EQ(refused.code(), absl::StatusCode::kResourceExhausted);
-  EXPECT_THAT(std::string(refused.message()),
-              AllOf(HasSubstr("digits"), HasSubstr("2.0 KiB more"),
-                    HasSubstr("1.0 KiB too much (exactly 1024 bytes)"),
-                    HasSubstr("hold: digits (3.0 KiB)"), HasSubstr("daemon's 4.0 KiB")));
+  EXPECT_THAT(
+      std::string(refused.message()),
+      AllOf(HasSubstr("digits"), HasSubstr("2.0 KiB more"),
+            HasSubstr("1.0 KiB too much (exactly 1024 bytes)"), HasSubstr("hold: digits (3.0 KiB)"),
+            HasSubstr("daemon's memory_max is 4.0 KiB")));
   EXPECT_EQ(ledger.used_bytes(), 3072u);
   EXPECT_TRUE(ledger.Reserve(kDigitsAgain, 1024).ok());
   EXPECT_EQ(ledger.used_bytes(), 4096u);
@@ -60,7 +61,8 @@ TEST(Ledger, ATenantHasAQuotaOfItsOwn) {
   EXPECT_TRUE(ledger.Open(kDigits, 1).ok());
   EXPECT_TRUE(ledger.Reserve(account, 600).ok());
   const absl::Status refused = ledger.Reserve(account, 600);
-  EXPECT_THAT(std::string(refused.message()), AllOf(HasSubstr("acme"), HasSubstr("tenant's")));
+  EXPECT_THAT(std::string(refused.message()),
+              AllOf(HasSubstr("acme"), HasSubstr("tenant's memory quota")));
   EXPECT_TRUE(ledger.Reserve(kDigits, 3000).ok());
   // Expect: the daemon's limit holds for a tenant that is below its quota.
   EXPECT_FALSE(ledger.Reserve(account, 500).ok());
