@@ -29,7 +29,7 @@ absl::StatusOr<std::unique_ptr<Connection>> Shake(Descriptor socket, const std::
   const absl::StatusOr<std::uint8_t> version =
       JudgeWelcome(welcome_bytes, offer, peer, DescribeLane(hello));
   if (!version.ok()) return version.status();
-  if (!sent) return absl::UnavailableError(fmt::format("{} closed the connection", peer));
+  if (!sent) return absl::UnavailableError(fmt::format("cannot send the lane hello to {}", peer));
   return std::make_unique<TcpConnection>(std::move(socket), *version, limits);
 }
 
