@@ -3,8 +3,8 @@
 
 option(PHUB_WERROR "Treat compiler warnings as errors" ON)
 option(PHUB_TESTS "Build the tests" ON)
-option(PHUB_BENCH "Build the bench with what drives phub's peers, where they are installed" OFF)
-set(PHUB_SANITIZE "" CACHE STRING "Sanitizers, as -fsanitize= takes them (address,undefined | thread)")
+option(PHUB_BENCH "Build the bench, with drivers for other systems that are installed" OFF)
+set(PHUB_SANITIZE "" CACHE STRING "Sanitizers, the value of -fsanitize= (address,undefined | thread)")
 
 set(CMAKE_CXX_STANDARD 20)
 set(CMAKE_CXX_STANDARD_REQUIRED ON)
@@ -14,15 +14,16 @@ set(CMAKE_CXX_VISIBILITY_PRESET hidden)
 set(CMAKE_VISIBILITY_INLINES_HIDDEN ON)
 set(CMAKE_EXPORT_COMPILE_COMMANDS ON)
 
-# -ffp-contract=off: a fused multiply-add rounds once where the design promises two roundings, so
-# sums and updates would differ between machines.
+# -ffp-contract=off: a fused multiply-add rounds once, but the design requires two roundings. With
+# contraction, sums and updates would differ between machines.
 add_compile_options(-ffp-contract=off)
 
-# Everywhere, since precompiled headers are shared and g++ asks their users for the same macros.
+# For every target: precompiled headers are shared, and g++ requires the same macros in their users.
 add_compile_options(-pthread)
 
-# -Wno-restrict: g++ 12 sees overlap in any assignment of a one-letter literal to a std::string
-# (GCC bug 105651). -Wno-maybe-uninitialized: with sanitizers it sees what is not so, in std::regex.
+# -Wno-restrict: g++ 12 reports a false overlap when a one-letter literal is assigned to a std::string
+# (GCC bug 105651). -Wno-maybe-uninitialized: with sanitizers, g++ reports false positives in
+# std::regex.
 add_library(phub_warnings INTERFACE)
 target_compile_options(phub_warnings INTERFACE
   -Wall -Wextra -Wpedantic -Wconversion -Wshadow -Wnon-virtual-dtor -Wold-style-cast
@@ -32,16 +33,17 @@ if(PHUB_SANITIZE)
   target_compile_options(phub_warnings INTERFACE -Wno-maybe-uninitialized)
   add_compile_options(-fsanitize=${PHUB_SANITIZE} -fno-omit-frame-pointer -g1)
   if(PHUB_SANITIZE MATCHES "undefined")
-    # Without null: the address sanitizer tells of what goes through a null pointer, and GCC 12 checks
-    # some before it has loaded them (`(object->*member)()`). A tenth of the compiler's time.
+    # Without null: the address sanitizer reports accesses through null pointers anyway, and GCC 12
+    # checks some pointers before it has loaded them (`(object->*member)()`). Saves a tenth of the
+    # compiler's time.
     add_compile_options(-fno-sanitize-recover=undefined -fno-sanitize=null)
   endif()
   add_link_options(-fsanitize=${PHUB_SANITIZE})
 endif()
 
-# Debian's gRPC is not instrumented: to the thread sanitizer all that passes through it looks like a
-# race. Under that sanitizer, tests that go through gRPC are left out; the others cover phub's own
-# threads: core loops, queues, transports, the client's engine and sessions.
+# Debian's gRPC is not instrumented, so the thread sanitizer reports false races for everything that
+# passes through it. Tests that use gRPC are left out under that sanitizer. The other tests cover
+# phub's own threads: core loops, queues, transports, the client's engine and sessions.
 set(PHUB_GRPC_TESTS ON)
 if(PHUB_SANITIZE MATCHES "thread")
   set(PHUB_GRPC_TESTS OFF)
@@ -52,27 +54,28 @@ if(PHUB_CCACHE)
   set(CMAKE_CXX_COMPILER_LAUNCHER ${PHUB_CCACHE})
 endif()
 
-# Code off the data path: configuration, the control plane, generated messages, phubctl. It runs once per
-# call of a person or a few times per second, so the optimiser's second and third level only cost time
-# in the compiler: of six files of common, 12.9 CPU seconds became 10.3.
-# The warnings: at -O1, g++ 12 sees a StatusOr that holds an error read as its value.
+# Options for code off the data path: configuration, the control plane, generated messages, phubctl.
+# It runs a few times per second at most, so levels 2 and 3 of the optimizer would only cost compile
+# time: with -O1, six files of common take 10.3 instead of 12.9 CPU seconds.
+# Three warnings are off: at -O1, g++ 12 reports false positives for a StatusOr that holds an error.
 set(PHUB_COLD_OPTIONS $<$<CONFIG:Release>:-O1> $<$<CONFIG:Release>:-Wno-array-bounds>
   $<$<CONFIG:Release>:-Wno-stringop-overflow> $<$<CONFIG:Release>:-Wno-maybe-uninitialized>)
 if(PHUB_SANITIZE)
   list(APPEND PHUB_COLD_OPTIONS -O0)
 endif()
 
-# Cold code of a release build is compiled eight files at a time: most of what is left of its time goes
-# into the same templates in each file. The other build types compile every file on its own, asan in
-# CI among them, so a missing include is still found.
+# A release build compiles cold code eight files at a time, because most of the remaining compile time
+# goes into the same templates in each file. The other build types (asan in CI is one) compile every
+# file on its own, so a missing include is still found.
 set(PHUB_UNITY OFF)
 if(CMAKE_BUILD_TYPE STREQUAL "Release")
   set(PHUB_UNITY ON)
 endif()
 
 # phub_library(NAME SOURCES a.cc ... [DEPENDS lib ...] [HEADERS target|none] [COLD])
-# A static library of the tree; includes are written from the root ("common/base/ids.h"). HEADERS:
-# whose precompiled headers it uses if not the ordinary ones; none for a library without phub_base.
+# A static library of the tree; includes are written from the root ("common/base/ids.h").
+# HEADERS: the target whose precompiled headers it uses (default: phub_headers, or phub_cold_headers
+# if COLD); "none" for a library without phub_base.
 # COLD: off the data path, see PHUB_COLD_OPTIONS.
 function(phub_library name)
   cmake_parse_arguments(arg "COLD" "HEADERS" "SOURCES;DEPENDS" ${ARGN})
@@ -94,7 +97,8 @@ function(phub_library name)
   endif()
 endfunction()
 
-# Tests take longer in the compiler than they run. The same for all of them and for the precompiled headers.
+# Tests take longer to compile than to run. The options must be equal for all tests and for their
+# precompiled headers.
 set(PHUB_TEST_OPTIONS $<$<CONFIG:Release>:-O1>)
 if(PHUB_SANITIZE)
   list(APPEND PHUB_TEST_OPTIONS -O0)
@@ -102,10 +106,12 @@ endif()
 
 # phub_test(NAME SOURCES a_test.cc ... [DEPENDS lib ...] [LABELS fast|sanitized ...] [TIMEOUT seconds]
 #           [HEADERS target] [OPTIMIZED])
-# One GoogleTest program, one ctest entry. Label "fast" puts it into ./tests/run --fast; "sanitized"
-# runs it under sanitizers, as the fast ones are, though it takes too long for that. HEADERS: whose
-# precompiled headers it uses; see tests/support. OPTIMIZED: its own code computes long enough to be
-# compiled as the product is; other tests spend more time in the compiler than running.
+# One GoogleTest program, one ctest entry.
+# LABELS: ./tests/run --fast runs the label "fast". Sanitizer builds run "fast" and "sanitized"; the
+# latter marks tests that are too slow for --fast.
+# HEADERS: the target whose precompiled headers it uses (default: phub_test_headers); see
+# tests/support.
+# OPTIMIZED: compile the test like the product, because its own code computes for long.
 function(phub_test name)
   cmake_parse_arguments(arg "OPTIMIZED" "TIMEOUT;HEADERS" "SOURCES;DEPENDS;LABELS" ${ARGN})
   add_executable(${name} ${arg_SOURCES})
@@ -114,7 +120,8 @@ function(phub_test name)
   if(NOT arg_HEADERS)
     set(arg_HEADERS phub_test_headers)
   endif()
-  # Not both: g++ 12 crashes over headers that were precompiled at another level of optimisation.
+  # Optimized tests use no precompiled headers: g++ 12 crashes on headers that were precompiled at
+  # another optimization level.
   if(NOT arg_OPTIMIZED)
     target_compile_options(${name} PRIVATE ${PHUB_TEST_OPTIONS})
     target_precompile_headers(${name} REUSE_FROM ${arg_HEADERS})
@@ -126,7 +133,7 @@ function(phub_test name)
   set_tests_properties(${name} PROPERTIES LABELS "${arg_LABELS}" TIMEOUT ${arg_TIMEOUT})
 endfunction()
 
-# Adds the folders named that have a CMakeLists.txt of their own.
+# Adds those of the given folders that have a CMakeLists.txt.
 function(phub_add_subdirectories)
   foreach(folder IN LISTS ARGN)
     if(EXISTS "${CMAKE_CURRENT_SOURCE_DIR}/${folder}/CMakeLists.txt")

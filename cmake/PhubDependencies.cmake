@@ -1,4 +1,4 @@
-# Every third-party package, found once. deploy/install-dependencies installs them on Debian 12.
+# Finds every third-party package. deploy/install-dependencies installs them on Debian 12.
 find_package(Threads REQUIRED)
 find_package(PkgConfig REQUIRED)
 find_package(Protobuf REQUIRED)  # the module: Debian ships no protobuf-config.cmake

@@ -1,14 +1,14 @@
-# Precompiled headers: what files of the tree include most, parsed once for each set of options.
+# Precompiled headers: the most included headers, parsed once for each set of options.
 
-# Included by 20 files or more. spdlog and nlohmann/json are not: few files include them.
+# Headers that at least 20 files include. Fewer files include spdlog and nlohmann/json.
 set(PHUB_HEADERS <algorithm> <array> <atomic> <bit> <chrono> <cstdint> <cstring> <deque> <functional>
   <limits> <map> <memory> <mutex> <optional> <set> <span> <string> <string_view> <thread> <utility>
   <vector> <absl/status/statusor.h> <fmt/format.h>)
 
 # phub_precompiled(NAME [HEADERS header ...] [DEPENDS lib ...] [OPTIONS option ...])
-# Precompiled headers, PHUB_HEADERS and more, for any number of libraries of the same options. Parsing
-# headers is most of what most files take to compile. They must not replace an include: the preset `debug`
-# with -DCMAKE_DISABLE_PRECOMPILE_HEADERS=ON compiles every file on its own.
+# Precompiled headers (PHUB_HEADERS and HEADERS) for all libraries with the same options. Parsing
+# headers is most of the compile time of most files. A file must still include what it uses: the preset
+# `debug` with -DCMAKE_DISABLE_PRECOMPILE_HEADERS=ON compiles every file on its own.
 function(phub_precompiled name)
   cmake_parse_arguments(arg "" "" "HEADERS;DEPENDS;OPTIONS" ${ARGN})
   file(WRITE "${CMAKE_CURRENT_BINARY_DIR}/${name}.cc" "")

@@ -13,7 +13,7 @@ set(CPACK_DEBIAN_ENABLE_COMPONENT_DEPENDS OFF)  # written out below, with versio
 set(CPACK_DEBIAN_FILE_NAME DEB-DEFAULT)
 set(CPACK_DEBIAN_PACKAGE_RELEASE 1)
 set(CPACK_DEBIAN_PACKAGE_SHLIBDEPS ON)
-# Files of the service belong below / and not below the prefix: DESTDIR keeps both apart.
+# Some files of the service are installed outside the prefix (below /), so cpack must use DESTDIR.
 set(CPACK_SET_DESTDIR ON)
 set(CPACK_INSTALL_PREFIX /usr)
 set(CPACK_STRIP_FILES ON)
@@ -22,11 +22,11 @@ set(CPACK_INSTALL_DEFAULT_DIRECTORY_PERMISSIONS OWNER_READ OWNER_WRITE OWNER_EXE
 
 set(summary "rack-scale, multi-tenant parameter server for distributed training")
 set(CPACK_COMPONENT_SERVER_DESCRIPTION "${summary} (daemon)
- phubd sums gradients of training jobs, runs their optimizers and answers every
- worker with the new parameters. This package has the daemon and its service.")
+ phubd sums gradients of training jobs, runs their optimizers and sends every
+ worker the new parameters. This package has the daemon and its service.")
 set(CPACK_COMPONENT_CLIENT_DESCRIPTION "${summary} (client)
- The library that training programs use, and phubctl, with which operators look
- at daemons and their jobs.")
+ The library that training programs use, and phubctl, the command-line tool for
+ operators to inspect and manage daemons and their jobs.")
 set(CPACK_COMPONENT_DEV_DESCRIPTION "${summary} (development files)
  Headers and CMake files to build training programs against libphub.")
 

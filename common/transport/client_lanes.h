@@ -1,13 +1,13 @@
-// The client's half of a transport, apart from its data path (transport.h): whether lanes to a
-// daemon may travel this way, and how they are opened. One ClientLanes object per job and
+// The client's half of a transport, apart from its data path (transport.h): it decides whether the
+// transport can be used for a daemon, and opens lanes. One ClientLanes object per job and
 // transport; client_registry.cc lists all transports.
 //
-// To add a transport, implement ClientLanes in the transport's own folder and add its line to
-// client_registry.cc (and its sources to CMakeLists.txt). The choice of a transport for each lane,
-// the engine, logs and errors follow from that line.
+// To add a transport, implement ClientLanes in the transport's own folder, add a line to
+// client_registry.cc, and add the sources to CMakeLists.txt. The choice of a transport for each
+// lane, the engine, logs and errors need no change.
 //
-// Cold: every call may block and allocate. Threads: one thread opens lanes at a time, and one adds
-// memory at a time; the two may run at once.
+// Not on the data path: every call may block and allocate. Threads: one thread at a time opens
+// lanes, and one at a time registers memory; both may run concurrently.
 #pragma once
 
 #include <cstddef>
@@ -29,16 +29,16 @@ namespace phub::transport {
 
 class SharedRegions;
 
-// One lane that a worker wants, and what the worker knows of the daemon at the other end.
+// A lane to open, and what the worker knows about the daemon.
 struct LaneTarget {
   // The daemon's data port (tcp).
   std::string host;
   std::uint16_t port = 0;
   CoreIndex core{};
   bool tls_lanes = false;            // lanes over tcp use TLS
-  bool encryption_required = false;  // by the tenant
+  bool encryption_required = false;  // the tenant requires encryption
 
-  // What the daemon offers for this transport. Empty: nothing beyond the data port.
+  // The address that the daemon offers for this transport. Empty: it offers only the data port.
   std::string address;
   bool same_host = false;  // the offer says that the daemon runs on the worker's host
 
@@ -48,33 +48,34 @@ struct LaneTarget {
 
 struct DialledLane {
   std::unique_ptr<Connection> connection;
-  std::string reason;  // why the lane travels this way, for the log; may be empty
+  std::string reason;  // details of the choice, for the log; may be empty
 };
 
 class ClientLanes {
  public:
   virtual ~ClientLanes() = default;
 
-  // What the engine serves these lanes with; called once. Null: this host cannot have such lanes,
-  // and Dial says why. window_bytes: what may be on its way on one lane.
+  // Creates the transport with which the engine serves these lanes; called once. Null: this host
+  // does not support such lanes, and Dial returns the reason. window_bytes: limit of the bytes in
+  // flight on one lane.
   virtual std::unique_ptr<Transport> MakeTransport(std::uint32_t connections_max,
                                                    std::size_t window_bytes) = 0;
 
-  // OK: a lane to this daemon may travel this way. kUnimplemented: it cannot, and why; another
-  // transport may do. Any other error ends the attempt to open the lane.
+  // OK: a lane to this daemon can use this transport. kUnimplemented: it cannot, with the reason;
+  // the caller tries another transport. Any other error ends the attempt to open the lane.
   virtual absl::Status Offer(const LaneTarget& target) const = 0;
 
-  // A lane can be tried so many times, each by another device of this host; at least 1.
+  // How many times a lane can be tried, each time over another device of this host; at least 1.
   virtual std::uint32_t attempt_count() const { return 1; }
 
-  // Opens the lane. kUnimplemented: it cannot travel this way, and why. nonce_used: set once the
-  // hello's nonce may have left this process.
+  // Opens the lane. kUnimplemented: the lane cannot use this transport, with the reason.
+  // nonce_used: set as soon as the hello's nonce may have left this process.
   virtual absl::StatusOr<DialledLane> Dial(const LaneTarget& target, const wire::LaneHello& hello,
                                            DurationNs timeout, std::uint32_t attempt,
                                            bool& nonce_used) = 0;
 
-  // Memory of the job's keys, which stays until the job ends: gradients are sent from it, or
-  // parameters are received in it. The default: the transport needs to know nothing.
+  // Registers memory of the job's keys, which stays until the job ends: gradients are sent from it,
+  // or parameters are received into it. The default does nothing.
   enum class MemoryUse : std::uint8_t { kSend, kReceive };
   virtual void Register(std::byte* /*data*/, std::size_t /*bytes*/, MemoryUse /*use*/) {}
 };
@@ -82,19 +83,19 @@ class ClientLanes {
 struct ClientLaneProvider {
   std::string_view name;         // in logs and Job::transports(): "shm"
   std::string_view spoken_name;  // in errors: "shared memory"
-  std::uint8_t choice = 0;       // of phub::TransportChoice, which insists on it; 0: no such value
+  std::uint8_t choice = 0;       // the phub::TransportChoice that requires it; 0: there is none
   int preference = 0;            // without a choice, the transport with the largest is tried first
-  // A lane needs this transport only if the program insists on it: missing room and missing time
-  // are no errors while there is another way, and it gets half of a lane's time.
+  // Unless the program requires this transport, running out of resources or time is not an error,
+  // because the next transport is tried. It gets half of the time for opening a lane.
   bool best_effort = false;
-  bool shares_memory = false;  // both ends of a lane map memory, in which keys may live
-  // daemon_host: where the job's first daemon was reached.
+  bool shares_memory = false;  // both ends of a lane map memory that can hold keys
+  // daemon_host: the host at which the job's first daemon was reached.
   std::unique_ptr<ClientLanes> (*open)(const std::string& daemon_host);
-  // Null: nothing of this host can stand in the way.
+  // Null: the transport works on every host, so there is nothing to diagnose.
   LaneDiagnosis (*diagnose)(const LaneNeeds& needs) = nullptr;
 };
 
-// All transports of this build, in the order in which an engine polls them.
+// All transports of this build, in the order in which the engine polls them.
 std::span<const ClientLaneProvider> ClientLaneProviders();
 
 }  // namespace phub::transport

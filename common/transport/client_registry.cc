@@ -1,4 +1,4 @@
-// The one place where the client's transports are listed.
+// The list of the client's transports.
 #include <array>
 
 #include "common/transport/client_lanes.h"

@@ -1,13 +1,14 @@
-// Which connections a transport serves, and which of them have something to do. Sized when built;
-// nothing allocates after that. One thread.
+// The connections that a transport serves, and the ring of those that are ready. The size is fixed
+// at construction; nothing allocates after that. One thread.
 //
-// Entries have generations, so an id that is kept after its connection closed names nothing. Work
-// waits in one ring of ready entries, each at most once: what is in it when a Poll begins has one
-// turn, what becomes ready meanwhile waits for the next.
+// Entries have generations, so the id of a closed connection names nothing. The ring holds each
+// ready entry at most once. Entries that are in it when a Poll begins get one turn; entries that
+// become ready during the Poll wait for the next.
 //
-// An entry outlives its kClosed completion until FreeForgotten, which the next Poll calls: messages
-// that came before it in the same Poll are still to be taken, and may name its shared memory. Its
-// Connection may be gone by then, so nobody but those who look up shared memory touches it.
+// A closed entry is "forgotten" after its kClosed completion, and is freed by FreeForgotten, which
+// the next Poll calls. Until then, messages that came before kClosed in the same Poll may still
+// name the connection's shared memory. The Connection may already be destroyed, so only lookups of
+// shared memory may use a forgotten entry.
 #pragma once
 
 #include <cstdint>
@@ -21,24 +22,24 @@ namespace phub::transport {
 
 inline constexpr std::uint32_t kConnectionsMaxDefault = 4096;
 
-// What every transport keeps of a connection; each derives its own.
+// The state of a connection that every transport keeps; each derives its own class.
 template <typename ConnectionType>
 struct ConnectionEntry {
   ConnectionType* connection = nullptr;  // null: the entry is free
   std::span<const LandingSlot> landing;
   std::uint32_t generation = 1;
-  std::uint32_t served_index = 0;  // where among those with a connection
+  std::uint32_t served_index = 0;  // position in ConnectionTable::served_
   bool in_ready = false;
-  bool forgotten = false;                         // kClosed was polled; free from the next Poll on
-  bool held = false;                              // not to be read: see Transport::Hold
-  bool starved = false;                           // until a Release, receiving can do nothing
-  TransportError ending = TransportError::kNone;  // not kNone: only kSent and kClosed are left
+  bool forgotten = false;                         // kClosed was polled; freed by the next Poll
+  bool held = false;                              // see Transport::Hold
+  bool starved = false;                           // every message is lent: cannot receive
+  TransportError ending = TransportError::kNone;  // if set, only kSent and kClosed will follow
   ProtocolError protocol_error = ProtocolError::kNone;
 
   bool ends() const { return ending != TransportError::kNone; }
 };
 
-// An id in the 64 bits that the kernel keeps with a watched descriptor.
+// Packs an id into the 64 bits that epoll stores with a watched descriptor.
 constexpr std::uint64_t PackId(ConnectionId id) {
   return (static_cast<std::uint64_t>(id.generation) << 32) | id.index;
 }
@@ -61,21 +62,21 @@ class ConnectionTable {
     for (std::uint32_t i = 0; i < connections_max; ++i) free_[i] = connections_max - 1 - i;
   }
 
-  // Null for stale ids. Of one that is forgotten only the shared memory may be looked at.
+  // Null for stale ids. Use a forgotten entry only to look up its shared memory.
   Entry* Live(ConnectionId id) const {
     if (id.index >= connections_max_) return nullptr;
     Entry& entry = entries_[id.index];
     if (entry.connection == nullptr || entry.generation != id.generation) return nullptr;
     return &entry;
   }
-  // The entry of that index, if it has a connection, whatever its generation.
+  // The entry of that index, if it has a connection; ignores the generation.
   Entry* At(std::uint32_t index) const {
     if (index >= connections_max_ || entries_[index].connection == nullptr) return nullptr;
     return &entries_[index];
   }
   ConnectionId IdOf(const Entry& entry) const { return {IndexOf(entry), entry.generation}; }
 
-  // The entry that the next Occupy takes, with its id; null if the table is full.
+  // The entry that the next Occupy will use, with its id; null if the table is full.
   Entry* Vacant() {
     if (free_count_ == 0) FreeForgotten();
     return free_count_ == 0 ? nullptr : &entries_[free_[free_count_ - 1]];
@@ -97,8 +98,8 @@ class ConnectionTable {
     return *vacant;
   }
 
-  // C1 of docs/internals/invariants.md: each entry is free, served or forgotten, and a served one
-  // knows its place. `entry`: the one that a turn has touched.
+  // Checks C1 of docs/internals/invariants.md: each entry is free, served or forgotten, and a
+  // served entry's served_index is right. `entry`: the one that a turn has changed.
   void CheckInvariants(const Entry& entry) const {
     PHUB_CHECK(free_count_ + served_count_ + forgotten_count_ <= connections_max_,
                "C1 free={} served={} forgotten={}", free_count_, served_count_, forgotten_count_);
@@ -130,12 +131,12 @@ class ConnectionTable {
       Entry& entry = entries_[index];
       entry.connection = nullptr;
       entry.forgotten = false;
-      // An index whose generations are used up is never given again.
+      // An index without unused generations is never used again.
       if (++entry.generation != UINT32_MAX) free_[free_count_++] = index;
     }
   }
 
-  // Those with a connection that is not forgotten, in no order.
+  // The entries with a connection that is not forgotten, unordered.
   std::uint32_t served_count() const { return served_count_; }
   Entry& served(std::uint32_t i) const { return entries_[served_[i]]; }
 
@@ -145,7 +146,8 @@ class ConnectionTable {
     ready_[ready_tail_++ % connections_max_] = IndexOf(entry);
   }
   std::uint64_t ready_count() const { return ready_tail_ - ready_head_; }
-  // Requires ready_count() > 0. The entry may have been freed, or ended, since it became ready.
+  // Requires ready_count() > 0. The entry may have ended, or may have been freed, since it became
+  // ready.
   Entry& TakeReady() {
     PHUB_DCHECK(ready_count() > 0);
     Entry& entry = entries_[ready_[ready_head_++ % connections_max_]];

@@ -1,4 +1,4 @@
-// What every transport's receiver says of a header. Pure; any thread.
+// Header checks that the receivers of all transports share. Pure; any thread.
 #pragma once
 
 #include "common/transport/transport.h"
@@ -6,10 +6,10 @@
 
 namespace phub::transport {
 
-// The same refusal, in the words of a transport.
+// Translates a decoder's error to a transport's error.
 ProtocolError FromDecodeError(wire::DecodeError error);
 
-// Payload of these kinds goes to landing[header.slot]; any other lies in the message.
+// Whether the payload is received into landing[header.slot]. Other payload is in the message.
 constexpr bool LandsInSlot(wire::MessageKind kind) {
   return kind == wire::MessageKind::kGradient || kind == wire::MessageKind::kParameters;
 }

@@ -1,4 +1,4 @@
-// What a host has, or lacks, for lanes of one transport, for `phubctl doctor`. Plain data.
+// Findings of `phubctl doctor` about one transport on this host. Plain data.
 #pragma once
 
 #include <cstdint>
@@ -10,13 +10,13 @@ namespace phub::transport {
 struct LaneFinding {
   enum class Level : std::uint8_t {
     kGood,
-    kAdvice,  // works, and could be better
-    kBad,     // does not work, or copies instead
+    kAdvice,  // works, but could be better
+    kBad,     // does not work, or only with an extra copy
   };
   Level level = Level::kGood;
   std::string subject;  // "mlx5_0 port 1"
-  std::string text;     // what is so
-  std::string fix;      // what to do; empty if it is good
+  std::string text;     // the finding
+  std::string fix;      // how to fix it; empty if level is kGood
 };
 constexpr const char* ToString(LaneFinding::Level level) {
   switch (level) {
@@ -27,10 +27,10 @@ constexpr const char* ToString(LaneFinding::Level level) {
   return "BAD";
 }
 
-// What a process on this host will ask of a transport.
+// What a process on this host needs from a transport.
 struct LaneNeeds {
-  std::uint64_t pinned_bytes = 0;  // memory that it registers
-  std::string peer;                // IP address of the other end; empty: not known
+  std::uint64_t pinned_bytes = 0;  // memory that the process registers
+  std::string peer;                // IP address of the other end; empty: unknown
   bool daemon = false;             // the process is phubd, not a worker
 };
 

@@ -1,4 +1,5 @@
-// What a client says of versions when it asks for a lane, and what it makes of the answer. Pure.
+// The client's part of a lane request: the versions that it offers, and its check of the daemon's
+// answer. Pure.
 #pragma once
 
 #include <cstddef>
@@ -18,7 +19,8 @@ struct VersionOffer {
   std::uint8_t max = 0;
 };
 
-// Versions both 0 stand for what this build speaks: fills that in. Returns what is offered.
+// If both versions are 0, sets them to those that this build supports. Returns the offered
+// versions.
 template <typename Request>
 VersionOffer OfferVersions(Request& request) {
   if (request.version_min == 0 && request.version_max == 0) {
@@ -28,13 +30,13 @@ VersionOffer OfferVersions(Request& request) {
   return {request.version_min, request.version_max};
 }
 
-// OK if the daemon gives what was asked for. `peer` and `what` are for the error: "peer refused
-// what: why and what to do". kFailedPrecondition, kPermissionDenied, kAlreadyExists,
-// kResourceExhausted as DialTcp says; kInternal if the version chosen was never offered.
+// OK if the daemon accepted the lane. `peer` and `what` are for the error: "peer refused what: why
+// and what to do". kFailedPrecondition, kPermissionDenied, kAlreadyExists and kResourceExhausted
+// mean what tcp_dial.h says; kInternal: the daemon chose a version that was not offered.
 absl::Status CheckWelcome(const wire::LaneWelcome& welcome, VersionOffer offer,
                           const std::string& peer, const std::string& what);
-// The version of the lane that these bytes of an answer welcome to. Errors of CheckWelcome, or
-// kInternal: they are no answer.
+// Decodes and checks the bytes of an answer; returns the lane's version. Errors: those of
+// CheckWelcome, or kInternal if the bytes are not a valid answer.
 absl::StatusOr<std::uint8_t> JudgeWelcome(std::span<const std::byte> answer, VersionOffer offer,
                                           const std::string& peer, const std::string& what);
 // "the lane of rank 2 to core 0"

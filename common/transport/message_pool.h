@@ -1,6 +1,6 @@
-// The received messages that a connection lends to its owner, whatever it travels by: a fixed set,
-// so that an owner who keeps them holds the peer back. Nothing allocates after construction. One
-// thread.
+// The received messages that a connection of any transport lends to its owner. Their number is
+// fixed, so an owner that keeps them slows the peer down (backpressure). Nothing allocates after
+// construction. One thread.
 #pragma once
 
 #include <cstddef>
@@ -24,7 +24,7 @@ class MessagePool {
         lent_(std::make_unique<bool[]>(count)),
         free_count_(count) {
     PHUB_CHECK(count > 0);
-    // Popped from the back: message 0 first.
+    // Messages are popped from the back, so message 0 comes first.
     for (std::uint32_t i = 0; i < count; ++i) free_[i] = count - 1 - i;
   }
 
@@ -34,8 +34,8 @@ class MessagePool {
   ReceivedMessage& next() {
     PHUB_DCHECK(!empty());
     const std::uint32_t index = free_[free_count_ - 1];
-    // Each is first needed after those before it, and made then: most pools lend few messages at
-    // once, and the rest takes no pages.
+    // Messages are first needed in order of their index, and are constructed then. Most pools lend
+    // few messages at once, so the rest of the storage uses no memory pages.
     if (index == made_) std::construct_at(&messages_[made_++]);
     return messages_[index];
   }
@@ -44,7 +44,7 @@ class MessagePool {
     lent_[free_[--free_count_]] = true;
     return message;
   }
-  // P1 of docs/internals/invariants.md: each message is free or lent, once.
+  // Checks P1 of docs/internals/invariants.md: each message is either free or lent, exactly once.
   void CheckInvariants() const {
     PHUB_CHECK(free_count_ <= count_ && made_ <= count_, "P1 free={} made={}", free_count_, made_);
     std::uint32_t lent = 0;
@@ -54,7 +54,7 @@ class MessagePool {
       PHUB_CHECK(free_[i] < count_ && !lent_[free_[i]], "P1 message={}", free_[i]);
     }
   }
-  // Ends a loan. Ignores what is not lent by this pool.
+  // Ends a loan. Ignores messages that this pool has not lent.
   void Release(const ReceivedMessage* message) {
     const std::less<const ReceivedMessage*> before;
     const ReceivedMessage* const first = messages_;
@@ -74,7 +74,7 @@ class MessagePool {
   const std::unique_ptr<std::uint32_t[]> free_;  // a stack of indices into messages_
   const std::unique_ptr<bool[]> lent_;
   std::uint32_t free_count_;
-  std::uint32_t made_ = 0;  // messages_[0, made_) are; the rest is storage that nobody touched
+  std::uint32_t made_ = 0;  // messages_[0, made_) are constructed; the rest is untouched storage
 };
 
 }  // namespace phub::transport

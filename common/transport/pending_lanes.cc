@@ -19,7 +19,7 @@ namespace {
 constexpr std::uint32_t kAcceptsPerPoll = 64;
 constexpr int kEventsPerPoll = 256;
 constexpr std::uint64_t kListenerKey = UINT64_MAX;
-// How long accepting rests when the process has no descriptor or memory left for a connection.
+// How long accepting pauses when the process has no descriptor or memory left for a connection.
 constexpr DurationNs kAcceptPause = 100 * kMillisecond;
 
 }  // namespace
@@ -64,8 +64,8 @@ bool PendingLanes::PollOnce(DurationNs timeout) {
   PHUB_CHECK(count >= 0 || errno == EINTR, "epoll_wait errno={}", errno);
   if (accept_paused_until_ != 0 && clock_.Now() >= accept_paused_until_) WatchAccepting(true);
   for (int i = 0; i < count; ++i) {
-    // A socket whose place is freed leaves the epoll, and places are only given out again by
-    // AcceptSome, so an event cannot meet another connection than its own: accepting comes last.
+    // Accepting comes last, because only AcceptSome reuses places. So an event is always for the
+    // connection that it was reported for: a socket leaves the epoll when its place is freed.
     if (events[i].data.u64 != kListenerKey) Serve(places_[events[i].data.u64]);
   }
   const bool late = CloseLate();
@@ -75,7 +75,7 @@ bool PendingLanes::PollOnce(DurationNs timeout) {
   return count > 0 || late;
 }
 
-// Not past the next deadline.
+// The timeout for epoll_wait: ends at the next deadline at the latest.
 int PendingLanes::WaitMilliseconds(DurationNs timeout) const {
   TimeNs next = accept_paused_until_ == 0 ? INT64_MAX : accept_paused_until_;
   for (const Place& place : places_) {
@@ -115,7 +115,7 @@ void PendingLanes::AcceptSome() {
       WatchAccepting(false);
       return;
     }
-    // The rest (ECONNABORTED and network errors) concerns that one connection only.
+    // Other errors (ECONNABORTED, network errors) concern that one connection only.
   }
 }
 
@@ -154,9 +154,9 @@ void PendingLanes::Serve(Place& place) {
   place.handshake != nullptr ? Advance(place) : Read(place);
 }
 
-// Of a stream, the request and not a byte more: what follows belongs to the lane. Of packets a byte
-// more than is right, so that a longer one is seen to be; without room for control messages:
-// descriptors that a client sends are closed by the kernel.
+// From a stream, reads not a byte more than the request, because the bytes that follow belong to
+// the lane. From a packet socket, reads one byte more than a request has, to detect longer packets.
+// There is no buffer for control messages, so the kernel closes descriptors that a client sends.
 void PendingLanes::Read(Place& place) {
   const std::size_t bytes_max = options_.packets ? kRequestBytes + 1 : place.want;
   const ssize_t got = recv(place.socket.get(), place.bytes.data() + place.have,
@@ -183,7 +183,7 @@ void PendingLanes::Read(Place& place) {
 void PendingLanes::Advance(Place& place) {
   switch (place.handshake->Advance()) {
     case Handshake::Step::kWaits:
-      // Whoever is here has a lane's key, or repeats what somebody sent who has it.
+      // This peer has a lane's key, or has replayed the first bytes of a peer that has it.
       if (handshakes_ <= options_.handshakes_max) return;
       Count(counters_.over_capacity);
       break;
@@ -197,7 +197,7 @@ void PendingLanes::Advance(Place& place) {
   TakeSocket(place);
 }
 
-// No longer watched.
+// Takes the socket out of its place and stops watching it.
 Descriptor PendingLanes::TakeSocket(Place& place) {
   if (place.handshake != nullptr) {
     place.handshake.reset();
@@ -224,10 +224,11 @@ void PendingLanes::CountRefusal(wire::LaneRefusal refusal) {
     case wire::LaneRefusal::kEncryption: return Count(counters_.refused_plain);
     case wire::LaneRefusal::kNone: break;
   }
-  PHUB_CHECK(false, "counted a refusal that is none");
+  PHUB_CHECK(false, "refusal kNone was counted");
 }
 
-// One call: 16 bytes fit the empty buffer of a new socket. If the peer is gone, so be it.
+// One call is enough: 16 bytes fit into the empty buffer of a new socket. It does not matter if the
+// peer has closed the connection.
 void SendWelcome(const Descriptor& socket, const wire::LaneWelcome& welcome) {
   std::array<std::byte, wire::kLaneWelcomeBytes> bytes;
   wire::EncodeLaneWelcome(welcome, bytes);
@@ -241,7 +242,7 @@ void SendRefusal(const Descriptor& socket, wire::LaneRefusal refusal) {
   SendWelcome(socket, welcome);
 }
 
-// However slowly a peer dribbles its bytes, its time is counted from the accept.
+// The deadline is counted from the accept, so a peer cannot extend it by sending slowly.
 bool PendingLanes::CloseLate() {
   if (count() == 0) return false;
   const TimeNs now = clock_.Now();

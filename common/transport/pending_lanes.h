@@ -1,12 +1,12 @@
-// What every listener for lanes does before a peer is anybody: accepts, waits for what it asks,
-// bounds how many wait and for how long, and refuses.
+// Common base of the listeners for lanes: accepts connections, reads their requests, refuses peers,
+// and limits how many peers wait and for how long.
 //
-// Until its request is there a peer has a deadline, a place in a table of fixed size, a request's
-// worth of bytes in it, and no more places than its origin (an address, a user) may have. With TLS
-// the first bytes are a ClientHello, which has to prove that its sender has a lane's key before
-// anything is kept for it: a handshake is begun by one call that either ends it or lasts.
-// Cold path: one thread of the daemon calls PollOnce in a loop; counters may be read from any
-// thread.
+// Limits for peers that are not authenticated yet: a peer has a deadline, one place in a table of
+// fixed size, and a buffer for one request. Peers of one origin (an address, a user) share a
+// limited number of places. With TLS, the first bytes are a ClientHello. It must prove that the
+// sender has a lane's key before the daemon keeps any state: the first call of a handshake either
+// fails it or has verified the key. Off the data path: one thread of the daemon calls PollOnce in a
+// loop; any thread may read counters.
 #pragma once
 
 #include <array>
@@ -27,31 +27,31 @@
 
 namespace phub::transport {
 
-// One writer, the listener's thread; relaxed. Of lanes of another kind (tcp/lane_kind.h) only what
-// is judged on that thread.
+// One writer, the listener's thread; relaxed. Lanes of another kind (tcp/lane_kind.h) are counted
+// only as far as that thread decides about them.
 struct LaneListenerCounters {
-  std::atomic<std::uint64_t> accepted{0};      // became lanes
-  std::atomic<std::uint64_t> refused_form{0};  // nothing that a lane's peer asks
+  std::atomic<std::uint64_t> accepted{0};      // connections that became lanes
+  std::atomic<std::uint64_t> refused_form{0};  // not a valid request
   std::atomic<std::uint64_t> refused_version{0};
   std::atomic<std::uint64_t> refused_nonce{0};
   std::atomic<std::uint64_t> refused_job{0};
   std::atomic<std::uint64_t> refused_busy{0};
-  std::atomic<std::uint64_t> refused_capacity{0};  // by the gate, or for want of memory
-  std::atomic<std::uint64_t> refused_plain{0};     // right, but not encrypted, where lanes are
-  std::atomic<std::uint64_t> refused_key{0};       // a handshake without the key of a lane
+  std::atomic<std::uint64_t> refused_capacity{0};  // by the gate, or for lack of memory
+  std::atomic<std::uint64_t> refused_plain{0};     // valid, but encryption is required
+  std::atomic<std::uint64_t> refused_key{0};       // TLS handshake without a lane's key
   std::atomic<std::uint64_t> over_capacity{0};     // by places_max, places_per_origin_max or
                                                    // handshakes_max
-  std::atomic<std::uint64_t> timeouts{0};          // did not ask in time
-  std::atomic<std::uint64_t> closed_early{0};      // went away before its request was whole
+  std::atomic<std::uint64_t> timeouts{0};          // no complete request before the deadline
+  std::atomic<std::uint64_t> closed_early{0};      // closed before the request was complete
   std::atomic<std::uint64_t> accept_errors{0};     // out of descriptors or memory
 };
 
 void Count(std::atomic<std::uint64_t>& counter);
 
-// The version that a peer and this build both speak, or none.
+// The highest version that a peer and this build both support, or none.
 std::optional<std::uint8_t> CommonVersion(std::uint8_t version_min, std::uint8_t version_max);
 wire::LaneWelcome WelcomeOf(std::uint8_t version);
-// To the peer of a new lane's socket, if it still listens.
+// Both answer the peer of a new socket; a failure to send is ignored.
 void SendWelcome(const Descriptor& socket, const wire::LaneWelcome& welcome);
 void SendRefusal(const Descriptor& socket, wire::LaneRefusal refusal);
 
@@ -61,79 +61,81 @@ class PendingLanes {
     DurationNs request_timeout = 3 * kSecond;
     std::uint32_t places_max = 1024;
     std::uint32_t places_per_origin_max = 64;
-    std::uint32_t handshakes_max = 256;  // at once; some 80 KiB each
-    bool packets = false;                // a request is one packet, of any size; else of a stream
+    std::uint32_t handshakes_max = 256;  // concurrent; about 80 KiB each
+    bool packets = false;                // a request is one packet of any size; false: a stream
     std::string transport_name;          // for the log
   };
   // Where a peer comes from.
   struct Origin {
-    std::array<std::byte, 16> key{};  // what is counted
+    std::array<std::byte, 16> key{};  // peers with equal keys share places_per_origin_max
     std::string text;                 // for people
   };
 
-  // What a peer goes through between its first bytes and its request.
+  // An exchange between a peer's first bytes and its request.
   class Handshake {
    public:
     enum class Step : std::uint8_t { kWaits, kDone, kFailed };
     virtual ~Handshake() = default;
-    // Its socket may have bytes. kDone: the request is there.
+    // Called when the socket may have bytes. kDone: the request is complete.
     virtual Step Advance() = 0;
   };
 
-  // The clock outlives this.
+  // The clock must outlive the object.
   PendingLanes(const Options& options, const Clock& clock);
   virtual ~PendingLanes();
   PendingLanes(const PendingLanes&) = delete;
   PendingLanes& operator=(const PendingLanes&) = delete;
 
-  // Serves a listening, non-blocking socket. `where` is for the error.
+  // Serves a listening, non-blocking socket. `where`: the address, for the error.
   absl::Status Listen(Descriptor listening, const std::string& where);
 
-  // Waits for at most `timeout` (rounded down to milliseconds) and serves what is ready, in bounded
-  // time. True if anything was.
+  // Waits for at most `timeout` (rounded down to milliseconds) and serves the sockets that are
+  // ready, in bounded time. True if anything was ready.
   bool PollOnce(DurationNs timeout);
 
   const LaneListenerCounters& counters() const { return counters_; }
-  // Of places taken; any thread.
+  // Occupied places; any thread.
   std::uint32_t count() const { return static_cast<std::uint32_t>(count_.Get()); }
 
  protected:
   static constexpr std::size_t kRequestBytesMax = 1024;
-  static_assert(kRequestBytesMax <= 4096, "what a stranger may cost");
+  static_assert(kRequestBytesMax <= 4096, "bounds the memory of an unauthenticated peer");
 
-  // Tells the peer, if it still listens, and counts.
+  // Sends the refusal to the peer and counts it.
   void Refuse(const Descriptor& socket, wire::LaneRefusal refusal);
   void CountRefusal(wire::LaneRefusal refusal);
   void CountRefusedForm() { Count(counters_.refused_form); }
   void CountAccepted() { Count(counters_.accepted); }
 
  private:
-  // Accepts one connection, non-blocking; none, with errno, if there is none or it failed.
+  // Accepts one connection, non-blocking. An empty descriptor, with errno, if there is none or it
+  // failed.
   virtual Descriptor Accept(const Descriptor& listening, Origin& origin) = 0;
-  // Of a stream: how long the whole request is of which these are the first 64 bytes; at least as
-  // many, at most kRequestBytesMax.
+  // Streams only: the length of the request that starts with these 64 bytes. At least 64, at most
+  // kRequestBytesMax.
   virtual std::size_t RequestBytes(std::span<const std::byte> first) const { return first.size(); }
-  // Of a stream, whole first bytes: null if they are the request. Done or failed at once, or it is
-  // kept, in the peer's place, for as long as its time is not up.
+  // Streams only: starts a handshake with the peer's complete first bytes; null if these bytes are
+  // the request itself. The handshake is kept in the peer's place until it is done, has failed, or
+  // the deadline passes.
   virtual std::unique_ptr<Handshake> BeginHandshake(int /*socket*/,
                                                     std::span<const std::byte> /*first*/) {
     return nullptr;
   }
-  // It is done; its place is free again.
+  // Decides about a peer whose handshake is done. Its place is free again.
   virtual void DecideAfter(std::unique_ptr<Handshake> /*handshake*/, Descriptor /*socket*/,
                            const Origin& /*origin*/) {}
-  // A whole request, or a packet that may be anything. Its place is free again.
+  // Decides about a complete request, or about a packet with any content. Its place is free again.
   virtual void Decide(Descriptor socket, std::span<const std::byte> request,
                       const Origin& origin) = 0;
 
   static constexpr std::size_t kRequestBytes = wire::kLaneHelloBytes;
   struct Place {
-    Descriptor socket;  // none: the place is free
+    Descriptor socket;  // empty: the place is free
     Origin origin;
     TimeNs deadline = 0;
     std::size_t have = 0;
     std::size_t want = kRequestBytes;
-    std::unique_ptr<Handshake> handshake;  // once the first bytes were whole
+    std::unique_ptr<Handshake> handshake;  // set after the first bytes are complete
     std::array<std::byte, kRequestBytesMax> bytes;
   };
 

@@ -1,5 +1,5 @@
-// How a SharedAddress names a place in registered or shared memory: (region + 1, offset), so that 0
-// stays free for "none". Pure; any thread.
+// How a SharedAddress encodes a place in registered or shared memory: (region + 1, offset), so that
+// 0 means "none". Pure; any thread.
 #pragma once
 
 #include <cstddef>

@@ -1,5 +1,5 @@
-// Copies out of memory that a peer may change at any time: each word is loaded once, and the
-// compiler may neither look again nor leave the copy out, as it might with memcpy. Any thread.
+// Copies from memory that a peer may change at any time. Each word is loaded exactly once; unlike
+// with memcpy, the compiler may neither repeat a load nor omit the copy. Any thread.
 #pragma once
 
 #include <atomic>

@@ -1,26 +1,27 @@
-// The one interface between core loops (or the client's engine) and the ways bytes travel.
+// The interface between core loops (or the client's engine) and the transports.
 //
 // A Transport belongs to one thread. No call blocks, allocates or throws. It serves many
-// connections; one connection is one lane (a worker to a core loop). Making a connection is cold
-// work (dial, listen, handshake, memory) done elsewhere by other threads: it yields a Connection
+// connections; one connection is one lane (a worker to a core loop). Other threads create
+// connections (dial, listen, handshake, memory), off the data path. The result is a Connection
 // object, which the transport's own thread then adopts.
 //
-// Lending. A payload given to Post stays readable and unchanged until every connection that the
-// request names has reported kSent for it (if notify_sent) or kClosed; without notify_sent the
+// Lending. The caller must not free or change a payload given to Post until every connection that
+// the request names has reported kSent for it (if notify_sent) or kClosed. Without notify_sent the
 // caller must know by other means (a reply) that it was sent. A received message is lent to the
-// caller from Poll until Release. Payload of kGradient and kParameters is received straight into
-// landing[header.slot] and is in the owner's hands at once; payload of kRecord lies in the message.
+// caller from Poll until Release. Payload of kGradient and kParameters is received directly into
+// landing[header.slot], which belongs to the owner. Payload of kRecord is in the message.
 //
 // Shared memory (shm only). Both ends of a connection may map the same regions. Payload that is
-// posted from one of them is not moved: a kGradient with kNoSlot is handed over where it lies
-// (message.payload), and one that lies in its landing slot already is only announced. What lies
-// there belongs to the peer, who may change it at any time: each byte is to be loaded once.
-// Of such payload kSent says that the peer was told, not that it has looked: it stays unchanged
-// until the peer's answer says so (a gradient's reply; the next gradient, for parameters).
+// posted from such a region is not copied. A kGradient with kNoSlot is received in place
+// (message.payload). If the payload is already in its landing slot, it is only announced. The peer
+// may change this memory at any time, so each byte must be loaded only once.
+// For such payload, kSent means that the peer was notified, not that it has read the payload. The
+// payload must not change until the peer's answer: the reply to a gradient, the next gradient after
+// parameters.
 //
-// What a transport checks of what a peer sends is memory safety and form: header decodes, the
-// slot is inside the landing table, open, and large enough. Else the connection closes with
-// kProtocol. Meaning is the caller's to check.
+// A transport checks a peer's messages for memory safety and form only: the header decodes, and the
+// slot is inside the landing table, open, and large enough. Otherwise the connection closes with
+// kProtocol. The caller must check the meaning.
 #pragma once
 
 #include <array>
@@ -36,27 +37,28 @@
 
 namespace phub::transport {
 
-// Names a connection within one transport. A generation is never reused, so an id kept after the
-// connection closed names nothing.
+// Names a connection within one transport. Generations are never reused, so the id of a closed
+// connection never names another one.
 struct ConnectionId {
   std::uint32_t index = UINT32_MAX;
   std::uint32_t generation = 0;
   friend bool operator==(const ConnectionId&, const ConnectionId&) = default;
 };
 
-// Where payload addressed to one slot is received. data == nullptr: closed, whoever sends there
-// breaks the protocol. The table belongs to the lane's owner, who may change entries between calls.
+// Where the payload for one slot is received. data == nullptr: the slot is closed, and payload for
+// it is a protocol error. The table belongs to the lane's owner, who may change entries between
+// calls.
 struct LandingSlot {
   std::byte* data = nullptr;
   std::uint32_t bytes_max = 0;
-  bool read_only = false;  // payload has to lie here already (shared memory); nothing is written
+  bool read_only = false;  // payload must already be here (shared memory); nothing is written
 };
 
 enum class TransportError : std::uint8_t {
   kNone,
   kPeerClosed,   // orderly end of stream
-  kReset,        // connection reset, or any other failure that the system reports
-  kProtocol,     // the peer broke the lane's form; completion.protocol_error says how
+  kReset,        // connection reset, or any other failure reported by the system
+  kProtocol,     // the peer violated the protocol; completion.protocol_error says how
   kLocalClosed,  // Close() was called
 };
 const char* ToString(TransportError error);
@@ -74,18 +76,18 @@ enum class ProtocolError : std::uint8_t {
   kSlotClosed,    // landing slot has no memory
   kSlotBytes,     // payload larger than the landing slot
   kTruncated,     // the stream ended inside a message
-  kSlotReadOnly,  // payload for a landing slot that is not to be written lies elsewhere
-  kSharedRange,   // names shared memory that is not there, or not the peer's
-  kRing,          // the indices of a shared ring make no sense
-  kDoorbell,      // rings without sending anything
-  kImmediate,     // an immediate names a slot or chunk that is not the peer's to name (verbs)
+  kSlotReadOnly,  // payload for a read-only landing slot is not in that slot
+  kSharedRange,   // an address names no shared memory, or memory that the peer may not use
+  kRing,          // invalid indices of a shared ring
+  kDoorbell,      // too many rings without a message
+  kImmediate,     // an immediate names a slot or chunk that the peer may not use (verbs)
 };
 const char* ToString(ProtocolError error);
 
 struct SendRequest {
   wire::MessageHeader header;
-  std::span<const std::byte> payload;         // kRecord: copied at Post; else lent (see above)
-  std::span<const ConnectionId> connections;  // read during Post only; a reply names many lanes
+  std::span<const std::byte> payload;         // kRecord: copied by Post; otherwise lent (see above)
+  std::span<const ConnectionId> connections;  // read during Post only; a reply goes to many lanes
   std::uint64_t cookie = 0;
   bool notify_sent = false;  // one kSent completion per connection
 };
@@ -93,13 +95,13 @@ struct SendRequest {
 struct ReceivedMessage {
   wire::MessageHeader header;
   std::array<std::byte, wire::kInlineBytesMax> inline_payload;
-  const std::byte* payload = nullptr;  // where payload_bytes lie; null if there are none
+  const std::byte* payload = nullptr;  // header.payload_bytes bytes; null if that is 0
 };
 
 enum class CompletionKind : std::uint8_t { kReceived, kSent, kClosed };
 
 struct Completion {
-  TransportError error = TransportError::kNone;  // read first; not kNone only with kClosed
+  TransportError error = TransportError::kNone;  // set only for kClosed
   CompletionKind kind = CompletionKind::kReceived;
   ProtocolError protocol_error = ProtocolError::kNone;
   ConnectionId connection;
@@ -108,16 +110,17 @@ struct Completion {
 };
 static_assert(sizeof(Completion) <= 32, "two completions a cache line");
 
-// A connection made ready by a cold thread; each transport derives its own. Whoever adopts it
-// keeps it alive until kClosed was polled for it; destroying it releases descriptor and memory.
+// A connection that is ready to be adopted; each transport derives its own class. The owner of the
+// transport that adopts it must keep it alive until it has polled its kClosed. The destructor
+// releases descriptors and memory.
 class Connection {
  public:
   virtual ~Connection() = default;
-  // What the system said when the connection was lost, for people: device, port, peer, status.
-  // Empty if there is nothing to say beyond the error. Any thread, from kClosed on.
+  // Details of the connection's loss, for people: device, port, peer, status. Empty if there are
+  // none beyond the error. Any thread, after kClosed.
   virtual std::string Trouble() const { return {}; }
-  // What a landing slot of this end needs before it, in the same memory: the message's header, if
-  // it comes in one write with the payload.
+  // Bytes that must precede a landing slot of this end, in the same memory: the size of the header,
+  // if one write transfers header and payload. Otherwise 0.
   virtual std::uint32_t slot_header_bytes() const { return 0; }
 };
 
@@ -135,62 +138,65 @@ class Transport {
   // What it counts, for metrics; cold. The values live as long as the transport.
   virtual std::vector<TransportCounter> ListCounters() const { return {}; }
 
-  // Starts serving a connection. The landing table is read whenever a header arrives, and must
-  // outlive the connection. ConnectionId{} if the transport's table is full.
+  // Starts serving a connection. The transport reads the landing table whenever a header arrives;
+  // the table must outlive the connection. ConnectionId{}: the transport's table is full.
   [[nodiscard]] virtual ConnectionId Adopt(Connection& connection,
                                            std::span<const LandingSlot> landing) = 0;
-  // Replaces the landing table (a longer one, when keys are added).
+  // Replaces the landing table by a longer one, after keys were added.
   virtual void SetLanding(ConnectionId connection, std::span<const LandingSlot> landing) = 0;
-  // Ends a connection: a kClosed completion (kLocalClosed) follows, and nothing after it. What was
-  // posted and not yet sent is dropped. Unknown or closed ids are ignored.
+  // Ends a connection: a kClosed completion (kLocalClosed) follows as the last one. Requests that
+  // were posted but not sent are dropped. Ids that are unknown or closed are ignored.
   virtual void Close(ConnectionId connection) = 0;
 
-  // How many leading requests were taken, each whole: for all its connections or not at all.
-  // Fewer than given: some send queue is full; poll, and post again. A closed connection swallows.
+  // Returns how many leading requests were accepted. A request is accepted for all its connections
+  // or for none. If not all were accepted, some send queue is full: poll, then post the rest.
+  // Requests to closed connections are accepted and dropped.
   [[nodiscard]] virtual std::size_t Post(std::span<const SendRequest> requests) = 0;
-  // Fills completions, returns how many. Completions of one connection come in order.
+  // Fills in completions and returns how many. Those of one connection are in order.
   [[nodiscard]] virtual std::size_t Poll(std::span<Completion> completions) = 0;
-  // While held, what comes on the connection may be left where it is, and is not polled; its sender
-  // finds out as the way fills up. Sending and closing go on. A transport that cannot ignores it.
+  // While a connection is held, Poll returns no messages from it, and the transport may leave them
+  // unread. The sender notices when buffers fill up. Sending and closing continue. A transport that
+  // does not support this ignores the call.
   virtual void Hold(ConnectionId /*connection*/, bool /*held*/) {}
-  // Ends the loan of received messages; other kinds in the span are ignored.
+  // Ends the loan of received messages; other kinds of completions are ignored.
   virtual void Release(std::span<const Completion> completions) = 0;
 
-  // Before blocking: makes descriptor() readable when anything happens. False if something is
-  // pending already: do not block. Level: arming twice is harmless.
+  // Call before blocking: makes descriptor() readable when anything happens. False: something is
+  // already pending, do not block. May be called repeatedly.
   [[nodiscard]] virtual bool Arm() = 0;
   virtual int descriptor() const = 0;  // -1: nothing to block on (simulation)
-  virtual void Tick(TimeNs now) = 0;   // whatever the transport does by time
-  // How long the owner, who has nothing to do, may leave this transport alone before it looks
-  // again, unarmed, because more comes meanwhile and is cheaper to move at once. 0: not at all.
+  virtual void Tick(TimeNs now) = 0;   // for the transport's timers
+  // How long an idle owner should wait, unarmed, before it polls again, because more data will
+  // arrive in that time and is cheaper to move at once. 0: do not wait.
   virtual DurationNs TakeLinger(TimeNs /*now*/) { return 0; }
 
-  // How many messages have to come on the connection before the owner has something worth waking
-  // up for, from what it has polled so far: 1 unless it says otherwise. A peer that rings may wait
-  // until then, as long as it has other things to do.
+  // Sets how many more messages the owner needs on the connection before it is worth a wake-up
+  // (default: 1). A peer that rings doorbells may delay the ring until then while it is busy.
   virtual void Await(ConnectionId /*connection*/, std::uint32_t /*messages*/) {}
-  // The owner has nothing to do: peers that are still to be rung are rung now.
+  // The owner is idle: rings the doorbells that were delayed.
   virtual void OnIdle() {}
 
-  // Shared memory of a connection; without any, nothing is ever found. Of one that closes, until
-  // its kClosed is taken: what came before it in the same Poll may still name that memory.
-  // Names [data, data + bytes), if it lies in one region; else the address is 0.
+  // Shared memory of a connection. Transports without shared memory find nothing. The memory of a
+  // closed connection can be looked up until the next Poll after its kClosed, because messages that
+  // came before it may name that memory.
+  //
+  // The address of [data, data + bytes), if one region contains it; otherwise 0.
   virtual SharedAddress AddressOf(ConnectionId /*connection*/, const std::byte* /*data*/,
                                   std::size_t /*bytes*/) const {
     return {};
   }
-  // The memory of that name, if this end may write there; else null.
+  // The memory at that address, if this end may write there; otherwise null.
   virtual std::byte* Resolve(ConnectionId /*connection*/, SharedAddress /*address*/,
                              std::size_t /*bytes*/) const {
     return nullptr;
   }
-  // Whether payload for that place reaches it: this end may write there, or a request of
-  // kParameters that names it in header.reply_address is placed there by the transport.
+  // Whether this end can place payload there: it may write there itself, or the transport does it
+  // for a kParameters request with this header.reply_address.
   virtual bool CanPlace(ConnectionId connection, SharedAddress address, std::size_t bytes) const {
     return Resolve(connection, address, bytes) != nullptr;
   }
-  // The peer's landing slot, if this end maps it: payload that is written and posted there, with
-  // that slot, needs no further copy. Null else, and for slots that do not exist.
+  // The peer's landing slot, if this end maps it. Payload that is written there, and posted from
+  // there with that slot, is not copied again. Null if the slot is not mapped or does not exist.
   virtual std::byte* PeerSlot(ConnectionId /*connection*/, SlotIndex /*slot*/) const {
     return nullptr;
   }

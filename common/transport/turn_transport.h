@@ -1,14 +1,14 @@
-// What transports that poll many connections have in common: a table of entries, a queue of
-// requests per connection, turns of bounded size, and closing. Shared by tcp, shm and the
-// simulation; a subclass says what a turn of one connection does, and what is ready.
+// Common base of the transports that poll many connections (tcp, shm, the simulation): a table of
+// entries, a queue of requests for each connection, turns of bounded size, and closing. A subclass
+// implements a connection's turn and reports which connections are ready.
 //
-// A turn of a connection moves a bounded number of bytes and messages; what is left goes to the
-// back of the ring of ready connections. A connection is in the ring if a turn could do something,
-// so an empty ring means that blocking is right.
+// A turn of a connection moves a bounded number of bytes and messages. If work is left, the
+// connection goes to the back of the ring of ready connections. A connection is in the ring if a
+// turn could make progress, so the thread may block if the ring is empty.
 //
-// `Entry` derives from ConnectionEntry and has sender(): the connection's queue, bounded, with
+// `Entry` derives from ConnectionEntry and has sender(), the connection's bounded queue with
 // full(), PopBack(), has_unreported(), NextSent() and DropUnsent(). Its CheckInvariants() aborts if
-// its two halves are not in order; in checked builds it is called after each turn.
+// the invariants of sender or receiver are violated; checked builds call it after each turn.
 #pragma once
 
 #include <algorithm>
@@ -24,12 +24,12 @@
 
 namespace phub::transport {
 
-// One turn of one connection. Bytes: worth its calls, and a lane does not keep the others waiting
-// for more than some 100 us. Messages: half of a usual burst, so that a lane of small messages
-// leaves room in it for others.
+// Limits of one connection's turn. Bytes: enough to amortize the system calls, but other lanes wait
+// for about 100 us at most. Messages: half of the usual number of completions in a Poll, so that a
+// lane of small messages leaves room for others.
 inline constexpr std::size_t kTurnBytes = 1024 * 1024;
 inline constexpr std::uint32_t kTurnMessages = 32;
-// One Poll, over all connections: about a millisecond of copying.
+// Limit of one Poll over all connections: about 1 ms of copying.
 inline constexpr std::size_t kPollBytes = 8 * kTurnBytes;
 
 template <typename Entry>
@@ -66,7 +66,7 @@ class TurnTransport : public Transport {
     Notice();
     std::size_t count = 0;
     std::size_t budget_bytes = kPollBytes;
-    // Each connection that is ready now has one turn at most.
+    // Each connection that is ready now gets at most one turn.
     for (std::uint64_t turns = table_.ready_count(); turns > 0; --turns) {
       if (count == completions.size() || budget_bytes == 0) break;
       Entry& entry = table_.TakeReady();
@@ -94,8 +94,8 @@ class TurnTransport : public Transport {
  protected:
   explicit TurnTransport(std::uint32_t connections_max) : table_(connections_max) {}
 
-  // Null if the table is full, or if `watch` says so: it starts watching the connection under the
-  // id that it is given, and says false if the system refuses.
+  // Null if the table is full or if `watch` fails. `watch` starts watching the connection under the
+  // given id and returns false if the system refuses.
   template <typename ConnectionType, typename Watch>
   Entry* AdoptAs(Connection& connection, std::span<const LandingSlot> landing, Watch watch) {
     auto* ours = dynamic_cast<ConnectionType*>(&connection);
@@ -121,35 +121,35 @@ class TurnTransport : public Transport {
   ConnectionTable<Entry> table_;
 
  private:
-  // What a turn has touched.
+  // Checks the entry that a turn has changed.
   void CheckTouched(const Entry& entry) const {
     table_.CheckInvariants(entry);
     if (entry.forgotten) return;
     entry.CheckInvariants();
   }
 
-  // What a subclass says. None is asked of an entry that is forgotten; only FinishTurn and
-  // ReleaseMessage of one that ends.
+  // The subclass's part. Never called for a forgotten entry. For an entry that ends, only
+  // FinishTurn and ReleaseMessage are called.
 
-  // Learns, without blocking, which connections became ready.
+  // Finds out which connections became ready, without blocking.
   virtual void Notice() = 0;
-  // False: what is posted is swallowed, since it could never leave.
+  // False: posted requests are dropped, because they could never be sent.
   virtual bool CanPost(const Entry& entry) const = 0;
   virtual void Push(Entry& entry, std::span<const std::byte, wire::kHeaderBytes> header,
                     const SendRequest& request) = 0;
-  // Would Send do something now?
+  // Whether Send could make progress now.
   virtual bool CanSend(const Entry& entry) const = 0;
-  // One turn's sending, of at most turn_bytes, which it reduces. May End the entry.
+  // Sends at most turn_bytes and subtracts what it has sent. May call End.
   virtual void Send(Entry& entry, std::size_t& turn_bytes) = 0;
-  // The next whole message. Null if there is none for now, or if turn_bytes are used up; then it
-  // may have noted that the entry is starved, or have called End.
+  // The next complete message. Null if there is none now, or if turn_bytes is used up. If it
+  // returns null, it may have set entry.starved or called End.
   virtual const ReceivedMessage* Receive(Entry& entry, std::size_t& turn_bytes) = 0;
   virtual void ReleaseMessage(Entry& entry, const ReceivedMessage* message) = 0;
-  // After all sending and receiving of a turn.
+  // Called at the end of each turn.
   virtual void FinishTurn(Entry& /*entry*/) {}
-  // Could a turn send or receive something?
+  // Whether a turn could send or receive something.
   virtual bool HasWork(const Entry& entry) const = 0;
-  // Shuts the connection down and stops watching it. Once per entry, before its kClosed.
+  // Shuts the connection down and stops watching it. Called once per entry, before its kClosed.
   virtual void StopServing(Entry& entry) = 0;
 
   bool PushToAll(const SendRequest& request) {
@@ -165,7 +165,7 @@ class TurnTransport : public Transport {
         if (CanSend(*entry)) table_.MakeReady(*entry);
         continue;
       }
-      // All or none: take back what the connections before this one were given.
+      // All or none: withdraw the request from the connections before this one.
       while (i-- > 0) {
         if (Entry* given = OpenToPost(request.connections[i])) given->sender().PopBack();
       }

@@ -1,5 +1,5 @@
-// What the framing needs of a connection that carries bytes in order: a non-blocking socket, or a
-// pipe of the simulation. One thread, the transport's.
+// The interface to a connection that carries bytes in order, as the framing needs it: a
+// non-blocking socket, or a pipe of the simulation. Belongs to the transport's thread.
 #pragma once
 
 #include <sys/uio.h>
@@ -11,8 +11,8 @@
 namespace phub::transport {
 
 enum class IoStatus : std::uint8_t {
-  kMore,     // the next call may move bytes too
-  kDrained,  // no more until the stream is reported ready again; the bytes given did move
+  kMore,     // the next call may move more bytes
+  kDrained,  // no more until the stream is reported ready again; IoResult::bytes were moved
   kClosed,   // reading only: orderly end of stream; no bytes moved
   kReset,    // the stream failed; no bytes moved
 };
@@ -28,7 +28,7 @@ class ByteStream {
   // Neither call blocks. The spans are not empty and hold at most IOV_MAX entries.
   virtual IoResult Readv(std::span<const iovec> parts) = 0;
   virtual IoResult Writev(std::span<const iovec> parts) = 0;
-  // Tells the peer that nothing more is sent or read here. Harmless when repeated.
+  // Ends the stream in both directions and notifies the peer. May be called repeatedly.
   virtual void Shutdown() = 0;
 };
 

@@ -3,14 +3,13 @@
 namespace phub::transport {
 namespace {
 
-// A flow is one after so many times the bytes that are waited for: by then its rate is known, too.
+// Data counts as a flow after this multiple of the bytes to wait for; then its rate is known, too.
 constexpr std::size_t kFlowFactor = 4;
-// The rate is that of the last so many times those bytes, about: links change.
+// The rate is measured over about this multiple of those bytes, because links change.
 constexpr std::size_t kMemoryFactor = 16;
-// Timers are late by their slack of 50 us and a switch; a flow that brings enough in little more
-// needs no help.
+// A timer is late by its slack of 50 us and a context switch, so shorter waits are not worth it.
 constexpr DurationNs kShortest = 100 * kMicrosecond;
-// What it may add to the time of whatever waits behind the flow.
+// Limit of the delay that lingering may add to other messages.
 constexpr DurationNs kLongest = 4 * kMillisecond;
 
 }  // namespace

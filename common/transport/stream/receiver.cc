@@ -50,7 +50,7 @@ void StreamReceiver::CheckInvariants() const {
   PHUB_CHECK(stash_begin_ <= stash_end_ && stash_end_ <= stash_.size(), "R1 begin={} end={}",
              stash_begin_, stash_end_);
   if (message_ == nullptr) return;
-  // A payload takes what is stashed before more is read.
+  // Stashed bytes go to the payload before more is read.
   PHUB_CHECK(payload_have_ < message_->header.payload_bytes && payload_ != nullptr,
              "R2 have={} of={}", payload_have_, message_->header.payload_bytes);
   PHUB_CHECK(stash_size() == 0 && pool_.lent_count() > 0, "R2 stash={}", stash_size());
@@ -125,7 +125,7 @@ ProtocolError StreamReceiver::StartMessage(std::span<const LandingSlot> landing)
     }
     payload_ = landing[slot].data;
   } else {
-    // Decoding bounds what is not for a slot: kRecord by the inline bytes, kCredit by 0.
+    // The decoder has checked the length: at most kInlineBytesMax for a record, 0 for a credit.
     PHUB_CHECK(message.header.payload_bytes <= message.inline_payload.size());
     payload_ = message.inline_payload.data();
   }
@@ -156,7 +156,7 @@ void StreamReceiver::TakeStashedPayload() {
 }
 
 void StreamReceiver::Release(const ReceivedMessage* message) {
-  if (message != message_) pool_.Release(message);  // else it is not whole yet
+  if (message != message_) pool_.Release(message);  // message_ is still being received
 }
 
 }  // namespace phub::transport

@@ -1,14 +1,14 @@
-// The receiving half of the framing: bytes of one stream become messages.
+// The receiving half of the framing: it turns the bytes of one stream into messages.
 //
-// Reads ask for {rest of the payload, stash}: the payload goes straight to where it belongs, and
-// the stash takes the header that follows it, so a message costs one call while data is there.
-// The stash is a few headers long, so that a run of credits, which have no payload, costs one call
-// for several; what it catches of a payload is copied, less than 1 % of a 64 KiB chunk. Where
-// nothing says what comes next, a read takes a small message whole.
+// A read fills {rest of the payload, stash}: the payload goes directly to its destination, and the
+// header that follows it goes to the stash. So a message costs one system call while data is there.
+// The stash holds several headers, so one call can read several credits, which have no payload.
+// Payload bytes that end up in the stash are copied; that is less than 1 % of a 64 KiB chunk. If
+// the next message is unknown, a read is long enough for a complete small message.
 //
-// Messages come from a fixed set and are lent until Release; when all are lent, nothing more is
-// decoded (kStarved), the stream fills, and the peer is held back. Nothing here allocates after
-// construction, and nothing is sized by what a peer says. One thread.
+// Messages come from a pool of fixed size and are lent until Release. When all are lent, decoding
+// stops (kStarved), the stream fills up, and the peer must wait. Nothing allocates after
+// construction, and no size depends on a peer's data. One thread.
 #pragma once
 
 #include <array>
@@ -25,11 +25,11 @@ namespace phub::transport {
 class StreamReceiver {
  public:
   enum class Outcome : std::uint8_t {
-    kMessage,  // a whole message; lent until Release
+    kMessage,  // a complete message; lent until Release
     kBlocked,  // the stream has no more bytes for now
     kStarved,  // every message is lent
     kYield,    // the byte budget is used up
-    kEnded,    // the stream is over; error says why
+    kEnded,    // the stream has ended; `error` says why
   };
   struct Result {
     Outcome outcome = Outcome::kBlocked;
@@ -40,28 +40,28 @@ class StreamReceiver {
 
   explicit StreamReceiver(std::uint32_t message_count);
 
-  // Goes on until one of the outcomes. Reads only while `readable`, which it clears when the
-  // stream is drained. Takes the bytes that it reads from `budget_bytes`, and may overdraw it to 0
-  // by one read. After kEnded it must not be called again.
+  // Runs until one of the outcomes. Reads only while `readable`, and clears it when the stream is
+  // drained. Subtracts the bytes that it reads from `budget_bytes`; the last read may exceed it.
+  // Must not be called again after kEnded.
   //
-  // A stream that ends inside a message ends with {kPeerClosed, kTruncated}: most likely the peer
-  // was killed, so this is a loss and not a breach of protocol.
+  // If the stream ends inside a message, the result is {kPeerClosed, kTruncated}: the peer was
+  // probably killed, so this is a lost connection and not a protocol error.
   Result Receive(ByteStream& stream, std::span<const LandingSlot> landing, bool& readable,
                  std::size_t& budget_bytes);
 
-  // P1, R1 and R2 of docs/internals/invariants.md.
+  // Checks P1, R1 and R2 of docs/internals/invariants.md.
   void CheckInvariants() const;
 
-  // Ends a loan. Ignores what is not lent by this receiver.
+  // Ends a loan. Ignores messages that this receiver has not lent.
   void Release(const ReceivedMessage* message);
 
-  // Is a message partly received? More of it is sure to come, or the end of the stream.
+  // Whether a message is partly received, so that its rest, or the end of the stream, must follow.
   bool inside_message() const { return message_ != nullptr; }
   std::uint32_t lent_count() const { return pool_.lent_count(); }
 
  private:
   static constexpr std::size_t kStashBytes = 8 * wire::kHeaderBytes;  // behind a payload
-  static constexpr std::size_t kFirstBytes = 4096 + kStashBytes;      // where no payload is awaited
+  static constexpr std::size_t kFirstBytes = 4096 + kStashBytes;      // outside a payload
 
   std::size_t stash_size() const { return stash_end_ - stash_begin_; }
   bool ReadHeader(ByteStream& stream, bool& readable, std::size_t& budget_bytes, Result& ended);
@@ -73,9 +73,9 @@ class StreamReceiver {
 
   MessagePool pool_;
 
-  // The message that is being received: taken from pool_ when its header was accepted.
+  // The message that is being received; taken from pool_ after its header was accepted.
   ReceivedMessage* message_ = nullptr;
-  std::byte* payload_ = nullptr;  // where its payload goes
+  std::byte* payload_ = nullptr;  // destination of its payload
   std::size_t payload_have_ = 0;
 
   std::size_t stash_begin_ = 0;

@@ -61,7 +61,7 @@ bool StreamSender::Flush(ByteStream& stream, bool& writable, std::size_t& budget
   return true;
 }
 
-// Fills parts from the front of the queue, up to kGatherBytes; returns how many parts.
+// Fills `parts` from the front of the queue, up to kGatherBytes; returns the number of parts.
 std::size_t StreamSender::Gather(std::span<iovec> parts, std::size_t& bytes) const {
   std::size_t count = 0;
   std::size_t skip = front_sent_;

@@ -1,8 +1,9 @@
 // The sending half of the framing: a bounded queue of requests, written to one stream in order,
-// many per call. Sized when built; nothing allocates after that. One thread.
+// many with each system call. The size is fixed at construction; nothing allocates after that. One
+// thread.
 //
 // Invariant: reported <= written <= tail, and tail - reported <= capacity. Requests before
-// `written` have left whole; those before `reported` are forgotten.
+// `written` were sent completely; those before `reported` are forgotten.
 #pragma once
 
 #include <array>
@@ -16,8 +17,8 @@
 
 namespace phub::transport {
 
-// One call gathers about this much when that much is queued: below 512 KiB the cost of a call
-// shows (32 KiB calls take half as much CPU again per byte as 1 MiB calls).
+// One system call writes about this much, if that much is queued. Below 512 KiB the cost of a call
+// is noticeable: calls of 32 KiB take 1.5 times as much CPU per byte as calls of 1 MiB.
 inline constexpr std::size_t kGatherBytes = 1024 * 1024;
 static_assert(kGatherBytes >= 512 * 1024);
 
@@ -29,26 +30,26 @@ class StreamSender {
   bool has_unsent() const { return written_ != tail_; }
   bool has_unreported() const { return reported_ != written_; }
 
-  // Requires !full(). `head` is the encoded header; `inline_payload` is copied behind it; `payload`
-  // is lent until it is reported.
+  // Requires !full(). `head` is the encoded header. `inline_payload` is copied behind it. `payload`
+  // is lent until the request is reported.
   void Push(std::span<const std::byte, wire::kHeaderBytes> head,
             std::span<const std::byte> inline_payload, std::span<const std::byte> payload,
             std::uint64_t cookie, bool notify_sent);
-  // Undoes the last Push, with no Flush in between.
+  // Undoes the last Push; there must have been no Flush since.
   void PopBack();
 
-  // Writes until the stream is drained, the queue is empty or the budget used up. Clears `writable`
-  // when the stream is drained. False if the stream failed.
+  // Writes until the stream is drained, the queue is empty, or the budget is used up. Clears
+  // `writable` when the stream is drained. False if the stream failed.
   bool Flush(ByteStream& stream, bool& writable, std::size_t& budget_bytes);
 
-  // The next request that left whole and asked to be told. Also forgets those that did not ask, so
-  // call it until it says false.
+  // Returns the next request with notify_sent that was sent completely. Also forgets sent requests
+  // without notify_sent, so call it until it returns false.
   bool NextSent(std::uint64_t& cookie);
 
-  // Q1, Q2 of docs/internals/invariants.md.
+  // Checks Q1 and Q2 of docs/internals/invariants.md.
   void CheckInvariants() const;
 
-  // Forgets what has not left whole.
+  // Drops the requests that were not sent completely.
   void DropUnsent() {
     tail_ = written_;
     front_sent_ = 0;
@@ -74,7 +75,7 @@ class StreamSender {
   std::uint64_t reported_ = 0;
   std::uint64_t written_ = 0;
   std::uint64_t tail_ = 0;
-  std::size_t front_sent_ = 0;  // bytes of the request at `written_` that have left
+  std::size_t front_sent_ = 0;  // bytes of the request at `written_` that were sent
 };
 
 }  // namespace phub::transport

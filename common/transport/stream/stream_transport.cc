@@ -2,7 +2,7 @@
 
 namespace phub::transport {
 
-// A gather's worth is a turn's: fewer calls would not do it.
+// One system call can send a whole turn.
 static_assert(kTurnBytes == kGatherBytes);
 
 StreamTransport::StreamTransport(std::uint32_t connections_max, std::size_t linger_bytes)
@@ -35,7 +35,7 @@ void StreamTransport::Push(StreamEntry& entry,
 void StreamTransport::Send(StreamEntry& entry, std::size_t& turn_bytes) {
   if (entry.write_failed) return;
   if (entry.sender().Flush(*entry.connection, entry.writable, turn_bytes)) return;
-  // What the peer sent before it went is still to be read, and then the reason.
+  // Read the data that the peer sent before the failure; the read after that reports the reason.
   entry.write_failed = true;
   entry.readable = true;
   entry.receive_idle = false;
@@ -84,8 +84,8 @@ bool StreamTransport::Arm() {
 void StreamTransport::Tick(TimeNs now) { now_ = now; }
 
 DurationNs StreamTransport::TakeLinger(TimeNs now) {
-  // Who could receive or send now does not wait. What found no room in a socket may wait with the
-  // flow for the room that comes.
+  // Do not linger if a connection could receive or send now. Requests for which a socket had no
+  // room may wait.
   if (table_.ready_count() > 0) return 0;
   const bool flows = flowing_count_ > 0;
   ++interval_;

@@ -1,12 +1,12 @@
-// A Transport over byte streams: framing and closing, shared by tcp and by the simulation. A
-// subclass says which streams are ready; that is all it adds.
+// A Transport over byte streams: framing and closing, shared by tcp and the simulation. A subclass
+// only reports which streams are ready.
 //
-// Who owns what. A StreamConnection owns its queue and its received messages, so a connection's
-// memory comes and goes with it and Adopt allocates nothing. The transport owns a table of entries
-// of fixed size. Everything here belongs to the transport's thread.
+// Ownership: a StreamConnection owns its queue and its received messages, so Adopt allocates
+// nothing. The transport owns a table of entries of fixed size. Everything here belongs to the
+// transport's thread.
 //
-// Received messages are lent until Release, at the latest until the Connection is destroyed (which
-// may happen once kClosed was polled). Release of a closed connection's message is ignored.
+// Received messages are lent until Release, or until the Connection is destroyed (allowed after its
+// kClosed was polled). Release of a closed connection's message is ignored.
 #pragma once
 
 #include <cstddef>
@@ -23,7 +23,7 @@
 
 namespace phub::transport {
 
-// What one connection holds, fixed when it is made.
+// Sizes of one connection, fixed when it is created.
 struct StreamLimits {
   std::uint32_t send_queue = 512;    // requests posted and not yet reported or forgotten
   std::uint32_t received_lent = 64;  // messages lent at once
@@ -44,9 +44,9 @@ class StreamConnection : public Connection, public ByteStream {
 struct StreamEntry : ConnectionEntry<StreamConnection> {
   bool readable = true;          // the stream may have bytes
   bool writable = true;          // the stream may have room
-  bool receive_idle = false;     // until readable, receiving can do nothing
-  bool write_failed = false;     // reading will tell why
-  std::uint64_t flowing_in = 0;  // the interval in which it brought a part of a payload; see below
+  bool receive_idle = false;     // cannot receive until the stream is readable
+  bool write_failed = false;     // the next read reports why
+  std::uint64_t flowing_in = 0;  // value of interval_ when it last received part of a payload
 
   StreamSender& sender() const { return connection->sender_; }
   void CheckInvariants() const {
@@ -63,7 +63,7 @@ class StreamTransport : public TurnTransport<StreamEntry> {
   StreamTransport(const StreamTransport&) = delete;
   StreamTransport& operator=(const StreamTransport&) = delete;
 
-  // `connection` is a StreamConnection of the kind that the subclass knows.
+  // `connection` must be of the subclass's type.
   [[nodiscard]] ConnectionId Adopt(Connection& connection,
                                    std::span<const LandingSlot> landing) override;
   [[nodiscard]] bool Arm() override;
@@ -71,15 +71,15 @@ class StreamTransport : public TurnTransport<StreamEntry> {
   DurationNs TakeLinger(TimeNs now) override;
 
  protected:
-  // Learns which streams became ready, without blocking, and says so through MarkReady.
+  // Finds out which streams became ready, without blocking, and calls MarkReady for them.
   virtual void CollectReadiness() = 0;
-  // Starts watching a stream; false if the system refuses. The stream counts as ready.
+  // Starts watching a stream; false if the system refuses. A new stream counts as ready.
   virtual bool Watch(StreamConnection& connection, ConnectionId id) = 0;
-  // Stops watching. Called once per watched connection, before its kClosed is polled; not by the
-  // destructor, when connections that are still served may be gone.
+  // Stops watching. Called once per watched connection, before its kClosed is polled. The
+  // destructor does not call it, because connections may be destroyed by then.
   virtual void Unwatch(StreamConnection& connection) = 0;
 
-  // From CollectReadiness, or whenever the subclass likes on this thread. Stale ids are ignored.
+  // The subclass may call it at any time on this thread. Stale ids are ignored.
   void MarkReady(ConnectionId id, bool readable, bool writable);
   // Null for stale ids.
   StreamConnection* Find(ConnectionId id);
@@ -100,10 +100,10 @@ class StreamTransport : public TurnTransport<StreamEntry> {
   void NoteFlow(StreamEntry& entry, bool flows);
 
   Linger linger_;
-  std::uint64_t interval_ = 1;  // between two calls of TakeLinger
+  std::uint64_t interval_ = 1;  // number of the interval between two calls of TakeLinger
   std::uint32_t flowing_count_ =
-      0;            // connections that brought bytes in it, and are inside a message
-  TimeNs now_ = 0;  // of the last Tick
+      0;            // connections that received bytes in this interval and are inside a message
+  TimeNs now_ = 0;  // time of the last Tick
 };
 
 }  // namespace phub::transport

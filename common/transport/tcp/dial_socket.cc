@@ -15,8 +15,8 @@ namespace phub::transport {
 
 absl::Status TimedOut(const std::string& peer, const char* what, const DialDeadline& deadline) {
   return absl::DeadlineExceededError(
-      fmt::format("{} {} within {} ms; is the daemon overloaded, or "
-                  "something between dropping packets?",
+      fmt::format("{} {} within {} ms; the daemon is probably overloaded, or a "
+                  "firewall drops packets",
                   peer, what, deadline.timeout / kMillisecond));
 }
 
@@ -27,7 +27,7 @@ absl::StatusOr<Descriptor> ConnectTo(const SocketAddress& address, const std::st
   Descriptor socket = LaneSocket(address.storage.ss_family);
   if (!socket) {
     return absl::UnavailableError(
-        fmt::format("cannot make a socket for {}: {}", peer, ErrnoText(errno)));
+        fmt::format("cannot create a socket for {}: {}", peer, ErrnoText(errno)));
   }
   int error = connect(socket.get(), address.get(), address.bytes) == 0 ? 0 : errno;
   if (error == EINPROGRESS || error == EINTR) {
@@ -39,8 +39,8 @@ absl::StatusOr<Descriptor> ConnectTo(const SocketAddress& address, const std::st
   }
   if (error != 0) {
     return absl::UnavailableError(
-        fmt::format("cannot connect to {} ({}): {}; is phubd running there, with its data port "
-                    "open?",
+        fmt::format("cannot connect to {} ({}): {}; is phubd running there, and is its data port "
+                    "reachable?",
                     peer, AddressText(address), ErrnoText(error)));
   }
   return socket;
@@ -82,15 +82,15 @@ absl::Status ReadAll(int socket, std::span<std::byte> bytes, const std::string& 
     if (got > 0) {
       bytes = bytes.subspan(static_cast<std::size_t>(got));
     } else if (got == 0) {
-      return absl::UnavailableError(
-          fmt::format("{} closed the connection before it answered; is that its data port?", peer));
+      return absl::UnavailableError(fmt::format(
+          "{} closed the connection without an answer; is that phubd's data port?", peer));
     } else if (errno == EAGAIN) {
       if (!WaitSocket(socket, POLLIN, deadline.at, deadline.clock)) {
         return TimedOut(peer, "did not answer the lane hello", deadline);
       }
     } else if (errno != EINTR) {
       return absl::UnavailableError(
-          fmt::format("{} broke the connection: {}", peer, ErrnoText(errno)));
+          fmt::format("the connection to {} failed: {}", peer, ErrnoText(errno)));
     }
   }
   return absl::OkStatus();

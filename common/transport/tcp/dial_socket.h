@@ -1,5 +1,5 @@
-// What dialling a daemon's data port takes, whatever the lane: a connected socket, and bytes to and
-// fro before a deadline. Cold: blocks, any thread.
+// Helpers for dialling a daemon's data port: connect, send and receive before a deadline. Shared by
+// all kinds of lanes. Off the data path: blocks, any thread.
 #pragma once
 
 #include <cstddef>
@@ -17,17 +17,18 @@ namespace phub::transport {
 struct DialDeadline {
   const Clock& clock;
   TimeNs at;
-  DurationNs timeout;  // that it was made with, for the error
+  DurationNs timeout;  // from which `at` was computed, for the error
 };
 
-// What is said of a peer that did not do `what` in time.
+// The error for a peer that did not do `what` in time.
 absl::Status TimedOut(const std::string& peer, const char* what, const DialDeadline& deadline);
-// Connected and non-blocking. Errors as DialTcp says.
+// Returns a connected, non-blocking socket. Errors: see DialTcp.
 absl::StatusOr<Descriptor> DialSocket(const std::string& host, std::uint16_t port,
                                       const DialDeadline& deadline);
-// Whole or not at all; a hello fits any socket buffer, so this waits in theory only.
+// False if not all bytes could be sent. A hello fits into any socket buffer, so this does not wait
+// in practice.
 bool SendAll(int socket, std::span<const std::byte> bytes, const DialDeadline& deadline);
-// All of it; `peer` is for the error.
+// Fills `bytes` completely. `peer` is for the error.
 absl::Status ReadAll(int socket, std::span<std::byte> bytes, const std::string& peer,
                      const DialDeadline& deadline);
 

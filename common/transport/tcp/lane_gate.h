@@ -1,4 +1,4 @@
-// Who decides, in the daemon, which new data connections become lanes.
+// The interface to the part of the daemon that decides which new data connections become lanes.
 #pragma once
 
 #include <memory>
@@ -15,13 +15,14 @@ class LaneGate {
  public:
   virtual ~LaneGate() = default;
 
-  // Whether this hello becomes a lane. Consumes the nonce. kNone admits it, and then Attach
-  // follows, always: if the peer is gone by then, the connection reports it when it is served.
+  // Decides whether this hello becomes a lane, and consumes the nonce. kNone admits it; Attach
+  // always follows then. If the peer has closed the connection by then, the transport that serves
+  // it reports that.
   virtual wire::LaneRefusal Admit(const wire::LaneHello& hello, std::string_view peer_address) = 0;
-  // Of a listener with TLS: the nonce of the lane that this hello asks for, if there is a good one.
-  // The hello's own is not looked at, and none is consumed. False: there is none, or no TLS.
+  // Only for listeners with TLS: finds the valid nonce of the lane that this hello asks for.
+  // Ignores the hello's own nonce and consumes none. False: there is no valid nonce.
   virtual bool FindNonce(const wire::LaneHello& /*hello*/, wire::Nonce& /*nonce*/) { return false; }
-  // Hands over the connection. The peer has been told that it is welcome.
+  // Hands over the connection, after the welcome was sent to the peer.
   virtual void Attach(const wire::LaneHello& hello, std::unique_ptr<Connection> connection,
                       std::string peer_address) = 0;
 };

@@ -1,5 +1,5 @@
-// Another kind of lane that a daemon's data port makes: the client asks for it over a connection
-// there, in a request that starts with a hello of its own, and the lane itself travels otherwise.
+// Another kind of lane that is requested at a daemon's data port. The client sends a request with a
+// hello of its own over a TCP connection; the lane itself uses another transport (verbs).
 //
 // All calls come from the listener's thread.
 #pragma once
@@ -18,17 +18,17 @@ class LaneKind {
  public:
   virtual ~LaneKind() = default;
 
-  // Of a whole request.
+  // Length of a request.
   virtual std::size_t request_bytes() const = 0;
-  // Whether a request that starts with these 64 bytes is one.
+  // Whether these first 64 bytes start a request of this kind.
   virtual bool Claims(std::span<const std::byte> first) const = 0;
 
   enum class Outcome : std::uint8_t {
-    kTaken,    // with the socket: the peer is answered elsewhere, now or later
-    kRefused,  // `refusal` says why; the peer was told nothing
-    kForm,     // no request: no answer would be understood
+    kTaken,    // took the socket; the implementation answers the peer
+    kRefused,  // `refusal` says why; the caller answers the peer
+    kForm,     // not a valid request: do not answer
   };
-  // A whole request, from `origin`.
+  // Decides about a complete request from `origin`.
   virtual Outcome Decide(Descriptor& socket, std::span<const std::byte> request,
                          const std::string& origin, wire::LaneRefusal& refusal) = 0;
 };

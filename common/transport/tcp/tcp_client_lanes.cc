@@ -1,4 +1,4 @@
-// The client's half of lanes over tcp, with or without TLS: the way that every daemon offers.
+// The client's half of lanes over tcp, with or without TLS. Every daemon offers tcp.
 #include <utility>
 
 #include "common/transport/client_lanes.h"
@@ -20,8 +20,8 @@ class TcpLanes final : public ClientLanes {
   absl::Status Offer(const LaneTarget& target) const override {
     if (target.tls_lanes || !target.encryption_required) return absl::OkStatus();
     return absl::FailedPreconditionError(
-        "the tenant requires encryption, and the daemon's lanes over tcp have none (its setting "
-        "data_tls)");
+        "the tenant requires encryption, but the daemon's lanes over tcp are not encrypted; set "
+        "data_tls on the daemon");
   }
 
   absl::StatusOr<DialledLane> Dial(const LaneTarget& target, const wire::LaneHello& hello,

@@ -28,9 +28,9 @@ msghdr MessageOf(std::span<const iovec> parts) {
 
 }  // namespace
 
-// Buffer sizes stay the kernel's: it grows them to what a link needs (tcp_rmem, tcp_wmem), which
-// setting them would switch off. Keepalive stays off and no user timeout is set: a silent peer is
-// the control plane's to notice, which closes the lane.
+// Does not set buffer sizes, because that would turn off the kernel's automatic tuning (tcp_rmem,
+// tcp_wmem). Does not set keepalive or a user timeout, because the control plane detects silent
+// peers and closes their lanes.
 TcpConnection::TcpConnection(Descriptor socket, std::uint8_t version, const StreamLimits& limits)
     : StreamConnection(limits), socket_(std::move(socket)), version_(version) {
   PHUB_CHECK(socket_, "a connection needs a socket");
@@ -38,7 +38,7 @@ TcpConnection::TcpConnection(Descriptor socket, std::uint8_t version, const Stre
   PHUB_CHECK(flags >= 0 && fcntl(socket_.get(), F_SETFL, flags | O_NONBLOCK) == 0, "errno={}",
              errno);
   const int on = 1;
-  // Fails on a socket that is already reset; reading will say so.
+  // Fails on a socket that is already reset; the next read reports that.
   [[maybe_unused]] const int result =
       setsockopt(socket_.get(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
 }
@@ -55,8 +55,8 @@ IoResult TcpConnection::Readv(std::span<const iovec> parts) {
     return {0, would_block ? IoStatus::kDrained : IoStatus::kReset};
   }
   const auto bytes = static_cast<std::size_t>(got);
-  // Readiness is edge-triggered: bytes that come after a short read are a new edge, the end of the
-  // stream that was announced before it is not.
+  // Readiness is edge-triggered. Bytes that arrive after a short read cause a new edge, but an end
+  // of the stream that was reported before does not.
   return {bytes, bytes < Total(parts) && !hangup_ ? IoStatus::kDrained : IoStatus::kMore};
 }
 

@@ -1,6 +1,6 @@
-// One lane over one TCP socket. Made by DialTcp or TcpListener on a cold thread; after that it
-// belongs to the TcpTransport that adopted it. Destroying it closes the socket; any thread, once
-// nobody serves it.
+// One lane over one TCP socket. DialTcp or TcpListener creates it; then it belongs to the
+// TcpTransport that adopted it. The destructor closes the socket; any thread may call it when no
+// transport serves the connection any more.
 #pragma once
 
 #include <cstdint>
@@ -12,7 +12,7 @@ namespace phub::transport {
 
 class TcpConnection : public StreamConnection {
  public:
-  // Takes a connected socket, and makes it what a lane needs: non-blocking, TCP_NODELAY.
+  // Takes a connected socket; sets it to non-blocking and TCP_NODELAY.
   TcpConnection(Descriptor socket, std::uint8_t version, const StreamLimits& limits);
 
   IoResult Readv(std::span<const iovec> parts) override;
@@ -20,9 +20,9 @@ class TcpConnection : public StreamConnection {
   void Shutdown() override;
 
   int socket() const { return socket_.get(); }
-  std::uint8_t version() const { return version_; }  // of the lane, as both ends agreed
-  // The kernel said that the peer sends no more (or the socket failed): from now on a read that
-  // comes back short does not mean that the end was not reached.
+  std::uint8_t version() const { return version_; }  // lane version that both ends agreed on
+  // The kernel has reported that the peer sends no more, or that the socket failed. From now on, a
+  // short read may have reached the end of the stream, so reading must continue.
   void NoteHangup() { hangup_ = true; }
 
  protected:

@@ -20,8 +20,8 @@ absl::StatusOr<std::unique_ptr<Connection>> Shake(Descriptor socket, const std::
   const VersionOffer offer = OfferVersions(hello);
   std::array<std::byte, wire::kLaneHelloBytes> hello_bytes;
   wire::EncodeLaneHello(hello, hello_bytes);
-  // A daemon that refuses before it reads may have closed already: its answer is worth more than
-  // this call's error, so read in any case.
+  // A daemon may refuse and close before it reads. Its answer is more useful than the error of this
+  // call, so read it in any case.
   const bool sent = SendAll(socket.get(), hello_bytes, deadline);
   std::array<std::byte, wire::kLaneWelcomeBytes> welcome_bytes;
   const absl::Status read = ReadAll(socket.get(), welcome_bytes, peer, deadline);
@@ -29,7 +29,7 @@ absl::StatusOr<std::unique_ptr<Connection>> Shake(Descriptor socket, const std::
   const absl::StatusOr<std::uint8_t> version =
       JudgeWelcome(welcome_bytes, offer, peer, DescribeLane(hello));
   if (!version.ok()) return version.status();
-  if (!sent) return absl::UnavailableError(fmt::format("{} broke the connection", peer));
+  if (!sent) return absl::UnavailableError(fmt::format("cannot send the lane hello to {}", peer));
   return std::make_unique<TcpConnection>(std::move(socket), *version, limits);
 }
 

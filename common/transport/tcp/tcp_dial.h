@@ -1,4 +1,4 @@
-// Makes a lane from the client's side. Cold: blocks, allocates, any thread.
+// Opens a lane from the client's side. Off the data path: blocks, allocates, any thread.
 #pragma once
 
 #include <cstdint>
@@ -12,18 +12,18 @@
 
 namespace phub::transport {
 
-// Connects to a daemon's data port, says hello and waits for the welcome; all of it, but resolving
-// the name, within `timeout`. hello.version_min and version_max say what the client speaks; both 0
-// stand for what this build speaks. What is returned is for a TcpTransport to adopt.
+// Connects to a daemon's data port, sends the hello and waits for the welcome. `timeout` limits all
+// of this except for resolving the name. hello.version_min and version_max are the versions that
+// the client supports; both 0: those of this build. A TcpTransport can adopt the result.
 //
 // Errors name host, port and the reason:
-//   kUnavailable         nobody could be reached, or the connection broke
+//   kUnavailable         connection refused or lost
 //   kDeadlineExceeded    no connection or no answer in time
 //   kInvalidArgument     the name does not resolve
-//   kInternal            what answered is not a phub daemon
-//   kFailedPrecondition  refused: no lane version in common; the job or its epoch is over
-//   kPermissionDenied    refused: nonce
-//   kAlreadyExists       refused: the lane's place is held by a live lane
+//   kInternal            the peer is not a phub daemon
+//   kFailedPrecondition  refused: no common lane version; the job or its epoch has ended
+//   kPermissionDenied    refused: invalid nonce
+//   kAlreadyExists       refused: this lane is already open
 //   kResourceExhausted   refused: too many connections
 absl::StatusOr<std::unique_ptr<Connection>> DialTcp(const std::string& host, std::uint16_t port,
                                                     const wire::LaneHello& hello,

@@ -23,7 +23,7 @@ namespace {
 
 constexpr int kBacklog = 1024;
 
-// What counts as one address: an IPv6 address, or an IPv4 address mapped into it.
+// The address as an origin's key: an IPv6 address, or an IPv4 address mapped to IPv6.
 std::array<std::byte, 16> KeyOf(const SocketAddress& address) {
   std::array<std::byte, 16> key{};
   if (address.storage.ss_family == AF_INET6) {
@@ -42,12 +42,13 @@ absl::StatusOr<Descriptor> Bind(const SocketAddress& address, const std::string&
   const int on = 1;
   if (!socket || setsockopt(socket.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof on) != 0) {
     return absl::UnavailableError(
-        fmt::format("cannot make a socket for {}: {}", where, ErrnoText(errno)));
+        fmt::format("cannot create a socket for {}: {}", where, ErrnoText(errno)));
   }
   if (bind(socket.get(), address.get(), address.bytes) != 0 ||
       listen(socket.get(), kBacklog) != 0) {
     return absl::UnavailableError(
-        fmt::format("cannot listen on {}: {}; choose another address or port, or stop what uses it",
+        fmt::format("cannot listen on {}: {}; choose another address or port, or stop the process "
+                    "that uses it",
                     where, ErrnoText(errno)));
   }
   return socket;
@@ -75,7 +76,7 @@ struct TcpListener::Impl final : PendingLanes {
   std::unique_ptr<Handshake> BeginHandshake(int socket, std::span<const std::byte> first) override;
   void DecideAfter(std::unique_ptr<Handshake> handshake, Descriptor socket,
                    const Origin& origin) override;
-  // Reads, asks the gate and counts; kNone admits it.
+  // Chooses the version and asks the gate; kNone admits the lane.
   wire::LaneRefusal Judge(const wire::LaneHello& hello, const Origin& origin,
                           std::uint8_t& version);
   // The kind of lane that a request asks for; null: a lane over tcp.
@@ -171,7 +172,7 @@ wire::LaneRefusal TcpListener::Impl::Judge(const wire::LaneHello& hello, const O
                                            std::uint8_t& version) {
   const std::optional<std::uint8_t> common = CommonVersion(hello.version_min, hello.version_max);
   version = common.value_or(0);
-  // A nonce is spent on admission only, so versions are settled before it is looked at.
+  // The gate consumes the nonce, so check the versions first.
   return common ? gate.Admit(hello, origin.text) : wire::LaneRefusal::kVersion;
 }
 
@@ -181,9 +182,9 @@ void TcpListener::Impl::Decide(Descriptor socket, std::span<const std::byte> req
   if (request.size() > wire::kLaneHelloBytes) {
     return DecideOther(*FindOther(request), std::move(socket), request, origin);
   }
-  // Whoever does not speak our language would understand no answer.
+  // Do not answer: the peer does not speak this protocol.
   if (!wire::DecodeLaneHello(request, hello)) return CountRefusedForm();
-  // Its nonce was seen by whoever can listen.
+  // The hello was sent unencrypted, so its nonce may have been intercepted.
   if (tls) return Refuse(socket, wire::LaneRefusal::kEncryption);
   std::uint8_t version = 0;
   const wire::LaneRefusal refusal = Judge(hello, origin, version);
@@ -198,7 +199,7 @@ void TcpListener::Impl::DecideAfter(std::unique_ptr<Handshake> handshake, Descri
                                     const Origin& origin) {
   auto& done = static_cast<TlsHandshake&>(*handshake);
   wire::LaneHello hello;
-  // The key is this lane's, and no other's.
+  // The handshake's key must be the key of the lane that the hello asks for.
   if (!wire::DecodeLaneHello(done.request(), hello) || !done.IsFor(hello)) {
     return CountRefusedForm();
   }

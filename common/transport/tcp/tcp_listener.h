@@ -1,6 +1,6 @@
-// Accepts data connections of a daemon: reads the hello, asks the gate, answers, hands over.
-// pending_lanes.h says what is bounded before that. Cold path: one thread of the daemon calls
-// PollOnce in a loop; counters() may be read from any thread.
+// Accepts data connections of a daemon: reads the hello, asks the gate, answers, and hands the
+// connection over. pending_lanes.h describes the limits for peers that wait. Off the data path: one
+// thread of the daemon calls PollOnce in a loop; any thread may read counters().
 #pragma once
 
 #include <cstdint>
@@ -18,20 +18,21 @@
 namespace phub::transport {
 
 struct TcpListenerOptions {
-  std::string host = "127.0.0.1";  // name or address to bind; "" or "::" is every address
+  std::string host = "127.0.0.1";  // name or address to bind; "" or "::" binds every address
   std::uint16_t port = 0;          // 0: the kernel chooses
   DurationNs hello_timeout = 3 * kSecond;
-  std::uint32_t pending_max = 1024;  // connections without a whole hello
+  std::uint32_t pending_max = 1024;  // connections without a complete hello
   std::uint32_t pending_per_address_max = 64;
-  // Lanes are TLS 1.3, with keys that the gate knows; without it they are refused. Lanes of another
-  // kind are asked for without TLS in any case.
+  // Lanes must use TLS 1.3, with keys from the gate; lanes without TLS are refused. Requests for
+  // lanes of another kind use no TLS in any case.
   bool tls = false;
-  StreamLimits limits{};  // of the connections it makes
+  StreamLimits limits{};  // for new connections
 };
 
 class TcpListener {
  public:
-  // Gate, clock and other kinds of lane outlive the listener. Binds and listens, or says why not.
+  // Binds and listens, or returns the reason for the failure. Gate, clock and the other kinds of
+  // lanes must outlive the listener.
   static absl::StatusOr<std::unique_ptr<TcpListener>> Create(const TcpListenerOptions& options,
                                                              LaneGate& gate, const Clock& clock,
                                                              std::vector<LaneKind*> others = {});
@@ -39,14 +40,14 @@ class TcpListener {
   TcpListener(const TcpListener&) = delete;
   TcpListener& operator=(const TcpListener&) = delete;
 
-  std::uint16_t port() const;  // the one that is bound
+  std::uint16_t port() const;  // the bound port
 
-  // Waits for at most `timeout` (rounded down to milliseconds) and serves what is ready, in bounded
-  // time. True if anything was.
+  // Waits for at most `timeout` (rounded down to milliseconds) and serves the sockets that are
+  // ready, in bounded time. True if anything was ready.
   bool PollOnce(DurationNs timeout);
 
   const LaneListenerCounters& counters() const;
-  std::uint32_t pending_count() const;  // the listener's thread
+  std::uint32_t pending_count() const;  // call from the listener's thread
 
  private:
   struct Impl;

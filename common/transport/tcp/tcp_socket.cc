@@ -60,7 +60,7 @@ absl::StatusOr<std::vector<SocketAddress>> Resolve(const std::string& host, std:
       getaddrinfo(host.empty() ? nullptr : host.c_str(), service.c_str(), &hints, &found);
   if (result != 0) {
     return absl::InvalidArgumentError(
-        fmt::format("cannot resolve '{}': {}; give a host name that resolves here, or an address",
+        fmt::format("cannot resolve '{}': {}; use a host name that resolves here, or an IP address",
                     host, result == EAI_SYSTEM ? ErrnoText(errno) : gai_strerror(result)));
   }
   std::vector<SocketAddress> addresses;
@@ -81,13 +81,14 @@ absl::StatusOr<std::vector<SocketAddress>> Resolve(const std::string& host, std:
 Descriptor LaneSocket(sa_family_t family) {
   Descriptor socket(::socket(family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
   if (!socket) return socket;
-  // Before there is a connection: BBR's pacing would outlast it. Accepted sockets inherit it.
+  // Must happen before the socket is connected: otherwise BBR's pacing stays on. Accepted sockets
+  // inherit the algorithm.
   char name[16] = {};  // TCP_CA_NAME_MAX
   socklen_t bytes = sizeof name;
   if (getsockopt(socket.get(), IPPROTO_TCP, TCP_CONGESTION, name, &bytes) != 0) return socket;
   if (!std::string_view(name, strnlen(name, sizeof name)).starts_with("bbr")) return socket;
   constexpr std::string_view kCubic = "cubic";
-  // Fails where the host does not allow it; then BBR it is.
+  // Fails if the host does not allow it; the socket then keeps BBR.
   [[maybe_unused]] const int result =
       setsockopt(socket.get(), IPPROTO_TCP, TCP_CONGESTION, kCubic.data(), kCubic.size());
   return socket;
@@ -97,13 +98,13 @@ bool WaitSocket(int socket, short events, TimeNs deadline, const Clock& clock) {
   for (;;) {
     const DurationNs left = deadline - clock.Now();
     if (left <= 0) return false;
-    // Rounded up: waiting a little longer than asked beats spinning through the last millisecond.
+    // Rounded up, so that the last millisecond is not a busy loop.
     const DurationNs left_ms = left / kMillisecond + 1;
     pollfd item{socket, events, 0};
     const int result = poll(
         &item, 1, static_cast<int>(std::min<DurationNs>(left_ms, std::numeric_limits<int>::max())));
     if (result > 0) return true;
-    if (result < 0 && errno != EINTR) return true;  // the call that follows will say what is wrong
+    if (result < 0 && errno != EINTR) return true;  // the next call on the socket reports the error
   }
 }
 

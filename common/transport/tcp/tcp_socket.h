@@ -1,4 +1,4 @@
-// Cold socket work shared by listening and dialling. Any thread.
+// Socket helpers for listening and dialling, off the data path. Any thread.
 #pragma once
 
 #include <sys/socket.h>
@@ -29,21 +29,24 @@ std::string HostPort(const std::string& host, std::uint16_t port);
 std::string AddressText(const SocketAddress& address);
 std::uint16_t PortOf(const SocketAddress& address);
 
-// Each once. /etc/hosts may say the same twice of a name, and nobody can listen twice.
+// Removes duplicates. /etc/hosts may list an address twice for a name, and the second bind would
+// fail.
 std::vector<SocketAddress> Distinct(std::span<const SocketAddress> addresses);
 
-// Every address that host stands for, once, in the system's order. Blocks as long as the resolver
-// does. `passive`: for binding; an empty host is then every address of this machine.
+// Resolves a host to its addresses, without duplicates, in the system's order. Blocks as long as
+// the resolver does. `passive`: for binding; an empty host then means every address of this
+// machine.
 absl::StatusOr<std::vector<SocketAddress>> Resolve(const std::string& host, std::uint16_t port,
                                                    bool passive);
 
-// For a lane, or to listen for lanes: non-blocking, not yet connected, and not under BBR's control.
-// Empty, with errno, if the system gives none.
+// Creates a socket for a lane, or to listen for lanes: non-blocking, not connected, and with CUBIC
+// instead of BBR. Empty, with errno, if the system refuses.
 //
-// BBR is made for long and lossy ways. Of lanes that share a link it lets some run ahead for tens
-// of milliseconds, and a round ends when its last gradient is there; what it paces costs CPU, too.
-// CUBIC keeps them together, and is what most hosts have anyway (bench/NOTES.md has both). Other
-// algorithms that a host was given stay, such as DCTCP; so does BBR where CUBIC is not to be had.
+// BBR is made for long and lossy paths. If lanes share a link, BBR lets some of them run ahead for
+// tens of milliseconds, but a round ends only when its last gradient arrives. BBR's pacing also
+// costs CPU. CUBIC shares the link more evenly and is the default of most hosts (bench/NOTES.md
+// compares both). Other algorithms, such as DCTCP, are not changed; neither is BBR on a host that
+// has no CUBIC.
 Descriptor LaneSocket(sa_family_t family);
 
 // Waits until the socket is readable or writable (POLLIN, POLLOUT). False when time is up.

@@ -9,7 +9,7 @@
 namespace phub::transport {
 namespace {
 
-// Readiness collected by one call; the kernel hands out the rest in turn.
+// Events collected by one call; the kernel returns the others in the next calls.
 constexpr int kEventsPerCollect = 256;
 
 }  // namespace

@@ -1,6 +1,6 @@
-// Lanes over TCP, with epoll. Edge-triggered: a connection costs one epoll_ctl when it is adopted
-// and none per message. descriptor() is the epoll descriptor itself, readable exactly while
-// readiness waits that Poll or Arm have not collected.
+// Lanes over TCP, with edge-triggered epoll: a connection costs one epoll_ctl when it is adopted
+// and none per message. descriptor() is the epoll descriptor. It is readable exactly while there
+// are events that Poll or Arm have not collected.
 //
 // Adopt makes one system call and allocates nothing. Belongs to one thread.
 #pragma once

@@ -11,7 +11,7 @@
 namespace phub::transport {
 namespace {
 
-// Tells this use of a nonce from any other.
+// Separates this use of a nonce from other uses.
 constexpr std::string_view kPurpose = "phub lane, TLS 1.3, key 1";
 
 }  // namespace

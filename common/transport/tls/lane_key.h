@@ -1,8 +1,8 @@
-// What the two ends of a TLS lane know of each other: a key that is made from the lane's nonce.
+// The shared secret of the two ends of a TLS lane: a key derived from the lane's nonce.
 //
-// Control gives the nonce to one worker, for one lane, over the authenticated control plane; so who
-// proves in the handshake (a pre-shared key of TLS 1.3, with a Diffie-Hellman exchange) that it has
-// the key is that worker, or that daemon. No certificate takes part.
+// Control gives the nonce to one worker, for one lane, over the authenticated control plane. The
+// handshake (a pre-shared key of TLS 1.3, with a Diffie-Hellman exchange) proves that the peer has
+// the key, so the peer is that worker or that daemon. Certificates are not used.
 #pragma once
 
 #include <array>
@@ -14,7 +14,7 @@ namespace phub::transport {
 
 inline constexpr std::size_t kLaneKeyBytes = 32;
 using LaneKey = std::array<std::byte, kLaneKeyBytes>;
-// Of a lane: the hello that will be sent inside, but for the nonce. In the clear.
+// Identifies a lane's key: the lane's hello with the nonce set to 0. Sent unencrypted.
 using LaneKeyName = std::array<std::byte, wire::kLaneHelloBytes>;
 
 LaneKeyName NameOfLane(wire::LaneHello hello);

@@ -1,5 +1,4 @@
-// A lane over one TCP socket, with TLS. For TcpTransport it is a TcpConnection like any other; the
-// ones without TLS do not notice that there are such.
+// A lane over one TCP socket, with TLS. TcpTransport serves it like any other TcpConnection.
 #pragma once
 
 #include <cstdint>
@@ -12,7 +11,7 @@ namespace phub::transport {
 
 class TlsConnection final : public TcpConnection {
  public:
-  // After the handshake. The session is of that socket.
+  // `session` is the socket's session, after the handshake.
   TlsConnection(Descriptor socket, std::unique_ptr<TlsSession> session, std::uint8_t version,
                 const StreamLimits& limits);
 

@@ -14,7 +14,7 @@
 
 namespace phub::transport {
 
-// What OpenSSL calls back. Nothing here throws.
+// OpenSSL's callbacks. They do not throw.
 struct SessionSide {
   static TlsSession& Of(BIO* bio) { return *static_cast<TlsSession*>(BIO_get_data(bio)); }
   static TlsSession& Of(SSL* ssl) { return *static_cast<TlsSession*>(SSL_get_app_data(ssl)); }
@@ -54,12 +54,12 @@ int SessionSide::Read(BIO* bio, char* into, int bytes_max) {
     BIO_set_retry_read(bio);
     return -1;
   }
-  // Without TLS's own word of the end: a process that was killed says none. An attacker who cuts a
-  // lane off gains nothing by it: messages have lengths, and a job's end is said on the control
-  // plane.
+  // The end of the stream without TLS's close alert, which a killed process does not send. An
+  // attacker who cuts off a lane gains nothing: messages have lengths, and the end of a job is
+  // reported over the control plane.
   if (got == 0) owner.end_ = TlsSession::End::kClosed;
   owner.overhead_bytes_ += static_cast<std::size_t>(got);
-  // See TcpConnection::Readv: what comes after a short read is a new edge.
+  // See TcpConnection::Readv: bytes that arrive after a short read cause a new edge.
   if (got < bytes_max && !owner.hangup_) owner.drained_ = true;
   return static_cast<int>(got);
 }
@@ -69,8 +69,8 @@ int SessionSide::Write(BIO* bio, const char* from, int bytes) {
   BIO_clear_retry_flags(bio);
   if (owner.write_failed_) return -1;
   const auto wanted = static_cast<std::size_t>(bytes);
-  // Data is only encrypted while there is room. What else would not fit is an answer to a peer that
-  // changes keys faster than it reads.
+  // Data is encrypted only while there is room. So this is an answer to a peer that changes keys
+  // faster than it reads.
   if (wanted > owner.room()) {
     owner.write_failed_ = true;
     return -1;
@@ -88,7 +88,7 @@ long SessionSide::Control(BIO* bio, int command, long, void*) {
 
 namespace {
 
-// TLS_AES_128_GCM_SHA256: what processors do fastest, and the key's hash has to be SHA-256.
+// TLS_AES_128_GCM_SHA256: the fastest cipher on most processors; the key requires SHA-256.
 constexpr unsigned char kCipher[] = {0x13, 0x01};
 constexpr const char* kCipherName = "TLS_AES_128_GCM_SHA256";
 
@@ -104,7 +104,7 @@ BIO_METHOD* SocketSide() {
   return method;
 }
 
-// As OpenSSL wants a key: a session of which nothing but the secret is known.
+// Wraps a key in the form that OpenSSL requires: a session with nothing but the secret.
 SSL_SESSION* SessionOf(SSL* ssl, const LaneKey& key) {
   SSL_SESSION* session = SSL_SESSION_new();
   const SSL_CIPHER* cipher = SSL_CIPHER_find(ssl, kCipher);
@@ -128,10 +128,10 @@ SSL_CTX* MakeContext(bool is_client) {
   SSL_CTX_set_session_cache_mode(context, SSL_SESS_CACHE_OFF);
   SSL_CTX_set_num_tickets(context, 0);
   SSL_CTX_set_max_early_data(context, 0);
-  // Reading returns after a record that is no data, so that such records can be counted.
+  // Makes reading return after a record without data, so that such records can be counted.
   SSL_CTX_clear_mode(context, SSL_MODE_AUTO_RETRY);
   if (is_client) {
-    // No certificate is right: nobody can be trusted but who has the key.
+    // Reject every certificate: only a peer that has the key can be trusted.
     SSL_CTX_set_verify(context, SSL_VERIFY_PEER, nullptr);
     SSL_CTX_set_psk_use_session_callback(context, SessionSide::UseKey);
   } else {
@@ -152,7 +152,7 @@ int SessionSide::FindKey(SSL* ssl, const unsigned char* name, std::size_t bytes,
   LaneKey key;
   if (owner.finder_(asked, key)) *found = SessionOf(ssl, key);
   OPENSSL_cleanse(key.data(), key.size());
-  return 1;  // without a key the handshake ends for want of a certificate
+  return 1;  // without a key the handshake fails, because there is no certificate
 }
 
 int SessionSide::UseKey(SSL* ssl, const EVP_MD*, const unsigned char** name, std::size_t* bytes,

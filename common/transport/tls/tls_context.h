@@ -1,5 +1,6 @@
-// What OpenSSL needs for TlsSession: contexts with what this protocol allows, the socket's side,
-// and the question for a key. OpenSSL's own types stop here and in tls_session.cc.
+// OpenSSL's configuration for TlsSession: contexts with the options of this protocol, the I/O
+// callbacks of the socket, and the lookup of keys. Only tls_context.cc and tls_session.cc use
+// OpenSSL's own types.
 #pragma once
 
 struct ssl_st;
@@ -10,8 +11,8 @@ class TlsSession;
 
 namespace tls {
 
-// A session that reads and writes through `owner`, and asks it for keys. Owned by the caller; must
-// not outlive `owner`. Any thread.
+// Creates a session that reads and writes through `owner` and gets keys from it. The caller owns
+// it; it must not outlive `owner`. Any thread.
 ssl_st* NewSession(bool is_client, TlsSession& owner);
 
 }  // namespace tls

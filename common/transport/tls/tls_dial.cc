@@ -20,9 +20,9 @@ absl::Status Waited(int socket, const std::string& peer, const DialDeadline& dea
   return TimedOut(peer, "did not answer the lane's handshake", deadline);
 }
 
-// A daemon that has no place for one more peer says so before it reads, and so in the clear.
-// Nothing else is believed that is not encrypted: whoever can write this could cut the connection
-// as well.
+// A daemon that has no place for another peer refuses before it reads, so this refusal is not
+// encrypted. It is the only unencrypted answer that is accepted: an attacker who can forge it could
+// also cut the connection.
 absl::Status AnsweredInTheClear(int socket, const std::string& peer, VersionOffer offer,
                                 const std::string& what) {
   std::array<std::byte, wire::kLaneWelcomeBytes> bytes;
@@ -48,8 +48,8 @@ absl::Status Secure(TlsSession& session, int socket, const std::string& peer, Ve
       case TlsSession::Step::kDone: return absl::OkStatus();
       case TlsSession::Step::kFailed:
         return absl::PermissionDeniedError(fmt::format(
-            "{} and this worker do not have the same nonce for the lane ({}): it was used or has "
-            "expired, or what answers there is not the daemon; join the job again",
+            "the TLS handshake with {} failed ({}): the lane's nonce was probably used before or "
+            "has expired, or the peer is not the daemon; join the job again",
             peer, session.failure()));
       case TlsSession::Step::kWaitsToRead: break;
     }
@@ -67,7 +67,8 @@ absl::Status ReadWelcome(TlsSession& session, int socket, const std::string& pee
     rest = rest.subspan(io.bytes);
     if (rest.empty()) return absl::OkStatus();
     if (io.status == IoStatus::kClosed || io.status == IoStatus::kReset) {
-      return absl::UnavailableError(fmt::format("{} closed the connection", peer));
+      return absl::UnavailableError(
+          fmt::format("{} closed the connection without an answer to the lane hello", peer));
     }
     if (io.status != IoStatus::kDrained) continue;
     if (absl::Status status = Waited(socket, peer, deadline); !status.ok()) return status;
@@ -97,7 +98,7 @@ absl::StatusOr<std::unique_ptr<Connection>> DialTls(const std::string& host, std
   wire::EncodeLaneHello(hello, hello_bytes);
   const iovec part{hello_bytes.data(), hello_bytes.size()};
   if (session->Writev({&part, 1}).bytes != hello_bytes.size()) {
-    return absl::UnavailableError(fmt::format("{} broke the connection", peer));
+    return absl::UnavailableError(fmt::format("cannot send the lane hello to {}", peer));
   }
   std::array<std::byte, wire::kLaneWelcomeBytes> welcome_bytes;
   status = ReadWelcome(*session, socket->get(), peer, deadline, welcome_bytes);

@@ -1,4 +1,4 @@
-// Makes a lane with TLS from the client's side. Cold: blocks, allocates, any thread.
+// Opens a lane with TLS from the client's side. Off the data path: blocks, allocates, any thread.
 #pragma once
 
 #include <cstdint>
@@ -12,9 +12,9 @@
 
 namespace phub::transport {
 
-// As DialTcp; the hello goes inside, and the daemon has to prove that it knows hello.nonce before
-// it is sent. kPermissionDenied, too, if one of the two does not have the nonce: the daemon takes
-// it for used or expired, or what answers is not the daemon.
+// Like DialTcp, but the hello is encrypted, and the daemon must first prove that it knows
+// hello.nonce. kPermissionDenied also if one end does not have the nonce: it was used or has
+// expired, or the peer is not the daemon.
 absl::StatusOr<std::unique_ptr<Connection>> DialTls(const std::string& host, std::uint16_t port,
                                                     const wire::LaneHello& hello,
                                                     DurationNs timeout,

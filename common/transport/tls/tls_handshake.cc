@@ -7,7 +7,7 @@
 namespace phub::transport {
 namespace {
 
-// Of a TLS record: type u8, version u16, length u16.
+// The header of a TLS record: type u8, version u16, length u16.
 constexpr std::size_t kRecordHeaderBytes = 5;
 constexpr std::byte kHandshakeRecord{22};
 constexpr std::byte kMajorVersion{3};
@@ -54,7 +54,7 @@ void TlsHandshake::Answer(const wire::LaneWelcome& given) {
   std::array<std::byte, wire::kLaneWelcomeBytes> bytes;
   wire::EncodeLaneWelcome(welcome, bytes);
   const iovec part{bytes.data(), bytes.size()};
-  // Fits the empty buffer of a new socket. If the peer is gone, so be it.
+  // Fits into the empty buffer of a new socket. It does not matter if the peer has closed it.
   [[maybe_unused]] const IoResult io = session_->Writev({&part, 1});
   if (welcome.refusal != wire::LaneRefusal::kNone) session_->Close();
 }

@@ -13,22 +13,23 @@ namespace phub::transport {
 
 class TlsHandshake final : public PendingLanes::Handshake {
  public:
-  // What the record has in all that starts with these bytes, if it may be a ClientHello; else 0.
+  // The total length of the record that starts with these bytes, if it may be a ClientHello;
+  // otherwise 0.
   static std::size_t RecordBytes(std::span<const std::byte> first);
 
-  // `first` is read by the first call of Advance only.
+  // `first` must stay valid until the first call of Advance returns.
   TlsHandshake(int socket, std::span<const std::byte> first, LaneKeyFinder finder);
 
   Step Advance() override;
   // After kDone.
   std::span<const std::byte> request() const { return hello_; }
-  // Whether the handshake was with the key of the lane that this hello asks for.
+  // Whether the handshake used the key of the lane that this hello asks for.
   bool IsFor(const wire::LaneHello& hello) const { return NameOfLane(hello) == name_; }
   void Answer(const wire::LaneWelcome& welcome);
   std::unique_ptr<TlsSession> TakeSession();
 
  private:
-  LaneKeyName name_{};  // as the peer said it
+  LaneKeyName name_{};  // sent by the peer
   std::unique_ptr<TlsSession> session_;
   bool secured_ = false;
   std::array<std::byte, wire::kLaneHelloBytes> hello_;

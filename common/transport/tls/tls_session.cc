@@ -17,25 +17,26 @@ namespace phub::transport {
 namespace {
 
 constexpr std::size_t kRecordBytesMax = SSL3_RT_MAX_PLAIN_LENGTH;
-// Of a record's ciphertext: header, type and tag, and what OpenSSL reckons with at most.
+// Overhead of a record's ciphertext: header, type and tag; OpenSSL's upper bound.
 constexpr std::size_t kRecordOverheadMax =
     SSL3_RT_MAX_TLS13_ENCRYPTED_LENGTH - SSL3_RT_MAX_PLAIN_LENGTH + SSL3_RT_HEADER_LENGTH;
-// For alerts and a change of keys, beside data.
+// Room for alerts and key updates in addition to data.
 constexpr std::size_t kSideBytes = 1024;
-// A daemon's part of the handshake has some 250 bytes, a client's some 400.
+// A daemon sends about 250 bytes in the handshake, a client about 400.
 constexpr std::size_t kHandshakeBytes = 4 * 1024;
 // Shorter runs of plaintext share a record.
 constexpr std::size_t kOwnRecordBytes = 4 * 1024;
-// OpenSSL asks the kernel for so much.
+// Size of OpenSSL's reads from the kernel.
 constexpr std::size_t kReadAheadBytes = 64 * 1024;
-// A peer may send this many records, and one more for every so many bytes of data: a message has
-// 64 bytes at least. Records cost more than their bytes, and empty ones would cost for nothing.
+// A peer may send kRecordsFree records, and another one for every kBytesPerRecordMin bytes of data
+// (a message has at least 64 bytes). The limit prevents a peer from wasting CPU with short or empty
+// records.
 constexpr std::uint64_t kRecordsFree = 4096;
 constexpr std::uint64_t kBytesPerRecordMin = 32;
 
 }  // namespace
 
-// The parts that a caller offers, as runs of at most a record.
+// Iterates over the parts that a caller wants to write.
 class TlsSession::Parts {
  public:
   explicit Parts(std::span<const iovec> parts) : parts_(parts) { SkipEmpty(); }
@@ -96,7 +97,7 @@ std::unique_ptr<TlsSession> TlsSession::MakeDaemon(int socket, std::span<const s
 }
 
 TlsSession::Step TlsSession::Handshake() {
-  // Nothing can have come for a client that has said nothing yet, but a refusal in the clear.
+  // Before a client's first bytes, the socket can only have an unencrypted refusal: do not read it.
   drained_ = SSL_is_server(session_.get()) == 0 && SSL_in_before(session_.get()) == 1;
   ERR_clear_error();
   const int result = SSL_do_handshake(session_.get());
@@ -106,9 +107,9 @@ TlsSession::Step TlsSession::Handshake() {
     failure_ = reason != nullptr ? reason : "the peer closed the connection";
     ERR_clear_error();
   }
-  Flush();  // an alert, too
+  Flush();  // may include an alert
   first_ = {};
-  // A peer that is given a key it does not have would try certificates, which nobody has either.
+  // An end that does not know the key would go on with certificates, which no end has.
   if (end_ != End::kOpen || write_failed_ || has_unsent()) return Step::kFailed;
   if (result == 1) {
     return SSL_session_reused(session_.get()) == 1 ? Step::kDone : Step::kFailed;
@@ -126,18 +127,18 @@ void TlsSession::BecomeLane(std::uint64_t bytes_per_key) {
   out_begin_ = out_end_ = 0;
   SSL_set_read_ahead(session_.get(), 1);
   SSL_set_default_read_buffer_len(session_.get(), kReadAheadBytes);
-  // So that the next read makes buffers of that size. Not while bytes are in them; then they stay.
+  // The next read then allocates buffers of that size. If they hold bytes, the old buffers stay.
   [[maybe_unused]] const int result = SSL_free_buffers(session_.get());
 }
 
 IoResult TlsSession::Ended(std::size_t bytes) const {
-  if (bytes > 0) return {bytes, IoStatus::kMore};  // the next call tells
+  if (bytes > 0) return {bytes, IoStatus::kMore};  // the next call reports the end
   return {0, end_ == End::kClosed ? IoStatus::kClosed : IoStatus::kReset};
 }
 
 bool TlsSession::IsThrifty(std::size_t bytes) {
   received_bytes_ += bytes;
-  overhead_bytes_ -= std::min(overhead_bytes_, 2 * bytes);  // its own, and as much overhead
+  overhead_bytes_ -= std::min(overhead_bytes_, 2 * bytes);  // the data, and as much overhead
   return ++received_records_ <= kRecordsFree + received_bytes_ / kBytesPerRecordMin;
 }
 
@@ -153,13 +154,13 @@ bool TlsSession::ReadRecord(std::span<std::byte> into, std::size_t& bytes) {
     const int error = SSL_get_error(session_.get(), 0);
     if (error == SSL_ERROR_WANT_READ) {
       if (drained_) return false;
-      // Records that are no data: changes of keys, as many as had been read ahead.
+      // A record without data, such as a key update.
       if (IsThrifty(0)) continue;
     } else if (error == SSL_ERROR_ZERO_RETURN) {
       end_ = End::kClosed;
       return false;
     }
-    // An end without a word (a peer that was killed) was noted by the socket's side.
+    // If the stream ended without a close alert, SessionSide::Read has already set end_.
     if (end_ == End::kOpen) end_ = End::kReset;
     return false;
   }
@@ -194,7 +195,7 @@ bool TlsSession::Encrypt(std::span<const std::byte> plain) {
   key_bytes_ += plain.size();
   std::size_t bytes = 0;
   ERR_clear_error();
-  // There is room for all of it.
+  // There is room for the whole record.
   return SSL_write_ex(session_.get(), plain.data(), plain.size(), &bytes) == 1 &&
          bytes == plain.size();
 }

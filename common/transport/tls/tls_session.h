@@ -1,13 +1,13 @@
-// TLS 1.3 over one non-blocking socket: the handshake, and then bytes either way.
+// TLS 1.3 over one non-blocking socket: the handshake, and then bytes in both directions.
 //
-// Both ends prove that they have the lane's key (lane_key.h); there are no certificates, no
-// resumption, no early data, and no older version of TLS. Made by a cold thread, which goes through
-// the handshake and calls BecomeLane; after that it belongs to the thread that serves the lane, and
-// takes no more memory.
+// Both ends prove that they have the lane's key (lane_key.h). There are no certificates, no
+// resumption, no early data, and no older versions of TLS. A thread off the data path creates the
+// session, runs the handshake and calls BecomeLane. After that the session belongs to the thread
+// that serves the lane, and allocates no more memory.
 //
-// Writing. Plaintext is encrypted into a buffer of kCiphertextBytes, which leaves with one call of
-// the kernel. Bytes count as moved when their ciphertext has left: what was encrypted and could not
-// be sent is not reported, so the caller offers it again, and then it is skipped.
+// Writing: plaintext is encrypted into a buffer of kCiphertextBytes, which one system call sends.
+// Bytes count as moved only after their ciphertext was sent. If ciphertext could not be sent, the
+// caller offers the same plaintext again, and the session skips it.
 #pragma once
 
 #include <sys/uio.h>
@@ -25,28 +25,28 @@ struct ssl_st;
 
 namespace phub::transport {
 
-// The key of that name, if it is good now. Says false for any other name.
+// Finds the key of that name. False if there is none or it is not valid now.
 using LaneKeyFinder = std::function<bool(const LaneKeyName& name, LaneKey& key)>;
 
 class TlsSession {
  public:
-  // Encrypted at once, and sent by one call. Small enough to stay in a core's cache.
+  // Bytes that are encrypted at once and sent by one system call. Fits into a core's cache.
   static constexpr std::size_t kCiphertextBytes = 64 * 1024;
-  // A lane changes its sending key after so many bytes: far below what AES-GCM bears (2^24.5
-  // records, some 380 GB).
+  // A lane changes its sending key after this many bytes, far below AES-GCM's limit (2^24.5
+  // records, about 380 GB).
   static constexpr std::uint64_t kBytesPerKey = std::uint64_t{64} << 30;
-  // What a peer may send that is no data: so many bytes, and then as many as it sends of data.
-  // OpenSSL goes through all that it can get of them within one call, which this bounds, too. More
-  // than it reads ahead.
+  // Limit for what a peer may send besides data: this many bytes, plus as many as its data. OpenSSL
+  // processes all of it within one call, so this also limits the time of that call. It must exceed
+  // what OpenSSL reads ahead.
   static constexpr std::size_t kOverheadBytesMax = 256 * 1024;
   static_assert(kOverheadBytesMax > 2 * kCiphertextBytes);
-  // What a lane takes of memory, with what OpenSSL allocates; TlsSessionTest measures it.
+  // Memory of a lane, including OpenSSL's allocations; TlsSessionTest measures it.
   static constexpr std::size_t kLaneBytes = 224 * 1024;
 
   // The client's end of the lane with this name and key.
   static std::unique_ptr<TlsSession> MakeClient(int socket, const LaneKeyName& name,
                                                 const LaneKey& key);
-  // The daemon's end. `first`: what was read of the socket already.
+  // The daemon's end. `first`: bytes that were already read from the socket.
   static std::unique_ptr<TlsSession> MakeDaemon(int socket, std::span<const std::byte> first,
                                                 LaneKeyFinder finder);
   ~TlsSession();
@@ -54,18 +54,18 @@ class TlsSession {
   TlsSession& operator=(const TlsSession&) = delete;
 
   enum class Step : std::uint8_t { kDone, kWaitsToRead, kFailed };
-  // Goes on until the peer has to say something. kDone: the peer has the key. A client's first call
-  // reads nothing.
+  // Continues until the peer must send something. kDone: the peer has proved that it has the key. A
+  // client's first call reads nothing.
   Step Handshake();
-  // After kFailed: why, in OpenSSL's words.
+  // After kFailed: OpenSSL's reason.
   const char* failure() const { return failure_; }
-  // The largest buffers, once, after the handshake: from here on nothing is allocated.
+  // Call once after the handshake: allocates the largest buffers. Nothing is allocated after that.
   void BecomeLane(std::uint64_t bytes_per_key = kBytesPerKey);
 
-  // As ByteStream says. `hangup`: the kernel said that the peer sends no more.
+  // See ByteStream. `hangup`: the kernel has reported that the peer sends no more.
   IoResult Readv(std::span<const iovec> parts, bool hangup);
   IoResult Writev(std::span<const iovec> parts);
-  // Tells the peer that nothing more comes, if it can be told without waiting.
+  // Sends the close alert to the peer, if that is possible without waiting.
   void Close();
 
  private:
@@ -76,7 +76,7 @@ class TlsSession {
   TlsSession(int socket, bool is_client);
   IoResult Ended(std::size_t bytes) const;
   bool IsThrifty(std::size_t bytes);
-  // False if reading has to stop, for `end_` or as nothing is there.
+  // False if reading must stop, because the stream has ended or the socket is drained.
   bool ReadRecord(std::span<std::byte> into, std::size_t& bytes);
   bool Encrypt(std::span<const std::byte> plain);
   // Fills the buffer; false if OpenSSL fails.
@@ -99,17 +99,17 @@ class TlsSession {
 
   End end_ = End::kOpen;
   bool hangup_ = false;
-  bool write_failed_ = false;  // nothing leaves any more; reading tells why
-  bool drained_ = false;       // since the present call began, the socket had no more
-  // Ciphertext that has not left: [out_begin_, out_end_) of out_.
+  bool write_failed_ = false;  // nothing can be sent any more; reading reports why
+  bool drained_ = false;       // the socket had no more bytes during this call
+  // Ciphertext that was not sent yet: [out_begin_, out_end_) of out_.
   std::unique_ptr<std::byte[]> out_;
   std::size_t out_capacity_ = 0;
   std::size_t out_begin_ = 0;
   std::size_t out_end_ = 0;
-  std::size_t ahead_bytes_ = 0;  // of plaintext: in out_, and not yet said to have moved
+  std::size_t ahead_bytes_ = 0;  // plaintext whose ciphertext is in out_, not reported as moved
   std::uint64_t bytes_per_key_ = 0;
-  std::uint64_t key_bytes_ = 0;     // encrypted with the present key
-  std::size_t overhead_bytes_ = 0;  // read of the socket, and not made up for by data
+  std::uint64_t key_bytes_ = 0;     // encrypted with the current key
+  std::size_t overhead_bytes_ = 0;  // bytes from the socket that data has not compensated for yet
   std::uint64_t received_bytes_ = 0;
   std::uint64_t received_records_ = 0;
 };

@@ -63,7 +63,8 @@ TEST_F(TcpDialTest, RefusalOfVersionNamesBothSides) {
   hello.version_min = hello.version_max = 2;
   const auto dialled = DialTcp("127.0.0.1", listener->port(), hello, 5 * kSecond);
   EXPECT_EQ(dialled.status().code(), absl::StatusCode::kFailedPrecondition);
-  EXPECT_TRUE(Contains(dialled.status(), "daemon speaks lane versions 1..1, this client 2..2"))
+  EXPECT_TRUE(
+      Contains(dialled.status(), "the daemon supports lane versions 1..1, this client 2..2"))
       << dialled.status();
 }
 
