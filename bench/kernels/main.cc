@@ -1,4 +1,4 @@
-// bench-kernels: how fast common/simd's kernels are, and how fast they could be.
+// bench-kernels: measures the speed of common/simd's kernels and the limits of the machine.
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
@@ -73,8 +73,8 @@ void AddOptions(CLI::App& app, Options& options) {
       ->type_name("COUNT");
 }
 
-// 256 MiB, or 4 times the L3 cache that the first core can use. (sysconf() may tell of all caches
-// of a socket, of which a virtual machine gets one.)
+// 256 MiB, or 4 times the L3 cache that the first core can use. (In a virtual machine, sysconf()
+// may report all caches of a socket, although the machine can use only one of them.)
 std::size_t DefaultMemoryBytes() {
   std::ifstream file("/sys/devices/system/cpu/cpu0/cache/index3/size");
   std::string text;  // "32768K"

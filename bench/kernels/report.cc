@@ -25,9 +25,10 @@ double PercentOfMoves(const Result& result) {
   return result.like ? result.PercentOfLike() : result.PercentOfCeiling();
 }
 
-// Loads alone are more than a kernel that stores can reach in a small cache, and stores past the
-// caches more than one that leaves its results there; the same run's loops that move and store as
-// it does are the limit. Or arithmetic is, where the same run's takes longer than its loads.
+// A kernel that stores cannot reach the rate of loads alone in a small cache. A kernel that leaves
+// its results in the cache cannot reach the rate of stores past the caches. For these, the limit is
+// the rate of loops in the same run that move and store as the kernel does, or the arithmetic if it
+// takes longer than those loops.
 enum class Verdict : std::uint8_t { kReached, kMovesReached, kArithmeticReached, kMissed };
 Verdict VerdictOn(const Result& result) {
   if (result.Percent() >= GoalPercent(result.measured.place)) return Verdict::kReached;
@@ -58,7 +59,7 @@ nlohmann::ordered_json ToJson(const Settings& settings, const Result& result) {
   json["cpu_s"] = result.kernel.cpu_s;
   json["ceiling_s"] = static_cast<double>(result.traffic_bytes) / result.CeilingBytesPerSecond();
   json["runs"] = result.kernel.runs;
-  json["verified"] = true;  // or there would be no result
+  json["verified"] = true;  // A failed verification yields no result.
   json["instruction_set"] = simd::TargetName();
   json["pages"] = ToString(settings.pages);
   json["traffic_bytes"] = result.traffic_bytes;

@@ -1,9 +1,9 @@
-// bench-wake-floor: the waiting of an exchange and nothing else. Workers, each a process, tell a
-// server that they are there and wait; once all have, it tells each of them.
-//   eventfd  everybody blocks: two wake-ups
-//   yield    nobody blocks: they look at shared memory and give the core to whoever wants it
-//   tcp      everybody blocks, and the tensor's bytes go over the loopback, there and back
-// What a central server cannot be faster than, by how it waits.
+// bench-wake-floor: the waiting of an exchange without its data. Each worker is a process. It
+// notifies a server and waits; after all workers have arrived, the server notifies each of them. An
+// exchange through a central server cannot be faster than this with the same way to wait:
+//   eventfd  everyone blocks: two wake-ups
+//   yield    no one blocks: everyone polls shared memory and yields the core
+//   tcp      everyone blocks, and the tensor's bytes pass the loopback, there and back
 #include <arpa/inet.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
@@ -60,8 +60,8 @@ void WriteAll(int descriptor, const std::vector<char>& bytes) {
   }
 }
 
-// Both ends of what connects one worker with the server. Each end writes to one descriptor and
-// reads from one.
+// The two ends of a connection between one worker and the server. Each end writes to one descriptor
+// and reads from another.
 struct Lane {
   int server_reads = -1, server_writes = -1;
   int worker_reads = -1, worker_writes = -1;
@@ -112,7 +112,7 @@ std::vector<Lane> MakeLanes(const Options& options) {
   return lanes;
 }
 
-// What an eventfd takes is the number 1, in 8 bytes.
+// An eventfd message is the number 1, in 8 bytes.
 std::vector<char> MessageOf(const Options& options) {
   if (options.via == "tcp") return std::vector<char>(options.bytes, 1);
   std::vector<char> one(8, 0);
@@ -120,12 +120,13 @@ std::vector<char> MessageOf(const Options& options) {
   return one;
 }
 
-// How a worker and the server tell each other, each in its own process. Rounds count from 1.
+// How a worker and the server, each in its own process, notify each other. Rounds count from 1.
 class Meeting {
  public:
   virtual ~Meeting() = default;
-  virtual void Attend(std::uint32_t worker, std::uint32_t round) = 0;  // until it was told
-  virtual void Serve(std::uint32_t round) = 0;                         // all were there, all told
+  virtual void Attend(std::uint32_t worker,
+                      std::uint32_t round) = 0;  // returns after the server's notification
+  virtual void Serve(std::uint32_t round) = 0;   // waits for all workers, then notifies all
 };
 
 class LaneMeeting : public Meeting {
@@ -154,7 +155,7 @@ class YieldMeeting : public Meeting {
     void* memory = mmap(nullptr, (world_ + 1) * sizeof(Round), PROT_READ | PROT_WRITE,
                         MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     Require(memory != MAP_FAILED, "mmap");
-    rounds_ = static_cast<Round*>(memory);  // of zeros, and shared with the children
+    rounds_ = static_cast<Round*>(memory);  // initially zeros, and shared with the children
   }
 
   void Attend(std::uint32_t worker, std::uint32_t round) override {
@@ -175,7 +176,7 @@ class YieldMeeting : public Meeting {
   }
 
   const std::uint32_t world_;
-  Round* rounds_ = nullptr;  // of each worker, then the server's
+  Round* rounds_ = nullptr;  // one entry per worker, then the server's
 };
 
 int Run(const Options& options) {

@@ -1,5 +1,5 @@
-// bench-gloo-rank: one worker of the bench through Gloo over tcp, all tensors in one fused buffer,
-// as its users do (per tensor it is several times slower).
+// bench-gloo-rank: one worker of the bench through Gloo over tcp, with all tensors in one fused
+// buffer, as its users do (one exchange per tensor is several times slower).
 #include <gloo/allreduce.h>
 #include <gloo/allreduce_halving_doubling.h>
 #include <gloo/allreduce_ring_chunked.h>
@@ -79,15 +79,15 @@ class GlooExchanger : public Exchanger {
   }
 
  private:
-  // `count` elements from the tensor's first on. The update right after the sum, in cache if it is
-  // small.
+  // Sums `count` elements, starting at the tensor's first, and updates them immediately, while
+  // small tensors are still in the cache.
   void RingAndUpdate(std::size_t tensor, std::uint64_t count) {
     gloo::AllreduceOptions call(context_);
     call.setAlgorithm(gloo::AllreduceOptions::Algorithm::RING);
     call.setInput(memory_.gradients(tensor), count);
     call.setOutput(memory_.sums(tensor), count);
     call.setReduceFunction([](void* out, const void* a, const void* b, std::size_t elements) {
-      CountArithmetic(3 * elements * sizeof(float));  // two in, one out
+      CountArithmetic(3 * elements * sizeof(float));  // two reads, one write
       gloo::sum<float>(out, a, b, elements);
     });
     gloo::allreduce(call);
@@ -109,8 +109,8 @@ class GlooExchanger : public Exchanger {
   const GlooOptions& options_;
   PeerMemory memory_;
   std::shared_ptr<gloo::Context> context_;
-  std::unique_ptr<gloo::Algorithm> algorithm_;  // null: the free function gloo::allreduce
-  std::unique_ptr<GradientBuckets> buckets_;    // of a job that overlaps
+  std::unique_ptr<gloo::Algorithm> algorithm_;  // null: use the free function gloo::allreduce
+  std::unique_ptr<GradientBuckets> buckets_;    // only for a job that overlaps
 };
 
 }  // namespace

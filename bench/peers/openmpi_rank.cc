@@ -1,5 +1,5 @@
-// bench-openmpi-rank: one worker of the bench through MPI_Allreduce, started by mpirun. Rank and
-// world come from MPI; which transport it takes, from mpirun's options.
+// bench-openmpi-rank: one worker of the bench through MPI_Allreduce, started by mpirun. MPI
+// provides rank and world; mpirun's options select the transport.
 #include <mpi.h>
 
 #include <cstdlib>
@@ -32,7 +32,7 @@ class OpenMpiExchanger : public Exchanger {
 
   void Exchange() override {
     if (fused_) return AllreduceAndUpdate(0, memory_.element_count());
-    // The update right after the sum, while it is in cache.
+    // Updates each tensor right after its sum, while the sum is in the cache.
     for (std::size_t i = 0; i < memory_.tensor_count(); ++i) AllreduceAndUpdate(i, memory_.size(i));
   }
 
@@ -64,7 +64,7 @@ int main(int argc, char** argv) {
   Require(MPI_Init(&argc, &argv), "MPI_Init");
   int rank = 0;
   Require(MPI_Comm_rank(MPI_COMM_WORLD, &rank), "MPI_Comm_rank");
-  // The harness cannot tell ranks apart in mpirun's one command line.
+  // mpirun has one command line for all ranks, so the harness cannot pass each rank its number.
   std::vector<std::string> arguments(argv, argv + argc);
   for (std::string& argument : arguments) {
     if (const std::size_t at = argument.find("%rank%"); at != std::string::npos)

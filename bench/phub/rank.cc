@@ -1,5 +1,5 @@
-// bench-phub-rank: one worker of the bench through libphub, as a training program would use it: a
-// key per tensor, PushPull() on each, Wait() on each.
+// bench-phub-rank: one worker of the bench through libphub. Like a training program, it has a key
+// per tensor, calls PushPull() on each and Wait() on each.
 #include <phub/client.h>
 
 #include <cstdlib>
@@ -39,8 +39,8 @@ T Required(phub::Result<T> result) {
   return *std::move(result);
 }
 
-// Memory as a program that knows nothing of phub has it: from the heap, aligned as tensor
-// libraries align.
+// Memory of a program that does not use phub's buffers: from the heap, aligned as in tensor
+// libraries.
 class UserMemory {
  public:
   explicit UserMemory(std::size_t bytes)
@@ -114,11 +114,11 @@ class PhubExchanger : public Exchanger {
     for (std::size_t i = 0; i < arguments_.sizes.size(); ++i) {
       phub::KeySpec spec{.name = "tensor" + std::to_string(i),
                          .element_count = arguments_.sizes[i]};
-      // Else the library's own: the key added first is sent first.
+      // Without --priority backward, libphub's default applies: the key added first is sent first.
       if (options_.priority == "backward") spec.options.priority = static_cast<std::int32_t>(i);
       if (arguments_.work == Work::kUpdate) {
         spec.optimizer = phub::Momentum{.learning_rate = kLearningRate, .momentum = kMomentum};
-        spec.options.gradient_type = wire_;  // over f32 masters
+        spec.options.gradient_type = wire_;  // with f32 masters
         spec.options.parameter_type = wire_;
       } else {
         spec.type = wire_;

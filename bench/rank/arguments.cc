@@ -22,7 +22,8 @@ std::uint64_t ParsedCount(const std::string& text) {
   return count;
 }
 
-// "262144,64", or a file with the lines "tensor_index,elements" and then "0,9408", ...
+// Parses "262144,64", or a file with the line "tensor_index,elements" followed by lines "0,9408",
+// ...
 std::vector<std::uint64_t> ParsedSizes(const std::string& text) {
   std::vector<std::uint64_t> sizes;
   const bool is_list = text.find_first_not_of("0123456789,") == std::string::npos;

@@ -14,8 +14,8 @@
 namespace phub::bench {
 namespace {
 
-constexpr int kBufferBytes = 64 << 20;       // holds what four workers send before anybody looks
-constexpr std::size_t kTogetherMax = 65536;  // what the kernel puts together at most
+constexpr int kBufferBytes = 64 << 20;  // holds the bursts of several workers until they are read
+constexpr std::size_t kTogetherMax = 65536;  // the most that the kernel combines into one receive
 
 [[noreturn]] void FailFor(const char* what) {
   Fail(std::string("datagrams: ") + what + ": " + std::strerror(errno));
@@ -40,7 +40,7 @@ sockaddr_in ParseAddress(const std::string& text, const std::string& what) {
   return address;
 }
 
-// Whoever may shape a network may also have a large buffer.
+// A process that may shape a network also has the privilege to force a large buffer.
 Datagrams::Datagrams() : socket_(socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0)) {
   if (socket_ < 0) FailFor("no socket");
   Set(socket_, SOL_SOCKET, SO_RCVBUFFORCE, kBufferBytes, "SO_RCVBUFFORCE");

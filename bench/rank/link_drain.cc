@@ -32,11 +32,11 @@ void LinkDrain::AwaitBack(std::size_t left) {
 }
 
 void LinkDrain::Drain(StartLine& line) {
-  AwaitBack(0);  // the last time's
+  AwaitBack(0);  // waits for the datagrams of the last call
   while (under_way_ < bytes_) Send(kBurstBytes);
   AwaitBack(kBurstBytes);
   line.Arrive();
-  // What a bucket gains while others drain, one burst takes.
+  // One burst uses up the tokens that a bucket gains while other ranks drain theirs.
   while (!line.all_there()) {
     AwaitBack(0);
     Send(kBurstBytes);

@@ -13,7 +13,7 @@
 namespace phub::bench {
 namespace {
 
-// Beyond any cache, in elements. A layer's pass takes the next of them.
+// Larger than any cache, in elements. Each layer's pass uses the next part.
 constexpr std::uint64_t kActivationElements = std::uint64_t{32} << 20;
 
 std::int64_t Now(clockid_t clock) {
@@ -87,8 +87,8 @@ void TrainingJob::Timed(const Computation& computation) {
   times_.compute_ns += Now(CLOCK_MONOTONIC) - begin_ns;
 }
 
-// Every layer takes as long: parameters lie mostly in a convolutional network's last layers, while
-// its computation is spread evenly. Backward takes twice as long as forward.
+// Every layer takes equally long. (Most parameters of a convolutional network are in its last
+// layers, but its computation is spread evenly.) Backward takes twice as long as forward.
 std::int64_t TrainingJob::DeviceNs(int parts) const {
   return static_cast<std::int64_t>(arguments_.device_us) * 1000 * parts /
          (3 * static_cast<std::int64_t>(layers_.size()));
@@ -97,7 +97,7 @@ std::int64_t TrainingJob::DeviceNs(int parts) const {
 void TrainingJob::Backward(const Layer& layer, const float* parameters) {
   if (arguments_.compute == Compute::kDevice) {
     device_free_ns_ += DeviceNs(2);
-    return SleepUntil(device_free_ns_);  // the gradients are to be sent
+    return SleepUntil(device_free_ns_);  // the gradients must be complete before they are sent
   }
   const float* base = layer.expected;
   for (std::uint32_t pass = 0; pass < arguments_.compute_passes; ++pass) {
@@ -108,7 +108,8 @@ void TrainingJob::Backward(const Layer& layer, const float* parameters) {
 
 void TrainingJob::Forward(const Layer& layer, const float* parameters) {
   if (arguments_.compute == Compute::kDevice) {
-    // It begins when it is done with the layer before and the parameters are there.
+    // The layer begins when the device has finished the previous layer and the parameters are
+    // there.
     device_free_ns_ = std::max(device_free_ns_, Now(CLOCK_MONOTONIC)) + DeviceNs(1);
     return;
   }
