@@ -209,14 +209,15 @@ class FloorExchanger : public Exchanger {
 int main(int argc, char** argv) {
   FloorOptions options;
   return RunRank(
-      argc, argv, "The arithmetic of an exchange, alone.",
+      argc, argv, "Run only the arithmetic of an exchange.",
       [&](CLI::App& app) {
-        app.add_option("--threads", options.threads, "as many as the daemon has core loops")
+        app.add_option("--threads", options.threads,
+                       "number of threads, as the daemon's core loops")
             ->check(CLI::Range(1u, 256u));
-        app.add_option("--chunk-bytes", options.chunk_bytes, "bytes of f32 in a chunk")
+        app.add_option("--chunk-bytes", options.chunk_bytes, "size of a chunk in bytes of f32")
             ->check(CLI::Range(64u, 1u << 30));
         app.add_flag("--keep-sums", options.keep_sums,
-                     "of an all-reduce: store one more, as a daemon keeps one of its own");
+                     "store one more copy of an all-reduce's sums, as a daemon does");
       },
       [&](const RankArguments& arguments) {
         phub::simd::SetFloatingPointMode();

@@ -47,7 +47,7 @@ void Require(bool good, const char* call) {
 void ReadAll(int descriptor, std::vector<char>& bytes) {
   for (std::size_t done = 0; done < bytes.size();) {
     const ssize_t count = read(descriptor, bytes.data() + done, bytes.size() - done);
-    if (count <= 0) Fail("read ended early");
+    if (count <= 0) Fail("the peer closed the connection during a read");
     done += static_cast<std::size_t>(count);
   }
 }
@@ -55,7 +55,7 @@ void ReadAll(int descriptor, std::vector<char>& bytes) {
 void WriteAll(int descriptor, const std::vector<char>& bytes) {
   for (std::size_t done = 0; done < bytes.size();) {
     const ssize_t count = write(descriptor, bytes.data() + done, bytes.size() - done);
-    if (count <= 0) Fail("write ended early");
+    if (count <= 0) Fail("the peer closed the connection during a write");
     done += static_cast<std::size_t>(count);
   }
 }
@@ -217,17 +217,17 @@ int Run(const Options& options) {
 
 int main(int argc, char** argv) {
   if (argc == 2 && std::string_view(argv[1]) == "--build-info") return PrintBuildInfo();
-  CLI::App app("The waiting of an exchange, alone.");
+  CLI::App app("Measure the waiting of an exchange without its data.");
   Options options;
   app.add_option("--world", options.world, "number of workers")->check(CLI::Range(1u, 1024u));
-  app.add_option("--bytes", options.bytes, "of a message over tcp")
+  app.add_option("--bytes", options.bytes, "size of a message over tcp")
       ->check(CLI::Range(std::uint64_t{1}, std::uint64_t{1} << 20));
-  app.add_option("--exchanges", options.exchanges, "how many are timed");
-  app.add_option("--warmup", options.warmup, "how many come before those")
+  app.add_option("--exchanges", options.exchanges, "number of timed exchanges");
+  app.add_option("--warmup", options.warmup, "number of untimed exchanges before them")
       ->check(CLI::Range(1u, 1'000'000u));
-  app.add_option("--via", options.via, "how they tell each other")
+  app.add_option("--via", options.via, "how workers and server notify each other")
       ->check(CLI::IsMember({"eventfd", "yield", "tcp"}));
-  app.add_option("--out", options.out, "the file to be written, JSON")->required();
+  app.add_option("--out", options.out, "output file (JSON)")->required();
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {

@@ -31,9 +31,9 @@ class GlooExchanger : public Exchanger {
  public:
   GlooExchanger(const RankArguments& arguments, const GlooOptions& options)
       : arguments_(arguments), options_(options), memory_(arguments, options.algorithm == "ring") {
-    if (arguments.type != Type::kF32) Fail("this worker drives Gloo with f32 only");
+    if (arguments.type != Type::kF32) Fail("bench-gloo-rank supports only --type f32");
     if (arguments.element_count() > static_cast<std::uint64_t>(std::numeric_limits<int>::max()))
-      Fail("more elements than Gloo can count");
+      Fail("the model has more elements than Gloo supports (2^31 - 1)");
   }
 
   void Open(const float* initial) override {
@@ -118,11 +118,11 @@ class GlooExchanger : public Exchanger {
 int main(int argc, char** argv) {
   GlooOptions options;
   return RunRank(
-      argc, argv, "One worker of the bench through Gloo.",
+      argc, argv, "Run one worker of the bench through Gloo.",
       [&](CLI::App& app) {
-        app.add_option("--algorithm", options.algorithm, "how it sums")
+        app.add_option("--algorithm", options.algorithm, "all-reduce algorithm")
             ->check(CLI::IsMember({"ring", "ring-chunked", "halving-doubling"}));
-        app.add_option("--store", options.store, "a folder where ranks find each other")
+        app.add_option("--store", options.store, "folder through which ranks find each other")
             ->required();
         app.add_option("--interface", options.interface, "network interface (default lo)");
       },

@@ -23,7 +23,7 @@ class OpenMpiExchanger : public Exchanger {
  public:
   OpenMpiExchanger(const RankArguments& arguments, bool fused)
       : memory_(arguments, true), fused_(fused) {
-    if (arguments.type != Type::kF32) Fail("Open MPI sums no halves");
+    if (arguments.type != Type::kF32) Fail("Open MPI supports only --type f32");
   }
 
   void Open(const float* initial) override { memory_.SetParameters(initial); }
@@ -45,7 +45,7 @@ class OpenMpiExchanger : public Exchanger {
  private:
   void AllreduceAndUpdate(std::size_t tensor, std::uint64_t count) {
     if (count > static_cast<std::uint64_t>(std::numeric_limits<int>::max()))
-      Fail("more elements than MPI can count");
+      Fail("a buffer has more elements than MPI supports (2^31 - 1)");
     Require(MPI_Allreduce(memory_.gradients(tensor), memory_.sums(tensor), static_cast<int>(count),
                           MPI_FLOAT, MPI_SUM, MPI_COMM_WORLD),
             "MPI_Allreduce");
@@ -74,8 +74,8 @@ int main(int argc, char** argv) {
   for (std::string& argument : arguments) pointers.push_back(argument.data());
   bool fused = false;
   return RunRank(
-      argc, pointers.data(), "One worker of the bench through Open MPI.",
-      [&](CLI::App& app) { app.add_flag("--fused", fused, "all tensors in one buffer"); },
+      argc, pointers.data(), "Run one worker of the bench through Open MPI.",
+      [&](CLI::App& app) { app.add_flag("--fused", fused, "sum all tensors in one buffer"); },
       [&](const RankArguments& rank_arguments) {
         return std::make_unique<OpenMpiExchanger>(rank_arguments, fused);
       });

@@ -158,23 +158,26 @@ class PhubExchanger : public Exchanger {
 int main(int argc, char** argv) {
   PhubOptions options;
   const auto add_options = [&](CLI::App& app) {
-    app.add_option("--endpoint", options.endpoint, "host:port of the daemon")->required();
+    app.add_option("--endpoint", options.endpoint, "the daemon's host:port")->required();
     app.add_option("--job", options.job.job, "name of the job")->required();
-    app.add_option("--tenant", options.tenant, "whose job it is; empty: the default tenant's");
-    app.add_option("--transport", options.job.transport, "which way the bytes go")
+    app.add_option("--tenant", options.tenant, "the job's tenant (default: the default tenant)");
+    app.add_option("--transport", options.job.transport, "transport of the data lanes")
         ->transform(CLI::CheckedTransformer(std::map<std::string, phub::TransportChoice>{
             {"auto", phub::TransportChoice::kAuto},
             {"tcp", phub::TransportChoice::kTcp},
             {"shm", phub::TransportChoice::kSharedMemory}}));
-    app.add_option("--chunk-bytes", options.job.chunk_bytes, "0: the daemon's default");
-    app.add_option("--staging-bytes", options.job.staging_bytes, "0: the daemon's default");
-    app.add_option("--plan", options.job.plan, "in all racks, by that plan; else in one");
-    app.add_option("--order", options.order, "in which tensors are pushed")
+    app.add_option("--chunk-bytes", options.job.chunk_bytes,
+                   "size of a chunk (0: the daemon's default)");
+    app.add_option("--staging-bytes", options.job.staging_bytes,
+                   "staging memory of a lane (0: the daemon's default)");
+    app.add_option("--plan", options.job.plan,
+                   "run in all racks with this plan (default: in one rack)");
+    app.add_option("--order", options.order, "order in which tensors are pushed")
         ->check(CLI::IsMember({"forward", "backward"}));
-    app.add_option("--priority", options.priority, "which tensors are sent first when several wait")
+    app.add_option("--priority", options.priority, "tensors to send first when several are queued")
         ->check(CLI::IsMember({"forward", "backward"}));
   };
-  return RunRank(argc, argv, "One worker of phub's bench.", add_options,
+  return RunRank(argc, argv, "Run one worker of the bench through libphub.", add_options,
                  [&](const RankArguments& arguments) {
                    options.job.rank = arguments.rank;
                    options.job.world_size = arguments.world;

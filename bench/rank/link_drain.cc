@@ -26,7 +26,8 @@ void LinkDrain::AwaitBack(std::size_t left) {
   pollfd item{datagrams_.descriptor(), POLLIN, 0};
   while (under_way_ > left) {
     if (poll(&item, 1, kQuietMilliseconds) <= 0)
-      Fail("--drain: " + std::to_string(under_way_) + " bytes of datagrams did not come back");
+      Fail("--drain: the echo did not return " + std::to_string(under_way_) +
+           " bytes of datagrams");
     under_way_ -= std::min(under_way_, datagrams_.Receive());
   }
 }

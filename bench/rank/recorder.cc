@@ -44,7 +44,7 @@ double MachineCpuSeconds() {
   std::string label;
   std::uint64_t user = 0, nice = 0, system = 0, idle = 0, iowait = 0, irq = 0, softirq = 0;
   if (!(file >> label >> user >> nice >> system >> idle >> iowait >> irq >> softirq))
-    Fail("/proc/stat cannot be read");
+    Fail("cannot read /proc/stat");
   return static_cast<double>(user + nice + system + irq + softirq) /
          static_cast<double>(sysconf(_SC_CLK_TCK));
 }
@@ -58,7 +58,7 @@ double ProcessCpuSeconds(std::int32_t pid) {
     std::uint64_t ns = 0;
     if (std::ifstream(task.path() / "schedstat") >> ns) total_ns += ns;
   }
-  if (error) Fail("process " + std::to_string(pid) + " cannot be looked at: " + error.message());
+  if (error) Fail("cannot read " + tasks + ": " + error.message());
   return static_cast<double>(total_ns) * 1e-9;
 }
 
@@ -76,7 +76,7 @@ DaemonMemory MemoryOf(std::int32_t pid) {
     if (line.find('-') < line.find(' '))
       is_workers = line.ends_with("/memfd:phub-worker (deleted)");
   }
-  if (memory.peak_bytes == 0) Fail(process + " cannot be looked at");
+  if (memory.peak_bytes == 0) Fail("cannot read VmHWM in " + process + "/status");
   return memory;
 }
 

@@ -183,8 +183,8 @@ class Run {
 
 }  // namespace
 
-void Exchanger::Start(std::size_t) { Fail("this system exchanges everything at once"); }
-void Exchanger::Wait(std::size_t) { Fail("this system exchanges everything at once"); }
+void Exchanger::Start(std::size_t) { Fail("this system cannot exchange single tensors"); }
+void Exchanger::Wait(std::size_t) { Fail("this system cannot exchange single tensors"); }
 
 int RunRank(int argc, char** argv, const std::string& description,
             const std::function<void(CLI::App&)>& add_options,

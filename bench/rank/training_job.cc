@@ -35,10 +35,10 @@ void SleepUntil(std::int64_t time_ns) {
 
 TrainingJob::TrainingJob(const RankArguments& arguments, const Values& values, Exchanger& exchanger)
     : arguments_(arguments), exchanger_(exchanger), expected_(arguments.element_count()) {
-  if (arguments.type != Type::kF32) Fail("a job that computes does so in f32");
-  if (arguments.work != Work::kUpdate) Fail("a job that computes needs parameters");
+  if (arguments.type != Type::kF32) Fail("--schedule other than exchange needs --type f32");
+  if (arguments.work != Work::kUpdate) Fail("--schedule other than exchange needs --work update");
   if (arguments.schedule == Schedule::kOverlap && !exchanger.can_overlap())
-    Fail("this system exchanges everything at once: it cannot overlap");
+    Fail("this system cannot exchange single tensors, so it cannot run --schedule overlap");
   std::uint64_t first = 0;
   for (std::size_t i = 0; i < arguments.sizes.size(); ++i) {
     const std::uint64_t size = arguments.sizes[i];
@@ -128,7 +128,7 @@ void TrainingJob::VerifyGradients() const {
   for (std::size_t i = 0; i < layers_.size(); ++i) {
     const Layer& layer = layers_[i];
     if (std::memcmp(layer.gradients, layer.expected, layer.size * sizeof(float)) != 0)
-      Fail("the computation of tensor " + std::to_string(i) + " came to wrong gradients");
+      Fail("the computed gradients of tensor " + std::to_string(i) + " are wrong");
   }
 }
 

@@ -160,7 +160,7 @@ int main(int argument_count, char** arguments) {
   if (argument_count == 2 && std::string_view(arguments[1]) == "--build-info") {
     return phub::bench::PrintBuildInfo();
   }
-  PHUB_CHECK(argument_count == 4, "bench-verbs-lane stream|credits CHUNK_BYTES CHUNKS");
+  PHUB_CHECK(argument_count == 4, "usage: bench-verbs-lane stream|credits CHUNK_BYTES CHUNKS");
   const std::string_view mode = arguments[1];
   PHUB_CHECK(mode == "stream" || mode == "credits", "mode={}", mode);
   const auto chunk_bytes = static_cast<std::uint32_t>(std::atoi(arguments[2]));
