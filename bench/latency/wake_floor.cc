@@ -47,7 +47,7 @@ void Require(bool good, const char* call) {
 void ReadAll(int descriptor, std::vector<char>& bytes) {
   for (std::size_t done = 0; done < bytes.size();) {
     const ssize_t count = read(descriptor, bytes.data() + done, bytes.size() - done);
-    if (count <= 0) Fail("the peer closed the connection during a read");
+    if (count <= 0) Fail("cannot read from the other end");
     done += static_cast<std::size_t>(count);
   }
 }
@@ -55,7 +55,7 @@ void ReadAll(int descriptor, std::vector<char>& bytes) {
 void WriteAll(int descriptor, const std::vector<char>& bytes) {
   for (std::size_t done = 0; done < bytes.size();) {
     const ssize_t count = write(descriptor, bytes.data() + done, bytes.size() - done);
-    if (count <= 0) Fail("the peer closed the connection during a write");
+    if (count <= 0) Fail("cannot write to the other end");
     done += static_cast<std::size_t>(count);
   }
 }
