@@ -21,8 +21,7 @@ struct Settings {
   std::size_t l2_bytes = 256 << 10;  // the smallest L2 caches have 256 KiB to 512 KiB
   std::size_t chunk_bytes = 64 << 10;
   std::uint32_t rounds = 0;
-  std::size_t cached_traffic_bytes =
-      0;  // in cache, passes repeat until they have moved this many bytes
+  std::size_t cached_traffic_bytes = 0;  // in cache, a timing moves at least this
   Pages pages = Pages::kSmall;
 };
 

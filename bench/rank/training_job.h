@@ -31,9 +31,8 @@ struct IterationTimes {
   // thread was not scheduled, but includes slower answers of memory.
   std::int64_t compute_ns = 0;
   std::int64_t compute_cpu_ns = 0;
-  std::int64_t first_wait_ns =
-      0;                     // the wait for the first layer, at the beginning of the forward pass
-  std::int64_t wait_ns = 0;  // the waits of all layers
+  std::int64_t first_wait_ns = 0;  // the forward pass's first wait
+  std::int64_t wait_ns = 0;        // the waits of all layers
 };
 
 class TrainingJob {

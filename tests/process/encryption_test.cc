@@ -252,8 +252,7 @@ TEST_F(EncryptionTest, AbuseOfAllKindsDoesNotDisturbAJob) {
   text[40] = text[40] == 'a' ? 'b' : 'a';
   const std::string forged = daemon_->folder() + "/forged.token";
   ASSERT_TRUE(WriteFileDurably(forged, text, kSecretFileMode, true).ok());
-  std::this_thread::sleep_for(
-      std::chrono::milliseconds(1200));  // lets the short-lived certificate expire
+  std::this_thread::sleep_for(std::chrono::milliseconds(1200));  // the certificate expires
   // A crowd from another address does not keep the workers from opening lanes.
   Crowd(data_port, kOtherAddress, Many(300, 2000), sockets);
   EXPECT_EQ(sockets.size(), Many(300, 2000));

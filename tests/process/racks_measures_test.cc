@@ -25,8 +25,7 @@ using ::testing::HasSubstr;
 constexpr std::uint32_t kRacks = 3;
 constexpr std::uint32_t kRanks = 6;
 constexpr std::uint64_t kWide = 100'003;  // elements of a key with 4 bytes per element throughout
-constexpr std::uint64_t kHalf =
-    20'021;  // elements of a key that is summed with 4 bytes and answered with 2
+constexpr std::uint64_t kHalf = 20'021;   // key summed with 4 bytes, answered with 2
 constexpr std::uint64_t kRounds = 9;
 constexpr std::uint64_t kPartialBytes = 4 * (kWide + kHalf);
 constexpr std::uint64_t kResultBytes = 4 * kWide + 2 * kHalf;
