@@ -39,8 +39,8 @@ using NodeId = std::uint32_t;
 // The caller draws these from its seed. Chances are per million calls.
 struct SimNetworkOptions {
   DurationNs latency_min = 10 * kMicrosecond;  // one way
-  DurationNs latency_jitter = 0;               // per direction; 0: no limit
-  std::uint64_t bytes_per_second = 0;          // of each direction; 0: no limit
+  DurationNs latency_jitter = 0;               // up to this much more, drawn for each write
+  std::uint64_t bytes_per_second = 0;          // per direction; 0: no limit
   std::uint32_t pipe_bytes = 256 * 1024;       // per direction, sent and not yet read
   std::uint32_t split_read_chance = 0;     // a read returns a random part of the available bytes
   std::uint32_t partial_write_chance = 0;  // a write accepts a random part of what fits
