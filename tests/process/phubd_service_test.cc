@@ -79,8 +79,8 @@ TEST(PhubdService, ShowsThatItIsAliveAsOftenAsItWasAsked) {
   // The daemon sends WATCHDOG=1 twice per period. The first message can be late, so four messages
   // take at least one and a half periods.
   const SystemClock clock;
-  while (!supervisor.Next(0).empty())
-    continue;  // messages that arrived while this test was suspended
+  // Messages that arrived while this test was suspended.
+  while (!supervisor.Next(0).empty()) continue;
   const TimeNs started = clock.Now();
   for (int i = 0; i < 4; ++i) EXPECT_EQ(supervisor.Next(), "WATCHDOG=1");
   EXPECT_GE(clock.Now() - started, kSecond);
@@ -140,8 +140,8 @@ TEST(PhubdReload, AFileThatIsWrongChangesNothing) {
   EXPECT_EQ(daemon.Ask({"health"}).exit, Exit::WithCode(0));
   daemon.process().Signal(SIGTERM);
   EXPECT_EQ(daemon.process().Wait(kPatience), Exit::WithCode(0));
-  EXPECT_THAT(daemon.process().StandardError(),
-              HasSubstr("event=stopped"));  // the log level is still info
+  // The log level is still info.
+  EXPECT_THAT(daemon.process().StandardError(), HasSubstr("event=stopped"));
 }
 
 }  // namespace

@@ -85,8 +85,8 @@ Process RackProcess::StartDaemon(std::size_t daemon, const std::vector<std::stri
   std::vector<std::string> all = {"--listen", endpoints_[daemon]};
   const std::vector<std::string> place = PlaceOf(daemon);
   for (std::size_t i = 0; i < place.size(); i += 2) {
-    if (std::find(more.begin(), more.end(), place[i]) != more.end())
-      continue;  // the caller's arguments override it
+    // The caller's arguments override it.
+    if (std::find(more.begin(), more.end(), place[i]) != more.end()) continue;
     all.insert(all.end(), {place[i], place[i + 1]});
   }
   for (std::string argument : arguments_) {

@@ -107,8 +107,8 @@ class RackPlaneFaults : public ::testing::Test {
 };
 
 TEST_F(RackPlaneFaults, ADaemonThatIsKilledIsNamedInEveryRackEveryPlaneEndsAndItMayReturn) {
-  for (const std::size_t dead :
-       {3u, 0u}) {  // the second daemon of rack 1; the first of all daemons
+  // The second daemon of rack 1; the first of all daemons.
+  for (const std::size_t dead : {3u, 0u}) {
     std::vector<Process> trainers = Train(1'000'000);
     ExpectTraining(trainers, racks_);
     racks_.daemon(dead).Signal(SIGKILL);

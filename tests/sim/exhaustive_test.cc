@@ -39,8 +39,8 @@ void OneLaneRule(JobShard& shard, Rank rank, Chunk&, aggregate::FreedSlots& scra
   for (const ChunkIndex held : shard.lanes[rank.value].slot_chunk) {
     if (held == ChunkIndex::Max()) continue;
     Chunk& chunk = *shard.chunks()[held.value];
-    if (chunk.folded_count != rank.value)
-      continue;                            // the next rank of the prefix is on another lane
+    // The next rank of the prefix is on another lane.
+    if (chunk.folded_count != rank.value) continue;
     std::vector<const std::byte*> hidden;  // hides the rest of the prefix from the fold
     for (std::uint32_t other = rank.value + 1; other < shard.config.world_size; ++other) {
       hidden.push_back(std::exchange(chunk.staged_data[other], nullptr));

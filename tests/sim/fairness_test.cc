@@ -213,8 +213,8 @@ TEST(Bandwidth, HoldsBackCreditsToo) {
   limited.slots = 2;
   limited.share.bandwidth_bytes = kPaidInSpan * 100;
   FairJob& job = cluster.Add(limited);
-  std::deque<std::pair<TimeNs, std::uint64_t>>
-      pushed;              // the time of each push, and the bytes until then
+  // The time of each push, and the bytes until then.
+  std::deque<std::pair<TimeNs, std::uint64_t>> pushed;
   std::uint64_t most = 0;  // in one span
   cluster.on_run = [&] {
     pushed.emplace_back(cluster.now(), job.bytes_pushed());

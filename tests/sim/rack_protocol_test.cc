@@ -105,11 +105,11 @@ TEST(RackProtocol, TheSearchNoticesARuleThatIsMissing) {
                                 Pair(RunState::kSound, RunEvent::kPeerSilent),
                                 Pair(RunState::kPutOff, RunEvent::kFailedHere),
                                 Pair(RunState::kFailedElsewhere, RunEvent::kFailedHere)));
-  EXPECT_THAT(peer,
-              testing::ElementsAre(Pair(PeerState::kAsked, PeerEvent::kSaysReady),  // never happens
-                                   Pair(PeerState::kUnheard, PeerEvent::kSpoke),
-                                   Pair(PeerState::kHeard, PeerEvent::kSpoke),
-                                   Pair(PeerState::kHeard, PeerEvent::kRestarted)));
+  // Never happens.
+  EXPECT_THAT(peer, testing::ElementsAre(Pair(PeerState::kAsked, PeerEvent::kSaysReady),
+                                         Pair(PeerState::kUnheard, PeerEvent::kSpoke),
+                                         Pair(PeerState::kHeard, PeerEvent::kSpoke),
+                                         Pair(PeerState::kHeard, PeerEvent::kRestarted)));
 }
 
 TEST(RackProtocol, TheSearchNoticesAGuardThatIsMissing) {

@@ -73,8 +73,8 @@ struct JobScript {
   std::uint32_t world_size = 1;
   std::uint32_t racks = 1;  // the number of racks that it spans, each with the same number of ranks
   std::string plan;         // the plan of the exchange between racks
-  std::vector<std::vector<oracle::RackSum>>
-      sums;  // racks > 1: by key and chunk, in the plan's order
+  // Racks > 1: by key and chunk, in the plan's order.
+  std::vector<std::vector<oracle::RackSum>> sums;
   std::uint32_t chunk_bytes = 256;
   std::uint32_t slots_per_lane = 1;
   bool wait_policy = false;  // lanes may break and come back

@@ -28,9 +28,8 @@ class SimPeerNetwork final : public server::PeerNetwork {
                                v1::PeerMessage message) override;
   void DialLane(server::PeerLaneCall call) override;
 
-  std::uint64_t repeated() const {
-    return repeated_;
-  }  // envelopes sent again because there was no receipt
+  // Envelopes sent again because there was no receipt.
+  std::uint64_t repeated() const { return repeated_; }
 
  private:
   struct Link {

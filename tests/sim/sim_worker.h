@@ -203,8 +203,8 @@ class SimWorker final : public client::EngineListener {
   TimeNs verdict_at_ = 0;
   std::vector<MemoryPlan> memory_plans_;          // for the batch that is being added
   std::vector<transport::FetchedBatch> fetched_;  // keeps the mappings
-  std::vector<transport::FetchedBatch>
-      batch_memory_;  // by batch: the memory of the daemon that shares it
+  // By batch: the memory of the daemon that shares it.
+  std::vector<transport::FetchedBatch> batch_memory_;
   std::uint64_t parameters_shared_ = 0;
   std::uint64_t streams_broken_ = 0;
   std::uint64_t keys_resumed_ = 0;

@@ -49,8 +49,8 @@ bool SimWorker::Train() {
 }
 
 bool SimWorker::MayStart(const Key& key) const {
-  if (IsCulprit(Fate::kKeysDiffer))
-    return false;  // it would train something that is not in its script
+  // It would train something that is not in its script.
+  if (IsCulprit(Fate::kKeysDiffer)) return false;
   if (!script_.lockstep) return true;
   return std::all_of(keys_.begin(), keys_.end(),
                      [&](const auto& other) { return other->completed >= key.completed; });

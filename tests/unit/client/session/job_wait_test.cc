@@ -1,4 +1,4 @@
-// Policy wait: what broke comes back, and the job ends when it does not.
+// Policy wait: broken lanes and streams come back, and the job ends if they do not.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -53,7 +53,7 @@ TEST_F(JobWaitTest, LostLanesAreOpenedAgainAndTheRoundCompletes) {
   ASSERT_TRUE(status.ok()) << ToString(status);
   EXPECT_THAT(key_->parameters<float>(), Each(3.0f));
   EXPECT_TRUE(key_->PushPull().Wait().ok());
-  EXPECT_EQ(rack_[0].lane_count(), 2);  // were not lost
+  EXPECT_EQ(rack_[0].lane_count(), 2);  // they were not lost
 }
 
 TEST_F(JobWaitTest, RefusedLanesAreAskedForAgain) {
@@ -104,7 +104,7 @@ TEST_F(JobWaitTest, SilentDaemonGetsANewConnectionAndABarrierGoesOn) {
   rack_[0].HoldBarrier(false);
   caller.join();
   EXPECT_TRUE(met.ok()) << ToString(met);
-  EXPECT_EQ(rack_[0].barriers().back(), 0u);  // the same one
+  EXPECT_EQ(rack_[0].barriers().back(), 0u);  // the same barrier
   std::this_thread::sleep_for(2 * kLiveness);
   EXPECT_TRUE(job_->status().ok()) << ToString(job_->status());
 }

@@ -86,8 +86,8 @@ struct FakeCore {
 
   void Emit(const Event& event) { ASSERT_TRUE(queues.events.TryPush(event)); }
 
-  void CloseLane(const Command lane,
-                 transport::TransportError error) {  // `lane` may refer to an element of `attached`
+  // `lane` may refer to an element of `attached`.
+  void CloseLane(const Command lane, transport::TransportError error) {
     std::erase_if(attached,
                   [&](const Command& each) { return each.connection == lane.connection; });
     Emit({.kind = Event::Kind::kLaneClosed,

@@ -138,8 +138,8 @@ class RackCheckpointTest : public RackJobsTest {
     return call;
   }
 
-  std::uint64_t reductions[2] = {
-      40, 41};  // the number of reductions of each key in the loaded checkpoint
+  // The number of reductions of each key in the loaded checkpoint.
+  std::uint64_t reductions[2] = {40, 41};
   std::vector<std::unique_ptr<KeepingCore>> keeping;  // by rack
   std::vector<std::uint64_t> used_before;             // by rack
   std::map<std::uint32_t, LoadId> loads;              // by rack

@@ -235,8 +235,8 @@ class RackJobsTest : public testing::Test {
   std::map<std::uint32_t, std::string> sessions;  // by rank
   std::set<std::uint32_t> mute;                   // ranks
   std::map<std::uint32_t, StreamId> streams;      // by rank
-  std::function<void(v1::JobOptions&)>
-      set_options;                // changes the options of joining jobs; may be empty
+  // Changes the options of joining jobs; may be empty.
+  std::function<void(v1::JobOptions&)> set_options;
   std::uint64_t incarnation = 0;  // the last job that was entered
   bool dials_plain = false;       // regardless of Control's choice
   bool holds_dials = false;       // dials wait

@@ -55,8 +55,8 @@ TEST_F(SharesTest, PartsOfABandwidthAreAsChunksLieAndFollowThem) {
   const std::uint64_t first = LastTold(0).bandwidth_bytes;
   const std::uint64_t second = LastTold(1).bandwidth_bytes;
   EXPECT_EQ(std::max(first, second), 100'000'000u);
-  EXPECT_EQ(std::min(first, second),
-            64u * 1024);                      // a minimum, so that no tenant is blocked
+  // A minimum, so that no tenant is blocked.
+  EXPECT_EQ(std::min(first, second), 64u * 1024);
   AddKeys(Batch(session, 1, {Key("v", 1)}));  // on the other core loop
   EXPECT_EQ(LastTold(0).bandwidth_bytes, 50'000'000u);
   EXPECT_EQ(LastTold(1).bandwidth_bytes, 50'000'000u);

@@ -112,8 +112,8 @@ TEST_F(TwoPortsTest, OneDeviceThatIsOpenTwiceHasADomainForEach) {
 
 TEST_F(VerbsGateTest, KeysThatWereThereBeforeTheFirstLaneAreRegisteredForIt) {
   const std::string session = Enter(0, 1);
-  AddKeysOfAll({session},
-               {Key("weights", 1000)});  // answered, since there is no device to wait for
+  // Answered, since there is no device to wait for.
+  AddKeysOfAll({session}, {Key("weights", 1000)});
   fake_verbs::TheDevice().register_time = kTime;
   const TimeNs begun = system_clock_.Now();
   const auto parts = PartsOf(session);

@@ -146,7 +146,8 @@ class MastersTest : public CoreLoopTest {
     key_.parameter_type = ElementType::kBf16;
     Start(1, 2, Optimizer::kSgd, Reduction::kSum, 1);
   }
-  static std::vector<float> Halves(std::uint16_t bits) {  // the scripted transport counts in floats
+  // The scripted transport counts in floats.
+  static std::vector<float> Halves(std::uint16_t bits) {
     std::vector<std::uint16_t> halves(kElements, bits);
     std::vector<float> words(kElements / 2);
     std::memcpy(words.data(), halves.data(), kElements * sizeof(std::uint16_t));
