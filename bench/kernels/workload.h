@@ -82,8 +82,8 @@ class Workload {
   std::string CompareElement(const Piece& piece, std::size_t offset) const;
 
   Case case_;
-  std::vector<Array>
-      arrays_;  // the inputs in rank order, then the updated arrays, then the outputs
+  // The inputs in rank order, then the updated arrays, then the outputs.
+  std::vector<Array> arrays_;
   Array sums_{Role::kSums, Access::kUpdate, ElementType::kF32};
   std::vector<Piece> pieces_;
   std::size_t element_count_ = 0;

@@ -124,9 +124,9 @@ std::vector<char> MessageOf(const Options& options) {
 class Meeting {
  public:
   virtual ~Meeting() = default;
-  virtual void Attend(std::uint32_t worker,
-                      std::uint32_t round) = 0;  // returns after the server's notification
-  virtual void Serve(std::uint32_t round) = 0;   // waits for all workers, then notifies all
+  // Returns after the server's notification.
+  virtual void Attend(std::uint32_t worker, std::uint32_t round) = 0;
+  virtual void Serve(std::uint32_t round) = 0;  // waits for all workers, then notifies all
 };
 
 class LaneMeeting : public Meeting {
