@@ -1,7 +1,6 @@
-// bench-kernel-floor: the arithmetic of an exchange and nothing else. The same kernels over the
-// same bytes in the same kind of memory as the daemon's, chunk by chunk, with as many threads as it
-// has core loops; nobody is told anything. What an exchange over shared memory cannot be faster
-// than.
+// bench-kernel-floor: the arithmetic of an exchange without any communication. It runs the daemon's
+// kernels over the same bytes in the same kind of memory, chunk by chunk, in as many threads as the
+// daemon has core loops. An exchange over shared memory cannot be faster.
 //
 // One process for all ranks: --rank 0, --world as in the exchange.
 #include <barrier>
@@ -26,17 +25,17 @@ using phub::SharedMemory;
 
 struct FloorOptions {
   std::uint32_t threads = 1;
-  std::uint32_t chunk_bytes = 128 * 1024;  // as a daemon does by default
+  std::uint32_t chunk_bytes = 128 * 1024;  // the daemon's default
   bool keep_sums = false;
 };
 
-// Tensors begin at cache lines, as the daemon lays keys out.
+// Tensors begin at cache lines, as the daemon lays out keys.
 constexpr std::uint64_t kTensorAlignment = 64;
 std::uint64_t Aligned(std::uint64_t bytes) {
   return (bytes + kTensorAlignment - 1) / kTensorAlignment * kTensorAlignment;
 }
 
-// Of a thread's part of the sums: from there on the daemon lets them go past the caches.
+// If a thread's part of the sums has this size or more, the daemon stores it past the caches.
 constexpr std::uint64_t kStreamedBytes = 8 * 1024 * 1024;
 
 SharedMemory Shared(std::uint64_t bytes, SharedMemory::Others others) {
@@ -100,8 +99,8 @@ class FloorExchanger : public Exchanger {
 
  private:
   struct Chunk {
-    std::uint64_t offset = 0;         // bytes, in gradients, parameters, sums
-    std::uint64_t first_element = 0;  // in momentum and masters
+    std::uint64_t offset = 0;         // byte offset in gradients, parameters and sums
+    std::uint64_t first_element = 0;  // index in momentum and masters
     std::uint64_t elements = 0;
   };
 
@@ -191,7 +190,7 @@ class FloorExchanger : public Exchanger {
   const RankArguments& arguments_;
   const FloorOptions& options_;
   std::vector<Chunk> chunks_;
-  std::vector<std::uint64_t> offsets_;  // of each tensor, in bytes
+  std::vector<std::uint64_t> offsets_;  // the byte offset of each tensor
   std::uint64_t bytes_ = 0;
   std::uint64_t element_count_ = 0;
   std::vector<SharedMemory> gradients_;
@@ -201,7 +200,7 @@ class FloorExchanger : public Exchanger {
   MappedMemory masters_;
   std::uint64_t step_ = 0;
   std::barrier<> barrier_;
-  bool stopping_ = false;  // the barrier publishes it, and step_
+  bool stopping_ = false;  // published by the barrier, as is step_
   std::vector<std::thread> threads_;
 };
 
@@ -210,14 +209,15 @@ class FloorExchanger : public Exchanger {
 int main(int argc, char** argv) {
   FloorOptions options;
   return RunRank(
-      argc, argv, "The arithmetic of an exchange, alone.",
+      argc, argv, "Run only the arithmetic of an exchange.",
       [&](CLI::App& app) {
-        app.add_option("--threads", options.threads, "as many as the daemon has core loops")
+        app.add_option("--threads", options.threads,
+                       "number of threads, as the daemon's core loops")
             ->check(CLI::Range(1u, 256u));
-        app.add_option("--chunk-bytes", options.chunk_bytes, "bytes of f32 in a chunk")
+        app.add_option("--chunk-bytes", options.chunk_bytes, "size of a chunk in bytes of f32")
             ->check(CLI::Range(64u, 1u << 30));
         app.add_flag("--keep-sums", options.keep_sums,
-                     "of an all-reduce: store one more, as a daemon keeps one of its own");
+                     "store one more copy of an all-reduce's sums, as a daemon does");
       },
       [&](const RankArguments& arguments) {
         phub::simd::SetFloatingPointMode();

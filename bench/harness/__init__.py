@@ -1,5 +1,5 @@
-"""The bench's harness: starts systems, takes their times, writes the results.
+"""The bench's harness: starts systems, measures their times, and writes the results.
 
-Python's standard library only. bench/run is what people call; it says
-`python3 -m harness NAME ...`. A bench is a module of this package that `__main__` names.
+It uses only Python's standard library. Users run bench/run, which runs
+`python3 -m harness NAME ...`. A bench is a module of this package that `__main__` lists.
 """

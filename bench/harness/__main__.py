@@ -1,4 +1,4 @@
-"""python3 -m harness NAME ...: one bench, as bench/run starts it."""
+"""python3 -m harness NAME ...: runs one bench. bench/run calls this."""
 
 import argparse
 import importlib
@@ -11,10 +11,11 @@ from .build import Build
 from .context import add_common_options, opened
 from .failure import BenchFailure, NotPossibleHere, UsageError
 
-EXIT_SKIPPED = 77  # of a smoke test that cannot be done here, as ctest is told
+EXIT_SKIPPED = 77  # this host cannot run the smoke test; ctest reports it as skipped
 
-# Each a module of this package with SUMMARY (one line), add_options(parser) and
-# run(context) -> list[Result]; and, if its results make a picture, draw(results, path).
+# Each is a module of this package with SUMMARY (one line), add_options(parser) and
+# run(context) -> list[Result]. A bench whose results make a picture also has
+# draw(context, results, path).
 BENCHES = ("exchange", "latency", "kernels", "network", "overlap", "probe", "racks", "scale",
            "tenants", "verbs")
 
@@ -25,8 +26,8 @@ def available() -> list[str]:
 
 def parser_of(names: list[str]) -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
-        prog="bench/run", description="Measures phub beside what one would use instead. "
-        "`bench/run NAME --help` tells a bench's own options; bench/README.md how to read results.")
+        prog="bench/run", description="Compare phub with its alternatives. `bench/run NAME "
+        "--help` lists the options of one bench; bench/README.md explains the results.")
     subparsers = parser.add_subparsers(dest="bench", metavar="NAME", required=True)
     for name in names:
         module = importlib.import_module(f"harness.{name}")
@@ -44,7 +45,7 @@ def run(options: argparse.Namespace) -> None:
         described = machine.description(context.build.phubd)
         context.say("# " + ", ".join(f"{name} {value}" for name, value in described.items()))
         if context.smoke:
-            context.say("# smoke: no figure below means anything")
+            context.say("# smoke test: the figures below are meaningless")
         measured = module.run(context)
         if options.json:
             results.write_json(options.json, measured, described)
@@ -54,9 +55,9 @@ def run(options: argparse.Namespace) -> None:
 
 
 def main() -> int:
-    # As an exception, so that every `with` ends what it started.
+    # SIGTERM raises an exception, so that every `with` block stops what it started.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
-    # bench/run asks before it builds: is this a command line, and may that build be used?
+    # bench/run passes --check before it builds, to validate the command line and the build.
     only_check = sys.argv[1:2] == ["--check"]
     options = parser_of(available()).parse_args(sys.argv[2 if only_check else 1:])
     try:

@@ -1,7 +1,7 @@
-"""A block: one system's processes run to completion once, and what they wrote is read.
+"""A block: runs one system's processes to completion once and reads the files they wrote.
 
-Blocks of several systems alternate (A B C A B C): the machine's moods are then everybody's. And no
-system's processes run beside another's: idle ranks of Open MPI, for one, spin.
+Blocks of several systems alternate (A B C A B C), so that changes in the machine's speed affect all
+systems alike. Two systems never run at the same time, since some spin when idle (Open MPI's ranks).
 """
 
 import json
@@ -26,21 +26,21 @@ class Block:
     machine_cpu_s: float
     process_cpu_s: float
     notes: dict[str, str] = field(default_factory=dict)
-    # Resident in the daemons at the peak, less what was before, and what they lend to workers for
-    # their gradients.
+    # Peak resident memory of the daemons, less the memory resident before the block and less the
+    # memory that they lend to workers for gradients.
     daemon_bytes: int = 0
-    # What the ranks wrote, each its own file (rank/run_rank.cc).
+    # The content of each rank's file (rank/run_rank.cc).
     files: list[dict[str, Any]] = field(default_factory=list)
 
     def mean_of(self, group: str, name: str) -> float:
-        """Over the ranks, of what a job that computes or counts has written besides."""
+        """The mean over the ranks of one number in an optional group (iteration, traffic)."""
         return statistics.fmean(written[group][name] for written in self.files)
 
 
 def read_block(folder: Path, ranks: int) -> Block:
-    """From the files that rank programs wrote. An exchange takes from when the last rank had the
-    one before to when the last rank has this one; or, if ranks did something between the two, from
-    when the first rank began."""
+    """Reads the files that the rank programs wrote. An exchange ends when the last rank finishes
+    it. It begins when the last rank finished the previous one, or, if the ranks did other work in
+    between, when the first rank begins."""
     files = []
     for rank in range(ranks):
         path = folder / f"rank-{rank}.json"
@@ -49,7 +49,7 @@ def read_block(folder: Path, ranks: int) -> Block:
         except (OSError, ValueError) as error:
             raise BenchFailure(f"rank {rank} wrote no results: {error}") from error
     if not all(written["verified"] for written in files):
-        raise BenchFailure(f"some rank in {folder} did not verify its results")
+        raise BenchFailure(f"at least one rank did not verify its results; see {folder}")
     ends_ns = [max(stamps) for stamps in zip(*(written["stamps_ns"] for written in files))]
     begins_ns = ends_ns[:-1]
     if files[0].get("begins_ns"):

@@ -1,4 +1,4 @@
-"""The programs that a bench runs, as CMake built them. Nothing but optimised builds is used."""
+"""The programs that a bench runs, from a CMake build directory. Only optimised builds are used."""
 
 import json
 import subprocess
@@ -8,14 +8,14 @@ from .failure import BenchFailure
 
 
 class Build:
-    """A build directory. Every program of the bench is asked how it was built before it is used."""
+    """A build directory. Every program must report how it was built before it is used."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self._checked: set[Path] = set()
         if not (folder / "CMakeCache.txt").is_file():
             raise BenchFailure(f"{folder} is not a build directory: run bench/run without "
-                               "--no-build, or name another with --build-dir")
+                               "--no-build, or pass another directory with --build-dir")
         self._refuse_configuration()
 
     def _refuse_configuration(self) -> None:
@@ -27,8 +27,8 @@ class Build:
         configuration = settings.get("CMAKE_BUILD_TYPE") or "none"
         if configuration != "Release":
             raise BenchFailure(
-                f"refuses to measure an unoptimised build: {self.folder} is of type "
-                f"{configuration}, only Release counts (cmake --preset release)")
+                f"refuses to measure an unoptimised build: {self.folder} has the build type "
+                f"{configuration}; use Release (cmake --preset release)")
         if settings.get("PHUB_SANITIZE"):
             raise BenchFailure(f"refuses to measure a build with sanitizers: {self.folder}")
 
@@ -49,7 +49,7 @@ class Build:
         return (self.folder / "bench" / name).is_file()
 
     def program(self, name: str) -> Path:
-        """A program of the bench, found to be optimised."""
+        """The path of a bench program, after a check that it is optimised."""
         path = self._existing(f"bench/{name}")
         if path not in self._checked:
             self._refuse_unoptimised(path)
@@ -59,8 +59,8 @@ class Build:
     def _existing(self, name: str) -> Path:
         path = self.folder / name
         if not path.is_file():
-            raise BenchFailure(f"{path} is not there: run bench/run without --no-build, which "
-                               "builds what it needs")
+            raise BenchFailure(f"{path} does not exist: run bench/run without --no-build to "
+                               "build it")
         return path
 
     @staticmethod
@@ -70,7 +70,8 @@ class Build:
             info = json.loads(answer.stdout)
             good = info["build_type"] == "Release" and info["optimized"] and not info["sanitizer"]
         except (ValueError, KeyError) as error:
-            raise BenchFailure(f"{path} does not say how it was built: {answer.stdout}"
+            raise BenchFailure(f"{path} --build-info does not report how it was built: "
+                               f"{answer.stdout}"
                                f"{answer.stderr}") from error
         if not good:
-            raise BenchFailure(f"refuses to measure an unoptimised build: {path} says {info}")
+            raise BenchFailure(f"refuses to measure an unoptimised build: {path} reports {info}")

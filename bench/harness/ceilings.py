@@ -1,4 +1,4 @@
-"""What the machine itself needs for the work of an exchange, measured in the same run."""
+"""Ceilings: the time that the machine itself needs for an exchange, measured in the same run."""
 
 import json
 import shutil
@@ -19,7 +19,7 @@ START_SECONDS_MAX = 10.0
 
 class KernelFloor(System):
     """The daemon's kernels alone on the same bytes, in as many threads as it has core loops.
-    `keeps_sums`: of an all-reduce, they store one copy more, as a daemon keeps one."""
+    `keeps_sums`: in an all-reduce they store one more copy, as a daemon does."""
 
     transport = "none"
     is_floor = True
@@ -32,7 +32,7 @@ class KernelFloor(System):
 
     @property
     def description(self) -> str:
-        return (f"the kernel alone{' with the copy a daemon keeps' if self._keeps_sums else ''}, "
+        return (f"the kernel alone{' plus the daemon copy' if self._keeps_sums else ''}, "
                 f"{self._threads} thread{'s' if self._threads > 1 else ''}")
 
     def rank_count(self, workload: Workload) -> int:
@@ -46,12 +46,12 @@ class KernelFloor(System):
 
 
 class WakeFloor(System):
-    """A server and workers that do nothing but wait for one another."""
+    """A server and workers that only wait for each other."""
 
     is_floor = True
-    # What is said of each way to wait.
+    # The description of each way to wait.
     WAYS = {"eventfd": "blocking", "yield": "yielding",
-            "tcp": "sending the bytes through plain sockets"}
+            "tcp": "with the bytes sent through plain sockets"}
 
     def __init__(self, build: Build, via: str) -> None:
         self.name = "wake"
@@ -60,7 +60,7 @@ class WakeFloor(System):
 
     @property
     def description(self) -> str:
-        return f"a server and workers that wait for one another, {self.WAYS[self.transport]}"
+        return f"a server and workers that only wait for each other, {self.WAYS[self.transport]}"
 
     def rank_count(self, workload: Workload) -> int:
         return 1
@@ -79,7 +79,7 @@ def free_port() -> int:
 
 
 class Loopback:
-    """How fast iperf3 moves bytes over the loopback, over as many streams as there are workers."""
+    """iperf3's throughput over the loopback, with one stream per worker."""
 
     def __init__(self, scratch: Path) -> None:
         self._scratch = scratch
@@ -90,7 +90,7 @@ class Loopback:
         return "" if shutil.which("iperf3") else "iperf3 is not installed"
 
     def sample(self, streams: int) -> None:
-        """Once more; the fastest counts, either all streams one way, or as many again the other."""
+        """Measures once more, one way and both ways. The highest rate so far is kept."""
         for options in (["--bidir"], []):
             moved = self._run(streams, options)
             self._bytes_per_s[streams] = max(moved, self._bytes_per_s.get(streams, 0.0))
@@ -113,14 +113,14 @@ class Loopback:
                     capture_output=True, text=True, check=False, timeout=60)
                 try:
                     return _bytes_per_s(answer.stdout)
-                except (ValueError, KeyError) as error:  # the server does not listen yet
+                except (ValueError, KeyError) as error:  # the server may not be listening yet
                     if time.monotonic() > deadline:
                         raise BenchFailure(f"iperf3 failed: {answer.stdout} {answer.stderr}"
                                            ) from error
 
 
 def _bytes_per_s(report: str) -> float:
-    """Of all streams, both ways, from iperf3's report."""
+    """The rate of all streams, both ways, from iperf3's report."""
     end = json.loads(report)["end"]
     bits_per_s = end["sum_received"]["bits_per_second"]
     if "sum_received_bidir_reverse" in end:

@@ -1,7 +1,7 @@
-"""Chunk size and staging window: every pair of them, over each transport.
+"""Times every pair of chunk size and staging window over each transport.
 
-The window is the staging memory of a worker at a core loop. Gradients that lie in shared memory
-take none of it, so over shared memory ordinary memory is swept as well.
+The window is a worker's staging memory at one core loop. Gradients in shared memory do not use it,
+so the sweep over shm also measures ordinary memory.
 """
 
 import argparse
@@ -21,7 +21,7 @@ CHUNKS = ("16KiB", "32KiB", "64KiB", "128KiB", "256KiB", "1MiB")
 WINDOWS = ("256KiB", "1MiB", "4MiB")
 SMOKE_CHUNKS = ("16KiB", "64KiB")
 SMOKE_WINDOWS = ("64KiB", "256KiB")
-# In place no window is used: one is enough.
+# Gradients in shared memory use no window, so a single value is enough.
 ANY_WINDOW = "1MiB"
 
 
@@ -29,7 +29,7 @@ def bytes_of(text: str) -> int:
     number = text.rstrip("BGKMi")
     unit = text[len(number):]
     if not number.isdecimal() or unit not in UNITS:
-        raise UsageError(f"'{text}' is not a number of bytes, such as 64KiB")
+        raise UsageError(f"'{text}' is not a size; give bytes such as 64KiB")
     return int(number) * UNITS[unit]
 
 
@@ -40,7 +40,7 @@ class Setting:
     system: System
     blocks: list[Block] = field(default_factory=list)
     gradients: int = 0
-    folded: int = 0  # of those: added to an accumulator, since slots ran short
+    folded: int = 0  # the gradients added to an accumulator because slots ran short
 
     def run(self, context: Context, daemon: Daemon, workload: Workload) -> None:
         before = daemon.counters(context.build.phubctl)
@@ -60,9 +60,11 @@ class Setting:
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--chunks", type=listed(), metavar="SIZES",
-                        help=f"of the sweep: default {','.join(CHUNKS)}")
+                        help="chunk sizes that --sweep chunks times "
+                             f"(default {','.join(CHUNKS)})")
     parser.add_argument("--windows", type=listed(), metavar="SIZES",
-                        help=f"of the sweep: default {','.join(WINDOWS)}")
+                        help="staging windows that --sweep chunks times "
+                             f"(default {','.join(WINDOWS)})")
 
 
 def settings_of(context: Context, daemon: Daemon, transport: str, memory: str) -> list[Setting]:
@@ -97,8 +99,8 @@ def sweep(context: Context, daemon: Daemon, transport: str, memory: str, workloa
 
 def show(context: Context, transport: str, memory: str, workload: Workload,
          settings: Sequence[Setting]) -> None:
-    context.say(f"\n{workload.case('scale', transport)}, {memory} memory: time of an exchange, "
-                "its CPU time, and how many gradients were folded")
+    context.say(f"\n{workload.case('scale', transport)}, {memory} memory: time of an exchange / "
+                "its CPU time / share of gradients that were folded (* marks the fastest)")
     chunks = list(dict.fromkeys(setting.chunk for setting in settings))
     windows = list(dict.fromkeys(setting.window for setting in settings))
     cells = [["chunk \\ window", *windows]]

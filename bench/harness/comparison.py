@@ -1,6 +1,6 @@
-"""Systems side by side: the fastest variant of each chosen, blocks interleaved, ceilings between.
+"""Compares systems on this host: picks each system's fastest variant and interleaves the blocks.
 
-What the benches that compare systems on this host share.
+The ceilings are measured between the blocks.
 """
 
 import argparse
@@ -22,27 +22,30 @@ from .workload import TYPE_BYTES, Workload, size_text
 TRANSPORTS = ("shm", "tcp")
 WORKS = ("update", "allreduce")
 WORKERS_MAX = 64
-# Of a core: what phubd may take while others are measured, before the reader is told.
+# If phubd uses more than this share of a core while another system is measured, a note is printed.
 DAEMON_IDLE_SHARE_MAX = 0.02
 
 
 def add_comparison_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--transport", type=listed(TRANSPORTS), default=list(TRANSPORTS),
-                        metavar="NAMES", help="default shm,tcp")
+                        metavar="NAMES", help="transports to measure (default shm,tcp)")
     parser.add_argument("--systems", type=listed(), metavar="NAMES",
-                        help="measure only these (phub,openmpi-shm)")
+                        help="measure only these systems, for example phub,openmpi-shm "
+                             "(default: all)")
     parser.add_argument("--type", choices=tuple(TYPE_BYTES), default="f32",
-                        help="of gradients and results (default f32)")
+                        help="element type of gradients and results (default f32)")
     parser.add_argument("--rounds", type=positive, default=3,
                         help="blocks of each system (default 3)")
-    parser.add_argument("--exchanges", type=positive, help="timed in a block")
+    parser.add_argument("--exchanges", type=positive,
+                        help="timed exchanges in a block (default: depends on the tensor size)")
     parser.add_argument("--phubd", default="", metavar="OPTIONS",
-                        help="further options of phubd, in one word (\"--cores 2\")")
+                        help="additional phubd options, as one quoted word (\"--cores 2\")")
 
 
 @dataclass
 class Measured:
-    """Of one workload: the systems that could do it, and blocks, those of floors too, by label."""
+    """One workload's measurements: the systems that ran it, and all blocks by system label.
+    The blocks include those of the floors."""
 
     workload: Workload
     systems: list[System]
@@ -54,7 +57,7 @@ class Measured:
 
 
 class Comparison:
-    """A bench says by a class of its own what the ceiling is."""
+    """The base class of a bench's comparison. A derived class defines the ceiling."""
 
     def __init__(self, context: Context, daemon: Daemon, transports: Sequence[str],
                  wanted: Sequence[str] | None) -> None:
@@ -75,23 +78,24 @@ class Comparison:
         names = sorted({family[0].name for family in families})
         for name in wanted or []:
             if name not in names:
-                raise UsageError(f"--systems: '{name}' is none of {', '.join(names)}")
+                raise UsageError(f"--systems: unknown system '{name}' "
+                                 f"(choose from {', '.join(names)})")
         families = [family for family in families if not wanted or family[0].name in wanted]
         for family in families:
             if family[0].missing():
                 self.context.say(f"# {family[0].name} is left out: {family[0].missing()}")
         return [family for family in families if not family[0].missing()]
 
-    # What is measured beside the systems, for the ceilings.
+    # The ceilings.
 
     def floors(self, workload: Workload) -> list[System]:
         return [self.kernel]
 
     def sample(self, workload: Workload) -> None:
-        """Once a round, for what is no system."""
+        """Called once per round, to measure ceilings that are not systems (iperf3)."""
 
     def ceiling(self, measured: "Measured", transport: str) -> tuple[float | None, str]:
-        """Seconds of an exchange, and what they are of."""
+        """The ceiling of an exchange in seconds, and its description."""
         raise NotImplementedError
 
     def measure(self, workload: Workload, rounds: int) -> Measured:
@@ -112,19 +116,20 @@ class Comparison:
         return measured
 
     def _block(self, system: System, workload: Workload) -> Block | None:
-        """None, and a word on why, for a peer that fails: it may be that it cannot do that here."""
+        """A peer may be unable to run the workload on this host: then this prints why and returns
+        None."""
         before_s, started = self.daemon.cpu_seconds(), time.monotonic()
         try:
             block = run_block(system, workload, self.context.scratch)
         except BenchFailure as failure:
             if system.is_phub or system.is_floor:
                 raise
-            self.context.say(f"# {system.name} is left out, it failed: {failure}")
+            self.context.say(f"# {system.name} is left out because it failed: {failure}")
             return None
         taken = (self.daemon.cpu_seconds() - before_s) / (time.monotonic() - started)
         if not system.is_phub and taken > DAEMON_IDLE_SHARE_MAX:
-            self.context.say(f"# phubd took {100 * taken:.1f} % of a core while {system.label} was "
-                             "measured")
+            self.context.say(f"# phubd used {100 * taken:.1f} % of a core while {system.label} "
+                             "was measured")
         return block
 
     def _fastest(self, family: list[System], workload: Workload) -> System | None:
@@ -144,13 +149,13 @@ class Comparison:
             self._chosen[key] = min(tried, key=lambda entry: entry[0])[1]
             words = ", ".join(f"{variant.variant} {results.seconds_text(time_s)}"
                               for time_s, variant in tried)
-            self.context.say(f"# {family[0].name}: {self._chosen[key].variant} "
-                             f"is measured, as the fastest of: {words}")
+            self.context.say(f"# {family[0].name}: using '{self._chosen[key].variant}', the "
+                             f"fastest variant ({words})")
         return self._chosen[key]
 
     def rows_of(self, measured: Measured, bench: str, transport: str) -> list[results.Result]:
-        """The lines of one case: phub over that transport, and every peer over its own. Of tcp, the
-        peers over tcp."""
+        """The rows of one case: phub over that transport, and the peers. A tcp case has only the
+        peers that use tcp; an shm case has all peers."""
         case = measured.workload.case(bench, transport)
         ceiling_s, ceiling = self.ceiling(measured, transport)
         rows = []
@@ -170,11 +175,11 @@ class Comparison:
 
     def shown(self, measured: Measured, bench: str, transport: str,
               columns: Sequence[tuple[str, str]] = ()) -> list[results.Result]:
-        """The same, printed for people. `columns`: further ones of results.table()."""
+        """Returns rows_of() and prints them. `columns`: additional columns of results.table()."""
         rows = self.rows_of(measured, bench, transport)
         if rows:
-            self.context.say(f"\n{rows[0].case}: {size_text(measured.workload.bytes)} of each "
-                             f"worker, {rows[0].runs} exchanges")
+            self.context.say(f"\n{rows[0].case}: {size_text(measured.workload.bytes)} per worker, "
+                             f"{rows[0].runs} exchanges")
             self.context.say(results.table(rows, columns))
             for line in results.verdicts(rows):
                 self.context.say("  " + line)
@@ -182,8 +187,9 @@ class Comparison:
 
 
 def server_formula_bytes(workload: Workload, daemon: Daemon) -> int:
-    """What the design allows a daemon for a job: parameters, optimizer state, accumulators, results
-    of sum-only jobs, and the staging of every rank; never ranks times the model."""
+    """The memory that the design allows a daemon for a job: parameters, optimizer state,
+    accumulators, results of sum-only jobs, and the staging of every rank. It never holds a copy of
+    the model per rank."""
     elements = workload.model.element_count
     staging = workload.workers * daemon.staging_bytes_per_lane * daemon.core_loops
     if workload.work == "allreduce":  # accumulators, results
@@ -195,7 +201,7 @@ def server_formula_bytes(workload: Workload, daemon: Daemon) -> int:
 def compare(context: Context, bench: str, kind: type[Comparison], workloads: Sequence[Workload],
             wanted: Sequence[str] | None,
             columns: Sequence[tuple[str, str]] = ()) -> list[results.Result]:
-    """The body of a bench's run(): every workload over every transport, through one daemon."""
+    """The body of a bench's run(): measures every workload over every transport with one daemon."""
     transports = context.options.transport
     rounds = 1 if context.smoke else context.options.rounds
     measured = []

@@ -1,4 +1,4 @@
-"""phubd for a bench: started, asked how much memory and CPU it takes, stopped."""
+"""Starts and stops a phubd for a bench, and reads its memory and CPU use."""
 
 import json
 import re
@@ -18,17 +18,18 @@ from .workload import UNITS
 START_SECONDS_MAX = 15.0
 STOP_SECONDS_MAX = 30.0
 MEMORY_BACK_SECONDS_MAX = 2.0
-# An allocator keeps some.
+# The allocator keeps some freed memory.
 MEMORY_KEPT_BYTES_MAX = 16 << 20
 
 
 class Daemon:
-    """A phubd of this run. Use it in a `with`."""
+    """A phubd for this run. Use it in a `with` statement."""
 
     def __init__(self, build: Build, folder: Path, name: str = "phubd",
                  arguments: Sequence[str] = (), address: str = "127.0.0.1",
                  prefix: Sequence[str] = (), port: int = 0) -> None:
-        """`prefix`: a command that runs another (ip netns exec NAME). `port`: 0 for any."""
+        """`prefix`: a command that runs another (ip netns exec NAME). `port`: 0 for any free one.
+        """
         self._log = folder / f"{name}.log"
         self._port_file = folder / f"{name}.port"
         memory_max = machine.memory_bytes() // (1 << 20)
@@ -77,7 +78,7 @@ class Daemon:
 
     @property
     def data_endpoint(self) -> str:
-        """ADDRESS:PORT of its data lanes."""
+        """ADDRESS:PORT on which it accepts data lanes."""
         return self._logged("data_listen")
 
     @property
@@ -85,7 +86,7 @@ class Daemon:
         return self._staging_bytes
 
     def description(self) -> str:
-        """Which settings it chose: "1 core loop, not pinned, wait=block, AVX3"."""
+        """The settings that it chose: "1 core loop, pinned=no, wait=block, AVX3"."""
         loops = self.core_loops
         return (f"{loops} core loop{'s' if loops > 1 else ''}, pinned={self._logged('pinned')}, "
                 f"wait={self._logged('wait')}, {self._logged('simd')}")
@@ -93,17 +94,17 @@ class Daemon:
     def _logged(self, name: str) -> str:
         found = re.search(rf"event=serving .*\b{name}=(\S+)", self._log.read_text())
         if not found:
-            raise BenchFailure(f"phubd's log does not tell {name}: {self._log}")
+            raise BenchFailure(f"phubd's log has no {name}= in event=serving: {self._log}")
         return found[1]
 
     @staticmethod
     def _setting(phubd: Path, arguments: Sequence[str], name: str) -> int:
-        """A size among its settings, as the daemon itself understands them."""
+        """The value of a size setting, as phubd --dump-config prints it."""
         dump = subprocess.run([phubd, *arguments, "--dump-config"], capture_output=True, text=True,
                               check=False, env=clean_environment())
         found = re.search(rf'^{name} *= *"?([0-9]+)(KiB|MiB|GiB|)"?', dump.stdout, re.MULTILINE)
         if not found:
-            raise BenchFailure(f"phubd --dump-config does not tell {name}: {dump.stderr}")
+            raise BenchFailure(f"phubd --dump-config does not print {name}: {dump.stderr}")
         return int(found[1]) * UNITS[found[2]]
 
     def cpu_seconds(self) -> float:
@@ -111,7 +112,7 @@ class Daemon:
         return sum(int(task.read_text().split()[0]) for task in tasks) * 1e-9
 
     def ask(self, phubctl: Path, arguments: Sequence[str]) -> str:
-        """What `phubctl ARGUMENTS` says of this daemon."""
+        """The output of `phubctl ARGUMENTS` for this daemon."""
         answer = subprocess.run([phubctl, "--endpoint", self.endpoint, *arguments],
                                 capture_output=True, text=True, check=False,
                                 env=clean_environment())
@@ -120,7 +121,7 @@ class Daemon:
         return answer.stdout
 
     def counters(self, phubctl: Path) -> Counter[str]:
-        """Of all core loops together, as phubctl stats has them: phub_rounds_total, ..."""
+        """The counters of phubctl stats, summed over all core loops: phub_rounds_total, ..."""
         counters: Counter[str] = Counter()
         for counter in json.loads(self.ask(phubctl, ["stats", "-o", "json"]))["counters"]:
             if int(counter.get("core", -1)) >= 0:
@@ -128,8 +129,8 @@ class Daemon:
         return counters
 
     def begin_peak(self) -> int:
-        """The peak of its memory counts from now on; rank 0 reads what it came to. Returns how many
-        bytes are resident, once the last job's are back: that takes a moment."""
+        """Resets the daemon's peak memory, which rank 0 reads later. First waits until the memory
+        of the last job is freed, which takes a moment. Returns the number of resident bytes."""
         deadline = time.monotonic() + MEMORY_BACK_SECONDS_MAX
         while self.resident_bytes() > self._idle_bytes + MEMORY_KEPT_BYTES_MAX:
             if time.monotonic() > deadline:

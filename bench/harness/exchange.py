@@ -1,8 +1,8 @@
-"""The exchange of a model's gradients among workers of one host, phub beside its peers.
+"""Exchanges a model's gradients among workers on one host, with phub and with its peers.
 
-An exchange of `update` is a training iteration's communication as a whole: gradients in each
-worker's own memory in, parameters updated by SGD with momentum, readable by every worker, out.
-`allreduce` is the sum of the gradients into each worker's own buffer.
+An exchange of `update` is all communication of a training iteration. It starts with gradients in
+each worker's own memory. It ends with parameters, updated by SGD with momentum, that every worker
+can read. `allreduce` sums the gradients into each worker's own buffer.
 """
 
 import argparse
@@ -20,7 +20,7 @@ from .results import Result
 from .systems import System
 from .workload import Workload, model
 
-SUMMARY = "a model's gradients among workers of one host, over shared memory and tcp"
+SUMMARY = "exchange a model's gradients among workers on one host, over shared memory and tcp"
 
 
 @dataclass(frozen=True)
@@ -47,13 +47,13 @@ SMOKE_GROUPS = (Group("4KiB", 2, "update", 20), Group("256KiB", 2, "allreduce", 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--model", type=listed(), metavar="NAMES",
-                        help="resnet50, alexnet, a CSV file of sizes, or the bytes of one tensor "
-                             "(1MiB); several with commas. Without --model, --workers or --work: "
-                             "a selection of cases that takes some minutes")
+                        help="models, separated by commas: resnet50, alexnet, a CSV file of sizes, "
+                             "or the size of a single tensor (1MiB). Without --model, --workers "
+                             "and --work, a selection of cases runs for some minutes")
     parser.add_argument("--workers", type=counts(1, WORKERS_MAX), metavar="COUNTS",
-                        help="default 4")
+                        help="numbers of workers, separated by commas (default 4)")
     parser.add_argument("--work", type=listed(WORKS), metavar="WORKS",
-                        help="update (default) or allreduce; both with a comma")
+                        help="update, allreduce or both, separated by a comma (default update)")
     add_comparison_options(parser)
 
 
@@ -66,14 +66,14 @@ def groups(context: Context) -> list[Group]:
 
 
 class ExchangeComparison(Comparison):
-    """Over shared memory, an exchange cannot be faster than its arithmetic; over tcp, than that
-    after iperf3 has moved as many bytes over as many streams."""
+    """Over shared memory the ceiling is the arithmetic. Over tcp it is the time in which iperf3
+    moves as many bytes over as many streams, plus the arithmetic."""
 
     loopback: Loopback | None = None
 
     @cached_property
     def keeping(self) -> KernelFloor:
-        """A daemon keeps a copy of sums, also where it writes them into workers' buffers."""
+        """A daemon keeps a copy of the sums even if it writes them into the workers' buffers."""
         return KernelFloor(self.context.build, self.daemon.core_loops, keeps_sums=True)
 
     def floors(self, workload: Workload) -> list[System]:
@@ -106,13 +106,13 @@ class ExchangeComparison(Comparison):
         moved = 2 * workload.workers * workload.bytes
         bytes_per_s = self.loopback.bytes_per_s(workload.workers)
         return moved / bytes_per_s + kernel_s, (
-            f"iperf3 with {workload.workers} streams at {bytes_per_s * 8e-9:.1f} Gbit/s, and "
+            f"iperf3 with {workload.workers} streams at {bytes_per_s * 8e-9:.1f} Gbit/s, plus "
             f"{self.kernel.description}")
 
 
 def workload_of(context: Context, group: Group) -> Workload:
     load = Workload(model(group.model), group.workers, group.work, context.options.type)
-    # About a second of a peer's time in a block.
+    # A block takes a peer about a second.
     by_size = max(3, min(1000, (600 << 20) // (load.bytes + (1 << 19))))
     return load.with_exchanges(context.options.exchanges or group.exchanges or by_size)
 

@@ -1,13 +1,13 @@
-"""How a bench ends when it cannot go on."""
+"""The exceptions with which a bench ends early."""
 
 
 class BenchFailure(Exception):
-    """What happened and what to do about it: printed, exit code 1."""
+    """The bench failed. The message says why and what to do. Exit code 1."""
 
 
 class UsageError(Exception):
-    """The command line asks for what is not there: printed, exit code 2."""
+    """The command line is not valid. Exit code 2."""
 
 
 class NotPossibleHere(BenchFailure):
-    """The host does not allow it: printed, exit code 1; with --smoke 77, for a skipped test."""
+    """This host cannot run the bench. Exit code 1, or with --smoke 77 (a skipped test)."""

@@ -1,4 +1,4 @@
-"""Racks that lie in groups behind uplinks, named in an order that tells nothing of it."""
+"""Racks in groups behind uplinks. The order of the racks' names does not reveal the groups."""
 
 import contextlib
 from collections.abc import Iterator, Sequence
@@ -14,7 +14,7 @@ PORT = 7700
 
 @dataclass(frozen=True)
 class Hidden:
-    """group_of[r] is where rack r of the configuration lies."""
+    """group_of[r] is the group of rack r of the configuration."""
 
     group_of: tuple[int, ...]
     link_mbit: float

@@ -1,7 +1,7 @@
-"""Instructions of the core loop, stage by stage, as valgrind's callgrind counts them in phubd.
+"""Counts the core loop's instructions by stage, with valgrind's callgrind on phubd.
 
-Only what CoreLoop::RunOnce() and its callees execute in user space is counted; neither the kernel
-nor the waiting is. Stages are functions with everything that they call, less what of it belongs to
+The count covers CoreLoop::RunOnce() and its callees in user space. It leaves out the Linux kernel
+and waiting. A stage is a set of functions with all their callees, except callees that belong to
 another stage.
 """
 
@@ -19,8 +19,8 @@ from .systems import Phub
 from .workload import Workload
 
 LOOP = "phub::server::CoreLoop::RunOnce()"
-# Stage: functions of it, by the beginning of their names. A transport sends what was posted while
-# it is polled, and rings whoever sleeps: that is of the reply.
+# Each stage's functions, by the beginning of their names. A transport sends posted messages and
+# wakes sleeping peers while it is polled; that work belongs to "sending".
 STAGES = {
     "polling": ("phub::transport::ShmTransport::Poll(", "phub::transport::StreamTransport::Poll(",
                 "phub::transport::ShmTransport::Release(", "phub::transport::ShmTransport::Tick(",
@@ -42,15 +42,15 @@ def missing() -> str:
 
 @dataclass
 class CallGraph:
-    """Of a file that callgrind wrote: instructions of each function itself, and of its calls."""
+    """A callgrind file: the instructions of each function itself and of the calls it makes."""
 
     own: Counter[str] = field(default_factory=Counter)
     calls: dict[str, Counter[str]] = field(default_factory=lambda: defaultdict(Counter))
 
     @classmethod
     def read(cls, path: Path) -> "CallGraph":
-        """Of a file with --compress-strings=no. A line "fn=", then lines of cost; after "calls="
-        comes one line with the cost of those calls, to the function of the "cfn=" before."""
+        """Reads a file written with --compress-strings=no. Lines of cost follow a line "fn=". The
+        line after "calls=" has the cost of the calls to the function in the last "cfn="."""
         graph = cls()
         caller = callee = ""
         is_call = False
@@ -73,15 +73,17 @@ class CallGraph:
         return graph
 
     def by_stage(self) -> Counter[str]:
-        """Every function's own instructions go to the stage in which it was called. One that is
-        called in several (memcpy) is divided as its calls' costs are."""
+        """Adds every function's own instructions to the stage that called it. The instructions of
+        a function that several stages call (memcpy) are divided in proportion to the calls' costs.
+        """
         costs: Counter[str] = Counter()
         loops = [name for name in self.own | self.calls if self._is(name, (LOOP,))]
         if len(loops) != 1:
-            raise BenchFailure("callgrind saw nothing of the core loop: is phubd stripped?")
+            raise BenchFailure("callgrind did not find CoreLoop::RunOnce(); phubd is probably "
+                               "stripped of its symbols")
         inclusive = {name: self.own[name] + sum(self.calls[name].values())
                      for name in set(self.own) | set(self.calls)}
-        # Weight of each function by stage, callers first; the graph has no cycles worth the name.
+        # The weight of each function by stage, callers first. Cycles in the graph are negligible.
         weights: dict[str, Counter[str]] = defaultdict(Counter)
         weights[loops[0]][OTHERS] = 1.0
         for name in self._callers_first(loops[0]):
@@ -121,8 +123,8 @@ class CallGraph:
 
 def count(context: Context, transport: str, workload: Workload,
           options: list[str]) -> dict[str, float]:
-    """Instructions per round of a chunk, by stage. A round takes as many gradients and replies as
-    there are workers."""
+    """Instructions per round of a chunk, by stage. A round has one gradient and one reply per
+    worker."""
     out = context.scratch / f"callgrind-{len(list(context.scratch.glob('callgrind-*')))}"
     prefix = ["valgrind", "--tool=callgrind", f"--toggle-collect={LOOP}", "--compress-strings=no",
               "--compress-pos=no", f"--callgrind-out-file={out}"]
@@ -132,6 +134,7 @@ def count(context: Context, transport: str, workload: Workload,
         run_block(phub, workload, context.scratch)
         rounds = daemon.counters(context.build.phubctl)["phub_rounds_total"]
     if not out.is_file():
-        raise BenchFailure("callgrind wrote nothing: did phubd end badly?")
+        raise BenchFailure(f"callgrind did not write {out}; phubd probably crashed (see its log; "
+                           "--keep keeps it)")
     by_stage = CallGraph.read(out).by_stage()
     return {stage: by_stage[stage] / rounds for stage in (*STAGES, OTHERS)}

@@ -1,6 +1,7 @@
-"""How much iperf3 moves over the links of a network of namespaces, and at what cost: every worker
-and the server send each other all they can, at once. On a machine whose cores carry both ends of
-every link, that is often less than the links allow."""
+"""Measures how much iperf3 moves over the links of a network of namespaces, and its CPU time.
+
+All workers and the server send to each other at full speed at the same time. This host's cores
+process both ends of every link, so the result is often lower than the links' rate."""
 
 import contextlib
 import json
@@ -27,7 +28,7 @@ class Moved:
 
 
 def machine_cpu_s() -> float:
-    """Everything but idle and waiting for disks."""
+    """All CPU time except idle and iowait."""
     ticks = [int(word) for word in Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:]]
     return (sum(ticks) - ticks[3] - ticks[4]) / TICKS_PER_S
 
@@ -41,7 +42,7 @@ def measured(network: Network, workers: Sequence[str], server: str, scratch: Pat
                        scratch / f"iperf3-client-{port}.log")
                for worker, port in zip(workers, ports)]
     for client in clients:
-        client.log.unlink(missing_ok=True)  # of an earlier case
+        client.log.unlink(missing_ok=True)  # an earlier case's log
     with contextlib.ExitStack() as stack:
         stack.enter_context(started(servers))
         time.sleep(START_SECONDS)
@@ -50,7 +51,8 @@ def measured(network: Network, workers: Sequence[str], server: str, scratch: Pat
             try:
                 process.wait(timeout=30 + SECONDS)
             except subprocess.TimeoutExpired as late:
-                raise BenchFailure("iperf3 over the links did not end") from late
+                raise BenchFailure(
+                    f"iperf3 over the links still ran after {30 + SECONDS} s") from late
         taken_s = machine_cpu_s() - before_s
     moved = sum(bytes_per_s(client.log) for client in clients)
     return Moved(moved, taken_s / (moved * SECONDS * 1e-9))

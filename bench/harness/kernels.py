@@ -1,8 +1,8 @@
 """The daemon's kernels alone: sums of k ranks, sums fused with updates, conversions of halves.
 
-Bytes of memory traffic per second beside loops that only move as many bytes over as many streams,
-measured in the same run by as many threads; in cache and out of it. Goals: out of cache 90 % of
-that ceiling, in cache 80 % of loads alone, and of what fusing should save, 90 %.
+Compares memory traffic per second with loops that only move as many bytes over as many streams, in
+as many threads and in the same run, in cache and out of cache. Goals: 90 % of that ceiling out of
+cache, 80 % of loads alone in cache, and 90 % of the predicted savings of fusing.
 """
 
 import argparse
@@ -16,17 +16,19 @@ from .context import Context, positive
 from .failure import BenchFailure
 from .results import Result
 
-SUMMARY = "the daemon's kernels beside what memory and caches allow"
+SUMMARY = "compare the daemon's kernels with the limits of memory and caches"
 FIELDS = ("case", "system", "median_s", "min_s", "mad_s", "cpu_s", "ceiling_s", "runs")
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--filter", action="append", default=[], metavar="TEXT",
-                        help="only cases whose names have this text; repeated: all of them")
-    parser.add_argument("--list", action="store_true", help="print the cases' names, then stop")
+                        help="run only cases whose names contain TEXT; if given several times, "
+                             "names must contain all texts")
+    parser.add_argument("--list", action="store_true", help="print the cases' names and exit")
     parser.add_argument("--pages", choices=("small", "huge"), default="small",
-                        help="of the arrays (default small)")
-    parser.add_argument("--threads", type=positive, help="1 and so many (default: every core)")
+                        help="page size of the arrays (default small)")
+    parser.add_argument("--threads", type=positive,
+                        help="run each case with 1 thread and with this many (default: all cores)")
     parser.add_argument("--rounds", type=positive, help="timings of each case (default 15)")
 
 

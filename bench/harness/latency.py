@@ -1,8 +1,8 @@
-"""How long small tensors take: the median and the 99th percentile over thousands of exchanges.
+"""Times small tensors: the median and the 99th percentile over thousands of exchanges.
 
-One tensor at a time, workers that wait until it is there. The ceiling is a server and workers that
-do nothing but wait for one another, blocking or yielding, whichever is faster here, or, over tcp,
-send the bytes through plain sockets; and the arithmetic.
+Workers exchange one tensor at a time and wait for its result. The ceiling is the arithmetic plus
+the time that a server and workers take which only wait for each other. Over shm they block or
+yield, and the faster of the two counts; over tcp they send the bytes through plain sockets.
 """
 
 import argparse
@@ -18,20 +18,21 @@ from .results import Result
 from .systems import System
 from .workload import Workload, model
 
-SUMMARY = "single small tensors: median and 99th percentile, blocking"
+SUMMARY = "time single small tensors: median and 99th percentile, blocking"
 SYSTEMS = ["phub", "phub-usermem", "openmpi-shm", "openmpi-tcp"]
 P99 = (("p99", "p99_s"),)
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--model", type=listed(), default=["4KiB", "64KiB", "1MiB"],
-                        metavar="SIZES", help="bytes of the tensor (default 4KiB,64KiB,1MiB)")
+                        metavar="SIZES", help="sizes of the tensor (default 4KiB,64KiB,1MiB)")
     parser.add_argument("--workers", type=counts(1, WORKERS_MAX), default=[2, 4],
-                        metavar="COUNTS", help="default 2,4")
+                        metavar="COUNTS",
+                        help="numbers of workers, separated by commas (default 2,4)")
     parser.add_argument("--work", type=listed(WORKS), default=["allreduce"], metavar="WORKS",
-                        help="update, allreduce (default) or both")
+                        help="update, allreduce or both, separated by a comma (default allreduce)")
     add_comparison_options(parser)
-    parser.epilog = f"--systems is {','.join(SYSTEMS)} unless given."
+    parser.epilog = f"The default of --systems is {','.join(SYSTEMS)}."
 
 
 class LatencyComparison(Comparison):
@@ -47,7 +48,7 @@ class LatencyComparison(Comparison):
         wake = min(self.wakes(transport), key=measured.median_s)
         assert isinstance(wake, WakeFloor)
         return (measured.median_s(wake) + measured.median_s(self.kernel),
-                f"{wake.description}, and {self.kernel.description}")
+                f"{wake.description}, plus {self.kernel.description}")
 
 
 def workloads_of(context: Context) -> list[Workload]:

@@ -1,4 +1,4 @@
-"""Which machine and which commit a result is of."""
+"""The machine and the commit of a result."""
 
 import datetime
 import os
@@ -25,7 +25,7 @@ def memory_bytes() -> int:
 
 
 def commit(phubd: Path) -> str:
-    """That the daemon was built from, with "-dirty" if the tree had changes."""
+    """The commit that the daemon was built from, with "-dirty" if the tree had changes."""
     answer = subprocess.run([phubd, "--version"], capture_output=True, text=True, check=False)
     found = re.search(r"\((\S+)\)", answer.stdout)
     return found[1] if found else "unknown"

@@ -1,9 +1,10 @@
-"""Networks of this host's own: a namespace per node, joined by a bridge, each behind a link of a
-given rate; or by a bridge for each rack, and these by another, each behind an uplink of a given
-rate.
+"""Networks on this host: a namespace per node, each behind a link of a given rate.
 
-The addresses exist inside those namespaces only. They go when the `with` ends, however it ends;
-those of a run that was killed go when the next one starts.
+Without racks, one bridge joins all nodes. With racks, a bridge joins the nodes of each rack, and
+another bridge joins the racks, each behind an uplink of a given rate.
+
+The addresses exist only inside the namespaces. The namespaces are deleted when the `with` block
+ends, also after an exception. The next run deletes the namespaces of a run that was killed.
 """
 
 import contextlib
@@ -23,11 +24,11 @@ PREFIX = "phub-bench"
 INTERFACE = "eth0"
 SUBNET = "10.97.53"
 NODES_MAX = 250
-# What a link may send at once after it was idle. A packet before segmentation has up to 64 KiB:
-# with much less than 512k the link does not reach its rate on a busy host.
+# The burst that a link may send after it was idle. A packet has up to 64 KiB before segmentation.
+# With a burst much smaller than 512 KiB the link does not reach its rate on a busy host.
 BURST_BYTES = 512 << 10
 QUEUE_BYTES = 2_500_000
-# Of each frame: what TCP carries, with timestamps, and what the shaper counts.
+# Per frame: TCP's payload (with timestamps), and the bytes that the shaper counts.
 PAYLOAD_BYTES = 1448
 FRAME_BYTES = 1514
 
@@ -36,14 +37,14 @@ FRAME_BYTES = 1514
 class Node:
     name: str
     rate_bits_per_s: float  # each way
-    width: float = 1        # its buckets hold that many times the burst of a worker's
-    rack: int | None = 0    # of those that have an uplink; None: where all racks meet
+    width: float = 1        # its burst and queue, in multiples of a worker's
+    rack: int | None = 0    # its rack, if racks have uplinks; None: at the bridge of all racks
 
 
 def missing() -> str:
-    """Empty, or why this host cannot have such networks."""
+    """Empty, or the reason why this host cannot have such networks."""
     if os.geteuid() != 0:
-        return "network namespaces need root: run it as root or with sudo"
+        return "network namespaces need root: run this bench as root or with sudo"
     for tool in ("ip", "tc"):
         if not shutil.which(tool):
             return f"'{tool}' is not installed (package iproute2)"
@@ -57,7 +58,7 @@ def run(*command: str) -> None:
 
 
 def remove_left_over() -> None:
-    """Namespaces of runs that are no more."""
+    """Deletes the namespaces of runs that no longer exist."""
     names = subprocess.run(["ip", "netns", "list"], capture_output=True, text=True, check=False)
     for found in re.finditer(rf"^{PREFIX}-([0-9]+)-\S+", names.stdout, re.MULTILINE):
         if not Path(f"/proc/{found[1]}").exists():
@@ -65,11 +66,12 @@ def remove_left_over() -> None:
 
 
 class Network:
-    """Nodes and how to run something on them."""
+    """The nodes of a network, and the prefix of commands that run on them."""
 
     def __init__(self, nodes: Sequence[Node]) -> None:
         if len(nodes) > NODES_MAX:
-            raise BenchFailure(f"at most {NODES_MAX} nodes fit into one network")
+            raise BenchFailure(f"{len(nodes)} nodes do not fit into one network "
+                               f"(maximum {NODES_MAX})")
         self._nodes = {node.name: number for number, node in enumerate(nodes)}
 
     def address(self, node: str) -> str:
@@ -79,12 +81,12 @@ class Network:
         return ["ip", "netns", "exec", namespace(node)]
 
     def uplink_bytes(self, rack: int) -> int:
-        """What the kernel has counted on a rack's uplink so far, both ways, headers included."""
+        """The kernel's byte count of a rack's uplink so far, both ways, headers included."""
         answer = subprocess.run(
             ["ip", "-n", namespace("bridge"), "-json", "-statistics", "link", "show", f"up{rack}"],
             capture_output=True, text=True, check=False)
         if answer.returncode != 0:
-            raise BenchFailure(f"the uplink of rack {rack} has no counters: {answer.stderr}")
+            raise BenchFailure(f"cannot read the uplink counters of rack {rack}: {answer.stderr}")
         counters = json.loads(answer.stdout)[0]["stats64"]
         return int(counters["rx"]["bytes"]) + int(counters["tx"]["bytes"])
 
@@ -101,8 +103,8 @@ def shape(in_namespace: str, interface: str, rate_bits_per_s: float, width: floa
 
 
 def add_bridges(bridge: str, uplinks: Sequence[float]) -> None:
-    """bridge0, where all nodes or all racks meet; rackR for those that have uplinks, joined to it
-    by upR and downR."""
+    """Adds bridge0, which joins all nodes or all racks, and a bridge rackR for each rack. The pair
+    upR and downR is the uplink between rackR and bridge0."""
     for name in ["bridge0", *(f"rack{rack}" for rack in range(len(uplinks)))]:
         run("ip", "-n", bridge, "link", "add", name, "type", "bridge")
         run("ip", "-n", bridge, "link", "set", name, "up")
@@ -116,7 +118,7 @@ def add_bridges(bridge: str, uplinks: Sequence[float]) -> None:
 
 
 def remove(names: Sequence[str]) -> None:
-    """All of them, whatever becomes of one, and whoever presses Ctrl-C meanwhile."""
+    """Deletes all of them, even if one deletion fails or Ctrl-C is pressed meanwhile."""
     held = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM})
     try:
         for name in names:
@@ -127,7 +129,7 @@ def remove(names: Sequence[str]) -> None:
 
 @contextlib.contextmanager
 def network(nodes: Sequence[Node], uplinks: Sequence[float] = ()) -> Iterator[Network]:
-    """uplinks: the rate of each rack's, in bits per second, each way; empty: there are no racks."""
+    """uplinks: the rate of each rack's uplink in bits per second, each way. Empty: no racks."""
     remove_left_over()
     made = Network(nodes)
     bridge = namespace("bridge")

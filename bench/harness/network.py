@@ -1,14 +1,14 @@
-"""The exchange over a network of shaped links, phub beside Gloo. Needs root.
+"""Measures the exchange over a network of shaped links, with phub and with Gloo. Needs root.
 
-A network namespace per worker and per server, joined by a bridge, each behind a token bucket (tc
-tbf): `--rate` for a worker, as many times that as it has workers for a server, both ways.
-The limit is what links of that rate need for the payload and its headers when pushes and pulls
-overlap: every worker sends its gradients and receives the parameters once. A ring has to move
-2 (N - 1) / N times that, and so has phub when its servers run on the workers' hosts. What a worker
-exchanges with its own host's is then in shared memory, and passes no link.
+Each worker and each server has a network namespace behind a token bucket (tc tbf). A bridge joins
+the namespaces. A worker's link has `--rate` each way; a server's link has the sum of the rates of
+its workers. The limit is the time that such links need for the payload and its headers when pushes
+and pulls overlap: every worker sends its gradients and receives the parameters once. A ring must
+move 2 (N - 1) / N times as much. So must phub if its servers run on the workers' hosts: a worker
+then uses shared memory, and no link, for the server on its own host.
 
-Before each exchange of a single tensor the token buckets are drained: they would else let half a
-megabyte pass at once. Its CPU time is then not told, since draining takes some.
+A full token bucket lets half a megabyte pass at once. Therefore the buckets are drained before each
+exchange of a single tensor. Draining takes CPU time, so no CPU time is reported for these cases.
 """
 
 import argparse
@@ -31,17 +31,17 @@ from .results import Result
 from .systems import Phub, Place, System
 from .workload import Workload, model
 
-SUMMARY = "the exchange over links of a given rate, in network namespaces (needs root)"
+SUMMARY = "measure the exchange over links of a given rate, in network namespaces (needs root)"
 SYSTEMS = ("phub", "gloo-ring", "gloo-hd")
 PORT = 7700
 DRAIN_PORT = 7709
 ECHO_START_SECONDS_MAX = 10
-WITHIN_LIMIT = 1.10  # for the highest rate at which a system keeps up
+WITHIN_LIMIT = 1.10  # the sweep reports the highest rate at which a system stays below this ratio
 
 
 @dataclass(frozen=True)
 class Shape:
-    """A network and what is exchanged over it. servers: 0 for one on each worker's host."""
+    """A network and its workload. servers: 0 for one server on each worker's host."""
 
     rate_mbit: int
     workers: int = 4
@@ -64,7 +64,8 @@ class Shape:
         return len(model(self.model).sizes) == 1
 
     def link_bytes(self, is_phub: bool) -> float:
-        """Through a worker's link, each way: a ring's and colocated servers' share, or all."""
+        """Payload through a worker's link each way: the whole model, or a ring's share of it for
+        rings and colocated servers."""
         ring = 2 * (self.workers - 1) / self.workers
         return self.workload().bytes * (1 if is_phub and self.servers > 0 else ring)
 
@@ -76,7 +77,7 @@ class Shape:
         return self.own_limit_s(is_phub=True)
 
     def limit(self) -> str:
-        return f"payload and headers at {self.rate_mbit} Mbit/s, pushes and pulls overlapped"
+        return f"payload and headers at {self.rate_mbit} Mbit/s, pushes and pulls overlapping"
 
 
 DEFAULT_SHAPES = (
@@ -94,27 +95,30 @@ SMOKE_SHAPES = (Shape(1000, workers=2, model="256KiB", exchanges=3),
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--rate", type=listed(), metavar="MBIT",
-                        help="of a worker's link, in Mbit/s; several with commas. Without --rate, "
-                             "--model and --workers: a selection of cases, and a sweep of rates")
+                        help="rates of a worker's link in Mbit/s, separated by commas. Without "
+                             "--rate, --model and --workers, a selection of cases and a sweep of "
+                             "rates run")
     parser.add_argument("--model", default="resnet50", metavar="NAME",
-                        help="resnet50 (default), alexnet, a CSV file, or the bytes of one tensor")
-    parser.add_argument("--workers", type=positive, default=4, help="default 4")
+                        help="resnet50, alexnet, a CSV file of sizes, or the size of a single "
+                             "tensor (default resnet50)")
+    parser.add_argument("--workers", type=positive, default=4, help="number of workers (default 4)")
     parser.add_argument("--servers", type=int, default=1, metavar="COUNT",
-                        help="which share the chunks and the rate (default 1); 0: one on each "
-                             "worker's host, behind the worker's link")
+                        help="number of servers, which share the chunks and the rate; 0 for one on "
+                             "each worker's host, behind the worker's link (default 1)")
     parser.add_argument("--type", choices=("f32", "f16", "bf16"), default="f32",
-                        help="on the wire; the server keeps f32 (default f32)")
+                        help="element type on the wire; the server keeps f32 (default f32)")
     parser.add_argument("--systems", type=listed(SYSTEMS), metavar="NAMES",
-                        default=["phub", "gloo-ring"], help=f"of {','.join(SYSTEMS)} "
-                        "(default phub,gloo-ring)")
+                        default=["phub", "gloo-ring"], help="measure these systems of "
+                        f"{','.join(SYSTEMS)} (default phub,gloo-ring)")
     parser.add_argument("--rounds", type=positive, default=2,
                         help="blocks of each system (default 2)")
-    parser.add_argument("--exchanges", type=positive, help="timed in a block")
-    parser.add_argument("--no-sweep", action="store_true", help="leave the sweep of rates out")
+    parser.add_argument("--exchanges", type=positive,
+                        help="timed exchanges in a block (default: depends on the case)")
+    parser.add_argument("--no-sweep", action="store_true", help="skip the sweep of rates")
     parser.add_argument("--phubd", default="", metavar="OPTIONS",
-                        help="further options of phubd, in one word (\"--cores 2\")")
+                        help="additional phubd options, as one quoted word (\"--cores 2\")")
     parser.add_argument("--rank", default="", metavar="OPTIONS",
-                        help="further options of phub's workers, in one word "
+                        help="additional options of phub's workers, as one quoted word "
                              "(\"--chunk-bytes 131072\")")
 
 
@@ -130,7 +134,7 @@ def shapes(context: Context) -> list[Shape]:
         except ValueError as error:
             raise UsageError(f"--rate: {error}") from error
         if min(rates) < 1 or options.servers < 0:
-            raise UsageError("--rate takes Mbit/s from 1 on, --servers a number from 0 on")
+            raise UsageError("--rate must be at least 1 Mbit/s, and --servers at least 0")
         chosen = [Shape(rate, options.workers, options.servers, options.model, options.type,
                         peers=options.type == "f32") for rate in rates]
     if options.exchanges:
@@ -140,7 +144,7 @@ def shapes(context: Context) -> list[Shape]:
 
 @contextlib.contextmanager
 def built(shape: Shape) -> Iterator[tuple[Network, list[str], list[str]]]:
-    """The network, and the names of the nodes of workers and of servers."""
+    """The network, the names of the workers' nodes, and the names of the servers' nodes."""
     rate = shape.rate_mbit * 1e6
     workers = [f"worker{rank}" for rank in range(shape.workers)]
     servers = [f"server{number}" for number in range(shape.servers)]
@@ -153,7 +157,7 @@ def built(shape: Shape) -> Iterator[tuple[Network, list[str], list[str]]]:
 
 @contextlib.contextmanager
 def daemons_on(context: Context, network: Network, nodes: Sequence[str]) -> Iterator[list[Daemon]]:
-    """A phubd on each of the nodes: one rack."""
+    """A phubd on each of the nodes. Together they form one rack."""
     rack = ",".join(f"{network.address(node)}:{PORT}" for node in nodes)
     arguments = ["--insecure", *(["--daemons", rack] if len(nodes) > 1 else []),
                  *context.options.phubd.split()]
@@ -165,7 +169,7 @@ def daemons_on(context: Context, network: Network, nodes: Sequence[str]) -> Iter
 
 @contextlib.contextmanager
 def drain_echo(context: Context, network: Network, node: str) -> Iterator[str]:
-    """Its ADDRESS:PORT."""
+    """Runs bench-drain-echo on the node. Yields its ADDRESS:PORT."""
     address = f"{network.address(node)}:{DRAIN_PORT}"
     program = context.build.program("bench-drain-echo")
     command = Command([*network.prefix(node), str(program), address],
@@ -179,7 +183,8 @@ def systems_of(context: Context, shape: Shape, daemons: Sequence[Daemon],
     wanted = context.options.systems
     chosen: list[System] = []
     if "phub" in wanted:
-        # A worker reaches the server on its own host as a user's would; others by tcp all the same.
+        # A worker reaches the server on its own host as a user's worker does (shared memory), and
+        # the other servers over tcp.
         transport = "auto" if shape.servers == 0 else "tcp"
         chosen.append(Phub(context.build, daemons, transport, "library",
                            context.options.rank.split(), place))
@@ -231,7 +236,7 @@ def measure(context: Context, shape: Shape) -> list[Result]:
 
 
 def iperf_of(context: Context, shape: Shape, network: Network) -> Moved | None:
-    """What the machine can do of what the links allow; None where it is not comparable."""
+    """iperf3's throughput over the same links. None for shapes without a comparable run."""
     if context.smoke or shape.drained or shape.servers != 1 or shutil.which("iperf3") is None:
         return None
     context.progress("iperf3 over all links")
@@ -240,8 +245,8 @@ def iperf_of(context: Context, shape: Shape, network: Network) -> Moved | None:
 
 
 def moved_bytes(shape: Shape, is_phub: bool) -> float:
-    """Over the whole network, each byte counted once: a server takes and gives every worker all of
-    it; what hosts send one another passes a link of each."""
+    """Bytes moved over the whole network, each counted once. A server receives and sends the whole
+    model for every worker. Bytes between two hosts pass the links of both, but count once."""
     ways = 2 if is_phub and shape.servers > 0 else 1
     return ways * shape.workers * shape.link_bytes(is_phub)
 
@@ -253,12 +258,12 @@ def show(context: Context, rows: Sequence[Result]) -> None:
     for row in rows:
         own_limit_s = float(str(row.more["own_limit_s"]))
         cpu = "" if is_drained(row) else f", {row.more['cpu_s_per_gb']:.2f} CPU s per GB moved"
-        context.say(f"  {row.system}: {row.median_s / own_limit_s:.3f}x what its links need "
+        context.say(f"  {row.system}: {row.median_s / own_limit_s:.3f}x its links' limit "
                     f"({results.seconds_text(own_limit_s)}){cpu}")
     if "iperf3_s" in rows[0].more:
         needs_s = float(str(rows[0].more["iperf3_s"]))
-        context.say(f"  iperf3 needs {results.seconds_text(needs_s)} for as many bytes as "
-                    f"{rows[0].system}, over all links at once "
+        context.say(f"  iperf3 moves as many bytes over all links at once in "
+                    f"{results.seconds_text(needs_s)} "
                     f"({rows[0].system}: {rows[0].median_s / needs_s:.3f}x that), "
                     f"{rows[0].more['iperf3_cpu_s_per_gb']:.2f} CPU s per GB")
 
@@ -268,7 +273,7 @@ def is_drained(row: Result) -> bool:
 
 
 def sweep(context: Context) -> list[Result]:
-    """Up to which rate do links, and not CPUs, decide?"""
+    """Finds the highest rate at which the links, and not the CPUs, limit each system."""
     measured = []
     kept: dict[str, int] = {}
     for rate in SWEEP_MBIT:
@@ -279,7 +284,7 @@ def sweep(context: Context) -> list[Result]:
             if row.median_s <= WITHIN_LIMIT * float(str(row.more["own_limit_s"])):
                 kept[row.system] = rate
     for system in dict.fromkeys(row.system for row in measured):
-        context.say(f"  {system}: within 10 % of what its links allow up to "
+        context.say(f"  {system}: within 10 % of its links' limit up to "
                     f"{kept.get(system, 0)} Mbit/s")
     return measured
 

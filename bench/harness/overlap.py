@@ -1,19 +1,19 @@
 """A job that computes while it exchanges: how much of the exchange is hidden behind computation.
 
 An iteration is a backward pass over the layers, last to first, and the next forward pass. A layer's
-exchange starts when its gradients are computed; forward waits, layer by layer, for the parameters.
-Computation is of two kinds: `memory`, loops over more memory than caches hold, by as many
-processes as there are workers; and `device`, waits as for an accelerator, which leave the cores
-free. There is as much of it that it alone takes about as long as the exchange alone (--ratio).
+exchange starts when its gradients are computed. The forward pass waits for the parameters, layer by
+layer. There are two kinds of computation. `memory` runs loops over more memory than the caches
+hold, in every worker process. `device` waits as if for an accelerator and leaves the cores free.
+The computation alone takes about as long as the exchange alone (--ratio changes that).
 
-An iteration cannot be shorter than the longer one of the two, nor than the CPU time of both divided
-by the cores: that is the ceiling. The sum of both is what a job takes that does not overlap.
+The ceiling of an iteration is the longer of computation and exchange, or the CPU time of both
+divided by the number of cores if that is longer. A job without overlap takes the sum of both.
 
-Systems: phub; phub-pushorder, which sends layers as they come instead of first layers first; and
-phub-serial, which exchanges everything between backward and forward. Gloo's ring has the buckets of
-PyTorch's DistributedDataParallel.
+Systems: phub; phub-pushorder, which sends layers in the order of the backward pass instead of first
+layers first; and phub-serial, which exchanges everything between backward and forward. Gloo's ring
+has the buckets of PyTorch's DistributedDataParallel.
 
-At last the memory is counted that is touched in a worker for each byte of gradients.
+At the end, the bench counts the bytes of a worker's memory touched per byte of gradients.
 """
 
 import argparse
@@ -31,18 +31,18 @@ from .systems import Phub, System
 from .training import COMPUTES, TrainingWorkload
 from .workload import model
 
-SUMMARY = "a job that computes while it exchanges, and the memory that an exchange touches"
+SUMMARY = "measure a job that computes while it exchanges, and the memory that an exchange touches"
 TRANSPORTS = ("shm", "tcp")
 BACKWARD = ("--order", "backward")
-BLOCK_SECONDS = 0.7  # about
+BLOCK_SECONDS = 0.7  # the approximate length of a block
 
 
 @dataclass
 class Side:
-    """A system, and its blocks: computation alone, exchange alone, and each way to have both."""
+    """A system and its blocks: computation alone, exchange alone, and each variant of both."""
 
     system: System
-    variants: dict[str, tuple[System, str]]  # by name of result: how, and the schedule
+    variants: dict[str, tuple[System, str]]  # by result name: the system and its schedule
     workload: TrainingWorkload
     blocks: dict[str, list[Block]] = field(default_factory=dict)
 
@@ -63,19 +63,22 @@ class Side:
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--model", default="resnet50", metavar="NAME",
-                        help="resnet50 (default), alexnet, a CSV file of sizes, or the bytes of "
-                             "one tensor")
-    parser.add_argument("--workers", type=positive, default=4, metavar="COUNT")
+                        help="resnet50, alexnet, a CSV file of sizes, or the size of a single "
+                             "tensor (default resnet50)")
+    parser.add_argument("--workers", type=positive, default=4, metavar="COUNT",
+                        help="number of workers (default 4)")
     parser.add_argument("--transport", type=listed(TRANSPORTS), default=list(TRANSPORTS),
-                        metavar="NAMES", help="default shm,tcp")
+                        metavar="NAMES", help="transports to measure (default shm,tcp)")
     parser.add_argument("--compute", type=listed(COMPUTES), default=list(COMPUTES),
-                        metavar="KINDS", help="default memory,device")
+                        metavar="KINDS", help="kinds of computation (default memory,device)")
     parser.add_argument("--ratio", type=float, default=1.0,
-                        help="of computation to exchange, each alone (default 1)")
+                        help="time of computation alone over time of exchange alone (default 1)")
     parser.add_argument("--rounds", type=positive, default=3,
                         help="blocks of each system (default 3)")
-    parser.add_argument("--exchanges", type=positive, help="iterations timed in a block")
-    parser.add_argument("--no-count", action="store_true", help="do not count memory")
+    parser.add_argument("--exchanges", type=positive,
+                        help="timed iterations in a block (default: about 0.7 s of them)")
+    parser.add_argument("--no-count", action="store_true",
+                        help="skip the count of touched memory")
 
 
 def sides(context: Context, daemon: Daemon, workload: TrainingWorkload,
@@ -96,7 +99,7 @@ def sides(context: Context, daemon: Daemon, workload: TrainingWorkload,
 
 
 def calibrate(context: Context, side: Side, phub_workload: TrainingWorkload | None) -> None:
-    """Gives every side of a case the same computation, as much as phub's exchange asks for."""
+    """Gives every side of a case the same computation: --ratio times phub's exchange."""
     options = context.options
     if phub_workload is not None:
         side.workload = phub_workload
@@ -143,7 +146,7 @@ def results_of(side: Side) -> list[Result]:
         row.more |= {
             "notes": side.blocks[name][0].notes,
             "ceiling": "the longer of computation and exchange alone" if longer_s >= cpu_s else
-                       f"the CPU time of computation and exchange alone, over {cores} cores",
+                       f"the CPU time of computation and exchange alone, divided by {cores} cores",
             "compute_alone_s": alone_s["compute"], "exchange_alone_s": alone_s["exchange"],
             "max_s": longer_s, "sum_s": sum(alone_s.values()), "cpu_limit_s": cpu_s,
             "hidden": (sum(alone_s.values()) - row.median_s) / min(alone_s.values()),
@@ -163,9 +166,9 @@ def show(context: Context, found: Sequence[Side], rows: Sequence[Result]) -> Non
     amount = (f"{workload.passes} passes over each layer" if workload.compute == "memory" else
               f"{workload.device_us / 1000:.1f} ms on a device")
     context.say(f"\n{rows[0].case}: {amount}")
-    cells = [["system", "iteration", "min", "CPU", "of ceiling", "computing alone",
-              "exchange alone", "to the longer", "to their sum", "hidden", "first layer waits",
-              "computing slowed", "its CPU"]]
+    cells = [["system", "iteration", "min", "CPU", "ceiling/time", "compute alone",
+              "exchange alone", "time/longer", "time/sum", "hidden", "first layer wait",
+              "compute slowdown", "its CPU"]]
     for row in rows:
         more = {name: float(str(value)) for name, value in row.more.items() if name.endswith("_s")}
         slowed = [f"{float(str(row.more[name])):.2f}x" if name in row.more else "-"
@@ -179,7 +182,7 @@ def show(context: Context, found: Sequence[Side], rows: Sequence[Result]) -> Non
                       f"{100 * float(str(row.more['hidden'])):.0f} %",
                       seconds_text(more["first_wait_s"]), *slowed])
     context.say(results.aligned(cells))
-    context.say(f"  ceiling of phub's: {rows[0].more['ceiling']}")
+    context.say(f"  ceiling for phub: {rows[0].more['ceiling']}")
 
 
 def count_traffic(context: Context, daemon: Daemon, measured: list[Result]) -> None:
@@ -195,7 +198,7 @@ def count_traffic(context: Context, daemon: Daemon, measured: list[Result]) -> N
         context.progress(f"counting memory: {system.label}")
         counted.append(traffic.count(context, daemon, system, workload))
     context.progress_done()
-    context.say("\nbytes of a worker's memory that are read or written per byte of its gradients")
+    context.say("\nbytes read or written in a worker's memory per byte of its gradients")
     context.say(traffic.table(counted))
     for row in measured:
         for found in counted:

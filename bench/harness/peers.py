@@ -1,4 +1,4 @@
-"""What one would use instead of phub, from Debian's packages."""
+"""The peers: alternatives to phub, from Debian's packages."""
 
 import functools
 import subprocess
@@ -10,12 +10,12 @@ from .processes import Command
 from .systems import HERE, Place, System, rank_files
 from .workload import ROOT, Workload
 
-INSTALL = "bench/run without --smoke and --no-build installs it"
+INSTALL = "run bench/run without --smoke and --no-build to install it"
 OPENBLAS = Path("/usr/lib/x86_64-linux-gnu/openblas-pthread")
 
 
 class OpenMpi(System):
-    """MPI_Allreduce, and the update in each worker."""
+    """MPI_Allreduce, followed by the update in each worker."""
 
     def __init__(self, build: Build, transport: str, fused: bool) -> None:
         self.name = f"openmpi-{transport}"
@@ -29,13 +29,13 @@ class OpenMpi(System):
 
     def unfit(self, workload: Workload) -> str:
         if workload.type != "f32":
-            return "sums no halves"
+            return "it does not sum f16 or bf16"
         if self._fused and len(workload.model.sizes) == 1:
-            return "there is but one tensor"
+            return "the model has only one tensor"
         return ""
 
     def commands(self, workload: Workload, folder: Path) -> list[Command]:
-        # ob1 and one btl beside self: this transport and no other.
+        # pml ob1 with one btl in addition to self restricts Open MPI to this transport.
         btl = "vader" if self.transport == "shm" else "tcp"
         fused = ["--fused"] if self._fused else []
         return [Command(
@@ -48,7 +48,7 @@ class OpenMpi(System):
 
 
 class Gloo(System):
-    """Gloo's all-reduce of one fused buffer over tcp, and the update in each worker."""
+    """Gloo's all-reduce of one fused buffer over tcp, followed by the update in each worker."""
 
     transport = "tcp"
 
@@ -79,7 +79,7 @@ class Gloo(System):
 
 @functools.cache
 def torch_python() -> str:
-    """An interpreter that has torch.distributed, or nothing."""
+    """A Python interpreter that has torch.distributed, or an empty string."""
     for python in ("/usr/bin/python3", sys.executable):
         answer = subprocess.run([python, "-c", "import torch.distributed as d; d.is_available()"],
                                 capture_output=True, check=False)
@@ -104,8 +104,8 @@ class TorchGloo(System):
         return "" if workload.type == "f32" else "measured with f32 only"
 
     def commands(self, workload: Workload, folder: Path) -> list[Command]:
-        # One thread, since ranks share the cores; a fast BLAS where it is installed, for this
-        # process only.
+        # One thread, since the ranks share the cores. OpenBLAS, if installed, for this process
+        # only.
         environment = {"OMP_NUM_THREADS": "1"}
         if OPENBLAS.is_dir():
             environment["LD_LIBRARY_PATH"] = str(OPENBLAS)
@@ -121,7 +121,7 @@ class TorchGloo(System):
 
 
 def every_peer(build: Build) -> list[list[System]]:
-    """Each peer as its variants, of which whoever measures takes the fastest."""
+    """The variants of each peer. A comparison measures the fastest variant."""
     return [
         [OpenMpi(build, "shm", fused=False), OpenMpi(build, "shm", fused=True)],
         [OpenMpi(build, "tcp", fused=False), OpenMpi(build, "tcp", fused=True)],

@@ -1,4 +1,4 @@
-"""Pictures of results, drawn by gnuplot."""
+"""Draws pictures of results with gnuplot."""
 
 import shutil
 import subprocess
@@ -10,7 +10,7 @@ from .failure import BenchFailure
 from .results import Result, seconds_text
 from .workload import size_text
 
-# In the order of drawing; colours that can be told apart by most people (Okabe and Ito).
+# In drawing order. The palette of Okabe and Ito is safe for most colour-blind readers.
 COLOURS = {
     "phub": "#0072B2", "phub-usermem": "#56B4E9", "openmpi-shm": "#E69F00",
     "openmpi-tcp": "#D55E00", "gloo-ring": "#009E73", "gloo-hd": "#8FD3BC",
@@ -20,7 +20,7 @@ OTHER_COLOUR = "#888888"
 
 
 def draw_ratios(context: Context, measured: Sequence[Result], path: Path, title: str) -> None:
-    """A cluster of bars per case: each system's median over phub's; a line at the ceiling."""
+    """Draws a cluster of bars per case (each system's median over phub's) and the ceiling."""
     cases = list(dict.fromkeys(result.case for result in measured))
     by_case = {case: {result.system: result for result in measured if result.case == case}
                for case in cases}
@@ -28,7 +28,7 @@ def draw_ratios(context: Context, measured: Sequence[Result], path: Path, title:
     systems = [name for name in COLOURS if any(name in by_case[case] for case in cases)]
     systems += sorted({result.system for result in measured} - set(systems) - set(COLOURS))
     if not cases:
-        context.say("no picture: it needs phub in each case")
+        context.say("no picture: no case has results of phub")
         return
     lines = _settings(path, title, [_label(case, by_case[case]["phub"].median_s)
                                     for case in cases])
@@ -51,7 +51,7 @@ def draw_ratios(context: Context, measured: Sequence[Result], path: Path, title:
 
 
 def draw_percents(context: Context, measured: Sequence[Result], path: Path, title: str) -> None:
-    """A bar per case: the ceiling's time as a percent of the median."""
+    """Draws a bar per case: the ceiling's time in percent of the median."""
     rows = [result for result in measured if result.ceiling_s]
     if not rows:
         context.say("no picture: nothing was measured")
@@ -85,7 +85,7 @@ def _variable(system: str) -> str:
 
 def _positions(cases: Sequence[str], by_case: dict[str, dict[str, Result]],
                systems: Sequence[str]) -> list[tuple[float, Result]]:
-    """Where each bar stands: those of a case side by side, in the middle of its place."""
+    """The position of each bar. The bars of a case are adjacent and centred on its tic."""
     width = 0.9 / len(systems)
     positions = []
     for number, case in enumerate(cases):

@@ -1,14 +1,13 @@
-"""Hidden racks: does `phubctl plan probe` find which daemons lie together, and how wide the ways
-are? Needs root.
+"""Hidden racks: checks that `phubctl plan probe` finds groups of racks and link rates. Needs root.
 
-Daemons lie in groups, each behind an uplink of its own (network namespaces, tc tbf), and are named
-in an order that tells nothing of it. A run is right if the groups, and an order of racks that keeps
-each together, come out, and the links' and uplinks' rates within 15 % of what they were shaped to.
-It fails else. Beside that: how long probing took, and how much faster the proposed plan is to be.
+The daemons form groups, each behind its own uplink (network namespaces, tc tbf). The order of their
+names does not reveal the groups. The bench fails unless the probe finds the groups, an order of
+racks that keeps each group together, and the rates of links and uplinks within 15 % of the shaped
+rates. It also reports how long probing took and the predicted speed-up of the proposed plan.
 
-And daemons with topology = "probe" measure the same by themselves: a job with plan=auto then moves
-next to nothing over the uplinks that it need not, by the kernel's counters, where racks of which
-nobody knows anything move several times as much (probed_job.py).
+Daemons with topology = "probe" measure the same on their own. A job with plan=auto then moves close
+to the minimum over the uplinks, by the kernel's counters. With an unknown topology it moves several
+times as much (probed_job.py).
 """
 
 import argparse
@@ -26,7 +25,7 @@ from .namespaces import FRAME_BYTES, PAYLOAD_BYTES, Network
 from .processes import clean_environment
 from .results import Result
 
-SUMMARY = "hidden racks behind shaped links, found by `phubctl plan probe` (needs root)"
+SUMMARY = "find hidden racks behind shaped links with `phubctl plan probe` (needs root)"
 TOLERANCE = 0.15
 SMOKE_TOLERANCE = 0.5
 
@@ -39,7 +38,8 @@ CASES = (SMOKE,
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--duration-ms", type=positive, default=1000, help="of one probe (1000)")
+    parser.add_argument("--duration-ms", type=positive, default=1000,
+                        help="duration of one probe in ms (default 1000)")
 
 
 def ask(context: Context, network: Network, endpoint: str, duration_ms: int,
@@ -49,7 +49,7 @@ def ask(context: Context, network: Network, endpoint: str, duration_ms: int,
     answer = subprocess.run(command, capture_output=True, text=True, check=False,
                             env=clean_environment())
     if answer.returncode != 0:
-        raise BenchFailure(f"phubctl plan probe: {answer.stderr}")
+        raise BenchFailure(f"phubctl plan probe failed: {answer.stderr}")
     return dict(json.loads(answer.stdout))
 
 
@@ -62,9 +62,9 @@ def probe(context: Context, hidden: Hidden, topology: Path) -> tuple[dict[str, o
 
 
 def wrong(hidden: Hidden, found: dict[str, object], tolerance: float) -> str:
-    """Empty, or what did not come out."""
+    """Empty, or the first difference between the probe's result and the truth."""
     if found["groups"] != hidden.groups:
-        return f"groups {found['groups']} were found, and {hidden.groups} were hidden"
+        return f"the probe found the groups {found['groups']} instead of {hidden.groups}"
     ranks: list[int] = found["order"]  # type: ignore[assignment]
     order = [hidden.group_of[rack] for rack in ranks]
     changes = sum(one != other for one, other in zip(order, order[1:]))
@@ -72,12 +72,12 @@ def wrong(hidden: Hidden, found: dict[str, object], tolerance: float) -> str:
         return f"the order of racks {found['order']} does not keep groups together"
     for what, mbit, shaped in rates(hidden, found):
         if abs(mbit / shaped - 1) > tolerance:
-            return f"{what}: {mbit:.1f} Mbit/s were measured, {shaped:.1f} shaped"
+            return f"{what}: measured {mbit:.1f} Mbit/s, but shaped to {shaped:.1f} Mbit/s"
     return ""
 
 
 def rates(hidden: Hidden, found: dict[str, object]) -> list[tuple[str, float, float]]:
-    """What was measured of each link that is known, and what it carries of payload, in Mbit/s."""
+    """Name, measured rate and shaped rate (payload only) of each link and uplink, in Mbit/s."""
     payload = PAYLOAD_BYTES / FRAME_BYTES
     measured: list[list[float]] = found["bytes_per_s"]  # type: ignore[assignment]
     between: list[list[float]] = found["between_groups_bytes_per_s"]  # type: ignore[assignment]
@@ -108,13 +108,13 @@ def run(context: Context) -> list[Result]:
             raise BenchFailure(f"{hidden.name}: {why}")
         worst = max(abs(mbit / shaped - 1) for _, mbit, shaped in rates(hidden, found))
         gain = float(str(found["gain"]))
-        context.say(f"{hidden.name}: groups {found['groups']} recovered in {seconds:.1f} s; rates "
-                    f"within {100 * worst:.1f} % of the shaped ones; proposed plan "
-                    f"{gain:.2f}x as fast")
+        context.say(f"{hidden.name}: found the groups {found['groups']} in {seconds:.1f} s; rates "
+                    f"within {100 * worst:.1f} % of the shaped rates; the proposed plan is "
+                    f"predicted to be {gain:.2f}x as fast")
         moved = probed_job.moved(context, hidden)
-        context.say(f"  plan=auto moves {moved['unknown']:.2f}x a worker's gradients over each "
-                    f"uplink where the racks are unknown, {moved['probed']:.2f}x with topology = "
-                    f"\"probe\"; no plan can do with less than {moved['least']:.2f}x")
+        context.say(f"  over each uplink, plan=auto moves {moved['unknown']:.2f}x a worker's "
+                    f"gradients with an unknown topology and {moved['probed']:.2f}x with topology "
+                    f"= \"probe\"; the minimum is {moved['least']:.2f}x")
         measured.append(Result(f"probe/{hidden.name}", "phub", seconds, seconds, 0.0, 0.0, None, 1,
                                {"groups": found["groups"], "order": found["order"],
                                 "worst_rate_error": worst, "predicted_gain": gain,

@@ -1,9 +1,8 @@
-"""A job with plan=auto across racks that lie in groups, of which nobody said anything: how many
-bytes it moves over the uplinks between the groups, by the kernel's counters.
+"""Runs a job with plan=auto across racks in unconfigured groups, and counts bytes on the uplinks.
 
-Racks without a topology are taken for neighbours on one switch. With topology = "probe" rack 0 has
-measured what lies between them. Ranks run beside their daemons, so that only exchanges pass links;
-they verify every sum.
+The counts are the kernel's. Without a topology, daemons assume that all racks are on one switch.
+With topology = "probe", rack 0 measures the links between the racks. Every rank runs on its
+daemon's node, so that only traffic between daemons passes the links. The ranks verify every sum.
 """
 
 import json
@@ -21,15 +20,15 @@ from .systems import Phub, Place
 from .workload import Workload, model
 
 SURVEY_SECONDS_MAX = 90.0
-EXCHANGES = (1, 4)  # of two blocks, whose difference tells of exchanges and nothing else
-# Acknowledgements, and what the control plane says meanwhile.
+EXCHANGES = (1, 4)  # of two blocks; their difference leaves out everything but exchanges
+# The allowance for acknowledgements and control-plane traffic.
 BESIDE = 0.25
-# What racks that are taken for neighbours move at least, by what is needed.
+# With an unknown topology, a job moves at least this many times the minimum.
 UNKNOWN_TIMES_MIN = 1.8
 
 
 def await_survey(context: Context, network: Network, daemon: Daemon) -> None:
-    """Until rack 0 has a topology; any daemon tells."""
+    """Waits until rack 0 has measured a topology. Any daemon can report it."""
     command = [*network.prefix(node(0)), str(context.build.phubctl), "-e", daemon.endpoint,
                "-o", "json", "plan", "probe", "--show"]
     deadline = time.monotonic() + SURVEY_SECONDS_MAX
@@ -39,14 +38,14 @@ def await_survey(context: Context, network: Network, daemon: Daemon) -> None:
         if answer.returncode == 0 and json.loads(answer.stdout)["measured_unix_ns"] != 0:
             return
         if time.monotonic() > deadline:
-            raise BenchFailure(f"the racks' topology is not measured: {answer.stdout}"
-                               f"{answer.stderr}")
+            raise BenchFailure("rack 0 did not measure the topology within "
+                               f"{SURVEY_SECONDS_MAX:.0f} s: {answer.stdout}{answer.stderr}")
         time.sleep(0.5)
 
 
 def uplink_passes(context: Context, hidden: Hidden, topology: str) -> float:
-    """Of one exchange: bytes over all uplinks, of a worker's gradients, for each uplink and
-    direction."""
+    """Bytes that one exchange moves over each uplink in each direction, in multiples of a worker's
+    gradients."""
     size = "1MiB" if context.smoke else "8MiB"
     racks = range(len(hidden.group_of))
     workload = Workload(model(size), len(racks), exchanges=EXCHANGES[1], warmup=1)
@@ -71,9 +70,10 @@ def uplink_passes(context: Context, hidden: Hidden, topology: str) -> float:
 
 
 def moved(context: Context, hidden: Hidden) -> dict[str, float]:
-    """Times a worker's gradients that pass each uplink in each direction. Fails unless a probed
-    topology keeps that near the least."""
-    # Each group's sum leaves it but for the part that is at home there, which comes back whole.
+    """Bytes over each uplink in each direction, in multiples of a worker's gradients. Fails unless
+    a probed topology keeps them near the minimum."""
+    # A group sends its sum of the chunks whose home is elsewhere and receives their results. For
+    # the chunks whose home it is, it receives the sums and sends the results.
     groups = len(hidden.groups)
     least = 2 * (groups - 1) / groups
     context.progress(f"{hidden.name}: a job, racks unknown")
@@ -83,8 +83,9 @@ def moved(context: Context, hidden: Hidden) -> dict[str, float]:
     context.progress_done()
     if probed > least * (1 + BESIDE):
         raise BenchFailure(f"{hidden.name}: with topology = \"probe\" a job moves {probed:.2f}x "
-                           f"its gradients over each uplink, and {least:.2f}x are needed")
+                           f"its gradients over each uplink; the minimum is {least:.2f}x")
     if unknown < UNKNOWN_TIMES_MIN * least:
-        raise BenchFailure(f"{hidden.name}: racks that nobody knows move {unknown:.2f}x their "
-                           f"gradients over each uplink; then this tells nothing of probing")
+        raise BenchFailure(f"{hidden.name}: with an unknown topology a job moves only "
+                           f"{unknown:.2f}x its gradients over each uplink, so this case cannot "
+                           "show the effect of probing")
     return {"unknown": unknown, "probed": probed, "least": least}

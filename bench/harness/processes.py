@@ -1,4 +1,4 @@
-"""Processes of a bench: started, watched together, never left behind."""
+"""Starts and watches the processes of a bench, and always stops them at the end."""
 
 import contextlib
 import os
@@ -17,7 +17,7 @@ TERMINATE_SECONDS_MAX = 2.0
 
 @dataclass
 class Command:
-    """A process to be started. Its output goes to `log`."""
+    """A process to start. Its output is written to `log`."""
 
     arguments: Sequence[str]
     log: Path
@@ -36,12 +36,12 @@ def tail(log: Path) -> str:
 
 
 def clean_environment() -> dict[str, str]:
-    """Without settings of phubd: a bench is of its defaults and of what its options say."""
+    """The environment without PHUB_* variables: a bench uses only defaults and its own options."""
     return {name: value for name, value in os.environ.items() if not name.startswith("PHUB_")}
 
 
 def start(command: Command) -> subprocess.Popen[bytes]:
-    # A group of its own, so that what it starts in turn (mpirun's ranks) ends with it.
+    # A process group of its own, so that its children are stopped with it.
     environment = clean_environment() | command.environment
     with command.log.open("ab") as log:
         try:
@@ -53,7 +53,7 @@ def start(command: Command) -> subprocess.Popen[bytes]:
 
 
 def kill(process: subprocess.Popen[bytes]) -> None:
-    """Asks first: mpirun's ranks are in groups of their own, and it ends them if it is asked."""
+    """Sends SIGTERM first: mpirun then stops its ranks, which have process groups of their own."""
     if process.poll() is None:
         with contextlib.suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGTERM)
@@ -66,7 +66,7 @@ def kill(process: subprocess.Popen[bytes]) -> None:
 
 @contextlib.contextmanager
 def started(commands: Sequence[Command]) -> Iterator[list[subprocess.Popen[bytes]]]:
-    """All of them run inside the `with`; whatever still runs at its end is killed."""
+    """Runs all commands inside the `with` block, and kills those that still run at its end."""
     processes: list[subprocess.Popen[bytes]] = []
     try:
         for command in commands:
@@ -79,20 +79,20 @@ def started(commands: Sequence[Command]) -> Iterator[list[subprocess.Popen[bytes
 
 @contextlib.contextmanager
 def started_and_ready(command: Command, said: str, seconds_max: float) -> Iterator[None]:
-    """Runs inside the `with`, which begins once it has said so in its log."""
-    command.log.unlink(missing_ok=True)  # of an earlier one
+    """Runs a command inside the `with` block, which begins when `said` is in the log."""
+    command.log.unlink(missing_ok=True)  # an earlier run's log
     with started([command]) as (process,):
         deadline = time.monotonic() + seconds_max
         while said not in tail(command.log):
             if process.poll() is not None or time.monotonic() > deadline:
-                raise BenchFailure(f"{' '.join(command.arguments)} did not get ready:\n"
-                                   f"{tail(command.log)}")
+                raise BenchFailure(f"{' '.join(command.arguments)} did not become ready within "
+                                   f"{seconds_max:.0f} s:\n{tail(command.log)}")
             time.sleep(0.02)
         yield
 
 
 def run_together(commands: Sequence[Command], timeout_s: float) -> None:
-    """Runs all of them until the last has ended well, or fails with what the first bad one said."""
+    """Runs all commands until the last one succeeds. If one fails, raises its status and log."""
     deadline = time.monotonic() + timeout_s
     with started(commands) as processes:
         waiting = list(zip(commands, processes))
@@ -108,5 +108,5 @@ def run_together(commands: Sequence[Command], timeout_s: float) -> None:
                 command = waiting[0][0]
                 raise BenchFailure(f"{command.name()} still ran after {timeout_s:.0f} s:\n"
                                    f"{tail(command.log)}")
-            # Long enough to take no time from what is measured.
+            # Polling this rarely takes no CPU time from the measured processes.
             time.sleep(0.02)

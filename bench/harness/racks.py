@@ -1,20 +1,19 @@
-"""The exchange across racks: phub along a plan, beside one server for all and Gloo's ring. Needs
-root.
+"""Measures the exchange across racks: phub with a plan, one server for all, Gloo. Needs root.
 
-Each rack is a bridge with its workers and a phubd behind links (tc tbf), and an uplink to the other
-racks whose rate is that of all its workers' links together, divided by the ratio: 1:1, 2:1, 4:1,
-8:1. Systems:
-  phub                a daemon in each rack sums its own workers' gradients, and exchanges the sums
+Each rack is a bridge with its workers and a phubd behind links (tc tbf). Its uplink to the other
+racks has the rate of all its workers' links together, divided by the ratio: 1:1, 2:1, 4:1, 8:1.
+Systems:
+  phub                a daemon in each rack sums its own workers' gradients and exchanges the sums
                       along the plan that `phubctl plan make` finds best for these uplinks
   phub-aggregator     the same with an aggregator where the uplinks meet (--aggregator)
   phub-flat           all workers push to one server, in rack 0
-  gloo-ring           ranks in the order of racks: the ring passes each uplink once
-  gloo-ring-shuffled  ranks dealt to the racks in turn, as who knows no racks has them: each hop
-                      passes an uplink
-Each system's limit is what its busiest link needs for the payload and its headers. Bytes on the
-uplinks are the kernel's, headers and acknowledgements included, of an exchange: the difference of
-a short and a long run. Along a plan, a rack's uplink carries its sum, whatever the number of its
-workers N: 1/N of the bytes of one server for all.
+  gloo-ring           ranks in rack order: the ring passes each uplink once
+  gloo-ring-shuffled  ranks assigned to the racks in turn, as without knowledge of the racks: each
+                      hop passes an uplink
+Each system's limit is the time that its busiest link needs for the payload and its headers. The
+bytes per exchange on the uplinks are the difference of a short and a long run by the kernel's
+counters, which include headers and acknowledgements. With a plan, a rack's uplink carries one sum
+for all N workers of the rack: 1/N of the bytes of one server for all.
 """
 
 import argparse
@@ -37,15 +36,15 @@ from .results import Result
 from .systems import Phub, Place, System
 from .workload import Workload, model
 
-SUMMARY = "the exchange across racks with shaped uplinks, in network namespaces (needs root)"
+SUMMARY = "measure the exchange across racks with shaped uplinks in namespaces (needs root)"
 PORT = 7700
 FLAT_PORT = 7701
-AGGREGATED_PORT = 7702  # of the racks' daemons that have an aggregator, and of that
+AGGREGATED_PORT = 7702  # the aggregator and the racks' daemons that use it
 AGGREGATOR = "aggregator"
 RATIOS = (1, 2, 4, 8)
 SHORT_EXCHANGES = 1
 LINK_LATENCY = "50us"
-# Into how many pieces the simulator cuts the data; phub's chunks are finer.
+# The number of pieces into which the simulator cuts the data; phub's chunks are smaller.
 SIMULATED_PIECES = 16
 
 
@@ -75,12 +74,12 @@ class Shape:
         return self.link_bits_per_s * self.workers_per_rack / self.ratio
 
     def limit_s(self, system: str) -> float:
-        """Of the busiest link: a worker's, or an uplink."""
+        """The time that the busiest link (a worker's link or an uplink) needs."""
         ring = 2 * (self.workers - 1) / self.workers
         link, uplink = {
-            # A sum goes up and comes down once, whoever is home.
+            # Each chunk's sum passes an uplink once up and once down, wherever its home is.
             "phub": (1.0, 2 * (self.racks - 1) / self.racks),
-            # It goes up, or comes down, once: at each rack, whether it is home or not.
+            # Each rack's sum passes its uplink once, whether the rack is home or not.
             "phub-aggregator": (1.0, 1.0),
             "phub-flat": (1.0, float(self.workers - self.workers_per_rack)),
             "gloo-ring": (ring, ring),
@@ -90,25 +89,30 @@ class Shape:
                    uplink * self.pass_s(self.uplink_bits_per_s))
 
     def pass_s(self, bits_per_s: float) -> float:
-        """One worker's gradients, once, with their headers."""
+        """The time to send one worker's gradients once, with their headers."""
         return self.workload().bytes * 8 * FRAME_BYTES / PAYLOAD_BYTES / bits_per_s
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--racks", type=positive, default=2, help="default 2")
-    parser.add_argument("--workers", type=positive, default=4, help="in each rack (default 4)")
+    parser.add_argument("--racks", type=positive, default=2, help="number of racks (default 2)")
+    parser.add_argument("--workers", type=positive, default=4,
+                        help="workers in each rack (default 4)")
     parser.add_argument("--rate", type=positive, default=200, metavar="MBIT",
-                        help="of a worker's link (default 200: what two cores can carry for all)")
+                        help="rate of a worker's link in Mbit/s (default 200, which two cores can "
+                             "carry for all links)")
     parser.add_argument("--ratios", type=counts(1, 64), default=list(RATIOS),
-                        help="of the workers' links of a rack to its uplink (default 1,2,4,8)")
+                        help="rates of a rack's worker links together, divided by the rate of its "
+                             "uplink (default 1,2,4,8)")
     parser.add_argument("--model", default="16MiB", metavar="NAME",
-                        help="resnet50, alexnet, a CSV file, or the bytes of one tensor (16MiB)")
+                        help="resnet50, alexnet, a CSV file of sizes, or the size of a single "
+                             "tensor (default 16MiB)")
     parser.add_argument("--aggregator", action="store_true",
-                        help="also with an aggregator between the racks; of use from 3 racks on")
+                        help="also measure with an aggregator between the racks, which helps with "
+                             "3 or more racks")
     parser.add_argument("--rounds", type=positive, default=2,
                         help="blocks of each system (default 2)")
     parser.add_argument("--exchanges", type=positive, default=4,
-                        help="timed in a block (default 4)")
+                        help="timed exchanges in a block (default 4)")
 
 
 def shapes(context: Context) -> list[Shape]:
@@ -125,7 +129,7 @@ def worker(rank: int) -> str:
 
 @contextlib.contextmanager
 def built(shape: Shape) -> Iterator[Network]:
-    """Workers, and in each rack a node for its daemon; of rack 0, one for a server of all."""
+    """Builds nodes for the workers, a daemon in each rack, and one server for all in rack 0."""
     nodes = [Node(worker(rank), shape.link_bits_per_s, rack=rank // shape.workers_per_rack)
              for rank in range(shape.workers)]
     of_rack = shape.workers_per_rack * shape.link_bits_per_s
@@ -139,7 +143,7 @@ def built(shape: Shape) -> Iterator[Network]:
 
 
 def write_topology(shape: Shape, path: Path, aggregates: bool) -> None:
-    """Of the daemons: what an uplink carries of payload."""
+    """Writes the daemons' topology. The rate of an uplink is that of its payload."""
     members = [f"rack{rack}" for rack in range(shape.racks)]
     names = ", ".join(f'"{name}"' for name in members)
     payload_bits_per_s = shape.uplink_bits_per_s * PAYLOAD_BYTES / FRAME_BYTES
@@ -151,7 +155,7 @@ def write_topology(shape: Shape, path: Path, aggregates: bool) -> None:
 
 
 class Plan:
-    """What phubctl finds best for the topology, and how long it would take alone."""
+    """The best plan that phubctl finds for the topology, and its simulated time."""
 
     def __init__(self, context: Context, shape: Shape, aggregates: bool = False) -> None:
         name = f"{shape.ratio}-aggregator" if aggregates else f"{shape.ratio}"
@@ -170,7 +174,7 @@ class Plan:
         answer = subprocess.run([self._phubctl, "plan", *arguments], capture_output=True, text=True,
                                 check=False, env=clean_environment())
         if answer.returncode != 0:
-            raise BenchFailure(f"phubctl plan {arguments[0]}: {answer.stderr}")
+            raise BenchFailure(f"phubctl plan {arguments[0]} failed: {answer.stderr}")
         return answer.stdout
 
 
@@ -178,13 +182,13 @@ class Plan:
 class Daemons:
     of_racks: Sequence[Daemon]
     flat: Daemon
-    aggregated: Sequence[Daemon]  # of racks with an aggregator; empty: it is not asked for
+    aggregated: Sequence[Daemon]  # racks' daemons; empty without --aggregator
 
 
 @contextlib.contextmanager
 def daemons(context: Context, shape: Shape, network: Network, plan: Plan,
             aggregated: Plan | None) -> Iterator[Daemons]:
-    """One in each rack, and the one for all; and those that have an aggregator."""
+    """Starts a daemon in each rack, one for all, and the set with an aggregator."""
     servers = [f"server{rack}" for rack in range(shape.racks)]
 
     def daemon(name: str, port: int, arguments: Sequence[str]) -> Daemon:
@@ -285,18 +289,18 @@ def show(context: Context, shape: Shape, rows: Sequence[Result],
     for row in rows:
         moved = float(str(row.more["uplink_bytes"]))
         context.say(f"  {row.system}: {row.median_s / (row.ceiling_s or 1):.3f}x its limit "
-                    f"({results.seconds_text(row.ceiling_s or 0)}); on all uplinks "
-                    f"{moved / 1e6:.1f} MB, {moved / payload:.2f}x the gradients of a worker")
+                    f"({results.seconds_text(row.ceiling_s or 0)}); {moved / 1e6:.1f} MB on all "
+                    f"uplinks together, {moved / payload:.2f}x a worker's gradients")
     phub, flat = rows[0], rows[1]
     of_flat = float(str(flat.more["uplink_bytes"])) / float(str(phub.more["uplink_bytes"]))
     phub.more["uplink_bytes_of_flat"] = 1 / of_flat
-    context.say(f"  one server for all moves {of_flat:.2f}x as much over the uplinks "
+    context.say(f"  one server for all moves {of_flat:.2f}x as many bytes over the uplinks "
                 f"({shape.workers_per_rack} workers in a rack)")
     for row in rows:
         if row.system not in plans:
             continue
         plan = plans[row.system]
-        # Pushes and pulls within the rack go on at the same time.
+        # Pushes and pulls within the rack overlap the exchange between racks.
         simulated_s = max(plan.simulated_s, shape.pass_s(shape.link_bits_per_s))
         context.say(f"  {row.system}, plan {plan.planner}: simulated "
                     f"{results.seconds_text(simulated_s)}; measured "
@@ -306,7 +310,8 @@ def show(context: Context, shape: Shape, rows: Sequence[Result],
 def run(context: Context) -> list[Result]:
     options = context.options
     if options.racks < 2 or options.exchanges <= SHORT_EXCHANGES:
-        raise UsageError("--racks takes 2 or more, --exchanges too: bytes are told by a difference")
+        raise UsageError("--racks and --exchanges must be at least 2 (bytes are measured as the "
+                         "difference of two runs)")
     if why := namespaces.missing():
         raise NotPossibleHere(why)
     measured = []

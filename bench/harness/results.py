@@ -1,4 +1,4 @@
-"""Results: statistics, the JSON file, the table for people."""
+"""Results: statistics, the JSON file, and the printed table."""
 
 import json
 import statistics
@@ -10,27 +10,27 @@ from . import machine
 from .block import Block
 
 
-# Below, what any job and any lane takes is most of a daemon's memory.
+# Below this size, fixed costs per job and lane dominate a daemon's memory.
 MEMORY_WORTH_TELLING_BYTES = 64 << 20
-# Of the machine's CPU, by what is not the system's processes, before the reader is told.
+# If other processes and interrupts take more than this share of the CPU, a note is printed.
 OTHERS_SHARE_MAX = 0.15
-# What /proc/stat counts in, and how many a block must have before it counts.
+# The tick of /proc/stat, and the number of ticks below which a block's figure is too coarse.
 CPU_TICK_S = 0.01
 CPU_TICKS_MIN = 20
 
 
 @dataclass
 class Result:
-    """One line of a result: one system in one case. Times are of one exchange, in seconds."""
+    """One row of the results: one system in one case. Times are seconds per exchange."""
 
     case: str
     system: str
     median_s: float
     min_s: float
     mad_s: float
-    cpu_s: float  # per exchange: the machine's, from /proc/stat, or if that is too coarse, the sum
-                  # over the system's processes
-    ceiling_s: float | None  # the time that the machine itself needs for that work
+    cpu_s: float  # per exchange: the machine's CPU time from /proc/stat, or, if that is too coarse,
+                  # the sum over the system's processes
+    ceiling_s: float | None  # the time that the machine itself needs for this work
     runs: int
     more: dict[str, object] = field(default_factory=dict)
 
@@ -45,7 +45,7 @@ def median_absolute_deviation(values: Sequence[float]) -> float:
 
 
 def percentile(values: Sequence[float], percent: float) -> float:
-    """The least value that is no smaller than `percent` of all."""
+    """The smallest value that is not below `percent` % of all values."""
     ordered = sorted(values)
     return ordered[min(len(ordered) - 1, int(len(ordered) * percent / 100))]
 
@@ -55,7 +55,7 @@ def summarized(case: str, system: str, blocks: Sequence[Block],
     times_s = [time_s for block in blocks for time_s in block.times_s]
     machine_s = statistics.median(block.machine_cpu_s for block in blocks)
     process_s = statistics.median(block.process_cpu_s for block in blocks)
-    # In too few ticks there is nothing to read.
+    # With too few ticks the machine's figure is too coarse.
     by_machine = machine_s * len(blocks[0].times_s) >= CPU_TICKS_MIN * CPU_TICK_S
     result = Result(case, system, statistics.median(times_s), min(times_s),
                     median_absolute_deviation(times_s), machine_s if by_machine else process_s,
@@ -66,8 +66,8 @@ def summarized(case: str, system: str, blocks: Sequence[Block],
 
 
 def add_ratios(results: Sequence[Result]) -> None:
-    """To each of phub's results of a case: how many times as long each peer takes, and as much
-    CPU."""
+    """Adds to each of phub's results in a case: each peer's time over phub's time, and phub's CPU
+    time over each peer's."""
     peers = [result for result in results if not result.system.startswith("phub")]
     for result in results:
         if result.system.startswith("phub"):
@@ -79,7 +79,7 @@ def add_ratios(results: Sequence[Result]) -> None:
 
 
 def verdicts(results: Sequence[Result]) -> list[str]:
-    """Of one case, in words: phub against the best peer, the ceiling and its memory's formula."""
+    """One case in words: phub against the best peer, the ceiling and the memory formula."""
     peers = [result for result in results if not result.system.startswith("phub")]
     lines = []
     for phub in (result for result in results if result.system.startswith("phub")):
@@ -88,7 +88,7 @@ def verdicts(results: Sequence[Result]) -> list[str]:
             best = min(peers, key=lambda peer: peer.median_s)
             parts.append(f"{best.median_s / phub.median_s:.2f}x as fast as {best.system}")
             if best.cpu_s > 0:
-                parts[0] += f", with {phub.cpu_s / best.cpu_s:.2f} of its CPU"
+                parts[0] += f", with {phub.cpu_s / best.cpu_s:.2f}x its CPU time"
         if phub.ceiling_s:
             parts.append(f"{phub.median_s / phub.ceiling_s:.2f}x the ceiling "
                          f"({seconds_text(phub.ceiling_s)}: {phub.more['ceiling']})")
@@ -98,7 +98,7 @@ def verdicts(results: Sequence[Result]) -> list[str]:
         used, formula = (int(str(phub.more.get(name, 0)))
                          for name in ("server_bytes", "server_formula_bytes"))
         if formula >= MEMORY_WORTH_TELLING_BYTES:
-            parts.append(f"the server takes {used / (1 << 20):.1f} MiB, "
+            parts.append(f"the server uses {used / (1 << 20):.1f} MiB, "
                          f"{used / formula:.2f}x the formula")
         lines.append(f"{phub.system}: " + "; ".join(parts))
     cores = machine.core_count()
@@ -106,13 +106,14 @@ def verdicts(results: Sequence[Result]) -> list[str]:
         others_s = result.cpu_s - float(str(result.more["process_cpu_s"]))
         if others_s > OTHERS_SHARE_MAX * cores * result.median_s:
             lines.append(f"{result.system}: {100 * others_s / (cores * result.median_s):.0f} % of "
-                         "the machine went to interrupts and to others: was it idle before?")
+                         "the CPU time went to interrupts and other processes; the machine was "
+                         "probably not idle")
     return lines
 
 
 def seconds_text(seconds: float) -> str:
     for unit, scale in (("s", 1.0), ("ms", 1e-3), ("us", 1e-6)):
-        # What would be rounded to the next unit is of that unit.
+        # A number that would round up to the next unit is printed in that unit.
         if seconds >= 0.9995 * scale or unit == "us":
             number = seconds / scale
             return f"{number:.0f} {unit}" if number >= 999.5 else f"{number:.3g} {unit}"
@@ -120,8 +121,9 @@ def seconds_text(seconds: float) -> str:
 
 
 def table(results: Sequence[Result], more: Sequence[tuple[str, str]] = ()) -> str:
-    """Of one case. `more`: (heading, name in Result.more) of further columns, times in seconds."""
-    headings = ["system", "median", "min", "MAD", "CPU", "of ceiling", "to phub's"]
+    """The table of one case. `more`: (heading, name in Result.more) of additional columns, with
+    times in seconds."""
+    headings = ["system", "median", "min", "MAD", "CPU", "ceiling/median", "to phub"]
     phub_s = next((result.median_s for result in results if result.system == "phub"), None)
     headings += [heading for heading, _ in more]
     rows = [headings]
@@ -137,7 +139,8 @@ def table(results: Sequence[Result], more: Sequence[tuple[str, str]] = ()) -> st
 
 
 def aligned(rows: Sequence[Sequence[str]]) -> str:
-    """As a table: headings first; the first column to the left, the others to the right."""
+    """Formats a table with headings. The first column is left-aligned, the others right-aligned.
+    """
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
     return "\n".join(
         "  " + "  ".join(cell.ljust(width) if column == 0 else cell.rjust(width)

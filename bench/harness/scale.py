@@ -1,14 +1,14 @@
 """How phub scales: with core loops, with workers, and down to tiny chunks.
 
-  cores    core loops 1 to as many as there are cores: memory traffic of summing and updating per
-           second, against what the kernels alone reach in as many threads
-  workers  2 to 64 of them, each a process of its own with an engine of its own: the same, and the
-           memory of the server against the design's formula
-  chunks   tiny chunks, which show what a chunk costs beside its arithmetic: rounds of a chunk per
-           second and core loop, and the core loop's CPU time for one
-  cost     instructions of the core loop for a chunk, stage by stage, counted by valgrind
+  cores    1 core loop up to one per core: memory traffic of summing and updating per second,
+           compared with the kernels alone in as many threads
+  workers  2 to 64 workers, each a process with its own engine: the same measurement, and the
+           server's memory compared with the design's formula
+  chunks   tiny chunks, which show the cost of a chunk apart from its arithmetic: rounds of a chunk
+           per second and core loop, and the core loop's CPU time per chunk
+  cost     instructions of the core loop per chunk, by stage, counted by valgrind
 
---sweep chunks instead times every pair of chunk size and staging window.
+With --sweep chunks, the bench times every pair of chunk size and staging window instead.
 """
 
 import argparse
@@ -26,7 +26,7 @@ from .results import Result, aligned, seconds_text, summarized
 from .systems import Phub
 from .workload import Workload, model
 
-SUMMARY = "core loops, workers, tiny chunks; what a chunk costs; sizes of chunks and windows"
+SUMMARY = "measure scaling: core loops, workers, tiny chunks, cost of a chunk, chunk sizes"
 MEASURES = ("cores", "workers", "chunks", "cost")
 WORKERS = (2, 4, 8, 16, 32, 64)
 TINY_CHUNKS = (256, 1024, 4096, 16384, 65536)
@@ -35,21 +35,24 @@ COST_CHUNKS = (256, 65536)
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--measure", type=listed(MEASURES), default=list(MEASURES),
-                        metavar="NAMES", help=f"default {','.join(MEASURES)}")
+                        metavar="NAMES",
+                        help=f"measurements to run (default {','.join(MEASURES)})")
     parser.add_argument("--sweep", choices=("chunks",),
-                        help="time chunk sizes and staging windows, and nothing else")
+                        help="only time pairs of chunk size and staging window")
     chunk_sweep.add_options(parser)
     parser.add_argument("--model", default="resnet50", metavar="NAME",
-                        help="of cores and of the sweep (default resnet50)")
+                        help="model for the cores measurement and the sweep (default resnet50)")
     parser.add_argument("--workers", type=positive, default=4, metavar="COUNT",
-                        help="of all but the measure of workers (default 4)")
+                        help="number of workers, except in the workers measurement (default 4)")
     parser.add_argument("--transport", type=listed(TRANSPORTS), default=list(TRANSPORTS),
-                        metavar="NAMES", help="default shm,tcp")
+                        metavar="NAMES", help="transports to measure (default shm,tcp)")
     parser.add_argument("--memory", type=listed(("library", "user")), metavar="KINDS",
-                        help="of the sweep: library (phub's buffers), user (default both over shm, "
-                             "library over tcp)")
-    parser.add_argument("--rounds", type=positive, default=3, help="blocks of each (default 3)")
-    parser.add_argument("--exchanges", type=positive, help="timed in a block")
+                        help="gradient memory in the sweep: library (phub's buffers) or user "
+                             "(default library,user over shm, library over tcp)")
+    parser.add_argument("--rounds", type=positive, default=3,
+                        help="blocks of each setting (default 3)")
+    parser.add_argument("--exchanges", type=positive,
+                        help="timed exchanges in a block (default: depends on the measurement)")
 
 
 def powers_to(count: int) -> list[int]:
@@ -59,7 +62,8 @@ def powers_to(count: int) -> list[int]:
 
 
 def memory_traffic_bytes(workload: Workload) -> int:
-    """Of an update in f32: every gradient read; parameters and momentum read and written."""
+    """The memory traffic of an update in f32: every gradient is read, and parameters and momentum
+    are read and written."""
     return (workload.workers + 4) * workload.bytes
 
 
@@ -80,7 +84,7 @@ def median_s(blocks: Sequence[Block]) -> float:
 
 
 def over_loopback(loopback: Loopback, workload: Workload, kernel_s: float) -> float | None:
-    """What iperf3 needs for the bytes of an exchange, and the kernels after it."""
+    """iperf3's time for the bytes of an exchange, plus the kernels' time."""
     if loopback.missing():
         return None
     loopback.sample(workload.workers)
@@ -110,8 +114,8 @@ def measure_cores(context: Context) -> Iterator[Result]:
         context.progress_done()
         formulas = {count: server_formula_bytes(workload, daemons[count]) for count in counts}
     case = workload.case("scale", "shm")
-    cells = [["core loops", "exchange", "traffic", "kernels alone", "of that", "to 1 loop", "CPU",
-              "server's memory", "of formula"]]
+    cells = [["core loops", "exchange", "traffic", "kernels alone", "of kernels", "to 1 loop",
+              "CPU", "server memory", "to formula"]]
     for count in counts:
         blocks = phub_blocks[count]
         floor_s = median_s(floor_blocks[count])
@@ -157,8 +161,8 @@ def measure_workers(context: Context) -> Iterator[Result]:
                 ceilings = {count: over_loopback(loopback, loads[count], median_s(floors[count]))
                             for count in counts}
             context.progress_done()
-            cells = [["workers", "exchange", "each worker's part", "traffic", "ceiling", "of that",
-                      "CPU", "server's memory", "of formula"]]
+            cells = [["workers", "exchange", "per worker", "traffic", "ceiling", "ceiling/time",
+                      "CPU", "server memory", "to formula"]]
             for count, load in loads.items():
                 limit_s = ceilings[count]
                 row = summarized(load.case("scale", transport), "phub", blocks[count], limit_s)
@@ -176,7 +180,7 @@ def measure_workers(context: Context) -> Iterator[Result]:
                 yield row
             context.say(f"\nscale/{transport}/{size}: workers, each a process; "
                         f"{daemon.description()}; the ceiling is the kernels alone"
-                        f"{', after iperf3 with as many streams' if over_tcp else ''}")
+                        f"{', plus iperf3 with as many streams' if over_tcp else ''}")
             context.say(aligned(cells))
 
 
@@ -196,13 +200,13 @@ def measure_chunks(context: Context) -> Iterator[Result]:
                                   ["--chunk-bytes", str(chunk)])
                     blocks[chunk].append(run_block(system, loads[chunk], context.scratch))
             context.progress_done()
-            cells = [["chunk bytes", "exchange", "chunks/s", "messages/s", "loop's CPU",
-                      "ns of it per chunk", "ns per message", "one core's chunks/s"]]
+            cells = [["chunk bytes", "exchange", "chunks/s", "messages/s", "loop CPU",
+                      "CPU ns per chunk", "CPU ns per message", "chunks/s per full core"]]
             for chunk, load in loads.items():
                 row = summarized(load.case("scale", transport), f"phub-chunk-{chunk}",
                                  blocks[chunk], None)
                 count = size // chunk
-                messages = 2 * workers  # gradients and replies of a chunk
+                messages = 2 * workers  # a chunk's gradients and replies
                 daemon_s = statistics.median(
                     block.files[0]["daemons_cpu_s"] / len(block.times_s)
                     for block in blocks[chunk])
@@ -218,13 +222,13 @@ def measure_chunks(context: Context) -> Iterator[Result]:
                               f"{daemon_s / count / messages * 1e9:,.0f}",
                               f"{count / daemon_s:,.0f}"])
                 yield row
-            context.say(f"\nscale/{transport}/{size}: chunks of {workers} workers at 1 core loop")
+            context.say(f"\nscale/{transport}/{size}: chunks of {workers} workers, 1 core loop")
             context.say(aligned(cells))
 
 
 def measure_cost(context: Context) -> Iterator[Result]:
     if instructions.missing():
-        context.say(f"\nno cost in instructions: {instructions.missing()}")
+        context.say(f"\ncost in instructions is left out: {instructions.missing()}")
         return
     workers = 2 if context.smoke else context.options.workers
     stages = (*instructions.STAGES, instructions.OTHERS)
@@ -244,8 +248,8 @@ def measure_cost(context: Context) -> Iterator[Result]:
                          0.0, None, workload.exchanges,
                          {"chunk_bytes": chunk, "instructions_per_chunk": counted})
     context.progress_done()
-    context.say(f"\ninstructions of the core loop for a round of a chunk, {workers} workers; in "
-                "user space, while it runs")
+    context.say(f"\nuser-space instructions of the core loop per round of a chunk, {workers} "
+                "workers")
     context.say(aligned(cells))
 
 

@@ -1,8 +1,9 @@
-"""python3 -m harness.strangers CONNECTIONS EACH_S ADDRESS:PORT...: peers that nobody knows.
+"""python3 -m harness.strangers CONNECTIONS EACH_S ADDRESS:PORT...: unauthenticated peers.
 
-Holds CONNECTIONS in all, shared among the ports, opens EACH_S new ones a second in place of the
-oldest, and of what it holds lets every second one say a byte a second: half-open and slow ones.
-What the daemon closes counts as the oldest. Runs until it is killed.
+Holds CONNECTIONS connections in total, divided among the ports. Replaces the EACH_S oldest
+connections with new ones every second. Every other connection sends one byte per second, so that
+some are half-open and some are slow. Connections that the daemon closed stay in the count until
+they are the oldest. Runs until it is killed.
 """
 
 import collections
@@ -13,7 +14,7 @@ import sys
 import time
 
 TURN_S = 0.05
-# Not what everybody else of the host comes from: strangers come from elsewhere.
+# A source address that no other process on the host uses, as for peers from another host.
 FROM_ADDRESS = "127.0.0.2"
 
 

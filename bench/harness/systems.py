@@ -1,4 +1,4 @@
-"""The systems that a bench compares. Each knows how to start its ranks for a workload."""
+"""The systems that a bench compares. Each one can start its ranks for a workload."""
 
 import itertools
 from collections.abc import Sequence
@@ -13,8 +13,8 @@ from .workload import Workload
 
 @dataclass(frozen=True)
 class Place:
-    """Where the ranks run. By default all on this host; a bench with network namespaces gives every
-    rank a command that its own is put behind, an address and an interface."""
+    """Where the ranks run. The default is this host. A bench with network namespaces gives every
+    rank a command prefix, an address and an interface."""
 
     prefixes: Sequence[Sequence[str]] = ()
     addresses: Sequence[str] = ()
@@ -34,16 +34,16 @@ HERE = Place()
 
 
 class System:
-    """One system over one transport. `name` is what results call it."""
+    """One system over one transport. Results use `name`."""
 
     name = ""
     transport = ""
-    is_floor = False  # no system, but what a ceiling is made of
-    variant = ""  # how, where there are several ways of which the fastest counts
+    is_floor = False  # true: not a compared system, but part of a ceiling
+    variant = ""  # the variant's name, if the system has several and the fastest is measured
 
     @property
     def label(self) -> str:
-        """Unique in a run: phub is measured over each transport."""
+        """Unique in a run, since phub is measured over each transport."""
         return f"{self.name}/{self.transport}"
 
     @property
@@ -51,11 +51,11 @@ class System:
         return self.name.startswith("phub")
 
     def missing(self) -> str:
-        """Empty, or why it cannot be measured here."""
+        """Empty, or why the system cannot be measured on this host."""
         return ""
 
     def unfit(self, workload: Workload) -> str:
-        """Empty, or why it cannot do this workload."""
+        """Empty, or why the system cannot run this workload."""
         del workload
         return ""
 
@@ -63,30 +63,30 @@ class System:
         return workload.workers
 
     def prepare(self) -> int:
-        """Just before a block. Returns how many bytes are resident in its daemons."""
+        """Called before each block. Returns the number of resident bytes in its daemons."""
         return 0
 
     def commands(self, workload: Workload, folder: Path) -> list[Command]:
-        """Processes that write folder/rank-R.json and end."""
+        """The processes, which write folder/rank-R.json and exit."""
         raise NotImplementedError
 
 
 def rank_files(rank: int, folder: Path) -> tuple[list[str], Path]:
-    """The arguments that name a rank and its file, and its log."""
+    """The arguments for a rank and its output file, and the path of its log."""
     return (["--rank", str(rank), "--out", str(folder / f"rank-{rank}.json")],
             folder / f"rank-{rank}.log")
 
 
 class Phub(System):
-    """libphub's workers and a phubd that runs all the time: idle, it blocks."""
+    """libphub's workers and a phubd that runs during all blocks. An idle phubd blocks."""
 
     _job_numbers = itertools.count()
 
     def __init__(self, build: Build, daemons: Sequence[Daemon], transport: str, memory: str,
                  options: Sequence[str] = (), place: Place = HERE,
                  racks: Sequence[int] = ()) -> None:
-        """`memory`: "library" for phub's own, "user" for the worker's. `options`: further ones of
-        bench-phub-rank. `racks`: of each rank, which of the daemons it talks to."""
+        """`memory`: "library" for phub's buffers, "user" for the worker's own. `options`:
+        additional options of bench-phub-rank. `racks`: each rank's index into `daemons`."""
         self.name = "phub" if memory == "library" else "phub-usermem"
         self.transport = transport
         self._build = build

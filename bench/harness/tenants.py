@@ -1,14 +1,18 @@
-"""Several jobs on one daemon: what each gets, what all get, what a neighbour can do to a victim.
+"""Several jobs on one daemon: their shares, their total throughput, and the effect of neighbours.
 
-`alone` is one job by itself; `jobs8` the same job eight times at once. Each job's share is of what
-all of them did while all of them ran. `beside` is the job beside neighbours that do not behave: one
-that floods with tiny chunks, one that pushes ten times as much, one that joins and leaves all the
-time. In `capped` they are those of a tenant with a quota: together they may push a quarter of what
-the job pushes alone, its fair share of a fourth of the daemon. `strangers` is the job while some
-thousand connections of nobody are held and opened at both ports. Their processes are niced: else
-they would take the workers' CPU rather than the daemon's. Without a core of its own for every
-process, times are the machine's as much as the daemon's: what is exact is shown in virtual time
-(tests/sim/fairness_test.cc).
+  alone      one job by itself
+  jobs8      the same job eight times at once; a job's share is its part of the exchanges done while
+             all jobs ran
+  beside     the job next to badly behaved neighbours: one floods the daemon with tiny chunks, one
+             pushes ten times as much, one joins and leaves continuously
+  capped     the same, but the neighbours' tenant has a quota: together they may push a quarter of
+             what the job pushes alone, which is a fair share for each of four jobs
+  strangers  the job while thousands of unauthenticated connections are held and opened at both
+             ports
+
+The neighbours and strangers run at nice 19, so that they compete for the daemon and not for the
+workers' CPU. If processes share cores, the times depend on the machine's scheduler as well;
+tests/sim/fairness_test.cc checks fairness exactly, in virtual time.
 """
 
 import argparse
@@ -29,11 +33,11 @@ from .results import Result
 from .systems import Phub
 from .workload import ROOT, Workload, model, size_text
 
-SUMMARY = "several jobs on one daemon: shares, throughput, and a victim beside bad neighbours"
+SUMMARY = "measure several jobs on one daemon: shares, throughput, and a victim of bad neighbours"
 SECONDS_MAX = 300.0
 NICE = ["nice", "-n", "19"]
-NEIGHBOURS = "neighbours"  # a tenant
-FAIR_SHARE = 4  # the victim and three neighbours: each may have as much of the daemon
+NEIGHBOURS = "neighbours"  # the name of a tenant
+FAIR_SHARE = 4  # the victim and three neighbours share the daemon equally
 STRANGERS = 2000
 STRANGERS_EACH_S = 200
 STRANGERS_COME_SECONDS_MAX = 60.0
@@ -41,23 +45,24 @@ STRANGERS_COME_SECONDS_MAX = 60.0
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--model", default="4MiB", metavar="SIZE",
-                        help="bytes of each job's tensor, or a model (default 4MiB)")
-    parser.add_argument("--jobs", type=positive, default=8, metavar="COUNT", help="default 8")
+                        help="size of each job's tensor, or a model (default 4MiB)")
+    parser.add_argument("--jobs", type=positive, default=8, metavar="COUNT",
+                        help="number of jobs that run at once (default 8)")
     parser.add_argument("--workers", type=positive, default=2, metavar="COUNT",
-                        help="of each job (default 2)")
+                        help="workers of each job (default 2)")
     parser.add_argument("--transport", choices=("shm", "tcp"), default="shm",
-                        help="shm (default) or tcp")
+                        help="transport of all jobs (default shm)")
     parser.add_argument("--exchanges", type=positive, default=500, metavar="COUNT",
-                        help="timed, of each job (default 500)")
+                        help="timed exchanges of each job (default 500)")
     parser.add_argument("--rounds", type=positive, default=4, metavar="COUNT",
-                        help="blocks of each kind, which alternate (default 4)")
-    parser.add_argument("--phubd", default="", metavar="ARGUMENTS",
-                        help="further arguments of phubd")
+                        help="blocks of each kind; kinds alternate (default 4)")
+    parser.add_argument("--phubd", default="", metavar="OPTIONS",
+                        help="additional phubd options, as one quoted word (\"--cores 2\")")
 
 
 @dataclass
 class Together:
-    """Jobs that ran at once: their blocks, and what each did while all of them ran."""
+    """Jobs that ran at once: their blocks, and each job's rate while all of them ran."""
 
     blocks: list[Block]
     exchanges_per_s: list[float]
@@ -71,17 +76,17 @@ class Together:
 
 
 def ends_of(block: Block) -> list[int]:
-    """When the last rank had each exchange; the first is the start."""
+    """When the last rank finished each exchange. The first entry is the start."""
     return [max(stamps) for stamps in zip(*(written["stamps_ns"] for written in block.files))]
 
 
 def rates(blocks: Sequence[Block]) -> list[float]:
-    """Exchanges per second of each, over the time in which all of them ran. Exchanges that began
-    before or ended after count as far as they lie inside."""
+    """Exchanges per second of each job over the time in which all jobs ran. An exchange that is
+    partly outside this time counts with the part inside."""
     ends = [ends_of(block) for block in blocks]
     begin, end = max(each[0] for each in ends), min(each[-1] for each in ends)
     if end <= begin:
-        raise BenchFailure("the jobs did not run at the same time: use more --exchanges")
+        raise BenchFailure("the jobs did not run at the same time; pass a larger --exchanges")
     rates_per_s = []
     for each in ends:
         done = sum(max(0, min(after, end) - max(before, begin)) / (after - before)
@@ -105,7 +110,7 @@ class Tenants:
 
     @property
     def pushed_bytes(self) -> int:
-        """By all workers of a job, for one exchange."""
+        """Bytes that all workers of a job together push for one exchange."""
         return self.workload.workers * self.workload.bytes
 
     def phub(self, options: Sequence[str] = ()) -> Phub:
@@ -136,7 +141,7 @@ class Tenants:
         self.is_capped = True
 
     def beside(self, tenant: str = "") -> Block:
-        """The job while the neighbours, jobs of `tenant`, go on until they are stopped."""
+        """Runs the job while the neighbours, jobs of `tenant`, run until they are stopped."""
         endless = 10_000_000
         tiny = replace(self.workload, model=model("64KiB"), exchanges=endless)
         elements = 10 * self.workload.model.element_count
@@ -154,7 +159,7 @@ class Tenants:
             return run_block(self.phub(), self.workload, self.context.scratch)
 
     def among_strangers(self) -> Block:
-        """The job while as many strangers are held as will be."""
+        """Runs the job once all connections of strangers are open."""
         held = 50 if self.context.smoke else STRANGERS
         command = Command([*NICE, sys.executable, "-B", "-m", "harness.strangers", str(held),
                            str(STRANGERS_EACH_S), self.daemon.endpoint,
@@ -164,7 +169,8 @@ class Tenants:
             return run_block(self.phub(), self.workload, self.context.scratch)
 
     def floor_s(self, jobs: int) -> float:
-        """The kernel alone, for so many jobs' bytes: one's may fit a cache where all do not."""
+        """The kernel's time for the bytes of `jobs` jobs: the bytes of one job may fit a cache
+        that the bytes of all jobs do not fit."""
         elements = jobs * self.workload.model.element_count
         workload = replace(self.workload, model=model(str(4 * elements))).with_exchanges(
             max(20, self.workload.exchanges // jobs))
@@ -175,15 +181,16 @@ class Tenants:
 
     def row(self, kind: str, system: str, blocks: Sequence[Block], floor_s: float,
             jobs: int) -> Result:
-        """`floor_s`: the kernel's time for so many jobs."""
+        """`floor_s`: the kernel's time for the bytes of `jobs` jobs."""
         row = results.summarized(self.case(kind), system, blocks, floor_s)
-        row.more["ceiling"] = f"{self.kernel.description}, for the bytes of {jobs}"
+        row.more["ceiling"] = (f"{self.kernel.description}, for the bytes of {jobs} "
+                               f"job{'s' if jobs > 1 else ''}")
         return row
 
 
 @dataclass
 class Runs:
-    """What was run, by kind; kinds alternate."""
+    """All blocks, by kind. The kinds alternate."""
 
     alone: list[Block] = field(default_factory=list)
     together: list[Together] = field(default_factory=list)
@@ -232,7 +239,7 @@ def shown(bench: Tenants, runs: Runs) -> list[Result]:
             each.exchanges_per_s[number] for each in runs.together)
         rows.append(row)
     of_one = statistics.median(each.total_per_s for each in runs.together) / runs.alone_per_s()
-    # As many of one job's throughputs as the kernel would reach.
+    # The kernel's limit for all jobs together, in multiples of one job's throughput.
     kernel_of_one = jobs * one.median_s / all_floor_s
     one.more |= {"together_of_alone": of_one, "kernel_of_alone": kernel_of_one}
     fair_s = FAIR_SHARE * float(str(one.more["p99_s"]))
@@ -245,15 +252,15 @@ def shown(bench: Tenants, runs: Runs) -> list[Result]:
     among.more["of_alone"] = among.median_s / one.median_s
     rows += [*victims, among]
     say = bench.context.say
-    say(f"\n{bench.case('...')}: {size_text(bench.workload.bytes)} of each worker")
+    say(f"\n{bench.case('...')}: {size_text(bench.workload.bytes)} per worker")
     say(results.table(rows, (("p99", "p99_s"),)))
     shares = [float(str(row.more["share"])) for row in rows if "share" in row.more]
-    say(f"  {jobs} jobs together: {of_one:.3f} of one job's throughput (the kernel alone would "
-        f"reach {kernel_of_one:.3f}); shares "
-        f"{min(shares) * jobs:.3f} to {max(shares) * jobs:.3f} of 1/{jobs}")
+    say(f"  {jobs} jobs together: {of_one:.3f}x one job's throughput (kernel alone: "
+        f"{kernel_of_one:.3f}x); each job's share: {min(shares) * jobs:.3f}x to "
+        f"{max(shares) * jobs:.3f}x of 1/{jobs}")
     for neighbours, victim in zip(("", ", neighbours capped"), victims):
         say(f"  victim{neighbours}: p99 {results.seconds_text(float(str(victim.more['p99_s'])))}, "
-            f"{victim.more['p99_of_fair_share']:.2f} of its fair-share time "
-            f"({FAIR_SHARE} times alone)")
-    say(f"  among strangers: {among.more['of_alone']:.3f} of the time alone")
+            f"{victim.more['p99_of_fair_share']:.2f}x its fair-share time "
+            f"({FAIR_SHARE}x its p99 alone)")
+    say(f"  among strangers: {among.more['of_alone']:.3f}x the time alone")
     return rows

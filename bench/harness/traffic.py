@@ -1,18 +1,20 @@
-"""How many bytes of a worker's memory are touched for each byte of gradients: counted.
+"""Counts the bytes of a worker's memory that are touched per byte of gradients.
 
-Ranks run with a library preloaded that stands in front of the C library's memcpy, memmove and
-functions of sockets (overlap/count_traffic.cc); it is not timed. Of the worker's memory are counted
+The ranks run with a preloaded library that wraps the C library's memcpy, memmove and socket
+functions (overlap/count_traffic.cc). These runs are not timed. They count accesses to the worker's
+memory:
 
-  copies    by the system's library in this process: a read and a write for each byte
-  sockets   by the kernel, of what goes into a socket or comes out: a read and a write for each byte
-  sums      arithmetic of the exchange in this process: two reads and a write
-  link      what is read out of it, and written into it, from outside: by a network card, or in
-            its place by the other end. Over tcp all bytes through sockets, once; over shared memory
-            what the daemon reads of gradients, and writes of parameters (those that all workers of
-            a job share once for all), by the daemon's own counters
-  update    the optimizer's, where each worker has its own: two writes and three reads
+  copies    by the system's library in this process: a read and a write per byte
+  sockets   by the kernel, into and out of sockets: a read and a write per byte
+  sums      by arithmetic of the exchange in this process: two reads and a write
+  link      by a network card, or by the other end in its place. Over tcp, all bytes through
+            sockets, counted once. Over shared memory, the gradients that the daemon reads and the
+            parameters that it writes, by the daemon's own counters. Parameters that all workers of
+            a job share are counted once for the job.
+  update    by the optimizer, in systems where each worker runs it: two writes and three reads
 
-An ideal endpoint has 2, on the link: gradients out, parameters in. A ring that endpoints run has 7.
+An ideal endpoint touches 2 bytes, on the link: gradients out, parameters in. A ring that endpoints
+run touches 7.
 """
 
 import statistics
@@ -31,12 +33,12 @@ from .results import aligned
 from .systems import System
 from .workload import Workload
 
-EXCHANGES = (2, 6)  # of two blocks, whose difference tells of exchanges and nothing else
+EXCHANGES = (2, 6)  # of two blocks; their difference leaves out everything but exchanges
 PARTS = ("copies", "sockets", "sums", "link", "update")
 
 
 class Counted(System):
-    """A system whose ranks count."""
+    """A system whose ranks count their memory traffic."""
 
     def __init__(self, system: System, build: Build) -> None:
         self.name = system.name
@@ -83,7 +85,8 @@ def count(context: Context, daemon: Daemon, system: System, workload: Workload) 
 
     def of_worker(name: str) -> float:
         if any("traffic" not in written for written in blocks[1].files):
-            raise BenchFailure(f"{system.name}: the preloaded library counted nothing")
+            raise BenchFailure(f"{system.name}: a rank wrote no traffic counts; the preloaded "
+                               "library was probably not loaded")
         return statistics.fmean(written["traffic"][name] for written in blocks[1].files) / \
             gradient_bytes
 
@@ -98,24 +101,25 @@ def count(context: Context, daemon: Daemon, system: System, workload: Workload) 
     if system.is_phub and system.transport == "shm":
         parts["link"] += shared_memory_link(counted, workload)
     if parts["link"] < 0.99:
-        raise BenchFailure(f"{system.name} over {system.transport}: gradients of {gradient_bytes} "
-                           f"bytes were exchanged, but only {parts['link']:.2f} of that was seen "
-                           "to leave the workers: its bytes go ways that are not counted")
+        raise BenchFailure(f"{system.name} over {system.transport}: the workers exchanged "
+                           f"{gradient_bytes} bytes of gradients, but only {parts['link']:.2f}x "
+                           "that was counted on the link; some bytes take a path that is not "
+                           "counted")
     return Traffic(system, parts)
 
 
 def shared_memory_link(counted: Sequence[Counter[str]], workload: Workload) -> float:
-    """What the daemon reads and writes of one worker's memory, per byte of its gradients."""
+    """Bytes of one worker's memory that the daemon reads and writes, per byte of gradients."""
     of = {name.removeprefix("phub_").removesuffix("_total"):
           counted[1][name] - counted[0][name] for name in counted[1]}
-    own = of["replies_in_pass"] / of["replies"]  # written into each worker's own memory
+    own = of["replies_in_pass"] / of["replies"]  # the share written into each worker's own memory
     shared = (1 - own) / workload.workers
     return (of["gradient_bytes"] + of["reply_bytes"] * (own + shared)) / (
         workload.workers * workload.bytes * (EXCHANGES[1] - EXCHANGES[0]))
 
 
 def table(traffics: Sequence[Traffic]) -> str:
-    rows = [["system", *PARTS[:-1], "exchange", "of a ring's 7", "ideal is 2", "update"]]
+    rows = [["system", *PARTS[:-1], "exchange", "to a ring (7)", "to ideal (2)", "update"]]
     for traffic in traffics:
         rows.append([traffic.label, *(f"{traffic.parts[part]:.2f}" for part in PARTS[:-1]),
                      f"{traffic.exchange:.2f}", f"{traffic.exchange / 7:.2f}x",

@@ -1,4 +1,4 @@
-"""Jobs that compute while they exchange, and iterations of theirs (rank/training_job.h)."""
+"""Workloads of jobs that compute while they exchange (rank/training_job.h)."""
 
 from dataclasses import dataclass, replace
 from typing import Self
@@ -11,19 +11,19 @@ SCHEDULES = ("compute", "exchange", "serial", "overlap")
 
 @dataclass(frozen=True)
 class TrainingWorkload(Workload):
-    """What is timed is an iteration, by default both computed and exchanged."""
+    """Ranks time iterations, which by default both compute and exchange."""
 
     schedule: str = "overlap"
     compute: str = "memory"
-    passes: int = 1     # over the memory of each layer
-    device_us: int = 0  # of an iteration
+    passes: int = 1     # passes over the memory of each layer
+    device_us: int = 0  # device time of an iteration
 
     def scheduled(self, schedule: str) -> Self:
         return replace(self, schedule=schedule)
 
     def computing(self, factor: float, exchange_s: float) -> Self:
-        """As much computation that it alone takes `factor` times as long as the exchange, if a
-        pass takes as long as now this workload's `passes`."""
+        """The workload with as much computation as `factor` asks for. For "device", `factor` is
+        relative to the exchange's time; for "memory" it is the number of passes."""
         if self.compute == "device":
             return replace(self, device_us=max(1, round(factor * exchange_s * 1e6)))
         return replace(self, passes=max(1, round(factor)))

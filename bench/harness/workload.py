@@ -1,4 +1,4 @@
-"""What is exchanged, by whom and how often."""
+"""Workloads: the exchanged tensors, the number of workers, and the number of exchanges."""
 
 import re
 from dataclasses import dataclass, replace
@@ -7,14 +7,14 @@ from pathlib import Path
 from .failure import UsageError
 
 ROOT = Path(__file__).resolve().parent.parent.parent
-# Sizes of real networks' tensors; the tests use the same files.
+# Tensor sizes of real networks. The tests use the same files.
 MODELS = ROOT / "tests" / "data" / "models"
 TYPE_BYTES = {"f32": 4, "f16": 2, "bf16": 2}
 UNITS = {"": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30}
 
 
 def size_text(count: int) -> str:
-    """Of bytes: 4 KiB, 97.5 MiB."""
+    """A number of bytes as text: 4 KiB, 97.5 MiB."""
     unit = max((name for name, scale in UNITS.items() if count >= scale),
                key=lambda name: UNITS[name], default="")
     return f"{count / UNITS[unit]:.3g} {unit or 'bytes'}"
@@ -22,7 +22,7 @@ def size_text(count: int) -> str:
 
 @dataclass(frozen=True)
 class Model:
-    """Tensors: those of a network, or a single one of so many bytes of f32."""
+    """A list of tensors: those of a network, or a single f32 tensor of a given size."""
 
     name: str
     sizes: tuple[int, ...]  # elements
@@ -37,12 +37,13 @@ def model_names() -> list[str]:
 
 
 def model(name: str) -> Model:
-    """resnet50, a CSV file, or the bytes of a single tensor of f32: 4096, 4KiB, 1MiB."""
+    """The model for resnet50, a CSV file, or the size of a single f32 tensor (4096, 4KiB, 1MiB)."""
     size = re.fullmatch(r"([0-9]+)(|KiB|MiB|GiB)", name)
     if size:
         length = int(size[1]) * UNITS[size[2]]
         if length == 0 or length % 4 != 0:
-            raise UsageError(f"--model {name}: a tensor of f32 has a multiple of 4 bytes")
+            raise UsageError(f"--model {name}: the size of an f32 tensor must be a positive "
+                             "multiple of 4 bytes")
         return Model(str(length), (length // 4,))
     path = Path(name) if name.endswith(".csv") else MODELS / f"{name}.csv"
     try:
@@ -50,10 +51,10 @@ def model(name: str) -> Model:
         sizes = tuple(int(line.split(",")[1]) for line in lines[1:])
     except (OSError, ValueError, IndexError) as error:
         raise UsageError(
-            f"--model {name}: neither a number of bytes (1MiB), nor one of "
-            f"{', '.join(model_names())}, nor a CSV file of tensor_index,elements") from error
+            f"--model {name}: pass a size (1MiB), one of {', '.join(model_names())}, or a CSV "
+            "file with lines of tensor_index,elements") from error
     if not sizes:
-        raise UsageError(f"--model {name}: {path} names no tensors")
+        raise UsageError(f"--model {name}: {path} has no tensors")
     return Model(path.stem, sizes)
 
 
@@ -63,13 +64,13 @@ class Workload:
     workers: int
     work: str = "update"  # or "allreduce"
     type: str = "f32"
-    exchanges: int = 10  # timed in a block
+    exchanges: int = 10  # timed exchanges in a block
     warmup: int = 2
-    drain: str = ""  # ADDRESS:PORT of bench-drain-echo, used before each timed exchange
+    drain: str = ""  # ADDRESS:PORT of bench-drain-echo to use before each timed exchange
 
     @property
     def bytes(self) -> int:
-        """Of one worker's gradients."""
+        """The bytes of one worker's gradients."""
         return self.model.element_count * TYPE_BYTES[self.type]
 
     def case(self, bench: str, transport: str) -> str:
@@ -79,7 +80,7 @@ class Workload:
         return replace(self, exchanges=exchanges)
 
     def rank_arguments(self) -> list[str]:
-        """What every rank program is told, but for its rank and its file."""
+        """The arguments common to every rank program, without its rank and output file."""
         return ["--world", str(self.workers), "--sizes", ",".join(map(str, self.model.sizes)),
                 "--type", self.type, "--work", self.work, "--exchanges", str(self.exchanges),
                 "--warmup", str(self.warmup), *(["--drain", self.drain] if self.drain else [])]

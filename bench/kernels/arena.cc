@@ -17,7 +17,7 @@ constexpr std::size_t kHugePageBytes = 2 * kMebibyte;
 
 absl::StatusOr<Arena> Arena::Create(std::size_t bytes, Pages pages) {
   Arena arena;
-  const std::size_t mapped_bytes = bytes + kHugePageBytes;  // room to align in
+  const std::size_t mapped_bytes = bytes + kHugePageBytes;  // extra room for alignment
   void* const mapped =
       mmap(nullptr, mapped_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (mapped == MAP_FAILED) return absl::ErrnoToStatus(errno, "mmap");

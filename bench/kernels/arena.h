@@ -1,5 +1,5 @@
-// Memory for a thread's arrays, in small pages or in huge ones, so that what pages cost can be
-// seen. Given back when destroyed. One thread at a time.
+// Memory for a thread's arrays, in small or huge pages, so that the effect of the page size can be
+// measured. The destructor frees it. One thread at a time.
 #pragma once
 
 #include <cstddef>
@@ -10,13 +10,13 @@
 namespace phub::bench {
 
 enum class Pages : std::uint8_t {
-  kSmall,  // as the kernel hands them out, never joined
-  kHuge,   // as many 2 MiB pages as it has
+  kSmall,  // the kernel's ordinary pages, never merged into huge pages
+  kHuge,   // as many 2 MiB pages as the kernel provides
 };
 
 class Arena {
  public:
-  // Backed when touched. Fails if the kernel refuses.
+  // Pages are allocated on first touch. Fails if the kernel refuses.
   static absl::StatusOr<Arena> Create(std::size_t bytes, Pages pages);
   ~Arena();
   Arena(Arena&& other) noexcept;

@@ -9,7 +9,7 @@ constexpr ElementType kTypes[] = {ElementType::kF32, ElementType::kF16, ElementT
 constexpr ElementType kHalves[] = {ElementType::kF16, ElementType::kBf16};
 constexpr Operation kUpdates[] = {Operation::kSgd, Operation::kMomentum, Operation::kAdam};
 
-// Cases of one place and number of threads.
+// Lists the cases of one place and one number of threads.
 class Lister {
  public:
   Lister(Place place, std::uint32_t threads, std::vector<Case>& cases)
@@ -49,7 +49,7 @@ class Lister {
     }
   }
 
-  // What a core loop does most: momentum, and a plain sum, of 4.
+  // The most frequent work of a core loop: momentum and a plain sum, of 4 ranks.
   void AddCommon() {
     const ElementType f32 = ElementType::kF32;
     Add(Operation::kSum, f32, f32, 4);

@@ -1,5 +1,4 @@
-// What the kernels bench measures: which cases there are, and what each is called. Pure; any
-// thread.
+// The cases of the kernels bench, and their names. Pure; any thread.
 #pragma once
 
 #include <cstddef>
@@ -14,21 +13,23 @@ namespace phub::bench {
 using numeric::ElementType;
 
 enum class Operation : std::uint8_t {
-  kSum,       // of the ranks' inputs into one output, all in `type`
-  kSumToAll,  // the same into one output for each rank, in one pass
-  kFold,      // of halves into an f32 accumulator
-  kSgd,       // sum and update of parameters in place; with inputs narrower than the
-  kMomentum,  //   parameters, one more output: the parameters in the inputs' type
+  kSum,       // sums the ranks' inputs into one output, all in `type`
+  kSumToAll,  // the same sum into one output per rank, in one pass
+  kFold,      // adds halves to an f32 accumulator
+  // A sum and an update of parameters in place. If inputs are narrower than parameters, there is
+  // one more output: the parameters in the inputs' type.
+  kSgd,
+  kMomentum,
   kAdam,
   kConvert,  // one input in `wire`, one output in `type`
 };
 
-// Where a case's arrays are, hence what bounds it.
+// Where a case's arrays are, which determines what limits the kernel.
 enum class Place : std::uint8_t {
   kL1,      // all of a thread's arrays together fit its core's L1 cache
-  kL2,      // its L2 cache
+  kL2,      // they fit its L2 cache
   kMemory,  // hundreds of MiB, in one call
-  kChunks,  // the same, chunk after chunk in random order, a call each, as a core loop sees it
+  kChunks,  // as kMemory, but chunk by chunk in random order with a call each, as in a core loop
   kStaged,  // as kChunks, but inputs come from a few staging slots that stay in the cache
 };
 
@@ -39,15 +40,15 @@ struct Case {
   Place place = Place::kMemory;
   std::uint32_t threads = 1;
   Operation operation = Operation::kSum;
-  ElementType wire = ElementType::kF32;  // of the inputs
-  ElementType type = ElementType::kF32;  // of everything else but accumulators and state
+  ElementType wire = ElementType::kF32;  // the type of the inputs
+  ElementType type = ElementType::kF32;  // the type of everything except accumulators and state
   std::uint32_t ranks = 4;
 };
 
 const char* ToString(Operation operation);  // "sum", "sum-to-all", ...
 const char* ToString(Place place);          // "l1", "l2", "memory", "chunks", "staged"
 
-// True if an update is fused with the sum: then there are two separate passes to compare with.
+// True if an update is fused with the sum. Such a kernel is also compared with two separate passes.
 constexpr bool IsFused(Operation operation) {
   return operation == Operation::kSgd || operation == Operation::kMomentum ||
          operation == Operation::kAdam;
@@ -57,7 +58,7 @@ constexpr bool IsInCache(Place place) { return place == Place::kL1 || place == P
 // kernels/<place>-t<threads>/<bytes of all arrays>/w<ranks>/<type or wire-type>/<operation>
 std::string NameOf(const Case& each, std::size_t footprint_bytes);
 
-// Every case, for 1 thread and for `threads` (once if that is 1); or a few of each kind.
+// All cases, with 1 thread and with `threads` (once if that is 1), or a few cases of each kind.
 std::vector<Case> AllCases(std::uint32_t threads);
 std::vector<Case> SmokeCases(std::uint32_t threads);
 

@@ -23,7 +23,7 @@ namespace hn = hwy::HWY_NAMESPACE;
 using Tag = hn::ScalableTag<std::uint32_t>;
 using Vector = hn::Vec<Tag>;
 
-// What was loaded, all of it in one word, so that no load can be left out.
+// Combines everything that was loaded into one word, so that the compiler cannot remove a load.
 struct Loads {
   Vector seen0;
   Vector seen1;
@@ -78,7 +78,7 @@ class Group {
       if (stream.access == access) streams_[count_++] = stream;
     }
   }
-  // step(the first word of 4 vectors), over elements [begin, begin + elements) of each stream.
+  // Calls step(the first word of 4 vectors) over elements [begin, begin + elements) of each stream.
   template <class Step>
   HWY_INLINE void ForEach(std::size_t begin, std::size_t elements, const Step& step) const {
     const std::size_t words = 4 * hn::Lanes(Tag());
@@ -132,7 +132,7 @@ std::uint32_t LoadOnlyKernel(const std::byte* data, std::size_t bytes) {
   return WordOf(loads);
 }
 
-// Sums of floats, enough of them to hide an addition's latency.
+// Enough sums of floats to hide the latency of an addition.
 using Floats = hn::ScalableTag<float>;
 struct Sums {
   hn::Vec<Floats> sum0;
@@ -150,7 +150,7 @@ std::uint32_t WordOf(const Sums& sums) {
   return hn::GetLane(hn::MaxOfLanes(Tag(), hn::BitCast(Tag(), all)));
 }
 
-// As the elements at even places and those at odd ones.
+// Widens the elements at even and at odd places separately.
 HWY_INLINE void AddBf16(const std::uint32_t* at, hn::Vec<Floats>& even, hn::Vec<Floats>& odd) {
   const Tag d;
   const auto both = hn::Load(d, at);
@@ -196,7 +196,7 @@ void NarrowToF16Kernel(std::byte* data, std::size_t bytes) {
   auto value = hn::Iota(d, 1.0f);
   for (; at < end; at += 4 * lanes) {
     for (std::size_t i = 0; i < 4; ++i) hn::Store(hn::DemoteTo(d16, value), d16, at + i * lanes);
-    value = hn::Neg(value);  // or it would be narrowed once, before the loop
+    value = hn::Neg(value);  // keeps the compiler from narrowing the value once, before the loop
   }
 }
 

@@ -26,7 +26,8 @@ absl::StatusOr<std::unique_ptr<Crew>> Crew::Create(std::uint32_t threads) {
   const absl::StatusOr<CpuTopology> topology = CpuTopology::Create();
   if (!topology.ok()) return topology.status();
   if (threads > topology->cores().size()) {
-    return absl::InvalidArgumentError(absl::StrCat(threads, " threads, but this process may use ",
+    return absl::InvalidArgumentError(absl::StrCat("cannot run ", threads,
+                                                   " threads: this process may use only ",
                                                    topology->cores().size(), " cores"));
   }
   return std::unique_ptr<Crew>(new Crew(topology->Choose(threads)));

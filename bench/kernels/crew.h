@@ -1,5 +1,5 @@
-// Threads that run the same work at the same time, each pinned to a core of its own, and how long
-// that took. One thread at a time may call Run().
+// Threads that run the same work at the same time, each pinned to its own core, and the time that
+// the work takes. Only one thread at a time may call Run().
 #pragma once
 
 #include <barrier>
@@ -14,15 +14,15 @@
 namespace phub::bench {
 
 struct Timing {
-  double wall_s = 0.0;  // from the first thread's start to the last one's end
-  double cpu_s = 0.0;   // of all threads together
+  double wall_s = 0.0;  // from the first thread's start to the last thread's end
+  double cpu_s = 0.0;   // the CPU time of all threads together
 };
 
 class Crew {
  public:
   using Work = std::function<void(std::uint32_t thread)>;
 
-  // Fails if there are not so many cores.
+  // Fails if the machine has fewer cores.
   static absl::StatusOr<std::unique_ptr<Crew>> Create(std::uint32_t threads);
   ~Crew();
   Crew(const Crew&) = delete;
@@ -41,7 +41,7 @@ class Crew {
 
   std::barrier<> start_;
   std::barrier<> end_;
-  const Work* work_ = nullptr;  // null: the threads end
+  const Work* work_ = nullptr;  // null tells the threads to exit
   std::vector<Span> spans_;
   std::vector<std::jthread> threads_;
 };

@@ -1,4 +1,4 @@
-// bench-kernels: how fast common/simd's kernels are, and how fast they could be.
+// bench-kernels: measures the speed of common/simd's kernels and the limits of the machine.
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
@@ -43,29 +43,29 @@ struct Options {
 std::string CheckBytes(const std::string& text) {
   const auto bytes = ParseBytes(text);
   if (bytes && *bytes > 0 && *bytes % 4096 == 0) return "";
-  return fmt::format("\"{}\" is not a size in whole pages, like \"64KiB\" or \"1GiB\"", text);
+  return fmt::format("\"{}\" is not a multiple of 4 KiB, such as \"64KiB\" or \"1GiB\"", text);
 }
 
 void AddOptions(CLI::App& app, Options& options) {
-  app.add_flag("--smoke", options.smoke, "A few small cases: does it run, are the results right");
-  app.add_flag("--list", options.list, "Print the cases' names, then stop");
-  app.add_option("--json", options.json_path, "Write the results there")->type_name("FILE");
+  app.add_flag("--smoke", options.smoke, "Run a few small cases to check the results");
+  app.add_flag("--list", options.list, "Print the cases' names and exit");
+  app.add_option("--json", options.json_path, "Write the results to FILE")->type_name("FILE");
   app.add_option("--filter", options.filters,
-                 "Only cases whose names have this text; repeated: all of them")
+                 "Run only cases whose names contain TEXT (all texts, if given several times)")
       ->type_name("TEXT")
       ->allow_extra_args(false);
-  app.add_option("--pages", options.pages, "Of the arrays: small or huge")
+  app.add_option("--pages", options.pages, "Page size of the arrays: small or huge")
       ->check(CLI::IsMember({"small", "huge"}))
       ->capture_default_str();
   app.add_option("--memory", options.memory,
-                 "Bytes of all arrays out of cache (default: 256MiB, or 4 times the L3 cache)")
+                 "Total size of the arrays out of cache (default: 256MiB, or 4 times the L3 cache)")
       ->check(CheckBytes)
       ->type_name("BYTES");
-  app.add_option("--chunk", options.chunk, "Bytes of a rank's gradient of one chunk")
+  app.add_option("--chunk", options.chunk, "Size of a rank's gradient of one chunk")
       ->check(CheckBytes)
       ->type_name("BYTES")
       ->capture_default_str();
-  app.add_option("--threads", options.threads, "Measure 1 and so many (default: every core)")
+  app.add_option("--threads", options.threads, "Run with 1 and COUNT threads (default: all cores)")
       ->check(CLI::Range(1u, 1024u))
       ->type_name("COUNT");
   app.add_option("--rounds", options.rounds, "Timings of each case (default: 15)")
@@ -73,8 +73,8 @@ void AddOptions(CLI::App& app, Options& options) {
       ->type_name("COUNT");
 }
 
-// 256 MiB, or 4 times the L3 cache that the first core can use. (sysconf() may tell of all caches
-// of a socket, of which a virtual machine gets one.)
+// 256 MiB, or 4 times the L3 cache that the first core can use. (In a virtual machine, sysconf()
+// may report all caches of a socket, although the machine can use only one of them.)
 std::size_t DefaultMemoryBytes() {
   std::ifstream file("/sys/devices/system/cpu/cpu0/cache/index3/size");
   std::string text;  // "32768K"
@@ -116,17 +116,17 @@ int Run(const Options& options) {
   const auto cores = static_cast<std::uint32_t>(topology->cores().size());
   const std::uint32_t threads = options.threads.value_or(cores);
   if (threads > cores) {
-    return Fail(fmt::format("--threads {}: this process may use {} cores", threads, cores), kUsage);
+    return Fail(fmt::format("--threads {}: this process may use only {} cores", threads, cores),
+                kUsage);
   }
   const std::vector<Case> cases = ChosenCases(options, threads);
-  if (cases.empty()) return Fail("no case has that in its name; see --list", kUsage);
+  if (cases.empty()) return Fail("no case matches --filter; see --list", kUsage);
   if (options.list) {
     for (const Case& each : cases) fmt::print("{}\n", NameOf(each, 0));
     return 0;
   }
   if (!kOptimized && !options.smoke) {
-    return Fail("this build is not optimised: its figures would mean nothing (--smoke runs)",
-                kFailure);
+    return Fail("this build is not optimised; use a release build, or --smoke", kFailure);
   }
   const Settings settings = SettingsOf(options);
   absl::StatusOr<Measurement> measurement = Measurement::Create(settings, threads);
@@ -152,7 +152,7 @@ int main(int argc, char** argv) {
   if (argc == 2 && std::string_view(argv[1]) == "--build-info") {
     return phub::bench::PrintBuildInfo();
   }
-  CLI::App app("How fast phub's kernels are, beside what memory and caches allow.");
+  CLI::App app("Compare phub's kernels with the limits of memory and caches.");
   app.name("bench-kernels");
   phub::bench::Options options;
   phub::bench::AddOptions(app, options);
@@ -161,7 +161,7 @@ int main(int argc, char** argv) {
   } catch (const CLI::CallForHelp& help) {
     return app.exit(help);
   } catch (const CLI::ParseError& error) {
-    return phub::bench::Fail(std::string(error.what()) + "\nSee: bench-kernels --help",
+    return phub::bench::Fail(std::string(error.what()) + "\nRun bench-kernels --help for usage.",
                              phub::bench::kUsage);
   }
   return phub::bench::Run(options);

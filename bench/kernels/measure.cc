@@ -12,9 +12,9 @@
 namespace phub::bench {
 namespace {
 
-// The ceiling's blocks: a few vectors of each stream in turn, up to many pages.
+// The ceiling's block sizes, from a few vectors to many pages of each stream.
 constexpr std::size_t kCeilingBlockBytes[] = {256, 1024, 4096, 65536};
-// Rounds in which all forms of the ceiling take part, and how many are left after that.
+// All forms of the ceiling run in the trial rounds. Afterwards only the fastest forms remain.
 constexpr std::uint32_t kTrialRounds = 2;
 constexpr std::size_t kFormsKept = 2;
 
@@ -36,10 +36,10 @@ double MedianOf(std::vector<double> values) {
   return values[middle];
 }
 
-// kLike: a ceiling with plain stores, of a kernel that has no others.
+// kLike: a ceiling with plain stores, for a kernel that uses only plain stores.
 enum class Kind : std::uint8_t { kKernel, kCeiling, kLike, kLoads, kArithmetic, kSeparate };
 
-// One thing that is timed, and its timings of one pass.
+// One measured loop or kernel, and its times per pass.
 struct Subject {
   Kind kind;
   std::string name;
@@ -60,7 +60,8 @@ struct Subject {
   }
 };
 
-// For whoever reads them next; a store then costs memory a read of what it overwrites, too.
+// Some kernels leave their results in the caches for the next reader. Their stores cause memory
+// reads of the overwritten lines.
 bool LeavesResultsInCaches(const Case& each) {
   return !IsInCache(each.place) && Workload::HasOutputs(each) && !Workload::Streams(each);
 }
@@ -91,7 +92,7 @@ std::vector<Subject> SubjectsOf(const Case& each) {
   return subjects;
 }
 
-// Only the fastest forms of a ceiling go on.
+// Keeps only the fastest forms of a ceiling.
 void KeepFastest(Kind kind, std::vector<Subject>& subjects) {
   std::vector<double> fastest;
   const auto best = [](const Subject& subject) {
@@ -108,7 +109,7 @@ void KeepFastest(Kind kind, std::vector<Subject>& subjects) {
   });
 }
 
-// After the trial rounds, which count for nobody.
+// Discards the times of the trial rounds.
 void EndTrial(std::vector<Subject>& subjects) {
   KeepFastest(Kind::kCeiling, subjects);
   KeepFastest(Kind::kLike, subjects);
@@ -193,7 +194,7 @@ absl::StatusOr<Measurement> Measurement::Create(const Settings& settings,
   Measurement measurement(settings);
   const std::size_t cached_bytes = std::max(settings.l1_bytes, settings.l2_bytes);
   for (std::uint32_t i = 0; i < threads_max; ++i) {
-    // The first has the arrays of the cases of one thread to itself.
+    // The first thread's arena holds the arrays of single-thread cases alone.
     const std::size_t bytes = settings.memory_bytes / (i + 1);
     const std::size_t arena_bytes =
         Workload::ArenaBytes(std::max(bytes, cached_bytes), settings.chunk_bytes);
@@ -220,7 +221,7 @@ absl::StatusOr<Result> Measurement::Measure(const Case& each) {
   std::vector<std::string> differences(each.threads);
   std::vector<Subject> subjects = SubjectsOf(each);
   const bool separate = !IsInCache(each.place) && IsFused(each.operation);
-  // Filled and checked by the thread that is timed, so that its memory is near it.
+  // The measured thread fills and checks the arrays, so that their memory is on its NUMA node.
   crew->Run([&](std::uint32_t thread) {
     if (separate) differences[thread] = works[thread].Verify(true);
     if (differences[thread].empty()) differences[thread] = works[thread].Verify(false);

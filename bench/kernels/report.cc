@@ -25,9 +25,10 @@ double PercentOfMoves(const Result& result) {
   return result.like ? result.PercentOfLike() : result.PercentOfCeiling();
 }
 
-// Loads alone are more than a kernel that stores can reach in a small cache, and stores past the
-// caches more than one that leaves its results there; the same run's loops that move and store as
-// it does are the limit. Or arithmetic is, where the same run's takes longer than its loads.
+// A kernel that stores cannot reach the rate of loads alone in a small cache. A kernel that leaves
+// its results in the cache cannot reach the rate of stores past the caches. For these, the limit is
+// the rate of loops in the same run that move and store as the kernel does, or the arithmetic if it
+// takes longer than those loops.
 enum class Verdict : std::uint8_t { kReached, kMovesReached, kArithmeticReached, kMissed };
 Verdict VerdictOn(const Result& result) {
   if (result.Percent() >= GoalPercent(result.measured.place)) return Verdict::kReached;
@@ -58,7 +59,7 @@ nlohmann::ordered_json ToJson(const Settings& settings, const Result& result) {
   json["cpu_s"] = result.kernel.cpu_s;
   json["ceiling_s"] = static_cast<double>(result.traffic_bytes) / result.CeilingBytesPerSecond();
   json["runs"] = result.kernel.runs;
-  json["verified"] = true;  // or there would be no result
+  json["verified"] = true;  // A failed verification yields no result.
   json["instruction_set"] = simd::TargetName();
   json["pages"] = ToString(settings.pages);
   json["traffic_bytes"] = result.traffic_bytes;
@@ -87,19 +88,21 @@ nlohmann::ordered_json ToJson(const Settings& settings, const Result& result) {
 
 void PrintHeader(const Settings& settings, std::uint32_t threads) {
   fmt::print(
-      "phub kernels: {}, {} pages, arrays of {} out of cache, {} and {} in it, chunks of {}, "
+      "phub kernels: {}, {} pages, arrays of {} out of cache, {} in L1 and {} in L2, chunks of {}, "
       "1..{} threads, {} interleaved rounds.\n"
-      "GB/s: bytes read and written once each, over the median time. ceiling: loops that move the "
-      "same bytes and compute nothing, the best of plain and non-temporal stores; in cache, loads "
-      "alone. moves: the percent of the former, in cache too; with plain stores alone for kernels "
-      "that leave results in the caches for whoever reads them next. arith: in cache, the percent "
-      "of loops of the arithmetic alone that halves or Adam cannot do without. Every case's "
-      "results were compared with a serial reference, bit for bit, before they were timed.\n\n",
+      "GB/s: bytes read plus bytes written, divided by the median time.\n"
+      "ceiling: out of cache, loops that move the same bytes and compute nothing, with plain or "
+      "non-temporal stores, whichever is faster; in cache, loads alone.\n"
+      "percent: the kernel's rate in percent of the ceiling.\n"
+      "moves: the kernel's rate in percent of loops that move the same bytes, in cache as well; "
+      "these loops use plain stores if the kernel leaves its results in the caches.\n"
+      "arith: in cache, the kernel's rate in percent of the minimum arithmetic of halves or Adam.\n"
+      "Before it is timed, each case is compared bit for bit with a serial reference.\n\n",
       simd::TargetName(), ToString(settings.pages), HumanBytes(settings.memory_bytes),
       HumanBytes(settings.l1_bytes), HumanBytes(settings.l2_bytes),
       HumanBytes(settings.chunk_bytes), threads, settings.rounds);
   fmt::print("{:<56} {:>7} {:>5} {:>7} {:>8} {:>6} {:>6} {:>10}  {}\n", "case", "GB/s", "+-%",
-             "ceiling", "percent", "moves", "arith", "ns/call", "fused against two passes");
+             "ceiling", "percent", "moves", "arith", "ns/call", "fused versus two passes");
   std::fflush(stdout);
 }
 
@@ -137,10 +140,9 @@ void PrintSummary(const std::vector<Result>& results) {
   }
   fmt::print(
       "\n{} of {} cases reach their goal ({:.0f} % of the ceiling out of cache, {:.0f} % of loads "
-      "in cache), {} more, marked ~, {:.0f} % of loops that move the same bytes and store as they "
-      "do, {} more, marked =, {:.0f} % of the arithmetic alone; a - marks the others. Fusing: {} "
-      "of "
-      "{} gain {:.0f} % of the prediction.\n",
+      "in cache).\n{} more cases (marked ~) reach {:.0f} % of loops that move the same bytes with "
+      "the same stores.\n{} more cases (marked =) reach {:.0f} % of the arithmetic alone.\nThe "
+      "others are marked -. Fusing: {} of {} cases gain {:.0f} % of the predicted savings.\n",
       reached, results.size(), kMemoryGoalPercent, kCacheGoalPercent, moves_reached,
       kMovesGoalPercent, arithmetic_reached, kArithmeticGoalPercent, fusing_reached, fused,
       kFusingGoalPercent);

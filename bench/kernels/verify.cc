@@ -1,4 +1,4 @@
-// What the arrays of a workload start with, and the comparison with the serial reference.
+// The initial content of a workload's arrays, and the comparison with the serial reference.
 #include <algorithm>
 #include <cmath>
 #include <cstring>
@@ -14,11 +14,11 @@ namespace {
 
 namespace reference = simd::reference;
 
-// Of larger arrays, about this many elements are compared: one in some odd number, so that every
-// place within a vector is among them.
+// In larger arrays about this many elements are compared. The distance between compared elements is
+// odd, so that every place within a vector is covered.
 constexpr std::size_t kComparedMax = 1 << 17;
 
-// Any bits, a function of the array and the index alone (the finalizer of SplitMix64).
+// Pseudo-random bits that depend only on the array and the index (the finalizer of SplitMix64).
 std::uint64_t BitsOf(std::uint64_t array, std::uint64_t index) {
   std::uint64_t bits = (array << 40) + index + 0x9e3779b97f4a7c15u;
   bits = (bits ^ (bits >> 30)) * 0xbf58476d1ce4e5b9u;
@@ -26,8 +26,9 @@ std::uint64_t BitsOf(std::uint64_t array, std::uint64_t index) {
   return bits ^ (bits >> 31);
 }
 
-// Over some binades, signed, no zeros, denormals or NaNs: nearly every operation rounds, no order
-// of additions gives the bits of another, and no element takes a machine longer than another.
+// Signed values over several binades, without zeros, denormals or NaNs. Nearly every operation
+// rounds, different orders of additions give different bits, and all elements take the machine
+// equally long.
 float FloatOf(std::uint64_t bits) {
   const auto whole = static_cast<std::int32_t>(bits >> 32);
   return static_cast<float>(whole) * 0x1p-31f + 0x1p-20f;
@@ -61,7 +62,7 @@ std::string Difference(const char* what, std::size_t element) {
 
 }  // namespace
 
-// Moments of second order are no squares of anything if negative.
+// Second moments are means of squares, so they must not be negative.
 void Workload::Fill(const Array& array) {
   const auto id = static_cast<std::uint64_t>(&array - arrays_.data());
   const std::size_t count = array.role == Role::kInput ? input_element_count_ : element_count_;

@@ -15,7 +15,7 @@ namespace {
 
 using numeric::ElementBytes;
 
-// Staging slots of a lane: so few that what they hold stays in the L2 or L3 cache.
+// Staging slots of a lane: few enough that they stay in the L2 or L3 cache.
 constexpr std::size_t kStagingSlots = 4;
 
 }  // namespace
@@ -28,8 +28,8 @@ bool Workload::HasOutputs(const Case& each) {
   return !IsFused(each.operation) || each.wire != each.type;
 }
 
-// As core loops do with results for all workers' own buffers that caches do not hold; and where one
-// result is longer than any cache.
+// Like core loops, streams results for all workers' own buffers that do not fit the caches, and
+// single results that are larger than any cache.
 bool Workload::Streams(const Case& each) {
   if (each.operation == Operation::kSumToAll) return each.place >= Place::kMemory;
   return each.operation == Operation::kSum && each.place == Place::kMemory;
@@ -115,7 +115,7 @@ simd::Round Workload::RoundOfCase() const {
   round.type = case_.type;
   round.reply = case_.wire;
   round.ranks = case_.ranks;
-  // Such that parameters stay ordinary numbers however often they are updated.
+  // Keeps parameters in the normal range, however often they are updated.
   round.arguments.learning_rate = 1e-3;
   round.arguments.momentum = 0.9;
   round.arguments.beta1 = 0.9;

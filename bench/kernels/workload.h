@@ -1,5 +1,5 @@
-// One thread's arrays for one case, and what is run on them: the kernel, the same work in two
-// passes, and the loops that only move the bytes. One thread at a time.
+// One thread's arrays for one case, and the work on them: the kernel, the same work in two passes,
+// and loops that only move the bytes. One thread at a time.
 #pragma once
 
 #include <cstddef>
@@ -15,38 +15,40 @@ namespace phub::bench {
 
 class Workload {
  public:
-  // Memory that arrays of `footprint_bytes` need, alignment and what Separate() uses included.
+  // Bytes needed for arrays of `footprint_bytes`, including alignment and the buffers of
+  // RunSeparately().
   static std::size_t ArenaBytes(std::size_t footprint_bytes, std::size_t chunk_bytes);
 
-  // True if there are arrays that are written only.
+  // True if some arrays are only written.
   static bool HasOutputs(const Case& each);
-  // True if outputs that no cache holds are stored past the caches.
+  // True if outputs that do not fit a cache are stored past the caches.
   static bool Streams(const Case& each);
-  // True if there is arithmetic that may take longer than a cache's loads: RunArithmetic()'s.
+  // True if RunArithmetic() has work: arithmetic that may take longer than loads from a cache.
   static bool HasArithmetic(const Case& each);
 
-  // Lays arrays out in `memory`, about `footprint_bytes` of them; chunks, where the place has any,
-  // are of `chunk_bytes` of a rank's input. The seed orders the chunks.
+  // Lays out about `footprint_bytes` of arrays in `memory`. Where the place uses chunks, a chunk is
+  // `chunk_bytes` of a rank's input. The seed determines the order of the chunks.
   Workload(const Case& each, std::size_t footprint_bytes, std::size_t chunk_bytes,
            std::byte* memory, std::uint64_t seed);
 
-  // Bytes of all arrays, and those that one pass reads and writes: what is updated counts twice.
+  // The bytes of all arrays, and the bytes that one pass reads and writes. Updated arrays count
+  // twice.
   std::size_t footprint_bytes() const { return footprint_bytes_; }
   std::size_t traffic_bytes() const;
-  // Those that the work in two passes moves, the sums in between written and read.
+  // The bytes that the work in two passes moves, with the intermediate sums written and read.
   std::size_t separate_traffic_bytes() const;
   std::size_t piece_count() const { return pieces_.size(); }
 
-  // Fills the arrays, runs the kernel once, and compares every bit of every element (of large
-  // arrays, one in many) with a serial reference. Empty, or what differs. With `separate`, what
-  // RunSeparately() makes is compared instead.
+  // Fills the arrays, runs the kernel once, and compares all bits of every element (in large
+  // arrays, of a sample) with a serial reference. Returns the first difference, or an empty string.
+  // If `separate`, checks RunSeparately() instead.
   std::string Verify(bool separate);
 
   void Run();
-  void RunSeparately();  // IsFused() cases: sums of everything, then updates of everything
+  void RunSeparately();  // IsFused() cases: sums everything, then updates everything
   void RunCeiling(const CeilingForm& form);
-  void RunLoads();       // every array's bytes, once
-  void RunArithmetic();  // of inputs and f16 outputs, or of Adam's second moments
+  void RunLoads();       // loads all bytes of all arrays once
+  void RunArithmetic();  // on halves' inputs and f16 outputs, or on Adam's second moments
 
  private:
   enum class Role : std::uint8_t { kInput, kParameters, kState, kOutput, kSums };
@@ -59,7 +61,7 @@ class Workload {
       return data + element * numeric::ElementBytes(type);
     }
   };
-  // What one call computes: elements [begin, begin + count), of inputs [input_begin, ...).
+  // One call's work: elements [begin, begin + count), and inputs from input_begin on.
   struct Piece {
     std::size_t begin = 0;
     std::size_t input_begin = 0;
@@ -80,14 +82,15 @@ class Workload {
   std::string CompareElement(const Piece& piece, std::size_t offset) const;
 
   Case case_;
-  std::vector<Array> arrays_;  // in rank order, then what is updated, then outputs
+  // The inputs in rank order, then the updated arrays, then the outputs.
+  std::vector<Array> arrays_;
   Array sums_{Role::kSums, Access::kUpdate, ElementType::kF32};
   std::vector<Piece> pieces_;
   std::size_t element_count_ = 0;
   std::size_t input_element_count_ = 0;
   std::size_t footprint_bytes_ = 0;
   simd::Round round_;
-  std::vector<const std::byte*> inputs_;  // scratch of the calls, as are the rest
+  std::vector<const std::byte*> inputs_;  // scratch space of the calls, as are the members below
   std::vector<std::byte*> replies_;
   std::vector<Stream> streams_;
 };

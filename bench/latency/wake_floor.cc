@@ -1,9 +1,9 @@
-// bench-wake-floor: the waiting of an exchange and nothing else. Workers, each a process, tell a
-// server that they are there and wait; once all have, it tells each of them.
-//   eventfd  everybody blocks: two wake-ups
-//   yield    nobody blocks: they look at shared memory and give the core to whoever wants it
-//   tcp      everybody blocks, and the tensor's bytes go over the loopback, there and back
-// What a central server cannot be faster than, by how it waits.
+// bench-wake-floor: the waiting of an exchange without its data. Each worker is a process. It
+// notifies a server and waits; after all workers have arrived, the server notifies each of them. An
+// exchange through a central server cannot be faster than this with the same way to wait:
+//   eventfd  everyone blocks: two wake-ups
+//   yield    no one blocks: everyone polls shared memory and yields the core
+//   tcp      everyone blocks, and the tensor's bytes pass the loopback, there and back
 #include <arpa/inet.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
@@ -47,7 +47,7 @@ void Require(bool good, const char* call) {
 void ReadAll(int descriptor, std::vector<char>& bytes) {
   for (std::size_t done = 0; done < bytes.size();) {
     const ssize_t count = read(descriptor, bytes.data() + done, bytes.size() - done);
-    if (count <= 0) Fail("read ended early");
+    if (count <= 0) Fail("cannot read from the other end");
     done += static_cast<std::size_t>(count);
   }
 }
@@ -55,13 +55,13 @@ void ReadAll(int descriptor, std::vector<char>& bytes) {
 void WriteAll(int descriptor, const std::vector<char>& bytes) {
   for (std::size_t done = 0; done < bytes.size();) {
     const ssize_t count = write(descriptor, bytes.data() + done, bytes.size() - done);
-    if (count <= 0) Fail("write ended early");
+    if (count <= 0) Fail("cannot write to the other end");
     done += static_cast<std::size_t>(count);
   }
 }
 
-// Both ends of what connects one worker with the server. Each end writes to one descriptor and
-// reads from one.
+// The two ends of a connection between one worker and the server. Each end writes to one descriptor
+// and reads from another.
 struct Lane {
   int server_reads = -1, server_writes = -1;
   int worker_reads = -1, worker_writes = -1;
@@ -112,7 +112,7 @@ std::vector<Lane> MakeLanes(const Options& options) {
   return lanes;
 }
 
-// What an eventfd takes is the number 1, in 8 bytes.
+// An eventfd message is the number 1, in 8 bytes.
 std::vector<char> MessageOf(const Options& options) {
   if (options.via == "tcp") return std::vector<char>(options.bytes, 1);
   std::vector<char> one(8, 0);
@@ -120,12 +120,13 @@ std::vector<char> MessageOf(const Options& options) {
   return one;
 }
 
-// How a worker and the server tell each other, each in its own process. Rounds count from 1.
+// How a worker and the server, each in its own process, notify each other. Rounds count from 1.
 class Meeting {
  public:
   virtual ~Meeting() = default;
-  virtual void Attend(std::uint32_t worker, std::uint32_t round) = 0;  // until it was told
-  virtual void Serve(std::uint32_t round) = 0;                         // all were there, all told
+  // Returns after the server's notification.
+  virtual void Attend(std::uint32_t worker, std::uint32_t round) = 0;
+  virtual void Serve(std::uint32_t round) = 0;  // waits for all workers, then notifies all
 };
 
 class LaneMeeting : public Meeting {
@@ -154,7 +155,7 @@ class YieldMeeting : public Meeting {
     void* memory = mmap(nullptr, (world_ + 1) * sizeof(Round), PROT_READ | PROT_WRITE,
                         MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     Require(memory != MAP_FAILED, "mmap");
-    rounds_ = static_cast<Round*>(memory);  // of zeros, and shared with the children
+    rounds_ = static_cast<Round*>(memory);  // initially zeros, and shared with the children
   }
 
   void Attend(std::uint32_t worker, std::uint32_t round) override {
@@ -175,7 +176,7 @@ class YieldMeeting : public Meeting {
   }
 
   const std::uint32_t world_;
-  Round* rounds_ = nullptr;  // of each worker, then the server's
+  Round* rounds_ = nullptr;  // one entry per worker, then the server's
 };
 
 int Run(const Options& options) {
@@ -216,17 +217,17 @@ int Run(const Options& options) {
 
 int main(int argc, char** argv) {
   if (argc == 2 && std::string_view(argv[1]) == "--build-info") return PrintBuildInfo();
-  CLI::App app("The waiting of an exchange, alone.");
+  CLI::App app("Measure the waiting of an exchange without its data.");
   Options options;
   app.add_option("--world", options.world, "number of workers")->check(CLI::Range(1u, 1024u));
-  app.add_option("--bytes", options.bytes, "of a message over tcp")
+  app.add_option("--bytes", options.bytes, "size of a message over tcp")
       ->check(CLI::Range(std::uint64_t{1}, std::uint64_t{1} << 20));
-  app.add_option("--exchanges", options.exchanges, "how many are timed");
-  app.add_option("--warmup", options.warmup, "how many come before those")
+  app.add_option("--exchanges", options.exchanges, "number of timed exchanges");
+  app.add_option("--warmup", options.warmup, "number of untimed exchanges before them")
       ->check(CLI::Range(1u, 1'000'000u));
-  app.add_option("--via", options.via, "how they tell each other")
+  app.add_option("--via", options.via, "how workers and server notify each other")
       ->check(CLI::IsMember({"eventfd", "yield", "tcp"}));
-  app.add_option("--out", options.out, "the file to be written, JSON")->required();
+  app.add_option("--out", options.out, "output file (JSON)")->required();
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {

@@ -1,5 +1,5 @@
-// bench-drain-echo ADDRESS:PORT: sends datagrams back, for bench/rank/link_drain.h. Says `echoes`
-// once it does, and runs until it is killed.
+// bench-drain-echo ADDRESS:PORT: echoes datagrams for bench/rank/link_drain.h. Prints `echoes` when
+// it is ready, and runs until it is killed.
 #include <algorithm>
 #include <cstdio>
 #include <string_view>

@@ -1,8 +1,8 @@
-// libbench-count-traffic.so, preloaded into a rank program: stands in front of the C library's
-// functions that copy memory or move bytes through sockets, and counts what they did. Copying is
-// slower with it, so nothing is timed.
+// libbench-count-traffic.so is preloaded into a rank program. It wraps the C library's functions
+// that copy memory or move bytes through sockets, and counts the bytes. It slows copies down, so
+// runs with it are not timed.
 //
-// Not seen: copies that the compiler wrote out (short ones of a constant size) and io_uring.
+// Not counted: copies that the compiler inlined (short ones of constant size) and io_uring.
 #include <dlfcn.h>
 #include <sys/sendfile.h>
 #include <sys/socket.h>
@@ -32,7 +32,7 @@ ssize_t Count(Counter& counter, ssize_t bytes) {
   return bytes;
 }
 
-// Unix sockets carry no payload of any system here, only hand-shakes and bells.
+// Unix sockets carry no payload in any measured system, only handshakes and wake-ups.
 bool IsNetwork(int descriptor) {
   int domain = 0;
   socklen_t length = sizeof domain;
@@ -47,13 +47,13 @@ ssize_t CountSocket(Counter& counter, int descriptor, ssize_t bytes) {
   return network ? Count(counter, bytes) : bytes;
 }
 
-// The C library's own, behind this one.
+// The C library's own function, which this one wraps.
 template <typename Function>
 Function Next(Function, const char* name) {
   return reinterpret_cast<Function>(dlsym(RTLD_NEXT, name));
 }
 
-// In assembler: whatever is written in C++ may be compiled to a call of memcpy.
+// In assembler, because the compiler may turn a C++ loop into a call of memcpy.
 void CopyUp(void* to, const void* from, std::size_t bytes) {
   asm volatile("rep movsb" : "+D"(to), "+S"(from), "+c"(bytes) : : "memory");
 }
@@ -93,7 +93,7 @@ COUNTED void* memmove(void* to, const void* from, std::size_t bytes) noexcept {
   return to;
 }
 
-// What a build with _FORTIFY_SOURCE calls.
+// The functions that a build with _FORTIFY_SOURCE calls.
 COUNTED void* __memcpy_chk(void* to, const void* from, std::size_t bytes, std::size_t) noexcept {
   return memcpy(to, from, bytes);
 }

@@ -1,5 +1,5 @@
-// bench-gloo-rank: one worker of the bench through Gloo over tcp, all tensors in one fused buffer,
-// as its users do (per tensor it is several times slower).
+// bench-gloo-rank: one worker of the bench through Gloo over tcp, with all tensors in one fused
+// buffer, as its users do (one exchange per tensor is several times slower).
 #include <gloo/allreduce.h>
 #include <gloo/allreduce_halving_doubling.h>
 #include <gloo/allreduce_ring_chunked.h>
@@ -31,9 +31,9 @@ class GlooExchanger : public Exchanger {
  public:
   GlooExchanger(const RankArguments& arguments, const GlooOptions& options)
       : arguments_(arguments), options_(options), memory_(arguments, options.algorithm == "ring") {
-    if (arguments.type != Type::kF32) Fail("this worker drives Gloo with f32 only");
+    if (arguments.type != Type::kF32) Fail("bench-gloo-rank supports only --type f32");
     if (arguments.element_count() > static_cast<std::uint64_t>(std::numeric_limits<int>::max()))
-      Fail("more elements than Gloo can count");
+      Fail("the model has more elements than Gloo supports (2^31 - 1)");
   }
 
   void Open(const float* initial) override {
@@ -79,15 +79,15 @@ class GlooExchanger : public Exchanger {
   }
 
  private:
-  // `count` elements from the tensor's first on. The update right after the sum, in cache if it is
-  // small.
+  // Sums `count` elements, starting at the tensor's first, and updates them immediately, while
+  // small tensors are still in the cache.
   void RingAndUpdate(std::size_t tensor, std::uint64_t count) {
     gloo::AllreduceOptions call(context_);
     call.setAlgorithm(gloo::AllreduceOptions::Algorithm::RING);
     call.setInput(memory_.gradients(tensor), count);
     call.setOutput(memory_.sums(tensor), count);
     call.setReduceFunction([](void* out, const void* a, const void* b, std::size_t elements) {
-      CountArithmetic(3 * elements * sizeof(float));  // two in, one out
+      CountArithmetic(3 * elements * sizeof(float));  // two reads, one write
       gloo::sum<float>(out, a, b, elements);
     });
     gloo::allreduce(call);
@@ -109,8 +109,8 @@ class GlooExchanger : public Exchanger {
   const GlooOptions& options_;
   PeerMemory memory_;
   std::shared_ptr<gloo::Context> context_;
-  std::unique_ptr<gloo::Algorithm> algorithm_;  // null: the free function gloo::allreduce
-  std::unique_ptr<GradientBuckets> buckets_;    // of a job that overlaps
+  std::unique_ptr<gloo::Algorithm> algorithm_;  // null: use the free function gloo::allreduce
+  std::unique_ptr<GradientBuckets> buckets_;    // only for a job that overlaps
 };
 
 }  // namespace
@@ -118,11 +118,11 @@ class GlooExchanger : public Exchanger {
 int main(int argc, char** argv) {
   GlooOptions options;
   return RunRank(
-      argc, argv, "One worker of the bench through Gloo.",
+      argc, argv, "Run one worker of the bench through Gloo.",
       [&](CLI::App& app) {
-        app.add_option("--algorithm", options.algorithm, "how it sums")
+        app.add_option("--algorithm", options.algorithm, "all-reduce algorithm")
             ->check(CLI::IsMember({"ring", "ring-chunked", "halving-doubling"}));
-        app.add_option("--store", options.store, "a folder where ranks find each other")
+        app.add_option("--store", options.store, "folder through which ranks find each other")
             ->required();
         app.add_option("--interface", options.interface, "network interface (default lo)");
       },

@@ -33,7 +33,7 @@ GradientBuckets::~GradientBuckets() {
 
 void GradientBuckets::Start(std::size_t tensor) {
   Bucket& bucket = buckets_[bucket_of_[tensor]];
-  if (tensor != bucket.first) return;  // the others of it are started before
+  if (tensor != bucket.first) return;  // the bucket's other tensors were started before
   {
     const std::lock_guard lock(mutex_);
     ++bucket.started;

@@ -1,5 +1,5 @@
-// bench-openmpi-rank: one worker of the bench through MPI_Allreduce, started by mpirun. Rank and
-// world come from MPI; which transport it takes, from mpirun's options.
+// bench-openmpi-rank: one worker of the bench through MPI_Allreduce, started by mpirun. MPI
+// provides rank and world; mpirun's options select the transport.
 #include <mpi.h>
 
 #include <cstdlib>
@@ -23,7 +23,7 @@ class OpenMpiExchanger : public Exchanger {
  public:
   OpenMpiExchanger(const RankArguments& arguments, bool fused)
       : memory_(arguments, true), fused_(fused) {
-    if (arguments.type != Type::kF32) Fail("Open MPI sums no halves");
+    if (arguments.type != Type::kF32) Fail("Open MPI supports only --type f32");
   }
 
   void Open(const float* initial) override { memory_.SetParameters(initial); }
@@ -32,7 +32,7 @@ class OpenMpiExchanger : public Exchanger {
 
   void Exchange() override {
     if (fused_) return AllreduceAndUpdate(0, memory_.element_count());
-    // The update right after the sum, while it is in cache.
+    // Updates each tensor right after its sum, while the sum is in the cache.
     for (std::size_t i = 0; i < memory_.tensor_count(); ++i) AllreduceAndUpdate(i, memory_.size(i));
   }
 
@@ -45,7 +45,7 @@ class OpenMpiExchanger : public Exchanger {
  private:
   void AllreduceAndUpdate(std::size_t tensor, std::uint64_t count) {
     if (count > static_cast<std::uint64_t>(std::numeric_limits<int>::max()))
-      Fail("more elements than MPI can count");
+      Fail("a buffer has more elements than MPI supports (2^31 - 1)");
     Require(MPI_Allreduce(memory_.gradients(tensor), memory_.sums(tensor), static_cast<int>(count),
                           MPI_FLOAT, MPI_SUM, MPI_COMM_WORLD),
             "MPI_Allreduce");
@@ -64,7 +64,7 @@ int main(int argc, char** argv) {
   Require(MPI_Init(&argc, &argv), "MPI_Init");
   int rank = 0;
   Require(MPI_Comm_rank(MPI_COMM_WORLD, &rank), "MPI_Comm_rank");
-  // The harness cannot tell ranks apart in mpirun's one command line.
+  // mpirun has one command line for all ranks, so the harness cannot pass each rank its number.
   std::vector<std::string> arguments(argv, argv + argc);
   for (std::string& argument : arguments) {
     if (const std::size_t at = argument.find("%rank%"); at != std::string::npos)
@@ -74,8 +74,8 @@ int main(int argc, char** argv) {
   for (std::string& argument : arguments) pointers.push_back(argument.data());
   bool fused = false;
   return RunRank(
-      argc, pointers.data(), "One worker of the bench through Open MPI.",
-      [&](CLI::App& app) { app.add_flag("--fused", fused, "all tensors in one buffer"); },
+      argc, pointers.data(), "Run one worker of the bench through Open MPI.",
+      [&](CLI::App& app) { app.add_flag("--fused", fused, "sum all tensors in one buffer"); },
       [&](const RankArguments& rank_arguments) {
         return std::make_unique<OpenMpiExchanger>(rank_arguments, fused);
       });

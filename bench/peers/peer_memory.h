@@ -1,5 +1,5 @@
-// What the ranks of the peers share: one flat buffer each of gradients, sums, parameters and
-// momentum, and the update that every worker of an all-reduce computes for itself.
+// Memory and update shared by the ranks of all peers: a flat buffer each for gradients, sums,
+// parameters and momentum, and the update that each worker computes after an all-reduce.
 #pragma once
 
 #include <cstddef>
@@ -13,7 +13,7 @@ namespace phub::bench {
 
 class PeerMemory {
  public:
-  // `separate_sums`: false for a system that sums where the gradients are.
+  // `separate_sums`: false for a system that sums in place of the gradients.
   PeerMemory(const RankArguments& arguments, bool separate_sums);
 
   void SetParameters(const float* initial);
@@ -27,12 +27,12 @@ class PeerMemory {
     return (parameters_ ? parameters_.get() : sums_) + offsets_[tensor];
   }
 
-  // SGD with momentum from the sums, for the workload that wants it: `count` elements from the
-  // tensor's first on. kLearningRate, kMomentum; vectorised for this very machine.
+  // For the update workload: SGD with momentum from the sums, over `count` elements starting at the
+  // tensor's first. Uses kLearningRate and kMomentum; vectorised for this machine.
   void Update(std::size_t tensor, std::uint64_t count) const;
   void ForgetMomentum() const;
-  // What peers' updates may differ by: the compiler may use fused multiply-adds, and a product with
-  // 1/n where the definition divides.
+  // The tolerance for peers' updates. The compiler may use fused multiply-adds, and the update
+  // multiplies by 1/n where the definition divides.
   static constexpr double kToleranceUlps = 4;
 
  private:

@@ -1,8 +1,8 @@
-"""One worker of the bench through torch.distributed on Gloo, as DistributedDataParallel uses it.
+"""Runs one worker of the bench through torch.distributed on Gloo, like DistributedDataParallel.
 
-Gradients lie in flat buckets of 25 MB, the last tensor first; buckets are summed one after the
-other, in place, and each is updated while the next ones are under way. The same command line,
-values and file as the rank programs in C++ (bench/rank), of which this is the one in Python.
+Gradients are in flat buckets of 25 MB, the last tensor first. The buckets are summed in place, one
+after the other, and each is updated while the next ones are in flight. Command line, values and
+output file are those of the C++ rank programs (bench/rank).
 """
 
 import argparse
@@ -45,7 +45,7 @@ def gradient_table(rank: int) -> torch.Tensor:
 
 
 class Reference:
-    """The serial computation, by class of element (bench/rank/values.h)."""
+    """The serial computation by element class (bench/rank/values.h)."""
 
     def __init__(self, world: int, update: bool) -> None:
         self.sums = sum(gradient_table(rank) for rank in range(world))
@@ -76,7 +76,7 @@ class Reference:
 
 
 class Bucket:
-    """Tensors that are summed together: `first` is the first element's index in the model."""
+    """Tensors that are summed together. `first` is the first element's index in the model."""
 
     def __init__(self, first: int, count: int, reference: Reference) -> None:
         self.first = first
@@ -130,7 +130,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--work", choices=["update", "allreduce"], default="update")
     parser.add_argument("--exchanges", type=int, default=10)
     parser.add_argument("--warmup", type=int, default=2)
-    parser.add_argument("--store", required=True, help="a file where ranks find each other")
+    parser.add_argument("--store", required=True, help="file through which ranks find each other")
     parser.add_argument("--out", type=Path, required=True)
     return parser.parse_args()
 
@@ -156,7 +156,8 @@ def main() -> None:
 
     for _ in range(VERIFIED_FIRST):
         verified_exchange()
-    # Sums of sums would grow for ever, and fading momentum become denormal: zeros do neither.
+    # Timed exchanges sum zeros. Otherwise sums of sums would grow without bound, and decaying
+    # momentum would become denormal, which is slow.
     for bucket in buckets:
         bucket.clear()
     for _ in range(options.warmup):

@@ -1,5 +1,5 @@
-// bench-phub-rank: one worker of the bench through libphub, as a training program would use it: a
-// key per tensor, PushPull() on each, Wait() on each.
+// bench-phub-rank: one worker of the bench through libphub. Like a training program, it has a key
+// per tensor, calls PushPull() on each and Wait() on each.
 #include <phub/client.h>
 
 #include <cstdlib>
@@ -39,8 +39,8 @@ T Required(phub::Result<T> result) {
   return *std::move(result);
 }
 
-// Memory as a program that knows nothing of phub has it: from the heap, aligned as tensor
-// libraries align.
+// Memory of a program that does not use phub's buffers: from the heap, aligned as in tensor
+// libraries.
 class UserMemory {
  public:
   explicit UserMemory(std::size_t bytes)
@@ -114,11 +114,11 @@ class PhubExchanger : public Exchanger {
     for (std::size_t i = 0; i < arguments_.sizes.size(); ++i) {
       phub::KeySpec spec{.name = "tensor" + std::to_string(i),
                          .element_count = arguments_.sizes[i]};
-      // Else the library's own: the key added first is sent first.
+      // Without --priority backward, libphub's default applies: the key added first is sent first.
       if (options_.priority == "backward") spec.options.priority = static_cast<std::int32_t>(i);
       if (arguments_.work == Work::kUpdate) {
         spec.optimizer = phub::Momentum{.learning_rate = kLearningRate, .momentum = kMomentum};
-        spec.options.gradient_type = wire_;  // over f32 masters
+        spec.options.gradient_type = wire_;  // with f32 masters
         spec.options.parameter_type = wire_;
       } else {
         spec.type = wire_;
@@ -158,23 +158,26 @@ class PhubExchanger : public Exchanger {
 int main(int argc, char** argv) {
   PhubOptions options;
   const auto add_options = [&](CLI::App& app) {
-    app.add_option("--endpoint", options.endpoint, "host:port of the daemon")->required();
+    app.add_option("--endpoint", options.endpoint, "the daemon's host:port")->required();
     app.add_option("--job", options.job.job, "name of the job")->required();
-    app.add_option("--tenant", options.tenant, "whose job it is; empty: the default tenant's");
-    app.add_option("--transport", options.job.transport, "which way the bytes go")
+    app.add_option("--tenant", options.tenant, "the job's tenant (default: the default tenant)");
+    app.add_option("--transport", options.job.transport, "transport of the data lanes")
         ->transform(CLI::CheckedTransformer(std::map<std::string, phub::TransportChoice>{
             {"auto", phub::TransportChoice::kAuto},
             {"tcp", phub::TransportChoice::kTcp},
             {"shm", phub::TransportChoice::kSharedMemory}}));
-    app.add_option("--chunk-bytes", options.job.chunk_bytes, "0: the daemon's default");
-    app.add_option("--staging-bytes", options.job.staging_bytes, "0: the daemon's default");
-    app.add_option("--plan", options.job.plan, "in all racks, by that plan; else in one");
-    app.add_option("--order", options.order, "in which tensors are pushed")
+    app.add_option("--chunk-bytes", options.job.chunk_bytes,
+                   "size of a chunk (0: the daemon's default)");
+    app.add_option("--staging-bytes", options.job.staging_bytes,
+                   "staging memory of a lane (0: the daemon's default)");
+    app.add_option("--plan", options.job.plan,
+                   "run in all racks with this plan (default: in one rack)");
+    app.add_option("--order", options.order, "order in which tensors are pushed")
         ->check(CLI::IsMember({"forward", "backward"}));
-    app.add_option("--priority", options.priority, "which tensors are sent first when several wait")
+    app.add_option("--priority", options.priority, "tensors to send first when several are queued")
         ->check(CLI::IsMember({"forward", "backward"}));
   };
-  return RunRank(argc, argv, "One worker of phub's bench.", add_options,
+  return RunRank(argc, argv, "Run one worker of the bench through libphub.", add_options,
                  [&](const RankArguments& arguments) {
                    options.job.rank = arguments.rank;
                    options.job.world_size = arguments.world;

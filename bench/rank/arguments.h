@@ -1,4 +1,4 @@
-// The command line that every rank program of the bench understands, whatever system it drives.
+// The command line common to all rank programs of the bench.
 #pragma once
 
 #include <CLI/CLI.hpp>
@@ -9,15 +9,15 @@
 namespace phub::bench {
 
 enum class Work : std::uint8_t {
-  kUpdate,     // gradients in, parameters updated by SGD with momentum out
-  kAllreduce,  // gradients in, their sum in this worker's own buffer out
+  kUpdate,     // in: gradients; out: parameters updated by SGD with momentum
+  kAllreduce,  // in: gradients; out: their sum in this worker's own buffer
 };
 enum class Type : std::uint8_t { kF32, kF16, kBf16 };
-// Where gradients and results lie: in memory that the library under test gave, or in the worker's
-// own (for a system without memory of its own: always the worker's).
+// Whether gradients and results are in memory from the library under test or in the worker's own
+// memory (always the worker's, for a system without memory of its own).
 enum class Memory : std::uint8_t { kLibrary, kUser };
 
-// What is timed: exchanges, or iterations of a job that computes (training_job.h).
+// What a rank times: exchanges, or iterations of a job that computes (training_job.h).
 enum class Schedule : std::uint8_t {
   kExchange,  // nothing is computed
   kCompute,   // nothing is exchanged
@@ -30,27 +30,27 @@ struct RankArguments {
   std::uint32_t rank = 0;
   std::uint32_t world = 1;
   std::vector<std::uint64_t> sizes;  // elements of each tensor, in forward order
-  Type type = Type::kF32;            // of gradients and results
+  Type type = Type::kF32;            // the type of gradients and results
   Work work = Work::kUpdate;
   Memory memory = Memory::kLibrary;
-  std::uint32_t exchanges = 10;  // that are timed
+  std::uint32_t exchanges = 10;  // timed exchanges
   std::uint32_t warmup = 2;
   Schedule schedule = Schedule::kExchange;
   Compute compute = Compute::kMemory;
-  std::uint32_t compute_passes = 1;       // kMemory: over each layer
-  std::uint32_t device_us = 0;            // kDevice: of an iteration
-  std::vector<std::int32_t> daemon_pids;  // rank 0 reads how much CPU they take, too
-  // Not empty: before each exchange that is timed, link_drain.h's echo is used.
+  std::uint32_t compute_passes = 1;       // kMemory: passes over each layer
+  std::uint32_t device_us = 0;            // kDevice: device time of an iteration
+  std::vector<std::int32_t> daemon_pids;  // the daemons whose CPU time rank 0 reads
+  // If not empty: use link_drain.h's echo before each timed exchange.
   std::string drain;
-  std::string out;  // the file to be written, JSON
+  std::string out;  // the output file (JSON)
 
   std::uint64_t element_count() const;
 };
 
-// Adds the options above. `sizes` is parsed when the command line is.
+// Adds the options above. `sizes` is valid after the command line was parsed.
 void AddRankOptions(CLI::App& app, RankArguments& arguments);
 
-// Ends the process with status 1 and the reason on standard error, after "rank N: ".
+// Exits with status 1 after printing "rank N: " and the reason to standard error.
 [[noreturn]] void Fail(const std::string& reason);
 void SetRankForMessages(std::uint32_t rank);
 

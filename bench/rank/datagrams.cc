@@ -14,8 +14,8 @@
 namespace phub::bench {
 namespace {
 
-constexpr int kBufferBytes = 64 << 20;       // holds what four workers send before anybody looks
-constexpr std::size_t kTogetherMax = 65536;  // what the kernel puts together at most
+constexpr int kBufferBytes = 64 << 20;  // holds the bursts of several workers until they are read
+constexpr std::size_t kTogetherMax = 65536;  // the most that the kernel combines into one receive
 
 [[noreturn]] void FailFor(const char* what) {
   Fail(std::string("datagrams: ") + what + ": " + std::strerror(errno));
@@ -35,14 +35,14 @@ sockaddr_in ParseAddress(const std::string& text, const std::string& what) {
       colon == std::string::npos ? 0 : std::strtoul(text.c_str() + colon + 1, nullptr, 10);
   if (port == 0 || port > UINT16_MAX ||
       inet_pton(AF_INET, text.substr(0, colon).c_str(), &address.sin_addr) != 1)
-    Fail(what + " takes ADDRESS:PORT, not " + text);
+    Fail(what + ": '" + text + "' is not a valid ADDRESS:PORT");
   address.sin_port = htons(static_cast<std::uint16_t>(port));
   return address;
 }
 
-// Whoever may shape a network may also have a large buffer.
+// A process that may shape a network also has the privilege to force a large buffer.
 Datagrams::Datagrams() : socket_(socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0)) {
-  if (socket_ < 0) FailFor("no socket");
+  if (socket_ < 0) FailFor("cannot create a socket");
   Set(socket_, SOL_SOCKET, SO_RCVBUFFORCE, kBufferBytes, "SO_RCVBUFFORCE");
   Set(socket_, SOL_SOCKET, SO_SNDBUFFORCE, kBufferBytes, "SO_SNDBUFFORCE");
   Set(socket_, SOL_UDP, UDP_SEGMENT, kDatagramBytes, "UDP_SEGMENT");
@@ -65,7 +65,7 @@ void Datagrams::Connect(const sockaddr_in& address) {
 void Datagrams::Send(std::size_t bytes, const sockaddr_in* to) {
   if (sendto(socket_, bytes_.data(), bytes, 0, reinterpret_cast<const sockaddr*>(to),
              to == nullptr ? 0 : sizeof *to) < 0)
-    FailFor("they cannot be sent");
+    FailFor("cannot send");
 }
 
 std::size_t Datagrams::Receive(sockaddr_in* from) {

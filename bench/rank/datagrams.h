@@ -1,6 +1,6 @@
-// Bursts of datagrams that the kernel cuts (UDP_SEGMENT) and puts together again (UDP_GRO), so that
-// filling a link of some Gbit/s takes next to no CPU time: link_drain.h at the one end, the echo
-// (bench/network/drain_echo.cc) at the other.
+// Bursts of datagrams that the kernel segments (UDP_SEGMENT) and combines again (UDP_GRO). Filling
+// a link of several Gbit/s then takes almost no CPU time. link_drain.h uses this at one end, the
+// echo (bench/network/drain_echo.cc) at the other.
 #pragma once
 
 #include <netinet/in.h>
@@ -12,9 +12,9 @@
 
 namespace phub::bench {
 
-// What each carries: with its headers it fits any network.
+// The payload of a datagram. With headers it fits any network's MTU.
 inline constexpr std::size_t kDatagramBytes = 1400;
-inline constexpr std::size_t kBurstBytes = 22 * kDatagramBytes;  // soon through, at any rate
+inline constexpr std::size_t kBurstBytes = 22 * kDatagramBytes;  // passes quickly at any rate
 
 class Datagrams {
  public:
@@ -27,9 +27,9 @@ class Datagrams {
   void Bind(const sockaddr_in& address);
   void Connect(const sockaddr_in& address);
 
-  // `to`: nullptr where connected. At most kBurstBytes; Fail()s if the system refuses them.
+  // `to`: nullptr if connected. At most kBurstBytes. Calls Fail() if the system refuses to send.
   void Send(std::size_t bytes, const sockaddr_in* to = nullptr);
-  // Waits for some. Returns their bytes, 0 if there were none after all; `from`: may be nullptr.
+  // Waits for datagrams. Returns their bytes, or 0 if none arrived; `from` may be nullptr.
   std::size_t Receive(sockaddr_in* from = nullptr);
 
  private:
@@ -37,7 +37,7 @@ class Datagrams {
   std::vector<char> bytes_;
 };
 
-// "ADDRESS:PORT", IPv4; `what` is for the error.
+// Parses "ADDRESS:PORT", IPv4. `what` is used in the error.
 sockaddr_in ParseAddress(const std::string& text, const std::string& what);
 
 }  // namespace phub::bench

@@ -1,5 +1,4 @@
-// The computation of a layer, as far as memory is concerned: streams that are read and written
-// once. Vectorised.
+// The memory traffic of a layer's computation: streams that are read and written once. Vectorised.
 #pragma once
 
 #include <cstdint>

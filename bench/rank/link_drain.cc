@@ -26,17 +26,18 @@ void LinkDrain::AwaitBack(std::size_t left) {
   pollfd item{datagrams_.descriptor(), POLLIN, 0};
   while (under_way_ > left) {
     if (poll(&item, 1, kQuietMilliseconds) <= 0)
-      Fail("--drain: " + std::to_string(under_way_) + " bytes of datagrams did not come back");
+      Fail("--drain: the echo did not return " + std::to_string(under_way_) +
+           " bytes of datagrams");
     under_way_ -= std::min(under_way_, datagrams_.Receive());
   }
 }
 
 void LinkDrain::Drain(StartLine& line) {
-  AwaitBack(0);  // the last time's
+  AwaitBack(0);  // waits for the datagrams of the last call
   while (under_way_ < bytes_) Send(kBurstBytes);
   AwaitBack(kBurstBytes);
   line.Arrive();
-  // What a bucket gains while others drain, one burst takes.
+  // One burst uses up the tokens that a bucket gains while other ranks drain theirs.
   while (!line.all_there()) {
     AwaitBack(0);
     Send(kBurstBytes);

@@ -1,10 +1,11 @@
-// Takes the credit out of a shaped link before an exchange that is timed.
+// Uses up a shaped link's token credit before a timed exchange.
 //
-// A token bucket that has been idle lets its burst pass at once: half a megabyte at no cost, which
-// would make a link of small tensors look faster than it is. So datagrams are sent to an echo
-// (bench/network/drain_echo.cc) and awaited: they take the tokens of both directions. Ranks are not
-// done with that at the same time, and whoever began early would be timed while it waits for the
-// last; so they wait for each other, and keep a burst of datagrams under way meanwhile.
+// A token bucket that was idle lets its burst (half a megabyte) pass at once, which would make
+// links look too fast for small tensors. Therefore each rank sends datagrams to an echo
+// (bench/network/drain_echo.cc) and waits for their return; they use up the tokens of both
+// directions. Ranks finish this at different times, and a rank that began early would be timed
+// while it waits for the last one. So the ranks wait for each other, and keep a burst of datagrams
+// in flight meanwhile.
 #pragma once
 
 #include <cstddef>
@@ -17,20 +18,20 @@ namespace phub::bench {
 
 class LinkDrain {
  public:
-  // "ADDRESS:PORT" of the echo; IPv4. `bytes`: the buckets' burst is less than that.
+  // `echo`: "ADDRESS:PORT", IPv4. `bytes`: must exceed the buckets' burst.
   LinkDrain(const std::string& echo, std::size_t bytes);
 
-  // Returns with both buckets as good as empty, once all ranks have come that far.
+  // Returns with both buckets nearly empty, after all ranks have drained theirs.
   void Drain(StartLine& line);
 
  private:
   void Send(std::size_t bytes);
-  // Waits for bytes that come back until at most `left` are under way.
+  // Waits until at most `left` bytes are in flight.
   void AwaitBack(std::size_t left);
 
   const std::size_t bytes_;
   Datagrams datagrams_;
-  std::size_t under_way_ = 0;  // bytes that have not come back yet
+  std::size_t under_way_ = 0;  // bytes that have not returned yet
 };
 
 }  // namespace phub::bench

@@ -31,25 +31,25 @@ double OwnCpuSeconds() {
   return Seconds(usage.ru_utime) + Seconds(usage.ru_stime);
 }
 
-// Of a line like "VmHWM:   1234 kB", in bytes.
+// Parses a line like "VmHWM:   1234 kB". Returns bytes.
 std::uint64_t KilobytesIn(const std::string& line) {
   return std::stoull(line.substr(line.find(':') + 1)) << 10;
 }
 
 }  // namespace
 
-// Ticks of user, nice, system, irq and softirq: not idle, iowait and steal.
+// The ticks of user, nice, system, irq and softirq, without idle, iowait and steal.
 double MachineCpuSeconds() {
   std::ifstream file("/proc/stat");
   std::string label;
   std::uint64_t user = 0, nice = 0, system = 0, idle = 0, iowait = 0, irq = 0, softirq = 0;
   if (!(file >> label >> user >> nice >> system >> idle >> iowait >> irq >> softirq))
-    Fail("/proc/stat cannot be read");
+    Fail("cannot read /proc/stat");
   return static_cast<double>(user + nice + system + irq + softirq) /
          static_cast<double>(sysconf(_SC_CLK_TCK));
 }
 
-// The scheduler's own count, in ns, of every thread there is.
+// The scheduler's count in ns, summed over all existing threads.
 double ProcessCpuSeconds(std::int32_t pid) {
   std::uint64_t total_ns = 0;
   std::error_code error;
@@ -58,7 +58,7 @@ double ProcessCpuSeconds(std::int32_t pid) {
     std::uint64_t ns = 0;
     if (std::ifstream(task.path() / "schedstat") >> ns) total_ns += ns;
   }
-  if (error) Fail("process " + std::to_string(pid) + " cannot be looked at: " + error.message());
+  if (error) Fail("cannot read " + tasks + ": " + error.message());
   return static_cast<double>(total_ns) * 1e-9;
 }
 
@@ -68,7 +68,7 @@ DaemonMemory MemoryOf(std::int32_t pid) {
   std::ifstream status(process + "/status");
   for (std::string line; std::getline(status, line);)
     if (line.starts_with("VmHWM:")) memory.peak_bytes = KilobytesIn(line);
-  // A line for each mapping, and then lines of what there is of it.
+  // smaps has a line per mapping, followed by lines with its sizes.
   std::ifstream maps(process + "/smaps");
   bool is_workers = false;
   for (std::string line; std::getline(maps, line);) {
@@ -76,7 +76,7 @@ DaemonMemory MemoryOf(std::int32_t pid) {
     if (line.find('-') < line.find(' '))
       is_workers = line.ends_with("/memfd:phub-worker (deleted)");
   }
-  if (memory.peak_bytes == 0) Fail(process + " cannot be looked at");
+  if (memory.peak_bytes == 0) Fail("cannot read VmHWM in " + process + "/status");
   return memory;
 }
 
@@ -116,7 +116,7 @@ void Recorder::Write(const std::string& path, std::uint32_t rank,
         {{"peak_bytes", memory.peak_bytes}, {"worker_bytes", memory.worker_bytes}});
   }
   for (const auto& [name, numbers] : more) out[name] = numbers;
-  // Whole or not at all: whoever waits for the file must not read half of it.
+  // The file appears complete or not at all, so that no one reads half of it.
   const std::string unfinished = path + ".unfinished";
   std::ofstream file(unfinished);
   file << out.dump() << '\n';

@@ -16,11 +16,11 @@
 namespace phub::bench {
 namespace {
 
-// Exchanges whose results are compared, element by element, before anything is timed. Two, since
-// the second one's momentum is the first that counts.
+// Number of exchanges whose results are compared, element by element, before the timed ones. The
+// second one is the first that depends on earlier momentum.
 constexpr int kVerifiedFirst = 2;
 
-// Twice the burst of the token buckets that harness/namespaces.py makes.
+// Twice the burst of the token buckets in harness/namespaces.py.
 constexpr std::size_t kDrainBytes = 1 << 20;
 
 class Run {
@@ -62,7 +62,7 @@ class Run {
     std::optional<StartLine> line;
     if (!arguments_.drain.empty()) {
       drain.emplace(arguments_.drain, kDrainBytes);
-      // The ranks of a block write into one folder.
+      // All ranks of a block write to the same folder.
       const auto folder = std::filesystem::path(arguments_.out).parent_path();
       line.emplace(folder / "start-line", arguments_.world);
     }
@@ -81,10 +81,10 @@ class Run {
     if (counted) traffic_ = TrafficSince(before);
   }
 
-  // That the exchanges which were timed were exchanges.
+  // Verifies that the timed exchanges really happened.
   void VerifyLast() {
     if (exchanger_.overwrites_gradients()) {
-      // Zeros left the parameters as they were; a sum is made once more.
+      // The timed exchanges summed zeros, so an all-reduce sums gradients once more here.
       if (arguments_.work == Work::kAllreduce) {
         FillGradients();
         exchanger_.Exchange();
@@ -177,14 +177,14 @@ class Run {
   Values values_;
   Recorder recorder_;
   std::optional<TrainingJob> job_;
-  Recorder::Numbers traffic_;  // of the timed exchanges, if it is counted
+  Recorder::Numbers traffic_;  // the traffic of the timed exchanges, if counted
   std::uint32_t exchanges_done_ = 0;
 };
 
 }  // namespace
 
-void Exchanger::Start(std::size_t) { Fail("this system exchanges everything at once"); }
-void Exchanger::Wait(std::size_t) { Fail("this system exchanges everything at once"); }
+void Exchanger::Start(std::size_t) { Fail("this system cannot exchange single tensors"); }
+void Exchanger::Wait(std::size_t) { Fail("this system cannot exchange single tensors"); }
 
 int RunRank(int argc, char** argv, const std::string& description,
             const std::function<void(CLI::App&)>& add_options,

@@ -1,6 +1,6 @@
-// Where all ranks of a block wait for each other before an exchange that is timed by itself: their
-// wait must not go over the network that is measured. They are processes of one host, so it is a
-// counter in a file that all of them map.
+// A barrier for the ranks of a block before an exchange that is timed by itself. The ranks must not
+// wait over the measured network. They are processes on one host, so the barrier is a counter in a
+// file that all ranks map.
 #pragma once
 
 #include <atomic>
@@ -11,18 +11,18 @@ namespace phub::bench {
 
 class StartLine {
  public:
-  // `path`: the same for all `world` ranks, and of no other block.
+  // `path`: the same for all `world` ranks, and unique to the block.
   StartLine(const std::string& path, std::uint32_t world);
   ~StartLine();
   StartLine(const StartLine&) = delete;
   StartLine& operator=(const StartLine&) = delete;
 
-  void Arrive();           // for the next exchange
-  bool all_there() const;  // have all arrived for it?
+  void Arrive();           // arrives for the next exchange
+  bool all_there() const;  // whether all ranks have arrived for it
 
  private:
   const std::uint32_t world_;
-  std::uint64_t arrivals_ = 0;  // this rank's
+  std::uint64_t arrivals_ = 0;  // the arrivals of this rank
   std::atomic<std::uint64_t>* arrived_ = nullptr;
 };
 

@@ -13,7 +13,7 @@
 namespace phub::bench {
 namespace {
 
-// Beyond any cache, in elements. A layer's pass takes the next of them.
+// Larger than any cache, in elements. Each layer's pass uses the next part.
 constexpr std::uint64_t kActivationElements = std::uint64_t{32} << 20;
 
 std::int64_t Now(clockid_t clock) {
@@ -35,10 +35,10 @@ void SleepUntil(std::int64_t time_ns) {
 
 TrainingJob::TrainingJob(const RankArguments& arguments, const Values& values, Exchanger& exchanger)
     : arguments_(arguments), exchanger_(exchanger), expected_(arguments.element_count()) {
-  if (arguments.type != Type::kF32) Fail("a job that computes does so in f32");
-  if (arguments.work != Work::kUpdate) Fail("a job that computes needs parameters");
+  if (arguments.type != Type::kF32) Fail("--schedule other than exchange needs --type f32");
+  if (arguments.work != Work::kUpdate) Fail("--schedule other than exchange needs --work update");
   if (arguments.schedule == Schedule::kOverlap && !exchanger.can_overlap())
-    Fail("this system exchanges everything at once: it cannot overlap");
+    Fail("this system cannot exchange single tensors, so it cannot run --schedule overlap");
   std::uint64_t first = 0;
   for (std::size_t i = 0; i < arguments.sizes.size(); ++i) {
     const std::uint64_t size = arguments.sizes[i];
@@ -87,8 +87,8 @@ void TrainingJob::Timed(const Computation& computation) {
   times_.compute_ns += Now(CLOCK_MONOTONIC) - begin_ns;
 }
 
-// Every layer takes as long: parameters lie mostly in a convolutional network's last layers, while
-// its computation is spread evenly. Backward takes twice as long as forward.
+// Every layer takes equally long. (Most parameters of a convolutional network are in its last
+// layers, but its computation is spread evenly.) Backward takes twice as long as forward.
 std::int64_t TrainingJob::DeviceNs(int parts) const {
   return static_cast<std::int64_t>(arguments_.device_us) * 1000 * parts /
          (3 * static_cast<std::int64_t>(layers_.size()));
@@ -97,7 +97,7 @@ std::int64_t TrainingJob::DeviceNs(int parts) const {
 void TrainingJob::Backward(const Layer& layer, const float* parameters) {
   if (arguments_.compute == Compute::kDevice) {
     device_free_ns_ += DeviceNs(2);
-    return SleepUntil(device_free_ns_);  // the gradients are to be sent
+    return SleepUntil(device_free_ns_);  // the gradients must be complete before they are sent
   }
   const float* base = layer.expected;
   for (std::uint32_t pass = 0; pass < arguments_.compute_passes; ++pass) {
@@ -108,7 +108,8 @@ void TrainingJob::Backward(const Layer& layer, const float* parameters) {
 
 void TrainingJob::Forward(const Layer& layer, const float* parameters) {
   if (arguments_.compute == Compute::kDevice) {
-    // It begins when it is done with the layer before and the parameters are there.
+    // The layer begins when the device has finished the previous layer and the parameters are
+    // there.
     device_free_ns_ = std::max(device_free_ns_, Now(CLOCK_MONOTONIC)) + DeviceNs(1);
     return;
   }
@@ -127,7 +128,7 @@ void TrainingJob::VerifyGradients() const {
   for (std::size_t i = 0; i < layers_.size(); ++i) {
     const Layer& layer = layers_[i];
     if (std::memcmp(layer.gradients, layer.expected, layer.size * sizeof(float)) != 0)
-      Fail("the computation of tensor " + std::to_string(i) + " came to wrong gradients");
+      Fail("the computed gradients of tensor " + std::to_string(i) + " are wrong");
   }
 }
 

@@ -1,17 +1,17 @@
 // A job that computes while it exchanges: the bench of overlap (harness/overlap.py).
 //
-// An iteration is the backward pass and then the forward pass of the next iteration, so that it
-// begins and ends with nothing under way:
+// An iteration is the backward pass and then the forward pass of the next iteration, so that no
+// exchange is in flight at its beginning and end:
 //
 //   backward, last layer to first    reads parameters and activations, writes the layer's
 //                                    gradients, and starts their exchange
 //   forward, first layer to last     waits for the layer's parameters, reads them and activations
 //
-// A layer is a tensor. Computation is one of two. Compute::kMemory: loops on this core that stream
-// through more memory than caches hold, and come to exactly the gradients that Values expects, so
-// that every element of the result can be verified as in any other bench. Compute::kDevice: the
-// worker waits for an accelerator, as long for each layer; the core is free meanwhile, and the
-// gradients stay as they are.
+// A layer is a tensor. There are two kinds of computation. Compute::kMemory runs loops on this core
+// that stream through more memory than the caches hold. They compute exactly the gradients that
+// Values expects, so that every element of the result can be verified as in other benches.
+// Compute::kDevice waits as if for an accelerator, equally long for each layer; the core is idle
+// meanwhile, and the gradients do not change.
 #pragma once
 
 #include <cstdint>
@@ -24,15 +24,15 @@ namespace phub::bench {
 
 class Exchanger;
 
-// What an iteration consists of.
+// The times within an iteration.
 struct IterationTimes {
   std::uint64_t iterations = 0;
-  // In computation alone. The second is the thread's own CPU time: what it was not scheduled is
-  // left out, that memory answers more slowly is not.
+  // Computation alone. The second field is the thread's own CPU time: it leaves out time when the
+  // thread was not scheduled, but includes slower answers of memory.
   std::int64_t compute_ns = 0;
   std::int64_t compute_cpu_ns = 0;
-  std::int64_t first_wait_ns = 0;  // the first layer's wait, with which forward begins
-  std::int64_t wait_ns = 0;        // of all layers
+  std::int64_t first_wait_ns = 0;  // the forward pass's first wait
+  std::int64_t wait_ns = 0;        // the waits of all layers
 };
 
 class TrainingJob {
@@ -41,7 +41,7 @@ class TrainingJob {
   TrainingJob(const RankArguments& arguments, const Values& values, Exchanger& exchanger);
 
   void Iterate();
-  // Fails if the computation came to other gradients than it must.
+  // Calls Fail() if the computed gradients are wrong.
   void VerifyGradients() const;
 
   void ForgetTimes() { times_ = {}; }
@@ -50,7 +50,7 @@ class TrainingJob {
  private:
   struct Layer {
     std::uint64_t size = 0;
-    const float* expected = nullptr;  // of its gradients
+    const float* expected = nullptr;  // the layer's expected gradients
     float* gradients = nullptr;
   };
 
@@ -65,9 +65,9 @@ class TrainingJob {
   Exchanger& exchanger_;
   std::vector<Layer> layers_;
   std::vector<float> expected_;
-  std::vector<float> activations_;   // all zeros, walked through round and round
-  std::uint64_t cursor_ = 0;         // in them
-  std::int64_t device_free_ns_ = 0;  // when the device has done what it was given
+  std::vector<float> activations_;   // all zeros, used cyclically
+  std::uint64_t cursor_ = 0;         // the current position in activations_
+  std::int64_t device_free_ns_ = 0;  // when the device finishes its queued work
   IterationTimes times_;
 };
 

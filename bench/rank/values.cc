@@ -11,7 +11,7 @@ std::size_t ClassOf(std::uint64_t index) {
   return (static_cast<std::uint32_t>(index) * 2654435761u >> 8) % kClasses;
 }
 
-// -8 to 8: sums of up to 16 ranks are exact even in bf16, whose significand has 8 bits.
+// -8 to 8, so that sums of up to 16 ranks are exact even in bf16, whose significand has 8 bits.
 float Gradient(std::uint32_t rank, std::size_t element_class) {
   return static_cast<float>((element_class * 7 + rank * 5) % 17) - 8.0F;
 }
@@ -27,7 +27,7 @@ float FromBf16Bits(std::uint16_t bits) {
 
 __extension__ using Half = _Float16;
 
-// As it is stored, and back.
+// Converts to the stored type and back.
 template <typename Bits>
 Bits Stored(Type type, float value) {
   if constexpr (sizeof(Bits) == sizeof(float)) {
@@ -72,7 +72,7 @@ std::string Compare(Type type, const Table& values, std::uint64_t first_index, s
     if (elements[i] == wanted) continue;
     const double got = static_cast<double>(Loaded<Bits>(type, elements[i]));
     const double want = static_cast<double>(Loaded<Bits>(type, wanted));
-    // Negated, so that a NaN is a difference.
+    // Negated, so that a NaN counts as a difference.
     if (tolerance > 0 && !(std::fabs(got - want) > tolerance * std::fmax(1.0, std::fabs(want))) &&
         !std::isnan(got))
       continue;

@@ -1,10 +1,10 @@
-// The values that the bench exchanges, and what must come of them.
+// The values that the bench exchanges, and their expected results.
 //
-// Gradients and first parameters are small integers drawn from the element's index in the whole
-// model, so that sums are exact in whatever order they are made, and an element that comes from
-// elsewhere, or from another iteration, shows. An element's values depend on one of kClasses
-// classes only; so the serial computation of any number of iterations is a table of kClasses
-// numbers, and every element of a model can be checked in the time that one pass over it takes.
+// Gradients and initial parameters are small integers that depend on the element's index in the
+// whole model. Sums are therefore exact in any order, and an element from the wrong place or the
+// wrong iteration is detected. Values depend only on the element's class, one of kClasses. The
+// serial computation of any number of iterations is therefore a table of kClasses numbers, and
+// checking all elements of a model takes a single pass.
 #pragma once
 
 #include <array>
@@ -16,8 +16,8 @@
 
 namespace phub::bench {
 
-// Of the update: b = g at first, else b = kMomentum * b + g; p -= kLearningRate * b, where g is the
-// mean of the ranks' gradients. The definition of torch.optim.SGD.
+// The update: b = g at first, then b = kMomentum * b + g; p -= kLearningRate * b, where g is the
+// mean of the ranks' gradients. This is torch.optim.SGD's definition.
 inline constexpr double kLearningRate = 0.01;
 inline constexpr double kMomentum = 0.9;
 
@@ -29,15 +29,15 @@ class Values {
  public:
   Values(std::uint32_t world, Type type, Work work);
 
-  // `first_index`: of the tensor's first element in the whole model.
+  // `first_index`: the index of the tensor's first element in the whole model.
   void FillGradients(std::uint32_t rank, std::uint64_t first_index, std::uint64_t count,
                      void* out) const;
   void FillInitial(std::uint64_t first_index, std::uint64_t count, void* out) const;  // f32
 
-  // The serial computation goes on by one exchange of those gradients.
+  // Advances the serial computation by one exchange of those gradients.
   void Advance();
-  // Every element must be what the serial computation has now: the same bits, or, if tolerance is
-  // not 0, within tolerance * max(1, |expected|). Empty, or what is wrong.
+  // Compares all elements with the serial computation: bit by bit, or, if tolerance is not 0,
+  // within tolerance * max(1, |expected|). Returns the first difference, or an empty string.
   std::string Difference(std::uint64_t first_index, std::uint64_t count, const void* results,
                          double tolerance) const;
 

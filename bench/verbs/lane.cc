@@ -1,13 +1,15 @@
-// bench-verbs-lane: what a verbs lane carries in one direction, without any arithmetic. A client
-// on rxe0 writes gradients from registered memory into the slots of a daemon on rxe1: two threads,
-// as two processes would be. For the guest of `bench/run verbs`, beside ib_write_bw.
+// bench-verbs-lane: measures the throughput of a verbs lane in one direction, without arithmetic. A
+// client on rxe0 writes gradients from registered memory into the slots of a daemon on rxe1. Client
+// and daemon are two threads. `bench/run verbs` runs it in a guest and compares it with
+// ib_write_bw.
 //
 // bench-verbs-lane stream|credits CHUNK_BYTES CHUNKS
-//   stream   nothing comes back but the transport's own words. There are as many slots as the lane
-//            lets be under way, so none is written to again before its message was taken.
-//   credits  a credit comes back for each chunk, and only then its slot is written to again: 16
-//            slots, a MiB of 64 KiB, as a job's lanes have.
-// Prints MB/s (1e6) as ib_write_bw counts them: payload only.
+//   stream   Only the transport's own control words come back. The lane has as many slots as chunks
+//            may be in flight, so a slot is reused only after its message was received.
+//   credits  A credit comes back for each chunk, and only then is its slot reused. There are 16
+//            slots (1 MiB with 64 KiB chunks), as in a job's lanes.
+//
+// Prints MB/s (1e6), counting payload only, as ib_write_bw does.
 #include <fmt/format.h>
 #include <poll.h>
 
@@ -31,7 +33,7 @@ using transport::CompletionKind;
 
 constexpr transport::VerbsLimits kLimits{.ack_timeout = kGuestAckTimeout};
 constexpr std::uint32_t kCreditedSlots = 16;
-// Until both ends know each other's keys and every slot has been written to once.
+// Untimed chunks, until both ends have exchanged keys and every slot was written once.
 constexpr std::uint32_t kUntimedPerSlot = 2;
 
 void WaitFor(transport::Transport& transport) {
@@ -75,13 +77,13 @@ void Serve(Lane& lane, std::uint32_t chunks) {
     lane.daemon.transport.Release({told.data(), count});
     if (count == 0) WaitFor(lane.daemon.transport);
   }
-  for (int i = 0; i < 100; ++i) {  // the last credits leave
+  for (int i = 0; i < 100; ++i) {  // lets the last credits leave
     lane.daemon.transport.Release({told.data(), lane.daemon.transport.Poll(told)});
     WaitFor(lane.daemon.transport);
   }
 }
 
-// Returns when every chunk is acknowledged, or its credit is there.
+// Returns when every chunk is acknowledged, or has its credit.
 void Push(Lane& lane, std::uint32_t chunks) {
   std::array<Completion, 64> told;
   std::vector<std::uint32_t> free_slots;
@@ -158,7 +160,7 @@ int main(int argument_count, char** arguments) {
   if (argument_count == 2 && std::string_view(arguments[1]) == "--build-info") {
     return phub::bench::PrintBuildInfo();
   }
-  PHUB_CHECK(argument_count == 4, "bench-verbs-lane stream|credits CHUNK_BYTES CHUNKS");
+  PHUB_CHECK(argument_count == 4, "usage: bench-verbs-lane stream|credits CHUNK_BYTES CHUNKS");
   const std::string_view mode = arguments[1];
   PHUB_CHECK(mode == "stream" || mode == "credits", "mode={}", mode);
   const auto chunk_bytes = static_cast<std::uint32_t>(std::atoi(arguments[2]));

@@ -169,9 +169,9 @@ class BuildTest(ScratchTest):
             with self.assertRaisesRegex(BenchFailure, "refuses to measure an unoptimised build"):
                 Build(self.folder).program("program")
         self.program("hello")
-        with self.assertRaisesRegex(BenchFailure, "does not say how it was built"):
+        with self.assertRaisesRegex(BenchFailure, "does not report how it was built"):
             Build(self.folder).program("program")
-        with self.assertRaisesRegex(BenchFailure, "is not there"):
+        with self.assertRaisesRegex(BenchFailure, "does not exist"):
             Build(self.folder).program("other")
 
 

@@ -1,4 +1,4 @@
-// Nothing allocates once lanes are open.
+// No memory is allocated once lanes are open.
 #include "tests/conformance/lane_test.h"
 #include "tests/support/allocation_counter.h"
 
@@ -9,7 +9,7 @@ using phub::testing::AllocationCount;
 
 class Allocation : public LaneTest {
  protected:
-  // Sends `count` messages each way on each lane and waits for all of them, allocating nothing.
+  // Sends `count` messages each way on each lane and waits for all of them, without allocating.
   void Exchange(std::uint64_t count, std::span<const std::byte> payload) {
     std::uint64_t posted = 0;
     std::uint64_t received = 0;

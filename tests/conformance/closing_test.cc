@@ -1,4 +1,4 @@
-// How connections end, and what ends with them; tables, stale names, and going to sleep.
+// How connections end, and what ends with them. Also tables, stale ids, and Arm().
 #include <poll.h>
 
 #include "tests/conformance/lane_test.h"
@@ -8,7 +8,7 @@ namespace {
 
 class Closing : public LaneTest {
  protected:
-  // One kClosed for this connection, as the last thing said of it.
+  // Expects one kClosed for this connection, as its last completion.
   static void ExpectClosed(const Side& side, ConnectionId id, TransportError error) {
     const std::vector<Seen> closed = side.Of(CompletionKind::kClosed, id);
     ASSERT_EQ(closed.size(), 1u);
@@ -23,7 +23,7 @@ class Closing : public LaneTest {
 INSTANTIATE_TEST_SUITE_P(Transports, Closing, ::testing::ValuesIn(AllHarnesses()), HarnessName);
 
 class StreamClosing : public Closing {};
-// Where no lane is a stream of bytes, there are none.
+// Transports whose lanes are not byte streams do not instantiate these tests.
 GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(StreamClosing);
 INSTANTIATE_TEST_SUITE_P(Transports, StreamClosing, ::testing::ValuesIn(StreamHarnesses()),
                          HarnessName);
@@ -68,7 +68,7 @@ TEST_P(Closing, WhatWasSentBeforeArrivesBefore) {
 TEST_P(Closing, DropsWhatWasNotSent) {
   Start();
   Lane& lane = Open();
-  // More than any pipe holds, and the right side does not read.
+  // More than any pipe holds, while the right side does not read.
   const Bytes payload = PatternBytes(kChunkBytesMax, 12);
   for (std::uint64_t i = 0; i < 10; ++i) {
     ASSERT_EQ(left.Post({.header = Gradient(0, payload.size(), i),
@@ -99,7 +99,7 @@ TEST_P(Closing, ClosedConnectionSwallowsRequests) {
   const SendRequest request{
       .header = Credit(0), .payload = {}, .connections = both, .cookie = 5, .notify_sent = true};
   left.transport->Close(lane.left);
-  // Expect: taken before and after kClosed was polled, and the live one is served.
+  // Expect: accepted before and after kClosed was polled, and the live connection is served.
   EXPECT_EQ(left.Post(request), 1u);
   ASSERT_TRUE(Until([&] { return left.closed() == 1; }));
   for (int i = 0; i < 3; ++i) EXPECT_EQ(left.Post(request), 1u);
@@ -136,7 +136,7 @@ TEST_P(StreamClosing, PeerKilledInsideAMessageIsALossNotABreach) {
     Landing landing(4, kSlotBytes);
     const ConnectionId id = left.transport->Adopt(*connection, landing.table);
     left.landings.emplace_back(id, &landing);
-    // One whole message, and a part of another.
+    // One complete message, and a part of another.
     const Bytes payload = PatternBytes(1000, 13);
     Bytes bytes(wire::kHeaderBytes);
     wire::EncodeHeader(Gradient(1, payload.size()),
@@ -150,7 +150,7 @@ TEST_P(StreamClosing, PeerKilledInsideAMessageIsALossNotABreach) {
     EXPECT_EQ(left.seen.back().completion.protocol_error, ProtocolError::kTruncated);
     ASSERT_EQ(left.received(), 1u);
     EXPECT_EQ(left.seen.front().payload, payload);
-    // Expect: the lane beside it works on.
+    // Expect: the other lane still works.
     ASSERT_EQ(left.Post({.header = Credit(2), .payload = {}, .connections = {&bystander.left, 1}}),
               1u);
     ASSERT_TRUE(Until([&] { return right.received() == 1; }));
@@ -169,8 +169,8 @@ TEST_P(Closing, StaleNamesAreIgnored) {
   ASSERT_TRUE(Until([&] { return left.closed() == 1; }));
   Lane& fresh = Open();
   EXPECT_NE(fresh.left, stale);
-  // Expect: whatever is done to the old name does not touch the new connection, although both may
-  // have lain in the same place of the table.
+  // Expect: calls with the stale id do not affect the new connection, although both may have used
+  // the same place of the table.
   left.transport->Close(stale);
   left.transport->SetLanding(stale, {});
   const Completion release{.kind = CompletionKind::kReceived, .connection = stale};
@@ -258,7 +258,7 @@ TEST_P(Closing, RoomInAFullPipeWakesTheSender) {
                          .connections = {&lane.left, 1}}),
               1u);
   }
-  // Fill the pipe: then the sender has nothing to do until the other side reads.
+  // Fills the pipe. Then the sender has nothing to do until the other side reads.
   for (int i = 0; i < 1000 && !left.transport->Arm(); ++i) left.Poll();
   EXPECT_TRUE(left.transport->Arm());
   ASSERT_TRUE(Until([&] { return right.received() == 8; }));

@@ -1,4 +1,4 @@
-// What a working lane does: order, landing, lending, back-pressure.
+// The guarantees of a working lane: order, landing, lending, back-pressure.
 #include <algorithm>
 
 #include "tests/conformance/lane_test.h"
@@ -13,7 +13,7 @@ TEST_P(Delivery, MessagesOfOneConnectionArriveInOrder) {
   Start();
   Lane& lane = Open();
   const Bytes payload = PatternBytes(100, 1);
-  // Post 500 credits and gradients in turn, as fast as they are taken.
+  // Post 500 credits and gradients in turn, as fast as they are accepted.
   std::uint64_t next = 0;
   ASSERT_TRUE(Until([&] {
     while (next < 500) {
@@ -27,7 +27,7 @@ TEST_P(Delivery, MessagesOfOneConnectionArriveInOrder) {
     }
     return right.received() == 500;
   }));
-  // Expect: every one, in the order of posting.
+  // Expect: all messages, in the order of posting.
   for (std::size_t i = 0; i < right.seen.size(); ++i) {
     EXPECT_EQ(right.seen[i].header.iteration.value, i);
     EXPECT_EQ(right.seen[i].payload, i % 2 == 1 ? payload : Bytes{});
@@ -126,7 +126,7 @@ TEST_P(Delivery, SentIsReportedInOrderOfPosting) {
   Lane& lane = Open();
   const Bytes payload = PatternBytes(2000, 7);
   for (std::uint64_t i = 0; i < 40; ++i) {
-    // Expect: those that do not ask leave no gap and no completion.
+    // Expect: messages without a request for kSent leave no gap and no completion.
     ASSERT_EQ(left.Post({.header = Gradient(0, payload.size(), i),
                          .payload = payload,
                          .connections = {&lane.left, 1},
@@ -147,7 +147,8 @@ TEST_P(Delivery, LentMessagesHoldThePeerBackUntilRelease) {
     ASSERT_EQ(left.Post({.header = Credit(0, i), .payload = {}, .connections = {&lane.left, 1}}),
               1u);
   }
-  // Expect: four, however long one waits; and nothing pending to keep a sleeper awake.
+  // Expect: exactly four, however long the test waits, and nothing pending that would keep the
+  // owner awake.
   right.release_at_once = false;
   ASSERT_TRUE(Until([&] { return right.received() == 4; }));
   Settle();
@@ -156,7 +157,7 @@ TEST_P(Delivery, LentMessagesHoldThePeerBackUntilRelease) {
   for (std::size_t i = 0; i < 4; ++i) {
     EXPECT_EQ(right.lent[i].message->header.iteration.value, i) << "lent memory stays";
   }
-  // Release one: one more may come.
+  // Release one: one more may arrive.
   right.transport->Release({right.lent.data(), 1});
   right.lent.erase(right.lent.begin());
   ASSERT_TRUE(Until([&] { return right.received() == 5; }));
@@ -271,7 +272,8 @@ TEST_P(Delivery, RecordsTravelInlineAndAreCopiedWhenPosted) {
   EXPECT_EQ(lane.right_landing->memory, Bytes(lane.right_landing->memory.size()));
 }
 
-// Expect: whoever holds a lane may block; what came meanwhile is there once it is read again.
+// Expect: a side that holds a lane may block; messages that arrived meanwhile are there once the
+// lane is read again.
 TEST_P(Delivery, AHeldLaneThatHasNothingToSendKeepsNobodyBusy) {
   Start();
   Lane& lane = Open();
@@ -303,7 +305,7 @@ TEST_P(Delivery, BusyLaneDoesNotStarveAnother) {
   keep_busy();
   ASSERT_EQ(left.Post({.header = Credit(0, 7), .payload = {}, .connections = {&quiet.left, 1}}),
             1u);
-  // Expect: the quiet lane's message comes through although the busy lane never runs dry.
+  // Expect: the quiet lane's message arrives although the busy lane always has messages.
   std::size_t before = 0;
   ASSERT_TRUE(Until([&] {
     keep_busy();

@@ -1,5 +1,5 @@
-// What the conformance suite needs of a transport under test: two transports, a way to connect
-// them, and a way to let the world go on. One harness per transport; the tests are the same.
+// What the conformance suite needs from a transport under test: two transports, a way to connect
+// them, and a way to make progress. There is one harness per transport; the tests are the same.
 #pragma once
 
 #include <cstddef>
@@ -20,12 +20,12 @@ struct HarnessLimits {
   std::uint32_t connections_max = 64;
 };
 
-// The other end of a connection, without a transport: sends whatever bytes a test likes.
+// The other end of a connection, without a transport: sends any bytes that a test chooses.
 class RawPeer {
  public:
   virtual ~RawPeer() = default;
-  virtual void Write(std::span<const std::byte> bytes) = 0;  // all of them
-  virtual void Close() = 0;                                  // in order
+  virtual void Write(std::span<const std::byte> bytes) = 0;  // writes all bytes
+  virtual void Close() = 0;                                  // closes in order
   virtual void Reset() = 0;
 };
 
@@ -37,28 +37,29 @@ class Harness {
   virtual transport::Transport& left() = 0;
   virtual transport::Transport& right() = 0;
   virtual ConnectionPair Connect() = 0;  // for left and right to adopt
-  // A connection for left; null where lanes are no streams of bytes.
+  // A connection for left; null if lanes are not byte streams.
   virtual std::unique_ptr<RawPeer> ConnectRaw(
       std::unique_ptr<transport::Connection>& connection) = 0;
-  // Lets something happen between the two: a moment of real time, or the next event.
+  // Makes progress: a moment of real time, or the next event.
   virtual void Pump() = 0;
 };
 
 struct HarnessFactory {
   std::string name;
   std::unique_ptr<Harness> (*make)(const HarnessLimits& limits);
-  bool blocks = true;   // transports have a descriptor to block on: the simulated ones have not
-  bool streams = true;  // lanes are streams of bytes, so a peer can send any: shared memory is not
+  bool blocks = true;  // transports have a descriptor to block on; simulated ones do not
+  // Lanes are byte streams, so a peer can send any bytes; not so with shared memory.
+  bool streams = true;
 };
 
 std::unique_ptr<Harness> MakeTcpHarness(const HarnessLimits& limits);
 std::unique_ptr<Harness> MakeTlsHarness(const HarnessLimits& limits);
-// The left side is the daemon's end, or the client's; or the rings are as small as they may be.
+// With the left side as the daemon's end or the client's, or with the smallest possible rings.
 std::unique_ptr<Harness> MakeShmDaemonHarness(const HarnessLimits& limits);
 std::unique_ptr<Harness> MakeShmClientHarness(const HarnessLimits& limits);
 std::unique_ptr<Harness> MakeShmSmallHarness(const HarnessLimits& limits);
 std::unique_ptr<Harness> MakeCalmSimHarness(const HarnessLimits& limits);
-// Split reads, partial writes, jitter and clogs; no resets, which tests cause themselves.
+// Split reads, partial writes, jitter and clogs. No resets, which tests cause themselves.
 std::unique_ptr<Harness> MakeHostileSimHarness(const HarnessLimits& limits);
 
 std::vector<HarnessFactory> AllHarnesses();

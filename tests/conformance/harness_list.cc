@@ -1,4 +1,4 @@
-// The transports that this program puts to the test.
+// The transports that this program tests.
 #include "tests/conformance/harness.h"
 
 namespace phub::conformance {

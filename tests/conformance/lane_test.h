@@ -35,7 +35,7 @@ inline Bytes PatternBytes(std::size_t count, std::uint64_t seed) {
   return bytes;
 }
 
-// Memory for payload and the landing table over it.
+// Memory for payload, and the landing table over it.
 struct Landing {
   Landing(std::uint32_t slots, std::uint32_t slot_bytes)
       : memory(std::size_t{slots} * slot_bytes), table(slots) {
@@ -47,21 +47,21 @@ struct Landing {
   std::vector<transport::LandingSlot> table;
 };
 
-// Of the lanes that tests open, unless they say otherwise.
+// The defaults of lanes that tests open.
 inline constexpr std::uint32_t kSlots = 16;
 inline constexpr std::uint32_t kSlotBytes = 4096;
 
 struct Seen {
   Completion completion;
-  wire::MessageHeader header;  // kReceived
-  Bytes payload;               // kReceived
+  wire::MessageHeader header;  // for kReceived
+  Bytes payload;               // for kReceived
 };
 
 struct Side {
   transport::Transport* transport = nullptr;
   std::vector<std::pair<ConnectionId, const Landing*>> landings;
   std::vector<Seen> seen;
-  std::vector<Completion> lent;  // not released, when release_at_once is off
+  std::vector<Completion> lent;  // not released yet, if release_at_once is off
   bool release_at_once = true;
 
   const Landing* LandingOf(ConnectionId id) const {
@@ -134,7 +134,7 @@ class LaneTest : public ::testing::TestWithParam<HarnessFactory> {
     right.transport = &harness->right();
   }
 
-  // Lanes are kept until the fixture goes, so payload and connections outlive what uses them.
+  // Lanes live as long as the fixture, so that payloads and connections outlive their users.
   Lane& Open(std::uint32_t slots = kSlots, std::uint32_t slot_bytes = kSlotBytes) {
     auto lane = std::make_unique<Lane>();
     std::tie(lane->left_connection, lane->right_connection) = harness->Connect();
@@ -160,7 +160,7 @@ class LaneTest : public ::testing::TestWithParam<HarnessFactory> {
     return true;
   }
 
-  // Long enough for whatever is under way to arrive; for "and nothing more comes".
+  // Waits long enough for everything in flight to arrive, to check that nothing more comes.
   void Settle() {
     for (int i = 0; i < 60; ++i) {
       left.Poll();
@@ -187,7 +187,7 @@ class LaneTest : public ::testing::TestWithParam<HarnessFactory> {
     return header;
   }
 
-  std::vector<std::unique_ptr<Lane>> lanes;  // outlives the harness's transports' use of it
+  std::vector<std::unique_ptr<Lane>> lanes;  // outlives the use by the harness's transports
   std::unique_ptr<Harness> harness;
   Side left;
   Side right;

@@ -1,5 +1,5 @@
-// What a peer may not do, and that nobody else notices: each breach closes its own connection with
-// the error that names it.
+// Violations of the protocol by a peer: each closes only its own connection, with the error that
+// names the violation.
 #include <functional>
 
 #include "tests/conformance/lane_test.h"
@@ -54,7 +54,7 @@ std::vector<Breach> Breaches() {
       {"SlotClosed", ProtocolError::kSlotClosed, change([](Header& h) { h.slot = SlotIndex{3}; })},
       {"SlotTooSmall", ProtocolError::kSlotBytes,
        change([](Header& h) { h.payload_bytes = kSlotBytes + 1; })},
-      // Checks in order: the slot is looked at before the size.
+      // The order of checks: the slot before the size.
       {"SlotClosedAndTooSmall", ProtocolError::kSlotClosed, change([](Header& h) {
          h.slot = SlotIndex{3};
          h.payload_bytes = kSlotBytes + 1;
@@ -74,7 +74,7 @@ class Protocol : public LaneTest {
     return bytes;
   }
 };
-// Where no lane is a stream of bytes, there are none.
+// Transports whose lanes are not byte streams do not instantiate these tests.
 GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(Protocol);
 INSTANTIATE_TEST_SUITE_P(Transports, Protocol, ::testing::ValuesIn(StreamHarnesses()), HarnessName);
 
@@ -90,7 +90,7 @@ TEST_P(Protocol, BreachClosesItsConnectionAndNoOther) {
     landing.table[3] = {};
     const ConnectionId id = left.transport->Adopt(*connection, landing.table);
     left.landings.emplace_back(id, &landing);
-    // A valid message, the breach, and a valid message that must not be believed.
+    // A valid message, the violation, and a valid message that must be ignored.
     Bytes bytes = ValidMessage();
     Bytes broken = ValidMessage();
     breach.corrupt(broken);
@@ -104,7 +104,7 @@ TEST_P(Protocol, BreachClosesItsConnectionAndNoOther) {
     EXPECT_EQ(last.error, TransportError::kProtocol);
     EXPECT_STREQ(ToString(last.protocol_error), ToString(breach.expected));
     EXPECT_EQ(left.received(), 1u);
-    // Expect: the lane beside it works in both directions.
+    // Expect: the other lane works in both directions.
     ASSERT_EQ(left.Post({.header = Credit(0), .payload = {}, .connections = {&bystander.left, 1}}),
               1u);
     ASSERT_EQ(
@@ -129,7 +129,7 @@ TEST_P(Protocol, SlotThatIsTakenAwayDuringItsPayloadEndsTheConnection) {
   peer->Write({bytes.data(), bytes.size() - 10});
   Settle();
   EXPECT_EQ(left.received(), 0u);
-  // The owner closes the slot; its memory may be gone. Expect: not another byte is written there.
+  // The owner closes the slot; its memory may be gone. Expect: no further byte is written there.
   landing.table[1] = {};
   const Bytes memory = landing.memory;
   peer->Write({bytes.data() + bytes.size() - 10, 10});

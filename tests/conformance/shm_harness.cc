@@ -1,5 +1,5 @@
-// The two ends of shared-memory lanes in one process, each with mappings of its own. Both ends are
-// put to the test on both sides: the daemon's rings by a packet, the client's by an eventfd.
+// The two ends of shared-memory lanes in one process, each with its own mappings. Both ends are
+// tested on both sides: the daemon's rings by a packet, the client's by an eventfd.
 #include <poll.h>
 #include <sys/socket.h>
 
@@ -50,8 +50,8 @@ class ShmHarness final : public Harness {
     return {*std::move(client), *std::move(daemon)};
   }
 
-  // A peer that writes what it likes into the rings is in tests/unit/transport/shm: bytes in order
-  // are not what it sends.
+  // tests/unit/transport/shm has a peer that writes arbitrary data into the rings: it does not send
+  // bytes in order.
   std::unique_ptr<RawPeer> ConnectRaw(std::unique_ptr<transport::Connection>&) override {
     return nullptr;
   }
@@ -83,7 +83,7 @@ std::unique_ptr<Harness> MakeShmClientHarness(const HarnessLimits& limits) {
   return std::make_unique<ShmHarness>(limits, Limits(limits), /*daemon_is_left=*/false);
 }
 
-// Everything wraps and fills all the time.
+// With these sizes, everything wraps and fills all the time.
 std::unique_ptr<Harness> MakeShmSmallHarness(const HarnessLimits& limits) {
   transport::ShmLimits small = Limits(limits);
   small.ring_records = wire::kRingRecordsMin;

@@ -1,6 +1,6 @@
-// Thousands of random messages both ways over several lanes that come and go, held against a
-// model: each connection's arrivals are a prefix of what was posted on it, byte for byte, and
-// everything if it was not closed.
+// Thousands of random messages both ways over several lanes that open and close, compared with a
+// model: each connection's arrivals are a prefix of the posted messages, byte by byte, and all of
+// them if it was not closed.
 #include <algorithm>
 #include <deque>
 #include <map>
@@ -28,7 +28,7 @@ struct Stream {
 class Soak : public LaneTest {
  protected:
   void PostSome(Side& side, ConnectionId id, Stream& stream) {
-    // One slot each: what is not yet received must not be overwritten.
+    // One slot each, so that unreceived messages are not overwritten.
     if (stream.posted.size() >= kSlots) return;
     wire::MessageHeader header = Gradient(stream.next % kSlots, 0, stream.next);
     auto payload = std::make_unique<Bytes>();
@@ -55,7 +55,7 @@ class Soak : public LaneTest {
     ++posted_count;
   }
 
-  // Holds what `side` has seen against the streams towards it, and empties it.
+  // Compares what `side` has seen with the streams towards it, and empties it.
   void Check(Side& side, std::map<std::uint64_t, Stream>& towards,
              std::map<std::uint64_t, Stream>& from) {
     for (const Seen& item : side.seen) {
@@ -71,7 +71,7 @@ class Soak : public LaneTest {
         Stream& stream = from[key];
         ASSERT_FALSE(stream.lent.empty());
         EXPECT_EQ(item.completion.cookie, stream.next - stream.lent.size());
-        // Sent: the memory is ours again, and changing it must not change what arrives.
+        // Sent: the memory may be reused, and changing it must not change what arrives.
         std::ranges::fill(*stream.lent.front(), std::byte{0xEE});
         stream.lent.pop_front();
       } else {
@@ -122,7 +122,8 @@ TEST_P(Soak, ArrivalsEqualTheModel) {
     Check(left, leftwards, rightwards);
     if (random.Chance(1, 4)) harness->Pump();
     if (random.Chance(1, 300)) {
-      // Close a lane from a random side, wait until both are told, and forget it.
+      // Closes a lane from a random side, waits until both sides have polled kClosed, and removes
+      // it.
       const std::size_t index = random.Below(open.size());
       Lane& victim = *open[index];
       closing[KeyOf(victim.left)] = true;
@@ -137,7 +138,7 @@ TEST_P(Soak, ArrivalsEqualTheModel) {
         return left_told == 2;
       };
       ASSERT_TRUE(Until(told));
-      left.Poll();  // a side that was told may hold the place until its next Poll
+      left.Poll();  // a side that has polled kClosed may hold the place until its next Poll
       right.Poll();
       open.erase(open.begin() + static_cast<std::ptrdiff_t>(index));
       Check(right, rightwards, leftwards);
@@ -145,7 +146,7 @@ TEST_P(Soak, ArrivalsEqualTheModel) {
     }
   }
   EXPECT_GT(closed_count, 0u);
-  // Then everything that was posted on the lanes that live arrives.
+  // Then all messages posted on live lanes arrive.
   const auto all_arrived = [&] {
     left.ReleaseAll();
     right.ReleaseAll();

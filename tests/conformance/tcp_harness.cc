@@ -95,7 +95,7 @@ class TcpHarness : public Harness {
   const transport::StreamLimits limits_;
 };
 
-// Both ends after a handshake with the same key. Keys of data change often.
+// Both ends after a handshake with the same key. Data keys change often.
 constexpr std::uint64_t kBytesPerKey = 300'000;
 using Sessions =
     std::pair<std::unique_ptr<transport::TlsSession>, std::unique_ptr<transport::TlsSession>>;

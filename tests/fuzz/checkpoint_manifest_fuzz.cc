@@ -1,5 +1,5 @@
-// Any bytes as the manifest of a saved state; and, since its own checksum stops nearly all of them,
-// once more with a checksum that fits.
+// Parses any bytes as the manifest of a checkpoint. Since the manifest's checksum rejects nearly
+// all inputs, parses them again with a correct checksum.
 #include <string>
 
 #include "common/base/status_text.h"
@@ -11,7 +11,7 @@
 namespace phub::fuzz {
 namespace {
 
-// An error has something to say; what was read is written and read back to the same.
+// An error has a message. An accepted manifest is written and reads back to the same value.
 void CheckManifest(std::string_view text) {
   const auto manifest = checkpoint::ParseManifest(text);
   if (!manifest.ok()) {

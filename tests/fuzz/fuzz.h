@@ -1,9 +1,10 @@
-// What the fuzz targets share. A target is one file with LLVMFuzzerTestOneInput; it is linked
-// - with run_corpus.cc, in every build: the files of tests/fuzz/corpus/<target> and a fixed number
-//   of deterministic mutations of them, a ctest entry fuzz_<target>_corpus;
+// Shared by the fuzz targets. A target is one file with LLVMFuzzerTestOneInput. It is linked
+// - with run_corpus.cc, in every build: a ctest entry fuzz_<target>_corpus runs the files of
+//   tests/fuzz/corpus/<target> and a fixed number of deterministic mutations of them;
 // - with libFuzzer, in the preset `fuzz` (clang).
-// A property that does not hold aborts (PHUB_CHECK); reads past the input are for the sanitizers
-// and, in run_corpus, for a guard page.
+//
+// A violated property aborts (PHUB_CHECK). Reads past the input are detected by the sanitizers and,
+// in run_corpus, by a guard page.
 #pragma once
 
 #include <cstddef>

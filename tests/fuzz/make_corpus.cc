@@ -1,7 +1,7 @@
-// Writes the part of the corpus that is made, not found: well-formed inputs and near misses.
+// Writes the generated part of the corpus: well-formed inputs and near misses.
 //   fuzz_make_corpus --write FOLDER    (FOLDER/<target>/<name>; after a change of the wire)
-//   fuzz_make_corpus --check FOLDER    (in ctest: what is checked in is what would be written)
-// Inputs that a fuzzer found lie beside these and are left alone.
+//   fuzz_make_corpus --check FOLDER    (in ctest: the checked-in files must equal the output)
+// Inputs that a fuzzer found are next to these and are not changed.
 #include <algorithm>
 #include <cstdio>
 #include <filesystem>
@@ -45,7 +45,7 @@ std::vector<std::byte> Encoded(const MessageHeader& header) {
   return bytes;
 }
 
-// The same with one byte changed, cut short, and followed by more: each is named for what it is.
+// The input with one byte changed, cut short, and extended. The name says which.
 void AddNearMisses(Files& files, const std::string& target, const std::vector<std::byte>& valid,
                    std::initializer_list<std::size_t> places) {
   for (const std::size_t at : places) {
@@ -143,7 +143,7 @@ void AddLaneWelcomes(Files& files) {
   AddNearMisses(files, "lane_welcome", accepted, {0, 3, 4, 5, 6, 7, 8, 15});
 }
 
-// One message of a stream: its header says how many payload bytes follow.
+// One message of a stream. Its header has the number of payload bytes that follow.
 void Append(std::vector<std::byte>& stream, MessageKind kind, std::uint32_t slot,
             std::uint32_t payload_bytes) {
   MessageHeader header;
@@ -157,8 +157,8 @@ void Append(std::vector<std::byte>& stream, MessageKind kind, std::uint32_t slot
   }
 }
 
-// stream_receiver_fuzz.cc says what the first two bytes are, and that slots 0, 2 and 3 take 64,
-// 1000 and 257 bytes while slot 1 is closed.
+// stream_receiver_fuzz.cc describes the first two bytes. Slots 0, 2 and 3 have 64, 1000 and 257
+// bytes, and slot 1 is closed.
 void AddStreams(Files& files) {
   const auto start = [](unsigned options, unsigned seed) {
     return std::vector{static_cast<std::byte>(options), static_cast<std::byte>(seed)};
@@ -220,8 +220,8 @@ phub::checkpoint::CheckpointDescription SavedDescription() {
   return description;
 }
 
-// safetensors_fuzz.cc reads an input as a whole file, and as a header behind the number of bytes of
-// data that it is for.
+// safetensors_fuzz.cc reads an input as a whole file, and as a header that follows the number of
+// bytes of its data.
 void AddSafetensors(Files& files) {
   const phub::checkpoint::SafetensorsHeader header = phub::checkpoint::HeaderOf(SavedDescription());
   std::string file = phub::checkpoint::EncodeHeader(header);
@@ -295,8 +295,8 @@ void AddVerbsLane(Files& files) {
   AddNearMisses(files, "verbs_lane", offer, {0, 4, 5, 11, 40, 60});
 }
 
-// shm_rings_fuzz.cc says what the commands are. Slot 0 takes 512 bytes and is shared, 1 takes
-// 20000, 2 is closed; the worker's region is number 1 of an address, the parameters number 2.
+// shm_rings_fuzz.cc describes the commands. Slot 0 has 512 bytes and is shared, slot 1 has 20000,
+// slot 2 is closed. In addresses, the worker's region is number 1 and the parameters are number 2.
 void AddRings(Files& files) {
   constexpr std::byte kPoll{3};
   constexpr std::byte kRelease{6};

@@ -1,5 +1,5 @@
-// What is expected of the readers of topologies and plans. Small inputs name large things, so that
-// what is read is only used further when it is small.
+// Properties of the readers of topologies and plans. Small inputs can name large things, so a
+// result is used further only if it is small.
 #pragma once
 
 #include <cstdint>
@@ -22,7 +22,7 @@ inline std::string_view Text(const std::uint8_t* data, std::size_t size) {
                    : std::string_view(reinterpret_cast<const char*>(data), size);
 }
 
-// An error has something to say; what was read can be written, and reads back to the same.
+// An error has a message. An accepted topology can be written, and reads back to the same value.
 inline void CheckTopology(const absl::StatusOr<plan::Topology>& topology) {
   if (!topology.ok()) {
     PHUB_CHECK(!topology.status().message().empty());
@@ -35,7 +35,7 @@ inline void CheckTopology(const absl::StatusOr<plan::Topology>& topology) {
   if (again.ok()) PHUB_CHECK(plan::TopologyToJson(*again) == text);
 }
 
-// What verifies can be simulated; nothing else is asked of a plan that was read.
+// A verified plan can be simulated. There are no other requirements for a plan that was read.
 inline void CheckForest(const plan::Topology& topology,
                         const absl::StatusOr<plan::Forest>& forest) {
   if (!forest.ok()) {

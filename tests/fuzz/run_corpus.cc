@@ -1,8 +1,9 @@
-// Runs a fuzz target without libFuzzer: every file of a folder, then mutations of them that are the
-// same in every run.
+// Runs a fuzz target without libFuzzer: every file of a folder, then deterministic mutations of
+// them.
 //   fuzz_<target>_corpus FOLDER MUTATIONS
-// Each input ends where an inaccessible page begins, so that one byte read too many is a crash in
-// every build. On a crash the input is printed as hex.
+//
+// Each input ends where an inaccessible page begins, so that reading one byte too many crashes in
+// every build. On a crash, the input is printed as hex.
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -45,7 +46,7 @@ void PrintInputAndDie(int signal_number) {
   std::raise(signal_number);
 }
 
-// Memory whose end is followed by a page that may not be touched.
+// Memory that is followed by an inaccessible page.
 class GuardedMemory {
  public:
   GuardedMemory() {
@@ -98,7 +99,7 @@ void MutateOnce(Input& input, const Input& other, phub::SeededRandom& random) {
     input[at] = static_cast<std::uint8_t>(input[at] ^ (1u << random.Below(8)));
   } else if (choice == 2) {
     input[at] = kTelling[random.Below(kTelling.size())];
-  } else if (choice == 3) {  // a run of up to eight: a whole field
+  } else if (choice == 3) {  // a run of up to eight bytes: a whole field
     const std::size_t length = std::min(input.size() - at, 1 + Place(random, 8));
     std::fill_n(begin, length, kTelling[random.Below(kTelling.size())]);
   } else if (choice == 4) {

@@ -1,5 +1,5 @@
-// Any bytes as a safetensors file, and as a header for as much data as their first eight say: what
-// is accepted covers its data, and is written and read back to the same.
+// Parses any bytes as a safetensors file, and as a header for as much data as their first eight
+// bytes say. An accepted header covers its data, and is written and read back to the same value.
 #include <string>
 
 #include "common/base/status_text.h"

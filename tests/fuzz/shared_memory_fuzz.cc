@@ -1,4 +1,4 @@
-// The three small forms that pass over a daemon's Unix socket, all on the same bytes.
+// Parses the same bytes as each of the three small messages of a daemon's Unix socket.
 #include "common/wire/shared_memory.h"
 #include "tests/fuzz/wire_properties.h"
 

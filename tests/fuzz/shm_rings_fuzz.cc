@@ -1,11 +1,13 @@
-// A daemon's end of a lane in shared memory, against a worker whose every word is the fuzzer's.
-// Whatever stands in the rings and their indices, whenever it changes: nothing is read or written
-// outside of the lane's memory, the worker's region and the landing slots; what is handed over is
-// well formed and lies where it may; the owner's other memory stays as it was.
+// A daemon's end of a lane in shared memory, with a worker that the fuzzer controls. Whatever the
+// rings and their indices contain, and whenever they change:
+// - nothing is read or written outside of the lane's memory, the worker's region and the landing
+//   slots;
+// - delivered messages are well formed and point to valid memory;
+// - the owner's other memory does not change.
 //
-// Input: commands of one byte and their operands, little-endian, cut at the end as zeros.
+// Input: commands of one byte and their operands, little-endian. Operands cut at the end are zeros.
 //   0 put: a message's header of 64 bytes, place u8, region u8, offset u32 -> the next record
-//   1 bytes: count u16 -> as many more of the arena are announced
+//   1 bytes: count u16 -> announces that many more bytes of the arena
 //   2 indices: which u8, value u64, added to what this side wrote or read
 //   3 poll: the daemon's turn     4 post: the daemon sends count u8 gradients of size u16
 //   5 scribble: where u16, value u64 into the lane's memory    6 release: everything lent
@@ -58,7 +60,7 @@ Memory MakeRegion(SharedMemory::Others others) {
   return std::make_shared<const SharedMemory>(*std::move(made));
 }
 
-// Made once: a memfd for each input would be most of the work.
+// Created once, since a memfd for each input would take most of the time.
 struct Regions {
   Regions() {
     table.Add(worker, /*writable_by_peer=*/true);
@@ -69,7 +71,7 @@ struct Regions {
   SharedRegions table;
 };
 
-// Ends where a page begins that nobody may touch. One for the whole run.
+// Ends where an inaccessible page begins. One for the whole run.
 std::byte* MemoryBeforeAGuard(std::size_t bytes) {
   constexpr std::size_t kPages = 16 * 4096;
   static std::byte* const pages = static_cast<std::byte*>(
@@ -86,7 +88,7 @@ class Lane {
         memory_(MemoryBeforeAGuard(bytes_)),
         staging_(kSlots * kSlotBytes, kGuard) {
     std::memset(memory_, 0, bytes_);
-    // The first slot lies in the staging area, the second elsewhere, the third is closed.
+    // The first slot is in the staging area, the second elsewhere, the third is closed.
     landing_ = {LandingSlot{staging_.data(), kSlotBytes},
                 LandingSlot{elsewhere_.data(), kLongBytes}, LandingSlot{}};
     in_ = RingAt(memory_, 0, kRecords, kArenaBytes);
@@ -192,7 +194,7 @@ class Lane {
     PHUB_CHECK(inside(staging_.data(), kSlotBytes) || inside(elsewhere_.data(), kLongBytes) ||
                inside(message.inline_payload.data(), wire::kInlineBytesMax) ||
                inside(worker->data(), worker->bytes()));
-    // Loaded once, as a kernel would: reading past the end is for the sanitizers.
+    // Reads it once, as a kernel would. Sanitizers detect a read past the end.
     unsigned sum = 0;
     for (std::uint32_t i = 0; i < bytes; ++i) sum += std::to_integer<unsigned>(message.payload[i]);
     PHUB_CHECK(sum <= 255u * bytes);
@@ -200,7 +202,7 @@ class Lane {
   void ReleaseAll() {
     for (const ReceivedMessage* message : lent_) {
       receiver_->Release(message);
-      receiver_->Release(message);  // twice is once
+      receiver_->Release(message);  // a second release has no effect
     }
     lent_.clear();
   }

@@ -1,9 +1,9 @@
-// The framing of byte streams against a plain parse of the same bytes: however the bytes are split
-// over reads, whatever the budget and however long messages are held, the same messages come out,
-// with the same payloads in the right places, and the stream ends for the same reason.
+// Compares the framing of byte streams with a plain parse of the same bytes. However the bytes are
+// split over reads, whatever the budget, and however long messages are held: the same messages are
+// delivered, with the same payloads in the right places, and the stream ends for the same reason.
 //
 // Input: byte 0 is the number of messages that may be lent (low 2 bits, plus 1) and whether they
-// are held as long as possible (bit 2); byte 1 seeds the splits; the rest is the stream.
+// are held as long as possible (bit 2). Byte 1 seeds the splits. The rest is the stream.
 #include <algorithm>
 #include <array>
 #include <cstring>
@@ -41,8 +41,8 @@ struct Expected {
   ProtocolError protocol_error = ProtocolError::kNone;
 };
 
-// Slots of unlike sizes, one of them closed. Each is an allocation of its own: AddressSanitizer
-// sees a byte past its end.
+// Slots of different sizes, one of them closed. Each is a separate allocation, so that
+// AddressSanitizer detects a byte past its end.
 class Slots {
  public:
   Slots() {
@@ -74,7 +74,7 @@ ProtocolError CheckSlot(const MessageHeader& header, std::span<const LandingSlot
   return header.payload_bytes <= slot.bytes_max ? ProtocolError::kNone : ProtocolError::kSlotBytes;
 }
 
-// Both enumerations name the refusals of a header alike.
+// Both enumerations use the same names for the refusals of a header.
 bool SameRefusal(wire::DecodeError decode_error, ProtocolError error) {
   return std::strcmp(wire::ToString(decode_error), transport::ToString(error)) == 0;
 }
@@ -117,7 +117,7 @@ Expected Parse(std::span<const std::byte> stream, std::span<const LandingSlot> l
   return expected;
 }
 
-// Gives the bytes in pieces of random length.
+// Returns the bytes in pieces of random length.
 class SplitStream final : public transport::ByteStream {
  public:
   SplitStream(std::span<const std::byte> bytes, std::uint64_t seed) : rest_(bytes), random_(seed) {}
@@ -181,7 +181,7 @@ class Check {
  private:
   struct Held {
     const ReceivedMessage* message;
-    std::size_t index;  // in expected_.messages
+    std::size_t index;  // index into expected_.messages
   };
 
   void Take(const ReceivedMessage* message) {
@@ -197,7 +197,7 @@ class Check {
     if (!hold_) ReleaseOldest();
   }
 
-  // What is lent stays as it was until it is released.
+  // Lent memory does not change until it is released.
   void CheckHeld(const Held& held) const {
     const Expected::Message& expected = expected_.messages[held.index];
     PHUB_CHECK(held.message->header == expected.header, "message={}", held.index);
@@ -210,7 +210,7 @@ class Check {
   void ReleaseOldest() {
     CheckHeld(held_.front());
     receiver_.Release(held_.front().message);
-    receiver_.Release(held_.front().message);  // twice is once
+    receiver_.Release(held_.front().message);  // a second release has no effect
     held_.pop_front();
   }
 

@@ -1,4 +1,4 @@
-// What the two ends of a verbs lane tell each other, all forms on the same bytes.
+// Parses the same bytes as each message that the two ends of a verbs lane exchange.
 #include "common/wire/verbs_lane.h"
 #include "tests/fuzz/wire_properties.h"
 

@@ -1,4 +1,4 @@
-// What must hold of every decoder of the wire, whatever the bytes.
+// Properties that must hold for every decoder of the wire, for any bytes.
 #pragma once
 
 #include <algorithm>
@@ -10,10 +10,10 @@
 
 namespace phub::fuzz {
 
-// `decode(bytes, value)` says whether it accepts; `encode(value, array)` writes kEncodedBytes.
-// - Refused: the value is left alone.
-// - Accepted: every bit of the form is accounted for, so encoding gives the same bytes again, and
-//   decoding those gives the same value. (Bytes behind the form, if any, are not its business.)
+// `decode(bytes, value)` returns whether it accepts; `encode(value, array)` writes kEncodedBytes.
+// - Refused: the value does not change.
+// - Accepted: every bit of the message matters, so encoding gives the same bytes again, and
+//   decoding those gives the same value. (Bytes after the message, if any, are ignored.)
 template <std::size_t kEncodedBytes, typename Value, typename Decode, typename Encode>
 void CheckDecoder(std::span<const std::byte> bytes, const Value& untouched, const Decode& decode,
                   const Encode& encode) {

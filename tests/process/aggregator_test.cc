@@ -1,5 +1,5 @@
-// Jobs that span racks, with daemons that only sum and pass on: the bits of a serial oracle that
-// sums in the plan's order, and what becomes of the job when an aggregator dies.
+// Jobs that span racks, with aggregators: daemons that only sum and forward. Checks the bits
+// against a serial oracle that sums in the plan's order, and the job's end when an aggregator dies.
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -44,7 +44,7 @@ void RunOver(const std::string& name, std::size_t aggregators, std::uint64_t see
       ASSERT_EQ(RunRanks(racks, DrawRackJob(500 + seed, *topology, planner)), "");
     }
   }
-  // Expect: whoever stands for a switch of which the plan makes use had sums to add up.
+  // Expect: the aggregators that the plan uses have added up sums.
   std::uint64_t partials = 0;
   for (std::size_t i = 0; i < aggregators; ++i) {
     partials += CountedAt(racks, count + i, "phub_partials_total");
@@ -57,7 +57,8 @@ TEST(Aggregators, SeveralSwitchesHaveTheBitsOfTheSerialOracle) {
   RunOver("racks:2x2@2,aggregate", 3, 8);
 }
 
-// In one direction every rack sends straight to the home, or gets what it sends, over the switch.
+// Changes one direction of the plan: every rack sends straight to the home over the switch, or
+// receives its result straight from the home.
 plan::Forest Straightened(const plan::Topology& topology, const plan::Forest& forest,
                           bool reduces) {
   plan::Forest made = forest;
@@ -118,14 +119,14 @@ class OneAggregator : public ::testing::Test {
     }
     return trainers;
   }
-  // Every worker ends in time, and is told of the aggregator.
+  // Every worker ends in time, with an error that names the aggregator.
   void ExpectNamed(std::vector<Process>& trainers, const std::string& word) {
     ExpectVerdict(trainers,
                   {fmt::format("the daemon of aggregator 3 ({})", racks_.endpoint(kRacks)), word},
                   racks_);
   }
 
-  // Without a topology the aggregator is the switch between the racks.
+  // Without a topology, the aggregator is assumed to be the switch between the racks.
   RackProcess racks_{kRacks + 1,
                      {"--cores", "1", "--pin", "off"},
                      RackProcess::Kind::kManyRacks,

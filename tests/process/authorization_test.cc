@@ -1,5 +1,5 @@
-// Every method of the control plane x every role x tenants, against a real daemon: what the table
-// says is what happens, and what is not in the table does not happen.
+// Calls every method of the control plane with every role and several tenants on a real daemon. The
+// result must match the table, and a method that is not in the table must be refused.
 #include "server/tenant/authorization.h"
 
 #include <fmt/format.h>
@@ -80,7 +80,8 @@ class AuthorizationTest : public testing::Test {
     credentials.key = path + ".key";
     return credentials;
   }
-  // One message on any method, of whatever kind it is: its status. Streams are closed after it.
+  // Sends one message to a method of any kind (unary or streaming), then closes the stream. Returns
+  // the status.
   static grpc::Status Call(const std::shared_ptr<grpc::Channel>& channel,
                            const google::protobuf::MethodDescriptor& method,
                            const google::protobuf::Message& message) {
@@ -111,7 +112,7 @@ class AuthorizationTest : public testing::Test {
     next();
     return status;
   }
-  // A message of the method's request, which names the tenant if it can.
+  // A request message for the method. It names the tenant if it has a field for that.
   static std::unique_ptr<google::protobuf::Message> RequestOf(
       const google::protobuf::MethodDescriptor& method, const std::string& tenant) {
     std::unique_ptr<google::protobuf::Message> message(
@@ -133,7 +134,7 @@ class AuthorizationTest : public testing::Test {
 };
 IdentityDaemon* AuthorizationTest::daemon_ = nullptr;
 
-// Who there is: by certificate and by token, for they come different ways.
+// Every role with a certificate and with a token, since they are checked by different code.
 TEST_F(AuthorizationTest, EveryMethodForEveryRole) {
   std::map<std::string, std::pair<Role, std::shared_ptr<grpc::Channel>>> callers;
   for (const Role role : {Role::kOperator, Role::kAdmin, Role::kServer}) {
@@ -174,7 +175,7 @@ TEST_F(AuthorizationTest, ATenantNamingAnotherIsDeniedOnEveryMethodThatNamesOne)
     const MethodRule& rule = *server::FindMethodRule(NameOf(*method));
     if (!rule.Allows(Role::kTenant)) continue;
     if (method->input_type()->FindFieldByName("tenant") == nullptr) continue;
-    if (method->name() == "GetRack") continue;  // is about the daemon; the tenant is not looked at
+    if (method->name() == "GetRack") continue;  // concerns the daemon; the tenant is not checked
     const grpc::Status foreign = Call(acme, *method, *RequestOf(*method, "zeta"));
     EXPECT_EQ(foreign.error_code(), grpc::StatusCode::PERMISSION_DENIED)
         << rule.method << ": " << foreign.error_message();
@@ -185,7 +186,8 @@ TEST_F(AuthorizationTest, ATenantNamingAnotherIsDeniedOnEveryMethodThatNamesOne)
   EXPECT_GE(methods, 9);
 }
 
-// They pass on what others ask of jobs that span racks, and have no say in those of one rack.
+// Daemons of other racks forward requests for jobs that span racks. They have no permission for
+// jobs of one rack.
 TEST_F(AuthorizationTest, DaemonsOfOtherRacksSaveAndLoadOnlyWhatSpansRacks) {
   const auto daemon = daemon_->Channel(WithCertificate("server", "node"));
   for (const auto* method : AllMethods()) {
@@ -216,7 +218,8 @@ TEST_F(AuthorizationTest, WhatHasNoRowIsUnknownAndReflectionIsOff) {
 }
 
 TEST_F(AuthorizationTest, DrainingIsForOperatorsAndAttemptsAreInTheLog) {
-  // The matrix may have used up what is written down at once; then it is one a second.
+  // The calls above may have used up the burst of audit records; then one record per second
+  // remains.
   std::this_thread::sleep_for(std::chrono::milliseconds(1500));
   const std::string tenant = daemon_->IssueToken("drainer", {"--tenant", "acme"});
   const Finished refused = daemon_->Ask(tenant, {"server", "drain"});
@@ -232,7 +235,7 @@ TEST_F(AuthorizationTest, DrainingIsForOperatorsAndAttemptsAreInTheLog) {
   EXPECT_THAT(log.output, HasSubstr("(operator)"));
 }
 
-// A token is of one call: a connection is not anybody's.
+// A token belongs to a call. The connection has no identity.
 TEST_F(AuthorizationTest, TwoTenantsOnOneConnectionAreKeptApart) {
   const auto channel = daemon_->Channel(daemon_->WithToken(""));
   const auto stub = v1::Tenants::NewStub(channel);

@@ -1,5 +1,5 @@
-// Workers that behave badly in shared memory, and what hundreds of jobs leave behind: the daemon
-// stays as it was, and other jobs' bits are right.
+// Workers that misbehave in shared memory, and the remains of hundreds of jobs: the daemon's
+// resources do not grow, and other jobs' bits are correct.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <signal.h>
@@ -46,7 +46,7 @@ class BadWorkers : public ::testing::Test {
     EXPECT_EQ(after.parameters, expected_.parameters);
     EXPECT_TRUE(daemon_.process().IsRunning()) << daemon_.process().Outputs();
   }
-  // A job that behaves, over shared memory.
+  // Runs a well-behaved job over shared memory.
   Trained TrainSteadily() {
     return TrainUndisturbed(daemon_.endpoint(),
                             {.job = "steady",
@@ -60,7 +60,7 @@ class BadWorkers : public ::testing::Test {
   Trained expected_;
 };
 
-// Both ranks of a job of its own; rank 1's gradients never stand still.
+// Runs both ranks of a job of its own; rank 1's gradients change all the time.
 TEST_F(BadWorkers, OneThatRewritesGradientsWhileTheyAreSummedHarmsNobodyElse) {
   std::atomic<bool> over = false;
   std::atomic<std::uint64_t> rounds = 0;
@@ -109,7 +109,7 @@ TEST_F(BadWorkers, OneThatRewritesGradientsWhileTheyAreSummedHarmsNobodyElse) {
   EXPECT_EQ(rounds, 300u);
 }
 
-// Large gradients, so that a random instant is mostly one inside of a push.
+// The gradients are large, so that a random instant is probably within a push.
 TEST_F(BadWorkers, OnesThatAreKilledInsideOfAPushHarmNobodyElse) {
   SeededRandom random(3);
   for (const char* transport : {"shm", "tcp", "shm", "tcp", "shm", "shm"}) {
@@ -142,15 +142,15 @@ TEST_F(BadWorkers, HundredsOfJobsLeaveNoDescriptorsAndNoMemoryBehind) {
           3);
       ASSERT_EQ(trained.problem, "") << daemon_.process().Outputs();
     }
-    Sleep(kSecond);  // what ended last is given back a moment later
+    Sleep(kSecond);  // the last job's resources are freed a moment later
   };
   run(40);
   const std::size_t descriptors = DescriptorsOf(daemon_.process().pid());
   const std::uint64_t resident = daemon_.process().ResidentBytes();
   run(std::getenv("PHUB_TEST_LONG") != nullptr ? 1000 : 200);
-  // A job over shared memory has more than ten descriptors and MiBs of staging: left behind, they
-  // would be thousands and hundreds of MiB. The rest is gRPC's and the allocator's coming and
-  // going.
+  // A job over shared memory has more than ten descriptors and MiBs of staging. A leak would be
+  // thousands of descriptors and hundreds of MiB. Smaller differences are due to gRPC and the
+  // allocator.
   EXPECT_LE(DescriptorsOf(daemon_.process().pid()), descriptors + 8);
   EXPECT_LE(daemon_.process().ResidentBytes(), resident + (std::uint64_t{16} << 20));
 }

@@ -1,5 +1,6 @@
-// Nothing of a running job outlives its daemon: the error that ends its workers names what an
-// administrator saved of it, though no rank asked for that, and what it was loaded from.
+// A running job ends with its daemon. The error that its workers receive names the checkpoint that
+// an administrator saved, even if no rank asked for it, and the checkpoint that the job was loaded
+// from.
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -20,7 +21,7 @@ using ::testing::HasSubstr;
 constexpr DurationNs kPatience = 60 * kSecond;
 constexpr std::uint32_t kRanks = 3;
 
-// The number of daemons.
+// The parameter is the number of daemons.
 class CheckpointError : public ::testing::TestWithParam<std::size_t> {
  protected:
   CheckpointError() : rack_(GetParam(), {"--cores", "2", "--pin", "off"}) {}
@@ -40,7 +41,7 @@ TEST_P(CheckpointError, EveryWorkerOfADaemonThatWasKilledNamesWhatPhubctlSaved) 
                                 .more = {"--pause-ms", "1"}};
   std::vector<Process> trainers = StartTrainers(options);
   ASSERT_TRUE(WaitForIteration(trainers[0], 10, kPatience)) << trainers[0].Outputs();
-  // Only the second one is the newest.
+  // Only the second checkpoint is the newest.
   const std::string first = folder_.path() + "/first";
   ASSERT_EQ(rack_.Ask(0, {"job", "save", "ended", first}).exit, Exit::WithCode(0));
   const Finished saved = rack_.Ask(0, {"job", "save", "ended", directory, "-o", "json"});
@@ -65,7 +66,7 @@ TEST_P(CheckpointError, EveryWorkerOfADaemonThatWasKilledNamesWhatPhubctlSaved) 
     EXPECT_THAT(VerdictOf(trainer), HasSubstr(rack_.endpoint(victim)));
     EXPECT_THAT(VerdictOf(trainer), HasSubstr(named));
   }
-  // What they name is there, and who goes on from it names it from then on.
+  // The checkpoints that the error names exist, and a job that loads one names it from then on.
   options.job = "resumed";
   options.more.insert(options.more.end(), {"--load", directory});
   std::vector<Process> resumed = StartTrainers(options);

@@ -1,5 +1,6 @@
-// kill -9 at any instant, of a daemon whose control state is being changed: what was answered is
-// there afterwards, what was not is there whole or not at all, and the audit log says the same.
+// Kills a daemon (kill -9) at any instant while its control state changes. Changes that were
+// acknowledged exist after a restart, other changes are complete or absent, and the audit log
+// agrees.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -19,7 +20,7 @@ namespace {
 constexpr int kKills = 6;
 constexpr int kKillsLong = 300;
 
-// What a tenant is, as far as this test changes it: its memory quota.
+// The memory quota of each tenant, the only property that this test changes.
 using Tenants = std::map<std::string, std::uint64_t>;
 
 // Changes control state over the socket until the daemon is gone.
@@ -35,7 +36,7 @@ class Changer {
     while (Change()) {
     }
   }
-  // One change that is certainly complete, so that no round is empty.
+  // Makes one change that is certainly complete, so that no round is empty.
   bool Change() {
     const std::string name = fmt::format("tenant-{}", random_.Below(8));
     const std::uint64_t bytes = 1 + random_.Below(1u << 20);
@@ -95,7 +96,7 @@ class Changer {
   SeededRandom& random_;
   Tenants answered_;
   Tenants in_doubt_;
-  std::vector<std::pair<std::string, std::string>> tokens_;  // tenant, text
+  std::vector<std::pair<std::string, std::string>> tokens_;  // tenant, token
   int answers_ = 0;
   grpc::Status refusal_;
 };
@@ -152,14 +153,14 @@ TEST(ControlStoreKill, SurvivesKillsAtAnyInstant) {
     ASSERT_EQ(changer.refusal().error_code(), grpc::StatusCode::UNAVAILABLE)
         << changer.refusal().error_message();
     answers += changer.answers();
-    if (random.Chance(1, 3)) {  // and again, while it starts
+    if (random.Chance(1, 3)) {  // kills it again while it starts
       const Process starting = Process::Start(
           kPhubd, {"--listen", "127.0.0.1:0", "--state-dir", daemon.folder() + "/state",
                    "--control-socket", daemon.folder() + "/control.sock", "--cores", "1"});
       Sleep(random.Below(60'000));
       starting.Signal(SIGKILL);
     }
-    if (random.Chance(1, 2)) {  // sometimes others than the daemon put the log back in order
+    if (random.Chance(1, 2)) {  // sometimes another process than the daemon recovers the log
       SystemRandom unused;
       const auto store = server::ControlStore::Open(daemon.folder() + "/state", unused);
       ASSERT_TRUE(store.ok()) << store.status();
@@ -172,7 +173,7 @@ TEST(ControlStoreKill, SurvivesKillsAtAnyInstant) {
     ASSERT_TRUE(found == changer.answered() || found == changer.in_doubt());
     const std::int64_t last = LastAudit(*root);
     ASSERT_GE(last, audited + changer.answers());
-    ASSERT_LE(last, audited + changer.answers() + 1);  // the one in doubt
+    ASSERT_LE(last, audited + changer.answers() + 1);  // the change in doubt
     const auto nobody =
         v1::Tenants::NewStub(*client::MakeChannel(daemon.endpoint(), {}, grpc::ChannelArguments()));
     for (const auto& [tenant, token] : changer.tokens()) {

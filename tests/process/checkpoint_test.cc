@@ -1,5 +1,5 @@
-// Saved state with real daemons: saved while training goes on, by the job and by phubctl; resumed
-// with the bits of a run that was never interrupted; refused, with the reason, when it is damaged.
+// Checkpoints with real daemons: saved during training by the job and by phubctl; loaded with the
+// same bits as an uninterrupted run; and refused with the reason if they are damaged.
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -36,7 +36,8 @@ Bytes BytesOf(const std::string& text) {
   return {data, data + text.size()};
 }
 
-// What a job of threads, whose ranks all run `body`, came to.
+// Runs a job whose ranks are threads that run `body`. Returns each rank's problem, or an empty
+// string.
 std::vector<std::string> OnEveryRank(const std::string& endpoint, JobOptions options,
                                      const TrainerOptions& trainer_options,
                                      const std::function<std::string(Trainer&)>& body) {
@@ -52,12 +53,12 @@ std::vector<std::string> OnEveryRank(const std::string& endpoint, JobOptions opt
   return results;
 }
 
-// The number of daemons.
+// The parameter is the number of daemons.
 class Checkpoint : public ::testing::TestWithParam<std::size_t> {
  protected:
   static constexpr std::uint32_t kRanks = 3;
   static constexpr std::uint64_t kIterations = 120;
-  static constexpr std::uint64_t kRunning = 4000;  // long enough to be saved on the way
+  static constexpr std::uint64_t kRunning = 4000;  // long enough for a save during training
 
   Checkpoint() : rack_(GetParam(), {"--cores", "2", "--pin", "off"}) {}
   void SetUp() override { ASSERT_TRUE(rack_.serving()) << rack_.Outputs(); }
@@ -71,7 +72,7 @@ class Checkpoint : public ::testing::TestWithParam<std::size_t> {
     EXPECT_EQ(trained.problem, "") << rack_.Outputs();
     return trained.parameters;
   }
-  // Trains so far and saves then, as the job itself does it.
+  // Trains for `iterations`, then saves through the job's own call.
   std::string SavedAt(std::uint64_t iterations) {
     const std::string directory = fmt::format("{}/saved-{}", folder_.path(), iterations);
     for (const std::string& problem :
@@ -89,7 +90,7 @@ class Checkpoint : public ::testing::TestWithParam<std::size_t> {
       EXPECT_EQ(problem, "") << rack_.Outputs();
     return directory;
   }
-  // A new job that loads and trains on: its parameters, the same at every rank.
+  // The parameters of a new job that loads and continues training. They are the same on every rank.
   Bytes Resumed(const std::string& directory, std::uint64_t saved_at, std::uint64_t iterations,
                 std::uint32_t world_size = kRanks) {
     std::vector<Bytes> parameters(world_size);
@@ -129,7 +130,7 @@ TEST_P(Checkpoint, AnotherWorldSizeLoadsTheSameParameters) {
   EXPECT_NE(Resumed(directory, 20, 25, 2), saved) << "and it trains on";
 }
 
-// Processes that train on all the while; the state of each saving is resumed from.
+// Saves several times while processes train; a new job resumes from each checkpoint.
 TEST_P(Checkpoint, PhubctlSavesWhileTrainingGoesOn) {
   TrainerProcessOptions options{.endpoint = rack_.endpoint(0),
                                 .job = "running",
@@ -163,8 +164,8 @@ TEST_P(Checkpoint, PhubctlSavesWhileTrainingGoesOn) {
   }
 }
 
-// A rank is killed while the state is being saved: the saving is done when the rank is back, or
-// says why not; a state that is there is whole.
+// Kills a rank during a save. The save completes when the rank is back, or fails with the reason. A
+// checkpoint that exists is complete.
 TEST_P(Checkpoint, AWorkerKilledDuringTheSavingLeavesAWholeStateOrNone) {
   TrainerProcessOptions options{
       .endpoint = rack_.endpoint(0),
@@ -222,7 +223,7 @@ TEST_P(Checkpoint, AWorkerKilledDuringTheSavingLeavesAWholeStateOrNone) {
   EXPECT_GE(loaded, 1u);
 }
 
-// What is done to a saved state, and what the refusal must say.
+// A kind of damage to a checkpoint, and the words that the error must contain.
 struct Damage {
   const char* name;
   std::function<void(const std::string& directory)> damage;
@@ -270,8 +271,8 @@ const std::vector<Damage>& Damages() {
   return *damages;
 }
 
-// All ranks are told the reason, nothing was loaded in part, and the same job goes on: it loads the
-// state that is whole and trains to the expected bits.
+// All ranks receive the reason, nothing was loaded in part, and the same job continues: it loads
+// the undamaged checkpoint and trains to the expected bits.
 TEST_P(Checkpoint, WhatIsDamagedIsRefusedAtEveryRankAndTheJobGoesOn) {
   const std::string whole = SavedAt(10);
   const Bytes expected = Uninterrupted(20);
@@ -302,7 +303,7 @@ TEST_P(Checkpoint, WhatIsDamagedIsRefusedAtEveryRankAndTheJobGoesOn) {
   }
 }
 
-// A state of other shapes, and of other keys.
+// A checkpoint with other shapes, and one with other keys.
 TEST_P(Checkpoint, WhatIsOfAnotherJobIsRefusedAtEveryRankWithTheKeyNamed) {
   const std::string directory = SavedAt(5);
   for (const std::string& refusal :
@@ -325,7 +326,7 @@ TEST_P(Checkpoint, WhatIsOfAnotherJobIsRefusedAtEveryRankWithTheKeyNamed) {
   EXPECT_THAT(loaded.status().message(), HasSubstr("another.key"));
 }
 
-// Nothing of a running job outlives its daemon: what its workers are told names what does.
+// A running job ends with its daemon: the error that its workers receive names the last checkpoint.
 TEST_P(Checkpoint, TheErrorOfARestartedDaemonsJobNamesTheSavedState) {
   const std::string directory = folder_.path() + "/kept";
   const std::size_t victim = rack_.size() - 1;
@@ -342,7 +343,7 @@ TEST_P(Checkpoint, TheErrorOfARestartedDaemonsJobNamesTheSavedState) {
       return ToString(status);
     });
   });
-  // Here, since a daemon ends with the thread that started it.
+  // In this thread, because a daemon dies with the thread that started it.
   while (ready < kRanks) std::this_thread::sleep_for(std::chrono::milliseconds(10));
   rack_.daemon(victim).Signal(SIGKILL);
   ASSERT_TRUE(rack_.daemon(victim).Wait(kPatience).has_value());
@@ -351,7 +352,7 @@ TEST_P(Checkpoint, TheErrorOfARestartedDaemonsJobNamesTheSavedState) {
   for (const std::string& problem : problems)
     EXPECT_THAT(problem, HasSubstr(rack_.endpoint(victim)));
   EXPECT_THAT(problems[1], HasSubstr(fmt::format("iteration 7 in {}", directory)));
-  // What it names is there, and goes on.
+  // The checkpoint that the error names exists, and can be resumed.
   EXPECT_EQ(Resumed(directory, 7, 20), Uninterrupted(20));
 }
 

@@ -7,7 +7,7 @@
 namespace phub::process {
 namespace {
 
-constexpr DurationNs kStartPatience = 30 * kSecond;  // sanitizers and busy machines are slow
+constexpr DurationNs kStartPatience = 30 * kSecond;  // generous for sanitizers and busy machines
 
 std::vector<std::string> WithPort(std::vector<std::string> arguments, const std::string& folder) {
   arguments.insert(arguments.begin(),

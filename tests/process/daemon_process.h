@@ -1,4 +1,4 @@
-// A phubd on ports of its own, for process tests.
+// A phubd on its own ports, for process tests.
 #pragma once
 
 #include <optional>
@@ -16,13 +16,14 @@ extern const char* const kPhubctl;
 
 class DaemonProcess {
  public:
-  // Waits until it serves. If it does not, endpoint() is empty and process() can tell why.
+  // Waits until the daemon serves. If it fails to start, endpoint() is empty; see process() for the
+  // reason.
   explicit DaemonProcess(std::vector<std::string> arguments = {},
                          const std::vector<std::string>& environment = {});
 
   Process& process() { return process_; }
   const std::string& endpoint() const { return endpoint_; }  // "127.0.0.1:40123"
-  // phubctl on this daemon.
+  // Runs phubctl against this daemon.
   Finished Ask(std::vector<std::string> arguments) const;
 
  private:

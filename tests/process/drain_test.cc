@@ -30,7 +30,7 @@ class Draining : public ::testing::Test {
   std::string TryAnotherJob() {
     return TrainUndisturbed(rack_.endpoint(0), {.job = "another"}, 3).problem;
   }
-  // Both workers end with an error that holds these words.
+  // Both workers end with an error that contains these words.
   void ExpectVerdict(DurationNs timeout, const std::vector<std::string>& words) {
     for (Process& trainer : trainers_) {
       ASSERT_EQ(trainer.Wait(timeout), Exit::WithCode(1)) << trainer.Outputs();
@@ -44,7 +44,7 @@ class Draining : public ::testing::Test {
 
 TEST_F(Draining, NewJobsAreRefusedAndWhatIsLeftAtTheDeadlineFailsByName) {
   Train();
-  // Expect: what ends jobs asks first, where somebody is there to answer.
+  // Expect: commands that end jobs ask for confirmation if they run on a terminal.
   const Finished unasked = rack_.Ask(1, {"server", "drain", "--deadline", "6s"});
   EXPECT_EQ(unasked.exit, Exit::WithCode(2));
   EXPECT_THAT(unasked.error, HasSubstr("1 job(s) that are not done within 6"));
@@ -53,7 +53,8 @@ TEST_F(Draining, NewJobsAreRefusedAndWhatIsLeftAtTheDeadlineFailsByName) {
   ASSERT_EQ(drained.exit, Exit::WithCode(0)) << drained.error;
   EXPECT_THAT(drained.output, HasSubstr("draining"));
   EXPECT_THAT(rack_.Ask(0, {"server", "list"}).output, HasSubstr("draining: "));
-  // Expect: the job is told and goes on; another one is refused, by name and with the time left.
+  // Expect: the job learns of the drain and continues; another job is refused, with its name and
+  // the time left.
   for (Process& trainer : trainers_) {
     EXPECT_TRUE(trainer.WaitForOutput("event=daemon_draining", kPatience)) << trainer.Outputs();
     EXPECT_TRUE(WaitForIteration(trainer, IterationsOf(trainer) + 20, kPatience));
@@ -63,7 +64,7 @@ TEST_F(Draining, NewJobsAreRefusedAndWhatIsLeftAtTheDeadlineFailsByName) {
   EXPECT_THAT(refusal, HasSubstr("drain"));
   EXPECT_THAT(refusal, ::testing::ContainsRegex("[0-9.]+ m?s"));
   ExpectVerdict(kPatience, {"training", "drain", "in time"});
-  // Expect: it stays drained until it is told otherwise.
+  // Expect: the daemon stays drained until it is undrained.
   EXPECT_THAT(TryAnotherJob(), HasSubstr("drain"));
   EXPECT_EQ(rack_.Ask(1, {"server", "undrain"}).exit, Exit::WithCode(0));
   EXPECT_EQ(TryAnotherJob(), "") << rack_.Outputs();

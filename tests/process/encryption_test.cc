@@ -1,5 +1,5 @@
-// Lanes with TLS between a daemon with identities and workers; tenants that require it; and what a
-// hostile network and hostile tenants do to a daemon while a job trains.
+// TLS lanes between a daemon with identities and its workers; tenants that require TLS; and hostile
+// networks and tenants that attack a daemon while a job trains.
 #include <arpa/inet.h>
 #include <netinet/in.h>
 #include <sys/socket.h>
@@ -18,7 +18,7 @@
 namespace phub::process {
 namespace {
 
-// Many more in the long form.
+// Many more in the long form of the test.
 std::size_t Many(std::size_t fast, std::size_t thorough) {
   return std::getenv("PHUB_TEST_LONG") != nullptr ? thorough : fast;
 }
@@ -29,7 +29,7 @@ std::uint16_t PortAfter(const std::string& text, const std::string& before) {
   return static_cast<std::uint16_t>(std::stoul(text.substr(at + before.size())));
 }
 
-// All are of this host: what begins with 127.
+// All addresses that begin with 127 belong to this host.
 constexpr in_addr_t kOwnAddress = INADDR_LOOPBACK;
 constexpr in_addr_t kOtherAddress = INADDR_LOOPBACK + 1;
 
@@ -45,7 +45,7 @@ Descriptor ConnectTo(std::uint16_t port, in_addr_t from) {
   return socket;
 }
 
-// A daemon whose lanes over tcp are TLS or not, and workers of a tenant that have its token.
+// A daemon whose tcp lanes use TLS or not, and workers of a tenant that have its token.
 class EncryptionTest : public testing::Test {
  protected:
   void Start(const std::string& data_tls) {
@@ -53,7 +53,7 @@ class EncryptionTest : public testing::Test {
         IdentityDaemon::Options{.tls = true, .arguments = {"--data-tls", data_tls}});
     ASSERT_NE(daemon_->endpoint(), "") << daemon_->process().Outputs();
   }
-  // From now on this process works for the tenant.
+  // From now on, this process acts for the tenant.
   void Become(const std::string& tenant, const std::vector<std::string>& more = {}) {
     std::vector<std::string> create = {"tenant", "create", tenant};
     create.insert(create.end(), more.begin(), more.end());
@@ -117,7 +117,7 @@ TEST_F(EncryptionTest, AdministratorsSeeHowLanesTravelAndWhy) {
   EXPECT_THAT(daemon_->AskAsRoot({"tenant", "get", "strict", "-o", "json"}).output,
               HasSubstr("\"required\""));
   EXPECT_TRUE(trainer->job().Leave().ok());
-  // RDMA is not encrypted, and so never theirs.
+  // RDMA is not encrypted, so this tenant cannot use it.
   options.job = "rdma";
   options.transport = TransportChoice::kVerbs;
   const auto refused = Trainer::Start(daemon_->endpoint(), options);
@@ -130,9 +130,9 @@ TEST_F(EncryptionTest, ATenantThatRequiresItGetsNoLaneWithoutIt) {
   Become("strict", {"--encryption", "required"});
   const Trained refused = Train("plain", TransportChoice::kTcp, 3);
   EXPECT_THAT(refused.problem, HasSubstr("the tenant requires encryption"));
-  // On the daemon's own host nothing leaves it.
+  // Shared memory stays within the daemon's host.
   EXPECT_EQ(Train("shared", TransportChoice::kSharedMemory, 3).problem, "");
-  // Once it is not required any more, lanes are as the daemon has them.
+  // Once the tenant no longer requires TLS, lanes use the daemon's setting.
   const Finished changed =
       daemon_->AskAsRoot({"tenant", "set-quota", "strict", "--encryption", "optional"});
   ASSERT_EQ(changed.exit, Exit::WithCode(0)) << changed.error;
@@ -181,7 +181,7 @@ grpc::Status EvictDisturbed(grpc::ChannelInterface& channel, grpc::ClientContext
       ->EvictJob(&context, request, &info);
 }
 
-// What an enemy has for certificates.
+// The certificates of an attacker.
 struct Certificates {
   explicit Certificates(const IdentityDaemon& daemon) {
     zeta = OfCertificate(daemon, daemon.IssueCertificate("tenant", "zeta"));
@@ -201,7 +201,8 @@ struct Certificates {
     foreign = OfCertificate(daemon, other + "/admin-eve");
   }
   void ExpectForeignOnesRefused(IdentityDaemon& daemon) const {
-    // Over, or of another authority: TLS ends it. Of another trust domain: known, and nobody here.
+    // TLS closes connections with an expired certificate or one of another authority. A certificate
+    // of another trust domain passes TLS but has no identity here.
     EXPECT_EQ(CallAs(daemon, over, Drain).error_code(), grpc::StatusCode::UNAVAILABLE);
     EXPECT_EQ(CallAs(daemon, foreign, Drain).error_code(), grpc::StatusCode::UNAVAILABLE);
     EXPECT_EQ(CallAs(daemon, elsewhere, Drain).error_code(), grpc::StatusCode::UNAUTHENTICATED);
@@ -209,7 +210,7 @@ struct Certificates {
   client::Credentials zeta, over, elsewhere, foreign;
 };
 
-// Connections that say nothing, or noise, to both ports.
+// Opens connections to both ports that send nothing, or garbage.
 void Crowd(std::uint16_t port, in_addr_t from, std::size_t count,
            std::vector<Descriptor>& sockets) {
   for (std::size_t i = 0; i < count; ++i) {
@@ -252,8 +253,8 @@ TEST_F(EncryptionTest, AbuseOfAllKindsDoesNotDisturbAJob) {
   text[40] = text[40] == 'a' ? 'b' : 'a';
   const std::string forged = daemon_->folder() + "/forged.token";
   ASSERT_TRUE(WriteFileDurably(forged, text, kSecretFileMode, true).ok());
-  std::this_thread::sleep_for(std::chrono::milliseconds(1200));  // the short-lived one ends
-  // Who comes from elsewhere keeps nobody from opening lanes.
+  std::this_thread::sleep_for(std::chrono::milliseconds(1200));  // the certificate expires
+  // A crowd from another address does not keep the workers from opening lanes.
   Crowd(data_port, kOtherAddress, Many(300, 2000), sockets);
   EXPECT_EQ(sockets.size(), Many(300, 2000));
   std::atomic<bool> done{false};
@@ -262,7 +263,7 @@ TEST_F(EncryptionTest, AbuseOfAllKindsDoesNotDisturbAJob) {
     disturbed = Train("disturbed", TransportChoice::kTcp, iterations);
     done = true;
   });
-  // Who comes from the workers' own address takes its places, but no lane that is open.
+  // A crowd from the workers' own address takes the places for handshakes, but closes no open lane.
   for (const char* rank : {"0", "1"}) {
     const std::string lane = std::string("job=\"disturbed\" rank=") + rank + " core=0 lane=";
     EXPECT_TRUE(daemon_->process().WaitForOutput(lane, 20 * kSecond));
@@ -280,7 +281,7 @@ TEST_F(EncryptionTest, AbuseOfAllKindsDoesNotDisturbAJob) {
     }
     EXPECT_EQ(CallAsTenant(*daemon_, zeta, Drain).error_code(),
               grpc::StatusCode::PERMISSION_DENIED);
-    // Another tenant's job, by token and by certificate: it cannot be seen, let alone ended.
+    // Another tenant, by token and by certificate, can neither see nor end the job.
     for (const client::Credentials& other : {daemon_->WithToken(zeta), certificates.zeta}) {
       const grpc::Status evicted = CallAs(*daemon_, other, EvictDisturbed);
       EXPECT_EQ(evicted.error_code(), grpc::StatusCode::PERMISSION_DENIED)
@@ -305,7 +306,7 @@ TEST_F(EncryptionTest, AbuseOfAllKindsDoesNotDisturbAJob) {
   RecordProperty("rounds", static_cast<int>(rounds));
   RecordProperty("growth_bytes", static_cast<int>(peak_bytes - before_bytes));
   EXPECT_LE(peak_bytes - std::min(before_bytes, peak_bytes), (64u << 20) + kFreedBytesKept);
-  // Each was counted, and attempts at changes are in the audit log.
+  // Each refusal was counted, and attempts at changes are in the audit log.
   EXPECT_GE(Counted("phub_calls_refused_token_total"), rounds);
   EXPECT_GE(Counted("phub_calls_refused_revoked_total"), rounds);
   EXPECT_GE(Counted("phub_calls_refused_expired_total"), rounds);

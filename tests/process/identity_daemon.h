@@ -1,4 +1,4 @@
-// A phubd with identities: a state directory, a control socket, and TLS if it is asked for.
+// A phubd with identities: a state directory, a control socket, and TLS if requested.
 #pragma once
 
 #include <grpcpp/grpcpp.h>
@@ -17,15 +17,15 @@ namespace phub::process {
 class IdentityDaemon {
  public:
   struct Options {
-    bool tls = false;  // with an authority of its own, made by phubctl
+    bool tls = false;  // with its own authority, made by phubctl
     std::vector<std::string> arguments = {};
   };
   IdentityDaemon() : IdentityDaemon(Options()) {}
   explicit IdentityDaemon(Options options);
 
-  // Starts it (again). False if it does not serve; outputs() tells why.
+  // Starts or restarts the daemon. Returns false if it does not serve; outputs() has the reason.
   bool Start();
-  void Kill();  // -9
+  void Kill();  // with SIGKILL
   Process& process() { return *process_; }
 
   const std::string& folder() const { return folder_.path(); }
@@ -33,17 +33,17 @@ class IdentityDaemon {
   std::string socket() const { return "unix:" + folder() + "/control.sock"; }
   std::string pki() const { return folder() + "/pki"; }
 
-  // phubctl as root on the control socket; as whoever has the token of that file; as nobody.
+  // Run phubctl as root on the control socket, with the token in a file, and without credentials.
   Finished AskAsRoot(std::vector<std::string> arguments) const;
   Finished Ask(const std::string& token_file, std::vector<std::string> arguments) const;
   Finished AskWithout(std::vector<std::string> arguments) const;
 
-  // Makes a token (phubctl's arguments after "token issue") and gives the file's path.
+  // Issues a token (`arguments` follow "token issue"). Returns the path of its file.
   std::string IssueToken(const std::string& name, std::vector<std::string> arguments) const;
-  // A certificate of this authority: the path without ".crt" and ".key".
+  // Issues a certificate of this authority. Returns the path without ".crt" and ".key".
   std::string IssueCertificate(const std::string& role, const std::string& name) const;
 
-  // A channel of its own.
+  // A channel with its own connection.
   std::shared_ptr<grpc::Channel> Channel(client::Credentials credentials) const;
   client::Credentials WithToken(const std::string& token_file) const;
 

@@ -21,7 +21,8 @@ namespace phub::process {
 using testing::HasSubstr;
 using testing::Not;
 
-// A certificate of the daemon's authority that no phubctl would make: the path without ".crt".
+// A certificate of the daemon's authority that phubctl would refuse to issue. Returns the path
+// without ".crt".
 inline std::string MakeOddCertificate(const IdentityDaemon& daemon, const std::string& name,
                                       const client::cli::CertificateRequest& asked) {
   const auto read = [](const std::string& path) {
@@ -40,7 +41,7 @@ inline std::string MakeOddCertificate(const IdentityDaemon& daemon, const std::s
 class IdentityTest : public testing::Test {
  protected:
   static void SetUpTestSuite() {
-    // Sessions of these tests send no heartbeats.
+    // The sessions of these tests send no heartbeats.
     daemon_ = new IdentityDaemon({.tls = true, .arguments = {"--liveness-timeout", "30s"}});
     ASSERT_NE(daemon_->endpoint(), "") << daemon_->process().Outputs();
     for (const char* tenant : {"acme", "zeta"}) {
@@ -48,7 +49,7 @@ class IdentityTest : public testing::Test {
     }
   }
   static void TearDownTestSuite() {
-    // No secret ever got into the log.
+    // No secret was ever logged.
     EXPECT_THAT(daemon_->process().Outputs(), Not(HasSubstr("phub_")));
     delete daemon_;
     daemon_ = nullptr;

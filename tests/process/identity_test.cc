@@ -44,7 +44,7 @@ TEST_F(IdentityTest, ATokenIsRotatedUnderARunningChannel) {
   const std::string renewed = TextOf(path);
   EXPECT_NE(renewed, old);
   EXPECT_THAT(name(), HasSubstr(renewed.substr(5, 16)));
-  EXPECT_EQ(CodeOfToken(old), grpc::StatusCode::OK);  // its grace
+  EXPECT_EQ(CodeOfToken(old), grpc::StatusCode::OK);  // still valid during its grace period
   EXPECT_EQ(daemon_->AskAsRoot({"token", "revoke", old.substr(5, 16), "--yes"}).exit,
             Exit::WithCode(0));
   EXPECT_EQ(CodeOfToken(old), grpc::StatusCode::UNAUTHENTICATED);
@@ -56,7 +56,8 @@ TEST_F(IdentityTest, WrongCertificatesOpenNothing) {
   const auto right = OfCertificate(daemon_->IssueCertificate("tenant", "acme"));
   ASSERT_TRUE(WhoAmI(right, &identity).ok());
   EXPECT_EQ(identity.tenant(), "acme");
-  // Of a tenant that is not there, another trust domain, or of nobody: TLS is content, we are not.
+  // The tenant does not exist, the trust domain is another one, or there is no identity. TLS
+  // accepts these certificates, but the daemon does not.
   for (const auto& [name, uri] : {std::pair("gone", "spiffe://rack.test/tenant/gone"),
                                   std::pair("foreign", "spiffe://other.test/tenant/acme"),
                                   std::pair("role", "spiffe://rack.test/root/acme"),
@@ -64,11 +65,11 @@ TEST_F(IdentityTest, WrongCertificatesOpenNothing) {
     const std::string path = MakeOdd(name, {.uri = uri, .hosts = {}, .days = 1});
     EXPECT_EQ(WhoAmI(OfCertificate(path)).error_code(), grpc::StatusCode::UNAUTHENTICATED) << name;
   }
-  // Over: TLS refuses the connection.
+  // Expired: TLS refuses the connection.
   const std::string over = MakeOdd(
       "over", {.uri = "spiffe://rack.test/tenant/acme", .hosts = {}, .days = 0, .seconds = -60});
   EXPECT_EQ(WhoAmI(OfCertificate(over)).error_code(), grpc::StatusCode::UNAVAILABLE);
-  // Of another authority.
+  // From another authority.
   const std::string other = daemon_->folder() + "/other";
   ASSERT_EQ(RunToEnd(kPhubctl, {"pki", "init", other, "--trust-domain", "rack.test"}).exit,
             Exit::WithCode(0));
@@ -79,7 +80,7 @@ TEST_F(IdentityTest, WrongCertificatesOpenNothing) {
   auto mixed = right;
   mixed.token_file = daemon_->IssueToken("mixed", {"--tenant", "zeta"});
   EXPECT_EQ(WhoAmI(mixed).error_code(), grpc::StatusCode::UNAUTHENTICATED);
-  // The daemon is one that another authority certifies: the client does not talk to it.
+  // Another authority certifies the daemon, so the client refuses to talk to it.
   auto deceived = daemon_->WithToken(mixed.token_file);
   deceived.ca_file = other + "/ca.crt";
   EXPECT_EQ(WhoAmI(deceived).error_code(), grpc::StatusCode::UNAVAILABLE);
@@ -150,7 +151,7 @@ TEST_F(IdentityTest, ASessionIsItsTenantsAlone) {
   load->WritesDone();
   EXPECT_EQ(load->Finish().error_code(), kDenied);
   EXPECT_GE(Counted("phub_calls_refused_tenant_total"), 9u);
-  // Expect: the owner is not disturbed, and the other does not see the job.
+  // Expect: the owner is not disturbed, and the other tenant cannot see the job.
   grpc::ClientContext committing;
   v1::CommitRequest commit;
   commit.set_session_id(joined.session_id());

@@ -1,4 +1,4 @@
-// What one tenant's nonces and memory are to another: nothing.
+// One tenant can neither use nor see another tenant's nonces and memory.
 #include <algorithm>
 #include <functional>
 #include <map>
@@ -80,18 +80,19 @@ TEST_F(IsolationTest, ANonceIsOfOneTenantJobRankAndEpochAndServesOnce) {
     spoil(hello);
     return Dial(own, hello);
   };
-  // Another rank of the job, with its own nonce there; a rank and a core that are not there.
+  // Another rank of the job with this nonce; a rank and a core that do not exist.
   EXPECT_EQ(spoilt([](auto& hello) { hello.rank = Rank{1}; }), kDenied);
   EXPECT_EQ(spoilt([](auto& hello) { hello.rank = Rank{7}; }), kDenied);
   EXPECT_EQ(spoilt([](auto& hello) { hello.core = CoreIndex{1}; }), kDenied);
-  // Another tenant's job of the same name, with the nonce of this one; and the other way round.
+  // Another tenant's job of the same name with this job's nonce, and the reverse.
   EXPECT_EQ(spoilt([&](auto& hello) { hello.incarnation = foreign.hello.incarnation; }), kDenied);
   EXPECT_EQ(spoilt([&](auto& hello) { hello.nonce = foreign.hello.nonce; }), kDenied);
   EXPECT_EQ(spoilt([&](auto& hello) { hello.nonce = sibling.hello.nonce; }), kDenied);
   EXPECT_EQ(spoilt([](auto& hello) { ++hello.membership_epoch.value; }), kOver);
   EXPECT_EQ(spoilt([](auto& hello) { ++hello.incarnation.value; }), kOver);
   EXPECT_EQ(spoilt([](auto& hello) { hello.nonce[7] ^= std::byte{1}; }), kDenied);
-  // None of that used it up; this does. The lane stays, since its end would end the job.
+  // None of these attempts used up the nonce; this one does. The lane stays open, since closing it
+  // would end the job.
   const auto lane = transport::DialTcp("127.0.0.1", own.data_port, own.hello, 5 * kSecond);
   EXPECT_TRUE(lane.ok()) << lane.status().message();
   EXPECT_EQ(Dial(own, own.hello), kDenied);
@@ -107,12 +108,12 @@ TEST_F(IsolationTest, MemoryOfOneTenantIsZeroWhenTheNextGetsIt) {
     ASSERT_TRUE(job.ok()) << job.status().message();
     auto key = job->AddKey("weights", f32, kElements, Sgd{.learning_rate = 1.0});
     ASSERT_TRUE(key.ok()) << key.status().message();
-    // The parameters as they were when the daemon made them: nothing was ever pushed to them.
+    // The parameters have their initial values, because nothing was ever pushed to them.
     std::fill(key->gradients<float>().begin(), key->gradients<float>().end(), 0.0f);
     ASSERT_TRUE(key->PushPull().Wait().ok());
     const auto found = key->parameters<float>();
     EXPECT_EQ(std::count(found.begin(), found.end(), 0.0f), static_cast<std::ptrdiff_t>(kElements));
-    // And now they hold something that nobody else may find, in staging slots as well.
+    // Now they, and the staging slots, hold data that no other tenant may find.
     std::fill(key->gradients<float>().begin(), key->gradients<float>().end(), 77.0f);
     ASSERT_TRUE(key->PushPull().Wait().ok());
     EXPECT_EQ(key->parameters<float>()[kElements - 1], -77.0f);

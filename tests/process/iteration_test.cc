@@ -1,5 +1,5 @@
-// Jobs with apply=iteration over real daemons: what a lost rank leaves behind, what is refused, and
-// what waiting sums cost. Their bits are random_jobs_test's.
+// Jobs with apply=iteration over real daemons: the state after a lost rank, what is refused, and
+// the memory of waiting sums. random_jobs_test checks their bits.
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -77,7 +77,7 @@ JobOptions OfRank(JobOptions options, std::uint32_t rank) {
 class Iterations : public ::testing::TestWithParam<TransportChoice> {
  protected:
   void SetUp() override { ASSERT_TRUE(rack_.serving()) << rack_.Outputs(); }
-  // Both ranks push both keys; every rank's elements are `value`.
+  // Both ranks push both keys; each element is `value`.
   static void Iterate(Rank& first, Rank& second, float value, bool second_asks = false) {
     std::vector<Handle> handles;
     for (Rank* rank : {&first, &second}) {
@@ -100,7 +100,7 @@ INSTANTIATE_TEST_SUITE_P(Transports, Iterations,
 TEST_P(Iterations, AreClippedSkippedAndCounted) {
   JobOptions options = Options(GetParam());
   options.skip_nonfinite = true;
-  options.clip_norm = std::sqrt(6000.0);  // of gradients that are 1 everywhere
+  options.clip_norm = std::sqrt(6000.0);  // the norm of gradients that are 1 everywhere
   Rank first(rack_.endpoint(0), OfRank(options, 0));
   Rank second(rack_.endpoint(1), OfRank(options, 1));
   Iterate(first, second, 0.25f);  // 0.5 everywhere: nothing is clipped
@@ -128,12 +128,12 @@ TEST_P(Iterations, OfARankThatIsLostBeforeTheEndChangeNothing) {
   std::optional<Rank> second(std::in_place, rack_.endpoint(1), OfRank(Options(GetParam()), 1));
   Iterate(first, *second, 1.0f);
   ASSERT_TRUE(first.AllAre(0, -2.0f));
-  // Key a is pushed by both, and summed; key b is not, and rank 1 goes.
+  // Both ranks push key a, and it is summed. Rank 1 leaves without pushing key b.
   std::vector<Handle> handles;
   for (std::size_t key = 0; key < 2; ++key) handles.push_back(first.keys[key].PushPull());
   Handle last = second->keys[0].PushPull();
   EXPECT_EQ(last.Wait(300ms).code(), StatusCode::kDeadlineExceeded);
-  // Somebody who asks is told what is missing.
+  // job stalls reports what is missing.
   const Finished stalls = rack_.Ask(0, {"job", "stalls", "whole", "--longer-than", "100ms"});
   EXPECT_THAT(stalls.output, ContainsRegex("\nb +[0-9]+ +rank 1")) << stalls.error;
   EXPECT_THAT(stalls.output, Not(ContainsRegex("\na +[0-9]")));
@@ -141,7 +141,7 @@ TEST_P(Iterations, OfARankThatIsLostBeforeTheEndChangeNothing) {
   const Status verdict = handles[0].Wait(std::chrono::nanoseconds(kPatience));
   EXPECT_EQ(verdict.code(), StatusCode::kAborted);
   EXPECT_THAT(std::string(verdict.message()), AllOf(HasSubstr("rank 1"), HasSubstr("whole")));
-  EXPECT_TRUE(first.AllAre(0, -2.0f));  // what was summed was not applied
+  EXPECT_TRUE(first.AllAre(0, -2.0f));  // the sum was not applied
   EXPECT_TRUE(first.AllAre(1, -2.0f));
 }
 
@@ -161,7 +161,7 @@ TEST_P(Iterations, TakeNoKeysInTheirMiddle) {
   EXPECT_TRUE(rank.job->AddKey("c", f32, 10, Sgd{.learning_rate = 1.0}).ok());
 }
 
-// Processes that are killed at any moment, also between the last sum and the first update.
+// Kills processes at any moment, also between the last sum and the first update.
 TEST(KilledInIterations, EverybodyIsToldWhoDied) {
   RackProcess rack(2, {"--cores", "2", "--pin", "off"});
   ASSERT_TRUE(rack.serving()) << rack.Outputs();
@@ -182,8 +182,7 @@ TEST(KilledInIterations, EverybodyIsToldWhoDied) {
   }
 }
 
-// The sums that wait are counted when keys are added; no more than that is taken, however long one
-// trains.
+// The memory of waiting sums is reserved when keys are added, and training never takes more.
 TEST(SumsThatWait, ArePartOfTheReservation) {
   DaemonProcess daemon({"--cores", "2", "--pin", "off"});
   ASSERT_NE(daemon.endpoint(), "") << daemon.process().Outputs();
@@ -201,7 +200,7 @@ TEST(SumsThatWait, ArePartOfTheReservation) {
   const std::uint64_t reserved = std::strtoull(info.c_str() + at + 17, nullptr, 10);
   EXPECT_GE(reserved, 2 * kElements * sizeof(float));  // parameters and sums
   EXPECT_THAT(info, HasSubstr("\"apply\": \"iteration\""));
-  // Broadcasts are no part of iterations: after one, all but the sums has been used.
+  // Broadcasts are not part of iterations: after one, all memory except the sums is in use.
   const std::vector<float> initial(kElements, 1.0f);
   ASSERT_TRUE(job->Initialize(*key, {initial.data(), kElements, f32}).ok());
   const std::uint64_t before = daemon.process().ResidentBytes();

@@ -1,5 +1,5 @@
-// Real workers (phub-digits) of a real daemon, killed while they train: every survivor must say
-// who died, in time, and the daemon must have its memory back.
+// Kills real workers (phub-digits) of a real daemon while they train. Every survivor must name the
+// lost rank in time, and the daemon must free the job's memory.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -15,7 +15,7 @@ namespace phub::process {
 namespace {
 
 constexpr int kRanks = 4;
-// liveness_timeout (2 s), the diagnosis, and what a busy machine adds to starting and ending.
+// liveness_timeout (2 s), plus the diagnosis and the delays of a busy machine.
 constexpr DurationNs kNoticeLimit = 5 * kSecond;
 
 class KillTest : public ::testing::Test {
@@ -35,7 +35,7 @@ class KillTest : public ::testing::Test {
       ASSERT_LT(clock_.Now(), deadline) << workers_[0].Outputs();
     }
   }
-  // How many rounds the daemon has completed.
+  // The number of completed rounds.
   std::uint64_t Rounds() {
     const std::string stats = daemon_.Ask({"stats"}).output;
     const std::size_t line = stats.find("phub_rounds_total");
@@ -44,7 +44,7 @@ class KillTest : public ::testing::Test {
     const std::size_t number = stats.rfind(' ', end);
     return std::strtoull(stats.c_str() + number, nullptr, 10);
   }
-  // Every worker but `victim` ends with an error that holds these words.
+  // Every worker except `victim` ends with an error that contains these words.
   void ExpectVerdict(int victim, const std::vector<std::string>& words) {
     const TimeNs start = clock_.Now();
     for (int rank = 0; rank < kRanks; ++rank) {
@@ -60,7 +60,7 @@ class KillTest : public ::testing::Test {
       }
     }
   }
-  // No job holds memory any more.
+  // No job has memory reserved any more.
   void ExpectMemoryBack() {
     const TimeNs deadline = clock_.Now() + 5 * kSecond;
     std::string answer;
@@ -83,7 +83,7 @@ TEST_F(KillTest, AKilledWorkerIsNamedByEverySurvivor) {
   ExpectVerdict(2, {"rank 2", "digits", "key"});
   ExpectMemoryBack();
   EXPECT_LE(daemon_.process().ResidentBytes(), resident_before);
-  // Expect: the same name can be trained again at once, and the daemon is none the worse.
+  // Expect: a job of the same name can train at once, and the daemon is intact.
   workers_.clear();
   StartWorkers();
   workers_[1].Signal(SIGKILL);
@@ -96,7 +96,7 @@ TEST_F(KillTest, ASilentWorkerIsNamedByEverySurvivor) {
   ExpectVerdict(3, {"rank 3", "digits"});
   ExpectMemoryBack();
   workers_[3].Signal(SIGCONT);
-  // Expect: it learns that its place is gone, and does not hang either.
+  // Expect: the worker learns that another process took its place, and does not hang.
   const auto exit = workers_[3].Wait(kNoticeLimit);
   ASSERT_TRUE(exit.has_value()) << workers_[3].Outputs();
   EXPECT_NE(exit->code, 0);

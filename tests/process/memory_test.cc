@@ -1,5 +1,5 @@
-// What admission reserves for a job, and what the daemon's process really takes once every byte has
-// been used: quotas are only worth what this arithmetic is.
+// Compares the memory that admission reserves for a job with the daemon's resident memory after
+// every byte was used. Quotas depend on this arithmetic.
 #include <fmt/format.h>
 #include <grpcpp/grpcpp.h>
 #include <gtest/gtest.h>
@@ -26,19 +26,19 @@ struct Shape {
 };
 
 constexpr std::uint64_t kElements = 16 << 20;
-// Of a job: lanes, records, what the allocator rounds up, pages of a huge page that nobody asked
-// for.
+// Memory of a job that is not counted: lanes, records, rounding by the allocator, unused parts of
+// huge pages.
 constexpr std::uint64_t kSlackBytes = 8 << 20;
 constexpr double kAbove = 1.05;
 constexpr double kBelow = 0.90;
-// Reserved, but written to only when ranks are folded because slots run short: with one rank never,
-// with more as it happens.
+// Accumulators are reserved, but written only if ranks are folded because slots run short. That
+// never happens with one rank, and depends on timing with more ranks.
 constexpr std::uint64_t kAccumulatorBytes = kElements * 4;
 
 class Memory : public testing::TestWithParam<Shape> {
  protected:
   Memory() : rack_(1, {"--cores", "2", "--pin", "off"}) {}
-  // What the jobs of the daemon have reserved, and what it has.
+  // The reservations of all jobs of the daemon, and its resident memory.
   std::uint64_t Reserved() {
     const auto channel = grpc::CreateChannel(rack_.endpoint(0), grpc::InsecureChannelCredentials());
     grpc::ClientContext context;
@@ -52,7 +52,7 @@ class Memory : public testing::TestWithParam<Shape> {
   RackProcess rack_;
 };
 
-// One rank: keys of 64 MiB (32 with two bytes an element), every element pushed twice.
+// Runs one rank: keys of 64 MiB (32 MiB with two bytes per element), every element pushed twice.
 std::string Work(const std::string& endpoint, const Shape& shape, std::uint32_t rank,
                  const std::function<void()>& look) {
   auto session = Connect(endpoint);
@@ -71,7 +71,7 @@ std::string Work(const std::string& endpoint, const Shape& shape, std::uint32_t 
       return std::string(status.message());
     }
   }
-  // Held until everybody has looked.
+  // Keeps the memory until every rank has looked.
   (void)job->Barrier();
   if (rank == 0) look();
   (void)job->Barrier();

@@ -26,14 +26,14 @@ using phub::testing::SendText;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 
-constexpr DurationNs kPatience = 60 * kSecond;  // far beyond what any step takes
+constexpr DurationNs kPatience = 60 * kSecond;  // much longer than any step takes
 
 void Sleep(DurationNs duration) {
   const timespec time{duration / kSecond, duration % kSecond};
   nanosleep(&time, nullptr);
 }
 
-// A daemon with its metrics on; port 0: it did not say where.
+// A daemon with metrics. Port 0: its output did not contain the port.
 struct MeasuredDaemon {
   explicit MeasuredDaemon(std::vector<std::string> arguments = {})
       : daemon([&] {
@@ -64,7 +64,7 @@ std::string ContentOf(const std::string& path) {
   return content.str();
 }
 
-// Empty if all ranks ended well, with the same parameters.
+// Empty if all ranks succeeded, with the same parameters.
 std::string Finish(std::vector<Process>& trainers, const std::string& folder) {
   for (Process& trainer : trainers) {
     if (trainer.Wait(kPatience) != Exit::WithCode(0)) return VerdictOf(trainer);
@@ -114,7 +114,7 @@ TEST(PhubdMetrics, TellWhatAJobDoesWhileItTrains) {
   EXPECT_GT(rounds, 100);
   EXPECT_EQ(Finish(trainers, folder.path()), "");
 
-  // The job is over: its series are gone, its tenant's are not.
+  // After the job ended, its series are gone but its tenant's series remain.
   PrometheusText after;
   for (int i = 0; i < 200; ++i) {
     after = measured.Scrape();
@@ -123,7 +123,7 @@ TEST(PhubdMetrics, TellWhatAJobDoesWhileItTrains) {
   }
   EXPECT_EQ(after.Sum("phub_job_gradients_total"), -1);
   EXPECT_GE(after.Sum("phub_tenant_rounds_total", {{"tenant", "default"}}), rounds);
-  // Not while rounds end: they are read one after the other.
+  // Compared only between rounds, because the two metrics are read one after the other.
   EXPECT_EQ(after.Sum("phub_rounds_total"), after.Sum("phub_tenant_rounds_total"));
   EXPECT_EQ(after.Sum("phub_tenant_memory_bytes"), 0);
   EXPECT_EQ(after.Sum("phub_messages_refused_total"), 0);
@@ -146,15 +146,15 @@ TEST(PhubdMetrics, WaitsForAStragglerAreItsJobs) {
   const double rounds = text.Sum("phub_job_round_duration_seconds_count");
   const Finished top = measured.daemon.Ask({"top", "--once", "--interval", "300ms", "-o", "json"});
   EXPECT_THAT(top.output, HasSubstr("\"straggler\":{\"rank\":1,")) << top.error;
-  // On the average a round waits for nearly the 50 ms that rank 1 rests.
+  // On average a round waits for nearly the 50 ms for which rank 1 pauses.
   EXPECT_GT(waited / rounds, 0.02);
   EXPECT_LT(waited / rounds, 0.5);
   EXPECT_EQ(quick.Wait(kPatience), Exit::WithCode(0));
   EXPECT_EQ(slow.Wait(kPatience), Exit::WithCode(0));
 }
 
-// Half-open and dripping clients, many more than there are places, do not stop the job or the
-// scrapes, and take no memory worth mentioning.
+// Half-open and slow clients, many more than there are places, do not stop the job or the scrapes,
+// and take little memory.
 TEST(PhubdMetrics, SlowClientsAreBounded) {
   MeasuredDaemon measured;
   ASSERT_NE(measured.port, 0);
@@ -176,7 +176,7 @@ TEST(PhubdMetrics, SlowClientsAreBounded) {
   const SystemClock clock;
   const TimeNs started = clock.Now();
   EXPECT_THAT(measured.Scrape().problems, IsEmpty());
-  // Two rounds of 64 places, each cut after three seconds, and time to spare.
+  // Two rounds of 64 places, each closed after three seconds, with a margin.
   EXPECT_LT(clock.Now() - started, 15 * kSecond);
   EXPECT_LT(daemon.process().ResidentBytes(), before + (16u << 20));
   slow.clear();
@@ -191,7 +191,7 @@ TEST(PhubdMetrics, PromtoolFindsNothingToSay) {
   ASSERT_NE(measured.port, 0);
   std::string text;
   EXPECT_THAT(measured.Scrape(&text).problems, IsEmpty());
-  if (!std::ifstream(program)) return;  // the strict reader above has said the same
+  if (!std::ifstream(program)) return;  // the strict reader above has checked the same
   const TemporaryFolder folder;
   const std::string file = folder.Write("metrics", text);
   const Finished checked =

@@ -1,4 +1,4 @@
-// phubctl against a real daemon without jobs, and against none.
+// phubctl against a real daemon without jobs, and without a daemon.
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -128,7 +128,7 @@ TEST_F(PhubctlOnIdleDaemon, EndpointsMayBeWrittenAsUrls) {
 }
 
 TEST(Phubctl, ADaemonThatIsNotThereIsExitCode5) {
-  // A port that was free a moment ago: of a daemon that has ended.
+  // A port that was free a moment ago, of a daemon that has ended.
   std::string endpoint;
   {
     DaemonProcess daemon;
@@ -197,7 +197,7 @@ TEST(Phubctl, HelpAndVersionNeedNoDaemon) {
   EXPECT_THAT(RunToEnd(kPhubctl, {"--version"}).output, StartsWith("phubctl 0.1.0 ("));
 }
 
-// Asks the script, in a real bash, what may follow the words.
+// Asks the script, in a real bash, for the completions of the words.
 std::string Completions(const std::string& words) {
   const std::string script = "set -e; script=\"$(" + std::string(kPhubctl) +
                              " completion bash)\"; bash -n <<<\"$script\"; source /dev/stdin "
@@ -225,7 +225,7 @@ TEST(PhubctlCompletion, KnowsCommandsAndOptions) {
   EXPECT_THAT(Completions("phubctl -o json job \"\""), HasSubstr(" evict "));
   EXPECT_THAT(Completions("phubctl server drain --d"), HasSubstr(" --deadline "));
   EXPECT_EQ(Completions("phubctl --output \"\""), "  \n");
-  EXPECT_THAT(Completions("phubctl \"\""), Not(HasSubstr("man-page")));  // hidden
+  EXPECT_THAT(Completions("phubctl \"\""), Not(HasSubstr("man-page")));  // a hidden command
   const Finished zsh = RunToEnd(kPhubctl, {"completion", "zsh"});
   EXPECT_THAT(zsh.output, StartsWith("#compdef phubctl\n"));
 }

@@ -1,4 +1,4 @@
-// phubd's command line and settings, as a user meets them. Nothing here listens on a port.
+// phubd's command line and settings. Nothing in this file listens on a port.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -46,7 +46,7 @@ TEST(PhubdCheckConfig, GoodFileIsOk) {
 struct BadFile {
   const char* name;
   const char* text;
-  const char* message;  // after the path
+  const char* message;  // the part after the path
 };
 
 class PhubdBadConfig : public testing::TestWithParam<BadFile> {};

@@ -1,5 +1,5 @@
-// A daemon with a job on it, whose workers are threads of this process: idling, answering
-// operators, draining.
+// A daemon with a job whose workers are threads of this process: it idles, answers operators, and
+// drains.
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -14,7 +14,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-constexpr DurationNs kPatience = 20 * kSecond;  // far beyond what any step takes
+constexpr DurationNs kPatience = 20 * kSecond;  // much longer than any step takes
 
 void Sleep(DurationNs duration) {
   const timespec time{duration / kSecond, duration % kSecond};
@@ -43,7 +43,7 @@ struct TwoWorkers {
   explicit TwoWorkers(const DaemonProcess& daemon)
       : first(daemon.endpoint(), 0), second(daemon.endpoint(), 1) {}
   bool ready() const { return first.key && second.key; }
-  // One round by both.
+  // One round by both workers.
   Status Round() {
     Handle of_first = first.key->PushPull();
     Handle of_second = second.key->PushPull();
@@ -111,7 +111,7 @@ TEST(PhubdDrain, WaitsForJobsToEndAndThenLeaves) {
   daemon.process().Signal(SIGTERM);
   ASSERT_TRUE(daemon.process().WaitForOutput("event=draining", kPatience));
 
-  // It goes on serving the job that runs, takes no other, and says so.
+  // The daemon continues to serve the running job, refuses another one, and reports that.
   const Status round = workers.Round();
   EXPECT_TRUE(round.ok()) << ToString(round);
   const Finished health = daemon.Ask({"health"});
@@ -134,7 +134,7 @@ TEST(PhubdDrain, JobsThatDoNotEndAreEndedWithAReason) {
   ASSERT_NE(daemon.endpoint(), "") << daemon.process().Outputs();
   TwoWorkers workers(daemon);
   ASSERT_TRUE(workers.ready());
-  const Handle waiting = workers.first.key->PushPull();  // rank 1 will not
+  const Handle waiting = workers.first.key->PushPull();  // rank 1 does not push
   daemon.process().Signal(SIGTERM);
   const Status ended = waiting.Wait(std::chrono::nanoseconds(kPatience));
   EXPECT_EQ(ended.code(), StatusCode::kAborted) << ToString(ended);

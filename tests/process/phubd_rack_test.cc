@@ -1,4 +1,4 @@
-// Daemons of one rack, as workers find them.
+// Daemons of one rack, from a worker's point of view.
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <grpcpp/grpcpp.h>
@@ -99,7 +99,7 @@ TEST(PhubdRack, ADaemonWithAnotherListRefusesTheWorkersOfThisOne) {
   EXPECT_EQ(refused.error_code(), grpc::StatusCode::FAILED_PRECONDITION);
   EXPECT_THAT(refused.error_message(), HasSubstr(ours.configuration().substr(0, 12)));
   EXPECT_THAT(refused.error_message(), HasSubstr(client.GetRack().configuration().substr(0, 12)));
-  // Expect: told to do without, the rack's own daemons share no memory.
+  // Expect: with shared memory turned off, the rack's own daemons share no memory.
   ASSERT_TRUE(Client(rack.endpoint(0)).Join(JoinOf(ours, 0, 0), response).ok());
   EXPECT_EQ(response.shared_memory().name(), "");
 }

@@ -1,4 +1,4 @@
-// A daemon without jobs: it serves, it idles, it stops.
+// A daemon without jobs: it starts, idles, and stops.
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <grpcpp/generic/generic_stub.h>
@@ -38,7 +38,7 @@ TEST(Phubd, SaysWhereItServesAndLogsOneLineOfFacts) {
 
 class PhubdStops : public testing::TestWithParam<int> {};
 
-// It waits for nobody: by far less than the time that jobs have to drain.
+// It does not wait: it stops in much less than the time that jobs have to drain.
 TEST_P(PhubdStops, AtOnceAndWithZeroWhenIdle) {
   DaemonProcess idle({"--drain-timeout", "10m"});
   ASSERT_NE(idle.endpoint(), "") << idle.process().Outputs();
@@ -81,13 +81,13 @@ TEST(Phubd, APortFileThatCannotBeWrittenIsAFailure) {
   EXPECT_THAT(failed.error, HasSubstr("cannot write port_file \"/nonexistent/port\": No such"));
 }
 
-constexpr double kIdleShareMax = 0.02;  // of a core
+constexpr double kIdleShareMax = 0.02;  // the share of a core
 
-// The least of a few windows: after a machine stood still there is much to catch up with.
+// The minimum of several windows, since a machine that was suspended has work to catch up on.
 double LeastShareOfACore(const Process& process) {
   constexpr DurationNs kWindow = 2 * kSecond;
   constexpr int kWindows = 3;
-  Sleep(300 * kMillisecond);  // starting is not idling
+  Sleep(300 * kMillisecond);  // startup does not count as idling
   double least = 1;
   for (int i = 0; i < kWindows && least >= kIdleShareMax; ++i) {
     const DurationNs before = process.CpuTime();
@@ -99,7 +99,7 @@ double LeastShareOfACore(const Process& process) {
 }
 
 TEST(Phubd, UsesUnderTwoPercentOfACoreWhenIdle) {
-  // Four loops are a stricter case than the default's, and cover more than one.
+  // Four loops are stricter than the default, and test more than one loop.
   for (const char* cores : {"auto", "4"}) {
     DaemonProcess daemon({"--cores", cores});
     ASSERT_NE(daemon.endpoint(), "") << daemon.process().Outputs();

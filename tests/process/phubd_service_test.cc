@@ -1,4 +1,5 @@
-// phubd under a supervisor: what it tells systemd, and what SIGHUP changes. The test plays systemd.
+// phubd under a supervisor: its messages to systemd, and the settings that SIGHUP changes. The test
+// acts as systemd.
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -21,7 +22,7 @@ using ::testing::HasSubstr;
 using ::testing::Not;
 using ::testing::StartsWith;
 
-constexpr DurationNs kPatience = 20 * kSecond;  // far beyond what any step takes
+constexpr DurationNs kPatience = 20 * kSecond;  // much longer than any step takes
 
 // The supervisor's end of the notification socket.
 class Supervisor {
@@ -34,7 +35,7 @@ class Supervisor {
   }
   std::string path() const { return fmt::format("{}/notify", folder_.path()); }
   std::string variable() const { return fmt::format("NOTIFY_SOCKET={}", path()); }
-  // The next message; empty if none comes in time.
+  // The next message; empty if none arrives in time.
   std::string Next(DurationNs timeout = kPatience) const {
     pollfd readable{socket_.get(), POLLIN, 0};
     if (poll(&readable, 1, static_cast<int>(timeout / kMillisecond)) != 1) return "";
@@ -42,7 +43,7 @@ class Supervisor {
     const ssize_t count = recv(socket_.get(), message.data(), message.size(), 0);
     return count < 0 ? "" : std::string(message.data(), static_cast<std::size_t>(count));
   }
-  // The next that is no sign of life.
+  // The next message other than WATCHDOG=1.
   std::string NextNews() const {
     std::string message = Next();
     while (message == "WATCHDOG=1") message = Next();
@@ -65,7 +66,7 @@ TEST(PhubdService, TellsTheSupervisorWhatItDoes) {
   EXPECT_THAT(supervisor.Next(), StartsWith("RELOADING=1\nMONOTONIC_USEC="));
   EXPECT_THAT(supervisor.Next(), StartsWith("READY=1"));
   daemon.process().Signal(SIGTERM);
-  // Expect: it asks for the time that draining may take, and some more.
+  // Expect: it asks for the drain timeout plus a margin.
   EXPECT_EQ(supervisor.Next(), "STOPPING=1\nSTATUS=draining\nEXTEND_TIMEOUT_USEC=13000000");
   EXPECT_EQ(daemon.process().Wait(kPatience), Exit::WithCode(0));
 }
@@ -75,13 +76,15 @@ TEST(PhubdService, ShowsThatItIsAliveAsOftenAsItWasAsked) {
   DaemonProcess daemon({}, {supervisor.variable(), "WATCHDOG_USEC=1000000"});
   ASSERT_NE(daemon.endpoint(), "") << daemon.process().Outputs();
   EXPECT_THAT(supervisor.Next(), StartsWith("READY=1"));
-  // Twice in that time, of which the first can be late: four take a second and a half less that.
+  // The daemon sends WATCHDOG=1 twice per period. The first message can be late, so four messages
+  // take at least one and a half periods.
   const SystemClock clock;
-  while (!supervisor.Next(0).empty()) continue;  // while this test did not run
+  // Messages that arrived while this test was suspended.
+  while (!supervisor.Next(0).empty()) continue;
   const TimeNs started = clock.Now();
   for (int i = 0; i < 4; ++i) EXPECT_EQ(supervisor.Next(), "WATCHDOG=1");
   EXPECT_GE(clock.Now() - started, kSecond);
-  // A daemon that stands still says nothing.
+  // A stopped daemon sends nothing.
   daemon.process().Signal(SIGSTOP);
   while (!supervisor.Next(100 * kMillisecond).empty()) continue;
   EXPECT_EQ(supervisor.Next(2 * kSecond), "");
@@ -119,7 +122,7 @@ TEST(PhubdReload, TakesOverWhatItCanAndNamesTheRest) {
       "event=reloaded changed=\"drain_timeout,log_level\" unchanged_until_restart=\"memory_max\"",
       kPatience))
       << daemon.process().Outputs();
-  // The new drain_timeout is what an administrator's drain without a deadline gets.
+  // The new drain_timeout applies to an administrator's drain without a deadline.
   const Finished drained = daemon.Ask({"server", "drain", "-o", "json"});
   EXPECT_THAT(drained.output, testing::ContainsRegex("\"drain_deadline_ns\": \"7[67][0-9]{9}\""));
 }
@@ -137,7 +140,8 @@ TEST(PhubdReload, AFileThatIsWrongChangesNothing) {
   EXPECT_EQ(daemon.Ask({"health"}).exit, Exit::WithCode(0));
   daemon.process().Signal(SIGTERM);
   EXPECT_EQ(daemon.process().Wait(kPatience), Exit::WithCode(0));
-  EXPECT_THAT(daemon.process().StandardError(), HasSubstr("event=stopped"));  // info, still
+  // The log level is still info.
+  EXPECT_THAT(daemon.process().StandardError(), HasSubstr("event=stopped"));
 }
 
 }  // namespace

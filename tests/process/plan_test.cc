@@ -1,4 +1,4 @@
-// phubctl plan, the real program, without a daemon: what a user types, and what comes back.
+// phubctl plan, the real program, without a daemon: command lines and their output.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -21,7 +21,7 @@ Finished Plan(std::vector<std::string> arguments) {
   return RunToEnd(PHUB_TEST_PHUBCTL, arguments);
 }
 
-// Fails the test unless the command works and says nothing on standard error.
+// Fails the test unless the command succeeds and prints nothing on standard error.
 std::string Output(const std::vector<std::string>& arguments) {
   const Finished finished = Plan(arguments);
   EXPECT_EQ(finished.exit, Exit::WithCode(0)) << finished.error;
@@ -29,7 +29,7 @@ std::string Output(const std::vector<std::string>& arguments) {
   return finished.output;
 }
 
-// Fails the test unless the command ends with `code`, with nothing on standard output.
+// Fails the test unless the command exits with `code` and prints nothing on standard output.
 std::string Error(int code, const std::vector<std::string>& arguments) {
   const Finished finished = Plan(arguments);
   EXPECT_EQ(finished.exit, Exit::WithCode(code)) << finished.error;
@@ -46,7 +46,7 @@ std::string Contents(const std::string& file) {
 class PhubctlPlan : public testing::Test {
  protected:
   std::string In(const std::string& name) const { return folder_.path() + "/" + name; }
-  // Makes a plan in a file, and gives its path.
+  // Writes a plan to a file. Returns its path.
   std::string Made(const std::string& planner, const std::string& topology) const {
     const std::string file = In(planner + ".json");
     EXPECT_EQ(Output({"make", "-p", planner, "-t", topology, "-o", file}), "");
@@ -149,7 +149,7 @@ TEST_F(PhubctlPlan, FormatsAreNotFiles) {
 TEST_F(PhubctlPlan, ShowsTopologiesAndBounds) {
   EXPECT_THAT(Output({"topology", "show", "racks:2x2@4"}),
               HasSubstr("\nleaf0  core     1/2   500 ns\n"));
-  // What is shown as JSON is read again.
+  // The JSON output can be read back.
   const std::string file =
       folder_.Write("racks.json", Output({"topology", "show", "racks:2x2@4", "-o", "json"}));
   EXPECT_EQ(Output({"bound", "-t", file}), Output({"bound", "-t", "racks:2x2@4"}));
@@ -172,7 +172,7 @@ TEST_F(PhubctlPlan, DrawsExportsAndImports) {
   EXPECT_THAT(Output({"draw", plan, "-t", "racks:2x4@2", "--home", "m1"}), StartsWith("<svg "));
   EXPECT_EQ(Output({"export", plan, "-t", "racks:2x4@2", "-o", In("plan.xml")}), "");
   EXPECT_EQ(Output({"import", In("plan.xml"), "-t", "racks:2x4@2", "-o", In("again.json")}), "");
-  // A thread block sends one run of chunks after the other, which takes more steps.
+  // A thread block sends its runs of chunks one after the other, which takes more steps.
   EXPECT_THAT(Output({"verify", In("again.json"), "-t", "racks:2x4@2"}),
               HasSubstr("again.json: right. 8 trees by hierarchical, "));
   const std::string inside = In("in-switch.json");

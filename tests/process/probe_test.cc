@@ -1,5 +1,5 @@
-// phubctl plan probe, against phubd of several racks: what it shows and writes, who may ask for it,
-// and racks that die, hang, or are not there meanwhile.
+// phubctl plan probe against phubd in several racks: its output and files, the required
+// permissions, and racks that die, hang or are unreachable during a probe.
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <grpcpp/grpcpp.h>
@@ -29,7 +29,7 @@ using ::testing::AnyOf;
 using ::testing::HasSubstr;
 using Json = nlohmann::json;
 
-// From rank kPeerRankBase on lanes are of other daemons; where those of probes begin.
+// Ranks from kPeerRankBase on are lanes of other daemons. The lanes of probes begin here.
 constexpr std::uint32_t kProbeRankBase = server::kPeerRankBase + 4096;
 
 class ProbeTest : public ::testing::Test {
@@ -48,7 +48,7 @@ class ProbeTest : public ::testing::Test {
     arguments.insert(arguments.begin(), {"-e", racks_->endpoint(rack), "plan", "probe"});
     return Process::Start(kPhubctl, arguments);
   }
-  // What rack 0 says of itself, as it has to be said to rack 1.
+  // Rack 0's description of itself, as rack 1 expects it.
   v1::PeerProbeRequest FromRack0() const {
     grpc::ClientContext context;
     v1::RacksInfo info;
@@ -103,7 +103,7 @@ TEST_F(ProbeTest, ShowsEveryPairAndWritesWhatOthersRead) {
   const Finished verified = RunToEnd(kPhubctl, {"plan", "verify", plan, "--topology", "switch:4"});
   EXPECT_EQ(verified.exit, Exit::WithCode(0)) << verified.error;
 
-  // A new job takes the plan; the daemons are those that were probed.
+  // A new job takes the plan, and its daemons are those that were probed.
   std::vector<Process> trainers;
   for (std::uint32_t rank = 0; rank < 4; ++rank) {
     trainers.push_back(StartTrainer({.endpoint = racks_->endpoint(rank),
@@ -173,14 +173,14 @@ TEST_F(ProbeTest, GrantsToItsRacksOnlyAndOneAtATime) {
   const grpc::Status second = Grant(FromRack0(), grant);
   EXPECT_EQ(second.error_code(), grpc::StatusCode::RESOURCE_EXHAUSTED);
   EXPECT_THAT(second.error_message(), AllOf(HasSubstr("rack 1"), HasSubstr("with rack 0")));
-  // Who knows of it has no lane without the nonce.
+  // Knowing the probe's number does not open a lane without the nonce.
   wire::LaneHello hello;
   hello.rank = Rank{kProbeRankBase};
   hello.incarnation = Incarnation{grant.probe()};
   const auto port = static_cast<std::uint16_t>(grant.endpoint().port());
   const auto guessed = transport::DialTcp("127.0.0.1", port, hello, kSecond);
   EXPECT_EQ(guessed.status().code(), absl::StatusCode::kPermissionDenied);
-  // A rack that was granted a lane and did not come keeps its place for seconds only.
+  // A rack that was granted a lane and did not open it keeps its place only for seconds.
   std::this_thread::sleep_for(std::chrono::milliseconds(3200));
   ASSERT_TRUE(Grant(FromRack0(), grant).ok());
   hello.incarnation = Incarnation{grant.probe()};
@@ -188,8 +188,8 @@ TEST_F(ProbeTest, GrantsToItsRacksOnlyAndOneAtATime) {
               hello.nonce.begin());
   EXPECT_TRUE(transport::DialTcp("127.0.0.1", port, hello, kSecond).ok());
   EXPECT_EQ(transport::DialTcp("127.0.0.1", port, hello, kSecond).status().code(),
-            absl::StatusCode::kPermissionDenied);  // once
-  // It came and left: the place is free soon.
+            absl::StatusCode::kPermissionDenied);  // the nonce works once
+  // The lane was opened and closed, so the place is free soon.
   grpc::Status free;
   const TimeNs deadline = clock_.Now() + 3 * kSecond;
   while (!(free = Grant(FromRack0(), grant)).ok() && clock_.Now() < deadline) {
@@ -206,11 +206,11 @@ TEST_F(ProbeTest, ARackThatIsKilledMeanwhileIsNamed) {
   ASSERT_EQ(asking.Wait(5 * kSecond), Exit::WithCode(1)) << asking.Outputs();
   EXPECT_THAT(asking.StandardError(), HasSubstr(fmt::format("rack 1 ({})", racks_->endpoint(1))));
   EXPECT_EQ(asking.StandardOutput(), "");
-  // And one that is not there.
+  // And a rack that is unreachable.
   Process again = Ask(0, {});
   ASSERT_EQ(again.Wait(10 * kSecond), Exit::WithCode(1)) << again.Outputs();
   EXPECT_THAT(again.StandardError(), AllOf(HasSubstr("rack 1"), HasSubstr("does not answer")));
-  // The place is free for the next one.
+  // The place is free for the next probe.
   racks_->Restart(1);
   ASSERT_TRUE(racks_->serving());
   EXPECT_EQ(Ask(0, {"--duration", "20ms"}).Wait(20 * kSecond), Exit::WithCode(0));
@@ -232,7 +232,7 @@ TEST_F(ProbeTest, ARackThatHangsMeanwhileIsNamed) {
 
 TEST_F(ProbeTest, StoppingADaemonEndsItsProbes) {
   ASSERT_NO_FATAL_FAILURE(Start(3));
-  // Rack 0 relays the probes of the others; they measure and answer.
+  // Rack 0 relays the probes of the other racks, which measure and answer.
   for (const std::size_t rack : {2u, 1u, 0u}) {
     Process asking = Ask(0, {"--duration", "10s", "--repeat", "100"});
     std::this_thread::sleep_for(std::chrono::milliseconds(400));
@@ -263,7 +263,8 @@ TEST_F(ProbeTest, IsForOperatorsAndEncryptedAsLanesAre) {
   EXPECT_THAT(racks_->Outputs(), HasSubstr("lane=\"tcp+tls "));
 }
 
-// Only daemons pass it on, and where an operator asked it is in the log. He cannot stay out of it.
+// Only daemons set passed_on, and an operator's request is logged where it was made. An operator
+// who sets it must appear in the audit log all the same.
 TEST_F(ProbeTest, ATopologyThatSaysItWasPassedOnIsInTheAuditLogAllTheSame) {
   const RackAuthority authority;
   ASSERT_NO_FATAL_FAILURE(Start(2, authority.DaemonArguments()));

@@ -1,5 +1,5 @@
-// Racks whose daemons measure their topology themselves: jobs that come before it is done, their
-// bits, what operators see and change, and a rack that cannot be measured.
+// Racks whose daemons measure their topology themselves: jobs that arrive before the measurement is
+// done, their bits, what operators see and change, and a rack that cannot be measured.
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -35,7 +35,7 @@ class ProbedRacks : public ::testing::Test {
     EXPECT_EQ(shown.exit, Exit::WithCode(0)) << shown.error;
     return Json::parse(shown.output, nullptr, /*allow_exceptions=*/false);
   }
-  // Until rack 0 has measured, which any daemon tells.
+  // Waits until rack 0 has measured the topology. Any daemon can report it.
   Json AwaitTopology(std::size_t rack) const {
     Json shown = Show(rack);
     for (int i = 0; i < 120 && shown["measured_unix_ns"] == 0; ++i) {
@@ -70,7 +70,7 @@ class ProbedRacks : public ::testing::Test {
 
 TEST_F(ProbedRacks, MeasureByThemselvesAndPlanJobsForIt) {
   ASSERT_NO_FATAL_FAILURE(Start(3));
-  TrainEverywhere(3, "early");  // which waits for it
+  TrainEverywhere(3, "early");  // the job waits for the measurement
   const Json shown = AwaitTopology(2);
   EXPECT_EQ(shown["probed"], true);
   EXPECT_EQ(shown["state"], "measured");
@@ -110,7 +110,7 @@ TEST_F(ProbedRacks, AnOperatorHasItMeasuredAnewAtAnyRack) {
             std::to_string(after["measured_unix_ns"].get<long>()));
   EXPECT_THAT(racks_->Ask(0, {"stats", "--all"}).output,
               AllOf(HasSubstr("phub_surveys_total"), HasSubstr("phub_topologies_applied_total")));
-  // A plan of before would be refused.
+  // A plan for the previous topology would be refused.
   const Finished both = racks_->Ask(0, {"plan", "probe", "--apply", "--plan-out", "x"});
   EXPECT_EQ(both.exit, Exit::WithCode(2)) << both.error;
 }
@@ -127,7 +127,7 @@ TEST_F(ProbedRacks, ARackThatCannotBeMeasuredIsNamedToWhoWaits) {
   EXPECT_THAT(trainer.Outputs(), AllOf(HasSubstr("could not be measured"),
                                        HasSubstr(fmt::format("rack 2 ({})", racks_->endpoint(2)))))
       << racks_->Outputs();
-  // The next job has it tried again.
+  // The next job starts another measurement.
   TrainEverywhere(3, "again");
   EXPECT_NE(Show(0)["measured_unix_ns"], 0);
 }

@@ -143,7 +143,7 @@ bool Process::WaitForOutput(const std::string& text, DurationNs timeout) {
   const SystemClock clock;
   const TimeNs deadline = clock.Now() + timeout;
   for (;;) {
-    const bool ended = !IsRunning();  // before reading: what it printed last counts
+    const bool ended = !IsRunning();  // before reading, to miss no output
     if (StandardOutput().find(text) != std::string::npos) return true;
     if (StandardError().find(text) != std::string::npos) return true;
     if (ended || clock.Now() >= deadline) return false;

@@ -1,5 +1,5 @@
-// Identities and TLS for racks: an authority of the test's own, a certificate that all daemons
-// share, and a tenant, who this process is, and children are with Environment().
+// Identities and TLS for racks: the test's own authority, a certificate that all daemons share, and
+// a tenant. This process acts for the tenant, and so do children started with Environment().
 #pragma once
 
 #include <fmt/format.h>
@@ -29,7 +29,7 @@ class RackAuthority {
   RackAuthority(const RackAuthority&) = delete;
   RackAuthority& operator=(const RackAuthority&) = delete;
 
-  // phubd's.
+  // Arguments for phubd.
   std::vector<std::string> DaemonArguments() const {
     return {"--tls-certificate", pki() + "/server-node.crt",
             "--tls-key",         pki() + "/server-node.key",
@@ -39,14 +39,14 @@ class RackAuthority {
             "--state-dir",       folder_.path() + "/state" + kDaemonNumber,
             "--control-socket",  folder_.path() + "/control" + kDaemonNumber};
   }
-  // Of other programs.
+  // The environment of other programs.
   std::vector<std::string> Environment() const {
     std::vector<std::string> environment;
     for (const auto& [name, file] : files()) environment.push_back(std::string(name) + "=" + file);
     return environment;
   }
-  // The same files, of an authority that nobody has heard of before: what the one before has
-  // vouched for is good nowhere any more, once it was noticed.
+  // Replaces the files with those of a new authority. Once daemons have noticed, certificates of
+  // the previous authority are no longer valid.
   void Renew() const {
     const std::string renewed = folder_.path() + "/renewed";
     MakeFiles(renewed);
@@ -56,11 +56,11 @@ class RackAuthority {
                               fmt::format("{}/{}", pki(), name));
     }
   }
-  // Of one of them, where root may do everything.
+  // The socket of one daemon, on which root has all permissions.
   std::string ControlSocket(std::size_t daemon) const {
     return fmt::format("unix:{}/control{}", folder_.path(), daemon);
   }
-  // Of daemons that were started with these arguments and serve.
+  // Creates the tenant on daemons that were started with these arguments and serve.
   void MakeTenant(const RackProcess& racks) const {
     for (std::size_t i = 0; i < racks.size(); ++i) {
       Run({"-e", ControlSocket(i), "tenant", "create", "acme"});

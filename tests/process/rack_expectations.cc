@@ -12,7 +12,7 @@ using ::testing::HasSubstr;
 namespace {
 
 constexpr DurationNs kPatience = 20 * kSecond;
-#ifdef __SANITIZE_ADDRESS__  // which also looks for leaks when a trainer ends
+#ifdef __SANITIZE_ADDRESS__  // the address sanitizer also looks for leaks when a trainer ends
 constexpr DurationNs kNoticeLimit = 15 * kSecond;
 #else
 constexpr DurationNs kNoticeLimit = 6 * kSecond;

@@ -1,5 +1,5 @@
-// What process tests of racks expect when something in them dies: who is told what, how soon, and
-// that nothing is held on to. `trainers`: processes of StartTrainer.
+// What process tests of racks expect when a process dies: each worker's error, the time until it
+// arrives, and that all memory is freed. `trainers`: processes of StartTrainer.
 #pragma once
 
 #include <cstddef>
@@ -14,22 +14,22 @@ namespace phub::process {
 
 using Words = std::vector<std::string>;
 
-// All of them have come some way within the time.
+// All trainers make progress in time.
 void ExpectTraining(std::vector<Process>& trainers, const RackProcess& racks);
-// All of them end well.
+// All trainers succeed.
 void ExpectDone(std::vector<Process>& trainers, const RackProcess& racks);
-// Each but `but` ends within the liveness timeout (2 s) and what a diagnosis and a busy machine
-// add, with an error that holds its words.
+// Each trainer except `but` ends with an error that contains its words. The time limit is the
+// liveness timeout (2 s), plus the diagnosis and the delays of a busy machine.
 void ExpectVerdicts(std::vector<Process>& trainers, const std::vector<Words>& words,
                     const RackProcess& racks, std::size_t but = SIZE_MAX);
-// The same words for all.
+// The same words for all trainers.
 void ExpectVerdict(std::vector<Process>& trainers, const Words& words, const RackProcess& racks,
                    std::size_t but = SIZE_MAX);
 // A daemon soon has no memory reserved for the job any more.
 void ExpectMemoryBack(const RackProcess& racks, std::size_t daemon,
                       const std::string& job = "training",
                       const std::vector<std::string>& environment = {});
-// What one daemon has counted.
+// The value of one daemon's counter.
 std::uint64_t CountedAt(const RackProcess& racks, std::size_t daemon, const std::string& counter);
 
 }  // namespace phub::process

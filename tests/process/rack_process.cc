@@ -18,10 +18,11 @@
 namespace phub::process {
 namespace {
 
-constexpr DurationNs kStartPatience = 30 * kSecond;  // sanitizers and busy machines are slow
+constexpr DurationNs kStartPatience = 30 * kSecond;  // generous for sanitizers and busy machines
 
-// Ports that are free now, all different. The list must be known before any daemon starts. Below
-// those that Linux gives to whoever asks for any: a daemon's data port is not to be the next one's.
+// Returns distinct ports that are free now. All daemons' ports must be known before the first one
+// starts. The ports are below Linux's ephemeral range, so that a daemon's data port cannot be the
+// next daemon's port.
 std::vector<std::uint16_t> FreePorts(std::size_t count) {
   constexpr std::uint32_t kFirst = 10'000;
   constexpr std::uint32_t kCount = 22'000;
@@ -54,7 +55,7 @@ RackProcess::RackProcess(std::size_t daemon_count, const std::vector<std::string
   for (Process& daemon : daemons_) serving_ &= daemon.WaitForOutput("serves on", kStartPatience);
 }
 
-// Who else there is, as the daemon's settings say it.
+// The settings that list the other daemons.
 std::vector<std::string> RackProcess::PlaceOf(std::size_t daemon) const {
   if (endpoints_.size() == 1) return {};
   if (kind_ == Kind::kOneRack) return {"--daemons", fmt::format("{}", fmt::join(endpoints_, ","))};
@@ -84,7 +85,8 @@ Process RackProcess::StartDaemon(std::size_t daemon, const std::vector<std::stri
   std::vector<std::string> all = {"--listen", endpoints_[daemon]};
   const std::vector<std::string> place = PlaceOf(daemon);
   for (std::size_t i = 0; i < place.size(); i += 2) {
-    if (std::find(more.begin(), more.end(), place[i]) != more.end()) continue;  // said otherwise
+    // The caller's arguments override it.
+    if (std::find(more.begin(), more.end(), place[i]) != more.end()) continue;
     all.insert(all.end(), {place[i], place[i + 1]});
   }
   for (std::string argument : arguments_) {

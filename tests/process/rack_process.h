@@ -1,4 +1,4 @@
-// A rack: several phubd on this host that know each other by one list, for process tests.
+// A rack: several phubd on this host that share one list of daemons, for process tests.
 #pragma once
 
 #include <cstddef>
@@ -9,16 +9,16 @@
 
 namespace phub::process {
 
-// Where a daemon's number is to stand in arguments that all daemons have, as in names of files.
+// A placeholder for a daemon's number in arguments that all daemons share, such as file names.
 inline constexpr const char* kDaemonNumber = "{daemon}";
 
 class RackProcess {
  public:
-  // What the daemons have in common: they make up one rack, or are one each of several racks.
+  // The daemons form one rack, or each is a rack of its own.
   enum class Kind { kOneRack, kManyRacks };
-  // Starts the daemons and waits until all of them serve. One daemon is a rack of its own. Of many
-  // racks, the last `aggregator_count` are aggregators, and each has `per_rack` daemons: those of
-  // rack 0 come first.
+  // Starts the daemons and waits until all serve. One daemon is a rack of its own. With kManyRacks,
+  // the last `aggregator_count` racks are aggregators, and each rack has `per_rack` daemons, those
+  // of rack 0 first.
   explicit RackProcess(std::size_t daemon_count, const std::vector<std::string>& arguments = {},
                        Kind kind = Kind::kOneRack, std::size_t aggregator_count = 0,
                        std::size_t per_rack = 1);
@@ -29,10 +29,10 @@ class RackProcess {
   const std::string& endpoint(std::size_t daemon) const { return endpoints_[daemon]; }
   Process& daemon(std::size_t daemon) { return daemons_[daemon]; }
   std::string Outputs() const;
-  // Starts a daemon that has ended once more, at its endpoint, with `more` arguments (or with other
-  // `racks`, `aggregators`, `daemons`); waits until it serves.
+  // Restarts a daemon that has ended, at its endpoint, with `more` arguments (or with other
+  // `racks`, `aggregators`, `daemons`). Waits until it serves.
   void Restart(std::size_t daemon, const std::vector<std::string>& more = {});
-  // phubctl on one of them.
+  // Runs phubctl against one daemon.
   Finished Ask(std::size_t daemon, const std::vector<std::string>& arguments,
                std::vector<std::string> environment = {}) const;
 

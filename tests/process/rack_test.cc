@@ -26,7 +26,7 @@ class Rack : public ::testing::Test {
   Rack() : rack_(3, {"--cores", "1", "--pin", "off"}) {}
   void SetUp() override { ASSERT_TRUE(rack_.serving()) << rack_.Outputs(); }
 
-  // Workers know any of the daemons.
+  // A worker may connect to any of the daemons.
   std::vector<Process> Train(const std::string& job, std::uint64_t iterations) {
     std::vector<Process> trainers;
     for (std::uint32_t rank = 0; rank < kRanks; ++rank)
@@ -50,13 +50,13 @@ TEST_F(Rack, AKilledDaemonIsNamedTheOthersHaveTheirMemoryBackAndItMayReturn) {
   ExpectMemoryBack(rack_, 0);
   ExpectMemoryBack(rack_, 2);
 
-  // Expect: it is a row that does not answer, and exit code 1.
+  // Expect: the daemon's row shows that it does not answer, and the exit code is 1.
   const Finished list = rack_.Ask(0, {"server", "list"});
   EXPECT_EQ(list.exit, Exit::WithCode(1));
   EXPECT_THAT(list.output, HasSubstr(dead));
   EXPECT_THAT(list.output, HasSubstr("does not answer"));
   EXPECT_THAT(list.error, HasSubstr(dead));
-  // Expect: a job needs all of the rack; whoever tries is told which daemon is missing.
+  // Expect: a job needs the whole rack; the error names the missing daemon.
   const Trained refused =
       TrainUndisturbed(rack_.endpoint(0), {.job = "training", .world_size = kRanks}, 10);
   EXPECT_THAT(refused.problem, HasSubstr(dead));
@@ -85,8 +85,8 @@ TEST_F(Rack, AStoppedDaemonIsNamedAndGoesOnWithoutTheJob) {
     EXPECT_EQ(trainer.Wait(kPatience), Exit::WithCode(0)) << trainer.Outputs() << rack_.Outputs();
 }
 
-// Parameters that come from several daemons are the worker's own, and the daemon that shares memory
-// with it writes its part there instead of sending it through the lane.
+// Parameters that come from several daemons are in the worker's own memory. A daemon that shares
+// memory with the worker writes its part there instead of sending it through the lane.
 TEST_F(Rack, ADaemonOnTheWorkersHostWritesItsPartOfTheParameters) {
   constexpr std::uint64_t kElements = 1'000'000;
   constexpr int kIterations = 5;
@@ -127,7 +127,7 @@ TEST(RackOfTwoMinds, DaemonsThatAreConfiguredDifferentlyAreRefusedAndBothNamed) 
     EXPECT_THAT(refused.problem, HasSubstr("different configurations"));
     EXPECT_THAT(refused.problem, HasSubstr("--dump-config"));
   }
-  // Expect: nothing was left behind at either.
+  // Expect: neither daemon keeps anything of the job.
   for (const std::size_t asked : {0u, 1u})
     EXPECT_THAT(rack.Ask(asked, {"job", "list", "-o", "json"}).output, HasSubstr("\"jobs\": []"));
 }

@@ -1,6 +1,6 @@
-// Saved state of jobs that span racks, with real daemons: every rack's homes are in it, whichever
-// rack's daemon is asked; it is loaded to the bits of a run that was never interrupted; and nothing
-// that looks like a state is left when a daemon dies meanwhile.
+// Checkpoints of jobs that span racks, with real daemons. A checkpoint contains every rack's homes,
+// whichever rack's daemon receives the request. Loading it gives the same bits as an uninterrupted
+// run. If a daemon dies during a save, no incomplete checkpoint remains.
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -27,7 +27,7 @@ using Bytes = std::vector<std::byte>;
 constexpr std::uint32_t kRacks = 3;
 constexpr std::uint32_t kRanks = 2 * kRacks;
 constexpr DurationNs kPatience = 60 * kSecond;
-constexpr std::uint64_t kRunning = 1500;  // iterations: long enough to be saved on the way
+constexpr std::uint64_t kRunning = 1500;  // iterations: long enough for a save during training
 
 class RacksCheckpoint : public ::testing::Test {
  protected:
@@ -47,7 +47,8 @@ class RacksCheckpoint : public ::testing::Test {
             .chunk_bytes = chunk_bytes_,
             .plan = plan};
   }
-  // What a job of threads, whose ranks all run `body`, came to. Without a plan it is of rack 1.
+  // Runs a job whose ranks are threads that run `body`, and returns each rank's problem. Without a
+  // plan the job runs in rack 1 only.
   std::vector<std::string> OnEveryRank(JobOptions options, bool initialize,
                                        const std::function<std::string(Trainer&)>& body) {
     std::vector<std::string> results(options.world_size);
@@ -65,16 +66,16 @@ class RacksCheckpoint : public ::testing::Test {
   }
   static std::string Text(const Status& status) { return status.ok() ? "" : ToString(status); }
 
-  // Expect: no rank had a problem, and all have the same, which is returned.
+  // Expect: no rank had a problem, and all ranks have the same bytes, which are returned.
   Bytes Agreed(const std::vector<std::string>& problems, const std::vector<Bytes>& parameters) {
     for (const std::string& problem : problems) EXPECT_EQ(problem, "") << racks_.Outputs();
-    // Of a job of one rack there are fewer ranks.
+    // A job of one rack has fewer ranks.
     for (std::size_t rank = 0; rank < problems.size(); ++rank)
       EXPECT_EQ(parameters[rank], parameters[0]) << "rank " << rank;
     return parameters[0];
   }
 
-  // Trains until `iterations`; rank `saver` saves after `save_at` of them, if that is not 0.
+  // Trains up to `iterations`. If `save_at` is not 0, rank `saver` saves after that iteration.
   Bytes Train(const std::string& plan, std::uint64_t iterations, std::uint64_t save_at = 0,
               std::uint32_t saver = 0) {
     std::vector<Bytes> parameters(kRanks);
@@ -95,8 +96,8 @@ class RacksCheckpoint : public ::testing::Test {
         });
     return Agreed(problems, parameters);
   }
-  // A new job that loads, and trains on from there. Of the same name, on which it depends by which
-  // core loop and tree, and so in which order, a chunk is summed.
+  // Runs a new job that loads and continues training. The job has the same name, because the name
+  // determines each chunk's core loop and tree, and so the order of its sum.
   Bytes Resume(const std::string& plan, std::uint64_t saved_at, std::uint64_t iterations) {
     std::vector<Bytes> parameters(kRanks);
     const auto problems =
@@ -139,14 +140,14 @@ TEST_F(RacksCheckpoint, AResumedRunHasTheBitsOfAnUninterruptedOne) {
     SCOPED_TRACE(plan);
     const Bytes expected = Train(plan, 80);
     ASSERT_FALSE(expected.empty());
-    // By a rank of another rack than the one that opens jobs.
+    // Saved by a rank of another rack than the one that opens jobs.
     EXPECT_EQ(Train(plan, 80, 40, 3), expected);
     EXPECT_EQ(Resume(plan, 40, 80), expected);
   }
 }
 
-// Optimizer state included: the run of one rack that goes on from there, and is saved again, is
-// loaded across racks.
+// Includes optimizer state: a job of one rack resumes the run and is saved again, and that
+// checkpoint is loaded across racks.
 TEST_F(RacksCheckpoint, OneRackLoadsWhatManySavedAndTheOtherWayRound) {
   const Bytes saved = Train("ring", 30, 30);
   EXPECT_EQ(Resume("", 30, 30), saved);
@@ -169,13 +170,13 @@ TEST_F(RacksCheckpoint, PhubctlSavesWhileTrainingGoesOnWhicheverRackIsAsked) {
     ASSERT_NE(at, std::string::npos) << saved.output;
     iterations.push_back(
         std::strtoull(saved.output.c_str() + at + sizeof "\"iteration\": \"" - 1, nullptr, 10));
-    // Every rack's daemon knows where it is.
+    // Every rack's daemon knows the checkpoint's path.
     for (std::size_t other = 0; other < kRacks; ++other)
       EXPECT_THAT(racks_.Ask(other, {"job", "get", "training"}).output, HasSubstr(to));
   }
   for (Process& trainer : trainers)
     ASSERT_EQ(trainer.Wait(kPatience), Exit::WithCode(0)) << trainer.Outputs();
-  chunk_bytes_ = 0;  // the daemons', as those processes had it
+  chunk_bytes_ = 0;  // the daemons' default, as for those processes
   const Bytes expected = Train("sharded-star", kRunning);
   for (std::size_t rack = 0; rack < kRacks; ++rack) {
     std::filesystem::remove_all(directory());
@@ -184,7 +185,7 @@ TEST_F(RacksCheckpoint, PhubctlSavesWhileTrainingGoesOnWhicheverRackIsAsked) {
   }
 }
 
-// What could not be loaded is told every rank of every rack, and the job goes on.
+// Every rank of every rack receives the load's error, and the job continues.
 TEST_F(RacksCheckpoint, WhatIsDamagedIsRefusedAtEveryRankOfEveryRack) {
   const Bytes saved = Train("sharded-star", 10, 10);
   const std::string damaged = folder_.path() + "/damaged";
@@ -208,7 +209,7 @@ TEST_F(RacksCheckpoint, WhatIsDamagedIsRefusedAtEveryRankOfEveryRack) {
   for (const Bytes& of_rank : parameters) EXPECT_EQ(of_rank, saved);
 }
 
-// What is killed when the first bytes are on disk.
+// Kills a process when the first bytes are on disk.
 class RacksCheckpointKill : public RacksCheckpoint {
  protected:
   bool HasFiles() const {
@@ -240,7 +241,7 @@ TEST_F(RacksCheckpointKill, ADaemonThatDiesDuringASaveLeavesNothingThatLooksLike
   for (Process& trainer : trainers_) EXPECT_TRUE(trainer.Wait(kPatience).has_value());
 }
 
-// Every rack has its copy back, though only one has seen who took it.
+// Every rack has freed its copy, although only one daemon knows who started the save.
 TEST_F(RacksCheckpointKill, WhoDiesDuringASaveKeepsNobodyFromTheNextOne) {
   Process saving = StartSaving();
   saving.Signal(SIGKILL);
@@ -253,7 +254,7 @@ TEST_F(RacksCheckpointKill, WhoDiesDuringASaveKeepsNobodyFromTheNextOne) {
   for (Process& trainer : trainers_) EXPECT_TRUE(trainer.IsRunning()) << trainer.Outputs();
 }
 
-// An aggregator is nobody's home, and passes on what it is asked, and rounds of kLoad.
+// An aggregator is nobody's home. It forwards requests, and the rounds of kLoad.
 class RacksCheckpointWithAggregator : public RacksCheckpoint {
  protected:
   RacksCheckpointWithAggregator() : RacksCheckpoint({}, 1) {}
@@ -268,7 +269,7 @@ TEST_F(RacksCheckpointWithAggregator, AResumedRunHasTheBitsOfAnUninterruptedOne)
   EXPECT_EQ(saved.exit, Exit::WithCode(0)) << saved.error << racks_.Outputs();
 }
 
-// With identities: callers are known to their own rack's daemon, and daemons to each other.
+// With identities: a caller is known to its own rack's daemon, and daemons know each other.
 class RacksCheckpointWithIdentities : private RackAuthority, public RacksCheckpoint {
  protected:
   RacksCheckpointWithIdentities() : RacksCheckpoint(DaemonArguments()) {}
@@ -283,7 +284,7 @@ class RacksCheckpointOfSeveralDaemons : public RacksCheckpoint {
   RacksCheckpointOfSeveralDaemons() : RacksCheckpoint({}, 0, 2) {}
 };
 
-// A rank saves; then whoever asks the second daemon of another rack.
+// A rank saves; then a client saves through the second daemon of another rack.
 TEST_F(RacksCheckpointOfSeveralDaemons, AResumedRunHasTheBitsOfAnUninterruptedOne) {
   const Bytes expected = Train("sharded-star", 40, 20, 3);
   EXPECT_EQ(Resume("sharded-star", 20, 40), expected);

@@ -1,4 +1,5 @@
-// Jobs that span racks, and a rack that dies, falls silent, loses a worker, or fits ill.
+// Jobs that span racks, and a rack that dies, stops responding, loses a worker, or has a
+// configuration that does not match.
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -43,7 +44,8 @@ class RackFaults : public ::testing::Test {
     }
     return trainers;
   }
-  // What workers of other racks say, and those of `rack`: for them its daemon is gone, and no more.
+  // The errors of workers in other racks, and those in `rack`, whose own daemon is gone: they know
+  // no more than that.
   std::vector<Words> WordsBut(std::size_t rack, const Words& others) const {
     std::vector<Words> words(2 * kRacks, others);
     words[2 * rack] = words[2 * rack + 1] = {racks_.endpoint(rack), "training"};
@@ -83,7 +85,7 @@ class RackFaults : public ::testing::Test {
   }
 
   RackProcess racks_;
-  std::vector<std::string> environment_;  // of trainers and phubctl
+  std::vector<std::string> environment_;  // the environment of trainers and phubctl
 };
 
 TEST_F(RackFaults, ADaemonThatIsKilledIsNamedInEveryRackAndMayReturn) { KillsADaemon(); }
@@ -100,7 +102,7 @@ class EncryptedRackFaults : private RackAuthority, public RackFaults {
 
 TEST_F(EncryptedRackFaults, ADaemonThatIsKilledIsNamedInEveryRackAndMayReturn) { KillsADaemon(); }
 
-// Expect: as a link that is cut: nothing comes, and nothing says so.
+// Expect: as with a cut link, no data arrives and no error is reported.
 TEST_F(RackFaults, ADaemonThatIsSilentIsNamedWithinTheLivenessTimeout) {
   std::vector<Process> trainers = Train(1'000'000);
   ExpectTraining(trainers, racks_);
@@ -141,7 +143,7 @@ TEST_F(RackFaults, ADaemonOfAnotherConfigurationIsRefusedNamedAndCounted) {
   ExpectVerdicts(trainers, {silent, silent, waiting, waiting, silent, silent}, racks_);
   EXPECT_THAT(racks_.Outputs(), HasSubstr("rack 1 has configuration"));
   EXPECT_THAT(racks_.Outputs(), HasSubstr("--dump-config"));
-  // Every envelope is refused, and tried again, so there are many.
+  // Every envelope is refused and retried, so there are many.
   EXPECT_GE(Counted(0, "phub_peers_refused_configuration_total"), 2u);
   EXPECT_GE(Counted(1, "phub_peers_refused_configuration_total"), 2u);
   EXPECT_EQ(Counted(0, "phub_peers_refused_version_total"), 0u);

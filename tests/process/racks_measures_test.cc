@@ -1,4 +1,5 @@
-// What phubctl job get says of jobs that span racks, against what their keys' sizes demand.
+// Compares the output of phubctl job get for jobs that span racks with the values that follow from
+// the keys' sizes.
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <google/protobuf/util/json_util.h>
@@ -23,8 +24,8 @@ using ::testing::HasSubstr;
 
 constexpr std::uint32_t kRacks = 3;
 constexpr std::uint32_t kRanks = 6;
-constexpr std::uint64_t kWide = 100'003;  // elements of a key of 4 bytes each, all the way
-constexpr std::uint64_t kHalf = 20'021;   // of one that is summed as 4 bytes, and answered as 2
+constexpr std::uint64_t kWide = 100'003;  // elements of a key with 4 bytes per element throughout
+constexpr std::uint64_t kHalf = 20'021;   // key summed with 4 bytes, answered with 2
 constexpr std::uint64_t kRounds = 9;
 constexpr std::uint64_t kPartialBytes = 4 * (kWide + kHalf);
 constexpr std::uint64_t kResultBytes = 4 * kWide + 2 * kHalf;
@@ -113,7 +114,7 @@ TEST_P(RackMeasures, BytesOfEveryLaneAreWhatTheSizesDemand) {
       result_bytes += there->result_bytes_sent();
     }
   }
-  // Each sum but the home's goes over one lane, and so does each result but the home's.
+  // Each sum except the home's passes one lane, and so does each result except the home's.
   EXPECT_EQ(partial_bytes, (kRacks - 1) * kPartialBytes * kRounds);
   EXPECT_EQ(result_bytes, (kRacks - 1) * kResultBytes * kRounds);
   const std::string text = racks.Ask(1, {"job", "get", plan}).output;
@@ -126,7 +127,7 @@ TEST_P(RackMeasures, BytesOfEveryLaneAreWhatTheSizesDemand) {
 INSTANTIATE_TEST_SUITE_P(Plans, RackMeasures,
                          ::testing::Values("ring", "sharded-star", "double-binary-tree"));
 
-// Expect: who looks at any rack sees whose part sums wait for.
+// Expect: every rack's daemon shows which rack's partial sums the job waits for.
 TEST(RackJobs, ASlowRackIsToBeSeen) {
   const RackProcess racks(2, {"--cores", "1", "--pin", "off"}, RackProcess::Kind::kManyRacks);
   ASSERT_TRUE(racks.serving()) << racks.Outputs();

@@ -1,5 +1,5 @@
-// Jobs across racks of several daemons each: the bits of the serial oracle, and what becomes of
-// them when a daemon of one plane dies, or is paired with none of its counterparts.
+// Jobs across racks of several daemons each. Checks the bits against the serial oracle, and the
+// jobs' end when a daemon of one plane dies or is paired with the wrong counterpart.
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -32,7 +32,7 @@ constexpr DurationNs kPatience = 20 * kSecond;
 
 const std::vector<std::string> kSmall = {"--cores", "1", "--pin", "off"};
 
-// Expect: the bits of the serial oracle, whichever daemon of its rack a worker knows.
+// Expect: the bits of the serial oracle, whichever daemon of its rack a worker connects to.
 void RunOver(const std::string& name, std::uint32_t daemons, std::size_t aggregators,
              const std::vector<std::string>& planners) {
   const auto topology = plan::Generate(name);
@@ -78,7 +78,7 @@ TEST(RackPlanes, DaemonsKnowTheirCounterpartsByCertificatesAndLanesAreEncrypted)
   EXPECT_THAT(racks.Outputs(), Not(HasSubstr("lane=\"tcp ")));
 }
 
-// Two racks of two daemons: daemon 0 and 1 are rack 0's.
+// Two racks of two daemons. Daemons 0 and 1 are in rack 0.
 class RackPlaneFaults : public ::testing::Test {
  protected:
   static constexpr std::uint32_t kRanks = 4;
@@ -107,7 +107,8 @@ class RackPlaneFaults : public ::testing::Test {
 };
 
 TEST_F(RackPlaneFaults, ADaemonThatIsKilledIsNamedInEveryRackEveryPlaneEndsAndItMayReturn) {
-  for (const std::size_t dead : {3u, 0u}) {  // of rack 1, its second; the first of all
+  // The second daemon of rack 1; the first of all daemons.
+  for (const std::size_t dead : {3u, 0u}) {
     std::vector<Process> trainers = Train(1'000'000);
     ExpectTraining(trainers, racks_);
     racks_.daemon(dead).Signal(SIGKILL);
@@ -121,7 +122,7 @@ TEST_F(RackPlaneFaults, ADaemonThatIsKilledIsNamedInEveryRackEveryPlaneEndsAndIt
   }
 }
 
-// Expect: as a link that is cut: nothing comes, and nothing says so.
+// Expect: as with a cut link, no data arrives and no error is reported.
 TEST_F(RackPlaneFaults, ADaemonThatIsSilentIsNamedInEveryRack) {
   std::vector<Process> trainers = Train(1'000'000);
   ExpectTraining(trainers, racks_);
@@ -142,8 +143,8 @@ TEST_F(RackPlaneFaults, AWorkerThatDiesIsNamedByItsRankInEveryRack) {
   ExpectTrainingWorks();
 }
 
-// Rack 0's second daemon takes rack 1's first for its counterpart, and nobody ever exchanges with
-// it: the job is refused with that, and works once the list is right.
+// Rack 0's second daemon is configured with rack 1's first daemon as its counterpart, which never
+// exchanges with it. The job is refused with that reason, and runs once the list is correct.
 TEST_F(RackPlaneFaults, AWrongPairingIsRefusedAndBothAreNamed) {
   racks_.daemon(1).Signal(SIGTERM);
   ASSERT_TRUE(racks_.daemon(1).Wait(kPatience).has_value());
@@ -169,7 +170,7 @@ TEST_F(RackPlaneFaults, AWrongPairingIsRefusedAndBothAreNamed) {
   ExpectTrainingWorks();
 }
 
-// Each daemon says of its own plane what it has; the other's endpoints are not in it.
+// Each daemon reports the values of its own plane, without the endpoints of the other plane.
 TEST_F(RackPlaneFaults, JobGetShowsThePlaneOfTheDaemonThatIsAsked) {
   ExpectTrainingWorks();
   for (const std::size_t asked : {2u, 3u}) {

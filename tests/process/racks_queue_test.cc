@@ -1,5 +1,5 @@
-// A rank that does not wait for answers, while another rack's daemon takes nothing: its own job
-// ends, and the others go on once the daemon is back.
+// A rank that does not wait for answers while another rack's daemon is stopped. Its own job ends,
+// and other jobs continue once the daemon is back.
 #include <gmock/gmock.h>
 #include <grpcpp/grpcpp.h>
 #include <gtest/gtest.h>
@@ -20,9 +20,9 @@ namespace {
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 
-constexpr int kMessagesMax = 4096;  // that wait for a rack
+constexpr int kMessagesMax = 4096;  // the limit of messages that wait for a rack
 
-// A rank of a job of two that says what it likes.
+// A rank of a job of two that sends arbitrary messages.
 class RawRank {
  public:
   explicit RawRank(const std::string& endpoint)
@@ -87,7 +87,7 @@ TEST(RackQueue, WhoFillsItEndsAlone) {
   int said = 0;
   for (; said < 2 * kMessagesMax && status.ok(); ++said) status = rank.RefuseLoad();
   racks.daemon(1).Signal(SIGCONT);
-  EXPECT_GT(said, kMessagesMax / 2);  // what else waits has places, too
+  EXPECT_GT(said, kMessagesMax / 2);  // other waiting messages also use places
   EXPECT_THAT(status.error_message(),
               AllOf(HasSubstr("job flood failed"), HasSubstr(racks.endpoint(1)),
                     HasSubstr("this job filled the queue"), HasSubstr("rack_messages_lost")));

@@ -1,6 +1,6 @@
-// Jobs that span racks: phubd for each, workers in all of them as threads, every planner, and after
-// every round the bits of a serial oracle that sums in the plan's order. PHUB_TEST_LONG=1 draws
-// more jobs.
+// Jobs that span racks: a phubd per rack, workers in all racks as threads, every planner. After
+// every round the bits must match a serial oracle that sums in the plan's order. PHUB_TEST_LONG=1
+// draws more jobs.
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -107,8 +107,8 @@ TEST(RackJobs, ADaemonWhoseLanesHaveToBeOverRdmaDoesNotStartWithoutIt) {
   EXPECT_THAT(refused.error, HasSubstr("peer_transport = verbs needs RDMA, but verbs = off"));
 }
 
-// One daemon is started anew with certificates of another authority, and the other one only sees
-// its files change: it shows the new one there, and takes nothing else from there.
+// One daemon is restarted with certificates of another authority. For the other daemon only the
+// files change: it presents the new certificate, and no longer trusts the previous authority.
 TEST(RackJobs, CertificatesAmongDaemonsAreReloadedWithoutARestart) {
   const RackAuthority authority;
   const auto racks = StartRacks(2, authority.DaemonArguments());
@@ -116,7 +116,7 @@ TEST(RackJobs, CertificatesAmongDaemonsAreReloadedWithoutARestart) {
   authority.MakeTenant(*racks);
   ASSERT_EQ(RunRanks(*racks, DrawRackJob(40, 2, "ring")), "");
   authority.Renew();
-  // Until they are noticed, which they are every two seconds, those who come now are strangers.
+  // Daemons check the files every two seconds. Until then they refuse peers with new certificates.
   std::this_thread::sleep_for(std::chrono::seconds(5));
   racks->daemon(1).Signal(SIGKILL);
   ASSERT_TRUE(racks->daemon(1).Wait(60 * kSecond).has_value());
@@ -138,7 +138,7 @@ TEST(RackJobs, WhatDoesNotFitIsRefusedWithTheReason) {
               HasSubstr("not a multiple of 2"));
   EXPECT_THAT(JoinProblem(*racks, 0, {.job = "there", .rank = 1, .world_size = 2, .plan = "auto"}),
               HasSubstr(racks->endpoint(1)));
-  for (const std::size_t rack : {0u, 1u}) {  // rack 1 learns it from rack 0
+  for (const std::size_t rack : {0u, 1u}) {  // rack 1 receives the error from rack 0
     const auto own = static_cast<std::uint32_t>(rack);
     EXPECT_THAT(
         JoinProblem(*racks, rack, {.job = "best", .rank = own, .world_size = 2, .plan = "best"}),

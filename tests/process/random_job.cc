@@ -14,7 +14,7 @@ namespace {
 
 namespace reference = simd::reference;
 
-// The public types have the values of the internal ones.
+// The public types have the same values as the internal ones.
 numeric::ElementType Internal(ElementType type) { return static_cast<numeric::ElementType>(type); }
 std::size_t SizeOf(ElementType type) { return numeric::ElementBytes(Internal(type)); }
 
@@ -31,8 +31,8 @@ std::uint64_t HashOf(const Bytes& bytes) {
   return hash;
 }
 
-// A value made of random bits. Floating-point ones are ordinary, now and then tiny, zero, negative
-// zero; and where NaN has one meaning (min and max), NaN or infinite.
+// A value made from random bits. Floating-point values are ordinary, sometimes tiny, zero or
+// negative zero. They may be NaN or infinite if NaN has one meaning (min and max).
 double RealOf(std::uint64_t bits, bool with_nan) {
   const double unit = static_cast<double>(bits >> 12) * 0x1p-52;  // [0, 1)
   const double sign = (bits & 1) != 0 ? -1.0 : 1.0;
@@ -60,13 +60,13 @@ void PutRandom(ElementType type, std::byte* array, std::size_t i, std::uint64_t 
   }
 }
 
-// Where a NaN is the canonical one, and no update makes another of it.
+// True if results contain only the canonical NaN, and no update changes it.
 bool NanHasOneMeaning(const RandomKey& key) {
   const bool extremum = key.operation == Operation::kMin || key.operation == Operation::kMax;
   return extremum && std::holds_alternative<None>(key.rounds[0].optimizer);
 }
 
-// One of a few values that are not exact in binary, or are zero.
+// Draws one of a few values. Some are zero or not exact in binary.
 double Draw(SeededRandom& random, std::initializer_list<double> values) {
   return values.begin()[random.Below(values.size())];
 }
@@ -88,7 +88,7 @@ Optimizer DrawOptimizer(SeededRandom& random, std::size_t kind) {
   }
 }
 
-// Other hyper-parameters, but for what is fixed when the key is added.
+// Changes the hyper-parameters, except those that are fixed when the key is added.
 Optimizer DrawChange(SeededRandom& random, const Optimizer& before) {
   Optimizer after = DrawOptimizer(random, before.index());
   if (auto* adagrad = std::get_if<Adagrad>(&after)) {
@@ -120,10 +120,10 @@ RandomKey DrawKey(SeededRandom& random, const RandomJob& job, std::size_t index)
     RandomRound round;
     if (iteration > 1 && random.Chance(1, 3)) now = DrawChange(random, now);
     round.optimizer = now;
-    // With two versions every key has one reduction per iteration, but for the first round.
+    // With two versions, every key has one reduction per iteration except in the first round.
     round.assigns = job.restart ? iteration == 1 : random.Chance(1, 6);
     round.root = static_cast<std::uint32_t>(random.Below(job.world_size));
-    if (job.apply_iteration && index > 0) {  // an iteration has all keys, or none
+    if (job.apply_iteration && index > 0) {  // an iteration has all keys or none
       round.assigns = job.keys[0].rounds[iteration - 1].assigns;
     }
     key.rounds.push_back(round);
@@ -139,7 +139,8 @@ void DrawTroubles(SeededRandom& random, RandomJob& job) {
     trouble.key = static_cast<std::uint32_t>(random.Below(job.keys.size()));
     if (job.keys[0].rounds[iteration - 1].assigns) continue;
     if (random.Chance(1, 8)) trouble.kind = RandomTrouble::Kind::kAsks;
-    // Which NaN comes of a NaN is the machine's affair: so only where nothing comes of it.
+    // Which NaN an operation on a NaN returns depends on the machine. So NaNs are drawn only where
+    // the iteration is skipped.
     if (job.skip_nonfinite && random.Chance(1, 6)) trouble.kind = RandomTrouble::Kind::kNonFinite;
   }
 }

@@ -1,4 +1,4 @@
-// What must come out of a random job: every key serially, an element at a time.
+// Computes the expected results of a random job: every key serially, one element at a time.
 #include <algorithm>
 #include <array>
 #include <cmath>
@@ -13,7 +13,7 @@ namespace {
 
 namespace reference = simd::reference;
 
-// The public types have the values of the internal ones.
+// The public types have the same values as the internal ones.
 numeric::ElementType Internal(ElementType type) { return static_cast<numeric::ElementType>(type); }
 std::size_t SizeOf(ElementType type) { return numeric::ElementBytes(Internal(type)); }
 
@@ -57,22 +57,23 @@ struct ArgumentsOf {
   }
 };
 
-// One key through all rounds. A reduction comes in two steps: what the gradients make, then what it
-// does to the parameters.
+// Runs one key through all rounds. A reduction has two steps: compute the sum of the gradients,
+// then apply it to the parameters.
 class SerialKey {
  public:
   virtual ~SerialKey() = default;
   virtual void Assign(std::uint64_t iteration) = 0;
   virtual void Sum(std::uint64_t iteration) = 0;
   virtual bool SumIsFinite() const = 0;
-  // Of the sum, a mean divided; 0 without an optimizer.
+  // Adds the squares of the sum (divided, for a mean). Returns the argument if the key has no
+  // optimizer.
   virtual double AddSquaredNorm(double squared_norm) const = 0;
   virtual void Apply(std::uint64_t iteration, double scale) = 0;
-  // What workers get: the masters, in parameter_type.
+  // The workers' result: the masters, in parameter_type.
   virtual Bytes Reply() const = 0;
 };
 
-template <typename T>  // the accumulation type
+template <typename T>  // T: the accumulation type
 class SerialKeyOf final : public SerialKey {
  public:
   SerialKeyOf(const RandomJob& job, std::size_t index)
@@ -121,7 +122,7 @@ class SerialKeyOf final : public SerialKey {
     simd::Round round = {.wire = Internal(key_.gradient_type),
                          .type = Internal(key_.type),
                          .reply = Internal(key_.parameter_type),
-                         .reduction = simd::Reduction::kSum,  // a mean was divided
+                         .reduction = simd::Reduction::kSum,  // a mean has been divided already
                          .optimizer = static_cast<simd::Optimizer>(optimizer.index()),
                          .ranks = job_.world_size,
                          .arguments = std::visit(ArgumentsOf{}, optimizer)};
@@ -165,7 +166,7 @@ class SerialKeyOf final : public SerialKey {
     return job_.sums[index_][element * SizeOf(key_.type) / job_.chunk_bytes];
   }
 
-  // Of element i, across racks.
+  // Sums element i across racks.
   T SumOf(const oracle::RackSum& sum, const std::vector<const std::byte*>& inputs,
           std::size_t i) const {
     const simd::Reduction reduction = ReductionOf(key_.operation);
@@ -200,7 +201,7 @@ std::unique_ptr<SerialKey> MakeSerialKey(const RandomJob& job, std::size_t index
   }
 }
 
-// What becomes of a summed iteration.
+// What happens to a summed iteration.
 struct Decision {
   bool skip = false;
   double scale = 1.0;

@@ -1,8 +1,7 @@
-// Random jobs over real daemons: libphub's workers as threads, racks of one to three phubd, every
-// type, operation and optimizer, lanes over shared memory and tcp, pushes in random orders; and
-// after every round the bits of the serial oracle (random_job.h).
-// 1,000 jobs, or PHUB_JOBS_COUNT=n of them, or 10,000 with PHUB_TEST_LONG=1; PHUB_JOBS_SEED=n runs
-// one.
+// Random jobs over real daemons: libphub's workers as threads, racks of one to three phubd, all
+// types, operations and optimizers, lanes over shared memory and tcp, pushes in random orders.
+// After every round the bits must match the serial oracle (random_job.h). Runs 1,000 jobs, or
+// 10,000 with PHUB_TEST_LONG=1, or PHUB_JOBS_COUNT=n. PHUB_JOBS_SEED=n runs one.
 #include <gtest/gtest.h>
 
 #include <cstdlib>
@@ -29,7 +28,7 @@ class RandomJobs : public ::testing::Test {
   std::string Run(std::uint64_t seed) {
     const RandomJob job = DrawJob(seed);
     const RackProcess& rack = *racks_[job.daemons - 1];
-    // Workers may know any of the rack's daemons.
+    // Workers may connect to any of the rack's daemons.
     return RunRanks(job,
                     [&](std::uint32_t rank) { return rack.endpoint((seed + rank) % job.daemons); });
   }

@@ -1,5 +1,5 @@
-// Random jobs that span racks, of daemons with one core loop each, and the order in which the plan
-// has their values summed.
+// Random jobs that span racks, on daemons with one core loop each, and the order in which the plan
+// sums their values.
 #pragma once
 
 #include <cstdint>
@@ -12,16 +12,17 @@
 
 namespace phub::process {
 
-// A switch connects the racks. REQUIRES: the planner is one that applies to it.
+// The racks are connected by a switch. REQUIRES: the planner applies to it.
 RandomJob DrawRackJob(std::uint64_t seed, std::uint32_t racks, const std::string& planner);
-// Over this topology, with a daemon for each of its aggregating switches. And by this plan, which
-// the job asks for as `asked`. daemons: of each rack.
+// Draws a job over this topology (with a daemon for each aggregating switch), or for this plan,
+// which the job asks for as `asked`. daemons: the number per rack.
 RandomJob DrawRackJob(std::uint64_t seed, const plan::Topology& topology,
                       const std::string& planner, std::uint32_t daemons = 1);
 RandomJob DrawRackJob(std::uint64_t seed, const plan::Topology& topology,
                       const plan::Forest& forest, const std::string& asked,
                       std::uint32_t daemons = 1);
-// Each rank at its rack, at one daemon or another. Empty, or what is wrong, and all that was said.
+// Runs each rank at its rack, on a random daemon. Returns an empty string, or the problem and all
+// outputs.
 std::string RunRanks(const RackProcess& racks, const RandomJob& job);
 
 }  // namespace phub::process

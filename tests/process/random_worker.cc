@@ -16,7 +16,7 @@ Elements View(ElementType type, Bytes& bytes, std::uint64_t count) {
   return {bytes.data(), count, type};
 }
 
-// One rank of a job, from joining to leaving. Stops at the first thing that is wrong.
+// One rank of a job, from joining to leaving. Stops at the first problem.
 class Worker {
  public:
   Worker(const RandomJob& job, std::uint32_t rank)
@@ -54,7 +54,7 @@ class Worker {
   // Ordinary memory that a round may use in place of the key's.
   struct OwnMemory {
     Bytes gradients, parameters;
-    bool holds_parameters = false;  // of the last round
+    bool holds_parameters = false;  // the last round left its parameters here
   };
 
   std::string Wrong(const std::string& what, const Status& status) const {
@@ -85,7 +85,7 @@ class Worker {
     return {};
   }
 
-  // All keys of one iteration, in an order of this rank's own.
+  // Runs all keys of one iteration, in an order of this rank's own.
   std::string Iterate(Job& job, std::uint64_t iteration) {
     std::vector<Handle> handles(keys_.size());
     const std::size_t start = random_.Below(keys_.size());
@@ -110,7 +110,7 @@ class Worker {
            std::to_string(job_.skipped[iteration]);
   }
 
-  // What the last round of the key brought, wherever it put it.
+  // The key's parameters after the last round, from the memory that the round used.
   Bytes Parameters(std::size_t key) const {
     if (own_[key].holds_parameters) return own_[key].parameters;
     const ConstElements elements = keys_[key].parameters();
@@ -144,7 +144,7 @@ class Worker {
       return asks ? key.PushPullToSkip() : key.PushPull();
     }
     own.gradients = gradient;
-    if (kind == 1) {  // ordinary memory for gradients only, and the pull apart
+    if (kind == 1) {  // ordinary memory for gradients only, with a separate pull
       key.Push(View(script.gradient_type, own.gradients, count));
       return key.Pull();
     }
@@ -157,7 +157,7 @@ class Worker {
   const std::uint32_t rank_;
   SeededRandom random_;
   std::vector<Key> keys_;
-  std::vector<OwnMemory> own_;  // [key]
+  std::vector<OwnMemory> own_;  // by key
 };
 
 }  // namespace

@@ -1,4 +1,4 @@
-// The ranks of a random job, through libphub, from joining to leaving.
+// Runs the ranks of a random job through libphub, from joining to leaving.
 #pragma once
 
 #include <cstdint>
@@ -9,8 +9,9 @@
 
 namespace phub::process {
 
-// A thread for each rank, in an order that the job's seed says, at the endpoints of their daemons.
-// Compares the bits of every version with the serial ones. Empty, or the job and what is wrong.
+// Runs a thread per rank at the endpoints of the daemons, in an order drawn from the job's seed.
+// Compares the bits of every version with the serial ones. Returns an empty string, or the job and
+// the problem.
 std::string RunRanks(const RandomJob& job,
                      const std::function<std::string(std::uint32_t rank)>& endpoint_of);
 

@@ -1,6 +1,6 @@
-// Jobs that wait: workers are killed at random instants and started anew, stopped and replaced, or
-// lose their sockets; the final parameters must be those of a run without any of that, bit for bit.
-// PHUB_TEST_LONG=1 kills hundreds of times; PHUB_KILL_SEED=n runs one seed.
+// Jobs with policy wait: workers are killed at random instants and restarted, or stopped and
+// replaced, or lose their sockets. The final parameters must equal those of an undisturbed run bit
+// for bit. PHUB_TEST_LONG=1 kills hundreds of times; PHUB_KILL_SEED=n runs one seed.
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -22,18 +22,18 @@ namespace {
 using ::testing::HasSubstr;
 
 constexpr std::uint32_t kKillsPerRun = 6;
-constexpr DurationNs kPatience = 60 * kSecond;  // far beyond what a run takes
+constexpr DurationNs kPatience = 60 * kSecond;  // much longer than a run takes
 
 void Sleep(DurationNs duration) {
   const timespec time{duration / kSecond, duration % kSecond};
   nanosleep(&time, nullptr);
 }
 
-// What trains, and over what.
+// The program that trains, and its transport and daemons.
 struct Layout {
   const char* name;
   std::string transport;
-  std::size_t daemons = 1;  // of each rack
+  std::size_t daemons = 1;  // in each rack
   std::size_t racks = 1;
   std::uint32_t world_size = 3;
   std::string plan = {};
@@ -51,7 +51,7 @@ class Restart : public ::testing::TestWithParam<Layout> {
               /*aggregator_count=*/0, GetParam().racks > 1 ? GetParam().daemons : 1) {}
   void SetUp() override { ASSERT_TRUE(rack_.serving()) << rack_.Outputs(); }
 
-  // Of several racks, by which trees a chunk goes depends on the job's name, and so do the bits.
+  // Across several racks, the job's name determines the trees of each chunk, and so the bits.
   TrainingOptions OptionsOf(const std::string& job, std::uint64_t iterations) const {
     const Layout& layout = GetParam();
     TrainingOptions options = {.endpoints = {},
@@ -65,14 +65,14 @@ class Restart : public ::testing::TestWithParam<Layout> {
     }
     return options;
   }
-  // An undisturbed run, where nobody else knows what it must come to.
+  // Runs the job undisturbed to learn the expected bits, if no serial run computes them.
   void LearnBits(TrainingOptions& options) {
     if (GetParam().racks <= 2) return;
     if (!undisturbed_) undisturbed_.emplace(options);
     ASSERT_EQ(undisturbed_->Finish(kPatience), "") << rack_.Outputs();
     options.expected = undisturbed_->SavedBy(0);
   }
-  // One training, disturbed. How many processes it killed, and the problem if there is one.
+  // Runs one training with kills, and counts them. Returns the problem, if any.
   std::string Kill(std::uint64_t seed, std::uint32_t& killed, std::uint32_t& resumed);
 
   RackProcess rack_;
@@ -94,14 +94,14 @@ std::string Restart::Kill(std::uint64_t seed, std::uint32_t& killed, std::uint32
   };
   while (of_run < kKillsPerRun) {
     some_time(200);
-    // Joining is disturbed too; then training, which takes a while to be under way.
+    // Disturbs joining too; then training, which needs a while to start.
     while (of_run > 0 && run.Tenths() < 1 && !run.AnyEnded()) some_time(10);
-    // A worker that is killed after it has left cannot be replaced: the job is over.
+    // A worker that is killed after it has left cannot be replaced, because the job has ended.
     if (run.Tenths() >= 7 || run.AnyEnded()) break;
     const auto rank = static_cast<std::uint32_t>(random.Below(run.world_size()));
     kill_one(rank);
     if (random.Chance(1, 4)) kill_one((rank + 1) % run.world_size());
-    if (random.Chance(1, 4)) {  // the new process while it joins or resumes
+    if (random.Chance(1, 4)) {  // sometimes kills the new process while it joins or resumes
       some_time(80);
       kill_one(rank);
     }
@@ -125,7 +125,7 @@ TEST_P(Restart, KilledAtRandomInstantsTheBitsAreThoseOfAnUndisturbedRun) {
     ASSERT_EQ(Kill(seed, killed, resumed), "") << "reproduce with: PHUB_KILL_SEED=" << seed << "\n"
                                                << rack_.Outputs();
   }
-  // Expect: it was not only the start of the training that was disturbed.
+  // Expect: not only the start of the training was disturbed.
   EXPECT_GE(resumed * 4, killed);
   for (std::size_t daemon = 0; daemon < rack_.size(); ++daemon)
     EXPECT_TRUE(rack_.daemon(daemon).IsRunning());

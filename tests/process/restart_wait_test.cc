@@ -1,5 +1,5 @@
-// Policy wait without a restart: lanes that break come back by themselves and nothing is lost or
-// counted twice; and a worker that does not come back is named to everybody.
+// Policy wait without a restart: broken lanes reconnect without loss or duplication, and the error
+// of a worker that does not come back names it on every rank.
 #include <arpa/inet.h>
 #include <dirent.h>
 #include <fmt/format.h>
@@ -34,7 +34,7 @@ void Sleep(DurationNs duration) {
   nanosleep(&time, nullptr);
 }
 
-// The port on which the daemon takes data lanes, from its first line.
+// The daemon's port for data lanes, from the first line of its log.
 std::uint16_t DataPortOf(const Process& daemon) {
   constexpr std::string_view kWords = "data lanes on 127.0.0.1:";
   const std::string said = daemon.StandardOutput() + daemon.StandardError();
@@ -43,7 +43,7 @@ std::uint16_t DataPortOf(const Process& daemon) {
   return static_cast<std::uint16_t>(std::atoi(said.c_str() + at + kWords.size()));
 }
 
-// This process's sockets that are connected to that port.
+// The sockets of this process that are connected to that port.
 std::vector<int> SocketsTo(std::uint16_t port) {
   std::vector<int> sockets;
   DIR* const folder = opendir("/proc/self/fd");
@@ -59,13 +59,13 @@ std::vector<int> SocketsTo(std::uint16_t port) {
   return sockets;
 }
 
-// Daemons, over what.
+// The daemons and their transport.
 struct Layout {
   const char* name;
-  std::size_t daemons = 1;  // of each rack
+  std::size_t daemons = 1;  // in each rack
   std::size_t racks = 1;
   std::string plan = {};
-  bool tls = false;  // of lanes
+  bool tls = false;  // TLS lanes
 };
 
 RackProcess Start(const Layout& layout, std::vector<std::string> arguments) {
@@ -87,7 +87,7 @@ class Waiting : public ::testing::TestWithParam<Layout> {
   void SetUp() override { ASSERT_TRUE(rack_.serving()) << rack_.Outputs(); }
   void CutLanes(JobOptions options);
   RackProcess rack_;
-  std::vector<std::string> endpoints_;  // [rack]
+  std::vector<std::string> endpoints_;  // by rack
 };
 
 JobOptions OptionsOfWaiting(Apply apply) {
@@ -113,8 +113,8 @@ TEST_P(WaitingForIterations, LanesThatAreCutComeBackAndIterationsAreWhole) {
   CutLanes(options);
 }
 
-// Workers are threads of this process, so their sockets are ours to break: shutdown() ends the
-// connection for both sides, as a middlebox that forgets it would.
+// Workers are threads of this process, so the test can shut down their sockets. That ends the
+// connection for both sides, as when a middlebox drops it.
 void Waiting::CutLanes(JobOptions options) {
   constexpr std::uint64_t kIterations = 400;
   options.plan = GetParam().plan;
@@ -136,7 +136,7 @@ void Waiting::CutLanes(JobOptions options) {
       Sleep(static_cast<DurationNs>(random.Below(100'000)) * kMicrosecond);
       const std::size_t daemon = random.Below(rack_.size());
       const std::vector<int> sockets = SocketsTo(DataPortOf(rack_.daemon(daemon)));
-      if (sockets.empty()) continue;  // nobody has joined yet, or all have left
+      if (sockets.empty()) continue;  // no rank has joined yet, or all have left
       if (shutdown(sockets[random.Below(sockets.size())], SHUT_RDWR) == 0) ++cuts;
     }
     training.join();
@@ -145,7 +145,7 @@ void Waiting::CutLanes(JobOptions options) {
   }
 }
 
-// One rank, one of whose lanes is cut as soon as it is seen, which is often before the daemon has
+// A single rank, one of whose lanes is cut as soon as it appears, often before the daemon has
 // answered the hello.
 TEST_P(WaitingToJoin, LanesThatAreCutWhileTheyAreOpenedAreOpenedAgain) {
   const int joins_wanted = std::getenv("PHUB_TEST_LONG") != nullptr ? 1000 : 50;
@@ -187,7 +187,7 @@ INSTANTIATE_TEST_SUITE_P(Daemons, WaitingToJoin,
                                            Layout{"Tls", 1, 1, "", true}),
                          kNameOf);
 
-// Of a job that waits a second: rank 1's process is killed and nobody starts another.
+// The job waits one second. Rank 1's process is killed and not replaced.
 TEST(WaitingInVain, EverybodyIsToldByNameWhoDidNotComeBack) {
   for (const bool restart : {false, true}) {
     RackProcess rack(2, {"--cores", "1", "--pin", "off"});

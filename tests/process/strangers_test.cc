@@ -1,4 +1,5 @@
-// What strangers cost on the control port, and what they keep others from: nothing that counts.
+// Unauthenticated connections to the control port take few resources and do not keep other clients
+// out.
 #include <arpa/inet.h>
 #include <netinet/in.h>
 #include <openssl/ssl.h>
@@ -15,11 +16,11 @@ namespace phub::process {
 namespace {
 
 constexpr std::uint64_t kGrowthBytesMax = (64u << 20) + kFreedBytesKept;
-// All are of this host: what begins with 127.
+// All addresses that begin with 127 belong to this host.
 constexpr in_addr_t kOwnAddress = INADDR_LOOPBACK;
 constexpr in_addr_t kOtherAddress = INADDR_LOOPBACK + 1;
 
-// What a client of TLS says first.
+// The first message of a TLS client.
 std::string ClientHello() {
   const std::unique_ptr<SSL_CTX, void (*)(SSL_CTX*)> context(SSL_CTX_new(TLS_client_method()),
                                                              SSL_CTX_free);
@@ -84,14 +85,14 @@ TEST_F(StrangersTest, ThousandsThatAreSilentSlowOrStallCostLittleAndKeepNobodyOu
   for (const std::string& saying : {std::string(), hello.substr(0, 7), hello}) {
     SCOPED_TRACE(saying.size());
     Come(kOtherAddress, 2000, saying);
-    // Who is known stays so, and who comes now is let in.
+    // A known client stays connected, and a new one is admitted.
     EXPECT_TRUE(ask().ok());
     const Finished asked = daemon_->Ask(token, {"whoami"});
     EXPECT_EQ(asked.exit, Exit::WithCode(0)) << asked.error;
     Measure();
     sockets_.clear();
   }
-  // From the address of everybody else, too: the newest gets the place of the oldest.
+  // From the address of other clients as well: a new connection replaces the oldest one.
   Come(kOwnAddress, 300, hello);
   const Finished asked = daemon_->Ask(token, {"whoami"});
   EXPECT_EQ(asked.exit, Exit::WithCode(0)) << asked.error;

@@ -1,4 +1,4 @@
-// What a daemon with identities does for its tenants, and to whoever abuses it.
+// What a daemon with identities does for its tenants, and how it resists abuse.
 #include <arpa/inet.h>
 #include <fmt/format.h>
 #include <netinet/in.h>
@@ -36,7 +36,7 @@ TEST_F(TenantTest, AJobTrainsWithATokenOverTls) {
   EXPECT_EQ(key->parameters<float>()[3], 3.0f);
   EXPECT_THAT(daemon_->AskAsRoot({"quota", "usage"}).output, HasSubstr("acme"));
   EXPECT_TRUE(job->Leave().ok());
-  // Without a token, or with TLS that does not trust the daemon: refused, with the reason.
+  // Without a token, or with a TLS client that does not trust the daemon: refused, with the reason.
   auto nobody = Connect(daemon_->endpoint(), {.tls = {.ca_file = daemon_->pki() + "/ca.crt"}});
   ASSERT_TRUE(nobody.ok());
   const auto refused = nobody->Join({.job = "x"});
@@ -61,7 +61,7 @@ TEST_F(TenantTest, WhoSavedAJobAndWhereIsInTheLog) {
   const Finished saved = daemon_->Ask(token, {"job", "save", "kept", by_tenant});
   EXPECT_EQ(saved.exit, Exit::WithCode(0)) << saved.error;
   EXPECT_THAT(daemon_->Ask(token, {"job", "get", "kept"}).output, HasSubstr(by_tenant));
-  // Others' jobs are nobody's, and what is not there is no change.
+  // Other tenants' jobs cannot be saved. Requests for jobs that do not exist change nothing.
   const std::string other = daemon_->IssueToken("other", {"--tenant", "zeta"});
   EXPECT_EQ(daemon_->Ask(other, {"--tenant", "acme", "job", "save", "kept", by_tenant}).exit,
             Exit::WithCode(4));
@@ -71,7 +71,7 @@ TEST_F(TenantTest, WhoSavedAJobAndWhereIsInTheLog) {
                                          HostName())));
   EXPECT_THAT(log, HasSubstr(fmt::format("(iteration 1 in {} on ", by_tenant)));
   EXPECT_THAT(log, Not(HasSubstr("acme/nothing")));
-  // One that saves on and on fills no disk with that.
+  // A rank that saves repeatedly does not fill the disk with audit records.
   const std::uint64_t suppressed = Counted("phub_audit_suppressed_total");
   for (int i = 0; i < 600 && Counted("phub_audit_suppressed_total") == suppressed; i += 60) {
     for (int j = 0; j < 60; ++j) ASSERT_TRUE(job->SaveCheckpoint(by_rank).ok());
@@ -98,7 +98,7 @@ TEST_F(TenantTest, QuotasRefuseWithTheShortfall) {
   const std::string& message = refused.error_message();
   const std::size_t at = message.find("exactly ");
   ASSERT_NE(at, std::string::npos) << message;
-  // Expect: with that much more, it fits; with a byte less, not.
+  // Expect: with exactly that much more memory the job fits; with one byte less it does not.
   const std::uint64_t enough = 64 * 1024 + std::stoull(message.substr(at + 8));
   const auto set = [&](std::uint64_t bytes) {
     return daemon_->AskAsRoot({"tenant", "set-quota", "small", "--memory", std::to_string(bytes)});
@@ -114,7 +114,8 @@ TEST_F(TenantTest, QuotasRefuseWithTheShortfall) {
 }
 
 TEST_F(TenantTest, HugeHeadersAreRefusedAndTheDaemonStaysSmall) {
-  // On a connection of its own: gRPC closes one that goes on with it.
+  // Each call has its own connection, since gRPC closes a connection after repeated oversized
+  // headers.
   const auto call = [&](std::size_t bytes) {
     const auto stub = v1::Tenants::NewStub(daemon_->Channel(daemon_->WithToken("")));
     grpc::ClientContext context;
@@ -123,7 +124,7 @@ TEST_F(TenantTest, HugeHeadersAreRefusedAndTheDaemonStaysSmall) {
     v1::Identity identity;
     return stub->WhoAmI(&context, {}, &identity);
   };
-  // Up to the limit it is a token like any other that is wrong.
+  // Below the limit it is refused like any wrong token.
   EXPECT_EQ(call(4 * 1024).error_code(), grpc::StatusCode::UNAUTHENTICATED);
   const std::uint64_t before = daemon_->process().ResidentBytes();
   for (int i = 0; i < 100; ++i) {
@@ -204,7 +205,7 @@ TEST(PhubctlContexts, AreKeptInAFileOfTheirOwnersAlone) {
   const auto phubctl = [&](const std::vector<std::string>& arguments) {
     return RunToEnd(kPhubctl, arguments, {"PHUB_CONTEXTS=" + file});
   };
-  // From here; and good from anywhere.
+  // Relative here, but the context must work from any directory.
   const std::string relative = std::filesystem::relative(token).string();
   ASSERT_NE(relative, token);
   EXPECT_EQ(
@@ -216,12 +217,12 @@ TEST(PhubctlContexts, AreKeptInAFileOfTheirOwnersAlone) {
   EXPECT_EQ(facts.st_mode & 07777, 0600u);
   EXPECT_THAT(phubctl({"whoami"}).output, HasSubstr("tenant acme"));
   EXPECT_THAT(phubctl({"context", "list"}).output, HasSubstr("*        rack"));
-  // An endpoint that is given alone gets nothing of the context.
+  // An endpoint given with -e takes nothing else from the context.
   EXPECT_EQ(phubctl({"-e", daemon.endpoint(), "whoami"}).exit, Exit::WithCode(4));
   EXPECT_THAT(phubctl({"-e", daemon.endpoint(), "--context", "rack", "whoami"}).output,
               HasSubstr("tenant acme"));
   EXPECT_EQ(phubctl({"--context", "nowhere", "whoami"}).exit, Exit::WithCode(3));
-  EXPECT_EQ(phubctl({"context", "delete", "rack"}).exit, Exit::WithCode(2));  // not without --yes
+  EXPECT_EQ(phubctl({"context", "delete", "rack"}).exit, Exit::WithCode(2));  // requires --yes
   std::filesystem::permissions(file, std::filesystem::perms{0644});
   EXPECT_THAT(phubctl({"whoami"}).error, HasSubstr("chmod 600"));
 }

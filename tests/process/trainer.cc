@@ -10,7 +10,7 @@
 namespace phub::process {
 namespace {
 
-// splitmix64: one word from another.
+// splitmix64: derives one word from another.
 std::uint64_t Mixed(std::uint64_t word) {
   word += 0x9e3779b97f4a7c15u;
   word = (word ^ (word >> 30)) * 0xbf58476d1ce4e5b9u;
@@ -42,7 +42,7 @@ std::uint64_t HashOf(ConstElements elements) {
   return hash;
 }
 
-// Values in [-1, 1), in whatever type the memory is of.
+// Values in [-1, 1), in the type of the memory.
 void FillFrom(std::uint64_t seed, Elements elements) {
   for (std::uint64_t i = 0; i < elements.count; ++i) {
     const auto drawn = static_cast<std::int32_t>(Mixed(seed + i) >> 40) - (1 << 23);
@@ -59,7 +59,7 @@ void FillFrom(std::uint64_t seed, Elements elements) {
   }
 }
 
-// A learning rate that changes now and then, as a schedule would have it.
+// A learning rate that changes sometimes, as with a schedule.
 double LearningRateAt(std::uint64_t iteration) {
   return 0.01 / static_cast<double>(1 + iteration / 7 % 5);
 }
@@ -92,7 +92,7 @@ Status Trainer::AddKeys(const TrainerOptions& options) {
       {.name = "dense.bias", .element_count = 300 * options.scale},
       {.name = "embedding", .element_count = 30'000 * options.scale},
       {.name = "scales", .type = f64, .element_count = 100 * options.scale}};
-  specs[2].options.gradient_type = bf16;  // over f32 masters
+  specs[2].options.gradient_type = bf16;  // with f32 masters
   specs[2].options.parameter_type = bf16;
   for (std::size_t i = 0; i < specs.size(); ++i) specs[i].optimizer = optimizers[i];
   Result<std::vector<Key>> keys = job_.AddKeys(specs);

@@ -1,7 +1,7 @@
-// One rank of a small training job through libphub: keys of several types and optimizers, with
-// gradients that are made from a hash of the parameters that the rank read. Whoever reads one wrong
-// bit, once, pushes something else, and all later parameters differ. What comes out depends on
-// nothing but the world size and the number of iterations.
+// One rank of a small training job through libphub, with keys of several types and optimizers.
+// Gradients are a hash of the parameters that the rank read. If a rank ever reads one wrong bit, it
+// pushes different gradients, and all later parameters differ. The result depends only on the world
+// size and the number of iterations.
 //
 // One thread each, as a worker process (process-trainer) or a thread of a test.
 #pragma once
@@ -18,13 +18,13 @@
 namespace phub::process {
 
 struct TrainerOptions {
-  bool initialize = true;   // give the keys their first values; not before LoadState
+  bool initialize = true;   // initialize the keys; not before LoadState
   std::uint64_t scale = 1;  // multiplies the keys' sizes; 1: about 200 KB of parameters
 };
 
 class Trainer {
  public:
-  // Joins, adds the keys, gives them their first values.
+  // Joins, adds the keys, and initializes them.
   static Result<Trainer> Start(const std::string& endpoint, const JobOptions& job,
                                const TrainerOptions& options = {});
 
@@ -32,9 +32,9 @@ class Trainer {
   std::uint64_t iteration() const { return job_.iteration(); }
   // One iteration of all keys.
   Status Iterate();
-  // Until so many iterations are complete.
+  // Trains until this many iterations are complete.
   Status TrainUntil(std::uint64_t iterations);
-  // Of all keys, one after the other.
+  // The parameters of all keys, one after the other.
   std::vector<std::byte> Parameters() const;
 
  private:
@@ -45,15 +45,15 @@ class Trainer {
   std::vector<Key> keys_;
 };
 
-// What all ranks of a job of threads came to; a message if they failed or differ.
+// The parameters of all ranks of a job of threads, or a message if a rank failed or they differ.
 struct Trained {
   std::vector<std::byte> parameters;
   std::string problem;
 };
-// Runs a whole job without disturbances: what a disturbed one must come to.
+// Runs a whole job without disturbances. A disturbed job must have the same result.
 Trained TrainUndisturbed(const std::string& endpoint, const JobOptions& job,
                          std::uint64_t iterations, const TrainerOptions& options = {});
-// Across racks: one endpoint of each, to which ranks are dealt in equal parts.
+// Across racks: one endpoint per rack. Each rack has the same number of ranks.
 Trained TrainUndisturbed(const std::vector<std::string>& endpoints, const JobOptions& job,
                          std::uint64_t iterations, const TrainerOptions& options = {});
 

@@ -1,6 +1,6 @@
-// process-trainer: one rank of the tests' training job (trainer.h) as a process of its own, to be
-// killed. Prints "iteration N" after each; exit code 0 with the final parameters in --out, or 1
-// with the reason on standard error.
+// process-trainer: one rank of the tests' training job (trainer.h) as its own process, which tests
+// kill. Prints "iteration N" after each iteration. Writes the final parameters to --out and exits
+// with 0, or prints the reason to standard error and exits with 1.
 #include <time.h>
 
 #include <CLI/CLI.hpp>
@@ -16,9 +16,9 @@ struct Arguments {
   std::string endpoint;
   phub::JobOptions job;
   phub::process::TrainerOptions trainer;
-  std::int64_t wait_timeout_ms = 0;  // with a value: policy wait
+  std::int64_t wait_timeout_ms = 0;  // if set: policy wait
   std::uint64_t iterations = 100;
-  std::uint64_t pause_ms = 0;  // after each iteration
+  std::uint64_t pause_ms = 0;  // pause after each iteration
   std::string load;
   std::string out;
 };

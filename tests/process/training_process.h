@@ -19,14 +19,15 @@ struct TrainerProcessOptions {
   std::vector<std::string> environment = {};
 };
 Process StartTrainer(const TrainerProcessOptions& options);
-// All ranks of a job. `options.rank` is ignored; the parameters go to FOLDER/<rank> if there is a
-// folder.
+// Starts all ranks of a job. `options.rank` is ignored. If there is a folder, each rank writes its
+// parameters to FOLDER/<rank>.
 std::vector<Process> StartTrainers(TrainerProcessOptions options, const std::string& folder = "");
-// Its last line, without what the library logged before.
+// The last line of its standard error, without the library's log lines.
 std::string VerdictOf(const Process& trainer);
-// How many iterations the process says that it has completed.
+// The number of iterations that the process reports as complete.
 std::uint64_t IterationsOf(const Process& trainer);
-// False if it ends before it has completed so many, or does not in time.
+// Waits until the process has completed this many iterations. Returns false if it ends earlier or
+// does not do so in time.
 bool WaitForIteration(Process& trainer, std::uint64_t iteration, DurationNs timeout);
 
 }  // namespace phub::process

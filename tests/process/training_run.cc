@@ -20,7 +20,7 @@ constexpr std::string_view kBatch = "4";
 
 constexpr std::size_t kRacksOfSerialMax = 2;
 
-// The parameters of the serial run: computed once for every length of a training.
+// The parameters of the serial run, computed once per length of a training.
 const std::string& SerialRun(std::uint32_t world_size, std::uint64_t iterations,
                              std::size_t racks) {
   static const auto* const folder = new TemporaryFolder();
@@ -39,7 +39,7 @@ const std::string& SerialRun(std::uint32_t world_size, std::uint64_t iterations,
   return path;
 }
 
-// The highest tenth that "iteration <done>/<all>" lines tell of.
+// The highest tenth of the training in lines "iteration <done>/<all>".
 std::uint32_t TenthsIn(const std::string& text) {
   constexpr std::string_view kWord = "iteration ";
   std::uint64_t tenths = 0;
@@ -57,7 +57,7 @@ std::uint32_t TenthsIn(const std::string& text) {
 }  // namespace
 
 TrainingRun::TrainingRun(TrainingOptions options) : options_(std::move(options)) {
-  Expected();  // before there is somebody to be slowed
+  Expected();  // before the ranks start, which it would slow down
   workers_.reserve(options_.world_size);
   for (std::uint32_t rank = 0; rank < options_.world_size; ++rank) StartWorker(rank);
 }

@@ -1,4 +1,4 @@
-// A phub-digits job of several processes that may be killed and started anew while they train.
+// A phub-digits job of several processes that may be killed and restarted while they train.
 #pragma once
 
 #include <cstdint>
@@ -12,15 +12,15 @@
 namespace phub::process {
 
 struct TrainingOptions {
-  std::vector<std::string> endpoints;  // of racks: one each, ranks are dealt to them in equal parts
+  std::vector<std::string> endpoints;  // one per rack; each rack has the same number of ranks
   std::string job;
   std::string transport = "auto";
   std::uint32_t world_size = 3;
-  std::uint64_t iterations = 5000;  // of 4 digits per rank: several of them in a millisecond
+  std::uint64_t iterations = 5000;  // of 4 digits per rank, several per millisecond
   bool restart = true;
   std::string plan = {};  // not empty: the job spans racks
-  // Where parameters lie that it must come to. Empty: what the serial run comes to; of more than
-  // two racks, of which it does not know the order of sums, that all ranks come to the same.
+  // The file with the expected parameters. If empty, they are the serial run's. The serial run does
+  // not know the order of sums of more than two racks; there, all ranks must agree.
   std::string expected = {};
 };
 
@@ -30,22 +30,22 @@ class TrainingRun {
 
   std::uint32_t world_size() const { return options_.world_size; }
   Process& worker(std::uint32_t rank) { return workers_[rank]; }
-  // Kills the rank's process, with SIGKILL, and starts another in its place.
+  // Kills the rank's process with SIGKILL and starts another one in its place.
   void KillAndRestart(std::uint32_t rank);
-  // Stops the rank's process, with SIGSTOP, and starts another in its place. The zombie is told
-  // nothing and is left to the caller.
+  // Stops the rank's process with SIGSTOP and starts another one in its place. The stopped process
+  // is returned to the caller and does not learn of it.
   Process StopAndReplace(std::uint32_t rank);
-  // How far rank 0 says to be, in tenths.
+  // Rank 0's reported progress, in tenths.
   std::uint32_t Tenths() const;
   bool AnyEnded();
-  // How many of the processes that were started anew took up the work of the one before, at another
-  // iteration than the first.
+  // The number of restarted processes that resumed the previous process's work after the first
+  // iteration.
   std::uint32_t resumed_count() const { return resumed_count_; }
 
-  // Waits for all ranks. Empty if all of them ended well and with the bits that are expected, else
-  // what is wrong.
+  // Waits for all ranks. Returns an empty string if all succeeded with the expected bits, or the
+  // problem.
   std::string Finish(DurationNs timeout);
-  // Where the rank leaves its parameters, as long as this object is there.
+  // The file with the rank's parameters. It exists as long as this object does.
   std::string SavedBy(std::uint32_t rank) const;
 
  private:
@@ -55,8 +55,8 @@ class TrainingRun {
 
   const TrainingOptions options_;
   TemporaryFolder folder_;
-  std::vector<Process> workers_;  // [rank]
-  std::uint32_t tenths_ = 0;      // of processes of rank 0 that are no more
+  std::vector<Process> workers_;  // by rank
+  std::uint32_t tenths_ = 0;      // the progress of rank 0's earlier processes
   std::uint32_t resumed_count_ = 0;
 };
 

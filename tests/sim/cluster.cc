@@ -13,8 +13,8 @@ namespace {
 
 constexpr NodeId kNodesPerDaemon = 10;
 constexpr NodeId kFirstWorkerNode = 400;
-constexpr TimeNs kTimeLimit = 300 * kSecond;     // virtual; a run that needs more hangs
-constexpr DurationNs kTick = 20 * kMillisecond;  // virtual time moves at least this often
+constexpr TimeNs kTimeLimit = 300 * kSecond;     // virtual; a longer run counts as hung
+constexpr DurationNs kTick = 20 * kMillisecond;  // virtual time advances at least this often
 
 Fate DrawFate(SeededRandom& random) {
   if (random.Chance(2, 3)) return Fate::kCompletes;
@@ -93,8 +93,8 @@ void Cluster::DrawJobs() {
   Fate fate = DrawFate(random_);
   for (std::uint64_t i = 0; i < job_count; ++i) {
     AddJob(DrawJob(random_, fmt::format("job{}", i), fate), 0);
-    // Every job is on every daemon of the rack. Of other faults one job at most is the victim: the
-    // others prove that nobody else is disturbed.
+    // A daemon's death affects every job of the rack. Other faults affect at most one job; the
+    // others must complete, undisturbed.
     if (!jobs_.back()->script.loses_daemon()) fate = Fate::kCompletes;
   }
 }
@@ -145,7 +145,7 @@ void Cluster::StartWorkers() {
   });
 }
 
-// Jobs are saved while they train.
+// Saves jobs while they train.
 void Cluster::StartSavers() {
   for (const auto& job : jobs_) {
     if (!random_.Chance(1, 2)) continue;
@@ -163,7 +163,7 @@ void Cluster::Tick() {
   network_.Schedule(network_.clock().Now() + kTick, [this] { Tick(); });
 }
 
-// Lanes and streams of jobs with policy wait break now and then, until faults stop and all must
+// Breaks lanes and streams of jobs with policy wait at random, until faults stop and all jobs must
 // complete.
 void Cluster::ScheduleBreak() {
   if (breaks_per_second_ == 0) return;
@@ -177,7 +177,7 @@ void Cluster::ScheduleBreak() {
   });
 }
 
-// Processes of jobs that restart die, whatever they are doing, and others take their places.
+// Kills processes of jobs that restart, at any moment, and starts others in their places.
 void Cluster::ScheduleCrashes(Job& job) {
   for (std::uint32_t i = 0; i < job.script.crashes; ++i) {
     network_.Schedule(network_.clock().Now() + DrawPause(random_),
@@ -200,7 +200,7 @@ void Cluster::CrashSomebody(Job& job) {
   });
 }
 
-// Everybody gets a turn, in random order, now and then left out; then time moves on.
+// Every node gets a turn, in random order, sometimes none; then time advances.
 void Cluster::Advance() {
   std::vector<SimWorker*> workers;
   ForEachSeat([&](const Job&, const Seat& seat) { workers.push_back(&seat.worker()); });

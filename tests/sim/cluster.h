@@ -1,6 +1,6 @@
-// A whole cluster (daemons of a rack or of several, their core loops and control, jobs and their
-// workers, the network) in one thread and virtual time, decided by one 64-bit seed: what is built,
-// what they do, who runs next, what breaks. Product code does not notice.
+// A whole cluster in one thread and virtual time: the daemons of one rack or several, their core
+// loops and control, jobs and their workers, and the network. One 64-bit seed decides what is
+// built, what it does, who runs next, and what breaks. Product code does not notice.
 #pragma once
 
 #include <cstdint>
@@ -11,10 +11,11 @@
 
 namespace phub::sim {
 
-// What a seed draws: one rack, of one to three daemons; or several, of one to three each.
+// The layout of the cluster: one rack with one to three daemons, or several racks with one to three
+// daemons each.
 enum class Layout : std::uint8_t { kOneRack, kManyRacks };
 
-// Rare things that a swarm must have seen, or it did not test them.
+// Rare events that a swarm must have seen; otherwise it did not test them.
 #define PHUB_SIM_ONE_RACK_COVERAGE(X) \
   X(gradients_folded)                 \
   X(replies_deferred)                 \
@@ -52,19 +53,20 @@ struct Coverage {
 #undef PHUB_FIELD
   void Add(const Coverage& other);
   std::string ToString() const;
-  // What was never seen; empty: all was.
+  // The events that were never seen; empty if all were.
   std::string Missing(Layout layout) const;
 };
 
 struct Outcome {
-  std::string problem;      // empty: the run is right
-  std::string description;  // everything that was drawn
-  std::uint64_t hash = 0;   // of all events and final parameters: equal for equal seeds
+  std::string problem;      // empty if the run is correct
+  std::string description;  // everything that the seed drew
+  std::uint64_t hash = 0;   // over all events and final parameters; equal seeds give equal hashes
   TimeNs virtual_time = 0;
   Coverage coverage;
 };
 
-// order: in which the oracle sums what racks exchange. In any but the plan's it finds mistakes.
+// order: in which the oracle sums what racks exchange. Any order except the plan's must find
+// mistakes.
 Outcome RunSeed(Layout layout, std::uint64_t seed, oracle::Order order = oracle::Order::kPlan);
 
 }  // namespace phub::sim

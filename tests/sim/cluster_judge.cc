@@ -1,4 +1,4 @@
-// Whether a run ended as its scripts say, and what it has seen.
+// Checks that a run ended as its scripts say, and notes the rare events that it has seen.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -9,8 +9,8 @@
 namespace phub::sim {
 namespace {
 
-// A fault must be known everywhere within the liveness timeout, plus a heartbeat, the diagnosis
-// and the way there and back.
+// Every worker must learn of a fault within the liveness timeout, plus a heartbeat, the diagnosis,
+// and the latency there and back.
 constexpr DurationNs kNoticeLimit = 2 * kSecond + 500 * kMillisecond + kSecond;
 constexpr DurationNs kOpeningLimit = 10 * kSecond;
 
@@ -46,7 +46,8 @@ std::string Cluster::JudgeWorker(const Job& job, const SimWorker& worker) const 
   const JobScript& script = job.script;
   if (worker.state() == SimWorker::State::kDead) return "";
   if (worker.state() == SimWorker::State::kLeft) {
-    // Whoever had pushed its last may die unnoticed; a disagreement cannot pass.
+    // A worker that had pushed its last gradient may die unnoticed, but a disagreement must be
+    // found.
     return !script.disagrees() ? ""
                                : fmt::format("completed in spite of it: {}", worker.Describe());
   }
@@ -63,7 +64,8 @@ std::string Cluster::JudgeWorker(const Job& job, const SimWorker& worker) const 
 
 std::string Cluster::JudgeLostDaemon(const Job& job, const SimWorker& worker) const {
   if (daemon_died_at_ == 0) return fmt::format("failed: {}", worker.Describe());
-  // A job that spans racks and is being opened when one dies ends when opening takes too long.
+  // If a daemon dies while a job that spans racks is being opened, the job ends with the timeout
+  // for opening.
   const DurationNs opening = job.script.racks > 1 && !worker.was_in() ? kOpeningLimit : 0;
   const DurationNs waiting = job.script.wait_policy ? job.script.wait_timeout : 0;
   const DurationNs patience = std::max(opening, waiting);
@@ -72,7 +74,7 @@ std::string Cluster::JudgeLostDaemon(const Job& job, const SimWorker& worker) co
                        (worker.verdict_at() - daemon_died_at_) / kMillisecond, worker.Describe());
   }
   if (Mentions(worker, rack_[doomed_]->endpoint())) return "";
-  // Who comes too late to be in the job is told what its daemon knows by then: who gave up.
+  // A worker that joins too late receives what its daemon knows by then: which job failed.
   if (!worker.was_in() && Mentions(worker, job.script.name)) return "";
   return fmt::format("does not name {}: {}", rack_[doomed_]->endpoint(), worker.Describe());
 }
@@ -89,7 +91,7 @@ std::string Cluster::JudgeCut(const Job& job, const SimWorker& worker) const {
   return fmt::format("does not name a rack that was cut off: {}", worker.Describe());
 }
 
-// The culprit's, and another.
+// Two racks: the culprit's and another one.
 bool Cluster::NamesRacksOf(const JobScript& script, const SimWorker& worker) const {
   const std::uint32_t own = script.culprit / (script.world_size / script.racks);
   bool other = false;
@@ -102,7 +104,7 @@ bool Cluster::NamesRacksOf(const JobScript& script, const SimWorker& worker) con
 
 std::string Cluster::JudgeNames(const Job& job, const SimWorker& worker) const {
   const JobScript& script = job.script;
-  // Racks see of one another what all ranks of one have pushed: they are the two sides then.
+  // Racks compare what all ranks of a rack have pushed, so the error names racks instead of ranks.
   if (script.disagrees() && script.racks > 1 && NamesRacksOf(script, worker)) return "";
   std::set<std::uint32_t> named;
   for (std::uint32_t rank = 0; rank < script.world_size; ++rank) {

@@ -1,4 +1,4 @@
-// Clusters of several racks: daemons in each, jobs that span them and others beside.
+// Clusters of several racks: the daemons in each, jobs that span racks, and jobs of one rack.
 #include <fmt/format.h>
 
 #include <map>
@@ -15,12 +15,12 @@ namespace {
 
 constexpr NodeId kNodesPerDaemon = 10;
 constexpr std::uint64_t kRacksMax = 8;
-constexpr std::uint32_t kPlanesRacksMax = 6;  // of racks with several daemons: each costs time
+constexpr std::uint32_t kPlanesRacksMax = 6;  // several daemons per rack cost time
 
-constexpr std::uint64_t kAggregatorsOneIn = 3;  // of topologies with switches
-constexpr std::uint64_t kMeasuredOneIn = 4;     // of topologies without aggregators
+constexpr std::uint64_t kAggregatorsOneIn = 3;  // among topologies with switches
+constexpr std::uint64_t kMeasuredOneIn = 4;     // among topologies without aggregators
 
-// Whose plans daemons run, of that topology.
+// The planners whose plans daemons use with this topology.
 const std::vector<std::string>& PlannersOf(const std::string& name) {
   static std::map<std::string, std::vector<std::string>> found;
   std::vector<std::string>& planners = found[name];
@@ -33,7 +33,7 @@ const std::vector<std::string>& PlannersOf(const std::string& name) {
   return planners;
 }
 
-// What rack 0 opens the job with.
+// The plan with which rack 0 opens the job.
 const plan::Forest& ForestOf(const std::string& name, const plan::Topology& topology,
                              const std::string& asked) {
   static std::map<std::pair<std::string, std::string>, plan::Forest> made;
@@ -50,7 +50,7 @@ std::string DrawTopology(SeededRandom& random, std::uint64_t racks) {
   return fmt::format("{}:{}", racks > 2 && random.Chance(1, 3) ? "ring" : "switch", racks);
 }
 
-// With daemons for its switches, at times.
+// Sometimes adds daemons for the topology's switches.
 std::string DrawAggregators(SeededRandom& random, const std::string& topology) {
   const bool has_switches = !topology.starts_with("ring");
   return has_switches && random.Chance(1, kAggregatorsOneIn) ? topology + ",aggregate" : topology;
@@ -67,8 +67,8 @@ Fate DrawRackFate(SeededRandom& random) {
 
 }  // namespace
 
-// Wherever chunks of a job may lie, daemons have as many core loops in every rack: those with one
-// number exchange with one another.
+// Daemons have the same number of core loops in every rack where the job's chunks may be, because
+// core loops with equal numbers exchange with each other.
 void Cluster::BuildRacks() {
   const std::uint64_t count = 2 + random_.Below(random_.Chance(1, 4) ? kRacksMax - 1 : 3);
   racks_with_ranks_ = static_cast<std::uint32_t>(count);
@@ -134,7 +134,7 @@ void Cluster::DrawRackJobs() {
   const std::uint64_t job_count = 1 + random_.Below(2);
   for (std::uint64_t i = 0; i < job_count; ++i) {
     const std::string name = fmt::format("job{}", i);
-    // What one rack's job goes through with its daemon is the other layout's to find out.
+    // The other layout tests faults of jobs of one rack.
     const bool spans = i == 0 || random_.Chance(1, 2);
     const bool all_suffer = fate == Fate::kDaemonDies || fate == Fate::kDaemonSilent ||
                             (fate == Fate::kRacksCut && spans);
@@ -149,13 +149,14 @@ void Cluster::DrawRackJobs() {
   }
 }
 
-// While the first job's culprit trains: all lanes between a daemon of its rack and one that it
-// exchanges with.
+// While the first job's culprit trains, cuts all lanes between a daemon of its rack and a daemon
+// that it exchanges with.
 void Cluster::CutRacks() {
   const Job& job = *jobs_.front();
   const SimWorker& witness = job.seats[job.script.culprit].worker();
   if (witness.state() != SimWorker::State::kTraining) return;
-  // Who joins a job that has failed waits in its next run for ranks that do not come.
+  // A worker that joins a job after its failure starts a new run, and waits there for ranks that
+  // never come.
   for (const auto& each : jobs_) {
     if (each->script.racks > 1 && each->joined_count < each->script.world_size) return;
   }

@@ -1,4 +1,4 @@
-// The cluster that a seed decides: what cluster.h runs. One object per run; one thread.
+// The cluster that a seed decides; cluster.h runs it. One object per run; one thread.
 #pragma once
 
 #include <array>
@@ -26,19 +26,19 @@ class Cluster {
   Outcome Run();
 
  private:
-  // A rank of a job: its processes, the last of them the one that lives, or lived last.
+  // A rank of a job with its processes. The last one is alive, or was the last to live.
   struct Seat {
     std::vector<std::unique_ptr<SimWorker>> processes;
-    bool awaited = false;  // a process died, and another one will come
+    bool awaited = false;  // a process died, and another one will replace it
     SimWorker& worker() const { return *processes.back(); }
   };
   struct Job : SimJob {
     std::vector<Seat> seats;
     std::uint32_t first_rack = 0;
-    TimeNs crashed_at = 0;  // by fate
+    TimeNs crashed_at = 0;  // by its fate
   };
 
-  // cluster.cc
+  // Defined in cluster.cc.
   void BuildRack();
   void DrawJobs();
   void AddJob(JobScript script, std::uint32_t first_rack);
@@ -60,12 +60,12 @@ class Cluster {
     }
   }
 
-  // cluster_racks.cc
+  // Defined in cluster_racks.cc.
   void BuildRacks();
   void DrawRackJobs();
   void CutRacks();
 
-  // cluster_judge.cc
+  // Defined in cluster_judge.cc.
   std::string Judge() const;
   std::string JudgeDaemons() const;
   std::string JudgeWorker(const Job& job, const SimWorker& worker) const;
@@ -82,20 +82,20 @@ class Cluster {
   SimNetwork network_;
   SeededRandom control_random_;
   std::vector<std::unique_ptr<SimSaver>> savers_;  // outlive the daemons that send to them
-  SimRack rack_;                                   // of several racks: those of rack 0 first
+  SimRack rack_;  // all daemons; if there are several racks, those of rack 0 first
   std::vector<std::unique_ptr<SimPeerNetwork>> peer_networks_;
   std::string topology_;
   std::shared_ptr<const plan::Topology> rack_topology_;
-  bool topology_is_measured_ = false;   // by rack 0, and jobs wait for it
-  std::uint32_t racks_with_ranks_ = 1;  // several racks: the others are aggregators
-  std::uint32_t per_rack_ = 1;          // several racks: daemons of each
+  bool topology_is_measured_ = false;   // by rack 0; jobs wait for it
+  std::uint32_t racks_with_ranks_ = 1;  // several racks: the remaining ones are aggregators
+  std::uint32_t per_rack_ = 1;          // several racks: the number of daemons in each
   std::vector<std::unique_ptr<Job>> jobs_;
   NodeId next_node_ = 0;
   std::uint64_t breaks_per_second_ = 0;
   TimeNs faults_until_ = 0;
-  std::uint32_t doomed_ = 0;  // the daemon that dies, if one does
+  std::uint32_t doomed_ = 0;  // the daemon that dies, if any
   TimeNs daemon_died_at_ = 0;
-  std::array<std::uint32_t, 2> cut_{};  // of daemons whose lanes are cut, in rack_
+  std::array<std::uint32_t, 2> cut_{};  // the daemons whose lanes are cut, by index into rack_
   TimeNs racks_cut_at_ = 0;
   std::uint64_t crashes_ = 0;
   std::string problem_;

@@ -1,8 +1,8 @@
-// Exhaustive search over small cases: whatever the order in which ranks push their chunks and
-// whatever the order in which their messages arrive, every round completes, with the bits of the
-// serial sum. Drives the aggregate stage itself. A worker is modelled by its push order and its
-// W slots, or by memory that it shares with the daemon, where gradients hold no slot; credits and
-// replies arrive at once, for a late one is the same as a rank that is scheduled later.
+// Exhaustive search over small cases: in every order of pushes and message arrivals, every round
+// must complete with the bits of the serial sum. Drives the aggregate stage itself. A worker is
+// modelled by its push order and its W slots, or by memory shared with the daemon, where gradients
+// hold no slot. Credits and replies arrive at once, since a late one is equivalent to a rank that
+// is scheduled later.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -22,7 +22,7 @@ namespace {
 
 using Order = std::vector<std::uint32_t>;
 
-// The rule under test, or a weaker one that must be caught.
+// The rule under test, or a weaker one that the search must reject.
 using Relieve = std::function<void(JobShard&, Rank, Chunk&, aggregate::FreedSlots&,
                                    const std::function<void(const aggregate::FreedSlot&)>&)>;
 
@@ -31,7 +31,7 @@ void RealRule(JobShard& shard, Rank rank, Chunk& chunk, aggregate::FreedSlots& s
   aggregate::RelieveFullLanes(shard, rank, chunk, scratch, credit);
 }
 
-// Looks only at the lane on which the gradient came: folds what this lane holds and can be added
+// Looks only at the lane on which the gradient arrived: folds what this lane holds and can be added
 // now, but not the slots of the same prefix in other lanes.
 void OneLaneRule(JobShard& shard, Rank rank, Chunk&, aggregate::FreedSlots& scratch,
                  const std::function<void(const aggregate::FreedSlot&)>& credit) {
@@ -39,8 +39,9 @@ void OneLaneRule(JobShard& shard, Rank rank, Chunk&, aggregate::FreedSlots& scra
   for (const ChunkIndex held : shard.lanes[rank.value].slot_chunk) {
     if (held == ChunkIndex::Max()) continue;
     Chunk& chunk = *shard.chunks()[held.value];
-    if (chunk.folded_count != rank.value) continue;  // the next rank of the prefix is elsewhere
-    std::vector<const std::byte*> hidden;            // keep the rest of the prefix out of the fold
+    // The next rank of the prefix is on another lane.
+    if (chunk.folded_count != rank.value) continue;
+    std::vector<const std::byte*> hidden;  // hides the rest of the prefix from the fold
     for (std::uint32_t other = rank.value + 1; other < shard.config.world_size; ++other) {
       hidden.push_back(std::exchange(chunk.staged_data[other], nullptr));
     }
@@ -51,7 +52,7 @@ void OneLaneRule(JobShard& shard, Rank rank, Chunk&, aggregate::FreedSlots& scra
 }
 
 float GradientOf(std::uint32_t rank, std::uint32_t chunk) {
-  // Sums of these depend on the order of addition.
+  // The sum of these values depends on the order of addition.
   return (rank % 2 == 0 ? 1.0e8f : -1.0e8f) + static_cast<float>(3 * rank + chunk) * 0.37f;
 }
 
@@ -63,7 +64,8 @@ float SerialSum(std::uint32_t ranks, std::uint32_t chunk) {
 
 class Search {
  public:
-  // sharing: a bit per rank and chunk (rank * chunks + chunk) whose gradient lies in shared memory.
+  // sharing: a bit for each rank and chunk (rank * chunks + chunk) whose gradient is in shared
+  // memory.
   Search(std::uint32_t ranks, std::uint32_t chunks, std::uint32_t slots, Relieve relieve,
          std::uint32_t sharing)
       : ranks_(ranks),
@@ -95,7 +97,7 @@ class Search {
     }
   }
 
-  // All interleavings of these push orders. False if some state is stuck or sums wrongly.
+  // Runs all interleavings of these push orders. Returns false if a state is stuck or sums wrongly.
   bool Holds(const std::vector<Order>& orders) {
     orders_ = &orders;
     seen_.clear();
@@ -108,7 +110,7 @@ class Search {
   std::size_t states() const { return states_; }
 
  private:
-  // Everything that a step changes.
+  // The state that a step changes.
   struct Snapshot {
     std::vector<Chunk> chunks;
     std::vector<SlotIndex> staged_slots;
@@ -173,7 +175,8 @@ class Search {
     return reinterpret_cast<float*>(chunk.accumulator);
   }
 
-  // Puts the worker's next gradient where it goes. False if it has none, or no free slot.
+  // Puts the worker's next gradient into a slot or shared memory. Returns false if there is none,
+  // or no free slot.
   bool Place(std::uint32_t rank, transport::ReceivedMessage& message) {
     if (pushed_[rank] == chunks_) return false;
     const std::uint32_t index = (*orders_)[rank][pushed_[rank]];
@@ -225,7 +228,7 @@ class Search {
     }
     const bool done = std::all_of(batch_->chunks.begin(), batch_->chunks.end(),
                                   [](const Chunk& chunk) { return chunk.applied.value == 1; });
-    if (!moved && !done) failed_ = true;  // everybody waits for somebody
+    if (!moved && !done) failed_ = true;  // a deadlock: every rank waits for another
   }
 
   const std::uint32_t ranks_, chunks_, sharing_;
@@ -234,7 +237,7 @@ class Search {
   std::unique_ptr<JobShard> shard_;
   std::unique_ptr<KeyBatch> batch_;
   const std::vector<Order>* orders_ = nullptr;
-  std::vector<std::uint32_t> pushed_;  // per rank: how many of its order
+  std::vector<std::uint32_t> pushed_;  // by rank: how many chunks of its order it has pushed
   std::set<std::string> seen_;
   bool failed_ = false;
   std::size_t states_ = 0;
@@ -252,8 +255,8 @@ std::vector<Order> AllOrders(std::uint32_t chunks) {
   return all;
 }
 
-// Calls `visit` with every tuple of push orders; rank 0's is fixed, which loses nothing: chunks
-// have no names. False as soon as `visit` is.
+// Calls `visit` with every tuple of push orders, until it returns false. Rank 0's order is fixed
+// without loss of generality, since chunks are interchangeable.
 bool ForEveryOrder(std::uint32_t ranks, std::uint32_t chunks,
                    const std::function<bool(const std::vector<Order>&)>& visit) {
   const std::vector<Order> all = AllOrders(chunks);
@@ -299,7 +302,7 @@ TEST(Folding, IsLiveWhereSomeRanksShareMemoryAndOthersHaveSlots) {
   }
 }
 
-// Rank 1 of four shares some gradients: its lane may be full while it completes a prefix in place.
+// Rank 1 of four shares some gradients. It completes a prefix in place while its lane may be full.
 bool CompletesWithAMixedRank(const Relieve& rule) {
   constexpr std::uint32_t kChunks = 3;
   for (std::uint32_t chunks = 1; chunks < 1u << kChunks; ++chunks) {
@@ -316,7 +319,7 @@ TEST(Folding, IsLiveWhereARankSharesSomeGradientsAndHasSlotsForOthers) {
 }
 
 TEST(Folding, SearchCatchesAFullLaneThatHidesWhatIsStagedInPlace) {
-  // Once the rank's lane is full, looks only at what its slots hold.
+  // When the rank's lane is full, looks only at the gradients in its slots.
   const Relieve own_slots_only = [](JobShard& shard, Rank rank, Chunk& chunk,
                                     aggregate::FreedSlots& scratch, const auto& credit) {
     if (aggregate::LaneFull(shard, rank) && chunk.staged_slot[rank.value] == kNoSlot) return;

@@ -72,7 +72,7 @@ void FairJob::AttachLane(std::uint32_t rank) {
   worker.free_slots.clear();
   for (std::uint32_t slot = 0; slot < options_.slots; ++slot) worker.free_slots.push_back(slot);
   worker.slot_of.assign(options_.chunks, kNone);
-  // What has no answer is pushed again.
+  // Chunks without an answer are pushed again.
   if (worker.is_answered.empty()) worker.is_answered.assign(options_.chunks, false);
   worker.next_chunk = 0;
 }
@@ -84,7 +84,7 @@ void FairJob::Reconnect() {
   }
 }
 
-// A command is executed by a run of the loop, and takes its time there.
+// A run of the loop executes the command, and is charged for it.
 void FairJob::Order(const Command& command) {
   PHUB_CHECK(loop_.queues().commands.TryPush(command));
   loop_.RunOnce();
@@ -134,7 +134,7 @@ void FairJob::Push(TimeNs now) {
     }
     return;
   }
-  if (whole_) {  // the iteration was answered as a whole, by now
+  if (whole_) {  // the whole iteration has been answered by now
     whole_ = false;
     exchange_times_.push_back(now - begun_at_);
     ++iteration_;

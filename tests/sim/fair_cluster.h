@@ -1,7 +1,7 @@
-// One core loop, several jobs, and workers who push again as soon as they are answered, in virtual
-// time: the clock is what the loop's work takes by a model of costs (WorkClock), so that "busy" is
-// exact and every run is the same. The loop, its queues and its jobs are the product's; the network
-// is as fast as one likes.
+// One core loop, several jobs, and workers that push again as soon as they are answered, in virtual
+// time. A model of costs (WorkClock) advances the clock by the loop's work, so "busy" is exact and
+// every run is identical. The loop, its queues and its jobs are product code; the network is
+// infinitely fast.
 #pragma once
 
 #include <cstdint>
@@ -14,20 +14,20 @@
 
 namespace phub::server {
 
-// What work takes: roughly what it does on one core of a server.
+// Costs of work, roughly as on one core of a server.
 struct WorkModel {
-  DurationNs run_ns = 500;           // one RunOnce, with its polls
-  DurationNs message_ns = 250;       // one message taken in
-  double ns_per_payload_byte = 0.1;  // received
+  DurationNs run_ns = 500;           // one RunOnce, including its polls
+  DurationNs message_ns = 250;       // receiving one message
+  double ns_per_payload_byte = 0.1;  // received payload
   DurationNs reply_ns = 300;         // one reply
-  double ns_per_reply_byte = 0.1;    // summed, applied, sent
-  DurationNs command_ns = 2'000;     // a job, keys, or a lane, added or ended
+  double ns_per_reply_byte = 0.1;    // summed, applied and sent
+  DurationNs command_ns = 2'000;     // adding or ending a job, keys, or a lane
   DurationNs lane_closed_ns = 2'000;
 };
 
 class FairTransport;
 
-// Now() is what has been done so far, and what was slept.
+// Now() is the work done so far plus the time slept.
 class WorkClock final : public Clock {
  public:
   explicit WorkClock(const WorkModel& model) : model_(model) {}
@@ -45,8 +45,8 @@ class WorkClock final : public Clock {
   DurationNs slept_ = 1;
 };
 
-// A job whose ranks push all chunks of an iteration as far as their slots allow, and the next
-// iteration `think_ns` after the whole of it was answered.
+// A job whose ranks push all chunks of an iteration as far as their slots allow. The next iteration
+// follows `think_ns` after the whole previous one was answered.
 struct FairJobOptions {
   std::uint32_t tenant = 1;
   TenantShare share = {};
@@ -55,7 +55,7 @@ struct FairJobOptions {
   std::uint32_t chunk_bytes = 64 * 1024;
   std::uint32_t slots = 16;
   DurationNs think_ns = 0;
-  bool repeats = false;  // all ranks but one push their first gradient, again and again
+  bool repeats = false;  // all ranks except one push their first gradient repeatedly
 };
 
 class FairJob {
@@ -67,13 +67,13 @@ class FairJob {
   FairJob& operator=(const FairJob&) = delete;
 
   void OnMessage(std::uint32_t rank, const wire::MessageHeader& header);
-  // Pushes whatever may be pushed now.
+  // Pushes as much as is allowed now.
   void Push(TimeNs now);
-  TimeNs next_push() const { return next_push_; }  // when it thinks no longer
+  TimeNs next_push() const { return next_push_; }  // the time when its pause ends
   // Every rank loses its lane and opens another one.
   void Reconnect();
   void SetShare(const TenantShare& share);
-  // It is gone once the loop has let go of it.
+  // Ends the job. The loop removes it later.
   void End();
   bool over() const { return over_; }
   JobShard& shard() { return *shard_; }
@@ -87,8 +87,8 @@ class FairJob {
     transport::ConnectionId lane;
     std::vector<std::byte> staging;
     std::vector<std::uint32_t> free_slots;
-    std::vector<std::uint32_t> slot_of;  // [chunk]; none: UINT32_MAX
-    std::vector<bool> is_answered;       // [chunk], in this iteration
+    std::vector<std::uint32_t> slot_of;  // by chunk; UINT32_MAX if there is none
+    std::vector<bool> is_answered;       // by chunk, in this iteration
     std::uint32_t next_chunk = 0;
   };
   void AttachLane(std::uint32_t rank);
@@ -120,7 +120,7 @@ class FairCluster {
   ~FairCluster();
 
   FairJob& Add(const FairJobOptions& options);
-  // Whatever a neighbour does beside pushing, once per run of the loop.
+  // A neighbour's additional activity, once per run of the loop.
   std::function<void()> on_run;
   void RunFor(DurationNs duration);
   void ForgetMeasurements();
@@ -139,7 +139,7 @@ class FairCluster {
   std::uint64_t next_incarnation_ = 1;
 };
 
-// The smallest value that so large a part of them is not above.
+// The smallest value such that `part` of all values are not above it.
 DurationNs Percentile(std::vector<DurationNs> values, double part);
 
 }  // namespace phub::server

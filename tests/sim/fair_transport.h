@@ -1,5 +1,5 @@
-// The network of fair_cluster.h: what a worker sends is there at once, what the loop posts is heard
-// at once. Lanes take turns as in the product's transports (turn_transport.h).
+// The network of fair_cluster.h: messages arrive at once in both directions. Lanes take turns as in
+// the product's transports (turn_transport.h).
 #pragma once
 
 #include <deque>
@@ -17,13 +17,13 @@ class FairTransport final : public transport::Transport {
   class Endpoint final : public transport::Connection {};
   using Hear = std::function<void(const wire::MessageHeader&)>;
 
-  // The next lane that is adopted belongs to whoever hears.
+  // Sets the worker that receives from the next adopted lane.
   void SetNextHearer(Hear hear) { next_hearer_ = std::move(hear); }
   transport::ConnectionId last_adopted() const {
     return {static_cast<std::uint32_t>(lanes_.size() - 1), 1};
   }
   Endpoint& endpoint() { return endpoint_; }
-  // By the loop, from all lanes.
+  // The number of messages that the loop has received from all lanes.
   std::uint64_t messages_taken() const { return messages_taken_; }
   std::uint64_t bytes_taken() const { return bytes_taken_; }
   void Send(transport::ConnectionId id, const wire::MessageHeader& header) {
@@ -35,7 +35,7 @@ class FairTransport final : public transport::Transport {
     lane.inbox.push_back(message);
     MakeReady(id.index);
   }
-  // The worker's end goes away.
+  // Closes the worker's end.
   void Break(transport::ConnectionId id) {
     lanes_[id.index]->closing = true;
     lanes_[id.index]->error = transport::TransportError::kPeerClosed;

@@ -1,6 +1,6 @@
-// Fairness of a core loop among jobs, exactly: virtual time in which only work passes
-// (fair_cluster.h). Shares are of that time; a victim's fair-share time is what its exchange takes
-// alone, times the part of the core that is its by weight.
+// Exact fairness of a core loop among jobs, in virtual time that only work advances
+// (fair_cluster.h). Shares are shares of that time. A victim's fair-share time is the time of its
+// exchange alone, divided by its share of the core by weight.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -16,7 +16,7 @@ namespace {
 constexpr DurationNs kWarmUp = 50 * kMillisecond;
 constexpr DurationNs kMeasured = kSecond;
 
-// Four workers, an iteration of 2 MiB, a little thinking between.
+// Four workers, an iteration of 2 MiB, and a short pause between iterations.
 FairJobOptions Victim() { return {.tenant = 1, .ranks = 4, .chunks = 32}; }
 
 DurationNs AloneP99(const FairJobOptions& options) {
@@ -28,7 +28,7 @@ DurationNs AloneP99(const FairJobOptions& options) {
   return Percentile(job.exchange_times(), 0.99);
 }
 
-// The victim's 99th percentile beside neighbours, as a multiple of its fair-share time.
+// The victim's 99th percentile next to neighbours, in multiples of its fair-share time.
 class Neighbours : public ::testing::Test {
  protected:
   double Ratio(double fair_share) {
@@ -74,7 +74,7 @@ TEST_F(Neighbours, OneThatChurnsConnectionsWhileItFloods) {
   EXPECT_LE(Ratio(0.5), kRatioMax);
 }
 
-// No round of it is ever whole.
+// Its rounds never complete.
 TEST_F(Neighbours, OneThatRepeatsItself) {
   cluster_.Add({.tenant = 2, .ranks = 16, .chunks = 1, .repeats = true});
   EXPECT_LE(Ratio(0.5), kRatioMax);
@@ -154,12 +154,12 @@ TEST(Sharing, IsByWeightAndWhatIsNotUsedIsTheOthers) {
   std::vector<FairJob*> jobs = {&cluster.Add(heavy), &cluster.Add(light)};
   Throughput(cluster, jobs, &shares);
   EXPECT_NEAR(shares[0], 0.75, 0.03);
-  // Equal from now on, on jobs that run.
+  // The weights of running jobs become equal.
   jobs[0]->SetShare({.weight = 100});
   shares.clear();
   Throughput(cluster, jobs, &shares);
   EXPECT_NEAR(shares[0], 0.5, 0.025);
-  // One thinks nearly all the time: the other one is not held back.
+  // One job pauses nearly all the time, and the other one is not held back.
   FairCluster idle;
   light.think_ns = 100 * kMillisecond;
   FairJob& busy = idle.Add(heavy);
@@ -176,7 +176,7 @@ TEST(Bandwidth, IsKeptToAndNothingIsDropped) {
   FairJob& job = cluster.Add(limited);
   EXPECT_NEAR(Throughput(cluster, {&job}) * 1e9, 1e8, 0.03e8);
   EXPECT_GT(job.exchange_times().size(), 5u);
-  // Higher, on the job that runs; then without a limit.
+  // Raises the limit of a running job, then removes it.
   job.SetShare({.weight = 100, .bandwidth_bytes = 400'000'000});
   EXPECT_NEAR(Throughput(cluster, {&job}) * 1e9, 4e8, 0.12e8);
   FairCluster single;
@@ -198,13 +198,13 @@ TEST(Bandwidth, OfOneTenantIsNoBurdenForAnother) {
   const double alone = Throughput(single, {&single.Add(Victim())});
   std::vector<double> shares;
   const double together = Throughput(cluster, {&slow, &other}, &shares);
-  // To a window of slots of each job, 4 MiB: what is pushed comes by windows.
+  // Accurate to a window of slots per job, 4 MiB, since pushes come in windows.
   EXPECT_NEAR(together * 1e9, 5e7, 0.09e8);
   EXPECT_GE(static_cast<double>(fast.bytes_pushed()) / static_cast<double>(kMeasured), 0.9 * alone);
 }
 
-// Slots run short, so that credits are what workers wait for, and folding what gives them at once.
-// Expect: they come no sooner than bytes are paid for. An iteration is 8 MiB.
+// Slots run short, so workers wait for credits, which folding returns at once. Expect: credits come
+// no sooner than bytes are paid for. An iteration is 8 MiB.
 TEST(Bandwidth, HoldsBackCreditsToo) {
   constexpr DurationNs kSpan = 10 * kMillisecond;
   constexpr std::uint64_t kPaidInSpan = 1'000'000;
@@ -213,8 +213,9 @@ TEST(Bandwidth, HoldsBackCreditsToo) {
   limited.slots = 2;
   limited.share.bandwidth_bytes = kPaidInSpan * 100;
   FairJob& job = cluster.Add(limited);
-  std::deque<std::pair<TimeNs, std::uint64_t>> pushed;  // when, and how much until then
-  std::uint64_t most = 0;                               // in one span
+  // The time of each push, and the bytes until then.
+  std::deque<std::pair<TimeNs, std::uint64_t>> pushed;
+  std::uint64_t most = 0;  // in one span
   cluster.on_run = [&] {
     pushed.emplace_back(cluster.now(), job.bytes_pushed());
     while (pushed.front().first + kSpan < cluster.now()) pushed.pop_front();
@@ -224,10 +225,10 @@ TEST(Bandwidth, HoldsBackCreditsToo) {
   EXPECT_NEAR(static_cast<double>(job.bytes_pushed()), 1e8, 0.03e8);
   EXPECT_GT(cluster.loop().counters().Get(CoreCounter::gradients_folded), 0u);
   const std::uint64_t slots = std::uint64_t{limited.ranks} * limited.slots * limited.chunk_bytes;
-  EXPECT_LE(most, 2 * kPaidInSpan + slots);  // what a pause left, and the slots
+  EXPECT_LE(most, 2 * kPaidInSpan + slots);  // the tokens saved during a pause, and the slots
 }
 
-// The same seedless run, twice.
+// Two runs without a seed must be identical.
 TEST(Sharing, IsDeterministic) {
   std::vector<DurationNs> first;
   for (int run = 0; run < 2; ++run) {

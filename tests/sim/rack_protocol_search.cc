@@ -327,8 +327,8 @@ void Search::CheckEnd() {
   for (std::uint32_t rack = 0; rack < shape_.racks; ++rack) {
     put_off = put_off || (Runs(rack) && At(rack).protocol->put_off_due());
   }
-  // A rack whose last word is dropped may end in order before it looks at its queues. The others
-  // see the lanes go, and need a clock after all.
+  // A rack whose last message is dropped may end in order before it processes its queues. The
+  // others then see only closed lanes, and need a timer after all.
   put_off = put_off && shape_.trouble == Trouble::kDropping;
   for (std::uint32_t rack = 0; rack < shape_.racks; ++rack) {
     Require(!Runs(rack) || put_off, "rack " + std::to_string(rack) + " waits for ever");

@@ -1,7 +1,7 @@
-// An exhaustive search over the protocol by which racks open, run and end one job together: every
-// order in which messages arrive (in order per pair of racks), lanes are made and lost, core loops
-// acknowledge and ranks leave, with at most so many failures. Around the protocol here is the least
-// of a daemon: queues, lanes that are there or not, a job that runs or not. One thread.
+// An exhaustive search over the protocol by which racks open, run and end a job together. It covers
+// every order in which messages arrive (in order per pair of racks), lanes are opened and lost,
+// core loops acknowledge, and ranks leave, with a bounded number of failures. Around the protocol
+// there is a minimal daemon: queues, lanes that exist or not, a job that runs or not. One thread.
 #pragma once
 
 #include <array>
@@ -16,11 +16,11 @@
 namespace phub::server::rack_search {
 
 constexpr std::uint32_t kMost = 3;
-using Mask = std::uint32_t;  // bit per rack
+using Mask = std::uint32_t;  // a bit per rack
 
 constexpr Mask Bit(std::uint32_t rack) { return Mask{1} << rack; }
 
-// What daemons say to each other.
+// The messages between daemons.
 enum class Word : char {
   kOpen = 'o',
   kOpened = 'O',
@@ -31,16 +31,16 @@ enum class Word : char {
   kStart = 's',
   kLeft = 'l',
   kFailed = 'f',
-  kRestarted = 'R',  // no message: it speaks as another instance
+  kRestarted = 'R',  // not a message: the rack continues as another instance
 };
 
-// What goes wrong, at any moment.
+// A failure, at any moment.
 enum class Trouble : std::uint8_t {
   kNone,
-  kFailure,   // of a job at one rack: a rank crashed, say
-  kRefusal,   // a rack does not take the job
-  kDropping,  // messages of the run to one rack
-  kDeath,     // of a daemon, which may come back
+  kFailure,   // a failure of a job at one rack, such as a crashed rank
+  kRefusal,   // a rack refuses the job
+  kDropping,  // the messages of one run to one rack are lost
+  kDeath,     // a daemon dies, and may come back
 };
 
 struct Shape {
@@ -48,7 +48,7 @@ struct Shape {
   std::uint32_t with_ranks = 2;
   std::array<Mask, kMost> neighbors{};
   Trouble trouble = Trouble::kNone;
-  std::uint32_t troubles = 0;  // at most so many times
+  std::uint32_t troubles = 0;  // the maximum number of troubles
 };
 
 struct Daemon {
@@ -59,17 +59,17 @@ struct Daemon {
   bool dead = false;
   std::uint32_t instance = 1;
   Mask attached = 0;
-  Mask losses = 0;    // of lanes to these racks: the core loops have yet to say so
-  Mask dialling = 0;  // racks to which a lane is on its way
-  Mask opened = 0;    // lanes to them are made; this daemon has yet to hear of it
+  Mask losses = 0;    // lanes to these racks are lost, but core loops have not reported it yet
+  Mask dialling = 0;  // a lane to these racks is being opened
+  Mask opened = 0;    // lanes to these racks are open, but this daemon does not know it yet
   Mask granted = 0, dialled = 0;
-  std::array<std::string, kMost> queues;  // [to]
+  std::array<std::string, kMost> queues;  // by receiver
 };
 
 struct World {
   std::array<Daemon, kMost> daemons;
   std::uint32_t troubles = 0;
-  Mask ready = 0, left = 0;  // what is true, whoever knows it
+  Mask ready = 0, left = 0;  // the true state, even if no rack knows it
 };
 
 class Search {
@@ -77,7 +77,8 @@ class Search {
   explicit Search(const Shape& shape, const RackRules& rules = kRackRules)
       : shape_(shape), rules_(rules) {}
 
-  // Empty: whatever happens, all is well. Otherwise what is wrong, and how it came.
+  // Returns an empty string if no order of events leads to an error. Otherwise returns the error
+  // and the events that lead to it.
   const std::string& Run();
   std::size_t states() const { return seen_.size(); }
 
@@ -92,7 +93,7 @@ class Search {
   void Create(std::uint32_t rack);
   void Send(std::uint32_t from, std::uint32_t to, Word word);
   void SendToAll(std::uint32_t from, Word word);
-  // Of the job there: the others' core loops see the lanes close.
+  // Closes the job's lanes at this rack. The other racks' core loops notice.
   void CloseLanes(std::uint32_t rack);
   void Do(std::uint32_t rack, const RackSteps& steps);
   void Do(std::uint32_t rack, const RackStep& step);
@@ -102,31 +103,31 @@ class Search {
   void HandleOpen(std::uint32_t rack, bool refuses);
   void Handle(std::uint32_t from, std::uint32_t rack, Word word);
 
-  // --- What may happen next.
-  // step(): one thing that may happen here. From the world as it was, each.
+  // --- The possible next events. step(): one event, applied to a copy of the current world. Each
+  // function tries all events of a kind.
   template <typename Step>
   void Try(std::string_view name, std::uint32_t rack, std::uint32_t other, Step&& step);
   void TryMessages(std::uint32_t from, std::uint32_t to);
   void TryLanes(std::uint32_t rack, std::uint32_t other);
   void Lose(std::uint32_t rack, std::uint32_t other);
   void TryAlone(std::uint32_t rack);
-  // As long as no daemon dies nobody needs a clock to see the end.
+  // While no daemon dies, no rack needs a timer to learn of the end.
   bool HasTimers() const { return world_.troubles > 0 && shape_.trouble == Trouble::kDeath; }
 
   bool Troubled(Trouble trouble) const;
   void TryDeath(std::uint32_t rack);
-  // It takes long: only what hangs otherwise sees it.
+  // Timers are slow, so they fire only if nothing else can happen.
   void TryTimers();
   std::string Fingerprint();
   void Explore();
-  // Nothing can happen any more.
+  // Checks a state in which nothing can happen any more.
   void CheckEnd();
 
   const Shape shape_;
   const RackRules rules_;
   World world_;
-  bool moved_ = false;  // something can happen in the state that is explored
-  std::string here_;    // its fingerprint
+  bool moved_ = false;  // whether any event is possible in the explored state
+  std::string here_;    // the state's fingerprint
   std::string wrong_, path_;
   std::unordered_set<std::string> seen_;
 };

@@ -1,6 +1,6 @@
-// The protocol by which racks open, run and end one job together (server/control/racks/
-// rack_protocol.h), searched exhaustively for two and three racks. Each rule left out in turn shows
-// that the search would see it.
+// Searches the protocol by which racks open, run and end a job together (server/control/racks/
+// rack_protocol.h) exhaustively for two and three racks. Removing any single rule must make the
+// search fail, which shows that it tests every rule.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -14,7 +14,7 @@
 namespace phub::server::rack_search {
 namespace {
 
-// Full meshes, chains, stars, and one with an aggregator behind all racks with ranks.
+// Full meshes, chains, stars, and a shape with an aggregator behind all racks with ranks.
 std::vector<Shape> Shapes() {
   return {
       {.racks = 2, .with_ranks = 2, .neighbors = {0b10, 0b01}},
@@ -49,8 +49,8 @@ TEST(RackProtocol, WhateverTheOrderARunEndsOrFailsAtEveryRack) {
   EXPECT_GT(states, 100000u) << "the search sees less than it did";
 }
 
-// Whether the search finds nothing wrong with these rules: with two racks, and with two whose only
-// way to each other is an aggregator.
+// Whether the search passes with these rules, with two racks, and with two racks that are connected
+// only by an aggregator.
 bool Passes(const RackRules& rules) {
   return std::ranges::all_of(
       ShapesWithTroubles({Shapes().front(), Shapes().back()}),
@@ -63,7 +63,7 @@ bool Passes(const std::vector<PeerRule>& peer) {
   return Passes(RackRules{.run = kRackRules.run, .peer = peer});
 }
 
-// The rules without which the search finds nothing wrong, of those that honest racks need.
+// Among the rules that honest racks need, returns those without which the search still passes.
 template <typename Rule>
 auto Unnoticed(std::span<const Rule> rules) {
   std::vector<std::pair<decltype(Rule::state), decltype(Rule::event)>> unnoticed;
@@ -76,7 +76,7 @@ auto Unnoticed(std::span<const Rule> rules) {
   return unnoticed;
 }
 
-// The guards without which it finds nothing wrong.
+// The guards without which the search still passes.
 template <typename Rule>
 std::vector<RackGuard> UnnoticedGuards(std::span<const Rule> rules) {
   std::vector<RackGuard> unnoticed;
@@ -92,27 +92,28 @@ std::vector<RackGuard> UnnoticedGuards(std::span<const Rule> rules) {
 TEST(RackProtocol, TheSearchNoticesARuleThatIsMissing) {
   const auto run = Unnoticed(kRackRules.run);
   const auto peer = Unnoticed(kRackRules.peer);
-  // Whatever these do, another rule does a little later, or for another reason: racks that are
-  // told, or other clocks.
+  // These rules are redundant: another rule has the same effect a little later or for another
+  // reason (a message from another rack, or another timer).
   using testing::Pair;
   EXPECT_THAT(
       run, testing::ElementsAre(Pair(RunState::kConnecting, RunEvent::kLanesAttached),
                                 Pair(RunState::kConnecting, RunEvent::kOpeningLate),
                                 Pair(RunState::kReady, RunEvent::kOpeningLate),
                                 Pair(RunState::kPutOff, RunEvent::kPutOffDue),
-                                Pair(RunState::kPutOff, RunEvent::kPeerSilent),  // brought forward
+                                Pair(RunState::kPutOff, RunEvent::kPeerSilent),  // happens earlier
                                 Pair(RunState::kPutOff, RunEvent::kPeerSilent),
                                 Pair(RunState::kSound, RunEvent::kPeerSilent),
                                 Pair(RunState::kPutOff, RunEvent::kFailedHere),
                                 Pair(RunState::kFailedElsewhere, RunEvent::kFailedHere)));
-  EXPECT_THAT(peer, testing::ElementsAre(Pair(PeerState::kAsked, PeerEvent::kSaysReady),  // never
+  // Never happens.
+  EXPECT_THAT(peer, testing::ElementsAre(Pair(PeerState::kAsked, PeerEvent::kSaysReady),
                                          Pair(PeerState::kUnheard, PeerEvent::kSpoke),
                                          Pair(PeerState::kHeard, PeerEvent::kSpoke),
                                          Pair(PeerState::kHeard, PeerEvent::kRestarted)));
 }
 
 TEST(RackProtocol, TheSearchNoticesAGuardThatIsMissing) {
-  // These are about racks that do not keep to the protocol, about time, or only spare a message.
+  // These guards concern racks that violate the protocol, or time, or only save a message.
   using enum RackGuard;
   EXPECT_THAT(UnnoticedGuards(kRackRules.run),
               testing::ElementsAre(kIsRack0, kFromRack0, kFromRack0, kFromRack0, kDue, kIsPutOffFor,

@@ -15,7 +15,7 @@ std::uint64_t Mix(std::uint64_t a, std::uint64_t b) {
   return z ^ (z >> 31);
 }
 
-// In [-1, 1), every value exact.
+// In [-1, 1); every value is exact.
 float UnitFloat(std::uint64_t bits) {
   return static_cast<float>(static_cast<std::int32_t>(bits >> 40) - (1 << 23)) * 0x1p-23f;
 }
@@ -70,12 +70,12 @@ KeyScript DrawKey(SeededRandom& random, const JobScript& job, std::uint32_t inde
     RoundScript round;
     if (iteration > 1 && random.Chance(1, 3)) hyper = DrawHyperParameters(random, key.optimizer);
     round.hyper_parameters = hyper;
-    // Versions of a job that restarts are told apart by reductions.
+    // In jobs that restart, the number of reductions identifies a version.
     if (random.Chance(1, 6) && (!job.restart || iteration == 1)) {
       round.operation = wire::RoundOperation::kAssign;
       round.root = static_cast<std::uint32_t>(random.Below(job.world_size));
     }
-    if (job.apply_iteration && index > 0) {  // an iteration has all keys, or none
+    if (job.apply_iteration && index > 0) {  // an iteration has all keys or none
       const RoundScript& first = job.keys[0].rounds[iteration - 1];
       round.operation = first.operation;
       round.root = first.root;
@@ -85,7 +85,7 @@ KeyScript DrawKey(SeededRandom& random, const JobScript& job, std::uint32_t inde
   return key;
 }
 
-// From a copy of the random numbers: what else a seed decides stays what it was.
+// Takes a copy of the random numbers, so that the rest of the seed's decisions do not change.
 void DrawApply(SeededRandom random, JobScript& job) {
   job.apply_iteration = !job.restart && random.Chance(1, 3);
   if (!job.apply_iteration) return;
@@ -103,7 +103,8 @@ void DrawTroubles(SeededRandom random, JobScript& job) {
     trouble.rank = static_cast<std::uint32_t>(random.Below(job.world_size));
     trouble.key = static_cast<std::uint32_t>(random.Below(job.keys.size()));
     if (random.Chance(1, 8)) trouble.kind = Kind::kAsks;
-    // Which NaN comes of a NaN is the machine's affair: so only where nothing comes of it.
+    // Which NaN an operation on a NaN returns depends on the machine. So NaNs are drawn only where
+    // the iteration is skipped.
     if (job.skip_nonfinite && random.Chance(1, 6)) trouble.kind = Kind::kNonFinite;
   }
 }
@@ -114,16 +115,16 @@ void DrawPolicy(SeededRandom& random, JobScript& job) {
   job.wait_policy = job.fate == Fate::kNeverReturns || (may_wait && random.Chance(1, 2));
   job.restart = job.wait_policy && random.Chance(1, 2);
   if (completes && job.restart) job.crashes = static_cast<std::uint32_t>(random.Below(4));
-  // Long enough for whatever comes back, where it is to come back.
+  // If a worker or lane is to come back, the timeout is long enough for it.
   if (!completes) job.wait_timeout = static_cast<DurationNs>(1 + random.Below(3)) * kSecond;
 }
 
-// Makes sure that the fate can come true: the culprit's round is one in which it shows.
+// Makes sure that the fate can occur: the culprit's round is one in which it shows.
 void PrepareFate(SeededRandom& random, JobScript& job) {
   job.culprit = static_cast<std::uint32_t>(random.Below(job.world_size));
   job.culprit_iteration = static_cast<std::uint32_t>(1 + random.Below(job.iterations));
   RoundScript& round = job.keys[0].rounds[job.culprit_iteration - 1];
-  // An iteration has all keys, or none, or nobody would get as far as the culprit's.
+  // An iteration has all keys or none; otherwise no rank would reach the culprit's iteration.
   const auto reduce_all = [&](std::uint32_t iteration) {
     for (KeyScript& key : job.keys) {
       if (job.apply_iteration) {
@@ -134,8 +135,8 @@ void PrepareFate(SeededRandom& random, JobScript& job) {
   if (job.fate == Fate::kHyperParametersDiffer) {
     round.operation = wire::RoundOperation::kReduce;
     reduce_all(job.culprit_iteration);
-    // The first round's record is agreed when keys are added; and a record that differs must be
-    // sent at all, so nobody's may equal the one before.
+    // The first round's record is agreed when keys are added, so the culprit's iteration is a later
+    // one. A record is sent only if it differs from the previous one, so no rank's may equal that.
     if (job.culprit_iteration == 1) job.culprit_iteration = 2;
     RoundScript& changed = job.keys[0].rounds[job.culprit_iteration - 1];
     changed.operation = wire::RoundOperation::kReduce;
@@ -221,7 +222,7 @@ JobScript DrawRackJob(SeededRandom& random, std::string name, Fate fate,
   job.plan = racks.plan;
   job.world_size = job.racks * static_cast<std::uint32_t>(1 + random.Below(3));
   DrawSlots(random, job);
-  SeededRandom aside = random;  // what else a seed decides stays what it was
+  SeededRandom aside = random;  // keeps the rest of the seed's decisions unchanged
   DrawPolicy(aside, job);
   DrawTraining(random, job);
   DrawSums(job, racks);

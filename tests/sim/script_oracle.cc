@@ -1,4 +1,4 @@
-// What must come out of a script's job: every key serially, an element at a time.
+// Computes the expected results of a script's job: every key serially, one element at a time.
 #include <algorithm>
 #include <cmath>
 
@@ -22,14 +22,14 @@ simd::OptimizerArguments ArgumentsOf(const wire::HyperParameters& hyper, std::ui
   return arguments;
 }
 
-// What one key holds.
+// The state of one key.
 struct KeyState {
   std::vector<float> parameters;
   std::vector<std::vector<float>> states;
   std::uint64_t reductions = 0;
 };
 
-// What the gradients of a rack's ranks make of an element. [rank] of the job.
+// Sums an element of the gradients of a rack's ranks. `gradients` is indexed by the job's ranks.
 float SumOfRack(const JobScript& job, std::uint32_t rack,
                 const std::vector<std::vector<float>>& terms, std::size_t element) {
   const std::uint32_t ranks = job.world_size / job.racks;
@@ -38,7 +38,7 @@ float SumOfRack(const JobScript& job, std::uint32_t rack,
   return sum;
 }
 
-// What a round's gradients make, serially, each operation rounded on its own.
+// Sums a round's gradients serially, with each operation rounded separately.
 std::vector<float> SumSerially(const JobScript& job, std::uint32_t key_index,
                                std::uint64_t iteration, const std::vector<float>& parameters) {
   const KeyScript& key = job.keys[key_index];
@@ -74,7 +74,7 @@ void UpdateSerially(const KeyScript& key, const RoundScript& round,
   }
 }
 
-// Of an iteration that is applied as a whole: what becomes of it.
+// The outcome of an iteration that is applied as a whole.
 struct Decision {
   bool skip = false;
   double scale = 1.0;

@@ -7,7 +7,7 @@
 
 namespace phub::sim {
 
-// What outlives the channel: events under way hold it.
+// The state that outlives the channel, since scheduled events use it.
 struct SimControlChannel::Wire {
   SimNetwork& network;
   SimDaemon& daemon;
@@ -16,19 +16,19 @@ struct SimControlChannel::Wire {
   bool cut = false;
   std::string session_id;
   server::StreamId stream = 0;
-  std::uint64_t attends = 0;  // streams opened so far
-  bool open = false;          // as the worker sees it: the last of them
-  bool attached = false;      // as the daemon sees it: `stream` is the session's
+  std::uint64_t attends = 0;  // the number of streams opened so far
+  bool open = false;          // the worker's view: the last stream is open
+  bool attached = false;      // the daemon's view: `stream` belongs to the session
   Observer* observer = nullptr;
 
-  // Back at the worker, one delay from now.
+  // Runs at the worker, one delay from now.
   static void AtWorker(const std::shared_ptr<Wire>& wire, std::function<void()> what) {
     wire->network.Schedule(wire->network.clock().Now() + wire->delay,
                            [wire, what = std::move(what)] {
                              if (!wire->cut) what();
                            });
   }
-  // The stream with that number is over.
+  // Ends the stream with that number.
   static void EndStream(const std::shared_ptr<Wire>& wire, std::uint64_t number,
                         const absl::Status& status) {
     AtWorker(wire, [wire, number, status] {
@@ -158,7 +158,7 @@ void SimControlChannel::Attend(Observer& observer) {
 
 void SimControlChannel::SendHeartbeat(const v1::Heartbeat& heartbeat) {
   AtDaemon([wire = wire_, heartbeat](server::Control& control) {
-    // Refused once the session is over, which the worker learns from the stream.
+    // A call is refused once the session is over, which the worker learns from the stream.
     if (wire->attached)
       (void)control.liveness().Heartbeat(heartbeat.session_id(), heartbeat.sequence()).ok();
   });

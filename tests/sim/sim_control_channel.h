@@ -1,7 +1,7 @@
-// The simulation's ControlChannel: calls and events reach the daemon's Control (and come back)
-// after a virtual delay, in order, as over one connection. A channel that was cut carries nothing;
-// the daemon learns of it as a closed stream, unless the worker's host fell silent. A call that a
-// dead daemon swallowed ends with its timeout.
+// The simulation's ControlChannel: calls and events reach the daemon's Control (and return) after a
+// virtual delay, in order, as over one connection. A channel that was cut carries nothing. The
+// daemon sees it as a closed stream, unless the worker's host stopped responding. A call to a dead
+// daemon ends with its timeout.
 #pragma once
 
 #include <functional>
@@ -19,18 +19,18 @@ class SimControlChannel final : public client::ChannelOf<SimControlChannel> {
   SimControlChannel(SimNetwork& network, SimDaemon& daemon, std::string address, DurationNs delay);
   ~SimControlChannel() override;
 
-  // The daemon takes the stream to be the session's whose Join was answered last.
+  // The daemon assigns the stream to the session whose Join was answered last.
   void Attend(Observer& observer) override;
   void SendHeartbeat(const v1::Heartbeat& heartbeat) override;
   void Reconnect() override { BreakStream(); }
   void Close() override { Cut(false); }
 
-  // The stream breaks: both ends are told.
+  // Breaks the stream. Both ends notice.
   void BreakStream();
-  // The worker died. silent: the daemon hears nothing, not even that the connection closed.
+  // The worker died. If `silent`, the daemon does not even see the connection close.
   void Cut(bool silent);
 
-  // What ChannelOf calls.
+  // The interface that ChannelOf calls.
   template <typename Rpc>
   void Carry(const typename Rpc::Request& request, DurationNs timeout,
              Done<typename Rpc::Response> done);
@@ -38,12 +38,12 @@ class SimControlChannel final : public client::ChannelOf<SimControlChannel> {
  private:
   struct Wire;
   class Sink;
-  // At the daemon's end, one delay from now.
+  // Runs at the daemon's end, one delay from now.
   void AtDaemon(std::function<void(server::Control&)> what);
   void Join(const v1::JoinRequest& request, DurationNs timeout, Done<v1::JoinResponse> done);
   void Load(const v1::LoadStateRequest& request, DurationNs timeout,
             Done<v1::LoadStateResponse> done);
-  // What Control is to answer with; `done` is called one delay later, or at the timeout.
+  // A responder for Control. It calls `done` one delay after the answer, or at the timeout.
   template <typename Response>
   server::Answer<Response> Returning(DurationNs timeout, Done<Response> done);
 

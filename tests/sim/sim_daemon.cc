@@ -5,7 +5,7 @@
 namespace phub::sim {
 namespace {
 
-// Jobs come while it goes on, and after it.
+// Jobs arrive during and after the survey.
 constexpr std::uint64_t kSurveyMax = 100 * kMillisecond;
 
 }  // namespace
@@ -26,7 +26,7 @@ SimDaemon::SimDaemon(SimNetwork& network, Random& random, const SimDaemonOptions
     handles.push_back({&loops_.back()->queues(), &loops_.back()->counters(), {}});
   }
   server::ControlOptions control;
-  // A daemon by itself has no list.
+  // A single daemon has no list.
   if (options_.rack_endpoints.size() > 1) control.rack_endpoints = options_.rack_endpoints;
   control.rack_self = options_.position;
   control.racks = options_.racks;

@@ -1,5 +1,5 @@
 // A daemon of the simulation: the product's Control and CoreLoops over simulated transports, one
-// network node per core loop, and over the product's own shared memory, whose both ends are in this
+// network node per core loop, and over the product's own shared memory with both ends in this
 // process. One thread; the cluster decides who runs next.
 #pragma once
 
@@ -21,19 +21,19 @@ namespace phub::sim {
 struct SimDaemonOptions {
   std::uint32_t position = 0;  // in the rack's list
   std::vector<std::string> rack_endpoints;
-  // Daemons of all racks, if there are several, and which of them this is.
+  // If there are several racks: the daemons of all racks, and this one's index.
   std::vector<std::string> racks;
   std::uint32_t rack = 0;
-  std::uint32_t aggregators = 0;  // the last so many of `racks`
+  std::uint32_t aggregators = 0;  // the number of aggregators at the end of `racks`
   std::shared_ptr<const plan::Topology> topology;
-  bool topology_is_measured = false;  // by rack 0, which finds that one
-  NodeId first_node = 0;  // nodes [first_node, first_node + core_count) are this daemon's
+  bool topology_is_measured = false;  // rack 0 measures the topology and finds this one
+  NodeId first_node = 0;  // nodes [first_node, first_node + core_count) belong to this daemon
   std::uint32_t core_count = 1;
   bool shares_memory = false;
   transport::ShmLimits shm;
 };
 
-// Which of a core loop's (and an engine's) transports serves a lane.
+// The transport of a core loop (or an engine) that serves a lane.
 inline constexpr std::uint8_t kSimTransportIndex = 0;
 inline constexpr std::uint8_t kShmTransportIndex = 1;
 
@@ -52,15 +52,15 @@ class SimDaemon final : private server::Surveyor {
   const transport::ShmLimits& shm() const { return options_.shm; }
   NodeId node(std::uint32_t core) const { return options_.first_node + core; }
   server::Control& control() { return *control_; }
-  bool RunCore(std::uint32_t core);  // one RunOnce; true if it did anything
+  bool RunCore(std::uint32_t core);  // one RunOnce; true if it did any work
   void RunControl();                 // one Poll
   std::uint64_t Count(server::CoreCounter counter) const;
   std::uint64_t CountOfControl(const std::string& name) const;
 
-  // The daemon dies: what runs on it stops. silent: its connections say nothing.
+  // The daemon dies, and stops running. If `silent`, its connections do not close.
   void Die(bool silent);
   bool alive() const { return alive_; }
-  bool closed() const { return closed_; }  // it died, and whoever calls is refused
+  bool closed() const { return closed_; }  // true after it died, if callers are refused
   // Called when it dies and its connections close.
   void OnClosed(std::function<void()> hear) { on_closed_.push_back(std::move(hear)); }
 

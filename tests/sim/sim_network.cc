@@ -29,18 +29,18 @@ std::uint64_t Mix(std::uint64_t hash, std::uint64_t value) {
 
 }  // namespace
 
-// Bytes from one end to the other: a ring of what was written and not yet read. The first
-// `arrived` of them can be read.
+// The bytes from one end to the other: a ring of written but unread bytes. The first `arrived` of
+// them can be read.
 struct SimNetwork::Direction {
   std::vector<std::byte> ring;
   std::size_t head = 0;
   std::size_t stored = 0;
   std::size_t arrived = 0;
-  std::size_t freed = 0;           // read, and the sender does not know it yet
-  std::size_t unacknowledged = 0;  // what the sender believes to be in the pipe; >= stored
+  std::size_t freed = 0;           // read, but not yet known to the sender
+  std::size_t unacknowledged = 0;  // the sender's view of the bytes in the pipe; >= stored
   TimeNs last_arrival = 0;
   TimeNs clogged_until = 0;
-  TimeNs line_free_at = 0;  // bandwidth: when the last byte has left the sender
+  TimeNs line_free_at = 0;  // with limited bandwidth: when the last byte leaves the sender
   bool end_sent = false;
   bool end_arrived = false;
   bool sender_waits = false;  // a write found no room
@@ -50,15 +50,15 @@ struct SimNetwork::End {
   NodeId node = 0;
   SimTransport* watcher = nullptr;
   transport::ConnectionId id;
-  bool shut = false;       // Shutdown: takes and sends nothing more
-  bool destroyed = false;  // the Connection object is gone
+  bool shut = false;       // after Shutdown: neither receives nor sends
+  bool destroyed = false;  // the Connection object was destroyed
   bool vanished = false;   // its node crashed
   bool reset = false;
 };
 
 struct SimNetwork::Link {
   End ends[2];
-  Direction directions[2];  // [e]: what end e sends
+  Direction directions[2];  // by end: the bytes that it sends
 };
 
 void VirtualClock::AdvanceTo(TimeNs now) {
@@ -124,7 +124,7 @@ IoResult SimNetwork::Read(std::uint32_t link_index, std::uint8_t end,
   direction.stored -= count;
   direction.arrived -= count;
   bytes_delivered_ += count;
-  // The room is the sender's again one way later, together with what is read until then.
+  // The sender learns of the room one latency later, together with bytes that are read until then.
   if (direction.freed == 0) {
     Push(clock_.Now() + options_.latency_min, EventKind::kWindow, link_index,
          static_cast<std::uint8_t>(1 - end), 0);
@@ -284,10 +284,11 @@ void SimNetwork::Execute(const Event& event) {
   switch (event.kind) {
     case EventKind::kDeliver: return Deliver(event);
     case EventKind::kWindow: {
-      // A receiver that vanished gives no room back; a reset pipe has no use for it.
+      // A receiver that crashed frees no room, and a reset pipe needs none.
       if (link.ends[1 - event.end].vanished || link.ends[event.end].reset) return;
       direction.unacknowledged -= std::exchange(direction.freed, 0);
-      // As TCP does: a sender that waits is told when a third is free, not of every byte.
+      // As in TCP: a waiting sender is notified when a third of the pipe is free, not for every
+      // byte.
       const std::size_t room = direction.ring.size() - direction.unacknowledged;
       if (direction.sender_waits && room >= (direction.ring.size() + 2) / 3) {
         direction.sender_waits = false;
@@ -309,7 +310,7 @@ void SimNetwork::Deliver(const Event& event) {
   End& receiver = link.ends[1 - event.end];
   if (receiver.reset || receiver.vanished) return;
   if (receiver.shut) {
-    // Nobody reads there any more: the answer is a reset.
+    // The receiving end no longer exists, so the answer is a reset.
     Push(clock_.Now() + options_.latency_min, EventKind::kReset, event.link, event.end, 0);
     return;
   }

@@ -1,10 +1,11 @@
-// A network of byte pipes in virtual time, in one thread, decided by one seed: what TCP may do to
-// a program (delay, split, stall, reset, vanish), and nothing that it may not (lose, reorder or
-// change bytes of a live connection).
+// A network of byte pipes in virtual time, in one thread, decided by one seed. It does what TCP may
+// do to a program (delay, split, stall, reset, vanish) and nothing that TCP may not (lose, reorder
+// or change bytes of a live connection).
 //
-// Time moves only in Step and RunUntil. Events are ordered by (time, sequence), so equal seeds and
-// equal calls give equal runs. Connections hold a pointer to their network: it outlives them.
-// Scheduling, connecting and calls allocate; moving bytes does not, once the event heap has grown.
+// Time advances only in Step and RunUntil. Events are ordered by (time, sequence), so equal seeds
+// and equal calls give equal runs. Connections hold a pointer to their network, which must outlive
+// them. Scheduling, connecting and calls allocate memory; moving bytes does not, once the event
+// heap has grown.
 #pragma once
 
 #include <cstdint>
@@ -26,32 +27,32 @@ class SimTransport;
 class VirtualClock final : public Clock {
  public:
   TimeNs Now() const override { return now_; }
-  void AdvanceTo(TimeNs now);  // never back
+  void AdvanceTo(TimeNs now);  // never backwards
 
  private:
   TimeNs now_ = 0;
 };
 
-// One simulated process or core loop: whatever has a transport of its own or dies on its own.
+// One simulated process or core loop: a unit with its own transport, or that dies on its own.
 using NodeId = std::uint32_t;
 
-// Drawn by the caller from its seed. Chances are per million calls.
+// The caller draws these from its seed. Chances are per million calls.
 struct SimNetworkOptions {
   DurationNs latency_min = 10 * kMicrosecond;  // one way
-  DurationNs latency_jitter = 0;               // up to this much more, each write anew
-  std::uint64_t bytes_per_second = 0;          // of each direction; 0: no limit
-  std::uint32_t pipe_bytes = 256 * 1024;       // sent and not yet read, one direction
-  std::uint32_t split_read_chance = 0;         // a read gets a random part of what is there
-  std::uint32_t partial_write_chance = 0;      // a write takes a random part of what fits
-  std::uint32_t clog_chance = 0;               // per write: the direction stalls for a while
+  DurationNs latency_jitter = 0;               // up to this much more, drawn for each write
+  std::uint64_t bytes_per_second = 0;          // per direction; 0: no limit
+  std::uint32_t pipe_bytes = 256 * 1024;       // per direction, sent and not yet read
+  std::uint32_t split_read_chance = 0;     // a read returns a random part of the available bytes
+  std::uint32_t partial_write_chance = 0;  // a write accepts a random part of what fits
+  std::uint32_t clog_chance = 0;           // per write: the direction stalls for a while
   DurationNs clog_max = 10 * kMillisecond;
   std::uint32_t reset_chance = 0;    // per write: the connection is reset
-  transport::StreamLimits limits{};  // of the connections made
+  transport::StreamLimits limits{};  // limits of the connections
 };
 
 class SimNetwork {
  public:
-  // One end of a connection. Refers to the network; destroying it closes the end.
+  // One end of a connection. It refers to the network; its destructor closes the end.
   class Connection;
   using ConnectionPair = std::pair<std::unique_ptr<Connection>, std::unique_ptr<Connection>>;
 
@@ -62,29 +63,30 @@ class SimNetwork {
 
   const VirtualClock& clock() const { return clock_; }
   const SimNetworkOptions& options() const { return options_; }
-  SimNetworkOptions& options() { return options_; }  // may be changed at any time (heal, worsen)
+  SimNetworkOptions& options() { return options_; }  // may be changed at any time
 
-  // A connection that both ends know of at once; a dial's own round trips are the caller's.
+  // Creates a connection that both ends know at once. The caller models the round trips of a dial.
   ConnectionPair Connect(NodeId a, NodeId b);
 
-  // Executes the next event, moving time to it. False if there is none.
+  // Executes the next event and advances time to it. Returns false if there is none.
   bool Step();
-  // Executes the events up to `time` and moves time there.
+  // Executes the events up to `time` and advances time there.
   void RunUntil(TimeNs time);
-  // Runs a function as an event; not before now.
+  // Runs a function as an event, at `time` or now, whichever is later.
   void Schedule(TimeNs time, std::function<void()> function);
 
   // Both ends see kReset at once; bytes in flight are lost.
   void Reset(const Connection& connection);
-  // The same, of every connection between two nodes. False if there is none.
+  // Resets every connection between two nodes. Returns false if there is none.
   bool ResetBetween(NodeId a, NodeId b);
-  // What this end sends stalls until then: bytes written from now on arrive no sooner.
+  // Stalls this end's sending direction: bytes written from now on arrive no sooner than `until`.
   void Clog(const Connection& sender, TimeNs until);
-  // The node stops existing: its ends neither send nor take anything more, and nobody is told. Its
-  // peers' ends are reset after that long. Its own transports and connections may be destroyed.
+  // The node disappears: its ends neither send nor receive, and no peer is notified. Its peers'
+  // ends are reset after `reset_after`. Its own transports and connections may be destroyed.
   void Crash(NodeId node, DurationNs reset_after);
 
-  // Bytes moved so far and a running hash of every event: equal in two runs of one seed.
+  // The bytes moved so far, and a running hash of every event. Both are equal in two runs of a
+  // seed.
   std::uint64_t bytes_delivered() const { return bytes_delivered_; }
   std::uint64_t history_hash() const { return history_hash_; }
 
@@ -100,7 +102,7 @@ class SimNetwork {
     TimeNs time = 0;
     std::uint64_t sequence = 0;
     EventKind kind{};
-    std::uint8_t end = 0;    // kDeliver, kWindow, kEnd: of which end's sending direction
+    std::uint8_t end = 0;  // kDeliver, kWindow, kEnd: the end whose sending direction is concerned
     std::uint32_t link = 0;  // kCall: index into calls_
     std::uint32_t bytes = 0;
     bool operator>(const Event& other) const {
@@ -141,7 +143,7 @@ class SimNetwork::Connection final : public transport::StreamConnection {
       : StreamConnection(limits), network_(network), link_(link), end_(end) {}
   ~Connection() override;
 
-  // Also usable directly, by a test that writes bytes of its own.
+  // Tests that write their own bytes may call these directly.
   transport::IoResult Readv(std::span<const iovec> parts) override;
   transport::IoResult Writev(std::span<const iovec> parts) override;
   void Shutdown() override;

@@ -40,7 +40,7 @@ server::DroppedMessages SimPeerNetwork::Send(server::RackIndex to, const server:
   Link& link = links_[to.value];
   const bool was_empty = link.queue.empty();
   server::DroppedMessages dropped = link.queue.Push(sender, std::move(message));
-  // Control's lock is held in the product: nothing happens before it is let go.
+  // In the product, Control's lock is held here, so nothing happens before it is released.
   if (!link.under_way && was_empty) DeliverAfter(to, 0);
   return dropped;
 }
@@ -98,7 +98,7 @@ void SimPeerNetwork::DialLane(server::PeerLaneCall call) {
   After(DrawDelay(), [this, to = call.to, hello = call.hello] { Dial(to, hello); });
 }
 
-// What the dialer and the other daemon's listener do.
+// Does the work of the dialer and of the other daemon's listener.
 void SimPeerNetwork::Dial(server::RackIndex to, const wire::LaneHello& hello) {
   if (!self().alive() || !self().control().peer_lanes().LacksPeerLane(hello, to)) return;
   SimDaemon& daemon = DaemonOf(to);

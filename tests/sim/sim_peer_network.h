@@ -1,6 +1,6 @@
-// What connects the control planes of simulated racks, as server/control/rpc/peer_links.h does over
-// gRPC: envelopes, repeated until there is a receipt, heartbeats, and lanes that are dialled. Calls
-// get lost now and then, on the way there or back.
+// Connects the control planes of simulated racks, as server/control/rpc/peer_links.h does over
+// gRPC: envelopes, repeated until there is a receipt, heartbeats, and dialled lanes. Calls are
+// sometimes lost, on the way there or back.
 #pragma once
 
 #include <cstdint>
@@ -17,28 +17,29 @@ namespace phub::sim {
 
 class SimPeerNetwork final : public server::PeerNetwork {
  public:
-  // Of daemons[self]. All racks' daemons, `per_rack` of each, those of rack 0 first; they outlive
-  // the run.
+  // The peer network of daemons[self]. `daemons` has all racks' daemons, `per_rack` of each, those
+  // of rack 0 first. They must outlive the run.
   SimPeerNetwork(SimNetwork& network, SeededRandom& random, const SimRack& daemons,
                  std::uint32_t self, std::uint32_t per_rack);
 
-  void Start();  // heartbeats
+  void Start();  // starts heartbeats
 
   server::DroppedMessages Send(server::RackIndex to, const server::PeerSender& sender,
                                v1::PeerMessage message) override;
   void DialLane(server::PeerLaneCall call) override;
 
-  std::uint64_t repeated() const { return repeated_; }  // envelopes that had no receipt
+  // Envelopes sent again because there was no receipt.
+  std::uint64_t repeated() const { return repeated_; }
 
  private:
   struct Link {
     server::PeerQueue queue;
-    std::uint64_t turn = 0;  // what was scheduled for an earlier one is void
+    std::uint64_t turn = 0;  // events scheduled in an earlier turn are void
     bool under_way = false;
   };
 
   SimDaemon& self() const { return *daemons_[self_]; }
-  // The one with the same number in its rack.
+  // The daemon with this daemon's number in another rack.
   SimDaemon& DaemonOf(server::RackIndex rack) const {
     return *daemons_[rack.value * per_rack_ + self_ % per_rack_];
   }
@@ -47,7 +48,7 @@ class SimPeerNetwork final : public server::PeerNetwork {
   void DeliverAfter(server::RackIndex to, DurationNs delay);
   void Deliver(server::RackIndex to);
   void Arrive(server::RackIndex to, std::uint64_t turn, const v1::PeerEnvelope& envelope);
-  // The call's end: the receipt, or nothing.
+  // Ends the call, with a receipt or without.
   void Finish(server::RackIndex to, std::uint64_t turn, std::uint64_t taken,
               const std::optional<v1::PeerReceipt>& receipt);
   void Dial(server::RackIndex to, const wire::LaneHello& hello);
@@ -57,7 +58,7 @@ class SimPeerNetwork final : public server::PeerNetwork {
   const SimRack& daemons_;
   const std::uint32_t self_;
   const std::uint32_t per_rack_;
-  std::vector<Link> links_;  // [rack]; unused at the own one
+  std::vector<Link> links_;  // by rack; the own rack's is unused
   std::uint64_t repeated_ = 0;
 };
 

@@ -16,7 +16,7 @@ constexpr DurationNs kPause = 20 * kMillisecond;
 
 }  // namespace
 
-// One daemon's ReadSnapshot. Never calls back into Control: what it has to say comes later.
+// One daemon's ReadSnapshot. Never calls Control back directly, but schedules events.
 class SimSaver::Sink final : public server::SnapshotSink,
                              public std::enable_shared_from_this<Sink> {
  public:
@@ -54,7 +54,7 @@ void SimSaver::After(DurationNs delay, std::function<void()> what) {
 
 void SimSaver::Start() { Again(); }
 
-// The job may not be there yet, or any more: then it is asked for in vain, a bounded number of
+// The job may not exist yet or any more. So requests that fail are repeated a bounded number of
 // times.
 void SimSaver::Again() {
   if (++attempt_ > kAttemptsMax) return;
@@ -122,7 +122,7 @@ void SimSaver::BeginAt(std::size_t position, std::uint64_t incarnation) {
       });
 }
 
-// Where snapshots were begun, nobody will read them: so they are opened and given up.
+// No one will read the snapshots that were begun, so this opens and abandons them.
 void SimSaver::GiveBack() {
   for (std::size_t i = 0; i < parts_.size(); ++i) {
     const std::string id = parts_[i].snapshot.snapshot_id();
@@ -136,7 +136,7 @@ void SimSaver::GiveBack() {
     }
     control.snapshots().CancelSnapshot(id, parts_[i].sink.get());
   }
-  left_ = 0;  // what is still on its way is not looked at
+  left_ = 0;  // ignores what is still in flight
   Again();
 }
 
@@ -199,11 +199,12 @@ void SimSaver::Check() {
   ++taken_;
 }
 
-// A broadcast beside the reductions may be on its way: a chunk is saved before it, or after it.
+// A broadcast may be in flight at the same time as the reductions: a chunk is saved before or after
+// it.
 void SimSaver::CheckPiece(const v1::StatePiece& piece) {
   const KeyScript& key = script_.keys[piece.key_index()];
   const bool parameters = piece.tensor() == v1::STATE_TENSOR_PARAMETERS;
-  // Before the first reduction, what the optimizer keeps means nothing.
+  // Before the first reduction, the optimizer's state is undefined.
   if (!parameters && targets_[piece.key_index()] == 0) return;
   const std::size_t array = piece.tensor() == v1::STATE_TENSOR_OPTIMIZER_1 ? 1 : 0;
   std::uint64_t reductions = 0;

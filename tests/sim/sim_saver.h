@@ -1,7 +1,8 @@
-// An administrator of the simulation, who takes snapshots of a job across all daemons of its rack,
-// or of all racks that it spans, while it trains, as client/checkpoint does over gRPC: choose a
-// boundary, have every daemon begin, read what they send; begin again where the job was past the
-// boundary. What comes is compared with the script's expected parameters and optimizer state.
+// An administrator in the simulation who takes snapshots of a job during training, across all
+// daemons of its rack or of all racks that it spans. Like client/checkpoint over gRPC, it chooses a
+// boundary, makes every daemon begin, and reads what they send. If the job was already past the
+// boundary, it begins again. The result is compared with the script's expected parameters and
+// optimizer state.
 #pragma once
 
 #include <cstdint>
@@ -20,13 +21,13 @@ namespace phub::sim {
 
 class SimSaver {
  public:
-  // `daemons`: of the job's rack, or of all racks that it spans.
+  // `daemons`: those of the job's rack, or of all racks that it spans.
   SimSaver(SimNetwork& network, std::span<const std::unique_ptr<SimDaemon>> daemons,
            SeededRandom& random, const JobScript& script);
   ~SimSaver();
 
   void Start();
-  // Why the run is wrong, if it is.
+  // Why the run is wrong, or an empty string.
   const std::string& mistake() const { return mistake_; }
   std::uint64_t taken() const { return taken_; }
   std::uint64_t missed() const { return missed_; }
@@ -34,7 +35,7 @@ class SimSaver {
 
  private:
   class Sink;
-  struct Part {  // of one daemon
+  struct Part {  // The part of one daemon.
     v1::GetVersionsResponse versions;
     v1::Snapshot snapshot;
     std::shared_ptr<Sink> sink;
@@ -59,9 +60,9 @@ class SimSaver {
   SeededRandom& random_;
   const JobScript& script_;
   std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);
-  std::vector<Part> parts_;                      // [daemon]
-  std::vector<v1::GetVersionsResponse> before_;  // what was answered the last time
-  std::vector<std::uint64_t> targets_;           // [key] in reductions
+  std::vector<Part> parts_;                      // by daemon
+  std::vector<v1::GetVersionsResponse> before_;  // the previous answers
+  std::vector<std::uint64_t> targets_;           // by key, in reductions
   std::uint32_t attempt_ = 0;
   std::size_t left_ = 0;
   std::uint64_t taken_ = 0, missed_ = 0, cancelled_ = 0;

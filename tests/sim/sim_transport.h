@@ -1,6 +1,6 @@
-// The transport of one simulated node: the framing of every byte-stream transport over the pipes
-// of a SimNetwork. descriptor() is -1: nothing to block on; Arm() tells whether something is
-// pending, and when every node's says no, the simulation moves time on.
+// The transport of one simulated node: the framing of every byte-stream transport over the pipes of
+// a SimNetwork. descriptor() is -1, since there is nothing to block on. Arm() returns whether
+// events are pending. If no node has any, the simulation advances time.
 #pragma once
 
 #include "common/transport/stream/stream_transport.h"
@@ -10,7 +10,7 @@ namespace phub::sim {
 
 class SimTransport final : public transport::StreamTransport {
  public:
-  // The network outlives the transport.
+  // The network must outlive the transport.
   explicit SimTransport(SimNetwork& network, std::uint32_t connections_max = 64,
                         std::size_t linger_bytes = 0)
       : StreamTransport(connections_max, linger_bytes), network_(network) {}

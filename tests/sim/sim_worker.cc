@@ -1,4 +1,4 @@
-// How a worker lives: its daemons, its lanes, its end.
+// The life of a worker: its daemons, its lanes, and its end.
 #include "tests/sim/sim_worker.h"
 
 #include <fmt/format.h>
@@ -59,7 +59,7 @@ void SimWorker::OpenLanes(Link& link, const std::vector<std::uint32_t>& lanes) {
   link.channel->Call<rpc::OpenLanes>(
       request, CallTimeout(),
       [this, &link, lanes](const absl::StatusOr<v1::OpenLanesResponse>& answer) {
-        // Where lanes may come back, so may a call that found nobody.
+        // If lanes may come back, a call that found no daemon may be repeated.
         if (script_.wait_policy && absl::IsDeadlineExceeded(answer.status())) {
           return OpenLanes(link, lanes);
         }
@@ -85,12 +85,12 @@ void SimWorker::OnGranted(Link& link, const absl::StatusOr<v1::OpenLanesResponse
   }
 }
 
-// What the listener does in phubd: the gate admits, then takes the connection.
+// Does the work of phubd's listener: the gate admits, then accepts the connection.
 void SimWorker::Dial(std::uint32_t lane, const wire::LaneHello& hello) {
   if (!WantsLanes()) return;
   Link& link = LinkOf(lane);
   if (!link.daemon.alive()) {
-    if (!script_.wait_policy) return;  // the stream says so
+    if (!script_.wait_policy) return;  // the stream reports it
     return After(kSecond, [this, &link, lane] { OpenLanes(link, {lane}); });
   }
   server::Control& control = link.daemon.control();
@@ -152,7 +152,7 @@ void SimWorker::BreakSomething() {
   if (!script_.wait_policy || lanes_.empty() || state_ != State::kTraining) return;
   if (random_.Chance(1, 8)) {
     Link& link = *links_[random_.Below(links_.size())];
-    // Not while the last loss is not over: breaks alone could outlast wait_timeout.
+    // Not before the last loss is repaired: repeated breaks alone could exceed wait_timeout.
     if (!link.attended || link.lost_at != 0) return;
     ++streams_broken_;
     return link.channel->BreakStream();
@@ -230,7 +230,7 @@ void SimWorker::OnAttendClosed(Link& link, const absl::Status& status) {
 
 // ---- The end -----------------------------------------------------------------------------------
 
-// The job is over at one daemon: so it is at all of them.
+// A job that is over at one daemon is over at all of them.
 void SimWorker::Fail(const std::string& verdict, const Link* from) {
   if (state_ == State::kStopping || done()) return;
   verdict_ = verdict;

@@ -1,6 +1,6 @@
 // A worker process of the simulation: the product's engine and lane layout, driven by a script
-// instead of a training loop. What libphub does with threads and gRPC happens here as events:
-// joining every daemon of the rack, opening lanes, adding keys, watching daemons, coming back.
+// instead of a training loop. Events replace libphub's threads and gRPC: joining every daemon of
+// the rack, opening lanes, adding keys, watching daemons, and reconnecting.
 #pragma once
 
 #include <cstdint>
@@ -23,7 +23,7 @@
 
 namespace phub::sim {
 
-// What all workers of one job know of it.
+// What all workers of a job share.
 struct SimJob {
   JobScript script;
   std::uint32_t joined_count = 0;  // ranks that have joined
@@ -35,32 +35,32 @@ class SimWorker final : public client::EngineListener {
     kJoining,  // every daemon, lanes, keys
     kTraining,
     kLeaving,
-    kStopping,  // a verdict came; the engine closes its lanes
-    kLeft,      // done, in order
-    kFailed,    // done, with a verdict
-    kDead,      // crashed: it does nothing any more
+    kStopping,  // it received a verdict; the engine closes its lanes
+    kLeft,      // ended in order
+    kFailed,    // ended with a verdict
+    kDead,      // crashed; does nothing any more
   };
 
-  // `daemons`: of its rack.
+  // `daemons`: those of its rack.
   SimWorker(SimNetwork& network, std::span<const std::unique_ptr<SimDaemon>> daemons,
             SeededRandom& random, SimJob& job, std::uint32_t rank, NodeId node);
   ~SimWorker() override;
 
   void Start();  // joins
-  bool Run();    // engine and script; true if anything was done
+  bool Run();    // runs engine and script; true if anything was done
   void Crash(bool silent);
   void BreakLane(std::uint32_t lane);
-  // Breaks a random open lane, or a stream, if the job's policy allows for it.
+  // Breaks a random open lane, or a stream, if the job's policy allows it.
   void BreakSomething();
 
   State state() const { return state_; }
-  bool was_in() const { return engine_ != nullptr; }  // every daemon took it
+  bool was_in() const { return engine_ != nullptr; }  // every daemon accepted it
   bool done() const;
   const std::string& verdict() const { return verdict_; }
   TimeNs verdict_at() const { return verdict_at_; }
-  // Why the run is wrong, if it is: parameters that differ, a refusal that nobody expected.
+  // Why the run is wrong, or an empty string: parameters that differ, an unexpected refusal.
   const std::string& mistake() const { return mistake_; }
-  // Rounds of the first key that are complete here.
+  // The number of rounds of the first key that are complete here.
   std::uint64_t progress() const;
   std::uint64_t gradients_copied() const {
     return engine_ == nullptr ? 0 : engine_->counters().gradients_copied;
@@ -97,8 +97,8 @@ class SimWorker final : public client::EngineListener {
     std::shared_ptr<transport::SharedRegions> regions;
     bool attended = false;
     TimeNs last_heard = 0;
-    TimeNs lost_at = 0;  // policy wait; 0: it answers
-    phub::Status why;    // lost
+    TimeNs lost_at = 0;  // policy wait: when the daemon was lost; 0: it answers
+    phub::Status why;    // why it was lost
   };
   struct Lane {
     std::unique_ptr<transport::Connection> connection;  // null: none, or being opened
@@ -107,7 +107,7 @@ class SimWorker final : public client::EngineListener {
     bool opened = false;  // at least once
   };
 
-  // Joining.
+  // Joins.
   void AskRack();
   v1::JoinRequest JoinRequestTo(const Link& link) const;
   void Reserve(std::size_t position);
@@ -122,12 +122,12 @@ class SimWorker final : public client::EngineListener {
   void StartTraining();
   std::uint64_t ElementCount(const KeyScript& key) const;
 
-  // Where a key's memory is to lie: offsets in the batch's own region.
+  // The memory of a key: offsets into the batch's region.
   struct MemoryPlan {
     static constexpr std::uint64_t kElsewhere = UINT64_MAX;
     std::uint64_t gradients = kElsewhere;
     std::uint64_t parameters = kElsewhere;
-    bool parameters_shared = false;  // the daemon's own, where it shares them
+    bool parameters_shared = false;  // the daemon's own memory, if it shares it
   };
 
   // Shared memory.
@@ -154,11 +154,11 @@ class SimWorker final : public client::EngineListener {
   client::Endpoint EndpointOf(const Link& link) const;
   void Fail(const std::string& verdict, const Link* from);
   void Refused(const char* what, const Link& link, const absl::Status& status);
-  // Control calls that nobody answers end after these. Across racks they may be held until a daemon
-  // that fell silent is known to be.
+  // Control calls without an answer end after these timeouts. Across racks, a call may be held
+  // until an unresponsive daemon is detected.
   static constexpr DurationNs kLeaveTimeout = 2 * kSecond;
   DurationNs CallTimeout() const { return (script_.racks > 1 ? 10 : 2) * kSecond; }
-  // Calls every daemon; `done` when all have answered OK. The first refusal is the verdict.
+  // Calls every daemon, then `done` when all have answered OK. The first refusal is the verdict.
   template <typename Response>
   void CallAll(const char* what,
                const std::function<void(Link&, client::ControlChannel::Done<Response>)>& call,
@@ -183,7 +183,7 @@ class SimWorker final : public client::EngineListener {
   const JobScript& script_;
   const std::uint32_t rank_;
   const NodeId node_;
-  // Events outlive a crash; they hold this and look whether it is still true.
+  // Scheduled events outlive a crash. They hold this flag and check it.
   std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);
   std::vector<std::unique_ptr<Link>> links_;  // in the list's order
   std::vector<std::unique_ptr<transport::Transport>> transports_;
@@ -201,13 +201,14 @@ class SimWorker final : public client::EngineListener {
   std::uint64_t heartbeat_sequence_ = 0;
   DurationNs liveness_timeout_ = 0;
   TimeNs verdict_at_ = 0;
-  std::vector<MemoryPlan> memory_plans_;               // of the batch that is being added
-  std::vector<transport::FetchedBatch> fetched_;       // keeps the mappings
-  std::vector<transport::FetchedBatch> batch_memory_;  // [batch]: of the daemon that shares
+  std::vector<MemoryPlan> memory_plans_;          // for the batch that is being added
+  std::vector<transport::FetchedBatch> fetched_;  // keeps the mappings
+  // By batch: the memory of the daemon that shares it.
+  std::vector<transport::FetchedBatch> batch_memory_;
   std::uint64_t parameters_shared_ = 0;
   std::uint64_t streams_broken_ = 0;
   std::uint64_t keys_resumed_ = 0;
-  std::uint64_t keys_resumed_back_ = 0;  // of those: to the version before the newest
+  std::uint64_t keys_resumed_back_ = 0;  // to the version before the newest
   std::string verdict_, mistake_;
 };
 

@@ -1,4 +1,4 @@
-// How a simulated worker asks every daemon of its rack at once.
+// Calls of a simulated worker to every daemon of its rack at once.
 #pragma once
 
 #include <memory>

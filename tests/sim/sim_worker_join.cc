@@ -1,4 +1,4 @@
-// How a worker joins every daemon of its rack, adds keys, and finds out where to go on.
+// How a worker joins every daemon of its rack, adds keys, and finds out where to resume.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -104,20 +104,20 @@ void SimWorker::Commit(std::size_t position) {
         if (!answer.ok()) {
           return GiveBack(link, answer.status(), /*run_is_over=*/false);
         }
-        Attend(link);  // its place stands: it has to be heard of
+        Attend(link);  // its place is confirmed, so the daemon must see that it is alive
         if (position == 0) Heartbeat();
         Commit(position + 1);
       });
 }
 
-// Some daemon refused: what the others have reserved is given back, and the worker tries again
-// where its predecessor may not be known to be dead everywhere.
+// A daemon refused. The worker releases its reservations at the others, and tries again if its
+// predecessor may not be known to be dead everywhere.
 void SimWorker::GiveBack(const Link& refused, const absl::Status& why, bool run_is_over) {
   for (const auto& link : links_) {
     if (link->joined.session_id().empty()) break;
     v1::LeaveRequest request;
     request.set_session_id(link->joined.session_id());
-    // Where the place was made sure of already, this is the job's end.
+    // If the place was already confirmed, the refusal ends the job.
     const client::Endpoint endpoint = EndpointOf(refused);
     request.set_verdict(std::string(client::NamedCallStatus("join", endpoint, why).message()));
     request.set_run_is_over(run_is_over);
@@ -132,7 +132,7 @@ void SimWorker::GiveBack(const Link& refused, const absl::Status& why, bool run_
   Refused("join", refused, why);
 }
 
-// The rank is in.
+// The rank has joined.
 void SimWorker::Begin() {
   const v1::JoinResponse& anchor = links_.front()->joined;
   config_.membership_epoch = MembershipEpoch{anchor.membership_epoch()};
@@ -204,7 +204,7 @@ void SimWorker::PlanResume() {
 
 // ---- Keys --------------------------------------------------------------------------------------
 
-// What this rank says of the key.
+// This rank's description of the key.
 std::uint64_t SimWorker::ElementCount(const KeyScript& key) const {
   const bool differs = IsCulprit(Fate::kKeysDiffer) && &key == &script_.keys[0];
   return key.element_count + (differs ? 1u : 0u);
@@ -229,7 +229,7 @@ v1::AddKeysRequest SimWorker::NextBatch() const {
 }
 
 void SimWorker::AddNextBatch() {
-  // A rank that joins after the failure makes a new incarnation and waits for peers that are gone.
+  // A rank that joins after the failure starts a new incarnation and waits for peers that are gone.
   if (script_.fate != Fate::kCompletes && job_.joined_count < script_.world_size) {
     return After(kMillisecond, [this] {
       if (state_ == State::kJoining) AddNextBatch();

@@ -32,14 +32,14 @@ class SimWorker::Key final : public client::RoundListener {
   const std::uint32_t index;
   const std::uint32_t element_count;
   std::vector<float> own_gradients, own_parameters;
-  float* gradients;   // in own_gradients, or in memory that the daemon shares
-  float* parameters;  // the same
+  float* gradients;   // in own_gradients, or in memory shared with the daemon
+  float* parameters;  // likewise
   bool parameters_shared = false;
   std::uint64_t completed = 0;
   std::uint64_t ticket = 0;
-  bool active = false;   // a round is under way
+  bool active = false;  // a round is in progress
   bool was_skipped = false;
-  bool arrived = false;  // and its parameters are here, not looked at yet
+  bool arrived = false;  // its parameters have arrived, but were not checked yet
 };
 
 }  // namespace phub::sim

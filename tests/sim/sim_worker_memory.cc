@@ -1,5 +1,5 @@
-// What a worker shares with daemons of its host: lanes, and the memory of its keys. Both ends map
-// by themselves, as two processes would; what the listener does in phubd happens here by calls.
+// The memory that a worker shares with daemons on its host: lanes and its keys' memory. Both ends
+// map it separately, as two processes would. Direct calls replace phubd's listener.
 #include <fmt/format.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -33,7 +33,7 @@ std::shared_ptr<const SharedMemory> MapAgain(const std::shared_ptr<const SharedM
 
 }  // namespace
 
-// On no daemon's host, on that of one, or of all.
+// Draws whether the worker is on no daemon's host, on one daemon's host, or on the host of all.
 void SimWorker::DrawSharing() {
   const std::uint64_t kind = random_.Below(3);
   const std::uint64_t which = random_.Below(links_.size());
@@ -82,12 +82,12 @@ std::unique_ptr<transport::Connection> SimWorker::AttachShared(Link& link,
   return *std::move(mine);
 }
 
-// Where the batch's keys are to lie, drawn anew. Returns how many bytes are to be shared.
+// Draws where the memory of the batch's keys is. Returns the number of bytes to share.
 std::uint64_t SimWorker::PlanMemory(const v1::AddKeysRequest& request) {
   std::uint64_t total = 0;
   memory_plans_.assign(static_cast<std::size_t>(request.keys_size()), {});
   if (SharingLink() == nullptr) return 0;
-  // As libphub: two versions, or parts at several daemons, are not one stretch of memory.
+  // As in libphub: memory for two versions, or with parts from several daemons, is not contiguous.
   const bool one_stretch = links_.size() == 1 && !script_.restart;
   for (std::size_t i = 0; i < memory_plans_.size(); ++i) {
     const v1::KeySpec& key = request.keys(static_cast<int>(i));
@@ -101,7 +101,7 @@ std::uint64_t SimWorker::PlanMemory(const v1::AddKeysRequest& request) {
   return total;
 }
 
-// False if the daemon has none to give any more.
+// Returns false if the daemon no longer provides the memory.
 bool SimWorker::FetchMemory(Link& link, std::uint32_t batch) {
   if (&link == SharingLink()) batch_memory_.resize(batch + 1);
   if (link.placed.shared_nonce().empty()) return true;

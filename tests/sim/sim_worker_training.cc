@@ -1,4 +1,4 @@
-// What a worker does instead of training: rounds of its script, each checked against the oracle.
+// A worker's training: rounds of its script, each checked against the oracle.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -30,7 +30,7 @@ bool SimWorker::Run() {
 bool SimWorker::Train() {
   bool worked = false;
   bool all_done = true;
-  // Visit keys from a random one on, so that ranks push in different orders.
+  // Starts at a random key, so that ranks push in different orders.
   const std::size_t start = random_.Below(keys_.size());
   for (std::size_t i = 0; i < keys_.size(); ++i) {
     Key& key = *keys_[(start + i) % keys_.size()];
@@ -49,7 +49,8 @@ bool SimWorker::Train() {
 }
 
 bool SimWorker::MayStart(const Key& key) const {
-  if (IsCulprit(Fate::kKeysDiffer)) return false;  // it would train something else than its script
+  // It would train something that is not in its script.
+  if (IsCulprit(Fate::kKeysDiffer)) return false;
   if (!script_.lockstep) return true;
   return std::all_of(keys_.begin(), keys_.end(),
                      [&](const auto& other) { return other->completed >= key.completed; });
@@ -105,7 +106,7 @@ void SimWorker::StartRound(Key& key) {
   }
 }
 
-// A new process in the place of one that died: the parameters come first.
+// A new process replaces one that died. First it receives the parameters.
 void SimWorker::Resume(Key& key, const client::KeyResume& resume) {
   Command pull;
   pull.kind = Command::Kind::kResume;

@@ -1,7 +1,8 @@
-// Runs many seeds. A failing one prints all that was drawn and how to run it alone:
+// Runs many seeds. A failing seed prints everything that it drew, and how to run it alone:
 //   PHUB_SIM_SEED=4711 ./swarm_test --gtest_filter=NAME
-// 10,000 seeds of one rack and 1,000 of several, PHUB_SIM_SEEDS=n of each, or 100,000 and 20,000
-// with PHUB_TEST_LONG=1. PHUB_SIM_SHARD=i/n runs every n-th.
+//
+// Runs 10,000 seeds of one rack and 1,000 of several; PHUB_SIM_SEEDS=n of each; or 100,000 and
+// 20,000 with PHUB_TEST_LONG=1. PHUB_SIM_SHARD=i/n runs every n-th seed.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -19,7 +20,7 @@ constexpr std::uint64_t kSeeds = 10'000;
 constexpr std::uint64_t kSeedsLong = 100'000;
 constexpr std::uint64_t kRackSeeds = 1'000;
 constexpr std::uint64_t kRackSeedsLong = 20'000;
-constexpr std::uint64_t kSeedsAtMost = 3;  // times as many, if something did not happen
+constexpr std::uint64_t kSeedsAtMost = 3;  // times as many, if an event is missing
 constexpr std::uint64_t kTwiceEvery = 20;  // 5 % of the seeds run twice and must agree
 
 const char* Environment(const char* name) {
@@ -32,7 +33,7 @@ class Swarm : public ::testing::Test {
   static void SetUpTestSuite() { SetLogLevel(LogLevel::kError); }
 };
 
-// PHUB_SIM_SEED runs one of them and says all about it.
+// PHUB_SIM_SEED runs one seed and prints everything about it.
 void RunOne(Layout layout, std::uint64_t seed) {
   SetLogLevel(LogLevel::kDebug);
   const Outcome outcome = RunSeed(layout, seed);
@@ -51,8 +52,8 @@ void RunSeeds(Layout layout, std::uint64_t count, const char* name) {
   }
   if (const char* text = Environment("PHUB_SIM_SEEDS")) count = std::strtoull(text, nullptr, 10);
   Coverage coverage;
-  // Some things happen in one seed of hundreds, and a change of anything moves them to others: if
-  // one is missing, more seeds are run.
+  // Some events happen in only one of hundreds of seeds, and any change moves them to other seeds.
+  // If one is missing, more seeds run.
   const auto goes_on = [&](std::uint64_t seed) {
     return seed < count || (seed < kSeedsAtMost * count && !coverage.Missing(layout).empty());
   };
@@ -82,8 +83,8 @@ TEST_F(Swarm, EverySeedAcrossRacksEndsAsItMust) {
            "EverySeedAcrossRacksEndsAsItMust");
 }
 
-// An oracle that sums in another order than the plan's must find that racks do not: else it would
-// not find it either if they did.
+// An oracle that sums in another order than the plan's must report a mistake. Otherwise the test
+// could not detect racks that sum in the wrong order.
 TEST_F(Swarm, AnotherOrderOfSumsThanThePlansShows) {
   constexpr std::uint64_t kTried = 60;
   constexpr std::pair<oracle::Order, const char*> kOrders[] = {

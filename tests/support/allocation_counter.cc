@@ -21,7 +21,8 @@ void* operator new(std::size_t bytes) { return CountedAllocate(bytes, alignof(st
 void* operator new(std::size_t bytes, std::align_val_t alignment) {
   return CountedAllocate(bytes, static_cast<std::size_t>(alignment));
 }
-// Its default calls the one above; a sanitizer's own would not, and would miss it at delete.
+// The default implementation calls the operator above. A sanitizer's own would not, and would
+// report a mismatch at delete.
 void* operator new(std::size_t bytes, const std::nothrow_t&) noexcept {
   ++allocation_count;
   return std::malloc(bytes == 0 ? 1 : bytes);

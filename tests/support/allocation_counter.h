@@ -1,5 +1,5 @@
-// Counts what the linked program allocates through operator new, to prove that a hot path does
-// not. Link phub_allocation_counter into the test; the hook is the whole program's.
+// Counts the linked program's allocations through operator new, to prove that a hot path does not
+// allocate. Link phub_allocation_counter into the test; the hook covers the whole program.
 #pragma once
 
 #include <cstddef>

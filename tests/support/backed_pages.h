@@ -1,4 +1,4 @@
-// How much of a mapping has memory behind it.
+// How much of a mapping is backed by memory.
 #pragma once
 
 #include <sys/mman.h>
@@ -12,7 +12,7 @@ namespace phub {
 
 inline std::size_t PageBytes() { return static_cast<std::size_t>(sysconf(_SC_PAGESIZE)); }
 
-// Pages of the range that are in memory; -1 if the range is not mapped.
+// The number of pages of the range that are in memory; -1 if the range is not mapped.
 inline int BackedPages(std::byte* address, std::size_t bytes) {
   std::vector<unsigned char> pages((bytes + PageBytes() - 1) / PageBytes());
   if (mincore(address, bytes, pages.data()) != 0) return -1;

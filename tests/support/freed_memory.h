@@ -1,5 +1,5 @@
-// How much freed memory a process keeps because of what it was compiled with: limits on a daemon's
-// growth have to allow for it.
+// The amount of freed memory that a process keeps because of its compile options. Limits on a
+// daemon's growth must allow for it.
 #pragma once
 
 #include <cstdint>

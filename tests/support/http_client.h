@@ -1,4 +1,4 @@
-// The least that speaks HTTP to a port of this host, and the sockets of clients that misbehave.
+// A minimal HTTP client for ports of this host, and sockets of misbehaving clients.
 #pragma once
 
 #include <cstdint>
@@ -10,10 +10,10 @@
 
 namespace phub::testing {
 
-// A connection to 127.0.0.1; none if it is refused.
+// A connection to 127.0.0.1, or no descriptor if it is refused.
 Descriptor ConnectTo(std::uint16_t port);
 bool SendText(const Descriptor& socket, std::string_view text);
-// All until the other side closes; what came until then if the time is up.
+// Reads until the other side closes, or until the timeout. Returns what arrived.
 std::string ReadToEnd(const Descriptor& socket, DurationNs timeout, bool* closed = nullptr);
 
 struct HttpAnswer {
@@ -21,7 +21,7 @@ struct HttpAnswer {
   std::string head;
   std::string body;
 };
-// One request on a connection of its own.
+// One request on its own connection.
 HttpAnswer AskHttp(std::uint16_t port, std::string_view request, DurationNs timeout);
 HttpAnswer GetMetrics(std::uint16_t port, DurationNs timeout = 20 * kSecond);
 

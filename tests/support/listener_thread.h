@@ -1,4 +1,4 @@
-// For tests of listeners: one that is polled by a thread of its own until the test is over.
+// For tests of listeners: a listener that its own thread polls until the test is over.
 #pragma once
 
 #include <gtest/gtest.h>

@@ -1,5 +1,5 @@
-// A strict reader of Prometheus' text format, version 0.0.4, with the rules of `promtool check
-// metrics` on top: what it takes, Prometheus takes, and finds nothing to warn of. Pure.
+// A strict reader of Prometheus' text format, version 0.0.4, with the additional rules of `promtool
+// check metrics`: Prometheus accepts any text that this reader accepts, without warnings. Pure.
 #pragma once
 
 #include <map>
@@ -10,7 +10,7 @@
 namespace phub::testing {
 
 struct PrometheusSample {
-  std::string name;  // of a histogram with _bucket, _sum or _count
+  std::string name;  // for a histogram, with _bucket, _sum or _count
   std::map<std::string, std::string> labels;
   double value = 0;
 };
@@ -22,7 +22,7 @@ struct PrometheusFamily {
 
 struct PrometheusText {
   std::map<std::string, PrometheusFamily> families;
-  std::vector<std::string> problems;  // "line 7: ..."; empty: the text is right
+  std::vector<std::string> problems;  // "line 7: ..."; empty if the text is correct
 
   // The sum of the family's samples that have at least these labels; -1 if there is none.
   double Sum(const std::string& name, const std::map<std::string, std::string>& labels = {}) const;

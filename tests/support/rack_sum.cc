@@ -10,7 +10,7 @@
 namespace phub::oracle {
 namespace {
 
-constexpr std::uint64_t kLandingAlignment = 64;  // trees are chosen by what chunks take to land in
+constexpr std::uint64_t kLandingAlignment = 64;  // trees are chosen by the landing memory of chunks
 
 RackSum SumAt(const plan::Topology& topology, const plan::Tree& tree, plan::NodeIndex node) {
   RackSum sum;
@@ -28,12 +28,12 @@ RackSum SumAt(const plan::Topology& topology, const plan::Tree& tree, plan::Node
   return sum;
 }
 
-// Which core loop of a rack owns each chunk of each key.
+// The core loop of a rack that owns each chunk of each key.
 std::vector<std::vector<std::uint32_t>> CoresOf(const SummedJob& job) {
   std::vector<std::vector<std::uint32_t>> cores;
   std::vector<server::PlacementBin> bins = server::BinsForJob(job.core_count, job.name);
   for (std::size_t begin = 0; begin < job.keys.size();) {
-    std::vector<std::uint64_t> bytes;  // of the keys that are added together
+    std::vector<std::uint64_t> bytes;  // for the keys that are added together
     for (std::size_t k = begin; k < job.keys.size(); ++k) {
       if (job.keys[k].batch != job.keys[begin].batch) break;
       bytes.push_back(job.keys[k].element_count * numeric::ElementBytes(job.keys[k].type));
@@ -64,7 +64,7 @@ std::vector<std::vector<RackSum>> SumsOf(const plan::Topology& topology, const p
   const auto rack_plan = server::exchange::MakeRackPlan(topology, forest, server::RackIndex{0},
                                                         /*aggregators=*/true);
   PHUB_CHECK(rack_plan.ok(), "planner={} topology={}", forest.planner, topology.name());
-  std::vector<server::exchange::TreeChooser> choosers;  // [core loop of a rack]
+  std::vector<server::exchange::TreeChooser> choosers;  // by core loop of a rack
   for (std::uint32_t core = 0; core < job.core_count; ++core) {
     choosers.emplace_back(*rack_plan, CoreIndex{core});
   }

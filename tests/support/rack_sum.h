@@ -1,6 +1,7 @@
-// How the sums of a job that spans racks come about, chunk by chunk, told by the plan alone: what
-// oracles fold by that compare bits. Straight from the forest, since what daemons make of it is
-// what is tested; where a chunk lies and which tree it goes by are the product's pure functions.
+// The order of the sums of a job that spans racks, chunk by chunk, derived from the plan alone.
+// Oracles that compare bits fold in this order. It is computed from the forest directly, since the
+// daemons' own derivation is under test. A chunk's place and tree come from the product's pure
+// functions.
 #pragma once
 
 #include <cstdint>
@@ -13,7 +14,8 @@
 
 namespace phub::oracle {
 
-// At one rack: its ranks, in rank order, then other racks' sums. At an aggregator: those alone.
+// At one rack: the terms are its ranks, in rank order, then other racks' sums. At an aggregator:
+// only those sums.
 struct RackSum {
   bool has_ranks = true;
   std::uint32_t rack = 0;
@@ -23,20 +25,22 @@ struct RackSum {
 struct SummedKey {
   numeric::ElementType type{};
   std::uint64_t element_count = 0;
-  std::uint32_t batch = 0;  // keys are added batch by batch
+  std::uint32_t batch = 0;  // keys are added in batches
 };
 
 struct SummedJob {
   std::string name;
-  std::uint32_t core_count = 1;  // of a rack, over all its daemons
+  std::uint32_t core_count = 1;  // in a rack, over all its daemons
   std::uint32_t chunk_bytes = 0;
   std::vector<SummedKey> keys;
 };
 
-// The plan's, and others: with those a comparison has to fail, or it compares nothing.
+// The plan's order, and other orders. A comparison with one of those must fail; otherwise it checks
+// nothing.
 enum class Order : std::uint8_t { kPlan, kChildrenReversed, kOwnRanksLast, kNextTree };
 
-// [key][chunk]: at the home. REQUIRES: daemons stand for the topology's aggregators, if it has any.
+// By key and chunk: the sum at the home. REQUIRES: there is a daemon for each aggregator of the
+// topology, if it has any.
 std::vector<std::vector<RackSum>> SumsOf(const plan::Topology& topology, const plan::Forest& forest,
                                          const SummedJob& job, Order order = Order::kPlan);
 

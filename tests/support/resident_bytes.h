@@ -1,4 +1,4 @@
-// How much memory a process has pages for.
+// The resident memory of a process.
 #pragma once
 
 #include <fmt/format.h>

@@ -35,13 +35,14 @@ std::uint16_t NarrowHalf(const HalfLayout& layout, float value) {
   if (magnitude == 0.0) return static_cast<std::uint16_t>(sign);
   if (std::isinf(value)) return static_cast<std::uint16_t>(sign | infinity);
   int exponent = std::max(std::ilogb(magnitude), layout.exponent_min);
-  // In multiples of the last bit's worth; double holds the quotient exactly.
+  // In multiples of the unit in the last place; double represents the quotient exactly.
   double multiples = std::nearbyint(std::ldexp(magnitude, layout.fraction_bits - exponent));
   if (multiples == std::ldexp(1.0, layout.fraction_bits + 1)) {
     multiples /= 2.0;
     ++exponent;
   }
-  // Numbers below the least normal one have no leading bit, and their biased exponent is 0 for 1.
+  // Numbers below the smallest normal one have no leading bit, and their biased exponent is 0
+  // instead of 1.
   const int biased = exponent - layout.exponent_min;
   const int half = (biased << layout.fraction_bits) + static_cast<int>(multiples);
   return static_cast<std::uint16_t>(sign | std::min(half, infinity));

@@ -1,5 +1,5 @@
-// What kernels.h and optimizers.h promise, written again: one element at a time, in plain C++, with
-// conversions of halves by another method (in double, with nearbyint). Tests compare bits.
+// A second implementation of kernels.h and optimizers.h: one element at a time, in plain C++, with
+// another method for conversions of halves (in double, with nearbyint). Tests compare bits.
 #pragma once
 
 #include <bit>
@@ -15,14 +15,14 @@
 
 namespace phub::simd::reference {
 
-// Rounds here and now: nothing is contracted, kept in a wider register or vectorised.
+// Forces rounding here: the compiler may not contract, keep a wider register or vectorise.
 template <class T>
 T Rounded(T value) {
   volatile T rounded = value;
   return rounded;
 }
 
-// The values of one element of memory, bit for bit.
+// The value of one element of memory, bit by bit.
 template <class T>
 T At(const std::byte* array, std::size_t i) {
   T value;
@@ -45,7 +45,7 @@ inline constexpr HalfLayout kBf16Layout{7, -126, 8};
 float WidenHalf(const HalfLayout& layout, std::uint16_t half);
 std::uint16_t NarrowHalf(const HalfLayout& layout, float value);
 
-// From an array of `type` to the accumulation type, and back.
+// Converts from an array of `type` to the accumulation type, and back.
 template <class T>
 T Load(ElementType type, const std::byte* array, std::size_t i) {
   if constexpr (std::is_same_v<T, float>) {
@@ -107,7 +107,7 @@ T Folded(ElementType wire, Reduction reduction, const std::vector<const std::byt
          std::size_t i) {
   T value = Load<T>(wire, inputs[0], i);
   const bool extremum = reduction == Reduction::kMin || reduction == Reduction::kMax;
-  if (extremum) value = Combined(reduction, value, value);  // a NaN alone is made canonical too
+  if (extremum) value = Combined(reduction, value, value);  // a single NaN is made canonical too
   for (std::size_t r = 1; r < inputs.size(); ++r) {
     value = Combined(reduction, value, Load<T>(wire, inputs[r], i));
   }
@@ -122,7 +122,7 @@ extern template float Updated(Optimizer, const OptimizerArguments&, float, float
 extern template double Updated(Optimizer, const OptimizerArguments&, double, double, double*,
                                double*);
 
-// The new version of one parameter, from what the terms were folded to.
+// The new version of one parameter, from the folded terms.
 template <class T>
 T AfterFold(const Round& round, T value, T parameter, T* state0, T* state1) {
   if constexpr (std::is_floating_point_v<T>) {
@@ -144,8 +144,8 @@ T RoundOf(const Round& round, const std::vector<const std::byte*>& inputs, std::
                    state1);
 }
 
-// The sum of squares that clipping by a norm is about, of values [begin, end): eight running sums,
-// added up in order.
+// The sum of squares for clipping by norm, over values [begin, end): eight running sums, added in
+// order.
 template <class T>
 double SquaredNorm(const std::vector<T>& values, std::size_t begin, std::size_t end) {
   double sums[8] = {};

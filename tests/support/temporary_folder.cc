@@ -17,7 +17,7 @@ TemporaryFolder::TemporaryFolder(const std::string& parent) {
 }
 
 TemporaryFolder::~TemporaryFolder() {
-  std::error_code ignored;  // what cannot be removed is left for the system's own cleaning
+  std::error_code ignored;  // the system cleans up what cannot be removed
   std::filesystem::remove_all(path_, ignored);
 }
 

@@ -1,4 +1,4 @@
-// A folder of a test's own, removed with all that is in it.
+// A temporary folder for a test, removed with its contents.
 #pragma once
 
 #include <string>
@@ -7,13 +7,13 @@ namespace phub {
 
 class TemporaryFolder {
  public:
-  // In `parent`; empty: where the system wants temporary files.
+  // In `parent`; if empty, in the system's folder for temporary files.
   explicit TemporaryFolder(const std::string& parent = "");
   ~TemporaryFolder();
   TemporaryFolder(const TemporaryFolder&) = delete;
   TemporaryFolder& operator=(const TemporaryFolder&) = delete;
   const std::string& path() const { return path_; }
-  // Writes a file in it and gives its path.
+  // Writes a file in it. Returns the path.
   std::string Write(const std::string& name, const std::string& text) const;
 
  private:

@@ -7,7 +7,7 @@
 namespace phub::tidy {
 namespace {
 
-// Folder -> what else of the tree it may include. The first folder that holds a file decides.
+// A folder and the other folders that it may include. The first entry that contains a file applies.
 struct Layer {
   std::string_view folder;
   std::vector<std::string_view> may_include;
@@ -34,10 +34,10 @@ const std::vector<Layer>& Layers() {
   return layers;
 }
 
-// Folders whose files may be named in an include at all; others are other people's.
+// Folders that an include may name; others belong to third parties.
 constexpr std::array<std::string_view, 8> kTreeFolders = {"common", "server", "client", "tests",
                                                           "bench",  "proto",  "deploy", "cmake"};
-// Each folder in here is a stage of the core loop, but for two that know the stages: loop, and
+// Each folder in here is a stage of the core loop, except two that know the stages: loop, and
 // rounds, which also knows loop.
 constexpr std::string_view kStagesFolder = "server/core/";
 constexpr std::string_view kLoopFolder = "server/core/loop";
@@ -47,13 +47,13 @@ constexpr std::array<std::string_view, 7> kControlFolders = {
     "proto",          "bench"};
 constexpr std::array<std::string_view, 2> kVerbsFolders = {"common/transport/verbs", "tests/verbs"};
 
-// Control's rooms, from the bottom up, each a folder; server/control itself has what all use, and
-// Control, which only the last two see.
+// Control's rooms from the bottom up, each a folder. server/control itself has what all rooms use,
+// and Control, which only the last two rooms see.
 constexpr std::string_view kControlFolder = "server/control/";
 constexpr std::array<std::string_view, 9> kRooms = {
     "jobs", "lanes", "keys", "ranks", "checkpoint", "racks", "admin", "ports", "rpc"};
 constexpr std::size_t kRoomsBelowControl = 7;
-constexpr std::array<std::string_view, 2> kWholeControl = {"control", "parts"};  // files' names
+constexpr std::array<std::string_view, 2> kWholeControl = {"control", "parts"};  // file names
 
 // C++20's headers, and the C library's under their C++ names.
 constexpr std::string_view kStandardHeaders =
@@ -118,7 +118,7 @@ std::optional<std::string> LayerBroken(std::string_view path, std::string_view t
   return std::nullopt;
 }
 
-// "server/core/ingest" of a file in there; empty: in no stage.
+// "server/core/ingest" for a file in it; empty for files in no stage.
 std::string_view StageOf(std::string_view path) {
   if (!path.starts_with(kStagesFolder)) return {};
   const std::size_t end = path.find('/', kStagesFolder.size());
@@ -135,7 +135,8 @@ std::optional<std::string> StageBroken(std::string_view path, std::string_view t
          ": only the core loop knows the stages' order";
 }
 
-// 0-based, kRooms.size() for a folder that is not among them; nothing outside of rooms.
+// 0-based; kRooms.size() for a folder that is not a room; nothing for files outside of
+// server/control.
 std::optional<std::size_t> RoomOf(std::string_view path) {
   if (!path.starts_with(kControlFolder)) return std::nullopt;
   const std::string_view rest = path.substr(kControlFolder.size());

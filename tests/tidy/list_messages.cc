@@ -1,5 +1,5 @@
-// list-messages [--comments] FOLDER...: prints every message in words of the C++ files in these
-// folders of the tree, or their comments, one a line with its file and line.
+// list-messages [--comments] FOLDER...: prints every message of the C++ files in these folders, or
+// their comments, one per line with file and line number.
 #include <cstdio>
 #include <cstring>
 #include <string>

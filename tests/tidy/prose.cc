@@ -15,7 +15,7 @@ void AppendWord(std::string& text, std::string_view word) {
   text += word;
 }
 
-// With each run of blanks as one.
+// Replaces each run of blanks by one.
 std::string Collapse(std::string_view text) {
   std::string result;
   while (!text.empty()) {
@@ -40,7 +40,7 @@ std::string WithoutBackquoted(std::string_view text) {
   return result;
 }
 
-// The inside of a literal, with blanks in place of escapes.
+// The content of a literal, with blanks in place of escapes.
 std::string Unquote(std::string_view literal) {
   const std::size_t open = literal.find(literal.starts_with('R') ? '(' : '"');
   std::string inside(literal.substr(open + 1, literal.size() - open - 2));
@@ -85,7 +85,7 @@ class CppProse {
   }
 
  private:
-  // Two comments are one if the second follows on the next line; a blank line ends both kinds.
+  // Two comments count as one if the second follows on the next line. A blank line ends both kinds.
   void NextLine(std::size_t at) {
     ++line_;
     const std::string_view rest = text_.substr(at + 1);

@@ -1,6 +1,6 @@
-// What people read in a file: comments, and the messages in string literals. The style rules look
-// for mannerisms in it (prose_rules.cc), and list-messages prints the messages, so that somebody
-// can read all of them in one go. Pure functions.
+// The text that people read in a file: comments, and messages in string literals. The style rules
+// search it for mannerisms (prose_rules.cc), and list-messages prints the messages, so that they
+// can be reviewed together. Pure functions.
 #pragma once
 
 #include <cstddef>
@@ -15,26 +15,26 @@ namespace phub::tidy {
 struct Prose {
   enum class Kind : std::uint8_t { kComment, kMessage };
 
-  std::size_t line = 0;  // from 1: where it begins
+  std::size_t line = 0;  // counted from 1: where it begins
   Kind kind = Kind::kComment;
   std::string text;  // lines joined by single blanks; escapes such as \n are blanks, too
 };
 
-// C++ and .proto files: lines of comments that follow each other are one comment, and literals with
-// nothing but blanks between them are one message; names of included files are left out. Any other
-// file: each paragraph is a comment, without what stands in backquotes or fenced blocks.
+// In C++ and .proto files, consecutive comment lines are one comment, and literals with only blanks
+// between them are one message; names of included files are left out. In any other file, each
+// paragraph is a comment, without text in backquotes or fenced blocks.
 std::vector<Prose> ProseOf(const SourceFile& file);
 
-// A message in words: at least three words with a blank between them. What is left out are names,
-// keys of events and formats.
+// True for a message in words: at least three words with a blank between them. Names, keys of
+// events and formats are left out.
 bool IsSentence(const Prose& prose);
 
-// The mannerisms that a piece of text shows, from the closed list in prose_rules.cc: for each what
-// was found, and what to write in its place.
+// The mannerisms in a text, from the closed list in prose_rules.cc: each with the text found and
+// its replacement.
 std::vector<std::string> MannerismsIn(const std::string& text);
 
-// One finding, rule "english", for each mannerism of a file's prose. Of tests and the bench only
-// comments are looked at: their literals also quote what others wrote.
+// One finding, rule "english", for each mannerism in a file's prose. In tests and the bench, only
+// comments are checked, since their literals also quote other texts.
 Findings CheckEnglish(const SourceFile& file);
 
 }  // namespace phub::tidy

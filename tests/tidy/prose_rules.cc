@@ -8,12 +8,13 @@ namespace phub::tidy {
 namespace {
 
 struct Mannerism {
-  const char* part;  // in lower case; only text that has it is searched for the pattern
+  const char* part;  // in lower case; only text that contains it is searched for the pattern
   const char* pattern;
   const char* instead;
 };
 
-// Closed: what readers stumbled over. A word that is also good English elsewhere is not here.
+// A closed list of phrases that confused readers. Words that are also good English elsewhere are
+// not in it.
 constexpr Mannerism kMannerisms[] = {
     {"ever", R"(\bwho(so)?ever\b)", "name who"},
     {"whatever", R"((^|[.;:] )whatever\b)", "name what"},

@@ -1,4 +1,4 @@
-// What people read, held to plain English, and the extraction of it tried on text.
+// Checks the tree's comments and messages for plain English, and tests the extraction of prose.
 #include "tests/tidy/prose.h"
 
 #include <gmock/gmock.h>
@@ -24,7 +24,7 @@ TEST(TidyEnglish, TheTreeIsInPlainEnglish) {
   for (SourceFile& document : ReadDocuments()) files.push_back(std::move(document));
   std::size_t pieces = 0;
   for (const SourceFile& file : files) {
-    // The rules themselves, and what they are tried on.
+    // The rules themselves, and their test texts.
     if (file.path.starts_with("tests/tidy/prose")) continue;
     pieces += ProseOf(file).size();
     for (const Finding& finding : CheckEnglish(file))

@@ -1,6 +1,6 @@
-// The rules that a compiler does not check: who may include whom, and the house style. Pure
-// functions from a file's path and text to what is wrong with it, so that each rule can be tried
-// on text that breaks it (tidy_test.cc) as well as on the tree.
+// The rules that a compiler does not check: which files may include which, and the house style.
+// Pure functions from a file's path and text to findings, so that each rule can be tested on text
+// that violates it (tidy_test.cc) as well as on the tree.
 //
 // Paths are relative to the root, with '/'.
 #pragma once
@@ -13,9 +13,9 @@
 namespace phub::tidy {
 
 struct Finding {
-  std::size_t line = 0;  // from 1; 0: the file as a whole
+  std::size_t line = 0;  // counted from 1; 0: the whole file
   std::string rule;      // one word: "layers", "columns", ...
-  std::string text;      // what is wrong
+  std::string text;      // the problem
 };
 using Findings = std::vector<Finding>;
 
@@ -26,8 +26,8 @@ struct SourceFile {
 
 // --- tree.cc ---
 
-// The files of the tree that are text, in the order of their paths: without corpora, build folders,
-// and what is at the root or in docs, which ReadDocuments() has.
+// The text files of the tree, ordered by path, without corpora, build folders, and the files at the
+// root and in docs, which ReadDocuments() returns.
 std::vector<SourceFile> ReadTree();
 std::vector<SourceFile> ReadDocuments();
 
@@ -38,21 +38,21 @@ std::size_t SkipBlank(std::string_view text, std::size_t at);
 
 // The lines of a text, without their ends.
 std::vector<std::string_view> Lines(std::string_view text);
-// C++ text with comments and the insides of literals replaced by blanks; lines stay where they are.
+// C++ text with comments and the contents of literals replaced by blanks. Line numbers do not
+// change.
 std::string CodeOnly(std::string_view text);
-// The code holds `word`, not as a part of a longer identifier.
+// True if the code contains `word`, not as part of a longer identifier.
 bool HasWord(std::string_view code, std::string_view word);
 bool IsCpp(std::string_view path);                                // .h or .cc
 bool IsInFolder(std::string_view path, std::string_view folder);  // at any depth
 
 // --- layer_rules.cc: design rules on #include ---
 
-// base <- wire, simd, plan <- transport <- {server, client}; base <- checkpoint <- client; nobody
-// includes tests or examples.
-// Stages of the core loop do not include each other; its folders loop and rounds may include them.
-// protobuf and gRPC stop at server/control,
-// client/session, client/cli and tests; InfiniBand at common/transport/verbs; intrinsics nowhere.
-// client/include includes itself and the standard library.
+// base <- wire, simd, plan <- transport <- {server, client}; base <- checkpoint <- client; no
+// folder includes tests or examples. Stages of the core loop do not include each other; its folders
+// loop and rounds may include them. protobuf and gRPC stop at server/control, client/session,
+// client/cli and tests; InfiniBand at common/transport/verbs; intrinsics nowhere. client/include
+// includes itself and the standard library.
 Findings CheckIncludes(const SourceFile& file);
 
 // --- style_rules.cc ---
@@ -60,12 +60,12 @@ Findings CheckIncludes(const SourceFile& file);
 // At most 400 lines, 100 columns, no tabs in C++, no marks of unfinished work, no code in #if 0,
 // #pragma once in headers; functions of at most 70 lines outside tests.
 Findings CheckForm(const SourceFile& file);
-// What makes runs differ between machines or seeds, or breaks the error rules, in server/ and
-// common/: library distributions (anywhere), unordered containers in the core loop and iteration
-// over them elsewhere, throw.
+// Code in server/ and common/ that makes runs differ between machines or seeds, or breaks the error
+// rules: library distributions (anywhere), unordered containers in the core loop and iteration over
+// them elsewhere, throw.
 Findings CheckDeterminism(const SourceFile& file);
 
-// Over all files of the product: classes of at most 40 methods that are defined out of line.
+// Over all files of the product: classes have at most 40 methods defined out of line.
 struct ClassSize {
   std::string name;  // "server: Control"
   std::size_t methods = 0;

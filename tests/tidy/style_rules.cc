@@ -9,11 +9,11 @@
 namespace phub::tidy {
 namespace {
 
-// In two parts, so that this file does not break its own rule.
+// In two parts, so that this file does not violate its own rule.
 const std::array<std::string, 3> kUnfinished = {std::string("TO") + "DO", std::string("FIX") + "ME",
                                                 std::string("XX") + "X"};
 
-// The core loop and its stages: what runs on a core that owns chunks.
+// The core loop and its stages, which run on a core that owns chunks.
 constexpr std::string_view kCoreLoopFolder = "server/core";
 
 std::size_t Columns(std::string_view line) {  // UTF-8: continuation bytes take no column
@@ -24,8 +24,7 @@ std::size_t Columns(std::string_view line) {  // UTF-8: continuation bytes take 
 
 void CheckLines(const SourceFile& file, const std::vector<std::string_view>& lines,
                 Findings& findings) {
-  // Prose is not code: documents may have long tables, and be long. Lists of sources in CMake may
-  // be wide.
+  // Documents may be long and have long tables. Lists of sources in CMake may be wide.
   const bool document = file.path.ends_with(".md");
   const bool wide =
       document || file.path.ends_with("CMakeLists.txt") || file.path.ends_with(".cmake");
@@ -41,8 +40,8 @@ void CheckLines(const SourceFile& file, const std::vector<std::string_view>& lin
   }
 }
 
-// A definition starts in column 0 with a line that is no type or namespace, and ends with a '}' in
-// column 0; that is how this tree is formatted.
+// A definition starts in column 0 with a line that is neither a type nor a namespace, and ends with
+// a '}' in column 0, as this tree is formatted.
 void CheckFunctions(const std::vector<std::string_view>& code, Findings& findings) {
   static const std::regex kOther(
       "^(class|struct|enum|union|namespace|extern|template|using|#|\\})");
@@ -105,7 +104,7 @@ Findings CheckForm(const SourceFile& file) {
   }
   const bool once =
       std::find(code_lines.begin(), code_lines.end(), "#pragma once") != code_lines.end();
-  // Highway includes "-inl.h" headers once per target, by a guard of its own.
+  // Highway includes "-inl.h" headers once per target, with a guard of its own.
   if (file.path.ends_with(".h") && !file.path.ends_with("-inl.h") && !once)
     findings.push_back({0, "once", "a header without #pragma once"});
   if (!IsInFolder(file.path, "tests")) CheckFunctions(code_lines, findings);

@@ -1,4 +1,4 @@
-// Holds the tree to the rules of rules.h, and each rule to text that breaks it.
+// Checks the tree against the rules of rules.h, and each rule on text that violates it.
 #include <gtest/gtest.h>
 
 #include <algorithm>

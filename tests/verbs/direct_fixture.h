@@ -1,5 +1,5 @@
-// One verbs lane as a job has it: the client's gradients and parameters and the daemon's parameters
-// are registered, the daemon has staging slots. What each end has been told is copied.
+// One verbs lane as in a job: the client's gradients and parameters and the daemon's parameters are
+// registered, and the daemon has staging slots. What each end reports is copied.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -135,7 +135,8 @@ class DirectTest : public ::testing::Test {
     return header;
   }
 
-  // The client pushes a chunk from its registered gradients and wants the reply in its parameters.
+  // The client pushes a chunk from its registered gradients and requests the reply in its
+  // parameters.
   std::size_t Push(std::uint32_t chunk, std::uint32_t slot, std::uint64_t iteration,
                    std::size_t bytes = kLaneChunkBytes) {
     chunk_table[chunk] = {ChunkOf(parameters, chunk), kLaneChunkBytes, false};
@@ -146,7 +147,7 @@ class DirectTest : public ::testing::Test {
     request.connections = {&client_id, 1};
     return client.transport.Post({&request, 1});
   }
-  // The daemon answers from its registered parameters, to where the gradient said.
+  // The daemon replies from its registered parameters, to the address in the gradient's header.
   std::size_t Reply(std::uint32_t chunk, std::uint64_t iteration, SharedAddress address,
                     std::size_t bytes = kLaneChunkBytes) {
     SendRequest request;

@@ -1,5 +1,5 @@
-// What a job's lanes do over verbs: one message each way per chunk, no copy, and nothing is read or
-// written but what was registered for it.
+// A job's lanes over verbs: one message each way per chunk, no copy, and only registered memory is
+// read or written.
 #include <infiniband/verbs.h>
 
 #include <algorithm>
@@ -22,7 +22,7 @@ Range RangeOf(const MappedMemory& memory) {
   return {reinterpret_cast<std::uintptr_t>(memory.data()), memory.bytes()};
 }
 
-// Every payload that is posted, by what it is: its parts and where it goes.
+// Records every posted write by kind: its parts and its target.
 class Recorder final : public transport::WorkRequestObserver {
  public:
   struct Write {
@@ -52,7 +52,7 @@ class Direct : public DirectTest {
     client.transport.Observe(&from_client);
     daemon.transport.Observe(&from_daemon);
   }
-  // Keys are said, and the first taken.
+  // Both ends have exchanged keys and received the first messages.
   bool Settled() {
     Settle();
     return true;
@@ -95,7 +95,7 @@ TEST_F(Direct, ChunkGoesAndComesInOneWriteEachWithoutACopy) {
     daemon_told.clear();
     client_told.clear();
   }
-  // Expect: as many messages as chunks, each way, and nothing copied.
+  // Expect: as many messages as chunks each way, and no copies.
   const transport::VerbsCounters& there = client.transport.counters();
   const transport::VerbsCounters& back = daemon.transport.counters();
   EXPECT_EQ(there.slot_writes.Get(), kRounds * kLaneSlots);
@@ -106,7 +106,7 @@ TEST_F(Direct, ChunkGoesAndComesInOneWriteEachWithoutACopy) {
     EXPECT_EQ(counters->bytes_copied.Get(), 0u);
     EXPECT_EQ(counters->inbox_messages.Get(), 0u);
   }
-  // Four chunks are posted with few doorbells, and what tells of messages taken is seldom sent.
+  // Four chunks are posted with few doorbells, and receipts are seldom sent.
   EXPECT_LE(there.doorbells.Get() - there.taken_sent.Get(), kRounds * kLaneSlots);
   EXPECT_LE(back.taken_sent.Get(), kRounds * kLaneSlots / 16);
 }
@@ -120,7 +120,7 @@ TEST_F(Direct, WorkRequestsNameRegisteredMemoryOnly) {
   ASSERT_TRUE(Until([&] { return client_told.size() == kLaneSlots; }));
   std::size_t gradients_written = 0;
   for (const Recorder::Write& write : from_client.writes) {
-    if (write.bytes <= wire::kVerbsControlBytes) continue;  // regions that are announced
+    if (write.bytes <= wire::kVerbsControlBytes) continue;  // announced regions
     ASSERT_EQ(write.parts.size(), 2u) << "header and payload";
     EXPECT_EQ(write.parts[0].length, wire::kHeaderBytes);
     EXPECT_TRUE(RangeOf(gradients).Holds(write.parts[1].addr, write.parts[1].length));
@@ -132,7 +132,7 @@ TEST_F(Direct, WorkRequestsNameRegisteredMemoryOnly) {
   EXPECT_EQ(gradients_written, kLaneSlots);
   std::size_t replies_written = 0;
   for (const Recorder::Write& write : from_daemon.writes) {
-    if (write.bytes == 0) continue;  // how many were taken
+    if (write.bytes == 0) continue;  // the number of received messages
     ASSERT_EQ(write.parts.size(), 1u);
     EXPECT_TRUE(RangeOf(versions).Holds(write.parts[0].addr, write.bytes));
     EXPECT_TRUE(RangeOf(parameters).Holds(write.remote, write.bytes));
@@ -200,7 +200,7 @@ TEST_F(Direct, ReplyThatAnswersNothingEndsTheLane) {
 }
 
 TEST_F(Direct, NothingOfAnEarlierLaneLandsInASlot) {
-  // The daemon's end is closed while the client, which does not look, has gradients under way.
+  // The daemon's end is closed while the client, which does not poll, has gradients in flight.
   for (std::uint32_t i = 0; i < 3; ++i) ASSERT_EQ(Push(i, i, 1), 1u);
   daemon.transport.Close(daemon_id);
   PollOne(daemon.transport, daemon_told);
@@ -216,7 +216,7 @@ TEST_F(Direct, NothingOfAnEarlierLaneLandsInASlot) {
   Settle();
   ours.reset();
   theirs.reset();
-  // Expect: a new lane over the same slots works, with keys of its own.
+  // Expect: a new lane over the same slots works, with its own keys.
   daemon_told.clear();
   client_told.clear();
   OpenLane();

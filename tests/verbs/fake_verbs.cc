@@ -15,7 +15,7 @@
 
 #include "common/base/check.h"
 
-// The library's own names: macros of its header stand for some of them.
+// The library's own names, since macros of its header replace some of them.
 #undef ibv_reg_mr
 #undef ibv_query_port
 
@@ -26,7 +26,7 @@ struct State {
   Device device;
   std::atomic<bool> gone{false};
   std::mutex mutex;
-  std::vector<int> hang_up;  // the other ends of descriptors that are given out
+  std::vector<int> hang_up;  // the other ends of open descriptors
   std::vector<std::shared_ptr<void>> kept;
   std::atomic<std::uint32_t> next_number{17};
 };
@@ -41,10 +41,10 @@ void Pass(const std::atomic<DurationNs>& time) {
   if (duration > 0) std::this_thread::sleep_for(std::chrono::nanoseconds(duration));
 }
 
-// Of a call that the kernel answers.
+// The result of a call that the kernel answers.
 int Answer() { return TheState().gone ? EIO : 0; }
 
-// A descriptor that says nothing until it hangs up.
+// A descriptor without events until it hangs up.
 int MakeDescriptor() {
   int ends[2];
   PHUB_CHECK(pipe2(ends, O_CLOEXEC) == 0, "errno={}", errno);
@@ -66,7 +66,7 @@ ibv_mw* AllocWindow(ibv_pd* domain, ibv_mw_type type) {
   window->rkey = TheState().next_number++ << 8;
   return window;
 }
-// What the kernel does not answer for any more, the library keeps.
+// The library keeps an object if the kernel no longer answers.
 template <typename T>
 int Free(T* object) {
   State& state = TheState();

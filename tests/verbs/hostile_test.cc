@@ -1,6 +1,6 @@
-// A worker that is admitted to a job and then does what it likes with its queue pair, and one that
-// was never admitted. Beside it another rank of the same job works; its results stay exact, and
-// nothing but the attacker's own slots is ever written.
+// A worker that is admitted to a job and then misuses its queue pair, and one that was never
+// admitted. Meanwhile another rank of the same job works. Its results stay exact, and only the
+// attacker's own slots are ever written.
 #include <gmock/gmock.h>
 #include <infiniband/verbs.h>
 
@@ -17,7 +17,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-// A lane of another rank, of which a test has the client's end.
+// A lane of another rank. The test has the client's end.
 struct Attacker {
   std::unique_ptr<RawPeer> peer;
   std::unique_ptr<transport::VerbsConnection> connection;  // the daemon's end
@@ -46,7 +46,7 @@ class Hostile : public DirectTest {
     ASSERT_NO_FATAL_FAILURE(VictimWorks());
   }
 
-  // One round of the rank that does no harm. Ends of other lanes are kept in `others`.
+  // One round of the honest rank. Completions of other lanes are kept in `others`.
   void VictimWorks() {
     ++round;
     for (std::uint32_t chunk = 0; chunk < kLaneSlots; ++chunk) {
@@ -103,7 +103,7 @@ class Hostile : public DirectTest {
     return attacker;
   }
   void TakeKeys(Attacker& attacker) {
-    // The daemon's transport has to be polled meanwhile: the first word goes before that.
+    // The daemon's transport must be polled before the first control word can be sent.
     attacker.peer->Do(IBV_WR_RDMA_WRITE_WITH_IMM, 0, 0, 0, transport::PackTaken(0, 0));
     for (int i = 0; i < 20; ++i) Poll();
     ASSERT_TRUE(Until([&] {
@@ -111,7 +111,7 @@ class Hostile : public DirectTest {
                                       attacker.keys);
     }));
   }
-  // Its lane is closed, and nobody else's. What the lane said of it is kept in `trouble`.
+  // Only the attacker's lane is closed. Its completion is kept in `trouble`.
   void ExpectCutOff(Attacker& attacker, TransportError error, ProtocolError protocol_error) {
     ASSERT_TRUE(Until([&] {
       for (const Told& item : std::exchange(daemon_told, {})) others.push_back(item);
@@ -137,7 +137,7 @@ TEST_F(Hostile, AnotherRanksKeyIsGoodForNothing) {
   for (const ibv_wr_opcode opcode : {IBV_WR_RDMA_WRITE, IBV_WR_RDMA_READ}) {
     Attacker attacker = Admit();
     TakeKeys(attacker);
-    // Slots and inbox of its own are its own to write.
+    // It may write its own slots and inbox.
     EXPECT_EQ(attacker.peer->Do(IBV_WR_RDMA_WRITE,
                                 reinterpret_cast<std::uintptr_t>(attacker.staging.data()),
                                 attacker.keys.slots_key, 512, 0),
@@ -160,7 +160,7 @@ TEST_F(Hostile, KeysOfAnEarlierLaneOpenNothingOfTheNextOne) {
   ASSERT_NO_FATAL_FAILURE(TakeKeys(before));
   daemon.transport.Close(before.id);
   ASSERT_NO_FATAL_FAILURE(ExpectCutOff(before, TransportError::kLocalClosed, ProtocolError::kNone));
-  // The rank comes back, in a later membership epoch: the same slots, and windows of their own.
+  // The rank comes back, in a later membership epoch: the same slots, with new windows.
   Attacker after = Admit(std::move(before.staging), {});
   ASSERT_NO_FATAL_FAILURE(TakeKeys(after));
   EXPECT_NE(after.keys.slots_key, before.keys.slots_key);
@@ -168,7 +168,7 @@ TEST_F(Hostile, KeysOfAnEarlierLaneOpenNothingOfTheNextOne) {
   std::memset(after.staging.data(), 0x5A, after.staging.bytes());
   std::memset(before.peer->memory(), 0xEE, RawPeer::kMemoryBytes);
   std::memset(after.peer->memory(), 0xEE, RawPeer::kMemoryBytes);
-  // Neither by the old queue pair, nor by the new one with the old key.
+  // Neither through the old queue pair, nor through the new one with the old key.
   EXPECT_NE(before.peer->Do(IBV_WR_RDMA_WRITE, target, before.keys.slots_key, 512, 0),
             IBV_WC_SUCCESS);
   EXPECT_NE(after.peer->Do(IBV_WR_RDMA_WRITE, target, before.keys.slots_key, 512, 0),
@@ -183,7 +183,7 @@ TEST_F(Hostile, PeerThatVanishesIsNamedWithItsStatus) {
   constexpr std::uint8_t kBrief = 14;  // 8 times 67 ms
   Attacker attacker = Admit(Pages(kLaneSlots * kSlotStride), {.ack_timeout = kBrief});
   ASSERT_NO_FATAL_FAILURE(TakeKeys(attacker));
-  attacker.peer.reset();  // no socket tells of it
+  attacker.peer.reset();  // no socket reports it
   SendRequest request;
   request.header = Header(wire::MessageKind::kParameters, 0, 1, 512);
   request.header.slot = SlotIndex{0};
@@ -199,7 +199,7 @@ TEST_F(Hostile, PeerThatVanishesIsNamedWithItsStatus) {
 TEST_F(Hostile, PeerThatPostsNoReceivesIsGivenUp) {
   Attacker attacker = Admit(Pages(kLaneSlots * kSlotStride), {.receives = 0});
   attacker.peer->Do(IBV_WR_RDMA_WRITE_WITH_IMM, 0, 0, 0, transport::PackTaken(0, 0));
-  // The daemon's keys find no receive, and are sent again, and again. Time is told by Tick alone.
+  // The daemon's keys find no receive request, and are retransmitted. Only Tick advances time.
   TimeNs now = kSecond;
   for (int i = 0; i < 50; ++i, now += kSecond) {
     Poll();
@@ -213,7 +213,7 @@ TEST_F(Hostile, PeerThatPostsNoReceivesIsGivenUp) {
 }
 
 TEST_F(Hostile, GuessedKeysOpenNothing) {
-  // A guess costs a queue pair. Around keys that are known to exist, and anywhere.
+  // Each guess costs a queue pair. Guesses around keys that are known to exist, and anywhere.
   constexpr int kGuesses = 300;
   SeededRandom random(6);
   const auto target = reinterpret_cast<std::uintptr_t>(staging.data());
@@ -292,7 +292,7 @@ TEST_F(Hostile, FloodOfEmptyWordsEndsItsLane) {
 }
 
 TEST_F(Hostile, QueuePairThatNobodyAdmittedDoesNotGetIn) {
-  // It knows the victim's queue pair, key and address, and guesses where its packets are.
+  // It knows the victim's queue pair, key and address, and guesses its packet sequence numbers.
   SeededRandom random(7);
   const auto target = reinterpret_cast<std::uintptr_t>(staging.data());
   const std::vector<std::byte> before(staging.data(), staging.data() + staging.bytes());

@@ -1,7 +1,8 @@
-// An admitted worker of a job of its own that is after another job of the same daemon. It says
-// hello with nonces that are wrong, used, another lane's or expired, and then guesses keys and
-// addresses, each guess with a lane of its own, as a wrong one costs the queue pair. Nothing may
-// get in. Run in the guest beside the other job (intruder_test), whose results say the rest.
+// An admitted worker of its own job that attacks another job on the same daemon. It sends hellos
+// with nonces that are wrong, used, another lane's or expired. Then it guesses keys and addresses,
+// each guess on a new lane, since a wrong one costs the queue pair. No attack may succeed. It runs
+// in the guest at the same time as the other job (intruder_test), whose results are the other half
+// of the check.
 //
 // verbs-intruder DEVICE HOST:PORT VICTIM GUESSES
 #include <fmt/format.h>
@@ -26,7 +27,7 @@
 namespace phub::verbs_tests {
 namespace {
 
-constexpr DurationNs kTimeout = 60 * kSecond;  // emulated
+constexpr DurationNs kTimeout = 60 * kSecond;  // generous, since the guest is emulated
 constexpr std::uint32_t kGuessCore = 0;
 constexpr std::uint32_t kNonceCore = 1;
 
@@ -76,7 +77,7 @@ class Intruder {
     heart_ = std::thread([this] { Beat(); });
   }
 
-  // Nonces that are none: each is refused as such, and counted.
+  // Invalid nonces: each is refused as such, and counted.
   void TryNonces() {
     const std::uint64_t before = Refused();
     const wire::Nonce expiring = NonceFor(kNonceCore);
@@ -106,7 +107,7 @@ class Intruder {
     fmt::print("intruder: nonces refused={}\n", counted);
   }
 
-  // Keys near its own, and any; addresses near its own slots, but not in them.
+  // Keys near its own, and any others; addresses near its own slots, but not in them.
   void Guess(int guesses) {
     SeededRandom random(8);
     std::uint32_t known = 0;
@@ -136,7 +137,7 @@ class Intruder {
   }
 
  private:
-  // A session that is not heard of is lost.
+  // A session without heartbeats is lost.
   void Beat() {
     grpc::ClientContext context;
     auto stream = session_->Attend(&context);
@@ -175,7 +176,8 @@ class Intruder {
             .nonce = nonce};
   }
 
-  // What the data port says. If it is welcome, its offer is kept in offer_, and the socket open.
+  // Returns the data port's answer. If it is welcome, keeps its offer in offer_, and the socket
+  // open.
   wire::LaneRefusal Ask(wire::LaneHello hello, const RawPeer& peer) {
     const transport::DialDeadline deadline{clock_, clock_.Now() + kTimeout, kTimeout};
     const auto port = static_cast<std::uint16_t>(joined_.cores(0).port());
@@ -215,8 +217,8 @@ class Intruder {
   std::uint64_t Refused() {
     const v1::GetStatsResponse stats =
         Call(*admin_, &v1::Admin::Stub::GetStats, v1::GetStatsRequest());
-    const auto refused = std::ranges::find(stats.counters(), "phub_lanes_refused_nonce_total",
-                                           &v1::Counter::name);
+    const auto refused =
+        std::ranges::find(stats.counters(), "phub_lanes_refused_nonce_total", &v1::Counter::name);
     PHUB_CHECK(refused != stats.counters().end(), "no such counter");
     return refused->value();
   }

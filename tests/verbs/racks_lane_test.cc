@@ -1,5 +1,5 @@
 // A lane between the daemons of two racks: partial sums and results both ways, from registered
-// memory, through the inboxes into their places; and nobody but the other end writes there.
+// memory, through the inboxes to their places. Only the other end can write there.
 #include <gmock/gmock.h>
 #include <infiniband/verbs.h>
 
@@ -14,14 +14,15 @@
 namespace phub::verbs_tests {
 namespace {
 
-constexpr std::uint32_t kEntries = 2 * kLaneChunks;  // of each chunk: a sum's place, a result's
+// Per chunk: a place for the sum and one for the result.
+constexpr std::uint32_t kEntries = 2 * kLaneChunks;
 
 // `client` is the daemon that dials.
 class RacksLane : public DirectTest {
  protected:
   struct Side {
-    MappedMemory sums = Pages(kLaneChunks * kLaneChunkBytes);  // it sends, registered
-    MappedMemory landing = Pages(kEntries * kLaneChunkBytes);  // it receives
+    MappedMemory sums = Pages(kLaneChunks * kLaneChunkBytes);  // sent from here; registered
+    MappedMemory landing = Pages(kEntries * kLaneChunkBytes);  // received here
     std::vector<LandingSlot> table = std::vector<LandingSlot>(kEntries);
   };
 
@@ -46,7 +47,7 @@ class RacksLane : public DirectTest {
       side.table[i] = {PlaceOf(side, i), kLaneChunkBytes, false};
     }
   }
-  // A partial sum (kGradient) or a result (kParameters), as ExchangeStage sends them.
+  // Sends a partial sum (kGradient) or a result (kParameters), as ExchangeStage does.
   static std::size_t Send(VerbsHost& host, const ConnectionId& id, const Side& side,
                           wire::MessageKind kind, std::uint32_t chunk,
                           std::size_t bytes = kLaneChunkBytes) {
@@ -54,7 +55,7 @@ class RacksLane : public DirectTest {
     SendRequest request;
     request.header = Header(kind, chunk, 1, bytes);
     request.header.slot = SlotIndex{2 * chunk + (is_sum ? 0 : 1)};
-    // Of a sum that is the hash of the record, whatever it looks like.
+    // In a sum, this field is the hash of the record, whatever its value.
     if (is_sum) request.header.reply_address = SharedAddress{kHash + chunk};
     request.payload = {side.sums.data() + std::size_t{chunk} * kLaneChunkBytes, bytes};
     request.connections = {&id, 1};
@@ -81,7 +82,7 @@ class RacksLane : public DirectTest {
     EXPECT_EQ(std::count(seen.begin(), seen.end(), true), kEntries);
   }
 
-  // As a place in the first region of a peer would be named, if it were one.
+  // A value that would be an address in the first region of a peer, if it were one.
   static constexpr std::uint64_t kHash = std::uint64_t{1} << 48;
   Side granter;
   Side dialer;
@@ -104,7 +105,7 @@ TEST_F(RacksLane, SumsAndResultsGoBothWays) {
   }));
   ExpectArrived(daemon_told, dialer, granter);
   ExpectArrived(client_told, granter, dialer);
-  // Copied once, where they come in.
+  // Copied once, on arrival.
   for (const VerbsHost* host : {&daemon, &client}) {
     EXPECT_EQ(host->transport.counters().sends_copied.Get(), 0u);
     EXPECT_EQ(host->transport.counters().receives_copied.Get(), kEntries);
@@ -113,7 +114,7 @@ TEST_F(RacksLane, SumsAndResultsGoBothWays) {
   }
 }
 
-// The inbox holds three chunks, and nobody takes any: the rest waits, and nothing is lost.
+// The inbox holds three chunks, and the peer receives none: the rest waits, and nothing is lost.
 TEST_F(RacksLane, MoreThanTheInboxHoldsWaits) {
   OpenPlaces(granter);
   for (std::uint32_t chunk = 0; chunk < kLaneChunks; ++chunk) {
@@ -138,8 +139,8 @@ TEST_F(RacksLane, WhatIsNotDueIsRefusedAndNothingIsWritten) {
                           [](std::byte byte) { return byte == std::byte{0x5A}; }));
 }
 
-// The end that dials has the job's domain, as its workers' lanes have: one of those that knows the
-// inbox's key and address cannot write there.
+// The dialling end uses the job's domain, as the lanes of the job's workers do. A worker that knows
+// the inbox's key and address cannot write to it.
 TEST_F(RacksLane, AWorkersLaneDoesNotReachTheInboxOfTheEndThatDials) {
   OpenPlaces(dialer);
   ASSERT_EQ(Send(daemon, daemon_id, granter, wire::MessageKind::kGradient, 0), 1u);
@@ -166,7 +167,7 @@ TEST_F(RacksLane, AWorkersLaneDoesNotReachTheInboxOfTheEndThatDials) {
   client.transport.Close(id);
   ASSERT_TRUE(Until([&] { return Count(client_told, CompletionKind::kClosed) == 1; }));
 
-  // The lane between the racks goes on.
+  // The lane between the racks still works.
   ASSERT_EQ(Send(daemon, daemon_id, granter, wire::MessageKind::kGradient, 1), 1u);
   ASSERT_TRUE(Until([&] { return Count(client_told, CompletionKind::kReceived) == 2; }));
 }

@@ -104,7 +104,7 @@ void RawPeer::Connect(const wire::VerbsOffer& daemon, std::uint32_t first_sent) 
   attributes = {};
   attributes.qp_state = IBV_QPS_RTS;
   attributes.sq_psn = first_sent;
-  attributes.timeout = 12;  // some 17 ms: what is not answered at all is soon given up
+  attributes.timeout = 12;  // about 17 ms, so that requests without an answer fail soon
   attributes.retry_cnt = 2;
   attributes.rnr_retry = 7;
   attributes.max_rd_atomic = 1;

@@ -1,4 +1,5 @@
-// The client's end of a lane without a transport: a queue pair that posts whatever a test likes.
+// The client's end of a lane without a transport: a queue pair that posts any request that a test
+// chooses.
 #pragma once
 
 #include <infiniband/verbs.h>
@@ -15,7 +16,8 @@ namespace phub::verbs_tests {
 
 class RawPeer {
  public:
-  // receives: how many it posts. Without any it takes nothing that tells of itself.
+  // receives: the number of receive requests to post. Without any, it can receive only plain
+  // writes.
   explicit RawPeer(std::shared_ptr<const transport::VerbsDevice> device,
                    std::uint32_t receives = kReceives);
   ~RawPeer();
@@ -23,18 +25,19 @@ class RawPeer {
   RawPeer& operator=(const RawPeer&) = delete;
 
   wire::VerbsOffer Offer() const;
-  // As an honest client would, but for the packets' numbers, if they are given.
+  // Connects like an honest client, except for the packet sequence numbers if they are given.
   void Connect(const wire::VerbsOffer& daemon, std::uint32_t first_sent);
   void Connect(const wire::VerbsOffer& daemon) { Connect(daemon, kFirstSent); }
 
-  // Posts one work request over `bytes` of its own memory. The status of its completion, or nothing
-  // if there is none within a second.
+  // Posts one work request over `bytes` of its own memory. Returns the status of its completion, or
+  // nothing if there is none within a second.
   std::optional<ibv_wc_status> Do(ibv_wr_opcode opcode, std::uint64_t remote, std::uint32_t key,
                                   std::uint32_t bytes, std::uint32_t immediate);
 
-  std::uint32_t region_key() const { return region_->rkey; }  // of its own memory
+  std::uint32_t region_key() const { return region_->rkey; }  // the key of its own memory
   const std::byte* inbox() const { return memory_.data(); }
-  std::byte* memory() const { return memory_.data() + kInboxBytes; }  // what it sends from
+  // The memory that it sends from.
+  std::byte* memory() const { return memory_.data() + kInboxBytes; }
   static constexpr std::size_t kMemoryBytes = 4096;
 
  private:

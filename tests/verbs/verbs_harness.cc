@@ -1,5 +1,5 @@
-// The conformance suite over verbs. Memory of tests is not registered, so all payload goes through
-// outbox and inbox; where it does not is in direct_test.cc.
+// The conformance suite over verbs. The tests' memory is not registered, so all payload goes
+// through outbox and inbox. direct_test.cc tests registered memory.
 #include "common/base/check.h"
 #include "tests/conformance/harness.h"
 #include "tests/verbs/verbs_pair.h"
@@ -30,7 +30,7 @@ class VerbsHarness final : public Harness {
     return {std::move(client), std::move(daemon)};
   }
 
-  // What a hostile peer can write is in hostile_test.cc: bytes in order are not what it sends.
+  // hostile_test.cc tests hostile peers: they do not send bytes in order.
   std::unique_ptr<RawPeer> ConnectRaw(std::unique_ptr<transport::Connection>&) override {
     return nullptr;
   }
@@ -65,7 +65,7 @@ std::unique_ptr<Harness> MakeVerbsDialerHarness(const HarnessLimits& limits) {
                                         transport::VerbsEnd::kDialer);
 }
 
-// Everything wraps and fills all the time.
+// With these sizes, everything wraps and fills all the time.
 std::unique_ptr<Harness> MakeVerbsSmallHarness(const HarnessLimits& limits) {
   transport::VerbsLimits small = Limits(limits);
   small.messages_max = wire::kVerbsMessagesMin;

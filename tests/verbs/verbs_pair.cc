@@ -12,7 +12,7 @@
 namespace phub::verbs_tests {
 namespace {
 
-// rxe has 32767; a queue takes memory, and there are many in a test run.
+// rxe supports 32767; a queue takes memory, and a test run has many.
 constexpr std::uint32_t kQueueEntries = 32767;
 
 template <typename T>

@@ -11,7 +11,7 @@
 
 namespace phub::verbs_tests {
 
-// One end: its device, its queue, its transport, what its job has registered.
+// One end: its device, its queue, its transport, and its job's registered memory.
 struct VerbsHost {
   VerbsHost(const char* device_name, std::uint32_t connections_max);
 
@@ -21,18 +21,18 @@ struct VerbsHost {
   transport::VerbsTransport transport;
 };
 
-// Guests are slow: a packet that is late is not lost. 4.3 s until the first retry.
+// Guests are slow, and a late packet is not lost: 4.3 s until the first retry.
 inline constexpr std::uint8_t kGuestAckTimeout = 20;
 
 using VerbsConnections = std::pair<std::unique_ptr<transport::VerbsConnection>,
                                    std::unique_ptr<transport::VerbsConnection>>;
-// The daemon's end and the one that dialled, connected, each with one end of a socket.
+// The daemon's end and the dialling end, connected, each with one end of a socket.
 VerbsConnections ConnectVerbs(VerbsHost& daemon, VerbsHost& client,
                               const transport::VerbsLimits& limits,
                               transport::VerbsStaging staging = {},
                               transport::VerbsEnd dialled = transport::VerbsEnd::kClient);
 
-// Blocks until either transport has something to do, at most a millisecond.
+// Blocks until either transport has something to do, for at most a millisecond.
 void WaitForEither(transport::Transport& a, transport::Transport& b);
 
 }  // namespace phub::verbs_tests

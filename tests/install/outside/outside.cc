@@ -1,5 +1,5 @@
-// One worker that trains one key for a few iterations and checks every number. Knows phub by its
-// installed header only, and says nothing of the language level: phub::phub brings it.
+// One worker that trains one key for a few iterations and checks every number. It uses only phub's
+// installed header and does not set the language level: phub::phub sets it.
 #include <phub/client.h>
 
 #include <cstdio>

@@ -58,7 +58,7 @@ TEST(CpuTopology, APinnedThreadRunsOnItsCore) {
   std::thread([core] {
     ASSERT_TRUE(PinThisThread(core).ok());
     EXPECT_EQ(sched_getcpu(), static_cast<int>(core));
-    // What this process may use shrinks with the thread's own mask only for this thread.
+    // The thread's own mask restricts the allowed cores only for this thread.
     EXPECT_FALSE(PinThisThread(kCoreOsIndexMax).ok());
   }).join();
   EXPECT_NE(Machine().Find(core), nullptr);

@@ -44,7 +44,7 @@ TEST(MappedMemory, IsBackedWhenTouchedOrAtOnce) {
 TEST(MappedMemory, PagesAreTakenLaterWhereverTheRangeBegins) {
   const MappedMemory later = MappedMemory::Allocate(kBytes, Backing::kLater);
   EXPECT_EQ(BackedPages(later.data(), kBytes), 0);
-  EXPECT_TRUE(TakePages(later.data() + PageBytes() + 100, PageBytes()));  // parts of two
+  EXPECT_TRUE(TakePages(later.data() + PageBytes() + 100, PageBytes()));  // parts of two pages
   EXPECT_EQ(BackedPages(later.data() + PageBytes(), 2 * PageBytes()), 2);
   EXPECT_TRUE(TakePages(later.data(), kBytes));
   EXPECT_EQ(BackedPages(later.data(), kBytes), static_cast<int>(kBytes / PageBytes()));

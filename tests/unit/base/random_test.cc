@@ -10,8 +10,8 @@
 namespace phub {
 namespace {
 
-// A seed means the same run on every machine and for ever. Values computed apart, from the
-// published definitions of xoshiro256** and splitmix64.
+// A seed must give the same run on every machine, permanently. The values were computed
+// independently, from the published definitions of xoshiro256** and splitmix64.
 TEST(SeededRandom, GivesTheGoldenValues) {
   struct Case {
     std::uint64_t seed;
@@ -37,7 +37,8 @@ TEST(SeededRandom, BelowStaysBelowAndReachesEveryValue) {
       ASSERT_LT(value, bound);
       ++seen[value];
     }
-    // The expected count is 5000 / bound; half of it is many deviations away for all of these.
+    // The expected count is 5000 / bound; half of it is many standard deviations away for all of
+    // these.
     for (const int count : seen) EXPECT_GT(count, 2500 / static_cast<int>(bound));
   }
 }

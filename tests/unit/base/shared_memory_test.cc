@@ -27,7 +27,7 @@ namespace {
 
 using Access = SharedMemory::Access;
 using Others = SharedMemory::Others;
-constexpr std::size_t kBytes = (std::size_t{3} << 20) + 100;  // no whole number of pages
+constexpr std::size_t kBytes = (std::size_t{3} << 20) + 100;  // not a whole number of pages
 const int kPages = static_cast<int>((kBytes + PageBytes() - 1) / PageBytes());
 
 SharedMemory Create(Others others) {
@@ -38,7 +38,7 @@ SharedMemory Create(Others others) {
 
 Descriptor Copy(const SharedMemory& memory) { return Descriptor(dup(memory.descriptor())); }
 
-// Of the mapping that begins at `data`, what huge pages of shared memory are mapped for.
+// How much of the mapping that begins at `data` is in huge pages of shared memory.
 std::size_t KilobytesInHugePages(const std::byte* data) {
   std::ifstream smaps("/proc/self/smaps");
   char begin[32];
@@ -52,7 +52,7 @@ std::size_t KilobytesInHugePages(const std::byte* data) {
   return 0;
 }
 
-// Of small pages that are there already.
+// Whether the host can collapse existing small pages.
 bool HostGivesHugePages() {
   const Descriptor file(memfd_create("phub-test", MFD_CLOEXEC));
   if (!file || ftruncate(file.get(), kHugePageBytes) != 0) return false;
@@ -117,7 +117,7 @@ TEST(SharedMemory, CanBeNeitherShrunkNorGrownNorUnsealed) {
   EXPECT_EQ(errno, EPERM);
   EXPECT_EQ(fcntl(descriptor, F_ADD_SEALS, F_SEAL_WRITE), -1);
   EXPECT_EQ(errno, EPERM);
-  // A hole may be punched, by whoever may write. Expect: zeros to read there, and no signal.
+  // Another process with write access may punch a hole. Expect: zeros to read there, and no signal.
   memory.data()[5] = std::byte{5};
   ASSERT_EQ(fallocate(descriptor, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0, kBytes), 0);
   EXPECT_EQ(memory.data()[5], std::byte{0});
@@ -125,7 +125,7 @@ TEST(SharedMemory, CanBeNeitherShrunkNorGrownNorUnsealed) {
 
 TEST(SharedMemory, WhatOthersMayOnlyReadCannotBeWrittenByThem) {
   const SharedMemory memory = Create(Others::kRead);
-  memory.data()[1] = std::byte{1};  // the maker goes on writing
+  memory.data()[1] = std::byte{1};  // the maker continues to write
   const auto writing = SharedMemory::Map(Copy(memory), kBytes, Access::kWrite);
   ASSERT_FALSE(writing.ok());
   EXPECT_EQ(writing.status().code(), absl::StatusCode::kFailedPrecondition);
@@ -220,7 +220,7 @@ TEST_F(Packets, NeverBlockAndTellTheEnd) {
   EXPECT_GT(sent, 1u);
   while (ReceivePacket(there.get(), buffer).bytes > 0) --sent;
   EXPECT_EQ(sent, 0u);
-  // A packet that is longer than the buffer says so.
+  // A packet longer than the buffer is reported.
   const std::array<std::byte, 40> longer{};
   ASSERT_TRUE(SendPacket(here.get(), longer, {}));
   EXPECT_EQ(ReceivePacket(there.get(), buffer).bytes, 40);

@@ -44,7 +44,7 @@ TEST(SpscQueue, AnItemRefusedIsUntouched) {
   EXPECT_EQ(*second, 2);
 }
 
-// What lies behind the indices is handed over whole: no item is lost, doubled, torn or early.
+// The data behind the indices is handed over intact: no item is lost, duplicated, torn or early.
 TEST(SpscQueue, TwoThreadsKeepTheOrderOfAMillionItems) {
   struct Item {
     std::uint64_t sequence = 0;

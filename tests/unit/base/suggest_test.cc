@@ -25,7 +25,7 @@ TEST(Suggest, NearestIgnoresCaseAndSeparators) {
 
 TEST(Suggest, TheOnlyWordThatContainsItIsMeant) {
   EXPECT_EQ(Nearest("liveness", kWords), "liveness_timeout");
-  EXPECT_EQ(Nearest("timeout", kWords), "");  // two contain it
+  EXPECT_EQ(Nearest("timeout", kWords), "");  // two words contain it
 }
 
 TEST(Suggest, NothingNearIsNothing) {

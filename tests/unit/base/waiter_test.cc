@@ -50,10 +50,10 @@ TEST(Waiter, ARungBellIsReadableUntilCleared) {
   bell.Ring();
   bell.Ring();
   EXPECT_TRUE(waiter.Wait(0));
-  EXPECT_TRUE(waiter.Wait(-1));  // waiting takes nothing away
-  bell.Clear();                  // once is enough for both rings
+  EXPECT_TRUE(waiter.Wait(-1));  // waiting does not clear the bell
+  bell.Clear();                  // one call clears both rings
   EXPECT_FALSE(waiter.Wait(0));
-  bell.Clear();  // and a bell that does not ring may be cleared: this does not block
+  bell.Clear();  // clearing a bell that does not ring does not block
   EXPECT_FALSE(waiter.Wait(0));
 }
 
@@ -69,7 +69,7 @@ TEST(Waiter, AnyOfItsDescriptorsWakesIt) {
   }
 }
 
-// Neither side may miss the other: a lost wake-up hangs this test.
+// Neither side may miss the other: a lost wake-up makes this test hang.
 TEST(Waiter, TwoThreadsWakeEachOtherInTurn) {
   constexpr int kTurns = 1000;
   const Doorbell ping;

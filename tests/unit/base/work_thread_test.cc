@@ -12,7 +12,7 @@ namespace {
 
 using testing::ElementsAre;
 
-// Keeps a thread until it is let go.
+// Blocks a thread until it is released.
 class Hold {
  public:
   explicit Hold(WorkThread& thread) {
@@ -63,7 +63,8 @@ TEST(WorkThread, DropsWhatWaitsWhenItIsDestroyed) {
   Hold hold(*thread);
   thread->Post([&ran, held = std::move(held)] { ran = true; });
   std::thread later([&] {
-    while (!watched.expired()) std::this_thread::yield();  // dropped before what runs has ended
+    // Dropped before the running work has ended.
+    while (!watched.expired()) std::this_thread::yield();
     hold.LetGo();
   });
   thread.reset();

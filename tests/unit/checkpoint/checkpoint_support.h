@@ -1,5 +1,5 @@
-// What the tests of saved state share: a folder of their own, states with known contents, and
-// saving and loading them whole.
+// Shared by the tests of checkpoints: a temporary folder, states with known contents, and functions
+// that save and load whole states.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -25,8 +25,8 @@
 
 namespace phub::checkpoint {
 
-// In memory where the host has such a place: thousands of states are saved here, and to sync each
-// to a busy disk would take minutes. What must be synced when is for crash_test.cc's model.
+// In memory if the host has such a place: thousands of states are saved here, and syncing each to a
+// busy disk would take minutes. crash_test.cc's model checks what is synced when.
 class FolderInMemory : public TemporaryFolder {
  public:
   FolderInMemory() : TemporaryFolder(access("/dev/shm", W_OK) == 0 ? "/dev/shm" : "") {}

@@ -1,4 +1,4 @@
-// A saver that dies, fails or loses power at any instant leaves the old state or the new one.
+// If a save dies, fails or loses power at any instant, the old checkpoint or the new one remains.
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -12,7 +12,7 @@
 namespace phub::checkpoint {
 namespace {
 
-// Counts the calls that change something or read it, and can stop one of them.
+// Counts the calls that change or read something, and can stop one of them.
 class CountingOperations : public FileOperations {
  public:
   int CreateFile(int folder, const std::string& name, Descriptor& file) override {
@@ -48,7 +48,7 @@ class CountingOperations : public FileOperations {
   virtual void Between() {}
 };
 
-// Kills its process at one instant: before, inside or after a call.
+// Kills its process at one instant: before, within or after a call.
 class KillingOperations final : public CountingOperations {
  public:
   explicit KillingOperations(int instant) : left_(instant) {}
@@ -68,7 +68,7 @@ class KillingOperations final : public CountingOperations {
 
 class OldAndNew : public testing::Test {
  protected:
-  // True if the new one is there; fails if neither is.
+  // Returns true if the new checkpoint is there. Fails if neither is.
   bool IsNew(const std::string& folder) {
     const absl::StatusOr<SavedValues> loaded = Load(folder);
     EXPECT_EQ(loaded.status(), absl::OkStatus());
@@ -101,10 +101,11 @@ TEST_F(OldAndNew, OneOfThemLoadsWhateverTheInstantOfTheKill) {
     finished = WIFEXITED(status);
     ASSERT_TRUE(finished ? WEXITSTATUS(status) == 0 : WTERMSIG(status) == SIGKILL) << status;
     const bool is_new = IsNew(folder.path());
-    // Expect: once the new one is current, it stays.
+    // Expect: once the new checkpoint is current, it remains so.
     EXPECT_TRUE(is_new || !was_new);
     was_new = is_new;
-    // Expect: the next saver works, and leaves only the manifest, its data and what is not ours.
+    // Expect: the next save works, and leaves only the manifest, its data, and files that are not
+    // ours.
     ASSERT_EQ(Save(folder.path(), next_), absl::OkStatus());
     EXPECT_EQ(*Load(folder.path()), next_);
     EXPECT_EQ(NamesIn(folder.path()),
@@ -115,7 +116,7 @@ TEST_F(OldAndNew, OneOfThemLoadsWhateverTheInstantOfTheKill) {
   EXPECT_GT(kills, 30);
 }
 
-// One call fails, with every other one working.
+// One call fails, and all others work.
 class FailingOperations final : public CountingOperations {
  public:
   FailingOperations(int index, int error) : left_(index), error_(error) {}
@@ -151,7 +152,7 @@ TEST_F(OldAndNew, EveryFailingCallIsReportedAndNothingIsLost) {
       }
       seen.insert(operations.failed());
       SCOPED_TRACE(operations.failed() + " " + std::to_string(i));
-      // What is left of the old state is no reason to call the new one lost.
+      // A failure to remove the old state does not mean that the new one is lost.
       if (status.ok()) {
         EXPECT_EQ(operations.failed(), "remove");
         EXPECT_TRUE(is_new);
@@ -173,20 +174,21 @@ TEST_F(OldAndNew, EveryFailingCallIsReportedAndNothingIsLost) {
 }
 
 TEST_F(OldAndNew, ASaverThatFailsLeavesNoFiles) {
-  for (int i = 0; i < 9; ++i) {  // create, reserve, header, three tensors, reading back
+  for (int i = 0; i < 9; ++i) {  // create, reserve, header, three tensors, read back
     const FolderInMemory folder;
     ASSERT_EQ(Save(folder.path(), old_), absl::OkStatus());
     const std::vector<std::string> before = NamesIn(folder.path());
     FailingOperations operations(i, ENOSPC);
-    // The first call removes what the manifest says it replaced: nothing, so it is not made.
+    // The first call would remove what the manifest says it replaced. That is nothing, so there is
+    // no such call.
     ASSERT_FALSE(Save(folder.path(), new_, operations).ok());
     EXPECT_EQ(NamesIn(folder.path()), before) << operations.failed();
   }
 }
 
-// A model of what a power loss leaves: bytes and names that were synced for certain, and of the
-// changes of names since then any part. Each call is done for real too; after it, all the folders
-// that a power loss could leave at that instant are collected.
+// A model of a power loss: bytes and names that were synced survive, together with any subset of
+// the name changes since then. Each call is also executed. After it, the model collects all folders
+// that a power loss could leave at that instant.
 class PowerLossOperations final : public FileOperations {
  public:
   using Image = std::map<std::string, std::string>;  // name -> bytes
@@ -209,7 +211,7 @@ class PowerLossOperations final : public FileOperations {
     return 0;
   }
   int WriteAt(int file, std::span<const std::byte> bytes, std::uint64_t offset) override {
-    synced_.at(file_of_.at(file)) = "";  // until the next sync, anything may be there
+    synced_.at(file_of_.at(file)) = "";  // until the next sync, the content is undefined
     return FileOperations::WriteAt(file, bytes, offset);
   }
   int Sync(int file) override {

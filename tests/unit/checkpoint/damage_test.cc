@@ -1,4 +1,4 @@
-// Damaged and foreign states: every bit, every length, and files that are not what they should be.
+// Damaged and foreign states: every bit, every length, and unexpected kinds of files.
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -18,7 +18,7 @@ class DamagedCheckpoint : public testing::Test {
     data_ = ReadWhole(data_path_);
   }
 
-  // Refused, with the file named; and the text.
+  // Expects a refusal that names the file. Returns the text.
   std::string RefusalOf(const std::string& path) {
     const auto reader = CheckpointReader::Open(folder_.path());
     EXPECT_FALSE(reader.ok());
@@ -31,7 +31,7 @@ class DamagedCheckpoint : public testing::Test {
     EXPECT_NE(text.find(why), std::string::npos) << text;
     return text.find(why) != std::string::npos;
   }
-  // A data file with a manifest that vouches for it, checksums and all.
+  // Writes a manifest with correct checksums for a data file.
   void Vouch(const std::string& data, Manifest manifest) {
     manifest.data_bytes = data.size();
     manifest.data_sha256 = Sha256Of(data);
@@ -67,7 +67,7 @@ TEST_F(DamagedCheckpoint, EveryFlippedBitOfTheManifestIsFound) {
     const absl::StatusOr<Manifest> manifest = ParseManifest(damaged);
     if (manifest.ok()) {
       ASSERT_EQ(*manifest, *expected) << "bit " << bit;
-    } else if (bit % 5 == 0) {  // through the file for some: the reader adds the path
+    } else if (bit % 5 == 0) {  // through the file for some bits: the reader adds the path
       WriteWhole(manifest_path_, damaged);
       ASSERT_NE(RefusalOf(manifest_path_), "") << "bit " << bit;
     }
@@ -83,7 +83,7 @@ TEST_F(DamagedCheckpoint, EveryTruncationIsFound) {
   WriteWhole(data_path_, data_ + '\0');
   EXPECT_TRUE(Refused(data_path_, "were saved"));
   WriteWhole(data_path_, data_);
-  // All but the newline at the end means something.
+  // Every byte except the newline at the end matters.
   for (std::size_t length = 0; length + 1 < manifest_.size(); ++length) {
     WriteWhole(manifest_path_, std::string_view(manifest_).substr(0, length));
     ASSERT_TRUE(Refused(manifest_path_, "invalid JSON")) << length;
@@ -130,7 +130,7 @@ TEST_F(DamagedCheckpoint, LayoutOfTheManifestIsFree) {
     if (c == ' ') spaced += "\r\n\t ";
     spaced += c;
   }
-  // Spaces in texts are not layout: there is one in "phub saved state" twice.
+  // Spaces in texts are not layout: "phub saved state" has two.
   const std::string format = "\"phub saved state\"";
   const std::size_t from = spaced.find("\"phub\r");
   ASSERT_NE(from, std::string::npos);
@@ -189,7 +189,7 @@ TEST_F(DamagedCheckpoint, TheManifestOfAnotherFileIsRefused) {
   const FolderInMemory other;
   const SavedValues other_state = SmallCheckpoint(6, 2);
   ASSERT_EQ(Save(other.path(), other_state), absl::OkStatus());
-  // The other state's manifest comes without its data; then with this state's data in its place.
+  // The other state's manifest without its data; then with this state's data in its place.
   const std::string other_manifest = ReadWhole(other.path() + "/" + kManifestFile);
   WriteWhole(manifest_path_, other_manifest);
   const std::string other_data = folder_.path() + "/" + ManifestOf(other.path()).data_file;

@@ -1,5 +1,5 @@
 // Real disks that are full, read-only or limited. The file systems are mounted in a mount namespace
-// of this process, so they vanish with it; that needs root.
+// of this process, so they disappear with it. That needs root.
 #include <sched.h>
 #include <sys/mount.h>
 #include <sys/resource.h>
@@ -45,7 +45,7 @@ TEST_F(SmallDisk, AFullDiskIsKnownBeforeAnythingIsWritten) {
   EXPECT_TRUE(text.ends_with("No space left on device")) << text;
   EXPECT_EQ(NamesIn(folder_.path()), names);
   EXPECT_EQ(*Load(folder_.path()), small);
-  // Expect: what was reserved is free again.
+  // Expect: the reserved space is free again.
   EXPECT_EQ(Save(folder_.path(), StateOf(3, 10'000)), absl::OkStatus());
 }
 
@@ -57,7 +57,7 @@ TEST_F(SmallDisk, ADiskThatFillsUpMeanwhileFailsTheCommit) {
   auto writer = CheckpointWriter::Create(folder_.path(), state.description);
   ASSERT_EQ(writer.status(), absl::OkStatus());
   ASSERT_EQ(WriteAll(**writer, state), absl::OkStatus());
-  {  // Somebody else fills the disk.
+  {  // Another process fills the disk.
     std::ofstream filler(folder_.path() + "/filler", std::ios::binary);
     const std::string block(4096, 'x');
     while (filler.write(block.data(), 4096).flush()) continue;

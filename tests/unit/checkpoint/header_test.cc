@@ -1,4 +1,4 @@
-// What a safetensors header may say, and each way of saying something else.
+// Valid safetensors headers, and every kind of invalid one.
 #include <cstring>
 
 #include "common/checkpoint/metadata.h"
@@ -23,7 +23,7 @@ const std::string kFour = R"("dtype":"F32","shape":[1],"data_offsets":[0,4])";
 const std::string kNext = R"("dtype":"U8","shape":[3],"data_offsets":[4,7])";
 
 TEST(SafetensorsHeader, ReadsWhatOthersWrite) {
-  // Tensors in another order than their places, no metadata, a scalar, an empty one, padding.
+  // Tensors in another order than their places, no metadata, a scalar, an empty tensor, padding.
   const auto header =
       ParseHeader(R"({"b":{"dtype":"I64","shape":[],"data_offsets":[12,20]},)"
                   R"( "c":{"dtype":"F16","shape":[5,0],"data_offsets":[12,12]},)"
@@ -137,7 +137,7 @@ TEST(SafetensorsHeader, EncodesToWhatItReads) {
   EXPECT_EQ(*description, SmallCheckpoint(5, 1).description);
 }
 
-// A header whose metadata or tensors were changed after the fact.
+// A header whose metadata or tensors were changed afterwards.
 template <typename Change>
 std::string RefusedDescription(Change change) {
   SafetensorsHeader header = HeaderOf(SmallCheckpoint(5, 1).description);

@@ -1,5 +1,5 @@
-// What is saved is what is loaded: all types, odd sizes, pieces in any order; and what the writer
-// refuses.
+// A loaded state equals the saved one: all types, odd sizes, pieces in any order. Also the writer's
+// refusals.
 #include <cmath>
 #include <cstring>
 #include <limits>
@@ -60,7 +60,7 @@ TEST(SavedState, EveryTypeComesBackBitForBit) {
   ASSERT_EQ(loaded.status(), absl::OkStatus());
   EXPECT_EQ(*loaded, state);
   const double weight_decay = loaded->description.keys.back().hyper_parameters.at("weight_decay");
-  EXPECT_TRUE(std::signbit(weight_decay));  // == cannot tell
+  EXPECT_TRUE(std::signbit(weight_decay));  // == does not distinguish zeros
 }
 
 TEST(SavedState, TensorsBeginAtMultiplesOfTheirElements) {

@@ -1,4 +1,4 @@
-// Rounds allocate nothing.
+// Rounds do not allocate memory.
 #include <gtest/gtest.h>
 
 #include <array>
@@ -11,7 +11,7 @@
 namespace phub::client {
 namespace {
 
-// A daemon that answers what was posted, without allocating. It may share memory with the engine.
+// A daemon that answers posted messages without allocating. It may share memory with the engine.
 class QuietTransport final : public transport::Transport {
  public:
   transport::ConnectionId Adopt(transport::Connection&,
@@ -87,14 +87,14 @@ class AllocationTest : public EngineTest {
   void AddKeys() {
     keys_of_test_ = {&AddKey({0, 0, 0, 0, 0, 0}), &AddKey({0}), &AddKey({0, 0}, 3)};
   }
-  // Runs `round` often; every one pushes every key once.
+  // Runs `round` many times; each run pushes every key once.
   template <typename Round>
   void ExpectNoAllocations(Round round) {
     round();
     const std::size_t before = testing::AllocationCount();
     for (int i = 0; i < 100; ++i) round();
     const std::size_t after = testing::AllocationCount();
-    EXPECT_GT(before, 0u);  // the count counts
+    EXPECT_GT(before, 0u);  // the counter works
     EXPECT_EQ(after - before, 0u);
     for (TestKey* key : keys_of_test_) {
       EXPECT_EQ(key->rounds.complete_count, 101);

@@ -1,4 +1,4 @@
-// An engine with fake lanes, and a test that plays the daemon.
+// An engine with fake lanes. The test acts as the daemon.
 #pragma once
 
 #include <fmt/core.h>
@@ -52,7 +52,7 @@ inline std::span<const std::byte> Bytes(const std::vector<float>& values) {
   return std::as_bytes(std::span(values));
 }
 
-// One key as a test has it: its memory and what was heard of it.
+// A test's view of one key: its memory, and what the engine reported.
 struct TestKey {
   KeyIndex index{};
   std::vector<float> gradients;
@@ -152,7 +152,7 @@ class EngineTest : public ::testing::Test {
     header.payload_bytes = kChunkBytes;
     return header;
   }
-  // A reply of a whole chunk, every element `value`.
+  // A reply with a whole chunk, every element `value`.
   void Reply(std::size_t connection, std::uint32_t chunk, std::uint64_t iteration, float value) {
     const std::vector<float> payload(kChunkElements, value);
     transport_.Deliver(connection, ReplyHeader(chunk, iteration), Bytes(payload));
@@ -169,7 +169,7 @@ class EngineTest : public ::testing::Test {
     return chunks;
   }
 
-  // Of jobs with apply=iteration; to be set before Start.
+  // For jobs with apply=iteration; set before Start.
   struct IterationOptions {
     double clip_norm = 0.0;
     bool skip_nonfinite = false;

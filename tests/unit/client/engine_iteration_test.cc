@@ -1,5 +1,5 @@
-// Jobs with apply=iteration: the engine decides once every chunk is summed, says so on every lane,
-// and takes replies only then.
+// Jobs with apply=iteration: the engine decides once every chunk is summed, announces that on every
+// lane, and accepts replies only then.
 #include <bit>
 #include <cmath>
 #include <limits>
@@ -32,7 +32,7 @@ class EngineIterationTest : public EngineTest {
     header.flags = flags;
     transport_.Deliver(connection, header, {});
   }
-  // Connections have the numbers of their lanes, until one is replaced.
+  // A connection has the number of its lane until it is replaced.
   void SumAll(std::uint64_t iteration, double squared_norm, std::uint8_t flags_of_last = 0) {
     Summed(0, 0, iteration, squared_norm);
     Summed(0, 1, iteration, squared_norm);
@@ -67,7 +67,7 @@ TEST_F(EngineIterationTest, DecidesOnEveryLaneOnceTheLastChunkIsSummed) {
   Summed(0, 1, 1, 1.0);
   Summed(1, 0, 1, 1.0);
   EXPECT_TRUE(Decisions().empty());
-  EXPECT_EQ(engine_->free_slots(0), 4u);  // what is summed holds no slot
+  EXPECT_EQ(engine_->free_slots(0), 4u);  // summed chunks hold no slot
   Summed(1, 1, 1, 1.0);
   const auto decisions = Decisions();
   ASSERT_EQ(decisions.size(), 2u);
@@ -157,7 +157,7 @@ TEST_F(EngineIterationTest, ALaneThatComesAnewHearsTheDecisionAgain) {
   ASSERT_EQ(decisions.size(), 1u);
   EXPECT_EQ(decisions[0].connection.index, 2u);
   EXPECT_EQ(ScaleOf(decisions[0]), 0.2);
-  // Told again of what it knows; then the replies.
+  // A repetition of what it knows; then the replies.
   Summed(2, 0, 1, 25.0);
   for (std::uint32_t chunk = 0; chunk < 2; ++chunk) {
     Reply(0, chunk, 1, 1.0f);
@@ -191,7 +191,7 @@ TEST_F(EngineIterationTest, AReplyToWhatIsNotSummedBreaksTheLane) {
 TEST_F(EngineIterationTest, AReplyToWhatIsSummedAndNotDecidedBreaksTheLane) {
   StartWith(0.0, false);
   PushBoth();
-  Summed(0, 0, 1, 1.0);  // others are still to be
+  Summed(0, 0, 1, 1.0);  // other sums are missing
   Reply(0, 0, 1, 1.0f);
   Run();
   ASSERT_EQ(lanes_.closed_lanes.size(), 1u);
@@ -212,13 +212,13 @@ TEST_F(EngineIterationTest, ASumThatNobodyAskedForBreaksTheLane) {
   TestKey& key = AddKey({0});
   Push(key);
   RunAndTake();
-  Summed(0, 0, 1, 1.0);  // a job that applies chunk by chunk
+  Summed(0, 0, 1, 1.0);  // in a job that applies chunk by chunk
   Run();
   ASSERT_EQ(lanes_.closed_lanes.size(), 1u);
   EXPECT_EQ(lanes_.closed_lanes[0].fault, LaneFault::kNotAsked);
 }
 
-// A lane that gets its first chunks late counts its decisions from there.
+// A lane that receives its first chunks late counts its decisions from there.
 TEST_F(EngineIterationTest, DecisionsAreNumberedPerLane) {
   apply_iteration_ = true;
   Start(2, 4);

@@ -1,4 +1,4 @@
-// What a daemon must not send, and what happens when a lane is lost.
+// Messages that a daemon must not send, and lost lanes.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -20,7 +20,7 @@ class EngineBreachTest : public EngineTest {
     Start(2, 2);
     key_ = &AddKey({0, 1, 0, 0});
     Push(*key_);
-    Run();  // lane 0: chunks 0 and 1 under way, 2 waits for a slot; lane 1: chunk 0
+    Run();  // lane 0: chunks 0 and 1 in flight, 2 waits for a slot; lane 1: chunk 0
   }
   void ExpectFault(LaneFault fault) {
     Run();
@@ -29,7 +29,7 @@ class EngineBreachTest : public EngineTest {
     EXPECT_EQ(lanes_.closed_lanes[0].fault, fault) << ToString(lanes_.closed_lanes[0].fault);
     EXPECT_EQ(lanes_.closed_lanes[0].connection, connections_[0].get());
     EXPECT_FALSE(transport_.open(0));
-    EXPECT_TRUE(transport_.open(1));  // nobody else is disturbed
+    EXPECT_TRUE(transport_.open(1));  // other lanes are not disturbed
     EXPECT_EQ(key_->rounds.complete_count, 0);
   }
   void Deliver(const wire::MessageHeader& header) {
@@ -88,7 +88,7 @@ TEST_F(EngineBreachTest, SecondReplyToAChunkFindsNoMemory) {
 
 TEST_F(EngineBreachTest, SecondReplyInTheSameBurstFailsTheLane) {
   Deliver(ReplyHeader(0, 1));
-  Deliver(ReplyHeader(0, 1));  // before the engine saw the first: memory is still open
+  Deliver(ReplyHeader(0, 1));  // before the engine saw the first reply: its memory is still open
   ExpectFault(LaneFault::kNotAsked);
 }
 
@@ -160,7 +160,7 @@ TEST_F(EngineTest, ReplacedLaneSendsExactlyTheUnansweredChunksAgain) {
   auto posted = RunAndTake();
   ASSERT_THAT(Chunks(posted), ElementsAre(0, 1, 2));
   Reply(0, 1, 1, 7.0f);                 // answered
-  Credit(0, 0, posted[0].header.slot);  // credited only: those bytes may be asked for again
+  Credit(0, 0, posted[0].header.slot);  // credited only: the daemon may request those bytes again
   ASSERT_THAT(Chunks(RunAndTake()), ElementsAre(3, 4));
   transport_.Break(0, transport::TransportError::kReset);
   Run();
@@ -218,8 +218,8 @@ TEST_F(EngineTest, LateNewsOfTheOldConnectionDoesNotTouchTheNewOne) {
   TestKey& key = AddKey({0});
   Push(key);
   Run();
-  Reply(0, 0, 2, 1.0f);  // a breach: the engine closes the lane
-  Reply(0, 0, 1, 9.0f);  // arrives behind it, on a lane that is no more
+  Reply(0, 0, 2, 1.0f);  // a violation: the engine closes the lane
+  Reply(0, 0, 1, 9.0f);  // arrives after it, on the closed lane
   Run();
   EXPECT_EQ(key.rounds.complete_count, 0);
   Attach(0);

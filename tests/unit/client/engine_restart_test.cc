@@ -1,5 +1,5 @@
-// Jobs that may be restarted: pushes that wait for the iteration before, keys that resume, and
-// rounds that load saved state.
+// Jobs that may be restarted: pushes that wait for the previous iteration, keys that resume, and
+// rounds that load a checkpoint.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -107,7 +107,7 @@ TEST_F(EngineRestartTest, AssignmentsNeitherWaitNorCount) {
   Reply(0, 0, 2, 1.0f);
   Run();
   transport_.ClearPosted();
-  PushAssign(a);  // key b has not completed iteration 1, and this one goes all the same
+  PushAssign(a);  // sent although key b has not completed iteration 1
   EXPECT_THAT(Chunks(RunAndTake()), ElementsAre(0));
 }
 
@@ -127,7 +127,7 @@ TEST_F(EngineRestartTest, CancelOfAHeldPushWithdrawsIt) {
   EXPECT_THAT(early.rounds.cancels, ElementsAre(std::pair{std::uint64_t{2}, true}));
   transport_.ClearPosted();
   Reply(0, 1, 1, 1.0f);
-  EXPECT_THAT(RunAndTake(), IsEmpty());  // nothing is left to be released
+  EXPECT_THAT(RunAndTake(), IsEmpty());  // nothing is left to send
   Push(early);
   const auto posted = RunAndTake();
   ASSERT_THAT(posted, SizeIs(1));
@@ -161,7 +161,7 @@ TEST_F(EngineRestartTest, ResumePullsTheVersionAndGoesOnFromThere) {
   TestKey& key = AddKey({0, 1, 0}, 0, {.learning_rate = 1.0});
   Submit(ResumeCommand(key, 7, 5));
   auto posted = RunAndTake();
-  ASSERT_THAT(posted, SizeIs(3));  // a slot is not what bounds them, and no record goes ahead
+  ASSERT_THAT(posted, SizeIs(3));  // slots do not limit them, and no record precedes them
   for (const auto& one : posted) {
     EXPECT_EQ(one.header.kind, wire::MessageKind::kPull);
     EXPECT_EQ(one.header.iteration, Iteration{7});

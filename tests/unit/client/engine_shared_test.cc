@@ -1,5 +1,5 @@
-// Lanes whose transport shares memory with the daemon: what is sent from where, and what happens
-// when such a lane comes back over another transport.
+// Lanes whose transport shares memory with the daemon: the memory that each message is sent from,
+// and lanes that return over another transport.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -49,7 +49,7 @@ TEST_F(EngineSharedTest, GradientsInSharedMemoryAreSentFromWhereTheyLieWithoutAS
   ShareGradients(key);
   Push(key);
   const auto posted = RunAndTake();
-  ASSERT_THAT(Chunks(posted), ElementsAre(0, 1, 2));  // one slot does not bound them
+  ASSERT_THAT(Chunks(posted), ElementsAre(0, 1, 2));  // a single slot does not limit them
   for (std::size_t i = 0; i < posted.size(); ++i) {
     EXPECT_EQ(posted[i].header.slot, kNoSlot);
     EXPECT_EQ(posted[i].header.payload_bytes, kChunkBytes);
@@ -76,7 +76,7 @@ TEST_F(EngineSharedTest, OtherGradientsAreCopiedOnceIntoTheSlotThatBothMap) {
     EXPECT_EQ(std::memcmp(slot.data(), GradientsOf(key) + i * kChunkBytes, kChunkBytes), 0);
   }
   EXPECT_EQ(engine_->counters().gradients_copied, 2u);
-  Credit(0, 1, posted[1].header.slot);  // folded: the slot goes to the third
+  Credit(0, 1, posted[1].header.slot);  // folded, so the third chunk gets the slot
   posted = RunAndTake();
   ASSERT_THAT(Chunks(posted), ElementsAre(2));
   EXPECT_EQ(std::memcmp(posted[0].payload, GradientsOf(key) + 2 * kChunkBytes, kChunkBytes), 0);
@@ -93,7 +93,8 @@ TEST_F(EngineSharedTest, WhatWaitsForSlotsDoesNotHoldBackWhatNeedsNone) {
   ShareGradients(in_place);
   Push(elsewhere);
   Push(in_place);
-  EXPECT_THAT(Chunks(RunAndTake()), ElementsAre(0, 2, 3));  // priority first, then what can go
+  // Priority first, then those that can be sent.
+  EXPECT_THAT(Chunks(RunAndTake()), ElementsAre(0, 2, 3));
   Reply(0, 0, 1, 1.0f);
   EXPECT_THAT(Chunks(RunAndTake()), ElementsAre(1));
 }
@@ -107,10 +108,11 @@ TEST_F(EngineSharedTest, FullTransportUndoesBothWaysAndCopiesNothingTwice) {
   ShareGradients(in_place);
   Push(copied);
   Push(in_place);
-  // The first burst gathers everything and two are taken. What was copied for the others stays.
+  // The first burst collects all messages, and the transport accepts two. The copies for the others
+  // stay.
   ASSERT_TRUE(engine_->RunOnce());
   ASSERT_THAT(transport_.posted(), SizeIs(2));
-  copied.gradients.assign(copied.gradients.size(), -7.0f);  // seen by nobody any more
+  copied.gradients.assign(copied.gradients.size(), -7.0f);  // no one reads it any more
   const auto posted = RunAndTake();
   EXPECT_THAT(Chunks(posted), ElementsAre(0, 1, 2, 3, 4, 5, 6));
   for (std::size_t i = 0; i < 4; ++i) {
@@ -198,7 +200,7 @@ TEST_F(EngineSharedTest, RootSendsSharedParametersThroughASlotNotInPlace) {
   TestKey& key = AddKey({0});
   TestKey& other = AddKey({0});
   ShareParameters(key, false);
-  // From its own parameters, and values that lie in the read-only region of another key.
+  // From its own parameters, and from values in the read-only region of another key.
   for (TestKey* pushed : {&key, &other}) {
     Command command = PushCommand(*pushed);
     command.operation = wire::RoundOperation::kAssign;
@@ -244,8 +246,10 @@ TEST_F(EngineSharedTest, LostSharedLaneThatComesBackOverTcpSendsTheRestIntoSlots
 }
 
 TEST_F(EngineSharedTest, LaneThatComesBackOverSharedMemorySendsTheRestInPlace) {
-  config_ = {.incarnation = Incarnation{77}, .membership_epoch = MembershipEpoch{3},
-             .slots_per_lane = 1, .lane_count = 1};
+  config_ = {.incarnation = Incarnation{77},
+             .membership_epoch = MembershipEpoch{3},
+             .slots_per_lane = 1,
+             .lane_count = 1};
   layout_ = std::make_unique<LaneLayout>(kChunkBytes, 1);
   engine_ = std::make_unique<Engine>(config_, clock_, transports_, lanes_);
   Attach(0, kTcp);
@@ -255,7 +259,7 @@ TEST_F(EngineSharedTest, LaneThatComesBackOverSharedMemorySendsTheRestInPlace) {
   Run();
   auto posted = tcp_.TakePosted();
   ASSERT_THAT(Chunks(posted), ElementsAre(0));
-  // Credited: the slot went to the next one, and both are asked for again on the new lane.
+  // Credited: the next chunk got the slot, and the daemon requests both again on the new lane.
   wire::MessageHeader credit = FromDaemon(wire::MessageKind::kCredit, 0);
   credit.slot = posted[0].header.slot;
   tcp_.Deliver(0, credit, {});

@@ -32,8 +32,8 @@ TEST_F(EngineTest, PushSendsEveryChunkFromTheCallersMemory) {
   }
   const auto* base = reinterpret_cast<const std::byte*>(key.gradients.data());
   EXPECT_EQ(posted[0].payload, base);                    // lane 0, chunk 0
-  EXPECT_EQ(posted[1].payload, base + 2 * kChunkBytes);  // lane 0, chunk 1: the key's third
-  EXPECT_EQ(posted[2].payload, base + kChunkBytes);      // lane 1, chunk 0: the key's second
+  EXPECT_EQ(posted[1].payload, base + 2 * kChunkBytes);  // lane 0, chunk 1: the key's third chunk
+  EXPECT_EQ(posted[2].payload, base + kChunkBytes);      // lane 1, chunk 0: the key's second chunk
 }
 
 TEST_F(EngineTest, RoundIsCompleteWithItsLastReplyInTheCallersMemory) {
@@ -93,7 +93,7 @@ TEST_F(EngineTest, CreditFreesTheSlotAndTheReplyAfterItFreesNothing) {
   ASSERT_THAT(Chunks(posted), ElementsAre(0));
   Credit(0, 0, posted[0].header.slot);
   posted = RunAndTake();
-  ASSERT_THAT(Chunks(posted), ElementsAre(1));  // holds the slot that chunk 0 had
+  ASSERT_THAT(Chunks(posted), ElementsAre(1));  // holds chunk 0's former slot
   Reply(0, 0, 1, 1.0f);                         // must not free chunk 1's slot
   EXPECT_THAT(RunAndTake(), IsEmpty());
   EXPECT_EQ(engine_->free_slots(0), 0u);
@@ -151,7 +151,7 @@ TEST_F(EngineTest, RecordGoesAheadOfTheFirstGradientThatNamesItOnEveryLaneOnce) 
   EXPECT_EQ(values.learning_rate, 0.05);
   EXPECT_EQ(posted[0].header.key, key.index);
   for (const auto& one : posted) EXPECT_EQ(one.header.hyper_version, HyperVersion{2});
-  // The same values again are no new record.
+  // The same values make no new record.
   for (std::uint32_t chunk : {0u, 1u}) Reply(0, chunk, 2, 1.0f);
   Reply(1, 0, 2, 1.0f);
   Run();
@@ -229,7 +229,7 @@ TEST_F(EngineTest, LandingIsOpenExactlyWhileAChunkIsUnderWay) {
   Run();
   EXPECT_EQ(transport_.landing(0, 0).data, reinterpret_cast<std::byte*>(key.parameters.data()));
   EXPECT_EQ(transport_.landing(0, 0).bytes_max, kChunkBytes);
-  EXPECT_EQ(transport_.landing(0, 1).data, nullptr);  // not sent yet: there is no slot
+  EXPECT_EQ(transport_.landing(0, 1).data, nullptr);  // not sent yet, since there is no slot
   Reply(0, 0, 1, 1.0f);
   Run();
   EXPECT_EQ(transport_.landing(0, 0).data, nullptr);
@@ -306,7 +306,7 @@ TEST_F(EngineTest, CancelBeforeAnythingWasSentWithdrawsTheRound) {
   transport_.ClearPosted();
   Reply(0, 0, 1, 1.0f);
   EXPECT_THAT(RunAndTake(), IsEmpty());
-  // The next push is iteration 1, and its record has the number that the withdrawn one gave back.
+  // The next push is iteration 1, and its record has the number of the cancelled push's record.
   SetHyperParameters(key, {.learning_rate = 3.0});
   Push(key);
   const auto posted = RunAndTake();
@@ -348,7 +348,7 @@ TEST_F(EngineTest, StopClosesEveryLaneBeforeItSaysSo) {
   EXPECT_THAT(lanes_.closed_lanes, SizeIs(2));
   EXPECT_FALSE(transport_.open(0));
   EXPECT_FALSE(transport_.open(1));
-  // Whatever is pushed now is not looked at.
+  // The engine ignores pushes from now on.
   transport_.ClearPosted();
   Push(key);
   Run();

@@ -1,4 +1,4 @@
-// Keys of every element type, with wire types of their own in each direction.
+// Keys of every element type, with separate wire types in each direction.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -46,7 +46,7 @@ class EngineTypesTest : public EngineTest, public ::testing::WithParamInterface<
   std::uint32_t ElementsOf(std::uint32_t chunk) const {
     return chunk + 1 < kChunks ? chunk_elements_ : kRest;
   }
-  // Pushes a round whose payload has that type, and checks what is sent and received.
+  // Pushes a round whose payload has this type, and checks what is sent and received.
   void ExpectRound(wire::RoundOperation operation, ElementType payload_type,
                    std::uint64_t iteration) {
     const std::uint32_t payload_bytes = numeric::ElementBytes(payload_type);
@@ -78,7 +78,7 @@ class EngineTypesTest : public EngineTest, public ::testing::WithParamInterface<
       EXPECT_EQ(parameters_[first + ElementsOf(c) * reply_bytes - 1],
                 static_cast<std::byte>(c + 1));
     }
-    EXPECT_EQ(parameters_.back(), std::byte{0xee});  // nothing beyond
+    EXPECT_EQ(parameters_.back(), std::byte{0xee});  // nothing is written beyond the end
   }
 
   ElementType type_{}, gradient_type_{}, parameter_type_{};

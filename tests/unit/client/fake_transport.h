@@ -1,6 +1,6 @@
 // A transport in memory whose other end is the test: it sees every request that the engine posts,
-// and says what arrives. Checks what a transport has to check (slot in range, open, large enough),
-// and that nothing is done with a connection that is closed. It may share memory with the engine.
+// and delivers messages. It checks what a transport must check (slot in range, open, large enough),
+// and that closed connections are not used. It may share memory with the engine.
 #pragma once
 
 #include <algorithm>
@@ -21,25 +21,25 @@ class FakeTransport final : public transport::Transport {
   struct Posted {
     transport::ConnectionId connection;
     wire::MessageHeader header;
-    const std::byte* payload = nullptr;  // where the engine sent it from
+    const std::byte* payload = nullptr;  // the address from which the engine sent it
     std::vector<std::byte> bytes;
   };
 
-  // What the engine sent since the last call.
+  // The messages that the engine sent since the last call.
   std::vector<Posted> TakePosted() { return std::exchange(posted_, {}); }
   const std::vector<Posted>& posted() const { return posted_; }
-  // Requests taken by one Post; then it says that the queue is full, until the next Poll.
+  // The number of requests that one Post accepts. Then the queue is full until the next Poll.
   void SetPostLimit(std::size_t limit) { post_limit_ = room_ = limit; }
-  // Keeps headers only, in memory that is there already: for counting allocations.
+  // Keeps headers only, in preallocated memory, so that tests can count allocations.
   void StopCopying() {
     copying_ = false;
     posted_.reserve(1024);
   }
   void ClearPosted() { posted_.clear(); }
 
-  // From now on both ends map this memory; the engine may write there if `writable`.
+  // From now on both ends map this memory; the engine may write to it if `writable`.
   void Share(std::span<std::byte> region, bool writable) { regions_.push_back({region, writable}); }
-  // From now on both ends map the daemon's staging slots, for as long as the transport lives.
+  // From now on both ends map the daemon's staging slots, for the life of the transport.
   void ShareSlots(std::uint32_t slot_count, std::uint32_t slot_bytes) {
     slots_.assign(slot_count, std::vector<std::byte>(slot_bytes));
   }
@@ -81,7 +81,7 @@ class FakeTransport final : public transport::Transport {
     completion.message = &messages_.back();
     arrived_.push_back(completion);
   }
-  // The connection ends by itself.
+  // The connection fails.
   void Break(std::size_t i, transport::TransportError error,
              transport::ProtocolError protocol_error = transport::ProtocolError::kNone) {
     if (!std::exchange(links_[i].open, false)) return;

@@ -11,7 +11,7 @@ namespace {
 
 using testing::HasSubstr;
 
-// A key of elements of four bytes.
+// A key with elements of four bytes.
 KeyPlacementView View(std::uint32_t index, std::uint64_t element_count,
                       const std::vector<std::uint32_t>& bins) {
   return {.name = fmt::format("key{}", index),
@@ -38,7 +38,7 @@ TEST(LaneLayout, ChunksAreNumberedPerLaneInOrderOfKeysThenOffsets) {
   EXPECT_EQ(b[0].chunk, ChunkIndex{2});
   EXPECT_EQ(b[0].element_count, 64u);
   EXPECT_EQ(b[1].chunk, ChunkIndex{1});
-  EXPECT_EQ(b[1].element_count, 2u);  // the last chunk is what is left
+  EXPECT_EQ(b[1].element_count, 2u);  // the last chunk has the remaining elements
   EXPECT_EQ(layout.chunk_count(0), 2u);
   EXPECT_EQ(layout.chunk_count(1), 3u);
 }

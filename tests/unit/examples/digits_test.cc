@@ -108,7 +108,7 @@ TEST(DigitsDealer, RanksShareAPassWithoutOverlap) {
   }
 }
 
-// Compares the gradient of some parameters of each tensor with the slope of the loss around them.
+// Compares the gradient of some parameters of each tensor with finite differences of the loss.
 TEST(DigitsModel, GradientsAgreeWithFiniteDifferences) {
   const DataSet set = Load();
   std::vector<std::vector<float>> values;
@@ -149,8 +149,8 @@ TEST(DigitsModel, GradientsAgreeWithFiniteDifferences) {
   }
 }
 
-// Receive the news that a layer is done, and destroy its parameters at once.
-// Expect: the gradients are those of a run that left them alone.
+// When a layer is reported as done, destroy its parameters at once. Expect: the same gradients as
+// in a run that did not touch them.
 TEST(DigitsModel, LayersThatAreDoneAreNotReadAgain) {
   const DataSet set = Load();
   Dealer dealer(set.train, 1, 32);

@@ -1,4 +1,4 @@
-// What the table says of each optimizer: names, ranges and defaults that make sense.
+// The table of optimizers: names, ranges and defaults are consistent.
 #include "common/optimizer/optimizer_table.h"
 
 #include <gtest/gtest.h>
@@ -26,7 +26,7 @@ TEST(OptimizerTable, NamesAreApart) {
   }
 }
 
-// Names in files that were saved with any version of phub.
+// Names in files that were saved by any version of phub.
 TEST(OptimizerTable, StateIsNamedForSavedFiles) {
   const auto state = [](Optimizer optimizer, std::size_t index) {
     return DescriptorOf(optimizer).states[index];
@@ -47,7 +47,7 @@ TEST(OptimizerTable, RowsAreFoundByTheNumberOfAMessage) {
   }
 }
 
-// A user who gives no value gets one that passes, unless the optimizer requires one.
+// A default value is valid, unless the optimizer requires the user to set one.
 TEST(OptimizerTable, HyperParametersAreOnceInARowAndTheirDefaultsPass) {
   for (const Descriptor& row : Descriptors()) {
     std::set<std::string> fields;

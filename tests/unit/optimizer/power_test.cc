@@ -1,4 +1,4 @@
-// The powers that Adam's corrections are made of.
+// The powers in Adam's bias corrections.
 #include "common/optimizer/power.h"
 
 #include <gtest/gtest.h>
@@ -15,8 +15,8 @@ TEST(Power, PowersAreTheNearestDouble) {
       const double power = PowerOf(base, exponent);
       const long double expected =
           std::pow(static_cast<long double>(base), static_cast<long double>(exponent));
-      // Half a last bit, and a little for the error of `expected`. Below 1e-280, where the parts
-      // that carry the lower bits are lost, powers are 0 to whatever they are subtracted from.
+      // Half a unit in the last place, plus a margin for the error of `expected`. Below 1e-280,
+      // where the parts with the lower bits are lost, powers count as 0 in subtractions.
       const long double last_bit = std::nextafter(power, 2.0) - power;
       const long double bound = std::max(0.5005L * last_bit, 1e-280L);
       EXPECT_LE(std::fabs(power - expected), bound) << base << "^" << exponent;

@@ -20,7 +20,7 @@ TEST(Bound, IsTheExactCutOfSwitchedNetworks) {
   EXPECT_EQ(Gather("fattree:4x4"), Rational(15));
   EXPECT_EQ(Gather("fattree:8x8"), Rational(63));
   EXPECT_EQ(Gather("racks:4x8@4"), Rational(31));
-  // 8 racks of 4 behind uplinks of 2/3: the 28 chunks of 7 racks have to enter the eighth.
+  // 8 racks of 4 behind uplinks of 2/3: the 28 chunks of 7 racks must enter the eighth.
   EXPECT_EQ(Gather("racks:8x4@6"), Rational(42));
 }
 
@@ -40,7 +40,7 @@ TEST(Bound, TellsApartWhatAggregatingSwitchesCouldDo) {
 }
 
 TEST(Bound, CountsReduceScatterOnTheLinksTurnedRound) {
-  // a is fast to reach and slow to leave: gathering is limited by leaving a.
+  // a is fast to reach and slow to leave, so leaving a limits the gather.
   TopologyParts parts;
   parts.name = "one slow way";
   parts.nodes = {{"a"}, {"b"}};

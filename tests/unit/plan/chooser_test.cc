@@ -12,8 +12,8 @@ const Candidate& Find(const Choice& choice, std::string_view planner) {
   return choice.candidates[0];
 }
 
-// With fewer pieces at most than by default, where no plan overtakes another by finer cuts: those
-// are what takes seconds.
+// With a lower limit on pieces than the default, since finer cuts take seconds and do not change
+// the best plan here.
 Choice Chosen(const Topology& topology, std::int64_t size, std::uint32_t pieces_max = 16) {
   absl::StatusOr<Choice> choice = Choose(
       topology,

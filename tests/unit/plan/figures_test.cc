@@ -1,4 +1,4 @@
-// The counted figures of the papers that the planners come from.
+// Figures from the papers that the planners are based on.
 #include <oneapi/tbb/global_control.h>
 
 #include <algorithm>
@@ -12,7 +12,8 @@
 namespace phub::plan {
 namespace {
 
-// Steps, after checking that no link carries more than one chunk (1/N of the data) in any of them.
+// Returns the number of steps, after a check that no link carries more than one chunk (1/N of the
+// data) in any step.
 std::uint32_t GatherStepsOfOneChunkEach(std::string_view planner, const Topology& topology) {
   const VerifyReport report = Verified(topology, Planned(planner, topology));
   const auto chunk = Fraction(1, static_cast<std::int64_t>(topology.members().size()));

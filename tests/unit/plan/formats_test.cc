@@ -43,7 +43,7 @@ TEST(ForestJson, NamesThePlace) {
             "paths[0]: switch:3 has no link m1->m2; the plan is probably for another topology");
 }
 
-// No message between processes may carry half a character.
+// A message between processes must not contain part of a character.
 TEST(ForestJson, WhatItNamesIsNotCutWithinACharacter) {
   const Topology topology = Named("ring:3");
   const std::string good = ForestToJson(topology, Planned("ring", topology));

@@ -1,4 +1,4 @@
-// Groups, topologies and advice from matrices that were drawn from networks that are known.
+// Groups, topologies and advice from measurements of known networks.
 #include "common/plan/measured.h"
 
 #include <gmock/gmock.h>
@@ -22,11 +22,12 @@ using ::testing::HasSubstr;
 constexpr double kNear = 50e-6;
 constexpr double kFast = 1.25e9;
 
-// Racks that lie in groups, in any order: `group_of`[rack]. Noise is up to so much of each number.
+// Racks in groups, in any order: `group_of`[rack]. `noise`: the maximum relative error of each
+// number.
 struct World {
   std::vector<std::uint32_t> group_of;
   double far = 500e-6;        // round trip between groups
-  double narrow = kFast / 4;  // between groups, of one pair
+  double narrow = kFast / 4;  // between two groups, for one pair of racks
   double noise = 0.05;
   std::uint64_t seed = 1;
 
@@ -92,7 +93,7 @@ TEST(FindGroups, FindsNoneWhereThereAreNone) {
     EXPECT_EQ(FindGroups(flat.Measure()).size(), 1u) << seed;
   }
   EXPECT_THAT(FindGroups(World{.group_of = {0, 1}}.Measure()), ElementsAre(ElementsAre(0, 1)));
-  // A chain: each is near the next one only. It has no groups.
+  // A chain: each rack is near only the next one. There are no groups.
   Measured chain = World{.group_of = {0, 0, 0, 0}, .noise = 0}.Measure();
   for (std::size_t a = 0; a < 4; ++a) {
     for (std::size_t b = 0; b < 4; ++b) {
@@ -103,7 +104,7 @@ TEST(FindGroups, FindsNoneWhereThereAreNone) {
 }
 
 TEST(FindGroups, AreNotFoundInLuck) {
-  // Seen on a busy host: of 15 round trips one was short.
+  // On a busy host: one of 15 round trips was short.
   World world{.group_of = {0, 1, 1, 0, 1, 0}, .far = kNear};
   Measured measured = world.Measure();
   measured.round_trip_s[2][4] = measured.round_trip_s[4][2] = kNear / 3;
@@ -125,10 +126,10 @@ TEST(TopologyOfMeasured, HasAnUplinkForEachGroup) {
   EXPECT_EQ(topology->node(topology->members()[4]).name, "m4");  // in the order of ranks
   EXPECT_NEAR(LinkBytes(*topology, "m4", "group1"), kFast, 0.05 * kFast);
   EXPECT_EQ(LinkBytes(*topology, "m4", "group0"), -1);
-  // Equal but for noise is equal.
+  // Values that differ only by noise count as equal.
   EXPECT_EQ(LinkBytes(*topology, "m0", "group0"), LinkBytes(*topology, "group1", "m3"));
   EXPECT_NEAR(LinkBytes(*topology, "group0", "core"), 0.5 * kFast, 0.05 * kFast);
-  // A round trip between groups is what was measured.
+  // The round trip between groups is the measured one.
   double one_way_s = 0;
   for (const auto& [from, to] : {std::pair("m0", "group0"), std::pair("group0", "core"),
                                  std::pair("core", "group1"), std::pair("group1", "m1")}) {
@@ -136,7 +137,7 @@ TEST(TopologyOfMeasured, HasAnUplinkForEachGroup) {
     one_way_s += 1e-9 * static_cast<double>(topology->link(*link).latency_ns);
   }
   EXPECT_NEAR(2 * one_way_s, world.far, 0.1 * world.far);
-  // Others read it, too.
+  // The written topology can be read again.
   const auto again = ParseTopologyJson(TopologyToJson(*topology));
   ASSERT_TRUE(again.ok()) << again.status();
   EXPECT_EQ(again->links().size(), topology->links().size());
@@ -158,7 +159,7 @@ TEST(TopologyOfMeasured, TellsASlowMember) {
   for (std::size_t other = 0; other < 3; ++other) {
     measured.bytes_per_s[3][other] = measured.bytes_per_s[other][3] = kFast / 10;
   }
-  // Which of the pairs are near is no matter of groups: one member is slow.
+  // One member is slow, so which pairs are near has nothing to do with groups.
   const auto topology = TopologyOf({"core", "switch", "c", "d"}, measured, {{0, 1, 2, 3}}, {{0}});
   ASSERT_TRUE(topology.ok()) << topology.status();
   EXPECT_NEAR(LinkBytes(*topology, "d", "switch_"), kFast / 10, 1e6);
@@ -210,7 +211,7 @@ TEST(Advise, OrdersAShuffledRingAndProposesAFasterPlan) {
   for (std::size_t place = 1; place < 6; ++place) EXPECT_EQ(group_of(place), place / 3);
   EXPECT_LT(1.9 * advice->ordered_ring_seconds, advice->ring_seconds);
   EXPECT_GT(advice->gain(), 1.5);
-  // The daemons, who know the configured topology only, take it.
+  // The daemons, which know only the configured topology, accept the plan.
   EXPECT_TRUE(Verify(configured, advice->plan).ok());
   EXPECT_EQ(advice->plan.planner, advice->proposed.planner);
 }

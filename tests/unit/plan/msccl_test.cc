@@ -1,4 +1,4 @@
-// MSCCL XML: out and back, and programs in the ways in which other tools write them.
+// MSCCL XML: written and read back, and programs in the styles of other tools.
 #include "common/plan/msccl.h"
 
 #include <array>
@@ -12,8 +12,8 @@
 namespace phub::plan {
 namespace {
 
-// A program in few words, one line of XML per element. A step is type, source, target and, if they
-// are not 1 and none, the number of chunks and the block and step that it waits for.
+// A short form of a program, one line of XML per element. A step has a type, source and target and,
+// if they are not 1 and none, the number of chunks and the block and step that it waits for.
 struct Place {
   char buffer;
   int offset;
@@ -73,7 +73,7 @@ Forest Imported(const Topology& topology, const Program& program) {
   return *std::move(forest);
 }
 
-// The shares that every member is the home of.
+// The shares for which each member is the home.
 std::map<NodeIndex, Rational> HomeShares(const Forest& forest) {
   std::map<NodeIndex, Rational> shares;
   for (const Tree& tree : forest.trees)
@@ -98,7 +98,7 @@ TEST(Msccl, ReadsBackWhatItWrites) {
   }
 }
 
-// MSCCL writes what a step waits for at its end: here "$" stands for nothing.
+// MSCCL writes a step's dependency at its end: here "$" means none.
 std::string Whole(std::string_view xml) {
   std::string result;
   for (const char c : xml)
@@ -106,7 +106,7 @@ std::string Whole(std::string_view xml) {
   return result;
 }
 
-// A ring all-reduce over two GPUs, as another tool writes it: fused operations, scratch-free.
+// A ring all-reduce over two GPUs in another tool's style: fused operations, no scratch buffer.
 constexpr std::string_view kTwoGpus =
     R"(<algo name="ring" proto="LL" nchunksperloop="2" ngpus="2" coll="allreduce" inplace="1">
 <gpu id="0" i_chunks="2" o_chunks="0" s_chunks="0">
@@ -132,8 +132,8 @@ TEST(Msccl, ReadsFusedOperations) {
   EXPECT_EQ(Verified(topology, *forest).steps, 2u);
 }
 
-// Pairs, then across: what was received is sent on while it is copied; the own part is copied last,
-// and every channel has its chunk.
+// First in pairs, then across: received chunks are sent on while they are copied; the own part is
+// copied last, and every channel has its chunk.
 Program HierarchicalAllGather() {
   Program program{"allgather", false, 8, {2, 8, 0}};
   for (int gpu = 0; gpu < 4; ++gpu) {
@@ -163,7 +163,7 @@ TEST(Msccl, ReadsAnAllGatherAndMirrorsIt) {
 }
 
 TEST(Msccl, ReadsAnAllGatherInPlace) {
-  // The own part is where it belongs in the output from the start.
+  // The own part is in its place in the output from the start.
   Program program{"allgather", true, 3, {1, 3, 0}};
   for (int gpu = 0; gpu < 3; ++gpu) {
     std::vector<Block>& blocks = program.gpus.emplace_back();
@@ -177,8 +177,8 @@ TEST(Msccl, ReadsAnAllGatherInPlace) {
   EXPECT_EQ(Verified(topology, Imported(topology, program)).steps, 2u);
 }
 
-// Everybody sends to every home's scratch buffer, the home adds with a block of its own that waits
-// for all receivers by steps that do nothing, and sends the result back.
+// Every member sends to every home's scratch buffer. The home adds in its own block, which waits
+// for all receivers through empty steps, and sends the result back.
 TEST(Msccl, ReadsAllPairsThroughScratchBuffers) {
   constexpr int kGpus = 4;
   Program program{"allreduce", true, 2 * kGpus, {2 * kGpus, 0, 2 * (kGpus - 1)}};
@@ -203,12 +203,12 @@ TEST(Msccl, ReadsAllPairsThroughScratchBuffers) {
   const Forest forest = Imported(topology, program);
   EXPECT_EQ(forest.trees.size(), 4u);
   EXPECT_EQ(Verified(topology, forest).steps, 2u);
-  // Without its waits a home sends before it has added.
+  // Without its waits, a home sends before it has added.
   program.gpus[0][1].steps[2].wait_block = -1;
   EXPECT_NE(Why(ParseMsccl(topology, program.Xml())), "accepted");
 }
 
-// A ring over three: every partial sum is passed on twice.
+// A ring over three: every partial sum is forwarded twice.
 Program RingReduceScatter(bool in_place) {
   Program program{"reduce_scatter", in_place, 3, {3, 1, 1}};
   for (int gpu = 0; gpu < 3; ++gpu) {

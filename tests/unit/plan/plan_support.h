@@ -1,4 +1,4 @@
-// What the tests of common/plan share.
+// Shared by the tests of common/plan.
 #pragma once
 
 #include <gtest/gtest.h>

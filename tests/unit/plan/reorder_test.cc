@@ -11,7 +11,7 @@
 namespace phub::plan {
 namespace {
 
-// The time of an all-reduce step by step, in the time of all data on a host's link.
+// The time of an all-reduce step by step, in units of the time of all data on a host's link.
 double Lockstep(const Topology& topology, const Forest& forest) {
   return Verified(topology, forest).lockstep_time;
 }

@@ -1,4 +1,4 @@
-// The simulator, by hand-counted times and against a slow one.
+// The simulator, compared with times calculated by hand and with a slow simulator.
 #include "common/plan/simulator.h"
 
 #include <ctime>
@@ -49,7 +49,8 @@ TEST(Simulator, SharesALinkFairly) {
 }
 
 TEST(Simulator, GivesTheRestToWhoIsNotLimitedElsewhere) {
-  // m0 and m1 send to m2; m0's link is a quarter, so m1 gets three quarters of m2's.
+  // m0 and m1 send to m2; m0's link has a quarter of the bandwidth, so m1 gets three quarters of
+  // m2's.
   TopologyParts parts;
   parts.name = "quarter";
   parts.unit_bytes_per_s = 1'000'000'000;
@@ -72,7 +73,7 @@ TEST(Simulator, GivesTheRestToWhoIsNotLimitedElsewhere) {
   }
 }
 
-// Forests whose paths and shares are as mixed as they come, on links of different bandwidths.
+// Forests with very different paths and shares, on links of different bandwidths.
 TEST(Simulator, AgreesWithASlowOne) {
   int compared = 0;
   for (const char* spec :
@@ -83,7 +84,7 @@ TEST(Simulator, AgreesWithASlowOne) {
       if (!planner.applies(topology).ok()) continue;
       const Forest forest = Planned(planner.name, topology, {.starts = 2});
       for (const std::uint32_t pieces : {1u, 3u}) {
-        if (EdgeCount(forest) * pieces > 600) continue;  // too slow for the slow one
+        if (EdgeCount(forest) * pieces > 600) continue;  // too large for the slow simulator
         const SimulationOptions options{.size_bytes = 1'000'003, .pieces = pieces};
         const auto result = Simulate(topology, forest, options);
         ASSERT_TRUE(result.ok()) << result.status();
@@ -122,7 +123,7 @@ TEST(Simulator, NoPlanBeatsTheBound) {
         const auto result =
             Simulate(topology, forest, {.size_bytes = 100'000'000, .pieces = pieces});
         ASSERT_TRUE(result.ok());
-        // Reduce and gather may overlap, so one phase's bound is what is safe to claim.
+        // Reduce and gather may overlap, so only one phase's bound is certain.
         EXPECT_GE(result->seconds(), bound * 0.999) << planner.name << spec;
       }
     }
@@ -169,10 +170,11 @@ TEST(Simulator, TakesSecondsAtMostFor256Members) {
                                       {"random:256", "sharded-star"}}) {
     const Topology topology = Named(spec);
     const Forest forest = Planned(planner, topology);
-    const std::clock_t begin = std::clock();  // of this process: others may have the machine
+    const std::clock_t begin = std::clock();  // CPU time of this process only
     ASSERT_TRUE(Simulate(topology, forest, {.size_bytes = 1 << 27}).ok());
     const double took_s = static_cast<double>(std::clock() - begin) / CLOCKS_PER_SEC;
-    // Sixty times what it takes: builds with sanitizers run this too. It took 400 s once.
+    // Sixty times the usual time, since builds with sanitizers run this too. An earlier version
+    // took 400 s.
     EXPECT_LT(took_s, 60.0) << planner << " on " << spec;
   }
 }

@@ -1,6 +1,6 @@
-// What common/plan/simulator.h says about its flow mode, done in the plainest way: after every
-// event all rates are computed again from nothing, for every transfer by itself. Quadratic and
-// worse; it shares no code with the product. Time is in seconds, without rounding.
+// The flow mode of common/plan/simulator.h in its simplest form: after every event, all rates are
+// computed again for every transfer separately. It is at least quadratic, and shares no code with
+// the product. Time is in seconds, without rounding.
 #pragma once
 
 #include <algorithm>
@@ -66,7 +66,7 @@ class SlowSimulator {
     double arrives = 0;
     State state = State::kWaits;
   };
-  static constexpr double kInstant = 1e-13;  // seconds: ends nearer to each other are one
+  static constexpr double kInstant = 1e-13;  // seconds: ends closer to each other count as one
 
   const Path& PathOf(const Transfer& transfer) const {
     return forest_.paths[transfer.edge->path.value];
@@ -92,7 +92,7 @@ class SlowSimulator {
     });
   }
 
-  // Progressive filling: all rates grow alike until a link is full, which stops its transfers.
+  // Progressive filling: all rates grow equally until a link is full, which stops its transfers.
   std::map<const Transfer*, double> FairRates() const {
     std::map<const Transfer*, double> rates;
     std::vector<const Transfer*> growing;

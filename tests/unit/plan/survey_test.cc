@@ -1,4 +1,4 @@
-// Who is probed when, and what is made of it.
+// The order of probes in a survey, and its result.
 #include "common/plan/survey.h"
 
 #include <gmock/gmock.h>
@@ -11,7 +11,7 @@ namespace {
 
 using testing::HasSubstr;
 
-// Racks 0 and 2 lie together, and 1 and 3, behind uplinks that two pairs share.
+// Racks 0 and 2 form a group, and so do 1 and 3, behind uplinks that two pairs share.
 PairMeasure InHiddenGroups(RankPair pair, bool together) {
   const bool near = (pair.first + pair.second) % 2 == 0;
   const double rate = near ? 1e8 : together ? 5e6 : 1e7;
@@ -33,10 +33,10 @@ TEST(Survey, ProbesEveryPairByItselfAndGroupsTogether) {
   });
   ASSERT_TRUE(surveyed.ok()) << surveyed.status();
   EXPECT_EQ(surveyed->groups, (RankGroups{{0, 2}, {1, 3}}));
-  EXPECT_EQ(alone.size(), 2u * 6);  // the other way round the second time
+  EXPECT_EQ(alone.size(), 2u * 6);  // the other direction the second time
   EXPECT_EQ(alone[6], RankPair(alone[0].second, alone[0].first));
   EXPECT_EQ(together.size(), 2u * 2);
-  // What the two pairs got together, not each alone.
+  // The rate of the two pairs together, not of each alone.
   EXPECT_DOUBLE_EQ(surveyed->between[0][1], 1e7);
   EXPECT_DOUBLE_EQ(surveyed->measured.bytes_per_s[0][1], 1e7);
   EXPECT_DOUBLE_EQ(surveyed->measured.bytes_per_s[3][1], 1e8);

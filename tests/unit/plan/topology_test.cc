@@ -124,7 +124,7 @@ std::string WhyNot(std::string toml) {
   return topology.ok() ? "accepted" : Message(topology.status());
 }
 
-// The text above with one line, counted from 1, replaced.
+// The text above with one line replaced, counted from 1.
 std::string WithLine(int line, std::string_view replacement) {
   std::string result;
   int at = 1;

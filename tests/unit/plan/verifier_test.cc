@@ -9,7 +9,7 @@
 namespace phub::plan {
 namespace {
 
-// Random topologies x all planners: what any planner makes must pass.
+// Random topologies x all planners: every plan must pass.
 TEST(Verifier, AcceptsEveryPlannersPlansOnRandomTopologies) {
   std::size_t plans = 0;
   for (int seed = 1; seed <= 25; ++seed) {
@@ -40,7 +40,7 @@ TEST(Verifier, AcceptsEveryPlannerOnAsymmetricLinks) {
     if (planner.applies(*topology).ok()) Verified(*topology, Planned(planner.name, *topology));
 }
 
-// One way to break a plan; false if this plan cannot be broken that way.
+// One way to break a plan. Returns false if this plan cannot be broken that way.
 struct Mutation {
   const char* name;
   std::function<bool(const Topology&, Forest&, SeededRandom&)> apply;
@@ -86,7 +86,7 @@ const std::vector<Mutation>& Mutations() {
          if (forest.paths[other.value] == forest.paths[edge.path.value]) return false;
          const Edge before = edge;
          edge.path = other;
-         // Another way between the same two members is not wrong.
+         // Another path between the same two members is valid.
          return other != before.path;
        }},
       {"a share grows",
@@ -204,7 +204,7 @@ TEST(Verifier, NamesTreeEdgeAndReason) {
 TEST(Verifier, RefusesWaitsInACircle) {
   const Topology topology = Named("ring:4");
   Forest forest = Planned("ring", topology);
-  // m1 and m2 wait for each other instead of m3 getting their sum.
+  // m1 and m2 wait for each other, and m3 does not receive their sum.
   Tree& tree = forest.trees[0];
   Forest one_more = forest;
   PathTable paths(one_more);

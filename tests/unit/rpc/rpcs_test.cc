@@ -1,4 +1,4 @@
-// The list of RPCs, compared with the services of the .proto files.
+// Compares the list of RPCs with the services of the .proto files.
 #include "common/rpc/rpcs.h"
 
 #include <gtest/gtest.h>

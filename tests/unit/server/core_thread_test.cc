@@ -16,7 +16,7 @@ namespace phub::server {
 namespace {
 
 using Waiting = CorePlan::Waiting;
-constexpr DurationNs kPatience = 5 * kSecond;  // far beyond what any step takes
+constexpr DurationNs kPatience = 5 * kSecond;  // much longer than any step takes
 
 bool IsRinging(const Doorbell& bell, DurationNs patience) {
   pollfd descriptor{bell.descriptor(), POLLIN, 0};
@@ -33,7 +33,7 @@ struct Fixture {
   explicit Fixture(CoreThread::Options options)
       : thread(loop, transports, clock, control_bell, options) {}
 
-  // What control does with a command; true once the loop has acknowledged it.
+  // Sends a command as control does. Returns true once the loop has acknowledged it.
   bool Send(const Command& command) {
     const std::uint64_t wanted = loop.counters().commands_done.load() + 1;
     EXPECT_TRUE(loop.queues().commands.TryPush(command));
@@ -53,7 +53,7 @@ struct Fixture {
 
 class CoreThreadWaiting : public testing::TestWithParam<Waiting> {};
 
-// Commands reach a loop however it waits; control hears of acknowledgement and of events.
+// Commands reach a loop in every wait mode, and control is notified of acknowledgements and events.
 TEST_P(CoreThreadWaiting, CommandsWakeTheLoopAndAnswersRingControl) {
   const auto shard = MakeJobShard(ShardConfig{.incarnation = Incarnation{1}, .world_size = 2});
   ASSERT_NE(shard, nullptr);

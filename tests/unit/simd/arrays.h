@@ -1,5 +1,5 @@
-// Arrays of elements as the kernels get them, random contents, and tests run once per instruction
-// set of this machine.
+// Arrays for the kernels with random contents, and tests that run once per instruction set of this
+// machine.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -21,14 +21,14 @@ inline constexpr ElementType kElementTypes[] = {
     ElementType::kI32, ElementType::kI64, ElementType::kU8};
 inline constexpr Reduction kReductions[] = {Reduction::kSum, Reduction::kMean, Reduction::kMin,
                                             Reduction::kMax, Reduction::kProduct};
-// Of the table.
+// The optimizers of the table.
 inline const std::vector<Optimizer> kOptimizers = [] {
   std::vector<Optimizer> all;
   for (const optimizer::Descriptor& row : optimizer::Descriptors()) all.push_back(row.optimizer);
   return all;
 }();
 
-// To the longest vectors, and of exactly the bytes asked for.
+// Aligned to the longest vectors, with exactly the requested bytes.
 template <class T>
 struct AlignedAllocator {
   using value_type = T;
@@ -40,9 +40,9 @@ struct AlignedAllocator {
   bool operator==(const AlignedAllocator&) const = default;
 };
 
-// `count` elements, aligned to an element and, mostly, to no vector (to all with offset 0). Ends
-// where its allocation ends, so that AddressSanitizer sees a read past it; or has a margin on both
-// sides that must stay as it is, if it is written.
+// `count` elements, aligned to an element and usually not to a vector (with offset 0: to all
+// vectors). An array that is read ends where its allocation ends, so that AddressSanitizer detects
+// a read past it. An array that is written has margins on both sides that must not change.
 class Array {
  public:
   enum class Use { kRead, kWritten };
@@ -65,19 +65,18 @@ class Array {
   std::vector<std::byte, AlignedAllocator<std::byte>> storage_;
 };
 
-// kOrdinary: signed, over some binades, so that nearly every operation rounds and no order of
-// additions gives the bits of another. kAnyBits: any bits at all, and much that is special.
+// kOrdinary: signed values over several binades, so that nearly every operation rounds, and
+// different orders of addition give different bits. kAnyBits: any bits, with many special values.
 enum class Content { kOrdinary, kAnyBits };
 void FillRandom(ElementType type, Content content, SeededRandom& random, Array& array);
-// Zeros, ones, extremes, denormals, infinities, NaNs of a type, as bits.
+// Zeros, ones, extremes, denormals, infinities and NaNs of a type, as bits.
 std::vector<std::uint64_t> SpecialBits(ElementType type);
 
-// The index of the first element that differs in its bits, or `count`. With `any_nan`, a NaN equals
-// any NaN.
+// The index of the first element whose bits differ, or `count`. With `any_nan`, all NaNs are equal.
 std::size_t FirstDifference(ElementType type, const std::byte* actual, const std::byte* expected,
                             std::size_t count, bool any_nan);
 
-// Runs each test with one instruction set after another.
+// Runs each test with every instruction set in turn.
 class OnTarget : public testing::TestWithParam<std::int64_t> {
  protected:
   void SetUp() override {

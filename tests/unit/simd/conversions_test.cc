@@ -1,14 +1,14 @@
-// Conversions among f32, f16 and bf16, exhaustively: every half widened; narrowed, every float on
-// or next to a boundary between two halves, and a sweep of all floats (all 2^32 of them with
-// PHUB_TEST_LONG=1).
+// Conversions among f32, f16 and bf16, exhaustively. Every half is widened. For narrowing, tests
+// every float on or next to a boundary between two halves, and a sweep of all floats (all 2^32 of
+// them with PHUB_TEST_LONG=1).
 #include <gtest/gtest.h>
 
 #include <bit>
 #include <cstdlib>
 #include <vector>
 
-#include "tests/unit/simd/arrays.h"
 #include "tests/support/simd_reference.h"
+#include "tests/unit/simd/arrays.h"
 
 namespace phub::simd {
 namespace {
@@ -42,8 +42,8 @@ std::vector<std::uint16_t> AllHalves() {
   return halves;
 }
 
-// Gathers floats, and compares their conversions on every target a batch at a time. The batch has
-// an odd length, so that values fall on every lane and on the tail.
+// Collects floats, and compares their conversions on every target batch by batch. The length of a
+// batch is odd, so that values occur in every lane and in the tail.
 class NarrowingChecker {
  public:
   explicit NarrowingChecker(ElementType half) : half_(half) {
@@ -130,7 +130,7 @@ TEST(NarrowingOnEveryTarget, FloatsAroundEveryBoundaryOfHalves) {
     const std::uint16_t infinity = half == ElementType::kF16 ? 0x7c00 : 0x7f80;
     for (std::uint16_t magnitude = 0; magnitude < infinity; ++magnitude) {
       const auto above = static_cast<std::uint16_t>(magnitude + 1);
-      // Halfway to the next half, in double since f32 may not hold it next to infinity.
+      // Halfway to the next half, in double, since f32 may not represent it next to infinity.
       const double low = static_cast<double>(WidenHalf(LayoutOf(half), magnitude));
       const double high = above == infinity ? std::ldexp(1.0, half == ElementType::kF16 ? 16 : 128)
                                             : static_cast<double>(WidenHalf(LayoutOf(half), above));
@@ -148,7 +148,7 @@ TEST(NarrowingOnEveryTarget, FloatsAroundEveryBoundaryOfHalves) {
 
 TEST(NarrowingOnEveryTarget, FloatsFromAllOverTheRange) {
   const bool all = std::getenv("PHUB_TEST_LONG") != nullptr;
-  const std::uint64_t stride = all ? 1 : 1'021;  // a prime: every low bit pattern turns up
+  const std::uint64_t stride = all ? 1 : 1'021;  // a prime, so that every low bit pattern occurs
   for (const ElementType half : kHalves) {
     NarrowingChecker checker(half);
     for (std::uint64_t bits = 0; bits < (1ull << 32); bits += stride) {
@@ -202,7 +202,7 @@ TEST_P(ConversionsOnTarget, NothingOutsideTheOutputIsWritten) {
   }
 }
 
-// The reference is checked against values that IEEE 754 and bfloat16's definition give by hand.
+// Checks the reference against values from the definitions of IEEE 754 and bfloat16.
 TEST(HalfReference, AgreesWithKnownValues) {
   EXPECT_EQ(WidenHalf(kF16Layout, 0x3555), 0x1.554p-2f);
   EXPECT_EQ(WidenHalf(kF16Layout, 0x0001), 0x1p-24f);
@@ -212,7 +212,7 @@ TEST(HalfReference, AgreesWithKnownValues) {
   EXPECT_EQ(NarrowHalf(kF16Layout, 0x1p-25f), 0x0000);  // a tie, to even
   EXPECT_EQ(NarrowHalf(kF16Layout, 0x1.000002p-25f), 0x0001);
   EXPECT_EQ(NarrowHalf(kF16Layout, -0x1.ff8p-15f), 0x83ff);
-  EXPECT_EQ(NarrowHalf(kF16Layout, 0x1.ffcp-15f), 0x0400);  // up to the least normal number
+  EXPECT_EQ(NarrowHalf(kF16Layout, 0x1.ffcp-15f), 0x0400);  // up to the smallest normal number
   EXPECT_EQ(NarrowHalf(kBf16Layout, 1.00390625f), 0x3f80);  // a tie, to even
   EXPECT_EQ(NarrowHalf(kBf16Layout, 1.01171875f), 0x3f82);  // a tie, to even
   EXPECT_EQ(NarrowHalf(kBf16Layout, 3.4e38f), 0x7f80);

@@ -9,8 +9,8 @@
 namespace phub::simd {
 namespace {
 
-// What a careless library does to the threads that call it (-ffast-math's start-up code, say).
-// True if this machine can be made to flush denormals from here.
+// Does what some libraries do to the threads that call them (for example, -ffast-math's start-up
+// code). Returns true if this machine can be made to flush denormals.
 bool FlushDenormals() {
   fenv_t environment;
   if (std::fegetenv(&environment) != 0) return false;
@@ -41,7 +41,7 @@ constexpr float kSmallest = std::numeric_limits<float>::denorm_min();
 TEST(FloatingPointMode, KeepsDenormalsAgain) {
   std::thread([] {
     if (!FlushDenormals()) GTEST_SKIP() << "denormals cannot be flushed here";
-    EXPECT_EQ(SumOfTwo(kSmallest, kSmallest), 0.0f);  // the damage is real
+    EXPECT_EQ(SumOfTwo(kSmallest, kSmallest), 0.0f);  // the mode has an effect
     SetFloatingPointMode();
     EXPECT_EQ(SumOfTwo(kSmallest, kSmallest), 2 * kSmallest);
   }).join();

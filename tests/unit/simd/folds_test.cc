@@ -1,4 +1,4 @@
-// What folds promise beyond what rounds_test.cc compares at random: every value of the 16-bit
+// Properties of folds beyond the random comparisons of rounds_test.cc: every value of the 16-bit
 // types, zeros, NaN, overflow, order.
 #include <gtest/gtest.h>
 
@@ -8,8 +8,8 @@
 #include <limits>
 #include <vector>
 
-#include "tests/unit/simd/arrays.h"
 #include "tests/support/simd_reference.h"
+#include "tests/unit/simd/arrays.h"
 
 namespace phub::simd {
 namespace {
@@ -39,7 +39,7 @@ class FoldsOnTarget : public OnTarget {};
 INSTANTIATE_TEST_SUITE_P(Machine, FoldsOnTarget,
                          testing::ValuesIn(hwy::SupportedAndGeneratedTargets()), NameOfTarget);
 
-// 64 halves: the special ones, and others from all over.
+// 64 halves: the special ones, and others from the whole range.
 std::vector<std::uint16_t> ChosenHalves(ElementType half) {
   std::vector<std::uint16_t> chosen;
   for (const std::uint64_t bits : SpecialBits(half)) {
@@ -146,8 +146,8 @@ TEST_P(FoldsOnTarget, IntegersWrap) {
             std::vector<std::uint8_t>(35, 64));
 }
 
-// A prefix that ends anywhere, and a fold of what is left into the same accumulator, give the bits
-// of folding all at once.
+// Folding a prefix of any length and then the rest into the same accumulator gives the same bits as
+// folding all at once.
 TEST_P(FoldsOnTarget, AnAccumulatorMayBeFoldedIntoItself) {
   SeededRandom random(11);
   constexpr std::size_t kRanks = 19;
@@ -178,7 +178,7 @@ TEST_P(FoldsOnTarget, AnAccumulatorMayBeFoldedIntoItself) {
   }
 }
 
-// The values are such that a fused multiply-add gives other bits than two roundings.
+// With these values, a fused multiply-add gives different bits than two roundings.
 TEST_P(FoldsOnTarget, MultiplyAndAddRoundApart) {
   const float factor = 1.0f + 0x1p-12f;                       // its square is 1 + 2^-11 + 2^-24,
   const float squared = reference::Rounded(factor * factor);  // which rounds to 1 + 2^-11

@@ -1,4 +1,4 @@
-// The optimizers against PyTorch's own, from files that make_goldens.py wrote, and against their
+// Compares the optimizers with PyTorch's own, from files that make_goldens.py wrote, and with their
 // formulas in long double.
 #include <gtest/gtest.h>
 
@@ -36,12 +36,12 @@ std::ifstream OpenGolden(const std::string& name) {
   return file;
 }
 
-// One file: the optimizer, and its arguments and the parameters of each step; and the inputs.
+// One file: the optimizer, the arguments and parameters of each step, and the inputs.
 struct Golden {
   Optimizer optimizer = Optimizer::kNone;
-  std::vector<OptimizerArguments> arguments;  // of steps 1..
+  std::vector<OptimizerArguments> arguments;  // for steps 1..
   std::vector<Numbers> parameters;            // after steps 0..
-  std::vector<Numbers> gradients;             // of steps 1..
+  std::vector<Numbers> gradients;             // for steps 1..
 };
 
 OptimizerArguments ArgumentsOf(std::map<std::string, double> told) {
@@ -104,12 +104,12 @@ std::byte* BytesOf(std::vector<T>& values) {
   return reinterpret_cast<std::byte*>(values.data());
 }
 
-// The parameters after each step, as the kernels have them.
+// The kernels' parameters after each step.
 template <class T>
 std::vector<Numbers> Train(const Golden& golden) {
   std::vector<T> parameters(golden.parameters[0].begin(), golden.parameters[0].end());
   std::vector<T> states[kStatesMax];
-  for (auto& state : states) state.assign(kElements, T{123});  // must not matter
+  for (auto& state : states) state.assign(kElements, T{123});  // the initial value must not matter
   std::vector<Numbers> after = {golden.parameters[0]};
   for (std::size_t step = 0; step < kSteps; ++step) {
     std::vector<T> gradient(golden.gradients[step].begin(), golden.gradients[step].end());
@@ -126,7 +126,7 @@ std::vector<Numbers> Train(const Golden& golden) {
   return after;
 }
 
-// optimizers.h's formulas as they stand there, for one element.
+// The formulas in optimizers.h, for one element.
 struct Formula {
   long double p;
   long double m = 0;
@@ -175,8 +175,8 @@ std::vector<Numbers> TrainByFormula(const Golden& golden) {
   return after;
 }
 
-// The largest difference, in the last bit's worth of the greater of 1 and the number: parameters
-// come from a normal distribution and those near 0 were rounded when they were greater.
+// The largest difference, in units in the last place of max(1, |number|). Parameters come from a
+// normal distribution, and those near 0 were rounded when they were larger.
 template <class T>
 double LargestDifference(const std::vector<Numbers>& actual, const std::vector<Numbers>& expected) {
   double largest = 0.0;
@@ -202,7 +202,7 @@ class GoldensOnTarget : public OnTarget {};
 INSTANTIATE_TEST_SUITE_P(Machine, GoldensOnTarget,
                          testing::ValuesIn(hwy::SupportedAndGeneratedTargets()), NameOfTarget);
 
-// Not one bit of difference: the same operations in the same order, and powers as good as libm's.
+// No bit differs: the same operations in the same order, and powers as exact as libm's.
 TEST_P(GoldensOnTarget, PyTorchHasTheSameBits) {
   for (const std::string name : kNames) {
     const Golden f32 = ReadGolden(name, "f32");
@@ -212,8 +212,8 @@ TEST_P(GoldensOnTarget, PyTorchHasTheSameBits) {
   }
 }
 
-// Ten steps round their parameters ten times, by half a last bit each, and what they are changed by
-// once more; what was seen is at most 4 last bits, in f32 and f64 alike.
+// Ten steps round their parameters ten times, by half a unit in the last place each, and their
+// changes as well. The largest observed difference is 4 units, in f32 and f64 alike.
 TEST_P(GoldensOnTarget, FormulasAgree) {
   constexpr double kLastBits = 5.0;
   for (const std::string name : kNames) {

@@ -1,4 +1,4 @@
-// Norms and scaling, against the plain definition, bit for bit.
+// Compares norms and scaling with the plain definition, bit by bit.
 #include <gtest/gtest.h>
 
 #include <bit>

@@ -1,4 +1,4 @@
-// Which rounds there are, and what becomes of the others.
+// Which rounds are supported, and how others are refused.
 #include <gtest/gtest.h>
 
 #include <algorithm>

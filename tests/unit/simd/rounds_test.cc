@@ -1,6 +1,5 @@
-// Every type, reduction and optimizer, on every instruction set of this machine, against the
-// reference, bit for bit. (Where kernels.h leaves it to the machine which NaN an element becomes,
-// any NaN equals any.)
+// Compares every type, reduction and optimizer on every instruction set of this machine with the
+// reference, bit by bit. (Where kernels.h does not specify which NaN results, all NaNs are equal.)
 #include <gtest/gtest.h>
 
 #include <functional>
@@ -16,15 +15,15 @@ namespace {
 
 using numeric::AccumulationType;
 
-// Everything around the round that is tried.
+// The properties of a round that tests vary.
 struct Shape {
   std::size_t ranks = 3;
-  std::size_t folded = 0;  // ranks that Fold() takes first
+  std::size_t folded = 0;  // the first ranks, which Fold() has added already
   std::size_t count = 1;
   std::size_t replies = 0;
   bool in_place = false;
   bool without_next = false;  // replies only
-  bool streams = false;       // to arrays that are aligned for it
+  bool streams = false;       // with streaming stores, to arrays that are aligned for it
   Content content = Content::kOrdinary;
   std::uint64_t seed = 0;
 };
@@ -38,14 +37,14 @@ std::string NameOf(const Round& round, const Shape& shape) {
          std::to_string(shape.count) + " seed " + std::to_string(shape.seed);
 }
 
-// Payloads survive in minima and maxima, where they are canonical, and in halves. Elsewhere an
-// instruction may pick either operand's.
+// NaN payloads are defined in minima and maxima, where NaNs are canonical, and in halves. Elsewhere
+// an instruction may pick either operand's payload.
 bool AnyNan(const Round& round, ElementType type) {
   const bool extremum = round.reduction == Reduction::kMin || round.reduction == Reduction::kMax;
   return !numeric::IsHalf(type) && !(extremum && round.optimizer == Optimizer::kNone);
 }
 
-// One round's arrays, as given to the kernels and as the reference makes them.
+// One round's arrays: the kernels' inputs and the reference's results.
 template <class T>
 class Trial {
  public:
@@ -171,7 +170,7 @@ OptimizerArguments SomeArguments(std::uint64_t step) {
   return arguments;
 }
 
-// All that IsSupported() allows.
+// All rounds that IsSupported() allows.
 void ForEachRound(const std::function<void(const Round&)>& visit) {
   for (const ElementType type : kElementTypes) {
     for (const ElementType wire : kElementTypes) {
@@ -222,7 +221,8 @@ TEST_P(RoundsOnTarget, EveryTypeReductionAndOptimizerInManyBlocks) {
     round.arguments.clip_value = random.Chance(1, 2) ? 0.75 : 0.0;
     Shape shape;
     shape.ranks = 1 + random.Below(2);
-    // Past two blocks of each accumulation type (and for bytes past two of folds in passes).
+    // More than two blocks of each accumulation type (and for bytes more than two blocks of folds
+    // in passes).
     shape.count = 16'500 / numeric::ElementBytes(AccumulationType(round.type)) + random.Below(9);
     shape.replies = random.Below(2);
     shape.in_place = random.Chance(1, 2);
@@ -270,7 +270,7 @@ TEST_P(RoundsOnTarget, AsManyRanksAsThereCanBeAndManyRanksInManyBlocks) {
   });
 }
 
-// As many replies as workers with buffers of their own, past the caches and not.
+// One reply per worker with its own buffer, with plain and streaming stores.
 TEST_P(RoundsOnTarget, RepliesToAll) {
   SeededRandom random(6);
   ForEachRound([&random](Round round) {
@@ -291,7 +291,7 @@ TEST_P(RoundsOnTarget, RepliesToAll) {
   });
 }
 
-// Whatever a user wrote, what is computed is what is promised: huge, tiny, negative, zero.
+// Results are correct for all arguments: huge, tiny, negative, zero.
 TEST_P(RoundsOnTarget, AnyArguments) {
   constexpr double kValues[] = {0.0, -0.5, 1.0, 1e-300, 1e30, 0.999, 1.7};
   SeededRandom random(5);

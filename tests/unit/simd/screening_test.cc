@@ -1,4 +1,4 @@
-// What folds say of NaNs and infinities, on every instruction set, against the reference's own
+// Compares the folds' reports of NaNs and infinities on every instruction set with the reference's
 // fold: one element at a time, with std::isfinite.
 #include <gtest/gtest.h>
 
@@ -39,7 +39,7 @@ bool ReferenceSays(ElementType wire, Reduction reduction, const std::vector<cons
   }
 }
 
-// Rows of ordinary numbers; with some chance one element of one row is special.
+// Rows of ordinary numbers; with some probability one element of one row is special.
 struct Rows {
   Rows(ElementType wire, std::size_t ranks, std::size_t count, SeededRandom& random) {
     const std::vector<std::uint64_t> special = SpecialBits(wire);
@@ -83,7 +83,7 @@ TEST_P(ScreeningOnTarget, FoldsAndRoundsSayWhetherTheResultIsFinite) {
         RoundMemory memory;
         memory.next_parameters = next.data();
         EXPECT_EQ(ApplyRound(round, {nullptr, rows.places}, count, memory), expected) << trial;
-        // Whatever was folded first, and however much of it.
+        // For a prefix of any length that was folded first.
         const std::size_t prefix = 1 + random.Below(ranks);
         const std::span<const std::byte* const> all = rows.places;
         (void)Fold(wire, reduction, {nullptr, all.first(prefix)}, count, accumulator.data());
@@ -127,8 +127,8 @@ TEST_P(ScreeningOnTarget, EveryOptimizerSaysTheSame) {
   }
 }
 
-// Parameters or replies that are halves, behind any optimizer: what is looked at is what was
-// combined, before it was narrowed.
+// Parameters or replies that are halves, with any optimizer: the combined value is checked before
+// it is narrowed.
 TEST_P(ScreeningOnTarget, RoundsThatEndInHalvesSayTheSame) {
   SeededRandom random(10);
   std::size_t found = 0;
@@ -162,7 +162,8 @@ TEST_P(ScreeningOnTarget, RoundsThatEndInHalvesSayTheSame) {
   EXPECT_GT(found, 0u);
 }
 
-// A sum that f32 holds and f16 does not is finite here, and infinite to whoever gets it as f16.
+// A sum that fits f32 but not f16 is finite here, although a worker that receives it as f16 gets
+// infinity.
 TEST_P(ScreeningOnTarget, ASumIsLookedAtBeforeItIsNarrowed) {
   const std::vector<std::uint16_t> largest(64, 0x7bff);  // 65504
   const auto* const row = reinterpret_cast<const std::byte*>(largest.data());

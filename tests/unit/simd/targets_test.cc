@@ -1,4 +1,4 @@
-// Which instruction sets there are.
+// The available instruction sets.
 #include "hwy/targets.h"
 
 #include <gtest/gtest.h>
@@ -20,7 +20,7 @@ TEST(Targets, NamesAreThoseOfTheMachineAndTheBestIsInUse) {
   EXPECT_EQ(std::set<std::string>(names.begin(), names.end()).size(), names.size());
 }
 
-// Without this, a build that lost run-time dispatch would pass all tests that run on each target.
+// Otherwise, a build that lost run-time dispatch would pass all tests that run on each target.
 TEST(Targets, MoreThanOneIsTestedWhereTheMachineHasMore) {
   const std::size_t tested = hwy::SupportedAndGeneratedTargets().size();
 #if defined(__x86_64__) && (defined(__GNUC__) || defined(__clang__))

@@ -1,4 +1,4 @@
-// The simulated network itself: what it promises to the simulations that stand on it.
+// The simulated network's own guarantees, on which simulations depend.
 #include "tests/sim/sim_network.h"
 
 #include <gtest/gtest.h>
@@ -105,7 +105,7 @@ TEST(SimNetwork, CrashIsSilentUntilTheResetComes) {
   auto [c, d] = network.Connect(0, 2);
   WriteText(*b, "in flight");
   network.Crash(1, kSecond);
-  b.reset();  // what a crashed process does not do is close in order
+  b.reset();  // a crashed process does not close its connections in order
   network.RunUntil(kSecond - 1);
   EXPECT_EQ(ReadText(*a), "in flight");
   EXPECT_EQ(StatusOf(*a), IoStatus::kDrained);
@@ -130,7 +130,7 @@ TEST(SimNetwork, ScheduledCallsRunInOrderOfTime) {
   EXPECT_EQ(order, (std::vector<int>{1, 2, 3}));
 }
 
-// Random traffic over every fault; returns the history's hash.
+// Random traffic over every fault. Returns the history's hash.
 std::uint64_t Storm(std::uint64_t seed, std::uint64_t* resets) {
   SimNetwork network(seed, {.latency_jitter = kMillisecond,
                             .pipe_bytes = 500,

@@ -71,7 +71,7 @@ TEST(LaneHello, EveryOtherLengthIsRefused) {
   for (std::size_t length = 0; length <= 2 * kLaneHelloBytes; ++length) {
     std::vector<std::byte> cut(bytes.begin(), bytes.end());
     cut.resize(length);
-    cut.shrink_to_fit();  // the end of the allocation is the end of the bytes
+    cut.shrink_to_fit();  // the allocation ends with the bytes
     EXPECT_EQ(DecodesHello(cut), length == kLaneHelloBytes) << "length " << length;
   }
 }
@@ -133,12 +133,12 @@ TEST(LaneWelcome, AcceptanceAndEveryRefusalRoundTrip) {
 TEST(LaneWelcome, TheChosenVersionMustFit) {
   constexpr auto kNone = LaneRefusal::kNone;
   EXPECT_TRUE(DecodesWelcome(Encoded(LaneWelcome{1, kNone, 1, 1})));
-  // Receive an acceptance that names a version outside the daemon's own range, or none.
-  // Expect: refused.
+  // Receive an acceptance whose version is outside the daemon's own range, or missing. Expect:
+  // refused.
   EXPECT_FALSE(DecodesWelcome(Encoded(LaneWelcome{4, kNone, 1, 3})));
   EXPECT_FALSE(DecodesWelcome(Encoded(LaneWelcome{1, kNone, 2, 3})));
   EXPECT_FALSE(DecodesWelcome(Encoded(LaneWelcome{0, kNone, 0, 3})));
-  // Receive a refusal that chooses a version all the same. Expect: refused.
+  // Receive a refusal that has a version all the same. Expect: refused.
   EXPECT_FALSE(DecodesWelcome(Encoded(LaneWelcome{1, LaneRefusal::kNonce, 1, 3})));
   EXPECT_FALSE(DecodesWelcome(Encoded(LaneWelcome{0, LaneRefusal::kNonce, 3, 1})));
 }

@@ -16,7 +16,7 @@ namespace {
 using HeaderBytes = std::array<std::byte, kHeaderBytes>;
 using HyperParametersBytes = std::array<std::byte, kHyperParametersBytes>;
 
-// Every byte of every field differs, so that a field in the wrong place or order shows.
+// Every byte of every field differs, so that a field in the wrong place or order is detected.
 MessageHeader DistinctHeader() {
   MessageHeader header;
   header.kind = MessageKind::kGradient;
@@ -105,7 +105,7 @@ TEST(MessageHeader, ExtremeFieldsRoundTrip) {
 TEST(MessageHeader, EveryTruncatedLengthIsRefused) {
   const HeaderBytes bytes = Encoded(DistinctHeader());
   for (std::size_t length = 0; length < kHeaderBytes; ++length) {
-    // A copy of that size on the heap: AddressSanitizer sees a read past its end.
+    // A copy of this size on the heap: AddressSanitizer detects a read past its end.
     const std::vector<std::byte> cut(bytes.begin(), bytes.begin() + static_cast<int>(length));
     EXPECT_EQ(Decode(cut), DecodeError::kTruncated) << "length " << length;
   }
@@ -256,7 +256,7 @@ TEST(HyperParameters, RoundTripBitForBit) {
   EXPECT_EQ(Encoded(decoded), bytes);  // -0 and 0 compare equal; their bytes do not
 }
 
-// In the order of the wire.
+// In wire order.
 constexpr double HyperParameters::*kFields[] = {&HyperParameters::learning_rate,
                                                 &HyperParameters::weight_decay,
                                                 &HyperParameters::clip_value,

@@ -68,7 +68,7 @@ TEST(Boundary, KeysThatLookApartAreAskedForAgain) {
             absl::StatusCode::kAborted);
 }
 
-// The daemons were not asked at one moment.
+// The daemons did not answer at the same moment.
 TEST(Boundary, AFastJobIsInLockstepIfItCanHaveBeenBetweenTwoAnswers) {
   const std::vector<v1::GetVersionsResponse> before = {Daemon({{0, 30, 30}}),
                                                        Daemon({{0, 33, 34}})};
@@ -76,7 +76,8 @@ TEST(Boundary, AFastJobIsInLockstepIfItCanHaveBeenBetweenTwoAnswers) {
   EXPECT_TRUE(boundary.lockstep);
   EXPECT_EQ(boundary.iteration, 57u);
   EXPECT_THAT(boundary.targets, ElementsAre(57));
-  // Expect: what one key has not reached by now, another had passed before: apart.
+  // Expect: not in lockstep, because one key had passed an iteration that another has not reached
+  // yet.
   EXPECT_FALSE(Choose({Daemon({{0, 50, 51}, {0, 32, 32}}), Daemon({{0, 55, 55}, {0, 32, 32}})},
                       {Daemon({{0, 30, 30}, {0, 30, 30}}), Daemon({{0, 33, 34}, {0, 30, 30}})}, 2)
                    .lockstep);

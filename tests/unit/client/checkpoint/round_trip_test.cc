@@ -1,6 +1,6 @@
-// A job's state from a daemon's control plane into a directory and back, over real channels. The
-// core loops are played: two daemons of one core, each a rack of its own with a job of its own,
-// stand for a rack as far as saving and loading can see.
+// A job's state, saved from a daemon's control plane into a directory and loaded again, over real
+// channels. The test simulates the core loops. Two daemons of one core, each a rack and a job of
+// its own, act as one rack for saving and loading.
 #include <grpcpp/grpcpp.h>
 
 #include <atomic>
@@ -26,7 +26,7 @@ server::ControlOptions Options() {
   return options;
 }
 
-// A daemon's control plane, its core loop, and one worker that is in.
+// A daemon's control plane, its core loop, and one worker that has joined.
 class Daemon {
  public:
   explicit Daemon(const std::string& job)
@@ -72,7 +72,7 @@ class Daemon {
     EXPECT_TRUE(admin_->GetJob(&context, request, &info).ok());
     return info;
   }
-  // Calls function(shard) while the core loop stands still.
+  // Calls function(shard) while the core loop is paused.
   template <typename Function>
   void Look(Function function) {
     const std::lock_guard lock(mutex_);
@@ -124,7 +124,7 @@ class Daemon {
   std::unique_ptr<v1::Admin::Stub> admin_;
   std::unique_ptr<v1::Session::Stub> session_;
   std::string session_id_;
-  std::mutex mutex_;  // over the core loop's side
+  std::mutex mutex_;  // protects the core loop's side
   std::atomic<bool> training_{false};
   std::atomic<bool> stop_{false};
   std::thread core_thread_;
@@ -234,7 +234,7 @@ TEST_F(RoundTrip, StateOfOtherKeysIsRefusedBeforeTheDaemonHearsOfIt) {
   keys[1].spec.set_name("fc3");
   loaded = LoadCheckpoint({&view, 1}, keys, directory_, {});
   EXPECT_THAT(std::string(loaded.status().message()), HasSubstr("no key fc3"));
-  // Expect: a session that the daemon does not know is refused by it.
+  // Expect: the daemon refuses a session that it does not know.
   CheckpointDaemon stranger = view;
   stranger.session_id = "nobody";
   loaded = LoadCheckpoint({&stranger, 1}, Keys(), directory_, {});

@@ -1,4 +1,4 @@
-// Rounds allocate nothing in the calling thread.
+// Rounds do not allocate memory in the calling thread.
 #include <gtest/gtest.h>
 
 #include "phub/client.h"
@@ -20,7 +20,7 @@ TEST(SessionAllocation, RoundsAllocateNothingInTheCaller) {
     const Handle handle = key->PushPull();
     if (!handle.Wait().ok()) break;
   }
-  EXPECT_GT(before, 0u);  // the count counts
+  EXPECT_GT(before, 0u);  // the counter works
   EXPECT_EQ(phub::testing::AllocationCount() - before, 0u);
   EXPECT_EQ(key->iteration(), 51u);
 }

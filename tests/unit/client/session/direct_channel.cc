@@ -11,7 +11,7 @@ namespace {
 
 using Cancelled = std::function<bool()>;
 
-// What the daemon has nothing for.
+// Calls that the fake daemon does not support.
 template <typename Rpc>
 absl::Status Ask(Rpc, FakeDaemon&, const typename Rpc::Request&, typename Rpc::Response&,
                  const Cancelled&) {

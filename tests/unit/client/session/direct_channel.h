@@ -1,5 +1,5 @@
-// A ControlChannel that calls a fake daemon in the same process. Calls run on threads of their own,
-// as over gRPC.
+// A ControlChannel that calls a fake daemon in the same process. Calls run on their own threads, as
+// over gRPC.
 #pragma once
 
 #include <atomic>
@@ -26,7 +26,7 @@ class DirectChannel final : public ChannelOf<DirectChannel> {
   void Reconnect() override;
   void Close() override;
 
-  // What ChannelOf calls.
+  // The interface that ChannelOf calls.
   template <typename Rpc>
   void Carry(const typename Rpc::Request& request, DurationNs timeout,
              Done<typename Rpc::Response> done);
@@ -36,7 +36,7 @@ class DirectChannel final : public ChannelOf<DirectChannel> {
 
   FakeDaemon& daemon_;
   std::atomic<bool> closed_{false};
-  std::atomic<std::uint64_t> generation_{0};  // of the connection
+  std::atomic<std::uint64_t> generation_{0};  // the connection's generation
   std::mutex mutex_;
   std::vector<std::thread> calls_;
 };

@@ -129,7 +129,7 @@ absl::Status FakeDaemon::HandleGetRack(v1::Rack& response) {
   for (std::uint32_t i = 0; i < options_.rack_cores.size(); ++i) {
     v1::RackDaemon& daemon = *response.add_daemons();
     daemon.set_endpoint("127.0.0.1:" + std::to_string(7700 + i));
-    if (i == options_.position) daemon.set_core_count(options_.rack_cores[i]);  // its own only
+    if (i == options_.position) daemon.set_core_count(options_.rack_cores[i]);  // only its own
   }
   return absl::OkStatus();
 }

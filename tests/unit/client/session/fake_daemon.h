@@ -1,8 +1,8 @@
-// A daemon for one worker, in the test's process: a control plane that is called directly (see
-// direct_channel.h) or over gRPC (grpc_fake_daemon.h), and lanes over real TCP on loopback that
-// answer every gradient with itself (what one rank's sum is), and whatever has no payload with
-// elements of kStored. Tests make it hold its replies, fall silent, give verdicts, break the
-// protocol, forget its session or die. Several make a rack (fake_rack.h).
+// A daemon for one worker, in the test's process. Its control plane is called directly (see
+// direct_channel.h) or over gRPC (grpc_fake_daemon.h). Its lanes over real TCP on loopback answer
+// every gradient with itself (the sum of one rank), and messages without payload with elements of
+// kStored. Tests can make it hold its replies, stop responding, give verdicts, violate the
+// protocol, forget its session or die. Several fake daemons make a rack (fake_rack.h).
 #pragma once
 
 #include <atomic>
@@ -34,11 +34,11 @@ struct FakeDaemonOptions {
   std::uint32_t chunk_bytes = 256;
   std::uint32_t slots_per_lane = 4;
   DurationNs liveness_timeout = 2 * kSecond;
-  DurationNs nonce_lifetime = 30 * kSecond;  // as it says; they are good for ever
+  DurationNs nonce_lifetime = 30 * kSecond;  // as announced; its nonces never expire
   std::uint32_t position = 0;
-  std::vector<std::uint32_t> rack_cores = {};  // of every daemon of the rack; empty: it is alone
-  std::string shared_memory_name = {};         // that it offers; somebody else's
-  transport::LaneKind* other_lanes = nullptr;  // that its data port makes beside tcp
+  std::vector<std::uint32_t> rack_cores = {};  // for every daemon of the rack; empty: it is alone
+  std::string shared_memory_name = {};  // the name that it offers; it belongs to another process
+  transport::LaneKind* other_lanes = nullptr;  // other lanes of its data port in addition to tcp
 };
 
 class FakeDaemon final : public transport::LaneGate {
@@ -46,56 +46,56 @@ class FakeDaemon final : public transport::LaneGate {
   explicit FakeDaemon(const FakeDaemonOptions& options = {});
   ~FakeDaemon() override;
 
-  // What a worker's messages call this daemon; lanes are dialled at its host.
+  // The daemon's name in a worker's messages; lanes are dialled at its host.
   std::string name() const { return "127.0.0.1:" + std::to_string(7700 + options_.position); }
-  static constexpr const char* kName = "127.0.0.1:7700";  // of a daemon that is alone
+  static constexpr const char* kName = "127.0.0.1:7700";  // the name of a daemon that is alone
   static constexpr float kStored = 42.0f;
-  static constexpr const char* kBootId = "boot";  // of the host of daemon and workers
+  static constexpr const char* kBootId = "boot";  // the boot id of the host of daemon and workers
   static constexpr std::uint64_t kIncarnation = 0x1122334455667788;
 
-  // Replies wait until they are let go.
+  // Replies wait until they are released.
   void HoldReplies(bool hold) { hold_replies_ = hold; }
   void HoldBarrier(bool hold) { hold_barrier_ = hold; }
   void AnswerHeartbeats(bool answer) { answer_heartbeats_ = answer; }
   void RefuseJoin(absl::Status status) { join_refusal_ = std::move(status); }
   void RefuseCommit(absl::Status status) { commit_refusal_ = std::move(status); }
   void RefuseKeys(absl::Status status) { keys_refusal_ = std::move(status); }
-  void RefuseOpenLanes(absl::Status status);  // OK: no more
+  void RefuseOpenLanes(absl::Status status);  // OK: refuses no more
   void StallJoin(std::chrono::milliseconds time) { join_stall_ = time; }
   void RefuseLanes() { refuse_lanes_ = true; }
   void PlaceDifferently() { place_differently_ = true; }
-  // This rank takes the place of one that died, and these are the versions of its keys.
+  // This rank replaces one that died, and these are the versions of its keys.
   void Resume(bool resumed, v1::GetVersionsResponse versions);
   void HaveLoaded(absl::StatusOr<v1::LoadedState> loaded);
-  // The next reply says another iteration than was asked for.
+  // The next reply names another iteration than was pushed.
   void BreakNextReply() { break_next_reply_ = true; }
   void CloseLanes() { close_lanes_ = true; }
   void GiveVerdict(const v1::Fault& fault);
   void Say(const v1::SessionEvent& event);
-  // The stream ends with this; the session is still there, unless it is forgotten.
+  // The stream ends with this status. The session still exists, unless it is forgotten.
   void BreakStream(const absl::Status& status);
   void ForgetSession() { forgotten_ = true; }
   void CountReconnect() { ++reconnect_count_; }
-  // As a process that is killed: control and lanes go away without a word.
+  // Like a process that is killed: control and lanes disappear without a message.
   void Die();
 
   int left_count() const { return left_count_; }
   int committed_count() const { return committed_count_; }
   int attended_count() const { return attended_count_; }
   int reconnect_count() const { return reconnect_count_; }
-  int lane_count() const { return lane_count_; }  // that were ever opened
+  int lane_count() const { return lane_count_; }  // lanes ever opened
   int gradient_count() const { return gradient_count_; }
   std::vector<wire::MessageHeader> messages() const;           // gradients and pulls
   std::vector<std::uint64_t> barriers() const;                 // their numbers
-  std::string last_verdict() const;                            // that Leave said
-  bool said_run_is_over() const { return said_run_is_over_; }  // with it
+  std::string last_verdict() const;                            // the verdict in Leave
+  bool said_run_is_over() const { return said_run_is_over_; }  // in the same call
   std::vector<v1::LoadStateRequest> load_requests() const;
   v1::JoinRequest join_request() const;
   std::vector<v1::AddKeysRequest> add_keys_requests() const;
   std::vector<wire::HyperParameters> records() const;
-  std::vector<wire::Nonce> nonces() const;  // of the lanes' hellos
+  std::vector<wire::Nonce> nonces() const;  // from the lanes' hellos
 
-  // The control plane, for whoever carries the calls. Any thread.
+  // The control plane's calls. Any thread.
   absl::Status HandleGetRack(v1::Rack& response);
   absl::Status HandleJoin(const v1::JoinRequest& request, v1::JoinResponse& response);
   absl::Status HandleCommit();
@@ -109,7 +109,7 @@ class FakeDaemon final : public transport::LaneGate {
   absl::Status HandleLoadState(const v1::LoadStateRequest& request);
   absl::Status HandleGetLoadedState(v1::LoadedState& response);
   void HandleHeartbeat(const v1::Heartbeat& heartbeat);
-  // The one stream: both are called under a lock, never after StreamClosed().
+  // The single stream: both functions are called under a lock, never after StreamClosed().
   absl::Status StreamOpened(std::function<void(const v1::SessionEvent&)> write,
                             std::function<void(const absl::Status&)> end);
   void StreamClosed();
@@ -164,12 +164,12 @@ class FakeDaemon final : public transport::LaneGate {
   v1::GetVersionsResponse versions_;
   absl::StatusOr<v1::LoadedState> loaded_ = absl::NotFoundError("nothing was loaded");
   LaneLayout layout_;
-  std::vector<std::vector<std::uint32_t>> chunk_bytes_;  // [core][chunk]
+  std::vector<std::vector<std::uint32_t>> chunk_bytes_;  // by core and chunk
   std::function<void(const v1::SessionEvent&)> write_event_;
   std::function<void(const absl::Status&)> end_stream_;
   std::condition_variable attended_;  // write_event_ was set
 
-  // The lanes' thread.
+  // Used by the lanes' thread.
   transport::TcpTransport transport_;
   std::unique_ptr<transport::TcpListener> listener_;
   std::vector<std::unique_ptr<Lane>> lanes_;
@@ -179,7 +179,7 @@ class FakeDaemon final : public transport::LaneGate {
     std::vector<std::byte> payload;
   };
   std::deque<Reply> waiting_;
-  std::deque<Reply> sent_;  // payloads are lent; kept to the end
+  std::deque<Reply> sent_;  // payloads are lent, so they are kept to the end
   std::thread lanes_thread_;
 };
 

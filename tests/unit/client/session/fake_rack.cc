@@ -24,7 +24,7 @@ class FakeRack::DirectConnector final : public Connector {
         return std::unique_ptr<ControlChannel>(std::make_unique<DirectChannel>(rack_[i]));
     return Status(StatusCode::kUnavailable, "no phub daemon answered at " + daemon.ToString());
   }
-  // Whoever uses them finds nobody there.
+  // Calls to these stubs find no daemon.
   CheckpointStubs MakeCheckpointStubs(const Endpoint&) override {
     const auto channel = grpc::CreateChannel("127.0.0.1:1", grpc::InsecureChannelCredentials());
     return {.admin = v1::Admin::NewStub(channel), .session = v1::Session::NewStub(channel)};

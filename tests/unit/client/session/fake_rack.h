@@ -1,4 +1,5 @@
-// Fake daemons that make one rack, and the way to them. A rack of one says that it has no list.
+// Fake daemons that form one rack, and the connections to them. A rack of one daemon reports no
+// list.
 #pragma once
 
 #include <atomic>
@@ -17,14 +18,14 @@ namespace phub::client {
 
 class FakeRack {
  public:
-  // One daemon for every element: with so many core loops.
+  // One daemon per element, with that many core loops.
   explicit FakeRack(const std::vector<std::uint32_t>& core_counts, FakeDaemonOptions options = {});
 
   FakeDaemon& operator[](std::size_t i) { return *daemons_[i]; }
   // Joins through the daemon at this position.
   Result<Job> Join(JobOptions options, std::size_t through = 0,
                    std::chrono::milliseconds call_timeout = std::chrono::milliseconds(5'000));
-  // Nobody answers at this daemon any more when it is connected to.
+  // New connections to this daemon fail.
   void Hide(std::size_t i) { hidden_[i] = true; }
 
  private:

@@ -1,5 +1,5 @@
-// Sessions over real gRPC. Debian's gRPC is not instrumented for the thread sanitizer, so the rules
-// of threads and of failure are tested without it, in job_test.cc and job_failure_test.cc.
+// Sessions over real gRPC. Debian's gRPC is not instrumented for the thread sanitizer, so
+// job_test.cc and job_failure_test.cc test threads and failures without it.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -72,7 +72,7 @@ TEST_F(GrpcSessionTest, DeadDaemonIsNamedInTime) {
               AllOf(HasSubstr(daemon_.endpoint()), HasSubstr("died or is unreachable")));
 }
 
-// gRPC 1.51 aborts when a callback's own thread drops the last hold on a channel.
+// gRPC 1.51 aborts if a callback's own thread drops the last reference to a channel.
 TEST(GrpcSession, ManyShortSessionsEndCleanly) {
   GrpcFakeDaemon daemon;
   daemon.daemon().RefuseJoin(absl::InternalError("no"));
@@ -84,7 +84,7 @@ TEST(GrpcSession, ManyShortSessionsEndCleanly) {
 }
 
 TEST(GrpcSession, CallPastItsDeadlineSaysWhichDaemonDidNotAnswer) {
-  // Listens, and never answers.
+  // Listens, but never answers.
   GrpcFakeDaemon daemon;
   auto session = Connect(daemon.endpoint(), {.call_timeout = milliseconds(100)});
   ASSERT_TRUE(session.ok());
@@ -96,7 +96,7 @@ TEST(GrpcSession, CallPastItsDeadlineSaysWhichDaemonDidNotAnswer) {
 
 TEST(Connect, NobodyThereIsUnavailableInTime) {
   const auto start = steady_clock::now();
-  // Port 1 is reserved, nobody listens there.
+  // Port 1 is reserved, and no process listens there.
   const auto session = Connect("127.0.0.1:1", {.connect_timeout = milliseconds(150)});
   EXPECT_LT(steady_clock::now() - start, milliseconds(2000));
   EXPECT_EQ(session.status().code(), StatusCode::kUnavailable);

@@ -1,4 +1,5 @@
-// Nothing hangs: whoever dies, every handle and call completes in time with an error that names it.
+// Nothing hangs: if a rank or a daemon dies, every handle and call completes in time with an error
+// that names it.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -19,7 +20,8 @@ using ::testing::AllOf;
 using ::testing::HasSubstr;
 
 constexpr milliseconds kLiveness{400};
-constexpr std::chrono::seconds kInTime{20};  // a machine may stand still for a while
+// Generous, since a machine may be suspended for a while.
+constexpr std::chrono::seconds kInTime{20};
 
 class JobFailureTest : public ::testing::Test {
  protected:
@@ -79,7 +81,7 @@ TEST_F(JobFailureTest, VerdictNamesTheNewestSavedStateThatTheDaemonToldOf) {
   event.mutable_saved()->set_host("node7");
   event.mutable_saved()->set_age_ns(kSecond);
   daemon_->Say(event);
-  // What is said late, as by another daemon of the rack, is not newer for it.
+  // A late report, as from another daemon of the rack, must not replace a newer one.
   event.mutable_saved()->set_iteration(30);
   event.mutable_saved()->set_directory("/data/old");
   event.mutable_saved()->set_age_ns(3600 * kSecond);
@@ -98,7 +100,8 @@ TEST_F(JobFailureTest, ADaemonThatForgotTheSessionLeavesTheSavedStateNamed) {
   event.mutable_saved()->set_iteration(40);
   event.mutable_saved()->set_directory("/data/digits");
   event.mutable_saved()->set_host("node7");
-  event.mutable_saved()->set_age_ns(std::numeric_limits<std::int64_t>::max());  // and no less known
+  // An extreme age must not erase it either.
+  event.mutable_saved()->set_age_ns(std::numeric_limits<std::int64_t>::max());
   daemon_->Say(event);
   daemon_->ForgetSession();
   daemon_->BreakStream(absl::NotFoundError("this daemon does not know the session"));

@@ -1,4 +1,4 @@
-// Ranks that take the place of one that died, and state that was loaded.
+// Ranks that replace one that died, and loaded checkpoints.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -44,7 +44,7 @@ TEST(Resume, KeysComeAsTheyWereAndTheNextPushIsTheNextVersion) {
   ASSERT_TRUE(key.ok()) << ToString(key.status());
   EXPECT_THAT(key->parameters<float>(), Each(FakeDaemon::kStored));
   EXPECT_EQ(job->iteration(), 7u);
-  // Initializing it changes nothing, and asks nobody.
+  // Initializing it changes nothing, and calls no daemon.
   EXPECT_TRUE(job->Initialize(*key, std::vector<float>(128, 1.0f)).ok());
   EXPECT_THAT(key->parameters<float>(), Each(FakeDaemon::kStored));
   ASSERT_TRUE(key->PushPull().Wait().ok());

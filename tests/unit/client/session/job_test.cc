@@ -37,7 +37,7 @@ class JobTest : public ::testing::Test {
     daemon_ = &(*rack_)[0];
     job_options.job = "digits";
     auto job = rack_->Join(job_options);
-    job_.emplace(*std::move(job));  // aborts, and says why, if there is none
+    job_.emplace(*std::move(job));  // aborts with the reason if there is none
   }
   Key Add(const std::string& name, std::uint64_t count, const KeyOptions& options = {}) {
     auto key = job_->AddKey(name, f32, count, None{}, options);
@@ -76,7 +76,7 @@ TEST_F(JobTest, JoinTellsTheDaemonWhoComes) {
   EXPECT_TRUE(job_->created());
 }
 
-// Takes one request for a lane in shared memory after the other, and answers none.
+// Accepts requests for lanes in shared memory one after the other, and answers none.
 class DeafSocket {
  public:
   DeafSocket() : socket_(socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0)) {
@@ -120,7 +120,7 @@ TEST_F(JobTest, ANonceThatWasSaidOneWayIsNotUsedForAnother) {
   Join({.core_count = 3, .shared_memory_name = deaf.name()});
   std::vector<wire::Nonce> seen = deaf.nonces();
   EXPECT_THAT(seen, SizeIs(3));
-  // Expect: lanes over tcp, none with a nonce that anybody has heard.
+  // Expect: lanes over tcp, each with a nonce that was not sent before.
   const std::vector<wire::Nonce> used = daemon_->nonces();
   EXPECT_THAT(used, SizeIs(3));
   for (const wire::Nonce& nonce : used) EXPECT_THAT(seen, Not(Contains(nonce)));
@@ -213,7 +213,7 @@ TEST_F(JobTest, CancelWithdrawsWhatWaitsForASlotAndNotWhatIsUnderWay) {
   const Handle waiting = second.PushPull();
   EXPECT_EQ(sent.Cancel().code(), StatusCode::kFailedPrecondition);
   EXPECT_TRUE(waiting.Cancel().ok());
-  EXPECT_TRUE(waiting.Cancel().ok());  // as often as one likes
+  EXPECT_TRUE(waiting.Cancel().ok());  // any number of times
   EXPECT_EQ(waiting.Wait().code(), StatusCode::kCancelled);
   EXPECT_EQ(second.Pull().Wait().code(), StatusCode::kFailedPrecondition);
   daemon_->HoldReplies(false);

@@ -1,4 +1,4 @@
-// Policy wait: what broke comes back, and the job ends when it does not.
+// Policy wait: broken lanes and streams come back, and the job ends if they do not.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -24,8 +24,8 @@ constexpr milliseconds kLiveness{300};
 class JobWaitTest : public ::testing::Test {
  protected:
   void Join(milliseconds wait_timeout) {
-    auto job = rack_.Join(
-        {.job = "digits", .on_loss = LossPolicy::kWait, .wait_timeout = wait_timeout});
+    auto job =
+        rack_.Join({.job = "digits", .on_loss = LossPolicy::kWait, .wait_timeout = wait_timeout});
     job_.emplace(*std::move(job));
     auto key = job_->AddKey("w", f32, 1000, None{});
     ASSERT_TRUE(key.ok()) << ToString(key.status());
@@ -53,7 +53,7 @@ TEST_F(JobWaitTest, LostLanesAreOpenedAgainAndTheRoundCompletes) {
   ASSERT_TRUE(status.ok()) << ToString(status);
   EXPECT_THAT(key_->parameters<float>(), Each(3.0f));
   EXPECT_TRUE(key_->PushPull().Wait().ok());
-  EXPECT_EQ(rack_[0].lane_count(), 2);  // were not lost
+  EXPECT_EQ(rack_[0].lane_count(), 2);  // they were not lost
 }
 
 TEST_F(JobWaitTest, RefusedLanesAreAskedForAgain) {
@@ -77,9 +77,8 @@ TEST_F(JobWaitTest, LaneThatDoesNotComeBackEndsTheJobAfterTheTimeout) {
   const Status status = handle.Wait();
   EXPECT_GT(steady_clock::now() - start, milliseconds(650));
   EXPECT_EQ(status.code(), StatusCode::kUnavailable);
-  EXPECT_THAT(status.message(),
-              AllOf(HasSubstr("127.0.0.1:7701"), HasSubstr("lane to core"),
-                    ContainsRegex("waited [0-9.]+ m?s")));
+  EXPECT_THAT(status.message(), AllOf(HasSubstr("127.0.0.1:7701"), HasSubstr("lane to core"),
+                                      ContainsRegex("waited [0-9.]+ m?s")));
 }
 
 TEST_F(JobWaitTest, BrokenStreamIsAttachedAgain) {
@@ -104,7 +103,7 @@ TEST_F(JobWaitTest, SilentDaemonGetsANewConnectionAndABarrierGoesOn) {
   rack_[0].HoldBarrier(false);
   caller.join();
   EXPECT_TRUE(met.ok()) << ToString(met);
-  EXPECT_EQ(rack_[0].barriers().back(), 0u);  // the same one
+  EXPECT_EQ(rack_[0].barriers().back(), 0u);  // the same barrier
   std::this_thread::sleep_for(2 * kLiveness);
   EXPECT_TRUE(job_->status().ok()) << ToString(job_->status());
 }

@@ -1,4 +1,4 @@
-// The public optimizers and the protocol's, compared with the table.
+// Compares the public optimizers and those of the protocol with the table.
 #include "client/session/optimizers.h"
 
 #include <gtest/gtest.h>
@@ -21,7 +21,7 @@ std::string InCapitals(std::string name) {
   return name;
 }
 
-// Of one alternative of the variant.
+// For one alternative of the variant.
 template <typename Struct>
 void ExpectIsOf(const Descriptor& row) {
   const auto has = optimizer::FieldsOf<Struct>();

@@ -1,4 +1,5 @@
-// The public header comes first and alone: it includes what it uses, and nobody else's types.
+// The public header comes first and alone: it includes everything that it uses, and no types of
+// other libraries.
 #include "phub/client.h"
 
 #if defined(ABSL_BASE_CONFIG_H_) || defined(GOOGLE_PROTOBUF_VERSION) || defined(GRPC_GRPC_H) || \

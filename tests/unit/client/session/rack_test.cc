@@ -1,4 +1,4 @@
-// A job over several daemons: joined by all or by none, one verdict for all of them.
+// A job over several daemons: joined at all or at none, and one verdict for all of them.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -85,10 +85,10 @@ TEST_F(RackTest, RefusalOfOneDaemonGivesTheOthersBack) {
   EXPECT_EQ(rack_[0].left_count(), 1);
   EXPECT_FALSE(rack_[0].said_run_is_over());
   EXPECT_EQ(rack_[0].committed_count(), 0);
-  EXPECT_EQ(rack_[2].join_request().job(), "");  // was not asked
+  EXPECT_EQ(rack_[2].join_request().job(), "");  // was not called
 }
 
-// Else the first daemons keep a run that nobody can complete.
+// Otherwise the first daemons keep a run that cannot be completed.
 TEST_F(RackTest, ARunThatIsOverAtALaterDaemonIsSaidToBeToThoseBefore) {
   rack_[2].RefuseJoin(absl::AbortedError("job digits failed: rank 0 died"));
   const auto job = rack_.Join({.job = "digits"});
@@ -126,7 +126,7 @@ TEST_F(RackTest, VerdictOfOneDaemonIsToldToTheOthers) {
   EXPECT_TRUE(Eventually([&] { return rack_[0].left_count() == 1 && rack_[2].left_count() == 1; }));
   EXPECT_EQ(rack_[0].last_verdict(), fault.message());
   EXPECT_EQ(rack_[1].left_count(), 0);
-  // The first verdict stands.
+  // The first verdict remains.
   fault.set_message("rank 1 left");
   rack_[0].GiveVerdict(fault);
   EXPECT_THAT(job_->status().message(), HasSubstr("rank 0 on node5"));

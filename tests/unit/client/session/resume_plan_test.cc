@@ -42,7 +42,7 @@ TEST(ResumePlan, IterationIsTheLeastOfAllChunksOfAllKeysAndDaemons) {
   Add(daemons[1], {4, 4, 3, 3, 5});
   const Result<ResumePlan> plan = MakeResumePlan(daemons);
   ASSERT_TRUE(plan.ok()) << ToString(plan.status());
-  // Expect: iteration 7; of each key the version that was made by its reduction up to there.
+  // Expect: iteration 7, and for each key the version of its last reduction up to there.
   EXPECT_TRUE(plan->resumed);
   EXPECT_EQ(plan->iteration, 7u);
   EXPECT_EQ(plan->keys[0].version.value, 8u);

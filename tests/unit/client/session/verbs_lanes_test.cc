@@ -1,4 +1,5 @@
-// Lanes that go another way since RDMA does not do, and nothing is left of it at the daemon.
+// Lanes that use another transport because RDMA fails. The daemon keeps nothing of the failed
+// attempts.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/socket.h>
@@ -24,7 +25,7 @@ using std::chrono::milliseconds;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
-// What a daemon's data port makes of clients that ask for lanes over verbs.
+// The daemon's end of the data port for clients that request lanes over verbs.
 class VerbsPort final : public transport::LaneKind {
  public:
   enum class Answer : std::uint8_t { kNothing, kOffer };
@@ -37,7 +38,7 @@ class VerbsPort final : public transport::LaneKind {
     wire::LaneHello hello;
     return wire::DecodeVerbsHello(first, hello);
   }
-  // Offers with this in their address's last byte but one are refused.
+  // Refuses offers whose address has this value in its last byte but one.
   void Refuse(std::byte subnet) { refused_ = subnet; }
   Outcome Decide(Descriptor& socket, std::span<const std::byte> request, const std::string&,
                  wire::LaneRefusal& refusal) override {
@@ -45,7 +46,7 @@ class VerbsPort final : public transport::LaneKind {
     EXPECT_TRUE(wire::DecodeVerbsOffer(request.subspan(wire::kLaneHelloBytes), asked));
     wire::LaneHello hello;
     EXPECT_TRUE(wire::DecodeVerbsHello(request.first(wire::kLaneHelloBytes), hello));
-    const std::lock_guard lock(mutex_);  // who is answered may look at once
+    const std::lock_guard lock(mutex_);  // a test may read this as soon as a client is answered
     nonces_.push_back(std::to_integer<int>(hello.nonce.front()));
     subnets_.push_back(asked.gid[14]);
     if (asked.gid[14] == refused_) {
@@ -68,15 +69,15 @@ class VerbsPort final : public transport::LaneKind {
   }
 
   std::size_t asked() { return subnets().size(); }
-  std::vector<std::byte> subnets() {  // of those who asked, in order
+  std::vector<std::byte> subnets() {  // by client, in order
     const std::lock_guard lock(mutex_);
     return subnets_;
   }
-  std::vector<int> nonces() {  // the daemon counts them
+  std::vector<int> nonces() {  // as numbered by the daemon
     const std::lock_guard lock(mutex_);
     return nonces_;
   }
-  // What the client of this lane said after it was answered; waits for it, or for its end.
+  // Waits for the message of this lane's client after the answer, or for the lane's end.
   std::vector<std::byte> Word(std::size_t lane) {
     const std::lock_guard lock(mutex_);
     std::byte word{};
@@ -137,7 +138,7 @@ TEST_F(VerbsLanes, EndThatCannotBeConnectedIsNoLaneAndThenItIsTcp) {
   EXPECT_EQ(job->transports(), "tcp");
   ASSERT_EQ(port.asked(), 2u);
   for (std::size_t lane = 0; lane < 2; ++lane) EXPECT_TRUE(port.Word(lane).empty());
-  // A nonce for each way of each lane.
+  // A nonce for each transport of each lane.
   const std::vector<wire::Nonce> nonces = rack[0].nonces();
   ASSERT_EQ(nonces.size(), 2u);
   EXPECT_EQ(nonces[0].front(), std::byte{3});
@@ -200,7 +201,7 @@ TEST_F(VerbsLanes, NoncesThatBecameOldMeanwhileAreAskedForAgain) {
   FakeRack rack({3}, {.nonce_lifetime = 100 * kMillisecond, .other_lanes = &port});
   auto job = rack.Join(Options(TransportChoice::kVerbs));
   ASSERT_TRUE(job.ok()) << ToString(job.status());
-  // Three; those of the two that are left; that of the last.
+  // First three nonces; then those of the remaining two transports; then that of the last.
   EXPECT_THAT(port.nonces(), ElementsAre(1, 4, 6));
   EXPECT_TRUE(job->Leave().ok());
 }

@@ -89,7 +89,7 @@ TEST(Config, FlagNamesTheFileThatIsReadInsteadOfTheVariables) {
   EXPECT_EQ(config.settings.chunk_bytes, 8192u);
 }
 
-// Who has set up phubctl or a worker can start a daemon from the same shell.
+// A shell that is set up for phubctl or a worker can also start a daemon.
 TEST(Config, VariablesOfClientsAreNoMistake) {
   for (const char* name :
        {"PHUB_ENDPOINT", "PHUB_TENANT", "PHUB_TIMEOUT", "PHUB_OUTPUT", "PHUB_JOB", "PHUB_RANK",
@@ -257,7 +257,7 @@ TEST(Config, TlsAndIdentitiesAllowListeningBeyondLoopback) {
     return LoadConfig(arguments, {}).problems;
   };
   EXPECT_THAT(with(tls, {"--state-dir", "/var/lib/phub"}), IsEmpty());
-  // Expect: either alone is not enough, and the message says which is missing.
+  // Expect: either setting alone is not enough, and the message names the missing one.
   EXPECT_THAT(with(tls, {}), testing::ElementsAre(HasSubstr("would not be authenticated")));
   EXPECT_THAT(with({"--listen", "0.0.0.0:7700", "--state-dir", "s"}, {}),
               testing::ElementsAre(HasSubstr("would not be encrypted")));

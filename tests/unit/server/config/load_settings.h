@@ -1,4 +1,4 @@
-// phubd's settings from what a test gives, for tests of what they mean together.
+// Loads phubd's settings from a test's arguments and files, for tests of their combinations.
 #pragma once
 
 #include <string>

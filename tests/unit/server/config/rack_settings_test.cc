@@ -1,4 +1,4 @@
-// Settings that say who is in the rack, and which racks there are.
+// Settings that list the daemons of the rack, and the racks.
 #include "server/config/rack_settings.h"
 
 #include <gmock/gmock.h>
@@ -23,7 +23,7 @@ TEST(RackSettings, ARackIsAListAndAnEntryOfIt) {
   ASSERT_TRUE(place.ok());
   EXPECT_THAT(place->endpoints, ElementsAre("node1:7700", "node2:7700", "[::1]:7701"));
   EXPECT_EQ(place->self, 2u);
-  // Without self: the entry that listens where this one does.
+  // Without self: this daemon is the entry with its own listen address.
   const Config found =
       Load({"--daemons", "127.0.0.1:7700,127.0.0.1:7800", "--listen", "127.0.0.1:7800"});
   EXPECT_THAT(found.problems, IsEmpty());
@@ -71,7 +71,7 @@ TEST(RackSettings, AggregatorsComeAfterTheRacksAndSayWhatTheyAre) {
   const Config aggregator = with({"--listen", "127.0.0.1:7800", "--role", "aggregator"});
   EXPECT_THAT(aggregator.problems, IsEmpty());
   EXPECT_EQ(FindPlaceAmongRacks(aggregator.settings)->self, 2u);
-  // Each daemon says itself what it is, so that no list in the wrong order goes unnoticed.
+  // Each daemon states its own role, so that a list in the wrong order is detected.
   EXPECT_THAT(with({"--listen", "127.0.0.1:7800"}).problems,
               ElementsAre(AllOf(HasSubstr("127.0.0.1:7800 in aggregators"),
                                 HasSubstr("set role = \"aggregator\""))));
@@ -103,7 +103,7 @@ TEST(RackSettings, RacksMayHaveSeveralDaemonsWhichEachNameTheirOwnCounterparts) 
                                           "rack"))));
 }
 
-// Else they start, and can never reach each other.
+// Otherwise the daemons would start, but could never reach each other.
 TEST(RackSettings, RacksWithTlsOrIdentitiesNeedWhoVouchesForTheOthers) {
   const std::vector<const char*> racks = {"--racks", "127.0.0.1:7700,127.0.0.1:7701", "--listen",
                                           "127.0.0.1:7700"};

@@ -88,7 +88,7 @@ TEST_F(AdminTest, EndedAndFailedJobsAreRememberedUpToALimit) {
   EXPECT_THAT(jobs.jobs(1).fault(), HasSubstr("rank 0"));
   EXPECT_EQ(jobs.jobs(1).memory_bytes(), 0u);
   EXPECT_EQ(jobs.jobs(1).workers(0).state(), "dead");
-  // Expect: the forgotten job's sessions are forgotten too.
+  // Expect: the sessions of the forgotten job are forgotten too.
   EXPECT_EQ(Barrier(first_session, 0)->code(), absl::StatusCode::kNotFound);
 }
 
@@ -102,7 +102,7 @@ TEST_F(AdminTest, TheNewestRunOfANameIsDescribed) {
 }
 
 TEST_F(AdminTest, StallsAreMergedOverCoresAndNameWhoIsMissing) {
-  const std::vector<std::string> sessions = {Enter(0, 3), Enter(1, 3)};  // rank 2 never comes
+  const std::vector<std::string> sessions = {Enter(0, 3), Enter(1, 3)};  // rank 2 never joins
   AddKeysOfAll(sessions, {Key("conv", 1000), Key("fc", 10)});
   OpenAllLanes(sessions[1], 1);
   const TimeNs begun = clock.now;
@@ -141,7 +141,7 @@ TEST_F(AdminTest, StallsAreMergedOverCoresAndNameWhoIsMissing) {
   EXPECT_EQ(stall.waiting_for(1).state(), "awaited");
   EXPECT_THAT(stall.waiting_for(1).lane(), HasSubstr("has not joined"));
   EXPECT_EQ(call->response.stalls(1).key(), "fc");
-  // Young rounds can be left out.
+  // Recent rounds can be left out.
   const auto old = StallsOf("digits", kSecond * 3 / 4);
   Settle();
   EXPECT_EQ(old->response.stalls_size(), 1);

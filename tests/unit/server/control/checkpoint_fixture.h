@@ -1,6 +1,5 @@
-// Control with core loops that keep chunks: keys are linked into shards, versions reported, and
-// snapshots taken with the core loop's own rules (server/core/checkpoint). Tests move the chunks
-// on.
+// Control with core loops that keep chunks: they link keys into shards, report versions, and take
+// snapshots with the core loop's own rules (server/core/checkpoint). Tests advance the chunks.
 #pragma once
 
 #include <cstring>
@@ -18,17 +17,18 @@ struct RecordingSnapshotSink final : SnapshotSink {
   std::optional<absl::Status> end;
 };
 
-// What a core loop does with keys, versions, snapshots and saved state; on FakeCore's thread.
+// A core loop's work with keys, versions, snapshots and loads, on FakeCore's thread.
 class KeepingCore {
  public:
   explicit KeepingCore(FakeCore& core) : core_(core) {
     core.execute_more = [this](const Command& command) { Execute(command); };
   }
 
-  // The next round of every chunk: parameters and momentum say its iteration and place from now on.
+  // Completes the next round of every chunk: parameters and momentum then encode its iteration and
+  // place.
   void Train() {
     if (shard_ == nullptr) return;
-    const OnCoreLoop on_core_loop;  // on whichever thread stands for it
+    const OnCoreLoop on_core_loop;  // the thread that acts as the core loop
     for (std::uint32_t c = 0; c < shard_->chunk_count; ++c) TrainChunk(*shard_->chunks()[c]);
     ReportIfWhole();
   }
@@ -162,7 +162,7 @@ class CheckpointTest : public ControlTest {
   std::vector<std::string> sessions;
   v1::Snapshot snapshot;
   std::uint64_t used_before = 0;
-  std::vector<std::unique_ptr<KeepingCore>> keeping;  // [core]
+  std::vector<std::unique_ptr<KeepingCore>> keeping;  // by core
 };
 
 }  // namespace phub::server

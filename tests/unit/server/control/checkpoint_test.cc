@@ -1,4 +1,4 @@
-// What control is told of a job's state on disk, and whom it tells.
+// How control learns of a job's checkpoints, and which workers it notifies.
 #include "tests/unit/server/control/checkpoint_fixture.h"
 
 namespace phub::server {
@@ -10,7 +10,7 @@ using testing::SizeIs;
 
 class CheckpointReportTest : public CheckpointTest {
  protected:
-  // A snapshot that was read to its end.
+  // A snapshot that was read completely.
   std::string ReadAt(std::uint64_t reductions) {
     const std::string id = BeginAt(reductions);
     const auto sink = Read(id);
@@ -71,7 +71,7 @@ TEST_F(CheckpointReportTest, EveryRankIsToldAndTheJobShowsIt) {
   Advance(kSecond);
   EXPECT_EQ(Job().saved_state().directory(), "/data/digits");
   EXPECT_EQ(Job().saved_state().age_ns(), 2 * kSecond);
-  // Expect: who opens a stream later is told, too.
+  // Expect: a worker that opens a stream later is notified too.
   const auto later = std::make_shared<RecordingSink>();
   ASSERT_TRUE(control().liveness().AttachStream(sessions[1], later).ok());
   ASSERT_THAT(later->saved(), SizeIs(1));
@@ -138,7 +138,7 @@ TEST_F(CheckpointReportTest, TheNewestIsTheOneThatWasBegunLast) {
 
 TEST_F(CheckpointReportTest, AStateThatWasLoadedIsOneToGoOnFrom) {
   v1::SavedState source;
-  source.set_iteration(7);  // not asked: the load says which
+  source.set_iteration(7);  // ignored, since the load states the iteration
   source.set_directory("/data/\tbefore");
   source.set_host("node3");
   LoadAll(40, source);
@@ -151,7 +151,7 @@ TEST_F(CheckpointReportTest, AStateThatWasLoadedIsOneToGoOnFrom) {
   request.set_session_id(sessions[1]);
   EXPECT_EQ(GetLoadedState(request)->response.source().directory(), "/data/?before");
   EXPECT_EQ(GetLoadedState(request)->response.source().host(), "node3");
-  // Expect: what is saved after that takes its place.
+  // Expect: a later checkpoint replaces it.
   Advance(kMillisecond);
   Train();
   ASSERT_TRUE(Report(ReadAt(1))->ok());

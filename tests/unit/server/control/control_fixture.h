@@ -1,5 +1,5 @@
-// Control with a clock that tests set and core loops that tests play: commands are popped, counted
-// and answered here, through the real queues.
+// Control with a clock that tests set and core loops that tests simulate: the fixture pops, counts
+// and answers commands through the real queues.
 #pragma once
 
 #include <gmock/gmock.h>
@@ -26,7 +26,7 @@ class FakeClock final : public Clock {
   TimeNs now = 1000 * kSecond;
 };
 
-// Counts how many live, so that tests see that control lets go.
+// Counts live instances, so that tests see when control releases a connection.
 class FakeConnection final : public transport::Connection {
  public:
   explicit FakeConnection(int& live) : live_(live) { ++live_; }
@@ -36,7 +36,7 @@ class FakeConnection final : public transport::Connection {
   int& live_;
 };
 
-// An answer that came, or did not yet.
+// An answer, which may not have arrived yet.
 template <typename Response>
 struct Call {
   std::optional<absl::Status> status;
@@ -78,15 +78,16 @@ struct FakeCore {
   CoreCounters counters;
   int wakes = 0;
   std::vector<Command> executed;
-  std::vector<Command> attached;  // lanes not yet closed
+  std::vector<Command> attached;  // lanes that are not closed yet
   bool stopped = false;           // executes nothing
   bool silent_on_stalls = false;  // executes kReportStalls without answering
   std::function<void(StallReport&)> fill_stalls;
-  std::function<void(const Command&)> execute_more;  // before it is acknowledged
+  std::function<void(const Command&)> execute_more;  // called before a command is acknowledged
 
   void Emit(const Event& event) { ASSERT_TRUE(queues.events.TryPush(event)); }
 
-  void CloseLane(const Command lane, transport::TransportError error) {  // may be of `attached`
+  // `lane` may refer to an element of `attached`.
+  void CloseLane(const Command lane, transport::TransportError error) {
     std::erase_if(attached,
                   [&](const Command& each) { return each.connection == lane.connection; });
     Emit({.kind = Event::Kind::kLaneClosed,
@@ -147,7 +148,7 @@ class ControlTest : public testing::Test {
     options.lane_port = 7701;
   }
 
-  // Made on first use, so that tests can change options.
+  // Created on first use, so that tests can change options.
   Control& control() {
     if (!control_) {
       std::vector<CoreHandle> handles;
@@ -161,14 +162,14 @@ class ControlTest : public testing::Test {
     return *control_;
   }
 
-  // Lets core loops and control work until nothing happens any more; time stands still.
+  // Runs core loops and control until nothing happens any more. Time does not advance.
   void Settle() {
     for (int i = 0; i < 4; ++i) {
       for (const auto& core : cores) core->Run();
       control().Poll();
     }
   }
-  // Time passes, with control called whenever it asked to be.
+  // Advances time, and calls control whenever it asked to be called.
   void Advance(DurationNs duration) {
     const TimeNs end = clock.now + duration;
     Settle();
@@ -241,7 +242,7 @@ class ControlTest : public testing::Test {
     control().seats().Commit(request, answer);
     return call;
   }
-  // A rank whose place is reserved. Returns the session id.
+  // Reserves a place for a rank. Returns the session id.
   std::string ReserveAs(const v1::JoinRequest& request) {
     const auto call = Join(request);
     Settle();
@@ -249,7 +250,7 @@ class ControlTest : public testing::Test {
     last_join = call->response;
     return call->response.session_id();
   }
-  // A rank that is in, with its Attend stream. Returns the session id.
+  // A rank joins completely, and opens its Attend stream. Returns the session id.
   std::string Enter(std::uint32_t rank, std::uint32_t world_size,
                     const std::string& job = "digits") {
     return EnterAs(JoinOf(rank, world_size, job));

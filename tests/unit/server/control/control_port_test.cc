@@ -1,4 +1,4 @@
-// Who gets how much of the control port when there is little of it.
+// The shares of clients in the control port's connections when these are scarce.
 #include "server/control/ports/control_port.h"
 
 #include <arpa/inet.h>
@@ -16,7 +16,7 @@ namespace phub::server {
 namespace {
 
 constexpr in_addr_t kHost = INADDR_LOOPBACK;
-constexpr in_addr_t kOtherHost = INADDR_LOOPBACK + 1;  // all that begins with 127 is this machine
+constexpr in_addr_t kOtherHost = INADDR_LOOPBACK + 1;  // 127.0.0.0/8 is this host
 
 TEST(ControlPortLimits, AreWhatTheyAreWhereThereIsEnough) {
   const ControlPortOptions options;

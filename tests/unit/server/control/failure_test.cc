@@ -80,7 +80,7 @@ TEST_F(FailureTest, ACoreThatDoesNotReportDelaysTheFailureByABoundedTime) {
   EXPECT_EQ(FaultAt(sessions[0]), nullptr);
   BeatFor({sessions[0]}, 2 * kMillisecond);
   ASSERT_NE(FaultAt(sessions[0]), nullptr);
-  // Expect: what the other core said is used.
+  // Expect: the other core's report is used.
   EXPECT_THAT(FaultAt(sessions[0])->message(), HasSubstr("key w iteration 7"));
 }
 
@@ -102,7 +102,7 @@ TEST_F(FailureTest, ADeadProcessIsToldApartFromALostLane) {
   for (const Command& each : cores[1]->attached) lane = each;
   cores[1]->LoseLane(lane, TransportError::kPeerClosed);
   Settle();
-  EXPECT_EQ(FaultAt(others[0]), nullptr);  // its stream may turn out broken too
+  EXPECT_EQ(FaultAt(others[0]), nullptr);  // its stream may turn out to be broken too
   Advance(options.diagnosis_timeout);
   ASSERT_NE(FaultAt(others[0]), nullptr);
   EXPECT_EQ(FaultAt(others[0])->code(), "lane_lost");
@@ -211,7 +211,7 @@ TEST_F(FailureTest, AJoinDuringTheDiagnosisStartsANewRun) {
 
 TEST_F(FailureTest, SilenceThatIsControlsOwnIsForgiven) {
   const std::vector<std::string> sessions = EnterAll(2);
-  // The daemon was stopped for 10 s; heartbeats lie unread.
+  // The daemon was suspended for 10 s, and heartbeats are unread.
   clock.now += 10 * kSecond;
   Settle();
   EXPECT_EQ(FaultAt(sessions[0]), nullptr);

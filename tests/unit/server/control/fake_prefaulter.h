@@ -1,4 +1,4 @@
-// Takes no pages, and says of those that it was asked for what a test wants.
+// Prefaults nothing. Reports for each region the state that the test sets.
 #pragma once
 
 #include <algorithm>

@@ -18,8 +18,8 @@ namespace {
 
 using testing::HasSubstr;
 
-// A unary call with untyped messages: for the health and reflection services, whose generated code
-// is not needed for one message.
+// A unary call with untyped messages, for the health and reflection services. One message does not
+// justify generated code.
 grpc::Status CallHealth(const std::shared_ptr<grpc::Channel>& channel, const std::string& service,
                         std::string* answer) {
   // HealthCheckRequest{service = 1}
@@ -152,7 +152,7 @@ TEST_F(GrpcServerTest, ASessionFromJoinToLeave) {
     EXPECT_EQ(event.heartbeat().sequence(), sequence);
   }
   EXPECT_TRUE(Leave(session).ok());
-  // Expect: the job's end ends the stream, in order.
+  // Expect: the job's end ends the stream in order.
   v1::SessionEvent event;
   EXPECT_FALSE(stream->Read(&event));
   EXPECT_TRUE(stream->Finish().ok());
@@ -172,7 +172,7 @@ TEST_F(GrpcServerTest, ASilentRankIsNoticedInTimeAndSurvivorsAreTold) {
       std::this_thread::sleep_for(std::chrono::milliseconds(50));
     }
   });
-  // A call that waits for the other rank fails with the same words.
+  // A call that waits for the other rank fails with the same message.
   std::string barrier_message;
   std::thread barrier([&] {
     v1::BarrierRequest request;
@@ -290,7 +290,7 @@ TEST_F(GrpcServerTest, ShuttingDownAnswersWhatWaitsAndEndsStreams) {
     request.set_session_id(session);
     v1::BarrierResponse response;
     Context barrier_context;
-    barrier_context.set_wait_for_ready(false);  // of a server that is gone it is not to wait
+    barrier_context.set_wait_for_ready(false);  // it must not wait for a server that is gone
     calling = true;
     status = session_->Barrier(&barrier_context, request, &response);
   });

@@ -96,7 +96,7 @@ TEST_F(JoinTest, DifferentOptionsAreRefusedNamingBothRanksAndWhatDiffers) {
   EXPECT_THAT(Join(request)->message(),
               AllOf(HasSubstr("apply iteration"), HasSubstr("with chunk")));
   EXPECT_EQ(Counter("phub_joins_refused_options_total"), 6u);
-  // Expect: the job goes on, the right options are taken.
+  // Expect: the job continues, and a rank with the right options is admitted.
   Enter(2, 3);
 }
 
@@ -119,7 +119,7 @@ TEST_F(JoinTest, VersionsThatDoNotMeetAreRefusedByName) {
   EXPECT_THAT(call->message(), HasSubstr("phubd 0.1.0 supports control protocol versions 1..1, but "
                                          "this client 0.1.0 supports 2..3"));
   EXPECT_EQ(control().job_count(), 0u);
-  // A client that speaks ours among others is served.
+  // A client is served if its range of protocol versions includes the daemon's.
   request.set_protocol_version_min(0);
   const auto wide = Join(request);
   Settle();
@@ -202,7 +202,7 @@ TEST_F(JoinTest, MemoryThatIsNotThereIsRefusedWithTheShortfall) {
   EXPECT_THAT(call->message(),
               AllOf(HasSubstr("digits"), HasSubstr("too much"), HasSubstr("97.7 KiB")));
   EXPECT_EQ(control().memory_bytes(), 0u);
-  // Expect: a smaller one fits.
+  // Expect: a smaller job fits.
   Enter(0, 1);
 }
 
@@ -227,7 +227,7 @@ TEST_F(JoinTest, ACoreThatIsFarBehindRefusesNewJobs) {
     call = Join(request);
     ++created;
   }
-  // Expect: the queue (1024) and then the backlog fill up, or the jobs' limit comes first.
+  // Expect: the queue (1024) and then the backlog fill up, or the limit on jobs is reached first.
   EXPECT_TRUE(call->answered());
   EXPECT_LE(created, 1024 + 10 + 1);
   // The backlog drains in order once the core runs again.
@@ -250,7 +250,7 @@ TEST_F(JoinTest, ANameWhoseJobFailedStartsANewRunWhileTheOldOneIsTornDown) {
   EXPECT_EQ(control().job_count(), 2u);
   Advance(options.teardown_delay);
   EXPECT_EQ(control().job_count(), 1u);
-  // Expect: the old session learns what became of its job, not of the new one.
+  // Expect: the old session receives the outcome of its own job, not of the new one.
   const auto late = Barrier(old[0], 0);
   EXPECT_EQ(late->code(), absl::StatusCode::kAborted);
 }

@@ -24,7 +24,7 @@ class KeyTypesTest : public ControlTest {
     if (optimizer == v1::OPTIMIZER_NESTEROV) key.mutable_hyper_parameters()->set_momentum(0.9);
     return key;
   }
-  // A job of its own for every key. Empty: it was taken.
+  // Adds the key to its own job. Returns the refusal, or an empty string if it was accepted.
   std::string Refusal(const v1::KeySpec& key) {
     const std::string session = Enter(0, 1, "job-" + std::to_string(++jobs_));
     const auto call = AddKeys(Batch(session, 0, {key}));
@@ -104,7 +104,7 @@ TEST_F(KeyTypesTest, HyperParametersHaveTheRangesOfTorchOptim) {
     v1::OptimizerKind optimizer;
     void (v1::HyperParameters::*set)(double);
     double value;
-    const char* message;  // empty: taken
+    const char* message;  // empty: accepted
   };
   using H = v1::HyperParameters;
   const Case cases[] = {
@@ -112,7 +112,7 @@ TEST_F(KeyTypesTest, HyperParametersHaveTheRangesOfTorchOptim) {
       {v1::OPTIMIZER_SGD, &H::set_learning_rate, 0, ""},
       {v1::OPTIMIZER_SGD, &H::set_weight_decay, -1, "weight_decay of sgd"},
       {v1::OPTIMIZER_SGD, &H::set_clip_value, -0.5, "clip_value of sgd is -0.5"},
-      {v1::OPTIMIZER_SGD, &H::set_momentum, -1, ""},  // sgd does not read it
+      {v1::OPTIMIZER_SGD, &H::set_momentum, -1, ""},  // sgd does not use it
       {v1::OPTIMIZER_MOMENTUM, &H::set_momentum, -1, "momentum of momentum"},
       {v1::OPTIMIZER_MOMENTUM, &H::set_momentum, 1.5, ""},
       {v1::OPTIMIZER_MOMENTUM, &H::set_dampening, -1, ""},
@@ -138,7 +138,7 @@ TEST_F(KeyTypesTest, HyperParametersHaveTheRangesOfTorchOptim) {
       EXPECT_THAT(refusal, HasSubstr(each.message));
     }
   }
-  // Nothing is infinite or no number, whoever reads it.
+  // No hyper-parameter may be infinite or NaN, even one that the optimizer does not use.
   using Set = void (H::*)(double);
   for (const Set set :
        {&H::set_learning_rate, &H::set_weight_decay, &H::set_clip_value, &H::set_momentum,
@@ -184,7 +184,7 @@ TEST_F(KeyTypesTest, CoreLoopsGetTypesAndDoublesAsTheyWereSaid) {
   EXPECT_EQ(batch.chunks[3].element_offset, 2048u);
   EXPECT_EQ(batch.chunks[4].element_count, 128u);
   EXPECT_EQ(batch.chunks[6].element_count, 44u);
-  // Expect: wire types that are left open are the key's own, and saying so is no difference.
+  // Expect: unset wire types are the key's own type, and setting them to it makes no difference.
   EXPECT_EQ(batch.keys[2].gradient_type, ElementType::kF64);
 }
 

@@ -12,7 +12,7 @@ using testing::HasSubstr;
 
 class KeysTest : public ControlTest {
  protected:
-  // The bin at which a job's first chunk lies, with two core loops; and the other one.
+  // The bin of a job's first chunk, with two core loops, and the other bin.
   static std::uint32_t First(const std::string& job = "digits") {
     return BinsForJob(2, job)[0].bin.value;
   }
@@ -29,7 +29,7 @@ TEST_F(KeysTest, AreAnsweredOnceEveryCoreAcknowledgedWithTheSamePlacementForAll)
   cores[1]->Run();
   control().Poll();
   ASSERT_TRUE(first->ok() && second->ok());
-  // 4000 bytes in chunks of 1024: three whole ones, then 928 bytes; b is 12 bytes.
+  // 4000 bytes in chunks of 1024: three full chunks and one of 928 bytes; b is 12 bytes.
   const v1::AddKeysResponse& response = first->response;
   ASSERT_EQ(response.placements_size(), 2);
   EXPECT_EQ(response.placements(0).key_index(), 0u);
@@ -37,7 +37,7 @@ TEST_F(KeysTest, AreAnsweredOnceEveryCoreAcknowledgedWithTheSamePlacementForAll)
               testing::ElementsAre(First(), Second(), First(), Second()));
   EXPECT_THAT(response.placements(1).chunk_bins(), testing::ElementsAre(Second()));
   EXPECT_EQ(response.SerializeAsString(), second->response.SerializeAsString());
-  // Expect: every core got every key, and its own chunks only.
+  // Expect: every core received every key, but only its own chunks.
   const auto commands = cores[First()]->Executed(Command::Kind::kAddKeys);
   ASSERT_EQ(commands.size(), 1u);
   const KeyBatch& batch = *commands[0].batch;
@@ -51,7 +51,7 @@ TEST_F(KeysTest, AreAnsweredOnceEveryCoreAcknowledgedWithTheSamePlacementForAll)
   ASSERT_EQ(other.chunks.size(), 3u);
   EXPECT_EQ(other.chunks[1].element_count, 232u);
   EXPECT_EQ(other.chunks[1].element_offset, 768u);
-  // Expect: a key's chunks lie behind each other in one memory, whichever core owns them.
+  // Expect: a key's chunks are contiguous in one memory, even across cores.
   EXPECT_EQ(other.chunks[0].parameters[0], batch.chunks[0].parameters[0] + 1024);
   EXPECT_EQ(other.chunks[1].parameters[0], batch.chunks[0].parameters[0] + 3 * 1024);
   EXPECT_EQ(other.chunks[2].element_count, 3u);
@@ -66,7 +66,7 @@ TEST_F(KeysTest, LaterBatchesContinueTheNumbersAndBalanceOnTop) {
   ASSERT_TRUE(call->ok());
   EXPECT_EQ(call->response.placements(0).key_index(), 1u);
   EXPECT_THAT(call->response.placements(0).chunk_bins(), testing::ElementsAre(Second()));
-  // Expect: asked again, the same answer; nothing is added.
+  // Expect: a repeated call has the same answer and adds nothing.
   const auto again = AddKeys(Batch(session, 0, {Key("a", 256)}));
   Settle();
   EXPECT_TRUE(again->ok());
@@ -80,7 +80,8 @@ TEST_F(KeysTest, SmallJobsDoNotAllLieOnTheFirstCore) {
     const auto call = AddKeys(Batch(Enter(0, 1, job), 0, {Key("a", 10)}));
     Settle();
     ASSERT_TRUE(call->ok()) << call->message();
-    // Expect: by the name alone, so that every daemon of a rack places it alike.
+    // Expect: the placement depends only on the name, so that every daemon of a rack computes the
+    // same.
     EXPECT_THAT(call->response.placements(0).chunk_bins(), testing::ElementsAre(First(job)));
     bins.insert(First(job));
   }

@@ -46,7 +46,7 @@ TEST_F(LanesTest, ANonceIsGoodForItsRankCoreRunAndEpochOnly) {
   EXPECT_EQ(refused([](auto& hello) { hello.nonce[15] ^= std::byte{1}; }), LaneRefusal::kNonce);
   EXPECT_EQ(refused([](auto& hello) { ++hello.incarnation.value; }), LaneRefusal::kJob);
   EXPECT_EQ(refused([](auto& hello) { ++hello.membership_epoch.value; }), LaneRefusal::kJob);
-  // Expect: none of this used it up.
+  // Expect: none of these used up the nonce.
   EXPECT_EQ(control().lanes().AdmitLane(good), LaneRefusal::kNone);
 }
 
@@ -120,8 +120,8 @@ TEST_F(LanesTest, AConnectionThatComesAfterItsJobFailedIsDropped) {
   EXPECT_EQ(control().lanes().AdmitLane(HelloOf(grants->response, 0, 1)), LaneRefusal::kJob);
 }
 
-// A lane over RDMA takes a while to be made; the worker, or its next process, may have lost
-// patience.
+// Opening a lane over RDMA takes a while. The worker, or its next process, may have given up by
+// then.
 TEST_F(LanesTest, AConnectionThatComesAfterAnotherWasAskedForIsDropped) {
   const std::string session = Enter(0, 1);
   const wire::LaneHello slow = HelloOf(OpenLanesOf(session)->response, 0, 0);

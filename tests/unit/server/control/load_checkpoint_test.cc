@@ -35,7 +35,7 @@ class LoadCheckpointTest : public CheckpointTest {
     EXPECT_TRUE(load.ok()) << load.status();
     return load.ok() ? *load : 0;
   }
-  // All of it, in pieces that do not stop at chunks.
+  // Sends everything, in pieces that do not end at chunk boundaries.
   void SendAll(LoadId load, float value) {
     for (const auto tensor : {v1::STATE_TENSOR_PARAMETERS, v1::STATE_TENSOR_OPTIMIZER_0}) {
       for (std::uint64_t offset = 0; offset < 600; offset += 200) {
@@ -52,7 +52,7 @@ class LoadCheckpointTest : public CheckpointTest {
   absl::Status Refused(const v1::LoadStateRequest& part) {
     const LoadId load = Begin(First());
     const absl::Status status = control().loads().LoadPart(load, part);
-    // Expect: nothing of it stays.
+    // Expect: nothing of it remains.
     EXPECT_EQ(control().memory_bytes(), used_before);
     EXPECT_EQ(Finish(load)->message(), status.message());
     return status;
@@ -105,7 +105,7 @@ TEST_F(LoadCheckpointTest, ASecondLoadReplacesTheFirstOnceTheCoreLoopsLetGo) {
   Settle();
   EXPECT_TRUE(finished->ok());
   EXPECT_EQ(control().memory_bytes(), with_one);
-  // Expect: all of it comes back with the job's end.
+  // Expect: all memory is freed at the job's end.
   for (const std::string& session : sessions) Leave(session);
   Settle();
   EXPECT_EQ(control().memory_bytes(), 0u);

@@ -1,4 +1,4 @@
-// The daemon in numbers: samples and GetStats, while jobs come, work and go.
+// The daemon's numbers: samples and GetStats while jobs start, run and end.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -9,8 +9,8 @@ namespace {
 
 class MetricsTest : public ControlTest {
  protected:
-  // As core loop `core` would count it. Looks at the newest job first: shards of ended jobs are
-  // gone.
+  // The metrics that core loop `core` would write. Searches the newest job first, because shards of
+  // ended jobs are gone.
   ShardMetrics& MetricsOf(const std::string& job, std::uint32_t core) {
     const auto added = cores[core]->Executed(Command::Kind::kAddJob);
     for (auto it = added.rbegin(); it != added.rend(); ++it) {

@@ -24,7 +24,7 @@ int AllPagesOf(const MappedMemory& memory) {
   return static_cast<int>(memory.bytes() / PageBytes());
 }
 
-// Counts what it is told, and waits for it.
+// Counts state changes, and waits for them.
 struct Changes {
   void Count() {
     const std::lock_guard lock(mutex);
@@ -58,7 +58,7 @@ TEST(PageThreadTest, TakesAllPagesAndTellsOnce) {
 TEST(PageThreadTest, SaysWhatTheSystemRefuses) {
   Changes changes;
   PageThread thread([&] { changes.Count(); });
-  // Of a file without bytes, which has no pages.
+  // An empty file, which has no pages.
   const int file = memfd_create("empty", MFD_CLOEXEC);
   void* const mapped = mmap(nullptr, PageBytes(), PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
   close(file);
@@ -85,7 +85,7 @@ TEST(PageThreadTest, LeavesAloneWhatNobodyOwnsAndFreesWhatItIsGiven) {
   EXPECT_EQ(flag->load(), PrefaultState::kTaken) << "nobody asks any more";
 }
 
-// A large job does not keep a small one waiting.
+// A large job does not delay a small one.
 TEST(PageThreadTest, PiecesTakeTurns) {
   Changes changes;
   PagesFlag large_flag;
@@ -94,7 +94,7 @@ TEST(PageThreadTest, PiecesTakeTurns) {
     if (large_flag != nullptr) large_states.push_back(large_flag->load());
     changes.Count();
   });
-  // Keeps the thread until both are there.
+  // Blocks the thread until both jobs are queued.
   std::promise<void> both;
   thread.Free(std::shared_ptr<const void>(this, [&](const void*) { both.get_future().wait(); }));
   const auto large = Map(std::size_t{130} << 20);  // three pieces

@@ -36,7 +36,7 @@ v1::PeerEnvelope Filled(PeerQueue& queue) {
   EXPECT_EQ(count, static_cast<std::size_t>(envelope.messages_size()));
   return envelope;
 }
-// Of what waits, all of it taken.
+// Takes all waiting messages. Returns their barrier numbers.
 std::vector<std::uint64_t> Barriers(PeerQueue& queue) {
   std::vector<std::uint64_t> reached;
   while (!queue.empty()) {
@@ -82,7 +82,7 @@ TEST(PeerQueue, OneRunThatFillsItLosesWhatWaitsAndNobodyElseDoes) {
   ASSERT_EQ(dropped.senders.size(), 1u);
   EXPECT_EQ(dropped.senders[0].whose, RunOf(2));
   EXPECT_EQ(dropped.senders[0].count, 99u);
-  // Expect: no number is missing, since none of it was in an envelope.
+  // Expect: there is no gap in the sequence, since none of the messages was in an envelope.
   EXPECT_EQ(queue.first_sequence(), 0u);
   EXPECT_THAT(Barriers(queue), testing::ElementsAre(7, 8));
 }
@@ -97,7 +97,8 @@ TEST(PeerQueue, WhoFillsItWithBytesLosesThem) {
   EXPECT_EQ(queue.size(), 20u);
 }
 
-// Many small runs of one tenant: the tenant pays, though another's run is larger than each.
+// Many small runs of one tenant: that tenant loses messages, although another tenant's run is
+// larger than each of them.
 TEST(PeerQueue, OfManySmallRunsOneOfTheTenantThatHasMostLosesWhatWaits) {
   PeerQueue queue({.messages = 100, .bytes = kMiB});
   for (int i = 0; i < 4; ++i) queue.Push(RunOf(1, "other"), Barrier(7));
@@ -109,7 +110,7 @@ TEST(PeerQueue, OfManySmallRunsOneOfTheTenantThatHasMostLosesWhatWaits) {
   ASSERT_EQ(dropped.senders.size(), 1u);
   EXPECT_EQ(dropped.senders[0].whose.tenant, "one");
   EXPECT_EQ(dropped.count, 1u);
-  // Expect: a run with more than a share pays before a tenant with many small ones.
+  // Expect: a run that exceeds its share loses messages before a tenant with many small runs does.
   for (int i = 0; i < 3; ++i) dropped = queue.Push(RunOf(1, "other"), Barrier(7));
   ASSERT_EQ(dropped.senders.size(), 1u);
   EXPECT_EQ(dropped.senders[0].whose, RunOf(1, "other"));
@@ -134,7 +135,7 @@ TEST(PeerQueue, ARunThatFailedHasNothingElseToSay) {
   queue.Push(RunOf(1), Failed());
   EXPECT_EQ(queue.size(), 3u);
   EXPECT_TRUE(queue.back().has_failed());
-  // Expect: a rack that never heard of a run does not hear of its end.
+  // Expect: a rack that never received a run does not receive its end.
   queue.Push(RunOf(4), Open());
   queue.Push(RunOf(4), Failed());
   EXPECT_EQ(queue.size(), 3u);

@@ -1,5 +1,5 @@
-// Pages of what control lends are taken elsewhere: nobody is answered before they are there, and
-// nobody else waits.
+// Another thread prefaults the memory that control lends: no call is answered before its pages
+// exist, and other calls do not wait.
 #include "tests/unit/server/control/control_fixture.h"
 #include "tests/unit/server/control/fake_prefaulter.h"
 
@@ -27,11 +27,12 @@ TEST_F(PrefaulterTest, ARankIsAnsweredOnceItsKeysHavePages) {
   const auto call = AddKeys(Batch(session, 0, {Key("a", 1000)}));
   Settle();
   EXPECT_FALSE(call->answered());
-  // A worker that does not wait for the answer could push to what core loops know.
+  // Core loops must not know the keys yet: a worker that does not wait for the answer could push
+  // them.
   for (const auto& core : cores) EXPECT_TRUE(core->Executed(Command::Kind::kAddKeys).empty());
-  // Parameters and the optimizer's state; the accumulator has its pages when it is needed.
+  // Parameters and the optimizer's state. The accumulator's pages are allocated when it is used.
   EXPECT_EQ(taker.asked_bytes, 2 * 4032u);
-  // Expect: another job gets on.
+  // Expect: another job makes progress.
   const std::string other = Enter(0, 1, "other");
   taker.SetAll(PrefaultState::kTaken);
   Settle();
@@ -56,7 +57,7 @@ TEST_F(PrefaulterTest, WhatTheSystemDoesNotGiveEndsThatJobOnly) {
   EXPECT_EQ(sinks[other]->fault(), nullptr);
 }
 
-// The others' keys have what they need.
+// The other ranks' keys are complete.
 TEST_F(PrefaulterTest, ARanksOwnMemoryIsRefusedToThatRank) {
   control().host_memory().SetSharedMemoryEndpoint("phub-0123", "boot-1");
   const std::vector<std::string> sessions = EnterAll(2);
@@ -92,7 +93,7 @@ TEST_F(PrefaulterTest, MemoryIsItsTenantsUntilItWasGivenBack) {
   EXPECT_EQ(Reserved(), before);
 }
 
-// A job that ends while its pages are being taken.
+// A job that ends while its pages are being allocated.
 TEST_F(PrefaulterTest, NobodyIsAnsweredForAJobThatEnded) {
   const std::string session = Enter(0, 1);
   const auto call = AddKeys(Batch(session, 0, {Key("a", 1000)}));

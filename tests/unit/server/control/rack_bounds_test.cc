@@ -1,4 +1,4 @@
-// Jobs that span racks: how much waits at most, and what another rack's daemon cannot do.
+// Jobs that span racks: the limits on waiting messages, and what another rack's daemon cannot do.
 #include "tests/unit/server/control/rack_jobs_fixture.h"
 
 namespace phub::server {
@@ -22,7 +22,7 @@ TEST_F(RackBoundsTest, OneRequestIsEnoughForAllRanksOfAJob) {
   Settle();
   std::vector<CallPtr<v1::JoinResponse>> calls = {Join(2), Join(3), Join(2, "other")};
   EXPECT_EQ(node(1).network.sent[Case::kRequest], 2);
-  // A rank that asks again hears by its new call.
+  // A rank that repeats its request is answered on its new call.
   calls.push_back(Join(3));
   EXPECT_EQ(node(1).network.sent[Case::kRequest], 2);
   EXPECT_EQ(calls[1]->code(), absl::StatusCode::kCancelled);
@@ -51,7 +51,7 @@ TEST_F(RackBoundsTest, ADaemonOfRack0ThatWasStartedAgainIsAskedAgain) {
   CutOff(0, Cut::kAll);
   const auto first = Join(2);
   PeerQueue& queue = node(1).network.queues[0];
-  queue.Take(queue.first_sequence() + 1);  // it took the request, and crashed
+  queue.Take(queue.first_sequence() + 1);  // it received the request, and crashed
   Start(0);
   CutOff(0, Cut::kNone);
   Settle();
@@ -71,13 +71,13 @@ TEST_F(RackBoundsTest, SoManyRanksWaitForRack0AndNoMore) {
   EXPECT_EQ(refused->code(), absl::StatusCode::kResourceExhausted);
   EXPECT_THAT(refused->message(), AllOf(HasSubstr("one more"), HasSubstr("4096 ranks wait")));
   EXPECT_EQ(node(1).Counter("phub_joins_refused_capacity_total"), 1u);
-  // Rack 0 is not asked for what nobody waits for.
+  // Rack 0 receives no request that no rank waits for.
   EXPECT_EQ(node(1).network.sent[Case::kRequest], 4096);
   Advance(2 * node(1).options.liveness_timeout);
   for (const auto& call : calls) ASSERT_EQ(call->code(), absl::StatusCode::kUnavailable);
 }
 
-// What is larger than an envelope would never be taken by rack 0, nor anything after it.
+// Rack 0 would never accept a request larger than an envelope, nor any message after it.
 TEST_F(RackBoundsTest, AJobThatIsTooLargeToBeAskedForIsRefusedAtOnce) {
   v1::JoinRequest request = JoinOf(2);
   v1::JobOptions& options = *request.mutable_options();
@@ -90,7 +90,7 @@ TEST_F(RackBoundsTest, AJobThatIsTooLargeToBeAskedForIsRefusedAtOnce) {
   EnterAll();
 }
 
-// Rack 1 has not heard of it when rack 2 says that it has failed, and hears of it later.
+// Rack 1 learns from rack 2 that the job failed before it learns of the job.
 TEST_F(RackBoundsTest, AJobThatFailedElsewhereIsNotOpenedLater) {
   SetCut(0, 1, Cut::kAll);
   const auto call = Join(4);
@@ -171,7 +171,7 @@ TEST_F(RackBoundsTest, AStartFromAnotherRackThan0OrTooEarlyStartsNothing) {
   Settle();
   EXPECT_TRUE(call->ok()) << call->message();
   ExpectCheckpointEverywhere("standing");
-  Say(0, 1, opening, start);  // once more
+  Say(0, 1, opening, start);  // the same message again
   Settle();
   EXPECT_EQ(node(1).Counter("phub_peers_refused_place_total"), 4u);
 }
@@ -194,7 +194,7 @@ TEST_F(RackBoundsTest, LanesAreGrantedAndDialledOnceHoweverOftenThatIsAskedFor) 
   Say(1, 2, opening, connect);
   Settle();
   EXPECT_EQ(node(2).Counter("phub_peers_refused_place_total"), 1u);
-  // Expect: what was granted first is still good.
+  // Expect: the first grant is still valid.
   node(2).cores[0]->stopped = false;
   Settle();
   EXPECT_TRUE(call->ok()) << call->message();
@@ -253,7 +253,7 @@ TEST_F(RackBoundsTest, APlanThatIsNeitherANameNorAPlanIsRefusedInAFewWords) {
               HasSubstr("the plan has 1048577 bytes; the limit is 1048576 bytes"));
 }
 
-// Beyond what another daemon receives in one message, it would stop all that is behind it.
+// A message larger than another daemon accepts would block all messages behind it.
 TEST_F(RackBoundsTest, ABatchOfKeysThatNoMessageHoldsIsRefusedAndTheJobGoesOn) {
   EnterAll();
   std::vector<v1::KeySpec> keys;
@@ -270,7 +270,7 @@ TEST_F(RackBoundsTest, ABatchOfKeysThatNoMessageHoldsIsRefusedAndTheJobGoesOn) {
   EXPECT_TRUE(taken->ok()) << taken->message();
 }
 
-// What racks say through an aggregator is not what its own ranks say: it has none.
+// An aggregator has no ranks of its own, so errors that racks report through it name those racks.
 TEST_F(RackBoundsTest, RanksBehindAnAggregatorAreNamedAsThat) {
   for (std::uint32_t rack = 0; rack < kRacks; ++rack) {
     Start(rack, [](ControlOptions& options) {
@@ -299,7 +299,7 @@ TEST_F(RackBoundsTest, RanksBehindAnAggregatorAreNamedAsThat) {
                         "(node0:7700) pushed the same round with different"));
 }
 
-// What a daemon knows of why another takes nothing from it goes to the workers, too.
+// The reason why another daemon refuses this daemon's messages is also reported to the workers.
 TEST_F(RackBoundsTest, WorkersAreToldWhatDoesNotFitBetweenTwoRacks) {
   Start(1, [](ControlOptions& options) {
     options.rack_endpoints = {"node1:7699", "node1:7700"};
@@ -313,7 +313,7 @@ TEST_F(RackBoundsTest, WorkersAreToldWhatDoesNotFitBetweenTwoRacks) {
             HasSubstr("refuses messages from this daemon: rack 0's daemon 0 of 1 "
                       "(node0:7700) expects this one to be its counterpart, but it is rack 1's "
                       "daemon 1 of 2 (node1:7700)")));
-  // Expect: who waits for rack 0 to open its job hears it as well.
+  // Expect: a rank that waits for rack 0 to open its job receives it as well.
   Start(1, [](ControlOptions& options) {
     options.rack_topology = std::make_shared<const plan::Topology>(*plan::Generate("ring:3"));
   });
@@ -322,9 +322,9 @@ TEST_F(RackBoundsTest, WorkersAreToldWhatDoesNotFitBetweenTwoRacks) {
   EXPECT_THAT(waits->message(),
               AllOf(HasSubstr("rack 0 (node0:7700)"), HasSubstr("does not answer"),
                     HasSubstr("rack 1 has configuration")));
-  // Expect: once they fit, nothing of it is left.
+  // Expect: once they match, nothing remains.
   Start(1);
-  Settle();  // it hears of the runs that failed
+  Settle();  // rack 0 learns of the runs that failed
   EnterAll();
   CutOff(1, Cut::kAll);
   Advance(node(0).options.liveness_timeout + 300 * kMillisecond);

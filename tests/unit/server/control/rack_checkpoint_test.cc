@@ -1,5 +1,5 @@
-// Saved state of jobs that span racks: each rack's daemon saves what is at home with it, and deals
-// out what is brought to it.
+// Checkpoints of jobs that span racks: each rack's daemon saves the chunks at home with it, and
+// distributes what it loads.
 #include <set>
 
 #include "tests/unit/server/control/checkpoint_fixture.h"
@@ -11,7 +11,7 @@ namespace {
 using testing::AllOf;
 using testing::HasSubstr;
 
-constexpr std::uint64_t kElements[] = {2000, 300};  // of the keys
+constexpr std::uint64_t kElements[] = {2000, 300};  // by key
 
 class RackCheckpointTest : public RackJobsTest {
  protected:
@@ -49,7 +49,7 @@ class RackCheckpointTest : public RackJobsTest {
     Settle();
   }
 
-  // Loading: as LoadStream does it, with what goes from daemon to daemon in the test's hands.
+  // Loads as LoadStream does, but the test carries the messages from daemon to daemon.
   v1::LoadStateRequest First() {
     v1::LoadStateRequest first;
     first.set_session_id(sessions[0]);
@@ -64,7 +64,7 @@ class RackCheckpointTest : public RackJobsTest {
   static float ValueOf(int tensor, std::uint64_t element) {
     return static_cast<float>(tensor * 10'000) + static_cast<float>(element);
   }
-  // All of a key's tensor, in pieces that do not stop at chunks.
+  // The whole tensor of a key, in pieces that do not end at chunk boundaries.
   static std::vector<v1::LoadStateRequest> Pieces(std::uint32_t key, v1::StateTensor tensor) {
     constexpr std::uint64_t kPiece = 700;
     std::vector<v1::LoadStateRequest> parts;
@@ -138,9 +138,10 @@ class RackCheckpointTest : public RackJobsTest {
     return call;
   }
 
-  std::uint64_t reductions[2] = {40, 41};             // of the keys, as they are loaded
-  std::vector<std::unique_ptr<KeepingCore>> keeping;  // [rack]
-  std::vector<std::uint64_t> used_before;             // [rack]
+  // The number of reductions of each key in the loaded checkpoint.
+  std::uint64_t reductions[2] = {40, 41};
+  std::vector<std::unique_ptr<KeepingCore>> keeping;  // by rack
+  std::vector<std::uint64_t> used_before;             // by rack
   std::map<std::uint32_t, LoadId> loads;              // by rack
 };
 
@@ -267,7 +268,7 @@ TEST_F(RackCheckpointTest, WhatIsBroughtToOneRackIsDealtOutToAll) {
   ExpectNothingLeft();
 }
 
-// Every rack's ranks are told the reason before they hear that the rank has reached a barrier.
+// Every rack's ranks receive the reason before they learn that the rank has reached a barrier.
 TEST_F(RackCheckpointTest, WhatCouldNotBeLoadedIsDroppedInEveryRack) {
   reductions[1] = 30;  // it was added at iteration 10
   ASSERT_TRUE(Bring().ok());
@@ -282,12 +283,12 @@ TEST_F(RackCheckpointTest, WhatCouldNotBeLoadedIsDroppedInEveryRack) {
     EXPECT_EQ(node(rack).control().memory_bytes(), used_before[rack]);
     EXPECT_EQ(FirstIterationAt(rack, 1), 0u);
   }
-  // Expect: the next one is taken.
+  // Expect: the next load is accepted.
   ASSERT_TRUE(Bring().ok());
   EXPECT_TRUE(LoadedAt(5)->ok());
 }
 
-// In a plane without barriers nothing holds the next load back until the refusal is there.
+// In a plane without barriers, the next load does not wait until the refusal arrives.
 TEST_F(RackCheckpointTest, ARefusalThatComesLateDropsNoNewerLoad) {
   SetCut(0, 1, Cut::kAll);
   Refuse();
@@ -300,18 +301,18 @@ TEST_F(RackCheckpointTest, ARefusalThatComesLateDropsNoNewerLoad) {
   }
   EXPECT_EQ(node(1).Counter("phub_load_refusals_late_total"), 1u);
   EXPECT_EQ(node(2).Counter("phub_load_refusals_late_total"), 0u);
-  // Expect: the next one is about what was brought.
+  // Expect: the next refusal concerns the new load.
   Refuse();
   for (std::uint32_t rack = 0; rack < kRacks; ++rack) {
     EXPECT_EQ(Shard(rack).loaded, nullptr) << rack;
   }
-  // Expect: a load that was begun before it, and comes after it, is over.
+  // Expect: a load that began before the refusal and arrives after it is over.
   v1::LoadStateRequest late = First();
   late.clear_session_id();
   late.set_incarnation(incarnation);
   late.set_number(2);
   EXPECT_EQ(node(1).control().loads().BeginLoad(late).status().code(), absl::StatusCode::kAborted);
-  // Expect: an older phubd does not number them.
+  // Expect: an older phubd does not number its loads.
   late.clear_number();
   EXPECT_TRUE(node(1).control().loads().BeginLoad(late).ok());
 }
@@ -333,7 +334,7 @@ TEST_F(RackCheckpointTest, ARackIsBroughtOnlyWhatIsAtHomeThereAndOfARunThatIsThe
   EXPECT_EQ(node(1).control().memory_bytes(), used_before[1]);
 }
 
-// Other racks' daemons name a rack, and have no say in jobs of one rack.
+// Other racks' daemons name a rack, and have no permission for jobs of one rack.
 class RackCheckpointOfOneRack : public CheckpointTest {};
 
 TEST_F(RackCheckpointOfOneRack, CallsThatNameARackAreRefused) {

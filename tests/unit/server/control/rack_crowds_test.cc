@@ -1,4 +1,5 @@
-// Ranks that ask for much without waiting for answers, while another rack's daemon takes nothing.
+// Ranks that send many requests without waiting for answers, while another rack's daemon receives
+// nothing.
 #include "tests/unit/server/control/rack_jobs_fixture.h"
 
 namespace phub::server {
@@ -22,8 +23,8 @@ class RackCrowdsTest : public RackJobsTest {
     }
     return other;
   }
-  // Digits ended for what waits for that rack, at `at`, and is over everywhere; the other job goes
-  // on.
+  // At `at`, digits ended because of the messages that wait for that rack, and it is over
+  // everywhere. The other job continues.
   void ExpectOnlyDigitsEnded(std::uint32_t at, std::uint32_t waits_for,
                              const std::vector<std::string>& other) {
     EXPECT_THAT(FaultOf(2 * at),
@@ -46,7 +47,7 @@ class RackCrowdsTest : public RackJobsTest {
   }
 };
 
-// Receive from one rank refusals of loads, one after the other, while another rack takes nothing.
+// Receive load refusals from one rank, one after the other, while another rack receives nothing.
 TEST_F(RackCrowdsTest, ARankThatRefusesLoadsWithoutEndEndsItsJobAlone) {
   EnterAll();
   const std::vector<std::string> other = EnterOther();
@@ -58,13 +59,13 @@ TEST_F(RackCrowdsTest, ARankThatRefusesLoadsWithoutEndEndsItsJobAlone) {
   int refused = 0;
   for (; refused < 5000 && node(0).control().loads().BeginLoad(refusal).ok(); ++refused) {
     node(0).control().Poll();
-    if (refused % 50 == 0) Settle();  // rack 2 takes everything
+    if (refused % 50 == 0) Settle();  // rack 2 receives everything
   }
   EXPECT_EQ(refused, 4096 + 1);
   ExpectOnlyDigitsEnded(0, 1, other);
 }
 
-// And batches of keys, which nobody has to wait for before he adds the next.
+// And batches of keys: a rank can add the next batch without waiting for the previous one.
 TEST_F(RackCrowdsTest, ARankThatAddsKeysWithoutWaitingEndsItsJobAlone) {
   EnterAll();
   const std::vector<std::string> other = EnterOther();
@@ -78,7 +79,7 @@ TEST_F(RackCrowdsTest, ARankThatAddsKeysWithoutWaitingEndsItsJobAlone) {
   ExpectOnlyDigitsEnded(1, 0, other);
 }
 
-// Requests for jobs are of a tenant; who waits for them may ask again, and no job ends by it.
+// Requests for jobs count for their tenant. Their ranks may ask again, and no job ends.
 TEST_F(RackCrowdsTest, ATenantThatAsksForManyJobsEndsNobodysJob) {
   EnterAll();
   const std::vector<std::string> other = EnterOther();

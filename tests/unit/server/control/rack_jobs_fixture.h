@@ -1,6 +1,6 @@
-// The daemons of several racks in one process: each with core loops that tests play, and between
-// them a network that moves envelopes and lanes as server/control/rpc/peer_links.h does, when it is
-// told to. One time for all.
+// The daemons of several racks in one process. Tests simulate the core loops. A network between the
+// daemons moves envelopes and lanes as server/control/rpc/peer_links.h does, but only on request.
+// All daemons share one clock.
 #pragma once
 
 #include <array>
@@ -32,7 +32,8 @@ class FakePeerNetwork final : public PeerNetwork {
     return queues[to.value].Push(sender, std::move(message));
   }
   void DialLane(PeerLaneCall call) override { dials.push_back(std::move(call)); }
-  // From now on messages of that kind to that rack come into `kept` only; of none: no more.
+  // From now on, messages of this kind to this rack are only stored in `kept`. Without a kind, no
+  // more messages are.
   void Keep(RackIndex to, std::optional<v1::PeerMessage::MessageCase> kind) {
     kept_to = to;
     kept_kind = kind;
@@ -40,13 +41,13 @@ class FakePeerNetwork final : public PeerNetwork {
 
   std::map<std::uint32_t, PeerQueue> queues;  // by rack
   std::deque<PeerLaneCall> dials;
-  std::map<v1::PeerMessage::MessageCase, int> sent;  // how many of each kind
+  std::map<v1::PeerMessage::MessageCase, int> sent;  // the number of messages of each kind
   std::vector<v1::PeerMessage> kept;
   RackIndex kept_to{};
   std::optional<v1::PeerMessage::MessageCase> kept_kind;
 };
 
-// One rack's daemon.
+// The daemon of one rack.
 class RackNode : public ControlTest {
  public:
   RackNode(std::uint32_t rack, std::uint32_t count, std::uint64_t seed) : ControlTest(1) {
@@ -102,7 +103,7 @@ class RackJobsTest : public testing::Test {
     for (std::uint32_t rack = 0; rack < kRacks; ++rack) Start(rack);
   }
 
-  // Anew, as after a crash: nothing is left of what it knew. `change`: its options.
+  // Starts a daemon as if after a crash, without its previous state. `change`: changes its options.
   void Start(std::uint32_t rack, const std::function<void(ControlOptions&)>& change = {}) {
     for (std::uint32_t rank = 0; rank < kRanks; ++rank) {
       if (RackOf(rank) == rack) sessions.erase(rank);
@@ -116,7 +117,7 @@ class RackJobsTest : public testing::Test {
   static std::uint32_t RackOf(std::uint32_t rank) { return rank / (kRanks / kRacks); }
   RackNode& NodeOf(std::uint32_t rank) { return node(RackOf(rank)); }
 
-  // What `from` says does not reach `to`, or `to` takes it and is not heard.
+  // Cuts a direction: messages do not arrive at `to`, or they arrive but their receipts are lost.
   void SetCut(std::uint32_t from, std::uint32_t to, Cut cut) { cuts_[{from, to}] = cut; }
   void CutOff(std::uint32_t rack, Cut cut) {
     for (std::uint32_t other = 0; other < kRacks; ++other) {
@@ -124,13 +125,13 @@ class RackJobsTest : public testing::Test {
       SetCut(other, rack, cut);
     }
   }
-  // As if the daemon had said it.
+  // Sends a message as if the daemon had sent it.
   void Say(std::uint32_t from, std::uint32_t to, std::uint64_t run, v1::PeerMessage message) {
     message.set_incarnation(run);
     node(from).network.Send(RackIndex{to}, {"default", Incarnation{run}}, std::move(message));
   }
 
-  // Until nothing happens any more; time stands still.
+  // Runs until nothing happens any more. Time does not advance.
   void Settle() {
     for (bool moved = true; moved;) {
       moved = false;
@@ -141,7 +142,7 @@ class RackJobsTest : public testing::Test {
       for (const auto& node : nodes_) moved |= !holds_dials && MakeLanes(*node);
     }
   }
-  // Time passes; workers that are in jobs are heard of, unless they are mute.
+  // Advances time. Workers in jobs send heartbeats, unless they are mute.
   void Advance(DurationNs duration) {
     constexpr DurationNs kStep = 100 * kMillisecond;
     for (const TimeNs end = now_ + duration; now_ < end;) {
@@ -155,12 +156,12 @@ class RackJobsTest : public testing::Test {
     }
   }
 
-  // Time passes, and nobody works.
+  // Advances time while no worker sends anything.
   void Pass(DurationNs duration) {
     now_ += duration;
     for (const auto& node : nodes_) node->clock.now = now_;
   }
-  // As when everybody's host was asleep: nobody worked, and nobody was heard of.
+  // As if all hosts were suspended: nothing ran, and no heartbeats arrived.
   void StandStill(DurationNs duration) {
     Pass(duration);
     Settle();
@@ -177,7 +178,7 @@ class RackJobsTest : public testing::Test {
                                  const std::string& plan = "ring") {
     return NodeOf(rank).Join(JoinOf(rank, job, plan));
   }
-  // These ranks are in, with their Attend streams.
+  // These ranks join, and open their Attend streams.
   void Enter(const std::vector<std::uint32_t>& ranks) {
     std::map<std::uint32_t, CallPtr<v1::JoinResponse>> calls;
     for (const std::uint32_t rank : ranks) calls[rank] = Join(rank);
@@ -203,12 +204,12 @@ class RackJobsTest : public testing::Test {
       EXPECT_TRUE(call->ok()) << rank << ": " << call->message();
     }
   }
-  // What the rank was told of its job's end; empty: nothing.
+  // The error that ended the rank's job, or an empty string.
   std::string FaultOf(std::uint32_t rank) {
     const v1::Fault* const fault = NodeOf(rank).FaultAt(sessions[rank]);
     return fault == nullptr ? "" : fault->message();
   }
-  // "standing"; "ended"; empty: the rack knows no such job.
+  // "standing", "ended", or an empty string if the rack does not know the job.
   std::string StateAt(std::uint32_t rack, const std::string& job = "digits") {
     v1::GetJobRequest request;
     request.set_job(job);
@@ -221,7 +222,7 @@ class RackJobsTest : public testing::Test {
     for (std::uint32_t rack = 0; rack < kRacks; ++rack)
       EXPECT_EQ(StateAt(rack, job), state) << rack;
   }
-  // Every rack's job is over, and nothing is held by it.
+  // Every rack's job is over and holds nothing.
   void ExpectNothingLeft() {
     Advance(kSecond);
     for (std::uint32_t rack = 0; rack < kRacks; ++rack) {
@@ -231,17 +232,18 @@ class RackJobsTest : public testing::Test {
     }
   }
 
-  std::map<std::uint32_t, std::string> sessions;     // by rank
-  std::set<std::uint32_t> mute;                      // ranks
-  std::map<std::uint32_t, StreamId> streams;         // by rank
-  std::function<void(v1::JobOptions&)> set_options;  // of jobs that are joined; may be empty
-  std::uint64_t incarnation = 0;                     // of the last job that was entered
-  bool dials_plain = false;                          // whatever Control says
-  bool holds_dials = false;                          // they are not made
-  bool offers_fail = false;                          // wherever it is tried
+  std::map<std::uint32_t, std::string> sessions;  // by rank
+  std::set<std::uint32_t> mute;                   // ranks
+  std::map<std::uint32_t, StreamId> streams;      // by rank
+  // Changes the options of joining jobs; may be empty.
+  std::function<void(v1::JobOptions&)> set_options;
+  std::uint64_t incarnation = 0;  // the last job that was entered
+  bool dials_plain = false;       // regardless of Control's choice
+  bool holds_dials = false;       // dials wait
+  bool offers_fail = false;       // everywhere
 
  private:
-  // True if `to` took messages.
+  // Returns whether `to` accepted messages.
   bool Deliver(std::uint32_t from, std::uint32_t to) {
     const Cut cut = cuts_[{from, to}];
     if (cut == Cut::kAll) return false;
@@ -296,7 +298,7 @@ class RackJobsTest : public testing::Test {
   std::uint64_t seeds_ = 0;
   std::array<std::unique_ptr<RackNode>, kRacks> nodes_;
   std::map<std::pair<std::uint32_t, std::uint32_t>, Cut> cuts_;
-  // Of messages whose receipts are lost: those below were said.
+  // By direction: messages below this number have arrived, although their receipts were lost.
   std::map<std::pair<std::uint32_t, std::uint32_t>, std::uint64_t> heard_;
 };
 

@@ -1,4 +1,5 @@
-// Jobs that span racks: opened everywhere or nowhere, and what ends them.
+// Jobs that span racks: they are opened in all racks or in none. Tests of every reason that ends
+// them.
 #include "tests/unit/server/control/fake_prefaulter.h"
 #include "tests/unit/server/control/rack_jobs_fixture.h"
 
@@ -10,14 +11,14 @@ using testing::HasSubstr;
 
 TEST_F(RackJobsTest, AJobOpensInEveryRackWhoeverAsksForIt) {
   Enter({3});
-  // Expect: ranks of the other racks need not be there.
+  // Expect: the ranks of the other racks need not have joined.
   ExpectCheckpointEverywhere("standing");
   const std::uint64_t first = incarnation;
   Enter({0, 1, 2, 4, 5});
   EXPECT_EQ(incarnation, first);
   for (std::uint32_t rack = 0; rack < kRacks; ++rack) {
     EXPECT_EQ(node(rack).Counter("phub_jobs_created_total"), 1u);
-    // Of a ring over three racks, each is a neighbor of both others.
+    // In a ring over three racks, each rack is a neighbor of both others.
     EXPECT_EQ(node(rack).cores[0]->Executed(Command::Kind::kAttachLane).size(), 2u);
   }
   Leave({0, 1, 2, 3, 4, 5});
@@ -37,7 +38,7 @@ TEST_F(RackJobsTest, NobodyIsLetInBeforeEveryRackHasTheJob) {
   ExpectCheckpointEverywhere("standing");
 }
 
-// A rank that has no answer yet cannot commit: its lease must not run out meanwhile.
+// A rank without an answer cannot commit, so its lease must not expire meanwhile.
 TEST_F(RackJobsTest, ARankKeepsItsPlaceWhileTheJobIsOpened) {
   node(2).cores[0]->stopped = true;
   const auto call = Join(0);
@@ -75,7 +76,7 @@ TEST_F(RackJobsTest, KeysAreThereOnceEveryRackHasThem) {
   EXPECT_THAT(FaultOf(5), HasSubstr("keys_mismatch"));
 }
 
-// Nobody of rack 2 has asked for the keys, so nobody there waits for their pages.
+// No rank of rack 2 has asked for the keys, so no call there waits for their pages.
 TEST_F(RackJobsTest, ARackHasKeysOnceTheyHavePagesAndEndsTheJobIfThereAreNone) {
   FakePrefaulter taker;
   node(2).control().host_memory().SetPrefaulter(taker);
@@ -141,7 +142,7 @@ TEST_F(RackJobsTest, ARackThatWasStartedAgainEndsItsJobs) {
   }
   EXPECT_EQ(node(0).Counter("phub_racks_restarted_total"), 1u);
   ExpectNothingLeft();
-  EnterAll();  // and it may come back
+  EnterAll();  // and the rack may come back
 }
 
 TEST_F(RackJobsTest, ASilentRackIsNamedByTheOthersAfterTheLivenessTimeout) {
@@ -160,7 +161,8 @@ TEST_F(RackJobsTest, ASilentRackIsNamedByTheOthersAfterTheLivenessTimeout) {
   EnterAll();
 }
 
-// Its daemon had not been heard of for a while when its lanes closed: that they did says more.
+// The daemon had been silent for a while when its lanes closed. The closed lanes are the better
+// evidence.
 TEST_F(RackJobsTest, ASilentRackWhoseLanesWereLostIsToldAsLost) {
   EnterAll();
   CutOff(1, Cut::kAll);
@@ -197,8 +199,8 @@ TEST_F(RackJobsTest, WhatIsRepeatedAsItsReceiptWasLostIsHeardOnce) {
   EXPECT_EQ(node(0).Counter("phub_jobs_created_total"), 1u);
 }
 
-// Receive at rack 1 whatever the others say, too late: it has dropped messages, some of which were
-// the job's.
+// Rack 1 receives the others' messages too late: it has dropped some, and some of those belonged to
+// the job.
 TEST_F(RackJobsTest, DroppedMessagesEndTheJobsThatNeededThem) {
   EnterAll();
   node(1).network.queues[0].set_limits({.messages = 2, .bytes = 1 << 20});
@@ -218,7 +220,7 @@ TEST_F(RackJobsTest, DroppedMessagesEndTheJobsThatNeededThem) {
   EnterAll();
 }
 
-// Whoever lost something knows it; so does whoever it was lost to.
+// The sender knows of a lost message, and the receiver detects the gap.
 TEST_F(RackJobsTest, AGapInWhatARackSaysEndsTheJobsHere) {
   EnterAll();
   PeerQueue& queue = node(1).network.queues[0];
@@ -230,7 +232,7 @@ TEST_F(RackJobsTest, AGapInWhatARackSaysEndsTheJobsHere) {
   ExpectNothingLeft();
 }
 
-// Rack 0 hears last that the ranks of rack 2 have left, so it is the last to end the run.
+// Rack 0 learns last that the ranks of rack 2 have left, so it is the last to end the run.
 TEST_F(RackJobsTest, ARunWaitsUntilTheOneBeforeIsOverAtRack0) {
   EnterAll();
   SetCut(2, 0, Cut::kAll);
@@ -267,14 +269,14 @@ TEST_F(RackJobsTest, ARunWaitsUntilTheOneBeforeIsOverAtAnyRack) {
   ExpectCheckpointEverywhere("standing");
 }
 
-// The run that waits has failed meanwhile: nobody opens it any more.
+// The waiting run has failed meanwhile, so no rack opens it any more.
 TEST_F(RackJobsTest, ARunThatFailsWhileItWaitsIsNotOpened) {
   EnterAll();
   SetCut(1, 2, Cut::kAll);
   Leave({0, 1, 2, 3, 4, 5});
   const auto next = Join(0);
   Settle();
-  ASSERT_EQ(StateAt(2), "standing");  // the run before
+  ASSERT_EQ(StateAt(2), "standing");  // the previous run
   v1::PeerMessage failed;
   failed.mutable_failed()->mutable_fault()->set_message("a test");
   Say(0, 2, node(0).cores[0]->executed.back().shard->config.incarnation.value, failed);
@@ -286,8 +288,8 @@ TEST_F(RackJobsTest, ARunThatFailsWhileItWaitsIsNotOpened) {
   EXPECT_EQ(node(2).control().job_count(), 0u);
 }
 
-// This rack's part goes on, however long the others take: time does not end it, and control does
-// not take it for a lapse of its own.
+// This rack waits for the others, however long they take: no timeout ends the job, and control does
+// not treat the pause as a suspension of its own process.
 TEST_F(RackJobsTest, ARackWhoseRanksHaveLeftWaitsForTheOthers) {
   EnterAll();
   Leave({0, 1});
@@ -299,7 +301,8 @@ TEST_F(RackJobsTest, ARackWhoseRanksHaveLeftWaitsForTheOthers) {
   ExpectNothingLeft();
 }
 
-// A daemon without jobs has nothing to wake up for; that is no lapse either once there is one.
+// A daemon without jobs has no reason to wake up. When it gets a job, that pause must not look like
+// a suspension either.
 TEST_F(RackJobsTest, TimeWithoutJobsIsNotTakenForALapse) {
   EnterAll();
   Leave({0, 1, 2, 3, 4, 5});
@@ -355,12 +358,12 @@ TEST_F(RackJobsTest, AJobWhoseRanksNeverCameToOneRackEndsOnceTheOthersHaveLeft) 
 }
 
 TEST_F(RackJobsTest, ADaemonThatStoodStillItselfBlamesNobodyThoughItHasNoWorkers) {
-  Enter({0, 1, 2, 3});  // nobody in rack 2
+  Enter({0, 1, 2, 3});  // no rank of rack 2
   Advance(kSecond);
   StandStill(3 * node(2).options.liveness_timeout);
   ExpectCheckpointEverywhere("standing");
   EXPECT_EQ(node(2).Counter("phub_silence_forgiven_total"), 1u);
-  // Expect: that is no excuse for a rack that stays silent.
+  // Expect: that does not excuse a rack that stays silent.
   CutOff(0, Cut::kAll);
   Advance(node(2).options.liveness_timeout + kSecond);
   EXPECT_EQ(node(2).Counter("phub_racks_silent_total"), 1u);

@@ -1,4 +1,4 @@
-// Lanes between racks: by what they travel, and what is good for which.
+// Lanes between racks: their transports, and what their nonces are valid for.
 #include "tests/unit/server/control/rack_jobs_fixture.h"
 
 namespace phub::server {
@@ -36,7 +36,7 @@ class RackLanesTest : public RackJobsTest {
   void StartAll(const Change& change) {
     for (std::uint32_t rack = 0; rack < kRacks; ++rack) Start(rack, change);
   }
-  // How the lanes of `rack` to `other` travel.
+  // The transports of the lanes from `rack` to `other`.
   std::vector<std::string> LanesAt(std::uint32_t rack, std::uint32_t other) {
     v1::GetJobRequest request;
     request.set_job("digits");
@@ -45,7 +45,7 @@ class RackLanesTest : public RackJobsTest {
     const v1::ExchangeLink& link = call->response.exchange().links(static_cast<int>(other));
     return {link.lanes().begin(), link.lanes().end()};
   }
-  // Of a job that is asked for: the lane that rack 1 would dial to rack 0.
+  // Requests a job, and holds the lane that rack 1 would dial to rack 0.
   PeerLaneCall HoldLane() {
     holds_dials = true;
     Join(2);
@@ -101,7 +101,7 @@ TEST_F(RackLanesTest, ThatHaveToBeOverVerbsAreNotOverTcp) {
 
 TEST_F(RackLanesTest, AJobWhoseLanesHaveToBeOverVerbsAndCannotSaysWhy) {
   const Change without = HasNoVerbs("its host has no device");
-  // Whoever of the two insists.
+  // Either side may insist.
   for (const bool dialer_insists : {true, false}) {
     Start(0, dialer_insists ? without : Change(HasVerbsOnly));
     Start(1, dialer_insists ? Change(HasVerbsOnly) : without);
@@ -118,7 +118,7 @@ TEST_F(RackLanesTest, AJobWhoseLanesHaveToBeOverVerbsAndCannotSaysWhy) {
   }
 }
 
-// A way that connects and carries nothing costs one job.
+// A transport that connects but carries no data costs only one job.
 TEST_F(RackLanesTest, AfterOneOverVerbsWasLostTheNextJobsGoByTcp) {
   StartAll(HasVerbs);
   EnterAll();
@@ -161,14 +161,14 @@ TEST_F(RackLanesTest, EachNonceIsGoodForItsOwnWayOnce) {
   EXPECT_EQ(call.offers.front().transport_index, 1);
   EXPECT_NE(call.offers.front().nonce, call.hello.nonce);
   Control& granter = node(0).control();
-  // A lane's key over TLS is made of the nonce that nobody has read.
+  // The key of a lane over TLS is derived from a nonce that no one has read.
   EXPECT_EQ(granter.lanes().FindNonce(call.hello), std::optional(call.hello.nonce));
   wire::LaneHello hello = call.hello;
   hello.nonce = call.offers.front().nonce;
   EXPECT_EQ(granter.lanes().AdmitLane(hello, std::nullopt, true), wire::LaneRefusal::kNonce);
   EXPECT_EQ(granter.lanes().AdmitLane(hello), wire::LaneRefusal::kNone);
   EXPECT_EQ(granter.lanes().AdmitLane(hello), wire::LaneRefusal::kNonce);
-  // It came to nothing; the other is good still.
+  // That attempt failed; the other one is still valid.
   EXPECT_EQ(granter.lanes().AdmitLane(call.hello, std::nullopt, true), wire::LaneRefusal::kNone);
   EXPECT_EQ(granter.lanes().AdmitLane(call.hello, std::nullopt, true), wire::LaneRefusal::kNonce);
   EXPECT_EQ(granter.lanes().FindNonce(call.hello), std::nullopt);

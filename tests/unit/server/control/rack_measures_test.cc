@@ -1,4 +1,4 @@
-// What GetJob says of a job's exchange between racks: measured and predicted.
+// GetJob's report of a job's exchange between racks: measured and predicted.
 #include "server/core/exchange/shard_exchange.h"
 #include "tests/unit/server/control/rack_jobs_fixture.h"
 
@@ -9,7 +9,7 @@ class RackMeasuresTest : public RackJobsTest {
  protected:
   static constexpr std::uint64_t kBytes = 96 << 20;
 
-  // As the core loop of that rack would have written them, which is played here.
+  // The test acts as that rack's core loop, which writes these metrics.
   ExchangeMetrics& MetricsAt(std::uint32_t rack) {
     return node(rack).cores[0]->Executed(Command::Kind::kAddJob).back().shard->exchange->metrics;
   }
@@ -54,7 +54,7 @@ TEST_F(RackMeasuresTest, StagesAreShownBesideWhatTheSimulationSays) {
   }
   const v1::ExchangeInfo info = ShownAt(1);
   EXPECT_EQ(info.exchange_bytes(), kBytes);
-  // 1/3 of the bytes over each of two links of 12.5 GB/s, or more: not faster than that.
+  // At least 1/3 of the bytes pass each of two links of 12.5 GB/s, which limits the speed.
   EXPECT_GT(info.predicted_exchange_ns(), static_cast<std::int64_t>(kBytes / 12.5 * 2 / 3));
   const v1::ExchangeSpan* const whole = SpanOf(info, "whole", -1);
   ASSERT_NE(whole, nullptr);
@@ -66,12 +66,12 @@ TEST_F(RackMeasuresTest, StagesAreShownBesideWhatTheSimulationSays) {
   EXPECT_LE(whole->predicted_ns(), info.predicted_exchange_ns());
   ASSERT_NE(SpanOf(info, "result", 0), nullptr);
   EXPECT_LE(SpanOf(info, "result", 0)->predicted_ns(), whole->predicted_ns());
-  EXPECT_EQ(SpanOf(info, "sums", -1), nullptr);  // no bytes went through that stage
-  // Expect: no simulation twice, and the same answer.
+  EXPECT_EQ(SpanOf(info, "sums", -1), nullptr);  // no bytes passed that stage
+  // Expect: the same answer, without a second simulation.
   EXPECT_EQ(ShownAt(1).SerializeAsString(), info.SerializeAsString());
 }
 
-// As when keys are being added while somebody asks.
+// As when someone asks while keys are being added.
 TEST_F(RackMeasuresTest, AStageThatIsNewIsPredictedToo) {
   EnterAll();
   ExchangeMetrics& metrics = MetricsAt(1);

@@ -1,4 +1,4 @@
-// Racks of two daemons each, in two planes of controls that know nothing of each other.
+// Racks of two daemons each, in two planes of controls that do not know each other.
 #pragma once
 
 #include <cstdint>
@@ -12,7 +12,7 @@ namespace phub::server {
 
 inline constexpr std::uint32_t kDaemons = 2;
 
-// The daemons with one number, of all racks.
+// The daemons with one number, in all racks.
 class Plane : public RackJobsTest {
  public:
   explicit Plane(std::uint32_t daemon) : daemon_(daemon) {
@@ -104,7 +104,8 @@ class RackPlanesTest : public testing::Test {
       second.Advance(kStep);
     }
   }
-  // As a worker does: the first daemon of its rack, the others with its incarnation, then Commit.
+  // Joins as a worker does: first the first daemon of its rack, then the others with that
+  // incarnation, then Commit.
   void Enter(const std::vector<std::uint32_t>& ranks) {
     for (const std::uint32_t rank : ranks) {
       const auto at_first = first.Join(rank);
@@ -119,7 +120,7 @@ class RackPlanesTest : public testing::Test {
       ASSERT_NO_FATAL_FAILURE(second.Commit(rank, at_second->response));
     }
   }
-  // What rack 1 asks rack 0 for when rank 2 comes to its second daemon.
+  // Rack 1's request to rack 0 when rank 2 joins its second daemon.
   v1::PeerMessage RequestOfRank2() {
     v1::PeerMessage message;
     v1::PeerJob& job = *message.mutable_request();

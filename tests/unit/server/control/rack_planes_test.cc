@@ -1,5 +1,5 @@
 // Jobs across racks of several daemons each: daemon d of every rack exchanges with the daemons d of
-// the others, which are a plane. Planes know nothing of each other but what workers bring.
+// the other racks, which form a plane. Planes learn of each other only through workers.
 #include "server/control/ranks/local_rack.h"
 #include "tests/unit/server/control/checkpoint_fixture.h"
 #include "tests/unit/server/control/rack_planes_fixture.h"
@@ -25,7 +25,8 @@ TEST_F(RackPlanesTest, BothPlanesOpenTheRunThatRack0sFirstDaemonDrewWhoeverComes
   second.ExpectNothingLeft();
 }
 
-// Expect: of a key that begins at one daemon, the other takes no piece from its first element on.
+// Expect: for a key that begins at one daemon, the other daemon refuses pieces that start at its
+// first element.
 TEST_F(RackPlanesTest, APieceOfAnotherDaemonsChunksIsRefused) {
   std::vector<std::unique_ptr<KeepingCore>> keeping;
   for (Plane* const plane : {&first, &second}) {
@@ -62,7 +63,7 @@ TEST_F(RackPlanesTest, APieceOfAnotherDaemonsChunksIsRefused) {
                                                    absl::StatusCode::kInvalidArgument));
 }
 
-// Expect: whichever rack asks first, there is one run; and each daemon that is asked answers.
+// Expect: whichever rack asks first, there is one run, and each daemon that is asked answers.
 TEST_F(RackPlanesTest, RanksOfAllRacksMayAskAtOnce) {
   std::map<std::uint32_t, CallPtr<v1::JoinResponse>> calls;
   for (const std::uint32_t rank : everybody) calls[rank] = first.Join(rank);
@@ -117,7 +118,7 @@ TEST_F(RackPlanesTest, AFaultOfOnePlaneIsBroughtToTheOtherByWorkersAndToldInAllI
   for (const std::uint32_t rank : everybody) EXPECT_EQ(first.FaultOf(rank), why);
 }
 
-// Else whoever tries again meets the run that nobody can complete, until it is abandoned.
+// Otherwise, every retry meets a run that cannot be completed, until the run is abandoned.
 TEST_F(RackPlanesTest, ARunThatIsOverInOnePlaneIsEndedByAReservationThatIsGivenBack) {
   second.CutOff(2, Plane::Cut::kAll);
   const auto at_first = first.Join(0);
@@ -146,7 +147,7 @@ TEST_F(RackPlanesTest, AReservationThatIsGivenBackForOtherReasonsEndsNothing) {
   EXPECT_TRUE(first.GiveBack(0, call->response.session_id(), "no daemon", false)->ok());
   Settle();
   first.ExpectCheckpointEverywhere("standing");
-  // Expect: a run that is over here is none that a rank of another rack can ask for.
+  // Expect: a rank of another rack cannot ask for a run that is over here.
   v1::LeaveRequest request;
   EXPECT_TRUE(second.GiveBack(1, second.sessions[1], "rank 1 gave up", false)->ok());
   Settle();
@@ -156,7 +157,8 @@ TEST_F(RackPlanesTest, AReservationThatIsGivenBackForOtherReasonsEndsNothing) {
   EXPECT_THAT(late->message(), HasSubstr("rank 1 gave up"));
 }
 
-// The next daemons' planes may take their time, while nobody hears of the rank here.
+// The planes of the next daemons may take a while, during which this daemon receives no heartbeats
+// from the rank.
 TEST_F(RackPlanesTest, AReservationOutlivesTheOpeningOfOtherPlanesAndThenLapses) {
   const DurationNs liveness = first.node(0).options.liveness_timeout;
   second.node(2).cores[0]->stopped = true;
@@ -169,13 +171,13 @@ TEST_F(RackPlanesTest, AReservationOutlivesTheOpeningOfOtherPlanesAndThenLapses)
   Settle();
   ASSERT_TRUE(at_second->ok()) << at_second->message();
   EXPECT_TRUE(first.node(0).Commit(at_first->response.session_id())->ok());
-  // Expect: it died before it committed here. Its place is free, and the job goes on without it.
+  // Expect: it died before it committed here. Its place is free, and the job continues without it.
   Advance(9 * liveness);
   EXPECT_EQ(second.node(0).Counter("phub_reservations_lapsed_total"), 1u);
   EXPECT_TRUE(second.StateAt(0) == "standing") << second.StateAt(0);
 }
 
-// All have left, which rack 0's second daemon has not heard of yet.
+// All ranks have left, but rack 0's second daemon does not know it yet.
 TEST_F(RackPlanesTest, TheNextRunWaitsUntilTheOneBeforeIsOverInEveryPlane) {
   for (const std::uint32_t rank : {0u, 3u}) {
     Enter(everybody);
@@ -208,7 +210,7 @@ TEST_F(RackPlanesTest, TheNextRunWaitsUntilTheOneBeforeIsOverInEveryPlane) {
   }
 }
 
-// The run failed in the first plane, and whoever could have told the second one is gone.
+// The run failed in the first plane, and no worker is left to report that to the second one.
 TEST_F(RackPlanesTest, ARunThatIsOverAtTheFirstDaemonsGivesWayToTheNextInEveryPlane) {
   Enter({0, 3});
   EXPECT_TRUE(first.GiveBack(0, first.sessions[0], "rank 0 gave up", false)->ok());
@@ -226,7 +228,7 @@ TEST_F(RackPlanesTest, ARunThatIsOverAtTheFirstDaemonsGivesWayToTheNextInEveryPl
   EXPECT_THAT(second.FaultOf(3), HasSubstr("superseded"));
 }
 
-// It could not be delivered, or only now; nobody waits for that run any more.
+// The request was delayed, and no rank waits for that run any more.
 TEST_F(RackPlanesTest, ARequestThatComesLateEndsNoRun) {
   Enter({0, 3});
   const v1::PeerMessage message = RequestOfRank2();
@@ -234,8 +236,7 @@ TEST_F(RackPlanesTest, ARequestThatComesLateEndsNoRun) {
   Advance(kSecond);
   EXPECT_EQ(second.FaultOf(0), "");
   second.ExpectCheckpointEverywhere("standing");
-  // Expect: between first daemons nobody may say which run it is, and between others everybody
-  // must.
+  // Expect: first daemons must not name the run in messages to each other, and other daemons must.
   first.Say(1, 0, run + 1, message);
   second.Say(1, 0, 0, message);
   Settle();
@@ -243,7 +244,8 @@ TEST_F(RackPlanesTest, ARequestThatComesLateEndsNoRun) {
   EXPECT_EQ(second.node(0).Counter("phub_peers_refused_place_total"), 1u);
 }
 
-// Whoever waits for it is told, once it is clear that the older run is not about to end.
+// A rank that waits is refused with the reason once it is clear that the older run is not about to
+// end.
 TEST_F(RackPlanesTest, ARequestThatAnotherRunIsInTheWayOfIsRefusedWithThat) {
   Enter({0, 3});
   const v1::PeerMessage message = RequestOfRank2();
@@ -265,7 +267,7 @@ TEST_F(RackPlanesTest, ARequestThatAnotherRunIsInTheWayOfIsRefusedWithThat) {
   EXPECT_EQ(second.node(0).network.sent[v1::PeerMessage::kRefused], 1);
 }
 
-// Of a run whose workers are gone, perhaps: those of the rack's own job are here.
+// The workers of that run may be gone, but those of the rack's own job are here.
 TEST_F(RackPlanesTest, ARunOfOtherRacksDoesNotEndAJobOfOneRack) {
   constexpr std::uint64_t kLocalRun = 4711;
   v1::JoinRequest local = second.JoinOf(2, kLocalRun);
@@ -344,7 +346,7 @@ TEST(RackPlanes, TheConfigurationIsThePlaceInTheRackAndAmongRacks) {
   const auto renamed = hashes([](auto& options) { options.rack_endpoints[1] = "node0:1"; });
   EXPECT_NE(renamed.first, in_rack);
   EXPECT_EQ(renamed.second, among_racks);
-  // Expect: daemons of one rack agree on which rack it is, and on how racks are connected.
+  // Expect: daemons of one rack agree on the rack's index and on the topology.
   const auto elsewhere = hashes([](auto& options) { options.rack_index = 1; });
   EXPECT_NE(elsewhere.first, in_rack);
   EXPECT_EQ(elsewhere.second, among_racks);

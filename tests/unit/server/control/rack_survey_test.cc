@@ -1,4 +1,5 @@
-// Racks whose topology is measured: when, who waits for it, and what no daemon takes for one.
+// Racks whose topology is measured: when, which jobs wait for it, and which topologies daemons
+// refuse.
 #include <algorithm>
 
 #include "common/plan/measured.h"
@@ -21,7 +22,7 @@ class FakeSurveyor final : public Surveyor {
   int begun = 0;
 };
 
-// Two racks near each other, and the third far away.
+// Two racks close to each other, and a third one far away.
 MeasuredTopology Measured(std::uint32_t alone) {
   plan::Measured measured;
   measured.round_trip_s.assign(3, std::vector<double>(3, 1e-4));
@@ -58,7 +59,7 @@ class RackSurveyTest : public RackJobsTest {
   static std::string TextOf(const MeasuredTopology& measured) {
     return plan::TopologyToJson(*measured.topology);
   }
-  // What rack 0 says to rack 1 when it opens a job, which rack 1 does not hear.
+  // Rack 0's message to rack 1 that opens a job. Rack 1 does not receive it.
   v1::PeerMessage OpenForRack1() {
     Settle();
     node(0).network.Keep(RackIndex{1}, v1::PeerMessage::kOpen);
@@ -92,7 +93,7 @@ TEST_F(RackSurveyTest, ItIsMeasuredOnceWhenEveryRackIsHeardOf) {
   EXPECT_EQ(surveyor_.begun, 1);
   EXPECT_EQ(node(0).control().survey().DescribeTopology().state, "measured");
   EXPECT_EQ(node(0).Counter("phub_surveys_total"), 1u);
-  StartMeasured(0);  // it has forgotten it
+  StartMeasured(0);  // rack 0 has forgotten the topology
   Settle();
   EXPECT_EQ(surveyor_.begun, 2);
 }
@@ -115,7 +116,7 @@ TEST_F(RackSurveyTest, JobsThatComeEarlierWaitAndArePlannedForIt) {
   }
 }
 
-// Whoever asks is refused after half a minute. A job that nobody waits for is not opened then.
+// Requests are refused after half a minute. A job that no rank waits for is not opened then.
 TEST_F(RackSurveyTest, JobsThatWaitedTooLongAreNotOpenedAfterwards) {
   const auto call = Join(2);
   Settle();
@@ -142,7 +143,7 @@ TEST_F(RackSurveyTest, AfterOneThatFailedJobsAreRefusedAndTheNextHasItTriedAgain
   EXPECT_EQ(node(0).Counter("phub_surveys_failed_total"), 1u);
   EXPECT_THAT(node(0).control().survey().DescribeTopology().state, HasSubstr("rack 2 from rack 1"));
   Advance(10 * kSecond);
-  EXPECT_EQ(surveyor_.begun, 1);  // nobody asks
+  EXPECT_EQ(surveyor_.begun, 1);  // no job asks
   const auto again = Join(2);
   Settle();
   EXPECT_EQ(surveyor_.begun, 2);
@@ -161,7 +162,7 @@ TEST_F(RackSurveyTest, ARackThatWasNeverHeardOfIsNamedInTime) {
                                        HasSubstr("running?")));
   }
   EXPECT_EQ(surveyor_.begun, 0);
-  // It comes, and the next job needs no more than that.
+  // Its answer arrives, which is enough for the next job.
   CutOff(2, Cut::kNone);
   Settle();
   EXPECT_EQ(surveyor_.begun, 1);
@@ -281,7 +282,7 @@ TEST_F(RackSurveyTest, ATopologyThatIsNoneIsRefusedByEveryRack) {
     EXPECT_EQ(RefusedAt(1), ++refused) << text;
     EXPECT_EQ(StateAt(1, "forged"), "");
   }
-  // A plan that was made for another one is found by who verifies it.
+  // The verifier rejects a plan that was made for another topology.
   v1::PeerMessage swapped = open;
   swapped.mutable_open()->set_topology(plan::TopologyToJson(*plan::Generate("ring:3")));
   Say(0, 1, ++run, swapped);

@@ -1,4 +1,4 @@
-// Daemons of one rack: each by itself, in agreement.
+// Daemons of one rack, each on its own, must agree.
 #include "tests/unit/server/control/control_fixture.h"
 
 namespace phub::server {
@@ -107,7 +107,7 @@ TEST_F(RackTest, AllDaemonsPlaceAlikeAndBuildTheirOwnPart) {
   other.Settle();
   ASSERT_TRUE(first->ok() && second->ok()) << first->message() << second->message();
   EXPECT_EQ(first->response.SerializeAsString(), second->response.SerializeAsString());
-  // Expect: five bins with four chunks each, and every chunk at the one core that it names.
+  // Expect: five bins with four chunks each, and every chunk only at the core of its bin.
   std::vector<std::size_t> counts(5);
   for (const v1::KeyPlacement& placed : first->response.placements()) {
     for (const std::uint32_t bin : placed.chunk_bins()) ++counts.at(bin);
@@ -194,7 +194,7 @@ TEST_F(RackTest, ANewRunAtTheAnchorEndsTheOldOneElsewhere) {
               AllOf(HasSubstr("digits"), HasSubstr("new run"), HasSubstr("0000000000000008")));
   EXPECT_TRUE(other.last_join.created());
   EXPECT_EQ(other.Counter("phub_jobs_superseded_total"), 1u);
-  // Expect: a straggler of the old run does not bring it back.
+  // Expect: a late request of the old run does not revive it.
   const auto straggler = other.Join(JoinOf(1, 1, 7));
   EXPECT_EQ(straggler->code(), absl::StatusCode::kAborted);
   EXPECT_THAT(straggler->message(), HasSubstr("new run"));
@@ -228,7 +228,8 @@ TEST_F(RackTest, KeysThatArePartlyElsewhereTakeTheirOwnChunksMemoryOnly) {
   const auto call = other.AddKeys(RackDaemon::Batch(session, 0, {key}));
   other.Settle();
   ASSERT_TRUE(call->ok()) << call->message();
-  // Three of five bins: accumulators of these, and parameters by pages, at most the whole key.
+  // Three of five bins: accumulators for their chunks, and parameters in whole pages, at most the
+  // whole key.
   const std::uint64_t own_chunks = 4096 * 3 / 5;
   const std::uint64_t taken = other.control().memory_bytes() - before;
   EXPECT_GT(taken, own_chunks * 2 * 1024);

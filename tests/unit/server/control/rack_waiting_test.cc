@@ -1,4 +1,5 @@
-// Jobs that span racks and wait: each rack awaits its own ranks, and the others are told.
+// Jobs with policy wait that span racks: each rack awaits its own ranks and notifies the other
+// racks.
 #include "tests/unit/server/control/rack_planes_fixture.h"
 
 namespace phub::server {
@@ -20,11 +21,11 @@ void WaitingWithRestart(v1::JobOptions& options) {
 
 class RackWaitingTest : public RackJobsTest {
  protected:
-  static constexpr std::uint32_t kLost = 3;  // of rack 1
+  static constexpr std::uint32_t kLost = 3;  // in rack 1
 
   RackWaitingTest() { set_options = Waiting; }
 
-  // Its process is gone, or cannot be heard.
+  // Its process is gone or unreachable.
   void Lose(std::uint32_t rank) {
     NodeOf(rank).control().liveness().DetachStream(sessions[rank], streams[rank]);
     mute.insert(rank);
@@ -45,7 +46,7 @@ class RackWaitingTest : public RackJobsTest {
     request.set_job("digits");
     return node(rack).GetJob(request)->response;
   }
-  // "awaited 3", "returned 3", "restarted 3": what the rank was told.
+  // The rank's notifications: "awaited 3", "returned 3", "restarted 3".
   std::vector<std::string> ToldTo(std::uint32_t rank) {
     std::vector<std::string> told;
     for (const v1::SessionEvent& event : NodeOf(rank).sinks[sessions[rank]]->events) {
@@ -104,7 +105,7 @@ TEST_F(RackWaitingTest, ARankThatIsLostIsAwaitedInEveryRackAndComesBack) {
     EXPECT_EQ(stalls->response.lost_elsewhere(0).rank(), kLost);
   }
   EXPECT_EQ(InfoAt(1).lost_elsewhere_size(), 0);
-  // Expect: whoever attends later hears of it, too.
+  // Expect: a rank that attends later is notified, too.
   Return(5);
   EXPECT_EQ(ToldTo(5), std::vector<std::string>{"awaited 3"});
   Advance(kWait - 2 * kSecond);
@@ -166,14 +167,15 @@ TEST_F(RackWaitingTest, ANewProcessTakesItsSeatAtItsOwnRackWithoutAskingAnother)
   EXPECT_TRUE(node(1).Commit(sessions[kLost])->ok());
   Return(kLost);
   ExpectToldToAllBut(kLost, {"awaited 3", "restarted 3"});
-  // Expect: its keys are there already, in every rack.
+  // Expect: its keys exist already, in every rack.
   EXPECT_THAT(std::string(node(1).control().liveness().Heartbeat(old, 9).message()),
               HasSubstr("rank 3 of job digits was taken over"));
   Advance(2 * kWait);
   ExpectCheckpointEverywhere("standing");
 }
 
-// Expect: who saves is told of the chunks at home, who goes on of all.
+// Expect: a rank that saves receives the versions of the chunks at home; a rank that resumes
+// receives those of all chunks.
 TEST_F(RackWaitingTest, ARankAsksForTheVersionsOfAllThatItReads) {
   set_options = WaitingWithRestart;
   EnterAll();
@@ -187,7 +189,7 @@ TEST_F(RackWaitingTest, ARankAsksForTheVersionsOfAllThatItReads) {
   Settle();
   const auto asked = node(1).cores[0]->Executed(Command::Kind::kReportVersions);
   ASSERT_EQ(asked.size(), 2u);
-  EXPECT_EQ(asked[0].rank, Rank{kLost - 2});  // as it counts in its rack
+  EXPECT_EQ(asked[0].rank, Rank{kLost - 2});  // numbered within its rack
   EXPECT_EQ(asked[1].rank, Rank::Max());
 }
 
@@ -214,7 +216,8 @@ TEST_F(RackWaitingTest, BarriersOfAllRacksCountAcrossARestart) {
   sessions[kLost] = call->response.session_id();
   EXPECT_TRUE(node(1).Commit(sessions[kLost])->ok());
   Return(kLost);
-  // Expect: what its predecessor called counts, so all complete once the others have come.
+  // Expect: the predecessor's calls count, so all barriers complete once the other ranks have
+  // called.
   for (const std::uint32_t rank : {4u, 5u}) {
     calls.push_back(NodeOf(rank).Barrier(sessions[rank], 0));
   }
@@ -226,7 +229,8 @@ TEST_F(RackWaitingTest, BarriersOfAllRacksCountAcrossARestart) {
 
 TEST_F(RackWaitingTest, ARackSpeaksOfItsOwnRanksOnlyAndOfThoseThatWereLost) {
   EnterAll();
-  // Receive: of another rack's rank; of one that the job does not have; the return of nobody.
+  // Receive: a notification for another rack's rank, one for a rank that the job does not have, and
+  // the return of a rank that was not awaited.
   Say(2, 0, incarnation, Awaited(kLost));
   Say(2, 0, incarnation, Awaited(kRanks));
   Say(2, 0, incarnation, Awaited(0));
@@ -235,7 +239,8 @@ TEST_F(RackWaitingTest, ARackSpeaksOfItsOwnRanksOnlyAndOfThoseThatWereLost) {
   EXPECT_EQ(RefusedAt(0), 4u);
   EXPECT_EQ(ToldTo(0), std::vector<std::string>{});
   EXPECT_EQ(InfoAt(0).lost_elsewhere_size(), 0);
-  // Expect: what is said often, and without measure, stands once and for no longer than it may.
+  // Expect: a rank that is reported often, and with an excessive timeout, is awaited once and no
+  // longer than allowed.
   v1::PeerMessage message = Awaited(kLost, 1000 * kWait);
   std::string host(100'000, 'x');
   host.back() = '\n';
@@ -252,7 +257,7 @@ TEST_F(RackWaitingTest, OfAJobThatDoesNotWaitNobodyIsAwaited) {
   set_options = nullptr;
   EnterAll();
   Say(1, 0, incarnation, Awaited(kLost));
-  Say(1, 0, incarnation + 1, Awaited(kLost));  // of no job: it may have ended here
+  Say(1, 0, incarnation + 1, Awaited(kLost));  // for an unknown job, which may have ended here
   Settle();
   EXPECT_EQ(RefusedAt(0), 1u);
   EXPECT_EQ(ToldTo(0), std::vector<std::string>{});
@@ -265,7 +270,7 @@ TEST_F(RackWaitingTest, ADaemonIsNotAwaited) {
   for (const std::uint32_t rank : {0u, 3u}) EXPECT_THAT(FaultOf(rank), HasSubstr("rack_silent"));
 }
 
-// Expect: where no rank says how long, it is the default of the rack that asks first, in all.
+// Expect: if no rank sets the timeout, all racks use the default of the rack that asks first.
 TEST_F(RackWaitingTest, ADefaultIsThatOfTheRackThatAsksForTheJob) {
   Start(1, [](ControlOptions& options) { options.wait_timeout = 7 * kSecond; });
   set_options = [](v1::JobOptions& options) { options.set_on_loss(v1::LOSS_POLICY_WAIT); };
@@ -280,7 +285,7 @@ TEST_F(RackWaitingTest, ADefaultIsThatOfTheRackThatAsksForTheJob) {
 
 TEST_F(RackWaitingTest, TwoVersionsArePaidForInEveryRack) {
   constexpr std::uint64_t kElements = 4096;
-  std::map<bool, std::vector<std::uint64_t>> bytes;  // with restart: of each rack
+  std::map<bool, std::vector<std::uint64_t>> bytes;  // with restart: the bytes at each rack
   for (const bool restart : {false, true}) {
     set_options = restart ? WaitingWithRestart : Waiting;
     EnterAll();
@@ -308,7 +313,7 @@ TEST_F(RackPlanesTest, ANewProcessTakesItsSeatInEveryPlane) {
   }
   Settle();
   const std::uint64_t standing = run;
-  // Expect: the anchor's run is the one that stands; another is refused by the next daemon.
+  // Expect: the anchor's run is the current one; the next daemon refuses another one.
   Enter({3});
   EXPECT_EQ(run, standing);
   first.mute.clear();

@@ -7,16 +7,16 @@ namespace {
 
 TEST(RelayedLoads, TheNewestOfAJobEndsTheOneBeforeOnce) {
   RelayedLoads loads;
-  int older = 0, newer = 0, other = 0;  // also who they are
+  int older = 0, newer = 0, other = 0;  // their addresses identify the streams
   loads.Begin(Incarnation{1}, &older, [&] { ++older; });
   loads.Begin(Incarnation{2}, &other, [&] { ++other; });
   loads.Begin(Incarnation{1}, &newer, [&] {
     ++newer;
-    loads.Over(Incarnation{1}, &newer);  // as a stream that is done at once
+    loads.Over(Incarnation{1}, &newer);  // like a stream that is over at once
   });
   EXPECT_EQ(older, 1);
   EXPECT_EQ(newer + other, 0);
-  loads.Over(Incarnation{1}, &older);  // changes nothing: it is not the newest
+  loads.Over(Incarnation{1}, &older);  // no effect: it is not the newest
   int newest = 0;
   loads.Begin(Incarnation{1}, &newest, [&] { ++newest; });
   EXPECT_EQ(older, 1);

@@ -1,4 +1,4 @@
-// Reservations: what Join gives is a lease until Commit.
+// Reservations: the place that Join grants is a lease until Commit.
 #include "tests/unit/server/control/control_fixture.h"
 
 namespace phub::server {
@@ -15,7 +15,7 @@ TEST_F(SeatsTest, AReservationThatIsNotCommittedLapsesAndItsJobIsGoneAtOnce) {
   Advance(options.liveness_timeout - 1);
   EXPECT_EQ(control().job_count(), 1u);
   Advance(1);
-  // Expect: everything is back, and no fault.
+  // Expect: everything is released, without a fault.
   EXPECT_EQ(control().job_count(), 0u);
   EXPECT_EQ(control().memory_bytes(), 0u);
   EXPECT_EQ(Counter("phub_reservations_lapsed_total"), 1u);
@@ -57,7 +57,7 @@ TEST_F(SeatsTest, LeavingBeforeCommitGivesEverythingBackAtOnce) {
   EXPECT_EQ(control().memory_bytes(), 0u);
   EXPECT_EQ(control().job_count(), 0u);
   EXPECT_EQ(Counter("phub_reservations_returned_total"), 1u);
-  // Expect: the rank may come again, into a new run.
+  // Expect: the rank may join again, in a new run.
   Enter(0, 2);
   EXPECT_TRUE(last_join.created());
 }
@@ -83,7 +83,7 @@ TEST_F(SeatsTest, KeysLanesAndBarriersNeedACommittedSession) {
   refused(Barrier(session, 0));
   EXPECT_EQ(Counter("phub_calls_uncommitted_total"), 3u);
   EXPECT_TRUE(Commit(session)->ok());
-  EXPECT_TRUE(Commit(session)->ok());  // asked again
+  EXPECT_TRUE(Commit(session)->ok());  // repeated
   EXPECT_EQ(Counter("phub_commits_total"), 1u);
   EXPECT_TRUE(OpenLanesOf(session)->ok());
   EXPECT_TRUE(Barrier(session, 0)->ok());

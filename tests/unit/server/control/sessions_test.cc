@@ -15,7 +15,7 @@ TEST_F(SessionsTest, BarriersAreAnsweredWhenEveryRankHasCome) {
   EXPECT_FALSE(first->answered());
   const auto third = Barrier(sessions[1], 0);
   EXPECT_TRUE(first->ok() && second->ok() && third->ok());
-  // Asked again: it is over. The next one waits for all again.
+  // A repeated call for a completed barrier succeeds. The next barrier waits for all ranks again.
   EXPECT_TRUE(Barrier(sessions[0], 0)->ok());
   EXPECT_FALSE(Barrier(sessions[0], 1)->answered());
 }
@@ -63,10 +63,10 @@ TEST_F(SessionsTest, LeavingIsAnsweredOnceTheCoresKnowAndTheLastOneEndsTheJob) {
   Settle();
   EXPECT_TRUE(first->ok());
   EXPECT_EQ(cores[1]->Executed(Command::Kind::kRankLeft).size(), 1u);
-  EXPECT_TRUE(Leave(sessions[0])->ok());  // asked again
+  EXPECT_TRUE(Leave(sessions[0])->ok());  // repeated
   EXPECT_EQ(control().job_count(), 1u);
   EXPECT_TRUE(cores[0]->Executed(Command::Kind::kEndJob).empty());
-  // A rank that left is not expected to be heard of.
+  // A rank that left need not send heartbeats.
   for (int i = 0; i < 10; ++i) {
     Heartbeat(sessions[1]);
     Advance(kSecond);
@@ -106,7 +106,7 @@ TEST_F(SessionsTest, RanksThatLeaveAtOnceAreAllAnsweredBeforeTheJobEnds) {
 }
 
 TEST_F(SessionsTest, AJobThatNobodyIsInAnyMoreEnds) {
-  const std::string session = Enter(0, 2);  // rank 1 never comes
+  const std::string session = Enter(0, 2);  // rank 1 never joins
   Leave(session);
   Settle();
   Advance(options.abandoned_timeout - kSecond);

@@ -1,4 +1,5 @@
-// What ranks share with the daemon: staging, parameters, regions of their own, and who gets them.
+// Memory that ranks share with the daemon: staging, parameters, their own regions, and who receives
+// them.
 #include <fcntl.h>
 #include <sys/mman.h>
 
@@ -73,12 +74,12 @@ TEST_F(SharedMemoryTest, ParametersAreOneMemoryThatWorkersMayOnlyRead) {
   EXPECT_EQ(mine.worker, nullptr);
   ASSERT_NE(mine.parameters, nullptr);
   EXPECT_EQ(mine.parameters, theirs.parameters);
-  // Expect: the core loops' chunks lie in it.
+  // Expect: the core loops' chunks are in it.
   const KeyBatch& batch = *cores[0]->Executed(Command::Kind::kAddKeys)[0].batch;
   ASSERT_FALSE(batch.chunks.empty());
   EXPECT_GE(batch.chunks[0].parameters[0], mine.parameters->data());
   EXPECT_LT(batch.chunks[0].parameters[0], mine.parameters->data() + mine.parameters->bytes());
-  // Expect: whoever is given the descriptor cannot write through it.
+  // Expect: a process that receives the descriptor cannot write through it.
   const int descriptor = mine.parameters->descriptor();
   EXPECT_EQ(mmap(nullptr, 4096, PROT_WRITE, MAP_SHARED, descriptor, 0), MAP_FAILED);
   EXPECT_NE(fcntl(descriptor, F_GET_SEALS) & F_SEAL_FUTURE_WRITE, 0);
@@ -98,7 +99,7 @@ TEST_F(SharedMemoryTest, ARanksOwnRegionIsChargedAndItsAlone) {
   const transport::BatchMemory next = Fetch(AddShared(session, 1, {Key("b", 8)}, 0), 0, 1);
   EXPECT_EQ(next.worker, nullptr);
   EXPECT_EQ(next.parameters_region, 2u);
-  // Expect: its lanes share the same regions, by the same numbers.
+  // Expect: its lanes share the same regions under the same numbers.
   const auto grants = OpenLanesOf(session);
   const wire::LaneHello hello = HelloOf(grants->response, 0, 1);
   ASSERT_EQ(control().lanes().AdmitLane(hello, kWorker), wire::LaneRefusal::kNone);
@@ -127,7 +128,7 @@ TEST_F(SharedMemoryTest, ALanesStagingIsWhatItsCoreLoopReceivesInto) {
   Attach(hello);
   Settle();
   EXPECT_EQ(cores[1]->attached.at(0).staging, lane->staging->data());
-  // The lane to the other core has memory of its own.
+  // The lane to the other core has its own memory.
   const wire::LaneHello other = HelloOf(grants->response, 0, 0);
   EXPECT_EQ(control().lanes().AdmitLane(other, kWorker), wire::LaneRefusal::kNone);
   EXPECT_NE(control().rank_memories().SharedLaneMemory(other)->staging->data(),
@@ -159,7 +160,7 @@ TEST_F(SharedMemoryTest, NoncesOfBatchesAreGoodOnceAndForAWhile) {
             wire::LaneRefusal::kNone);
   EXPECT_EQ(control().rank_memories().AdmitBatch(request, kWorker, memory),
             wire::LaneRefusal::kNonce);
-  // Asked again: a new nonce for the same memory.
+  // A repeated call returns a new nonce for the same memory.
   const v1::AddKeysResponse again = AddShared(session, 0, {Key("a", 8)}, 64);
   EXPECT_EQ(Fetch(again, 0, 0).worker, memory.worker);
   const v1::AddKeysResponse late = AddShared(session, 0, {Key("a", 8)}, 64);
@@ -185,7 +186,7 @@ TEST_F(SharedMemoryTest, EverythingOfARankGoesToOneProcess) {
   EXPECT_EQ(control().lanes().AdmitLane(hello, PeerProcess{.pid = 4711, .uid = 0}),
             wire::LaneRefusal::kNonce);
   EXPECT_EQ(Counter("phub_shared_refused_process_total"), 2u);
-  // A lane over tcp has no process to tell.
+  // A lane over tcp has no process id to compare.
   EXPECT_EQ(control().lanes().AdmitLane(HelloOf(OpenLanesOf(session)->response, 0, 0)),
             wire::LaneRefusal::kNone);
 }
@@ -200,7 +201,7 @@ TEST_F(SharedMemoryTest, ARegionThatDoesNotFitIsRefusedWithTheShortfallAndTheJob
   EXPECT_EQ(Counter("phub_keys_refused_region_total"), 1u);
   request.set_shared_bytes(UINT64_MAX);
   EXPECT_EQ(AddKeys(request)->code(), absl::StatusCode::kInvalidArgument);
-  // Expect: asked for less, the same batch is taken.
+  // Expect: a batch that requests less is accepted.
   Fetch(AddShared(session, 0, {Key("a", 8)}, 4096), 0, 0);
 }
 

@@ -1,4 +1,4 @@
-// What control tells core loops of tenants' weights and bandwidths.
+// How control passes tenants' weights and bandwidths to core loops.
 #include "tests/unit/server/control/control_fixture.h"
 
 namespace phub::server {
@@ -6,7 +6,7 @@ namespace {
 
 class SharesTest : public ControlTest {
  protected:
-  // The last that this core loop was told of any tenant.
+  // The last share of any tenant that this core loop received.
   TenantShare LastTold(std::size_t core) {
     Settle();
     const auto told = cores[core]->Executed(Command::Kind::kSetShare);
@@ -41,7 +41,7 @@ TEST_F(SharesTest, AQuotaThatIsSetReachesJobsThatRun) {
     sum += LastTold(core).bandwidth_bytes;
   }
   EXPECT_NEAR(static_cast<double>(sum), 1e8, 2.0);
-  // Lifted: the usual weight, no limit.
+  // Lifts the limit: default weight, no bandwidth limit.
   control().tenants().SetTenant({.name = kDefaultTenant});
   EXPECT_EQ(LastTold(0).weight, 100u);
   EXPECT_EQ(LastTold(0).bandwidth_bytes, 0u);
@@ -55,8 +55,9 @@ TEST_F(SharesTest, PartsOfABandwidthAreAsChunksLieAndFollowThem) {
   const std::uint64_t first = LastTold(0).bandwidth_bytes;
   const std::uint64_t second = LastTold(1).bandwidth_bytes;
   EXPECT_EQ(std::max(first, second), 100'000'000u);
-  EXPECT_EQ(std::min(first, second), 64u * 1024);  // nobody waits for ever
-  AddKeys(Batch(session, 1, {Key("v", 1)}));       // on the other one
+  // A minimum, so that no tenant is blocked.
+  EXPECT_EQ(std::min(first, second), 64u * 1024);
+  AddKeys(Batch(session, 1, {Key("v", 1)}));  // on the other core loop
   EXPECT_EQ(LastTold(0).bandwidth_bytes, 50'000'000u);
   EXPECT_EQ(LastTold(1).bandwidth_bytes, 50'000'000u);
 }
@@ -93,14 +94,14 @@ TEST_F(NonFiniteTest, AJobTellsItsFirstSumThatWasNotFinite) {
   event.shard->metrics.nonfinite_sums.Add(3);
   event.shard->metrics.nonfinite_gradients.Add(4);
   cores[0]->Emit(event);
-  cores[0]->Emit(NonFiniteAt(Rank{0}));  // a second one changes nothing
+  cores[0]->Emit(NonFiniteAt(Rank{0}));  // a second report changes nothing
   Settle();
   EXPECT_EQ(Info().nonfinite_first(), "rank 1 (node1), key fc1, iteration 12");
   EXPECT_EQ(Info().nonfinite_sums(), 3u);
   EXPECT_EQ(Info().nonfinite_gradients(), 4u);
   EXPECT_EQ(Counter("phub_job_nonfinite_sums_total"), 3u);
   EXPECT_EQ(Info().state(), "running");
-  // Of a job that is gone, too.
+  // A report for a job that is gone has no effect either.
   for (const std::string& session : sessions) Leave(session);
   Advance(kSecond);
   EXPECT_EQ(Info().nonfinite_sums(), 3u);

@@ -7,7 +7,7 @@ using testing::HasSubstr;
 
 class SnapshotTest : public CheckpointTest {
  protected:
-  // Expect: every element of every tensor exactly once, as it was after that many reductions.
+  // Expect: every element of every tensor exactly once, with its value after that many reductions.
   static void ExpectCheckpointAt(const RecordingSnapshotSink& sink, std::uint64_t reductions) {
     ASSERT_TRUE(sink.end.has_value());
     ASSERT_TRUE(sink.end->ok()) << *sink.end;
@@ -100,7 +100,7 @@ TEST_F(SnapshotTest, ABoundaryThatIsOverIsAborted) {
   Settle();
   EXPECT_EQ(begun->code(), absl::StatusCode::kAborted);
   EXPECT_EQ(control().memory_bytes(), used_before);
-  // Expect: and the next may begin at once.
+  // Expect: the next snapshot may begin at once.
   Train();
   BeginAt(6);
 }
@@ -114,7 +114,7 @@ TEST_F(SnapshotTest, OneAtATimeAndOneReader) {
   absl::Status second;
   const auto intruder = Read(id, &second);
   EXPECT_EQ(second.code(), absl::StatusCode::kFailedPrecondition);
-  // Receive: the intruder's goodbye does not end the reader's.
+  // Receive: the intruder's cancellation does not end the reader's snapshot.
   control().snapshots().CancelSnapshot(id, intruder.get());
   ReadToEnd(id, *reader);
   ExpectCheckpointAt(*reader, 1);
@@ -127,7 +127,7 @@ TEST_F(SnapshotTest, AReaderThatGoesAwayGivesItBack) {
   const std::string id = BeginAt(1);
   const auto sink = Read(id);
   control().snapshots().CancelSnapshot(id, sink.get());
-  // Expect: not before the core loops have let go.
+  // Expect: not before the core loops have released it.
   EXPECT_GT(control().memory_bytes(), used_before);
   EXPECT_EQ(BeginSnapshot(TargetsAt(1))->code(), absl::StatusCode::kUnavailable);
   Settle();
@@ -155,7 +155,7 @@ TEST_F(SnapshotTest, TheJobEndsInTheMiddle) {
   EvictJob(evict);
   ASSERT_TRUE(sink->end.has_value());
   EXPECT_EQ(sink->end->code(), absl::StatusCode::kAborted);
-  // Receive: the reader's late signs of life.
+  // Receive: the reader's late progress reports.
   control().snapshots().SnapshotPartSent(id, sink.get());
   control().snapshots().CancelSnapshot(id, sink.get());
   Advance(options.teardown_delay);
@@ -170,7 +170,7 @@ TEST_F(SnapshotTest, AStuckCoreLoopIsADeadline) {
     for (const std::string& session : sessions) Heartbeat(session);
     Advance(options.report_timeout / 2);
   }
-  EXPECT_FALSE(begun->answered());  // its memory is not back
+  EXPECT_FALSE(begun->answered());  // its memory is not freed yet
   cores[1]->stopped = false;
   Settle();
   EXPECT_EQ(begun->code(), absl::StatusCode::kDeadlineExceeded);

@@ -11,7 +11,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-// What a registration takes: far more than anything else here, on a busy host too.
+// The duration of a registration: much longer than anything else here, even on a busy host.
 constexpr DurationNs kTime = 3 * kSecond;
 
 class VerbsGateTest : public ControlTest {
@@ -31,7 +31,7 @@ class VerbsGateTest : public ControlTest {
     control().host_memory().SetMemoryListener(*gate_);
   }
 
-  // Under the lock, as gRPC's threads do.
+  // Takes the lock, as gRPC's threads do.
   template <typename Function>
   void Locked(Function function) {
     thread_->Run([&](Control&) { function(); });
@@ -50,7 +50,7 @@ class VerbsGateTest : public ControlTest {
     Locked([&] { Advance(5 * kSecond); });
     return evicted;
   }
-  // Lets control work whenever its bell is rung, until the call is answered.
+  // Runs control whenever its bell rings, until the call is answered.
   template <typename Response>
   void WaitForAnswer(const CallPtr<Response>& call, DurationNs patience = 20 * kSecond) {
     const TimeNs end = system_clock_.Now() + patience;
@@ -89,13 +89,13 @@ TEST_F(VerbsGateTest, WhoAddsKeysWaitsForTheDeviceAndNobodyElseDoes) {
   EXPECT_GE(system_clock_.Now() - begun, kTime);
   EXPECT_EQ(parts->domain->count(), 1u);
   EXPECT_GE(parts->domain->region(0).bytes, 4000u);
-  // Asked again by whoever did not hear, it is there.
+  // A repeated request, for a caller that missed the answer, succeeds.
   const auto again = AddKeys(Batch(session, 0, {Key("weights", 1000)}));
   Settle();
   EXPECT_TRUE(again->ok());
 }
 
-// verbs_devices = "mlx4_0:1,mlx4_0:2": each port is opened on its own.
+// verbs_devices = "mlx4_0:1,mlx4_0:2": each port is opened separately.
 class TwoPortsTest : public VerbsGateTest {
  protected:
   TwoPortsTest() : VerbsGateTest(2) {}
@@ -112,7 +112,8 @@ TEST_F(TwoPortsTest, OneDeviceThatIsOpenTwiceHasADomainForEach) {
 
 TEST_F(VerbsGateTest, KeysThatWereThereBeforeTheFirstLaneAreRegisteredForIt) {
   const std::string session = Enter(0, 1);
-  AddKeysOfAll({session}, {Key("weights", 1000)});  // answered: there is no device to wait for
+  // Answered, since there is no device to wait for.
+  AddKeysOfAll({session}, {Key("weights", 1000)});
   fake_verbs::TheDevice().register_time = kTime;
   const TimeNs begun = system_clock_.Now();
   const auto parts = PartsOf(session);
@@ -139,8 +140,8 @@ TEST_F(VerbsGateTest, JobThatEndsMeanwhileWaitsForNoDevice) {
   const CallPtr<v1::JobInfo> evicted = Evict();
   EXPECT_FALSE(call->ok());
   EXPECT_LT(system_clock_.Now() - begun, kTime / 2);
-  // Its memory stays, and is nobody else's, until the device has let go; then nothing of it is
-  // left.
+  // The job's memory stays allocated and reserved until the device has released it. Then nothing
+  // remains.
   EXPECT_FALSE(evicted->answered());
   EXPECT_GT(control().memory_bytes(), 4000u);
   v1::GetJobRequest question;
@@ -155,7 +156,7 @@ TEST_F(VerbsGateTest, JobThatEndsMeanwhileWaitsForNoDevice) {
   EXPECT_EQ(fake_verbs::TheDevice().regions, 0u);
 }
 
-// Such as one that was offered, and that its client does not confirm.
+// For example a lane that was offered, but that its client does not confirm.
 TEST_F(VerbsGateTest, MemoryOfALaneThatIsNoneYetIsItsTenantsUntilItIsUnpinnedElsewhere) {
   const std::string session = Enter(0, 1);
   auto parts = PartsOf(session);

@@ -32,7 +32,7 @@ class WaitTest : public ControlTest {
     ASSERT_TRUE(stream.ok());
     streams[session] = *stream;
   }
-  // Only rank 0 is heard of.
+  // Only rank 0 sends heartbeats.
   void BeatFor(DurationNs duration) {
     for (const TimeNs end = clock.now + duration; clock.now < end;) {
       Heartbeat(sessions[0]);
@@ -82,12 +82,12 @@ TEST_F(WaitTest, ALaneThatIsLostIsAwaitedUntilItIsOpenedAgain) {
   Settle();
   EXPECT_EQ(Worker(1).state(), "lost");
   EXPECT_THAT(Worker(1).loss(), AllOf(HasSubstr("lane to core 1"), HasSubstr("connection reset")));
-  // Expect: a heartbeat alone does not bring the lane back.
+  // Expect: a heartbeat alone does not restore the lane.
   Heartbeat(sessions[1]);
   EXPECT_EQ(Worker(1).state(), "lost");
   OpenAllLanes(sessions[1], 1);
   EXPECT_EQ(Worker(1).state(), "live");
-  // Expect: the replaced lane of core 0, closed later, is no loss.
+  // Expect: the replaced lane of core 0 closes later, which is not a loss.
   cores[0]->CloseLane(cores[0]->attached[0], TransportError::kLocalClosed);
   Settle();
   EXPECT_EQ(Worker(1).state(), "live");
@@ -148,24 +148,24 @@ TEST_F(WaitTest, ANewProcessTakesTheRankOverWithRestart) {
   const std::string fresh = ReserveAs(Waiting(1, true));
   EXPECT_TRUE(last_join.resumed());
   EXPECT_EQ(last_join.wait_timeout_ns(), kWait);
-  // Expect: still awaited until it is sure of its place.
+  // Expect: the rank is still awaited until it commits.
   EXPECT_EQ(EventsOf(0).size(), 1u);
   EXPECT_TRUE(Commit(fresh)->ok());
   ASSERT_EQ(EventsOf(0).size(), 2u);
   EXPECT_TRUE(EventsOf(0)[1].returned().restarted());
   EXPECT_EQ(Worker(1).state(), "live");
   EXPECT_EQ(Worker(1).restarts(), 1u);
-  // Expect: its keys are checked against the first ones', from batch 0.
+  // Expect: its keys are compared with the original ones, from batch 0.
   const auto keys = AddKeys(Batch(fresh, 0, {Key("w", 10)}));
   Settle();
   EXPECT_TRUE(keys->ok()) << keys->message();
-  // Expect: the old process is refused with the reason, whatever it calls.
+  // Expect: every call of the old process is refused with the reason.
   const absl::Status beat = control().liveness().Heartbeat(old, 99);
   EXPECT_EQ(beat.code(), absl::StatusCode::kAborted);
   EXPECT_THAT(std::string(beat.message()), HasSubstr("taken over by a process on host node1"));
   EXPECT_EQ(AddKeys(Batch(old, 1, {Key("x", 1)}))->code(), absl::StatusCode::kAborted);
   EXPECT_EQ(Leave(old)->code(), absl::StatusCode::kAborted);
-  // Expect: the old lanes' end is no loss of the new process.
+  // Expect: the old lanes' end is not a loss of the new process.
   for (const auto& core : cores) core->CloseLane(core->attached[0], TransportError::kPeerClosed);
   Settle();
   EXPECT_EQ(Worker(1).state(), "live");
@@ -178,7 +178,7 @@ TEST_F(WaitTest, AProcessThatLivesKeepsItsRank) {
   Settle();
   EXPECT_EQ(refused->code(), absl::StatusCode::kAlreadyExists);
   EXPECT_THAT(refused->message(), HasSubstr("live worker on host node1, pid 4701"));
-  // Receive: nothing of it for over half of the liveness timeout.
+  // Receive: no heartbeat from it for over half of the liveness timeout.
   BeatFor(options.liveness_timeout / 2 + kSecond / 4);
   const std::string fresh = ReserveAs(Waiting(1, true));
   EXPECT_TRUE(last_join.resumed());
@@ -204,11 +204,11 @@ TEST_F(WaitTest, ATakeoverThatIsNotCommittedLeavesTheRankAwaited) {
   BeatFor(options.liveness_timeout + kSecond / 2);
   EXPECT_EQ(Worker(1).state(), "lost");
   EXPECT_EQ(Commit(fresh)->code(), absl::StatusCode::kNotFound);
-  // Receive: one more, which gives its reservation back.
+  // Receive: one more process, which releases its reservation.
   const std::string third = ReserveAs(Waiting(1, true));
   EXPECT_TRUE(Leave(third)->ok());
   EXPECT_EQ(Worker(1).state(), "lost");
-  // Expect: the deadline is that of the first loss.
+  // Expect: the deadline of the first loss applies.
   BeatFor(lost_at + kWait - clock.now - kMillisecond);
   EXPECT_EQ(FaultAt(sessions[0]), nullptr);
   BeatFor(options.diagnosis_timeout);
@@ -217,7 +217,7 @@ TEST_F(WaitTest, ATakeoverThatIsNotCommittedLeavesTheRankAwaited) {
 
 TEST_F(WaitTest, BarriersCountAcrossARestart) {
   EnterBoth(/*restart=*/true);
-  // Receive: barrier 0 of both; barrier 1 of rank 1 only, which then dies.
+  // Receive: barrier 0 from both; barrier 1 from rank 1 only, which then dies.
   const auto first = Barrier(sessions[0], 0);
   EXPECT_TRUE(Barrier(sessions[1], 0)->ok());
   EXPECT_TRUE(first->ok());
@@ -226,13 +226,13 @@ TEST_F(WaitTest, BarriersCountAcrossARestart) {
   const std::string fresh = ReserveAs(Waiting(1, true));
   ASSERT_TRUE(Commit(fresh)->ok());
   EXPECT_EQ(orphan->code(), absl::StatusCode::kAborted);
-  // Expect: what is complete is answered at once; what the predecessor called counts.
+  // Expect: a completed barrier is answered at once, and the predecessor's calls count.
   EXPECT_TRUE(Barrier(fresh, 0)->ok());
   EXPECT_TRUE(Barrier(sessions[0], 1)->ok());
   EXPECT_TRUE(Barrier(fresh, 1)->ok());
   const auto second = Barrier(sessions[0], 2);
   EXPECT_FALSE(second->answered());
-  // Expect: a call that is repeated takes the place of the one before.
+  // Expect: a repeated call replaces the previous one.
   const auto again = Barrier(sessions[0], 2);
   EXPECT_EQ(second->code(), absl::StatusCode::kCancelled);
   EXPECT_TRUE(Barrier(fresh, 2)->ok());
@@ -245,7 +245,7 @@ TEST_F(WaitTest, ALostRankMayLeaveAndTheJobEnds) {
   EXPECT_FALSE(Leave(sessions[0])->answered());
   Settle();
   Advance(kSecond);
-  EXPECT_EQ(control().job_count(), 1u);  // somebody may come back
+  EXPECT_EQ(control().job_count(), 1u);  // a rank may come back
   Leave(sessions[1]);
   Settle();
   EXPECT_EQ(control().job_count(), 0u);

@@ -1,4 +1,4 @@
-// The core loop at an aggregator: sums go up, results come down, and nobody is here to push.
+// The core loop at an aggregator: sums go up, results come down, and there are no ranks that push.
 #include "tests/support/allocation_counter.h"
 #include "tests/unit/server/core/core_loop_racks_fixture.h"
 
@@ -15,7 +15,7 @@ class CoreLoopAggregator : public CoreLoopRacks {
     transport_.Deliver(peers_[rack], FromPeer(chunk_, iteration, 0), Filled(value));
     loop_.RunOnce();
   }
-  // Whose fault it is that a round begins, or ends, before the one before it can have.
+  // Expect a fault that names the rack that began or ended a round too early.
   void ExpectTooSoon(std::uint32_t rack) {
     const Event event = Next(Event::Kind::kFault);
     EXPECT_EQ(event.code, FaultCode::kIterationGap);
@@ -51,8 +51,9 @@ TEST_F(CoreLoopAggregator, SendsTheSumOfWhatTheRacksSentAndMultipliesTheResult) 
   EXPECT_EQ(FaultOf(), FaultCode::kNone);
 }
 
-// A rack may have the result of t, and send its sum of t+1, before the aggregator has passed t's on
-// to another; or by another way down, before the aggregator has it at all.
+// A rack may have the result of t and send its sum of t+1 before the aggregator has forwarded t's
+// result to another rack. If the result takes another way down, this may even happen before the
+// aggregator has it.
 TEST_F(CoreLoopAggregator, CollectsTheNextRoundBeforeItHasTheResult) {
   PartialFrom(0, 1, 1);
   PartialFrom(1, 1, 2);
@@ -73,7 +74,7 @@ TEST_F(CoreLoopAggregator, OfABroadcastOnlyTheRootsRackHasPayload) {
   for (const std::uint32_t rack : {0u, 1u}) {
     wire::MessageHeader header = FromPeer(chunk_, 1, 0);
     header.operation = wire::RoundOperation::kAssign;
-    header.root = Rank{kRanks};  // of rack 1
+    header.root = Rank{kRanks};  // from rack 1
     transport_.Deliver(peers_[rack], header, rack == 1 ? Filled(6) : std::vector<float>());
     loop_.RunOnce();
   }
@@ -90,7 +91,7 @@ TEST_F(CoreLoopAggregator, APartialOfARoundThatIsNotDueIsAFaultOfThatRack) {
   EXPECT_EQ(event.source, RackIndex{0});
 }
 
-// Expect: what waits for a rack that does not read is never more than one message of each kind.
+// Expect: at most one message of each kind waits for a rack that does not read.
 TEST_F(CoreLoopAggregator, NoRoundBeginsWhileTheSumOfTheLastOneWaits) {
   transport_.set_post_limit(0);
   PartialFrom(0, 1, 1);
@@ -122,7 +123,7 @@ TEST_F(CoreLoopAggregator, ARackThatHasNotReadAResultSendsNothingOfTheNextRound)
   ExpectTooSoon(waits);
 }
 
-// Expect: a queue that was full for a while is no fault of anybody.
+// Expect: a queue that was full for a while is not a fault.
 TEST_F(CoreLoopAggregator, RoundsGoOnOnceWhatWaitedHasLeft) {
   for (std::uint64_t iteration = 1; iteration <= 3; ++iteration) {
     transport_.set_post_limit(0);
@@ -178,7 +179,8 @@ TEST_F(CoreLoopAggregator, SumsAreMeasuredFromTheFirstChildsToTheLast) {
   EXPECT_EQ(metrics.links[2].result_wait_ns.Get(), 50u);
 }
 
-// Expect: no masters and no optimizer state are reserved, or taken, where no optimizer runs.
+// Expect: masters and optimizer state are neither reserved nor allocated on daemons without an
+// optimizer.
 TEST(AggregatorMemory, IsWhatSumsAndParametersTake) {
   ShardConfig config;
   config.world_size = 1;
@@ -197,7 +199,7 @@ TEST(AggregatorMemory, IsWhatSumsAndParametersTake) {
   EXPECT_NE(batch->chunks[0].accumulator, nullptr);
   EXPECT_EQ(batch->chunks[0].masters, nullptr);
   EXPECT_EQ(batch->chunks[0].state[0], nullptr);
-  const std::uint64_t per_array = kElements * sizeof(float);  // masters, and two of Adam's
+  const std::uint64_t per_array = kElements * sizeof(float);  // masters, and two arrays of Adam
   EXPECT_LE(batch->memory_bytes + 3 * per_array, at_rack->memory_bytes);
 }
 

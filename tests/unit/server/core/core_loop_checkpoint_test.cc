@@ -1,4 +1,4 @@
-// The core loop with types other than f32, with two versions, and with saved state.
+// The core loop with types other than f32, with two versions, and with checkpoints.
 #include <cstring>
 
 #include "tests/unit/server/core/core_loop_fixture.h"
@@ -60,7 +60,7 @@ TEST_F(VersionsTest, PullsBeyondTheWindowWaitAndKeepTheirVersion) {
   EXPECT_EQ(replies[0].payload, Filled(-0.5f));
 }
 
-// What the process before this one pushed is folded, so the round completes without this one.
+// The previous process's push is folded, so the round completes without this process.
 TEST_F(VersionsTest, APullThatWaitsIsOfItsVersionThoughTheNextOneIsMadeMeanwhile) {
   config_.replies_per_lane_max = 1;
   StartTwoVersions(2);
@@ -138,7 +138,7 @@ TEST_F(VersionsTest, ReportsSayWhereEachKeyIsAndUnderWhichRecords) {
   EXPECT_EQ(report.keys[0].previous_hyper_parameters.learning_rate, 0.5);
 }
 
-// bf16 on the wire, both ways, over f32 masters.
+// bf16 on the wire in both directions, with f32 masters.
 class MastersTest : public CoreLoopTest {
  protected:
   void StartMasters() {
@@ -146,8 +146,8 @@ class MastersTest : public CoreLoopTest {
     key_.parameter_type = ElementType::kBf16;
     Start(1, 2, Optimizer::kSgd, Reduction::kSum, 1);
   }
-  static std::vector<float> Halves(
-      std::uint16_t bits) {  // as the scripted transport counts: floats
+  // The scripted transport counts in floats.
+  static std::vector<float> Halves(std::uint16_t bits) {
     std::vector<std::uint16_t> halves(kElements, bits);
     std::vector<float> words(kElements / 2);
     std::memcpy(words.data(), halves.data(), kElements * sizeof(std::uint16_t));
@@ -209,7 +209,7 @@ TEST_F(SnapshotTest, EveryChunkIsCopiedAtItsIterationWhileRoundsGoOn) {
   Start(1, 4, Optimizer::kMomentum);
   Push(0, 0, 1, 0, 1.0f);
   Push(0, 1, 1, 0, 2.0f);
-  // Chunks 0 and 1 are at 1, chunks 2 and 3 at 0. Expect: all at 1, whatever comes first.
+  // Chunks 0 and 1 are at 1, chunks 2 and 3 at 0. Expect: all at 1, in either order.
   Take(1);
   Push(0, 0, 2, 0, 8.0f);
   Push(0, 2, 1, 0, 3.0f);
@@ -252,7 +252,8 @@ TEST_F(SnapshotTest, WhatWasSavedIsPutInPlaceByARound) {
   ASSERT_EQ(Next(Event::Kind::kSnapshotTaken).image, image_.get());
   Push(0, 0, 3, 0, 1.0f);
   const std::vector<float> after = Replies().at(0).payload;
-  // Training goes elsewhere; then the saved state is put in place, and goes on with the same bits.
+  // Training takes another path. Then the checkpoint is loaded, and training continues with the
+  // same bits.
   Push(0, 0, 4, 0, 9.0f);
   EXPECT_NE(Replies().at(0).payload, after);
   Order({.kind = Command::Kind::kLoadCheckpoint, .shard = shard_.get(), .image = image_.get()});

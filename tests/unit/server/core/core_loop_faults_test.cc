@@ -1,4 +1,4 @@
-// What a core loop does with what makes no sense: a counter, a closed lane, a named fault.
+// The core loop's reactions to invalid input: a counter, a closed lane, a named fault.
 #include <functional>
 
 #include "tests/unit/server/core/core_loop_fixture.h"
@@ -108,7 +108,7 @@ TEST_F(CoreLoopTest, HyperParametersOfAnOpenRoundAreNotOverwritten) {
   EXPECT_EQ(fault.code, FaultCode::kHyperParametersRange);
   EXPECT_EQ(fault.source, Rank{1});
 
-  // Expect: the round ends with the values that it began with, and then there is room again.
+  // Expect: the round ends with the hyper-parameters that it began with; then there is room again.
   shard_->faulted = false;
   Attach(1);
   Push(1, 0, 1, 0, 1.0f);
@@ -133,7 +133,7 @@ TEST_F(CoreLoopTest, ARankThatLeftMayCloseItsLane) {
   Order({.kind = Command::Kind::kRankLeft, .rank = Rank{1}, .shard = shard_.get()});
   transport_.Break(lanes_[1], TransportError::kPeerClosed);
   EXPECT_EQ(FaultOf(), FaultCode::kNone);
-  Push(0, 0, 1, 0, 1.0f);  // and now rank 0 pushes what can never complete
+  Push(0, 0, 1, 0, 1.0f);  // now rank 0 pushes a round that can never complete
   EXPECT_EQ(FaultOf(), FaultCode::kDepartedRank);
 }
 

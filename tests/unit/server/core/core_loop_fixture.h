@@ -1,4 +1,4 @@
-// The core loop against a scripted transport: the test plays the workers and control.
+// The core loop with a scripted transport. The test acts as the workers and as control.
 #pragma once
 
 #include <gtest/gtest.h>

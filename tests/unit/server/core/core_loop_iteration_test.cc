@@ -1,4 +1,4 @@
-// Jobs with apply=iteration: a chunk that is summed waits until every rank has decided.
+// Jobs with apply=iteration: a summed chunk waits until every rank has decided.
 #include <bit>
 #include <cmath>
 #include <limits>
@@ -50,10 +50,10 @@ TEST_F(IterationTest, NothingIsAppliedBeforeEveryRankHasDecided) {
   EXPECT_EQ(told[0].header.iteration, Iteration{1});
   EXPECT_EQ(told[0].header.flags, 0);
   EXPECT_EQ(shard_->iteration.summed_count, 2u);
-  EXPECT_EQ(shard_->lanes[0].slots_used, 0u);  // the sums are elsewhere
+  EXPECT_EQ(shard_->lanes[0].slots_used, 0u);  // the sums are in other memory
   Decide(0, Decision(1));
   EXPECT_TRUE(Replies().empty());
-  Decide(0, Decision(1));  // once more, as on a new lane
+  Decide(0, Decision(1));  // repeated, as on a new lane
   EXPECT_TRUE(Replies().empty());
   Decide(1, Decision(1));
   const auto replies = Replies();
@@ -97,7 +97,7 @@ TEST_F(IterationTest, ARankThatAsksIsPassedOnToAll) {
   for (const auto& one : told) EXPECT_EQ(one.header.flags, wire::kFlagSkip);
   for (std::uint32_t rank = 0; rank < 2; ++rank) Decide(rank, Decision(1, 1.0, /*skip=*/true));
   Replies();
-  // The next iteration begins anew.
+  // The next iteration starts clean.
   PushAll(2, 1.0f);
   EXPECT_EQ(Summed()[0].header.flags, 0);
 }
@@ -124,7 +124,7 @@ TEST_F(IterationTest, ALaneThatComesAnewIsToldAgainAndADecisionStands) {
   transport_.Break(lanes_[1], TransportError::kReset);
   loop_.RunOnce();
   Attach(1);
-  Push(1, 0, 1, 2, 7.0f);  // a duplicate: what was summed stays
+  Push(1, 0, 1, 2, 7.0f);  // a duplicate; the sum does not change
   const auto told = Summed();
   ASSERT_EQ(told.size(), 1u);
   EXPECT_EQ(told[0].connection, lanes_[1]);
@@ -132,7 +132,7 @@ TEST_F(IterationTest, ALaneThatComesAnewIsToldAgainAndADecisionStands) {
   const auto replies = Replies();
   ASSERT_EQ(replies.size(), 2u);
   EXPECT_EQ(replies[1].payload, Filled(-1.0f));
-  Decide(1, Decision(1));  // it did not know that it had been heard
+  Decide(1, Decision(1));  // it did not know that its decision had arrived
   EXPECT_EQ(FaultOf(), FaultCode::kNone);
 }
 
@@ -290,7 +290,7 @@ TEST_F(IterationTest, ALaneThatIsLostBeforeTheDecisionsLeavesEverythingAsItWas) 
   EXPECT_EQ(parameters_[0], zeros);
 }
 
-// What waits is paid for when the keys are added.
+// The memory of waiting sums is reserved when the keys are added.
 TEST_F(IterationTest, SumsThatWaitAreCountedWhenKeysAreAdded) {
   StartWith(2, 4, 4);
   const std::uint64_t sums = std::uint64_t{4} * kElements * sizeof(float);

@@ -1,4 +1,4 @@
-// What a core loop counts of a job while it works, by the scripted clock.
+// The numbers that a core loop counts for a running job, with the scripted clock.
 #include "tests/unit/server/core/core_loop_fixture.h"
 
 namespace phub::server {
@@ -26,7 +26,7 @@ TEST_F(CoreLoopTest, TheLastRankIsTheOneThatWasWaitedFor) {
     Push(0, 0, iteration, 0, 1.0f);
     clock_.now += kMillisecond;
     Push(1, 0, iteration, 0, 1.0f);
-    clock_.now += 4 * kMillisecond;  // of which nobody but rank 2 is the reason
+    clock_.now += 4 * kMillisecond;  // caused by rank 2 alone
     Push(2, 0, iteration, 0, 1.0f);
   }
   const RankMetrics* ranks = shard_->metrics.ranks.get();
@@ -85,11 +85,11 @@ TEST_F(CoreLoopTest, BusyIsTheTimeOfRunsThatHadWork) {
   Start(2, 3);
   loop_.RunOnce();
   const std::uint64_t before = Count(CoreCounter::busy_ns);
-  clock_.now += 7 * kMillisecond;  // nothing to do
+  clock_.now += 7 * kMillisecond;  // idle
   loop_.RunOnce();
   EXPECT_EQ(Count(CoreCounter::busy_ns), before);
   Push(0, 0, 1, 0, 1.0f);
-  clock_.now += 3 * kMillisecond;  // what that run took
+  clock_.now += 3 * kMillisecond;  // the duration of that run
   loop_.RunOnce();
   EXPECT_EQ(Count(CoreCounter::busy_ns), before + 3 * kMillisecond);
   clock_.now += kSecond;

@@ -1,4 +1,4 @@
-// What a core loop measures of exchanges between racks, to the nanosecond.
+// The core loop's measurements of exchanges between racks, exact to the nanosecond.
 #include "tests/unit/server/core/core_loop_racks_fixture.h"
 
 namespace phub::server {
@@ -78,7 +78,7 @@ TEST_F(CoreLoopRackMeasures, WhoIsLastWasWaitedForAlone) {
   PartialAt(190, 2);
   EXPECT_EQ(Link(2).sums_last.Get(), 1u);
   EXPECT_EQ(Link(2).sums_awaited_ns.Get(), 30u);
-  // Expect: the own ranks, too, if theirs is the last part.
+  // Expect: the own ranks are reported, too, if theirs is the last part.
   iteration_ = 2;
   PartialAt(200, 2);
   PartialAt(210, 0);
@@ -133,7 +133,7 @@ TEST_F(CoreLoopRackMeasures, BytesOfEachLaneAreCountedUpAndDown) {
   EXPECT_EQ(Link(0).result_bytes_sent.Get(), kBytes);
 }
 
-// Expect: from when a message was ready, also while the lane's queue had no room for it.
+// Expect: measured from the time when a message was ready, even if the lane's queue was full.
 TEST_F(CoreLoopRackMeasures, TheTimeInALanesQueueIsMeasured) {
   StartMeasured();
   transport_.set_post_limit(0);

@@ -1,4 +1,4 @@
-// The core loop in a job that spans racks: saved state, on its way out and in.
+// The core loop in a job that spans racks: saving and loading checkpoints.
 #include <algorithm>
 #include <cstring>
 
@@ -15,7 +15,7 @@ class CoreLoopRacksCheckpoint : public CoreLoopRacks {
   static constexpr std::uint64_t kReductions = 12;
   static constexpr float kSaved = 7;
 
-  // As control brings it: of chunks at home their parameters, of the others numbers only.
+  // Loads as control does: parameters of the chunks at home, and only numbers of the others.
   void Bring() {
     image_ = MakeCheckpointImage(*shard_);
     ASSERT_NE(image_, nullptr);
@@ -83,7 +83,7 @@ TEST_F(CoreLoopRacksCheckpoint, AwayFromHomeALoadGoesUpWithoutPayloadAndItsResul
   EXPECT_EQ(FaultOf(), FaultCode::kNone);
 }
 
-// By a rank that says that it could not load, after it pushed.
+// A rank reports that it could not load, after it has pushed.
 TEST_F(CoreLoopRacksCheckpoint, StateThatIsTakenBackWhileOtherRacksAreAwaitedIsAFault) {
   StartRack(0);
   LearnHash();
@@ -119,14 +119,14 @@ TEST_F(CoreLoopRacksCheckpoint, ASnapshotIsOfTheChunksAtHomeAndWaitsForNoOthers)
   const Event event = Next(Event::Kind::kSnapshotTaken);
   EXPECT_EQ(event.image, image_.get());
   EXPECT_FALSE(image_->missed);
-  // Expect: as it was after the first round, though another one followed.
+  // Expect: the state after the first round, although another round followed.
   float first = 0;
   std::memcpy(&first, image_->chunks[chunk].parameters, sizeof first);
   EXPECT_EQ(first, -0.5f * (2 * 6 + 2 * 6) / 6);
   EXPECT_EQ(image_->chunks[chunk].reductions, 1u);
 }
 
-// Expect: what is saved here is the chunks at home; what a rank goes on from, all that it has here.
+// Expect: a save covers the chunks at home; a resuming rank receives all chunks that it reads here.
 TEST_F(CoreLoopRacksCheckpoint, VersionsAreOfTheChunksAtHomeUnlessARankAsks) {
   StartRack(1);
   VersionReport report;

@@ -1,4 +1,4 @@
-// The core loop in a job that spans racks: the test plays its workers and the other racks.
+// The core loop in a job that spans racks. The test acts as its workers and as the other racks.
 #pragma once
 
 #include <map>
@@ -11,16 +11,17 @@
 
 namespace phub::server {
 
-inline constexpr std::uint32_t kRanks = 2;  // of this rack
+inline constexpr std::uint32_t kRanks = 2;  // in this rack
 
-// Rack `self` of three. One tree per rack, of chunk c that with number c.
+// Rack `self` of three. There is one tree per rack; chunk c uses tree c.
 class CoreLoopRacks : public CoreLoopTest {
  protected:
   void StartRack(std::uint32_t self, const char* planner = "sharded-star",
                  std::uint32_t chunks = 3) {
     StartOver("switch:3", self, planner, chunks);
   }
-  // Number 3, between the three racks: it sums what two of them send to the third.
+  // Starts daemon 3, the aggregator between the three racks: it sums what two of them send to the
+  // third.
   void StartAggregator() { StartOver("switch:3,aggregate", 3, "in-switch", 3); }
   void StartOver(const char* topology_name, std::uint32_t self, const char* planner,
                  std::uint32_t chunks) {
@@ -77,7 +78,7 @@ class CoreLoopRacks : public CoreLoopTest {
     while (HomeOf(chunk) != home) ++chunk;
     return chunk;
   }
-  // As another rack's core loop would name it; `kind` 0: a partial sum, 1: new parameters.
+  // A header from another rack's core loop; `kind` 0: a partial sum, 1: new parameters.
   wire::MessageHeader FromPeer(std::uint32_t chunk, std::uint64_t iteration, std::uint32_t kind) {
     wire::MessageHeader header = Gradient(chunk, iteration, 2 * chunk + kind);
     if (kind == 1) {
@@ -90,7 +91,7 @@ class CoreLoopRacks : public CoreLoopTest {
   bool IsOpen(std::uint32_t rack, std::uint32_t slot) const {
     return exchange_->peers[rack].landing[slot].data != nullptr;
   }
-  // Learns the hash of the records from a partial that the loop itself sends.
+  // Learns the hash of the records from a partial sum that the loop itself sends.
   void LearnHash() {
     const std::uint32_t chunk = ChunkWithHome((exchange_->plan.self.value + 1) % 3);
     Push(0, chunk, 1, 0, 1);
@@ -103,7 +104,7 @@ class CoreLoopRacks : public CoreLoopTest {
 
   std::unique_ptr<exchange::ShardExchange> exchange_;
   std::unique_ptr<exchange::ExchangeBatch> exchange_batch_;
-  std::map<std::uint32_t, ConnectionId> peers_;  // [rack]
+  std::map<std::uint32_t, ConnectionId> peers_;  // by rack
   std::uint64_t hash_ = 0;
 };
 

@@ -1,4 +1,4 @@
-// The core loop in a job that spans racks: rounds, and what other racks may not say.
+// The core loop in a job that spans racks: rounds, and messages that other racks must not send.
 #include <algorithm>
 #include <limits>
 
@@ -14,7 +14,7 @@ TEST_F(CoreLoopRacks, AwayFromHomeTheSumGoesUpAndTheResultComesDown) {
   Push(0, chunk, 1, 0, 3);
   EXPECT_FALSE(IsOpen(2, 2 * chunk + 1));
   Push(1, chunk, 1, 0, 4);
-  // Expect: the slots are free at once, the sum is on its way, nobody has a reply.
+  // Expect: the slots are free at once, the sum is on its way, and no rank has a reply.
   EXPECT_EQ(shard_->lanes[0].slots_used, 0u);
   const auto posted = transport_.TakePosted();
   ASSERT_EQ(posted.size(), 3u);
@@ -103,11 +103,12 @@ INSTANTIATE_TEST_SUITE_P(
 TEST_F(CoreLoopRacks, AChunkThatIsNotBetweenTheTwoRacksIsRefused) {
   StartRack(1);
   LearnHash();
-  // Expect: rack 1 is a leaf of the tree with home 0; nobody sends it partial sums of it.
+  // Expect: rack 1 is a leaf of the tree with home 0, so no rack may send it partial sums of that
+  // tree.
   const std::uint32_t chunk = ChunkWithHome(0);
   EXPECT_FALSE(IsOpen(2, 2 * chunk));
   wire::MessageHeader header = FromPeer(chunk, 1, 0);
-  header.slot = SlotIndex{2 * ChunkWithHome(1)};  // an open one, of another chunk
+  header.slot = SlotIndex{2 * ChunkWithHome(1)};  // an open slot, of another chunk
   transport_.Deliver(peers_[2], header, Filled(1));
   EXPECT_EQ(FaultOf(), FaultCode::kNotInPlan);
 }
@@ -132,7 +133,7 @@ TEST_F(CoreLoopRacks, ALostPeerLaneIsAFaultOfThatRack) {
   EXPECT_EQ(event.source, RackIndex{2});
 }
 
-// Expect: the tenant's bandwidth and turn are those of its other jobs; another rack's part is not.
+// Expect: the rack's own sum uses the tenant's bandwidth and turn; another rack's part does not.
 TEST_F(CoreLoopRacks, TheOwnSumWaitsForItsTurn) {
   config_.share.bandwidth_bytes = 1'000'000;
   StartRack(1);
@@ -158,7 +159,7 @@ TEST_F(CoreLoopRacks, TheOwnSumWaitsForItsTurn) {
   EXPECT_EQ(FaultOf(), FaultCode::kNone);
 }
 
-// Expect: what finds the queue full is sent later, in order, and once.
+// Expect: messages that find the queue full are sent later, in order, and once.
 TEST_F(CoreLoopRacks, AFullSendQueueDelaysAndLosesNothing) {
   StartRack(1, "sharded-star", 9);
   transport_.set_post_limit(0);
@@ -174,7 +175,7 @@ TEST_F(CoreLoopRacks, AFullSendQueueDelaysAndLosesNothing) {
   EXPECT_EQ(Count(CoreCounter::partials_sent), 6u);
 }
 
-// Expect: what waits for a rack that does not read is never more than one message of each kind.
+// Expect: at most one message of each kind waits for a rack that does not read.
 TEST_F(CoreLoopRacks, ARackThatHasNotReadAResultSendsNothingOfTheNextRound) {
   StartRack(0);
   LearnHash();
@@ -209,7 +210,7 @@ TEST_F(CoreLoopRacks, NoRoundIsOverWhileTheLastOnesResultWaitsForAnAggregator) {
   EXPECT_EQ(event.source, RackIndex{3});
 }
 
-// Racks below an aggregator may have had the result by another way down.
+// Racks below an aggregator may have received the result on another way down.
 TEST_F(CoreLoopRacks, AnAggregatorThatHasNotReadAResultMaySendOfTheNextRound) {
   StartOver("racks:2x2@2,aggregate", 4, "in-switch", 4);
   const std::uint32_t chunk = ChunkWithHome(0);

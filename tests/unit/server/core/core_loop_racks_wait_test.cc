@@ -1,5 +1,5 @@
-// The core loop in a job that spans racks and waits: lanes of its own ranks that are lost at every
-// point of an exchange, and processes that start anew.
+// The core loop in a job with policy wait that spans racks: its own ranks lose lanes at every point
+// of an exchange, and processes restart.
 #include "tests/unit/server/core/core_loop_racks_fixture.h"
 
 namespace phub::server {
@@ -16,7 +16,7 @@ class CoreLoopRacksWait : public CoreLoopRacks {
     loop_.RunOnce();
     Attach(rank);
   }
-  // Partial sums and parameters, by where they went.
+  // The number of partial sums or parameters sent to this connection.
   std::size_t PostedTo(ConnectionId connection, MessageKind kind) {
     std::size_t count = 0;
     for (const auto& posted : taken_) {
@@ -51,7 +51,8 @@ TEST_F(CoreLoopRacksWait, AwayFromHomeASumGoesUpOnceHoweverOftenItsParts) {
   Push(1, chunk, 1, 0, 4);
   Take();
   ASSERT_EQ(PostedTo(peers_[2], MessageKind::kGradient), 1u);
-  // Expect: of one whose sum is under way, a credit at once, and the reply with the round.
+  // Expect: for a chunk whose sum is in flight, a credit at once, and the reply when the round
+  // completes.
   LoseAndReopen(0);
   Push(0, chunk, 1, 0, 3);
   Take();
@@ -64,12 +65,12 @@ TEST_F(CoreLoopRacksWait, AwayFromHomeASumGoesUpOnceHoweverOftenItsParts) {
   Take();
   EXPECT_EQ(PostedTo(lanes_[0], MessageKind::kParameters), 1u);
   EXPECT_EQ(PostedTo(lanes_[1], MessageKind::kParameters), 0u);
-  // Expect: of one that is applied, the result.
+  // Expect: for an applied round, the result.
   Push(1, chunk, 1, 0, 4);
   const auto again = Replies();
   ASSERT_EQ(again.size(), 1u);
   EXPECT_EQ(again[0].payload, Filled(-5));
-  // Expect: and the next round is like any other.
+  // Expect: the next round is like any other.
   Push(0, chunk, 2, 0, 1);
   Push(1, chunk, 2, 0, 1);
   const auto next = Posted(MessageKind::kGradient);
@@ -107,7 +108,7 @@ TEST_F(CoreLoopRacksWait, AtHomeTheTotalHasEveryPartOnceAndEveryRackTheResultOnc
   EXPECT_EQ(FaultOf(), FaultCode::kNone);
 }
 
-// Expect: what other racks lose is no matter of policy.
+// Expect: a lost lane to another rack is a fault, whatever the policy.
 TEST_F(CoreLoopRacksWait, ALaneToAnotherRackIsNotAwaited) {
   StartRack(0);
   transport_.Break(peers_[1], TransportError::kReset);
@@ -129,7 +130,7 @@ TEST_F(CoreLoopRacksRestart, ResultsLandInTheOtherVersionAndBothArePulled) {
     EXPECT_EQ(exchange_->peers[2].landing[2 * chunk + 1].data,
               parameters_[iteration % 2].data() + offset);
     if (iteration > 1) {
-      // Expect: while a result is under way, the version before it and that before are whole.
+      // Expect: while a result is in flight, the two versions before it are complete.
       const auto current = Pull(0, chunk, iteration - 1);
       ASSERT_EQ(current.size(), 1u);
       EXPECT_EQ(current[0].payload, Filled(-10.0f * static_cast<float>(iteration - 1)));
@@ -146,7 +147,7 @@ TEST_F(CoreLoopRacksRestart, ResultsLandInTheOtherVersionAndBothArePulled) {
   EXPECT_EQ(FaultOf(), FaultCode::kNone);
 }
 
-// The sum with what the process before it pushed is at its home, or on its way.
+// The sum that includes the previous process's push is at its home, or on its way.
 TEST_F(CoreLoopRacksRestart, ANewProcessStartsFromTheVersionBeforeAndPushesTheRoundAgain) {
   StartRack(1);
   const std::uint32_t chunk = ChunkWithHome(2);
@@ -161,7 +162,7 @@ TEST_F(CoreLoopRacksRestart, ANewProcessStartsFromTheVersionBeforeAndPushesTheRo
   EXPECT_EQ(Pull(0, chunk, 1).at(0).payload, Filled(-1));
   transport_.Deliver(peers_[2], FromPeer(chunk, 2, 1), Filled(-2));
   loop_.RunOnce();
-  // Expect: the new process is not answered a round that it has not pushed.
+  // Expect: the new process receives no reply for a round that it has not pushed.
   for (const auto& reply : Replies()) EXPECT_EQ(reply.connection, lanes_[1]);
   Push(0, chunk, 2, 0, 3);
   const auto again = Replies();

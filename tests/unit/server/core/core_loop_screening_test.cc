@@ -1,4 +1,4 @@
-// What a core loop does with sums that are not finite.
+// The core loop's handling of sums that are not finite.
 #include <cmath>
 #include <cstring>
 #include <limits>
@@ -35,7 +35,7 @@ TEST_F(ScreeningTest, ReportCountsTellsOnceAndAppliesTheSumAsItIs) {
   EXPECT_EQ(event.iteration, Iteration{1});
   EXPECT_EQ(sums(), 1u);
   EXPECT_EQ(gradients(), 2u);
-  // Another one: counted, not told.
+  // Another one is counted, but not reported.
   Push(0, 2, 1, 1, kNan);
   Push(1, 2, 1, 1, 1.0f);
   Push(2, 2, 1, 1, 1.0f);
@@ -57,23 +57,23 @@ TEST_F(ScreeningTest, RejectIsAFaultThatNamesRankAndKeyAndNobodyIsAnswered) {
   EXPECT_EQ(event.key, KeyIndex{0});
   EXPECT_EQ(event.iteration, Iteration{1});
   EXPECT_FALSE(shard_->live());
-  // The shard only drains: the job can be ended, and comes back.
+  // The shard only drains: the job can be ended, and its memory is returned.
   Order({.kind = Command::Kind::kEndJob, .shard = shard_.get()});
   EXPECT_EQ(Next(Event::Kind::kJobEnded).kind, Event::Kind::kJobEnded);
 }
 
 TEST_F(ScreeningTest, AFoldedPrefixIsLookedAtWhileItIsThere) {
   StartWith(Screening::kReport, 3, 1);
-  Push(0, 0, 1, 0, kNan);  // fills its lane: folded at once
+  Push(0, 0, 1, 0, kNan);  // fills its lane, so it is folded at once
   ASSERT_EQ(Posted(wire::MessageKind::kCredit).size(), 1u);
   EXPECT_EQ(sums(), 1u);
   EXPECT_EQ(Next(Event::Kind::kNonFinite).source, Rank{0});
-  // The rest of the round: the same sum is counted once, another rank's gradient for itself.
+  // The rest of the round. The same sum is counted once, and another rank's gradient separately.
   Push(1, 0, 1, 0, 1.0f);
   Push(2, 0, 1, 0, kNan);
   EXPECT_EQ(sums(), 1u);
   EXPECT_EQ(gradients(), 2u);
-  // The next round begins clean.
+  // The next round starts clean.
   for (std::uint32_t rank = 0; rank < 3; ++rank) Push(rank, 0, 2, 0, 1.0f);
   EXPECT_EQ(sums(), 1u);
 }
@@ -116,7 +116,7 @@ TEST_F(ScreeningTest, InitialValuesAreNotScreened) {
   EXPECT_TRUE(shard_->live());
 }
 
-// Halves all the way, or over f32 masters; found in the round's last pass, or when it is folded.
+// Halves without or with f32 masters; detected in the round's last pass, or during a fold.
 struct Halves {
   ElementType half;
   ElementType masters;
@@ -137,7 +137,7 @@ TEST_P(HalvesScreeningTest, AreScreenedToo) {
       header.type = GetParam().half;
       std::vector<std::uint16_t> bits(kElements, one);
       if (iteration == 2 && rank == 1) bits.back() = infinity;
-      std::vector<float> words(kElements / 2);  // as the scripted transport counts
+      std::vector<float> words(kElements / 2);  // the scripted transport counts in floats
       std::memcpy(words.data(), bits.data(), bits.size() * sizeof(std::uint16_t));
       transport_.Deliver(lanes_[rank], header, words);
       loop_.RunOnce();

@@ -1,5 +1,5 @@
-// The core loop where worker and daemon share memory: gradients that stay where they are, replies
-// that are written where the worker wants them.
+// The core loop with memory shared between worker and daemon: gradients stay in place, and replies
+// are written to the worker's memory.
 #include <cstring>
 
 #include "tests/unit/server/core/core_loop_fixture.h"
@@ -7,7 +7,7 @@
 namespace phub::server {
 namespace {
 
-// A worker's memory: gradients of chunk 0 in front, its own copy of the parameters behind.
+// A worker's memory: gradients of chunk 0 first, then its own copy of the parameters.
 class SharedLaneTest : public CoreLoopTest {
  protected:
   static constexpr std::size_t kBytes = kElements * sizeof(float);
@@ -57,12 +57,12 @@ TEST_F(SharedLaneTest, APrefixInSharedMemoryIsFoldedAlongWithoutCredit) {
   Start(3, 1);
   Share(0);
   PushInPlace(0, 0, 1, 1.0f);
-  Push(1, 0, 1, 0, 2.0f);  // fills rank 1's lane: ranks 0 and 1 are folded
+  Push(1, 0, 1, 0, 2.0f);  // fills rank 1's lane, so ranks 0 and 1 are folded
   const auto credits = Posted(wire::MessageKind::kCredit);
   ASSERT_EQ(credits.size(), 1u);
   EXPECT_EQ(credits[0].connection, lanes_[1]);
   EXPECT_EQ(shard_->lanes[0].staged_in_place, 0u);
-  PushInPlace(0, 1, 1, 9.0f);  // the same memory, written anew: the fold has read it
+  PushInPlace(0, 1, 1, 9.0f);  // overwrites the same memory, which the fold has already read
   Push(2, 0, 1, 0, 4.0f);
   EXPECT_EQ(Replies().at(0).payload, Filled(7.0f));
 }
@@ -95,15 +95,15 @@ TEST_F(SharedLaneTest, AnAppliedGradientIsAnsweredIntoTheMemoryOfTheNewPush) {
   Share(0);
   Push(1, 0, 1, 0, 4.0f);
   EXPECT_TRUE(Replies().empty());
-  PushInPlace(0, 0, 1, 2.0f);  // whole now; and once more, as after another lost lane
+  PushInPlace(0, 0, 1, 2.0f);  // complete now; and again, as after another lost lane
   EXPECT_EQ(Replies().size(), 2u);
   PushInPlace(0, 0, 1, 2.0f, kOwn);
   EXPECT_EQ(Replies().size(), 1u);
   EXPECT_EQ(OwnCopy(0), Filled(6.0f));
 }
 
-// A worker dies right after it pushed: one Poll brings its last gradient, the one that completes
-// the round, and its end.
+// A worker dies right after a push: one Poll returns its last gradient, which completes the round,
+// and its end.
 TEST_F(SharedLaneTest, WhatAConnectionSaidBeforeItsEndInTheSameBurstCounts) {
   config_.on_loss = LossPolicy::kWait;
   Start(2, 2);
@@ -116,12 +116,12 @@ TEST_F(SharedLaneTest, WhatAConnectionSaidBeforeItsEndInTheSameBurstCounts) {
   transport_.DeliverInPlace(lanes_[0], last, {memory_[0].data(), kBytes});
   transport_.Break(lanes_[0], TransportError::kPeerClosed);
   loop_.RunOnce();
-  // Expect: the round is whole, in the memory of the one that died too, and nobody is at fault.
+  // Expect: the round is complete, also in the dead worker's memory, and there is no fault.
   EXPECT_EQ(Count(CoreCounter::refused_address), 0u);
   EXPECT_EQ(Replies().size(), 2u);
   EXPECT_EQ(OwnCopy(0), Filled(6.0f));
   EXPECT_EQ(Count(CoreCounter::gradients_in_place), 2u);
-  // Expect: whoever takes its place is answered with that round.
+  // Expect: its replacement receives that round.
   Attach(0);
   Share(0);
   PushInPlace(0, 0, 1, 2.0f, kOwn);

@@ -1,4 +1,4 @@
-// What a bandwidth holds back in a core loop, and what is charged to it.
+// How a bandwidth limit delays work in a core loop, and which bytes are charged to it.
 #include <algorithm>
 #include <limits>
 #include <memory>
@@ -25,7 +25,7 @@ class SharesTest : public CoreLoopTest {
     Start(ranks, slots, Optimizer::kNone, Reduction::kSum, kChunks);
   }
   std::uint64_t Throttles() { return Count(CoreCounter::throttles); }
-  // Lets the time pass for which the tenant is throttled, and says how long that was.
+  // Advances time until the tenant is no longer throttled. Returns that duration.
   DurationNs WaitUntilPaid() {
     const TimeNs begin = clock_.now;
     while (loop_.NextTimer() != std::numeric_limits<TimeNs>::max()) {
@@ -68,7 +68,7 @@ TEST_F(SharesTest, BroadcastsWaitToo) {
 
 TEST_F(SharesTest, CreditsWaitToo) {
   StartLimited(2, 1);
-  Push(0, 0, 1, 0, 1);  // fills its lane: folded, and the slot is free again
+  Push(0, 0, 1, 0, 1);  // fills its lane, so it is folded, and the slot is free again
   EXPECT_EQ(Count(CoreCounter::gradients_folded), 1u);
   loop_.RunOnce();
   EXPECT_TRUE(Posted(MessageKind::kCredit).empty());
@@ -76,8 +76,8 @@ TEST_F(SharesTest, CreditsWaitToo) {
   EXPECT_EQ(Posted(MessageKind::kCredit).size(), 1u);
 }
 
-// A whole round that waits for its turn is not folded. When a lane is lost before, the round waits
-// for that rank again, which may push another chunk first.
+// A complete round that waits for its turn is not folded. If a lane is lost before the turn, the
+// round waits for that rank again, which may push another chunk first.
 TEST_F(SharesTest, ARoundThatIsNoLongerWholeGivesBackItsSlots) {
   StartLimited(3, 1);
   for (const std::uint32_t rank : {2u, 1u, 0u}) Push(rank, 0, 1, 0, 1);
@@ -88,7 +88,7 @@ TEST_F(SharesTest, ARoundThatIsNoLongerWholeGivesBackItsSlots) {
   Attach(2);
   Push(2, 1, 1, 0, 1);
   WaitUntilPaid();
-  // Expect: ranks 0 and 1 may push on.
+  // Expect: ranks 0 and 1 may continue to push.
   EXPECT_EQ(Count(CoreCounter::gradients_folded), 2u);
   EXPECT_EQ(Posted(MessageKind::kCredit).size(), 2u);
   Push(0, 1, 1, 0, 1);
@@ -106,13 +106,13 @@ TEST_F(SharesTest, AGradientThatIsRepeatedIsPaidAgain) {
   StartLimited(2, 4);
   Push(0, 0, 1, 0, 1);
   WaitUntilPaid();
-  // Staged already: its slot comes back when the repetition is paid.
+  // Staged already: its slot is returned when the repetition is paid.
   Push(0, 0, 1, 1, 1);
   EXPECT_EQ(Throttles(), 2u);
   EXPECT_TRUE(Posted(MessageKind::kCredit).empty());
   WaitUntilPaid();
   EXPECT_EQ(Posted(MessageKind::kCredit).size(), 1u);
-  // Applied already: so does its answer.
+  // Applied already: the same holds for its answer.
   Push(1, 0, 1, 0, 1);
   WaitUntilPaid();
   EXPECT_EQ(Replies().size(), 2u);
@@ -136,7 +136,8 @@ TEST_F(SharesTest, APullIsPaidByWhatItAsksFor) {
   EXPECT_EQ(Replies().size(), 1u);
 }
 
-// A lane that comes anew has all its slots: whoever reconnects pushes though he owes.
+// A new lane has all its slots, so a worker that reconnects can push although its tenant is in
+// debt.
 TEST_F(SharesTest, NobodyOwesMoreThanAnIterationOfItsJobs) {
   StartLimited(2, 4);
   for (int i = 0; i < 200; ++i) {
@@ -154,9 +155,9 @@ TEST_F(SharesTest, AJobMayEndWhileItsTenantOwes) {
   Push(1, 0, 1, 0, 1);
   Order({.kind = Command::Kind::kEndJob, .shard = shard_.get()});
   EXPECT_EQ(Next(Event::Kind::kJobEnded).shard, shard_.get());
-  const DurationNs waited = WaitUntilPaid();  // nobody has to
+  const DurationNs waited = WaitUntilPaid();  // no rank needs to wait
   EXPECT_TRUE(Replies().empty());
-  // What is owed is the tenant's: its next job pays.
+  // The tenant owes the debt: its next job pays.
   const std::unique_ptr<JobShard> ended = std::exchange(shard_, nullptr);
   const std::unique_ptr<KeyBatch> ended_keys = std::exchange(batch_, nullptr);
   key_.chunks.clear();
@@ -167,7 +168,7 @@ TEST_F(SharesTest, AJobMayEndWhileItsTenantOwes) {
   EXPECT_EQ(Replies().size(), 2u);
 }
 
-// A round that waits for its turn is no stall, but one that waits for a rank again is.
+// A round that waits for its turn is not a stall, but one that waits for a rank again is.
 TEST_F(SharesTest, AQueuedRoundThatLostALaneIsAStall) {
   StartLimited(2, 4);
   Push(0, 1, 1, 0, 1);
@@ -182,7 +183,7 @@ TEST_F(SharesTest, AQueuedRoundThatLostALaneIsAStall) {
   Order({.kind = Command::Kind::kReportStalls, .shard = shard_.get(), .report = &report});
   ASSERT_EQ(report.count, 1u);
   EXPECT_EQ(report.entries[0].missing[0], 0b10u);
-  // Expect: it goes on where it was, once the rank is back.
+  // Expect: it continues where it was, once the rank is back.
   Attach(1);
   Push(1, 1, 1, 0, 1);
   WaitUntilPaid();

@@ -1,4 +1,4 @@
-// What a core loop does with what workers rightly send: rounds, folding, replies, exactly once.
+// The core loop's handling of valid messages from workers: rounds, folding, replies, exactly once.
 #include "tests/support/allocation_counter.h"
 #include "tests/unit/server/core/core_loop_fixture.h"
 
@@ -7,7 +7,7 @@ namespace {
 
 TEST_F(CoreLoopTest, AnswersEveryRankWhenTheLastGradientArrives) {
   Start(3, 2);
-  // Receive two of three gradients. Expect: nothing is answered.
+  // Receive two of three gradients. Expect: no reply.
   Push(2, 0, 1, 0, 4.0f);
   Push(0, 0, 1, 1, 1.0f);
   EXPECT_TRUE(transport_.TakePosted().empty());
@@ -99,7 +99,7 @@ TEST_F(CoreLoopTest, FullLanesAreRelievedByFoldingAndTheBitsStay) {
 
 TEST_F(CoreLoopTest, ALaneThatFillsUpElsewhereIsRelievedByAnotherLanesArrival) {
   Start(3, 2, Optimizer::kNone, Reduction::kSum, 4);
-  // Rank 1 is full with chunks 0 and 1, whose rank 0 is missing. Rank 0 has room left.
+  // Rank 1's slots are full with chunks 0 and 1, whose rank 0 is missing. Rank 0 has free slots.
   Push(1, 0, 1, 0, 2.0f);
   Push(1, 1, 1, 1, 2.0f);
   EXPECT_TRUE(transport_.TakePosted().empty());
@@ -130,7 +130,7 @@ TEST_F(CoreLoopTest, WhatFindsTheSendQueueFullIsSentLater) {
   Start(2, 1);
   transport_.set_post_limit(0);
   Push(0, 0, 1, 0, 1.0f);  // folded: a credit waits
-  Push(1, 0, 1, 0, 2.0f);  // whole: two replies wait
+  Push(1, 0, 1, 0, 2.0f);  // complete: two replies wait
   EXPECT_TRUE(transport_.TakePosted().empty());
   transport_.set_post_limit(SIZE_MAX);
   loop_.RunOnce();
@@ -168,7 +168,7 @@ TEST_F(CoreLoopTest, AnAppliedGradientIsAnsweredAgainNotAppliedAgain) {
   config_.on_loss = LossPolicy::kWait;
   Start(2, 1, Optimizer::kSgd);
   Push(0, 0, 1, 0, 1.0f);
-  transport_.Break(lanes_[0], TransportError::kReset);  // before the round was whole
+  transport_.Break(lanes_[0], TransportError::kReset);  // before the round was complete
   loop_.RunOnce();
   Push(1, 0, 1, 0, 1.0f);
   EXPECT_EQ(Replies().size(), 1u) << "rank 0 has no lane";

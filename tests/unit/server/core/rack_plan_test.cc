@@ -1,4 +1,4 @@
-// Plans as one rack, or one aggregator, sees them.
+// Plans from the point of view of one rack or one aggregator.
 #include "server/core/exchange/rack_plan.h"
 
 #include <gmock/gmock.h>

@@ -1,5 +1,5 @@
-// A transport whose far end is the test: messages are injected, and what was posted is kept for
-// inspection. Follows the rules of transport.h: lending, kSent only when asked, kClosed once.
+// A transport whose far end is the test: it injects messages, and keeps posted messages for
+// inspection. Follows the rules of transport.h: lending, kSent only on request, kClosed once.
 #pragma once
 
 #include <array>
@@ -18,7 +18,7 @@ class ScriptedTransport final : public transport::Transport {
     transport::ConnectionId connection;
     wire::MessageHeader header;
     std::vector<float> payload;
-    const std::byte* from = nullptr;  // where the payload lay
+    const std::byte* from = nullptr;  // the address of the payload
   };
   class Endpoint final : public transport::Connection {};
 
@@ -35,7 +35,7 @@ class ScriptedTransport final : public transport::Transport {
     }
     inbox_.push_back({to, message});
   }
-  // Of memory that both ends share: handed over where it lies.
+  // A message from memory that both ends share, delivered in place.
   void DeliverInPlace(transport::ConnectionId to, const wire::MessageHeader& header,
                       std::span<const std::byte> payload) {
     transport::ReceivedMessage message;
@@ -151,7 +151,7 @@ class ScriptedTransport final : public transport::Transport {
   ScriptedTransport() { lent_.reserve(kLentMax); }
 
  private:
-  struct Unsent {  // whose kSent is still to come
+  struct Unsent {  // whose kSent is still due
     std::array<std::uint64_t, 64> cookies{};
     std::uint64_t begin = 0, end = 0;
   };
@@ -159,7 +159,7 @@ class ScriptedTransport final : public transport::Transport {
   static constexpr std::size_t kTracked = 64;
   std::vector<std::span<const transport::LandingSlot>> landing_;
   std::map<std::uint32_t, std::span<std::byte>> shared_;
-  std::vector<std::uint32_t> forgotten_;  // whose shared memory goes with the next Poll
+  std::vector<std::uint32_t> forgotten_;  // whose shared memory is released by the next Poll
   std::deque<std::pair<transport::ConnectionId, transport::ReceivedMessage>> inbox_;
   std::vector<transport::ReceivedMessage> lent_;
   std::deque<std::pair<transport::ConnectionId, transport::TransportError>> closing_;

@@ -12,7 +12,7 @@ TEST(SpanMeter, ChunksThatOverlapCountOnce) {
   meter.Begin(1010);
   meter.End(1050, 100);
   meter.End(1100, 100);
-  // Nothing is in the stage: this time is not counted.
+  // The stage is empty, so this time is not counted.
   meter.Begin(5000);
   EXPECT_EQ(meter.exchanges(), 0u);
   meter.End(5030, 100);
@@ -42,7 +42,7 @@ TEST(SpanMeter, NoTimeIsLostWhereBytesAreNoWholeExchanges) {
     meter.End(now + 60, 60);
     now += 1000;
   }
-  // Expect: 300 bytes are three exchanges of a nanosecond a byte, wherever they end.
+  // Expect: 300 bytes are three exchanges of one nanosecond per byte, wherever they end.
   EXPECT_EQ(meter.exchanges(), 3u);
   EXPECT_EQ(meter.busy_ns(), 300u);
   EXPECT_EQ(meter.recent_ns(), 100u);

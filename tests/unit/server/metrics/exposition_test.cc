@@ -18,7 +18,7 @@ using phub::testing::PrometheusText;
 using phub::testing::ReadPrometheusText;
 using ::testing::IsEmpty;
 
-// Every counter with a value of its own: core loops 100, 200; control from 1000.
+// Every counter has a distinct value: those of core loops from 100 and 200, control's from 1000.
 MetricsSample MakeSample() {
   MetricsSample sample;
   sample.version = "0.1.0";

@@ -24,7 +24,7 @@ using phub::testing::SendText;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 
-constexpr DurationNs kPatience = 20 * kSecond;  // far beyond what any step takes
+constexpr DurationNs kPatience = 20 * kSecond;  // much longer than any step takes
 
 class SharedClock final : public Clock {
  public:
@@ -74,7 +74,7 @@ TEST_F(HttpServerTest, RefusesWhatItDoesNotKnow) {
   EXPECT_EQ(post.code, 405);
   EXPECT_THAT(post.head, HasSubstr("Allow: GET, HEAD"));
   EXPECT_EQ(ask("HEAD /metrics HTTP/1.1\r\nHost: a\r\n\r\n").body, "");
-  // A header that does not fit into what a connection gets, and bytes that are no HTTP.
+  // A header that exceeds a connection's buffer, and bytes that are not HTTP.
   EXPECT_NE(ask("GET /metrics HTTP/1.1\r\nX: " + std::string(100'000, 'x') + "\r\n\r\n").code, 200);
   ask(std::string(5000, '\0'));
   EXPECT_EQ(GetMetrics(port()).code, 200);
@@ -91,7 +91,7 @@ TEST_F(HttpServerTest, TheTextIsMadeAnewOnlyOnceItIsOld) {
 }
 
 TEST_F(HttpServerTest, WhoeverAsksTooSlowlyIsCutAndOthersAreServed) {
-  // Every place is taken: half of them silent, half in the middle of a request.
+  // Every place is taken: half of the clients are silent, half are in the middle of a request.
   std::vector<Descriptor> slow;
   for (std::uint32_t i = 0; i < MetricsServer::kConnectionsMax; ++i) {
     slow.push_back(ConnectTo(port()));
@@ -100,7 +100,7 @@ TEST_F(HttpServerTest, WhoeverAsksTooSlowlyIsCutAndOthersAreServed) {
       EXPECT_TRUE(SendText(slow.back(), "GET /metrics HT"));
     }
   }
-  // One more waits; nobody answers it yet.
+  // One more client waits and is not answered yet.
   const Descriptor patient = ConnectTo(port());
   ASSERT_TRUE(SendText(patient, "GET /metrics HTTP/1.1\r\nHost: a\r\n\r\n"));
   EXPECT_EQ(ReadToEnd(patient, 300 * kMillisecond), "");
@@ -117,7 +117,7 @@ TEST_F(HttpServerTest, WhoeverAsksTooSlowlyIsCutAndOthersAreServed) {
 }
 
 TEST_F(HttpServerTest, WhoeverDoesNotTakeTheAnswerIsCut) {
-  version_bytes_ = 32 << 20;  // more than sockets hold
+  version_bytes_ = 32 << 20;  // more than sockets can buffer
   const Descriptor stuck = ConnectTo(port());
   ASSERT_TRUE(SendText(stuck, "GET /metrics HTTP/1.1\r\nHost: a\r\n\r\n"));
   while (collected_ == 0) ReadToEnd({}, kMillisecond);
@@ -134,8 +134,8 @@ TEST_F(HttpServerTest, WhoeverDoesNotTakeTheAnswerIsCut) {
 }
 
 TEST_F(HttpServerTest, ConnectionsThatComeAndGoLeaveNothing) {
-  // The library may overlook that a client left in the middle of a request: then its deadline does
-  // not.
+  // The library may not notice that a client left in the middle of a request. Then the deadline
+  // closes the connection.
   for (int i = 0; i < 200; ++i) {
     clock_.now += 100 * kMillisecond;
     const Descriptor socket = ConnectTo(port());

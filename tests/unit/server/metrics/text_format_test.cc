@@ -71,7 +71,7 @@ TEST(TextFormat, HistogramsAddUp) {
   EXPECT_THAT(written, HasSubstr("_sum{job=\"digits\"} 3\n"));
 }
 
-// The reader that other tests rely on finds what is wrong.
+// The reader that other tests rely on detects invalid text.
 TEST(PrometheusText, FindsWhatIsWrong) {
   const std::string head = "# HELP phub_a_total A.\n# TYPE phub_a_total counter\n";
   const auto problems = [](const std::string& text) { return ReadPrometheusText(text).problems; };
@@ -79,11 +79,11 @@ TEST(PrometheusText, FindsWhatIsWrong) {
   for (const std::string& wrong : {
            head + "phub_a_total 1",                                         // no newline
            head + "phub_a_total -1\n",                                      // not a counter's value
-           head + "phub_b_total 1\n",                                       // of no family
-           head + "phub_a_total 1\nphub_a_total 1\n",                       // a series twice
-           head + "phub_a_total{x=\"1} 1\n",                                // no end
+           head + "phub_b_total 1\n",                                       // no such family
+           head + "phub_a_total 1\nphub_a_total 1\n",                       // a duplicate series
+           head + "phub_a_total{x=\"1} 1\n",                                // unterminated
            head + "phub_a_total{x=\"\\t\"} 1\n",                            // unknown escape
-           head + head,                                                     // a family twice
+           head + head,                                                     // a duplicate family
            std::string("# HELP phub_a A.\n# TYPE phub_a counter\n"),        // no _total
            std::string("# HELP phub_a_total \n# TYPE phub_a_total gauge"),  // no help
            std::string("# HELP phub_a_ms A.\n# TYPE phub_a_ms gauge\n"),    // no base unit

@@ -56,7 +56,7 @@ TEST(Placement, CutsKeysIntoChunksThatCoverThem) {
   EXPECT_EQ(ChunkBytes(65, 64, 0), 64u);
   EXPECT_EQ(ChunkBytes(65, 64, 1), 1u);
   EXPECT_EQ(ChunkBytes(128, 64, 1), 64u);
-  // The largest size there is does not overflow.
+  // The largest possible size does not overflow.
   EXPECT_EQ(ChunkCount(UINT64_MAX, 2), UINT64_MAX / 2 + 1);
 }
 
@@ -103,7 +103,7 @@ TEST_P(PlacementOfModels, IsWithinOnePercentOverOneToThreeDaemonsOfOneToSixteenC
       const std::uint32_t chunk_bytes = ChunkBytesForBins(kChunkBytes, daemons * cores);
       const auto placed = PlaceKeys(bins, keys, chunk_bytes);
       EXPECT_LE(MaxOverMean(bins), 1.01) << daemons << " daemons, " << cores << " cores";
-      // Expect: the loads are what the placement says, and nothing is lost.
+      // Expect: the loads match the placement, and nothing is lost.
       std::vector<std::uint64_t> loads(bins.size());
       for (std::size_t key = 0; key < keys.size(); ++key) {
         for (std::size_t chunk = 0; chunk < placed[key].size(); ++chunk) {
@@ -147,7 +147,7 @@ TEST(Placement, JobsBeginAtBinsOfTheirOwn) {
     std::vector<PlacementBin> bins = BinsForJob(6, "job-" + std::to_string(job));
     const std::uint64_t keys[] = {100};
     ++first_chunks[PlaceKeys(bins, keys, 1024)[0][0].value];
-    // Expect: every bin once, whatever the first.
+    // Expect: every bin once, whichever is first.
     std::vector<std::uint32_t> numbers;
     for (const PlacementBin& bin : bins) numbers.push_back(bin.bin.value);
     EXPECT_THAT(numbers, testing::UnorderedElementsAre(0, 1, 2, 3, 4, 5));
@@ -162,7 +162,7 @@ TEST_P(PlacementOfModels, IsTheSameEveryTimeAndBalancedKeyByKey) {
   std::vector<PlacementBin> bins = Bins(5);
   std::vector<PlacementBin> again = Bins(5);
   EXPECT_EQ(PlaceKeys(bins, keys, kChunkBytes), PlaceKeys(again, keys, kChunkBytes));
-  // One batch per key, as a user who adds tensors one at a time does.
+  // One batch per key, as when a user adds tensors one at a time.
   std::vector<PlacementBin> one_by_one = Bins(5);
   for (const std::uint64_t key : keys) PlaceKeys(one_by_one, {&key, 1}, kChunkBytes);
   EXPECT_LE(MaxOverMean(one_by_one), 1.01);

@@ -1,4 +1,4 @@
-// Both ends of a probe, over a real connection; and one end with something else at the other.
+// Both ends of a probe over a real connection, and one end with an invalid peer.
 #include "server/probe/measure.h"
 
 #include <gmock/gmock.h>
@@ -44,7 +44,7 @@ class ProbeTest : public ::testing::Test {
     measuring_ = std::make_unique<TcpConnection>(std::move(one), 1, transport::StreamLimits{});
     other_ = std::move(other);
   }
-  // The other end becomes one that answers, as in phubd: then it closes.
+  // The other end answers as phubd does, then closes.
   void Answer(const Limits& limits = kShort) {
     thread_ = std::thread([this, limits] {
       TcpConnection lane(std::move(other_), 1, {});
@@ -100,7 +100,7 @@ TEST_F(ProbeTest, TakesAboutAsLongAsItMay) {
   Answer();
   const TimeNs begun = clock_.Now();
   ASSERT_TRUE(Measure(*measuring_, kShort, clock_, stopping_).ok());
-  EXPECT_LT(clock_.Now() - begun, kShort.duration + 2 * kSecond);  // a busy machine
+  EXPECT_LT(clock_.Now() - begun, kShort.duration + 2 * kSecond);  // a margin for a busy machine
 }
 
 TEST_F(ProbeTest, AnEndThatDiesIsNoticedAtOnce) {
@@ -115,7 +115,7 @@ TEST_F(ProbeTest, AnEndThatDiesIsNoticedAtOnce) {
 TEST_F(ProbeTest, AnEndThatDiesAmidATransferIsNoticed) {
   thread_ = std::thread([this] {
     TcpConnection lane(std::move(other_), 1, {});
-    // Of 4 untimed echoes and more, and then no more.
+    // Some more than the 4 untimed echoes, then none.
     Limits few = kShort;
     few.bytes = kLimitsMin.bytes / 16;
     answered_ = AnswerProbe(lane, few, clock_, stopping_);
@@ -180,7 +180,7 @@ TEST(ProbeRequests, AreWhatTheyWereAndNothingElseIs) {
     EncodeRequest(request, bytes);
     EXPECT_EQ(DecodeRequest(bytes), request);
   }
-  for (std::size_t at : {0u, 3u, 5u, 16u, 63u}) {  // magic, kind, and what is to be zero
+  for (std::size_t at : {0u, 3u, 5u, 16u, 63u}) {  // magic, kind, and bytes that must be zero
     auto broken = bytes;
     broken[at] ^= std::byte{0x55};
     EXPECT_FALSE(DecodeRequest(broken)) << at;

@@ -28,7 +28,7 @@ class ControlStoreTest : public testing::Test {
     EXPECT_TRUE(store.ok()) << store.status();
     return store.ok() ? *std::move(store) : nullptr;
   }
-  // What somebody else does to the file.
+  // Changes the file as another process could.
   void Tamper(const std::string& sql) {
     sqlite3* handle = nullptr;
     ASSERT_EQ(sqlite3_open((folder_ + "/control.db").c_str(), &handle), SQLITE_OK);
@@ -136,7 +136,7 @@ TEST_F(ControlStoreTest, TheAuditLogIsAppendOnlyAndSaysWhatWasChanged) {
   }
   sqlite3_close(handle);
   EXPECT_TRUE(Open()->VerifyAudit().ok());
-  // Somebody who may write the file can drop the triggers, but has not the key.
+  // A process that may write the file can drop the triggers, but does not have the key.
   Tamper("DROP TRIGGER audit_is_not_changed; UPDATE audit SET actor = 'me' WHERE sequence = 3");
   EXPECT_THAT(std::string(Open()->VerifyAudit().message()), HasSubstr("entry 3 was changed"));
   Tamper("DROP TRIGGER audit_is_not_deleted; DELETE FROM audit WHERE sequence = 2");

@@ -1,4 +1,4 @@
-// Tokens, the directory that knows them, and the administrator's changes.
+// Tokens, the directory that stores them, and the administrator's changes.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -80,7 +80,7 @@ TEST_F(IdentityTest, AForgedSecretIsNotToldFromAnUnknownToken) {
   forged.back() = forged.back() == '0' ? '1' : '0';
   const std::string message = Identify(forged);
   EXPECT_EQ(fault_, IdentityFault::kForged);
-  EXPECT_THAT(message, Not(HasSubstr(issued.text.substr(22))));  // nothing of the secret
+  EXPECT_THAT(message, Not(HasSubstr(issued.text.substr(22))));  // no part of the secret
   EXPECT_TRUE(admin_->RevokeToken(admin_caller_, issued.token.id).ok());
   EXPECT_EQ(Identify(forged), message);
   EXPECT_THAT(Identify("phub_x"), HasSubstr("not a phub token"));
@@ -101,7 +101,7 @@ TEST_F(IdentityTest, ARotatedTokenIsGoodForItsGrace) {
   EXPECT_THAT(Identify(renewed.text), HasSubstr("acme"));
   EXPECT_THAT(Identify(old.text), HasSubstr("acme"));
   EXPECT_THAT(Identify(old.text, WallNow() + 61 * kSecond), HasSubstr("expired"));
-  // Expect: rotating does not lengthen the life of the old one.
+  // Expect: rotation does not extend the old token's lifetime.
   const WallTimeNs end = directory_.FindToken(old.token.id)->expires_at;
   Issue({.replaces = old.token.id, .grace = 3600 * kSecond});
   EXPECT_EQ(directory_.FindToken(old.token.id)->expires_at, end);
@@ -187,7 +187,7 @@ TEST_F(IdentityTest, ATenantWithJobsIsNotDeletedAndADeletedOnesTokensAreNothing)
   Identify(issued.text);
   EXPECT_EQ(fault_, IdentityFault::kForged);
   EXPECT_EQ(admin_->DeleteTenant(admin_caller_, "acme").code(), absl::StatusCode::kNotFound);
-  // Expect: a new tenant of the name does not bring the old tokens back.
+  // Expect: creating a tenant of the same name does not revive the old tokens.
   EXPECT_TRUE(admin_->CreateTenant(admin_caller_, "acme", {}).ok());
   Identify(issued.text);
   EXPECT_EQ(fault_, IdentityFault::kForged);

@@ -64,7 +64,7 @@ TEST(Ledger, ATenantHasAQuotaOfItsOwn) {
   EXPECT_THAT(std::string(refused.message()),
               AllOf(HasSubstr("acme"), HasSubstr("tenant's memory quota")));
   EXPECT_TRUE(ledger.Reserve(kDigits, 3000).ok());
-  // Expect: the daemon's limit holds for a tenant that is below its quota.
+  // Expect: the daemon's limit also applies to a tenant below its quota.
   EXPECT_FALSE(ledger.Reserve(account, 500).ok());
   EXPECT_EQ(ledger.UsageOf("acme").memory_bytes, 600u);
   EXPECT_EQ(ledger.tenant_limit_bytes("acme"), 1000u);
@@ -86,7 +86,7 @@ TEST(Ledger, JobsWorkersAndKeysAreLimitedAndComeBack) {
   EXPECT_TRUE(ledger.AddKeys(first, 7).ok());
   EXPECT_THAT(std::string(ledger.AddKeys(second, 4).message()), HasSubstr("1 too many"));
   EXPECT_TRUE(ledger.AddKeys(second, 3).ok());
-  // Expect: what a closed account held may be had again; other tenants are not concerned.
+  // Expect: the memory of a closed account is available again; other tenants are not affected.
   EXPECT_EQ(ledger.Close(first), 0u);
   EXPECT_EQ(ledger.UsageOf("acme").jobs, 1u);
   EXPECT_EQ(ledger.UsageOf("acme").workers, 1u);

@@ -22,10 +22,10 @@ TEST(SharedRegions, WhatAPeerNamesIsWhatItMayWrite) {
   const SharedAddress parameters =
       rank.workers->AddressOf(rank.parameters.workers->data(), 64, hint);
   ASSERT_NE(parameters, SharedAddress{});
-  // The worker names the job's parameters to the daemon, as payload or as a place for a reply.
+  // The worker names the job's parameters to the daemon, as payload or as the place for a reply.
   EXPECT_EQ(rank.daemons->ResolveForReading(parameters, 64), nullptr);
   EXPECT_EQ(rank.daemons->ResolveForWriting(parameters, 64), nullptr);
-  // The daemon names them to the worker, who may read only.
+  // The daemon names them to the worker, which may only read.
   EXPECT_EQ(rank.workers->ResolveForReading(parameters, 64), rank.parameters.workers->data());
   EXPECT_EQ(rank.workers->ResolveForWriting(parameters, 64), nullptr);
 }

@@ -1,4 +1,4 @@
-// When a peer that sleeps is rung: not before what it awaits is there, and not too late either.
+// When a sleeping peer is woken: not before the awaited messages are there, and not too late.
 #include <poll.h>
 
 #include "common/transport/shm/shm_transport.h"
@@ -11,7 +11,7 @@ class ShmBellTest : public ShmPairTest {
  protected:
   void SetUp() override {
     ShmPairTest::SetUp();
-    EXPECT_EQ(Take(), 0u);  // that they are there is news to both
+    EXPECT_EQ(Take(), 0u);  // both ends get an event for the new lane
     EXPECT_EQ(daemon.Poll(told), 0u);
   }
   void Tell(std::size_t messages) {
@@ -23,7 +23,7 @@ class ShmBellTest : public ShmPairTest {
     }
     ASSERT_EQ(daemon.Poll(told), 0u);
   }
-  // Takes all that is there.
+  // Receives everything that has arrived.
   std::size_t Take() {
     std::size_t taken = 0;
     while (const std::size_t count = worker.Poll(told)) {
@@ -59,7 +59,7 @@ TEST_F(ShmBellTest, IsRungWhenWhatItAwaitsIsThere) {
   Tell(1);
   EXPECT_TRUE(Rung());
   EXPECT_EQ(Take(), 3u);
-  // It counts from what has been taken.
+  // Awaited messages are counted from the last received one.
   SleepAwaiting(2);
   Tell(1);
   EXPECT_FALSE(Rung());
@@ -76,7 +76,7 @@ TEST_F(ShmBellTest, IsRungForLessWhenTheOtherEndHasNothingToDo) {
   EXPECT_EQ(Take(), 2u);
   SleepAwaiting(5);
   Tell(1);
-  [[maybe_unused]] const bool sleeps = daemon.Arm();  // goes to sleep itself
+  [[maybe_unused]] const bool sleeps = daemon.Arm();  // goes to sleep too
   EXPECT_TRUE(Rung());
 }
 
@@ -102,7 +102,7 @@ TEST_F(ShmBellTest, IsNotRungForWhatItHasTakenMeanwhile) {
   EXPECT_TRUE(Rung());
 }
 
-// The ring is full before what is awaited can be there.
+// The ring is full before all awaited messages fit.
 TEST_F(ShmBellTest, IsRungWhenThereIsNoRoomForMore) {
   SleepAwaiting(100);
   Tell(8);
@@ -111,7 +111,7 @@ TEST_F(ShmBellTest, IsRungWhenThereIsNoRoomForMore) {
   EXPECT_TRUE(Rung());
 }
 
-// The bytes of a message follow its record, which has been read and comes no more.
+// The bytes of a message follow its record, which has been read already and does not come again.
 TEST_F(ShmBellTest, IsRungForTheRestOfAMessage) {
   const std::vector<std::byte> payload(3000, std::byte{5});
   const SendRequest request{

@@ -1,5 +1,5 @@
-// Lanes between a daemon's and a worker's transport in one process, each end with mappings of its
-// own; and a worker without a transport, who writes into its rings what it likes.
+// Lanes between a daemon's and a worker's transport in one process, each end with its own mappings;
+// and a worker without a transport, which writes arbitrary data into its rings.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -21,7 +21,7 @@ namespace phub::transport {
 
 using Memory = std::shared_ptr<const SharedMemory>;
 
-// The same memory as the daemon and as the worker map it.
+// The same memory as mapped by the daemon and by the worker.
 struct MappedTwice {
   MappedTwice(std::size_t bytes, SharedMemory::Others others) {
     auto made = SharedMemory::Create("phub-test", bytes, others);
@@ -43,7 +43,8 @@ inline constexpr std::size_t kRegionBytes = 64 * 1024;
 inline constexpr std::uint32_t kShmSlots = 4;
 inline constexpr std::uint32_t kShmSlotBytes = 4096;
 
-// What a rank has in common with its daemon: region 0 its own, region 1 the job's parameters.
+// Memory that a rank shares with its daemon: region 0 is its own, region 1 has the job's
+// parameters.
 struct RankMemory {
   RankMemory()
       : worker(kRegionBytes, SharedMemory::Others::kWrite),
@@ -73,7 +74,7 @@ struct RankMemory {
   std::shared_ptr<SharedRegions> workers;
 };
 
-// A lane offered by a daemon, and what the worker was passed.
+// A lane offered by a daemon, and the descriptors passed to the worker.
 struct Offered {
   Offered(const LaneMemory& memory, const ShmLimits& limits) {
     int sockets[2];
@@ -197,7 +198,7 @@ class RawWorker {
   RingPosition written{};
 };
 
-// Polls until there is a completion of that kind, for a bounded time; releases nothing.
+// Polls until there is a completion of this kind, for a bounded time. Releases nothing.
 inline bool PollFor(Transport& transport, CompletionKind kind, Completion& found) {
   for (int i = 0; i < 100000; ++i) {
     Completion completion;

@@ -1,5 +1,5 @@
-// Workers that write into their lane's memory what they like: their lane ends, with the error that
-// names it, and no other does.
+// Workers that write arbitrary data into their lane's memory: their lane ends with the error that
+// names the violation, and no other lane does.
 #include <fcntl.h>
 #include <poll.h>
 #include <sys/mman.h>
@@ -30,7 +30,7 @@ class ShmHostileTest : public ::testing::Test {
     bystander_id = daemon.Adopt(*bystander_daemon, rank_landing);
     bystander_worker_id = worker.Adopt(*bystander_worker, {});
   }
-  // A new hostile lane, beside the honest one.
+  // Adds a hostile lane next to the honest one.
   RawWorker& Attack() {
     Offered offered(attacker_rank.lane(), kLimits);
     connections.push_back(std::move(offered.daemon));
@@ -180,7 +180,7 @@ TEST_F(ShmHostileTest, ReadingWhatWasNeverWrittenClosesTheLane) {
                                   RingPosition{0, 1 << 20}, RingPosition{0, UINT64_MAX}}) {
     SCOPED_TRACE(read.records + read.bytes);
     RawWorker& attacker = Attack();
-    // The daemon sends until the ring is full, and so looks at what the worker has read.
+    // The daemon sends until the ring is full, so it reads the worker's index.
     const Bytes parameters(3000);
     for (int i = 0; i < 12; ++i) {
       const SendRequest request{.header = Header(MessageKind::kParameters, SlotIndex{0}, 3000),
@@ -227,7 +227,7 @@ TEST_F(ShmHostileTest, MemoryCannotBeTakenAwayButEmptied) {
   attacker.Put(ArenaRecord(100));
   Completion none;
   for (int i = 0; i < 10; ++i) EXPECT_EQ(daemon.Poll({&none, 1}), 0u);
-  // All of it becomes zeros: indices that go back.
+  // Everything becomes zeros, so the indices go backwards.
   ASSERT_EQ(fallocate(rings, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0,
                       static_cast<off_t>(attacker.rings.bytes())),
             0);
@@ -264,7 +264,7 @@ TEST_F(ShmHostileTest, RingingWithNewsIsNeverTooMuch) {
   }
 }
 
-// The bell's mode belongs to both processes. A worker makes it blocking and fills or drains it.
+// Both processes share the bell's mode. A worker makes it blocking and fills or drains it.
 TEST_F(ShmHostileTest, BellThatWouldBlockIsNotTouched) {
   for (const bool full : {true, false}) {
     RawWorker& attacker = Attack();
@@ -274,7 +274,8 @@ TEST_F(ShmHostileTest, BellThatWouldBlockIsNotTouched) {
     if (full) {
       ASSERT_EQ(write(attacker.doorbell.get(), &most, sizeof most), 8);
     }
-    // And the daemon's packets are not read: it rings until the socket is full, and goes on.
+    // The worker does not read the daemon's packets: the daemon rings until the socket is full, and
+    // continues.
     for (int i = 0; i < 2000; ++i) {
       StoreShared(attacker.incoming.indices->receiver_sleeps, 1u, std::memory_order_seq_cst);
       const SendRequest request{.header = Header(MessageKind::kCredit, SlotIndex{0}, 0),
@@ -293,7 +294,8 @@ TEST_F(ShmHostileTest, BellThatWouldBlockIsNotTouched) {
   }
 }
 
-// Everything changes all the time, in another process's stead: no crash, and the lane beside works.
+// A thread changes everything continuously, in place of another process. Expect: no crash, and the
+// other lane works.
 TEST_F(ShmHostileTest, MemoryThatChangesWhileItIsReadIsOnlyTheirLoss) {
   std::atomic<bool> stop{false};
   std::atomic<std::byte*> target{nullptr};
@@ -335,7 +337,7 @@ TEST_F(ShmHostileTest, MemoryThatChangesWhileItIsReadIsOnlyTheirLoss) {
   ExpectBystanderServed();
 }
 
-// A worker that is killed wherever it happens to be: its lane ends within milliseconds, whether the
+// A worker is killed at an arbitrary point. Expect: its lane ends within milliseconds, whether the
 // daemon sleeps or polls.
 TEST_F(ShmHostileTest, KilledInsideAWriteIsSeenAndHurtsNobody) {
   SystemClock clock;
@@ -344,7 +346,7 @@ TEST_F(ShmHostileTest, KilledInsideAWriteIsSeenAndHurtsNobody) {
     const pid_t child = fork();
     ASSERT_GE(child, 0);
     if (child == 0) {
-      // Nothing but memory and system calls in here. The ring is filled again and again.
+      // Only memory accesses and system calls here. The ring is filled repeatedly.
       const RingRecord record = ArenaRecord(100);
       const std::array<std::byte, 100> payload{};
       for (;;) {

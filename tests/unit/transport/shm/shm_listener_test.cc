@@ -24,8 +24,8 @@ struct Attached {
   std::string description;
 };
 
-// Admits each nonce once, if it starts with 'k' (for "known"); 'j', 'b' and 'c' are refused as the
-// job's end, a busy place and too many; 'm' is admitted, and then there is no memory.
+// Admits each nonce once if it starts with 'k' (for "known"). 'j', 'b' and 'c' are refused as the
+// job's end, a busy place and too many. 'm' is admitted, but there is no memory.
 class RecordingGate final : public ShmGate {
  public:
   wire::LaneRefusal Admit(const wire::LaneHello& hello, const PeerCredentials& peer) override {
@@ -119,7 +119,7 @@ class ShmListenerTest : public ::testing::Test {
     EXPECT_EQ(connect(socket.get(), address.get(), address.bytes), 0);
     return socket;
   }
-  // What comes next, within seconds. 0: the end.
+  // Receives the next message, within seconds. 0: the end.
   static std::ptrdiff_t Receive(const Descriptor& socket, std::span<std::byte> bytes) {
     pollfd item{socket.get(), POLLIN, 0};
     EXPECT_EQ(poll(&item, 1, 5000), 1);
@@ -146,7 +146,7 @@ TEST_F(ShmListenerTest, AdmittedHelloBecomesALane) {
   EXPECT_EQ(attached[0].description, fmt::format("shm pid {} uid {}", getpid(), getuid()));
   EXPECT_EQ(gate.last_peer().gid, getgid());
   EXPECT_EQ(counters().accepted, 1u);
-  // A gradient by way of the slot.
+  // A gradient through the slot.
   ShmTransport daemon(1);
   ShmTransport worker(1);
   const std::vector<LandingSlot> landing = gate.rank.landing();
@@ -186,7 +186,7 @@ TEST_F(ShmListenerTest, MemoryOfKeysIsFetchedAndAddedInOrder) {
                 regions.AddressOf(fetched->worker->data() + 8, 4, hint), 4),
             gate.rank.worker.daemons->data() + 8);
   EXPECT_EQ(AddRegions(*fetched, regions).code(), absl::StatusCode::kInternal) << "twice";
-  // Parameters alone, for ranks whose gradients lie elsewhere.
+  // Parameters alone, for ranks whose gradients are elsewhere.
   auto request = With<wire::SharedBatchRequest>("k2");
   request.batch = 1;
   fetched = FetchSharedBatch(listener->name(), request, 5 * kSecond);
@@ -240,7 +240,7 @@ TEST_F(ShmListenerTest, WhatIsNoRequestIsClosedWithoutAnAnswer) {
                         std::span(hello).first<wire::kLaneHelloBytes>());
   const std::size_t before = OpenDescriptors();
   std::uint64_t refused = 0;
-  // Cut short at every length, one byte longer, and with descriptors that nobody asked for.
+  // Cut short at every length, one byte too long, and with unexpected descriptors.
   for (std::size_t bytes = 1; bytes <= hello.size(); ++bytes) {
     if (bytes == wire::kLaneHelloBytes) continue;
     const Descriptor socket = Connect();
@@ -272,7 +272,8 @@ TEST_F(ShmListenerTest, OneUserHasOnlySoManyPlaces) {
   Start(options);
   std::vector<Descriptor> silent;
   for (int i = 0; i < 3; ++i) silent.push_back(Connect());
-  // Expect: the next is told so, whatever it asks; and a place that was left is free again.
+  // Expect: the next client is refused whatever it requests; a place becomes free when its client
+  // leaves.
   EXPECT_EQ(Dial(Hello("k1")).status().code(), absl::StatusCode::kResourceExhausted);
   EXPECT_EQ(counters().over_capacity, 1u);
   silent.pop_back();
@@ -320,7 +321,7 @@ TEST_F(ShmListenerTest, DialSaysWhyNobodyAnswers) {
             absl::StatusCode::kInvalidArgument);
   EXPECT_EQ(DialShm("", Hello("k1"), kSecond, nullptr).status().code(),
             absl::StatusCode::kInvalidArgument);
-  // A daemon that accepts in the kernel only.
+  // A daemon that accepts connections in the kernel only.
   auto created = ShmListener::Create({}, gate, clock, random);
   ASSERT_TRUE(created.ok());
   const auto late = DialShm((*created)->name(), Hello("k1"), 100 * kMillisecond, nullptr);
@@ -331,7 +332,7 @@ TEST_F(ShmListenerTest, DialSaysWhyNobodyAnswers) {
             absl::StatusCode::kUnavailable);
 }
 
-// What answers is no daemon, or one that passes memory which is not what it says.
+// The server is not a daemon, or passes memory that does not match its description.
 TEST_F(ShmListenerTest, AnswersAreNotBelieved) {
   const std::string name = fmt::format("phub-test-{}", random.Next());
   const Descriptor listening(socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0));
@@ -359,7 +360,7 @@ TEST_F(ShmListenerTest, AnswersAreNotBelieved) {
                  {lane, {fine}},
                  {lane, {fine, fine, fine}},
                  {lane, {fine, fine}},         // too small
-                 {lane, {file.get(), fine}}};  // no memory of a daemon's
+                 {lane, {file.get(), fine}}};  // memory that no daemon offers
   for (const auto& answer : answers) {
     std::thread server([&] {
       const Descriptor peer(accept4(listening.get(), nullptr, nullptr, SOCK_CLOEXEC));

@@ -1,4 +1,4 @@
-// The two ends in two threads, as in two processes: everything arrives, in order and whole, through
+// Both ends in two threads, as in two processes: all messages arrive complete and in order through
 // rings that wrap and fill, while both ends sleep whenever they may.
 #include <poll.h>
 
@@ -15,7 +15,7 @@ namespace {
 using wire::MessageKind;
 using Bytes = std::vector<std::byte>;
 
-// Fewer under the thread sanitizer, which makes all of this some twenty times slower.
+// Fewer under the thread sanitizer, which makes this about twenty times slower.
 #ifdef __SANITIZE_THREAD__
 constexpr std::uint64_t kMessages = 4000;
 #else
@@ -33,11 +33,11 @@ std::size_t BytesOf(std::uint64_t iteration) {
     case 1: return 64;
     case 2: return 1000 + iteration % 1000;
     case 3: return iteration % 97 == 0 ? 20000 : 300;  // longer than the arena
-    default: return 128;                               // lies in the region
+    default: return 128;                               // in the region
   }
 }
 
-// One end: posts its messages, takes the peer's, and sleeps in between.
+// One end: posts its messages, receives the peer's, and sleeps in between.
 class StressEnd {
  public:
   StressEnd(ShmConnection& connection, const SharedMemory& region, bool sleeps)
@@ -48,7 +48,7 @@ class StressEnd {
     id_ = transport_.Adopt(connection, landing_);
   }
 
-  // Until the peer has said that it has everything.
+  // Runs until the peer has reported that it has everything.
   void Run(std::atomic<int>& done, std::uint64_t& errors) {
     bool counted = false;
     while (done.load() < 2) {
@@ -62,7 +62,7 @@ class StressEnd {
         ++done;
       }
       if (polled > 0 || (posted_ < kMessages && lent_.size() < 8)) continue;
-      if (!sleeps_) std::this_thread::yield();  // there may be one core for both
+      if (!sleeps_) std::this_thread::yield();  // both ends may share one core
       if (sleeps_ && transport_.Arm()) {
         pollfd item{transport_.descriptor(), POLLIN, 0};
         const int ready = poll(&item, 1, counted ? 10 : 20000);
@@ -81,7 +81,7 @@ class StressEnd {
           MessageKind::kGradient, SlotIndex{static_cast<std::uint32_t>(posted_ % 64)}, bytes);
       header.iteration = {posted_};
       std::span<const std::byte> lies = *payload;
-      // A place is used again 2560 messages later, long after it was taken.
+      // A place is reused 2560 messages later, long after it was received.
       if (posted_ % 5 == 4) {
         std::byte* const place = region_.data() + posted_ / 5 % 512 * 128;
         std::copy(payload->begin(), payload->end(), place);
@@ -97,7 +97,7 @@ class StressEnd {
       ++posted_;
     }
   }
-  // How many errors.
+  // Returns the number of errors.
   std::uint64_t Take(const Completion& completion) {
     if (completion.kind == CompletionKind::kSent) {
       const bool wrong = completion.cookie != sent_++;

@@ -1,4 +1,4 @@
-// What only shared memory does: payload that is not moved, and names for it.
+// Features of shared memory only: payload that is not moved, and addresses for it.
 #include "common/transport/shm/shm_transport.h"
 
 #include "tests/support/allocation_counter.h"
@@ -48,7 +48,7 @@ TEST_F(ShmTransportTest, GradientInARegionIsHandedOverWhereItLies) {
   Completion got;
   ASSERT_TRUE(PollFor(daemon, CompletionKind::kReceived, got));
   EXPECT_EQ(got.message->payload, rank.worker.daemons->data() + 4096);
-  // Expect: no copy was made. What the worker does now is seen.
+  // Expect: no copy was made, so the worker's later changes are visible.
   gradient[2999] = std::byte{10};
   EXPECT_EQ(got.message->payload[2999], std::byte{10});
 }
@@ -70,7 +70,7 @@ TEST_F(ShmTransportTest, GradientWrittenIntoItsSlotIsOnlyAnnounced) {
 }
 
 TEST_F(ShmTransportTest, PayloadOfAnotherSlotOrOfAReadOnlyRegionIsCopied) {
-  // It lies in slot 1 and goes to slot 3; or in memory that the worker may only read.
+  // The payload is in slot 1 and goes to slot 3; or it is in memory that the worker may only read.
   std::byte* const slot = worker.PeerSlot(worker_id, SlotIndex{1});
   std::fill_n(slot, 2000, std::byte{3});
   rank.parameters.daemons->data()[5] = std::byte{4};
@@ -100,7 +100,7 @@ TEST_F(ShmTransportTest, GradientOfOrdinaryMemoryNeedsASlot) {
 TEST_F(ShmTransportTest, ParametersAreReadWhereTheyLieOrCopiedOnce) {
   std::byte* const parameters = rank.parameters.daemons->data() + 640;
   std::fill_n(parameters, 1000, std::byte{5});
-  // The worker keeps a copy of its own.
+  // The worker keeps its own copy.
   ASSERT_TRUE(Reply(Header(MessageKind::kParameters, SlotIndex{0}, 1000), {parameters, 1000}));
   Completion got;
   ASSERT_TRUE(PollFor(worker, CompletionKind::kReceived, got));
@@ -113,7 +113,7 @@ TEST_F(ShmTransportTest, ParametersAreReadWhereTheyLieOrCopiedOnce) {
   ASSERT_TRUE(Reply(Header(MessageKind::kParameters, SlotIndex{0}, 1000), {parameters, 1000}));
   ASSERT_TRUE(PollFor(worker, CompletionKind::kReceived, got));
   EXPECT_EQ(got.message->payload, worker_landing[0].data);
-  // What comes from elsewhere cannot be put there.
+  // Payload from elsewhere cannot be put there.
   ASSERT_TRUE(Reply(Header(MessageKind::kParameters, SlotIndex{0}, 900), {parameters + 64, 900}));
   ExpectBroken(worker, ProtocolError::kSlotReadOnly);
 }
@@ -141,7 +141,7 @@ TEST_F(ShmTransportTest, ReplyWrittenIntoTheWorkersRegionIsOnlyAnnounced) {
   Completion got;
   ASSERT_TRUE(PollFor(worker, CompletionKind::kReceived, got));
   EXPECT_EQ(wanted[511], std::byte{6});
-  // Nothing is named for connections that are gone, or outside of regions.
+  // No address resolves for connections that are gone, or outside of regions.
   EXPECT_EQ(daemon.Resolve(daemon_id, address, kRegionBytes), nullptr);
   EXPECT_EQ(worker.AddressOf(worker_id, parameters_here.data(), 1), SharedAddress{});
   EXPECT_EQ(daemon.Resolve({}, address, 512), nullptr);
@@ -172,7 +172,7 @@ TEST_F(ShmTransportTest, WhatAClosingLaneNamesIsFoundUntilTheNextPoll) {
 }
 
 TEST_F(ShmTransportTest, FullRingHoldsBackWithoutLoss) {
-  // Far more than the ring's 8 records, before the daemon looks.
+  // Many more than the ring's 8 records, before the daemon polls.
   std::byte* const region = rank.worker.workers->data();
   for (std::uint32_t i = 0; i < 100; ++i) {
     ASSERT_TRUE(Push(Header(MessageKind::kGradient, kNoSlot, 8 + i), {region + 8 * i, 8 + i}));
@@ -191,7 +191,7 @@ TEST_F(ShmTransportTest, FullRingHoldsBackWithoutLoss) {
 }
 
 TEST_F(ShmTransportTest, NothingAllocatesAndEveryLaneIsFound) {
-  // More lanes than one Poll looks at.
+  // More lanes than one Poll visits.
   constexpr std::size_t kLanes = 150;
   ShmTransport daemons(kLanes);
   ShmTransport workers(kLanes);

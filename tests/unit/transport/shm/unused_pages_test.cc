@@ -1,5 +1,5 @@
-// What a lane and a rank's table have room for takes no memory before it is used: a daemon has
-// thousands of lanes, and most never have much under way.
+// The capacity of a lane and of a rank's table takes no memory before it is used. A daemon has
+// thousands of lanes, and most never have many messages in flight.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -22,7 +22,7 @@ namespace {
 
 // More than an allocator could have in memory already.
 constexpr std::size_t kRoomBytes = 256 << 20;
-// Beside the pool's stack of indices, and what a sanitizer writes of every allocation.
+// In addition to the pool's stack of indices, and a sanitizer's writes to every allocation.
 constexpr std::size_t kUsedBytesMax = kRoomBytes / 3;
 constexpr std::uint32_t kRingRecords = 4;
 
@@ -48,7 +48,7 @@ TEST_F(UnusedPages, OfAPoolThatLentFewMessages) {
 }
 
 TEST_F(UnusedPages, OfAQueueThatHeldFewRequests) {
-  // As many as there is room for, one at a time.
+  // As many as fit, one at a time.
   constexpr std::uint32_t kCapacity = kRoomBytes / sizeof(RingRecord);
   RingIndices indices{};
   std::vector<RingRecord> records(kRingRecords);

@@ -9,7 +9,7 @@ constexpr std::size_t kBytes = 256 * 1024;
 constexpr std::size_t kPiece = 64 * 1024;
 constexpr DurationNs kPieceTime = 200 * kMicrosecond;  // a piece at 2.6 Gbit/s
 
-// `count` pieces, one every `every`; the owner asks after each. The last answer.
+// `count` pieces, one per `every`; the owner asks after each. Returns the last answer.
 DurationNs Flow(Linger& linger, TimeNs& now, int count, DurationNs every, bool inside = true) {
   DurationNs answer = 0;
   for (int i = 0; i < count; ++i) {

@@ -10,7 +10,7 @@
 namespace phub::transport {
 namespace {
 
-// Takes as much per call as it is told, and remembers how it was called.
+// Accepts the configured number of bytes per call, and records the calls.
 class RecordingStream final : public ByteStream {
  public:
   explicit RecordingStream(std::size_t bytes_per_call) : bytes_per_call_(bytes_per_call) {}

@@ -1,4 +1,4 @@
-// Lingering over several lanes: whose bytes are waited for, and who waits with them.
+// Lingering over several lanes: the lane whose bytes are awaited, and the lanes that wait with it.
 #include "common/transport/stream/stream_transport.h"
 
 #include <gtest/gtest.h>
@@ -39,7 +39,7 @@ class Lingering : public ::testing::Test {
     wire::EncodeHeader(header, bytes);
     Write(end, bytes);
   }
-  // Takes what has come, as an owner does who then has nothing to do. What lingering says to that.
+  // Receives all arrived bytes, like an owner that is idle afterwards. Returns lingering's answer.
   DurationNs TakeIn() {
     while (network_.Step()) {
     }

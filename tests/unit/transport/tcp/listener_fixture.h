@@ -1,4 +1,5 @@
-// A listener that a thread polls, with a gate that records; and clients of plain sockets.
+// A listener that a thread polls, with a gate that records its calls, and clients with plain
+// sockets.
 #pragma once
 
 #include <arpa/inet.h>
@@ -27,7 +28,7 @@ struct Attached {
   std::string peer_address;
 };
 
-// Admits each nonce once, if it starts with 'k' (for "known"); 'j', 'b' and 'c' are refused as the
+// Admits each nonce once if it starts with 'k' (for "known"). 'j', 'b' and 'c' are refused as the
 // job's end, a busy place and too many.
 class RecordingGate : public LaneGate {
  public:
@@ -103,7 +104,7 @@ class PlainClient {
     wire::EncodeLaneHello(hello, bytes);
     return Send(bytes);
   }
-  // What comes until the end of the stream, or until nothing has come for that long.
+  // Receives until the end of the stream, or until nothing has arrived for this long.
   std::vector<std::byte> ReceiveAll(int quiet_ms = 5000) {
     std::vector<std::byte> bytes;
     pollfd item{socket_.get(), POLLIN, 0};

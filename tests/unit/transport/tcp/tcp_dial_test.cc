@@ -15,7 +15,7 @@ bool Contains(const absl::Status& status, const std::string& text) {
 TEST_F(TcpDialTest, DialledLaneCarriesMessagesBothWays) {
   Start();
   wire::LaneHello hello = HelloWith("k1");
-  hello.version_min = hello.version_max = 0;  // whatever this build speaks
+  hello.version_min = hello.version_max = 0;  // the versions of this build
   auto dialled = DialTcp("127.0.0.1", listener->port(), hello, 5 * kSecond);
   ASSERT_TRUE(dialled.ok()) << dialled.status();
   std::vector<Attached> attached;
@@ -101,7 +101,7 @@ TEST_F(TcpDialTest, ErrorsSayWhoDidNotAnswer) {
 }
 
 TEST_F(TcpDialTest, SilentListenerMeetsTheDeadline) {
-  // Connections are made by the kernel's backlog, and nobody ever answers.
+  // The kernel's backlog accepts connections, but no one ever answers.
   const auto silent = TcpListener::Create({}, gate, clock);
   ASSERT_TRUE(silent.ok());
   const TimeNs before = clock.Now();

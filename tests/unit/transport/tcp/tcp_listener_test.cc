@@ -103,7 +103,7 @@ TEST_F(TcpListenerTest, OtherVersionsAreRefusedBeforeTheNonceIsSpent) {
   EXPECT_EQ(welcome.version_max, wire::kLaneVersion);
   EXPECT_EQ(gate.asked(), 0u);
   EXPECT_EQ(counters().refused_version, 1u);
-  // A newer client that still speaks ours is welcome, in ours.
+  // A newer client that still supports our version is accepted with it.
   PlainClient newer(listener->port());
   hello.version_min = wire::kLaneVersion;
   ASSERT_TRUE(newer.SendHello(hello));
@@ -132,7 +132,7 @@ TEST_F(TcpListenerTest, DribbledHelloIsClosedAtTheDeadline) {
   std::array<std::byte, wire::kLaneHelloBytes> bytes;
   wire::EncodeLaneHello(HelloWith("k1"), bytes);
   const TimeNs before = clock.Now();
-  // A byte each 20 ms: every one is progress, and all of them would take over a second.
+  // One byte every 20 ms: each makes progress, but all of them would take over a second.
   for (std::size_t i = 0; i + 1 < bytes.size() && counters().timeouts == 0; ++i) {
     client.Send({&bytes[i], 1});
     std::this_thread::sleep_for(std::chrono::milliseconds(20));
@@ -171,7 +171,7 @@ TEST_F(TcpListenerTest, OneAddressHasOnlySoManyPlaces) {
   ASSERT_TRUE(refused.ReceiveWelcome(welcome));
   EXPECT_EQ(welcome.refusal, wire::LaneRefusal::kCapacity);
   EXPECT_EQ(counters().over_capacity, 1u);
-  // Expect: a place that was left, or whose hello is whole, is free again.
+  // Expect: a place is free again when its client leaves or its hello is complete.
   silent.pop_back();
   ASSERT_TRUE(Eventually([&] { return counters().closed_early == 1; }));
   for (int i = 0; i < 5; ++i) {

@@ -1,4 +1,4 @@
-// A listener with TLS, whose gate knows the nonces that it gave; and peers that are no workers.
+// A listener with TLS, whose gate knows the nonces that it issued, and peers that are not workers.
 #pragma once
 
 #include <openssl/ssl.h>
@@ -12,7 +12,7 @@
 
 namespace phub::transport {
 
-// Gives one nonce for each rank.
+// Issues one nonce for each rank.
 class GivingGate final : public RecordingGate {
  public:
   void Give(const wire::LaneHello& hello) {
@@ -50,7 +50,7 @@ class TlsListenerTest : public ::testing::Test {
   absl::StatusOr<std::unique_ptr<Connection>> Dial(const wire::LaneHello& hello) const {
     return DialTls("127.0.0.1", listener->port(), hello, 5 * kSecond);
   }
-  // A lane with its two ends; asserts that it could be made.
+  // A lane with its two ends. Asserts that it could be made.
   std::pair<std::unique_ptr<TcpConnection>, std::unique_ptr<TcpConnection>> MakeLane(
       const wire::LaneHello& hello) {
     gate.Give(hello);
@@ -66,7 +66,7 @@ class TlsListenerTest : public ::testing::Test {
             std::unique_ptr<TcpConnection>(
                 static_cast<TcpConnection*>(attached.at(0).connection.release()))};
   }
-  // The first message of the handshake, as a worker with this hello sends it.
+  // The first handshake message of a worker with this hello.
   static std::vector<std::byte> ClientHelloOf(const wire::LaneHello& hello) {
     int ends[2];
     EXPECT_EQ(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, ends), 0);
@@ -87,7 +87,7 @@ class TlsListenerTest : public ::testing::Test {
   ListenerThread<TcpListener> listener;
 };
 
-// An ordinary client of TLS, as a browser or a scanner is one. False: the handshake failed.
+// An ordinary TLS client, such as a browser or a scanner. Returns false if the handshake failed.
 inline bool ShakeAsAnybody(std::uint16_t port, int version_max) {
   Descriptor socket(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
   sockaddr_in address{};

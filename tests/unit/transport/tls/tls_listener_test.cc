@@ -1,4 +1,4 @@
-// Lanes with TLS, and all that is not one: the data port seen from the network.
+// Lanes with TLS, and everything else that reaches the data port from the network.
 #include <openssl/evp.h>
 #include <openssl/x509.h>
 
@@ -15,7 +15,7 @@ wire::LaneHello HelloOf(std::uint32_t rank, const std::string& nonce) {
   return hello;
 }
 
-// Writes all and reads all of it at the other end.
+// Writes all bytes and reads them at the other end.
 bool Carries(TcpConnection& from, TcpConnection& to, std::size_t bytes) {
   std::vector<std::byte> sent(bytes);
   for (std::size_t i = 0; i < bytes; ++i) sent[i] = static_cast<std::byte>(i * 31 + i / 4096);
@@ -66,7 +66,7 @@ TEST_F(TlsListenerTest, ANonceServesOnce) {
   Start();
   const wire::LaneHello hello = HelloWith("k1");
   auto [client, daemon] = MakeLane(hello);
-  // The gate of this test still finds it; to be admitted is another matter.
+  // The gate of this test still finds the nonce, but does not admit it.
   EXPECT_TRUE(absl::IsPermissionDenied(Dial(hello).status()));
   gate.Forget(hello);
   EXPECT_TRUE(absl::IsPermissionDenied(Dial(hello).status()));
@@ -79,7 +79,7 @@ TEST_F(TlsListenerTest, AnotherNonceOpensNothing) {
   Start();
   gate.Give(HelloWith("k1"));
   EXPECT_TRUE(absl::IsPermissionDenied(Dial(HelloWith("k2")).status()));
-  EXPECT_EQ(gate.asked(), 0u);  // nothing was consumed
+  EXPECT_EQ(gate.asked(), 0u);  // no nonce was consumed
   EXPECT_TRUE(Eventually([&] { return counters().refused_key == 1u; }));
 }
 
@@ -124,7 +124,7 @@ TEST_F(TlsListenerTest, OrdinaryClientsOfTlsAreRefused) {
 
 TEST_F(TlsListenerTest, NoiseIsRefusedAtOnce) {
   Start();
-  // Expect: a record that claims 16 KiB is not waited for, nor one that is too short.
+  // Expect: a record that claims 16 KiB is not awaited, nor one that is too short.
   for (const char length_high : {'\x40', '\xFF', '\x00'}) {
     PlainClient client(listener->port());
     std::array<std::byte, 64> bytes{std::byte{22}, std::byte{3}, std::byte{1},
@@ -134,7 +134,7 @@ TEST_F(TlsListenerTest, NoiseIsRefusedAtOnce) {
     EXPECT_TRUE(client.ended());
   }
   EXPECT_TRUE(Eventually([&] { return counters().refused_form == 3u; }));
-  // A ClientHello of the right length that is none.
+  // The right length, but not a ClientHello.
   PlainClient client(listener->port());
   std::vector<std::byte> bytes(300, std::byte{0x5A});
   bytes[0] = std::byte{22};
@@ -151,14 +151,14 @@ TEST_F(TlsListenerTest, HalfAndSlowHandshakesEndInTime) {
   gate.Give(hello);
   const std::vector<std::byte> whole = ClientHelloOf(hello);
   ASSERT_GT(whole.size(), 100u);
-  EXPECT_LE(whole.size(), 1024u);  // fits a stranger's place
+  EXPECT_LE(whole.size(), 1024u);  // fits the buffer of an unauthenticated client
   const std::size_t cuts[] = {0, 3, 63, 64, whole.size() - 1, whole.size()};
   std::vector<std::unique_ptr<PlainClient>> clients;
   for (const std::size_t cut : cuts) {
     clients.push_back(std::make_unique<PlainClient>(listener->port()));
     ASSERT_TRUE(clients.back()->Send({whole.data(), cut}));
   }
-  // One that dribbles: its time counts from the beginning.
+  // A slow client: its time counts from the beginning.
   std::atomic<bool> dribbled{false};
   std::thread dribbler([&] {
     PlainClient slow(listener->port());
@@ -171,7 +171,7 @@ TEST_F(TlsListenerTest, HalfAndSlowHandshakesEndInTime) {
   dribbler.join();
   EXPECT_TRUE(dribbled);
   EXPECT_EQ(counters().accepted, 0u);
-  // The nonce is still good for whoever has it.
+  // The nonce is still valid for its owner.
   auto [client, daemon] = MakeLane(hello);
   EXPECT_NE(daemon, nullptr);
 }
@@ -181,14 +181,14 @@ TEST_F(TlsListenerTest, AReplayedHandshakeNeverBecomesALane) {
   const wire::LaneHello hello = HelloWith("k1");
   gate.Give(hello);
   const std::vector<std::byte> seen = ClientHelloOf(hello);
-  // While the nonce is good, what was listened to begins a handshake that cannot be finished.
+  // While the nonce is valid, an eavesdropper's copy begins a handshake that cannot be finished.
   PlainClient early(listener->port());
   ASSERT_TRUE(early.Send(seen));
   ASSERT_TRUE(Eventually([&] { return counters().timeouts == 1; }));
   auto [client, daemon] = MakeLane(hello);
   ASSERT_NE(daemon, nullptr);
   gate.Forget(hello);
-  // After it, not even that.
+  // Afterwards, not even that.
   PlainClient late(listener->port());
   ASSERT_TRUE(late.Send(seen));
   ASSERT_TRUE(Eventually([&] { return counters().refused_key == 1; }));

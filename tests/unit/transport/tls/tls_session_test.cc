@@ -1,4 +1,4 @@
-// What may come over a lane with TLS that is no order of bytes as sent; and what a lane costs.
+// Bytes on a TLS lane that are not what the peer sent, and the memory of a lane.
 #include <malloc.h>
 #include <sys/ioctl.h>
 
@@ -20,7 +20,7 @@ IoResult ReadSome(TcpConnection& connection, std::size_t bytes_max = 4096) {
   return connection.Readv({&part, 1});
 }
 
-// Until something but "no more for now" is said.
+// Reads until the answer is not "no more for now".
 IoResult ReadToEnd(TcpConnection& connection) {
   for (int i = 0; i < 5000; ++i) {
     const IoResult io = ReadSome(connection);
@@ -39,7 +39,7 @@ TEST_F(TlsSessionTest, ChangedBytesEndTheLane) {
   Start();
   auto [client, daemon] = MakeLane(HelloWith("k1"));
   ASSERT_NE(daemon, nullptr);
-  // A record of data, as it may look, with a tag that nobody made.
+  // A plausible data record with an invalid tag.
   std::vector<std::byte> record(5 + 100, std::byte{0x11});
   record[0] = std::byte{23};
   record[1] = record[2] = std::byte{3};
@@ -47,7 +47,7 @@ TEST_F(TlsSessionTest, ChangedBytesEndTheLane) {
   record[4] = std::byte{100};
   SendRaw(*client, record);
   EXPECT_EQ(ReadToEnd(*daemon).status, IoStatus::kReset);
-  EXPECT_EQ(ReadSome(*daemon).status, IoStatus::kReset);  // and stays so
+  EXPECT_EQ(ReadSome(*daemon).status, IoStatus::kReset);  // and remains so
 }
 
 TEST_F(TlsSessionTest, ARecordThatIsTooLongEndsTheLane) {
@@ -72,7 +72,7 @@ TEST_F(TlsSessionTest, AStreamThatIsCutOffEnds) {
   Start();
   auto [client, daemon] = MakeLane(HelloWith("k1"));
   ASSERT_NE(daemon, nullptr);
-  // Half of a record, and then the end that any host on the way can make.
+  // Half of a record, and then an end of the stream, which any host on the path can forge.
   const std::vector<std::byte> half = {std::byte{23}, std::byte{3}, std::byte{3}, std::byte{1}};
   SendRaw(*client, half);
   shutdown(client->socket(), SHUT_WR);
@@ -87,7 +87,7 @@ TEST_F(TlsSessionTest, AnOrderlyEndIsOne) {
   EXPECT_EQ(ReadToEnd(*daemon).status, IoStatus::kClosed);
 }
 
-// Two ends after a handshake, the sender with a key for every few bytes.
+// Two ends after a handshake. The sender changes its key every few bytes.
 struct Ends {
   Descriptor sockets[2];
   std::unique_ptr<TlsSession> sender;
@@ -114,11 +114,11 @@ Ends MakeEnds(std::uint64_t bytes_per_key) {
   return ends;
 }
 
-// What anybody on the way sees of a stream: how long its records are.
+// What an observer on the path sees of a stream: the lengths of its records.
 class RecordLengths {
  public:
   explicit RecordLengths(int socket) : socket_(socket) {}
-  // Of what came since the last call. Nobody reads between Begin and this.
+  // Looks at what has arrived since the last call. Nothing is read between Begin and this.
   void Look() {
     std::vector<std::byte> bytes(Waiting());
     ASSERT_EQ(recv(socket_, bytes.data(), bytes.size(), MSG_PEEK),
@@ -151,7 +151,7 @@ class RecordLengths {
 
   const int socket_;
   std::size_t seen_ = 0;
-  std::size_t left_ = 0;  // of the record that has begun
+  std::size_t left_ = 0;  // bytes left in the current record
   std::vector<std::byte> header_;
   std::vector<std::size_t> lengths_;
 };
@@ -181,7 +181,8 @@ TEST(TlsSessionRecordsTest, KeysChangeAsOftenAsTheyShould) {
     }
     ASSERT_EQ(sent, got);
   }
-  // Before the record that comes after so many bytes, so a key serves for one record more at most.
+  // The key changes before the record that follows this many bytes, so a key serves for at most one
+  // record more.
   constexpr std::size_t kRecordBytes = 16 * 1024;
   EXPECT_LE(lengths.CountOf(kKeyUpdate), kRounds * kRoundBytes / kBytesPerKey);
   EXPECT_GE(lengths.CountOf(kKeyUpdate), kRounds * kRoundBytes / (kBytesPerKey + kRecordBytes) - 1);
@@ -204,7 +205,7 @@ TEST(TlsSessionRecordsTest, FloodsOfRecordsWithoutDataEndTheLane) {
   EXPECT_LT(bytes, 5000u);
 }
 
-// A client that nothing of ours holds back: a lane's end whose records lie in memory first.
+// A client without our limits: a lane's end whose records are kept in memory first.
 class Forger {
  public:
   explicit Forger(int socket) : socket_(socket), context_(SSL_CTX_new(TLS_client_method())) {
@@ -221,7 +222,7 @@ class Forger {
     SSL_free(ssl_);
     SSL_CTX_free(context_);
   }
-  // True when the handshake is done. Takes what has come, sends what is to be said.
+  // Processes arrived bytes and sends answers. Returns true when the handshake is done.
   bool Shake() {
     std::array<char, 4096> bytes;
     const ssize_t got = recv(socket_, bytes.data(), bytes.size(), MSG_DONTWAIT);
@@ -237,7 +238,7 @@ class Forger {
     }
   }
   std::size_t made() const { return BIO_ctrl_pending(out_); }
-  // Sends a run of records, as one piece that ends somewhere inside of one.
+  // Sends a run of records as one piece that ends somewhere within a record.
   void Flush(std::size_t bytes_max) {
     std::vector<char> bytes(bytes_max == 0 ? made() : std::min(bytes_max, made()));
     BIO_read(out_, bytes.data(), static_cast<int>(bytes.size()));
@@ -284,13 +285,13 @@ TEST(TlsSessionRecordsTest, FloodsOfKeyChangesAloneEndTheLane) {
   EXPECT_TRUE(forger.Shake());
   ASSERT_EQ(receiver->Handshake(), TlsSession::Step::kDone);
   receiver->BecomeLane();
-  // Some are in order.
+  // Some are allowed.
   std::array<std::byte, 64> bytes;
   const iovec part{bytes.data(), bytes.size()};
   forger.ChangeKeys(100);
   forger.Flush(0);
   EXPECT_EQ(receiver->Readv({&part, 1}, false).status, IoStatus::kDrained);
-  // Twice what is borne, in pieces, each of which OpenSSL reads ahead.
+  // Twice the limit, in pieces. OpenSSL reads each piece ahead.
   forger.ChangeKeys(20'000);
   ASSERT_GT(forger.made(), 2 * TlsSession::kOverheadBytesMax);
   std::size_t sent = 0;
@@ -329,7 +330,7 @@ TEST(TlsSessionMemoryTest, ALaneTakesWhatIsReckonedForIt) {
   const std::size_t each = (AllocatedBytes() - before) / (2 * kLanes);
   RecordProperty("bytes_per_lane", static_cast<int>(each));
   EXPECT_LE(each, TlsSession::kLaneBytes);
-  EXPECT_GE(each, TlsSession::kLaneBytes / 2);  // what is reckoned is not made up
+  EXPECT_GE(each, TlsSession::kLaneBytes / 2);  // the accounted size is realistic
 }
 
 TEST_F(TlsSessionTest, StrangersCostWhatTheirPlacesCost) {
@@ -346,7 +347,7 @@ TEST_F(TlsSessionTest, StrangersCostWhatTheirPlacesCost) {
   std::vector<PlainClient> clients;
   clients.reserve(400);
   const std::size_t before = AllocatedBytes();
-  // Half of a handshake; and whole ones with another key.
+  // Half of a handshake; and complete ones with another key.
   for (int i = 0; i < 200; ++i) {
     clients.emplace_back(listener->port());
     clients.back().Send({whole.data(), whole.size() - 1});
@@ -356,7 +357,7 @@ TEST_F(TlsSessionTest, StrangersCostWhatTheirPlacesCost) {
   ASSERT_TRUE(Eventually([&] { return counters().refused_key == 201; }));
   const std::size_t strangers = AllocatedBytes() - before;
   EXPECT_LE(strangers, 400 * 4096u);
-  // Those who have a key cost more, and there are no more than 256 of them.
+  // Connections with a key cost more, but there are at most 256 of them.
   for (int i = 0; i < 100; ++i) {
     clients[2 * static_cast<std::size_t>(i) + 1].Close();
   }

@@ -1,5 +1,5 @@
-// A device that goes away while lanes use it ends the lanes, with an error that names it. The
-// process, and what else it serves, goes on.
+// A device that disappears while lanes use it: the lanes end with an error that names it. The
+// process continues, and so does its other work.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/socket.h>
@@ -33,7 +33,7 @@ class DeviceLoss : public testing::Test {
     lanes_.clear();
   }
 
-  // A lane of the daemon's, with a peer that says nothing.
+  // A lane of the daemon, with a peer that sends nothing.
   ConnectionId OpenLane() {
     SystemRandom random;
     const VerbsStaging staging{.data = slots_.data(), .slot_count = 1, .slot_bytes = 64};
@@ -49,7 +49,7 @@ class DeviceLoss : public testing::Test {
     return transport_->Adopt(*lanes_.back(), {});
   }
 
-  // Polls, with time passing, until a lane is closed; one at a time.
+  // Polls while time advances, until a lane is closed; one at a time.
   std::optional<Completion> PollUntilClosed() {
     std::array<Completion, 1> completions;
     for (int i = 0; i < 1000; ++i) {
@@ -90,7 +90,7 @@ TEST_F(DeviceLoss, EndsLanesWhenTheDeviceIsTakenAway) {
   // Nothing wakes the owner from here on.
   EXPECT_TRUE(transport_->Arm());
   EXPECT_TRUE(transport_->Arm());
-  // All is given back at the end, though the kernel takes nothing any more.
+  // Everything is freed at the end, although the kernel answers no more calls.
   lanes_.clear();
 }
 
@@ -110,7 +110,7 @@ TEST_F(DeviceLoss, QueueThatFailsEndsItsLanes) {
   ExpectLost(0);
   lanes_.clear();
   fake_verbs::TheDevice().poll_fails = false;
-  EXPECT_TRUE(queue_->lost());  // for ever
+  EXPECT_TRUE(queue_->lost());  // permanently
   OpenLane();
   ExpectLost(0);
 }
@@ -135,7 +135,7 @@ TEST_F(DeviceLoss, NoMoreIsMadeOnIt) {
   EXPECT_THAT(std::string(lane.status().message()), HasSubstr("RDMA device fake0"));
 }
 
-// Its old peer could still write into memory that is another's by then.
+// Its old peer could still write into memory that belongs to another lane by then.
 TEST_F(DeviceLoss, DeviceThatIsThereAndKeepsAQueuePairEndsTheProcess) {
   const ConnectionId lane = OpenLane();
   fake_verbs::TheDevice().reset_fails = true;

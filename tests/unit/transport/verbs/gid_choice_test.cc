@@ -12,7 +12,7 @@ GidEntry Entry(std::uint32_t index, GidType type, const std::string& address) {
   return {.index = index, .type = type, .gid = *ParseGid(address)};
 }
 
-// What a mlx5 port shows: link-local first, each address in both versions of RoCE.
+// The GIDs of an mlx5 port: link-local first, each address in both versions of RoCE.
 std::vector<GidEntry> Port() {
   return {Entry(0, GidType::kRoceV1, "fe80::1"),     Entry(1, GidType::kRoceV2, "fe80::1"),
           Entry(2, GidType::kRoceV1, "10.1.0.5"),    Entry(3, GidType::kRoceV2, "10.1.0.5"),

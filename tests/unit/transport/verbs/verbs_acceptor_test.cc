@@ -1,4 +1,4 @@
-// Making the daemon's ends of lanes: who asks, who waits for whom, who is told what.
+// The daemon's ends of lanes: requests, queues, and answers.
 #include "common/transport/verbs/verbs_acceptor.h"
 
 #include <gmock/gmock.h>
@@ -19,8 +19,8 @@ namespace {
 
 constexpr DurationNs kPatience = 20 * kSecond;
 
-// Admits everybody, and keeps the lanes. Calls for the parts of the first `held` lanes return once
-// they are let go.
+// Admits everyone, and keeps the lanes. Calls for the parts of the first `held` lanes return once
+// they are released.
 class OpenGate final : public VerbsGate {
  public:
   explicit OpenGate(std::size_t held = 0)
@@ -47,7 +47,7 @@ class OpenGate final : public VerbsGate {
     jobs_.push_back(hello.incarnation.value);
     changed_.notify_all();
   }
-  // Of those that were attached, in order, once there are so many.
+  // The jobs of attached lanes, in order, once there are `count`.
   std::vector<std::uint64_t> WaitForJobs(std::size_t count) {
     std::unique_lock lock(mutex_);
     changed_.wait_for(lock, std::chrono::nanoseconds(kPatience),
@@ -92,8 +92,8 @@ class VerbsAcceptorTest : public testing::Test {
  protected:
   VerbsAcceptorTest() { fake_verbs::Reset(); }
 
-  // Asks for another rank each time. ready: it says so at once. The client's end of the connection,
-  // if what it asks for is not refused.
+  // Requests a lane for another rank each time. ready: it reports that at once. Returns the
+  // client's end of the connection, if the request is not refused.
   Descriptor Try(VerbsAcceptor& acceptor, const OpenGate& gate, std::uint64_t job, bool ready) {
     wire::LaneHello hello;
     hello.version_min = hello.version_max = wire::kLaneVersion;
@@ -142,7 +142,7 @@ class VerbsAcceptorTest : public testing::Test {
         wire::DecodeLaneWelcome(std::span(bytes).first<wire::kLaneWelcomeBytes>(), welcome));
     EXPECT_EQ(welcome.version, wire::kLaneVersion);
   }
-  // Waits for the daemon to close.
+  // Waits until the daemon closes the connection.
   static void ExpectClosed(const Descriptor& peer) {
     std::byte byte{};
     EXPECT_EQ(recv(peer.get(), &byte, 1, 0), 0);
@@ -156,7 +156,7 @@ class VerbsAcceptorTest : public testing::Test {
 TEST_F(VerbsAcceptorTest, AddressThatLeadsNowhereHoldsUpNeitherTheListenerNorOtherJobs) {
   OpenGate gate;
   VerbsAcceptor acceptor(gate, random_);
-  // As the kernel does when it looks for somebody who is not there: a second, there.
+  // As long as the kernel takes to resolve a peer that does not exist: one second.
   const DurationNs time = kSecond;
   fake_verbs::TheDevice().connect_time = time;
   std::vector<Descriptor> peers;
@@ -167,7 +167,7 @@ TEST_F(VerbsAcceptorTest, AddressThatLeadsNowhereHoldsUpNeitherTheListenerNorOth
   EXPECT_LT(clock_.Now() - begun, time);
   const std::vector<std::uint64_t> jobs = gate.WaitForJobs(kOfOne + 1);
   ASSERT_EQ(jobs.size(), kOfOne + 1);
-  // Behind those that were begun by then, and beside others.
+  // After those that had begun by then, and concurrently with others.
   EXPECT_LT(std::ranges::find(jobs, 2u) - jobs.begin(), 2 * VerbsAcceptor::kThreads);
 }
 
@@ -280,7 +280,7 @@ TEST_F(VerbsAcceptorTest, JobLeavesAsManyPlacesToOthersAsItHas) {
   EXPECT_FALSE(Try(acceptor, gate, 2, /*ready=*/false));
   const Descriptor peer = Ask(acceptor, gate, 3);
   EXPECT_EQ(gate.WaitForJobs(1), std::vector<std::uint64_t>{3});
-  // Places come back with what was given up.
+  // Places become free when their clients give up.
   silent.clear();
   for (int i = 0; i < 4; ++i) {
     const TimeNs give_up = clock_.Now() + kPatience;

@@ -1,4 +1,5 @@
-// What is said of hosts that are not in order: each names the thing, and the command that mends it.
+// Findings on hosts that are not set up correctly: each names the problem, and the command that
+// fixes it.
 #include "common/transport/verbs/verbs_doctor.h"
 
 #include <gmock/gmock.h>
@@ -41,7 +42,7 @@ VerbsHostFacts GoodHost() {
   return facts;
 }
 
-// The one finding that is not good; its level is to be `level`.
+// The only finding that is not good; its level must be `level`.
 VerbsFinding Only(const VerbsHostFacts& facts, Level level, const VerbsNeeds& needs = {}) {
   std::vector<VerbsFinding> findings = JudgeVerbs(facts, needs);
   std::erase_if(findings, [](const VerbsFinding& each) { return each.level == Level::kGood; });
@@ -104,7 +105,7 @@ TEST(VerbsDoctor, SmallMtu) {
   VerbsHostFacts facts = GoodHost();
   facts.devices[0].ports[0].mtu_bytes = 1024;
   EXPECT_THAT(Only(facts, Level::kAdvice).fix, HasSubstr("ip link set eth7 mtu 4200"));
-  facts.devices[0].ports[0].mtu_bytes_max = 1024;  // it has no larger one
+  facts.devices[0].ports[0].mtu_bytes_max = 1024;  // the port supports no larger one
   EXPECT_EQ(std::ranges::count(JudgeVerbs(facts, {}), Level::kGood, &VerbsFinding::level),
             static_cast<std::ptrdiff_t>(JudgeVerbs(facts, {}).size()));
 }
@@ -128,7 +129,7 @@ TEST(VerbsDoctor, HugePagesThatAreOff) {
   EXPECT_THAT(Only(facts, Level::kAdvice).fix, HasSubstr("transparent_hugepage/enabled"));
 }
 
-// What is called usable is what lanes take.
+// A port that the doctor calls usable is one that lanes use.
 TEST(VerbsDoctor, AgreesWithTheChoiceOfAPort) {
   fake_verbs::Reset();
   fake_verbs::TheDevice().bare_first_port = true;

@@ -37,7 +37,7 @@ TEST(VerbsSide, DeviceThatTakesOverKnowsTheMemoryOfAllKeys) {
   side.Register(between.data(), between.size(), Use::kReceive);
   EXPECT_TRUE(Knows(*first->domain, before));
   EXPECT_TRUE(Knows(*first->domain, between));
-  EXPECT_EQ(fake_verbs::TheDevice().regions, 2u);  // what no lane uses pins nothing
+  EXPECT_EQ(fake_verbs::TheDevice().regions, 2u);  // devices without lanes pin nothing
 
   first->queue->Break("a test", EIO);
   const auto second = side.WayTo("10.0.0.1", 0, 0);
