@@ -60,7 +60,7 @@ absl::StatusOr<Boundary> ChooseBoundary(std::span<const v1::GetVersionsResponse>
                                         std::uint64_t margin) {
   for (const v1::GetVersionsResponse& daemon : versions) {
     if (daemon.keys_size() != versions.front().keys_size()) {
-      return absl::AbortedError("keys are being added to the job");
+      return absl::AbortedError("keys are being added to the job; try again");
     }
   }
   const std::vector<Merged> keys = Merge(versions);
@@ -73,7 +73,7 @@ absl::StatusOr<Boundary> ChooseBoundary(std::span<const v1::GetVersionsResponse>
   boundary.lockstep = CanBeInLockstep(keys, keys);
   if (!boundary.lockstep) {
     if (!GoesOnFrom(earlier, keys))
-      return absl::AbortedError("the keys are at different iterations");
+      return absl::AbortedError("the keys are at different iterations; try again");
     boundary.lockstep = CanBeInLockstep(keys, earlier);
   }
   if (boundary.lockstep) boundary.iteration += margin;

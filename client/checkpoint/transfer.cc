@@ -93,7 +93,8 @@ absl::Status Transfer::Run(const std::function<absl::Status(std::size_t daemon)>
     if (moves != std::exchange(moves_seen, moves)) moved_at = now;
     if (now - moved_at > std::chrono::nanoseconds(options_.idle_timeout)) {
       fail(absl::DeadlineExceededError(
-          fmt::format("no data was transferred for {:.1f} s",
+          fmt::format("no data was transferred for {:.1f} s; probably no round completed, or a "
+                      "daemon is stuck",
                       static_cast<double>(options_.idle_timeout) / static_cast<double>(kSecond))));
     }
     if (!options_.progress) continue;

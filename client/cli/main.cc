@@ -28,7 +28,7 @@ void AddCredentials(Subcommand app, Credentials& credentials) {
   };
   add("--token-file", credentials.token_file, "PHUB_TOKEN_FILE", "Your token (mode 0600)");
   add("--ca-file", credentials.ca_file, "PHUB_CA_FILE",
-      "Use TLS; certificate of the authority that issued the daemon's (PEM)");
+      "Certificate of the daemon's authority (PEM); enables TLS");
   add("--certificate", credentials.certificate, "PHUB_CERTIFICATE", "Your certificate (PEM)");
   add("--key", credentials.key, "PHUB_KEY", "Private key of your certificate (PEM, mode 0600)");
   app.AddOption("--server-name", credentials.server_name,
@@ -149,7 +149,8 @@ int Main(int argument_count, char** arguments) {
   options.timeout = ParseDuration(options.timeout_text).value_or(options.timeout);
   // Suppress gRPC's log lines: errors are returned as a status.
   setenv("GRPC_VERBOSITY", "NONE", /*overwrite=*/0);
-  // These commands call no daemon or, like `context`, must see only the given options.
+  // These commands call no daemon or must see only the given options, like `context`. `plan probe`
+  // calls ChooseDaemon() itself.
   Subcommand noun = named;
   for (auto parent = noun.Parent(); parent && parent->Parent(); parent = noun.Parent())
     noun = *parent;

@@ -263,7 +263,7 @@ int PlanSimulate(const PlanArguments& arguments, const Options& options) {
                     {"pieces", simulation->pieces},
                     {"link_use", use}});
     }
-    fmt::print("{} in {} piece(s): {}; the busiest link is used {:.1f} % of the time\n",
+    fmt::print("{} in {} piece(s): {}; utilization of the busiest link: {:.1f} %\n",
                HumanBytes(static_cast<std::uint64_t>(simulation->size_bytes)), simulation->pieces,
                HumanSeconds(result->seconds()), 100 * busiest);
     return static_cast<int>(kOk);

@@ -89,7 +89,7 @@ std::string AdviceText(const Probed& probed, const plan::Advice& advice, std::ui
                       advice.configured.planner);
   constexpr double kWorthIt = 1.02;
   if (advice.gain() < kWorthIt) return text + "which is the fastest.\n";
-  return text + fmt::format("{} with {}, {:.2f} times as fast.\n",
+  return text + fmt::format("{} with {}: {:.2f} times as fast.\n",
                             SecondsText(advice.proposed.seconds), advice.proposed.planner,
                             advice.gain());
 }

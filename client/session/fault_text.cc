@@ -67,7 +67,7 @@ Status DaemonSilent(const Endpoint& daemon, DurationNs age, std::string_view job
 Status SessionUnknown(const Endpoint& daemon, std::string_view job, std::uint32_t rank) {
   return Status(StatusCode::kAborted,
                 fmt::format("daemon {} no longer knows this worker: the daemon was restarted and "
-                            "its part of the job is lost (job {}, rank {})",
+                            "its part of the job is lost; start the job again (job {}, rank {})",
                             daemon.ToString(), job, rank));
 }
 

@@ -58,9 +58,12 @@ Result<std::unique_ptr<ControlChannel>> GrpcConnector::Connect(const Endpoint& d
   if (!first->WaitForConnected(std::chrono::system_clock::now() + connect_timeout_))
     return Status(
         StatusCode::kUnavailable,
-        fmt::format("no phub daemon answered at {} within {} ms{}; is phubd running there?",
-                    address, connect_timeout_.count(),
-                    credentials_.tls() ? " with a certificate that TLS accepts" : ""));
+        fmt::format(
+            "cannot connect to a phub daemon at {} within {} ms; check that phubd is running "
+            "there and {}",
+            address, connect_timeout_.count(),
+            credentials_.tls() ? "that its certificate matches ca_file and server_name"
+                               : "whether it requires TLS (ca_file)"));
   return std::unique_ptr<ControlChannel>(
       std::make_unique<GrpcControlChannel>([address, credentials = credentials_, first]() mutable {
         return first != nullptr ? std::exchange(first, nullptr)

@@ -48,7 +48,7 @@ Result<std::vector<KeyDefinition>> JobImpl::CheckSpecs(std::span<const KeySpec> 
 // A restarted process must find all keys at the same iteration or one further, so new keys start at
 // the iteration of the others. With apply=kIteration all ranks must agree on an iteration's keys.
 Status JobImpl::CheckBoundary() const {
-  const char* const why = settings_.options.restart ? "may be restarted" : "has apply=kIteration";
+  const char* const why = settings_.options.restart ? "has restart=true" : "has apply=kIteration";
   const std::vector<std::shared_ptr<KeyImpl>> keys = Keys();
   for (const std::shared_ptr<KeyImpl>& key : keys) {
     if (!key->Idle())

@@ -32,8 +32,8 @@ Result<std::uint64_t> CountElements(const KeySpec& spec, std::uint64_t count_max
   if (sum > count_max)
     return Invalid(fmt::format("key {} is larger than {} elements", spec.name, count_max));
   if (spec.element_count != 0 && spec.element_count != sum)
-    return Invalid(fmt::format("key {} has {} elements, its tensors have {}", spec.name,
-                               spec.element_count, sum));
+    return Invalid(fmt::format("key {}: element_count is {}, but its tensors have {} elements",
+                               spec.name, spec.element_count, sum));
   return sum;
 }
 
@@ -101,8 +101,7 @@ bool Aligned(ConstElements memory) {
 
 Result<KeyDefinition> CheckKey(const KeySpec& spec, std::uint64_t bytes_max) {
   if (spec.name.empty() || spec.name.size() > kNameBytesMax)
-    return Invalid(
-        fmt::format("key name '{}': 1 to {} bytes are allowed", spec.name, kNameBytesMax));
+    return Invalid(fmt::format("key name '{}' must have 1 to {} bytes", spec.name, kNameBytesMax));
   KeyDefinition key;
   key.name = spec.name;
   if (Status status = CheckTypes(spec, key); !status.ok()) return status;

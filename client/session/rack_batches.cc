@@ -66,7 +66,7 @@ Result<AddedBatch> RackBatches::Agree(const v1::AddKeysRequest& request, std::ui
     if (answer.placements_size() != request.keys_size())
       return Status(
           StatusCode::kInternal,
-          fmt::format("daemon {} placed {} keys of {}", calls_.links()[i]->endpoint.ToString(),
+          fmt::format("daemon {} placed {} of {} keys", calls_.links()[i]->endpoint.ToString(),
                       answer.placements_size(), request.keys_size()));
     if (!SamePlacements(*answers.front(), answer))
       return Status(

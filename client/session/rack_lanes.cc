@@ -25,8 +25,8 @@ bool MayGoAnotherWay(const LaneWay& way, const absl::Status& status) {
           (absl::IsResourceExhausted(status) || absl::IsDeadlineExceeded(status)));
 }
 
-// True if another device of this host may succeed. False if no device was tried and the transport
-// is not supported at all.
+// True if another device of this host may succeed. kUnimplemented counts only if a device was
+// tried: otherwise no device of this host supports the transport.
 bool MayUseAnotherDevice(const absl::Status& status, bool tried) {
   return absl::IsUnavailable(status) || absl::IsResourceExhausted(status) ||
          (tried && absl::IsUnimplemented(status));

@@ -40,7 +40,7 @@ client::Credentials CredentialsOf(const ConnectOptions& options) {
 Status CheckJobOptions(const JobOptions& options) {
   if (options.job.empty() || options.job.size() > kNameBytesMax)
     return Invalid(
-        fmt::format("job name '{}': 1 to {} bytes are allowed", options.job, kNameBytesMax));
+        fmt::format("job name '{}' must have 1 to {} bytes", options.job, kNameBytesMax));
   if (options.world_size == 0 || options.world_size > kRanksMax)
     return Invalid(fmt::format("world_size is {}; it must be 1 to {} (job {})", options.world_size,
                                kRanksMax, options.job));

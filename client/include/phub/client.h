@@ -218,7 +218,7 @@ enum class Screening : std::uint8_t {
 
 // The transport of gradients and parameters. The choice is logged with its reason.
 enum class TransportChoice : std::uint8_t {
-  kAuto = 0,  // on the daemon's host shared memory; otherwise verbs if both ends have it, or tcp
+  kAuto = 0,  // shared memory if the daemon is on this host, otherwise verbs if possible, or tcp
   kTcp = 1,
   kSharedMemory = 2,  // fail if it is not possible
   kVerbs = 3,         // RDMA; fail if it is not possible

@@ -13,7 +13,7 @@
 
 namespace phub {
 
-// Numbered as gRPC and Abseil number them. New codes may be added.
+// The numbers are those of gRPC and Abseil. New codes may be added.
 enum class StatusCode : int {
   kOk = 0,
   kCancelled = 1,  // withdrawn by Cancel(), or this rank left the job
