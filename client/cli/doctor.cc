@@ -102,9 +102,8 @@ void AddDoctor(Subcommand parent, const Options& options, Command& command) {
   doctor.AddFlag("--daemon", arguments->daemon, "Check for phubd, which needs memory windows");
   doctor.AddFlag("--required", arguments->required, "Fail only if no device is usable");
   doctor.SetFooter(
-      "Checks devices and their files, ports, addresses (GIDs), MTU, the limit of pinned memory "
-      "and\n"
-      "huge pages, with the permissions of this user. Contacts no daemon. A host without RDMA\n"
+      "Checks devices and their files, ports, addresses (GIDs), MTU, the limit of pinned memory\n"
+      "and huge pages, with the permissions of this user. Contacts no daemon. A host without RDMA\n"
       "devices is not an error: lanes use tcp or shared memory.\n"
       "\nExit codes: 0 no finding is BAD; 1 a finding is BAD. With --required: 0 a device is\n"
       "usable, 1 no device is usable.\n"
