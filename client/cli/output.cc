@@ -107,8 +107,7 @@ DurationNs WatchInterval(const std::string& watch_text) {
 }
 
 void AddWatch(Subcommand command, std::string& watch_text) {
-  command
-      .AddOption("-w,--watch", watch_text, "Repeat every INTERVAL until interrupted (default: 1s)")
+  command.AddOption("-w,--watch", watch_text, "Repeat every INTERVAL until interrupted")
       .TypeName("INTERVAL")
       .ValueMayBeLeftOut("1s")
       .Check([](const std::string& text) {
